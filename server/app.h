@@ -2,6 +2,7 @@
 #ifndef FB_SERVER_APP_H
 #define FB_SERVER_APP_H
 
+#include <pthread.h>
 #include <stdatomic.h>
 
 #include "core/document/document.h"
@@ -29,7 +30,9 @@ typedef struct fb_app {
     fb_document_limits limits;
     fb_evaluation_bounds evaluation;
     atomic_uint evaluations; /* under way */
-    int64_t gc_grace_ms;     /* unless a request for gc says otherwise; so also the next */
+    pthread_mutex_t ready_mutex;
+    bool is_ready;       /* all of this is there */
+    int64_t gc_grace_ms; /* unless a request for gc says otherwise; so also the next */
     fb_retention retention;
     const char *only_token;      /* fb_service_config's */
     struct fb_http_server *http; /* that requests come to, for those that come to the metrics' own listener */

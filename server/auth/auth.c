@@ -22,7 +22,8 @@ typedef struct known_token {
 
 struct fb_auth {
     fb_store *store;
-    pthread_rwlock_t lock; /* over the lists; tokens are added to them, and stay until the end */
+    pthread_mutex_t changing; /* while tokens are added: none is added twice */
+    pthread_rwlock_t lock;    /* over the lists; tokens are added to them, and stay until the end */
     known_token *buckets[BUCKETS];
     bool has_tokens;
 };
@@ -96,6 +97,15 @@ static known_token *find_name(fb_auth *auth, const char *name) {
     return NULL;
 }
 
+/* One that is there already may have been revoked, by another replica. */
+static fb_status take_token(fb_auth *auth, const fb_store_token *stored, fb_error *error) {
+    pthread_rwlock_rdlock(&auth->lock);
+    known_token *known = find_name(auth, stored->name);
+    if (known && stored->revoked) atomic_store(&known->is_revoked, true);
+    pthread_rwlock_unlock(&auth->lock);
+    return known ? FB_OK : add_token(auth, stored, error);
+}
+
 static fb_status read_tokens(fb_auth *auth, fb_error *error) {
     fb_store_page page = {.limit = FB_PAGE_MAX};
     char next[FB_PAGE_TOKEN_LENGTH + 1];
@@ -103,7 +113,7 @@ static fb_status read_tokens(fb_auth *auth, fb_error *error) {
         fb_store_tokens list;
         fb_status status = fb_store_list_tokens(auth->store, &page, &list, error);
         if (status) return status;
-        for (size_t i = 0; i < list.count && !status; i++) status = add_token(auth, &list.items[i], error);
+        for (size_t i = 0; i < list.count && !status; i++) status = take_token(auth, &list.items[i], error);
         memcpy(next, list.next_token, sizeof next);
         page.token = next;
         fb_store_tokens_free(&list);
@@ -120,11 +130,18 @@ fb_status fb_auth_open(fb_store *store, fb_auth **out, fb_error *error) {
     pthread_rwlockattr_init(&writers_first);
     pthread_rwlockattr_setkind_np(&writers_first, PTHREAD_RWLOCK_PREFER_WRITER_NONRECURSIVE_NP);
     pthread_rwlock_init(&auth->lock, &writers_first);
+    pthread_mutex_init(&auth->changing, NULL);
     pthread_rwlockattr_destroy(&writers_first);
     fb_status status = read_tokens(auth, error);
     if (status) fb_auth_close(auth);
     else *out = auth;
     return status;
+}
+
+void fb_auth_refresh(fb_auth *auth) {
+    pthread_mutex_lock(&auth->changing);
+    read_tokens(auth, NULL); /* what fails now is read the next time */
+    pthread_mutex_unlock(&auth->changing);
 }
 
 void fb_auth_close(fb_auth *auth) {
@@ -138,6 +155,7 @@ void fb_auth_close(fb_auth *auth) {
         }
     }
     pthread_rwlock_destroy(&auth->lock);
+    pthread_mutex_destroy(&auth->changing);
     free(auth);
 }
 
@@ -210,7 +228,9 @@ fb_status fb_auth_create(fb_auth *auth, const fb_store_token *token, const fb_st
     wanted.digest = digest;
     status = fb_store_put_token(auth->store, &wanted, by, out, error);
     if (status) return status;
-    status = add_token(auth, out, error);
+    pthread_mutex_lock(&auth->changing);
+    status = take_token(auth, out, error);
+    pthread_mutex_unlock(&auth->changing);
     if (status) fb_store_token_free(out);
     return status;
 }

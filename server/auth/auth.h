@@ -20,6 +20,8 @@ typedef struct fb_auth fb_auth;
 fb_status fb_auth_open(fb_store *store, fb_auth **out, fb_error *error);
 /* Puts the last uses into the store, which is closed afterwards. NULL does nothing. */
 void fb_auth_close(fb_auth *auth);
+/* Reads which tokens other replicas have made and revoked. */
+void fb_auth_refresh(fb_auth *auth);
 
 /* Whether requests need a token. */
 bool fb_auth_is_needed(fb_auth *auth);

@@ -48,11 +48,23 @@ static fb_status read_stored(const char *document, size_t size, const fb_watch *
     return status == FB_OK || status == FB_NO_MEMORY || is_stopped ? status : FB_IO;
 }
 
+/* Another replica may have deleted a graph that is still in this one's cache. */
+static fb_status check_stored(const fb_app *app, const char *id, fb_error *error) {
+    fb_store_summary summary;
+    if (!fb_store_is_shared(app->store)) return FB_OK;
+    fb_status status = fb_store_get_graph(app->store, id, &summary, error);
+    if (!status) fb_store_summary_free(&summary);
+    else if (status == FB_NOT_FOUND) fb_cache_drop(app->cache, id);
+    return status;
+}
+
 fb_status fb_load_graph(const fb_app *app, const fb_watch *watch, const char *id, fb_shared_graph **out, fb_error *error) {
     fb_shared_graph *shared = fb_cache_get(app->cache, id);
     if (shared) {
-        *out = shared;
-        return FB_OK;
+        fb_status gone = check_stored(app, id, error);
+        if (gone) fb_share_release(shared);
+        else *out = shared;
+        return gone;
     }
     char *document = NULL;
     size_t size = 0;

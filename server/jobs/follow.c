@@ -15,7 +15,7 @@ struct fb_follower {
     bool is_greeted, has_beat;
 };
 
-/* One that the store alone knows: it has ended. */
+/* One that the store alone knows: it has ended, or runs in another process. */
 static fb_live_job *revive(const fb_store_job *stored) {
     fb_live_job *job = calloc(1, sizeof *job);
     if (!job) return NULL;
@@ -35,9 +35,10 @@ fb_status fb_jobs_follow(fb_jobs *jobs, const fb_store_job *stored, int64_t afte
     fb_follower *follower = calloc(1, sizeof *follower);
     if (!follower) return fb_fail_memory(error);
     pthread_mutex_lock(&jobs->mutex);
-    fb_live_job *job = find(jobs, stored->id);
+    fb_live_job *job = stored->finished ? NULL : find(jobs, stored->id);
+    bool is_elsewhere = !job && !stored->finished; /* its events come when it has ended there: the client comes back */
     if (!job) job = revive(stored);
-    bool is_over = job && job->has_ended && !fb_job_log_after(&job->log, after);
+    bool is_over = job && job->has_ended && !is_elsewhere && !fb_job_log_after(&job->log, after);
     if (job && !is_over) {
         job->references++;
         *follower = (fb_follower){.jobs = jobs, .job = job, .next = job->followers, .position = after};

@@ -89,6 +89,8 @@ void fb_followers_wake(fb_live_job *job);
 
 /* From its start to its end, or until all are to stop. */
 void fb_job_run(fb_jobs *jobs, fb_live_job *job);
+/* It waits or runs in another process: those who follow it here come back and read what the store has. With the mutex. */
+void fb_job_forget(fb_jobs *jobs, fb_live_job *job);
 /* With the state that it ended in; tells everybody. */
 void fb_job_end(fb_jobs *jobs, fb_live_job *job, const fb_store_job_end *end, const char *code);
 

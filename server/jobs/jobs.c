@@ -11,6 +11,7 @@
 
 #define COLLECT_EVERY_MS 60000
 #define PAUSE_MS 1000
+#define LOOK_EVERY_MS 500 /* at what other processes do with jobs */
 
 int64_t fb_jobs_now(void) {
     struct timespec now;
@@ -119,6 +120,12 @@ static void take_out(fb_jobs *jobs, fb_live_job *job) {
     fb_live_job_release(job);
 }
 
+void fb_job_forget(fb_jobs *jobs, fb_live_job *job) {
+    job->has_ended = true;
+    fb_followers_wake(job);
+    take_out(jobs, job);
+}
+
 /* ---- for requests ------------------------------------------------------------------------------------------------------- */
 
 fb_status fb_jobs_add(fb_jobs *jobs, const fb_store_job *stored, const char *body, size_t size, const fb_store_answer *answer,
@@ -134,10 +141,11 @@ fb_status fb_jobs_add(fb_jobs *jobs, const fb_store_job *stored, const char *bod
         status = fb_fail(error, FB_BUSY, "too-many-jobs", NULL, "%u jobs are waiting, and more may not", jobs->config.limit);
     else status = fb_store_put_job(jobs->store, stored, body, size, answer, error);
     pthread_mutex_lock(&jobs->mutex);
-    if (!status) append(jobs, job);
+    bool is_new = !status && !find(jobs, stored->id); /* else it was found in the store in between */
+    if (is_new) append(jobs, job);
     else if (has_room) jobs->queued--;
     pthread_mutex_unlock(&jobs->mutex);
-    if (status) free_live(job);
+    if (!is_new) free_live(job);
     return status;
 }
 
@@ -230,6 +238,13 @@ static fb_status try_end(fb_jobs *jobs, fb_live_job *job, const fb_store_job_end
     return status;
 }
 
+static void lose(fb_jobs *jobs, fb_live_job *job) {
+    pthread_mutex_lock(&jobs->mutex);
+    jobs->running--;
+    fb_job_forget(jobs, job);
+    pthread_mutex_unlock(&jobs->mutex);
+}
+
 /* A job over many graphs says what it had done by then. */
 static fb_store_job_end cancelled_with(const fb_live_job *job, const fb_store_job_end *end) {
     fb_store_job_end cancelled = {0};
@@ -248,16 +263,20 @@ void fb_job_end(fb_jobs *jobs, fb_live_job *job, const fb_store_job_end *end, co
                                              .result_size = sizeof too_large - 1};
     const fb_store_job_end cancelled = cancelled_with(job, end);
     fb_status status = try_end(jobs, job, end, code);
-    while (status && (status == FB_TOO_LARGE || status == FB_CONFLICT || fb_jobs_pause(jobs, NULL, PAUSE_MS))) {
+    while (status && status != FB_NOT_FOUND &&
+           (status == FB_TOO_LARGE || status == FB_CONFLICT || fb_jobs_pause(jobs, NULL, PAUSE_MS))) {
         if (status == FB_TOO_LARGE) end = &without, code = "result-too-large";
         if (status == FB_CONFLICT) end = &cancelled, code = "";
         status = try_end(jobs, job, end, code);
     }
+    if (status == FB_NOT_FOUND) lose(jobs, job);
 }
 
 /* Takes a job that waits away from the threads, and ends it. */
 static void cancel_queued(fb_jobs *jobs, fb_live_job *job) {
-    if (!try_end(jobs, job, &(fb_store_job_end){.state = FB_JOB_CANCELLED}, "")) return;
+    fb_status status = try_end(jobs, job, &(fb_store_job_end){.state = FB_JOB_CANCELLED}, "");
+    if (status == FB_NOT_FOUND) lose(jobs, job);
+    if (!status || status == FB_NOT_FOUND) return;
     pthread_mutex_lock(&jobs->mutex); /* a thread will have more luck */
     job->state = FB_JOB_QUEUED;
     jobs->queued++;
@@ -326,12 +345,53 @@ static void beat(fb_jobs *jobs) {
     pthread_mutex_unlock(&jobs->mutex);
 }
 
+/* ---- what other processes do with jobs ---- */
+
+static bool is_listed(const fb_store_jobs *list, const char *id) {
+    for (size_t i = 0; i < list->count; i++)
+        if (strcmp(list->items[i].id, id) == 0) return true;
+    return false;
+}
+
+/* With the mutex: those that wait are known in every process, and taken by whoever is free. */
+static void take_in(fb_jobs *jobs, const fb_store_jobs *queued) {
+    for (fb_live_job *job = jobs->first, *next; job; job = next) {
+        next = job->next;
+        if (job->state != FB_JOB_QUEUED || is_listed(queued, job->stored.id)) continue;
+        jobs->queued--;
+        fb_job_forget(jobs, job);
+    }
+    for (size_t i = 0; i < queued->count; i++) {
+        fb_live_job *job = find(jobs, queued->items[i].id) ? NULL : new_live(&queued->items[i]);
+        if (job) append(jobs, job), jobs->queued++;
+    }
+}
+
+/* Those that are to be cancelled may have been told so elsewhere. */
+static void look(fb_jobs *jobs) {
+    fb_store_jobs queued;
+    fb_buffer unwanted = {0};
+    fb_status status = fb_store_queued_jobs(jobs->store, &queued, NULL);
+    if (status) return;
+    status = fb_store_unwanted_jobs(jobs->store, &unwanted, NULL);
+    pthread_mutex_lock(&jobs->mutex);
+    take_in(jobs, &queued);
+    for (size_t at = 0; !status && at < unwanted.size; at += FB_JOB_ID_LENGTH + 1) {
+        fb_live_job *job = find(jobs, unwanted.data + at);
+        if (job) atomic_store(&job->is_unwanted, true);
+    }
+    pthread_cond_broadcast(&jobs->changed);
+    pthread_mutex_unlock(&jobs->mutex);
+    fb_buffer_free(&unwanted);
+    fb_store_jobs_free(&queued);
+}
+
 static void *keep(void *argument) {
     fb_jobs *jobs = argument;
     unsigned collect_ms = jobs->config.lifetime_ms < COLLECT_EVERY_MS ? (unsigned)jobs->config.lifetime_ms : COLLECT_EVERY_MS;
     if (collect_ms < 500) collect_ms = 500;
     int64_t next_beat = fb_jobs_now() + jobs->config.heartbeat_ms, next_collection = fb_jobs_now();
-    bool goes_on = true;
+    bool goes_on = true, is_shared = fb_store_is_shared(jobs->store);
     while (goes_on) {
         int64_t now = fb_jobs_now();
         if (now >= next_collection) {
@@ -343,6 +403,8 @@ static void *keep(void *argument) {
             next_beat = now + jobs->config.heartbeat_ms;
         }
         int64_t next = next_beat < next_collection ? next_beat : next_collection;
+        if (is_shared) look(jobs);
+        if (is_shared && next > now + LOOK_EVERY_MS) next = now + LOOK_EVERY_MS;
         now = fb_jobs_now();
         goes_on = fb_jobs_pause(jobs, NULL, next > now ? (unsigned)(next - now) : 0);
     }

@@ -169,8 +169,17 @@ static fb_status job_run_batch(fb_jobs *jobs, fb_live_job *job, const char *body
 static bool starts(fb_jobs *jobs, fb_live_job *job) {
     uint32_t attempts = 0;
     bool is_unwanted = false;
-    while (fb_store_start_job(jobs->store, job->stored.id, &attempts, &is_unwanted, NULL))
+    fb_status status = fb_store_start_job(jobs->store, job->stored.id, &attempts, &is_unwanted, NULL);
+    for (; status && status != FB_NOT_FOUND;
+         status = fb_store_start_job(jobs->store, job->stored.id, &attempts, &is_unwanted, NULL))
         if (!fb_jobs_pause(jobs, NULL, PAUSE_MS)) return false;
+    if (status) {
+        pthread_mutex_lock(&jobs->mutex);
+        jobs->running--;
+        fb_job_forget(jobs, job);
+        pthread_mutex_unlock(&jobs->mutex);
+        return false;
+    }
     if (is_unwanted) atomic_store(&job->is_unwanted, true);
     pthread_mutex_lock(&jobs->mutex);
     job->stored.attempts = attempts;

@@ -71,7 +71,7 @@ static void *work(void *argument) {
     pthread_mutex_lock(&collector->mutex);
     while (wait_for_next(collector)) {
         pthread_mutex_unlock(&collector->mutex);
-        collect(collector);
+        if (fb_store_leads(collector->app->store)) collect(collector);
         pthread_mutex_lock(&collector->mutex);
     }
     pthread_mutex_unlock(&collector->mutex);

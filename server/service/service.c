@@ -1,5 +1,7 @@
 #include "server/service/service.h"
+
 #include <openssl/crypto.h>
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -24,8 +26,24 @@ static unsigned readers_of(const fb_service_config *config) {
     return config->http.worker_threads < MOST_READERS ? config->http.worker_threads : MOST_READERS;
 }
 
+/* Jobs look by themselves. */
+static void others_changed(void *context) {
+    fb_app *app = context;
+    pthread_mutex_lock(&app->ready_mutex);
+    if (app->is_ready) fb_event_hub_notify(app->events);
+    if (app->is_ready) fb_auth_refresh(app->auth);
+    pthread_mutex_unlock(&app->ready_mutex);
+}
+
+static void set_ready(fb_app *app, bool is_ready) {
+    pthread_mutex_lock(&app->ready_mutex);
+    app->is_ready = is_ready;
+    pthread_mutex_unlock(&app->ready_mutex);
+}
+
 static fb_status open_app(const fb_service_config *config, fb_app *app, fb_error *error) {
-    *app = (fb_app){.limits = config->limits,
+    *app = (fb_app){.ready_mutex = PTHREAD_MUTEX_INITIALIZER,
+                    .limits = config->limits,
                     .evaluation = config->evaluation,
                     .gc_grace_ms = config->gc_grace_ms,
                     .retention = {.age_ms = (int64_t)config->keep_runs_days * 86400000,
@@ -41,7 +59,9 @@ static fb_status open_app(const fb_service_config *config, fb_app *app, fb_error
                              .readers = readers_of(config),
                              .bucket = config->bucket,
                              .alias_changed = fb_event_hub_notify,
-                             .alias_context = app->events};
+                             .alias_context = app->events,
+                             .others_changed = others_changed,
+                             .others_context = app};
     fb_status status = fb_store_open(config->data, &store, &app->store, error);
     if (!status) status = fb_auth_open(app->store, &app->auth, error);
     return status ? status : fb_event_hub_start(app->events, app->store, error);
@@ -166,6 +186,7 @@ fb_status fb_service_start(const fb_service_config *config, fb_service *service,
     if (!status) status = start_http(config, service, error);
     if (!status && service->app.jobs) status = fb_jobs_start(service->app.jobs, service->http, error);
     if (!status && config->metrics_listen) status = start_metrics(config, service, error);
+    if (!status) set_ready(&service->app, true);
     if (status) {
         fb_jobs_stop(service->app.jobs);
         fb_http_stop(service->http, 0);
@@ -175,6 +196,7 @@ fb_status fb_service_start(const fb_service_config *config, fb_service *service,
 }
 
 bool fb_service_stop(fb_service *service, unsigned timeout_ms) {
+    set_ready(&service->app, false);
     fb_http_stop(service->metrics, 1000);
     fb_jobs_stop(service->app.jobs);
     bool is_clean = fb_http_stop(service->http, timeout_ms);

@@ -65,8 +65,7 @@ static fb_status note_request(fb_requests *requests, const fb_store_key *key, co
     return status;
 }
 
-void fb_store_end_request(fb_store *store, const fb_store_key *key) {
-    fb_requests *requests = &store->requests;
+static void forget_request(fb_requests *requests, const fb_store_key *key) {
     pthread_mutex_lock(&requests->mutex);
     fb_request **place = find_request(requests, key);
     fb_request *ended = *place;
@@ -86,7 +85,7 @@ void fb_requests_free(fb_requests *requests) {
 /* ---- stored answers ---- */
 
 fb_status fb_pack_answer(fb_store *store, const fb_store_answer *answer, fb_packed_answer *packed, fb_error *error) {
-    *packed = (fb_packed_answer){.answer = answer, .created = store->config.now_ms()};
+    *packed = (fb_packed_answer){.store = store, .answer = answer, .created = store->config.now_ms()};
     if (!answer || !answer->body) return FB_OK;
     return fb_frame_pack(answer->body, answer->body_size, store->config.compression_level, &packed->frame, &packed->frame_size,
                          error);
@@ -97,23 +96,113 @@ void fb_packed_answer_free(fb_packed_answer *packed) {
 }
 
 /* A job that is to be cancelled changes nothing more; one that has come so far has not been interrupted on the way. */
-static fb_status advance_job(fb_connection *connection, const char *key, fb_error *error) {
-    char id[FB_JOB_ID_LENGTH + 1];
-    bool is_unwanted = false;
+static fb_status advance_job(fb_connection *connection, fb_store *store, const char *key, fb_error *error) {
+    char id[FB_JOB_ID_LENGTH + 1], replica[FB_ULID_LENGTH + 1];
+    bool is_unwanted = false, is_elsewhere = false;
     fb_copy_text(id, sizeof id, key);
-    fb_query update = fb_query_begin(connection, "UPDATE jobs SET interruptions = 0 WHERE id = ? RETURNING is_unwanted", error);
+    fb_replica_id(store, replica);
+    fb_query update =
+        fb_query_begin(connection, "UPDATE jobs SET interruptions = 0 WHERE id = ? RETURNING is_unwanted, replica", error);
     fb_bind_text(&update, id);
-    while (fb_query_row(&update)) is_unwanted = fb_column_int(&update, 0) != 0;
+    while (fb_query_row(&update)) {
+        is_unwanted = fb_column_int(&update, 0) != 0;
+        is_elsewhere = !fb_column_is_null(&update, 1) && strcmp(fb_column_text(&update, 1), replica) != 0;
+    }
     fb_status status = fb_query_end(&update);
+    if (!status && is_elsewhere) return fb_fail(error, FB_BUSY, "cancelled", NULL, "the job goes on in another process");
     if (status || !is_unwanted) return status;
     return fb_fail(error, FB_BUSY, "cancelled", NULL, "the job was cancelled");
+}
+
+/* ---- requests that run on one of several replicas ---- */
+
+typedef struct request_write {
+    fb_store *store;
+    const fb_store_key *key;
+    const char *digest;
+    fb_store_repeat repeat;
+} request_write;
+
+#define THIS_REQUEST "scope = ?1 AND idempotency_key = ?2 AND principal = ?3"
+
+static void bind_request(fb_query *query, const fb_store_key *key) {
+    fb_bind_text(query, key->scope);
+    fb_bind_text(query, key->key);
+    fb_bind_text(query, key->principal);
+}
+
+static fb_status write_request(fb_connection *connection, void *argument, fb_totals *added, fb_error *error) {
+    (void)added;
+    request_write *write = argument;
+    char replica[FB_ULID_LENGTH + 1];
+    fb_replica_id(write->store, replica);
+    fb_query insert = fb_query_begin(connection,
+                                     "INSERT INTO requests (scope, idempotency_key, principal, request_digest, replica) VALUES "
+                                     "(?, ?, ?, ?, ?) ON CONFLICT DO NOTHING",
+                                     error);
+    bind_request(&insert, write->key);
+    fb_bind_text(&insert, write->digest);
+    fb_bind_text(&insert, replica);
+    fb_status status = fb_query_run(&insert);
+    write->repeat = FB_FIRST_REQUEST;
+    if (status || fb_changed_rows(connection)) return status;
+    fb_query query = fb_query_begin(connection, "SELECT request_digest FROM requests WHERE " THIS_REQUEST, error);
+    bind_request(&query, write->key);
+    if (fb_query_row(&query))
+        write->repeat = strcmp(fb_column_text(&query, 0), write->digest) == 0 ? FB_STILL_RUNNING : FB_ANOTHER_REQUEST;
+    return fb_query_end(&query);
+}
+
+/* The request is answered with this write, so it must still be this replica's. */
+static fb_status end_request(fb_connection *connection, fb_store *store, const fb_store_key *key, fb_error *error) {
+    char replica[FB_ULID_LENGTH + 1];
+    fb_replica_id(store, replica);
+    fb_query delete = fb_query_begin(connection, "DELETE FROM requests WHERE " THIS_REQUEST " AND replica = ?4", error);
+    bind_request(&delete, key);
+    fb_bind_text(&delete, replica);
+    fb_status status = fb_query_run(&delete);
+    if (status || fb_changed_rows(connection)) return status;
+    return fb_fail(error, FB_BUSY, "store-busy", NULL, "another replica has taken over what this one was doing: ask again");
+}
+
+typedef struct ended_request {
+    char replica[FB_ULID_LENGTH + 1];
+    fb_store_key key; /* in `text` */
+    char text[];
+} ended_request;
+
+static fb_status write_end(fb_connection *connection, void *argument, fb_totals *added, fb_error *error) {
+    (void)added;
+    const ended_request *ended = argument;
+    fb_query delete = fb_query_begin(connection, "DELETE FROM requests WHERE " THIS_REQUEST " AND replica = ?4", error);
+    bind_request(&delete, &ended->key);
+    fb_bind_text(&delete, ended->replica);
+    return fb_query_run(&delete);
+}
+
+/* One that stored no answer: others may begin it. What cannot be written now goes with the replica's own row. */
+static void post_end(fb_store *store, const fb_store_key *key) {
+    size_t scope = strlen(key->scope) + 1, text = strlen(key->key) + 1, principal = strlen(key->principal) + 1;
+    ended_request *ended = malloc(sizeof *ended + scope + text + principal);
+    if (!ended) return;
+    fb_replica_id(store, ended->replica);
+    ended->key = (fb_store_key){.scope = memcpy(ended->text, key->scope, scope),
+                                .key = memcpy(ended->text + scope, key->key, text),
+                                .principal = memcpy(ended->text + scope + text, key->principal, principal)};
+    fb_writer_post_take(&store->writer, write_end, ended, NULL);
+}
+
+/* A job's own requests are made where it runs. */
+static bool is_shared(const fb_store *store, const fb_store_key *key) {
+    return store->replica.is_shared && strcmp(key->scope, FB_JOB_SCOPE) != 0;
 }
 
 fb_status fb_write_answer(fb_connection *connection, const fb_packed_answer *packed, fb_error *error) {
     const fb_store_answer *answer = packed->answer;
     if (!answer) return FB_OK;
     bool is_of_job = !strcmp(answer->key.scope, FB_JOB_SCOPE);
-    fb_status status = is_of_job ? advance_job(connection, answer->key.key, error) : FB_OK;
+    fb_status status = is_of_job ? advance_job(connection, packed->store, answer->key.key, error) : FB_OK;
+    if (!status && is_shared(packed->store, &answer->key)) status = end_request(connection, packed->store, &answer->key, error);
     if (status) return status;
     /* What may be there is too old: otherwise the request would not have run. */
     fb_query insert = fb_query_begin(
@@ -177,6 +266,11 @@ static fb_status read_answer(fb_store *store, const fb_store_key *key, fb_store_
     return status;
 }
 
+void fb_store_end_request(fb_store *store, const fb_store_key *key) {
+    if (is_shared(store, key)) post_end(store, key);
+    forget_request(&store->requests, key);
+}
+
 fb_status fb_store_begin_request(fb_store *store, const fb_store_key *key, const char *request_digest, fb_store_repeat *repeat,
                                  fb_store_answer *answer, fb_error *error) {
     fb_store_repeat what = FB_FIRST_REQUEST;
@@ -184,7 +278,13 @@ fb_status fb_store_begin_request(fb_store *store, const fb_store_key *key, const
     /* Noted before the store is read, so that of two equal requests one waits for the other, whatever their order. */
     fb_status status = note_request(&store->requests, key, request_digest, &what, error);
     if (status) return status;
-    if (what == FB_FIRST_REQUEST) {
+    if (what == FB_FIRST_REQUEST && is_shared(store, key)) {
+        request_write write = {.store = store, .key = key, .digest = request_digest};
+        status = fb_writer_run(&store->writer, write_request, &write, error);
+        what = write.repeat;
+        if (status || what != FB_FIRST_REQUEST) forget_request(&store->requests, key);
+    }
+    if (!status && what == FB_FIRST_REQUEST) {
         status = read_answer(store, key, &found, error);
         bool is_there = found.request_digest != NULL;
         if (!status && is_there) what = strcmp(found.request_digest, request_digest) == 0 ? FB_REPEATED : FB_ANOTHER_REQUEST;

@@ -28,7 +28,8 @@ typedef struct fb_backend {
     bool (*is_in_transaction)(const fb_connection *connection);
     int64_t (*changes)(const fb_connection *connection);
     int64_t (*changed_rows)(const fb_connection *connection);
-    bool (*checkpoint)(fb_connection *connection, bool truncates); /* or NULL */
+    fb_status (*hold)(fb_connection *connection, bool is_shared, bool *is_alone, fb_error *error); /* or NULL */
+    bool (*checkpoint)(fb_connection *connection, bool truncates);                                 /* or NULL */
 
     /* The schema. *is_ours: the mark of a store is there; *is_empty: nothing is. `migrate` runs one migration, which the file
      * schema/sql has, and notes its number with it. */

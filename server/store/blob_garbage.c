@@ -104,15 +104,16 @@ static fb_status has_row(fb_store *store, const char *digest, bool *answer, fb_e
 static fb_status remove_object(removal *batch, const candidate *item, fb_error *error) {
     fb_store *store = batch->store;
     fb_claim claim;
-    bool is_known = true;
-    if (!fb_bucket_try_claim(store->bucket, item->digest, &claim)) return FB_OK;
-    fb_status status = has_row(store, item->digest, &is_known, error);
+    bool is_known = true, is_had = false;
+    fb_status status = fb_object_try_claim(store, item->digest, &claim, &is_had, error);
+    if (status || !is_had) return status;
+    status = has_row(store, item->digest, &is_known, error);
     if (!status && !is_known) {
         fb_cache_remove(store, item->digest);
         if (fb_bucket_is_owned(store->bucket)) status = fb_bucket_remove(store->bucket, item->digest, error);
         if (!status && item->is_object) batch->files++;
     }
-    fb_bucket_release(store->bucket, &claim);
+    fb_object_release(store, &claim);
     return status;
 }
 
@@ -255,9 +256,11 @@ static fb_status look_at_parts(void *context, const char *key, const char *uploa
     char digest[FB_ID_LENGTH + 1];
     fb_claim claim;
     if (!fb_bucket_digest_of(key, digest) || begun > s->batch->before) return FB_OK;
-    if (!fb_bucket_try_claim(bucket, digest, &claim)) return FB_OK;
-    fb_status status = s->is_dry ? FB_OK : fb_s3_parts_abort(fb_bucket_s3(bucket), key, upload, error);
-    fb_bucket_release(bucket, &claim);
+    bool is_had = false;
+    fb_status status = fb_object_try_claim(s->batch->store, digest, &claim, &is_had, error);
+    if (status || !is_had) return status;
+    status = s->is_dry ? FB_OK : fb_s3_parts_abort(fb_bucket_s3(bucket), key, upload, error);
+    fb_object_release(s->batch->store, &claim);
     if (!status) s->garbage->uploads++;
     return status;
 }
@@ -315,7 +318,9 @@ fb_status fb_store_collect(fb_store *store, int64_t grace_ms, bool is_dry, const
     garbage.uploads += fb_uploads_collect(store, batch.before, is_dry);
     if (!is_dry) status = audit_others(store, &batch, &garbage, error);
     if (status) return status;
-    fb_totals totals = fb_writer_read_figures(&store->writer).totals;
+    fb_totals totals = {0};
+    status = fb_store_totals(store, &totals, error);
+    if (status) return status;
     garbage.kept = (uint64_t)totals.blobs - (is_dry ? garbage.blobs : 0);
     garbage.kept_bytes = (uint64_t)totals.blob_bytes - (is_dry ? garbage.bytes : 0);
     *out = garbage;

@@ -139,6 +139,38 @@ fb_status fb_store_claim_blobs(fb_store *store, fb_error *error);
 /* Before a store on a server gets a bucket: FB_CONFLICT "blobs-elsewhere" when it has blobs in a data folder. */
 fb_status fb_store_check_no_files(fb_store *store, fb_error *error);
 
+/* ---- This process among others that use the same database (replica.c) ---------------------------------------------------- */
+
+typedef struct fb_replica {
+    pthread_mutex_t mutex;
+    char id[FB_ULID_LENGTH + 1]; /* of this process, or of its time since it was taken out last */
+    bool is_shared;              /* others may be at work: the database is on a server, and the blobs in a bucket */
+    atomic_bool leads;           /* of those at work now it is the one for what one does for all */
+    fb_buffer others;            /* those that were seen; the writer's own */
+} fb_replica;
+
+void fb_replica_id(fb_store *store, char id[FB_ULID_LENGTH + 1]);
+fb_status fb_replica_renew_id(fb_store *store, fb_error *error);
+/* Of a store on a server, while it is opened: FB_BUSY "store-locked" when it cannot be beside others, and there are. */
+fb_status fb_replica_join(fb_store *store, fb_error *error);
+/* Without the writer's thread. */
+void fb_replica_leave(fb_store *store);
+/* A fb_write_function, about once a second; the argument is the store. */
+fb_status fb_replica_keep(fb_connection *connection, void *store, fb_totals *added, fb_error *error);
+
+/* Claims a blob's object among the threads of all replicas: as fb_bucket_claim, _try_claim and _release. */
+fb_status fb_object_claim(fb_store *store, const char *digest, fb_claim *claim, fb_error *error);
+fb_status fb_object_try_claim(fb_store *store, const char *digest, fb_claim *claim, bool *is_had, fb_error *error);
+void fb_object_release(fb_store *store, fb_claim *claim);
+/* On the writer: FB_BUSY when it is no longer this replica's. */
+fb_status fb_check_claim(fb_connection *connection, fb_store *store, const char *digest, fb_error *error);
+
+/* On the writer: jobs that ran on replicas that are no more wait again. */
+fb_status fb_requeue_lost_jobs(fb_connection *connection, fb_error *error);
+
+/* What the store counts: kept up by the writer, or counted where other replicas write, too. */
+fb_status fb_store_totals(fb_store *store, fb_totals *out, fb_error *error);
+
 #define FB_REQUEST_BUCKETS 256
 
 /* The requests with an Idempotency-Key that are being answered. */
@@ -166,6 +198,7 @@ struct fb_store {
     fb_writer writer;
     fb_readers readers;
     fb_ulid_source ulids;
+    fb_replica replica;
     fb_requests requests;
     fb_uploads uploads;
     fb_bucket *bucket;           /* or NULL */
@@ -262,6 +295,7 @@ uint64_t fb_uploads_collect(fb_store *store, int64_t before, bool is_dry);
 /* ---- answers ---- */
 
 typedef struct fb_packed_answer {
+    fb_store *store;
     const fb_store_answer *answer; /* or NULL: then there is nothing to do */
     int64_t created;
     void *frame;

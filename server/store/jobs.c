@@ -239,7 +239,13 @@ fb_status fb_store_put_job(fb_store *store, const fb_store_job *job, const char 
 
 /* ---- its life ----------------------------------------------------------------------------------------------------------- */
 
+/* It ended or runs in another process, which took it up when this one seemed to have gone. */
+static fb_status fail_elsewhere(fb_error *error, const char *id) {
+    return fb_fail(error, FB_NOT_FOUND, "unknown-job", NULL, "the job %.100s does not wait or run in this process", id);
+}
+
 typedef struct change {
+    fb_store *store;
     const char *id;
     const fb_store_actor *by;
     int64_t now;
@@ -250,21 +256,28 @@ typedef struct change {
 static fb_status write_start(fb_connection *connection, void *argument, fb_totals *added, fb_error *error) {
     (void)added;
     change *start = argument;
-    fb_query update = fb_query_begin(
-        connection,
-        "UPDATE jobs SET state = 'running', started = ?, attempts = attempts + 1 WHERE id = ? RETURNING attempts, is_unwanted",
-        error);
+    char replica[FB_ULID_LENGTH + 1];
+    bool is_taken = false;
+    fb_replica_id(start->store, replica);
+    fb_query update = fb_query_begin(connection,
+                                     "UPDATE jobs SET state = 'running', started = ?1, attempts = attempts + 1, replica = ?2 "
+                                     "WHERE id = ?3 AND (state = 'queued' OR (state = 'running' AND replica = ?2)) "
+                                     "RETURNING attempts, is_unwanted",
+                                     error);
     fb_bind_int(&update, start->now);
+    fb_bind_text(&update, replica);
     fb_bind_text(&update, start->id);
-    if (fb_query_row(&update)) {
+    while (fb_query_row(&update)) {
         start->attempts = (uint32_t)fb_column_int(&update, 0);
         start->is_unwanted = fb_column_int(&update, 1) != 0;
+        is_taken = true;
     }
-    return fb_query_run(&update);
+    fb_status status = fb_query_end(&update);
+    return status || is_taken ? status : fail_elsewhere(error, start->id);
 }
 
 fb_status fb_store_start_job(fb_store *store, const char *id, uint32_t *attempts, bool *is_unwanted, fb_error *error) {
-    change start = {.id = id, .now = store->config.now_ms()};
+    change start = {.store = store, .id = id, .now = store->config.now_ms()};
     fb_status status = fb_writer_run(&store->writer, write_start, &start, error);
     if (status) return status;
     *attempts = start.attempts;
@@ -275,13 +288,17 @@ fb_status fb_store_start_job(fb_store *store, const char *id, uint32_t *attempts
 static fb_status write_requeue(fb_connection *connection, void *argument, fb_totals *added, fb_error *error) {
     (void)added;
     const change *requeue = argument;
-    fb_query update = fb_query_begin(connection, "UPDATE jobs SET state = 'queued' WHERE id = ? AND state = 'running'", error);
+    char replica[FB_ULID_LENGTH + 1];
+    fb_replica_id(requeue->store, replica);
+    fb_query update = fb_query_begin(
+        connection, "UPDATE jobs SET state = 'queued' WHERE id = ? AND state = 'running' AND replica = ?", error);
     fb_bind_text(&update, requeue->id);
+    fb_bind_text(&update, replica);
     return fb_query_run(&update);
 }
 
 fb_status fb_store_requeue_job(fb_store *store, const char *id, fb_error *error) {
-    return fb_writer_run(&store->writer, write_requeue, &(change){.id = id}, error);
+    return fb_writer_run(&store->writer, write_requeue, &(change){.store = store, .id = id}, error);
 }
 
 /* The key of a job that may still be cancelled: not one whose only request has done its work. *is_new: nobody has yet. */
@@ -320,6 +337,7 @@ fb_status fb_store_cancel_job(fb_store *store, const char *id, const fb_store_ac
 }
 
 typedef struct finish_job {
+    fb_store *store;
     const char *id;
     const fb_store_job_end *end;
     int64_t now;
@@ -355,8 +373,11 @@ static fb_status write_end(fb_connection *connection, void *argument, fb_totals 
     if (wanted) return wanted;
     fb_query update = fb_query_begin(connection,
                                      "UPDATE jobs SET state = ?, finished = ?, progress = ?, events = ?, status = ?, "
-                                     "result_type = ?, location = ?, result_size = ?, result = ?, body = NULL WHERE id = ?",
+                                     "result_type = ?, location = ?, result_size = ?, result = ?, body = NULL WHERE id = ? "
+                                     "AND (state = 'queued' OR (state = 'running' AND replica = ?))",
                                      error);
+    char replica[FB_ULID_LENGTH + 1];
+    fb_replica_id(finish->store, replica);
     fb_bind_text(&update, states[end->state]);
     fb_bind_int(&update, finish->now);
     fb_bind_text(&update, end->progress);
@@ -367,13 +388,15 @@ static fb_status write_end(fb_connection *connection, void *argument, fb_totals 
     fb_bind_int(&update, (int64_t)end->result_size);
     fb_bind_bytes(&update, finish->frame, finish->frame_size);
     fb_bind_text(&update, finish->id);
+    fb_bind_text(&update, replica);
     fb_status status = fb_query_run(&update);
+    if (!status && !fb_changed_rows(connection)) return fail_elsewhere(error, finish->id);
     if (!status) status = forget_answers(connection, finish->id, error);
     return status ? status : fb_release_references(connection, finish->id, finish->now, error);
 }
 
 fb_status fb_store_finish_job(fb_store *store, const char *id, const fb_store_job_end *end, fb_error *error) {
-    finish_job finish = {.id = id, .end = end, .now = store->config.now_ms()};
+    finish_job finish = {.store = store, .id = id, .end = end, .now = store->config.now_ms()};
     fb_status status = pack(store, end->result, end->result_size, "result-too-large", &finish.frame, &finish.frame_size, error);
     if (!status) status = fb_writer_run(&store->writer, write_end, &finish, error);
     free(finish.frame);
@@ -382,16 +405,20 @@ fb_status fb_store_finish_job(fb_store *store, const char *id, const fb_store_jo
 
 /* ---- after a start, and in the end -------------------------------------------------------------------------------------- */
 
-static fb_status write_recovery(fb_connection *connection, void *argument, fb_totals *added, fb_error *error) {
-    (void)argument, (void)added;
+fb_status fb_requeue_lost_jobs(fb_connection *connection, fb_error *error) {
     /* One whose request has stored its answer was past what could have ended the process. */
     fb_query update =
         fb_query_begin(connection,
                        "UPDATE jobs SET state = 'queued', interruptions = interruptions + CASE WHEN EXISTS (SELECT 1 "
                        "FROM answers WHERE scope = '" FB_JOB_SCOPE "' AND idempotency_key = jobs.id) THEN 0 ELSE 1 END "
-                       "WHERE state = 'running'",
+                       "WHERE state = 'running' AND NOT EXISTS (SELECT 1 FROM replicas WHERE id = jobs.replica)",
                        error);
     return fb_query_run(&update);
+}
+
+static fb_status write_recovery(fb_connection *connection, void *argument, fb_totals *added, fb_error *error) {
+    (void)argument, (void)added;
+    return fb_requeue_lost_jobs(connection, error);
 }
 
 static fb_status list_unfinished(fb_connection *connection, fb_row_list *list, fb_error *error) {
@@ -412,17 +439,39 @@ static fb_status list_unfinished(fb_connection *connection, fb_row_list *list, f
     return fb_query_end(&query);
 }
 
-fb_status fb_store_unfinished_jobs(fb_store *store, fb_store_jobs *out, fb_error *error) {
+fb_status fb_store_queued_jobs(fb_store *store, fb_store_jobs *out, fb_error *error) {
     fb_connection *connection = NULL;
     fb_row_list list = {0};
-    fb_status status = fb_writer_run(&store->writer, write_recovery, NULL, error);
-    if (!status) status = fb_readers_take(&store->readers, &connection, error);
+    fb_status status = fb_readers_take(&store->readers, &connection, error);
     if (status) return status;
     status = list_unfinished(connection, &list, error);
     fb_readers_give_back(&store->readers, connection);
     if (status) fb_memory_free(list.memory);
     else FB_LIST_GIVE(&list, out);
     return status;
+}
+
+fb_status fb_store_unfinished_jobs(fb_store *store, fb_store_jobs *out, fb_error *error) {
+    fb_status status = fb_writer_run(&store->writer, write_recovery, NULL, error);
+    return status ? status : fb_store_queued_jobs(store, out, error);
+}
+
+fb_status fb_store_unwanted_jobs(fb_store *store, fb_buffer *ids, fb_error *error) {
+    fb_connection *connection = NULL;
+    char replica[FB_ULID_LENGTH + 1], id[FB_JOB_ID_LENGTH + 1] = "";
+    fb_status status = fb_readers_take(&store->readers, &connection, error);
+    if (status) return status;
+    fb_replica_id(store, replica);
+    fb_query query =
+        fb_query_begin(connection, "SELECT id FROM jobs WHERE state = 'running' AND is_unwanted = 1 AND replica = ?", error);
+    fb_bind_text(&query, replica);
+    while (fb_query_row(&query)) {
+        fb_copy_text(id, sizeof id, fb_column_text(&query, 0));
+        fb_buffer_append(ids, id, sizeof id);
+    }
+    status = fb_query_end(&query);
+    fb_readers_give_back(&store->readers, connection);
+    return !status && ids->failed ? fb_fail_memory(error) : status;
 }
 
 typedef struct collect_jobs {

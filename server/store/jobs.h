@@ -55,7 +55,8 @@ void fb_store_jobs_free(fb_store_jobs *jobs);
 fb_status fb_store_get_job_body(fb_store *store, const char *id, char **bytes, size_t *size, fb_error *error);
 fb_status fb_store_get_job_result(fb_store *store, const char *id, char **bytes, size_t *size, fb_error *error);
 
-/* The job runs; `attempts` is how often it was started, this time included. */
+/* The job runs in this process. FB_NOT_FOUND "unknown-job": it waits no more, perhaps another process runs it. `attempts` is
+ * how often it was started, this time included. */
 fb_status fb_store_start_job(fb_store *store, const char *id, uint32_t *attempts, bool *is_unwanted, fb_error *error);
 /* It does not any more, and is to be started again. */
 fb_status fb_store_requeue_job(fb_store *store, const char *id, fb_error *error);
@@ -72,12 +73,17 @@ typedef struct fb_store_job_end {
     const char *result;
     size_t result_size;
 } fb_store_job_end;
-/* FB_TOO_LARGE "result-too-large". FB_CONFLICT "job-unwanted": it is to be cancelled, and may not end otherwise. */
+/* FB_TOO_LARGE "result-too-large". FB_CONFLICT "job-unwanted": it is to be cancelled, and may not end otherwise.
+ * FB_NOT_FOUND "unknown-job": it is another process' by now. */
 fb_status fb_store_finish_job(fb_store *store, const char *id, const fb_store_job_end *end, fb_error *error);
 
 /* Once, after the store was opened: those that are not finished, oldest first, all queued. What was running then has one
  * interruption more. Each answer that a job's request stores sets the count back to 0. */
 fb_status fb_store_unfinished_jobs(fb_store *store, fb_store_jobs *out, fb_error *error);
+/* Those that wait, whoever will run them. */
+fb_status fb_store_queued_jobs(fb_store *store, fb_store_jobs *out, fb_error *error);
+/* Appends the ids, each with its NUL, of those that this process runs and that are to be cancelled. */
+fb_status fb_store_unwanted_jobs(fb_store *store, fb_buffer *ids, fb_error *error);
 /* Deletes jobs that ended at `before` or earlier, the oldest first, some of them; *count is how many. */
 fb_status fb_store_collect_jobs(fb_store *store, int64_t before, size_t *count, fb_error *error);
 

@@ -34,7 +34,7 @@ typedef struct server {
     PGconn *handle; /* NULL: there is none now */
     bool is_broken; /* libpq does not always know that at once */
     char *url;
-    bool writes;
+    enum { NOT_HELD, ALONE, SHARED } hold;
     uint64_t generation; /* of the connection: statements of an earlier one are not known to this one */
     uint64_t statements; /* made so far; their names */
     char xid[XID_SPACE]; /* of the transaction that writes */
@@ -157,13 +157,24 @@ static const char settings[] =
     "SELECT set_config('synchronous_commit', 'on', false) WHERE current_setting('synchronous_commit') = 'off';"
     "SELECT current_setting('server_encoding')";
 
-/* Held as long as the session is: one process at a time uses the database. */
-static fb_status hold(PGconn *handle, fb_error *error) {
-    PGresult *result = PQexec(handle, "SELECT pg_try_advisory_lock(" PROCESS_LOCK ")");
-    bool is_held = PQntuples(result) == 1 && *PQgetvalue(result, 0, 0) == 't';
+static bool is_true(PGconn *handle, const char *sql) {
+    PGresult *result = PQexec(handle, sql);
+    bool is = PQntuples(result) == 1 && *PQgetvalue(result, 0, 0) == 't';
     PQclear(result);
-    if (is_held) return FB_OK;
-    return fb_fail(error, FB_BUSY, "store-locked", NULL, "another process of foldback uses the database");
+    return is;
+}
+
+/* Held as long as the session is. Whoever gets it for itself is alone, and may then share it. */
+static fb_status hold_now(server *of, bool *is_alone, fb_error *error) {
+    *is_alone = is_true(of->handle, "SELECT pg_try_advisory_lock(" PROCESS_LOCK ")");
+    if (*is_alone && of->hold == ALONE) return FB_OK;
+    if (of->hold == SHARED && is_true(of->handle, "SELECT pg_try_advisory_lock_shared(" PROCESS_LOCK ")")) {
+        if (*is_alone) is_true(of->handle, "SELECT pg_advisory_unlock(" PROCESS_LOCK ")");
+        return FB_OK;
+    }
+    return fb_fail(
+        error, FB_BUSY, "store-locked", NULL,
+        "another process of foldback uses the database; several can when all have their blobs in a bucket (--blobs)");
 }
 
 static fb_status check_server(PGconn *handle, const PGresult *found, fb_error *error) {
@@ -206,7 +217,8 @@ static fb_status connect_server(fb_connection *connection, fb_error *error) {
     fb_status status = judge(connection, result, error);
     if (!status) status = check_server(of->handle, result, error);
     PQclear(result);
-    if (!status && of->writes) status = hold(of->handle, error);
+    bool is_alone = false;
+    if (!status && of->hold) status = hold_now(of, &is_alone, error);
     return status ? give_up(of, status) : FB_OK;
 }
 
@@ -266,9 +278,25 @@ static fb_status open_server(fb_connection *connection, const char *url, fb_acce
         free(of);
         return fb_fail_memory(error);
     }
-    of->writes = access == FB_READS_AND_WRITES;
+    (void)access;
     connection->handle = of;
     return ensure(connection, PATIENCE_MS, error);
+}
+
+static fb_status hold(fb_connection *connection, bool is_shared, bool *is_alone, fb_error *error) {
+    server *of = server_of(connection);
+    fb_error met = {0};
+    fb_status status = FB_BUSY;
+    of->hold = is_shared ? SHARED : ALONE;
+    /* The server may still be noticing that an earlier process has gone. */
+    for (int64_t until = now_ms() + PATIENCE_MS; status;) {
+        met = (fb_error){0};
+        status = ensure(connection, PATIENCE_MS, &met);
+        if (!status) status = hold_now(of, is_alone, &met);
+        if (status && now_ms() >= until) return fb_fail(error, met.status, met.code, NULL, "%s", met.message);
+        if (status) pause_for(PAUSE_MS);
+    }
+    return FB_OK;
 }
 
 static void close_server(fb_connection *connection) {
@@ -689,6 +717,7 @@ const fb_backend fb_postgres = {
     .is_in_transaction = is_in_transaction,
     .changes = changes,
     .changed_rows = changed_rows,
+    .hold = hold,
     .read_version = read_version,
     .set_up_writer = set_up_writer,
     .migrate = migrate,

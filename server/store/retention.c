@@ -427,9 +427,11 @@ fb_status fb_store_retain(fb_store *store, const fb_retaining *how, fb_removed *
         if (connection) fb_readers_give_back(&store->readers, connection);
         if (!status && !how->is_dry) status = remove_all(work, error);
     }
+    fb_totals totals = {0};
+    if (!status) status = fb_store_totals(store, &totals, error);
     if (!status) {
         *out = work->all;
-        out->kept_runs = (uint64_t)fb_writer_read_figures(&store->writer).totals.runs - (how->is_dry ? out->runs : 0);
+        out->kept_runs = (uint64_t)totals.runs - (how->is_dry ? out->runs : 0);
     }
     marks_free(&work->marks);
     free(work);

@@ -67,6 +67,10 @@ int64_t fb_changed_rows(const fb_connection *connection) {
     return connection->backend->changed_rows(connection);
 }
 
+fb_status fb_hold(fb_connection *connection, bool is_shared, bool *is_alone, fb_error *error) {
+    return connection->backend->hold(connection, is_shared, is_alone, error);
+}
+
 bool fb_checkpoint(fb_connection *connection, bool truncates) {
     return !connection->backend->checkpoint || connection->backend->checkpoint(connection, truncates);
 }

@@ -73,6 +73,10 @@ int64_t fb_changes(const fb_connection *connection);
 /* How many rows the last statement changed. */
 int64_t fb_changed_rows(const fb_connection *connection);
 
+/* For a database on a server, until the connection is closed: with `is_shared` beside others that said so, too, else alone.
+ * *is_alone: there is no other now. FB_BUSY "store-locked". */
+fb_status fb_hold(fb_connection *connection, bool is_shared, bool *is_alone, fb_error *error);
+
 /* Puts the log into the database, as far as readers allow; `truncates` waits for none, and empties the log when it can. False
  * when it failed. */
 bool fb_checkpoint(fb_connection *connection, bool truncates);

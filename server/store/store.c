@@ -16,6 +16,8 @@
 #include "server/store/internal.h"
 
 #define HEALTHY_FREE_BYTES (1024 * 1024)
+#define CLEAN_UP_MS 60000
+#define BEAT_MS 1000
 
 static int64_t system_now_ms(void) {
     struct timespec now;
@@ -176,6 +178,24 @@ static fb_status count(fb_connection *connection, const char *sql, int64_t *numb
     return fb_read_key(&query, number);
 }
 
+static fb_status count_all(fb_connection *connection, fb_totals *totals, fb_error *error) {
+    fb_status status = count(connection, "SELECT count(*) FROM graphs", &totals->graphs, error);
+    if (!status) status = count(connection, "SELECT count(*) FROM runs", &totals->runs, error);
+    if (!status) status = count(connection, "SELECT count(*) FROM blobs", &totals->blobs, error);
+    if (status) return status;
+    return count(connection, "SELECT CAST(sum(size) AS BIGINT) FROM blobs", &totals->blob_bytes, error);
+}
+
+fb_status fb_store_totals(fb_store *store, fb_totals *out, fb_error *error) {
+    fb_connection *connection = NULL;
+    fb_totals totals = fb_writer_read_figures(&store->writer).totals;
+    fb_status status = store->replica.is_shared ? fb_readers_take(&store->readers, &connection, error) : FB_OK;
+    if (!status && connection) status = count_all(connection, &totals, error);
+    if (connection) fb_readers_give_back(&store->readers, connection);
+    if (!status) *out = totals;
+    return status;
+}
+
 static fb_status resume_ulids(fb_store *store, fb_error *error) {
     fb_query query = fb_query_begin(&store->writer.connection, "SELECT max(id) FROM runs", error);
     if (fb_query_row(&query) && strncmp(fb_column_text(&query, 0), "run_", 4) == 0)
@@ -190,11 +210,9 @@ static fb_status open_database(fb_store *store, fb_totals *totals, fb_error *err
     if (!status && fb_store_is_on_server(store)) status = fb_store_identify(store, error);
     if (!status) status = fb_read_unread_graphs(connection, error);
     if (!status) status = fb_read_unread_jobs(connection, error);
-    if (!status) status = count(connection, "SELECT count(*) FROM graphs", &totals->graphs, error);
-    if (!status) status = count(connection, "SELECT count(*) FROM runs", &totals->runs, error);
-    if (!status) status = count(connection, "SELECT count(*) FROM blobs", &totals->blobs, error);
-    if (!status) status = count(connection, "SELECT CAST(sum(size) AS BIGINT) FROM blobs", &totals->blob_bytes, error);
+    if (!status) status = count_all(connection, totals, error);
     if (!status) status = resume_ulids(store, error);
+    if (!status && fb_store_is_on_server(store)) status = fb_ulid_part(&store->ulids, error);
     return status;
 }
 
@@ -210,6 +228,8 @@ static void free_store(fb_store *store) {
     pthread_mutex_destroy(&store->uploads.mutex);
     pthread_mutex_destroy(&store->cache_mutex);
     pthread_mutex_destroy(&store->ulids.mutex);
+    pthread_mutex_destroy(&store->replica.mutex);
+    fb_buffer_free(&store->replica.others);
     free(store->log_path);
     free(store->path);
     free(store);
@@ -238,6 +258,15 @@ static fb_status start_reading(fb_store *store, const char *folder, fb_access ac
     return status;
 }
 
+bool fb_store_is_shared(const fb_store *store) {
+    return store->replica.is_shared;
+}
+
+static void tell_others_changed(void *argument) {
+    const fb_store *store = argument;
+    if (store->config.others_changed) store->config.others_changed(store->config.others_context);
+}
+
 static fb_status start(fb_store *store, const char *folder, fb_error *error) {
     fb_access access = FB_READS_AND_WRITES;
     fb_status looked = find_server(store, folder, error);
@@ -253,12 +282,16 @@ static fb_status start(fb_store *store, const char *folder, fb_error *error) {
     if (!status) status = fb_bucket_open(store, error);
     if (!status && store->bucket) status = fb_cache_make(store, error);
     if (!status && fb_store_is_on_server(store)) status = fb_store_claim_blobs(store, error);
+    if (!status && fb_store_is_on_server(store)) status = fb_replica_join(store, error);
     if (!status) status = open_readers(store, FB_READS, error);
     if (status) return status;
     store->writer.connection.is_damaged = &store->is_damaged;
     store->writer.readers = &store->readers;
-    store->writer.clean_up = fb_delete_old_answers;
+    bool is_on_server = fb_store_is_on_server(store);
+    store->writer.clean_up = is_on_server ? fb_replica_keep : fb_delete_old_answers;
     store->writer.clean_up_argument = store;
+    store->writer.clean_up_interval_ms = is_on_server ? BEAT_MS : CLEAN_UP_MS;
+    store->writer.cleaned_up = store->replica.is_shared ? tell_others_changed : NULL;
     status = fb_writer_start(&store->writer, store->config.queue_limit, totals, error);
     if (status) fb_readers_close(&store->readers);
     return status;
@@ -274,8 +307,10 @@ fb_status fb_store_open(const char *folder, const fb_store_config *config, fb_st
     pthread_mutex_init(&store->cache_mutex, NULL);
     pthread_mutex_init(&store->requests.mutex, NULL);
     pthread_mutex_init(&store->ulids.mutex, NULL);
+    pthread_mutex_init(&store->replica.mutex, NULL);
     fb_error met = {0};
-    fb_status status = start(store, folder, &met);
+    fb_status status = fb_replica_renew_id(store, &met);
+    if (!status) status = start(store, folder, &met);
     if (status) tell_cure(folder, &met, error);
     if (status) free_store(store);
     else *out = store;
@@ -286,6 +321,7 @@ void fb_store_close(fb_store *store) {
     if (!store) return;
     fb_writer_stop(&store->writer);
     fb_readers_close(&store->readers);
+    if (fb_store_is_on_server(store)) fb_replica_leave(store);
     fb_writer_close(&store->writer);
     free_store(store);
 }
@@ -355,6 +391,7 @@ static void print_groups(fb_buffer *out, const fb_writer_figures *figures) {
 
 fb_status fb_store_metrics(fb_store *store, fb_buffer *out, fb_error *error) {
     fb_writer_figures figures = fb_writer_read_figures(&store->writer);
+    fb_store_totals(store, &figures.totals, NULL); /* while the database is away they are what this process knows */
     print_metric(out, "commits_total", "counter", "Transactions committed.", figures.commits);
     print_metric(out, "writes_total", "counter", "Writes done or failed; divided by the commits: the mean group.",
                  figures.writes);

@@ -57,6 +57,10 @@ typedef struct fb_store_config {
      * function that made it returns. */
     void (*alias_changed)(void *context);
     void *alias_context;
+
+    /* Called about once a second when other replicas may have changed the store, on a thread that may read it and not write. */
+    void (*others_changed)(void *context);
+    void *others_context;
 } fb_store_config;
 
 /* Makes the data folder `folder` (mode 0700, its parent must exist) unless it is there. FB_IO store-not-writable. */
@@ -82,6 +86,11 @@ fb_status fb_store_open(const char *folder, const fb_store_config *config, fb_st
 /* Finishes the writes that wait, refuses new ones, and gives the folder back. No other call may begin after this one, or still
  * be reading. NULL does nothing. */
 void fb_store_close(fb_store *store);
+
+/* True when other replicas may use the store at the same time. */
+bool fb_store_is_shared(const fb_store *store);
+/* Of the replicas at work one leads: it does what is done now and then for all. For a moment there may be none, or two. */
+bool fb_store_leads(fb_store *store);
 
 /* FB_OK when the store can read and write now. Writes only when the last write failed, to see whether that has passed. FB_IO
  * "store-corrupt" from when a damaged page of the database was met; a document or blob that is damaged is no reason. */

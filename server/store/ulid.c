@@ -12,6 +12,10 @@ static bool fill_random(uint8_t *bytes, size_t size) {
     return got == (ssize_t)size; /* up to 256 bytes come whole */
 }
 
+static fb_status fail_random(fb_error *error) {
+    return fb_fail(error, FB_IO, "no-randomness", NULL, "the system gives no random bytes");
+}
+
 /* Adds one to the random part; false when it was all ones. */
 static bool increment(uint8_t random[10]) {
     for (size_t i = 10; i-- > 0;)
@@ -46,8 +50,15 @@ fb_status fb_ulid_next(fb_ulid_source *source, int64_t now_ms, char out[FB_ULID_
     }
     if (is_ready) print(source->last_ms, source->random, out);
     pthread_mutex_unlock(&source->mutex);
-    if (!is_ready) return fb_fail(error, FB_IO, "no-randomness", NULL, "the system gives no random bytes");
-    return FB_OK;
+    return is_ready ? FB_OK : fail_random(error);
+}
+
+fb_status fb_ulid_part(fb_ulid_source *source, fb_error *error) {
+    pthread_mutex_lock(&source->mutex);
+    bool is_ready = fill_random(source->random, sizeof source->random);
+    source->last_ms++;
+    pthread_mutex_unlock(&source->mutex);
+    return is_ready ? FB_OK : fail_random(error);
 }
 
 void fb_ulid_resume(fb_ulid_source *source, const char *ulid) {

@@ -55,7 +55,7 @@ static fb_status find_digest(fb_upload *upload, char digest[FB_ID_LENGTH + 1], f
 
 /* A blob on its way to the writer. */
 typedef struct put_blob {
-    const fb_store *store;
+    fb_store *store;
     const char *upload; /* its id */
     const char *digest;
     const fb_store_actor *by;
@@ -101,7 +101,8 @@ static fb_status write_put(fb_connection *connection, void *argument, fb_totals 
     int64_t key = 0;
     put->is_put = false;
     put->created = put->now;
-    fb_status status = fb_find_blob(connection, put->digest, &key, error);
+    fb_status status = put->is_object ? fb_check_claim(connection, put->store, put->digest, error) : FB_OK;
+    if (!status) status = fb_find_blob(connection, put->digest, &key, error);
     put->is_new = !status && key == 0;
     if (!status && !put->bytes && !put->is_object && !fb_blob_file_is_there(put->store, put->digest, put->size))
         status = fb_blob_file_put(put->store, put->upload, put->digest, &put->is_put, error);
@@ -137,13 +138,13 @@ static fb_status put_row(fb_upload *upload, put_blob *put, fb_error *error) {
 static fb_status put_object(fb_upload *upload, put_blob *put, fb_error *error) {
     fb_store *store = upload->store;
     fb_claim claim;
-    fb_bucket_claim(store->bucket, put->digest, &claim);
-    fb_status status = FB_OK;
+    fb_status status = fb_object_claim(store, put->digest, &claim, error);
+    if (status) return status;
     put->is_object = !fb_blob_file_is_there(store, put->digest, put->size);
     if (put->is_object) status = fb_bucket_put(store->bucket, put->digest, upload->file, put->size, error);
     if (!status) status = put_row(upload, put, error);
     if (!status && put->is_object) fb_cache_take(store, upload->id, put->digest, put->size);
-    fb_bucket_release(store->bucket, &claim);
+    fb_object_release(store, &claim);
     return status;
 }
 

@@ -128,7 +128,9 @@ fb_status fb_upload_new(fb_store *store, bool is_kept, fb_upload **out, fb_error
 static fb_status find_free(fb_store *store, const char *id, fb_upload **out, fb_error *error) {
     fb_upload *upload = *bucket_of(&store->uploads, id);
     while (upload && strcmp(upload->id, id) != 0) upload = upload->next;
-    if (!upload || !upload->is_kept) return fb_fail(error, FB_NOT_FOUND, "unknown-upload", NULL, "there is no upload %s", id);
+    if (!upload || !upload->is_kept)
+        return fb_fail(error, FB_NOT_FOUND, "unknown-upload", NULL, "there is no upload %s%s", id,
+                       store->replica.is_shared ? " on this replica; it goes on where it began" : "");
     if (upload->is_open) return fb_fail(error, FB_CONFLICT, "upload-busy", NULL, "another request is using the upload %s", id);
     *out = upload;
     return FB_OK;

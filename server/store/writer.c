@@ -11,7 +11,6 @@
 #define CHECKPOINT_PAGES 1000                    /* pages of log that are worth a checkpoint: 4 MB */
 #define LOG_PAGES_MAX (16 * 1024)                /* with this much log, readers wait for a checkpoint: 64 MB */
 #define IDLE_MS 1000                             /* idle for this long: empty the log */
-#define CLEAN_UP_INTERVAL_MS 60000
 
 struct fb_write {
     fb_write_function *function;
@@ -209,10 +208,11 @@ static void answer(fb_writer *writer, fb_write *first, size_t count) {
 static void clean_up_when_due(fb_writer *writer) {
     int64_t now = monotonic_ms();
     if (!writer->clean_up || now < writer->next_clean_up_ms) return;
-    writer->next_clean_up_ms = now + CLEAN_UP_INTERVAL_MS;
+    writer->next_clean_up_ms = now + writer->clean_up_interval_ms;
     fb_write write = {.function = writer->clean_up, .argument = writer->clean_up_argument};
     fb_error error = {0};
     commit_group(writer, &write, NULL, &error); /* what fails now is done the next time */
+    if (writer->cleaned_up) writer->cleaned_up(writer->clean_up_argument);
 }
 
 /* Waits for writes; false when there is time for other things. With the mutex held. */
@@ -277,7 +277,7 @@ fb_status fb_writer_start(fb_writer *writer, size_t queue_limit, fb_totals total
     writer->queue_limit = queue_limit;
     writer->end = &writer->first;
     writer->figures.totals = totals;
-    writer->next_clean_up_ms = monotonic_ms() + CLEAN_UP_INTERVAL_MS;
+    writer->next_clean_up_ms = monotonic_ms() + writer->clean_up_interval_ms;
     make_locks(writer);
     int result = pthread_create(&writer->thread, NULL, work, writer);
     if (result == 0) return FB_OK;

@@ -69,6 +69,8 @@ typedef struct fb_writer {
     fb_readers *readers;
     fb_write_function *clean_up; /* run now and then */
     void *clean_up_argument;
+    int64_t clean_up_interval_ms;
+    void (*cleaned_up)(void *argument); /* after each time; or NULL */
     pthread_t thread;
 
     /* the thread's own */
