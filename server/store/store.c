@@ -342,11 +342,11 @@ static fb_status can_read(fb_store *store, fb_error *error) {
 /* Takes room and gives it back. */
 static fb_status try_to_write(fb_connection *connection, void *argument, fb_totals *added, fb_error *error) {
     (void)argument, (void)added;
-    static const char room[16384];
+    static const char room[65536];
     fb_query insert = fb_query_begin(connection,
                                      "INSERT INTO answers (principal, scope, idempotency_key, request_digest, status, "
                                      "body_size, body, created) "
-                                     "VALUES ('', 'health', '', '', 0, 16384, ?, 0)",
+                                     "VALUES ('', 'health', '', '', 0, 65536, ?, 0)",
                                      error);
     fb_bind_bytes(&insert, room, sizeof room);
     fb_status status = fb_query_run(&insert);

@@ -368,7 +368,7 @@ START_TEST(a_full_disk_is_told_and_recovered_from) {
 END_TEST
 
 START_TEST(health_tells_a_full_store) {
-    fb_store *store = open_store(folder, &(fb_store_config){.max_bytes = 300 * 1024});
+    fb_store *store = open_store(folder, &(fb_store_config){.max_bytes = 400 * 1024});
     fb_error error = {0};
     ck_assert_int_eq(fb_store_health(store, NULL), FB_OK);
     unsigned number = 0;

@@ -352,7 +352,8 @@ START_TEST(graphs_stored_before_blobs_refer_to_them) {
     make_graph(&damaged, 2, 100);
     ck_assert_int_eq(fb_store_put_graph(store, &damaged.graph, NULL, NULL, NULL), FB_OK);
     fb_store_close(store);
-    run_sql("DROP TABLE job_references; DROP TABLE unread_jobs; DROP TABLE jobs; DROP TABLE pins; DROP INDEX "
+    run_sql("DROP TABLE claims; DROP TABLE requests; DROP TABLE replicas; DROP TABLE notes; DROP TABLE job_references; DROP "
+            "TABLE unread_jobs; DROP TABLE jobs; DROP TABLE pins; DROP INDEX "
             "alias_entries_graph; DROP TABLE tokens; DROP TABLE audit; DROP TABLE "
             "audit_trim; DROP TABLE rules; DROP "
             "TABLE unread_graphs; DROP TABLE tensor_digests; DROP "
