@@ -68,11 +68,16 @@ static fb_status run_function(fb_writer *writer, fb_write *write) {
     return write->function(&writer->connection, write->argument, &write->added, &write->error);
 }
 
+/* Whether the whole transaction is. A full disk is no fault of this write: all are undone, and tried again one by one. */
+static bool is_lost(const fb_writer *writer, const fb_write *write) {
+    return write->status == FB_NO_SPACE || !fb_is_in_transaction(&writer->connection);
+}
+
 /* One write without a savepoint. When it failed and had written something, the writer is no longer optimistic. */
 static fb_status perform_optimistically(fb_writer *writer, fb_write *write) {
     int64_t changes = fb_changes(&writer->connection);
     write->status = run_function(writer, write);
-    if (!fb_is_in_transaction(&writer->connection)) return write->status ? write->status : FB_IO;
+    if (is_lost(writer, write)) return write->status ? write->status : FB_IO;
     if (!write->status) return FB_OK;
     writer->is_optimistic = fb_changes(&writer->connection) == changes;
     if (!writer->is_optimistic) return write->status;
@@ -88,7 +93,7 @@ static fb_status perform(fb_writer *writer, fb_write *write) {
     if (writer->is_optimistic) return perform_optimistically(writer, write);
     write->status = run_sql(writer, "SAVEPOINT one_write", &write->error);
     if (!write->status) write->status = run_function(writer, write);
-    if (!fb_is_in_transaction(&writer->connection)) return write->status ? write->status : FB_IO;
+    if (is_lost(writer, write)) return write->status ? write->status : FB_IO;
     fb_status undone = write->status ? run_sql(writer, "ROLLBACK TO one_write", &write->error) : FB_OK;
     fb_status released = run_sql(writer, "RELEASE one_write", &write->error);
     if (!write->status) write->status = released;
