@@ -107,7 +107,7 @@ def described():
     [
         (None, None, None),
         ("/paths", {}, "PUT /a/{id} is a route, but openapi.yaml lacks it"),
-        ("/paths/~1b", {"get": {"responses": {}}}, "GET ~1b is in openapi.yaml, but is no route"),
+        ("/paths/~1b", {"get": {"responses": {}}}, "GET ~1b is in openapi.yaml, but is not a route"),
         ("/paths/A/parameters", [], "path parameters"),
         ("/paths/A/get/parameters", [], "query parameters"),
         ("/paths/A/get/x-any-query", True, "query parameters"),
