@@ -1,5 +1,6 @@
 """What the random programs call: hooks, modules and functions that a trace must name, and calls that Python's syntax hides from torch.fx."""
 
+import inspect
 import math
 import operator
 
@@ -16,6 +17,8 @@ __all__ = [
 
 def call(function, *args, **kwargs):
     """Calls a function that torch.fx cannot see through a Proxy: item assignment, += in place, torch.arange of a size."""
+    if getattr(function, "__module__", None) == "math":
+        function = inspect.unwrap(function)  # while torch.fx traces, it has functions of its own in that module
     leaves = torch.utils._pytree.tree_leaves((args, kwargs))
     proxy = next((leaf for leaf in leaves if isinstance(leaf, torch.fx.Proxy)), None)
     return function(*args, **kwargs) if proxy is None else proxy.tracer.create_proxy("call_function", function, args, kwargs)
