@@ -97,4 +97,4 @@ def test_there_is_nothing_else():
     errors = {"AmbiguousWeights", "Cancelled", "EditError", "LostTraining", "Problem", "ServiceNotStarted"}
     modules = {"export", "fx", "huggingface", "optimization"}
     functions = {"apply_edits", "compiled_runs", "connect", "disconnect"}
-    assert set(foldback.__all__) == errors | modules | functions | {"AsyncClient", "Client", "Event", "Job", "Refusal", "Run"}
+    assert set(foldback.__all__) == errors | modules | functions | {"AsyncClient", "Client", "Event", "Graph", "Job", "Refusal", "Run", "Version"}

@@ -10,6 +10,7 @@ import warnings
 import pytest
 import torch
 import transformers
+from test_traps import TRAPS
 from torch import nn
 
 import foldback
@@ -503,3 +504,16 @@ def test_the_program_that_is_not_there(monkeypatch, tmp_path):
     monkeypatch.setattr(private, "__file__", str(tmp_path / "private.py"))
     with pytest.raises(foldback.ServiceNotStarted, match="make wheel.*FOLDBACK_SERVER"):
         private.client()
+
+
+def test_a_norm_of_rows_is_folded_if_two_dimensions_are_assumed(client):
+    torch.manual_seed(0)
+    _, make, shape = TRAPS["a norm of rows"]
+    model, x = make().eval(), torch.randn(shape)
+    live = torch.fx.symbolic_trace(model)
+    document = foldback.fx.to_document(live, model=model)
+    for assume, count in (({}, 0), ({"dtype": "float32", "rank": 3}, 0), ({"dtype": "float32", "rank": 2}, 1)):
+        run = client.optimize(document, ["FuseBatchNorm1dInLinear"], assume=assume)
+        assert run["passes"][1]["applied"] == count
+    foldback.apply_edits(live, client.edits(run))
+    torch.testing.assert_close(live(x), model(x), rtol=1e-4, atol=1e-5)

@@ -396,19 +396,6 @@ def test_a_module_that_computes_more_than_its_class_stays(wrap):
     assert torch.equal(composed(live, reverse=True)(x), model(x))
 
 
-def test_a_norm_of_rows_is_folded_if_two_dimensions_are_assumed(client):
-    torch.manual_seed(0)
-    _, make, shape = TRAPS["a norm of rows"]
-    model, x = make().eval(), torch.randn(shape)
-    live = torch.fx.symbolic_trace(model)
-    document = foldback.fx.to_document(live, model=model)
-    for assume, count in (({}, 0), ({"dtype": "float32", "rank": 3}, 0), ({"dtype": "float32", "rank": 2}, 1)):
-        run = client.optimize(document, ["FuseBatchNorm1dInLinear"], assume=assume)
-        assert run["passes"][1]["applied"] == count
-    foldback.apply_edits(live, client.edits(run))
-    torch.testing.assert_close(live(x), model(x), rtol=1e-4, atol=1e-5)
-
-
 # ---- what users do between a pass and its undo ------------------------------------------------------------------------------
 
 

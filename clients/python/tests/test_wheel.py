@@ -97,7 +97,7 @@ def test_the_traps_with_nothing_but_the_wheel(venv, tmp_path):
     environment = {"PATH": f"{venv}/bin:/usr/bin:/bin", "TMPDIR": str(tmp_path)}
     command = [venv / "bin" / "python", "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_traps.py"]
     done = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=tmp_path, timeout=300)
-    assert done.returncode == 0 and re.search(r"^[5-9]\d passed", done.stdout, re.MULTILINE), done.stdout
+    assert done.returncode == 0 and re.search(r"^\d{3} passed", done.stdout, re.MULTILINE), done.stdout
 
 
 def test_the_ten_lines_with_the_command_of_the_wheel(venv, tmp_path):
