@@ -385,7 +385,7 @@ static void each_input_of(ordering *o, uint32_t row, visit_input *visit) {
     each_input(o, row, fb_span_at(text, "/kwargs"), visit);
 }
 
-/* A reader that base has, too, was reported as a conflict before. */
+/* A reader that base also has was already reported as a conflict. */
 static void report_absent(ordering *o, uint32_t reader, const char *name) {
     const fb_edit *edit = fb_merging_edit(o->m, FB_NODE_TABLE, name);
     const char *reader_name = o->rows->items[reader].name;

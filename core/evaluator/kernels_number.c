@@ -1,4 +1,4 @@
-/* Python's arithmetic on numbers and sequences, for operators that take tensors, too. */
+/* Python's arithmetic on numbers and sequences, for operators that also take tensors. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>

@@ -10,7 +10,7 @@
  *
  * So the recipe is made once more over stand-ins: what is (out, in) there is (out, ranks) here, the rows of B beside zeros. A
  * recipe of columns has A in the place of rows. A recipe that is neither has no such factors, and is refused. The ranks of one
- * row are equal: so the scale of all is multiplied by the same number, lora_alpha / rank, when lora_alpha is multiplied, too.
+ * row are equal: so the scale of all is multiplied by the same number, lora_alpha / rank, when lora_alpha is multiplied by it.
  *
  * Scales are one for each row, or for parts of it: they are (out, parts), and go as rows do. One for the whole weight stays
  * one, where the row reads one weight; one for a block of rows does not follow. */

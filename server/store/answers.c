@@ -153,14 +153,18 @@ static fb_status write_request(fb_connection *connection, void *argument, fb_tot
     return fb_query_end(&query);
 }
 
+static fb_status delete_request(fb_connection *connection, const fb_store_key *key, const char *replica, fb_error *error) {
+    fb_query delete = fb_query_begin(connection, "DELETE FROM requests WHERE " THIS_REQUEST " AND replica = ?4", error);
+    bind_request(&delete, key);
+    fb_bind_text(&delete, replica);
+    return fb_query_run(&delete);
+}
+
 /* The request is answered with this write, so it must still be this replica's. */
 static fb_status end_request(fb_connection *connection, fb_store *store, const fb_store_key *key, fb_error *error) {
     char replica[FB_ULID_LENGTH + 1];
     fb_replica_id(store, replica);
-    fb_query delete = fb_query_begin(connection, "DELETE FROM requests WHERE " THIS_REQUEST " AND replica = ?4", error);
-    bind_request(&delete, key);
-    fb_bind_text(&delete, replica);
-    fb_status status = fb_query_run(&delete);
+    fb_status status = delete_request(connection, key, replica, error);
     if (status || fb_changed_rows(connection)) return status;
     return fb_fail(error, FB_BUSY, "store-busy", NULL, "another replica has taken over what this one was doing: ask again");
 }
@@ -174,10 +178,7 @@ typedef struct ended_request {
 static fb_status write_end(fb_connection *connection, void *argument, fb_totals *added, fb_error *error) {
     (void)added;
     const ended_request *ended = argument;
-    fb_query delete = fb_query_begin(connection, "DELETE FROM requests WHERE " THIS_REQUEST " AND replica = ?4", error);
-    bind_request(&delete, &ended->key);
-    fb_bind_text(&delete, ended->replica);
-    return fb_query_run(&delete);
+    return delete_request(connection, &ended->key, ended->replica, error);
 }
 
 /* One that stored no answer: others may begin it. What cannot be written now goes with the replica's own row. */
