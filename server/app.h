@@ -26,7 +26,8 @@ typedef struct fb_app {
     fb_cache *cache;
     fb_pass_counts *counts;
     struct fb_event_hub *events;
-    fb_jobs *jobs; /* NULL: it does none */
+    fb_jobs *jobs;                /* NULL: it does none */
+    struct fb_webhooks *webhooks; /* NULL: it delivers nothing */
     fb_document_limits limits;
     fb_evaluation_bounds evaluation;
     atomic_uint evaluations; /* under way */

@@ -38,7 +38,7 @@ bool fb_scope_parse(const char *text, fb_scope *scope) {
     static const struct {
         const char *name;
         fb_scope scope;
-    } scopes[] = {{"read", FB_SCOPE_READ}, {"write", FB_SCOPE_WRITE}, {"admin", FB_SCOPE_ADMIN}};
+    } scopes[] = {{"read", FB_SCOPE_READ}, {"write", FB_SCOPE_WRITE}, {"hooks", FB_SCOPE_HOOKS}, {"admin", FB_SCOPE_ADMIN}};
     for (size_t i = 0; i < sizeof scopes / sizeof *scopes; i++) {
         if (strcmp(scopes[i].name, text) != 0) continue;
         *scope = scopes[i].scope;
@@ -180,7 +180,7 @@ static void note_use(fb_auth *auth, known_token *token, int64_t now) {
 static fb_grant judge(const known_token *token, fb_scope needed, int64_t now) {
     if (atomic_load(&token->is_revoked)) return FB_TOKEN_REVOKED;
     if (token->expires && now >= token->expires) return FB_TOKEN_EXPIRED;
-    return token->scope < needed ? FB_SCOPE_TOO_SMALL : FB_GRANTED;
+    return fb_scope_covers(token->scope, needed) ? FB_GRANTED : FB_SCOPE_TOO_SMALL;
 }
 
 static fb_grant admit_token(fb_auth *auth, const char *secret, fb_scope needed, char principal[FB_PRINCIPAL_MAX + 1]) {

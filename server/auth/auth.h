@@ -38,7 +38,7 @@ fb_status fb_auth_revoke(fb_auth *auth, const char *name, const fb_store_actor *
 /* When the token was last used, which the store knows later; 0 = never. */
 int64_t fb_auth_last_use(fb_auth *auth, const fb_store_token *token);
 
-/* "read", "write", "admin"; false for anything else. */
+/* "read", "write", "hooks", "admin"; false for anything else. */
 bool fb_scope_parse(const char *text, fb_scope *scope);
 
 /* ---- A token's text, and what is kept of it ------------------------------------------------------------------------------ */

@@ -163,8 +163,9 @@ static int run(fb_cli *cli) {
 }
 
 int fb_cli_start(const fb_verb *verb, int argc, char **argv) {
-    fb_cli cli = {
-        .verb = verb, .folder = verb->folder, .values = {.limit = DEFAULT_LIMIT, .version = 1, .grace = FB_GRACE_UNSET}};
+    fb_cli cli = {.verb = verb,
+                  .folder = verb->folder,
+                  .values = {.limit = DEFAULT_LIMIT, .version = 1, .grace = FB_GRACE_UNSET, .overlap = FB_GRACE_UNSET}};
     int result;
     signal(SIGPIPE, SIG_IGN);
     if (fb_verb_read(verb, argc, argv, &cli.values, &cli.arguments, &result)) {

@@ -50,6 +50,10 @@ typedef struct fb_cli_values {
     bool is_async;
     bool wants_svg, stays_closed; /* pictures; the browser */
     fb_text_list open;            /* boxes of a picture */
+    fb_text_list events, models; /* of a webhook */
+    const char *url;
+    bool enables, disables;
+    unsigned overlap; /* seconds */
 } fb_cli_values;
 
 struct fb_cli {

@@ -24,6 +24,7 @@ typedef struct serve_values {
     const char *blobs_redirect;            /* "on" or "off" */
     const char *tls_certificate, *tls_key; /* files, or NULL */
     fb_text_list allowed_hosts;
+    fb_text_list told_networks;
     unsigned stop_timeout_ms;
     bool wants_help;
 } serve_values;
@@ -77,6 +78,20 @@ const fb_option fb_serve_options[] = {
      AT(service.http.connection_limit_per_address), 0, 1 << 20},
     {"max-streams", 0, "N", "open event streams, at most half of the connections (256)", FB_OPTION_COUNT,
      AT(service.http.stream_limit), 0, 1 << 20},
+    {"webhooks", 0, NULL, "deliver to webhooks: POST /v1/webhooks makes them (off)", FB_OPTION_FLAG, AT(service.webhooks.is_on),
+     0, 0},
+    {"webhook-allow", 0, "CIDR", "also deliver to this private network, such as 10.0.0.0/8; may be repeated", FB_OPTION_LIST,
+     AT(told_networks), 0, 0},
+    {"webhook-allow-http", 0, NULL, "allow http:// in the URLs of webhooks, not only https://", FB_OPTION_FLAG,
+     AT(service.webhooks.allows_http), 0, 0},
+    {"webhook-ca-file", 0, "FILE", "trust these certificates (PEM) of receivers, not the system's", FB_OPTION_TEXT,
+     AT(service.webhooks.ca_file), 0, 0},
+    {"webhook-timeout", 0, "SECONDS", "for one attempt to deliver (15)", FB_OPTION_SECONDS, AT(service.webhooks.timeout_ms), 1,
+     600},
+    {"webhook-pause", 0, "SECONDS", "before the second attempt; doubles each time, up to an hour (5)", FB_OPTION_SECONDS,
+     AT(service.webhooks.first_pause_ms), 1, 3600},
+    {"webhook-lifetime", 0, "SECONDS", "how long a message is tried; then it is parked (86400)", FB_OPTION_SECONDS,
+     AT(service.webhooks.lifetime_ms), 1, 31536000},
     {"heartbeat", 0, "SECONDS", "between signs of life on an event stream (15)", FB_OPTION_SECONDS, AT(service.heartbeat_ms), 1,
      86400},
     {"cache", 0, "BYTES", "memory for decoded graphs (512M)", FB_OPTION_BYTES, AT(service.cache_bytes), 0, UINT64_MAX},
@@ -250,7 +265,7 @@ static void close_access_log(FILE *log) {
     if (log && log != stderr) fclose(log);
 }
 
-/* What is read for each request to the bucket, and for each connection to the database; malloc'ed, ended by NULL. */
+/* What is read for each request to the bucket or to a webhook, and for each connection to the database; malloc'ed, ended by NULL. */
 typedef struct credential_paths {
     char *items[8];
     size_t count;
@@ -263,12 +278,13 @@ static void add_path(credential_paths *out, const char *path, const char *rest) 
     out->items[out->count++] = text;
 }
 
-static void find_credential_paths(bool has_bucket, bool is_on_server, credential_paths *out) {
+static void find_credential_paths(const serve_values *values, bool has_bucket, bool is_on_server, credential_paths *out) {
     const char *home = getenv("HOME");
     char *file = strdup(has_bucket && getenv("AWS_SHARED_CREDENTIALS_FILE") ? getenv("AWS_SHARED_CREDENTIALS_FILE") : "");
     if (file && *file) add_path(out, dirname(file), ""); /* the file is replaced to renew them */
     free(file);
     if (has_bucket) add_path(out, getenv("AWS_CA_BUNDLE"), "");
+    add_path(out, values->service.webhooks.ca_file, "");
     if (!is_on_server) return;
     add_path(out, getenv("PGPASSFILE"), "");
     add_path(out, getenv("PGSSLROOTCERT"), "");
@@ -287,8 +303,9 @@ static fb_status start(const serve_values *values, fb_sandbox_mode sandbox, fb_s
     if (!status) status = fb_store_make_folder(data, error);
     bool has_bucket = values->service.bucket.url || fb_store_has_bucket(data);
     credential_paths paths = {0};
-    find_credential_paths(has_bucket || is_on_server, is_on_server, &paths);
-    if (!status) status = fb_sandbox_enter(sandbox, data, (const char *const *)paths.items, has_bucket || is_on_server, error);
+    find_credential_paths(values, has_bucket || is_on_server, is_on_server, &paths);
+    bool may_connect = has_bucket || is_on_server || values->service.webhooks.is_on;
+    if (!status) status = fb_sandbox_enter(sandbox, data, (const char *const *)paths.items, may_connect, error);
     for (char **path = paths.items; *path; path++) free(*path);
     return status ? status : fb_service_start(&values->service, service, error);
 }
@@ -300,6 +317,15 @@ static int exit_status(const fb_error *error) {
     return is_misused ? FB_EXIT_USAGE : FB_EXIT_FAILED;
 }
 
+/* What is in the outbox stays there. */
+static void warn_of_webhooks(const serve_values *values, fb_store *store) {
+    uint64_t pending = 0, parked = 0;
+    int64_t oldest = 0;
+    if (values->service.webhooks.is_on || fb_store_count_deliveries(store, &pending, &parked, &oldest, NULL) || !pending)
+        return;
+    fb_complain(0, "%llu messages wait for webhooks, and are not delivered without --webhooks", (unsigned long long)pending);
+}
+
 static int serve(const serve_values *values, fb_sandbox_mode sandbox, const sigset_t *stop) {
     fb_service service;
     fb_error error = {0};
@@ -307,6 +333,7 @@ static int serve(const serve_values *values, fb_sandbox_mode sandbox, const sigs
     if (start(values, sandbox, &service, &error)) return fb_complain(exit_status(&error), "%s", error.message);
     if (fb_store_bucket_health(service.app.store, &bucket))
         fb_complain(0, "the bucket does not answer yet: %s", bucket.message);
+    warn_of_webhooks(values, service.app.store);
     if (!values->service.http.tls_key && !fb_http_is_loopback(values->service.http.listen))
         fb_complain(0, "tokens and graphs are sent in the clear: --tls-certificate and --tls-key, or a proxy, encrypt them");
     printf("listening on %s\n", fb_http_url(service.http));
@@ -345,6 +372,26 @@ static int read_hosts(serve_values *values) {
     return FB_EXIT_DONE;
 }
 
+/* `networks` is the caller's to free, and holds what the configuration refers to. */
+static int read_webhooks(serve_values *values, fb_network **networks) {
+    const fb_text_list *list = &values->told_networks;
+    fb_webhooks_config *webhooks = &values->service.webhooks;
+    if (!webhooks->is_on && (list->count || webhooks->allows_http || webhooks->ca_file))
+        return fb_complain(FB_EXIT_USAGE, "--webhook-allow, --webhook-allow-http and --webhook-ca-file go with --webhooks");
+    if (webhooks->ca_file && access(webhooks->ca_file, R_OK))
+        return fb_complain(FB_EXIT_FAILED, "cannot read %s: %s", webhooks->ca_file, strerror(errno));
+    *networks = calloc(list->count + 1, sizeof **networks);
+    if (!*networks) return fb_complain(FB_EXIT_FAILED, "out of memory");
+    for (size_t i = 0; i < list->count; i++)
+        if (!fb_network_read(list->items[i], &(*networks)[i]))
+            return fb_complain(FB_EXIT_USAGE,
+                               "--webhook-allow %s: write an address or a network, such as 10.0.0.0/8 or fd00::/8",
+                               list->items[i]);
+    webhooks->allowed = *networks;
+    webhooks->allowed_count = list->count;
+    return FB_EXIT_DONE;
+}
+
 static int read_redirect(serve_values *values) {
     fb_bucket_config *bucket = &values->service.bucket;
     bucket->redirects = strcmp(values->blobs_redirect, "on") == 0;
@@ -358,6 +405,7 @@ static int read_redirect(serve_values *values) {
 static int check_and_serve(serve_values *values) {
     fb_sandbox_mode sandbox;
     fb_buffer certificate = {0}, key = {0};
+    fb_network *networks = NULL;
     if (!fb_sandbox_mode_of(values->sandbox, &sandbox))
         return fb_complain(FB_EXIT_USAGE, "--sandbox is auto, on or off, not %s", values->sandbox);
     FILE **log = &values->service.http.access_log;
@@ -367,12 +415,14 @@ static int check_and_serve(serve_values *values) {
     sigset_t stop = block_signals();
     int result = read_hosts(values);
     if (!result) result = read_redirect(values);
+    if (!result) result = read_webhooks(values, &networks);
     if (!result) result = read_tls(values, &certificate, &key);
     if (!result) result = claim_descriptors(&values->service);
     if (!result) result = serve(values, sandbox, &stop);
     if (key.data) explicit_bzero(key.data, key.size);
     fb_buffer_free(&certificate);
     fb_buffer_free(&key);
+    free(networks);
     close_access_log(*log);
     return result;
 }

@@ -64,7 +64,7 @@ int fb_cli_token_create(fb_cli *cli) {
     const char *expires;
     char space[32];
     fb_call call = {.method = "POST"};
-    if (!values->scope) return fb_complain(FB_EXIT_USAGE, "token create: say --scope read, write or admin");
+    if (!values->scope) return fb_complain(FB_EXIT_USAGE, "token create: say --scope read, write, hooks or admin");
     int result = read_expires(values->expires, space, &expires);
     if (result) return result;
     fb_address_path(&call.address, "/v1/tokens");

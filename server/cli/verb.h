@@ -150,8 +150,11 @@ int fb_cli_job_result(fb_cli *cli), fb_cli_job_cancel(fb_cli *cli);
 int fb_cli_ready(fb_cli *cli);                                                                          /* ready.c */
 int fb_cli_token_create(fb_cli *cli), fb_cli_token_list(fb_cli *cli), fb_cli_token_revoke(fb_cli *cli); /* access.c */
 int fb_cli_audit(fb_cli *cli);
-int fb_cli_events(fb_cli *cli); /* events.c */
-int fb_cli_ui(fb_cli *cli);     /* ui.c */
+int fb_cli_events(fb_cli *cli);                                                                             /* events.c */
+int fb_cli_ui(fb_cli *cli);                                                                                 /* ui.c */
+int fb_cli_webhook_list(fb_cli *cli), fb_cli_webhook_create(fb_cli *cli), fb_cli_webhook_show(fb_cli *cli); /* webhooks.c */
+int fb_cli_webhook_change(fb_cli *cli), fb_cli_webhook_rotate(fb_cli *cli), fb_cli_webhook_delete(fb_cli *cli);
+int fb_cli_webhook_test(fb_cli *cli), fb_cli_webhook_deliveries(fb_cli *cli), fb_cli_webhook_redeliver(fb_cli *cli);
 
 /* ---- `foldback serve`, from start to stop -------------------------------------------------------------------------------- */
 

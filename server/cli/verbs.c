@@ -246,7 +246,8 @@ static const fb_option restore_options[] = {
     END,
 };
 static const fb_option token_create_options[] = {
-    TEXT("scope", 0, "read|write|admin", "what the token may do; each scope includes those before it", scope),
+    TEXT("scope", 0, "read|write|hooks|admin", "what the token may do: hooks reads and manages webhooks, admin does all",
+         scope),
     TEXT("name", 0, "NAME", "who will use it, for the audit (a generated name)", name),
     TEXT("expires", 0, "WHEN", "in 90d, 12h, 30m, or at 2026-12-31 or a time of RFC 3339 (never)", expires),
     STORE,
@@ -271,6 +272,28 @@ static const fb_option events_options[] = {
     CREDENTIALS,
     FLAG("json", 0, "a line of JSON for each event, as it is when the output is not a terminal", wants_json),
     END,
+};
+#define HOOK_OPTIONS                                                                                                           \
+    LIST("event", 'e', "EVENT", "tell of this: alias.moved, run.finished and so on; may be repeated (all)", events),           \
+        LIST("model", 'm', "PATTERN", "of these models only: bert-*; may be repeated (all)", models), NOTE
+static const fb_option webhook_create_options[] = {HOOK_OPTIONS, STORE, JSON, END};
+static const fb_option webhook_change_options[] = {
+    TEXT("url", 0, "URL", "send to this URL from now on", url),
+    HOOK_OPTIONS,
+    FLAG("enable", 0, "deliver again, first what waits", enables),
+    FLAG("disable", 0, "deliver nothing until it is enabled again", disables),
+    STORE,
+    JSON,
+    END,
+};
+static const fb_option webhook_rotate_options[] = {
+    {"overlap", 0, "SECONDS", "how long the old secret signs, too (86400)", FB_OPTION_COUNT, AT(overlap), 0, 31536000},
+    STORE,
+    JSON,
+    END,
+};
+static const fb_option webhook_deliveries_options[] = {
+    TEXT("state", 0, "STATE", "only messages in this state: pending, delivered or parked", state), LIMIT, STORE, JSON, END,
 };
 static const fb_option job_list_options[] = {
     TEXT("state", 0, "STATE", "only jobs in this state: queued, running, succeeded, failed or cancelled", state),
@@ -583,6 +606,53 @@ const fb_verb fb_verbs[] = {
      .options = plain_options,
      .run = fb_cli_job_result},
     {.name = "job cancel", .arguments = "JOB", .summary = "cancels a job", .options = plain_options, .run = fb_cli_job_cancel},
+    {.name = "webhook create",
+     .arguments = "URL",
+     .summary = "sends a URL what happens; shows the secret once",
+     .description = "Of a service that was started with --webhooks. Events: alias.created, alias.moved, alias.rolled_back,\n"
+                    "alias.deleted, version.created, run.finished, job.finished.\n",
+     .options = webhook_create_options,
+     .run = fb_cli_webhook_create},
+    {.name = "webhook list",
+     .arguments = "",
+     .summary = "lists the webhooks",
+     .options = list_options,
+     .run = fb_cli_webhook_list},
+    {.name = "webhook show",
+     .arguments = "WEBHOOK",
+     .summary = "shows a webhook",
+     .options = plain_options,
+     .run = fb_cli_webhook_show},
+    {.name = "webhook change",
+     .arguments = "WEBHOOK",
+     .summary = "changes a webhook",
+     .options = webhook_change_options,
+     .run = fb_cli_webhook_change},
+    {.name = "webhook rotate",
+     .arguments = "WEBHOOK",
+     .summary = "gives a webhook another secret, and shows it once",
+     .options = webhook_rotate_options,
+     .run = fb_cli_webhook_rotate},
+    {.name = "webhook delete",
+     .arguments = "WEBHOOK",
+     .summary = "deletes a webhook, and what waits for it",
+     .options = graph_options,
+     .run = fb_cli_webhook_delete},
+    {.name = "webhook test",
+     .arguments = "WEBHOOK",
+     .summary = "sends a webhook a message of type webhook.test",
+     .options = plain_options,
+     .run = fb_cli_webhook_test},
+    {.name = "webhook deliveries",
+     .arguments = "WEBHOOK",
+     .summary = "lists what a webhook was sent, and what could not be",
+     .options = webhook_deliveries_options,
+     .run = fb_cli_webhook_deliveries},
+    {.name = "webhook redeliver",
+     .arguments = "WEBHOOK MESSAGE",
+     .summary = "sends a message again, under the same id",
+     .options = plain_options,
+     .run = fb_cli_webhook_redeliver},
     {.name = "token create",
      .arguments = "",
      .summary = "creates a token, and shows it once",

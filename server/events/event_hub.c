@@ -6,27 +6,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "core/json/members.h"
-#include "server/store/models.h"
-
-void fb_alias_entry_write(const fb_store_alias_entry *entry, bool with_names, fb_buffer *out) {
-    fb_buffer_char(out, '{');
-    fb_put_int(out, "id", entry->number);
-    if (with_names) {
-        fb_put_text(out, "model", entry->model);
-        fb_put_text(out, "alias", entry->alias);
-    }
-    fb_put_time(out, "when", entry->at);
-    fb_put_text_or_null(out, "who", entry->who);
-    fb_put_text_or_null(out, "why", entry->why);
-    fb_put_text(out, "action", entry->action);
-    fb_put_text_or_null(out, "from", entry->from);
-    fb_put_text_or_null(out, "to", entry->to);
-    if (entry->from_graph) fb_put_text(out, "from_graph", entry->from_graph);
-    if (entry->to_graph) fb_put_text(out, "to_graph", entry->to_graph);
-    fb_put_text_or_null(out, "run", entry->run);
-    fb_buffer_char(out, '}');
-}
+#include "server/store/webhooks.h"
 
 #define WAITING_MAX ((size_t)64 << 10) /* bytes; with more no further entry is added to what waits for a subscriber */
 #define PAGE 100                       /* entries read at once */

@@ -21,15 +21,12 @@ fb_status fb_event_hub_start(fb_event_hub *hub, fb_store *store, fb_error *error
 /* Stops the thread; all streams must have ended. NULL does nothing. */
 void fb_event_hub_free(fb_event_hub *hub);
 
-/* fb_store_config.alias_changed, with the hub as its context. */
+/* An alias has changed. */
 void fb_event_hub_notify(void *hub);
 
 /* Everything after entry number `after`, of one model and of one alias where these are not NULL. The subscriber is for
  * fb_respond_stream, with fb_event_source; NULL when memory is out. */
 fb_subscriber *fb_event_hub_subscribe(fb_event_hub *hub, const char *model, const char *alias, int64_t after);
 extern const fb_stream_source fb_event_source;
-
-/* Appends one item of a history, or (with_names) of the stream of changes of all aliases: then it names model and alias. */
-void fb_alias_entry_write(const fb_store_alias_entry *entry, bool with_names, fb_buffer *out);
 
 #endif

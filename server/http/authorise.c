@@ -56,7 +56,7 @@ static bool refuse_invalid(fb_exchange *exchange, const char *detail) {
 }
 
 static bool refuse_scope(fb_exchange *exchange) {
-    static const char *const names[] = {"none", "read", "write", "admin"};
+    static const char *const names[] = {"none", "read", "write", "hooks", "admin"};
     const char *needed = names[needed_scope(exchange)];
     fb_respond_problem(&exchange->response, 403, "scope-too-small", "this needs a token of scope %s", needed);
     fb_response_header_format(&exchange->response, "WWW-Authenticate",

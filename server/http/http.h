@@ -204,13 +204,20 @@ typedef enum fb_body {
     FB_BODY_REQUIRED, /* an empty body is 400 missing-body */
 } fb_body;
 
-/* What a request may do; each includes those before it. */
+/* What a request may do. */
 typedef enum fb_scope {
     FB_SCOPE_NONE, /* needs nothing: for probes, and for what says how to use the service */
     FB_SCOPE_READ,
     FB_SCOPE_WRITE,
+    FB_SCOPE_HOOKS, /* manages webhooks, and reads */
     FB_SCOPE_ADMIN,
 } fb_scope;
+
+/* Whether a token of scope `has` may do what needs `needed`: each scope includes those before it, but hooks and write do not
+ * include each other. */
+static inline bool fb_scope_covers(fb_scope has, fb_scope needed) {
+    return has >= needed && (has != FB_SCOPE_HOOKS || needed != FB_SCOPE_WRITE);
+}
 
 /* Principals that no token is called. */
 #define FB_ANONYMOUS "anonymous" /* where no tokens are needed */

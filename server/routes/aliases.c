@@ -6,13 +6,12 @@
 
 #include "core/json/members.h"
 #include "server/app.h"
-#include "server/events/event_hub.h"
 #include "server/history/undo.h"
 #include "server/http/http.h"
 #include "server/routes/answer.h"
 #include "server/routes/input.h"
 #include "server/routes/routes.h"
-#include "server/store/models.h"
+#include "server/store/webhooks.h"
 
 /* With its quotes, as If-Match takes it. */
 static void print_tag(const fb_store_alias_entry *entry, char tag[24]) {

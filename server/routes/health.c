@@ -10,6 +10,7 @@
 #include "server/app.h"
 #include "server/metrics/metrics.h"
 #include "server/routes/routes.h"
+#include "server/webhooks/webhooks.h"
 
 /* What the process itself takes, under Prometheus' usual names. */
 
@@ -117,6 +118,7 @@ static void respond_metrics(const fb_app *app, const fb_http_server *http, fb_re
     fb_cache_metrics(app->cache, &text);
     fb_pass_counts_metrics(app->counts, &text);
     if (app->jobs) fb_jobs_metrics(app->jobs, &text);
+    if (app->webhooks) fb_webhooks_metrics(app->webhooks, &text);
     process_metrics(&text);
     if (!status) {
         fb_respond_buffer_take(response, 200, "text/plain; version=0.0.4; charset=utf-8", &text);

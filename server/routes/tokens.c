@@ -53,9 +53,10 @@ static bool read_token(fb_response *response, const fb_request_body *body, fb_st
     fb_scope scope;
     if (!fb_body_text(response, body, "name", FB_REFERENCE_MAX, &out->name) || !check_name(response, out->name)) return false;
     if (!fb_body_text(response, body, "scope", FB_REFERENCE_MAX, &out->scope)) return false;
-    if (!out->scope) return fb_refuse_member(response, "missing-member", "", "a token needs a scope: read, write or admin");
+    if (!out->scope)
+        return fb_refuse_member(response, "missing-member", "", "a token needs a scope: read, write, hooks or admin");
     if (!fb_scope_parse(out->scope, &scope))
-        return fb_refuse_member(response, "unknown-scope", "/scope", "a scope is read, write or admin");
+        return fb_refuse_member(response, "unknown-scope", "/scope", "a scope is read, write, hooks or admin");
     if (!fb_body_text(response, body, "expires", FB_REFERENCE_MAX, &expires)) return false;
     if (expires && (!fb_timestamp_read(expires, &out->expires) || !out->expires))
         return fb_refuse_member(response, "bad-time", "/expires", "a time is written as 2026-12-31T23:59:59Z");

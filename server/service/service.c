@@ -15,6 +15,7 @@ fb_service_config fb_service_config_default(void) {
                                .data = "./.foldback",
                                .cache_bytes = (size_t)512 << 20,
                                .evaluation = {.memory = (size_t)1 << 30, .timeout_ms = 60000, .most = 8},
+                               .webhooks = {.timeout_ms = 15000, .first_pause_ms = 5000, .lifetime_ms = 86400000},
                                .jobs = {.limit = 1000, .timeout_ms = 3600000, .lifetime_ms = 86400000},
                                .heartbeat_ms = 15000,
                                .gc_grace_ms = 86400000};
@@ -26,12 +27,20 @@ static unsigned readers_of(const fb_service_config *config) {
     return config->http.worker_threads < MOST_READERS ? config->http.worker_threads : MOST_READERS;
 }
 
+/* Something happened in the store. */
+static void tell(void *context, unsigned what) {
+    fb_app *app = context;
+    if (what & FB_ALIAS_CHANGED) fb_event_hub_notify(app->events);
+    if (app->webhooks) fb_webhooks_notify(app->webhooks);
+}
+
 /* Jobs look by themselves. */
 static void others_changed(void *context) {
     fb_app *app = context;
     pthread_mutex_lock(&app->ready_mutex);
     if (app->is_ready) fb_event_hub_notify(app->events);
     if (app->is_ready) fb_auth_refresh(app->auth);
+    if (app->is_ready && app->webhooks) fb_webhooks_notify(app->webhooks);
     pthread_mutex_unlock(&app->ready_mutex);
 }
 
@@ -58,8 +67,8 @@ static fb_status open_app(const fb_service_config *config, fb_app *app, fb_error
     fb_store_config store = {.database = config->database,
                              .readers = readers_of(config),
                              .bucket = config->bucket,
-                             .alias_changed = fb_event_hub_notify,
-                             .alias_context = app->events,
+                             .happened = tell,
+                             .happened_context = app,
                              .others_changed = others_changed,
                              .others_context = app};
     fb_status status = fb_store_open(config->data, &store, &app->store, error);
@@ -77,6 +86,7 @@ static fb_status open_jobs(const fb_service_config *config, fb_app *app, fb_erro
 static void close_service(fb_service *service) {
     fb_app *app = &service->app;
     fb_collector_stop(service->collector);
+    fb_webhooks_stop(app->webhooks);
     fb_event_hub_free(app->events);
     fb_jobs_free(app->jobs);
     fb_auth_close(app->auth);
@@ -121,12 +131,12 @@ fb_service_descriptors fb_service_count_descriptors(const fb_service_config *con
     const unsigned of_store = 3 /* lock, folder, shared memory */, of_database = 2 /* the file and its log */;
     const unsigned
         of_worker = config->bucket.url ? 2 + 5 /* connections to it, and a file of the cache */ : 2 /* a file and its folder */,
-        spare = 8 /* /proc for /metrics, libraries */;
+        spare = 8 /* /proc for /metrics, libraries */, of_webhooks = config->webhooks.is_on ? FB_WEBHOOK_DESCRIPTORS : 0;
     unsigned readers = readers_of(config), workers = config->http.worker_threads + config->jobs.threads;
     return (fb_service_descriptors){.connections = config->http.connection_limit,
                                     .store = of_store + of_database * (readers + 1),
                                     .readers = readers,
-                                    .others = fb_http_descriptors(&config->http) + of_worker * workers + spare};
+                                    .others = fb_http_descriptors(&config->http) + of_worker * workers + of_webhooks + spare};
 }
 
 /* One person at this machine is served, by a secret that lives as long as the service. */
@@ -183,6 +193,8 @@ fb_status fb_service_start(const fb_service_config *config, fb_service *service,
         status = fb_collector_start(&service->app, config->gc_interval_ms, &service->collector, error);
     if (!status) status = fb_service_check_reach(config, &service->app, error);
     if (!status) status = open_jobs(config, &service->app, error);
+    if (!status && config->webhooks.is_on)
+        status = fb_webhooks_start(&config->webhooks, service->app.store, &service->app.webhooks, error);
     if (!status) status = start_http(config, service, error);
     if (!status && service->app.jobs) status = fb_jobs_start(service->app.jobs, service->http, error);
     if (!status && config->metrics_listen) status = start_metrics(config, service, error);

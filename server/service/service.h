@@ -5,6 +5,7 @@
 
 #include "server/app.h"
 #include "server/http/http.h"
+#include "server/webhooks/webhooks.h"
 
 /* ---- Collects garbage in the store every so often, on a thread of its own: old runs, then blobs -------------------------- */
 
@@ -28,7 +29,8 @@ typedef struct fb_service_config {
     fb_bucket_config bucket;    /* where large blobs are instead */
     size_t cache_bytes;         /* for decoded graphs */
     fb_evaluation_bounds evaluation;
-    fb_jobs_config jobs;                /* without threads it does none; heartbeat_ms is the one below */
+    fb_jobs_config jobs; /* without threads it does none; heartbeat_ms is the one below */
+    fb_webhooks_config webhooks;
     unsigned heartbeat_ms;              /* of event streams */
     uint64_t gc_interval_ms;            /* between collections of garbage; 0 = only when asked */
     int64_t gc_grace_ms;                /* how long what nothing refers to stays */

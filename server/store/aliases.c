@@ -9,6 +9,7 @@
 
 #include "server/store/audit.h"
 #include "server/store/internal.h"
+#include "server/store/webhooks.h"
 
 /* The alias as the write finds it. Keys and numbers are 0 where there is none. */
 typedef struct alias_state {
@@ -158,6 +159,7 @@ static fb_status write_change(fb_connection *connection, void *argument, fb_tota
     if (!status && write->is_added) status = append(connection, write, &state, &next, error);
     if (!status) status = fb_read_alias_entry(connection, state.last, &write->entry.memory, &write->entry, error);
     if (!status && write->is_added) status = audit_entry(connection, write, error);
+    if (!status && write->is_added) status = fb_tell_alias(connection, &write->entry, error);
     return status ? status : write_answer(connection, write, error);
 }
 
@@ -166,7 +168,8 @@ static fb_status change_alias(alias_write *write, fb_store_alias_entry *out, fb_
     fb_store *store = write->store;
     write->at = store->config.now_ms();
     fb_status status = fb_writer_run(&store->writer, write_change, write, error);
-    if (!status && write->is_added && store->config.alias_changed) store->config.alias_changed(store->config.alias_context);
+    if (!status && write->is_added)
+        fb_store_tell(store, write->partial ? FB_RUN_FINISHED | FB_VERSION_CREATED | FB_ALIAS_CHANGED : FB_ALIAS_CHANGED);
     if (!status && out) *out = write->entry;
     else fb_store_alias_entry_free(&write->entry);
     return status;

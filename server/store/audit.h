@@ -24,7 +24,12 @@
  *     audit-trim          audit           how many entries, and from before when
  *     pin, unpin          the run         pinned, no longer pinned
  *     token-create        the token       its scope
- *     token-revoke        the token       revoked */
+ *     token-revoke        the token       revoked
+ *     webhook-create      the webhook     scheme and host of its URL; so also for webhook-change, or disabled
+ *     webhook-delete      the webhook     deleted
+ *     webhook-rotate      the webhook     another secret
+ *     webhook-test, webhook-redeliver
+ *                         the webhook     the message */
 #ifndef FB_STORE_AUDIT_H
 #define FB_STORE_AUDIT_H
 
@@ -74,7 +79,7 @@ typedef struct fb_store_token {
     int64_t key;
     const char *name;   /* as fb_is_name says */
     const char *digest; /* "sha256:…" of the token */
-    const char *scope;  /* "read", "write" or "admin" */
+    const char *scope;  /* "read", "write", "hooks" or "admin" */
     int64_t created, expires, revoked, last_used;
     fb_store_memory *memory;
 } fb_store_token;

@@ -206,6 +206,11 @@ struct fb_store {
     atomic_bool is_damaged;      /* a page of the database is; until the store is opened again */
 };
 
+/* Calls fb_store_config.happened. */
+static inline void fb_store_tell(fb_store *store, unsigned what) {
+    if (store->config.happened) store->config.happened(store->config.happened_context, what);
+}
+
 /* ---- graphs ---- */
 
 /* A graph on its way to the writer. */

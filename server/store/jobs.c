@@ -7,6 +7,7 @@
 
 #include "server/store/audit.h"
 #include "server/store/internal.h"
+#include "server/store/webhooks.h"
 
 #define FRAME_MAX ((size_t)900 << 20) /* SQLite and PostgreSQL take no larger ones than 10^9 bytes */
 #define COLLECT_AT_ONCE 100
@@ -392,13 +393,15 @@ static fb_status write_end(fb_connection *connection, void *argument, fb_totals 
     fb_status status = fb_query_run(&update);
     if (!status && !fb_changed_rows(connection)) return fail_elsewhere(error, finish->id);
     if (!status) status = forget_answers(connection, finish->id, error);
-    return status ? status : fb_release_references(connection, finish->id, finish->now, error);
+    if (!status) status = fb_release_references(connection, finish->id, finish->now, error);
+    return status ? status : fb_tell_job(connection, finish->id, error);
 }
 
 fb_status fb_store_finish_job(fb_store *store, const char *id, const fb_store_job_end *end, fb_error *error) {
     finish_job finish = {.store = store, .id = id, .end = end, .now = store->config.now_ms()};
     fb_status status = pack(store, end->result, end->result_size, "result-too-large", &finish.frame, &finish.frame_size, error);
     if (!status) status = fb_writer_run(&store->writer, write_end, &finish, error);
+    if (!status) fb_store_tell(store, FB_JOB_FINISHED);
     free(finish.frame);
     return status;
 }

@@ -5,6 +5,7 @@
 
 #include "server/store/audit.h"
 #include "server/store/internal.h"
+#include "server/store/webhooks.h"
 
 fb_status fb_find_run(fb_connection *connection, const char *id, int64_t *key, fb_error *error) {
     fb_query query = fb_query_begin(connection, "SELECT key FROM runs WHERE id = ?", error);
@@ -123,6 +124,7 @@ fb_status fb_write_run(fb_connection *connection, fb_packed_run *packed, fb_tota
     if (!status) status = insert_passes(connection, packed->run, key, error);
     if (!status) status = insert_labels(connection, packed->run, key, error);
     if (!status) status = audit_run(connection, packed->run, error);
+    if (!status) status = fb_tell_run(connection, packed->run, error);
     if (!status) added->runs++;
     return status;
 }
@@ -161,6 +163,7 @@ fb_status fb_store_put_run(fb_store *store, const fb_store_run *run, const fb_st
     fb_status status = fb_pack_run(store, run, graphs, graph_count, &put.run, error);
     if (!status) status = fb_pack_answer(store, answer, &put.answer, error);
     if (!status) status = fb_writer_run(&store->writer, write_put, &put, error);
+    if (!status) fb_store_tell(store, FB_RUN_FINISHED);
     fb_packed_run_free(&put.run);
     fb_packed_answer_free(&put.answer);
     return status;

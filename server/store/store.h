@@ -40,6 +40,14 @@ typedef struct fb_bucket_config {
     bool redirects;       /* fb_blob_url gives URLs */
 } fb_bucket_config;
 
+/* What others are told of. */
+typedef enum fb_happening {
+    FB_ALIAS_CHANGED = 1, /* entries were added to the history of aliases (models.h) */
+    FB_VERSION_CREATED = 2,
+    FB_RUN_FINISHED = 4,
+    FB_JOB_FINISHED = 8,
+} fb_happening;
+
 /* Zero means the default. */
 typedef struct fb_store_config {
     const char *database;       /* "postgresql://USER@HOST/DATABASE"; NULL: the one that the folder uses already, if any; else
@@ -53,10 +61,10 @@ typedef struct fb_store_config {
     bool may_only_read;         /* a folder that cannot be written to is opened for reading */
     fb_bucket_config bucket;
 
-    /* Called after entries were added to the history of aliases (models.h), on the thread that made the change, before the
-     * function that made it returns. */
-    void (*alias_changed)(void *context);
-    void *alias_context;
+    /* Called after something happened that others are told of, on the thread that made the change, before the function that
+     * made it returns. */
+    void (*happened)(void *context, unsigned what); /* fb_happening, one or several */
+    void *happened_context;
 
     /* Called about once a second when other replicas may have changed the store, on a thread that may read it and not write. */
     void (*others_changed)(void *context);

@@ -8,8 +8,10 @@
 
 static fb_status read_token(fb_connection *connection, int64_t key, fb_store_memory **memory, void *item, fb_error *error) {
     fb_store_token *out = item;
-    fb_query query = fb_query_begin(
-        connection, "SELECT name, digest, scope, created, expires, revoked, last_used FROM tokens WHERE key = ?", error);
+    fb_query query = fb_query_begin(connection,
+                                    "SELECT name, digest, CASE WHEN manages_hooks = 1 THEN 'hooks' ELSE scope END, created, "
+                                    "expires, revoked, last_used FROM tokens WHERE key = ?",
+                                    error);
     fb_bind_int(&query, key);
     if (fb_query_row(&query)) {
         out->key = key;
@@ -48,13 +50,16 @@ typedef struct token_write {
 
 static fb_status insert_token(fb_connection *connection, const token_write *write, int64_t *key, fb_error *error) {
     const fb_store_token *token = write->token;
+    bool manages_hooks = strcmp(token->scope, "hooks") == 0;
     fb_query insert = fb_query_begin(
-        connection, "INSERT INTO tokens (name, digest, scope, created, expires) VALUES (?, ?, ?, ?, ?) RETURNING key", error);
+        connection, "INSERT INTO tokens (name, digest, scope, created, expires, manages_hooks) VALUES (?, ?, ?, ?, ?, ?) RETURNING key",
+        error);
     fb_bind_text(&insert, token->name);
     fb_bind_text(&insert, token->digest);
-    fb_bind_text(&insert, token->scope);
+    fb_bind_text(&insert, manages_hooks ? "read" : token->scope); /* which it includes */
     fb_bind_int(&insert, write->now);
     fb_bind_key(&insert, token->expires);
+    fb_bind_int(&insert, manages_hooks);
     return fb_query_insert(&insert, key);
 }
 

@@ -4,6 +4,7 @@
 
 #include "server/store/audit.h"
 #include "server/store/internal.h"
+#include "server/store/webhooks.h"
 
 /* Notes what was done with a version. */
 static fb_status audit_version(fb_connection *connection, const fb_store_actor *by, int64_t at, const char *action,
@@ -59,7 +60,8 @@ fb_status fb_insert_version(fb_connection *connection, int64_t model, const char
     fb_bind_key(&insert, run);
     fb_bind_text(&insert, note);
     fb_bind_int(&insert, created);
-    return fb_query_insert(&insert, key);
+    fb_status status = fb_query_insert(&insert, key);
+    return status ? status : fb_tell_version(connection, *key, error);
 }
 
 static fb_status check_same(fb_connection *connection, const fb_store_new_version *version, int64_t key, int64_t graph,
@@ -105,6 +107,7 @@ fb_status fb_store_put_version(fb_store *store, const fb_store_new_version *vers
         fb_store_version_free(&put.stored);
         return status;
     }
+    if (put.is_new) fb_store_tell(store, FB_VERSION_CREATED);
     *is_new = put.is_new;
     *out = put.stored;
     return FB_OK;

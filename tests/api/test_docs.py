@@ -18,9 +18,10 @@ import pytest
 from conftest import ROOT, binary
 from passes_document import passes_document
 
-PAGES = ["README.md", *(f"docs/{page}.md" for page in ("undo", "registry", "weights", "validation", "rules", "layouts", "store"))]
+PAGES = ["README.md", *(f"docs/{page}.md" for page in ("undo", "registry", "weights", "validation", "rules", "layouts", "store", "webhooks"))]
+OPTIONS = {"docs/webhooks.md": ("--webhooks", "--webhook-allow", "127.0.0.0/8", "--webhook-allow-http")}  # of the service
 ADDRESS = "localhost:8080"
-RUN = re.compile(r"run_[0-9A-Z]{26}")
+RUN = re.compile(r"(?:run|hook|msg)_[0-9A-Z]{26}")
 TIME = re.compile(r"20\d\d-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z")
 BLOCK = re.compile(r"^```sh\n(.*?)^```\n(?:\n```(text|json)\n(.*?)^```\n)?", re.S | re.M)
 MARK = "\x1eblock ends\n"
@@ -42,7 +43,8 @@ def paste(blocks, service, folder):
 
 @pytest.mark.skipif(not (shutil.which("curl") and shutil.which("jq")), reason="needs curl and jq")
 @pytest.mark.parametrize("page", PAGES)
-def test_tour(service, tmp_path, page):
+def test_tour(new_service, tmp_path, page):
+    service = new_service(*OPTIONS.get(page, ()))
     path = ROOT / page
     text = path.read_text()
     tours = list(BLOCK.finditer(text))

@@ -9,11 +9,11 @@ static int64_t test_now(void) {
     return 1700000000000;
 }
 
-static void tell(void *context) {
-    atomic_fetch_add((atomic_int *)context, 1);
+static void tell(void *context, unsigned what) {
+    if (what & FB_ALIAS_CHANGED) atomic_fetch_add((atomic_int *)context, 1);
 }
 
-static const fb_store_config config = {.now_ms = test_now, .alias_changed = tell, .alias_context = &fixture.told};
+static const fb_store_config config = {.now_ms = test_now, .happened = tell, .happened_context = &fixture.told};
 
 void open_models_store(void) {
     fixture.store = open_store(fixture.folder, &config);

@@ -12,7 +12,7 @@ extern struct models_fixture {
     fb_store *store;
     fb_error error; /* of the last call */
     made_graph graphs[4];
-    atomic_int told; /* how often alias_changed was called */
+    atomic_int told; /* how often an alias has changed */
 } fixture;
 
 void open_models(void);
