@@ -24,6 +24,7 @@ typedef struct serve_values {
     const char *blobs_redirect;            /* "on" or "off" */
     const char *tls_certificate, *tls_key; /* files, or NULL */
     fb_text_list allowed_hosts;
+    fb_text_list cors_origins;
     fb_text_list told_networks;
     unsigned stop_timeout_ms;
     bool wants_help;
@@ -40,6 +41,8 @@ const fb_option fb_serve_options[] = {
      AT(service.is_open), 0, 0},
     {"allow-host", 0, "NAME", "without tokens, answer to this name in Host, too, not only to localhost; may be repeated",
      FB_OPTION_LIST, AT(allowed_hosts), 0, 0},
+    {"cors-origin", 0, "ORIGIN", "let pages of this origin use the service: https://registry.example; may be repeated",
+     FB_OPTION_LIST, AT(cors_origins), 0, 0},
     {"tls-certificate", 0, "FILE", "speak TLS with this certificate, or chain, in PEM", FB_OPTION_TEXT, AT(tls_certificate), 0,
      0},
     {"tls-key", 0, "FILE", "its private key, in PEM", FB_OPTION_TEXT, AT(tls_key), 0, 0},
@@ -372,6 +375,20 @@ static int read_hosts(serve_values *values) {
     return FB_EXIT_DONE;
 }
 
+static int read_origins(serve_values *values) {
+    fb_text_list *origins = &values->cors_origins;
+    for (size_t i = 0; i < origins->count; i++)
+        if (!fb_cors_is_origin(origins->items[i]))
+            return fb_complain(
+                FB_EXIT_USAGE,
+                "--cors-origin %s: write an origin as browsers do, https://registry.example, without a path; * is "
+                "not allowed",
+                origins->items[i]);
+    values->service.http.cors_origins = origins->items;
+    values->service.http.cors_origin_count = origins->count;
+    return FB_EXIT_DONE;
+}
+
 /* `networks` is the caller's to free, and holds what the configuration refers to. */
 static int read_webhooks(serve_values *values, fb_network **networks) {
     const fb_text_list *list = &values->told_networks;
@@ -415,6 +432,7 @@ static int check_and_serve(serve_values *values) {
     sigset_t stop = block_signals();
     int result = read_hosts(values);
     if (!result) result = read_redirect(values);
+    if (!result) result = read_origins(values);
     if (!result) result = read_webhooks(values, &networks);
     if (!result) result = read_tls(values, &certificate, &key);
     if (!result) result = claim_descriptors(&values->service);

@@ -274,7 +274,8 @@ static enum MHD_Result begin(fb_exchange *exchange, const char *method, const ch
         return refuse(exchange);
     }
     fb_route_find(exchange, &pattern);
-    if (!fb_access_check(exchange) || !fb_route_require(exchange, pattern) || !fb_guard_request(exchange))
+    if (fb_cors_preflight(exchange) || !fb_access_check(exchange) || !fb_route_require(exchange, pattern) ||
+        !fb_guard_request(exchange))
         return refuse(exchange);
     if (atomic_load(&server->is_stopping) && !exchange->route->is_inline) {
         fb_respond_stopping(exchange);

@@ -166,6 +166,7 @@ static bool is_header(const fb_exchange *exchange, const char *name, const char 
 static bool is_foreign_page(const fb_exchange *exchange) {
     const char *origin = fb_request_header(&exchange->request, "Origin"), *host = fb_request_header(&exchange->request, "Host");
     bool is_read = !strcmp(exchange->route->method, "GET");
+    if (fb_cors_origin(exchange)) return false;
     bool is_from_elsewhere =
         is_header(exchange, "Sec-Fetch-Site", "cross-site") || is_header(exchange, "Sec-Fetch-Site", "same-site");
     if (is_read)

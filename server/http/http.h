@@ -327,10 +327,12 @@ typedef struct fb_http_config {
     /* Called on a worker before a handler, for each parameter of the path and the query. Writes the value that stands for
      * `value`, if it is another one. False: it has responded. NULL: values stay as they are. */
     bool (*expand)(void *context, fb_response *response, const char *name, const char *value, char expanded[FB_EXPANDED_SIZE]);
-    fb_doorkeeper doorkeeper;              /* without `admit` everybody may do everything */
-    const char *const *allowed_hosts;      /* as long as the doorkeeper admits all: answered besides localhost and loopback */
-    size_t allowed_host_count;             /* addresses, each with any port; see fb_http_is_host_name */
-    bool allows_addresses;                 /* then: any address, but names as above */
+    fb_doorkeeper doorkeeper;         /* without `admit` everybody may do everything */
+    const char *const *allowed_hosts; /* as long as the doorkeeper admits all: answered besides localhost and loopback */
+    size_t allowed_host_count;        /* addresses, each with any port; see fb_http_is_host_name */
+    bool allows_addresses;            /* then: any address, but names as above */
+    const char *const *cors_origins;  /* "https://registry.example": their pages may use the service, too */
+    size_t cors_origin_count;
     unsigned rate_limit;                   /* requests a second of one token, or without one of one address (in IPv6 of one
                                             * /64), and as many at once; more are 429. 0 = any. Routes that need no scope do
                                             * not count */
@@ -347,6 +349,9 @@ fb_http_config fb_http_config_default(void);
 fb_status fb_http_check_address(const char *listen, fb_error *error);
 /* Whether the address names this machine only: 127.0.0.0/8 or ::1. False also for what is not an address. */
 bool fb_http_is_loopback(const char *listen);
+
+/* Whether it is an origin as browsers write it: https://registry.example, http://localhost:3000. Not *, and no path. */
+bool fb_cors_is_origin(const char *text);
 
 /* Whether it is a name or address without a port: "registry.example", "10.0.0.5", "::1", "[::1]". */
 bool fb_http_is_host_name(const char *name);

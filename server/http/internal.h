@@ -147,6 +147,13 @@ bool fb_guard_sees_lines(void);
 /* Checks of a routed request: Accept, Origin, query names, media type, coding, size. False: responded. */
 bool fb_guard_request(fb_exchange *exchange);
 
+/* ------------------------------------------------------------------------------------------------------- cors.c */
+
+/* The origin of the page that asks, when it may use the service; else NULL. */
+const char *fb_cors_origin(const fb_exchange *exchange);
+/* Answers a browser that asks whether such a page may. False: that is not what is asked. */
+bool fb_cors_preflight(fb_exchange *exchange);
+
 /* ------------------------------------------------------------------------------------------------------- host.c */
 
 /* Whether a service without tokens answers to this Host. */

@@ -202,6 +202,11 @@ static bool has_header(const fb_response *response, const char *name) {
     return false;
 }
 
+/* What a page of another origin may read besides the few headers that every page may. */
+#define EXPOSED                                                                                                                \
+    "Accept-Ranges, Content-Location, Content-Range, ETag, Idempotency-Replayed, Link, Location, Preference-Applied, Range, "  \
+    "Retry-After, Server-Timing, Upload-Offset, WWW-Authenticate, X-Request-Id"
+
 static bool add_headers(fb_exchange *exchange, struct MHD_Response *answer, bool varies) {
     const fb_response *response = &exchange->response;
     bool ok = true;
@@ -221,6 +226,12 @@ static bool add_headers(fb_exchange *exchange, struct MHD_Response *answer, bool
     ok &= MHD_add_response_header(answer, "X-Content-Type-Options", "nosniff") == MHD_YES;
     ok &= MHD_add_response_header(answer, "X-Request-Id", exchange->request.id) == MHD_YES;
     if (exchange->must_close) ok &= MHD_add_response_header(answer, "Connection", "close") == MHD_YES;
+    const char *origin = fb_cors_origin(exchange);
+    if (exchange->server->config.cors_origin_count) ok &= MHD_add_response_header(answer, "Vary", "Origin") == MHD_YES;
+    if (origin) {
+        ok &= MHD_add_response_header(answer, "Access-Control-Allow-Origin", origin) == MHD_YES;
+        ok &= MHD_add_response_header(answer, "Access-Control-Expose-Headers", EXPOSED) == MHD_YES;
+    }
     for (size_t i = 0; i < response->header_count; i++)
         ok &= MHD_add_response_header(answer, response->headers[i].name, response->headers[i].value) == MHD_YES;
     return ok;
