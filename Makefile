@@ -249,6 +249,10 @@ test-s3: all
 test-postgres: all
 	@tests/postgres/run $(BUILD)
 
+## make test-mlflow   aliases mirrored with a real mlflow server, and webhooks by the package standardwebhooks, in a venv of its own
+test-mlflow: all
+	@tests/mlflow/run $(BUILD)
+
 ## make test-generators   lints the description, and calls the service through clients that three generators make of it
 test-generators: all
 	@deploy/install-deps.sh build generators
@@ -409,5 +413,5 @@ clean:
 	rm -rf build build-asan build-clang build-fuzz build-fuzz-coverage build-tsan build-valgrind
 
 -include $(shell find $(BUILD) -name '*.d' 2>/dev/null)
-.PHONY: all help deps demo test test-all tests run-tests test-contract test-s3 test-postgres test-generators test-browser test-python adversary test-client test-deploy test-load asan soak fuzz fuzz-coverage bench bench-instructions bench-compare bench-durable bench-weights bench-archives bench-layouts bench-peers bench-nodes format lint install wheel sbom reproducible clean
+.PHONY: all help deps demo test test-all tests run-tests test-contract test-s3 test-postgres test-mlflow test-generators test-browser test-python adversary test-client test-deploy test-load asan soak fuzz fuzz-coverage bench bench-instructions bench-compare bench-durable bench-weights bench-archives bench-layouts bench-peers bench-nodes format lint install wheel sbom reproducible clean
 .SECONDARY:

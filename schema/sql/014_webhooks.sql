@@ -1,4 +1,4 @@
--- Schema 14: webhooks, and the outbox of what they are told.
+-- Schema 14: webhooks, and the outbox of what they are told; and how versions are named that foldback makes itself.
 
 -- The secrets are here as they are: each message is signed with them.
 CREATE TABLE webhooks (
@@ -41,3 +41,7 @@ CREATE INDEX webhook_deliveries_ended ON webhook_deliveries (state, attempted) W
 
 -- 1: a token of scope read that may also manage webhooks (the scope hooks).
 ALTER TABLE tokens ADD COLUMN manages_hooks INTEGER NOT NULL DEFAULT 0;
+
+-- Of the versions that a rollback of passes makes.
+ALTER TABLE models ADD COLUMN naming TEXT NOT NULL DEFAULT 'words';     -- words, integer
+ALTER TABLE models ADD COLUMN last_number INTEGER NOT NULL DEFAULT 0;  -- that it gave to one: none is given twice

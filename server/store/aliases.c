@@ -5,6 +5,7 @@
  * parent of the entry that it returned to. So rolling back again and again goes down a stack and never forward again. */
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "server/store/audit.h"
@@ -285,10 +286,50 @@ fb_status fb_store_roll_back_alias(fb_store *store, const fb_store_alias_change 
 
 /* ---- roll back passes ---- */
 
+/* "12" as 12; 0 for a name that is no number, or none that could be followed by another one. */
+static int64_t number_of(const char *name) {
+    size_t length = strlen(name);
+    bool is_number = *name != '0' && length <= 18 && strspn(name, "0123456789") == length;
+    return is_number ? strtoll(name, NULL, 10) : 0;
+}
+
+/* Whether the model's versions have numbers, and the last number that any of them has or was given. */
+static fb_status find_last_number(fb_connection *connection, int64_t model, bool *has_numbers, int64_t *last, fb_error *error) {
+    fb_query naming = fb_query_begin(connection, "SELECT naming, last_number FROM models WHERE key = ?", error);
+    fb_bind_int(&naming, model);
+    if (fb_query_row(&naming)) {
+        *has_numbers = strcmp(fb_column_text(&naming, 0), "integer") == 0;
+        *last = fb_column_int(&naming, 1);
+    }
+    fb_status status = fb_query_end(&naming);
+    if (status || !*has_numbers) return status;
+    fb_query names = fb_query_begin(connection, "SELECT name FROM versions WHERE model = ?", error);
+    fb_bind_int(&names, model);
+    while (fb_query_row(&names)) {
+        int64_t number = number_of(fb_column_text(&names, 0));
+        if (number > *last) *last = number;
+    }
+    return fb_query_end(&names);
+}
+
+static fb_status take_number(fb_connection *connection, int64_t model, int64_t number, char name[FB_NAME_MAX + 1],
+                             fb_error *error) {
+    snprintf(name, FB_NAME_MAX + 1, "%" PRId64, number);
+    fb_query update = fb_query_begin(connection, "UPDATE models SET last_number = ?2 WHERE key = ?1", error);
+    fb_bind_int(&update, model);
+    fb_bind_int(&update, number);
+    return fb_query_run(&update);
+}
+
 /* A name for the new version that the model does not have. */
 static fb_status choose_name(fb_connection *connection, const fb_store_partial_rollback *partial, const char *model,
-                             int64_t model_key, char name[FB_NAME_MAX + 1], fb_error *error) {
+                             int64_t model_key, char name[FB_NAME_MAX + 1], bool *has_number, fb_error *error) {
     char suffix[16] = "";
+    int64_t last = 0;
+    *has_number = false;
+    fb_status found = partial->is_name_fixed ? FB_OK : find_last_number(connection, model_key, has_number, &last, error);
+    if (found) return found;
+    if (*has_number) return take_number(connection, model_key, last + 1, name, error);
     for (unsigned count = 2;; count++) {
         int64_t taken = 0;
         snprintf(name, FB_NAME_MAX + 1, "%.*s%s", FB_NAME_MAX - (int)strlen(suffix), partial->name, suffix);
@@ -305,11 +346,13 @@ static fb_status decide_partial(fb_connection *connection, alias_write *write, c
     const fb_store_run *run = write->partial->run;
     int64_t graph = 0, key = 0, version = 0;
     char name[FB_NAME_MAX + 1];
+    bool has_number = false;
     fb_status status = fb_write_run(connection, &write->run, added, error);
     if (!status) status = fb_find_run(connection, run->id, &key, error);
     if (!status) status = fb_find_graph(connection, run->result, &graph, error);
-    if (!status) status = choose_name(connection, write->partial, write->change->model, state->model, name, error);
-    if (!status) status = fb_insert_version(connection, state->model, name, graph, key, run->note, write->at, &version, error);
+    if (!status) status = choose_name(connection, write->partial, write->change->model, state->model, name, &has_number, error);
+    const char *note = !run->note && has_number ? write->partial->name : run->note;
+    if (!status) status = fb_insert_version(connection, state->model, name, graph, key, note, write->at, &version, error);
     if (!status) *next = (next_entry){.action = "rollback", .version = version, .parent = state->last};
     return status;
 }

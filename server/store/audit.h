@@ -4,6 +4,7 @@
  *     action              object          outcome
  *     optimize, external  the run         the resulting graph
  *     reverse, rollback   the run         the resulting graph
+ *     model-put           the model       its naming
  *     version-put         model:version   its graph
  *     version-delete      model:version   deleted
  *     alias-create        model@alias     the version that it has now; so also for alias-deploy and alias-rollback

@@ -262,6 +262,8 @@ fb_status fb_fail_unknown_run(fb_error *error, const char *id);
 
 /* The key of a model; FB_NOT_FOUND "unknown-model". */
 fb_status fb_need_model(fb_connection *connection, const char *name, int64_t *key, fb_error *error);
+/* On the writer: the same, and makes the model if there is none. */
+fb_status fb_add_model(fb_connection *connection, const char *name, int64_t created, int64_t *key, fb_error *error);
 /* The same, of[0], for fb_list_query.find. */
 fb_status fb_find_model_of(fb_connection *connection, const char *const *of, int64_t *number, fb_error *error);
 /* The key of a model's version, 0 = unknown. */

@@ -2,6 +2,7 @@
 
 #include <string.h>
 
+#include "server/store/audit.h"
 #include "server/store/internal.h"
 
 bool fb_is_name(const char *text) {
@@ -26,7 +27,7 @@ static fb_status read_model(fb_connection *connection, int64_t key, fb_store_mem
     fb_store_model *out = item;
     fb_query query = fb_query_begin(connection,
                                     "SELECT name, created, (SELECT count(*) FROM versions WHERE model = ?1), "
-                                    "(SELECT count(*) FROM aliases WHERE model = ?1 AND version IS NOT NULL) "
+                                    "(SELECT count(*) FROM aliases WHERE model = ?1 AND version IS NOT NULL), naming "
                                     "FROM models WHERE key = ?1",
                                     error);
     fb_bind_int(&query, key);
@@ -35,8 +36,65 @@ static fb_status read_model(fb_connection *connection, int64_t key, fb_store_mem
         out->created = fb_column_int(&query, 1);
         out->versions = (uint64_t)fb_column_int(&query, 2);
         out->aliases = (uint64_t)fb_column_int(&query, 3);
+        out->naming = fb_copy_column(&query, 4, memory, &query.status);
     }
     return fb_query_end(&query);
+}
+
+typedef struct put_model {
+    const char *name, *naming;
+    const fb_store_actor *by;
+    int64_t now;
+    bool is_new;
+    fb_store_model stored;
+} put_model;
+
+fb_status fb_add_model(fb_connection *connection, const char *name, int64_t created, int64_t *key, fb_error *error) {
+    fb_query insert =
+        fb_query_begin(connection, "INSERT INTO models (name, created) VALUES (?, ?) ON CONFLICT (name) DO NOTHING", error);
+    fb_bind_text(&insert, name);
+    fb_bind_int(&insert, created);
+    fb_status status = fb_query_run(&insert);
+    return status ? status : fb_need_model(connection, name, key, error);
+}
+
+static fb_status write_model(fb_connection *connection, void *argument, fb_totals *added, fb_error *error) {
+    (void)added;
+    put_model *put = argument;
+    int64_t key = 0, same = 0;
+    fb_store_model_free(&put->stored);
+    fb_query known = fb_query_begin(connection, "SELECT key FROM models WHERE name = ?", error);
+    fb_bind_text(&known, put->name);
+    fb_status status = fb_read_key(&known, &key);
+    put->is_new = !key;
+    if (!status && !key) status = fb_add_model(connection, put->name, put->now, &key, error);
+    if (status) return status;
+    fb_query query = fb_query_begin(connection, "SELECT key FROM models WHERE key = ?1 AND naming = ?2", error);
+    fb_bind_int(&query, key);
+    fb_bind_text(&query, put->naming);
+    status = fb_read_key(&query, &same);
+    if (!status && !same) {
+        fb_query update = fb_query_begin(connection, "UPDATE models SET naming = ?2 WHERE key = ?1", error);
+        fb_bind_int(&update, key);
+        fb_bind_text(&update, put->naming);
+        status = fb_query_run(&update);
+    }
+    if (!status && (put->is_new || !same))
+        status = fb_write_audit(connection, put->by, put->now, "model-put", put->name, put->naming, error);
+    return status ? status : read_model(connection, key, &put->stored.memory, &put->stored, error);
+}
+
+fb_status fb_store_put_model(fb_store *store, const char *name, const char *naming, const fb_store_actor *by, bool *is_new,
+                             fb_store_model *out, fb_error *error) {
+    put_model put = {.name = name, .naming = naming, .by = by, .now = store->config.now_ms()};
+    fb_status status = fb_writer_run(&store->writer, write_model, &put, error);
+    if (status) {
+        fb_store_model_free(&put.stored);
+        return status;
+    }
+    *is_new = put.is_new;
+    *out = put.stored;
+    return FB_OK;
 }
 
 fb_status fb_store_get_model(fb_store *store, const char *name, fb_store_model *out, fb_error *error) {

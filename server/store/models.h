@@ -18,6 +18,7 @@ bool fb_is_name(const char *text);
 typedef struct fb_store_model {
     const char *name;
     int64_t created;
+    const char *naming; /* of versions that the service makes: "words" (2-without-MergeLinears) or "integer", the next number */
     uint64_t versions, aliases; /* how many it has */
     fb_store_memory *memory;
 } fb_store_model;
@@ -28,6 +29,10 @@ typedef struct fb_store_models {
     char next_token[FB_PAGE_TOKEN_LENGTH + 1];
     fb_store_memory *memory;
 } fb_store_models;
+
+/* Makes the model, if there is none, and says how its versions are named from now on. `out` (free it) is the model. */
+fb_status fb_store_put_model(fb_store *store, const char *name, const char *naming, const fb_store_actor *by, bool *is_new,
+                             fb_store_model *out, fb_error *error);
 
 /* FB_NOT_FOUND "unknown-model". */
 fb_status fb_store_get_model(fb_store *store, const char *name, fb_store_model *out, fb_error *error);
@@ -166,7 +171,8 @@ typedef struct fb_store_partial_rollback {
     const fb_store_run *run; /* as for fb_store_put_run, with its graphs */
     const fb_store_graph *graphs;
     size_t graph_count;
-    const char *name;   /* of the new version; cut, and followed by -2, -3 …, where it is too long or taken */
+    const char *name;   /* of the new version; cut, and followed by -2, -3 …, where it is too long or taken. Of a model whose
+                         * naming is "integer" its note, unless the run has one */
     bool is_name_fixed; /* no: then FB_CONFLICT "version-exists" */
 } fb_store_partial_rollback;
 

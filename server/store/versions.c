@@ -24,15 +24,6 @@ typedef struct put_version {
     bool is_new;
 } put_version;
 
-static fb_status add_model(fb_connection *connection, const char *name, int64_t created, int64_t *key, fb_error *error) {
-    fb_query insert =
-        fb_query_begin(connection, "INSERT INTO models (name, created) VALUES (?, ?) ON CONFLICT (name) DO NOTHING", error);
-    fb_bind_text(&insert, name);
-    fb_bind_int(&insert, created);
-    fb_status status = fb_query_run(&insert);
-    return status ? status : fb_need_model(connection, name, key, error);
-}
-
 /* The keys of the version's graph, and of its run (0 = none). */
 static fb_status find_content(fb_connection *connection, const fb_store_new_version *version, int64_t *graph, int64_t *run,
                               fb_error *error) {
@@ -85,7 +76,7 @@ static fb_status write_put(fb_connection *connection, void *argument, fb_totals 
     fb_store_version_free(&put->stored);
     if (version->document) status = fb_write_graph(connection, &put->document, added, error);
     if (!status) status = find_content(connection, version, &graph, &run, error);
-    if (!status) status = add_model(connection, version->model, put->created, &model, error);
+    if (!status) status = fb_add_model(connection, version->model, put->created, &model, error);
     if (!status) status = fb_find_version(connection, model, version->name, &key, error);
     put->is_new = !key;
     if (!status && key) status = check_same(connection, version, key, graph, error);

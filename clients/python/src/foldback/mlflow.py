@@ -1,0 +1,275 @@
+"""Mirrors the aliases of a model between foldback and the model registry of MLflow 3, both ways.
+
+    import foldback, mlflow
+    from foldback.mlflow import Mirror
+
+    mirror = Mirror(foldback.Client("http://127.0.0.1:8080"), mlflow.MlflowClient("http://127.0.0.1:5000"), "bert")
+    mirror.sync()
+
+`sync` looks at both sides and brings them together; call it again and again, or run `python -m foldback.mlflow sync bert --every 10`.
+Whoever has moved an alias since the last time is followed by the other side. A version that foldback makes, by a rollback of passes
+too, becomes a version of MLflow's, with the graph's id among its tags. A version of MLflow's with the tag `foldback.graph`, the id of
+a graph that foldback has, becomes one of foldback's; `register` makes such a version.
+
+Where both sides have moved an alias to different versions, `prefer` says which one counts. What the last time came to is in tags of the
+registered model, so that a mirror that was killed goes on where it was, from any machine. One mirror at a time for a model: MLflow has no
+compare-and-swap.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+from .client import Client
+from .service import Problem
+
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
+
+__all__ = ["Change", "Mirror", "register"]
+
+GRAPH, VERSION, RUN = "foldback.graph", "foldback.version", "foldback.run"
+BASE = "foldback.alias."
+ALIAS = re.compile(r"(?!latest$|v\d+$)[A-Za-z0-9_-]{1,200}", re.IGNORECASE)  # what MLflow takes, of the names that foldback takes
+
+Side = Literal["foldback", "mlflow"]
+
+
+@dataclass(frozen=True)
+class Change:
+    """What `sync` did, or why it did not. `action`: "version" (made one), "alias" (moved it), "deleted", "conflict" (both sides
+    had moved it: the other one's move was dropped), "unknown" (MLflow's version is none of foldback's, so the alias is not
+    followed), "unnameable" (MLflow takes no such alias)."""
+
+    side: Side  # that was changed, or that is in the way
+    action: str
+    name: str
+    was: str | None = None
+    now: str | None = None
+
+
+def register(client: Client, registry: MlflowClient, model: str, graph: str, *, description: str | None = None) -> str:
+    """Makes a version of MLflow's of a graph that foldback has, by its id; its number. `sync` makes it one of foldback's."""
+    _ensure_model(registry, model)
+    tags = {GRAPH: graph}
+    source = f"foldback:/graphs/{graph.removeprefix('sha256:')}"
+    return str(registry.create_model_version(model, source, tags=tags, description=description, await_creation_for=0).version)
+
+
+def _ensure_model(registry: MlflowClient, model: str) -> Any:
+    from mlflow.exceptions import MlflowException
+
+    try:
+        return registry.get_registered_model(model)
+    except MlflowException as failure:
+        if failure.error_code != "RESOURCE_DOES_NOT_EXIST":
+            raise
+    try:
+        return registry.create_registered_model(model, description="mirrored by foldback")
+    except MlflowException as failure:
+        if failure.error_code != "RESOURCE_ALREADY_EXISTS":
+            raise
+        return registry.get_registered_model(model)
+
+
+class Mirror:
+    """One model on both sides. Where foldback has none yet, it is made with the first version that MLflow brings."""
+
+    def __init__(self, client: Client, registry: MlflowClient, model: str, *, prefer: Side = "foldback") -> None:
+        if prefer not in ("foldback", "mlflow"):
+            raise ValueError(f"prefer is foldback or mlflow, not {prefer}")
+        self.client, self.registry, self.model, self.prefer = client, registry, model, prefer
+        self._changes: list[Change] = []
+
+    def sync(self) -> list[Change]:
+        """Brings both sides together; what that took. A call that fails in between may be made again."""
+        self._changes = []
+        self._number_versions()
+        _ensure_model(self.registry, self.model)
+        to_foldback, to_mlflow = self._mirror_versions()
+        self._mirror_aliases(to_foldback, to_mlflow)
+        return self._changes
+
+    def _did(self, side: Side, action: str, name: str, was: str | None = None, now: str | None = None) -> None:
+        self._changes.append(Change(side, action, name, was, now))
+
+    # ---- versions -------------------------------------------------------------------------------------------------------
+
+    def _number_versions(self) -> None:
+        """What foldback makes itself has a number from now on, which is mostly the one that MLflow gives it, too."""
+        try:
+            found = self.client.model(self.model)
+        except Problem as problem:
+            if problem.status != 404:
+                raise
+            found = {"naming": None}
+        if found["naming"] != "integer":
+            self.client._service.json("PUT", f"/v1/models/{self.model}", {"naming": "integer"})
+
+    def _all_versions(self) -> list[Any]:
+        found, token = [], None
+        while True:
+            page = self.registry.search_model_versions(f"name = '{self.model}'", max_results=1000, page_token=token)
+            found += list(page)
+            token = page.token
+            if not token:
+                return sorted(found, key=lambda version: int(version.version))
+
+    def _mirror_versions(self) -> tuple[dict[str, str], dict[str, str]]:
+        """The maps of versions, there and back: {MLflow's: foldback's} and {foldback's: MLflow's}."""
+        ours = {row["version"]: row for row in self.client.versions(self.model)}
+        to_foldback, to_mlflow = {}, {}
+        for theirs in self._all_versions():
+            name = self._bring(theirs, ours) if GRAPH in theirs.tags else None
+            if name is not None:
+                to_foldback[str(theirs.version)] = name
+                to_mlflow.setdefault(name, str(theirs.version))
+        for name in reversed(list(ours)):  # the oldest first, so that numbers agree
+            if name not in to_mlflow:
+                number = self._send(ours[name])
+                to_foldback[number], to_mlflow[name] = name, number
+        return to_foldback, to_mlflow
+
+    def _bring(self, theirs: Any, ours: dict[str, Any]) -> str | None:
+        """foldback's version of one of MLflow's; None: foldback does not have its graph."""
+        graph, name = theirs.tags[GRAPH], theirs.tags.get(VERSION)
+        if name in ours and ours[name]["graph"] == graph:
+            return str(name)
+        number = str(theirs.version)
+        for name in dict.fromkeys(filter(None, (name, number, f"mlflow-{number}"))):
+            if name in ours and ours[name]["graph"] != graph:
+                continue
+            if name not in ours:
+                try:
+                    note = theirs.description or f"version {number} of MLflow"
+                    ours[name] = self.client.put_version(self.model, name, graph=graph, note=note)
+                except Problem as problem:
+                    if problem.code == "unknown-graph":
+                        return None
+                    if problem.code == "version-exists":  # somebody was quicker
+                        continue
+                    raise
+                self._did("foldback", "version", name, None, graph)
+            self.registry.set_model_version_tag(self.model, number, VERSION, name)
+            return str(name)
+        return None
+
+    def _send(self, row: dict[str, Any]) -> str:
+        """Makes one of foldback's versions one of MLflow's; its number."""
+        tags = {GRAPH: row["graph"], VERSION: row["version"]} | ({RUN: row["run"]} if row.get("run") else {})
+        source = f"foldback:/models/{self.model}/versions/{row['version']}"
+        made = self.registry.create_model_version(self.model, source, tags=tags, description=row.get("note"), await_creation_for=0)
+        self._did("mlflow", "version", str(made.version), None, row["version"])
+        return str(made.version)
+
+    # ---- aliases --------------------------------------------------------------------------------------------------------
+
+    def _mirror_aliases(self, to_foldback: dict[str, str], to_mlflow: dict[str, str]) -> None:
+        theirs = self.registry.get_registered_model(self.model)
+        ours = {row["alias"]: row for row in self.client.aliases(self.model)}
+        bases = {key.removeprefix(BASE): json.loads(text) for key, text in theirs.tags.items() if key.startswith(BASE)}
+        for alias in sorted({*ours, *theirs.aliases, *(name for name, base in bases.items() if base is not None)}):
+            if not ALIAS.fullmatch(alias):
+                self._did("mlflow", "unnameable", alias, None, ours[alias]["version"])
+                continue
+            number = theirs.aliases.get(alias)
+            self._mirror(alias, ours.get(alias), None if number is None else str(number), bases.get(alias), to_foldback, to_mlflow)
+
+    def _mirror(
+        self,
+        alias: str,
+        row: dict[str, Any] | None,
+        number: str | None,
+        base: str | None,
+        to_foldback: dict[str, str],
+        to_mlflow: dict[str, str],
+    ) -> None:
+        """`base` is the version, by foldback's name, that both had the last time; None: neither had the alias."""
+        ours = None if row is None else str(row["version"])
+        theirs = None if number is None else to_foldback.get(number)
+        is_unknown = number is not None and theirs is None
+        if not is_unknown and ours == theirs:
+            self._note(alias, base, ours)
+            return
+        have_we_moved, have_they_moved = ours != base, is_unknown or theirs != base
+        if is_unknown and not (have_we_moved and self.prefer == "foldback"):
+            self._did("mlflow", "unknown", alias, ours, number)
+            return
+        do_we_lead = self.prefer == "foldback" if have_we_moved and have_they_moved else have_we_moved
+        if have_we_moved and have_they_moved:
+            self._did("mlflow" if do_we_lead else "foldback", "conflict", alias, number if do_we_lead else ours, ours if do_we_lead else theirs)
+        if do_we_lead:
+            self._move_theirs(alias, number, None if ours is None else to_mlflow[ours])
+            self._note(alias, base, ours)
+        elif self._move_ours(alias, row, theirs, number):
+            self._note(alias, base, theirs)
+
+    def _note(self, alias: str, base: str | None, now: str | None) -> None:
+        """Remembers what both have. Written last: what was done before it is found to be equal the next time."""
+        if base != now:
+            self.registry.set_registered_model_tag(self.model, BASE + alias, json.dumps(now))
+
+    def _move_theirs(self, alias: str, was: str | None, now: str | None) -> None:
+        if now is None:
+            self.registry.delete_registered_model_alias(self.model, alias)
+        else:
+            self.registry.set_registered_model_alias(self.model, alias, now)
+        self._did("mlflow", "alias" if now else "deleted", alias, was, now)
+
+    def _move_ours(self, alias: str, row: dict[str, Any] | None, now: str | None, number: str | None) -> bool:
+        """False: somebody has moved it meanwhile; the next time will tell."""
+        was = None if row is None else row["version"]
+        try:
+            if now is None and row is not None:
+                self.client.delete_alias(self.model, alias, if_match=row["etag"])
+            elif now is not None:
+                why = f"alias {alias} was set to version {number} in MLflow"
+                headers = {"If-None-Match": "*"} if row is None else {"If-Match": row["etag"]}
+                body = {"version": now, "who": "mlflow", "why": why}
+                self.client._send("PUT", self.client._alias(self.model, alias), body, headers)
+        except Problem as problem:
+            if problem.status not in (404, 412):
+                raise
+            return False
+        self._did("foldback", "alias" if now else "deleted", alias, was, now)
+        return True
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m foldback.mlflow", description="foldback beside the model registry of MLflow")
+    verbs = parser.add_subparsers(required=True, metavar="sync")
+    verb = verbs.add_parser("sync", help="mirror the aliases of a model, both ways")
+    verb.add_argument("model", nargs="+")
+    verb.add_argument("--server", default="http://127.0.0.1:8080", metavar="URL", help="foldback (%(default)s); its token is $FOLDBACK_TOKEN")
+    verb.add_argument("--mlflow", metavar="URI", help="MLflow's tracking server ($MLFLOW_TRACKING_URI)")
+    verb.add_argument("--every", type=float, metavar="SECONDS", help="go on, with such pauses; without it, once")
+    verb.add_argument("--prefer", choices=["foldback", "mlflow"], default="foldback", help="who counts when both have moved an alias (%(default)s)")
+    options = parser.parse_args(argv)
+
+    from mlflow import MlflowClient
+
+    client, registry = Client(options.server), MlflowClient(options.mlflow)
+    mirrors = [Mirror(client, registry, model, prefer=options.prefer) for model in options.model]
+    while True:
+        failed = False
+        for mirror in mirrors:
+            try:
+                for change in mirror.sync():
+                    print(json.dumps({"model": mirror.model, **change.__dict__}), flush=True)
+            except Exception as failure:  # noqa: BLE001 (a server that is away comes back)
+                failed = True
+                print(f"foldback.mlflow: {mirror.model}: {failure}", file=sys.stderr, flush=True)
+        if options.every is None:
+            return int(failed)
+        time.sleep(options.every)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
