@@ -352,14 +352,16 @@ START_TEST(graphs_stored_before_blobs_refer_to_them) {
     make_graph(&damaged, 2, 100);
     ck_assert_int_eq(fb_store_put_graph(store, &damaged.graph, NULL, NULL, NULL), FB_OK);
     fb_store_close(store);
-    run_sql("DROP TABLE claims; DROP TABLE requests; DROP TABLE replicas; DROP TABLE notes; DROP TABLE job_references; DROP "
-            "TABLE unread_jobs; DROP TABLE jobs; DROP TABLE pins; DROP INDEX "
-            "alias_entries_graph; DROP TABLE tokens; DROP TABLE audit; DROP TABLE "
-            "audit_trim; DROP TABLE rules; DROP "
-            "TABLE unread_graphs; DROP TABLE tensor_digests; DROP "
-            "TABLE graph_blobs; DROP TABLE blobs;"
-            "ALTER TABLE runs DROP COLUMN validation; PRAGMA user_version = 2; UPDATE graphs SET document = x'0102' WHERE name "
-            "= 'model 2'");
+    run_sql(
+        "DROP TABLE webhook_deliveries; DROP TABLE webhooks; ALTER TABLE models DROP COLUMN naming; ALTER TABLE models DROP "
+        "COLUMN last_number; DROP TABLE claims; DROP TABLE requests; DROP TABLE replicas; DROP TABLE notes; DROP TABLE "
+        "job_references; DROP TABLE unread_jobs; DROP TABLE jobs; DROP TABLE pins; DROP INDEX "
+        "alias_entries_graph; DROP TABLE tokens; DROP TABLE audit; DROP TABLE "
+        "audit_trim; DROP TABLE rules; DROP "
+        "TABLE unread_graphs; DROP TABLE tensor_digests; DROP "
+        "TABLE graph_blobs; DROP TABLE blobs;"
+        "ALTER TABLE runs DROP COLUMN validation; PRAGMA user_version = 2; UPDATE graphs SET document = x'0102' WHERE name "
+        "= 'model 2'");
     store = NULL;
     reopen();
     for (unsigned i = 0; i < 3; i++) put_new_blob(store, &made[i]);
