@@ -143,7 +143,11 @@ static void get_access(const fb_request *request, fb_response *response) {
     fb_buffer answer = {0};
     fb_buffer_char(&answer, '{');
     fb_put_text(&answer, "principal", request->principal);
-    fb_put_text(&answer, "scope", may(request, FB_SCOPE_ADMIN) ? "admin" : may(request, FB_SCOPE_WRITE) ? "write" : "read");
+    fb_put_text(&answer, "scope",
+                may(request, FB_SCOPE_ADMIN)   ? "admin"
+                : may(request, FB_SCOPE_WRITE) ? "write"
+                : may(request, FB_SCOPE_HOOKS) ? "hooks"
+                                               : "read");
     fb_buffer_char(&answer, '}');
     fb_respond_json_buffer_take(response, 200, &answer);
 }
