@@ -415,11 +415,6 @@ fb_status fb_store_test_webhook(fb_store *store, const char *webhook, const fb_s
 
 /* ---- the deliverer's side ------------------------------------------------------------------------------------------------ */
 
-bool fb_store_may_deliver(fb_store *store) {
-    (void)store; /* one process holds the data folder */
-    return true;
-}
-
 typedef struct enabled_webhook {
     int64_t key;
     const char *url, *secret, *old_secret;
@@ -497,6 +492,21 @@ typedef struct attempts_write {
     size_t count;
 } attempts_write;
 
+static fb_status disable(fb_connection *connection, const fb_attempt_end *end, fb_error *error) {
+    char id[FB_WEBHOOK_ID_LENGTH + 1] = "";
+    fb_query update = fb_query_begin(connection,
+                                     "UPDATE webhooks SET is_enabled = 0, changed = ?1 WHERE is_enabled = 1 AND changed < ?2 "
+                                     "AND key = (SELECT webhook FROM webhook_deliveries WHERE key = ?3) RETURNING id",
+                                     error);
+    fb_bind_int(&update, end->at);
+    fb_bind_int(&update, end->begun);
+    fb_bind_int(&update, end->key);
+    while (fb_query_row(&update)) fb_copy_text(id, sizeof id, fb_column_text(&update, 0));
+    fb_status status = fb_query_end(&update);
+    if (status || !*id) return status;
+    return fb_write_audit(connection, NULL, end->at, "webhook-change", id, "disabled: it answered 410", error);
+}
+
 static fb_status write_ends(fb_connection *connection, void *argument, fb_totals *added, fb_error *error) {
     (void)added;
     const attempts_write *write = argument;
@@ -505,7 +515,7 @@ static fb_status write_ends(fb_connection *connection, void *argument, fb_totals
         const fb_attempt_end *end = &write->ends[i];
         fb_query update = fb_query_begin(connection,
                                          "UPDATE webhook_deliveries SET state = ?1, attempts = attempts + 1, attempted = ?2, "
-                                         "due = ?3, status = ?4, failure = ?5 WHERE key = ?6",
+                                         "due = ?3, status = ?4, failure = ?5 WHERE key = ?6 AND state = 'pending'",
                                          error);
         fb_bind_text(&update, end->is_delivered ? "delivered" : end->is_parked ? "parked" : "pending");
         fb_bind_int(&update, end->at);
@@ -514,6 +524,7 @@ static fb_status write_ends(fb_connection *connection, void *argument, fb_totals
         fb_bind_text(&update, end->failure);
         fb_bind_int(&update, end->key);
         status = fb_query_run(&update);
+        if (!status && end->is_unwanted) status = disable(connection, end, error);
     }
     return status;
 }

@@ -3,8 +3,8 @@
  *     an act's write ── fb_tell_… ──► a delivery for each webhook that wants it, in the same transaction
  *     the deliverer  ── fb_store_due_deliveries ──► sends ──► fb_store_end_attempts
  *
- * So a message is there exactly when its act is. Only one process may take what is due: with SQLite that is the one which holds
- * the data folder. A store that several processes share must let one of them at a time deliver (fb_store_may_deliver).
+ * So a message is there exactly when its act is. One process takes what is due: of the replicas that share a store the one that
+ * leads (fb_store_leads). For a moment two may, so a message may be sent twice.
  *
  * As in store.h: safe from any thread, durable when they return, and the same general errors. */
 #ifndef FB_STORE_WEBHOOKS_H
@@ -113,9 +113,6 @@ fb_status fb_store_test_webhook(fb_store *store, const char *webhook, const fb_s
 
 /* ---- the deliverer's side ---- */
 
-/* Whether this process is the one that delivers. Always with SQLite, whose data folder one process holds. */
-bool fb_store_may_deliver(fb_store *store);
-
 /* A message that is due. */
 typedef struct fb_due_delivery {
     int64_t key, webhook; /* keys */
@@ -140,11 +137,12 @@ typedef struct fb_due_deliveries {
 fb_status fb_store_due_deliveries(fb_store *store, int64_t now, fb_due_deliveries *out, fb_error *error);
 void fb_due_deliveries_free(fb_due_deliveries *due);
 
-/* What became of an attempt. One of a webhook or delivery that has been deleted meanwhile changes nothing. */
+/* What became of an attempt. One of a delivery that is no longer pending, or was deleted meanwhile, changes nothing. */
 typedef struct fb_attempt_end {
     int64_t key;
     bool is_delivered, is_parked; /* neither: it is tried again at `due` */
-    int64_t at, due;
+    bool is_unwanted;             /* the receiver wants no more: its webhook is disabled, unless it was changed since `begun` */
+    int64_t begun, at, due;
     int status;          /* 0 = none */
     const char *failure; /* or NULL */
 } fb_attempt_end;

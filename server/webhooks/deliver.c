@@ -36,7 +36,7 @@ typedef struct attempt {
     CURL *curl;          /* kept for the next one */
     struct curl_slist *headers;
     char *body;
-    int64_t key, webhook, queued;
+    int64_t key, webhook, queued, begun;
     uint32_t attempts; /* before this one */
     size_t received, header_bytes;
     bool is_refused, is_tried; /* an address was */
@@ -247,7 +247,8 @@ static bool begin(attempt *one, const fb_due_delivery *due) {
     one->webhook = due->webhook;
     one->queued = due->queued;
     one->attempts = due->attempts;
-    bool ok = one->curl && one->body && add_headers(one, due, clock_ms(CLOCK_REALTIME) / 1000) && set_options(one, due->url) &&
+    one->begun = clock_ms(CLOCK_REALTIME);
+    bool ok = one->curl && one->body && add_headers(one, due, one->begun / 1000) && set_options(one, due->url) &&
               !curl_multi_add_handle(one->webhooks->multi, one->curl);
     if (ok) one->state = SENDING;
     else clear(one);
@@ -256,12 +257,18 @@ static bool begin(attempt *one, const fb_due_delivery *due) {
 
 /* ---- what became of it --------------------------------------------------------------------------------------------------- */
 
-/* How long a message waits after so many attempts: twice as long each time, give or take a fifth. */
-static int64_t pause_after(fb_webhooks *webhooks, uint32_t attempts) {
+/* How long a message waits after an attempt that failed: twice as long each time, give or take a fifth; and not less than the
+ * receiver asked for. */
+static int64_t pause_after(const attempt *one) {
+    fb_webhooks *webhooks = one->webhooks;
     int64_t pause = webhooks->config.first_pause_ms;
-    for (uint32_t i = 1; i < attempts && pause < LONGEST_PAUSE_MS; i++) pause *= 2;
+    for (uint32_t i = 0; i < one->attempts && pause < LONGEST_PAUSE_MS; i++) pause *= 2;
     if (pause > LONGEST_PAUSE_MS) pause = LONGEST_PAUSE_MS;
-    return pause * (80 + rand_r(&webhooks->seed) % 41) / 100;
+    pause = pause * (80 + rand_r(&webhooks->seed) % 41) / 100;
+    curl_off_t wanted = 0; /* Retry-After, in seconds */
+    curl_easy_getinfo(one->curl, CURLINFO_RETRY_AFTER, &wanted);
+    if (wanted > LONGEST_PAUSE_MS / 1000) wanted = LONGEST_PAUSE_MS / 1000;
+    return wanted * 1000 > pause ? wanted * 1000 : pause;
 }
 
 static rest *find_rest(fb_webhooks *webhooks, int64_t webhook) {
@@ -307,13 +314,14 @@ static bool judge(attempt *one, CURLcode result) {
 static void end(attempt *one, CURLcode result) {
     fb_webhooks *webhooks = one->webhooks;
     int64_t now = clock_ms(CLOCK_REALTIME);
-    one->end = (fb_attempt_end){.key = one->key, .at = now};
+    one->end = (fb_attempt_end){.key = one->key, .begun = one->begun, .at = now};
     bool is_delivered = judge(one, result);
-    bool is_over = now - one->queued >= (int64_t)webhooks->config.lifetime_ms;
+    one->end.is_unwanted = !result && one->end.status == 410;
+    bool is_over = one->end.is_unwanted || now - one->queued >= (int64_t)webhooks->config.lifetime_ms;
     one->end.is_delivered = is_delivered;
     one->end.is_parked = !is_delivered && is_over;
     one->end.failure = is_delivered ? NULL : one->failure;
-    if (!is_delivered && !is_over) one->end.due = now + pause_after(webhooks, one->attempts + 1);
+    if (!is_delivered && !is_over) one->end.due = now + pause_after(one);
     if (is_delivered) note_success(webhooks, one->webhook);
     else note_failure(webhooks, one->webhook);
     atomic_fetch_add(is_delivered                        ? &webhooks->delivered
@@ -373,7 +381,7 @@ static void send_due(fb_webhooks *webhooks, int64_t monotonic) {
     fb_due_deliveries due;
     int64_t now = clock_ms(CLOCK_REALTIME);
     webhooks->next_look = monotonic + RETRY_MS;
-    if (!fb_store_may_deliver(webhooks->store) || fb_store_due_deliveries(webhooks->store, now, &due, &(fb_error){0})) return;
+    if (!fb_store_leads(webhooks->store) || fb_store_due_deliveries(webhooks->store, now, &due, &(fb_error){0})) return;
     atomic_store(&webhooks->known, due.webhooks);
     webhooks->next_look = monotonic + (due.next - now < POLL_MS ? due.next - now : POLL_MS);
     for (size_t i = 0; i < due.count; i++) {
@@ -393,7 +401,7 @@ static void trim(fb_webhooks *webhooks, int64_t monotonic) {
     int64_t now = clock_ms(CLOCK_REALTIME);
     size_t count = 0;
     webhooks->next_trim = monotonic + TRIM_MS;
-    if (!fb_store_may_deliver(webhooks->store)) return;
+    if (!fb_store_leads(webhooks->store)) return;
     if (!fb_store_trim_deliveries(webhooks->store, now - KEEP_DELIVERED_MS, now - KEEP_PARKED_MS, &count, &(fb_error){0}) &&
         count)
         webhooks->next_trim = monotonic + RETRY_MS;
@@ -430,7 +438,7 @@ static void *work(void *argument) {
 }
 
 void fb_webhooks_notify(fb_webhooks *webhooks) {
-    if (!atomic_load(&webhooks->known)) return;
+    if (!atomic_load(&webhooks->known) && !fb_store_is_shared(webhooks->store)) return; /* another replica may have made one */
     if (!atomic_exchange(&webhooks->has_news, true)) curl_multi_wakeup(webhooks->multi);
 }
 

@@ -4,7 +4,7 @@
  *                                            └── what became of them ──► the store
  *
  * One thread sends to all, several at once. A message is signed as Standard Webhooks says, sent at least once, always under the
- * same id, and tried again with growing pauses. Messages of one alias go one after the other.
+ * same id, and tried again with growing pauses. Messages of one alias go one after the other. Of several replicas one sends.
  *
  * Whoever may make a webhook chooses where this service connects to, so it is no way into the network: https alone, no
  * redirects, no proxy, and each address is judged when the connection to it is made, whatever name or spelling led to it. */

@@ -10,6 +10,7 @@ import time
 import buckets
 import databases
 import pytest
+import receivers
 from access import bearer, make_token
 from blobs import collect, digest_of, put_blob, some_bytes, stored
 from conftest import Service
@@ -21,6 +22,7 @@ from test_events import Ended, Stream
 from test_http import is_problem
 from test_runs import optimize
 from test_uploads import begin as begin_upload
+from test_webhooks import put_version, set_alias
 
 pytestmark = pytest.mark.skipif("FOLDBACK_S3_SERVERS" not in os.environ, reason="make test-postgres BLOBS=s3 has servers for this")
 
@@ -263,6 +265,49 @@ def test_one_that_seemed_dead_writes_nothing(start):
     eventually(lambda: replicas(start) == 2)
     assert len(runs(a)) == 1 == len(runs(b))
     assert optimize(a, branches(2, "after"), DIVISION)["id"] and wait(a, begin(a, "/v1/optimize", quick_request()))["state"] == "succeeded"
+
+
+# ---- webhooks ---------------------------------------------------------------------------------------------------------------
+
+
+def test_another_delivers_when_the_one_that_did_is_killed(start):
+    """All write while the one that delivers is killed: nothing is lost, what comes twice has the same id, an alias keeps its order."""
+    services = [start(*receivers.OPTIONS) for _ in range(3)]
+    for version in ("1", "2"):
+        put_version(services[0], "bert", version)
+    is_down, held = threading.Event(), threading.Event()
+
+    def answer(message):
+        if is_down.is_set():
+            held.set()
+            time.sleep(2)  # the process is killed meanwhile, and does not learn that it was delivered
+        return 200
+
+    receiver = receivers.Receiver(answer=answer)
+    webhook = receivers.make_webhook(services[1], receiver.url)["id"]
+    for number, service in enumerate(services):
+        optimize(service, branches(2, f"before{number}"), DIVISION)
+        set_alias(service, "bert", f"live{number}", "1")
+    receiver.wait(lambda messages: len(messages) == 6)
+    time.sleep(1)
+    assert len(receiver.messages) == 6, "more than one delivers"
+    is_down.set()
+    set_alias(services[1], "bert", "live0", "2")
+    assert held.wait(60)
+    services[0].kill()  # it started first, so it leads
+    is_down.clear()
+    left = services[1:]
+    for turn in range(10):
+        optimize(left[turn % 2], branches(2, f"after{turn}"), DIVISION)
+        set_alias(left[turn % 2], "bert", "live0", "12"[turn % 2])
+    receivers.wait_for_delivery(services[2], webhook, lambda items: all(item["state"] == "delivered" for item in items), 120)
+    messages = list(receiver.messages)
+    moved = [message.data["id"] for message in messages if message.data.get("alias") == "live0"]
+    assert moved == sorted(moved) and set(moved) == {entry["id"] for entry in history(services[1], "live0", "bert")}
+    assert {message.data["id"] for message in messages if message.type == "run.finished"} == {run["id"] for run in runs(services[1])}
+    bodies = {message.id: message.body for message in messages}
+    assert len(bodies) == len(set(bodies.values())) == 27 and len(messages) > len(bodies), (len(messages), len(bodies))
+    receiver.close()
 
 
 # ---- garbage ----------------------------------------------------------------------------------------------------------------

@@ -1,6 +1,8 @@
 """Webhooks: what is told, to whom, signed, in which order, again and again; and what the API says of it."""
 
 import base64
+import datetime
+import email.utils
 import itertools
 import json
 import os
@@ -155,12 +157,10 @@ def test_what_fails_tells_nothing(hooked, receiver):
 # ---- at least once, in order
 
 
-def test_what_fails_is_sent_again_under_the_same_id(hooked, receiver):
+def test_what_fails_is_sent_again_under_the_same_id(new_service, receiver):
+    hooked = new_service(*OPTIONS[:-1], "600")  # between two attempts
     answers = iter([500, None, 404, 302, 204])
     receiver.answer = lambda message: (next(answers, 200), {}, b"")
-    hooked.stop()
-    hooked.options[-1] = "600"  # between two attempts
-    hooked.start()
     webhook = make_webhook(hooked, receiver.url, events=["run.finished"])["id"]
     optimize(hooked)
     first = receiver.wait(lambda messages: messages)[0]
@@ -252,6 +252,38 @@ def test_it_is_parked_at_last_and_can_be_sent_again(new_service, receiver):
     assert again.status == 202 and again.json()["state"] == "pending"
     assert receiver.wait(lambda messages: len(messages) > before)[-1].id == parked[0]["id"]
     wait_for_delivery(service, webhook, lambda items: len(items) == 1, state="delivered")
+
+
+def test_one_that_is_gone_is_not_asked_again(hooked, receiver):
+    """410: the webhook is disabled, what failed is parked, and the rest waits."""
+    for version in ("1", "2"):
+        put_version(hooked, "bert", version)
+    receiver.answer = lambda message: 410
+    webhook = make_webhook(hooked, receiver.url, events=["alias.created", "alias.moved"])["id"]
+    set_alias(hooked, "bert", "live", "1")
+    parked = wait_for_delivery(hooked, webhook, lambda items: items and items[0]["state"] == "parked")[0]
+    assert (parked["attempts"], parked["status"], parked["failure"]) == (1, 410, "it answered 410")
+    assert hooked.get(f"/v1/webhooks/{webhook}").json()["enabled"] is False
+    entry = hooked.get("/v1/audit?action=webhook-change").json()["items"][0]
+    assert (entry["object"], entry["who"], entry["outcome"]) == (webhook, "service", "disabled: it answered 410")
+    set_alias(hooked, "bert", "live", "2")  # told to nobody
+    receiver.answer = lambda message: 200
+    hooked.request("PATCH", f"/v1/webhooks/{webhook}", {"enabled": True})
+    hooked.post(f"/v1/webhooks/{webhook}/deliveries/{parked['id']}/redeliver")
+    found = wait_for_delivery(hooked, webhook, lambda items: items[0]["state"] == "delivered")
+    assert len(found) == 1 and [message.id for message in receiver.messages] == [parked["id"]] * 2
+
+
+@pytest.mark.parametrize("wanted", ["3600", "86400", "date"])
+def test_a_receiver_says_when(hooked, receiver, wanted):
+    """Retry-After, in seconds or as a date, and for an hour at most."""
+    text = email.utils.formatdate(time.time() + 3600, usegmt=True) if wanted == "date" else wanted
+    receiver.answer = lambda message: (503, {"Retry-After": text}, b"")
+    webhook = make_webhook(hooked, receiver.url)["id"]
+    hooked.post(f"/v1/webhooks/{webhook}/test")
+    found = wait_for_delivery(hooked, webhook, lambda items: items[0]["attempts"] == 1)[0]
+    due, attempted = (datetime.datetime.fromisoformat(found[name]) for name in ("due", "attempted"))
+    assert 3590 <= (due - attempted).total_seconds() <= 3600
 
 
 def test_deliveries_wait_while_it_is_off(hooked, receiver):
