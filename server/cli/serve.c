@@ -268,7 +268,8 @@ static void close_access_log(FILE *log) {
     if (log && log != stderr) fclose(log);
 }
 
-/* What is read for each request to the bucket or to a webhook, and for each connection to the database; malloc'ed, ended by NULL. */
+/* What is read for each request to the bucket or to a webhook, and for each connection to the database; malloc'ed, ended by
+ * NULL. */
 typedef struct credential_paths {
     char *items[8];
     size_t count;

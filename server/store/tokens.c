@@ -52,7 +52,8 @@ static fb_status insert_token(fb_connection *connection, const token_write *writ
     const fb_store_token *token = write->token;
     bool manages_hooks = strcmp(token->scope, "hooks") == 0;
     fb_query insert = fb_query_begin(
-        connection, "INSERT INTO tokens (name, digest, scope, created, expires, manages_hooks) VALUES (?, ?, ?, ?, ?, ?) RETURNING key",
+        connection,
+        "INSERT INTO tokens (name, digest, scope, created, expires, manages_hooks) VALUES (?, ?, ?, ?, ?, ?) RETURNING key",
         error);
     fb_bind_text(&insert, token->name);
     fb_bind_text(&insert, token->digest);
