@@ -82,6 +82,11 @@ fb_status fb_history_nearest(const fb_app *app, const fb_watch *watch, const fb_
 /* Adds the newest run that made the history's source and is not in it; false when there is none. */
 fb_status fb_history_extend(const fb_app *app, const fb_watch *watch, fb_history *history, bool *is_extended, fb_error *error);
 
+/* Whether every run that made the graph began at one whose tensors no pass had made: then there is no graph between that
+ * original and this one. False where no run is known. */
+fb_status fb_history_begins_at_original(const fb_app *app, const fb_watch *watch, const char *graph_id, bool *does,
+                                        fb_error *error);
+
 /* How many edits lead from a stored graph to another one. */
 fb_status fb_count_edits(const fb_app *app, const fb_watch *watch, const char *id, const fb_graph *graph, size_t *count,
                          fb_error *error);

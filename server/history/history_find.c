@@ -109,6 +109,50 @@ fb_status fb_history_find(const fb_app *app, const fb_watch *watch, const char *
     return status;
 }
 
+/* ---- where it began ------------------------------------------------------------------------------------------------------ */
+
+static bool has_made_tensors(const fb_graph *graph) {
+    bool has = false;
+    for (fb_tensor t = fb_first_tensor(graph); t.id && !has; t = fb_tensor_at(graph, t)->next)
+        has = fb_tensor_at(graph, t)->recipe.id != 0;
+    return has;
+}
+
+typedef struct beginning {
+    const fb_app *app;
+    const fb_watch *watch;
+    char original[FB_ID_LENGTH + 1]; /* where a run began; "" before one is known */
+    bool is_elsewhere;               /* another run began at a graph that passes had made, or nobody knows where */
+    fb_error *error;
+} beginning;
+
+static fb_status look_at_origin(void *context, const fb_store_run *run, bool *goes_on) {
+    beginning *b = context;
+    json_t *request = NULL;
+    fb_shared_graph *shared = NULL;
+    fb_status status = FB_OK;
+    const char *origin = fb_run_origin(run, &request);
+    bool has_no_steps = !strcmp(run->source, run->result) || (!fb_run_is_undoable(run) && run->is_exact); /* if no origin */
+    bool is_new = origin && strcmp(origin, b->original) != 0;
+    if (is_new) status = fb_load_graph(b->app, b->watch, origin, &shared, b->error);
+    if (is_new && !status) fb_copy_text(b->original, sizeof b->original, origin);
+    b->is_elsewhere = (!origin && !has_no_steps) || (shared && has_made_tensors(shared->graph));
+    *goes_on = !b->is_elsewhere;
+    fb_share_release(shared);
+    json_decref(request);
+    return status;
+}
+
+fb_status fb_history_begins_at_original(const fb_app *app, const fb_watch *watch, const char *graph_id, bool *does,
+                                        fb_error *error) {
+    beginning b = {.app = app, .watch = watch, .error = error};
+    fb_status status = fb_each_run(app, &(fb_store_run_filter){.result = graph_id}, look_at_origin, &b, error);
+    *does = *b.original && !b.is_elsewhere;
+    return status;
+}
+
+/* ---- further back -------------------------------------------------------------------------------------------------------- */
+
 static bool has_run(const fb_history *history, const char *run_id) {
     for (size_t i = 0; i < history->run_count; i++) {
         if (!strcmp(history->runs[i]->run.id, run_id)) return true;

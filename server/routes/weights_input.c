@@ -5,6 +5,7 @@
 
 #include "core/bind/checkpoint.h"
 #include "server/graphs/graphs.h"
+#include "server/history/history.h"
 
 fb_status fb_weights_check(const json_t *files, const char *pointer, fb_error *error) {
     if (!json_is_array(files))
@@ -98,15 +99,26 @@ static fb_status find_missing(fb_store *store, const char *const *files, size_t 
     return status;
 }
 
+/* The source is the original where no graph lies between that and this one: then no file is of one. */
+static fb_status find_source(const fb_app *app, const fb_watch *watch, const char *graph_id, fb_bind_options *options,
+                             fb_error *error) {
+    bool is_original = false;
+    if (options->as != FB_WEIGHTS_SOURCE) return FB_OK;
+    fb_status status = fb_history_begins_at_original(app, watch, graph_id, &is_original, error);
+    if (is_original) options->as = FB_WEIGHTS_ORIGINAL;
+    return status;
+}
+
 /* The bound copy of the graph takes the place of the one that came. */
 static fb_status bind_copy(const fb_app *app, const fb_watch *watch, const char *const *files, size_t count,
                            fb_graph_input *input, const fb_weights_asked *asked, fb_binding *binding, bool *fits,
                            fb_error *error) {
     fb_blobs blobs = fb_blob_source(app->store);
     fb_work work = {.watch = watch};
+    fb_bind_options options = asked->options;
     fb_graph *graph = fb_graph_copy_metered(input->shared->graph, &work);
-    fb_status status =
-        graph ? fb_bind(graph, files, count, &blobs, &asked->options, binding, error) : fb_work_failed(&work, error);
+    fb_status status = graph ? find_source(app, watch, input->shared->id, &options, error) : fb_work_failed(&work, error);
+    if (!status) status = fb_bind(graph, files, count, &blobs, &options, binding, error);
     *fits = !status && !json_array_size(binding->mismatching) && !binding->fits_nothing &&
             !(asked->is_strict && (json_array_size(binding->missing) || json_array_size(binding->extra)));
     if (!*fits) {

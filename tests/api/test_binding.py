@@ -526,6 +526,47 @@ def test_a_chain_of_constants(shared):
         assert bind_chain(shared, other, file, as_) == AMBIGUOUS
 
 
+def scaled_twice():
+    """x @ fc * 3 * 5"""
+    graph = by_constants()
+    meta = {"shape": [2, 2], "dtype": "float32"}
+    x, y, z = ({"$node": name} for name in "xyz")
+    graph["nodes"] = [
+        {"name": "x", "op": "placeholder", "target": "x", "args": [], "meta": meta},
+        {"name": "y", "op": "call_module", "target": "fc", "args": [x], "meta": meta},
+        {"name": "z", "op": "call_function", "target": "operator.mul", "args": [y, 3], "meta": meta},
+        {"name": "w", "op": "call_function", "target": "operator.mul", "args": [z, 5], "meta": meta},
+        {"name": "output", "op": "output", "target": "output", "args": [{"$node": "w"}]},
+    ]
+    return graph
+
+
+def test_two_folds_of_one_run(new_service):
+    """The source of that run is the only one, as no graph lies between its passes; until one does."""
+    service = new_service()
+    rule = json.loads((documents.FIXTURES.parent / "golden/rules/_rules/ScaleIntoLinear.json").read_text())
+    assert service.post("/v1/transformations", rule).status == 201
+    folds = ["ScaleIntoLinear", "FoldScaleIntoLinear"]
+    source = service.post("/v1/graphs", scaled_twice()).json()["id"]
+    run = service.post("/v1/optimize", {"graph": source, "passes": folds}).json()
+    assert [one["applied"] for one in run["passes"]] == [1, 1]
+    expected = [15, 30, 45, 60]
+    assert bind_chain(service, run["result"], SOURCE) == AMBIGUOUS
+    assert bind_chain(service, run["result"], SOURCE, "source") == expected
+    assert bind_chain(service, run["result"], SOURCE, "original") == expected
+    # Neither does a run that changes nothing lie between, nor an undo of a later one.
+    more = service.post("/v1/optimize", {"graph": run["result"], "passes": ["MergeLinears"]}).json()
+    later = service.post("/v1/optimize", {"graph": run["result"], "passes": ["FuseBiasInLinear"]}).json()
+    undone = service.post(f"/v1/runs/{later['id']}/reverse", {"graph": later["result"]}).json()
+    assert more["result"] == undone["result"] == run["result"] != later["result"]
+    assert bind_chain(service, run["result"], SOURCE, "source") == expected
+    between = service.post("/v1/optimize", {"graph": source, "passes": folds[:1]}).json()["result"]
+    again = service.post("/v1/optimize", {"graph": between, "passes": folds[1:]}).json()
+    assert again["result"] == run["result"]
+    assert bind_chain(service, run["result"], SOURCE, "source") == AMBIGUOUS
+    assert bind_chain(service, run["result"], SOURCE, "original") == expected
+
+
 def test_an_earlier_file_was_bound_as_finished(shared):
     """Then the graph has no recipe of fc.weight@…, and no tensor is called fc.weight; a pass makes another one of it."""
     graph = by_constants(3, 5)
