@@ -1,5 +1,6 @@
 #include "core/ops/calls.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "core/operators/spelling.h"
@@ -223,17 +224,25 @@ static const calls_row *parsed_row(const fb_graph *graph, fb_node node) {
     return calls && *calls->overloads && fb_has_word(calls->parsed, home, strlen(home)) ? calls : NULL;
 }
 
-/* The parameters of the called function or method, when it is written in Python; NULL when it is not, or nothing is known. */
-static const char *python_parameters(const fb_graph *graph, fb_node node) {
-    const char *home = home_of(graph, node), *target = fb_node_target(graph, node), *dot = strrchr(target, '.');
-    const char *name = dot ? dot + 1 : target;
-    bool is_in_c = fb_is_spelled(target, FB_FUNCTIONAL_IN_C);
-    const calls_row *calls = *home && !is_in_c ? row_named(name, strlen(name)) : NULL;
-    for (const char *at = calls ? calls->in_python : ""; *at; at = next_overload(at)) {
+static const char *parameters_in(const char *list, const char *home) {
+    for (const char *at = list; *at; at = next_overload(at)) {
         size_t length = strcspn(at, "(");
         if (strlen(home) == length && strncmp(at, home, length) == 0) return at + length + 1;
     }
     return NULL;
+}
+
+/* The parameters of the called function or method, when it is written in Python; NULL when it is not, or nothing is known. */
+static const char *python_parameters(const fb_graph *graph, fb_node node) {
+    const char *home = home_of(graph, node), *target = fb_node_target(graph, node), *dot = strrchr(target, '.');
+    const char *name = dot ? dot + 1 : target;
+    char own[80];
+    size_t length = strlen(home) + strlen(name) + 1;
+    if (!*home || fb_is_spelled(target, FB_FUNCTIONAL_IN_C) || length >= sizeof own) return NULL;
+    snprintf(own, sizeof own, "%s.%s", home, name);
+    const calls_row *with_own = row_named(own, length), *row = row_named(name, strlen(name));
+    if (with_own) return parameters_in(with_own->overloads, "default");
+    return row ? parameters_in(row->in_python, home) : NULL;
 }
 
 bool fb_call_exists(const fb_graph *graph, fb_node node) {

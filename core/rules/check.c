@@ -237,5 +237,5 @@ fb_status fb_rule_check(const fb_rule *rule, fb_error *error) {
     for (size_t i = 0; i < rule->condition_count && !status; i++) status = check_condition(rule, i, error);
     if (!status) status = check_numbers(rule, error);
     for (size_t i = 0; i < rule->made_count && !status; i++) status = check_call(rule->made[i], false, error);
-    return status;
+    return status ? status : fb_rule_try_calls(rule, error);
 }

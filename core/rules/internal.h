@@ -287,4 +287,8 @@ typedef struct fb_rule_outcome {
     bool may_alias;
 } fb_rule_outcome;
 
+/* Whether PyTorch has the calls that the rule makes, for some values of its variables: each spelling that the rule writes out,
+ * or one of an operator's. FB_INVALID "no-such-call". */
+fb_status fb_rule_try_calls(const fb_rule *rule, fb_error *error);
+
 #endif

@@ -21,11 +21,21 @@ static fb_node build_call(building *b, const fb_rule_call *call, fb_node root);
 
 static fb_value build_term(building *b, const fb_rule_term *term);
 
+/* The first of the expression's variables. */
+static fb_value first_variable(const building *b, const fb_rule_expression *expression) {
+    for (size_t i = 0; i < expression->count; i++) {
+        const fb_rule_step *step = &expression->steps[i];
+        if (step->kind == FB_STEP_VARIABLE || step->kind == FB_STEP_SIZE) return b->binding->values[step->variable];
+    }
+    return FB_VALUE_NONE;
+}
+
+/* In a match it has been computed before, when the replacement was tried. Where its variables stand for anything, so does it.
+ */
 static fb_value build_number(building *b, const fb_rule_term *term) {
     fb_graph *graph = fb_rewrite_graph(b->rewrite);
     fb_number number;
-    /* It has been computed before, when the replacement was tried. */
-    if (!fb_rule_compute(graph, &term->number, b->binding, &number)) return FB_VALUE_NONE;
+    if (!fb_rule_compute(graph, &term->number, b->binding, &number)) return first_variable(b, &term->number);
     return number.is_int ? fb_make_int(graph, number.integer) : fb_make_float(graph, number.real);
 }
 

@@ -150,6 +150,58 @@ import i = {.trial = trial, .rewrite = rewrite, .graph = graph, .work = work };
     return !i.failed && !work->stopped.status && !fb_graph_out_of_memory(trial->graph);
 }
 
+/* ---- trying calls without a match ---------------------------------------------------------------------------------------- */
+
+typedef struct call_trial {
+    fb_rule_trial trial;
+    fb_rewrite *rewrite;
+    const fb_rule *rule;
+    fb_rule_binding anything; /* every variable stands for a node of which nothing is known */
+} call_trial;
+
+static bool bind_anything(call_trial *t) {
+    bool ok = true;
+    for (int v = 0; v < t->rule->variable_count && ok; v++) {
+        fb_node node = fb_insert_typed(t->rewrite, t->trial.end, FB_PLACEHOLDER, "input", FB_VALUE_EMPTY_LIST, (fb_value){0},
+                                       (fb_value){0}, FB_DTYPE_UNKNOWN);
+        t->anything.values[v] = node.id ? fb_make_node(t->trial.graph, node) : (fb_value){0};
+        ok = t->anything.values[v].id != 0;
+    }
+    return ok;
+}
+
+/* False also when memory is out. */
+static bool is_possible_as(call_trial *t, const fb_rule_call *call, fb_spelling_family family) {
+    const fb_rule_root root = {.variable = -1, .term = {.kind = FB_TERM_CALL, .call = call}};
+    fb_node made = fb_rule_build_root(t->rewrite, t->rule, &t->anything, &root, (fb_spelling_style){.family = family},
+                                      t->trial.end, (fb_node){0});
+    return made.id && fb_call_is_possible(t->trial.graph, made) && fb_call_exists(t->trial.graph, made);
+}
+
+static fb_status try_call(call_trial *t, const fb_rule_call *call, fb_error *error) {
+    bool is_by_operator = call->operator_count > 0, ok = !is_by_operator;
+    for (int i = 0; i < FB_SPELLING_FAMILIES; i++) {
+        fb_spelling_family family = (fb_spelling_family)i;
+        if (!is_by_operator && call->spellings[i]) ok &= is_possible_as(t, call, family);
+        if (is_by_operator) ok |= is_possible_as(t, call, family);
+    }
+    if (fb_graph_out_of_memory(t->trial.graph)) return fb_fail_memory(error);
+    return ok ? FB_OK
+              : fb_fail(error, FB_INVALID, "no-such-call", call->place,
+                        "PyTorch has no such call; look at the kinds of its arguments");
+}
+
+fb_status fb_rule_try_calls(const fb_rule *rule, fb_error *error) {
+    call_trial t = {.rule = rule};
+    bool ok = rule_trial_begin(&t.trial);
+    if (ok) t.rewrite = fb_rewrite_begin(t.trial.graph, t.trial.names, "");
+    fb_status status = t.rewrite && bind_anything(&t) ? FB_OK : fb_fail_memory(error);
+    for (size_t i = 0; i < rule->made_count && !status; i++) status = try_call(&t, rule->made[i], error);
+    if (t.rewrite) fb_rewrite_abort(t.rewrite);
+    rule_trial_end(&t.trial);
+    return status;
+}
+
 /* ---- whether a pattern fits ---------------------------------------------------------------------------------------------- */
 
 typedef struct fitting {

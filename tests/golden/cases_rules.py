@@ -77,6 +77,10 @@ def divisions():
     divide("by-zero", by(0), 0, refusal("division-by-zero", "div"))
     divide("integer", by(2, dtype="int64"), 0, refusal("not-floating", "div"))
     divide("denormal", by(1e-320), 0, refusal("inverse-out-of-range", "div"))
+    # 0 ** -1 is a division by zero, as in Python, and not an infinity that the rest of the expression takes away again.
+    inverted = lambda c: unary(lambda g, x: g.fn("operator.mul", x, c, name="y", **SHAPE))
+    rule("inverse-of-inverse", inverted(4), 1, of="AddInverseOfInverse")
+    rule("inverse-of-inverse-of-zero", inverted(0), 0, refusal("not-computable", "y"), of="AddInverseOfInverse")
 
 
 def left_out():

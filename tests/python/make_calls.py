@@ -18,9 +18,9 @@ HEAD = """/* Where PyTorch 2.13 has the names of each operator of ops.def, and w
  *     FB_CALLS_ROW("name", "homes", "parsed", "overload(parameters) …", "home(parameters) …")
  *
  * homes       of "functional" (torch.nn.functional), "torch" and "method" (torch.Tensor)
- * parsed      those of them that are written in C++ and take what the overloads take; others are Python functions, whose own
- *             parameters stand last: as far as they are annotated, and not those of functions of *args. A row "functional.name"
- *             has what such a function takes when it runs, for the evaluator
+ * parsed      those of them that are written in C++ and take what the overloads take; others are Python functions. What such a
+ *             one takes when it runs is a row of its own, "functional.name", where its annotations tell it; else it stands last,
+ *             as far as it is annotated, and not for functions of *args
  * parameters  "name=type" by position; those behind "|" by keyword only. With "?" before its type one may be None, with "!" it
  *             must be given. T: a tensor, N: that or a number, L: a list of tensors, O: of tensors and None, S: a number,
  *             i: an int, I: a list of ints, J: that or one int, K: that, or one int from Python alone, P: a list of ints
@@ -184,13 +184,13 @@ def rows():
         places = (("functional", torch.nn.functional), ("torch", torch), ("method", torch.Tensor))
         found = {word: getattr(home, name) for word, home in places if callable(getattr(home, name, None))}
         parsed = [word for word, function in found.items() if isinstance(function, WRITTEN_IN_C)]
-        called = {word: python_call(function) for word, function in found.items() if word not in parsed}
+        written = {word: WRITTEN_OTHERWISE.get(f"{word}.{name}") or (python_overload(name) if word == "functional" else None) for word in found}
+        called = {word: python_call(function) for word, function in found.items() if word not in parsed and not written[word]}
         in_python = " ".join(f"{word}{call}" for word, call in called.items() if call)
         yield f'FB_CALLS_ROW("{name}", "{" ".join(found)}", "{" ".join(parsed)}", "{overloads(name)}", "{in_python}")'
-        for home in ("functional", "torch", "method"):
-            written = WRITTEN_OTHERWISE.get(f"{home}.{name}") or (python_overload(name) if home == "functional" else None)
-            if written:
-                yield f'FB_CALLS_ROW("{home}.{name}", "{home}", "{home}", "{written}", "")'
+        for home, parameters in written.items():
+            if parameters:
+                yield f'FB_CALLS_ROW("{home}.{name}", "{home}", "{home}", "{parameters}", "")'
 
 
 def text():

@@ -6,23 +6,15 @@
 
 #include "tests/unit/documents.h"
 
-const char *const rule_names[] = {"AddInsteadOfMultiply",
-                                  "CatPairToStack",
-                                  "DivisionToMultiplication",
-                                  "DoubleTheDoubles",
-                                  "FuseSilu",
-                                  "GeluForRelu",
-                                  "LeakyForRelu",
-                                  "OwnForRelu",
-                                  "NegateTwice",
-                                  "RemoveMinusZero",
-                                  "RemoveOverOne",
-                                  "RemovePlusZero",
-                                  "RemoveTimesOne",
-                                  "ScaleByWidth",
-                                  "ScaleIntoLinear",
-                                  "SinCosOnce",
-                                  NULL};
+const char *const rule_names[] = {"AddInsteadOfMultiply", "AddInverseOfInverse",
+                                  "CatPairToStack",       "DivisionToMultiplication",
+                                  "DoubleTheDoubles",     "FuseSilu",
+                                  "GeluForRelu",          "LeakyForRelu",
+                                  "OwnForRelu",           "NegateTwice",
+                                  "RemoveMinusZero",      "RemoveOverOne",
+                                  "RemovePlusZero",       "RemoveTimesOne",
+                                  "ScaleByWidth",         "ScaleIntoLinear",
+                                  "SinCosOnce",           NULL};
 
 static fb_status find_rule(void *context, const char *name, int version, const fb_pass **out, fb_error *error) {
     (void)context;

@@ -160,6 +160,24 @@ static const struct {
     {RULE(MUL, BECOMES("{\"target\": {\"method\": \"add\"}, \"args\": [\"?a\"]}")), "missing-argument", "/replacement/?y"},
     {RULE(MUL, "\"replacement\": {\"let\": [{\"operator\": \"pow\", \"args\": [\"?a\"], \"as\": \"?z\"}], \"?y\": \"?z\"}"),
      "missing-argument", "/replacement/let/0"},
+    /* Calls that PyTorch lacks, whatever the variables are. */
+    {RULE(MUL, BECOMES("{\"target\": \"torch.maximum\", \"args\": [\"?a\", 0]}")), "no-such-call", "/replacement/?y"},
+    {RULE(MUL, BECOMES("{\"operator\": \"maximum\", \"args\": [\"?a\", 0]}")), "no-such-call", "/replacement/?y"},
+    {RULE(MUL, BECOMES("{\"target\": {\"method\": \"add\"}, \"args\": [2, \"?a\"]}")), "no-such-call", "/replacement/?y"},
+    {RULE(MUL, BECOMES("{\"target\": {\"torch\": \"torch.add\", \"method\": \"add\"}, \"args\": [2, \"?a\"]}")), "no-such-call",
+     "/replacement/?y"},
+    {RULE(MUL, BECOMES("{\"target\": \"torch.ops.aten.div.Tensor\", \"args\": [\"?a\", \"two\"]}")), "no-such-call",
+     "/replacement/?y"},
+    {RULE(MUL, BECOMES("{\"target\": \"torch.nn.functional.softmax\", \"args\": [\"?a\", \"rows\"]}")), "no-such-call",
+     "/replacement/?y"},
+    {RULE(MUL, BECOMES("{\"target\": \"torch.nn.functional.leaky_relu\", \"args\": [\"?a\", [0.1]]}")), "no-such-call",
+     "/replacement/?y"},
+    {RULE(MUL, BECOMES("{\"operator\": \"neg\", \"args\": [{\"target\": \"torch.nn.functional.normalize\", \"args\": [\"?a\"], "
+                       "\"kwargs\": {\"p\": \"2\"}}]}")),
+     "no-such-call", "/replacement/?y/args/0"},
+    {RULE(MUL, "\"replacement\": {\"let\": [{\"target\": \"torch.split\", \"args\": [\"?a\", \"2\"], \"as\": \"?z\"}], "
+               "\"?y\": \"?z\"}"),
+     "no-such-call", "/replacement/let/0"},
     /* Conditions that never hold. */
     {WHERE("{\"of\": \"?b\", \"at_least\": 3, \"below\": 3}"), "never-holds", "/conditions/0"},
     {WHERE("{\"of\": \"?b\", \"above\": 3}, {\"of\": \"?b\", \"equals\": 3}"), "never-holds", "/conditions/1"},
@@ -208,6 +226,16 @@ static const char *const right[] = {
     RULE("{\"target\": \"torch.mul\", \"args\": [\"?a\", \"?b\"], \"as\": \"?y\"}",
          BECOMES("{\"target\": \"torch.multiply\", \"args\": [\"?a\", \"?b\"]}")),
     RULE(MUL, "\"once\": true, " BECOMES("{\"operator\": \"mul\", \"args\": [\"?b\", \"?a\"]}")),
+    /* Calls that PyTorch has for some values of the variables, or in one spelling at least. */
+    RULE(MUL, BECOMES("{\"operator\": \"maximum\", \"args\": [\"?a\", \"?b\"]}")),
+    RULE(MUL, BECOMES("{\"operator\": \"add\", \"args\": [2, \"?a\"]}")),
+    RULE(MUL, BECOMES("{\"operator\": \"permute\", \"args\": [\"?a\", [1, \"?b\"]]}")),
+    RULE(MUL, BECOMES("{\"target\": \"permute\", \"args\": [\"?a\", 1, \"?b\"]}")),
+    RULE(MUL, BECOMES("{\"target\": \"torch.nn.functional.softmax\", \"args\": [\"?a\", {\"compute\": \"1 / (?b - 1)\"}]}")),
+    RULE(MUL,
+         BECOMES("{\"target\": \"torch.nn.functional.leaky_relu\", \"args\": [\"?a\", 1], \"kwargs\": {\"inplace\": false}}")),
+    RULE(MUL, BECOMES("{\"target\": \"my.own.function\", \"args\": [\"?a\", \"text\"]}")),
+    RULE(MUL, BECOMES("{\"operator\": \"elu\", \"args\": [\"?a\"], \"kwargs\": {\"scale\": 2}}")),
     /* Calls that are complete in one spelling at least, and conditions that can hold together. */
     RULE("{\"operator\": [\"linear\", \"conv2d\"], \"args\": [\"?x\"], \"as\": \"?y\"}", BECOMES("\"?x\"")),
     RULE("{\"operator\": [\"div\", \"true_divide\"], \"args\": [\"?a\", \"?b\"], "
