@@ -441,6 +441,27 @@ static bool list_changes(picturing *p) {
     return true;
 }
 
+/* ---- what was refused -----------------------------------------------------------------------------------------------------
+ */
+
+static uint32_t row_called(const picturing *p, const char *name) {
+    fb_node now = fb_node_find(p->rows.graph, FB_MAIN_PROGRAM, name);
+    if (now.id) return p->rows.of_now[now.id];
+    fb_node was = p->rows.base ? fb_node_find(p->rows.base, FB_MAIN_PROGRAM, name) : now;
+    return was.id ? p->rows.of_was[was.id] : 0;
+}
+
+static void count_refusals(picturing *p) {
+    for (size_t i = 0; i < p->options->refused_count && fb_work_goes_on(p->rows.work, 1); i++) {
+        const fb_picture_mark *mark = &p->options->refused[i];
+        uint32_t row = row_called(p, mark->node), b = row ? p->rows.rows[row].box : 0;
+        fb_picture_box *box = &p->picture->boxes[b];
+        if (!b || box->last_group == mark->group) continue;
+        box->last_group = mark->group;
+        box->refused++;
+    }
+}
+
 /* ---- all of it ------------------------------------------------------------------------------------------------------------
  */
 
@@ -463,13 +484,6 @@ static bool begin(picturing *p) {
     return true;
 }
 
-static uint32_t row_called(const picturing *p, const char *name) {
-    fb_node now = fb_node_find(p->rows.graph, FB_MAIN_PROGRAM, name);
-    if (now.id) return p->rows.of_now[now.id];
-    fb_node was = p->rows.base ? fb_node_find(p->rows.base, FB_MAIN_PROGRAM, name) : now;
-    return was.id ? p->rows.of_was[was.id] : 0;
-}
-
 static fb_status make(picturing *p, fb_error *error) {
     if (!begin(p)) return fb_work_failed(p->rows.work, error);
     if (p->options->at && !(p->at = row_called(p, p->options->at)))
@@ -477,6 +491,7 @@ static fb_status make(picturing *p, fb_error *error) {
     want_named(p);
     bool ok = open_box(p, 0) && open_levels(p) && open_wanted(p);
     if (ok) find_boxes(p);
+    if (ok) count_refusals(p);
     ok = ok && find_lines(p) && list_changes(p) && fb_picture_place(p->picture, p->rows.work);
     return ok && fb_work_goes_on(p->rows.work, 0) ? FB_OK : fb_work_failed(p->rows.work, error);
 }

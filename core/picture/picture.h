@@ -21,11 +21,19 @@
 #define FB_PICTURE_CHANGES 2000
 #define FB_PICTURE_DEPTH_USUAL (-1)
 
+/* A node that something is to be said of, such as a refusal; those with the same `group` count once in a box. */
+typedef struct fb_picture_mark {
+    const char *node;
+    uint32_t group; /* from 1 on, in ascending order */
+} fb_picture_mark;
+
 typedef struct fb_picture_options {
     const char *const *open; /* boxes to open, and those around them: paths of modules, or names of groups */
     size_t open_count;
-    const char *at; /* a node that is to be seen: opens all around it; NULL = none */
-    int depth;      /* so many levels of modules are open; FB_PICTURE_DEPTH_USUAL: as many as stay easy to survey */
+    const char *at;                 /* a node that is to be seen: opens all around it; NULL = none */
+    const fb_picture_mark *refused; /* one that is nowhere marks nothing */
+    size_t refused_count;
+    int depth; /* so many levels of modules are open; FB_PICTURE_DEPTH_USUAL: as many as stay easy to survey */
 } fb_picture_options;
 
 typedef enum fb_box_kind {
@@ -52,10 +60,11 @@ typedef struct fb_picture_box {
     fb_node value;           /* the one whose value leaves the box, if only one does; `value_is_old`: it is one of the base */
     bool value_is_old;
     fb_picture_tally tally; /* of all that is in it */
+    uint32_t refused;       /* refusals of nodes that it is or, closed, stands for */
     int x, y, width, height;
     uint32_t place, first_item, item_count; /* of its maker: what is in it */
     uint32_t first_child, child_count;      /* boxes, when it is open */
-    uint32_t from, to;                      /* of a group: the range of rows */
+    uint32_t last_group;                    /* of marks */
 } fb_picture_box;
 
 typedef struct fb_picture_line {

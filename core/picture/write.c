@@ -58,6 +58,7 @@ static void write_box(const fb_picture *picture, uint32_t id, fb_buffer *out) {
     fb_put_bool(out, "open", box->is_open);
     fb_put_text(out, "state", states[box->state]);
     write_tally(&box->tally, picture->base, out);
+    if (box->refused) fb_put_int(out, "refused", box->refused);
     if (box->now.id) write_call(picture->graph, box->now, out);
     else if (box->was.id) write_call(picture->base, box->was, out);
     if (box->value.id) write_value(box->value_is_old ? picture->base : picture->graph, box->value, out);
@@ -211,6 +212,14 @@ static void write_svg_shape(const fb_picture *picture, const fb_picture_box *box
     fb_buffer_string(out, "</text>");
 }
 
+static void write_svg_badge(const fb_picture_box *box, fb_buffer *out) {
+    int right = box->x + box->width;
+    fb_buffer_printf(out, "<g class=\"badge\"><rect x=\"%d\" y=\"%d\" width=\"54\" height=\"16\" rx=\"8\"/>", right - 50,
+                     box->y - 9);
+    write_at("", right - 23, box->y + 3, " text-anchor=\"middle\"", "refused", out);
+    fb_buffer_string(out, "</g>");
+}
+
 static void write_svg_box(const fb_picture *picture, const fb_picture_box *box, fb_buffer *out) {
     fb_buffer_printf(out, "<g class=\"box %s %s%s\"><title>", kinds[box->kind], states[box->state],
                      box->is_open ? " open" : "");
@@ -221,6 +230,7 @@ static void write_svg_box(const fb_picture *picture, const fb_picture_box *box, 
     if (!box->is_open) write_at("detail", box->x + 10, box->y + 32, "", box->detail, out);
     if (box->kind != FB_BOX_NODE) write_svg_tally(box, out);
     if (!box->is_open) write_svg_shape(picture, box, out);
+    if (box->refused) write_svg_badge(box, out);
     fb_buffer_string(out, "</g>\n");
 }
 

@@ -49,7 +49,7 @@ def of_operation(document, item, operation):
     names = {where: sorted(one["name"] for one in parameters if one["in"] == where) for where in ("path", "query")}
     body = operation.get("requestBody")
     # 202 is not the route's own answer: a job is.
-    answers = [found(one) for status, one in operation["responses"].items() if status[0] == "2" and status != "202"]
+    answers = [found(one) for status, one in operation["responses"].items() if status[0] in "23" and status != "202"]
     return {
         "path parameters": names["path"],
         "query parameters": "any" if operation.get("x-any-query") else names["query"],

@@ -23,7 +23,8 @@ static void write_first_steps(const char *url, fb_buffer *out) {
 /* A browser is led to the viewer. */
 static void get_index(const fb_request *request, fb_response *response) {
     if (fb_request_accepts(request, "text/html") > fb_request_accepts(request, "application/json")) {
-        fb_respond_empty(response, 303);
+        static const char note[] = "<!doctype html><title>foldback</title><a href=\"/ui\">The viewer</a>\n";
+        fb_respond_bytes(response, 303, "text/html; charset=utf-8", note, sizeof note - 1, NULL, NULL);
         fb_response_header(response, "Location", "/ui");
         fb_response_header(response, "Vary", "Accept");
         return;
@@ -61,7 +62,13 @@ static void get_docs(const fb_request *request, fb_response *response) {
 }
 
 const fb_route fb_index_routes[] = {
-    {.method = "GET", .pattern = "/", .handler = get_index, .scope = FB_SCOPE_NONE, .query = "", .is_inline = true},
+    {.method = "GET",
+     .pattern = "/",
+     .handler = get_index,
+     .scope = FB_SCOPE_NONE,
+     .query = "",
+     .produces = "application/json,text/html",
+     .is_inline = true},
     {.method = "GET",
      .pattern = "/openapi.yaml",
      .handler = get_openapi,

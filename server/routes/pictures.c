@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/json/json.h"
 #include "core/json/members.h"
 #include "core/picture/picture.h"
 #include "server/history/history.h"
@@ -101,6 +102,24 @@ static fb_status replay(const fb_app *app, const fb_watch *watch, const char *ru
     return status;
 }
 
+/* The nodes that the first `pass_count` passes refused, in the run's report: how many, and into `out` unless it is NULL. */
+static size_t list_refused(const json_t *report, size_t pass_count, fb_picture_mark *out) {
+    const json_t *pass, *refusal, *node;
+    size_t p, r, n, count = 0;
+    uint32_t group = 0;
+    json_array_foreach(report, p, pass) {
+        if (p == pass_count) break;
+        json_array_foreach(json_object_get(pass, "refused"), r, refusal) {
+            group++;
+            json_array_foreach(json_object_get(refusal, "nodes"), n, node) {
+                if (out) out[count] = (fb_picture_mark){.node = json_string_value(node), .group = group};
+                count++;
+            }
+        }
+    }
+    return count;
+}
+
 typedef struct run_graphs {
     fb_shared_graph *source, *result;
     fb_graph *part; /* instead of the result */
@@ -113,6 +132,33 @@ static fb_status load_run(const fb_app *app, const fb_watch *watch, const fb_sto
     if (!status && !is_part) status = fb_load_graph(app, watch, run->result, &out->result, error);
     if (!status && is_part) status = replay(app, watch, run->id, (size_t)passes, &out->part, error);
     return status;
+}
+
+/* The picture of a run whose graphs are loaded. */
+static void respond_run_picture(const fb_request *request, fb_response *response, const fb_store_run *run, int64_t passes,
+                                const run_graphs *graphs, picture_request *asked) {
+    json_t *report = fb_load_json(run->report);
+    size_t count = graphs->part ? (size_t)passes : run->pass_count;
+    fb_error error = {0};
+    fb_picture_mark *marks = report ? calloc(list_refused(report, count, NULL) + 1, sizeof *marks) : NULL;
+    if (!marks) {
+        json_decref(report);
+        fb_fail_memory(&error);
+        fb_respond_error(response, &error);
+        return;
+    }
+    asked->options.refused = marks;
+    asked->options.refused_count = list_refused(report, count, marks);
+    fb_buffer answer = {0};
+    fb_buffer_char(&answer, '{');
+    fb_put_text(&answer, "run", run->id);
+    fb_put_text(&answer, "base", run->source);
+    if (graphs->part) fb_put_int(&answer, "passes", passes);
+    else fb_put_text(&answer, "graph", run->result);
+    respond_picture(request, response, graphs->source->graph, graphs->part ? graphs->part : graphs->result->graph, asked,
+                    &answer);
+    free(marks);
+    json_decref(report);
 }
 
 static void get_run_layout(const fb_request *request, fb_response *response) {
@@ -129,18 +175,8 @@ static void get_run_layout(const fb_request *request, fb_response *response) {
         fb_refuse_parameter(response, "passes", "bad-parameter", "an undo is one step: it has no passes of its own");
     } else {
         if (!status) status = load_run(app, fb_request_watch(request), &run, passes, &graphs, &error);
-        if (status) {
-            fb_respond_error(response, &error);
-        } else {
-            fb_buffer answer = {0};
-            fb_buffer_char(&answer, '{');
-            fb_put_text(&answer, "run", run.id);
-            fb_put_text(&answer, "base", run.source);
-            if (graphs.part) fb_put_int(&answer, "passes", passes);
-            else fb_put_text(&answer, "graph", run.result);
-            respond_picture(request, response, graphs.source->graph, graphs.part ? graphs.part : graphs.result->graph, &asked,
-                            &answer);
-        }
+        if (status) fb_respond_error(response, &error);
+        else respond_run_picture(request, response, &run, passes, &graphs, &asked);
     }
     fb_graph_free(graphs.part);
     fb_share_release(graphs.source);

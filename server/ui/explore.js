@@ -24,7 +24,6 @@ export class Explorer {
         for (const refusal of what.refusals ?? [])
             for (const node of refusal.nodes) this.refused.set(node, [...(this.refused.get(node) ?? []), refusal]);
         this.view = new PictureView({ toggle: (box) => this.toggle(box), select: (box) => this.select(box.key) });
-        this.view.moduleOf = (node) => this.moduleOf(node);
         this.view.choose(this.at);
         this.node = h("section", { class: "node", "aria-label": "Node", hidden: true });
         this.changes = h("section", { class: "changes", "aria-label": "What changed", hidden: true });
@@ -77,7 +76,6 @@ export class Explorer {
 
     shown(picture, options) {
         this.picture = picture;
-        this.modules = new Map((picture.changes ?? []).map((one) => [one.node, one.module]));
         this.open = new Set(picture.boxes.filter((box) => box.open).map((box) => box.key));
         const notes = [];
         if (picture.left_closed) notes.push(`${count(picture.left_closed, "box")} stayed closed: a picture has at most 500.`.replace("boxs", "boxes"));
@@ -85,7 +83,7 @@ export class Explorer {
         if (picture.base && !picture.added && !picture.removed && !picture.changed) notes.push("Both graphs are the same here: nothing is added, removed or changed.");
         this.notice.textContent = notes.join(" ");
         this.isFirst = false;
-        this.view.show(picture, { refused: this.refused, focus: this.at && options.anchor === undefined ? this.at : undefined, ...options });
+        this.view.show(picture, { focus: this.at && options.anchor === undefined ? this.at : undefined, ...options });
         this.showChanges();
         this.writeAddress();
     }
@@ -133,10 +131,6 @@ export class Explorer {
         this.view.look(name);
         this.markCode();
         await this.showNode();
-    }
-
-    moduleOf(node) {
-        return this.modules?.get(node);
     }
 
     // ---- the panel

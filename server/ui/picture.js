@@ -18,14 +18,14 @@ function path(points) {
 const shapeText = (box) => (box.shape ? box.shape.join("×") + (box.dtype && box.dtype !== "float32" ? ` ${box.dtype}` : "") : "");
 
 /** What a listener hears of a box. */
-function spoken(box, refusals) {
+function spoken(box) {
     const parts = [box.kind === "node" ? "node" : "module", box.kind === "node" ? box.key : box.key || box.label, box.detail];
     if (box.state !== "kept") parts.push(box.state);
     if (box.shape) parts.push(`shape ${box.shape.join(" by ")}`);
     if (box.kind !== "node") parts.push(box.open ? "open" : "closed");
     for (const [what, sign] of [["added", "added"], ["removed", "removed"], ["changed", "changed"]])
         if (box.kind !== "node" && box[what]) parts.push(`${box[what]} ${sign}`);
-    if (refusals) parts.push(`${refusals} refused`);
+    if (box.refused) parts.push(`${box.refused} refused`);
     return parts.filter(Boolean).join(", ");
 }
 
@@ -63,11 +63,10 @@ export class PictureView {
     }
 
     /** `anchor`: the key of a box that is to stay where it is on the screen; `focus`: of one to look at. */
-    show(picture, { anchor, focus, refused = new Map() } = {}) {
+    show(picture, { anchor, focus } = {}) {
         const before = anchor !== undefined && this.find(anchor);
         const had = Boolean(this.picture);
         this.picture = picture;
-        this.refused = refused;
         this.elements = new Map();
         const open = [], closed = [];
         for (const box of picture.boxes) (box.open ? open : closed).push(this.draw(box));
@@ -90,10 +89,9 @@ export class PictureView {
 
     draw(box) {
         const tally = box.kind !== "node" && (box.added || box.removed || box.changed);
-        const refusals = box.kind === "node" ? this.refused.get(box.key)?.length ?? 0 : this.refusedIn(box);
         const group = s("g", {
             class: `box ${box.kind} ${box.state}${box.open ? " open" : ""}`, role: "button", tabindex: "-1",
-            "aria-label": spoken(box, refusals), "aria-expanded": box.kind === "node" ? undefined : String(box.open), "data-id": box.id,
+            "aria-label": spoken(box), "aria-expanded": box.kind === "node" ? undefined : String(box.open), "data-id": box.id,
         },
         s("title", {}, box.key),
         s("rect", { x: box.x, y: box.y, width: box.width, height: box.height, rx: 6 }),
@@ -104,22 +102,11 @@ export class PictureView {
             box.removed > 0 && s("tspan", { class: "removed" }, `−${box.removed} `),
             box.changed > 0 && s("tspan", { class: "changed" }, `~${box.changed}`)),
         !box.open && box.shape && s("text", { class: "shape", x: box.x + box.width / 2 + 5, y: box.y + box.height + 12 }, shapeText(box)),
-        refusals > 0 && !box.open && s("g", { class: "badge" },
+        box.refused > 0 && s("g", { class: "badge" },
             s("rect", { x: box.x + box.width - 50, y: box.y - 9, width: 54, height: 16, rx: 8 }),
             s("text", { x: box.x + box.width - 23, y: box.y + 3, "text-anchor": "middle" }, "refused")));
         this.elements.set(box.id, group);
         return group;
-    }
-
-    refusedIn(box) {
-        if (box.open || box.kind === "group") return 0;
-        const prefix = `${box.key.replace(/[^A-Za-z0-9]/g, "_").toLowerCase()}_`;
-        let found = 0;
-        for (const [node, refusals] of this.refused) {
-            const module = this.moduleOf?.(node);
-            if (module === undefined ? node.toLowerCase().startsWith(prefix) : module === box.key || module.startsWith(`${box.key}.`)) found += refusals.length;
-        }
-        return found;
     }
 
     // ---- where it stands

@@ -57,7 +57,8 @@ def test_run_is_the_union_of_its_graphs(shared, run):
     picture = layout(shared, run, "open=encoder.layer.3.attention.self&depth=1")
     assert (picture["base"], picture["graph"], picture["added"], picture["removed"]) == (run["source"], run["result"], 12, 37)
     same = shared.get(f"/v1/graphs/{run['result']}/layout?base={run['source']}&open=encoder.layer.3.attention.self&depth=1").json()
-    assert same["boxes"] == picture["boxes"] and same["lines"] == picture["lines"]
+    unmarked = [{name: value for name, value in box.items() if name != "refused"} for box in picture["boxes"]]
+    assert same["boxes"] == unmarked and same["lines"] == picture["lines"]
     found = boxes(picture)
     merged = found["encoder_layer_3_attention_self_query_key_value_merged"]
     assert merged["state"] == "added" and merged["shape"] == [2, 16, 2304]
@@ -81,6 +82,23 @@ def test_part_of_a_run(shared, run):
     assert layout(shared, undone)["removed"] == 12
     answer = shared.get(f"/v1/runs/{undone['id']}/layout?passes=0")
     assert answer.status == 422 and answer.json()["parameter"] == "passes"
+
+
+def test_refused_nodes_are_marked(shared):
+    """At the node where it is drawn, else at the closed box that it is in, each refusal once; in the SVG as well."""
+    graph = json.loads(document("resnet50"))
+    conv = next(one for one in graph["nodes"] if one["target"] == "layer3.1.conv2")
+    graph["nodes"][-1]["args"] = [{"$tuple": [graph["nodes"][-1]["args"][0], {"$node": conv["name"]}]}]
+    run = shared.post("/v1/optimize", {"graph": graph, "passes": ["RemoveNoOps", "FuseBatchNorm2dInConv2d"]}).json()
+    [refusal] = run["passes"][1]["refused"]
+    assert "layer3_1_bn2" in refusal["nodes"]
+    marked = {key: box["refused"] for key, box in boxes(layout(shared, run, "depth=0")).items() if "refused" in box}
+    assert marked == {"layer3": 1}
+    opened = {key: box["refused"] for key, box in boxes(layout(shared, run, "depth=0&at=layer3_1_bn2")).items() if "refused" in box}
+    assert opened == dict.fromkeys(refusal["nodes"], 1)
+    assert not any("refused" in box for box in layout(shared, run, "passes=1&at=layer3_1_bn2")["boxes"])  # the first pass refused nothing
+    svg = xml.fromstring(shared.get(f"/v1/runs/{run['id']}/layout?at=layer3_1_bn2", headers=SVG).body)
+    assert len(svg.findall(f".//{NAME}g[@class='badge']")) == len(refusal["nodes"])
 
 
 def test_at_a_node(shared, run):

@@ -47,8 +47,9 @@ def test_policy(shared):
 
 
 def test_browser_at_the_root(shared):
-    answer = shared.get("/", headers={"Accept": "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8"})
-    assert (answer.status, answer.headers["location"]) == (303, "/ui")
+    for accept in ("text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8", "text/html"):
+        answer = shared.get("/", headers={"Accept": accept})
+        assert (answer.status, answer.headers["location"]) == (303, "/ui") and b'href="/ui"' in answer.body
     for accept in ("*/*", "application/json", "application/json, text/html;q=0.5"):
         assert shared.get("/", headers={"Accept": accept}).json()["ui"] == "/ui"
 

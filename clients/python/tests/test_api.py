@@ -1,9 +1,11 @@
 """The rest of the API, in both clients; what is sent again; what a notebook shows."""
 
 import asyncio
+import copy
 import inspect
 import json
 import pathlib
+import pickle
 
 import httpx
 import pytest
@@ -167,6 +169,24 @@ def test_a_graph_and_a_version_show_themselves(client):
         assert isinstance(one, foldback.Version) and "a &lt;b&gt; note" in one._repr_html_() and version["graph"] in one._repr_html_()
     client.deploy("shown", "production", "v1")
     assert client.alias_graph("shown", "production")._repr_html_() == client.graph(version["graph"])._repr_html_()
+
+
+def test_notebooks_see_pictures(client):
+    """Of what the service stores; without it, and of copies, the table alone."""
+    run = client.optimize(TOY, PASSES)
+    graph = client.graph(run["source"])
+    for one, svg in ((run, client.picture(run)), (client.run(run["id"]), client.picture(run["id"])), (graph, client.picture(run["source"]))):
+        assert svg.startswith("<svg ") and str(svg) in svg._repr_html_()
+        assert str(svg) in one._repr_html_() and "<table>" in one._repr_html_()
+        for copied in (copy.deepcopy(one), pickle.loads(pickle.dumps(one))):
+            assert copied == one and type(copied) is type(one) and "<svg" not in copied._repr_html_() and "<table>" in copied._repr_html_()
+    both = client.picture(run["result"], base=run["source"])
+    assert "class=\"box node" in both and both != client.picture(run["result"])
+    gone = foldback.Client("http://127.0.0.1:1")
+    run.draw = lambda: gone.picture(run["id"])
+    assert "<svg" not in run._repr_html_() and "<table>" in run._repr_html_()
+    with pytest.raises(foldback.Problem, match="nobody"):
+        client.picture(run["source"], at="nobody")
 
 
 def test_an_archive_of_a_run_without_a_result(client, tmp_path):

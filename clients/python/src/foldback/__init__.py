@@ -13,7 +13,7 @@ from .asynchronous import AsyncClient
 from .client import Client, Problem
 from .jobs import Cancelled, Event, Job
 from .private import ServiceNotStarted, connect, disconnect
-from .run import Graph, Refusal, Run, Version
+from .run import Graph, Picture, Refusal, Run, Version
 
 if TYPE_CHECKING:
     from . import export, fx, huggingface, optimization
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from .torch_compile import compiled_runs
 
 __all__ = [
-    "AmbiguousWeights", "AsyncClient", "Cancelled", "Client", "EditError", "Event", "Graph", "Job", "LostTraining", "Problem",
-    "Refusal", "Run", "ServiceNotStarted", "Version", "apply_edits", "compiled_runs", "connect", "disconnect", "export", "fx",
+    "AmbiguousWeights", "AsyncClient", "Cancelled", "Client", "EditError", "Event", "Graph", "Job", "LostTraining", "Picture",
+    "Problem", "Refusal", "Run", "ServiceNotStarted", "Version", "apply_edits", "compiled_runs", "connect", "disconnect", "export", "fx",
     "huggingface", "optimization",
 ]  # fmt: skip
 _FROM = {"apply_edits": "edits", "EditError": "edits", "LostTraining": "edits", "AmbiguousWeights": "readings"}

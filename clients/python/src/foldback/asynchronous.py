@@ -82,6 +82,7 @@ class AsyncClient:
     alias_archive = _awaited(Client.alias_archive)
     checkpoint = _awaited(Client.checkpoint)
     graph = _awaited(Client.graph)
+    picture = _awaited(Client.picture)
     code = _awaited(Client.code)
     diff = _awaited(Client.diff)
     optimize = _awaited(Client.optimize)

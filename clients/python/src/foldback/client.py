@@ -17,7 +17,7 @@ from .files import refuse_other_kinds, with_shards
 from .jobs import PREFER, Job
 from .progress import Progress
 from .registry import Registry
-from .run import Graph, Run
+from .run import Run
 from .service import Problem, Service
 from .transfer import DIGEST, LONG, Uploads, digest_of, download
 
@@ -131,10 +131,6 @@ class Client(Registry):
         body = {"weights": self._blobs(files, progress)} | ({} if name is None else {"name": name})
         return str(self._service.json("POST", "/v1/checkpoints", body, timeout=LONG)["id"])
 
-    def graph(self, graph: str) -> Graph:
-        """The document with this id."""
-        return Graph(self._service.json("GET", f"/v1/graphs/{graph}"))
-
     def code(self, graph: str) -> str:
         """Its forward() as Python."""
         return self._service.request("GET", f"/v1/graphs/{graph}/code").text
@@ -184,10 +180,10 @@ class Client(Registry):
             body["labels"] = dict(labels)
         if weights:
             body |= {"weights": self._blobs(weights, True), **_how(as_, prefix)}
-        return Run(self._service.json("POST", "/v1/optimize", body))
+        return self._run(self._service.json("POST", "/v1/optimize", body))
 
     def run(self, run: RunOrId) -> Run:
-        return Run(self._service.json("GET", f"/v1/runs/{_id(run)}"))
+        return self._run(self._service.json("GET", f"/v1/runs/{_id(run)}"))
 
     def edits(self, run: RunOrId) -> RunEdits:
         """What leads from the run's source to its result: what `foldback.apply_edits` takes."""
@@ -211,7 +207,7 @@ class Client(Registry):
                 return reverse_live(self, run, passes, include=include)
             run = last_step(self, run)[0].run
         body = {"passes": passes, "graph": graph, "options": {"include": list(include)} if include else None}
-        return Run(
+        return self._run(
             self._service.json(
                 "POST", f"/v1/runs/{_id(run)}/reverse", {key: item for key, item in body.items() if item is not None}
             )
@@ -224,7 +220,7 @@ class Client(Registry):
             from .history import last_step
 
             run = last_step(self, run)[0].run
-        return Run(self._service.json("POST", f"/v1/runs/{_id(run)}/rollback", {} if passes is None else {"passes": passes}))
+        return self._run(self._service.json("POST", f"/v1/runs/{_id(run)}/rollback", {} if passes is None else {"passes": passes}))
 
     def record(
         self,
@@ -242,7 +238,7 @@ class Client(Registry):
         body: dict[str, Any] = {"source": source, "result": result, "name": name, "params": dict(params or {})}
         body |= {"reversible": reversible, "preserves_computation": preserves_computation}
         answer = self._service.json("POST", "/v1/runs", body, query={"include": list(include)} if include else None)
-        return Run(answer)
+        return self._run(answer)
 
     # ---- jobs -----------------------------------------------------------------------------------------------------------
 

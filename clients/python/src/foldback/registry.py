@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 from urllib.parse import quote
 
 import httpx
 
 from .jobs import Job
-from .run import Graph, Run, Version
+from .run import Graph, Picture, Run, Version
 from .service import Problem, Query, Service, events_in, problem_of
 
 Row = dict[str, Any]
@@ -27,6 +27,29 @@ class Registry:
     def graphs(self, *, name: str | None = None, structure: str | None = None) -> Iterator[Row]:
         """The stored graphs, the newest first."""
         return self._pages("/v1/graphs", {"name": name, "structure": structure})
+
+    def graph(self, graph: str) -> Graph:
+        """The document with this id."""
+        document = Graph(self._service.json("GET", f"/v1/graphs/{graph}"))
+        document.draw = lambda: self.picture(graph)
+        return document
+
+    def picture(
+        self,
+        what: Mapping[str, Any] | str,
+        *,
+        base: str | None = None,
+        open: Iterable[str] = (),
+        at: str | None = None,
+        depth: int | None = None,
+    ) -> Picture:
+        """The SVG of a graph, or of what a run changed, which a notebook draws. With `base`, the id of another graph, it shows
+        both graphs as one. `open` names modules to open, `at` a node to be seen, `depth` how many levels of modules are open."""
+        one = what if isinstance(what, str) else str(what["id"])
+        path = f"/v1/runs/{one}/layout" if one.startswith("run_") else f"/v1/graphs/{one}/layout"
+        query: dict[str, Any] = {"base": base, "open": list(open), "at": at, "depth": None if depth is None else str(depth)}
+        given = {name: value for name, value in query.items() if value}
+        return Picture(self._service.request("GET", path, headers={"Accept": "image/svg+xml"}, query=given).text)
 
     def delete_graph(self, graph: str) -> None:
         """Removes a graph. A Problem, if a run, a version or an upload still needs it."""
@@ -67,12 +90,12 @@ class Registry:
         """The runs that fit all that is given, the newest first."""
         query: dict[str, Any] = {"source": source, "result": result, "of_run": of_run, "kind": kind, "pass": pass_}
         query |= {"signature": signature, "label": [f"{key}={item}" for key, item in (labels or {}).items()] or None}
-        return (Run(row) for row in self._pages("/v1/runs", query))
+        return (self._run(row) for row in self._pages("/v1/runs", query))
 
     def reverse_graph(self, /, graph: Mapping[str, Any] | str, **rest: Any) -> Run:
         """Undoes the last run that made a graph, whichever that was; `rest`: passes, options, note, labels, as in the API. A
         Problem, `ambiguous-run`, where several may have: name one with `reverse`."""
-        return Run(self._service.json("POST", "/v1/reverse", {"graph": graph, **rest}))
+        return self._run(self._service.json("POST", "/v1/reverse", {"graph": graph, **rest}))
 
     def pin(self, run: str, note: str | None = None) -> Row:
         """Keeps a run, and what it needs, from being collected by `gc`."""
@@ -156,7 +179,7 @@ class Registry:
 
     def alias_graph(self, model: str, alias: str) -> Graph:
         """The document that an alias names."""
-        return Graph(self._get(f"{self._alias(model, alias)}/graph"))
+        return self.graph(str(self._get(self._alias(model, alias))["graph"]))
 
     def alias_events(self, *, model: str | None = None, alias: str | None = None, since: int | None = None) -> Iterator[Row]:
         """Changes of aliases as they happen, without end; with `since`, those after that number first. A connection that
@@ -275,6 +298,12 @@ class Registry:
                 raise
             return {"If-None-Match": "*"}
         return {"If-Match": found}
+
+    def _run(self, answer: dict[str, Any]) -> Run:
+        run = Run(answer)
+        if run.get("id"):  # a dry run was not stored
+            run.draw = lambda: self.picture(run)
+        return run
 
     def _get(self, path: str, query: Mapping[str, Any] | None = None) -> Row:
         return dict(self._service.json("GET", path, query=_given(query or {})))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import html
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,8 +21,30 @@ class Refusal:
         return f"{self.transformation} left {', '.join(self.nodes)}: {self.detail} ({self.reason})"
 
 
-class Run(dict[str, Any]):
-    """A run as the service describes it. A notebook shows it as the table of its passes."""
+class Picture(str):
+    """An SVG document, which a notebook draws."""
+
+    def _repr_html_(self) -> str:
+        return f'<div style="overflow: auto; max-height: 600px">{self}</div>'
+
+
+class Drawn(dict[str, Any]):
+    """What a notebook shows with its picture, if the client that gave it can still ask the service."""
+
+    draw: Callable[[], Picture] | None = None
+
+    def __getstate__(self) -> None:
+        """Copies and pickles hold no connection, and so no picture."""
+
+    def _picture(self) -> str:
+        try:
+            return self.draw()._repr_html_() if self.draw else ""
+        except Exception:  # noqa: BLE001 - whatever keeps the service from answering, the table is still worth showing
+            return ""
+
+
+class Run(Drawn):
+    """A run as the service describes it. A notebook shows what it changed, and the table of its passes."""
 
     @property
     def refused(self) -> list[Refusal]:
@@ -36,14 +58,14 @@ class Run(dict[str, Any]):
     def _repr_html_(self) -> str:
         rows = [[row["name"], row.get("applied", ""), _reasons(row.get("refused", []))] for row in self.get("passes", [])]
         named = [f"{key} {self[key]}" for key in ("kind", "id", "source", "result") if self.get(key)]
-        return _table(", ".join(named), ["pass", "applied", "refused"], rows)
+        return self._picture() + _table(", ".join(named), ["pass", "applied", "refused"], rows)
 
 
 NODES = 50  # of a graph in a notebook
 
 
-class Graph(dict[str, Any]):
-    """A document. A notebook shows it as the table of its first nodes."""
+class Graph(Drawn):
+    """A document. A notebook shows its picture and the table of its first nodes."""
 
     def _repr_html_(self) -> str:
         nodes = self.get("nodes", [])
@@ -51,7 +73,7 @@ class Graph(dict[str, Any]):
         rows = [[row["name"], row["op"], row["target"], *_type_of(row.get("meta", {}))] for row in nodes[:NODES]]
         more = f"; the first {NODES} nodes" if len(nodes) > NODES else ""
         named = f"graph {self.get('name', '')}: {', '.join(counts)}{more}"
-        return _table(named, ["node", "op", "target", "shape", "dtype"], rows)
+        return self._picture() + _table(named, ["node", "op", "target", "shape", "dtype"], rows)
 
 
 class Version(dict[str, Any]):
