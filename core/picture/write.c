@@ -215,8 +215,8 @@ static void write_svg_shape(const fb_picture *picture, const fb_picture_box *box
 static void write_svg_badge(const fb_picture_box *box, fb_buffer *out) {
     int right = box->x + box->width;
     fb_buffer_printf(out, "<g class=\"badge\"><rect x=\"%d\" y=\"%d\" width=\"54\" height=\"16\" rx=\"8\"/>", right - 50,
-                     box->y - 9);
-    write_at("", right - 23, box->y + 3, " text-anchor=\"middle\"", "refused", out);
+                     box->y - 13);
+    write_at("", right - 23, box->y - 1, " text-anchor=\"middle\"", "refused", out);
     fb_buffer_string(out, "</g>");
 }
 

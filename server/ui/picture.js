@@ -103,8 +103,8 @@ export class PictureView {
             box.changed > 0 && s("tspan", { class: "changed" }, `~${box.changed}`)),
         !box.open && box.shape && s("text", { class: "shape", x: box.x + box.width / 2 + 5, y: box.y + box.height + 12 }, shapeText(box)),
         box.refused > 0 && s("g", { class: "badge" },
-            s("rect", { x: box.x + box.width - 50, y: box.y - 9, width: 54, height: 16, rx: 8 }),
-            s("text", { x: box.x + box.width - 23, y: box.y + 3, "text-anchor": "middle" }, "refused")));
+            s("rect", { x: box.x + box.width - 50, y: box.y - 13, width: 54, height: 16, rx: 8 }),
+            s("text", { x: box.x + box.width - 23, y: box.y - 1, "text-anchor": "middle" }, "refused")));
         this.elements.set(box.id, group);
         return group;
     }

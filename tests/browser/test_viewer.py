@@ -1,6 +1,8 @@
 """/ui in a real browser. Screenshots of what was looked at are left in build/screenshots."""
 
+import base64
 import re
+import struct
 import subprocess
 import time
 
@@ -91,7 +93,7 @@ def expect_404(tab):
     tab.said = [line for line in tab.said if "404" not in line]
 
 
-AXED = [("light", 360), ("dark", 1440)]  # axe looks at colours and names, which a width between has as well
+AXED = [("light", 360), ("dark", 768), ("light", 1440), ("dark", 1440)]
 
 
 SEEN = """() => {
@@ -293,6 +295,75 @@ def test_act_that_fails(browser, new_service):
     assert service.get("/v1/models/resnet/aliases/champion")["version"] == "v3"
     tab.said = [line for line in tab.said if "412" not in line]
     tab.close()
+
+
+# ---- jobs and numbers -------------------------------------------------------------------------------------------------------
+
+
+def test_jobs_live(browser, new_service):
+    """A job that is made while the page is open appears, is followed to its end, and says what came of it."""
+    url, _ = new_service()
+    service = Service(url)
+    graphs = [service.call("POST", "/v1/graphs", document(name))["id"] for name in ("bert-base", "toy")]
+    tab = Tab(browser, url)
+    page = tab.open("/ui/jobs")
+    assert "No jobs" in page.locator("main").inner_text()
+    later = {"Prefer": "respond-async"}
+    run = service.call("POST", "/v1/optimize", {"graph": graphs[0], "passes": ["MergeLinears"]}, **later)["id"]
+    rows = page.locator("tbody tr")
+    rows.first.get_by_role("link", name="the run").wait_for()
+    assert rows.count() == 1 and run[:14] in rows.first.inner_text() and "done" in rows.first.inner_text()
+    service.call("POST", f"/v1/graphs/{graphs[1]}/evaluate", {"nobody": 1}, **later)
+    why = rows.first.get_by_text("Why?")
+    why.wait_for()
+    why.click()
+    rows.first.locator("div.failed p").wait_for()
+    assert "failed" in rows.first.inner_text() and "Unknown member" in rows.first.locator("div.failed").inner_text()
+    why.click()
+    service.call("POST", "/v1/jobs", {"graphs": [*graphs, "sha256:" + "0" * 64], "passes": ["MergeLinears"]})
+    found = rows.first.get_by_text("What it found")
+    found.wait_for()
+    found.click()
+    until(page, "() => document.querySelectorAll('tbody tr:first-child li').length === 3")
+    assert rows.first.get_by_role("link").count() == 2 and "no graph" in rows.first.locator("li").last.inner_text()
+    tab.said = [line for line in tab.said if "422" not in line and "409" not in line]
+    tab.close("viewer-jobs-live")
+
+
+def test_cancel_a_job(browser, new_service):
+    url, _ = new_service()
+    service = Service(url)
+    graph = service.call("POST", "/v1/graphs", document("bert-base"))["id"]
+    job = service.call("POST", "/v1/jobs", {"graphs": [graph] * 1000, "passes": ["MergeLinears"], "options": {"validate": "rewrites"}})["id"]
+    tab = Tab(browser, url)
+    page = tab.open("/ui/jobs")
+    page.get_by_role("button", name="Cancel…").click()
+    page.get_by_role("dialog").get_by_role("button", name="Cancel the job").click()
+    page.locator("tbody .state.cancelled").wait_for()
+    assert service.get(f"/v1/jobs/{job}")["state"] == "cancelled"
+    tab.close()
+
+
+def test_histogram(browser, new_service):
+    """What a weight holds is drawn and told: 100 numbers from -1 to 2, a zero and a nan among them."""
+    url, _ = new_service()
+    service = Service(url)
+    numbers = [-1.0, 2.0, 0.0, float("nan"), *([0.5] * 96)]
+    tensor = {"name": "weight", "dtype": "float32", "shape": [10, 10], "data": base64.b64encode(struct.pack("<100f", *numbers)).decode()}
+    nodes = [{"name": "x", "op": "placeholder", "target": "x", "args": [], "kwargs": {}}, {"name": "w", "op": "get_attr", "target": "weight", "args": [], "kwargs": {}}]
+    nodes.append({"name": "output", "op": "output", "target": "output", "args": [{"$node": "w"}], "kwargs": {}})
+    modules = [{"path": "", "type": "torch.nn.Module", "parameters": {"weight": "weight"}}]
+    graph = service.call("POST", "/v1/graphs", {"format": "foldback.graph/1", "name": "numbers", "nodes": nodes, "modules": modules, "tensors": [tensor]})["id"]
+    tab = Tab(browser, url)
+    page = tab.open(f"/ui/graphs/{graph}?at=w")
+    page.get_by_role("button", name="Show its values").click()
+    picture = page.get_by_role("img", name="Histogram from -1 to 2")
+    picture.wait_for()
+    heights = [float(bar.get_attribute("height")) for bar in picture.locator("rect").all()]
+    assert len(heights) == 4 and max(heights) == 50  # -1, 0, 0.5 and 2
+    facts = page.locator(".node .tensors dl").inner_text().replace("\n", " ")
+    assert re.search(r"mean 0\.4949\b", facts) and re.search(r"zeros 1\b", facts) and re.search(r"not finite 1\b", facts)
+    tab.close("viewer-histogram")
 
 
 # ---- who may what -----------------------------------------------------------------------------------------------------------
