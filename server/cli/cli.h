@@ -46,7 +46,9 @@ typedef struct fb_cli_values {
     const char *scope, *expires, *action, *object, *since, *until; /* tokens and the audit */
     unsigned keep_runs_days, keep_runs, keep_audit_days;
     bool force, copies, unchecked; /* of data folders */
-    const char *state;             /* of jobs */
+    const char *new_data;          /* of the store that db copy makes */
+    const char *blobs, *blobs_endpoint, *blobs_region;
+    const char *state; /* of jobs */
     bool is_async;
     bool wants_svg, stays_closed; /* pictures; the browser */
     fb_text_list open;            /* boxes of a picture */

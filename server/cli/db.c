@@ -1,11 +1,13 @@
-/* foldback db: checks, backs up and restores a data folder. It works on the files, not through a service. */
+/* foldback db: checks, backs up, restores and copies stores. It works on files and databases, not through a service. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "server/check/check.h"
 #include "server/cli/cli.h"
 #include "server/store/backup.h"
+#include "server/store/copy.h"
 
 #define FINDINGS_MAX 1000 /* shown; all are counted */
 
@@ -33,6 +35,16 @@ static void show(void *context, const char *what, uint64_t done, uint64_t total)
     line->what = what;
     line->percent = percent;
     fprintf(stderr, "\r%s %" PRIu64 " of %" PRIu64 "  %" PRIu64 " %%\033[K", what, done, total, percent);
+    fflush(stderr);
+}
+
+/* The same where nobody knows how many there will be. */
+static void show_count(void *context, const char *what, uint64_t done, uint64_t total) {
+    counter *line = context;
+    if (total) show(context, what, done, total);
+    if (total || !line->is_visible) return;
+    line->what = what;
+    fprintf(stderr, "\r%s %" PRIu64 "\033[K", what, done);
     fflush(stderr);
 }
 
@@ -181,5 +193,79 @@ int fb_cli_db_restore(fb_cli *cli) {
     hide(&line);
     int result = status ? fail(&error) : restore_checked(cli, &restoring, &copied);
     fb_restore_end(&restoring);
+    return result;
+}
+
+/* ---- copy --------------------------------------------------------------------------------------------------------------- */
+
+/* The folder for what a side keeps while it is copied, when none is named: within `temporary`. */
+static int name_side(const char *where, const char *folder, const char *temporary, const char *kind, char **made,
+                     fb_copy_side *out) {
+    bool is_url = fb_is_database_url(where);
+    out->database = is_url ? where : NULL;
+    out->folder = is_url ? folder : where;
+    if (out->folder) return FB_EXIT_DONE;
+    *made = fb_path_with(temporary, kind);
+    if (!*made) return fb_cli_no_memory();
+    out->folder = *made;
+    return mkdir(*made, 0700) ? fb_complain(FB_EXIT_FAILED, "cannot make the folder %s", *made) : FB_EXIT_DONE;
+}
+
+static int print_store_copied(const fb_cli *cli, const fb_store_copied *copied) {
+    if (cli->is_json) {
+        json_t *answer =
+            json_pack("{sI, sI, sI, sI, sI}", "rows", (json_int_t)copied->rows, "copied_rows", (json_int_t)copied->copied_rows,
+                      "large_blobs", (json_int_t)copied->blobs, "copied_large_blobs", (json_int_t)copied->copied_blobs,
+                      "large_blob_bytes", (json_int_t)copied->blob_bytes);
+        int result = fb_cli_print_json(answer);
+        json_decref(answer);
+        return result;
+    }
+    printf("%" PRIu64 " rows and %" PRIu64 " large blobs (%s) are the same in both; %" PRIu64 " rows and %" PRIu64
+           " blobs were copied now\n",
+           copied->rows, copied->blobs, fb_readable_size(copied->blob_bytes).text, copied->copied_rows, copied->copied_blobs);
+    return FB_EXIT_DONE;
+}
+
+static int copy_store(fb_cli *cli, const char *temporary) {
+    const fb_cli_values *values = &cli->values;
+    char *from_folder = NULL, *to_folder = NULL, *name = NULL;
+    fb_copy_side from = {0},
+                 to = {.bucket = {.url = values->blobs, .endpoint = values->blobs_endpoint, .region = values->blobs_region}};
+    fb_store_copied copied;
+    fb_error error = {0};
+    counter line = {.is_visible = fb_screen_can_move(stderr)};
+    int result = name_side(values->from, NULL, temporary, "/from", &from_folder, &from);
+    if (!result) result = name_side(values->to, values->new_data, temporary, "/to", &to_folder, &to);
+    if (!result && !from.database) name = realpath(from.folder, NULL);
+    from.name = name ? name : values->from;
+    if (!result && fb_store_copy(&from, &to, show_count, &line, &copied, &error)) {
+        hide(&line);
+        bool is_held = strcmp(error.code, "store-locked") == 0;
+        result = is_held ? fb_complain(FB_EXIT_FOLDER_IN_USE, "%s; stop it first", error.message) : fb_cli_error(&error);
+    } else if (!result) {
+        hide(&line);
+        result = print_store_copied(cli, &copied);
+    }
+    free(name);
+    free(from_folder);
+    free(to_folder);
+    return result;
+}
+
+int fb_cli_db_copy(fb_cli *cli) {
+    const fb_cli_values *values = &cli->values;
+    if (!values->from || !values->to) return fb_complain(FB_EXIT_USAGE, "db copy needs --from and --to");
+    bool is_url = fb_is_database_url(values->to);
+    if (is_url && !values->blobs && !values->new_data)
+        return fb_complain(FB_EXIT_USAGE, "large blobs need a place: --blobs s3://BUCKET/PREFIX, or --data DIR for files");
+    if (!is_url && values->new_data) return fb_complain(FB_EXIT_USAGE, "--to names a data folder already: leave out --data");
+    const char *usual = fb_variable("TMPDIR");
+    char *temporary = fb_path_with(usual ? usual : "/tmp", "/foldback-copy-XXXXXX");
+    if (!temporary) return fb_cli_no_memory();
+    int result = mkdtemp(temporary) ? copy_store(cli, temporary)
+                                    : fb_complain(FB_EXIT_FAILED, "cannot make a temporary folder %s", temporary);
+    fb_folder_remove(temporary, NULL);
+    free(temporary);
     return result;
 }

@@ -145,7 +145,8 @@ int fb_cli_completion(fb_cli *cli);                                             
 int fb_complete(const fb_verb *verb, int argc, char **argv);                                     /* its `start` */
 int fb_cli_help(fb_cli *cli);                                                                    /* verb.c */
 int fb_cli_db_check(fb_cli *cli), fb_cli_db_backup(fb_cli *cli), fb_cli_db_restore(fb_cli *cli); /* db.c */
-int fb_cli_job_list(fb_cli *cli), fb_cli_job_show(fb_cli *cli), fb_cli_job_wait(fb_cli *cli);    /* jobs.c */
+int fb_cli_db_copy(fb_cli *cli);
+int fb_cli_job_list(fb_cli *cli), fb_cli_job_show(fb_cli *cli), fb_cli_job_wait(fb_cli *cli); /* jobs.c */
 int fb_cli_job_result(fb_cli *cli), fb_cli_job_cancel(fb_cli *cli);
 int fb_cli_ready(fb_cli *cli);                                                                          /* ready.c */
 int fb_cli_token_create(fb_cli *cli), fb_cli_token_list(fb_cli *cli), fb_cli_token_revoke(fb_cli *cli); /* access.c */

@@ -245,6 +245,16 @@ static const fb_option restore_options[] = {
     JSON,
     END,
 };
+static const fb_option copy_options[] = {
+    TEXT("from", 0, "DIR|URL", "the store to copy: its data folder, or the database that it is in", from),
+    TEXT("to", 0, "DIR|URL", "the store to make: a new data folder, or an empty database, postgresql://USER@HOST/DB", to),
+    TEXT("blobs", 0, "s3://BUCKET/PREFIX", "put large blobs into this bucket", blobs),
+    TEXT("blobs-endpoint", 0, "URL", "where the bucket is (https://s3.REGION.amazonaws.com)", blobs_endpoint),
+    TEXT("blobs-region", 0, "REGION", "the bucket's region; also $AWS_REGION (us-east-1)", blobs_region),
+    TEXT("data", 0, "DIR", "the data folder of --to URL; without --blobs it keeps the large blobs", new_data),
+    JSON,
+    END,
+};
 static const fb_option token_create_options[] = {
     TEXT("scope", 0, "read|write|hooks|admin", "what the token may do: hooks reads and manages webhooks, admin does all",
          scope),
@@ -698,6 +708,15 @@ const fb_verb fb_verbs[] = {
      .description = "The backup is checked first.\n",
      .options = restore_options,
      .run = fb_cli_db_restore},
+    {.name = "db copy",
+     .arguments = "",
+     .summary = "copies a store into another one: from SQLite to PostgreSQL, from files to a bucket, or back",
+     .description =
+         "No service may use either of the two. The source is only read. A copy that was broken off continues when the\n"
+         "same command is given again; at the end every row and every large blob is compared.\n",
+     .options = copy_options,
+     .folder = FB_FOLDER_UNUSED,
+     .run = fb_cli_db_copy},
 
     {.group = "Help",
      .name = "help",

@@ -37,6 +37,12 @@ typedef struct fb_backend {
     fb_status (*set_up_writer)(fb_connection *connection, uint64_t max_bytes, fb_error *error);
     fb_status (*migrate)(fb_connection *connection, int64_t number, const char *sql, fb_error *error);
     const char *check_pages, *check_keys; /* as in sql.h */
+
+    /* For copies. `columns`: a SELECT of a table, a column, its type (INTEGER, TEXT or BLOB) and its place in the primary key
+     * (from 1; 0: it is not in it), tables in the order in which they were made. A table's counter has the last key that it
+     * gave. */
+    const char *columns, *counter;
+    fb_status (*set_counter)(fb_connection *connection, const char *table, const char *column, int64_t last, fb_error *error);
 } fb_backend;
 
 extern const fb_backend fb_sqlite, fb_postgres;

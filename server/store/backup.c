@@ -73,6 +73,25 @@ static fb_status copy_database(copy *work, fb_error *error) {
     return status;
 }
 
+void fb_database_remove(const char *path) {
+    static const char *const ends[] = {"", "-wal", "-shm"};
+    for (size_t i = 0; i < sizeof ends / sizeof *ends; i++) {
+        char *name = fb_path_with(path, ends[i]);
+        if (name) unlink(name);
+        free(name);
+    }
+}
+
+fb_status fb_database_copy(const char *from, fb_access access, const char *to, fb_error *error) {
+    const fb_copying how = {0};
+    copy work = {.how = &how, .access = access, .from_database = fb_path_with(from, ""), .to_database = fb_path_with(to, "")};
+    fb_database_remove(to);
+    fb_status status = work.from_database && work.to_database ? copy_database(&work, error) : fb_fail_memory(error);
+    free(work.from_database);
+    free(work.to_database);
+    return status;
+}
+
 /* ---- files of blobs ----------------------------------------------------------------------------------------------------- */
 
 static fb_status make_folders(const copy *work, const char *path, fb_error *error) {

@@ -62,6 +62,11 @@ fb_status fb_folder_remove(const char *folder, fb_error *error);
 /* Makes the entry of a file or folder in its parent durable. */
 fb_status fb_entry_sync(const char *path, fb_error *error);
 
+/* Copies a database file, as it is at one moment, to a file that is made anew. */
+fb_status fb_database_copy(const char *from, fb_access access, const char *to, fb_error *error);
+/* Removes a database file with its log. */
+void fb_database_remove(const char *path);
+
 /* What fb_store_back_up does but for the last step: `stage` is complete, on disk, and unlocked. */
 fb_status fb_folder_copy(const char *from, const char *stage, const fb_copying *how, fb_copied *out, fb_error *error);
 

@@ -14,6 +14,7 @@
 #include "server/store/internal.h"
 
 #define OWNER_KEY "foldback-store" /* the object that has the id of the store whose blobs these are */
+#define CLAIM_NOTE "blobs-claim"   /* the id that the store puts there */
 #define PART ((uint64_t)8 << 20)   /* THREADS of them are in memory at once */
 #define BLOCK ((size_t)1 << 20)
 #define PARTS_MAX 10000U
@@ -99,13 +100,25 @@ fb_status fb_bucket_check_owner(fb_bucket *bucket, fb_error *error) {
     return strcmp(id, bucket->is.id) == 0 ? FB_OK : fail_taken(&bucket->is, error);
 }
 
+/* The id under which the store wants the bucket: noted before the bucket knows it, so that a start that was killed in between
+ * goes on with the same one. */
+static fb_status choose_id(fb_store *store, char id[FB_ULID_LENGTH + 1], fb_error *error) {
+    char *chosen = NULL;
+    fb_status status = fb_note_read(store, CLAIM_NOTE, &chosen, error);
+    if (!status && chosen) snprintf(id, FB_ULID_LENGTH + 1, "%s", chosen);
+    else if (!status) status = fb_ulid_next(&store->ulids, store->config.now_ms(), id, error);
+    if (!status && !chosen) status = fb_note_write(store, CLAIM_NOTE, id, error);
+    free(chosen);
+    return status;
+}
+
 /* Of two stores that do so at once the one that wrote last has it. */
 static fb_status take_over(fb_store *store, fb_bucket *bucket, fb_error *error) {
     char id[FB_ULID_LENGTH + 1];
     fb_status status = fb_store_check_no_files(store, error);
     if (!status) status = read_owner(bucket->s3, id, error);
-    if (!status && *id) return fail_taken(&bucket->is, error);
-    if (!status) status = fb_ulid_next(&store->ulids, store->config.now_ms(), bucket->is.id, error);
+    if (!status) status = choose_id(store, bucket->is.id, error);
+    if (!status && *id && strcmp(id, bucket->is.id) != 0) return fail_taken(&bucket->is, error);
     if (!status) status = fb_s3_put(bucket->s3, OWNER_KEY, bucket->is.id, FB_ULID_LENGTH, error);
     if (!status) status = fb_bucket_check_owner(bucket, error);
     return status ? status : write_record(store, &bucket->is, error);

@@ -100,6 +100,41 @@ char *fb_store_url(const char *folder) {
     return *url ? strdup(url) : NULL;
 }
 
+#define COPY_NOTE "copy-of"
+
+fb_status fb_store_read_filling(fb_connection *connection, char **from, fb_error *error) {
+    return read_row(connection, COPY_NOTE, from, error);
+}
+
+fb_status fb_store_check_filled(fb_connection *connection, fb_error *error) {
+    char *from = NULL;
+    fb_status status = fb_store_read_filling(connection, &from, error);
+    if (!status && from)
+        status = fb_fail(error, FB_CONFLICT, "copy-unfinished", NULL,
+                         "the store is an unfinished copy of %s: run foldback db copy again to complete it", from);
+    free(from);
+    return status;
+}
+
+fb_status fb_store_begin_filling(fb_store *store, fb_error *error) {
+    fb_connection *connection = &store->writer.connection;
+    fb_status status = fb_begin(connection, true, error);
+    if (!status) status = write_row(connection, COPY_NOTE, store->config.filled_from, error);
+    if (!status) status = fb_commit(connection, error);
+    if (status) fb_roll_back(connection);
+    return status;
+}
+
+static fb_status delete_copy_note(fb_connection *connection, void *argument, fb_totals *added, fb_error *error) {
+    (void)argument, (void)added;
+    fb_query delete = fb_query_begin(connection, "DELETE FROM notes WHERE name = '" COPY_NOTE "'", error);
+    return fb_query_run(&delete);
+}
+
+fb_status fb_store_end_filling(fb_store *store, fb_error *error) {
+    return fb_writer_run(&store->writer, delete_copy_note, NULL, error);
+}
+
 /* The id of the store in the database; a new one for a new store. */
 static fb_status find_id(fb_store *store, char id[FB_ULID_LENGTH + 1], fb_error *error) {
     fb_connection *connection = &store->writer.connection;
@@ -117,14 +152,26 @@ static fb_status find_id(fb_store *store, char id[FB_ULID_LENGTH + 1], fb_error 
     return status;
 }
 
-fb_status fb_store_identify(fb_store *store, fb_error *error) {
-    char id[FB_ULID_LENGTH + 1] = "", was[FB_ULID_LENGTH + 1] = "", url[NOTE_MAX] = "", *text = NULL, now[NOTE_MAX];
-    fb_status status = find_id(store, id, error);
-    if (!status) status = read_file(store->folder, FB_STORE_FILE, &text, error);
-    take_line(text, "id", was, sizeof was);
-    take_line(text, "url", url, sizeof url);
+/* What the folder's note says: the store's id, its URL, and the folder's own id. */
+static fb_status read_folder_note(fb_store *store, char id[FB_ULID_LENGTH + 1], char url[NOTE_MAX], fb_error *error) {
+    char *text = NULL;
+    fb_status status = read_file(store->folder, FB_STORE_FILE, &text, error);
+    take_line(text, "id", id, FB_ULID_LENGTH + 1);
+    take_line(text, "url", url, NOTE_MAX);
     take_line(text, "folder", store->folder_id, sizeof store->folder_id);
     free(text);
+    return status;
+}
+
+fb_status fb_store_recognise(fb_store *store, fb_error *error) {
+    char id[FB_ULID_LENGTH + 1], url[NOTE_MAX];
+    return read_folder_note(store, id, url, error);
+}
+
+fb_status fb_store_identify(fb_store *store, fb_error *error) {
+    char id[FB_ULID_LENGTH + 1] = "", was[FB_ULID_LENGTH + 1] = "", url[NOTE_MAX] = "", now[NOTE_MAX];
+    fb_status status = find_id(store, id, error);
+    if (!status) status = read_folder_note(store, was, url, error);
     if (status) return status;
     if (*was && strcmp(was, id) != 0)
         return fb_fail(error, FB_CONFLICT, "store-elsewhere", NULL,
@@ -145,28 +192,38 @@ static fb_status count_files(fb_connection *connection, int64_t *count, fb_error
     return fb_read_key(&query, count);
 }
 
-fb_status fb_store_claim_blobs(fb_store *store, fb_error *error) {
+static fb_status find_blobs(fb_store *store, bool *is_ours, fb_error *error) {
     char *owner = NULL;
     int64_t files = 0;
-    if (store->bucket) return FB_OK;
     fb_status status = fb_note_read(store, FOLDER_NOTE, &owner, error);
     if (!status) status = count_files(&store->writer.connection, &files, error);
-    bool is_ours = owner && !strcmp(owner, store->folder_id), is_free = !owner || !files;
+    bool is_free = !owner || !files;
+    *is_ours = owner && !strcmp(owner, store->folder_id);
     free(owner);
-    if (status || is_ours) return status;
-    if (is_free) return fb_note_write(store, FOLDER_NOTE, store->folder_id, error);
+    if (status || *is_ours || is_free) return status;
     return fb_fail(error, FB_CONFLICT, "blobs-elsewhere", NULL,
                    "the store has %lld large blobs in another data folder: use that one, or keep blobs in a bucket (--blobs)",
                    (long long)files);
+}
+
+fb_status fb_store_claim_blobs(fb_store *store, fb_error *error) {
+    bool is_ours = true;
+    fb_status status = store->bucket ? FB_OK : find_blobs(store, &is_ours, error);
+    return status || is_ours ? status : fb_note_write(store, FOLDER_NOTE, store->folder_id, error);
+}
+
+fb_status fb_store_find_blobs(fb_store *store, fb_error *error) {
+    bool is_ours;
+    return store->bucket ? FB_OK : find_blobs(store, &is_ours, error);
 }
 
 fb_status fb_store_check_no_files(fb_store *store, fb_error *error) {
     int64_t files = 0;
     fb_status status = fb_store_is_on_server(store) ? count_files(&store->writer.connection, &files, error) : FB_OK;
     if (status || !files) return status;
-    return fb_fail(
-        error, FB_CONFLICT, "blobs-elsewhere", NULL,
-        "the store has %lld large blobs in a data folder, where other replicas do not see them: leave out --blobs, or "
-        "begin with an empty database",
-        (long long)files);
+    return fb_fail(error, FB_CONFLICT, "blobs-elsewhere", NULL,
+                   "the store has %lld large blobs in a data folder, where other replicas do not see them: leave out --blobs, "
+                   "or move it to "
+                   "a new store with foldback db copy",
+                   (long long)files);
 }

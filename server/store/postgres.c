@@ -18,7 +18,7 @@
 #include "core/base/buffer.h"
 #include "server/store/backend.h"
 
-#define PARAMETERS_MAX 20
+#define PARAMETERS_MAX 32
 #define NUMBER_SPACE 24      /* of a 64-bit number as text */
 #define OLDEST_SERVER 130000 /* pg_current_xact_id */
 #define PATIENCE_MS 5000     /* with a server that does not answer, before a request is told so */
@@ -696,6 +696,14 @@ static fb_status migrate(fb_connection *connection, int64_t number, const char *
     return status ? status : script(connection, note, error);
 }
 
+static fb_status set_counter(fb_connection *connection, const char *table, const char *column, int64_t last, fb_error *error) {
+    fb_query query = fb_query_begin(connection, "SELECT setval(pg_get_serial_sequence(?1, ?2), ?3)", error);
+    fb_bind_text(&query, table);
+    fb_bind_text(&query, column);
+    fb_bind_int(&query, last);
+    return fb_query_run(&query);
+}
+
 const fb_backend fb_postgres = {
     .open = open_server,
     .close = close_server,
@@ -721,4 +729,12 @@ const fb_backend fb_postgres = {
     .read_version = read_version,
     .set_up_writer = set_up_writer,
     .migrate = migrate,
+    .columns = "SELECT c.relname::text, a.attname::text, CASE a.atttypid WHEN 'bigint'::regtype THEN 'INTEGER' "
+               "WHEN 'text'::regtype THEN 'TEXT' ELSE 'BLOB' END, coalesce(array_position(i.indkey::int2[], a.attnum), -1) + 1 "
+               "FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped "
+               "LEFT JOIN pg_index i ON i.indrelid = c.oid AND i.indisprimary "
+               "WHERE c.relkind = 'r' AND c.relnamespace = current_schema()::regnamespace AND c.relname <> 'foldback_schema' "
+               "ORDER BY c.oid, a.attnum",
+    .counter = "SELECT pg_sequence_last_value(pg_get_serial_sequence(?1, ?2)::regclass)",
+    .set_counter = set_counter,
 };

@@ -142,7 +142,8 @@ bool fb_store_leads(fb_store *store) {
 fb_status fb_replica_join(fb_store *store, fb_error *error) {
     fb_connection *connection = &store->writer.connection;
     bool is_alone = false;
-    fb_status status = fb_hold(connection, store->bucket != NULL, &is_alone, error);
+    store->replica.is_shared = store->bucket != NULL && !store->config.filled_from;
+    fb_status status = fb_hold(connection, store->replica.is_shared, &is_alone, error);
     if (!status) status = fb_begin(connection, true, error);
     if (!status && is_alone) {
         fb_query delete = fb_query_begin(connection, "DELETE FROM replicas", error);
@@ -152,7 +153,6 @@ fb_status fb_replica_join(fb_store *store, fb_error *error) {
     if (!status) status = insert_row(connection, store, error);
     if (!status) status = fb_commit(connection, error);
     if (status) fb_roll_back(connection);
-    store->replica.is_shared = store->bucket != NULL;
     return status;
 }
 

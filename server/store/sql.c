@@ -83,6 +83,22 @@ const char *fb_sql_check_keys(const fb_connection *connection) {
     return connection->backend->check_keys;
 }
 
+const char *fb_sql_columns(const fb_connection *connection) {
+    return connection->backend->columns;
+}
+
+fb_status fb_read_counter(fb_connection *connection, const char *table, const char *column, int64_t *last, fb_error *error) {
+    fb_query query = fb_query_begin(connection, connection->backend->counter, error);
+    fb_bind_text(&query, table);
+    fb_bind_text(&query, column);
+    *last = fb_query_row(&query) ? fb_column_int(&query, 0) : 0;
+    return fb_query_end(&query);
+}
+
+fb_status fb_set_counter(fb_connection *connection, const char *table, const char *column, int64_t last, fb_error *error) {
+    return connection->backend->set_counter(connection, table, column, last, error);
+}
+
 /* ---- queries ---- */
 
 /* The compiled statement for `sql`; compiled into an empty place or that of the one used longest ago when it is not there. */

@@ -86,6 +86,11 @@ const char *fb_sql_check_pages(const fb_connection *connection);
 /* A SELECT of a table, a row in it, and a table in which a row is missing that it refers to; NULL where that cannot be. */
 const char *fb_sql_check_keys(const fb_connection *connection);
 
+/* What copies of a database read and write besides rows: see backend.h. */
+const char *fb_sql_columns(const fb_connection *connection);
+fb_status fb_read_counter(fb_connection *connection, const char *table, const char *column, int64_t *last, fb_error *error);
+fb_status fb_set_counter(fb_connection *connection, const char *table, const char *column, int64_t last, fb_error *error);
+
 typedef struct fb_query {
     fb_connection *connection;
     fb_statement *statement;

@@ -315,6 +315,22 @@ static fb_status migrate(fb_connection *connection, int64_t number, const char *
     return status ? status : script(connection, note, error);
 }
 
+/* Tables without AUTOINCREMENT have no counter. */
+static fb_status set_counter(fb_connection *connection, const char *table, const char *column, int64_t last, fb_error *error) {
+    (void)column;
+    fb_query delete = fb_query_begin(connection, "DELETE FROM sqlite_sequence WHERE name = ?", error);
+    fb_bind_text(&delete, table);
+    fb_status status = fb_query_run(&delete);
+    if (status) return status;
+    fb_query insert = fb_query_begin(connection,
+                                     "INSERT INTO sqlite_sequence (name, seq) SELECT name, ?2 FROM sqlite_schema "
+                                     "WHERE name = ?1 AND sql LIKE '%AUTOINCREMENT%'",
+                                     error);
+    fb_bind_text(&insert, table);
+    fb_bind_int(&insert, last);
+    return fb_query_run(&insert);
+}
+
 const fb_backend fb_sqlite = {
     .open = open_file,
     .close = close_file,
@@ -342,4 +358,8 @@ const fb_backend fb_sqlite = {
     .migrate = migrate,
     .check_pages = "PRAGMA integrity_check(100)",
     .check_keys = "PRAGMA foreign_key_check",
+    .columns = "SELECT t.name, c.name, c.type, c.pk FROM sqlite_schema t JOIN pragma_table_info(t.name) c "
+               "WHERE t.type = 'table' AND t.name NOT LIKE 'sqlite%' ORDER BY t.rowid, c.cid",
+    .counter = "SELECT max(seq) FROM sqlite_sequence WHERE name = ?1 AND ?2 <> ''",
+    .set_counter = set_counter,
 };

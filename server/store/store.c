@@ -205,8 +205,11 @@ static fb_status resume_ulids(fb_store *store, fb_error *error) {
 
 static fb_status open_database(fb_store *store, fb_totals *totals, fb_error *error) {
     fb_connection *connection = &store->writer.connection;
+    const char *filled_from = store->config.filled_from;
     fb_status status = fb_connection_open(connection, store->path, FB_READS_AND_WRITES, error);
+    if (!status && filled_from) status = fb_store_may_be_filled(store, error);
     if (!status) status = fb_migrate(connection, store->config.max_bytes, error);
+    if (!status) status = filled_from ? fb_store_begin_filling(store, error) : fb_store_check_filled(connection, error);
     if (!status && fb_store_is_on_server(store)) status = fb_store_identify(store, error);
     if (!status) status = fb_read_unread_graphs(connection, error);
     if (!status) status = fb_read_unread_jobs(connection, error);
@@ -252,6 +255,79 @@ static fb_status start_reading(fb_store *store, const char *folder, fb_access ac
     if (status) return status;
     status = fb_readers_take(&store->readers, &connection, error);
     if (!status) status = fb_schema_is_newest(connection, error);
+    if (!status) status = fb_store_check_filled(connection, error);
+    if (connection) fb_readers_give_back(&store->readers, connection);
+    if (status) fb_readers_close(&store->readers);
+    else fb_writer_refuse(&store->writer);
+    return status;
+}
+
+/* ---- a store that is copied ---- */
+
+static fb_status migrate_copy(const fb_store *store, fb_error *error) {
+    fb_connection connection = {0};
+    fb_status status = fb_connection_open(&connection, store->path, FB_READS_AND_WRITES, error);
+    if (!status) status = fb_migrate(&connection, 0, error);
+    if (!status) status = fb_read_unread_graphs(&connection, error);
+    if (!status) status = fb_read_unread_jobs(&connection, error);
+    fb_connection_close(&connection);
+    return status;
+}
+
+/* A file of an earlier schema stays as it is. */
+static fb_status use_newest(fb_store *store, fb_access *access, fb_error *error) {
+    fb_connection connection = {0};
+    int64_t version = 0;
+    fb_status status = fb_connection_open(&connection, store->path, *access, error);
+    if (!status) status = fb_schema_read(&connection, &version, error);
+    if (!status && !version) status = fb_fail(error, FB_NOT_FOUND, "no-store", NULL, "there is no store in %s", store->path);
+    bool is_newest = !status && !fb_schema_is_newest(&connection, NULL);
+    fb_connection_close(&connection);
+    if (status || is_newest) return status;
+    status = fb_database_copy(store->path, *access, store->config.migrated, error);
+    if (status) return status;
+    free(store->path);
+    store->path = fb_path_with(store->config.migrated, "");
+    *access = FB_READS;
+    return store->path ? migrate_copy(store, error) : fb_fail_memory(error);
+}
+
+static fb_status open_copied_server(fb_store *store, const char *folder, fb_error *error) {
+    fb_connection *connection = &store->writer.connection; /* it holds the store; nothing is written */
+    bool is_alone = false;
+    fb_status status = open_folder(store, folder, error);
+    if (!status) status = fb_connection_open(connection, store->path, FB_READS, error);
+    if (!status) status = fb_hold(connection, false, &is_alone, error);
+    if (status) return status;
+    status = fb_schema_is_newest(connection, NULL);
+    if (status)
+        return fb_fail(error, FB_CONFLICT, "old-schema", NULL,
+                       "the database of the store lacks the newest schema: start a service of this version on it once");
+    return fb_store_recognise(store, error);
+}
+
+static fb_status open_copied_file(fb_store *store, const char *folder, fb_access *access, fb_error *error) {
+    struct stat about;
+    fb_status status = fb_folder_look(folder, access, &store->lock, error);
+    if (!status && store->lock < 0) status = fb_folder_lock(folder, false, &store->lock, error);
+    if (!status) status = name_files(store, folder, error);
+    if (!status && stat(store->path, &about) != 0)
+        status = fb_fail(error, FB_NOT_FOUND, "no-store", NULL, "there is no store in %s", folder);
+    if (!status && *access == FB_READS_AND_WRITES) *access = FB_READS;
+    return status ? status : use_newest(store, access, error);
+}
+
+/* Held as if it were served, and only read. */
+static fb_status start_copied(fb_store *store, const char *folder, fb_error *error) {
+    fb_access access = FB_READS_AND_WRITES;
+    fb_connection *connection = NULL;
+    fb_status status = store->path ? open_copied_server(store, folder, error) : open_copied_file(store, folder, &access, error);
+    if (!status) status = fb_bucket_open(store, error);
+    if (!status && fb_store_is_on_server(store)) status = fb_store_find_blobs(store, error);
+    if (!status) status = open_readers(store, access, error);
+    if (status) return status;
+    status = fb_readers_take(&store->readers, &connection, error);
+    if (!status) status = fb_store_check_filled(connection, error);
     if (connection) fb_readers_give_back(&store->readers, connection);
     if (status) fb_readers_close(&store->readers);
     else fb_writer_refuse(&store->writer);
@@ -272,6 +348,7 @@ static fb_status start(fb_store *store, const char *folder, fb_error *error) {
     fb_status looked = find_server(store, folder, error);
     if (!looked && store->config.may_only_read && !store->path) looked = fb_folder_look(folder, &access, &store->lock, error);
     if (looked) return looked;
+    if (store->config.migrated) return start_copied(store, folder, error);
     if (access != FB_READS_AND_WRITES) return start_reading(store, folder, access, error);
     fb_totals totals = {0};
     fb_status status = hold_folder(store, folder, error);
@@ -292,6 +369,10 @@ static fb_status start(fb_store *store, const char *folder, fb_error *error) {
     store->writer.clean_up_argument = store;
     store->writer.clean_up_interval_ms = is_on_server ? BEAT_MS : CLEAN_UP_MS;
     store->writer.cleaned_up = store->replica.is_shared ? tell_others_changed : NULL;
+    if (store->config.filled_from) { /* nothing in it changes but by that */
+        store->writer.clean_up = NULL;
+        store->writer.clean_up_interval_ms = INT32_MAX;
+    }
     status = fb_writer_start(&store->writer, store->config.queue_limit, totals, error);
     if (status) fb_readers_close(&store->readers);
     return status;
@@ -321,7 +402,7 @@ void fb_store_close(fb_store *store) {
     if (!store) return;
     fb_writer_stop(&store->writer);
     fb_readers_close(&store->readers);
-    if (fb_store_is_on_server(store)) fb_replica_leave(store);
+    if (fb_store_is_on_server(store) && store->writer.has_thread) fb_replica_leave(store);
     fb_writer_close(&store->writer);
     free_store(store);
 }

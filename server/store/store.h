@@ -59,6 +59,9 @@ typedef struct fb_store_config {
     int64_t answer_lifetime_ms; /* how long an Idempotency-Key is remembered; 24 hours */
     int64_t (*now_ms)(void);    /* the clock; the system's */
     bool may_only_read;         /* a folder that cannot be written to is opened for reading */
+    const char *filled_from;    /* for copy.h: the store must be empty, or an unfinished copy of this, and nobody else's */
+    const char *migrated;       /* for copy.h: the store is only read, and nobody else's; a file of an earlier schema is copied
+                                   to this one, which is brought up to date */
     fb_bucket_config bucket;
 
     /* Called after something happened that others are told of, on the thread that made the change, before the function that
@@ -83,6 +86,7 @@ fb_status fb_store_make_folder(const char *folder, fb_error *error);
  *                                     it has a log that cannot be read there, or an earlier schema; every write fails with
  *                                     store-stopping
  *     FB_CONFLICT blobs-elsewhere     the store has its blobs in another bucket than `bucket.url`, or in another data folder
+ *     FB_CONFLICT copy-unfinished     it is being made by foldback db copy, which has not ended
  *     FB_CONFLICT store-elsewhere     the folder is of another store than `database`
  *     FB_INVALID  bad-store           `database` is not such a URL, or has a password; or its encoding is not UTF-8
  *     FB_BUSY     store-unavailable   the server of the database does not answer

@@ -285,6 +285,7 @@ fb_status fb_writer_start(fb_writer *writer, size_t queue_limit, fb_totals total
     writer->next_clean_up_ms = monotonic_ms() + writer->clean_up_interval_ms;
     make_locks(writer);
     int result = pthread_create(&writer->thread, NULL, work, writer);
+    writer->has_thread = result == 0;
     if (result == 0) return FB_OK;
     pthread_cond_destroy(&writer->changed);
     pthread_mutex_destroy(&writer->mutex);
@@ -292,7 +293,7 @@ fb_status fb_writer_start(fb_writer *writer, size_t queue_limit, fb_totals total
 }
 
 void fb_writer_stop(fb_writer *writer) {
-    if (!writer->connection.handle) return; /* it refused all */
+    if (!writer->has_thread) return; /* it refused all */
     pthread_mutex_lock(&writer->mutex);
     writer->is_stopping = true;
     pthread_cond_signal(&writer->changed);
@@ -301,7 +302,7 @@ void fb_writer_stop(fb_writer *writer) {
 }
 
 void fb_writer_close(fb_writer *writer) {
-    if (writer->connection.handle) checkpoint(writer, true);
+    if (writer->has_thread) checkpoint(writer, true);
     fb_connection_close(&writer->connection);
     pthread_cond_destroy(&writer->changed);
     pthread_mutex_destroy(&writer->mutex);

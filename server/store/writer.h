@@ -72,6 +72,7 @@ typedef struct fb_writer {
     int64_t clean_up_interval_ms;
     void (*cleaned_up)(void *argument); /* after each time; or NULL */
     pthread_t thread;
+    bool has_thread;
 
     /* the thread's own */
     bool is_optimistic; /* writes have no savepoints */

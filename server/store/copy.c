@@ -1,0 +1,580 @@
+#include "server/store/copy.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "server/store/backup.h"
+#include "server/store/internal.h"
+
+#define COLUMNS_MAX 32
+#define NAME_MAX_BYTES 64
+#define KEYS_MAX 4
+#define ROWS_AT_ONCE 1000
+#define LARGE_ROWS_AT_ONCE 16 /* of a table with a column of bytes */
+#define BLOCK ((size_t)1 << 20)
+
+/* What replicas know of each other, and what is of one place: nothing of it is the store's content. The last two are empty. */
+static const char *const left_out[] = {"notes", "replicas", "requests", "claims", "audit_trim", "unread_graphs", "unread_jobs"};
+
+typedef struct column {
+    char name[NAME_MAX_BYTES];
+    char type;    /* I, T or B: INTEGER, TEXT, BLOB */
+    size_t place; /* in the primary key, from 1; 0: it is not in it */
+} column;
+
+typedef struct table {
+    char name[NAME_MAX_BYTES];
+    column columns[COLUMNS_MAX];
+    size_t count;
+    size_t key[KEYS_MAX], key_count; /* columns of the primary key, in its order */
+    size_t rows_at_once;
+    char *first, *next, *last, *insert; /* SQL */
+} table;
+
+/* The primary key of a row; no value for a place before the first. */
+typedef struct place {
+    bool is_set;
+    struct {
+        int64_t number;
+        char *text; /* malloc'ed, of a column of text */
+    } values[KEYS_MAX];
+} place;
+
+typedef struct copy {
+    fb_store *from, *to;
+    fb_connection *source; /* one snapshot for all rows */
+    fb_copy_progress *progress;
+    void *context;
+    fb_store_copied figures;
+} copy;
+
+static void tell(const copy *work, const char *what, uint64_t done, uint64_t total) {
+    if (work->progress) work->progress(work->context, what, done, total);
+}
+
+/* ---- tables ------------------------------------------------------------------------------------------------------------- */
+
+static void free_tables(fb_buffer *tables) {
+    table *all = (table *)(void *)tables->data;
+    for (size_t i = 0; i < tables->size / sizeof *all; i++) {
+        free(all[i].first);
+        free(all[i].next);
+        free(all[i].last);
+        free(all[i].insert);
+    }
+    fb_buffer_free(tables);
+}
+
+static void write_names(fb_buffer *out, const table *of, bool is_key, const char *behind) {
+    size_t count = is_key ? of->key_count : of->count;
+    for (size_t i = 0; i < count; i++)
+        fb_buffer_printf(out, "%s\"%s\"%s", i ? ", " : "", of->columns[is_key ? of->key[i] : i].name, behind);
+}
+
+static void write_marks(fb_buffer *out, size_t count) {
+    for (size_t i = 0; i < count; i++) fb_buffer_string(out, i ? ", ?" : "?");
+}
+
+static char *select_rows(const table *of, bool is_next) {
+    fb_buffer out = {0};
+    fb_buffer_string(&out, "SELECT ");
+    write_names(&out, of, false, "");
+    fb_buffer_printf(&out, " FROM %s", of->name);
+    if (is_next) {
+        fb_buffer_string(&out, " WHERE (");
+        write_names(&out, of, true, "");
+        fb_buffer_string(&out, ") > (");
+        write_marks(&out, of->key_count);
+        fb_buffer_string(&out, ")");
+    }
+    fb_buffer_string(&out, " ORDER BY ");
+    write_names(&out, of, true, "");
+    fb_buffer_printf(&out, " LIMIT %zu", of->rows_at_once);
+    return fb_buffer_take(&out, NULL);
+}
+
+static char *select_last(const table *of) {
+    fb_buffer out = {0};
+    fb_buffer_string(&out, "SELECT ");
+    write_names(&out, of, true, "");
+    fb_buffer_printf(&out, " FROM %s ORDER BY ", of->name);
+    write_names(&out, of, true, " DESC");
+    fb_buffer_string(&out, " LIMIT 1");
+    return fb_buffer_take(&out, NULL);
+}
+
+static char *insert_row(const table *of) {
+    fb_buffer out = {0};
+    fb_buffer_printf(&out, "INSERT INTO %s (", of->name);
+    write_names(&out, of, false, "");
+    fb_buffer_string(&out, ") VALUES (");
+    write_marks(&out, of->count);
+    fb_buffer_string(&out, ")");
+    return fb_buffer_take(&out, NULL);
+}
+
+static fb_status complete_table(table *of, fb_error *error) {
+    of->rows_at_once = ROWS_AT_ONCE;
+    for (size_t i = 0; i < of->count; i++) {
+        if (of->columns[i].type == 'B') of->rows_at_once = LARGE_ROWS_AT_ONCE;
+        if (!of->columns[i].place || of->columns[i].place > KEYS_MAX) continue;
+        of->key[of->columns[i].place - 1] = i;
+        of->key_count++;
+    }
+    of->first = select_rows(of, false);
+    of->next = select_rows(of, true);
+    of->last = select_last(of);
+    of->insert = insert_row(of);
+    return of->first && of->next && of->last && of->insert ? FB_OK : fb_fail_memory(error);
+}
+
+static bool is_left_out(const char *name) {
+    for (size_t i = 0; i < sizeof left_out / sizeof *left_out; i++)
+        if (strcmp(left_out[i], name) == 0) return true;
+    return false;
+}
+
+static fb_status add_column(fb_buffer *tables, fb_query *query, fb_error *error) {
+    const char *name = fb_column_text(query, 0);
+    table *all = (table *)(void *)tables->data;
+    size_t count = tables->size / sizeof *all;
+    if (!count || strcmp(all[count - 1].name, name) != 0) {
+        table new = {0};
+        fb_copy_text(new.name, sizeof new.name, name);
+        fb_buffer_append(tables, &new, sizeof new);
+        if (tables->failed) return fb_fail_memory(error);
+        all = (table *)(void *)tables->data;
+        count++;
+    }
+    table *of = &all[count - 1];
+    if (of->count == COLUMNS_MAX) return fb_fail(error, FB_IO, "store-failed", NULL, "the table %s has too many columns", name);
+    column *one = &of->columns[of->count++];
+    fb_copy_text(one->name, sizeof one->name, fb_column_text(query, 1));
+    one->type = *fb_column_text(query, 2);
+    one->place = (size_t)fb_column_int(query, 3);
+    return FB_OK;
+}
+
+/* Those that have the store's content, each after those that it refers to: as they were made. */
+static fb_status read_tables(fb_connection *connection, fb_buffer *tables, fb_error *error) {
+    fb_query query = fb_query_begin(connection, fb_sql_columns(connection), error);
+    while (fb_query_row(&query))
+        if (!is_left_out(fb_column_text(&query, 0))) query.status = add_column(tables, &query, error);
+    fb_status status = fb_query_end(&query);
+    table *all = (table *)(void *)tables->data;
+    for (size_t i = 0; i < tables->size / sizeof *all && !status; i++) status = complete_table(&all[i], error);
+    return status;
+}
+
+/* ---- places in a table -------------------------------------------------------------------------------------------------- */
+
+static void free_place(place *of) {
+    for (size_t i = 0; i < KEYS_MAX; i++) free(of->values[i].text);
+    *of = (place){0};
+}
+
+/* From the columns of a row, or those of its key alone. */
+static fb_status take_place(const table *of, fb_query *query, bool is_key, place *out, fb_error *error) {
+    free_place(out);
+    out->is_set = true;
+    for (size_t i = 0; i < of->key_count; i++) {
+        int at = (int)(is_key ? i : of->key[i]);
+        if (of->columns[of->key[i]].type == 'I') out->values[i].number = fb_column_int(query, at);
+        else if (!(out->values[i].text = strdup(fb_column_text(query, at)))) return fb_fail_memory(error);
+    }
+    return FB_OK;
+}
+
+static void describe_place(const table *of, const place *at, char *out, size_t space) {
+    size_t size = 0;
+    for (size_t i = 0; i < of->key_count && size < space; i++) {
+        const char *comma = i ? ", " : "";
+        int wrote = at->values[i].text ? snprintf(out + size, space - size, "%s%s", comma, at->values[i].text)
+                                       : snprintf(out + size, space - size, "%s%lld", comma, (long long)at->values[i].number);
+        size += (size_t)wrote;
+    }
+}
+
+static fb_query begin_rows(fb_connection *connection, const table *of, const place *after, fb_error *error) {
+    fb_query query = fb_query_begin(connection, after->is_set ? of->next : of->first, error);
+    for (size_t i = 0; i < of->key_count && after->is_set; i++) {
+        if (after->values[i].text) fb_bind_text(&query, after->values[i].text);
+        else fb_bind_int(&query, after->values[i].number);
+    }
+    return query;
+}
+
+static fb_status find_last(fb_store *store, const table *of, place *out, fb_error *error) {
+    fb_connection *connection = NULL;
+    fb_status status = fb_readers_take(&store->readers, &connection, error);
+    if (status) return status;
+    fb_query query = fb_query_begin(connection, of->last, error);
+    if (fb_query_row(&query)) query.status = take_place(of, &query, true, out, error);
+    status = fb_query_end(&query);
+    fb_readers_give_back(&store->readers, connection);
+    return status;
+}
+
+/* ---- rows --------------------------------------------------------------------------------------------------------------- */
+
+static void bind_value(fb_query *to, const column *of, fb_query *from, int at) {
+    size_t size = 0;
+    if (fb_column_is_null(from, at)) {
+        fb_bind_text(to, NULL);
+    } else if (of->type == 'I') {
+        fb_bind_int(to, fb_column_int(from, at));
+    } else if (of->type == 'T') {
+        fb_bind_text(to, fb_column_text(from, at));
+    } else {
+        const void *bytes = fb_column_bytes(from, at, &size);
+        fb_bind_bytes(to, bytes ? bytes : "", size);
+    }
+}
+
+/* Rows on their way to the writer. */
+typedef struct rows_write {
+    const copy *work;
+    const table *of;
+    const place *after;
+    place last;
+    size_t count;
+} rows_write;
+
+static fb_status write_rows(fb_connection *connection, void *argument, fb_totals *added, fb_error *error) {
+    (void)added;
+    rows_write *write = argument;
+    const table *of = write->of;
+    write->count = 0;
+    fb_query from = begin_rows(write->work->source, of, write->after, error);
+    fb_query to = fb_query_begin(connection, of->insert, error);
+    while (!to.status && fb_query_row(&from)) {
+        for (size_t i = 0; i < of->count; i++) bind_value(&to, &of->columns[i], &from, (int)i);
+        fb_query_row(&to);
+        fb_query_again(&to);
+        from.status = take_place(of, &from, false, &write->last, error);
+        write->count++;
+    }
+    fb_status written = fb_query_end(&to), status = fb_query_end(&from);
+    return status ? status : written;
+}
+
+static fb_status copy_rows(copy *work, const table *of, fb_error *error) {
+    place at = {0};
+    fb_status status = find_last(work->to, of, &at, error);
+    for (bool is_over = false; !status && !is_over;) {
+        rows_write write = {.work = work, .of = of, .after = &at};
+        status = fb_writer_run(&work->to->writer, write_rows, &write, error);
+        is_over = write.count < of->rows_at_once;
+        work->figures.copied_rows += status ? 0 : write.count;
+        if (!status && write.count) {
+            free_place(&at);
+            at = write.last;
+        } else {
+            free_place(&write.last);
+        }
+        tell(work, of->name, work->figures.copied_rows, 0);
+    }
+    free_place(&at);
+    return status;
+}
+
+/* ---- counters ----------------------------------------------------------------------------------------------------------- */
+
+/* The column of a table whose keys the database counts; NULL for none. */
+static const char *counted_column(const table *of) {
+    bool is_counted = of->key_count == 1 && of->columns[of->key[0]].type == 'I';
+    return is_counted ? of->columns[of->key[0]].name : NULL;
+}
+
+/* The last key that the source gave, also to a row that has gone. */
+static fb_status find_counter(copy *work, const table *of, int64_t *last, fb_error *error) {
+    int64_t highest = 0;
+    fb_status status = fb_read_counter(work->source, of->name, counted_column(of), last, error);
+    fb_query query = fb_query_begin(work->source, of->last, error);
+    fb_status read = fb_read_key(&query, &highest);
+    if (highest > *last) *last = highest;
+    return status ? status : read;
+}
+
+typedef struct counter_write {
+    const table *of;
+    int64_t last;
+} counter_write;
+
+static fb_status write_counter(fb_connection *connection, void *argument, fb_totals *added, fb_error *error) {
+    (void)added;
+    const counter_write *write = argument;
+    return fb_set_counter(connection, write->of->name, counted_column(write->of), write->last, error);
+}
+
+static fb_status copy_counter(copy *work, const table *of, fb_error *error) {
+    counter_write write = {.of = of};
+    if (!counted_column(of)) return FB_OK;
+    fb_status status = find_counter(work, of, &write.last, error);
+    return status || !write.last ? status : fb_writer_run(&work->to->writer, write_counter, &write, error);
+}
+
+/* ---- large blobs -------------------------------------------------------------------------------------------------------- */
+
+static fb_status is_in_target(const copy *work, const char *digest, uint64_t size, bool *is_there, fb_error *error) {
+    fb_error met = {0};
+    if (!work->to->bucket) {
+        *is_there = fb_blob_file_is_there(work->to, digest, size);
+        return FB_OK;
+    }
+    fb_status status = fb_bucket_has(work->to->bucket, digest, size, is_there, &met);
+    if (status && strcmp(met.code, "store-corrupt") == 0) *is_there = false; /* it is put again */
+    else if (status) return fb_fail(error, met.status, met.code, NULL, "%s", met.message);
+    return FB_OK;
+}
+
+static fb_status read_file(const copy *work, const char *digest, fb_upload *to, fb_error *error) {
+    char actual[FB_ID_LENGTH + 1], *block = malloc(BLOCK);
+    fb_blob *blob = NULL;
+    fb_status status = block ? fb_blob_open(work->from, digest, &blob, error) : fb_fail_memory(error);
+    for (uint64_t at = 0; !status && at < fb_blob_size(blob); at += BLOCK) {
+        uint64_t left = fb_blob_size(blob) - at;
+        size_t size = left < BLOCK ? (size_t)left : BLOCK;
+        status = fb_blob_read(blob, at, block, size, error);
+        if (!status) status = fb_upload_write(to, block, size, error);
+    }
+    fb_blob_close(blob);
+    free(block);
+    if (status) return status;
+    if (!fb_sha256_id_so_far(to->hash, actual)) return fb_fail_memory(error);
+    return strcmp(actual, digest) == 0 ? FB_OK : fb_fail_corrupt(error, "a blob's file has other bytes than its digest says");
+}
+
+/* Its digest is right, or this fails. */
+static fb_status read_source(const copy *work, const char *digest, uint64_t size, fb_upload *to, fb_error *error) {
+    bool is_file = !work->from->bucket || fb_blob_file_is_there(work->from, digest, size);
+    return is_file ? read_file(work, digest, to, error) : fb_bucket_fetch(work->from->bucket, digest, to->file, size, error);
+}
+
+static fb_status put_target(const copy *work, const char *digest, uint64_t size, fb_upload *from, fb_error *error) {
+    bool is_put = false;
+    fb_store *to = work->to;
+    if (to->bucket) return fb_bucket_put(to->bucket, digest, from->file, size, error);
+    if (fsync(from->file) != 0) return fb_fail(error, FB_IO, "store-failed", NULL, "the store cannot sync a blob");
+    return fb_blob_file_put(to, from->id, digest, &is_put, error);
+}
+
+static fb_status copy_blob(copy *work, const char *digest, uint64_t size, fb_error *error) {
+    bool is_there = false;
+    fb_error met = {0};
+    fb_upload *upload = NULL;
+    fb_status status = is_in_target(work, digest, size, &is_there, error);
+    if (status || is_there) return status;
+    status = fb_upload_new(work->to, false, &upload, &met);
+    if (!status) status = read_source(work, digest, size, upload, &met);
+    if (!status) status = put_target(work, digest, size, upload, &met);
+    fb_upload_close(upload, true);
+    if (status) return fb_fail(error, status, met.code, NULL, "%s (blob %s)", met.message, digest);
+    work->figures.copied_blobs++;
+    return FB_OK;
+}
+
+/* Calls `step` for every large blob of the source. */
+static fb_status for_blobs(copy *work, const char *what, fb_status (*step)(copy *, const char *, uint64_t, fb_error *),
+                           fb_error *error) {
+    fb_connection *connection = NULL;
+    uint64_t done = 0;
+    int64_t total = 0;
+    fb_status status = fb_readers_take(&work->from->readers, &connection, error);
+    if (status) return status;
+    fb_query count = fb_query_begin(connection, "SELECT count(*) FROM blobs WHERE bytes IS NULL", error);
+    status = fb_read_key(&count, &total);
+    fb_query query = fb_query_begin(connection, "SELECT digest, size FROM blobs WHERE bytes IS NULL ORDER BY key", error);
+    while (!status && fb_query_row(&query)) {
+        status = step(work, fb_column_text(&query, 0), (uint64_t)fb_column_int(&query, 1), error);
+        tell(work, what, ++done, (uint64_t)total);
+    }
+    fb_status ended = fb_query_end(&query);
+    fb_readers_give_back(&work->from->readers, connection);
+    return status ? status : ended;
+}
+
+/* ---- comparing ---------------------------------------------------------------------------------------------------------- */
+
+static bool is_same_value(const column *of, fb_query *a, fb_query *b, int at) {
+    bool is_null = fb_column_is_null(a, at);
+    if (is_null != fb_column_is_null(b, at)) return false;
+    if (is_null) return true;
+    if (of->type == 'I') return fb_column_int(a, at) == fb_column_int(b, at);
+    if (of->type == 'T') return strcmp(fb_column_text(a, at), fb_column_text(b, at)) == 0;
+    size_t size_a = 0, size_b = 0;
+    const void *bytes_a = fb_column_bytes(a, at, &size_a), *bytes_b = fb_column_bytes(b, at, &size_b);
+    return size_a == size_b && (!size_a || memcmp(bytes_a, bytes_b, size_a) == 0);
+}
+
+static fb_status fail_differs(const table *of, const place *at, fb_error *error) {
+    char key[200] = "the first";
+    if (at->is_set) describe_place(of, at, key, sizeof key);
+    return fb_fail(error, FB_CONFLICT, "copy-differs", NULL,
+                   "the copy differs from its source in the table %s, at the row of key %s or the next: the source was changed "
+                   "since the copy began; begin again with an empty target",
+                   of->name, key);
+}
+
+/* The rows after `*at`, up to as many as one query gives. */
+static fb_status compare_some(copy *work, fb_connection *target, const table *of, place *at, size_t *count, fb_error *error) {
+    fb_status same = FB_OK;
+    place before = *at;
+    *at = (place){0};
+    fb_query a = begin_rows(work->source, of, &before, error), b = begin_rows(target, of, &before, error);
+    for (*count = 0; !same; ++*count) {
+        bool has_a = fb_query_row(&a), has_b = fb_query_row(&b);
+        if (a.status || b.status || (!has_a && !has_b)) break;
+        bool is_same = has_a && has_b;
+        for (size_t i = 0; i < of->count && is_same; i++) is_same = is_same_value(&of->columns[i], &a, &b, (int)i);
+        if (has_a) a.status = take_place(of, &a, false, at, error);
+        if (!a.status && !is_same) same = fail_differs(of, at, error);
+    }
+    fb_status status_a = fb_query_end(&a), status_b = fb_query_end(&b);
+    free_place(&before);
+    return status_a ? status_a : status_b ? status_b : same;
+}
+
+static fb_status compare_rows(copy *work, const table *of, fb_error *error) {
+    place at = {0};
+    fb_connection *target = NULL;
+    fb_status status = fb_readers_take(&work->to->readers, &target, error);
+    if (status) return status;
+    for (size_t count = 1; !status && count;) {
+        status = compare_some(work, target, of, &at, &count, error);
+        work->figures.rows += count;
+        tell(work, "rows compared", work->figures.rows, 0);
+    }
+    fb_readers_give_back(&work->to->readers, target);
+    free_place(&at);
+    return status;
+}
+
+static fb_status read_blob(copy *work, const char *digest, uint64_t size, int file, fb_error *error) {
+    if (work->to->bucket) return fb_bucket_fetch(work->to->bucket, digest, file, size, error);
+    char actual[FB_ID_LENGTH + 1];
+    fb_sha256 *hash = fb_sha256_new();
+    char *block = malloc(BLOCK);
+    fb_blob *blob = NULL;
+    fb_status status = hash && block ? fb_blob_open(work->to, digest, &blob, error) : fb_fail_memory(error);
+    for (uint64_t at = 0; !status && at < size; at += BLOCK) {
+        size_t some = size - at < BLOCK ? (size_t)(size - at) : BLOCK;
+        status = fb_blob_read(blob, at, block, some, error);
+        if (!status && !fb_sha256_add(hash, block, some)) status = fb_fail_memory(error);
+    }
+    fb_blob_close(blob);
+    if (!status && !fb_sha256_id_so_far(hash, actual)) status = fb_fail_memory(error);
+    if (!status && strcmp(actual, digest) != 0)
+        status = fb_fail_corrupt(error, "a blob's copy has other bytes than its digest says");
+    fb_sha256_free(hash);
+    free(block);
+    return status;
+}
+
+static fb_status compare_blob(copy *work, const char *digest, uint64_t size, fb_error *error) {
+    int file = -1;
+    fb_error met = {0};
+    fb_status status = work->to->bucket ? fb_store_scratch(work->to, &file, &met) : FB_OK;
+    if (!status) status = read_blob(work, digest, size, file, &met);
+    if (file >= 0) close(file);
+    if (status) return fb_fail(error, status, met.code, NULL, "%s (blob %s of the copy)", met.message, digest);
+    work->figures.blobs++;
+    work->figures.blob_bytes += size;
+    return FB_OK;
+}
+
+/* ---- the whole ---------------------------------------------------------------------------------------------------------- */
+
+/* The target's: both have the same, and those of the source may have been made in any order, if it was restored from a dump. */
+static fb_status read_target_tables(copy *work, fb_buffer *tables, fb_error *error) {
+    fb_connection *connection = NULL;
+    fb_status status = fb_readers_take(&work->to->readers, &connection, error);
+    if (status) return status;
+    status = read_tables(connection, tables, error);
+    fb_readers_give_back(&work->to->readers, connection);
+    return status;
+}
+
+static fb_status copy_all(copy *work, fb_error *error) {
+    fb_buffer tables = {0};
+    fb_status status = read_target_tables(work, &tables, error);
+    const table *all = (const table *)(const void *)tables.data;
+    size_t count = tables.size / sizeof *all;
+    if (!status) status = for_blobs(work, "large blobs", copy_blob, error); /* a blob's bytes are there before its row */
+    for (size_t i = 0; i < count && !status; i++) status = copy_rows(work, &all[i], error);
+    for (size_t i = 0; i < count && !status; i++) status = copy_counter(work, &all[i], error);
+    for (size_t i = 0; i < count && !status; i++) status = compare_rows(work, &all[i], error);
+    if (!status) status = for_blobs(work, "large blobs compared", compare_blob, error);
+    if (!status) status = fb_store_end_filling(work->to, error);
+    work->figures.tables = count;
+    free_tables(&tables);
+    return status;
+}
+
+static fb_status copy_between(copy *work, fb_error *error) {
+    fb_status status = fb_readers_take(&work->from->readers, &work->source, error);
+    if (status) return status;
+    status = copy_all(work, error);
+    fb_readers_give_back(&work->from->readers, work->source);
+    return status;
+}
+
+fb_status fb_store_copy(const fb_copy_side *from, const fb_copy_side *to, fb_copy_progress *progress, void *context,
+                        fb_store_copied *out, fb_error *error) {
+    copy work = {.progress = progress, .context = context};
+    const fb_store_config target = {.database = to->database, .readers = 2, .bucket = to->bucket, .filled_from = from->name};
+    fb_status status = fb_store_open(to->folder, &target, &work.to, error);
+    if (status) return status;
+    char *migrated = fb_path_with(to->folder, "/source.sqlite");
+    const fb_store_config source = {.database = from->database, .readers = 4, .migrated = migrated};
+    status = migrated ? fb_store_open(from->folder, &source, &work.from, error) : fb_fail_memory(error);
+    if (!status) status = copy_between(&work, error);
+    fb_store_close(work.from);
+    fb_store_close(work.to);
+    if (migrated) fb_database_remove(migrated);
+    free(migrated);
+    if (!status) *out = work.figures;
+    return status;
+}
+
+/* ---- whether a store can be filled -------------------------------------------------------------------------------------- */
+
+static fb_status fail_not_empty(const fb_store *store, fb_error *error) {
+    return fb_fail(error, FB_CONFLICT, "store-not-empty", NULL,
+                   "%s has data of its own: name an empty database, or a new folder", store->path);
+}
+
+static fb_status check_empty(fb_store *store, fb_connection *connection, fb_error *error) {
+    fb_buffer tables = {0};
+    fb_status status = read_tables(connection, &tables, error);
+    const table *all = (const table *)(const void *)tables.data;
+    size_t count = tables.size / sizeof *all;
+    for (size_t i = 0; i < count && !status; i++) {
+        fb_query query = fb_query_begin(connection, all[i].last, error);
+        bool has_row = fb_query_row(&query);
+        status = fb_query_end(&query);
+        if (!status && has_row) status = fail_not_empty(store, error);
+    }
+    free_tables(&tables);
+    return status;
+}
+
+fb_status fb_store_may_be_filled(fb_store *store, fb_error *error) {
+    fb_connection *connection = &store->writer.connection;
+    int64_t version = 0;
+    char *copied = NULL;
+    bool is_alone = false;
+    fb_status status = fb_store_is_on_server(store) ? fb_hold(connection, false, &is_alone, error) : FB_OK;
+    if (!status) status = fb_schema_read(connection, &version, error);
+    if (status || !version) return status;
+    /* A start that was killed may have left some of the migrations to be done. */
+    if (!fb_schema_is_newest(connection, NULL)) status = fb_store_read_filling(connection, &copied, error);
+    if (!status && !copied) status = check_empty(store, connection, error);
+    if (!status && copied && strcmp(copied, store->config.filled_from) != 0)
+        status = fb_fail(error, FB_CONFLICT, "copy-unfinished", NULL, "%s is an unfinished copy of %s, not of %s", store->path,
+                         copied, store->config.filled_from);
+    free(copied);
+    return status;
+}
