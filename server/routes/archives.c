@@ -103,6 +103,10 @@ static bool check_source(const fb_request *request, fb_response *response) {
     return false;
 }
 
+void fb_archive_drop(const fb_request *request) {
+    if (request->body_state) fb_upload_close(request->body_state, true);
+}
+
 bool fb_archive_take(const fb_request *request, fb_response *response, fb_request *bare, char digest[FB_ID_LENGTH + 1]) {
     const char *named = fb_request_query(request, "archive");
     fb_error error = {0};
@@ -110,7 +114,7 @@ bool fb_archive_take(const fb_request *request, fb_response *response, fb_reques
     *bare = *request;
     *digest = '\0';
     if (!check_source(request, response)) {
-        if (request->body_state) fb_upload_close(request->body_state, true);
+        fb_archive_drop(request);
         return false;
     }
     if (request->body_state) status = finish_upload(request, request->body_state, digest, &error);

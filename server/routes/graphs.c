@@ -106,18 +106,20 @@ static void post_graph(const fb_request *request, fb_response *response) {
     fb_weights_asked weights;
     fb_request bare;
     char archive[FB_ID_LENGTH + 1];
-    if (!fb_archive_take(request, response, &bare, archive)) return;
-    if (!fb_repeat_begin(&bare, response, &repeat)) return;
-    if (read_weights(&bare, response, &weights)) {
+    if (!read_weights(request, response, &weights)) {
+        fb_archive_drop(request);
+        return;
+    }
+    if (fb_archive_take(request, response, &bare, archive) && fb_repeat_begin(&bare, response, &repeat)) {
         fb_graph_input input = {0};
         json_t *told = NULL;
         if (read_posted(&bare, response, archive, &input) && fb_bind_weights(&bare, response, &weights, &input, &told))
             store_graph(&bare, response, &input, told, archive, &repeat);
         fb_graph_input_free(&input);
         json_decref(told);
-        json_decref((json_t *)(uintptr_t)weights.files);
+        fb_repeat_end(&repeat);
     }
-    fb_repeat_end(&repeat);
+    json_decref((json_t *)(uintptr_t)weights.files);
 }
 
 /* ---- POST /v1/checkpoints ----------------------------------------------------------------------------------------------- */

@@ -175,6 +175,8 @@ extern const fb_sink fb_archive_sink;
 
 /* Does the request bring an archive, or name one? */
 bool fb_is_archive_request(const fb_request *request);
+/* The request is refused before its archive became a blob: what was received of it goes. */
+void fb_archive_drop(const fb_request *request);
 /* Makes the archive that the request brings a blob, and gives its digest: of one that it names, that. `*bare` is the request
  * with the digest in the place of its body. When that fails this responds and returns false; and also when there is neither an
  * archive nor a body. A request without an archive is given back as it is, and the digest is "". */

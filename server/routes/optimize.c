@@ -152,26 +152,30 @@ static void answer(const fb_request *request, fb_response *response, optimizatio
     fb_respond_new_run(request, response, &work->asked, &made, repeat);
 }
 
-static void optimize(const fb_request *request, fb_response *response, optimization *work, fb_repeat *repeat) {
+/* On failure it has responded. Of a request with an archive everything stands in the query. */
+static bool read_asked(const fb_request *request, fb_response *response, bool is_archive, optimization *work) {
     fb_error error = {0};
     fb_request bodiless = *request;
-    if (*work->archive) bodiless.body = "", bodiless.body_size = 0; /* everything stands in the query */
+    if (is_archive) bodiless.body = "", bodiless.body_size = 0;
     fb_status status = fb_run_request_read(&bodiless, FB_TAKES_GRAPH | FB_TAKES_LINT | FB_TAKES_WEIGHTS | FB_TAKES_VALIDATION,
                                            &work->asked, &error);
-    if (!status) status = check_members(&work->asked, *work->archive, &error);
+    if (!status) status = check_members(&work->asked, is_archive, &error);
     fb_pass_library library = fb_pass_library_of(request->context);
     if (!status)
         status = fb_composition_read_assuming(work->asked.assume, work->asked.assume_pointer, work->asked.passes,
                                               work->asked.passes_pointer, &library, &work->composition, &error);
-    if (status) {
-        fb_respond_request_error(response, &error);
-        return;
-    }
-    if (*work->archive) {
-        if (!fb_archive_read(request, response, work->archive, &work->source)) return;
-    } else if (!fb_graph_input_find(request, response, &work->asked, &work->source)) {
-        return;
-    }
+    if (status) fb_respond_request_error(response, &error);
+    return !status;
+}
+
+static bool find_source(const fb_request *request, fb_response *response, optimization *work) {
+    if (*work->archive) return fb_archive_read(request, response, work->archive, &work->source);
+    return fb_graph_input_find(request, response, &work->asked, &work->source);
+}
+
+static void optimize(const fb_request *request, fb_response *response, optimization *work, fb_repeat *repeat) {
+    if (!*work->archive && !read_asked(request, response, false, work)) return;
+    if (!find_source(request, response, work)) return;
     const fb_run_request *asked = &work->asked;
     fb_weights_asked weights = {asked->weights, asked->weights_pointer, asked->is_strict, asked->binding};
     if (!fb_bind_weights(request, response, &weights, &work->source, &work->told)) return;
@@ -182,10 +186,14 @@ static void post_optimize(const fb_request *request, fb_response *response) {
     fb_repeat repeat;
     fb_request bare;
     optimization work = {0};
-    if (!fb_archive_take(request, response, &bare, work.archive)) return;
-    if (!fb_repeat_begin(&bare, response, &repeat)) return;
-    optimize(&bare, response, &work, &repeat);
-    fb_repeat_end(&repeat);
+    /* Before its archive becomes a blob: nothing is stored of a request that is wrong. */
+    bool is_wrong = fb_is_archive_request(request) && !read_asked(request, response, true, &work);
+    if (is_wrong) {
+        fb_archive_drop(request);
+    } else if (fb_archive_take(request, response, &bare, work.archive) && fb_repeat_begin(&bare, response, &repeat)) {
+        optimize(&bare, response, &work, &repeat);
+        fb_repeat_end(&repeat);
+    }
     free(work.passes);
     json_decref(work.told);
     fb_buffer_free(&work.report);

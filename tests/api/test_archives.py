@@ -249,6 +249,12 @@ def test_nothing_is_stored_of_what_is_refused(service):
         for path in ("/v1/graphs", "/v1/optimize?pass=inference"):
             for kind in ("application/zip", "application/octet-stream"):
                 assert post(service, data, kind=kind, path=path).status == 422
+    # An archive that is right, in a request that is not.
+    wrong = ["/v1/optimize?pass=MergeLinear", "/v1/optimize", "/v1/optimize?pass=ConvertPrecision&to=float12", "/v1/optimize?pass=inference&as=mine"]
+    wrong += ["/v1/optimize?pass=inference&weights=abc", "/v1/graphs?weights=abc", "/v1/graphs?weights=sha256:" + "0" * 64 + "&as=mine", "/v1/graphs?strict=perhaps"]
+    for path in wrong:
+        for kind in ("application/zip", "application/octet-stream"):
+            assert post(service, good, kind=kind, path=path).status == 422, path
     assert service.get("/v1/blobs").json()["items"] == [] == service.get("/v1/graphs").json()["items"]
 
 
