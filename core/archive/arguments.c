@@ -331,6 +331,19 @@ uint32_t pt_place_of(const char *target, const char *parameter) {
     return parameters && find_parameter(parameters, parameter, strlen(parameter), &place, &by_position) ? place : UINT32_MAX;
 }
 
+char pt_type_of(const char *target, const char *parameter, size_t length) {
+    const char *at = parameters_of(target);
+    while (at && *at && *at != ')') {
+        at += *at == '|';
+        size_t size = strcspn(at, "=,)");
+        if (size == length && memcmp(at, parameter, length) == 0 && at[size] == '=')
+            return at[size + 1 + strspn(at + size + 1, "!?")];
+        at += strcspn(at, ",)");
+        at += *at == ',';
+    }
+    return '\0';
+}
+
 static int kind_of(pt_arguments *a, const fb_json *input, const fb_json *name, const char *parameters) {
     const fb_json *kind = pt_member(input, "kind");
     int64_t said = kind && kind->kind == FB_JSON_INT ? kind->integer : UNSAID;

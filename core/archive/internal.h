@@ -192,6 +192,8 @@ bool pt_put_arguments(pt_arguments *a, const fb_json *inputs, fb_buffer *args, f
 bool pt_parameter_at(const char *target, size_t place, const char **name, size_t *length);
 /* Its place among all of the operator's parameters, also those by name only; UINT32_MAX where that is not known. */
 uint32_t pt_place_of(const char *target, const char *parameter);
+/* What it takes, as a letter of calls.def without its marks; '\0' where that is not known. */
+char pt_type_of(const char *target, const char *parameter, size_t length);
 /* {"type": "cuda", "index": 0}, or null for the index. */
 bool pt_is_device(const fb_json *device);
 bool pt_put_device(pt_model *m, const fb_json *device, fb_buffer *out);

@@ -79,7 +79,8 @@ void pt_scope_free(pt_scope *scope);
  */
 
 int64_t pt_scalar_type(const char *dtype); /* 0: unknown */
-json_t *pt_make_argument(pt_scope *s, const json_t *value);
+/* `type`: what its parameter takes, as pt_type_of says. */
+json_t *pt_make_argument(pt_scope *s, const json_t *value, char type);
 /* The inputs of a node, from the operator's signature. */
 json_t *pt_make_inputs(pt_scope *s, const json_t *node);
 /* A row-major tensor. `device`: the archive's word for where it is. */

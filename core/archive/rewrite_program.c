@@ -126,14 +126,15 @@ static bool is_alike(const json_t *a, const json_t *b) {
 }
 
 /* The argument as it was, with other names in it; or a new one where more has changed. */
-static bool keep_argument(pt_scope *s, json_t *input, const json_t *before, const json_t *after) {
+static bool keep_argument(pt_scope *s, const char *target, json_t *input, const json_t *before, const json_t *after) {
     json_t *argument = json_object_get(input, "arg"), *reads = json_array();
     size_t count = 0, at = 0;
     bool ok = (reads || pt_no_memory(s->r->m)) && list_reads(s, after, reads) && rename_reads(s, argument, NULL, &count);
     if (ok && is_alike(before, after) && count == json_array_size(reads)) {
         ok = rename_reads(s, argument, reads, &at);
     } else if (ok) {
-        argument = pt_make_argument(s, after);
+        const char *name = pt_text_of(input, "name");
+        argument = pt_make_argument(s, after, pt_type_of(target, name, strlen(name)));
         ok = argument && pt_set(s->r, input, "arg", argument);
     }
     json_decref(reads);
@@ -160,7 +161,8 @@ static bool keep_arguments(pt_scope *s, json_t *made, const json_t *before, cons
     json_array_foreach(inputs, i, input) {
         const char *name = pt_text_of(input, "name");
         const json_t *was = i < positions ? json_array_get(args, i) : json_object_get(kwargs, name);
-        if (!keep_argument(s, input, was, i < positions ? json_array_get(now, i) : json_object_get(named, name))) return false;
+        const json_t *is = i < positions ? json_array_get(now, i) : json_object_get(named, name);
+        if (!keep_argument(s, pt_text_of(after, "target"), input, was, is)) return false;
     }
     return true;
 }
@@ -489,6 +491,45 @@ void pt_scope_free(pt_scope *s) {
     *s = (pt_scope){0};
 }
 
+/* "L__self__,,net.Outer;L__self__fc,fc,torch.nn.modules.linear.Linear": the outermost module first. */
+#define STACK "nn_module_stack"
+
+static const char *stack_of(const json_t *node) {
+    return pt_text_of(json_object_get(node, "metadata"), STACK);
+}
+
+/* The modules that both are in. */
+static size_t common_stack(const char *a, const char *b) {
+    size_t common = 0;
+    for (size_t i = 0; a[i] == b[i] || !a[i] || !b[i]; i++) {
+        if ((!a[i] || a[i] == ';') && (!b[i] || b[i] == ';')) common = i;
+        if (!a[i] || !b[i]) break;
+    }
+    return common;
+}
+
+/* A new node is in the modules that the nodes before and behind it are in. torch.export.unflatten asks. */
+static bool place_new_nodes(pt_scope *s, const json_t *nodes) {
+    size_t count = json_array_size(nodes);
+    const char **behind = calloc(count + 1, sizeof *behind), *before = "";
+    bool ok = behind || pt_no_memory(s->r->m);
+    for (size_t i = count; ok && i-- > 0;) {
+        const char *own = stack_of(json_array_get(nodes, i));
+        behind[i] = *own ? own : i + 1 < count ? behind[i + 1] : "";
+    }
+    for (size_t i = 0; i < count && ok; i++) {
+        json_t *metadata = json_object_get(json_array_get(nodes, i), "metadata");
+        const char *own = stack_of(json_array_get(nodes, i));
+        if (*own) before = own;
+        if (json_object_size(metadata)) continue;
+        const char *one = *before ? before : behind[i], *other = *behind[i] ? behind[i] : before;
+        size_t length = common_stack(one, other);
+        if (length) ok = pt_set(s->r, metadata, STACK, json_stringn(one, length));
+    }
+    free(behind);
+    return ok;
+}
+
 /* `specs` of inputs and outputs, NULL for a nested program. */
 static bool rewrite_nodes(pt_scope *s, const json_t *list, json_t *inputs, json_t *outputs) {
     json_t *nodes = json_array(), *node;
@@ -496,7 +537,7 @@ static bool rewrite_nodes(pt_scope *s, const json_t *list, json_t *inputs, json_
     bool ok = nodes || pt_no_memory(s->r->m);
     json_array_foreach(list, i, node) ok = ok && fb_work_goes_on(s->r->m->work, 256) && put_node(s, node, nodes);
     node = json_array_get(list, json_array_size(list) - 1);
-    ok = ok && put_outputs(s, node, outputs) && put_inputs(s, inputs) && forget_values(s);
+    ok = ok && put_outputs(s, node, outputs) && put_inputs(s, inputs) && forget_values(s) && place_new_nodes(s, nodes);
     if (ok) return pt_set(s->r, s->graph, "nodes", nodes);
     json_decref(nodes);
     return false;

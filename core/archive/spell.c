@@ -55,6 +55,13 @@ static json_t *make_read(pt_scope *s, const json_t *value) {
 
 typedef enum list_kind { LIST_INTS, LIST_FLOATS, LIST_BOOLS, LIST_SIZES, LIST_TENSORS, LIST_OPTIONAL, LIST_UNKNOWN } list_kind;
 
+/* As PyTorch writes them. */
+static list_kind kind_of_empty(char type) {
+    if (type && strchr("IJKP", type)) return LIST_INTS;
+    if (type == 'L' || type == 'O') return LIST_TENSORS;
+    return type == 'F' ? LIST_FLOATS : type == 'B' ? LIST_BOOLS : LIST_UNKNOWN;
+}
+
 static list_kind kind_of_list(pt_scope *s, const json_t *list) {
     size_t ints = 0, floats = 0, bools = 0, nones = 0, tensors = 0, sizes = 0, i, count = json_array_size(list);
     json_t *item;
@@ -69,7 +76,6 @@ static list_kind kind_of_list(pt_scope *s, const json_t *list) {
         else if (kind && strcmp(kind, "as_tensor") == 0) tensors++;
         else if (kind && strcmp(kind, "as_sym_int") == 0) sizes++;
     }
-    if (!count) return LIST_UNKNOWN; /* which kind it is, the operator knows */
     if (ints == count) return LIST_INTS;
     if (floats == count) return LIST_FLOATS;
     if (bools == count) return LIST_BOOLS;
@@ -90,9 +96,9 @@ static json_t *make_item(pt_scope *s, const json_t *item, list_kind kind) {
     return name ? json_pack("{s:s}", kind == LIST_SIZES ? "as_name" : "name", name) : NULL;
 }
 
-static json_t *make_list(pt_scope *s, const json_t *list) {
+static json_t *make_list(pt_scope *s, const json_t *list, char type) {
     static const char *const kinds[] = {"as_ints", "as_floats", "as_bools", "as_sym_ints", "as_tensors", "as_optional_tensors"};
-    list_kind kind = kind_of_list(s, list);
+    list_kind kind = json_array_size(list) ? kind_of_list(s, list) : kind_of_empty(type);
     size_t i;
     json_t *item, *made = kind == LIST_UNKNOWN ? NULL : json_array();
     json_array_foreach(list, i, item) {
@@ -101,7 +107,7 @@ static json_t *make_list(pt_scope *s, const json_t *list) {
     }
     if (made && json_array_size(made) == json_array_size(list)) return json_pack("{s:o}", kinds[kind], made);
     json_decref(made);
-    pt_refuse(s->r, "an argument is a list that is empty, or of several kinds");
+    pt_refuse(s->r, "an argument is a list of several kinds, or an empty one of a kind that is not known");
     return NULL;
 }
 
@@ -126,7 +132,7 @@ static json_t *make_named(const json_t *value) {
     return NULL;
 }
 
-json_t *pt_make_argument(pt_scope *s, const json_t *value) {
+json_t *pt_make_argument(pt_scope *s, const json_t *value, char type) {
     const json_t *tuple = json_object_get(value, "$tuple");
     double number;
     if (is_float(value, &number)) return json_pack("{s:o}", "as_float", make_float(number));
@@ -134,7 +140,7 @@ json_t *pt_make_argument(pt_scope *s, const json_t *value) {
     if (json_is_boolean(value)) return json_pack("{s:b}", "as_bool", json_is_true(value));
     if (json_is_integer(value)) return json_pack("{s:I}", "as_int", json_integer_value(value));
     if (json_is_string(value)) return json_pack("{s:s}", "as_string", json_string_value(value));
-    if (json_is_array(value) || tuple) return make_list(s, tuple ? tuple : value);
+    if (json_is_array(value) || tuple) return make_list(s, tuple ? tuple : value, type);
     if (json_object_get(value, "$node")) return make_read(s, value);
     json_t *made = make_named(value);
     if (!made) pt_refuse(s->r, "an argument is of a kind that is not known");
@@ -142,8 +148,9 @@ json_t *pt_make_argument(pt_scope *s, const json_t *value) {
 }
 
 /* `at`: its place among the inputs. */
-static bool make_input(pt_scope *s, json_t *inputs, size_t at, const char *name, size_t length, const json_t *value, int kind) {
-    json_t *argument = pt_make_argument(s, value);
+static bool make_input(pt_scope *s, json_t *inputs, size_t at, const char *target, const char *name, size_t length,
+                       const json_t *value, int kind) {
+    json_t *argument = pt_make_argument(s, value, pt_type_of(target, name, length));
     json_t *input = argument ? json_pack("{s:s%,s:o,s:i}", "name", name, length, "arg", argument, "kind", kind) : NULL;
     if (!input) return pt_no_memory(s->r->m);
     return json_array_insert_new(inputs, at, input) == 0 || pt_no_memory(s->r->m);
@@ -155,7 +162,7 @@ static bool make_named_input(pt_scope *s, json_t *inputs, size_t positions, cons
     size_t at = json_array_size(inputs);
     uint32_t place = pt_place_of(target, name);
     while (at > positions && pt_place_of(target, pt_text_of(json_array_get(inputs, at - 1), "name")) > place) at--;
-    return make_input(s, inputs, at, name, strlen(name), value, 2);
+    return make_input(s, inputs, at, target, name, strlen(name), value, 2);
 }
 
 /* The inputs of a node, from the operator's signature. */
@@ -168,7 +175,7 @@ json_t *pt_make_inputs(pt_scope *s, const json_t *node) {
     json_array_foreach(args, i, value) {
         if (ok && !pt_parameter_at(target, i, &name, &length))
             ok = pt_refuse(s->r, "\"%s\" is a call of %s, whose signature is not known", pt_text_of(node, "name"), target);
-        ok = ok && make_input(s, inputs, i, name, length, value, 1);
+        ok = ok && make_input(s, inputs, i, target, name, length, value, 1);
     }
     json_object_foreach((json_t *)(uintptr_t)kwargs, key, value) ok =
         ok && make_named_input(s, inputs, json_array_size(args), target, key, value);

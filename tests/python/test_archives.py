@@ -255,3 +255,70 @@ def test_changed_nested_programs_compute_the_same(tmp_path: Path) -> None:
     for x in (torch.ones(3, 4), -torch.ones(5, 4)):
         for k in (2, 5):
             torch.testing.assert_close(fast.module()(x, torch.tensor(k)), program.module()(x, torch.tensor(k)), rtol=0, atol=2e-4)
+
+
+class Inner(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.fc, self.drop = torch.nn.Linear(4, 4), torch.nn.Dropout(0.5)
+
+    def forward(self, pair: tuple[torch.Tensor, torch.Tensor], scale: float = 2.0) -> dict[str, torch.Tensor]:
+        return {"sum": self.drop(self.fc(pair[0] + pair[1])) * scale, "first": pair[0]}
+
+
+class Outer(torch.nn.Module):
+    """Its inner module takes and gives containers; two linears that read one tensor stand behind it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner, self.norm = Inner(), torch.nn.BatchNorm1d(4)
+        self.q, self.k = torch.nn.Linear(4, 3), torch.nn.Linear(4, 5)
+        torch.nn.init.uniform_(self.norm.running_var, 0.5, 2.0)
+
+    def forward(self, x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        inner = self.inner((x, y), scale=3.0)
+        z = self.norm(inner["sum"]) + inner["first"]
+        return self.q(z), self.k(z)
+
+
+@pytest.mark.parametrize("passes", [["RemoveNoOps"], ["MergeLinears"], ["FuseBiasInLinear"], ["RemoveNoOps", "MergeLinears", "EliminateDeadCode"], ["inference"]])
+def test_signatures_of_modules_are_kept_or_refused(tmp_path: Path, passes: list[str]) -> None:
+    """unflatten needs them, and the module of each node."""
+    torch.manual_seed(0)
+    x, y = torch.randn(2, 4), torch.randn(2, 4)
+    program = torch.export.export(Outer().eval(), (x, y), preserve_module_call_signature=("inner",))
+    torch.export.save(program, tmp_path / "model.pt2")
+    done = optimised(tmp_path, tmp_path / "model.pt2", *passes)
+    if passes == ["inference"]:  # the factor goes into the linear's weights, and with it what `inner` returns
+        assert done.returncode == 1 and 'the signature of the module "inner" has "mul", which is gone' in done.stderr
+        assert not (tmp_path / "fast.pt2").exists()
+        return
+    assert done.returncode == 0, done.stderr
+    fast = torch.export.load(tmp_path / "fast.pt2")
+    signatures = [[(one.fqn, one.signature) for one in each.module_call_graph if one.signature] for each in (program, fast)]
+    assert len(signatures[0]) == 2 and str(signatures[0]) == str(signatures[1])
+    wanted = program.module()(x, y)
+    unflattened = torch.export.unflatten(fast)
+    assert "inner.fc.weight" in dict(unflattened.named_parameters())
+    for found in (fast.module()(x, y), unflattened(x, y)):
+        torch.testing.assert_close(found, wanted, rtol=0, atol=2e-4)
+
+
+@pytest.mark.parametrize("call, args", [("flip.default", ["?x", []]), ("roll.default", ["?x", [1], []]), ("constant_pad_nd.default", ["?x", []])])
+def test_empty_lists_as_new_arguments(tmp_path: Path, call: str, args: list[object]) -> None:
+    class Positive(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return torch.relu(x) + 1
+
+    x = torch.tensor([[-1.0, 2.0, 3.0]])
+    torch.export.save(torch.export.export(Positive(), (x,)), tmp_path / "model.pt2")
+    target = f"torch.ops.aten.{call}"
+    rule = {"name": "Empty", "exactness": "changes", "pattern": {"operator": "relu", "args": ["?x"], "as": "?y"}, "replacement": {"?y": {"target": target, "args": args}}}
+    (tmp_path / "rule.json").write_text(json.dumps(rule))
+    put = subprocess.run([str(BINARY), "transformation", "put", str(tmp_path / "rule.json"), "--data", str(tmp_path / "store")], capture_output=True, text=True, timeout=60, check=False)
+    assert put.returncode == 0, put.stderr
+    done = optimised(tmp_path, tmp_path / "model.pt2", "Empty")
+    assert done.returncode == 0, done.stderr
+    fast = torch.export.load(tmp_path / "fast.pt2")
+    assert [str(node.target) for node in fast.graph.nodes if node.op == "call_function"] == [f"aten.{call}", "aten.add.Tensor"]
+    torch.testing.assert_close(fast.module()(x), getattr(torch.ops.aten, call.split(".")[0])(x, *args[1:]) + 1)
