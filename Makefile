@@ -263,8 +263,8 @@ test-browser: all
 	@deploy/install-deps.sh build browser
 	@tests/browser/run $(BUILD)
 
-## make test-deploy  the unit, the manifests, the image and the bill of materials, with validators in a venv of its own
-test-deploy: all
+## make test-deploy  the package on a bare Debian 12, the unit, the manifests, the image and the bill of materials
+test-deploy: all deb
 	@deploy/install-deps.sh build deploy
 	@tests/deploy/run $(BUILD)
 
@@ -395,9 +395,14 @@ install: all
 	install -D -m 644 -t $(DESTDIR)$(prefix)/share/fish/vendor_completions.d deploy/completions/foldback.fish
 	install -D -m 644 -t $(DESTDIR)$(prefix)/share/doc/foldback README.md CHANGELOG.md SECURITY.md LICENSE
 	install -D -m 644 -t $(DESTDIR)$(prefix)/share/doc/foldback/docs docs/*.md
-
+	install -D -m 644 -t $(DESTDIR)$(prefix)/share/doc/foldback/docs/pictures docs/pictures/*
 	install -d $(DESTDIR)$(prefix)/lib/systemd/system
 	sed 's|/usr/local|$(prefix)|' deploy/systemd/foldback.service >$(DESTDIR)$(prefix)/lib/systemd/system/foldback.service
+
+## make deb          the package for Debian 12, which lintian finds clean: build-deb/foldback_*.deb
+deb:
+	@deploy/install-deps.sh build package
+	@deploy/make-deb build-deb
 
 ## make sbom         the software bill of materials of the binary, CycloneDX in JSON: build/foldback.cdx.json
 sbom: all
@@ -410,8 +415,8 @@ reproducible: deps
 
 ## make clean
 clean:
-	rm -rf build build-asan build-clang build-fuzz build-fuzz-coverage build-tsan build-valgrind
+	rm -rf build build-asan build-clang build-deb build-fuzz build-fuzz-coverage build-tsan build-valgrind
 
 -include $(shell find $(BUILD) -name '*.d' 2>/dev/null)
-.PHONY: all help deps demo test test-all tests run-tests test-contract test-s3 test-postgres test-mlflow test-generators test-browser test-python adversary test-client test-deploy test-load asan soak fuzz fuzz-coverage bench bench-instructions bench-compare bench-durable bench-weights bench-archives bench-layouts bench-peers bench-nodes format lint install wheel sbom reproducible clean
+.PHONY: all help deps demo test test-all tests run-tests test-contract test-s3 test-postgres test-mlflow test-generators test-browser test-python adversary test-client test-deploy test-load asan soak fuzz fuzz-coverage bench bench-instructions bench-compare bench-durable bench-weights bench-archives bench-layouts bench-peers bench-nodes format lint install wheel deb sbom reproducible clean
 .SECONDARY:

@@ -1,11 +1,12 @@
 #!/bin/sh
-# Installs the Debian packages that are missing. Usage: deploy/install-deps.sh [build] [test] [lint] [generators] [browser] [check] [deploy] [run]
+# Installs the Debian packages that are missing. Usage: deploy/install-deps.sh [build] [test] [lint] [generators] [browser] [check] [deploy] [package] [run]
 #   build  what `make` needs          test  what `make test` and `make demo` need besides (default: build test)
 #   lint   clang and its tools: `make lint`, `make asan CC=clang`, the fuzzers
 #   generators   what makes clients of the API's description, for `make test-generators`
 #   browser   Chromium, for `make test-browser`
 #   check  valgrind and llvm's tools, for `make valgrind` and `make fuzz-coverage`
-#   deploy systemd's checks and promtool, for `make test-deploy`
+#   deploy systemd's checks, promtool and a bare Debian, for `make test-deploy`
+#   package   what makes Debian packages, for `make deb`
 #   run    what a binary that was built elsewhere needs, and nothing else
 set -eu
 
@@ -18,9 +19,10 @@ packages_of() {
     generators) echo "python3-venv $(command -v npm >/dev/null || echo nodejs npm) $(command -v java >/dev/null || echo default-jre-headless)" ;;
     browser) echo "chromium python3-venv" ;;
     check) echo "valgrind llvm" ;;
-    deploy) echo "systemd binutils prometheus" ;;
+    deploy) echo "systemd binutils prometheus systemd-container mmdebstrap" ;;
+    package) echo "dpkg-dev debhelper fakeroot lintian" ;;
     run) echo "libmicrohttpd12 libcurl4 libsqlite3-0 libpq5 libseccomp2 libsystemd0 libzstd1 zlib1g libjansson4 libssl3 libopenblas0-serial" ;;
-    *) echo "install-deps.sh: unknown group: $1 (build, test, lint, generators, browser, check, deploy, run)" >&2; exit 2 ;;
+    *) echo "install-deps.sh: unknown group: $1 (build, test, lint, generators, browser, check, deploy, package, run)" >&2; exit 2 ;;
     esac
 }
 

@@ -101,6 +101,14 @@ def test_the_unit_is_installed_where_the_program_is(tmp_path):
     assert os.access(tmp_path / "usr/bin/foldback", os.X_OK)
 
 
+def test_every_page_and_picture_of_the_documentation_is_installed(tmp_path):
+    make = ["make", "-s", "install", f"BUILD={os.environ['FOLDBACK_BINARY'].rsplit('/', 1)[0]}"]
+    subprocess.run([*make, f"DESTDIR={tmp_path}", "prefix=/usr"], check=True, cwd=ROOT, capture_output=True)
+    installed = tmp_path / "usr/share/doc/foldback/docs"
+    for path in (ROOT / "docs").rglob("*"):
+        assert path.is_dir() or (installed / path.relative_to(ROOT / "docs")).read_bytes() == path.read_bytes(), path
+
+
 # ------------------------------------------------------------------------------------------------------------ Kubernetes
 
 
