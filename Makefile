@@ -249,7 +249,7 @@ test-s3: all
 test-postgres: all
 	@tests/postgres/run $(BUILD)
 
-## make test-mlflow   aliases mirrored with a real mlflow server, and webhooks by the package standardwebhooks, in a venv of its own
+## make test-mlflow   aliases mirrored with a real mlflow server, and what it loads, in a venv of its own; FOLDBACK_MLFLOW_SHORT=1: less of it
 test-mlflow: all
 	@tests/mlflow/run $(BUILD)
 

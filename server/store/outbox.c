@@ -138,7 +138,7 @@ static fb_status put(fb_connection *connection, const message *told, int64_t web
     fb_bind_text(&insert, told->topic);
     fb_bind_text(&insert, told->body);
     fb_bind_int(&insert, told->at);
-    return fb_read_key(&insert, key);
+    return fb_query_insert(&insert, key);
 }
 
 /* Standard Webhooks' payload: {"type", "timestamp", "data"}; what was begun is ended by end_body. */

@@ -89,7 +89,7 @@ static fb_status write_put(fb_connection *connection, void *argument, fb_totals 
     fb_bind_int(&insert, webhook->is_enabled);
     fb_bind_text(&insert, write->secret);
     fb_bind_int(&insert, write->now);
-    status = fb_read_key(&insert, &key);
+    status = fb_query_insert(&insert, &key);
     origin_of(webhook->url, origin, sizeof origin);
     if (!status) status = fb_write_audit(connection, write->by, write->now, "webhook-create", write->id, origin, error);
     return status ? status : read_webhook(connection, key, &write->stored.memory, &write->stored, error);

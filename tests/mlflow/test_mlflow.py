@@ -1,7 +1,10 @@
 """foldback beside a real `mlflow server` on SQLite: aliases are mirrored both ways, whatever happens to either side.
 
-FOLDBACK_MLFLOW_ACTS (200) and FOLDBACK_MLFLOW_KILLS (20) say how long the random test is, FOLDBACK_MLFLOW_SEED (1) draws another."""
+FOLDBACK_MLFLOW_ACTS (200) and FOLDBACK_MLFLOW_KILLS (20) say how long the random test is, FOLDBACK_MLFLOW_SEED (1) draws another;
+FOLDBACK_MLFLOW_SHORT=1 makes it 40 acts and 4 kills."""
 
+import base64
+import http.client
 import json
 import os
 import pathlib
@@ -10,24 +13,35 @@ import socket
 import subprocess
 import sys
 import time
+import urllib.error
 import urllib.request
 
+import mlflow
+import numpy
+import pandas
 import pytest
+import safetensors.torch
+import torch
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tests" / "api"))
 
 import foldback
 import foldback.mlflow as mirroring
+import mlflow.webhooks.delivery as mlflow_delivery
+import receivers
 from conftest import Service
 from documents import branches
 from foldback.mlflow import Change, Mirror, register
 from mlflow import MlflowClient
+from mlflow.entities.webhook import WebhookEvent
 from mlflow.exceptions import MlflowException
 
-ACTS = int(os.environ.get("FOLDBACK_MLFLOW_ACTS", "200"))
-KILLS = int(os.environ.get("FOLDBACK_MLFLOW_KILLS", "20"))
+IS_SHORT = "FOLDBACK_MLFLOW_SHORT" in os.environ
+ACTS = int(os.environ.get("FOLDBACK_MLFLOW_ACTS", "40" if IS_SHORT else "200"))
+KILLS = int(os.environ.get("FOLDBACK_MLFLOW_KILLS", "4" if IS_SHORT else "20"))
 SEED = int(os.environ.get("FOLDBACK_MLFLOW_SEED", "1"))
+COMMAND = [sys.executable, "-c", "from foldback.private import main; main()", "mlflow"]  # as the console script of a wheel
 PASSES = ["MergeLinears", "ChangeTrueDivToMulByInverse"]
 
 
@@ -36,6 +50,7 @@ class Tracking:
 
     def __init__(self, folder):
         self.folder, self.process = folder, None
+        self.key = base64.urlsafe_b64encode(os.urandom(32)).decode()  # of the secrets in its database
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             self.port = free.getsockname()[1]
@@ -44,8 +59,12 @@ class Tracking:
     def start(self):
         command = [sys.executable, "-m", "mlflow", "server", "--backend-store-uri", f"sqlite:///{self.folder}/mlflow.db", "--host", "127.0.0.1",
                    "--port", str(self.port), "--workers", "1", "--artifacts-destination", str(self.folder / "artifacts")]  # fmt: skip
+        environment = os.environ | {
+            "MLFLOW_WEBHOOK_SECRET_ENCRYPTION_KEY": self.key, "MLFLOW_WEBHOOK_ALLOWED_SCHEMES": "http", "MLFLOW_WEBHOOK_ALLOW_PRIVATE_IPS": "true",
+            "MLFLOW_WEBHOOK_CACHE_TTL": "1", "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false",
+        }  # fmt: skip
         with open(self.folder / "mlflow.log", "ab") as log:
-            self.process = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
+            self.process = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True, env=environment)
         deadline = time.monotonic() + 120
         while True:
             try:
@@ -203,12 +222,198 @@ def test_the_command_line(both):
     graph = both.client.put_graph(branches(2, "x"))
     both.client.put_version(both.model, "1", graph=graph)
     both.client.deploy(both.model, "champion", "1")
-    command = [sys.executable, "-m", "foldback.mlflow", "sync", both.model, "--server", both.service.url, "--mlflow", both.tracking.url]
+    command = [*COMMAND, "sync", both.model, "--server", both.service.url, "--mlflow", both.tracking.url]
     done = subprocess.run(command, check=True, capture_output=True, text=True)
     assert [json.loads(line)["action"] for line in done.stdout.splitlines()] == ["version", "alias"]
     assert both.agree() == {"champion": graph}
     both.service.kill()
     assert subprocess.run(command, capture_output=True).returncode == 1
+
+
+# ---- webhooks
+
+
+def wait_until(holds, seconds=60):
+    deadline = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+
+
+@pytest.fixture
+def listening(both):
+    """`foldback mlflow sync --listen`, which never looks by itself, and the webhooks of both sides that lead to it."""
+    both.service.stop()
+    both.service.options = [*receivers.OPTIONS, *both.service.options]
+    both.service.start()
+    both.connect()
+    both.sync()
+    secrets = {"MLFLOW_WEBHOOK_SECRET": "of mlflow, in any characters", "FOLDBACK_WEBHOOK_SECRET": "whsec_" + base64.b64encode(os.urandom(32)).decode()}
+    command = [*COMMAND, "sync", both.model, "--server", both.service.url, "--mlflow", both.tracking.url, "--listen", "127.0.0.1:0"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=os.environ | secrets)
+    port = json.loads(process.stdout.readline())["listening"]
+    receivers.make_webhook(both.service, f"http://127.0.0.1:{port}/", secret=secrets["FOLDBACK_WEBHOOK_SECRET"])
+    hook = both.registry.create_webhook(
+        f"to-{both.model}", f"http://127.0.0.1:{port}/", list(map(WebhookEvent.from_str, ("model_version_alias.created", "model_version_alias.deleted"))),
+        secret=secrets["MLFLOW_WEBHOOK_SECRET"],
+    )  # fmt: skip
+    yield process
+    both.registry.delete_webhook(hook.webhook_id)
+    process.terminate()
+    process.wait()
+    process.stdout.close()
+
+
+def test_webhooks_of_both_sides(both, listening):
+    graph = both.client.put_graph(branches(2, "heard"))
+    for version in ("1", "2"):
+        both.client.put_version(both.model, version, graph=graph)
+    both.client.deploy(both.model, "champion", "1", who="ci")
+    wait_until(lambda: both.registry.get_registered_model(both.model).aliases.get("champion") == "1")
+    both.registry.set_registered_model_alias(both.model, "champion", "2")
+    wait_until(lambda: both.client.alias(both.model, "champion")["version"] == "2")
+    both.registry.delete_registered_model_alias(both.model, "champion")
+    wait_until(lambda: both.ours() == {})
+    assert listening.poll() is None
+
+
+def test_messages_that_nobody_signed():
+    key = "of mlflow"
+    listener = mirroring.Listener("127.0.0.1", 0, mlflow_secret=key)
+    body = b'{"entity": "model_version_alias", "action": "created", "data": {"name": "bert", "alias": "champion", "version": "1"}}'
+
+    def headers(secret=key, at=None, text=body, message="id"):
+        at = str(int(time.time()) if at is None else at)
+        return {
+            "X-MLflow-Delivery-Id": message, "X-MLflow-Timestamp": at,
+            "X-MLflow-Signature": mlflow_delivery._generate_hmac_signature(secret, "id", at, text.decode()),
+        }  # fmt: skip
+
+    def post(given, sent=body):
+        request = urllib.request.Request(f"http://127.0.0.1:{listener.port}/", sent, given, method="POST")
+        try:
+            with urllib.request.urlopen(request, timeout=10) as answer:
+                return answer.status
+        except urllib.error.HTTPError as error:
+            return error.code
+
+    own = {"webhook-id": "id", "webhook-timestamp": str(int(time.time()))}
+    refused = [
+        {}, headers("another"), headers(at=time.time() - 3600), headers(at=time.time() + 3600), headers(message="another id"), headers(text=b"{}"),
+        {**headers(), "X-MLflow-Signature": "v1,"}, {**headers(), "X-MLflow-Signature": "v1,%%%"}, {**headers(), "X-MLflow-Signature": ""},
+        {**headers(), "X-MLflow-Timestamp": "soon"}, {**own, "webhook-signature": receivers.signature("whsec_AAAA", "id", own["webhook-timestamp"], body)},
+    ]  # fmt: skip
+    for given in refused:
+        assert post(given) == 401, given
+    assert post(headers(), body + b" ") == 401
+    connection = http.client.HTTPConnection("127.0.0.1", listener.port, timeout=10)
+    connection.putrequest("POST", "/")
+    connection.putheader("Content-Length", str(1 << 21))
+    connection.endheaders()  # it is refused before it is sent
+    assert connection.getresponse().status == 413
+    connection.close()
+    assert listener.wait(0) == set()
+    assert post(headers()) == 204
+    assert listener.wait(10) == {"bert"} and listener.wait(0) == set()
+    assert post(headers(text=b"[1]"), b"[1]") == 204 and listener.wait(0) == set()
+    listener.close()
+    with pytest.raises(ValueError, match="needs the secret"):
+        mirroring.Listener("127.0.0.1", 0)
+    with pytest.raises(ValueError, match="whsec_ and base64"):
+        mirroring.Listener("127.0.0.1", 0, foldback_secret="whsec_A")
+
+
+# ---- what MLflow loads
+
+
+@pytest.fixture
+def loading(both, monkeypatch):
+    monkeypatch.setenv("FOLDBACK_SERVER", both.service.url)
+    mlflow.set_tracking_uri(both.tracking.url)
+    mlflow.set_registry_uri(both.tracking.url)
+    return both
+
+
+class Heads(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.q, self.k, self.v = (torch.nn.Linear(8, 4) for _ in range(3))
+
+    def forward(self, x, scale):
+        return self.q(x) / 2, {"k": self.k(x), "v": (self.v(x) * scale, None)}
+
+
+def deployed(both, source):
+    """Deploys what the passes make of a graph, and its plain version, and mirrors it."""
+    run = both.client.optimize(source, PASSES)
+    assert all(one["applied"] for one in run["passes"])
+    both.client.put_version(both.model, "1", graph=run["source"])
+    both.client.put_version(both.model, "2", run=run["id"])
+    both.client.deploy(both.model, "champion", "2")
+    both.sync()
+    return run
+
+
+def load(both):
+    return mlflow.pyfunc.load_model(f"models:/{both.model}@champion")
+
+
+def test_an_archive_is_loaded(loading):
+    model = Heads().eval()
+    x, scale = torch.randn(2, 8), torch.randn(2, 1)
+    expected = model(x, scale)
+    run = deployed(loading, loading.client.put_archive(torch.export.export(model, (x,), {"scale": scale}), progress=False))
+    found = load(loading)
+    names = [name for name, _ in found.get_raw_model().named_parameters()]
+    assert any("merged" in name for name in names), names  # it is what foldback made
+    for given in ([x.numpy(), scale.numpy()], {"scale": scale.numpy().astype("float64"), "x": x}):
+        q, rest = found.predict(given)
+        assert rest["v"][1] is None and isinstance(q, numpy.ndarray)
+        for one, other in zip((q, rest["k"], rest["v"][0]), (expected[0], expected[1]["k"], expected[1]["v"][0]), strict=True):
+            numpy.testing.assert_allclose(one, other.detach().numpy(), rtol=1e-5, atol=1e-6)
+    with pytest.raises(ValueError, match="scale is missing"):
+        found.predict([x.numpy()])
+    # rolled back in foldback: the same name loads the original
+    loading.client.rollback_alias(loading.model, "champion", passes=PASSES)
+    loading.sync()
+    names = [name for name, _ in load(loading).get_raw_model().named_parameters()]
+    assert "q.weight" in names and loading.client.alias(loading.model, "champion")["graph"] == run["source"]
+
+
+def test_a_document_and_its_weights_are_loaded(loading, tmp_path):
+    class Pair(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.q, self.k = torch.nn.Linear(8, 4), torch.nn.Linear(8, 4)
+
+        def forward(self, x):
+            return self.q(x) / 2 + self.k(x)
+
+    model = Pair().eval()
+    x = torch.randn(3, 8)
+    live = torch.fx.symbolic_trace(model)
+    safetensors.torch.save_file(model.state_dict(), tmp_path / "model.safetensors")
+    source = loading.client.bind(foldback.fx.to_document(live, x), tmp_path / "model.safetensors", progress=False)["id"]
+    deployed(loading, source)
+    found = load(loading)
+    assert hasattr(found.get_raw_model(), "graph") and [name for name, _ in found.get_raw_model().named_parameters()] != [name for name, _ in live.named_parameters()]
+    for given in (x.numpy(), x.numpy().astype("float64"), pandas.DataFrame(x.numpy())):
+        numpy.testing.assert_allclose(found.predict(given), model(x).detach().numpy(), rtol=1e-5, atol=1e-6)
+    for wrong, said in (({"y": x.numpy()}, "no input y"), ([x.numpy()] * 2, "takes 1"), (x.numpy() > 0, "x is float32, and bool")):
+        with pytest.raises((TypeError, ValueError), match=said):
+            found.predict(wrong)
+
+
+def test_what_cannot_be_loaded_is_said(loading):
+    """A graph without weights; a source that is none of foldback's."""
+    loading.client.put_version(loading.model, "1", graph=loading.client.put_graph(branches(2, "no weights")))
+    loading.client.deploy(loading.model, "champion", "1")
+    loading.sync()
+    with pytest.raises(MlflowException, match="bytes-missing|[Ww]eights|bytes"):
+        load(loading)
+    for source in ("foldback:/models/x", "foldback://host/models/x/versions/1", "foldback:/graphs/xyz"):
+        with pytest.raises(MlflowException, match="neither"):
+            mlflow.artifacts.list_artifacts(source)
 
 
 class Interrupted(Exception):
@@ -239,7 +444,7 @@ def test_nothing_drifts(both):
     """Random acts on both sides, syncs that are interrupted anywhere, and kills of both servers."""
     rng = random.Random(SEED)
     aliases, count, done = ("champion", "challenger", "shadow"), 0, []
-    kills = {act: rng.random() < 0.2 for act in rng.sample(range(ACTS), KILLS)}
+    kills = {act: number % 5 == 0 for number, act in enumerate(rng.sample(range(ACTS), KILLS))}  # True: of MLflow, which starts slowly
 
     def versions():
         return [row["version"] for row in both.client.versions(both.model)]

@@ -1,34 +1,14 @@
-"""Mirrors the aliases of a model between foldback and the model registry of MLflow 3, both ways.
-
-    import foldback, mlflow
-    from foldback.mlflow import Mirror
-
-    mirror = Mirror(foldback.Client("http://127.0.0.1:8080"), mlflow.MlflowClient("http://127.0.0.1:5000"), "bert")
-    mirror.sync()
-
-`sync` looks at both sides and brings them together; call it again and again, or run `python -m foldback.mlflow sync bert --every 10`.
-Whoever has moved an alias since the last time is followed by the other side. A version that foldback makes, by a rollback of passes
-too, becomes a version of MLflow's, with the graph's id among its tags. A version of MLflow's with the tag `foldback.graph`, the id of
-a graph that foldback has, becomes one of foldback's; `register` makes such a version.
-
-Where both sides have moved an alias to different versions, `prefer` says which one counts. What the last time came to is in tags of the
-registered model, so that a mirror that was killed goes on where it was, from any machine. One mirror at a time for a model: MLflow has no
-compare-and-swap.
-"""
+"""The mirror of one model: what has moved on which side since the last time, and what follows from that."""
 
 from __future__ import annotations
 
-import argparse
 import json
 import re
-import sys
-import time
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from .client import Client
-from .service import Problem
+from ..client import Client
+from ..service import Problem
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -240,36 +220,3 @@ class Mirror:
             return False
         self._did("foldback", "alias" if now else "deleted", alias, was, now)
         return True
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m foldback.mlflow", description="foldback beside the model registry of MLflow")
-    verbs = parser.add_subparsers(required=True, metavar="sync")
-    verb = verbs.add_parser("sync", help="mirror the aliases of a model, both ways")
-    verb.add_argument("model", nargs="+")
-    verb.add_argument("--server", default="http://127.0.0.1:8080", metavar="URL", help="foldback (%(default)s); its token is $FOLDBACK_TOKEN")
-    verb.add_argument("--mlflow", metavar="URI", help="MLflow's tracking server ($MLFLOW_TRACKING_URI)")
-    verb.add_argument("--every", type=float, metavar="SECONDS", help="go on, with such pauses; without it, once")
-    verb.add_argument("--prefer", choices=["foldback", "mlflow"], default="foldback", help="who counts when both have moved an alias (%(default)s)")
-    options = parser.parse_args(argv)
-
-    from mlflow import MlflowClient
-
-    client, registry = Client(options.server), MlflowClient(options.mlflow)
-    mirrors = [Mirror(client, registry, model, prefer=options.prefer) for model in options.model]
-    while True:
-        failed = False
-        for mirror in mirrors:
-            try:
-                for change in mirror.sync():
-                    print(json.dumps({"model": mirror.model, **change.__dict__}), flush=True)
-            except Exception as failure:  # noqa: BLE001 (a server that is away comes back)
-                failed = True
-                print(f"foldback.mlflow: {mirror.model}: {failure}", file=sys.stderr, flush=True)
-        if options.every is None:
-            return int(failed)
-        time.sleep(options.every)
-
-
-if __name__ == "__main__":
-    sys.exit(main())
