@@ -109,6 +109,13 @@ static fb_dtype infer_dtype(const fb_shape_call *call, fb_dtype_rule rule, fb_dt
     return FB_DTYPE_UNKNOWN;
 }
 
+/* With out=y the result is y, whose dtype stays as it is; only its shape follows from the call. */
+static fb_dtype dtype_of_out(const fb_shape_call *call, fb_dtype otherwise) {
+    fb_value out = fb_node_kwarg(call->graph, call->node, "out");
+    if (!out.id || fb_value_kind(call->graph, out) == FB_NONE) return otherwise;
+    return fb_operand_of(call->graph, out).type.dtype;
+}
+
 /* ---- the node -------------------------------------------------------------------------------------------------------- */
 
 static bool reads_known_tensor(const fb_graph *graph, fb_node node) {
@@ -185,7 +192,7 @@ static bool infer_by_rules(const fb_graph *graph, fb_node node, bool is_item, fb
     result->dtype = FB_DTYPE_UNKNOWN;
     result->rank = -1;
     if (!fb_shape_rules[shape](&call, result)) result->rank = -1;
-    result->dtype = infer_dtype(&call, dtype, result->dtype);
+    result->dtype = dtype_of_out(&call, infer_dtype(&call, dtype, result->dtype));
     return result->rank >= 0 || result->dtype;
 }
 
