@@ -186,10 +186,10 @@ demo: deps
 PARALLEL = $(if $(filter -j%,$(MAKEFLAGS)),,-j$(shell nproc))
 
 ## make test         unit, golden, random and API tests in a few minutes (no PyTorch); the long ones are shortened or left out.
-##                   STORE=postgresql, and BLOBS=s3 with it, run the API's tests against those
+##                   STORE=postgresql, BLOBS=s3 or both: the API's tests and kills against a server and a bucket of the tests' own
 test: deps
 	@$(MAKE) --no-print-directory $(PARALLEL) tests
-	@$(if $(filter postgresql,$(STORE)),tests/postgres/run $(BUILD) all,tests/run $(BUILD) short)
+	@$(if $(STORE)$(BLOBS),STORE=$(STORE) BLOBS=$(BLOBS) tests/stores/run $(BUILD) all,tests/run $(BUILD) short)
 
 ## make test-all     the same tests at full length
 test-all: deps
@@ -247,7 +247,7 @@ test-s3: all
 
 ## make test-postgres   a part of the API's tests against a store in PostgreSQL; with BLOBS=s3 those of blobs, in a bucket
 test-postgres: all
-	@tests/postgres/run $(BUILD)
+	@STORE=postgresql BLOBS=$(BLOBS) tests/stores/run $(BUILD)
 
 ## make test-mlflow   aliases mirrored with a real mlflow server, and what it loads, in a venv of its own; FOLDBACK_MLFLOW_SHORT=1: less of it
 test-mlflow: all

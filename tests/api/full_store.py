@@ -1,11 +1,13 @@
 """A store with some of everything, and what must be true of it wherever it is opened: after a backup, a migration, a crash."""
 
 import json
+import os
 import shutil
 import subprocess
 
 import pytest
 
+import buckets
 from blobs import INLINE, graph_of, some_bytes, stored
 from conftest import ROOT, Service, binary
 from documents import COMPOSED, batch_norm_fold, branches, node, ref
@@ -18,7 +20,8 @@ DOUBLE = json.loads((ROOT / "tests/golden/rules/_rules/DoubleTheDoubles.json").r
 
 def check(data):
     """What `foldback db check` says."""
-    done = subprocess.run([binary(), "db", "check", "--data", data, "--json"], capture_output=True, text=True, timeout=120)
+    command = [binary(), "db", "check", "--data", data, "--json"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, env={**os.environ, **buckets.CREDENTIALS})
     assert done.returncode in (0, 1) and done.stderr == "", done
     answer = json.loads(done.stdout)
     assert answer["ok"] == (done.returncode == 0) == (answer["findings"] == []) and len(answer["findings"]) == answer["total"]

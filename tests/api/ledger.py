@@ -1,8 +1,10 @@
 """What clients were told, and whether it is still so: for tests in which the service is killed, or its calls fail."""
 
 import concurrent.futures
+import os
 import subprocess
 
+import buckets
 import jobs
 from access import bearer
 from blobs import digest_of
@@ -109,5 +111,5 @@ class Ledger:
 
 def check_store(data):
     """`foldback db check` on the data folder of a stopped service: every digest, id and run of it."""
-    done = subprocess.run([binary(), "db", "check", "--data", data], capture_output=True, text=True)
+    done = subprocess.run([binary(), "db", "check", "--data", data], capture_output=True, text=True, env={**os.environ, **buckets.CREDENTIALS})
     assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-4000:]

@@ -73,6 +73,7 @@ def guarded(tmp_path_factory):
     """A service over TLS, the token of its admin, and a command line that knows the certificate."""
     folder = tmp_path_factory.mktemp("guarded")
     make_certificate(folder)
+    TlsService(folder / "data", folder).start().stop()  # the data folder knows then where its store is
     token = local(folder)("token", "create", "--scope", "admin", "--name", "boss").json()["token"]
     service = TlsService(folder / "data", folder).start()
     foldback = CommandLine(folder, "--server", service.url.replace("127.0.0.1", "localhost"), "--ca-file", folder / "cert.pem")

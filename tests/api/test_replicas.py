@@ -360,42 +360,6 @@ def test_uploads_stay_where_they_began(start):
 # ---- starts and stops -------------------------------------------------------------------------------------------------------
 
 
-def test_a_rolling_restart(start):
-    """Under load: nothing that was acknowledged is lost, and no request needs more than to be asked again elsewhere."""
-    services = [start() for _ in range(3)]
-    made, retried, is_over = [], [], threading.Event()
-
-    def write(number):
-        turn = number
-        while not is_over.is_set():
-            for attempt in range(3):
-                turn += 1
-                try:
-                    answer = services[turn % 3].post("/v1/graphs", branches(1, f"w{number}n{turn}"), timeout=20)
-                except (OSError, AttributeError):  # it is being restarted
-                    continue
-                if answer.status in (200, 201):
-                    made.append(answer.json()["id"])
-                    break
-                assert answer.status == 503, answer
-                retried.append(answer)
-            else:
-                raise AssertionError("three replicas in a row did not answer")
-
-    with concurrent.futures.ThreadPoolExecutor(4) as pool:
-        futures = [pool.submit(write, number) for number in range(4)]
-        for one in services:
-            time.sleep(0.5)
-            one.restart()
-        time.sleep(0.5)
-        is_over.set()
-        for future in futures:
-            future.result()
-    assert len(made) > 20
-    for graph in made:
-        assert services[0].get(f"/v1/graphs/{graph}").status == 200
-
-
 def test_who_is_refused(start, postgres, tmp_path):
     """One whose blobs are in its folder is not let in beside others."""
     first = start()

@@ -1,10 +1,10 @@
 """Undo over runs that stand on each other: named or not, and of what is deployed."""
 
 import json
-import sqlite3
 
 import pytest
 
+import databases
 import documents
 from documents import COMPOSED, batch_norm_fold, branches, ref
 from test_http import is_problem
@@ -207,13 +207,11 @@ def test_deployed_after_further_runs(service, is_known):
 
 def repeated(service, run, count):
     """Runs like that one, newer than it and with the same result."""
-    with sqlite3.connect(service.data / "foldback.sqlite") as database:
-        columns = [name for (_, name, *_) in database.execute("PRAGMA table_info(runs)") if name not in ("key", "id")]
-        database.execute(
-            f"WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < ?) "
-            f"INSERT INTO runs (id, {', '.join(columns)}) SELECT 'run_' || printf('%026d', i), {', '.join(columns)} FROM n, runs WHERE id = ?",
-            (count, run["id"]),
-        )
+    names = service.sql("SELECT column_name FROM information_schema.columns WHERE table_name = 'runs'" if databases.IN_USE
+                        else "SELECT name FROM pragma_table_info('runs')")  # fmt: skip
+    columns = ", ".join(name for (name,) in names if name not in ("key", "id"))
+    ids = ", ".join(f"('run_{number:026}')" for number in range(1, count + 1))
+    service.sql(f"WITH new (new_id) AS (VALUES {ids}) INSERT INTO runs (id, {columns}) SELECT new_id, {columns} FROM new, runs WHERE id = '{run['id']}'")
 
 
 def test_deployed_after_many_runs_that_changed_nothing(service):
