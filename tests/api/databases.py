@@ -122,11 +122,11 @@ def shared_server():
 
 
 class Proxy:
-    """Passes bytes on to the server's TCP port. `cut()` breaks all connections; `watch(bytes)` sees what a client sends, and what it
+    """Passes bytes on to the server's TCP port. `cut()` breaks all connections; while `is_held` nothing gets through; `watch(bytes)` sees what a client sends, and what it
     returns is done: None passes it on, "before" breaks the connection without, "after" passes it on and breaks it before the answer."""
 
     def __init__(self, server):
-        self.server, self.watch, self.is_open = server, (lambda sent: None), True
+        self.server, self.watch, self.is_open, self.is_held = server, (lambda sent: None), True, False
         self.pairs = set()
         self.listener = socket.create_server(("127.0.0.1", 0))
         self.port = self.listener.getsockname()[1]
@@ -154,6 +154,8 @@ class Proxy:
     def _pump(self, pair, source, target, is_client):
         try:
             while piece := source.recv(65536):
+                while self.is_held and pair in self.pairs:
+                    time.sleep(0.02)
                 fault = self.watch(piece) if is_client else None
                 if fault == "before":
                     break
