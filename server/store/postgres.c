@@ -26,6 +26,7 @@
 #define LONGEST_PAUSE_MS 500
 #define COMMIT_PATIENCE_MS 30000 /* to learn what became of a commit */
 #define XID_SPACE 24
+#define TIMELINE_SPACE 9
 /* Advisory locks: of the transaction that writes, and of the process. Any numbers would do that nobody else has. */
 #define WRITE_LOCK "7381240360074215275"
 #define PROCESS_LOCK "7381240360074215276"
@@ -35,9 +36,10 @@ typedef struct server {
     bool is_broken; /* libpq does not always know that at once */
     char *url;
     enum { NOT_HELD, ALONE, SHARED } hold;
-    uint64_t generation; /* of the connection: statements of an earlier one are not known to this one */
-    uint64_t statements; /* made so far; their names */
-    char xid[XID_SPACE]; /* of the transaction that writes */
+    uint64_t generation;           /* of the connection: statements of an earlier one are not known to this one */
+    uint64_t statements;           /* made so far; their names */
+    char xid[XID_SPACE];           /* of the transaction that writes */
+    char timeline[TIMELINE_SPACE]; /* of the server's log: another one since a standby took over */
     int64_t changes, changed_rows;
     int64_t down_since, next_attempt; /* 0: it is up */
     int pause_ms;
@@ -155,7 +157,8 @@ static void ignore_notice(void *context, const PGresult *notice) {
 static const char settings[] =
     "SET idle_in_transaction_session_timeout = '60s'; SET lock_timeout = '30s'; "
     "SELECT set_config('synchronous_commit', 'on', false) WHERE current_setting('synchronous_commit') = 'off';"
-    "SELECT current_setting('server_encoding')";
+    "SELECT current_setting('server_encoding'), "
+    "CASE WHEN pg_is_in_recovery() THEN '' ELSE left(pg_walfile_name(pg_current_wal_lsn()), 8) END";
 
 static bool is_true(PGconn *handle, const char *sql) {
     PGresult *result = PQexec(handle, sql);
@@ -216,6 +219,7 @@ static fb_status connect_server(fb_connection *connection, fb_error *error) {
     PGresult *result = PQexec(of->handle, settings);
     fb_status status = judge(connection, result, error);
     if (!status) status = check_server(of->handle, result, error);
+    if (!status) snprintf(of->timeline, sizeof of->timeline, "%s", PQgetvalue(result, 0, 1));
     PQclear(result);
     bool is_alone = false;
     if (!status && of->hold) status = hold_now(of, &is_alone, error);
@@ -502,11 +506,13 @@ static fb_status begin(fb_connection *connection, bool writes, fb_error *error) 
 }
 
 /* What became of the transaction whose commit was not answered. Its session may still be there, waiting for a client that has
- * gone: it is ended, so that it is decided. */
+ * gone: it is ended, so that it is decided. A standby that took over may not have heard of it, and have given its number to
+ * another transaction: that this one was committed then says nothing. */
 static fb_status find_commit(fb_connection *connection, fb_error *error) {
     char sql[200], outcome[32] = "";
-    char xid[XID_SPACE];
+    char xid[XID_SPACE], timeline[TIMELINE_SPACE];
     snprintf(xid, sizeof xid, "%s", server_of(connection)->xid);
+    snprintf(timeline, sizeof timeline, "%s", server_of(connection)->timeline);
     int64_t until = now_ms() + COMMIT_PATIENCE_MS;
     for (; now_ms() < until; pause_for(PAUSE_MS)) {
         if (ensure(connection, COMMIT_PATIENCE_MS, NULL)) continue;
@@ -515,7 +521,9 @@ static fb_status find_commit(fb_connection *connection, fb_error *error) {
         fb_status status = command(connection, sql, outcome, sizeof outcome, &met);
         /* A standby that took over, and never heard of it, says that the number is still to come. */
         bool is_unheard = status && strstr(met.message, "in the future");
-        if (!status && !strcmp(outcome, "committed")) return FB_OK;
+        bool is_same_server = *timeline && strcmp(timeline, server_of(connection)->timeline) == 0;
+        if (!status && !strcmp(outcome, "committed") && is_same_server) return FB_OK;
+        if (!status && !strcmp(outcome, "committed")) break;
         if (is_unheard || !strcmp(outcome, "aborted"))
             return fb_fail(error, FB_BUSY, "store-unavailable", NULL,
                            "the connection to the database broke, and nothing was changed");

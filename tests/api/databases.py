@@ -31,8 +31,9 @@ def as_user(command):
 class Server:
     """Of one process tree. Whoever comes over the socket is trusted; over TCP, on loopback, with the password alone."""
 
-    def __init__(self, folder, *options):
-        self.folder, self.options, self.process = pathlib.Path(folder), options, None
+    def __init__(self, folder, *options, of=None):
+        """`of`: it is a streaming standby of that one."""
+        self.folder, self.options, self.process, self.of = pathlib.Path(folder), options, None, of
         with socket.socket() as one:
             one.bind(("127.0.0.1", 0))
             self.port = one.getsockname()[1]
@@ -42,8 +43,11 @@ class Server:
             shutil.chown(self.folder, "postgres")
         else:
             self.folder.mkdir()
+        if of:
+            self._run("pg_basebackup", "-D", str(self.data), "-R", "-X", "stream", "-c", "fast", "-h", str(of.folder), "-p", str(of.port), "-U", USER, "--no-sync")
+            return
         self._run("initdb", "-D", str(self.data), "-A", "trust", "-E", "UTF8", "--locale=C.UTF-8", "-U", USER, "--no-sync")
-        (self.data / "pg_hba.conf").write_text("local all all trust\nhost all all 127.0.0.1/32 scram-sha-256\n")
+        (self.data / "pg_hba.conf").write_text("local all all trust\nlocal replication all trust\nhost all all 127.0.0.1/32 scram-sha-256\n")
 
     @property
     def data(self):
@@ -63,8 +67,14 @@ class Server:
         while not self.answers():
             assert self.process.poll() is None and time.monotonic() < deadline, "the server did not start"
             time.sleep(0.05)
-        self.sql(f"ALTER ROLE {USER} PASSWORD '{SECRET}'")
+        if not self.of:
+            self.sql(f"ALTER ROLE {USER} PASSWORD '{SECRET}'")
         return self
+
+    def promote(self):
+        """A standby takes over."""
+        self.sql("SELECT pg_promote()")
+        self.of = None
 
     def answers(self):
         return self._psql("postgres", "SELECT 1").returncode == 0
@@ -107,10 +117,10 @@ def name_of(data):
     return "store_" + hashlib.sha256(str(pathlib.Path(data).absolute()).encode()).hexdigest()[:16]
 
 
-def new_server(*options):
+def new_server(*options, of=None):
     """It goes with stop(); its folder is one that another user reaches."""
     folder = tempfile.TemporaryDirectory(prefix="foldback-pg-")
-    server = Server(pathlib.Path(folder.name) / "server", *options).start()
+    server = Server(pathlib.Path(folder.name) / "server", *options, of=of).start()
     atexit.register(lambda: (server.stop(), folder.cleanup()))
     return server
 

@@ -207,6 +207,98 @@ def test_a_write_that_fails_fails_alone(server, database, start):
     assert counts(server, database, "graphs") == 24
 
 
+# ---- a standby takes over ---------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def pair():
+    """A server and a standby that streams from it."""
+    first = databases.new_server()
+    first.make("store")
+    standby = databases.new_server(of=first)
+    yield first, standby
+    for one in (standby, first):
+        one.stop()
+
+
+def url_of_both(first, standby):
+    return f"postgresql://{databases.USER}@/store?host={first.folder},{standby.folder}&port={first.port},{standby.port}&target_session_attrs=read-write"
+
+
+def test_failover(pair, start):
+    """With synchronous replication nothing that was acknowledged is lost; what was being written is answered as what it is."""
+    first, standby = pair
+    first.sql("ALTER SYSTEM SET synchronous_standby_names = '*'")
+    first.sql("SELECT pg_reload_conf()")
+    service = start(url_of_both(first, standby))
+    acknowledged, failed, is_over = [], [], threading.Event()
+
+    def write(thread):
+        for number in range(100000):
+            if is_over.is_set():
+                return
+            answer = service.post("/v1/graphs", branches(1, f"t{thread}n{number}"))
+            if answer.status == 201:
+                acknowledged.append(answer.json()["id"])
+            else:
+                failed.append((answer.status, answer.json()["code"]))
+
+    threads = [threading.Thread(target=write, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    time.sleep(1)
+    first.stop()
+    before = len(acknowledged)
+    standby.promote()
+    deadline = time.monotonic() + 60
+    while len(acknowledged) < before + 20:
+        assert time.monotonic() < deadline, failed[-3:]
+        time.sleep(0.1)
+    is_over.set()
+    for thread in threads:
+        thread.join()
+    assert before > 5 and set(failed) <= {(503, "store-unavailable"), (500, "commit-unknown")}, set(failed)
+    for graph in acknowledged:
+        assert service.get(f"/v1/graphs/{graph}").status == 200
+    assert service.get("/readyz").status == 200
+    assert len(acknowledged) <= counts(standby, "store", "graphs") <= len(acknowledged) + len(failed)
+
+
+def test_a_lost_commit_is_not_taken_for_another(pair, start):
+    """The standby had not heard of a commit that was not answered, and gives the number of its transaction to another one."""
+    first, standby = pair
+    proxy = databases.Proxy(first)
+    standby_proxy = databases.Proxy(standby)
+    url = (f"postgresql://{databases.USER}@127.0.0.1:{proxy.port},127.0.0.1:{standby_proxy.port}/store?target_session_attrs=read-write")  # fmt: skip
+    service = start(url, environment={"PGPASSWORD": databases.SECRET})
+    put_graph(service, 0)
+    standby_proxy.is_open = False
+    first.sql("SELECT pg_switch_wal()")
+    taken = []
+
+    def watch(sent):
+        if b"COMMIT" in sent and not taken:
+            # It is cut off with what is uncommitted; the server dies, and the standby never hears of it.
+            taken.append(int(first.sql("SELECT max(backend_xid::text::bigint) FROM pg_stat_activity WHERE backend_xid IS NOT NULL")))
+            standby.stop("fast")
+            proxy.close()
+            first.stop()
+            standby.start()
+            standby.promote()
+            standby.sql("CREATE TABLE others (a int)", "store")
+            while int(standby.sql("INSERT INTO others VALUES (1) RETURNING pg_current_xact_id()", "store")) <= taken[0]:
+                pass
+            standby_proxy.is_open = True
+            return "before"
+
+    proxy.watch = watch
+    answer = service.post("/v1/graphs", branches(1, "lost"))
+    stored = counts(standby, "store", "graphs WHERE name = 'lost'")
+    assert taken and (answer.status, stored) in ((201, 1), (503, 0), (500, 0)), (answer, stored)
+    assert service.post("/v1/graphs", branches(1, "lost")).status in (200, 201) and counts(standby, "store", "graphs WHERE name = 'lost'") == 1
+    standby_proxy.close()
+
+
 # ---- the way to it ----------------------------------------------------------------------------------------------------------
 
 
