@@ -228,3 +228,18 @@ def test_shards_that_from_pretrained_loads(tmp_path: Path, name: str) -> None:
     assert len(list(back.glob("model-*.safetensors"))) > 1 and not (back / "model.safetensors").exists()
     (back / "config.json").write_text((tmp_path / "config.json").read_text())
     assert_same(type(folder.model).from_pretrained(back).state_dict(), folder.model.state_dict())
+
+
+def test_from_pretrained_loads_shards_that_apply_wrote(tmp_path: Path) -> None:
+    """Llama's weights, in shards of Phi-3's layout, are a Phi-3 that computes the same."""
+    llama, made = Folder(tmp_path, "llama", GROUPED), tmp_path / "phi3"
+    made.mkdir()
+    words = ("layout", "apply", "phi3", tmp_path / "model.safetensors", "--config", tmp_path / "config.json", "--output", made / "model.safetensors", "--shard-size", "8KB")
+    done = llama.foldback(*words)
+    assert done.returncode == 0, done.stderr
+    assert len(list(made.glob("model-*.safetensors"))) > 1 and not (made / "model.safetensors").exists()
+    model_of("phi3", GROUPED).config.save_pretrained(made)
+    phi3, told = transformers.Phi3ForCausalLM.from_pretrained(made, output_loading_info=True)
+    assert not any(told[kind] for kind in ("missing_keys", "unexpected_keys", "mismatched_keys"))
+    tokens = torch.arange(10).reshape(2, 5)
+    torch.testing.assert_close(phi3.eval()(tokens).logits, llama.model(tokens).logits)
