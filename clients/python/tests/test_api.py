@@ -47,6 +47,20 @@ def test_models_from_the_first_version_to_a_rollback(client):
     assert "ranker" in [row["name"] for row in client.models()]
 
 
+def test_an_alias_that_is_not_there(client):
+    run = client.optimize(relu(), ["EliminateDeadCode"])
+    client.put_version("lonely", "v1", run=run["id"])
+    for act in (client.rollback_alias, client.delete_alias):
+        for model in ("lonely", "nobody"):
+            with pytest.raises(foldback.Problem) as caught:
+                act(model, "production")
+            assert caught.value.status == 404
+    client.deploy("lonely", "production", "v1")
+    with pytest.raises(foldback.Problem) as caught:
+        client.rollback_alias("lonely", "production", if_match='"0"')
+    assert caught.value.status == 412
+
+
 def test_runs_graphs_and_what_they_hold(client):
     document = TOY | {"name": "looked-up"}
     run = client.optimize(document, ["MergeLinears"])

@@ -291,6 +291,32 @@ def test_an_irreversible_pass_is_rolled_back():
     assert "training" in str(fold.run.refused[0])
 
 
+@pytest.mark.parametrize("more", [[], ["MergeLinears"]])
+def test_runs_that_came_by_their_edits_are_rolled_back(service, more):
+    """Of a service that is not connected any more they are not, and nothing is changed."""
+    model = nn.Sequential(nn.Conv2d(2, 3, 3), nn.BatchNorm2d(3), nn.ReLU(), nn.Flatten(), nn.Linear(27, 2)).eval()
+    model[1].running_mean.normal_(), model[1].running_var.uniform_(1, 2)
+    x = torch.randn(1, 2, 5, 5)
+    traced = torch.fx.symbolic_trace(model)
+    code, expected = traced.code, model(x)
+    client = private.client()
+    run = client.optimize(foldback.fx.to_document(traced, x), ["FuseBatchNorm"])
+    foldback.apply_edits(traced, client.edits(run))
+    for name in more:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            getattr(optimization, name)()(traced)
+    assert traced.code != code
+    folded = traced.code
+    foldback.disconnect()  # from now on a private service, which knows nothing of the run
+    with pytest.raises(ValueError, match="is not a run of http.*foldback.connect names"):
+        optimization.rollback(traced)
+    assert traced.code == folded
+    foldback.connect(service.url)
+    optimization.rollback(traced)
+    assert traced.code == code and torch.equal(traced(x), expected) and optimization.runs(traced) == []
+
+
 def test_without_examples_divisions_are_found_by_dtypes_of_weights():
     _, traced, _, _ = make()
     assert all("shape" not in node.meta.get("foldback", {}) for node in traced.graph.nodes)

@@ -54,7 +54,7 @@ class History:
     document: Document | None = None  # of the module as the service has it
     graph: str | None = None  # its id
     seen: Document | None = None  # of the module, as this client wrote it at that time
-    applied: list[str] = field(default_factory=list)  # runs whose edits were applied, and that are not among the steps yet
+    applied: list[tuple[int, str]] = field(default_factory=list)  # runs whose edits were applied: their places among the steps
     nodes: list[tuple[str, dict[str, Any]]] = field(default_factory=list)  # in order: names, and what `meta` says
     is_typed: bool = False  # whether the document has what the service says of types
     has_examples: bool = False  # whether it has what calls with examples say, if there are any
@@ -88,18 +88,25 @@ class History:
 
     def note_applied(self, module: torch.fx.GraphModule, run: str) -> None:
         """The module is what this run made, from now on until somebody changes it."""
-        self.applied.append(run)
+        self.applied.append((len(self.steps) + len(self.applied), run))
         self.document, self.graph, self.seen = None, None, build(module)
         self.note_nodes(module)
 
     def settle(self, client: Client) -> None:
         """Makes steps of the runs whose edits were applied."""
         while self.applied:
-            run = client.run(self.applied[0])
+            place, run_id = self.applied[0]
+            run = client.run(run_id)
             source, result = client.graph(run["source"]), client.graph(run["result"])
-            self.steps.append(self._step_of(run, source, result))
-            self.document, self.graph = result, run["result"]
+            self._insert(place, self._step_of(run, source, result))
+            if place == len(self.steps) - 1:
+                self.document, self.graph = result, run["result"]
             del self.applied[0]
+
+    def _insert(self, place: int, made: Step) -> None:
+        for step in self.steps:
+            step.of += step.of >= place
+        self.steps.insert(place, made)
 
     def _step_of(self, run: dict[str, Any], source: Document, result: Document) -> Step:
         marks = [row["signature"] for row in run["passes"]]

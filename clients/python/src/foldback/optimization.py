@@ -674,12 +674,16 @@ def _take_out_otherwise(client: Client, step: Step, positions: list[int], docume
 
 def rollback(graph_module: GraphModule) -> GraphModule:
     """Takes the module back to before its first run, whatever the passes were, reversible or not. Raises foldback.LostTraining where that
-    would drop what a folded weight learnt."""
+    would drop what a folded weight learnt. Runs whose edits were applied with foldback.apply_edits count, too; raises ValueError
+    where the service does not know them, as foldback.connect names another one."""
     history = History.of(graph_module)
+    if not history.steps and not history.applied:
+        return graph_module
+    client = private.client()
+    _settle(history, client)
     first = next((step for step in history.steps if step.kind != "reverse"), None)
     if first is None or history.graph is None:
         return graph_module
-    client = private.client()
     source = client.put_graph(first.source)
     document, _ = document_of(graph_module)
     here = client.put_graph(document)
@@ -690,6 +694,16 @@ def rollback(graph_module: GraphModule) -> GraphModule:
     for node in graph_module.graph.nodes:
         node.meta.pop(MARKS, None)
     return graph_module
+
+
+def _settle(history: History, client: Client) -> None:
+    try:
+        history.settle(client)
+    except Problem as problem:
+        if problem.code != "unknown-run":
+            raise
+        where = client._service._url
+        raise ValueError(f"{history.applied[0][1]} is not a run of {where}; foldback.connect names the service that made it") from problem
 
 
 def runs(graph_module: GraphModule) -> list[str]:

@@ -164,7 +164,8 @@ class Registry:
         return self._send("PUT", self._alias(model, alias), body, self._match(model, alias, if_match))
 
     def delete_alias(self, model: str, alias: str, *, if_match: str | None = None) -> None:
-        self._service.request("DELETE", self._alias(model, alias), headers=self._match(model, alias, if_match))
+        etag = if_match or self.alias(model, alias)["etag"]
+        self._service.request("DELETE", self._alias(model, alias), headers={"If-Match": etag})
 
     def history(self, model: str, alias: str) -> Iterator[Row]:
         """What an alias named, the newest first: who changed it, when and why."""
@@ -175,7 +176,7 @@ class Registry:
     ) -> Row:
         """Lets an alias name what it named before, or a version that it named once; `rest`: passes, as, who, why."""
         body = _given({"version": version, **rest})
-        return self._send("POST", f"{self._alias(model, alias)}/rollback", body, self._match(model, alias, if_match))
+        return self._send("POST", f"{self._alias(model, alias)}/rollback", body, {"If-Match": if_match} if if_match else {})
 
     def alias_graph(self, model: str, alias: str) -> Graph:
         """The document that an alias names."""
