@@ -377,7 +377,7 @@ void pt_close_model(pt_model *m) {
 }
 
 fb_status pt_model_document(pt_model *m, const char *wanted, pt_program **program, fb_buffer *out) {
-    bool ok = load_model(m, wanted, program) && pt_write_document(m, *program, out);
+    bool ok = load_model(m, wanted, program) && pt_write_document(m, *program, out) && pt_check_schema(m);
     if (!m->status) m->status = fb_work_status(m->work, m->error);
     if (!m->status && (!ok || out->failed)) m->status = fb_fail_memory(m->error);
     return m->status;

@@ -78,6 +78,7 @@ struct pt_program {
     pt_row *rows;
     uint32_t count, capacity;
     pt_keys values;  /* by name, entries of tensor_values, as offsets from the JSON's root */
+    pt_keys numbers; /* the names in sym_int_values, sym_float_values and sym_bool_values */
     pt_keys by_name; /* rows by the names that the archive has for their results */
     fb_namespace *names;
     pt_program *parent;
@@ -155,6 +156,9 @@ bool pt_place_tensors(pt_model *m);
 bool pt_write_tensors(pt_model *m, fb_buffer *out);
 /* The recipe that makes `view` from `base`, as JSON; NULL and a failure if no recipe does: view.c */
 const char *pt_view_of(pt_model *m, const pt_tensor *base, const pt_tensor *view);
+
+/* Whether the three files are what PyTorch's schema says: schema.c */
+bool pt_check_schema(pt_model *m);
 
 /* The rows of the main program and of those within: program.c */
 pt_program *pt_read_program(pt_model *m, const fb_json *graph, pt_program *parent, const char *name);

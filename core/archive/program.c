@@ -60,7 +60,10 @@ uint32_t pt_row_of(const pt_program *program, const fb_json *name) {
 /* The row has the result that the archive calls so, and, if it is a tensor, its shape. */
 static bool name_result(pt_model *m, pt_program *p, uint32_t index, const fb_json *name, bool is_tensor) {
     const char *text = pt_text(m, name);
+    uint32_t number;
     if (!text) return false;
+    bool is_described = is_tensor || p->rows[index].kind == PT_INPUT || pt_keys_find(&p->numbers, text, name->count, &number);
+    if (!is_described) return pt_bad(m, m->program_file.name, "\"%s\" is in none of the graph's tables of values", text);
     bool is_new;
     if (!pt_keys_put(&p->by_name, name->text, name->count, index, &is_new)) return pt_no_memory(m);
     if (!is_new) return pt_bad(m, m->program_file.name, "there are two results called \"%s\"", text);
@@ -263,16 +266,23 @@ static bool read_call(pt_model *m, pt_program *p, const fb_json *node) {
 
 /* ---- the whole ---------------------------------------------------------------------------------------------------------- */
 
-static bool read_values(pt_model *m, pt_program *p) {
-    const fb_json *values = pt_member_of(p->graph, "tensor_values", FB_JSON_OBJECT),
-                  *key = values ? fb_json_first(values) : NULL;
-    if (!values) return pt_bad(m, m->program_file.name, "a graph lacks its tensor_values");
-    for (uint32_t i = 0; i < values->count; i++, key = fb_json_next(key + 1)) {
+static bool list_values(pt_model *m, const fb_json *values, pt_keys *out) {
+    const fb_json *key = values ? fb_json_first(values) : NULL;
+    for (uint32_t i = 0; values && i < values->count; i++, key = fb_json_next(key + 1)) {
         bool is_new;
-        if (!pt_keys_put(&p->values, key->text, key->count, (uint32_t)(key + 1 - m->program_file.root), &is_new))
+        if (!pt_keys_put(out, key->text, key->count, (uint32_t)(key + 1 - m->program_file.root), &is_new))
             return pt_no_memory(m);
     }
     return true;
+}
+
+static bool read_values(pt_model *m, pt_program *p) {
+    static const char *const numbers[] = {"sym_int_values", "sym_float_values", "sym_bool_values"};
+    const fb_json *tensors = pt_member_of(p->graph, "tensor_values", FB_JSON_OBJECT);
+    if (!tensors) return pt_bad(m, m->program_file.name, "a graph lacks its tensor_values");
+    bool ok = list_values(m, tensors, &p->values);
+    for (size_t i = 0; i < 3 && ok; i++) ok = list_values(m, pt_member_of(p->graph, numbers[i], FB_JSON_OBJECT), &p->numbers);
+    return ok;
 }
 
 static bool read_rows(pt_model *m, pt_program *p) {
@@ -315,6 +325,7 @@ pt_program *pt_read_program(pt_model *m, const fb_json *graph, pt_program *paren
 void pt_free_program(pt_program *p) {
     if (!p) return;
     pt_keys_free(&p->values);
+    pt_keys_free(&p->numbers);
     pt_keys_free(&p->by_name);
     fb_namespace_free(p->names);
     free(p->rows);

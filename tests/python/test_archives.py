@@ -21,7 +21,13 @@ sys.path[:0] = [str(HERE.parents[1] / "clients/python/src"), str(ARCHIVES)]
 
 from foldback.export import from_exported_program  # noqa: E402
 
+import make_schema  # noqa: E402
+
 DOCUMENTS = sorted(path.name for path in ARCHIVES.glob("*.json"))
+
+
+def test_the_schema_is_pytorchs() -> None:
+    assert (HERE.parents[1] / "core/archive/schema.def").read_text() == make_schema.text()
 
 
 @pytest.mark.parametrize("name", DOCUMENTS)

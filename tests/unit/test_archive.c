@@ -342,6 +342,25 @@ static const struct {
     {"tied.pt2", "weights_config", "\"dtype\": 7", "\"dtype\": 4", "unsupported-archive", "read one record as two dtypes"},
     {"tied.pt2", "weights_config", "weight_0", "../../x", "bad-archive", "the record data/weights/../../x"},
     {"tied.pt2", "weights_config", "\"config\"", "\"confix\"", "bad-archive", "the member \"config\" is missing"},
+    /* What is only kept here, and torch.export.load refuses. */
+    {"tied.pt2", "models/", "\"module_call_graph\"", "\"call_graph\"", "bad-archive",
+     "/graph_module lacks \"module_call_graph\""},
+    {"tied.pt2", "models/", "\"opset_version\"", "\"opsets\"", "bad-archive", "it lacks \"opset_version\""},
+    {"tied.pt2", "models/", "\"range_constraints\": {", "\"range_constraints\": [], \"x\": {", "bad-archive",
+     "/range_constraints is not an object of \"RangeConstraint\""},
+    {"tied.pt2", "models/", "\"minor\": 20", "\"minor\": \"20\"", "bad-archive",
+     "/schema_version/minor is not of the kind \"int\""},
+    {"tied.pt2", "models/", "\"sym_bool_values\"", "\"bools\"", "bad-archive", "/graph_module/graph lacks \"sym_bool_values\""},
+    {"tied.pt2", "models/", "\"metadata\": {\"nn_module_stack\"", "\"metadata\": {\"mark\": 1, \"nn_module_stack\"",
+     "bad-archive", "/graph_module/graph/nodes/0/metadata/mark is not of the kind \"str\""},
+    {"tied.pt2", "models/", "{\"user_input\": {\"arg\"", "{\"user_input\": {\"argument\"", "bad-archive", "lacks \"arg\""},
+    {"tied.pt2", "models/", "\"out_spec\": \"", "\"out_spec\": 1, \"x\": \"", "bad-archive",
+     "/graph_module/module_call_graph/0/signature/out_spec is not of the kind \"str\""},
+    {"unbacked.pt2", "models/", "\"sym_int_values\": {\"", "\"sym_int_values\": {\"no_", "bad-archive",
+     "in none of the graph's tables of values"},
+    {"kinds.pt2", "models/", "\"as_float\": ", "\"as_float\": \"text\", \"x\": ", "bad-archive", ""},
+    {"tied.pt2", "weights_config", "\"use_pickle\": false", "\"pickle\": false", "bad-archive", "lacks \"use_pickle\""},
+    {"tied.pt2", "weights_config", "\"requires_grad\"", "\"grad\"", "bad-archive", "lacks \"requires_grad\""},
 };
 
 START_TEST(test_changed_programs) {

@@ -526,11 +526,12 @@ def test_training_of_the_model_that_was_traced_is_not_lost(train):
     assert all(torch.equal(item, trained[key]) for key, item in model.state_dict().items())
 
 
-def test_training_of_both_is_a_conflict():
+@pytest.mark.parametrize("train", [step, step_through_data])
+def test_training_of_both_is_a_conflict(train):
     torch.manual_seed(0)
     model, x, composed = Program(three, **linears(True, True, True)), torch.randn(ROWS), compose(MERGE(), BIAS())
     live = composed(torch.fx.symbolic_trace(model))
-    step(model, x), step(live, x)
+    train(model, x), step(live, x)
     trained = {key: item.clone() for key, item in model.state_dict().items()}
     expected = called(live, x)
     with pytest.raises(EditError, match=r"fc\d\.(weight|bias)"):

@@ -51,8 +51,9 @@ def apply_edits(
     modules. Tensors that no module owns any more are kept, so that the edits of a reverse put back the very same ones.
 
     Edits of an undo, as `client.edits` gives them, take along what tensors learnt since the run was applied. Where that is not
-    possible, edits that would drop a tensor which was trained raise LostTraining, unless `force` is set. `recompile=False` leaves
-    checking the graph and generating its code to the caller."""
+    possible, edits that would drop a tensor which was trained raise LostTraining, unless `force` is set. PyTorch does not count
+    writes through `.data`; they are seen all the same, but for those to a few elements of a large parameter that a pass put away.
+    `recompile=False` leaves checking the graph and generating its code to the caller."""
     try:
         Replay(module, list(edits), force).run()
     except LostTraining:

@@ -29,25 +29,31 @@ LARGEST_VALUE = 1 << 20  # bytes of a trained tensor that travel; of a larger on
 
 
 WIDTH = 509  # words of a sum; a prime, so that columns and heads that change places change the sums
+BLOCK, BLOCKS = 512, 32  # elements of each block of a sample, and most of them: what a larger tensor is known by
 
 
 @dataclass(frozen=True)
 class Mark:
     """What tells that a tensor is still as it was. PyTorch counts writes, but for those through `.data`: these show in the sums,
-    where there are any."""
+    which are those of a sample for a tensor that was only read."""
 
     identity: int
     version: int
     address: int
-    sums: torch.Tensor | None
+    sums: torch.Tensor
+    is_sampled: bool
 
     @staticmethod
     def of(tensor: torch.Tensor, sums: torch.Tensor | None) -> Mark | None:
-        return Mark(id(tensor), tensor._version, tensor.data_ptr(), sums) if can_be_marked(tensor) else None
+        if not can_be_marked(tensor):
+            return None
+        is_sampled = sums is None
+        return Mark(id(tensor), tensor._version, tensor.data_ptr(), sample_of(tensor) if sums is None else sums, is_sampled)
 
     def is_of(self, tensor: torch.Tensor) -> bool:
-        is_untouched = (self.identity, self.version, self.address) == (id(tensor), tensor._version, tensor.data_ptr())
-        return is_untouched and tensor.is_contiguous() and (self.sums is None or torch.equal(self.sums, sums_of(tensor)))
+        if (self.identity, self.version, self.address) != (id(tensor), tensor._version, tensor.data_ptr()):
+            return False
+        return tensor.is_contiguous() and torch.equal(self.sums, sample_of(tensor) if self.is_sampled else sums_of(tensor))
 
 
 def can_be_marked(tensor: torch.Tensor) -> bool:
@@ -68,6 +74,15 @@ def sums_of(tensor: torch.Tensor) -> torch.Tensor:
     else:
         sums = data[:whole].view(-1, WIDTH).sum(0, dtype=torch.int64)
     return torch.cat([sums, data[whole:].to(torch.int64)])
+
+
+def sample_of(tensor: torch.Tensor) -> torch.Tensor:
+    """The sums of a small tensor, and of blocks all over a large one: no write to all of it, or to a column, is missed."""
+    count = tensor.numel() // BLOCK
+    if count <= BLOCKS:
+        return sums_of(tensor)
+    blocks = tensor.detach().reshape(-1)[: count * BLOCK].view(count, BLOCK)
+    return sums_of(blocks[:: -(-count // BLOCKS)].contiguous())
 
 
 @dataclass
