@@ -18,6 +18,7 @@
 /* What the options set, those of all verbs. */
 typedef struct fb_cli_values {
     const char *data, *server;
+    const char *database; /* of doctor */
     const char *token_file, *ca_file;
     unsigned patience_ms; /* with a service; 0: any */
     bool wants_json, wants_help;

@@ -149,6 +149,7 @@ int fb_cli_db_copy(fb_cli *cli);
 int fb_cli_job_list(fb_cli *cli), fb_cli_job_show(fb_cli *cli), fb_cli_job_wait(fb_cli *cli); /* jobs.c */
 int fb_cli_job_result(fb_cli *cli), fb_cli_job_cancel(fb_cli *cli);
 int fb_cli_ready(fb_cli *cli);                                                                          /* ready.c */
+int fb_cli_doctor(fb_cli *cli);                                                                         /* doctor.c */
 int fb_cli_token_create(fb_cli *cli), fb_cli_token_list(fb_cli *cli), fb_cli_token_revoke(fb_cli *cli); /* access.c */
 int fb_cli_audit(fb_cli *cli);
 int fb_cli_events(fb_cli *cli);                                                                             /* events.c */

@@ -137,6 +137,13 @@ static const fb_option put_options[] = {
 static const fb_option plain_options[] = {STORE, JSON, END};
 static const fb_option ready_options[] = {TEXT("server", 0, "URL", "the service (http://127.0.0.1:8080)", server), CA_FILE,
                                           JSON, END};
+static const fb_option doctor_options[] = {
+    TEXT("store", 0, "postgresql://USER@HOST/DB", "of --data: the database, if the folder does not name it ($FOLDBACK_STORE)",
+         database),
+    STORE,
+    JSON,
+    END,
+};
 static const fb_option list_options[] = {LIMIT, STORE, JSON, END};
 static const fb_option show_options[] = {
     FLAG("svg", 0, "a picture of the graph, or of what a run changed, as SVG", wants_svg),
@@ -588,6 +595,18 @@ const fb_verb fb_verbs[] = {
      .options = ready_options,
      .folder = FB_FOLDER_UNUSED,
      .run = fb_cli_ready},
+    {.name = "doctor",
+     .arguments = "",
+     .summary = "looks for what is wrong with a machine, a store or a service",
+     .description =
+         "Shows versions, limits, disk, clock, store and configuration, with passwords left out, and says what to do about\n"
+         "what is wrong: what to send along when you ask for help. It changes nothing, and works beside a service that runs;\n"
+         "with --server it asks that service, and with an admin's token gets its last failed jobs. Exit status 1 when "
+         "something\n"
+         "is wrong; a warning alone is none.\n",
+     .options = doctor_options,
+     .folder = FB_FOLDER_UNUSED,
+     .run = fb_cli_doctor},
     {.name = "events",
      .arguments = "[MODEL|MODEL@ALIAS|JOB]",
      .summary = "follows the events of aliases, or of a job",

@@ -316,6 +316,16 @@ static fb_status refuse_within(const char *path, const char *folder, fb_error *e
                    folder);
 }
 
+/* For whoever asks when the last backup was. A folder that cannot be written to keeps none. */
+static void note_backup(const char *folder, const char *target) {
+    char *path = fb_path_with(folder, "/" FB_BACKED_UP_FILE);
+    int file = path ? open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600) : -1;
+    free(path);
+    if (file < 0) return;
+    dprintf(file, "%s\n", target);
+    close(file);
+}
+
 fb_status fb_store_back_up(const char *from, const char *to, const fb_copying *how, fb_copied *out, fb_error *error) {
     struct stat about;
     fb_status refused = refuse_within(to, from, error);
@@ -329,6 +339,7 @@ fb_status fb_store_back_up(const char *from, const char *to, const fb_copying *h
         fb_folder_remove(stage, NULL);
     }
     if (!status) status = fb_entry_sync(target, error);
+    if (!status) note_backup(from, target);
     free(stage);
     free(target);
     return status;

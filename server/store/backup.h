@@ -8,6 +8,8 @@
 #include "server/store/sql.h"
 #include "server/store/store.h"
 
+#define FB_BACKED_UP_FILE "backed-up" /* in the data folder: written when a backup was complete; where it went */
+
 typedef struct fb_copying {
     bool may_link;  /* else every file is copied, and its digest computed */
     bool is_frozen; /* nobody can open the folder meanwhile, and it has no log */

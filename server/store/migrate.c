@@ -18,6 +18,10 @@ fb_status fb_schema_read(fb_connection *connection, int64_t *version, fb_error *
     return FB_OK;
 }
 
+int64_t fb_schema_newest(void) {
+    return MIGRATION_COUNT;
+}
+
 fb_status fb_schema_is_newest(fb_connection *connection, fb_error *error) {
     int64_t version = 0;
     fb_status status = fb_schema_read(connection, &version, error);

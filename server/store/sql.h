@@ -132,6 +132,8 @@ fb_status fb_fail_full(fb_error *error);
 /* Only the check: FB_INVALID "not-a-store", FB_CONFLICT "newer-schema"; the schema's version, 0 for an empty database. */
 fb_status fb_schema_read(fb_connection *connection, int64_t *version, fb_error *error);
 
+/* The newest version that this program knows. */
+int64_t fb_schema_newest(void);
 /* For a database that cannot be written to: FB_IO "store-not-writable" when it lacks migrations. */
 fb_status fb_schema_is_newest(fb_connection *connection, fb_error *error);
 

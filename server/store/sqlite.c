@@ -358,6 +358,7 @@ const fb_backend fb_sqlite = {
     .migrate = migrate,
     .check_pages = "PRAGMA integrity_check(100)",
     .check_keys = "PRAGMA foreign_key_check",
+    .glance_at_pages = "PRAGMA quick_check(100)",
     .columns = "SELECT t.name, c.name, c.type, c.pk FROM sqlite_schema t JOIN pragma_table_info(t.name) c "
                "WHERE t.type = 'table' AND t.name NOT LIKE 'sqlite%' ORDER BY t.rowid, c.cid",
     .counter = "SELECT max(seq) FROM sqlite_sequence WHERE name = ?1 AND ?2 <> ''",

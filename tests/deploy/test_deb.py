@@ -93,6 +93,9 @@ def test_from_the_first_install_to_the_purge(machine):
     backup = machine.call("runuser", "-u", "foldback", "--", "foldback", "db", "backup", "--data", "/var/lib/foldback/store", "/var/lib/foldback/backup")
     assert backup.returncode == 0, backup.stdout
 
+    looked = machine.call("runuser", "-u", "foldback", "--", "foldback", "doctor", "--data", "/var/lib/foldback/store", "--json")
+    assert looked.returncode == 0 and json.loads(looked.stdout)["facts"]["store"]["in_use"].startswith("yes"), looked.stdout
+
     # upgraded: it was restarted, has its data, and the options that a person changed
     options = machine.path("/etc/default/foldback")
     options.write_text(options.read_text() + 'FOLDBACK_OPTIONS="--workers 5"\n')
