@@ -258,6 +258,11 @@ test-generators: all
 	@deploy/install-deps.sh build generators
 	@tests/generators/run $(BUILD)
 
+## make test-typescript   the TypeScript client: compiled, tried on a service of this machine, packed as npm would publish it
+test-typescript: all
+	@deploy/install-deps.sh build generators
+	@clients/typescript/tests/run $(BUILD)
+
 ## make test-browser  the pages of the service in Chromium
 test-browser: all
 	@deploy/install-deps.sh build browser
@@ -418,5 +423,5 @@ clean:
 	rm -rf build build-asan build-clang build-deb build-fuzz build-fuzz-coverage build-tsan build-valgrind
 
 -include $(shell find $(BUILD) -name '*.d' 2>/dev/null)
-.PHONY: all help deps demo test test-all tests run-tests test-contract test-s3 test-postgres test-mlflow test-generators test-browser test-python adversary test-client test-deploy test-load asan soak fuzz fuzz-coverage bench bench-instructions bench-compare bench-durable bench-weights bench-archives bench-layouts bench-peers bench-nodes format lint install wheel deb sbom reproducible clean
+.PHONY: all help deps demo test test-all tests run-tests test-contract test-s3 test-postgres test-mlflow test-generators test-typescript test-browser test-python adversary test-client test-deploy test-load asan soak fuzz fuzz-coverage bench bench-instructions bench-compare bench-durable bench-weights bench-archives bench-layouts bench-peers bench-nodes format lint install wheel deb sbom reproducible clean
 .SECONDARY:
