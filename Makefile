@@ -268,7 +268,7 @@ test-browser: all
 	@deploy/install-deps.sh build browser
 	@tests/browser/run $(BUILD)
 
-## make test-deploy  the package on a bare Debian 12, the unit, the manifests, the image and the bill of materials
+## make test-deploy  the package on a bare Debian 12, the unit, manifests, the chart, Compose's files, the image and the bill of materials
 test-deploy: all deb
 	@deploy/install-deps.sh build deploy
 	@tests/deploy/run $(BUILD)
