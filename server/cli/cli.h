@@ -54,6 +54,7 @@ typedef struct fb_cli_values {
     bool wants_svg, stays_closed; /* pictures; the browser */
     fb_text_list open;            /* boxes of a picture */
     fb_text_list events, models;  /* of a webhook */
+    const char *types;            /* of events */
     const char *url;
     bool enables, disables;
     unsigned overlap; /* seconds */

@@ -1,4 +1,4 @@
-/* foldback events: follows the events of aliases, or of a job. */
+/* foldback events: follows the events of aliases, versions and runs, or of a job. */
 #include <string.h>
 #include <time.h>
 
@@ -10,7 +10,7 @@ typedef struct follower {
     fb_cli *cli;
     fb_address address;
     fb_buffer line, data; /* of the event under way */
-    char event[32], last_id[32];
+    char event[32], last_id[80];
     bool is_job, has_begun, has_ended; /* begun: the service has answered once; ended: the job, or nobody reads */
     bool has_succeeded;
 } follower;
@@ -32,6 +32,30 @@ static void print_alias_event(const json_t *entry) {
     putchar('\n');
 }
 
+static void print_version_event(const json_t *version) {
+    const char *when = fb_text_of(version, "created"), *note = fb_text_of(version, "note");
+    printf("%.10s %.8s  version   ", when, strlen(when) > 11 ? when + 11 : "");
+    fb_screen_text(stdout, fb_text_of(version, "model"));
+    putchar(':');
+    fb_screen_text(stdout, fb_text_of(version, "version"));
+    printf("  %.19s%s", fb_text_of(version, "graph"), *note ? "  " : "");
+    fb_screen_text(stdout, note);
+    putchar('\n');
+}
+
+static void print_run_event(const json_t *run) {
+    const char *when = fb_text_of(run, "created");
+    printf("%.10s %.8s  %-8s  %s  %.19s → %.19s ", when, strlen(when) > 11 ? when + 11 : "", fb_text_of(run, "kind"),
+           fb_text_of(run, "id"), fb_text_of(run, "source"), fb_text_of(run, "result"));
+    size_t i;
+    const json_t *pass;
+    json_array_foreach(json_object_get(run, "passes"), i, pass) {
+        putchar(' ');
+        fb_screen_text(stdout, fb_text_of(pass, "name"));
+    }
+    putchar('\n');
+}
+
 static void print_job_event(const char *event, const json_t *job) {
     const json_t *progress = json_object_get(job, "progress");
     printf("%-9s", event);
@@ -46,8 +70,11 @@ static void tell(follower *f) {
     const char *text = fb_buffer_text(&f->data);
     json_t *data = text ? json_loads(text, 0, NULL) : NULL;
     const char *state = fb_text_of(data, "state");
-    if (f->cli->is_json) puts(text ? text : "");
+    if (f->cli->is_json && f->cli->values.types) printf("{\"type\":\"%s\",\"data\":%s}\n", f->event, text ? text : "null");
+    else if (f->cli->is_json) puts(text ? text : "");
     else if (f->is_job) print_job_event(f->event, data);
+    else if (strcmp(f->event, "version") == 0) print_version_event(data);
+    else if (strcmp(f->event, "run") == 0) print_run_event(data);
     else print_alias_event(data);
     f->has_succeeded = f->is_job && strcmp(state, "succeeded") == 0;
     f->has_ended |= f->has_succeeded || strcmp(state, "failed") == 0 || strcmp(state, "cancelled") == 0;
@@ -94,7 +121,7 @@ static bool take(void *context, const fb_answer *answer, const char *bytes, size
 
 /* Until the stream ends. */
 static int follow_once(follower *f) {
-    char header[64];
+    char header[112];
     fb_receiver receiver = {.take = take, .context = f};
     fb_call call = {.method = "GET", .receiver = &receiver};
     fb_answer answer;
@@ -125,11 +152,12 @@ static int follow(follower *f) {
 
 /* ---- what is followed --------------------------------------------------------------------------------------------------- */
 
-static void address_aliases(follower *f, const char *what) {
+static void address_events(follower *f, const char *what) {
     char model[FB_NAME_MAX + 1];
     const char *at = what ? strchr(what, '@') : NULL;
     fb_address_path(&f->address, "/v1/events");
     if (what) snprintf(model, sizeof model, "%.*s", at ? (int)(at - what) : (int)strlen(what), what);
+    fb_address_query(&f->address, "types", f->cli->values.types);
     fb_address_query(&f->address, "model", what && *model ? model : NULL);
     fb_address_query(&f->address, "alias", at ? at + 1 : NULL);
     fb_address_query(&f->address, "since", f->cli->values.since);
@@ -141,7 +169,8 @@ int fb_cli_events(fb_cli *cli) {
     if (!cli->values.server)
         return fb_complain(FB_EXIT_USAGE, "events: name a running service with --server URL. In a data folder that no service "
                                           "holds nothing happens; foldback history lists what has");
-    if (f.is_job && cli->values.since) return fb_complain(FB_EXIT_USAGE, "events: --since is for aliases, not for a job");
+    if (f.is_job && (cli->values.since || cli->values.types))
+        return fb_complain(FB_EXIT_USAGE, "events: --since and --type are not for a job");
     int result = fb_cli_open(cli);
     if (result) return result;
     if (f.is_job) {
@@ -149,7 +178,7 @@ int fb_cli_events(fb_cli *cli) {
         fb_address_segment(&f.address, what);
         fb_address_path(&f.address, "/events");
     } else {
-        address_aliases(&f, what);
+        address_events(&f, what);
     }
     result = f.address.text.failed ? fb_cli_no_memory() : follow(&f);
     fb_buffer_free(&f.address.text);

@@ -284,7 +284,8 @@ static const fb_option audit_options[] = {
 };
 
 static const fb_option events_options[] = {
-    TEXT("since", 0, "N", "begin after this entry of the history; 0 = all entries", since),
+    TEXT("type", 0, "LIST", "of these types: alias, version, run, separated by commas (alias)", types),
+    TEXT("since", 0, "ID", "begin after the event with this id; 0 = all events", since),
     TEXT("server", 0, "URL", "the service ($FOLDBACK_SERVER)", server),
     CREDENTIALS,
     FLAG("json", 0, "a line of JSON for each event, as it is when the output is not a terminal", wants_json),
@@ -609,7 +610,7 @@ const fb_verb fb_verbs[] = {
      .run = fb_cli_doctor},
     {.name = "events",
      .arguments = "[MODEL|MODEL@ALIAS|JOB]",
-     .summary = "follows the events of aliases, or of a job",
+     .summary = "follows the events of aliases, versions and runs, or of a job",
      .description =
          "Prints a line for each event until Ctrl-C, or until the job has ended: exit status 0 if it has succeeded. When\n"
          "the connection is lost, it is made again, and no event is left out.\n",

@@ -1,21 +1,21 @@
 #include "server/events/event_hub.h"
 
+#include <errno.h>
 #include <inttypes.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
-#include "server/store/webhooks.h"
-
-#define WAITING_MAX ((size_t)64 << 10) /* bytes; with more no further entry is added to what waits for a subscriber */
-#define PAGE 100                       /* entries read at once */
+#define WAITING_MAX ((size_t)64 << 10) /* bytes; with more no further event is added to what waits for a subscriber */
+#define PAGE 100                       /* events read at once */
 #define RETRY_MS 1000                  /* after the store could not be read */
 
 struct fb_subscriber {
     fb_event_hub *hub;
-    char *model, *alias; /* or NULL */
-    int64_t position;    /* got everything up to this entry; the hub thread's own */
+    fb_event_wish wish;
+    char *model, *alias;     /* the wish's */
+    fb_event_place position; /* got everything up to this place; the hub thread's own */
 
     /* under the hub's mutex */
     fb_subscriber *next;
@@ -29,8 +29,8 @@ struct fb_subscriber {
 struct fb_event_hub {
     fb_store *store;
     unsigned heartbeat_ms;
-    int64_t position; /* entries up to this one have been offered to all; the thread's own */
-    fb_buffer event;  /* the thread's own */
+    fb_event_place position; /* events up to this place have been offered to all; the thread's own */
+    fb_buffer event;         /* the thread's own */
     pthread_t thread;
     bool is_running;
 
@@ -66,18 +66,76 @@ void fb_event_hub_notify(void *context) {
     pthread_mutex_unlock(&hub->mutex);
 }
 
+/* ---- ids: the numbers of what a stream has told last, of each kind that it tells of -------------------------------------- */
+
+static const struct {
+    const char *name;
+    char letter;
+} kinds[FB_EVENT_KINDS] = {
+    [FB_EVENT_RUN] = {"run", 'r'},
+    [FB_EVENT_VERSION] = {"version", 'v'},
+    [FB_EVENT_ALIAS] = {"alias", 'a'},
+};
+
+const char *fb_event_kind_name(fb_event_kind kind) {
+    return kind < FB_EVENT_KINDS ? kinds[kind].name : NULL;
+}
+
+static void write_id(fb_buffer *out, unsigned wished, const fb_event_place *place) {
+    if (wished == 1U << FB_EVENT_ALIAS) {
+        fb_buffer_printf(out, "%" PRId64, place->of[FB_EVENT_ALIAS]);
+        return;
+    }
+    const char *separator = "";
+    for (fb_event_kind kind = 0; kind < FB_EVENT_KINDS; kind++) {
+        if (!(wished & 1U << kind)) continue;
+        fb_buffer_printf(out, "%s%c%" PRId64, separator, kinds[kind].letter, place->of[kind]);
+        separator = ".";
+    }
+}
+
+static bool read_number(const char **text, int64_t *number) {
+    if (**text < '0' || **text > '9') return false;
+    char *end;
+    errno = 0;
+    *number = strtoll(*text, &end, 10);
+    *text = end;
+    return !errno;
+}
+
+bool fb_event_id_read(const char *text, fb_event_place *place) {
+    fb_event_place read = *place;
+    if (*text >= '0' && *text <= '9') {
+        if (!read_number(&text, &read.of[FB_EVENT_ALIAS]) || *text) return false;
+        *place = read;
+        return true;
+    }
+    for (fb_event_kind next = 0;; next++, text++) {
+        while (next < FB_EVENT_KINDS && *text != kinds[next].letter) next++;
+        if (next >= FB_EVENT_KINDS) return false;
+        text++;
+        if (!read_number(&text, &read.of[next]) || (*text && *text != '.')) return false;
+        if (!*text) break;
+    }
+    *place = read;
+    return true;
+}
+
 /* ---- the stream's side -------------------------------------------------------------------------------------------------- */
 
-fb_subscriber *fb_event_hub_subscribe(fb_event_hub *hub, const char *model, const char *alias, int64_t after) {
+fb_subscriber *fb_event_hub_subscribe(fb_event_hub *hub, const fb_event_wish *wish, const fb_event_place *after) {
     fb_subscriber *subscriber = calloc(1, sizeof *subscriber);
     if (!subscriber) return NULL;
-    *subscriber = (fb_subscriber){.hub = hub, .position = after, .is_behind = true};
-    if (model) subscriber->model = strdup(model);
-    if (alias) subscriber->alias = strdup(alias);
+    *subscriber = (fb_subscriber){.hub = hub, .wish = *wish, .position = *after, .is_behind = true};
+    if (wish->model) subscriber->wish.model = subscriber->model = strdup(wish->model);
+    if (wish->alias) subscriber->wish.alias = subscriber->alias = strdup(wish->alias);
     /* A client that reconnects says which id it saw last. With this one it can also when nothing happened in between. */
-    fb_buffer_printf(&subscriber->waiting, "retry: 2000\n: changes of aliases after %" PRId64 "\nid: %" PRId64 "\n\n", after,
-                     after);
-    if (subscriber->waiting.failed || (model && !subscriber->model) || (alias && !subscriber->alias)) {
+    fb_buffer_string(&subscriber->waiting, "retry: 2000\n: what happens after ");
+    write_id(&subscriber->waiting, wish->kinds, after);
+    fb_buffer_string(&subscriber->waiting, "\nid: ");
+    write_id(&subscriber->waiting, wish->kinds, after);
+    fb_buffer_string(&subscriber->waiting, "\n\n");
+    if (subscriber->waiting.failed || (wish->model && !subscriber->model) || (wish->alias && !subscriber->alias)) {
         free_subscriber(subscriber);
         return NULL;
     }
@@ -122,32 +180,39 @@ const fb_stream_source fb_event_source = {.read = read_events, .release = leave}
 
 /* ---- the thread's side -------------------------------------------------------------------------------------------------- */
 
-static void write_event(fb_buffer *out, const fb_store_alias_entry *entry) {
+/* Without its id, which is the subscriber's. */
+static fb_status write_event(fb_buffer *out, const fb_store_event *event, fb_error *error) {
     out->size = 0;
-    fb_buffer_printf(out, "id: %" PRId64 "\nevent: alias\ndata: ", entry->number);
-    fb_alias_entry_write(entry, true, out);
-    fb_buffer_string(out, "\n\n");
+    fb_buffer_printf(out, "\nevent: %s\ndata: %s\n\n", kinds[event->kind].name, event->data);
+    if (!out->failed) return FB_OK;
+    fb_buffer_free(out);
+    return fb_fail_memory(error);
 }
 
-/* With the mutex. */
-static void append(fb_subscriber *subscriber, const void *bytes, size_t size) {
-    fb_buffer_append(&subscriber->waiting, bytes, size);
-    subscriber->has_new_bytes = true;
-}
-
-static bool wants(const fb_subscriber *subscriber, const fb_store_alias_entry *entry) {
-    return (!subscriber->model || strcmp(subscriber->model, entry->model) == 0) &&
-           (!subscriber->alias || strcmp(subscriber->alias, entry->alias) == 0);
+static bool wants(const fb_event_wish *wish, const fb_store_event *event) {
+    return wish->kinds & 1U << event->kind && (!wish->model || !event->model || strcmp(wish->model, event->model) == 0) &&
+           (!wish->alias || !event->alias || strcmp(wish->alias, event->alias) == 0);
 }
 
 /* With the mutex. False when there is no room. */
-static bool offer(fb_subscriber *subscriber, const fb_store_alias_entry *entry, const fb_buffer *event) {
-    if (wants(subscriber, entry)) {
-        if (subscriber->waiting.size >= WAITING_MAX) return false;
-        append(subscriber, event->data, event->size);
-    }
-    subscriber->position = entry->number;
+static bool offer(fb_subscriber *subscriber, const fb_store_event *event, const fb_buffer *text) {
+    bool is_wanted = wants(&subscriber->wish, event);
+    fb_buffer *waiting = &subscriber->waiting;
+    if (is_wanted && waiting->size >= WAITING_MAX) return false;
+    subscriber->position.of[event->kind] = event->number;
+    if (!is_wanted) return true;
+    fb_buffer_string(waiting, "id: ");
+    write_id(waiting, subscriber->wish.kinds, &subscriber->position);
+    fb_buffer_append(waiting, text->data, text->size);
+    subscriber->has_new_bytes = true;
     return true;
+}
+
+/* Whether it wants something that has been offered to all already. */
+static bool is_before(const fb_subscriber *subscriber, const fb_event_place *place) {
+    for (fb_event_kind kind = 0; kind < FB_EVENT_KINDS; kind++)
+        if (subscriber->wish.kinds & 1U << kind && subscriber->position.of[kind] < place->of[kind]) return true;
+    return false;
 }
 
 /* With the mutex: resumes the streams that got something. */
@@ -158,57 +223,62 @@ static void wake_streams(fb_event_hub *hub) {
     }
 }
 
-static fb_status offer_to_all(fb_event_hub *hub, const fb_store_alias_entry *entry, fb_error *error) {
-    write_event(&hub->event, entry);
-    if (hub->event.failed) {
-        fb_buffer_free(&hub->event);
-        return fb_fail_memory(error);
-    }
+static fb_status offer_to_all(fb_event_hub *hub, const fb_store_event *event, fb_error *error) {
+    fb_status status = write_event(&hub->event, event, error);
+    if (status) return status;
     pthread_mutex_lock(&hub->mutex);
     for (fb_subscriber *one = hub->first; one; one = one->next) {
-        bool is_next = one->position >= hub->position && one->position < entry->number;
-        if (is_next && !one->is_gone) one->is_behind = !offer(one, entry, &hub->event);
+        if (one->is_gone || one->position.of[event->kind] >= event->number || is_before(one, &hub->position)) continue;
+        one->is_behind = !offer(one, event, &hub->event);
     }
-    hub->position = entry->number;
+    hub->position.of[event->kind] = event->number;
     pthread_mutex_unlock(&hub->mutex);
     return FB_OK;
 }
 
+/* What somebody wishes for. */
+static fb_event_wish find_wish(fb_event_hub *hub) {
+    fb_event_wish wish = {0};
+    pthread_mutex_lock(&hub->mutex);
+    for (const fb_subscriber *one = hub->first; one; one = one->next) wish.kinds |= one->wish.kinds;
+    pthread_mutex_unlock(&hub->mutex);
+    return wish;
+}
+
 /* What nobody has seen yet. */
 static fb_status read_news(fb_event_hub *hub, fb_error *error) {
-    fb_store_alias_entries page;
+    fb_store_events page;
     fb_status status;
     bool is_last;
     do {
-        status = fb_store_alias_events(hub->store, hub->position, NULL, NULL, PAGE, &page, error);
+        const fb_event_wish wish = find_wish(hub);
+        status = fb_store_events_after(hub->store, &wish, &hub->position, PAGE, &page, error);
         if (status) return status;
         is_last = page.count < PAGE;
         for (size_t i = 0; i < page.count && !status; i++) status = offer_to_all(hub, &page.items[i], error);
-        fb_store_alias_entries_free(&page);
         pthread_mutex_lock(&hub->mutex);
+        if (!status) hub->position = page.seen;
         wake_streams(hub);
         pthread_mutex_unlock(&hub->mutex);
+        fb_store_events_free(&page);
     } while (!status && !is_last);
     return status;
 }
 
 /* One page for a subscriber that is behind. */
 static fb_status catch_up(fb_event_hub *hub, fb_subscriber *subscriber, fb_error *error) {
-    fb_store_alias_entries page;
-    fb_status status =
-        fb_store_alias_events(hub->store, subscriber->position, subscriber->model, subscriber->alias, PAGE, &page, error);
+    fb_store_events page;
+    fb_status status = fb_store_events_after(hub->store, &subscriber->wish, &subscriber->position, PAGE, &page, error);
     if (status) return status;
     bool has_room = true;
     for (size_t i = 0; i < page.count && has_room && !status; i++) {
-        write_event(&hub->event, &page.items[i]);
-        if (hub->event.failed) status = fb_fail_memory(error);
+        status = write_event(&hub->event, &page.items[i], error);
         pthread_mutex_lock(&hub->mutex);
         if (!status) has_room = offer(subscriber, &page.items[i], &hub->event);
         pthread_mutex_unlock(&hub->mutex);
     }
-    if (status) fb_buffer_free(&hub->event);
-    else if (has_room) subscriber->position = page.seen;
-    fb_store_alias_entries_free(&page);
+    if (!status && has_room) subscriber->position = page.seen;
+    fb_store_events_free(&page);
     return status;
 }
 
@@ -218,7 +288,7 @@ static fb_status serve_those_behind(fb_event_hub *hub, bool *is_done, fb_error *
     fb_status status = FB_OK;
     *is_done = true;
     for (fb_subscriber *one = hub->first; one && !status; one = one->next) { /* others may come, but in front; none is freed */
-        one->is_behind = one->position < hub->position;
+        one->is_behind = is_before(one, &hub->position);
         if (!one->is_behind || one->is_gone || one->waiting.size >= WAITING_MAX) continue;
         *is_done = false;
         pthread_mutex_unlock(&hub->mutex);
@@ -245,7 +315,10 @@ static void free_those_gone(fb_event_hub *hub) {
 /* With the mutex. */
 static void beat(fb_event_hub *hub) {
     for (fb_subscriber *one = hub->first; one; one = one->next)
-        if (!one->waiting.size && !one->is_gone) append(one, ":\n\n", 3);
+        if (!one->waiting.size && !one->is_gone) {
+            fb_buffer_string(&one->waiting, ":\n\n");
+            one->has_new_bytes = true;
+        }
     wake_streams(hub);
 }
 
@@ -298,7 +371,7 @@ fb_event_hub *fb_event_hub_new(unsigned heartbeat_ms) {
 
 fb_status fb_event_hub_start(fb_event_hub *hub, fb_store *store, fb_error *error) {
     hub->store = store;
-    fb_status status = fb_store_last_alias_event(store, &hub->position, error);
+    fb_status status = fb_store_last_event(store, &hub->position, &(fb_event_place){0}, error);
     if (status) return status;
     int failure = pthread_create(&hub->thread, NULL, work, hub);
     hub->is_running = failure == 0;

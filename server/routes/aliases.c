@@ -11,7 +11,7 @@
 #include "server/routes/answer.h"
 #include "server/routes/input.h"
 #include "server/routes/routes.h"
-#include "server/store/webhooks.h"
+#include "server/store/events.h"
 
 /* With its quotes, as If-Match takes it. */
 static void print_tag(const fb_store_alias_entry *entry, char tag[24]) {

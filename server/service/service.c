@@ -30,7 +30,7 @@ static unsigned readers_of(const fb_service_config *config) {
 /* Something happened in the store. */
 static void tell(void *context, unsigned what) {
     fb_app *app = context;
-    if (what & FB_ALIAS_CHANGED) fb_event_hub_notify(app->events);
+    if (what & (FB_ALIAS_CHANGED | FB_VERSION_CREATED | FB_RUN_FINISHED)) fb_event_hub_notify(app->events);
     if (app->webhooks) fb_webhooks_notify(app->webhooks);
 }
 

@@ -106,7 +106,6 @@ typedef struct fb_store_alias_entries {
     fb_store_alias_entry *items; /* each `memory` is NULL: the list owns everything */
     size_t count;
     char next_token[FB_PAGE_TOKEN_LENGTH + 1];
-    int64_t seen; /* of fb_store_alias_events */
     fb_store_memory *memory;
 } fb_store_alias_entries;
 
@@ -123,15 +122,6 @@ fb_status fb_store_list_aliases(fb_store *store, const char *model, const fb_sto
 fb_status fb_store_alias_history(fb_store *store, const char *model, const char *alias, const fb_store_page *page,
                                  fb_store_alias_entries *out, fb_error *error);
 void fb_store_alias_entries_free(fb_store_alias_entries *entries);
-
-/* Entries with a number above `after`, ascending, `limit` at most (0 = FB_PAGE_DEFAULT, and FB_PAGE_MAX is the most), of one
- * model and one alias where these are not NULL. Names that nobody has give none. `out->seen` is the number to go on after: what
- * is up to it has been returned, now or before, or is of other aliases. When fewer than `limit` came, there were no more.
- * Whoever must know of new entries gives fb_store_config.happened. */
-fb_status fb_store_alias_events(fb_store *store, int64_t after, const char *model, const char *alias, size_t limit,
-                                fb_store_alias_entries *out, fb_error *error);
-/* The number of the last entry of all, 0 when there is none. */
-fb_status fb_store_last_alias_event(fb_store *store, int64_t *number, fb_error *error);
 
 /* ---- changes of aliases ---- */
 

@@ -8,6 +8,7 @@
 
 #include "core/json/members.h"
 #include "server/store/audit.h"
+#include "server/store/events.h"
 #include "server/store/internal.h"
 #include "server/store/webhooks.h"
 
@@ -17,61 +18,6 @@ static const char *const types[] = {"alias.created",   "alias.moved",  "alias.ro
 
 const char *fb_event_type(size_t index) {
     return types[index];
-}
-
-/* ---- what is told -------------------------------------------------------------------------------------------------------- */
-
-void fb_alias_entry_write(const fb_store_alias_entry *entry, bool with_names, fb_buffer *out) {
-    fb_buffer_char(out, '{');
-    fb_put_int(out, "id", entry->number);
-    if (with_names) {
-        fb_put_text(out, "model", entry->model);
-        fb_put_text(out, "alias", entry->alias);
-    }
-    fb_put_time(out, "when", entry->at);
-    fb_put_text_or_null(out, "who", entry->who);
-    fb_put_text_or_null(out, "why", entry->why);
-    fb_put_text(out, "action", entry->action);
-    fb_put_text_or_null(out, "from", entry->from);
-    fb_put_text_or_null(out, "to", entry->to);
-    if (entry->from_graph) fb_put_text(out, "from_graph", entry->from_graph);
-    if (entry->to_graph) fb_put_text(out, "to_graph", entry->to_graph);
-    fb_put_text_or_null(out, "run", entry->run);
-    fb_buffer_char(out, '}');
-}
-
-static void write_version(const fb_store_version *version, fb_buffer *out) {
-    fb_buffer_char(out, '{');
-    fb_put_text(out, "model", version->model);
-    fb_put_text(out, "version", version->name);
-    fb_put_text(out, "graph", version->graph);
-    fb_put_text_or_null(out, "run", version->run);
-    fb_put_text_or_null(out, "note", version->note);
-    fb_put_time(out, "created", version->created);
-    fb_buffer_char(out, '}');
-}
-
-static void write_run(const fb_store_run *run, fb_buffer *out) {
-    fb_buffer_char(out, '{');
-    fb_put_text(out, "id", run->id);
-    fb_put_text(out, "kind", run->kind);
-    fb_put_text(out, "source", run->source);
-    fb_put_text(out, "result", run->result);
-    fb_put_text_or_null(out, "of_run", run->of_run);
-    fb_put_name(out, "passes");
-    fb_buffer_char(out, '[');
-    for (size_t i = 0; i < run->pass_count; i++) {
-        fb_put_comma(out);
-        fb_buffer_char(out, '{');
-        fb_put_text(out, "name", run->passes[i].name);
-        fb_put_int(out, "applied", run->passes[i].applied);
-        fb_put_int(out, "refused", run->passes[i].refused);
-        fb_buffer_char(out, '}');
-    }
-    fb_buffer_char(out, ']');
-    fb_put_text_or_null(out, "note", run->note);
-    fb_put_time(out, "created", run->created);
-    fb_buffer_char(out, '}');
 }
 
 /* ---- who wants to know --------------------------------------------------------------------------------------------------- */
@@ -196,7 +142,7 @@ fb_status fb_tell_version(fb_connection *connection, int64_t key, fb_error *erro
     if (!status) status = find_webhooks(connection, "version.created", version.model, webhooks, &count, error);
     if (!status && count) {
         begin_body(&body, "version.created", version.created);
-        write_version(&version, &body);
+        fb_version_event_write(&version, &body);
         message told = {.type = "version.created", .body = end_body(&body), .at = version.created};
         status = put_all(connection, &told, webhooks, count, error);
     }
@@ -212,7 +158,7 @@ fb_status fb_tell_run(fb_connection *connection, const fb_store_run *run, fb_err
     if (status || !count) return status;
     fb_buffer body = {0};
     begin_body(&body, "run.finished", run->created);
-    write_run(run, &body);
+    fb_run_event_write(run, &body);
     message told = {.type = "run.finished", .body = end_body(&body), .at = run->created};
     status = put_all(connection, &told, webhooks, count, error);
     fb_buffer_free(&body);

@@ -77,8 +77,8 @@ static fb_status read_report(fb_connection *connection, int64_t key, fb_store_me
     return fb_query_end(&query);
 }
 
-static fb_status read_run(fb_connection *connection, int64_t key, bool with_report, fb_store_memory **memory, fb_store_run *out,
-                          fb_error *error) {
+fb_status fb_read_run(fb_connection *connection, int64_t key, bool with_report, fb_store_memory **memory, fb_store_run *out,
+                      fb_error *error) {
     fb_query query = fb_query_begin(connection,
                                     "SELECT r.id, r.kind, s.id, t.id, r.composition, r.exact, r.reversible, "
                                     "r.preserves_computation, r.lint, r.created, r.request, r.note, o.id, "
@@ -137,7 +137,7 @@ fb_status fb_store_get_run(fb_store *store, const char *id, fb_store_run *out, f
     fb_store_run run = {0};
     status = fb_find_run(connection, id, &key, error);
     if (!status && !key) status = fb_fail_unknown_run(error, id);
-    if (!status) status = read_run(connection, key, true, &run.memory, &run, error);
+    if (!status) status = fb_read_run(connection, key, true, &run.memory, &run, error);
     fb_readers_give_back(&store->readers, connection);
     if (status) fb_memory_free(run.memory);
     else *out = run;
@@ -218,11 +218,11 @@ static uint64_t hash_filter(const fb_store_run_filter *filter) {
 }
 
 static fb_status read_short(fb_connection *connection, int64_t key, fb_store_memory **memory, void *item, fb_error *error) {
-    return read_run(connection, key, false, memory, item, error);
+    return fb_read_run(connection, key, false, memory, item, error);
 }
 
 static fb_status read_whole(fb_connection *connection, int64_t key, fb_store_memory **memory, void *item, fb_error *error) {
-    return read_run(connection, key, true, memory, item, error);
+    return fb_read_run(connection, key, true, memory, item, error);
 }
 
 fb_status fb_store_list_runs(fb_store *store, const fb_store_run_filter *filter, const fb_store_page *page, bool with_reports,

@@ -71,9 +71,6 @@ void fb_store_webhook_free(fb_store_webhook *webhook);
 fb_status fb_store_list_webhooks(fb_store *store, const fb_store_page *page, fb_store_webhooks *out, fb_error *error);
 void fb_store_webhooks_free(fb_store_webhooks *webhooks);
 
-/* Appends one item of a history, or (with_names) of the stream of changes of all aliases: then it names model and alias. */
-void fb_alias_entry_write(const fb_store_alias_entry *entry, bool with_names, fb_buffer *out);
-
 /* ---- deliveries ---- */
 
 typedef struct fb_store_delivery {

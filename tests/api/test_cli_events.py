@@ -54,6 +54,13 @@ class Following:
                 stream.close()
 
 
+def test_versions_and_runs(foldback):
+    with Following(foldback, "--type", "run,version", "--since", "0") as following:
+        found = following.lines(5)
+        assert [one["type"] for one in found] == ["run"] + ["version"] * 4 and found[1]["data"]["model"] == "bert"
+    assert foldback("events", "job_x", "--type", "run").status == 2
+
+
 def test_a_line_for_each_event_until_ctrl_c(foldback):
     foldback("deploy", "bert@production", "v1")
     with Following(foldback, "--since", "0") as following:  # without it, what happened before it listens is not told

@@ -10,8 +10,10 @@ import time
 
 import pytest
 
+import receivers
+from access import bearer, make_token
 from conftest import description
-from documents import every_item
+from documents import branches, every_item
 from test_aliases import ANY, CREATE, history, make_versions, put_alias, roll_back, versions  # noqa: F401 (a fixture)
 from test_http import is_problem
 
@@ -25,13 +27,14 @@ class Ended(Exception):
 class Stream:
     """A client like a browser's EventSource, on one connection."""
 
-    def __init__(self, service, query="", last_id=None, receive_buffer=None, timeout=60):
+    def __init__(self, service, query="", last_id=None, receive_buffer=None, timeout=60, token=None):
         self.socket = socket.socket()
         if receive_buffer:
             self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
         self.socket.settimeout(timeout)
         self.socket.connect((service.host, service.port))
         headers = f"Last-Event-ID: {last_id}\r\n" if last_id is not None else ""
+        headers += f"Authorization: Bearer {token}\r\n" if token else ""
         self.socket.sendall(f"GET /v1/events{query} HTTP/1.1\r\nHost: localhost\r\nAccept: text/event-stream\r\n{headers}\r\n".encode())
         self.response = http.client.HTTPResponse(self.socket)
         self.response.begin()
@@ -197,6 +200,13 @@ def test_filters(versions):
         ("?since=x", {}, "bad-parameter"),
         ("?since=-1", {}, "bad-parameter"),
         ("?since=1", {}, "unknown-event"),
+        ("?types=", {}, "unknown-event-type"),
+        ("?types=alias,", {}, "unknown-event-type"),
+        ("?types=alias,job", {}, "unknown-event-type"),
+        ("?types=aliases", {}, "unknown-event-type"),
+        ("?types=run&since=r1", {}, "unknown-event"),
+        ("?types=run&since=r1.r2", {}, "bad-parameter"),
+        ("?types=run&since=a1.r0", {}, "bad-parameter"),
         ("", {"Last-Event-ID": "x"}, "bad-last-event-id"),
         ("", {"Last-Event-ID": "-1"}, "bad-last-event-id"),
         ("", {"Last-Event-ID": "1.0"}, "bad-last-event-id"),
@@ -295,6 +305,148 @@ def test_connections_die(versions):
         rounds += 1
     finisher.join()
     assert seen[:-1] == [event for event in all_entries(versions, names) if event["id"] > start] and rounds > 10
+
+
+# ---- versions and runs
+
+
+class Events(Stream):
+    """Of several types."""
+
+    def next(self):
+        """The next event: its id, type and data."""
+        while True:
+            fields = dict(line.split(": ", 1) for line in self.block() if not line.startswith(":"))
+            self.last_id = fields.get("id", self.last_id)
+            if "data" in fields:
+                return fields["id"], fields["event"], json.loads(fields["data"])
+
+
+ALL = "?types=alias,version,run"
+
+
+def everything(service):
+    """{type: data in the order in which it happened}, by the other routes."""
+    runs = [run["id"] for run in every_item(service, "/v1/runs", limit=1000)][::-1]
+    models = [model["name"] for model in every_item(service, "/v1/models", limit=1000)]
+    versions = [(row["created"], row["model"], row["version"]) for model in models for row in every_item(service, f"/v1/models/{model}/versions", limit=1000)]
+    aliases = [(model, row["alias"]) for model in models for row in every_item(service, f"/v1/models/{model}/aliases", limit=1000)]
+    return {"run": runs, "version": sorted(versions), "alias": [row["id"] for row in all_entries(service, aliases)]}
+
+
+def told(events):
+    """The same of what streams have told."""
+    found = {"run": [], "version": [], "alias": []}
+    for _, kind, data in events:
+        found[kind].append((data["created"], data["model"], data["version"]) if kind == "version" else data["id"])
+    return {**found, "version": sorted(found["version"])}
+
+
+def act(service, number):
+    run = service.post("/v1/optimize", {"graph": branches(2, f"g{number}"), "passes": ["MergeLinears", "ChangeTrueDivToMulByInverse"]}).json()
+    assert service.request("PUT", f"/v1/models/m/versions/n{number}", {"run": run["id"]}).status == 201
+    assert put_alias(service, f"n{number}", ANY if number else CREATE, "new").status in (200, 201)
+    if number % 3 == 0:
+        assert roll_back(service, {"passes": ["MergeLinears"]}, "new").status in (200, 201)
+
+
+def test_all_types(service):
+    live, only = Events(service, ALL), Events(service, "?types=run,version&model=other")
+    for number in range(4):
+        act(service, number)
+    assert service.request("PUT", "/v1/models/other/versions/1", {"graph": branches(2, "other")}).status == 201
+    count = sum(map(len, everything(service).values()))
+    assert count == 6 + 7 + 6
+    events = live.take(count)
+    assert told(events) == everything(service)
+    assert told(Events(service, f"{ALL}&since=0").take(count)) == told(events)
+    # what an alias names is told before it
+    known = set()
+    for _, kind, data in events:
+        if kind == "alias":
+            assert data["to"] in known and (data["run"] is None or data["run"] in known)
+        known.add(data["version"] if kind == "version" else data["id"])
+        if kind == "version":
+            assert data["run"] is None or data["run"] in known
+    # runs are of no model, and come all
+    assert [(kind, data.get("model")) for _, kind, data in only.take(7)] == [("run", None)] * 6 + [("version", "other")]
+    # from every id, what comes after it
+    for place in range(0, count, 3):
+        assert [event[2] for event in Events(service, ALL, last_id=events[place][0]).take(count - place - 1)] == [event[2] for event in events[place + 1 :]]
+    for one in (live, only):
+        one.close()
+
+
+def test_what_is_told_is_what_webhooks_are_told(new_service):
+    service = new_service(*receivers.OPTIONS)
+    receiver = receivers.Receiver()
+    receivers.make_webhook(service, receiver.url)
+    stream = Events(service, ALL)
+    act(service, 0)
+    messages = receiver.wait(lambda messages: len(messages) == 6)
+    events = stream.take(6)
+    assert sorted(json.dumps(message.data) for message in messages) == sorted(json.dumps(data) for _, _, data in events)
+    stream.close()
+    receiver.close()
+
+
+def test_all_types_over_kills(new_service):
+    """A client that comes back with its last id, while the service is killed: each event once, each type in its order."""
+    service = new_service()
+    act(service, 0)
+    seen, last = [], "0"
+    for turn in range(1, 7):
+        stream = Events(service, ALL, last_id=last)
+        writer = threading.Thread(target=lambda turn=turn: [act(service, turn * 10 + number) for number in range(3)])
+        writer.start()
+        if turn % 2:
+            seen += stream.take(5)
+            writer.join()
+        else:
+            writer.join()
+            seen += stream.take(7)
+        last = stream.last_id
+        stream.close()
+        service.kill()
+        service.start()
+    expected = everything(service)
+    seen += Events(service, ALL, last_id=last).take(sum(map(len, expected.values())) - len(seen))
+    assert told(seen) == expected
+    for kind in ("run", "alias"):
+        numbers = [data["id"] for _, one, data in seen if one == kind]
+        assert numbers == sorted(set(numbers))
+
+
+def test_what_is_deleted_is_left_out(versions):
+    before = Events(versions, "?types=version&since=0")
+    count = len(everything(versions)["version"])
+    last = before.take(count)[-1][0]
+    assert versions.request("PUT", "/v1/models/m/versions/last", {"graph": branches(2, "last")}).status == 201
+    newest = before.take(1)[0][0]
+    assert versions.delete("/v1/models/m/versions/last").status in (200, 204)
+    versions.restart()
+    resumed = Events(versions, "?types=version", last_id=newest)  # its version is gone; it is an id all the same
+    again = Events(versions, "?types=version", last_id=last)
+    assert versions.request("PUT", "/v1/models/m/versions/next", {"graph": branches(2, "next")}).status == 201
+    for one in (resumed, again):
+        assert [data["version"] for _, _, data in one.take(1)] == ["next"]
+        one.close()
+
+
+def test_a_token_that_may_read_sees_them(new_service):
+    service = new_service("--heartbeat", "1")
+    admin = make_token(service, "admin", "boss")
+    for scope in ("read", "hooks"):
+        token = make_token(service, scope, scope, by=admin)
+        stream = Events(service, ALL, token=token)
+        run = {"graph": branches(2, scope), "passes": ["MergeLinears"]}
+        assert service.post("/v1/optimize", run, headers=bearer(admin)).status == 201
+        assert stream.take(1)[0][1] == "run"
+        assert service.delete(f"/v1/tokens/{scope}", headers=bearer(admin)).status == 200
+        with pytest.raises(Ended):  # the permission went with the token
+            stream.take(1)
+        stream.close()
+    is_problem(service.get(f"/v1/events{ALL}"), 401, "token-required")
 
 
 def test_a_client_that_saw_nothing_comes_back(versions):

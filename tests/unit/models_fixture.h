@@ -4,6 +4,7 @@
 
 #include <stdatomic.h>
 
+#include "server/store/events.h"
 #include "server/store/models.h"
 #include "tests/unit/store_fixture.h"
 

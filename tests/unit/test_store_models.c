@@ -249,20 +249,32 @@ END_TEST
 
 /* ---- events ---- */
 
-static void check_events(int64_t after, const char *model, const char *alias, size_t limit, int64_t seen, size_t count,
-                         const int64_t *numbers) {
-    fb_store_alias_entries list;
-    check_ok(fb_store_alias_events(fixture.store, after, model, alias, limit, &list, &fixture.error), &fixture.error);
-    ck_assert_uint_eq(list.count, count);
-    for (size_t i = 0; i < count; i++) ck_assert_int_eq(list.items[i].number, numbers[i]);
-    ck_assert_int_eq(list.seen, seen);
-    fb_store_alias_entries_free(&list);
+static fb_event_wish aliases_of(const char *model, const char *alias) {
+    return (fb_event_wish){.kinds = 1U << FB_EVENT_ALIAS, .model = model, .alias = alias};
 }
 
-START_TEST(events_are_the_entries_after_one) {
-    int64_t last = 99;
-    check_ok(fb_store_last_alias_event(fixture.store, &last, &fixture.error), &fixture.error);
-    ck_assert_int_eq(last, 0);
+static void check_events(int64_t after, const char *model, const char *alias, size_t limit, int64_t seen, size_t count,
+                         const int64_t *numbers) {
+    fb_store_events list;
+    const fb_event_wish wish = aliases_of(model, alias);
+    const fb_event_place place = {.of[FB_EVENT_ALIAS] = after};
+    check_ok(fb_store_events_after(fixture.store, &wish, &place, limit, &list, &fixture.error), &fixture.error);
+    ck_assert_uint_eq(list.count, count);
+    for (size_t i = 0; i < count; i++) ck_assert_int_eq(list.items[i].number, numbers[i]);
+    ck_assert_int_eq(list.seen.of[FB_EVENT_ALIAS], seen);
+    fb_store_events_free(&list);
+}
+
+static fb_event_place last_event(fb_event_place *highest) {
+    fb_event_place last;
+    check_ok(fb_store_last_event(fixture.store, &last, highest, &fixture.error), &fixture.error);
+    return last;
+}
+
+START_TEST(events_are_what_comes_after_one) {
+    fb_event_place highest;
+    ck_assert_int_eq(last_event(&highest).of[FB_EVENT_ALIAS], 0);
+    ck_assert_int_eq(highest.of[FB_EVENT_RUN], 0);
     check_events(0, NULL, NULL, 0, 0, 0, NULL);
     put_versions();
     int64_t number[5];
@@ -275,8 +287,8 @@ START_TEST(events_are_the_entries_after_one) {
     number[3] = set_live("v3", FB_ALIAS_EXISTS, 0);
     other.condition = FB_ALIAS_EXISTS;
     number[4] = entry_number(fb_store_set_alias(fixture.store, &other, "v2", &entry, &fixture.error), &entry);
-    check_ok(fb_store_last_alias_event(fixture.store, &last, &fixture.error), &fixture.error);
-    ck_assert_int_eq(last, number[4]);
+    ck_assert_int_eq(last_event(&highest).of[FB_EVENT_ALIAS], number[4]);
+    ck_assert_int_eq(highest.of[FB_EVENT_ALIAS], number[4]);
     check_events(0, NULL, NULL, 0, number[4], 5, number);
     check_events(0, NULL, NULL, 2, number[1], 2, number);
     check_events(number[1], "bert", NULL, 0, number[4], 3, number + 2);
@@ -285,6 +297,56 @@ START_TEST(events_are_the_entries_after_one) {
     check_events(number[3], NULL, "live", 0, number[4], 0, NULL);
     check_events(0, "none", NULL, 0, number[4], 0, NULL);
     check_events(number[4] + 7, NULL, NULL, 0, number[4] + 7, 0, NULL);
+}
+END_TEST
+
+/* Of several kinds, page by page: each comes once, each kind in its order, and what an alias names before the alias. */
+START_TEST(events_of_all_kinds_in_pages) {
+    put_versions();
+    set_live("v0", FB_ALIAS_IS_FREE, 0);
+    set_live("v1", FB_ALIAS_EXISTS, 0);
+    const fb_event_wish wish = {.kinds = (1U << FB_EVENT_KINDS) - 1};
+    for (size_t limit = 1; limit < 9; limit++) {
+        fb_event_place place = {0}, unused, last = last_event(&unused);
+        fb_store_events page;
+        size_t count[FB_EVENT_KINDS] = {0};
+        do {
+            fb_event_place before = place;
+            check_ok(fb_store_events_after(fixture.store, &wish, &place, limit, &page, &fixture.error), &fixture.error);
+            for (size_t i = 0; i < page.count; i++) {
+                const fb_store_event *event = &page.items[i];
+                ck_assert_int_gt(event->number, before.of[event->kind]);
+                before.of[event->kind] = event->number;
+                count[event->kind]++;
+                ck_assert(event->kind == FB_EVENT_RUN || strcmp(event->model, "bert") == 0);
+                if (event->kind == FB_EVENT_ALIAS) ck_assert_uint_ge(count[FB_EVENT_VERSION], count[FB_EVENT_ALIAS]);
+            }
+            ck_assert_uint_le(page.count, limit);
+            place = page.seen;
+            fb_store_events_free(&page);
+        } while (memcmp(&place, &last, sizeof place) != 0);
+        ck_assert_uint_eq(count[FB_EVENT_VERSION], 4);
+        ck_assert_uint_eq(count[FB_EVENT_ALIAS], 2);
+        ck_assert_uint_eq(count[FB_EVENT_RUN], (size_t)last.of[FB_EVENT_RUN]);
+    }
+}
+END_TEST
+
+/* What is gone is left out, and is not taken for something that never was. */
+START_TEST(the_last_version_is_deleted) {
+    put_versions();
+    fb_event_place before, after, highest;
+    before = last_event(&highest);
+    check_ok(fb_store_delete_version(fixture.store, "bert", "v3", NULL, &fixture.error), &fixture.error);
+    after = last_event(&highest);
+    ck_assert_int_lt(after.of[FB_EVENT_VERSION], before.of[FB_EVENT_VERSION]);
+    ck_assert_int_eq(highest.of[FB_EVENT_VERSION], before.of[FB_EVENT_VERSION]);
+    const fb_event_wish wish = {.kinds = 1U << FB_EVENT_VERSION};
+    fb_store_events list;
+    check_ok(fb_store_events_after(fixture.store, &wish, &before, 0, &list, &fixture.error), &fixture.error);
+    ck_assert_uint_eq(list.count, 0);
+    ck_assert_int_eq(list.seen.of[FB_EVENT_VERSION], before.of[FB_EVENT_VERSION]);
+    fb_store_events_free(&list);
 }
 END_TEST
 
@@ -346,7 +408,9 @@ int main(void) {
     tcase_add_test(tests, the_history_says_who_when_why_from_and_to);
     tcase_add_test(tests, nobody_changes_the_history);
     tcase_add_test(tests, a_store_from_before_models_gets_them);
-    tcase_add_test(tests, events_are_the_entries_after_one);
+    tcase_add_test(tests, events_are_what_comes_after_one);
+    tcase_add_test(tests, events_of_all_kinds_in_pages);
+    tcase_add_test(tests, the_last_version_is_deleted);
     tcase_add_test(tests, no_update_is_lost);
     return run_tests("store_models", tests);
 }

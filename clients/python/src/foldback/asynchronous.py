@@ -126,6 +126,7 @@ class AsyncClient:
     rollback_alias = _awaited(Client.rollback_alias)
     alias_graph = _awaited(Client.alias_graph)
     alias_events = _iterated(Client.alias_events)
+    events = _iterated(Client.events)
     passes = _awaited(Client.passes)
     pass_ = _awaited(Client.pass_)
     put_rule = _awaited(Client.put_rule)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 from urllib.parse import quote
 
@@ -185,19 +185,35 @@ class Registry:
     def alias_events(self, *, model: str | None = None, alias: str | None = None, since: int | None = None) -> Iterator[Row]:
         """Changes of aliases as they happen, without end; with `since`, those after that number first. A connection that
         breaks is made again, and no event comes twice."""
-        query = _given({"model": model, "alias": alias, "since": None if since is None else str(since)})
+        for event in self._events(("alias",), model, alias, None if since is None else str(since)):
+            yield event["data"]
+
+    def events(
+        self,
+        *,
+        types: Sequence[str] = ("alias", "version", "run"),
+        model: str | None = None,
+        alias: str | None = None,
+        since: str | None = None,
+    ) -> Iterator[Row]:
+        """What happens, without end, each as {"id", "type", "data"}; with `since`, the id of one, what came after it first, and
+        with "0" everything. `model` is of aliases and versions, `alias` of aliases. Resumes as `alias_events` does."""
+        return self._events(types, model, alias, since)
+
+    def _events(self, types: Sequence[str], model: str | None, alias: str | None, since: str | None) -> Iterator[Row]:
+        query = _given({"types": ",".join(types), "model": model, "alias": alias})
         seen = since
         while True:
-            headers = {"Accept": "text/event-stream"} | ({} if seen is None else {"Last-Event-ID": str(seen)})
+            headers = {"Accept": "text/event-stream"} | ({} if seen is None else {"Last-Event-ID": seen})
             try:
                 with self._service.stream("/v1/events", headers, query=query) as answer:
                     if not answer.is_success:
                         answer.read()
                         raise problem_of(answer)
                     for fields in events_in(answer.iter_lines()):
-                        seen = int(fields.get("id", -1 if seen is None else seen))
+                        seen = fields.get("id", seen)
                         if "data" in fields:
-                            yield json.loads(fields["data"])
+                            yield {"id": seen, "type": fields.get("event"), "data": json.loads(fields["data"])}
             except httpx.TransportError:
                 pass
             time.sleep(1)
