@@ -70,8 +70,10 @@ fb_status fb_merge(const fb_graph *base, const fb_graph *theirs, const fb_graph 
                     .conflicts = conflicts,
                     .work = {.watch = facts ? facts->watch : NULL},
                     .error = error};
-    fb_graph *merged = NULL;
-    fb_status status = fb_sides_make(base, theirs, ours, &m.work, &m.sides, error);
+    fb_graph *merged = NULL, *new_base = NULL, *new_theirs = NULL;
+    fb_status status = fb_merge_adapters(base, theirs, ours, &m.work, &new_base, &new_theirs, error);
+    if (!status)
+        status = fb_sides_make(new_base ? new_base : base, new_theirs ? new_theirs : theirs, ours, &m.work, &m.sides, error);
     m.sides.blobs = facts ? facts->blobs : NULL;
     if (!status) status = merge(&m, &merged);
     if (status) fb_graph_free(merged);
@@ -83,5 +85,7 @@ fb_status fb_merge(const fb_graph *base, const fb_graph *theirs, const fb_graph 
     fb_buffer_free(&m.trail_nodes);
     fb_diff_free(&m.diff);
     fb_sides_free(&m.sides);
+    fb_graph_free(new_base);
+    fb_graph_free(new_theirs);
     return status;
 }

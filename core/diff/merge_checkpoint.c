@@ -2,7 +2,7 @@
  * takes apart must be there as a whole, and nothing may have joined it.
  *
  *     base:  qkv   theirs:  q k v    ours:  nothing           q, k and v would come back as they were before the training
- *     base:  qkv   theirs:  q k v    ours:  qkv qkv.lora_A    the adapter would stay, and belong to nothing
+ *     base:  qkv   theirs:  q k v    ours:  qkv qkv.absmax    the state would stay, and belong to nothing
  */
 #include <stdlib.h>
 #include <string.h>

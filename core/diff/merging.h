@@ -4,6 +4,7 @@
  *     merge_memory.c      what writes: reads that end up on the other side of a write, calls that write since
  *     merge_values.c      what nodes compute: readers of diverged nodes, and what the edits rely on
  *     merge_checkpoint.c  graphs that compute nothing: edits must find all of what they take apart
+ *     merge_adapters.c    adapters of what they take apart
  *     merge_rows.c        the text: edits done to rows of ours, their order, the tensors that they need
  *     carry.c             bytes that changed, back through the recipes
  *     sides.c             the three graphs */
@@ -76,6 +77,12 @@ fb_status fb_merge_tensors(fb_merging *m);
 /* ---- merge_checkpoint.c ------------------------------------------------------------------------------------------------- */
 
 fb_status fb_merge_checkpoint(fb_merging *m);
+
+/* ---- merge_adapters.c --------------------------------------------------------------------------------------------------- */
+
+/* Copies of base and theirs that have the adapters of ours; both NULL where there are none to add, and to be freed. */
+fb_status fb_merge_adapters(const fb_graph *base, const fb_graph *theirs, const fb_graph *ours, fb_work *work,
+                            fb_graph **new_base, fb_graph **new_theirs, fb_error *error);
 
 /* ---- merge_values.c ----------------------------------------------------------------------------------------------------- */
 

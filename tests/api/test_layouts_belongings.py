@@ -174,6 +174,56 @@ def test_an_adapter_of_a_fused_weight_splits(service):
         assert service.post(f"/v1/runs/{run['id']}/reverse", {"graph": checkpoint(service, file_of(tuned))}).status == 409
 
 
+TRAINED_ON = {  # modules of the fused model, and how many adapters a layer has of them when they come back
+    "qkv-fused": (("qkv_proj",), 3),
+    "gate-up-fused": (("gate_up_proj",), 2),
+    "phi3, grouped": (("qkv_proj", "gate_up_proj", "o_proj", "down_proj"), 7),
+    "llama-cpp-rope, grouped, with biases": (("q_proj", "k_proj", "v_proj"), 3),
+    "megatron-gqa, grouped, with biases": (("linear_qkv", "linear_fc1"), 5),
+}
+
+
+@pytest.mark.parametrize("name", ["", ".default"])
+@pytest.mark.parametrize("case", TRAINED_ON)
+def test_an_adapter_that_was_trained_on_the_fused_model_splits(shared, case, name):
+    """B by rows, with the same A for each part: the products are those rows of the fused one."""
+    layout, params, state, formula = CASES[case]
+    modules, count = TRAINED_ON[case]
+    run = applied(shared, checkpoint(shared, file_of(state)), layout, params)
+    fused = weights(shared, run["result"])
+    lora = adapted(fused, modules, name)
+    assert len(lora) == 2 * LAYERS * len(modules)
+    for tuned in ({**fused, **lora}, {key: Array(array.shape, [value + 64 for value in array.values]) for key, array in {**fused, **lora}.items()}):
+        back = shared.post(f"/v1/runs/{run['id']}/reverse", {"graph": checkpoint(shared, file_of(dict(reversed(tuned.items()))))})
+        assert back.status == 201, back.json()
+        made = weights(shared, back.json()["result"])
+        assert set(merged(made, name)) == set(state)
+        assert_same(formula(merged(made, name)), merged(tuned, name))
+        assert sum(".lora_B" in key for key in made) == LAYERS * count
+
+
+@pytest.mark.parametrize("wrong", ["rank", "rows", "columns", "no A", "another beside it"])
+def test_an_adapter_that_does_not_fit_the_fused_weight_does_not_come_back(shared, wrong):
+    state = llama(2)
+    run = applied(shared, checkpoint(shared, file_of(state)), "qkv-fused")
+    fused = weights(shared, run["result"])
+    a, b = f"{QKV}.lora_A.weight", f"{QKV}.lora_B.weight"
+    lora = adapted({f"{QKV}.weight": fused[f"{QKV}.weight"]}, ("qkv_proj",))
+    if wrong == "rank":
+        lora[a] = Array((1, HIDDEN), lora[a].values[:HIDDEN])
+    elif wrong == "rows":
+        lora[b] = Array((1, RANK), lora[b].values[:RANK])
+    elif wrong == "columns":
+        lora[a] = Array((RANK, 1), lora[a].values[:RANK])
+    elif wrong == "no A":
+        del lora[a]
+    else:
+        lora[f"{QKV}.lora_magnitude_vector.weight"] = Array((fused[f"{QKV}.weight"].shape[0],), [1] * fused[f"{QKV}.weight"].shape[0])
+    answer = shared.post(f"/v1/runs/{run['id']}/reverse", {"graph": checkpoint(shared, file_of({**fused, **lora}))})
+    assert answer.status == 409, answer.json()
+    assert ("changed-module", QKV) in [(one["code"], one["name"]) for one in answer.json()["conflicts"]]
+
+
 # ---- scales -----------------------------------------------------------------------------------------------------------------
 
 
