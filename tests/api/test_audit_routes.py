@@ -87,6 +87,7 @@ def write_weights(writer):
 
 def write_models(writer, run):
     version, alias = "/v1/models/{model}/versions/{version}", "/v1/models/{model}/aliases/{alias}"
+    writer.do("PUT", "/v1/models/{model}", {"naming": "words"}, model="m")
     for name, graph in (("v1", run["source"]), ("v2", run["result"]), ("v3", run["result"])):
         writer.do("PUT", version, {"graph": graph}, model="m", version=name)
     writer.do("DELETE", version, model="m", version="v3")
