@@ -730,7 +730,7 @@ const fb_verb fb_verbs[] = {
      .run = fb_cli_db_restore},
     {.name = "db copy",
      .arguments = "",
-     .summary = "copies a store into another one: from SQLite to PostgreSQL, from files to a bucket, or back",
+     .summary = "copies a store to another kind of database or of storage",
      .description =
          "No service may use either of the two. The source is only read. A copy that was broken off continues when the\n"
          "same command is given again; at the end every row and every large blob is compared.\n",
