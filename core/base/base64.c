@@ -39,3 +39,16 @@ void fb_base64_decode(const char *text, size_t start, size_t count, unsigned cha
         if (byte == 0) group += 4;
     }
 }
+
+void fb_base64_encode(const unsigned char *bytes, size_t count, char *out) {
+    static const char letters[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    for (size_t i = 0; i < count; i += 3) {
+        unsigned group = (unsigned)bytes[i] << 16;
+        if (i + 1 < count) group |= (unsigned)bytes[i + 1] << 8;
+        if (i + 2 < count) group |= bytes[i + 2];
+        *out++ = letters[group >> 18];
+        *out++ = letters[group >> 12 & 63];
+        *out++ = i + 1 < count ? letters[group >> 6 & 63] : '=';
+        *out++ = i + 2 < count ? letters[group & 63] : '=';
+    }
+}

@@ -12,4 +12,10 @@ size_t fb_base64_size(const char *text, size_t length);
 /* Writes `count` of them from the `start`-th on. The text must be base64, and so long. */
 void fb_base64_decode(const char *text, size_t start, size_t count, unsigned char *out);
 
+/* Characters of the base64 of so many bytes; writes them, without a NUL. */
+static inline size_t fb_base64_length(size_t count) {
+    return (count + 2) / 3 * 4;
+}
+void fb_base64_encode(const unsigned char *bytes, size_t count, char *out);
+
 #endif

@@ -8,6 +8,7 @@
 #include "core/diff/diff.h"
 #include "core/evaluator/internal.h"
 #include "core/graph/graph.h"
+#include "core/ops/alias.h"
 #include "core/ops/infer.h"
 #include "core/ops/rearrange.h"
 #include "core/ops/same_call.h"
@@ -466,6 +467,51 @@ static bool spread_demand(demand *d) {
     return is_complete;
 }
 
+/* What changed and writes into the memory of a value that is computed, is computed as well: nobody need read what it gives. */
+static bool mark_memories(const demand *d, const fb_alias *alias, bool *is_computed) {
+    bool is_any = false;
+    for (fb_node node = first(d->regions, d->graph); node.id; node = next(d->regions, d->graph, node)) {
+        is_computed[fb_memory_of(alias, node)] |= d->computed[node.id];
+        is_any |= d->computed[node.id];
+    }
+    return is_any;
+}
+
+static bool is_writer(const demand *d, fb_node node) {
+    return d->changed[node.id] && !d->computed[node.id] && fb_op_effects(d->graph, node).mutates_input;
+}
+
+static bool need_writers_of(demand *d, const fb_alias *alias, bool *is_computed) {
+    bool is_any = true, is_complete = true;
+    while (is_any && is_complete && mark_memories(d, alias, is_computed)) {
+        is_any = false;
+        for (fb_node node = first(d->regions, d->graph); node.id; node = next(d->regions, d->graph, node)) {
+            fb_value written = is_writer(d, node) ? fb_first_argument(d->graph, node) : (fb_value){0};
+            fb_node input = written.id ? fb_value_node(d->graph, written) : (fb_node){0};
+            if (!input.id || !is_computed[fb_memory_of(alias, input)]) continue;
+            need(d, node);
+            is_any = true;
+        }
+        if (is_any) is_complete = spread_demand(d);
+    }
+    return is_complete;
+}
+
+static bool need_writers(demand *d) {
+    bool is_any = false;
+    for (fb_node node = first(d->regions, d->graph); node.id && !is_any; node = next(d->regions, d->graph, node))
+        is_any = is_writer(d, node);
+    if (!is_any) return true;
+    fb_usage *usage = fb_usage_new(d->graph);
+    fb_alias *alias = usage ? fb_alias_new(d->graph, usage, d->regions->work) : NULL;
+    bool *is_computed = alias ? calloc(fb_memory_limit(alias), sizeof *is_computed) : NULL;
+    bool is_complete = is_computed && need_writers_of(d, alias, is_computed);
+    free(is_computed);
+    fb_alias_free(alias);
+    fb_usage_free(usage);
+    return is_complete;
+}
+
 static fb_status find_needed(fb_regions *r, fb_error *error) {
     const fb_region_pair *pairs = (const fb_region_pair *)(const void *)r->pairs.data;
     size_t count = r->pairs.size / sizeof *pairs;
@@ -477,7 +523,8 @@ static fb_status find_needed(fb_regions *r, fb_error *error) {
     }
     bool is_complete = spread_demand(&before);
     is_complete &= spread_demand(&after);
-    if (!is_complete) return fb_fail_memory(error);
+    is_complete = is_complete && need_writers(&before) && need_writers(&after);
+    if (!is_complete) return fb_work_failed(r->work, error);
     for (fb_node node = first(r, r->before); node.id; node = next(r, r->before, node))
         if (r->twin_of_before[node.id].id && r->changed_before[node.id])
             join(r, slot_before(node), slot_after(r, r->twin_of_before[node.id]));

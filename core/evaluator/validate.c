@@ -25,8 +25,11 @@ typedef struct side {
     bool *has_value;        /* by node */
     fb_dtype narrowest;     /* floating dtype that a node computed in */
     bool has_writes;        /* a computed node writes into what it is given */
-    fb_map failed;          /* node -> 1 + index in failures */
-    fb_buffer failures;     /* failure */
+    const unsigned char *changed;
+    uint32_t at;        /* ordinal of the node that is computed now */
+    fb_buffer pending;  /* fb_node: kept, and perhaps written before those that did not change read it */
+    fb_map failed;      /* node -> 1 + index in failures */
+    fb_buffer failures; /* failure */
     fb_array_memory memory;
 } side;
 
@@ -36,29 +39,80 @@ static bool is_wanted(void *context, fb_node node) {
     return ((side *)context)->computed[node.id];
 }
 
+/* When those read it for the first time that compute the same in both graphs: what it is then is compared. */
+static uint32_t first_reading(const side *s, fb_node node) {
+    uint32_t found = UINT32_MAX;
+    for (uint32_t e = fb_user_first(s->graph, node); e; e = fb_user_next(s->graph, e)) {
+        fb_node user = fb_edge_user(s->graph, e);
+        uint32_t ordinal = fb_node_at(s->graph, user)->ordinal;
+        if (!s->changed[user.id] && ordinal < found) found = ordinal;
+    }
+    return found;
+}
+
+/* A copy in place of what may be written from now on. */
+static fb_status take_copy(side *s, fb_node node, fb_error *error) {
+    fb_object *kept = &s->values[node.id];
+    const fb_array *now = kept->array;
+    fb_array *copy = NULL;
+    fb_status status = fb_array_new(&s->memory, now->dtype, now->rank, now->sizes, &copy, error);
+    if (!status) status = fb_array_assign(copy, now, error);
+    if (status) {
+        fb_array_drop(copy);
+        return status;
+    }
+    fb_object_drop(kept);
+    *kept = (fb_object){.kind = FB_OBJECT_ARRAY, .array = copy};
+    return FB_OK;
+}
+
+/* The next node that is computed writes: what is read before is copied. */
+static fb_status copy_before(side *s, fb_node writer, fb_error *error) {
+    fb_node *pending = (fb_node *)(void *)s->pending.data;
+    size_t count = s->pending.size / sizeof *pending, left = 0;
+    fb_status status = FB_OK;
+    for (size_t i = 0; i < count && !status; i++) {
+        bool is_due = first_reading(s, pending[i]) <= fb_node_at(s->graph, writer)->ordinal; /* it reads before it writes */
+        if (is_due) status = take_copy(s, pending[i], error);
+        else pending[left++] = pending[i];
+    }
+    s->pending.size = left * sizeof *pending;
+    return status;
+}
+
+static fb_status hold(side *s, fb_node node, const fb_object *object, fb_error *error) {
+    s->has_value[node.id] = true;
+    s->values[node.id] = *object;
+    fb_object_keep(object);
+    if (!s->has_writes || object->kind != FB_OBJECT_ARRAY) return FB_OK;
+    fb_buffer_append(&s->pending, &node, sizeof node);
+    return s->pending.failed ? fb_fail_memory(error) : FB_OK;
+}
+
 /* Random values of the recorded shape, the same for the same name in both graphs. */
 static fb_status give(void *context, fb_node node, fb_object *out, fb_error *error) {
     side *s = context;
-    return fb_draw_value(s->graph, node, &s->memory, s->options->seed, out, error);
+    fb_status status = fb_draw_value(s->graph, node, &s->memory, s->options->seed, out, error);
+    if (status || !s->is_kept[node.id] || s->has_value[node.id]) return status;
+    status = hold(s, node, out, error);
+    bool is_due = s->has_writes && first_reading(s, node) <= s->at;
+    return !status && is_due && out->kind == FB_OBJECT_ARRAY ? take_copy(s, node, error) : status;
 }
 
-/* As it is now, when it may be written later. */
+static fb_node next_computed(const side *s, fb_node node) {
+    while (node.id && !s->computed[node.id]) node = fb_next_node(s->graph, node);
+    return node;
+}
+
 static fb_status keep(void *context, fb_node node, const fb_object *object, fb_error *error) {
     side *s = context;
-    fb_object *kept = &s->values[node.id];
+    fb_status status = FB_OK;
     if (object->kind == FB_OBJECT_ARRAY) s->narrowest = fb_narrower_dtype(s->narrowest, object->array->dtype);
-    if (!s->is_kept[node.id]) return FB_OK;
-    s->has_value[node.id] = true;
-    if (!s->has_writes || object->kind != FB_OBJECT_ARRAY) {
-        *kept = *object;
-        fb_object_keep(object);
-        return FB_OK;
-    }
-    const fb_array *now = object->array;
-    fb_status status = fb_array_new(&s->memory, now->dtype, now->rank, now->sizes, &kept->array, error);
-    if (status) return status;
-    kept->kind = FB_OBJECT_ARRAY;
-    return fb_array_assign(kept->array, now, error);
+    if (s->is_kept[node.id]) status = hold(s, node, object, error);
+    if (status || !s->has_writes) return status;
+    fb_node next = next_computed(s, fb_next_node(s->graph, node));
+    if (next.id) s->at = fb_node_at(s->graph, next)->ordinal;
+    return next.id && fb_op_effects(s->graph, next).mutates_input ? copy_before(s, next, error) : FB_OK;
 }
 
 static bool has_writes(const fb_graph *graph, const unsigned char *computed) {
@@ -110,11 +164,12 @@ static const failure *failure_of(side *s, fb_node node) {
     return number ? (const failure *)(const void *)s->failures.data + (number - 1) : NULL;
 }
 
-static fb_status begin_side(side *s, const fb_graph *graph, const unsigned char *computed, const fb_eval_options *options,
-                            fb_error *error) {
+static fb_status begin_side(side *s, const fb_graph *graph, const unsigned char *computed, const unsigned char *changed,
+                            const fb_eval_options *options, fb_error *error) {
     uint32_t limit = fb_node_limit(graph);
     *s = (side){.graph = graph,
                 .computed = computed,
+                .changed = changed,
                 .options = options,
                 .has_writes = has_writes(graph, computed),
                 .narrowest = FB_FLOAT64};
@@ -130,13 +185,16 @@ static fb_status run_side(side *s, fb_precision precision, fb_error *error) {
     fb_object output;
     options.precision = precision;
     options.random_weights = true;
+    fb_node begin = next_computed(s, fb_first_node(s->graph, FB_MAIN_PROGRAM));
+    if (begin.id) s->at = fb_node_at(s->graph, begin)->ordinal;
     fb_status status = fb_evaluate_graph(s->graph, &options, &hooks, &s->memory, &output, error);
     /* What a pair names and nobody computes is one of the given values. */
     for (fb_node node = fb_first_node(s->graph, FB_MAIN_PROGRAM); node.id && !status; node = fb_next_node(s->graph, node)) {
-        if (!s->is_kept[node.id] || s->computed[node.id]) continue;
+        if (!s->is_kept[node.id] || s->computed[node.id] || s->has_value[node.id]) continue;
         fb_error found = {0};
-        fb_status given = give(s, node, &s->values[node.id], &found);
-        s->has_value[node.id] = !given;
+        fb_object drawn = {.kind = FB_OBJECT_NONE};
+        fb_status given = give(s, node, &drawn, &found);
+        fb_object_drop(&drawn);
         if (given == FB_INVALID) given = note_failure(s, node, &found) ? FB_OK : FB_NO_MEMORY;
         if (given)
             status =
@@ -152,6 +210,7 @@ static void end_side(side *s) {
     free(s->has_value);
     fb_map_free(&s->failed);
     fb_buffer_free(&s->failures);
+    fb_buffer_free(&s->pending);
 }
 
 /* ---- comparing ---------------------------------------------------------------------------------------------------------- */
@@ -344,9 +403,9 @@ static fb_status evaluate(validator *v, const fb_eval_options *options, bool onl
     const fb_region_pair *pairs = (const fb_region_pair *)(const void *)r->pairs.data;
     size_t count = r->pairs.size / sizeof *pairs;
     fb_status status = number_regions(v, pairs, count);
-    if (!status) status = begin_side(&v->before, r->before, r->computed_before, options, v->error);
-    if (!status) status = begin_side(&v->after, r->after, r->computed_after, options, v->error);
-    if (!status) status = begin_side(&v->exact, r->before, r->computed_before, options, v->error);
+    if (!status) status = begin_side(&v->before, r->before, r->computed_before, r->changed_before, options, v->error);
+    if (!status) status = begin_side(&v->after, r->after, r->computed_after, r->changed_after, options, v->error);
+    if (!status) status = begin_side(&v->exact, r->before, r->computed_before, r->changed_before, options, v->error);
     for (size_t i = 0; i < count && !status; i++) {
         v->before.is_kept[pairs[i].before.id] = v->exact.is_kept[pairs[i].before.id] = true;
         v->after.is_kept[pairs[i].after.id] = true;

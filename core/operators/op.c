@@ -26,6 +26,8 @@ enum {
     MAYBE_CONTAINER = FB_FACT_MAYBE_CONTAINER,
     CONTAINER = FB_FACT_CONTAINER,
     TUPLE = FB_FACT_TUPLE,
+    EXACT = FB_FACT_EXACT,
+    EXACT_INTEGERS = FB_FACT_EXACT_INTEGERS,
 };
 #define NATIVE(text) .native = text
 #define METHOD(text) .method = text

@@ -42,6 +42,10 @@ enum {
     FB_FACT_CONTAINER = 1 << 15,               /* a module that has modules inside, which it calls out of sight */
     FB_FACT_TUPLE = 1 << 16,                   /* gives a tuple; RULES describe its first item: native_layer_norm */
     FB_FACT_UNSET = 1 << 17,                   /* gives memory as it was found: empty */
+    /* PyTorch gives the same bits on every CPU: copies, comparisons, arithmetic on integers, and what IEEE 754 rounds
+     * correctly. But not where a call has alpha or rounding_mode, nor where floating numbers become integers. */
+    FB_FACT_EXACT = 1 << 18,
+    FB_FACT_EXACT_INTEGERS = 1 << 19, /* … where all that it reads and gives are integers or bools */
 };
 
 typedef enum fb_shape_rule {

@@ -45,7 +45,7 @@ static bool keeps_rows(fb_shape_rule rule) {
 /* Row-major whatever it is given. */
 static bool makes_rows(fb_shape_rule rule) {
     return rule == FB_SHAPE_MATMUL || rule == FB_SHAPE_ADDMM || rule == FB_SHAPE_LINEAR || rule == FB_SHAPE_FACTORY ||
-           rule == FB_SHAPE_NEW || rule == FB_SHAPE_ARANGE || rule == FB_SHAPE_STACK;
+           rule == FB_SHAPE_NEW || rule == FB_SHAPE_ARANGE || rule == FB_SHAPE_STACK || rule == FB_SHAPE_EMBEDDING;
 }
 
 static bool is_expanding(const fb_graph *graph, fb_node node) {
@@ -91,7 +91,8 @@ static bool minds(const fb_graph *graph, fb_node reader, bool *passes_on) {
     return is_view || (fb_op_facts_of(op)->flags & FB_FACT_READS_LAYOUT);
 }
 
-bool fb_strides_are_read(const fb_graph *graph, fb_node node) {
+/* `is_far`: on through what is computed of it, too, which may lie as it does. */
+static bool are_read(const fb_graph *graph, fb_node node, bool is_far) {
     fb_node queue[MAX_READERS];
     size_t count = 0;
     queue[count++] = node;
@@ -99,11 +100,21 @@ bool fb_strides_are_read(const fb_graph *graph, fb_node node) {
         for (uint32_t edge = fb_user_first(graph, queue[i]); edge; edge = fb_user_next(graph, edge)) {
             bool passes_on = false;
             fb_node reader = fb_edge_user(graph, edge);
-            if (minds(graph, reader, &passes_on) || (passes_on && count == MAX_READERS)) return true;
+            if (minds(graph, reader, &passes_on)) return true;
+            passes_on |= is_far && !makes_rows(shape_rule(graph, reader)) && fb_numberhood_of(graph, reader) != FB_A_NUMBER;
+            if (passes_on && count == MAX_READERS) return true;
             if (passes_on) queue[count++] = reader;
         }
     }
     return false;
+}
+
+bool fb_strides_are_read(const fb_graph *graph, fb_node node) {
+    return are_read(graph, node, false);
+}
+
+bool fb_layout_is_read(const fb_graph *graph, fb_node node) {
+    return are_read(graph, node, true);
 }
 
 /* ---- a value cut out of a wider one ------------------------------------------------------------------------------------- */

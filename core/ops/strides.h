@@ -15,6 +15,8 @@ bool fb_is_dense(const fb_graph *graph, fb_node node);
 /* May some reader of the value, or of what shares its memory, fail or answer otherwise when it lies in memory in another way?
  * True for what the graph returns. */
 bool fb_strides_are_read(const fb_graph *graph, fb_node node);
+/* The same for what is computed of it, too, which may lie as it does. */
+bool fb_layout_is_read(const fb_graph *graph, fb_node node);
 
 /* ---- What a rewrite may do to a tensor's memory layout without a reader noticing. --------------------------------------- */
 

@@ -145,7 +145,22 @@ static fb_symbol tensor_name(fb_rewrite *rewrite, fb_module module, const char *
     return symbol;
 }
 
-/* A new tensor named after the module and attribute that are to own it. */
+/* A new tensor, named after the module and attribute that are to own it; behind all others where `after` is none. */
+static fb_tensor place_tensor(fb_rewrite *rewrite, fb_module module, const char *attribute, fb_tensor after) {
+    fb_tensor none = {0};
+    fb_graph *graph = rewrite->graph;
+    fb_symbol name = tensor_name(rewrite, module, attribute);
+    if (!name.id) return none;
+    fb_tensor previous = after.id ? after : fb_last_tensor(graph);
+    if (previous.id &&
+        !fb_rewrite_save(rewrite, fb_journal_tensor(&rewrite->journal, previous) &&
+                                      fb_journal_tensor(&rewrite->journal, fb_tensor_at(graph, previous)->next))) {
+        return none;
+    }
+    return fb_graph_add_tensor(graph, name, after);
+}
+
+/* One that a recipe computes. */
 static fb_tensor add_tensor(fb_rewrite *rewrite, fb_module module, const char *attribute, fb_value recipe, fb_dtype dtype,
                             bool requires_grad) {
     fb_tensor none = {0};
@@ -157,17 +172,9 @@ static fb_tensor add_tensor(fb_rewrite *rewrite, fb_module module, const char *a
         return none;
     }
     if (fb_recipe_type_of(graph, recipe, &type, &rewrite->error) != FB_OK) return none;
-    fb_symbol name = tensor_name(rewrite, module, attribute);
-    if (!name.id) return none;
     fb_tensor after = {0};
     fb_value_visit_tensors(graph, recipe, first_tensor, &after);
-    fb_tensor previous = after.id ? after : fb_last_tensor(graph);
-    if (previous.id &&
-        !fb_rewrite_save(rewrite, fb_journal_tensor(&rewrite->journal, previous) &&
-                                      fb_journal_tensor(&rewrite->journal, fb_tensor_at(graph, previous)->next))) {
-        return none;
-    }
-    fb_tensor tensor = fb_graph_add_tensor(graph, name, after);
+    fb_tensor tensor = place_tensor(rewrite, module, attribute, after);
     if (!tensor.id) return none;
     fb_tensor_row *row = fb_tensor_row_at(graph, tensor);
     row->shape = fb_make_shape(graph, type.sizes, (size_t)type.rank);
@@ -229,6 +236,53 @@ void fb_change_parameters(fb_rewrite *rewrite, fb_module module, const fb_parame
     free(parameters);
     free(buffers);
     fb_map_free(&named);
+}
+
+static fb_tensor add_constant(fb_rewrite *rewrite, fb_module module, const fb_constant *constant) {
+    fb_graph *graph = rewrite->graph;
+    fb_tensor tensor =
+        fb_rewrite_is_failed(rewrite) ? (fb_tensor){0} : place_tensor(rewrite, module, constant->attribute, (fb_tensor){0});
+    if (!tensor.id) return tensor;
+    fb_tensor_row *row = fb_tensor_row_at(graph, tensor);
+    row->shape = fb_make_shape(graph, constant->sizes, (size_t)constant->rank);
+    row->dtype = (uint8_t)constant->dtype;
+    row->data = fb_intern_bytes(graph, constant->base64, constant->length);
+    return tensor;
+}
+
+/* The items of a list or map, with room for `extra` more. */
+static fb_value *items_of(const fb_graph *graph, fb_value value, size_t extra, size_t *count) {
+    *count = value.id ? fb_value_at(graph, value)->count : 0;
+    fb_value *items = malloc((*count + extra + 1) * sizeof *items);
+    for (size_t i = 0; items && i < *count; i++) items[i] = fb_value_item(graph, value, i);
+    return items;
+}
+
+void fb_put_constants(fb_rewrite *rewrite, fb_module module, const fb_constant *constants, size_t count) {
+    fb_graph *graph = rewrite->graph;
+    fb_module_row *row = change(rewrite, module);
+    if (!row) return;
+    size_t owned, named;
+    fb_value *buffers = items_of(graph, row->buffers, 2 * count, &owned);
+    fb_value *names = items_of(graph, row->non_persistent, count, &named);
+    for (size_t i = 0; i < count && buffers && names; i++) {
+        fb_tensor tensor = add_constant(rewrite, module, &constants[i]);
+        fb_value name = fb_make_string(graph, constants[i].attribute);
+        buffers[owned++] = names[named++] = name;
+        buffers[owned++] = tensor.id ? fb_make_tensor(graph, tensor) : (fb_value){0};
+    }
+    bool is_failed = !buffers || !names || fb_rewrite_is_failed(rewrite);
+    fb_value now = is_failed ? (fb_value){0} : fb_make_items(graph, FB_MAP, (fb_symbol){0}, buffers, owned);
+    fb_value listed = now.id ? fb_make_list(graph, names, named) : now;
+    if (listed.id) {
+        row = fb_module_row_at(graph, module);
+        row->buffers = now;
+        row->non_persistent = listed;
+    } else if (!fb_rewrite_is_failed(rewrite)) {
+        fb_fail_memory(&rewrite->error);
+    }
+    free(buffers);
+    free(names);
 }
 
 void fb_tie_parameter(fb_rewrite *rewrite, fb_module module, const char *attribute, fb_tensor tensor) {

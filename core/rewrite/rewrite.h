@@ -126,6 +126,17 @@ typedef struct fb_parameter_change {
 /* Many of one module, in time linear in what it owns: what any of them names goes, then those with a recipe come, in order,
  * behind the others. No two that come have one name. */
 void fb_change_parameters(fb_rewrite *rewrite, fb_module module, const fb_parameter_change *changes, size_t count);
+/* A buffer that no checkpoint has: its bytes are in the document. */
+typedef struct fb_constant {
+    const char *attribute; /* the module has none of that name */
+    fb_dtype dtype;
+    int rank;
+    const int64_t *sizes;
+    const char *base64;
+    size_t length; /* of the text */
+} fb_constant;
+/* New ones of one module, behind its others, in time linear in what it owns. */
+void fb_put_constants(fb_rewrite *rewrite, fb_module module, const fb_constant *constants, size_t count);
 /* Sets a parameter, or the buffer of that name, to a tensor that there is: the two are then tied. */
 void fb_tie_parameter(fb_rewrite *rewrite, fb_module module, const char *attribute, fb_tensor tensor);
 

@@ -13,6 +13,9 @@ static double second(double a, double b) {
     (void)a;
     return b;
 }
+static double at_most(double a, double b) {
+    return a <= b;
+}
 double relu_of(double x) {
     return x > 0 ? x : 0;
 }
@@ -34,6 +37,7 @@ static const struct {
     {" operator.truediv torch.div torch.divide torch.true_divide torch.Tensor.div .div .divide .true_divide ", quotient_of,
      false},
     {" operator.floordiv ", floor_divide, false},
+    {" operator.le torch.le .le ", at_most, false},
     {" operator.pow torch.pow ", pow, false},
     {" operator.iadd .add_ ", sum_of, true},
     {" operator.imul .mul_ ", product_of, true},
@@ -373,6 +377,15 @@ static value layer_norm(const call *c, const value *x) {
     return layer_normalised(c->arena, x, axes, &weight, &bias, eps.kind == V_NUMBER ? eps.number : 1e-5, true);
 }
 
+/* arange(end). */
+static value positions(const call *c) {
+    value end = argument(c, 0, "end");
+    if (end.kind != V_NUMBER || end.number < 0 || c->count != 1) return (value){0};
+    value result = tensor_value(c->arena, 1, (int64_t[]){(int64_t)end.number});
+    for (int64_t i = 0; result.kind == V_TENSOR && i < result.sizes[0]; i++) result.data[i] = (double)i;
+    return result;
+}
+
 static bool evaluate_other(const call *c, value *out) {
     const char *t = c->target;
     value x = argument_or_self(c, 0, "input"), y = argument(c, 1, "other"), z = argument(c, 2, "value");
@@ -382,6 +395,7 @@ static bool evaluate_other(const call *c, value *out) {
     else if (strcmp(t, ".size") == 0) *out = x.kind == V_TENSOR ? size_of(c, &x) : (value){0};
     else if (strcmp(t, "torch.ones") == 0) *out = filled(c, 1);
     else if (strcmp(t, "torch.zeros") == 0) *out = filled(c, 0);
+    else if (strcmp(t, "torch.arange") == 0) *out = positions(c);
     else if (strcmp(t, "torch.matmul") == 0) *out = matmul(c->arena, &x, &y);
     else if (is_listed(" torch.nn.functional.linear torch._C._nn.linear ", t)) *out = linear_of(c);
     else if (strcmp(t, "torch.addmm") == 0) *out = add_product(c);

@@ -56,11 +56,21 @@ static result step(generator *g, const result *given) {
     }
 }
 
-/* x · f(weights)ᵀ, or x + f(weights) where the shapes allow it; f's last steps may be written to, or be an output. */
+/* Of no weight. */
+static result *add_ones(generator *g, const result *x) {
+    const char *dtype = text(g, "\"dtype\":{\"$dtype\":\"%s\"}", fb_dtype_name(x->dtype));
+    return add_node(g, "ones", "call_function", once_in(g, 2) ? "torch.ones" : "torch.zeros",
+                    text(g, "3,%lld", (long long)x->sizes[1]), dtype, tensor_result(x->dtype, 2, (int64_t[]){3, x->sizes[1]}));
+}
+
+/* x · f(weights)ᵀ, or x + f(weights) where the shapes allow it; f's last steps may be written to, or be an output. Or f of what
+ * is made of nothing. */
 void add_weight_arithmetic(generator *g) {
     const result *picked = pick_float(g, 2);
     if (!picked) return;
-    result x = *picked, w = *read_weight(g, once_in(g, 25) ? FB_INT64 : x.dtype, 2, (int64_t[]){3, x.sizes[1]});
+    result x = *picked;
+    result w =
+        once_in(g, 3) ? *add_ones(g, &x) : *read_weight(g, once_in(g, 25) ? FB_INT64 : x.dtype, 2, (int64_t[]){3, x.sizes[1]});
     size_t steps = 1 + below(g, 4);
     if (once_in(g, 8)) switch_mode(g);
     for (size_t i = 0; i < steps; i++) {

@@ -45,6 +45,8 @@ static const char *const documents[] = {
     "tests/golden/MergeViews/module/before.json",
     "tests/golden/MergeViews/permute-and-transpose/before.json",
     "tests/golden/UnpackLinear/weight-with-another-reader/before.json",
+    "tests/golden/EvaluateConstants/written-in-place/before.json",
+    "tests/golden/EvaluateConstants/parts-of-a-tuple/before.json",
     "tests/golden/FoldConstants/read-by-both/before.json",
     "tests/golden/FoldConstants/stack-permute-reshape/before.json",
     "tests/golden/FoldScaleIntoLinear/attention/before.json",
@@ -69,7 +71,8 @@ static char *document_at(int i, size_t *size, const char **name) {
 
 #define EVERY_PASS                                                                                                             \
     "[\"FuseBatchNorm2dInConv2d\", \"FuseBatchNorm1dInLinear\", [\"ChangeTrueDivToMulByInverse\", \"MergeLinears\"], "         \
-    "\"FoldShapes\", \"FoldConstants\", \"FoldNormIntoLinear\", \"FoldScaleIntoLinear\", {\"name\": \"FuseBiasInLinear\", "    \
+    "\"FoldShapes\", \"EvaluateConstants\", \"FoldConstants\", \"FoldNormIntoLinear\", \"FoldScaleIntoLinear\", {\"name\": "   \
+    "\"FuseBiasInLinear\", "                                                                                                   \
     "\"params\": {}}, "                                                                                                        \
     "\"UnpackLinear\", \"MergeViews\", \"cleanup\", \"DeepCopy\", \"LintAndRecompile\"]"
 

@@ -19,6 +19,7 @@ static const struct {
     {"\"FuseBatchNorm2dInConv2d\"", false, "toy resnet-tiny mobilenet aten-toy aten-resnet18"},
     {"\"FuseBatchNorm1dInLinear\"", false, "toy aten-toy"},
     {"\"FoldShapes\"", true, "toy bert-tiny gpt2-tiny resnet-tiny"},
+    {"\"EvaluateConstants\"", true, "aten-llama"},
     {"\"FoldConstants\"", false, "aten-bert"},
     {"\"FoldScaleIntoLinear\"", false, "toy bert-tiny aten-toy"},
     {"\"FoldNormIntoLinear\"", false, "aten-llama"},

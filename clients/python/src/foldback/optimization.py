@@ -31,7 +31,7 @@ from .tensors import State
 from .values import nodes_in
 
 __all__ = [
-    "ChangeTrueDivToMulByInverse", "ConvertPrecision", "DeepCopy", "EliminateCommonSubexpressions", "EliminateDeadCode",
+    "ChangeTrueDivToMulByInverse", "ConvertPrecision", "DeepCopy", "EliminateCommonSubexpressions", "EliminateDeadCode", "EvaluateConstants",
     "FoldConstants", "FoldNormIntoLinear", "FoldScaleIntoLinear", "FoldShapes", "FuseBatchNorm", "FuseBatchNorm1dInLinear",
     "FuseBatchNorm2dInConv2d", "FuseBiasInLinear", "LintAndRecompile", "MergeLinears", "MergeViews", "RecordTypes", "Refusal", "RemoveNoOps",
     "ReplaceActivation", "ReversibleTransformation", "Run", "Transformation", "UndoConflict", "UnpackLinear", "cleanup",
@@ -217,6 +217,13 @@ class FuseBatchNorm(_Pass):
 
 class FoldShapes(_ReversiblePass):
     """Replaces recorded sizes and dtypes, and arithmetic on them, with numbers."""
+
+
+class EvaluateConstants(_ReversiblePass):
+    """Computes what depends on no input and no weight, such as masks and positions, and keeps it as a buffer."""
+
+    def __init__(self, *, maximum_bytes: int | None = None) -> None:
+        self._set(maximum_bytes=maximum_bytes)
 
 
 class FoldConstants(_Pass):

@@ -1,0 +1,590 @@
+/* EvaluateConstants: what depends on no input and no weight is computed now, and kept as a buffer.
+ *
+ *     arange(4) ── unsqueeze(0) ─┐
+ *     arange(4) ── unsqueeze(1) ─┴ le ── where(·, scores, -inf)          le_constant ── where(·, scores, -inf)
+ *
+ * Masks, tables of positions, and what is copied or computed of them: the evaluator runs these calls, and their bytes go into
+ * the document, as a buffer of the root that no checkpoint has (`non_persistent`). It begins with calls that read no node
+ * (arange, zeros, full) and with such buffers whose bytes are in the document; weights are left to FoldConstants.
+ *
+ * The bytes are the same on every machine. So only operators are run whose results PyTorch determines exactly: copies,
+ * comparisons, integers, and arithmetic that IEEE 754 rounds correctly; not exp, sin, pow or sums of floats, nor random
+ * numbers. What is written in place is followed, where all that shares the memory is constant and is read after the last write.
+ *
+ * Kept:
+ *   - what is an output of the graph, or shares memory with one: the caller may write into it
+ *   - what is larger than `maximum_bytes`; what it is made from is kept as a buffer then
+ *   - what lies on another device than the CPU, and what holds nan, whose bits are not determined
+ *   - what does not lie row by row, where a reader may notice
+ *
+ * Exactness: moves (the same bits). Reversible.
+ */
+#include <math.h>
+#include <stdlib.h>
+
+#include "core/base/base64.h"
+#include "core/base/map.h"
+#include "core/eval/evaluate_graph.h"
+#include "core/graph/slot.h"
+#include "core/ops/strides.h"
+#include "core/passes/pass.h"
+
+#define MEMORY_MAX ((size_t)256 << 20) /* bytes of all that is evaluated at once */
+#define STEPS_MAX 1e10
+#define TOTAL_MAX ((int64_t)64 << 20) /* bytes of all constants of one run */
+
+typedef enum constness {
+    VARIES = 0, /* it depends on an input, or must stay */
+    SOURCE,     /* a get_attr node that reads a buffer whose bytes are in the document */
+    CONSTANT,   /* a call on nothing but such */
+} constness;
+
+/* What edit gets: the buffers, and by node which of them it becomes, counted from 1. */
+typedef struct constant_plan {
+    const fb_constant *constants;
+    size_t count;
+    const uint32_t *constant_of;
+    const bool *is_written; /* by node: in place, so what becomes a buffer is not what the node gave at first */
+    fb_node first;          /* of the first match */
+} constant_plan;
+
+typedef struct search {
+    fb_matcher *m;
+    const fb_graph *graph;
+    const fb_alias *alias;
+    uint8_t *constness;   /* by node */
+    fb_object *values;    /* by node: what a constant is */
+    fb_obstacle *refused; /* by node: why it must stay; without a code nothing is said */
+    const char **seen;    /* by memory: the reason why no constant may lie there, or NULL */
+    bool *is_open;        /* by memory: what varies may write it, or reads it before the last write */
+    fb_array_memory memory;
+    int64_t maximum_bytes;
+} search;
+
+static void refuse(search *s, fb_node node, const char *code, const char *detail) {
+    s->constness[node.id] = VARIES;
+    s->refused[node.id] = (fb_obstacle){code, fb_arena_text(s->m->arena, detail, strlen(detail))};
+    s->m->failed |= !s->refused[node.id].detail;
+}
+
+/* ---- what may be constant ------------------------------------------------------------------------------------------------ */
+
+static bool is_source(search *s, fb_node node) {
+    const fb_node_row *row = fb_node_at(s->graph, node);
+    if (row->opcode != FB_GET_ATTR || !row->module.id || !row->attribute.id) return false;
+    const char *attribute = fb_text(s->graph, row->attribute);
+    fb_slot slot = {
+        .module = row->module, .attribute = attribute, .tensor = fb_module_tensor(s->graph, row->module, attribute)};
+    slot.is_buffer = fb_map_value(s->graph, fb_module_at(s->graph, row->module)->buffers, attribute).id != 0;
+    if (!slot.tensor.id || !fb_tensor_at(s->graph, slot.tensor)->data.id || fb_slot_is_persistent(s->graph, &slot))
+        return false;
+    return !fb_tensor_is_mutated(s->alias, slot.tensor);
+}
+
+static bool reads_constants_only(const search *s, fb_node node) {
+    for (uint32_t e = fb_input_first(s->graph, node); e; e = fb_input_next(s->graph, e)) {
+        if (!s->constness[fb_edge_input(s->graph, e).id]) return false;
+    }
+    return true;
+}
+
+/* A device, or a text where a device may stand, that is not the CPU. */
+static bool names_another_device(const fb_graph *g, fb_node node) {
+    const fb_value_row *args = fb_value_at(g, fb_node_at(g, node)->args), *kwargs = fb_value_at(g, fb_node_at(g, node)->kwargs);
+    fb_value device = fb_node_kwarg(g, node, "device");
+    bool is_named = device.id && fb_value_text(g, device) && strncmp(fb_value_text(g, device), "cpu", 3) != 0;
+    for (uint32_t i = 0; i < args->count + kwargs->count; i++) {
+        fb_value value = i < args->count ? args->items[i] : kwargs->items[i - args->count];
+        is_named |= fb_value_kind(g, value) == FB_DEVICE && strncmp(fb_value_text(g, value), "cpu", 3) != 0;
+    }
+    return is_named;
+}
+
+static void look_at_call(search *s, fb_node node) {
+    const fb_graph *g = s->graph;
+    const fb_node_row *row = fb_node_at(g, node);
+    bool reads_any = fb_input_first(g, node) != 0;
+    fb_effects effects = fb_op_effects(g, node);
+    uint32_t flags = fb_op_facts_of(fb_node_op(g, node))->flags;
+    if (!reads_constants_only(s, node) || fb_numberhood_of(g, node) == FB_A_NUMBER) return;
+    if (effects.has_effect || effects.mutates_module) return;
+    if (effects.is_unknown || effects.is_random || !(flags & (FB_FACT_EXACT | FB_FACT_EXACT_INTEGERS))) {
+        if (!reads_any) return; /* it is no computation, or one of random numbers */
+        if (effects.is_unknown) refuse(s, node, "unknown-operator", "what it does is not known");
+        else if (effects.is_random) refuse(s, node, "random", "it draws random numbers");
+        else refuse(s, node, "inexact", "its last bits differ from machine to machine");
+    } else if (names_another_device(g, node)) {
+        refuse(s, node, "device", "it is made on another device than the CPU, where a buffer would not lie");
+    } else if (!row->dtype && fb_mode_switched_between(s->alias, 0, row->ordinal)) {
+        refuse(s, node, "mode-switched", "a mode is switched before it, so its dtype, which is not recorded, is not certain");
+    } else {
+        s->constness[node.id] = CONSTANT;
+    }
+}
+
+static bool look_forwards(search *s) {
+    bool is_any = false;
+    for (fb_node n = fb_first_node(s->graph, FB_MAIN_PROGRAM); n.id && fb_matcher_goes_on(s->m);
+         n = fb_next_node(s->graph, n)) {
+        const fb_node_row *row = fb_node_at(s->graph, n);
+        if (is_source(s, n)) s->constness[n.id] = SOURCE;
+        if (row->opcode == FB_CALL_FUNCTION || row->opcode == FB_CALL_METHOD) look_at_call(s, n);
+        is_any |= s->constness[n.id] == CONSTANT;
+    }
+    return is_any;
+}
+
+static void see_inputs(search *s, fb_node node, const char *reason) {
+    for (uint32_t e = fb_input_first(s->graph, node); e; e = fb_input_next(s->graph, e))
+        s->seen[fb_memory_of(s->alias, fb_edge_input(s->graph, e))] = reason;
+}
+
+static void find_seen(search *s) {
+    for (fb_node n = fb_first_node(s->graph, FB_MAIN_PROGRAM); n.id; n = fb_next_node(s->graph, n)) {
+        bool is_constant = s->constness[n.id] == CONSTANT;
+        if (fb_op_facts_of(fb_node_op(s->graph, n))->flags & FB_FACT_READS_LAYOUT && !is_constant)
+            see_inputs(s, n, "layout-read");
+        if (fb_node_at(s->graph, n)->opcode == FB_OUTPUT) see_inputs(s, n, "graph-output");
+    }
+}
+
+/* ---- what stays constant ------------------------------------------------------------------------------------------------- */
+
+static bool is_read_outside(const search *s, fb_node node) {
+    for (uint32_t e = fb_user_first(s->graph, node); e; e = fb_user_next(s->graph, e)) {
+        if (s->constness[fb_edge_user(s->graph, e).id] == VARIES) return true;
+    }
+    return false;
+}
+
+/* Does something that varies read it before its memory is written for the last time? */
+static bool is_read_early(const search *s, fb_node node) {
+    uint32_t last = fb_last_write(s->alias, node);
+    for (uint32_t e = fb_user_first(s->graph, node); e && last; e = fb_user_next(s->graph, e)) {
+        fb_node user = fb_edge_user(s->graph, e);
+        if (s->constness[user.id] == VARIES && fb_node_at(s->graph, user)->ordinal + 1 < last) return true;
+    }
+    return false;
+}
+
+/* What reads a value that varies now varies, too. True when one does. */
+static bool spread(search *s) {
+    bool has_changed = false;
+    for (fb_node n = fb_first_node(s->graph, FB_MAIN_PROGRAM); n.id && fb_matcher_goes_on(s->m);
+         n = fb_next_node(s->graph, n)) {
+        if (s->constness[n.id] != CONSTANT || reads_constants_only(s, n)) continue;
+        s->constness[n.id] = VARIES;
+        has_changed = true;
+    }
+    return has_changed;
+}
+
+/* What varies may write all that it reads, as far as is known; an input and a weight are somebody else's memory. */
+static void open_memories(search *s, fb_node node) {
+    fb_effects effects = fb_op_effects(s->graph, node);
+    fb_opcode opcode = (fb_opcode)fb_node_at(s->graph, node)->opcode;
+    bool is_call = opcode >= FB_CALL_MODULE && opcode <= FB_CALL_METHOD, is_varying = s->constness[node.id] == VARIES;
+    if ((!is_call && opcode != FB_OUTPUT) || is_read_early(s, node)) s->is_open[fb_memory_of(s->alias, node)] = true;
+    if (!is_call || !is_varying || !(effects.is_unknown || effects.mutates_input || effects.mutates_module)) return;
+    for (uint32_t e = fb_input_first(s->graph, node); e; e = fb_input_next(s->graph, e))
+        s->is_open[fb_memory_of(s->alias, fb_edge_input(s->graph, e))] = true;
+}
+
+/* All writes into a memory are constant, and come before it is read by what varies; or nothing in it is constant. True when
+ * something is not any more. */
+static bool close_memories(search *s) {
+    bool has_changed = false;
+    memset(s->is_open, 0, fb_memory_limit(s->alias) * sizeof *s->is_open);
+    for (fb_node n = fb_first_node(s->graph, FB_MAIN_PROGRAM); n.id && fb_matcher_goes_on(s->m); n = fb_next_node(s->graph, n))
+        open_memories(s, n);
+    for (fb_node n = fb_first_node(s->graph, FB_MAIN_PROGRAM); n.id && fb_matcher_goes_on(s->m);
+         n = fb_next_node(s->graph, n)) {
+        if (s->constness[n.id] != CONSTANT || !s->is_open[fb_memory_of(s->alias, n)] || !fb_is_mutated(s->alias, n)) continue;
+        refuse(s, n, "tensor-mutated", "what it gives is written in place by what is not constant, or read before that");
+        has_changed = true;
+    }
+    return has_changed;
+}
+
+static void settle(search *s) {
+    bool goes_on = true;
+    while (goes_on && !s->m->failed && fb_matcher_goes_on(s->m)) {
+        goes_on = spread(s);
+        goes_on |= close_memories(s);
+    }
+}
+
+/* ---- evaluating ---------------------------------------------------------------------------------------------------------- */
+
+static bool is_wanted(void *context, fb_node node) {
+    return ((search *)context)->constness[node.id] != VARIES;
+}
+
+/* Does the value hold floating numbers: the tensor, or the first of several? */
+static bool is_floating(const fb_object *value) {
+    if (fb_object_is_sequence(value)) return value->items->count && is_floating(&value->items->objects[0]);
+    return value->kind == FB_OBJECT_FLOAT || (value->kind == FB_OBJECT_ARRAY && !fb_dtype_is_integer(value->array->dtype));
+}
+
+/* The caveats of FB_FACT_EXACT and FB_FACT_EXACT_INTEGERS. */
+static bool is_exact(const search *s, fb_node node, const fb_object *value) {
+    const fb_graph *g = s->graph;
+    bool reads_floats = false, gives_floats = is_floating(value);
+    for (uint32_t e = fb_input_first(g, node); e; e = fb_input_next(g, e))
+        reads_floats |= is_floating(&s->values[fb_edge_input(g, e).id]);
+    bool is_of_any = fb_op_facts_of(fb_node_op(g, node))->flags & FB_FACT_EXACT && !fb_call_argument(g, node, "alpha").id &&
+                     !fb_call_argument(g, node, "rounding_mode").id;
+    if (!is_of_any) return !reads_floats && !gives_floats && value->kind == FB_OBJECT_ARRAY;
+    return !reads_floats || gives_floats || value->kind != FB_OBJECT_ARRAY || value->array->dtype == FB_BOOL;
+}
+
+static fb_status keep_value(void *context, fb_node node, const fb_object *value, fb_error *error) {
+    search *s = context;
+    if (s->constness[node.id] == CONSTANT && !is_exact(s, node, value))
+        return fb_fail(error, FB_INVALID, "inexact", NULL, "its last bits may differ from machine to machine");
+    s->values[node.id] = *value;
+    fb_object_keep(value);
+    return FB_OK;
+}
+
+static bool forgive(void *context, fb_node node, const fb_error *error) {
+    search *s = context;
+    bool is_inexact = strcmp(error->code, "inexact") == 0;
+    refuse(s, node, is_inexact ? "inexact" : "unsupported-operator", error->message);
+    return true;
+}
+
+static void drop_values(search *s) {
+    for (uint32_t i = 0; i <= fb_node_limit(s->graph) && s->values; i++) fb_object_drop(&s->values[i]);
+}
+
+/* Of what takes too much, the node that does is left out, and the others are evaluated again. */
+static void evaluate(search *s) {
+    fb_eval_options options = {.memory_limit = MEMORY_MAX, .step_limit = STEPS_MAX, .watch = s->m->work->watch};
+    fb_eval_hooks hooks = {.context = s, .wanted = is_wanted, .computed = keep_value, .failed = forgive};
+    bool is_done = false;
+    while (!is_done && !s->m->failed && fb_matcher_goes_on(s->m)) {
+        fb_error error = {0};
+        fb_object output;
+        fb_status status = fb_evaluate_graph(s->graph, &options, &hooks, &s->memory, &output, &error);
+        fb_node node = status == FB_TOO_LARGE ? fb_node_find(s->graph, FB_MAIN_PROGRAM, error.node) : (fb_node){0};
+        is_done = !node.id || s->constness[node.id] == VARIES;
+        s->m->failed |= status && is_done;
+        if (status) drop_values(s);
+        if (!is_done) refuse(s, node, "too-large", error.message);
+        settle(s);
+    }
+}
+
+/* ---- what becomes a buffer ----------------------------------------------------------------------------------------------- */
+
+static int64_t bytes_of(const fb_array *array) {
+    return fb_array_count(array) * (int64_t)fb_dtype_size(array->dtype);
+}
+
+static bool is_as_recorded(const fb_graph *g, fb_node node, const fb_array *array) {
+    const fb_node_row *row = fb_node_at(g, node);
+    bool agrees = !row->dtype || row->dtype == array->dtype;
+    if (row->shape.id && fb_shape_rank(g, row->shape) != array->rank) return false;
+    for (int i = 0; row->shape.id && i < array->rank; i++) agrees &= fb_shape_size(g, row->shape, i) == array->sizes[i];
+    return agrees;
+}
+
+static bool has_nan(const fb_array *array) {
+    if (!fb_dtype_is_floating(array->dtype)) return false;
+    fb_work *work = fb_array_work(array);
+    for (int64_t i = 0, count = fb_array_count(array); i < count && fb_work_goes_on(work, 16); i++) {
+        if (isnan(fb_array_number(array, i))) return true;
+    }
+    return false;
+}
+
+/* Why what is read outside must not become a buffer; NULL: it may. *is_told: whether to say so. */
+static const char *obstacle(search *s, fb_node node, char *detail, size_t size, bool *is_told) {
+    const fb_object *value = &s->values[node.id];
+    const char *seen = s->seen[fb_memory_of(s->alias, node)];
+    *is_told = value->kind == FB_OBJECT_ARRAY;
+    if (!*is_told) return "unsupported-arguments"; /* several tensors, or none: its readers take them apart */
+    const fb_array *array = value->array;
+    if (seen) {
+        snprintf(detail, size, "%s",
+                 strcmp(seen, "graph-output") == 0 ? "it is an output of the graph, which the caller may write into"
+                                                   : "its strides are asked for, and a buffer has others");
+        return seen;
+    }
+    if (fb_dtype_is_complex(array->dtype)) {
+        snprintf(detail, size, "it is %s", fb_dtype_name(array->dtype));
+        return "unsupported-dtype";
+    }
+    if (!is_as_recorded(s->graph, node, array)) {
+        snprintf(detail, size, "another shape or dtype is recorded than it has");
+        return "recorded-otherwise";
+    }
+    if (bytes_of(array) > s->maximum_bytes) {
+        snprintf(detail, size, "as a buffer it would take %lld bytes, and %lld are allowed", (long long)bytes_of(array),
+                 (long long)s->maximum_bytes);
+        return "too-large";
+    }
+    if (!fb_array_is_contiguous(array) && fb_layout_is_read(s->graph, node)) {
+        snprintf(detail, size, "it does not lie row by row, and a reader may notice");
+        return "needs-contiguous";
+    }
+    if (has_nan(array)) {
+        snprintf(detail, size, "it holds nan, whose bits differ from machine to machine");
+        return "not-a-number";
+    }
+    return NULL;
+}
+
+/* What is refused leaves those that it reads to be read outside: so it goes on until nothing is refused any more. */
+static void find_buffers(search *s) {
+    bool goes_on = true;
+    while (goes_on && !s->m->failed) {
+        goes_on = false;
+        for (fb_node n = fb_first_node(s->graph, FB_MAIN_PROGRAM); n.id && fb_matcher_goes_on(s->m);
+             n = fb_next_node(s->graph, n)) {
+            char detail[200] = "";
+            bool is_told;
+            if (s->constness[n.id] != CONSTANT || !is_read_outside(s, n)) continue;
+            const char *reason = obstacle(s, n, detail, sizeof detail, &is_told);
+            if (reason && is_told) refuse(s, n, reason, detail);
+            else if (reason) s->constness[n.id] = VARIES;
+            goes_on |= reason != NULL;
+        }
+        if (goes_on) settle(s);
+    }
+}
+
+/* The largest are left out until the others take no more than TOTAL_MAX. */
+static void limit_total(search *s) {
+    bool goes_on = true;
+    while (goes_on && !s->m->failed) {
+        int64_t total = 0;
+        fb_node largest = {0};
+        for (fb_node n = fb_first_node(s->graph, FB_MAIN_PROGRAM); n.id && fb_matcher_goes_on(s->m);
+             n = fb_next_node(s->graph, n)) {
+            if (s->constness[n.id] != CONSTANT || !is_read_outside(s, n)) continue;
+            int64_t size = bytes_of(s->values[n.id].array);
+            total += size;
+            if (!largest.id || size > bytes_of(s->values[largest.id].array)) largest = n;
+        }
+        goes_on = total > TOTAL_MAX;
+        if (!goes_on) return;
+        refuse(s, largest, "too-large", "all buffers together would take more than 64 MiB, and it is the largest");
+        settle(s);
+        find_buffers(s);
+    }
+}
+
+/* ---- the plan ------------------------------------------------------------------------------------------------------------ */
+
+static bool is_taken(const fb_graph *g, const char *name) {
+    const fb_module_row *root = fb_module_at(g, fb_module_find(g, ""));
+    return fb_map_value(g, root->parameters, name).id || fb_map_value(g, root->buffers, name).id ||
+           (root->attributes.id && fb_map_value(g, root->attributes, name).id) || fb_module_find(g, name).id;
+}
+
+/* "le_constant": names of nodes differ, so these do. NULL when memory is out. */
+static const char *name_of(const search *s, fb_node node) {
+    fb_buffer name = {0};
+    fb_buffer_printf(&name, "%s_constant", fb_node_name(s->graph, node));
+    size_t length = name.size;
+    for (unsigned number = 1; fb_buffer_text(&name) && is_taken(s->graph, fb_buffer_text(&name)); number++) {
+        name.size = length;
+        fb_buffer_printf(&name, "_again_%u", number);
+    }
+    const char *text = name.failed ? NULL : fb_arena_text(s->m->arena, name.data, name.size);
+    fb_buffer_free(&name);
+    return text;
+}
+
+static bool describe(search *s, fb_node node, fb_constant *out) {
+    const fb_array *array = s->values[node.id].array;
+    size_t size = (size_t)bytes_of(array), length = fb_base64_length(size);
+    unsigned char *bytes = malloc(size ? size : 1);
+    char *text = fb_arena_alloc(s->m->arena, length + 1);
+    int64_t *sizes = fb_arena_alloc(s->m->arena, ((size_t)array->rank + 1) * sizeof *sizes);
+    const char *name = name_of(s, node);
+    bool ok = bytes && text && sizes && name;
+    if (ok) {
+        memcpy(sizes, array->sizes, (size_t)array->rank * sizeof *sizes);
+        fb_array_to_bytes(array, bytes);
+        fb_base64_encode(bytes, size, text);
+        *out = (fb_constant){name, array->dtype, array->rank, sizes, text, length};
+    }
+    free(bytes);
+    return ok;
+}
+
+static bool are_equal(const fb_constant *a, const fb_constant *b) {
+    return a->dtype == b->dtype && a->rank == b->rank && a->length == b->length &&
+           memcmp(a->sizes, b->sizes, (size_t)a->rank * sizeof *a->sizes) == 0 && memcmp(a->base64, b->base64, a->length) == 0;
+}
+
+/* The number of an equal one, or that of the new one; 0 when memory is out. */
+static uint32_t number_of(fb_buffer *constants, fb_map *by_hash, const fb_constant *constant) {
+    uint64_t hash = fb_hash(constant->base64, constant->length, constant->dtype);
+    uint32_t cursor = 0;
+    for (uint32_t number; (number = fb_map_next(by_hash, hash, &cursor));) {
+        if (are_equal((const fb_constant *)(const void *)constants->data + (number - 1), constant)) return number;
+    }
+    fb_buffer_append(constants, constant, sizeof *constant);
+    uint32_t made = (uint32_t)(constants->size / sizeof *constant);
+    return !constants->failed && fb_map_add(by_hash, hash, made) ? made : 0;
+}
+
+static bool make_plan(search *s, constant_plan *plan) {
+    size_t limit = (size_t)fb_node_limit(s->graph) + 1;
+    uint32_t *constant_of = fb_arena_alloc(s->m->arena, limit * sizeof *constant_of);
+    bool *is_written = fb_arena_alloc(s->m->arena, limit * sizeof *is_written);
+    fb_buffer constants = {0};
+    fb_map by_hash = {0};
+    bool ok = constant_of && is_written;
+    if (ok) memset(constant_of, 0, limit * sizeof *constant_of);
+    for (fb_node n = fb_first_node(s->graph, FB_MAIN_PROGRAM); n.id && ok && fb_matcher_goes_on(s->m);
+         n = fb_next_node(s->graph, n)) {
+        fb_constant made;
+        if (s->constness[n.id] != CONSTANT || !is_read_outside(s, n)) continue;
+        ok = describe(s, n, &made) && (constant_of[n.id] = number_of(&constants, &by_hash, &made));
+        is_written[n.id] = fb_last_write(s->alias, n) > fb_node_at(s->graph, n)->ordinal + 1;
+    }
+    fb_constant *list = ok ? fb_arena_alloc(s->m->arena, constants.size + 1) : NULL;
+    if (list && constants.size) memcpy(list, constants.data, constants.size);
+    *plan = (constant_plan){
+        .constants = list, .count = constants.size / sizeof *list, .constant_of = constant_of, .is_written = is_written};
+    fb_buffer_free(&constants);
+    fb_map_free(&by_hash);
+    return list != NULL;
+}
+
+/* ---- what goes together -------------------------------------------------------------------------------------------------- */
+
+static uint32_t root_of(uint32_t *parents, uint32_t node) {
+    while (parents[node] != node) node = parents[node] = parents[parents[node]];
+    return node;
+}
+
+/* Constants that read each other, or share memory, are one match: a write has no reader that would tell where it belongs. */
+static void join(search *s, uint32_t *parents, uint32_t *of_memory) {
+    for (fb_node n = fb_first_node(s->graph, FB_MAIN_PROGRAM); n.id; n = fb_next_node(s->graph, n)) {
+        if (s->constness[n.id] != CONSTANT) continue;
+        for (uint32_t e = fb_input_first(s->graph, n); e; e = fb_input_next(s->graph, e)) {
+            fb_node input = fb_edge_input(s->graph, e);
+            if (s->constness[input.id] == CONSTANT) parents[root_of(parents, n.id)] = root_of(parents, input.id);
+        }
+        uint32_t *other = &of_memory[fb_memory_of(s->alias, n)];
+        if (*other) parents[root_of(parents, n.id)] = root_of(parents, *other);
+        *other = n.id;
+    }
+}
+
+/* The nodes of each group that has a buffer, in the order of the graph: a group's nodes are listed one after the other. */
+static void report(search *s, constant_plan *plan, uint32_t *parents) {
+    const fb_graph *g = s->graph;
+    uint32_t limit = fb_node_limit(g) + 1;
+    uint32_t *next = calloc(limit, sizeof *next), *last = calloc(limit, sizeof *last);
+    bool *has_buffer = calloc(limit, sizeof *has_buffer);
+    s->m->failed |= !next || !last || !has_buffer;
+    for (fb_node n = fb_first_node(g, FB_MAIN_PROGRAM); n.id && !s->m->failed; n = fb_next_node(g, n)) {
+        if (s->constness[n.id] != CONSTANT) continue;
+        uint32_t root = root_of(parents, n.id);
+        if (last[root]) next[last[root]] = n.id;
+        last[root] = n.id;
+        has_buffer[root] |= plan->constant_of[n.id] != 0;
+    }
+    fb_buffer nodes = {0};
+    for (fb_node n = fb_first_node(g, FB_MAIN_PROGRAM); n.id && !s->m->failed; n = fb_next_node(g, n)) {
+        uint32_t root = root_of(parents, n.id);
+        if (s->refused[n.id].code && reads_constants_only(s, n)) fb_refuse_for(s->m, s->refused[n.id], &n, 1);
+        if (s->constness[n.id] != CONSTANT || !has_buffer[root]) continue;
+        has_buffer[root] = false; /* it is listed by its first node */
+        nodes.size = 0;
+        for (uint32_t id = n.id; id; id = next[id]) fb_buffer_append(&nodes, &(fb_node){id}, sizeof n);
+        s->m->failed |= nodes.failed;
+        if (!plan->first.id) plan->first = n;
+        if (!nodes.failed) fb_match_found(s->m, (const fb_node *)(const void *)nodes.data, nodes.size / sizeof n);
+    }
+    fb_buffer_free(&nodes);
+    free(next);
+    free(last);
+    free(has_buffer);
+}
+
+static void plan_and_report(search *s) {
+    constant_plan *plan = fb_arena_alloc(s->m->arena, sizeof *plan);
+    uint32_t limit = fb_node_limit(s->graph) + 1, *parents = malloc(limit * sizeof *parents);
+    uint32_t *of_memory = calloc(fb_memory_limit(s->alias), sizeof *of_memory);
+    s->m->failed |= !plan || !parents || !of_memory || !make_plan(s, plan);
+    for (uint32_t i = 0; i < limit && !s->m->failed; i++) parents[i] = i;
+    if (!s->m->failed) join(s, parents, of_memory);
+    if (!s->m->failed) report(s, plan, parents);
+    s->m->plan = plan;
+    free(parents);
+    free(of_memory);
+}
+
+static void match_graph(fb_matcher *m) {
+    const json_t *maximum = json_object_get(m->params, "maximum_bytes");
+    search s = {.m = m, .graph = m->graph, .alias = fb_matcher_alias(m)};
+    s.maximum_bytes = maximum ? json_integer_value(maximum) : (int64_t)4 << 20;
+    size_t limit = (size_t)fb_node_limit(m->graph) + 1, memories = s.alias ? fb_memory_limit(s.alias) : 0;
+    s.constness = calloc(limit, 1);
+    s.values = calloc(limit, sizeof *s.values);
+    s.refused = calloc(limit, sizeof *s.refused);
+    s.seen = calloc(memories + 1, sizeof *s.seen);
+    s.is_open = calloc(memories + 1, sizeof *s.is_open);
+    m->failed |= !s.constness || !s.values || !s.refused || !s.seen || !s.is_open;
+    if (!m->failed && look_forwards(&s)) {
+        find_seen(&s);
+        settle(&s);
+        evaluate(&s);
+        find_buffers(&s);
+        limit_total(&s);
+    }
+    if (!m->failed) plan_and_report(&s);
+    drop_values(&s);
+    free(s.constness);
+    free(s.values);
+    free(s.refused);
+    free(s.seen);
+    free(s.is_open);
+}
+
+/* ---- edit ---------------------------------------------------------------------------------------------------------------- */
+
+static void put_read(fb_rewrite *rw, const constant_plan *plan, fb_node node, fb_module root) {
+    fb_node read = fb_insert_read(rw, node, root, plan->constants[plan->constant_of[node.id] - 1].attribute);
+    if (!read.id) return;
+    if (plan->is_written[node.id]) {
+        fb_replace_uses(rw, node, read);
+        fb_erase(rw, node);
+    } else {
+        fb_absorb(rw, node, read);
+    }
+    fb_mark(rw, read);
+}
+
+static void edit(fb_rewrite *rw, const fb_match *match) {
+    const constant_plan *plan = match->plan;
+    fb_module root = fb_module_find(fb_rewrite_graph(rw), "");
+    if (match->nodes[0].id == plan->first.id) fb_put_constants(rw, root, plan->constants, plan->count);
+    for (size_t i = 0; i < match->count; i++) fb_release_reads(rw, match->nodes[i]);
+    for (size_t i = 0; i < match->count; i++) {
+        if (plan->constant_of[match->nodes[i].id]) put_read(rw, plan, match->nodes[i], root);
+        else fb_erase(rw, match->nodes[i]);
+    }
+}
+
+const fb_pass fb_evaluate_constants = {
+    .name = "EvaluateConstants",
+    .version = 1,
+    .summary = "Computes what depends on no input and no weight, such as masks and positions, and keeps it as a buffer.",
+    .parameters = "{\"additionalProperties\":false,\"properties\":{\"maximum_bytes\":{\"default\":4194304,\"description\":"
+                  "\"How large a buffer may become.\",\"maximum\":67108864,\"minimum\":0,\"type\":\"integer\"}},"
+                  "\"type\":\"object\"}",
+    .exactness = FB_MOVES,
+    .reversible = true,
+    .preserves_computation = true,
+    .match_graph = match_graph,
+    .edit = edit,
+};
