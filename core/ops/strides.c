@@ -101,6 +101,7 @@ static bool are_read(const fb_graph *graph, fb_node node, bool is_far) {
             bool passes_on = false;
             fb_node reader = fb_edge_user(graph, edge);
             if (minds(graph, reader, &passes_on)) return true;
+            if (is_far && fb_op_is(graph, reader, FB_OP_CONTIGUOUS) && fb_call_has_only(graph, reader, "input")) continue;
             passes_on |= is_far && !makes_rows(shape_rule(graph, reader)) && fb_numberhood_of(graph, reader) != FB_A_NUMBER;
             if (passes_on && count == MAX_READERS) return true;
             if (passes_on) queue[count++] = reader;

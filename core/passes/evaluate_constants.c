@@ -25,7 +25,6 @@
 #include "core/base/base64.h"
 #include "core/base/map.h"
 #include "core/eval/evaluate_graph.h"
-#include "core/graph/slot.h"
 #include "core/ops/strides.h"
 #include "core/passes/pass.h"
 
@@ -68,18 +67,6 @@ static void refuse(search *s, fb_node node, const char *code, const char *detail
 }
 
 /* ---- what may be constant ------------------------------------------------------------------------------------------------ */
-
-static bool is_source(search *s, fb_node node) {
-    const fb_node_row *row = fb_node_at(s->graph, node);
-    if (row->opcode != FB_GET_ATTR || !row->module.id || !row->attribute.id) return false;
-    const char *attribute = fb_text(s->graph, row->attribute);
-    fb_slot slot = {
-        .module = row->module, .attribute = attribute, .tensor = fb_module_tensor(s->graph, row->module, attribute)};
-    slot.is_buffer = fb_map_value(s->graph, fb_module_at(s->graph, row->module)->buffers, attribute).id != 0;
-    if (!slot.tensor.id || !fb_tensor_at(s->graph, slot.tensor)->data.id || fb_slot_is_persistent(s->graph, &slot))
-        return false;
-    return !fb_tensor_is_mutated(s->alias, slot.tensor);
-}
 
 static bool reads_constants_only(const search *s, fb_node node) {
     for (uint32_t e = fb_input_first(s->graph, node); e; e = fb_input_next(s->graph, e)) {
@@ -127,7 +114,8 @@ static bool look_forwards(search *s) {
     for (fb_node n = fb_first_node(s->graph, FB_MAIN_PROGRAM); n.id && fb_matcher_goes_on(s->m);
          n = fb_next_node(s->graph, n)) {
         const fb_node_row *row = fb_node_at(s->graph, n);
-        if (is_source(s, n)) s->constness[n.id] = SOURCE;
+        fb_tensor tensor;
+        if (fb_reads_constant(s->m, n, &tensor)) s->constness[n.id] = SOURCE;
         if (row->opcode == FB_CALL_FUNCTION || row->opcode == FB_CALL_METHOD) look_at_call(s, n);
         is_any |= s->constness[n.id] == CONSTANT;
     }

@@ -111,6 +111,9 @@ void fb_refuse_node(fb_matcher *matcher, const char *reason, fb_node node, const
 /* A refusal for an obstacle. */
 void fb_refuse_for(fb_matcher *matcher, fb_obstacle obstacle, const fb_node *nodes, size_t count);
 
+/* Does the get_attr node read a constant: a buffer that no checkpoint has, whose bytes are in the document, and that is never
+ * written? */
+bool fb_reads_constant(fb_matcher *matcher, fb_node read, fb_tensor *tensor);
 /* The alias analysis of the graph; NULL when memory is out (then the matcher has failed, and nothing is reported). */
 const fb_alias *fb_matcher_alias(fb_matcher *matcher);
 /* Does the node carry this pass's signature already? */

@@ -1,6 +1,7 @@
 """Every pass and preset that the service has: a new one is proved without anybody naming it."""
 
 PARAMETERS = {  # of those that need some, or do more with them
+    "FuseAttention": [{}, {"masked_rows": True}],
     "RemoveNoOps": [{}, {"asserts": True, "float_zeros": True}],
     "ReplaceActivation": [{"from": "relu", "to": "gelu"}, {"from": "gelu", "to": "silu", "parameters": {}}],
     "ConvertPrecision": [{"to": "bfloat16"}, {"to": "float16", "keep": ["softmax"]}],

@@ -377,6 +377,24 @@ static value layer_norm(const call *c, const value *x) {
     return layer_normalised(c->arena, x, axes, &weight, &bias, eps.kind == V_NUMBER ? eps.number : 1e-5, true);
 }
 
+/* Of four dimensions, with a mask that is added, and a scale. */
+static value attention(const call *c) {
+    value q = argument(c, 0, "query"), k = argument(c, 1, "key"), v = argument(c, 2, "value");
+    value mask = argument(c, 3, "attn_mask"), scale = argument(c, 6, "scale");
+    if (q.kind != V_TENSOR || k.kind != V_TENSOR || q.rank != 4 || k.rank != 4 || scale.kind != V_NUMBER) return (value){0};
+    value turned = permuted(&k, (int64_t[]){0, 1, 3, 2}), scores = matmul(c->arena, &q, &turned);
+    if (scores.kind == V_TENSOR) scores = map_binary(c->arena, &scores, &scale, product_of);
+    if (scores.kind == V_TENSOR && mask.kind == V_TENSOR) scores = map_binary(c->arena, &scores, &mask, sum_of);
+    value weights = softmax(c->arena, &scores);
+    return matmul(c->arena, &weights, &v);
+}
+
+/* softmax(x, dim=-1). */
+static value softmax_of(const call *c, const value *x) {
+    value dim = argument(c, 1, "dim");
+    return dim.kind == V_NUMBER && dim.number == -1 ? softmax(c->arena, x) : (value){0};
+}
+
 /* arange(end). */
 static value positions(const call *c) {
     value end = argument(c, 0, "end");
@@ -399,6 +417,8 @@ static bool evaluate_other(const call *c, value *out) {
     else if (strcmp(t, "torch.matmul") == 0) *out = matmul(c->arena, &x, &y);
     else if (is_listed(" torch.nn.functional.linear torch._C._nn.linear ", t)) *out = linear_of(c);
     else if (strcmp(t, "torch.addmm") == 0) *out = add_product(c);
+    else if (is_listed(" torch.softmax .softmax torch.nn.functional.softmax ", t)) *out = softmax_of(c, &x);
+    else if (strcmp(t, "torch._C._nn.scaled_dot_product_attention") == 0) *out = attention(c);
     else if (strcmp(t, "torch.conv2d") == 0) *out = convolved(c);
     else if (strcmp(t, "torch.nn.functional.batch_norm") == 0) *out = normalised(c);
     else if (strcmp(t, "torch.nn.functional.layer_norm") == 0) *out = layer_norm(c, &x);

@@ -202,8 +202,22 @@ static value matrix_at(const value *batch, int64_t index) {
     return result;
 }
 
+/* (a, b, …) as (a · b, …). */
+static value joined(fb_arena *arena, const value *tensor) {
+    value copy = copy_of(arena, tensor);
+    return reshaped(arena, &copy, 3, (int64_t[]){copy.sizes[0] * copy.sizes[1], copy.sizes[2], copy.sizes[3]});
+}
+
+static value matmul_of_four(fb_arena *arena, const value *a, const value *b) {
+    if (a->sizes[0] != b->sizes[0] || a->sizes[1] != b->sizes[1]) return unusable;
+    value left = joined(arena, a), right = joined(arena, b), product = matmul(arena, &left, &right);
+    if (product.kind != V_TENSOR) return unusable;
+    return reshaped(arena, &product, 4, (int64_t[]){a->sizes[0], a->sizes[1], a->sizes[2], b->sizes[3]});
+}
+
 value matmul(fb_arena *arena, const value *a, const value *b) {
     if (a->kind != V_TENSOR || b->kind != V_TENSOR || a->rank < 1 || b->rank < 1) return unusable;
+    if (a->rank == 4 && b->rank == 4) return matmul_of_four(arena, a, b);
     if (a->rank <= 2 && b->rank <= 2) return matmul_of_matrices(arena, a, b);
     if (a->rank != 3 || b->rank != 3 || a->sizes[0] != b->sizes[0]) return unusable;
     value result = tensor_value(arena, 3, (int64_t[]){a->sizes[0], a->sizes[1], b->sizes[2]});
@@ -212,6 +226,19 @@ value matmul(fb_arena *arena, const value *a, const value *b) {
         value product = matmul_of_matrices(arena, &left, &right);
         if (product.kind != V_TENSOR) return unusable;
         write_into(&place, &product);
+    }
+    return result;
+}
+
+value softmax(fb_arena *arena, const value *x) {
+    if (x->kind != V_TENSOR || x->rank < 1) return unusable;
+    value result = copy_of(arena, x);
+    int64_t columns = x->sizes[x->rank - 1], count = element_count(x);
+    for (int64_t row = 0; row < count; row += columns) {
+        double top = -INFINITY, total = 0;
+        for (int64_t i = row; i < row + columns; i++) top = fmax(top, result.data[i]);
+        for (int64_t i = row; i < row + columns; i++) total += result.data[i] = exp(result.data[i] - top);
+        for (int64_t i = row; i < row + columns; i++) result.data[i] /= total;
     }
     return result;
 }

@@ -49,6 +49,7 @@ value map_binary(fb_arena *arena, const value *a, const value *b, binary_functio
 bool write_into(const value *a, const value *b);
 /* NumPy's. */
 value matmul(fb_arena *arena, const value *a, const value *b);
+value softmax(fb_arena *arena, const value *x); /* over the last dimension */
 value concatenate(fb_arena *arena, const value *tensors, size_t count, int64_t axis);
 value slice_of(const value *tensor, int axis, int64_t start, int64_t stop, int64_t step);
 value permuted(const value *tensor, const int64_t *dims);

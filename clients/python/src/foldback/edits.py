@@ -7,6 +7,7 @@ when an edit makes them again what they were.
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -19,7 +20,7 @@ from .fx import Row, make_node, node_row, requires_grad_of, set_arguments, set_m
 from .history import History, carried_back
 from .hooks import hooks_of
 from .recipes import evaluate, expanded, inputs_of, is_movement, shape_of
-from .tensors import State, TensorTable, can_be_marked, digest_of, has_changed, sums_of
+from .tensors import State, TensorTable, can_be_marked, digest_of, has_changed, sums_of, tensor_of
 from .values import annotation_of, dtype_name, nodes_in, resolve
 
 Edit = Mapping[str, Any]
@@ -257,9 +258,14 @@ class Replay:
     def _make_tensor(self, name: str, rows: Mapping[str, Row], parameters: set[str]) -> torch.Tensor:
         if name in self.tensors and name not in self.table.tensors:
             return self.tensors[name]
-        if name not in rows or "recipe" not in rows[name]:
+        row = rows.get(name, {})
+        if "data" in row:  # a constant, which no recipe makes
+            made = tensor_of(base64.b64decode(row["data"]), getattr(torch, row["dtype"]), row["shape"])
+            self.state.made.add(name)
+            self.tensors[name] = made.to(self._device())
+            return self.tensors[name]
+        if "recipe" not in row:
             raise EditError(f"there is no tensor {name} here, and the edits do not say how to compute it")
-        row = rows[name]
         dtype, recipe = getattr(torch, row["dtype"]), self._past_virtual(row["recipe"])
         made = self._evaluated(recipe, dtype, None, rows, parameters)
         _check_shape(row, list(made.shape))
@@ -325,6 +331,9 @@ class Replay:
                 planned[path] = self._filled(path, now, self.state.originals.get(path))
             else:
                 row = _changed(self.rows.get(path, {"path": path}), edit["was"], now, path)
+                if "/non_persistent" in now:
+                    here = self.rows.get(path, {}).get("non_persistent", ())
+                    row["non_persistent"] = _exchanged(here, edit["was"].get("/non_persistent"), now["/non_persistent"])
                 planned[path] = self._filled(path, row, self._known_module(path))
         return planned
 
@@ -570,6 +579,14 @@ def _is_same(one: torch.nn.Module, other: torch.nn.Module) -> bool:
     is_equal = type(one) is type(other) and one._non_persistent_buffers_set == other._non_persistent_buffers_set
     is_in_same_mode = one.training == other.training or type(one) is torch.nn.Module
     return is_equal and is_in_same_mode and modules.config_of(one) == modules.config_of(other)
+
+
+def _exchanged(here: Iterable[str], was: Iterable[str] | None, now: Iterable[str] | None) -> list[str]:
+    """Names that came come, and those that went go. Of the others each stays as it is here: torch.export makes modules whose
+    checkpoints have the constants that the document's lack."""
+    gone, kept = set(was or ()) - set(now or ()), list(here)
+    came = [name for name in now or () if name not in set(was or ()) and name not in kept]
+    return [name for name in kept if name not in gone] + came
 
 
 def _changed(row: Row, was: Mapping[str, Any], now: Mapping[str, Any], what: str) -> Row:

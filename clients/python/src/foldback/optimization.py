@@ -32,7 +32,7 @@ from .values import nodes_in
 
 __all__ = [
     "ChangeTrueDivToMulByInverse", "ConvertPrecision", "DeepCopy", "EliminateCommonSubexpressions", "EliminateDeadCode", "EvaluateConstants",
-    "FoldConstants", "FoldNormIntoLinear", "FoldScaleIntoLinear", "FoldShapes", "FuseBatchNorm", "FuseBatchNorm1dInLinear",
+    "FoldConstants", "FoldNormIntoLinear", "FoldScaleIntoLinear", "FoldShapes", "FuseAttention", "FuseBatchNorm", "FuseBatchNorm1dInLinear",
     "FuseBatchNorm2dInConv2d", "FuseBiasInLinear", "LintAndRecompile", "MergeLinears", "MergeViews", "RecordTypes", "Refusal", "RemoveNoOps",
     "ReplaceActivation", "ReversibleTransformation", "Run", "Transformation", "UndoConflict", "UnpackLinear", "cleanup",
     "compose", "inference", "record_shapes", "rollback", "runs",
@@ -239,6 +239,14 @@ class FoldScaleIntoLinear(_Pass):
 
 class FoldNormIntoLinear(_Pass):
     """Folds the scale and shift of a LayerNorm or RMSNorm into every Linear that follows."""
+
+
+class FuseAttention(_ReversiblePass):
+    """Replaces attention that is spelled out with one call of `scaled_dot_product_attention`. `masked_rows` takes masks that might
+    mask a whole row, too, where softmax gives nan and attention 0."""
+
+    def __init__(self, *, masked_rows: bool | None = None) -> None:
+        self._set(masked_rows=masked_rows)
 
 
 class UnpackLinear(_ReversiblePass):

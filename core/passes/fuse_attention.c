@@ -1,0 +1,392 @@
+/* FuseAttention: attention that is spelled out becomes one call of scaled_dot_product_attention.
+ *
+ *     q ────────────────────────┐
+ *     k ── transpose(-1, -2) ── matmul ── / √d ── + mask ── softmax(-1) ── dropout ─┐
+ *     v ────────────────────────────────────────────────────────────────────── matmul ── y
+ *
+ *     q ─┐
+ *     k ─┼─ scaled_dot_product_attention(attn_mask=mask, scale=1/√d) ── y
+ *     v ─┘
+ *
+ * In both dialects, for q, k and v of four dimensions and one floating dtype. The scores may be scaled before the mask, or q or
+ * k before the product; the mask may be added, or numbers of the scores replaced (where, masked_fill) by -inf or by a number
+ * near the lowest of the dtype. Dropout must be in eval mode.
+ *
+ * Kept:
+ *   - where the scores or the weights have other readers, such as the caller (output_attentions)
+ *   - three dimensions (bmm), for which PyTorch has no fused kernel, so that it would be slower
+ *   - a mask by which a row may be masked as a whole, unless it is a constant that shows that none is: PyTorch's softmax gives
+ *     nan there, or an average, and its attention gives 0. With `masked_rows` a mask that is added is taken all the same
+ *   - where a reader may notice that the result lies in memory as q does, and not row by row
+ *
+ * Exactness: rounds (the same function; sums go in another order). Reversible.
+ */
+#include <math.h>
+#include <stdlib.h>
+
+#include "core/base/base64.h"
+#include "core/operators/spelling.h"
+#include "core/ops/rearrange.h"
+#include "core/ops/strides.h"
+#include "core/passes/pass.h"
+#include "core/weights/convert.h"
+#include "core/weights/dtype.h"
+
+enum { INNER_MAX = 16 }; /* nodes of one attention; more are not looked for */
+
+typedef enum mask_form {
+    NO_MASK,
+    ADDED,    /* scores + mask */
+    SELECTED, /* where(mask, scores, fill) */
+    FILLED,   /* masked_fill(scores, mask, fill) */
+} mask_form;
+
+typedef struct attention {
+    fb_node node;             /* the product with the values, which becomes the call */
+    fb_node inner[INNER_MAX]; /* what goes, last first */
+    size_t count, before;     /* how many; the index of the first that stands before the transposition */
+    fb_node softmax, first;   /* first: the product of queries and keys */
+    fb_node query, key, value, mask;
+    fb_node transposition; /* of the keys; none: `key` is (…, E, S), as the product takes it */
+    mask_form form;
+    double scale, fill;
+    bool is_training;
+} attention;
+
+static bool add_inner(attention *a, fb_node node) {
+    if (a->count == INNER_MAX) return false;
+    a->inner[a->count++] = node;
+    return true;
+}
+
+/* ---- finding it, from its end -------------------------------------------------------------------------------------------- */
+
+static bool has_two_arguments(const fb_graph *g, fb_node node) {
+    const fb_node_row *row = fb_node_at(g, node);
+    return fb_value_at(g, row->args)->count + fb_value_at(g, row->kwargs)->count / 2 == 2;
+}
+
+static bool is_product(const fb_graph *g, fb_node node, fb_node *a, fb_node *b) {
+    if (!fb_op_is(g, node, FB_OP_MATMUL) || !has_two_arguments(g, node)) return false;
+    *a = fb_call_argument_node(g, node, "input");
+    *b = fb_call_argument_node(g, node, "other");
+    return a->id && b->id;
+}
+
+/* x * c, c * x and x / c, with a number that is neither zero nor infinite. */
+static bool is_scaling(const fb_graph *g, fb_node node, fb_node *x, double *factor) {
+    fb_division division;
+    double number;
+    if (fb_division_at(g, node, &division)) {
+        *x = fb_value_node(g, division.numerator);
+        if (!x->id || !has_two_arguments(g, node) || !fb_value_is_number(g, division.divisor, &number)) return false;
+        *factor = 1 / number;
+    } else {
+        if (!fb_op_is(g, node, FB_OP_MUL) || !has_two_arguments(g, node)) return false;
+        fb_value a = fb_call_argument(g, node, "input"), b = fb_call_argument(g, node, "other");
+        if (!a.id || !b.id) return false;
+        bool is_first = fb_value_is_number(g, a, &number);
+        if (!is_first && !fb_value_is_number(g, b, &number)) return false;
+        *x = fb_value_node(g, is_first ? b : a);
+        *factor = number;
+    }
+    return x->id && isfinite(*factor) && *factor != 0;
+}
+
+/* Scalings on the way back, which go; the node before them. */
+static fb_node before_scalings(const fb_graph *g, attention *a, fb_node node) {
+    fb_node x;
+    double factor;
+    while (is_scaling(g, node, &x, &factor) && add_inner(a, node)) {
+        a->scale *= factor;
+        node = x;
+    }
+    return node;
+}
+
+/* The same where nobody else reads what is scaled: q and k may be shared. */
+static fb_node before_own_scalings(const fb_graph *g, attention *a, fb_node node) {
+    fb_node x;
+    double factor;
+    while (fb_node_at(g, node)->user_count == 1 && is_scaling(g, node, &x, &factor) && add_inner(a, node)) {
+        a->scale *= factor;
+        node = x;
+    }
+    return node;
+}
+
+/* The scores, from there to the queries and keys. */
+static bool find_scores(const fb_graph *g, attention *a, fb_node node) {
+    fb_node keys;
+    fb_rearrange turned;
+    a->first = before_scalings(g, a, node);
+    if (!is_product(g, a->first, &a->query, &keys) || !add_inner(a, a->first)) return false;
+    a->query = before_own_scalings(g, a, a->query);
+    keys = before_own_scalings(g, a, keys);
+    a->key = keys;
+    bool is_turned = fb_rearrange_at(g, keys, &turned) && turned.form == FB_REARRANGE_PERMUTE && turned.rank == 4 &&
+                     turned.dims[0] == 0 && turned.dims[1] == 1 && turned.dims[2] == 3;
+    if (!is_turned) return true;
+    a->transposition = keys;
+    a->before = a->count;
+    a->key = fb_node_at(g, keys)->user_count == 1 ? before_own_scalings(g, a, turned.input) : turned.input;
+    return true;
+}
+
+/* A number, or a constant tensor without dimensions. */
+static bool read_number(const fb_graph *g, fb_value value, double *number) {
+    fb_node read;
+    fb_tensor tensor;
+    if (fb_value_is_number(g, value, number)) return true;
+    if (!fb_tensor_read_by(g, value, &read, &tensor)) return false;
+    const fb_tensor_row *row = fb_tensor_at(g, tensor);
+    unsigned char bytes[8];
+    size_t size = fb_dtype_size((fb_dtype)row->dtype);
+    if (!row->data.id || !fb_dtype_is_computed((fb_dtype)row->dtype) || fb_shape_rank(g, row->shape) != 0) return false;
+    fb_base64_decode(fb_text(g, row->data), 0, size, bytes);
+    fb_decode_numbers((fb_dtype)row->dtype, bytes, 1, number);
+    return true;
+}
+
+/* Tries `scores` for what the mask is laid on: takes back what it has found when it is not. */
+static bool is_on(const fb_graph *g, attention *a, fb_node scores, fb_node mask, mask_form form) {
+    attention before = *a;
+    a->mask = mask;
+    a->form = form;
+    if (scores.id && mask.id && find_scores(g, a, scores)) return true;
+    *a = before;
+    return false;
+}
+
+static bool find_masked_scores(const fb_graph *g, attention *a, fb_node node) {
+    fb_op op = fb_node_op(g, node);
+    size_t count = a->count;
+    if (!add_inner(a, node)) return false;
+    fb_node x = fb_call_argument_node(g, node, "input"), y = fb_call_argument_node(g, node, "other");
+    switch (op & ~FB_OP_IN_PLACE) {
+    case FB_OP_ADD:
+        if (!has_two_arguments(g, node)) break;
+        if (is_on(g, a, x, y, ADDED) || (!(op & FB_OP_IN_PLACE) && is_on(g, a, y, x, ADDED))) return true;
+        break;
+    case FB_OP_WHERE:
+        if (!fb_call_argument(g, node, "other").id || !read_number(g, fb_call_argument(g, node, "other"), &a->fill)) break;
+        if (is_on(g, a, x, fb_call_argument_node(g, node, "condition"), SELECTED)) return true;
+        break;
+    case FB_OP_MASKED_FILL:
+        if (!fb_call_argument(g, node, "value").id || !read_number(g, fb_call_argument(g, node, "value"), &a->fill)) break;
+        if (is_on(g, a, x, fb_call_argument_node(g, node, "mask"), FILLED)) return true;
+        break;
+    default: break;
+    }
+    a->count = count;
+    return find_scores(g, a, node);
+}
+
+/* Over the last dimension, in the dtype that it is given. */
+static bool is_softmax(const fb_graph *g, fb_node node, fb_node *x) {
+    fb_call call = {g, node, fb_node_op(g, node), false};
+    if (call.op != FB_OP_SOFTMAX && call.op != FB_OP_NATIVE_SOFTMAX) return false;
+    int axis;
+    *x = fb_call_argument_node(g, node, "input");
+    fb_value dtype = fb_option(&call, "dtype"), half = fb_option(&call, "half_to_float");
+    if (!x->id || !fb_option(&call, "dim").id || !fb_option_axis(&call, "dim", 0, 4, &axis) || axis != 3) return false;
+    if (half.id && fb_value_kind(g, half) != FB_FALSE) return false;
+    return !dtype.id || fb_value_kind(g, dtype) == FB_NONE ||
+           (fb_value_kind(g, dtype) == FB_DTYPE && fb_dtype_find(fb_value_text(g, dtype)) == fb_node_at(g, *x)->dtype);
+}
+
+static bool find(const fb_graph *g, fb_node n, attention *a) {
+    *a = (attention){.node = n, .scale = 1};
+    fb_node weights, x;
+    if (!is_product(g, n, &weights, &a->value)) return false;
+    fb_node like = {0};
+    while (fb_op_is(g, weights, FB_OP_DROPOUT) || fb_op_is(g, weights, FB_OP_TYPE_AS)) {
+        if (fb_op_is(g, weights, FB_OP_TYPE_AS)) like = fb_call_argument_node(g, weights, "other");
+        a->is_training |= fb_op_effects(g, weights).is_random;
+        if (!add_inner(a, weights)) return false;
+        weights = fb_value_node(g, fb_first_argument(g, weights));
+        if (!weights.id) return false;
+    }
+    if (!is_softmax(g, weights, &x) || !add_inner(a, weights) || (like.id && like.id != x.id)) return false;
+    a->softmax = weights;
+    return find_masked_scores(g, a, x);
+}
+
+/* ---- what stands against it ---------------------------------------------------------------------------------------------- */
+
+static bool are_alike(const fb_shape_result *a, const fb_shape_result *b, int from, int to) {
+    for (int i = from; i < to; i++) {
+        if (!fb_dim_equal(a->sizes[i], b->sizes[i])) return false;
+    }
+    return true;
+}
+
+static bool recorded(const fb_graph *g, fb_node node, fb_shape_result *out) {
+    return fb_recorded_shape(g, node, out) && out->rank >= 0 && out->dtype;
+}
+
+/* (B, H, L, E), (B, H, S, E) and (B, H, S, Ev), all recorded, and a mask that broadcasts to (B, H, L, S). */
+static fb_obstacle shape_obstacle(const fb_graph *g, const attention *a) {
+    fb_shape_result q, k, v, s, m;
+    fb_node keys = fb_call_argument_node(g, a->first, "other");
+    bool is_known =
+        recorded(g, a->query, &q) && recorded(g, keys, &k) && recorded(g, a->value, &v) && recorded(g, a->first, &s);
+    if (!is_known || (a->mask.id && !recorded(g, a->mask, &m)))
+        return (fb_obstacle){"unknown-shape", "shapes and dtypes of what it reads are not all recorded" FB_RECORD_SHAPE};
+    if (q.rank != 4 || k.rank != 4 || v.rank != 4)
+        return (fb_obstacle){"unsupported-shape", "PyTorch has a fused kernel for four dimensions only"};
+    if (!are_alike(&q, &k, 0, 2) || !are_alike(&q, &v, 0, 2) || !fb_dim_equal(k.sizes[3], v.sizes[2]))
+        return (fb_obstacle){"shape-mismatch", "queries, keys and values differ in batch, heads or length"};
+    bool is_one_dtype = q.dtype == k.dtype && q.dtype == v.dtype && q.dtype == s.dtype && fb_dtype_is_computed(q.dtype) &&
+                        fb_node_at(g, a->softmax)->dtype == q.dtype && fb_node_at(g, a->node)->dtype == q.dtype;
+    for (size_t i = 0; i < a->count; i++) is_one_dtype &= fb_node_at(g, a->inner[i])->dtype == q.dtype;
+    if (!is_one_dtype) return (fb_obstacle){"dtype", "it is not computed in one floating dtype"};
+    if (!a->mask.id) return FB_NO_OBSTACLE;
+    if (m.dtype != (a->form == ADDED ? q.dtype : FB_BOOL))
+        return (fb_obstacle){"dtype", a->form == ADDED ? "its mask is of another dtype" : "its mask is not of bool"};
+    if (m.rank < 2 || m.rank > 4)
+        return (fb_obstacle){"unsupported-shape", "its mask has neither two nor three nor four dimensions"};
+    for (int i = 0; i < m.rank; i++) {
+        if (!fb_dim_is(m.sizes[i], 1) && !fb_dim_equal(m.sizes[i], s.sizes[4 - m.rank + i]))
+            return (fb_obstacle){"shape-mismatch", "its mask is not of the size of the scores"};
+    }
+    return FB_NO_OBSTACLE;
+}
+
+/* A constant mask: is each of its rows open somewhere? */
+static bool has_open_rows(fb_matcher *m, const attention *a) {
+    const fb_graph *g = m->graph;
+    fb_node read = fb_op_is(g, a->mask, FB_OP_EXPAND) ? fb_value_node(g, fb_first_argument(g, a->mask)) : a->mask;
+    fb_tensor tensor;
+    if (!read.id || !fb_reads_constant(m, read, &tensor)) return false;
+    const fb_tensor_row *row = fb_tensor_at(g, tensor);
+    fb_dtype dtype = (fb_dtype)row->dtype;
+    size_t width = fb_dtype_size(dtype), size = fb_base64_size(fb_text(g, row->data), fb_text_length(g, row->data));
+    int64_t columns = fb_shape_rank(g, row->shape) ? fb_shape_size(g, row->shape, -1) : 1, at = 0;
+    bool is_open = false;
+    for (size_t i = 0; i < size && fb_matcher_goes_on(m); i += width) {
+        unsigned char bytes[8];
+        double number = 0;
+        fb_base64_decode(fb_text(g, row->data), i, width, bytes);
+        if (dtype != FB_BOOL) fb_decode_numbers(dtype, bytes, 1, &number);
+        is_open |= a->form == ADDED ? number > -INFINITY : (bytes[0] != 0) == (a->form == SELECTED);
+        if (++at < columns) continue;
+        if (!is_open) return false;
+        is_open = false;
+        at = 0;
+    }
+    return true;
+}
+
+static fb_obstacle mask_obstacle(fb_matcher *m, const attention *a) {
+    fb_dtype_range range;
+    if (!a->mask.id) return FB_NO_OBSTACLE;
+    bool is_low = a->form == ADDED || a->fill == -INFINITY ||
+                  (fb_dtype_limits((fb_dtype)fb_node_at(m->graph, a->first)->dtype, &range) && a->fill <= -range.largest / 2);
+    if (!is_low) return (fb_obstacle){"unsupported-constant", "what masked scores become is not near the lowest number"};
+    bool may_differ = json_is_true(json_object_get(m->params, "masked_rows")) && (a->form == ADDED || a->fill == -INFINITY);
+    if (may_differ || has_open_rows(m, a)) return FB_NO_OBSTACLE;
+    return (fb_obstacle){"masked-row", "a row may be masked as a whole, where PyTorch's softmax and its attention differ"};
+}
+
+/* All readers of it go, too. */
+static bool is_read_inside(const fb_graph *g, const attention *a, fb_node node) {
+    if (fb_node_at(g, node)->user_count > INNER_MAX) return false;
+    for (uint32_t e = fb_user_first(g, node); e; e = fb_user_next(g, e)) {
+        fb_node user = fb_edge_user(g, e);
+        bool is_inside = user.id == a->node.id || user.id == a->transposition.id;
+        for (size_t i = 0; i < a->count; i++) is_inside |= user.id == a->inner[i].id;
+        if (!is_inside) return false;
+    }
+    return true;
+}
+
+static fb_obstacle reader_obstacle(fb_matcher *m, const attention *a) {
+    const fb_graph *g = m->graph;
+    const fb_alias *alias = fb_matcher_alias(m);
+    if (!alias) return FB_OUT_OF_MEMORY;
+    uint32_t from = fb_node_at(g, a->node)->ordinal, to = from;
+    for (size_t i = 0; i < a->count; i++) {
+        if (!is_read_inside(g, a, a->inner[i]))
+            return (fb_obstacle){"shared-output", "its scores or weights have other readers"};
+        if (fb_node_at(g, a->inner[i])->ordinal < from) from = fb_node_at(g, a->inner[i])->ordinal;
+    }
+    const fb_node inputs[] = {a->query, a->key, a->value, a->mask};
+    for (size_t i = 0; i < 4; i++) {
+        if (inputs[i].id && fb_mutated_between(alias, inputs[i], from - 1, to))
+            return (fb_obstacle){"input-mutated", "what it reads is written in place meanwhile"};
+    }
+    if (fb_mode_switched_between(alias, from - 1, to))
+        return (fb_obstacle){"mode-switched", "autocast, autograd or another mode is switched meanwhile"};
+    if (fb_is_mutated(alias, a->node)) return (fb_obstacle){"tensor-mutated", "its result is written in place"};
+    if (fb_layout_is_read(g, a->node))
+        return (fb_obstacle){"needs-contiguous", "a reader may notice that its result lies in memory as the queries do"};
+    return FB_NO_OBSTACLE;
+}
+
+static void match(fb_matcher *m, fb_node n) {
+    attention a;
+    if (!find(m->graph, n, &a) || fb_is_marked(m, n)) return;
+    fb_obstacle obstacle = shape_obstacle(m->graph, &a);
+    if (!obstacle.code && a.is_training) obstacle = (fb_obstacle){"training-mode", "its dropout is in training mode"};
+    if (!obstacle.code) obstacle = mask_obstacle(m, &a);
+    if (!obstacle.code) obstacle = reader_obstacle(m, &a);
+    if (obstacle.code) fb_refuse_for(m, obstacle, &n, 1);
+    else fb_match_found(m, &n, 1);
+}
+
+/* ---- edit ---------------------------------------------------------------------------------------------------------------- */
+
+/* k as attention takes it, (…, S, E). */
+static fb_value key_of(fb_rewrite *rw, const attention *a) {
+    fb_graph *g = fb_rewrite_graph(rw);
+    fb_value key = fb_make_node(g, a->key), last = fb_make_int(g, -1), other = fb_make_int(g, -2);
+    bool is_aten = fb_is_aten(g, a->node);
+    if (a->transposition.id) return key;
+    return fb_make_node(g, fb_insert_before(rw, a->node, is_aten ? FB_CALL_FUNCTION : FB_CALL_METHOD,
+                                            is_aten ? FB_TARGET_TRANSPOSE_ATEN : FB_TARGET_TRANSPOSE,
+                                            FB_ARGS(g, key, other, last), FB_VALUE_EMPTY_MAP));
+}
+
+/* Added, or true where a score stays. */
+static fb_value mask_of(fb_rewrite *rw, const attention *a) {
+    fb_graph *g = fb_rewrite_graph(rw);
+    fb_value mask = fb_make_node(g, a->mask);
+    if (a->form != FILLED) return mask;
+    return fb_make_node(g, fb_insert_before(rw, a->node, FB_CALL_FUNCTION,
+                                            fb_is_aten(g, a->node) ? FB_TARGET_LOGICAL_NOT_ATEN : FB_TARGET_LOGICAL_NOT,
+                                            FB_ARGS(g, mask), FB_VALUE_EMPTY_MAP));
+}
+
+static void edit(fb_rewrite *rw, const fb_match *match) {
+    fb_graph *g = fb_rewrite_graph(rw);
+    attention a;
+    fb_node n = match->nodes[0];
+    if (!find(g, n, &a)) return;
+    fb_value args = FB_ARGS(g, fb_make_node(g, a.query), key_of(rw, &a), fb_make_node(g, a.value));
+    fb_value kwargs = FB_VALUE_EMPTY_MAP;
+    if (a.mask.id) kwargs = fb_map_with(g, kwargs, "attn_mask", mask_of(rw, &a));
+    kwargs = fb_map_with(g, kwargs, "scale", fb_make_float(g, a.scale));
+    fb_set_target(rw, n, FB_CALL_FUNCTION, fb_is_aten(g, n) ? FB_TARGET_ATTENTION_ATEN : FB_TARGET_ATTENTION);
+    fb_set_args(rw, n, args, kwargs);
+    fb_mark(rw, n);
+    size_t before = a.transposition.id ? a.before : a.count;
+    for (size_t i = a.count; i-- > before;) fb_erase_call(rw, a.inner[i]);
+    if (a.transposition.id) fb_erase_unread(rw, a.transposition);
+    for (size_t i = before; i-- > 0;) fb_erase_call(rw, a.inner[i]);
+}
+
+const fb_pass fb_fuse_attention = {
+    .name = "FuseAttention",
+    .version = 1,
+    .summary = "Replaces attention that is spelled out with one call of `scaled_dot_product_attention`.",
+    .parameters =
+        "{\"additionalProperties\":false,\"properties\":{\"masked_rows\":{\"default\":false,\"description\":"
+        "\"Also where an added mask, or one of -inf, might mask a whole row: softmax gives nan there, and attention 0.\","
+        "\"type\":\"boolean\"}},\"type\":\"object\"}",
+    .exactness = FB_ROUNDS,
+    .reversible = true,
+    .preserves_computation = true,
+    .match = match,
+    .edit = edit,
+};
