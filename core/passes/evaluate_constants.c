@@ -24,7 +24,7 @@
 
 #include "core/base/base64.h"
 #include "core/base/map.h"
-#include "core/eval/evaluate_graph.h"
+#include "core/evaluator/evaluator.h"
 #include "core/ops/strides.h"
 #include "core/passes/pass.h"
 

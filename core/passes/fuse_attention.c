@@ -184,7 +184,7 @@ static bool find_masked_scores(const fb_graph *g, attention *a, fb_node node) {
 
 /* Over the last dimension, in the dtype that it is given. */
 static bool is_softmax(const fb_graph *g, fb_node node, fb_node *x) {
-    fb_call call = {g, node, fb_node_op(g, node), false};
+    fb_shape_call call = {g, node, fb_node_op(g, node), false};
     if (call.op != FB_OP_SOFTMAX && call.op != FB_OP_NATIVE_SOFTMAX) return false;
     int axis;
     *x = fb_call_argument_node(g, node, "input");
@@ -214,20 +214,20 @@ static bool find(const fb_graph *g, fb_node n, attention *a) {
 
 /* ---- what stands against it ---------------------------------------------------------------------------------------------- */
 
-static bool are_alike(const fb_shape_result *a, const fb_shape_result *b, int from, int to) {
+static bool are_alike(const fb_type *a, const fb_type *b, int from, int to) {
     for (int i = from; i < to; i++) {
         if (!fb_dim_equal(a->sizes[i], b->sizes[i])) return false;
     }
     return true;
 }
 
-static bool recorded(const fb_graph *g, fb_node node, fb_shape_result *out) {
+static bool recorded(const fb_graph *g, fb_node node, fb_type *out) {
     return fb_recorded_shape(g, node, out) && out->rank >= 0 && out->dtype;
 }
 
 /* (B, H, L, E), (B, H, S, E) and (B, H, S, Ev), all recorded, and a mask that broadcasts to (B, H, L, S). */
 static fb_obstacle shape_obstacle(const fb_graph *g, const attention *a) {
-    fb_shape_result q, k, v, s, m;
+    fb_type q, k, v, s, m;
     fb_node keys = fb_call_argument_node(g, a->first, "other");
     bool is_known =
         recorded(g, a->query, &q) && recorded(g, keys, &k) && recorded(g, a->value, &v) && recorded(g, a->first, &s);

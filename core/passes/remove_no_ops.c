@@ -435,8 +435,9 @@ static gradient_flow *gradients_new(const fb_graph *graph, const fb_alias *alias
     return NULL;
 }
 
-/* Why the input cannot take the place of a copy of it. */
-static fb_obstacle obstacle_to_share(const fb_graph *g, const fb_sharing *sharing, const identity_call *found) {
+/* Why the input cannot take the place of a copy of it; `instead` is what is left of the input when other calls go. */
+static fb_obstacle obstacle_to_share(const fb_graph *g, const fb_sharing *sharing, const identity_call *found,
+                                     fb_node instead) {
     switch (fb_may_share(sharing, found->input, found->node, fb_node_at(g, found->node)->ordinal)) {
     case FB_SHARE_WRITTEN: return (fb_obstacle){"mutated", "it is a copy, and the copy or what it is made of is written later"};
     case FB_SHARE_RETURNED:
@@ -444,7 +445,7 @@ static fb_obstacle obstacle_to_share(const fb_graph *g, const fb_sharing *sharin
                              "it is a copy, and without it a result would share the memory of an input or of another result"};
     case FB_MAY_SHARE: break;
     }
-    return !fb_is_dense(g, found->input) && fb_strides_are_read(g, found->node)
+    return !fb_is_dense(g, instead) && fb_strides_are_read(g, found->node)
                ? (fb_obstacle){"needs-contiguous",
                                "it is a copy without gaps, what it is made of may be none, and a reader may need that"}
                : FB_NO_OBSTACLE;
@@ -462,7 +463,7 @@ typedef struct removal {
 
 /* Why the call must stay. */
 static fb_obstacle obstacle(const fb_matcher *m, const fb_alias *alias, const fb_sharing *sharing,
-                            const gradient_flow *gradients, const identity_call *found) {
+                            const gradient_flow *gradients, const identity_call *found, fb_node instead) {
     const fb_graph *g = m->graph;
     if (found->doubt.code) return found->doubt;
     if (found->turns_minus_zero && !parameter_flag(m->params, "float_zeros"))
@@ -475,18 +476,18 @@ static fb_obstacle obstacle(const fb_matcher *m, const fb_alias *alias, const fb
         return (fb_obstacle){"unknown-layout", "what it is given may not be contiguous"};
     if (found->form == IDENTITY_VIEW && is_written)
         return (fb_obstacle){"mutated", "it gives another tensor over the same memory, which is written in place"};
-    return found->form == IDENTITY_COPY ? obstacle_to_share(g, sharing, found) : FB_NO_OBSTACLE;
+    return found->form == IDENTITY_COPY ? obstacle_to_share(g, sharing, found, instead) : FB_NO_OBSTACLE;
 }
 
 /* `left` is what stands in the place of a node, by node: of a chain its beginning. */
 static void match_identity(fb_matcher *m, const fb_alias *alias, fb_sharing *sharing, const gradient_flow *gradients,
                            const identity_call *found, fb_node *left) {
-    fb_obstacle stands = obstacle(m, alias, sharing, gradients, found);
+    fb_node instead = left[found->input.id].id ? left[found->input.id] : found->input;
+    fb_obstacle stands = obstacle(m, alias, sharing, gradients, found, instead);
     if (stands.code) {
         fb_refuse_for(m, stands, &found->node, 1);
         return;
     }
-    fb_node instead = left[found->input.id].id ? left[found->input.id] : found->input;
     left[found->node.id] = instead;
     fb_match_found_as(m, &(removal){found->node, instead}, sizeof(removal));
     fb_share(sharing, found->input, found->node);

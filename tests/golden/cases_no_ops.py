@@ -366,8 +366,25 @@ def layouts():
         y = g.fn("operator.mul", part, 1, name="y", **SHAPE)
         remove(name, g.output(g.fn("torch.tanh", reader(g, y), name="end")), applied, *refused, **params)
 
+    def twice(of, applied, *refused):
+        """A copy of a copy: without the first, the second is one of the slice."""
+        g = Graph()
+        part = of(g, g.relu(g.input(shape=(2, 8) if of is slice_of else (2, 4))))
+        copied = g.method("clone", part, name="copied", **SHAPE)
+        y = g.fn("operator.truediv", copied, 1, name="y", **SHAPE)
+        end = g.method("view", y, -1, name="end", shape=(8,), dtype="float32")
+        remove(f"copy-of-a-copy-of-a-{of.__name__.removesuffix('_of')}", g.output(g.fn("torch.tanh", end, shape=(8,), dtype="float32")), applied, *refused)
+
+    def slice_of(g, x):
+        return g.fn("operator.getitem", x, (..., slice(0, 4)), **SHAPE)
+
+    def sum_of(g, x):
+        return g.fn("operator.add", x, x, **SHAPE)
+
     flat = {"shape": (8,), "dtype": "float32"}
     kept = refusal("needs-contiguous", "y")
+    twice(slice_of, 1, kept)
+    twice(sum_of, 2)
     of_slice(lambda g, y: g.method("view", y, -1, **flat), "copy-of-a-slice-is-viewed", 0, kept)
     of_slice(lambda g, y: g.method("view", g.method("detach", y, **SHAPE), -1, **flat), "copy-of-a-slice-is-viewed-behind-detach", 1, kept, detach=True)
     of_slice(lambda g, y: g.fn("torch.ops.aten.view.dtype", y, DTYPE("int64"), shape=(2, 2), dtype="int64"), "copy-of-a-slice-is-viewed-as-another-dtype", 0, kept)

@@ -102,14 +102,25 @@ static void write_marks(generator *g, fb_buffer *out) {
     fb_buffer_printf(out, ",\"transformations\":[\"%s\"]", signature);
 }
 
+/* Does a call read what a symbolic size is in, or follows from? A tracer records no number for its sizes then. */
+static bool reads_symbolic(const generator *g, const char *args, const char *kwargs) {
+    for (size_t i = 0; i < g->value_count; i++) {
+        char reference[128];
+        snprintf(reference, sizeof reference, "{\"$node\":\"%s\"}", g->values[i].name);
+        if (g->values[i].is_symbolic && (strstr(args, reference) || strstr(kwargs, reference))) return true;
+    }
+    return false;
+}
+
 /* Shape and dtype are left out now and then, and sizes made symbolic, as tracers do. */
-static void write_meta(generator *g, bool is_placeholder, const result *about) {
+static void write_meta(generator *g, bool is_placeholder, bool has_no_shape, result *about) {
     fb_buffer *out = &g->nodes;
     fb_buffer_string(out, ",\"meta\":{\"k\":1");
+    about->is_symbolic = has_no_shape;
     if (about->sort == SORT_TENSOR) {
-        if (!once_in(g, 25)) {
-            const char *shape = sizes_text(g, about->rank, about->sizes, about->rank > 0 && once_in(g, 15));
-            fb_buffer_printf(out, ",\"shape\":%s", shape);
+        if (!once_in(g, 25) && !has_no_shape) {
+            about->is_symbolic = about->rank > 0 && once_in(g, 15);
+            fb_buffer_printf(out, ",\"shape\":%s", sizes_text(g, about->rank, about->sizes, about->is_symbolic));
         }
         if (!once_in(g, 25)) fb_buffer_printf(out, ",\"dtype\":\"%s\"", fb_dtype_name(about->dtype));
         if (is_placeholder) fb_buffer_printf(out, ",\"actual\":%s", sizes_text(g, about->rank, about->sizes, false));
@@ -131,7 +142,7 @@ result *add_node(generator *g, const char *base, const char *op, const char *tar
     bool is_placeholder = strcmp(op, "placeholder") == 0;
     fb_buffer_printf(&g->nodes, "%s{\"name\":\"%s\",\"op\":\"%s\",\"target\":\"%s\",\"args\":[%s],\"kwargs\":{%s}",
                      separator(&g->nodes), about.name, op, is_placeholder ? about.name : target, args, kwargs);
-    write_meta(g, is_placeholder, &about);
+    write_meta(g, is_placeholder, reads_symbolic(g, args, kwargs), &about);
     fb_buffer_char(&g->nodes, '}');
     g->node_count++;
     g->values[g->value_count] = about;

@@ -17,6 +17,7 @@ typedef struct result {
     int rank;
     int64_t sizes[5];
     fb_dtype dtype;
+    bool is_symbolic; /* its first size is recorded as a symbol, or follows from one */
 } result;
 
 typedef enum layer_sort { LAYER_LINEAR, LAYER_CONV, LAYER_NORM } layer_sort;

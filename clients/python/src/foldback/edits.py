@@ -351,7 +351,7 @@ class Replay:
             made = modules.copy_of(given)
         else:
             made = modules.make(row)
-        modules.fill(made, row, lambda name, _: self._known(name))
+        modules.fill(made, row, lambda name, _: self._known(name), given)
         original = self.state.originals.get(path, given)
         self.state.configs.pop(path, None)
         if original is not None and _is_same(made, original):
