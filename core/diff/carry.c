@@ -246,13 +246,28 @@ static bool check_kept(carrying *c, const owned_tensor *tensor) {
     return !what;
 }
 
+/* A constant that a pass made, and that goes: what was written into it since has nowhere to go. */
+static fb_status check_constant(const carrying *c, const owned_tensor *tensor) {
+    const char *name = fb_tensor_name(c->sides->base, tensor->base);
+    bool is_changed = false;
+    bool goes = tensor->is_lost && tensor->ours.id && !fb_tensor_find(c->sides->theirs, name).id;
+    if (!goes) return FB_OK;
+    fb_status status = tensor_changed(c->sides, tensor->base, tensor->ours, &is_changed, c->error);
+    if (!status && is_changed)
+        fb_conflicts_add(c->conflicts, FB_CONFLICT_TENSOR, "constant-changed", name,
+                         "%s changed, or its bytes are not here to check, and none of the originals has them", name);
+    return status;
+}
+
 /* Finds what must be carried back. */
 static fb_status find_carried(carrying *c, bool *is_any) {
     for (size_t i = 0; i < c->count; i++) {
         owned_tensor *tensor = &c->owned[i];
         bool is_made = fb_tensor_at(c->sides->base, tensor->base)->recipe.id != 0;
+        fb_status status = is_made ? FB_OK : check_constant(c, tensor);
+        if (status) return status;
         if (!is_made || !tensor->is_lost || !tensor->ours.id || !check_kept(c, tensor)) continue;
-        fb_status status = tensor_changed(c->sides, tensor->base, tensor->ours, &tensor->is_carried, c->error);
+        status = tensor_changed(c->sides, tensor->base, tensor->ours, &tensor->is_carried, c->error);
         if (status) return status;
         if (tensor->is_carried && !add_base_stand_in(c, tensor)) return fb_fail_memory(c->error);
         *is_any |= tensor->is_carried;

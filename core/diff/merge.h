@@ -45,7 +45,8 @@ const char *fb_conflict_kind_name(fb_conflict_kind kind); /* "node", "module", "
  *   invalid                          the merged graph would break a rule of the format
  * Codes of tensors, whose bytes changed since and would have to be carried back:
  *   computed          by a recipe that computes
- *   constant-changed  the filler between the originals changed, or its bytes are not here to check
+ *   constant-changed  the filler between the originals changed, or a constant that a pass made, or its bytes are not here to
+ *                     check
  *   copies-diverged   one source went to two places, which now differ, or whose bytes are not here to compare
  *   partly-moved      only a part of the source is in what changed
  *   changed-tensor    not its bytes but its dtype, shape or requires_grad was changed, and it goes away
