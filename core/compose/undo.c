@@ -362,10 +362,7 @@ static bool adopt_names(fb_namespace *names, const fb_graph *graph, fb_work *wor
 }
 
 static fb_status is_same_graph(const fb_graph *a, const fb_graph *b, fb_work *work, bool *is_same, fb_error *error) {
-    char of_a[FB_ID_LENGTH + 1], of_b[FB_ID_LENGTH + 1];
-    if (!fb_document_id_metered(a, work, of_a) || !fb_document_id_metered(b, work, of_b)) return fb_work_failed(work, error);
-    *is_same = strcmp(of_a, of_b) == 0;
-    return FB_OK;
+    return fb_document_is_same(a, b, work, is_same) ? FB_OK : fb_work_failed(work, error);
 }
 
 static fb_status take_step(replay *r, const fb_undo_step *step) {

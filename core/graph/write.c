@@ -7,13 +7,25 @@
 #include "core/base/float.h"
 #include "core/graph/write.h"
 
+/* What is written is compared with what another graph has given. */
+typedef struct comparison {
+    fb_buffer expected;
+    size_t compared; /* bytes */
+    bool differs;
+} comparison;
+
 typedef struct writer {
     const fb_graph *graph;
     fb_buffer *out;
     const bool *is_parameter; /* by tensor: some module owns it as a parameter; NULL: requires_grad is always written */
     fb_work *work;            /* NULL: nobody stops it */
-    bool is_structure;        /* leave out what `structure` leaves out */
+    fb_buffer *left_out;      /* spans of `out` that are no part of `structure`; NULL: nobody asks */
+    comparison *with;         /* stops at the first row that differs; NULL: nothing is compared */
 } writer;
+
+typedef struct span {
+    size_t from, to;
+} span;
 
 #define MAX_SAFE_INTEGER ((int64_t)9007199254740991) /* 2^53 - 1: what every JSON tool keeps (RFC 8259, section 6) */
 
@@ -64,6 +76,11 @@ static void put_symbol(const writer *w, fb_symbol symbol) {
 static void put_int(const writer *w, int64_t value) {
     if (value >= 0 && value < 10) put(w, &"0123456789"[value], 1);
     else fb_buffer_int(w->out, value);
+}
+
+/* What was written since `from` is no part of `structure`. */
+static void leave_out(const writer *w, size_t from) {
+    if (w->left_out) fb_buffer_append(w->left_out, &(span){from, w->out->size}, sizeof(span));
 }
 
 /* ---- values ------------------------------------------------------------------------------------------------------------ */
@@ -221,11 +238,23 @@ static void write_shape(const writer *w, fb_value shape) {
 enum { META_DTYPE, META_SHAPE, META_TRANSFORMATIONS, META_COUNT };
 static const char *const meta_names[META_COUNT] = {"dtype", "shape", "transformations"};
 
-static void write_meta_member(const writer *w, const fb_node_row *row, int member, bool *is_first) {
-    const bool is_there[META_COUNT] = {row->dtype != 0, row->shape.id != 0, row->transformations.id != 0 && !w->is_structure};
+/* How many members of a node's meta there are so far, and how many of them are part of `structure`. */
+typedef struct meta_count {
+    size_t all, kept;
+} meta_count;
+
+/* The comma before one more member. Of the first that `structure` keeps, it is left out. */
+static void separate(const writer *w, meta_count *count, bool is_kept) {
+    size_t from = w->out->size;
+    if (count->all++) PUT(w, ",");
+    if (is_kept && !count->kept++ && count->all > 1) leave_out(w, from);
+}
+
+static void write_meta_member(const writer *w, const fb_node_row *row, int member, meta_count *count) {
+    const bool is_there[META_COUNT] = {row->dtype != 0, row->shape.id != 0, row->transformations.id != 0};
     if (!is_there[member]) return;
-    if (!*is_first) PUT(w, ",");
-    *is_first = false;
+    size_t from = w->out->size;
+    separate(w, count, member != META_TRANSFORMATIONS);
     switch (member) {
     case META_DTYPE:
         PUT(w, "\"dtype\":\"");
@@ -237,25 +266,29 @@ static void write_meta_member(const writer *w, const fb_node_row *row, int membe
         PUT(w, "\"shape\":");
         write_shape(w, row->shape);
         break;
-    default: PUT(w, "\"transformations\":"); write_value(w, row->transformations);
+    default:
+        PUT(w, "\"transformations\":");
+        write_value(w, row->transformations);
+        leave_out(w, from);
     }
 }
 
 static void write_meta(const writer *w, const fb_node_row *row) {
-    bool is_first = true;
+    meta_count count = {0};
     int member = 0;
     PUT(w, "{");
-    const fb_value_row *rest = row->meta_rest.id && !w->is_structure ? fb_value_at(w->graph, row->meta_rest) : NULL;
+    const fb_value_row *rest = row->meta_rest.id ? fb_value_at(w->graph, row->meta_rest) : NULL;
     for (uint32_t i = 0; rest && i + 1 < rest->count; i += 2) {
         const char *key = fb_value_text(w->graph, rest->items[i]);
-        while (member < META_COUNT && strcmp(meta_names[member], key) < 0) write_meta_member(w, row, member++, &is_first);
-        if (!is_first) PUT(w, ",");
-        is_first = false;
+        while (member < META_COUNT && strcmp(meta_names[member], key) < 0) write_meta_member(w, row, member++, &count);
+        size_t from = w->out->size;
+        separate(w, &count, false);
         write_value(w, rest->items[i]);
         PUT(w, ":");
         write_value(w, rest->items[i + 1]);
+        leave_out(w, from);
     }
-    while (member < META_COUNT) write_meta_member(w, row, member++, &is_first);
+    while (member < META_COUNT) write_meta_member(w, row, member++, &count);
     PUT(w, "}");
 }
 
@@ -280,8 +313,18 @@ static void write_node(const writer *w, const fb_node_row *row) {
     PUT(w, "}");
 }
 
+static bool is_expected(const writer *w) {
+    comparison *c = w->with;
+    size_t size = w->out->size, from = c->compared;
+    if (w->out->failed) return false;
+    c->differs |= size > c->expected.size || memcmp(w->out->data + from, c->expected.data + from, size - from) != 0;
+    c->compared = size;
+    return !c->differs;
+}
+
+/* Asked before each row. */
 static bool goes_on(const writer *w) {
-    if (!w->work || fb_work_goes_on(w->work, 16)) return true;
+    if ((!w->work || fb_work_goes_on(w->work, 16)) && (!w->with || is_expected(w))) return true;
     w->out->failed = true;
     return false;
 }
@@ -332,6 +375,7 @@ static void write_module(const writer *w, const fb_module_row *row) {
 }
 
 static void write_tensor_source(const writer *w, const fb_tensor_row *row) {
+    size_t from = w->out->size;
     if (row->digest.id) {
         PUT(w, ",\"digest\":");
         put_symbol(w, row->digest);
@@ -348,6 +392,7 @@ static void write_tensor_source(const writer *w, const fb_tensor_row *row) {
         PUT(w, ",\"data\":");
         put_symbol(w, row->data);
     }
+    if (w->out->size > from) leave_out(w, from);
 }
 
 static void write_tensor(const writer *w, fb_tensor tensor) {
@@ -363,7 +408,7 @@ static void write_tensor(const writer *w, fb_tensor tensor) {
         w->is_parameter && row->requires_grad == (w->is_parameter[tensor.id] && fb_dtype_is_floating((fb_dtype)row->dtype));
     if (!is_default && row->requires_grad) PUT(w, ",\"requires_grad\":true");
     if (!is_default && !row->requires_grad) PUT(w, ",\"requires_grad\":false");
-    if (!w->is_structure) write_tensor_source(w, row);
+    write_tensor_source(w, row);
     if (row->recipe.id) {
         PUT(w, ",\"recipe\":");
         write_value(w, row->recipe);
@@ -398,18 +443,20 @@ static bool *find_parameters(const fb_graph *graph) {
     return is_parameter;
 }
 
-static void write_document(const fb_graph *graph, fb_buffer *out, bool is_structure, fb_work *work) {
+static void write_document(const writer *whole) {
+    const fb_graph *graph = whole->graph;
     bool *is_parameter = find_parameters(graph);
     if (!is_parameter) {
-        out->failed = true;
+        whole->out->failed = true;
         return;
     }
-    const writer whole = {graph, out, is_parameter, work, is_structure}, *w = &whole;
+    writer with_parameters = *whole, *w = &with_parameters;
+    w->is_parameter = is_parameter;
     PUT(w, "{\"format\":\"" FB_DOCUMENT_FORMAT "\"");
-    if (!is_structure) {
-        PUT(w, ",\"name\":");
-        put_text(w, fb_graph_name(graph), strlen(fb_graph_name(graph)));
-    }
+    size_t from = w->out->size;
+    PUT(w, ",\"name\":");
+    put_text(w, fb_graph_name(graph), strlen(fb_graph_name(graph)));
+    leave_out(w, from);
     PUT(w, ",\"nodes\":");
     write_nodes(w, FB_MAIN_PROGRAM);
     PUT(w, ",\"modules\":[");
@@ -426,65 +473,100 @@ static void write_document(const fb_graph *graph, fb_buffer *out, bool is_struct
         if (t.id) PUT(w, ",");
     }
     PUT(w, "]");
-    if (!is_structure) {
-        PUT(w, ",\"metadata\":");
-        fb_value metadata = fb_graph_metadata(graph);
-        if (metadata.id) write_map(w, metadata);
-        else PUT(w, "{}");
-    }
+    from = w->out->size;
+    PUT(w, ",\"metadata\":");
+    fb_value metadata = fb_graph_metadata(graph);
+    if (metadata.id) write_map(w, metadata);
+    else PUT(w, "{}");
+    leave_out(w, from);
     PUT(w, "}");
     free(is_parameter);
 }
 
 void fb_document_write(const fb_graph *graph, fb_buffer *out) {
-    write_document(graph, out, false, NULL);
-}
-
-bool fb_document_write_id(const fb_graph *graph, fb_buffer *out, char id[FB_ID_LENGTH + 1]) {
-    return fb_document_write_id_metered(graph, &(fb_work){0}, out, id);
+    write_document(&(writer){.graph = graph, .out = out});
 }
 
 #define HASHED_AT_ONCE ((size_t)1 << 20) /* bytes; some milliseconds at most */
 
-static bool hash_metered(const fb_buffer *bytes, size_t from, fb_work *work, char id[FB_ID_LENGTH + 1]) {
+static bool add_metered(fb_sha256 *hash, const char *bytes, size_t size, fb_work *work) {
+    bool ok = true;
+    for (size_t at = 0; ok && at < size; at += HASHED_AT_ONCE) {
+        size_t part = size - at < HASHED_AT_ONCE ? size - at : HASHED_AT_ONCE;
+        ok = fb_work_goes_on(work, (int64_t)(part / 16)) && fb_sha256_add(hash, bytes + at, part);
+    }
+    return ok;
+}
+
+/* Of the bytes from `from` on, without the spans that are left out. */
+static bool hash_metered(const fb_buffer *bytes, size_t from, const fb_buffer *left_out, fb_work *work,
+                         char id[FB_ID_LENGTH + 1]) {
+    const span *spans = (const span *)(const void *)left_out->data;
+    size_t count = left_out->size / sizeof *spans;
     fb_sha256 *hash = fb_sha256_new();
     bool ok = hash != NULL;
-    for (size_t at = from; ok && at < bytes->size; at += HASHED_AT_ONCE) {
-        size_t left = bytes->size - at;
-        ok = fb_work_goes_on(work, FB_WORK_UNASKED) &&
-             fb_sha256_add(hash, bytes->data + at, left < HASHED_AT_ONCE ? left : HASHED_AT_ONCE);
+    for (size_t i = 0; ok && i <= count; i++) {
+        size_t to = i < count ? spans[i].from : bytes->size;
+        ok = add_metered(hash, bytes->data + from, to - from, work);
+        if (i < count) from = spans[i].to;
     }
     ok = ok && fb_sha256_id_so_far(hash, id);
     fb_sha256_free(hash);
     return ok;
 }
 
-static bool hash_of(const fb_graph *graph, bool is_structure, fb_work *work, char id[FB_ID_LENGTH + 1]) {
+bool fb_document_structure_of(const fb_buffer *document, const fb_buffer *left_out, fb_work *work, char id[FB_ID_LENGTH + 1]) {
+    return hash_metered(document, 0, left_out, work, id);
+}
+
+bool fb_document_write_marked(const fb_graph *graph, fb_work *work, fb_buffer *out, fb_buffer *left_out,
+                              char id[FB_ID_LENGTH + 1]) {
+    size_t before = out->size;
+    write_document(&(writer){.graph = graph, .out = out, .work = work, .left_out = left_out});
+    return !out->failed && !(left_out && left_out->failed) && hash_metered(out, before, &(fb_buffer){0}, work, id);
+}
+
+bool fb_document_write_id_metered(const fb_graph *graph, fb_work *work, fb_buffer *out, char id[FB_ID_LENGTH + 1]) {
+    return fb_document_write_marked(graph, work, out, NULL, id);
+}
+
+bool fb_document_write_id(const fb_graph *graph, fb_buffer *out, char id[FB_ID_LENGTH + 1]) {
+    return fb_document_write_id_metered(graph, &(fb_work){0}, out, id);
+}
+
+bool fb_document_id_metered(const fb_graph *graph, fb_work *work, char id[FB_ID_LENGTH + 1]) {
     fb_buffer bytes = {0};
-    write_document(graph, &bytes, is_structure, work);
-    bool ok = !bytes.failed && hash_metered(&bytes, 0, work, id);
+    bool ok = fb_document_write_id_metered(graph, work, &bytes, id);
     fb_buffer_free(&bytes);
     return ok;
 }
 
 bool fb_document_id(const fb_graph *graph, char id[FB_ID_LENGTH + 1]) {
-    return hash_of(graph, false, &(fb_work){0}, id);
+    return fb_document_id_metered(graph, &(fb_work){0}, id);
 }
 
-bool fb_document_id_metered(const fb_graph *graph, fb_work *work, char id[FB_ID_LENGTH + 1]) {
-    return hash_of(graph, false, work, id);
-}
-
-bool fb_document_write_id_metered(const fb_graph *graph, fb_work *work, fb_buffer *out, char id[FB_ID_LENGTH + 1]) {
-    size_t before = out->size;
-    write_document(graph, out, false, work);
-    return !out->failed && hash_metered(out, before, work, id);
+bool fb_document_structure_metered(const fb_graph *graph, fb_work *work, char id[FB_ID_LENGTH + 1]) {
+    fb_buffer bytes = {0}, left_out = {0};
+    write_document(&(writer){.graph = graph, .out = &bytes, .work = work, .left_out = &left_out});
+    bool ok = !bytes.failed && !left_out.failed && fb_document_structure_of(&bytes, &left_out, work, id);
+    fb_buffer_free(&bytes);
+    fb_buffer_free(&left_out);
+    return ok;
 }
 
 bool fb_document_structure(const fb_graph *graph, char id[FB_ID_LENGTH + 1]) {
     return fb_document_structure_metered(graph, &(fb_work){0}, id);
 }
 
-bool fb_document_structure_metered(const fb_graph *graph, fb_work *work, char id[FB_ID_LENGTH + 1]) {
-    return hash_of(graph, true, work, id);
+bool fb_document_is_same(const fb_graph *a, const fb_graph *b, fb_work *work, bool *is_same) {
+    comparison c = {0};
+    fb_buffer out = {0};
+    write_document(&(writer){.graph = a, .out = &c.expected, .work = work});
+    const writer w = {.graph = b, .out = &out, .work = work, .with = &c};
+    if (!c.expected.failed) write_document(&w);
+    bool ok = !c.expected.failed && (c.differs || !out.failed);
+    if (ok) *is_same = !c.differs && is_expected(&w) && out.size == c.expected.size;
+    fb_buffer_free(&c.expected);
+    fb_buffer_free(&out);
+    return ok;
 }

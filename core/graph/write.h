@@ -23,6 +23,13 @@ bool fb_document_write_id_metered(const fb_graph *graph, fb_work *work, fb_buffe
  * the tensors' digest, blob, offset and data. */
 bool fb_document_structure(const fb_graph *graph, char id[FB_ID_LENGTH + 1]);
 bool fb_document_structure_metered(const fb_graph *graph, fb_work *work, char id[FB_ID_LENGTH + 1]);
+/* Both without writing twice: fb_document_write_id_metered into an empty buffer, which takes down in `left_out` what of the
+ * bytes is no part of the structure; and the structure of those bytes. */
+bool fb_document_write_marked(const fb_graph *graph, fb_work *work, fb_buffer *out, fb_buffer *left_out,
+                              char id[FB_ID_LENGTH + 1]);
+bool fb_document_structure_of(const fb_buffer *document, const fb_buffer *left_out, fb_work *work, char id[FB_ID_LENGTH + 1]);
+/* Have two graphs the same canonical bytes? False: fb_work_failed says why there is no answer. */
+bool fb_document_is_same(const fb_graph *a, const fb_graph *b, fb_work *work, bool *is_same);
 
 /* Appends one value in canonical form, as it stands in a document. */
 void fb_value_write(const fb_graph *graph, fb_value value, fb_buffer *out);

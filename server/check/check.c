@@ -175,9 +175,9 @@ static fb_status check_rows(const fb_app *app, fb_check *check, const char *id, 
     fb_error met = {0};
     char again[FB_ID_LENGTH + 1];
     if (fb_load_graph(app, NULL, id, &input.shared, &met)) return check_met(check, "graph-damaged", subject, &met, error);
-    fb_graph_row row;
-    fb_status status = fb_graph_row_make(&input, NULL, &row, error);
-    if (!status && !fb_document_id(input.shared->graph, again)) status = fb_fail_memory(error);
+    fb_graph_row row = {0};
+    bool is_written = fb_document_write_marked(input.shared->graph, &(fb_work){0}, &input.document, &input.left_out, again);
+    fb_status status = is_written ? fb_graph_row_make(&input, NULL, &row, error) : fb_fail_memory(error);
     if (!status && strcmp(again, id) != 0)
         check_found(check, "graph-damaged", subject, "read and written again it is %s: it is not in canonical form", again);
     if (!status && fb_store_check_graph(app->store, &row.graph, check_stored, check, &met))

@@ -14,6 +14,7 @@
 typedef struct fb_graph_input {
     fb_shared_graph *shared;
     fb_buffer document;  /* empty: it came from the store */
+    fb_buffer left_out;  /* what of it is no part of its structure */
     const json_t *files; /* digests of those that it was bound to, which must be here when it is stored; NULL for none */
 } fb_graph_input;
 

@@ -10,7 +10,7 @@ fb_status fb_graph_input_take(fb_graph *graph, const fb_watch *watch, fb_graph_i
     fb_graph_input input = {0};
     fb_work work = {.watch = watch};
     char id[FB_ID_LENGTH + 1];
-    if (fb_document_write_id_metered(graph, &work, &input.document, id))
+    if (fb_document_write_marked(graph, &work, &input.document, &input.left_out, id))
         input.shared = fb_share_take(graph, id, input.document.size);
     else fb_graph_free(graph);
     if (input.shared) {
@@ -18,12 +18,14 @@ fb_status fb_graph_input_take(fb_graph *graph, const fb_watch *watch, fb_graph_i
         return FB_OK;
     }
     fb_buffer_free(&input.document);
+    fb_buffer_free(&input.left_out);
     return fb_work_failed(&work, error);
 }
 
 void fb_graph_input_free(fb_graph_input *input) {
     fb_share_release(input->shared);
     fb_buffer_free(&input->document);
+    fb_buffer_free(&input->left_out);
     *input = (fb_graph_input){0};
 }
 
@@ -135,7 +137,8 @@ fb_status fb_graph_row_make(const fb_graph_input *input, const fb_watch *watch, 
                                     .node_count = (uint32_t)fb_node_count(graph),
                                     .document = input->document.data,
                                     .size = input->document.size}};
-    if (!fb_document_structure_metered(graph, &work, out->structure)) return fb_work_failed(&work, error);
+    if (!fb_document_structure_of(&input->document, &input->left_out, &work, out->structure))
+        return fb_work_failed(&work, error);
     fb_status status = list_marks(graph, &work, out, error);
     if (!status) status = fb_list_blobs(graph, &out->blobs, &out->graph.blob_count, error);
     out->graph.blobs = out->blobs;
