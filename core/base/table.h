@@ -1,5 +1,7 @@
 /* A growing table of rows whose addresses never change: segments of 64, 128, 256, … rows. Row 0 is never handed out, so an id
- * of 0 can mean "none". */
+ * of 0 can mean "none".
+ *
+ * Records of different lengths lie in a table of small rows, a run of them each, and have the id of their first one. */
 #ifndef FB_BASE_TABLE_H
 #define FB_BASE_TABLE_H
 
@@ -10,6 +12,7 @@
 #include "core/base/work.h"
 
 #define FB_TABLE_SEGMENTS 26
+#define FB_TABLE_NO_RUN 4U
 #define FB_TABLE_MOST (1U << 30) /* ids are below this, so that their upper bits can mean something */
 
 typedef struct fb_table {
@@ -31,6 +34,8 @@ static inline void *fb_table_at(const fb_table *table, uint32_t id) {
 
 /* A new row's id, or 0 when memory is out. The caller writes the row whole. */
 uint32_t fb_table_add(fb_table *table);
+/* The same for `count` rows that lie behind one another. Such a table has FB_TABLE_NO_RUN rows of zeros at its beginning. */
+uint32_t fb_table_add_run(fb_table *table, uint32_t count);
 /* Forgets the rows from `count` on; their memory stays. */
 void fb_table_truncate(fb_table *table, uint32_t count);
 /* False: memory is out, or the work was stopped; `to` is empty then. */

@@ -1,6 +1,7 @@
 /* Building and changing rows: lists, indexes, edges. */
 #include "core/graph/build.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #include "core/graph/internal.h"
@@ -22,27 +23,50 @@ static fb_program_row *program_row(fb_graph *graph, fb_program program) {
     return fb_table_row(&graph->tables.programs, program.id, sizeof(fb_program_row));
 }
 
-/* A new row's id with room for its index entry, or 0. */
-static uint32_t add_row(fb_graph *graph, fb_table *table, fb_index *index) {
-    uint32_t id = fb_index_reserve(index, 1) ? fb_table_add(table) : 0;
+/* A new row's id, or 0. */
+static uint32_t add_row(fb_graph *graph, fb_table *table) {
+    uint32_t id = fb_table_add(table);
     if (!id) graph->out_of_memory = true;
     return id;
 }
 
+static fb_own_value own_value(fb_kind kind, uint32_t id) {
+    const fb_value_row row = {
+        .kind = (uint8_t)kind, .has_nodes = kind == FB_NODE, .has_tensors = kind == FB_TENSOR, .integer = id};
+    fb_own_value own;
+    _Static_assert(sizeof own == sizeof row, "it has no items");
+    memcpy(&own, &row, sizeof own);
+    return own;
+}
+
+/* The node is found by its name from here on, and no longer. There must be room in the index of nested programs. */
+static void name_node(fb_graph *graph, fb_node node, const fb_node_row *row) {
+    if (row->program.id == FB_MAIN_PROGRAM.id) symbol_row(graph, row->name)->node = node;
+    else fb_index_add(&graph->nested_index, name_hash(graph, row->program, row->name), node.id);
+}
+
+static void unname_node(fb_graph *graph, fb_node node, const fb_node_row *row) {
+    if (row->program.id != FB_MAIN_PROGRAM.id)
+        fb_index_remove(&graph->nested_index, name_hash(graph, row->program, row->name), node.id);
+    else if (symbol_row(graph, row->name)->node.id == node.id) symbol_row(graph, row->name)->node = (fb_node){0};
+}
+
 fb_program fb_graph_add_program(fb_graph *graph, fb_module owner) {
-    fb_program program = {fb_table_add(&graph->tables.programs)};
+    fb_program program = {add_row(graph, &graph->tables.programs)};
     if (program.id) *program_row(graph, program) = (fb_program_row){.owner = owner};
-    else graph->out_of_memory = true;
     return program;
 }
 
 fb_node fb_graph_add_node(fb_graph *graph, fb_program program, fb_symbol name, fb_node before) {
-    fb_node node = {add_row(graph, &graph->tables.nodes, &graph->node_index)};
+    fb_node node = {0};
+    if (program.id == FB_MAIN_PROGRAM.id || fb_index_reserve(&graph->nested_index, 1))
+        node.id = add_row(graph, &graph->tables.nodes);
+    else graph->out_of_memory = true;
     if (!node.id) return node;
     fb_program_row *list = program_row(graph, program);
     fb_node_row *row = fb_node_row_at(graph, node);
     *row = (fb_node_row){
-        .as_value = {.kind = FB_NODE, .has_nodes = true, .node = node},
+        .as_value = own_value(FB_NODE, node.id),
         .name = name,
         .program = program,
         .args = FB_VALUE_EMPTY_LIST,
@@ -55,7 +79,7 @@ fb_node fb_graph_add_node(fb_graph *graph, fb_program program, fb_symbol name, f
     if (before.id) fb_node_row_at(graph, before)->previous = node;
     else list->last = node;
     list->node_count++;
-    fb_index_add(&graph->node_index, name_hash(graph, program, name), node.id);
+    name_node(graph, node, row);
     return node;
 }
 
@@ -82,26 +106,29 @@ fb_node fb_graph_add_node(fb_graph *graph, fb_program program, fb_symbol name, f
     } while (0)
 
 fb_module fb_graph_add_module(fb_graph *graph, fb_symbol path, fb_module after) {
-    fb_module module = {add_row(graph, &graph->tables.modules, &graph->module_index)};
+    fb_module module = {add_row(graph, &graph->tables.modules)};
     if (!module.id) return module;
     fb_module_row *row = fb_module_row_at(graph, module);
     *row = (fb_module_row){
         .path = path, .config = FB_VALUE_EMPTY_MAP, .parameters = FB_VALUE_EMPTY_MAP, .buffers = FB_VALUE_EMPTY_MAP};
     LINK_AFTER(row, module, fb_module_row_at, graph->first_module, graph->last_module);
     graph->module_count++;
-    fb_index_add(&graph->module_index, name_hash(graph, FB_MAIN_PROGRAM, path), module.id);
+    symbol_row(graph, path)->module = module;
     return module;
 }
 
 fb_tensor fb_graph_add_tensor(fb_graph *graph, fb_symbol name, fb_tensor after) {
-    fb_tensor tensor = {add_row(graph, &graph->tables.tensors, &graph->tensor_index)};
+    fb_tensor tensor = {add_row(graph, &graph->tables.tensors)};
     if (!tensor.id) return tensor;
     fb_tensor_row *row = fb_tensor_row_at(graph, tensor);
     *row = (fb_tensor_row){
-        .as_value = {.kind = FB_TENSOR, .has_tensors = true, .tensor = tensor}, .name = name, .shape = FB_VALUE_EMPTY_LIST};
+        .as_value = own_value(FB_TENSOR, tensor.id),
+        .name = name,
+        .shape = FB_VALUE_EMPTY_LIST,
+    };
     LINK_AFTER(row, tensor, fb_tensor_row_at, graph->first_tensor, graph->last_tensor);
     graph->tensor_count++;
-    fb_index_add(&graph->tensor_index, name_hash(graph, FB_MAIN_PROGRAM, name), tensor.id);
+    symbol_row(graph, name)->tensor = tensor;
     return tensor;
 }
 
@@ -198,7 +225,7 @@ void fb_graph_erase_node(fb_graph *graph, fb_node node) {
     UNLINK(row, fb_node_row_at, list->first, list->last);
     list->node_count--;
     row->is_erased = true;
-    fb_index_remove(&graph->node_index, name_hash(graph, row->program, row->name), node.id);
+    unname_node(graph, node, row);
 }
 
 void fb_graph_erase_module(fb_graph *graph, fb_module module) {
@@ -206,7 +233,7 @@ void fb_graph_erase_module(fb_graph *graph, fb_module module) {
     UNLINK(row, fb_module_row_at, graph->first_module, graph->last_module);
     graph->module_count--;
     row->is_erased = true;
-    fb_index_remove(&graph->module_index, name_hash(graph, FB_MAIN_PROGRAM, row->path), module.id);
+    symbol_row(graph, row->path)->module = (fb_module){0};
 }
 
 void fb_graph_erase_tensor(fb_graph *graph, fb_tensor tensor) {
@@ -214,7 +241,7 @@ void fb_graph_erase_tensor(fb_graph *graph, fb_tensor tensor) {
     UNLINK(row, fb_tensor_row_at, graph->first_tensor, graph->last_tensor);
     graph->tensor_count--;
     row->is_erased = true;
-    fb_index_remove(&graph->tensor_index, name_hash(graph, FB_MAIN_PROGRAM, row->name), tensor.id);
+    symbol_row(graph, row->name)->tensor = (fb_tensor){0};
 }
 
 /* ---- what a target means ----------------------------------------------------------------------------------------------- */
@@ -243,7 +270,7 @@ static fb_module find_relative(fb_graph *graph, fb_program program, const char *
     } else if (length == 0) {
         return owner;
     } else {
-        char *full = fb_arena_alloc(&graph->arena, prefix + 1 + length);
+        char *full = malloc(prefix + 1 + length);
         if (!full) {
             graph->out_of_memory = true;
             return (fb_module){0};
@@ -252,6 +279,7 @@ static fb_module find_relative(fb_graph *graph, fb_program program, const char *
         full[prefix] = '.';
         memcpy(full + prefix + 1, path, length);
         symbol = fb_symbol_find(graph, full, prefix + 1 + length);
+        free(full);
     }
     return symbol.id ? fb_graph_module_named(graph, symbol) : (fb_module){0};
 }
@@ -317,12 +345,12 @@ void fb_graph_set_metadata(fb_graph *graph, fb_value metadata) {
 /* ---- undoing ----------------------------------------------------------------------------------------------------------- */
 
 void fb_graph_rename_tensors(fb_graph *graph, const fb_symbol *names) {
-    fb_index_clear(&graph->tensor_index);
+    for (fb_tensor t = graph->first_tensor; t.id; t = fb_tensor_at(graph, t)->next)
+        symbol_row(graph, fb_tensor_at(graph, t)->name)->tensor = (fb_tensor){0};
     for (fb_tensor t = graph->first_tensor; t.id; t = fb_tensor_at(graph, t)->next) {
         fb_tensor_row *row = fb_tensor_row_at(graph, t);
         if (names[t.id].id) row->name = names[t.id];
-        fb_index_add(&graph->tensor_index, name_hash(graph, FB_MAIN_PROGRAM, row->name),
-                     t.id); /* there is room: it held as many before */
+        symbol_row(graph, row->name)->tensor = t;
     }
 }
 
@@ -331,8 +359,18 @@ fb_graph_mark fb_graph_mark_now(const fb_graph *graph) {
                            graph->tables.programs.count};
 }
 
+/* Nothing is found by its name any more. */
+static void forget_names(fb_graph *graph) {
+    fb_index_clear(&graph->nested_index);
+    for (uint32_t id = 1; id < fb_node_limit(graph); id++)
+        symbol_row(graph, fb_node_at(graph, (fb_node){id})->name)->node = (fb_node){0};
+    for (uint32_t id = 1; id < fb_module_limit(graph); id++)
+        symbol_row(graph, fb_module_at(graph, (fb_module){id})->path)->module = (fb_module){0};
+    for (uint32_t id = 1; id < fb_tensor_limit(graph); id++)
+        symbol_row(graph, fb_tensor_at(graph, (fb_tensor){id})->name)->tensor = (fb_tensor){0};
+}
+
 static void restore_nodes(fb_graph *graph) {
-    fb_index_clear(&graph->node_index);
     fb_table_truncate(&graph->tables.edges, graph->tables.edges.count ? 1 : 0);
     graph->free_edge = 0;
     for (uint32_t id = 1; id < fb_program_limit(graph); id++) {
@@ -347,7 +385,7 @@ static void restore_nodes(fb_graph *graph) {
         if (!row->previous.id) list->first = (fb_node){id};
         if (!row->next.id) list->last = (fb_node){id};
         list->node_count++;
-        fb_index_add(&graph->node_index, name_hash(graph, row->program, row->name), id);
+        name_node(graph, (fb_node){id}, row);
     }
     for (uint32_t id = 1; id < fb_program_limit(graph); id++) {
         for (fb_node n = fb_first_node(graph, (fb_program){id}); n.id; n = fb_next_node(graph, n)) link_inputs(graph, n);
@@ -355,13 +393,13 @@ static void restore_nodes(fb_graph *graph) {
 }
 
 void fb_graph_restore(fb_graph *graph, fb_graph_mark mark) {
+    forget_names(graph);
     fb_table_truncate(&graph->tables.nodes, mark.nodes);
     fb_table_truncate(&graph->tables.modules, mark.modules);
     fb_table_truncate(&graph->tables.tensors, mark.tensors);
     fb_table_truncate(&graph->tables.programs, mark.programs);
     restore_nodes(graph);
 
-    fb_index_clear(&graph->module_index);
     graph->first_module = graph->last_module = (fb_module){0};
     graph->module_count = 0;
     for (uint32_t id = 1; id < fb_module_limit(graph); id++) {
@@ -370,10 +408,9 @@ void fb_graph_restore(fb_graph *graph, fb_graph_mark mark) {
         if (!row->previous.id) graph->first_module = (fb_module){id};
         if (!row->next.id) graph->last_module = (fb_module){id};
         graph->module_count++;
-        fb_index_add(&graph->module_index, name_hash(graph, FB_MAIN_PROGRAM, row->path), id);
+        symbol_row(graph, row->path)->module = (fb_module){id};
     }
 
-    fb_index_clear(&graph->tensor_index);
     graph->first_tensor = graph->last_tensor = (fb_tensor){0};
     graph->tensor_count = 0;
     for (uint32_t id = 1; id < fb_tensor_limit(graph); id++) {
@@ -382,7 +419,7 @@ void fb_graph_restore(fb_graph *graph, fb_graph_mark mark) {
         if (!row->previous.id) graph->first_tensor = (fb_tensor){id};
         if (!row->next.id) graph->last_tensor = (fb_tensor){id};
         graph->tensor_count++;
-        fb_index_add(&graph->tensor_index, name_hash(graph, FB_MAIN_PROGRAM, row->name), id);
+        symbol_row(graph, row->name)->tensor = (fb_tensor){id};
     }
     graph->out_of_memory = false;
 }

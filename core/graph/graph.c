@@ -26,8 +26,7 @@ fb_graph *fb_graph_new(void) {
     fb_graph *graph = calloc(1, sizeof *graph);
     if (!graph) return NULL;
     graph->seed = fb_hash(&graph, sizeof graph, 0);
-    graph->tables.symbols.row_size = sizeof(fb_symbol_row);
-    graph->tables.values.row_size = sizeof(fb_value_row);
+    graph->tables.symbols.row_size = graph->tables.values.row_size = FB_RECORD_UNIT;
     graph->tables.nodes.row_size = sizeof(fb_node_row);
     graph->tables.modules.row_size = sizeof(fb_module_row);
     graph->tables.tensors.row_size = sizeof(fb_tensor_row);
@@ -48,40 +47,15 @@ static fb_table *table_at(fb_graph *graph, size_t index) {
 }
 
 static fb_index *index_at(fb_graph *graph, size_t index) {
-    fb_index *indexes[] = {&graph->symbol_index, &graph->value_index, &graph->node_index, &graph->module_index,
-                           &graph->tensor_index};
+    fb_index *indexes[] = {&graph->symbol_index, &graph->value_index, &graph->nested_index};
     return index < sizeof indexes / sizeof *indexes ? indexes[index] : NULL;
 }
 
 void fb_graph_free(fb_graph *graph) {
     if (!graph) return;
-    fb_arena_free(&graph->arena);
     for (size_t i = 0; table_at(graph, i); i++) fb_table_free(table_at(graph, i));
     for (size_t i = 0; index_at(graph, i); i++) fb_index_free(index_at(graph, i));
     free(graph);
-}
-
-/* Texts and item arrays move into one block of the copy's arena. */
-static bool copy_arena(fb_graph *to, const fb_graph *from, fb_work *work) {
-    char *next = fb_arena_alloc(&to->arena, from->arena.total);
-    if (!next) return false;
-    for (uint32_t id = 1; id < from->tables.symbols.count; id++) {
-        if (!fb_work_goes_on(work, 4)) return false;
-        fb_symbol_row *row = symbol_row(to, (fb_symbol){id});
-        memcpy(next, row->text, row->length + 1U);
-        row->text = next;
-        next += (row->length + 1U + 7) & ~7U;
-    }
-    for (uint32_t id = 1; id < from->tables.values.count; id++) {
-        if (!fb_work_goes_on(work, 4)) return false;
-        fb_value_row *row = fb_table_at(&to->tables.values, id);
-        if (!row->count) continue;
-        size_t size = row->count * sizeof *row->items;
-        memcpy(next, row->items, size);
-        row->items = (const fb_value *)(void *)next;
-        next += (size + 7) & ~(size_t)7;
-    }
-    return true;
 }
 
 fb_graph *fb_graph_copy(const fb_graph *from) {
@@ -92,18 +66,15 @@ fb_graph *fb_graph_copy_metered(const fb_graph *from, fb_work *work) {
     fb_graph *to = malloc(sizeof *to), *source = (fb_graph *)(uintptr_t)from;
     if (!to) return NULL;
     *to = *from;
-    to->arena = (fb_arena){0};
     for (size_t i = 0; table_at(to, i); i++) *table_at(to, i) = (fb_table){0};
     for (size_t i = 0; index_at(to, i); i++) *index_at(to, i) = (fb_index){0};
     bool ok = true;
     for (size_t i = 0; ok && table_at(to, i); i++) ok = fb_table_copy(table_at(to, i), table_at(source, i), work);
     for (size_t i = 0; ok && index_at(to, i); i++)
         ok = fb_work_ask(work) && fb_index_copy(index_at(to, i), index_at(source, i));
-    if (!ok || !copy_arena(to, from, work)) {
-        fb_graph_free(to);
-        return NULL;
-    }
-    return to;
+    if (ok) return to;
+    fb_graph_free(to);
+    return NULL;
 }
 
 const char *fb_graph_name(const fb_graph *graph) {
@@ -181,8 +152,9 @@ uint32_t fb_symbol_limit(const fb_graph *graph) {
 
 /* The row of that name, or none. */
 static fb_node node_named(const fb_graph *graph, fb_program program, fb_symbol name) {
+    if (program.id == FB_MAIN_PROGRAM.id) return fb_symbol_at(graph, name)->node;
     uint32_t hash = name_hash(graph, program, name), step = 0, id;
-    while ((id = fb_index_next(&graph->node_index, hash, &step))) {
+    while ((id = fb_index_next(&graph->nested_index, hash, &step))) {
         const fb_node_row *row = fb_node_at(graph, (fb_node){id});
         if (row->name.id == name.id && row->program.id == program.id) break;
     }
@@ -190,19 +162,11 @@ static fb_node node_named(const fb_graph *graph, fb_program program, fb_symbol n
 }
 
 fb_module fb_graph_module_named(const fb_graph *graph, fb_symbol path) {
-    uint32_t hash = name_hash(graph, FB_MAIN_PROGRAM, path), step = 0, id;
-    while ((id = fb_index_next(&graph->module_index, hash, &step))) {
-        if (fb_module_at(graph, (fb_module){id})->path.id == path.id) break;
-    }
-    return (fb_module){id};
+    return fb_symbol_at(graph, path)->module;
 }
 
 fb_tensor fb_graph_tensor_named(const fb_graph *graph, fb_symbol name) {
-    uint32_t hash = name_hash(graph, FB_MAIN_PROGRAM, name), step = 0, id;
-    while ((id = fb_index_next(&graph->tensor_index, hash, &step))) {
-        if (fb_tensor_at(graph, (fb_tensor){id})->name.id == name.id) break;
-    }
-    return (fb_tensor){id};
+    return fb_symbol_at(graph, name)->tensor;
 }
 
 fb_node fb_node_find(const fb_graph *graph, fb_program program, const char *name) {

@@ -141,7 +141,7 @@ typedef struct fb_value_row {
         fb_node node;
         fb_tensor tensor;
     };
-    const fb_value *items;
+    fb_value items[];
 } fb_value_row;
 
 static inline const fb_value_row *fb_value_at(const fb_graph *graph, fb_value value);
@@ -156,11 +156,11 @@ const char *fb_value_text(const fb_graph *graph, fb_value value);
 fb_value fb_map_value(const fb_graph *graph, fb_value map, const char *key);
 
 /* What every graph has from the start. */
-#define FB_VALUE_NONE ((fb_value){1})
-#define FB_VALUE_FALSE ((fb_value){2})
-#define FB_VALUE_TRUE ((fb_value){3})
-#define FB_VALUE_EMPTY_LIST ((fb_value){4})
-#define FB_VALUE_EMPTY_MAP ((fb_value){5})
+#define FB_VALUE_NONE ((fb_value){4})
+#define FB_VALUE_FALSE ((fb_value){6})
+#define FB_VALUE_TRUE ((fb_value){8})
+#define FB_VALUE_EMPTY_LIST ((fb_value){10})
+#define FB_VALUE_EMPTY_MAP ((fb_value){12})
 
 /* Makers; all return none when memory is out (or when an item is none), which also sets fb_graph_out_of_memory. */
 fb_value fb_make_none(fb_graph *graph);
@@ -194,16 +194,25 @@ fb_value fb_value_map_nodes(fb_graph *graph, fb_value value, fb_node (*replace)(
 
 /* ---- rows -------------------------------------------------------------------------------------------------------------- */
 
+/* What has that name is part of it: whoever looks for something by its name has just found the symbol. */
 typedef struct fb_symbol_row {
-    const char *text;
     uint32_t length;
-    fb_value as_string;                                  /* the FB_STRING of it; none = nobody asked yet */
+    fb_value as_string; /* the FB_STRING of it; none = nobody asked yet */
+    fb_node node;       /* of the main program */
+    fb_module module;
+    fb_tensor tensor;
     uint16_t op_of_function, op_of_method, op_of_module; /* cached answers of core/operators/op.h */
     bool function_known, method_known, module_known;
+    char text[];
 } fb_symbol_row;
 
+/* The value that a node or tensor is, which is a part of its row: an fb_value_row without items. */
+typedef struct fb_own_value {
+    uint64_t words[2];
+} fb_own_value;
+
 typedef struct fb_node_row {
-    fb_value_row as_value; /* the FB_NODE of it: see fb_value_at */
+    fb_own_value as_value; /* the FB_NODE of it: see fb_value_at */
     fb_symbol name;
     fb_symbol target;
     fb_symbol type;           /* annotation; none = absent */
@@ -243,7 +252,7 @@ typedef struct fb_module_row {
 } fb_module_row;
 
 typedef struct fb_tensor_row {
-    fb_value_row as_value; /* the FB_TENSOR of it */
+    fb_own_value as_value; /* the FB_TENSOR of it */
     fb_symbol name;
     fb_symbol digest, blob, data; /* none = absent */
     fb_value shape;               /* FB_LIST of FB_INT, always present */
@@ -262,6 +271,9 @@ typedef struct fb_program_row {
     uint32_t node_count;
 } fb_program_row;
 
+/* Symbols and values are records of different lengths: a run of rows of so many bytes each. */
+#define FB_RECORD_UNIT 8U
+
 /* A graph begins with its tables, so that reading a row needs no call; its other fields are in internal.h. */
 typedef struct fb_graph_tables {
     fb_table symbols, values, nodes, modules, tensors, programs, edges;
@@ -271,7 +283,7 @@ static inline const fb_graph_tables *fb_graph_tables_of(const fb_graph *graph) {
     return (const fb_graph_tables *)(const void *)graph;
 }
 static inline const fb_symbol_row *fb_symbol_at(const fb_graph *graph, fb_symbol symbol) {
-    return fb_table_row(&fb_graph_tables_of(graph)->symbols, symbol.id, sizeof(fb_symbol_row));
+    return fb_table_row(&fb_graph_tables_of(graph)->symbols, symbol.id, FB_RECORD_UNIT);
 }
 static inline const char *fb_text(const fb_graph *graph, fb_symbol symbol) {
     return symbol.id ? fb_symbol_at(graph, symbol)->text : "";
@@ -307,9 +319,11 @@ static inline const fb_program_row *fb_program_at(const fb_graph *graph, fb_prog
 #define FB_VALUE_IS_TENSOR 0x40000000U
 
 static inline const fb_value_row *fb_value_at(const fb_graph *graph, fb_value value) {
-    if (value.id & FB_VALUE_IS_NODE) return &fb_node_at(graph, (fb_node){value.id & ~FB_VALUE_IS_NODE})->as_value;
-    if (value.id & FB_VALUE_IS_TENSOR) return &fb_tensor_at(graph, (fb_tensor){value.id & ~FB_VALUE_IS_TENSOR})->as_value;
-    return fb_table_row(&fb_graph_tables_of(graph)->values, value.id, sizeof(fb_value_row));
+    const void *row;
+    if (value.id & FB_VALUE_IS_NODE) row = &fb_node_at(graph, (fb_node){value.id & ~FB_VALUE_IS_NODE})->as_value;
+    else if (value.id & FB_VALUE_IS_TENSOR) row = &fb_tensor_at(graph, (fb_tensor){value.id & ~FB_VALUE_IS_TENSOR})->as_value;
+    else row = fb_table_row(&fb_graph_tables_of(graph)->values, value.id, FB_RECORD_UNIT);
+    return row;
 }
 static inline fb_kind fb_value_kind(const fb_graph *graph, fb_value value) {
     return value.id ? (fb_kind)fb_value_at(graph, value)->kind : (fb_kind)0;

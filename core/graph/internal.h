@@ -2,7 +2,6 @@
 #ifndef FB_GRAPH_INTERNAL_H
 #define FB_GRAPH_INTERNAL_H
 
-#include "core/base/arena.h"
 #include "core/base/index.h"
 #include "core/base/map.h"
 #include "core/base/table.h"
@@ -17,12 +16,9 @@ typedef struct fb_edge_row {
 
 struct fb_graph {
     fb_graph_tables tables; /* first: graph.h reads them */
-    fb_arena arena;         /* texts and item arrays */
     fb_index symbol_index;  /* by text */
     fb_index value_index;   /* by kind, scalar and items */
-    fb_index node_index;    /* by program and name */
-    fb_index module_index;  /* by path */
-    fb_index tensor_index;  /* by name */
+    fb_index nested_index;  /* nodes of nested programs, by program and name; what else has a name stands in its symbol */
     uint32_t free_edge;
     fb_module first_module, last_module;
     fb_tensor first_tensor, last_tensor;
@@ -34,7 +30,7 @@ struct fb_graph {
 };
 
 static inline fb_symbol_row *symbol_row(const fb_graph *graph, fb_symbol symbol) {
-    return fb_table_row(&graph->tables.symbols, symbol.id, sizeof(fb_symbol_row));
+    return fb_table_row(&graph->tables.symbols, symbol.id, FB_RECORD_UNIT);
 }
 static inline fb_edge_row *edge_row(const fb_graph *graph, uint32_t edge) {
     return fb_table_row(&graph->tables.edges, edge, sizeof(fb_edge_row));

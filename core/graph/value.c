@@ -27,6 +27,10 @@ fb_symbol fb_symbol_find(const fb_graph *graph, const char *bytes, size_t length
     return find_symbol(graph, text_hash(graph, bytes, length), bytes, length, &step);
 }
 
+static uint32_t add_record(fb_table *table, size_t size) {
+    return fb_table_add_run(table, (uint32_t)((size + FB_RECORD_UNIT - 1) / FB_RECORD_UNIT));
+}
+
 static fb_symbol fail_symbol(fb_graph *graph) {
     graph->out_of_memory = true;
     return (fb_symbol){0};
@@ -37,9 +41,14 @@ fb_symbol fb_intern_bytes(fb_graph *graph, const char *bytes, size_t length) {
     if (!fb_index_reserve(&graph->symbol_index, 1)) return fail_symbol(graph);
     fb_symbol symbol = find_symbol(graph, hash, bytes, length, &step);
     if (symbol.id) return symbol;
-    const char *text = length < UINT32_MAX ? fb_arena_text(&graph->arena, bytes, length) : NULL;
-    if (!text || !(symbol.id = fb_table_add(&graph->tables.symbols))) return fail_symbol(graph);
-    *symbol_row(graph, symbol) = (fb_symbol_row){.text = text, .length = (uint32_t)length};
+    size_t size = offsetof(fb_symbol_row, text) + length + 1;
+    if (size < sizeof(fb_symbol_row)) size = sizeof(fb_symbol_row);
+    symbol.id = length < UINT32_MAX ? add_record(&graph->tables.symbols, size) : 0;
+    if (!symbol.id) return fail_symbol(graph);
+    fb_symbol_row *row = symbol_row(graph, symbol);
+    *row = (fb_symbol_row){.length = (uint32_t)length};
+    if (length) memcpy(row->text, bytes, length);
+    row->text[length] = '\0';
     fb_index_add_here(&graph->symbol_index, hash, symbol.id, step);
     return symbol;
 }
@@ -105,53 +114,52 @@ static uint64_t mix(uint64_t a, uint64_t b) {
     return (uint64_t)product ^ (uint64_t)(product >> 64);
 }
 
-static uint32_t row_hash(const fb_graph *graph, const fb_value_row *row) {
+static uint32_t row_hash(const fb_graph *graph, const fb_value_row *row, const fb_value *items) {
     uint64_t secret = graph->seed | 1, hash = mix(graph->seed ^ row->kind, (uint64_t)row->integer ^ 0x9e3779b97f4a7c15U);
     for (uint32_t i = 0; i < row->count; i += 2) {
-        uint64_t next = i + 1 < row->count ? row->items[i + 1].id : 0;
-        hash = mix(hash ^ (next << 32 | row->items[i].id), secret);
+        uint64_t next = i + 1 < row->count ? items[i + 1].id : 0;
+        hash = mix(hash ^ (next << 32 | items[i].id), secret);
     }
     return (uint32_t)(mix(hash ^ row->count, secret) >> 32);
 }
 
-static bool rows_equal(const fb_value_row *a, const fb_value_row *b) {
+static bool rows_equal(const fb_value_row *a, const fb_value_row *b, const fb_value *items) {
     return a->kind == b->kind && a->count == b->count && a->integer == b->integer &&
-           (a->count == 0 || memcmp(a->items, b->items, a->count * sizeof *a->items) == 0);
+           (a->count == 0 || memcmp(a->items, items, a->count * sizeof *items) == 0);
 }
 
 /* Adds a row that is not there yet. False when memory is out. */
-static bool add_row(fb_graph *graph, fb_value_row *row, uint32_t *id) {
-    if (row->count) {
-        fb_value *items = fb_arena_alloc(&graph->arena, row->count * sizeof *items);
-        if (!items) return false;
-        memcpy(items, row->items, row->count * sizeof *items);
-        row->items = items;
-        for (uint32_t i = 0; i < row->count; i++) {
-            const fb_value_row *item = fb_value_at(graph, items[i]);
-            row->has_nodes |= item->has_nodes;
-            row->has_tensors |= item->has_tensors;
-        }
+static bool add_row(fb_graph *graph, const fb_value_row *row, const fb_value *items, uint32_t *id) {
+    size_t size = row->count * sizeof *items;
+    if (!(*id = add_record(&graph->tables.values, sizeof *row + size))) return false;
+    fb_value_row *added = fb_table_row(&graph->tables.values, *id, FB_RECORD_UNIT);
+    *added = *row;
+    if (size) memcpy(added->items, items, size);
+    for (uint32_t i = 0; i < row->count; i++) {
+        bool is_own = items[i].id & (FB_VALUE_IS_NODE | FB_VALUE_IS_TENSOR);
+        const fb_value_row *item = is_own ? NULL : fb_value_at(graph, items[i]);
+        added->has_nodes |= item ? item->has_nodes : (items[i].id & FB_VALUE_IS_NODE) != 0;
+        added->has_tensors |= item ? item->has_tensors : (items[i].id & FB_VALUE_IS_TENSOR) != 0;
     }
-    if (!(*id = fb_table_add(&graph->tables.values))) return false;
-    *(fb_value_row *)fb_table_row(&graph->tables.values, *id, sizeof *row) = *row;
     return true;
 }
 
-/* `row` has its scalar in the 64-bit union whole (unused bits zero), and items that need not stay. */
-static fb_value intern_value(fb_graph *graph, fb_value_row *row) {
-    uint32_t hash = row_hash(graph, row), step = 0, id;
+/* `row` has its scalar in the 64-bit union whole (unused bits zero); its items are `items`, which need not stay. */
+static fb_value intern_value(fb_graph *graph, const fb_value_row *row, const fb_value *items) {
+    uint32_t hash = row_hash(graph, row, items), step = 0, id;
     if (!fb_index_reserve(&graph->value_index, 1)) return fb_graph_fail_memory(graph);
     while ((id = fb_index_next(&graph->value_index, hash, &step))) {
-        if (rows_equal(fb_value_at(graph, (fb_value){id}), row)) return (fb_value){id};
+        const fb_value_row *found = fb_table_row(&graph->tables.values, id, FB_RECORD_UNIT);
+        if (rows_equal(found, row, items)) return (fb_value){id};
     }
-    if (!add_row(graph, row, &id)) return fb_graph_fail_memory(graph);
+    if (!add_row(graph, row, items, &id)) return fb_graph_fail_memory(graph);
     fb_index_add_here(&graph->value_index, hash, id, step);
     return (fb_value){id};
 }
 
 static fb_value make_scalar(fb_graph *graph, fb_kind kind, int64_t bits) {
     fb_value_row row = {.kind = (uint8_t)kind, .integer = bits};
-    return intern_value(graph, &row);
+    return intern_value(graph, &row, NULL);
 }
 
 bool fb_graph_make_first_values(fb_graph *graph) {
@@ -214,8 +222,8 @@ fb_value fb_make_items(fb_graph *graph, fb_kind kind, fb_symbol symbol, const fb
         if (!items[i].id) return (fb_value){0};
     }
     if (count > UINT32_MAX) return fb_graph_fail_memory(graph);
-    fb_value_row row = {.kind = (uint8_t)kind, .count = (uint32_t)count, .integer = symbol.id, .items = items};
-    return intern_value(graph, &row);
+    fb_value_row row = {.kind = (uint8_t)kind, .count = (uint32_t)count, .integer = symbol.id};
+    return intern_value(graph, &row, items);
 }
 
 fb_value fb_make_list(fb_graph *graph, const fb_value *items, size_t count) {

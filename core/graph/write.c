@@ -7,20 +7,12 @@
 #include "core/base/float.h"
 #include "core/graph/write.h"
 
-/* What is written is compared with what another graph has given. */
-typedef struct comparison {
-    fb_buffer expected;
-    size_t compared; /* bytes */
-    bool differs;
-} comparison;
-
 typedef struct writer {
     const fb_graph *graph;
     fb_buffer *out;
     const bool *is_parameter; /* by tensor: some module owns it as a parameter; NULL: requires_grad is always written */
     fb_work *work;            /* NULL: nobody stops it */
     fb_buffer *left_out;      /* spans of `out` that are no part of `structure`; NULL: nobody asks */
-    comparison *with;         /* stops at the first row that differs; NULL: nothing is compared */
 } writer;
 
 typedef struct span {
@@ -313,18 +305,8 @@ static void write_node(const writer *w, const fb_node_row *row) {
     PUT(w, "}");
 }
 
-static bool is_expected(const writer *w) {
-    comparison *c = w->with;
-    size_t size = w->out->size, from = c->compared;
-    if (w->out->failed) return false;
-    c->differs |= size > c->expected.size || memcmp(w->out->data + from, c->expected.data + from, size - from) != 0;
-    c->compared = size;
-    return !c->differs;
-}
-
-/* Asked before each row. */
 static bool goes_on(const writer *w) {
-    if ((!w->work || fb_work_goes_on(w->work, 16)) && (!w->with || is_expected(w))) return true;
+    if (!w->work || fb_work_goes_on(w->work, 16)) return true;
     w->out->failed = true;
     return false;
 }
@@ -526,17 +508,13 @@ bool fb_document_write_marked(const fb_graph *graph, fb_work *work, fb_buffer *o
     return !out->failed && !(left_out && left_out->failed) && hash_metered(out, before, &(fb_buffer){0}, work, id);
 }
 
-bool fb_document_write_id_metered(const fb_graph *graph, fb_work *work, fb_buffer *out, char id[FB_ID_LENGTH + 1]) {
-    return fb_document_write_marked(graph, work, out, NULL, id);
-}
-
 bool fb_document_write_id(const fb_graph *graph, fb_buffer *out, char id[FB_ID_LENGTH + 1]) {
-    return fb_document_write_id_metered(graph, &(fb_work){0}, out, id);
+    return fb_document_write_marked(graph, &(fb_work){0}, out, NULL, id);
 }
 
 bool fb_document_id_metered(const fb_graph *graph, fb_work *work, char id[FB_ID_LENGTH + 1]) {
     fb_buffer bytes = {0};
-    bool ok = fb_document_write_id_metered(graph, work, &bytes, id);
+    bool ok = fb_document_write_marked(graph, work, &bytes, NULL, id);
     fb_buffer_free(&bytes);
     return ok;
 }
@@ -545,28 +523,22 @@ bool fb_document_id(const fb_graph *graph, char id[FB_ID_LENGTH + 1]) {
     return fb_document_id_metered(graph, &(fb_work){0}, id);
 }
 
-bool fb_document_structure_metered(const fb_graph *graph, fb_work *work, char id[FB_ID_LENGTH + 1]) {
+bool fb_document_structure(const fb_graph *graph, char id[FB_ID_LENGTH + 1]) {
     fb_buffer bytes = {0}, left_out = {0};
-    write_document(&(writer){.graph = graph, .out = &bytes, .work = work, .left_out = &left_out});
-    bool ok = !bytes.failed && !left_out.failed && fb_document_structure_of(&bytes, &left_out, work, id);
+    write_document(&(writer){.graph = graph, .out = &bytes, .left_out = &left_out});
+    bool ok = !bytes.failed && !left_out.failed && fb_document_structure_of(&bytes, &left_out, &(fb_work){0}, id);
     fb_buffer_free(&bytes);
     fb_buffer_free(&left_out);
     return ok;
 }
 
-bool fb_document_structure(const fb_graph *graph, char id[FB_ID_LENGTH + 1]) {
-    return fb_document_structure_metered(graph, &(fb_work){0}, id);
-}
-
 bool fb_document_is_same(const fb_graph *a, const fb_graph *b, fb_work *work, bool *is_same) {
-    comparison c = {0};
-    fb_buffer out = {0};
-    write_document(&(writer){.graph = a, .out = &c.expected, .work = work});
-    const writer w = {.graph = b, .out = &out, .work = work, .with = &c};
-    if (!c.expected.failed) write_document(&w);
-    bool ok = !c.expected.failed && (c.differs || !out.failed);
-    if (ok) *is_same = !c.differs && is_expected(&w) && out.size == c.expected.size;
-    fb_buffer_free(&c.expected);
-    fb_buffer_free(&out);
+    fb_buffer one = {0}, other = {0};
+    write_document(&(writer){.graph = a, .out = &one, .work = work});
+    write_document(&(writer){.graph = b, .out = &other, .work = work});
+    bool ok = !one.failed && !other.failed;
+    if (ok) *is_same = one.size == other.size && memcmp(one.data, other.data, one.size) == 0;
+    fb_buffer_free(&one);
+    fb_buffer_free(&other);
     return ok;
 }

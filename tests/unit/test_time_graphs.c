@@ -296,13 +296,16 @@ static void verify(const pair *of, fb_work *work) {
 static void write_document(const pair *of, fb_work *work) {
     char id[FB_ID_LENGTH + 1];
     fb_buffer out = {0};
-    fb_document_write_id_metered(of->before, work, &out, id);
+    fb_document_write_marked(of->before, work, &out, NULL, id);
     fb_buffer_free(&out);
 }
 
 static void hash_structure(const pair *of, fb_work *work) {
     char id[FB_ID_LENGTH + 1];
-    fb_document_structure_metered(of->before, work, id);
+    fb_buffer out = {0}, left_out = {0};
+    if (fb_document_write_marked(of->before, work, &out, &left_out, id)) fb_document_structure_of(&out, &left_out, work, id);
+    fb_buffer_free(&out);
+    fb_buffer_free(&left_out);
 }
 
 static void write_code(const pair *of, fb_work *work) {
