@@ -47,9 +47,10 @@ fb_blobs fb_blob_source(fb_store *store);
 /* A run that has been done but not stored: everything in `run` but id and time is filled in. */
 typedef struct fb_new_run {
     fb_store_run run;
-    const fb_graph_input *source, *result; /* those with a document are stored, too */
-    const json_t *weights;                 /* how the source was bound to them (fb_bind_weights), or NULL */
-    const char *archive;                   /* that the request had the source read from: its digest, or NULL */
+    const fb_graph_input *source; /* one with a document is stored, too */
+    fb_graph_input *result;       /* likewise; its document may become a part of the answer */
+    const json_t *weights;        /* how the source was bound to them (fb_bind_weights), or NULL */
+    const char *archive;          /* that the request had the source read from: its digest, or NULL */
 } fb_new_run;
 
 /* What the store takes with a run: those of its graphs that may be new. */

@@ -83,6 +83,10 @@ static void release_body(fb_exchange *exchange) {
     exchange->request.body_size = 0;
 }
 
+void fb_request_forget_body(const fb_request *request) {
+    release_body(request->inner);
+}
+
 static void respond_overload(fb_exchange *exchange, fb_rejection reason, const char *code, const char *detail) {
     fb_respond_problem(&exchange->response, 503, code, "%s", detail);
     fb_response_header(&exchange->response, "Retry-After", RETRY_AFTER);

@@ -83,6 +83,9 @@ bool fb_request_query_int(const fb_request *request, fb_response *response, cons
  */
 bool fb_request_query_bool(const fb_request *request, fb_response *response, const char *name, bool absent, bool *value);
 
+/* Nobody reads the body any more: its memory is free for what is made of it. `request` still says what it was. */
+void fb_request_forget_body(const fb_request *request);
+
 /* The first header of that name (any case), or NULL. */
 const char *fb_request_header(const fb_request *request, const char *name);
 

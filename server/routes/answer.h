@@ -60,17 +60,17 @@ const fb_store_answer *fb_repeat_answer(fb_repeat *repeat, int status, const cha
 
 /* What an answer may include besides the run. */
 typedef struct fb_run_extras {
-    const char *document; /* the result's canonical bytes, or NULL */
-    size_t size;
-    const fb_graph *code_of;               /* the result, or NULL */
+    fb_buffer *document;     /* the result's canonical bytes, which become a part of the answer without a copy; or NULL */
+    size_t document_at;      /* where they stand in the answer then */
+    const fb_graph *code_of; /* the result, or NULL */
     const fb_graph *edits_from, *edits_to; /* source and result, or NULL */
     const json_t *weights;                 /* how the source was bound to them, or NULL */
     const char *archive;                   /* that the source was read from, or NULL */
 } fb_run_extras;
 
 /* Appends the run. Without an id (a dry run) "id" and "created" are null; without a report (in lists) "passes" is short.
- * `extras` may be NULL. */
-bool fb_run_write(const fb_store_run *run, const fb_run_extras *extras, fb_work *work, fb_buffer *out);
+ * `extras` may be NULL. With a document `out` is empty before, and the document's buffer afterwards. */
+bool fb_run_write(const fb_store_run *run, fb_run_extras *extras, fb_work *work, fb_buffer *out);
 
 /* Stores the run (unless it is a dry one) with its graphs and the answer, and responds. */
 void fb_respond_new_run(const fb_request *request, fb_response *response, const fb_run_request *asked, fb_new_run *made,

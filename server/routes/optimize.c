@@ -176,6 +176,7 @@ static bool find_source(const fb_request *request, fb_response *response, optimi
 static void optimize(const fb_request *request, fb_response *response, optimization *work, fb_repeat *repeat) {
     if (!*work->archive && !read_asked(request, response, false, work)) return;
     if (!find_source(request, response, work)) return;
+    fb_request_forget_body(request);
     const fb_run_request *asked = &work->asked;
     fb_weights_asked weights = {asked->weights, asked->weights_pointer, asked->is_strict, asked->binding};
     if (!fb_bind_weights(request, response, &weights, &work->source, &work->told)) return;

@@ -34,10 +34,26 @@ static void write_short_passes(const fb_store_run *run, fb_buffer *out) {
     fb_buffer_char(out, ']');
 }
 
-static void write_extras(const fb_run_extras *extras, fb_work *work, fb_buffer *out) {
+/* Puts what was written around the document, which moves within its buffer: it may be as large as all else in memory. */
+static void wrap(fb_buffer *document, size_t at, fb_buffer *out) {
+    size_t size = document->size;
+    if (out->failed || !fb_buffer_reserve(document, out->size)) {
+        out->failed = true;
+        return;
+    }
+    memmove(document->data + at, document->data, size);
+    memcpy(document->data, out->data, at);
+    memcpy(document->data + at + size, out->data + at, out->size - at);
+    document->size += out->size;
+    fb_buffer_free(out);
+    *out = *document;
+    *document = (fb_buffer){0};
+}
+
+static void write_extras(fb_run_extras *extras, fb_work *work, fb_buffer *out) {
     if (extras->document) {
         fb_put_name(out, "graph");
-        fb_buffer_append(out, extras->document, extras->size);
+        extras->document_at = out->size;
     }
     if (extras->code_of) {
         fb_buffer code = {0};
@@ -61,7 +77,7 @@ static void write_extras(const fb_run_extras *extras, fb_work *work, fb_buffer *
     if (extras->archive) fb_put_text(out, "archive", extras->archive);
 }
 
-bool fb_run_write(const fb_store_run *run, const fb_run_extras *extras, fb_work *work, fb_buffer *out) {
+bool fb_run_write(const fb_store_run *run, fb_run_extras *extras, fb_work *work, fb_buffer *out) {
     bool is_stored = run->id[0] != '\0';
     fb_buffer_char(out, '{');
     fb_put_name(out, "id");
@@ -93,6 +109,7 @@ bool fb_run_write(const fb_store_run *run, const fb_run_extras *extras, fb_work 
     else write_short_passes(run, out);
     if (extras) write_extras(extras, work, out);
     fb_buffer_char(out, '}');
+    if (extras && extras->document) wrap(extras->document, extras->document_at, out);
     return !out->failed && !work->stopped.status;
 }
 
@@ -101,12 +118,12 @@ bool fb_run_write(const fb_store_run *run, const fb_run_extras *extras, fb_work 
 /* The extras of an answer, and what of them had to be loaded. */
 typedef struct included {
     fb_run_extras extras;
-    char *document;
+    fb_buffer document;
     fb_shared_graph *source, *result;
 } included;
 
 static void free_included(included *what) {
-    free(what->document);
+    fb_buffer_free(&what->document);
     fb_share_release(what->source);
     fb_share_release(what->result);
 }
@@ -121,15 +138,15 @@ static fb_status hold(const fb_app *app, const fb_watch *watch, const fb_graph_i
 
 /* `source` and `result` are the graphs as far as they are at hand; NULL for a stored run. */
 static fb_status include(const fb_app *app, const fb_watch *watch, unsigned includes, const fb_store_run *run,
-                         const fb_graph_input *source, const fb_graph_input *result, included *out, fb_error *error) {
+                         const fb_graph_input *source, fb_graph_input *result, included *out, fb_error *error) {
     fb_run_extras *extras = &out->extras;
     fb_status status = FB_OK;
     if (includes & FB_INCLUDE_GRAPH && result && result->document.size) {
-        extras->document = result->document.data;
-        extras->size = result->document.size;
+        extras->document = &result->document;
     } else if (includes & FB_INCLUDE_GRAPH) {
-        status = fb_store_get_document(app->store, run->result, &out->document, &extras->size, error);
-        extras->document = out->document;
+        status = fb_store_get_document(app->store, run->result, &out->document.data, &out->document.size, error);
+        out->document.capacity = out->document.size;
+        extras->document = &out->document;
     }
     if (!status && includes & (FB_INCLUDE_CODE | FB_INCLUDE_EDITS))
         status = hold(app, watch, result, run->result, &out->result, error);
@@ -192,9 +209,14 @@ void fb_respond_new_run(const fb_request *request, fb_response *response, const 
             include(app, fb_request_watch(request), asked->includes, &made->run, made->source, made->result, &what, &error);
     fb_buffer answer = {0};
     fb_work work = {.watch = fb_request_watch(request)};
+    fb_graph_input result = *made->result;
+    fb_new_run stored = *made;
+    stored.result = &result;
     /* Before it is stored: what is stored must be answered. */
     if (!status && !fb_run_write(&made->run, &what.extras, &work, &answer)) status = fb_work_failed(&work, &error);
-    if (!status && !asked->dry_run) status = store_run(request, asked, made, location, repeat, &error);
+    if (!status && what.extras.document == &made->result->document)
+        result.document = (fb_buffer){.data = answer.data + what.extras.document_at, .size = result.document.size};
+    if (!status && !asked->dry_run) status = store_run(request, asked, &stored, location, repeat, &error);
     if (status) {
         fb_respond_not_stored(request, response, made->source, &error);
         fb_buffer_free(&answer);
