@@ -248,16 +248,14 @@ void fb_graph_erase_tensor(fb_graph *graph, fb_tensor tensor) {
 
 static uint16_t op_of_function(fb_graph *graph, fb_symbol target) {
     fb_symbol_row *row = symbol_row(graph, target);
-    if (!row->function_known) row->op_of_function = fb_op_of_function(row->text, row->length);
-    row->function_known = true;
-    return row->op_of_function;
+    if (!row->op_of_function) row->op_of_function = (uint16_t)(1 + fb_op_of_function(row->text, row->length));
+    return (uint16_t)(row->op_of_function - 1);
 }
 
 static uint16_t op_of_method(fb_graph *graph, fb_symbol target) {
     fb_symbol_row *row = symbol_row(graph, target);
-    if (!row->method_known) row->op_of_method = fb_op_of_method(row->text, row->length);
-    row->method_known = true;
-    return row->op_of_method;
+    if (!row->op_of_method) row->op_of_method = (uint16_t)(1 + fb_op_of_method(row->text, row->length));
+    return (uint16_t)(row->op_of_method - 1);
 }
 
 /* The module at `length` bytes of `path` relative to the program's owner. */
@@ -311,11 +309,10 @@ void fb_graph_set_target(fb_graph *graph, fb_node node, fb_opcode opcode, fb_sym
 
 void fb_graph_set_module_type(fb_graph *graph, fb_module module, fb_symbol type) {
     fb_symbol_row *symbol = symbol_row(graph, type);
-    if (!symbol->module_known) symbol->op_of_module = fb_op_of_module(symbol->text, symbol->length);
-    symbol->module_known = true;
+    if (!symbol->op_of_module) symbol->op_of_module = (uint16_t)(1 + fb_op_of_module(symbol->text, symbol->length));
     fb_module_row *row = fb_module_row_at(graph, module);
     row->type = type;
-    row->op = symbol->op_of_module;
+    row->op = (uint16_t)(symbol->op_of_module - 1);
 }
 
 void fb_graph_resolve(fb_graph *graph, fb_work *work) {

@@ -201,8 +201,7 @@ typedef struct fb_symbol_row {
     fb_node node;       /* of the main program */
     fb_module module;
     fb_tensor tensor;
-    uint16_t op_of_function, op_of_method, op_of_module; /* cached answers of core/operators/op.h */
-    bool function_known, method_known, module_known;
+    uint16_t op_of_function, op_of_method, op_of_module; /* answers of core/operators/op.h, plus one; 0 = nobody asked yet */
     char text[];
 } fb_symbol_row;
 

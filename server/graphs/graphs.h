@@ -2,6 +2,9 @@
 #ifndef FB_GRAPHS_GRAPHS_H
 #define FB_GRAPHS_GRAPHS_H
 
+#include <pthread.h>
+#include <stdatomic.h>
+
 #include "core/compose/composition.h"
 #include "core/weights/blobs.h"
 #include "server/app.h"
@@ -10,17 +13,36 @@
 
 /* ---- Graphs between the store and the decoded form: loaded through the cache, and as the rows that the store takes ------- */
 
+/* A large document on its way to the store, while something else is done with its graph: its frame and its structure are made
+ * on a thread of their own, and its bytes go. */
+typedef struct fb_packing {
+    pthread_t thread;
+    fb_buffer document, left_out;
+    size_t size;
+    int level;
+    char structure[FB_ID_LENGTH + 1];
+    void *frame;
+    size_t frame_size;
+    fb_status status;
+    fb_error error;
+    bool is_joined;
+    atomic_bool is_left; /* by one of the two, thread and input: the other one frees it */
+} fb_packing;
+
 /* A decoded graph, with its canonical document when it is (or may be) not in the store yet. */
 typedef struct fb_graph_input {
     fb_shared_graph *shared;
-    fb_buffer document;  /* empty: it came from the store */
+    fb_buffer document;  /* empty: it came from the store, or is packed */
     fb_buffer left_out;  /* what of it is no part of its structure */
+    fb_packing *packing; /* or NULL */
     const json_t *files; /* digests of those that it was bound to, which must be here when it is stored; NULL for none */
 } fb_graph_input;
 
 /* Writes a graph's document and finds its id; steals the graph, also on failure. */
 fb_status fb_graph_input_take(fb_graph *graph, const fb_watch *watch, fb_graph_input *out, fb_error *error);
 void fb_graph_input_free(fb_graph_input *input);
+/* Begins to pack a large document that is not known to be in the store. Where that cannot begin, it stays as it is. */
+void fb_graph_input_pack(const fb_app *app, fb_graph_input *input);
 
 /* The graph with that id, held for the caller, from the cache or the store. FB_NOT_FOUND "unknown-graph". */
 fb_status fb_load_graph(const fb_app *app, const fb_watch *watch, const char *id, fb_shared_graph **out, fb_error *error);
@@ -61,6 +83,8 @@ typedef struct fb_new_graphs {
     uint64_t ticket; /* of the cache */
 } fb_new_graphs;
 
+/* Is it in the cache, and so in the store? */
+bool fb_graph_is_cached(const fb_app *app, const fb_graph_input *input);
 /* `out` stays where it is; free it also after a failure. With `trusts_cache` a graph in the cache counts as stored: when it has
  * been deleted in that moment the store refuses the run, FB_NOT_FOUND. */
 fb_status fb_new_graphs_make(fb_app *app, const fb_watch *watch, const fb_new_run *made, bool trusts_cache, fb_new_graphs *out,

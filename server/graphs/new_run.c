@@ -2,7 +2,7 @@
 
 #include <string.h>
 
-static bool is_cached(const fb_app *app, const fb_graph_input *input) {
+bool fb_graph_is_cached(const fb_app *app, const fb_graph_input *input) {
     fb_shared_graph *cached = fb_cache_get(app->cache, input->shared->id);
     fb_share_release(cached);
     return cached != NULL;
@@ -15,8 +15,8 @@ fb_status fb_new_graphs_make(fb_app *app, const fb_watch *watch, const fb_new_ru
     fb_status status = FB_OK;
     *out = (fb_new_graphs){.ticket = fb_cache_ticket(app->cache)};
     for (size_t i = 0; i < 2 && !status; i++) {
-        if (!inputs[i]->document.size || (i == 1 && is_same)) continue;
-        if (trusts_cache && is_cached(app, inputs[i])) continue;
+        if ((!inputs[i]->document.size && !inputs[i]->packing) || (i == 1 && is_same)) continue;
+        if (trusts_cache && fb_graph_is_cached(app, inputs[i])) continue;
         fb_graph_row *row = &out->rows[out->count];
         status = fb_graph_row_make(inputs[i], watch, row, error);
         out->graphs[out->count++] = row->graph;

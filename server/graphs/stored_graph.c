@@ -22,7 +22,57 @@ fb_status fb_graph_input_take(fb_graph *graph, const fb_watch *watch, fb_graph_i
     return fb_work_failed(&work, error);
 }
 
+/* ---- packing ---- */
+
+#define PACKED_FROM ((size_t)1 << 20) /* bytes that are worth a thread */
+
+static void leave(fb_packing *packing) {
+    if (!atomic_exchange(&packing->is_left, true)) return;
+    fb_buffer_free(&packing->document);
+    fb_buffer_free(&packing->left_out);
+    free(packing->frame);
+    free(packing);
+}
+
+static void *pack(void *argument) {
+    fb_packing *p = argument;
+    bool ok = fb_document_structure_of(&p->document, &p->left_out, &(fb_work){0}, p->structure);
+    p->status = ok ? fb_store_pack(p->level, &p->document, &p->frame, &p->frame_size, &p->error) : fb_fail_memory(&p->error);
+    fb_buffer_free(&p->document);
+    leave(p);
+    return NULL;
+}
+
+void fb_graph_input_pack(const fb_app *app, fb_graph_input *input) {
+    bool is_worth_it = input->document.size >= PACKED_FROM && !fb_graph_is_cached(app, input);
+    fb_packing *packing = is_worth_it ? calloc(1, sizeof *packing) : NULL;
+    if (!packing) return;
+    packing->document = input->document;
+    packing->left_out = input->left_out;
+    packing->size = input->document.size;
+    packing->level = fb_store_level(app->store);
+    if (pthread_create(&packing->thread, NULL, pack, packing)) {
+        free(packing);
+        return;
+    }
+    input->document = input->left_out = (fb_buffer){0};
+    input->packing = packing;
+}
+
+static fb_status finish_packing(fb_packing *packing, fb_graph_row *row, fb_error *error) {
+    if (!packing->is_joined) pthread_join(packing->thread, NULL);
+    packing->is_joined = true;
+    row->graph.frame = packing->frame;
+    row->graph.frame_size = packing->frame_size;
+    row->graph.size = packing->size;
+    memcpy(row->structure, packing->structure, sizeof row->structure);
+    if (packing->status) *error = packing->error;
+    return packing->status;
+}
+
 void fb_graph_input_free(fb_graph_input *input) {
+    if (input->packing && !input->packing->is_joined) pthread_detach(input->packing->thread);
+    if (input->packing) leave(input->packing);
     fb_share_release(input->shared);
     fb_buffer_free(&input->document);
     fb_buffer_free(&input->left_out);
@@ -137,9 +187,11 @@ fb_status fb_graph_row_make(const fb_graph_input *input, const fb_watch *watch, 
                                     .node_count = (uint32_t)fb_node_count(graph),
                                     .document = input->document.data,
                                     .size = input->document.size}};
-    if (!fb_document_structure_of(&input->document, &input->left_out, &work, out->structure))
-        return fb_work_failed(&work, error);
-    fb_status status = list_marks(graph, &work, out, error);
+    fb_status status = FB_OK;
+    if (input->packing) status = finish_packing(input->packing, out, error);
+    else if (!fb_document_structure_of(&input->document, &input->left_out, &work, out->structure))
+        status = fb_work_failed(&work, error);
+    if (!status) status = list_marks(graph, &work, out, error);
     if (!status) status = fb_list_blobs(graph, &out->blobs, &out->graph.blob_count, error);
     out->graph.blobs = out->blobs;
     return status ? status : list_needed(input->files, out, error);

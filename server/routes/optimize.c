@@ -60,6 +60,7 @@ static fb_status finish_run(fb_app *app, const fb_watch *watch, optimization *wo
     status = fb_graph_input_take(result, watch, &work->result, error);
     if (!status) status = list_passes(work, error);
     if (!status && !fb_run_report(&work->run, &meter, &work->report)) status = fb_work_failed(&meter, error);
+    fb_arena_free(&work->run.arena); /* what the passes did is in the report now */
     fb_composition_write(&work->composition, &work->request);
     if (!status && (!fb_buffer_text(&work->report) || !fb_buffer_text(&work->request))) status = fb_fail_memory(error);
     return status;
@@ -180,6 +181,7 @@ static void optimize(const fb_request *request, fb_response *response, optimizat
     const fb_run_request *asked = &work->asked;
     fb_weights_asked weights = {asked->weights, asked->weights_pointer, asked->is_strict, asked->binding};
     if (!fb_bind_weights(request, response, &weights, &work->source, &work->told)) return;
+    if (!asked->dry_run) fb_graph_input_pack(request->context, &work->source);
     if (run_passes(request, response, work)) answer(request, response, work, repeat);
 }
 

@@ -67,10 +67,18 @@ fb_status fb_pack_graphs(fb_store *store, const fb_store_graph *graphs, size_t c
     }
     if (connection) fb_readers_give_back(&store->readers, connection);
     for (size_t i = 0; i < count && !status; i++)
-        if (packed[i].is_new)
+        if (packed[i].is_new && !graphs[i].frame)
             status = fb_frame_pack(graphs[i].document, graphs[i].size, store->config.compression_level, &packed[i].frame,
                                    &packed[i].frame_size, error);
     return status;
+}
+
+fb_status fb_store_pack(int level, const fb_buffer *document, void **frame, size_t *frame_size, fb_error *error) {
+    return fb_frame_pack(document->data, document->size, level, frame, frame_size, error);
+}
+
+int fb_store_level(const fb_store *store) {
+    return store->config.compression_level;
 }
 
 void fb_packed_graphs_free(fb_packed_graph *packed, size_t count) {
@@ -116,7 +124,7 @@ fb_status fb_write_graph(fb_connection *connection, fb_packed_graph *packed, fb_
     packed->is_new = !status && key == 0;
     if (!packed->is_new) return status;
     status = check_needed(connection, graph, error);
-    if (!status && !packed->frame) /* it was known a moment ago, and has been deleted since */
+    if (!status && !packed->frame && !graph->frame) /* it was known a moment ago, and has been deleted since */
         status = fb_frame_pack(graph->document, graph->size, packed->level, &packed->frame, &packed->frame_size, error);
     if (status) return status;
     fb_query insert = fb_query_begin(
@@ -129,7 +137,8 @@ fb_status fb_write_graph(fb_connection *connection, fb_packed_graph *packed, fb_
     fb_bind_int(&insert, graph->node_count);
     fb_bind_int(&insert, (int64_t)graph->size);
     fb_bind_int(&insert, packed->created);
-    fb_bind_bytes(&insert, packed->frame, packed->frame_size);
+    if (graph->frame) fb_bind_bytes(&insert, graph->frame, graph->frame_size);
+    else fb_bind_bytes(&insert, packed->frame, packed->frame_size);
     status = fb_query_insert(&insert, &key);
     if (!status) status = write_marks(connection, graph, key, error);
     if (!status) status = fb_write_graph_blobs(connection, key, graph->blobs, graph->blob_count, error);

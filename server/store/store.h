@@ -182,8 +182,10 @@ typedef struct fb_store_graph {
     const char *structure; /* "sha256:…" */
     const char *name;
     uint32_t node_count;
-    const char *document; /* canonical bytes */
+    const char *document; /* canonical bytes; NULL where there is a frame */
     size_t size;
+    const void *frame; /* the document as fb_store_pack compressed it before, or NULL */
+    size_t frame_size;
     const fb_store_mark *marks;
     size_t mark_count;
     const char *const *blobs; /* digests of the blobs that its tensors refer to, each once; they need not be here */
@@ -192,6 +194,10 @@ typedef struct fb_store_graph {
     size_t needed_count;
     fb_store_actor by; /* of one that fb_store_put_graph stores */
 } fb_store_graph;
+
+/* Compresses a document for a store of that level (fb_store_level), so that its bytes need not wait. */
+fb_status fb_store_pack(int level, const fb_buffer *document, void **frame, size_t *frame_size, fb_error *error);
+int fb_store_level(const fb_store *store);
 
 /* A stored graph, without its document. */
 typedef struct fb_store_summary {
