@@ -222,6 +222,10 @@ adversary: all
 test-client: all
 	@tests/python/run $(BUILD) clients/python/tests
 
+## make test-compile torch.compile(model, backend="foldback") on 21 architectures of transformers 4.57 and 5, each in a venv of its own
+test-compile: all
+	@tests/python/compile $(BUILD)
+
 ## make wheel        the Python package with the program and its libraries, which needs nothing of apt: build/wheel/foldback-*.whl
 wheel: $(BUILD)/wheel/foldback
 	@rm -f $(BUILD)/wheel/*.whl
@@ -423,5 +427,5 @@ clean:
 	rm -rf build build-asan build-clang build-deb build-fuzz build-fuzz-coverage build-tsan build-valgrind
 
 -include $(shell find $(BUILD) -name '*.d' 2>/dev/null)
-.PHONY: all help deps demo test test-all tests run-tests test-contract test-s3 test-postgres test-mlflow test-generators test-typescript test-browser test-python adversary test-client test-deploy test-load asan soak fuzz fuzz-coverage bench bench-instructions bench-compare bench-durable bench-weights bench-archives bench-layouts bench-peers bench-nodes format lint install wheel deb sbom reproducible clean
+.PHONY: all help deps demo test test-all tests run-tests test-contract test-s3 test-postgres test-mlflow test-generators test-typescript test-browser test-python adversary test-client test-compile test-deploy test-load asan soak fuzz fuzz-coverage bench bench-instructions bench-compare bench-durable bench-weights bench-archives bench-layouts bench-peers bench-nodes format lint install wheel deb sbom reproducible clean
 .SECONDARY:
