@@ -257,7 +257,7 @@ test-postgres: all
 test-mlflow: all
 	@tests/mlflow/run $(BUILD)
 
-## make test-generators   lints the description, and calls the service through clients that three generators make of it
+## make test-generators   lints the description, and calls the service through clients that generators make of it, in Go and Java, too
 test-generators: all
 	@deploy/install-deps.sh build generators
 	@tests/generators/run $(BUILD)
