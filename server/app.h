@@ -35,8 +35,9 @@ typedef struct fb_app {
     bool is_ready;       /* all of this is there */
     int64_t gc_grace_ms; /* unless a request for gc says otherwise; so also the next */
     fb_retention retention;
-    const char *only_token;      /* fb_service_config's */
-    struct fb_http_server *http; /* that requests come to, for those that come to the metrics' own listener */
+    const char *only_token;                   /* fb_service_config's */
+    const struct fb_signing_key *signing_key; /* fb_service_config's */
+    struct fb_http_server *http;              /* that requests come to, for those that come to the metrics' own listener */
 } fb_app;
 
 #endif

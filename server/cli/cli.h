@@ -57,7 +57,8 @@ typedef struct fb_cli_values {
     const char *types;            /* of events */
     const char *url;
     bool enables, disables;
-    unsigned overlap; /* seconds */
+    unsigned overlap;  /* seconds */
+    fb_text_list keys; /* that sign */
 } fb_cli_values;
 
 struct fb_cli {
@@ -218,6 +219,13 @@ int fb_request_weights(fb_cli *cli, fb_buffer *out);
 /* "seed", a number, unless `text` is NULL. */
 int fb_request_seed(fb_buffer *out, const char *text);
 int fb_request_end(fb_buffer *out);
+
+/* ---- Keys that sign ------------------------------------------------------------------------------------------------------ */
+
+struct fb_signing_key;
+
+/* Reads a file; a private key is wanted that others cannot read, or (not is_private) either key. */
+int fb_signing_key_load(const char *path, bool is_private, struct fb_signing_key **out);
 
 /* ---- A run on a terminal ------------------------------------------------------------------------------------------------- */
 

@@ -13,6 +13,7 @@
 #include "server/cli/cli.h"
 #include "server/cli/sandbox.h"
 #include "server/metrics/metrics.h"
+#include "server/provenance/provenance.h"
 #include "server/service/service.h"
 
 /* What the options of `foldback serve` set. */
@@ -23,6 +24,7 @@ typedef struct serve_values {
     const char *sandbox;                   /* "auto", "on" or "off" */
     const char *blobs_redirect;            /* "on" or "off" */
     const char *tls_certificate, *tls_key; /* files, or NULL */
+    const char *signing_key;               /* a file, or NULL */
     fb_text_list allowed_hosts;
     fb_text_list cors_origins;
     fb_text_list told_networks;
@@ -95,6 +97,8 @@ const fb_option fb_serve_options[] = {
      AT(service.webhooks.first_pause_ms), 1, 3600},
     {"webhook-lifetime", 0, "SECONDS", "how long a message is tried; then it is parked (86400)", FB_OPTION_SECONDS,
      AT(service.webhooks.lifetime_ms), 1, 31536000},
+    {"signing-key", 0, "FILE", "sign attestations of runs with this key, which foldback key create makes", FB_OPTION_TEXT,
+     AT(signing_key), 0, 0},
     {"heartbeat", 0, "SECONDS", "between signs of life on an event stream (15)", FB_OPTION_SECONDS, AT(service.heartbeat_ms), 1,
      86400},
     {"cache", 0, "BYTES", "memory for decoded graphs (512M)", FB_OPTION_BYTES, AT(service.cache_bytes), 0, UINT64_MAX},
@@ -424,6 +428,7 @@ static int check_and_serve(serve_values *values) {
     fb_sandbox_mode sandbox;
     fb_buffer certificate = {0}, key = {0};
     fb_network *networks = NULL;
+    struct fb_signing_key *signing_key = NULL;
     if (!fb_sandbox_mode_of(values->sandbox, &sandbox))
         return fb_complain(FB_EXIT_USAGE, "--sandbox is auto, on or off, not %s", values->sandbox);
     FILE **log = &values->service.http.access_log;
@@ -436,12 +441,15 @@ static int check_and_serve(serve_values *values) {
     if (!result) result = read_origins(values);
     if (!result) result = read_webhooks(values, &networks);
     if (!result) result = read_tls(values, &certificate, &key);
+    if (!result && values->signing_key) result = fb_signing_key_load(values->signing_key, true, &signing_key);
+    values->service.signing_key = signing_key;
     if (!result) result = claim_descriptors(&values->service);
     if (!result) result = serve(values, sandbox, &stop);
     if (key.data) explicit_bzero(key.data, key.size);
     fb_buffer_free(&certificate);
     fb_buffer_free(&key);
     free(networks);
+    fb_signing_key_free(signing_key);
     close_access_log(*log);
     return result;
 }

@@ -152,8 +152,10 @@ int fb_cli_ready(fb_cli *cli);                                                  
 int fb_cli_doctor(fb_cli *cli);                                                                         /* doctor.c */
 int fb_cli_token_create(fb_cli *cli), fb_cli_token_list(fb_cli *cli), fb_cli_token_revoke(fb_cli *cli); /* access.c */
 int fb_cli_audit(fb_cli *cli);
-int fb_cli_events(fb_cli *cli);                                                                             /* events.c */
-int fb_cli_ui(fb_cli *cli);                                                                                 /* ui.c */
+int fb_cli_events(fb_cli *cli);                                                                    /* events.c */
+int fb_cli_ui(fb_cli *cli);                                                                        /* ui.c */
+int fb_cli_key_create(fb_cli *cli), fb_cli_key_show(fb_cli *cli), fb_cli_attestation(fb_cli *cli); /* attestations.c */
+int fb_cli_verify_attestation(fb_cli *cli);
 int fb_cli_webhook_list(fb_cli *cli), fb_cli_webhook_create(fb_cli *cli), fb_cli_webhook_show(fb_cli *cli); /* webhooks.c */
 int fb_cli_webhook_change(fb_cli *cli), fb_cli_webhook_rotate(fb_cli *cli), fb_cli_webhook_delete(fb_cli *cli);
 int fb_cli_webhook_test(fb_cli *cli), fb_cli_webhook_deliveries(fb_cli *cli), fb_cli_webhook_redeliver(fb_cli *cli);

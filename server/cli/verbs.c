@@ -294,6 +294,16 @@ static const fb_option events_options[] = {
 #define HOOK_OPTIONS                                                                                                           \
     LIST("event", 'e', "EVENT", "tell of this: alias.moved, run.finished and so on; may be repeated (all)", events),           \
         LIST("model", 'm', "PATTERN", "of these models only: bert-*; may be repeated (all)", models), NOTE
+static const fb_option key_options[] = {JSON, END};
+static const fb_option attestation_options[] = {TEXT("output", 'o', "FILE", "write it there; - is standard output", output),
+                                                STORE, END};
+static const fb_option verify_attestation_options[] = {
+    LIST("key", 0, "FILE", "the public key of who may have signed it; may be repeated", keys),
+    TEXT("source", 0, "GRAPH", "the graph that it starts from, as a file; else it is taken from the store", source),
+    STORE,
+    JSON,
+    END,
+};
 static const fb_option webhook_create_options[] = {HOOK_OPTIONS, STORE, JSON, END};
 static const fb_option webhook_change_options[] = {
     TEXT("url", 0, "URL", "send to this URL from now on", url),
@@ -636,6 +646,33 @@ const fb_verb fb_verbs[] = {
      .options = plain_options,
      .run = fb_cli_job_result},
     {.name = "job cancel", .arguments = "JOB", .summary = "cancels a job", .options = plain_options, .run = fb_cli_job_cancel},
+    {.name = "key create",
+     .arguments = "FILE",
+     .summary = "makes a key of ed25519 that signs attestations: FILE, and FILE.pub",
+     .description = "For serve --signing-key FILE. Give FILE.pub to those who verify, and keep FILE.\n",
+     .options = key_options,
+     .folder = FB_FOLDER_UNUSED,
+     .run = fb_cli_key_create},
+    {.name = "key show",
+     .arguments = "FILE",
+     .summary = "shows a key's id and its public part",
+     .options = key_options,
+     .folder = FB_FOLDER_UNUSED,
+     .run = fb_cli_key_show},
+    {.name = "attestation",
+     .arguments = "RUN",
+     .summary = "writes how a run's result was made, signed by the service",
+     .description = "A DSSE envelope with an in-toto statement. The service was started with --signing-key.\n",
+     .options = attestation_options,
+     .run = fb_cli_attestation},
+    {.name = "verify-attestation",
+     .arguments = "FILE",
+     .summary = "checks who signed an attestation, and makes the result again",
+     .description =
+         "Exit status 0 when one of the keys has signed it, the passes lead from the source to the result, and both\n"
+         "have the files that it lists. Nothing is stored.\n",
+     .options = verify_attestation_options,
+     .run = fb_cli_verify_attestation},
     {.name = "webhook create",
      .arguments = "URL",
      .summary = "sends a URL what happens; shows the secret once",

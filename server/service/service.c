@@ -161,6 +161,7 @@ static fb_status start_http(const fb_service_config *config, fb_service *service
         http.doorkeeper = (fb_doorkeeper){.admit = admit, .still_admits = still_admits, .admits_all = admits_all};
     if (config->only_token) http.doorkeeper = (fb_doorkeeper){.admit = admit_only, .still_admits = admits_on};
     service->app.only_token = config->only_token;
+    service->app.signing_key = config->signing_key;
     http.allows_addresses = config->is_open;
     http.expand = fb_expand_id;
     size_t count;

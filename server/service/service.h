@@ -19,15 +19,16 @@ void fb_collector_stop(fb_collector *collector);
 
 typedef struct fb_service_config {
     fb_http_config http;
-    fb_document_limits limits;  /* max_bytes is the HTTP layer's body_limit */
-    const char *metrics_listen; /* where /metrics is served without a token; NULL = nowhere */
-    bool is_open;               /* may listen beyond this machine without tokens */
-    const char *only_token;     /* who has it may do everything, as who has the data folder may; nobody else may anything, and
-                                 * the store's tokens count for nothing. NULL = these count */
-    const char *data;           /* the data folder; NULL: no store, for routes that need none */
-    const char *database;       /* the URL of a server that has the rows; NULL: the one that the folder uses already, if any */
-    fb_bucket_config bucket;    /* where large blobs are instead */
-    size_t cache_bytes;         /* for decoded graphs */
+    fb_document_limits limits;                /* max_bytes is the HTTP layer's body_limit */
+    const char *metrics_listen;               /* where /metrics is served without a token; NULL = nowhere */
+    bool is_open;                             /* may listen beyond this machine without tokens */
+    const struct fb_signing_key *signing_key; /* of attestations; the caller's; or NULL */
+    const char *only_token;  /* who has it may do everything, as who has the data folder may; nobody else may anything, and
+                              * the store's tokens count for nothing. NULL = these count */
+    const char *data;        /* the data folder; NULL: no store, for routes that need none */
+    const char *database;    /* the URL of a server that has the rows; NULL: the one that the folder uses already, if any */
+    fb_bucket_config bucket; /* where large blobs are instead */
+    size_t cache_bytes;      /* for decoded graphs */
     fb_evaluation_bounds evaluation;
     fb_jobs_config jobs; /* without threads it does none; heartbeat_ms is the one below */
     fb_webhooks_config webhooks;

@@ -216,7 +216,7 @@ def test_control_characters_do_not_reach_a_terminal(local):
 
 def verbs():
     text = CommandLine(ROOT).run("--help").out
-    return re.findall(r"^  ([a-z]+(?: [a-z]+)?)  +(\S.*)$", text, re.M)
+    return re.findall(r"^  ([a-z-]+(?: [a-z]+)?)  +(\S.*)$", text, re.M)
 
 
 def options(verb):
@@ -296,7 +296,7 @@ def test_verbs_with_typos():
 def test_the_man_page_tells_of_every_verb_and_option():
     page = (ROOT / "deploy" / "foldback.1").read_text().replace("\\-", "-")
     common = page[page.index(".SH COMMON OPTIONS") :]
-    sections = dict(re.findall(r'^\.SS "foldback ([a-z]+(?: [a-z]+(?![|a-z]))?).*?"\n(.*?)(?=^\.S[SH])', page, re.M | re.S))
+    sections = dict(re.findall(r'^\.SS "foldback ([a-z-]+(?: [a-z]+(?![|a-z]))?).*?"\n(.*?)(?=^\.S[SH])', page, re.M | re.S))
     assert sorted(sections) == sorted(name for name, _ in verbs())
     for verb, text in sections.items():
         told = set(re.findall(r"\\fB(--[a-z-]+)\\fR", text))
