@@ -78,7 +78,7 @@ static fb_status read_atom(reader *r, int64_t *out) {
 static fb_status divide(reader *r, int64_t divisor, int64_t *value) {
     if (r->names->is_check) return FB_OK;
     if (divisor <= 0 || *value % divisor)
-        return fb_fail(r->error, FB_INVALID, "does-not-divide", NULL, "%s: %lld is no multiple of %lld", r->text,
+        return fb_fail(r->error, FB_INVALID, "does-not-divide", NULL, "%s: %lld is not a multiple of %lld", r->text,
                        (long long)*value, (long long)divisor);
     *value /= divisor;
     return FB_OK;

@@ -22,7 +22,8 @@ int fb_cli_evaluate(fb_cli *cli) {
     fb_reference graph = fb_reference_read(cli->arguments.items[0]);
     fb_call call = {.method = "POST"};
     fb_sent_file inputs = {.file = -1};
-    if (!values->output) return fb_complain(FB_EXIT_USAGE, "evaluate: where to? -o FILE; - is standard output");
+    if (!values->output)
+        return fb_complain(FB_EXIT_USAGE, "evaluate: name the file for the outputs with -o FILE; - is standard output");
     int result = fb_reference_graph_address(cli, &graph, "/evaluate", &call.address);
     if (!result && values->inputs) result = fb_sent_file_open(values->inputs, &inputs);
     if (result) {

@@ -155,7 +155,8 @@ static int write_result(fb_cli *cli, const json_t *run) {
 
 static int need_output(const fb_cli *cli) {
     const char *output = cli->values.output;
-    if (!output && !cli->values.dry_run) return fb_complain(FB_EXIT_USAGE, "%s: where to? --output FILE", cli->verb->name);
+    if (!output && !cli->values.dry_run)
+        return fb_complain(FB_EXIT_USAGE, "%s: name the file to write with --output FILE", cli->verb->name);
     if (!output || !cli->values.shard_size || fb_can_be_sharded(output)) return FB_EXIT_DONE;
     return fb_complain(FB_EXIT_USAGE, "%s: with --shard-size, --output ends in .safetensors", cli->verb->name);
 }

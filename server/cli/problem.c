@@ -20,7 +20,7 @@ static const struct {
     {"GET /v1/passes lists ours", "foldback pass list lists ours"},
     {"GET /v1/transformations/", "foldback transformation show "},
     {"GET /v1/graphs/{id} and its weights instead", "foldback show and foldback weights give the graph and its weights"},
-    {"POST to the rollback link returns any of them exactly, from the store", "foldback rollback returns any of them exactly"},
+    {"POST to the rollback link undoes any of them exactly, from the store", "foldback rollback undoes any of them exactly"},
     {"POST it to the reverse link of the run to undo", "Name the run: foldback reverse GRAPH --run RUN"},
     {"POST it to the reverse link of the one that you mean", "name the one that you mean with --run RUN"},
     {"POST it to that run's reverse link", "name that run with --run RUN"},

@@ -42,8 +42,8 @@ static void print_help(FILE *out) {
     fputc('\n', out);
     fb_screen_paragraphs(out,
                          "foldback help VERB tells more about one; foldback --version prints the version.\n"
-                         "--data DIR, --server URL, --token-file FILE, --ca-file FILE and --json may stand\n"
-                         "before the verb, too.\n\n"
+                         "--data DIR, --server URL, --token-file FILE, --ca-file FILE and --json may also\n"
+                         "stand before the verb.\n\n"
                          "Exit status: 0 done, 1 refused, a conflict, not valid or not found,\n"
                          "2 wrong usage, 3 the data folder is in use.\n",
                          fb_screen_width(out));
@@ -180,8 +180,8 @@ const char *fb_usual_data(void) {
 const fb_option fb_leading_options[] = {
     {.name = "data", .argument = "DIR", .help = "the data folder"},
     {.name = "server", .argument = "URL", .help = "talk to a service instead"},
-    {.name = "token-file", .argument = "FILE", .help = "of --server: where its token is"},
-    {.name = "ca-file", .argument = "FILE", .help = "of --server: trust these certificates"},
+    {.name = "token-file", .argument = "FILE", .help = "with --server: where the token is"},
+    {.name = "ca-file", .argument = "FILE", .help = "with --server: trust these certificates"},
     {.name = "json", .help = "JSON, also on a terminal"},
     {.name = "help", .letter = 'h', .help = "the verbs"},
     {.name = "version", .help = "the version"},

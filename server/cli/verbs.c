@@ -13,37 +13,38 @@
     { name, 0, argument, help, FB_OPTION_COUNT, AT(member), 0, UINT32_MAX }
 
 /* Rows that several verbs have. */
-#define CA_FILE TEXT("ca-file", 0, "FILE", "of --server: trust these certificates (PEM), not the system's", ca_file)
+#define CA_FILE TEXT("ca-file", 0, "FILE", "with --server: trust these certificates (PEM), not the system's", ca_file)
 #define CREDENTIALS                                                                                                            \
-    TEXT("token-file", 0, "FILE", "of --server: the token is the first line of it ($FOLDBACK_TOKEN)", token_file), CA_FILE
+    TEXT("token-file", 0, "FILE", "with --server: a file whose first line is the token ($FOLDBACK_TOKEN)", token_file), CA_FILE
 #define DATA TEXT("data", 0, "DIR", "the data folder; also $FOLDBACK_DATA (./.foldback)", data)
 #define STORE DATA, TEXT("server", 0, "URL", "talk to a service instead ($FOLDBACK_SERVER)", server), CREDENTIALS
-#define JSON FLAG("json", 0, "JSON, as it is when the output is not a terminal", wants_json)
+#define JSON FLAG("json", 0, "print JSON, also on a terminal", wants_json)
 #define END                                                                                                                    \
     FLAG("help", 'h', "this text", wants_help), {                                                                              \
         0                                                                                                                      \
     }
-#define OUTPUT TEXT("output", 'o', "FILE", "write the resulting graph there; - is standard output, alone", output)
+#define OUTPUT TEXT("output", 'o', "FILE", "write the resulting graph there; with -, print it and nothing else", output)
 #define UNDONE NAMES("pass", 'p', "PASS,PASS", "undo these passes only: names, or positions from 0; may be repeated", passes)
-#define NOTE TEXT("note", 0, "TEXT", "a note to keep with it", note)
-#define LABEL LIST("label", 0, "KEY=VALUE", "a label to keep with it; may be repeated", labels)
+#define NOTE TEXT("note", 0, "TEXT", "a note to store", note)
+#define LABEL LIST("label", 0, "KEY=VALUE", "a label to store with the run; may be repeated", labels)
 #define DRY_RUN FLAG("dry-run", 'n', "store nothing", dry_run)
 #define LIMIT COUNT("limit", "N", "how many to list; 0 is all (50)", limit)
 #define WEIGHTS LIST("weights", 0, "FILE", "bind these weights: a safetensors file or sha256:…; may be repeated", weights)
 #define READS_AS                                                                                                               \
     TEXT("as", 0, "source|finished|original",                                                                                  \
-         "whose weights the files are: from before the passes, after them, or before all runs", reads_as)
-#define PREFIX TEXT("prefix", 0, "PREFIX", "take this off the names in the files, or put it before them: bert.", prefix)
+         "which weights the files hold: those from before the passes, after them, or before all runs", reads_as)
+#define PREFIX TEXT("prefix", 0, "PREFIX", "remove this from the front of the names in the files, or add it: bert.", prefix)
 #define GOES_TO TEXT("output", 'o', "FILE", "write to this file; resumes an interrupted download", output)
 #define SEED TEXT("seed", 0, "N", "random seed (0)", seed)
 #define RANDOM_WEIGHTS FLAG("random-weights", 0, "use random weights where the store has none", random_weights)
 #define WHO TEXT("who", 0, "NAME", "who does it ($USER)", who)
 #define WHY TEXT("why", 0, "TEXT", "why it is done", why)
 
-#define ASYNC FLAG("async", 0, "do not wait for it: the service does it as a job; see foldback help job", is_async)
-#define GRAPH_NAMES                                                                                                               \
-    "A graph is a file (- is standard input), or what the store has: sha256:…, the result of a run (run_…), MODEL@ALIAS or\n" \
-    "MODEL:VERSION. The beginning of an id will do if no other begins so. A file with such a name is written ./NAME.\n"
+#define ASYNC FLAG("async", 0, "do not wait: the service runs it as a job; see foldback help job", is_async)
+#define GRAPH_NAMES                                                                                                                \
+    "A graph is a file (- is standard input), or one of the store: sha256:…, run_… (the result of that run), MODEL@ALIAS or\n" \
+    "MODEL:VERSION. The first 8 digits of an id are enough, or more if others begin so. Write a file of such a name as "           \
+    "./NAME.\n"
 
 static const fb_option help_options[] = {END};
 static const fb_option optimize_options[] = {
@@ -54,7 +55,7 @@ static const fb_option optimize_options[] = {
     OUTPUT,
     TEXT("lint", 0, "end|each|none", "when to verify: at the end, after each pass, or not (end)", lint),
     TEXT("validate", 0, "off|rewrites|graph", "what must compute the same after each pass (off)", validate),
-    TEXT("assume", 0, "DTYPE", "record dtypes that follow from weights, and take inputs without one for this", assume),
+    TEXT("assume", 0, "DTYPE", "record dtypes that follow from weights; an input without a dtype gets this one", assume),
     SEED,
     NOTE,
     LABEL,
@@ -73,8 +74,8 @@ static const fb_option reverse_options[] = {
 };
 static const fb_option rollback_options[] = {
     UNDONE,
-    TEXT("to", 0, "VERSION", "of an alias: back to this version, not to the one before", to),
-    TEXT("as", 0, "VERSION", "of an alias, with --pass: the name of the new version", as),
+    TEXT("to", 0, "VERSION", "for an alias: go back to this version, not to the one before", to),
+    TEXT("as", 0, "VERSION", "for an alias, with --pass: the name of the new version", as),
     OUTPUT,
     WHO,
     WHY,
@@ -129,7 +130,7 @@ static const fb_option id_options[] = {
     END,
 };
 static const fb_option put_options[] = {
-    TEXT("model", 0, "NAME", "of a .pt2 archive with several programs: this one", model),
+    TEXT("model", 0, "NAME", "which program of a .pt2 archive with several", model),
     STORE,
     JSON,
     END,
@@ -147,8 +148,8 @@ static const fb_option doctor_options[] = {
 static const fb_option list_options[] = {LIMIT, STORE, JSON, END};
 static const fb_option show_options[] = {
     FLAG("svg", 0, "a picture of the graph, or of what a run changed, as SVG", wants_svg),
-    LIST("open", 0, "MODULE", "of --svg: open this module, as encoder.layer.3; may be repeated", open),
-    TEXT("output", 'o', "FILE", "of --svg: write it there (standard output)", output),
+    LIST("open", 0, "MODULE", "with --svg: open this module, such as encoder.layer.3; may be repeated", open),
+    TEXT("output", 'o', "FILE", "with --svg: write it there (standard output)", output),
     LIMIT,
     STORE,
     JSON,
@@ -202,7 +203,7 @@ static const fb_option weights_options[] = {
     END,
 };
 static const fb_option bind_options[] = {
-    FLAG("strict", 0, "refuse when tensors are missing or extra, too", is_strict), READS_AS, PREFIX, OUTPUT, STORE, JSON, END,
+    FLAG("strict", 0, "refuse if tensors are missing or extra", is_strict), READS_AS, PREFIX, OUTPUT, STORE, JSON, END,
 };
 #define SHARD_SIZE                                                                                                             \
     {                                                                                                                          \
@@ -288,7 +289,7 @@ static const fb_option events_options[] = {
     TEXT("since", 0, "ID", "begin after the event with this id; 0 = all events", since),
     TEXT("server", 0, "URL", "the service ($FOLDBACK_SERVER)", server),
     CREDENTIALS,
-    FLAG("json", 0, "a line of JSON for each event, as it is when the output is not a terminal", wants_json),
+    FLAG("json", 0, "print a line of JSON for each event, also on a terminal", wants_json),
     END,
 };
 #define HOOK_OPTIONS                                                                                                           \
@@ -315,7 +316,7 @@ static const fb_option webhook_change_options[] = {
     END,
 };
 static const fb_option webhook_rotate_options[] = {
-    {"overlap", 0, "SECONDS", "how long the old secret signs, too (86400)", FB_OPTION_COUNT, AT(overlap), 0, 31536000},
+    {"overlap", 0, "SECONDS", "how long the old secret also signs (86400)", FB_OPTION_COUNT, AT(overlap), 0, 31536000},
     STORE,
     JSON,
     END,
@@ -343,17 +344,17 @@ const fb_verb fb_verbs[] = {
     {.name = "reverse",
      .arguments = "GRAPH|RUN",
      .summary = "undoes passes, and keeps what changed in the graph since",
-     .description =
-         GRAPH_NAMES "Every undone pass must be reversible. What does not fit any more is listed, and nothing is done.\n",
+     .description = GRAPH_NAMES "Every pass to undo must be reversible. If later changes conflict with the undo, lists the "
+                                "conflicts and stores nothing.\n",
      .options = reverse_options,
      .run = fb_cli_reverse},
     {.name = "rollback",
      .arguments = "RUN|MODEL@ALIAS",
      .summary = "restores the graph from before a run, or the version before",
      .description =
-         "Undoes any pass, reversible or not. Of a run: its source, or with --pass its source with the other passes. Of an\n"
-         "alias: the version before the present one, or --to VERSION, or with --pass a new version of what is deployed\n"
-         "without these passes.\n",
+         "Undoes any pass, reversible or not. A run: gives its source, or with --pass the source with only the other passes\n"
+         "applied. An alias: goes back to the version before, or to --to VERSION; with --pass it goes to a new version, which\n"
+         "is the deployed one without these passes.\n",
      .options = rollback_options,
      .run = fb_cli_rollback},
     {.name = "record",
@@ -390,7 +391,7 @@ const fb_verb fb_verbs[] = {
     {.name = "graph nodes",
      .arguments = "GRAPH",
      .summary = "lists a graph's nodes, and the passes that marked them",
-     .description = GRAPH_NAMES "The store must have it: of a file, the graph with its id is taken.\n",
+     .description = GRAPH_NAMES "The store must have the graph. A file stands for the stored graph with the same id.\n",
      .options = nodes_options,
      .run = fb_cli_nodes},
     {.name = "show",
@@ -402,9 +403,9 @@ const fb_verb fb_verbs[] = {
     {.name = "ui",
      .arguments = "[THING]",
      .summary = "opens the viewer in the browser",
-     .description = "A thing is run_…, sha256:…, a file (which is stored), MODEL or MODEL@ALIAS. Of a data folder the viewer "
-                    "is served on a\n"
-                    "free port of this machine, to whoever has the token in the address it prints, until you press Ctrl-C.\n",
+     .description =
+         "A thing is run_…, sha256:…, a file (which is stored), MODEL or MODEL@ALIAS. For a data folder, serves the viewer\n"
+         "on a free port of this machine until you press Ctrl-C. Only the printed address opens it: it has a token.\n",
      .options = ui_options,
      .folder = FB_FOLDER_IS_MADE,
      .run = fb_cli_ui},
@@ -494,16 +495,16 @@ const fb_verb fb_verbs[] = {
      .arguments = "LAYOUT[:VERSION] FILE...",
      .summary = "rearranges the tensors of a checkpoint",
      .description =
-         "The files are safetensors files, all shards of a checkpoint, or its model.safetensors.index.json. What became of\n"
-         "each row of the layout is shown. Where anything is refused, no file is written.\n",
+         "The files are safetensors files, all shards of a checkpoint, or its model.safetensors.index.json. Shows what\n"
+         "each row of the layout did. If anything is refused, writes no file.\n",
      .options = layout_apply_options,
      .folder = FB_FOLDER_IS_MADE,
      .run = fb_cli_layout_apply},
     {.name = "layout undo",
      .arguments = "FILE...",
      .summary = "puts the tensors of a checkpoint back, also after training",
-     .description =
-         "The file says which run of layout apply made it, unless another program has written it anew: then name the run.\n",
+     .description = "The file says which run of layout apply made it. If another program has rewritten the file, name the run "
+                    "with --run.\n",
      .options = layout_undo_options,
      .run = fb_cli_layout_undo},
 
@@ -511,10 +512,10 @@ const fb_verb fb_verbs[] = {
      .name = "bind",
      .arguments = "GRAPH FILE...",
      .summary = "binds a graph to the weights in safetensors files",
-     .description = GRAPH_NAMES
-     "Stores the graph that this makes. A file is uploaded unless the store has it; one that it has can be named\n"
-     "by its digest, sha256:…. A model.safetensors.index.json brings its shards with it. Dtypes and shapes must agree;\n"
-     "tensors that are missing or extra are listed.\n",
+     .description =
+         GRAPH_NAMES "Stores the resulting graph. Uploads the files that the store lacks; name one that it has by its digest,\n"
+                     "sha256:…. A model.safetensors.index.json brings its shards with it. Dtypes and shapes must agree;\n"
+                     "tensors that are missing or extra are listed.\n",
      .options = bind_options,
      .folder = FB_FOLDER_IS_MADE,
      .run = fb_cli_bind},
@@ -536,7 +537,7 @@ const fb_verb fb_verbs[] = {
     {.name = "compare",
      .arguments = "GRAPH GRAPH",
      .summary = "evaluates two graphs on the same inputs, and compares the outputs",
-     .description = GRAPH_NAMES "Exit status 1 when they differ by more than rounding explains.\n",
+     .description = GRAPH_NAMES "Exit status 1 if they differ by more than rounding explains.\n",
      .options = compare_options,
      .run = fb_cli_compare},
     {.name = "upload",
@@ -573,7 +574,7 @@ const fb_verb fb_verbs[] = {
     {.name = "deploy",
      .arguments = "MODEL@ALIAS VERSION",
      .summary = "points an alias at a version",
-     .description = "Refused when somebody else moves the alias at the same time.\n",
+     .description = "Refused if somebody else moves the alias at the same time.\n",
      .options = deploy_options,
      .run = fb_cli_deploy},
     {.name = "history",
@@ -593,8 +594,8 @@ const fb_verb fb_verbs[] = {
      .arguments = "",
      .summary = "runs the HTTP service",
      .description =
-         "Serves the HTTP API until SIGTERM or SIGINT, then finishes what runs and exits; a second signal ends it at\n"
-         "once. Prints a line when it is ready: listening on http://127.0.0.1:8080; with --metrics-listen another one:\n"
+         "Serves the HTTP API until SIGTERM or SIGINT, then finishes the running requests and exits; a second signal ends it\n"
+         "at once. When it is ready it prints: listening on http://127.0.0.1:8080; with --metrics-listen also:\n"
          "metrics on http://127.0.0.1:9464/metrics\n\n"
          "BYTES take the suffixes K, M and G, which are powers of 1024, and KB, MB and GB, which are powers of 1000.\n",
      .options = fb_serve_options,
@@ -602,7 +603,7 @@ const fb_verb fb_verbs[] = {
     {.name = "ready",
      .arguments = "",
      .summary = "checks whether a service is ready; for health checks",
-     .description = "Exit status 0 when it can. The service is --server, $FOLDBACK_SERVER, or http://127.0.0.1:8080.\n",
+     .description = "Exit status 0 if it is. The service is --server, $FOLDBACK_SERVER, or http://127.0.0.1:8080.\n",
      .options = ready_options,
      .folder = FB_FOLDER_UNUSED,
      .run = fb_cli_ready},
@@ -611,7 +612,7 @@ const fb_verb fb_verbs[] = {
      .summary = "looks for what is wrong with a machine, a store or a service",
      .description =
          "Shows versions, limits, disk, clock, store and configuration, with passwords left out, and says what to do about\n"
-         "what is wrong: what to send along when you ask for help. It changes nothing, and works beside a service that runs;\n"
+         "what is wrong: what to send along when you ask for help. It changes nothing, and works beside a running service;\n"
          "with --server it asks that service, and with an admin's token gets its last failed jobs. Exit status 1 when "
          "something\n"
          "is wrong; a warning alone is none.\n",
@@ -622,8 +623,8 @@ const fb_verb fb_verbs[] = {
      .arguments = "[MODEL|MODEL@ALIAS|JOB]",
      .summary = "follows the events of aliases, versions and runs, or of a job",
      .description =
-         "Prints a line for each event until Ctrl-C, or until the job has ended: exit status 0 if it has succeeded. When\n"
-         "the connection is lost, it is made again, and no event is left out.\n",
+         "Prints a line for each event until Ctrl-C, or until the job has ended: exit status 0 if it has succeeded. If\n"
+         "the connection is lost, connects again and leaves no event out.\n",
      .options = events_options,
      .folder = FB_FOLDER_UNUSED,
      .run = fb_cli_events},
@@ -675,8 +676,8 @@ const fb_verb fb_verbs[] = {
      .run = fb_cli_verify_attestation},
     {.name = "webhook create",
      .arguments = "URL",
-     .summary = "sends a URL what happens; shows the secret once",
-     .description = "Of a service that was started with --webhooks. Events: alias.created, alias.moved, alias.rolled_back,\n"
+     .summary = "sends events to a URL; shows the secret once",
+     .description = "The service must run with --webhooks. Events: alias.created, alias.moved, alias.rolled_back,\n"
                     "alias.deleted, version.created, run.finished, job.finished.\n",
      .options = webhook_create_options,
      .run = fb_cli_webhook_create},
@@ -723,8 +724,9 @@ const fb_verb fb_verbs[] = {
     {.name = "token create",
      .arguments = "",
      .summary = "creates a token, and shows it once",
-     .description = "From the first one on a service needs one for every request; on the data folder itself, while no service\n"
-                    "holds it, none is needed.\n",
+     .description =
+         "Once there is a token, a service needs one for every request. Commands on the data folder itself, which work\n"
+         "while no service holds it, need none.\n",
      .options = token_create_options,
      .folder = FB_FOLDER_IS_MADE,
      .run = fb_cli_token_create},
@@ -748,9 +750,8 @@ const fb_verb fb_verbs[] = {
     {.name = "db check",
      .arguments = "",
      .summary = "checks a data folder",
-     .description =
-         "Reads all of it, computes every id and digest again and does every run again. Exit status 1 when something\n"
-         "is wrong, 3 when a service holds the folder.\n",
+     .description = "Reads all of it, and computes every id, every digest and every run again. Exit status 1 if something is\n"
+                    "wrong, 3 if a service holds the folder.\n",
      .options = check_options,
      .run = fb_cli_db_check},
     {.name = "db backup",
@@ -761,7 +762,7 @@ const fb_verb fb_verbs[] = {
      .run = fb_cli_db_backup},
     {.name = "db restore",
      .arguments = "FOLDER",
-     .summary = "replaces the data folder by a backup",
+     .summary = "replaces the data folder with a backup",
      .description = "The backup is checked first.\n",
      .options = restore_options,
      .run = fb_cli_db_restore},
@@ -769,8 +770,8 @@ const fb_verb fb_verbs[] = {
      .arguments = "",
      .summary = "copies a store to another kind of database or of storage",
      .description =
-         "No service may use either of the two. The source is only read. A copy that was broken off continues when the\n"
-         "same command is given again; at the end every row and every large blob is compared.\n",
+         "Stop the services of both first. Only reads the source. To continue an interrupted copy, give the same command\n"
+         "again. At the end, compares every row and every large blob.\n",
      .options = copy_options,
      .folder = FB_FOLDER_UNUSED,
      .run = fb_cli_db_copy},

@@ -181,7 +181,7 @@ static fb_status check_reversible(const undoing *work, fb_undo_refusal *refusal,
     }
     fb_copy_text(refusal->run_id, sizeof refusal->run_id, work->newest->run.id);
     return fb_fail(error, FB_CONFLICT, "irreversible", "",
-                   "not every pass can be reversed; POST to the rollback link returns any of them exactly, from the store");
+                   "not every pass can be reversed; POST to the rollback link undoes any of them exactly, from the store");
 }
 
 static void count_undone(undoing *work) {

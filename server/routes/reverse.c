@@ -183,8 +183,8 @@ static bool find_maker(const fb_request *request, fb_response *response, fb_grap
         fb_problem_member_take(response, "runs", list_ids(runs));
     } else {
         fb_respond_problem(response, 409, "unrelated-graph",
-                           "the graph is not the result of a run and carries no run's marks%s%s", *reason.message ? "; " : "",
-                           reason.message);
+                           "the graph is not the result of a run, and no node has the mark of one%s%s",
+                           *reason.message ? "; " : "", reason.message);
     }
     return false;
 }

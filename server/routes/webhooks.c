@@ -270,7 +270,7 @@ static bool read_overlap(fb_response *response, const fb_request_body *body, int
     *out = json_integer_value(member);
     return (json_is_integer(member) && *out >= 0 && *out <= OVERLAP_MAX) ||
            fb_refuse_member(response, "bad-overlap", "/overlap",
-                            "overlap is the seconds for which the old secret signs, too: 0 to 31536000");
+                            "overlap is for how many seconds the old secret also signs: 0 to 31536000");
 }
 
 static void post_secret(const fb_request *request, fb_response *response) {

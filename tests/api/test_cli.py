@@ -515,7 +515,7 @@ def test_errors_speak_of_commands(foldback):
     """Of verbs and options, not of routes, headers and parameters."""
     fused = foldback("optimize", TOY, "-p", "FuseBatchNorm2dInConv2d", "-o", "fused.json").json()
     for words, said in (
-        (["reverse", "fused.json"], "foldback rollback returns any of them exactly\n"),
+        (["reverse", "fused.json"], "foldback rollback undoes any of them exactly\n"),
         (["reverse", fused["id"]], f"  foldback rollback {fused['id']} can undo any of them\n"),
         (["optimize", TOY, "-p", "MergeLinear"], "foldback pass list lists them\n  at --pass: /passes/0\n  did you mean MergeLinears?\n"),
         (["passes", "MergeLinear"], "foldback pass list lists them, and foldback transformation list the rules\n  did you mean MergeLinears?\n"),
