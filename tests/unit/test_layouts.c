@@ -286,6 +286,50 @@ START_TEST(test_there_and_back) {
 }
 END_TEST
 
+/* An adapter of the fused weight: B is fused as the weight is, and A is for all three. */
+static const tensor trained_on_fused[] = {{A "qkv_proj.weight", 2, {16, 2}, fused},
+                                          {A "qkv_proj.lora_A.weight", 2, {2, 2}, v},
+                                          {A "qkv_proj.lora_B.weight", 2, {16, 2}, fused},
+                                          {0}};
+static const tensor split[] = {QKV(A),
+                               {A "q_proj.lora_A.weight", 2, {2, 2}, v},
+                               {A "q_proj.lora_B.weight", 2, {8, 2}, q},
+                               {A "k_proj.lora_A.weight", 2, {2, 2}, v},
+                               {A "k_proj.lora_B.weight", 2, {4, 2}, k},
+                               {A "v_proj.lora_A.weight", 2, {2, 2}, v},
+                               {A "v_proj.lora_B.weight", 2, {4, 2}, v},
+                               {0}};
+
+/* Also with every allocation failing, one after another. */
+START_TEST(test_an_adapter_splits) {
+    static const tensor before[] = {QKV(A), {0}};
+    fb_composition composition = composition_of("'qkv-fused'", NULL);
+    fb_graph *source = checkpoint(before, 0), *trained = checkpoint(trained_on_fused, 1000);
+    fb_run run = run_of(&composition, source);
+    fb_undo_step step = {.call = &composition.calls[0], .is_undone = true, .begins_run = true};
+    fb_undo_plan plan = {.source = source, .steps = &step, .step_count = 1, .result = run.result, .ours = trained};
+    for (long at = 0;; at += fault_step()) {
+        fb_graph *back = NULL;
+        fb_conflicts conflicts = {0};
+        fb_error error = {0};
+        bool is_exact = true;
+        chaos_fail_after(at);
+        fb_status status = fb_undo(&plan, &back, &is_exact, &conflicts, &error);
+        bool has_failed = chaos_off();
+        ck_assert_msg(status == FB_OK || (has_failed && status == FB_NO_MEMORY), "%ld: %s: %s", at, error.message,
+                      conflicts.count ? conflicts.items[0].detail : "");
+        if (!status) assert_holds(back, split, 1000);
+        fb_conflicts_free(&conflicts);
+        fb_graph_free(back);
+        if (!has_failed) break;
+    }
+    fb_graph_free(trained);
+    fb_run_free(&run);
+    fb_graph_free(source);
+    fb_composition_free(&composition);
+}
+END_TEST
+
 /* ---- what is applied, and what is refused ------------------------------------------------------------------------------- */
 
 #define ROW(from, to) "{\"name\":\"own\",\"rows\":[{\"from\":{" from "},\"to\":{" to "}}]}"
@@ -457,6 +501,7 @@ int main(void) {
     TCase *cases = tcase_create("layouts");
     tcase_set_timeout(cases, 60);
     tcase_add_loop_test(cases, test_there_and_back, 0, (int)(sizeof movements / sizeof *movements));
+    tcase_add_test(cases, test_an_adapter_splits);
     tcase_add_loop_test(cases, test_verdicts, 0, (int)(sizeof verdicts / sizeof *verdicts));
     tcase_add_loop_test(cases, test_memory_runs_out, 0, (int)(sizeof movements / sizeof *movements));
     tcase_add_loop_test(cases, test_many, 0, 3);
