@@ -125,7 +125,7 @@ int fb_cli_webhook_show(fb_cli *cli) {
 static void webhook_row(const json_t *webhook, fb_screen_table *table) {
     fb_table_text(table, webhook, "id");
     fb_table_text(table, webhook, "url");
-    fb_table_cell(table, fb_yes_no(webhook, "enabled"));
+    fb_table_cell(table, "%s", fb_yes_no(webhook, "enabled"));
     fb_table_number(table, webhook, "pending");
     fb_table_number(table, webhook, "parked");
     fb_table_time(table, webhook, "created");
