@@ -155,7 +155,7 @@ static void write_pass(const fb_pass_report *report, fb_work *work, fb_buffer *o
     fb_buffer_string(out, report->params);
     fb_buffer_printf(
         out, ",\"signature\":\"%s\",\"reversible\":%s,\"exactness\":\"%s\",\"applied\":%zu,\"nodes\":", report->signature,
-        pass->reversible ? "true" : "false", fb_exactness_name(pass->exactness), report->applied);
+        pass->reversible ? "true" : "false", fb_exactness_name(fb_report_exactness(report)), report->applied);
     write_names(report->nodes, report->node_count, work, out);
     fb_buffer_string(out, ",\"refused\":[");
     const fb_refusal *refusal = report->refused;

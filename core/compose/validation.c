@@ -210,7 +210,7 @@ static fb_status compare_outputs(fb_run_validation *validation, const fb_graph *
 
 static fb_status compare(fb_run_validation *validation, const fb_graph *before, const fb_graph *after,
                          const fb_pass_report *report, outcome *found, fb_error *error) {
-    bool only_moves = report->pass->exactness == FB_MOVES;
+    bool only_moves = fb_report_exactness(report) == FB_MOVES;
     if (!report->pass->preserves_computation) {
         write_unevaluated(report->nodes, report->node_count, "not-compared",
                           "the pass changes what is computed, as it is meant to", &found->not_evaluated);

@@ -9,7 +9,9 @@
  *
  * The bytes are the same on every machine. So only operators are run whose results PyTorch determines exactly: copies,
  * comparisons, integers, and arithmetic that IEEE 754 rounds correctly; not exp, sin, pow or sums of floats, nor random
- * numbers. What is written in place is followed, where all that shares the memory is constant and is read after the last write.
+ * numbers. With `"exactness": "rounds"` all that the evaluator computes is run, but for random numbers; then last bits may
+ * differ between machines, and so may ids. What is written in place is followed, where all that shares the memory is constant
+ * and is read after the last write.
  *
  * Kept:
  *   - what is an output of the graph, or shares memory with one: the caller may write into it
@@ -58,6 +60,7 @@ typedef struct search {
     bool *is_open;        /* by memory: what varies may write it, or reads it before the last write */
     fb_array_memory memory;
     int64_t maximum_bytes;
+    bool may_round;
 } search;
 
 static void refuse(search *s, fb_node node, const char *code, const char *detail) {
@@ -95,7 +98,8 @@ static void look_at_call(search *s, fb_node node) {
     uint32_t flags = fb_op_facts_of(fb_node_op(g, node))->flags;
     if (!reads_constants_only(s, node) || fb_numberhood_of(g, node) == FB_A_NUMBER) return;
     if (effects.has_effect || effects.mutates_module) return;
-    if (effects.is_unknown || effects.is_random || !(flags & (FB_FACT_EXACT | FB_FACT_EXACT_INTEGERS))) {
+    bool may_be_exact = s->may_round || (flags & (FB_FACT_EXACT | FB_FACT_EXACT_INTEGERS));
+    if (effects.is_unknown || effects.is_random || !may_be_exact) {
         if (!reads_any) return; /* it is no computation, or one of random numbers */
         if (effects.is_unknown) refuse(s, node, "unknown-operator", "what it does is not known");
         else if (effects.is_random) refuse(s, node, "random", "it draws random numbers");
@@ -226,9 +230,19 @@ static bool is_exact(const search *s, fb_node node, const fb_object *value) {
     return !reads_floats || gives_floats || value->kind != FB_OBJECT_ARRAY || value->array->dtype == FB_BOOL;
 }
 
+static bool is_as_recorded(const fb_graph *g, fb_node node, const fb_array *array) {
+    const fb_node_row *row = fb_node_at(g, node);
+    bool agrees = !row->dtype || row->dtype == array->dtype;
+    if (row->shape.id && fb_shape_rank(g, row->shape) != array->rank) return false;
+    for (int i = 0; row->shape.id && i < array->rank; i++) agrees &= fb_shape_size(g, row->shape, i) == array->sizes[i];
+    return agrees;
+}
+
 static fb_status keep_value(void *context, fb_node node, const fb_object *value, fb_error *error) {
     search *s = context;
-    if (s->constness[node.id] == CONSTANT && !is_exact(s, node, value))
+    bool is_as_asked = s->may_round ? value->kind != FB_OBJECT_ARRAY || is_as_recorded(s->graph, node, value->array)
+                                    : is_exact(s, node, value);
+    if (s->constness[node.id] == CONSTANT && !is_as_asked)
         return fb_fail(error, FB_INVALID, "inexact", NULL, "its last bits may differ from machine to machine");
     s->values[node.id] = *value;
     fb_object_keep(value);
@@ -268,14 +282,6 @@ static void evaluate(search *s) {
 
 static int64_t bytes_of(const fb_array *array) {
     return fb_array_count(array) * (int64_t)fb_dtype_size(array->dtype);
-}
-
-static bool is_as_recorded(const fb_graph *g, fb_node node, const fb_array *array) {
-    const fb_node_row *row = fb_node_at(g, node);
-    bool agrees = !row->dtype || row->dtype == array->dtype;
-    if (row->shape.id && fb_shape_rank(g, row->shape) != array->rank) return false;
-    for (int i = 0; row->shape.id && i < array->rank; i++) agrees &= fb_shape_size(g, row->shape, i) == array->sizes[i];
-    return agrees;
 }
 
 static bool has_nan(const fb_array *array) {
@@ -514,6 +520,8 @@ static void plan_and_report(search *s) {
 static void match_graph(fb_matcher *m) {
     const json_t *maximum = json_object_get(m->params, "maximum_bytes");
     search s = {.m = m, .graph = m->graph, .alias = fb_matcher_alias(m)};
+    const char *exactness = json_string_value(json_object_get(m->params, "exactness"));
+    s.may_round = exactness && strcmp(exactness, "rounds") == 0;
     s.maximum_bytes = maximum ? json_integer_value(maximum) : (int64_t)4 << 20;
     size_t limit = (size_t)fb_node_limit(m->graph) + 1, memories = s.alias ? fb_memory_limit(s.alias) : 0;
     s.constness = calloc(limit, 1);
@@ -567,9 +575,12 @@ const fb_pass fb_evaluate_constants = {
     .name = "EvaluateConstants",
     .version = 1,
     .summary = "Computes what depends on no input and no weight, such as masks and positions, and keeps it as a buffer.",
-    .parameters = "{\"additionalProperties\":false,\"properties\":{\"maximum_bytes\":{\"default\":4194304,\"description\":"
-                  "\"How large a buffer may become.\",\"maximum\":67108864,\"minimum\":0,\"type\":\"integer\"}},"
-                  "\"type\":\"object\"}",
+    .parameters =
+        "{\"additionalProperties\":false,\"properties\":{\"exactness\":{\"default\":\"moves\",\"description\":\"rounds: also "
+        "what PyTorch computes with other last bits on other machines, such as sin and exp.\",\"enum\":[\"moves\",\"rounds\"],"
+        "\"type\":\"string\"},\"maximum_bytes\":{\"default\":4194304,\"description\":"
+        "\"How large a buffer may become.\",\"maximum\":67108864,\"minimum\":0,\"type\":\"integer\"}},"
+        "\"type\":\"object\"}",
     .exactness = FB_MOVES,
     .reversible = true,
     .preserves_computation = true,

@@ -10,13 +10,15 @@
  *
  * In both dialects, for q, k and v of four dimensions and one floating dtype. The scores may be scaled before the mask, or q or
  * k before the product; the mask may be added, or numbers of the scores replaced (where, masked_fill) by -inf or by a number
- * near the lowest of the dtype. Dropout must be in eval mode.
+ * near the lowest of the dtype: then the mask is added, so that a row which is masked as a whole stays the average that softmax
+ * makes of it. Dropout must be in eval mode.
  *
  * Kept:
  *   - where the scores or the weights have other readers, such as the caller (output_attentions)
  *   - three dimensions (bmm), for which PyTorch has no fused kernel, so that it would be slower
- *   - a mask by which a row may be masked as a whole, unless it is a constant that shows that none is: PyTorch's softmax gives
- *     nan there, or an average, and its attention gives 0. With `masked_rows` a mask that is added is taken all the same
+ *   - a mask of -inf by which a row may be masked as a whole, or one that is added and may hold -inf: PyTorch's softmax gives
+ * nan there, and its attention 0. Not where a constant shows that no row is, nor where all that the mask is made of is finite
+ *     (where(·, 0, lowest)); with `masked_rows` such masks are taken all the same
  *   - where a reader may notice that the result lies in memory as q does, and not row by row
  *
  * Exactness: rounds (the same function; sums go in another order). Reversible.
@@ -278,14 +280,66 @@ static bool has_open_rows(fb_matcher *m, const attention *a) {
     return true;
 }
 
+/* Is a number that is written into a tensor of this dtype finite there? */
+static bool is_finite_in(fb_dtype dtype, double number) {
+    fb_dtype_range range;
+    return fb_dtype_limits(dtype, &range) && fabs(number) <= range.largest;
+}
+
+static bool has_no_infinity(fb_matcher *m, fb_node node, int depth);
+
+/* A number, or a value without infinities. */
+static bool is_finite(fb_matcher *m, fb_node of, const char *parameter, int depth) {
+    const fb_graph *g = m->graph;
+    double number;
+    fb_value value = fb_call_argument(g, of, parameter);
+    if (!value.id) return false;
+    if (read_number(g, value, &number)) return is_finite_in((fb_dtype)fb_node_at(g, of)->dtype, number);
+    fb_node node = fb_value_node(g, value);
+    return node.id && fb_node_at(g, node)->dtype == fb_node_at(g, of)->dtype && has_no_infinity(m, node, depth);
+}
+
+/* For certain, by what it is made of: numbers that are chosen or filled in, and views of them. */
+static bool has_no_infinity(fb_matcher *m, fb_node node, int depth) {
+    const fb_graph *g = m->graph;
+    const fb_alias *alias = fb_matcher_alias(m);
+    fb_op op = fb_node_op(g, node);
+    if (!depth || !alias || fb_is_mutated(alias, node)) return false;
+    if (op == FB_OP_WHERE) return is_finite(m, node, "input", depth - 1) && is_finite(m, node, "other", depth - 1);
+    if (op == FB_OP_MASKED_FILL) return is_finite(m, node, "input", depth - 1) && is_finite(m, node, "value", depth - 1);
+    if (op == FB_OP_FULL) return is_finite(m, node, "fill_value", depth - 1);
+    if (op == FB_OP_ZEROS || op == FB_OP_ZEROS_LIKE || op == FB_OP_ONES || op == FB_OP_ONES_LIKE) return true;
+    fb_effects effects = fb_op_effects(g, node);
+    bool is_view = op != FB_OP_UNKNOWN && effects.may_alias_input && !effects.is_unknown && !effects.mutates_input;
+    fb_value given = is_view || op == FB_OP_CLONE ? fb_first_argument(g, node) : (fb_value){0};
+    fb_node input = given.id ? fb_value_node(g, given) : (fb_node){0};
+    return input.id && fb_node_at(g, input)->dtype == fb_node_at(g, node)->dtype && has_no_infinity(m, input, depth - 1);
+}
+
+/* A score is lost in a number so low, so the mask may be added in place of it. In float16 it is not. */
+static bool swallows_scores(const fb_graph *g, const attention *a) {
+    fb_dtype dtype = (fb_dtype)fb_node_at(g, a->first)->dtype;
+    return isfinite(a->fill) && dtype != FB_FLOAT16 && is_finite_in(dtype, a->fill);
+}
+
+/* Where no constant shows that no row is masked as a whole, scores are replaced by adding. */
+static bool must_be_added(fb_matcher *m, const attention *a) {
+    return (a->form == SELECTED || a->form == FILLED) && swallows_scores(m->graph, a) && !has_open_rows(m, a);
+}
+
+enum { FINITE_DEPTH = 16 }; /* nodes behind each other that are looked at */
+
 static fb_obstacle mask_obstacle(fb_matcher *m, const attention *a) {
+    const fb_graph *g = m->graph;
+    fb_dtype dtype = (fb_dtype)fb_node_at(g, a->first)->dtype;
     fb_dtype_range range;
     if (!a->mask.id) return FB_NO_OBSTACLE;
-    bool is_low = a->form == ADDED || a->fill == -INFINITY ||
-                  (fb_dtype_limits((fb_dtype)fb_node_at(m->graph, a->first)->dtype, &range) && a->fill <= -range.largest / 2);
+    bool is_low = a->form == ADDED || a->fill == -INFINITY || (fb_dtype_limits(dtype, &range) && a->fill <= -range.largest / 2);
     if (!is_low) return (fb_obstacle){"unsupported-constant", "what masked scores become is not near the lowest number"};
     bool may_differ = json_is_true(json_object_get(m->params, "masked_rows")) && (a->form == ADDED || a->fill == -INFINITY);
     if (may_differ || has_open_rows(m, a)) return FB_NO_OBSTACLE;
+    bool is_open = a->form == ADDED ? dtype != FB_FLOAT16 && has_no_infinity(m, a->mask, FINITE_DEPTH) : swallows_scores(g, a);
+    if (is_open) return FB_NO_OBSTACLE;
     return (fb_obstacle){"masked-row", "a row may be masked as a whole, where PyTorch's softmax and its attention differ"};
 }
 
@@ -324,6 +378,12 @@ static fb_obstacle reader_obstacle(fb_matcher *m, const attention *a) {
     return FB_NO_OBSTACLE;
 }
 
+/* What edit gets. */
+typedef struct found {
+    fb_node node;
+    bool is_added; /* the mask, though it replaces scores */
+} found;
+
 static void match(fb_matcher *m, fb_node n) {
     attention a;
     if (!find(m->graph, n, &a) || fb_is_marked(m, n)) return;
@@ -332,7 +392,7 @@ static void match(fb_matcher *m, fb_node n) {
     if (!obstacle.code) obstacle = mask_obstacle(m, &a);
     if (!obstacle.code) obstacle = reader_obstacle(m, &a);
     if (obstacle.code) fb_refuse_for(m, obstacle, &n, 1);
-    else fb_match_found(m, &n, 1);
+    else fb_match_found_as(m, &(found){n, must_be_added(m, &a)}, sizeof(found));
 }
 
 /* ---- edit ---------------------------------------------------------------------------------------------------------------- */
@@ -348,24 +408,43 @@ static fb_value key_of(fb_rewrite *rw, const attention *a) {
                                             FB_ARGS(g, key, other, last), FB_VALUE_EMPTY_MAP));
 }
 
+static fb_node put_call(fb_rewrite *rw, const attention *a, const char *target, const char *aten, fb_value args,
+                        fb_value kwargs) {
+    return fb_insert_before(rw, a->node, FB_CALL_FUNCTION, fb_is_aten(fb_rewrite_graph(rw), a->node) ? aten : target, args,
+                            kwargs);
+}
+
 /* Added, or true where a score stays. */
-static fb_value mask_of(fb_rewrite *rw, const attention *a) {
+static fb_value mask_of(fb_rewrite *rw, const attention *a, bool is_added) {
     fb_graph *g = fb_rewrite_graph(rw);
-    fb_value mask = fb_make_node(g, a->mask);
-    if (a->form != FILLED) return mask;
-    return fb_make_node(g, fb_insert_before(rw, a->node, FB_CALL_FUNCTION,
-                                            fb_is_aten(g, a->node) ? FB_TARGET_LOGICAL_NOT_ATEN : FB_TARGET_LOGICAL_NOT,
-                                            FB_ARGS(g, mask), FB_VALUE_EMPTY_MAP));
+    fb_value mask = fb_make_node(g, a->mask), fill = fb_make_float(g, a->fill);
+    fb_node made;
+    if (is_added) {
+        const char *name = fb_dtype_name((fb_dtype)fb_node_at(g, a->first)->dtype);
+        fb_value kwargs = fb_map_with(g, FB_VALUE_EMPTY_MAP, "dtype", FB_TEXT(g, FB_DTYPE, name));
+        made = put_call(rw, a, FB_TARGET_ZEROS_LIKE, FB_TARGET_ZEROS_LIKE_ATEN, FB_ARGS(g, mask), kwargs);
+        fb_value zeros = fb_make_node(g, made);
+        bool is_selected = a->form == SELECTED;
+        made = put_call(rw, a, is_selected ? FB_TARGET_WHERE : FB_TARGET_MASKED_FILL,
+                        is_selected ? FB_TARGET_WHERE_ATEN : FB_TARGET_MASKED_FILL_ATEN,
+                        is_selected ? FB_ARGS(g, mask, zeros, fill) : FB_ARGS(g, zeros, mask, fill), FB_VALUE_EMPTY_MAP);
+    } else if (a->form == FILLED) {
+        made = put_call(rw, a, FB_TARGET_LOGICAL_NOT, FB_TARGET_LOGICAL_NOT_ATEN, FB_ARGS(g, mask), FB_VALUE_EMPTY_MAP);
+    } else {
+        return mask;
+    }
+    return fb_make_node(g, made);
 }
 
 static void edit(fb_rewrite *rw, const fb_match *match) {
     fb_graph *g = fb_rewrite_graph(rw);
     attention a;
-    fb_node n = match->nodes[0];
+    const found *at = match->data;
+    fb_node n = at->node;
     if (!find(g, n, &a)) return;
     fb_value args = FB_ARGS(g, fb_make_node(g, a.query), key_of(rw, &a), fb_make_node(g, a.value));
     fb_value kwargs = FB_VALUE_EMPTY_MAP;
-    if (a.mask.id) kwargs = fb_map_with(g, kwargs, "attn_mask", mask_of(rw, &a));
+    if (a.mask.id) kwargs = fb_map_with(g, kwargs, "attn_mask", mask_of(rw, &a, at->is_added));
     kwargs = fb_map_with(g, kwargs, "scale", fb_make_float(g, a.scale));
     fb_set_target(rw, n, FB_CALL_FUNCTION, fb_is_aten(g, n) ? FB_TARGET_ATTENTION_ATEN : FB_TARGET_ATTENTION);
     fb_set_args(rw, n, args, kwargs);

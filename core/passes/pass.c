@@ -116,6 +116,11 @@ const fb_alias *fb_matcher_alias(fb_matcher *matcher) {
     return *matcher->alias;
 }
 
+fb_exactness fb_report_exactness(const fb_pass_report *report) {
+    bool may_round = strstr(report->params, "\"exactness\":\"rounds\"") != NULL; /* canonical: in a string it is escaped */
+    return may_round ? FB_ROUNDS : report->pass->exactness;
+}
+
 bool fb_is_marked(const fb_matcher *matcher, fb_node node) {
     return fb_node_is_marked(matcher->graph, node, matcher->signature);
 }

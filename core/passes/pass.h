@@ -168,6 +168,8 @@ typedef struct fb_pass_report {
     const char *layout;     /* of a layout: what was done row by row, JSON; else NULL */
     const char *validation; /* what comparing the graphs before and after has shown, JSON; NULL: they were not compared */
 } fb_pass_report;
+/* Of this call: what its params ask for, where a pass takes "exactness"; otherwise the pass's. */
+fb_exactness fb_report_exactness(const fb_pass_report *report);
 
 /* What passes are applied to, one after the other: a graph, every name that is or was in use in it, and what one pass has
  * found out about it and the next can use, as long as nothing has changed. Graph and names are borrowed. */

@@ -65,6 +65,8 @@ class Workshop:
             params = {key: True for key in ("asserts", "detach", "float_zeros") if choose.random() < 0.4}
         elif name == "FoldConstants" and choose.random() < 0.3:
             params = {"maximum_growth": choose.choice([0, 10, 1000])}
+        elif name == "EvaluateConstants" and choose.random() < 0.3:
+            params = {"exactness": "rounds"}
         elif name == "ReplaceActivation":
             params = {"from": choose.choice(ACTIVATIONS[:4]), "to": choose.choice(ACTIVATIONS)}
             if params["from"] == params["to"]:
@@ -116,6 +118,8 @@ class Workshop:
         yield Check("file", ("inference",))
 
     def says(self, item):
+        if isinstance(item, dict) and "exactness" in item["params"]:
+            return item["params"]["exactness"]
         return self.exactness.get(name_of(item)) or self.rules.get(name_of(item)) or "rounds"
 
 

@@ -368,7 +368,7 @@ class Generator:
         given = self.pick(lambda value: value.dim() > 1 and value.is_floating_point())
         width, channels, dtype = self.values[given].shape[-1], self.values[given].shape[1], self.values[given].dtype
         index = len(self.init)
-        kind = choose.choice([0, 0, 1, 2, 3, 4, 5, 6, 7])
+        kind = choose.choice([0, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 9])
         lines, made = [], []
         if kind == 0:
             for item in range(choose.choice([2, 3])):
@@ -420,6 +420,10 @@ class Generator:
         elif kind == 5:
             weight = self.weight()
             lines = [f"{weight} * {choose.choice(['2', '0.5'])}", f"{given} * <last>"]
+        elif kind == 8:
+            lines = self.constants(given)
+        elif kind == 9:
+            lines = self.attention(given)
         else:  # a cast of a weight, and arithmetic on what comes out
             first, second = (choose.choice(["long", "int", "half", "bool", "double", "float", "bfloat16"]) for _ in range(2))
             number = choose.choice(["0.5", "2", "3.7"])
@@ -437,6 +441,62 @@ class Generator:
                 return
             self.body.append(f"v{len(self.body)} = {text}")
             self.values[f"v{len(self.body) - 1}"] = value
+
+    def constants(self, given):
+        """Positions, masks and tables, which depend on no input; sometimes written to, or sliced so that they do not lie row by row."""
+        choose = self.random
+        width = self.values[given].shape[-1]
+        lines = choose.choice(
+            [
+                [f"call(torch.arange, {width})"],
+                [f"call(torch.arange, {width}, dtype=torch.float32)"],
+                [f"call(torch.ones, {width}, {width})", "<last>.tril()"],
+                [f"call(torch.arange, {width})", "<last>[None] <= <last>[:, None]"],
+                [f"call(torch.full, ({width},), -2.5)"],
+                [f"call(torch.eye, {width})"],
+                [f"call(torch.zeros, {width}, {2 * width})", "<last>[:, ::2]"],
+                [f"call(torch.arange, {2 * width})", f"<last>.view(2, {width})", "<last>.float()"],
+            ]
+        )
+        steps = [
+            "<last> * 3", "<last> + 0.5", "<last> / 7", "<last>.float()", "<last>.long()", "<last> > 1", "<last>.exp()", "<last>.t()",
+            "<last>.add_(1)", "<last>[..., 1:]", "<last>.mul_(2)", "<last>.sum(-1, keepdim=True)", "<last>.expand(2, -1)", "<last>.clone()",
+            "<last>.sin()", "<last>.masked_fill(<last> > 2, 0)", "torch.where(<last> > 1, <last>, 0)", "<last> // 2", "<last>.contiguous()",
+        ]
+        lines += choose.choices(steps, k=choose.randint(0, 4))
+        lines.append(choose.choice([f"{given} * <last>", f"{given} + <last>", f"torch.where(<last> > 0, {given}, 0)", f"<last> - {given}"]))
+        return lines + choose.choices(["<last>.view(-1)", "<last>.reshape(-1)", "<last>.add_(1)", "<last>.relu()"], k=choose.randint(0, 1))
+
+    def attention(self, given):
+        """Attention that is spelled out: scaled here or there, masked or not, with heads of its own, shared or repeated."""
+        choose = self.random
+        width = self.values[given].shape[-1]
+        if width % 2:
+            return []
+        heads = choose.choice([1, 2])
+        split = f".reshape(-1, {choose.choice([1, 3])}, {heads}, {width // heads}).transpose(1, 2)"
+        first = len(self.body)
+        q, k, v = (f"v{first + i}" for i in range(3))
+        lines = [f"{given}{split}", f"({given} * 0.5){split}", f"{given}.tanh(){split}"]
+        if choose.random() < 0.3:
+            lines += [f"{q} * {choose.choice([0.25, 2])}"]
+            q = f"v{first + 3}"
+        turned = choose.choice([f"{k}.transpose(-1, -2)", f"{k}.mT", f"{k}.permute(0, 1, 3, 2)"])
+        lines.append(choose.choice([f"torch.matmul({q}, {turned})", f"{q} @ {turned}"]))
+        if choose.random() < 0.7:
+            lines.append(choose.choice(["<last> / 1.5", "<last> * 0.7", "<last>.div(2)", "<last> * -1", "<last>.mul_(0.5)"]))
+        causal = "<last>.new_ones(<last>.shape[-2:]).tril().bool()"
+        if choose.random() < 0.7:
+            fill = choose.choice(["float('-inf')", "-1e9", "torch.finfo(torch.float32).min", "-10000.0", "0.0"])
+            lines.append(choose.choice([
+                f"<last>.masked_fill(<last> > 0.4, {fill})", f"torch.where(<last> > -0.4, <last>, {fill})", "<last> + <last>.tanh().mean(1, True)",
+                f"<last> + torch.zeros(1, 1, 1, 1).masked_fill(torch.zeros(1, 1, 1, 1) > 0, {fill})", f"<last>.masked_fill(~{causal}, {fill})",
+                f"<last> + (<last> > 9).to(<last>.dtype) * -1e9", f"<last> + torch.triu(torch.full((1, 1), {fill}), 1)",
+            ]))
+        lines.append(choose.choice(["F.softmax(<last>, dim=-1)", "<last>.softmax(-1)", "torch.softmax(<last>, -1)", "F.softmax(<last>, dim=-1, dtype=torch.float32)"]))
+        lines += choose.choice([[], [], ["F.dropout(<last>, 0.1, False)"], ["F.dropout(<last>, 0.1, self.training)"], [f"<last>.to({q}.dtype)"]])
+        lines.append(choose.choice([f"<last> @ {v}", f"torch.matmul(<last>, {v})"]))
+        return lines + choose.choice([[], ["<last>.transpose(1, 2)"], ["<last>.transpose(1, 2).contiguous()"], ["<last>.transpose(1, 2).reshape(-1)"], ["<last>.view(-1)"]])
 
     def reads_beyond(self, text):
         """Of `a.as_strided((2,2),(1,1))`: whether `a` has fewer numbers than it asks for. PyTorch then reads what lies behind them."""

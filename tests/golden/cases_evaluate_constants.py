@@ -125,6 +125,12 @@ def evaluate_constants():
     evaluate("sine", g, 1, refusal("inexact", "sin"))
 
     g = Graph()
+    x = g.input(shape=(4,), dtype="float64")
+    angle = g.method("double", positions(g, 4, False), shape=(4,), dtype="float64")
+    g.output(g.fn("operator.mul", x, g.fn("torch.sin", angle, shape=(4,), dtype="float64"), shape=(4,), dtype="float64"))
+    evaluate("sine-rounds", g, 1, params={"exactness": "rounds"})
+
+    g = Graph()
     x = g.input(shape=())
     ones = g.fn("torch.ones", 3, shape=(3,), dtype="float32")
     g.output(g.fn("operator.mul", x, g.method("sum", ones, shape=(), dtype="float32"), shape=(), dtype="float32"))

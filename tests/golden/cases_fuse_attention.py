@@ -98,12 +98,29 @@ def fuse_attention():
     fuse("aten-constant-mask-of-a-whole-row", s.g, 0, refusal("masked-row", "y"))
 
     LOW = -3.4028234663852886e38
-    for form, rows, applied in (("where", [True] * 11 + [False], 1), ("where-whole-row", [True] * 8 + [False] * 4, 0)):
+    for form, rows, low in (("where", [True] * 11 + [False], LOW), ("where-whole-row", [True] * 8 + [False] * 4, LOW), ("where-infinity", [True] * 8 + [False] * 4, float("-inf"))):
         s = Spelled(True)
         q, k, v = inputs(s.g)
         mask = constant(s.g, "mask", (1, 1, L, S), rows, "bool")
-        s.use(s.whole(q, k, v, lambda scores: s.g.fn(ATEN + "where.ScalarOther", mask, scores, LOW, shape=SCORES, dtype="float32")))
-        fuse("aten-" + form, s.g, applied, *([] if applied else [refusal("masked-row", "y")]))
+        s.use(s.whole(q, k, v, lambda scores: s.g.fn(ATEN + "where.ScalarOther", mask, scores, low, shape=SCORES, dtype="float32")))
+        fuse("aten-" + form, s.g, int(low == LOW), *([] if low == LOW else [refusal("masked-row", "y")]))
+
+    for form in ("where", "filled"):
+        s = Spelled(True)
+        q, k, v = inputs(s.g)
+        mask = s.g.input("mask", (B, 1, 1, S), "bool")
+        call = ("where.ScalarOther", mask, None, LOW) if form == "where" else ("masked_fill.Scalar", None, mask, LOW)
+        s.use(s.whole(q, k, v, lambda scores: s.g.fn(ATEN + call[0], *(scores if item is None else item for item in call[1:]), shape=SCORES, dtype="float32")))
+        fuse("aten-mask-of-an-input-" + form, s.g, 1)
+
+    for low in (LOW, float("-inf")):
+        s = Spelled(True)
+        q, k, v = inputs(s.g)
+        zeros = s.g.fn(ATEN + "zeros.default", [], shape=(), dtype="float32", name="zeros", kwargs={"dtype": Raw({"$dtype": "float32"})})
+        mask = s.g.fn(ATEN + "where.ScalarOther", s.g.input("mask", (B, 1, 1, S), "bool"), zeros, low, shape=(B, 1, 1, S), dtype="float32", name="low")
+        mask = s.g.fn(ATEN + "expand.default", mask, [B, 1, L, S], shape=(B, 1, L, S), dtype="float32", name="wide")
+        s.use(s.whole(q, k, v, lambda scores: s.added(scores, mask)))
+        fuse("aten-mask-made-of-" + ("finite-numbers" if low == LOW else "infinity"), s.g, int(low == LOW), *([] if low == LOW else [refusal("masked-row", "y")]))
 
     s = Spelled(True)
     q, k, v = inputs(s.g)
