@@ -14,6 +14,8 @@ import torch
 from torch import nn
 
 EXPECTED = {  # short names for what a case expects
+    "attention": "FuseAttention",
+    "constants": "EvaluateConstants",
     "merge": "MergeLinears",
     "bias": "FuseBiasInLinear",
     "div": "ChangeTrueDivToMulByInverse",

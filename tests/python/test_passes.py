@@ -2,6 +2,7 @@
 
 import random
 
+import cases_attention  # noqa: F401
 import cases_division  # noqa: F401
 import cases_layout  # noqa: F401
 import cases_linear  # noqa: F401
