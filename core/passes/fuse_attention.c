@@ -21,6 +21,8 @@
  *     (where(·, 0, lowest)); with `masked_rows` such masks are taken all the same
  *   - where a reader may notice that the result lies in memory as q does, and not row by row
  *
+ * Where scores are nan, PyTorch's fused attention may give 0 in place of nan.
+ *
  * Exactness: rounds (the same function; sums go in another order). Reversible.
  */
 #include <math.h>
