@@ -379,7 +379,12 @@ bench-peers: bench-nodes
 
 ## make bench-nodes  how many nodes the preset "inference" leaves, beside the optimisers of ONNX; fails where these leave fewer
 bench-nodes: all $(EVALUATE)
-	@tests/bench/peers/run $(BUILD) nodes --write docs/performance.md
+	@tests/bench/peers/run $(BUILD) nodes --write docs/performance.md $(NODES)
+
+## make bench-gain    how much faster models of real sizes run after a preset, beside torch.compile and ONNX Runtime (GAIN="--peers --minutes 30 bert-base …")
+.PHONY: bench-gain
+bench-gain: all
+	@tests/bench/peers/run $(BUILD) gain $(GAIN)
 
 ## make format       clang-format over everything
 SOURCES := $(shell find core server tests -name '*.[ch]' 2>/dev/null)

@@ -166,6 +166,28 @@ fb_obstacle fb_module_obstacle(fb_matcher *matcher, fb_module module) {
     return watch.is_mutated ? FB_TENSOR_MUTATED : FB_NO_OBSTACLE;
 }
 
+fb_obstacle fb_disturbance(fb_matcher *matcher, const fb_node *calls, size_t count) {
+    const fb_graph *graph = matcher->graph;
+    uint32_t first = UINT32_MAX, last = 0;
+    for (size_t i = 0; i < count; i++) {
+        uint32_t ordinal = fb_node_at(graph, calls[i])->ordinal;
+        if (ordinal < first) first = ordinal;
+        if (ordinal > last) last = ordinal;
+    }
+    if (first == last) return FB_NO_OBSTACLE;
+    const fb_alias *alias = fb_matcher_alias(matcher);
+    bool is_written = !alias;
+    for (size_t i = 0; i < count && !is_written; i++) {
+        is_written |= fb_mutated_between(alias, calls[i], fb_node_at(graph, calls[i])->ordinal, last);
+        for (uint32_t e = fb_input_first(graph, calls[i]); e && !is_written; e = fb_input_next(graph, e))
+            is_written |= fb_mutated_between(alias, fb_edge_input(graph, e), first, last);
+    }
+    if (is_written) return (fb_obstacle){"input-mutated", "what the nodes of the match read is written in place between them"};
+    return fb_mode_switched_between(alias, first, last)
+               ? (fb_obstacle){"mode-switched", "autocast, autograd or another mode is switched between the nodes of the match"}
+               : FB_NO_OBSTACLE;
+}
+
 /* ---- lint --------------------------------------------------------------------------------------------------------------- */
 
 fb_status fb_lint_graph(const fb_graph *graph, fb_work *work, fb_error *error) {

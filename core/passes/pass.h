@@ -126,6 +126,9 @@ fb_obstacle fb_module_obstacle(fb_matcher *matcher, fb_module module);
 #define FB_TENSOR_MUTATED                                                                                                      \
     ((fb_obstacle){"tensor-mutated", "one of its tensors is written in place, or may be, so it has no fixed value to "         \
                                      "rewrite"})
+/* Why calls cannot be computed together, in the place of the last: "input-mutated" (what they read, or what they give each
+ * other, is written in place between them), "mode-switched". */
+fb_obstacle fb_disturbance(fb_matcher *matcher, const fb_node *calls, size_t count);
 /* Of a matcher that has failed: it reports nothing. */
 #define FB_OUT_OF_MEMORY ((fb_obstacle){"out-of-memory", "memory is out"})
 

@@ -397,7 +397,6 @@ typedef struct sweep {
     fb_rule_trial trial;
     fb_rule_binding binding; /* of the match at hand */
     fb_rule_outcome outcomes[FB_RULE_CALLS_MAX];
-    uint32_t first, last; /* ordinals of its nodes */
 } sweep;
 
 /* ---- what is refused ---------------------------------------------------------------------------------------------------- */
@@ -443,21 +442,8 @@ static fb_obstacle keeps_weights(sweep *s) {
     return fb_rule_weights_obstacle(s->matcher, s->rule, &s->binding);
 }
 
-/* What the nodes read must be the same at the first of them and at the last, and so must what they give each other. */
 static fb_obstacle is_disturbed(sweep *s) {
-    if (s->first == s->last) return FB_NO_OBSTACLE;
-    const fb_alias *alias = fb_matcher_alias(s->matcher);
-    bool is_written = !alias;
-    for (size_t i = 0; i < s->rule->call_count && !is_written; i++) {
-        fb_node node = s->binding.nodes[i];
-        is_written |= fb_mutated_between(alias, node, fb_node_at(s->graph, node)->ordinal, s->last);
-        for (uint32_t e = fb_input_first(s->graph, node); e && !is_written; e = fb_input_next(s->graph, e))
-            is_written |= fb_mutated_between(alias, fb_edge_input(s->graph, e), s->first, s->last);
-    }
-    if (is_written) return (fb_obstacle){"input-mutated", "what the nodes of the match read is written in place between them"};
-    return fb_mode_switched_between(alias, s->first, s->last)
-               ? (fb_obstacle){"mode-switched", "autocast, autograd or another mode is switched between the nodes of the match"}
-               : FB_NO_OBSTACLE;
+    return fb_disturbance(s->matcher, s->binding.nodes, s->rule->call_count);
 }
 
 static const fb_sharing *sharing_of(sweep *s) {
@@ -595,16 +581,6 @@ static fb_obstacle is_read_too_early(sweep *s) {
 
 /* ---- the sweep ---------------------------------------------------------------------------------------------------------- */
 
-static void measure(sweep *s) {
-    s->first = UINT32_MAX;
-    s->last = 0;
-    for (size_t i = 0; i < s->rule->call_count; i++) {
-        uint32_t ordinal = fb_node_at(s->graph, s->binding.nodes[i])->ordinal;
-        if (ordinal < s->first) s->first = ordinal;
-        if (ordinal > s->last) s->last = ordinal;
-    }
-}
-
 static void refuse(sweep *s, fb_obstacle obstacle) {
     fb_refuse_for(s->matcher, obstacle, s->binding.nodes, s->rule->call_count);
 }
@@ -631,7 +607,6 @@ static void consider(sweep *s) {
     static check *const checks[] = {overlaps,     has_effects,       keeps_weights,
                                     is_disturbed, is_read_too_early, makes_something_else};
     if (is_marked(s)) return;
-    measure(s);
     fb_obstacle stands = FB_NO_OBSTACLE;
     for (size_t i = 0; i < sizeof checks / sizeof *checks && !stands.code; i++) stands = checks[i](s);
     if (s->matcher->failed) return;

@@ -187,6 +187,25 @@ class Autocast(nn.Module):
         return y.float() * self.c(x)
 
 
+class SpelledOut(nn.Module):
+    """Norms, an activation, a softmax and a Linear as formulas, around casts."""
+
+    def __init__(self, dtype: torch.dtype = torch.float32) -> None:
+        super().__init__()
+        self.w, self.v, self.b = (nn.Parameter(torch.randn(8, dtype=dtype)) for _ in range(3))
+        self.m = nn.Parameter(torch.randn(8, 8, dtype=dtype))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        wide = x.float()
+        y = self.w * (wide * torch.rsqrt(wide.pow(2).mean(-1, keepdim=True) + 1e-6)).to(x.dtype)
+        y = y @ self.m.t() + self.b
+        y = 0.5 * y * (1.0 + torch.tanh(0.7978845608028654 * (y + 0.044715 * torch.pow(y, 3.0))))
+        z = y - y.mean(-1, keepdim=True)
+        y = z / torch.sqrt(z.pow(2).mean(-1, keepdim=True) + 1e-5) * self.v + self.b
+        e = torch.exp(y - y.amax(-1, keepdim=True))
+        return e / e.sum(-1, keepdim=True)
+
+
 MODELS: dict[str, Callable[[], Given]] = {
     "mlp": lambda: (Mlp().eval(), (torch.randn(3, 8),), ({0: BATCH},)),
     "convolutions": lambda: (Convolutions().eval(), (torch.randn(2, 3, 8, 8),), ({0: BATCH},)),
@@ -203,5 +222,7 @@ MODELS: dict[str, Callable[[], Given]] = {
     "bfloat16": lambda: (Narrow().bfloat16().eval(), (torch.randn(3, 8).bfloat16(),), ({0: BATCH},)),
     "empty": lambda: (Empty(), (torch.randn(3, 8),), None),
     "factories": lambda: (Factories().eval(), (torch.randint(0, 30, (2, 6)),), ({0: BATCH, 1: LENGTH},)),
+    "spelled-out": lambda: (SpelledOut().eval(), (torch.randn(3, 8),), ({0: BATCH},)),
+    "spelled-out-bfloat16": lambda: (SpelledOut(torch.bfloat16).eval(), (torch.randn(3, 8).bfloat16(),), ({0: BATCH},)),
     "parts": lambda: (Parts().eval(), (torch.randn(3, 4), torch.randn(3, 4)), ({0: BATCH}, {0: BATCH})),
 }

@@ -26,6 +26,25 @@ static double silu_of(double x) {
     return x * sigmoid_of(x);
 }
 
+static double softplus_of(double x) {
+    return x > 20 ? x : log1p(exp(x));
+}
+static double mish_of(double x) {
+    return x * tanh(softplus_of(x));
+}
+static double relu6_of(double x) {
+    return fmin(relu_of(x), 6);
+}
+static double hardswish_of(double x) {
+    return x * relu6_of(x + 3) / 6;
+}
+static double erf_gelu_of(double x) {
+    return x * (1 + erf(x / sqrt(2))) / 2;
+}
+static double tanh_gelu_of(double x) {
+    return x * (1 + tanh(sqrt(2 / acos(-1)) * (x + 0.044715 * x * x * x))) / 2;
+}
+
 static const struct {
     const char *targets;
     binary_function function;
@@ -38,7 +57,7 @@ static const struct {
      false},
     {" operator.floordiv ", floor_divide, false},
     {" operator.le torch.le .le ", at_most, false},
-    {" operator.pow torch.pow ", pow, false},
+    {" operator.pow torch.pow .pow ", pow, false},
     {" operator.iadd .add_ ", sum_of, true},
     {" operator.imul .mul_ ", product_of, true},
     {" operator.itruediv .div_ ", quotient_of, true},
@@ -58,7 +77,13 @@ static const struct {
     {" torch.neg .neg operator.neg ", negative_of, false, 1},
     {" torch.sigmoid .sigmoid ", sigmoid_of, false, 1},
     {" torch.nn.functional.silu ", silu_of, false, 1},
+    {" torch.nn.functional.mish ", mish_of, false, 1},
+    {" torch.nn.functional.relu6 ", relu6_of, false, 1},
+    {" torch.nn.functional.hardswish ", hardswish_of, false, 1},
+    {" torch.nn.functional.softplus ", softplus_of, false, 1},
+    {" torch.erf .erf ", erf, false, 1},
     {" torch.exp .exp ", exp, false, 1},
+    {" torch.log .log ", log, false, 1},
     {" torch.sin .sin ", sin, false, 1},
     {" torch.sqrt .sqrt ", sqrt, false, 1},
     {" torch.rsqrt .rsqrt ", inverse_root_of, false, 1},
@@ -95,6 +120,7 @@ static bool has_keyword(const call *c, const char *name) {
 
 static value evaluate_binary(const call *c, binary_function function, bool is_in_place) {
     value a = argument_or_self(c, 0, "input"), b = argument(c, 1, "other"), unusable = {0};
+    if (b.kind == V_UNUSABLE) b = argument(c, 1, "exponent");
     value mode = argument(c, 9, "rounding_mode"), out = argument(c, 9, "out");
     if (mode.kind == V_TEXT) function = strcmp(mode.text, "floor") == 0 ? floor_divide : truncate_divide;
     if (a.kind == V_TUPLE && b.kind == V_TUPLE && function == sum_of) {
@@ -370,6 +396,35 @@ static value normalised(const call *c) {
     return result;
 }
 
+/* rms_norm(x, shape, weight, eps). */
+static value rms_norm(const call *c, const value *x) {
+    value shape = argument(c, 1, "normalized_shape"), weight = argument(c, 2, "weight"), eps = argument(c, 3, "eps"),
+          bias = {0};
+    if (shape.kind != V_TUPLE || eps.kind != V_NUMBER) return (value){0};
+    return layer_normalised(c->arena, x, (int)shape.count, &weight, &bias, eps.number, false);
+}
+
+/* mean, sum and amax along the last dimension, which stays with size 1. */
+static value reduced(const call *c, const value *x, char kind) {
+    value dim = argument(c, 1, "dim"), keep = argument(c, 2, "keepdim");
+    if (dim.kind == V_TUPLE && dim.count == 1) dim = dim.items[0];
+    if (x->kind != V_TENSOR || dim.kind != V_NUMBER || dim.number != -1 || keep.kind != V_BOOL || !keep.number)
+        return (value){0};
+    int64_t sizes[MAX_DIMS], inner = x->sizes[x->rank - 1], count = element_count(x);
+    memcpy(sizes, x->sizes, sizeof *sizes * (size_t)x->rank);
+    sizes[x->rank - 1] = 1;
+    value result = tensor_value(c->arena, x->rank, sizes);
+    for (int64_t row = 0; result.kind == V_TENSOR && row < count / inner; row++) {
+        double number = kind == 'a' ? -INFINITY : 0;
+        for (int64_t i = 0; i < inner; i++) {
+            double at = *element(x, row * inner + i);
+            number = kind == 'a' ? fmax(number, at) : number + at;
+        }
+        result.data[row] = kind == 'm' ? number / (double)inner : number;
+    }
+    return result;
+}
+
 static value layer_norm(const call *c, const value *x) {
     value shape = argument(c, 1, "normalized_shape"), weight = argument(c, 2, "weight"), bias = argument(c, 3, "bias");
     value eps = argument(c, 4, "eps");
@@ -389,10 +444,11 @@ static value attention(const call *c) {
     return matmul(c->arena, &weights, &v);
 }
 
-/* softmax(x, dim=-1). */
-static value softmax_of(const call *c, const value *x) {
-    value dim = argument(c, 1, "dim");
-    return dim.kind == V_NUMBER && dim.number == -1 ? softmax(c->arena, x) : (value){0};
+/* softmax(x, dim=-1), or its logarithm. */
+static value softmax_of(const call *c, const value *x, bool takes_log) {
+    value dim = argument(c, 1, "dim"), result = {0};
+    if (dim.kind == V_NUMBER && dim.number == -1) result = softmax(c->arena, x);
+    return takes_log && result.kind == V_TENSOR ? map_unary(c->arena, &result, log) : result;
 }
 
 /* arange(end). */
@@ -417,11 +473,17 @@ static bool evaluate_other(const call *c, value *out) {
     else if (strcmp(t, "torch.matmul") == 0) *out = matmul(c->arena, &x, &y);
     else if (is_listed(" torch.nn.functional.linear torch._C._nn.linear ", t)) *out = linear_of(c);
     else if (strcmp(t, "torch.addmm") == 0) *out = add_product(c);
-    else if (is_listed(" torch.softmax .softmax torch.nn.functional.softmax ", t)) *out = softmax_of(c, &x);
+    else if (is_listed(" torch.softmax .softmax torch.nn.functional.softmax ", t)) *out = softmax_of(c, &x, false);
     else if (strcmp(t, "torch._C._nn.scaled_dot_product_attention") == 0) *out = attention(c);
     else if (strcmp(t, "torch.conv2d") == 0) *out = convolved(c);
     else if (strcmp(t, "torch.nn.functional.batch_norm") == 0) *out = normalised(c);
+    else if (strcmp(t, "torch._C._nn.gelu") == 0)
+        *out = map_unary(c->arena, &x, has_keyword(c, "approximate") ? tanh_gelu_of : erf_gelu_of);
     else if (strcmp(t, "torch.nn.functional.layer_norm") == 0) *out = layer_norm(c, &x);
+    else if (strcmp(t, "torch.nn.functional.rms_norm") == 0) *out = rms_norm(c, &x);
+    else if (strcmp(t, ".mean") == 0 || strcmp(t, ".sum") == 0 || strcmp(t, "torch.amax") == 0)
+        *out = reduced(c, &x, strchr(t, '.')[1]);
+    else if (strcmp(t, "torch.nn.functional.log_softmax") == 0) *out = softmax_of(c, &x, true);
     else if (strcmp(t, "torch.cat") == 0) {
         value tensors = argument(c, 0, "tensors"), dim = argument(c, 1, "dim");
         int64_t axis = dim.kind == V_NUMBER ? (int64_t)dim.number : 0;

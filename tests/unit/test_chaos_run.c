@@ -51,6 +51,9 @@ static const char *const documents[] = {
     "tests/golden/FoldConstants/stack-permute-reshape/before.json",
     "tests/golden/FoldScaleIntoLinear/attention/before.json",
     "tests/golden/FoldNormIntoLinear/aten-layer-norm/before.json",
+    "tests/golden/FuseActivation/tanh-gelu-float32/before.json",
+    "tests/golden/FuseNorm/layer-norm/before.json",
+    "tests/golden/FuseLinear/transposed/before.json",
     "tests/fixtures/toy/graph.json",
 };
 enum { DOCUMENTS = sizeof documents / sizeof *documents, RANDOM = 10 };
@@ -74,7 +77,8 @@ static char *document_at(int i, size_t *size, const char **name) {
     "\"FoldShapes\", \"EvaluateConstants\", \"FoldConstants\", \"FoldNormIntoLinear\", \"FoldScaleIntoLinear\", {\"name\": "   \
     "\"FuseBiasInLinear\", "                                                                                                   \
     "\"params\": {}}, "                                                                                                        \
-    "\"UnpackLinear\", \"MergeViews\", \"cleanup\", \"DeepCopy\", \"LintAndRecompile\"]"
+    "\"UnpackLinear\", \"FuseLinear\", \"FuseNorm\", \"FuseActivation\", \"MergeViews\", \"cleanup\", \"DeepCopy\", "          \
+    "\"LintAndRecompile\"]"
 
 /* Everything from text to text. FB_OK or FB_NO_MEMORY; the id of the result on FB_OK. */
 static fb_status transform(const char *text, size_t size, const json_t *list, char id[FB_ID_LENGTH + 1]) {

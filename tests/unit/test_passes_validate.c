@@ -26,6 +26,9 @@ static const struct {
     {"\"UnpackLinear\"", true, "gpt2-tiny"},
     {"\"FuseAttention\"", false, ""}, /* their masks are given, so a row might be masked as a whole */
     {"{\"name\":\"FuseAttention\",\"params\":{\"masked_rows\":true}}", false, "bert-tiny"},
+    {"\"FuseLinear\"", false, ""}, /* their products with weights are Linears already */
+    {"\"FuseNorm\"", false, "aten-llama"},
+    {"\"FuseActivation\"", false, "gpt2-tiny"},
     {"\"MergeViews\"", true, "bert-tiny aten-bert"},
     {"\"RemoveNoOps\"", true, "toy bert-tiny gpt2-tiny resnet-tiny aten-toy aten-bert aten-llama"},
     {"{\"name\":\"RemoveNoOps\",\"params\":{\"asserts\":true,\"float_zeros\":true}}", true, "toy aten-bert aten-llama"},

@@ -1,4 +1,5 @@
-"""How many nodes are left: the preset "inference" on every fixture, beside the optimisers of ONNX on the same model's own export.
+"""How many nodes are left: the preset "inference" on every fixture, beside the optimisers of ONNX on the same model's own export. With
+--models on the architectures of clients/python/tests instead, as torch.export writes them.
 
 Each fixture's document is made a live program again (weights of the fixture, or random ones), and torch.export's ONNX exporter
 writes that twice: plainly, and with its own optimiser, as it does when nothing is said. Every peer gets both files, and the
@@ -10,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import pathlib
 import subprocess
 import sys
@@ -22,7 +24,9 @@ import report
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 FIXTURES = ROOT / "tests" / "fixtures"
 BEGIN, END = "<!-- nodes begin -->", "<!-- nodes end -->"
-PEERS = ("onnxsim", "ONNX Runtime basic", "onnxscript")
+BEGIN_MODELS, END_MODELS = "<!-- nodes of models begin -->", "<!-- nodes of models end -->"
+MODELS = ROOT / "clients" / "python" / "tests"
+PEERS = ("onnxsim", "onnxoptimizer", "ONNX Runtime basic", "onnxscript")
 ALLOWED = 1e-5  # of the largest output: rounding of weights, and sums in another order, in float32
 
 TEXT = """## Nodes that are left
@@ -109,6 +113,10 @@ def optimised(peer: str, path: pathlib.Path) -> Any:
         import onnxsim
 
         return onnxsim.simplify(onnx.load(path))[0]
+    if peer == "onnxoptimizer":
+        import onnxoptimizer
+
+        return onnxoptimizer.optimize(onnx.load(path))
     if peer == "onnxscript":
         import onnxscript.optimizer
 
@@ -123,7 +131,7 @@ def optimised(peer: str, path: pathlib.Path) -> Any:
     return onnx.load(options.optimized_model_filepath)
 
 
-def counts_of_peers(live: Any, arguments: tuple[Any, ...], folder: pathlib.Path) -> dict[str, int]:
+def counts_of_peers(live: Any, arguments: tuple[Any, ...], folder: pathlib.Path, kwargs: dict[str, Any] | None = None) -> dict[str, int]:
     import onnx
     import torch
 
@@ -131,9 +139,16 @@ def counts_of_peers(live: Any, arguments: tuple[Any, ...], folder: pathlib.Path)
     for is_optimised in (False, True):
         path = folder / f"{is_optimised}.onnx"
         settings = {"dynamo": True, "optimize": is_optimised, "external_data": False, "verbose": False}
-        torch.onnx.export(live, arguments, str(path), **settings)
-        counts = {"export": count_onnx(onnx.load(path))} | {peer: count_onnx(optimised(peer, path)) for peer in PEERS}
-        found = {name: min(count, found.get(name, count)) for name, count in counts.items()}
+        torch.onnx.export(live, arguments, str(path), kwargs=kwargs, **settings)
+        counts = {"export": count_onnx(onnx.load(path))}
+        for peer in PEERS:
+            try:
+                counts[peer] = count_onnx(optimised(peer, path))
+            except Exception as error:
+                print(f"{peer} fails: {str(error)[:120]}", file=sys.stderr)
+        found = {name: min(count, found.get(name, count)) for name, count in counts.items()} | {
+            name: count for name, count in found.items() if name not in counts
+        }
     return found
 
 
@@ -212,40 +227,88 @@ def measure(name: str, build: pathlib.Path, folder: pathlib.Path) -> dict[str, A
         "before": count_document(document),
         "ours": count_document(json.loads(result.read_text())),
         **peers,
-        "best": min(peers[peer] for peer in PEERS),
+        "best": min(peers[peer] for peer in PEERS if peer in peers),
         "error": error_of(build, result, weights, inputs, expected),
     }
+
+
+def measure_model(name: str, build: pathlib.Path, folder: pathlib.Path) -> dict[str, Any]:
+    """The same of an architecture; the result is run by PyTorch."""
+    import foldback.export
+    import foldback.private
+    import torch
+    import transformers_models
+    import vision_models
+
+    source = vision_models if name.startswith("vision/") else transformers_models
+    model, given = source.make(name.removeprefix("vision/"))
+    program = torch.export.export(model, (), given)
+    document, live = foldback.export.from_exported_program(program), program.module(check_guards=False)
+    expected = outputs_of(live, given)
+    run = foldback.private.client().optimize(document, ["inference"], include=["graph"])
+    foldback.apply_edits(live, foldback.private.client().edits(run))
+    found, error = outputs_of(live, given), 0.0
+    for key, tensor in expected.items():
+        if isinstance(tensor, torch.Tensor) and tensor.is_floating_point():
+            is_same = found[key].shape == tensor.shape
+            error = max(error, ((found[key] - tensor).abs().max() / tensor.abs().max()).item() if is_same else float("inf"))
+    peers = counts_of_peers(model, (), folder, given)
+    left = count_document(run["graph"])
+    return {"before": count_document(document), "ours": left, **peers, "best": min(peers[peer] for peer in PEERS if peer in peers), "error": error}
 
 
 # ---- all together -------------------------------------------------------------------------------------------------------------
 
 
-def text(rows: dict[str, dict[str, Any]]) -> str:
+TEXT_MODELS = """## Nodes that are left of other models
+
+`make bench-nodes NODES=--models` counts in the same way on the architectures of [models.md](models.md), small and with random weights, as
+torch.export writes them. {versions}. *Error* is that of PyTorch's outputs after `inference`. No more nodes than the best peer are left on
+{won} of {all}.
+
+"""
+
+
+def text(rows: dict[str, dict[str, Any]], is_of_models: bool = False) -> str:
     columns = ["before", "ours", "export", *PEERS, "best"]
-    lines = ["| fixture | before | **after `inference`** | export | " + " | ".join([*PEERS, "best of the three", "error"]) + " |"]
+    lines = ["| fixture | before | **after `inference`** | export | " + " | ".join([*PEERS, "best of these", "error"]) + " |"]
     lines.append("|---|" + "---:|" * (len(columns) + 1))
     for name, row in rows.items():
-        cells = [f"**{row[column]}**" if column == "ours" else str(row[column]) for column in columns]
+        cells = [f"**{row[column]}**" if column == "ours" else str(row.get(column, "fails")) for column in columns]
         lines.append(f"| {name} | " + " | ".join([*cells, f"{row['error']:.1e}"]) + " |")
-    versions = report.versions(("torch", "onnx", "onnxsim", "onnxruntime", "onnxscript"))
-    return TEXT.format(versions=versions) + "\n".join(lines) + "\n"
+    versions = report.versions(("torch", "onnx", "onnxsim", "onnxoptimizer", "onnxruntime", "onnxscript"))
+    won = sum(row["ours"] <= row["best"] for row in rows.values())
+    head = TEXT_MODELS.format(versions=versions, won=won, all=len(rows)) if is_of_models else TEXT.format(versions=versions)
+    return head + "\n".join(lines) + "\n"
+
+
+def all_subjects(is_of_models: bool) -> list[str]:
+    if not is_of_models:
+        return sorted(path.parent.name for path in FIXTURES.glob("*/graph.json"))
+    import transformers_models
+    import vision_models
+
+    return [*transformers_models.MODELS, *(f"vision/{name}" for name in vision_models.MODELS)]
 
 
 def main() -> int:
     parser = argparse.ArgumentParser()
     parser.add_argument("--build", type=pathlib.Path, default=pathlib.Path("build"))
     parser.add_argument("--write", type=pathlib.Path, help="the Markdown file whose section is written anew")
-    parser.add_argument("fixtures", nargs="*", default=sorted(path.parent.name for path in FIXTURES.glob("*/graph.json")))
+    parser.add_argument("--models", action="store_true", help="the architectures of clients/python/tests")
+    parser.add_argument("subjects", nargs="*", help="fixtures, or models; all of them if none is named")
     options = parser.parse_args()
     warnings.filterwarnings("ignore")
+    os.environ.setdefault("FOLDBACK_BINARY", str(options.build.resolve() / "foldback"))
+    sys.path.append(str(MODELS))
     rows = {}
-    for name in options.fixtures:
+    for name in options.subjects or all_subjects(options.models):
         print(f"{name} …", file=sys.stderr, flush=True)
         with tempfile.TemporaryDirectory() as folder:
-            rows[name] = measure(name, options.build, pathlib.Path(folder))
-    print(text(rows))
+            rows[name] = (measure_model if options.models else measure)(name, options.build, pathlib.Path(folder))
+    print(text(rows, options.models))
     if options.write:
-        report.put(options.write, text(rows), BEGIN, END)
+        report.put(options.write, text(rows, options.models), *((BEGIN_MODELS, END_MODELS) if options.models else (BEGIN, END)))
     lost = [name for name, row in rows.items() if row["ours"] > row["best"]]
     wrong = [name for name, row in rows.items() if not row["error"] <= ALLOWED]
     for name in lost:

@@ -31,11 +31,12 @@ from .tensors import State
 from .values import nodes_in
 
 __all__ = [
-    "ChangeTrueDivToMulByInverse", "ConvertPrecision", "DeepCopy", "EliminateCommonSubexpressions", "EliminateDeadCode", "EvaluateConstants",
-    "FoldConstants", "FoldNormIntoLinear", "FoldScaleIntoLinear", "FoldShapes", "FuseAttention", "FuseBatchNorm", "FuseBatchNorm1dInLinear",
-    "FuseBatchNorm2dInConv2d", "FuseBiasInLinear", "LintAndRecompile", "MergeLinears", "MergeViews", "RecordTypes", "Refusal", "RemoveNoOps",
-    "ReplaceActivation", "ReversibleTransformation", "Run", "Transformation", "UndoConflict", "UnpackLinear", "cleanup",
-    "compose", "inference", "record_shapes", "rollback", "runs",
+    "ChangeTrueDivToMulByInverse", "ConvertPrecision", "DeepCopy", "EliminateCommonSubexpressions", "EliminateDeadCode",
+    "EvaluateConstants", "FoldConstants", "FoldNormIntoLinear", "FoldScaleIntoLinear", "FoldShapes", "FuseActivation",
+    "FuseAttention", "FuseBatchNorm", "FuseBatchNorm1dInLinear", "FuseBatchNorm2dInConv2d", "FuseBiasInLinear", "FuseLinear",
+    "FuseNorm", "LintAndRecompile", "MergeLinears", "MergeViews", "RecordTypes", "Refusal", "RemoveNoOps", "ReplaceActivation",
+    "ReversibleTransformation", "Run", "Transformation", "UndoConflict", "UnpackLinear", "cleanup", "compose", "inference",
+    "record_shapes", "rollback", "runs",
 ]  # fmt: skip
 
 
@@ -251,6 +252,18 @@ class FuseAttention(_ReversiblePass):
 
 class UnpackLinear(_ReversiblePass):
     """Replaces a packed Linear (`addmm`) between two reshapes with a Linear on any number of dimensions."""
+
+
+class FuseLinear(_ReversiblePass):
+    """Replaces a product with a weight, and the addend behind it, with one Linear (or `addmm`)."""
+
+
+class FuseNorm(_ReversiblePass):
+    """Replaces LayerNorm, RMSNorm, softmax or log-softmax that is spelled out with one call, whatever it is written like."""
+
+
+class FuseActivation(_ReversiblePass):
+    """Replaces GELU, SiLU, Mish or Hardswish that is spelled out with one call, whatever it is written like."""
 
 
 class MergeViews(_ReversiblePass):

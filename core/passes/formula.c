@@ -1,0 +1,500 @@
+#include "core/passes/formula.h"
+
+#include <float.h>
+#include <math.h>
+#include <stdlib.h>
+
+#include "core/evaluator/evaluator.h"
+#include "core/graph/build.h"
+#include "core/operators/spelling.h"
+#include "core/ops/same_call.h"
+#include "core/ops/shape.h"
+
+/* ---- growing ------------------------------------------------------------------------------------------------------------- */
+
+static bool is_cast(fb_op op) {
+    const fb_op_facts *facts = fb_op_facts_of(op);
+    bool casts =
+        facts->dtype == FB_DTYPE_RULE_CAST || (facts->dtype >= FB_DTYPE_RULE_FLOAT16 && facts->dtype <= FB_DTYPE_RULE_FLOAT64);
+    return op == FB_OP_TO_COPY || (facts->shape == FB_SHAPE_SAME && casts);
+}
+
+static bool is_reduction(const fb_graph *g, fb_node n) {
+    return fb_op_facts_of(fb_node_op(g, n))->shape == FB_SHAPE_REDUCE;
+}
+
+/* May the call belong to a formula? Not one that gives bools or integers: a formula that chooses by a comparison may be another
+ * function between the samples. */
+static bool is_step(const fb_graph *g, fb_node n) {
+    fb_op op = fb_node_op(g, n);
+    const fb_op_facts *facts = fb_op_facts_of(op);
+    fb_dtype dtype = (fb_dtype)fb_node_at(g, n)->dtype;
+    return op && (!dtype || fb_dtype_is_floating(dtype)) && fb_op_is_pure(g, n) && fb_input_first(g, n) &&
+           !fb_is_python_number(g, n) && ((facts->flags & FB_FACT_ELEMENTWISE) || is_cast(op) || is_reduction(g, n));
+}
+
+bool fb_formula_is_cast(const fb_graph *g, fb_node n) {
+    return is_step(g, n) && is_cast(fb_node_op(g, n));
+}
+
+/* The axes of a reduction that keeps them, as bits. False when they are not all of them numbers. */
+static bool add_axes(const fb_graph *g, fb_node n, int rank, uint32_t *axes) {
+    fb_value dim = fb_call_argument(g, n, "dim"), keep = fb_call_argument(g, n, "keepdim");
+    bool is_list = dim.id && fb_value_kind(g, dim) != FB_INT;
+    size_t count = !dim.id ? 0 : is_list ? fb_value_at(g, dim)->count : 1;
+    uint32_t found = 0;
+    for (size_t i = 0; i < count; i++) {
+        int64_t number;
+        int axis;
+        if (!fb_value_is_int(g, is_list ? fb_value_item(g, dim, i) : dim, &number)) return false;
+        if (!fb_normalise_axis(number, rank, &axis)) return false;
+        found |= (uint32_t)1 << axis;
+    }
+    bool is_kept = keep.id && fb_value_kind(g, keep) == FB_TRUE;
+    if (!found || !is_kept || (*axes && *axes != found)) return false;
+    *axes = found;
+    return true;
+}
+
+#define RANK_ASSUMED 4
+
+static bool measure(const fb_graph *g, fb_formula *f) {
+    f->rank = fb_shape_rank(g, fb_node_at(g, f->input)->shape);
+    f->axes = 0;
+    if (f->rank < 0) f->rank = RANK_ASSUMED;
+    for (size_t i = 0; i < f->count; i++) {
+        if (is_reduction(g, f->calls[i]) && !add_axes(g, f->calls[i], f->rank, &f->axes)) return false;
+    }
+    return f->rank > 0 && f->rank <= FB_MAX_RANK;
+}
+
+/* Takes the last of some nodes out. */
+static fb_node take_last(const fb_graph *g, fb_node *nodes, size_t *count) {
+    size_t last = 0;
+    for (size_t i = 1; i < *count; i++) {
+        if (fb_node_at(g, nodes[i])->ordinal > fb_node_at(g, nodes[last])->ordinal) last = i;
+    }
+    fb_node node = nodes[last];
+    nodes[last] = nodes[--*count];
+    return node;
+}
+
+static bool add_inputs(const fb_graph *g, fb_node n, fb_node *nodes, size_t *count) {
+    for (uint32_t e = fb_input_first(g, n); e; e = fb_input_next(g, e)) {
+        fb_node input = fb_edge_input(g, e);
+        size_t i = 0;
+        while (i < *count && nodes[i].id != input.id) i++;
+        if (i == FB_FORMULA_CALLS) return false;
+        nodes[i] = input;
+        if (i == *count) ++*count;
+    }
+    return true;
+}
+
+/* From the result backwards, always the last node of those that are read: where one alone is left, all is computed from it. */
+bool fb_formula_visit(const fb_graph *g, fb_node result, bool (*visit)(void *, const fb_formula *), void *context) {
+    fb_node open[FB_FORMULA_CALLS] = {result}, taken[FB_FORMULA_CALLS];
+    size_t open_count = 1, count = 0;
+    while (open_count) {
+        fb_node n = take_last(g, open, &open_count);
+        fb_formula f = {.input = n, .count = count};
+        for (size_t i = 0; i < count; i++) f.calls[i] = taken[count - 1 - i];
+        bool is_alone = !open_count && count && !fb_is_python_number(g, n);
+        if (is_alone && measure(g, &f) && visit(context, &f)) return true;
+        if (count == FB_FORMULA_CALLS || !is_step(g, n) || !add_inputs(g, n, open, &open_count)) return false;
+        taken[count++] = n;
+    }
+    return false;
+}
+
+/* ---- samples --------------------------------------------------------------------------------------------------------------
+ */
+
+typedef enum sample_kind { SMOOTH, EXTREME } sample_kind;
+
+#define COUNT_MAX ((int64_t)1 << 22) /* of a sample */
+#define ELEMENTS 1024                /* of a formula that works element by element */
+#define ROWS 24                      /* of one that reduces */
+
+/* What the evaluations of one comparison have in common. */
+typedef struct sample {
+    int rank;
+    int64_t sizes[FB_MAX_RANK], count;
+    int64_t rows, inner; /* element i belongs to row i / inner % rows */
+    bool has_axes;
+    fb_dtype dtype;
+    sample_kind kind;
+} sample;
+
+static bool sample_of(const fb_graph *g, const fb_formula *f, sample *s) {
+    const fb_node_row *row = fb_node_at(g, f->input);
+    int across = -1;
+    *s = (sample){.rank = f->rank, .count = 1, .inner = 1, .has_axes = f->axes != 0};
+    s->dtype = row->dtype ? (fb_dtype)row->dtype : FB_FLOAT32;
+    for (int i = 0; i < f->rank; i++) {
+        bool is_reduced = f->axes >> i & 1;
+        int64_t size = row->shape.id ? fb_shape_size(g, row->shape, i) : -1;
+        s->sizes[i] = !is_reduced ? 1 + (f->axes != 0) : size > 0 ? size : FB_FORMULA_SIZE;
+        if (!is_reduced && across < 0) across = i;
+    }
+    if (across < 0) return false;
+    s->sizes[across] = s->rows = f->axes ? ROWS : ELEMENTS;
+    for (int i = 0; i < f->rank; i++) {
+        if (__builtin_mul_overflow(s->count, s->sizes[i], &s->count)) return false;
+        if (i > across) s->inner *= s->sizes[i];
+    }
+    return fb_dtype_is_computed(s->dtype);
+}
+
+/* Between -1.7 and 1.7, the same everywhere. */
+static double noise(int64_t i) {
+    uint64_t x = (uint64_t)i * 0x9E3779B97F4A7C15u + 0x632BE59BD9B4E019u;
+    x = (x ^ x >> 30) * 0xBF58476D1CE4E5B9u;
+    x = (x ^ x >> 27) * 0x94D049BB133111EBu;
+    return (double)(x >> 11) / (double)((uint64_t)1 << 53) * 3.4 - 1.7;
+}
+
+/* The largest number of a dtype whose square, or 6 times which, is still one. */
+static double largest_of(fb_dtype dtype, bool has_axes) {
+    if (dtype == FB_FLOAT16) return has_axes ? 1e4 : 8e3;
+    if (dtype == FB_FLOAT64) return has_axes ? 1e150 : DBL_MAX / 8;
+    return has_axes ? 1e15 : (double)FLT_MAX / 8;
+}
+
+static double number_of(const sample *s, int64_t row) {
+    static const double special[] = {0, -0.0, INFINITY, -INFINITY, NAN, 1e-7, -1e-7, 6e4, -6e4};
+    const int64_t half = ELEMENTS / 2, specials = sizeof special / sizeof *special;
+    if (row < half) return -12 + 24.0 * (double)row / (double)half + 0.01 * noise(row);
+    if (s->kind == SMOOTH) return 30 * noise(row) / 1.7;
+    if (row < half + specials) return special[row - half];
+    double largest = largest_of(s->dtype, false);
+    return (row & 1 ? 1 : -1) * pow(largest, (double)(row - half) / (double)(half - 1));
+}
+
+static double number_in_row(const sample *s, int64_t row, int64_t i) {
+    static const double scales[] = {1e-7, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 0.1, 1, 10, 30}, offsets[] = {0, 0.5, 3};
+    if (s->kind == SMOOTH) return scales[row % 10] * (noise(i) + offsets[row / 10]);
+    double largest = largest_of(s->dtype, true);
+    switch (row) {
+    case 0: return 0;
+    case 1: return 7;
+    case 2: return -300;
+    case 3: return i % 5 ? noise(i) : INFINITY;
+    case 4: return i % 5 ? noise(i) : -INFINITY;
+    case 5: return -INFINITY;
+    case 6: return i % 5 ? noise(i) : NAN;
+    case 7: return i % 3 ? noise(i) : i % 2 ? INFINITY : -INFINITY;
+    default: return noise(i) * pow(largest, (double)(row - 15) / 8); /* from 1 / largest to it */
+    }
+}
+
+static int64_t row_of(const sample *s, int64_t i) {
+    return i / s->inner % s->rows;
+}
+
+static double sample_number(const sample *s, int64_t i) {
+    return s->has_axes ? number_in_row(s, row_of(s, i), i) : number_of(s, row_of(s, i));
+}
+
+/* ---- evaluating ------------------------------------------------------------------------------------------------------------
+ */
+
+typedef struct run {
+    const sample *sample;
+    fb_array_memory memory;
+    fb_node input, result;
+    const fb_node *calls;
+    size_t count;
+    double *numbers; /* the result, as long as the sample; and the input as it was rounded */
+    double *given;
+    bool is_whole;
+} run;
+
+static bool is_wanted(void *context, fb_node node) {
+    const run *r = context;
+    for (size_t i = 0; i < r->count; i++) {
+        if (r->calls[i].id == node.id) return true;
+    }
+    return false;
+}
+
+static fb_status give(void *context, fb_node node, fb_object *out, fb_error *error) {
+    run *r = context;
+    const sample *s = r->sample;
+    if (node.id != r->input.id) return fb_fail(error, FB_INVALID, "missing-input", NULL, "not the formula's input");
+    fb_status status = fb_array_new(&r->memory, s->dtype, s->rank, s->sizes, &out->array, error);
+    if (status) return status;
+    out->kind = FB_OBJECT_ARRAY;
+    for (int64_t i = 0; i < s->count; i++) fb_array_put(out->array, i, sample_number(s, i));
+    if (out->array->held == FB_HELD_DOUBLE) fb_array_round_values(out->array);
+    else fb_array_round(out->array);
+    for (int64_t i = 0; i < s->count; i++) r->given[i] = fb_array_get(out->array, i);
+    return FB_OK;
+}
+
+static fb_status keep(void *context, fb_node node, const fb_object *object, fb_error *error) {
+    run *r = context;
+    (void)error;
+    if (node.id != r->result.id || object->kind != FB_OBJECT_ARRAY) return FB_OK;
+    const fb_array *array = object->array;
+    bool fits = array->rank == r->sample->rank && array->dtype == r->sample->dtype;
+    for (int i = 0; i < array->rank && fits; i++) fits = array->sizes[i] == r->sample->sizes[i];
+    for (int64_t i = 0; i < r->sample->count && fits; i++) r->numbers[i] = fb_array_number(array, i);
+    r->is_whole = fits;
+    return FB_OK;
+}
+
+/* False: it cannot be evaluated, or gives something of another type than its input. */
+static bool evaluate(fb_matcher *m, const fb_graph *g, run *r) {
+    fb_eval_options options = {.precision = r->sample->kind == SMOOTH ? FB_PRECISION_DOUBLE : FB_PRECISION_RECORDED,
+                               .watch = m->work->watch};
+    fb_eval_hooks hooks = {r, is_wanted, give, keep, NULL};
+    fb_object output = {.kind = FB_OBJECT_NONE};
+    fb_error error = {0};
+    fb_status status = fb_evaluate_graph(g, &options, &hooks, &r->memory, &output, &error);
+    if (status == FB_NO_MEMORY) m->failed = true;
+    fb_object_drop(&output);
+    return !status && r->is_whole;
+}
+
+/* ---- the operator -----------------------------------------------------------------------------------------------------------
+ */
+
+static void spell(fb_graph *g, const fb_substitute *s, fb_value x, bool is_aten, fb_buffer *target, fb_value *args,
+                  fb_value *kwargs) {
+    const fb_op_facts *facts = fb_op_facts_of(s->op);
+    fb_value items[2] = {x}, sizes[FB_MAX_RANK];
+    size_t count = 1;
+    *kwargs = FB_VALUE_EMPTY_MAP;
+    for (int i = 0; i < s->shape_rank; i++) sizes[i] = fb_make_int(g, s->shape[i]);
+    if (s->shape_rank)
+        items[count++] =
+            is_aten ? fb_make_list(g, sizes, (size_t)s->shape_rank) : fb_make_tuple(g, sizes, (size_t)s->shape_rank);
+    if (s->has_axis && is_aten) items[count++] = fb_make_int(g, s->axis);
+    if (s->has_axis && !is_aten) *kwargs = fb_map_with(g, *kwargs, "dim", fb_make_int(g, s->axis));
+    if (s->option) *kwargs = fb_map_with(g, *kwargs, s->option, fb_make_string(g, s->word));
+    if (s->has_eps) *kwargs = fb_map_with(g, *kwargs, "eps", fb_make_float(g, s->eps));
+    *args = fb_make_list(g, items, count);
+    if (!is_aten) {
+        fb_op_functional_target(s->op, target);
+        return;
+    }
+    const char *overload = facts->aten ? facts->aten : "default";
+    fb_buffer_string(target, FB_ATEN);
+    fb_buffer_append(target, facts->names, strcspn(facts->names, " "));
+    fb_buffer_char(target, '.');
+    fb_buffer_append(target, overload, strcspn(overload, " "));
+}
+
+/* The operator alone, in a graph of its own: nodes 1 and 2. */
+static fb_graph *graph_of(const fb_substitute *s, fb_node *input, fb_node *call) {
+    fb_graph *g = fb_graph_new();
+    fb_buffer target = {0};
+    fb_value args, kwargs;
+    if (!g) return NULL;
+    *input = fb_graph_add_node(g, FB_MAIN_PROGRAM, fb_intern(g, "x"), (fb_node){0});
+    *call = fb_graph_add_node(g, FB_MAIN_PROGRAM, fb_intern(g, "y"), (fb_node){0});
+    spell(g, s, fb_make_node(g, *input), false, &target, &args, &kwargs);
+    const char *text = fb_buffer_text(&target);
+    bool is_ok = text && input->id && call->id;
+    if (is_ok) {
+        fb_graph_set_target(g, *input, FB_PLACEHOLDER, fb_intern(g, "x"));
+        fb_graph_set_target(g, *call, FB_CALL_FUNCTION, fb_intern(g, text));
+        is_ok = fb_graph_set_args(g, *call, args, kwargs) && !fb_graph_out_of_memory(g);
+    }
+    fb_buffer_free(&target);
+    if (is_ok) return g;
+    fb_graph_free(g);
+    return NULL;
+}
+
+/* ---- comparing --------------------------------------------------------------------------------------------------------------
+ */
+
+static fb_dtype narrowest_of(const fb_graph *g, const fb_formula *f) {
+    fb_dtype dtype = (fb_dtype)fb_node_at(g, f->input)->dtype;
+    if (!dtype) dtype = FB_FLOAT32;
+    for (size_t i = 0; i < f->count; i++) {
+        fb_dtype own = (fb_dtype)fb_node_at(g, f->calls[i])->dtype;
+        if (own) dtype = fb_narrower_dtype(dtype, own);
+    }
+    return dtype;
+}
+
+/* Of the constants: they are Python's numbers, which meet tensors of the dtype. Of float16 numbers in float32. */
+static double tolerance_of(const sample *s, fb_dtype narrowest) {
+    if (s->kind == EXTREME) return fb_tolerance_of(narrowest, false).relative;
+    return s->dtype == FB_FLOAT64 ? 0x1p-44 : 0x1p-26;
+}
+
+#define CLOSE 0.03
+#define CLOSE_FROM 6 /* row: the scales below are those that show a norm's epsilon */
+
+/* The largest magnitude in each row, of the numbers and, element by element, of what they are computed from. */
+static void measure_rows(const sample *s, const double *numbers, const double *given, double *largest) {
+    for (int64_t i = 0; i < s->rows; i++) largest[i] = 0;
+    for (int64_t i = 0; i < s->count; i++) {
+        double *at = &largest[row_of(s, i)];
+        if (isfinite(numbers[i])) *at = fmax(*at, fabs(numbers[i]));
+        if (!s->has_axes && isfinite(given[i])) *at = fmax(*at, fabs(given[i]));
+    }
+}
+
+static fb_formula_verdict judge(const sample *s, double tolerance, const double *formula, const double *operator_,
+                                const double *given, double *largest) {
+    bool is_same = true, is_close = s->kind == SMOOTH;
+    measure_rows(s, operator_, given, largest);
+    for (int64_t i = 0; i < s->count; i++) {
+        double a = formula[i], b = operator_[i];
+        if (a == b || (isnan(a) && isnan(b))) continue;
+        int64_t row = row_of(s, i);
+        double apart = isfinite(a) && isfinite(b) ? fabs(a - b) : INFINITY;
+        is_same &= apart <= tolerance * largest[row];
+        if (!s->has_axes || row % 10 > CLOSE_FROM) is_close &= apart <= CLOSE * (s->has_axes ? largest[row] : 1);
+    }
+    return is_same ? FB_FORMULA_IS_SAME : is_close ? FB_FORMULA_IS_CLOSE : FB_FORMULA_DIFFERS;
+}
+
+static fb_formula_verdict compare_on(fb_matcher *m, const fb_formula *f, const fb_substitute *substitute, const sample *s) {
+    fb_formula_verdict verdict = FB_FORMULA_DIFFERS;
+    fb_node input, call;
+    fb_graph *alone = graph_of(substitute, &input, &call);
+    double *numbers = calloc((size_t)s->count * 3 + (size_t)s->rows, sizeof *numbers);
+    m->failed |= !alone || !numbers;
+    if (!m->failed && fb_matcher_takes(m, ELEMENTS)) {
+        double *other = numbers + s->count, *given = other + s->count;
+        run of_formula = {.sample = s,
+                          .input = f->input,
+                          .result = f->calls[f->count - 1],
+                          .calls = f->calls,
+                          .count = f->count,
+                          .numbers = numbers,
+                          .given = given};
+        run of_operator = {
+            .sample = s, .input = input, .result = call, .calls = &call, .count = 1, .numbers = other, .given = given};
+        if (evaluate(m, m->graph, &of_formula) && evaluate(m, alone, &of_operator))
+            verdict = judge(s, tolerance_of(s, narrowest_of(m->graph, f)), numbers, other, given, given + s->count);
+    }
+    free(numbers);
+    fb_graph_free(alone);
+    return verdict;
+}
+
+static fb_formula_verdict compare(fb_matcher *m, const fb_formula *f, const fb_substitute *substitute) {
+    sample s;
+    if (!sample_of(m->graph, f, &s)) return FB_FORMULA_DIFFERS;
+    if (s.count > COUNT_MAX) return FB_FORMULA_IS_UNKNOWN;
+    s.kind = SMOOTH;
+    fb_formula_verdict verdict = compare_on(m, f, substitute, &s);
+    if (verdict != FB_FORMULA_IS_SAME) return verdict;
+    s.kind = EXTREME;
+    return compare_on(m, f, substitute, &s) == FB_FORMULA_IS_SAME ? FB_FORMULA_IS_SAME : FB_FORMULA_OVERFLOWS;
+}
+
+/* ---- what was found before
+ * ---------------------------------------------------------------------------------------------------- */
+
+typedef struct comparison {
+    fb_formula formula;
+    fb_substitute substitute;
+    fb_formula_verdict verdict;
+} comparison;
+
+#define LOOKED_AT 64 /* earlier comparisons */
+
+bool fb_formulas_begin(fb_formulas *formulas, fb_matcher *matcher) {
+    *formulas = (fb_formulas){.matcher = matcher, .now = calloc(fb_node_limit(matcher->graph), sizeof(fb_node))};
+    matcher->failed |= !formulas->now;
+    return formulas->now != NULL;
+}
+
+void fb_formulas_end(fb_formulas *formulas) {
+    fb_buffer_free(&formulas->found);
+    free(formulas->now);
+}
+
+static bool are_same_substitutes(const fb_substitute *a, const fb_substitute *b) {
+    bool same = a->op == b->op && a->word == b->word && a->shape_rank == b->shape_rank && a->has_axis == b->has_axis &&
+                a->has_eps == b->has_eps && a->axis == b->axis && a->eps == b->eps;
+    for (int i = 0; i < a->shape_rank && same; i++) same = a->shape[i] == b->shape[i];
+    return same;
+}
+
+/* The same calls with the same numbers, of inputs of the same type. */
+static bool are_same_formulas(const fb_formulas *all, const fb_formula *a, const fb_formula *b) {
+    const fb_graph *g = all->matcher->graph;
+    const fb_node_row *one = fb_node_at(g, a->input), *other = fb_node_at(g, b->input);
+    fb_same_call same = {.graph = g, .now = all->now};
+    bool are = a->count == b->count && one->shape.id == other->shape.id && one->dtype == other->dtype;
+    if (!are) return false;
+    all->now[b->input.id] = a->input;
+    for (size_t i = 0; i < b->count; i++) all->now[b->calls[i].id] = a->calls[i];
+    for (size_t i = 0; i < a->count && are; i++) are = fb_calls_are_same(&same, a->calls[i], b->calls[i]);
+    all->now[b->input.id] = (fb_node){0};
+    for (size_t i = 0; i < b->count; i++) all->now[b->calls[i].id] = (fb_node){0};
+    return are;
+}
+
+fb_formula_verdict fb_formula_compare(fb_formulas *formulas, const fb_formula *formula, const fb_substitute *substitute) {
+    const comparison *found = (const comparison *)(const void *)formulas->found.data;
+    size_t count = formulas->found.size / sizeof *found;
+    for (size_t i = count; i > 0 && i + LOOKED_AT > count; i--) {
+        if (are_same_substitutes(&found[i - 1].substitute, substitute) &&
+            are_same_formulas(formulas, &found[i - 1].formula, formula))
+            return found[i - 1].verdict;
+    }
+    if (count == FB_FORMULAS_MAX) return FB_FORMULA_IS_UNKNOWN;
+    comparison made = {*formula, *substitute, compare(formulas->matcher, formula, substitute)};
+    fb_buffer_append(&formulas->found, &made, sizeof made);
+    formulas->matcher->failed |= formulas->found.failed;
+    return made.verdict;
+}
+
+/* ---- for `match` and `edit` ------------------------------------------------------------------------------------------------
+ */
+
+static bool is_inside(const fb_formula *f, fb_node n) {
+    for (size_t i = 0; i < f->count; i++) {
+        if (f->calls[i].id == n.id) return true;
+    }
+    return false;
+}
+
+fb_obstacle fb_formula_obstacle(fb_matcher *m, const fb_formula *f) {
+    const fb_graph *g = m->graph;
+    const fb_node_row *input = fb_node_at(g, f->input), *result = fb_node_at(g, f->calls[f->count - 1]);
+    for (size_t i = 0; i + 1 < f->count; i++) {
+        for (uint32_t e = fb_user_first(g, f->calls[i]); e; e = fb_user_next(g, e)) {
+            if (!is_inside(f, fb_edge_user(g, e)))
+                return (fb_obstacle){"other-readers", "a value in the middle of the formula is read by others, too"};
+        }
+    }
+    bool is_typed = input->dtype;
+    for (size_t i = 0; i < f->count; i++) is_typed &= fb_node_at(g, f->calls[i])->dtype != FB_DTYPE_UNKNOWN;
+    if (!is_typed)
+        return (fb_obstacle){"unknown-dtype", "the dtypes of its input and calls are not all recorded" FB_RECORD_DTYPE};
+    if (f->axes && (!input->shape.id || !result->shape.id))
+        return (fb_obstacle){"unknown-shape", "the shape of its input or result is not recorded" FB_RECORD_SHAPE};
+    if (input->dtype != result->dtype || (input->shape.id && result->shape.id && input->shape.id != result->shape.id))
+        return (fb_obstacle){"type-changes", "its result has another shape or dtype than its input"};
+    return fb_disturbance(m, f->calls, f->count);
+}
+
+void fb_formula_replace(fb_rewrite *rw, const fb_formula *f, const fb_substitute *s, fb_value more) {
+    fb_graph *g = fb_rewrite_graph(rw);
+    fb_node result = f->calls[f->count - 1];
+    fb_buffer target = {0};
+    fb_value args, kwargs;
+    for (size_t i = 0; i + 1 < f->count; i++) fb_erase_unread(rw, f->calls[i]);
+    spell(g, s, fb_make_node(g, f->input), fb_is_aten(g, result), &target, &args, &kwargs);
+    for (uint32_t i = 0; more.id && i + 1 < fb_value_at(g, more)->count; i += 2)
+        kwargs = fb_map_with(g, kwargs, fb_value_text(g, fb_value_item(g, more, i)), fb_value_item(g, more, i + 1));
+    const char *text = fb_buffer_text(&target);
+    if (!text) fb_graph_fail_memory(g);
+    fb_release_call(rw, result);
+    if (text) fb_set_target(rw, result, FB_CALL_FUNCTION, text);
+    fb_set_args(rw, result, args, kwargs);
+    fb_infer_result_type(rw, result);
+    fb_mark(rw, result);
+    fb_buffer_free(&target);
+}

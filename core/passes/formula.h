@@ -1,0 +1,72 @@
+/* Formulas: several calls that compute together what one operator computes, such as GELU or LayerNorm spelled out.
+ *
+ * A formula is recognised by what it computes, not by how it is written: its calls and the operator are evaluated on the same
+ * samples, twice. In float64 they must agree up to the rounding of the formula's constants. In the formula's own dtype they
+ * must agree up to the rounding of its calls, also on zeros, infinities, nan, and numbers near both ends of the dtype's range.
+ */
+#ifndef FB_PASSES_FORMULA_H
+#define FB_PASSES_FORMULA_H
+
+#include "core/ops/infer.h"
+#include "core/passes/pass.h"
+
+#define FB_FORMULA_CALLS 24
+#define FB_FORMULA_SIZE 8 /* of what is reduced, where it is not recorded */
+
+/* Calls that only work element by element, along axes, or cast, and that are computed from one value and from numbers. */
+typedef struct fb_formula {
+    fb_node input;
+    fb_node calls[FB_FORMULA_CALLS]; /* in order; the last gives the result */
+    size_t count;
+    uint32_t axes; /* along which it reduces: bit k is axis k of the input; 0: element by element */
+    int rank;      /* of the input; assumed when it is not recorded */
+} fb_formula;
+
+/* Calls `visit` with the formulas that give the node's value, the shortest first, until it is true. Gives that. */
+bool fb_formula_visit(const fb_graph *graph, fb_node result, bool (*visit)(void *, const fb_formula *), void *context);
+
+/* Does the call only cast a floating-point tensor to another floating dtype? */
+bool fb_formula_is_cast(const fb_graph *graph, fb_node node);
+
+/* An operator's call that may take a formula's place. */
+typedef struct fb_substitute {
+    fb_op op;
+    const char *option, *word;  /* a keyword argument and its text: approximate="tanh"; or NULL */
+    int64_t shape[FB_MAX_RANK]; /* the last sizes, which are normalised together; */
+    int shape_rank;             /* 0: it takes none */
+    bool has_axis, has_eps;
+    int64_t axis;
+    double eps;
+} fb_substitute;
+
+typedef enum fb_formula_verdict {
+    FB_FORMULA_DIFFERS,
+    FB_FORMULA_IS_UNKNOWN, /* it was not compared: there were FB_FORMULAS_MAX others before, or it is too large */
+    FB_FORMULA_IS_CLOSE,   /* it gives nearly the same, but is another function */
+    FB_FORMULA_OVERFLOWS,  /* it is the same function, but gives something else where its own dtype ends */
+    FB_FORMULA_IS_SAME,
+} fb_formula_verdict;
+
+/* What formulas of one graph were found to be: most come many times. To compare takes time linear in the graph, so no more than
+ * so many are. */
+#define FB_FORMULAS_MAX 512
+#define FB_FORMULA_NOT_COMPARED                                                                                                \
+    ((fb_obstacle){"not-compared", "the graph has too many different formulas, or this one works on too many numbers"})
+typedef struct fb_formulas {
+    fb_matcher *matcher;
+    fb_buffer found; /* comparisons */
+    fb_node *now;    /* by node: what it is compared as */
+} fb_formulas;
+
+bool fb_formulas_begin(fb_formulas *formulas, fb_matcher *matcher);
+void fb_formulas_end(fb_formulas *formulas);
+fb_formula_verdict fb_formula_compare(fb_formulas *formulas, const fb_formula *formula, const fb_substitute *substitute);
+
+/* Why a formula that is the same must stay: "other-readers", "unknown-dtype", "unknown-shape", "type-changes", "input-mutated",
+ * "mode-switched". */
+fb_obstacle fb_formula_obstacle(fb_matcher *matcher, const fb_formula *formula);
+
+/* The result is given by the substitute's call from now on, with more keyword arguments (or none); the other calls go. */
+void fb_formula_replace(fb_rewrite *rewrite, const fb_formula *formula, const fb_substitute *substitute, fb_value more);
+
+#endif

@@ -1,0 +1,105 @@
+/* FuseActivation: an activation that is spelled out becomes one call.
+ *
+ *     x ──┬── 0.5 * x ─────────────────────────────────┬── mul ── y          x ── gelu(approximate="tanh") ── y
+ *         └── √(2/π) * (x + 0.044715 x³) ── tanh ── + 1┘
+ *
+ * GELU with erf or tanh, SiLU, Mish and Hardswish, however they are written: the formula is compared with the operator by what
+ * the two compute, in float64 and in its own dtype. So x * sigmoid(1.702 x) is refused: it is near GELU, and another function.
+ * Refused as well: a formula that overflows where the operator does not (hardswish as x * relu6(x + 3) / 6 in float16), one
+ * that others read a part of, and one whose input is written in between. PyTorch's own gelu of +inf is inf or nan on a CPU, as
+ * its vector instructions have it. Exactness: rounds. Reversible.
+ */
+#include "core/passes/formula.h"
+
+static const fb_substitute activations[] = {
+    {.op = FB_OP_GELU},       {.op = FB_OP_GELU, .option = "approximate", .word = "tanh"},
+    {.op = FB_OP_SILU},       {.op = FB_OP_MISH},
+    {.op = FB_OP_HARD_SWISH},
+};
+
+#define ACTIVATIONS (sizeof activations / sizeof *activations)
+
+/* What a match needs to be edited. */
+typedef struct found {
+    fb_formula formula;
+    size_t activation;
+} found;
+
+typedef struct search {
+    fb_formulas formulas;
+    fb_formula_verdict verdict; /* the best so far */
+    found best;
+} search;
+
+/* A product or quotient that is more than arithmetic; each of these activations is one. */
+static bool may_be_activation(const fb_graph *g, const fb_formula *f) {
+    bool is_more = false;
+    for (size_t i = 0; i < f->count; i++) {
+        fb_op op = fb_node_op(g, f->calls[i]);
+        is_more |= op != FB_OP_DIV && !(fb_op_facts_of(op)->flags & FB_FACT_MAYBE_NUMBER);
+    }
+    return is_more && !f->axes;
+}
+
+static bool try(void *context, const fb_formula *f) {
+    search *s = context;
+    if (!may_be_activation(s->formulas.matcher->graph, f)) return false;
+    for (size_t i = 0; i < ACTIVATIONS && fb_matcher_goes_on(s->formulas.matcher); i++) {
+        fb_formula_verdict verdict = fb_formula_compare(&s->formulas, f, &activations[i]);
+        if (verdict <= s->verdict) continue;
+        s->verdict = verdict;
+        s->best = (found){*f, i};
+    }
+    return s->verdict == FB_FORMULA_IS_SAME;
+}
+
+static const char *name_of(size_t activation) {
+    const char *word = activations[activation].word;
+    return word ? word : fb_op_facts_of(activations[activation].op)->names;
+}
+
+static void report(fb_matcher *m, const search *s) {
+    const fb_formula *f = &s->best.formula;
+    fb_node result = f->calls[f->count - 1];
+    fb_obstacle obstacle = fb_formula_obstacle(m, f);
+    if (fb_is_marked(m, result)) return;
+    if (s->verdict == FB_FORMULA_IS_UNKNOWN) fb_refuse_for(m, FB_FORMULA_NOT_COMPARED, &result, 1);
+    else if (s->verdict == FB_FORMULA_IS_CLOSE)
+        fb_refuse_node(m, "another-function", result, "it is near %s, but another function", name_of(s->best.activation));
+    else if (s->verdict == FB_FORMULA_OVERFLOWS)
+        fb_refuse_node(m, "overflows", result, "it is %s, but gives something else for numbers that are large or not finite",
+                       name_of(s->best.activation));
+    else if (obstacle.code) fb_refuse_for(m, obstacle, f->calls, f->count);
+    else fb_match_found_as(m, &s->best, sizeof s->best);
+}
+
+static void match_graph(fb_matcher *m) {
+    const fb_graph *g = m->graph;
+    search s = {0};
+    if (!fb_formulas_begin(&s.formulas, m)) return;
+    for (fb_node n = fb_first_node(g, FB_MAIN_PROGRAM); n.id && fb_matcher_goes_on(m); n = fb_next_node(g, n)) {
+        fb_op op = fb_node_op(g, n);
+        if (op != FB_OP_MUL && op != FB_OP_DIV && op != FB_OP_TRUE_DIVIDE) continue;
+        s.verdict = FB_FORMULA_DIFFERS;
+        fb_formula_visit(g, n, try, &s);
+        if (s.verdict != FB_FORMULA_DIFFERS) report(m, &s);
+    }
+    fb_formulas_end(&s.formulas);
+}
+
+static void edit(fb_rewrite *rw, const fb_match *match) {
+    const found *f = match->data;
+    fb_formula_replace(rw, &f->formula, &activations[f->activation], (fb_value){0});
+}
+
+const fb_pass fb_fuse_activation = {
+    .name = "FuseActivation",
+    .version = 1,
+    .summary = "Replaces GELU, SiLU, Mish or Hardswish that is spelled out with one call, whatever it is written like.",
+    .parameters = FB_NO_PARAMETERS,
+    .exactness = FB_ROUNDS,
+    .reversible = true,
+    .preserves_computation = true,
+    .match_graph = match_graph,
+    .edit = edit,
+};

@@ -1,0 +1,231 @@
+/* FuseNorm: a norm or a softmax that is spelled out becomes one call.
+ *
+ *     x ──┬── pow(2) ── mean(-1, keepdim) ── + ε ── rsqrt ──┬── * w ── y          x ── rms_norm((n,), w, ε) ── y
+ *         └─────────────────────────────────────────────────┘
+ *
+ * LayerNorm and RMSNorm over the last dimensions, softmax and log-softmax, however they are written. As in FuseActivation the
+ * formula is compared with the operator by what the two compute: an ε outside the root is another function. Casts around the
+ * formula, as Llama has them, go with it. A weight, and LayerNorm's bias, go into the call where they have the dtype that the
+ * norm is computed in and the sizes that it works on. In float16 and bfloat16 a weight stays a product of its own: there the
+ * operator would round later than the formula does.
+ *
+ * Refused: a softmax that does not subtract the largest number, as it overflows where the operator does not; a formula that
+ * others read a part of; sizes that are not recorded; an input that is written in between; and a result that a reader may need
+ * in the order in which its input lies in memory. Exactness: rounds. Reversible.
+ */
+#include "core/ops/shape.h"
+#include "core/ops/strides.h"
+#include "core/passes/formula.h"
+
+typedef struct found {
+    fb_formula formula;
+    fb_substitute substitute;
+    fb_formula_verdict verdict;
+    fb_value weight, bias; /* none: without */
+} found;
+
+typedef struct search {
+    fb_formulas formulas;
+    found best;
+} search;
+
+/* ---- what it may be -------------------------------------------------------------------------------------------------------
+ */
+
+static bool has_call(const fb_graph *g, const fb_formula *f, fb_op op) {
+    for (size_t i = 0; i < f->count; i++) {
+        if (fb_op_is(g, f->calls[i], op)) return true;
+    }
+    return false;
+}
+
+/* A LayerNorm is the RMSNorm of what is centred: the longer formula is the better one. */
+static void consider(search *s, const fb_formula *f, const fb_substitute *substitute) {
+    bool is_rms = s->best.verdict == FB_FORMULA_IS_SAME && s->best.substitute.op == FB_OP_RMS_NORM;
+    bool is_better = is_rms && substitute->op == FB_OP_LAYER_NORM && !fb_formula_obstacle(s->formulas.matcher, f).code;
+    if (s->best.verdict == FB_FORMULA_IS_SAME && !is_better) return;
+    fb_formula_verdict verdict = fb_formula_compare(&s->formulas, f, substitute);
+    if (verdict > s->best.verdict || (is_better && verdict == FB_FORMULA_IS_SAME))
+        s->best = (found){.formula = *f, .substitute = *substitute, .verdict = verdict};
+}
+
+static void consider_softmax(search *s, const fb_formula *f) {
+    int axis = __builtin_ctz(f->axes);
+    bool takes_log =
+        has_call(s->formulas.matcher->graph, f, FB_OP_LOG) || has_call(s->formulas.matcher->graph, f, FB_OP_LOGSUMEXP);
+    fb_substitute softmax = {.op = takes_log ? FB_OP_LOG_SOFTMAX : FB_OP_SOFTMAX, .has_axis = true, .axis = axis - f->rank};
+    if (f->axes == (uint32_t)1 << axis) consider(s, f, &softmax);
+}
+
+/* The formula reduces along the last axes. The sizes are those of its input; where they are not known any will do: it is
+ * refused then. */
+static bool last_sizes(const fb_graph *g, const fb_formula *f, fb_substitute *norm) {
+    int first = __builtin_ctz(f->axes);
+    if (f->axes != (((uint64_t)1 << f->rank) - 1) >> first << first) return false;
+    norm->shape_rank = f->rank - first;
+    for (int i = 0; i < norm->shape_rank; i++) {
+        fb_value shape = fb_node_at(g, f->input)->shape;
+        int64_t size = shape.id ? fb_shape_size(g, shape, first + i) : -1;
+        norm->shape[i] = size > 0 ? size : FB_FORMULA_SIZE;
+    }
+    return true;
+}
+
+/* Every number that something is added to, or that bounds it, may be the ε. */
+static void consider_norm(search *s, const fb_formula *f) {
+    const fb_graph *g = s->formulas.matcher->graph;
+    fb_substitute norm = {.has_eps = true};
+    if (!last_sizes(g, f, &norm)) return;
+    for (size_t i = 0; i < f->count; i++) {
+        const char *const parameters[] = {"input", "other"};
+        for (size_t k = 0; k < 2 && fb_op_is(g, f->calls[i], FB_OP_ADD); k++) {
+            fb_value number = fb_call_argument(g, f->calls[i], parameters[k]);
+            if (!number.id || !fb_value_is_number(g, number, &norm.eps) || norm.eps < 0 || norm.eps > 1) continue;
+            norm.op = FB_OP_RMS_NORM;
+            consider(s, f, &norm);
+            norm.op = FB_OP_LAYER_NORM;
+            consider(s, f, &norm);
+        }
+    }
+}
+
+static bool try(void *context, const fb_formula *f) {
+    search *s = context;
+    const fb_graph *g = s->formulas.matcher->graph;
+    if (!f->axes || !fb_matcher_goes_on(s->formulas.matcher)) return false;
+    if (has_call(g, f, FB_OP_EXP) || has_call(g, f, FB_OP_LOGSUMEXP)) consider_softmax(s, f);
+    else consider_norm(s, f);
+    return s->best.verdict == FB_FORMULA_IS_SAME && s->best.substitute.op != FB_OP_RMS_NORM;
+}
+
+/* ---- what goes with it ----------------------------------------------------------------------------------------------------
+ */
+
+/* The only reader of the formula's result, or none. */
+static fb_node reader_of(const fb_graph *g, const fb_formula *f) {
+    fb_node result = f->calls[f->count - 1];
+    return fb_node_at(g, result)->user_count == 1 ? fb_edge_user(g, fb_user_first(g, result)) : (fb_node){0};
+}
+
+/* The formula with the casts around it, where that computes the same. */
+static void take_casts(search *s, fb_node reader) {
+    found inner = s->best;
+    s->best.verdict = FB_FORMULA_DIFFERS;
+    fb_formula_visit(s->formulas.matcher->graph, reader, try, s);
+    const found *outer = &s->best;
+    bool is_larger = outer->verdict == FB_FORMULA_IS_SAME && outer->formula.count > inner.formula.count &&
+                     !fb_formula_obstacle(s->formulas.matcher, &outer->formula).code;
+    if (!is_larger) s->best = inner;
+}
+
+/* What the reader multiplies the formula's result by, or adds to it, where that has the sizes and the dtype of the norm. */
+static fb_value take_vector(search *s, fb_op op) {
+    const fb_graph *g = s->formulas.matcher->graph;
+    fb_formula *f = &s->best.formula;
+    fb_node reader = reader_of(g, f), result = f->calls[f->count - 1];
+    if (!reader.id || !fb_op_is(g, reader, op) || f->count == FB_FORMULA_CALLS) return (fb_value){0};
+    const fb_node_row *row = fb_node_at(g, reader);
+    if (fb_value_at(g, row->args)->count + fb_value_at(g, row->kwargs)->count / 2 != 2) return (fb_value){0};
+    fb_value a = fb_call_argument(g, reader, "input"), b = fb_call_argument(g, reader, "other");
+    if (!a.id || !b.id) return (fb_value){0};
+    fb_value vector = fb_value_node(g, a).id == result.id ? b : a;
+    fb_node node = fb_value_node(g, vector);
+    fb_shape_result shape;
+    if (!node.id || node.id == result.id || !fb_recorded_shape(g, node, &shape)) return (fb_value){0};
+    bool fits = shape.dtype == (fb_dtype)fb_node_at(g, result)->dtype && shape.rank == s->best.substitute.shape_rank &&
+                row->shape.id == fb_node_at(g, result)->shape.id && row->dtype == fb_node_at(g, result)->dtype;
+    for (int i = 0; i < shape.rank && fits; i++) fits = fb_dim_is(shape.sizes[i], s->best.substitute.shape[i]);
+    if (!fits) return (fb_value){0};
+    f->calls[f->count++] = reader;
+    return vector;
+}
+
+/* float16 and bfloat16 are rounded between the norm and its weight. */
+static bool is_wide(const fb_graph *g, fb_node n) {
+    fb_dtype dtype = (fb_dtype)fb_node_at(g, n)->dtype;
+    return dtype == FB_FLOAT32 || dtype == FB_FLOAT64;
+}
+
+static void extend(search *s) {
+    const fb_graph *g = s->formulas.matcher->graph;
+    fb_node reader = reader_of(g, &s->best.formula);
+    if (reader.id && fb_formula_is_cast(g, reader)) take_casts(s, reader);
+    if (!s->best.substitute.shape_rank || !is_wide(g, s->best.formula.calls[s->best.formula.count - 1])) return;
+    s->best.weight = take_vector(s, FB_OP_MUL);
+    if (s->best.weight.id && s->best.substitute.op == FB_OP_LAYER_NORM) s->best.bias = take_vector(s, FB_OP_ADD);
+}
+
+/* ---- match and edit -------------------------------------------------------------------------------------------------------
+ */
+
+static const char *name_of(const search *s) {
+    return fb_op_facts_of(s->best.substitute.op)->names;
+}
+
+/* The operator gives a result that is contiguous. */
+static fb_obstacle layout_obstacle(const fb_graph *g, const fb_formula *f) {
+    return fb_strides_are_read(g, f->calls[f->count - 1]) && !fb_is_contiguous(g, f->input)
+               ? (fb_obstacle){"needs-contiguous",
+                               "a reader may need the result as it lies in memory, in the order of the input"}
+               : FB_NO_OBSTACLE;
+}
+
+static void report(fb_matcher *m, search *s) {
+    const fb_formula *f = &s->best.formula;
+    fb_node result = f->calls[f->count - 1];
+    if (fb_is_marked(m, result)) return;
+    if (s->best.verdict == FB_FORMULA_IS_UNKNOWN) {
+        fb_refuse_for(m, FB_FORMULA_NOT_COMPARED, &result, 1);
+        return;
+    }
+    if (s->best.verdict == FB_FORMULA_IS_CLOSE) {
+        fb_refuse_node(m, "another-function", result, "it is near %s, but another function", name_of(s));
+        return;
+    }
+    if (s->best.verdict == FB_FORMULA_OVERFLOWS) {
+        fb_refuse_node(m, "overflows", result, "it is %s, but gives something else for numbers that are large or not finite",
+                       name_of(s));
+        return;
+    }
+    extend(s);
+    fb_obstacle obstacle = fb_formula_obstacle(m, f);
+    if (!obstacle.code) obstacle = layout_obstacle(m->graph, f);
+    if (obstacle.code) fb_refuse_for(m, obstacle, f->calls, f->count);
+    else fb_match_found_as(m, &s->best, sizeof s->best);
+}
+
+static void match_graph(fb_matcher *m) {
+    const fb_graph *g = m->graph;
+    search s = {0};
+    if (!fb_formulas_begin(&s.formulas, m)) return;
+    for (fb_node n = fb_first_node(g, FB_MAIN_PROGRAM); n.id && fb_matcher_goes_on(m); n = fb_next_node(g, n)) {
+        fb_op op = fb_node_op(g, n);
+        if (op != FB_OP_MUL && op != FB_OP_DIV && op != FB_OP_TRUE_DIVIDE && op != FB_OP_SUB && op != FB_OP_LOG) continue;
+        s.best = (found){0};
+        fb_formula_visit(g, n, try, &s);
+        if (s.best.verdict != FB_FORMULA_DIFFERS) report(m, &s);
+    }
+    fb_formulas_end(&s.formulas);
+}
+
+static void edit(fb_rewrite *rw, const fb_match *match) {
+    fb_graph *g = fb_rewrite_graph(rw);
+    const found *f = match->data;
+    fb_value more = FB_VALUE_EMPTY_MAP;
+    if (f->weight.id) more = fb_map_with(g, more, "weight", f->weight);
+    if (f->bias.id) more = fb_map_with(g, more, "bias", f->bias);
+    fb_formula_replace(rw, &f->formula, &f->substitute, more);
+}
+
+const fb_pass fb_fuse_norm = {
+    .name = "FuseNorm",
+    .version = 1,
+    .summary =
+        "Replaces LayerNorm, RMSNorm, softmax or log-softmax that is spelled out with one call, whatever it is written like.",
+    .parameters = FB_NO_PARAMETERS,
+    .exactness = FB_ROUNDS,
+    .reversible = true,
+    .preserves_computation = true,
+    .match_graph = match_graph,
+    .edit = edit,
+};

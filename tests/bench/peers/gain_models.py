@@ -1,0 +1,110 @@
+"""Models of real sizes with random weights, made from configurations, whose running time `make bench-gain` measures."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+BASE = {"hidden_size": 768, "num_hidden_layers": 12, "num_attention_heads": 12, "intermediate_size": 3072}
+SMALL = {"hidden_size": 1024, "num_hidden_layers": 8, "num_attention_heads": 16, "intermediate_size": 2816, "vocab_size": 8000}
+DECODER = SMALL | {"num_key_value_heads": 8, "use_cache": False}
+EAGER = {"attn_implementation": "eager"}
+
+
+@dataclass(frozen=True)
+class Subject:
+    """`kind`: what it takes: "text", "pair" (also for a decoder), "image", "audio"."""
+
+    architecture: str
+    config: dict[str, Any] = field(default_factory=dict)
+    kind: str = "text"
+
+
+SUBJECTS = {
+    "bert-base": Subject("BertModel"),
+    "bert-base, attention spelled out": Subject("BertModel", EAGER),
+    "distilbert": Subject("DistilBertModel"),
+    "roberta-base": Subject("RobertaModel", {"max_position_embeddings": 514}),
+    "albert-base": Subject("AlbertModel", BASE | {"embedding_size": 128}),
+    "electra-base": Subject("ElectraModel", BASE | {"embedding_size": 768}),
+    "deberta-v2-base": Subject("DebertaV2Model", BASE),
+    "mpnet-base": Subject("MPNetModel", {"max_position_embeddings": 514}),
+    "gpt2": Subject("GPT2LMHeadModel", {"use_cache": False}),
+    "gpt2, attention spelled out": Subject("GPT2LMHeadModel", {"use_cache": False} | EAGER),
+    "gpt-neox": Subject("GPTNeoXForCausalLM", BASE | {"vocab_size": 50304, "use_cache": False}),
+    "opt-125m": Subject("OPTForCausalLM", {"use_cache": False}),
+    "bloom": Subject("BloomForCausalLM", {"hidden_size": 1024, "n_layer": 8, "n_head": 16, "vocab_size": 8000, "use_cache": False}),
+    "llama": Subject("LlamaForCausalLM", DECODER),
+    "qwen2": Subject("Qwen2ForCausalLM", DECODER),
+    "mistral": Subject("MistralForCausalLM", DECODER),
+    "gemma": Subject("GemmaForCausalLM", DECODER | {"head_dim": 64}),
+    "phi": Subject("PhiForCausalLM", DECODER),
+    "t5-small": Subject("T5ForConditionalGeneration", {"use_cache": False}, "pair"),
+    "bart-base": Subject(
+        "BartModel",
+        {"d_model": 768, "encoder_layers": 6, "decoder_layers": 6, "encoder_ffn_dim": 3072, "decoder_ffn_dim": 3072}
+        | {"encoder_attention_heads": 12, "decoder_attention_heads": 12, "use_cache": False},
+        "pair",
+    ),
+    "vit-base": Subject("ViTModel", {}, "image"),
+    "deit-base": Subject("DeiTModel", {}, "image"),
+    "beit-base": Subject("BeitModel", {}, "image"),
+    "dinov2-base": Subject("Dinov2Model", {"image_size": 224}, "image"),
+    "clip-vision-base": Subject("CLIPVisionModel", {}, "image"),
+    "swin-tiny": Subject("SwinModel", {}, "image"),
+    "convnext-tiny": Subject("ConvNextForImageClassification", {}, "image"),
+    "resnet-50": Subject("ResNetForImageClassification", {}, "image"),
+    "resnet-18": Subject(
+        "ResNetForImageClassification", {"depths": [2, 2, 2, 2], "hidden_sizes": [64, 128, 256, 512], "layer_type": "basic"}, "image"
+    ),
+    "mobilenet-v1": Subject("MobileNetV1ForImageClassification", {}, "image"),
+    "mobilenet-v2": Subject("MobileNetV2ForImageClassification", {}, "image"),
+    "efficientnet-b0": Subject(
+        "EfficientNetForImageClassification",
+        {"image_size": 224, "width_coefficient": 1.0, "depth_coefficient": 1.0, "hidden_dim": 1280, "dropout_rate": 0.2},
+        "image",
+    ),
+    "regnet-y": Subject("RegNetForImageClassification", {}, "image"),
+    "levit-128s": Subject("LevitForImageClassification", {}, "image"),
+    "segformer-b0": Subject("SegformerForImageClassification", {}, "image"),
+    "mobilevit": Subject("MobileViTForImageClassification", {"image_size": 224}, "image"),
+    "wav2vec2-base": Subject("Wav2Vec2Model", {}, "audio"),
+}
+
+
+def make(name: str) -> Any:
+    import torch
+    import transformers
+
+    transformers.logging.set_verbosity_error()
+    torch.manual_seed(20)
+    subject = SUBJECTS[name]
+    architecture = getattr(transformers, subject.architecture)
+    model = architecture(architecture.config_class(**subject.config)).eval()
+    with torch.no_grad():  # statistics as after training: ones and zeros are folded into less
+        for part, tensor in model.named_buffers():
+            if part.endswith("running_var"):
+                tensor.uniform_(0.5, 1.5)
+    return model
+
+
+def shapes(name: str, is_short: bool) -> list[tuple[int, int]]:
+    """(batch, tokens); an image has no tokens."""
+    if SUBJECTS[name].kind == "image":
+        return [(1, 0)] if is_short else [(1, 0), (16, 0)]
+    if SUBJECTS[name].kind == "audio":
+        return [(1, 16000)]
+    return [(1, 1), (1, 128)] if is_short else [(1, 1), (1, 128), (1, 512), (16, 128)]
+
+
+def inputs(name: str, batch: int, tokens: int) -> dict[str, Any]:
+    import torch
+
+    torch.manual_seed(21)
+    kind = SUBJECTS[name].kind
+    if kind == "image":
+        return {"pixel_values": torch.randn(batch, 3, 224, 224)}
+    if kind == "audio":
+        return {"input_values": torch.randn(batch, tokens)}
+    words = torch.randint(3, 1000, (batch, tokens))
+    return {"input_ids": words} | ({"decoder_input_ids": words} if kind == "pair" else {})

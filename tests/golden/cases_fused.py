@@ -1,0 +1,256 @@
+"""Formulas that become one call: FuseActivation, FuseNorm, FuseLinear."""
+import math
+
+from make_cases import Graph, Raw, case, refusal
+
+F, ATEN = "torch.nn.functional.", "torch.ops.aten."
+SHAPE = (2, 4)
+
+
+class Formula(Graph):
+    """Steps on one value, by operators, functions, methods or ATen's operators."""
+
+    def __init__(self, dtype="float32", shape=SHAPE):
+        super().__init__()
+        self.shape, self.dtype = shape, dtype
+        self.x = self.input(shape=shape, dtype=dtype)
+
+    def step(self, target, *args, shape=None, dtype=None, **kwargs):
+        shape, dtype = shape or self.shape, dtype or self.dtype
+        if target.startswith("."):
+            return self.method(target[1:], *args, shape=shape, dtype=dtype, kwargs=kwargs)
+        name = target.split(".")[3] if target.startswith(ATEN) else target.split(".")[-1]
+        return self.fn(target, *args, shape=shape, dtype=dtype, name=name, kwargs=kwargs)
+
+    def end(self, y, *others):
+        return self.output(self.relu(y), *others)
+
+
+def activations():
+    def fuse(name, graph, applied, *refused):
+        case("FuseActivation", name, graph, applied, *refused)
+
+    def tanh_gelu(g):
+        cube = g.step("torch.pow", g.x, 3.0)
+        inner = g.step("operator.add", g.x, g.step("operator.mul", 0.044715, cube))
+        bent = g.step("torch.tanh", g.step("operator.mul", math.sqrt(2 / math.pi), inner))
+        return g.step("operator.mul", g.step("operator.mul", 0.5, g.x), g.step("operator.add", 1.0, bent))
+
+    def erf_gelu(g, root=math.sqrt(2)):
+        bent = g.step("torch.erf", g.step("operator.truediv", g.x, root))
+        return g.step("operator.mul", g.step("operator.mul", g.x, 0.5), g.step("operator.add", bent, 1.0))
+
+    def gated(g, gate, times="operator.mul", **more):
+        return g.step(times, g.x, g.step(gate, g.x, **more))
+
+    for dtype in ("float32", "float64", "float16", "bfloat16"):
+        g = Formula(dtype)
+        fuse(f"tanh-gelu-{dtype}", g.end(tanh_gelu(g)), 1)
+    g = Formula()
+    fuse("erf-gelu", g.end(erf_gelu(g)), 1)
+    g = Formula()
+    fuse("erf-gelu-with-a-rough-constant", g.end(erf_gelu(g, 1.41421)), 0, refusal("another-function", "mul_1"))
+    g = Formula()
+    fuse("silu-methods", g.end(gated(g, ".sigmoid", ".mul")), 1)
+    g = Formula()
+    fuse("silu-aten", g.end(gated(g, ATEN + "sigmoid.default", ATEN + "mul.Tensor")), 1)
+    g = Formula()
+    g.module("gate", "torch.nn.Sigmoid")
+    fuse("silu-module", g.end(g.step("operator.mul", g.x, g.call("gate", g.x))), 1)
+    g = Formula()
+    fuse("mish", g.end(g.step("operator.mul", g.x, g.step("torch.tanh", g.step(F + "softplus", g.x)))), 1)
+    g = Formula()
+    six = g.step(F + "relu6", g.step("operator.add", g.x, 3))
+    fuse("hardswish", g.end(g.step("operator.truediv", g.step("operator.mul", g.x, six), 6)), 1)
+
+    g = Formula("float16")
+    six = g.step(F + "relu6", g.step("operator.add", g.x, 3))
+    fuse("hardswish-that-overflows", g.end(g.step("operator.truediv", g.step("operator.mul", g.x, six), 6)), 0,
+         refusal("overflows", "truediv"))
+    g = Formula()
+    fuse("quick-gelu", g.end(g.step("operator.mul", g.x, g.step("torch.sigmoid", g.step("operator.mul", 1.702, g.x)))), 0,
+         refusal("another-function", "mul_1"))
+    g = Formula()
+    e = g.step("torch.exp", g.x)
+    gate = g.step("operator.truediv", e, g.step("operator.add", e, 1.0))
+    fuse("silu-that-overflows", g.end(g.step("operator.mul", g.x, gate)), 0, refusal("overflows", "mul"))
+    g = Formula()
+    gate = g.step("torch.sigmoid", g.x)
+    fuse("gate-with-other-readers", g.end(g.step("operator.mul", g.x, gate), gate), 0,
+         refusal("other-readers", "sigmoid", "mul"))
+    g = Formula()
+    gate = g.step("torch.sigmoid", g.x)
+    g.add_(g.x)
+    fuse("input-written-between", g.end(g.step("operator.mul", g.x, gate)), 0, refusal("input-mutated", "sigmoid", "mul"))
+    g = Formula()
+    gate = g.step("torch.sigmoid", g.x)
+    g.node("off", "call_function", "torch._C._set_grad_enabled", [False], {}, None, None)
+    fuse("mode-switched-between", g.end(g.step("operator.mul", g.x, gate)), 0, refusal("mode-switched", "sigmoid", "mul"))
+    g = Formula()
+    y = g.input("y", SHAPE)
+    fuse("not-a-gate-of-another", g.end(g.step("operator.mul", y, g.step("torch.sigmoid", g.x))), 0)
+    g = Formula()
+    fuse("not-in-place", g.end(g.step(".mul_", g.step("torch.sigmoid", g.x), g.x)), 0)
+    g = Formula("int64")
+    fuse("not-of-integers", g.end(g.step("operator.mul", g.x, g.step("torch.sigmoid", g.x, dtype="float32"), dtype="float32")), 0)
+    g = Graph()
+    x = g.input(shape=None, dtype=None)
+    y = g.fn("operator.mul", x, g.fn("torch.sigmoid", x))
+    fuse("unknown-dtype", g.output(g.method("neg", y)), 0, refusal("unknown-dtype", "sigmoid", "mul"))
+    g = Formula(shape=("s0", 4))
+    fuse("symbolic-size", g.end(gated(g, "torch.sigmoid")), 1)
+
+
+def norms():
+    def fuse(name, graph, applied, *refused):
+        case("FuseNorm", name, graph, applied, *refused)
+
+    SHORT, WEIGHT = (2, 1), {"w": (4,), "b": (4,)}
+
+    def make(dtype="float32", shape=SHAPE, weights=True):
+        g = Formula(dtype, shape)
+        if weights:
+            g.module("", "torch.nn.Module", {}, {name: g.tensor(name, size, dtype) for name, size in WEIGHT.items()})
+        return g
+
+    def vector(g, name="w"):
+        return g.get_attr(name, (4,), g.dtype)
+
+    def inverse_root(g, x, eps=1e-6, dim=-1, short=SHORT, dtype=None, **more):
+        mean = g.step(".mean", g.step(".pow", x, 2, dtype=dtype), dim, shape=short, dtype=dtype, keepdim=True)
+        return g.step("torch.rsqrt", g.step("operator.add", mean, eps, shape=short, dtype=dtype), shape=short, dtype=dtype)
+
+    def rms(g, x=None, dtype=None, **more):
+        x = x or g.x
+        return g.step("operator.mul", x, inverse_root(g, x, dtype=dtype, **more), dtype=dtype)
+
+    g = make()
+    fuse("rms-norm", g.end(g.step("operator.mul", vector(g), rms(g))), 1)
+    g = make(weights=False)
+    fuse("rms-norm-without-weight", g.end(rms(g)), 1)
+    for dtype in ("float16", "bfloat16"):
+        g = make(dtype)
+        wide = g.step(".to", g.x, Raw({"$dtype": "float32"}), dtype="float32")
+        y = g.step(".to", rms(g, wide, dtype="float32"), Raw({"$dtype": dtype}))
+        fuse(f"rms-norm-with-casts-{dtype}", g.end(g.step("operator.mul", vector(g), y)), 1)
+    g = make("float16", weights=False)
+    fuse("rms-norm-of-float16-overflows", g.end(rms(g)), 0, refusal("overflows", "mul"))
+
+    def centred(g):
+        return g.step("operator.sub", g.x, g.step(".mean", g.x, [-1], True, shape=SHORT))
+
+    def layer_norm(g, eps=1e-5, inside=True):
+        y = centred(g)
+        variance = g.step(".mean", g.step(".pow", y, 2), -1, True, shape=SHORT)
+        if inside:
+            variance = g.step("operator.add", variance, eps, shape=SHORT)
+        root = g.step("torch.sqrt", variance, shape=SHORT)
+        if not inside:
+            root = g.step("operator.add", root, eps, shape=SHORT)
+        return g.step("operator.truediv", y, root)
+
+    g = make()
+    y = g.step("operator.mul", layer_norm(g), vector(g))
+    fuse("layer-norm", g.end(g.step("operator.add", y, vector(g, "b"))), 1)
+    g = make(weights=False)
+    fuse("layer-norm-aten", g.end(aten_layer_norm(g)), 1)
+    g = make(weights=False)
+    fuse("epsilon-outside-of-the-root", g.end(layer_norm(g, 1e-3, False)), 0, refusal("another-function", "truediv"))
+    g = make()
+    wide = g.input("y", SHAPE)
+    fuse("weight-of-other-sizes-stays", g.end(g.step("operator.mul", rms(g), wide)), 1)
+    g = make(shape=(4, 4), weights=False)
+    fuse("not-over-another-axis", g.end(rms(g, dim=0, short=(1, 4))), 0)
+    g = make(weights=False)
+    root = inverse_root(g, g.x)
+    fuse("root-with-other-readers", g.end(g.step("operator.mul", g.x, root), root), 0,
+         refusal("other-readers", "pow", "mean", "add", "rsqrt", "mul"))
+    g = make(weights=False)
+    root = inverse_root(g, g.x)
+    g.add_(g.x)
+    fuse("input-written-between", g.end(g.step("operator.mul", g.x, root)), 0,
+         refusal("input-mutated", "pow", "mean", "add", "rsqrt", "mul"))
+    g = make(weights=False)
+    y = rms(g, short=None)
+    for row in g.nodes:
+        row["meta"].pop("shape", None)
+    fuse("unknown-shape", g.end(y), 0, refusal("unknown-shape", "pow", "mean", "add", "rsqrt", "mul"))
+    g = make(weights=False)
+    turned = g.step(".transpose", g.x, 0, 1, shape=(4, 2))
+    y = g.step("operator.mul", turned, inverse_root(g, turned, short=(4, 1)), shape=(4, 2))
+    fuse("needs-contiguous", g.output(g.step(".view", y, -1, shape=(8,))), 0,
+         refusal("needs-contiguous", "pow", "mean", "add", "rsqrt", "mul"))
+
+    def softmax(g, shifted=True):
+        y = g.x
+        if shifted:
+            y = g.step("operator.sub", y, g.step("torch.amax", y, -1, True, shape=SHORT))
+        e = g.step("torch.exp", y)
+        return y, g.step(".sum", e, -1, True, shape=SHORT), e
+
+    g = make(weights=False)
+    _, total, e = softmax(g)
+    fuse("softmax", g.end(g.step("operator.truediv", e, total)), 1)
+    g = make(weights=False)
+    y, total, _ = softmax(g)
+    fuse("log-softmax", g.end(g.step("operator.sub", y, g.step("torch.log", total, shape=SHORT))), 1)
+    g = make(weights=False)
+    _, total, e = softmax(g, False)
+    fuse("softmax-that-overflows", g.end(g.step("operator.truediv", e, total)), 0, refusal("overflows", "truediv"))
+
+
+def aten_layer_norm(g):
+    short = (2, 1)
+    y = g.step(ATEN + "sub.Tensor", g.x, g.step(ATEN + "mean.dim", g.x, [-1], True, shape=short))
+    squares = g.step(ATEN + "pow.Tensor_Scalar", y, 2)
+    variance = g.step(ATEN + "add.Tensor", g.step(ATEN + "mean.dim", squares, [-1], True, shape=short), 1e-5, shape=short)
+    return g.step(ATEN + "mul.Tensor", y, g.step(ATEN + "rsqrt.default", variance, shape=short))
+
+
+def linears():
+    def fuse(name, graph, applied, *refused):
+        case("FuseLinear", name, graph, applied, *refused)
+
+    def make(weight=(3, 4), bias=(3,), dtype="float32", shape=SHAPE, others=None):
+        g = Formula(dtype, shape)
+        g.module("", "torch.nn.Module", {}, {"w": g.tensor("w", weight, others or dtype), "b": g.tensor("b", bias, dtype)})
+        return g, g.get_attr("w", weight, others or dtype), g.get_attr("b", bias, dtype)
+
+    def product(g, w, target="torch.matmul", turned=".t", shape=(2, 3)):
+        return g.step(target, g.x, g.step(turned, w, shape=(4, 3)) if turned else w, shape=shape)
+
+    g, w, b = make()
+    fuse("transposed", g.end(g.step("operator.add", product(g, w), b, shape=(2, 3))), 1)
+    g, w, b = make()
+    fuse("addend-first", g.end(g.step("torch.add", b, product(g, w), shape=(2, 3))), 1)
+    g, w, b = make()
+    fuse("without-addend", g.end(product(g, w)), 1)
+    g, w, b = make(shape=(2, 5, 4))
+    fuse("three-dimensions", g.end(g.step("operator.add", product(g, w, shape=(2, 5, 3)), b, shape=(2, 5, 3))), 1)
+    g, w, b = make((4, 3))
+    fuse("not-transposed", g.end(g.step("operator.add", product(g, w, turned=None), b, shape=(2, 3))), 1)
+    g, w, b = make((4, 3))
+    y = g.step(ATEN + "mm.default", g.x, w, shape=(2, 3))
+    fuse("not-transposed-aten", g.end(g.step(ATEN + "add.Tensor", y, b, shape=(2, 3))), 1)
+    g, w, b = make()
+    y = g.step(ATEN + "matmul.default", g.x, g.step(ATEN + "t.default", w, shape=(4, 3)), shape=(2, 3))
+    fuse("transposed-aten", g.end(g.step(ATEN + "add.Tensor", y, b, shape=(2, 3))), 1)
+
+    g, w, b = make()
+    y = product(g, w)
+    fuse("product-with-other-readers", g.end(g.step("operator.add", y, b, shape=(2, 3)), y), 1)
+    g, w, b = make(bias=(2, 3))
+    fuse("addend-that-is-no-vector-stays", g.end(g.step("operator.add", product(g, w), b, shape=(2, 3))), 1)
+    g, w, b = make()
+    fuse("scaled-addend-stays", g.end(g.step("torch.add", product(g, w), b, shape=(2, 3), alpha=2)), 1)
+    g, w, b = make()
+    y = product(g, w)
+    g.add_(b)
+    fuse("addend-written-between", g.end(g.step("operator.add", y, b, shape=(2, 3))), 0, refusal("input-mutated", "add"))
+    g, w, b = make(dtype="bfloat16", others="float32")
+    fuse("dtypes-of-autocast", g.end(g.step("operator.add", product(g, w), b, shape=(2, 3))), 0, refusal("dtype", "add"))
+    g, w, b = make((4, 3), shape=(2, 5, 4))
+    fuse("not-where-the-weight-would-be-moved", g.end(g.step("operator.add", product(g, w, turned=None, shape=(2, 5, 3)), b, shape=(2, 5, 3))), 0)
+    g, w, b = make()
+    y = g.input("y", (4, 3))
+    fuse("not-of-two-inputs", g.end(g.step("torch.matmul", g.x, y, shape=(2, 3))), 0)
