@@ -32,8 +32,11 @@
 #define PROCESS_LOCK "7381240360074215276"
 
 typedef struct server {
-    PGconn *handle; /* NULL: there is none now */
-    bool is_broken; /* libpq does not always know that at once */
+    PGconn *handle;   /* NULL: there is none now */
+    bool is_broken;   /* libpq does not always know that at once */
+    bool is_reading;  /* the transaction does not write */
+    bool is_to_begin; /* a transaction that reads begins with its first statement, on one way to the server */
+    bool is_ending;   /* the end of the one before was sent, and its answer not waited for */
     char *url;
     enum { NOT_HELD, ALONE, SHARED } hold;
     uint64_t generation;           /* of the connection: statements of an earlier one are not known to this one */
@@ -63,6 +66,13 @@ static server *server_of(const fb_connection *connection) {
 
 static bool is_connected(const server *of) {
     return of->handle && !of->is_broken && PQstatus(of->handle) == CONNECTION_OK;
+}
+
+/* Before anything else is sent: takes the answer to the end of a transaction that read. */
+static void settle(server *of) {
+    if (!of->is_ending) return;
+    of->is_ending = false;
+    for (PGresult *result; (result = PQgetResult(of->handle));) PQclear(result);
 }
 
 static int64_t now_ms(void) {
@@ -193,6 +203,7 @@ static fb_status check_server(PGconn *handle, const PGresult *found, fb_error *e
 static fb_status give_up(server *of, fb_status status) {
     PQfinish(of->handle);
     of->handle = NULL;
+    of->is_ending = false;
     of->is_broken = false;
     return status;
 }
@@ -230,6 +241,7 @@ static fb_status connect_server(fb_connection *connection, fb_error *error) {
  * is made now and then, and who comes in between is told at once. */
 static fb_status ensure(fb_connection *connection, int64_t patience_ms, fb_error *error) {
     server *of = server_of(connection);
+    if (is_connected(of)) settle(of);
     if (is_connected(of)) return FB_OK;
     give_up(of, FB_OK);
     if (!of->down_since) {
@@ -346,6 +358,7 @@ static void finalize(fb_connection *connection, void *handle) {
     server *of = server_of(connection);
     statement *old = handle;
     PQclear(old->result);
+    if (is_connected(of)) settle(of);
     bool is_known = is_connected(of) && old->generation == of->generation;
     if (is_known && PQtransactionStatus(of->handle) != PQTRANS_INERROR) {
         char command[NUMBER_SPACE + 16];
@@ -399,14 +412,69 @@ static void count_changes(server *of, PGresult *result) {
     of->changes += of->changed_rows;
 }
 
+static const char begin_reading[] = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY";
+
+/* The next result of a pipeline, and what ends it. */
+static PGresult *take_result(server *at) {
+    PGresult *result = PQgetResult(at->handle);
+    PGresult *end = result && PQresultStatus(result) != PGRES_PIPELINE_SYNC ? PQgetResult(at->handle) : NULL;
+    PQclear(end);
+    return result;
+}
+
+/* The beginning of a transaction and its first statement, in one go. */
+static fb_status run_first(fb_query *query) {
+    server *at = server_of(query->connection);
+    statement *of = query->statement->handle;
+    bool is_new = of->generation != at->generation;
+    PQenterPipelineMode(at->handle);
+    bool is_sent = PQsendQueryParams(at->handle, begin_reading, 0, NULL, NULL, NULL, NULL, 0) &&
+                   (!is_new || PQsendPrepare(at->handle, of->name, of->sql, 0, NULL)) &&
+                   PQsendQueryPrepared(at->handle, of->name, of->count, of->values, of->lengths, of->formats, 1) &&
+                   PQpipelineSync(at->handle);
+    PGresult *begun = is_sent ? take_result(at) : NULL, *made = is_sent && is_new ? take_result(at) : NULL;
+    of->result = is_sent ? take_result(at) : NULL;
+    PQclear(is_sent ? take_result(at) : NULL);
+    fb_status status = judge(query->connection, begun, query->error);
+    if (!status && is_new) status = judge(query->connection, made, query->error);
+    if (!status && is_new) of->generation = at->generation;
+    if (!status) status = judge(query->connection, of->result, query->error);
+    PQclear(begun);
+    PQclear(made);
+    if (!PQexitPipelineMode(at->handle) || !is_sent) at->is_broken = true;
+    return status;
+}
+
+/* A connection that had broken before is made anew: nothing was begun. */
+static fb_status begin_with(fb_query *query) {
+    server *at = server_of(query->connection);
+    fb_error met = {0};
+    at->is_to_begin = false;
+    for (int attempt = 0;; attempt++) {
+        fb_query first = *query;
+        first.error = &met;
+        met = (fb_error){0};
+        fb_status status = run_first(&first);
+        if (!status) return FB_OK;
+        if (is_connected(at) || attempt) break;
+        PQclear(((statement *)query->statement->handle)->result);
+        ((statement *)query->statement->handle)->result = NULL;
+        met = (fb_error){0};
+        if (ensure(query->connection, PATIENCE_MS, &met)) break;
+    }
+    return fb_fail(query->error, met.status, met.code, NULL, "%s", met.message);
+}
+
 static fb_status run(fb_query *query) {
     server *at = server_of(query->connection);
     statement *of = query->statement->handle;
     if (!is_connected(at)) return fail_unavailable(query->error, LOST, "the connection was lost");
+    of->row = -1;
+    if (at->is_to_begin) return begin_with(query);
+    settle(at);
     fb_status status = make_known(query->connection, of, query->error);
     if (status) return status;
     of->result = PQexecPrepared(at->handle, of->name, of->count, of->values, of->lengths, of->formats, 1);
-    of->row = -1;
     status = judge(query->connection, of->result, query->error);
     if (!status) count_changes(at, of->result);
     return status;
@@ -463,6 +531,7 @@ static void reset(fb_statement *running) {
 static fb_status command(fb_connection *connection, const char *sql, char *value, size_t space, fb_error *error) {
     server *of = server_of(connection);
     if (!is_connected(of)) return fail_unavailable(error, LOST, "the connection was lost");
+    settle(of);
     PGresult *result = PQexec(of->handle, sql);
     fb_status status = judge(connection, result, error);
     if (!status && value) snprintf(value, space, "%s", PQntuples(result) ? PQgetvalue(result, 0, 0) : "");
@@ -476,17 +545,22 @@ static fb_status script(fb_connection *connection, const char *sql, fb_error *er
 
 static bool is_in_transaction(const fb_connection *connection) {
     const server *of = server_of(connection);
+    if (of->is_to_begin || of->is_ending) return of->is_to_begin;
     PGTransactionStatusType status = is_connected(of) ? PQtransactionStatus(of->handle) : PQTRANS_UNKNOWN;
     return status == PQTRANS_INTRANS || status == PQTRANS_INERROR;
 }
 
 static void roll_back(fb_connection *connection) {
-    if (is_in_transaction(connection)) script(connection, "ROLLBACK", NULL);
+    server *of = server_of(connection);
+    bool has_begun = is_in_transaction(connection) && !of->is_to_begin;
+    of->is_to_begin = false;
+    if (!has_begun) return;
+    if (of->is_reading) of->is_ending = PQsendQuery(of->handle, "ROLLBACK");
+    else script(connection, "ROLLBACK", NULL);
 }
 
 /* Statements after the one that waits for the lock see what was committed until it was had. */
 static const char begin_writing[] = "BEGIN; SELECT pg_advisory_xact_lock(" WRITE_LOCK "); SELECT pg_current_xact_id()";
-static const char begin_reading[] = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY";
 
 static fb_status begin(fb_connection *connection, bool writes, fb_error *error) {
     server *of = server_of(connection);
@@ -496,8 +570,8 @@ static fb_status begin(fb_connection *connection, bool writes, fb_error *error) 
         fb_status status = ensure(connection, PATIENCE_MS, &met);
         if (status) break;
         roll_back(connection);
-        status = writes ? command(connection, begin_writing, of->xid, sizeof of->xid, &met)
-                        : script(connection, begin_reading, &met);
+        of->is_reading = of->is_to_begin = !writes;
+        if (writes) status = command(connection, begin_writing, of->xid, sizeof of->xid, &met);
         if (!status) return FB_OK;
         if (is_connected(of)) break; /* else it had broken before: nothing was begun */
     }
@@ -609,8 +683,9 @@ static void write_words(const char *text, size_t size, fb_buffer *out) {
         size_t i = 0, length = 0;
         for (; i < sizeof words / sizeof *words; i++) {
             length = strlen(words[i].from);
-            bool is_whole = (at == 0 || !is_word(text[at - 1]) || words[i].from[0] == ' ') && !is_word(text[at + length]);
-            if (length <= size - at && is_whole && strncmp(text + at, words[i].from, length) == 0) break;
+            if (length > size - at || strncmp(text + at, words[i].from, length) != 0) continue;
+            bool begins = at == 0 || !is_word(text[at - 1]) || words[i].from[0] == ' ';
+            if (begins && (at + length == size || !is_word(text[at + length]))) break;
         }
         if (i < sizeof words / sizeof *words) {
             fb_buffer_string(out, words[i].to);

@@ -32,19 +32,27 @@ typedef struct references {
     int64_t source, result, of_run;
 } references;
 
+/* In one statement, because each is a way to the server and back. */
 static fb_status find_references(fb_connection *connection, const fb_store_run *run, references *keys, fb_error *error) {
     int64_t same = 0;
-    fb_status status = fb_find_run(connection, run->id, &same, error);
-    if (!status && same) return fb_fail(error, FB_CONFLICT, "run-exists", NULL, "there is a run %s already", run->id);
-    if (!status) status = fb_find_graph(connection, run->source, &keys->source, error);
-    if (!status && !keys->source) return fb_fail_unknown_graph(error, run->source);
-    if (!status) status = fb_find_graph(connection, run->result, &keys->result, error);
-    if (!status && !keys->result) return fb_fail_unknown_graph(error, run->result);
-    if (!status && run->of_run) {
-        status = fb_find_run(connection, run->of_run, &keys->of_run, error);
-        if (!status && !keys->of_run) return fb_fail_unknown_run(error, run->of_run);
+    fb_query query = fb_query_begin(connection,
+                                    "SELECT (SELECT key FROM runs WHERE id = ?), (SELECT key FROM graphs WHERE id = ?), "
+                                    "(SELECT key FROM graphs WHERE id = ?), (SELECT key FROM runs WHERE id = ?)",
+                                    error);
+    fb_bind_text(&query, run->id);
+    fb_bind_text(&query, run->source);
+    fb_bind_text(&query, run->result);
+    fb_bind_text(&query, run->of_run);
+    if (fb_query_row(&query)) {
+        same = fb_column_int(&query, 0);
+        *keys = (references){fb_column_int(&query, 1), fb_column_int(&query, 2), fb_column_int(&query, 3)};
     }
-    return status;
+    fb_status status = fb_query_end(&query);
+    if (status) return status;
+    if (same) return fb_fail(error, FB_CONFLICT, "run-exists", NULL, "there is a run %s already", run->id);
+    if (!keys->source) return fb_fail_unknown_graph(error, run->source);
+    if (!keys->result) return fb_fail_unknown_graph(error, run->result);
+    return run->of_run && !keys->of_run ? fb_fail_unknown_run(error, run->of_run) : FB_OK;
 }
 
 static fb_status insert_run(fb_connection *connection, const fb_packed_run *packed, const references *keys, int64_t *key,
@@ -75,24 +83,32 @@ static fb_status insert_run(fb_connection *connection, const fb_packed_run *pack
     return fb_query_insert(&insert, key);
 }
 
+/* False when its signature is new. */
+static bool insert_pass(fb_query *insert, int64_t run, size_t position, const fb_store_pass *pass) {
+    fb_bind_int(insert, run);
+    fb_bind_int(insert, (int64_t)position);
+    fb_bind_text(insert, pass->name);
+    fb_bind_int(insert, pass->version);
+    fb_bind_int(insert, pass->applied);
+    fb_bind_int(insert, pass->refused);
+    fb_bind_text(insert, pass->signature);
+    fb_query_row(insert);
+    bool is_done = insert->status || fb_changed_rows(insert->connection) == 1;
+    fb_query_again(insert);
+    return is_done;
+}
+
 static fb_status insert_passes(fb_connection *connection, const fb_store_run *run, int64_t key, fb_error *error) {
-    fb_query insert = fb_query_begin(
-        connection,
-        "INSERT INTO run_passes (run, position, name, version, signature, applied, refused) VALUES (?, ?, ?, ?, ?, ?, ?)",
-        error);
+    fb_query insert = fb_query_begin(connection,
+                                     "INSERT INTO run_passes (run, position, name, version, applied, refused, signature) "
+                                     "SELECT CAST(? AS BIGINT), CAST(? AS BIGINT), CAST(? AS TEXT), CAST(? AS BIGINT), "
+                                     "CAST(? AS BIGINT), CAST(? AS BIGINT), id FROM signatures WHERE text = ?",
+                                     error);
     for (size_t i = 0; i < run->pass_count && !insert.status; i++) {
-        const fb_store_pass *pass = &run->passes[i];
         int64_t signature = 0;
-        insert.status = fb_add_signature(connection, pass->signature, &signature, error);
-        fb_bind_int(&insert, key);
-        fb_bind_int(&insert, (int64_t)i);
-        fb_bind_text(&insert, pass->name);
-        fb_bind_int(&insert, pass->version);
-        fb_bind_int(&insert, signature);
-        fb_bind_int(&insert, pass->applied);
-        fb_bind_int(&insert, pass->refused);
-        fb_query_row(&insert);
-        fb_query_again(&insert);
+        if (insert_pass(&insert, key, i, &run->passes[i])) continue;
+        insert.status = fb_add_signature(connection, run->passes[i].signature, &signature, error);
+        if (!insert.status) insert_pass(&insert, key, i, &run->passes[i]);
     }
     return fb_query_end(&insert);
 }
