@@ -249,6 +249,11 @@ test-contract: all
 test-s3: all
 	@tests/s3/run $(BUILD)
 
+.PHONY: test-partitions
+## make test-partitions  three replicas killed, stopped and cut off at random for FOLDBACK_PARTITION_SECONDS (60): nothing may be lost
+test-partitions: all
+	@BLOBS=s3 tests/stores/run $(BUILD) partitions
+
 ## make test-postgres   a part of the API's tests against a store in PostgreSQL; with BLOBS=s3 those of blobs, in a bucket
 test-postgres: all
 	@STORE=postgresql BLOBS=$(BLOBS) tests/stores/run $(BUILD)
@@ -351,6 +356,11 @@ bench-compare: $(BUILD)/tests/bench/instructions/bench
 ## make bench-durable   requests that are answered when durable, beside the most that SQLite can do here
 bench-durable: all $(BUILD)/tests/bench/durable/bench
 	@tests/bench/run $(BUILD) durable
+
+.PHONY: bench-postgres
+## make bench-postgres  durable requests and rollbacks on PostgreSQL, beside SQLite on the same machine
+bench-postgres: all $(BUILD)/tests/bench/durable/bench
+	@tests/bench/postgres $(BUILD)
 
 $(BUILD)/tests/bench/durable/bench: $(patsubst %.c,$(BUILD)/%.o,$(wildcard tests/bench/durable/*.c) tests/load/clients.c \
         tests/bench/measure.c tests/bench/service.c tests/bench/documents.c) $(BUILD)/libfoldback.a

@@ -128,8 +128,98 @@ static void measure_folder(const char *binary, const char *folder, const char *w
     fb_latencies_free(&latencies);
 }
 
+/* ---- SQLite beside PostgreSQL ------------------------------------------------------------------------------------------- */
+
+#define ROLLBACKS 200
+
+typedef struct side {
+    fb_bench_service service;
+    fb_load_clients *clients;
+    traffic t;
+    fb_latencies latencies, rollbacks;
+    char run[64];
+    double per_second[ROUNDS], group[ROUNDS];
+} side;
+
+static void start_side(side *of, const char *binary, const char *folder, const char *const *options) {
+    fb_buffer answer = {0};
+    fb_bench_empty(folder);
+    of->service = fb_bench_start_with(binary, folder, options);
+    prepare(&of->service, DOCUMENT, &of->t);
+    fb_bench_request(&of->service, "POST", "/v1/optimize", of->t.body.data, of->t.body.size, 201, &answer);
+    const char *id = strstr(fb_buffer_text(&answer), "run_");
+    if (!id) exit(1);
+    snprintf(of->run, sizeof of->run, "/v1/runs/%.30s/rollback", id);
+    of->clients = fb_load_clients_new(of->service.port, CLIENTS, next, NULL, &of->t);
+    fb_buffer_free(&answer);
+}
+
+static void measure_side(side *of, size_t round) {
+    measurement one = measure_service(&of->service, of->clients, &of->latencies);
+    of->per_second[round] = one.per_second;
+    of->group[round] = one.group;
+}
+
+static void roll_back(side *of) {
+    fb_buffer answer = {0};
+    double begun = fb_now_ms();
+    fb_bench_request(&of->service, "POST", of->run, "{}", 2, 201, &answer);
+    fb_latencies_add(&of->rollbacks, fb_now_ms() - begun);
+    fb_buffer_free(&answer);
+}
+
+static void end_side(side *of) {
+    fb_load_clients_free(of->clients);
+    fb_bench_stop(&of->service);
+    fb_buffer_free(&of->t.body);
+    fb_latencies_free(&of->latencies);
+    fb_latencies_free(&of->rollbacks);
+}
+
+static int by_size(const void *a, const void *b) {
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static double median(double *all, size_t count) {
+    qsort(all, count, sizeof *all, by_size);
+    return all[count / 2];
+}
+
+static void print_side(const char *what, side *of, double ratio, const char *target) {
+    printf("| %s | %.0f | %.1f | %.2f | %s | %.2f | %.2f |\n", what, median(of->per_second, ROUNDS), median(of->group, ROUNDS),
+           ratio, target, fb_latencies_at(&of->rollbacks, 0.5), fb_latencies_at(&of->rollbacks, 0.99));
+}
+
+static void compare_stores(const char *binary, const char *url) {
+    static side file, server;
+    double ratios[ROUNDS];
+    start_side(&file, binary, DISK, (const char *const[]){NULL});
+    start_side(&server, binary, DISK "-server", (const char *const[]){"--store", url, NULL});
+    for (size_t i = 0; i < ROUNDS; i++) {
+        measure_side(&file, i);
+        measure_side(&server, i);
+        ratios[i] = server.per_second[i] / file.per_second[i];
+    }
+    for (size_t i = 0; i < ROLLBACKS; i++) roll_back(&file), roll_back(&server);
+    printf("\n%d clients, each waits for its answer; toy, 34 nodes; %d rounds of half a second each in turns, the medians; "
+           "then %d "
+           "rollbacks by id one after another, in turns\n\n",
+           CLIENTS, ROUNDS, ROLLBACKS);
+    printf("| rows in | POST /v1/optimize a second | in one commit | ratio | target | rollback, ms (p50) | (p99) |\n"
+           "| --- | ---: | ---: | ---: | --- | ---: | ---: |\n");
+    print_side("SQLite", &file, 1, "");
+    print_side("PostgreSQL, one replica on the same machine and disk", &server, median(ratios, ROUNDS), "0.3");
+    end_side(&file);
+    end_side(&server);
+}
+
 int main(int count, char **arguments) {
     const char *binary = count > 1 ? arguments[1] : "build/foldback";
+    if (count > 2) {
+        compare_stores(binary, arguments[2]);
+        return 0;
+    }
     printf("\n%d clients, each waits for its answer; toy, 34 nodes; %d rounds of half a second each, the median by ratio\n",
            CLIENTS, ROUNDS);
     measure_folder(binary, DISK, "On a disk, with fsync:", "0.6");
