@@ -13,7 +13,7 @@ set -eu
 packages_of() {
     case "$1" in
     build) echo "gcc libc6-dev make libmicrohttpd-dev libcurl4-openssl-dev libjansson-dev libsqlite3-dev libpq-dev libssl-dev libzstd-dev zlib1g-dev libxxhash-dev libseccomp-dev libsystemd-dev libopenblas-serial-dev python3 python3-yaml" ;;
-    test) echo "postgresql check libsubunit-dev python3-pytest python3-pytest-xdist python3-jsonschema python3-venv curl jq ca-certificates" ;;
+    test) echo "postgresql faketime check libsubunit-dev python3-pytest python3-pytest-xdist python3-jsonschema python3-venv curl jq ca-certificates" ;;
     lint) echo "clang clang-format clang-tidy libclang-rt-14-dev" ;;
     # Where others have installed node, java or go, Debian's are not needed.
     generators) echo "python3-venv $(command -v npm >/dev/null || echo nodejs npm) $(command -v javac >/dev/null || echo default-jdk-headless) $(command -v go >/dev/null || echo golang-go) golang-gopkg-validator.v2-dev" ;;

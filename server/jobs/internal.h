@@ -51,6 +51,7 @@ typedef struct fb_live_job {
     /* under the mutex */
     fb_job_state state;
     bool has_ended;          /* everything has been said */
+    uint64_t look;           /* the last that had begun when it became known here */
     fb_job_step graph, pass; /* of many graphs, or without a total; and of passes */
     fb_job_log log;
     fb_follower *followers;
@@ -71,6 +72,7 @@ struct fb_jobs {
     pthread_cond_t changed;
     fb_live_job *first, **end;
     unsigned queued, running;
+    uint64_t looks; /* at what other processes do, that have begun */
     unsigned long long ended[FB_JOB_STATES];
 };
 

@@ -105,6 +105,7 @@ static fb_live_job *find(fb_jobs *jobs, const char *id) {
 static void append(fb_jobs *jobs, fb_live_job *job) {
     *jobs->end = job;
     jobs->end = &job->next;
+    job->look = jobs->looks;
     fb_job_log_begin(&job->log, job->stored.attempts);
     fb_live_job_tell(job, fb_job_state_name(FB_JOB_QUEUED), NULL);
     pthread_cond_broadcast(&jobs->changed);
@@ -353,11 +354,12 @@ static bool is_listed(const fb_store_jobs *list, const char *id) {
     return false;
 }
 
-/* With the mutex: those that wait are known in every process, and taken by whoever is free. */
+/* With the mutex: those that wait are known in every process, and taken by whoever is free. One that became known here since
+ * this look began may not be among those that were read. */
 static void take_in(fb_jobs *jobs, const fb_store_jobs *queued) {
     for (fb_live_job *job = jobs->first, *next; job; job = next) {
         next = job->next;
-        if (job->state != FB_JOB_QUEUED || is_listed(queued, job->stored.id)) continue;
+        if (job->state != FB_JOB_QUEUED || job->look == jobs->looks || is_listed(queued, job->stored.id)) continue;
         jobs->queued--;
         fb_job_forget(jobs, job);
     }
@@ -371,6 +373,9 @@ static void take_in(fb_jobs *jobs, const fb_store_jobs *queued) {
 static void look(fb_jobs *jobs) {
     fb_store_jobs queued;
     fb_buffer unwanted = {0};
+    pthread_mutex_lock(&jobs->mutex);
+    jobs->looks++;
+    pthread_mutex_unlock(&jobs->mutex);
     fb_status status = fb_store_queued_jobs(jobs->store, &queued, NULL);
     if (status) return;
     status = fb_store_unwanted_jobs(jobs->store, &unwanted, NULL);

@@ -131,14 +131,19 @@ static void bind_request(fb_query *query, const fb_store_key *key) {
     fb_bind_text(query, key->principal);
 }
 
+/* It stood still for so long that others took it out, and has not noticed yet. */
+static fb_status fail_taken_over(fb_error *error) {
+    return fb_fail(error, FB_BUSY, "store-busy", NULL, "another replica has taken over what this one was doing: ask again");
+}
+
 static fb_status write_request(fb_connection *connection, void *argument, fb_totals *added, fb_error *error) {
     (void)added;
     request_write *write = argument;
     char replica[FB_ULID_LENGTH + 1];
     fb_replica_id(write->store, replica);
     fb_query insert = fb_query_begin(connection,
-                                     "INSERT INTO requests (scope, idempotency_key, principal, request_digest, replica) VALUES "
-                                     "(?, ?, ?, ?, ?) ON CONFLICT DO NOTHING",
+                                     "INSERT INTO requests (scope, idempotency_key, principal, request_digest, replica) "
+                                     "SELECT ?1, ?2, ?3, ?4, id FROM replicas WHERE id = ?5 ON CONFLICT DO NOTHING",
                                      error);
     bind_request(&insert, write->key);
     fb_bind_text(&insert, write->digest);
@@ -148,9 +153,10 @@ static fb_status write_request(fb_connection *connection, void *argument, fb_tot
     if (status || fb_changed_rows(connection)) return status;
     fb_query query = fb_query_begin(connection, "SELECT request_digest FROM requests WHERE " THIS_REQUEST, error);
     bind_request(&query, write->key);
-    if (fb_query_row(&query))
-        write->repeat = strcmp(fb_column_text(&query, 0), write->digest) == 0 ? FB_STILL_RUNNING : FB_ANOTHER_REQUEST;
-    return fb_query_end(&query);
+    bool is_there = fb_query_row(&query);
+    if (is_there) write->repeat = strcmp(fb_column_text(&query, 0), write->digest) == 0 ? FB_STILL_RUNNING : FB_ANOTHER_REQUEST;
+    status = fb_query_end(&query);
+    return status || is_there ? status : fail_taken_over(error);
 }
 
 static fb_status delete_request(fb_connection *connection, const fb_store_key *key, const char *replica, fb_error *error) {
@@ -166,7 +172,7 @@ static fb_status end_request(fb_connection *connection, fb_store *store, const f
     fb_replica_id(store, replica);
     fb_status status = delete_request(connection, key, replica, error);
     if (status || fb_changed_rows(connection)) return status;
-    return fb_fail(error, FB_BUSY, "store-busy", NULL, "another replica has taken over what this one was doing: ask again");
+    return fail_taken_over(error);
 }
 
 typedef struct ended_request {

@@ -180,8 +180,9 @@ static fb_status write_claim(fb_connection *connection, void *argument, fb_total
     claim_write *write = argument;
     char id[FB_ULID_LENGTH + 1];
     fb_replica_id(write->store, id);
-    fb_query insert =
-        fb_query_begin(connection, "INSERT INTO claims (digest, replica) VALUES (?, ?) ON CONFLICT DO NOTHING", error);
+    fb_query insert = fb_query_begin(
+        connection, "INSERT INTO claims (digest, replica) SELECT ?1, id FROM replicas WHERE id = ?2 ON CONFLICT DO NOTHING",
+        error);
     fb_bind_text(&insert, write->digest);
     fb_bind_text(&insert, id);
     fb_status status = fb_query_run(&insert);

@@ -67,7 +67,8 @@ fb_status fb_store_make_folder(const char *folder, fb_error *error) {
 
 /* A folder that has files and no store is somebody else's: a slip of the hand, or a volume that is mounted elsewhere. */
 static fb_status check_folder(const char *folder, fb_error *error) {
-    static const char *const ours[] = {"foldback.sqlite", "foldback.sqlite-wal", FB_BLOBS_FOLDER, FB_STORE_FILE};
+    static const char *const ours[] = {"foldback.sqlite", "foldback.sqlite-wal", FB_BLOBS_FOLDER, FB_STORE_FILE,
+                                       FB_STORE_FILE ".part" /* of a first start that was killed */};
     int descriptor = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (descriptor < 0) return fail_folder(error, "open", folder, errno);
     bool is_ours = fb_folder_is_empty(folder);

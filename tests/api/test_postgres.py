@@ -122,6 +122,18 @@ def test_folders_and_stores_belong_together(server, database, start, tmp_path):
         assert "foldback.sqlite" in refuses_to_start(plain.data, "--store", server.url(database))
 
 
+def test_a_first_start_that_was_killed(server, database, start, tmp_path):
+    """While it noted in the data folder where the store is."""
+    (tmp_path / "data").mkdir(mode=0o700)
+    (tmp_path / "data" / "lock").touch()
+    (tmp_path / "data" / "store-at.part").write_text("url postgres")
+    service = start(server.url(database), data=tmp_path / "data")
+    assert put_graph(service, 0)
+    service.stop()
+    service.options = []
+    assert put_graph(service.start(), 1)
+
+
 # ---- what the server does ---------------------------------------------------------------------------------------------------
 
 

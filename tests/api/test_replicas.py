@@ -1,6 +1,8 @@
 """Several replicas on one PostgreSQL and one bucket: any of them answers anything, and none does what another has done."""
 
+import calendar
 import concurrent.futures
+import glob
 import os
 import re
 import signal
@@ -36,6 +38,13 @@ def postgres():
     made.stop()
 
 
+def skewed(by):
+    """The environment of a process whose clock is wrong by so much."""
+    library = max(glob.glob("/usr/lib/*/faketime/libfaketimeMT.so.1"), default=None)
+    assert library, "there is no libfaketime; deploy/install-deps.sh test installs it"
+    return {"LD_PRELOAD": library, "FAKETIME": by, "FAKETIME_DONT_FAKE_MONOTONIC": "1", "DONT_FAKE_MONOTONIC": "1"}
+
+
 @pytest.fixture
 def start(postgres, request, tmp_path, new_service):
     """Replicas, each with a data folder of its own."""
@@ -44,12 +53,13 @@ def start(postgres, request, tmp_path, new_service):
     bucket = buckets.Server(tmp_path / "root").start()
     count = 0
 
-    def make(*options):
+    def make(*options, clock=None):
         nonlocal count
         count += 1
+        environment = {**buckets.CREDENTIALS, **(skewed(clock) if clock else {})}
         # Nothing fits into the cache: whatever is read comes from the bucket.
         return new_service("--store", url, *buckets.options(bucket.url, "store"), "--blobs-cache", "1", *options,
-                           data=tmp_path / f"replica{count}", environment=buckets.CREDENTIALS)  # fmt: skip
+                           data=tmp_path / f"replica{count}", environment=environment)  # fmt: skip
 
     make.sql = lambda text: postgres.sql(text, name)
     make.bucket = bucket
@@ -308,6 +318,51 @@ def test_another_delivers_when_the_one_that_did_is_killed(start):
     bodies = {message.id: message.body for message in messages}
     assert len(bodies) == len(set(bodies.values())) == 27 and len(messages) > len(bodies), (len(messages), len(bodies))
     receiver.close()
+
+
+def test_clocks_that_differ(start):
+    """By ten minutes either way: S3 allows fifteen. Who is alive, who leads and whose turn it is are no matter of clocks."""
+    services = [start(clock=clock) for clock in ("+10m", "-10m", None)]
+    a, b, c = services
+    now = time.time()
+    made = [one.post("/v1/graphs", branches(2, f"at{number}")).json() for number, one in enumerate(services)]
+    told = [optimize(one, graph["id"], DIVISION)["created"] for one, graph in zip(services, made)]
+    seconds = [calendar.timegm(time.strptime(one[:19], "%Y-%m-%dT%H:%M:%S")) - now for one in told]
+    assert 500 < seconds[0] < 700 and -700 < seconds[1] < -500 and -100 < seconds[2] < 100
+    for number in range(12):  # each key at two of them
+        answers = [services[(number + step) % 3].post("/v1/optimize", {"graph": made[0]["id"], "passes": DIVISION}, headers={"Idempotency-Key": f"k{number}"})
+                   for step in (0, 1)]  # fmt: skip
+        assert [answer.status for answer in answers] == [201, 201] and answers[0].json()["id"] == answers[1].json()["id"]
+    assert len(runs(a)) == 15
+    found = [one["id"] for one in b.get("/v1/graphs", raw_query={"limit": 1000}).json()["items"]]
+    assert [one["id"] for one in reversed(made)] == [one for one in found if one in {other["id"] for other in made}]
+    data = some_bytes(1 << 20)
+    digest = stored(a, data)
+    assert b.get(f"/v1/blobs/{digest}").body == data == c.get(f"/v1/blobs/{digest}").body
+    done = [wait(one, begin(one, "/v1/optimize", quick_request(f"clock{number}"))) for number, one in enumerate(services)]
+    assert {job["state"] for job in done} == {"succeeded"}
+    begun = time.monotonic()
+    while time.monotonic() < begun + 20:  # longer than it takes to be taken out
+        assert replicas(start) == 3
+        time.sleep(1)
+    a.kill()
+    eventually(lambda: replicas(start) == 2)
+
+
+def test_one_that_was_taken_out_is_told_to_ask_again(start):
+    """Before it has noticed: its requests with a key, and blobs, are not begun under an id that is no more."""
+    a = start()
+    graph = a.post("/v1/graphs", branches(2)).json()["id"]
+    seen = set()
+    for number in range(40):
+        start.sql("DELETE FROM replicas")
+        answer = a.post("/v1/optimize", {"graph": graph, "passes": DIVISION}, headers={"Idempotency-Key": f"k{number}"})
+        assert answer.status in (201, 503), answer
+        seen.add(answer.json().get("code", answer.status))
+        start.sql("DELETE FROM replicas")
+        assert put_blob(a, some_bytes((1 << 17) + number)).status in (201, 503)
+    assert "store-busy" in seen
+    eventually(lambda: a.post("/v1/optimize", {"graph": graph, "passes": DIVISION}, headers={"Idempotency-Key": "k0"}).status == 201)
 
 
 # ---- garbage ----------------------------------------------------------------------------------------------------------------
