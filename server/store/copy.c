@@ -521,18 +521,18 @@ static fb_status copy_between(copy *work, fb_error *error) {
     return status;
 }
 
+/* The source first: the target is marked as its copy only when there is something to copy. */
 fb_status fb_store_copy(const fb_copy_side *from, const fb_copy_side *to, fb_copy_progress *progress, void *context,
                         fb_store_copied *out, fb_error *error) {
     copy work = {.progress = progress, .context = context};
-    const fb_store_config target = {.database = to->database, .readers = 2, .bucket = to->bucket, .filled_from = from->name};
-    fb_status status = fb_store_open(to->folder, &target, &work.to, error);
-    if (status) return status;
-    char *migrated = fb_path_with(to->folder, "/source.sqlite");
+    char *migrated = fb_path_with(to->folder, ".source.sqlite");
     const fb_store_config source = {.database = from->database, .readers = 4, .migrated = migrated};
-    status = migrated ? fb_store_open(from->folder, &source, &work.from, error) : fb_fail_memory(error);
+    const fb_store_config target = {.database = to->database, .readers = 2, .bucket = to->bucket, .filled_from = from->name};
+    fb_status status = migrated ? fb_store_open(from->folder, &source, &work.from, error) : fb_fail_memory(error);
+    if (!status) status = fb_store_open(to->folder, &target, &work.to, error);
     if (!status) status = copy_between(&work, error);
-    fb_store_close(work.from);
     fb_store_close(work.to);
+    fb_store_close(work.from);
     if (migrated) fb_database_remove(migrated);
     free(migrated);
     if (!status) *out = work.figures;

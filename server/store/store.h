@@ -61,7 +61,7 @@ typedef struct fb_store_config {
     bool may_only_read;         /* a folder that cannot be written to is opened for reading */
     const char *filled_from;    /* for copy.h: the store must be empty, or an unfinished copy of this, and nobody else's */
     const char *migrated;       /* for copy.h: the store is only read, and nobody else's; a file of an earlier schema is copied
-                                   to this one, which is brought up to date */
+                                   to this, which is brought up to date */
     fb_bucket_config bucket;
 
     /* Called after something happened that others are told of, on the thread that made the change, before the function that

@@ -144,7 +144,7 @@ def test_every_earlier_schema(version, copy, url, tmp_path, new_service):
     found = lay_out(version, source)
     before = fingerprint(source)
     copy("--from", source, "--to", url, "--data", tmp_path / "there")
-    assert fingerprint(source) == before and not list((tmp_path / "there").glob("source*"))
+    assert fingerprint(source) == before and not list(tmp_path.glob("*.source.sqlite*"))
     verify(new_service(data=tmp_path / "there"), found)
 
 
@@ -167,7 +167,8 @@ def test_what_is_refused(filled, copy, url, postgres, name, tmp_path, new_servic
     assert "need a place" in copy("--from", source, "--to", url, status=2)
     assert "needs --from and --to" in copy("--from", source, status=2)
     assert "already" in copy("--from", source, "--to", tmp_path / "a", "--data", tmp_path / "b", status=2)
-    assert "no store" in copy("--from", tmp_path, "--to", tmp_path / "new", status=1)
+    assert "no store" in copy("--from", tmp_path, "--to", tmp_path / "new", status=1) and not (tmp_path / "new").exists()
+    assert "stop it first" in copy("--from", source, "--to", source, status=3)
     service = new_service(data=tmp_path / "used")
     assert "stop it first" in copy("--from", tmp_path / "used", "--to", url, "--data", tmp_path / "x", status=3)
     assert "stop it first" in copy("--from", source, "--to", tmp_path / "used", status=3)

@@ -74,7 +74,7 @@ def test_watchdog(tmp_path, certificate):
     """Its request speaks TLS, too."""
     manager = Manager(tmp_path)
     service = TlsService(tmp_path / "data", certificate)
-    service.environment = {"NOTIFY_SOCKET": manager.path, "WATCHDOG_USEC": "400000"}
+    service.environment |= {"NOTIFY_SOCKET": manager.path, "WATCHDOG_USEC": "400000"}
     service.start()
     try:
         assert manager.hears(b"WATCHDOG=1", 60), service.log()[-2000:]
