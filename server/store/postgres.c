@@ -4,8 +4,10 @@
  * read stays true until the commit, and keys, numbers of events and places in lists ascend in the order of the commits. Group
  * commit makes up for it: the more wait, the more are committed together.
  *
- * A connection that broke is made anew, after growing pauses. A commit that was not answered is looked for by its transaction's
- * number: it is told as done, as undone, or (if the server does not come back in time) as unknown, never guessed. */
+ * A connection that broke is made anew, after growing pauses. A commit that was not answered is looked for: with each one goes
+ * a number that its session has not used before, into a row of the session's own. So it is told as done, as undone, or (if the
+ * server does not come back in time) as unknown, never guessed. The number of the transaction would not do: a server that
+ * crashed, or a standby that took over, may give it to another one. */
 #include <ctype.h>
 #include <endian.h>
 #include <inttypes.h>
@@ -13,6 +15,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/random.h>
 #include <time.h>
 
 #include "core/base/buffer.h"
@@ -25,8 +28,7 @@
 #define PAUSE_MS 50          /* between two attempts, at first */
 #define LONGEST_PAUSE_MS 500
 #define COMMIT_PATIENCE_MS 30000 /* to learn what became of a commit */
-#define XID_SPACE 24
-#define TIMELINE_SPACE 9
+#define TIME_SPACE 48
 /* Advisory locks: of the transaction that writes, and of the process. Any numbers would do that nobody else has. */
 #define WRITE_LOCK "7381240360074215275"
 #define PROCESS_LOCK "7381240360074215276"
@@ -39,10 +41,11 @@ typedef struct server {
     bool is_ending;   /* the end of the one before was sent, and its answer not waited for */
     char *url;
     enum { NOT_HELD, ALONE, SHARED } hold;
-    uint64_t generation;           /* of the connection: statements of an earlier one are not known to this one */
-    uint64_t statements;           /* made so far; their names */
-    char xid[XID_SPACE];           /* of the transaction that writes */
-    char timeline[TIMELINE_SPACE]; /* of the server's log: another one since a standby took over */
+    uint64_t generation;     /* of the connection: statements of an earlier one are not known to this one */
+    uint64_t statements;     /* made so far; their names */
+    int64_t session, number; /* of the one that writes: whose row it is, and what the last commit put there */
+    int pid;                 /* of the server's process for this connection, */
+    char since[TIME_SPACE];  /* and when that began */
     int64_t changes, changed_rows;
     int64_t down_since, next_attempt; /* 0: it is up */
     int pause_ms;
@@ -167,8 +170,7 @@ static void ignore_notice(void *context, const PGresult *notice) {
 static const char settings[] =
     "SET idle_in_transaction_session_timeout = '60s'; SET lock_timeout = '30s'; "
     "SELECT set_config('synchronous_commit', 'on', false) WHERE current_setting('synchronous_commit') = 'off';"
-    "SELECT current_setting('server_encoding'), "
-    "CASE WHEN pg_is_in_recovery() THEN '' ELSE left(pg_walfile_name(pg_current_wal_lsn()), 8) END";
+    "SELECT current_setting('server_encoding'), (SELECT backend_start FROM pg_stat_activity WHERE pid = pg_backend_pid())";
 
 static bool is_true(PGconn *handle, const char *sql) {
     PGresult *result = PQexec(handle, sql);
@@ -230,7 +232,8 @@ static fb_status connect_server(fb_connection *connection, fb_error *error) {
     PGresult *result = PQexec(of->handle, settings);
     fb_status status = judge(connection, result, error);
     if (!status) status = check_server(of->handle, result, error);
-    if (!status) snprintf(of->timeline, sizeof of->timeline, "%s", PQgetvalue(result, 0, 1));
+    if (!status) snprintf(of->since, sizeof of->since, "%s", PQgetvalue(result, 0, 1));
+    of->pid = PQbackendPID(of->handle);
     PQclear(result);
     bool is_alone = false;
     if (!status && of->hold) status = hold_now(of, &is_alone, error);
@@ -560,7 +563,7 @@ static void roll_back(fb_connection *connection) {
 }
 
 /* Statements after the one that waits for the lock see what was committed until it was had. */
-static const char begin_writing[] = "BEGIN; SELECT pg_advisory_xact_lock(" WRITE_LOCK "); SELECT pg_current_xact_id()";
+static const char begin_writing[] = "BEGIN; SELECT pg_advisory_xact_lock(" WRITE_LOCK ")";
 
 static fb_status begin(fb_connection *connection, bool writes, fb_error *error) {
     server *of = server_of(connection);
@@ -571,7 +574,7 @@ static fb_status begin(fb_connection *connection, bool writes, fb_error *error) 
         if (status) break;
         roll_back(connection);
         of->is_reading = of->is_to_begin = !writes;
-        if (writes) status = command(connection, begin_writing, of->xid, sizeof of->xid, &met);
+        if (writes) status = script(connection, begin_writing, &met);
         if (!status) return FB_OK;
         if (is_connected(of)) break; /* else it had broken before: nothing was begun */
     }
@@ -579,31 +582,23 @@ static fb_status begin(fb_connection *connection, bool writes, fb_error *error) 
     return fb_fail(error, met.status, met.code, NULL, "%s", met.message);
 }
 
-/* What became of the transaction whose commit was not answered. Its session may still be there, waiting for a client that has
- * gone: it is ended, so that it is decided. A standby that took over may not have heard of it, and have given its number to
- * another transaction: that this one was committed then says nothing. */
+/* What became of the transaction whose commit was not answered. The server's process for it may still be there, waiting for a
+ * client that has gone: it is ended, so that it is decided. */
 static fb_status find_commit(fb_connection *connection, fb_error *error) {
-    char sql[200], outcome[32] = "";
-    char xid[XID_SPACE], timeline[TIMELINE_SPACE];
-    snprintf(xid, sizeof xid, "%s", server_of(connection)->xid);
-    snprintf(timeline, sizeof timeline, "%s", server_of(connection)->timeline);
+    server *of = server_of(connection);
+    char end[200], look[120], still[NUMBER_SPACE] = "", found[NUMBER_SPACE] = "", wanted[NUMBER_SPACE];
+    snprintf(end, sizeof end, "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid = %d AND backend_start = '%s'",
+             of->pid, of->since);
+    snprintf(look, sizeof look, "SELECT number FROM foldback_commits WHERE session = %" PRId64, of->session);
+    snprintf(wanted, sizeof wanted, "%" PRId64, of->number);
     int64_t until = now_ms() + COMMIT_PATIENCE_MS;
     for (; now_ms() < until; pause_for(PAUSE_MS)) {
         if (ensure(connection, COMMIT_PATIENCE_MS, NULL)) continue;
-        snprintf(sql, sizeof sql, "SELECT pg_xact_status('%s'::xid8)", xid);
-        fb_error met = {0};
-        fb_status status = command(connection, sql, outcome, sizeof outcome, &met);
-        /* A standby that took over, and never heard of it, says that the number is still to come. */
-        bool is_unheard = status && strstr(met.message, "in the future");
-        bool is_same_server = *timeline && strcmp(timeline, server_of(connection)->timeline) == 0;
-        if (!status && !strcmp(outcome, "committed") && is_same_server) return FB_OK;
-        if (!status && !strcmp(outcome, "committed")) break;
-        if (is_unheard || !strcmp(outcome, "aborted"))
-            return fb_fail(error, FB_BUSY, "store-unavailable", NULL,
-                           "the connection to the database broke, and nothing was changed");
-        snprintf(sql, sizeof sql, "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE backend_xid = '%s'::xid8::xid",
-                 xid);
-        if (!status) script(connection, sql, NULL);
+        if (command(connection, end, still, sizeof still, NULL) || *still) continue;
+        if (command(connection, look, found, sizeof found, NULL)) continue;
+        if (!strcmp(found, wanted)) return FB_OK;
+        return fb_fail(error, FB_BUSY, "store-unavailable", NULL,
+                       "the connection to the database broke, and nothing was changed");
     }
     return fb_fail(error, FB_IO, "commit-unknown", NULL,
                    "the connection to the database broke while a change was committed, and whether it was is not known: look "
@@ -612,16 +607,22 @@ static fb_status find_commit(fb_connection *connection, fb_error *error) {
 
 static fb_status commit(fb_connection *connection, fb_error *error) {
     server *of = server_of(connection);
+    char sql[300] = "COMMIT";
     if (!is_in_transaction(connection)) return fail_unavailable(error, LOST, "the connection was lost");
     bool has_failed = PQtransactionStatus(of->handle) == PQTRANS_INERROR;
-    PGresult *result = PQexec(of->handle, "COMMIT");
+    if (of->session && !has_failed)
+        snprintf(sql, sizeof sql,
+                 "INSERT INTO foldback_commits (session, number, at) VALUES (%" PRId64 ", %" PRId64 ", now()) "
+                 "ON CONFLICT (session) DO UPDATE SET number = excluded.number, at = excluded.at; COMMIT",
+                 of->session, ++of->number);
+    PGresult *result = PQexec(of->handle, sql);
     fb_status status = judge(connection, result, error ? error : &(fb_error){0});
     bool is_undone = !status && strcmp(PQcmdStatus(result), "COMMIT") != 0;
     PQclear(result);
     bool is_lost = !is_connected(of) || status == FB_BUSY;
     if (is_undone || (has_failed && !is_lost))
         return fb_fail(error, FB_IO, "store-failed", NULL, "the store failed: a statement of the transaction had failed");
-    if (!is_lost || !*of->xid) return status;
+    if (!is_lost || !of->session) return status;
     if (error) *error = (fb_error){0};
     return find_commit(connection, error);
 }
@@ -652,9 +653,19 @@ static fb_status read_version(fb_connection *connection, int64_t *version, bool 
     return status;
 }
 
+/* Where commits leave their numbers. Of sessions of long ago nobody asks any more. */
+#define COMMITS "foldback_commits (session BIGINT NOT NULL PRIMARY KEY, number BIGINT NOT NULL, at TIMESTAMPTZ NOT NULL)"
+
+static const char prepare_commits[] =
+    "DO $body$ BEGIN IF to_regclass('foldback_schema') IS NOT NULL THEN CREATE TABLE IF NOT EXISTS " COMMITS "; "
+    "DELETE FROM foldback_commits WHERE at < now() - interval '7 days'; END IF; END $body$";
+
 static fb_status set_up_writer(fb_connection *connection, uint64_t max_bytes, fb_error *error) {
-    (void)connection, (void)max_bytes, (void)error;
-    return FB_OK;
+    (void)max_bytes;
+    server *of = server_of(connection);
+    while (!of->session)
+        if (getrandom(&of->session, sizeof of->session, 0) != sizeof of->session) of->session = 0;
+    return script(connection, prepare_commits, error);
 }
 
 /* The migrations are written for SQLite. They differ in words, in indexes (SQLite's end in the row's key by themselves), and in
@@ -773,7 +784,8 @@ static fb_status migrate(fb_connection *connection, int64_t number, const char *
     char *text = translate(sql);
     if (!text) return fb_fail_memory(error);
     fb_status status =
-        number == 1 ? script(connection, "CREATE TABLE foldback_schema (version BIGINT NOT NULL)", error) : FB_OK;
+        number == 1 ? script(connection, "CREATE TABLE foldback_schema (version BIGINT NOT NULL); CREATE TABLE " COMMITS, error)
+                    : FB_OK;
     if (!status) status = script(connection, text, error);
     free(text);
     return status ? status : script(connection, note, error);
@@ -816,7 +828,7 @@ const fb_backend fb_postgres = {
                "WHEN 'text'::regtype THEN 'TEXT' ELSE 'BLOB' END, coalesce(array_position(i.indkey::int2[], a.attnum), -1) + 1 "
                "FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped "
                "LEFT JOIN pg_index i ON i.indrelid = c.oid AND i.indisprimary "
-               "WHERE c.relkind = 'r' AND c.relnamespace = current_schema()::regnamespace AND c.relname <> 'foldback_schema' "
+               "WHERE c.relkind = 'r' AND c.relnamespace = current_schema()::regnamespace AND c.relname NOT LIKE 'foldback%' "
                "ORDER BY c.oid, a.attnum",
     .counter = "SELECT pg_sequence_last_value(pg_get_serial_sequence(?1, ?2)::regclass)",
     .set_counter = set_counter,
