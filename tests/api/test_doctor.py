@@ -11,6 +11,7 @@ import threading
 
 import pytest
 
+import databases
 from cli import CommandLine, environment
 from conftest import ROOT, binary, of_a_file
 from documents import branches
@@ -222,6 +223,14 @@ def test_a_database_that_does_not_answer(tmp_path):
     assert "store-unavailable" in codes(answer, "fault") and answer["facts"]["store"]["database"] == "postgresql://me@127.0.0.1:1/none"
 
 
+@pytest.mark.skipif(not databases.IN_USE, reason="the database is a file")
+def test_a_store_on_a_server(stopped):
+    answer = doctor("--data", stopped)
+    store = answer["facts"]["store"]
+    assert answer["ok"] and store["runs"] == 1 and store["schema"] == store["newest_schema"], answer
+    assert store["database"].startswith("postgresql://") and "database_bytes" not in store and "no-backup" not in codes(answer)
+
+
 def test_no_secret_is_shown(tmp_path):
     secrets = dict(FOLDBACK_TOKEN="fbt_hunter2", PGPASSWORD="hunter2", AWS_SECRET_ACCESS_KEY="hunter2", AWS_SESSION_TOKEN="hunter2",
                    AWS_ENDPOINT_URL="http://me:hunter2@proxy.example.org/x")  # fmt: skip
@@ -268,6 +277,7 @@ def test_a_service_that_is_well(service):
     assert facts["requests"] >= 1 and list(answer["facts"]) == ["versions", "service"]
 
 
+@of_a_file
 def test_a_service_that_wants_a_token(tmp_path, new_service):
     made = subprocess.run([binary(), "token", "create", "--scope", "admin", "--data", tmp_path / "data0", "--json"], capture_output=True, check=True)
     service = new_service(data=tmp_path / "data0")
