@@ -243,13 +243,17 @@ static const fb_obstacle meanings[FB_GROUP_KEYS] = {
     [MODE] = {"mode-switched", "autocast, autograd or another mode is switched between them"},
 };
 
-/* A call of a Linear, or of what looks like one, on the shared value. */
-static bool is_linear_call(const fb_graph *g, fb_node n, fb_node shared) {
+/* A call of what looks like a Linear, on the shared value. */
+static bool is_linear_like_call(const fb_graph *g, fb_node n, fb_node shared) {
     const fb_node_row *row = fb_node_at(g, n);
-    fb_linear linear;
-    if (fb_linear_at(g, n, &linear)) return linear.input.id == shared.id;
     if (row->opcode != FB_CALL_MODULE || !row->module.id) return false;
     return fb_module_is_linear_like(g, row->module) && fb_call_argument_node(g, n, "input").id == shared.id;
+}
+
+/* A call of a Linear, or of what looks like one, on the shared value. */
+static bool is_linear_call(const fb_graph *g, fb_node n, fb_node shared) {
+    fb_linear linear;
+    return fb_linear_at(g, n, &linear) ? linear.input.id == shared.id : is_linear_like_call(g, n, shared);
 }
 
 /* Why a Linear cannot be merged with any other. */
@@ -272,8 +276,10 @@ static fb_obstacle obstacle(fb_matcher *m, const fb_linear *linear) {
 static bool read_candidate(fb_matcher *m, fb_node n, fb_node shared, candidate *out) {
     const fb_graph *g = m->graph;
     fb_linear linear;
-    if (!is_linear_call(g, n, shared) || fb_is_marked(m, n)) return false;
-    if (!fb_linear_at(g, n, &linear)) {
+    bool is_linear = fb_linear_at(g, n, &linear);
+    if (is_linear ? linear.input.id != shared.id : !is_linear_like_call(g, n, shared)) return false;
+    if (fb_is_marked(m, n)) return false;
+    if (!is_linear) {
         const char *type = fb_text(g, fb_module_at(g, fb_node_at(g, n)->module)->type);
         fb_refuse_node(m, "unsupported-type", n, "%s is not exactly torch's Linear", type);
         return false;
@@ -418,6 +424,7 @@ static void match(fb_matcher *m, fb_node shared) {
     twins t;
     if (!fb_node_at(g, shared)->user_count) return;
     list_twins(g, shared, &t);
+    if (t.count == 1 && fb_node_at(g, shared)->user_count < 2) return;
     size_t linear_calls = count_linear_calls(g, &t);
     if (linear_calls < 2 || !fb_matcher_takes(m, (unsigned)t.count)) return;
     separate_twins(m, shared, &t);
