@@ -126,7 +126,8 @@ static void ck_validates(const golden *g, const fb_run *run) {
     char *numbers = golden_file(g, "numbers.json", &size);
     bool only_moves = true, rounds = numbers != NULL;
     free(numbers);
-    for (size_t i = 0; i < run->count; i++) only_moves &= !run->passes[i].applied || fb_report_exactness(&run->passes[i]) == FB_MOVES;
+    for (size_t i = 0; i < run->count; i++)
+        only_moves &= !run->passes[i].applied || fb_report_exactness(&run->passes[i]) == FB_MOVES;
     fb_eval_options options = {.seed = 7};
     fb_validation found;
     fb_error error = {0};

@@ -181,7 +181,8 @@ static void check_meaning(random_case *c, const fb_run *run) {
     evaluation before, after;
     fb_buffer why = {0};
     bool only_moves = true;
-    for (size_t i = 0; i < run->count; i++) only_moves &= !run->passes[i].applied || fb_report_exactness(&run->passes[i]) == FB_MOVES;
+    for (size_t i = 0; i < run->count; i++)
+        only_moves &= !run->passes[i].applied || fb_report_exactness(&run->passes[i]) == FB_MOVES;
     evaluate(c->source, c->seed, &before);
     evaluate(run->result, c->seed, &after);
     CK(c, evaluations_agree(&before, &after, only_moves ? 1e-11 : 1e-8, &why), "it computes something else: %s",
