@@ -16,7 +16,7 @@ from .private import ServiceNotStarted, connect, disconnect
 from .run import Graph, Picture, Refusal, Run, Version
 
 if TYPE_CHECKING:
-    from . import export, fx, huggingface, optimization
+    from . import export, fx, hub, huggingface, optimization
     from .edits import EditError, LostTraining, apply_edits
     from .readings import AmbiguousWeights
     from .torch_compile import compiled_runs
@@ -24,14 +24,14 @@ if TYPE_CHECKING:
 __all__ = [
     "AmbiguousWeights", "AsyncClient", "Cancelled", "Client", "EditError", "Event", "Graph", "Job", "LostTraining", "Picture",
     "Problem", "Refusal", "Run", "ServiceNotStarted", "Version", "apply_edits", "compiled_runs", "connect", "disconnect", "export", "fx",
-    "huggingface", "optimization",
+    "hub", "huggingface", "optimization",
 ]  # fmt: skip
 _FROM = {"apply_edits": "edits", "EditError": "edits", "LostTraining": "edits", "AmbiguousWeights": "readings"}
 _FROM["compiled_runs"] = "torch_compile"
 
 
 def __getattr__(name: str) -> Any:
-    if name in ("export", "fx", "huggingface", "optimization"):
+    if name in ("export", "fx", "hub", "huggingface", "optimization"):
         return importlib.import_module(f"{__name__}.{name}")
     if name in _FROM:
         return getattr(importlib.import_module(f"{__name__}.{_FROM[name]}"), name)
