@@ -474,7 +474,8 @@ def test_nothing_drifts(both):
             elif kind == "unset":
                 both.registry.delete_registered_model_alias(both.model, alias)
         except foldback.Problem as problem:
-            assert problem.status in (400, 404, 409, 428), problem  # 400: a rollback of an alias that is not there
+            # 400: a rollback of an alias that is not there; unknown-pass: the graph was made without that one
+            assert problem.status in (400, 404, 409, 428) or problem.code == "unknown-pass", problem
             return
         except MlflowException as failure:
             assert failure.error_code in ("RESOURCE_DOES_NOT_EXIST", "INVALID_PARAMETER_VALUE"), failure
