@@ -74,7 +74,7 @@ def kept_code():
             ("aten-assert", "effect", fn("torch.ops.aten._assert_tensor_metadata.default", "x")),
             ("mode-switch", "effect", fn("torch._C._set_grad_enabled", False)),
             ("autocast", "effect", fn("torch.amp.autocast_mode._enter_autocast", "cpu")),
-            ("vmap", "unknown-operator", fn("torch._functorch.predispatch._vmap_increment_nesting", 3, "error")),
+            ("vmap", "effect", fn("torch._functorch.predispatch._vmap_increment_nesting", 3, "error")),
             ("unknown-function", "unknown-operator", fn("my.function", "x")),
             ("unknown-aten", "unknown-operator", fn("torch.ops.my.function.default", "x"))):
         eliminate(f"trap-37-{name}", beside(make), 0, refusal(reason, "y"))

@@ -237,7 +237,7 @@ def fold_scale():
     g = Graph()
     q = g.linear("q", g.input(), 3)
     g.output(fn(g, "operator.add", g.method("view", q, 3, 2, shape=(3, 2), dtype="float32"), 0.5, (3, 2)))
-    fold("not-an-addend-behind-a-view", g, 0)
+    fold("not-an-addend-behind-a-view", g, 0, refusal("views-between", "q", "y"))
 
     g = Graph()
     g.output(fn(g, "operator.mul", g.relu(g.linear("fc", g.input(), 3)), 0.5))
