@@ -4,7 +4,7 @@ BUILD    ?= build
 prefix   ?= /usr/local
 DESTDIR  ?=
 VERSION  := 0.1.0
-WARNINGS := -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wstrict-prototypes
+WARNINGS := -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wstrict-prototypes -Wformat-security
 OPTIMISE ?= -O2 -g1
 CFLAGS   ?=
 CPPFLAGS := -I. -D_GNU_SOURCE -DFB_VERSION='"$(VERSION)"'

@@ -54,6 +54,7 @@ typedef struct attention {
     fb_node transposition; /* of the keys; none: `key` is (…, E, S), as the product takes it */
     mask_form form;
     double scale, fill;
+    fb_node fill_read; /* where the fill is read from a tensor */
     bool is_training;
 } attention;
 
@@ -137,12 +138,12 @@ static bool find_scores(const fb_graph *g, attention *a, fb_node node) {
     return true;
 }
 
-/* A number, or a constant tensor without dimensions. */
-static bool read_number(const fb_graph *g, fb_value value, double *number) {
-    fb_node read;
+/* A number, or a tensor without dimensions whose bytes are in the document; whether it is a constant, `read` is to be asked. */
+static bool read_number(const fb_graph *g, fb_value value, double *number, fb_node *read) {
     fb_tensor tensor;
+    *read = (fb_node){0};
     if (fb_value_is_number(g, value, number)) return true;
-    if (!fb_tensor_read_by(g, value, &read, &tensor)) return false;
+    if (!fb_tensor_read_by(g, value, read, &tensor)) return false;
     const fb_tensor_row *row = fb_tensor_at(g, tensor);
     unsigned char bytes[8];
     size_t size = fb_dtype_size((fb_dtype)row->dtype);
@@ -150,6 +151,11 @@ static bool read_number(const fb_graph *g, fb_value value, double *number) {
     fb_base64_decode(fb_text(g, row->data), 0, size, bytes);
     fb_decode_numbers((fb_dtype)row->dtype, bytes, 1, number);
     return true;
+}
+
+static bool is_filled(const fb_graph *g, attention *a, fb_node node, const char *parameter) {
+    fb_value fill = fb_call_argument(g, node, parameter);
+    return fill.id && read_number(g, fill, &a->fill, &a->fill_read);
 }
 
 /* Tries `scores` for what the mask is laid on: takes back what it has found when it is not. */
@@ -173,11 +179,11 @@ static bool find_masked_scores(const fb_graph *g, attention *a, fb_node node) {
         if (is_on(g, a, x, y, ADDED) || (!(op & FB_OP_IN_PLACE) && is_on(g, a, y, x, ADDED))) return true;
         break;
     case FB_OP_WHERE:
-        if (!fb_call_argument(g, node, "other").id || !read_number(g, fb_call_argument(g, node, "other"), &a->fill)) break;
+        if (!is_filled(g, a, node, "other")) break;
         if (is_on(g, a, x, fb_call_argument_node(g, node, "condition"), SELECTED)) return true;
         break;
     case FB_OP_MASKED_FILL:
-        if (!fb_call_argument(g, node, "value").id || !read_number(g, fb_call_argument(g, node, "value"), &a->fill)) break;
+        if (!is_filled(g, a, node, "value")) break;
         if (is_on(g, a, x, fb_call_argument_node(g, node, "mask"), FILLED)) return true;
         break;
     default: break;
@@ -288,15 +294,23 @@ static bool is_finite_in(fb_dtype dtype, double number) {
     return fb_dtype_limits(dtype, &range) && fabs(number) <= range.largest;
 }
 
+/* A number that is written in the graph, or one that nobody changes. */
+static bool is_constant(fb_matcher *m, fb_node read) {
+    fb_tensor tensor;
+    return !read.id || fb_reads_constant(m, read, &tensor);
+}
+
 static bool has_no_infinity(fb_matcher *m, fb_node node, int depth);
 
 /* A number, or a value without infinities. */
 static bool is_finite(fb_matcher *m, fb_node of, const char *parameter, int depth) {
     const fb_graph *g = m->graph;
     double number;
+    fb_node read;
     fb_value value = fb_call_argument(g, of, parameter);
     if (!value.id) return false;
-    if (read_number(g, value, &number)) return is_finite_in((fb_dtype)fb_node_at(g, of)->dtype, number);
+    if (read_number(g, value, &number, &read))
+        return is_constant(m, read) && is_finite_in((fb_dtype)fb_node_at(g, of)->dtype, number);
     fb_node node = fb_value_node(g, value);
     return node.id && fb_node_at(g, node)->dtype == fb_node_at(g, of)->dtype && has_no_infinity(m, node, depth);
 }
@@ -337,6 +351,8 @@ static fb_obstacle mask_obstacle(fb_matcher *m, const attention *a) {
     fb_dtype_range range;
     if (!a->mask.id) return FB_NO_OBSTACLE;
     bool is_low = a->form == ADDED || a->fill == -INFINITY || (fb_dtype_limits(dtype, &range) && a->fill <= -range.largest / 2);
+    if (!is_constant(m, a->fill_read))
+        return (fb_obstacle){"unsupported-constant", "what masked scores become is read from a tensor that may change"};
     if (!is_low) return (fb_obstacle){"unsupported-constant", "what masked scores become is not near the lowest number"};
     bool may_differ = json_is_true(json_object_get(m->params, "masked_rows")) && (a->form == ADDED || a->fill == -INFINITY);
     if (may_differ || has_open_rows(m, a)) return FB_NO_OBSTACLE;
