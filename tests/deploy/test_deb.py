@@ -19,7 +19,7 @@ TOY = ROOT / "tests" / "fixtures" / "toy" / "graph.json"
 BUILT = ROOT / "build-deb"
 EARLIER = "0.0.9"
 
-pytestmark = pytest.mark.skipif(not can_boot(), reason="needs root, systemd-nspawn and mmdebstrap")
+pytestmark = pytest.mark.skipif(not can_boot(), reason="needs root, systemd-nspawn and mmdebstrap, outside of a container")
 
 
 @pytest.fixture(scope="module")
