@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from .client import Client
-from .jobs import Event, Job
+from .jobs import Job
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -71,9 +71,11 @@ class AsyncClient:
         """What `Job.wait` gives."""
         return await self._run(functools.partial(job.wait, timeout))
 
-    def events(self, job: Job, after: int | None = None) -> AsyncIterator[Event]:
-        """What `Job.events` gives."""
-        return self._steps(functools.partial(job.events, after))
+    def events(self, job: Job | None = None, after: int | None = None, **query: Any) -> AsyncIterator[Any]:
+        """What `Job.events` gives; without a job what `Client.events` gives, whose arguments it takes by name."""
+        if job is not None:
+            return self._steps(functools.partial(job.events, after))
+        return self._steps(functools.partial(self.client.events, **query))
 
     put_graph = _awaited(Client.put_graph)
     put_archive = _awaited(Client.put_archive)
@@ -126,7 +128,6 @@ class AsyncClient:
     rollback_alias = _awaited(Client.rollback_alias)
     alias_graph = _awaited(Client.alias_graph)
     alias_events = _iterated(Client.alias_events)
-    events = _iterated(Client.events)
     passes = _awaited(Client.passes)
     pass_ = _awaited(Client.pass_)
     put_rule = _awaited(Client.put_rule)

@@ -8,6 +8,7 @@ others, or have other values: one graph may serve several modules, and a model m
 
 from __future__ import annotations
 
+import base64
 import re
 import sys
 import threading
@@ -33,7 +34,7 @@ from .modules import put
 from .optimization import Run
 from .recipes import evaluate, inputs_of
 from .shapes import meta_of
-from .tensors import State, TensorTable
+from .tensors import State, TensorTable, tensor_of
 
 Compiled = Callable[..., Any]
 Then = str | Callable[[GraphModule, list[Any]], Compiled]
@@ -416,7 +417,7 @@ class _Weights:
         elif "recipe" in self.rows.get(name, {}):
             for item in inputs_of(self.rows[name]["recipe"]):
                 yield from self._read(item)
-        else:
+        elif "data" not in self.rows.get(name, {}):  # not a constant either
             raise _LeftAlone(f"the result does not say how {name} is computed")
 
     def _note(self, given: Sequence[torch.Tensor], made: list[torch.Tensor], changes: int) -> None:
@@ -457,8 +458,11 @@ class _Weights:
             if name in self.places:
                 return inputs[self.places[name]]  # type: ignore[no-any-return]
             if name not in made:
-                row = self.rows[name]
-                made[name] = evaluate(row["recipe"], tensor, getattr(torch, row["dtype"]), self.device)
+                row, dtype = self.rows[name], getattr(torch, self.rows[name]["dtype"])
+                if "data" in row:
+                    made[name] = tensor_of(base64.b64decode(row["data"]), dtype, row["shape"]).to(self.device)
+                else:
+                    made[name] = evaluate(row["recipe"], tensor, dtype, self.device)
             return made[name]
 
         with torch.inference_mode(False), torch.no_grad():
