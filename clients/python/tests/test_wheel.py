@@ -11,6 +11,8 @@ import zipfile
 import pytest
 import torch
 
+pytestmark = pytest.mark.xdist_group("wheel")  # it is made in the folder of the sources: by one at a time
+
 CLIENT = pathlib.Path(__file__).resolve().parents[1]
 GLIBC = re.compile(r"(ld-linux.*|lib(c|m|dl|rt|pthread|resolv|nss_\w+))\.so\b.*")
 
