@@ -244,7 +244,7 @@ class FoldNormIntoLinear(_Pass):
 
 class FuseAttention(_ReversiblePass):
     """Replaces attention that is spelled out with one call of `scaled_dot_product_attention`. `masked_rows` takes masks that might
-    mask a whole row, too, where softmax gives nan and attention 0."""
+    also mask a whole row, where softmax gives nan and attention 0."""
 
     def __init__(self, *, masked_rows: bool | None = None) -> None:
         self._set(masked_rows=masked_rows)
@@ -702,7 +702,7 @@ def _take_out_otherwise(client: Client, step: Step, positions: list[int], docume
 
 def rollback(graph_module: GraphModule) -> GraphModule:
     """Takes the module back to before its first run, whatever the passes were, reversible or not. Raises foldback.LostTraining where that
-    would drop what a folded weight learnt. Runs whose edits were applied with foldback.apply_edits count, too; raises ValueError
+    would drop what a folded weight learnt. This includes runs whose edits foldback.apply_edits applied. Raises ValueError
     where the service does not know them, as foldback.connect names another one."""
     history = History.of(graph_module)
     if not history.steps and not history.applied:

@@ -25,7 +25,7 @@ Side = Literal["foldback", "mlflow"]
 @dataclass(frozen=True)
 class Change:
     """What `sync` did, or why it did not. `action`: "version" (made one), "alias" (moved it), "deleted", "conflict" (both sides
-    had moved it: the other one's move was dropped), "unknown" (MLflow's version is none of foldback's, so the alias is not
+    had moved it: the other one's move was dropped), "unknown" (foldback does not have that version of MLflow, so the alias is not
     followed), "unnameable" (MLflow takes no such alias)."""
 
     side: Side  # that was changed, or that is in the way
@@ -83,7 +83,7 @@ class Mirror:
     # ---- versions -------------------------------------------------------------------------------------------------------
 
     def _number_versions(self) -> None:
-        """What foldback makes itself has a number from now on, which is mostly the one that MLflow gives it, too."""
+        """Versions that foldback makes are numbered from now on, mostly as MLflow numbers them."""
         try:
             found = self.client.model(self.model)
         except Problem as problem:
