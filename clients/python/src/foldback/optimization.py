@@ -221,10 +221,11 @@ class FoldShapes(_ReversiblePass):
 
 
 class EvaluateConstants(_ReversiblePass):
-    """Computes what depends on no input and no weight, such as masks and positions, and keeps it as a buffer."""
+    """Computes what depends on no input and no weight, such as masks and positions, and keeps it as a buffer. `exactness="rounds"`
+    also computes what machines round differently, such as `exp`."""
 
-    def __init__(self, *, maximum_bytes: int | None = None) -> None:
-        self._set(maximum_bytes=maximum_bytes)
+    def __init__(self, *, exactness: str | None = None, maximum_bytes: int | None = None) -> None:
+        self._set(exactness=exactness, maximum_bytes=maximum_bytes)
 
 
 class FoldConstants(_Pass):
