@@ -357,6 +357,11 @@ bench-compare: $(BUILD)/tests/bench/instructions/bench
 bench-durable: all $(BUILD)/tests/bench/durable/bench
 	@tests/bench/run $(BUILD) durable
 
+.PHONY: bench-small
+## make bench-small     small requests beside nginx, and how long a start takes; needs wrk and nginx-light
+bench-small: all
+	@tests/bench/small $(BUILD)
+
 .PHONY: bench-postgres
 ## make bench-postgres  durable requests and rollbacks on PostgreSQL, beside SQLite on the same machine
 bench-postgres: all $(BUILD)/tests/bench/durable/bench
