@@ -24,22 +24,40 @@ typedef struct stream {
     bool has_half;
 } stream;
 
+static double number_of(uint32_t half) {
+    return (double)(int32_t)half * (1.7320508075688772 / 0x1p31);
+}
+
 static double next_number(stream *s) {
     if (!s->has_half) s->bits = draw(&s->state);
     uint32_t half = (uint32_t)(s->has_half ? s->bits >> 32 : s->bits);
     s->has_half = !s->has_half;
-    return (double)(int32_t)half * (1.7320508075688772 / 0x1p31);
+    return number_of(half);
+}
+
+#define DRAWN_AT_ONCE 1024 /* even */
+
+/* The same numbers rounded to float32, many at once. `count` is even but for the last ones of a stream. */
+static void draw_many(uint64_t *state, float *to, int64_t count, double mean, double deviation) {
+    for (int64_t i = 0; i < count; i += 2) {
+        uint64_t bits = draw(state);
+        to[i] = (float)(mean + deviation * number_of((uint32_t)bits));
+        if (i + 1 < count) to[i + 1] = (float)(mean + deviation * number_of((uint32_t)(bits >> 32)));
+    }
 }
 
 /* `array` is contiguous. */
 static void draw_floats(const fb_array *array, uint64_t state) {
     int64_t count = fb_array_count(array);
-    stream numbers = {.state = state};
-    for (int64_t i = 0; i < count && fb_work_at(fb_array_work(array), i, count); i++) {
+    float part[DRAWN_AT_ONCE];
+    for (int64_t from = 0, size; from < count && fb_work_goes_on(fb_array_work(array), DRAWN_AT_ONCE); from += size) {
+        size = count - from < DRAWN_AT_ONCE ? count - from : DRAWN_AT_ONCE;
         /* Rounded to float32 in both precisions, so that evaluations in either see the same numbers. */
-        float number = (float)next_number(&numbers);
-        if (array->held == FB_HELD_DOUBLE) ((double *)fb_array_data(array))[i] = (double)number;
-        else ((float *)fb_array_data(array))[i] = number;
+        bool is_double = array->held == FB_HELD_DOUBLE;
+        float *to = is_double ? part : (float *)fb_array_data(array) + from;
+        draw_many(&state, to, size, 0, 1);
+        double *wide = is_double ? (double *)fb_array_data(array) + from : NULL;
+        for (int64_t i = 0; wide && i < size; i++) wide[i] = (double)part[i];
     }
     bool is_half = array->dtype == FB_FLOAT16 || array->dtype == FB_BFLOAT16;
     if (is_half && array->held == FB_HELD_DOUBLE) fb_array_round_values(array);
@@ -111,11 +129,15 @@ void fb_random_weight(const fb_graph *graph, fb_tensor tensor, uint64_t seed, un
     stream numbers = {.state = state};
     double mean, deviation;
     distribution_of(graph, tensor, &mean, &deviation);
-    for (size_t i = 0; i < count && fb_work_at(work, (int64_t)i, (int64_t)count); i++, bytes += element) {
-        if (dtype == FB_FLOAT32) {
-            float number = (float)(mean + deviation * next_number(&numbers));
-            memcpy(bytes, &number, sizeof number);
-        } else if (fb_dtype_is_floating(dtype)) {
+    for (size_t from = 0, size; dtype == FB_FLOAT32 && from < count && fb_work_goes_on(work, DRAWN_AT_ONCE); from += size) {
+        float part[DRAWN_AT_ONCE];
+        size = count - from < DRAWN_AT_ONCE ? count - from : DRAWN_AT_ONCE;
+        draw_many(&state, part, (int64_t)size, mean, deviation);
+        memcpy(bytes + from * element, part, size * element);
+    }
+    for (size_t i = 0; dtype != FB_FLOAT32 && i < count && fb_work_at(work, (int64_t)i, (int64_t)count);
+         i++, bytes += element) {
+        if (fb_dtype_is_floating(dtype)) {
             fb_dtype_encode(dtype, mean + deviation * next_number(&numbers), bytes);
         } else {
             memset(bytes, 0, element);

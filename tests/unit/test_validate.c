@@ -257,9 +257,33 @@ START_TEST(graphs_are_compared_whole) {
 }
 END_TEST
 
+/* The numbers of a seed and a name are part of what a report says, so they are written down here once more, one at a time. */
+static float number_at(uint64_t seed, const char *name, int64_t i) {
+    uint64_t z = 0xcbf29ce484222325U ^ seed;
+    for (; *name; name++) z = (z ^ (unsigned char)*name) * 0x100000001b3U;
+    z += (uint64_t)(i / 2 + 1) * 0x9e3779b97f4a7c15U;
+    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9U;
+    z = (z ^ z >> 27) * 0x94d049bb133111ebU;
+    z ^= z >> 31;
+    return (float)((double)(int32_t)(uint32_t)(i % 2 ? z >> 32 : z) * (1.7320508075688772 / 0x1p31));
+}
+
+START_TEST(random_numbers_are_the_same_everywhere) {
+    static const int64_t sizes[] = {0, 1, 5, 1023, 1024, 1025, 3001};
+    int64_t size = sizes[_i / 2];
+    fb_array_memory memory = {.precision = _i % 2 ? FB_PRECISION_DOUBLE : FB_PRECISION_RECORDED};
+    memory.limit = (size_t)1 << 20;
+    fb_array *array;
+    ck_assert_int_eq(fb_random_array(&memory, FB_FLOAT32, 1, &size, 7, "x", 2, &array, NULL), FB_OK);
+    for (int64_t i = 0; i < size; i++) ck_assert(fb_array_number(array, i) == (double)number_at(7, "x", i));
+    fb_array_drop(array);
+}
+END_TEST
+
 int main(void) {
     TCase *tests = tcase_create("validate");
     tcase_set_timeout(tests, 600);
+    tcase_add_loop_test(tests, random_numbers_are_the_same_everywhere, 0, 14);
     tcase_add_loop_test(tests, what_passes_do_is_passed, 0, (int)(sizeof fixtures / sizeof *fixtures));
     tcase_add_loop_test(tests, mistakes_are_caught, 0, (int)(sizeof mistakes / sizeof *mistakes));
     tcase_add_test(tests, unknown_operators_are_told);
