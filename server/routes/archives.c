@@ -70,21 +70,22 @@ static fb_status check_upload(const fb_request *request, const fb_upload *upload
     return status;
 }
 
-static fb_status finish_upload(const fb_request *request, fb_upload *upload, char digest[FB_ID_LENGTH + 1], fb_error *error) {
+static fb_status finish_upload(const fb_request *request, fb_upload *upload, fb_request_archive *archive, fb_error *error) {
     fb_store_actor by = fb_actor_of(request);
     bool is_new;
     fb_status status = check_upload(request, upload, error);
-    if (!status) status = fb_upload_finish(upload, NULL, &by, digest, &is_new, error);
+    if (!status) status = fb_upload_finish(upload, NULL, &by, archive->digest, &is_new, error);
+    if (!status && is_new) archive->put = fb_upload_created(upload);
     fb_upload_close(upload, status != FB_OK);
     return status;
 }
 
-static fb_status upload_body(const fb_request *request, char digest[FB_ID_LENGTH + 1], fb_error *error) {
+static fb_status upload_body(const fb_request *request, fb_request_archive *archive, fb_error *error) {
     const fb_app *app = request->context;
     fb_upload *upload = NULL;
     fb_status status = fb_upload_new(app->store, false, &upload, error);
     if (!status) status = fb_upload_write(upload, request->body, request->body_size, error);
-    if (!status) return finish_upload(request, upload, digest, error);
+    if (!status) return finish_upload(request, upload, archive, error);
     fb_upload_close(upload, true);
     return status;
 }
@@ -107,26 +108,34 @@ void fb_archive_drop(const fb_request *request) {
     if (request->body_state) fb_upload_close(request->body_state, true);
 }
 
-bool fb_archive_take(const fb_request *request, fb_response *response, fb_request *bare, char digest[FB_ID_LENGTH + 1]) {
+bool fb_archive_take(const fb_request *request, fb_response *response, fb_request *bare, fb_request_archive *archive) {
     const char *named = fb_request_query(request, "archive");
     fb_error error = {0};
     fb_status status = FB_OK;
     *bare = *request;
-    *digest = '\0';
+    *archive = (fb_request_archive){0};
     if (!check_source(request, response)) {
         fb_archive_drop(request);
         return false;
     }
-    if (request->body_state) status = finish_upload(request, request->body_state, digest, &error);
-    else if (named) memcpy(digest, named, FB_ID_LENGTH + 1);
-    else if (is_zip_body(request)) status = upload_body(request, digest, &error);
+    if (request->body_state) status = finish_upload(request, request->body_state, archive, &error);
+    else if (named) memcpy(archive->digest, named, FB_ID_LENGTH + 1);
+    else if (is_zip_body(request)) status = upload_body(request, archive, &error);
     if (status) fb_respond_error(response, &error);
-    if (*digest) {
-        bare->body = digest;
+    if (*archive->digest) {
+        bare->body = archive->digest;
         bare->body_size = FB_ID_LENGTH;
         bare->body_state = NULL;
     }
     return !status;
+}
+
+void fb_archive_settle(const fb_request *request, const fb_response *response, const fb_request_archive *archive) {
+    const fb_app *app = request->context;
+    fb_store_actor by = fb_actor_of(request);
+    fb_error ignored = {0}; /* gc takes what stays */
+    if (archive->put && fb_response_status(response) >= 400)
+        fb_blob_withdraw(app->store, archive->digest, archive->put, &by, &ignored);
 }
 
 static fb_status find_written(const fb_request *request, const fb_archive *archive, const fb_blob *blob, const char *model,

@@ -105,20 +105,21 @@ static void post_graph(const fb_request *request, fb_response *response) {
     fb_repeat repeat;
     fb_weights_asked weights;
     fb_request bare;
-    char archive[FB_ID_LENGTH + 1];
+    fb_request_archive archive = {0};
     if (!read_weights(request, response, &weights)) {
         fb_archive_drop(request);
         return;
     }
-    if (fb_archive_take(request, response, &bare, archive) && fb_repeat_begin(&bare, response, &repeat)) {
+    if (fb_archive_take(request, response, &bare, &archive) && fb_repeat_begin(&bare, response, &repeat)) {
         fb_graph_input input = {0};
         json_t *told = NULL;
-        if (read_posted(&bare, response, archive, &input) && fb_bind_weights(&bare, response, &weights, &input, &told))
-            store_graph(&bare, response, &input, told, archive, &repeat);
+        if (read_posted(&bare, response, archive.digest, &input) && fb_bind_weights(&bare, response, &weights, &input, &told))
+            store_graph(&bare, response, &input, told, archive.digest, &repeat);
         fb_graph_input_free(&input);
         json_decref(told);
         fb_repeat_end(&repeat);
     }
+    fb_archive_settle(request, response, &archive);
     json_decref((json_t *)(uintptr_t)weights.files);
 }
 

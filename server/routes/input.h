@@ -177,10 +177,18 @@ extern const fb_sink fb_archive_sink;
 bool fb_is_archive_request(const fb_request *request);
 /* The request is refused before its archive became a blob: what was received of it goes. */
 void fb_archive_drop(const fb_request *request);
-/* Makes the archive that the request brings a blob, and gives its digest: of one that it names, that. `*bare` is the request
- * with the digest in the place of its body. When that fails this responds and returns false; and also when there is neither an
- * archive nor a body. A request without an archive is given back as it is, and the digest is "". */
-bool fb_archive_take(const fb_request *request, fb_response *response, fb_request *bare, char digest[FB_ID_LENGTH + 1]);
+/* The archive of a request. */
+typedef struct fb_request_archive {
+    char digest[FB_ID_LENGTH + 1]; /* "" = the request has none */
+    int64_t put;                   /* when the request made it a blob; 0: it was one before */
+} fb_request_archive;
+
+/* Makes the archive that the request brings a blob, or takes the one that it names. `*bare` is the request with the digest in
+ * the place of its body. When that fails this responds and returns false; and also when there is neither an archive nor a body.
+ * A request without an archive is given back as it is. */
+bool fb_archive_take(const fb_request *request, fb_response *response, fb_request *bare, fb_request_archive *archive);
+/* The request has been answered. Where that is an error, the blob that it brought goes, unless others need it. */
+void fb_archive_settle(const fb_request *request, const fb_response *response, const fb_request_archive *archive);
 /* Reads ?model= of the archive. 422 bad-archive, unsupported-archive. Likewise. */
 bool fb_archive_read(const fb_request *request, fb_response *response, const char *digest, fb_graph_input *out);
 /* The graph for which foldback wrote the archive that `graph` was read from; "" if it was read from none, or another wrote it.

@@ -17,8 +17,8 @@ typedef struct optimization {
     char validation_text[100]; /* for the answer; "" = the run is not validated */
     fb_buffer request, report;
     fb_store_pass *passes;
-    json_t *told;                   /* of weights that were bound */
-    char archive[FB_ID_LENGTH + 1]; /* that the source is read from; "" = none */
+    json_t *told;               /* of weights that were bound */
+    fb_request_archive archive; /* that the source is read from */
 } optimization;
 
 static fb_status check_members(const fb_run_request *asked, bool is_archive, fb_error *error) {
@@ -134,7 +134,7 @@ static void answer(const fb_request *request, fb_response *response, optimizatio
     fb_new_run made = {.source = &work->source,
                        .result = &work->result,
                        .weights = work->told,
-                       .archive = *work->archive ? work->archive : NULL};
+                       .archive = *work->archive.digest ? work->archive.digest : NULL};
     made.run = (fb_store_run){.kind = "optimize",
                               .source = work->source.shared->id,
                               .result = work->result.shared->id,
@@ -170,12 +170,12 @@ static bool read_asked(const fb_request *request, fb_response *response, bool is
 }
 
 static bool find_source(const fb_request *request, fb_response *response, optimization *work) {
-    if (*work->archive) return fb_archive_read(request, response, work->archive, &work->source);
+    if (*work->archive.digest) return fb_archive_read(request, response, work->archive.digest, &work->source);
     return fb_graph_input_find(request, response, &work->asked, &work->source);
 }
 
 static void optimize(const fb_request *request, fb_response *response, optimization *work, fb_repeat *repeat) {
-    if (!*work->archive && !read_asked(request, response, false, work)) return;
+    if (!*work->archive.digest && !read_asked(request, response, false, work)) return;
     if (!find_source(request, response, work)) return;
     fb_request_forget_body(request);
     const fb_run_request *asked = &work->asked;
@@ -193,10 +193,11 @@ static void post_optimize(const fb_request *request, fb_response *response) {
     bool is_wrong = fb_is_archive_request(request) && !read_asked(request, response, true, &work);
     if (is_wrong) {
         fb_archive_drop(request);
-    } else if (fb_archive_take(request, response, &bare, work.archive) && fb_repeat_begin(&bare, response, &repeat)) {
+    } else if (fb_archive_take(request, response, &bare, &work.archive) && fb_repeat_begin(&bare, response, &repeat)) {
         optimize(&bare, response, &work, &repeat);
         fb_repeat_end(&repeat);
     }
+    fb_archive_settle(request, response, &work.archive);
     free(work.passes);
     json_decref(work.told);
     fb_buffer_free(&work.report);

@@ -14,6 +14,7 @@
  *                         its name        version N
  *     graph-put           the graph       how many nodes, and its bytes (a graph that comes with a run is the run's)
  *     blob-put            the blob        its bytes
+ *     blob-withdraw       "blobs"         how many and how many bytes: what a refused request had put
  *     upload-create, upload-part, upload-delete
  *                         the upload      its bytes by then
  *     job-create          the job         method and path of its request

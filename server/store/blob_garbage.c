@@ -27,6 +27,7 @@ typedef struct candidate {
 
 typedef struct removal {
     fb_store *store;
+    const char *action; /* for the audit */
     const fb_store_actor *by;
     const fb_watch *watch;
     int64_t now, before;
@@ -65,7 +66,7 @@ static fb_status write_removal(fb_connection *connection, void *argument, fb_tot
     if (status || !batch->blobs) return status;
     char outcome[80];
     snprintf(outcome, sizeof outcome, "%" PRIu64 " blobs, %" PRIu64 " bytes", batch->blobs, batch->bytes);
-    return fb_write_audit(connection, batch->by, batch->now, "gc", "blobs", outcome, error);
+    return fb_write_audit(connection, batch->by, batch->now, batch->action, "blobs", outcome, error);
 }
 
 /* To give back the room of a large file takes seconds: so that writes need not wait for it, the file stays open until they go
@@ -305,7 +306,8 @@ static fb_status audit_others(fb_store *store, const removal *batch, const fb_ga
 fb_status fb_store_collect(fb_store *store, int64_t grace_ms, bool is_dry, const fb_store_actor *by, const fb_watch *watch,
                            fb_garbage *out, fb_error *error) {
     int64_t now = store->config.now_ms();
-    removal batch = {.store = store, .by = by, .watch = watch, .now = now, .before = now - (grace_ms > 0 ? grace_ms : 0)};
+    removal batch = {
+        .store = store, .action = "gc", .by = by, .watch = watch, .now = now, .before = now - (grace_ms > 0 ? grace_ms : 0)};
     fb_garbage garbage = {0};
     bool is_owned = store->bucket && fb_bucket_is_owned(store->bucket);
     fb_status status = is_owned ? fb_bucket_check_owner(store->bucket, error) : FB_OK;
@@ -325,4 +327,24 @@ fb_status fb_store_collect(fb_store *store, int64_t grace_ms, bool is_dry, const
     garbage.kept_bytes = (uint64_t)totals.blob_bytes - (is_dry ? garbage.bytes : 0);
     *out = garbage;
     return FB_OK;
+}
+
+fb_status fb_blob_withdraw(fb_store *store, const char *digest, int64_t put, const fb_store_actor *by, fb_error *error) {
+    removal batch = {.store = store, .action = "blob-withdraw", .by = by, .now = store->config.now_ms(), .before = put};
+    fb_garbage garbage = {0};
+    fb_blob *blob = NULL;
+    candidate *item = &batch.items[0];
+    fb_connection *connection = NULL;
+    fb_status status = fb_blob_open(store, digest, &blob, error);
+    if (status == FB_NOT_FOUND) return FB_OK;
+    if (status) return status;
+    item->size = (int64_t)fb_blob_size(blob);
+    fb_blob_close(blob);
+    status = fb_readers_take(&store->readers, &connection, error);
+    if (status) return status;
+    snprintf(item->digest, sizeof item->digest, "%s", digest);
+    status = fb_find_blob(connection, digest, &item->key, error);
+    fb_readers_give_back(&store->readers, connection);
+    batch.count = !status && item->key;
+    return status ? status : remove_batch(&batch, false, &garbage, error);
 }

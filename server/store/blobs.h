@@ -108,6 +108,10 @@ typedef struct fb_garbage {
 fb_status fb_store_collect(fb_store *store, int64_t grace_ms, bool is_dry, const fb_store_actor *by, const fb_watch *watch,
                            fb_garbage *out, fb_error *error);
 
+/* Removes a blob that a request put and then was refused. `put`: fb_upload_created of its upload, which found it to be new. The
+ * blob stays where anybody has put it since, a stored graph refers to it or an unfinished job names it. */
+fb_status fb_blob_withdraw(fb_store *store, const char *digest, int64_t put, const fb_store_actor *by, fb_error *error);
+
 /* ---- digests of tensors within blobs ---- */
 
 /* FB_NOT_FOUND when it is not remembered. `shape` is "[2,3]". */

@@ -68,9 +68,10 @@ typedef struct put_blob {
     bool is_new;
 } put_blob;
 
+/* Always later than before: who put it first sees that another has put it since (fb_blob_withdraw). */
 static fb_status renew(fb_connection *connection, int64_t key, put_blob *put, fb_error *error) {
     fb_query query = fb_query_begin(
-        connection, "UPDATE blobs SET used = CASE WHEN used < ?2 THEN ?2 ELSE used END WHERE key = ?1 RETURNING created",
+        connection, "UPDATE blobs SET used = CASE WHEN used < ?2 THEN ?2 ELSE used + 1 END WHERE key = ?1 RETURNING created",
         error);
     fb_bind_int(&query, key);
     fb_bind_int(&query, put->now);

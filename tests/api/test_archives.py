@@ -1,5 +1,6 @@
 """Archives of torch.export: in by POST /v1/graphs and /v1/optimize, out by GET /v1/graphs/{id}/archive."""
 
+import concurrent.futures
 import hashlib
 import io
 import json
@@ -9,7 +10,7 @@ import zipfile
 
 import pytest
 
-from blobs import collect, put_blob
+from blobs import collect, files, is_here, put_blob
 from test_http import is_problem
 
 ARCHIVES = pathlib.Path(__file__).resolve().parents[1] / "fixtures" / "archives"
@@ -256,6 +257,45 @@ def test_nothing_is_stored_of_what_is_refused(service):
         for kind in ("application/zip", "application/octet-stream"):
             assert post(service, good, kind=kind, path=path).status == 422, path
     assert service.get("/v1/blobs").json()["items"] == [] == service.get("/v1/graphs").json()["items"]
+
+
+MISSING = "sha256:" + "1" * 64
+LATE = [f"/v1/graphs?weights={MISSING}", f"/v1/optimize?pass=inference&weights={MISSING}"]  # known to be wrong when the graph is read
+
+
+@pytest.mark.parametrize("path", LATE)
+@pytest.mark.parametrize("kind", ["application/zip", "application/octet-stream"])
+def test_a_late_refusal_leaves_nothing(service, path, kind):
+    """Of a small archive, and of one that is a file; but what was here before stays."""
+    for data in (archive("conv"), large("conv")):
+        assert post(service, data, kind=kind, path=path).status >= 400
+        assert service.get("/v1/blobs").json()["items"] == [] and files(service, "blobs") == [] == files(service, "uploads")
+        assert put_blob(service, data).status == 201
+        assert post(service, data, kind=kind, path=path).status >= 400
+        assert is_here(service, digest_of(data))
+        assert collect(service)["blobs"] == 1
+
+
+def large(name):
+    out = io.BytesIO(archive(name))
+    with zipfile.ZipFile(out, "a") as given:
+        given.writestr(given.namelist()[0].partition("/")[0] + "/extra/large", bytes(200_000))
+    return out.getvalue()
+
+
+@pytest.mark.long
+def test_a_late_refusal_does_not_take_the_blob_of_another(service):
+    """One client is refused again and again, another puts the same bytes and refers to them. A clock of milliseconds is too
+    coarse to tell whose upload was the last."""
+    data, path = archive("conv"), LATE[0]
+    with concurrent.futures.ThreadPoolExecutor(4) as pool:
+        for _ in range(150):
+            refused = [pool.submit(post, service, data, path=path) for _ in range(3)]
+            assert put_blob(service, data).status in (200, 201)
+            assert is_here(service, digest_of(data)), "it was told that the blob is here"
+            assert all(one.result().status >= 400 for one in refused)
+            assert is_here(service, digest_of(data))
+            collect(service)
 
 
 def test_weights_of_an_archive(shared):
