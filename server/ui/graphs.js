@@ -71,7 +71,8 @@ async function lineageList(lineage, signal) {
     }
     rows.push(h("li", { class: "at here" }, h("strong", {}, "this graph"), " ", h("span", { class: "id" }, lineage.id.slice(7, 19))));
     const used = lineage.used_by.items.filter((run) => run.result !== lineage.id);
-    for (const run of used.slice(0, STEPS)) rows.push(runStep(run), h("li", { class: "at branch" }, graphLink(run.result)));
+    for (const run of used.slice(0, STEPS)) rows.push(h("li", { class: "at fork" }, graphLink(run.result), " ", passesOf(run), " ", runLink(run.id), " ", h("span", { class: "faint" }, ago(run.created))));
+    if (used.length > STEPS) rows.push(h("li", { class: "faint" }, `and ${count(used.length - STEPS, "other run")} of this graph`));
     if (rows.length === 1) rows.push(h("li", { class: "faint" }, "It was uploaded, and no run used it yet."));
     return h("ol", { class: "lineage" }, rows);
 }
