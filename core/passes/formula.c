@@ -402,15 +402,34 @@ typedef struct comparison {
 
 #define LOOKED_AT 64 /* earlier comparisons */
 
-bool fb_formulas_begin(fb_formulas *formulas, fb_matcher *matcher) {
-    *formulas = (fb_formulas){.matcher = matcher, .now = calloc(fb_node_limit(matcher->graph), sizeof(fb_node))};
+void fb_formulas_search(fb_formulas *formulas, fb_matcher *matcher, const fb_op *ends, void (*look)(void *, fb_node),
+                        void *context) {
+    const fb_graph *g = matcher->graph;
+    *formulas = (fb_formulas){.matcher = matcher, .now = calloc(fb_node_limit(g), sizeof(fb_node))};
     matcher->failed |= !formulas->now;
-    return formulas->now != NULL;
-}
-
-void fb_formulas_end(fb_formulas *formulas) {
+    fb_node n = formulas->now ? fb_first_node(g, FB_MAIN_PROGRAM) : (fb_node){0};
+    for (; n.id && fb_matcher_goes_on(matcher); n = fb_next_node(g, n)) {
+        const fb_op *end = ends;
+        while (*end && *end != fb_node_op(g, n)) end++;
+        if (*end) look(context, n);
+    }
     fb_buffer_free(&formulas->found);
     free(formulas->now);
+}
+
+bool fb_formula_is_refused(fb_matcher *m, const fb_formula *formula, fb_formula_verdict verdict,
+                           const fb_substitute *substitute) {
+    fb_node result = formula->calls[formula->count - 1];
+    const char *name = substitute->word ? substitute->word : fb_op_facts_of(substitute->op)->names;
+    if (verdict == FB_FORMULA_IS_UNKNOWN) {
+        fb_refuse_for(m, FB_FORMULA_NOT_COMPARED, &result, 1);
+    } else if (verdict == FB_FORMULA_IS_CLOSE) {
+        fb_refuse_node(m, "another-function", result, "it is near %s, but another function", name);
+    } else if (verdict == FB_FORMULA_OVERFLOWS) {
+        fb_refuse_node(m, "overflows", result, "it is %s, but gives something else for numbers that are large or not finite",
+                       name);
+    }
+    return verdict != FB_FORMULA_IS_SAME;
 }
 
 static bool are_same_substitutes(const fb_substitute *a, const fb_substitute *b) {

@@ -58,9 +58,14 @@ typedef struct fb_formulas {
     fb_node *now;    /* by node: what it is compared as */
 } fb_formulas;
 
-bool fb_formulas_begin(fb_formulas *formulas, fb_matcher *matcher);
-void fb_formulas_end(fb_formulas *formulas);
+/* Calls `look` with each node whose operator is among `ends`, which end with 0. `formulas` holds while it runs. */
+void fb_formulas_search(fb_formulas *formulas, fb_matcher *matcher, const fb_op *ends, void (*look)(void *, fb_node),
+                        void *context);
 fb_formula_verdict fb_formula_compare(fb_formulas *formulas, const fb_formula *formula, const fb_substitute *substitute);
+
+/* Refuses a formula that is not the same as the operator. True: it did. */
+bool fb_formula_is_refused(fb_matcher *matcher, const fb_formula *formula, fb_formula_verdict verdict,
+                           const fb_substitute *substitute);
 
 /* Why a formula that is the same must stay: "other-readers", "unknown-dtype", "unknown-shape", "type-changes", "input-mutated",
  * "mode-switched". */

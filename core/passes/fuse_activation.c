@@ -53,38 +53,23 @@ static bool try(void *context, const fb_formula *f) {
     return s->verdict == FB_FORMULA_IS_SAME;
 }
 
-static const char *name_of(size_t activation) {
-    const char *word = activations[activation].word;
-    return word ? word : fb_op_facts_of(activations[activation].op)->names;
-}
-
-static void report(fb_matcher *m, const search *s) {
+static void look(void *context, fb_node n) {
+    search *s = context;
+    fb_matcher *m = s->formulas.matcher;
     const fb_formula *f = &s->best.formula;
-    fb_node result = f->calls[f->count - 1];
+    s->verdict = FB_FORMULA_DIFFERS;
+    fb_formula_visit(m->graph, n, try, s);
+    if (s->verdict == FB_FORMULA_DIFFERS || fb_is_marked(m, f->calls[f->count - 1])) return;
+    if (fb_formula_is_refused(m, f, s->verdict, &activations[s->best.activation])) return;
     fb_obstacle obstacle = fb_formula_obstacle(m, f);
-    if (fb_is_marked(m, result)) return;
-    if (s->verdict == FB_FORMULA_IS_UNKNOWN) fb_refuse_for(m, FB_FORMULA_NOT_COMPARED, &result, 1);
-    else if (s->verdict == FB_FORMULA_IS_CLOSE)
-        fb_refuse_node(m, "another-function", result, "it is near %s, but another function", name_of(s->best.activation));
-    else if (s->verdict == FB_FORMULA_OVERFLOWS)
-        fb_refuse_node(m, "overflows", result, "it is %s, but gives something else for numbers that are large or not finite",
-                       name_of(s->best.activation));
-    else if (obstacle.code) fb_refuse_for(m, obstacle, f->calls, f->count);
+    if (obstacle.code) fb_refuse_for(m, obstacle, f->calls, f->count);
     else fb_match_found_as(m, &s->best, sizeof s->best);
 }
 
 static void match_graph(fb_matcher *m) {
-    const fb_graph *g = m->graph;
+    static const fb_op ends[] = {FB_OP_MUL, FB_OP_DIV, FB_OP_TRUE_DIVIDE, 0};
     search s = {0};
-    if (!fb_formulas_begin(&s.formulas, m)) return;
-    for (fb_node n = fb_first_node(g, FB_MAIN_PROGRAM); n.id && fb_matcher_goes_on(m); n = fb_next_node(g, n)) {
-        fb_op op = fb_node_op(g, n);
-        if (op != FB_OP_MUL && op != FB_OP_DIV && op != FB_OP_TRUE_DIVIDE) continue;
-        s.verdict = FB_FORMULA_DIFFERS;
-        fb_formula_visit(g, n, try, &s);
-        if (s.verdict != FB_FORMULA_DIFFERS) report(m, &s);
-    }
-    fb_formulas_end(&s.formulas);
+    fb_formulas_search(&s.formulas, m, ends, look, &s);
 }
 
 static void edit(fb_rewrite *rw, const fb_match *match) {

@@ -155,12 +155,7 @@ static void extend(search *s) {
     if (s->best.weight.id && s->best.substitute.op == FB_OP_LAYER_NORM) s->best.bias = take_vector(s, FB_OP_ADD);
 }
 
-/* ---- match and edit -------------------------------------------------------------------------------------------------------
- */
-
-static const char *name_of(const search *s) {
-    return fb_op_facts_of(s->best.substitute.op)->names;
-}
+/* ---- match and edit ----------------------------------------------------------------------------------------------------- */
 
 /* The operator gives a result that is contiguous. */
 static fb_obstacle layout_obstacle(const fb_graph *g, const fb_formula *f) {
@@ -170,23 +165,14 @@ static fb_obstacle layout_obstacle(const fb_graph *g, const fb_formula *f) {
                : FB_NO_OBSTACLE;
 }
 
-static void report(fb_matcher *m, search *s) {
+static void look(void *context, fb_node n) {
+    search *s = context;
+    fb_matcher *m = s->formulas.matcher;
     const fb_formula *f = &s->best.formula;
-    fb_node result = f->calls[f->count - 1];
-    if (fb_is_marked(m, result)) return;
-    if (s->best.verdict == FB_FORMULA_IS_UNKNOWN) {
-        fb_refuse_for(m, FB_FORMULA_NOT_COMPARED, &result, 1);
-        return;
-    }
-    if (s->best.verdict == FB_FORMULA_IS_CLOSE) {
-        fb_refuse_node(m, "another-function", result, "it is near %s, but another function", name_of(s));
-        return;
-    }
-    if (s->best.verdict == FB_FORMULA_OVERFLOWS) {
-        fb_refuse_node(m, "overflows", result, "it is %s, but gives something else for numbers that are large or not finite",
-                       name_of(s));
-        return;
-    }
+    s->best = (found){0};
+    fb_formula_visit(m->graph, n, try, s);
+    if (s->best.verdict == FB_FORMULA_DIFFERS || fb_is_marked(m, f->calls[f->count - 1])) return;
+    if (fb_formula_is_refused(m, f, s->best.verdict, &s->best.substitute)) return;
     extend(s);
     fb_obstacle obstacle = fb_formula_obstacle(m, f);
     if (!obstacle.code) obstacle = layout_obstacle(m->graph, f);
@@ -195,17 +181,9 @@ static void report(fb_matcher *m, search *s) {
 }
 
 static void match_graph(fb_matcher *m) {
-    const fb_graph *g = m->graph;
+    static const fb_op ends[] = {FB_OP_MUL, FB_OP_DIV, FB_OP_TRUE_DIVIDE, FB_OP_SUB, FB_OP_LOG, 0};
     search s = {0};
-    if (!fb_formulas_begin(&s.formulas, m)) return;
-    for (fb_node n = fb_first_node(g, FB_MAIN_PROGRAM); n.id && fb_matcher_goes_on(m); n = fb_next_node(g, n)) {
-        fb_op op = fb_node_op(g, n);
-        if (op != FB_OP_MUL && op != FB_OP_DIV && op != FB_OP_TRUE_DIVIDE && op != FB_OP_SUB && op != FB_OP_LOG) continue;
-        s.best = (found){0};
-        fb_formula_visit(g, n, try, &s);
-        if (s.best.verdict != FB_FORMULA_DIFFERS) report(m, &s);
-    }
-    fb_formulas_end(&s.formulas);
+    fb_formulas_search(&s.formulas, m, ends, look, &s);
 }
 
 static void edit(fb_rewrite *rw, const fb_match *match) {
