@@ -15,6 +15,7 @@
 #include "server/provenance/provenance.h"
 #include "server/routes/routes.h"
 #include "server/store/blobs.h"
+#include "server/store/events.h"
 
 typedef struct attested {
     const fb_store_run *run;
@@ -107,16 +108,7 @@ static void put_made(const attested *of, fb_buffer *out) {
     fb_buffer_char(out, '{');
     fb_put_text(out, "kind", run->kind);
     fb_put_name(out, "passes");
-    fb_buffer_char(out, '[');
-    for (size_t i = 0; i < run->pass_count; i++) {
-        fb_put_comma(out);
-        fb_buffer_char(out, '{');
-        fb_put_text(out, "name", run->passes[i].name);
-        fb_put_int(out, "version", run->passes[i].version);
-        fb_put_text(out, "signature", run->passes[i].signature);
-        fb_buffer_char(out, '}');
-    }
-    fb_buffer_char(out, ']');
+    fb_run_passes_write(run, true, NULL, out);
     if (run->of_run) fb_put_text(out, "ofRun", run->of_run);
     fb_put_name(out, "replay");
     if (of->passes) {

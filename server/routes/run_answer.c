@@ -8,6 +8,7 @@
 #include "core/json/json.h"
 #include "core/json/members.h"
 #include "server/routes/input.h"
+#include "server/store/events.h"
 
 /* ---- as JSON ------------------------------------------------------------------------------------------------------------ */
 
@@ -16,22 +17,6 @@ static void write_labels(const fb_store_run *run, fb_buffer *out) {
     fb_buffer_char(out, '{');
     for (size_t i = 0; i < run->label_count; i++) fb_put_text(out, run->labels[i].key, run->labels[i].value);
     fb_buffer_char(out, '}');
-}
-
-static void write_short_passes(const fb_store_run *run, fb_buffer *out) {
-    fb_buffer_char(out, '[');
-    for (size_t i = 0; i < run->pass_count; i++) {
-        const fb_store_pass *pass = &run->passes[i];
-        fb_put_comma(out);
-        fb_buffer_char(out, '{');
-        fb_put_text(out, "name", pass->name);
-        fb_put_int(out, "version", pass->version);
-        fb_put_text(out, "signature", pass->signature);
-        fb_put_int(out, "applied", pass->applied);
-        fb_put_int(out, "refusals", pass->refused);
-        fb_buffer_char(out, '}');
-    }
-    fb_buffer_char(out, ']');
 }
 
 /* Puts what was written around the document, which moves within its buffer: it may be as large as all else in memory. */
@@ -106,7 +91,7 @@ bool fb_run_write(const fb_store_run *run, fb_run_extras *extras, fb_work *work,
     }
     fb_put_name(out, "passes");
     if (run->report) fb_buffer_string(out, run->report);
-    else write_short_passes(run, out);
+    else fb_run_passes_write(run, true, "refusals", out);
     if (extras) write_extras(extras, work, out);
     fb_buffer_char(out, '}');
     if (extras && extras->document) wrap(extras->document, extras->document_at, out);

@@ -37,6 +37,26 @@ void fb_version_event_write(const fb_store_version *version, fb_buffer *out) {
     fb_buffer_char(out, '}');
 }
 
+void fb_run_passes_write(const fb_store_run *run, bool is_identified, const char *refused, fb_buffer *out) {
+    fb_buffer_char(out, '[');
+    for (size_t i = 0; i < run->pass_count; i++) {
+        const fb_store_pass *pass = &run->passes[i];
+        fb_put_comma(out);
+        fb_buffer_char(out, '{');
+        fb_put_text(out, "name", pass->name);
+        if (is_identified) {
+            fb_put_int(out, "version", pass->version);
+            fb_put_text(out, "signature", pass->signature);
+        }
+        if (refused) {
+            fb_put_int(out, "applied", pass->applied);
+            fb_put_int(out, refused, pass->refused);
+        }
+        fb_buffer_char(out, '}');
+    }
+    fb_buffer_char(out, ']');
+}
+
 void fb_run_event_write(const fb_store_run *run, fb_buffer *out) {
     fb_buffer_char(out, '{');
     fb_put_text(out, "id", run->id);
@@ -45,16 +65,7 @@ void fb_run_event_write(const fb_store_run *run, fb_buffer *out) {
     fb_put_text(out, "result", run->result);
     fb_put_text_or_null(out, "of_run", run->of_run);
     fb_put_name(out, "passes");
-    fb_buffer_char(out, '[');
-    for (size_t i = 0; i < run->pass_count; i++) {
-        fb_put_comma(out);
-        fb_buffer_char(out, '{');
-        fb_put_text(out, "name", run->passes[i].name);
-        fb_put_int(out, "applied", run->passes[i].applied);
-        fb_put_int(out, "refused", run->passes[i].refused);
-        fb_buffer_char(out, '}');
-    }
-    fb_buffer_char(out, ']');
+    fb_run_passes_write(run, false, "refused", out);
     fb_put_text_or_null(out, "note", run->note);
     fb_put_time(out, "created", run->created);
     fb_buffer_char(out, '}');

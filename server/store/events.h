@@ -47,6 +47,8 @@ void fb_store_events_free(fb_store_events *events);
 /* The place after all events; and of each kind the highest number that one has had, although it may have been deleted since. */
 fb_status fb_store_last_event(fb_store *store, fb_event_place *place, fb_event_place *highest, fb_error *error);
 
+/* Appends a run's passes; with their versions and signatures, and with their counts, where `refused` names that of refusals. */
+void fb_run_passes_write(const fb_store_run *run, bool is_identified, const char *refused, fb_buffer *out);
 /* Append the `data` of an event. An entry of an alias names model and alias only with `with_names`. */
 void fb_alias_entry_write(const fb_store_alias_entry *entry, bool with_names, fb_buffer *out);
 void fb_version_event_write(const fb_store_version *version, fb_buffer *out);
