@@ -27,17 +27,6 @@ void fb_fact_time(fb_diagnosis *diagnosis, const char *name, int64_t time);
 void fb_diagnosis_find(fb_diagnosis *diagnosis, fb_severity severity, const char *code, const char *cure, const char *detail,
                        ...) __attribute__((format(printf, 5, 6)));
 
-/* This program, the libraries that it uses, and the system below it. */
-void fb_diagnose_versions(fb_diagnosis *diagnosis);
-/* What this machine, and the limits that hold for this process, leave to a service with its usual options. */
-void fb_diagnose_limits(fb_diagnosis *diagnosis);
-/* The file system of the data folder, or of the place where it would be. */
-void fb_diagnose_disk(fb_diagnosis *diagnosis, const char *folder);
-/* `newest`: when something was stored last, 0 if that is not known. */
-void fb_diagnose_clock(fb_diagnosis *diagnosis, int64_t newest);
-/* The environment, and the options of the unit. */
-void fb_diagnose_configuration(fb_diagnosis *diagnosis);
-
 /* Returns when something was stored last, 0 if that is not known. */
 int64_t fb_diagnose_store(fb_diagnosis *diagnosis, const char *folder, const char *database);
 int fb_diagnose_service(fb_diagnosis *diagnosis, fb_cli *cli);

@@ -2,13 +2,130 @@
 
 #include <openssl/crypto.h>
 #include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "core/base/sha256.h"
 #include "server/events/event_hub.h"
+#include "server/graphs/graphs.h"
 #include "server/routes/input.h"
 #include "server/routes/routes.h"
+#include "server/store/blobs.h"
+
+/* ---- collects garbage every so often, on a thread of its own: old runs, then blobs --------------------------------------- */
+
+#define JUMP_MS 3600000 /* of the clock: more than it is ever set right by */
+
+typedef struct fb_collector {
+    const fb_app *app;
+    uint64_t interval_ms;
+    int64_t started_ms; /* what the clock said when the machine's uptime was 0 */
+    pthread_t thread;
+
+    pthread_mutex_t mutex;
+    pthread_cond_t stopped;
+    atomic_bool is_stopping;
+} fb_collector;
+
+/* With the mutex. False when it is to stop. */
+static bool wait_for_next(fb_collector *collector) {
+    struct timespec until;
+    clock_gettime(CLOCK_MONOTONIC, &until);
+    uint64_t nanoseconds = (uint64_t)until.tv_nsec + collector->interval_ms % 1000 * 1000000;
+    until.tv_sec += (time_t)(collector->interval_ms / 1000 + nanoseconds / 1000000000);
+    until.tv_nsec = (long)(nanoseconds % 1000000000);
+    int failure = 0;
+    while (!collector->is_stopping && !failure)
+        failure = pthread_cond_timedwait(&collector->stopped, &collector->mutex, &until);
+    return !collector->is_stopping;
+}
+
+/* What the clock says, less the time that has passed since the machine was started: it changes when the clock is set. */
+static int64_t clock_start_ms(void) {
+    struct timespec clock, uptime;
+    clock_gettime(CLOCK_REALTIME, &clock);
+    clock_gettime(CLOCK_BOOTTIME, &uptime);
+    return (int64_t)(clock.tv_sec - uptime.tv_sec) * 1000 + (clock.tv_nsec - uptime.tv_nsec) / 1000000;
+}
+
+static fb_status check(void *context, fb_error *error) {
+    fb_collector *collector = context;
+    return atomic_load(&collector->is_stopping) ? fb_fail(error, FB_BUSY, "stopping", NULL, "the service is stopping") : FB_OK;
+}
+
+static void complain(const char *what, const fb_error *error) {
+    if (strcmp(error->code, "stopping") != 0) fprintf(stderr, "foldback: %s: %s\n", what, error->message);
+}
+
+static void collect(fb_collector *collector) {
+    const fb_app *app = collector->app;
+    fb_error error = {0};
+    fb_garbage found;
+    fb_removed removed;
+    fb_retention limits = app->retention;
+    const fb_watch watch = {.context = collector, .check = check};
+    if (llabs(clock_start_ms() - collector->started_ms) > JUMP_MS) limits.age_ms = limits.audit_age_ms = 0;
+    if (fb_retain(app, &limits, false, NULL, &watch, &removed, &error)) complain("retention", &error);
+    error = (fb_error){0};
+    if (fb_store_collect(app->store, app->gc_grace_ms, false, NULL, &watch, &found, &error)) complain("gc", &error);
+}
+
+static void *work(void *argument) {
+    fb_collector *collector = argument;
+    pthread_mutex_lock(&collector->mutex);
+    while (wait_for_next(collector)) {
+        pthread_mutex_unlock(&collector->mutex);
+        if (fb_store_leads(collector->app->store)) collect(collector);
+        pthread_mutex_lock(&collector->mutex);
+    }
+    pthread_mutex_unlock(&collector->mutex);
+    return NULL;
+}
+
+static void free_collector(fb_collector *collector) {
+    pthread_cond_destroy(&collector->stopped);
+    pthread_mutex_destroy(&collector->mutex);
+    free(collector);
+}
+
+/* The first time when `interval_ms` have passed. It reports errors on stderr, and tries again next time. When the clock jumped
+ * since the start, runs are not removed for their age: they may look older than they are. */
+static fb_status start_collector(const fb_app *app, uint64_t interval_ms, fb_collector **out, fb_error *error) {
+    fb_collector *collector = calloc(1, sizeof *collector);
+    if (!collector) return fb_fail_memory(error);
+    collector->app = app;
+    collector->started_ms = clock_start_ms();
+    collector->interval_ms = interval_ms;
+    pthread_condattr_t monotonic;
+    pthread_condattr_init(&monotonic);
+    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+    pthread_mutex_init(&collector->mutex, NULL);
+    pthread_cond_init(&collector->stopped, &monotonic);
+    pthread_condattr_destroy(&monotonic);
+    int failure = pthread_create(&collector->thread, NULL, work, collector);
+    if (failure) {
+        free_collector(collector);
+        return fb_fail(error, FB_IO, "no-thread", NULL, "cannot start a thread: %s", strerror(failure));
+    }
+    *out = collector;
+    return FB_OK;
+}
+
+/* Ends a collection that runs, and waits for that. NULL does nothing. */
+static void stop_collector(fb_collector *collector) {
+    if (!collector) return;
+    pthread_mutex_lock(&collector->mutex);
+    collector->is_stopping = true;
+    pthread_cond_signal(&collector->stopped);
+    pthread_mutex_unlock(&collector->mutex);
+    pthread_join(collector->thread, NULL);
+    free_collector(collector);
+}
+
+/* ---- the service --------------------------------------------------------------------------------------------------------- */
 
 fb_service_config fb_service_config_default(void) {
     return (fb_service_config){.http = fb_http_config_default(),
@@ -85,7 +202,7 @@ static fb_status open_jobs(const fb_service_config *config, fb_app *app, fb_erro
 
 static void close_service(fb_service *service) {
     fb_app *app = &service->app;
-    fb_collector_stop(service->collector);
+    stop_collector(service->collector);
     fb_webhooks_stop(app->webhooks);
     fb_event_hub_free(app->events);
     fb_jobs_free(app->jobs);
@@ -191,7 +308,7 @@ fb_status fb_service_start(const fb_service_config *config, fb_service *service,
     char unused[FB_ID_LENGTH + 1]; /* libcrypto 3.0 crashes when memory runs out while it sets itself up: so now, not later */
     if (!status && !fb_sha256_id("", 0, unused)) status = fb_fail_memory(error);
     if (!status && config->gc_interval_ms)
-        status = fb_collector_start(&service->app, config->gc_interval_ms, &service->collector, error);
+        status = start_collector(&service->app, config->gc_interval_ms, &service->collector, error);
     if (!status) status = fb_service_check_reach(config, &service->app, error);
     if (!status) status = open_jobs(config, &service->app, error);
     if (!status && config->webhooks.is_on)

@@ -7,16 +7,6 @@
 #include "server/http/http.h"
 #include "server/webhooks/webhooks.h"
 
-/* ---- Collects garbage in the store every so often, on a thread of its own: old runs, then blobs -------------------------- */
-
-typedef struct fb_collector fb_collector;
-
-/* The first time when `interval_ms` have passed. What goes wrong is told on stderr, and it tries again next time. When the
- * clock jumped since the start, runs are not removed for their age: they may look older than they are. */
-fb_status fb_collector_start(const fb_app *app, uint64_t interval_ms, fb_collector **out, fb_error *error);
-/* Ends a collection that runs, and waits for that. NULL does nothing. */
-void fb_collector_stop(fb_collector *collector);
-
 typedef struct fb_service_config {
     fb_http_config http;
     fb_document_limits limits;                /* max_bytes is the HTTP layer's body_limit */
@@ -43,7 +33,7 @@ fb_service_config fb_service_config_default(void);
 
 typedef struct fb_service {
     fb_app app;
-    fb_collector *collector;
+    struct fb_collector *collector; /* of garbage */
     fb_route *routes;               /* of `http` */
     fb_http_server *http, *metrics; /* `metrics` NULL without a listener of its own */
 } fb_service;
