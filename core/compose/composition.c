@@ -276,8 +276,20 @@ static fb_status read_params(reader *r, const fb_pass *pass, const json_t *given
 
 static fb_status read_list(reader *r, const json_t *list, int depth);
 
-static fb_status add_rounds(reader *r, const fb_preset *preset) {
+/* One round. */
+static json_t *load_round(const fb_preset *preset, bool is_one_token) {
     json_t *list = fb_load_json(preset->passes);
+    json_t *more = is_one_token && preset->at_one_token ? fb_load_json(preset->at_one_token) : json_array();
+    if (list && (!more || json_array_extend(list, more))) {
+        json_decref(list);
+        list = NULL;
+    }
+    json_decref(more);
+    return list;
+}
+
+static fb_status add_rounds(reader *r, const fb_preset *preset, bool is_one_token) {
+    json_t *list = load_round(preset, is_one_token);
     if (!list) return fb_fail_memory(r->error);
     fb_status status = FB_OK;
     size_t start = r->out->count;
@@ -293,11 +305,23 @@ static fb_status add_rounds(reader *r, const fb_preset *preset) {
     return status;
 }
 
-static fb_status read_preset(reader *r, const fb_preset *preset, bool is_plain) {
-    if (!is_plain)
-        return fb_fail(r->error, FB_INVALID, "unknown-parameter", here(r), "the preset %s has neither params nor versions",
-                       preset->name);
-    return add_rounds(r, preset);
+/* Of parameters a preset knows `tokens` at most: how many rows a Linear gets at once. */
+static fb_status read_preset(reader *r, const fb_preset *preset, const json_t *params, int version) {
+    const json_t *tokens = preset->at_one_token ? json_object_get(params, "tokens") : NULL;
+    double count = json_number_value(tokens);
+    if (version || json_object_size(params) > (tokens ? 1 : 0))
+        return fb_fail(r->error, FB_INVALID, "unknown-parameter", here(r), "the preset %s has no versions, and takes %s",
+                       preset->name, preset->at_one_token ? "the parameter tokens alone" : "no parameters");
+    size_t mark = r->pointer.size;
+    if (tokens) {
+        enter(r, "params");
+        enter(r, "tokens");
+        if (!json_is_number(tokens)) return wrong_type(r, "tokens is an integer of 1 or more");
+        if (count < 1 || count != floor(count))
+            return fb_fail(r->error, FB_INVALID, "bad-parameter", here(r), "tokens is an integer of 1 or more");
+    }
+    r->pointer.size = mark;
+    return add_rounds(r, preset, count == 1);
 }
 
 /* The version that a number names (1.0 is 1); 0 for anything else. */
@@ -326,7 +350,7 @@ static fb_status read_object(reader *r, const json_t *entry) {
     }
     if (!name) return fb_fail(r->error, FB_INVALID, "missing-member", here(r), "a pass needs a name");
     const fb_preset *preset = fb_preset_find(name);
-    if (preset) return read_preset(r, preset, json_object_size(params) == 0 && !version);
+    if (preset) return read_preset(r, preset, params, version);
     size_t mark = enter(r, "version");
     char version_pointer[FB_POINTER_MAX];
     fb_copy_text(version_pointer, sizeof version_pointer, here(r));
@@ -340,7 +364,7 @@ static fb_status read_object(reader *r, const json_t *entry) {
 
 static fb_status read_name(reader *r, const char *name) {
     const fb_preset *preset = fb_preset_find(name);
-    if (preset) return add_rounds(r, preset);
+    if (preset) return add_rounds(r, preset, false);
     const fb_pass *pass;
     fb_status status = find_pass(r, name, 0, "", &pass);
     return status ? status : read_params(r, pass, NULL);
@@ -459,7 +483,7 @@ bool fb_composition_signature(const char *const *signatures, size_t count, fb_si
 /* ---- presets ------------------------------------------------------------------------------------------------------------ */
 
 static const fb_preset presets[] = {
-#define FB_PRESET(name_text, summary_text, list, most) {name_text, summary_text, list, most},
+#define FB_PRESET(name_text, summary_text, list, most, more) {name_text, summary_text, list, most, more},
 #include "core/compose/presets.def"
 #undef FB_PRESET
 };

@@ -67,9 +67,10 @@ void fb_composition_write(const fb_composition *composition, fb_buffer *out);
 
 typedef struct fb_preset {
     const char *name;
-    const char *summary; /* one sentence, Markdown */
-    const char *passes;  /* one round, as a client would write it: a JSON array, without presets */
-    int rounds;          /* at most */
+    const char *summary;      /* one sentence, Markdown */
+    const char *passes;       /* one round, as a client would write it: a JSON array, without presets */
+    int rounds;               /* at most */
+    const char *at_one_token; /* what a round has besides with {"tokens": 1}; NULL: it takes no parameters */
 } fb_preset;
 
 /* All presets, in the order of presets.def; NULL past the end. fb_preset_find gives the one of that name, or NULL. */

@@ -46,6 +46,10 @@ static void write_preset(const fb_preset *preset, fb_buffer *out) {
     fb_put_name(out, "passes");
     fb_buffer_string(out, preset->passes);
     fb_put_int(out, "rounds", preset->rounds);
+    if (preset->at_one_token) {
+        fb_put_name(out, "at_one_token");
+        fb_buffer_string(out, preset->at_one_token);
+    }
     fb_buffer_char(out, '}');
 }
 

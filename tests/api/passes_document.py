@@ -71,11 +71,19 @@ def chapter(service, name):
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
+def spelled(passes):
+    return " ".join(f"`{json.dumps(one)}`" for one in passes)
+
+
+def at_one_token(preset):
+    return f' and with `{{"tokens": 1}}` {spelled(preset["at_one_token"])}' if "at_one_token" in preset else ""
+
+
 def passes_document(service):
     answer = service.get("/v1/passes").json()
     rows = [[f"[{one['name']}](#{one['name'].lower()})", one["exactness"], "yes" if one["reversible"] else "no", cell(one["summary"])]
             for one in answer["items"]]
-    presets = [[f"`{one['name']}`", cell(one["summary"]), cell(" ".join(f"`{json.dumps(p)}`" for p in one["passes"])),
+    presets = [[f"`{one['name']}`", cell(one["summary"]), cell(spelled(one["passes"]) + at_one_token(one)),
                 str(one["rounds"])] for one in answer["presets"]]
     parts = [INTRODUCTION, table(["pass", "exactness", "reversible", ""], rows) + "\n",
              "A preset is a list of passes that runs again until a round changes nothing:\n",

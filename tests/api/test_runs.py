@@ -62,6 +62,21 @@ def test_a_preset_is_the_passes_that_it_ran(service):
         assert without["result"] == optimize(service, graph, rest)["result"] != run["result"]
 
 
+def test_latency_merges_for_one_token_alone(shared):
+    graph = json.loads(documents.document("aten-bert"))
+    def ran(entry):
+        run = shared.post("/v1/optimize", {"graph": graph, "passes": [entry], "options": {"dry_run": True}}).json()
+        return {one["name"]: one["applied"] for one in run["passes"] if one["applied"]}
+    assert "MergeLinears" in ran({"name": "latency", "params": {"tokens": 1}})
+    for entry in ("latency", {"name": "latency"}, {"name": "latency", "params": {"tokens": 128}}):
+        assert "MergeLinears" not in ran(entry) and "UnpackLinear" not in ran(entry)
+    for tokens, code in (("1", "wrong-type"), (0, "bad-parameter"), (1.5, "bad-parameter")):
+        answer = shared.post("/v1/optimize", {"graph": graph, "passes": [{"name": "latency", "params": {"tokens": tokens}}]})
+        assert is_problem(answer, 422, code)["pointer"] == "/passes/0/params/tokens"
+    more = {"name": "latency", "params": {"tokens": 1, "batch": 1}}
+    is_problem(shared.post("/v1/optimize", {"graph": graph, "passes": [more]}), 422, "unknown-parameter")
+
+
 def test_presets_take_no_parameters(shared):
     for entry in ({"name": "cleanup", "params": {"asserts": True}}, {"name": "cleanup", "version": 1}):
         answer = shared.post("/v1/optimize", {"graph": branches(), "passes": [entry]})

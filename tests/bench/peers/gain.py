@@ -79,7 +79,8 @@ def variants(name: str, batch: int, tokens: int, options: argparse.Namespace) ->
     facts: dict[str, Any] = {}
     document, before, after = programs_of(model, given, options.dialect)
     client = foldback.private.client()
-    run = client.optimize(document, [options.preset])
+    hint = {"params": {"tokens": batch * tokens}} if options.preset == "latency" and tokens else {}
+    run = client.optimize(document, [{"name": options.preset, **hint}])
     foldback.apply_edits(after, client.edits(run))
     facts["applied"] = {one["name"]: one["applied"] for one in run["passes"] if one["applied"]}
     facts["nodes"] = [len(document["nodes"]), len(after.graph.nodes)]

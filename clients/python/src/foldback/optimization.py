@@ -35,7 +35,7 @@ __all__ = [
     "EvaluateConstants", "FoldConstants", "FoldNormIntoLinear", "FoldScaleIntoLinear", "FoldShapes", "FuseActivation",
     "FuseAttention", "FuseBatchNorm", "FuseBatchNorm1dInLinear", "FuseBatchNorm2dInConv2d", "FuseBiasInLinear", "FuseLinear",
     "FuseNorm", "LintAndRecompile", "MergeLinears", "MergeViews", "RecordTypes", "Refusal", "RemoveNoOps", "ReplaceActivation",
-    "ReversibleTransformation", "Run", "Transformation", "UndoConflict", "UnpackLinear", "cleanup", "compose", "inference",
+    "ReversibleTransformation", "Run", "Transformation", "UndoConflict", "UnpackLinear", "cleanup", "compose", "inference", "latency",
     "record_shapes", "rollback", "runs",
 ]  # fmt: skip
 
@@ -322,6 +322,14 @@ class RecordTypes(_ReversiblePass):
 
 class inference(_Pass):  # noqa: N801 (the preset's name)
     """The preset that makes a trained model cheaper to run: cleans it up and folds weights together."""
+
+
+class latency(_Pass):  # noqa: N801 (the preset's name)
+    """The preset that makes a trained model answer sooner. `tokens` is how many rows a Linear gets at once (batch times tokens):
+    with one, it also merges Linears that read the same value."""
+
+    def __init__(self, tokens: int | None = None) -> None:
+        self._set(tokens=tokens)
 
 
 class cleanup(_ReversiblePass):  # noqa: N801 (the preset's name)
