@@ -8,7 +8,7 @@ from torch import nn
 from torch.nn import functional
 from torch.export import Dim
 
-BATCH, LENGTH = Dim("batch", min=2, max=16), Dim("length", min=2, max=12)
+BATCH, LENGTH, OTHER = Dim("batch", min=2, max=16), Dim("length", min=2, max=12), Dim("other", min=2, max=12)
 Given = tuple[nn.Module, tuple[Any, ...], Any]
 
 
@@ -206,6 +206,83 @@ class SpelledOut(nn.Module):
         return e / e.sum(-1, keepdim=True)
 
 
+class Symbols(nn.Module):
+    """Sums and products of symbolic sizes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.a, self.b = nn.Linear(6, 6), nn.Linear(6, 6)
+
+    def forward(self, x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        z = torch.cat([self.a(x), self.b(y)], 1)
+        return z * 1.0, (z @ z.transpose(1, 2)) / 4.0, x.new_zeros(x.shape[0], y.shape[1] * 2) + 1
+
+
+class Views(nn.Module):
+    """One storage as a parameter and three buffers, and one module under two names."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.p = nn.Parameter(torch.randn(6, 8) / 8)
+        for name, view in {"v": self.p.data[:, 2:6], "w": self.p.data.t(), "u": self.p.data.view(2, 3, 8)[1]}.items():
+            self.register_buffer(name, view)
+        self.linear = nn.Linear(8, 6)
+        self.same = self.linear
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.linear(x) @ self.p + (x[:, :4] @ self.v.t()) @ self.p + x @ self.w @ self.p + self.same(x).mean() * self.u.mean()
+
+
+class NestedBranches(nn.Module):
+    """A nested program within a nested program."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.a = nn.Linear(4, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        def inner(y: torch.Tensor) -> torch.Tensor:
+            return torch.cond(y.sum() > 1, lambda z: z * 1.0 + self.a(z), lambda z: z / 3.0, (y,))
+
+        return torch.cond(x.sum() > 0, inner, lambda y: self.a(y) + 0.0, (x,)) * 1
+
+
+class Dtypes(nn.Module):
+    """Buffers of many dtypes, an empty one and a scalar."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        for dtype in (torch.int8, torch.uint8, torch.int16):
+            self.register_buffer(f"as_{str(dtype)[6:]}", torch.arange(4, dtype=dtype))
+        for dtype in (torch.float16, torch.bfloat16, torch.float64, torch.complex64):
+            self.register_buffer(f"as_{str(dtype)[6:]}", torch.randn(4, dtype=dtype))
+        self.register_buffer("mask", torch.tensor([True, False, True, True]))
+        self.register_buffer("empty", torch.zeros(0, 3))
+        self.register_buffer("scalar", torch.tensor(2.5))
+        self.linear = nn.Linear(4, 4)
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        y = self.linear(x) * self.mask + self.as_int8 + self.as_uint8 + self.as_int16
+        wide = (y.half() + self.as_float16).float() + (y * self.as_float64).float() + (y * self.as_complex64).real
+        return torch.where(self.mask, y, -y) * 1.0, wide, torch.cat([self.empty, x[:, :3]]) * self.scalar / 2.0
+
+
+class KeyCache(nn.Module):
+    """Attention over a cache that is written at a place that is written, too."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("keys", torch.zeros(1, 2, 8, 4))
+        self.register_buffer("place", torch.zeros(1, dtype=torch.int64))
+        self.q, self.k, self.v = (nn.Linear(8, 8) for _ in range(3))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        q, k, v = (linear(x).view(1, 1, 2, 4).transpose(1, 2) for linear in (self.q, self.k, self.v))
+        self.keys.index_copy_(2, self.place, k)
+        self.place.add_(1)
+        return functional.scaled_dot_product_attention(q, self.keys, self.keys) + v * 1.0
+
+
 MODELS: dict[str, Callable[[], Given]] = {
     "mlp": lambda: (Mlp().eval(), (torch.randn(3, 8),), ({0: BATCH},)),
     "convolutions": lambda: (Convolutions().eval(), (torch.randn(2, 3, 8, 8),), ({0: BATCH},)),
@@ -224,5 +301,10 @@ MODELS: dict[str, Callable[[], Given]] = {
     "factories": lambda: (Factories().eval(), (torch.randint(0, 30, (2, 6)),), ({0: BATCH, 1: LENGTH},)),
     "spelled-out": lambda: (SpelledOut().eval(), (torch.randn(3, 8),), ({0: BATCH},)),
     "spelled-out-bfloat16": lambda: (SpelledOut(torch.bfloat16).eval(), (torch.randn(3, 8).bfloat16(),), ({0: BATCH},)),
+    "symbols": lambda: (Symbols().eval(), (torch.randn(3, 4, 6), torch.randn(3, 5, 6)), ({0: BATCH, 1: LENGTH}, {0: BATCH, 1: OTHER})),
+    "views": lambda: (Views().eval(), (torch.randn(3, 8),), ({0: BATCH},)),
+    "nested-branches": lambda: (NestedBranches().eval(), (torch.randn(3, 4),), ({0: BATCH},)),
+    "dtypes": lambda: (Dtypes().eval(), (torch.randn(3, 4),), ({0: BATCH},)),
+    "key-cache": lambda: (KeyCache().eval(), (torch.randn(1, 1, 8),), None),
     "parts": lambda: (Parts().eval(), (torch.randn(3, 4), torch.randn(3, 4)), ({0: BATCH}, {0: BATCH})),
 }
