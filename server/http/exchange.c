@@ -341,6 +341,14 @@ static void respond_missing_body(fb_exchange *exchange) {
     fb_respond_problem(&exchange->response, 400, "missing-body", "this request needs a body");
 }
 
+/* Clients that generators make send the JSON null for a body that they were not given. */
+static bool is_null_for_none(const fb_exchange *exchange) {
+    const fb_route *route = exchange->route;
+    const fb_request *request = &exchange->request;
+    bool is_json = route->body == FB_BODY_OPTIONAL && !route->consumes && !route->sink && !route->instead_of_body;
+    return is_json && request->body_size == strlen("null") && memcmp(request->body, "null", request->body_size) == 0;
+}
+
 /* The whole request is there. */
 static enum MHD_Result dispatch(fb_exchange *exchange) {
     fb_error error = {0};
@@ -352,6 +360,7 @@ static enum MHD_Result dispatch(fb_exchange *exchange) {
     if (has_body) {
         exchange->request.body = exchange->reader.bytes.data;
         exchange->request.body_size = exchange->reader.bytes.size;
+        if (is_null_for_none(exchange)) exchange->request.body_size = 0;
     }
     if (exchange->route->body == FB_BODY_REQUIRED && !exchange->request.body_size) {
         respond_missing_body(exchange);

@@ -174,6 +174,15 @@ def test_idempotency_key(service):
     assert again.headers["idempotency-replayed"] == "true"
 
 
+def test_null_is_no_body(service):
+    """What generated clients send for a body that they were not given."""
+    run, _ = optimised(service, model(), COMPOSED)
+    answer = service.post(f"/v1/runs/{run['id']}/rollback", b"null")
+    assert answer.status == 201 and answer.json()["result"] == run["source"]
+    is_problem(service.post(f"/v1/runs/{run['id']}/rollback", b"[]"), 422, "wrong-type")
+    is_problem(service.post("/v1/optimize", b"null"), 422, "wrong-type")
+
+
 def test_rollback_takes_no_graph(service):
     run, graph = optimised(service, model(), COMPOSED)
     is_problem(service.post(f"/v1/runs/{run['id']}/rollback", {"graph": graph}), 422, "unknown-member")
