@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "core/evaluator/internal.h"
+#include "core/ops/view.h"
 #include "core/weights/evaluate.h"
 
 /* ---- values ---------------------------------------------------------------------------------------------------------- */
@@ -235,6 +236,11 @@ static void release_tensor(void *context, fb_tensor tensor) {
     evaluator->tensors[tensor.id] = NULL;
 }
 
+static bool writes(const fb_graph *graph, fb_node node) {
+    fb_effects effects = fb_op_effects(graph, node);
+    return effects.mutates_input || effects.mutates_module;
+}
+
 static void count_uses(fb_evaluator *evaluator, fb_program program) {
     const fb_graph *graph = evaluator->graph;
     for (fb_node node = fb_first_node(graph, program); node.id; node = fb_next_node(graph, node)) {
@@ -329,21 +335,47 @@ static fb_status step(fb_evaluator *evaluator, fb_program program, fb_node node)
     return status;
 }
 
+/* Exporters write all get_attr nodes first. A weight is loaded when it is read for the first time, so that it is not held
+ * before that; but not where something is written, since then it depends on when it is read. */
+static bool waits_for_reader(const fb_evaluator *evaluator, fb_program program, fb_node node) {
+    const fb_node_row *row = fb_node_at(evaluator->graph, node);
+    return row->opcode == FB_GET_ATTR && row->attribute.id && program.id == FB_MAIN_PROGRAM.id && !evaluator->has_writes &&
+           evaluator->uses[node.id] && is_wanted(evaluator, program, node);
+}
+
+/* What nobody reads after this node. */
+static void release(fb_evaluator *evaluator, fb_program program, fb_node node) {
+    release_inputs(evaluator, node);
+    if (program.id == FB_MAIN_PROGRAM.id) visit_tensors(evaluator, node, release_tensor, evaluator);
+}
+
+static fb_status load_weights(fb_evaluator *evaluator, fb_program program, fb_node reader) {
+    fb_status status = FB_OK;
+    for (uint32_t e = fb_input_first(evaluator->graph, reader); e && !status; e = fb_input_next(evaluator->graph, e)) {
+        fb_node input = fb_edge_input(evaluator->graph, e);
+        bool is_tried = evaluator->is_known[input.id] || evaluator->is_failed[input.id];
+        if (is_tried || !waits_for_reader(evaluator, program, input)) continue;
+        status = step(evaluator, program, input);
+        if (!status) release(evaluator, program, input);
+    }
+    return status;
+}
+
 /* The output node's value moves to `output`. */
 static fb_status run(fb_evaluator *evaluator, fb_program program, fb_object *output) {
     const fb_graph *graph = evaluator->graph;
     fb_status status = FB_OK;
     count_uses(evaluator, program);
     for (fb_node node = fb_first_node(graph, program); node.id && !status; node = fb_next_node(graph, node)) {
-        if (!is_wanted(evaluator, program, node)) continue;
-        status = step(evaluator, program, node);
+        if (!is_wanted(evaluator, program, node) || waits_for_reader(evaluator, program, node)) continue;
+        status = load_weights(evaluator, program, node);
+        if (!status) status = step(evaluator, program, node);
         if (status) break;
         if (fb_node_at(graph, node)->opcode == FB_OUTPUT) {
             *output = evaluator->values[node.id];
             evaluator->values[node.id] = (fb_object){.kind = FB_OBJECT_NONE};
         }
-        release_inputs(evaluator, node);
-        if (program.id == FB_MAIN_PROGRAM.id) visit_tensors(evaluator, node, release_tensor, evaluator);
+        release(evaluator, program, node);
     }
     return status;
 }
@@ -394,12 +426,13 @@ static fb_status begin(fb_evaluator *evaluator) {
     if (!evaluator->values || !evaluator->is_known || !evaluator->is_failed || !evaluator->uses || !evaluator->tensors ||
         !evaluator->tensor_uses)
         return fb_fail_memory(evaluator->error);
-    for (fb_node node = fb_first_node(graph, FB_MAIN_PROGRAM); node.id; node = fb_next_node(graph, node))
-        if (is_wanted(evaluator, FB_MAIN_PROGRAM, node)) visit_tensors(evaluator, node, count_tensor, evaluator);
     /* What nested programs read is kept to the end. */
-    for (uint32_t program = FB_MAIN_PROGRAM.id + 1; program < fb_program_limit(graph); program++)
-        for (fb_node node = fb_first_node(graph, (fb_program){program}); node.id; node = fb_next_node(graph, node))
+    for (uint32_t program = FB_MAIN_PROGRAM.id; program < fb_program_limit(graph); program++)
+        for (fb_node node = fb_first_node(graph, (fb_program){program}); node.id; node = fb_next_node(graph, node)) {
+            if (!is_wanted(evaluator, (fb_program){program}, node)) continue;
             visit_tensors(evaluator, node, count_tensor, evaluator);
+            evaluator->has_writes |= writes(graph, node);
+        }
     return FB_OK;
 }
 

@@ -52,7 +52,8 @@ typedef struct fb_eval_hooks {
     /* The value of a placeholder, or of a node that is not wanted and that one reads which is: called once for each.
      * FB_NOT_FOUND: a placeholder has its default, or it is FB_INVALID "missing-input". */
     fb_status (*given)(void *context, fb_node node, fb_object *out, fb_error *error);
-    /* Called for each node of the main program after it was computed, in order. A failure ends the evaluation. */
+    /* Called for each node of the main program after it was computed, in order; but a weight is computed before its first
+     * reader. A failure ends the evaluation. */
     fb_status (*computed)(void *context, fb_node node, const fb_object *object, fb_error *error);
     /* A node of the main program could not be computed (FB_INVALID); true = go on: then neither is what reads it, which is not
      * told again, and the evaluation does not fail for it. */

@@ -25,6 +25,7 @@ struct fb_evaluator {
     size_t drawn_size;                         /* bytes of all of them */
     fb_array **tensors;                        /* by tensor: loaded, and shared by all that read it */
     uint32_t *tensor_uses;                     /* by tensor: nodes that will still read it */
+    bool has_writes;                           /* a node writes into what it reads */
 
     int levels;   /* of torch.vmap that are open */
     double steps; /* that calls have said they take */

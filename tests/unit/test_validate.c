@@ -280,6 +280,109 @@ START_TEST(random_numbers_are_the_same_everywhere) {
 }
 END_TEST
 
+/* ---- weights ------------------------------------------------------------------------------------------------------------ */
+
+#define WEIGHTS 16
+#define WEIGHT_SIZE 64 /* its rows and columns */
+
+/* All get_attr nodes come first, as torch.export writes them; `call` reads the value so far and one weight. Weight 15 is read
+ * by nobody, and weight 14 has a dtype that is not evaluated if `has_fp8`. */
+static fb_graph *graph_of_weights(const char *call, bool has_fp8) {
+    fb_buffer nodes = {0}, modules = {0}, tensors = {0};
+    fb_buffer_printf(&modules, "{\"path\":\"\",\"type\":\"M\",\"buffers\":{");
+    for (int i = 0; i < WEIGHTS; i++) {
+        const char *dtype = has_fp8 && i == WEIGHTS - 2 ? "float8_e5m2" : "float32", *comma = i ? "," : "";
+        fb_buffer_printf(&nodes, "{\"name\":\"g%d\",\"op\":\"get_attr\",\"target\":\"w%d\"},", i, i);
+        fb_buffer_printf(&modules, "%s\"w%d\":\"w%d\"", comma, i, i);
+        fb_buffer_printf(&tensors, "%s{\"name\":\"w%d\",\"dtype\":\"%s\",\"shape\":[%d,%d]}", comma, i, dtype, WEIGHT_SIZE,
+                         WEIGHT_SIZE);
+    }
+    fb_buffer_printf(&modules, "}}");
+    for (int i = 0; i < WEIGHTS - 1; i++)
+        fb_buffer_printf(&nodes,
+                         "{\"name\":\"a%d\",\"op\":\"call_function\",\"target\":\"%s\",\"args\":[{\"$node\":\"%c%d\"},"
+                         "{\"$node\":\"g%d\"}]},",
+                         i, call, i ? 'a' : 'g', i ? i - 1 : 0, i);
+    fb_buffer_printf(&nodes, "{\"name\":\"output\",\"op\":\"output\",\"target\":\"output\",\"args\":[{\"$node\":\"a%d\"}]}",
+                     WEIGHTS - 2);
+    fb_buffer *parts[] = {&nodes, &modules, &tensors};
+    for (int i = 0; i < 3; i++) fb_buffer_append(parts[i], "", 1);
+    char *text = document_of((char *)nodes.data, (char *)modules.data, (char *)tensors.data);
+    fb_graph *graph = graph_of(text, strlen(text));
+    free(text);
+    for (int i = 0; i < 3; i++) fb_buffer_free(parts[i]);
+    return graph;
+}
+
+typedef struct told {
+    const fb_graph *graph;
+    fb_buffer names; /* of nodes that were computed, with a blank behind each */
+} told;
+
+static fb_status tell(void *context, fb_node node, const fb_object *object, fb_error *error) {
+    told *t = context;
+    ck_assert(object->kind != FB_OBJECT_NONE && !error->status);
+    fb_buffer_printf(&t->names, "%s ", fb_node_name(t->graph, node));
+    return FB_OK;
+}
+
+static fb_status evaluate_weights(const fb_graph *graph, told *t, fb_array_memory *memory, fb_error *error) {
+    fb_eval_options options = {.random_weights = true};
+    fb_eval_hooks hooks = {.context = t, .computed = tell};
+    fb_object output;
+    t->graph = graph;
+    fb_status status = fb_evaluate_graph(graph, &options, &hooks, memory, &output, error);
+    fb_object_drop(&output);
+    ck_assert_uint_eq(memory->used, 0);
+    return status;
+}
+
+/* A weight is held from its first reader to its last, and each is told, also one that nobody reads. */
+START_TEST(weights_are_held_while_they_are_read) {
+    const size_t weight = sizeof(float) * WEIGHT_SIZE * WEIGHT_SIZE;
+    fb_graph *graph = graph_of_weights("torch.add", false);
+    fb_array_memory memory;
+    fb_error error = {0};
+    told t = {0};
+    ck_assert_int_eq(evaluate_weights(graph, &t, &memory, &error), FB_OK);
+    ck_assert_msg(memory.peak < 5 * weight, "%zu bytes, of weights of %zu", memory.peak, weight);
+    fb_buffer_append(&t.names, "", 1);
+    for (fb_node node = fb_first_node(graph, FB_MAIN_PROGRAM); node.id; node = fb_next_node(graph, node)) {
+        char name[40];
+        snprintf(name, sizeof name, "%s ", fb_node_name(graph, node));
+        ck_assert_msg(strstr((const char *)t.names.data, name) != NULL, "%s is not told", name);
+    }
+    fb_buffer_free(&t.names);
+    fb_graph_free(graph);
+}
+END_TEST
+
+/* Where something is written, a weight is what it was when its node came up. */
+START_TEST(weights_that_are_written_are_loaded_in_order) {
+    fb_graph *graph = graph_of_weights("torch.Tensor.add_", false);
+    fb_array_memory memory;
+    fb_error error = {0};
+    told t = {0};
+    ck_assert_msg(evaluate_weights(graph, &t, &memory, &error) == FB_OK, "%s", error.message);
+    ck_assert_msg(strncmp((const char *)t.names.data, "g0 g1 g2 ", 9) == 0, "%s", (const char *)t.names.data);
+    fb_buffer_free(&t.names);
+    fb_graph_free(graph);
+}
+END_TEST
+
+START_TEST(a_weight_that_cannot_be_loaded_is_named) {
+    fb_graph *graph = graph_of_weights("torch.add", true);
+    fb_array_memory memory;
+    fb_error error = {0};
+    told t = {0};
+    ck_assert_int_eq(evaluate_weights(graph, &t, &memory, &error), FB_INVALID);
+    ck_assert_str_eq(error.code, "unsupported-operator");
+    ck_assert_str_eq(error.node, "g14");
+    fb_buffer_free(&t.names);
+    fb_graph_free(graph);
+}
+END_TEST
+
 int main(void) {
     TCase *tests = tcase_create("validate");
     tcase_set_timeout(tests, 600);
@@ -289,5 +392,8 @@ int main(void) {
     tcase_add_test(tests, unknown_operators_are_told);
     tcase_add_loop_test(tests, what_stays_may_be_related, 0, (int)(sizeof keeping / sizeof *keeping));
     tcase_add_test(tests, graphs_are_compared_whole);
+    tcase_add_test(tests, weights_are_held_while_they_are_read);
+    tcase_add_test(tests, weights_that_are_written_are_loaded_in_order);
+    tcase_add_test(tests, a_weight_that_cannot_be_loaded_is_named);
     return run_tests("validate", tests);
 }
