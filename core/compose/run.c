@@ -6,10 +6,10 @@
 
 /* The names that exist when a run starts; those that it makes are added as it goes. */
 fb_namespace *fb_run_names(const fb_graph *graph, fb_work *work) {
-    fb_namespace *names = fb_namespace_new();
-    bool ok = names && fb_namespace_expect(names, fb_node_count(graph));
+    fb_namespace *names = fb_namespace_new(graph);
+    bool ok = names != NULL;
     for (fb_node n = fb_first_node(graph, FB_MAIN_PROGRAM); ok && n.id; n = fb_next_node(graph, n)) {
-        ok = fb_work_goes_on(work, 8) && fb_namespace_adopt(names, fb_node_name(graph, n));
+        ok = fb_work_goes_on(work, 8) && fb_namespace_count(names, fb_node_name(graph, n));
     }
     if (ok) return names;
     fb_namespace_free(names);

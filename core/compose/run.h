@@ -39,7 +39,7 @@ fb_status fb_composition_run_watched(const fb_composition *composition, const fb
 /* One call: what fb_composition_run does for each of its composition. `watch` may be NULL. */
 fb_status fb_pass_call_run(const fb_pass_call *call, fb_workpiece *work, const fb_watch *watch, fb_pass_report *report,
                            fb_arena *arena, fb_error *error);
-/* The names of a graph, for a run that starts on it; NULL: fb_work_failed says why. */
+/* The names of a graph, for a run that starts on a copy of it; NULL: fb_work_failed says why. */
 fb_namespace *fb_run_names(const fb_graph *graph, fb_work *work);
 
 /* The JSON array `passes` of an answer: what every pass did and refused. False: fb_work_failed says why. */

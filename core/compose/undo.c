@@ -407,8 +407,8 @@ static void end(replay *r) {
 
 static fb_status begin_run(replay *r) {
     fb_namespace_free(r->names);
-    r->names = fb_run_names(r->graph, &r->work);
-    return r->names ? FB_OK : fb_work_failed(&r->work, r->error);
+    r->names = fb_namespace_new(NULL); /* the graph does not stay as it is */
+    return r->names && adopt_names(r->names, r->graph, &r->work) ? FB_OK : fb_work_failed(&r->work, r->error);
 }
 
 /* The steps that are not undone, or (`is_whole`) all of them. */

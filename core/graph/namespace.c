@@ -24,15 +24,18 @@ typedef struct entry {
 } entry;
 
 struct fb_namespace {
+    const fb_graph *graph; /* may be NULL */
     fb_arena texts;
     fb_table entries;
     fb_index by_text;
     fb_buffer candidate; /* scratch */
 };
 
-fb_namespace *fb_namespace_new(void) {
+fb_namespace *fb_namespace_new(const fb_graph *graph) {
     fb_namespace *names = calloc(1, sizeof *names);
-    if (names) names->entries.row_size = sizeof(entry);
+    if (!names) return NULL;
+    names->graph = graph;
+    names->entries.row_size = sizeof(entry);
     return names;
 }
 
@@ -43,10 +46,6 @@ void fb_namespace_free(fb_namespace *names) {
     fb_index_free(&names->by_text);
     fb_buffer_free(&names->candidate);
     free(names);
-}
-
-bool fb_namespace_expect(fb_namespace *names, size_t count) {
-    return fb_index_reserve(&names->by_text, 2 * count); /* each, and its base */
 }
 
 /* Seeded by an address, so that nobody can prepare names that collide; no answer depends on it. */
@@ -69,6 +68,11 @@ static uint32_t find(const fb_namespace *names, const char *text, size_t length,
     return id;
 }
 
+static bool is_in_graph(const fb_namespace *names, const char *text, size_t length) {
+    fb_symbol name = names->graph ? fb_symbol_find(names->graph, text, length) : (fb_symbol){0};
+    return name.id && fb_symbol_at(names->graph, name)->node.id;
+}
+
 /* 0 when memory is out. */
 static uint32_t find_or_add(fb_namespace *names, const char *text, size_t length) {
     if (length > UINT32_MAX || !fb_index_reserve(&names->by_text, 1)) return 0;
@@ -78,7 +82,7 @@ static uint32_t find_or_add(fb_namespace *names, const char *text, size_t length
     id = copy ? fb_table_add(&names->entries) : 0;
     if (!id) return 0;
     fb_index_add_here(&names->by_text, hash, id, step);
-    *entry_at(names, id) = (entry){.text = copy, .length = (uint32_t)length};
+    *entry_at(names, id) = (entry){.text = copy, .length = (uint32_t)length, .is_used = is_in_graph(names, text, length)};
     return id;
 }
 
@@ -199,18 +203,17 @@ const char *fb_namespace_create(fb_namespace *names, const char *candidate) {
     return fb_namespace_next(names, fb_namespace_want(names, candidate));
 }
 
-bool fb_namespace_adopt(fb_namespace *names, const char *name) {
-    size_t length = strlen(name), base_length;
+bool fb_namespace_count(fb_namespace *names, const char *name) {
+    size_t base_length;
     uint64_t number;
-    uint32_t adopted = find_or_add(names, name, length);
-    if (!adopted) return false;
-    if (has_number(name, length, &base_length, &number)) {
-        uint32_t base = find_or_add(names, name, base_length);
-        if (!base) return false;
-        entry_at(names, base)->count = number;
-    }
-    entry_at(names, adopted)->is_used = true;
-    return true;
+    if (!has_number(name, strlen(name), &base_length, &number)) return true;
+    uint32_t base = find_or_add(names, name, base_length);
+    if (base) entry_at(names, base)->count = number;
+    return base != 0;
+}
+
+bool fb_namespace_adopt(fb_namespace *names, const char *name) {
+    return fb_namespace_reserve(names, name) && fb_namespace_count(names, name);
 }
 
 bool fb_namespace_reserve(fb_namespace *names, const char *name) {
@@ -222,7 +225,7 @@ bool fb_namespace_reserve(fb_namespace *names, const char *name) {
 bool fb_namespace_is_used(const fb_namespace *names, const char *name) {
     size_t length = strlen(name);
     uint32_t step, found = find(names, name, length, hash_of(names, name, length), &step);
-    return found && entry_at(names, found)->is_used;
+    return found ? entry_at(names, found)->is_used : is_in_graph(names, name, length);
 }
 
 const char *fb_function_name(const char *target) {

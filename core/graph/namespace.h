@@ -16,10 +16,10 @@
 
 typedef struct fb_namespace fb_namespace;
 
-fb_namespace *fb_namespace_new(void); /* NULL when memory is out */
+/* The names of the nodes of `graph`, which must stay as it is while the namespace lives, are used; NULL: of no graph. NULL when
+ * memory is out. */
+fb_namespace *fb_namespace_new(const fb_graph *graph);
 void fb_namespace_free(fb_namespace *names);
-/* Makes room for `count` names with numbers at once, so that the namespace need not grow in steps. False when memory is out. */
-bool fb_namespace_expect(fb_namespace *names, size_t count);
 
 /* A fresh name like `candidate` (any text), marked as used: an ASCII identifier, or one that ends in `_` and the decimal digits
  * of another script; never a Python keyword, a builtin, nor one of torch.fx's own globals. Owned by the namespace; NULL when
@@ -34,12 +34,13 @@ typedef struct fb_wanted_name {
 fb_wanted_name fb_namespace_want(fb_namespace *names, const char *text);
 const char *fb_namespace_next(fb_namespace *names, fb_wanted_name wanted);
 
-/* Takes over a name that exists, whatever it is, as if it had been created here: it is used, and its number is where counting
- * for its base goes on. Adopt existing names in their order. False when memory is out. */
-bool fb_namespace_adopt(fb_namespace *names, const char *name);
-
-/* Marks a name as used and leaves the counting alone. False when memory is out. */
+/* Each is false when memory is out. */
+/* The number of a name that exists, where it has one, is where counting for its base goes on. Count names in their order. */
+bool fb_namespace_count(fb_namespace *names, const char *name);
+/* Marks a name as used and leaves the counting alone. */
 bool fb_namespace_reserve(fb_namespace *names, const char *name);
+/* Both: takes over a name that exists, whatever it is, as if it had been created here. */
+bool fb_namespace_adopt(fb_namespace *names, const char *name);
 
 bool fb_namespace_is_used(const fb_namespace *names, const char *name);
 

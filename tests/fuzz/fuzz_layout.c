@@ -28,7 +28,8 @@ static void apply(const fb_pass *layout, const json_t *params) {
     fb_arena arena = {0};
     char *text = json_dumps(params, JSON_COMPACT);
     require(fb_document_read(document, sizeof document - 1, NULL, "", &graph, &errors) == FB_OK);
-    fb_namespace *names = fb_run_names(graph, &(fb_work){0});
+    fb_graph *source = fb_graph_copy(graph);
+    fb_namespace *names = fb_run_names(source, &(fb_work){0});
     fb_workpiece work = {.graph = graph, .names = names};
     fb_pass_report report = {.pass = layout, .params = text, .signature = "fuzz"};
     require(fb_pass_apply(&work, NULL, &report, &arena, &error) == FB_OK);
@@ -37,6 +38,7 @@ static void apply(const fb_pass *layout, const json_t *params) {
     fb_workpiece_forget(&work);
     fb_namespace_free(names);
     fb_graph_free(graph);
+    fb_graph_free(source);
     fb_arena_free(&arena);
     fb_errors_free(&errors);
     free(text);

@@ -127,14 +127,6 @@ START_TEST(test_whole_run) {
 }
 END_TEST
 
-static fb_namespace *names_of(const fb_graph *graph) {
-    fb_namespace *names = fb_namespace_new();
-    for (fb_node n = fb_first_node(graph, FB_MAIN_PROGRAM); n.id; n = fb_node_at(graph, n)->next) {
-        ck_assert(fb_namespace_adopt(names, fb_node_name(graph, n)));
-    }
-    return names;
-}
-
 static void ck_as_before(const fb_graph *graph, const fb_buffer *before, const char *pass, const char *name, long k) {
     fb_buffer after = {0};
     fb_errors errors = {0};
@@ -165,7 +157,7 @@ static const char *params_of(const fb_pass *pass) {
 static bool apply_failing(const fb_pass *pass, const fb_graph *source, const fb_buffer *before, failure fail_from, long k,
                           const char *name) {
     fb_graph *graph = fb_graph_copy(source);
-    fb_namespace *names = names_of(graph);
+    fb_namespace *names = fb_run_names(source, &(fb_work){0});
     fb_arena arena = {0};
     fb_error error = {0};
     fb_workpiece work = {.graph = graph, .names = names};

@@ -6,13 +6,14 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "core/graph/build.h"
 #include "core/graph/python.h"
 #include "tests/unit/run_tests.h"
 
 static fb_namespace *names;
 
 static void set_up(void) {
-    names = fb_namespace_new();
+    names = fb_namespace_new(NULL);
     ck_assert_ptr_nonnull(names);
 }
 
@@ -122,6 +123,39 @@ START_TEST(test_adopting) {
 }
 END_TEST
 
+static void add_node(fb_graph *graph, fb_program program, const char *name) {
+    ck_assert_uint_ne(fb_graph_add_node(graph, program, fb_intern(graph, name), (fb_node){0}).id, 0);
+}
+
+/* A run goes on in a copy: a name whose node is erased there stays used. */
+START_TEST(test_names_of_a_graph_are_used) {
+    fb_graph *graph = fb_graph_new();
+    add_node(graph, FB_MAIN_PROGRAM, "x");
+    add_node(graph, FB_MAIN_PROGRAM, "add");
+    add_node(graph, FB_MAIN_PROGRAM, "add_5");
+    add_node(graph, FB_MAIN_PROGRAM, "add_7");
+    fb_intern(graph, "relu");
+    add_node(graph, fb_graph_add_program(graph, fb_graph_add_module(graph, fb_intern(graph, ""), (fb_module){0})), "sub");
+    tear_down();
+    names = fb_namespace_new(graph);
+    ck_assert(fb_namespace_count(names, "add_5"));
+    fb_graph *copy = fb_graph_copy(graph);
+    fb_graph_erase_node(copy, fb_node_find(copy, FB_MAIN_PROGRAM, "add"));
+    fb_graph_free(copy);
+    ck_assert(fb_namespace_is_used(names, "add") && fb_namespace_is_used(names, "add_7"));
+    ck_assert(!fb_namespace_is_used(names, "relu") && !fb_namespace_is_used(names, "sub"));
+    expect("x", "x_1");
+    expect("x_1", "x_2");
+    expect("relu", "relu");
+    expect("sub", "sub");
+    expect("add", "add_6");
+    expect("add", "add_8");
+    tear_down();
+    set_up();
+    fb_graph_free(graph);
+}
+END_TEST
+
 START_TEST(test_reserving_does_not_count) {
     ck_assert(fb_namespace_reserve(names, "add_5"));
     expect("add", "add");
@@ -193,6 +227,7 @@ int main(void) {
     tcase_add_test(tests, test_what_is_not_an_identifier);
     tcase_add_test(tests, test_long_numbers_belong_to_the_name);
     tcase_add_test(tests, test_adopting);
+    tcase_add_test(tests, test_names_of_a_graph_are_used);
     tcase_add_test(tests, test_reserving_does_not_count);
     tcase_add_test(tests, test_candidates);
     tcase_add_test(tests, test_hostile_sequences_are_not_quadratic);
