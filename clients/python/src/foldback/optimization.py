@@ -34,9 +34,9 @@ __all__ = [
     "ChangeTrueDivToMulByInverse", "ConvertPrecision", "DeepCopy", "EliminateCommonSubexpressions", "EliminateDeadCode",
     "EvaluateConstants", "FoldConstants", "FoldNormIntoLinear", "FoldScaleIntoLinear", "FoldShapes", "FuseActivation",
     "FuseAttention", "FuseBatchNorm", "FuseBatchNorm1dInLinear", "FuseBatchNorm2dInConv2d", "FuseBiasInLinear", "FuseLinear",
-    "FuseNorm", "LintAndRecompile", "MergeLinears", "MergeViews", "RecordTypes", "Refusal", "RemoveNoOps", "ReplaceActivation",
-    "ReversibleTransformation", "Run", "Transformation", "UndoConflict", "UnpackLinear", "cleanup", "compose", "inference", "latency",
-    "record_shapes", "rollback", "runs",
+    "FuseNorm", "LintAndRecompile", "MergeConsecutiveLinears", "MergeLinears", "MergeViews", "RecordTypes", "Refusal",
+    "RemoveNoOps", "ReplaceActivation", "ReversibleTransformation", "Run", "Transformation", "UndoConflict", "UnpackLinear",
+    "cleanup", "compose", "inference", "latency", "record_shapes", "rollback", "runs",
 ]  # fmt: skip
 
 
@@ -249,6 +249,10 @@ class FuseAttention(_ReversiblePass):
 
     def __init__(self, *, masked_rows: bool | None = None) -> None:
         self._set(masked_rows=masked_rows)
+
+
+class MergeConsecutiveLinears(_Pass):
+    """Merges two Linears in a row into one, where that saves multiplications."""
 
 
 class UnpackLinear(_ReversiblePass):
