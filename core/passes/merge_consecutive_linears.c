@@ -45,8 +45,7 @@ static fb_obstacle fit_obstacle(const fb_graph *g, const pair *p) {
         return (fb_obstacle){"dtype", "their weights, biases and results are not of one dtype, or it is not recorded"};
     if (dtype != FB_FLOAT64 && dtype != FB_FLOAT32 && dtype != FB_BFLOAT16)
         return (fb_obstacle){"unsupported-dtype", "weights are only multiplied in float64, float32 and bfloat16"};
-    if (p->first.training || p->second.training)
-        return (fb_obstacle){"training-mode", "one of them is in training mode"};
+    if (p->first.training || p->second.training) return (fb_obstacle){"training-mode", "one of them is in training mode"};
     return FB_NO_OBSTACLE;
 }
 

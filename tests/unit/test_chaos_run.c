@@ -53,6 +53,7 @@ static const char *const documents[] = {
     "tests/golden/FoldNormIntoLinear/aten-layer-norm/before.json",
     "tests/golden/FuseActivation/tanh-gelu-float32/before.json",
     "tests/golden/FuseNorm/layer-norm/before.json",
+    "tests/golden/MergeConsecutiveLinears/modules/before.json",
     "tests/golden/FuseLinear/transposed/before.json",
     "tests/fixtures/toy/graph.json",
 };
@@ -77,7 +78,8 @@ static char *document_at(int i, size_t *size, const char **name) {
     "\"FoldShapes\", \"EvaluateConstants\", \"FoldConstants\", \"FoldNormIntoLinear\", \"FoldScaleIntoLinear\", {\"name\": "   \
     "\"FuseBiasInLinear\", "                                                                                                   \
     "\"params\": {}}, "                                                                                                        \
-    "\"UnpackLinear\", \"FuseLinear\", \"FuseNorm\", \"FuseActivation\", \"MergeViews\", \"cleanup\", \"DeepCopy\", "          \
+    "\"UnpackLinear\", \"FuseLinear\", \"MergeConsecutiveLinears\", \"FuseNorm\", \"FuseActivation\", \"MergeViews\", "        \
+    "\"cleanup\", \"DeepCopy\", "                                                                                              \
     "\"LintAndRecompile\"]"
 
 /* Everything from text to text. FB_OK or FB_NO_MEMORY; the id of the result on FB_OK. */

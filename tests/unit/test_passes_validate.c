@@ -13,6 +13,7 @@ static const struct {
     const char *applies; /* the fixtures in which it must find something */
 } rows[] = {
     {"\"MergeLinears\"", true, "toy bert-tiny aten-toy aten-bert aten-llama"},
+    {"\"MergeConsecutiveLinears\"", false, ""}, /* they have no two in a row that would be worth it */
     {"\"FuseBiasInLinear\"", true, "toy bert-tiny aten-toy aten-bert"},
     {"\"ChangeTrueDivToMulByInverse\"", false, "toy aten-toy"},
     {"\"FuseBatchNorm\"", false, "toy resnet-tiny mobilenet aten-toy aten-resnet18"},
