@@ -1,22 +1,26 @@
 /* Elements as their dtype has them: rounded and wrapped, and the bytes of files. */
-#include <math.h>
 #include <string.h>
 
 #include "core/evaluator/array.h"
+#include "core/weights/convert.h"
 #include "core/weights/dtype.h"
 
 /* ---- rounding ------------------------------------------------------------------------------------------------------------ */
 
-/* To nearest even with that many bits of mantissa (the implicit one included) and that exponent of the smallest normal number.
- */
-static float round_float(float value, int bits, int smallest_exponent, float largest) {
-    if (!isfinite(value) || value == 0) return value;
-    int exponent;
-    frexpf(value, &exponent); /* value = m × 2^exponent, 0.5 <= |m| < 1 */
-    if (exponent - 1 < smallest_exponent) exponent = smallest_exponent + 1;
-    float unit = ldexpf(1, exponent - bits);
-    float rounded = rintf(value / unit) * unit; /* exact: powers of two */
-    return fabsf(rounded) > largest ? copysignf(INFINITY, value) : rounded;
+#define AT_ONCE 512
+
+/* `stride` apart. nan stays as it is. */
+static void round_floats(fb_dtype dtype, float *values, int64_t count, int64_t stride) {
+    double part[AT_ONCE];
+    for (int64_t from = 0; from < count; from += AT_ONCE, values += AT_ONCE * stride) {
+        int64_t some = count - from < AT_ONCE ? count - from : AT_ONCE;
+        for (int64_t i = 0; i < some; i++) part[i] = (double)values[i * stride];
+        fb_round_numbers(dtype, part, (size_t)some);
+        for (int64_t i = 0; i < some; i++) {
+            float value = values[i * stride];
+            values[i * stride] = value == value ? (float)part[i] : value;
+        }
+    }
 }
 
 static int64_t wrap_int(int64_t value, fb_dtype dtype) {
@@ -35,15 +39,10 @@ void fb_array_round(const fb_array *array) {
     if (!is_half && !is_small) return;
     fb_walk walk;
     for (fb_walk_begin(&walk, array, NULL); fb_walk_more(&walk); fb_walk_next(&walk)) {
-        for (int64_t i = 0; i < walk.count; i++) {
-            if (is_small) {
-                int64_t *value = (int64_t *)walk.data[0] + i * walk.strides[0];
-                *value = wrap_int(*value, array->dtype);
-                continue;
-            }
-            float *value = (float *)walk.data[0] + i * walk.strides[0];
-            *value =
-                array->dtype == FB_FLOAT16 ? round_float(*value, 11, -14, 65504.0F) : round_float(*value, 8, -126, 0x1.FEp127F);
+        if (is_half) round_floats(array->dtype, walk.data[0], walk.count, walk.strides[0]);
+        for (int64_t i = 0; i < walk.count && is_small; i++) {
+            int64_t *value = (int64_t *)walk.data[0] + i * walk.strides[0];
+            *value = wrap_int(*value, array->dtype);
         }
     }
 }
@@ -54,33 +53,6 @@ static uint64_t read_little_endian(const unsigned char *bytes, size_t size) {
     uint64_t bits = 0;
     for (size_t i = 0; i < size; i++) bits |= (uint64_t)bytes[i] << (8 * i);
     return bits;
-}
-
-/* The float of 16 bits with `mantissa` explicit ones. */
-static float decode_half(uint64_t bits, int mantissa) {
-    int exponent = (int)(bits >> mantissa & ((1U << (15 - mantissa)) - 1)), bias = (1 << (14 - mantissa)) - 1;
-    int64_t fraction = (int64_t)(bits & ((1U << mantissa) - 1));
-    float magnitude;
-    if (exponent == 2 * bias + 1) magnitude = fraction ? NAN : INFINITY;
-    else if (exponent) magnitude = ldexpf((float)(fraction + (1 << mantissa)), exponent - bias - mantissa);
-    else magnitude = ldexpf((float)fraction, 1 - bias - mantissa);
-    return bits >> 15 ? -magnitude : magnitude;
-}
-
-static double decode(fb_dtype dtype, const unsigned char *bytes) {
-    uint64_t bits = read_little_endian(bytes, fb_dtype_size(dtype));
-    double wide;
-    float narrow;
-    switch (dtype) {
-    case FB_FLOAT64: memcpy(&wide, &bits, 8); return wide;
-    case FB_FLOAT32: {
-        uint32_t low = (uint32_t)bits;
-        memcpy(&narrow, &low, 4);
-        return (double)narrow;
-    }
-    case FB_FLOAT16: return (double)decode_half(bits, 10);
-    default: return (double)decode_half(bits, 7);
-    }
 }
 
 /* A complex number is two of its parts, one after the other, in files as in memory. */
@@ -94,27 +66,28 @@ static bool is_plain(fb_held held, fb_dtype dtype) {
            (held == FB_HELD_INT && dtype == FB_INT64);
 }
 
+static void read_floats(fb_dtype dtype, const unsigned char *bytes, int64_t count, float *to) {
+    double part[AT_ONCE];
+    for (int64_t from = 0; from < count; from += AT_ONCE) {
+        int64_t some = count - from < AT_ONCE ? count - from : AT_ONCE;
+        fb_decode_numbers(dtype, bytes + (size_t)from * fb_dtype_size(dtype), (size_t)some, part);
+        for (int64_t i = 0; i < some; i++) to[from + i] = (float)part[i];
+    }
+}
+
 static void read_elements(fb_work *work, fb_held held, fb_dtype dtype, const unsigned char *bytes, int64_t count, void *data) {
     size_t element = fb_dtype_size(dtype);
     if (is_plain(held, dtype)) {
         fb_array_copy_bytes(work, data, bytes, (size_t)count * element);
         return;
     }
-    for (int64_t i = 0; i < count && fb_work_at(work, i, count); i++, bytes += element) {
-        float number;
-        switch (held) {
-        case FB_HELD_DOUBLE:
-            if (dtype == FB_FLOAT32) {
-                memcpy(&number, bytes, sizeof number);
-                ((double *)data)[i] = (double)number;
-            } else {
-                ((double *)data)[i] = decode(dtype, bytes);
-            }
-            break;
-        case FB_HELD_FLOAT: ((float *)data)[i] = (float)decode(dtype, bytes); break;
-        case FB_HELD_INT: ((int64_t *)data)[i] = wrap_int((int64_t)read_little_endian(bytes, element), dtype); break;
-        default: ((unsigned char *)data)[i] = *bytes != 0; break;
-        }
+    for (int64_t from = 0, to; (to = fb_work_part(work, from, count)) > from; from = to) {
+        const unsigned char *at = bytes + (size_t)from * element;
+        if (held == FB_HELD_DOUBLE) fb_decode_numbers(dtype, at, (size_t)(to - from), (double *)data + from);
+        if (held == FB_HELD_FLOAT) read_floats(dtype, at, to - from, (float *)data + from);
+        for (int64_t i = from; i < to && held == FB_HELD_INT; i++, at += element)
+            ((int64_t *)data)[i] = wrap_int((int64_t)read_little_endian(at, element), dtype);
+        for (int64_t i = from; i < to && held == FB_HELD_BOOL; i++) ((unsigned char *)data)[i] = *at++ != 0;
     }
 }
 
@@ -138,43 +111,50 @@ fb_status fb_array_from_bytes(fb_array_memory *memory, fb_dtype dtype, int rank,
     return status;
 }
 
+/* `count` numbers of a floating dtype, each `stride` behind the one before. */
+static void write_numbers(fb_dtype dtype, fb_held held, const void *from, int64_t stride, int64_t count, unsigned char *to) {
+    double part[AT_ONCE];
+    for (int64_t at = 0; at < count; at += AT_ONCE, to += AT_ONCE * fb_dtype_size(dtype)) {
+        int64_t some = count - at < AT_ONCE ? count - at : AT_ONCE;
+        for (int64_t i = 0; i < some; i++) {
+            int64_t place = (at + i) * stride;
+            part[i] = held == FB_HELD_DOUBLE ? ((const double *)from)[place] : (double)((const float *)from)[place];
+        }
+        fb_encode_numbers(dtype, part, (size_t)some, to);
+    }
+}
+
 void fb_array_to_bytes(const fb_array *array, void *bytes) {
-    size_t element = fb_dtype_size(array->dtype), part = element / 2; /* of a complex number */
-    fb_dtype parts = fb_dtype_part(array->dtype);
+    size_t size = fb_dtype_size(array->dtype);
+    bool is_complex = fb_dtype_is_complex(array->dtype);
+    fb_dtype parts = fb_dtype_part(array->dtype); /* of a complex number: two, side by side */
+    fb_held held = held_of_parts(array->held);
     unsigned char *to = bytes;
     fb_walk walk;
     for (fb_walk_begin(&walk, array, NULL); fb_walk_more(&walk); fb_walk_next(&walk)) {
-        for (int64_t i = 0; i < walk.count; i++, to += element) {
+        for (int64_t i = 0; i < walk.count; i++) {
             int64_t at = i * walk.strides[0];
-            switch (array->held) {
-            case FB_HELD_DOUBLE: fb_dtype_encode(array->dtype, ((double *)walk.data[0])[at], to); break;
-            case FB_HELD_FLOAT: fb_dtype_encode(array->dtype, (double)((float *)walk.data[0])[at], to); break;
-            case FB_HELD_INT:
-                for (size_t k = 0; k < element; k++)
-                    to[k] = (unsigned char)((uint64_t)((int64_t *)walk.data[0])[at] >> (8 * k));
-                break;
-            case FB_HELD_COMPLEX_DOUBLE:
-                for (size_t k = 0; k < 2; k++)
-                    fb_dtype_encode(parts, ((double *)walk.data[0])[2 * at + (int64_t)k], to + k * part);
-                break;
-            case FB_HELD_COMPLEX_FLOAT:
-                for (size_t k = 0; k < 2; k++)
-                    fb_dtype_encode(parts, (double)((float *)walk.data[0])[2 * at + (int64_t)k], to + k * part);
-                break;
-            default: *to = ((unsigned char *)walk.data[0])[at]; break;
-            }
+            unsigned char *element = to + (size_t)i * size;
+            if (array->held == FB_HELD_BOOL) *element = ((unsigned char *)walk.data[0])[at];
+            if (array->held == FB_HELD_INT) memcpy(element, (int64_t *)walk.data[0] + at, size); /* little-endian */
+            if (is_complex)
+                write_numbers(parts, held, (char *)walk.data[0] + (size_t)at * 2 * fb_held_size(held), 1, 2, element);
         }
+        if (fb_dtype_is_floating(array->dtype)) write_numbers(parts, held, walk.data[0], walk.strides[0], walk.count, to);
+        to += (size_t)walk.count * size;
     }
 }
 
 void fb_array_round_values(const fb_array *array) {
+    double part[AT_ONCE];
     fb_walk walk;
     for (fb_walk_begin(&walk, array, NULL); fb_walk_more(&walk); fb_walk_next(&walk)) {
-        for (int64_t i = 0; i < walk.count; i++) {
-            double *value = (double *)walk.data[0] + i * walk.strides[0];
-            unsigned char bytes[8];
-            fb_dtype_encode(array->dtype, *value, bytes);
-            *value = decode(array->dtype, bytes);
+        double *values = walk.data[0];
+        for (int64_t from = 0; from < walk.count; from += AT_ONCE) {
+            int64_t some = walk.count - from < AT_ONCE ? walk.count - from : AT_ONCE, stride = walk.strides[0];
+            for (int64_t i = 0; i < some; i++) part[i] = values[(from + i) * stride];
+            fb_round_numbers(array->dtype, part, (size_t)some);
+            for (int64_t i = 0; i < some; i++) values[(from + i) * stride] = part[i];
         }
     }
 }

@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "core/evaluator/internal.h"
+#include "core/weights/convert.h"
 #include "core/weights/dtype.h"
 
 /* splitmix64: Steele, Lea, Flood, "Fast splittable pseudorandom number generators", 2014. */
@@ -18,46 +19,37 @@ static uint64_t state_of(uint64_t seed, const char *name) {
     return hash;
 }
 
-/* Numbers of standard deviation 1, uniform within ±√3: two from one draw. */
-typedef struct stream {
-    uint64_t state, bits;
-    bool has_half;
-} stream;
-
+/* Of standard deviation 1, uniform within ±√3. */
 static double number_of(uint32_t half) {
     return (double)(int32_t)half * (1.7320508075688772 / 0x1p31);
 }
 
-static double next_number(stream *s) {
-    if (!s->has_half) s->bits = draw(&s->state);
-    uint32_t half = (uint32_t)(s->has_half ? s->bits >> 32 : s->bits);
-    s->has_half = !s->has_half;
-    return number_of(half);
-}
-
 #define DRAWN_AT_ONCE 1024 /* even */
 
-/* The same numbers rounded to float32, many at once. `count` is even but for the last ones of a stream. */
-static void draw_many(uint64_t *state, float *to, int64_t count, double mean, double deviation) {
+/* Two numbers from one draw. `count` is even but for the last ones of a stream. */
+static void draw_many(uint64_t *state, double *to, int64_t count, double mean, double deviation) {
     for (int64_t i = 0; i < count; i += 2) {
         uint64_t bits = draw(state);
-        to[i] = (float)(mean + deviation * number_of((uint32_t)bits));
-        if (i + 1 < count) to[i + 1] = (float)(mean + deviation * number_of((uint32_t)(bits >> 32)));
+        to[i] = mean + deviation * number_of((uint32_t)bits);
+        if (i + 1 < count) to[i + 1] = mean + deviation * number_of((uint32_t)(bits >> 32));
     }
 }
 
 /* `array` is contiguous. */
 static void draw_floats(const fb_array *array, uint64_t state) {
     int64_t count = fb_array_count(array);
-    float part[DRAWN_AT_ONCE];
+    double part[DRAWN_AT_ONCE];
     for (int64_t from = 0, size; from < count && fb_work_goes_on(fb_array_work(array), DRAWN_AT_ONCE); from += size) {
         size = count - from < DRAWN_AT_ONCE ? count - from : DRAWN_AT_ONCE;
+        draw_many(&state, part, size, 0, 1);
         /* Rounded to float32 in both precisions, so that evaluations in either see the same numbers. */
-        bool is_double = array->held == FB_HELD_DOUBLE;
-        float *to = is_double ? part : (float *)fb_array_data(array) + from;
-        draw_many(&state, to, size, 0, 1);
-        double *wide = is_double ? (double *)fb_array_data(array) + from : NULL;
-        for (int64_t i = 0; wide && i < size; i++) wide[i] = (double)part[i];
+        if (array->held == FB_HELD_DOUBLE) {
+            double *to = (double *)fb_array_data(array) + from;
+            for (int64_t i = 0; i < size; i++) to[i] = (double)(float)part[i];
+        } else {
+            float *to = (float *)fb_array_data(array) + from;
+            for (int64_t i = 0; i < size; i++) to[i] = (float)part[i];
+        }
     }
     bool is_half = array->dtype == FB_FLOAT16 || array->dtype == FB_BFLOAT16;
     if (is_half && array->held == FB_HELD_DOUBLE) fb_array_round_values(array);
@@ -126,22 +118,19 @@ void fb_random_weight(const fb_graph *graph, fb_tensor tensor, uint64_t seed, un
     int rank = fb_shape_rank(graph, row->shape);
     for (int i = 0; i < rank; i++) count *= (size_t)fb_shape_size(graph, row->shape, i);
     uint64_t state = state_of(seed, fb_text(graph, row->name));
-    stream numbers = {.state = state};
-    double mean, deviation;
+    double mean, deviation, part[DRAWN_AT_ONCE];
     distribution_of(graph, tensor, &mean, &deviation);
-    for (size_t from = 0, size; dtype == FB_FLOAT32 && from < count && fb_work_goes_on(work, DRAWN_AT_ONCE); from += size) {
-        float part[DRAWN_AT_ONCE];
+    bool is_floating = fb_dtype_is_floating(dtype);
+    for (size_t from = 0, size; is_floating && from < count && fb_work_goes_on(work, DRAWN_AT_ONCE); from += size) {
         size = count - from < DRAWN_AT_ONCE ? count - from : DRAWN_AT_ONCE;
         draw_many(&state, part, (int64_t)size, mean, deviation);
-        memcpy(bytes + from * element, part, size * element);
+        unsigned char *to = bytes + from * element;
+        if (fb_dtype_is_computed(dtype)) fb_encode_numbers(dtype, part, size, to);
+        else
+            for (size_t i = 0; i < size; i++) fb_dtype_encode(dtype, part[i], to + i * element);
     }
-    for (size_t i = 0; dtype != FB_FLOAT32 && i < count && fb_work_at(work, (int64_t)i, (int64_t)count);
-         i++, bytes += element) {
-        if (fb_dtype_is_floating(dtype)) {
-            fb_dtype_encode(dtype, mean + deviation * next_number(&numbers), bytes);
-        } else {
-            memset(bytes, 0, element);
-            bytes[0] = (unsigned char)(draw(&state) >> 63);
-        }
+    for (size_t i = 0; !is_floating && i < count && fb_work_at(work, (int64_t)i, (int64_t)count); i++, bytes += element) {
+        memset(bytes, 0, element);
+        bytes[0] = (unsigned char)(draw(&state) >> 63);
     }
 }

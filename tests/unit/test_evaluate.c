@@ -6,7 +6,9 @@
 #include <string.h>
 
 #include "core/base/base64.h"
+#include "core/evaluator/array.h"
 #include "core/graph/build.h"
+#include "core/weights/convert.h"
 #include "core/weights/dtype.h"
 #include "tests/unit/chaos.h"
 #include "tests/unit/movements.h"
@@ -224,6 +226,11 @@ static uint64_t encoded(fb_dtype dtype, double number) {
     uint64_t bits = 0;
     fb_dtype_encode(dtype, number, bytes);
     for (size_t i = 0; i < fb_dtype_size(dtype); i++) bits |= (uint64_t)bytes[i] << (8 * i);
+    if (fb_dtype_is_computed(dtype)) { /* many at a time give the same */
+        unsigned char many[8];
+        fb_encode_numbers(dtype, &number, 1, many);
+        ck_assert_mem_eq(many, bytes, fb_dtype_size(dtype));
+    }
     return bits;
 }
 
@@ -269,6 +276,95 @@ START_TEST(test_rounding_to_float32) {
         memcpy(&same, &number, sizeof same);
         ck_assert_uint_eq(encoded(FB_FLOAT64, number), same);
     }
+}
+END_TEST
+
+/* To nearest even with that many bits of mantissa (the implicit one included) and that exponent of the smallest normal number,
+ * one at a time. */
+static float round_float(float number, int bits, int smallest_exponent, float largest) {
+    if (!isfinite(number) || number == 0) return number;
+    int exponent;
+    frexpf(number, &exponent);
+    if (exponent - 1 < smallest_exponent) exponent = smallest_exponent + 1;
+    float unit = ldexpf(1, exponent - bits);
+    float rounded = rintf(number / unit) * unit;
+    return fabsf(rounded) > largest ? copysignf(INFINITY, number) : rounded;
+}
+
+static void check_rounding_of(fb_array *array) {
+    float *values = fb_array_data(array), expected[9];
+    for (int i = 0; i < 9; i++)
+        expected[i] = array->dtype == FB_FLOAT16 ? round_float(values[2 * i], 11, -14, 65504.0F)
+                                                 : round_float(values[2 * i], 8, -126, 0x1.FEp127F);
+    fb_array_round(array);
+    for (int i = 0; i < 9; i++) {
+        ck_assert_msg(isnan(expected[i]) ? isnan(values[2 * i]) : values[2 * i] == expected[i], "%a, not %a",
+                      (double)values[2 * i], (double)expected[i]);
+        ck_assert_int_eq(signbit(values[2 * i]) != 0, signbit(expected[i]) != 0);
+        ck_assert(values[2 * i + 1] == 0.1F); /* between them: not of the view */
+    }
+}
+
+/* Floats around each of the 65536 numbers of a short dtype, and around the middle between it and the next. */
+START_TEST(test_rounding_of_arrays) {
+    fb_dtype dtype = _i ? FB_BFLOAT16 : FB_FLOAT16;
+    fb_array_memory memory = {0};
+    fb_array *array;
+    int64_t size = 18;
+    ck_assert_int_eq(fb_array_new(&memory, dtype, 1, &size, &array, NULL), FB_OK);
+    array->sizes[0] = 9;
+    array->strides[0] = 2;
+    for (uint32_t bits = 0; bits <= UINT16_MAX; bits++) {
+        float *values = fb_array_data(array), number = (float)decode_bits(dtype, bits & 0x7fff),
+              next = (float)decode_bits(dtype, (bits & 0x7fff) + 1), middle = number / 2 + next / 2,
+              sign = bits >> 15 ? -1.0F : 1.0F;
+        float around[] = {number,
+                          nextafterf(number, INFINITY),
+                          nextafterf(number, -INFINITY),
+                          middle,
+                          nextafterf(middle, INFINITY),
+                          nextafterf(middle, -INFINITY),
+                          middle / 2,
+                          INFINITY,
+                          NAN};
+        for (int i = 0; i < 9; i++) {
+            values[2 * i] = sign * around[i];
+            values[2 * i + 1] = 0.1F;
+        }
+        check_rounding_of(array);
+    }
+    fb_array_drop(array);
+    ck_assert_uint_eq(memory.used, 0);
+}
+END_TEST
+
+/* All 65536 numbers of a short dtype, from the bytes of files and back, in both precisions. */
+START_TEST(test_bytes_of_arrays) {
+    fb_dtype dtype = _i % 2 ? FB_BFLOAT16 : FB_FLOAT16;
+    fb_dtype_range range;
+    ck_assert(fb_dtype_limits(dtype, &range));
+    uint64_t infinite = encoded(dtype, INFINITY), nan = encoded(dtype, (double)NAN);
+    fb_array_memory memory = {.precision = _i / 2 ? FB_PRECISION_DOUBLE : FB_PRECISION_RECORDED};
+    int64_t count = UINT16_MAX + 1;
+    uint16_t *bytes = calloc((size_t)count, 2), *again = calloc((size_t)count, 2);
+    ck_assert(bytes && again);
+    for (int64_t i = 0; i < count; i++) bytes[i] = (uint16_t)i;
+    fb_array *array;
+    ck_assert_int_eq(fb_array_from_bytes(&memory, dtype, 1, &count, bytes, 2 * (size_t)count, &array, NULL), FB_OK);
+    if (memory.precision == FB_PRECISION_DOUBLE) fb_array_round_values(array); /* changes none of them */
+    for (int64_t i = 0; i < count; i++) {
+        uint64_t magnitude = (uint64_t)i & 0x7fff;
+        double found = fb_array_number(array, i);
+        if (magnitude > infinite) ck_assert(isnan(found));
+        else if (magnitude == infinite) ck_assert(isinf(found));
+        else ck_assert(fabs(found) == decode_bits(dtype, magnitude));
+        ck_assert(isnan(found) || (signbit(found) != 0) == (i >> 15 != 0));
+    }
+    fb_array_to_bytes(array, again);
+    for (int64_t i = 0; i < count; i++) ck_assert_uint_eq(again[i], ((uint64_t)i & 0x7fff) > infinite ? nan : (uint64_t)i);
+    fb_array_drop(array);
+    free(bytes);
+    free(again);
 }
 END_TEST
 
@@ -456,6 +552,8 @@ int main(void) {
     tcase_add_test(cases, test_bool_fillers);
     tcase_add_loop_test(cases, test_rounding, 0, 4);
     tcase_add_test(cases, test_rounding_to_float32);
+    tcase_add_loop_test(cases, test_rounding_of_arrays, 0, 2);
+    tcase_add_loop_test(cases, test_bytes_of_arrays, 0, 4);
     tcase_add_test(cases, test_unknown_bytes);
     tcase_add_test(cases, test_too_large);
     tcase_add_test(cases, test_long_chain);

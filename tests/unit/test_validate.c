@@ -8,6 +8,8 @@
 #include "core/compose/run.h"
 #include "core/document/document.h"
 #include "core/evaluator/evaluator.h"
+#include "core/evaluator/internal.h"
+#include "core/weights/dtype.h"
 #include "tests/unit/documents.h"
 #include "tests/unit/run_tests.h"
 
@@ -258,14 +260,14 @@ START_TEST(graphs_are_compared_whole) {
 END_TEST
 
 /* The numbers of a seed and a name are part of what a report says, so they are written down here once more, one at a time. */
-static float number_at(uint64_t seed, const char *name, int64_t i) {
+static double number_at(uint64_t seed, const char *name, int64_t i) {
     uint64_t z = 0xcbf29ce484222325U ^ seed;
     for (; *name; name++) z = (z ^ (unsigned char)*name) * 0x100000001b3U;
     z += (uint64_t)(i / 2 + 1) * 0x9e3779b97f4a7c15U;
     z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9U;
     z = (z ^ z >> 27) * 0x94d049bb133111ebU;
     z ^= z >> 31;
-    return (float)((double)(int32_t)(uint32_t)(i % 2 ? z >> 32 : z) * (1.7320508075688772 / 0x1p31));
+    return (double)(int32_t)(uint32_t)(i % 2 ? z >> 32 : z) * (1.7320508075688772 / 0x1p31);
 }
 
 START_TEST(random_numbers_are_the_same_everywhere) {
@@ -275,8 +277,31 @@ START_TEST(random_numbers_are_the_same_everywhere) {
     memory.limit = (size_t)1 << 20;
     fb_array *array;
     ck_assert_int_eq(fb_random_array(&memory, FB_FLOAT32, 1, &size, 7, "x", 2, &array, NULL), FB_OK);
-    for (int64_t i = 0; i < size; i++) ck_assert(fb_array_number(array, i) == (double)number_at(7, "x", i));
+    for (int64_t i = 0; i < size; i++) ck_assert(fb_array_number(array, i) == (double)(float)number_at(7, "x", i));
     fb_array_drop(array);
+}
+END_TEST
+
+/* A weight's bytes are drawn in its dtype, and rounded once. */
+START_TEST(random_weights_are_the_same_everywhere) {
+    static const fb_dtype dtypes[] = {FB_FLOAT64, FB_FLOAT32, FB_FLOAT16, FB_BFLOAT16, FB_FLOAT8_E4M3FN, FB_FLOAT8_E5M2};
+    enum { COUNT = 3001 };
+    fb_dtype dtype = dtypes[_i];
+    size_t element = fb_dtype_size(dtype);
+    char tensor[100];
+    snprintf(tensor, sizeof tensor, "{\"name\":\"b\",\"dtype\":\"%s\",\"shape\":[%d]}", fb_dtype_name(dtype), COUNT);
+    char *text = document_of(OUTPUT(""), "{\"path\":\"\",\"type\":\"M\",\"buffers\":{\"b\":\"b\"}}", tensor);
+    fb_graph *graph = graph_of(text, strlen(text));
+    unsigned char *bytes = calloc(COUNT, element), one[8];
+    fb_work work = {0};
+    fb_random_weight(graph, fb_tensor_find(graph, "b"), 7, bytes, &work);
+    for (int64_t i = 0; i < COUNT; i++) {
+        fb_dtype_encode(dtype, 0.25 * number_at(7, "b", i), one);
+        ck_assert_mem_eq(bytes + (size_t)i * element, one, element);
+    }
+    free(bytes);
+    free(text);
+    fb_graph_free(graph);
 }
 END_TEST
 
@@ -387,6 +412,7 @@ int main(void) {
     TCase *tests = tcase_create("validate");
     tcase_set_timeout(tests, 600);
     tcase_add_loop_test(tests, random_numbers_are_the_same_everywhere, 0, 14);
+    tcase_add_loop_test(tests, random_weights_are_the_same_everywhere, 0, 6);
     tcase_add_loop_test(tests, what_passes_do_is_passed, 0, (int)(sizeof fixtures / sizeof *fixtures));
     tcase_add_loop_test(tests, mistakes_are_caught, 0, (int)(sizeof mistakes / sizeof *mistakes));
     tcase_add_test(tests, unknown_operators_are_told);
