@@ -92,9 +92,8 @@ const char *fb_request_header(const fb_request *request, const char *name);
 /* How much the client's Accept wants `media_type` (lower case, without parameters): 0 = not at all … 1000. 1000 without Accept.
  */
 int fb_request_accepts(const fb_request *request, const char *media_type);
-/* Whether If-None-Match names this entity tag (without its quotes): then the handler may respond with fb_response_etag and
- * fb_respond_empty(response, 304) and need not make the body. Calling only fb_response_etag is right too, but costs the body.
- */
+/* Whether If-None-Match names this entity tag (without its quotes): then the handler may call fb_respond_not_modified and
+ * need not make the body. Calling only fb_response_etag is right too, but costs the body. */
 bool fb_request_has_etag(const fb_request *request, const char *tag);
 
 /* ------------------------------------------------------------------------------------------------------------ response */
@@ -103,8 +102,11 @@ bool fb_request_has_etag(const fb_request *request, const char *tag);
  * fb_problem_… functions. Running out of memory inside any of them is remembered, and 503 is sent instead: handlers need not
  * check. */
 
-/* No body: 204, 304. (For 304 fb_response_etag alone is better: then Content-Length is that of the 200.) */
+/* No body: 204. */
 void fb_respond_empty(fb_response *response, int status);
+/* 304 with the tag; `content_type` is that of the 200, which says whether it could be compressed (Vary). libmicrohttpd sends
+ * `Content-Length: 0`, which clients pass over; with fb_response_etag alone it is the length of the 200. */
+void fb_respond_not_modified(fb_response *response, const char *content_type, const char *tag);
 /* Steals the buffer's bytes; `buffer` is empty afterwards. */
 void fb_respond_buffer_take(fb_response *response, int status, const char *content_type, fb_buffer *buffer);
 /* Copies. */

@@ -52,6 +52,11 @@ void fb_respond_empty(fb_response *response, int status) {
     fb_respond_bytes(response, status, "", "", 0, NULL, NULL);
 }
 
+void fb_respond_not_modified(fb_response *response, const char *content_type, const char *tag) {
+    fb_respond_bytes(response, 304, content_type, "", 0, NULL, NULL);
+    fb_response_etag(response, tag);
+}
+
 void fb_respond_buffer_take(fb_response *response, int status, const char *content_type, fb_buffer *buffer) {
     size_t size;
     char *bytes = fb_buffer_take(buffer, &size);
@@ -174,10 +179,9 @@ static bool is_compressible(const char *content_type) {
 static bool negotiate_coding(fb_exchange *exchange) {
     fb_response *response = &exchange->response;
     if (response->coding[0]) return true;
-    if (!exchange->server->config.compress || response->is_identity || response->size < COMPRESS_FROM ||
-        !is_compressible(response->content_type))
-        return false;
-    if (response->status == 304) return true;
+    if (!exchange->server->config.compress || response->is_identity || !is_compressible(response->content_type)) return false;
+    if (response->status == 304) return true; /* of a body that may not have been made, and that may be large */
+    if (response->size < COMPRESS_FROM) return false;
     bool is_zstd = fb_accepts_coding(exchange, "zstd", true);
     if (!is_zstd && !fb_accepts_coding(exchange, "gzip", true)) return true;
     fb_buffer out = {0};

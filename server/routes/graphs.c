@@ -206,50 +206,64 @@ static void delete_graph(const fb_request *request, fb_response *response) {
     fb_problem_member_take(response, "total", json_integer((json_int_t)(users.total + users.version_total + users.job_total)));
 }
 
-static void get_code(const fb_request *request, fb_response *response) {
-    fb_error error = {0};
+/* 304 to a client that has what the tag names, as long as the graph is stored. */
+static fb_status respond_known(const fb_request *request, fb_response *response, const char *id, const char *content_type,
+                               const char *tag, fb_error *error) {
+    const fb_app *app = request->context;
+    fb_store_summary summary = {0};
+    fb_status status = fb_store_get_graph(app->store, id, &summary, error);
+    if (!status) fb_respond_not_modified(response, content_type, tag);
+    fb_store_summary_free(&summary);
+    return status;
+}
+
+static fb_status write_code(const fb_request *request, const char *id, fb_buffer *out, fb_error *error) {
     fb_shared_graph *shared;
+    fb_work work = {.watch = fb_request_watch(request)};
+    fb_status status = fb_load_graph(request->context, work.watch, id, &shared, error);
+    if (status) return status;
+    if (!fb_code_write_metered(shared->graph, &work, out)) status = fb_work_failed(&work, error);
+    fb_share_release(shared);
+    return status;
+}
+
+static void get_code(const fb_request *request, fb_response *response) {
+    static const char type[] = "text/x-python; charset=utf-8";
+    const char *id = fb_request_param(request, "id");
+    char tag[FB_ID_LENGTH + 20]; /* a later version may write the code in another way */
+    fb_error error = {0};
+    fb_buffer code = {0};
+    snprintf(tag, sizeof tag, "%s-" FB_VERSION, id);
+    bool is_at_client = fb_request_has_etag(request, tag);
     fb_status status =
-        fb_load_graph(request->context, fb_request_watch(request), fb_request_param(request, "id"), &shared, &error);
+        is_at_client ? respond_known(request, response, id, type, tag, &error) : write_code(request, id, &code, &error);
     if (status) {
         fb_respond_error(response, &error);
-        return;
-    }
-    char tag[FB_ID_LENGTH + 20]; /* a later version may write the code in another way */
-    snprintf(tag, sizeof tag, "%s-" FB_VERSION, shared->id);
-    fb_buffer code = {0};
-    fb_work work = {.watch = fb_request_watch(request)};
-    if (fb_code_write_metered(shared->graph, &work, &code)) {
+    } else if (!is_at_client) {
         fb_response_etag(response, tag);
-        fb_respond_buffer_take(response, 200, "text/x-python; charset=utf-8", &code);
-    } else {
-        fb_work_failed(&work, &error);
-        fb_respond_error(response, &error);
-        fb_buffer_free(&code);
+        fb_respond_buffer_take(response, 200, type, &code);
     }
-    fb_share_release(shared);
+    fb_buffer_free(&code);
 }
 
 /* ---- a stored graph as an answer ----------------------------------------------------------------------------------------- */
 
 bool fb_respond_graph(const fb_request *request, fb_response *response, const char *id) {
+    static const char type[] = "application/json";
     const fb_app *app = request->context;
     fb_error error = {0};
     char *document = NULL;
     size_t size = 0;
-    fb_store_summary summary = {0};
     bool is_at_client = fb_request_has_etag(request, id);
-    fb_status status = is_at_client ? fb_store_get_graph(app->store, id, &summary, &error)
+    fb_status status = is_at_client ? respond_known(request, response, id, type, id, &error)
                                     : fb_store_get_document(app->store, id, &document, &size, &error);
     if (status) {
         fb_respond_error(response, &error);
-        return false;
+    } else if (!is_at_client) {
+        fb_response_etag(response, id);
+        fb_respond_bytes(response, 200, type, document, size, free, document);
     }
-    fb_response_etag(response, id);
-    if (is_at_client) fb_respond_empty(response, 304);
-    else fb_respond_bytes(response, 200, "application/json", document, size, free, document);
-    fb_store_summary_free(&summary);
-    return true;
+    return !status;
 }
 
 const fb_route fb_graph_routes[] = {

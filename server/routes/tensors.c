@@ -239,8 +239,7 @@ static void respond_bytes(const fb_request *request, fb_response *response, fb_s
     }
     *open = (open_tensor){.shared = fb_share_hold(shared), .blobs = fb_blob_source(app->store)};
     if (fb_request_has_etag(request, tag)) {
-        fb_respond_empty(response, 304);
-        fb_response_etag(response, tag);
+        fb_respond_not_modified(response, "application/octet-stream", tag);
         release_tensor(open);
     } else if (fb_evaluation_new(graph, tensor, &open->blobs, &open->evaluation, &error)) {
         respond_unreadable(response, open, tensor, &error);

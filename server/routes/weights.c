@@ -256,8 +256,7 @@ static void respond_file(const fb_request *request, fb_response *response, fb_sh
     bool is_tagged = make_tag(shared->id, wanted, tag);
     if (!is_tagged || fb_request_has_etag(request, tag)) {
         if (!is_tagged) fb_respond_error(response, (fb_fail_memory(&error), &error));
-        else fb_respond_empty(response, 304);
-        if (is_tagged) fb_response_etag(response, tag);
+        else fb_respond_not_modified(response, "application/octet-stream", tag);
         fb_share_release(shared);
         weights_wanted_free(wanted);
         return;

@@ -58,6 +58,21 @@ def test_etag_and_head(shared):
     assert shared.get(f"/v1/graphs/{UNKNOWN}", headers={"If-None-Match": f'"{UNKNOWN}"'}).status == 404
     tag = shared.get(path + "/code").headers["etag"]
     assert shared.get(path + "/code", headers={"If-None-Match": tag}).status == 304
+    missing = f"/v1/graphs/{UNKNOWN}/code"
+    for tag in ("*", tag.replace(identity, UNKNOWN)):
+        assert shared.get(missing, headers={"If-None-Match": tag}).status == 404
+
+
+def test_not_modified_has_the_headers_of_the_answer(shared):
+    """A cache that is told 304 must still know that another client may want another coding."""
+    path = "/v1/graphs/" + shared.post("/v1/graphs", branches(40)).json()["id"]
+    for part in ("", "/code"):
+        got = shared.get(path + part)
+        known = shared.get(path + part, headers={"If-None-Match": got.headers["etag"]})
+        assert (known.status, known.body) == (304, b"")
+        for name in ("vary", "etag", "cache-control", "content-type"):
+            assert known.headers[name] == got.headers[name], name
+        assert got.headers["vary"] == "Accept-Encoding"
 
 
 def test_unknown_graph(shared):
