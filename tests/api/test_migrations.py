@@ -5,6 +5,7 @@ import gzip
 import json
 import random
 import re
+import resource
 import shutil
 import signal
 import sqlite3
@@ -158,6 +159,19 @@ def test_interrupted(tmp_path, new_service):
         assert is_clean(data)["runs"] == len(found["runs"])
         shutil.rmtree(data)
     assert seen <= set(range(1, NEWEST + 1))
+
+
+@pytest.mark.parametrize("kilobytes", [50, 150, 250])
+def test_a_new_store_is_made_whole_or_not_at_all(tmp_path, new_service, kilobytes):
+    """No file may grow beyond so many bytes, as on a disk that is full when some of the tables are written."""
+    data = tmp_path / "data"
+    limit = (kilobytes * 1024, kilobytes * 1024)
+    done = subprocess.run([binary(), "serve", "--listen", "127.0.0.1:0", "--data", data], capture_output=True, text=True,
+                          timeout=60, preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, limit))  # fmt: skip
+    assert done.returncode != 0
+    assert user_version(data) == 0 and described(data) == []
+    assert new_service(data=data).get("/v1/runs").json()["items"] == []
+    assert user_version(data) == NEWEST
 
 
 def test_a_migration_that_fails_is_undone(tmp_path, new_service):
