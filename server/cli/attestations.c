@@ -293,7 +293,7 @@ static int check_claim(fb_cli *cli, const claim *said) {
     fb_reference source = given ? fb_reference_read(given) : fb_reference_read_stored(said->replay_source);
     fb_graph *graph;
     char id[FB_ID_LENGTH + 1];
-    if (source.kind == FB_REFERS_TO_FILE) cli->folder = FB_FOLDER_UNUSED;
+    if (!fb_reference_needs_store(&source)) cli->folder = FB_FOLDER_UNUSED;
     int result = fb_reference_graph(cli, &source, &graph);
     if (result) return result;
     if (!fb_document_id(graph, id)) result = fb_cli_no_memory();

@@ -184,6 +184,8 @@ int fb_reference_bytes(fb_cli *cli, const fb_reference *reference, fb_buffer *ou
 /* Is this the name of an archive of torch.export? Such a file becomes a blob and a graph of the store when it is referred to.
  */
 bool fb_is_archive_name(const char *path);
+/* False for the file of a document alone: an archive is stored when it is referred to. */
+bool fb_reference_needs_store(const fb_reference *reference);
 /* Sends such a file, unless the store has it, and has its graph read and stored; of several programs that of `model`, else
  * NULL. `answer` is that of POST /v1/graphs, and the caller's to free on FB_EXIT_DONE. */
 int fb_archive_put(fb_cli *cli, const char *path, const char *model, fb_answer *answer);

@@ -64,11 +64,11 @@ static int make_request(fb_cli *cli, const fb_reference graphs[2], fb_buffer *ou
     return result ? result : fb_request_end(out);
 }
 
-/* Two files need no store, unless there is one that may have their weights. */
+/* Two files of documents need no store, unless there is one that may have their weights. */
 static bool needs_store(const fb_cli *cli, const fb_reference graphs[2]) {
     struct stat folder;
-    bool are_files = graphs[0].kind == FB_REFERS_TO_FILE && graphs[1].kind == FB_REFERS_TO_FILE;
-    return !are_files || cli->values.inputs || stat(cli->values.data, &folder) == 0;
+    bool need = fb_reference_needs_store(&graphs[0]) || fb_reference_needs_store(&graphs[1]);
+    return need || cli->values.inputs || stat(cli->values.data, &folder) == 0;
 }
 
 /* ---- compare: the answer ------------------------------------------------------------------------------------------------ */

@@ -113,6 +113,10 @@ static bool is_archive(const fb_reference *reference) {
     return reference->kind == FB_REFERS_TO_FILE && fb_is_archive_name(reference->text);
 }
 
+bool fb_reference_needs_store(const fb_reference *reference) {
+    return reference->kind != FB_REFERS_TO_FILE || is_archive(reference);
+}
+
 int fb_archive_put(fb_cli *cli, const char *path, const char *model, fb_answer *answer) {
     fb_blob_files files = {0};
     fb_call call = {.method = "POST"};

@@ -197,7 +197,7 @@ int fb_cli_optimize(fb_cli *cli) {
     if (!cli->values.passes.count)
         return fb_complain(FB_EXIT_USAGE, "optimize: which passes? Name them with --pass; foldback pass list lists them");
     bool needs_store =
-        !cli->values.dry_run || graph.kind != FB_REFERS_TO_FILE || cli->values.weights.count || may_name_rules(&cli->values);
+        !cli->values.dry_run || fb_reference_needs_store(&graph) || cli->values.weights.count || may_name_rules(&cli->values);
     if (!needs_store) cli->folder = FB_FOLDER_UNUSED;
     fb_address_path(&call.address, "/v1/optimize");
     return do_run(cli, &call, false, &graph);

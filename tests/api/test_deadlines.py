@@ -167,7 +167,8 @@ def test_a_job_does_not_care(service):
     assert b" 202 " in connection.recv(65536)
     connection.close()
     (job,) = service.get("/v1/jobs").json()["items"]
-    assert wait(service, job)["state"] == "succeeded"
+    done = wait(service, job)
+    assert done["state"] == "succeeded", done
 
 
 def test_a_stopped_service_stops_its_work(new_service):
