@@ -286,7 +286,7 @@ bool fb_needs_contiguous(const fb_graph *graph, const fb_alias *alias, fb_node n
     w.alias = alias;
     w.row = row;
     w.count = 0;
-    add(&w, node, has_one_row(graph, shape_of(graph, node)) ? ONE_ROW : ROWS);
+    add(&w, node, row < 0 ? UNKNOWN : has_one_row(graph, shape_of(graph, node)) ? ONE_ROW : ROWS);
     size_t readers = 0;
     for (size_t i = 0; i < w.count; i++) {
         if (i > 0 && (readers += fb_node_at(graph, w.sharers[i].node)->user_count) > MAX_READERS) return true;

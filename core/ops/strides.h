@@ -25,7 +25,9 @@ bool fb_layout_is_read(const fb_graph *graph, fb_node node);
  *   - a view that does not exist of such columns (`view` never copies, and fails at run time);
  *   - a reshape, flatten or contiguous, which would now copy, while one of the two tensors is written later;
  *   - a question about strides, detach_ (which PyTorch refuses for views), or an operator or module that is not known.
- * By recorded shapes, or by a view's own sizes; true where these do not tell. */
+ * A row may cover the last dimensions together, as a convolution's channels with all behind them; channels_last has no other
+ * views then. `row` -1: how the result lies is not known. By recorded shapes, or by a view's own sizes; true where these do not
+ * tell. */
 bool fb_needs_contiguous(const fb_graph *graph, const fb_alias *alias, fb_node node, int64_t row);
 
 #endif

@@ -226,8 +226,7 @@ static void make_addmm(fb_rewrite *rw, fb_node call, fb_value bias) {
     fb_set_args(rw, call, FB_ARGS(g, bias, input, weight), FB_VALUE_EMPTY_MAP);
 }
 
-/* Gives a call an argument that it may not have yet. Weights come before everything but the input. */
-static void give_argument(fb_rewrite *rw, fb_node call, const char *parameter, fb_value value) {
+void fb_give_argument(fb_rewrite *rw, fb_node call, const char *parameter, fb_value value) {
     fb_graph *g = fb_rewrite_graph(rw);
     fb_argument_place place;
     const fb_node_row *row = fb_node_at(g, call);
@@ -330,7 +329,7 @@ static void set_argument(fb_rewrite *rw, const fb_layer *layer, const char *para
         fb_node now = fb_insert_read(rw, layer->call, owner, text);
         if (now.id && transposition.id) now = fb_transpose_again(rw, layer, now);
         if (now.id && layer->is_mm && !read.id) make_addmm(rw, layer->call, fb_make_node(g, now));
-        else if (now.id) give_argument(rw, layer->call, parameter, fb_make_node(g, now));
+        else if (now.id) fb_give_argument(rw, layer->call, parameter, fb_make_node(g, now));
         if (transposition.id) fb_erase_unread(rw, transposition);
         fb_release_read(rw, read);
     }

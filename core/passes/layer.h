@@ -64,6 +64,8 @@ void fb_layer_set_weight(fb_rewrite *rewrite, const fb_layer *layer, fb_value re
 void fb_layer_set_bias(fb_rewrite *rewrite, const fb_layer *layer, fb_value recipe);
 /* The transposition between a function and its weight, of what `read` reads, before the call. */
 fb_node fb_transpose_again(fb_rewrite *rewrite, const fb_layer *layer, fb_node read);
+/* Gives a call of a layer its weight or bias, which it may not have yet. Weights come before everything but the input. */
+void fb_give_argument(fb_rewrite *rewrite, fb_node call, const char *parameter, fb_value value);
 /* Afterwards it has none. Not for a packed Linear. */
 void fb_layer_clear_bias(fb_rewrite *rewrite, const fb_layer *layer);
 

@@ -25,6 +25,8 @@ static const char *const documents[] = {
     "tests/golden/MergeLinears/called-by-a-nested-program/before.json",
     "tests/golden/MergeLinears/tensor-mutated/before.json",
     "tests/golden/MergeLinears/reshape-joins-the-last-dimension/before.json",
+    "tests/golden/MergeConvolutions/mixed-bias/before.json",
+    "tests/golden/MergeConvolutions/aten-mixed-bias-first-without/before.json",
     "tests/golden/FuseBiasInLinear/trap-25-called-three-times/before.json",
     "tests/golden/FuseBiasInLinear/trap-24-float16/before.json",
     "tests/golden/ChangeTrueDivToMulByInverse/trap-38-chain-and-output/before.json",
@@ -77,7 +79,7 @@ static char *document_at(int i, size_t *size, const char **name) {
     "[\"FuseBatchNorm2dInConv2d\", \"FuseBatchNorm1dInLinear\", [\"ChangeTrueDivToMulByInverse\", \"MergeLinears\"], "         \
     "\"FoldShapes\", \"EvaluateConstants\", \"FoldConstants\", \"FoldNormIntoLinear\", \"FoldScaleIntoLinear\", {\"name\": "   \
     "\"FuseBiasInLinear\", "                                                                                                   \
-    "\"params\": {}}, "                                                                                                        \
+    "\"params\": {}}, \"MergeConvolutions\", "                                                                                             \
     "\"UnpackLinear\", \"FuseLinear\", \"MergeConsecutiveLinears\", \"FuseNorm\", \"FuseActivation\", \"MergeViews\", "        \
     "\"cleanup\", \"DeepCopy\", "                                                                                              \
     "\"LintAndRecompile\"]"

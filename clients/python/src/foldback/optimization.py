@@ -34,9 +34,9 @@ __all__ = [
     "ChangeTrueDivToMulByInverse", "ConvertPrecision", "DeepCopy", "EliminateCommonSubexpressions", "EliminateDeadCode",
     "EvaluateConstants", "FoldConstants", "FoldNormIntoLinear", "FoldScaleIntoLinear", "FoldShapes", "FuseActivation",
     "FuseAttention", "FuseBatchNorm", "FuseBatchNorm1dInLinear", "FuseBatchNorm2dInConv2d", "FuseBiasInLinear", "FuseLinear",
-    "FuseNorm", "LintAndRecompile", "MergeConsecutiveLinears", "MergeLinears", "MergeViews", "RecordTypes", "Refusal",
-    "RemoveNoOps", "ReplaceActivation", "ReversibleTransformation", "Run", "Transformation", "UndoConflict", "UnpackLinear",
-    "cleanup", "compose", "inference", "latency", "record_shapes", "rollback", "runs",
+    "FuseNorm", "LintAndRecompile", "MergeConsecutiveLinears", "MergeConvolutions", "MergeLinears", "MergeViews",
+    "RecordTypes", "Refusal", "RemoveNoOps", "ReplaceActivation", "ReversibleTransformation", "Run", "Transformation", "UndoConflict",
+    "UnpackLinear", "cleanup", "compose", "inference", "latency", "record_shapes", "rollback", "runs",
 ]  # fmt: skip
 
 
@@ -181,6 +181,13 @@ class MergeLinears(_ReversiblePass):
     """Merges Linears that read the same value into one, and slices its result."""
 
     _says_what_it_lacks = True
+
+    def __init__(self, *, minimum_gain: int | None = None) -> None:
+        self._set(minimum_gain=minimum_gain)
+
+
+class MergeConvolutions(_ReversiblePass):
+    """Merges convolutions that read the same value into one, and slices its result."""
 
     def __init__(self, *, minimum_gain: int | None = None) -> None:
         self._set(minimum_gain=minimum_gain)

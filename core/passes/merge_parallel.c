@@ -1,0 +1,540 @@
+/* Merging layers that read the same value: see merge_parallel.h. */
+#include "core/passes/merge_parallel.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/base/map.h"
+#include "core/operators/spelling.h"
+#include "core/ops/strides.h"
+#include "core/passes/layer.h"
+#include "core/passes/views.h"
+#include "core/weights/recipe.h"
+
+/* Candidates that may be merged where they agree: the largest group of equals is the match, the others are refused. */
+
+enum {
+    DTYPE,
+    WEIGHT_GRAD,
+    BIAS_GRAD,
+    TRAINING,
+    INPUTS,
+    KERNEL, /* of a convolution: one for each axis; 0 behind the last */
+    STRIDE = KERNEL + 3,
+    PADDING,
+    PADDING_MODE,
+    DILATION,
+    EPOCH,
+    MODE,
+    FB_GROUP_KEYS
+};
+
+#define OTHER_KERNEL {"kernel-differs", "its kernel has another size than those of the others that are merged"}
+
+static const fb_obstacle meanings[FB_GROUP_KEYS] = {
+    [DTYPE] = {"dtype", "its dtype is not that of the others that are merged"},
+    [WEIGHT_GRAD] = {"requires-grad", "its weight is trained and theirs are not, or the other way round"},
+    [BIAS_GRAD] = {"requires-grad", "its bias is trained and theirs are not, or the other way round"},
+    [TRAINING] = {"training-mode", "one of them is in training mode, and another is not"},
+    [INPUTS] = {"shape-mismatch", "it takes another number of features or channels than the others that are merged"},
+    [KERNEL] = OTHER_KERNEL,
+    [KERNEL + 1] = OTHER_KERNEL,
+    [KERNEL + 2] = OTHER_KERNEL,
+    [STRIDE] = {"options-differ", "its stride is not that of the others that are merged"},
+    [PADDING] = {"options-differ", "its padding is not that of the others that are merged"},
+    [PADDING_MODE] = {"options-differ", "its padding_mode is not that of the others that are merged"},
+    [DILATION] = {"options-differ", "its dilation is not that of the others that are merged"},
+    [EPOCH] = {"input-mutated", "what they all read is written in place between them"},
+    [MODE] = {"mode-switched", "autocast, autograd or another mode is switched between them"},
+};
+
+typedef struct candidate {
+    fb_node node;
+    uint32_t ordinal;
+    int64_t key[FB_GROUP_KEYS]; /* what must be equal */
+} candidate;
+
+#define MAX_NAME 200 /* characters of a merged module's name, before it is shortened */
+
+/* Gives candidates between which `shared`, which they all read, is written in place different numbers in key[EPOCH]; and
+ * those between which a mode is switched, in key[MODE]. The candidates are in their order. */
+static void number_epochs(fb_matcher *m, fb_node shared, candidate *candidates, size_t count) {
+    const fb_alias *alias = count ? fb_matcher_alias(m) : NULL;
+    for (size_t i = 1; alias && i < count; i++) {
+        uint32_t before = fb_node_at(m->graph, candidates[i - 1].node)->ordinal;
+        uint32_t now = fb_node_at(m->graph, candidates[i].node)->ordinal;
+        const int64_t *last = candidates[i - 1].key;
+        candidates[i].key[EPOCH] = last[EPOCH] + fb_mutated_between(alias, shared, before, now);
+        candidates[i].key[MODE] = last[MODE] + fb_mode_switched_between(alias, before, now);
+    }
+}
+
+/* A member of the largest group. */
+static const candidate *in_largest(fb_matcher *m, const candidate *candidates, size_t count) {
+    fb_map sizes = {0};
+    const candidate *best = candidates;
+    uint32_t best_size = 0;
+    for (size_t i = 0; i < count; i++) {
+        uint64_t key = fb_hash(candidates[i].key, sizeof candidates[i].key, 0);
+        uint32_t size = fb_map_get(&sizes, key) + 1;
+        m->failed |= !fb_map_put(&sizes, key, size);
+        if (size <= best_size) continue;
+        best = &candidates[i];
+        best_size = size;
+    }
+    fb_map_free(&sizes);
+    return best;
+}
+
+/* Reports the largest group of candidates with equal keys as a match when it has two members or more, in the order given; of
+ * equally large groups, the one that is complete first. Every other candidate is refused for the first key that differs. A
+ * group of fewer than `least` members is refused ("minimum-gain"). */
+static void match_largest_group(fb_matcher *m, const candidate *candidates, size_t count,
+                                size_t least) {
+    if (count < 2) return;
+    const candidate *model = in_largest(m, candidates, count);
+    fb_buffer group = {0};
+    for (size_t i = 0; i < count; i++) {
+        size_t k = 0;
+        while (k < FB_GROUP_KEYS && candidates[i].key[k] == model->key[k]) k++;
+        if (k == FB_GROUP_KEYS) fb_buffer_append(&group, &candidates[i].node, sizeof(fb_node));
+        else fb_refuse_for(m, meanings[k], &candidates[i].node, 1); /* for the first key that differs */
+    }
+    size_t size = group.size / sizeof(fb_node);
+    m->failed |= group.failed;
+    const fb_node *nodes = (const fb_node *)(const void *)group.data;
+    if (size >= 2 && size >= least && !m->failed) fb_match_found(m, nodes, size);
+    else if (size >= 2 && !m->failed)
+        fb_refuse(m, "minimum-gain", nodes, size, "merging %zu saves %zu calls, and %zu are asked for", size, size - 1,
+                  least - 1);
+    fb_buffer_free(&group);
+}
+
+static const char *last_part(const char *path) {
+    const char *dot = strrchr(path, '.');
+    return dot ? dot + 1 : path;
+}
+
+/* Appends a path for what modules of these paths become: the parent of the first, and the last parts of all:
+ * "encoder.0.query-key-value-merged"; long ones are shortened. */
+static void group_path(const char *const *paths, size_t count, fb_buffer *out) {
+    const char *first = paths[0], *last = paths[count - 1];
+    fb_buffer_append(out, first, (size_t)(last_part(first) - first));
+    size_t start = out->size;
+    for (size_t i = 0; i < count && out->size - start <= MAX_NAME; i++) {
+        fb_buffer_string(out, last_part(paths[i]));
+        fb_buffer_char(out, '-');
+    }
+    fb_buffer_string(out, "merged");
+    if (out->size - start <= MAX_NAME) return;
+    out->size = start;
+    fb_buffer_printf(out, "%s-%zu-more-%s-merged", last_part(first), count - 2, last_part(last));
+}
+
+/* ---- one layer in the place of several, in both dialects ------------------------------------------------------------------ */
+
+static fb_node input_of(const fb_host *host) {
+    return host->is_linear ? host->linear.input : host->conv.input;
+}
+
+/* The concatenated weights (or biases, zeros where there is none) as a recipe. */
+static fb_value concatenated(fb_graph *g, const fb_host *hosts, size_t count, bool is_bias) {
+    fb_value *parts = malloc(count * sizeof *parts), recipe = {0};
+    if (!parts) return fb_graph_fail_memory(g);
+    for (size_t i = 0; i < count; i++) {
+        const fb_host *host = &hosts[i];
+        fb_tensor part = is_bias ? host->layer.bias : host->layer.weight;
+        parts[i] = part.id ? fb_recipe_tensor(g, part) : fb_recipe_zeros(g, &host->outputs, 1, host->dtype);
+    }
+    recipe = fb_recipe_concat(g, hosts->linear.is_packed && !is_bias ? 1 : 0, parts, count);
+    free(parts);
+    return recipe;
+}
+
+/* The module that owns a layer's weight: the one that is called, or that get_attr reads from. */
+static fb_module owner_of(const fb_graph *g, const fb_layer *layer) {
+    return layer->module.id ? layer->module : fb_node_at(g, layer->weight_read)->module;
+}
+
+/* Its path; of the root, the attribute's. */
+static const char *path_of(const fb_graph *g, const fb_layer *layer) {
+    fb_symbol path = fb_module_at(g, owner_of(g, layer))->path;
+    if (!fb_text_length(g, path)) path = fb_node_at(g, layer->weight_read)->attribute;
+    return fb_text(g, path);
+}
+
+static void merged_path(fb_graph *g, const fb_host *hosts, size_t count, fb_buffer *out) {
+    const char **paths = malloc(count * sizeof *paths);
+    for (size_t i = 0; paths && i < count; i++) paths[i] = path_of(g, &hosts[i].layer);
+    if (paths) group_path(paths, count, out);
+    else fb_graph_fail_memory(g);
+    free(paths);
+}
+
+/* The config of the first module, for so many outputs. */
+static fb_value merged_config(fb_graph *g, const fb_host *first, int64_t outputs, bool has_bias) {
+    const char *size = first->is_linear ? "out_features" : "out_channels";
+    if (!first->layer.module.id) return FB_VALUE_EMPTY_MAP;
+    fb_value config =
+        fb_sorted_map_with(g, fb_module_at(g, first->layer.module)->config, size, fb_make_int(g, outputs));
+    return fb_sorted_map_with(g, config, "bias", fb_make_bool(g, has_bias));
+}
+
+static const char *merged_type(const fb_graph *g, const fb_host *first) {
+    if (!first->layer.module.id) return FB_TYPE_MODULE;
+    return first->is_linear ? FB_TYPE_LINEAR : fb_text(g, fb_module_at(g, first->layer.module)->type);
+}
+
+static fb_module put_merged(fb_rewrite *rw, const fb_host *hosts, size_t count) {
+    fb_graph *g = fb_rewrite_graph(rw);
+    const fb_host *first = &hosts[0];
+    fb_module owner = owner_of(g, &first->layer);
+    int64_t outputs = 0;
+    fb_tensor bias = {0};
+    for (size_t i = 0; i < count; i++) {
+        outputs += hosts[i].outputs;
+        if (!bias.id) bias = hosts[i].layer.bias;
+    }
+    fb_value config = merged_config(g, first, outputs, bias.id);
+    fb_buffer path = {0};
+    merged_path(g, hosts, count, &path);
+    fb_module merged =
+        fb_put_module(rw, owner, fb_buffer_text(&path), merged_type(g, first), config, fb_module_at(g, owner)->training);
+    fb_buffer_free(&path);
+    bool weight_grad = fb_tensor_at(g, first->layer.weight)->requires_grad,
+         bias_grad = bias.id && fb_tensor_at(g, bias)->requires_grad;
+    fb_put_parameter(rw, merged, "weight", concatenated(g, hosts, count, false), first->dtype, weight_grad);
+    if (bias.id) fb_put_parameter(rw, merged, "bias", concatenated(g, hosts, count, true), first->dtype, bias_grad);
+    else if (first->layer.module.id) fb_clear_parameter(rw, merged, "bias");
+    return merged;
+}
+
+/* What the first Linear calls; addmm in place of mm where there is a bias. */
+static const char *target_of(const fb_graph *g, const fb_linear *first, bool has_bias) {
+    if (first->form != FB_LINEAR_MM || !has_bias) return fb_node_target(g, first->node);
+    return fb_is_aten(g, first->node) ? FB_TARGET_ADDMM_ATEN : FB_TARGET_ADDMM;
+}
+
+/* `bias` none = without. */
+static fb_node insert_linear(fb_rewrite *rw, const fb_host *first, fb_node read, fb_node bias_read) {
+    fb_graph *g = fb_rewrite_graph(rw);
+    const fb_linear *linear = &first->linear;
+    fb_value input = fb_make_node(g, linear->input), args;
+    fb_value weight = fb_make_node(g, read.id && linear->transposition.id ? fb_transpose_again(rw, &first->layer, read) : read);
+    if (!bias_read.id) {
+        args = FB_ARGS(g, input, weight);
+    } else {
+        fb_value bias = fb_make_node(g, bias_read);
+        args = linear->form >= FB_LINEAR_ADDMM ? FB_ARGS(g, bias, input, weight) : FB_ARGS(g, input, weight, bias);
+    }
+    const char *target = target_of(g, linear, bias_read.id);
+    return fb_insert_before(rw, linear->node, FB_CALL_FUNCTION, target, args, (fb_value){0});
+}
+
+/* A copy of the first call, with weight and bias exchanged. */
+static fb_node insert_conv(fb_rewrite *rw, const fb_host *first, fb_node read, fb_node bias_read) {
+    fb_graph *g = fb_rewrite_graph(rw);
+    fb_node model = first->conv.node;
+    const fb_node_row *row = fb_node_at(g, model);
+    fb_node call = fb_insert_before(rw, model, FB_CALL_FUNCTION, fb_node_target(g, model), row->args, row->kwargs);
+    if (!call.id) return call;
+    fb_set_argument(rw, call, "weight", fb_make_node(g, read));
+    if (bias_read.id) fb_give_argument(rw, call, "bias", fb_make_node(g, bias_read));
+    fb_infer_result_type(rw, call); /* it has more channels */
+    return call;
+}
+
+/* Inserts, before the first, a layer that gives the results of all side by side: weights and biases joined, zeros where one
+ * has no bias. It is called as they are (they are spelled alike), and owned by a new module after that of the first:
+ * "encoder.0.query-key-value-merged". None after a failure. */
+static fb_node insert_merged(fb_rewrite *rw, const fb_host *hosts, size_t count) {
+    fb_graph *g = fb_rewrite_graph(rw);
+    const fb_host *first = &hosts[0];
+    fb_module merged = put_merged(rw, hosts, count);
+    if (!merged.id) return (fb_node){0};
+    if (first->layer.module.id) {
+        const char *path = fb_text(g, fb_module_at(g, merged)->path);
+        fb_value args = FB_ARGS(g, fb_make_node(g, input_of(first)));
+        return fb_insert_before(rw, first->layer.call, FB_CALL_MODULE, path, args, (fb_value){0});
+    }
+    fb_node read = fb_insert_read(rw, first->layer.call, merged, "weight"), bias_read = {0};
+    if (fb_module_tensor(g, merged, "bias").id) bias_read = fb_insert_read(rw, first->layer.call, merged, "bias");
+    return first->is_linear ? insert_linear(rw, first, read, bias_read) : insert_conv(rw, first, read, bias_read);
+}
+
+/* The layer becomes the slice of `merged` from `start` on. What it called or read is dropped when nobody else needs it. */
+static void cut_out_of_merged(fb_rewrite *rw, const fb_host *host, fb_node merged, int64_t start) {
+    fb_graph *g = fb_rewrite_graph(rw);
+    fb_node call = host->layer.call;
+    int behind = host->is_linear ? 0 : host->conv.spatial; /* axes behind that of the outputs */
+    fb_value from = fb_make_int(g, start), stop = fb_make_int(g, start + host->outputs), all = fb_make_node(g, merged);
+    fb_release_reads(rw, call);
+    if (fb_is_aten(g, call)) {
+        fb_set_target(rw, call, FB_CALL_FUNCTION, FB_TARGET_SLICE_ATEN);
+        fb_set_args(rw, call, FB_ARGS(g, all, fb_make_int(g, -1 - behind), from, stop), FB_VALUE_EMPTY_MAP);
+    } else {
+        fb_value none = fb_make_none(g), whole = fb_make_slice(g, none, none, none);
+        fb_value place[] = {FB_TEXT(g, FB_ELLIPSIS, ""), fb_make_slice(g, from, stop, none), whole, whole, whole};
+        fb_set_target(rw, call, FB_CALL_FUNCTION, FB_TARGET_GETITEM);
+        fb_set_args(rw, call, FB_ARGS(g, all, fb_make_tuple(g, place, 2 + (size_t)behind)), FB_VALUE_EMPTY_MAP);
+    }
+    if (host->layer.module.id) fb_drop_module(rw, host->layer.module);
+}
+
+/* ---- candidates ---------------------------------------------------------------------------------------------------------- */
+
+/* A call of what looks like a Linear, on the shared value. */
+static bool is_linear_like_call(const fb_graph *g, fb_node n, fb_node shared) {
+    const fb_node_row *row = fb_node_at(g, n);
+    if (row->opcode != FB_CALL_MODULE || !row->module.id) return false;
+    return fb_module_is_linear_like(g, row->module) && fb_call_argument_node(g, n, "input").id == shared.id;
+}
+
+/* A layer of the kind, on the shared value. */
+static bool is_host_call(const fb_graph *g, fb_node n, fb_node shared, bool is_linear, fb_host *host) {
+    return fb_host_at(g, n, host) && host->is_linear == is_linear && input_of(host).id == shared.id;
+}
+
+/* The same, or a call of what looks like a Linear. */
+static bool is_call(const fb_graph *g, fb_node n, fb_node shared, bool is_linear) {
+    fb_host host;
+    return is_host_call(g, n, shared, is_linear, &host) || (is_linear && !host.layer.call.id && is_linear_like_call(g, n, shared));
+}
+
+/* The elements of a result that lie in one row with the outputs: what becomes a part of a wider row. -1 when a row may not lie
+ * as its sizes say: they are not known, or it has one channel, which is channels_last and contiguous alike. */
+static int64_t row_of(const fb_graph *g, const fb_host *host) {
+    if (host->is_linear) return host->outputs;
+    fb_value shape = fb_node_at(g, host->layer.call)->shape;
+    int rank = fb_shape_rank(g, shape);
+    int64_t row = host->outputs;
+    if (row < 2 || rank < host->conv.spatial + 1) return -1;
+    for (int axis = rank - host->conv.spatial; axis < rank; axis++) {
+        int64_t size = fb_shape_size(g, shape, axis);
+        if (size < 1 || __builtin_mul_overflow(row, size, &row)) return -1;
+    }
+    return row;
+}
+
+/* Why a layer cannot be merged with any other. */
+static fb_obstacle obstacle(fb_matcher *m, const fb_host *host) {
+    const fb_graph *g = m->graph;
+    const fb_layer *layer = &host->layer;
+    if (fb_layer_call_count(m->usage, layer) > 1) return (fb_obstacle){"shared-module", "its module is called more than once"};
+    if (host->conv.is_transposed) return (fb_obstacle){"transposed", "it is a transposed convolution"};
+    if (host->conv.groups > 1) return (fb_obstacle){"grouped", "its channels are in groups"};
+    if (layer->bias.id && fb_tensor_at(g, layer->bias)->dtype != host->dtype)
+        return (fb_obstacle){"dtype", "its weight and its bias have different dtypes"};
+    fb_obstacle stands = fb_layer_obstacle(m, layer);
+    if (stands.code) return stands;
+    const fb_alias *alias = fb_matcher_alias(m);
+    return alias && fb_needs_contiguous(g, alias, layer->call, row_of(g, host))
+               ? (fb_obstacle){"needs-contiguous",
+                               "a reader of its result may need it contiguous, which a slice of a wider result is not"}
+               : FB_NO_OBSTACLE;
+}
+
+/* An option of a convolution, as it is written: values are equal when their ids are. None when it is left out. */
+static int64_t option(const fb_graph *g, const fb_layer *layer, const char *name) {
+    if (layer->module.id) return fb_module_config(g, layer->module, name).id;
+    return fb_call_argument(g, layer->call, name).id;
+}
+
+static void fill_keys(const fb_graph *g, const fb_host *host, int64_t key[FB_GROUP_KEYS]) {
+    const fb_layer *layer = &host->layer;
+    bool weight_grad = fb_tensor_at(g, layer->weight)->requires_grad;
+    key[DTYPE] = host->dtype;
+    key[WEIGHT_GRAD] = weight_grad;
+    key[BIAS_GRAD] = layer->bias.id ? fb_tensor_at(g, layer->bias)->requires_grad : weight_grad;
+    key[TRAINING] = host->training;
+    key[INPUTS] = host->inputs;
+    if (host->is_linear) return;
+    fb_value shape = fb_tensor_at(g, layer->weight)->shape;
+    for (int i = 0; i < host->conv.spatial; i++) key[KERNEL + i] = fb_shape_size(g, shape, 2 + i);
+    key[STRIDE] = option(g, layer, "stride");
+    key[PADDING] = option(g, layer, "padding");
+    key[DILATION] = option(g, layer, "dilation");
+    if (layer->module.id) key[PADDING_MODE] = option(g, layer, "padding_mode");
+}
+
+/* Reads one reader of the shared value. False when it cannot take part; then it has been refused, or is not a candidate. */
+static bool read_candidate(fb_matcher *m, fb_node n, fb_node shared, bool is_linear, candidate *out) {
+    const fb_graph *g = m->graph;
+    fb_host host;
+    if (!is_call(g, n, shared, is_linear) || fb_is_marked(m, n)) return false;
+    if (!fb_host_at(g, n, &host)) {
+        const char *type = fb_text(g, fb_module_at(g, fb_node_at(g, n)->module)->type);
+        fb_refuse_node(m, "unsupported-type", n, "%s is not exactly torch's Linear", type);
+        return false;
+    }
+    fb_obstacle stands = obstacle(m, &host);
+    if (stands.code) {
+        fb_refuse_for(m, stands, &n, 1);
+        return false;
+    }
+    *out = (candidate){.node = n, .ordinal = fb_node_at(g, n)->ordinal};
+    fill_keys(g, &host, out->key);
+    return true;
+}
+
+/* How a candidate is spelled: 0 for a module; for a function the target's symbol, and how it holds its weight. mm is addmm
+ * without a bias. */
+static uint64_t spelling_of(const fb_graph *g, fb_node n) {
+    const fb_node_row *row = fb_node_at(g, n);
+    fb_linear linear;
+    if (row->opcode == FB_CALL_MODULE) return 0;
+    if (!fb_linear_at(g, n, &linear)) return (uint64_t)row->target.id << 3 | 4;
+    uint64_t held = (uint64_t)linear.is_packed << 1 | (linear.transposition.id != 0);
+    return linear.form >= FB_LINEAR_ADDMM ? (uint64_t)fb_is_aten(g, n) << 2 | held : (uint64_t)row->target.id << 3 | 4 | held;
+}
+
+/* Merges those that are spelled like the first, and leaves the others in their order. Gives how many they are. */
+static size_t match_spelled_alike(fb_matcher *m, fb_node shared, candidate *candidates, candidate *alike, size_t count) {
+    size_t alike_count = 0, rest = 0;
+    uint64_t spelling = spelling_of(m->graph, candidates[0].node);
+    for (size_t i = 0; i < count; i++) {
+        bool is_alike = spelling_of(m->graph, candidates[i].node) == spelling;
+        if (is_alike) alike[alike_count++] = candidates[i];
+        else candidates[rest++] = candidates[i];
+    }
+    size_t least = (size_t)json_integer_value(json_object_get(m->params, "minimum_gain")) + 1;
+    number_epochs(m, shared, alike, alike_count);
+    match_largest_group(m, alike, alike_count, least);
+    return rest;
+}
+
+/* ---- twins: the same view of one value, made for each reader, as decompositions have it --------------------------------- */
+
+enum { MAX_TWINS = 256 }; /* readers of the viewed value, among which twins are looked for */
+
+typedef struct twins {
+    fb_node input; /* what all of them view; none = the value is not a view, and `views` has only the value */
+    fb_node views[MAX_TWINS];
+    size_t count; /* at least 1; in document order */
+} twins;
+
+static bool is_same_call(const fb_node_row *a, const fb_node_row *b) {
+    return a->opcode == b->opcode && a->target.id == b->target.id && a->args.id == b->args.id && a->kwargs.id == b->kwargs.id;
+}
+
+static void list_twins(const fb_graph *g, fb_node shared, twins *t) {
+    *t = (twins){.input = fb_view_input(g, shared, NULL)};
+    const fb_node_row *row = fb_node_at(g, shared);
+    bool has_itself = false;
+    int seen = 0;
+    for (uint32_t e = t->input.id ? fb_user_first(g, t->input) : 0; e && seen < MAX_TWINS; e = fb_user_next(g, e), seen++) {
+        fb_node user = fb_edge_user(g, e);
+        if (!is_same_call(fb_node_at(g, user), row)) continue;
+        size_t at = t->count++;
+        for (; at > 0 && fb_node_at(g, t->views[at - 1])->ordinal > fb_node_at(g, user)->ordinal; at--)
+            t->views[at] = t->views[at - 1];
+        t->views[at] = user;
+        has_itself |= user.id == shared.id;
+    }
+    if (has_itself) return;
+    t->views[0] = shared;
+    t->count = 1;
+}
+
+static int by_ordinal(const void *a, const void *b) {
+    const candidate *one = a, *two = b;
+    return (one->ordinal > two->ordinal) - (one->ordinal < two->ordinal);
+}
+
+static size_t count_calls(const fb_graph *g, const twins *t, bool is_linear) {
+    size_t count = 0;
+    for (size_t i = 0; i < t->count; i++) {
+        for (uint32_t e = fb_user_first(g, t->views[i]); e; e = fb_user_next(g, e))
+            count += is_call(g, fb_edge_user(g, e), t->views[i], is_linear);
+    }
+    return count;
+}
+
+/* Why a layer that reads one of the views does not read what the others read. */
+static fb_obstacle twin_obstacle(fb_matcher *m, const twins *t, fb_node view, fb_node layer) {
+    const fb_graph *g = m->graph;
+    const fb_alias *alias = fb_matcher_alias(m);
+    uint32_t first = fb_node_at(g, t->views[0])->ordinal, own = fb_node_at(g, view)->ordinal,
+             at = fb_node_at(g, layer)->ordinal;
+    if (!alias) return FB_NO_OBSTACLE;
+    if (fb_mutated_between(alias, t->input, first, at) || fb_mutated_between(alias, view, own, at))
+        return (fb_obstacle){"input-mutated", "what it reads a view of is written in place before it reads that"};
+    return fb_mode_switched_between(alias, first, at) ? meanings[MODE] : FB_NO_OBSTACLE;
+}
+
+/* Keeps only the value itself of its twins where they do not all give the same; that is then said, once. */
+static void separate_twins(fb_matcher *m, fb_node shared, bool is_linear, twins *t) {
+    const fb_graph *g = m->graph;
+    fb_obstacle stands = FB_NO_OBSTACLE;
+    fb_node at = {0};
+    for (size_t i = 0; t->count > 1 && i < t->count && !stands.code; i++) {
+        for (uint32_t e = fb_user_first(g, t->views[i]); e && !stands.code; e = fb_user_next(g, e)) {
+            at = fb_edge_user(g, e);
+            if (is_call(g, at, t->views[i], is_linear)) stands = twin_obstacle(m, t, t->views[i], at);
+        }
+    }
+    if (!stands.code) return;
+    if (t->views[0].id == shared.id && !fb_is_marked(m, at)) fb_refuse_for(m, stands, &at, 1);
+    t->views[0] = shared;
+    t->count = 1;
+}
+
+/* ---- match --------------------------------------------------------------------------------------------------------------- */
+
+/* Layers that can be merged and read one of the views: in document order. */
+static size_t read_candidates(fb_matcher *m, const twins *t, bool is_linear, candidate *candidates) {
+    const fb_graph *g = m->graph;
+    size_t count = 0;
+    for (size_t k = 0; k < t->count && !m->failed; k++) {
+        size_t user_count = 0;
+        fb_node *users = fb_users_in_order(g, t->views[k], &user_count);
+        m->failed |= !users;
+        for (size_t i = 0; !m->failed && i < user_count; i++)
+            count += read_candidate(m, users[i], t->views[k], is_linear, &candidates[count]);
+        free(users);
+    }
+    if (t->count > 1) qsort(candidates, count, sizeof *candidates, by_ordinal);
+    return count;
+}
+
+void fb_match_parallel(fb_matcher *m, fb_node shared, bool is_linear) {
+    const fb_graph *g = m->graph;
+    twins t;
+    if (!fb_node_at(g, shared)->user_count) return;
+    list_twins(g, shared, &t);
+    if (t.count == 1 && fb_node_at(g, shared)->user_count < 2) return;
+    size_t calls = count_calls(g, &t, is_linear);
+    if (calls < 2 || !fb_matcher_takes(m, (unsigned)t.count)) return;
+    separate_twins(m, shared, is_linear, &t);
+    if (t.views[0].id != shared.id) return; /* seen with the first of them */
+    candidate *candidates = malloc(calls * sizeof *candidates), *alike = malloc(calls * sizeof *alike);
+    m->failed |= !candidates || !alike;
+    size_t count = m->failed ? 0 : read_candidates(m, &t, is_linear, candidates);
+    while (!m->failed && count > 0) count = match_spelled_alike(m, shared, candidates, alike, count);
+    free(candidates);
+    free(alike);
+}
+
+/* ---- edit -------------------------------------------------------------------------------------------------------------- */
+
+static void edit_hosts(fb_rewrite *rw, const fb_host *hosts, size_t count) {
+    fb_node all = insert_merged(rw, hosts, count);
+    if (!all.id) return;
+    fb_mark(rw, all);
+    int64_t start = 0;
+    for (size_t i = 0; i < count; i++) {
+        cut_out_of_merged(rw, &hosts[i], all, start);
+        start += hosts[i].outputs;
+        if (input_of(&hosts[i]).id != input_of(&hosts[0]).id) fb_erase_unread(rw, input_of(&hosts[i]));
+    }
+}
+
+void fb_edit_parallel(fb_rewrite *rw, const fb_match *match) {
+    fb_graph *g = fb_rewrite_graph(rw);
+    fb_host *hosts = malloc(match->count * sizeof *hosts);
+    bool ok = hosts != NULL;
+    if (!ok) fb_graph_fail_memory(g);
+    for (size_t i = 0; ok && i < match->count; i++) ok = fb_host_at(g, match->nodes[i], &hosts[i]);
+    if (ok) edit_hosts(rw, hosts, match->count);
+    free(hosts);
+}
