@@ -29,7 +29,8 @@ enum {
     FB_GROUP_KEYS
 };
 
-#define OTHER_KERNEL {"kernel-differs", "its kernel has another size than those of the others that are merged"}
+#define OTHER_KERNEL                                                                                                           \
+    { "kernel-differs", "its kernel has another size than those of the others that are merged" }
 
 static const fb_obstacle meanings[FB_GROUP_KEYS] = {
     [DTYPE] = {"dtype", "its dtype is not that of the others that are merged"},
@@ -89,8 +90,7 @@ static const candidate *in_largest(fb_matcher *m, const candidate *candidates, s
 /* Reports the largest group of candidates with equal keys as a match when it has two members or more, in the order given; of
  * equally large groups, the one that is complete first. Every other candidate is refused for the first key that differs. A
  * group of fewer than `least` members is refused ("minimum-gain"). */
-static void match_largest_group(fb_matcher *m, const candidate *candidates, size_t count,
-                                size_t least) {
+static void match_largest_group(fb_matcher *m, const candidate *candidates, size_t count, size_t least) {
     if (count < 2) return;
     const candidate *model = in_largest(m, candidates, count);
     fb_buffer group = {0};
@@ -131,7 +131,8 @@ static void group_path(const char *const *paths, size_t count, fb_buffer *out) {
     fb_buffer_printf(out, "%s-%zu-more-%s-merged", last_part(first), count - 2, last_part(last));
 }
 
-/* ---- one layer in the place of several, in both dialects ------------------------------------------------------------------ */
+/* ---- one layer in the place of several, in both dialects ------------------------------------------------------------------
+ */
 
 static fb_node input_of(const fb_host *host) {
     return host->is_linear ? host->linear.input : host->conv.input;
@@ -175,8 +176,7 @@ static void merged_path(fb_graph *g, const fb_host *hosts, size_t count, fb_buff
 static fb_value merged_config(fb_graph *g, const fb_host *first, int64_t outputs, bool has_bias) {
     const char *size = first->is_linear ? "out_features" : "out_channels";
     if (!first->layer.module.id) return FB_VALUE_EMPTY_MAP;
-    fb_value config =
-        fb_sorted_map_with(g, fb_module_at(g, first->layer.module)->config, size, fb_make_int(g, outputs));
+    fb_value config = fb_sorted_map_with(g, fb_module_at(g, first->layer.module)->config, size, fb_make_int(g, outputs));
     return fb_sorted_map_with(g, config, "bias", fb_make_bool(g, has_bias));
 }
 
@@ -298,7 +298,8 @@ static bool is_host_call(const fb_graph *g, fb_node n, fb_node shared, bool is_l
 /* The same, or a call of what looks like a Linear. */
 static bool is_call(const fb_graph *g, fb_node n, fb_node shared, bool is_linear) {
     fb_host host;
-    return is_host_call(g, n, shared, is_linear, &host) || (is_linear && !host.layer.call.id && is_linear_like_call(g, n, shared));
+    return is_host_call(g, n, shared, is_linear, &host) ||
+           (is_linear && !host.layer.call.id && is_linear_like_call(g, n, shared));
 }
 
 /* The elements of a result that lie in one row with the outputs: what becomes a part of a wider row. -1 when a row may not lie

@@ -79,7 +79,7 @@ static char *document_at(int i, size_t *size, const char **name) {
     "[\"FuseBatchNorm2dInConv2d\", \"FuseBatchNorm1dInLinear\", [\"ChangeTrueDivToMulByInverse\", \"MergeLinears\"], "         \
     "\"FoldShapes\", \"EvaluateConstants\", \"FoldConstants\", \"FoldNormIntoLinear\", \"FoldScaleIntoLinear\", {\"name\": "   \
     "\"FuseBiasInLinear\", "                                                                                                   \
-    "\"params\": {}}, \"MergeConvolutions\", "                                                                                             \
+    "\"params\": {}}, \"MergeConvolutions\", "                                                                                 \
     "\"UnpackLinear\", \"FuseLinear\", \"MergeConsecutiveLinears\", \"FuseNorm\", \"FuseActivation\", \"MergeViews\", "        \
     "\"cleanup\", \"DeepCopy\", "                                                                                              \
     "\"LintAndRecompile\"]"

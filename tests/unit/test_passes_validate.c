@@ -14,7 +14,7 @@ static const struct {
 } rows[] = {
     {"\"MergeLinears\"", true, "toy bert-tiny aten-toy aten-bert aten-llama"},
     {"\"MergeConsecutiveLinears\"", false, ""}, /* they have no two in a row that would be worth it */
-    {"\"MergeConvolutions\"", true, ""}, /* they have no two of one kind on one value */
+    {"\"MergeConvolutions\"", true, ""},        /* they have no two of one kind on one value */
     {"\"FuseBiasInLinear\"", true, "toy bert-tiny aten-toy aten-bert"},
     {"\"ChangeTrueDivToMulByInverse\"", false, "toy aten-toy"},
     {"\"FuseBatchNorm\"", false, "toy resnet-tiny mobilenet aten-toy aten-resnet18"},

@@ -35,8 +35,8 @@ __all__ = [
     "EvaluateConstants", "FoldConstants", "FoldNormIntoLinear", "FoldScaleIntoLinear", "FoldShapes", "FuseActivation",
     "FuseAttention", "FuseBatchNorm", "FuseBatchNorm1dInLinear", "FuseBatchNorm2dInConv2d", "FuseBiasInLinear", "FuseLinear",
     "FuseNorm", "LintAndRecompile", "MergeConsecutiveLinears", "MergeConvolutions", "MergeLinears", "MergeViews",
-    "RecordTypes", "Refusal", "RemoveNoOps", "ReplaceActivation", "ReversibleTransformation", "Run", "Transformation", "UndoConflict",
-    "UnpackLinear", "cleanup", "compose", "inference", "latency", "record_shapes", "rollback", "runs",
+    "RecordTypes", "Refusal", "RemoveNoOps", "ReplaceActivation", "ReversibleTransformation", "Run", "Transformation",
+    "UndoConflict", "UnpackLinear", "cleanup", "compose", "inference", "latency", "record_shapes", "rollback", "runs",
 ]  # fmt: skip
 
 
