@@ -358,7 +358,7 @@ def test_completion(complete):
     assert sorted(complete("job", "")) == ["cancel", "list", "result", "show", "wait"]
     for verb, _ in verbs()[::9]:
         assert sorted(complete(*verb.split(), "--")) == sorted(name for _, name, _ in options(verb)), verb
-    assert sorted(complete("optimize", "--pass", "Merge")) == ["MergeLinears", "MergeViews"]
+    assert sorted(complete("optimize", "--pass", "Merge")) == ["MergeConsecutiveLinears", "MergeConvolutions", "MergeLinears", "MergeViews"]
     assert complete("optimize", "--pass", "MergeLinears,MergeV") == ["MergeLinears,MergeViews"]
     assert "FuseBiasInLinear" in complete("passes", "Fuse")
     assert complete("runs", "--ki") == ["--kind"]
