@@ -138,7 +138,7 @@ static fb_node input_of(const fb_host *host) {
     return host->is_linear ? host->linear.input : host->conv.input;
 }
 
-/* The concatenated weights (or biases, zeros where there is none) as a recipe. */
+/* A recipe that joins the weights, or the biases: zeros for a layer without one. */
 static fb_value concatenated(fb_graph *g, const fb_host *hosts, size_t count, bool is_bias) {
     fb_value *parts = malloc(count * sizeof *parts), recipe = {0};
     if (!parts) return fb_graph_fail_memory(g);

@@ -76,7 +76,7 @@ void fb_diagnosis_find(fb_diagnosis *diagnosis, fb_severity severity, const char
 
 extern char **environ;
 
-/* The first line of a file that begins with `start`, without it, malloc'ed; NULL when there is none. */
+/* Finds the first line of a file that begins with `start`, and copies the rest of it (malloc). NULL if no line does. */
 static char *find_line(const char *path, const char *start) {
     FILE *file = fopen(path, "re");
     char *line = NULL, *found = NULL;
@@ -115,7 +115,7 @@ static void diagnose_versions(fb_diagnosis *diagnosis) {
 
 /* ---- limits ------------------------------------------------------------------------------------------------------------- */
 
-/* UINT64_MAX: there is no limit, or no such file. */
+/* UINT64_MAX if the file is missing or says that nothing is limited. */
 static uint64_t read_limit(const char *path) {
     char *text = find_line(path, ""), *end = text;
     uint64_t number = text ? strtoull(text, &end, 10) : 0;
@@ -201,7 +201,7 @@ static void diagnose_limits(fb_diagnosis *diagnosis) {
                           (unsigned long long)limit.rlim_cur);
     if (getrlimit(RLIMIT_AS, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY)
         fb_diagnosis_find(diagnosis, FB_WARNING, "small-address-space", "ulimit -v unlimited, LimitAS=infinity of systemd",
-                          "the address space is limited to %llu bytes here: mapped weights count, too",
+                          "the address space is limited to %llu bytes here: and mapped weights count",
                           (unsigned long long)limit.rlim_cur);
 }
 

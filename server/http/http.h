@@ -205,7 +205,7 @@ typedef void fb_handler(const fb_request *request, fb_response *response);
 
 typedef enum fb_body {
     FB_BODY_NONE = 0, /* a body is refused (400 unexpected-body); Content-Length: 0 is fine */
-    FB_BODY_OPTIONAL, /* of a route for JSON alone, the body `null` is none */
+    FB_BODY_OPTIONAL, /* a route that takes only JSON treats the body `null` as absent */
     FB_BODY_REQUIRED, /* an empty body is 400 missing-body */
 } fb_body;
 

@@ -268,7 +268,7 @@ class Dtypes(nn.Module):
 
 
 class KeyCache(nn.Module):
-    """Attention over a cache that is written at a place that is written, too."""
+    """Attention over a cache; the place that it writes at is a buffer that it writes as well."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -336,7 +336,7 @@ class inference(_Pass):  # noqa: N801 (the preset's name)
 
 
 class latency(_Pass):  # noqa: N801 (the preset's name)
-    """The preset that makes a trained model answer sooner. `tokens` is how many rows a Linear gets at once (batch times tokens):
+    """`inference` without UnpackLinear. `tokens` is how many rows a Linear gets at once (batch times tokens):
     with one, it also merges Linears that read the same value."""
 
     def __init__(self, tokens: int | None = None) -> None:
