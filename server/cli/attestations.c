@@ -10,6 +10,7 @@
 #include "core/json/json.h"
 #include "core/json/members.h"
 #include "server/cli/cli.h"
+#include "server/cli/options.h"
 #include "server/provenance/provenance.h"
 #include "server/store/blobs.h"
 
@@ -71,7 +72,7 @@ static int print_key(fb_cli *cli, const fb_signing_key *key, const char *private
     return FB_EXIT_DONE;
 }
 
-int fb_cli_key_create(fb_cli *cli) {
+static int create_key(fb_cli *cli) {
     const char *path = cli->arguments.items[0];
     fb_error error = {0};
     fb_signing_key *key;
@@ -93,7 +94,7 @@ int fb_cli_key_create(fb_cli *cli) {
     return result;
 }
 
-int fb_cli_key_show(fb_cli *cli) {
+static int show_key(fb_cli *cli) {
     fb_signing_key *key;
     int result = fb_signing_key_load(cli->arguments.items[0], false, &key);
     if (result) return result;
@@ -104,7 +105,7 @@ int fb_cli_key_show(fb_cli *cli) {
 
 /* ---- attestation --------------------------------------------------------------------------------------------------------- */
 
-int fb_cli_attestation(fb_cli *cli) {
+static int write_attestation(fb_cli *cli) {
     fb_call call = {.method = "GET"};
     fb_answer answer;
     fb_address_path(&call.address, "/v1/runs");
@@ -350,7 +351,7 @@ static int verify(fb_cli *cli, fb_signing_key *const *keys, size_t count) {
     return result;
 }
 
-int fb_cli_verify_attestation(fb_cli *cli) {
+static int verify_attestation(fb_cli *cli) {
     const fb_text_list *names = &cli->values.keys;
     if (!names->count) return fb_complain(FB_EXIT_USAGE, "verify-attestation: whose? Give the public key with --key");
     fb_signing_key **keys = calloc(names->count, sizeof *keys);
@@ -362,3 +363,49 @@ int fb_cli_verify_attestation(fb_cli *cli) {
     free(keys);
     return result;
 }
+
+/* ---- the verbs --------------------------------------------------------------------------------------------------------- */
+
+static const fb_option key_options[] = {JSON, END};
+
+static const fb_option attestation_options[] = {TEXT("output", 'o', "FILE", "write it there; - is standard output", output),
+                                                STORE, END};
+
+static const fb_option verify_attestation_options[] = {
+    LIST("key", 0, "FILE", "the public key of who may have signed it; may be repeated", keys),
+    TEXT("source", 0, "GRAPH", "the graph that it starts from, as a file; else it is taken from the store", source),
+    STORE,
+    JSON,
+    END,
+};
+
+const fb_verb fb_attestation_verbs[] = {
+    {.name = "key create",
+     .arguments = "FILE",
+     .summary = "makes a key of ed25519 that signs attestations: FILE, and FILE.pub",
+     .description = "For serve --signing-key FILE. Give FILE.pub to those who verify, and keep FILE.\n",
+     .options = key_options,
+     .folder = FB_FOLDER_UNUSED,
+     .run = create_key},
+    {.name = "key show",
+     .arguments = "FILE",
+     .summary = "shows a key's id and its public part",
+     .options = key_options,
+     .folder = FB_FOLDER_UNUSED,
+     .run = show_key},
+    {.name = "attestation",
+     .arguments = "RUN",
+     .summary = "writes how a run's result was made, signed by the service",
+     .description = "A DSSE envelope with an in-toto statement. The service was started with --signing-key.\n",
+     .options = attestation_options,
+     .run = write_attestation},
+    {.name = "verify-attestation",
+     .arguments = "FILE",
+     .summary = "checks who signed an attestation, and makes the result again",
+     .description =
+         "Exit status 0 when one of the keys has signed it, the passes lead from the source to the result, and both\n"
+         "have the files that it lists. Nothing is stored.\n",
+     .options = verify_attestation_options,
+     .run = verify_attestation},
+    {0},
+};

@@ -1,9 +1,10 @@
-/* foldback upload, download, missing, blobs, gc. */
+/* foldback upload, download, missing, blob list. */
 #include <inttypes.h>
 #include <string.h>
 
 #include "core/json/members.h"
 #include "server/cli/cli.h"
+#include "server/cli/options.h"
 
 /* ---- there and back ----------------------------------------------------------------------------------------------------- */
 
@@ -34,7 +35,7 @@ static void print_files(fb_cli *cli, const fb_blob_files *files) {
     fb_cli_table(cli, &table);
 }
 
-int fb_cli_upload(fb_cli *cli) {
+static int upload(fb_cli *cli) {
     const fb_arguments *words = &cli->arguments;
     fb_blob_files files = {0};
     for (size_t i = 0; i < words->count; i++) {
@@ -49,7 +50,7 @@ int fb_cli_upload(fb_cli *cli) {
     return result;
 }
 
-int fb_cli_download(fb_cli *cli) {
+static int download(fb_cli *cli) {
     const char *digest = cli->arguments.items[0];
     fb_address address = {0};
     char whole[FB_ID_LENGTH + 1];
@@ -87,7 +88,7 @@ static int print_missing_json(const fb_blob_files *files) {
     return result;
 }
 
-int fb_cli_missing(fb_cli *cli) {
+static int list_missing(fb_cli *cli) {
     fb_blob_files files = {0};
     int result = fb_blob_files_read(cli, (const char *const *)cli->arguments.items, cli->arguments.count, &files);
     if (!result) result = fb_blob_files_ask(cli, &files);
@@ -97,7 +98,7 @@ int fb_cli_missing(fb_cli *cli) {
     return result;
 }
 
-/* ---- blobs, gc ---------------------------------------------------------------------------------------------------------- */
+/* ---- list -------------------------------------------------------------------------------------------------------------- */
 
 static void blob_row(const json_t *blob, fb_screen_table *table) {
     fb_table_text(table, blob, "digest");
@@ -107,54 +108,40 @@ static void blob_row(const json_t *blob, fb_screen_table *table) {
     fb_table_time(table, blob, "used");
 }
 
-int fb_cli_blobs(fb_cli *cli) {
+static int list_blobs(fb_cli *cli) {
     static const char *const headings[] = {"BLOB", ">SIZE", ">GRAPHS", "CREATED", "USED"};
     fb_address address = {0};
     fb_address_path(&address, "/v1/blobs");
     return fb_list_show(cli, &address, headings, 5, blob_row);
 }
 
-typedef struct number_text {
-    char text[24];
-} number_text;
+/* ---- the verbs --------------------------------------------------------------------------------------------------------- */
 
-static number_text number_of(const json_t *object, const char *name) {
-    number_text out;
-    snprintf(out.text, sizeof out.text, "%lld", (long long)json_integer_value(json_object_get(object, name)));
-    return out;
-}
+static const fb_option download_options[] = {GOES_TO, STORE, END};
 
-static fb_short_text size_of(const json_t *object, const char *name) {
-    return fb_readable_size((uint64_t)json_integer_value(json_object_get(object, name)));
-}
-
-int fb_cli_gc(fb_cli *cli) {
-    fb_call call = {.method = "POST"};
-    json_t *found;
-    fb_address_path(&call.address, "/v1/gc");
-    fb_buffer_char(&call.body, '{');
-    fb_put_bool(&call.body, "dry_run", cli->values.dry_run);
-    if (cli->values.grace != FB_GRACE_UNSET) fb_put_int(&call.body, "grace_seconds", cli->values.grace);
-    if (cli->values.keep_runs_days) fb_put_int(&call.body, "keep_runs_days", cli->values.keep_runs_days);
-    if (cli->values.keep_runs) fb_put_int(&call.body, "keep_runs", cli->values.keep_runs);
-    if (cli->values.keep_audit_days) fb_put_int(&call.body, "keep_audit_days", cli->values.keep_audit_days);
-    fb_buffer_char(&call.body, '}');
-    if (cli->is_json) return fb_cli_relay(cli, &call);
-    int result = fb_cli_call_json(cli, &call, &found, NULL);
-    if (result) return result;
-    fb_print_facts(
-        cli, (const fb_fact[]){{cli->values.dry_run ? "runs that would go" : "runs removed", number_of(found, "runs").text},
-                               {"graphs that only they needed", number_of(found, "graphs").text},
-                               {"runs kept", number_of(found, "kept_runs").text},
-                               {cli->values.dry_run ? "audit entries that would go" : "audit entries removed",
-                                number_of(found, "audit_entries").text},
-                               {cli->values.dry_run ? "blobs that would go" : "blobs removed", number_of(found, "blobs").text},
-                               {"size of the blobs", size_of(found, "bytes").text},
-                               {"uploads given up", number_of(found, "uploads").text},
-                               {"files without a blob", number_of(found, "files").text},
-                               {"blobs kept", number_of(found, "kept").text},
-                               {"size of those kept", size_of(found, "kept_bytes").text},
-                               {0}});
-    json_decref(found);
-    return FB_EXIT_DONE;
-}
+const fb_verb fb_blob_verbs[] = {
+    {.name = "upload",
+     .arguments = "FILE...",
+     .summary = "uploads files as blobs, except those that the store has",
+     .description = "What no graph needs is removed after a day: see foldback gc.\n",
+     .options = fb_plain_options,
+     .folder = FB_FOLDER_IS_MADE,
+     .run = upload},
+    {.name = "download",
+     .arguments = "DIGEST",
+     .summary = "writes a blob to a file, and checks its digest",
+     .options = download_options,
+     .run = download},
+    {.name = "missing",
+     .arguments = "FILE|DIGEST...",
+     .summary = "lists which of these blobs the store lacks",
+     .options = fb_plain_options,
+     .run = list_missing},
+    {.name = "blob list",
+     .arguments = "",
+     .summary = "lists the blobs of the store",
+     .options = fb_list_options,
+     .run = list_blobs},
+    {.name = "blobs", .now = "blob list", .arguments = "", .options = fb_list_options, .run = list_blobs},
+    {0},
+};

@@ -244,8 +244,9 @@ void fb_print_binding(fb_cli *cli, const json_t *weights);
 /* A cell with a number of a difference (max_absolute …), short. */
 void fb_table_deviation(fb_screen_table *table, const json_t *difference, const char *name);
 
-/* A request whose answer is a run: writes its result to --output, and prints the run unless that is standard output. */
-int fb_run_call(fb_cli *cli, fb_call *call);
+/* What `foldback show` does with its argument, and with a model: run, graph and model show do it as well. */
+int fb_cli_show(fb_cli *cli);
+int fb_cli_model_show(fb_cli *cli);
 
 /* ---- A job on a terminal ------------------------------------------------------------------------------------------------- */
 

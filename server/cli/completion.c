@@ -7,11 +7,12 @@
 #include "core/graph/graph.h"
 #include "core/passes/pass.h"
 #include "server/cli/cli.h"
+#include "server/cli/options.h"
 
 #define PATIENCE_MS 1500 /* with a service: whoever presses a key does not wait longer */
 #define MODELS_MAX 20    /* whose aliases or versions are asked for */
 
-int fb_cli_completion(fb_cli *cli) {
+static int print_completion(fb_cli *cli) {
     const char *shell = cli->arguments.items[0];
     for (size_t i = 0; i < sizeof scripts / sizeof *scripts; i++) {
         if (strcmp(scripts[i].shell, shell) != 0) continue;
@@ -219,7 +220,8 @@ static void offer_verbs(line *l) {
     const char *noun = l->cli.verb ? l->cli.arguments.items[0] : l->noun; /* of help it is an argument, or NULL */
     size_t length = noun ? strlen(noun) : 0;
     char last[32] = "";
-    for (const fb_verb *verb = fb_verbs; verb->name; verb++) {
+    const fb_verb *verb;
+    for (size_t i = 0; (verb = fb_verb_at(i, NULL)); i++) {
         char word[32];
         size_t first = strcspn(verb->name, " ");
         if (verb->now) continue;
@@ -329,7 +331,7 @@ static void complete(line *l) {
     else offer_verbs(l);
 }
 
-int fb_complete(const fb_verb *verb, int argc, char **argv) {
+static int complete_line(const fb_verb *verb, int argc, char **argv) {
     (void)verb;
     line l = {.head = "", .cli = {.is_json = true, .values.patience_ms = PATIENCE_MS}};
     if (!freopen("/dev/null", "we", stderr)) return FB_EXIT_FAILED; /* a prompt is not a place for errors */
@@ -346,3 +348,19 @@ int fb_complete(const fb_verb *verb, int argc, char **argv) {
     free(l.cli.arguments.items);
     return FB_EXIT_DONE;
 }
+
+/* ---- the verbs --------------------------------------------------------------------------------------------------------- */
+
+const fb_verb fb_completion_verbs[] = {
+    {.name = "completion",
+     .arguments = "bash|zsh|fish",
+     .summary = "prints a completion script for a shell",
+     .description =
+         "bash: eval \"$(foldback completion bash)\" in ~/.bashrc. zsh: the same in ~/.zshrc, after compinit. fish:\n"
+         "foldback completion fish >~/.config/fish/completions/foldback.fish. make install does it for all users.\n",
+     .options = fb_help_options,
+     .folder = FB_FOLDER_UNUSED,
+     .run = print_completion},
+    {.name = "complete", .now = "completion", .arguments = "", .options = fb_help_options, .start = complete_line},
+    {0},
+};

@@ -4,8 +4,9 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "core/json/members.h"
 #include "server/check/check.h"
-#include "server/cli/cli.h"
+#include "server/cli/options.h"
 #include "server/store/backup.h"
 #include "server/store/copy.h"
 
@@ -125,7 +126,7 @@ static int check_folder(const char *folder, bool is_json, FILE *out) {
     return result;
 }
 
-int fb_cli_db_check(fb_cli *cli) {
+static int check(fb_cli *cli) {
     return check_folder(cli->values.data, cli->is_json, stdout);
 }
 
@@ -153,7 +154,7 @@ static int print_copied(const fb_cli *cli, const char *folder, const fb_copied *
     return FB_EXIT_DONE;
 }
 
-int fb_cli_db_backup(fb_cli *cli) {
+static int back_up(fb_cli *cli) {
     const char *folder = cli->arguments.items[0];
     fb_error error = {0};
     fb_copied copied;
@@ -182,7 +183,7 @@ static int restore_checked(fb_cli *cli, fb_restoring *restoring, const fb_copied
     return print_copied(cli, restoring->data, copied);
 }
 
-int fb_cli_db_restore(fb_cli *cli) {
+static int restore(fb_cli *cli) {
     const char *backup = cli->arguments.items[0];
     fb_error error = {0};
     fb_restoring restoring;
@@ -253,7 +254,7 @@ static int copy_store(fb_cli *cli, const char *temporary) {
     return result;
 }
 
-int fb_cli_db_copy(fb_cli *cli) {
+static int copy(fb_cli *cli) {
     const fb_cli_values *values = &cli->values;
     if (!values->from || !values->to) return fb_complain(FB_EXIT_USAGE, "db copy needs --from and --to");
     bool is_url = fb_is_database_url(values->to);
@@ -269,3 +270,126 @@ int fb_cli_db_copy(fb_cli *cli) {
     free(temporary);
     return result;
 }
+
+/* ---- gc ---------------------------------------------------------------------------------------------------------------- */
+
+typedef struct number_text {
+    char text[24];
+} number_text;
+
+static number_text number_of(const json_t *object, const char *name) {
+    number_text out;
+    snprintf(out.text, sizeof out.text, "%lld", (long long)json_integer_value(json_object_get(object, name)));
+    return out;
+}
+
+static fb_short_text size_of(const json_t *object, const char *name) {
+    return fb_readable_size((uint64_t)json_integer_value(json_object_get(object, name)));
+}
+
+static int collect_garbage(fb_cli *cli) {
+    fb_call call = {.method = "POST"};
+    json_t *found;
+    fb_address_path(&call.address, "/v1/gc");
+    fb_buffer_char(&call.body, '{');
+    fb_put_bool(&call.body, "dry_run", cli->values.dry_run);
+    if (cli->values.grace != FB_GRACE_UNSET) fb_put_int(&call.body, "grace_seconds", cli->values.grace);
+    if (cli->values.keep_runs_days) fb_put_int(&call.body, "keep_runs_days", cli->values.keep_runs_days);
+    if (cli->values.keep_runs) fb_put_int(&call.body, "keep_runs", cli->values.keep_runs);
+    if (cli->values.keep_audit_days) fb_put_int(&call.body, "keep_audit_days", cli->values.keep_audit_days);
+    fb_buffer_char(&call.body, '}');
+    if (cli->is_json) return fb_cli_relay(cli, &call);
+    int result = fb_cli_call_json(cli, &call, &found, NULL);
+    if (result) return result;
+    fb_print_facts(
+        cli, (const fb_fact[]){{cli->values.dry_run ? "runs that would go" : "runs removed", number_of(found, "runs").text},
+                               {"graphs that only they needed", number_of(found, "graphs").text},
+                               {"runs kept", number_of(found, "kept_runs").text},
+                               {cli->values.dry_run ? "audit entries that would go" : "audit entries removed",
+                                number_of(found, "audit_entries").text},
+                               {cli->values.dry_run ? "blobs that would go" : "blobs removed", number_of(found, "blobs").text},
+                               {"size of the blobs", size_of(found, "bytes").text},
+                               {"uploads given up", number_of(found, "uploads").text},
+                               {"files without a blob", number_of(found, "files").text},
+                               {"blobs kept", number_of(found, "kept").text},
+                               {"size of those kept", size_of(found, "kept_bytes").text},
+                               {0}});
+    json_decref(found);
+    return FB_EXIT_DONE;
+}
+
+/* ---- the verbs --------------------------------------------------------------------------------------------------------- */
+
+static const fb_option gc_options[] = {
+    FLAG("dry-run", 'n', "only count", dry_run),
+    {"grace", 0, "SECONDS", "keep unused blobs this long (86400)", FB_OPTION_COUNT, AT(grace), 0, UINT32_MAX - 1},
+    {"keep-runs-days", 0, "DAYS", "also remove older runs that nothing needs", FB_OPTION_COUNT, AT(keep_runs_days), 1, 36500},
+    {"keep-runs", 0, "N", "also remove runs that nothing needs, except the newest N", FB_OPTION_COUNT, AT(keep_runs), 1,
+     UINT32_MAX},
+    {"keep-audit-days", 0, "DAYS", "also remove older entries of the audit", FB_OPTION_COUNT, AT(keep_audit_days), 1, 36500},
+    STORE,
+    JSON,
+    END,
+};
+
+static const fb_option check_options[] = {DATA, JSON, END};
+
+static const fb_option backup_options[] = {DATA, FLAG("copy", 0, "copy the files of blobs instead of linking them", copies),
+                                           JSON, END};
+
+static const fb_option restore_options[] = {
+    DATA,
+    FLAG("force", 0, "replace a folder that is not empty, and keep it under another name", force),
+    FLAG("unchecked", 0, "restore even a damaged backup", unchecked),
+    JSON,
+    END,
+};
+
+static const fb_option copy_options[] = {
+    TEXT("from", 0, "DIR|URL", "the store to copy: its data folder, or the database that it is in", from),
+    TEXT("to", 0, "DIR|URL", "the store to make: a new data folder, or an empty database, postgresql://USER@HOST/DB", to),
+    TEXT("blobs", 0, "s3://BUCKET/PREFIX", "put large blobs into this bucket", blobs),
+    TEXT("blobs-endpoint", 0, "URL", "where the bucket is (https://s3.REGION.amazonaws.com)", blobs_endpoint),
+    TEXT("blobs-region", 0, "REGION", "the bucket's region; also $AWS_REGION (us-east-1)", blobs_region),
+    TEXT("data", 0, "DIR", "the data folder of --to URL; without --blobs it keeps the large blobs", new_data),
+    JSON,
+    END,
+};
+
+const fb_verb fb_db_verbs[] = {
+    {.name = "gc",
+     .arguments = "",
+     .summary = "removes blobs that no graph needs, and old runs if asked",
+     .description = "Also removes abandoned uploads. A service does this by itself, once an hour.\n",
+     .options = gc_options,
+     .run = collect_garbage},
+    {.name = "db check",
+     .arguments = "",
+     .summary = "checks a data folder",
+     .description = "Reads all of it, and computes every id, every digest and every run again. Exit status 1 if something is\n"
+                    "wrong, 3 if a service holds the folder.\n",
+     .options = check_options,
+     .run = check},
+    {.name = "db backup",
+     .arguments = "FOLDER",
+     .summary = "makes a copy of a data folder, also while a service runs",
+     .description = "FOLDER becomes a data folder itself.\n",
+     .options = backup_options,
+     .run = back_up},
+    {.name = "db restore",
+     .arguments = "FOLDER",
+     .summary = "replaces the data folder with a backup",
+     .description = "The backup is checked first.\n",
+     .options = restore_options,
+     .run = restore},
+    {.name = "db copy",
+     .arguments = "",
+     .summary = "copies a store to another kind of database or of storage",
+     .description =
+         "Stop the services of both first. Only reads the source. To continue an interrupted copy, give the same command\n"
+         "again. At the end, compares every row and every large blob.\n",
+     .options = copy_options,
+     .folder = FB_FOLDER_UNUSED,
+     .run = copy},
+    {0},
+};

@@ -10,6 +10,7 @@
 #include "core/diff/diff.h"
 #include "core/graph/code.h"
 #include "server/cli/cli.h"
+#include "server/cli/options.h"
 
 typedef struct side {
     char name[FB_ID_LENGTH + 1]; /* of what a run made: its id */
@@ -182,10 +183,29 @@ static int diff_edits(const fb_cli *cli, const side sides[2]) {
     return result;
 }
 
-int fb_cli_diff(fb_cli *cli) {
+static int diff(fb_cli *cli) {
     side sides[2] = {0};
     int result = read_sides(cli, sides);
     if (!result) result = cli->values.wants_edits || cli->values.wants_json ? diff_edits(cli, sides) : diff_code(cli, sides);
     for (int i = 0; i < 2; i++) fb_graph_free(sides[i].graph);
     return result;
 }
+
+/* ---- the verbs --------------------------------------------------------------------------------------------------------- */
+
+static const fb_option diff_options[] = {
+    FLAG("edits", 'e', "the edits instead of the code", wants_edits),
+    STORE,
+    FLAG("json", 0, "the edits as JSON", wants_json),
+    END,
+};
+
+const fb_verb fb_diff_verbs[] = {
+    {.name = "diff",
+     .arguments = "GRAPH [GRAPH]",
+     .summary = "compares the code of two graphs, or a run's source and result",
+     .description = GRAPH_NAMES,
+     .options = diff_options,
+     .run = diff},
+    {0},
+};

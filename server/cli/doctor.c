@@ -1,5 +1,6 @@
 /* foldback doctor. */
 #include "server/cli/doctor.h"
+#include "server/cli/options.h"
 
 #include <ctype.h>
 #include <curl/curl.h>
@@ -469,7 +470,7 @@ static void diagnose_here(fb_diagnosis *diagnosis, const fb_cli_values *values) 
     diagnose_configuration(diagnosis);
 }
 
-int fb_cli_doctor(fb_cli *cli) {
+static int diagnose(fb_cli *cli) {
     fb_diagnosis diagnosis = {.facts = json_object(), .findings = json_array()};
     int result = FB_EXIT_DONE;
     if (cli->values.server && cli->values.database)
@@ -483,3 +484,54 @@ int fb_cli_doctor(fb_cli *cli) {
     json_decref(diagnosis.findings);
     return result;
 }
+
+/* ---- ready ------------------------------------------------------------------------------------------------------------- */
+
+static int ask_ready(fb_cli *cli) {
+    fb_address address = {0};
+    json_t *answer;
+    if (!cli->values.server) cli->values.server = "http://127.0.0.1:8080";
+    fb_address_path(&address, "/readyz");
+    int result = fb_cli_get(cli, &address, &answer, NULL);
+    if (result) return result;
+    if (cli->is_json) result = fb_cli_print_json(answer);
+    else puts(fb_text_of(answer, "status"));
+    json_decref(answer);
+    return result;
+}
+
+/* ---- the verbs --------------------------------------------------------------------------------------------------------- */
+
+static const fb_option ready_options[] = {TEXT("server", 0, "URL", "the service (http://127.0.0.1:8080)", server), CA_FILE,
+                                          JSON, END};
+
+static const fb_option doctor_options[] = {
+    TEXT("store", 0, "postgresql://USER@HOST/DB", "of --data: the database, if the folder does not name it ($FOLDBACK_STORE)",
+         database),
+    STORE,
+    JSON,
+    END,
+};
+
+const fb_verb fb_doctor_verbs[] = {
+    {.name = "ready",
+     .arguments = "",
+     .summary = "checks whether a service is ready; for health checks",
+     .description = "Exit status 0 if it is. The service is --server, $FOLDBACK_SERVER, or http://127.0.0.1:8080.\n",
+     .options = ready_options,
+     .folder = FB_FOLDER_UNUSED,
+     .run = ask_ready},
+    {.name = "doctor",
+     .arguments = "",
+     .summary = "looks for what is wrong with a machine, a store or a service",
+     .description =
+         "Shows versions, limits, disk, clock, store and configuration, with passwords left out, and says what to do about\n"
+         "what is wrong: what to send along when you ask for help. It changes nothing, and works beside a running service;\n"
+         "with --server it asks that service, and with an admin's token gets its last failed jobs. Exit status 1 when "
+         "something\n"
+         "is wrong; a warning alone is none.\n",
+     .options = doctor_options,
+     .folder = FB_FOLDER_UNUSED,
+     .run = diagnose},
+    {0},
+};

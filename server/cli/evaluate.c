@@ -5,6 +5,7 @@
 
 #include "core/json/members.h"
 #include "server/cli/cli.h"
+#include "server/cli/options.h"
 
 /* ---- evaluate ----------------------------------------------------------------------------------------------------------- */
 
@@ -17,7 +18,7 @@ static int write_outputs(fb_cli *cli, fb_call *call) {
     return result;
 }
 
-int fb_cli_evaluate(fb_cli *cli) {
+static int evaluate(fb_cli *cli) {
     const fb_cli_values *values = &cli->values;
     fb_reference graph = fb_reference_read(cli->arguments.items[0]);
     fb_call call = {.method = "POST"};
@@ -114,7 +115,7 @@ static int print_comparison(fb_cli *cli, const json_t *answer) {
     return passes ? FB_EXIT_DONE : FB_EXIT_FAILED;
 }
 
-int fb_cli_compare(fb_cli *cli) {
+static int compare(fb_cli *cli) {
     fb_reference graphs[2];
     fb_call call = {.method = "POST"};
     json_t *answer;
@@ -132,3 +133,40 @@ int fb_cli_compare(fb_cli *cli) {
     json_decref(answer);
     return result;
 }
+
+/* ---- the verbs --------------------------------------------------------------------------------------------------------- */
+
+static const fb_option evaluate_options[] = {
+    TEXT("inputs", 0, "FILE", "a safetensors file; without it, inputs are random, of the recorded shapes", inputs),
+    TEXT("output", 'o', "FILE", "write the outputs there, as safetensors; - is standard output", output),
+    TEXT("precision", 0, "recorded|float64", "as recorded, or float64 throughout (recorded)", precision),
+    SEED,
+    RANDOM_WEIGHTS,
+    STORE,
+    END,
+};
+
+static const fb_option compare_options[] = {
+    TEXT("inputs", 0, "FILE", "a safetensors file or sha256:…; inputs it lacks are random, of the recorded shapes", inputs),
+    SEED,
+    RANDOM_WEIGHTS,
+    STORE,
+    JSON,
+    END,
+};
+
+const fb_verb fb_evaluate_verbs[] = {
+    {.name = "evaluate",
+     .arguments = "GRAPH",
+     .summary = "evaluates a graph on your inputs, or on random ones",
+     .description = GRAPH_NAMES "The store must have it, and the bytes of its weights: see foldback bind.\n",
+     .options = evaluate_options,
+     .run = evaluate},
+    {.name = "compare",
+     .arguments = "GRAPH GRAPH",
+     .summary = "evaluates two graphs on the same inputs, and compares the outputs",
+     .description = GRAPH_NAMES "Exit status 1 if they differ by more than rounding explains.\n",
+     .options = compare_options,
+     .run = compare},
+    {0},
+};

@@ -3,6 +3,7 @@
 #include <time.h>
 
 #include "server/cli/cli.h"
+#include "server/cli/options.h"
 
 #define PAUSE_SECONDS 2 /* before the stream is asked for again */
 
@@ -163,7 +164,7 @@ static void address_events(follower *f, const char *what) {
     fb_address_query(&f->address, "since", f->cli->values.since);
 }
 
-int fb_cli_events(fb_cli *cli) {
+static int follow_events(fb_cli *cli) {
     const char *what = cli->arguments.count ? cli->arguments.items[0] : NULL;
     follower f = {.cli = cli, .is_job = what && strncmp(what, "job_", 4) == 0};
     if (!cli->values.server)
@@ -186,3 +187,27 @@ int fb_cli_events(fb_cli *cli) {
     fb_buffer_free(&f.data);
     return result;
 }
+
+/* ---- the verbs --------------------------------------------------------------------------------------------------------- */
+
+static const fb_option events_options[] = {
+    TEXT("type", 0, "LIST", "of these types: alias, version, run, separated by commas (alias)", types),
+    TEXT("since", 0, "ID", "begin after the event with this id; 0 = all events", since),
+    TEXT("server", 0, "URL", "the service ($FOLDBACK_SERVER)", server),
+    CREDENTIALS,
+    FLAG("json", 0, "print a line of JSON for each event, also on a terminal", wants_json),
+    END,
+};
+
+const fb_verb fb_event_verbs[] = {
+    {.name = "events",
+     .arguments = "[MODEL|MODEL@ALIAS|JOB]",
+     .summary = "follows the events of aliases, versions and runs, or of a job",
+     .description =
+         "Prints a line for each event until Ctrl-C, or until the job has ended: exit status 0 if it has succeeded. If\n"
+         "the connection is lost, connects again and leaves no event out.\n",
+     .options = events_options,
+     .folder = FB_FOLDER_UNUSED,
+     .run = follow_events},
+    {0},
+};

@@ -4,8 +4,9 @@
 #include "core/graph/code.h"
 #include "core/json/members.h"
 #include "server/cli/cli.h"
+#include "server/cli/options.h"
 
-int fb_cli_id(fb_cli *cli) {
+static int print_id(fb_cli *cli) {
     fb_reference reference = fb_reference_read(cli->arguments.items[0]);
     fb_graph *graph;
     int result = fb_reference_graph(cli, &reference, &graph);
@@ -52,7 +53,7 @@ static int print_valid(const fb_cli *cli, const fb_graph *graph) {
     return FB_EXIT_DONE;
 }
 
-int fb_cli_verify(fb_cli *cli) {
+static int verify(fb_cli *cli) {
     fb_reference reference = fb_reference_read(cli->arguments.items[0]);
     fb_buffer bytes = {0};
     fb_graph *graph = NULL;
@@ -78,7 +79,7 @@ int fb_cli_verify(fb_cli *cli) {
 
 /* ---- code --------------------------------------------------------------------------------------------------------------- */
 
-int fb_cli_code(fb_cli *cli) {
+static int print_code(fb_cli *cli) {
     fb_reference reference = fb_reference_read(cli->arguments.items[0]);
     fb_graph *graph;
     int result = fb_reference_graph(cli, &reference, &graph);
@@ -118,7 +119,7 @@ static int print_stored(fb_cli *cli, const fb_buffer *body) {
     return FB_EXIT_DONE;
 }
 
-int fb_cli_put(fb_cli *cli) {
+static int put(fb_cli *cli) {
     const char *model = cli->values.model;
     fb_reference reference = fb_reference_read(cli->arguments.items[0]);
     fb_answer answer;
@@ -133,3 +134,143 @@ int fb_cli_put(fb_cli *cli) {
     fb_answer_free(&answer);
     return result;
 }
+
+/* ---- list  ------------------------------------------------------------------------------------------------------- */
+
+static void graph_row(const json_t *graph, fb_screen_table *table) {
+    fb_table_text(table, graph, "id");
+    fb_table_text(table, graph, "name");
+    fb_table_number(table, graph, "nodes");
+    fb_table_size(table, graph, "bytes");
+    fb_table_time(table, graph, "created");
+}
+
+static int list_graphs(fb_cli *cli) {
+    static const char *const headings[] = {"GRAPH", "NAME", ">NODES", ">SIZE", "CREATED"};
+    fb_address address = {0};
+    fb_address_path(&address, "/v1/graphs");
+    fb_address_query(&address, "name", cli->values.name);
+    fb_address_query(&address, "structure", cli->values.structure);
+    return fb_list_show(cli, &address, headings, 5, graph_row);
+}
+
+/* ---- nodes -------------------------------------------------------------------------------------------------------------- */
+
+static void node_row(const json_t *node, fb_screen_table *table) {
+    json_t *marks = json_object_get(node, "transformations"), *mark;
+    char *shape = json_dumps(json_object_get(node, "shape"), JSON_COMPACT), shown[200] = "";
+    size_t i, used = 0;
+    json_array_foreach(marks, i, mark) {
+        int added = snprintf(shown + used, sizeof shown - used, "%s%.8s", i ? " " : "", json_string_value(mark));
+        used += added > 0 ? (size_t)added : 0;
+        if (used >= sizeof shown) break;
+    }
+    fb_table_text(table, node, "name");
+    fb_table_text(table, node, "op");
+    fb_table_text(table, node, "target");
+    fb_table_cell(table, "%s%s", fb_text_of(node, "dtype"), shape ? shape : "");
+    fb_table_cell(table, "%s", shown);
+    free(shape);
+}
+
+static int list_nodes(fb_cli *cli) {
+    static const char *const headings[] = {"NODE", "OP", "TARGET", "VALUE", "SIGNATURES"};
+    const fb_cli_values *values = &cli->values;
+    fb_reference graph = fb_reference_read(cli->arguments.items[0]);
+    fb_address address = {0};
+    int result = fb_reference_graph_address(cli, &graph, "/nodes", &address);
+    if (result) return result;
+    fb_address_query(&address, "pass", values->pass);
+    fb_address_query(&address, "signature", values->signature);
+    fb_address_query(&address, "op", values->op);
+    fb_address_query(&address, "target", values->target);
+    return fb_list_show(cli, &address, headings, 5, node_row);
+}
+
+/* ---- the verbs --------------------------------------------------------------------------------------------------------- */
+
+static const fb_option put_options[] = {
+    TEXT("model", 0, "NAME", "which program of a .pt2 archive with several", model),
+    STORE,
+    JSON,
+    END,
+};
+
+static const fb_option graphs_options[] = {
+    TEXT("name", 0, "NAME", "graphs of this name", name),
+    TEXT("structure", 0, "ID", "graphs of this structure (foldback id --structure)", structure),
+    LIMIT,
+    STORE,
+    JSON,
+    END,
+};
+
+static const fb_option nodes_options[] = {
+    TEXT("pass", 'p', "PASS", "nodes that this pass marked", pass),
+    TEXT("signature", 0, "HEX", "nodes that carry this signature", signature),
+    TEXT("op", 0, "OP", "nodes of this kind: call_module, call_function, placeholder and so on", op),
+    TEXT("target", 0, "TARGET", "nodes with this target", target),
+    LIMIT,
+    STORE,
+    JSON,
+    END,
+};
+
+static const fb_option verify_options[] = {STORE, FLAG("json", 0, "the findings as JSON", wants_json), END};
+
+static const fb_option id_options[] = {
+    FLAG("structure", 0, "the id without names, metadata and weights: two tracings of one model share it", wants_structure),
+    STORE,
+    END,
+};
+
+const fb_verb fb_graph_verbs[] = {
+    {.name = "put",
+     .arguments = "FILE",
+     .summary = "stores a graph: a document, or a .pt2 archive",
+     .description =
+         "An archive becomes a blob of the store, unless the store has it, and its weights stay in it. Other verbs that\n"
+         "take a graph store such a file as well.\n",
+     .options = put_options,
+     .folder = FB_FOLDER_IS_MADE,
+     .run = put},
+    {.name = "graph list",
+     .arguments = "",
+     .summary = "lists the graphs of the store",
+     .options = graphs_options,
+     .run = list_graphs},
+    {.name = "graph show",
+     .arguments = "GRAPH",
+     .summary = "shows the runs that made a graph and those that used it",
+     .description = GRAPH_NAMES,
+     .options = fb_plain_options,
+     .run = fb_cli_show},
+    {.name = "graph nodes",
+     .arguments = "GRAPH",
+     .summary = "lists a graph's nodes, and the passes that marked them",
+     .description = GRAPH_NAMES "The store must have the graph. A file stands for the stored graph with the same id.\n",
+     .options = nodes_options,
+     .run = list_nodes},
+    {.name = "code",
+     .arguments = "GRAPH",
+     .summary = "prints a graph's forward() as Python",
+     .description = GRAPH_NAMES,
+     .options = fb_store_options,
+     .run = print_code},
+    {.name = "verify",
+     .arguments = "GRAPH",
+     .summary = "checks a graph, and lists everything that is wrong",
+     .description = GRAPH_NAMES,
+     .options = verify_options,
+     .run = verify},
+    {.name = "id",
+     .arguments = "GRAPH",
+     .summary = "prints a graph's id",
+     .description = GRAPH_NAMES,
+     .options = id_options,
+     .run = print_id},
+    {.name = "graphs", .now = "graph list", .arguments = "", .options = graphs_options, .run = list_graphs},
+    {.name = "nodes", .now = "graph nodes", .arguments = "GRAPH", .options = nodes_options, .run = list_nodes},
+    {.name = "validate", .now = "verify", .arguments = "GRAPH", .options = verify_options, .run = verify},
+    {0},
+};

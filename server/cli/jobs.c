@@ -4,6 +4,7 @@
 #include <time.h>
 
 #include "server/cli/cli.h"
+#include "server/cli/options.h"
 
 static void describe_progress(const json_t *job, char *out, size_t space) {
     const json_t *progress = json_object_get(job, "progress");
@@ -51,7 +52,7 @@ static void job_row(const json_t *job, fb_screen_table *table) {
     fb_table_cell(table, "%s", progress);
 }
 
-int fb_cli_job_list(fb_cli *cli) {
+static int list_jobs(fb_cli *cli) {
     static const char *const headings[] = {"JOB", "STATE", "REQUEST", "CREATED", "PROGRESS"};
     fb_address address = {0};
     fb_address_path(&address, "/v1/jobs");
@@ -90,16 +91,16 @@ static bool has_ended(const json_t *job) {
     return strcmp(state, "queued") != 0 && strcmp(state, "running") != 0;
 }
 
-int fb_cli_job_show(fb_cli *cli) {
+static int show_job(fb_cli *cli) {
     return show(cli, "GET", cli->arguments.items[0]);
 }
 
-int fb_cli_job_cancel(fb_cli *cli) {
+static int cancel_job(fb_cli *cli) {
     return show(cli, "DELETE", cli->arguments.items[0]);
 }
 
 /* Until it has ended; then the exit status says how. */
-int fb_cli_job_wait(fb_cli *cli) {
+static int wait_for_job(fb_cli *cli) {
     const char *id = cli->arguments.items[0];
     struct timespec pause = {.tv_nsec = 100000000}; /* longer and longer, a second at most */
     json_t *job;
@@ -116,9 +117,42 @@ int fb_cli_job_wait(fb_cli *cli) {
     return !result && !has_succeeded ? FB_EXIT_FAILED : result;
 }
 
-int fb_cli_job_result(fb_cli *cli) {
+static int print_result(fb_cli *cli) {
     fb_call call = {.method = "GET"};
     address_job(&call, cli->arguments.items[0]);
     fb_address_segment(&call.address, "result");
     return fb_cli_relay(cli, &call);
 }
+
+/* ---- the verbs --------------------------------------------------------------------------------------------------------- */
+
+static const fb_option job_list_options[] = {
+    TEXT("state", 0, "STATE", "only jobs in this state: queued, running, succeeded, failed or cancelled", state),
+    LIMIT,
+    STORE,
+    JSON,
+    END,
+};
+
+const fb_verb fb_job_verbs[] = {
+    {.name = "job list",
+     .arguments = "",
+     .summary = "lists the jobs of a service",
+     .description = "See --async of optimize, reverse and rollback.\n",
+     .options = job_list_options,
+     .run = list_jobs},
+    {.name = "job show", .arguments = "JOB", .summary = "shows a job", .options = fb_plain_options, .run = show_job},
+    {.name = "job wait",
+     .arguments = "JOB",
+     .summary = "waits until a job has ended",
+     .description = "Exit status 0 if it has succeeded.\n",
+     .options = fb_plain_options,
+     .run = wait_for_job},
+    {.name = "job result",
+     .arguments = "JOB",
+     .summary = "prints the result of a job",
+     .options = fb_plain_options,
+     .run = print_result},
+    {.name = "job cancel", .arguments = "JOB", .summary = "cancels a job", .options = fb_plain_options, .run = cancel_job},
+    {0},
+};

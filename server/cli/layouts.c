@@ -12,6 +12,7 @@
 #include "core/weights/safetensors.h"
 #include "core/weights/weights_file.h"
 #include "server/cli/cli.h"
+#include "server/cli/options.h"
 
 /* ---- list, show, put ---------------------------------------------------------------------------------------------------- */
 
@@ -21,7 +22,7 @@ static void layout_row(const json_t *layout, fb_screen_table *table) {
     fb_table_text(table, layout, "description");
 }
 
-int fb_cli_layout_list(fb_cli *cli) {
+static int list_layouts(fb_cli *cli) {
     static const char *const headings[] = {"LAYOUT", ">VERSION", "WHAT IT DOES"};
     fb_address address = {0};
     fb_address_path(&address, "/v1/layouts");
@@ -68,13 +69,13 @@ static int answer_layout(fb_cli *cli, fb_call *call, bool wants_document) {
     return FB_EXIT_DONE;
 }
 
-int fb_cli_layout_show(fb_cli *cli) {
+static int show_layout(fb_cli *cli) {
     fb_call call = {.method = "GET"};
     address_layout(cli->arguments.items[0], &call.address);
     return answer_layout(cli, &call, true);
 }
 
-int fb_cli_layout_put(fb_cli *cli) {
+static int put_layout(fb_cli *cli) {
     fb_call call = {.method = "PUT"};
     const char *path = cli->arguments.items[0];
     int result = fb_file_read(path, &call.body);
@@ -351,7 +352,7 @@ static int finish_apply(fb_cli *cli, const json_t *stored, json_t *params, const
     return result;
 }
 
-int fb_cli_layout_apply(fb_cli *cli) {
+static int apply_layout(fb_cli *cli) {
     const char *const *words = (const char *const *)cli->arguments.items + 1;
     bool is_dry = cli->values.dry_run;
     json_t *stored = NULL, *params = NULL, *run = NULL;
@@ -636,7 +637,7 @@ static void print_undone(fb_cli *cli, const json_t *undone) {
                        (const fb_fact[]){{"run", fb_text_of(undone, "id")}, {"undoes", fb_text_of(undone, "of_run")}, {0}});
 }
 
-int fb_cli_layout_undo(fb_cli *cli) {
+static int undo_layout(fb_cli *cli) {
     const char *const *words = (const char *const *)cli->arguments.items;
     const char *run = cli->values.run;
     char found[RUN_ID_MAX + 1] = "", *id = NULL;
@@ -664,3 +665,71 @@ int fb_cli_layout_undo(fb_cli *cli) {
     fb_blob_files_free(&files);
     return result;
 }
+
+/* ---- the verbs --------------------------------------------------------------------------------------------------------- */
+
+#define SHARD_SIZE                                                                                                             \
+    {                                                                                                                          \
+        "shard-size", 0, "BYTES", "write shards of up to this size, and their index: 5GB", FB_OPTION_BYTES, AT(shard_size), 1, \
+            UINT64_MAX                                                                                                         \
+    }
+static const fb_option layout_apply_options[] = {
+    TEXT("output", 'o', "FILE", "write the safetensors file there; - is standard output", output),
+    SHARD_SIZE,
+    TEXT("config", 0, "FILE", "the model's config.json, from which the layout's parameters follow", config),
+    LIST("set", 0, "NAME=N", "a parameter of the layout: heads=32; may be repeated", settings),
+    FLAG("strict", 0, "also refuse when a row matches nothing, or could not be undone", is_strict),
+    DRY_RUN,
+    STORE,
+    JSON,
+    END,
+};
+
+static const fb_option layout_undo_options[] = {
+    TEXT("output", 'o', "FILE", "write the safetensors file there; - is standard output", output),
+    SHARD_SIZE,
+    TEXT("run", 0, "RUN", "the run of layout apply, if the file does not name it", run),
+    FLAG("strict", 0, "refuse a file that has other tensors than layout apply made", is_strict),
+    STORE,
+    JSON,
+    END,
+};
+
+const fb_verb fb_layout_verbs[] = {
+    {.name = "layout list",
+     .arguments = "[LAYOUT]",
+     .summary = "lists the layouts of checkpoints, or the versions of one",
+     .options = fb_list_options,
+     .folder = FB_FOLDER_IS_MADE,
+     .run = list_layouts},
+    {.name = "layout show",
+     .arguments = "LAYOUT[:VERSION]",
+     .summary = "shows a layout",
+     .options = fb_plain_options,
+     .folder = FB_FOLDER_IS_MADE,
+     .run = show_layout},
+    {.name = "layout put",
+     .arguments = "FILE",
+     .summary = "stores a custom layout",
+     .description = "A layout is JSON: parameters and rows. The same name again makes the next version.\n",
+     .options = fb_plain_options,
+     .folder = FB_FOLDER_IS_MADE,
+     .run = put_layout},
+    {.name = "layout apply",
+     .arguments = "LAYOUT[:VERSION] FILE...",
+     .summary = "rearranges the tensors of a checkpoint",
+     .description =
+         "The files are safetensors files, all shards of a checkpoint, or its model.safetensors.index.json. Shows what\n"
+         "each row of the layout did. If anything is refused, writes no file.\n",
+     .options = layout_apply_options,
+     .folder = FB_FOLDER_IS_MADE,
+     .run = apply_layout},
+    {.name = "layout undo",
+     .arguments = "FILE...",
+     .summary = "puts the tensors of a checkpoint back, also after training",
+     .description = "The file says which run of layout apply made it. If another program has rewritten the file, name the run "
+                    "with --run.\n",
+     .options = layout_undo_options,
+     .run = undo_layout},
+    {0},
+};

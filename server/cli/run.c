@@ -7,6 +7,7 @@
 #include "core/json/scan.h"
 #include "core/passes/pass.h"
 #include "server/cli/cli.h"
+#include "server/cli/options.h"
 
 /* ---- the request -------------------------------------------------------------------------------------------------------- */
 
@@ -152,7 +153,8 @@ static int print_answer(fb_cli *cli, const fb_buffer *answer, bool is_written) {
     return FB_EXIT_DONE;
 }
 
-int fb_run_call(fb_cli *cli, fb_call *call) {
+/* A request whose answer is a run: writes its result to --output, and prints the run unless that is standard output. */
+static int run_call(fb_cli *cli, fb_call *call) {
     const char *output = cli->values.output;
     fb_answer answer;
     int result = fb_cli_call(cli, call, &answer);
@@ -174,7 +176,7 @@ static int do_run(fb_cli *cli, fb_call *call, bool undoes, const fb_reference *g
     }
     if (values->is_async) call->header = "Prefer: respond-async";
     int result = make_request(cli, undoes, graph, &call->body);
-    if (!result) return fb_run_call(cli, call);
+    if (!result) return run_call(cli, call);
     fb_call_free(call);
     return result;
 }
@@ -191,7 +193,7 @@ static bool may_name_rules(const fb_cli_values *values) {
     return false;
 }
 
-int fb_cli_optimize(fb_cli *cli) {
+static int optimize(fb_cli *cli) {
     fb_reference graph = fb_reference_read(cli->arguments.items[0]);
     fb_call call = {.method = "POST"};
     if (!cli->values.passes.count)
@@ -209,7 +211,7 @@ static void address_run(fb_call *call, const char *run, const char *verb) {
     fb_address_segment(&call->address, verb);
 }
 
-int fb_cli_reverse(fb_cli *cli) {
+static int reverse(fb_cli *cli) {
     fb_reference what = fb_reference_read(cli->arguments.items[0]);
     const char *run = cli->values.run;
     fb_call call = {.method = "POST"};
@@ -222,7 +224,7 @@ int fb_cli_reverse(fb_cli *cli) {
     return do_run(cli, &call, true, &what);
 }
 
-int fb_cli_rollback(fb_cli *cli) {
+static int roll_back(fb_cli *cli) {
     fb_reference what = fb_reference_read(cli->arguments.items[0]);
     fb_call call = {.method = "POST"};
     if (what.kind == FB_REFERS_TO_ALIAS) return fb_rollback_alias(cli, &what);
@@ -351,3 +353,156 @@ void fb_print_run(fb_cli *cli, const json_t *run) {
     print_validation(cli, passes);
     print_refusals(cli, passes);
 }
+
+/* ---- record ------------------------------------------------------------------------------------------------------------- */
+
+static int make_record(fb_cli *cli, fb_buffer *out) {
+    const fb_cli_values *values = &cli->values;
+    fb_reference source = fb_reference_read(cli->arguments.items[0]), made = fb_reference_read(cli->arguments.items[1]);
+    fb_request_begin(out);
+    fb_put_int(out, "version", values->version);
+    if (values->is_irreversible) fb_put_bool(out, "reversible", false);
+    if (values->changes_computation) fb_put_bool(out, "preserves_computation", false);
+    int result = fb_request_text(out, "name", values->name);
+    if (!result) result = fb_request_object(out, "params", values->params);
+    if (!result) result = fb_request_text(out, "note", values->note);
+    if (!result) result = fb_request_labels(out, &values->labels);
+    if (!result) result = fb_request_graph(cli, out, "source", &source);
+    if (!result) result = fb_request_graph(cli, out, "result", &made);
+    return result ? result : fb_request_end(out);
+}
+
+static int record(fb_cli *cli) {
+    fb_call call = {.method = "POST"};
+    if (!cli->values.name) return fb_complain(FB_EXIT_USAGE, "record: what is the pass called? --name NAME");
+    fb_address_path(&call.address, "/v1/runs");
+    int result = make_record(cli, &call.body);
+    if (!result) return run_call(cli, &call);
+    fb_call_free(&call);
+    return result;
+}
+
+/* ---- list -------------------------------------------------------------------------------------------------------------- */
+
+static int list_runs(fb_cli *cli) {
+    const fb_cli_values *values = &cli->values;
+    fb_address address = {0};
+    fb_address_path(&address, "/v1/runs");
+    fb_address_query(&address, "kind", values->kind);
+    fb_address_query(&address, "source", values->source);
+    fb_address_query(&address, "result", values->result);
+    fb_address_query(&address, "of_run", values->run);
+    fb_address_query(&address, "pass", values->pass);
+    fb_address_query(&address, "signature", values->signature);
+    for (size_t i = 0; i < values->labels.count; i++) fb_address_query(&address, "label", values->labels.items[i]);
+    return fb_list_show(cli, &address, fb_run_headings, FB_RUN_COLUMNS, fb_run_row);
+}
+
+/* ---- the verbs --------------------------------------------------------------------------------------------------------- */
+
+static const fb_option optimize_options[] = {
+    NAMES("pass", 'p', "PASS,PASS", "the passes to apply, by name, in order; may be repeated", passes),
+    WEIGHTS,
+    READS_AS,
+    PREFIX,
+    OUTPUT,
+    TEXT("lint", 0, "end|each|none", "when to verify: at the end, after each pass, or not (end)", lint),
+    TEXT("validate", 0, "off|rewrites|graph", "what must compute the same after each pass (off)", validate),
+    TEXT("assume", 0, "DTYPE", "record dtypes that follow from weights; an input without a dtype gets this one", assume),
+    SEED,
+    NOTE,
+    LABEL,
+    DRY_RUN,
+    ASYNC,
+    STORE,
+    JSON,
+    END,
+};
+
+static const fb_option reverse_options[] = {
+    UNDONE, TEXT("run", 0, "RUN", "the run to undo, if the graph does not name it", run),
+    OUTPUT, NOTE,
+    LABEL,  DRY_RUN,
+    ASYNC,  STORE,
+    JSON,   END,
+};
+
+static const fb_option rollback_options[] = {
+    UNDONE,
+    TEXT("to", 0, "VERSION", "for an alias: go back to this version, not to the one before", to),
+    TEXT("as", 0, "VERSION", "for an alias, with --pass: the name of the new version", as),
+    OUTPUT,
+    WHO,
+    WHY,
+    NOTE,
+    LABEL,
+    DRY_RUN,
+    ASYNC,
+    STORE,
+    JSON,
+    END,
+};
+
+static const fb_option record_options[] = {
+    TEXT("name", 0, "NAME", "what the pass is called", name),
+    TEXT("params", 0, "JSON", "its parameters, an object", params),
+    {"version", 0, "N", "its version (1)", FB_OPTION_COUNT, AT(version), 1, INT32_MAX},
+    FLAG("irreversible", 0, "it cannot be reversed, only rolled back", is_irreversible),
+    FLAG("changes-computation", 0, "its result computes something else", changes_computation),
+    NOTE,
+    LABEL,
+    STORE,
+    JSON,
+    END,
+};
+
+static const fb_option runs_options[] = {
+    TEXT("kind", 0, "optimize|reverse|rollback|external", "runs of this kind", kind),
+    TEXT("source", 0, "ID", "runs that started from this graph", source),
+    TEXT("result", 0, "ID", "runs that made this graph", result),
+    TEXT("of-run", 0, "RUN", "runs that undid this one", run),
+    TEXT("pass", 'p', "PASS", "runs with this pass", pass),
+    TEXT("signature", 0, "HEX", "runs with this signature, of all passes or of one", signature),
+    LIST("label", 0, "KEY[=VALUE]", "runs with this label; may be repeated", labels),
+    LIMIT,
+    STORE,
+    JSON,
+    END,
+};
+
+const fb_verb fb_run_verbs[] = {
+    {.name = "optimize",
+     .arguments = "GRAPH",
+     .summary = "applies passes to a graph; stores graph, result and run",
+     .description = GRAPH_NAMES "A pass with parameters: --pass '{\"name\": …, \"params\": {…}}'.\n",
+     .options = optimize_options,
+     .folder = FB_FOLDER_IS_MADE,
+     .run = optimize},
+    {.name = "reverse",
+     .arguments = "GRAPH|RUN",
+     .summary = "undoes passes, and keeps what changed in the graph since",
+     .description = GRAPH_NAMES "Every pass to undo must be reversible. If later changes conflict with the undo, lists the "
+                                "conflicts and stores nothing.\n",
+     .options = reverse_options,
+     .run = reverse},
+    {.name = "rollback",
+     .arguments = "RUN|MODEL@ALIAS",
+     .summary = "restores the graph from before a run, or the version before",
+     .description =
+         "Undoes any pass, reversible or not. A run: gives its source, or with --pass the source with only the other passes\n"
+         "applied. An alias: goes back to the version before, or to --to VERSION; with --pass it goes to a new version, which\n"
+         "is the deployed one without these passes.\n",
+     .options = rollback_options,
+     .run = roll_back},
+    {.name = "record",
+     .arguments = "SOURCE RESULT",
+     .summary = "records a change that your own code made, so that it can be undone",
+     .description = GRAPH_NAMES,
+     .options = record_options,
+     .folder = FB_FOLDER_IS_MADE,
+     .run = record},
+    {.name = "run list", .arguments = "", .summary = "lists the runs", .options = runs_options, .run = list_runs},
+    {.name = "run show", .arguments = "RUN", .summary = "shows a run", .options = fb_plain_options, .run = fb_cli_show},
+    {.name = "runs", .now = "run list", .arguments = "", .options = runs_options, .run = list_runs},
+    {0},
+};

@@ -34,7 +34,7 @@ typedef struct serve_values {
 
 #define AT(member) FB_OPTION_AT(serve_values, member)
 
-const fb_option fb_serve_options[] = {
+static const fb_option serve_options[] = {
     {"listen", 0, "ADDRESS:PORT", "where to listen; port 0 picks a free one (127.0.0.1:8080)", FB_OPTION_TEXT,
      AT(service.http.listen), 0, 0},
     {"metrics-listen", 0, "ADDRESS:PORT", "serve /metrics, /livez and /readyz there without a token (off)", FB_OPTION_TEXT,
@@ -454,7 +454,7 @@ static int check_and_serve(serve_values *values) {
     return result;
 }
 
-int fb_serve(const fb_verb *verb, int argc, char **argv) {
+static int run_service(const fb_verb *verb, int argc, char **argv) {
     serve_values values = serve_values_default();
     values.service.data = fb_usual_data();
     fb_arguments none = {0};
@@ -463,3 +463,19 @@ int fb_serve(const fb_verb *verb, int argc, char **argv) {
     fb_options_free(verb->options, &values);
     return result;
 }
+
+/* ---- the verbs --------------------------------------------------------------------------------------------------------- */
+
+const fb_verb fb_serve_verbs[] = {
+    {.name = "serve",
+     .arguments = "",
+     .summary = "runs the HTTP service",
+     .description =
+         "Serves the HTTP API until SIGTERM or SIGINT, then finishes the running requests and exits; a second signal ends it\n"
+         "at once. When it is ready it prints: listening on http://127.0.0.1:8080; with --metrics-listen also:\n"
+         "metrics on http://127.0.0.1:9464/metrics\n\n"
+         "BYTES take the suffixes K, M and G, which are powers of 1024, and KB, MB and GB, which are powers of 1000.\n",
+     .options = serve_options,
+     .start = run_service},
+    {0},
+};

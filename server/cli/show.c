@@ -4,6 +4,7 @@
 
 #include "core/picture/picture.h"
 #include "server/cli/cli.h"
+#include "server/cli/options.h"
 
 static void print_runs(fb_cli *cli, const char *title, const json_t *runs) {
     printf("\n%s\n", title);
@@ -95,3 +96,25 @@ int fb_cli_show(fb_cli *cli) {
     json_decref(found);
     return FB_EXIT_DONE;
 }
+
+/* ---- the verbs --------------------------------------------------------------------------------------------------------- */
+
+static const fb_option show_options[] = {
+    FLAG("svg", 0, "a picture of the graph, or of what a run changed, as SVG", wants_svg),
+    LIST("open", 0, "MODULE", "with --svg: open this module, such as encoder.layer.3; may be repeated", open),
+    TEXT("output", 'o', "FILE", "with --svg: write it there (standard output)", output),
+    LIMIT,
+    STORE,
+    JSON,
+    END,
+};
+
+const fb_verb fb_show_verbs[] = {
+    {.name = "show",
+     .arguments = "THING",
+     .summary = "shows a run, a graph, a model, a version or an alias",
+     .description = "A thing is run_…, sha256:…, a file, MODEL, MODEL:VERSION or MODEL@ALIAS.\n",
+     .options = show_options,
+     .run = fb_cli_show},
+    {0},
+};

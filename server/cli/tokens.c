@@ -5,6 +5,7 @@
 
 #include "core/base/timestamp.h"
 #include "server/cli/cli.h"
+#include "server/cli/options.h"
 
 static void print_token(fb_cli *cli, const json_t *token) {
     fb_print_facts(cli, (const fb_fact[]){{"name", fb_text_of(token, "name")},
@@ -59,7 +60,7 @@ static int read_expires(const char *given, char space[32], const char **expires)
     return FB_EXIT_DONE;
 }
 
-int fb_cli_token_create(fb_cli *cli) {
+static int create_token(fb_cli *cli) {
     const fb_cli_values *values = &cli->values;
     const char *expires;
     char space[32];
@@ -89,14 +90,14 @@ static void token_row(const json_t *token, fb_screen_table *table) {
     fb_table_time(table, token, "last_used");
 }
 
-int fb_cli_token_list(fb_cli *cli) {
+static int list_tokens(fb_cli *cli) {
     static const char *const headings[] = {"TOKEN", "SCOPE", "CREATED", "EXPIRES", "REVOKED", "LAST USED"};
     fb_address address = {0};
     fb_address_path(&address, "/v1/tokens");
     return fb_list_show(cli, &address, headings, 6, token_row);
 }
 
-int fb_cli_token_revoke(fb_cli *cli) {
+static int revoke_token(fb_cli *cli) {
     fb_call call = {.method = "DELETE"};
     fb_address_path(&call.address, "/v1/tokens");
     fb_address_segment(&call.address, cli->arguments.items[0]);
@@ -114,7 +115,7 @@ static void entry_row(const json_t *entry, fb_screen_table *table) {
     fb_table_text(table, entry, "outcome");
 }
 
-int fb_cli_audit(fb_cli *cli) {
+static int list_audit(fb_cli *cli) {
     static const char *const headings[] = {">ID", "WHEN", "WHO", "ACTION", "OBJECT", "OUTCOME"};
     const fb_cli_values *values = &cli->values;
     fb_address address = {0};
@@ -126,3 +127,47 @@ int fb_cli_audit(fb_cli *cli) {
     fb_address_query(&address, "until", values->until);
     return fb_list_show(cli, &address, headings, 6, entry_row);
 }
+
+/* ---- the verbs --------------------------------------------------------------------------------------------------------- */
+
+static const fb_option token_create_options[] = {
+    TEXT("scope", 0, "read|write|hooks|admin", "what the token may do: hooks reads and manages webhooks, admin does all",
+         scope),
+    TEXT("name", 0, "NAME", "who will use it, for the audit (a generated name)", name),
+    TEXT("expires", 0, "WHEN", "in 90d, 12h, 30m, or at 2026-12-31 or a time of RFC 3339 (never)", expires),
+    STORE,
+    JSON,
+    END,
+};
+
+static const fb_option audit_options[] = {
+    TEXT("who", 0, "NAME", "acts of this token; or anonymous, local, service", who),
+    TEXT("action", 0, "ACTION", "acts of this kind: optimize, alias-deploy, token-create and so on", action),
+    TEXT("object", 0, "OBJECT", "acts on this: a run, MODEL@ALIAS, MODEL:VERSION, a graph, a token", object),
+    TEXT("since", 0, "WHEN", "not before this date or time (UTC)", since),
+    TEXT("until", 0, "WHEN", "before this date or time", until),
+    LIMIT,
+    STORE,
+    JSON,
+    END,
+};
+
+const fb_verb fb_token_verbs[] = {
+    {.name = "token create",
+     .arguments = "",
+     .summary = "creates a token, and shows it once",
+     .description =
+         "Once there is a token, a service needs one for every request. Commands on the data folder itself, which work\n"
+         "while no service holds it, need none.\n",
+     .options = token_create_options,
+     .folder = FB_FOLDER_IS_MADE,
+     .run = create_token},
+    {.name = "token list", .arguments = "", .summary = "lists the tokens", .options = fb_list_options, .run = list_tokens},
+    {.name = "token revoke",
+     .arguments = "TOKEN",
+     .summary = "revokes a token",
+     .options = fb_plain_options,
+     .run = revoke_token},
+    {.name = "audit", .arguments = "", .summary = "lists who did what, and when", .options = audit_options, .run = list_audit},
+    {0},
+};

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "server/cli/cli.h"
+#include "server/cli/options.h"
 
 static void number_of(const json_t *rule, char text[24]) {
     snprintf(text, 24, "%lld", (long long)json_integer_value(json_object_get(rule, "version")));
@@ -40,7 +41,7 @@ static int answer_rule(fb_cli *cli, fb_call *call, bool wants_document) {
     return FB_EXIT_DONE;
 }
 
-int fb_cli_transformation_put(fb_cli *cli) {
+static int put_rule(fb_cli *cli) {
     fb_call call = {.method = "POST"};
     fb_address_path(&call.address, "/v1/transformations");
     int result = fb_file_read(cli->arguments.items[0], &call.body);
@@ -57,7 +58,7 @@ static void rule_row(const json_t *rule, fb_screen_table *table) {
     fb_table_text(table, rule, "description");
 }
 
-int fb_cli_transformation_list(fb_cli *cli) {
+static int list_rules(fb_cli *cli) {
     const char *name = cli->arguments.count ? cli->arguments.items[0] : NULL;
     static const char *const headings[] = {"TRANSFORMATION", ">VERSION", "EXACTNESS", "CREATED", "WHAT IT DOES"};
     fb_address address = {0};
@@ -70,7 +71,7 @@ int fb_cli_transformation_list(fb_cli *cli) {
 }
 
 /* NAME or NAME:VERSION. */
-int fb_cli_transformation_show(fb_cli *cli) {
+static int show_rule(fb_cli *cli) {
     const char *what = cli->arguments.items[0];
     const char *colon = strchr(what, ':');
     fb_call call = {.method = "GET"};
@@ -84,3 +85,31 @@ int fb_cli_transformation_show(fb_cli *cli) {
     }
     return answer_rule(cli, &call, true);
 }
+
+/* ---- the verbs --------------------------------------------------------------------------------------------------------- */
+
+const fb_verb fb_transformation_verbs[] = {
+    {.name = "transformation list",
+     .arguments = "[RULE]",
+     .summary = "lists the rules, or the versions of one",
+     .options = fb_list_options,
+     .run = list_rules},
+    {.name = "transformation show",
+     .arguments = "RULE[:VERSION]",
+     .summary = "shows a rule",
+     .options = fb_plain_options,
+     .run = show_rule},
+    {.name = "transformation put",
+     .arguments = "FILE",
+     .summary = "stores a rule as a custom pass",
+     .description = "A rule is JSON: a pattern, conditions and a replacement. The same name again makes the next version.\n",
+     .options = fb_plain_options,
+     .folder = FB_FOLDER_IS_MADE,
+     .run = put_rule},
+    {.name = "transformation ls",
+     .now = "transformation list",
+     .arguments = "[RULE]",
+     .options = fb_list_options,
+     .run = list_rules},
+    {0},
+};

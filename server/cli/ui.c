@@ -7,6 +7,7 @@
 
 #include "server/auth/auth.h"
 #include "server/cli/cli.h"
+#include "server/cli/options.h"
 
 /* ---- which page -----------------------------------------------------------------------------------------------------------
  */
@@ -128,7 +129,7 @@ static int start_here(fb_cli *cli, const char *token) {
     return fb_client_new_listening(cli->values.data, token, &cli->client, &error) ? fb_cli_error(&error) : FB_EXIT_DONE;
 }
 
-int fb_cli_ui(fb_cli *cli) {
+static int open_viewer(fb_cli *cli) {
     char token[FB_TOKEN_LENGTH + 1] = "";
     fb_error error = {0};
     fb_address page = {0};
@@ -150,3 +151,24 @@ int fb_cli_ui(fb_cli *cli) {
     fb_buffer_free(&address);
     return result;
 }
+
+/* ---- the verbs --------------------------------------------------------------------------------------------------------- */
+
+static const fb_option ui_options[] = {
+    FLAG("no-browser", 0, "print the address, and open nothing", stays_closed),
+    STORE,
+    END,
+};
+
+const fb_verb fb_ui_verbs[] = {
+    {.name = "ui",
+     .arguments = "[THING]",
+     .summary = "opens the viewer in the browser",
+     .description =
+         "A thing is run_…, sha256:…, a file (which is stored), MODEL or MODEL@ALIAS. For a data folder, serves the viewer\n"
+         "on a free port of this machine until you press Ctrl-C. Only the printed address opens it: it has a token.\n",
+     .options = ui_options,
+     .folder = FB_FOLDER_IS_MADE,
+     .run = open_viewer},
+    {0},
+};

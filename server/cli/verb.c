@@ -1,4 +1,5 @@
 #include "server/cli/cli.h"
+#include "server/cli/options.h"
 
 #include <ctype.h>
 #include <stdarg.h>
@@ -23,12 +24,14 @@ static bool is_of_noun(const fb_verb *verb, const char *noun) {
 /* All of them, or those of a noun, one below the other whatever their group. */
 static void print_verbs(const char *noun, FILE *out) {
     fb_screen_table rows = {.columns = 2};
-    for (const fb_verb *verb = fb_verbs; verb->name; verb++) {
+    const char *group;
+    for (size_t i = 0; fb_verb_at(i, &group); i++) {
+        const fb_verb *verb = fb_verb_at(i, NULL);
         if (verb->now || (noun && !is_of_noun(verb, noun))) continue;
-        if (verb->group && !noun) {
+        if (group && !noun) {
             if (rows.count) fb_table_print(&rows, false, out);
             rows = (fb_screen_table){.columns = 2};
-            fprintf(out, "\n%s:\n", verb->group);
+            fprintf(out, "\n%s:\n", group);
         }
         fb_table_cell(&rows, "  %-*s", VERB_WIDTH, verb->name);
         fb_table_cell(&rows, "%s", verb->summary);
@@ -71,7 +74,8 @@ const fb_verb *fb_verb_find(const char *first, const char *second, int *words) {
     char joined[64];
     snprintf(joined, sizeof joined, "%s %s", first, second ? second : "");
     for (*words = 2; *words; --*words) {
-        for (const fb_verb *verb = fb_verbs; verb->name; verb++) {
+        const fb_verb *verb;
+        for (size_t i = 0; (verb = fb_verb_at(i, NULL)); i++) {
             if (strcmp(verb->name, *words == 2 ? joined : first) == 0) return verb;
         }
     }
@@ -79,9 +83,9 @@ const fb_verb *fb_verb_find(const char *first, const char *second, int *words) {
 }
 
 static bool is_noun(const char *word) {
-    const fb_verb *verb = fb_verbs;
-    while (verb->name && !is_of_noun(verb, word)) verb++;
-    return verb->name != NULL;
+    size_t i = 0;
+    while (fb_verb_at(i, NULL) && !is_of_noun(fb_verb_at(i, NULL), word)) i++;
+    return fb_verb_at(i, NULL) != NULL;
 }
 
 /* Of a noun only its verbs are offered. */
@@ -92,7 +96,8 @@ static int complain_of_verb(const char *first, const char *second) {
         return fb_complain(FB_EXIT_USAGE, "foldback mlflow is in the Python package: pip install 'foldback[mlflow]'");
     snprintf(joined, sizeof joined, "%s%s%s", first, second ? " " : "", second ? second : "");
     fb_suggestion whole = fb_suggest(joined), word = fb_suggest(first);
-    for (const fb_verb *verb = fb_verbs; verb->name; verb++) {
+    const fb_verb *verb;
+    for (size_t i = 0; (verb = fb_verb_at(i, NULL)); i++) {
         if (has_noun && !is_of_noun(verb, first)) continue;
         if (strchr(verb->name, ' ')) fb_suggest_try(&whole, verb->name);
         else fb_suggest_try(&word, verb->name);
@@ -103,7 +108,7 @@ static int complain_of_verb(const char *first, const char *second) {
                        has_noun ? first : "");
 }
 
-int fb_cli_help(fb_cli *cli) {
+static int help(fb_cli *cli) {
     char **words = cli->arguments.items;
     size_t given = cli->arguments.count;
     int count;
@@ -253,3 +258,15 @@ int fb_complain(int status, const char *format, ...) {
     fputs("\n", stderr);
     return status;
 }
+
+/* ---- the verbs --------------------------------------------------------------------------------------------------------- */
+
+const fb_verb fb_help_verbs[] = {
+    {.name = "help",
+     .arguments = "[VERB]...",
+     .summary = "lists the verbs, or explains one",
+     .options = fb_help_options,
+     .folder = FB_FOLDER_UNUSED,
+     .run = help},
+    {0},
+};

@@ -69,7 +69,6 @@ typedef enum fb_folder_use {
 } fb_folder_use;
 
 typedef struct fb_verb {
-    const char *group;       /* above it in `foldback help`; NULL: that of the row before */
     const char *name;        /* one word, or a noun and what is done with it: "job list" */
     const char *now;         /* of a name that is kept for those who know it: what it is called today */
     const char *arguments;   /* as the usage line shows them, and so how many: "A B", "A [B]", "A B...", "a A|b"; "" = none */
@@ -81,7 +80,9 @@ typedef struct fb_verb {
     int (*start)(const struct fb_verb *verb, int argc, char **argv); /* instead of fb_cli_start, for a verb without a `run` */
 } fb_verb;
 
-extern const fb_verb fb_verbs[]; /* in the order of `foldback help`; ends with a row without a name */
+/* All verbs in the order of `foldback help`, from 0 on; NULL behind the last. `*group` is what stands above it there, or NULL.
+ */
+const fb_verb *fb_verb_at(size_t index, const char **group);
 
 /* The row of these words, of which the second may be NULL or something else; `*words` is how many of them are its name. NULL:
  * there is none. */
@@ -117,53 +118,11 @@ fb_suggestion fb_suggest(const char *word);
 /* Keeps the candidate (borrowed) when it is nearer than those before. Case does not count. */
 void fb_suggest_try(fb_suggestion *suggestion, const char *candidate);
 
-/* ---- What the verbs do: the `run` of each -------------------------------------------------------------------------------- */
+/* ---- The verbs, a table in each noun's file; the tables end with a row without a name ------------------------------------ */
 
-int fb_cli_id(fb_cli *cli), fb_cli_verify(fb_cli *cli), fb_cli_code(fb_cli *cli), fb_cli_put(fb_cli *cli); /* graph.c */
-int fb_cli_evaluate(fb_cli *cli), fb_cli_compare(fb_cli *cli);                                             /* evaluate.c */
-int fb_cli_diff(fb_cli *cli);                                                                              /* diff.c */
-
-int fb_cli_optimize(fb_cli *cli), fb_cli_reverse(fb_cli *cli), fb_cli_rollback(fb_cli *cli); /* run.c */
-int fb_cli_record(fb_cli *cli);                                                              /* record.c */
-
-int fb_cli_pass_list(fb_cli *cli), fb_cli_pass_show(fb_cli *cli), fb_cli_passes(fb_cli *cli); /* lists.c */
-int fb_cli_graphs(fb_cli *cli), fb_cli_runs(fb_cli *cli), fb_cli_nodes(fb_cli *cli);
-int fb_cli_show(fb_cli *cli);                                                                         /* show.c */
-int fb_cli_transformation_put(fb_cli *cli), fb_cli_transformation_list(fb_cli *cli);                  /* transformations.c */
-int fb_cli_layout_list(fb_cli *cli), fb_cli_layout_show(fb_cli *cli), fb_cli_layout_put(fb_cli *cli); /* layouts.c */
-int fb_cli_layout_apply(fb_cli *cli), fb_cli_layout_undo(fb_cli *cli);                                /* layouts.c */
-int fb_cli_transformation_show(fb_cli *cli);
-
-int fb_cli_model_list(fb_cli *cli), fb_cli_model_show(fb_cli *cli), fb_cli_models(fb_cli *cli); /* models.c */
-int fb_cli_register(fb_cli *cli), fb_cli_delete(fb_cli *cli);
-int fb_cli_deploy(fb_cli *cli), fb_cli_history(fb_cli *cli);                               /* deploy.c */
-int fb_cli_weights(fb_cli *cli), fb_cli_bind(fb_cli *cli);                                 /* weights.c */
-int fb_cli_upload(fb_cli *cli), fb_cli_download(fb_cli *cli), fb_cli_missing(fb_cli *cli); /* blobs.c */
-int fb_cli_blobs(fb_cli *cli), fb_cli_gc(fb_cli *cli);
-
-int fb_cli_completion(fb_cli *cli);                                                              /* completion.c */
-int fb_complete(const fb_verb *verb, int argc, char **argv);                                     /* its `start` */
-int fb_cli_help(fb_cli *cli);                                                                    /* verb.c */
-int fb_cli_db_check(fb_cli *cli), fb_cli_db_backup(fb_cli *cli), fb_cli_db_restore(fb_cli *cli); /* db.c */
-int fb_cli_db_copy(fb_cli *cli);
-int fb_cli_job_list(fb_cli *cli), fb_cli_job_show(fb_cli *cli), fb_cli_job_wait(fb_cli *cli); /* jobs.c */
-int fb_cli_job_result(fb_cli *cli), fb_cli_job_cancel(fb_cli *cli);
-int fb_cli_ready(fb_cli *cli);                                                                          /* ready.c */
-int fb_cli_doctor(fb_cli *cli);                                                                         /* doctor.c */
-int fb_cli_token_create(fb_cli *cli), fb_cli_token_list(fb_cli *cli), fb_cli_token_revoke(fb_cli *cli); /* access.c */
-int fb_cli_audit(fb_cli *cli);
-int fb_cli_events(fb_cli *cli);                                                                    /* events.c */
-int fb_cli_ui(fb_cli *cli);                                                                        /* ui.c */
-int fb_cli_key_create(fb_cli *cli), fb_cli_key_show(fb_cli *cli), fb_cli_attestation(fb_cli *cli); /* attestations.c */
-int fb_cli_verify_attestation(fb_cli *cli);
-int fb_cli_webhook_list(fb_cli *cli), fb_cli_webhook_create(fb_cli *cli), fb_cli_webhook_show(fb_cli *cli); /* webhooks.c */
-int fb_cli_webhook_change(fb_cli *cli), fb_cli_webhook_rotate(fb_cli *cli), fb_cli_webhook_delete(fb_cli *cli);
-int fb_cli_webhook_test(fb_cli *cli), fb_cli_webhook_deliveries(fb_cli *cli), fb_cli_webhook_redeliver(fb_cli *cli);
-
-/* ---- `foldback serve`, from start to stop -------------------------------------------------------------------------------- */
-
-extern const fb_option fb_serve_options[];
-
-int fb_serve(const fb_verb *verb, int argc, char **argv);
+extern const fb_verb fb_run_verbs[], fb_graph_verbs[], fb_diff_verbs[], fb_show_verbs[], fb_ui_verbs[], fb_pass_verbs[],
+    fb_transformation_verbs[], fb_layout_verbs[], fb_weights_verbs[], fb_evaluate_verbs[], fb_blob_verbs[], fb_model_verbs[],
+    fb_serve_verbs[], fb_doctor_verbs[], fb_event_verbs[], fb_job_verbs[], fb_attestation_verbs[], fb_webhook_verbs[],
+    fb_token_verbs[], fb_db_verbs[], fb_help_verbs[], fb_completion_verbs[];
 
 #endif

@@ -3,6 +3,7 @@
 
 #include "core/json/members.h"
 #include "server/cli/cli.h"
+#include "server/cli/options.h"
 
 static void join(const json_t *list, fb_buffer *out) {
     size_t i;
@@ -85,7 +86,7 @@ static int put_members(fb_cli *cli, const char *url, fb_buffer *out) {
     return result ? result : fb_request_end(out);
 }
 
-int fb_cli_webhook_create(fb_cli *cli) {
+static int create_webhook(fb_cli *cli) {
     fb_call call = {.method = "POST"};
     fb_address_path(&call.address, "/v1/webhooks");
     int result = put_members(cli, cli->arguments.items[0], &call.body);
@@ -94,7 +95,7 @@ int fb_cli_webhook_create(fb_cli *cli) {
     return result;
 }
 
-int fb_cli_webhook_change(fb_cli *cli) {
+static int change_webhook(fb_cli *cli) {
     fb_call call = {.method = "PATCH"};
     address(cli, &call.address, NULL, NULL, NULL);
     int result = put_members(cli, cli->values.url, &call.body);
@@ -103,7 +104,7 @@ int fb_cli_webhook_change(fb_cli *cli) {
     return result;
 }
 
-int fb_cli_webhook_rotate(fb_cli *cli) {
+static int rotate_secret(fb_cli *cli) {
     fb_call call = {.method = "POST"};
     address(cli, &call.address, "secret", NULL, NULL);
     fb_request_begin(&call.body);
@@ -116,7 +117,7 @@ int fb_cli_webhook_rotate(fb_cli *cli) {
 
 /* ---- show, list, delete -------------------------------------------------------------------------------------------------- */
 
-int fb_cli_webhook_show(fb_cli *cli) {
+static int show_webhook(fb_cli *cli) {
     fb_call call = {.method = "GET"};
     address(cli, &call.address, NULL, NULL, NULL);
     return answer_webhook(cli, &call);
@@ -131,14 +132,14 @@ static void webhook_row(const json_t *webhook, fb_screen_table *table) {
     fb_table_time(table, webhook, "created");
 }
 
-int fb_cli_webhook_list(fb_cli *cli) {
+static int list_webhooks(fb_cli *cli) {
     static const char *const headings[] = {"WEBHOOK", "URL", "ENABLED", ">PENDING", ">PARKED", "CREATED"};
     fb_address list = {0};
     fb_address_path(&list, "/v1/webhooks");
     return fb_list_show(cli, &list, headings, 6, webhook_row);
 }
 
-int fb_cli_webhook_delete(fb_cli *cli) {
+static int delete_webhook(fb_cli *cli) {
     fb_call call = {.method = "DELETE"};
     fb_answer answer;
     address(cli, &call.address, NULL, NULL, NULL);
@@ -158,7 +159,7 @@ static void delivery_row(const json_t *delivery, fb_screen_table *table) {
     fb_table_text(table, delivery, "failure");
 }
 
-int fb_cli_webhook_deliveries(fb_cli *cli) {
+static int list_deliveries(fb_cli *cli) {
     static const char *const headings[] = {"MESSAGE", "TYPE", "STATE", ">ATTEMPTS", "CREATED", "FAILURE"};
     fb_address list = {0};
     address(cli, &list, "deliveries", NULL, NULL);
@@ -180,14 +181,93 @@ static int answer_delivery(fb_cli *cli, fb_call *call) {
     return FB_EXIT_DONE;
 }
 
-int fb_cli_webhook_test(fb_cli *cli) {
+static int send_test(fb_cli *cli) {
     fb_call call = {.method = "POST"};
     address(cli, &call.address, "test", NULL, NULL);
     return answer_delivery(cli, &call);
 }
 
-int fb_cli_webhook_redeliver(fb_cli *cli) {
+static int redeliver(fb_cli *cli) {
     fb_call call = {.method = "POST"};
     address(cli, &call.address, "deliveries", cli->arguments.items[1], "redeliver");
     return answer_delivery(cli, &call);
 }
+
+/* ---- the verbs --------------------------------------------------------------------------------------------------------- */
+
+#define HOOK_OPTIONS                                                                                                           \
+    LIST("event", 'e', "EVENT", "tell of this: alias.moved, run.finished and so on; may be repeated (all)", events),           \
+        LIST("model", 'm', "PATTERN", "of these models only: bert-*; may be repeated (all)", models), NOTE
+static const fb_option webhook_create_options[] = {HOOK_OPTIONS, STORE, JSON, END};
+
+static const fb_option webhook_change_options[] = {
+    TEXT("url", 0, "URL", "send to this URL from now on", url),
+    HOOK_OPTIONS,
+    FLAG("enable", 0, "deliver again, first what waits", enables),
+    FLAG("disable", 0, "deliver nothing until it is enabled again", disables),
+    STORE,
+    JSON,
+    END,
+};
+
+static const fb_option webhook_rotate_options[] = {
+    {"overlap", 0, "SECONDS", "how long the old secret also signs (86400)", FB_OPTION_COUNT, AT(overlap), 0, 31536000},
+    STORE,
+    JSON,
+    END,
+};
+
+static const fb_option webhook_deliveries_options[] = {
+    TEXT("state", 0, "STATE", "only messages in this state: pending, delivered or parked", state), LIMIT, STORE, JSON, END,
+};
+
+const fb_verb fb_webhook_verbs[] = {
+    {.name = "webhook create",
+     .arguments = "URL",
+     .summary = "sends events to a URL; shows the secret once",
+     .description = "The service must run with --webhooks. Events: alias.created, alias.moved, alias.rolled_back,\n"
+                    "alias.deleted, version.created, run.finished, job.finished.\n",
+     .options = webhook_create_options,
+     .run = create_webhook},
+    {.name = "webhook list",
+     .arguments = "",
+     .summary = "lists the webhooks",
+     .options = fb_list_options,
+     .run = list_webhooks},
+    {.name = "webhook show",
+     .arguments = "WEBHOOK",
+     .summary = "shows a webhook",
+     .options = fb_plain_options,
+     .run = show_webhook},
+    {.name = "webhook change",
+     .arguments = "WEBHOOK",
+     .summary = "changes a webhook",
+     .options = webhook_change_options,
+     .run = change_webhook},
+    {.name = "webhook rotate",
+     .arguments = "WEBHOOK",
+     .summary = "gives a webhook another secret, and shows it once",
+     .options = webhook_rotate_options,
+     .run = rotate_secret},
+    {.name = "webhook delete",
+     .arguments = "WEBHOOK",
+     .summary = "deletes a webhook, and what waits for it",
+     .options = fb_store_options,
+     .run = delete_webhook},
+    {.name = "webhook test",
+     .arguments = "WEBHOOK",
+     .summary = "sends a webhook a message of type webhook.test",
+     .options = fb_plain_options,
+     .run = send_test},
+    {.name = "webhook deliveries",
+     .arguments = "WEBHOOK",
+     .summary = "lists what a webhook was sent, and what could not be",
+     .options = webhook_deliveries_options,
+     .run = list_deliveries},
+    {.name = "webhook redeliver",
+     .arguments = "WEBHOOK MESSAGE",
+     .summary = "sends a message again, under the same id",
+     .options = fb_plain_options,
+     .run = redeliver},
+    {0},
+};

@@ -4,10 +4,11 @@
 
 #include "core/json/members.h"
 #include "server/cli/cli.h"
+#include "server/cli/options.h"
 
 /* ---- weights ------------------------------------------------------------------------------------------------------------ */
 
-int fb_cli_weights(fb_cli *cli) {
+static int write_weights(fb_cli *cli) {
     fb_reference graph = fb_reference_read(cli->arguments.items[0]);
     fb_address address = {0};
     int result = fb_reference_graph_address(cli, &graph, "/weights", &address);
@@ -98,7 +99,7 @@ static int print_bound(fb_cli *cli, const json_t *answer) {
     return FB_EXIT_DONE;
 }
 
-int fb_cli_bind(fb_cli *cli) {
+static int bind_weights(fb_cli *cli) {
     const char *output = cli->values.output;
     fb_call call = {.method = "POST"};
     fb_blob_files files = {0};
@@ -114,3 +115,40 @@ int fb_cli_bind(fb_cli *cli) {
     fb_blob_files_free(&files);
     return result;
 }
+
+/* ---- the verbs --------------------------------------------------------------------------------------------------------- */
+
+static const fb_option bind_options[] = {
+    FLAG("strict", 0, "refuse if tensors are missing or extra", is_strict), READS_AS, PREFIX, OUTPUT, STORE, JSON, END,
+};
+
+static const fb_option weights_options[] = {
+    GOES_TO,
+    NAMES("names", 0, "NAME,NAME", "these tensors only, by an owner's path; may be repeated", names),
+    TEXT("tied", 0, "each", "write a tensor that several modules own once for each, not only for the first", tied),
+    STORE,
+    END,
+};
+
+const fb_verb fb_weights_verbs[] = {
+    {.name = "bind",
+     .arguments = "GRAPH FILE...",
+     .summary = "binds a graph to the weights in safetensors files",
+     .description =
+         GRAPH_NAMES "Stores the resulting graph. Uploads the files that the store lacks; name one that it has by its digest,\n"
+                     "sha256:…. A model.safetensors.index.json brings its shards with it. Dtypes and shapes must agree;\n"
+                     "tensors that are missing or extra are listed.\n",
+     .options = bind_options,
+     .folder = FB_FOLDER_IS_MADE,
+     .run = bind_weights},
+    {.name = "weights",
+     .arguments = "GRAPH",
+     .summary = "writes a graph's weights as one safetensors file",
+     .description = GRAPH_NAMES
+     "Recipes are evaluated on the way. The store must have the graph, and the bytes that its tensors are\n"
+     "made from: see foldback bind. Until the file is whole it is called FILE.xxxxxxxx.part; after an interruption\n"
+     "the same command resumes from there.\n",
+     .options = weights_options,
+     .run = write_weights},
+    {0},
+};

@@ -1,7 +1,8 @@
-/* foldback pass, graph and run: lists, and what a pass does. */
+/* foldback pass: lists the passes and presets, and describes one. */
 #include <stdlib.h>
 
 #include "server/cli/cli.h"
+#include "server/cli/options.h"
 
 /* ---- passes ------------------------------------------------------------------------------------------------------------- */
 
@@ -73,7 +74,7 @@ static void print_preset(fb_cli *cli, const json_t *preset) {
     free(passes);
 }
 
-int fb_cli_pass_show(fb_cli *cli) {
+static int show_pass(fb_cli *cli) {
     const char *name = cli->arguments.items[0];
     fb_call call = {.method = "GET"};
     json_t *pass;
@@ -98,7 +99,7 @@ static void preset_row(const json_t *preset, fb_screen_table *table) {
     free(passes);
 }
 
-int fb_cli_pass_list(fb_cli *cli) {
+static int list_passes(fb_cli *cli) {
     fb_address address = {0};
     json_t *answer;
     fb_address_path(&address, "/v1/passes"); /* the only list without pages */
@@ -114,72 +115,30 @@ int fb_cli_pass_list(fb_cli *cli) {
     return result;
 }
 
-int fb_cli_passes(fb_cli *cli) {
-    return cli->arguments.count ? fb_cli_pass_show(cli) : fb_cli_pass_list(cli);
+static int list_or_show(fb_cli *cli) {
+    return cli->arguments.count ? show_pass(cli) : list_passes(cli);
 }
 
-/* ---- graphs, runs ------------------------------------------------------------------------------------------------------- */
+/* ---- the verbs --------------------------------------------------------------------------------------------------------- */
 
-static void graph_row(const json_t *graph, fb_screen_table *table) {
-    fb_table_text(table, graph, "id");
-    fb_table_text(table, graph, "name");
-    fb_table_number(table, graph, "nodes");
-    fb_table_size(table, graph, "bytes");
-    fb_table_time(table, graph, "created");
-}
-
-int fb_cli_graphs(fb_cli *cli) {
-    static const char *const headings[] = {"GRAPH", "NAME", ">NODES", ">SIZE", "CREATED"};
-    fb_address address = {0};
-    fb_address_path(&address, "/v1/graphs");
-    fb_address_query(&address, "name", cli->values.name);
-    fb_address_query(&address, "structure", cli->values.structure);
-    return fb_list_show(cli, &address, headings, 5, graph_row);
-}
-
-int fb_cli_runs(fb_cli *cli) {
-    const fb_cli_values *values = &cli->values;
-    fb_address address = {0};
-    fb_address_path(&address, "/v1/runs");
-    fb_address_query(&address, "kind", values->kind);
-    fb_address_query(&address, "source", values->source);
-    fb_address_query(&address, "result", values->result);
-    fb_address_query(&address, "of_run", values->run);
-    fb_address_query(&address, "pass", values->pass);
-    fb_address_query(&address, "signature", values->signature);
-    for (size_t i = 0; i < values->labels.count; i++) fb_address_query(&address, "label", values->labels.items[i]);
-    return fb_list_show(cli, &address, fb_run_headings, FB_RUN_COLUMNS, fb_run_row);
-}
-
-/* ---- nodes -------------------------------------------------------------------------------------------------------------- */
-
-static void node_row(const json_t *node, fb_screen_table *table) {
-    json_t *marks = json_object_get(node, "transformations"), *mark;
-    char *shape = json_dumps(json_object_get(node, "shape"), JSON_COMPACT), shown[200] = "";
-    size_t i, used = 0;
-    json_array_foreach(marks, i, mark) {
-        int added = snprintf(shown + used, sizeof shown - used, "%s%.8s", i ? " " : "", json_string_value(mark));
-        used += added > 0 ? (size_t)added : 0;
-        if (used >= sizeof shown) break;
-    }
-    fb_table_text(table, node, "name");
-    fb_table_text(table, node, "op");
-    fb_table_text(table, node, "target");
-    fb_table_cell(table, "%s%s", fb_text_of(node, "dtype"), shape ? shape : "");
-    fb_table_cell(table, "%s", shown);
-    free(shape);
-}
-
-int fb_cli_nodes(fb_cli *cli) {
-    static const char *const headings[] = {"NODE", "OP", "TARGET", "VALUE", "SIGNATURES"};
-    const fb_cli_values *values = &cli->values;
-    fb_reference graph = fb_reference_read(cli->arguments.items[0]);
-    fb_address address = {0};
-    int result = fb_reference_graph_address(cli, &graph, "/nodes", &address);
-    if (result) return result;
-    fb_address_query(&address, "pass", values->pass);
-    fb_address_query(&address, "signature", values->signature);
-    fb_address_query(&address, "op", values->op);
-    fb_address_query(&address, "target", values->target);
-    return fb_list_show(cli, &address, headings, 5, node_row);
-}
+const fb_verb fb_pass_verbs[] = {
+    {.name = "pass list",
+     .arguments = "",
+     .summary = "lists the passes and presets",
+     .options = fb_plain_options,
+     .folder = FB_FOLDER_UNUSED,
+     .run = list_passes},
+    {.name = "pass show",
+     .arguments = "PASS",
+     .summary = "describes a pass or a preset",
+     .options = fb_plain_options,
+     .folder = FB_FOLDER_UNUSED,
+     .run = show_pass},
+    {.name = "passes",
+     .now = "pass list and pass show",
+     .arguments = "[PASS]",
+     .options = fb_plain_options,
+     .folder = FB_FOLDER_UNUSED,
+     .run = list_or_show},
+    {0},
+};
