@@ -16,7 +16,7 @@ ALL_CFLAGS := -std=c17 $(WARNINGS) $(OPTIMISE) -ffile-prefix-map=$(CURDIR)=. -fn
 # The variant of OpenBLAS without threads, where it is: it goes before one with threads that others may have made the default.
 OPENBLAS    := $(firstword $(wildcard /usr/lib/*/openblas-serial))
 CORE_LIBS   := -ljansson -lcrypto -lz $(foreach folder,$(OPENBLAS),-L$(folder) -Wl,-rpath,$(folder)) -lopenblas -lm
-SERVER_LIBS := -lmicrohttpd -lcurl -lsqlite3 -lpq -lseccomp -lsystemd -lzstd -lssl $(CORE_LIBS)
+SERVER_LIBS := -lmicrohttpd -lcurl -lsqlite3 -lpq -lseccomp -lzstd -lssl $(CORE_LIBS)
 
 CORE_SOURCES   := $(shell find core -name '*.c' | sort)
 SERVER_SOURCES := $(shell find server -name '*.c' | sort)
@@ -49,16 +49,18 @@ $(BUILD)/core/weights/convert.o $(patsubst %.c,$(BUILD)/%.o,$(wildcard core/eval
 # A file's bytes as the items of a C array (of unsigned char, unless it is all ASCII); $(call as_bytes,FILE).
 as_bytes = od -An -v -tx1 $(1) | sed 's/ *\([0-9a-f][0-9a-f]\)/0x\1,/g'; echo '0};'
 
-# The store's migrations, as C arrays in the order of their names.
+# The store's migrations, as C arrays in the order of their names, and the schema that they end in.
 MIGRATIONS := $(sort $(wildcard schema/sql/*.sql))
-$(BUILD)/generated/migrations.inc: $(MIGRATIONS)
+$(BUILD)/generated/newest.sql: schema/tools/newest.py $(MIGRATIONS)
 	@mkdir -p $(@D)
+	@$(PYTHON) $^ >$@.part && mv $@.part $@
+$(BUILD)/generated/migrations.inc: $(MIGRATIONS) $(BUILD)/generated/newest.sql
 	@for file in $^; do \
 	    printf '/* %s */ static const char migration_%s[] = {\n' "$$file" "$$(basename $$file .sql)"; \
 	    $(call as_bytes,$$file); \
 	done >$@.part
 	@{ echo 'static const char *const migrations[] = {'; \
-	   for file in $^; do echo "migration_$$(basename $$file .sql),"; done; echo '};'; } >>$@.part
+	   for file in $(MIGRATIONS); do echo "migration_$$(basename $$file .sql),"; done; echo '};'; } >>$@.part
 	@mv $@.part $@
 $(BUILD)/server/store/migrate.o: $(BUILD)/generated/migrations.inc
 $(BUILD)/server/store/migrate.o: CPPFLAGS += -I$(BUILD)/generated

@@ -31,8 +31,8 @@ typedef struct fb_backend {
     fb_status (*hold)(fb_connection *connection, bool is_shared, bool *is_alone, fb_error *error); /* or NULL */
     bool (*checkpoint)(fb_connection *connection, bool truncates);                                 /* or NULL */
 
-    /* The schema. *is_ours: the mark of a store is there; *is_empty: nothing is. `migrate` runs one migration, which the file
-     * schema/sql has, and notes its number with it. */
+    /* The schema. *is_ours: the mark of a store is there; *is_empty: nothing is. `migrate` runs one migration, or what several
+     * end in, and notes the number of the last with it. */
     fb_status (*read_version)(fb_connection *connection, int64_t *version, bool *is_ours, bool *is_empty, fb_error *error);
     fb_status (*set_up_writer)(fb_connection *connection, uint64_t max_bytes, fb_error *error);
     fb_status (*migrate)(fb_connection *connection, int64_t number, const char *sql, fb_error *error);

@@ -32,13 +32,14 @@ fb_status fb_schema_is_newest(fb_connection *connection, fb_error *error) {
 }
 
 /* The next migration that is missing, if any, in one transaction: another replica may have run it meanwhile. A new store gets
- * all of them at once, so that a start that is killed leaves either none of its tables or all. */
+ * what all of them end in, so that a start that is killed leaves either none of its tables or all. */
 static fb_status run_next(fb_connection *connection, bool *is_done, fb_error *error) {
     int64_t version = 0;
     fb_status status = fb_begin(connection, true, error);
     if (!status) status = fb_schema_read(connection, &version, error);
     *is_done = !status && version == MIGRATION_COUNT;
-    for (int64_t end = version ? version + 1 : MIGRATION_COUNT; !status && !*is_done && version < end; version++)
+    if (!status && !version) status = connection->backend->migrate(connection, MIGRATION_COUNT, migration_newest, error);
+    else if (!status && !*is_done)
         status = connection->backend->migrate(connection, version + 1, migrations[version], error);
     if (!status && !*is_done) status = fb_commit(connection, error);
     fb_roll_back(connection);

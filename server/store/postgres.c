@@ -783,9 +783,9 @@ static fb_status migrate(fb_connection *connection, int64_t number, const char *
              number);
     char *text = translate(sql);
     if (!text) return fb_fail_memory(error);
-    fb_status status =
-        number == 1 ? script(connection, "CREATE TABLE foldback_schema (version BIGINT NOT NULL); CREATE TABLE " COMMITS, error)
-                    : FB_OK;
+    fb_status status = script(
+        connection, "CREATE TABLE IF NOT EXISTS foldback_schema (version BIGINT NOT NULL); CREATE TABLE IF NOT EXISTS " COMMITS,
+        error);
     if (!status) status = script(connection, text, error);
     free(text);
     return status ? status : script(connection, note, error);
