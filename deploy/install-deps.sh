@@ -12,7 +12,7 @@ set -eu
 
 packages_of() {
     case "$1" in
-    build) echo "gcc libc6-dev make libmicrohttpd-dev libcurl4-openssl-dev libjansson-dev libsqlite3-dev libpq-dev libssl-dev libzstd-dev zlib1g-dev libxxhash-dev libseccomp-dev libsystemd-dev libopenblas-serial-dev python3 python3-yaml" ;;
+    build) echo "gcc libc6-dev make libmicrohttpd-dev libcurl4-openssl-dev libjansson-dev libsqlite3-dev libpq-dev libssl-dev libzstd-dev zlib1g-dev libxxhash-dev libseccomp-dev libopenblas-serial-dev python3 python3-yaml" ;;
     test) echo "postgresql faketime check libsubunit-dev python3-pytest python3-pytest-xdist python3-jsonschema python3-venv curl jq ca-certificates" ;;
     lint) echo "clang clang-format clang-tidy libclang-rt-14-dev" ;;
     # Where others have installed node, java or go, Debian's are not needed.
@@ -21,7 +21,7 @@ packages_of() {
     check) echo "valgrind llvm" ;;
     deploy) echo "systemd binutils prometheus systemd-container mmdebstrap" ;;
     package) echo "dpkg-dev debhelper fakeroot lintian" ;;
-    run) echo "libmicrohttpd12 libcurl4 libsqlite3-0 libpq5 libseccomp2 libsystemd0 libzstd1 zlib1g libjansson4 libssl3 libopenblas0-serial" ;;
+    run) echo "libmicrohttpd12 libcurl4 libsqlite3-0 libpq5 libseccomp2 libzstd1 zlib1g libjansson4 libssl3 libopenblas0-serial" ;;
     *) echo "install-deps.sh: unknown group: $1 (build, test, lint, generators, browser, check, deploy, package, run)" >&2; exit 2 ;;
     esac
 }

@@ -175,7 +175,7 @@ static int add_rules(scmp_filter_ctx filter, bool may_connect) {
     if (!failed) /* threads, never processes */
         failed =
             seccomp_rule_add(filter, SCMP_ACT_ALLOW, CALL(clone), 1, SCMP_A0(SCMP_CMP_MASKED_EQ, CLONE_THREAD, CLONE_THREAD));
-    static const int families[] = {AF_INET, AF_INET6, AF_UNIX}; /* the last for sd_notify */
+    static const int families[] = {AF_INET, AF_INET6, AF_UNIX}; /* the last to notify systemd */
     for (size_t i = 0; !failed && i < sizeof families / sizeof *families; i++)
         failed = seccomp_rule_add(filter, SCMP_ACT_ALLOW, CALL(socket), 1, SCMP_A0(SCMP_CMP_EQ, (scmp_datum_t)families[i], 0));
     if (!failed && may_connect) failed = seccomp_rule_add(filter, SCMP_ACT_ALLOW, CALL(connect), 0);

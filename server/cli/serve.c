@@ -6,12 +6,12 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
-#include <systemd/sd-daemon.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "server/cli/cli.h"
 #include "server/cli/sandbox.h"
+#include "server/cli/systemd.h"
 #include "server/metrics/metrics.h"
 #include "server/provenance/provenance.h"
 #include "server/service/service.h"
@@ -184,8 +184,8 @@ typedef struct watchdog {
 } watchdog;
 
 static watchdog find_watchdog(void) {
-    uint64_t microseconds = 0;
-    if (sd_watchdog_enabled(0, &microseconds) <= 0) return (watchdog){0};
+    uint64_t microseconds = fb_systemd_watchdog();
+    if (!microseconds) return (watchdog){0};
     uint64_t half = microseconds / 2000;
     unsigned interval = half > 86400000 ? 86400000 : half < 1 ? 1 : (unsigned)half;
     unsigned patience = interval / 2 < MOST_PATIENCE_MS ? interval / 2 + 1 : MOST_PATIENCE_MS;
@@ -196,7 +196,7 @@ static watchdog find_watchdog(void) {
 static unsigned feed(watchdog *dog, fb_service *service) {
     fb_error error = {0};
     bool is_well = !check_health(service, dog->patience_ms, &error);
-    if (is_well) sd_notify(0, "WATCHDOG=1");
+    if (is_well) fb_systemd_notify("WATCHDOG=1");
     else if (dog->was_well) fb_complain(0, "the watchdog is not told that the service works: %s", error.message);
     dog->was_well = is_well;
     return is_well || dog->interval_ms < RETRY_MS ? dog->interval_ms : RETRY_MS;
@@ -347,9 +347,9 @@ static int serve(const serve_values *values, fb_sandbox_mode sandbox, const sigs
     printf("listening on %s\n", fb_http_url(service.http));
     if (service.metrics) printf("metrics on %s/metrics\n", fb_http_url(service.metrics));
     fflush(stdout);
-    sd_notify(0, "READY=1");
+    fb_systemd_notify("READY=1");
     wait_for_signal(stop, &service);
-    sd_notify(0, "STOPPING=1");
+    fb_systemd_notify("STOPPING=1");
     if (!fb_service_stop(&service, values->stop_timeout_ms))
         fb_complain(0, "stopped; some requests took too long and were cut off");
     return FB_EXIT_DONE;

@@ -7,10 +7,10 @@ import time
 class Manager:
     """systemd, as far as a service sees it."""
 
-    def __init__(self, folder):
-        self.path = str(folder / "notify")
+    def __init__(self, folder, is_abstract=False):
+        self.path = f"@{folder}" if is_abstract else str(folder / "notify")
         self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
-        self.socket.bind(self.path)
+        self.socket.bind(self.path.replace("@", "\0"))
 
     def hears(self, word, seconds):
         """Whether the service says it within that time."""

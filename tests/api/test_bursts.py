@@ -145,9 +145,9 @@ def test_connection_without_memory_gives_its_place_back(tmp_path, calls):
 # ---- the watchdog of systemd ----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("sandbox", ["auto", "off"])
-def test_watchdog_makes_a_request(tmp_path, new_service, sandbox):
-    manager = Manager(tmp_path)
+@pytest.mark.parametrize(("sandbox", "is_abstract"), [("auto", False), ("auto", True), ("off", False)])
+def test_watchdog_makes_a_request(tmp_path, new_service, sandbox, is_abstract):
+    manager = Manager(tmp_path, is_abstract)
     environment = {"NOTIFY_SOCKET": manager.path, "WATCHDOG_USEC": "400000"}
     service = new_service("--sandbox", sandbox, "--io-threads", "3", environment=environment)
     assert manager.hears(b"READY=1", 30)
@@ -165,6 +165,13 @@ def test_watchdog_makes_a_request(tmp_path, new_service, sandbox):
     resource.prlimit(service.process.pid, resource.RLIMIT_NOFILE, limits)
     assert manager.hears(b"WATCHDOG=1", 30)
     assert service.stop() == 0
+
+
+@pytest.mark.parametrize("wrong", [{"WATCHDOG_PID": "1"}, {"WATCHDOG_USEC": "0"}, {"WATCHDOG_USEC": "1s"}, {"WATCHDOG_USEC": ""}])
+def test_watchdog_of_another_process(tmp_path, new_service, wrong):
+    manager = Manager(tmp_path)
+    new_service(environment={"NOTIFY_SOCKET": manager.path, "WATCHDOG_USEC": "100000"} | wrong)
+    assert manager.hears(b"READY=1", 30) and not manager.hears(b"WATCHDOG=1", 1)
 
 
 def test_watchdog_when_all_connections_are_taken(tmp_path, new_service):
