@@ -39,8 +39,7 @@ static fb_status run_next(fb_connection *connection, bool *is_done, fb_error *er
     if (!status) status = fb_schema_read(connection, &version, error);
     *is_done = !status && version == MIGRATION_COUNT;
     if (!status && !version) status = connection->backend->migrate(connection, MIGRATION_COUNT, migration_newest, error);
-    else if (!status && !*is_done)
-        status = connection->backend->migrate(connection, version + 1, migrations[version], error);
+    else if (!status && !*is_done) status = connection->backend->migrate(connection, version + 1, migrations[version], error);
     if (!status && !*is_done) status = fb_commit(connection, error);
     fb_roll_back(connection);
     return status;
