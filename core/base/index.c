@@ -7,30 +7,37 @@
 #include "core/base/pages.h"
 
 #define MOST_BITS 30 /* of a capacity */
+#define REMOVED 1    /* a tag */
 
 void fb_index_add(fb_index *index, uint32_t hash, uint32_t id) {
     assert(index->used < FB_INDEX_ROOM(index->capacity));
-    uint32_t place = hash >> index->shift;
-    while (index->slots[place].id) place = (place + 1) & (index->capacity - 1);
-    index->slots[place] = (fb_index_slot){hash, id};
-    index->used++;
+    uint32_t step = 1;
+    while (index->tags[((hash >> index->shift) + step - 1) & (index->capacity - 1)]) step++;
+    fb_index_add_here(index, hash, id, step);
 }
 
-static bool is_live(fb_index_slot slot) {
-    return slot.id && slot.id != FB_INDEX_REMOVED;
+static size_t bytes_of(uint32_t capacity) {
+    return capacity * (sizeof(fb_index_slot) + sizeof(uint8_t));
+}
+
+/* False when memory is out. Takes the memory of slots and tags. */
+static bool take_memory(fb_index *index, void *memory) {
+    index->slots = fb_in_large_pages(memory, bytes_of(index->capacity));
+    if (index->slots) index->tags = (uint8_t *)(index->slots + index->capacity);
+    return index->slots;
 }
 
 bool fb_index_grow(fb_index *index, size_t count) {
     size_t live = 0; /* removed entries are not taken along, so an index that changes much does not grow by that */
-    for (uint32_t i = 0; i < index->capacity; i++) live += is_live(index->slots[i]);
+    for (uint32_t i = 0; i < index->capacity; i++) live += index->tags[i] > REMOVED;
     size_t needed = live + live / 4 + count;
     uint32_t bits = index->capacity ? 32 - index->shift : 4;
     while (bits <= MOST_BITS && FB_INDEX_ROOM(1U << bits) < needed) bits++;
     if (bits > MOST_BITS) return false;
-    fb_index fresh = {.capacity = 1U << bits, .shift = 32 - bits, .slots = calloc(1U << bits, sizeof *fresh.slots)};
-    if (!fb_in_large_pages(fresh.slots, fresh.capacity * sizeof *fresh.slots)) return false;
+    fb_index fresh = {.capacity = 1U << bits, .shift = 32 - bits};
+    if (!take_memory(&fresh, calloc(1, bytes_of(fresh.capacity)))) return false;
     for (uint32_t i = 0; i < index->capacity; i++) {
-        if (is_live(index->slots[i])) fb_index_add(&fresh, index->slots[i].hash, index->slots[i].id);
+        if (index->tags[i] > REMOVED) fb_index_add(&fresh, index->slots[i].hash, index->slots[i].id);
     }
     free(index->slots);
     *index = fresh;
@@ -38,28 +45,27 @@ bool fb_index_grow(fb_index *index, size_t count) {
 }
 
 void fb_index_remove(fb_index *index, uint32_t hash, uint32_t id) {
-    for (uint32_t place = index->capacity ? hash >> index->shift : 0; index->capacity && index->slots[place].id;
+    for (uint32_t place = index->capacity ? hash >> index->shift : 0; index->capacity && index->tags[place];
          place = (place + 1) & (index->capacity - 1)) {
-        if (index->slots[place].id != id) continue;
-        index->slots[place].id = FB_INDEX_REMOVED;
+        if (index->tags[place] == REMOVED || index->slots[place].id != id) continue;
+        index->tags[place] = REMOVED;
         return;
     }
 }
 
 void fb_index_clear(fb_index *index) {
-    if (index->slots) memset(index->slots, 0, index->capacity * sizeof *index->slots);
+    if (index->tags) memset(index->tags, 0, index->capacity);
     index->used = 0;
 }
 
 bool fb_index_copy(fb_index *to, const fb_index *from) {
     *to = *from;
     if (!from->capacity) return true;
-    to->slots = fb_in_large_pages(malloc(from->capacity * sizeof *to->slots), from->capacity * sizeof *to->slots);
-    if (!to->slots) {
+    if (!take_memory(to, malloc(bytes_of(from->capacity)))) {
         *to = (fb_index){0};
         return false;
     }
-    memcpy(to->slots, from->slots, from->capacity * sizeof *to->slots);
+    memcpy(to->slots, from->slots, bytes_of(from->capacity));
     return true;
 }
 
