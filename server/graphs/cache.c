@@ -6,9 +6,10 @@
 #include <string.h>
 
 #include "core/base/map.h"
+#include "core/graph/code.h"
 
 #define BUCKETS 1024
-/* A decoded graph takes 24 KiB, however small it is, and 2 to 3 times the bytes of its canonical document. */
+/* A decoded graph takes 24 KiB, however small it is, and with its code 2 to 3 times the bytes of its canonical document. */
 #define BYTES_OF_EACH ((size_t)24 << 10)
 #define BYTES_PER_DOCUMENT_BYTE 3
 
@@ -37,6 +38,7 @@ fb_shared_graph *fb_share_take(fb_graph *graph, const char *id, size_t size) {
     shared->graph = graph;
     shared->weight = BYTES_OF_EACH + size * BYTES_PER_DOCUMENT_BYTE;
     memcpy(shared->id, id, sizeof shared->id);
+    atomic_init(&shared->code, NULL);
     atomic_init(&shared->holders, 1);
     return shared;
 }
@@ -46,10 +48,26 @@ fb_shared_graph *fb_share_hold(fb_shared_graph *shared) {
     return shared;
 }
 
+static void free_code(fb_buffer *code) {
+    if (code) fb_buffer_free(code);
+    free(code);
+}
+
 void fb_share_release(fb_shared_graph *shared) {
     if (!shared || atomic_fetch_sub(&shared->holders, 1) > 1) return;
     fb_graph_free((fb_graph *)(uintptr_t)shared->graph); /* its last holder may */
+    free_code(atomic_load(&shared->code));
     free(shared);
+}
+
+const fb_buffer *fb_share_code(fb_shared_graph *shared, fb_work *work) {
+    fb_buffer *code = atomic_load(&shared->code);
+    if (code) return code;
+    fb_buffer *written = calloc(1, sizeof *written);
+    bool ok = written && fb_code_write_metered(shared->graph, work, written);
+    if (ok && atomic_compare_exchange_strong(&shared->code, &code, written)) return written;
+    free_code(written); /* another request was faster, or this one has failed */
+    return code;
 }
 
 /* ---- the cache; the functions below are called with the mutex held ---- */

@@ -16,6 +16,7 @@ typedef struct fb_shared_graph {
     const fb_graph *graph;
     char id[FB_ID_LENGTH + 1];
     size_t weight; /* bytes of memory, estimated */
+    _Atomic(fb_buffer *) code;
     atomic_size_t holders;
 } fb_shared_graph;
 
@@ -25,6 +26,8 @@ fb_shared_graph *fb_share_take(fb_graph *graph, const char *id, size_t size);
 /* One more holder, and one less; letting go of NULL is fine. */
 fb_shared_graph *fb_share_hold(fb_shared_graph *shared);
 void fb_share_release(fb_shared_graph *shared);
+/* Its code, which is written when somebody first asks for it, and lives as long as the graph. NULL: fb_work_failed says why. */
+const fb_buffer *fb_share_code(fb_shared_graph *shared, fb_work *work);
 
 typedef struct fb_cache fb_cache;
 

@@ -3,7 +3,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/graph/code.h"
 #include "core/json/members.h"
 #include "server/app.h"
 #include "server/routes/answer.h"
@@ -217,14 +216,24 @@ static fb_status respond_known(const fb_request *request, fb_response *response,
     return status;
 }
 
-static fb_status write_code(const fb_request *request, const char *id, fb_buffer *out, fb_error *error) {
+static void release(void *shared) {
+    fb_share_release(shared);
+}
+
+static fb_status respond_code(const fb_request *request, fb_response *response, const char *id, const char *content_type,
+                              const char *tag, fb_error *error) {
     fb_shared_graph *shared;
     fb_work work = {.watch = fb_request_watch(request)};
     fb_status status = fb_load_graph(request->context, work.watch, id, &shared, error);
     if (status) return status;
-    if (!fb_code_write_metered(shared->graph, &work, out)) status = fb_work_failed(&work, error);
+    const fb_buffer *code = fb_share_code(shared, &work);
+    if (code) {
+        fb_response_etag(response, tag);
+        fb_respond_bytes(response, 200, content_type, code->data, code->size, release, shared);
+        return FB_OK;
+    }
     fb_share_release(shared);
-    return status;
+    return fb_work_failed(&work, error);
 }
 
 static void get_code(const fb_request *request, fb_response *response) {
@@ -232,18 +241,11 @@ static void get_code(const fb_request *request, fb_response *response) {
     const char *id = fb_request_param(request, "id");
     char tag[FB_ID_LENGTH + 20]; /* a later version may write the code in another way */
     fb_error error = {0};
-    fb_buffer code = {0};
     snprintf(tag, sizeof tag, "%s-" FB_VERSION, id);
     bool is_at_client = fb_request_has_etag(request, tag);
-    fb_status status =
-        is_at_client ? respond_known(request, response, id, type, tag, &error) : write_code(request, id, &code, &error);
-    if (status) {
-        fb_respond_error(response, &error);
-    } else if (!is_at_client) {
-        fb_response_etag(response, tag);
-        fb_respond_buffer_take(response, 200, type, &code);
-    }
-    fb_buffer_free(&code);
+    fb_status status = is_at_client ? respond_known(request, response, id, type, tag, &error)
+                                    : respond_code(request, response, id, type, tag, &error);
+    if (status) fb_respond_error(response, &error);
 }
 
 /* ---- a stored graph as an answer ----------------------------------------------------------------------------------------- */

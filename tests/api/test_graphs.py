@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -36,6 +37,18 @@ def test_fixture(shared, name):
     code = shared.get(f"/v1/graphs/{identity}/code")
     assert code.headers["content-type"] == "text/x-python; charset=utf-8"
     assert code.body.decode() == documents.code(name)
+
+
+def test_code_that_many_ask_for_at_once(service):
+    """One of them writes it, and all get it, again and again, until the graph is deleted."""
+    for round in range(8):
+        path = "/v1/graphs/" + service.post("/v1/graphs", branches(100 + round)).json()["id"]
+        with ThreadPoolExecutor(8) as pool:
+            got = {pool.submit(service.get, path + "/code") for _ in range(24)}
+        bodies = {answer.result().body for answer in got}
+        assert len(bodies) == 1 and b"def forward(" in bodies.pop()
+        assert service.delete(path).status == 204
+        is_problem(service.get(path + "/code"), 404, "unknown-graph")
 
 
 def test_new_and_known(service):
