@@ -512,6 +512,19 @@ static bool need_writers(demand *d) {
     return is_complete;
 }
 
+/* Who computes an element of a batch of torch.vmap needs its levels to be open, which is a state, and no value that is read. */
+static bool need_levels(demand *d) {
+    bool is_any = false;
+    for (fb_node node = first(d->regions, d->graph); node.id && !is_any; node = next(d->regions, d->graph, node)) {
+        fb_op op = fb_node_op(d->graph, node);
+        is_any = d->computed[node.id] && (op == FB_OP_ADD_BATCH_DIM || op == FB_OP_REMOVE_BATCH_DIM);
+    }
+    if (!is_any) return true;
+    for (fb_node node = first(d->regions, d->graph); node.id; node = next(d->regions, d->graph, node))
+        if (fb_node_op(d->graph, node) == FB_OP_VMAP_LEVEL) need(d, node);
+    return spread_demand(d);
+}
+
 static fb_status find_needed(fb_regions *r, fb_error *error) {
     const fb_region_pair *pairs = (const fb_region_pair *)(const void *)r->pairs.data;
     size_t count = r->pairs.size / sizeof *pairs;
@@ -523,7 +536,7 @@ static fb_status find_needed(fb_regions *r, fb_error *error) {
     }
     bool is_complete = spread_demand(&before);
     is_complete &= spread_demand(&after);
-    is_complete = is_complete && need_writers(&before) && need_writers(&after);
+    is_complete = is_complete && need_writers(&before) && need_writers(&after) && need_levels(&before) && need_levels(&after);
     if (!is_complete) return fb_work_failed(r->work, error);
     for (fb_node node = first(r, r->before); node.id; node = next(r, r->before, node))
         if (r->twin_of_before[node.id].id && r->changed_before[node.id])
