@@ -17,6 +17,11 @@ static bool find_in_module(fb_kernel_call *call, const char *name, fb_object *ou
         return true;
     }
     fb_tensor tensor = fb_module_tensor(call->graph, module, name);
+    if (tensor.id && call->takes_weight &&
+        fb_weight_has_parts(call->evaluator, tensor, call->evaluator->tensor_uses[tensor.id])) {
+        call->status = fb_weight_open(call->evaluator, tensor, out);
+        return !call->status;
+    }
     if (tensor.id) {
         call->status = fb_evaluate_tensor(call->evaluator, tensor, &out->array);
         if (!call->status) out->kind = FB_OBJECT_ARRAY;
@@ -177,6 +182,15 @@ bool fb_argument_optional(fb_kernel_call *call, const char *name, fb_array **out
 bool fb_argument_array(fb_kernel_call *call, const char *name, fb_array **out) {
     if (!fb_argument_optional(call, name, out)) return false;
     return *out ? true : complain(call, name, "a tensor");
+}
+
+bool fb_argument_weight(fb_kernel_call *call, const char *name, fb_array **array, const fb_weight **weight) {
+    call->takes_weight = true;
+    const fb_object *object = find_given(call, name);
+    call->takes_weight = false;
+    *weight = object && object->kind == FB_OBJECT_WEIGHT ? object->weight : NULL;
+    *array = object && object->kind == FB_OBJECT_ARRAY ? object->array : NULL;
+    return *weight || *array || complain(call, name, "a tensor");
 }
 
 bool fb_argument_int(fb_kernel_call *call, const char *name, int64_t fallback, int64_t *out) {

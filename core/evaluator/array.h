@@ -160,6 +160,8 @@ static inline void fb_array_put(const fb_array *array, int64_t at, double value)
 /* Little-endian row-major bytes of the dtype, as in files, to and from arrays. `size` must be what dtype and sizes say. */
 fb_status fb_array_from_bytes(fb_array_memory *memory, fb_dtype dtype, int rank, const int64_t *sizes, const void *bytes,
                               size_t size, fb_array **out, fb_error *error);
+/* Elements first … first + count of a contiguous array, from the bytes of as many. */
+void fb_array_put_bytes(const fb_array *array, int64_t first, int64_t count, const void *bytes);
 void fb_array_to_bytes(const fb_array *array, void *bytes); /* fb_array_count × fb_dtype_size */
 
 /* ---- walking --------------------------------------------------------------------------------------------------------------

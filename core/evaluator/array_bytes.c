@@ -91,6 +91,13 @@ static void read_elements(fb_work *work, fb_held held, fb_dtype dtype, const uns
     }
 }
 
+void fb_array_put_bytes(const fb_array *array, int64_t first, int64_t count, const void *bytes) {
+    fb_dtype parts = fb_dtype_part(array->dtype);
+    int64_t parts_of_one = (int64_t)(fb_dtype_size(array->dtype) / fb_dtype_size(parts));
+    char *to = (char *)fb_array_data(array) + (size_t)first * fb_held_size(array->held);
+    read_elements(fb_array_work(array), held_of_parts(array->held), parts, bytes, count * parts_of_one, to);
+}
+
 fb_status fb_array_from_bytes(fb_array_memory *memory, fb_dtype dtype, int rank, const int64_t *sizes, const void *bytes,
                               size_t size, fb_array **out, fb_error *error) {
     fb_array *array;
@@ -102,9 +109,7 @@ fb_status fb_array_from_bytes(fb_array_memory *memory, fb_dtype dtype, int rank,
         return fb_fail(error, FB_INVALID, "shape-mismatch", NULL, "%zu bytes are not those of a tensor of %zu elements", size,
                        count);
     }
-    fb_dtype parts = fb_dtype_part(dtype);
-    read_elements(&memory->work, held_of_parts(array->held), parts, bytes, (int64_t)(size / fb_dtype_size(parts)),
-                  fb_array_data(array));
+    fb_array_put_bytes(array, 0, (int64_t)count, bytes);
     status = fb_work_status(&memory->work, error);
     if (status) fb_array_drop(array);
     else *out = array;

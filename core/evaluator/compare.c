@@ -45,9 +45,14 @@ static fb_status give(void *context, fb_node node, fb_object *out, fb_error *err
 
 static fb_status look(void *context, fb_node node, const fb_object *object, fb_error *error);
 
+static bool is_looked_at(void *context, fb_node node) {
+    (void)node;
+    return ((trial *)context)->search != NULL;
+}
+
 static fb_status run(trial *attempt, fb_precision precision, fb_error *error) {
     fb_eval_options options = *attempt->options;
-    fb_eval_hooks hooks = {.context = attempt, .given = give, .computed = look};
+    fb_eval_hooks hooks = {.context = attempt, .given = give, .computed = look, .looks = is_looked_at};
     options.precision = precision;
     fb_status status = fb_evaluate_graph(attempt->graph, &options, &hooks, &attempt->memory, &attempt->output, error);
     return status ? status : fb_flatten_output(&attempt->output, &attempt->arrays, &attempt->count, error);
@@ -79,9 +84,11 @@ static void end(trial *attempt) {
 static fb_status look(void *context, fb_node node, const fb_object *object, fb_error *error) {
     trial *attempt = context;
     node_search *search = attempt->search;
-    if (object->kind != FB_OBJECT_ARRAY) return FB_OK;
+    bool is_weight = object->kind == FB_OBJECT_WEIGHT;
+    if (object->kind != FB_OBJECT_ARRAY && !is_weight) return FB_OK;
     if (!search) {
-        attempt->narrowest = fb_narrower_dtype(attempt->narrowest, object->array->dtype);
+        fb_dtype dtype = is_weight ? object->weight->dtype : object->array->dtype;
+        attempt->narrowest = fb_narrower_dtype(attempt->narrowest, dtype);
         return FB_OK;
     }
     if (attempt->graph == search->a) {

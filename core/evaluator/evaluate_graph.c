@@ -78,110 +78,32 @@ fb_status fb_evaluate_value(fb_evaluator *evaluator, fb_value value, fb_object *
     return status;
 }
 
-/* ---- tensors --------------------------------------------------------------------------------------------------------- */
+/* ---- weights --------------------------------------------------------------------------------------------------------- */
 
-#define READ_AT_ONCE ((uint64_t)1 << 20)
+static bool is_wanted(const fb_evaluator *evaluator, fb_program program, fb_node node) {
+    const fb_eval_hooks *hooks = evaluator->hooks;
+    return program.id != FB_MAIN_PROGRAM.id || !hooks || !hooks->wanted || hooks->wanted(hooks->context, node);
+}
 
-static fb_status read_bytes(fb_evaluator *evaluator, fb_evaluation *bytes, unsigned char *to, uint64_t size) {
-    fb_status status = FB_OK;
-    for (uint64_t at = 0; at < size && !status; at += READ_AT_ONCE) {
-        uint64_t part = size - at < READ_AT_ONCE ? size - at : READ_AT_ONCE;
-        fb_work_goes_on(&evaluator->memory->work, (int64_t)part);
-        status = fb_work_status(&evaluator->memory->work, evaluator->error);
-        if (!status) status = fb_evaluation_read(bytes, at, to + at, part, evaluator->error);
+/* May this node's value be what is read in parts? Nobody may ask for it but kernels that do so, each for its weight. */
+static bool may_be_parts(const fb_evaluator *evaluator, fb_node node, fb_tensor tensor) {
+    const fb_graph *graph = evaluator->graph;
+    const fb_eval_hooks *hooks = evaluator->hooks;
+    bool is_looked_at = hooks && hooks->computed && (!hooks->looks || hooks->looks(hooks->context, node));
+    if (fb_node_at(graph, node)->program.id != FB_MAIN_PROGRAM.id) return false;
+    if (is_looked_at || !fb_weight_has_parts(evaluator, tensor, evaluator->uses[node.id])) return false;
+    for (uint32_t e = fb_user_first(graph, node); e; e = fb_user_next(graph, e)) {
+        fb_node user = fb_edge_user(graph, e);
+        fb_op op = fb_node_op(graph, user);
+        if (!is_wanted(evaluator, FB_MAIN_PROGRAM, user)) continue;
+        bool is_weight = (op == FB_OP_LINEAR || op == FB_OP_EMBEDDING) &&
+                         fb_value_node(graph, fb_call_argument(graph, user, "weight")).id == node.id;
+        uint32_t edges = 0;
+        for (uint32_t i = fb_input_first(graph, user); i; i = fb_input_next(graph, i))
+            edges += fb_edge_input(graph, i).id == node.id;
+        if (!is_weight || edges != 1) return false;
     }
-    return status;
-}
-
-static fb_status load(fb_evaluator *evaluator, fb_tensor tensor, fb_evaluation *bytes, fb_array **out) {
-    const fb_tensor_row *row = fb_tensor_at(evaluator->graph, tensor);
-    int64_t sizes[FB_MAX_RANK];
-    int rank = fb_shape_rank(evaluator->graph, row->shape);
-    if (rank < 0 || rank > FB_MAX_RANK)
-        return fb_fail(evaluator->error, FB_TOO_LARGE, "evaluation-too-large", NULL, "too many dimensions");
-    for (int i = 0; i < rank; i++) sizes[i] = fb_shape_size(evaluator->graph, row->shape, i);
-    uint64_t size = fb_evaluation_size(bytes);
-    if (evaluator->memory->limit && size > evaluator->memory->limit)
-        return fb_fail(evaluator->error, FB_TOO_LARGE, "evaluation-too-large", NULL, "%s alone takes more than %zu bytes",
-                       fb_text(evaluator->graph, row->name), evaluator->memory->limit);
-    fb_status status = fb_array_memory_take(evaluator->memory, size, evaluator->error);
-    if (status) return status;
-    unsigned char *copy = malloc(size ? size : 1);
-    if (!copy) status = fb_fail_memory(evaluator->error);
-    if (!status) status = read_bytes(evaluator, bytes, copy, size);
-    if (!status)
-        status = fb_array_from_bytes(evaluator->memory, (fb_dtype)row->dtype, rank, sizes, copy, size, out, evaluator->error);
-    free(copy);
-    fb_array_memory_give(evaluator->memory, size);
-    return status;
-}
-
-/* ---- sources of bytes ------------------------------------------------------------------------------------------------ */
-
-static fb_status open_blob(void *context, const char *blob, fb_blob_bytes *out, fb_error *error) {
-    const fb_blobs *inner = ((fb_evaluator *)context)->options->blobs;
-    if (!inner) return fb_fail(error, FB_NOT_FOUND, "blob-missing", NULL, "the blob %s is not here", blob);
-    return inner->open(inner->context, blob, out, error);
-}
-static void close_blob(void *context, fb_blob_bytes *bytes) {
-    const fb_blobs *inner = ((fb_evaluator *)context)->options->blobs;
-    inner->close(inner->context, bytes);
-}
-static void forget_blob(void *context, const fb_blob_bytes *bytes) {
-    const fb_blobs *inner = ((fb_evaluator *)context)->options->blobs;
-    inner->forget(inner->context, bytes);
-}
-
-static fb_status draw_weight(void *context, const fb_graph *graph, fb_tensor tensor, const unsigned char **bytes,
-                             fb_error *error) {
-    fb_evaluator *evaluator = context;
-    const fb_tensor_row *row = fb_tensor_at(graph, tensor);
-    size_t size = fb_dtype_size((fb_dtype)row->dtype);
-    for (int i = 0; i < fb_shape_rank(graph, row->shape); i++) {
-        if (__builtin_mul_overflow(size, (size_t)fb_shape_size(graph, row->shape, i), &size)) size = SIZE_MAX;
-    }
-    if (size > evaluator->memory->limit)
-        return fb_fail(error, FB_TOO_LARGE, "evaluation-too-large", NULL, "%s alone takes more than %zu bytes",
-                       fb_text(graph, row->name), evaluator->memory->limit);
-    fb_status status = fb_array_memory_take(evaluator->memory, size, error);
-    if (status) return status;
-    unsigned char *drawn = malloc(size ? size : 1);
-    evaluator->drawn_size += size;
-    if (drawn) fb_buffer_append(&evaluator->drawn, &drawn, sizeof drawn);
-    if (!drawn || evaluator->drawn.failed) {
-        free(drawn);
-        return fb_fail_memory(error);
-    }
-    *bytes = drawn;
-    fb_random_weight(graph, tensor, evaluator->options->seed, drawn, &evaluator->memory->work);
-    return fb_work_status(&evaluator->memory->work, error);
-}
-
-static void free_drawn(fb_evaluator *evaluator) {
-    unsigned char **drawn = (unsigned char **)(void *)evaluator->drawn.data;
-    for (size_t i = 0; i < evaluator->drawn.size / sizeof *drawn; i++) free(drawn[i]);
-    evaluator->drawn.size = 0;
-    fb_array_memory_give(evaluator->memory, evaluator->drawn_size);
-    evaluator->drawn_size = 0;
-}
-
-static fb_status load_tensor(fb_evaluator *evaluator, fb_tensor tensor, fb_array **out) {
-    fb_evaluation *bytes;
-    fb_status status = fb_evaluation_new(evaluator->graph, tensor, &evaluator->sources, &bytes, evaluator->error);
-    if (status) return status;
-    status = load(evaluator, tensor, bytes, out);
-    fb_evaluation_free(bytes);
-    free_drawn(evaluator);
-    return status;
-}
-
-fb_status fb_evaluate_tensor(fb_evaluator *evaluator, fb_tensor tensor, fb_array **out) {
-    if (!evaluator->tensors[tensor.id]) {
-        fb_status status = load_tensor(evaluator, tensor, &evaluator->tensors[tensor.id]);
-        if (status) return status;
-    }
-    *out = fb_array_keep(evaluator->tensors[tensor.id]);
-    return FB_OK;
+    return true;
 }
 
 static fb_status read_attribute(fb_evaluator *evaluator, fb_node node, fb_object *out) {
@@ -195,6 +117,7 @@ static fb_status read_attribute(fb_evaluator *evaluator, fb_node node, fb_object
     const char *attribute = fb_text(graph, row->attribute);
     fb_tensor tensor = fb_module_tensor(graph, row->module, attribute);
     if (tensor.id) {
+        if (may_be_parts(evaluator, node, tensor)) return fb_weight_open(evaluator, tensor, out);
         fb_status status = fb_evaluate_tensor(evaluator, tensor, &out->array);
         if (!status) out->kind = FB_OBJECT_ARRAY;
         return status;
@@ -204,11 +127,6 @@ static fb_status read_attribute(fb_evaluator *evaluator, fb_node node, fb_object
 }
 
 /* ---- uses ------------------------------------------------------------------------------------------------------------ */
-
-static bool is_wanted(const fb_evaluator *evaluator, fb_program program, fb_node node) {
-    const fb_eval_hooks *hooks = evaluator->hooks;
-    return program.id != FB_MAIN_PROGRAM.id || !hooks || !hooks->wanted || hooks->wanted(hooks->context, node);
-}
 
 /* Calls `visit` for each tensor that a node reads by itself. */
 static void visit_tensors(const fb_evaluator *evaluator, fb_node node, void (*visit)(void *, fb_tensor), void *context) {
@@ -400,8 +318,6 @@ fb_status fb_evaluate_program(fb_evaluator *evaluator, fb_program program, const
 /* ---- the whole ------------------------------------------------------------------------------------------------------- */
 
 static void end(fb_evaluator *evaluator) {
-    free_drawn(evaluator);
-    fb_buffer_free(&evaluator->drawn);
     uint32_t nodes = fb_node_limit(evaluator->graph), tensors = fb_tensor_limit(evaluator->graph);
     for (uint32_t i = 0; i < nodes && evaluator->values; i++) fb_object_drop(&evaluator->values[i]);
     for (uint32_t i = 0; i < tensors && evaluator->tensors; i++) fb_array_drop(evaluator->tensors[i]);
@@ -443,11 +359,7 @@ fb_status fb_evaluate_graph(const fb_graph *graph, const fb_eval_options *option
                                 .work = {.watch = options->watch}};
     *output = (fb_object){.kind = FB_OBJECT_NONE};
     fb_evaluator evaluator = {.graph = graph, .options = options, .hooks = hooks, .memory = memory, .error = error};
-    evaluator.sources = (fb_blobs){.context = &evaluator,
-                                   .open = open_blob,
-                                   .close = close_blob,
-                                   .forget = forget_blob,
-                                   .stand_in = options->random_weights ? draw_weight : NULL};
+    fb_weights_begin(&evaluator);
     fb_status status = begin(&evaluator);
     /* At once: a graph may be too small for its nodes to ask, and many such graphs follow each other. */
     if (!status && !fb_work_ask(&memory->work)) status = fb_work_status(&memory->work, error);

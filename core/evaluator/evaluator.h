@@ -58,6 +58,9 @@ typedef struct fb_eval_hooks {
     /* A node of the main program could not be computed (FB_INVALID); true = go on: then neither is what reads it, which is not
      * told again, and the evaluation does not fail for it. */
     bool (*failed)(void *context, fb_node node, const fb_error *error);
+    /* Does `computed` look at the elements of this node's value? NULL: it may look at any. A weight that nobody looks at may
+     * be read in parts, and is told as FB_OBJECT_WEIGHT. */
+    bool (*looks)(void *context, fb_node node);
 } fb_eval_hooks;
 
 /* Evaluates the main program, frees each value after its last use, and gives the value of the output node (a tensor, or nested

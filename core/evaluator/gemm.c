@@ -77,6 +77,10 @@ void fb_gemm(fb_kernel_call *call, fb_held held, bool transpose_a, bool transpos
     }
 }
 
+int64_t fb_gemm_columns(int64_t m, int64_t n, int64_t k) {
+    return m < 1 || n < 1 ? 1 : block_of(m, n, k).n;
+}
+
 double fb_gemm_steps(double m, double n, double k) {
     return m * n * k / PRODUCTS_A_STEP;
 }

@@ -21,8 +21,6 @@ struct fb_evaluator {
     unsigned char *is_failed;                  /* by node: it could not be computed, and hooks->failed let it pass */
     uint32_t *uses;                            /* by node: nodes that will still read it */
     fb_blobs sources;                          /* the options' blobs, and random weights in place of what is not known */
-    fb_buffer drawn;                           /* unsigned char *: the random weights of the tensor that is being loaded */
-    size_t drawn_size;                         /* bytes of all of them */
     fb_array **tensors;                        /* by tensor: loaded, and shared by all that read it */
     uint32_t *tensor_uses;                     /* by tensor: nodes that will still read it */
     bool has_writes;                           /* a node writes into what it reads */
@@ -39,9 +37,16 @@ struct fb_evaluator {
 fb_status fb_evaluate_value(fb_evaluator *evaluator, fb_value value, fb_object *out);
 /* A tensor's array: kept for the caller. */
 fb_status fb_evaluate_tensor(fb_evaluator *evaluator, fb_tensor tensor, fb_array **out);
-/* The bytes of a weight that is not known, drawn from the seed and its name, by what it is (variances are positive). A part of
- * them alone when the work is stopped. */
-void fb_random_weight(const fb_graph *graph, fb_tensor tensor, uint64_t seed, unsigned char *bytes, fb_work *work);
+/* Is it a matrix that nobody writes, and that so many readers would rather read in parts than have in memory? */
+bool fb_weight_has_parts(const fb_evaluator *evaluator, fb_tensor tensor, uint32_t readers);
+/* Such a matrix as an object; what its bytes are made of is found here, or what is missing named. */
+fb_status fb_weight_open(fb_evaluator *evaluator, fb_tensor tensor, fb_object *out);
+/* Says where bytes come from. */
+void fb_weights_begin(fb_evaluator *evaluator);
+/* Elements first … first + count of a weight that is not known, drawn from the seed and its name, by what it is (variances are
+ * positive). A part of them alone when the work is stopped. */
+void fb_random_weight(const fb_graph *graph, fb_tensor tensor, uint64_t seed, int64_t first, int64_t count,
+                      unsigned char *bytes, fb_work *work);
 /* A nested program over these inputs (borrowed). */
 fb_status fb_evaluate_program(fb_evaluator *evaluator, fb_program program, const fb_object *inputs, size_t count,
                               fb_object *output);

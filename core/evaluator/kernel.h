@@ -52,6 +52,7 @@ typedef struct fb_kernel_call {
     fb_value recipes;   /* a parametrised module's config.parametrized: how its weights are computed; see parametrized.c */
     fb_array_memory *memory;
     fb_status status;                /* FB_OK until something failed; then `error` says what */
+    bool takes_weight;               /* the argument that is being found may be a matrix of weights */
     uint64_t read_args, read_kwargs; /* by position: arguments that were asked for */
     fb_error *error;
 } fb_kernel_call;
@@ -103,6 +104,10 @@ bool fb_argument_is_given(fb_kernel_call *call, const char *name); /* and not No
 bool fb_argument_array(fb_kernel_call *call, const char *name, fb_array **out);
 /* The same; *out = NULL when it is absent or None. */
 bool fb_argument_optional(fb_kernel_call *call, const char *name, fb_array **out);
+/* A tensor, in one of two forms: an array, or a matrix of weights (*array is NULL), of which fb_read_weight fills a contiguous
+ * array with elements `first` and on. A kernel that asks for it so computes of parts exactly what it computes of the whole. */
+bool fb_argument_weight(fb_kernel_call *call, const char *name, fb_array **array, const fb_weight **weight);
+bool fb_read_weight(fb_kernel_call *call, const fb_weight *weight, int64_t first, const fb_array *to);
 bool fb_argument_int(fb_kernel_call *call, const char *name, int64_t fallback, int64_t *out);
 bool fb_argument_number(fb_kernel_call *call, const char *name, double fallback, double *out);
 bool fb_argument_bool(fb_kernel_call *call, const char *name, bool fallback, bool *out);
@@ -201,6 +206,8 @@ bool fb_python_arithmetic(fb_kernel_call *call, fb_object *result);
  * A is m × k with row stride lda (transposed: k × m), B k × n, C m × n. When the evaluation is to stop, a part of C is not
  * written, and the call has failed. A kernel says before how many steps all its products take. */
 double fb_gemm_steps(double m, double n, double k);
+/* How many columns of C it makes at once: so many, or a multiple of them, may be made by one call each, and are the same. */
+int64_t fb_gemm_columns(int64_t m, int64_t n, int64_t k);
 void fb_gemm(fb_kernel_call *call, fb_held held, bool transpose_a, bool transpose_b, int64_t m, int64_t n, int64_t k,
              const void *a, int64_t lda, const void *b, int64_t ldb, void *c, int64_t ldc, bool is_added);
 

@@ -9,37 +9,50 @@
 
 /* ---- embedding ---------------------------------------------------------------------------------------------------------- */
 
+/* A row of the table, or of the weight where that is not in memory. */
+static void copy_row(fb_kernel_call *call, const fb_array *table, const fb_weight *weight, int64_t from, const fb_array *out,
+                     int64_t to) {
+    fb_array row = *out;
+    int64_t width = out->sizes[out->rank - 1];
+    row.rank = 1;
+    row.sizes[0] = width;
+    row.strides[0] = 1;
+    row.offset += to * width;
+    size_t size = (size_t)width * fb_held_size(out->held);
+    if (weight) fb_read_weight(call, weight, from * width, &row);
+    else
+        fb_array_copy_bytes(fb_call_work(call), fb_array_data(&row), (char *)fb_array_data(table) + (size_t)from * size, size);
+}
+
 /* Rows of the weight by index. `padding_idx` matters to gradients alone. */
 static fb_status kernel_embedding(fb_kernel_call *call, fb_object *result) {
-    fb_array *weight, *indices;
+    fb_array *whole, *indices;
+    const fb_weight *weight;
     bool is_native = !fb_argument_is_given(call, "input"); /* torch.embedding and ATen: weight, indices */
-    if (!fb_argument_array(call, "weight", &weight) || !fb_argument_array(call, is_native ? "indices" : "input", &indices))
+    if (!fb_argument_weight(call, "weight", &whole, &weight) || !fb_argument_array(call, is_native ? "indices" : "input", &indices))
         return call->status;
     double norm_type; /* says which norm max_norm limits: without that, nothing */
     int64_t padding;
     if (!fb_argument_number(call, "norm_type", 2, &norm_type) || !fb_argument_int(call, "padding_idx", 0, &padding))
         return call->status;
-    bool has_row = weight->rank != 2 || !fb_argument_is_given(call, "padding_idx") ||
-                   (padding >= -weight->sizes[0] && padding < weight->sizes[0]);
+    int rank = whole ? whole->rank : 2;
+    int64_t rows = rank == 2 ? (whole ? whole->sizes : weight->sizes)[0] : 0;
+    bool has_row = rank != 2 || !fb_argument_is_given(call, "padding_idx") || (padding >= -rows && padding < rows);
     if (!has_row && fb_call_is_of_nn(call))
         return fb_kernel_fail(call, "the table has no row %lld, which padding_idx names", (long long)padding);
     if (fb_argument_is_given(call, "max_norm")) return fb_kernel_unsupported(call, "max_norm writes to its weight");
-    if (weight->rank != 2 || (indices->dtype != FB_INT64 && indices->dtype != FB_INT32))
+    if (rank != 2 || (indices->dtype != FB_INT64 && indices->dtype != FB_INT32))
         return fb_kernel_fail(call, "it takes a matrix, and indices of int64 or int32");
     if (indices->rank + 1 > FB_MAX_RANK) return fb_kernel_unsupported(call, "it has too many dimensions");
-    int64_t sizes[FB_MAX_RANK], width = weight->sizes[1], count = fb_array_count(indices);
+    int64_t sizes[FB_MAX_RANK], width = (whole ? whole->sizes : weight->sizes)[1], count = fb_array_count(indices);
     memcpy(sizes, indices->sizes, sizeof sizes);
     sizes[indices->rank] = width;
-    fb_array *table = fb_make_contiguous(call, weight), *flat = table ? fb_make_contiguous(call, indices) : NULL;
-    fb_array *out = flat ? fb_make_array(call, weight->dtype, indices->rank + 1, sizes) : NULL;
-    size_t row = (size_t)width * fb_held_size(weight->held);
+    fb_array *table = whole ? fb_make_contiguous(call, whole) : NULL, *flat = fb_make_contiguous(call, indices);
+    fb_array *out = flat ? fb_make_array(call, whole ? whole->dtype : weight->dtype, indices->rank + 1, sizes) : NULL;
     for (int64_t i = 0; i < count && out && fb_kernel_goes_on(call, 4); i++) {
         int64_t at = ((int64_t *)fb_array_data(flat))[i];
-        if (at < 0 || at >= weight->sizes[0])
-            fb_kernel_fail(call, "index %lld is out of %lld rows", (long long)at, (long long)weight->sizes[0]);
-        else
-            fb_array_copy_bytes(fb_call_work(call), (char *)fb_array_data(out) + (size_t)i * row,
-                                (char *)fb_array_data(table) + (size_t)at * row, row);
+        if (at < 0 || at >= rows) fb_kernel_fail(call, "index %lld is out of %lld rows", (long long)at, (long long)rows);
+        else copy_row(call, table, weight, at, out, i);
     }
     fb_array_drop(table);
     fb_array_drop(flat);

@@ -253,21 +253,69 @@ static fb_status kernel_addmm(fb_kernel_call *call, fb_object *result) {
     return fb_return_array(call, add_product(call, input, a, b, beta, alpha), result);
 }
 
-static fb_status kernel_linear(fb_kernel_call *call, fb_object *result) {
-    fb_array *input, *weight, *bias;
-    if (!fb_argument_array(call, "input", &input) || !fb_argument_array(call, "weight", &weight) ||
-        !fb_argument_optional(call, "bias", &bias))
-        return call->status;
-    if (!input->rank || weight->rank > 2 || !weight->rank || input->sizes[input->rank - 1] != weight->sizes[weight->rank - 1])
-        return fb_kernel_fail(call, "the input's last size is not the weight's");
+/* input · weightᵀ. */
+static fb_array *multiply_by_rows(fb_kernel_call *call, fb_array *input, const fb_array *weight) {
     fb_array *transposed = fb_make_view(call, weight, weight->rank);
-    if (!transposed) return call->status;
+    if (!transposed) return NULL;
     for (int i = 0; i < weight->rank; i++) {
         transposed->sizes[i] = weight->sizes[weight->rank - 1 - i];
         transposed->strides[i] = weight->strides[weight->rank - 1 - i];
     }
     fb_array *out = matmul(call, input, transposed);
     fb_array_drop(transposed);
+    return out;
+}
+
+#define PART ((int64_t)1 << 20) /* bytes of a weight, at least */
+#define LAST 16                 /* rows that are left over, and go with those before them: fb_gemm handles few in another way */
+
+/* Rows of a weight that are read and multiplied at once: fb_gemm's own blocks, so that it multiplies the same ones as if it had
+ * the whole. */
+static int64_t rows_at_once(const fb_array *input, const fb_weight *weight) {
+    int64_t inputs = weight->sizes[1], rows = input->rank > 1 ? input->sizes[input->rank - 2] : 1;
+    if (fb_array_is_contiguous(input)) rows = inputs ? fb_array_count(input) / inputs : 0;
+    int64_t block = fb_gemm_columns(rows, weight->sizes[0], inputs);
+    int64_t part = PART / (int64_t)fb_held_size(input->held) / (inputs ? inputs : 1);
+    return part > block ? part / block * block : block;
+}
+
+/* The same, of a weight that is not in memory. */
+static fb_array *multiply_by_parts(fb_kernel_call *call, fb_array *input, const fb_weight *weight) {
+    int64_t total = weight->sizes[0], inputs = weight->sizes[1], sizes[FB_MAX_RANK], at_once = rows_at_once(input, weight);
+    int64_t most[2] = {total < at_once + LAST ? total : at_once + LAST, inputs};
+    memcpy(sizes, input->sizes, sizeof sizes);
+    sizes[input->rank - 1] = total;
+    fb_array *part = fb_make_array(call, weight->dtype, 2, most);
+    fb_array *out = part ? fb_make_array(call, weight->dtype, input->rank, sizes) : NULL;
+    if (out && same_dtype(call, input, part)) {
+        for (int64_t row = 0, rows; row < total && !call->status; row += rows) {
+            rows = part->sizes[0] = total - row < at_once + LAST ? total - row : at_once;
+            fb_array *columns = NULL, *place = fb_make_view(call, out, out->rank);
+            if (place && fb_read_weight(call, weight, row * inputs, part)) columns = multiply_by_rows(call, input, part);
+            if (columns) {
+                fb_array_slice(place, place->rank - 1, row, row + rows, 1);
+                call->status = fb_array_assign(place, columns, call->error);
+            }
+            fb_array_drop(columns);
+            fb_array_drop(place);
+        }
+    }
+    fb_array_drop(part);
+    return out;
+}
+
+static fb_status kernel_linear(fb_kernel_call *call, fb_object *result) {
+    fb_array *input, *whole, *bias;
+    const fb_weight *weight;
+    if (!fb_argument_array(call, "input", &input) || !fb_argument_weight(call, "weight", &whole, &weight) ||
+        !fb_argument_optional(call, "bias", &bias))
+        return call->status;
+    int rank = whole ? whole->rank : 2;
+    const int64_t *sizes = whole ? whole->sizes : weight->sizes;
+    if (!input->rank || rank > 2 || !rank || input->sizes[input->rank - 1] != sizes[rank - 1])
+        return fb_kernel_fail(call, "the input's last size is not the weight's");
+    fb_array *out = whole ? multiply_by_rows(call, input, whole) : multiply_by_parts(call, input, weight);
+    if (out && call->status) fb_array_drop(out), out = NULL;
     fb_array *wide = NULL;
     if (out && bias) call->status = fb_array_broadcast(bias, out->rank, out->sizes, &wide, call->error);
     if (wide && !same_dtype(call, out, bias)) fb_array_drop(wide), wide = NULL;

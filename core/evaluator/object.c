@@ -14,6 +14,7 @@ static bool has_items(const fb_object *object) {
 
 void fb_object_keep(const fb_object *object) {
     if (object->kind == FB_OBJECT_ARRAY) fb_array_keep(object->array);
+    else if (object->kind == FB_OBJECT_WEIGHT) object->weight->references++;
     else if (has_items(object)) object->items->references++;
 }
 
@@ -55,6 +56,8 @@ fb_status fb_object_check(const fb_object *object, fb_error *error) {
 void fb_object_drop(fb_object *object) {
     if (object->kind == FB_OBJECT_ARRAY) {
         fb_array_drop(object->array);
+    } else if (object->kind == FB_OBJECT_WEIGHT) {
+        if (--object->weight->references == 0) fb_weight_close(object->weight);
     } else if (has_items(object) && --object->items->references == 0) {
         for (size_t i = 0; i < object->items->count; i++) fb_object_drop(&object->items->objects[i]);
         free(object->items->objects);

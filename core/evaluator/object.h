@@ -18,9 +18,18 @@ typedef enum fb_object_kind {
     FB_OBJECT_TUPLE,   /* torch.Size, named tuples, too */
     FB_OBJECT_DICT,    /* keys and values in turn */
     FB_OBJECT_ARRAY,   /* a tensor */
+    FB_OBJECT_WEIGHT,  /* a matrix of weights that is not in memory: for kernels that read it in parts (fb_argument_weight) */
     FB_OBJECT_PROGRAM, /* a nested program */
     FB_OBJECT_OTHER,   /* carried, never interpreted: a kernel that needs it gives up */
 } fb_object_kind;
+
+typedef struct fb_weight {
+    size_t references;
+    fb_dtype dtype;
+    int64_t sizes[FB_MAX_RANK]; /* of two dimensions */
+    struct fb_evaluation *bytes;
+} fb_weight;
+void fb_weight_close(fb_weight *weight); /* when no reference is left */
 
 typedef struct fb_object fb_object;
 typedef struct fb_items {
@@ -39,6 +48,7 @@ struct fb_object {
         const char *text; /* the graph's */
         fb_dtype dtype;
         fb_array *array;
+        fb_weight *weight;
         fb_items *items; /* of slice, list, tuple, dict */
         fb_program program;
     };

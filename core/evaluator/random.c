@@ -5,9 +5,10 @@
 #include "core/weights/convert.h"
 #include "core/weights/dtype.h"
 
-/* splitmix64: Steele, Lea, Flood, "Fast splittable pseudorandom number generators", 2014. */
-static uint64_t draw(uint64_t *state) {
-    uint64_t z = *state += 0x9e3779b97f4a7c15U;
+/* splitmix64: Steele, Lea, Flood, "Fast splittable pseudorandom number generators", 2014. Draw `number`, counted from 0, of the
+ * stream that begins with `state`: any part of a stream may be drawn. */
+static inline uint64_t draw(uint64_t state, uint64_t number) {
+    uint64_t z = state + (number + 1) * 0x9e3779b97f4a7c15U;
     z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9U;
     z = (z ^ z >> 27) * 0x94d049bb133111ebU;
     return z ^ z >> 31;
@@ -26,13 +27,17 @@ static double number_of(uint32_t half) {
 
 #define DRAWN_AT_ONCE 1024 /* even */
 
-/* Two numbers from one draw. `count` is even but for the last ones of a stream. */
-static void draw_many(uint64_t *state, double *to, int64_t count, double mean, double deviation) {
-    for (int64_t i = 0; i < count; i += 2) {
-        uint64_t bits = draw(state);
-        to[i] = mean + deviation * number_of((uint32_t)bits);
-        if (i + 1 < count) to[i + 1] = mean + deviation * number_of((uint32_t)(bits >> 32));
+/* Numbers first … first + count of a stream, two from one draw; DRAWN_AT_ONCE at most. */
+static void draw_many(uint64_t state, uint64_t first, int64_t count, double mean, double deviation, double *to) {
+    int64_t odd = (int64_t)(first % 2);
+    uint64_t bits[DRAWN_AT_ONCE / 2 + 1];
+    uint32_t halves[DRAWN_AT_ONCE + 2];
+    for (int64_t i = 0; i < (count + odd + 1) / 2; i++) bits[i] = draw(state, first / 2 + (uint64_t)i);
+    for (int64_t i = 0; i < (count + odd + 1) / 2; i++) {
+        halves[2 * i] = (uint32_t)bits[i];
+        halves[2 * i + 1] = (uint32_t)(bits[i] >> 32);
     }
+    for (int64_t i = 0; i < count; i++) to[i] = mean + deviation * number_of(halves[i + odd]);
 }
 
 /* `array` is contiguous. */
@@ -41,7 +46,7 @@ static void draw_floats(const fb_array *array, uint64_t state) {
     double part[DRAWN_AT_ONCE];
     for (int64_t from = 0, size; from < count && fb_work_goes_on(fb_array_work(array), DRAWN_AT_ONCE); from += size) {
         size = count - from < DRAWN_AT_ONCE ? count - from : DRAWN_AT_ONCE;
-        draw_many(&state, part, size, 0, 1);
+        draw_many(state, (uint64_t)from, size, 0, 1, part);
         /* Rounded to float32 in both precisions, so that evaluations in either see the same numbers. */
         if (array->held == FB_HELD_DOUBLE) {
             double *to = (double *)fb_array_data(array) + from;
@@ -84,7 +89,7 @@ fb_status fb_random_array(fb_array_memory *memory, fb_dtype dtype, int rank, con
     }
     int64_t count = fb_array_count(*out);
     for (int64_t i = 0; i < count && fb_work_at(fb_array_work(*out), i, count); i++) {
-        uint64_t number = draw(&state) >> 1;
+        uint64_t number = draw(state, (uint64_t)i) >> 1;
         if ((*out)->held == FB_HELD_BOOL) ((unsigned char *)fb_array_data(*out))[i] = number & 1;
         else ((int64_t *)fb_array_data(*out))[i] = (int64_t)(number % (uint64_t)(high > 0 ? high : 1));
     }
@@ -111,26 +116,25 @@ static void distribution_of(const fb_graph *graph, fb_tensor tensor, double *mea
     if (is_called(name, "running_var")) *mean = 1; /* within 1 ± 0.87 */
 }
 
-void fb_random_weight(const fb_graph *graph, fb_tensor tensor, uint64_t seed, unsigned char *bytes, fb_work *work) {
+void fb_random_weight(const fb_graph *graph, fb_tensor tensor, uint64_t seed, int64_t first, int64_t count,
+                      unsigned char *bytes, fb_work *work) {
     const fb_tensor_row *row = fb_tensor_at(graph, tensor);
     fb_dtype dtype = (fb_dtype)row->dtype;
-    size_t element = fb_dtype_size(dtype), count = 1;
-    int rank = fb_shape_rank(graph, row->shape);
-    for (int i = 0; i < rank; i++) count *= (size_t)fb_shape_size(graph, row->shape, i);
+    size_t element = fb_dtype_size(dtype);
     uint64_t state = state_of(seed, fb_text(graph, row->name));
     double mean, deviation, part[DRAWN_AT_ONCE];
     distribution_of(graph, tensor, &mean, &deviation);
     bool is_floating = fb_dtype_is_floating(dtype);
-    for (size_t from = 0, size; is_floating && from < count && fb_work_goes_on(work, DRAWN_AT_ONCE); from += size) {
+    for (int64_t from = 0, size; is_floating && from < count && fb_work_goes_on(work, DRAWN_AT_ONCE); from += size) {
         size = count - from < DRAWN_AT_ONCE ? count - from : DRAWN_AT_ONCE;
-        draw_many(&state, part, (int64_t)size, mean, deviation);
-        unsigned char *to = bytes + from * element;
-        if (fb_dtype_is_computed(dtype)) fb_encode_numbers(dtype, part, size, to);
+        draw_many(state, (uint64_t)(first + from), size, mean, deviation, part);
+        unsigned char *to = bytes + (size_t)from * element;
+        if (fb_dtype_is_computed(dtype)) fb_encode_numbers(dtype, part, (size_t)size, to);
         else
-            for (size_t i = 0; i < size; i++) fb_dtype_encode(dtype, part[i], to + i * element);
+            for (int64_t i = 0; i < size; i++) fb_dtype_encode(dtype, part[i], to + (size_t)i * element);
     }
-    for (size_t i = 0; !is_floating && i < count && fb_work_at(work, (int64_t)i, (int64_t)count); i++, bytes += element) {
+    for (int64_t i = 0; !is_floating && i < count && fb_work_at(work, i, count); i++, bytes += element) {
         memset(bytes, 0, element);
-        bytes[0] = (unsigned char)(draw(&state) >> 63);
+        bytes[0] = (unsigned char)(draw(state, (uint64_t)(first + i)) >> 63);
     }
 }

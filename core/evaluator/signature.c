@@ -46,6 +46,7 @@ static bool takes(const given_call *call, const char *type, const fb_object *obj
         type++;
     }
     if (object->kind == FB_OBJECT_ARRAY) return takes_array(call, *type, object->array);
+    if (object->kind == FB_OBJECT_WEIGHT) return *type == 'T' || *type == 'N' || *type == 'x';
     bool is_int = object->kind == FB_OBJECT_INT || (call->is_aten && object->kind == FB_OBJECT_BOOL);
     switch (*type) {
     case 'N':

@@ -108,11 +108,16 @@ static fb_status keep(void *context, fb_node node, const fb_object *object, fb_e
     side *s = context;
     fb_status status = FB_OK;
     if (object->kind == FB_OBJECT_ARRAY) s->narrowest = fb_narrower_dtype(s->narrowest, object->array->dtype);
+    if (object->kind == FB_OBJECT_WEIGHT) s->narrowest = fb_narrower_dtype(s->narrowest, object->weight->dtype);
     if (s->is_kept[node.id]) status = hold(s, node, object, error);
     if (status || !s->has_writes) return status;
     fb_node next = next_computed(s, fb_next_node(s->graph, node));
     if (next.id) s->at = fb_node_at(s->graph, next)->ordinal;
     return next.id && fb_op_effects(s->graph, next).mutates_input ? copy_before(s, next, error) : FB_OK;
+}
+
+static bool is_looked_at(void *context, fb_node node) {
+    return ((side *)context)->is_kept[node.id];
 }
 
 static bool has_writes(const fb_graph *graph, const unsigned char *computed) {
@@ -181,7 +186,7 @@ static fb_status begin_side(side *s, const fb_graph *graph, const unsigned char 
 
 static fb_status run_side(side *s, fb_precision precision, fb_error *error) {
     fb_eval_options options = *s->options;
-    fb_eval_hooks hooks = {s, is_wanted, give, keep, note_failure};
+    fb_eval_hooks hooks = {s, is_wanted, give, keep, note_failure, is_looked_at};
     fb_object output;
     options.precision = precision;
     options.random_weights = true;

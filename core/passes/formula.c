@@ -248,7 +248,7 @@ static fb_status keep(void *context, fb_node node, const fb_object *object, fb_e
 static bool evaluate(fb_matcher *m, const fb_graph *g, run *r) {
     fb_eval_options options = {.precision = r->sample->kind == SMOOTH ? FB_PRECISION_DOUBLE : FB_PRECISION_RECORDED,
                                .watch = m->work->watch};
-    fb_eval_hooks hooks = {r, is_wanted, give, keep, NULL};
+    fb_eval_hooks hooks = {.context = r, .wanted = is_wanted, .given = give, .computed = keep};
     fb_object output = {.kind = FB_OBJECT_NONE};
     fb_error error = {0};
     fb_status status = fb_evaluate_graph(g, &options, &hooks, &r->memory, &output, &error);

@@ -36,9 +36,9 @@ typedef struct fb_blobs {
     fb_status (*recall)(void *context, const fb_blob_tensor *tensor, char digest[FB_ID_LENGTH + 1], fb_error *error);
     /* Remembers one; that it could not is not a failure of the caller's. NULL as above. */
     void (*remember)(void *context, const fb_blob_tensor *tensor, const char *digest);
-    /* Bytes in place of those of a tensor whose own are not known, or whose blob is not here: as many as its dtype and shape
-     * say, and there until the evaluation has ended. FB_NOT_FOUND or NULL: there are none either. */
-    fb_status (*stand_in)(void *context, const fb_graph *graph, fb_tensor tensor, const unsigned char **bytes, fb_error *error);
+    /* Writes elements first … first + count of a tensor whose own bytes are not known, or whose blob is not here. NULL: nothing
+     * stands in for them. */
+    void (*stand_in)(void *context, const fb_graph *graph, fb_tensor tensor, int64_t first, int64_t count, unsigned char *to);
     /* A file without a name, open for reading and writing, for what does not fit into memory; the caller closes it. NULL: there
      * is only memory. FB_NO_SPACE, FB_IO. */
     fb_status (*scratch)(void *context, int *file, fb_error *error);

@@ -30,6 +30,33 @@ static bool is_packed(int rank, const fb_range *box, const fb_target *to) {
     return true;
 }
 
+/* Run by run: as many elements as lie without gaps in the whole, one run after the other. */
+static bool each_run(const fb_term *term, const fb_range *box, unsigned char *to, int64_t element,
+                     bool (*fill)(void *context, int64_t start, int64_t count, unsigned char *to), void *context) {
+    int64_t strides[FB_RECIPE_MAX_RANK], index[FB_RECIPE_MAX_RANK] = {0}, run = 1, start = 0;
+    int outer = term->rank;
+    while (outer > 0 && (outer == term->rank || box[outer].size == term->sizes[outer])) run *= box[--outer].size;
+    fb_packed_strides(term->rank, term->sizes, 1, strides);
+    for (int i = 0; i < term->rank; i++) start += box[i].start * strides[i];
+    for (;; to += run * element) {
+        if (!fill(context, start, run, to)) return false;
+        int i = outer - 1;
+        for (; i >= 0; i--) {
+            start += strides[i];
+            if (++index[i] < box[i].size) break;
+            start -= strides[i] * box[i].size;
+            index[i] = 0;
+        }
+        if (i < 0) return true;
+    }
+}
+
+typedef struct filling {
+    fb_evaluation *e;
+    const fb_term *term;
+    const fb_target *to;
+} filling;
+
 /* ---- what lies there ----------------------------------------------------------------------------------------------------- */
 
 typedef struct reading {
@@ -116,6 +143,34 @@ static void fill_bytes(fb_evaluation *e, const fb_term *term, const fb_range *bo
     else fb_strided_each(&s, decode_run, &r);
 }
 
+/* ---- what somebody else writes ------------------------------------------------------------------------------------------- */
+
+static bool stand_in(void *context, int64_t start, int64_t count, unsigned char *to) {
+    const filling *f = context;
+    f->e->blobs->stand_in(f->e->blobs->context, f->e->graph, f->term->stood_in, start, count, to);
+    return true;
+}
+
+/* In its own order: then it lies there, and is read like anything else. */
+static bool fill_stood_in(fb_evaluation *e, const fb_term *term, const fb_range *box, const fb_target *to) {
+    int64_t sizes[FB_RECIPE_MAX_RANK], element = (int64_t)fb_dtype_size(term->dtype);
+    fb_range whole[FB_RECIPE_MAX_RANK];
+    filling f = {e, term, to};
+    if (!to->is_numbers && is_packed(term->rank, box, to)) return each_run(term, box, to->at, element, stand_in, &f);
+    fb_stack_mark mark = fb_stack_top(e);
+    unsigned char *bytes = fb_stack_take(e, (size_t)(fb_box_elements(term->rank, box) * element));
+    if (!bytes) return false;
+    each_run(term, box, bytes, element, stand_in, &f);
+    for (int i = 0; i < term->rank; i++) {
+        sizes[i] = box[i].size;
+        whole[i] = (fb_range){0, box[i].size};
+    }
+    const fb_term made = {.kind = FB_TERM_BYTES, .dtype = term->dtype, .rank = term->rank, .sizes = sizes, .bytes = bytes};
+    fill_bytes(e, &made, whole, to);
+    fb_stack_give_back(e, mark);
+    return true;
+}
+
 static void fill_full(const fb_term *term, const fb_range *box, const fb_target *to) {
     const unsigned char *element = to->is_numbers ? (const unsigned char *)&term->number : term->element;
     fb_strided s = {0};
@@ -200,27 +255,14 @@ int64_t fb_find_lying(const fb_term *term, int64_t start, int64_t count, const u
     }
 }
 
-/* Run by run: as many elements as lie without gaps in the reshaped tensor. */
+static bool fill_run(void *context, int64_t start, int64_t count, unsigned char *to) {
+    const filling *f = context;
+    return fb_fill_range(f->e, f->term->args[0], start, count, to, f->to->element, f->to->is_numbers);
+}
+
 static bool fill_runs(fb_evaluation *e, const fb_term *term, const fb_range *box, const fb_target *to) {
-    int64_t sizes[FB_RECIPE_MAX_RANK], strides[FB_RECIPE_MAX_RANK], index[FB_RECIPE_MAX_RANK] = {0}, run = 1, start = 0;
-    int outer = term->rank;
-    while (outer > 0 && (outer == term->rank || box[outer].size == term->sizes[outer])) run *= box[--outer].size;
-    fb_packed_strides(term->rank, term->sizes, 1, strides);
-    for (int i = 0; i < term->rank; i++) {
-        sizes[i] = box[i].size;
-        start += box[i].start * strides[i];
-    }
-    for (unsigned char *at = to->at;; at += run * to->element) {
-        if (!fb_fill_range(e, term->args[0], start, run, at, to->element, to->is_numbers)) return false;
-        int i = outer - 1;
-        for (; i >= 0; i--) {
-            start += strides[i];
-            if (++index[i] < sizes[i]) break;
-            start -= strides[i] * sizes[i];
-            index[i] = 0;
-        }
-        if (i < 0) return true;
-    }
+    filling f = {e, term, to};
+    return each_run(term, box, to->at, to->element, fill_run, &f);
 }
 
 static bool fill_reshape(fb_evaluation *e, const fb_term *term, const fb_range *box, const fb_target *to) {
@@ -254,6 +296,7 @@ static bool fill_packed(fb_evaluation *e, const fb_term *term, const fb_range *b
 bool fb_fill(fb_evaluation *e, const fb_term *term, const fb_range *box, const fb_target *to) {
     if (fb_box_elements(term->rank, box) == 0) return true;
     if (term->kind == FB_TERM_ROUNDED) return fill_packed(e, term, box, to, fb_fill_rounded);
+    if (term->kind == FB_TERM_BYTES && term->stood_in.id) return fill_stood_in(e, term, box, to);
     if (term->kind == FB_TERM_BYTES) fill_bytes(e, term, box, to);
     else if (term->op == FB_RECIPE_FULL) fill_full(term, box, to);
     else if (term->op == FB_RECIPE_CONCAT) return fill_concat(e, term, box, to);

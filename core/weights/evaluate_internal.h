@@ -40,6 +40,7 @@ typedef struct fb_term {
         struct {
             const unsigned char *bytes; /* of a kept term: once it is made */
             const char *base64;         /* in place of bytes */
+            fb_tensor stood_in;         /* or the blobs' stand_in writes them, for this tensor */
             bool is_whole_blob;
         };
         struct {

@@ -5,13 +5,9 @@
 #include "core/weights/evaluate_internal.h"
 
 /* True when the caller of the evaluation has bytes for what is not known. */
-static bool find_stand_in(fb_evaluation *e, fb_tensor tensor, fb_term *term) {
-    fb_error found = {0};
-    fb_status status = FB_NOT_FOUND;
-    if (e->blobs && e->blobs->stand_in) status = e->blobs->stand_in(e->blobs->context, e->graph, tensor, &term->bytes, &found);
-    if (status && status != FB_NOT_FOUND && !e->status)
-        e->status = fb_fail(e->error, status, found.code, found.pointer, "%s", found.message);
-    return !status;
+static bool find_stand_in(const fb_evaluation *e, fb_tensor tensor, fb_term *term) {
+    if (e->blobs && e->blobs->stand_in) term->stood_in = tensor;
+    return term->stood_in.id;
 }
 
 /* A blob that is open; opens it the first time. NULL: that failed, or there are other bytes for the tensor. */

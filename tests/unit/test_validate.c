@@ -326,7 +326,8 @@ START_TEST(random_weights_are_the_same_everywhere) {
     fb_graph *graph = graph_of(text, strlen(text));
     unsigned char *bytes = calloc(COUNT, element), one[8];
     fb_work work = {0};
-    fb_random_weight(graph, fb_tensor_find(graph, "b"), 7, bytes, &work);
+    fb_random_weight(graph, fb_tensor_find(graph, "b"), 7, 0, COUNT, bytes, &work);
+    fb_random_weight(graph, fb_tensor_find(graph, "b"), 7, 1001, 501, bytes + 1001 * element, &work); /* any part is the same */
     for (int64_t i = 0; i < COUNT; i++) {
         fb_dtype_encode(dtype, 0.25 * number_at(7, "b", i), one);
         ck_assert_mem_eq(bytes + (size_t)i * element, one, element);
