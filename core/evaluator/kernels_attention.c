@@ -20,8 +20,7 @@ static void copy_row(fb_kernel_call *call, const fb_array *table, const fb_weigh
     row.offset += to * width;
     size_t size = (size_t)width * fb_held_size(out->held);
     if (weight) fb_read_weight(call, weight, from * width, &row);
-    else
-        fb_array_copy_bytes(fb_call_work(call), fb_array_data(&row), (char *)fb_array_data(table) + (size_t)from * size, size);
+    else fb_array_copy_bytes(fb_call_work(call), fb_array_data(&row), (char *)fb_array_data(table) + (size_t)from * size, size);
 }
 
 /* Rows of the weight by index. `padding_idx` matters to gradients alone. */
@@ -29,7 +28,8 @@ static fb_status kernel_embedding(fb_kernel_call *call, fb_object *result) {
     fb_array *whole, *indices;
     const fb_weight *weight;
     bool is_native = !fb_argument_is_given(call, "input"); /* torch.embedding and ATen: weight, indices */
-    if (!fb_argument_weight(call, "weight", &whole, &weight) || !fb_argument_array(call, is_native ? "indices" : "input", &indices))
+    if (!fb_argument_weight(call, "weight", &whole, &weight) ||
+        !fb_argument_array(call, is_native ? "indices" : "input", &indices))
         return call->status;
     double norm_type; /* says which norm max_norm limits: without that, nothing */
     int64_t padding;

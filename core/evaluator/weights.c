@@ -4,7 +4,7 @@
 #include "core/evaluator/internal.h"
 #include "core/weights/evaluate.h"
 
-#define READ_AT_ONCE ((uint64_t)1 << 18) /* bytes: they are still in the cache when they are converted */
+#define READ_AT_ONCE ((int64_t)1 << 18) /* bytes: they are still in the cache when they are converted */
 
 /* ---- where bytes are ------------------------------------------------------------------------------------------------- */
 
@@ -40,23 +40,24 @@ void fb_weights_begin(fb_evaluator *evaluator) {
 
 /* Fills a contiguous array with elements first … of the tensor. */
 static fb_status read_elements(fb_evaluator *evaluator, fb_evaluation *bytes, int64_t first, const fb_array *to) {
-    uint64_t element = fb_dtype_size(to->dtype), at_once = READ_AT_ONCE / element;
-    int64_t count = fb_array_count(to);
-    fb_status status = fb_array_memory_take(evaluator->memory, READ_AT_ONCE, evaluator->error);
+    int64_t count = fb_array_count(to), element = (int64_t)fb_dtype_size(to->dtype), at_once = READ_AT_ONCE / element;
+    size_t room = (size_t)((count < at_once ? count : at_once) * element);
+    fb_work *work = &evaluator->memory->work;
+    fb_status status = fb_array_memory_take(evaluator->memory, room, evaluator->error);
     if (status) return status;
-    unsigned char *part = malloc(READ_AT_ONCE);
+    unsigned char *part = malloc(room ? room : 1);
     if (!part) status = fb_fail_memory(evaluator->error);
     for (int64_t at = 0, size; at < count && !status; at += size) {
-        size = count - at < (int64_t)at_once ? count - at : (int64_t)at_once;
-        fb_work_goes_on(&evaluator->memory->work, size);
-        status = fb_work_status(&evaluator->memory->work, evaluator->error);
-        uint64_t offset = (uint64_t)(first + at) * element;
-        if (!status) status = fb_evaluation_read(bytes, offset, part, (size_t)size * element, evaluator->error);
+        size = count - at < at_once ? count - at : at_once;
+        fb_work_goes_on(work, size);
+        status = fb_work_status(work, evaluator->error);
+        uint64_t offset = (uint64_t)((first + at) * element);
+        if (!status) status = fb_evaluation_read(bytes, offset, part, (size_t)(size * element), evaluator->error);
         if (!status) fb_array_put_bytes(to, at, size, part);
     }
     free(part);
-    fb_array_memory_give(evaluator->memory, READ_AT_ONCE);
-    return status ? status : fb_work_status(&evaluator->memory->work, evaluator->error);
+    fb_array_memory_give(evaluator->memory, room);
+    return status ? status : fb_work_status(work, evaluator->error);
 }
 
 /* Their rank; more than FB_MAX_RANK: there are too many dimensions. */
@@ -109,7 +110,8 @@ bool fb_weight_has_parts(const fb_evaluator *evaluator, fb_tensor tensor, uint32
     fb_held held = fb_held_of(evaluator->memory->precision, (fb_dtype)row->dtype);
     bool is_floating = held == FB_HELD_FLOAT || held == FB_HELD_DOUBLE;
     if (evaluator->has_writes || !is_floating || fb_shape_rank(evaluator->graph, row->shape) != 2) return false;
-    double count = (double)fb_shape_size(evaluator->graph, row->shape, 0) * (double)fb_shape_size(evaluator->graph, row->shape, 1);
+    double count =
+        (double)fb_shape_size(evaluator->graph, row->shape, 0) * (double)fb_shape_size(evaluator->graph, row->shape, 1);
     return readers == 1 || count * (double)fb_held_size(held) * PART_OF_LIMIT > (double)evaluator->memory->limit;
 }
 

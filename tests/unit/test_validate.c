@@ -238,9 +238,8 @@ END_TEST
     BARE("inner", VMAP("_vmap_increment_nesting"), "3,\"error\"")                                                              \
     BARE("n", "torch.arange", "3")                                                                                             \
     BARE("e", VMAP("_add_batch_dim"), REF("n") ",0,2")                                                                         \
-    call BARE("d", VMAP("_remove_batch_dim"), REF("c") ",2,3,0")                                                               \
-    BARE("end_inner", VMAP("_vmap_decrement_nesting"), "")                                                                     \
-    BARE("end_outer", VMAP("_vmap_decrement_nesting"), "") OUTPUT(REF("d"))
+    call BARE("d", VMAP("_remove_batch_dim"), REF("c") ",2,3,0") BARE("end_inner", VMAP("_vmap_decrement_nesting"), "")        \
+        BARE("end_outer", VMAP("_vmap_decrement_nesting"), "") OUTPUT(REF("d"))
 
 /* What opens and closes the levels of torch.vmap is read by nobody, and those who compute in them need it. */
 START_TEST(what_is_inside_of_vmap_is_evaluated) {
@@ -441,6 +440,90 @@ START_TEST(a_weight_that_cannot_be_loaded_is_named) {
 }
 END_TEST
 
+/* Calls that read a weight in parts; `rows` is not always a multiple of what fb_gemm makes at once. */
+static const struct {
+    const char *call, *dtype, *input, *recipe; /* of the weight; "" = it is drawn itself */
+    int rows, inputs;
+    fb_precision precision;
+} parts[] = {
+    {"linear", "float32", "[4,300]", "", 14000, 300, FB_PRECISION_RECORDED},
+    {"linear", "float32", "[4,300]", "", 13990, 300, FB_PRECISION_RECORDED}, /* 9 rows are left */
+    {"linear", "float32", "[2,3,20,300]", "", 28001, 300, FB_PRECISION_DOUBLE},
+    {"linear", "bfloat16", "[1,64,5000]", "", 2500, 5000, FB_PRECISION_RECORDED},
+    {"linear", "float16", "[5000]", "", 2000, 5000, FB_PRECISION_DOUBLE},
+    {"linear", "float32", "[0,300]", "", 5000, 300, FB_PRECISION_RECORDED},
+    {"linear", "float64", "[3,0]", "", 700, 0, FB_PRECISION_RECORDED},
+    {"linear", "float32", "[70,200]", "{\"op\":\"permute\",\"args\":[\"b\"],\"dims\":[1,0]}", 6000, 200, FB_PRECISION_RECORDED},
+    {"linear", "float32", "[70,200]", "{\"op\":\"mul\",\"args\":[{\"op\":\"permute\",\"args\":[\"b\"],\"dims\":[1,0]},\"s\"]}",
+     6000, 200, FB_PRECISION_RECORDED},
+    {"linear", "bfloat16", "[70,200]",
+     "{\"op\":\"concat\",\"args\":[{\"op\":\"slice\",\"args\":[\"a\"],\"axis\":0,\"start\":7,\"stop\":5000},{\"op\":\"slice\","
+     "\"args\":"
+     "[\"a\"],\"axis\":0,\"start\":0,\"stop\":1007}],\"axis\":0}",
+     6000, 200, FB_PRECISION_DOUBLE},
+    {"embedding", "float32", "[3,50]", "", 5000, 300, FB_PRECISION_RECORDED},
+    {"embedding", "bfloat16", "[3,50]", "", 5000, 300, FB_PRECISION_DOUBLE},
+};
+
+typedef struct reading_of {
+    fb_eval_inputs inputs;
+    bool is_in_parts;
+} reading_of;
+
+static fb_status give_input(void *context, fb_node node, fb_object *out, fb_error *error) {
+    return fb_give_input(&((reading_of *)context)->inputs, node, out, error);
+}
+
+static fb_status note_kind(void *context, fb_node node, const fb_object *object, fb_error *error) {
+    ((reading_of *)context)->is_in_parts |= object->kind == FB_OBJECT_WEIGHT;
+    (void)node, (void)error;
+    return FB_OK;
+}
+
+static bool is_not_looked_at(void *context, fb_node node) {
+    (void)context, (void)node;
+    return false;
+}
+
+/* What a weight that is read in parts gives is what the whole gives, bit by bit. */
+START_TEST(parts_give_what_the_whole_gives) {
+    bool is_linear = strcmp(parts[_i].call, "linear") == 0;
+    const char *dtype = parts[_i].dtype, *recipe = *parts[_i].recipe ? ",\"recipe\":" : "";
+    char nodes[1000], tensors[2000];
+    int rows = parts[_i].rows, inputs = parts[_i].inputs;
+    snprintf(nodes, sizeof nodes,
+             "{\"name\":\"x\",\"op\":\"placeholder\",\"target\":\"x\",\"meta\":{\"shape\":%s,\"dtype\":\"%s\"}},"
+             "{\"name\":\"w\",\"op\":\"get_attr\",\"target\":\"w\"},"
+             "{\"name\":\"y\",\"op\":\"call_function\",\"target\":\"torch.nn.functional.%s\",\"args\":[" REF("x") "," REF(
+                 "w") "]},{\"name\":\"output\",\"op\":\"output\",\"target\":\"output\",\"args\":[" REF("y") "]}",
+             parts[_i].input, is_linear ? dtype : "int64", parts[_i].call);
+    snprintf(tensors, sizeof tensors,
+             "{\"name\":\"w\",\"dtype\":\"%s\",\"shape\":[%d,%d]%s%s},{\"name\":\"a\",\"dtype\":\"%s\",\"shape\":[%d,%d]},"
+             "{\"name\":\"b\",\"dtype\":\"%s\",\"shape\":[%d,%d]},{\"name\":\"s\",\"dtype\":\"%s\",\"shape\":[%d]}",
+             dtype, rows, inputs, recipe, parts[_i].recipe, dtype, rows, inputs, dtype, inputs, rows, dtype, inputs);
+    char *text = document_of(
+        nodes, "{\"path\":\"\",\"type\":\"M\",\"buffers\":{\"w\":\"w\",\"a\":\"a\",\"b\":\"b\",\"s\":\"s\"}}", tensors);
+    fb_graph *graph = graph_of(text, strlen(text));
+    fb_eval_options options = {.random_weights = true, .precision = parts[_i].precision, .seed = 3};
+    fb_array_memory memory[2];
+    fb_object found[2];
+    for (int i = 0; i < 2; i++) {
+        reading_of reading = {{.graph = graph, .memory = &memory[i], .is_drawn = true, .seed = 5}, false};
+        fb_eval_hooks hooks = {
+            .context = &reading, .given = give_input, .computed = note_kind, .looks = i ? NULL : is_not_looked_at};
+        fb_error error = {0};
+        ck_assert_msg(fb_evaluate_graph(graph, &options, &hooks, &memory[i], &found[i], &error) == FB_OK, "%s", error.message);
+        ck_assert(reading.is_in_parts == (i == 0));
+    }
+    size_t size = (size_t)fb_array_count(found[0].array) * fb_held_size(found[0].array->held);
+    ck_assert_int_eq(fb_array_count(found[0].array), fb_array_count(found[1].array));
+    ck_assert(memcmp(fb_array_data(found[0].array), fb_array_data(found[1].array), size) == 0);
+    for (int i = 0; i < 2; i++) fb_object_drop(&found[i]);
+    fb_graph_free(graph);
+    free(text);
+}
+END_TEST
+
 int main(void) {
     TCase *tests = tcase_create("validate");
     tcase_set_timeout(tests, 600);
@@ -452,6 +535,7 @@ int main(void) {
     tcase_add_loop_test(tests, what_stays_may_be_related, 0, (int)(sizeof keeping / sizeof *keeping));
     tcase_add_loop_test(tests, what_is_inside_of_vmap_is_evaluated, 0, 2);
     tcase_add_test(tests, graphs_are_compared_whole);
+    tcase_add_loop_test(tests, parts_give_what_the_whole_gives, 0, (int)(sizeof parts / sizeof *parts));
     tcase_add_test(tests, weights_are_held_while_they_are_read);
     tcase_add_test(tests, weights_that_are_written_are_loaded_in_order);
     tcase_add_test(tests, a_weight_that_cannot_be_loaded_is_named);
