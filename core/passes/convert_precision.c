@@ -31,6 +31,7 @@
 #include "core/operators/spelling.h"
 #include "core/ops/infer.h"
 #include "core/ops/view.h"
+#include "core/passes/keep.h"
 #include "core/passes/pass.h"
 #include "core/weights/dtype.h"
 #include "core/weights/recipe.h"
@@ -170,56 +171,6 @@ static fb_module called_around(const fb_graph *g, const fb_usage *usage, fb_modu
  * around it; or none. */
 static fb_module deciding_module(const fb_graph *g, const fb_usage *usage, fb_module module) {
     return fb_call_count(usage, module) ? module : called_around(g, usage, module);
-}
-
-/* `*` stands for any characters, `?` for one. */
-static bool fits(const char *pattern, const char *text, size_t length) {
-    const char *end = text + length, *star = NULL, *from = NULL;
-    while (text < end) {
-        if (*pattern == '*') {
-            star = pattern++;
-            from = text;
-        } else if (*pattern == '?' || *pattern == *text) {
-            pattern++;
-            text++;
-        } else if (star) {
-            pattern = star + 1;
-            text = ++from;
-        } else {
-            return false;
-        }
-    }
-    while (*pattern == '*') pattern++;
-    return !*pattern;
-}
-
-/* The path, or that of a module around it. */
-static bool path_fits(const fb_graph *g, fb_module module, const char *pattern) {
-    const char *path = fb_text(g, fb_module_at(g, module)->path);
-    for (const char *dot = strchr(path, '.'); dot; dot = strchr(dot + 1, '.')) {
-        if (fits(pattern, path, (size_t)(dot - path))) return true;
-    }
-    return fits(pattern, path, strlen(path));
-}
-
-static bool uses_module(const fb_graph *g, fb_node n, const char *pattern) {
-    if (fb_node_at(g, n)->opcode == FB_CALL_MODULE) return path_fits(g, fb_node_at(g, n)->module, pattern);
-    for (uint32_t e = fb_input_first(g, n); e; e = fb_input_next(g, e)) {
-        const fb_node_row *input = fb_node_at(g, fb_edge_input(g, e));
-        if (input->opcode == FB_GET_ATTR && path_fits(g, input->module, pattern)) return true;
-    }
-    return false;
-}
-
-/* `keep`: is the node called so, or does it use a module that is? Patterns that have matched are noted in `is_used`. */
-static bool is_kept_by_name(const fb_graph *g, fb_node n, const json_t *keep, bool *is_used) {
-    bool is_kept = false;
-    for (size_t i = 0; i < json_array_size(keep); i++) {
-        const char *pattern = json_string_value(json_array_get(keep, i));
-        if (!fb_op_is_named(fb_node_op(g, n), pattern) && !uses_module(g, n, pattern)) continue;
-        is_kept = is_used[i] = true;
-    }
-    return is_kept;
 }
 
 /* ---- numbers ------------------------------------------------------------------------------------------------------------- */
@@ -383,7 +334,7 @@ typedef struct search {
     fb_node *stack;                    /* nodes that stay, and whose consequences are still to be drawn */
     size_t depth;
     unsigned char *shares; /* by memory: is it returned, does it come from outside */
-    bool *is_used;         /* patterns of `keep` */
+    fb_keep keep;
     uint32_t autocasts;    /* entered and not yet left */
 } search;
 
@@ -475,7 +426,7 @@ static void look_at(search *s, fb_node n) {
     fb_obstacle obstacle = precision_obstacle(s->matcher, n, reads_untyped(s, n), s->autocasts > 0);
     if (obstacle.code) fb_refuse_for(s->matcher, obstacle, &n, 1);
     if (gives_float32(g, n) || value_dtype(g, n) == FB_FLOAT64) stay(s, n);
-    if (obstacle.code || is_kept_by_name(g, n, json_object_get(s->matcher->params, "keep"), s->is_used)) stay(s, n);
+    if (obstacle.code || fb_keeps(&s->keep, g, n)) stay(s, n);
 }
 
 /* What nested programs call and read stays, because they do. */
@@ -557,14 +508,6 @@ static void prepare(search *s) {
     }
 }
 
-static void refuse_unused(const search *s, const json_t *keep) {
-    for (size_t i = 0; i < json_array_size(keep); i++) {
-        if (s->is_used[i]) continue;
-        fb_refuse(s->matcher, "keeps-nothing", NULL, 0, "keep names \"%.80s\", and nothing is called so",
-                  json_string_value(json_array_get(keep, i)));
-    }
-}
-
 static void find(search *s) {
     const fb_graph *g = s->graph;
     prepare(s);
@@ -573,7 +516,7 @@ static void find(search *s) {
     if (casts_outputs(s->matcher->params)) keep_shared_results(s);
     follow(s);
     keep_read_weights(s);
-    refuse_unused(s, json_object_get(s->matcher->params, "keep"));
+    fb_refuse_unused_keeps(&s->keep, s->matcher);
 }
 
 /* By node of the main program: does it stay as it is, reading and giving float32? So do
@@ -599,13 +542,13 @@ static bool *find_staying(fb_matcher *m, const fb_alias *alias) {
     s.first_read = calloc(modules, sizeof *s.first_read);
     s.module_stays = calloc(modules, sizeof *s.module_stays);
     s.tensor_stays = calloc(fb_tensor_limit(g), sizeof *s.tensor_stays);
-    s.is_used = calloc(json_array_size(json_object_get(m->params, "keep")) + 1, sizeof *s.is_used);
-    bool ok = s.stays && s.is_number && s.next_written && s.next_read && s.stack && s.first_written && s.first_read &&
-              s.shares && s.module_stays && s.tensor_stays && s.is_used;
+    bool ok = fb_keep_begin(&s.keep, m->params) && s.stays && s.is_number && s.next_written && s.next_read && s.stack && s.first_written && s.first_read &&
+              s.shares && s.module_stays && s.tensor_stays;
     if (ok) find(&s);
     void *const helpers[] = {s.is_number, s.next_written, s.next_read,    s.stack,        s.first_written,
-                             s.shares,    s.first_read,   s.module_stays, s.tensor_stays, s.is_used};
+                             s.shares,    s.first_read,   s.module_stays, s.tensor_stays};
     for (size_t i = 0; i < sizeof helpers / sizeof *helpers; i++) free(helpers[i]);
+    fb_keep_end(&s.keep);
     if (!ok) free(s.stays);
     return ok ? s.stays : NULL;
 }

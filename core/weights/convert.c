@@ -110,10 +110,18 @@ static void encode_bfloat16(const double *numbers, size_t count, unsigned char *
     }
 }
 
+static void encode_int8(const double *numbers, size_t count, unsigned char *bytes) {
+    for (size_t i = 0; i < count; i++) {
+        double number = numbers[i] == numbers[i] ? rint(numbers[i]) : 0;
+        bytes[i] = (unsigned char)(int8_t)(number < INT8_MIN ? INT8_MIN : number > INT8_MAX ? INT8_MAX : number);
+    }
+}
+
 void fb_encode_numbers(fb_dtype dtype, const double *numbers, size_t count, unsigned char *bytes) {
     if (dtype == FB_FLOAT32) encode_float32(numbers, count, bytes);
     else if (dtype == FB_BFLOAT16) encode_bfloat16(numbers, count, bytes);
     else if (dtype == FB_FLOAT16) encode_float16(numbers, count, bytes);
+    else if (dtype == FB_INT8) encode_int8(numbers, count, bytes);
     else encode_float64(numbers, count, bytes);
 }
 

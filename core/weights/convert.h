@@ -8,7 +8,8 @@
 /* `dtype` is one that recipes compute with (fb_dtype_is_computed); bytes are little-endian and need not be aligned. Every
  * element of them is exact in float64. */
 void fb_decode_numbers(fb_dtype dtype, const unsigned char *bytes, size_t count, double *numbers);
-/* Rounded once, to nearest even, as fb_dtype_encode does; nan becomes the positive quiet one. `bytes` may be `numbers`. */
+/* Rounded once, to nearest even, as fb_dtype_encode does; nan becomes the positive quiet one. Also to int8, as
+ * fb_recipe_rounds_to says. `bytes` may be `numbers`. */
 void fb_encode_numbers(fb_dtype dtype, const double *numbers, size_t count, unsigned char *bytes);
 /* What is left of the numbers when they are encoded and decoded again. */
 void fb_round_numbers(fb_dtype dtype, double *numbers, size_t count);

@@ -140,7 +140,7 @@ uint64_t fb_evaluation_size(const fb_evaluation *e) {
 
 int64_t fb_evaluation_block(const fb_evaluation *e, const fb_term *term) {
     const fb_evaluation_limits *limits = e->limits;
-    bool repeats = term->multiplies || term->is_turned;
+    bool repeats = term->gathers || term->is_turned;
     int64_t most = repeats ? limits->repeating : term->computes ? limits->computed : limits->moved;
     int64_t fits = limits->block / (int64_t)sizeof(double) / (term->live + 3), row = 1;
     if (most > fits) most = fits;

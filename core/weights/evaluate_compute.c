@@ -1,5 +1,6 @@
 /* Boxes of terms that compute, in float64. */
 #include <cblas.h>
+#include <math.h>
 #include <string.h>
 
 #include "core/weights/convert.h"
@@ -190,9 +191,68 @@ static bool fill_matmul(fb_evaluation *e, const fb_term *term, const fb_range *b
     }
 }
 
+/* ---- absmax -------------------------------------------------------------------------------------------------------------- */
+
+static void gather_run(void *context, int64_t from, int64_t to, int64_t count, int64_t from_stride, int64_t to_stride) {
+    const combining *c = context;
+    const double *y = c->y + from / (int64_t)sizeof *y;
+    double *x = c->x + to / (int64_t)sizeof *x;
+    from_stride /= (int64_t)sizeof *y;
+    to_stride /= (int64_t)sizeof *x;
+    for (int64_t i = 0; i < count; i++) {
+        double size = fabs(y[i * from_stride]), *largest = &x[i * to_stride];
+        if (size > *largest || size != size) *largest = size; /* which a nan stays */
+    }
+}
+
+/* Takes a box of the argument into the largest ones, of which the first belongs to `to`: in halves, so that little is in memory
+ * at once. */
+static bool gather_box(fb_evaluation *e, const fb_term *arg, const fb_range *box, const int64_t *strides, double *to) {
+    int widest = 0;
+    fb_range half[FB_RECIPE_MAX_RANK];
+    for (int i = 1; i < arg->rank; i++) widest = box[i].size > box[widest].size ? i : widest;
+    if (fb_box_elements(arg->rank, box) > e->limits->computed && box[widest].size > 1) {
+        memcpy(half, box, (size_t)arg->rank * sizeof *half);
+        half[widest].size /= 2;
+        if (!gather_box(e, arg, half, strides, to)) return false;
+        to += half[widest].size * strides[widest] / (int64_t)sizeof *to;
+        half[widest] = (fb_range){box[widest].start + half[widest].size, box[widest].size - half[widest].size};
+        return gather_box(e, arg, half, strides, to);
+    }
+    fb_stack_mark mark = fb_stack_top(e);
+    combining c = {.x = to, .y = fill_beside(e, arg, box)};
+    int64_t stride = sizeof(double), packed[FB_RECIPE_MAX_RANK];
+    fb_strided s = {0};
+    if (!c.y) return false;
+    for (int i = arg->rank - 1; i >= 0; i--) {
+        packed[i] = stride;
+        stride *= box[i].size;
+    }
+    for (int i = 0; i < arg->rank; i++) fb_strided_add(&s, box[i].size, packed[i], strides[i]);
+    fb_strided_each(&s, gather_run, &c);
+    fb_stack_give_back(e, mark);
+    return true;
+}
+
+/* A dimension of size 1 in the result, and not in the argument, is gathered. */
+static bool fill_absmax(fb_evaluation *e, const fb_term *term, const fb_range *box, double *to) {
+    const fb_term *arg = term->args[0];
+    fb_range whole[FB_RECIPE_MAX_RANK];
+    int64_t strides[FB_RECIPE_MAX_RANK], stride = sizeof *to;
+    for (int i = term->rank - 1; i >= 0; i--) {
+        bool is_gathered = term->sizes[i] != arg->sizes[i];
+        whole[i] = is_gathered ? (fb_range){0, arg->sizes[i]} : box[i];
+        strides[i] = is_gathered ? 0 : stride;
+        stride *= box[i].size;
+    }
+    memset(to, 0, (size_t)fb_box_elements(term->rank, box) * sizeof *to);
+    return gather_box(e, arg, whole, strides, to);
+}
+
 bool fb_fill_computed(fb_evaluation *e, const fb_term *term, const fb_range *box, const fb_target *to) {
     double *numbers = (double *)(void *)to->at;
     if (term->op == FB_RECIPE_MATMUL) return fill_matmul(e, term, box, numbers);
+    if (term->op == FB_RECIPE_ABSMAX) return fill_absmax(e, term, box, numbers);
     if (term->count == 2) return fill_binary(e, term, box, numbers);
     if (!fb_fill(e, term->args[0], box, to)) return false;
     fb_map_numbers(term->op, numbers, (size_t)fb_box_elements(term->rank, box));

@@ -54,7 +54,7 @@ typedef struct fb_term {
             unsigned char element[16];
         };
     };
-    bool computes, multiplies; /* something in it does: anything at all, a matmul */
+    bool computes, gathers;    /* something in it does: anything at all; what makes one number of many, a matmul or absmax */
     bool is_turned;            /* something in it is permuted so that neighbours come from far apart */
     int depth;                 /* of the tree below it */
     int live;                  /* boxes as large as what is asked for that are in memory at once */

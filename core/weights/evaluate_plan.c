@@ -66,7 +66,7 @@ static void adopt(fb_term *term, const fb_term *const *args, size_t count) {
     term->cost = 1;
     for (size_t i = 0; i < count; i++) {
         term->computes |= args[i]->computes;
-        term->multiplies |= args[i]->multiplies;
+        term->gathers |= args[i]->gathers;
         term->is_turned |= args[i]->is_turned;
         if (term->depth <= args[i]->depth) term->depth = args[i]->depth + 1;
         if (term->live < args[i]->live) term->live = args[i]->live;
@@ -163,7 +163,7 @@ static fb_term *plan_full(planner *p, fb_value expression) {
 
 /* What is read again and again is kept when it is much work. */
 static const fb_term *repeated(planner *p, const fb_term *arg) {
-    if (!arg->computes || (!arg->multiplies && arg->cost <= p->e->limits->repeated)) return arg;
+    if (!arg->computes || (!arg->gathers && arg->cost <= p->e->limits->repeated)) return arg;
     if (arg->kind != FB_TERM_ROUNDED) arg = new_rounded(p, FB_FLOAT64, arg);
     return arg ? fb_evaluation_keep(p->e, arg, arg->dtype) : NULL;
 }
@@ -206,6 +206,14 @@ static fb_term *plan_matmul(planner *p, const fb_term **args) {
     return new_term(p, FB_TERM_OP, rank, sizes);
 }
 
+static fb_term *plan_absmax(planner *p, fb_value expression, const fb_term *arg) {
+    fb_value dims = fb_recipe_value(p->e->graph, expression, "dims");
+    int64_t sizes[FB_RECIPE_MAX_RANK];
+    memcpy(sizes, arg->sizes, (size_t)arg->rank * sizeof *sizes);
+    for (int i = 0; i < fb_shape_rank(p->e->graph, dims); i++) sizes[fb_shape_size(p->e->graph, dims, i)] = 1;
+    return new_term(p, FB_TERM_OP, arg->rank, sizes);
+}
+
 static fb_term *plan_operation(planner *p, fb_value expression, fb_recipe_op op, const fb_term **args, size_t count) {
     int64_t sizes[FB_RECIPE_MAX_RANK];
     const fb_graph *g = p->e->graph;
@@ -217,6 +225,7 @@ static fb_term *plan_operation(planner *p, fb_value expression, fb_recipe_op op,
     case FB_RECIPE_PERMUTE: return plan_permute(p, expression, args[0]);
     case FB_RECIPE_FULL: return plan_full(p, expression);
     case FB_RECIPE_MATMUL: return plan_matmul(p, args);
+    case FB_RECIPE_ABSMAX: return plan_absmax(p, expression, args[0]);
     case FB_RECIPE_NEG:
     case FB_RECIPE_SQRT:
     case FB_RECIPE_RSQRT: return new_term(p, FB_TERM_OP, args[0]->rank, args[0]->sizes);
@@ -259,7 +268,8 @@ static fb_term *plan_value(planner *p, fb_value expression) {
     term->op = op;
     adopt(term, args, count);
     term->computes |= !fb_recipe_facts_of(op)->is_movement;
-    term->multiplies |= op == FB_RECIPE_MATMUL;
+    term->gathers |= op == FB_RECIPE_MATMUL || op == FB_RECIPE_ABSMAX;
+    term->live += op == FB_RECIPE_ABSMAX; /* a part of its argument */
     term->live += op == FB_RECIPE_CONCAT || op == FB_RECIPE_RESHAPE || op == FB_RECIPE_PERMUTE; /* a copy without gaps */
     return term;
 }
@@ -279,7 +289,7 @@ static bool check_recipe(planner *p, const char *what, fb_value recipe, fb_dtype
     e->status = fb_recipe_type_under(e->graph, recipe, *dtype, "", type, e->error);
     if (e->status) return false;
     if (!*dtype) *dtype = type->dtype;
-    if (type->is_movement ? !*dtype || (type->dtype && type->dtype != *dtype) : !fb_dtype_is_computed(*dtype))
+    if (type->is_movement ? !*dtype || (type->dtype && type->dtype != *dtype) : !fb_recipe_rounds_to(*dtype))
         fb_evaluation_fail(e, FB_INVALID, "bad-recipe", "%s cannot be %s", what,
                            *dtype ? fb_dtype_name(*dtype) : "of an unknown dtype");
     return !e->status;

@@ -18,10 +18,15 @@ static const fb_recipe_facts table[FB_RECIPE_OP_COUNT] = {
     [FB_RECIPE_SQRT] = {"sqrt", 1, 1, false, {{0}}},
     [FB_RECIPE_RSQRT] = {"rsqrt", 1, 1, false, {{0}}},
     [FB_RECIPE_MATMUL] = {"matmul", 2, 2, false, {{0}}},
+    [FB_RECIPE_ABSMAX] = {"absmax", 1, 1, false, {{"dims", FB_MEMBER_INTS}}},
 };
 
 const fb_recipe_facts *fb_recipe_facts_of(fb_recipe_op op) {
     return &table[op];
+}
+
+bool fb_recipe_rounds_to(fb_dtype dtype) {
+    return fb_dtype_is_computed(dtype) || dtype == FB_INT8;
 }
 
 fb_recipe_op fb_recipe_op_find(const char *name) {
@@ -141,4 +146,9 @@ fb_value fb_recipe_rsqrt(fb_graph *graph, fb_value a) {
 
 fb_value fb_recipe_matmul(fb_graph *graph, fb_value a, fb_value b) {
     return make_binary(graph, FB_RECIPE_MATMUL, a, b);
+}
+
+fb_value fb_recipe_absmax(fb_graph *graph, fb_value from, const int64_t *dims, size_t count) {
+    fb_value members[] = {fb_make_shape(graph, dims, count)};
+    return make(graph, FB_RECIPE_ABSMAX, &from, 1, members);
 }

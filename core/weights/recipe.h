@@ -24,6 +24,7 @@ typedef enum fb_recipe_op {
     FB_RECIPE_SQRT,
     FB_RECIPE_RSQRT,
     FB_RECIPE_MATMUL,
+    FB_RECIPE_ABSMAX,
     FB_RECIPE_OP_COUNT,
 } fb_recipe_op;
 
@@ -76,6 +77,8 @@ fb_value fb_recipe_neg(fb_graph *graph, fb_value a);
 fb_value fb_recipe_sqrt(fb_graph *graph, fb_value a);
 fb_value fb_recipe_rsqrt(fb_graph *graph, fb_value a);
 fb_value fb_recipe_matmul(fb_graph *graph, fb_value a, fb_value b);
+/* The largest absolute value over those dims, which become 1; nan where there is one. */
+fb_value fb_recipe_absmax(fb_graph *graph, fb_value from, const int64_t *dims, size_t count);
 
 /* ---- checking them ------------------------------------------------------------------------------------------------------ */
 
@@ -95,6 +98,10 @@ typedef struct fb_recipe_type {
  * Axes and dims count from 0 and are never negative; slices have 0 <= start <= stop <= size; concat has at least one part;
  * broadcasting and matmul are NumPy's. */
 fb_status fb_recipe_type_of(const fb_graph *graph, fb_value expression, fb_recipe_type *type, fb_error *error);
+
+/* What a computed recipe may be rounded to: a floating dtype that can be computed with; and int8, where nan becomes 0 and what is
+ * beyond the range the nearest end of it. */
+bool fb_recipe_rounds_to(fb_dtype dtype);
 
 /* Every recipe of the graph: its type, that it agrees with the tensor's dtype and shape, and that no tensor depends on itself
  * ("recipe-cycle"). Pointers are "/tensors/3/recipe/args/0". Linear in the size of the document, whatever its depth. */

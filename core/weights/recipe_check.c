@@ -8,7 +8,7 @@ static void check_agreement(const fb_graph *graph, fb_tensor tensor, const fb_re
                             const char *prefix) {
     const fb_tensor_row *row = fb_tensor_at(graph, tensor);
     fb_dtype dtype = (fb_dtype)row->dtype;
-    bool is_computable = fb_dtype_is_computed(dtype);
+    bool is_computable = fb_recipe_rounds_to(dtype);
     if (type->is_movement && type->dtype && type->dtype != dtype) {
         fb_errors_add(errors, "recipe-contradicts-tensor", prefix, "The recipe of %s gives %s, but the tensor is %s.",
                       fb_tensor_name(graph, tensor), fb_dtype_name(type->dtype), fb_dtype_name(dtype));

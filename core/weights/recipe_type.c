@@ -284,6 +284,22 @@ static fb_status type_of_matmul(const checker *c, fb_value expression, const cha
     return check_count(c, at, a);
 }
 
+static fb_status type_of_absmax(const checker *c, fb_value expression, const char *op, const frame *at, fb_recipe_type *type) {
+    fb_status status = type_of_operands(c, expression, op, at, type, NULL);
+    if (status) return status;
+    const fb_value_row *dims = fb_value_at(c->graph, fb_recipe_value(c->graph, expression, "dims"));
+    bool seen[FB_RECIPE_MAX_RANK] = {false};
+    for (uint32_t i = 0; i < dims->count; i++) {
+        int64_t dim;
+        fb_value_is_int(c->graph, dims->items[i], &dim);
+        if (dim < 0 || dim >= type->rank || seen[dim]) return bad(c, at, "dims", "not different dims of a tensor of %d", type->rank);
+        if (type->sizes[dim] == 0) return bad(c, at, "dims", "dimension %lld is empty, so no value is the largest", (long long)dim);
+        seen[dim] = true;
+        type->sizes[dim] = 1;
+    }
+    return FB_OK;
+}
+
 static fb_status type_of_tensor(const checker *c, fb_tensor tensor, const frame *at, fb_recipe_type *type) {
     const fb_tensor_row *row = fb_tensor_at(c->graph, tensor);
     if (row->is_erased) return bad(c, at, NULL, "there is no tensor %s", fb_text(c->graph, row->name));
@@ -312,6 +328,7 @@ static fb_status type_of(const checker *c, fb_value expression, const frame *at,
     case FB_RECIPE_PERMUTE: return type_of_permute(c, expression, at, type);
     case FB_RECIPE_FULL: return type_of_full(c, expression, at, type);
     case FB_RECIPE_MATMUL: return type_of_matmul(c, expression, facts->name, at, type);
+    case FB_RECIPE_ABSMAX: return type_of_absmax(c, expression, facts->name, at, type);
     case FB_RECIPE_NEG:
     case FB_RECIPE_SQRT:
     case FB_RECIPE_RSQRT: return type_of_operands(c, expression, facts->name, at, type, NULL);

@@ -142,6 +142,7 @@ static fb_value computed(machine *m, fb_recipe_op op) {
     case FB_RECIPE_MUL: return fb_recipe_mul(m->graph, a, pop(m));
     case FB_RECIPE_DIV: return fb_recipe_div(m->graph, a, pop(m));
     case FB_RECIPE_MATMUL: return fb_recipe_matmul(m->graph, a, pop(m));
+    case FB_RECIPE_ABSMAX: return fb_recipe_absmax(m->graph, a, (int64_t[]){fuzz_byte(&m->choices) % 4}, 1);
     default: return a;
     }
 }

@@ -88,6 +88,16 @@ static computed random_unary(computations *c, computed a) {
     return (computed){fb_recipe_rsqrt(g, a.expression), map_unary(&c->arena, &a.numbers, inverse_root_of), 0};
 }
 
+static computed random_absmax(computations *c, computed a) {
+    int64_t dims[MAX_DIMS];
+    int count = 0;
+    for (int i = 0; i < a.numbers.rank; i++) {
+        if (a.numbers.sizes[i] && below(c, 2)) dims[count++] = i;
+    }
+    value plain = copy_of(&c->arena, &a.numbers);
+    return (computed){fb_recipe_absmax(c->graph, a.expression, dims, (size_t)count), absmax(&c->arena, &plain, dims, count), a.bound};
+}
+
 /* Something that broadcasts with it: dimensions left out, made 1, or made more where they are 1. */
 static computed partner(computations *c, const computed *a) {
     int64_t sizes[MAX_DIMS];
@@ -256,7 +266,7 @@ static computed random_concat(computations *c, computed a) {
 static computed random_expression(computations *c) {
     computed is = pick(c);
     for (size_t steps = 1 + below(c, 8); steps > 0; steps--) {
-        size_t way = below(c, 12);
+        size_t way = below(c, 13);
         if (is.bound > 0x1p40) is.bound = 0;
         if (way < 3 && element_count(&is.numbers) < MAX_ELEMENTS) is = random_binary(c, is);
         else if (way < 4) is = random_unary(c, is);
@@ -264,6 +274,7 @@ static computed random_expression(computations *c) {
         else if (way < 7) is = random_slice(c, is);
         else if (way < 8) is = random_permute(c, is);
         else if (way < 10) is = random_reshape(c, is);
+        else if (way < 11) is = random_absmax(c, is);
         else if (element_count(&is.numbers) < MAX_ELEMENTS) is = random_concat(c, is);
     }
     return is;
@@ -285,6 +296,7 @@ void computations_make(computations *c, uint64_t seed) {
         ck_assert_msg(fb_recipe_type_of(c->graph, is.expression, &type, &error) == FB_OK, "%s: %s", error.pointer,
                       error.message);
         fb_dtype dtype = type.is_movement && type.dtype ? type.dtype : any_dtype(c);
+        if (tensors == 1 && !type.is_movement && below(c, 3) == 0) dtype = FB_INT8; /* with which nothing computes */
         snprintf(name, sizeof name, "made%zu", c->count);
         fb_tensor tensor = put_tensor(c->graph, name, dtype, type.sizes, type.rank, NULL, 0);
         fb_tensor_row_at(c->graph, tensor)->recipe = is.expression;

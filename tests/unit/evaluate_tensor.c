@@ -115,6 +115,20 @@ value clone_of(fb_arena *arena, const value *tensor) {
     return result;
 }
 
+value absmax(fb_arena *arena, const value *a, const int64_t *dims, int count) {
+    int64_t sizes[MAX_DIMS];
+    memcpy(sizes, a->sizes, sizeof sizes);
+    for (int i = 0; i < count; i++) sizes[dims[i]] = 1;
+    value result = tensor_value(arena, a->rank, sizes), seen = result;
+    memcpy(seen.sizes, a->sizes, sizeof seen.sizes);
+    for (int i = 0; i < count; i++) seen.strides[dims[i]] = 0;
+    for (int64_t i = 0, all = element_count(a); i < all; i++) {
+        double size = fabs(*element(a, i)), *largest = element(&seen, i);
+        if (!(*largest >= size) && !isnan(*largest)) *largest = size;
+    }
+    return result;
+}
+
 value map_unary(fb_arena *arena, const value *a, unary_function function) {
     if (a->kind == V_NUMBER) return number_value(function(a->number), false);
     if (a->kind != V_TENSOR) return unusable;

@@ -42,6 +42,7 @@ double *element(const value *tensor, int64_t index);
 bool is_same_shape(const value *a, const value *b);
 value copy_of(fb_arena *arena, const value *tensor);  /* contiguous */
 value clone_of(fb_arena *arena, const value *tensor); /* in the order in which it lies in memory, where it has no gaps */
+value absmax(fb_arena *arena, const value *a, const int64_t *dims, int count); /* these become 1 */
 value map_unary(fb_arena *arena, const value *a, unary_function function);
 /* With broadcasting, of tensors and numbers. */
 value map_binary(fb_arena *arena, const value *a, const value *b, binary_function function);

@@ -49,6 +49,7 @@ static uint64_t encode_number(fb_dtype dtype, double number) {
     case FB_FLOAT16: return encode_short(number, 5, 10);
     case FB_BFLOAT16: return encode_short(number, 8, 7);
     case FB_BOOL: return number != 0;
+    case FB_INT8: return isnan(number) ? 0 : (uint64_t)(int64_t)rint(fmin(fmax(number, -128), 127));
     default: return fabs(number) < 0x1p62 ? (uint64_t)(int64_t)rint(number) : 0;
     }
 }

@@ -43,6 +43,8 @@ static const char *const documents[] = {
     "tests/golden/ConvertPrecision/in-place-between-casts/before.json",
     "tests/golden/ConvertPrecision/weights-too-large/before.json",
     "tests/golden/ConvertPrecision/aten-keep-a-path/before.json",
+    "tests/golden/QuantizeWeights/keep-patterns/before.json",
+    "tests/golden/QuantizeWeights/aten-transposed-addmm/before.json",
     "tests/golden/FoldShapes/divided-by-a-full-tensor/before.json",
     "tests/golden/MergeViews/module/before.json",
     "tests/golden/MergeViews/permute-and-transpose/before.json",
@@ -149,6 +151,7 @@ static void ck_as_before(const fb_graph *graph, const fb_buffer *before, const c
 static const char *params_of(const fb_pass *pass) {
     static const char *const params[][2] = {
         {"ReplaceActivation", "{\"from\":\"relu\",\"parameters\":{\"approximate\":\"tanh\"},\"to\":\"gelu\"}"},
+        {"QuantizeWeights", "{\"keep\":[\"layers.?.up\",\"embedding\"]}"},
         {"ConvertPrecision", "{\"keep\":[\"softmax\",\"*.norm\"],\"to\":\"float16\"}"},
     };
     for (size_t i = 0; i < sizeof params / sizeof *params; i++) {

@@ -198,6 +198,34 @@ START_TEST(test_integer_fillers) {
 }
 END_TEST
 
+/* What a recipe computes is rounded to int8 too: ties to even, to the nearer end beyond the range, nan to 0. */
+START_TEST(test_int8) {
+    static const double numbers[] = {0.5, 1.5, -2.5, 126.5, 127.49, 127.5, 1e300, -128.5, -129, -INFINITY, NAN, -0.0};
+    static const char hex[] = "0002fe7e7f7f7f80808000" "00";
+    fb_graph *graph = fb_graph_new();
+    fb_value parts[sizeof numbers / sizeof *numbers];
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
+        parts[i] = fb_recipe_neg(graph, fb_recipe_full(graph, (int64_t[]){1}, 1, fb_make_float(graph, -numbers[i])));
+    expect_hex(graph, fb_recipe_concat(graph, 0, parts, sizeof numbers / sizeof *numbers), FB_INT8, hex);
+    expect_code(graph, parts[0], FB_UINT8, FB_INVALID, "bad-recipe");
+    fb_graph_free(graph);
+}
+END_TEST
+
+/* A nan stays, an infinity is the largest; whatever is gathered, in whatever blocks. */
+START_TEST(test_absmax) {
+    fb_graph *graph = fb_graph_new();
+    static const double numbers[] = {1, -3, 2, NAN, 5, INFINITY, -INFINITY, 4, -0.0};
+    fb_value parts[9];
+    for (size_t i = 0; i < 9; i++) parts[i] = fb_recipe_full(graph, (int64_t[]){1, 1}, 2, fb_make_float(graph, numbers[i]));
+    fb_value all = fb_recipe_reshape(graph, fb_recipe_concat(graph, 0, parts, 9), (int64_t[]){3, 3}, 2);
+    expect_hex(graph, fb_recipe_absmax(graph, all, (int64_t[]){1}, 1), FB_FLOAT32, "00004040" "0000c07f" "0000807f");
+    expect_hex(graph, fb_recipe_absmax(graph, all, (int64_t[]){0}, 1), FB_FLOAT32, "0000c07f" "0000a040" "0000807f");
+    expect_hex(graph, fb_recipe_absmax(graph, all, (int64_t[]){0, 1}, 2), FB_FLOAT32, "0000c07f");
+    fb_graph_free(graph);
+}
+END_TEST
+
 START_TEST(test_bool_fillers) {
     fb_graph *graph = fb_graph_new();
     for (int truth = 0; truth < 2; truth++) {
@@ -550,6 +578,8 @@ int main(void) {
     tcase_add_loop_test(cases, test_floating_fillers, 0, (int)(sizeof floats / sizeof *floats));
     tcase_add_loop_test(cases, test_integer_fillers, 0, (int)(sizeof integers / sizeof *integers));
     tcase_add_test(cases, test_bool_fillers);
+    tcase_add_test(cases, test_int8);
+    tcase_add_test(cases, test_absmax);
     tcase_add_loop_test(cases, test_rounding, 0, 4);
     tcase_add_test(cases, test_rounding_to_float32);
     tcase_add_loop_test(cases, test_rounding_of_arrays, 0, 2);

@@ -35,7 +35,7 @@ __all__ = [
     "EvaluateConstants", "FoldConstants", "FoldNormIntoLinear", "FoldScaleIntoLinear", "FoldShapes", "FuseActivation",
     "FuseAttention", "FuseBatchNorm", "FuseBatchNorm1dInLinear", "FuseBatchNorm2dInConv2d", "FuseBiasInLinear", "FuseLinear",
     "FuseNorm", "LintAndRecompile", "MergeConsecutiveLinears", "MergeConvolutions", "MergeLinears", "MergeViews",
-    "RecordTypes", "Refusal", "RemoveNoOps", "ReplaceActivation", "ReversibleTransformation", "Run", "Transformation",
+    "QuantizeWeights", "RecordTypes", "Refusal", "RemoveNoOps", "ReplaceActivation", "ReversibleTransformation", "Run", "Transformation",
     "UndoConflict", "UnpackLinear", "cleanup", "compose", "inference", "latency", "record_shapes", "rollback", "runs",
 ]  # fmt: skip
 
@@ -321,6 +321,16 @@ class ConvertPrecision(_Pass):
 
     def __init__(self, to: str, *, keep: Sequence[str] | None = None, cast_outputs: bool | None = None) -> None:
         self._set(to=to, keep=None if keep is None else list(keep), cast_outputs=cast_outputs)
+
+
+class QuantizeWeights(_Pass):
+    """Keeps the weights of Linears and convolutions as int8, with one scale for each output channel. `keep` names modules and
+    operators that stay as they are."""
+
+    preserves_computation = False
+
+    def __init__(self, *, keep: Sequence[str] | None = None) -> None:
+        self._set(keep=None if keep is None else list(keep))
 
 
 class RecordTypes(_ReversiblePass):

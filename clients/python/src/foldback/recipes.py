@@ -1,7 +1,7 @@
 """Recipes: tensors as expressions over other tensors.
 
 A recipe of movements copies bits. Any other is computed in float64 and rounded once, to nearest even, to the tensor's
-dtype.
+dtype; to int8 also, where nan becomes 0 and what is beyond the range the nearest end of it.
 """
 
 from __future__ import annotations
@@ -123,12 +123,16 @@ def _value(
         return args[0].reshape(expression["shape"])
     if op == "permute":
         return args[0].permute(expression["dims"])
+    if op == "absmax":
+        return args[0].abs().amax(expression["dims"], keepdim=True) if expression["dims"] else args[0].abs()
     return _COMPUTED[op](*args)
 
 
 def round_once(exact: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     """float64 to a narrower dtype, to nearest even. PyTorch goes by way of float32 to the 16-bit types; here that step
     rounds to odd, which the next one cannot tell from the exact value (Boldo and Melquiond 2008)."""
+    if dtype == torch.int8:
+        return exact.nan_to_num(nan=0.0).round().clamp(-128, 127).to(dtype)
     if dtype not in (torch.float16, torch.bfloat16):
         return exact.to(dtype)
     narrow = exact.to(torch.float32)

@@ -1,0 +1,224 @@
+/* QuantizeWeights: keeps the weights of Linears and convolutions as int8, with one scale for each output channel.
+ *
+ *     W ──┐                              q ── * s ──┐
+ *     x ── linear ── y                   x ── linear(·, ·, b) ── y
+ *
+ *     s = max |W| of the channel / 127          q = W / s, rounded to int8
+ *
+ * What is stored, downloaded and kept in memory is a quarter of float32, or half of float16. PyTorch computes in the weight's
+ * dtype as before: it makes W again at every call, which takes time. Both are made once, from the weight, in recipes; s has the
+ * weight's dtype. A channel of zeros stays zeros; one with a nan or an infinity becomes nan as a whole.
+ * A weight within 0.4 % of the largest number of its dtype may become infinite, as s is rounded.
+ *
+ * `keep` names modules (paths, with * and ?) and operators (linear, conv2d) that stay as they are. A called module becomes a
+ * function; all its calls use what the first one made.
+ *
+ * Refused: weights that something else has too ("shared-weight": it would still need them), that are not floating
+ * ("unsupported-dtype"), that have one number for each channel or none ("saves-nothing"), in training mode, and transposed
+ * convolutions in groups ("grouped"). Exactness: changes. Not reversible: roll back to get the weights' own bytes.
+ */
+#include <stdlib.h>
+
+#include "core/operators/spelling.h"
+#include "core/passes/keep.h"
+#include "core/passes/layer.h"
+#include "core/weights/recipe.h"
+
+/* ---- match --------------------------------------------------------------------------------------------------------------- */
+
+typedef struct search {
+    fb_matcher *m;
+    fb_keep keep;
+    uint32_t *holders; /* by tensor: modules' attributes that it is, and nodes that read it by get_attr */
+} search;
+
+static void count_holder(void *context, fb_tensor tensor) {
+    uint32_t *holders = context;
+    holders[tensor.id]++;
+}
+
+static void count_holders(search *s) {
+    const fb_graph *g = s->m->graph;
+    for (fb_module module = fb_first_module(g); module.id; module = fb_module_at(g, module)->next) {
+        fb_value_visit_tensors(g, fb_module_at(g, module)->parameters, count_holder, s->holders);
+        fb_value_visit_tensors(g, fb_module_at(g, module)->buffers, count_holder, s->holders);
+    }
+    for (fb_node n = fb_first_node(g, FB_MAIN_PROGRAM); n.id; n = fb_next_node(g, n)) {
+        fb_node read;
+        fb_tensor tensor;
+        if (fb_tensor_read_by(g, (fb_value){n.id | FB_VALUE_IS_NODE}, &read, &tensor))
+            s->holders[tensor.id] += fb_node_at(g, n)->user_count;
+    }
+}
+
+/* The dimension of the tensor that has the output channels. */
+static int channels_of(const fb_host *host) {
+    return host->is_linear ? host->linear.is_packed : host->conv.is_transposed;
+}
+
+/* As few bytes as there would be: one for each number, and the scales. */
+static bool saves_bytes(const fb_graph *g, const fb_host *host) {
+    fb_value shape = fb_tensor_at(g, host->layer.weight)->shape;
+    int64_t size = (int64_t)fb_dtype_size(host->dtype), channels = fb_shape_size(g, shape, channels_of(host)), each = 1;
+    for (int i = 0; i < fb_shape_rank(g, shape); i++) each *= i == channels_of(host) ? 1 : fb_shape_size(g, shape, i);
+    return channels > 0 && each * (size - 1) > size;
+}
+
+/* A module's call becomes a function's, which has no padding_mode and no output_size. */
+static bool is_only_a_function(const fb_graph *g, const fb_usage *usage, const fb_host *host) {
+    fb_value mode = fb_map_value(g, fb_module_at(g, host->layer.module)->config, "padding_mode");
+    bool is = !mode.id || (fb_value_kind(g, mode) == FB_STRING && strcmp(fb_value_text(g, mode), "zeros") == 0);
+    for (fb_node call = fb_first_call(usage, host->layer.module); call.id && is; call = fb_next_call(usage, call)) {
+        const fb_node_row *row = fb_node_at(g, call);
+        is = fb_value_at(g, row->args)->count + fb_value_at(g, row->kwargs)->count / 2 == 1;
+    }
+    return is;
+}
+
+static fb_obstacle obstacle_of(const search *s, const fb_host *host) {
+    const fb_graph *g = s->m->graph;
+    const fb_layer *layer = &host->layer;
+    bool is_transposed_alone = !layer->transposition.id || fb_node_at(g, layer->transposition)->user_count == 1;
+    uint32_t own = layer->module.id ? 1 : 2;
+    if (host->training) return (fb_obstacle){"training-mode", "in training mode weights are still to change"};
+    if (!fb_dtype_is_computed(host->dtype))
+        return (fb_obstacle){"unsupported-dtype", "its weight is not of a floating dtype that recipes compute with"};
+    if (s->holders[layer->weight.id] != own || !is_transposed_alone)
+        return (fb_obstacle){"shared-weight", "something else reads the weight too, and would still need it as it is"};
+    if (!saves_bytes(g, host)) return (fb_obstacle){"saves-nothing", "the scales are as large as what int8 saves"};
+    if (!host->is_linear && host->conv.is_transposed && host->conv.groups != 1)
+        return (fb_obstacle){"grouped", "the groups of a transposed convolution share the dimension of its output channels"};
+    if (layer->module.id && !is_only_a_function(g, s->m->usage, host))
+        return (fb_obstacle){"unsupported-form", "no function pads as the module does, or it is called with more than its input"};
+    return fb_layer_obstacle(s->m, layer);
+}
+
+static void look_at(search *s, fb_node n) {
+    fb_host host;
+    if (!fb_host_at(s->m->graph, n, &host)) return;
+    const fb_layer *layer = &host.layer;
+    if (layer->module.id && fb_first_call(s->m->usage, layer->module).id != n.id) return;
+    bool is_kept = fb_keeps(&s->keep, s->m->graph, n);
+    if (layer->transposition.id) is_kept |= fb_keeps(&s->keep, s->m->graph, layer->transposition);
+    if (is_kept) return;
+    fb_obstacle obstacle = obstacle_of(s, &host);
+    if (obstacle.code) fb_refuse_for(s->m, obstacle, &n, 1);
+    else fb_match_found(s->m, &n, 1);
+}
+
+static void match_graph(fb_matcher *m) {
+    search s = {.m = m, .holders = calloc((size_t)fb_tensor_limit(m->graph) + 1, sizeof *s.holders)};
+    m->failed |= !fb_keep_begin(&s.keep, m->params) || !s.holders;
+    if (!m->failed) count_holders(&s);
+    for (fb_node n = fb_first_node(m->graph, FB_MAIN_PROGRAM); n.id && fb_matcher_goes_on(m); n = fb_next_node(m->graph, n))
+        look_at(&s, n);
+    if (!m->failed) fb_refuse_unused_keeps(&s.keep, m);
+    fb_keep_end(&s.keep);
+    free(s.holders);
+}
+
+/* ---- edit ---------------------------------------------------------------------------------------------------------------- */
+
+static fb_value scale_recipe(fb_graph *g, const fb_host *host) {
+    int64_t dims[FB_RECIPE_MAX_RANK];
+    size_t count = 0;
+    for (int i = 0; i < fb_shape_rank(g, fb_tensor_at(g, host->layer.weight)->shape); i++) {
+        if (i != channels_of(host)) dims[count++] = i;
+    }
+    fb_value largest = fb_recipe_absmax(g, fb_recipe_tensor(g, host->layer.weight), dims, count);
+    return fb_recipe_div(g, largest, fb_recipe_full(g, NULL, 0, fb_make_float(g, 127)));
+}
+
+/* A new tensor of the module, read before the layer's call. */
+static fb_node put(fb_rewrite *rw, const fb_layer *layer, fb_module owner, const char *attribute, fb_value recipe, fb_dtype dtype,
+                   fb_tensor *tensor) {
+    fb_buffer name = {0};
+    const char *text = fb_free_attribute(rw, owner, attribute, &name);
+    *tensor = text ? fb_put_parameter(rw, owner, text, recipe, dtype, false) : (fb_tensor){0};
+    fb_node read = tensor->id ? fb_insert_read(rw, layer->call, owner, text) : (fb_node){0};
+    fb_buffer_free(&name);
+    return read;
+}
+
+/* The weight again, before the layer's call. */
+static fb_node put_weight(fb_rewrite *rw, const fb_host *host, fb_module owner) {
+    fb_graph *g = fb_rewrite_graph(rw);
+    const fb_layer *layer = &host->layer;
+    fb_tensor scale, numbers;
+    fb_node scale_read = put(rw, layer, owner, "weight_scale", scale_recipe(g, host), host->dtype, &scale);
+    fb_value recipe = fb_recipe_div(g, fb_recipe_tensor(g, layer->weight), fb_recipe_tensor(g, scale));
+    fb_node read = put(rw, layer, owner, "weight_int8", recipe, FB_INT8, &numbers);
+    const char *target = fb_is_aten(g, layer->call) ? FB_TARGET_MUL_ATEN : FB_TARGET_MUL_FUNCTION;
+    fb_value args = FB_ARGS(g, fb_make_node(g, read), fb_make_node(g, scale_read));
+    return fb_insert_before(rw, layer->call, FB_CALL_FUNCTION, target, args, (fb_value){0});
+}
+
+/* The options of a convolution's module, as a function takes them. */
+static fb_value options_of(fb_graph *g, fb_module module) {
+    static const char *const names[] = {"stride", "padding", "output_padding", "groups", "dilation"};
+    fb_value options = FB_VALUE_EMPTY_MAP, config = fb_module_at(g, module)->config;
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        fb_value option = fb_map_value(g, config, names[i]);
+        if (option.id) options = fb_map_with(g, options, names[i], option);
+    }
+    return options;
+}
+
+/* All calls of the module become calls of the function, which reads what the module still has. */
+static void edit_module(fb_rewrite *rw, const fb_host *host) {
+    fb_graph *g = fb_rewrite_graph(rw);
+    const fb_layer *layer = &host->layer;
+    fb_usage *usage = fb_usage_new(g);
+    fb_buffer target = {0};
+    fb_op_functional_target(fb_node_op(g, layer->call), &target);
+    const char *text = fb_buffer_text(&target);
+    if (!usage || !text) fb_graph_fail_memory(g);
+    fb_value options = host->is_linear ? FB_VALUE_EMPTY_MAP : options_of(g, layer->module);
+    fb_set_module(rw, layer->module, FB_TYPE_MODULE, FB_VALUE_EMPTY_MAP);
+    fb_drop_tensor(rw, layer->module, "weight");
+    if (!layer->bias.id) fb_drop_tensor(rw, layer->module, "bias");
+    fb_value weight = fb_make_node(g, put_weight(rw, host, layer->module));
+    fb_node bias_read = layer->bias.id ? fb_insert_read(rw, layer->call, layer->module, "bias") : (fb_node){0};
+    fb_value bias = bias_read.id ? fb_make_node(g, bias_read) : FB_VALUE_NONE;
+    for (fb_node call = usage && text ? layer->call : (fb_node){0}; call.id; call = fb_next_call(usage, call)) {
+        fb_value input = fb_call_argument(g, call, "input");
+        fb_set_target(rw, call, FB_CALL_FUNCTION, text);
+        fb_set_args(rw, call, FB_ARGS(g, input, weight, bias), options);
+        fb_mark(rw, call);
+    }
+    fb_buffer_free(&target);
+    fb_usage_free(usage);
+}
+
+static void edit(fb_rewrite *rw, const fb_match *match) {
+    fb_graph *g = fb_rewrite_graph(rw);
+    fb_host host;
+    if (!fb_host_at(g, match->nodes[0], &host)) return;
+    const fb_layer *layer = &host.layer;
+    if (layer->module.id) {
+        edit_module(rw, &host);
+        return;
+    }
+    fb_module owner = fb_node_at(g, layer->weight_read)->module;
+    if (fb_module_op(g, owner) != FB_OP_UNKNOWN) fb_set_module(rw, owner, FB_TYPE_MODULE, FB_VALUE_EMPTY_MAP);
+    fb_node weight = put_weight(rw, &host, owner);
+    if (weight.id && layer->transposition.id) weight = fb_transpose_again(rw, layer, weight);
+    if (weight.id) fb_give_argument(rw, layer->call, layer->weight_parameter, fb_make_node(g, weight));
+    if (layer->transposition.id) fb_erase_unread(rw, layer->transposition);
+    fb_release_read(rw, layer->weight_read);
+    fb_mark(rw, layer->call);
+}
+
+const fb_pass fb_quantize_weights = {
+    .name = "QuantizeWeights",
+    .version = 1,
+    .summary = "Keeps the weights of Linears and convolutions as int8, with one scale for each output channel.",
+    .parameters = "{\"additionalProperties\":false,\"properties\":{\"keep\":{\"default\":[],\"description\":\"what stays as it "
+                  "is: paths of modules, in which * and ? stand for others, and operators such as linear or conv2d\","
+                  "\"items\":{\"type\":\"string\"},\"type\":\"array\"}},\"type\":\"object\"}",
+    .exactness = FB_CHANGES,
+    .reversible = false,
+    .preserves_computation = false,
+    .match_graph = match_graph,
+    .edit = edit,
+};
