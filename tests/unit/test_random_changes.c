@@ -22,6 +22,10 @@ static void write_change(random_source *random, fb_buffer *out) {
                          activations[random_below(random, 4)], activations[random_below(random, ACTIVATIONS)]);
         return;
     }
+    if (random_once_in(random, 3)) {
+        fb_buffer_printf(out, "{\"name\":\"QuantizeWeights\",\"params\":{\"keep\":[%s]}}", kept[random_below(random, KEPT)]);
+        return;
+    }
     fb_buffer_printf(out, "{\"name\":\"ConvertPrecision\",\"params\":{\"to\":\"%sfloat16\",\"keep\":[%s]}}",
                      random_once_in(random, 2) ? "b" : "", kept[random_below(random, KEPT)]);
 }
