@@ -335,7 +335,7 @@ typedef struct search {
     size_t depth;
     unsigned char *shares; /* by memory: is it returned, does it come from outside */
     fb_keep keep;
-    uint32_t autocasts;    /* entered and not yet left */
+    uint32_t autocasts; /* entered and not yet left */
 } search;
 
 static void stay(search *s, fb_node n) {
@@ -542,10 +542,10 @@ static bool *find_staying(fb_matcher *m, const fb_alias *alias) {
     s.first_read = calloc(modules, sizeof *s.first_read);
     s.module_stays = calloc(modules, sizeof *s.module_stays);
     s.tensor_stays = calloc(fb_tensor_limit(g), sizeof *s.tensor_stays);
-    bool ok = fb_keep_begin(&s.keep, m->params) && s.stays && s.is_number && s.next_written && s.next_read && s.stack && s.first_written && s.first_read &&
-              s.shares && s.module_stays && s.tensor_stays;
+    bool ok = fb_keep_begin(&s.keep, m->params) && s.stays && s.is_number && s.next_written && s.next_read && s.stack &&
+              s.first_written && s.first_read && s.shares && s.module_stays && s.tensor_stays;
     if (ok) find(&s);
-    void *const helpers[] = {s.is_number, s.next_written, s.next_read,    s.stack,        s.first_written,
+    void *const helpers[] = {s.is_number, s.next_written, s.next_read,    s.stack,       s.first_written,
                              s.shares,    s.first_read,   s.module_stays, s.tensor_stays};
     for (size_t i = 0; i < sizeof helpers / sizeof *helpers; i++) free(helpers[i]);
     fb_keep_end(&s.keep);

@@ -89,7 +89,8 @@ static fb_obstacle obstacle_of(const search *s, const fb_host *host) {
     if (!host->is_linear && host->conv.is_transposed && host->conv.groups != 1)
         return (fb_obstacle){"grouped", "the groups of a transposed convolution share the dimension of its output channels"};
     if (layer->module.id && !is_only_a_function(g, s->m->usage, host))
-        return (fb_obstacle){"unsupported-form", "no function pads as the module does, or it is called with more than its input"};
+        return (fb_obstacle){"unsupported-form",
+                             "no function pads as the module does, or it is called with more than its input"};
     return fb_layer_obstacle(s->m, layer);
 }
 
@@ -130,8 +131,8 @@ static fb_value scale_recipe(fb_graph *g, const fb_host *host) {
 }
 
 /* A new tensor of the module, read before the layer's call. */
-static fb_node put(fb_rewrite *rw, const fb_layer *layer, fb_module owner, const char *attribute, fb_value recipe, fb_dtype dtype,
-                   fb_tensor *tensor) {
+static fb_node put(fb_rewrite *rw, const fb_layer *layer, fb_module owner, const char *attribute, fb_value recipe,
+                   fb_dtype dtype, fb_tensor *tensor) {
     fb_buffer name = {0};
     const char *text = fb_free_attribute(rw, owner, attribute, &name);
     *tensor = text ? fb_put_parameter(rw, owner, text, recipe, dtype, false) : (fb_tensor){0};

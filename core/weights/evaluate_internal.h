@@ -54,11 +54,11 @@ typedef struct fb_term {
             unsigned char element[16];
         };
     };
-    bool computes, gathers;    /* something in it does: anything at all; what makes one number of many, a matmul or absmax */
-    bool is_turned;            /* something in it is permuted so that neighbours come from far apart */
-    int depth;                 /* of the tree below it */
-    int live;                  /* boxes as large as what is asked for that are in memory at once */
-    int64_t cost;              /* terms below it, each as often as it is made */
+    bool computes, gathers; /* something in it does: anything at all; what makes one number of many, a matmul or absmax */
+    bool is_turned;         /* something in it is permuted so that neighbours come from far apart */
+    int depth;              /* of the tree below it */
+    int live;               /* boxes as large as what is asked for that are in memory at once */
+    int64_t cost;           /* terms below it, each as often as it is made */
 } fb_term;
 
 /* Where a box is written to. */

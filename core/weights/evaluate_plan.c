@@ -269,7 +269,7 @@ static fb_term *plan_value(planner *p, fb_value expression) {
     adopt(term, args, count);
     term->computes |= !fb_recipe_facts_of(op)->is_movement;
     term->gathers |= op == FB_RECIPE_MATMUL || op == FB_RECIPE_ABSMAX;
-    term->live += op == FB_RECIPE_ABSMAX; /* a part of its argument */
+    term->live += op == FB_RECIPE_ABSMAX;                                                       /* a part of its argument */
     term->live += op == FB_RECIPE_CONCAT || op == FB_RECIPE_RESHAPE || op == FB_RECIPE_PERMUTE; /* a copy without gaps */
     return term;
 }

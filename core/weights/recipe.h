@@ -99,8 +99,8 @@ typedef struct fb_recipe_type {
  * broadcasting and matmul are NumPy's. */
 fb_status fb_recipe_type_of(const fb_graph *graph, fb_value expression, fb_recipe_type *type, fb_error *error);
 
-/* What a computed recipe may be rounded to: a floating dtype that can be computed with; and int8, where nan becomes 0 and what is
- * beyond the range the nearest end of it. */
+/* What a computed recipe may be rounded to: a floating dtype that can be computed with; and int8, where nan becomes 0 and what
+ * is beyond the range the nearest end of it. */
 bool fb_recipe_rounds_to(fb_dtype dtype);
 
 /* Every recipe of the graph: its type, that it agrees with the tensor's dtype and shape, and that no tensor depends on itself

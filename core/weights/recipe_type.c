@@ -292,8 +292,10 @@ static fb_status type_of_absmax(const checker *c, fb_value expression, const cha
     for (uint32_t i = 0; i < dims->count; i++) {
         int64_t dim;
         fb_value_is_int(c->graph, dims->items[i], &dim);
-        if (dim < 0 || dim >= type->rank || seen[dim]) return bad(c, at, "dims", "not different dims of a tensor of %d", type->rank);
-        if (type->sizes[dim] == 0) return bad(c, at, "dims", "dimension %lld is empty, so no value is the largest", (long long)dim);
+        if (dim < 0 || dim >= type->rank || seen[dim])
+            return bad(c, at, "dims", "not different dims of a tensor of %d", type->rank);
+        if (type->sizes[dim] == 0)
+            return bad(c, at, "dims", "dimension %lld is empty, so no value is the largest", (long long)dim);
         seen[dim] = true;
         type->sizes[dim] = 1;
     }

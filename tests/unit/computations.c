@@ -95,7 +95,8 @@ static computed random_absmax(computations *c, computed a) {
         if (a.numbers.sizes[i] && below(c, 2)) dims[count++] = i;
     }
     value plain = copy_of(&c->arena, &a.numbers);
-    return (computed){fb_recipe_absmax(c->graph, a.expression, dims, (size_t)count), absmax(&c->arena, &plain, dims, count), a.bound};
+    return (computed){fb_recipe_absmax(c->graph, a.expression, dims, (size_t)count), absmax(&c->arena, &plain, dims, count),
+                      a.bound};
 }
 
 /* Something that broadcasts with it: dimensions left out, made 1, or made more where they are 1. */

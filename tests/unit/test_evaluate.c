@@ -201,7 +201,8 @@ END_TEST
 /* What a recipe computes is rounded to int8 too: ties to even, to the nearer end beyond the range, nan to 0. */
 START_TEST(test_int8) {
     static const double numbers[] = {0.5, 1.5, -2.5, 126.5, 127.49, 127.5, 1e300, -128.5, -129, -INFINITY, NAN, -0.0};
-    static const char hex[] = "0002fe7e7f7f7f80808000" "00";
+    static const char hex[] = "0002fe7e7f7f7f80808000"
+                              "00";
     fb_graph *graph = fb_graph_new();
     fb_value parts[sizeof numbers / sizeof *numbers];
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
@@ -219,8 +220,14 @@ START_TEST(test_absmax) {
     fb_value parts[9];
     for (size_t i = 0; i < 9; i++) parts[i] = fb_recipe_full(graph, (int64_t[]){1, 1}, 2, fb_make_float(graph, numbers[i]));
     fb_value all = fb_recipe_reshape(graph, fb_recipe_concat(graph, 0, parts, 9), (int64_t[]){3, 3}, 2);
-    expect_hex(graph, fb_recipe_absmax(graph, all, (int64_t[]){1}, 1), FB_FLOAT32, "00004040" "0000c07f" "0000807f");
-    expect_hex(graph, fb_recipe_absmax(graph, all, (int64_t[]){0}, 1), FB_FLOAT32, "0000c07f" "0000a040" "0000807f");
+    expect_hex(graph, fb_recipe_absmax(graph, all, (int64_t[]){1}, 1), FB_FLOAT32,
+               "00004040"
+               "0000c07f"
+               "0000807f");
+    expect_hex(graph, fb_recipe_absmax(graph, all, (int64_t[]){0}, 1), FB_FLOAT32,
+               "0000c07f"
+               "0000a040"
+               "0000807f");
     expect_hex(graph, fb_recipe_absmax(graph, all, (int64_t[]){0, 1}, 2), FB_FLOAT32, "0000c07f");
     fb_graph_free(graph);
 }

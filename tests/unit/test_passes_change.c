@@ -25,8 +25,7 @@ static const struct {
      "toy bert-tiny gpt2-tiny resnet-tiny mobilenet aten-toy aten-bert aten-llama aten-resnet18"},
     {"{\"name\":\"ConvertPrecision\",\"params\":{\"to\":\"bfloat16\",\"keep\":[\"softmax\",\"layer_norm\",\"relu\"]}}", 0.02,
      "toy"},
-    {"\"QuantizeWeights\"", 0.05,
-     "toy bert-tiny gpt2-tiny resnet-tiny mobilenet aten-toy aten-bert aten-llama aten-resnet18"},
+    {"\"QuantizeWeights\"", 0.05, "toy bert-tiny gpt2-tiny resnet-tiny mobilenet aten-toy aten-bert aten-llama aten-resnet18"},
 };
 
 /* The inputs that the fixture has. */

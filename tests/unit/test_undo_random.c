@@ -231,9 +231,8 @@ static void check_merged(const undo_case *u, const fb_graph *ours, const fb_grap
      * the client made a call an unknown one, and undoing takes away the sizes that a pass had recorded for it. */
     evaluate(u->result, c->seed, &unchanged);
     evaluate(c->source, c->seed, &source);
-    bool is_broken =
-        before.unusable > unchanged.unusable || before.untrue > unchanged.untrue || source.unusable > unchanged.unusable ||
-        after.guessed > before.guessed;
+    bool is_broken = before.unusable > unchanged.unusable || before.untrue > unchanged.untrue ||
+                     source.unusable > unchanged.unusable || after.guessed > before.guessed;
     broken += is_broken;
     evaluation_free(&unchanged);
     evaluation_free(&source);
