@@ -79,9 +79,9 @@ static void remove_file(removal *batch, const candidate *item) {
     if (unlinkat(batch->store->folder, path, 0) == 0 && !item->key) batch->files++;
 }
 
-static void end_removal(fb_connection *connection, void *argument, bool is_durable) {
+static void end_removal(fb_connection *connection, void *argument, fb_write_outcome outcome) {
     removal *batch = argument;
-    for (size_t i = 0; i < batch->count && is_durable; i++) {
+    for (size_t i = 0; i < batch->count && outcome == FB_WRITE_DURABLE; i++) {
         int64_t key = 0;
         fb_status status = fb_find_blob(connection, batch->items[i].digest, &key, NULL);
         if (!status && !key) remove_file(batch, &batch->items[i]);

@@ -113,10 +113,10 @@ static fb_status write_put(fb_connection *connection, void *argument, fb_totals 
     return status;
 }
 
-static void end_put(fb_connection *connection, void *argument, bool is_durable) {
+static void end_put(fb_connection *connection, void *argument, fb_write_outcome outcome) {
     (void)connection;
     const put_blob *put = argument;
-    if (put->is_put && !is_durable) fb_blob_file_put_back(put->store, put->upload, put->digest);
+    if (put->is_put && outcome == FB_WRITE_UNDONE) fb_blob_file_put_back(put->store, put->upload, put->digest);
 }
 
 /* ---- finish ---- */

@@ -58,8 +58,8 @@ static void checkpoint_when_large(fb_writer *writer) {
 
 /* ---- groups ---- */
 
-static void end_write(fb_writer *writer, fb_write *write, bool is_durable) {
-    if (write->is_unended && write->end) write->end(&writer->connection, write->argument, is_durable);
+static void end_write(fb_writer *writer, fb_write *write, fb_write_outcome outcome) {
+    if (write->is_unended && write->end) write->end(&writer->connection, write->argument, outcome);
     write->is_unended = false;
 }
 
@@ -81,7 +81,7 @@ static fb_status perform_optimistically(fb_writer *writer, fb_write *write) {
     if (!write->status) return FB_OK;
     writer->is_optimistic = fb_changes(&writer->connection) == changes;
     if (!writer->is_optimistic) return write->status;
-    end_write(writer, write, false);
+    end_write(writer, write, FB_WRITE_UNDONE);
     return FB_OK;
 }
 
@@ -97,7 +97,7 @@ static fb_status perform(fb_writer *writer, fb_write *write) {
     fb_status undone = write->status ? run_sql(writer, "ROLLBACK TO one_write", &write->error) : FB_OK;
     fb_status released = run_sql(writer, "RELEASE one_write", &write->error);
     if (!write->status) write->status = released;
-    if (write->status) end_write(writer, write, false);
+    if (write->status) end_write(writer, write, FB_WRITE_UNDONE);
     return undone ? undone : released;
 }
 
@@ -119,14 +119,18 @@ static fb_status commit_group(fb_writer *writer, fb_write *first, const fb_write
         status = perform(writer, write);
         if (status) *error = write->error;
     }
-    if (!status) status = fb_commit(&writer->connection, error);
+    fb_write_outcome outcome = FB_WRITE_UNDONE;
+    if (!status) {
+        status = fb_commit(&writer->connection, error);
+        outcome = !status ? FB_WRITE_DURABLE : status == FB_IO ? FB_WRITE_UNKNOWN : FB_WRITE_UNDONE;
+    }
     if (status) fb_roll_back(&writer->connection);
     if (status && !error->status)
         fb_fail(error, status, "store-failed", NULL, "the store failed: a transaction was rolled back");
 
     fb_totals added = {0};
     for (fb_write *write = first; write != end; write = write->next) {
-        end_write(writer, write, !status);
+        end_write(writer, write, outcome);
         if (!status && !write->status) add_totals(&added, &write->added);
     }
     if (writer->is_optimistic != was_optimistic) return status; /* no failure of the store: it is tried again */

@@ -48,9 +48,12 @@ typedef struct fb_totals {
  * it begins by forgetting what it said before. It reports to `error` alone; when it fails, what it wrote is undone. */
 typedef fb_status fb_write_function(fb_connection *connection, void *argument, fb_totals *added, fb_error *error);
 
-/* For a write that changes files, too. Runs on the writer's thread each time that the write ran: with true when it is durable;
- * with false when it was undone, before another write runs (or itself runs again). */
-typedef void fb_write_end_function(fb_connection *connection, void *argument, bool is_durable);
+/* What became of a write. A commit that broke off may have been done: then nothing that a row may need is taken away. */
+typedef enum fb_write_outcome { FB_WRITE_UNDONE, FB_WRITE_UNKNOWN, FB_WRITE_DURABLE } fb_write_outcome;
+
+/* For a write that also changes files. Runs on the writer's thread each time that the write ran; of one that was undone, before
+ * another write runs (or itself runs again). */
+typedef void fb_write_end_function(fb_connection *connection, void *argument, fb_write_outcome outcome);
 
 typedef struct fb_write fb_write;
 

@@ -10,7 +10,7 @@ import time
 
 import databases
 import pytest
-from blobs import some_bytes, stored
+from blobs import digest_of, put_blob, some_bytes, stored, wait_until
 from cli import CommandLine
 from conftest import Service, binary
 from documents import branches
@@ -333,6 +333,30 @@ def test_cut_off_while_committing(server, database, proxy, far, when):
         assert len(cuts) == 3 and far.get(f"/v1/runs/{run['id']}").status == 200
     proxy.watch = lambda sent: None
     assert counts(server, database, "runs") == 3 and counts(server, database, "audit WHERE object LIKE 'run%'") == 3
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_a_blob_whose_commit_is_unknown(far, proxy, when):
+    """Its row may be there, so its file stays: it is whole, or unknown, and can be put again."""
+
+    def watch(sent):
+        if b"COMMIT" in sent and proxy.is_open:
+            proxy.is_open = False
+            return when
+
+    def put_and_lose(seed):
+        data = some_bytes(100000, seed)
+        proxy.watch = watch
+        code = put_blob(far, data).json()["code"]
+        proxy.watch, proxy.is_open = (lambda sent: None), True
+        wait_until(lambda: far.get("/readyz").status == 200)
+        return data if code == "commit-unknown" else None  # what was lost was another commit
+
+    data = next(filter(None, map(put_and_lose, range(5))))
+    path = f"/v1/blobs/{digest_of(data)}"
+    found = far.get(path)
+    assert (found.status, found.body == data) == (200, True) if when == "after" else found.status == 404, found.status
+    assert put_blob(far, data).status in (200, 201) and far.get(path).body == data
 
 
 def test_cut_off_at_any_time(server, database, proxy, far):

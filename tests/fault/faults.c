@@ -4,7 +4,8 @@
  * one service serves many values of k. The calls of threads that do jobs are counted on their own: they go on beside a request,
  * so how many of them fall into its time says how fast the machine is, not what the request does.
  *
- * Files' calls fail for regular files only: a pipe or an eventfd does not fail on a real machine. */
+ * Files' calls fail for regular files only: a pipe or an eventfd does not fail on a real machine. What is sent and received fails
+ * for Unix-domain sockets only: those are the connections to a database. */
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -21,7 +22,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-enum { MEMORY = 1, WRITE = 2, FSYNC = 4, RENAME = 8, OPEN = 16, READ = 32, MMAP = 64, ACCEPT = 128 };
+enum { MEMORY = 1, WRITE = 2, FSYNC = 4, RENAME = 8, OPEN = 16, READ = 32, MMAP = 64, ACCEPT = 128, SEND = 256, RECEIVE = 512 };
 
 typedef struct orders {
     atomic_ulong is_armed;
@@ -129,14 +130,17 @@ int posix_memalign(void **out, size_t alignment, size_t size) {
 
 /* ---- files --------------------------------------------------------------------------------------------------------------- */
 
+static bool is_asked(unsigned long call) {
+    return atomic_load_explicit(&page->is_armed, memory_order_relaxed) && (atomic_load(&page->calls) & call);
+}
+
 static bool is_file(int file) {
     struct stat about;
     return syscall(SYS_fstat, file, &about) == 0 && S_ISREG(about.st_mode);
 }
 
 static bool fails_for(unsigned long call, int file) {
-    bool is_asked = atomic_load_explicit(&page->is_armed, memory_order_relaxed) && (atomic_load(&page->calls) & call);
-    return is_asked && is_file(file) && fails(call);
+    return is_asked(call) && is_file(file) && fails(call);
 }
 
 ssize_t write(int file, const void *bytes, size_t size) {
@@ -241,4 +245,28 @@ int accept4(int socket, __SOCKADDR_ARG address, socklen_t *restrict size, int fl
 }
 int accept(int socket, __SOCKADDR_ARG address, socklen_t *restrict size) {
     return accept4(socket, address, size, 0);
+}
+
+static bool is_unix_socket(int socket) {
+    struct sockaddr_storage address = {0};
+    socklen_t size = sizeof address;
+    return syscall(SYS_getsockname, socket, &address, &size) == 0 && address.ss_family == AF_UNIX;
+}
+
+/* The connection is cut for both sides, as by a network. */
+static bool is_cut(unsigned long call, int socket) {
+    if (!is_asked(call) || !is_unix_socket(socket) || !fails(call)) return false;
+    int reason = errno;
+    syscall(SYS_shutdown, socket, SHUT_RDWR);
+    errno = reason;
+    return true;
+}
+
+ssize_t send(int socket, const void *bytes, size_t size, int flags) {
+    if (is_cut(SEND, socket)) return -1;
+    return syscall(SYS_sendto, socket, bytes, size, flags, NULL, 0L);
+}
+ssize_t recv(int socket, void *bytes, size_t size, int flags) {
+    if (is_cut(RECEIVE, socket)) return -1;
+    return syscall(SYS_recvfrom, socket, bytes, size, flags, NULL, NULL);
 }

@@ -5,6 +5,7 @@ import errno
 import mmap
 import pathlib
 
+import databases
 from conftest import Service, binary
 
 LIBRARY = binary().parent / "tests" / "fault" / "faults.so"
@@ -21,6 +22,8 @@ CALLS = {
     "mmap": (64, [errno.ENOMEM]),
     "accept": (128, [errno.EMFILE, errno.ECONNABORTED]),
 }
+if databases.IN_USE:
+    CALLS |= {"send": (256, [errno.ECONNRESET, errno.EPIPE]), "receive": (512, [errno.ECONNRESET, errno.ETIMEDOUT])}
 
 
 class Page(ctypes.Structure):

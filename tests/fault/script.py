@@ -132,6 +132,7 @@ class Script:
     def alias(self):
         path, known = "/v1/models/m/aliases/live", sorted(name for _, name in self.ledger.versions)
         now = self.service.get(path)
+        assert now.status in (200, 404), now
         headers = {"If-Match": now.headers["etag"]} if now.status == 200 else {"If-None-Match": "*"}
         others = [name for name in known if now.status != 200 or name != now.json()["version"]]
         version = others[self.rng.randrange(len(others))]

@@ -41,10 +41,10 @@ static fb_status add_row(fb_connection *connection, void *argument, fb_totals *a
     return !status && late->fails ? fb_fail(error, FB_CONFLICT, "too-late", NULL, "it has written already") : status;
 }
 
-static void count_end(fb_connection *connection, void *argument, bool is_durable) {
+static void count_end(fb_connection *connection, void *argument, fb_write_outcome outcome) {
     (void)connection;
     late_write *late = argument;
-    if (is_durable) late->done++;
+    if (outcome == FB_WRITE_DURABLE) late->done++;
     else late->undone++;
 }
 
