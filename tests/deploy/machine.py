@@ -15,7 +15,7 @@ def output_of(*command, **options):
     return done.stdout
 
 
-def wait_for(condition, what, seconds=60):
+def wait_for(condition, what, seconds=300):
     for _ in range(seconds * 10):
         if found := condition():
             return found
