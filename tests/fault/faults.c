@@ -4,8 +4,8 @@
  * one service serves many values of k. The calls of threads that do jobs are counted on their own: they go on beside a request,
  * so how many of them fall into its time says how fast the machine is, not what the request does.
  *
- * Files' calls fail for regular files only: a pipe or an eventfd does not fail on a real machine. What is sent and received fails
- * for Unix-domain sockets only: those are the connections to a database. */
+ * Files' calls fail for regular files only: a pipe or an eventfd does not fail on a real machine. What is sent and received
+ * fails for Unix-domain sockets only: those are the connections to a database. */
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
