@@ -61,8 +61,8 @@ static void write_unevaluated(const char *const *nodes, size_t count, const char
 
 /* What one pass's comparison came to. */
 typedef struct outcome {
-    const char *counted; /* "regions" or "outputs" */
-    size_t count;
+    const char *counted;     /* "regions" or "outputs" */
+    size_t count, equal;     /* equal: regions that have another one's numbers */
     fb_buffer not_evaluated; /* JSON objects, with commas between them */
     fb_difference between, before_exact, after_exact;
     bool fails;
@@ -73,7 +73,9 @@ static fb_status keep_outcome(outcome *found, fb_pass_report *report, fb_arena *
     fb_buffer text = {0};
     if (!found->count && found->not_evaluated.size) /* no numbers, rather than 0 */
         found->between = found->before_exact = found->after_exact = (fb_difference){HUGE_VAL, HUGE_VAL, HUGE_VAL, 0, 0};
-    fb_buffer_printf(&text, "{\"%s\":%zu,\"not_evaluated\":[", found->counted, found->count);
+    fb_buffer_printf(&text, "{\"%s\":%zu,", found->counted, found->count);
+    if (found->equal) fb_buffer_printf(&text, "\"equal_regions\":%zu,", found->equal);
+    fb_buffer_string(&text, "\"not_evaluated\":[");
     fb_buffer_append(&text, found->not_evaluated.data, found->not_evaluated.size);
     fb_buffer_string(&text, "],");
     fb_write_difference(&found->between, &text);
@@ -134,6 +136,7 @@ static void take_region(fb_run_validation *validation, const fb_region_report *r
     if (region->unsupported && !region->is_broken)
         write_unevaluated(region->nodes, region->node_count, region->unsupported, region->detail, &found->not_evaluated);
     found->count += !region->unsupported;
+    found->equal += region->is_equal && !region->unsupported;
     if (region->passes) return;
     begin_failed(validation, NULL);
     fb_buffer_string(&validation->failed_numbers, "\"nodes\":");

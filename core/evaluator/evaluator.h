@@ -208,6 +208,7 @@ typedef struct fb_region_report {
     size_t node_count;
     fb_difference between, before_exact, after_exact; /* the worst of the values that leave it */
     bool passes;
+    bool is_equal;           /* to an earlier one but for names, whose numbers these are; see region_equal.c */
     const char *unsupported; /* why it could not be evaluated: "unsupported-operator", "missing-shape" …; NULL = it was */
     bool is_broken;          /* … after the rewrite, while it could before: then it does not pass */
     const char *detail;

@@ -47,6 +47,7 @@ void fb_weights_begin(fb_evaluator *evaluator);
  * positive). A part of them alone when the work is stopped. */
 void fb_random_weight(const fb_graph *graph, fb_tensor tensor, uint64_t seed, int64_t first, int64_t count,
                       unsigned char *bytes, fb_work *work);
+void fb_random_distribution(const fb_graph *graph, fb_tensor tensor, double *mean, double *deviation);
 /* A nested program over these inputs (borrowed). */
 fb_status fb_evaluate_program(fb_evaluator *evaluator, fb_program program, const fb_object *inputs, size_t count,
                               fb_object *output);

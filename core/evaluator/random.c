@@ -104,7 +104,7 @@ static bool is_called(const char *name, const char *attribute) {
 }
 
 /* Their mean and standard deviation: values should neither grow nor vanish from layer to layer, and variances are positive. */
-static void distribution_of(const fb_graph *graph, fb_tensor tensor, double *mean, double *deviation) {
+void fb_random_distribution(const fb_graph *graph, fb_tensor tensor, double *mean, double *deviation) {
     const fb_tensor_row *row = fb_tensor_at(graph, tensor);
     const char *name = fb_text(graph, row->name);
     double inputs = 1; /* of one output */
@@ -123,7 +123,7 @@ void fb_random_weight(const fb_graph *graph, fb_tensor tensor, uint64_t seed, in
     size_t element = fb_dtype_size(dtype);
     uint64_t state = state_of(seed, fb_text(graph, row->name));
     double mean, deviation, part[DRAWN_AT_ONCE];
-    distribution_of(graph, tensor, &mean, &deviation);
+    fb_random_distribution(graph, tensor, &mean, &deviation);
     bool is_floating = fb_dtype_is_floating(dtype);
     for (int64_t from = 0, size; is_floating && from < count && fb_work_goes_on(work, DRAWN_AT_ONCE); from += size) {
         size = count - from < DRAWN_AT_ONCE ? count - from : DRAWN_AT_ONCE;

@@ -525,26 +525,41 @@ static bool need_levels(demand *d) {
     return spread_demand(d);
 }
 
-static fb_status find_needed(fb_regions *r, fb_error *error) {
+/* What the pairs with is_wanted (NULL: all) need. */
+static bool find_computed(fb_regions *r, const bool *is_wanted) {
     const fb_region_pair *pairs = (const fb_region_pair *)(const void *)r->pairs.data;
-    size_t count = r->pairs.size / sizeof *pairs;
     demand before = {r, r->before, r->changed_before, r->determined_before, r->computed_before, 0, NULL, {0}};
     demand after = {r, r->after, r->changed_after, r->determined_after, r->computed_after, fb_node_limit(r->before), NULL, {0}};
-    for (size_t i = 0; i < count && fb_work_goes_on(r->work, STEPS_OF_A_NODE); i++) {
+    for (size_t i = 0; i < r->pairs.size / sizeof *pairs && fb_work_goes_on(r->work, STEPS_OF_A_NODE); i++) {
+        if (is_wanted && !is_wanted[i]) continue;
         need(&before, pairs[i].before);
         need(&after, pairs[i].after);
     }
     bool is_complete = spread_demand(&before);
     is_complete &= spread_demand(&after);
-    is_complete = is_complete && need_writers(&before) && need_writers(&after) && need_levels(&before) && need_levels(&after);
-    if (!is_complete) return fb_work_failed(r->work, error);
+    return is_complete && need_writers(&before) && need_writers(&after) && need_levels(&before) && need_levels(&after);
+}
+
+static fb_status find_needed(fb_regions *r, fb_error *error) {
+    const fb_region_pair *pairs = (const fb_region_pair *)(const void *)r->pairs.data;
+    if (!find_computed(r, NULL)) return fb_work_failed(r->work, error);
     for (fb_node node = first(r, r->before); node.id; node = next(r, r->before, node))
         if (r->twin_of_before[node.id].id && r->changed_before[node.id])
             join(r, slot_before(node), slot_after(r, r->twin_of_before[node.id]));
-    for (size_t i = 0; i < count && fb_work_goes_on(r->work, STEPS_OF_A_NODE); i++)
+    for (size_t i = 0; i < r->pairs.size / sizeof *pairs && fb_work_goes_on(r->work, STEPS_OF_A_NODE); i++)
         if (r->changed_before[pairs[i].before.id] && r->changed_after[pairs[i].after.id])
             join(r, slot_before(pairs[i].before), slot_after(r, pairs[i].after));
     return FB_OK;
+}
+
+static void compute_nothing(fb_regions *r) {
+    memset(r->computed_before, 0, fb_node_limit(r->before));
+    memset(r->computed_after, 0, fb_node_limit(r->after));
+}
+
+fb_status fb_regions_compute(fb_regions *r, const bool *is_wanted, fb_error *error) {
+    compute_nothing(r);
+    return find_computed(r, is_wanted) ? fb_work_status(r->work, error) : fb_work_failed(r->work, error);
 }
 
 fb_status fb_regions_find(const fb_graph *before, const fb_graph *after, fb_work *work, fb_regions *out, fb_error *error) {
@@ -634,8 +649,7 @@ fb_status fb_regions_relate(fb_regions *r, const bool *is_doubted, bool *has_cha
     free(before);
     free(after);
     if (!is_complete) return fb_work_failed(r->work, error);
-    memset(r->computed_before, 0, fb_node_limit(r->before));
-    memset(r->computed_after, 0, fb_node_limit(r->after));
+    compute_nothing(r);
     for (uint32_t i = 0; i < fb_node_limit(r->before) + fb_node_limit(r->after); i++) r->parents[i] = i;
     fb_status status = find_needed(r, error);
     return status ? status : fb_work_status(r->work, error);

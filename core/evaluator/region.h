@@ -37,6 +37,15 @@ void fb_regions_free(fb_regions *regions);
  * anything; then the regions must be evaluated again. FB_NO_MEMORY, or what the work is stopped with. Linear. */
 fb_status fb_regions_relate(fb_regions *regions, const bool *is_doubted, bool *has_changed, fb_error *error);
 
+/* Only what the pairs with is_wanted (by pair) need is computed from now on; what hangs together stays as it is. */
+fb_status fb_regions_compute(fb_regions *regions, const bool *is_wanted, fb_error *error);
+
+/* `row_of_pair` gives each pair its region, 0 … rows - 1. Sets same_as[row] to the first region that computes the same but for
+ * names, or to the row itself. Only regions whose random weights take much time are looked at: those with a known weight, with
+ * state or with an effect are equal to none. FB_NO_MEMORY, or what the work is stopped with. */
+fb_status fb_regions_find_equal(const fb_regions *regions, const uint32_t *row_of_pair, size_t rows, uint32_t *same_as,
+                                fb_error *error);
+
 /* Equal numbers for what is of one region. */
 uint32_t fb_region_of_before(fb_regions *regions, fb_node node);
 uint32_t fb_region_of_after(fb_regions *regions, fb_node node);

@@ -403,24 +403,61 @@ static void sum_up(fb_validation *out) {
     }
 }
 
-static fb_status evaluate(validator *v, const fb_eval_options *options, bool only_moves, const fb_tolerance *tolerance) {
+static uint32_t row_of(validator *v, const fb_region_pair *pair) {
+    return fb_map_get(&v->rows, fb_region_of(&v->regions, pair) + 1) - 1;
+}
+
+/* Which pairs are evaluated, by pair, and same_as[row], the row whose numbers each region has. */
+static fb_status choose(validator *v, const fb_region_pair *pairs, size_t count, bool *is_wanted, uint32_t *same_as) {
+    uint32_t *rows = calloc(count + 1, sizeof *rows);
+    fb_status status = rows ? FB_OK : fb_fail_memory(v->error);
+    for (size_t i = 0; i < count && rows && fb_work_goes_on(&v->work, 16); i++) rows[i] = row_of(v, &pairs[i]);
+    if (!status) status = fb_work_status(&v->work, v->error);
+    if (!status) status = fb_regions_find_equal(&v->regions, rows, v->out->count, same_as, v->error);
+    bool is_any = false;
+    for (size_t i = 0; i < count && !status; i++) {
+        is_wanted[i] = same_as[rows[i]] == rows[i];
+        is_any |= !is_wanted[i];
+    }
+    free(rows);
+    return status || !is_any ? status : fb_regions_compute(&v->regions, is_wanted, v->error);
+}
+
+static fb_status run_sides(validator *v, const fb_region_pair *pairs, size_t count, const bool *is_wanted,
+                           const fb_eval_options *options) {
     fb_regions *r = &v->regions;
-    const fb_region_pair *pairs = (const fb_region_pair *)(const void *)r->pairs.data;
-    size_t count = r->pairs.size / sizeof *pairs;
-    fb_status status = number_regions(v, pairs, count);
-    if (!status) status = begin_side(&v->before, r->before, r->computed_before, r->changed_before, options, v->error);
+    fb_status status = begin_side(&v->before, r->before, r->computed_before, r->changed_before, options, v->error);
     if (!status) status = begin_side(&v->after, r->after, r->computed_after, r->changed_after, options, v->error);
     if (!status) status = begin_side(&v->exact, r->before, r->computed_before, r->changed_before, options, v->error);
     for (size_t i = 0; i < count && !status; i++) {
+        if (!is_wanted[i]) continue;
         v->before.is_kept[pairs[i].before.id] = v->exact.is_kept[pairs[i].before.id] = true;
         v->after.is_kept[pairs[i].after.id] = true;
     }
     if (!status && count) status = run_side(&v->before, FB_PRECISION_RECORDED, v->error);
     if (!status && count) status = run_side(&v->after, FB_PRECISION_RECORDED, v->error);
     if (!status && count) status = run_side(&v->exact, FB_PRECISION_DOUBLE, v->error);
+    return status;
+}
+
+static fb_status evaluate(validator *v, const fb_eval_options *options, bool only_moves, const fb_tolerance *tolerance) {
+    const fb_region_pair *pairs = (const fb_region_pair *)(const void *)v->regions.pairs.data;
+    size_t count = v->regions.pairs.size / sizeof *pairs;
+    fb_status status = number_regions(v, pairs, count);
+    bool *is_wanted = calloc(count + 1, sizeof *is_wanted);
+    uint32_t *same_as = calloc(v->out->count + 1, sizeof *same_as);
+    if (!status && (!is_wanted || !same_as)) status = fb_fail_memory(v->error);
+    if (!status) status = choose(v, pairs, count, is_wanted, same_as);
+    if (!status) status = run_sides(v, pairs, count, is_wanted, options);
     for (size_t i = 0; i < count && !status && fb_work_goes_on(&v->work, 64); i++)
-        status = report_pair(v, &pairs[i], only_moves, tolerance);
+        if (is_wanted[i]) status = report_pair(v, &pairs[i], only_moves, tolerance);
     if (!status) status = fb_work_status(&v->work, v->error);
+    for (size_t i = 0; i < v->out->count && !status; i++) {
+        v->out->regions[i] = v->out->regions[same_as[i]];
+        v->out->regions[i].is_equal = same_as[i] != i;
+    }
+    free(is_wanted);
+    free(same_as);
     if (!status) status = list_nodes(v);
     if (!status) sum_up(v->out);
     return status;
@@ -441,7 +478,7 @@ static bool *doubted(validator *v) {
     size_t count = v->regions.pairs.size / sizeof *pairs;
     bool *found = calloc(count + 1, sizeof *found);
     for (size_t i = 0; i < count && found && fb_work_goes_on(&v->work, 16); i++)
-        found[i] = !v->out->regions[fb_map_get(&v->rows, fb_region_of(&v->regions, &pairs[i]) + 1) - 1].passes;
+        found[i] = !v->out->regions[row_of(v, &pairs[i])].passes;
     return found;
 }
 

@@ -275,7 +275,9 @@ static void print_validation(fb_cli *cli, const json_t *passes) {
         if (!found) continue;
         if (!compared) compared = json_object_get(found, "outputs");
         fb_table_cell(&table, "%s", fb_text_of(pass, "name"));
-        fb_table_cell(&table, "%lld", (long long)json_integer_value(compared));
+        long long equal = (long long)json_integer_value(json_object_get(found, "equal_regions"));
+        if (equal) fb_table_cell(&table, "%lld (%lld equal)", (long long)json_integer_value(compared), equal);
+        else fb_table_cell(&table, "%lld", (long long)json_integer_value(compared));
         fb_table_cell(&table, "%zu", unknown);
         fb_table_deviation(&table, found, "max_absolute");
         fb_table_deviation(&table, found, "max_relative");

@@ -1,6 +1,9 @@
 """options.validate of a run: what each pass did is held against what it began with, and a run that fails is not stored."""
 
 import json
+import os
+import re
+from pathlib import Path
 
 import pytest
 from documents import FIXTURES, NAMES, batch_norm_fold, branches, counts, node, ref
@@ -166,6 +169,62 @@ def test_limits(new_service):
     answer = optimize(service, big, ["MergeLinears"], validate="rewrites")
     assert (answer.status, answer.json()["code"]) == (413, "evaluation-too-large")
     assert optimize(service, big, ["MergeLinears"]).status == 201
+
+
+def norms(layers=3, inputs=1024, outputs=16384):
+    """Layers of LayerNorm and Linear on inputs of their own; each Linear has a weight of 64 MiB."""
+    modules, tensors, nodes = [{"path": "", "type": "Model"}], [], []
+    meta = {"shape": [4, inputs], "dtype": "float32"}
+    for i in range(layers):
+        config = {"normalized_shape": {"$tuple": [inputs]}, "eps": 1e-05, "elementwise_affine": True, "bias": False}
+        modules += [
+            {"path": f"norm{i}", "type": "torch.nn.LayerNorm", "config": config, "parameters": {"weight": f"norm{i}.weight", "bias": None}},
+            {
+                "path": f"fc{i}",
+                "type": "torch.nn.Linear",
+                "config": {"in_features": inputs, "out_features": outputs, "bias": False},
+                "parameters": {"weight": f"fc{i}.weight", "bias": None},
+            },
+        ]
+        tensors.append({"name": f"norm{i}.weight", "dtype": "float32", "shape": [inputs]})
+        tensors.append({"name": f"fc{i}.weight", "dtype": "float32", "shape": [outputs, inputs]})
+        nodes.append(node(f"x{i}", "placeholder", f"x{i}", meta=meta))
+        nodes.append(node(f"norm{i}", "call_module", f"norm{i}", [ref(f"x{i}")], meta=meta))
+        nodes.append(node(f"fc{i}", "call_module", f"fc{i}", [ref(f"norm{i}")], meta={**meta, "shape": [4, outputs]}))
+    nodes.append(node("output", "output", "output", [[ref(f"fc{i}") for i in range(layers)]]))
+    return {"format": "foldback.graph/1", "name": "norms", "nodes": nodes, "modules": modules, "tensors": tensors}
+
+
+def test_weights_may_be_larger_than_the_memory(new_service):
+    """They are drawn a part at a time; and of equal layers one is evaluated."""
+    service = new_service("--evaluation-memory", "48M")
+    run = run_of(service, norms(), ["FoldNormIntoLinear"], validate="rewrites")
+    (one,) = run["passes"]
+    assert run["validation"] == {"mode": "rewrites", "passes": True, "complete": True}
+    assert (one["applied"], one["validation"]["regions"], one["validation"]["equal_regions"]) == (3, 3, 2)
+    assert 0 < one["validation"]["max_relative"] < 1e-5
+    alone = run_of(service, norms(layers=1), ["FoldNormIntoLinear"], validate="rewrites")["passes"][0]["validation"]
+    assert alone.pop("regions") == 1 and alone == {key: one["validation"][key] for key in alone}  # the first one's numbers
+    answer = optimize(service, norms(layers=1), ["FoldNormIntoLinear"], validate="graph")
+    assert answer.status == 201, answer
+
+
+@pytest.mark.long
+def test_a_llama_of_eight_billion_parameters(new_service):
+    """It was exported without weights: those of one matrix alone take 2 GB in float32. It must take less than 60 s of CPU."""
+    service = new_service("--evaluation-timeout", "900")
+    graph = json.loads((FIXTURES.parent.parent / "deploy" / "llama-8b.json").read_text())
+    process = Path(f"/proc/{service.process.pid}")
+    run = run_of(service, graph, ["inference", "MergeLinears"], validate="rewrites")
+    assert run["validation"] == {"mode": "rewrites", "passes": True, "complete": True}
+    found = {one["name"]: one["validation"] for one in run["passes"] if one["applied"] and one["validation"]["regions"]}
+    assert found["FoldNormIntoLinear"]["regions"] == 65 and found["FoldNormIntoLinear"]["equal_regions"] == 62
+    assert found["MergeLinears"]["regions"] == 64 and found["MergeLinears"]["equal_regions"] == 62
+    resident = int(re.search(r"VmHWM:\s*(\d+) kB", (process / "status").read_text())[1]) >> 10
+    assert resident < 1024, f"{resident} MiB"
+    used = (process / "stat").read_text().rpartition(")")[2].split()
+    seconds = (int(used[11]) + int(used[12])) / os.sysconf("SC_CLK_TCK")
+    assert seconds < 60, f"{seconds} s"
 
 
 @pytest.mark.parametrize(

@@ -524,6 +524,81 @@ START_TEST(parts_give_what_the_whole_gives) {
 }
 END_TEST
 
+#define WEIGHT(name, rows, rest) "{\"name\":\"" name "\",\"dtype\":\"float32\",\"shape\":[" rows ",1024]" rest "}"
+#define LINEAR(name, weight) BARE(name, "torch.nn.functional.linear", REF("x") "," REF(weight))
+#define LAYER(i, target, rest) LINEAR("a" i, "w" i) BARE("b" i, target, REF("a" i) rest)
+#define TIMES(i, factor) LAYER(i, "torch.mul", "," factor)
+#define ALL_NEG LAYER("0", "torch.neg", "") LAYER("1", "torch.neg", "") LAYER("2", "torch.neg", "")
+#define MINUS_ONE TIMES("0", "-1") TIMES("1", "-1") TIMES("2", "-1")
+#define WEIGHTS_OF(rows, rest) WEIGHT("w0", "1024", "") "," WEIGHT("w1", rows, rest) "," WEIGHT("w2", "1024", "")
+#define ALIKE WEIGHTS_OF("1024", "")
+#define TWO(i, first, second, target) LINEAR("a" i, first) LINEAR("c" i, second) BARE("b" i, target, REF("a" i) "," REF("c" i))
+#define BLOB ",\"blob\":\"sha256:aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa\",\"offset\":0"
+
+/* Regions of which some are equal but for names, and some only look so. */
+static const struct {
+    const char *what, *before, *after, *tensors;
+    size_t equal, failed; /* regions */
+} layers[] = {
+    {"three layers", ALL_NEG, MINUS_ONE, ALIKE, 2, 0},
+    {"few weights", ALL_NEG, MINUS_ONE, WEIGHT("w0", "1023", "") "," WEIGHT("w1", "1023", "") "," WEIGHT("w2", "1023", ""), 0,
+     0},
+    {"the last is wrong", ALL_NEG, TIMES("0", "-1") TIMES("1", "-1") TIMES("2", "-2"), ALIKE, 1, 1},
+    {"the last two are wrong", ALL_NEG, TIMES("0", "-1") TIMES("1", "-2") TIMES("2", "-2"), ALIKE, 1, 2},
+    {"all are wrong", ALL_NEG, TIMES("0", "-2") TIMES("1", "-2") TIMES("2", "-2"), ALIKE, 2, 3},
+    {"another number on both sides", TIMES("0", "2") TIMES("1", "2") TIMES("2", "4"),
+     LAYER("0", "torch.div", ",0.5") LAYER("1", "torch.div", ",0.5") LAYER("2", "torch.div", ",0.25"), ALIKE, 1, 0},
+    {"another shape", ALL_NEG, MINUS_ONE, WEIGHTS_OF("1025", ""), 1, 0},
+    {"known bytes", ALL_NEG, MINUS_ONE, WEIGHTS_OF("1024", BLOB), 1, 0},
+    {"a recipe", ALL_NEG, MINUS_ONE, WEIGHTS_OF("1024", ",\"recipe\":{\"op\":\"neg\",\"args\":[\"w0\"]}"), 1, 0},
+    {"one weight twice", TWO("0", "w0", "w1", "torch.add") TWO("1", "w2", "w2", "torch.add"),
+     TWO("0", "w0", "w1", "operator.add") TWO("1", "w2", "w2", "operator.add"), ALIKE, 0, 0},
+    {"two weights in another order", TWO("0", "w0", "w1", "torch.sub") TWO("1", "w1", "w2", "torch.sub"),
+     TWO("0", "w0", "w1", "operator.sub") TWO("1", "w2", "w1", "operator.sub"), ALIKE, 0, 1},
+};
+
+static fb_graph *graph_of_layers(const char *calls, const char *tensors) {
+    int count = strstr(calls, "\"b2\"") ? 3 : 2;
+    fb_buffer nodes = {0};
+    fb_buffer_printf(&nodes, "{\"name\":\"x\",\"op\":\"placeholder\",\"target\":\"x\","
+                             "\"meta\":{\"shape\":[2,1024],\"dtype\":\"float32\"}},");
+    for (int i = 0; i < 3; i++) fb_buffer_printf(&nodes, "{\"name\":\"w%d\",\"op\":\"get_attr\",\"target\":\"w%d\"},", i, i);
+    fb_buffer_printf(&nodes, "%s", calls);
+    for (int i = 0; i < count; i++) /* what reads them, and did not change */
+        fb_buffer_printf(&nodes,
+                         "{\"name\":\"r%d\",\"op\":\"call_function\",\"target\":\"torch.exp\",\"args\":[{\"$node\":\"b%d\"}]},",
+                         i, i);
+    fb_buffer_printf(&nodes, "%s",
+                     count == 3 ? OUTPUT(REF("r0") "," REF("r1") "," REF("r2")) : OUTPUT(REF("r0") "," REF("r1")));
+    fb_buffer_append(&nodes, "", 1);
+    char *text = document_of(
+        nodes.data, "{\"path\":\"\",\"type\":\"M\",\"parameters\":{\"w0\":\"w0\",\"w1\":\"w1\",\"w2\":\"w2\"}}", tensors);
+    fb_graph *graph = graph_of(text, strlen(text));
+    fb_buffer_free(&nodes);
+    free(text);
+    return graph;
+}
+
+START_TEST(equal_regions_are_evaluated_once) {
+    fb_graph *before = graph_of_layers(layers[_i].before, layers[_i].tensors);
+    fb_graph *after = graph_of_layers(layers[_i].after, layers[_i].tensors);
+    fb_validation found = validate(before, after, false, 1);
+    size_t equal = 0, failed = 0;
+    for (size_t i = 0; i < found.count; i++) {
+        equal += found.regions[i].is_equal;
+        failed += !found.regions[i].passes;
+        ck_assert_uint_ge(found.regions[i].node_count, 1); /* its own */
+        ck_assert_int_eq(found.regions[i].nodes[0][1], '0' + (int)i);
+    }
+    ck_assert_msg(found.is_complete && found.passes == (failed == 0), "%s", layers[_i].what);
+    ck_assert_msg(equal == layers[_i].equal, "%s: %zu of %zu regions are equal", layers[_i].what, equal, found.count);
+    ck_assert_msg(failed == layers[_i].failed, "%s: %zu of %zu regions fail", layers[_i].what, failed, found.count);
+    fb_validation_free(&found);
+    fb_graph_free(before);
+    fb_graph_free(after);
+}
+END_TEST
+
 int main(void) {
     TCase *tests = tcase_create("validate");
     tcase_set_timeout(tests, 600);
@@ -536,6 +611,7 @@ int main(void) {
     tcase_add_loop_test(tests, what_is_inside_of_vmap_is_evaluated, 0, 2);
     tcase_add_test(tests, graphs_are_compared_whole);
     tcase_add_loop_test(tests, parts_give_what_the_whole_gives, 0, (int)(sizeof parts / sizeof *parts));
+    tcase_add_loop_test(tests, equal_regions_are_evaluated_once, 0, (int)(sizeof layers / sizeof *layers));
     tcase_add_test(tests, weights_are_held_while_they_are_read);
     tcase_add_test(tests, weights_that_are_written_are_loaded_in_order);
     tcase_add_test(tests, a_weight_that_cannot_be_loaded_is_named);
