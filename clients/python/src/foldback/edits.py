@@ -16,11 +16,11 @@ import torch.fx
 
 from . import modules
 from .client import RunEdits
-from .fx import Row, make_node, node_row, requires_grad_of, set_arguments, set_meta
+from .fx import Document, Row, make_node, node_row, requires_grad_of, set_arguments, set_meta
 from .history import History, carried_back
 from .hooks import hooks_of
 from .recipes import evaluate, expanded, inputs_of, is_movement, shape_of
-from .tensors import State, TensorTable, can_be_marked, digest_of, has_changed, sums_of, tensor_of
+from .tensors import State, TensorTable, can_be_marked, digest_of, has_changed, module_at, sums_of, tensor_of
 from .values import annotation_of, dtype_name, nodes_in, resolve
 
 Edit = Mapping[str, Any]
@@ -73,15 +73,16 @@ def apply_edits(
 
 class Replay:
     def __init__(
-        self, module: torch.fx.GraphModule, edits: list[Edit], force: bool, rows: Sequence[Row] | None = None
+        self, module: torch.fx.GraphModule, edits: list[Edit], force: bool, known: Document | None = None
     ) -> None:
-        """`rows`: those of its modules, if they are known."""
+        """`known`: the module's document as this client writes it, if it is known."""
         self.module, self.edits, self.force = module, edits, force
         self.state = State.of(module)
         self.table = TensorTable(module)
         self.tensors: dict[str, torch.Tensor] = dict(self.table.tensors)  # by name, as they will be
         self.nodes: dict[str, torch.fx.Node] = {node.name: node for node in module.graph.nodes}
-        self.rows = self._module_rows(rows)
+        self.known = {} if known is None else {row["name"]: row for row in known["nodes"]}
+        self.rows = self._module_rows(None if known is None else known["modules"])
         self.parents = {parent for path in self.rows for parent in modules.parents(path)}
         self.values: dict[str, torch.Tensor] = {}  # by name: new values for tensors that the module has
         self.recipes: dict[str, Any] = {}  # by name: the recipes of tensors after these edits
@@ -152,7 +153,8 @@ class Replay:
         ]
         changed = [edit["path"] for edit in by_table["module"] if edit["edit"] == "set_module"]
         for path in dict.fromkeys([*called, *changed]):
-            found = hooks_of(self.module.get_submodule(path)) if path and _has(self.module, path) else []
+            there = module_at(self.module, path) if path else None
+            found = [] if there is None else hooks_of(there)
             if found:
                 raise EditError(f"module {path} has a {found[0]}, which these edits would lose; remove it first")
 
@@ -338,10 +340,10 @@ class Replay:
         return planned
 
     def _known_module(self, path: str) -> torch.nn.Module:
-        try:
-            return self.module.get_submodule(path)
-        except AttributeError:
-            raise EditError(f"there is no module {path} here") from None
+        found = module_at(self.module, path)
+        if found is None:
+            raise EditError(f"there is no module {path} here")
+        return found
 
     def _filled(self, path: str, row: Row, given: torch.nn.Module | None) -> torch.nn.Module:
         """A module as the row says; the original one where that is as the row says."""
@@ -398,7 +400,7 @@ class Replay:
 
     def _put_in_place(self, path: str, module: torch.nn.Module) -> None:
         """With the children of the one that is there: edits before this one may have changed them."""
-        there = self.module.get_submodule(path) if _has(self.module, path) else None
+        there = module_at(self.module, path)
         if there is not None and there is not module:
             children = dict(there._modules)
             module._modules.clear()
@@ -436,9 +438,7 @@ class Replay:
                 del reads[name]
             elif kind != "move_node":
                 node = self.nodes.get(name)
-                rows[name] = (
-                    edit["node"] if node is None else _changed(node_row(node), edit["was"], edit["now"], f"node {name}")
-                )
+                rows[name] = edit["node"] if node is None else self._changed_node(node, edit)
                 reads[name] = set(nodes_in([rows[name]["args"], rows[name]["kwargs"]]))
         for name, given in reads.items():
             if not given <= reads.keys():
@@ -447,6 +447,10 @@ class Replay:
             if row["op"] == "call_function":
                 resolve(row["target"])
         return rows
+
+    def _changed_node(self, node: torch.fx.Node, edit: Edit) -> Row:
+        row = self.known.get(node.name) or node_row(node)
+        return _changed(row, edit["was"], edit["now"], f"node {node.name}")
 
     def _check_targets(self, rows: Mapping[str, Row], planned: Mapping[str, Any], erased: set[str]) -> None:
         """No node may stay that needs a module which goes."""
@@ -474,7 +478,9 @@ class Replay:
             set_arguments(self.nodes[name], row, self.nodes)
         gone = [self.nodes.pop(edit["node"]["name"]) for edit in edits if edit["edit"] == "erase_node"]
         for node in gone:  # they may read each other
-            node.args, node.kwargs = (), {}
+            node.args = ()
+            if node.kwargs:
+                node.kwargs = {}
         for node in gone:
             graph.erase_node(node)
 
@@ -555,14 +561,6 @@ def _check_shape(row: Row, shape: list[int]) -> None:
 def _is_row(now: Any) -> bool:
     """A row that is put in; otherwise members, by pointers."""
     return isinstance(now, Mapping) and not all(key.startswith("/") for key in now)
-
-
-def _has(root: torch.nn.Module, path: str) -> bool:
-    try:
-        root.get_submodule(path)
-    except AttributeError:
-        return False
-    return True
 
 
 def _tensors(module: torch.nn.Module) -> list[Mapping[str, torch.Tensor | None]]:

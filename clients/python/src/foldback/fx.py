@@ -77,7 +77,7 @@ def build(
     table = TensorTable(root, by_memory=not is_traced)
     nodes = [node_row(node, None if found is None else found.get(node.name, {})) for node in root.graph.nodes]
     listed = module_rows(root, table, training)
-    named = frozenset(name for name, owner in table.first_owners.items() if owner in constants or _LIFTED.search(owner))
+    named = _lifted(table) | {name for name, owner in table.first_owners.items() if owner in constants}
     named = named | table.without_checkpoint(LARGEST_INLINE) if has_bytes else frozenset()
     return {
         "format": FORMAT,
@@ -89,10 +89,22 @@ def build(
     }
 
 
-def module_rows(root: torch.fx.GraphModule, table: TensorTable, training: bool | None = None) -> list[Row]:
-    return modules.rows(
-        root, table, training=training, nested=lambda program: [node_row(node, None) for node in program.graph.nodes]
-    )
+def constants_of(table: TensorTable) -> list[torch.Tensor]:
+    """The tensors whose bytes a document may have."""
+    return [table.owned[name] for name in _lifted(table) | set(table.lacking())]
+
+
+def _lifted(table: TensorTable) -> frozenset[str]:
+    return frozenset(name for name, owner in table.first_owners.items() if _LIFTED.search(owner))
+
+
+def module_rows(
+    root: torch.fx.GraphModule, table: TensorTable, training: bool | None = None, known: Mapping[str, Row] | None = None
+) -> list[Row]:
+    def nested(program: torch.fx.GraphModule) -> list[Row]:
+        return [node_row(node) for node in program.graph.nodes]
+
+    return modules.rows(root, table, training=training, nested=nested, known=known)
 
 
 def node_row(node: torch.fx.Node, found: Meta | None = None) -> Row:
@@ -109,7 +121,7 @@ def node_row(node: torch.fx.Node, found: Meta | None = None) -> Row:
         found = {**found, **known} if known else found
         if known:
             found = {key: item for key, item in found.items() if key in known or key == "device"}
-    if "device" not in kept and (kept or not _decides_device(node)):
+    if "device" in found and "device" not in kept and (kept or not _decides_device(node)):
         found = {key: item for key, item in found.items() if key != "device"}
     row["meta"] = {**{key: item for key, item in kept.items() if key not in ("shape", "dtype")}, **found}
     if node.meta.get("is_wrapped"):
@@ -401,7 +413,9 @@ def set_meta(node: torch.fx.Node, meta: Mapping[str, Any]) -> None:
 
 def set_arguments(node: torch.fx.Node, row: Row, nodes: Mapping[str, torch.fx.Node]) -> None:
     node.args = tuple(decode(item, nodes) for item in row.get("args", []))
-    node.kwargs = {key: decode(item, nodes) for key, item in row.get("kwargs", {}).items()}
+    kwargs = {key: decode(item, nodes) for key, item in row.get("kwargs", {}).items()}
+    if kwargs or node.kwargs:
+        node.kwargs = kwargs
 
 
 def _set_calling(graph: torch.fx.Graph, metadata: Mapping[str, Any]) -> None:

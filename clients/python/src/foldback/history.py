@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 import torch.fx
 
 from .client import Client, Problem, RunEdits
-from .fx import Document, Row, build, module_rows, node_row
+from .fx import Document, Row, build, constants_of, module_rows, node_row
 from .guess import are_said
+from .imprint import Imprint
 from .recipes import inputs_of
 from .run import Run
 from .tensors import State, TensorTable, has_changed, value_of
 
 
+_TARGETS = (("node", "target"), ("was", "/target"), ("now", "/target"))  # where an edit of a node has them
+Answer = TypeVar("Answer")
 TYPES = [""]  # the owners, and the marks, of a run that no transformation asked for
 
 
@@ -26,8 +29,8 @@ class Step:
 
     run: str
     kind: str  # optimize, external or reverse
-    source: Document
-    result: Document
+    source: Document | str  # or its id, where the runs before it made it
+    result: Document | None = None  # of an external one
     passes: list[Any] = field(default_factory=list)  # as sent: of optimize passes, of reverse positions
     owners: list[str] = field(default_factory=list)  # of each pass of the run the signature of the transformation
     marks: list[str] = field(default_factory=list)  # of each pass of the run its own signature
@@ -40,9 +43,9 @@ class Step:
     preserves_computation: bool = True
 
     @staticmethod
-    def of_types(run: str, source: Document, result: Document) -> Step:
+    def of_types(run: str, source: Document | str) -> Step:
         """The run that records what the tracer did not. An undo leaves it, for it changes no program."""
-        return Step(run, "optimize", source, result, ["RecordTypes"], list(TYPES), list(TYPES), undone={0})
+        return Step(run, "optimize", source, None, ["RecordTypes"], list(TYPES), list(TYPES), undone={0})
 
     def is_of(self, run: str) -> bool:
         return run == self.run or run in self.rests
@@ -51,9 +54,10 @@ class Step:
 @dataclass
 class History:
     steps: list[Step] = field(default_factory=list)
-    document: Document | None = None  # of the module as the service has it
-    graph: str | None = None  # its id
+    graph: str | None = None  # the id of the module's document, if the service has it
+    document: Document | None = None  # that document, if it was needed here
     seen: Document | None = None  # of the module, as this client wrote it at that time
+    imprint: Imprint | None = None  # of the module at that time; a copy of the module has none
     applied: list[tuple[int, str]] = field(default_factory=list)  # runs whose edits were applied: their places among the steps
     nodes: list[tuple[str, dict[str, Any]]] = field(default_factory=list)  # in order: names, and what `meta` says
     is_typed: bool = False  # whether the document has what the service says of types
@@ -62,6 +66,9 @@ class History:
     def __copy__(self) -> History:
         steps = [replace(step, undone=set(step.undone), rests=set(step.rests)) for step in self.steps]
         return replace(self, steps=steps, applied=list(self.applied), nodes=list(self.nodes))
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**vars(self), "imprint": None}
 
     @staticmethod
     def of(module: torch.fx.GraphModule) -> History:
@@ -73,13 +80,30 @@ class History:
         history: History = state.history
         return history
 
-    def note(
-        self, module: torch.fx.GraphModule, document: Document, graph: str, look: Look | None = None, edits: Iterable[Edit] = ()
-    ) -> None:
-        """The module is what this document says, from now on until somebody changes it. `look` was before these edits."""
-        seen = build(module) if look is None or are_said(module) else _seen_after(module, look.now, edits)
-        self.document, self.graph, self.seen = document, graph, seen
+    def note(self, module: torch.fx.GraphModule, graph: str, look: Look | None = None, edits: Iterable[Edit] = ()) -> None:
+        """The module is what this graph says, from now on until somebody changes it. `look` was before these edits."""
+        table = TensorTable(module)
+        seen = build(module) if look is None or are_said(module) else _seen_after(module, table, look.now, edits)
+        self.graph, self.document, self.seen = graph, None, seen
         self.note_nodes(module)
+        self.imprint = Imprint(module, constants_of(table))
+
+    def asked(self, client: Client, request: Callable[[Client], Answer]) -> Answer:
+        """What the service answers. One that does not know the module's runs learns them first."""
+        try:
+            return request(client)
+        except Problem as problem:
+            if problem.code not in ("unknown-graph", "unknown-run") or not self.steps:
+                raise
+            self.replay(client)
+            return request(client)
+
+    def written(self, client: Client) -> Document | None:
+        """The document of the graph that the module was."""
+        if self.document is None and self.graph is not None:
+            graph = self.graph
+            self.document = self.asked(client, lambda client: client.graph(graph))
+        return self.document
 
     def note_nodes(self, module: torch.fx.GraphModule) -> None:
         """A pickle has the code and no nodes."""
@@ -89,7 +113,7 @@ class History:
     def note_applied(self, module: torch.fx.GraphModule, run: str) -> None:
         """The module is what this run made, from now on until somebody changes it."""
         self.applied.append((len(self.steps) + len(self.applied), run))
-        self.document, self.graph, self.seen = None, None, build(module)
+        self.document, self.graph, self.seen, self.imprint = None, None, build(module), None
         self.note_nodes(module)
 
     def settle(self, client: Client) -> None:
@@ -118,7 +142,7 @@ class History:
         if at >= 0:
             positions = [place for place, mark in enumerate(self.steps[at].marks) if mark in marks]
             self.steps[at].undone |= set(positions)
-        return Step(run["id"], "reverse", source, result, positions, of=at)
+        return Step(run["id"], "reverse", source, None, positions, of=at)
 
     def find(self, owner: str) -> tuple[int, list[int]] | None:
         """The last step in which this transformation took part and was not undone, and the positions of its passes."""
@@ -135,6 +159,7 @@ class History:
             if step.kind == "optimize":
                 run = client.optimize(step.source, step.passes)
             elif step.kind == "external":
+                assert step.result is not None
                 run = client.record(
                     step.source,
                     step.result,
@@ -175,13 +200,12 @@ def last_step(client: Client, module: torch.fx.GraphModule) -> tuple[Step, Docum
     history.settle(client)
     for step in reversed(history.steps):
         if step.kind != "reverse" and not (step.owners and step.undone >= set(range(len(step.owners)))):
-            document, known = document_of(module)
-            return step, known or document
+            return step, look_at(module, client).sent
     raise ValueError("no run that is not undone led to this module; apply_edits(module, client.edits(run)) notes one")
 
 
 def reverse_of_the_rest(
-    client: Client, step: Step, positions: list[int], document: Document, *, include: Iterable[str] = ()
+    client: Client, step: Step, positions: list[int], document: Document | str, *, include: Iterable[str] = ()
 ) -> Run:
     """Where another pass of the run was taken out of a module that was trained, no stored graph is like the module. A run of
     the passes that are left makes one. Raises Problem where that does not help."""
@@ -206,7 +230,7 @@ def reverse_live(
         positions = _positions(step, passes)
         if not step.undone or not positions:
             raise
-        return reverse_of_the_rest(client, step, positions, document_of(module)[0], include=include)
+        return reverse_of_the_rest(client, step, positions, now, include=include)
 
 
 def _positions(step: Step, passes: Sequence[Any] | None) -> list[int]:
@@ -232,7 +256,7 @@ def carried_back(module: torch.fx.GraphModule, edits: RunEdits) -> RunEdits | No
     marks = [row["signature"] for row in undo["passes"]]
     positions = [at for at, mark in enumerate(step.marks) if mark in marks]
     try:
-        return edits.client.edits(edits.client.reverse(step.run, positions, graph=document_of(module)[0]))
+        return edits.client.edits(edits.client.reverse(step.run, positions, graph=look_at(module, edits.client).sent))
     except Problem:
         return None
 
@@ -240,29 +264,40 @@ def carried_back(module: torch.fx.GraphModule, edits: RunEdits) -> RunEdits | No
 # ---- the module's document ------------------------------------------------------------------------------------------------
 
 
-@dataclass
 class Look:
-    """The document of a module as it is. Rows that nobody changed since the last run are the service's, with recipes and shapes."""
+    """A module as it is. Rows that nobody changed since the last run are the service's, with recipes and shapes."""
 
-    document: Document
-    graph: str | None  # its id, if the service has it
-    now: Document  # as this client writes it
+    def __init__(self, now: Document, graph: str | None, document: Callable[[], Document]) -> None:
+        self.now = now  # its document, as this client writes it
+        self.graph = graph  # the id of its document, if the service has it
+        self._document = document
+
+    @property
+    def document(self) -> Document:
+        return self._document()
+
+    @property
+    def sent(self) -> Document | str:
+        """What tells the service of the module."""
+        return self.graph or self.document
 
 
-def document_of(module: torch.fx.GraphModule) -> tuple[Document, str | None]:
-    look = look_at(module)
-    return look.document, look.graph
-
-
-def look_at(module: torch.fx.GraphModule) -> Look:
+def look_at(module: torch.fx.GraphModule, client: Client) -> Look:
     history = History.of(module)
-    now = build(module)
-    known, graph, seen = history.document, history.graph, history.seen
+    graph, seen = history.graph, history.seen
+    if graph is not None and seen is not None and _is_untouched(module, history):
+        return Look(seen, graph, lambda: history.written(client) or {})
+    now, known = build(module), history.written(client)
     if known is None or seen is None:
-        return Look(now, None, now)
+        return Look(now, None, lambda: now)
     if not _is_alike(now, seen):  # a transformation of the user's that was undone leaves what was there before it
         befores = [step.before for step in reversed(history.steps) if step.before is not None]
         known, graph, seen = next((before for before in befores if _is_alike(now, before[2])), (known, graph, seen))
+    made = _with_known_rows(module, now, known, seen)
+    return Look(now, graph if made == known else None, lambda: made)
+
+
+def _with_known_rows(module: torch.fx.GraphModule, now: Document, known: Document, seen: Document) -> Document:
     made = {**known, "nodes": [], "modules": _overlaid(known["modules"], seen["modules"], now["modules"], "path")}
     made["nodes"] = _overlaid(known["nodes"], seen["nodes"], now["nodes"], "name")
     changed = {row["name"] for row, old in zip(now["nodes"], made["nodes"], strict=True) if row is old}
@@ -271,19 +306,42 @@ def look_at(module: torch.fx.GraphModule) -> Look:
         stale = _dependents(module, changed, touched) & {row["name"] for row in seen["nodes"]}
         made["nodes"] = [_without_types(row) if row["name"] in stale else row for row in made["nodes"]]
     made["tensors"] = _tensors(module, known, now)
-    return Look(made, graph if made == known else None, now)
+    return made
+
+
+def _is_untouched(module: torch.fx.GraphModule, history: History) -> bool:
+    """Whether nobody changed the module, or trained what a pass made, since the last run."""
+    if history.imprint is None or not history.imprint.is_of(module):
+        return False
+    state = State.of(module)
+    tensors = TensorTable(module).tensors
+    return not any(has_changed(row, tensors, state) for name, row in state.recipes.items() if name in tensors)
 
 
 def _is_alike(one: Document, other: Document) -> bool:
     return bool(one["nodes"] == other["nodes"] and one["modules"] == other["modules"])
 
 
-def _seen_after(module: torch.fx.GraphModule, before: Document, edits: Iterable[Edit]) -> Document:
-    """What `build` says of nodes and modules, where no tracer recorded types: of nodes that no edit names what it said before."""
-    touched = {edit["node"]["name"] if "node" in edit else edit["name"] for edit in edits if edit["edit"].endswith("_node")}
-    rows = {row["name"]: row for row in before["nodes"] if row["name"] not in touched}
+def _seen_after(module: torch.fx.GraphModule, table: TensorTable, before: Document, edits: Iterable[Edit]) -> Document:
+    """What `build` says of nodes and modules, where no tracer recorded types: of what no edit names, what it said before."""
+    names: set[str] = set()
+    paths: set[str] = set()
+    for edit in edits:
+        if edit["edit"].endswith("_node"):
+            names.add(edit["node"]["name"] if "node" in edit else edit["name"])
+            paths |= _paths_in(edit)
+        elif edit["edit"].endswith("_module"):
+            paths.add(edit["path"])
+    rows = {row["name"]: row for row in before["nodes"] if row["name"] not in names}
     nodes = [rows.get(node.name) or node_row(node) for node in module.graph.nodes]
-    return {"nodes": nodes, "modules": module_rows(module, TensorTable(module))}
+    known = {row["path"]: row for row in before["modules"] if row["path"] not in paths and "graph" not in row}
+    return {"nodes": nodes, "modules": module_rows(module, table, known=known)}
+
+
+def _paths_in(edit: Edit) -> set[str]:
+    """Of modules that a node calls, or from which it reads, before or after an edit."""
+    targets = [edit[key].get(member) for key, member in _TARGETS if isinstance(edit.get(key), Mapping)]
+    return {path for target in targets if target is not None for path in (target, target.rpartition(".")[0])}
 
 
 def _overlaid(known: list[Row], seen: list[Row], now: list[Row], key: str) -> list[Row]:

@@ -27,10 +27,12 @@ _OF_TORCH = ("torch.export", "torch._export", "torch.fx")  # checks of inputs th
 
 def hooks_of(module: torch.nn.Module) -> list[str]:
     """What runs when the module is called, beside the forward() of its class: "forward hook my.module.double"."""
+    held = vars(module)
     found = [
         f"{kind} {_name(hook)}"
         for table, kind in _OF_A_MODULE.items()
-        for hook in _hooks(vars(module).get(table))
+        if held.get(table)
+        for hook in _hooks(held[table])
         if not _name(hook).startswith(_OF_TORCH)
     ]
     if "forward" in vars(module):

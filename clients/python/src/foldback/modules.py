@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import torch
@@ -13,7 +13,7 @@ import torch.fx
 
 from . import parametrized
 from .hooks import SUFFIX, hooks_of, refuse_hooks
-from .tensors import TensorTable, child_path
+from .tensors import TensorTable, child_path, walk
 from .values import decode, encode, resolve
 
 Row = dict[str, Any]
@@ -23,10 +23,16 @@ Row = dict[str, Any]
 
 
 def rows(
-    root: torch.fx.GraphModule, table: TensorTable, *, training: bool | None, nested: Callable[[Any], list[Row]]
+    root: torch.fx.GraphModule,
+    table: TensorTable,
+    *,
+    training: bool | None,
+    nested: Callable[[Any], list[Row]],
+    known: Mapping[str, Row] | None = None,
 ) -> list[Row]:
     """The root, then what is called, owns a tensor or has something that get_attr reads. `training` is that of all modules,
-    unless it is None: then each has its own. `nested` gives the nodes of a nested program."""
+    unless it is None: then each has its own. `nested` gives the nodes of a nested program. `known`: rows that hold still, by
+    path."""
     called: set[str] = set()
     read: dict[str, dict[str, bool]] = {}  # by module the attributes, in the order of their reading
     for path, program in _programs(root):
@@ -37,7 +43,12 @@ def rows(
                 owner, _, key = child_path(path, str(node.target)).rpartition(".")
                 read.setdefault(owner, {})[key] = True
     made = []
-    for path, child in root.named_modules(remove_duplicate=False):
+    for path, child in walk(root):
+        if known is not None and path in known:
+            made.append(known[path])
+            continue
+        if not (path in called or path in read or child._parameters or child._buffers or isinstance(child, torch.fx.GraphModule)):
+            continue
         row = _row(path, child, table, list(read.get(path, ())), nested)
         if path in called:
             _say_hooks(path, child, row)
@@ -48,7 +59,7 @@ def rows(
 
 
 def _programs(root: torch.fx.GraphModule) -> Iterator[tuple[str, torch.fx.GraphModule]]:
-    for path, child in root.named_modules(remove_duplicate=False):
+    for path, child in walk(root):
         if isinstance(child, torch.fx.GraphModule):
             yield path, child
 
@@ -105,7 +116,7 @@ def config_of(module: torch.nn.Module) -> dict[str, Any]:
     if type(module) is torch.nn.Module:
         return {}
     config: dict[str, Any] = {}
-    for name in _parameters_of(type(module).__init__):
+    for name in constructor_names(module):
         if name == "bias" and "bias" in module._parameters:
             config[name] = module.bias is not None
         elif name != "self" and name in vars(module):
@@ -118,9 +129,13 @@ def config_of(module: torch.nn.Module) -> dict[str, Any]:
     return config
 
 
+def constructor_names(module: torch.nn.Module) -> tuple[str, ...]:
+    """The names of the parameters of its class's constructor."""
+    return _parameters_of(type(module).__init__)
+
+
 @functools.cache
 def _parameters_of(kind: Callable[..., Any]) -> tuple[str, ...]:
-    """The names of the parameters of a constructor."""
     return tuple(inspect.signature(kind).parameters)
 
 

