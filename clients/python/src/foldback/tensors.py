@@ -187,11 +187,12 @@ def walk(module: torch.nn.Module, path: str = "") -> list[tuple[str, torch.nn.Mo
 
 def module_at(root: torch.nn.Module, path: str) -> torch.nn.Module | None:
     """The module with this path; None if there is none."""
-    found: torch.nn.Module | None = root
+    found = root
     for key in path.split(".") if path else ():
-        found = found._modules.get(key)
-        if found is None:
+        child = found._modules.get(key)
+        if child is None:
             return None
+        found = child
     return found
 
 
