@@ -145,6 +145,11 @@ static fb_status kernel_pad_layer(fb_kernel_call *call, fb_object *result) {
 }
 
 const fb_kernel_row fb_kernels_pad[] = {
-    FB_KERNEL(PAD, pad), FB_KERNEL(CONSTANT_PAD, pad), FB_KERNEL(PAD_LAYER, pad_layer), FB_KERNEL(EDGE_PAD, pad_layer),
+    FB_KERNEL(PAD, pad),
+    FB_KERNEL(CONSTANT_PAD, pad),
+    FB_KERNEL(PAD_LAYER, pad_layer),
+    FB_KERNEL(ZERO_PAD_LAYER, pad_layer),
+    FB_KERNEL(CONSTANT_PAD_LAYER, pad_layer),
+    FB_KERNEL(EDGE_PAD, pad_layer),
     FB_KERNELS_END,
 };

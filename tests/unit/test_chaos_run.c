@@ -59,6 +59,8 @@ static const char *const documents[] = {
     "tests/golden/FuseNorm/layer-norm/before.json",
     "tests/golden/MergeConsecutiveLinears/modules/before.json",
     "tests/golden/FuseLinear/transposed/before.json",
+    "tests/golden/FoldPad/called-twice/before.json",
+    "tests/golden/FoldPad/without-options/before.json",
     "tests/fixtures/toy/graph.json",
 };
 enum { DOCUMENTS = sizeof documents / sizeof *documents, RANDOM = 10 };
@@ -81,7 +83,7 @@ static char *document_at(int i, size_t *size, const char **name) {
     "[\"FuseBatchNorm2dInConv2d\", \"FuseBatchNorm1dInLinear\", [\"ChangeTrueDivToMulByInverse\", \"MergeLinears\"], "         \
     "\"FoldShapes\", \"EvaluateConstants\", \"FoldConstants\", \"FoldNormIntoLinear\", \"FoldScaleIntoLinear\", {\"name\": "   \
     "\"FuseBiasInLinear\", "                                                                                                   \
-    "\"params\": {}}, \"MergeConvolutions\", "                                                                                 \
+    "\"params\": {}}, \"MergeConvolutions\", \"FoldPad\", "                                                                    \
     "\"UnpackLinear\", \"FuseLinear\", \"MergeConsecutiveLinears\", \"FuseNorm\", \"FuseActivation\", \"MergeViews\", "        \
     "\"cleanup\", \"DeepCopy\", "                                                                                              \
     "\"LintAndRecompile\"]"

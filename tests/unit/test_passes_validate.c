@@ -20,6 +20,7 @@ static const struct {
     {"\"FuseBatchNorm\"", false, "toy resnet-tiny mobilenet aten-toy aten-resnet18"},
     {"\"FuseBatchNorm2dInConv2d\"", false, "toy resnet-tiny mobilenet aten-toy aten-resnet18"},
     {"\"FuseBatchNorm1dInLinear\"", false, "toy aten-toy"},
+    {"\"FoldPad\"", true, ""}, /* they pad where they convolve */
     {"\"FoldShapes\"", true, "toy bert-tiny gpt2-tiny resnet-tiny"},
     {"\"EvaluateConstants\"", true, "aten-llama"},
     {"\"FoldConstants\"", false, "aten-bert"},

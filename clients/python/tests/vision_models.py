@@ -397,6 +397,23 @@ class LowRank(nn.Module):
         return self.base(x) + self.scale * self.up(self.down(x))
 
 
+class Padded(nn.Module):
+    """Zeros around what convolutions and pools read, in the ways that there are; one pads more on one side, as TensorFlow does."""
+
+    def __init__(self):
+        super().__init__()
+        self.pad, self.stem = nn.ZeroPad2d(1), nn.Conv2d(3, 8, 3, 2)
+        self.deep = nn.Conv2d(8, 8, 3, padding=1, groups=8, dilation=2)
+        self.same = nn.Conv2d(8, 8, 3, 2)
+        self.around, self.pool, self.fc = nn.ConstantPad2d((1, 1, 0, 0), 0.0), nn.AvgPool2d((2, 3)), nn.Linear(8, 10)
+
+    def forward(self, x):
+        x = F.relu(self.stem(self.pad(x)))
+        x = F.relu(self.deep(F.pad(x, (1, 1, 1, 1))))
+        x = F.relu(self.same(F.pad(x, (0, 1, 0, 1))))
+        return self.fc(self.pool(self.around(x)).mean((2, 3)))
+
+
 class Adapted(nn.Module):
     """Attention with adapters, scores divided by a root, and a gated perceptron."""
 
@@ -434,6 +451,7 @@ MODELS = {
     "generator": Generator,
     "pre-activation": PreActivation,
     "adapted": Adapted,
+    "padded": Padded,
 }
 
 

@@ -33,10 +33,11 @@ from .values import nodes_in
 
 __all__ = [
     "ChangeTrueDivToMulByInverse", "ConvertPrecision", "DeepCopy", "EliminateCommonSubexpressions", "EliminateDeadCode",
-    "EvaluateConstants", "FoldConstants", "FoldNormIntoLinear", "FoldScaleIntoLinear", "FoldShapes", "FuseActivation",
-    "FuseAttention", "FuseBatchNorm", "FuseBatchNorm1dInLinear", "FuseBatchNorm2dInConv2d", "FuseBiasInLinear", "FuseLinear",
-    "FuseNorm", "LintAndRecompile", "MergeConsecutiveLinears", "MergeConvolutions", "MergeLinears", "MergeViews",
-    "QuantizeWeights", "RecordTypes", "Refusal", "RemoveNoOps", "ReplaceActivation", "ReversibleTransformation", "Run", "Transformation",
+    "EvaluateConstants", "FoldConstants", "FoldNormIntoLinear", "FoldPad", "FoldScaleIntoLinear", "FoldShapes",
+    "FuseActivation", "FuseAttention", "FuseBatchNorm", "FuseBatchNorm1dInLinear", "FuseBatchNorm2dInConv2d",
+    "FuseBiasInLinear", "FuseLinear", "FuseNorm", "LintAndRecompile", "MergeConsecutiveLinears", "MergeConvolutions",
+    "MergeLinears", "MergeViews", "QuantizeWeights", "RecordTypes", "Refusal", "RemoveNoOps", "ReplaceActivation",
+    "ReversibleTransformation", "Run", "Transformation",
     "UndoConflict", "UnpackLinear", "cleanup", "compose", "inference", "latency", "record_shapes", "rollback", "runs",
 ]  # fmt: skip
 
@@ -222,6 +223,10 @@ class FuseBatchNorm(_Pass):
     """Folds a BatchNorm in eval mode into the Linear or convolution before or after it."""
 
     _says_what_it_lacks = True
+
+
+class FoldPad(_ReversiblePass):
+    """Makes zeros around a value the padding of the convolution or average pool that reads it."""
 
 
 class FoldShapes(_ReversiblePass):

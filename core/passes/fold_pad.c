@@ -1,0 +1,258 @@
+/* FoldPad: zeros around a value become the padding of the convolution or average pool that reads it.
+ *
+ *     x ── pad(1) ── Conv(padding=0) ── y            x ── Conv(padding=1) ── y
+ *     x ── pad(1) ── AvgPool(padding=0) ── y         x ── AvgPool(padding=1) ── y
+ *
+ * pad, constant_pad_nd, ZeroPad and ConstantPad, before a Conv or AvgPool of 1 to 3 dimensions, in both dialects. What is
+ * padded already is padded more. Zeros must be added, as many on each side of a dimension, and only in the dimensions that the
+ * window moves over. Nothing else may read the padded value. Each call of a module must read a value that is padded alike.
+ *
+ * A convolution must pad with zeros. An average pool must count what it pads, must not round its size up, and pads half its
+ * kernel at most. A max pool stays: it pads with minus infinity. A convolution that moves along a sequence may lay its result
+ * out in the order of what it reads, so its result must not be read by layout, or x must be contiguous.
+ * Exactness: moves. (A weight that is not finite gives nan where it meets a zero; a convolution may not compute with its own
+ * zeros.) Reversible.
+ */
+#include "core/ops/shape.h"
+#include "core/ops/strides.h"
+#include "core/passes/layer.h"
+
+enum { MAX_SPATIAL = 3 };
+
+/* What moves a window over its input: a convolution or a pool. */
+typedef struct window {
+    fb_layer layer; /* of a pool: its calls */
+    int spatial;
+    bool is_pool;
+} window;
+
+static fb_shape_call shape_call_of(const fb_graph *g, fb_node n) {
+    return (fb_shape_call){
+        .graph = g, .node = n, .op = fb_node_op(g, n), .is_module = fb_node_at(g, n)->opcode == FB_CALL_MODULE};
+}
+
+/* ---- pads ---------------------------------------------------------------------------------------------------------------- */
+
+/* The number that a pad fills with is 0, or is not given: then it is 0 as well. */
+static bool fills_with_zeros(const fb_shape_call *call) {
+    double number;
+    fb_value value = fb_option(call, "value");
+    if (!value.id || fb_value_kind(call->graph, value) == FB_NONE) return call->op != FB_OP_CONSTANT_PAD_LAYER;
+    return fb_value_is_number(call->graph, value, &number) && number == 0;
+}
+
+static bool is_zero_pad(const fb_graph *g, fb_node n) {
+    fb_shape_call call = shape_call_of(g, n);
+    switch (call.op) {
+    case FB_OP_PAD: {
+        fb_value mode = fb_option(&call, "mode");
+        bool is_constant = !mode.id || (fb_value_kind(g, mode) == FB_STRING && !strcmp(fb_value_text(g, mode), "constant"));
+        return is_constant && fills_with_zeros(&call);
+    }
+    case FB_OP_CONSTANT_PAD:
+    case FB_OP_CONSTANT_PAD_LAYER:
+    case FB_OP_ZERO_PAD_LAYER: return fills_with_zeros(&call);
+    default: return false;
+    }
+}
+
+/* The zeros on each side of the last `spatial` dimensions, if there are as many on both, and none elsewhere. */
+static bool read_pad(const fb_graph *g, fb_node n, int spatial, int64_t *padding) {
+    fb_shape_call call = shape_call_of(g, n);
+    fb_sizes sizes;
+    fb_value given = fb_option(&call, call.is_module ? "padding" : "pad");
+    if (!given.id || !fb_evaluate_sizes(g, given, &sizes) || !sizes.is_sequence || sizes.count % 2) return false;
+    memset(padding, 0, (size_t)spatial * sizeof *padding);
+    for (int i = 0; i < sizes.count; i += 2) { /* before and after, of the last dimension first */
+        fb_dim before = sizes.items[i], after = sizes.items[i + 1];
+        if (before.symbol.id || after.symbol.id || before.size != after.size || before.size < 0) return false;
+        if (before.size && i / 2 >= spatial) return false;
+        if (before.size) padding[spatial - 1 - i / 2] = before.size;
+    }
+    return true;
+}
+
+/* What a call reads, if that is a pad; or none. */
+static fb_node pad_before(const fb_graph *g, const window *w, fb_node call) {
+    fb_node input = fb_layer_input(g, &w->layer, call);
+    return input.id && is_zero_pad(g, input) ? input : (fb_node){0};
+}
+
+/* ---- windows ------------------------------------------------------------------------------------------------------------- */
+
+static int pool_spatial(fb_op op) {
+    switch (op) {
+    case FB_OP_AVG_POOL1D:
+    case FB_OP_MAX_POOL1D: return 1;
+    case FB_OP_AVG_POOL2D:
+    case FB_OP_MAX_POOL2D: return 2;
+    case FB_OP_AVG_POOL3D:
+    case FB_OP_MAX_POOL3D: return 3;
+    default: return 0;
+    }
+}
+
+static bool window_at(const fb_graph *g, fb_node n, window *w) {
+    fb_host host;
+    const fb_node_row *row = fb_node_at(g, n);
+    *w = (window){.spatial = pool_spatial(fb_node_op(g, n)), .is_pool = true};
+    if (w->spatial) {
+        fb_module module = row->opcode == FB_CALL_MODULE ? row->module : (fb_module){0};
+        w->layer = (fb_layer){.call = n, .module = module, .input_parameter = "input"};
+        return true;
+    }
+    if (!fb_host_at(g, n, &host) || host.is_linear) return false;
+    *w = (window){.layer = host.layer, .spatial = host.conv.spatial};
+    return true;
+}
+
+static fb_obstacle pool_obstacle(const fb_shape_call *call, const int64_t *padding, int spatial) {
+    int64_t kernel[MAX_SPATIAL];
+    fb_value counts = fb_option(call, "count_include_pad");
+    if (call->op != FB_OP_AVG_POOL1D && call->op != FB_OP_AVG_POOL2D && call->op != FB_OP_AVG_POOL3D)
+        return (fb_obstacle){"unsupported-type", "a max pool pads with minus infinity, not with zeros"};
+    if (fb_option_is_set(call, "ceil_mode") || (counts.id && fb_value_kind(call->graph, counts) != FB_TRUE))
+        return (fb_obstacle){"unsupported-arguments", "the pool rounds its size up, or does not count what it pads"};
+    if (!fb_option_ints(call, "kernel_size", 0, spatial, kernel))
+        return (fb_obstacle){"unsupported-arguments", "the pool's kernel is not known"};
+    for (int i = 0; i < spatial; i++) {
+        if (padding[i] > kernel[i] / 2) return (fb_obstacle){"unsupported-arguments", "a pool pads half its kernel at most"};
+    }
+    return FB_NO_OBSTACLE;
+}
+
+static fb_obstacle conv_obstacle(const fb_shape_call *call, const fb_layer *layer) {
+    const fb_graph *g = call->graph;
+    fb_extent extent;
+    fb_value mode = call->is_module ? fb_option(call, "padding_mode") : (fb_value){0};
+    bool has_zeros = !mode.id || (fb_value_kind(g, mode) == FB_STRING && strcmp(fb_value_text(g, mode), "zeros") == 0);
+    if (!has_zeros) return (fb_obstacle){"unsupported-arguments", "the convolution does not pad with zeros"};
+    fb_conv conv;
+    if (!fb_conv_at(g, call->node, &conv) || conv.is_transposed)
+        return (fb_obstacle){"transposed", "the padding of a transposed convolution takes away from its result"};
+    if (fb_tensor_extent(g, layer->weight, &extent) && !extent.is_finite)
+        return (fb_obstacle){"unsupported-constant", "a weight that is not finite gives nan where it meets a zero"};
+    return FB_NO_OBSTACLE;
+}
+
+/* Adds the window's own padding. */
+static bool add_own_padding(const fb_shape_call *call, int spatial, int64_t *padding) {
+    int64_t own[MAX_SPATIAL];
+    fb_value given = fb_option(call, "padding");
+    if (given.id && fb_value_kind(call->graph, given) == FB_STRING) return false; /* "same", or "valid" */
+    if (!fb_option_ints(call, "padding", 0, spatial, own)) return false;
+    for (int i = 0; i < spatial; i++) {
+        if (own[i] < 0 || own[i] > INT32_MAX || padding[i] > INT32_MAX - own[i]) return false;
+        padding[i] += own[i];
+    }
+    return true;
+}
+
+/* ---- match --------------------------------------------------------------------------------------------------------------- */
+
+/* Might the result lie in memory in another way than before? A padded image lies as x does. */
+static bool is_layout_read(const fb_graph *g, const window *w, fb_node call, fb_node x) {
+    bool is_image = w->spatial > 1 && fb_shape_rank(g, fb_node_at(g, x)->shape) == w->spatial + 2;
+    return !is_image && !fb_is_contiguous(g, x) && fb_layout_is_read(g, call);
+}
+
+/* Why a call must keep its pad, or have none. */
+static fb_obstacle call_obstacle(fb_matcher *m, const window *w, fb_node call, const int64_t *padding) {
+    const fb_graph *g = m->graph;
+    int64_t own[MAX_SPATIAL];
+    fb_node pad = pad_before(g, w, call);
+    if (w->layer.module.id && !fb_call_has_only(g, call, "input"))
+        return (fb_obstacle){"unsupported-arguments", "it is called with more than one input"};
+    if (!pad.id || !read_pad(g, pad, w->spatial, own) || memcmp(own, padding, (size_t)w->spatial * sizeof *own) != 0)
+        return (fb_obstacle){"shared-module", "not every call of the module reads a value that is padded alike"};
+    fb_node x = fb_call_argument_node(g, pad, "input");
+    if (!x.id) return (fb_obstacle){"unsupported-arguments", "what is padded is not the result of a node"};
+    if (fb_node_at(g, pad)->user_count != 1) return (fb_obstacle){"shared-output", "the padded value has other readers"};
+    fb_obstacle obstacle = fb_effect_obstacle(g, pad);
+    if (obstacle.code) return obstacle;
+    if (is_layout_read(g, w, call, x))
+        return (fb_obstacle){"needs-contiguous", "a reader of the result may need it contiguous, and x may not be"};
+    return fb_disturbance(m, (fb_node[]){pad, call}, 2);
+}
+
+/* The padding of the result, from the first dimension to the last; false when one of the two is not given as the pass reads it.
+ */
+static bool read_sum(const fb_graph *g, fb_node pad, fb_node n, int spatial, int64_t *added, int64_t *sum) {
+    fb_shape_call call = shape_call_of(g, n);
+    if (!read_pad(g, pad, spatial, added)) return false;
+    memcpy(sum, added, (size_t)spatial * sizeof *sum);
+    return add_own_padding(&call, spatial, sum);
+}
+
+static fb_obstacle obstacle_of(fb_matcher *m, const window *w, fb_node n, fb_node pad) {
+    fb_shape_call call = shape_call_of(m->graph, n);
+    int64_t added[MAX_SPATIAL], sum[MAX_SPATIAL];
+    if (!read_sum(m->graph, pad, n, w->spatial, added, sum))
+        return (fb_obstacle){"unsupported-arguments",
+                             "it does not pad both sides alike, pads other dimensions, or the padding behind it is not given "
+                             "in numbers"};
+    fb_obstacle obstacle = w->is_pool ? pool_obstacle(&call, sum, w->spatial) : conv_obstacle(&call, &w->layer);
+    if (!obstacle.code && w->layer.module.id) obstacle = fb_module_obstacle(m, w->layer.module);
+    for (; n.id && !obstacle.code && fb_matcher_goes_on(m); n = fb_layer_next_call(m->usage, &w->layer, n))
+        obstacle = call_obstacle(m, w, n, added);
+    return obstacle;
+}
+
+/* Once for all calls of a module: at the first. */
+static void match(fb_matcher *m, fb_node n) {
+    window w;
+    fb_node pad = {0};
+    fb_buffer calls = {0};
+    if (fb_is_marked(m, n) || !window_at(m->graph, n, &w) || fb_layer_first_call(m->usage, &w.layer).id != n.id) return;
+    for (fb_node c = n; c.id && fb_matcher_goes_on(m); c = fb_layer_next_call(m->usage, &w.layer, c)) {
+        if (!pad.id) pad = pad_before(m->graph, &w, c);
+        fb_buffer_append(&calls, &c, sizeof c);
+    }
+    m->failed |= calls.failed;
+    fb_obstacle obstacle = pad.id && !m->failed ? obstacle_of(m, &w, n, pad) : FB_NO_OBSTACLE;
+    if (obstacle.code) fb_refuse_for(m, obstacle, (fb_node[]){pad, n}, 2);
+    else if (pad.id && !m->failed) fb_match_found(m, (const fb_node *)(const void *)calls.data, calls.size / sizeof n);
+    fb_buffer_free(&calls);
+}
+
+/* ---- edit ---------------------------------------------------------------------------------------------------------------- */
+
+/* A call of a function that is given no padding has it as a keyword. */
+static void give_padding(fb_rewrite *rw, fb_node call, fb_value padding) {
+    fb_graph *g = fb_rewrite_graph(rw);
+    const fb_node_row *row = fb_node_at(g, call);
+    if (fb_call_argument(g, call, "padding").id) fb_set_argument(rw, call, "padding", padding);
+    else fb_set_args(rw, call, row->args, fb_map_with(g, row->kwargs, "padding", padding));
+}
+
+static void edit(fb_rewrite *rw, const fb_match *match) {
+    fb_graph *g = fb_rewrite_graph(rw);
+    window w;
+    int64_t added[MAX_SPATIAL], sum[MAX_SPATIAL];
+    fb_value sizes[MAX_SPATIAL];
+    fb_node first = match->nodes[0];
+    if (!window_at(g, first, &w) || !read_sum(g, pad_before(g, &w, first), first, w.spatial, added, sum)) return;
+    size_t count = (size_t)w.spatial;
+    for (size_t i = 0; i < count; i++) sizes[i] = fb_make_int(g, sum[i]);
+    fb_value padding = fb_is_aten(g, first) ? fb_make_list(g, sizes, count) : fb_make_tuple(g, sizes, count);
+    if (w.layer.module.id) fb_set_config(rw, w.layer.module, "padding", padding);
+    for (size_t i = 0; i < match->count; i++) {
+        fb_node call = match->nodes[i], pad = fb_layer_input(g, &w.layer, call);
+        fb_set_argument(rw, call, "input", fb_call_argument(g, pad, "input"));
+        if (!w.layer.module.id) give_padding(rw, call, padding);
+        fb_mark(rw, call);
+        fb_erase_call(rw, pad);
+    }
+}
+
+const fb_pass fb_fold_pad = {
+    .name = "FoldPad",
+    .version = 1,
+    .summary = "Makes zeros around a value the padding of the convolution or average pool that reads it.",
+    .parameters = FB_NO_PARAMETERS,
+    .exactness = FB_MOVES,
+    .reversible = true,
+    .preserves_computation = true,
+    .match = match,
+    .edit = edit,
+};
