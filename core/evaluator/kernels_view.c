@@ -497,6 +497,7 @@ const fb_kernel_row fb_kernels_view[] = {
     FB_KERNEL_COMPLEX(TRANSPOSE, transpose),
     FB_KERNEL_COMPLEX(T, transpose),
     FB_KERNEL_COMPLEX(NUMPY_T, transpose),
+    FB_KERNEL_COMPLEX(ADJOINT, transpose),
     FB_KERNEL_COMPLEX(MOVEDIM, movedim),
     FB_KERNEL_COMPLEX(UNSQUEEZE, unsqueeze),
     FB_KERNEL_COMPLEX(SQUEEZE, squeeze),

@@ -133,16 +133,28 @@ bool fb_tensor_read_by(const fb_graph *graph, fb_value argument, fb_node *read, 
     return true;
 }
 
+/* Does the call name the two dimensions of a matrix in these parameters? */
+static bool names_both(const fb_shape_call *call, const char *first, const char *second) {
+    int a, b;
+    return fb_call_argument(call->graph, call->node, first).id && fb_call_argument(call->graph, call->node, second).id &&
+           fb_option_axis(call, first, 0, 2, &a) && fb_option_axis(call, second, 0, 2, &b) && a != b;
+}
+
 /* Does the call exchange the two dimensions of a matrix? */
 static bool is_transposition(const fb_graph *graph, fb_node node) {
     fb_shape_call call = {.graph = graph, .node = node, .op = fb_node_op(graph, node)};
     fb_sizes dims;
+    fb_value name;
     int a, b;
     switch (call.op) {
-    case FB_OP_T: return fb_call_has_only(graph, node, "input");
-    case FB_OP_TRANSPOSE:
-        return fb_call_argument(graph, node, "dim0").id && fb_call_argument(graph, node, "dim1").id &&
-               fb_option_axis(&call, "dim0", 0, 2, &a) && fb_option_axis(&call, "dim1", 0, 2, &b) && a != b;
+    case FB_OP_T:
+    case FB_OP_NUMPY_T: return fb_call_has_only(graph, node, "input");
+    case FB_OP_GETATTR:
+        name = fb_node_arg(graph, node, 1);
+        return name.id && fb_value_kind(graph, name) == FB_STRING &&
+               (strcmp(fb_value_text(graph, name), "T") == 0 || strcmp(fb_value_text(graph, name), "mT") == 0);
+    case FB_OP_TRANSPOSE: return names_both(&call, "dim0", "dim1");
+    case FB_OP_MOVEDIM: return names_both(&call, "source", "destination");
     case FB_OP_PERMUTE:
         return fb_sizes_named(&call, "dims", &dims) && dims.count == 2 && !dims.items[0].symbol.id &&
                !dims.items[1].symbol.id && fb_normalise_axis(dims.items[0].size, 2, &a) &&

@@ -477,9 +477,25 @@ static fb_value constant_transpose(constant_call *c) {
     return recipe.id && is_known ? swapped(c, recipe, a, b) : (fb_value){0};
 }
 
+/* t, numpy_T and mT; of more than two dimensions the three differ. */
 static fb_value constant_matrix_transpose(constant_call *c) {
     fb_value recipe = constant_first(c);
+    if (recipe.id && c->type.rank > 2) return no_constant(c, "unsupported-arguments", "it has more than two dimensions");
     return recipe.id && c->type.rank == 2 ? swapped(c, recipe, 0, 1) : recipe;
+}
+
+static fb_value constant_move_dimension(constant_call *c) {
+    fb_value recipe = constant_first(c);
+    int rank = c->type.rank, from, to;
+    int64_t dims[FB_MAX_RANK];
+    bool is_known = fb_call_argument(c->graph, c->call.node, "destination").id &&
+                    fb_option_axis(&c->call, "source", 0, rank, &from) && fb_option_axis(&c->call, "destination", 0, rank, &to);
+    if (!recipe.id || !is_known) return (fb_value){0};
+    for (int i = 0, rest = 0; i < rank; i++) {
+        if (rest == from) rest++;
+        dims[i] = i == to ? from : rest++;
+    }
+    return fb_recipe_permute(c->graph, recipe, dims, (size_t)rank);
 }
 
 /* x.T and x.mT; other attributes are no tensors, or not of a known shape. */

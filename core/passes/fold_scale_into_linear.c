@@ -110,6 +110,7 @@ static fb_node scaled_input(const fb_graph *graph, fb_node node) {
     case FB_OP_PERMUTE:
     case FB_OP_TRANSPOSE:
     case FB_OP_T:
+    case FB_OP_NUMPY_T:
     case FB_OP_UNSQUEEZE:
     case FB_OP_SQUEEZE:
     case FB_OP_EXPAND:

@@ -37,6 +37,23 @@ def fold_constants():
         merged = g.fn(prefix("add.Tensor"), w, scaled, name="merged", **meta(3, 4))
         return g.output(linear(g, merged, aten=aten))
 
+    def transposed(call, *args, aten=True, rank=2):
+        g, w = weights(weight=(4, 3) if rank == 2 else (2, 4, 3))
+        shape = (3, 4) if rank == 2 else (2, 3, 4)
+        make = g.fn if call.startswith(("torch", "builtins")) else g.method
+        t = make(call, w, *args, shape=shape, dtype="float32", name="transposed")
+        return g.output(g.fn(ATEN + "mul.Tensor" if aten else "torch.mul", g.input(shape=shape), t, shape=shape, dtype="float32"))
+
+    for name, *spelling in (("t", "t"), ("aten-t", ATEN + "t.default"), ("transpose", "transpose", 0, 1),
+                            ("aten-transpose", ATEN + "transpose.int", -1, -2), ("permute", "permute", 1, 0),
+                            ("aten-permute", ATEN + "permute.default", [1, 0]), ("aten-numpy-t", ATEN + "numpy_T.default"),
+                            ("aten-mt", ATEN + "mT.default"), ("attribute-t", "builtins.getattr", "T"),
+                            ("attribute-mt", "builtins.getattr", "mT"),
+                            ("aten-movedim", ATEN + "movedim.int", 0, -1)):
+        fold(f"transposed-{name}", transposed(*spelling, aten=name.startswith("aten")), 1)
+    fold("transposed-mt-of-three", transposed(ATEN + "mT.default", rank=3), 0, refusal("unsupported-arguments", "transposed"))
+    fold("transposed-adjoint", transposed(ATEN + "adjoint.default"), 0, refusal("unsupported-operator", "transposed"))
+
     fold("lora", lora(False), 1)
     fold("lora-without-meta", lora(False, typed=False), 1)
     fold("aten-lora", lora(True), 1)
