@@ -3,7 +3,7 @@
 #include "core/ops/view.h"
 
 enum {
-    MAX_STEPS = 64,     /* back through views */
+    MAX_STEPS = 200,    /* back through views, and what is computed element by element */
     MAX_READERS = 1000, /* looked at for one value; with more the answer is yes */
 };
 
@@ -62,22 +62,42 @@ bool fb_is_dense(const fb_graph *graph, fb_node node) {
     return false;
 }
 
-/* Element by element from one tensor, beside numbers. */
-static bool maps_one(const fb_graph *graph, fb_node node) {
-    return (fb_op_facts_of(fb_node_op(graph, node))->flags & FB_FACT_ELEMENTWISE) && fb_node_at(graph, node)->first_input &&
-           !fb_input_next(graph, fb_input_first(graph, node));
+/* With one dimension or none there is no order that it could put others in. */
+static bool has_no_order(const fb_graph *graph, fb_node node) {
+    int rank = fb_shape_rank(graph, fb_node_at(graph, node)->shape);
+    return rank == 0 || rank == 1;
 }
 
-bool fb_is_contiguous(const fb_graph *graph, fb_node node) {
-    for (int step = 0; node.id && step < MAX_STEPS; step++) {
+static bool is_contiguous(const fb_graph *graph, fb_node node, int *steps);
+
+/* A result that is computed element by element is row-major where all that it is computed from is. */
+static bool maps_rows(const fb_graph *graph, fb_node node, int *steps) {
+    uint32_t first = fb_node_at(graph, node)->first_input;
+    if (!first || !(fb_op_facts_of(fb_node_op(graph, node))->flags & FB_FACT_ELEMENTWISE)) return false;
+    bool is_alone = !fb_input_next(graph, first);
+    for (uint32_t e = first; e; e = fb_input_next(graph, e)) {
+        fb_node input = fb_edge_input(graph, e);
+        bool is_harmless = !is_alone && (fb_is_python_number(graph, input) || has_no_order(graph, input));
+        if (!is_harmless && !is_contiguous(graph, input, steps)) return false;
+    }
+    return true;
+}
+
+static bool is_contiguous(const fb_graph *graph, fb_node node, int *steps) {
+    while (node.id && ++*steps < MAX_STEPS) {
         fb_shape_rule rule = shape_rule(graph, node);
         if (fb_op_effects(graph, node).is_unknown) return false;
         bool has_one_argument = fb_call_has_only(graph, node, "input");
         if (makes_rows(rule) || (fb_op_is(graph, node, FB_OP_CONTIGUOUS) && has_one_argument)) return true;
-        if (!keeps_rows(rule) && !maps_one(graph, node)) return false;
+        if (!keeps_rows(rule)) return maps_rows(graph, node, steps);
         node = fb_value_node(graph, fb_first_argument(graph, node));
     }
     return false;
+}
+
+bool fb_is_contiguous(const fb_graph *graph, fb_node node) {
+    int steps = 0;
+    return is_contiguous(graph, node, &steps);
 }
 
 /* Does this reader mind? Where it passes the memory on, `passes_on`. */

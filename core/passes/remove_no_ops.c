@@ -55,6 +55,7 @@ typedef enum family {
     MAKES_CONTIGUOUS,
     COPIES,
     CASTS_COPY,
+    CASTS_LIKE,
     ADDS,
     SCALES,
     AVERAGES
@@ -82,6 +83,7 @@ static const uint8_t families[FB_OP_COUNT] = {
     [FB_OP_TO] = CASTS,
     [FB_OP_TO_OTHER] = CASTS,
     [FB_OP_TYPE] = CASTS,
+    [FB_OP_TYPE_AS] = CASTS_LIKE,
     [FB_OP_CAST_FLOAT] = CASTS,
     [FB_OP_CAST_DOUBLE] = CASTS,
     [FB_OP_CAST_HALF] = CASTS,
@@ -261,6 +263,37 @@ static bool read_cast(const fb_graph *graph, identity_call *identity) {
     return true;
 }
 
+/* Does a value lie where `other` does, as it is computed from it? Only numbers without dimensions may lie elsewhere, and
+ * indices. */
+static bool lies_with(const fb_graph *graph, fb_node value, fb_node other, int depth) {
+    if (value.id == other.id) return true;
+    fb_op op = (fb_op)(fb_node_op(graph, value) & ~FB_OP_IN_PLACE);
+    bool may_move = op == FB_OP_UNKNOWN || op == FB_OP_DEVICE_COPY || families[op] == CASTS || families[op] == CASTS_COPY ||
+                    families[op] == CASTS_LIKE || fb_node_kwarg(graph, value, "device").id;
+    if (!depth || may_move || fb_op_effects(graph, value).is_unknown) return false;
+    fb_value first = fb_first_argument(graph, value);
+    bool maps = fb_op_facts_of(op)->flags & FB_FACT_ELEMENTWISE;
+    for (uint32_t e = fb_input_first(graph, value); e; e = fb_input_next(graph, e)) {
+        fb_node input = fb_edge_input(graph, e);
+        bool counts =
+            (maps || fb_value_node(graph, first).id == input.id) && fb_shape_rank(graph, fb_node_at(graph, input)->shape) > 0;
+        if (counts && lies_with(graph, input, other, depth - 1)) return true;
+    }
+    return false;
+}
+
+static bool read_cast_like(const fb_graph *graph, identity_call *identity) {
+    fb_shape_result from, to;
+    fb_node other = fb_call_argument_node(graph, identity->node, "other");
+    type_of(graph, identity->input, &from);
+    type_of(graph, identity->node, &to);
+    if (!other.id || !keeps_dtype(identity, &from, &to)) return false;
+    const char *lies = device_of(graph, identity->input);
+    bool is_here = *lies ? strcmp(lies, device_of(graph, other)) == 0 : lies_with(graph, identity->input, other, 4);
+    if (!is_here) doubt(identity, "unknown-device", "it may move the tensor: where the two lie is not recorded in meta.device");
+    return true;
+}
+
 static bool read_copy(const fb_graph *graph, identity_call *identity, identity_form form) {
     char format = format_of(graph, identity->node);
     identity->form = form;
@@ -330,6 +363,7 @@ static bool read_family(const fb_graph *graph, family of, fb_op op, identity_cal
     case CASTS: return read_cast(graph, identity);
     case MAKES_CONTIGUOUS: return read_copy(graph, identity, IDENTITY_ITSELF);
     case COPIES: return read_copy(graph, identity, IDENTITY_COPY);
+    case CASTS_LIKE: return read_cast_like(graph, identity);
     case CASTS_COPY: identity->form = IDENTITY_COPY; return read_cast(graph, identity);
     case ADDS: return read_arithmetic(graph, op, true, identity);
     case SCALES: return read_arithmetic(graph, op, false, identity);

@@ -1,6 +1,6 @@
 """RemoveNoOps, in both dialects. The number in a name (trap-34-…) is that of a known failure of other optimisers."""
 from cases_common import FLOATS
-from make_cases import Graph, Raw, case, refusal
+from make_cases import N, Graph, Raw, case, refusal
 
 SHAPE = {"shape": (2, 4), "dtype": "float32"}
 DTYPE = lambda name: Raw({"$dtype": name})
@@ -252,6 +252,30 @@ def casts():
         cast(f"aten-{name}", laid_out(overload, device=DEVICE("cpu")), "float32", 1, device="cpu")
         cast(f"aten-{name}-of-an-unknown-device", laid_out(overload), "float32", 0, refusal("unknown-device", "y"))
         cast(f"aten-{name}-elsewhere", laid_out(overload, device=DEVICE("cuda:0")), "float32", 0, refusal("unsupported-arguments", "y"), device="cpu")
+    like = lambda find: lambda g, x, meta: g.fn("torch.ops.aten.type_as.default", x, find(g, x), **meta)
+    second = lambda dtype="float32", **more: lambda g, x: g.input("z", dtype=dtype, **more)
+    cast("like-itself", like(lambda g, x: x), "float32", 1)
+    cast("like-what-it-is-computed-from", like(lambda g, x: N("x")), "float32", 1)
+    cast("like-another", like(second()), "float32", 0, refusal("unknown-device", "y"))
+    cast("like-another-dtype", like(second("float16")), "float32", 0, result="float16")
+
+    def behind(make, applied, name, *refused):
+        """A cast like x of what is computed from x, in one way or another."""
+        g = Graph()
+        x = g.input()
+        y = g.fn("torch.ops.aten.type_as.default", make(g, x), x, name="y", **SHAPE)
+        remove(name, g.output(g.fn("torch.abs", y, **SHAPE)), applied, *refused)
+
+    unknown = refusal("unknown-device", "y")
+    behind(lambda g, x: g.fn("torch.mul", g.input("w", ()), g.fn("torch.softmax", x, -1, **SHAPE), **SHAPE), 1, "like-one-of-its-factors")
+    behind(lambda g, x: g.fn("torch.zeros_like", x, kwargs={"device": DEVICE("cuda:0")}, **SHAPE), 0,
+           "like-what-it-was-made-elsewhere-from", unknown)
+    behind(lambda g, x: g.fn("torch.neg", g.method("cuda", x, **SHAPE), **SHAPE), 0, "like-what-it-was-moved-from", unknown)
+
+    g = Graph()
+    x = g.input(shape=())
+    y = g.fn("torch.ops.aten.type_as.default", g.fn("torch.mul", g.input("w"), x, **SHAPE), x, name="y", **SHAPE)
+    remove("like-a-number-among-its-factors", g.output(g.fn("torch.abs", y, **SHAPE)), 0, unknown)
     cast("to-with-copy", to(DTYPE("float32"), copy=True), "float32", 0, refusal("unsupported-arguments", "y"))
     cast("not-to-another-dtype", to(DTYPE("float16")), "float32", 0, result="float16")
 
@@ -285,6 +309,11 @@ def copies():
     remove("contiguous-of-a-linear", of_linear(lambda g, x: x), 1)
     remove("contiguous-of-a-view-of-a-linear", of_linear(lambda g, x: g.method("view", x, 4, 2, shape=(4, 2), dtype="float32")), 1)
     remove("contiguous-of-a-relu-of-a-linear", of_linear(lambda g, x: g.relu(x)), 1)
+    both = lambda g, x: (x, g.linear("other", "x", 4))
+    add = lambda g, a, b: g.fn("torch.add", a, b, **SHAPE)
+    remove("contiguous-of-a-sum-of-linears", of_linear(lambda g, x: add(g, *both(g, x))), 1)
+    remove("contiguous-of-a-sum-with-a-row", of_linear(lambda g, x: add(g, x, g.input("row", (4,)))), 1)
+    remove("contiguous-of-a-sum-with-an-input", of_linear(lambda g, x: add(g, x, g.input("z"))), 0, refusal("unknown-layout", "contiguous"))
     remove("contiguous-twice", of_linear(lambda g, x: g.method("contiguous", g.method("t", x, shape=(4, 2), dtype="float32"), shape=(4, 2),
            dtype="float32")), 1, refusal("unknown-layout", "contiguous"))
     remove("contiguous-of-a-transpose", of_linear(lambda g, x: g.method("transpose", x, 0, 1, shape=(4, 2), dtype="float32")), 0,
