@@ -369,6 +369,13 @@ bench-small: all
 bench-postgres: all $(BUILD)/tests/bench/durable/bench
 	@tests/bench/postgres $(BUILD)
 
+.PHONY: bench-replicas
+## make bench-replicas  durable requests on three replicas beside one; needs root and two processors
+bench-replicas: all
+	@deploy/install-deps.sh build test
+	@tests/venv $(BUILD)/venv-s3 tests/s3/requirements.txt
+	@tests/bench/replicas $(BUILD)
+
 $(BUILD)/tests/bench/durable/bench: $(patsubst %.c,$(BUILD)/%.o,$(wildcard tests/bench/durable/*.c) tests/load/clients.c \
         tests/bench/measure.c tests/bench/service.c tests/bench/documents.c) $(BUILD)/libfoldback.a
 	@echo '  LD  $@'; $(CC) $(ALL_CFLAGS) $(LDFLAGS) -o $@ $^ -lsqlite3 $(CORE_LIBS)
