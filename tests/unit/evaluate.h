@@ -19,7 +19,6 @@ typedef struct evaluation {
     fb_buffer numbers; /* doubles */
     size_t unusable;   /* values that could not be computed */
     size_t untrue;     /* values that have other sizes than the graph says */
-    size_t guessed;    /* values of unknown calls of which the graph says no sizes */
 } evaluation;
 
 /* Inputs and tensors without recipe and inline data get numbers that follow from `seed` and their digests or names. A

@@ -526,7 +526,6 @@ static void disturb(const value *v, double with, value *first) {
 }
 
 value of_recorded_sizes(const call *c, const value *given) {
-    if (!c->recorded) ++*c->guessed;
     if (given->kind != V_TENSOR || !c->recorded) return *given;
     int64_t sizes[MAX_DIMS], count = element_count(given);
     bool is_same = c->recorded_rank == given->rank;
