@@ -62,8 +62,9 @@ const char *fb_client_url(const fb_client *client) {
 }
 
 fb_status fb_client_new_remote(const char *url, const fb_credentials *credentials, fb_client **out, fb_error *error) {
-    if (strncasecmp(url, "http://", 7) != 0 && strncasecmp(url, "https://", 8) != 0)
-        return fb_fail(error, FB_INVALID, "bad-address", "", "%s is not an address of a service; write http://host:port", url);
+    if (strncasecmp(url, "http://", 7) != 0 && strncasecmp(url, "https://", 8) != 0 && !fb_http_is_path(url))
+        return fb_fail(error, FB_INVALID, "bad-address", "",
+                       "%s is not an address of a service; write http://host:port or unix:PATH", url);
     fb_client *client = calloc(1, sizeof *client);
     if (client) client->remote = fb_remote_new(url, credentials);
     if (client && client->remote) {

@@ -1,5 +1,6 @@
 /* HTTP with libcurl. (It cannot be given a connected socket: CURL_SOCKOPT_ALREADY_CONNECTED fails in 7.88, Debian 12's.) */
 #include "server/cli/transport.h"
+#include "server/http/http.h"
 
 #include <curl/curl.h>
 #include <stdlib.h>
@@ -94,7 +95,8 @@ fb_remote *fb_remote_new(const char *url, const fb_credentials *credentials) {
     }
     remote->curl = curl_easy_init();
     remote->url = strdup(url);
-    if (!remote->curl || !remote->url || !set_options(remote) || !set_credentials(remote, credentials)) {
+    if (!remote->curl || !remote->url || !set_options(remote) || !set_credentials(remote, credentials) ||
+        (fb_http_is_path(url) && curl_easy_setopt(remote->curl, CURLOPT_UNIX_SOCKET_PATH, strchr(url, ':') + 1))) {
         fb_remote_free(remote);
         return NULL;
     }
@@ -177,7 +179,7 @@ fb_status fb_remote_call(fb_remote *remote, const fb_call *call, const char *tar
     fb_buffer url = {0};
     transfer t = {.curl = remote->curl, .call = call, .answer = answer};
     *remote->failure = '\0';
-    fb_buffer_string(&url, remote->url);
+    fb_buffer_string(&url, fb_http_is_path(remote->url) ? "http://localhost" : remote->url);
     fb_buffer_string(&url, target);
     const char *text = fb_buffer_text(&url);
     CURLcode code = text ? perform(remote, &t, text) : CURLE_OUT_OF_MEMORY;

@@ -107,8 +107,10 @@ static const char *const readable_to_connect[] = {"/etc/resolv.conf",
                                                   "/usr/local/share/ca-certificates",
                                                   NULL};
 
-static bool allow_paths(int rules, uint64_t handled, const char *data, const char *const *readable, bool may_connect) {
+static bool allow_paths(int rules, uint64_t handled, const char *data, const char *const *readable, const char *sockets,
+                        bool may_connect) {
     bool ok = allow_path(rules, data, handled & (READS | WRITES));
+    if (ok && sockets) ok = allow_path(rules, sockets, LANDLOCK_ACCESS_FS_MAKE_SOCK | LANDLOCK_ACCESS_FS_REMOVE_FILE);
     for (const char *const *path = always_readable; ok && *path; path++) ok = allow_path(rules, *path, handled & READS);
     for (const char *const *path = readable; ok && *path; path++) ok = allow_path(rules, *path, handled & READS);
     for (const char *const *path = readable_to_connect; ok && may_connect && *path; path++)
@@ -116,8 +118,8 @@ static bool allow_paths(int rules, uint64_t handled, const char *data, const cha
     return ok;
 }
 
-static fb_status confine_files(fb_sandbox_mode mode, const char *data, const char *const *readable, bool may_connect,
-                               fb_error *error) {
+static fb_status confine_files(fb_sandbox_mode mode, const char *data, const char *const *readable, const char *sockets,
+                               bool may_connect, fb_error *error) {
     long version = syscall(SYS_landlock_create_ruleset, NULL, 0, LANDLOCK_CREATE_RULESET_VERSION);
     if (version < 1) return lacks(mode, "Landlock", strerror(errno), error);
     /* Without REFER nothing can be renamed into another folder: uploads become blobs that way. */
@@ -126,7 +128,7 @@ static fb_status confine_files(fb_sandbox_mode mode, const char *data, const cha
     int rules = (int)syscall(SYS_landlock_create_ruleset, &attributes, sizeof attributes, 0);
     if (rules < 0) return lacks(mode, "Landlock", strerror(errno), error);
     fb_status status = FB_OK;
-    if (!allow_paths(rules, attributes.handled_access_fs, data, readable, may_connect) ||
+    if (!allow_paths(rules, attributes.handled_access_fs, data, readable, sockets, may_connect) ||
         prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0 || syscall(SYS_landlock_restrict_self, rules, 0) != 0)
         status = lacks(mode, "Landlock", strerror(errno), error);
     close(rules);
@@ -193,14 +195,14 @@ static fb_status confine_calls(fb_sandbox_mode mode, bool may_connect, fb_error 
     return failed ? lacks(mode, "seccomp", strerror(-failed), error) : FB_OK;
 }
 
-fb_status fb_sandbox_enter(fb_sandbox_mode mode, const char *data, const char *const *readable, bool may_connect,
-                           fb_error *error) {
+fb_status fb_sandbox_enter(fb_sandbox_mode mode, const char *data, const char *const *readable, const char *sockets,
+                           bool may_connect, fb_error *error) {
     if (mode == FB_SANDBOX_OFF) return FB_OK;
 #ifdef HAS_SANITIZER
-    (void)data, (void)readable, (void)may_connect, (void)confine_files, (void)confine_calls;
+    (void)data, (void)readable, (void)sockets, (void)may_connect, (void)confine_files, (void)confine_calls;
     return lacks(mode, "the sandbox", "built with a sanitizer", error);
 #else
-    fb_status status = confine_files(mode, data, readable, may_connect, error);
+    fb_status status = confine_files(mode, data, readable, sockets, may_connect, error);
     return status ? status : confine_calls(mode, may_connect, error);
 #endif
 }

@@ -35,7 +35,7 @@ typedef struct serve_values {
 #define AT(member) FB_OPTION_AT(serve_values, member)
 
 static const fb_option serve_options[] = {
-    {"listen", 0, "ADDRESS:PORT", "where to listen; port 0 picks a free one (127.0.0.1:8080)", FB_OPTION_TEXT,
+    {"listen", 0, "ADDRESS:PORT", "where to listen, or unix:PATH; port 0 picks a free one (127.0.0.1:8080)", FB_OPTION_TEXT,
      AT(service.http.listen), 0, 0},
     {"metrics-listen", 0, "ADDRESS:PORT", "serve /metrics, /livez and /readyz there without a token (off)", FB_OPTION_TEXT,
      AT(service.metrics_listen), 0, 0},
@@ -303,17 +303,21 @@ static void find_credential_paths(const serve_values *values, bool has_bucket, b
 
 /* The data folder is made before the sandbox is entered, which allows what there is. */
 static fb_status start(const serve_values *values, fb_sandbox_mode sandbox, fb_service *service, fb_error *error) {
-    const char *data = values->service.data;
+    const char *data = values->service.data, *listen = values->service.http.listen;
     char *database = values->service.database ? NULL : fb_store_url(data);
     bool is_on_server = values->service.database || database;
     free(database);
     fb_status status = access(data, F_OK) ? fb_service_check_reach(&values->service, NULL, error) : FB_OK;
+    if (!status) status = fb_http_clear_address(listen, error);
     if (!status) status = fb_store_make_folder(data, error);
     bool has_bucket = values->service.bucket.url || fb_store_has_bucket(data);
     credential_paths paths = {0};
     find_credential_paths(values, has_bucket || is_on_server, is_on_server, &paths);
     bool may_connect = has_bucket || is_on_server || values->service.webhooks.is_on;
-    if (!status) status = fb_sandbox_enter(sandbox, data, (const char *const *)paths.items, may_connect, error);
+    char *socket = fb_http_is_path(listen) ? strdup(strchr(listen, ':') + 1) : NULL;
+    const char *sockets = socket ? dirname(socket) : NULL;
+    if (!status) status = fb_sandbox_enter(sandbox, data, (const char *const *)paths.items, sockets, may_connect, error);
+    free(socket);
     for (char **path = paths.items; *path; path++) free(*path);
     return status ? status : fb_service_start(&values->service, service, error);
 }

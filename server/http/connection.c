@@ -126,14 +126,24 @@ bool fb_connection_moved(fb_http_server *server, fb_http_connection *connection,
     return is_alive;
 }
 
-static void describe_address(const struct sockaddr *address, char *text, size_t space) {
+/* Of the process at the other end of a socket that is a file. */
+static uid_t user_of(int socket) {
+    struct ucred peer = {.uid = (uid_t)-1};
+    socklen_t size = sizeof peer;
+    getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &peer, &size);
+    return peer.uid;
+}
+
+static void describe_address(int socket, const struct sockaddr *address, bool is_local, char *text, size_t space) {
     char host[INET6_ADDRSTRLEN] = "?";
     if (address->sa_family == AF_INET) {
         const struct sockaddr_in *v4 = (const struct sockaddr_in *)(const void *)address;
         inet_ntop(AF_INET, &v4->sin_addr, host, sizeof host);
         snprintf(text, space, "%s:%u", host, ntohs(v4->sin_port));
-    } else if (address->sa_family == AF_UNIX) {
+    } else if (is_local) {
         snprintf(text, space, "local");
+    } else if (address->sa_family == AF_UNIX) {
+        snprintf(text, space, "user %u", (unsigned)user_of(socket));
     } else {
         const struct sockaddr_in6 *v6 = (const struct sockaddr_in6 *)(const void *)address;
         inet_ntop(AF_INET6, &v6->sin6_addr, host, sizeof host);
@@ -141,9 +151,14 @@ static void describe_address(const struct sockaddr *address, char *text, size_t 
     }
 }
 
-/* A key of whom it counts for. In IPv6 that is a network of 64 bits: one machine has all of its addresses. */
-static uint64_t address_key(const fb_http_server *server, const struct sockaddr *address) {
+/* A key of whom it counts for. In IPv6 that is a network of 64 bits: one machine has all of its addresses. At a path it is a
+ * user. */
+static uint64_t address_key(const fb_http_server *server, int socket, const struct sockaddr *address) {
     const fb_rates *rates = &server->rates;
+    if (address->sa_family == AF_UNIX) {
+        uid_t user = user_of(socket);
+        return fb_rate_key(rates, &user, sizeof user);
+    }
     if (address->sa_family == AF_INET) {
         const struct sockaddr_in *v4 = (const struct sockaddr_in *)(const void *)address;
         return fb_rate_key(rates, &v4->sin_addr, sizeof v4->sin_addr);
@@ -206,16 +221,16 @@ static fb_http_connection *find_expected(const fb_reaper *reaper, int socket) {
     return connection;
 }
 
-uint64_t fb_connection_expect(fb_http_server *server, int socket, const struct sockaddr *address) {
+uint64_t fb_connection_expect(fb_http_server *server, int socket, const struct sockaddr *address, bool is_local) {
     fb_reaper *reaper = &server->reaper;
     fb_http_connection *connection = calloc(1, sizeof *connection);
     if (!connection) return 0;
     connection->socket = socket;
     connection->inode = inode_of(socket);
     connection->touched = fb_http_now();
-    connection->is_local = address->sa_family == AF_UNIX;
-    connection->address = address_key(server, address);
-    describe_address(address, connection->remote, sizeof connection->remote);
+    connection->is_local = is_local;
+    connection->address = address_key(server, socket, address);
+    describe_address(socket, address, is_local, connection->remote, sizeof connection->remote);
     pthread_mutex_lock(&reaper->lock);
     fb_http_connection *lost = find_expected(reaper, socket); /* its descriptor is ours now: so libmicrohttpd closed it */
     if (lost) drop_expected(server, lost);

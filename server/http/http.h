@@ -306,14 +306,16 @@ typedef struct fb_route {
 #define FB_HTTP_HALF UINT_MAX
 
 typedef struct fb_http_config {
-    const char *listen;                    /* "127.0.0.1:8080", "[::1]:0", "0.0.0.0:80": a numeric address; port 0 picks one */
+    const char *listen;                    /* "127.0.0.1:8080", "[::1]:0", "0.0.0.0:80": a numeric address; port 0 picks one. Or
+                                            * "unix:PATH": a socket that is a file, for this user alone */
     unsigned io_threads;                   /* epoll loops */
     unsigned worker_threads;               /* handlers at work at once; they block on commits, so more than processors */
     unsigned queue_limit;                  /* requests waiting for a worker; more are 503 with Retry-After. Parts of bodies
                                             * that come or go already (sinks, fb_respond_pulled) wait, but are not refused */
     unsigned stream_limit;                 /* open streams (fb_respond_stream); at most half of connection_limit counts */
     unsigned connection_limit;             /* more are not accepted until one ends */
-    unsigned connection_limit_per_address; /* in IPv6 of one /64; 0 = no such limit; FB_HTTP_HALF = half of connection_limit */
+    unsigned connection_limit_per_address; /* in IPv6 of one /64, at a path of one user; 0 = no such limit; FB_HTTP_HALF = half
+                                              of connection_limit */
     size_t target_limit;                   /* bytes of path and query together; more is 414 */
     size_t header_limit;                   /* bytes of all headers; more is 431 */
     uint64_t body_limit;                   /* bytes of one body after decompression; more is 413 */
@@ -350,9 +352,15 @@ typedef struct fb_http_config {
  * requests 120 s, compress, log to stderr. */
 fb_http_config fb_http_config_default(void);
 
-/* FB_INVALID "bad-address" when that is not an address with a port, like 127.0.0.1:8080 or [::1]:8080. */
+/* FB_INVALID "bad-address" when that is not an address with a port, like 127.0.0.1:8080 or [::1]:8080, nor unix:PATH with a
+ * path of at most 107 bytes. */
 fb_status fb_http_check_address(const char *listen, fb_error *error);
-/* Whether the address names this machine only: 127.0.0.0/8 or ::1. False also for what is not an address. */
+/* Removes the socket at unix:PATH that a service left which was killed. FB_IO "cannot-listen" when a process listens there, or
+ * when the file is not a socket. Any other address is fine. fb_http_start does it, too; in a sandbox it cannot. */
+fb_status fb_http_clear_address(const char *listen, fb_error *error);
+/* Whether it is unix:PATH. */
+bool fb_http_is_path(const char *listen);
+/* Whether the address names this machine only: 127.0.0.0/8, ::1 or unix:PATH. False also for what is not an address. */
 bool fb_http_is_loopback(const char *listen);
 
 /* Whether it is an origin as browsers write it: https://registry.example, http://localhost:3000. Not *, and no path. */
@@ -373,7 +381,7 @@ fb_status fb_http_start(const fb_http_config *config, const fb_route *routes, si
 /* How many descriptors it has open at most, besides those of its connections and those that handlers and sinks open. */
 unsigned fb_http_descriptors(const fb_http_config *config);
 
-/* "http://127.0.0.1:8080", with the real port; "" when it does not listen. Valid until fb_http_stop. */
+/* "http://127.0.0.1:8080", with the real port, or "unix:PATH"; "" when it does not listen. Valid until fb_http_stop. */
 const char *fb_http_url(const fb_http_server *server);
 
 /* A connection from within the process, without any network: the client's end of it, a blocking socket for the caller to close,

@@ -378,7 +378,7 @@ void fb_reaper_stop(fb_http_server *server);
 void fb_reaper_shut_all(fb_http_server *server);
 /* Counts a connection from here on, before libmicrohttpd is given its socket. 0: its address has too many (counted as refused),
  * or memory is out. */
-uint64_t fb_connection_expect(fb_http_server *server, int socket, const struct sockaddr *address);
+uint64_t fb_connection_expect(fb_http_server *server, int socket, const struct sockaddr *address, bool is_local);
 /* libmicrohttpd has refused it, and closed the socket. */
 void fb_connection_drop(fb_http_server *server, uint64_t number);
 /* MHD_OPTION_NOTIFY_CONNECTION */
@@ -461,7 +461,9 @@ typedef struct fb_listener {
     atomic_int handed; /* a socket to be served as if it had been accepted; -1 = none. See probe.c */
     atomic_bool is_stopping;
     pthread_t thread;
-    char url[80];
+    char url[120];
+    char path[108]; /* of a socket that is a file; "" when it is not */
+    ino_t inode;    /* of that file */
 } fb_listener;
 
 fb_status fb_listener_open(fb_listener *listener, const char *address, bool has_tls, fb_error *error);

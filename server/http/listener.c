@@ -14,6 +14,8 @@
 #include <string.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 #define BACKLOG 1024
@@ -40,17 +42,98 @@ static struct addrinfo *resolve(const char *address) {
 
 static fb_status fail_address(const char *address, fb_error *error) {
     return fb_fail(error, FB_INVALID, "bad-address", NULL,
-                   "%s is not an address to listen on; write it as 127.0.0.1:8080 or [::1]:8080", address);
+                   "%s is not an address to listen on; write it as 127.0.0.1:8080, [::1]:8080 or unix:/run/foldback.sock",
+                   address);
 }
 
+/* ---- sockets that are files --------------------------------------------------------------------------------------------- */
+
+/* The path in "unix:PATH"; NULL for any other address. */
+static const char *path_of(const char *address) {
+    static const char scheme[] = "unix:";
+    return strncmp(address, scheme, sizeof scheme - 1) ? NULL : address + sizeof scheme - 1;
+}
+
+static fb_status set_path(const char *path, struct sockaddr_un *out, fb_error *error) {
+    *out = (struct sockaddr_un){.sun_family = AF_UNIX};
+    if (!*path) return fail_address("unix:", error);
+    if (strlen(path) >= sizeof out->sun_path)
+        return fb_fail(error, FB_INVALID, "bad-address", NULL, "the path of a socket has at most %zu bytes; %s has %zu",
+                       sizeof out->sun_path - 1, path, strlen(path));
+    snprintf(out->sun_path, sizeof out->sun_path, "%s", path);
+    return FB_OK;
+}
+
+static fb_status fail_listen(const char *address, const char *reason, fb_error *error) {
+    return fb_fail(error, FB_IO, "cannot-listen", NULL, "cannot listen on %s: %s", address, reason);
+}
+
+/* 0 when a process listens there, else why it cannot be reached. */
+static int try_connect(const struct sockaddr_un *name) {
+    int client = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (client < 0) return errno;
+    int failure = connect(client, (const struct sockaddr *)name, sizeof *name) ? errno : 0;
+    close(client);
+    return failure == EAGAIN ? 0 : failure; /* a full backlog */
+}
+
+fb_status fb_http_clear_address(const char *address, fb_error *error) {
+    const char *path = path_of(address);
+    struct sockaddr_un name;
+    struct stat about;
+    if (!path) return FB_OK;
+    if (set_path(path, &name, error)) return FB_INVALID;
+    if (lstat(path, &about)) return errno == ENOENT ? FB_OK : fail_listen(address, strerror(errno), error);
+    if (!S_ISSOCK(about.st_mode)) return fail_listen(address, "that file is not a socket", error);
+    int failure = try_connect(&name);
+    if (!failure) return fail_listen(address, "another process listens there", error);
+    if (failure != ECONNREFUSED) return fail_listen(address, strerror(failure), error);
+    return unlink(path) && errno != ENOENT ? fail_listen(address, strerror(errno), error) : FB_OK;
+}
+
+static fb_status open_path(fb_listener *listener, const char *address, fb_error *error) {
+    struct sockaddr_un name;
+    struct stat about;
+    fb_status status = fb_http_clear_address(address, error);
+    if (!status) status = set_path(path_of(address), &name, error);
+    if (status) return status;
+    listener->socket = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    /* The file gets the mode of the socket: at no time can others connect. */
+    bool ok = listener->socket >= 0 && !fchmod(listener->socket, 0600) &&
+              !bind(listener->socket, (const struct sockaddr *)&name, sizeof name);
+    if (ok && !lstat(name.sun_path, &about)) {
+        snprintf(listener->path, sizeof listener->path, "%s", name.sun_path);
+        listener->inode = about.st_ino;
+    }
+    if (!ok || listen(listener->socket, BACKLOG)) return fail_listen(address, strerror(errno), error);
+    snprintf(listener->url, sizeof listener->url, "%s", address);
+    return FB_OK;
+}
+
+/* Another service may have put its own there since. */
+static void remove_path(fb_listener *listener) {
+    struct stat about;
+    if (*listener->path && !lstat(listener->path, &about) && about.st_ino == listener->inode) unlink(listener->path);
+    *listener->path = '\0';
+}
+
+/* ---- addresses ---------------------------------------------------------------------------------------------------------- */
+
 fb_status fb_http_check_address(const char *listen, fb_error *error) {
+    struct sockaddr_un unused;
+    if (path_of(listen)) return set_path(path_of(listen), &unused, error);
     struct addrinfo *found = resolve(listen);
     if (!found) return fail_address(listen, error);
     freeaddrinfo(found);
     return FB_OK;
 }
 
+bool fb_http_is_path(const char *listen) {
+    return path_of(listen) != NULL;
+}
+
 bool fb_http_is_loopback(const char *listen) {
+    if (path_of(listen)) return true;
     struct addrinfo *found = resolve(listen);
     if (!found) return false;
     bool is_loopback = false;
@@ -81,17 +164,23 @@ static void write_url(fb_listener *listener, const char *scheme) {
     }
 }
 
-fb_status fb_listener_open(fb_listener *listener, const char *address, bool has_tls, fb_error *error) {
+static fb_status open_port(fb_listener *listener, const char *address, bool has_tls, fb_error *error) {
     struct addrinfo *found = resolve(address);
     if (!found) return fail_address(address, error);
     listener->socket = socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     int on = 1;
     bool ok = listener->socket >= 0 && !setsockopt(listener->socket, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) &&
               !bind(listener->socket, found->ai_addr, found->ai_addrlen) && !listen(listener->socket, BACKLOG);
-    if (!ok) fb_fail(error, FB_IO, "cannot-listen", NULL, "cannot listen on %s: %s", address, strerror(errno));
+    if (!ok) fail_listen(address, strerror(errno), error);
     freeaddrinfo(found);
     if (!ok) return FB_IO;
     write_url(listener, has_tls ? "https" : "http");
+    return FB_OK;
+}
+
+fb_status fb_listener_open(fb_listener *listener, const char *address, bool has_tls, fb_error *error) {
+    fb_status status = path_of(address) ? open_path(listener, address, error) : open_port(listener, address, has_tls, error);
+    if (status) return status;
     listener->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (listener->wake < 0)
         return fb_fail(error, FB_IO, "no-descriptor", NULL, "cannot create an eventfd: %s", strerror(errno));
@@ -106,8 +195,8 @@ static bool is_at_limit(fb_http_server *server) {
 }
 
 /* Counts the connection and gives it to libmicrohttpd; the socket is closed when that fails. */
-static bool hand_over(fb_http_server *server, int socket, const struct sockaddr *address, socklen_t size) {
-    uint64_t number = fb_connection_expect(server, socket, address);
+static bool hand_over(fb_http_server *server, int socket, const struct sockaddr *address, socklen_t size, bool is_local) {
+    uint64_t number = fb_connection_expect(server, socket, address, is_local);
     if (!number) {
         close(socket);
         return false;
@@ -119,12 +208,12 @@ static bool hand_over(fb_http_server *server, int socket, const struct sockaddr 
 
 static bool hand_over_local(fb_http_server *server, int socket) {
     static const struct sockaddr local = {.sa_family = AF_UNIX};
-    return hand_over(server, socket, &local, sizeof local);
+    return hand_over(server, socket, &local, sizeof local, true);
 }
 
 static void accept_one(fb_http_server *server) {
     fb_listener *listener = &server->listener;
-    struct sockaddr_storage address;
+    struct sockaddr_storage address = {0};
     socklen_t size = sizeof address;
     int socket = accept4(listener->socket, (struct sockaddr *)&address, &size, SOCK_CLOEXEC | SOCK_NONBLOCK);
     if (socket < 0) {
@@ -133,8 +222,9 @@ static void accept_one(fb_http_server *server) {
         return;
     }
     int on = 1;
-    setsockopt(socket, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-    hand_over(server, socket, (struct sockaddr *)&address, size);
+    if (address.ss_family != AF_UNIX) setsockopt(socket, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+    if (size < sizeof(struct sockaddr)) size = sizeof(struct sockaddr); /* a client's socket has no name */
+    hand_over(server, socket, (struct sockaddr *)&address, size, false);
 }
 
 static void *accept_connections(void *context) {
@@ -174,6 +264,7 @@ void fb_listener_stop(fb_listener *listener, bool is_running) {
         eventfd_write(listener->wake, 1);
         pthread_join(listener->thread, NULL);
     }
+    remove_path(listener);
     if (listener->socket >= 0) close(listener->socket);
     listener->socket = -1;
 }

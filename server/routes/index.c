@@ -9,12 +9,14 @@
 
 /* Two lines to copy, with the address of this server in them. */
 static void write_first_steps(const char *url, fb_buffer *out) {
-    char line[200];
+    char line[320], service[160];
+    snprintf(service, sizeof service, fb_http_is_path(url) ? "--unix-socket '%s' 'http://localhost" : "'%s",
+             fb_http_is_path(url) ? strchr(url, ':') + 1 : url);
     fb_put_name(out, "start");
     fb_buffer_char(out, '[');
-    snprintf(line, sizeof line, "curl --data-binary @graph.json '%s/v1/optimize?pass=MergeLinears&include=code'", url);
+    snprintf(line, sizeof line, "curl --data-binary @graph.json %s/v1/optimize?pass=MergeLinears&include=code'", service);
     fb_buffer_json_string(out, line, strlen(line));
-    snprintf(line, sizeof line, "curl -X POST '%s/v1/runs/RUN/reverse?include=graph'", url);
+    snprintf(line, sizeof line, "curl -X POST %s/v1/runs/RUN/reverse?include=graph'", service);
     fb_buffer_char(out, ',');
     fb_buffer_json_string(out, line, strlen(line));
     fb_buffer_char(out, ']');

@@ -235,6 +235,9 @@ static bool admits_all(void *context) {
 fb_status fb_service_check_reach(const fb_service_config *config, const fb_app *app, fb_error *error) {
     const char *listen = config->http.listen;
     fb_status status = listen ? fb_http_check_address(listen, error) : FB_OK;
+    if (!status && config->metrics_listen && fb_http_is_path(config->metrics_listen))
+        status = fb_fail(error, FB_INVALID, "bad-address", NULL, "--metrics-listen %s: Prometheus needs an address with a port",
+                         config->metrics_listen);
     if (status || !listen || config->is_open || fb_http_is_loopback(listen) ||
         (app && app->auth && fb_auth_is_needed(app->auth)))
         return status;

@@ -68,3 +68,22 @@ def test_a_certificate_that_is_not_trusted(guarded):
     url, token, _ = guarded
     with foldback.Client(url, token=token) as client, pytest.raises(httpx.ConnectError, match="(?i)certificate"):
         client.put_graph(DOCUMENT)
+
+
+def test_a_service_at_a_path(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("s")
+    command = [pytorch_conftest.api.binary(), "serve", "--listen", f"unix:{folder}/socket", "--access-log", "off", "--data", folder / "data"]
+    service = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    try:
+        url = service.stdout.readline().strip().removeprefix("listening on ")
+        with foldback.Client(url) as client:
+            graph = client.put_graph(DOCUMENT)
+            assert client.graph(graph)["name"] == "g"
+            (folder / "file").write_bytes(b"some bytes")
+            assert client.download(client.upload(folder / "file"), folder / "back").read_bytes() == b"some bytes"
+    finally:
+        service.terminate()
+        assert service.wait(60) == 0
+        service.stdout.close()
+    with foldback.Client(url) as client, pytest.raises(ConnectionError, match=f"no service answers at unix:{folder}/socket"):
+        client.missing([])

@@ -113,11 +113,12 @@ def merged():
 
 def test_nobody_without_its_token_is_answered(own, tmp_path):
     merged()
-    url = own.private.read()
-    for path in ("/v1/runs", "/v1/graphs"):
-        assert httpx.get(url + path, trust_env=False).status_code == 401
-        wrong = {"Authorization": "Bearer " + "0" * 43}
-        assert httpx.get(url + path, headers=wrong, trust_env=False).status_code == 401
+    assert own.private.read() == f"unix:{own.private.folder}/socket"
+    with httpx.Client(transport=httpx.HTTPTransport(uds=own.private.socket)) as stranger:
+        for path in ("/v1/runs", "/v1/graphs"):
+            assert stranger.get("http://localhost" + path).status_code == 401
+            wrong = {"Authorization": "Bearer " + "0" * 43}
+            assert stranger.get("http://localhost" + path, headers=wrong).status_code == 401
     assert folders(tmp_path)[0].stat().st_mode & 0o077 == 0
     token = own.token.encode()
     assert all(token not in pathlib.Path(f"/proc/{one}/cmdline").read_bytes() for one in services(tmp_path))
@@ -139,6 +140,21 @@ def test_it_is_started_again_on_its_folder(own, tmp_path):
     os.kill(the_service(tmp_path), signal.SIGKILL)
     optimization.FuseBiasInLinear()(live, reverse=True)
     assert torch.equal(live(x), model(x)) and len(folders(tmp_path)) == 1
+
+
+def test_a_folder_whose_path_is_too_long_for_a_socket(own, tmp_path, monkeypatch):
+    long = tmp_path / ("x" * (private.LONGEST_PATH - len(str(tmp_path))))
+    long.mkdir()
+    monkeypatch.setattr(private.tempfile, "tempdir", str(long))
+    model, live = merged()
+    assert own.private.read().startswith("http://127.0.0.1:")
+    pid = next(one for one in services(long) if b"sh\0-c" not in pathlib.Path(f"/proc/{one}/cmdline").read_bytes())
+    os.kill(pid, signal.SIGKILL)
+    optimization.FuseBiasInLinear()(live, reverse=True)
+    x = torch.randn(3, 2)
+    assert torch.equal(live(x), model(x))
+    private.disconnect()
+    wait_until(lambda: not services(long) and not folders(long))
 
 
 def test_it_starts_anew_when_its_folder_is_gone(own, tmp_path):

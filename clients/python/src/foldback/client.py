@@ -18,7 +18,7 @@ from .jobs import PREFER, Job
 from .progress import Progress
 from .registry import Registry
 from .run import Run
-from .service import Problem, Service
+from .service import Problem, Service, socket_of
 from .transfer import DIGEST, LONG, Uploads, digest_of, download
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ class RunEdits(list[dict[str, Any]]):
 
 
 class Client(Registry):
-    """A service by its address, `Client("http://127.0.0.1:8080")`. `token` is what it wants to see, unless the environment's
+    """A service by its address, `Client("http://127.0.0.1:8080")`, or `Client("unix:/run/foldback/socket")`. `token` is what it wants to see, unless the environment's
     FOLDBACK_TOKEN has it; `ca_file` holds the certificates to trust, instead of the usual ones. `http` takes the place of a
     connection of its own."""
 
@@ -61,7 +61,11 @@ class Client(Registry):
     ) -> None:
         trusted = True if ca_file is None else ssl.create_default_context(cafile=ca_file)
         token = token or os.environ.get("FOLDBACK_TOKEN")
-        self._service = Service(url, http or httpx.Client(timeout=timeout, verify=trusted), token)
+        path = socket_of(url)
+        if http is None:
+            transport = None if path is None else httpx.HTTPTransport(uds=path)
+            http = httpx.Client(timeout=timeout, verify=trusted, transport=transport)
+        self._service = Service(url, http, token)
         self._uploads = Uploads(self._service)
 
     def __enter__(self) -> Client:

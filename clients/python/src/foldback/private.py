@@ -2,7 +2,8 @@
 
 A shell beside the service waits for the end of a pipe, which the process and its forks hold open. The kernel closes the pipe
 with the last of them, also after SIGKILL; then the shell ends the service and removes its folder. The shell also starts the
-service again, on the same folder, when it has died. Every request needs a token, which only this process and its forks know.
+service again, on the same folder, when it has died. It listens at a socket in that folder, which no other user can enter. Every
+request needs a token, which only this process and its forks know.
 """
 
 from __future__ import annotations
@@ -22,8 +23,10 @@ from pathlib import Path
 import httpx
 
 from .client import Client
+from .service import socket_of
 
 SECONDS_TO_START = 60.0
+LONGEST_PATH = 107  # bytes of the path of a socket
 
 _SUPERVISOR = """
 folder=$1
@@ -91,10 +94,14 @@ def main() -> None:
 
 
 class _Address:
-    """Where the service in a private folder listens; another port after each restart."""
+    """Where the service in a private folder listens: at a socket there, or where its path would be too long, on another port after
+    each restart."""
 
     def __init__(self, folder: str) -> None:
         self.folder = Path(folder)
+        path = f"{folder}/socket"
+        self.socket = path if len(os.fsencode(path)) <= LONGEST_PATH else None
+        self.listen = f"unix:{path}" if self.socket else "127.0.0.1:0"
 
     def read(self) -> str | None:
         try:
@@ -125,7 +132,7 @@ class _Transport(httpx.HTTPTransport):
     again, with the same Idempotency-Key."""
 
     def __init__(self, address: _Address) -> None:
-        super().__init__(trust_env=False)
+        super().__init__(trust_env=False, uds=address.socket)
         self._address = address
 
     def handle_request(self, request: httpx.Request) -> httpx.Response:
@@ -143,7 +150,7 @@ class _Transport(httpx.HTTPTransport):
         return self._send(request)
 
     def _send(self, request: httpx.Request) -> httpx.Response:
-        url = self._address.read()
+        url = None if self._address.socket else self._address.read()
         if url is not None:
             now = httpx.URL(url)
             request.url = request.url.copy_with(host=now.host, port=now.port)
@@ -152,12 +159,26 @@ class _Transport(httpx.HTTPTransport):
 
 
 def _answers(url: str) -> bool:
-    parts = httpx.URL(url)
     try:
-        with socket.create_connection((parts.host, parts.port or 80), timeout=1):
-            return True
+        _connected(url).close()
     except OSError:
         return False
+    return True
+
+
+def _connected(url: str) -> socket.socket:
+    path = socket_of(url)
+    if path is None:
+        parts = httpx.URL(url)
+        return socket.create_connection((parts.host, parts.port or 80), timeout=1)
+    made = socket.socket(socket.AF_UNIX)
+    made.settimeout(1)
+    try:
+        made.connect(path)
+    except OSError:
+        made.close()
+        raise
+    return made
 
 
 class _Connection:
@@ -190,7 +211,7 @@ class _Connection:
             self._start(find_binary())
         assert self.private is not None
         http = httpx.Client(timeout=60, trust_env=False, transport=_Transport(self.private))
-        return Client("http://127.0.0.1", token=self.token, http=http)
+        return Client("http://localhost", token=self.token, http=http)
 
     def _start(self, binary: str) -> None:
         folder = tempfile.mkdtemp(prefix="foldback-")  # which no other user can read
@@ -201,7 +222,8 @@ class _Connection:
             shutil.rmtree(folder, ignore_errors=True)
             raise
         reading, writing = os.pipe()  # neither end is inherited by programs, only by forks
-        command = [binary, "serve", "--listen", "127.0.0.1:0", "--data", f"{folder}/data", "--access-log", "off"]
+        address = _Address(folder)
+        command = [binary, "serve", "--listen", address.listen, "--data", f"{folder}/data", "--access-log", "off"]
         supervisor = subprocess.Popen(
             ["/bin/sh", "-c", _SUPERVISOR, "foldback", folder, *command],
             stdin=reading,
@@ -211,7 +233,6 @@ class _Connection:
             start_new_session=True,  # Ctrl-C in a terminal is not for the service
         )
         os.close(reading)
-        address = _Address(folder)
         if address.wait() is None:
             said = address.log()
             os.close(writing)

@@ -35,9 +35,15 @@ class Unreachable(httpx.ConnectError, ConnectionError):
     """No service answers at the address."""
 
 
+def socket_of(url: str) -> str | None:
+    """The path in "unix:PATH"; None for any other address."""
+    return url.removeprefix("unix:") if url.startswith("unix:") else None
+
+
 class Service:
     def __init__(self, url: str, http: httpx.Client, token: str | None = None) -> None:
         self._url, self._http = url.rstrip("/"), http
+        self._base = self._url if socket_of(url) is None else "http://localhost"
         self._credentials: dict[str, str] = {"Authorization": f"Bearer {token}"} if token else {}
 
     def close(self) -> None:
@@ -71,7 +77,7 @@ class Service:
         for left in reversed(range(attempts)):
             pause = 0.1 * 2 ** (attempts - left)
             try:
-                answer = self._http.request(method, self._url + path, content=content, headers=sent, params=query, timeout=wait)
+                answer = self._http.request(method, self._base + path, content=content, headers=sent, params=query, timeout=wait)
             except httpx.ConnectError as error:
                 said = f"no service answers at {self._url}: {error}. Start foldback serve, or give another address"
                 raise Unreachable(said) from error
@@ -92,7 +98,7 @@ class Service:
 
     def stream(self, path: str, headers: Headers, *, query: Query | None = None) -> AbstractContextManager[httpx.Response]:
         """A GET whose body is read by the caller, whatever its status."""
-        return self._http.stream("GET", self._url + path, headers={**self._credentials, **headers}, params=query)
+        return self._http.stream("GET", self._base + path, headers={**self._credentials, **headers}, params=query)
 
 
 def problem_of(answer: httpx.Response) -> Problem:
