@@ -53,6 +53,14 @@ def reopened(path):
     return model.eval()
 
 
+@pytest.mark.parametrize("name", ["resnet", "convnext", "wav2vec2"])
+def test_the_main_input_is_taken_where_none_is_named(name, tmp_path):
+    model, inputs = folder_of(name, tmp_path / "in")
+    live = huggingface.load(tmp_path / "in")
+    assert [node.target for node in live.graph.nodes if node.op == "placeholder"] == list(inputs) == [model.main_input_name]
+    torch.testing.assert_close(output(live, inputs), output(model, inputs))
+
+
 @pytest.mark.parametrize("name", ["bert", "bert-classifier", "distilbert", "gpt-neo", "bloom"])
 def test_a_folder_comes_out_as_it_went_in(name, tmp_path):
     model, inputs = folder_of(name, tmp_path / "in")

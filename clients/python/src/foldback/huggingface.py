@@ -43,7 +43,7 @@ def load(folder: Path_, *, input_names: Sequence[str] | None = None) -> GraphMod
     """The model of a folder, in eval mode, as a program of torch.fx with the folder's weights and dtype.
 
     `input_names` are the arguments that the program takes, such as ["input_ids", "attention_mask"]; without it they are those of
-    the model's `dummy_inputs`. A folder of `save` that holds a graph gives that program, whose inputs are given already.
+    the model's `dummy_inputs`, or its main input where that is another, such as "pixel_values". A folder of `save` that holds a graph gives that program, whose inputs are given already.
 
     Raises FileNotFoundError for a folder without config.json or weights, and ValueError for custom code, pickled weights, weights
     that do not fit the model, and models that the tracer of transformers (before version 5) does not follow."""
@@ -200,12 +200,18 @@ def _traced(model: torch.nn.Module, input_names: Sequence[str] | None) -> GraphM
             finally:
                 patched.__exit__(None, None, None)
 
-    names = None if input_names is None else list(input_names)
+    names = _inputs_of(model) if input_names is None else list(input_names)
     try:
         live: GraphModule = tracer.symbolic_trace(model, names, tracer_cls=Tracer)
     except Exception as error:
         raise ValueError(f"the tracer of transformers does not follow {type(model).__name__}: {error}") from error
     return live
+
+
+def _inputs_of(model: Any) -> list[str]:
+    """transformers has the inputs of a text model for any that says nothing else."""
+    said: list[str] = list(model.dummy_inputs)
+    return said if model.main_input_name in said else [model.main_input_name]
 
 
 def _rebuilt(path: Path, config: dict[str, Any], input_names: Sequence[str] | None) -> GraphModule:
