@@ -9,6 +9,7 @@
 #include <sys/ptrace.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -36,13 +37,15 @@ static void remove_folder(void) {
 
 enum { ALLOWED, REFUSED, UNAVAILABLE = 77, BROKEN };
 
+static const char *sockets; /* the folder for a socket */
+
 /* `question` gives 0, or an errno. */
 static int ask(int (*question)(void), const char *const *readable, bool may_connect) {
     fflush(NULL);
     pid_t child = fork();
     if (child == 0) {
         fb_error error = {0};
-        if (fb_sandbox_enter(FB_SANDBOX_ON, inside, readable, may_connect, &error))
+        if (fb_sandbox_enter(FB_SANDBOX_ON, inside, readable, sockets, may_connect, &error))
             _exit(error.status == FB_IO ? UNAVAILABLE : BROKEN);
         _exit(question() ? REFUSED : ALLOWED);
     }
@@ -122,6 +125,15 @@ static int listen_somewhere(void) {
     return errno_of(listen(descriptor, 1));
 }
 
+/* A socket that is a file, which goes again. */
+static int make_socket(void) {
+    struct sockaddr_un name = {.sun_family = AF_UNIX};
+    snprintf(name.sun_path, sizeof name.sun_path, "%s/socket", folder);
+    int descriptor = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (bind(descriptor, (const struct sockaddr *)&name, sizeof name) || listen(descriptor, 1)) return errno;
+    return errno_of(unlink(name.sun_path));
+}
+
 static const struct {
     const char *what;
     int (*question)(void);
@@ -137,6 +149,7 @@ static const struct {
     {"connect", call_out, REFUSED},
     {"raw sockets", open_raw_socket, REFUSED},
     {"trace", trace, REFUSED},
+    {"make a socket outside", make_socket, REFUSED},
     {"files in the data folder", make_and_rename, ALLOWED},
     {"threads", start_thread, ALLOWED},
     {"listen", listen_somewhere, ALLOWED},
@@ -167,7 +180,7 @@ END_TEST
 /* Each refusal is the sandbox's doing: without it all this works, save what only root may do. */
 START_TEST(test_without) {
     fb_error error = {0};
-    ck_assert_int_eq(fb_sandbox_enter(FB_SANDBOX_OFF, inside, (const char *const[]){NULL}, false, &error), FB_OK);
+    ck_assert_int_eq(fb_sandbox_enter(FB_SANDBOX_OFF, inside, (const char *const[]){NULL}, NULL, false, &error), FB_OK);
     ck_assert_int_eq(read_outside(), 0);
     ck_assert_int_eq(read_passwords(), 0);
     ck_assert_int_eq(link_inside(), 0);
@@ -182,6 +195,17 @@ START_TEST(test_readable) {
     ck_assert(answer == ALLOWED || answer == UNAVAILABLE);
     answer = ask(write_outside, readable, false);
     ck_assert(answer == REFUSED || answer == UNAVAILABLE);
+}
+END_TEST
+
+START_TEST(test_a_folder_for_a_socket) {
+    static const char *const nothing[] = {NULL};
+    sockets = folder;
+    int made = ask(make_socket, nothing, false), written = ask(make_outside, nothing, false);
+    sockets = NULL;
+    if (made == UNAVAILABLE) return;
+    ck_assert_int_eq(made, ALLOWED);
+    ck_assert_int_eq(written, REFUSED);
 }
 END_TEST
 
@@ -201,6 +225,7 @@ int main(void) {
     tcase_add_test(tests, test_connecting);
     tcase_add_test(tests, test_without);
     tcase_add_test(tests, test_readable);
+    tcase_add_test(tests, test_a_folder_for_a_socket);
     tcase_add_test(tests, test_modes);
     return run_tests("sandbox", tests);
 }
