@@ -50,10 +50,12 @@ static bool is_looked_at(void *context, fb_node node) {
     return ((trial *)context)->search != NULL;
 }
 
-static fb_status run(trial *attempt, fb_precision precision, fb_error *error) {
+/* `last` is the one that ran before it, or NULL: what that holds counts against the limit. */
+static fb_status run(trial *attempt, const trial *last, fb_precision precision, fb_error *error) {
     fb_eval_options options = *attempt->options;
     fb_eval_hooks hooks = {.context = attempt, .given = give, .computed = look, .looks = is_looked_at};
     options.precision = precision;
+    options.memory_held = last ? last->memory.used : 0;
     fb_status status = fb_evaluate_graph(attempt->graph, &options, &hooks, &attempt->memory, &attempt->output, error);
     return status ? status : fb_flatten_output(&attempt->output, &attempt->arrays, &attempt->count, error);
 }
@@ -114,8 +116,8 @@ static fb_status find_first(const fb_graph *a, const fb_graph *b, const fb_compa
         a, calloc(limit, sizeof(fb_array *)), calloc(limit, sizeof(fb_difference)), calloc(limit, 1), tolerance, narrowest};
     trial of_a = {a, inputs, options, .search = &search}, of_b = {b, inputs, options, .search = &search};
     fb_status status = search.values && search.found && search.differs ? FB_OK : fb_fail_memory(error);
-    if (!status) status = run(&of_a, FB_PRECISION_RECORDED, error);
-    if (!status) status = run(&of_b, FB_PRECISION_RECORDED, error);
+    if (!status) status = run(&of_a, NULL, FB_PRECISION_RECORDED, error);
+    if (!status) status = run(&of_b, &of_a, FB_PRECISION_RECORDED, error);
     for (fb_node node = fb_first_node(a, FB_MAIN_PROGRAM); node.id && !status; node = fb_next_node(a, node)) {
         if (!search.differs[node.id]) continue;
         out->first_node = fb_arena_text(&out->arena, fb_node_name(a, node), strlen(fb_node_name(a, node)));
@@ -204,7 +206,7 @@ fb_status fb_compare_graphs(const fb_graph *a, const fb_graph *b, const fb_compa
     fb_status status = FB_OK;
     const fb_graph *failed = NULL;
     for (int i = 0; i < 4 && !status; i++) {
-        status = run(&attempts[i], i < 2 ? FB_PRECISION_RECORDED : FB_PRECISION_DOUBLE, error);
+        status = run(&attempts[i], i ? &attempts[i - 1] : NULL, i < 2 ? FB_PRECISION_RECORDED : FB_PRECISION_DOUBLE, error);
         if (status) failed = attempts[i].graph;
     }
     if (!status) status = compare_outputs(attempts, tolerance, out, error);

@@ -254,11 +254,12 @@ static fb_status step(fb_evaluator *evaluator, fb_program program, fb_node node)
 }
 
 /* Exporters write all get_attr nodes first. A weight is loaded when it is read for the first time, so that it is not held
- * before that; but not where something is written, since then it depends on when it is read. */
+ * before that; but not one that is written, since then it depends on when it is read. */
 static bool waits_for_reader(const fb_evaluator *evaluator, fb_program program, fb_node node) {
     const fb_node_row *row = fb_node_at(evaluator->graph, node);
-    return row->opcode == FB_GET_ATTR && row->attribute.id && program.id == FB_MAIN_PROGRAM.id && !evaluator->has_writes &&
-           evaluator->uses[node.id] && is_wanted(evaluator, program, node);
+    return row->opcode == FB_GET_ATTR && row->attribute.id && program.id == FB_MAIN_PROGRAM.id &&
+           !(evaluator->alias && fb_is_mutated(evaluator->alias, node)) && evaluator->uses[node.id] &&
+           is_wanted(evaluator, program, node);
 }
 
 /* What nobody reads after this node. */
@@ -327,6 +328,8 @@ static void end(fb_evaluator *evaluator) {
     free(evaluator->uses);
     free(evaluator->tensors);
     free(evaluator->tensor_uses);
+    fb_alias_free(evaluator->alias);
+    fb_usage_free(evaluator->usage);
 }
 
 static fb_status begin(fb_evaluator *evaluator) {
@@ -342,19 +345,25 @@ static fb_status begin(fb_evaluator *evaluator) {
     if (!evaluator->values || !evaluator->is_known || !evaluator->is_failed || !evaluator->uses || !evaluator->tensors ||
         !evaluator->tensor_uses)
         return fb_fail_memory(evaluator->error);
+    bool has_writes = false;
     /* What nested programs read is kept to the end. */
     for (uint32_t program = FB_MAIN_PROGRAM.id; program < fb_program_limit(graph); program++)
         for (fb_node node = fb_first_node(graph, (fb_program){program}); node.id; node = fb_next_node(graph, node)) {
             if (!is_wanted(evaluator, (fb_program){program}, node)) continue;
             visit_tensors(evaluator, node, count_tensor, evaluator);
-            evaluator->has_writes |= writes(graph, node);
+            has_writes |= writes(graph, node);
         }
-    return FB_OK;
+    if (!has_writes) return FB_OK;
+    evaluator->usage = fb_usage_new(graph);
+    if (evaluator->usage) evaluator->alias = fb_alias_new(graph, evaluator->usage, &evaluator->memory->work);
+    return evaluator->alias ? FB_OK : fb_work_failed(&evaluator->memory->work, evaluator->error);
 }
 
 fb_status fb_evaluate_graph(const fb_graph *graph, const fb_eval_options *options, const fb_eval_hooks *hooks,
                             fb_array_memory *memory, fb_object *output, fb_error *error) {
-    *memory = (fb_array_memory){.limit = options->memory_limit ? options->memory_limit : FB_EVAL_MEMORY,
+    *memory = (fb_array_memory){.used = options->memory_held,
+                                .peak = options->memory_held,
+                                .limit = options->memory_limit ? options->memory_limit : FB_EVAL_MEMORY,
                                 .precision = options->precision,
                                 .work = {.watch = options->watch}};
     *output = (fb_object){.kind = FB_OBJECT_NONE};

@@ -31,6 +31,7 @@
 typedef struct fb_eval_options {
     fb_precision precision;
     size_t memory_limit;   /* bytes of all arrays at once; 0 = 1 GiB */
+    size_t memory_held;    /* bytes of it that an earlier evaluation still holds */
     double step_limit;     /* steps (about a nanosecond each) that all calls may take, as they estimate; 0 = FB_EVAL_STEPS */
     const fb_watch *watch; /* stops it; may be NULL */
     const fb_blobs *blobs; /* where weights are; NULL = inline only */

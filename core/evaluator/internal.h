@@ -5,6 +5,7 @@
 #include "core/base/buffer.h"
 #include "core/evaluator/evaluator.h"
 #include "core/evaluator/kernel.h"
+#include "core/ops/alias.h"
 
 #define FB_EVAL_MEMORY ((size_t)1 << 30)
 #define FB_CALL_ARGUMENTS 24 /* distinct arguments that one kernel may ask for */
@@ -23,7 +24,8 @@ struct fb_evaluator {
     fb_blobs sources;                          /* the options' blobs, and random weights in place of what is not known */
     fb_array **tensors;                        /* by tensor: loaded, and shared by all that read it */
     uint32_t *tensor_uses;                     /* by tensor: nodes that will still read it */
-    bool has_writes;                           /* a node writes into what it reads */
+    fb_usage *usage;                           /* what is written, where something is; or NULL */
+    fb_alias *alias;
 
     int levels;   /* of torch.vmap that are open */
     double steps; /* that calls have said they take */

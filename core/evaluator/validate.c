@@ -184,12 +184,14 @@ static fb_status begin_side(side *s, const fb_graph *graph, const unsigned char 
     return s->is_kept && s->values && s->has_value ? FB_OK : fb_fail_memory(error);
 }
 
-static fb_status run_side(side *s, fb_precision precision, fb_error *error) {
+/* `last` is the side that ran before it, or NULL: what that holds counts against the limit. */
+static fb_status run_side(side *s, const side *last, fb_precision precision, fb_error *error) {
     fb_eval_options options = *s->options;
     fb_eval_hooks hooks = {s, is_wanted, give, keep, note_failure, is_looked_at};
     fb_object output;
     options.precision = precision;
     options.random_weights = true;
+    options.memory_held = last ? last->memory.used : 0;
     fb_node begin = next_computed(s, fb_first_node(s->graph, FB_MAIN_PROGRAM));
     if (begin.id) s->at = fb_node_at(s->graph, begin)->ordinal;
     fb_status status = fb_evaluate_graph(s->graph, &options, &hooks, &s->memory, &output, error);
@@ -434,9 +436,9 @@ static fb_status run_sides(validator *v, const fb_region_pair *pairs, size_t cou
         v->before.is_kept[pairs[i].before.id] = v->exact.is_kept[pairs[i].before.id] = true;
         v->after.is_kept[pairs[i].after.id] = true;
     }
-    if (!status && count) status = run_side(&v->before, FB_PRECISION_RECORDED, v->error);
-    if (!status && count) status = run_side(&v->after, FB_PRECISION_RECORDED, v->error);
-    if (!status && count) status = run_side(&v->exact, FB_PRECISION_DOUBLE, v->error);
+    if (!status && count) status = run_side(&v->before, NULL, FB_PRECISION_RECORDED, v->error);
+    if (!status && count) status = run_side(&v->after, &v->before, FB_PRECISION_RECORDED, v->error);
+    if (!status && count) status = run_side(&v->exact, &v->after, FB_PRECISION_DOUBLE, v->error);
     return status;
 }
 

@@ -109,7 +109,8 @@ bool fb_weight_has_parts(const fb_evaluator *evaluator, fb_tensor tensor, uint32
     const fb_tensor_row *row = fb_tensor_at(evaluator->graph, tensor);
     fb_held held = fb_held_of(evaluator->memory->precision, (fb_dtype)row->dtype);
     bool is_floating = held == FB_HELD_FLOAT || held == FB_HELD_DOUBLE;
-    if (evaluator->has_writes || !is_floating || fb_shape_rank(evaluator->graph, row->shape) != 2) return false;
+    bool is_written = evaluator->alias && fb_tensor_is_mutated(evaluator->alias, tensor);
+    if (is_written || !is_floating || fb_shape_rank(evaluator->graph, row->shape) != 2) return false;
     double count =
         (double)fb_shape_size(evaluator->graph, row->shape, 0) * (double)fb_shape_size(evaluator->graph, row->shape, 1);
     return readers == 1 || count * (double)fb_held_size(held) * PART_OF_LIMIT > (double)evaluator->memory->limit;

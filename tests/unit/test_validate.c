@@ -260,6 +260,50 @@ START_TEST(what_is_inside_of_vmap_is_evaluated) {
 }
 END_TEST
 
+#define MANY 65536
+#define VECTOR ",\"meta\":{\"shape\":[65536],\"dtype\":\"float32\"}},"
+
+/* Of a graph with one call of one input, after whose end its result is held. */
+static fb_graph *graph_of_one_call(const char *target, const char *rest) {
+    char nodes[600];
+    snprintf(
+        nodes, sizeof nodes,
+        "{\"name\":\"x\",\"op\":\"placeholder\",\"target\":\"x\"" VECTOR
+        "{\"name\":\"b\",\"op\":\"call_function\",\"target\":\"%s\",\"args\":[{\"$node\":\"x\"}%s]" VECTOR OUTPUT(REF("b")),
+        target, rest);
+    char *text = document_of(nodes, NULL, "");
+    fb_graph *graph = graph_of(text, strlen(text));
+    free(text);
+    return graph;
+}
+
+/* One limit for all that is held at a time: what an evaluation leaves to be compared counts while the next one runs. */
+START_TEST(the_limit_of_memory_holds_for_the_whole) {
+    const size_t kept = sizeof(float) * MANY, exact = 2 * sizeof(double) * MANY, rest = 16384;
+    fb_graph *before = graph_of_one_call("torch.neg", ""), *after = graph_of_one_call("torch.mul", ",-1");
+    fb_error error = {0};
+    fb_eval_options options = {.memory_limit = exact + kept + rest};
+    fb_validation found;
+    fb_comparison compared;
+    fb_comparison_inputs none = {0};
+    ck_assert_int_eq(fb_validate_rewrite(before, after, &options, false, NULL, &found, &error), FB_TOO_LARGE);
+    ck_assert_str_eq(error.code, "evaluation-too-large");
+    error = (fb_error){0};
+    ck_assert_int_eq(fb_compare_graphs(before, after, &none, &options, NULL, &compared, &error), FB_TOO_LARGE);
+    error = (fb_error){0};
+    options.memory_limit = exact + 2 * kept + rest;
+    ck_assert_int_eq(fb_validate_rewrite(before, after, &options, false, NULL, &found, &error), FB_OK);
+    ck_assert(found.passes && found.count == 1);
+    fb_validation_free(&found);
+    options.memory_limit = exact + 2 * kept + sizeof(double) * MANY + rest; /* the first graph's outputs in float64, too */
+    ck_assert_int_eq(fb_compare_graphs(before, after, &none, &options, NULL, &compared, &error), FB_OK);
+    ck_assert(compared.passes);
+    fb_comparison_free(&compared);
+    fb_graph_free(before);
+    fb_graph_free(after);
+}
+END_TEST
+
 START_TEST(graphs_are_compared_whole) {
     fb_graph *before;
     char *text = result_of("toy", "FuseBatchNorm2dInConv2d", &before);
@@ -414,14 +458,14 @@ START_TEST(weights_are_held_while_they_are_read) {
 }
 END_TEST
 
-/* Where something is written, a weight is what it was when its node came up. */
+/* A weight that is written is what it was when its node came up; the others wait for their readers. */
 START_TEST(weights_that_are_written_are_loaded_in_order) {
     fb_graph *graph = graph_of_weights("torch.Tensor.add_", false);
     fb_array_memory memory;
     fb_error error = {0};
     told t = {0};
     ck_assert_msg(evaluate_weights(graph, &t, &memory, &error) == FB_OK, "%s", error.message);
-    ck_assert_msg(strncmp((const char *)t.names.data, "g0 g1 g2 ", 9) == 0, "%s", (const char *)t.names.data);
+    ck_assert_msg(strncmp((const char *)t.names.data, "g0 g15 a0 g1 a1 ", 16) == 0, "%s", (const char *)t.names.data);
     fb_buffer_free(&t.names);
     fb_graph_free(graph);
 }
@@ -609,6 +653,7 @@ int main(void) {
     tcase_add_test(tests, unknown_operators_are_told);
     tcase_add_loop_test(tests, what_stays_may_be_related, 0, (int)(sizeof keeping / sizeof *keeping));
     tcase_add_loop_test(tests, what_is_inside_of_vmap_is_evaluated, 0, 2);
+    tcase_add_test(tests, the_limit_of_memory_holds_for_the_whole);
     tcase_add_test(tests, graphs_are_compared_whole);
     tcase_add_loop_test(tests, parts_give_what_the_whole_gives, 0, (int)(sizeof parts / sizeof *parts));
     tcase_add_loop_test(tests, equal_regions_are_evaluated_once, 0, (int)(sizeof layers / sizeof *layers));
