@@ -579,6 +579,10 @@ END_TEST
 #define TWO(i, first, second, target) LINEAR("a" i, first) LINEAR("c" i, second) BARE("b" i, target, REF("a" i) "," REF("c" i))
 #define BLOB ",\"blob\":\"sha256:aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa\",\"offset\":0"
 
+#define NEG_OF_W0 "{\"op\":\"neg\",\"args\":[\"w0\"]}"
+#define MADE_BY(second, third)                                                                                                 \
+    WEIGHT("w0", "1024", "") "," WEIGHT("w1", "1024", ",\"recipe\":" second) "," WEIGHT("w2", "1024", ",\"recipe\":" third)
+
 /* Regions of which some are equal but for names, and some only look so. */
 static const struct {
     const char *what, *before, *after, *tensors;
@@ -595,6 +599,8 @@ static const struct {
     {"another shape", ALL_NEG, MINUS_ONE, WEIGHTS_OF("1025", ""), 1, 0},
     {"known bytes", ALL_NEG, MINUS_ONE, WEIGHTS_OF("1024", BLOB), 1, 0},
     {"a recipe", ALL_NEG, MINUS_ONE, WEIGHTS_OF("1024", ",\"recipe\":{\"op\":\"neg\",\"args\":[\"w0\"]}"), 1, 0},
+    {"one recipe twice", ALL_NEG, MINUS_ONE, MADE_BY(NEG_OF_W0, NEG_OF_W0), 1, 0},
+    {"two recipes", ALL_NEG, MINUS_ONE, MADE_BY(NEG_OF_W0, "{\"op\":\"add\",\"args\":[\"w0\",\"w0\"]}"), 0, 0},
     {"one weight twice", TWO("0", "w0", "w1", "torch.add") TWO("1", "w2", "w2", "torch.add"),
      TWO("0", "w0", "w1", "operator.add") TWO("1", "w2", "w2", "operator.add"), ALIKE, 0, 0},
     {"two weights in another order", TWO("0", "w0", "w1", "torch.sub") TWO("1", "w1", "w2", "torch.sub"),
