@@ -17,7 +17,8 @@ static bool find_in_module(fb_kernel_call *call, const char *name, fb_object *ou
         return true;
     }
     fb_tensor tensor = fb_module_tensor(call->graph, module, name);
-    if (tensor.id && call->takes_weight &&
+    bool runs_once = fb_node_at(call->graph, call->node)->program.id == FB_MAIN_PROGRAM.id;
+    if (tensor.id && call->takes_weight && runs_once &&
         fb_weight_has_parts(call->evaluator, tensor, call->evaluator->tensor_uses[tensor.id])) {
         call->status = fb_weight_open(call->evaluator, tensor, out);
         return !call->status;
