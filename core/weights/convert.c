@@ -103,10 +103,30 @@ static void encode_float16(const double *numbers, size_t count, unsigned char *b
     }
 }
 
-static void encode_bfloat16(const double *numbers, size_t count, unsigned char *bytes) {
+/* The upper half of float64, whose last bit stands for all of the lower half, is enough to round to bfloat16: integers of 32
+ * bits, of which a vector holds twice as many. False: a number is subnormal or beyond the largest, or nan. */
+static bool encode_normal(const double *numbers, size_t count, uint16_t *halves) {
+    const int32_t least = (1023 - 126) << 20, most = (1023 + 128) << 20;
+    int32_t is_other = 0;
     for (size_t i = 0; i < count; i++) {
-        uint16_t half = encode_short(numbers[i], 7, 127);
-        memcpy(bytes + 2 * i, &half, 2);
+        uint64_t bits = bits_of(numbers[i]);
+        int32_t upper = (int32_t)(bits >> 32), lower = (int32_t)bits, magnitude = upper & INT32_MAX;
+        int32_t sticky = magnitude | (lower != 0), is_zero = sticky == 0;
+        int32_t rounded = ((sticky + 0xfff + (sticky >> 13 & 1)) >> 13) - ((1023 - 127) << 7);
+        is_other |= (!is_zero & (magnitude < least)) | (magnitude >= most);
+        halves[i] = (uint16_t)((is_zero ? 0 : rounded) | (upper >> 16 & 0x8000));
+    }
+    return !is_other;
+}
+
+static void encode_bfloat16(const double *numbers, size_t count, unsigned char *bytes) {
+    enum { AT_ONCE = 512 };
+    uint16_t halves[AT_ONCE];
+    for (size_t from = 0; from < count; from += AT_ONCE) {
+        size_t some = count - from < AT_ONCE ? count - from : AT_ONCE;
+        bool is_done = encode_normal(numbers + from, some, halves);
+        for (size_t i = 0; i < some && !is_done; i++) halves[i] = encode_short(numbers[from + i], 7, 127);
+        memcpy(bytes + 2 * from, halves, 2 * some);
     }
 }
 
