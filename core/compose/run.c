@@ -1,8 +1,10 @@
 #include "core/compose/run.h"
 
+#include <inttypes.h>
 #include <stdlib.h>
 
 #include "core/passes/pass.h"
+#include "core/weights/inputs.h"
 
 /* The names that exist when a run starts; those that it makes are added as it goes. */
 fb_namespace *fb_run_names(const fb_graph *graph, fb_work *work) {
@@ -24,6 +26,20 @@ fb_status fb_pass_call_run(const fb_pass_call *call, fb_workpiece *work, const f
     report->params = fb_arena_text(arena, call->params, strlen(call->params));
     memcpy(report->signature, call->signature, sizeof report->signature);
     return report->params ? fb_pass_apply(work, watch, report, arena, error) : fb_fail_memory(error);
+}
+
+/* What the tensors take that modules own, each once. False when memory is out. */
+static bool count_bytes(const fb_graph *graph, uint64_t *out) {
+    bool *is_owned = fb_owned_tensors(graph);
+    *out = 0;
+    for (fb_tensor t = fb_first_tensor(graph); t.id && is_owned; t = fb_tensor_at(graph, t)->next) {
+        const fb_tensor_row *row = fb_tensor_at(graph, t);
+        uint64_t bytes = is_owned[t.id] ? fb_dtype_size((fb_dtype)row->dtype) : 0;
+        for (int i = 0; i < fb_shape_rank(graph, row->shape); i++) bytes *= (uint64_t)fb_shape_size(graph, row->shape, i);
+        *out += bytes;
+    }
+    free(is_owned);
+    return is_owned;
 }
 
 /* One run of a composition, as far as it is. */
@@ -48,7 +64,12 @@ static fb_status run_call(running *r, size_t position) {
     fb_work meter = {.watch = watcher->watch};
     if (watcher->applied && !r->before && !(r->before = fb_graph_copy_metered(run->result, &meter)))
         return fb_work_failed(&meter, r->error);
+    bool counts_bytes = !call->pass->preserves_computation;
+    uint64_t bytes = 0;
+    if (counts_bytes && !count_bytes(run->result, &bytes)) return fb_fail_memory(r->error);
     fb_status status = fb_pass_call_run(call, &r->work, watcher->watch, report, &run->arena, r->error);
+    report->bytes_before = bytes;
+    if (counts_bytes && !status && !count_bytes(run->result, &report->bytes_after)) status = fb_fail_memory(r->error);
     if (status || !watcher->applied || !report->applied) return status;
     status = watcher->applied(watcher->context, run->count - 1, r->before, run->result, report, &run->arena, r->error);
     fb_graph_free(r->before);
@@ -164,6 +185,9 @@ static void write_pass(const fb_pass_report *report, fb_work *work, fb_buffer *o
         if (refusal->next) fb_buffer_char(out, ',');
     }
     fb_buffer_char(out, ']');
+    if (report->bytes_before != report->bytes_after)
+        fb_buffer_printf(out, ",\"weight_bytes\":{\"before\":%" PRIu64 ",\"after\":%" PRIu64 "}", report->bytes_before,
+                         report->bytes_after);
     if (report->detail) {
         fb_buffer_string(out, ",\"detail\":");
         fb_buffer_json_string(out, report->detail, strlen(report->detail));

@@ -64,6 +64,8 @@ typedef struct outcome {
     const char *counted;     /* "regions" or "outputs" */
     size_t count, equal;     /* equal: regions that have another one's numbers */
     fb_buffer not_evaluated; /* JSON objects, with commas between them */
+    bool lists_regions;      /* of a pass that changes what is computed: by how much in each region */
+    fb_buffer each;          /* the same */
     fb_difference between, before_exact, after_exact;
     bool fails;
     char broken[FB_DETAIL]; /* why the graph fails after the pass, while it could be evaluated before; "" = it does not */
@@ -78,13 +80,18 @@ static fb_status keep_outcome(outcome *found, fb_pass_report *report, fb_arena *
     fb_buffer_string(&text, "\"not_evaluated\":[");
     fb_buffer_append(&text, found->not_evaluated.data, found->not_evaluated.size);
     fb_buffer_string(&text, "],");
+    if (found->lists_regions) {
+        fb_buffer_string(&text, "\"each\":[");
+        fb_buffer_append(&text, found->each.data, found->each.size);
+        fb_buffer_string(&text, "],");
+    }
     fb_write_difference(&found->between, &text);
     fb_buffer_string(&text, ",\"before_against_float64\":{");
     fb_write_difference(&found->before_exact, &text);
     fb_buffer_string(&text, "},\"after_against_float64\":{");
     fb_write_difference(&found->after_exact, &text);
     fb_buffer_string(&text, "}}");
-    bool ok = !text.failed && !found->not_evaluated.failed;
+    bool ok = !text.failed && !found->not_evaluated.failed && !found->each.failed;
     if (ok) report->validation = fb_arena_text(arena, text.data, text.size);
     fb_buffer_free(&text);
     return ok && report->validation ? FB_OK : fb_fail_memory(error);
@@ -131,12 +138,23 @@ static fb_status fail(fb_run_validation *validation, const fb_pass_report *repor
 
 /* ---- the two comparisons ----------------------------------------------------------------------------------------------- */
 
+static void list_region(const fb_region_report *region, fb_buffer *out) {
+    fb_buffer_string(out, out->size ? ",{\"nodes\":" : "{\"nodes\":");
+    write_names(region->nodes, region->node_count, out);
+    fb_buffer_char(out, ',');
+    fb_write_difference(&region->between, out);
+    fb_buffer_char(out, ',');
+    write_number("rms_relative", region->rms, out);
+    fb_buffer_char(out, '}');
+}
+
 static void take_region(fb_run_validation *validation, const fb_region_report *region, outcome *found) {
     if (region->is_broken && !*found->broken) fb_copy_text(found->broken, sizeof found->broken, region->detail);
     if (region->unsupported && !region->is_broken)
         write_unevaluated(region->nodes, region->node_count, region->unsupported, region->detail, &found->not_evaluated);
     found->count += !region->unsupported;
     found->equal += region->is_equal && !region->unsupported;
+    if (found->lists_regions && !region->unsupported && !region->is_equal) list_region(region, &found->each);
     if (region->passes) return;
     begin_failed(validation, NULL);
     fb_buffer_string(&validation->failed_numbers, "\"nodes\":");
@@ -214,11 +232,13 @@ static fb_status compare_outputs(fb_run_validation *validation, const fb_graph *
 static fb_status compare(fb_run_validation *validation, const fb_graph *before, const fb_graph *after,
                          const fb_pass_report *report, outcome *found, fb_error *error) {
     bool only_moves = fb_report_exactness(report) == FB_MOVES;
-    if (!report->pass->preserves_computation) {
+    if (!report->pass->preserves_computation && !validation->tolerance) {
         write_unevaluated(report->nodes, report->node_count, "not-compared",
-                          "the pass changes what is computed, as it is meant to", &found->not_evaluated);
+                          "the pass changes what is computed, as it is meant to; a tolerance compares it",
+                          &found->not_evaluated);
         return FB_OK;
     }
+    found->lists_regions = !report->pass->preserves_computation && validation->mode == FB_VALIDATE_REWRITES;
     return validation->mode == FB_VALIDATE_GRAPH ? compare_outputs(validation, before, after, found, error)
                                                  : compare_regions(validation, before, after, only_moves, found, error);
 }
@@ -233,6 +253,7 @@ static fb_status look(void *context, size_t position, const fb_graph *before, co
     validation->compared += found.count;
     validation->is_incomplete |= found.not_evaluated.size != 0;
     fb_buffer_free(&found.not_evaluated);
+    fb_buffer_free(&found.each);
     return status;
 }
 

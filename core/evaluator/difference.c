@@ -70,6 +70,28 @@ static void compare(const fb_array *a, const fb_array *b, double largest, fb_dif
     if (out->absolute > 0) out->relative = out->absolute / largest; /* infinite where b is 0 everywhere */
 }
 
+static void add_squares(const fb_array *a, const fb_array *b, double *of_error, double *of_value) {
+    fb_walk walk;
+    for (fb_walk_begin(&walk, a, b, NULL); fb_walk_more(&walk); fb_walk_next(&walk)) {
+        for (int64_t i = 0; i < walk.count; i++) {
+            double y = element(walk.data[1], b->held, i * walk.strides[1]);
+            double apart = distance(element(walk.data[0], a->held, i * walk.strides[0]), y);
+            *of_error += apart * apart;
+            *of_value += y * y;
+        }
+    }
+}
+
+double fb_rms_difference(const fb_array *a, const fb_array *b) {
+    double of_error = 0, of_value = 0;
+    bool are_complex = fb_dtype_is_complex(b->dtype);
+    for (int part = 0; part <= are_complex; part++) {
+        fb_array part_a = are_complex ? fb_array_part_of(a, part) : *a, part_b = are_complex ? fb_array_part_of(b, part) : *b;
+        add_squares(&part_a, &part_b, &of_error, &of_value);
+    }
+    return of_error > 0 ? sqrt(of_error / of_value) : of_error;
+}
+
 bool fb_compare_arrays(const fb_array *a, const fb_array *b, fb_difference *out) {
     bool are_complex = fb_dtype_is_complex(b->dtype);
     bool same = a->rank == b->rank && fb_dtype_is_complex(a->dtype) == are_complex;

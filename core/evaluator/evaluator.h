@@ -146,6 +146,9 @@ typedef struct fb_difference {
 /* `a` and `b` of the same sizes; otherwise false. */
 bool fb_compare_arrays(const fb_array *a, const fb_array *b, fb_difference *out);
 
+/* The root of Σ |a - b|² / Σ |b|²; 0 when both are the same. `a` and `b` of the same sizes, both complex or neither. */
+double fb_rms_difference(const fb_array *a, const fb_array *b);
+
 /* Both together: the larger of each member, all elements. */
 void fb_difference_join(fb_difference *worst, const fb_difference *other);
 
@@ -208,6 +211,7 @@ typedef struct fb_region_report {
     const char **nodes; /* those of `after` (of `before` where there are none) */
     size_t node_count;
     fb_difference between, before_exact, after_exact; /* the worst of the values that leave it */
+    double rms;                                       /* the same; of fb_rms_difference, where a tolerance is given */
     bool passes;
     bool is_equal;           /* to an earlier one but for names, whose numbers these are; see region_equal.c */
     const char *unsupported; /* why it could not be evaluated: "unsupported-operator", "missing-shape" …; NULL = it was */

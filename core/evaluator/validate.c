@@ -224,6 +224,7 @@ static void end_side(side *s) {
 
 typedef struct verdict {
     fb_difference between, before_exact, after_exact;
+    double rms;
     bool passes;
 } verdict;
 
@@ -246,9 +247,10 @@ static void compare_objects(const fb_object *before, const fb_object *after, con
                     fb_compare_arrays(after->array, exact->array, &of_after);
         if (!same) {
             out->passes = false;
-            out->between.absolute = out->between.relative = out->between.ulp = HUGE_VAL;
+            out->between.absolute = out->between.relative = out->between.ulp = out->rms = HUGE_VAL;
             return;
         }
+        if (given) out->rms = fmax(out->rms, fb_rms_difference(after->array, before->array));
         fb_difference_join(&out->between, &between);
         fb_difference_join(&out->before_exact, &of_before);
         fb_difference_join(&out->after_exact, &of_after);
@@ -320,12 +322,13 @@ static fb_status report_pair(validator *v, const fb_region_pair *pair, bool only
         report->between.absolute = report->between.relative = report->between.ulp = HUGE_VAL;
         return FB_OK;
     }
-    verdict found = {report->between, report->before_exact, report->after_exact, report->passes};
+    verdict found = {report->between, report->before_exact, report->after_exact, report->rms, report->passes};
     compare_objects(&v->before.values[pair->before.id], &v->after.values[pair->after.id], &v->exact.values[pair->before.id],
                     only_moves, v->before.narrowest, tolerance, &found);
     report->between = found.between;
     report->before_exact = found.before_exact;
     report->after_exact = found.after_exact;
+    report->rms = found.rms;
     report->passes = found.passes;
     return stopped(v);
 }

@@ -167,8 +167,9 @@ typedef struct fb_pass_report {
     size_t node_count;
     fb_refusal *refused, *last_refused; /* in document order */
     size_t refused_count;
-    const char *detail;     /* of a pass that only looks; else NULL */
-    const char *layout;     /* of a layout: what was done row by row, JSON; else NULL */
+    uint64_t bytes_before, bytes_after; /* of the weights, of a pass that changes what is computed; else 0 */
+    const char *detail;                 /* of a pass that only looks; else NULL */
+    const char *layout;                 /* of a layout: what was done row by row, JSON; else NULL */
     const char *validation; /* what comparing the graphs before and after has shown, JSON; NULL: they were not compared */
 } fb_pass_report;
 /* Of this call: what its params ask for, where a pass takes "exactness"; otherwise the pass's. */

@@ -274,3 +274,29 @@ def test_numbers_are_as_close_as_the_narrowest_dtype_that_they_went_through(shar
              "tensors": [{"name": "w", **typed, "data": data}]}  # fmt: skip
     for seed in range(20):  # of the inputs, and of the weights
         run_of(shared, graph, ["FoldConstants"], validate=mode, seed=seed, include=[])
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_a_tolerance_compares_what_is_meant_to_change(shared, name):
+    graph = json.loads((FIXTURES / name / "graph.json").read_bytes())
+    (said,) = run_of(shared, graph, ["QuantizeWeights"], validate="rewrites")["passes"]
+    assert [one["code"] for one in said["validation"]["not_evaluated"]] == ["not-compared"] and "each" not in said["validation"]
+    run = run_of(shared, graph, ["QuantizeWeights"], validate="rewrites", tolerance={"relative": 0.03})
+    (found,) = [one["validation"] for one in run["passes"]]
+    assert run["validation"] == {"mode": "rewrites", "passes": True, "complete": True}
+    assert len(found["each"]) == found["regions"] > 0 and found["not_evaluated"] == []
+    assert max(one["max_relative"] for one in found["each"]) == found["max_relative"] < 0.03
+    for one in found["each"]:
+        assert one["nodes"] and 0 < one["rms_relative"] < 0.03 and 0 < one["max_relative"]
+    weights = said["weight_bytes"]
+    assert 0.25 < weights["after"] / weights["before"] < 0.8
+    refused = optimize(shared, graph, ["QuantizeWeights"], validate="rewrites", tolerance={"relative": 1e-5})
+    assert (refused.status, refused.json()["code"]) == (422, "validation-failed") and refused.json()["regions"]
+
+
+def test_a_tolerance_compares_the_outputs_of_what_is_meant_to_change(shared):
+    graph = json.loads((FIXTURES / "bert-tiny" / "graph.json").read_bytes())
+    change = [{"name": "ConvertPrecision", "params": {"to": "float16"}}]
+    (found,) = [one["validation"] for one in run_of(shared, graph, change, validate="graph", tolerance={"relative": 0.01})["passes"]]
+    assert found["outputs"] > 0 and "each" not in found and 0 < found["max_relative"] < 0.01
+    assert optimize(shared, graph, change, validate="graph", tolerance={"relative": 1e-6}).json()["code"] == "validation-failed"
