@@ -21,7 +21,7 @@ enum { MAX_SPATIAL = 3 };
 
 /* What moves a window over its input: a convolution or a pool. */
 typedef struct window {
-    fb_layer layer; /* of a pool: its calls */
+    fb_layer layer; /* its calls */
     int spatial;
     bool is_pool;
 } window;
@@ -93,16 +93,14 @@ static int pool_spatial(fb_op op) {
 }
 
 static bool window_at(const fb_graph *g, fb_node n, window *w) {
-    fb_host host;
+    fb_conv conv = {0};
+    int spatial = pool_spatial(fb_node_op(g, n));
+    if (!spatial && !fb_conv_at(g, n, &conv)) return false;
     const fb_node_row *row = fb_node_at(g, n);
-    *w = (window){.spatial = pool_spatial(fb_node_op(g, n)), .is_pool = true};
-    if (w->spatial) {
-        fb_module module = row->opcode == FB_CALL_MODULE ? row->module : (fb_module){0};
-        w->layer = (fb_layer){.call = n, .module = module, .input_parameter = "input"};
-        return true;
-    }
-    if (!fb_host_at(g, n, &host) || host.is_linear) return false;
-    *w = (window){.layer = host.layer, .spatial = host.conv.spatial};
+    fb_module module = row->opcode == FB_CALL_MODULE ? row->module : (fb_module){0};
+    w->layer = (fb_layer){.call = n, .module = module, .input_parameter = "input"};
+    w->spatial = spatial ? spatial : conv.spatial;
+    w->is_pool = spatial != 0;
     return true;
 }
 
@@ -121,7 +119,7 @@ static fb_obstacle pool_obstacle(const fb_shape_call *call, const int64_t *paddi
     return FB_NO_OBSTACLE;
 }
 
-static fb_obstacle conv_obstacle(const fb_shape_call *call, const fb_layer *layer) {
+static fb_obstacle conv_obstacle(const fb_shape_call *call) {
     const fb_graph *g = call->graph;
     fb_extent extent;
     fb_value mode = call->is_module ? fb_option(call, "padding_mode") : (fb_value){0};
@@ -130,7 +128,7 @@ static fb_obstacle conv_obstacle(const fb_shape_call *call, const fb_layer *laye
     fb_conv conv;
     if (!fb_conv_at(g, call->node, &conv) || conv.is_transposed)
         return (fb_obstacle){"transposed", "the padding of a transposed convolution takes away from its result"};
-    if (fb_tensor_extent(g, layer->weight, &extent) && !extent.is_finite)
+    if (fb_tensor_extent(g, conv.weight, &extent) && !extent.is_finite)
         return (fb_obstacle){"unsupported-constant", "a weight that is not finite gives nan where it meets a zero"};
     return FB_NO_OBSTACLE;
 }
@@ -191,7 +189,7 @@ static fb_obstacle obstacle_of(fb_matcher *m, const window *w, fb_node n, fb_nod
         return (fb_obstacle){"unsupported-arguments",
                              "it does not pad both sides alike, pads other dimensions, or the padding behind it is not given "
                              "in numbers"};
-    fb_obstacle obstacle = w->is_pool ? pool_obstacle(&call, sum, w->spatial) : conv_obstacle(&call, &w->layer);
+    fb_obstacle obstacle = w->is_pool ? pool_obstacle(&call, sum, w->spatial) : conv_obstacle(&call);
     if (!obstacle.code && w->layer.module.id) obstacle = fb_module_obstacle(m, w->layer.module);
     for (; n.id && !obstacle.code && fb_matcher_goes_on(m); n = fb_layer_next_call(m->usage, &w->layer, n))
         obstacle = call_obstacle(m, w, n, added);
