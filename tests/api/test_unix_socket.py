@@ -112,9 +112,13 @@ def test_the_log_names_the_user(tmp_path, path):
     assert {line["remote"] for line in lines} == {f"user {os.getuid()}"}
 
 
-def test_limits_count_for_the_user(tmp_path, path):
-    with serving(tmp_path / "data", path, "--rate-limit", "2", "--max-connections-per-address", "2"), contextlib.ExitStack() as open_ones:
-        assert [request(path)[0] for _ in range(3)].count(429) == 1
+def test_the_rate_counts_for_the_user(tmp_path, path):
+    with serving(tmp_path / "data", path, "--rate-limit", "2"):
+        assert 429 in [request(path)[0] for _ in range(20)]
+
+
+def test_connections_count_for_the_user(tmp_path, path):
+    with serving(tmp_path / "data", path, "--max-connections-per-address", "2"), contextlib.ExitStack() as open_ones:
         for _ in range(2):
             connection = open_ones.enter_context(contextlib.closing(Connection(path)))
             connection.request("GET", "/livez")
