@@ -13,9 +13,10 @@ WARNINGS += -Werror
 endif
 # No path of the machine that builds gets into the binary: the same source gives the same bytes (make reproducible).
 ALL_CFLAGS := -std=c17 $(WARNINGS) $(OPTIMISE) -ffile-prefix-map=$(CURDIR)=. -fno-strict-aliasing -pthread $(SANITIZE) $(CFLAGS)
-# The variant of OpenBLAS without threads, where it is: it goes before one with threads that others may have made the default.
+# Libraries that few requests need are loaded by the first of these: core/base/library.h. Of OpenBLAS it is the variant without
+# threads, where it is, whatever others may have made the default.
 OPENBLAS    := $(firstword $(wildcard /usr/lib/*/openblas-serial))
-CORE_LIBS   := -ljansson -lcrypto -lz $(foreach folder,$(OPENBLAS),-L$(folder) -Wl,-rpath,$(folder)) -lopenblas -lm
+CORE_LIBS   := -ljansson -lcrypto -lz $(OPENBLAS:%=-Wl,-rpath,%) -lm
 SERVER_LIBS := -lmicrohttpd -lcurl -lsqlite3 -lpq -lseccomp -lzstd -lssl $(CORE_LIBS)
 
 CORE_SOURCES   := $(shell find core -name '*.c' | sort)
@@ -348,7 +349,7 @@ bench-instructions: $(BUILD)/tests/bench/instructions/bench
 
 $(BUILD)/tests/bench/instructions/bench: $(patsubst %.c,$(BUILD)/%.o,$(wildcard tests/bench/instructions/*.c)) \
         $(addprefix $(BUILD)/tests/bench/,engine.o documents.o layers.o) $(BUILD)/libfoldback.a
-	@echo '  LD  $@'; $(CC) $(ALL_CFLAGS) $(LDFLAGS) -o $@ $^ $(CORE_LIBS)
+	@echo '  LD  $@'; $(CC) $(ALL_CFLAGS) $(LDFLAGS) -o $@ $^ $(CORE_LIBS) $(OPENBLAS:%=-L%) -lopenblas
 
 ## make bench-compare   BASE=commit: time and instructions of the same work, by this code and by that commit's, in turns
 bench-compare: $(BUILD)/tests/bench/instructions/bench

@@ -2,8 +2,8 @@
 
     deploy/sbom.py build/foldback VERSION
 
-Its parts are the Debian packages that own the shared libraries which the dynamic linker gives to it, with their versions,
-licences and SHA-256 digests. The same binary on the same packages gives the same bytes.
+Its parts are the Debian packages that own the shared libraries which it names, and which the dynamic linker gives to it when it
+starts or when it needs them, with their versions, licences and SHA-256 digests. The same binary on the same packages gives the same bytes.
 """
 
 import hashlib
@@ -16,13 +16,15 @@ import sys
 import uuid
 
 
-def output_of(*command):
-    return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+def output_of(*command, **variables):
+    return subprocess.run(command, check=True, capture_output=True, text=True, env=os.environ | variables).stdout
 
 
 def libraries_of(binary):
     """The files of its shared libraries, links resolved."""
-    found = re.findall(r"=> (/\S+)", output_of("ldd", str(binary)))
+    named = re.findall(rb"lib[\w.+-]+\.so\.\d+", binary.read_bytes())
+    linked = output_of(str(binary.resolve()), LD_TRACE_LOADED_OBJECTS="1", LD_PRELOAD=b":".join(named).decode())
+    found = re.findall(r"=> (/\S+)", linked)
     return sorted({pathlib.Path(path).resolve() for path in found})
 
 

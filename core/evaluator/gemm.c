@@ -1,7 +1,5 @@
 /* Matrix products by BLAS. */
-#include <cblas.h>
-
-#include "core/evaluator/kernel.h"
+#include "core/evaluator/internal.h"
 
 /* A call of BLAS multiplies so much that it takes a few milliseconds: in between it is asked whether to go on. A block that is
  * nearly a vector reads each number once, so it waits for memory, and takes longer. */
@@ -33,22 +31,22 @@ static block block_of(int64_t m, int64_t n, int64_t k) {
 }
 
 /* One block of A and B is multiplied. */
-static void multiply(fb_held held, bool transpose_a, bool transpose_b, block b, const void *a, int64_t lda, const void *from_b,
-                     int64_t ldb, void *c, int64_t ldc, bool is_added) {
+static void multiply(const fb_blas *blas, fb_held held, bool transpose_a, bool transpose_b, block b, const void *a, int64_t lda,
+                     const void *from_b, int64_t ldb, void *c, int64_t ldc, bool is_added) {
     const double _Complex one = 1, zero = 0;
     const float _Complex one_float = 1, zero_float = 0;
     CBLAS_TRANSPOSE of_a = transpose_a ? CblasTrans : CblasNoTrans, of_b = transpose_b ? CblasTrans : CblasNoTrans;
     if (held == FB_HELD_DOUBLE)
-        cblas_dgemm(CblasRowMajor, of_a, of_b, (int)b.m, (int)b.n, (int)b.k, 1, a, (int)lda, from_b, (int)ldb, is_added, c,
+        blas->dgemm(CblasRowMajor, of_a, of_b, (int)b.m, (int)b.n, (int)b.k, 1, a, (int)lda, from_b, (int)ldb, is_added, c,
                     (int)ldc);
     else if (held == FB_HELD_COMPLEX_DOUBLE)
-        cblas_zgemm(CblasRowMajor, of_a, of_b, (int)b.m, (int)b.n, (int)b.k, &one, a, (int)lda, from_b, (int)ldb,
+        blas->zgemm(CblasRowMajor, of_a, of_b, (int)b.m, (int)b.n, (int)b.k, &one, a, (int)lda, from_b, (int)ldb,
                     is_added ? &one : &zero, c, (int)ldc);
     else if (held == FB_HELD_COMPLEX_FLOAT)
-        cblas_cgemm(CblasRowMajor, of_a, of_b, (int)b.m, (int)b.n, (int)b.k, &one_float, a, (int)lda, from_b, (int)ldb,
+        blas->cgemm(CblasRowMajor, of_a, of_b, (int)b.m, (int)b.n, (int)b.k, &one_float, a, (int)lda, from_b, (int)ldb,
                     is_added ? &one_float : &zero_float, c, (int)ldc);
     else
-        cblas_sgemm(CblasRowMajor, of_a, of_b, (int)b.m, (int)b.n, (int)b.k, 1, a, (int)lda, from_b, (int)ldb,
+        blas->sgemm(CblasRowMajor, of_a, of_b, (int)b.m, (int)b.n, (int)b.k, 1, a, (int)lda, from_b, (int)ldb,
                     is_added ? 1.0F : 0.0F, c, (int)ldc);
 }
 
@@ -60,7 +58,8 @@ static const char *at(const void *matrix, size_t element, bool is_transposed, in
 void fb_gemm(fb_kernel_call *call, fb_held held, bool transpose_a, bool transpose_b, int64_t m, int64_t n, int64_t k,
              const void *a, int64_t lda, const void *b, int64_t ldb, void *c, int64_t ldc, bool is_added) {
     size_t element = fb_held_size(held);
-    if (m < 1 || n < 1) return;
+    fb_blas *blas = &call->evaluator->blas;
+    if (m < 1 || n < 1 || call->status || (call->status = fb_blas_load(blas, call->error))) return;
     block most = block_of(m, n, k), now;
     for (int64_t row = 0; row < m; row += now.m) {
         for (int64_t column = 0, inner; column < n; column += now.n) {
@@ -69,7 +68,7 @@ void fb_gemm(fb_kernel_call *call, fb_held held, bool transpose_a, bool transpos
             for (inner = 0; inner < k || !inner; inner += most.k) {
                 now.k = least(most.k, k - inner);
                 if (!fb_kernel_goes_on(call, now.m * now.n * now.k / PRODUCTS_A_STEP + now.m * now.n)) return;
-                multiply(held, transpose_a, transpose_b, now, at(a, element, transpose_a, lda, row, inner), lda,
+                multiply(blas, held, transpose_a, transpose_b, now, at(a, element, transpose_a, lda, row, inner), lda,
                          at(b, element, transpose_b, ldb, inner, column), ldb, to, ldc, is_added || inner);
                 if (!k) break;
             }

@@ -6,6 +6,7 @@
 #include "core/evaluator/evaluator.h"
 #include "core/evaluator/kernel.h"
 #include "core/ops/alias.h"
+#include "core/weights/blas.h"
 
 #define FB_EVAL_MEMORY ((size_t)1 << 30)
 #define FB_CALL_ARGUMENTS 24 /* distinct arguments that one kernel may ask for */
@@ -29,6 +30,7 @@ struct fb_evaluator {
 
     int levels;   /* of torch.vmap that are open */
     double steps; /* that calls have said they take */
+    fb_blas blas; /* once something was multiplied */
 
     /* Of the call at hand; what kernels have asked for is kept until they return. */
     fb_object arguments[FB_CALL_ARGUMENTS];

@@ -1,5 +1,4 @@
 /* Boxes of terms that compute, in float64. */
-#include <cblas.h>
 #include <math.h>
 #include <string.h>
 
@@ -144,9 +143,9 @@ static bool multiply_columns(fb_evaluation *e, multiplying *m, fb_range columns,
             put_tile(m->a, true, rows, inner, m->box_a);
             const double *left = fill_beside(e, m->a, m->box_a);
             if (!left) return false;
-            cblas_dgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, (blasint)rows.size, (blasint)columns.size,
-                        (blasint)inner.size, 1, left, (blasint)inner.size, right, (blasint)columns.size, k ? 1 : 0,
-                        to + row * m->columns.size, (blasint)m->columns.size);
+            e->blas.dgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, (blasint)rows.size, (blasint)columns.size,
+                          (blasint)inner.size, 1, left, (blasint)inner.size, right, (blasint)columns.size, k ? 1 : 0,
+                          to + row * m->columns.size, (blasint)m->columns.size);
             fb_stack_give_back(e, above);
         }
         fb_stack_give_back(e, mark);
@@ -155,6 +154,8 @@ static bool multiply_columns(fb_evaluation *e, multiplying *m, fb_range columns,
 }
 
 static bool multiply(fb_evaluation *e, multiplying *m, double *to) {
+    if (!e->status) e->status = fb_blas_load(&e->blas, e->error);
+    if (e->status) return false;
     if (m->inner == 0) memset(to, 0, (size_t)(m->rows.size * m->columns.size) * sizeof *to);
     for (int64_t column = 0; column < m->columns.size; column += e->limits->columns) {
         fb_range columns = {m->columns.start + column, smaller(e->limits->columns, m->columns.size - column)};

@@ -17,6 +17,7 @@
 #include "core/base/arena.h"
 #include "core/base/buffer.h"
 #include "core/base/map.h"
+#include "core/weights/blas.h"
 #include "core/weights/box.h"
 #include "core/weights/evaluate.h"
 #include "core/weights/recipe.h"
@@ -122,6 +123,7 @@ struct fb_evaluation {
     unsigned char *cache; /* the last block */
     int64_t cached;       /* its number, or -1 */
     uint64_t touched;     /* bytes of sources that were read since they were last forgotten */
+    fb_blas blas;         /* once something was multiplied */
     fb_status status;
     fb_error *error; /* of the call under way */
 };

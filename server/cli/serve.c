@@ -9,6 +9,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "core/weights/blas.h"
 #include "server/cli/cli.h"
 #include "server/cli/sandbox.h"
 #include "server/cli/systemd.h"
@@ -316,6 +317,9 @@ static fb_status start(const serve_values *values, fb_sandbox_mode sandbox, fb_s
     bool may_connect = has_bucket || is_on_server || values->service.webhooks.is_on;
     char *socket = fb_http_is_path(listen) ? strdup(strchr(listen, ':') + 1) : NULL;
     const char *sockets = socket ? dirname(socket) : NULL;
+    /* Not by the first request that multiplies: the sandbox may hide it, and while it is loaded it does not check for memory.
+     */
+    if (!status) status = fb_blas_load(&(fb_blas){0}, error);
     if (!status) status = fb_sandbox_enter(sandbox, data, (const char *const *)paths.items, sockets, may_connect, error);
     free(socket);
     for (char **path = paths.items; *path; path++) free(*path);

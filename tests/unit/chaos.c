@@ -5,6 +5,7 @@
 #include <stddef.h>
 #include <string.h>
 
+#include "core/weights/blas.h"
 #include "tests/unit/random_case.h"
 
 /* The allocator behind malloc: that of a sanitizer when there is one, else glibc's. dlsym would have to allocate. */
@@ -17,6 +18,12 @@ __attribute__((weak)) void *__interceptor_realloc(void *old, size_t size);
 
 static _Thread_local long left = -1; /* allocations that still succeed; -1 = all */
 static _Thread_local bool fails_once, has_failed;
+
+/* OpenBLAS and the libraries that come with it do not check for memory while they are loaded either: a service does that when
+ * it starts. */
+__attribute__((constructor)) static void load_blas(void) {
+    fb_blas_load(&(fb_blas){0}, NULL);
+}
 
 void chaos_fail_after(long count) {
     has_failed = false;

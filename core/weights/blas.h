@@ -1,0 +1,19 @@
+/* OpenBLAS's products of matrices. */
+#ifndef FB_WEIGHTS_BLAS_H
+#define FB_WEIGHTS_BLAS_H
+
+#include <cblas.h>
+
+#include "core/base/error.h"
+
+typedef struct fb_blas {
+    __typeof__(cblas_sgemm) *sgemm;
+    __typeof__(cblas_dgemm) *dgemm;
+    __typeof__(cblas_cgemm) *cgemm;
+    __typeof__(cblas_zgemm) *zgemm;
+} fb_blas;
+
+/* Does nothing when `blas` has them. FB_IO "library-missing". */
+fb_status fb_blas_load(fb_blas *blas, fb_error *error);
+
+#endif
