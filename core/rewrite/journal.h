@@ -1,14 +1,15 @@
-/* The journal of a rewrite: the rows that it overwrote, oldest first. */
+/* The journal of a rewrite: the rows that it overwrote, as they were. */
 #ifndef FB_REWRITE_JOURNAL_H
 #define FB_REWRITE_JOURNAL_H
 
-#include "core/base/buffer.h"
+#include "core/base/arena.h"
 #include "core/graph/build.h"
 
 typedef struct fb_journal {
     fb_graph *graph;
     fb_graph_mark start;
-    fb_buffer entries;
+    fb_arena memory;
+    struct fb_saved_row *saved;                        /* newest first */
     bool *nodes_saved, *modules_saved, *tensors_saved; /* by id: only what a row was first is needed */
 } fb_journal;
 
