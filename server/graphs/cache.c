@@ -9,9 +9,10 @@
 #include "core/graph/code.h"
 
 #define BUCKETS 1024
-/* A decoded graph takes 24 KiB, however small it is, and with its code 2 to 3 times the bytes of its canonical document. */
+/* A decoded graph takes 24 KiB, however small it is, and 2 to 3 times the bytes of its canonical document; with code and
+ * document 3 to 4 times. */
 #define BYTES_OF_EACH ((size_t)24 << 10)
-#define BYTES_PER_DOCUMENT_BYTE 3
+#define BYTES_PER_DOCUMENT_BYTE 4
 
 typedef struct entry {
     struct entry *next_in_bucket;
@@ -39,6 +40,7 @@ fb_shared_graph *fb_share_take(fb_graph *graph, const char *id, size_t size) {
     shared->weight = BYTES_OF_EACH + size * BYTES_PER_DOCUMENT_BYTE;
     memcpy(shared->id, id, sizeof shared->id);
     atomic_init(&shared->code, NULL);
+    atomic_init(&shared->document, NULL);
     atomic_init(&shared->holders, 1);
     return shared;
 }
@@ -48,26 +50,47 @@ fb_shared_graph *fb_share_hold(fb_shared_graph *shared) {
     return shared;
 }
 
-static void free_code(fb_buffer *code) {
-    if (code) fb_buffer_free(code);
-    free(code);
+static void free_text(fb_buffer *text) {
+    if (text) fb_buffer_free(text);
+    free(text);
 }
 
 void fb_share_release(fb_shared_graph *shared) {
     if (!shared || atomic_fetch_sub(&shared->holders, 1) > 1) return;
     fb_graph_free((fb_graph *)(uintptr_t)shared->graph); /* its last holder may */
-    free_code(atomic_load(&shared->code));
+    free_text(atomic_load(&shared->code));
+    free_text(atomic_load(&shared->document));
     free(shared);
 }
 
+/* Steals the text, and gives it, or what another request has kept in its place meanwhile. NULL when memory is out. */
+static const fb_buffer *keep(_Atomic(fb_buffer *) *place, fb_buffer text) {
+    fb_buffer *kept = NULL, *own = malloc(sizeof *own);
+    if (!own) {
+        fb_buffer_free(&text);
+        return NULL;
+    }
+    *own = text;
+    if (atomic_compare_exchange_strong(place, &kept, own)) return own;
+    free_text(own);
+    return kept;
+}
+
 const fb_buffer *fb_share_code(fb_shared_graph *shared, fb_work *work) {
-    fb_buffer *code = atomic_load(&shared->code);
+    const fb_buffer *code = atomic_load(&shared->code);
+    fb_buffer written = {0};
     if (code) return code;
-    fb_buffer *written = calloc(1, sizeof *written);
-    bool ok = written && fb_code_write_metered(shared->graph, work, written);
-    if (ok && atomic_compare_exchange_strong(&shared->code, &code, written)) return written;
-    free_code(written); /* another request was faster, or this one has failed */
-    return code;
+    if (fb_code_write_metered(shared->graph, work, &written)) return keep(&shared->code, written);
+    fb_buffer_free(&written);
+    return NULL;
+}
+
+const fb_buffer *fb_share_document(fb_shared_graph *shared) {
+    return atomic_load(&shared->document);
+}
+
+const fb_buffer *fb_share_document_take(fb_shared_graph *shared, char *bytes, size_t size) {
+    return keep(&shared->document, (fb_buffer){.data = bytes, .size = size});
 }
 
 /* ---- the cache; the functions below are called with the mutex held ---- */

@@ -15,8 +15,8 @@
 typedef struct fb_shared_graph {
     const fb_graph *graph;
     char id[FB_ID_LENGTH + 1];
-    size_t weight; /* bytes of memory, estimated */
-    _Atomic(fb_buffer *) code;
+    size_t weight;                       /* bytes of memory, estimated */
+    _Atomic(fb_buffer *) code, document; /* NULL until somebody asks */
     atomic_size_t holders;
 } fb_shared_graph;
 
@@ -28,6 +28,10 @@ fb_shared_graph *fb_share_hold(fb_shared_graph *shared);
 void fb_share_release(fb_shared_graph *shared);
 /* Its code, which is written when somebody first asks for it, and lives as long as the graph. NULL: fb_work_failed says why. */
 const fb_buffer *fb_share_code(fb_shared_graph *shared, fb_work *work);
+/* Its canonical document, once somebody has brought it: the bytes are stolen, and live as long as the graph. NULL: nobody has,
+ * or memory is out. */
+const fb_buffer *fb_share_document(fb_shared_graph *shared);
+const fb_buffer *fb_share_document_take(fb_shared_graph *shared, char *bytes, size_t size);
 
 typedef struct fb_cache fb_cache;
 

@@ -44,6 +44,15 @@ void fb_graph_input_free(fb_graph_input *input);
 /* Begins to pack a large document that is not known to be in the store. Where that cannot begin, it stays as it is. */
 void fb_graph_input_pack(const fb_app *app, fb_graph_input *input);
 
+/* The canonical document of the graph with that id, from the cache or the store, until release(owner). FB_NOT_FOUND
+ * "unknown-graph". */
+typedef struct fb_loaded_document {
+    const char *bytes;
+    size_t size;
+    void (*release)(void *owner);
+    void *owner;
+} fb_loaded_document;
+fb_status fb_load_document(const fb_app *app, const char *id, fb_loaded_document *out, fb_error *error);
 /* The graph with that id, held for the caller, from the cache or the store. FB_NOT_FOUND "unknown-graph". */
 fb_status fb_load_graph(const fb_app *app, const fb_watch *watch, const char *id, fb_shared_graph **out, fb_error *error);
 

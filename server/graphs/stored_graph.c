@@ -132,6 +132,23 @@ fb_status fb_load_graph(const fb_app *app, const fb_watch *watch, const char *id
     return FB_OK;
 }
 
+static void release(void *shared) {
+    fb_share_release(shared);
+}
+
+fb_status fb_load_document(const fb_app *app, const char *id, fb_loaded_document *out, fb_error *error) {
+    fb_shared_graph *shared = fb_cache_get(app->cache, id);
+    const fb_buffer *kept = shared ? fb_share_document(shared) : NULL;
+    char *bytes = NULL;
+    size_t size = 0;
+    fb_status status = kept ? check_stored(app, id, error) : fb_store_get_document(app->store, id, &bytes, &size, error);
+    if (!status && shared && !kept && !(kept = fb_share_document_take(shared, bytes, size))) status = fb_fail_memory(error);
+    if (status) fb_share_release(shared);
+    else if (kept) *out = (fb_loaded_document){kept->data, kept->size, release, shared};
+    else *out = (fb_loaded_document){bytes, size, free, bytes};
+    return status;
+}
+
 /* ---- to the store ---- */
 
 static const fb_value_row *marks_of(const fb_graph *graph, fb_node node) {

@@ -252,18 +252,16 @@ static void get_code(const fb_request *request, fb_response *response) {
 
 bool fb_respond_graph(const fb_request *request, fb_response *response, const char *id) {
     static const char type[] = "application/json";
-    const fb_app *app = request->context;
     fb_error error = {0};
-    char *document = NULL;
-    size_t size = 0;
+    fb_loaded_document document;
     bool is_at_client = fb_request_has_etag(request, id);
     fb_status status = is_at_client ? respond_known(request, response, id, type, id, &error)
-                                    : fb_store_get_document(app->store, id, &document, &size, &error);
+                                    : fb_load_document(request->context, id, &document, &error);
     if (status) {
         fb_respond_error(response, &error);
     } else if (!is_at_client) {
         fb_response_etag(response, id);
-        fb_respond_bytes(response, 200, type, document, size, free, document);
+        fb_respond_bytes(response, 200, type, document.bytes, document.size, document.release, document.owner);
     }
     return !status;
 }

@@ -39,16 +39,19 @@ def test_fixture(shared, name):
     assert code.body.decode() == documents.code(name)
 
 
-def test_code_that_many_ask_for_at_once(service):
-    """One of them writes it, and all get it, again and again, until the graph is deleted."""
+def test_what_many_ask_for_at_once(service):
+    """One of them makes the text, and all get it, again and again, until the graph is deleted."""
     for round in range(8):
-        path = "/v1/graphs/" + service.post("/v1/graphs", branches(100 + round)).json()["id"]
+        identity = service.post("/v1/graphs", branches(100 + round)).json()["id"]
+        path = f"/v1/graphs/{identity}"
         with ThreadPoolExecutor(8) as pool:
-            got = {pool.submit(service.get, path + "/code") for _ in range(24)}
-        bodies = {answer.result().body for answer in got}
-        assert len(bodies) == 1 and b"def forward(" in bodies.pop()
+            got = [pool.submit(service.get, path + part) for part in ["", "/code"] * 12]
+        documents, codes = ({answer.result().body for answer in got[part::2]} for part in range(2))
+        assert ["sha256:" + hashlib.sha256(body).hexdigest() for body in documents] == [identity]
+        assert len(codes) == 1 and b"def forward(" in codes.pop()
         assert service.delete(path).status == 204
-        is_problem(service.get(path + "/code"), 404, "unknown-graph")
+        for part in ("", "/code"):
+            is_problem(service.get(path + part), 404, "unknown-graph")
 
 
 def test_new_and_known(service):
