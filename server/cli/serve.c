@@ -1,4 +1,5 @@
 
+#include <assert.h>
 #include <dirent.h>
 #include <errno.h>
 #include <libgen.h>
@@ -273,16 +274,19 @@ static void close_access_log(FILE *log) {
     if (log && log != stderr) fclose(log);
 }
 
+#define MOST_PATHS 8
+
 /* What is read for each request to the bucket or to a webhook, and for each connection to the database; malloc'ed, ended by
  * NULL. */
 typedef struct credential_paths {
-    char *items[8];
+    char *items[MOST_PATHS + 1];
     size_t count;
 } credential_paths;
 
 static void add_path(credential_paths *out, const char *path, const char *rest) {
     char *text = path && *path ? malloc(strlen(path) + strlen(rest) + 1) : NULL;
     if (!text) return;
+    assert(out->count < MOST_PATHS);
     strcpy(stpcpy(text, path), rest);
     out->items[out->count++] = text;
 }

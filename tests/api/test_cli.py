@@ -624,6 +624,18 @@ def test_a_full_disk(local):
     assert refused.status == 1 and refused.err == "foldback: cannot write /dev/full: No space left on device\n"
 
 
+def test_all_files_of_credentials_at_once(tmp_path):
+    """So many that the sandbox is told of each: it starts, and only the database is not there."""
+    told = ("AWS_SHARED_CREDENTIALS_FILE", "AWS_CA_BUNDLE", "PGPASSFILE", "PGSSLROOTCERT")
+    options = ["--store", "postgresql://me@127.0.0.1:1/none", "--webhooks", "--webhook-ca-file", tmp_path / "ca"]
+    (tmp_path / "ca").touch()
+    done = subprocess.run([binary(), "serve", "--listen", "127.0.0.1:0", "--data", tmp_path / "data", *options],
+                          env=environment() | {name: str(tmp_path / name) for name in told} | {"HOME": str(tmp_path)},
+                          capture_output=True, text=True, timeout=60)
+    assert done.returncode == 1 and "cannot connect to the database" in done.stderr, done
+    assert "Bad address" not in done.stderr
+
+
 def test_there_is_no_network_without_a_server(local):
     """On a data folder nothing listens and nothing connects."""
     if not pathlib.Path("/usr/bin/strace").exists():
