@@ -22,10 +22,12 @@ def output_of(*command, **variables):
 
 def libraries_of(binary):
     """The files of its shared libraries, links resolved."""
-    named = re.findall(rb"lib[\w.+-]+\.so\.\d+", binary.read_bytes())
-    linked = output_of(str(binary.resolve()), LD_TRACE_LOADED_OBJECTS="1", LD_PRELOAD=b":".join(named).decode())
-    found = re.findall(r"=> (/\S+)", linked)
-    return sorted({pathlib.Path(path).resolve() for path in found})
+    named = [name.decode() for name in re.findall(rb"lib[\w.+-]+\.so\.\d+", binary.read_bytes())]
+    linked = output_of(str(binary.resolve()), LD_TRACE_LOADED_OBJECTS="1", LD_PRELOAD=":".join(named))
+    found = dict(re.findall(r"(\S+) => (/\S+)", linked))
+    if missing := [name for name in named if name not in found]:
+        raise SystemExit(f"sbom.py: not found on this machine: {', '.join(missing)}")
+    return sorted({pathlib.Path(path).resolve() for path in found.values()})
 
 
 def package_of(library):

@@ -51,11 +51,12 @@ def loaded(binary: Path) -> dict[str, str]:
     """By name the libraries that a program loads, when it starts or when it needs them, and where they are: of OpenBLAS the variant
     that the Makefile takes."""
     serial = ":".join(map(str, Path("/usr/lib").glob("*/openblas-serial")))
-    named = re.findall(rb"lib[\w.+-]+\.so\.\d+", binary.read_bytes())
-    environment = {"LD_TRACE_LOADED_OBJECTS": "1", "LD_LIBRARY_PATH": serial, "LD_PRELOAD": b":".join(named).decode()}
+    named = [name.decode() for name in re.findall(rb"lib[\w.+-]+\.so\.\d+", binary.read_bytes())]
+    environment = {"LD_TRACE_LOADED_OBJECTS": "1", "LD_LIBRARY_PATH": serial, "LD_PRELOAD": ":".join(named)}
     listed = subprocess.run([str(binary)], env=environment, capture_output=True, text=True, check=True)
     rows = [line.split(" => ") for line in listed.stdout.splitlines() if " => " in line]
-    return {name.strip(): place.rpartition(" (")[0] or place for name, place in rows}
+    found = {name.strip(): place.rpartition(" (")[0] or place for name, place in rows}
+    return dict.fromkeys(named, "not found") | found
 
 
 @functools.cache
