@@ -207,7 +207,7 @@ static value run_call(machine *m, fb_node node) {
     const fb_graph *g = m->graph;
     const fb_node_row *row = fb_node_at(g, node);
     const fb_value_row *args = fb_value_at(g, row->args), *kwargs = fb_value_at(g, row->kwargs);
-    call c = {.arena = &m->arena, .count = args->count, .named_count = kwargs->count / 2};
+    call c = {.arena = &m->arena, .count = args->count, .named_count = kwargs->count / 2, .unknown = &m->unknown};
     c.args = take(&m->arena, c.count * sizeof *c.args);
     c.named = take(&m->arena, c.named_count * sizeof *c.named);
     c.keywords = take(&m->arena, c.named_count * sizeof *c.keywords);
@@ -321,6 +321,7 @@ void evaluate(const fb_graph *graph, uint64_t seed, evaluation *out) {
     write_value(&out->numbers, &inputs);
     out->unusable = m.unusable;
     out->untrue = m.untrue;
+    out->unknown = m.unknown;
     fb_arena_free(&m.arena);
 }
 

@@ -19,6 +19,7 @@ typedef struct evaluation {
     fb_buffer numbers; /* doubles */
     size_t unusable;   /* values that could not be computed */
     size_t untrue;     /* values that have other sizes than the graph says */
+    size_t unknown;    /* calls of what the evaluator does not know */
 } evaluation;
 
 /* Inputs and tensors without recipe and inline data get numbers that follow from `seed` and their digests or names. A

@@ -20,7 +20,7 @@ typedef struct machine {
     bool *is_made;
     value *inputs; /* of the program that runs now */
     size_t input_count;
-    size_t unusable, untrue;
+    size_t unusable, untrue, unknown;
     bool is_rounded; /* recipes, to what their tensors can hold */
 } machine;
 

@@ -543,6 +543,7 @@ value of_recorded_sizes(const call *c, const value *given) {
 
 value do_anything(const call *c, double with) {
     value first = {0};
+    ++*c->unknown;
     for (size_t i = 0; i < c->count; i++) disturb(&c->args[i], with, &first);
     for (size_t i = 0; i < c->named_count; i++) disturb(&c->named[i], with, &first);
     if (has_keyword(c, "out")) return argument(c, 0, "out");

@@ -14,6 +14,7 @@ typedef struct call {
     size_t named_count;
     const int64_t *recorded; /* the sizes that the graph says the result has, of an unknown call to be believed; NULL = none */
     int recorded_rank;       /* -1 stands for a size with a name */
+    size_t *unknown;         /* counts calls of what the evaluator does not know */
 } call;
 
 /* The argument of that name, else of that position; none (unusable) when it is not given. */

@@ -227,11 +227,12 @@ static void check_merged(const undo_case *u, const fb_graph *ours, const fb_grap
     evaluate(recorded, c->seed, &after);
     fb_graph_free(recorded);
     /* Where the client's change makes PyTorch fail, or makes false what the graph says of shapes, there is nothing to be kept;
-     * and where a pass left out what fails, undoing it brings that back. */
+     * and where a pass left out what fails, undoing it brings that back. The
+     * same where the client made a module an unknown one, of which a pass had left out a call. */
     evaluate(u->result, c->seed, &unchanged);
     evaluate(c->source, c->seed, &source);
-    bool is_broken =
-        before.unusable > unchanged.unusable || before.untrue > unchanged.untrue || source.unusable > unchanged.unusable;
+    bool is_broken = before.unusable > unchanged.unusable || before.untrue > unchanged.untrue ||
+                     source.unusable > unchanged.unusable || (after.unknown > before.unknown && after.unknown > source.unknown);
     broken += is_broken;
     evaluation_free(&unchanged);
     evaluation_free(&source);
