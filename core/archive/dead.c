@@ -8,22 +8,15 @@
 
 typedef enum purity { PURE, IMPURE, UNKNOWN } purity;
 
-/* As torch._library.utils.is_impure has it: operators that write, assert, or draw random numbers. The overloads that it names
- * are a list of PyTorch's, not facts of the operators: _assert_async.default is not among them. */
+/* As torch._library.utils.is_impure has it: operators that write, assert, or draw random numbers. */
 static purity purity_of(const char *target) {
-    static const char *const kept[] = {
-        "torch.ops.aten._assert_async.msg",
-        "torch.ops.aten._assert_scalar.default",
-        "torch.ops.aten._assert_tensor_metadata.default",
-        "torch.ops.aten.sym_constrain_range.default",
-        "torch.ops.aten.sym_constrain_range_for_size.default",
-    };
-    for (size_t i = 0; i < sizeof kept / sizeof *kept; i++)
-        if (strcmp(target, kept[i]) == 0) return IMPURE;
     if (fb_is_spelled(target, FB_HIGHER_ORDER "auto_functionalized")) return UNKNOWN;
     if (!fb_is_spelled(target, FB_REGISTERED) || fb_is_spelled(target, FB_HIGHER_ORDER)) return PURE;
     fb_op op = fb_op_of_function(target, strlen(target));
-    uint32_t flags = fb_op_facts_of(op)->flags;
+    const fb_op_facts *facts = fb_op_facts_of(op);
+    uint32_t flags = facts->flags;
+    if (fb_is_spelled(target, FB_ATEN) && fb_has_word(facts->kept, target + strlen(FB_ATEN), strlen(target) - strlen(FB_ATEN)))
+        return IMPURE;
     if (op == FB_OP_UNKNOWN || flags & (FB_FACT_EFFECT | FB_FACT_MUTATES_IN_TRAINING)) return UNKNOWN;
     if (op & FB_OP_IN_PLACE || flags & (FB_FACT_MUTATES | FB_FACT_RANDOM_IN_TRAINING)) return IMPURE;
     return flags & FB_FACT_RANDOM ? IMPURE : PURE;

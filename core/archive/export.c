@@ -1,5 +1,5 @@
 /* The bytes of a changed graph's archive: its entries one after the other, and the directory. */
-#include "core/archive/export.h"
+#include "core/archive/archive.h"
 
 #include <stdlib.h>
 #include <string.h>

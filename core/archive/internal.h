@@ -154,8 +154,6 @@ bool pt_read_payloads(pt_model *m);
 /* Says where the bytes of each tensor of the document are, and which are views of others. */
 bool pt_place_tensors(pt_model *m);
 bool pt_write_tensors(pt_model *m, fb_buffer *out);
-/* The recipe that makes `view` from `base`, as JSON; NULL and a failure if no recipe does: view.c */
-const char *pt_view_of(pt_model *m, const pt_tensor *base, const pt_tensor *view);
 
 /* Whether the three files are what PyTorch's schema says: schema.c */
 bool pt_check_schema(pt_model *m);

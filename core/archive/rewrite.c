@@ -22,7 +22,7 @@ bool pt_refuse(pt_rewriting *r, const char *format, ...) {
     va_end(args);
     const char *text = fb_buffer_text(&reason);
     m->status = text ? fb_fail(m->error, FB_CONFLICT, "archive-changed", "",
-                               "the graph differs from its archive %s in what cannot be written yet: %s", m->blob, text)
+                               "the graph differs from its archive %s in a way that cannot be written yet: %s", m->blob, text)
                      : fb_fail_memory(m->error);
     fb_buffer_free(&reason);
     return false;

@@ -1,4 +1,4 @@
-#include "core/archive/zip.h"
+#include "core/archive/archive.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -6,7 +6,7 @@
 #include "core/bind/bind_internal.h"
 #include "core/graph/build.h"
 #include "core/graph/slot.h"
-#include "core/rewrite/journal.h"
+#include "core/rewrite/internal.h"
 #include "core/weights/evaluate.h"
 #include "core/weights/inputs.h"
 

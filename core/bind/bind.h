@@ -2,6 +2,7 @@
 #ifndef FB_BIND_BIND_H
 #define FB_BIND_BIND_H
 
+#include "core/base/buffer.h"
 #include "core/weights/blobs.h"
 #include "core/weights/safetensors.h"
 
@@ -55,5 +56,14 @@ void fb_binding_free(fb_binding *binding);
  * "/weights/1…", FB_NO_MEMORY, FB_IO. `binding` is set also when something mismatches (status FB_OK). */
 fb_status fb_bind(fb_graph *graph, const char *const *files, size_t count, const fb_blobs *blobs,
                   const fb_bind_options *options, fb_binding *binding, fb_error *error);
+
+/* A checkpoint: safetensors files as a document whose modules own their tensors, and which computes nothing. */
+
+/* Appends the document. `files` are digests of safetensors files, in any order; an index of shards may be among them, and must
+ * agree with them then. A tensor's name is the path of the module that owns it, a dot, and the attribute; its bytes stay in the
+ * blob. FB_INVALID with a pointer that begins with "/weights/1": "bad-safetensors", "bad-checkpoint" where two files have one
+ * name or the index names another one, "unsupported-dtype"; FB_NOT_FOUND "blob-missing". */
+fb_status fb_checkpoint_write(const char *const *files, size_t count, const char *name, const fb_blobs *blobs, fb_buffer *out,
+                              fb_error *error);
 
 #endif

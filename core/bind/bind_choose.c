@@ -19,11 +19,347 @@
 
 #define BLOCK ((uint64_t)4 << 20) /* bytes that are compared at a time */
 
-bool fb_bind_fits(const fb_graph *graph, const fb_safetensors_entry *entry, fb_tensor tensor) {
+/* Which of several earlier tensors of a path a file's tensor is.
+ *
+ *     fc.weight ── pass 1 ── fc.weight@1a2b3c4d ── pass 2 ── fc.weight@5e6f7a8b, which the module owns now
+ *
+ * A file of the graph between the two passes has the key "fc.weight" as well. What else the passes read decides: if
+ * pass 1 folded bn.scale into the weight, then files from before it have bn.scale, and later ones do not. Next come
+ * dtypes and shapes, and then bytes, where the graph has them. Where all of that fits several, nothing is guessed.
+ *
+ * Tensors that one pass made one after another (x * 2 * 3) are one generation: no graph has the ones between. */
+
+#define MAX_GENERATIONS 64
+
+typedef struct member {
+    const char *name;
+    size_t length; /* of the path that it is called after */
+    size_t order;  /* inputs have lower ones */
+    fb_tensor tensor;
+} member;
+
+typedef struct generations {
+    const fb_binder *b;
+    bool *is_owned;
+    fb_buffer members; /* sorted by path, inputs first */
+} generations;
+
+typedef struct chain {
+    fb_tensor items[MAX_GENERATIONS];
+    size_t count, limit; /* the file's is one of the items [first, limit) */
+    size_t first;
+    bool is_cut; /* there are more */
+} chain;
+
+/* Without "@1a2b3c4d" (parts.c). */
+static size_t path_length(const char *name) {
+    const char *at = strrchr(name, '@');
+    return at && at > name && !strchr(at, '.') ? (size_t)(at - name) : strlen(name);
+}
+
+static int compare_paths(const member *x, const char *path, size_t length) {
+    size_t shorter = x->length < length ? x->length : length;
+    int order = memcmp(x->name, path, shorter);
+    return order ? order : x->length < length ? -1 : x->length > length;
+}
+
+static int compare_members(const void *a, const void *b) {
+    const member *x = a, *y = b;
+    int order = compare_paths(x, y->name, y->length);
+    return order ? order : x->order < y->order ? -1 : x->order > y->order;
+}
+
+static void add_member(void *context, fb_tensor tensor) {
+    generations *g = context;
+    const char *name = fb_tensor_name(g->b->graph, tensor);
+    member one = {.name = name, .length = path_length(name), .order = g->members.size, .tensor = tensor};
+    fb_buffer_append(&g->members, &one, sizeof one);
+}
+
+static void generations_free(generations *all) {
+    if (!all) return;
+    fb_buffer_free(&all->members);
+    free(all->is_owned);
+    free(all);
+}
+
+static fb_status generations_new(const fb_binder *b, generations **out) {
+    generations *g = calloc(1, sizeof *g);
+    fb_inputs_walk walk = {0};
+    if (!g) return fb_fail_memory(b->error);
+    *g = (generations){.b = b, .is_owned = fb_owned_tensors(b->graph)};
+    if (fb_inputs_begin(&walk, b->graph)) {
+        for (fb_tensor t = fb_first_tensor(b->graph); t.id; t = fb_tensor_at(b->graph, t)->next)
+            fb_inputs_visit(&walk, t, add_member, g);
+    }
+    bool ok = fb_inputs_end(&walk) && g->is_owned && !g->members.failed;
+    if (ok && g->members.size) qsort(g->members.data, g->members.size / sizeof(member), sizeof(member), compare_members);
+    if (ok) *out = g;
+    else generations_free(g);
+    return ok ? FB_OK : fb_fail_memory(b->error);
+}
+
+/* Those of a path. */
+static const member *find_members(const generations *g, const char *path, size_t *count) {
+    const member *members = (const member *)(const void *)g->members.data;
+    size_t low = 0, high = g->members.size / sizeof *members, end = high, length = strlen(path);
+    while (low < high) {
+        size_t middle = low + (high - low) / 2;
+        if (compare_paths(&members[middle], path, length) < 0) low = middle + 1;
+        else high = middle;
+    }
+    for (*count = 0; low + *count < end && compare_paths(&members[low + *count], path, length) == 0;) ++*count;
+    return &members[low];
+}
+
+/* The first tensor that a path had, if no pass made it and it is not `by_path`; otherwise none. */
+static fb_tensor generations_first(const generations *all, const char *path, fb_tensor by_path) {
+    const fb_graph *graph = all->b->graph;
+    size_t count;
+    const member *members = find_members(all, path, &count);
+    bool is_first = count && members[0].tensor.id != by_path.id && !all->is_owned[members[0].tensor.id] &&
+                    !fb_tensor_at(graph, members[0].tensor)->recipe.id;
+    return is_first ? members[0].tensor : (fb_tensor){0};
+}
+
+/* ---- the chain of one path ---------------------------------------------------------------------------------------------- */
+
+/* The digits of the pass behind the path; "" for a tensor that is called like its path. */
+static bool is_of_same_pass(const member *x, const member *y) {
+    const char *one = x->name + x->length, *other = y->name + y->length;
+    size_t length = strcspn(one, "_");
+    return length && length == strcspn(other, "_") && memcmp(one, other, length) == 0;
+}
+
+static bool mark_inputs(const fb_graph *graph, fb_tensor from, bool *is_input) {
+    fb_inputs_walk walk;
+    if (fb_inputs_begin(&walk, graph)) fb_inputs_visit(&walk, from, fb_mark_tensor, is_input);
+    return fb_inputs_end(&walk);
+}
+
+/* The tensors that the path has had, up to the one that it has now, or to the last. */
+static bool find_chain(const generations *g, const fb_given *given, chain *out) {
+    const fb_graph *graph = g->b->graph;
+    size_t count;
+    const member *members = find_members(g, given->name, &count), *previous = NULL;
+    *out = (chain){0};
+    if (count <= (given->by_path.id ? 2 : 1)) return true; /* nothing lies between */
+    fb_tensor last = given->by_path.id ? given->by_path : members[count - 1].tensor;
+    bool *is_input = calloc(fb_tensor_limit(graph), sizeof *is_input), ok = is_input && mark_inputs(graph, last, is_input);
+    for (size_t i = 0; i < count && ok; i++) {
+        if (!is_input[members[i].tensor.id]) continue;
+        bool replaces = previous && is_of_same_pass(previous, &members[i]);
+        if (!replaces && out->count == MAX_GENERATIONS) {
+            out->is_cut = true;
+            break;
+        }
+        out->items[replaces ? out->count - 1 : out->count++] = members[i].tensor;
+        previous = &members[i];
+    }
+    free(is_input);
+    out->limit = out->count;
+    return ok;
+}
+
+/* ---- what else the passes read ------------------------------------------------------------------------------------------ */
+
+typedef struct witness {
+    const generations *g;
+    const fb_given *given;
+    bool is_given, is_lacking, failed;
+} witness;
+
+/* Is it one that a file from before the pass has, and no later one? */
+static bool is_witness(const witness *w, fb_tensor tensor, const char *path) {
+    const fb_graph *graph = w->g->b->graph;
+    bool is_of_source = !w->g->is_owned[tensor.id] && !fb_tensor_at(graph, tensor)->recipe.id;
+    return is_of_source && strcmp(path, w->given->name) != 0 && !fb_tensor_at_path(graph, path).id;
+}
+
+static void ask_witness(void *context, fb_tensor tensor) {
+    witness *w = context;
+    const fb_graph *graph = w->g->b->graph;
+    const char *name = fb_tensor_name(graph, tensor);
+    char *path = strndup(name, path_length(name));
+    if (path && is_witness(w, tensor, path)) {
+        bool is_given = fb_bind_find_given(w->g->b, path) || fb_bind_find_given(w->g->b, name);
+        w->is_given |= is_given;
+        /* A buffer that no checkpoint has travels with the document: it may be missing in any file. */
+        w->is_lacking |= !is_given && !fb_tensor_at(graph, tensor)->data.id;
+    }
+    w->failed |= !path;
+    free(path);
+}
+
+/* Leaves out the items that files with these tensors cannot mean. */
+static bool narrow(const generations *g, const fb_given *given, chain *c) {
+    fb_inputs_walk walk;
+    bool ok = fb_inputs_begin(&walk, g->b->graph);
+    for (size_t i = 0; i < c->count && ok; i++) {
+        witness w = {.g = g, .given = given};
+        fb_inputs_visit(&walk, c->items[i], ask_witness, &w); /* what the items before it were made from was visited */
+        ok = !w.failed;
+        if (w.is_given && c->limit > i) c->limit = i;
+        else if (w.is_lacking && !w.is_given) c->first = i;
+    }
+    ok &= fb_inputs_end(&walk);
+    if (c->first >= c->limit) *c = (chain){.count = 0}; /* a part of a file: these say nothing */
+    return ok;
+}
+
+/* ---- choosing ----------------------------------------------------------------------------------------------------------- */
+
+static fb_status refuse(const generations *g, const fb_given *given, const chain *c) {
+    const fb_graph *graph = g->b->graph;
+    return fb_fail(
+        g->b->error, FB_CONFLICT, "ambiguous-weights", "",
+        "\"%.200s\" in the files may be %.200s or %.200s, as passes ran over results of passes; pass as: original or "
+        "as: finished, or bind the files to the graph that they are of",
+        given->entry->name, fb_tensor_name(graph, c->items[0]), fb_tensor_name(graph, c->items[1]));
+}
+
+/* Whether the dtypes and shapes are the same. */
+static bool bind_fits(const fb_graph *graph, const fb_safetensors_entry *entry, fb_tensor tensor) {
     const fb_tensor_row *row = fb_tensor_at(graph, tensor);
     bool same = entry->dtype == row->dtype && entry->rank == fb_shape_rank(graph, row->shape);
     for (int i = 0; same && i < entry->rank; i++) same = entry->shape[i] == fb_shape_size(graph, row->shape, i);
     return same;
+}
+
+/* The items that the file's may be, in the order of the passes. */
+static void filter(const generations *g, const fb_given *given, bool is_finished, chain *c) {
+    chain kept = {0};
+    bool is_source = g->b->options.as == FB_WEIGHTS_SOURCE;
+    for (size_t i = c->first; i < c->limit; i++) {
+        bool is_now = c->items[i].id == given->by_path.id,
+             is_first = i == 0 && !fb_tensor_at(g->b->graph, c->items[i])->recipe.id;
+        bool is_ruled_out = (is_source && is_now) || (!is_source && (is_finished ? is_first : is_now));
+        if (!is_ruled_out && bind_fits(g->b->graph, given->entry, c->items[i])) kept.items[kept.count++] = c->items[i];
+    }
+    *c = kept;
+}
+
+static fb_status has_digest(const fb_binder *b, const char *digest, const fb_given *given, bool *same) {
+    fb_sha256 *hash = fb_sha256_new();
+    char found[FB_ID_LENGTH + 1];
+    bool ok = hash != NULL;
+    for (uint64_t at = 0, count; at < given->entry->size && ok; at += count) {
+        count = given->entry->size - at < BLOCK ? given->entry->size - at : BLOCK;
+        ok = fb_sha256_add(hash, fb_given_bytes(b, given) + at, (size_t)count);
+        fb_bind_forget(b, given);
+    }
+    ok = ok && fb_sha256_id_so_far(hash, found);
+    *same = ok && strcmp(found, digest) == 0;
+    fb_sha256_free(hash);
+    return ok ? FB_OK : fb_fail_memory(b->error);
+}
+
+/* Whether the file has the bytes, or the digest, that the graph has for the tensor. */
+static fb_status bind_is_equal(const fb_binder *b, fb_tensor tensor, const fb_given *given, bool *same) {
+    fb_symbol digest = fb_tensor_at(b->graph, tensor)->digest;
+    return digest.id ? has_digest(b, fb_text(b->graph, digest), given, same) : fb_bind_has_already(b, tensor, given, same);
+}
+
+/* Which one `given` is when `tensor` (perhaps none) is what the chosen reading says. Sets *tensor to an earlier one where that
+ * must be meant; FB_CONFLICT "ambiguous-weights" where nothing tells. */
+static fb_status generations_settle(generations *all, const fb_given *given, bool is_finished, fb_tensor *tensor) {
+    chain c;
+    bool same = false;
+    fb_status status = FB_OK;
+    if (!find_chain(all, given, &c)) return fb_fail_memory(all->b->error);
+    bool has_between = c.count > (given->by_path.id ? 2 : 1);
+    if (!has_between) return FB_OK;
+    if (c.is_cut) return refuse(all, given, &c);
+    const chain whole = c;
+    if (!narrow(all, given, &c)) return fb_fail_memory(all->b->error);
+    if (!c.count) c = whole;
+    filter(all, given, is_finished, &c);
+    for (size_t i = 0; c.count > 1 && i < c.count && !same && !status; i++) {
+        status = bind_is_equal(all->b, c.items[i], given, &same);
+        if (same) *tensor = c.items[i];
+    }
+    if (status || same || !c.count) return status;
+    if (c.count > 1) return refuse(all, given, &c);
+    *tensor = c.items[0];
+    return FB_OK;
+}
+
+/* Which tensor of the graph a file says that its tensor is: what weights_file.c wrote into it.
+ *
+ * A tensor of the graph is the one that is said if it has its name and its recipe. One without a recipe has been given bytes
+ * since, and its name is enough. */
+
+static fb_status refuse_metadata(const fb_binder *b, const fb_bind_file *file) {
+    char pointer[40];
+    snprintf(pointer, sizeof pointer, "/weights/%zu", file->position);
+    return fb_fail(b->error, FB_INVALID, "bad-safetensors", pointer,
+                   FB_WEIGHTS_TENSORS " in the file's metadata is not an object of names; remove it, and say as");
+}
+
+/* The graph's tensor that the file says; none = the graph lacks it. */
+static fb_status find_said(const fb_binder *b, const char *name, const char *recipe, fb_tensor *out) {
+    char id[FB_ID_LENGTH + 1];
+    fb_tensor tensor = fb_tensor_find(b->graph, name);
+    fb_value own = tensor.id ? fb_tensor_at(b->graph, tensor)->recipe : (fb_value){0};
+    bool is_same = tensor.id && (!own.id || !recipe);
+    if (tensor.id && !is_same) {
+        if (!fb_recipe_id(b->graph, own, id)) return fb_fail_memory(b->error);
+        is_same = strcmp(id, recipe) == 0;
+    }
+    *out = is_same ? tensor : (fb_tensor){0};
+    return FB_OK;
+}
+
+static fb_status refuse_unknown(const fb_binder *b, const fb_given *given, const char *name) {
+    return fb_fail(b->error, FB_CONFLICT, "ambiguous-weights", "",
+                   "the file says that its \"%.200s\" is %.200s of another graph, which this one does not have; bind it to the "
+                   "graph that it was written for, or pass as: finished if this graph's modules own it",
+                   given->entry->name, name);
+}
+
+static fb_status contradict(const fb_binder *b, const fb_given *given) {
+    return fb_fail(b->error, FB_CONFLICT, "ambiguous-weights", "",
+                   "the file says that its \"%.200s\" is this graph's %.200s, and the request that it is another; leave as out",
+                   given->entry->name, fb_tensor_name(b->graph, given->said));
+}
+
+static fb_status read_one(const fb_binder *b, fb_given *given, const json_t *tensors) {
+    const json_t *item = json_object_get(tensors, given->entry->name);
+    const char *name = json_string_value(json_array_get(item, 0)), *recipe = json_string_value(json_array_get(item, 1));
+    if (item && !name) return refuse_metadata(b, &b->files[given->file]);
+    if (!name) name = given->entry->name;
+    fb_status status = find_said(b, name, recipe, &given->said);
+    if (status) return status;
+    bool is_finished = b->options.as == FB_WEIGHTS_FINISHED, is_original = b->options.as == FB_WEIGHTS_ORIGINAL;
+    if (!given->said.id) {
+        bool is_known = given->by_name.id || given->by_path.id;
+        return is_known && !is_finished ? refuse_unknown(b, given, name) : FB_OK;
+    }
+    bool is_other = is_finished && given->by_path.id && given->by_path.id != given->said.id;
+    bool is_later = is_original && recipe && fb_tensor_at(b->graph, given->said)->recipe.id;
+    return is_other || is_later ? contradict(b, given) : FB_OK;
+}
+
+static fb_status read_file(fb_binder *b, size_t index) {
+    const fb_bind_file *file = &b->files[index];
+    const char *text = json_string_value(json_object_get(file->header.metadata, FB_WEIGHTS_TENSORS));
+    bool is_contradicted = file->is_finished && b->options.as && b->options.as != FB_WEIGHTS_FINISHED;
+    if (!text || is_contradicted) return FB_OK; /* bind_choose.c refuses */
+    json_t *tensors = json_loads(text, JSON_REJECT_DUPLICATES, NULL);
+    fb_status status = json_is_object(tensors) ? FB_OK : refuse_metadata(b, file);
+    for (size_t i = 0; i < b->given_count && !status; i++) {
+        if (b->given[i].file == index) status = read_one(b, &b->given[i], tensors);
+    }
+    json_decref(tensors);
+    return status;
+}
+
+/* Fills `said` from the files' metadata. FB_CONFLICT "ambiguous-weights" where that contradicts `options.as`, or names a tensor
+ * that the graph lacks. by_name and by_path are filled. */
+static fb_status bind_read_said(fb_binder *b) {
+    fb_status status = FB_OK;
+    for (size_t i = 0; i < b->file_count && !status; i++) status = read_file(b, i);
+    return status;
 }
 
 /* ---- is it a file of the graph's modules, or of what they were made from? ------------------------------------------------ */
@@ -98,33 +434,13 @@ static void look_at(const fb_binder *b, const fb_given *given, const bool *is_ow
     if (is_contested(b, given, is_owned)) {
         found->contested++;
         found->has_alias |= given->is_alias;
-        found->misfits_by_name += !fb_bind_fits(b->graph, given->entry, name) || is_lacked_by_source(b, given);
-        found->misfits_by_path += !fb_bind_fits(b->graph, given->entry, path);
+        found->misfits_by_name += !bind_fits(b->graph, given->entry, name) || is_lacked_by_source(b, given);
+        found->misfits_by_path += !bind_fits(b->graph, given->entry, path);
         found->says_finished &= b->files[given->file].is_finished;
         return;
     }
     found->has_source |= name.id && !path.id && !is_owned[name.id];
     found->has_finished |= path.id && fb_tensor_is_made(b->graph, path, is_owned);
-}
-
-static fb_status has_digest(const fb_binder *b, const char *digest, const fb_given *given, bool *same) {
-    fb_sha256 *hash = fb_sha256_new();
-    char found[FB_ID_LENGTH + 1];
-    bool ok = hash != NULL;
-    for (uint64_t at = 0, count; at < given->entry->size && ok; at += count) {
-        count = given->entry->size - at < BLOCK ? given->entry->size - at : BLOCK;
-        ok = fb_sha256_add(hash, fb_given_bytes(b, given) + at, (size_t)count);
-        fb_bind_forget(b, given);
-    }
-    ok = ok && fb_sha256_id_so_far(hash, found);
-    *same = ok && strcmp(found, digest) == 0;
-    fb_sha256_free(hash);
-    return ok ? FB_OK : fb_fail_memory(b->error);
-}
-
-fb_status fb_bind_is_equal(const fb_binder *b, fb_tensor tensor, const fb_given *given, bool *same) {
-    fb_symbol digest = fb_tensor_at(b->graph, tensor)->digest;
-    return digest.id ? has_digest(b, fb_text(b->graph, digest), given, same) : fb_bind_has_already(b, tensor, given, same);
 }
 
 /* Whether every contested tensor of the files has the bytes, or the digest, that the graph has for it under that reading. */
@@ -137,7 +453,7 @@ static fb_status has_bytes_of(const fb_binder *b, const bool *is_owned, bool by_
         fb_tensor tensor = by_path ? given->by_path : given->by_name;
         if (!by_path && is_lacked_by_source(b, given)) *same = false;
         if (!*same) break;
-        status = fb_bind_is_equal(b, tensor, given, same);
+        status = bind_is_equal(b, tensor, given, same);
     }
     return status;
 }
@@ -164,13 +480,13 @@ static fb_status compare_bytes(const fb_binder *b, const bool *is_owned, const e
     fb_status status = has_bytes_of(b, is_owned, false, &is_source);
     if (!status) status = has_bytes_of(b, is_owned, true, &is_finished);
     *out = (reading){.by_path = is_finished, .is_certain = is_source || is_finished};
-    /* The last to be asked: a weight that was scaled by 1 has the same bytes, too. */
+    /* The last to be asked: a weight that was scaled by 1 has the same bytes as well. */
     is_source |= found->has_alias;
     if (!status && !is_source && !is_finished) status = refuse_ambiguous(b, is_owned, found->contested);
     return status;
 }
 
-static fb_status contradict(const fb_binder *b) {
+static fb_status contradict_request(const fb_binder *b) {
     return fb_fail(b->error, FB_CONFLICT, "ambiguous-weights", "",
                    "the file says that it holds the finished weights of this very graph, and the request that it holds the "
                    "source's; leave as out, or pass as: finished");
@@ -182,7 +498,7 @@ static fb_status choose_reading(const fb_binder *b, const bool *is_owned, readin
     for (size_t i = 0; i < b->given_count; i++) look_at(b, &b->given[i], is_owned, &found);
     *out = (reading){.is_certain = b->options.as == FB_WEIGHTS_ORIGINAL};
     if (!found.contested) return FB_OK;
-    if (is_source && found.says_finished) return contradict(b);
+    if (is_source && found.says_finished) return contradict_request(b);
     out->is_certain |= b->options.as == FB_WEIGHTS_FINISHED || found.says_finished;
     out->by_path = b->options.as == FB_WEIGHTS_FINISHED || found.says_finished;
     if (b->options.as || found.says_finished) return FB_OK;
@@ -220,7 +536,7 @@ static fb_status bind_given(fb_binder *b, size_t index) {
     fb_tensor tensor = given->tensor;
     const char *name = given->entry->name; /* as people know it */
     size_t *bound = &b->of_tensor[tensor.id];
-    if (!fb_bind_fits(b->graph, given->entry, tensor)) {
+    if (!bind_fits(b->graph, given->entry, tensor)) {
         given->tensor = (fb_tensor){0};
         return fb_bind_mismatch(b, name, given, tensor, "the file's dtype or shape is not the graph's");
     }
@@ -249,8 +565,8 @@ static void look_for_alias(void *context, fb_tensor tensor) {
     const fb_binder *b = search->b;
     const char *name = fb_tensor_name(b->graph, tensor);
     const fb_given *other = fb_bind_find_given(b, name);
-    bool is_alike = other && other != search->given && fb_bind_fits(b->graph, other->entry, tensor) &&
-                    fb_bind_fits(b->graph, search->given->entry, tensor);
+    bool is_alike = other && other != search->given && bind_fits(b->graph, other->entry, tensor) &&
+                    bind_fits(b->graph, search->given->entry, tensor);
     if (is_alike && same_bytes(b, search->given, other)) search->found = tensor;
 }
 
@@ -295,40 +611,40 @@ fb_weights_reading fb_weights_reading_find(const char *name) {
     return FB_WEIGHTS_UNKNOWN;
 }
 
-static void find_both(fb_binder *b, const fb_generations *generations) {
+static void find_both(fb_binder *b, const generations *all) {
     for (size_t i = 0; i < b->given_count; i++) {
         fb_given *given = &b->given[i];
         given->by_name = fb_tensor_find(b->graph, given->name);
         given->by_path = fb_tensor_at_path(b->graph, given->name);
-        if (!given->by_name.id) given->by_name = fb_generations_first(generations, given->name, given->by_path);
+        if (!given->by_name.id) given->by_name = generations_first(all, given->name, given->by_path);
     }
 }
 
 /* The tensor of one of the files, or none. */
-static fb_status choose_tensor(fb_binder *b, fb_generations *generations, const bool *is_owned, reading how, fb_given *given) {
+static fb_status choose_tensor(fb_binder *b, generations *all, const bool *is_owned, reading how, fb_given *given) {
     given->tensor = meant_by(b, given, is_owned, how.by_path);
     if (given->said.id || how.is_certain || given->is_alias) return FB_OK;
-    return fb_generations_settle(generations, given, how.by_path, &given->tensor);
+    return generations_settle(all, given, how.by_path, &given->tensor);
 }
 
 fb_status fb_bind_choose(fb_binder *b) {
     reading how = {0};
-    fb_generations *generations = NULL;
+    generations *all = NULL;
     bool *is_owned = fb_owned_tensors(b->graph);
-    fb_status status = is_owned ? fb_generations_new(b, &generations) : fb_fail_memory(b->error);
-    if (!status) find_both(b, generations);
+    fb_status status = is_owned ? generations_new(b, &all) : fb_fail_memory(b->error);
+    if (!status) find_both(b, all);
     if (!status) status = read_marks(b);
-    if (!status) status = fb_bind_read_said(b);
+    if (!status) status = bind_read_said(b);
     if (!status) status = find_aliases(b);
     if (!status) status = choose_reading(b, is_owned, &how);
     for (size_t i = 0; i < b->given_count && !status; i++) {
         fb_given *given = &b->given[i];
-        status = choose_tensor(b, generations, is_owned, how, given);
+        status = choose_tensor(b, all, is_owned, how, given);
         if (status || (i && strcmp(given->name, given[-1].name) == 0)) continue; /* the second was reported */
         if (given->tensor.id) status = bind_given(b, i);
         else if (json_array_append_new(b->binding->extra, json_string(given->entry->name))) status = fb_fail_memory(b->error);
     }
-    fb_generations_free(generations);
+    generations_free(all);
     free(is_owned);
     return status;
 }

@@ -1,11 +1,9 @@
-/* Binding, in six files; for them alone.
+/* Binding, in four files; for them alone.
  *
- *     bind_files.c        what the files hold, and whether an index agrees
- *     bind_prefix.c       a prefix that the names in the files have, or lack
- *     bind_said.c         which tensor of the graph a file says that its tensor is
- *     bind_generations.c  which of several earlier tensors of a path a file's tensor is
- *     bind_choose.c       which tensor of the graph each of the files' tensors is
- *     bind.c              the graph is changed */
+ *     bind_files.c   what the files hold, and whether an index agrees
+ *     bind_prefix.c  a prefix that the names in the files have, or lack
+ *     bind_choose.c  which tensor of the graph each of the files' tensors is
+ *     bind.c         the graph is changed */
 #ifndef FB_BIND_INTERNAL_H
 #define FB_BIND_INTERNAL_H
 
@@ -60,26 +58,6 @@ fb_status fb_bind_apply_prefix(fb_binder *b);
 const fb_given *fb_bind_find_given(const fb_binder *b, const char *name);
 /* Sets the binding's `prefix` where one would give more names of the graph than `bound`. */
 fb_status fb_bind_suggest_prefix(fb_binder *b, size_t bound);
-
-/* Fills `said` from the files' metadata. FB_CONFLICT "ambiguous-weights" where that contradicts `options.as`, or names a tensor
- * that the graph lacks. by_name and by_path are filled. */
-fb_status fb_bind_read_said(fb_binder *b);
-
-/* A path has had several tensors when passes ran over the results of passes: fc.weight, fc.weight@1a2b3c4d,
- * fc.weight@5e6f7a8b. The graph has the earlier ones as long as recipes read them. */
-typedef struct fb_generations fb_generations;
-fb_status fb_generations_new(const fb_binder *b, fb_generations **out);
-void fb_generations_free(fb_generations *generations);
-/* The first tensor that a path had, if no pass made it and it is not `by_path`; otherwise none. */
-fb_tensor fb_generations_first(const fb_generations *generations, const char *path, fb_tensor by_path);
-/* Which one `given` is when `tensor` (perhaps none) is what the chosen reading says. Sets *tensor to an earlier one where that
- * must be meant; FB_CONFLICT "ambiguous-weights" where nothing tells. */
-fb_status fb_generations_settle(fb_generations *generations, const fb_given *given, bool is_finished, fb_tensor *tensor);
-
-/* Whether the file has the bytes, or the digest, that the graph has for the tensor. */
-fb_status fb_bind_is_equal(const fb_binder *b, fb_tensor tensor, const fb_given *given, bool *same);
-/* Whether the dtypes and shapes are the same. */
-bool fb_bind_fits(const fb_graph *graph, const fb_safetensors_entry *entry, fb_tensor tensor);
 
 /* Fills the tensors of `given`, and `of_tensor`; reports what is extra, and what does not fit. */
 fb_status fb_bind_choose(fb_binder *b);

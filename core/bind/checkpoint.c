@@ -1,4 +1,4 @@
-#include "core/bind/checkpoint.h"
+#include "core/bind/bind.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "core/base/sha256.h"
-#include "core/diff/sides.h"
+#include "core/diff/merging.h"
 #include "core/document/document.h"
 #include "core/graph/build.h"
 #include "core/weights/evaluate.h"

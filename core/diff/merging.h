@@ -1,19 +1,71 @@
 /* A merge under way. For the merge's files alone, which are layers; each calls those below it:
  *
- *     merge.c             the steps, in their order
+ *     merge.c             the steps, in their order; adapters, and graphs that compute nothing
  *     merge_memory.c      what writes: reads that end up on the other side of a write, calls that write since
  *     merge_values.c      what nodes compute: readers of diverged nodes, and what the edits rely on
- *     merge_checkpoint.c  graphs that compute nothing: edits must find all of what they take apart
- *     merge_adapters.c    adapters of what they take apart
  *     merge_rows.c        the text: edits done to rows of ours, their order, the tensors that they need
  *     carry.c             bytes that changed, back through the recipes
  *     sides.c             the three graphs */
 #ifndef FB_DIFF_MERGING_H
 #define FB_DIFF_MERGING_H
 
+#include "core/base/buffer.h"
+#include "core/base/map.h"
 #include "core/base/work.h"
+#include "core/diff/merge.h"
 #include "core/diff/rows.h"
-#include "core/diff/sides.h"
+#include "core/graph/slot.h"
+
+/* The three graphs of a merge (merge.h), as copies in which one tensor has one name. For the merge alone.
+ *
+ * A tensor is identified by its owners: where a module of `ours` has another tensor at a place that `base` has too, that is the
+ * same tensor, whatever its name. What has no owner is known by the recipes that read it, and then by its name (sides.c).
+ * `base` and `theirs` take over the names of `ours`; a tensor that only they have gets another name where its own is taken. A
+ * tensor that comes back to a module is trained as it was in `base`, though it may have no owner in `ours`. */
+
+typedef struct fb_sides {
+    fb_graph *base, *theirs, *ours;
+    const fb_graph *given_base; /* `base` before tensors were renamed; the ids are the same */
+    bool *is_stale;             /* by tensor of base: theirs lacks it, or makes it differently; filled by fb_carry_back */
+    uint32_t stale_limit;       /* of is_stale: stand-ins, which fb_carry_back adds to base, have no entry and are not stale */
+    fb_map stand_ins;           /* tensors of `theirs` that stand for one of `ours` */
+    const fb_blobs *blobs;      /* where bytes are; NULL: only inline data is known */
+    unsigned serial;            /* makes fresh names */
+} fb_sides;
+
+fb_status fb_sides_make(const fb_graph *base, const fb_graph *theirs, const fb_graph *ours, fb_work *work, fb_sides *out,
+                        fb_error *error);
+void fb_sides_free(fb_sides *sides);
+
+/* Interns in `graph` a tensor's name like `name` that no side has; none when memory is out. */
+fb_symbol fb_sides_fresh_name(fb_sides *sides, fb_graph *graph, const char *name);
+
+/* The slots of a graph, to be found by the place of another graph's slot. */
+typedef struct fb_slot_index {
+    const fb_graph *graph;
+    fb_buffer slots; /* fb_slot */
+    fb_map places;   /* hash of path and attribute -> 1 + index into slots */
+} fb_slot_index;
+/* False when memory is out; freed in any case. */
+bool fb_slot_index_make(const fb_graph *graph, fb_slot_index *out);
+void fb_slot_index_free(fb_slot_index *index);
+/* The tensor at the place of `slot`, which is one of `from`; or none. */
+fb_tensor fb_slot_index_find(const fb_slot_index *index, const fb_graph *from, const fb_slot *slot);
+
+/* Whether two values read the same in a document. */
+bool fb_same_text(const fb_graph *a, fb_value x, const fb_graph *b, fb_value y);
+
+/* Whether anything is said about the tensor's bytes. */
+bool fb_tensor_has_known_bytes(const fb_graph *graph, fb_tensor tensor);
+
+static inline bool fb_is_stale(const fb_sides *sides, fb_tensor tensor) {
+    return tensor.id < sides->stale_limit && sides->is_stale[tensor.id];
+}
+
+/* Carries bytes back: where the bytes of a tensor changed since `base`, and `theirs` has the originals again that it was moved
+ * from, its recipe is inverted, so that these originals are computed from what `ours` has. What cannot be carried back is a
+ * conflict. A tensor of `ours` that stays only as a source keeps its name if `theirs` has none of that name. */
+fb_status fb_carry_back(fb_sides *sides, fb_conflicts *conflicts, fb_error *error);
 
 /* The trail of an edited node, in parts. A part continues in another one where the trails of several edited nodes meet: a chain
  * of n edited nodes has n parts, and not n lists of n nodes. */
@@ -22,7 +74,7 @@ typedef struct fb_trail_part {
     uint32_t next;  /* 1 + the part in which it continues, or 0 */
 } fb_trail_part;
 
-/* A node of a trail (the edited node, too). It may be in both graphs, and not be edited itself. */
+/* A node of a trail (the edited node as well). It may be in both graphs, and not be edited itself. */
 typedef struct fb_trail_node {
     uint32_t part;     /* index into fb_merging.trail_parts */
     fb_node node;      /* of base, or of theirs */
@@ -73,16 +125,6 @@ fb_status fb_merge_rows(fb_merging *m);
 fb_status fb_merge_order(fb_merging *m);
 /* Keeps the tensors that the merged modules own, and those that their recipes read. */
 fb_status fb_merge_tensors(fb_merging *m);
-
-/* ---- merge_checkpoint.c ------------------------------------------------------------------------------------------------- */
-
-fb_status fb_merge_checkpoint(fb_merging *m);
-
-/* ---- merge_adapters.c --------------------------------------------------------------------------------------------------- */
-
-/* Copies of base and theirs that have the adapters of ours; both NULL where there are none to add, and to be freed. */
-fb_status fb_merge_adapters(const fb_graph *base, const fb_graph *theirs, const fb_graph *ours, fb_work *work,
-                            fb_graph **new_base, fb_graph **new_theirs, fb_error *error);
 
 /* ---- merge_values.c ----------------------------------------------------------------------------------------------------- */
 

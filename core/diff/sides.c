@@ -1,4 +1,4 @@
-#include "core/diff/sides.h"
+#include "core/diff/merging.h"
 
 #include <stdlib.h>
 #include <string.h>

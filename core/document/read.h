@@ -81,9 +81,7 @@ bool fb_check_spelling(fb_reader *reader, const fb_json *string, fb_spelling *wr
 
 /* ---- values (read_value.c): what is wrong is reported and stands as None; none when memory is out ------------------------ */
 
-fb_value fb_read_list(fb_reader *reader, const fb_json *array);
 /* An object as FB_MAP. */
-fb_value fb_read_map_as_given(fb_reader *reader, const fb_json *object);
 fb_value fb_read_map_sorted(fb_reader *reader, const fb_json *object);
 /* FB_MAP of FB_RAW of the members that have none of the names, sorted; none when there are none. */
 fb_value fb_read_rest(fb_reader *reader, const fb_json *object, const char *const *names, size_t count);

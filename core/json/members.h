@@ -18,7 +18,7 @@ void fb_put_bool(fb_buffer *out, const char *name, bool value);
 /* A tree of jansson's, and one as a member. */
 void fb_write_json(fb_buffer *out, const json_t *value);
 void fb_put_json(fb_buffer *out, const char *name, const json_t *value);
-/* Appends to a list, which becomes NULL when memory is out: then what is answered with it fails, too. Steals `item`. */
+/* Appends to a list, which becomes NULL when memory is out: then what is answered with it fails as well. Steals `item`. */
 void fb_list_add_take(json_t **list, json_t *item);
 /* Milliseconds since 1970 as "2026-01-31T23:59:59.123Z". */
 void fb_put_time(fb_buffer *out, const char *name, int64_t milliseconds);

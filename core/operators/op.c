@@ -34,6 +34,7 @@ enum {
 #define FORWARD(text) .forward = text
 #define ATEN(text) .aten = text
 #define FUNCTIONS(text) .functions = text
+#define KEPT(text) .kept = text
 #define IN_PLACE(text) .in_place = text
 #define HOMES(text) .homes = text
 #define PRINTED(text) .printed = text

@@ -38,7 +38,7 @@ enum {
     FB_FACT_MAYBE_NUMBER = 1 << 11,            /* Python arithmetic: gives a number when every input is one */
     FB_FACT_NUMBER_WITHOUT_ARGUMENT = 1 << 12, /* … when it has no argument but self: x.type() */
     FB_FACT_READS_LAYOUT = 1 << 13,            /* gives or needs what only the strides tell: stride, as_strided */
-    FB_FACT_MAYBE_CONTAINER = 1 << 14,         /* takes lists and dicts, too: what they hold is then in the result */
+    FB_FACT_MAYBE_CONTAINER = 1 << 14,         /* takes lists and dicts as well: what they hold is then in the result */
     FB_FACT_CONTAINER = 1 << 15,               /* a module that has modules inside, which it calls out of sight */
     FB_FACT_TUPLE = 1 << 16,                   /* gives a tuple; RULES describe its first item: native_layer_norm */
     FB_FACT_UNSET = 1 << 17,                   /* gives memory as it was found: empty */
@@ -89,6 +89,7 @@ typedef struct fb_op_facts {
     const char *aten;       /* ATen overloads, or NULL for "default" */
     const char *functions;  /* further function targets, or NULL */
     const char *in_place;   /* further function targets that write into their first argument, or NULL */
+    const char *kept;       /* ATen overloads that torch.export keeps though nothing reads them, see ops.def, or NULL */
     const char *homes;      /* where the first name of an activation exists, see ops.def, or NULL */
     const char *printed;    /* what torch.fx prints for the function in torch.nn.functional, or NULL: just that */
     const char *modules;    /* types in torch.nn, or NULL */

@@ -5,6 +5,8 @@
 
 #include "core/ops/shape.h"
 
+enum { MAX_OPERANDS = 64 };
+
 /* ---- dtypes ---------------------------------------------------------------------------------------------------------- */
 
 /* The node y of y.dtype, y.device …; none when the value is not such an attribute. */
@@ -82,6 +84,22 @@ static fb_dtype widen_sum(fb_dtype dtype) {
     return fb_dtype_is_integer(dtype) ? FB_INT64 : dtype;
 }
 
+/* torch.result_type of the operands of a call (the parameters that take part in arithmetic). */
+static fb_dtype promote_operands(const fb_shape_call *call) {
+    static const char *const names[] = {"input", "other", "exponent", "tensor1", "tensor2", "min", "max"};
+    fb_operand operands[MAX_OPERANDS];
+    int count = 0;
+    fb_value tensors = fb_call_argument(call->graph, call->node, "tensors");
+    if (tensors.id) {
+        const fb_value_row *row = fb_value_at(call->graph, tensors);
+        if ((row->kind != FB_LIST && row->kind != FB_TUPLE) || row->count > MAX_OPERANDS) return FB_DTYPE_UNKNOWN;
+        for (uint32_t i = 0; i < row->count; i++) operands[count++] = fb_operand_of(call->graph, row->items[i]);
+        return fb_promote_all(operands, count);
+    }
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) operands[count++] = fb_operand_named(call, names[i]);
+    return fb_promote_all(operands, count);
+}
+
 static fb_dtype infer_dtype(const fb_shape_call *call, fb_dtype_rule rule, fb_dtype own) {
     switch (rule) {
     case FB_DTYPE_RULE_UNKNOWN: return FB_DTYPE_UNKNOWN;
@@ -90,8 +108,8 @@ static fb_dtype infer_dtype(const fb_shape_call *call, fb_dtype_rule rule, fb_dt
     case FB_DTYPE_RULE_REAL: return real_dtype(dtype_of_first(call));
     case FB_DTYPE_RULE_OTHER: return fb_operand_named(call, "other").type.dtype;
     case FB_DTYPE_RULE_WEIGHT: return dtype_of_weight(call);
-    case FB_DTYPE_RULE_PROMOTE: return fb_promote_operands(call);
-    case FB_DTYPE_RULE_FLOAT: return fb_to_floating(fb_promote_operands(call));
+    case FB_DTYPE_RULE_PROMOTE: return promote_operands(call);
+    case FB_DTYPE_RULE_FLOAT: return fb_to_floating(promote_operands(call));
     case FB_DTYPE_RULE_SUM: return dtype_argument(call, widen_sum(dtype_of_first(call)));
     case FB_DTYPE_RULE_LIKE: return dtype_argument(call, dtype_of_first(call));
     case FB_DTYPE_RULE_ARGUMENT: return dtype_argument(call, FB_FLOAT32);

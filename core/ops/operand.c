@@ -76,20 +76,6 @@ fb_operand fb_operand_named(const fb_shape_call *call, const char *parameter) {
     return operand;
 }
 
-bool fb_tensor_named(const fb_shape_call *call, const char *parameter, fb_type *type) {
-    fb_operand operand = fb_operand_named(call, parameter);
-    if (operand.kind != FB_OPERAND_TENSOR || operand.type.rank < 0) return false;
-    *type = operand.type;
-    return true;
-}
-
-bool fb_first_tensor_of(const fb_shape_call *call, fb_type *type) {
-    fb_operand operand = fb_operand_of(call->graph, fb_first_argument(call->graph, call->node));
-    if (operand.kind != FB_OPERAND_TENSOR || operand.type.rank < 0) return false;
-    *type = operand.type;
-    return true;
-}
-
 /* ---- options --------------------------------------------------------------------------------------------------------- */
 
 fb_value fb_option(const fb_shape_call *call, const char *name) {
@@ -108,19 +94,6 @@ bool fb_option_is_set(const fb_shape_call *call, const char *name) {
     fb_value value = fb_option(call, name);
     fb_kind kind = value.id ? fb_value_kind(call->graph, value) : FB_NONE;
     return kind != FB_NONE && kind != FB_FALSE;
-}
-
-bool fb_option_ints(const fb_shape_call *call, const char *name, int64_t fallback, int count, int64_t *out) {
-    fb_value value = fb_option(call, name);
-    fb_sizes sizes = {.items = {fb_dim_of(fallback)}};
-    if (value.id && !fb_evaluate_sizes(call->graph, value, &sizes)) return false;
-    if (sizes.is_sequence && sizes.count != count && sizes.count != 1) return false;
-    for (int i = 0; i < count; i++) {
-        fb_dim dim = sizes.items[sizes.is_sequence && sizes.count > 1 ? i : 0];
-        if (dim.symbol.id) return false;
-        out[i] = dim.size;
-    }
-    return true;
 }
 
 bool fb_normalise_axis(int64_t axis, int rank, int *out) {
@@ -149,29 +122,15 @@ bool fb_dim_is(fb_dim a, int64_t size) {
     return !a.symbol.id && a.size == size;
 }
 
-bool fb_broadcast(fb_type *a, const fb_type *b) {
-    fb_type wide = a->rank >= b->rank ? *a : *b;
-    const fb_type *narrow = a->rank >= b->rank ? b : a;
-    int shift = wide.rank - narrow->rank;
-    for (int i = 0; i < narrow->rank; i++) {
-        fb_dim *size = &wide.sizes[i + shift];
-        if (fb_dim_is(*size, 1)) *size = narrow->sizes[i];
-        else if (!fb_dim_is(narrow->sizes[i], 1) && !fb_dim_equal(narrow->sizes[i], *size)) return false;
+bool fb_option_ints(const fb_shape_call *call, const char *name, int64_t fallback, int count, int64_t *out) {
+    fb_value value = fb_option(call, name);
+    fb_sizes sizes = {.items = {fb_dim_of(fallback)}};
+    if (value.id && !fb_evaluate_sizes(call->graph, value, &sizes)) return false;
+    if (sizes.is_sequence && sizes.count != count && sizes.count != 1) return false;
+    for (int i = 0; i < count; i++) {
+        fb_dim dim = sizes.items[sizes.is_sequence && sizes.count > 1 ? i : 0];
+        if (dim.symbol.id) return false;
+        out[i] = dim.size;
     }
-    a->rank = wide.rank;
-    memcpy(a->sizes, wide.sizes, sizeof a->sizes);
-    return true;
-}
-
-void fb_erase_dim(fb_type *type, int axis) {
-    memmove(type->sizes + axis, type->sizes + axis + 1, (size_t)(type->rank - axis - 1) * sizeof *type->sizes);
-    type->rank--;
-}
-
-bool fb_insert_dim(fb_type *type, int axis, fb_dim dim) {
-    if (type->rank == FB_MAX_RANK) return false;
-    memmove(type->sizes + axis + 1, type->sizes + axis, (size_t)(type->rank - axis) * sizeof *type->sizes);
-    type->sizes[axis] = dim;
-    type->rank++;
     return true;
 }

@@ -93,31 +93,9 @@ static bool ranks_matter(const fb_operand *operands, int count) {
     return differs && has_unknown_rank;
 }
 
-enum { MAX_OPERANDS = 64 };
-
 fb_dtype fb_promote_all(const fb_operand *operands, int count) {
     promotion p = {0};
     if (ranks_matter(operands, count)) return FB_DTYPE_UNKNOWN;
     for (int i = 0; i < count; i++) add_operand(&p, operands[i]);
     return result(&p);
-}
-
-fb_dtype fb_promote_two(const fb_shape_call *call, const char *first, const char *second) {
-    fb_operand operands[] = {fb_operand_named(call, first), fb_operand_named(call, second)};
-    return fb_promote_all(operands, 2);
-}
-
-fb_dtype fb_promote_operands(const fb_shape_call *call) {
-    static const char *const names[] = {"input", "other", "exponent", "tensor1", "tensor2", "min", "max"};
-    fb_operand operands[MAX_OPERANDS];
-    int count = 0;
-    fb_value tensors = fb_call_argument(call->graph, call->node, "tensors");
-    if (tensors.id) {
-        const fb_value_row *row = fb_value_at(call->graph, tensors);
-        if ((row->kind != FB_LIST && row->kind != FB_TUPLE) || row->count > MAX_OPERANDS) return FB_DTYPE_UNKNOWN;
-        for (uint32_t i = 0; i < row->count; i++) operands[count++] = fb_operand_of(call->graph, row->items[i]);
-        return fb_promote_all(operands, count);
-    }
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++) operands[count++] = fb_operand_named(call, names[i]);
-    return fb_promote_all(operands, count);
 }

@@ -32,10 +32,6 @@ typedef struct fb_operand {
 fb_operand fb_operand_of(const fb_graph *graph, fb_value value);
 /* By parameter; of a module a parameter or buffer of that name as well. */
 fb_operand fb_operand_named(const fb_shape_call *call, const char *parameter);
-/* A tensor of known shape. */
-bool fb_tensor_named(const fb_shape_call *call, const char *parameter, fb_type *type);
-/* The first parameter. */
-bool fb_first_tensor_of(const fb_shape_call *call, fb_type *type);
 
 /* ---- options ---------------------------------------------------------------------------------------------------------- */
 
@@ -44,8 +40,6 @@ fb_value fb_option(const fb_shape_call *call, const char *name);
 bool fb_option_int(const fb_shape_call *call, const char *name, int64_t fallback, int64_t *out);
 /* False for false, None and absent; an option that is computed counts as true. */
 bool fb_option_is_set(const fb_shape_call *call, const char *name);
-/* An int (repeated) or a sequence of `count` ints. */
-bool fb_option_ints(const fb_shape_call *call, const char *name, int64_t fallback, int count, int64_t *out);
 /* An axis of a tensor of that rank, counted from 0. */
 bool fb_option_axis(const fb_shape_call *call, const char *name, int64_t fallback, int rank, int *out);
 bool fb_normalise_axis(int64_t axis, int rank, int *out);
@@ -70,10 +64,6 @@ bool fb_sizes_named(const fb_shape_call *call, const char *parameter, fb_sizes *
 fb_dim fb_dim_of(int64_t size);
 bool fb_dim_equal(fb_dim a, fb_dim b);
 bool fb_dim_is(fb_dim a, int64_t size);
-/* NumPy's broadcasting of `b` into `a`. */
-bool fb_broadcast(fb_type *a, const fb_type *b);
-void fb_erase_dim(fb_type *type, int axis);
-bool fb_insert_dim(fb_type *type, int axis, fb_dim dim);
 
 /* Is the node a split or chunk, whose pieces getitem takes? */
 bool fb_is_split(const fb_graph *graph, fb_node node);
@@ -87,13 +77,12 @@ extern fb_shape_function *const fb_shape_rules[]; /* by fb_shape_rule; none for 
 
 /* What two tensors of these dtypes give; FB_DTYPE_UNKNOWN when torch refuses or one is unknown. */
 fb_dtype fb_promote(fb_dtype a, fb_dtype b);
-/* torch.result_type of the operands of a call (the parameters that take part in arithmetic). */
-fb_dtype fb_promote_operands(const fb_shape_call *call);
 /* The same of any operands, at most 64. */
 fb_dtype fb_promote_all(const fb_operand *operands, int count);
-/* The same of two named ones. */
-fb_dtype fb_promote_two(const fb_shape_call *call, const char *first, const char *second);
 /* Integers and bool become float32, the default dtype. */
 fb_dtype fb_to_floating(fb_dtype dtype);
+
+/* An int (repeated) or a sequence of `count` ints. */
+bool fb_option_ints(const fb_shape_call *call, const char *name, int64_t fallback, int count, int64_t *out);
 
 #endif

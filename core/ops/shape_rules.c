@@ -3,12 +3,58 @@
 
 #include <string.h>
 
+/* A tensor of known shape. */
+static bool tensor_named(const fb_shape_call *call, const char *parameter, fb_type *type) {
+    fb_operand operand = fb_operand_named(call, parameter);
+    if (operand.kind != FB_OPERAND_TENSOR || operand.type.rank < 0) return false;
+    *type = operand.type;
+    return true;
+}
+
+/* The first parameter. */
+static bool first_tensor_of(const fb_shape_call *call, fb_type *type) {
+    fb_operand operand = fb_operand_of(call->graph, fb_first_argument(call->graph, call->node));
+    if (operand.kind != FB_OPERAND_TENSOR || operand.type.rank < 0) return false;
+    *type = operand.type;
+    return true;
+}
+
+/* NumPy's broadcasting of `b` into `a`. */
+static bool broadcast(fb_type *a, const fb_type *b) {
+    fb_type wide = a->rank >= b->rank ? *a : *b;
+    const fb_type *narrow = a->rank >= b->rank ? b : a;
+    int shift = wide.rank - narrow->rank;
+    for (int i = 0; i < narrow->rank; i++) {
+        fb_dim *size = &wide.sizes[i + shift];
+        if (fb_dim_is(*size, 1)) *size = narrow->sizes[i];
+        else if (!fb_dim_is(narrow->sizes[i], 1) && !fb_dim_equal(narrow->sizes[i], *size)) return false;
+    }
+    a->rank = wide.rank;
+    memcpy(a->sizes, wide.sizes, sizeof a->sizes);
+    return true;
+}
+
+/* NumPy's broadcasting of `b` into `a`. */
+static void erase_dim(fb_type *type, int axis) {
+    memmove(type->sizes + axis, type->sizes + axis + 1, (size_t)(type->rank - axis - 1) * sizeof *type->sizes);
+    type->rank--;
+}
+
+/* NumPy's broadcasting of `b` into `a`. */
+static bool insert_dim(fb_type *type, int axis, fb_dim dim) {
+    if (type->rank == FB_MAX_RANK) return false;
+    memmove(type->sizes + axis + 1, type->sizes + axis, (size_t)(type->rank - axis) * sizeof *type->sizes);
+    type->sizes[axis] = dim;
+    type->rank++;
+    return true;
+}
+
 static bool shape_same_as_first(const fb_shape_call *call, fb_type *out) {
-    return fb_first_tensor_of(call, out);
+    return first_tensor_of(call, out);
 }
 
 static bool shape_same_as_second(const fb_shape_call *call, fb_type *out) {
-    return fb_tensor_named(call, "other", out) || (call->op == FB_OP_SEARCHSORTED && fb_tensor_named(call, "input", out));
+    return tensor_named(call, "other", out) || (call->op == FB_OP_SEARCHSORTED && tensor_named(call, "input", out));
 }
 
 /* ---- element by element ---------------------------------------------------------------------------------------------- */
@@ -20,7 +66,7 @@ static bool broadcast_named(const fb_shape_call *call, const char *const *names,
         fb_operand operand = fb_operand_named(call, names[i]);
         if (operand.kind == FB_OPERAND_OTHER) return false;
         if (operand.kind != FB_OPERAND_TENSOR) continue;
-        if (operand.type.rank < 0 || !fb_broadcast(&joined, &operand.type)) return false;
+        if (operand.type.rank < 0 || !broadcast(&joined, &operand.type)) return false;
         has_tensor = true;
     }
     if (has_tensor) *out = joined;
@@ -33,10 +79,16 @@ static bool shape_broadcast(const fb_shape_call *call, fb_type *out) {
     return broadcast_named(call, names, sizeof names / sizeof *names, out);
 }
 
+/* The same of two named ones. */
+static fb_dtype promote_two(const fb_shape_call *call, const char *first, const char *second) {
+    fb_operand operands[] = {fb_operand_named(call, first), fb_operand_named(call, second)};
+    return fb_promote_all(operands, 2);
+}
+
 static bool shape_division(const fb_shape_call *call, fb_type *out) {
     fb_value mode = fb_call_argument(call->graph, call->node, "rounding_mode");
     bool rounds = mode.id && fb_value_kind(call->graph, mode) != FB_NONE;
-    fb_dtype dtype = fb_promote_two(call, "input", "other");
+    fb_dtype dtype = promote_two(call, "input", "other");
     bool is_known = shape_broadcast(call, out);
     out->dtype = rounds ? dtype : fb_to_floating(dtype);
     return is_known;
@@ -44,7 +96,7 @@ static bool shape_division(const fb_shape_call *call, fb_type *out) {
 
 static bool shape_where(const fb_shape_call *call, fb_type *out) {
     static const char *const names[] = {"condition", "input", "other"};
-    fb_dtype dtype = fb_promote_two(call, "input", "other");
+    fb_dtype dtype = promote_two(call, "input", "other");
     bool is_known = broadcast_named(call, names, 3, out);
     out->dtype = dtype;
     return is_known;
@@ -56,13 +108,13 @@ static bool shape_where(const fb_shape_call *call, fb_type *out) {
 static bool multiply_matrices(fb_type a, fb_type b, fb_type *out) {
     if (a.rank == 0 || b.rank == 0) return false;
     bool left_is_vector = a.rank == 1, right_is_vector = b.rank == 1;
-    if (left_is_vector && !fb_insert_dim(&a, 0, fb_dim_of(1))) return false;
-    if (right_is_vector && !fb_insert_dim(&b, 1, fb_dim_of(1))) return false;
+    if (left_is_vector && !insert_dim(&a, 0, fb_dim_of(1))) return false;
+    if (right_is_vector && !insert_dim(&b, 1, fb_dim_of(1))) return false;
     fb_dim rows = a.sizes[a.rank - 2], columns = b.sizes[b.rank - 1];
     if (!fb_dim_equal(a.sizes[a.rank - 1], b.sizes[b.rank - 2])) return false;
     a.rank -= 2;
     b.rank -= 2;
-    if (!fb_broadcast(&a, &b)) return false;
+    if (!broadcast(&a, &b)) return false;
     if (!left_is_vector) a.sizes[a.rank++] = rows;
     if (!right_is_vector) a.sizes[a.rank++] = columns;
     *out = a;
@@ -72,9 +124,9 @@ static bool multiply_matrices(fb_type a, fb_type b, fb_type *out) {
 static bool shape_matmul(const fb_shape_call *call, fb_type *out) {
     static const char *const seconds[] = {"other", "mat2", "vec", "tensor"};
     fb_type a, b;
-    if (!fb_first_tensor_of(call, &a)) return false;
+    if (!first_tensor_of(call, &a)) return false;
     for (size_t i = 0; i < sizeof seconds / sizeof *seconds; i++) {
-        if (fb_tensor_named(call, seconds[i], &b)) return multiply_matrices(a, b, out);
+        if (tensor_named(call, seconds[i], &b)) return multiply_matrices(a, b, out);
     }
     return false;
 }
@@ -82,8 +134,8 @@ static bool shape_matmul(const fb_shape_call *call, fb_type *out) {
 static bool shape_addmm(const fb_shape_call *call, fb_type *out) {
     fb_type a, b;
     bool is_batched = call->op == FB_OP_BADDBMM;
-    if (!fb_tensor_named(call, is_batched ? "batch1" : "mat1", &a)) return false;
-    return fb_tensor_named(call, is_batched ? "batch2" : "mat2", &b) && multiply_matrices(a, b, out);
+    if (!tensor_named(call, is_batched ? "batch1" : "mat1", &a)) return false;
+    return tensor_named(call, is_batched ? "batch2" : "mat2", &b) && multiply_matrices(a, b, out);
 }
 
 /* ---- joins and gathers ----------------------------------------------------------------------------------------------- */
@@ -143,17 +195,17 @@ static bool shape_stack(const fb_shape_call *call, fb_type *out) {
             if (!fb_dim_equal(part.sizes[k], out->sizes[k])) return false;
         }
     }
-    return fb_option_axis(call, "dim", 0, out->rank + 1, &axis) && fb_insert_dim(out, axis, fb_dim_of(parts->count));
+    return fb_option_axis(call, "dim", 0, out->rank + 1, &axis) && insert_dim(out, axis, fb_dim_of(parts->count));
 }
 
 static bool shape_gather(const fb_shape_call *call, fb_type *out) {
-    return fb_tensor_named(call, "index", out);
+    return tensor_named(call, "index", out);
 }
 
 static bool shape_index_select(const fb_shape_call *call, fb_type *out) {
     fb_type index;
     int axis;
-    if (!fb_tensor_named(call, "index", &index) || index.rank != 1 || !fb_first_tensor_of(call, out)) return false;
+    if (!tensor_named(call, "index", &index) || index.rank != 1 || !first_tensor_of(call, out)) return false;
     if (!fb_option_axis(call, "dim", 0, out->rank, &axis)) return false;
     out->sizes[axis] = index.sizes[0];
     return true;
@@ -180,14 +232,14 @@ static bool choose_axes(const fb_shape_call *call, int rank, bool *is_reduced) {
 
 static bool shape_reduce(const fb_shape_call *call, fb_type *out) {
     bool is_reduced[FB_MAX_RANK];
-    if (!fb_first_tensor_of(call, out) || !choose_axes(call, out->rank, is_reduced)) return false;
+    if (!first_tensor_of(call, out) || !choose_axes(call, out->rank, is_reduced)) return false;
     fb_value keep = fb_call_argument(call->graph, call->node, "keepdim");
     fb_kind kind = keep.id ? fb_value_kind(call->graph, keep) : FB_FALSE;
     if (kind != FB_TRUE && kind != FB_FALSE) return false;
     for (int i = out->rank - 1; i >= 0; i--) {
         if (!is_reduced[i]) continue;
         if (kind == FB_TRUE) out->sizes[i] = fb_dim_of(1);
-        else fb_erase_dim(out, i);
+        else erase_dim(out, i);
     }
     return true;
 }
@@ -323,7 +375,7 @@ static bool shape_view(const fb_shape_call *call, fb_type *out) {
     if (!fb_sizes_named(call, "size", &sizes) && !fb_sizes_named(call, "shape", &sizes)) return false;
     bool is_complete = true;
     for (int i = 0; i < sizes.count; i++) is_complete &= !fb_dim_is(sizes.items[i], -1);
-    if (fb_first_tensor_of(call, &from)) {
+    if (first_tensor_of(call, &from)) {
         if (!fill_in_missing(from.sizes, from.rank, sizes.items, sizes.count)) return false;
     } else if (!is_complete) {
         return false;
@@ -335,14 +387,14 @@ static bool shape_view(const fb_shape_call *call, fb_type *out) {
 
 static bool shape_flatten(const fb_shape_call *call, fb_type *out) {
     int start, end;
-    if (!fb_first_tensor_of(call, out)) return false;
-    if (out->rank == 0) return fb_insert_dim(out, 0, fb_dim_of(1));
+    if (!first_tensor_of(call, out)) return false;
+    if (out->rank == 0) return insert_dim(out, 0, fb_dim_of(1));
     if (!fb_option_axis(call, "start_dim", call->is_module ? 1 : 0, out->rank, &start)) return false;
     if (!fb_option_axis(call, "end_dim", -1, out->rank, &end) || end < start) return false;
     fb_dim joined = fb_dim_of(-1);
     if (!fill_in_missing(out->sizes + start, end - start + 1, &joined, 1)) return false;
     out->sizes[start] = joined;
-    while (end-- > start) fb_erase_dim(out, start + 1);
+    while (end-- > start) erase_dim(out, start + 1);
     return true;
 }
 
@@ -350,12 +402,12 @@ static bool shape_unflatten(const fb_shape_call *call, fb_type *out) {
     fb_sizes sizes;
     int axis;
     fb_value value = fb_option(call, call->is_module ? "unflattened_size" : "sizes");
-    if (!fb_first_tensor_of(call, out) || !fb_option_axis(call, "dim", 0, out->rank, &axis)) return false;
+    if (!first_tensor_of(call, out) || !fb_option_axis(call, "dim", 0, out->rank, &axis)) return false;
     if (!value.id || !fb_evaluate_sizes(call->graph, value, &sizes) || !sizes.is_sequence || sizes.count == 0) return false;
     if (!fill_in_missing(out->sizes + axis, 1, sizes.items, sizes.count)) return false;
     out->sizes[axis] = sizes.items[0];
     for (int i = 1; i < sizes.count; i++) {
-        if (!fb_insert_dim(out, axis + i, sizes.items[i])) return false;
+        if (!insert_dim(out, axis + i, sizes.items[i])) return false;
     }
     return true;
 }
@@ -363,7 +415,7 @@ static bool shape_unflatten(const fb_shape_call *call, fb_type *out) {
 static bool shape_expand(const fb_shape_call *call, fb_type *out) {
     fb_type from;
     fb_sizes sizes;
-    if (!fb_first_tensor_of(call, &from) || !fb_sizes_named(call, "size", &sizes) || sizes.count < from.rank) return false;
+    if (!first_tensor_of(call, &from) || !fb_sizes_named(call, "size", &sizes) || sizes.count < from.rank) return false;
     int shift = sizes.count - from.rank;
     for (int i = 0; i < sizes.count; i++) {
         out->sizes[i] = sizes.items[i];
@@ -377,9 +429,9 @@ static bool shape_expand(const fb_shape_call *call, fb_type *out) {
 
 static bool shape_repeat(const fb_shape_call *call, fb_type *out) {
     fb_sizes repeats;
-    if (!fb_first_tensor_of(call, out) || !fb_sizes_named(call, "repeats", &repeats) || repeats.count < out->rank) return false;
+    if (!first_tensor_of(call, out) || !fb_sizes_named(call, "repeats", &repeats) || repeats.count < out->rank) return false;
     while (out->rank < repeats.count) {
-        if (!fb_insert_dim(out, 0, fb_dim_of(1))) return false;
+        if (!insert_dim(out, 0, fb_dim_of(1))) return false;
     }
     for (int i = 0; i < out->rank; i++) {
         fb_dim *size = &out->sizes[i];
@@ -396,7 +448,7 @@ static bool shape_repeat(const fb_shape_call *call, fb_type *out) {
 static bool shape_permute(const fb_shape_call *call, fb_type *out) {
     fb_type from;
     fb_sizes dims;
-    if (!fb_first_tensor_of(call, &from) || !fb_sizes_named(call, "dims", &dims) || dims.count != from.rank) return false;
+    if (!first_tensor_of(call, &from) || !fb_sizes_named(call, "dims", &dims) || dims.count != from.rank) return false;
     for (int i = 0; i < from.rank; i++) {
         int axis;
         if (dims.items[i].symbol.id || !fb_normalise_axis(dims.items[i].size, from.rank, &axis)) return false;
@@ -417,33 +469,33 @@ static bool shape_transpose(const fb_shape_call *call, fb_type *out) {
     if (!fb_call_argument(call->graph, call->node, "dim0").id || !fb_call_argument(call->graph, call->node, "dim1").id) {
         return false;
     }
-    if (!fb_first_tensor_of(call, out) || out->rank == 0) return false;
+    if (!first_tensor_of(call, out) || out->rank == 0) return false;
     if (!fb_option_axis(call, "dim0", 0, out->rank, &a) || !fb_option_axis(call, "dim1", 0, out->rank, &b)) return false;
     swap_dims(out, a, b);
     return true;
 }
 
 static bool shape_matrix_transpose(const fb_shape_call *call, fb_type *out) {
-    if (!fb_first_tensor_of(call, out) || out->rank > 2) return false;
+    if (!first_tensor_of(call, out) || out->rank > 2) return false;
     if (out->rank == 2) swap_dims(out, 0, 1);
     return true;
 }
 
 static bool shape_movedim(const fb_shape_call *call, fb_type *out) {
     int from, to;
-    if (!fb_call_argument(call->graph, call->node, "destination").id || !fb_first_tensor_of(call, out)) return false;
+    if (!fb_call_argument(call->graph, call->node, "destination").id || !first_tensor_of(call, out)) return false;
     if (!fb_option_axis(call, "source", 0, out->rank, &from) || !fb_option_axis(call, "destination", 0, out->rank, &to)) {
         return false;
     }
     fb_dim moved = out->sizes[from];
-    fb_erase_dim(out, from);
-    return fb_insert_dim(out, to, moved);
+    erase_dim(out, from);
+    return insert_dim(out, to, moved);
 }
 
 static bool shape_attribute(const fb_shape_call *call, fb_type *out) {
     fb_value name = fb_node_arg(call->graph, call->node, 1);
     fb_type from;
-    if (!name.id || fb_value_kind(call->graph, name) != FB_STRING || !fb_first_tensor_of(call, &from)) return false;
+    if (!name.id || fb_value_kind(call->graph, name) != FB_STRING || !first_tensor_of(call, &from)) return false;
     const char *text = fb_value_text(call->graph, name);
     bool is_matrix = strcmp(text, "mT") == 0 && from.rank >= 2;
     if (is_matrix) swap_dims(&from, from.rank - 2, from.rank - 1);
@@ -456,13 +508,13 @@ static bool shape_attribute(const fb_shape_call *call, fb_type *out) {
 
 static bool shape_unsqueeze(const fb_shape_call *call, fb_type *out) {
     int axis;
-    if (!fb_call_argument(call->graph, call->node, "dim").id || !fb_first_tensor_of(call, out)) return false;
-    return fb_option_axis(call, "dim", 0, out->rank + 1, &axis) && fb_insert_dim(out, axis, fb_dim_of(1));
+    if (!fb_call_argument(call->graph, call->node, "dim").id || !first_tensor_of(call, out)) return false;
+    return fb_option_axis(call, "dim", 0, out->rank + 1, &axis) && insert_dim(out, axis, fb_dim_of(1));
 }
 
 static bool shape_squeeze(const fb_shape_call *call, fb_type *out) {
     fb_sizes dims;
-    if (!fb_first_tensor_of(call, out)) return false;
+    if (!first_tensor_of(call, out)) return false;
     fb_value value = fb_call_argument(call->graph, call->node, "dim");
     bool is_all = !value.id;
     if (!is_all && !fb_evaluate_sizes(call->graph, value, &dims)) return false;
@@ -475,7 +527,7 @@ static bool shape_squeeze(const fb_shape_call *call, fb_type *out) {
     for (int i = out->rank - 1; i >= 0; i--) {
         if (!is_all && !is_chosen[i]) continue;
         if (out->sizes[i].symbol.id) return false;
-        if (out->sizes[i].size == 1) fb_erase_dim(out, i);
+        if (out->sizes[i].size == 1) erase_dim(out, i);
     }
     return true;
 }
@@ -513,14 +565,14 @@ static bool slice_dim(const fb_graph *graph, fb_value start, fb_value stop, fb_v
 
 static bool shape_slice(const fb_shape_call *call, fb_type *out) {
     int axis;
-    if (!fb_first_tensor_of(call, out) || !fb_option_axis(call, "dim", 0, out->rank, &axis)) return false;
+    if (!first_tensor_of(call, out) || !fb_option_axis(call, "dim", 0, out->rank, &axis)) return false;
     return slice_dim(call->graph, fb_option(call, "start"), fb_option(call, "end"), fb_option(call, "step"), &out->sizes[axis]);
 }
 
 static bool shape_narrow(const fb_shape_call *call, fb_type *out) {
     int axis;
     int64_t length;
-    if (!fb_first_tensor_of(call, out) || !fb_option_axis(call, "dim", 0, out->rank, &axis)) return false;
+    if (!first_tensor_of(call, out) || !fb_option_axis(call, "dim", 0, out->rank, &axis)) return false;
     if (!fb_option_int(call, "length", -1, &length) || length < 0) return false;
     out->sizes[axis] = fb_dim_of(length);
     return true;
@@ -528,8 +580,8 @@ static bool shape_narrow(const fb_shape_call *call, fb_type *out) {
 
 static bool shape_select_index(const fb_shape_call *call, fb_type *out) {
     int axis;
-    if (!fb_first_tensor_of(call, out) || !fb_option_axis(call, "dim", 0, out->rank, &axis)) return false;
-    fb_erase_dim(out, axis);
+    if (!first_tensor_of(call, out) || !fb_option_axis(call, "dim", 0, out->rank, &axis)) return false;
+    erase_dim(out, axis);
     return true;
 }
 
@@ -573,7 +625,7 @@ static bool take_piece(const fb_shape_call *call, fb_node from, fb_type *out) {
     int axis;
     if (strstr(target, "tensor_split")) return false; /* sections or indices: another rule */
     if (!fb_evaluate_int(call->graph, fb_node_arg(call->graph, call->node, 1), &index)) return false;
-    if (!fb_first_tensor_of(&split, out) || !fb_option_axis(&split, "dim", 0, out->rank, &axis)) return false;
+    if (!first_tensor_of(&split, out) || !fb_option_axis(&split, "dim", 0, out->rank, &axis)) return false;
     return !out->sizes[axis].symbol.id && piece_size(&split, out->sizes[axis].size, index, &out->sizes[axis].size);
 }
 
@@ -582,7 +634,7 @@ static bool index_once(const fb_shape_call *call, fb_value index, int skipped, i
     const fb_value_row *row = fb_value_at(call->graph, index);
     int64_t ignored;
     switch (row->kind) {
-    case FB_NONE: return fb_insert_dim(out, (*axis)++, fb_dim_of(1));
+    case FB_NONE: return insert_dim(out, (*axis)++, fb_dim_of(1));
     case FB_ELLIPSIS: *axis += skipped; return true;
     case FB_SLICE:
         if (*axis >= out->rank) return false;
@@ -590,7 +642,7 @@ static bool index_once(const fb_shape_call *call, fb_value index, int skipped, i
     case FB_INT:
     case FB_NODE:
         if (*axis >= out->rank || !fb_evaluate_int(call->graph, index, &ignored)) return false;
-        fb_erase_dim(out, *axis);
+        erase_dim(out, *axis);
         return true;
     default: return false;
     }
@@ -603,7 +655,7 @@ static bool shape_getitem(const fb_shape_call *call, fb_type *out) {
     if (!index.id) return false;
     if (fb_is_split(graph, from)) return take_piece(call, from, out);
     out->dtype = fb_operand_of(graph, fb_node_arg(graph, call->node, 0)).type.dtype;
-    if (!fb_first_tensor_of(call, out)) return false;
+    if (!first_tensor_of(call, out)) return false;
     const fb_value_row *row = fb_value_at(graph, index);
     bool is_tuple = row->kind == FB_TUPLE;
     uint32_t count = is_tuple ? row->count : 1;
@@ -624,18 +676,18 @@ static bool shape_getitem(const fb_shape_call *call, fb_type *out) {
 
 static bool shape_linear(const fb_shape_call *call, fb_type *out) {
     fb_type weight;
-    if (!fb_tensor_named(call, "input", out) || !fb_tensor_named(call, "weight", &weight)) return false;
+    if (!tensor_named(call, "input", out) || !tensor_named(call, "weight", &weight)) return false;
     if (out->rank < 1 || weight.rank < 1 || weight.rank > 2) return false;
     fb_dim features = out->sizes[out->rank - 1]; /* where a symbol stands for them, the weight says them */
     if (!features.symbol.id && !fb_dim_equal(features, weight.sizes[weight.rank - 1])) return false;
-    if (weight.rank == 1) fb_erase_dim(out, out->rank - 1);
+    if (weight.rank == 1) erase_dim(out, out->rank - 1);
     else out->sizes[out->rank - 1] = weight.sizes[0];
     return true;
 }
 
 static bool shape_bilinear(const fb_shape_call *call, fb_type *out) {
     fb_type weight;
-    if (!fb_tensor_named(call, "input1", out) || !fb_tensor_named(call, "weight", &weight)) return false;
+    if (!tensor_named(call, "input1", out) || !tensor_named(call, "weight", &weight)) return false;
     if (out->rank < 1 || weight.rank != 3) return false;
     out->sizes[out->rank - 1] = weight.sizes[0];
     return true;
@@ -643,14 +695,14 @@ static bool shape_bilinear(const fb_shape_call *call, fb_type *out) {
 
 static bool shape_embedding(const fb_shape_call *call, fb_type *out) {
     fb_type weight;
-    bool has_indices = fb_tensor_named(call, "indices", out) || fb_tensor_named(call, "input", out);
-    if (!has_indices || !fb_tensor_named(call, "weight", &weight) || weight.rank != 2) return false;
-    return fb_insert_dim(out, out->rank, weight.sizes[1]);
+    bool has_indices = tensor_named(call, "indices", out) || tensor_named(call, "input", out);
+    if (!has_indices || !tensor_named(call, "weight", &weight) || weight.rank != 2) return false;
+    return insert_dim(out, out->rank, weight.sizes[1]);
 }
 
 static bool shape_attention(const fb_shape_call *call, fb_type *out) {
     fb_type value;
-    if (!fb_tensor_named(call, "query", out) || !fb_tensor_named(call, "value", &value)) return false;
+    if (!tensor_named(call, "query", out) || !tensor_named(call, "value", &value)) return false;
     if (out->rank < 2 || value.rank != out->rank) return false;
     out->sizes[out->rank - 1] = value.sizes[value.rank - 1];
     return true;
@@ -658,7 +710,7 @@ static bool shape_attention(const fb_shape_call *call, fb_type *out) {
 
 static bool shape_glu(const fb_shape_call *call, fb_type *out) {
     int axis;
-    if (!fb_first_tensor_of(call, out) || !fb_option_axis(call, "dim", -1, out->rank, &axis)) return false;
+    if (!first_tensor_of(call, out) || !fb_option_axis(call, "dim", -1, out->rank, &axis)) return false;
     if (out->sizes[axis].symbol.id || out->sizes[axis].size % 2) return false;
     out->sizes[axis].size /= 2;
     return true;
@@ -669,7 +721,7 @@ static bool shape_pad(const fb_shape_call *call, fb_type *out) {
     fb_value value = fb_option(call, "pad");
     if (!value.id) value = fb_option(call, "padding");
     if (!value.id || !fb_evaluate_sizes(call->graph, value, &pad) || !pad.is_sequence || pad.count % 2) return false;
-    if (!fb_first_tensor_of(call, out) || pad.count / 2 > out->rank) return false;
+    if (!first_tensor_of(call, out) || pad.count / 2 > out->rank) return false;
     for (int i = 0; i < pad.count; i++) {
         fb_dim *size = &out->sizes[out->rank - 1 - i / 2];
         if (fb_dim_is(pad.items[i], 0)) continue;
@@ -766,7 +818,7 @@ static bool read_conv_windows(const fb_shape_call *call, int count, window *wind
 
 /* Input (N, C, …) or (C, …), weight of `spatial` + 2 dimensions, groups. */
 static bool read_conv(const fb_shape_call *call, int spatial, fb_type *out, fb_type *weight, int64_t *groups) {
-    if (!fb_tensor_named(call, "input", out) || !fb_tensor_named(call, "weight", weight)) return false;
+    if (!tensor_named(call, "input", out) || !tensor_named(call, "weight", weight)) return false;
     if (weight->rank != spatial + 2 || (out->rank != spatial + 2 && out->rank != spatial + 1)) return false;
     return fb_option_int(call, "groups", 1, groups) && *groups > 0;
 }
@@ -815,7 +867,7 @@ static bool shape_any_convolution(const fb_shape_call *call, fb_type *out) {
     fb_type weight;
     fb_value flag = fb_call_argument(call->graph, call->node, "transposed");
     fb_kind kind = flag.id ? fb_value_kind(call->graph, flag) : FB_NONE;
-    if (!fb_tensor_named(call, "weight", &weight)) return false;
+    if (!tensor_named(call, "weight", &weight)) return false;
     unsigned spatial = (unsigned)weight.rank - 3;
     if (spatial > 2) return false;
     fb_shape_call now = *call;
@@ -830,7 +882,7 @@ static bool pool(const fb_shape_call *call, bool has_dilation, fb_type *out) {
     int spatial = spatial_of(call->op);
     window windows[3];
     int64_t kernel[3], stride[3], ones[3] = {1, 1, 1};
-    if (!fb_first_tensor_of(call, out) || (out->rank != spatial + 1 && out->rank != spatial + 2)) return false;
+    if (!first_tensor_of(call, out) || (out->rank != spatial + 1 && out->rank != spatial + 2)) return false;
     if (!fb_option_ints(call, "kernel_size", 0, spatial, kernel)) return false;
     fb_value given = fb_option(call, "stride");
     fb_kind kind = given.id ? fb_value_kind(call->graph, given) : FB_NONE;
@@ -868,7 +920,7 @@ static bool shape_average_pool(const fb_shape_call *call, fb_type *out) {
 /* output_size: an int, or a sequence whose None keeps the input's size. */
 static bool adaptive_pool(const fb_shape_call *call, int spatial, fb_type *out) {
     fb_value size = fb_option(call, "output_size");
-    if (!size.id || !fb_first_tensor_of(call, out) || out->rank < spatial + 1) return false;
+    if (!size.id || !first_tensor_of(call, out) || out->rank < spatial + 1) return false;
     const fb_value_row *row = fb_value_at(call->graph, size);
     bool is_sequence = row->kind == FB_LIST || row->kind == FB_TUPLE || row->kind == FB_SIZE;
     if (is_sequence && row->count != (uint32_t)spatial) return false;

@@ -111,7 +111,7 @@ static bool minds(const fb_graph *graph, fb_node reader, bool *passes_on) {
     return is_view || (fb_op_facts_of(op)->flags & FB_FACT_READS_LAYOUT);
 }
 
-/* `is_far`: on through what is computed of it, too, which may lie as it does. */
+/* `is_far`: on through what is computed of it as well, which may lie as it does. */
 static bool are_read(const fb_graph *graph, fb_node node, bool is_far) {
     fb_node queue[MAX_READERS];
     size_t count = 0;
@@ -286,7 +286,7 @@ static bool reader_works(walk *w, fb_node user, sharer of) {
     if (effects.mutates_input && effects.is_random && of.layout != ONE_ROW) return false;
     if (!effects.may_alias_input || !is_among_shared(graph, user, of.node, &effects)) return true;
     bool is_view = (facts->flags & FB_FACT_ALIASES) || effects.may_alias_all, keeps_shape = facts->shape == FB_SHAPE_SAME;
-    if ((op & FB_OP_IN_PLACE) && is_view && !keeps_shape) return false; /* t_ and the like: later readers see it so, too */
+    if ((op & FB_OP_IN_PLACE) && is_view && !keeps_shape) return false; /* t_ and the like: later readers see it so as well */
     if (op == (FB_OP_DETACH | FB_OP_IN_PLACE)) return false;            /* PyTorch detaches no view in place */
     switch (op) {
     case FB_OP_VIEW:

@@ -1,8 +1,9 @@
 /* What a pass is. One pass is one file: a picture of before and after, its conditions, `match`, `edit` and a descriptor.
  *
- * match looks at one node of a graph that does not change while matching, and reports what it finds: fb_match (this can be
- * done) or fb_refuse (this looks like it, but must not be done, because …). What it reports nothing about is not a candidate.
- * Then edit is called once for every match, in the order of matching, on a rewrite that succeeds or fails as a whole.
+ * match looks at one node of a graph that does not change while matching, and reports what it finds: fb_match_found (this
+ * can be done) or fb_refuse (this looks like it, but must not be done, because …). What it reports nothing about is not a
+ * candidate. Then edit is called once for every match, in the order of matching, on a rewrite that succeeds or fails as a
+ * whole.
  */
 #ifndef FB_PASSES_PASS_H
 #define FB_PASSES_PASS_H
@@ -32,7 +33,7 @@ typedef struct fb_matcher fb_matcher;
 typedef struct fb_match {
     const struct fb_pass *pass;
     const void *data;
-    const fb_node *nodes; /* the same as nodes */
+    const fb_node *nodes; /* the same, as nodes */
     size_t count;
     const json_t *params; /* of the call, an object that fits the pass's `parameters` */
     const void *plan;     /* what match_graph left for edit in the matcher's `plan` */

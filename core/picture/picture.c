@@ -5,7 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/picture/place.h"
 #include "core/picture/rows.h"
 
 #define SURVEYED 60         /* boxes that are opened unasked */

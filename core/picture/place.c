@@ -9,7 +9,6 @@
  *     │   └──┬──┘         │   │      boxes stand.
  *     │      ├────────────┘   │
  */
-#include "core/picture/place.h"
 
 #include <math.h>
 #include <stdlib.h>

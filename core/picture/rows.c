@@ -290,7 +290,7 @@ static bool reads_changed(const changes *c, const fb_drawn *row) {
     return c->tensors[after.id] || strcmp(fb_tensor_name(base, before), fb_tensor_name(graph, after)) != 0;
 }
 
-/* A call of a module that is another one now has changed, too. */
+/* A call of a module that is another one now has changed as well. */
 static void note_calls(changes *c) {
     fb_drawn_rows *r = c->rows;
     for (uint32_t i = 1; i < r->count && fb_work_goes_on(r->work, 2); i++) {

@@ -56,4 +56,9 @@ uint32_t fb_place_find(const fb_drawn_rows *rows, const char *path, size_t size)
 /* Memory of zeros; NULL when there is none. */
 void *fb_picture_take(fb_arena *arena, size_t count, size_t size);
 
+/* Where the boxes and lines of a picture stand. */
+
+/* False: fb_work_failed says why. */
+bool fb_picture_place(fb_picture *picture, fb_work *work);
+
 #endif

@@ -81,7 +81,7 @@ bool fb_rewrite_save(fb_rewrite *rewrite, bool is_saved) {
 
 /* ---- nodes ------------------------------------------------------------------------------------------------------------- */
 
-/* The value that a call reshapes in place, and those that it was before: x.t_().squeeze_(0) reshapes x, too. */
+/* The value that a call reshapes in place, and those that it was before: x.t_().squeeze_(0) reshapes x as well. */
 static void note_reshaped(fb_rewrite *rewrite, fb_node call) {
     const fb_graph *graph = rewrite->graph;
     fb_node node = call;

@@ -73,7 +73,7 @@ static fb_status check_operator(const fb_rule_call *call, fb_op op, bool is_patt
     return fail_call(call, name, missing, error);
 }
 
-/* As it is written: without a dot it may be a method, too. */
+/* As it is written: without a dot it may be a method as well. */
 static fb_status check_target(const fb_rule_call *call, const char *target, fb_error *error) {
     bool is_method = !strchr(target, '.');
     fb_op op = is_method ? fb_op_of_method(target, strlen(target)) : fb_op_of_function(target, strlen(target));

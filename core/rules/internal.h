@@ -252,11 +252,6 @@ fb_node fb_rule_build_root(fb_rewrite *rewrite, const fb_rule *rule, const fb_ru
 
 /* How a call is spelled; valid while the graph lives. */
 fb_spelling_style fb_rule_style(const fb_graph *graph, fb_node node);
-/* Appends the target of a replacement's call in that style, and says which opcode it has. Of an ATen operator that is not
- * spelled by the rule, the overload is missing, which depends on the arguments: the second appends it. */
-fb_opcode fb_rule_spell(const fb_rule_call *call, fb_spelling_style style, fb_buffer *target);
-void fb_rule_spell_overload(const fb_rule_call *call, fb_spelling_style style, const fb_graph *graph, fb_value args,
-                            fb_value kwargs, fb_buffer *target);
 
 /* Why the layers cannot get other weights, and the sentence; NULL when they can. */
 fb_obstacle fb_rule_weights_obstacle(fb_matcher *matcher, const fb_rule *rule, const fb_rule_binding *binding);

@@ -112,7 +112,7 @@ static fb_status read_optional(fb_rule_reader *reader, const json_t *json, fb_ru
     status = fb_rule_read_term(reader, json_object_get(json, "optional"), out);
     if (status) return status;
     if (out->kind != FB_TERM_LITERAL && out->kind != FB_TERM_ANYTHING)
-        return fb_rule_fail(reader, "bad-pattern", "what is optional is a literal, or anything: \"?\"");
+        return fb_rule_fail(reader, "bad-pattern", "only a literal, or anything (\"?\"), can be optional");
     out->is_optional = true;
     fb_rule_leave(reader, mark);
     return FB_OK;
@@ -306,7 +306,7 @@ static fb_status read_arguments(fb_rule_reader *reader, const json_t *json, fb_r
         status = check_parameter(reader, call, key);
         for (size_t i = 0; i < at && !status; i++) {
             if (arguments[i].name && strcmp(arguments[i].name, key) == 0)
-                status = fb_rule_fail(reader, "duplicate-parameter", "%s is given by position, too", key);
+                status = fb_rule_fail(reader, "duplicate-parameter", "%s is also given by position", key);
         }
         arguments[at] = (fb_rule_argument){.name = fb_rule_text(reader, key), .position = SIZE_MAX};
         if (!status && !arguments[at].name) status = FB_NO_MEMORY;

@@ -2,6 +2,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/operators/spelling.h"
+#include "core/ops/calls.h"
 #include "core/ops/parameter.h"
 #include "core/rules/internal.h"
 
@@ -98,16 +100,91 @@ static void build_arguments(building *b, const fb_rule_call *call, fb_node root,
 
 /* ---- calls -------------------------------------------------------------------------------------------------------------- */
 
+static void append_word(fb_buffer *out, const char *words) {
+    fb_buffer_append(out, words, strcspn(words, " "));
+}
+
+/* The first of the operator's further targets that begins so; NULL when there is none. */
+static const char *further_target(const fb_op_facts *facts, const char *beginning) {
+    for (const char *at = facts->functions; at; at = strchr(at, ' ') ? strchr(at, ' ') + 1 : NULL) {
+        if (fb_is_spelled(at, beginning)) return at;
+    }
+    return NULL;
+}
+
+/* What has a module beside it is a layer or an activation, which are functions of torch.nn.functional and no methods; but for
+ * those that only look at memory another way (flatten). */
+static bool is_functional(const fb_op_facts *facts) {
+    return facts->modules && !(facts->flags & FB_FACT_ALIASES);
+}
+
+/* Where PyTorch has the name: in torch.nn.functional or torch, or else as a method. */
+static fb_opcode spell_function(fb_op op, fb_buffer *out) {
+    const fb_op_facts *facts = fb_op_facts_of(op);
+    bool has_name = *facts->names && !fb_is_spelled(facts->names, "__");
+    bool is_in_torch = fb_op_is_at_home(op, "torch");
+    if (has_name && (is_functional(facts) || !is_in_torch) && fb_op_is_at_home(op, "functional")) {
+        fb_op_functional_target(op, out);
+        return FB_CALL_FUNCTION;
+    }
+    bool is_method = has_name && !is_in_torch && !facts->functions && fb_op_is_at_home(op, "method");
+    if (has_name && is_in_torch) fb_buffer_string(out, "torch.");
+    append_word(out, (has_name && is_in_torch) || !facts->functions ? facts->names : facts->functions);
+    return is_method ? FB_CALL_METHOD : FB_CALL_FUNCTION;
+}
+
+static fb_opcode spell_operator(fb_op op, fb_spelling_style style, fb_buffer *out) {
+    const fb_op_facts *facts = fb_op_facts_of(op);
+    const char *python = further_target(facts, FB_PYTHON_OPERATOR);
+    fb_spelling_family family = style.family;
+    if (family == FB_SPELLED_OPERATOR && python) {
+        append_word(out, python);
+    } else if (family == FB_SPELLED_METHOD && fb_op_is_at_home(op, "method") && !is_functional(facts)) {
+        append_word(out, facts->names);
+        return FB_CALL_METHOD;
+    } else if (family == FB_SPELLED_ATEN && *facts->names) {
+        fb_buffer_string(out, FB_ATEN);
+        append_word(out, facts->names);
+        fb_buffer_char(out, '.'); /* the overload follows: rule_spell_overload */
+    } else {
+        return spell_function(op, out);
+    }
+    return FB_CALL_FUNCTION;
+}
+
+/* Appends the target of a replacement's call in that style, and says which opcode it has. Of an ATen operator that is not
+ * spelled by the rule, the overload is missing, which depends on the arguments: the second appends it. */
+static fb_opcode rule_spell(const fb_rule_call *call, fb_spelling_style style, fb_buffer *out) {
+    const fb_spelling_family others[] = {style.family, FB_SPELLED_TORCH, FB_SPELLED_OPERATOR, FB_SPELLED_ATEN,
+                                         FB_SPELLED_METHOD};
+    if (!call->spellings[style.family] && call->operator_count) return spell_operator(call->operators[0], style, out);
+    size_t i = 0;
+    while (!call->spellings[others[i]]) i++;
+    fb_buffer_string(out, call->spellings[others[i]]);
+    return others[i] == FB_SPELLED_METHOD ? FB_CALL_METHOD : FB_CALL_FUNCTION;
+}
+
+/* That of what was matched where it takes these arguments, else the first that does; where none does, the operator's first. */
+static void rule_spell_overload(const fb_rule_call *call, fb_spelling_style style, const fb_graph *graph, fb_value args,
+                                fb_value kwargs, fb_buffer *target) {
+    if (!target->size || target->data[target->size - 1] != '.') return;
+    size_t length;
+    const char *found = fb_aten_overload(graph, call->operators[0], args, kwargs, style.overload, &length);
+    const char *listed = fb_op_facts_of(call->operators[0])->aten;
+    if (found) fb_buffer_append(target, found, length);
+    else append_word(target, listed ? listed : "default");
+}
+
 static fb_node build_call(building *b, const fb_rule_call *call, fb_node root) {
     fb_graph *graph = fb_rewrite_graph(b->rewrite);
     fb_buffer buffer = {0};
-    fb_opcode opcode = fb_rule_spell(call, b->style, &buffer);
+    fb_opcode opcode = rule_spell(call, b->style, &buffer);
     const char *target = fb_buffer_text(&buffer);
     fb_node made = root;
     fb_value args = {0}, kwargs = {0};
     if (target) {
         build_arguments(b, call, root, opcode, target, &args, &kwargs);
-        fb_rule_spell_overload(call, b->style, graph, args, kwargs, &buffer);
+        rule_spell_overload(call, b->style, graph, args, kwargs, &buffer);
         target = fb_buffer_text(&buffer);
     }
     if (!target) {

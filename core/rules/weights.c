@@ -144,7 +144,7 @@ fb_obstacle fb_rule_weights_obstacle(fb_matcher *matcher, const fb_rule *rule, c
         fb_host host;
         if (!fb_host_at(graph, node, &host))
             return (fb_obstacle){"not-a-layer",
-                                 "what is to get other weights is not a linear layer or convolution with weights of its own"};
+                                 "the node to get other weights is not a linear layer or convolution with its own weights"};
         fb_obstacle obstacle = fb_layer_obstacle(matcher, &host.layer);
         if (obstacle.code) return obstacle;
         if (fb_layer_call_count(matcher->usage, &host.layer) > 1)

@@ -6,7 +6,7 @@
 
 #include "core/weights/evaluate_internal.h"
 
-#define KEPT_FREELY ((uint64_t)1 << 30) /* recipes may make much of little; beyond this they must read much, too */
+#define KEPT_FREELY ((uint64_t)1 << 30) /* recipes may make much of little; beyond this they must read much as well */
 #define KEPT_FACTOR 16
 #define ALIGNMENT 65536 /* of parts of the file: a page, whatever its size */
 

@@ -11,7 +11,7 @@ typedef struct fb_inputs_walk {
     unsigned char *states; /* by tensor */
 } fb_inputs_walk;
 
-/* For the tensors that the graph has now. False when memory is out; then, too, fb_inputs_end must follow. */
+/* For the tensors that the graph has now. False when memory is out; fb_inputs_end must follow in either case. */
 bool fb_inputs_begin(fb_inputs_walk *walk, const fb_graph *graph);
 /* Calls `visit` for every tensor that `from` is made from, and for `from` at last: inputs before what reads them, and each once
  * in the whole walk. Recipes have no cycles. */

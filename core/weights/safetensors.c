@@ -210,7 +210,7 @@ static void scan_metadata(reader *r) {
     size_t index = SIZE_MAX;
     if (r->status) return;
     if (!fb_scan_enter(&r->scan, '{')) {
-        scan_scalar(r, FB_JSON_NULL, NULL, "is not an object of strings"); /* null is none */
+        scan_scalar(r, FB_JSON_NULL, NULL, "is not an object of strings"); /* null means none */
         return;
     }
     if (!(r->metadata = json_object())) fail_memory(r);

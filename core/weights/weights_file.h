@@ -11,7 +11,7 @@
  * later passes made of this one. So does a file that is put together from several of which one says such a thing. A file of a
  * graph that no pass has changed says nothing of its own: it is byte for byte the one that came in.
  *
- * Buffers that a checkpoint lacks (`non_persistent`) are left out, unless their bytes came in a file, too. */
+ * Buffers that a checkpoint lacks (`non_persistent`) are left out, unless their bytes came in a file as well. */
 #ifndef FB_WEIGHTS_WEIGHTS_FILE_H
 #define FB_WEIGHTS_WEIGHTS_FILE_H
 

@@ -116,7 +116,7 @@ static fb_status read_tokens(fb_auth *auth, fb_error *error) {
         for (size_t i = 0; i < list.count && !status; i++) status = take_token(auth, &list.items[i], error);
         memcpy(next, list.next_token, sizeof next);
         page.token = next;
-        fb_store_tokens_free(&list);
+        FB_STORE_FREE(&list);
         if (status) return status;
     } while (*next);
     return FB_OK;
@@ -231,7 +231,7 @@ fb_status fb_auth_create(fb_auth *auth, const fb_store_token *token, const fb_st
     pthread_mutex_lock(&auth->changing);
     status = take_token(auth, out, error);
     pthread_mutex_unlock(&auth->changing);
-    if (status) fb_store_token_free(out);
+    if (status) FB_STORE_FREE(out);
     return status;
 }
 

@@ -238,7 +238,7 @@ static fb_status check_rule(const fb_app *app, fb_check *check, const char *text
         check_found(check, "rule-damaged", subject, "its document has the digest %s, not %s", actual, stored.digest);
     else if (fb_stored_pass_read(&stored, &pass, &met)) status = check_met(check, "rule-damaged", subject, &met, error);
     fb_pass_free(pass);
-    fb_store_rule_free(&stored);
+    FB_STORE_FREE(&stored);
     return status;
 }
 
@@ -364,7 +364,7 @@ static fb_status replay_list(const looking *at, const json_t *list, fb_error *er
     fb_run_free(&made);
     fb_composition_free(&composition);
     fb_share_release(source);
-    fb_store_run_free(&undone);
+    FB_STORE_FREE(&undone);
     return status;
 }
 
@@ -407,7 +407,7 @@ static fb_status check_run(const fb_app *app, fb_check *check, const char *id, f
     at.run = &run;
     fb_status status = check_run_rows(&at, error);
     if (!status && (fb_run_is_undoable(&run) ? replay_own : replay_undo)(&at, &met)) status = met_damage(&at, &met, error);
-    fb_store_run_free(&run);
+    FB_STORE_FREE(&run);
     return status;
 }
 

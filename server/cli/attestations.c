@@ -353,7 +353,7 @@ static int verify(fb_cli *cli, fb_signing_key *const *keys, size_t count) {
 
 static int verify_attestation(fb_cli *cli) {
     const fb_text_list *names = &cli->values.keys;
-    if (!names->count) return fb_complain(FB_EXIT_USAGE, "verify-attestation: whose? Give the public key with --key");
+    if (!names->count) return fb_complain(FB_EXIT_USAGE, "verify-attestation needs the signer's public key: --key FILE");
     fb_signing_key **keys = calloc(names->count, sizeof *keys);
     if (!keys) return fb_cli_no_memory();
     int result = FB_EXIT_DONE;

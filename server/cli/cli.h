@@ -171,7 +171,7 @@ typedef struct fb_reference {
 } fb_reference;
 
 fb_reference fb_reference_read(const char *text);
-/* Where it can be no file: MODEL/VERSION, too, as the service's answers spell it. */
+/* Where it cannot be a file. Also reads MODEL/VERSION, as the service's answers spell it. */
 fb_reference fb_reference_read_stored(const char *text);
 
 /* /v1/graphs/{id}, /v1/runs/{run}, …/aliases/{alias} or …/versions/{version}; not for files. */

@@ -27,6 +27,7 @@ void fb_progress_add(fb_progress *progress, uint64_t bytes);
 void fb_progress_end(fb_progress *progress);
 
 typedef struct fb_client fb_client;
+struct fb_http_server;
 
 /* How to be let in, and how to wait; the texts may be NULL. */
 typedef struct fb_credentials {
@@ -39,7 +40,7 @@ typedef struct fb_credentials {
 fb_status fb_client_new_remote(const char *url, const fb_credentials *credentials, fb_client **out, fb_error *error);
 /* Starts the service on a data folder; NULL: without a store. The errors of fb_service_start. */
 fb_status fb_client_new_local(const char *data, fb_client **out, fb_error *error);
-/* The same, and it listens on a free port of this machine, too, for who has the token. The token must live as long as it. */
+/* The same, and it listens on a free port of this machine as well, for who has the token. The token must live as long as it. */
 fb_status fb_client_new_listening(const char *data, const char *token, fb_client **out, fb_error *error);
 /* Where that one listens. */
 const char *fb_client_url(const fb_client *client);
@@ -109,5 +110,16 @@ bool fb_client_can_copy(const fb_client *client, const char *target);
  * service would have answered: fb_cannot_copy reports either. */
 fb_status fb_client_copy(fb_client *client, const char *target, uint64_t size, uint64_t from, uint64_t to, int file,
                          fb_progress *progress, fb_error *error);
+
+/* ---- The call to the service in this process, over a pair of sockets ----------------------------------------------------- */
+
+/* Keeps what is wanted of one header line. */
+void fb_answer_header(fb_answer *answer, const char *line, size_t size);
+/* The next bytes of the body, for the receiver or the answer. False: out of memory, or the receiver cannot. */
+bool fb_answer_body(const fb_call *call, fb_answer *answer, const char *bytes, size_t size);
+
+/* fb_client_call there. */
+fb_status fb_local_call(struct fb_http_server *server, const fb_call *call, const char *target, fb_answer *answer,
+                        fb_error *error);
 
 #endif

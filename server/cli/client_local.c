@@ -5,7 +5,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "server/cli/transport.h"
+#include "server/cli/client.h"
+#include "server/http/http.h"
 
 #define PIECE ((size_t)1 << 16)
 

@@ -8,7 +8,6 @@
 #include "server/check/check.h"
 #include "server/cli/options.h"
 #include "server/store/backup.h"
-#include "server/store/copy.h"
 
 #define FINDINGS_MAX 1000 /* shown; all are counted */
 
@@ -166,7 +165,7 @@ static int back_up(fb_cli *cli) {
     int result = print_copied(cli, folder, &copied);
     if (!copied.damaged) return result;
     return fb_complain(FB_EXIT_FAILED,
-                       "the backup is there, but %" PRIu64 " blobs are damaged in the store, too; foldback db check names them",
+                       "the backup is there, but %" PRIu64 " blobs are also damaged in the store; foldback db check names them",
                        copied.damaged);
 }
 

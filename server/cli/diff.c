@@ -23,7 +23,7 @@ typedef struct side {
 /* One argument: a run, from its source to its result. */
 static int read_run(fb_cli *cli, const fb_reference *run, side sides[2]) {
     if (run->kind != FB_REFERS_TO_RUN)
-        return fb_complain(FB_EXIT_USAGE, "diff: with what? Name a second graph, or a run (run_…) to see what it did");
+        return fb_complain(FB_EXIT_USAGE, "diff needs a second graph, or a run (run_…) to see what it did");
     fb_address address = {0};
     json_t *found;
     fb_reference_address(run, &address);

@@ -41,7 +41,7 @@ static void set(fb_diagnosis *diagnosis, const char *name, json_t *value) {
     diagnosis->failed |= json_object_set_new(diagnosis->section, name, value) != 0;
 }
 
-/* What is not UTF-8 is no text of JSON. */
+/* JSON text must be UTF-8. */
 void fb_fact_text(fb_diagnosis *diagnosis, const char *name, const char *text) {
     if (!text) return;
     json_t *value = json_string(text);
@@ -529,7 +529,7 @@ const fb_verb fb_doctor_verbs[] = {
          "what is wrong: what to send along when you ask for help. It changes nothing, and works beside a running service;\n"
          "with --server it asks that service, and with an admin's token gets its last failed jobs. Exit status 1 when "
          "something\n"
-         "is wrong; a warning alone is none.\n",
+         "is wrong; warnings alone do not count.\n",
      .options = doctor_options,
      .folder = FB_FOLDER_UNUSED,
      .run = diagnose},

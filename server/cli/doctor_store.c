@@ -8,7 +8,6 @@
 
 #include "server/cli/doctor.h"
 #include "server/store/backup.h"
-#include "server/store/inspect.h"
 
 #define LARGE_LOG ((uint64_t)256 << 20)
 #define OLD_BACKUP_MS ((int64_t)7 * 86400 * 1000)

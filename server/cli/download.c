@@ -13,6 +13,11 @@
 #define PIECE ((size_t)1 << 18)
 #define TAG_DIGITS 8
 
+int fb_cannot_copy(const char *path, const fb_error *error) {
+    if (strcmp(error->code, "file-failed") != 0) return fb_cli_error(error);
+    return fb_complain(FB_EXIT_FAILED, "cannot write %s: %s", path, error->message);
+}
+
 typedef struct download {
     fb_cli *cli;
     const char *target; /* the address */

@@ -6,7 +6,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "core/bind/checkpoint.h"
+#include "core/bind/bind.h"
 #include "core/json/json.h"
 #include "core/layouts/layout.h"
 #include "core/weights/safetensors.h"
@@ -218,7 +218,7 @@ static int read_config(const char *path, const fb_pass *layout, json_t *params) 
     fb_error error = {0};
     json_t *config = path ? json_load_file(path, 0, &failure) : json_object();
     if (!config) return fb_complain(FB_EXIT_FAILED, "cannot read %s: %s", path, failure.text);
-    json_t *text = json_object_get(config, "text_config"); /* of models that see, too */
+    json_t *text = json_object_get(config, "text_config"); /* of models that see as well */
     fb_status status = fb_layout_configure(layout, config, params, &error);
     if (!status && json_is_object(text)) status = fb_layout_configure(layout, text, params, &error);
     json_decref(config);

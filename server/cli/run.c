@@ -376,7 +376,7 @@ static int make_record(fb_cli *cli, fb_buffer *out) {
 
 static int record(fb_cli *cli) {
     fb_call call = {.method = "POST"};
-    if (!cli->values.name) return fb_complain(FB_EXIT_USAGE, "record: what is the pass called? --name NAME");
+    if (!cli->values.name) return fb_complain(FB_EXIT_USAGE, "record needs the name of the pass: --name NAME");
     fb_address_path(&call.address, "/v1/runs");
     int result = make_record(cli, &call.body);
     if (!result) return run_call(cli, &call);

@@ -137,8 +137,7 @@ static const fb_option serve_options[] = {
     {"keep-audit-days", 0, "DAYS", "remove older entries of the audit; 0 is never (0)", FB_OPTION_COUNT,
      AT(service.keep_audit_days), 0, 36500},
     {"sandbox", 0, "auto|on|off",
-     "give up what the service does not need, by Landlock and seccomp: what there is of them, all or it does not start, or not "
-     "(auto)",
+     "restrict the service with Landlock and seccomp: as far as this machine can, fully or not start, or not at all (auto)",
      FB_OPTION_TEXT, AT(sandbox), 0, 0},
     {"help", 'h', NULL, "this text", FB_OPTION_FLAG, AT(wants_help), 0, 0},
     {0},

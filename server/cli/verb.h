@@ -99,7 +99,7 @@ bool fb_verb_read(const fb_verb *verb, int argc, char **argv, void *values, fb_a
 /* Runs a command line; returns the exit status. */
 int fb_run_command_line(int argc, char **argv);
 
-/* A variable of the environment; NULL when it is empty, too. */
+/* A variable of the environment; NULL when it is empty or not set. */
 const char *fb_variable(const char *name);
 /* The data folder when --data does not say it. */
 const char *fb_usual_data(void);

@@ -260,7 +260,7 @@ static fb_status read_news(fb_event_hub *hub, fb_error *error) {
         if (!status) hub->position = page.seen;
         wake_streams(hub);
         pthread_mutex_unlock(&hub->mutex);
-        fb_store_events_free(&page);
+        FB_STORE_FREE(&page);
     } while (!status && !is_last);
     return status;
 }
@@ -278,7 +278,7 @@ static fb_status catch_up(fb_event_hub *hub, fb_subscriber *subscriber, fb_error
         pthread_mutex_unlock(&hub->mutex);
     }
     if (!status && has_room) subscriber->position = page.seen;
-    fb_store_events_free(&page);
+    FB_STORE_FREE(&page);
     return status;
 }
 

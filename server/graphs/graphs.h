@@ -33,7 +33,7 @@ typedef struct fb_packing {
 typedef struct fb_graph_input {
     fb_shared_graph *shared;
     fb_buffer document;  /* empty: it came from the store, or is packed */
-    fb_buffer left_out;  /* what of it is no part of its structure */
+    fb_buffer left_out;  /* what of it is not part of its structure */
     fb_packing *packing; /* or NULL */
     const json_t *files; /* digests of those that it was bound to, which must be here when it is stored; NULL for none */
 } fb_graph_input;
@@ -78,7 +78,7 @@ fb_blobs fb_blob_source(fb_store *store);
 /* A run that has been done but not stored: everything in `run` but id and time is filled in. */
 typedef struct fb_new_run {
     fb_store_run run;
-    const fb_graph_input *source; /* one with a document is stored, too */
+    const fb_graph_input *source; /* one with a document is stored as well */
     fb_graph_input *result;       /* likewise; its document may become a part of the answer */
     const json_t *weights;        /* how the source was bound to them (fb_bind_weights), or NULL */
     const char *archive;          /* that the request had the source read from: its digest, or NULL */

@@ -33,11 +33,11 @@ static fb_status keep_shipped(const fb_app *app, const fb_shipped_layout *shippe
     fb_status status = document ? fb_layout_read(document, "", 1, &layout, error) : fb_fail_memory(error);
     bool is_there = !status && !fb_store_get_rule(app->store, FB_STORED_LAYOUT, shipped->name, 0, &stored, NULL) &&
                     strcmp(stored.digest, layout->digest) == 0;
-    fb_store_rule_free(&stored);
+    FB_STORE_FREE(&stored);
     if (!status && !is_there)
         status = fb_store_put_rule(app->store, FB_STORED_LAYOUT, shipped->name, layout->digest, fb_layout_document(layout),
                                    NULL, &is_new, &stored, error);
-    if (!is_there) fb_store_rule_free(&stored);
+    if (!is_there) FB_STORE_FREE(&stored);
     fb_pass_free(layout);
     json_decref(document);
     return status;
@@ -63,7 +63,7 @@ static fb_status find(void *context, const char *name, int version, const fb_pas
     if (status == FB_NOT_FOUND) return FB_OK;
     if (status) return fb_fail(error, status, found.code, found.pointer, "%s", found.message);
     status = fb_stored_pass_read(&stored, out, error);
-    fb_store_rule_free(&stored);
+    FB_STORE_FREE(&stored);
     return status;
 }
 

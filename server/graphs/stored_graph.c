@@ -105,7 +105,7 @@ static fb_status check_stored(const fb_app *app, const char *id, fb_error *error
     fb_store_summary summary;
     if (!fb_store_is_shared(app->store)) return FB_OK;
     fb_status status = fb_store_get_graph(app->store, id, &summary, error);
-    if (!status) fb_store_summary_free(&summary);
+    if (!status) FB_STORE_FREE(&summary);
     else if (status == FB_NOT_FOUND) fb_cache_drop(app->cache, id);
     return status;
 }

@@ -49,55 +49,6 @@ fb_status fb_history_replay(const fb_app *app, const fb_watch *watch, const fb_h
  * was merged: "result": "sha256:…" of the graph that was changed since, "undone": steps, with "after": how many of those that
  * are left go before */
 
-static void write_step(const fb_past_step *step, fb_buffer *out) {
-    fb_put_comma(out);
-    fb_buffer_char(out, '{');
-    fb_put_text(out, "run", step->of->run.id);
-    fb_put_int(out, "position", (int64_t)step->position);
-}
-
-static void write_undone(const fb_history *history, fb_buffer *out) {
-    int64_t left = 0;
-    fb_put_text(out, "result", history->result);
-    fb_put_name(out, "undone");
-    fb_buffer_char(out, '[');
-    for (size_t i = 0; i < history->step_count; i++) {
-        if (!history->steps[i].is_undone) {
-            left++;
-            continue;
-        }
-        write_step(&history->steps[i], out);
-        fb_put_int(out, "after", left);
-        fb_buffer_char(out, '}');
-    }
-    fb_buffer_char(out, ']');
-}
-
-fb_status fb_history_write_rest(const fb_history *history, bool is_exact, fb_buffer *out, fb_error *error) {
-    const char **signatures = calloc(history->step_count + 1, sizeof *signatures);
-    if (!signatures) return fb_fail_memory(error);
-    size_t count = 0;
-    fb_buffer_char(out, '{');
-    fb_put_text(out, "source", history->source);
-    fb_put_name(out, "steps");
-    fb_buffer_char(out, '[');
-    for (size_t i = 0; i < history->step_count; i++) {
-        const fb_past_step *step = &history->steps[i];
-        if (step->is_undone) continue;
-        signatures[count++] = step->of->run.passes[step->position].signature;
-        write_step(step, out);
-        fb_buffer_char(out, '}');
-    }
-    fb_buffer_char(out, ']');
-    if (!is_exact) write_undone(history, out);
-    fb_signature signature;
-    bool ok = fb_composition_signature(signatures, count, signature);
-    free(signatures);
-    fb_put_text(out, "signature", signature);
-    fb_buffer_char(out, '}');
-    return ok && fb_buffer_text(out) ? FB_OK : fb_fail_memory(error);
-}
-
 bool fb_run_is_undoable(const fb_store_run *run) {
     return !strcmp(run->kind, "optimize") || !strcmp(run->kind, "external");
 }
@@ -112,17 +63,6 @@ const char *fb_run_origin(const fb_store_run *run, json_t **request) {
     return source && strcmp(source, run->result) ? source : NULL;
 }
 
-bool fb_run_has_steps_of(const fb_store_run *run, const json_t *request, const char *run_id) {
-    if (!strcmp(run->id, run_id)) return true;
-    size_t i;
-    json_t *step;
-    json_array_foreach(json_object_get(request, "steps"), i, step) {
-        const char *of = json_string_value(json_object_get(step, "run"));
-        if (of && !strcmp(of, run_id)) return true;
-    }
-    return false;
-}
-
 const fb_pass_call *fb_past_call(const fb_past_step *step) {
     return step->of->composition.count ? &step->of->composition.calls[step->position] : NULL;
 }
@@ -130,7 +70,7 @@ const fb_pass_call *fb_past_call(const fb_past_step *step) {
 /* ---- runs --------------------------------------------------------------------------------------------------------------- */
 
 static void free_past_run(fb_past_run *past) {
-    fb_store_run_free(&past->run);
+    FB_STORE_FREE(&past->run);
     fb_composition_free(&past->composition);
     fb_share_release(past->before);
     fb_share_release(past->after);

@@ -38,17 +38,11 @@ bool fb_run_is_undoable(const fb_store_run *run);
  * not known (an undo that merged), and when the run changed nothing. `*request`, perhaps NULL, is the caller's: the text lives
  * in it. */
 const char *fb_run_origin(const fb_store_run *run, json_t **request);
-/* Whether the run's steps are or contain steps of that run. */
-bool fb_run_has_steps_of(const fb_store_run *run, const json_t *request, const char *run_id);
 
 /* Adds a run's steps: behind the others, and then its origin must be the history's result; or, `at_front`, before them, and
  * then its result must be the history's source. FB_CONFLICT "history-too-long". */
 fb_status fb_history_add(const fb_app *app, const fb_watch *watch, fb_history *history, const char *run_id, bool at_front,
                          fb_error *error);
-
-/* For fb_store_run.request of an undo: JSON that says what is left over; unless it is exact, also what it takes to merge again.
- */
-fb_status fb_history_write_rest(const fb_history *history, bool is_exact, fb_buffer *out, fb_error *error);
 
 /* A pass of ours; NULL for an external one. */
 const fb_pass_call *fb_past_call(const fb_past_step *step);

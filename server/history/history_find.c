@@ -22,7 +22,7 @@ fb_status fb_each_run(const fb_app *app, const fb_store_run_filter *filter,
         if (status) return status;
         for (size_t i = 0; i < runs.count && goes_on && !status; i++) status = take(context, &runs.items[i], &goes_on);
         fb_copy_text(token, sizeof token, runs.next_token);
-        fb_store_runs_free(&runs);
+        FB_STORE_FREE(&runs);
     } while (*token && goes_on && !status);
     return status;
 }
@@ -65,12 +65,24 @@ typedef struct search {
     bool is_found; /* a run that made it has steps of the one that is looked for: its place is the last one */
 } search;
 
+/* Whether the run's steps are or contain steps of that run. */
+static bool run_has_steps_of(const fb_store_run *run, const json_t *request, const char *run_id) {
+    if (!strcmp(run->id, run_id)) return true;
+    size_t i;
+    json_t *step;
+    json_array_foreach(json_object_get(request, "steps"), i, step) {
+        const char *of = json_string_value(json_object_get(step, "run"));
+        if (of && !strcmp(of, run_id)) return true;
+    }
+    return false;
+}
+
 static fb_status look_back(void *context, const fb_store_run *maker, bool *goes_on) {
     search *s = context;
     json_t *request = NULL;
     const char *origin = fb_run_origin(maker, &request);
     s->back->seen += origin != NULL;
-    s->is_found = origin && fb_run_has_steps_of(maker, request, s->run->id);
+    s->is_found = origin && run_has_steps_of(maker, request, s->run->id);
     if (s->is_found || (origin && !is_on_way(s->back, origin))) go_back(s->back, origin, maker->id, s->from);
     json_decref(request);
     *goes_on = !s->is_found && s->back->count < RUNS_MAX && s->back->seen < RUNS_MAX;

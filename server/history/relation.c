@@ -193,11 +193,11 @@ fb_status fb_find_runs_by_result(const fb_app *app, const char *id, bool is_whol
         for (size_t i = 0; i < runs->count; i++) keep(&kept, &runs->items[i]);
         fb_copy_text(token, sizeof token, runs->next_token);
         if (kept.count > before) page_count++;
-        else fb_store_runs_free(runs);
+        else FB_STORE_FREE(runs);
     } while (*token && kept.count < COMPARED_MAX);
     *out = (fb_related_runs){0};
     for (size_t i = 0; i < kept.count && !status; i++) add_related(out, kept.items[i].id);
-    while (page_count) fb_store_runs_free(&pages[--page_count]);
+    while (page_count) FB_STORE_FREE(&pages[--page_count]);
     return status;
 }
 
@@ -270,7 +270,7 @@ fb_status fb_find_runs_by_marks(const fb_app *app, const fb_watch *watch, const 
         status = fb_store_list_runs(app->store, &filter, &(fb_store_page){.limit = CANDIDATES_MAX}, true, &runs, error);
     if (!status) status = keep_marked(graph, &runs, &work, &kept, error);
     if (!status) status = find_nearest(app, watch, graph, &kept, out, error);
-    fb_store_runs_free(&runs);
+    FB_STORE_FREE(&runs);
     free(signatures);
     return status;
 }

@@ -285,6 +285,57 @@ static void describe(undoing *work, fb_new_run *made) {
     }
 }
 
+static void write_step(const fb_past_step *step, fb_buffer *out) {
+    fb_put_comma(out);
+    fb_buffer_char(out, '{');
+    fb_put_text(out, "run", step->of->run.id);
+    fb_put_int(out, "position", (int64_t)step->position);
+}
+
+static void write_undone(const fb_history *history, fb_buffer *out) {
+    int64_t left = 0;
+    fb_put_text(out, "result", history->result);
+    fb_put_name(out, "undone");
+    fb_buffer_char(out, '[');
+    for (size_t i = 0; i < history->step_count; i++) {
+        if (!history->steps[i].is_undone) {
+            left++;
+            continue;
+        }
+        write_step(&history->steps[i], out);
+        fb_put_int(out, "after", left);
+        fb_buffer_char(out, '}');
+    }
+    fb_buffer_char(out, ']');
+}
+
+/* For fb_store_run.request of an undo: JSON that says what is left over; unless it is exact, also what it takes to merge again.
+ */
+static fb_status history_write_rest(const fb_history *history, bool is_exact, fb_buffer *out, fb_error *error) {
+    const char **signatures = calloc(history->step_count + 1, sizeof *signatures);
+    if (!signatures) return fb_fail_memory(error);
+    size_t count = 0;
+    fb_buffer_char(out, '{');
+    fb_put_text(out, "source", history->source);
+    fb_put_name(out, "steps");
+    fb_buffer_char(out, '[');
+    for (size_t i = 0; i < history->step_count; i++) {
+        const fb_past_step *step = &history->steps[i];
+        if (step->is_undone) continue;
+        signatures[count++] = step->of->run.passes[step->position].signature;
+        write_step(step, out);
+        fb_buffer_char(out, '}');
+    }
+    fb_buffer_char(out, ']');
+    if (!is_exact) write_undone(history, out);
+    fb_signature signature;
+    bool ok = fb_composition_signature(signatures, count, signature);
+    free(signatures);
+    fb_put_text(out, "signature", signature);
+    fb_buffer_char(out, '}');
+    return ok && fb_buffer_text(out) ? FB_OK : fb_fail_memory(error);
+}
+
 static fb_status work_out(const fb_app *app, undoing *work, const fb_undo_task *task, fb_undo_refusal *refusal,
                           fb_error *error) {
     count_undone(work);
@@ -294,7 +345,7 @@ static fb_status work_out(const fb_app *app, undoing *work, const fb_undo_task *
     if (!status) status = replay(app, work, &refusal->conflicts, error);
     if (!status) status = list_passes(work, error);
     if (!status) status = copy_reports(work, error);
-    return status ? status : fb_history_write_rest(&work->history, work->is_exact, &work->request, error);
+    return status ? status : history_write_rest(&work->history, work->is_exact, &work->request, error);
 }
 
 fb_status fb_undo_work_out(const fb_app *app, const fb_watch *watch, fb_undo_task *task, fb_undone *out,
@@ -349,7 +400,7 @@ static fb_status find_history(const fb_app *app, const fb_watch *watch, const ch
     bool is_known = !status && run_id && (fb_run_origin(&run, &request) || fb_run_is_undoable(&run));
     json_decref(request);
     if (!status && !is_known) { /* an undo that merged, or that changed nothing: perhaps the graph is known otherwise */
-        fb_store_run_free(&run);
+        FB_STORE_FREE(&run);
         status = fb_each_run(app, &(fb_store_run_filter){.result = graph_id}, look_at_maker, &found, error);
         *is_merged = found.is_merged;
         if (status || !*found.run_id) return status;
@@ -357,7 +408,7 @@ static fb_status find_history(const fb_app *app, const fb_watch *watch, const ch
     }
     if (!status) status = fb_history_add(app, watch, &task->history, run.id, false, error);
     if (!status) snprintf(task->run_id, sizeof task->run_id, "%s", fb_run_is_undoable(&run) ? run.id : run.of_run);
-    fb_store_run_free(&run);
+    FB_STORE_FREE(&run);
     return status;
 }
 
@@ -372,7 +423,7 @@ fb_status fb_undo_deployed(const fb_app *app, const fb_watch *watch, const char 
                          .passes_pointer = passes_pointer,
                          .graph_id = graph_id};
     fb_status status = fb_store_get_graph(app->store, graph_id, &summary, error);
-    fb_store_summary_free(&summary);
+    FB_STORE_FREE(&summary);
     if (!status) status = find_history(app, watch, graph_id, run_id, &task, &is_merged, error);
     if (!status && task.history.step_count) return fb_undo_work_out(app, watch, &task, out, refusal, error);
     fb_history_free(&task.history);

@@ -12,14 +12,6 @@
 #define STEP ((size_t)256 << 10)      /* decoded bytes at a time */
 #define RATIO_FROM ((size_t)16 << 20) /* decoded bytes that a body may have whatever it was before */
 
-bool fb_coding_parse(const char *value, fb_coding *coding) {
-    if (!strcasecmp(value, "identity") || !*value) *coding = FB_CODING_IDENTITY;
-    else if (!strcasecmp(value, "gzip") || !strcasecmp(value, "x-gzip")) *coding = FB_CODING_GZIP;
-    else if (!strcasecmp(value, "zstd")) *coding = FB_CODING_ZSTD;
-    else return false;
-    return true;
-}
-
 fb_status fb_body_begin(fb_body_reader *reader, fb_coding coding, uint64_t limit, unsigned ratio, fb_error *error) {
     reader->coding = coding;
     reader->limit = limit;

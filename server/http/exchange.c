@@ -14,9 +14,102 @@
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
+#include <sys/random.h>
 #include <time.h>
 
 #include "core/json/json.h"
+
+/* What a request is called in logs and traces, and where its time went. */
+
+/* ---- names -------------------------------------------------------------------------------------------------------------- */
+
+static bool is_sane_id(const char *id) {
+    size_t size = strlen(id);
+    return size && size <= 128 && strspn(id, "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ-_.:") == size;
+}
+
+/* `digits` lower-case hexadecimal digits, and the one expected after them. */
+static bool is_field(const char *text, size_t digits, char after) {
+    return strspn(text, "0123456789abcdef") == digits && text[digits] == after;
+}
+
+static bool is_zero(const char *text, size_t digits) {
+    return strspn(text, "0") >= digits;
+}
+
+/* W3C trace context, level 1: version, trace id, parent id, flags; a later version may have more. What is malformed counts as
+ * absent. */
+static bool is_traceparent(const char *text) {
+    bool is_first_version = !strncmp(text, "00-", 3);
+    if (!is_field(text, 2, '-') || !strncmp(text, "ff", 2)) return false;
+    if (!is_field(text + 3, 32, '-') || is_zero(text + 3, 32)) return false;
+    if (!is_field(text + 36, 16, '-') || is_zero(text + 36, 16)) return false;
+    return is_field(text + 53, 2, '\0') || (!is_first_version && is_field(text + 53, 2, '-'));
+}
+
+/* 32 hexadecimal digits. */
+static void write_random(char *id, const uint64_t random[2]) {
+    for (unsigned i = 0; i < 32; i++) id[i] = "0123456789abcdef"[random[i / 16] >> 4 * (i % 16) & 15];
+    id[32] = '\0';
+}
+
+/* Fills exchange->id, trace and parent. */
+static void trace_identify(fb_exchange *exchange) {
+    size_t cursor = 0;
+    const char *id = fb_request_header(&exchange->request, "X-Request-Id");
+    const char *trace = fb_exchange_header(exchange, "traceparent", &cursor);
+    bool is_single = trace && !fb_exchange_header(exchange, "traceparent", &cursor);
+    if (is_single && is_traceparent(trace)) {
+        snprintf(exchange->trace, sizeof exchange->trace, "%.32s", trace + 3);
+        snprintf(exchange->parent, sizeof exchange->parent, "%.16s", trace + 36);
+    }
+    if (id && is_sane_id(id)) {
+        snprintf(exchange->id, sizeof exchange->id, "%s", id);
+    } else if (*exchange->trace) {
+        snprintf(exchange->id, sizeof exchange->id, "%s", exchange->trace);
+    } else {
+        uint64_t random[2] = {(uint64_t)exchange->started, (uint64_t)(uintptr_t)exchange};
+        if (getrandom(random, sizeof random, GRND_NONBLOCK) < 0) random[0] ^= (uint64_t)fb_http_now();
+        write_random(exchange->id, random);
+    }
+}
+
+/* ---- times -------------------------------------------------------------------------------------------------------------- */
+
+/* Around the handler. End adds Server-Timing to the response. */
+static void trace_begin_work(fb_exchange *exchange) {
+    exchange->times.begun = fb_http_now();
+    if (!exchange->times.queued) exchange->times.queued = exchange->times.begun;
+    fb_timing_reset();
+}
+
+/* A time in milliseconds as two integers, which are printed far faster than a double. */
+#define TIME "%lld.%03lld"
+#define MILLISECONDS(nanoseconds) (long long)(nanoseconds) / 1000000, (long long)(nanoseconds) / 1000 % 1000
+
+/* Around the handler. End adds Server-Timing to the response. */
+static void trace_end_work(fb_exchange *exchange) {
+    fb_exchange_times *times = &exchange->times;
+    int64_t end = fb_http_now();
+    times->parse = fb_timing_spent(FB_TIMING_PARSE);
+    times->store = fb_timing_spent(FB_TIMING_STORE);
+    times->work = end - times->begun - times->parse - times->store;
+    fb_response_header_format(
+        &exchange->response, "Server-Timing",
+        "read;dur=" TIME ", queue;dur=" TIME ", parse;dur=" TIME ", work;dur=" TIME ", store;dur=" TIME ", total;dur=" TIME,
+        MILLISECONDS(times->queued - exchange->started), MILLISECONDS(times->begun - times->queued), MILLISECONDS(times->parse),
+        MILLISECONDS(times->work), MILLISECONDS(times->store), MILLISECONDS(end - exchange->started));
+}
+
+/* Members for the access log, each with a comma before it. */
+static void trace_print(const fb_exchange *exchange, fb_buffer *line) {
+    const fb_exchange_times *times = &exchange->times;
+    if (*exchange->trace) fb_buffer_printf(line, ",\"trace\":\"%s\",\"parent_span\":\"%s\"", exchange->trace, exchange->parent);
+    if (!times->begun) return; /* no handler ran */
+    fb_buffer_printf(line, ",\"queue_ms\":" TIME ",\"parse_ms\":" TIME ",\"work_ms\":" TIME ",\"store_ms\":" TIME,
+                     MILLISECONDS(times->begun - times->queued), MILLISECONDS(times->parse), MILLISECONDS(times->work),
+                     MILLISECONDS(times->store));
+}
 
 /* ---- the access log ------------------------------------------------------------------------------------------------------ */
 
@@ -52,7 +145,7 @@ static void log_access(const fb_exchange *exchange, int status, uint64_t bytes_o
     if (exchange->route) append_text(&line, "route", exchange->route->pattern, strlen(exchange->route->pattern));
     fb_buffer_printf(&line, ",\"status\":%d,\"bytes_in\":%llu,\"bytes_out\":%llu,\"ms\":%.3f", status,
                      (unsigned long long)exchange->received, (unsigned long long)bytes_out, (double)nanoseconds / 1e6);
-    fb_trace_print(exchange, &line);
+    trace_print(exchange, &line);
     append_text(&line, "who", exchange->request.principal, strlen(exchange->request.principal));
     append_text(&line, "remote", exchange->connection->remote, strlen(exchange->connection->remote));
     fb_error error = {0};
@@ -93,12 +186,13 @@ static void respond_overload(fb_exchange *exchange, fb_rejection reason, const c
     fb_metrics_reject(exchange->server, reason);
 }
 
-void fb_respond_stopping(fb_exchange *exchange) {
+/* 503 with Retry-After, counted. */
+static void respond_stopping(fb_exchange *exchange) {
     respond_overload(exchange, FB_REJECTED_STOPPING, "stopping", "the server is stopping");
     exchange->must_close = true;
 }
 
-void fb_respond_body_memory(fb_exchange *exchange) {
+static void respond_body_memory(fb_exchange *exchange) {
     respond_overload(exchange, FB_REJECTED_BODY_MEMORY, "overloaded", "the server holds too many large bodies at the moment");
 }
 
@@ -106,10 +200,12 @@ static bool is_answered(const fb_exchange *exchange) {
     return exchange->response.status || exchange->response.failed;
 }
 
-bool fb_exchange_is_due(fb_exchange *exchange) {
+/* False when there is an answer already, or the time to stop is up (then there is one now): the route must not run.
+ */
+static bool exchange_is_due(fb_exchange *exchange) {
     if (is_answered(exchange)) return false;
     fb_error error = {0};
-    if (atomic_load(&exchange->server->is_out_of_time)) fb_respond_stopping(exchange);
+    if (atomic_load(&exchange->server->is_out_of_time)) respond_stopping(exchange);
     else if (fb_watch_check(&exchange->watch, &error)) fb_respond_error(&exchange->response, &error);
     return !is_answered(exchange);
 }
@@ -151,11 +247,12 @@ static void run(fb_exchange *exchange) {
     if (!is_deferred) route->handler(request, &exchange->response);
 }
 
-void fb_exchange_work(fb_exchange *exchange) {
-    if (fb_exchange_is_due(exchange)) {
-        fb_trace_begin_work(exchange);
+/* Runs the handler when it is due, and makes the answer. */
+static void exchange_work(fb_exchange *exchange) {
+    if (exchange_is_due(exchange)) {
+        trace_begin_work(exchange);
         run(exchange);
-        fb_trace_end_work(exchange);
+        trace_end_work(exchange);
     }
     release_body(exchange);
     if (atomic_load(&exchange->server->is_stopping)) exchange->must_close = true;
@@ -166,7 +263,7 @@ void fb_exchange_work(fb_exchange *exchange) {
 static void handle(void *argument) {
     fb_exchange *exchange = argument;
     struct MHD_Connection *mhd = exchange->mhd;
-    fb_exchange_work(exchange);
+    exchange_work(exchange);
     MHD_resume_connection(mhd); /* from here on the exchange is its I/O thread's again */
 }
 
@@ -179,6 +276,44 @@ static bool push(fb_exchange *exchange) {
     respond_overload(exchange, FB_REJECTED_QUEUE_FULL, "overloaded", "too many requests are waiting");
     MHD_resume_connection(exchange->mhd);
     return true;
+}
+
+/* When the work for a request is to end before it is done. */
+
+static void count(fb_exchange *exchange, fb_rejection reason) {
+    if (!exchange->is_stopped) fb_metrics_reject(exchange->server, reason);
+    exchange->is_stopped = true;
+}
+
+/* fb_watch.check */
+static fb_status check(void *context, fb_error *error) {
+    fb_exchange *exchange = context;
+    if (atomic_load(&exchange->server->is_out_of_time))
+        return fb_fail(error, FB_BUSY, "stopping", NULL, "the server is stopping");
+    if (atomic_load(&exchange->connection->has_left)) {
+        count(exchange, FB_REJECTED_CLIENT_LEFT);
+        return fb_fail(error, FB_BUSY, "cancelled", NULL, "the client left before the work was done");
+    }
+    if (!exchange->work_deadline || fb_http_now() < exchange->work_deadline) return FB_OK;
+    count(exchange, FB_REJECTED_WORK_DEADLINE);
+    return fb_fail(error, FB_BUSY, "deadline-exceeded", NULL,
+                   "the work is too large to be done within %u s (--request-timeout) and has been stopped. With Prefer: "
+                   "respond-async, where that is taken, it becomes a job, which may take longer",
+                   exchange->server->config.request_timeout_ms / 1000);
+}
+
+/* Fills exchange->watch. */
+static void exchange_watch(fb_exchange *exchange) {
+    exchange->watch = (fb_watch){.context = exchange, .check = check};
+}
+
+/* The request is whole: its work must end in time from here on. */
+static void exchange_begin_work(fb_exchange *exchange) {
+    exchange->work_deadline = fb_http_now() + (int64_t)exchange->server->config.request_timeout_ms * 1000000;
+}
+
+const fb_watch *fb_request_watch(const fb_request *request) {
+    return &request->inner->watch;
 }
 
 void *fb_exchange_begin(void *server, const char *target, struct MHD_Connection *mhd) {
@@ -204,10 +339,269 @@ void *fb_exchange_begin(void *server, const char *target, struct MHD_Connection 
         .context = exchange->server->context,
         .inner = exchange,
     };
-    fb_exchange_watch(exchange);
+    exchange_watch(exchange);
     exchange->job = (fb_job){.run = handle, .argument = exchange, .is_request = true};
     fb_connection_wait(server, connection, FB_WAITING_HEADERS, 0);
     return exchange;
+}
+
+/* A body on its way to the sink of its route.
+ *
+ *     I/O thread ──► filling ──(full: the two change places)──► writing ──► sink.write, on a worker
+ *
+ * While a worker writes one part the I/O thread fills the other; when that is full too the connection is suspended until they
+ * can change places. The worker goes on as long as there is something to do and then rests; so there is one job of a transfer
+ * at most, and all functions of its sink are called one after the other. A client that leaves is noticed while a worker is in
+ * the sink: the exchange is then freed by the worker, after `abandon`.
+ *
+ * Locks are taken in this order: ours, those of the queue, the reaper and libmicrohttpd.
+ */
+
+struct fb_intake {
+    fb_exchange *exchange;
+    size_t part_size;
+    fb_part filling;      /* the I/O thread's; the worker's when is_full, or when the body has ended */
+    fb_part writing;      /* the worker's */
+    bool is_open;         /* the sink waits for its end. The worker's while is_busy */
+    fb_response response; /* the worker's until is_refused: what the sink said when it refused to go on */
+
+    pthread_mutex_t lock; /* for what follows */
+    bool is_busy;         /* the job is queued or runs */
+    bool is_full;         /* `filling` is */
+    bool is_suspended;    /* the connection is, until `filling` has room again */
+    bool is_refused;      /* there is an answer: nothing is written any more */
+    bool has_ended;       /* the body has, and the connection is suspended until there is an answer */
+    bool is_left;         /* the exchange has ended */
+};
+
+/* ---- on a worker -------------------------------------------------------------------------------------------------------- */
+
+static void work(void *intake);
+
+static void begin_transfer(void *argument) {
+    fb_exchange *exchange = argument;
+    fb_request *request = &exchange->request;
+    uint64_t size = exchange->is_chunked ? FB_SIZE_UNKNOWN : exchange->content_length;
+    if (exchange_is_due(exchange))
+        exchange->intake->is_open = exchange->route->sink->begin(request, &exchange->response, size, &request->body_state);
+    exchange->job = (fb_job){.run = work, .argument = exchange->intake};
+    MHD_resume_connection(exchange->mhd);
+}
+
+static void free_part(fb_intake *intake, fb_part *part) {
+    if (part->bytes) atomic_fetch_sub(&intake->exchange->server->body_memory, intake->part_size);
+    free(part->bytes);
+    *part = (fb_part){0};
+}
+
+static void free_intake(fb_intake *intake) {
+    intake->exchange->intake = NULL;
+    free_part(intake, &intake->filling);
+    free_part(intake, &intake->writing);
+    fb_response_free(&intake->response);
+    pthread_mutex_destroy(&intake->lock);
+    free(intake);
+}
+
+static void write_part(fb_intake *intake) {
+    fb_exchange *exchange = intake->exchange;
+    const fb_part *part = &intake->writing;
+    if (exchange->route->sink->write(exchange->request.body_state, part->bytes, part->size, &intake->response)) return;
+    pthread_mutex_lock(&intake->lock);
+    intake->is_refused = true;
+    pthread_mutex_unlock(&intake->lock);
+}
+
+static void abandon(fb_intake *intake) {
+    intake->is_open = false;
+    intake->exchange->route->sink->abandon(intake->exchange->request.body_state);
+}
+
+/* Moves what the sink said to the exchange, which the caller owns. */
+static void take_refusal(fb_intake *intake) {
+    fb_response *response = &intake->exchange->response;
+    if (response->status || response->failed) return;
+    *response = intake->response;
+    intake->response = (fb_response){.bytes = ""};
+    fb_response_require(response);
+}
+
+/* The body has ended: the handler ends what the sink began, unless there is an answer already. */
+static void answer(fb_intake *intake) {
+    fb_exchange *exchange = intake->exchange;
+    if (intake->is_refused) take_refusal(intake);
+    if (!exchange_is_due(exchange) && intake->is_open) abandon(intake);
+    intake->is_open = false;
+    free_part(intake, &intake->filling);
+    free_part(intake, &intake->writing);
+    exchange_work(exchange);
+    pthread_mutex_lock(&intake->lock);
+    intake->is_busy = false;
+    pthread_mutex_unlock(&intake->lock);
+    MHD_resume_connection(exchange->mhd); /* from here on the exchange is its I/O thread's again */
+}
+
+typedef enum step { WRITE, ABANDON, ANSWER, FREE, REST } step;
+
+static step next_step(fb_intake *intake) {
+    bool is_over = intake->has_ended || intake->is_left;
+    if (intake->is_refused && intake->is_open) return ABANDON;
+    if (intake->is_full || (is_over && intake->filling.size)) {
+        fb_part full = intake->filling;
+        intake->filling = intake->writing;
+        intake->filling.size = 0;
+        intake->writing = full;
+        intake->is_full = false;
+        if (intake->is_suspended) MHD_resume_connection(intake->exchange->mhd);
+        intake->is_suspended = false;
+        if (intake->is_open) return WRITE;
+    }
+    if (intake->has_ended) return ANSWER;
+    if (intake->is_left) return intake->is_open ? ABANDON : FREE;
+    intake->is_busy = false;
+    return REST;
+}
+
+static void work(void *argument) {
+    fb_intake *intake = argument;
+    for (;;) {
+        pthread_mutex_lock(&intake->lock);
+        step next = next_step(intake);
+        pthread_mutex_unlock(&intake->lock);
+        switch (next) {
+        case WRITE: write_part(intake); break;
+        case ABANDON: abandon(intake); break;
+        case ANSWER: answer(intake); return;
+        case FREE: {
+            fb_exchange *exchange = intake->exchange;
+            free_intake(intake);
+            fb_exchange_free(exchange);
+            return;
+        }
+        case REST: return;
+        }
+    }
+}
+
+/* ---- on the I/O thread -------------------------------------------------------------------------------------------------- */
+
+/* For a route with a sink: makes exchange->intake and a job that calls the sink's `begin`. False when memory is out; then there
+ * is an answer. */
+static bool intake_begin(fb_exchange *exchange) {
+    fb_intake *intake = calloc(1, sizeof *intake);
+    if (!intake) {
+        exchange->response.failed = true;
+        return false;
+    }
+    intake->exchange = exchange;
+    intake->response.bytes = "";
+    intake->part_size =
+        exchange->is_chunked || exchange->content_length > FB_PART_SIZE ? FB_PART_SIZE : (size_t)exchange->content_length;
+    pthread_mutex_init(&intake->lock, NULL);
+    exchange->intake = intake;
+    exchange->job.run = begin_transfer;
+    return true;
+}
+
+/* After that job: what `begin` said. When it refused there is an answer, and no intake any more. */
+static bool intake_has_begun(fb_exchange *exchange) {
+    fb_intake *intake = exchange->intake;
+    if (intake->is_open) return true;
+    fb_response_require(&exchange->response);
+    free_intake(intake);
+    return false;
+}
+
+/* With the lock. */
+static bool set_to_work(fb_intake *intake) {
+    if (!intake->is_busy) intake->is_busy = fb_queue_push(&intake->exchange->server->queue, &intake->exchange->job);
+    return intake->is_busy;
+}
+
+/* Whether `filling` has room; otherwise the connection is suspended, or there is an answer. */
+static bool has_room(fb_intake *intake) {
+    fb_exchange *exchange = intake->exchange;
+    pthread_mutex_lock(&intake->lock);
+    bool is_refused = intake->is_refused, is_full = intake->is_full;
+    if (is_full && !is_refused) {
+        fb_connection_wait(exchange->server, exchange->connection, FB_WAITING_WORK, 0);
+        MHD_suspend_connection(exchange->mhd);
+        intake->is_suspended = true;
+    }
+    pthread_mutex_unlock(&intake->lock);
+    if (is_refused) take_refusal(intake);
+    return !is_refused && !is_full;
+}
+
+/* There is an answer, an error: the sink is abandoned. */
+static void intake_refuse(fb_exchange *exchange) {
+    fb_intake *intake = exchange->intake;
+    pthread_mutex_lock(&intake->lock);
+    intake->is_refused = true;
+    set_to_work(intake);
+    pthread_mutex_unlock(&intake->lock);
+}
+
+/* Memory for `filling`, counted. */
+static bool make_part(fb_intake *intake) {
+    fb_exchange *exchange = intake->exchange;
+    fb_http_server *server = exchange->server;
+    size_t size = intake->part_size;
+    if (intake->filling.bytes) return true;
+    bool fits = atomic_fetch_add(&server->body_memory, size) + size <= server->config.body_memory_limit;
+    if (fits && (intake->filling.bytes = malloc(size))) return true;
+    atomic_fetch_sub(&server->body_memory, size);
+    if (fits) exchange->response.failed = true;
+    else respond_body_memory(exchange);
+    intake_refuse(exchange);
+    return false;
+}
+
+/* Takes a piece of the body and returns how much of it is left: when any is, the connection is suspended until there is room,
+ * or there is an answer now. */
+static size_t intake_take(fb_exchange *exchange, const char *bytes, size_t size) {
+    fb_intake *intake = exchange->intake;
+    while (size && has_room(intake) && make_part(intake)) {
+        fb_part *filling = &intake->filling;
+        size_t room = intake->part_size - filling->size, taken = size < room ? size : room;
+        memcpy(filling->bytes + filling->size, bytes, taken);
+        filling->size += taken;
+        bytes += taken;
+        size -= taken;
+        if (filling->size < intake->part_size) continue;
+        pthread_mutex_lock(&intake->lock);
+        intake->is_full = true;
+        bool is_taken = set_to_work(intake);
+        pthread_mutex_unlock(&intake->lock);
+        if (is_taken) continue;
+        respond_stopping(exchange);
+        break;
+    }
+    return size;
+}
+
+/* The body has come to its end: suspends; afterwards the answer is made. */
+static void intake_finish(fb_exchange *exchange) {
+    fb_intake *intake = exchange->intake;
+    MHD_suspend_connection(exchange->mhd);
+    pthread_mutex_lock(&intake->lock);
+    intake->has_ended = set_to_work(intake);
+    bool is_taken = intake->has_ended;
+    pthread_mutex_unlock(&intake->lock);
+    if (is_taken) return;
+    respond_stopping(exchange);
+    MHD_resume_connection(exchange->mhd);
+}
+
+/* The exchange has ended: frees it, now or when the sink has let go of it. */
+static void intake_leave(fb_exchange *exchange) {
+    fb_intake *intake = exchange->intake;
+    pthread_mutex_lock(&intake->lock);
+    intake->is_left = true;
+    intake->has_ended = false;
+    bool is_free = !intake->is_busy, is_taken = !is_free || (intake->is_open && set_to_work(intake));
+    pthread_mutex_unlock(&intake->lock);
+    if (!is_taken) work(intake); /* nothing to wait for, or the workers are gone */
 }
 
 static enum MHD_Result send_answer(fb_exchange *exchange) {
@@ -248,7 +642,7 @@ static enum MHD_Result begin_reading(fb_exchange *exchange) {
 /* libmicrohttpd asks for the first call again when the sink has answered; only then does it send 100-continue. */
 static enum MHD_Result begin_sink(fb_exchange *exchange) {
     exchange->phase = FB_PHASE_BEGINNING;
-    if (!fb_intake_begin(exchange)) return refuse(exchange);
+    if (!intake_begin(exchange)) return refuse(exchange);
     return push(exchange) ? MHD_YES : MHD_NO;
 }
 
@@ -265,7 +659,7 @@ static enum MHD_Result begin(fb_exchange *exchange, const char *method, const ch
     if (!exchange->target || !exchange->decoded || !exchange->path) return MHD_NO;
 
     bool is_framed = fb_guard_framing(exchange, method, version);
-    fb_trace_identify(exchange);
+    trace_identify(exchange);
     if (!is_framed) {
         exchange->must_close = true;
         return refuse(exchange);
@@ -282,7 +676,7 @@ static enum MHD_Result begin(fb_exchange *exchange, const char *method, const ch
         !fb_guard_request(exchange))
         return refuse(exchange);
     if (atomic_load(&server->is_stopping) && !exchange->route->is_inline) {
-        fb_respond_stopping(exchange);
+        respond_stopping(exchange);
         return refuse(exchange);
     }
     if (fb_exchange_sink(exchange)) return begin_sink(exchange);
@@ -303,7 +697,7 @@ static void read_body(fb_exchange *exchange, const char *data, size_t size) {
     bool is_bad = fb_body_feed(&exchange->reader, data, size, &error) != FB_OK;
     bool fits = account_body(exchange);
     if (is_bad) fb_respond_error(&exchange->response, &error);
-    else if (!fits) fb_respond_body_memory(exchange);
+    else if (!fits) respond_body_memory(exchange);
     else return;
     release_body(exchange);
     exchange->phase = FB_PHASE_DISCARDING;
@@ -315,9 +709,9 @@ static size_t pass_to_sink(fb_exchange *exchange, const char *data, size_t size)
     if (size > limit - exchange->received) {
         fb_respond_problem(&exchange->response, 413, "body-too-large", "the body is larger than %llu bytes",
                            (unsigned long long)limit);
-        fb_intake_refuse(exchange);
+        intake_refuse(exchange);
     } else {
-        size = fb_intake_take(exchange, data, size);
+        size = intake_take(exchange, data, size);
     }
     if (!is_answered(exchange)) return size;
     exchange->phase = FB_PHASE_DISCARDING;
@@ -367,11 +761,11 @@ static enum MHD_Result dispatch(fb_exchange *exchange) {
         return send_answer(exchange);
     }
     if (exchange->route->is_inline) {
-        fb_exchange_work(exchange);
+        exchange_work(exchange);
         return send_answer(exchange);
     }
     exchange->phase = FB_PHASE_WORKING;
-    fb_exchange_begin_work(exchange);
+    exchange_begin_work(exchange);
     return push(exchange) ? MHD_YES : MHD_NO;
 }
 
@@ -381,16 +775,16 @@ static enum MHD_Result finish_sink(fb_exchange *exchange) {
         respond_missing_body(exchange);
     exchange->request.body_size = exchange->received;
     exchange->phase = FB_PHASE_WORKING;
-    fb_exchange_begin_work(exchange);
+    exchange_begin_work(exchange);
     if (!fb_connection_wait(exchange->server, exchange->connection, FB_WAITING_WORK, 0)) return MHD_NO;
     exchange->times.queued = fb_http_now();
-    fb_intake_finish(exchange);
+    intake_finish(exchange);
     return MHD_YES;
 }
 
 static enum MHD_Result end_of_body(fb_exchange *exchange) {
     bool is_bad = !is_answered(exchange) && !fb_guard_trailers(exchange);
-    if (is_bad && exchange->intake) fb_intake_refuse(exchange);
+    if (is_bad && exchange->intake) intake_refuse(exchange);
     if (is_bad && !exchange->intake) return send_answer(exchange);
     if (exchange->intake) return finish_sink(exchange);
     return exchange->phase == FB_PHASE_READING ? dispatch(exchange) : send_answer(exchange);
@@ -402,8 +796,7 @@ enum MHD_Result fb_exchange_step(void *server, struct MHD_Connection *mhd, const
     fb_exchange *exchange = *context;
     if (!exchange) return MHD_NO;
     if (exchange->phase == FB_PHASE_HEADERS) return begin(exchange, method, version);
-    if (exchange->phase == FB_PHASE_BEGINNING)
-        return fb_intake_has_begun(exchange) ? begin_reading(exchange) : refuse(exchange);
+    if (exchange->phase == FB_PHASE_BEGINNING) return intake_has_begun(exchange) ? begin_reading(exchange) : refuse(exchange);
     if (exchange->phase == FB_PHASE_WORKING) return send_answer(exchange);
     if (exchange->phase == FB_PHASE_SENDING) return MHD_YES;
     if (!*size) return end_of_body(exchange);
@@ -452,6 +845,6 @@ void fb_exchange_end(void *context, struct MHD_Connection *mhd, void **exchange_
         log_access(exchange, status, size, taken);
     }
     fb_connection_wait(server, exchange->connection, FB_WAITING_IDLE, 0);
-    if (exchange->intake) fb_intake_leave(exchange);
+    if (exchange->intake) intake_leave(exchange);
     else fb_exchange_free(exchange);
 }

@@ -33,6 +33,15 @@ static bool is_name(const char *name, size_t size, const char *expected) {
     return size == strlen(expected) && !strncasecmp(name, expected, size);
 }
 
+static bool text_is_token(const char *text, size_t size) {
+    for (size_t i = 0; i < size; i++) {
+        char c = text[i];
+        bool is_word = (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
+        if (!is_word && (c == '\0' || !strchr("!#$%&'*+-.^_`|~", c))) return false;
+    }
+    return size > 0;
+}
+
 static enum MHD_Result take_header(void *context, enum MHD_ValueKind kind, const char *name, size_t name_size,
                                    const char *value, size_t value_size) {
     (void)kind;
@@ -41,7 +50,7 @@ static enum MHD_Result take_header(void *context, enum MHD_ValueKind kind, const
     f->bytes += name_size + value_size;
     f->has_loose_lines |= name != f->line;
     f->line = after_line(value + value_size);
-    f->has_bad_name |= !fb_text_is_token(name, name_size);
+    f->has_bad_name |= !text_is_token(name, name_size);
     for (size_t i = 0; i < value_size; i++)
         f->has_bad_value |= ((unsigned char)value[i] < 0x20 && value[i] != '\t') || value[i] == 0x7f;
     if (is_name(name, name_size, "Content-Length")) f->content_lengths++, f->content_length = value;
@@ -111,7 +120,7 @@ bool fb_guard_framing(fb_exchange *exchange, const char *method, const char *ver
     MHD_get_connection_values_n(exchange->mhd, MHD_HEADER_KIND, take_header, &f);
     bool is_1_1 = !strcmp(version, "HTTP/1.1");
     if (!is_1_1 && strcmp(version, "HTTP/1.0")) return bad_framing(exchange, "the protocol is neither HTTP/1.1 nor HTTP/1.0");
-    if (!fb_text_is_token(method, strlen(method)))
+    if (!text_is_token(method, strlen(method)))
         return bad_framing(exchange, "the method holds characters that no method may have");
     if (f.has_bad_name) return bad_framing(exchange, "a header's name holds characters that no name may have");
     if (f.has_bad_value) return bad_framing(exchange, "a header's value holds control characters");
@@ -197,6 +206,15 @@ uint64_t fb_exchange_body_limit(const fb_exchange *exchange) {
                                         : exchange->server->config.body_limit;
 }
 
+/* *coding of a Content-Encoding value; false when we decode no such coding. */
+static bool coding_parse(const char *value, fb_coding *coding) {
+    if (!strcasecmp(value, "identity") || !*value) *coding = FB_CODING_IDENTITY;
+    else if (!strcasecmp(value, "gzip") || !strcasecmp(value, "x-gzip")) *coding = FB_CODING_GZIP;
+    else if (!strcasecmp(value, "zstd")) *coding = FB_CODING_ZSTD;
+    else return false;
+    return true;
+}
+
 /* False: the body is in a coding that is not taken here. */
 static bool check_coding(fb_exchange *exchange, fb_coding *coding) {
     size_t cursor = 0;
@@ -204,7 +222,7 @@ static bool check_coding(fb_exchange *exchange, fb_coding *coding) {
     bool has_several = name && fb_exchange_header(exchange, "Content-Encoding", &cursor), has_sink = fb_exchange_sink(exchange);
     *coding = FB_CODING_IDENTITY;
     if (!name) return true;
-    bool is_known = !has_several && fb_coding_parse(name, coding);
+    bool is_known = !has_several && coding_parse(name, coding);
     if (is_known && (!has_sink || *coding == FB_CODING_IDENTITY)) return true;
     fb_respond_problem(&exchange->response, 415, "unsupported-encoding",
                        has_sink ? "the body is taken as it is, without Content-Encoding"

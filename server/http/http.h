@@ -338,7 +338,7 @@ typedef struct fb_http_config {
     const char *const *allowed_hosts; /* as long as the doorkeeper admits all: answered besides localhost and loopback */
     size_t allowed_host_count;        /* addresses, each with any port; see fb_http_is_host_name */
     bool allows_addresses;            /* then: any address, but names as above */
-    const char *const *cors_origins;  /* "https://registry.example": their pages may use the service, too */
+    const char *const *cors_origins;  /* "https://registry.example": their pages may use the service as well */
     size_t cors_origin_count;
     unsigned rate_limit;                   /* requests a second of one token, or without one of one address (in IPv6 of one
                                             * /64), and as many at once; more are 429. 0 = any. Routes that need no scope do
@@ -414,7 +414,7 @@ typedef struct fb_http_answer {
     const char *location; /* or NULL */
     const char *bytes;
     size_t size;
-    char code[48]; /* of a problem; "" = it is none */
+    char code[48]; /* of a problem; "" = not a problem */
     struct fb_exchange *inner;
 } fb_http_answer;
 

@@ -2,8 +2,8 @@
  *
  * One fb_http_connection per socket (its deadlines), one fb_exchange per request on it. An exchange belongs to its I/O thread,
  * except between fb_queue_push and MHD_resume_connection, when it belongs to a worker. What lives longer or is used by both at
- * once has a lock of its own: intake.c (a body on its way to a sink), pull.c and stream.c (bodies that are made while they are
- * sent).
+ * once has a lock of its own: exchange.c (a body on its way to a sink), pull.c and stream.c (bodies that are made while they
+ * are sent).
  */
 #ifndef FB_HTTP_INTERNAL_H
 #define FB_HTTP_INTERNAL_H
@@ -29,10 +29,6 @@ int64_t fb_http_now(void); /* nanoseconds, monotonic */
 /* ------------------------------------------------------------------------------------------------------- text.c */
 
 bool fb_text_is_utf8(const char *text, size_t size);
-bool fb_text_is_token(const char *text, size_t size); /* RFC 9110 token */
-/* Decodes %XX (and '+' when `plus`) in place and terminates; false on malformed escapes, control characters, invalid UTF-8,
- * and, when `is_segment`, on an encoded slash. text[size] must be writable. */
-bool fb_text_decode(char *text, size_t size, bool plus, bool is_segment);
 /* Cuts the next element of a comma-separated header list (quoted strings respected), trimmed; false at the end. */
 bool fb_text_next_element(const char **cursor, const char **element, size_t *size);
 /* Quality, 0 … 1000, that one list element asks for ("…;q=0.5"). *value_size becomes the size before the first parameter. */
@@ -43,7 +39,6 @@ bool fb_text_list_has(const char *list, const char *name, size_t name_size);
 /* -------------------------------------------------------------------------------------------------- negotiate.c */
 
 int fb_accepts_type(const fb_exchange *exchange, const char *type, size_t size);
-bool fb_accepts_coding(const fb_exchange *exchange, const char *coding, bool explicitly);
 bool fb_accepts_route(const fb_exchange *exchange, const fb_route *route);
 /* Where the request's body goes as it comes; NULL = it is held in memory. */
 const fb_sink *fb_exchange_sink(const fb_exchange *exchange);
@@ -58,10 +53,6 @@ typedef enum fb_byte_range {
     FB_RANGE_PART,
     FB_RANGE_OUTSIDE,
 } fb_byte_range;
-
-/* What Range, with If-Range when there is one, asks for of a body of `size` bytes whose entity tag is `tag` ("" = it has none):
- * bytes *from … *to (exclusive). */
-fb_byte_range fb_range_asked(const fb_exchange *exchange, const char *tag, uint64_t size, uint64_t *from, uint64_t *to);
 
 /* ------------------------------------------------------------------------------------------------------- body.c */
 
@@ -79,7 +70,6 @@ typedef struct fb_body_reader {
 } fb_body_reader;
 
 /* *coding of a Content-Encoding value; false when we decode no such coding. */
-bool fb_coding_parse(const char *value, fb_coding *coding);
 fb_status fb_body_begin(fb_body_reader *reader, fb_coding coding, uint64_t limit, unsigned ratio, fb_error *error);
 fb_status fb_body_feed(fb_body_reader *reader, const char *bytes, size_t size, fb_error *error);
 fb_status fb_body_end(fb_body_reader *reader, fb_error *error);
@@ -154,11 +144,6 @@ const char *fb_cors_origin(const fb_exchange *exchange);
 /* Answers a browser that asks whether such a page may. False: that is not what is asked. */
 bool fb_cors_preflight(fb_exchange *exchange);
 
-/* ------------------------------------------------------------------------------------------------------- host.c */
-
-/* Whether a service without tokens answers to this Host. */
-bool fb_host_is_allowed(const fb_http_config *config, const char *host);
-
 /* ---------------------------------------------------------------------------------------------- authorise.c, rate.c */
 
 /* Of a request whose route was looked for: fills request.principal. False: 401, 403 or 429; responded. */
@@ -180,7 +165,7 @@ uint64_t fb_rate_key(const fb_rates *rates, const void *bytes, size_t size);
 /* 0: it may ask; otherwise in how many nanoseconds. */
 int64_t fb_rate_take(fb_rates *rates, uint64_t key, int64_t now);
 
-/* --------------------------------------------------------------------------------------------------- workers.c */
+/* --------------------------------------------------------------------------------------------------- server.c */
 
 /* Something for a worker to do. Lives in what it works on. */
 typedef struct fb_job {
@@ -201,11 +186,8 @@ typedef struct fb_queue {
     unsigned thread_count;
 } fb_queue;
 
-fb_status fb_queue_start(fb_queue *queue, unsigned threads, unsigned limit, fb_error *error);
 /* False when the queue is closed, or for a request when too many wait. */
 bool fb_queue_push(fb_queue *queue, fb_job *job);
-/* Takes no more; does what waits, and waits for what runs. */
-void fb_queue_stop(fb_queue *queue);
 
 /* -------------------------------------------------------------------------------------------------- exchange.c */
 
@@ -284,38 +266,14 @@ void *fb_exchange_begin(void *server, const char *target, struct MHD_Connection 
 enum MHD_Result fb_exchange_step(void *server, struct MHD_Connection *mhd, const char *url, const char *method,
                                  const char *version, const char *data, size_t *size, void **exchange);
 void fb_exchange_end(void *server, struct MHD_Connection *mhd, void **exchange, enum MHD_RequestTerminationCode code);
-/* False when there is an answer already, or the time to stop is up (then there is one now): the route must not run.
- */
-bool fb_exchange_is_due(fb_exchange *exchange);
 /* Lets the service replace parameters of the path and the query (fb_http_config.expand); false: it has responded. */
 bool fb_exchange_expand(fb_exchange *exchange);
-/* Runs the handler when it is due, and makes the answer. */
-void fb_exchange_work(fb_exchange *exchange);
 /* After fb_exchange_end: the last thing that is done with it. */
 void fb_exchange_free(fb_exchange *exchange);
 /* Most bytes that its body may have; UINT64_MAX = any number. */
 uint64_t fb_exchange_body_limit(const fb_exchange *exchange);
 /* 503 with Retry-After, counted. */
-void fb_respond_stopping(fb_exchange *exchange);
-void fb_respond_body_memory(fb_exchange *exchange);
 const char *fb_exchange_header(const fb_exchange *exchange, const char *name, size_t *cursor);
-
-/* ----------------------------------------------------------------------------------------------------- trace.c */
-
-/* Fills exchange->id, trace and parent. */
-void fb_trace_identify(fb_exchange *exchange);
-/* Around the handler. End adds Server-Timing to the response. */
-void fb_trace_begin_work(fb_exchange *exchange);
-void fb_trace_end_work(fb_exchange *exchange);
-/* Members for the access log, each with a comma before it. */
-void fb_trace_print(const fb_exchange *exchange, fb_buffer *line);
-
-/* ----------------------------------------------------------------------------------------------------- watch.c */
-
-/* Fills exchange->watch. */
-void fb_exchange_watch(fb_exchange *exchange);
-/* The request is whole: its work must end in time from here on. */
-void fb_exchange_begin_work(fb_exchange *exchange);
 
 /* ------------------------------------------------------------------------------------------------ connection.c */
 
@@ -344,8 +302,6 @@ struct fb_http_connection {
     uint64_t address; /* a key of its rate, and of its place */
     char remote[64];
 };
-
-/* ------------------------------------------------------------------------------------------------- places.c */
 
 /* How many connections each address has. */
 typedef struct fb_places {
@@ -422,7 +378,7 @@ void fb_streams_end(fb_http_server *server);
 /* Notices clients that left; for the reaper thread. */
 void fb_streams_look_after(fb_http_server *server, int64_t now);
 
-/* ----------------------------------------------------------------------------------------------- intake.c, pull.c */
+/* ----------------------------------------------------------------------------------------------- pull.c */
 
 /* What is handed between an I/O thread and a worker at a time: large enough that waking the other costs little beside it. A
  * transfer holds two. */
@@ -433,27 +389,12 @@ typedef struct fb_part {
     size_t size;
 } fb_part;
 
-/* For a route with a sink: makes exchange->intake and a job that calls the sink's `begin`. False when memory is out; then there
- * is an answer. */
-bool fb_intake_begin(fb_exchange *exchange);
-/* After that job: what `begin` said. When it refused there is an answer, and no intake any more. */
-bool fb_intake_has_begun(fb_exchange *exchange);
-/* Takes a piece of the body and returns how much of it is left: when any is, the connection is suspended until there is room,
- * or there is an answer now. */
-size_t fb_intake_take(fb_exchange *exchange, const char *bytes, size_t size);
-/* There is an answer, an error: the sink is abandoned. */
-void fb_intake_refuse(fb_exchange *exchange);
-/* The body has come to its end: suspends; afterwards the answer is made. */
-void fb_intake_finish(fb_exchange *exchange);
-/* The exchange has ended: frees it, now or when the sink has let go of it. */
-void fb_intake_leave(fb_exchange *exchange);
-
 /* Makes the response what Range and its entity tag ask for. */
 void fb_pull_select(fb_exchange *exchange);
 /* Why it was cut short; false when it was not. */
 bool fb_pull_error(fb_pull *pull, fb_error *error);
 
-/* ------------------------------------------------------------------------------------------------- listener.c */
+/* ------------------------------------------------------------------------------------------------- server.c */
 
 typedef struct fb_listener {
     int socket;
@@ -470,7 +411,7 @@ fb_status fb_listener_open(fb_listener *listener, const char *address, bool has_
 fb_status fb_listener_start(fb_http_server *server, fb_error *error);
 void fb_listener_stop(fb_listener *listener, bool is_running);
 
-/* --------------------------------------------------------------------------------------------- metrics.c, log.c */
+/* --------------------------------------------------------------------------------------------- metrics.c */
 
 #define FB_METRIC_BUCKETS 13
 #define FB_METRIC_STATUSES 600

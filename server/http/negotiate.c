@@ -4,6 +4,73 @@
 #include <string.h>
 #include <strings.h>
 
+/* Small text functions of HTTP: percent-decoding, list elements, quality values. */
+
+bool fb_text_is_utf8(const char *text, size_t size) {
+    const unsigned char *p = (const unsigned char *)text, *end = p + size;
+    while (p < end) {
+        if (*p < 0x80) {
+            p++;
+            continue;
+        }
+        size_t length = *p >= 0xc2 && *p <= 0xdf ? 2 : (*p & 0xf0) == 0xe0 ? 3 : *p >= 0xf0 && *p <= 0xf4 ? 4 : 0;
+        if (!length || (size_t)(end - p) < length) return false;
+        for (size_t i = 1; i < length; i++)
+            if ((p[i] & 0xc0) != 0x80) return false;
+        /* overlong forms, surrogates, beyond U+10FFFF */
+        if ((*p == 0xe0 && p[1] < 0xa0) || (*p == 0xed && p[1] > 0x9f) || (*p == 0xf0 && p[1] < 0x90) ||
+            (*p == 0xf4 && p[1] > 0x8f))
+            return false;
+        p += length;
+    }
+    return true;
+}
+
+bool fb_text_next_element(const char **cursor, const char **element, size_t *size) {
+    const char *p = *cursor;
+    while (*p == ' ' || *p == '\t' || *p == ',') p++;
+    if (!*p) return false;
+    const char *start = p;
+    bool is_quoted = false;
+    for (; *p && (is_quoted || *p != ','); p++) {
+        if (*p == '"') is_quoted = !is_quoted;
+        if (*p == '\\' && is_quoted && p[1]) p++;
+    }
+    const char *end = p;
+    while (end > start && (end[-1] == ' ' || end[-1] == '\t')) end--;
+    *cursor = p;
+    *element = start;
+    *size = (size_t)(end - start);
+    return true;
+}
+
+int fb_text_quality(const char *element, size_t size, size_t *value_size) {
+    const char *end = element + size, *parameter = memchr(element, ';', size);
+    const char *value_end = parameter ? parameter : end;
+    while (value_end > element && (value_end[-1] == ' ' || value_end[-1] == '\t')) value_end--;
+    *value_size = (size_t)(value_end - element);
+    while (parameter) {
+        const char *p = parameter + 1;
+        while (p < end && (*p == ' ' || *p == '\t')) p++;
+        if (end - p >= 3 && (*p == 'q' || *p == 'Q') && p[1] == '=') {
+            int quality = p[2] == '1' ? 1000 : 0, unit = 100;
+            if (p[2] == '0' && end - p >= 4 && p[3] == '.')
+                for (p += 4; p < end && *p >= '0' && *p <= '9' && unit; p++, unit /= 10) quality += (*p - '0') * unit;
+            return quality;
+        }
+        parameter = p < end ? memchr(p, ';', (size_t)(end - p)) : NULL;
+    }
+    return 1000;
+}
+
+bool fb_text_list_has(const char *list, const char *name, size_t name_size) {
+    const char *element;
+    size_t size;
+    while (fb_text_next_element(&list, &element, &size))
+        if (size == name_size && !strncasecmp(element, name, size)) return true;
+    return false;
+}
+
 /* How well a media range ("text/plain", "text/" + "*", any) names a type: 0 not, 1 any, 2 its main type, 3 exactly. */
 static int range_matches(const char *range, size_t range_size, const char *type, size_t type_size) {
     if ((range_size == 3 && !memcmp(range, "*/*", 3)) || (range_size == 1 && *range == '*')) return 1;
@@ -37,19 +104,6 @@ static int match_type(const fb_exchange *exchange, const char *type, size_t size
 int fb_accepts_type(const fb_exchange *exchange, const char *type, size_t size) {
     int quality = 0;
     return match_type(exchange, type, size, &quality) == 4 ? 1000 : quality;
-}
-
-bool fb_accepts_coding(const fb_exchange *exchange, const char *coding, bool explicitly) {
-    size_t cursor = 0, size, value_size;
-    int named = -1, any = -1;
-    for (const char *header; (header = fb_exchange_header(exchange, "Accept-Encoding", &cursor));) {
-        for (const char *element; fb_text_next_element(&header, &element, &size);) {
-            int quality = fb_text_quality(element, size, &value_size);
-            if (value_size == strlen(coding) && !strncasecmp(element, coding, value_size)) named = quality;
-            if (value_size == 1 && *element == '*') any = quality;
-        }
-    }
-    return named >= 0 ? named > 0 : !explicitly && any > 0;
 }
 
 bool fb_accepts_route(const fb_exchange *exchange, const fb_route *route) {
@@ -110,49 +164,6 @@ bool fb_has_etag(const fb_exchange *exchange, const char *tag) {
         }
     }
     return false;
-}
-
-/* Digits of a position; saturates. False when there are none. */
-static bool read_position(const char **text, uint64_t *position) {
-    size_t digits = strspn(*text, "0123456789");
-    *position = 0;
-    for (size_t i = 0; i < digits; i++) {
-        uint64_t digit = (uint64_t)((*text)[i] - '0');
-        *position = *position > (UINT64_MAX - digit) / 10 ? UINT64_MAX : *position * 10 + digit;
-    }
-    *text += digits;
-    return digits;
-}
-
-/* Strong comparison, as RFC 9110 13.1.5 asks for; a date is never one of ours. */
-static bool is_if_range_met(const fb_exchange *exchange, const char *tag) {
-    const char *wanted = fb_request_header(&exchange->request, "If-Range");
-    size_t size = strlen(tag);
-    if (!wanted) return true;
-    return size && strlen(wanted) == size + 2 && *wanted == '"' && !memcmp(wanted + 1, tag, size) && wanted[size + 1] == '"';
-}
-
-/* RFC 9110 14.1.2: what is not well-formed is as if it were not there. */
-fb_byte_range fb_range_asked(const fb_exchange *exchange, const char *tag, uint64_t size, uint64_t *from, uint64_t *to) {
-    size_t cursor = 0;
-    const char *text = fb_exchange_header(exchange, "Range", &cursor);
-    bool is_one = text && !fb_exchange_header(exchange, "Range", &cursor) && !strchr(text, ',');
-    if (!is_one || strncasecmp(text, "bytes=", 6) || !is_if_range_met(exchange, tag)) return FB_RANGE_NONE;
-    text += 6;
-    uint64_t first, last;
-    bool has_first = read_position(&text, &first);
-    if (*text++ != '-') return FB_RANGE_NONE;
-    bool has_last = read_position(&text, &last);
-    if (*text || (!has_first && !has_last) || (has_first && has_last && first > last)) return FB_RANGE_NONE;
-    if (!has_first) {                            /* the last so many */
-        if (last && !size) return FB_RANGE_NONE; /* of nothing: no Content-Range could say that */
-        first = last < size ? size - last : 0;
-    }
-    if (!has_first || !has_last) last = UINT64_MAX;
-    if (first >= size) return FB_RANGE_OUTSIDE;
-    *from = first;
-    *to = last < size ? last + 1 : size;
-    return FB_RANGE_PART;
 }
 
 bool fb_prefers(const fb_exchange *exchange, const char *preference) {

@@ -2,7 +2,7 @@
  *
  * The request takes the way of every other: the thread that accepts hands a socket to an I/O thread of libmicrohttpd, which
  * reads, routes and answers. Only the network is left out (one end of a pair of sockets is the client's), because the sandbox
- * does not let the service connect to anything, and because a service whose connections are all taken works, too. Each I/O
+ * does not let the service connect to anything, and because a service whose connections are all taken works as well. Each I/O
  * thread is asked: libmicrohttpd gives a socket to the thread whose number is the descriptor modulo the number of threads. */
 #include "server/http/internal.h"
 

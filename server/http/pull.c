@@ -142,12 +142,55 @@ void fb_respond_pulled(const fb_request *request, fb_response *response, const c
     response->pull = pull;
 }
 
+/* Digits of a position; saturates. False when there are none. */
+static bool read_position(const char **text, uint64_t *position) {
+    size_t digits = strspn(*text, "0123456789");
+    *position = 0;
+    for (size_t i = 0; i < digits; i++) {
+        uint64_t digit = (uint64_t)((*text)[i] - '0');
+        *position = *position > (UINT64_MAX - digit) / 10 ? UINT64_MAX : *position * 10 + digit;
+    }
+    *text += digits;
+    return digits;
+}
+
+/* Strong comparison, as RFC 9110 13.1.5 asks for; a date is never one of ours. */
+static bool is_if_range_met(const fb_exchange *exchange, const char *tag) {
+    const char *wanted = fb_request_header(&exchange->request, "If-Range");
+    size_t size = strlen(tag);
+    if (!wanted) return true;
+    return size && strlen(wanted) == size + 2 && *wanted == '"' && !memcmp(wanted + 1, tag, size) && wanted[size + 1] == '"';
+}
+
+/* RFC 9110 14.1.2: what is not well-formed is as if it were not there. */
+static fb_byte_range range_asked(const fb_exchange *exchange, const char *tag, uint64_t size, uint64_t *from, uint64_t *to) {
+    size_t cursor = 0;
+    const char *text = fb_exchange_header(exchange, "Range", &cursor);
+    bool is_one = text && !fb_exchange_header(exchange, "Range", &cursor) && !strchr(text, ',');
+    if (!is_one || strncasecmp(text, "bytes=", 6) || !is_if_range_met(exchange, tag)) return FB_RANGE_NONE;
+    text += 6;
+    uint64_t first, last;
+    bool has_first = read_position(&text, &first);
+    if (*text++ != '-') return FB_RANGE_NONE;
+    bool has_last = read_position(&text, &last);
+    if (*text || (!has_first && !has_last) || (has_first && has_last && first > last)) return FB_RANGE_NONE;
+    if (!has_first) {                            /* the last so many */
+        if (last && !size) return FB_RANGE_NONE; /* of nothing: no Content-Range could say that */
+        first = last < size ? size - last : 0;
+    }
+    if (!has_first || !has_last) last = UINT64_MAX;
+    if (first >= size) return FB_RANGE_OUTSIDE;
+    *from = first;
+    *to = last < size ? last + 1 : size;
+    return FB_RANGE_PART;
+}
+
 void fb_pull_select(fb_exchange *exchange) {
     fb_response *response = &exchange->response;
     fb_pull *pull = response->pull;
     unsigned long long size = pull->end;
     uint64_t from, to;
-    fb_byte_range range = exchange->is_head ? FB_RANGE_NONE : fb_range_asked(exchange, response->etag, size, &from, &to);
+    fb_byte_range range = exchange->is_head ? FB_RANGE_NONE : range_asked(exchange, response->etag, size, &from, &to);
     if (range == FB_RANGE_OUTSIDE) {
         fb_respond_problem(response, 416, "range-not-satisfiable", "the range is not within the %llu bytes that there are",
                            size);

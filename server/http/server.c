@@ -1,12 +1,82 @@
 /* Starting and stopping. */
 #include "server/http/internal.h"
 
+#include <arpa/inet.h>
 #include <errno.h>
+#include <fcntl.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
 #include <time.h>
 #include <unistd.h>
+
+/* The bounded queue between I/O threads and workers, and the workers. */
+
+static fb_job *pop(fb_queue *queue) {
+    fb_job *job = queue->head;
+    if (!job) return NULL;
+    queue->head = job->next;
+    if (!queue->head) queue->tail = &queue->head;
+    queue->depth -= job->is_request;
+    return job;
+}
+
+static void *work(void *context) {
+    fb_queue *queue = context;
+    for (;;) {
+        pthread_mutex_lock(&queue->lock);
+        while (!queue->head && !queue->is_closed) pthread_cond_wait(&queue->ready, &queue->lock);
+        fb_job *job = pop(queue);
+        pthread_mutex_unlock(&queue->lock);
+        if (!job) return NULL; /* closed and empty */
+        job->run(job->argument);
+    }
+}
+
+static fb_status queue_start(fb_queue *queue, unsigned threads, unsigned limit, fb_error *error) {
+    queue->limit = limit;
+    queue->tail = &queue->head;
+    queue->threads = calloc(threads, sizeof *queue->threads);
+    if (!queue->threads) return fb_fail_memory(error);
+    for (; queue->thread_count < threads; queue->thread_count++) {
+        int failure = fb_http_thread(&queue->threads[queue->thread_count], work, queue);
+        if (failure) return fb_fail(error, FB_IO, "no-thread", NULL, "cannot start a worker thread: %s", strerror(failure));
+    }
+    return FB_OK;
+}
+
+bool fb_queue_push(fb_queue *queue, fb_job *job) {
+    pthread_mutex_lock(&queue->lock);
+    bool is_taken = !queue->is_closed && (!job->is_request || queue->depth < queue->limit);
+    if (is_taken) {
+        job->next = NULL;
+        *queue->tail = job;
+        queue->tail = &job->next;
+        queue->depth += job->is_request;
+        pthread_cond_signal(&queue->ready);
+    }
+    pthread_mutex_unlock(&queue->lock);
+    return is_taken;
+}
+
+/* Takes no more; does what waits, and waits for what runs. */
+static void queue_stop(fb_queue *queue) {
+    pthread_mutex_lock(&queue->lock);
+    queue->is_closed = true;
+    pthread_cond_broadcast(&queue->ready);
+    pthread_mutex_unlock(&queue->lock);
+    work(queue); /* here too: what waits must not wait for a worker that is held up */
+    for (unsigned i = 0; i < queue->thread_count; i++) pthread_join(queue->threads[i], NULL);
+    free(queue->threads);
+    queue->threads = NULL;
+    queue->thread_count = 0;
+}
 
 int64_t fb_http_now(void) {
     struct timespec now;
@@ -129,7 +199,7 @@ static bool wait_until_landed(fb_http_server *server, unsigned timeout_ms) {
 #define LAST_ANSWERS_MS 2000
 
 static void stop_threads(fb_http_server *server) {
-    fb_queue_stop(&server->queue);
+    queue_stop(&server->queue);
     wait_until_landed(server, LAST_ANSWERS_MS);
     fb_reaper_shut_all(server);
     if (server->daemon) MHD_stop_daemon(server->daemon); /* ends every exchange and connection */
@@ -163,7 +233,7 @@ fb_status fb_http_start(const fb_http_config *config, const fb_route *routes, si
     fb_status status = fb_rates_init(&server->rates, config->rate_limit, error);
     if (!status && !server->metrics) status = fb_fail_memory(error);
     if (!status && config->listen) status = fb_listener_open(&server->listener, config->listen, config->tls_key, error);
-    if (!status) status = fb_queue_start(&server->queue, config->worker_threads, config->queue_limit, error);
+    if (!status) status = queue_start(&server->queue, config->worker_threads, config->queue_limit, error);
     if (!status) status = fb_reaper_start(server, error);
     if (!status) status = start_daemon(server, error);
     if (!status && config->listen) status = fb_listener_start(server, error);

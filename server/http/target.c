@@ -9,12 +9,42 @@ static bool refuse(fb_exchange *exchange, const char *detail) {
     return false;
 }
 
+static int hex_digit(char c) {
+    if (c >= '0' && c <= '9') return c - '0';
+    if (c >= 'a' && c <= 'f') return c - 'a' + 10;
+    if (c >= 'A' && c <= 'F') return c - 'A' + 10;
+    return -1;
+}
+
+/* Decodes %XX (and '+' when `plus`) in place and terminates; false on malformed escapes, control characters, invalid UTF-8,
+ * and, when `is_segment`, on an encoded slash. text[size] must be writable. */
+static bool text_decode(char *text, size_t size, bool plus, bool is_segment) {
+    size_t written = 0;
+    for (size_t i = 0; i < size; i++) {
+        char c = text[i];
+        if (c == '%') {
+            if (size - i < 3 || hex_digit(text[i + 1]) < 0 || hex_digit(text[i + 2]) < 0) return false;
+            c = (char)(hex_digit(text[i + 1]) * 16 + hex_digit(text[i + 2]));
+            if (is_segment && c == '/') return false;
+            i += 2;
+        } else if (plus && c == '+') {
+            c = ' ';
+        }
+        bool is_control = (unsigned char)c < 0x20 || c == 0x7f;
+        bool is_allowed = !is_segment && (c == '\t' || c == '\n' || c == '\r');
+        if (is_control && !is_allowed) return false;
+        text[written++] = c;
+    }
+    text[written] = '\0';
+    return fb_text_is_utf8(text, written);
+}
+
 static bool parse_path(fb_exchange *exchange, char *path) {
     for (char *segment = path + 1;;) { /* path[0] is '/' */
         char *end = strchrnul(segment, '/');
         bool is_last = !*end;
         if (exchange->segment_count == FB_SEGMENTS_MAX) return refuse(exchange, "the path has too many segments");
-        if (!fb_text_decode(segment, (size_t)(end - segment), false, true))
+        if (!text_decode(segment, (size_t)(end - segment), false, true))
             return refuse(exchange,
                           "the path holds a malformed percent escape, an encoded slash or control character, or is not "
                           "UTF-8");
@@ -38,8 +68,8 @@ static bool parse_query(fb_exchange *exchange, char *query) {
         *end = '\0';
         char *equals = strchr(pair, '='), *value = equals ? equals + 1 : end;
         bool is_empty = pair == end;
-        if (!fb_text_decode(value, (size_t)(end - value), true, false) ||
-            !fb_text_decode(pair, (size_t)((equals ? equals : end) - pair), true, false))
+        if (!text_decode(value, (size_t)(end - value), true, false) ||
+            !text_decode(pair, (size_t)((equals ? equals : end) - pair), true, false))
             return refuse(exchange, "the query holds a malformed percent escape or a control character, or is not UTF-8");
         if (!is_empty) exchange->query[exchange->query_count++] = (fb_pair){.name = pair, .value = value};
         pair = next;

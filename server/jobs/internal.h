@@ -76,24 +76,10 @@ struct fb_jobs {
     unsigned long long ended[FB_JOB_STATES];
 };
 
-int64_t fb_jobs_now(void); /* milliseconds, monotonic */
 /* With the mutex. */
 void fb_live_job_release(fb_live_job *job);
-/* With the mutex: `more` are members for the event's data, each with a comma before it, or NULL. */
-void fb_live_job_tell(fb_live_job *job, const char *event, const char *more);
-/* Waits, but not when the job is not wanted any more or all are to stop; false then. */
-bool fb_jobs_pause(fb_jobs *jobs, const fb_live_job *job, unsigned milliseconds);
 /* With the mutex: followers get a comment. */
 void fb_followers_beat(fb_live_job *job);
 void fb_followers_wake(fb_live_job *job);
-
-/* ---- run.c ---- */
-
-/* From its start to its end, or until all are to stop. */
-void fb_job_run(fb_jobs *jobs, fb_live_job *job);
-/* It waits or runs in another process: those who follow it here come back and read what the store has. With the mutex. */
-void fb_job_forget(fb_jobs *jobs, fb_live_job *job);
-/* With the state that it ended in; tells everybody. */
-void fb_job_end(fb_jobs *jobs, fb_live_job *job, const fb_store_job_end *end, const char *code);
 
 #endif

@@ -65,7 +65,7 @@ fb_status fb_signing_key_read(const fb_buffer *pem, fb_signing_key **out, fb_err
     EVP_PKEY_free(pair);
     return fb_fail(error, FB_INVALID, "bad-key", NULL,
                    pair ? "it is a key of another kind: foldback key create makes one of ed25519"
-                        : "it is no key in PEM without a passphrase: foldback key create makes one");
+                        : "it is not a PEM key without a passphrase; make one with foldback key create");
 }
 
 void fb_signing_key_free(fb_signing_key *key) {
@@ -139,7 +139,7 @@ fb_status fb_envelope_sign(const fb_signing_key *key, const char *payload, size_
     return ok && fb_buffer_text(out) ? FB_OK : fb_fail_memory(error);
 }
 
-/* Appends what base64 stands for. False when it is none. */
+/* Appends what base64 stands for. False when it is not valid. */
 static bool decode(const json_t *text, fb_buffer *out) {
     size_t length = json_string_length(text);
     const char *given = json_string_value(text);

@@ -1,6 +1,7 @@
 /* Statements that are signed: DSSE envelopes (secure-systems-lab/dsse 1.0) under ed25519 keys of the operator's.
  *
- * What is signed is the type and the bytes of the payload together, so that a signature for one type is none for another. */
+ * What is signed is the type and the bytes of the payload together, so that a signature for one type does not hold for another.
+ */
 #ifndef FB_PROVENANCE_PROVENANCE_H
 #define FB_PROVENANCE_PROVENANCE_H
 

@@ -56,7 +56,7 @@ void fb_respond_stored_alias(const fb_request *request, fb_response *response, i
         return;
     }
     respond_alias(response, status, &entry);
-    fb_store_alias_entry_free(&entry);
+    FB_STORE_FREE(&entry);
 }
 
 /* ---- what requests that change an alias have in common ------------------------------------------------------------------- */
@@ -121,7 +121,7 @@ static bool find_present(const fb_request *request, fb_response *response, const
     else if (status) fb_respond_error(response, &error);
     if (status) return false;
     *number = entry.number;
-    fb_store_alias_entry_free(&entry);
+    FB_STORE_FREE(&entry);
     return true;
 }
 
@@ -193,7 +193,7 @@ static void respond(fb_response *response, fb_status status, const fb_error *err
         return;
     }
     respond_alias(response, 200, entry);
-    fb_store_alias_entry_free(entry);
+    FB_STORE_FREE(entry);
 }
 
 /* To a version. */
@@ -280,7 +280,7 @@ static void roll_back_passes(const fb_request *request, fb_response *response, r
         respond(response, status, &error, &entry);
         fb_undone_free(&undone);
     }
-    fb_store_alias_entry_free(&present);
+    FB_STORE_FREE(&present);
 }
 
 /* The request. */
@@ -330,7 +330,7 @@ static void set_alias(const fb_request *request, fb_response *response, const fb
     bool is_new = change->condition == FB_ALIAS_IS_FREE;
     respond_alias(response, is_new ? 201 : 200, &entry);
     if (is_new) fb_response_header_format(response, "Location", "/v1/models/%s/aliases/%s", entry.model, entry.alias);
-    fb_store_alias_entry_free(&entry);
+    FB_STORE_FREE(&entry);
 }
 
 static void put_alias(const fb_request *request, fb_response *response) {
@@ -371,7 +371,7 @@ static void get_alias(const fb_request *request, fb_response *response) {
     fb_store_alias_entry entry;
     if (!find_alias(request, response, &entry)) return;
     respond_alias(response, 200, &entry);
-    fb_store_alias_entry_free(&entry);
+    FB_STORE_FREE(&entry);
 }
 
 static void get_alias_graph(const fb_request *request, fb_response *response) {
@@ -381,7 +381,7 @@ static void get_alias_graph(const fb_request *request, fb_response *response) {
         fb_response_header_format(response, "Content-Location", "/v1/graphs/%s", entry.to_graph);
         fb_response_header(response, "Foldback-Version", entry.to);
     }
-    fb_store_alias_entry_free(&entry);
+    FB_STORE_FREE(&entry);
 }
 
 static void get_alias_archive(const fb_request *request, fb_response *response) {
@@ -391,7 +391,7 @@ static void get_alias_archive(const fb_request *request, fb_response *response) 
         fb_response_header_format(response, "Content-Location", "/v1/graphs/%s/archive", entry.to_graph);
         fb_response_header(response, "Foldback-Version", entry.to);
     }
-    fb_store_alias_entry_free(&entry);
+    FB_STORE_FREE(&entry);
 }
 
 static void write_history_item(const fb_store_alias_entry *entry, fb_buffer *out) {
@@ -400,17 +400,13 @@ static void write_history_item(const fb_store_alias_entry *entry, fb_buffer *out
 
 static void respond_list(fb_response *response, fb_store_alias_entries *list,
                          void (*write)(const fb_store_alias_entry *entry, fb_buffer *out)) {
-    fb_buffer answer = {0};
-    fb_buffer_string(&answer, "{\"items\":[");
+    fb_buffer answer = fb_items_begin();
     for (size_t i = 0; i < list->count; i++) {
         fb_put_comma(&answer);
         write(&list->items[i], &answer);
     }
-    fb_buffer_char(&answer, ']');
-    if (*list->next_token) fb_put_text(&answer, "next_page_token", list->next_token);
-    fb_buffer_char(&answer, '}');
-    fb_respond_json_buffer_take(response, 200, &answer);
-    fb_store_alias_entries_free(list);
+    fb_respond_items_take(response, &answer, list->next_token);
+    FB_STORE_FREE(list);
 }
 
 static void get_aliases(const fb_request *request, fb_response *response) {

@@ -36,7 +36,7 @@ bool fb_respond_graph(const fb_request *request, fb_response *response, const ch
 bool fb_respond_archive(const fb_request *request, fb_response *response, const char *id);
 
 /* Idempotency-Key: a POST that was answered before is answered the same again, and not done again. Each request of a job has a
- * key, too, which no client could give. */
+ * key as well, which no client could give. */
 
 typedef struct fb_repeat {
     fb_app *app;

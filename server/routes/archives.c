@@ -5,7 +5,6 @@
 #include <string.h>
 #include <sys/mman.h>
 
-#include "core/archive/export.h"
 #include "core/document/document.h"
 #include "server/app.h"
 #include "server/routes/answer.h"
@@ -41,7 +40,7 @@ bool fb_is_archive_request(const fb_request *request) {
 typedef struct forgetting {
     const fb_watch *request;
     const fb_blob *blob;
-    unsigned char *mapped; /* an upload that is no blob yet */
+    unsigned char *mapped; /* an upload that is not a blob yet */
     size_t size;
 } forgetting;
 
@@ -52,7 +51,7 @@ static fb_status check_and_forget(void *context, fb_error *error) {
     return fb_watch_check(f->request, error);
 }
 
-/* Reads all of it before it becomes a blob: nothing is stored of a file that is no archive. */
+/* Reads all of it before it becomes a blob: a file that is not an archive stores nothing. */
 static fb_status check_upload(const fb_request *request, const fb_upload *upload, fb_error *error) {
     static const char no_digest[] = "sha256:0000000000000000000000000000000000000000000000000000000000000000";
     forgetting forget = {.request = fb_request_watch(request), .size = fb_upload_size(upload)};

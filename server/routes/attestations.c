@@ -38,7 +38,7 @@ static fb_status find_pass(fb_store *store, const json_t *step, json_t **pass, f
     size_t position = (size_t)json_integer_value(json_object_get(step, "position"));
     *pass = strcmp(run.kind, "optimize") == 0 ? json_incref(json_array_get(request, position)) : NULL;
     json_decref(request);
-    fb_store_run_free(&run);
+    FB_STORE_FREE(&run);
     return status ? fb_fail(error, status, status == FB_NO_MEMORY ? "out-of-memory" : "store-corrupt", NULL,
                             "a run's request cannot be read")
                   : FB_OK;
@@ -170,7 +170,7 @@ static fb_status attest(const fb_request *request, const char *id, fb_buffer *ou
     fb_buffer_free(&statement);
     json_decref(of.passes);
     json_decref(of.request);
-    fb_store_run_free(&run);
+    FB_STORE_FREE(&run);
     return status;
 }
 

@@ -41,14 +41,10 @@ static void get_audit(const fb_request *request, fb_response *response) {
         fb_respond_page_error(response, &error);
         return;
     }
-    fb_buffer answer = {0};
-    fb_buffer_string(&answer, "{\"items\":[");
+    fb_buffer answer = fb_items_begin();
     for (size_t i = 0; i < list.count; i++) write_entry(&list.items[i], &answer);
-    fb_buffer_char(&answer, ']');
-    if (*list.next_token) fb_put_text(&answer, "next_page_token", list.next_token);
-    fb_buffer_char(&answer, '}');
-    fb_respond_json_buffer_take(response, 200, &answer);
-    fb_audit_entries_free(&list);
+    fb_respond_items_take(response, &answer, list.next_token);
+    FB_STORE_FREE(&list);
 }
 
 const fb_route fb_audit_routes[] = {

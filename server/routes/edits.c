@@ -71,7 +71,7 @@ static void get_run_edits(const fb_request *request, fb_response *response) {
     }
     fb_share_release(from);
     fb_share_release(to);
-    fb_store_run_free(&run);
+    FB_STORE_FREE(&run);
 }
 
 const fb_route fb_edits_routes[] = {

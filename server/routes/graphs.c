@@ -31,7 +31,7 @@ static void write_posted(const fb_graph_input *input, const fb_graph_row *row, c
 static int expect_status(fb_app *app, const char *id) {
     fb_store_summary summary;
     if (fb_store_get_graph(app->store, id, &summary, NULL)) return 201;
-    fb_store_summary_free(&summary);
+    FB_STORE_FREE(&summary);
     return 200;
 }
 
@@ -167,14 +167,10 @@ static void get_graphs(const fb_request *request, fb_response *response) {
         fb_respond_page_error(response, &error);
         return;
     }
-    fb_buffer answer = {0};
-    fb_buffer_string(&answer, "{\"items\":[");
+    fb_buffer answer = fb_items_begin();
     for (size_t i = 0; i < list.count; i++) write_summary(&list.items[i], &answer);
-    fb_buffer_char(&answer, ']');
-    if (*list.next_token) fb_put_text(&answer, "next_page_token", list.next_token);
-    fb_buffer_char(&answer, '}');
-    fb_respond_json_buffer_take(response, 200, &answer);
-    fb_store_summaries_free(&list);
+    fb_respond_items_take(response, &answer, list.next_token);
+    FB_STORE_FREE(&list);
 }
 
 /* ---- /v1/graphs/{id} ---------------------------------------------------------------------------------------------------- */
@@ -212,7 +208,7 @@ static fb_status respond_known(const fb_request *request, fb_response *response,
     fb_store_summary summary = {0};
     fb_status status = fb_store_get_graph(app->store, id, &summary, error);
     if (!status) fb_respond_not_modified(response, content_type, tag);
-    fb_store_summary_free(&summary);
+    FB_STORE_FREE(&summary);
     return status;
 }
 

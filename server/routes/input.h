@@ -25,6 +25,12 @@ static inline fb_store_actor fb_actor_of(const fb_request *request) {
 bool fb_page_read(const fb_request *request, fb_response *response, fb_store_page *page);
 /* As fb_respond_error, but an error of the page token names its parameter. */
 void fb_respond_page_error(fb_response *response, const fb_error *error);
+/* {"items":[, to which the caller appends them. */
+fb_buffer fb_items_begin(void);
+/* ], the next page's token unless it is "", and }. */
+void fb_items_end(fb_buffer *out, const char *next_token);
+/* The same, and responds with it. */
+void fb_respond_items_take(fb_response *response, fb_buffer *answer, const char *next_token);
 /* 422 with the parameter's name; returns false. */
 bool fb_refuse_parameter(fb_response *response, const char *name, const char *code, const char *detail);
 /* Whether ?pass= is a pass of ours, or an external one that some run applied; otherwise this responds. */

@@ -192,14 +192,10 @@ static void get_jobs(const fb_request *request, fb_response *response) {
         fb_respond_page_error(response, &error);
         return;
     }
-    fb_buffer answer = {0};
-    fb_buffer_string(&answer, "{\"items\":[");
+    fb_buffer answer = fb_items_begin();
     for (size_t i = 0; i < list.count; i++) write_job(app, &list.items[i], &answer);
-    fb_buffer_char(&answer, ']');
-    if (*list.next_token) fb_put_text(&answer, "next_page_token", list.next_token);
-    fb_buffer_char(&answer, '}');
-    fb_store_jobs_free(&list);
-    fb_respond_json_buffer_take(response, 200, &answer);
+    fb_respond_items_take(response, &answer, list.next_token);
+    FB_STORE_FREE(&list);
 }
 
 /* The job of the path; false when this has responded. */
@@ -215,7 +211,7 @@ static void get_job(const fb_request *request, fb_response *response) {
     fb_store_job job;
     if (!find_job(request, response, &job)) return;
     respond_job(request->context, response, 200, &job);
-    fb_store_job_free(&job);
+    FB_STORE_FREE(&job);
 }
 
 /* The ids of the items' runs as a JSON array, with null for an item without one; NULL when memory is out. */
@@ -295,7 +291,7 @@ static void get_job_result(const fb_request *request, fb_response *response) {
                            fb_job_state_name(job.state));
         fb_response_header(response, "Retry-After", "1");
     }
-    fb_store_job_free(&job);
+    FB_STORE_FREE(&job);
 }
 
 /* ---- DELETE ------------------------------------------------------------------------------------------------------------- */
@@ -316,7 +312,7 @@ static void delete_job(const fb_request *request, fb_response *response) {
     /* To cancel what is cancelled is not a fault. */
     if (status && job.state != FB_JOB_CANCELLED) fb_respond_error(response, &error);
     else respond_job(app, response, job.state == FB_JOB_CANCELLED ? 200 : 202, &job);
-    fb_store_job_free(&job);
+    FB_STORE_FREE(&job);
 }
 
 /* ---- GET …/events ------------------------------------------------------------------------------------------------------- */
@@ -347,7 +343,7 @@ static void get_job_events(const fb_request *request, fb_response *response) {
         if (!find_job(request, response, &job)) return;
         is_known_to_end = fb_job_is_finished(job.state);
         status = fb_jobs_follow(app->jobs, &job, after, &follower, &error);
-        fb_store_job_free(&job);
+        FB_STORE_FREE(&job);
     }
     if (status) {
         fb_respond_error(response, &error);

@@ -29,14 +29,10 @@ static void get_models(const fb_request *request, fb_response *response) {
         fb_respond_page_error(response, &error);
         return;
     }
-    fb_buffer answer = {0};
-    fb_buffer_string(&answer, "{\"items\":[");
+    fb_buffer answer = fb_items_begin();
     for (size_t i = 0; i < list.count; i++) write_model(&list.items[i], &answer);
-    fb_buffer_char(&answer, ']');
-    if (*list.next_token) fb_put_text(&answer, "next_page_token", list.next_token);
-    fb_buffer_char(&answer, '}');
-    fb_respond_json_buffer_take(response, 200, &answer);
-    fb_store_models_free(&list);
+    fb_respond_items_take(response, &answer, list.next_token);
+    FB_STORE_FREE(&list);
 }
 
 static void get_model(const fb_request *request, fb_response *response) {
@@ -50,7 +46,7 @@ static void get_model(const fb_request *request, fb_response *response) {
     fb_buffer answer = {0};
     write_model(&model, &answer);
     fb_respond_json_buffer_take(response, 200, &answer);
-    fb_store_model_free(&model);
+    FB_STORE_FREE(&model);
 }
 
 /* How the versions are named that the service makes itself: by a rollback of passes. */
@@ -76,7 +72,7 @@ static void put_model(const fb_request *request, fb_response *response) {
         write_model(&model, &answer);
         fb_respond_json_buffer_take(response, is_new ? 201 : 200, &answer);
         if (is_new) fb_response_header_format(response, "Location", "/v1/models/%s", model.name);
-        fb_store_model_free(&model);
+        FB_STORE_FREE(&model);
     }
     fb_request_body_free(&body);
 }

@@ -45,7 +45,7 @@ static fb_status is_signature_of(fb_store *store, const char *signature, const c
             else *is_of_pass |= !strcmp(expected, signature);
         }
     }
-    fb_store_runs_free(&runs);
+    FB_STORE_FREE(&runs);
     return status;
 }
 
@@ -143,19 +143,16 @@ static void write_page(const fb_shared_graph *shared, const node_filter *filter,
     int64_t count = 0;
     uint32_t position = 0;
     fb_node n = fb_first_node(graph, FB_MAIN_PROGRAM);
-    fb_buffer_string(out, "{\"items\":[");
+    char next[32] = "";
+    *out = fb_items_begin();
     for (; n.id; n = fb_node_at(graph, n)->next, position++) {
         const fb_node_row *node = fb_node_at(graph, n);
         if (position < filter->position || !is_wanted(graph, node, filter)) continue;
         if (count++ == filter->limit) break;
         write_node(graph, node, position, out);
     }
-    fb_buffer_char(out, ']');
-    if (n.id) {
-        fb_put_name(out, "next_page_token");
-        fb_buffer_printf(out, "\"%" PRIx32 "-%016" PRIx64 "\"", position, filter_hash(filter, shared->id));
-    }
-    fb_buffer_char(out, '}');
+    if (n.id) snprintf(next, sizeof next, "%" PRIx32 "-%016" PRIx64, position, filter_hash(filter, shared->id));
+    fb_items_end(out, next);
 }
 
 static void get_nodes(const fb_request *request, fb_response *response) {
@@ -175,7 +172,7 @@ static void get_nodes(const fb_request *request, fb_response *response) {
         fb_respond_json_buffer_take(response, 200, &answer);
     }
     fb_share_release(shared);
-    fb_store_signatures_free(&filter.marks);
+    FB_STORE_FREE(&filter.marks);
     free(filter.is_of_pass);
 }
 

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "core/json/members.h"
 #include "core/passes/pass.h"
 #include "server/app.h"
 #include "server/store/rules.h"
@@ -19,6 +20,23 @@ void fb_respond_page_error(fb_response *response, const fb_error *error) {
     if (strcmp(error->code, "bad-page-token") == 0) fb_problem_member_take(response, "parameter", json_string("page_token"));
 }
 
+fb_buffer fb_items_begin(void) {
+    fb_buffer out = {0};
+    fb_buffer_string(&out, "{\"items\":[");
+    return out;
+}
+
+void fb_items_end(fb_buffer *out, const char *next_token) {
+    fb_buffer_char(out, ']');
+    if (*next_token) fb_put_text(out, "next_page_token", next_token);
+    fb_buffer_char(out, '}');
+}
+
+void fb_respond_items_take(fb_response *response, fb_buffer *answer, const char *next_token) {
+    fb_items_end(answer, next_token);
+    fb_respond_json_buffer_take(response, 200, answer);
+}
+
 bool fb_refuse_parameter(fb_response *response, const char *name, const char *code, const char *detail) {
     fb_respond_problem(response, 422, code, "%s", detail);
     fb_problem_member_take(response, "parameter", json_string(name));
@@ -32,7 +50,7 @@ bool fb_check_pass_parameter(const fb_request *request, fb_response *response, c
     fb_store_rule rule;
     if (fb_pass_find(name)) return true;
     if (!fb_store_get_rule(app->store, FB_STORED_ANY, name, 0, &rule, &error)) {
-        fb_store_rule_free(&rule);
+        FB_STORE_FREE(&rule);
         return true;
     }
     error = (fb_error){0};
@@ -42,7 +60,7 @@ bool fb_check_pass_parameter(const fb_request *request, fb_response *response, c
         return false;
     }
     bool is_known = runs.count > 0;
-    fb_store_runs_free(&runs);
+    FB_STORE_FREE(&runs);
     if (is_known) return true;
     char detail[200];
     snprintf(detail, sizeof detail,

@@ -5,6 +5,7 @@
 #include "core/json/members.h"
 #include "core/passes/pass.h"
 #include "server/graphs/graphs.h"
+#include "server/routes/input.h"
 #include "server/routes/routes.h"
 
 /* What a pass's file says at its top: a picture, conditions, exactness. */
@@ -55,8 +56,7 @@ static void write_preset(const fb_preset *preset, fb_buffer *out) {
 
 static void get_passes(const fb_request *request, fb_response *response) {
     (void)request;
-    fb_buffer answer = {0};
-    fb_buffer_string(&answer, "{\"items\":[");
+    fb_buffer answer = fb_items_begin();
     for (size_t i = 0; fb_pass_at(i); i++) {
         const fb_pass *pass = fb_pass_at(i);
         if (pass == fb_pass_find(pass->name)) write_pass(pass, false, &answer); /* the newest version */
@@ -78,7 +78,7 @@ static void respond_unknown(const fb_request *request, fb_response *response, co
         bool is_layout = stored.kind == FB_STORED_LAYOUT;
         fb_respond_problem(response, 404, "unknown-pass", "\"%s\" is a %s: GET /v1/%s/%s", stored.name,
                            is_layout ? "layout" : "rule", is_layout ? "layouts" : "transformations", stored.name);
-        fb_store_rule_free(&stored);
+        FB_STORE_FREE(&stored);
     } else if (status == FB_NOT_FOUND) {
         fb_respond_problem(response, 404, "unknown-pass",
                            "there is no pass named \"%.80s\"; GET /v1/passes lists them, and GET /v1/transformations the rules",

@@ -23,7 +23,7 @@ static bool read_options(const fb_request *request, fb_response *response, pictu
     out->options = (fb_picture_options){.open = out->open, .at = fb_request_query(request, "at")};
     for (const char *name; (name = fb_request_query_next(request, "open", &cursor));) {
         if (out->options.open_count == OPEN_MOST)
-            return fb_refuse_parameter(response, "open", "bad-parameter", "too many boxes are to be opened");
+            return fb_refuse_parameter(response, "open", "bad-parameter", "too many boxes to open");
         out->open[out->options.open_count++] = name;
     }
     if (!fb_request_query_int(request, response, "depth", 0, 64, FB_PICTURE_DEPTH_USUAL, &depth)) return false;
@@ -181,7 +181,7 @@ static void get_run_layout(const fb_request *request, fb_response *response) {
     fb_graph_free(graphs.part);
     fb_share_release(graphs.source);
     fb_share_release(graphs.result);
-    fb_store_run_free(&run);
+    FB_STORE_FREE(&run);
 }
 
 const fb_route fb_picture_routes[] = {

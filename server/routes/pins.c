@@ -12,7 +12,7 @@ static void respond_pin(fb_response *response, int status, fb_store_pin *pin) {
     if (pin->note) fb_put_text(&answer, "note", pin->note);
     fb_put_time(&answer, "created", pin->created);
     fb_buffer_char(&answer, '}');
-    fb_store_pin_free(pin);
+    FB_STORE_FREE(pin);
     fb_respond_json_buffer_take(response, status, &answer);
 }
 

@@ -80,7 +80,7 @@ bool fb_repeat_begin(const fb_request *request, fb_response *response, fb_repeat
     }
     if (status) fb_respond_error(response, &error);
     else respond_repeat(request, response, what, &answer);
-    fb_store_answer_free(&answer);
+    FB_STORE_FREE(&answer);
     free(repeat->scope);
     return false;
 }

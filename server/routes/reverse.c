@@ -123,7 +123,7 @@ static void post_undo(const fb_request *request, fb_response *response, fb_undo_
     if (status) fb_respond_request_error(response, &error);
     else undo_run(request, response, &asked, &run, kind, &repeat);
     fb_run_request_free(&asked);
-    fb_store_run_free(&run);
+    FB_STORE_FREE(&run);
     fb_repeat_end(&repeat);
 }
 
@@ -204,7 +204,7 @@ static fb_status find_steps(const fb_app *app, const fb_watch *watch, const char
     fb_status status = fb_store_get_run(app->store, maker, &run, error);
     if (status) return status;
     status = fb_history_nearest(app, watch, &run, given->shared->graph, &task->history, error);
-    fb_store_run_free(&run);
+    FB_STORE_FREE(&run);
     return status;
 }
 

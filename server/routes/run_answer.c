@@ -235,7 +235,7 @@ static void respond_stored(const fb_request *request, fb_response *response, int
         if (status_code == 201) fb_response_header_format(response, "Location", "/v1/runs/%s", run.id);
     }
     free_included(&what);
-    fb_store_run_free(&run);
+    FB_STORE_FREE(&run);
 }
 
 void fb_respond_stored_run(const fb_request *request, fb_response *response, int status, const char *id, unsigned includes) {

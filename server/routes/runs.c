@@ -25,12 +25,10 @@ static void get_run(const fb_request *request, fb_response *response) {
 }
 
 static void write_runs(const fb_store_runs *runs, fb_buffer *out) {
-    fb_buffer_char(out, '[');
     for (size_t i = 0; i < runs->count; i++) {
         fb_put_comma(out);
         fb_run_write(&runs->items[i], NULL, &(fb_work){0}, out);
     }
-    fb_buffer_char(out, ']');
 }
 
 /* ---- GET /v1/runs ------------------------------------------------------------------------------------------------------- */
@@ -94,7 +92,7 @@ static fb_status set_signature(fb_store *store, const char *const *signature, fb
         filter->signatures = signature;
         filter->signature_count = 1;
     }
-    fb_store_runs_free(&runs);
+    FB_STORE_FREE(&runs);
     return FB_OK;
 }
 
@@ -113,14 +111,10 @@ static void get_runs(const fb_request *request, fb_response *response) {
         fb_respond_page_error(response, &error);
         return;
     }
-    fb_buffer answer = {0};
-    fb_buffer_char(&answer, '{');
-    fb_put_name(&answer, "items");
+    fb_buffer answer = fb_items_begin();
     write_runs(&runs, &answer);
-    if (*runs.next_token) fb_put_text(&answer, "next_page_token", runs.next_token);
-    fb_buffer_char(&answer, '}');
-    fb_respond_json_buffer_take(response, 200, &answer);
-    fb_store_runs_free(&runs);
+    fb_respond_items_take(response, &answer, runs.next_token);
+    FB_STORE_FREE(&runs);
 }
 
 /* ---- GET /v1/graphs/{id}/lineage ---------------------------------------------------------------------------------------- */
@@ -144,14 +138,16 @@ static fb_status write_list(fb_store *store, const char *name, const char *param
     fb_put_name(out, name);
     fb_buffer_char(out, '{');
     fb_put_name(out, "items");
+    fb_buffer_char(out, '[');
     write_runs(&runs, out);
+    fb_buffer_char(out, ']');
     if (*runs.next_token) {
         fb_put_name(out, "next");
         fb_buffer_printf(out, "\"/v1/runs?%s=%s&limit=%zu&page_token=%s\"", parameter,
                          filter->source ? filter->source : filter->result, page->limit, runs.next_token);
     }
     fb_buffer_char(out, '}');
-    fb_store_runs_free(&runs);
+    FB_STORE_FREE(&runs);
     return FB_OK;
 }
 
@@ -167,7 +163,7 @@ static void get_lineage(const fb_request *request, fb_response *response) {
         fb_respond_error(response, &error);
         return;
     }
-    fb_store_summary_free(&summary);
+    FB_STORE_FREE(&summary);
     fb_buffer answer = {0};
     fb_buffer_char(&answer, '{');
     fb_put_text(&answer, "id", id);

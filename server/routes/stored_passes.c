@@ -57,21 +57,17 @@ static void respond_stored(fb_response *response, int http_status, const fb_stor
 
 /* Frees the list. */
 static void respond_list(fb_response *response, fb_store_rules *list) {
-    fb_buffer answer = {0};
+    fb_buffer answer = fb_items_begin();
     fb_error error = {0};
     fb_status status = FB_OK;
-    fb_buffer_string(&answer, "{\"items\":[");
     for (size_t i = 0; i < list->count && !status; i++) status = write_stored(&list->items[i], &answer, &error);
-    fb_buffer_char(&answer, ']');
-    if (*list->next_token) fb_put_text(&answer, "next_page_token", list->next_token);
-    fb_buffer_char(&answer, '}');
-    fb_store_rules_free(list);
     if (!status) {
-        fb_respond_json_buffer_take(response, 200, &answer);
-        return;
+        fb_respond_items_take(response, &answer, list->next_token);
+    } else {
+        fb_buffer_free(&answer);
+        fb_respond_error(response, &error);
     }
-    fb_buffer_free(&answer);
-    fb_respond_error(response, &error);
+    FB_STORE_FREE(list);
 }
 
 /* ---- storing ------------------------------------------------------------------------------------------------------------ */
@@ -95,7 +91,7 @@ static void store_pass(const fb_request *request, fb_response *response, fb_stor
     if (is_new)
         fb_response_header_format(response, "Location", "/v1/%s/%s/versions/%u",
                                   kind == FB_STORED_LAYOUT ? "layouts" : "transformations", stored.name, stored.version);
-    fb_store_rule_free(&stored);
+    FB_STORE_FREE(&stored);
 }
 
 static void post_transformation(const fb_request *request, fb_response *response) {
@@ -167,7 +163,7 @@ static void respond_version(const fb_request *request, fb_response *response, fb
         return;
     }
     respond_stored(response, 200, &stored);
-    fb_store_rule_free(&stored);
+    FB_STORE_FREE(&stored);
 }
 
 static void respond_numbered(const fb_request *request, fb_response *response, fb_stored_kind kind) {

@@ -109,20 +109,18 @@ static fb_status fill_page(const fb_graph *graph, size_t limit, tensor_page *pag
 }
 
 static void write_page(const fb_shared_graph *shared, tensor_page *page, fb_buffer *out) {
-    fb_buffer_string(out, "{\"items\":[");
+    char next[32] = "";
+    *out = fb_items_begin();
     for (size_t i = 0; i < page->count; i++) {
         write_tensor(shared->graph, page->items[i], out);
         out->failed |= page->owners[i].failed;
         fb_buffer_append(out, page->owners[i].data, page->owners[i].size);
         fb_buffer_string(out, "]}");
     }
-    fb_buffer_char(out, ']');
-    if (page->next.id) {
-        fb_put_name(out, "next_page_token");
-        fb_buffer_printf(out, "\"%" PRIx32 "-%016" PRIx64 "\"", page->position + (uint32_t)page->count,
-                         fb_hash(shared->id, strlen(shared->id), 0));
-    }
-    fb_buffer_char(out, '}');
+    if (page->next.id)
+        snprintf(next, sizeof next, "%" PRIx32 "-%016" PRIx64, page->position + (uint32_t)page->count,
+                 fb_hash(shared->id, strlen(shared->id), 0));
+    fb_items_end(out, next);
 }
 
 static void get_tensors(const fb_request *request, fb_response *response) {

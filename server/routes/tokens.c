@@ -34,7 +34,7 @@ static void respond_token(const fb_app *app, fb_response *response, int status, 
     write_token(app, token, secret, &answer);
     fb_respond_json_buffer_take(response, status, &answer);
     if (status == 201) fb_response_header_format(response, "Location", "/v1/tokens/%s", token->name);
-    fb_store_token_free(token);
+    FB_STORE_FREE(token);
 }
 
 /* ---- POST --------------------------------------------------------------------------------------------------------------- */
@@ -102,14 +102,10 @@ static void get_tokens(const fb_request *request, fb_response *response) {
         fb_respond_page_error(response, &error);
         return;
     }
-    fb_buffer answer = {0};
-    fb_buffer_string(&answer, "{\"items\":[");
+    fb_buffer answer = fb_items_begin();
     for (size_t i = 0; i < list.count; i++) write_token(app, &list.items[i], NULL, &answer);
-    fb_buffer_char(&answer, ']');
-    if (*list.next_token) fb_put_text(&answer, "next_page_token", list.next_token);
-    fb_buffer_char(&answer, '}');
-    fb_respond_json_buffer_take(response, 200, &answer);
-    fb_store_tokens_free(&list);
+    fb_respond_items_take(response, &answer, list.next_token);
+    FB_STORE_FREE(&list);
 }
 
 static void get_token(const fb_request *request, fb_response *response) {

@@ -63,7 +63,7 @@ static void store_version(const fb_request *request, fb_response *response, cons
     }
     respond_version(response, is_new ? 201 : 200, &stored);
     if (is_new) fb_response_header_format(response, "Location", "/v1/models/%s/versions/%s", stored.model, stored.name);
-    fb_store_version_free(&stored);
+    FB_STORE_FREE(&stored);
 }
 
 static void store_document(const fb_request *request, fb_response *response, const fb_request_body *body,
@@ -115,14 +115,10 @@ static void get_versions(const fb_request *request, fb_response *response) {
         fb_respond_page_error(response, &error);
         return;
     }
-    fb_buffer answer = {0};
-    fb_buffer_string(&answer, "{\"items\":[");
+    fb_buffer answer = fb_items_begin();
     for (size_t i = 0; i < list.count; i++) write_version(&list.items[i], &answer);
-    fb_buffer_char(&answer, ']');
-    if (*list.next_token) fb_put_text(&answer, "next_page_token", list.next_token);
-    fb_buffer_char(&answer, '}');
-    fb_respond_json_buffer_take(response, 200, &answer);
-    fb_store_versions_free(&list);
+    fb_respond_items_take(response, &answer, list.next_token);
+    FB_STORE_FREE(&list);
 }
 
 static bool find_version(const fb_request *request, fb_response *response, fb_store_version *out) {
@@ -138,7 +134,7 @@ static void get_version(const fb_request *request, fb_response *response) {
     fb_store_version version;
     if (!find_version(request, response, &version)) return;
     respond_version(response, 200, &version);
-    fb_store_version_free(&version);
+    FB_STORE_FREE(&version);
 }
 
 static void get_version_graph(const fb_request *request, fb_response *response) {
@@ -146,7 +142,7 @@ static void get_version_graph(const fb_request *request, fb_response *response) 
     if (!find_version(request, response, &version)) return;
     if (fb_respond_graph(request, response, version.graph))
         fb_response_header_format(response, "Content-Location", "/v1/graphs/%s", version.graph);
-    fb_store_version_free(&version);
+    FB_STORE_FREE(&version);
 }
 
 static void get_version_archive(const fb_request *request, fb_response *response) {
@@ -154,7 +150,7 @@ static void get_version_archive(const fb_request *request, fb_response *response
     if (!find_version(request, response, &version)) return;
     if (fb_respond_archive(request, response, version.graph))
         fb_response_header_format(response, "Content-Location", "/v1/graphs/%s/archive", version.graph);
-    fb_store_version_free(&version);
+    FB_STORE_FREE(&version);
 }
 
 static void delete_version(const fb_request *request, fb_response *response) {

@@ -10,7 +10,7 @@
 #include "server/routes/routes.h"
 
 #define WORDS_MAX 100        /* events or patterns of one webhook */
-#define OVERLAP_S 86400      /* for which the old secret signs, too */
+#define OVERLAP_S 86400      /* for which the old secret signs as well */
 #define OVERLAP_MAX 31536000 /* seconds */
 
 /* ---- as JSON ------------------------------------------------------------------------------------------------------------- */
@@ -52,7 +52,7 @@ static void respond_webhook(fb_response *response, int status, fb_store_webhook 
     write_webhook(webhook, secret, &answer);
     fb_respond_json_buffer_take(response, status, &answer);
     if (status == 201) fb_response_header_format(response, "Location", "/v1/webhooks/%s", webhook->id);
-    fb_store_webhook_free(webhook);
+    FB_STORE_FREE(webhook);
 }
 
 static void write_delivery(const fb_store_delivery *delivery, fb_buffer *out) {
@@ -79,7 +79,7 @@ static void respond_delivery(fb_response *response, int status, fb_store_deliver
     fb_buffer answer = {0};
     write_delivery(delivery, &answer);
     fb_respond_json_buffer_take(response, status, &answer);
-    fb_store_delivery_free(delivery);
+    FB_STORE_FREE(delivery);
 }
 
 /* ---- what a request says of a webhook ------------------------------------------------------------------------------------ */
@@ -308,14 +308,10 @@ static void get_webhooks(const fb_request *request, fb_response *response) {
         fb_respond_page_error(response, &error);
         return;
     }
-    fb_buffer answer = {0};
-    fb_buffer_string(&answer, "{\"items\":[");
+    fb_buffer answer = fb_items_begin();
     for (size_t i = 0; i < list.count; i++) write_webhook(&list.items[i], NULL, &answer);
-    fb_buffer_char(&answer, ']');
-    if (*list.next_token) fb_put_text(&answer, "next_page_token", list.next_token);
-    fb_buffer_char(&answer, '}');
-    fb_respond_json_buffer_take(response, 200, &answer);
-    fb_store_webhooks_free(&list);
+    fb_respond_items_take(response, &answer, list.next_token);
+    FB_STORE_FREE(&list);
 }
 
 static void get_webhook(const fb_request *request, fb_response *response) {
@@ -347,14 +343,10 @@ static void get_deliveries(const fb_request *request, fb_response *response) {
         fb_respond_page_error(response, &error);
         return;
     }
-    fb_buffer answer = {0};
-    fb_buffer_string(&answer, "{\"items\":[");
+    fb_buffer answer = fb_items_begin();
     for (size_t i = 0; i < list.count; i++) write_delivery(&list.items[i], &answer);
-    fb_buffer_char(&answer, ']');
-    if (*list.next_token) fb_put_text(&answer, "next_page_token", list.next_token);
-    fb_buffer_char(&answer, '}');
-    fb_respond_json_buffer_take(response, 200, &answer);
-    fb_store_deliveries_free(&list);
+    fb_respond_items_take(response, &answer, list.next_token);
+    FB_STORE_FREE(&list);
 }
 
 static void get_delivery(const fb_request *request, fb_response *response) {

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/bind/checkpoint.h"
+#include "core/bind/bind.h"
 #include "server/graphs/graphs.h"
 #include "server/history/history.h"
 

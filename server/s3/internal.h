@@ -2,8 +2,12 @@
 #ifndef FB_S3_INTERNAL_H
 #define FB_S3_INTERNAL_H
 
+#include <stdbool.h>
+#include <stddef.h>
+#include <time.h>
+
+#include "core/base/buffer.h"
 #include "server/s3/s3.h"
-#include "server/s3/sign.h"
 
 /* ---- where, and as whom ---- */
 
@@ -48,7 +52,49 @@ const fb_s3_place *fb_s3_place_of(const fb_s3 *s3);
 /* The text of the first element `name` between `*at` and `end`, unescaped and malloc'ed (caller frees); NULL when there is
  * none, or memory is out. `*at` moves behind it. */
 char *fb_s3_xml_text(const char **at, const char *end, const char *name);
-/* Finds the next such element and gives what is inside it. */
-bool fb_s3_xml_find(const char **at, const char *end, const char *name, const char **inside, size_t *size);
+
+/* Signatures of requests to an S3-compatible store: AWS Signature Version 4, in headers and in URLs.
+ *
+ * Source: https://docs.aws.amazon.com/AmazonS3/latest/API/sig-v4-authenticating-requests.html */
+
+#define FB_S3_DATE_LENGTH 16 /* "20130524T000000Z" */
+#define FB_S3_HASH_LENGTH 64
+
+typedef struct fb_s3_credentials {
+    char key[256], secret[256];
+    char token[8192]; /* of a session, or "" */
+} fb_s3_credentials;
+
+/* What a signature is made for, and with. */
+typedef struct fb_s3_signing {
+    const fb_s3_credentials *credentials;
+    const char *region;
+    time_t now;
+    const char *method;
+    const char *path;  /* percent-encoded, from "/" on */
+    const char *query; /* percent-encoded, its names in order, each with "="; "" for none */
+} fb_s3_signing;
+
+typedef struct fb_s3_header {
+    const char *name; /* in lower case */
+    const char *value;
+} fb_s3_header;
+
+/* Appends `text` percent-encoded: all but letters, digits and "-._~", and "/" where `keeps_slashes`. */
+void fb_s3_encode(fb_buffer *out, const char *text, bool keeps_slashes);
+
+/* The hash of a body as x-amz-content-sha256 has it. False when libcrypto cannot allocate. */
+bool fb_s3_hash(const void *bytes, size_t size, char out[FB_S3_HASH_LENGTH + 1]);
+
+/* The time as x-amz-date has it. */
+void fb_s3_date(time_t now, char out[FB_S3_DATE_LENGTH + 1]);
+
+/* Appends the value of the header Authorization. `headers`, in the order of their names, are all that is signed: `host`,
+ * `x-amz-content-sha256` (which is `payload`), `x-amz-date` of `now` and, with a session, `x-amz-security-token` among them. */
+void fb_s3_sign(const fb_s3_signing *signing, const fb_s3_header *headers, size_t count, const char *payload, fb_buffer *out);
+
+/* Appends the query of a URL with which whoever has it may do `method` for `seconds`: `host` is the one in the URL. The query
+ * in `signing` is left out. */
+void fb_s3_presign(const fb_s3_signing *signing, const char *host, unsigned seconds, fb_buffer *out);
 
 #endif

@@ -1,4 +1,4 @@
-#include "server/s3/sign.h"
+#include "server/s3/internal.h"
 
 #include <openssl/evp.h>
 #include <openssl/hmac.h>

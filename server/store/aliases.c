@@ -152,7 +152,7 @@ static fb_status write_change(fb_connection *connection, void *argument, fb_tota
     alias_write *write = argument;
     alias_state state = {0};
     next_entry next = {0};
-    fb_store_alias_entry_free(&write->entry);
+    FB_STORE_FREE(&write->entry);
     fb_status status = find_alias(connection, write->change, &state, error);
     if (!status) status = check_condition(write->change, &state, error);
     if (!status) status = write->decide(connection, write, &state, added, &next, error);
@@ -172,7 +172,7 @@ static fb_status change_alias(alias_write *write, fb_store_alias_entry *out, fb_
     if (!status && write->is_added)
         fb_store_tell(store, write->partial ? FB_RUN_FINISHED | FB_VERSION_CREATED | FB_ALIAS_CHANGED : FB_ALIAS_CHANGED);
     if (!status && out) *out = write->entry;
-    else fb_store_alias_entry_free(&write->entry);
+    else FB_STORE_FREE(&write->entry);
     return status;
 }
 
@@ -286,7 +286,7 @@ fb_status fb_store_roll_back_alias(fb_store *store, const fb_store_alias_change 
 
 /* ---- roll back passes ---- */
 
-/* "12" as 12; 0 for a name that is no number, or none that could be followed by another one. */
+/* "12" as 12; 0 for a name that is not a number, or not one that another can follow. */
 static int64_t number_of(const char *name) {
     size_t length = strlen(name);
     bool is_number = *name != '0' && length <= 18 && strspn(name, "0123456789") == length;

@@ -133,7 +133,7 @@ static void bind_request(fb_query *query, const fb_store_key *key) {
 
 /* It stood still for so long that others took it out, and has not noticed yet. */
 static fb_status fail_taken_over(fb_error *error) {
-    return fb_fail(error, FB_BUSY, "store-busy", NULL, "another replica has taken over what this one was doing: ask again");
+    return fb_fail(error, FB_BUSY, "store-busy", NULL, "another replica has taken over this work; ask again");
 }
 
 static fb_status write_request(fb_connection *connection, void *argument, fb_totals *added, fb_error *error) {
@@ -297,16 +297,11 @@ fb_status fb_store_begin_request(fb_store *store, const fb_store_key *key, const
         if (!status && is_there) what = strcmp(found.request_digest, request_digest) == 0 ? FB_REPEATED : FB_ANOTHER_REQUEST;
         if (status || is_there) fb_store_end_request(store, key);
     }
-    if (status || what != FB_REPEATED) fb_store_answer_free(&found);
+    if (status || what != FB_REPEATED) FB_STORE_FREE(&found);
     if (status) return status;
     if (what == FB_REPEATED) *answer = found;
     *repeat = what;
     return FB_OK;
-}
-
-void fb_store_answer_free(fb_store_answer *answer) {
-    fb_memory_free(answer->memory);
-    *answer = (fb_store_answer){0};
 }
 
 fb_status fb_delete_old_answers(fb_connection *connection, void *argument, fb_totals *added, fb_error *error) {

@@ -87,11 +87,6 @@ fb_status fb_store_list_audit(fb_store *store, const fb_audit_filter *filter, co
     return status;
 }
 
-void fb_audit_entries_free(fb_audit_entries *entries) {
-    fb_memory_free(entries->memory);
-    *entries = (fb_audit_entries){0};
-}
-
 /* ---- retention ---------------------------------------------------------------------------------------------------------- */
 
 #define BATCH 5000

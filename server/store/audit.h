@@ -52,7 +52,7 @@ typedef struct fb_audit_entries {
     fb_store_memory *memory;
 } fb_audit_entries;
 
-/* All that is not NULL must hold; since ≤ at < until, where 0 is no limit. */
+/* All that is not NULL must hold; since ≤ at < until, where 0 = unlimited. */
 typedef struct fb_audit_filter {
     const char *who, *action, *object;
     int64_t since, until;
@@ -61,7 +61,6 @@ typedef struct fb_audit_filter {
 /* Newest first. `page` may be NULL. */
 fb_status fb_store_list_audit(fb_store *store, const fb_audit_filter *filter, const fb_store_page *page, fb_audit_entries *out,
                               fb_error *error);
-void fb_audit_entries_free(fb_audit_entries *entries);
 
 /* Removes the entries that are older than `age_ms` (0: none), and those alone; with `is_dry` it counts them. In transactions of
  * some thousand, each with an entry of its own. `by` NULL is the service itself; `watch` may be NULL. An entry stays while one
@@ -106,9 +105,7 @@ fb_status fb_store_post_token_use(fb_store *store, int64_t key, int64_t at, fb_e
 
 /* FB_NOT_FOUND "unknown-token". */
 fb_status fb_store_get_token(fb_store *store, const char *name, fb_store_token *out, fb_error *error);
-void fb_store_token_free(fb_store_token *token);
 /* All of them, those that were revoked included. */
 fb_status fb_store_list_tokens(fb_store *store, const fb_store_page *page, fb_store_tokens *out, fb_error *error);
-void fb_store_tokens_free(fb_store_tokens *tokens);
 
 #endif

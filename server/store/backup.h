@@ -72,4 +72,65 @@ void fb_database_remove(const char *path);
 /* What fb_store_back_up does but for the last step: `stage` is complete, on disk, and unlocked. */
 fb_status fb_folder_copy(const char *from, const char *stage, const fb_copying *how, fb_copied *out, fb_error *error);
 
+/* Copying a whole store: rows from SQLite to PostgreSQL or back, large blobs from files to a bucket or back.
+ *
+ * Every row is copied with its keys, so that ids, page tokens and numbers of events stay what they are. What is there already
+ * is not copied again, so a copy that was broken off goes on where it was; until it is complete nothing opens the target. At
+ * the end all rows of both are compared, and the target's blobs are read and hashed. The source is only read. */
+
+typedef struct fb_copy_side {
+    const char *folder;      /* the data folder */
+    const char *database;    /* NULL: SQLite in the folder or, of the source, what the folder says */
+    fb_bucket_config bucket; /* of the target; `url` NULL: large blobs are files of its folder */
+    const char *name;        /* of the source, the same each time: the unfinished copy is known by it */
+} fb_copy_side;
+
+typedef struct fb_store_copied {
+    uint64_t tables, rows, copied_rows; /* all; those that this call has copied */
+    uint64_t blobs, copied_blobs;       /* the large ones */
+    uint64_t blob_bytes;
+} fb_store_copied;
+
+/* Called now and then: "rows" of a table and so on; `total` 0 when it is not known. */
+typedef void fb_copy_progress(void *context, const char *what, uint64_t done, uint64_t total);
+
+/* Fails as fb_store_open, and with FB_BUSY "store-locked": a service has the source or the target; FB_CONFLICT
+ * "store-not-empty": the target has data of its own; "copy-unfinished": the target is an unfinished copy of another store;
+ * "copy-differs": the source was changed since the copy began; FB_NOT_FOUND "no-store"; FB_IO "store-corrupt": a blob of the
+ * source is damaged. */
+fb_status fb_store_copy(const fb_copy_side *from, const fb_copy_side *to, fb_copy_progress *progress, void *context,
+                        fb_store_copied *out, fb_error *error);
+
+/* A look at a store from outside, also one that a service is using: nothing is changed, and no lock is kept. */
+
+#define FB_INSPECTED_JOBS 5
+
+/* A job that has failed. */
+typedef struct fb_failed_job {
+    char id[40], method[8], target[120];
+    int status;
+    int64_t finished;
+} fb_failed_job;
+
+typedef struct fb_inspection {
+    char *url;                          /* of the server that the database is on, or NULL; free it */
+    bool is_held, has_bucket;           /* a process has the folder */
+    bool is_read;                       /* the rest was read from the database */
+    int64_t schema, our_schema;         /* of the store; the newest that this program knows */
+    uint64_t database_bytes, log_bytes; /* of a file */
+    int64_t backed_up;                  /* when foldback db backup last ended; 0: not known */
+    int64_t damages;                    /* lines of the database's quick check, beside those of fb_store_inspect's error */
+    char damage[200];                   /* the first of them */
+
+    /* Of a store with our schema. */
+    int64_t graphs, runs, blobs, blob_bytes;
+    int64_t newest; /* when the newest graph, run or job was made; 0: there is none */
+    int64_t failed_job_count;
+    fb_failed_job failed_jobs[FB_INSPECTED_JOBS]; /* the newest */
+} fb_inspection;
+
+/* Looks at the store of the folder, or, when `database` is not NULL, at that one. `out` holds what was found until something
+ * failed, and is to be freed in either case. FB_NOT_FOUND "no-store", and the errors of fb_store_open. */
+fb_status fb_store_inspect(const char *folder, const char *database, fb_inspection *out, fb_error *error);
+
 #endif

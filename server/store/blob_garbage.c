@@ -33,7 +33,7 @@ typedef struct removal {
     int64_t now, before;
     candidate items[BATCH];
     size_t count;
-    uint64_t blobs, bytes, files; /* that went; `files`: of objects, too */
+    uint64_t blobs, bytes, files; /* that went; `files`: of objects as well */
     int opened[BATCH];            /* files that have no name any more */
     size_t opened_count;
 } removal;
@@ -202,7 +202,7 @@ static fb_status look_at_file(removal *batch, int folder, const char *name, fb_e
     return status;
 }
 
-/* Opens a folder within another; *out stays NULL when it is none. */
+/* Opens a folder within another; *out stays NULL when it is not a folder. */
 static fb_status open_folder(int parent, const char *name, DIR **out, fb_error *error) {
     int folder = openat(parent, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
     if (folder < 0) return errno == ENOTDIR ? FB_OK : fb_fail_file(error, "list the blobs", errno);
@@ -297,7 +297,7 @@ static fb_status write_others(fb_connection *connection, void *argument, fb_tota
     return status ? status : audit_count(connection, gone, gone->files, "files", error);
 }
 
-/* What is no row, so that its entry is written when it has gone. */
+/* For what has no row: its entry is written after it is gone. */
 static fb_status audit_others(fb_store *store, const removal *batch, const fb_garbage *garbage, fb_error *error) {
     others gone = {.by = batch->by, .now = batch->now, .uploads = garbage->uploads, .files = garbage->files};
     return gone.uploads || gone.files ? fb_writer_run(&store->writer, write_others, &gone, error) : FB_OK;

@@ -1,4 +1,3 @@
-#include "server/store/copy.h"
 
 #include <stdio.h>
 #include <stdlib.h>

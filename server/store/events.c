@@ -192,14 +192,9 @@ fb_status fb_store_events_after(fb_store *store, const fb_event_wish *wish, cons
     fb_status status = events.items ? fb_readers_take(&store->readers, &connection, error) : fb_fail_memory(error);
     if (!status) status = read_events(connection, wish, place, limit, &events, error);
     if (connection) fb_readers_give_back(&store->readers, connection);
-    if (status) fb_store_events_free(&events);
+    if (status) FB_STORE_FREE(&events);
     else *out = events;
     return status;
-}
-
-void fb_store_events_free(fb_store_events *events) {
-    fb_memory_free(events->memory);
-    *events = (fb_store_events){0};
 }
 
 fb_status fb_store_last_event(fb_store *store, fb_event_place *place, fb_event_place *highest, fb_error *error) {

@@ -42,7 +42,6 @@ typedef struct fb_store_events {
  * there were no more. Whoever must know of new events gives fb_store_config.happened. */
 fb_status fb_store_events_after(fb_store *store, const fb_event_wish *wish, const fb_event_place *place, size_t limit,
                                 fb_store_events *out, fb_error *error);
-void fb_store_events_free(fb_store_events *events);
 
 /* The place after all events; and of each kind the highest number that one has had, although it may have been deleted since. */
 fb_status fb_store_last_event(fb_store *store, fb_event_place *place, fb_event_place *highest, fb_error *error);

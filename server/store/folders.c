@@ -59,7 +59,7 @@ fb_status fb_folder_look(const char *folder, fb_access *access, int *lock, fb_er
     if (has_log && !has_index)
         return fb_fail(error, FB_IO, "store-not-writable", NULL,
                        "%s cannot be written to, and its log (foldback.sqlite-wal) cannot be read there; without the log the "
-                       "store would lack what was written last: make the folder writable, or copy it whole to where it is",
+                       "store would lack its last writes; make the folder writable, or copy it whole to where it is",
                        folder);
     *access = has_index ? FB_READS : FB_READS_FROZEN;
     return has_index ? FB_OK : fb_folder_lock(folder, false, lock, error);

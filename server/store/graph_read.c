@@ -60,11 +60,6 @@ fb_status fb_store_get_graph(fb_store *store, const char *id, fb_store_summary *
     return status;
 }
 
-void fb_store_summary_free(fb_store_summary *summary) {
-    fb_memory_free(summary->memory);
-    *summary = (fb_store_summary){0};
-}
-
 /* ---- list ---- */
 
 static fb_status read_item(fb_connection *connection, int64_t key, fb_store_memory **memory, void *item, fb_error *error) {
@@ -98,11 +93,6 @@ fb_status fb_store_list_graphs(fb_store *store, const char *structure, const cha
     fb_status status = fb_list_read(store, &query, &list, error);
     if (!status) FB_LIST_GIVE(&list, out);
     return status;
-}
-
-void fb_store_summaries_free(fb_store_summaries *summaries) {
-    fb_memory_free(summaries->memory);
-    *summaries = (fb_store_summaries){0};
 }
 
 /* ---- marks ---- */
@@ -178,9 +168,4 @@ fb_status fb_store_graph_signatures(fb_store *store, const char *id, fb_store_si
     if (status) fb_memory_free(list.memory);
     else *out = list;
     return status;
-}
-
-void fb_store_signatures_free(fb_store_signatures *signatures) {
-    fb_memory_free(signatures->memory);
-    *signatures = (fb_store_signatures){0};
 }

@@ -1,4 +1,3 @@
-#include "server/store/inspect.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -2,6 +2,7 @@
 #ifndef FB_STORE_INTERNAL_H
 #define FB_STORE_INTERNAL_H
 
+#include <pthread.h>
 #include <stddef.h>
 #include <sys/stat.h>
 
@@ -12,7 +13,108 @@
 #include "server/store/sql.h"
 #include "server/store/store.h"
 #include "server/store/ulid.h"
-#include "server/store/writer.h"
+
+/* The one thread, with the one connection, that writes and checkpoints.
+ *
+ * Writes wait in a queue; what waits is committed together (group commit). One that fails leaves the others alone: when it had
+ * written something, all are performed again, each inside a savepoint of its own. SQLite 3.40.1 can damage a database in WAL
+ * mode when two connections checkpoint, so no other connection ever does, and concurrent writers would only starve each other.
+ */
+
+/* The connections that read. A lease is one connection for one thread, and one snapshot: what a reader sees does not change
+ * until it gives the connection back. */
+
+typedef struct fb_readers {
+    pthread_mutex_t mutex;
+    pthread_cond_t came_back; /* a connection, or the end of a pause */
+    fb_connection *all;
+    fb_connection **idle;
+    size_t count, idle_count;
+    bool is_paused;
+} fb_readers;
+
+/* The database must exist and, to be read beside others, be in use by the writer, whose recovery comes first. `is_damaged` is
+ * for fb_connection's. */
+fb_status fb_readers_open(fb_readers *readers, const char *path, fb_access access, size_t count, atomic_bool *is_damaged,
+                          fb_error *error);
+void fb_readers_close(fb_readers *readers);
+
+/* Waits for an idle connection. */
+fb_status fb_readers_take(fb_readers *readers, fb_connection **connection, fb_error *error);
+void fb_readers_give_back(fb_readers *readers, fb_connection *connection);
+
+/* Changes of what the store counts. */
+typedef struct fb_totals {
+    int64_t graphs, runs;
+    int64_t blobs, blob_bytes;
+    int64_t collected_blobs, collected_bytes; /* by gc, since the start */
+} fb_totals;
+
+/* A change of the database. Runs on the writer's thread; may run again when the group that it was in could not be committed, so
+ * it begins by forgetting what it said before. It reports to `error` alone; when it fails, what it wrote is undone. */
+typedef fb_status fb_write_function(fb_connection *connection, void *argument, fb_totals *added, fb_error *error);
+
+/* What became of a write. A commit that broke off may have been done: then nothing that a row may need is taken away. */
+typedef enum fb_write_outcome { FB_WRITE_UNDONE, FB_WRITE_UNKNOWN, FB_WRITE_DURABLE } fb_write_outcome;
+
+/* For a write that also changes files. Runs on the writer's thread each time that the write ran; of one that was undone, before
+ * another write runs (or itself runs again). */
+typedef void fb_write_end_function(fb_connection *connection, void *argument, fb_write_outcome outcome);
+
+typedef struct fb_write fb_write;
+
+#define FB_GROUP_BUCKETS 9 /* the last: up to 256, which is the most that one transaction takes */
+
+typedef struct fb_writer_figures {
+    uint64_t commits, writes, failed_writes, largest_group, checkpoints, failed_checkpoints;
+    uint64_t queued;                   /* now */
+    uint64_t groups[FB_GROUP_BUCKETS]; /* groups of up to 1, 2, 4 … writes */
+    fb_totals totals;
+    fb_error last_failure; /* of a commit; status FB_OK when the last one went well */
+} fb_writer_figures;
+
+typedef struct fb_writer {
+    fb_connection connection;
+    fb_readers *readers;
+    fb_write_function *clean_up; /* run now and then */
+    void *clean_up_argument;
+    int64_t clean_up_interval_ms;
+    void (*cleaned_up)(void *argument); /* after each time; or NULL */
+    pthread_t thread;
+    bool has_thread;
+
+    /* the thread's own */
+    bool is_optimistic; /* writes have no savepoints */
+    int64_t next_clean_up_ms;
+
+    pthread_mutex_t mutex; /* over all that follows */
+    pthread_cond_t changed;
+    fb_write *first, **end;
+    size_t queue_limit;
+    bool is_stopping;
+    fb_writer_figures figures;
+} fb_writer;
+
+/* Starts the thread. `connection` (opened for writing, migrated; the writer closes it) and `readers` go into `writer` before.
+ */
+fb_status fb_writer_start(fb_writer *writer, size_t queue_limit, fb_totals totals, fb_error *error);
+/* Instead: refuses all writes. */
+void fb_writer_refuse(fb_writer *writer);
+/* Does what waits, refuses more, and ends the thread; the connection stays open for fb_writer_close. */
+void fb_writer_stop(fb_writer *writer);
+/* Puts the whole log into the database and closes. No reader may be open. */
+void fb_writer_close(fb_writer *writer);
+
+/* Queues the write and waits until it is durable or has failed. */
+fb_status fb_writer_run(fb_writer *writer, fb_write_function *function, void *argument, fb_error *error);
+/* The same with something to be done afterwards. */
+fb_status fb_writer_run_to_end(fb_writer *writer, fb_write_function *function, fb_write_end_function *end, void *argument,
+                               fb_error *error);
+
+/* Queues the write and does not wait. The writer frees `argument`, also when it could not be queued. */
+fb_status fb_writer_post_take(fb_writer *writer, fb_write_function *function, void *argument, fb_error *error);
+
+fb_writer_figures fb_writer_read_figures(fb_writer *writer);
 
 /* ---- Where the bytes of blobs and uploads are in the data folder, and how a file gets from uploads/ to blobs/ ------------ */
 
@@ -46,8 +148,7 @@ int64_t fb_changed_ms(const struct stat *about);
 /* Reports errno's `reason` for what could not be done: "write an upload". */
 fb_status fb_fail_file(fb_error *error, const char *what, int reason);
 
-/* ---- The bucket, in which large blobs are instead (bucket.c), and those of them that are in the data folder, too (cache.c) --
- */
+/* ---- The bucket for large blobs (bucket.c), and which of them the data folder has as well (cache.c) --------------------- */
 
 #define FB_CACHE_FOLDER "cache"
 #define FB_BUCKET_FILE "blobs-at" /* in the data folder: which bucket the store uses */
@@ -117,7 +218,6 @@ fb_status fb_frame_unpack(const void *frame, size_t frame_size, size_t size, cha
 void *fb_memory_take(fb_store_memory **memory, size_t size);
 /* A copy of `text`, or NULL when memory is out. */
 const char *fb_memory_text(fb_store_memory **memory, const char *text);
-void fb_memory_free(fb_store_memory *memory);
 
 /* ---- Small texts of the store as a whole, each under a name: files of the data folder, or rows in a database on a server --
  */
@@ -148,7 +248,7 @@ fb_status fb_store_check_no_files(fb_store *store, fb_error *error);
 
 /* FB_CONFLICT "copy-unfinished". */
 fb_status fb_store_check_filled(fb_connection *connection, fb_error *error);
-/* Of which store it is an unfinished copy, malloc'ed; NULL when it is none. */
+/* Of which store it is an unfinished copy, malloc'ed; NULL = not a copy. */
 fb_status fb_store_read_filling(fb_connection *connection, char **from, fb_error *error);
 fb_status fb_store_begin_filling(fb_store *store, fb_error *error);
 fb_status fb_store_end_filling(fb_store *store, fb_error *error);
@@ -185,7 +285,7 @@ fb_status fb_check_claim(fb_connection *connection, fb_store *store, const char 
 /* On the writer: jobs that ran on replicas that are no more wait again. */
 fb_status fb_requeue_lost_jobs(fb_connection *connection, fb_error *error);
 
-/* What the store counts: kept up by the writer, or counted where other replicas write, too. */
+/* What the store counts: kept up by the writer, or counted where other replicas write as well. */
 fb_status fb_store_totals(fb_store *store, fb_totals *out, fb_error *error);
 
 #define FB_REQUEST_BUCKETS 256
@@ -281,10 +381,6 @@ fb_status fb_read_run(fb_connection *connection, int64_t key, bool with_report, 
 
 /* The key of a model; FB_NOT_FOUND "unknown-model". */
 fb_status fb_need_model(fb_connection *connection, const char *name, int64_t *key, fb_error *error);
-/* On the writer: the same, and makes the model if there is none. */
-fb_status fb_add_model(fb_connection *connection, const char *name, int64_t created, int64_t *key, fb_error *error);
-/* The same, of[0], for fb_list_query.find. */
-fb_status fb_find_model_of(fb_connection *connection, const char *const *of, int64_t *number, fb_error *error);
 /* The key of a model's version, 0 = unknown. */
 fb_status fb_find_version(fb_connection *connection, int64_t model, const char *name, int64_t *key, fb_error *error);
 fb_status fb_fail_unknown_version(fb_error *error, const char *model, const char *name);
@@ -348,14 +444,6 @@ const char *fb_copy_optional(fb_query *query, int column, fb_store_memory **memo
 
 /* ---- What the jobs that are not finished name: graphs, runs and blobs, which stay until the job has ended ---------------- */
 
-/* Appends to `out` every id of a graph, run or blob that is in the request and in the store, each with its NUL in
- * FB_ID_LENGTH + 1 bytes; each once. */
-fb_status fb_find_references(fb_connection *connection, const char *target, const char *body, size_t size, fb_buffer *out,
-                             fb_error *error);
-/* On the writer: notes what that found. */
-fb_status fb_write_references(fb_connection *connection, int64_t job, const fb_buffer *found, fb_error *error);
-/* On the writer: the job has ended. What it named was needed until now. */
-fb_status fb_release_references(fb_connection *connection, const char *job, int64_t now, fb_error *error);
 /* While the store is opened: notes what jobs name that were stored before schema 9. */
 fb_status fb_read_unread_jobs(fb_connection *connection, fb_error *error);
 

@@ -47,10 +47,8 @@ fb_status fb_store_put_job(fb_store *store, const fb_store_job *job, const char 
 
 /* FB_NOT_FOUND "unknown-job". */
 fb_status fb_store_get_job(fb_store *store, const char *id, fb_store_job *out, fb_error *error);
-void fb_store_job_free(fb_store_job *job);
 /* Newest first; of one state when that is not negative. `page` may be NULL. */
 fb_status fb_store_list_jobs(fb_store *store, int state, const fb_store_page *page, fb_store_jobs *out, fb_error *error);
-void fb_store_jobs_free(fb_store_jobs *jobs);
 /* The request's body, and the answer's: malloc'ed (caller frees), with a NUL after them. Empty when there is none. */
 fb_status fb_store_get_job_body(fb_store *store, const char *id, char **bytes, size_t *size, fb_error *error);
 fb_status fb_store_get_job_result(fb_store *store, const char *id, char **bytes, size_t *size, fb_error *error);

@@ -36,10 +36,8 @@ fb_status fb_store_put_model(fb_store *store, const char *name, const char *nami
 
 /* FB_NOT_FOUND "unknown-model". */
 fb_status fb_store_get_model(fb_store *store, const char *name, fb_store_model *out, fb_error *error);
-void fb_store_model_free(fb_store_model *model);
 
 fb_status fb_store_list_models(fb_store *store, const fb_store_page *page, fb_store_models *out, fb_error *error);
-void fb_store_models_free(fb_store_models *models);
 
 /* ---- versions ---- */
 
@@ -77,12 +75,10 @@ fb_status fb_store_put_version(fb_store *store, const fb_store_new_version *vers
 
 /* FB_NOT_FOUND "unknown-model", "unknown-version". */
 fb_status fb_store_get_version(fb_store *store, const char *model, const char *name, fb_store_version *out, fb_error *error);
-void fb_store_version_free(fb_store_version *version);
 
 /* FB_NOT_FOUND "unknown-model". */
 fb_status fb_store_list_versions(fb_store *store, const char *model, const fb_store_page *page, fb_store_versions *out,
                                  fb_error *error);
-void fb_store_versions_free(fb_store_versions *versions);
 
 /* FB_NOT_FOUND "unknown-model", "unknown-version"; FB_CONFLICT "version-in-use" when an alias has it or ever had it: then it
  * could be rolled back to it. An alias that was deleted needs nothing. */
@@ -113,7 +109,6 @@ typedef struct fb_store_alias_entries {
 fb_status fb_store_get_alias(fb_store *store, const char *model, const char *alias, fb_store_alias_entry *out, fb_error *error);
 /* The entry with that number. FB_NOT_FOUND "unknown-alias". */
 fb_status fb_store_get_alias_entry(fb_store *store, int64_t number, fb_store_alias_entry *out, fb_error *error);
-void fb_store_alias_entry_free(fb_store_alias_entry *entry);
 
 /* The last entries of the model's aliases. FB_NOT_FOUND "unknown-model". */
 fb_status fb_store_list_aliases(fb_store *store, const char *model, const fb_store_page *page, fb_store_alias_entries *out,
@@ -121,7 +116,6 @@ fb_status fb_store_list_aliases(fb_store *store, const char *model, const fb_sto
 /* The entries of one alias, newest first, also when it was deleted. FB_NOT_FOUND "unknown-model", "unknown-alias". */
 fb_status fb_store_alias_history(fb_store *store, const char *model, const char *alias, const fb_store_page *page,
                                  fb_store_alias_entries *out, fb_error *error);
-void fb_store_alias_entries_free(fb_store_alias_entries *entries);
 
 /* ---- changes of aliases ---- */
 

@@ -147,7 +147,7 @@ fb_status fb_tell_version(fb_connection *connection, int64_t key, fb_error *erro
         status = put_all(connection, &told, webhooks, count, error);
     }
     fb_buffer_free(&body);
-    fb_store_version_free(&version);
+    FB_STORE_FREE(&version);
     return status;
 }
 
@@ -256,11 +256,6 @@ fb_status fb_store_list_deliveries(fb_store *store, const char *webhook, const c
     return status;
 }
 
-void fb_store_deliveries_free(fb_store_deliveries *deliveries) {
-    fb_memory_free(deliveries->memory);
-    *deliveries = (fb_store_deliveries){0};
-}
-
 static fb_status need_delivery(fb_connection *connection, const char *webhook, const char *id, int64_t *key, fb_error *error) {
     int64_t webhook_key = 0;
     fb_status status = fb_need_webhook(connection, webhook, &webhook_key, error);
@@ -287,11 +282,6 @@ fb_status fb_store_get_delivery(fb_store *store, const char *webhook, const char
     return status;
 }
 
-void fb_store_delivery_free(fb_store_delivery *delivery) {
-    fb_memory_free(delivery->memory);
-    *delivery = (fb_store_delivery){0};
-}
-
 /* ---- by request ---------------------------------------------------------------------------------------------------------- */
 
 typedef struct delivery_write {
@@ -305,7 +295,7 @@ static fb_status write_again(fb_connection *connection, void *argument, fb_total
     (void)added;
     delivery_write *write = argument;
     int64_t key = 0;
-    fb_store_delivery_free(&write->stored);
+    FB_STORE_FREE(&write->stored);
     fb_status status = need_delivery(connection, write->webhook, write->id, &key, error);
     if (status) return status;
     fb_query update = fb_query_begin(connection,
@@ -325,7 +315,7 @@ static fb_status write_test(fb_connection *connection, void *argument, fb_totals
     delivery_write *write = argument;
     int64_t webhook = 0, key = 0;
     fb_buffer body = {0};
-    fb_store_delivery_free(&write->stored);
+    FB_STORE_FREE(&write->stored);
     fb_status status = fb_need_webhook(connection, write->webhook, &webhook, error);
     if (status) return status;
     begin_body(&body, TEST_TYPE, write->now);
@@ -344,7 +334,7 @@ static fb_status do_write(fb_store *store, fb_write_function *function, delivery
                           fb_error *error) {
     write->now = store->config.now_ms();
     fb_status status = fb_writer_run(&store->writer, function, write, error);
-    if (status) fb_store_delivery_free(&write->stored);
+    if (status) FB_STORE_FREE(&write->stored);
     else *out = write->stored;
     return status;
 }
@@ -423,14 +413,9 @@ fb_status fb_store_due_deliveries(fb_store *store, int64_t now, fb_due_deliverie
     if (!status && !due.items) status = fb_fail_memory(error);
     for (size_t i = 0; i < due.webhooks && !status; i++) status = read_due(connection, &webhooks[i], now, &due, error);
     fb_readers_give_back(&store->readers, connection);
-    if (status) fb_due_deliveries_free(&due);
+    if (status) FB_STORE_FREE(&due);
     else *out = due;
     return status;
-}
-
-void fb_due_deliveries_free(fb_due_deliveries *due) {
-    fb_memory_free(due->memory);
-    *due = (fb_due_deliveries){0};
 }
 
 typedef struct attempts_write {

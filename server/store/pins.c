@@ -37,13 +37,8 @@ static fb_status read_pin(fb_connection *connection, const char *run, fb_store_p
     }
     status = fb_query_end(&query);
     if (!status && !is_pinned) status = fail_not_pinned(error, run);
-    if (status) fb_store_pin_free(out);
+    if (status) FB_STORE_FREE(out);
     return status;
-}
-
-void fb_store_pin_free(fb_store_pin *pin) {
-    fb_memory_free(pin->memory);
-    *pin = (fb_store_pin){0};
 }
 
 fb_status fb_store_get_pin(fb_store *store, const char *run, fb_store_pin *out, fb_error *error) {
@@ -72,7 +67,7 @@ static fb_status write_pin(fb_connection *connection, void *argument, fb_totals 
     (void)added;
     pin_write *write = argument;
     int64_t key = 0, before = 0;
-    fb_store_pin_free(&write->pin);
+    FB_STORE_FREE(&write->pin);
     fb_status status = need_run(connection, write->run, &key, error);
     if (status) return status;
     bool is_same = false;
@@ -95,7 +90,7 @@ fb_status fb_store_put_pin(fb_store *store, const char *run, const char *note, c
     pin_write write = {.run = run, .note = note, .by = by, .now = store->config.now_ms()};
     fb_status status = fb_writer_run(&store->writer, write_pin, &write, error);
     if (status) {
-        fb_store_pin_free(&write.pin);
+        FB_STORE_FREE(&write.pin);
         return status;
     }
     *is_new = write.is_new;

@@ -1,4 +1,4 @@
-/* PostgreSQL: a database on a server, which other replicas of the service use, too.
+/* PostgreSQL: a database on a server, which other replicas of the service use as well.
  *
  * A transaction that writes holds one advisory lock, so that of all replicas one writes at a time, as with SQLite: what was
  * read stays true until the commit, and keys, numbers of events and places in lists ascend in the order of the commits. Group

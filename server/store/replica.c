@@ -221,7 +221,7 @@ fb_status fb_check_claim(fb_connection *connection, fb_store *store, const char 
     fb_bind_text(&query, id);
     fb_status status = fb_read_key(&query, &count);
     if (status || count) return status;
-    return fb_fail(error, FB_BUSY, "store-busy", NULL, "another replica has taken over what this one was doing: ask again");
+    return fb_fail(error, FB_BUSY, "store-busy", NULL, "another replica has taken over this work; ask again");
 }
 
 typedef struct claim_end {

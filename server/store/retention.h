@@ -2,16 +2,16 @@
  *
  * What stays: runs that are pinned; that a version of a model was made from, or whose result is one; that the history of an
  * alias names; and of all these the runs that made what they started from, as far back as it is known, so that passes can be
- * taken out of what is or was deployed. Of every run that stays (the young ones and the newest ones, too) the run that it undid
- * and those whose passes it left over, and all graphs that undoing it takes. Runs that a repeated request would be answered
- * with stay until that answer is forgotten; runs and graphs that a job names, until it has ended. */
+ * taken out of what is or was deployed. Of every run that stays (the young ones and the newest ones as well) the run that it
+ * undid and those whose passes it left over, and all graphs that undoing it takes. Runs that a repeated request would be
+ * answered with stay until that answer is forgotten; runs and graphs that a job names, until it has ended. */
 #ifndef FB_STORE_RETENTION_H
 #define FB_STORE_RETENTION_H
 
 #include "core/base/work.h"
 #include "server/store/store.h"
 
-/* What goes: runs that are older, and runs beyond that many. Zero is no limit. */
+/* What goes: runs that are older, and runs beyond that many. 0 = unlimited. */
 typedef struct fb_retention {
     int64_t age_ms;
     uint64_t count;
@@ -55,7 +55,6 @@ fb_status fb_store_put_pin(fb_store *store, const char *run, const char *note, c
                            fb_store_pin *out, fb_error *error);
 /* FB_NOT_FOUND "unknown-run", "not-pinned". */
 fb_status fb_store_get_pin(fb_store *store, const char *run, fb_store_pin *out, fb_error *error);
-void fb_store_pin_free(fb_store_pin *pin);
 /* FB_NOT_FOUND "unknown-run", "not-pinned". */
 fb_status fb_store_delete_pin(fb_store *store, const char *run, const fb_store_actor *by, fb_error *error);
 

@@ -82,7 +82,7 @@ static fb_status write_rule(fb_connection *connection, void *argument, fb_totals
     (void)added;
     put_rule *put = argument;
     int64_t key = 0;
-    fb_store_rule_free(&put->stored);
+    FB_STORE_FREE(&put->stored);
     fb_query query = fb_query_begin(connection, "SELECT key FROM rules WHERE name = ? AND digest = ?", error);
     fb_bind_text(&query, put->name);
     fb_bind_text(&query, put->digest);
@@ -104,7 +104,7 @@ fb_status fb_store_put_rule(fb_store *store, fb_stored_kind kind, const char *na
         .kind = kind, .name = name, .digest = digest, .document = document, .by = by, .created = store->config.now_ms()};
     fb_status status = fb_writer_run(&store->writer, write_rule, &put, error);
     if (status) {
-        fb_store_rule_free(&put.stored);
+        FB_STORE_FREE(&put.stored);
         return status;
     }
     *is_new = put.is_new;
@@ -132,11 +132,6 @@ fb_status fb_store_get_rule(fb_store *store, fb_stored_kind kind, const char *na
     if (status) fb_memory_free(rule.memory);
     else *out = rule;
     return status;
-}
-
-void fb_store_rule_free(fb_store_rule *rule) {
-    fb_memory_free(rule->memory);
-    *rule = (fb_store_rule){0};
 }
 
 fb_status fb_store_list_rules(fb_store *store, fb_stored_kind kind, const fb_store_page *page, fb_store_rules *out,
@@ -185,9 +180,4 @@ fb_status fb_store_list_rule_versions(fb_store *store, fb_stored_kind kind, cons
     fb_status status = fb_list_read(store, &query, &list, error);
     if (!status) FB_LIST_GIVE(&list, out);
     return status;
-}
-
-void fb_store_rules_free(fb_store_rules *rules) {
-    fb_memory_free(rules->memory);
-    *rules = (fb_store_rules){0};
 }

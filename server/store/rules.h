@@ -36,7 +36,6 @@ fb_status fb_store_put_rule(fb_store *store, fb_stored_kind kind, const char *na
 /* `version` 0 is the newest. FB_NOT_FOUND "unknown-transformation" or "unknown-layout", "unknown-version". */
 fb_status fb_store_get_rule(fb_store *store, fb_stored_kind kind, const char *name, uint32_t version, fb_store_rule *out,
                             fb_error *error);
-void fb_store_rule_free(fb_store_rule *rule);
 
 /* Every one of the kind, in its newest version. */
 fb_status fb_store_list_rules(fb_store *store, fb_stored_kind kind, const fb_store_page *page, fb_store_rules *out,
@@ -44,6 +43,5 @@ fb_status fb_store_list_rules(fb_store *store, fb_stored_kind kind, const fb_sto
 /* The versions of one. FB_NOT_FOUND "unknown-transformation" or "unknown-layout". */
 fb_status fb_store_list_rule_versions(fb_store *store, fb_stored_kind kind, const char *name, const fb_store_page *page,
                                       fb_store_rules *out, fb_error *error);
-void fb_store_rules_free(fb_store_rules *rules);
 
 #endif

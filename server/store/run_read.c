@@ -151,11 +151,6 @@ fb_status fb_store_get_run(fb_store *store, const char *id, fb_store_run *out, f
     return status;
 }
 
-void fb_store_run_free(fb_store_run *run) {
-    fb_memory_free(run->memory);
-    *run = (fb_store_run){0};
-}
-
 /* ---- list ---- */
 
 typedef struct conditions {
@@ -253,9 +248,4 @@ fb_status fb_store_list_runs(fb_store *store, const fb_store_run_filter *filter,
     free(wanted);
     if (!status) FB_LIST_GIVE(&list, out);
     return status;
-}
-
-void fb_store_runs_free(fb_store_runs *runs) {
-    fb_memory_free(runs->memory);
-    *runs = (fb_store_runs){0};
 }

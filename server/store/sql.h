@@ -1,8 +1,9 @@
 /* One connection to a database with its compiled statements, and the one way to run SQL in the store.
  *
  * SQL is written once. A backend (backend.h) runs it: sqlite.c in a file of the data folder, postgres.c in a server that other
- * replicas use, too. A connection is used by one thread at a time. Statements are compiled once per connection and values are
- * always bound. A query is sticky: after something failed the rest does nothing, and fb_query_end returns the first failure.
+ * replicas use as well. A connection is used by one thread at a time. Statements are compiled once per connection and values
+ * are always bound. A query is sticky: after something failed the rest does nothing, and fb_query_end returns the first
+ * failure.
  *
  *     fb_query query = fb_query_begin(connection, "SELECT …", error);
  *     fb_bind_text(&query, id);
@@ -73,7 +74,7 @@ int64_t fb_changes(const fb_connection *connection);
 /* How many rows the last statement changed. */
 int64_t fb_changed_rows(const fb_connection *connection);
 
-/* For a database on a server, until the connection is closed: with `is_shared` beside others that said so, too, else alone.
+/* For a database on a server, until the connection is closed: with `is_shared` beside others that said so as well, else alone.
  * *is_alone: there is no other now. FB_BUSY "store-locked". */
 fb_status fb_hold(fb_connection *connection, bool is_shared, bool *is_alone, fb_error *error);
 

@@ -21,6 +21,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 #include "core/base/buffer.h"
 #include "core/base/error.h"
@@ -82,9 +83,9 @@ fb_status fb_store_make_folder(const char *folder, fb_error *error);
  *     FB_BUSY     store-locked        another process, or another fb_store of this one, holds the folder
  *     FB_CONFLICT newer-schema        written by a newer version of foldback; nothing was touched
  *     FB_INVALID  not-a-store         the database in the folder is another program's
- *     FB_IO       store-not-writable  the folder cannot be created or written; also when it is no folder. With `may_only_read`,
- *                                     it has a log that cannot be read there, or an earlier schema; every write fails with
- *                                     store-stopping
+ *     FB_IO       store-not-writable  the folder cannot be created or written; also when it is not a folder.
+ *                                     With `may_only_read`, it has a log that cannot be read there, or an earlier
+ *                                     schema; every write fails with store-stopping
  *     FB_CONFLICT blobs-elsewhere     the store has its blobs in another bucket than `bucket.url`, or in another data folder
  *     FB_CONFLICT copy-unfinished     it is being made by foldback db copy, which has not ended
  *     FB_CONFLICT store-elsewhere     the folder is of another store than `database`
@@ -105,7 +106,7 @@ bool fb_store_is_shared(const fb_store *store);
 bool fb_store_leads(fb_store *store);
 
 /* FB_OK when the store can read and write now. Writes only when the last write failed, to see whether that has passed. FB_IO
- * "store-corrupt" from when a damaged page of the database was met; a document or blob that is damaged is no reason. */
+ * "store-corrupt" from when a damaged page of the database was met; a damaged document or blob is not a reason. */
 fb_status fb_store_health(fb_store *store, fb_error *error);
 
 /* FB_OK if the bucket answers, or if the store has no bucket. FB_BUSY "blobs-unavailable", FB_IO "blobs-refused". Three seconds
@@ -143,8 +144,16 @@ typedef struct fb_store_page {
     const char *token; /* from the page before, or NULL */
 } fb_store_page;
 
-/* What a result's texts and arrays live in; freed by the result's _free. */
+/* What the texts and arrays of a row, or of a list of rows, live in. */
 typedef struct fb_store_memory fb_store_memory;
+void fb_memory_free(fb_store_memory *memory);
+/* Frees a row or a list that the store gave, and clears it. */
+#define FB_STORE_FREE(given)                                                                                                   \
+    do {                                                                                                                       \
+        __typeof__(given) freed_ = (given);                                                                                    \
+        fb_memory_free(freed_->memory);                                                                                        \
+        memset(freed_, 0, sizeof *freed_);                                                                                     \
+    } while (0)
 
 /* ---- short ids ---- */
 
@@ -228,12 +237,10 @@ fb_status fb_store_get_document(fb_store *store, const char *id, char **document
 
 /* FB_NOT_FOUND "unknown-graph". */
 fb_status fb_store_get_graph(fb_store *store, const char *id, fb_store_summary *out, fb_error *error);
-void fb_store_summary_free(fb_store_summary *summary);
 
 /* `structure` and `name` filter, or are NULL. `page` may be NULL. */
 fb_status fb_store_list_graphs(fb_store *store, const char *structure, const char *name, const fb_store_page *page,
                                fb_store_summaries *out, fb_error *error);
-void fb_store_summaries_free(fb_store_summaries *summaries);
 
 #define FB_NAME_MAX 200 /* characters of the name of a model, a version or an alias: see models.h */
 
@@ -273,7 +280,6 @@ typedef struct fb_store_signatures {
 
 /* FB_NOT_FOUND "unknown-graph". */
 fb_status fb_store_graph_signatures(fb_store *store, const char *id, fb_store_signatures *out, fb_error *error);
-void fb_store_signatures_free(fb_store_signatures *signatures);
 
 /* ---- runs ---- */
 
@@ -322,8 +328,7 @@ fb_status fb_store_put_run(fb_store *store, const fb_store_run *run, const fb_st
 
 /* The whole run. FB_NOT_FOUND "unknown-run". */
 fb_status fb_store_get_run(fb_store *store, const char *id, fb_store_run *out, fb_error *error);
-void fb_store_run_free(fb_store_run *run);
-/* Which of the runs are not here, in one query. `ids` is a JSON array of `count` ids, where null is none that could be missing.
+/* Which of the runs are not here, in one query. `ids` is a JSON array of `count` ids, where null stands for none.
  */
 fb_status fb_store_missing_runs(fb_store *store, const char *ids, size_t count, bool *is_missing, fb_error *error);
 
@@ -350,7 +355,6 @@ typedef struct fb_store_runs {
  * such lists: result = the graph, and source = the graph. */
 fb_status fb_store_list_runs(fb_store *store, const fb_store_run_filter *filter, const fb_store_page *page, bool with_reports,
                              fb_store_runs *out, fb_error *error);
-void fb_store_runs_free(fb_store_runs *runs);
 
 /* ---- answers: Idempotency-Key ----
  * begin, then a put with the answer (or none, when the request failed), then end. */
@@ -389,6 +393,5 @@ fb_status fb_store_begin_request(fb_store *store, const fb_store_key *key, const
                                  fb_store_answer *answer, fb_error *error);
 /* Ends what FB_FIRST_REQUEST began. */
 void fb_store_end_request(fb_store *store, const fb_store_key *key);
-void fb_store_answer_free(fb_store_answer *answer);
 
 #endif

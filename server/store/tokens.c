@@ -69,7 +69,7 @@ static fb_status write_put(fb_connection *connection, void *argument, fb_totals 
     token_write *write = argument;
     const fb_store_token *token = write->token;
     int64_t key = 0;
-    fb_store_token_free(&write->stored);
+    FB_STORE_FREE(&write->stored);
     if (token->expires && token->expires <= write->now)
         return fb_fail(error, FB_INVALID, "already-expired", "/expires",
                        "the token would have expired already: that time is in the past");
@@ -86,7 +86,7 @@ static fb_status write_revocation(fb_connection *connection, void *argument, fb_
     (void)added;
     token_write *write = argument;
     int64_t key = 0;
-    fb_store_token_free(&write->stored);
+    FB_STORE_FREE(&write->stored);
     fb_status status = need_token(connection, write->name, &key, error);
     if (status) return status;
     fb_query update = fb_query_begin(connection, "UPDATE tokens SET revoked = ? WHERE key = ? AND revoked IS NULL", error);
@@ -102,7 +102,7 @@ static fb_status do_write(fb_store *store, fb_write_function *function, token_wr
                           fb_error *error) {
     write->now = store->config.now_ms();
     fb_status status = fb_writer_run(&store->writer, function, write, error);
-    if (status) fb_store_token_free(&write->stored);
+    if (status) FB_STORE_FREE(&write->stored);
     else *out = write->stored;
     return status;
 }
@@ -155,11 +155,6 @@ fb_status fb_store_get_token(fb_store *store, const char *name, fb_store_token *
     return status;
 }
 
-void fb_store_token_free(fb_store_token *token) {
-    fb_memory_free(token->memory);
-    *token = (fb_store_token){0};
-}
-
 fb_status fb_store_list_tokens(fb_store *store, const fb_store_page *page, fb_store_tokens *out, fb_error *error) {
     fb_list_query query = {.conditions =
                                &(fb_condition){.sql = "SELECT key FROM tokens WHERE key <= ? ORDER BY key DESC LIMIT 1"},
@@ -172,9 +167,4 @@ fb_status fb_store_list_tokens(fb_store *store, const fb_store_page *page, fb_st
     fb_status status = fb_list_read(store, &query, &list, error);
     if (!status) FB_LIST_GIVE(&list, out);
     return status;
-}
-
-void fb_store_tokens_free(fb_store_tokens *tokens) {
-    fb_memory_free(tokens->memory);
-    *tokens = (fb_store_tokens){0};
 }

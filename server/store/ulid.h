@@ -20,8 +20,8 @@ typedef struct fb_ulid_source {
 /* Writes the next ULID and a NUL. */
 fb_status fb_ulid_next(fb_ulid_source *source, int64_t now_ms, char out[FB_ULID_LENGTH + 1], fb_error *error);
 
-/* Goes on after a ULID that was given before, so that they ascend over a restart with a clock that went back, too. What is none
- * changes nothing. */
+/* Goes on after a ULID that was given before, so that they ascend over a restart with a clock that went back as well. A
+ * text that is not a ULID changes nothing. */
 void fb_ulid_resume(fb_ulid_source *source, const char *ulid);
 /* After that, where others go on after the same ULID: goes on from a random place behind it. */
 fb_status fb_ulid_part(fb_ulid_source *source, fb_error *error);

@@ -74,7 +74,7 @@ static fb_status write_put(fb_connection *connection, void *argument, fb_totals 
     const fb_store_webhook *webhook = write->webhook;
     int64_t key = 0;
     char origin[300];
-    fb_store_webhook_free(&write->stored);
+    FB_STORE_FREE(&write->stored);
     fb_status status = check_room(connection, error);
     if (status) return status;
     fb_query insert = fb_query_begin(connection,
@@ -101,7 +101,7 @@ static fb_status write_change(fb_connection *connection, void *argument, fb_tota
     const fb_store_webhook_change *change = write->change;
     int64_t key = 0;
     fb_store_webhook old = {0};
-    fb_store_webhook_free(&write->stored);
+    FB_STORE_FREE(&write->stored);
     fb_status status = fb_need_webhook(connection, write->id, &key, error);
     if (!status) status = read_webhook(connection, key, &old.memory, &old, error);
     if (!status) {
@@ -132,7 +132,7 @@ static fb_status write_rotation(fb_connection *connection, void *argument, fb_to
     (void)added;
     webhook_write *write = argument;
     int64_t key = 0;
-    fb_store_webhook_free(&write->stored);
+    FB_STORE_FREE(&write->stored);
     fb_status status = fb_need_webhook(connection, write->id, &key, error);
     if (status) return status;
     const char *sql = write->overlap ? "UPDATE webhooks SET old_secret = secret, secret = ?1, changed = ?2, "
@@ -169,7 +169,7 @@ static fb_status do_write(fb_store *store, fb_write_function *function, webhook_
                           fb_error *error) {
     write->now = store->config.now_ms();
     fb_status status = fb_writer_run(&store->writer, function, write, error);
-    if (status || !out) fb_store_webhook_free(&write->stored);
+    if (status || !out) FB_STORE_FREE(&write->stored);
     else *out = write->stored;
     return status;
 }
@@ -214,11 +214,6 @@ fb_status fb_store_get_webhook(fb_store *store, const char *id, fb_store_webhook
     return status;
 }
 
-void fb_store_webhook_free(fb_store_webhook *webhook) {
-    fb_memory_free(webhook->memory);
-    *webhook = (fb_store_webhook){0};
-}
-
 fb_status fb_store_list_webhooks(fb_store *store, const fb_store_page *page, fb_store_webhooks *out, fb_error *error) {
     fb_list_query query = {.conditions =
                                &(fb_condition){.sql = "SELECT key FROM webhooks WHERE key <= ?1 ORDER BY key DESC LIMIT 1"},
@@ -231,9 +226,4 @@ fb_status fb_store_list_webhooks(fb_store *store, const fb_store_page *page, fb_
     fb_status status = fb_list_read(store, &query, &list, error);
     if (!status) FB_LIST_GIVE(&list, out);
     return status;
-}
-
-void fb_store_webhooks_free(fb_store_webhooks *webhooks) {
-    fb_memory_free(webhooks->memory);
-    *webhooks = (fb_store_webhooks){0};
 }

@@ -60,16 +60,14 @@ typedef struct fb_store_webhook_change {
 /* FB_NOT_FOUND "unknown-webhook", as all that follow. */
 fb_status fb_store_change_webhook(fb_store *store, const char *id, const fb_store_webhook_change *change,
                                   const fb_store_actor *by, fb_store_webhook *out, fb_error *error);
-/* From now on `secret` signs; what signed until now does so, too, for another `overlap_ms`. */
+/* From now on `secret` signs; what signed until now does so as well, for another `overlap_ms`. */
 fb_status fb_store_rotate_secret(fb_store *store, const char *id, const char *secret, int64_t overlap_ms,
                                  const fb_store_actor *by, fb_store_webhook *out, fb_error *error);
 /* With all its deliveries. */
 fb_status fb_store_delete_webhook(fb_store *store, const char *id, const fb_store_actor *by, fb_error *error);
 
 fb_status fb_store_get_webhook(fb_store *store, const char *id, fb_store_webhook *out, fb_error *error);
-void fb_store_webhook_free(fb_store_webhook *webhook);
 fb_status fb_store_list_webhooks(fb_store *store, const fb_store_page *page, fb_store_webhooks *out, fb_error *error);
-void fb_store_webhooks_free(fb_store_webhooks *webhooks);
 
 /* ---- deliveries ---- */
 
@@ -96,10 +94,8 @@ typedef struct fb_store_deliveries {
 /* Newest first; of one state where that is not NULL. FB_NOT_FOUND "unknown-webhook". */
 fb_status fb_store_list_deliveries(fb_store *store, const char *webhook, const char *state, const fb_store_page *page,
                                    fb_store_deliveries *out, fb_error *error);
-void fb_store_deliveries_free(fb_store_deliveries *deliveries);
 /* FB_NOT_FOUND "unknown-webhook", "unknown-delivery"; so also the next. */
 fb_status fb_store_get_delivery(fb_store *store, const char *webhook, const char *id, fb_store_delivery *out, fb_error *error);
-void fb_store_delivery_free(fb_store_delivery *delivery);
 
 /* Sends it again, at once, whatever became of it: under the same id, and in no order with others. */
 fb_status fb_store_redeliver(fb_store *store, const char *webhook, const char *id, const fb_store_actor *by,
@@ -124,7 +120,7 @@ typedef struct fb_due_deliveries {
     size_t count;
     int64_t next;            /* when another one will be due; INT64_MAX = none waits */
     size_t webhooks;         /* that are enabled */
-    fb_store_memory *memory; /* holds secrets: fb_due_deliveries_free forgets them */
+    fb_store_memory *memory; /* holds secrets */
 } fb_due_deliveries;
 
 #define FB_DUE_EACH 8 /* of one webhook at once */
@@ -132,7 +128,6 @@ typedef struct fb_due_deliveries {
 /* What may be sent at `now`: of each enabled webhook up to FB_DUE_EACH, the longest due first; of one topic only the first that
  * is pending. */
 fb_status fb_store_due_deliveries(fb_store *store, int64_t now, fb_due_deliveries *out, fb_error *error);
-void fb_due_deliveries_free(fb_due_deliveries *due);
 
 /* What became of an attempt. One of a delivery that is no longer pending, or was deleted meanwhile, changes nothing. */
 typedef struct fb_attempt_end {

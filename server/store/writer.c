@@ -1,4 +1,4 @@
-#include "server/store/writer.h"
+#include "server/store/internal.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -6,6 +6,71 @@
 #include <time.h>
 
 #include "server/metrics/metrics.h"
+
+fb_status fb_readers_open(fb_readers *readers, const char *path, fb_access access, size_t count, atomic_bool *is_damaged,
+                          fb_error *error) {
+    *readers = (fb_readers){.all = calloc(count, sizeof *readers->all), .idle = calloc(count, sizeof(fb_connection *))};
+    pthread_mutex_init(&readers->mutex, NULL);
+    pthread_cond_init(&readers->came_back, NULL);
+    fb_status status = readers->all && readers->idle ? FB_OK : fb_fail_memory(error);
+    while (!status && readers->count < count) {
+        fb_connection *connection = &readers->all[readers->count];
+        status = fb_connection_open(connection, path, access, error);
+        if (status) break;
+        connection->is_damaged = is_damaged;
+        readers->count++;
+        readers->idle[readers->idle_count++] = connection;
+    }
+    if (status) fb_readers_close(readers);
+    return status;
+}
+
+void fb_readers_close(fb_readers *readers) {
+    for (size_t i = 0; i < readers->count; i++) fb_connection_close(&readers->all[i]);
+    free(readers->all);
+    free(readers->idle);
+    pthread_cond_destroy(&readers->came_back);
+    pthread_mutex_destroy(&readers->mutex);
+    *readers = (fb_readers){0};
+}
+
+fb_status fb_readers_take(fb_readers *readers, fb_connection **connection, fb_error *error) {
+    fb_timing_enter(FB_TIMING_STORE);
+    pthread_mutex_lock(&readers->mutex);
+    while (readers->is_paused || readers->idle_count == 0) pthread_cond_wait(&readers->came_back, &readers->mutex);
+    fb_connection *taken = readers->idle[--readers->idle_count];
+    pthread_mutex_unlock(&readers->mutex);
+
+    fb_status status = fb_begin(taken, false, error);
+    if (status) fb_readers_give_back(readers, taken);
+    else *connection = taken;
+    return status;
+}
+
+void fb_readers_give_back(fb_readers *readers, fb_connection *connection) {
+    fb_roll_back(connection);
+    pthread_mutex_lock(&readers->mutex);
+    readers->idle[readers->idle_count++] = connection;
+    pthread_cond_broadcast(&readers->came_back);
+    pthread_mutex_unlock(&readers->mutex);
+    fb_timing_leave();
+}
+
+/* Waits until nobody reads, and lets nobody begin until readers_resume. */
+static void readers_pause(fb_readers *readers) {
+    pthread_mutex_lock(&readers->mutex);
+    readers->is_paused = true;
+    while (readers->idle_count < readers->count) pthread_cond_wait(&readers->came_back, &readers->mutex);
+    pthread_mutex_unlock(&readers->mutex);
+}
+
+/* Waits until nobody reads, and lets nobody begin until readers_resume. */
+static void readers_resume(fb_readers *readers) {
+    pthread_mutex_lock(&readers->mutex);
+    readers->is_paused = false;
+    pthread_cond_broadcast(&readers->came_back);
+    pthread_mutex_unlock(&readers->mutex);
+}
 
 #define GROUP_MAX (1u << (FB_GROUP_BUCKETS - 1)) /* writes in one transaction */
 #define CHECKPOINT_PAGES 1000                    /* pages of log that are worth a checkpoint: 4 MB */
@@ -51,9 +116,9 @@ static void checkpoint(fb_writer *writer, bool truncates) {
 static void checkpoint_when_large(fb_writer *writer) {
     if (writer->connection.log_pages - writer->connection.checkpointed_pages >= CHECKPOINT_PAGES) checkpoint(writer, false);
     if (writer->connection.log_pages < LOG_PAGES_MAX) return;
-    fb_readers_pause(writer->readers);
+    readers_pause(writer->readers);
     checkpoint(writer, true);
-    fb_readers_resume(writer->readers);
+    readers_resume(writer->readers);
 }
 
 /* ---- groups ---- */
@@ -68,7 +133,7 @@ static fb_status run_function(fb_writer *writer, fb_write *write) {
     return write->function(&writer->connection, write->argument, &write->added, &write->error);
 }
 
-/* Whether the whole transaction is. A full disk is no fault of this write: all are undone, and tried again one by one. */
+/* Whether the whole transaction is. A full disk is not this write's fault: all are undone, and tried again one by one. */
 static bool is_lost(const fb_writer *writer, const fb_write *write) {
     return write->status == FB_NO_SPACE || !fb_is_in_transaction(&writer->connection);
 }

@@ -135,7 +135,7 @@ static fb_status check_parts(const fb_webhooks *webhooks, CURLU *parts, fb_error
 
 fb_status fb_webhooks_check_url(const fb_webhooks *webhooks, const char *url, fb_error *error) {
     if (strlen(url) > URL_MAX) return fail_url(error, "a URL has 2000 characters at most");
-    const char *host = strstr(url, "://"); /* libcurl takes fewer slashes and more, too */
+    const char *host = strstr(url, "://"); /* libcurl takes fewer slashes and more as well */
     if (!host || host[3] == '/') return fail_url(error, "a URL is https://host/path");
     CURLU *parts = curl_url();
     if (!parts) return fb_fail_memory(error);
@@ -394,7 +394,7 @@ static void send_due(fb_webhooks *webhooks, int64_t monotonic) {
         attempt *place = is_under_way(webhooks, one->key) ? NULL : find_place(webhooks, one->webhook);
         if (place && !begin(place, one)) webhooks->next_look = monotonic + RETRY_MS;
     }
-    fb_due_deliveries_free(&due);
+    FB_STORE_FREE(&due);
 }
 
 static void trim(fb_webhooks *webhooks, int64_t monotonic) {

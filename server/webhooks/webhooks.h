@@ -6,8 +6,8 @@
  * One thread sends to all, several at once. A message is signed as Standard Webhooks says, sent at least once, always under the
  * same id, and tried again with growing pauses. Messages of one alias go one after the other. Of several replicas one sends.
  *
- * Whoever may make a webhook chooses where this service connects to, so it is no way into the network: https alone, no
- * redirects, no proxy, and each address is judged when the connection to it is made, whatever name or spelling led to it. */
+ * Whoever may make a webhook chooses where this service connects to, so it must not open a way into the network: https alone,
+ * no redirects, no proxy, and each address is judged when the connection to it is made, whatever name or spelling led to it. */
 #ifndef FB_WEBHOOKS_WEBHOOKS_H
 #define FB_WEBHOOKS_WEBHOOKS_H
 
@@ -26,7 +26,7 @@ typedef struct fb_network {
     unsigned bits;           /* of 128 */
 } fb_network;
 
-/* False when the text is no network. */
+/* False when the text is not a network. */
 bool fb_network_read(const char *text, fb_network *out);
 /* Whether an address of the Internet, and not one of this machine, of a private network, or reserved; or within one of
  * `allowed`. */

@@ -112,7 +112,7 @@ def test_it_is_made_again(signing, foldback):
     assert verify(foldback, envelope, "--source", "source.json", place=False).json()["verified"]
     foldback.put("other.json", branches(3))
     is_refused(verify(foldback, envelope, "--source", "other.json", place=False), "not the source that it names")
-    is_refused(foldback("verify-attestation", "envelope.json", "--key", "envelope.json"), "no key in PEM")
+    is_refused(foldback("verify-attestation", "envelope.json", "--key", "envelope.json"), "not a PEM key")
     assert foldback("verify-attestation", "envelope.json").status == 2
     written = foldback("attestation", run["id"], "-o", "written.json")
     assert written.status == 0 and json.loads(foldback.path("written.json").read_text())["payload"] == envelope["payload"]

@@ -461,7 +461,7 @@ def test_several_passes_in_one_word(foldback):
         (["optimize", TOY, "-p", "MergeLinears", "--dry-run=yes"], "there is no option"),
         (["runs", "--limit", "many"], "--limit many"),
         (["runs", "--data", "d", "--server", "http://x"], "not both"),
-        (["diff", TOY], "with what?"),
+        (["diff", TOY], "needs a second graph"),
         (["rollback", TOY], "neither a run"),
         (["rollback", "run_01ARZ3NDEKTSV4RRFFQ69G5FAV", "--to", "v1"], "MODEL@ALIAS"),
         (["deploy", "bert", "v1"], "not a MODEL@ALIAS"),

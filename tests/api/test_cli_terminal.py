@@ -358,7 +358,9 @@ def test_completion(complete):
     assert sorted(complete("job", "")) == ["cancel", "list", "result", "show", "wait"]
     for verb, _ in verbs()[::9]:
         assert sorted(complete(*verb.split(), "--")) == sorted(name for _, name, _ in options(verb)), verb
-    assert sorted(complete("optimize", "--pass", "Merge")) == ["MergeConsecutiveLinears", "MergeConvolutions", "MergeLinears", "MergeViews"]
+    passes = json.loads(subprocess.run([binary(), "pass", "list", "--json"], check=True, capture_output=True, text=True).stdout)["items"]
+    merges = sorted(one["name"] for one in passes if one["name"].startswith("Merge"))
+    assert "MergeViews" in merges and sorted(complete("optimize", "--pass", "Merge")) == merges
     assert complete("optimize", "--pass", "MergeLinears,MergeV") == ["MergeLinears,MergeViews"]
     assert "FuseBiasInLinear" in complete("passes", "Fuse")
     assert complete("runs", "--ki") == ["--kind"]

@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 #include "core/base/map.h"
-#include "server/cli/transport.h"
+#include "server/cli/client.h"
 #include "server/routes/routes.h"
 #include "server/service/service.h"
 

@@ -5,7 +5,7 @@
 
 #include <string.h>
 
-#include "core/archive/export.h"
+#include "core/archive/archive.h"
 
 #define BLOB "sha256:00000000000000000000000000000000000000000000000000000000000000aa"
 

@@ -43,7 +43,7 @@ fb_status put_version(const char *name, unsigned graph) {
     fb_store_version stored;
     fb_store_new_version version = {.model = "bert", .name = name, .document = &fixture.graphs[graph].graph};
     fb_status status = fb_store_put_version(fixture.store, &version, &is_new, &stored, &fixture.error);
-    if (!status) fb_store_version_free(&stored);
+    if (!status) FB_STORE_FREE(&stored);
     return status;
 }
 
@@ -60,7 +60,7 @@ fb_store_alias_change change_if(fb_alias_condition condition, int64_t expected) 
 int64_t entry_number(fb_status status, fb_store_alias_entry *entry) {
     if (status) return 0;
     int64_t number = entry->number;
-    fb_store_alias_entry_free(entry);
+    FB_STORE_FREE(entry);
     return number;
 }
 
@@ -80,7 +80,7 @@ void check_live(const char *expected) {
     fb_store_alias_entry entry;
     check_ok(fb_store_get_alias(fixture.store, "bert", "live", &entry, &fixture.error), &fixture.error);
     ck_assert_str_eq(entry.to, expected);
-    fb_store_alias_entry_free(&entry);
+    FB_STORE_FREE(&entry);
 }
 
 void check_failed(fb_status status, const char *code) {

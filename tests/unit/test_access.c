@@ -153,7 +153,7 @@ START_TEST(tokens_come_and_go_while_others_ask) {
     ck_assert_int_eq(admit(w.auth, NULL, FB_SCOPE_ADMIN), FB_GRANTED);
     check_ok(fb_auth_create(w.auth, &(fb_store_token){.name = "steady", .scope = "write"}, NULL, steady, &made, &error),
              &error);
-    fb_store_token_free(&made);
+    FB_STORE_FREE(&made);
     ck_assert(fb_auth_is_needed(w.auth));
     ck_assert_int_eq(fb_auth_admit(w.auth, NULL, FB_SCOPE_READ, principal), FB_TOKEN_MISSING);
 
@@ -167,8 +167,8 @@ START_TEST(tokens_come_and_go_while_others_ask) {
         check_ok(fb_auth_revoke(w.auth, made.name, NULL, &revoked, &error), &error);
         ck_assert_int_eq(admit(w.auth, secret, FB_SCOPE_READ), FB_TOKEN_REVOKED);
         ck_assert(!fb_auth_still_admits(w.auth, made.name, FB_SCOPE_READ));
-        fb_store_token_free(&revoked);
-        fb_store_token_free(&made);
+        FB_STORE_FREE(&revoked);
+        FB_STORE_FREE(&made);
     }
     while (!atomic_load(&w.asked)) sched_yield();
     atomic_store(&w.is_over, true);

@@ -8,7 +8,6 @@
 #include <unistd.h>
 
 #include "core/archive/archive.h"
-#include "core/archive/export.h"
 #include "core/graph/write.h"
 #include "tests/unit/documents.h"
 #include "tests/unit/run_tests.h"

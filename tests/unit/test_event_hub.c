@@ -23,7 +23,7 @@ static void open_models(void) {
     for (int i = 0; i < 2; i++) {
         fb_store_new_version made = {.model = "m", .name = i ? "v1" : "v0", .document = &graph.graph};
         check_ok(fb_store_put_version(store, &made, &is_new, &version, &error), &error);
-        fb_store_version_free(&version);
+        FB_STORE_FREE(&version);
     }
     free_graph(&graph);
 }
@@ -44,11 +44,11 @@ static void move_alias(const char *alias, int times) {
         if (fb_store_get_alias(store, "m", alias, &entry, &error) == FB_OK) {
             change.condition = FB_ALIAS_EXISTS;
             if (strcmp(entry.to, "v0") == 0) next = "v1";
-            fb_store_alias_entry_free(&entry);
+            FB_STORE_FREE(&entry);
         }
         error = (fb_error){0};
         check_ok(fb_store_set_alias(store, &change, next, &entry, &error), &error);
-        fb_store_alias_entry_free(&entry);
+        FB_STORE_FREE(&entry);
     }
 }
 

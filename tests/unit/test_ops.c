@@ -55,6 +55,24 @@ static const struct {
     {"torch.add sub", FB_OP_UNKNOWN},
 };
 
+/* What torch.export keeps though nothing reads it, by overload. */
+START_TEST(test_kept) {
+    static const char *const targets[] = {
+        "torch.ops.aten._assert_async.msg",
+        "torch.ops.aten._assert_scalar.default",
+        "torch.ops.aten._assert_tensor_metadata.default",
+        "torch.ops.aten.sym_constrain_range.default",
+        "torch.ops.aten.sym_constrain_range_for_size.default",
+        "torch.ops.aten._assert_async.default",
+    };
+    for (size_t i = 0; i < 6; i++) {
+        const char *overload = targets[i] + strlen("torch.ops.aten.");
+        const fb_op_facts *facts = fb_op_facts_of(fb_op_of_function(targets[i], strlen(targets[i])));
+        ck_assert_msg(fb_has_word(facts->kept, overload, strlen(overload)) == (i < 5), "%s", targets[i]);
+    }
+}
+END_TEST
+
 START_TEST(test_functions) {
     const char *target = functions[_i].target;
     ck_assert_msg(fb_op_of_function(target, strlen(target)) == functions[_i].op, "%s", target);
@@ -268,6 +286,7 @@ int main(void) {
     TCase *cases = tcase_create("ops");
     int fixtures = 0;
     while (fixture_names[fixtures]) fixtures++;
+    tcase_add_test(cases, test_kept);
     tcase_add_loop_test(cases, test_functions, 0, LENGTH(functions));
     tcase_add_test(cases, test_methods_and_modules);
     tcase_add_test(cases, test_rows);

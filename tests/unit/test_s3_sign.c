@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "server/s3/sign.h"
+#include "server/s3/internal.h"
 #include "tests/unit/run_tests.h"
 
 #define HOST "examplebucket.s3.amazonaws.com"

@@ -61,7 +61,7 @@ START_TEST(a_graph_comes_back) {
         ck_assert_uint_eq(summary.node_count, 7);
         ck_assert_uint_eq(summary.size, made.graph.size);
         ck_assert_int_eq(summary.created, 1700000000000);
-        fb_store_summary_free(&summary);
+        FB_STORE_FREE(&summary);
         reopen();
     }
     ck_assert_double_eq(metric(store, "graphs"), 1);
@@ -129,7 +129,7 @@ START_TEST(marks_are_found_by_signature) {
     ck_assert_uint_eq(signatures.items[0].nodes, 2);
     ck_assert_str_eq(signatures.items[1].signature, "s2");
     ck_assert_uint_eq(signatures.items[1].nodes, 1);
-    fb_store_signatures_free(&signatures);
+    FB_STORE_FREE(&signatures);
     free_graph(&made);
 }
 END_TEST
@@ -154,7 +154,7 @@ START_TEST(graphs_are_listed_in_pages_while_more_come) {
         for (size_t i = 0; i < list.count; i++) ck_assert_uint_eq(list.items[i].node_count, --expected);
         snprintf(token, sizeof token, "%s", list.next_token);
         page.token = token;
-        fb_store_summaries_free(&list);
+        FB_STORE_FREE(&list);
         put_graphs(100 + 10 * pages, 110 + 10 * pages);
         pages++;
     } while (token[0]);
@@ -172,13 +172,13 @@ START_TEST(graphs_are_filtered_by_structure_and_name) {
     ck_assert_uint_eq(list.count, 3);
     ck_assert_uint_eq(list.items[0].node_count, 7);
     ck_assert_str_eq(list.next_token, "");
-    fb_store_summaries_free(&list);
+    FB_STORE_FREE(&list);
     check_ok(fb_store_list_graphs(store, made.structure, "model 1", NULL, &list, &error), &error);
     ck_assert_uint_eq(list.count, 3);
-    fb_store_summaries_free(&list);
+    FB_STORE_FREE(&list);
     check_ok(fb_store_list_graphs(store, made.structure, "model 2", NULL, &list, &error), &error);
     ck_assert_uint_eq(list.count, 0);
-    fb_store_summaries_free(&list);
+    FB_STORE_FREE(&list);
     check_ok(fb_store_list_graphs(store, NULL, "model 2", &(fb_store_page){.limit = 2}, &list, &error), &error);
     ck_assert_uint_eq(list.count, 2);
     ck_assert_str_ne(list.next_token, "");
@@ -187,8 +187,8 @@ START_TEST(graphs_are_filtered_by_structure_and_name) {
     check_error(fb_store_list_graphs(store, NULL, "model 1", &page, &rest, &error), &error, FB_INVALID, "bad-page-token");
     check_ok(fb_store_list_graphs(store, NULL, "model 2", &page, &rest, &error), &error);
     ck_assert_uint_eq(rest.count, 1);
-    fb_store_summaries_free(&rest);
-    fb_store_summaries_free(&list);
+    FB_STORE_FREE(&rest);
+    FB_STORE_FREE(&list);
     page.token = "0000000000000001ffffffff";
     check_error(fb_store_list_graphs(store, NULL, NULL, &page, &rest, &error), &error, FB_INVALID, "bad-page-token");
     page.token = "nonsense";
@@ -297,7 +297,7 @@ START_TEST(a_repeated_request_is_answered_from_the_store) {
     ck_assert_str_eq(back.location, "/v1/graphs/x");
     ck_assert_uint_eq(back.body_size, 10);
     ck_assert_str_eq(back.body, "{\"id\":\"x\"}");
-    fb_store_answer_free(&back);
+    FB_STORE_FREE(&back);
     check_ok(fb_store_begin_request(store, &(fb_store_key){"ann", answer.key.scope, "k1"}, "d2", &repeat, &back, &error),
              &error);
     ck_assert_int_eq(repeat, FB_ANOTHER_REQUEST);
@@ -328,7 +328,7 @@ START_TEST(an_answer_of_a_failed_write_is_not_kept) {
     ck_assert_int_eq(repeat, FB_REPEATED);
     ck_assert_ptr_null(back.body);
     ck_assert_ptr_null(back.location);
-    fb_store_answer_free(&back);
+    FB_STORE_FREE(&back);
     free_graph(&source);
     free_graph(&result);
 }
@@ -344,7 +344,7 @@ START_TEST(an_answer_is_forgotten_after_a_day) {
     check_ok(fb_store_begin_request(store, &(fb_store_key){"ann", answer.key.scope, "k1"}, "d1", &repeat, &back, &error),
              &error);
     ck_assert_int_eq(repeat, FB_REPEATED);
-    fb_store_answer_free(&back);
+    FB_STORE_FREE(&back);
     test_time += 1;
     check_ok(fb_store_begin_request(store, &(fb_store_key){"ann", answer.key.scope, "k1"}, "d2", &repeat, &back, &error),
              &error);
@@ -355,7 +355,7 @@ START_TEST(an_answer_is_forgotten_after_a_day) {
     check_ok(fb_store_begin_request(store, &(fb_store_key){"ann", answer.key.scope, "k1"}, "d2", &repeat, &back, &error),
              &error);
     ck_assert_int_eq(repeat, FB_REPEATED);
-    fb_store_answer_free(&back);
+    FB_STORE_FREE(&back);
     free_graph(&made);
 }
 END_TEST

@@ -194,7 +194,7 @@ START_TEST(runs_ascend_however_the_clock_jumps) {
         fb_store_runs runs;
         ck_assert_int_eq(fb_store_list_runs(store, NULL, NULL, false, &runs, NULL), FB_OK);
         ck_assert_str_eq(runs.items[0].id, last);
-        fb_store_runs_free(&runs);
+        FB_STORE_FREE(&runs);
     }
     fb_store_close(store);
     free_graph(&source);
@@ -227,7 +227,7 @@ START_TEST(answers_are_sane_when_the_clock_jumps) {
         ck_assert_int_eq(
             fb_store_begin_request(store, &(fb_store_key){"ann", answer.key.scope, "k"}, "d", &repeat, &found, NULL), FB_OK);
         ck_assert_int_eq(repeat, steps[i].repeat);
-        if (repeat == FB_REPEATED) fb_store_answer_free(&found);
+        if (repeat == FB_REPEATED) FB_STORE_FREE(&found);
         else fb_store_end_request(store, &(fb_store_key){"ann", answer.key.scope, "k"});
     }
     fb_store_close(store);

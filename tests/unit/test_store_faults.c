@@ -218,7 +218,7 @@ static void *put_many(void *argument) {
         fb_store_run run = make_run(shared, &source, &result), back = {0};
         if (fb_store_put_run(shared, &run, graphs, 2, NULL, NULL) != FB_OK) wrong++;
         if (fb_store_get_run(shared, run.id, &back, NULL) != FB_OK) wrong++;
-        fb_store_run_free(&back);
+        FB_STORE_FREE(&back);
         if (i % 2 && fb_store_put_run(shared, &run, graphs, 2, NULL, NULL) != FB_CONFLICT) wrong++;
         free_graph(&source);
         free_graph(&result);

@@ -34,7 +34,7 @@ static fb_store_job get_job(fb_store *store, const char *id) {
 static fb_job_state state_of(fb_store *store, const char *id) {
     fb_store_job job = get_job(store, id);
     fb_job_state state = job.state;
-    fb_store_job_free(&job);
+    FB_STORE_FREE(&job);
     return state;
 }
 
@@ -96,7 +96,7 @@ START_TEST(a_life) {
     ck_assert_int_eq(job.created, made.created);
     ck_assert_int_eq(job.finished, clock_ms);
     ck_assert_uint_eq(job.result_size, 3);
-    fb_store_job_free(&job);
+    FB_STORE_FREE(&job);
     check_bytes(store, made.id, "", "[1]"); /* the request is not kept */
     fb_store_close(store);
     remove_folder(folder);
@@ -127,7 +127,7 @@ START_TEST(what_was_not_finished_is_found_again) {
         ck_assert_uint_eq(found.items[i].interruptions, i == 0);
         ck_assert(found.items[i].is_unwanted == (i == 2));
     }
-    fb_store_jobs_free(&found);
+    FB_STORE_FREE(&found);
     ck_assert_uint_eq(start(store, jobs[1].id, &is_unwanted), 2);
     start(store, jobs[3].id, &is_unwanted);
     ck_assert(is_unwanted);
@@ -172,21 +172,21 @@ START_TEST(lists_and_what_has_lived_long_enough) {
     ck_assert_str_eq(list.items[0].id, jobs[4].id);
     char token[FB_PAGE_TOKEN_LENGTH + 1];
     memcpy(token, list.next_token, sizeof token);
-    fb_store_jobs_free(&list);
+    FB_STORE_FREE(&list);
     check_ok(fb_store_list_jobs(store, -1, &(fb_store_page){.token = token}, &list, &error), &error);
     ck_assert_uint_eq(list.count, 2);
-    fb_store_jobs_free(&list);
+    FB_STORE_FREE(&list);
     check_error(fb_store_list_jobs(store, FB_JOB_FAILED, &(fb_store_page){.token = token}, &list, &error), &error, FB_INVALID,
                 "bad-page-token");
     size_t count = 9;
     fb_store_job second = get_job(store, jobs[1].id);
     check_ok(fb_store_collect_jobs(store, second.finished, &count, &error), &error);
-    fb_store_job_free(&second);
+    FB_STORE_FREE(&second);
     ck_assert_uint_eq(count, 2);
     check_ok(fb_store_list_jobs(store, FB_JOB_FAILED, NULL, &list, &error), &error);
     ck_assert_uint_eq(list.count, 1);
     ck_assert_str_eq(list.items[0].id, jobs[2].id);
-    fb_store_jobs_free(&list);
+    FB_STORE_FREE(&list);
     fb_store_close(store);
     remove_folder(folder);
 }
@@ -220,7 +220,7 @@ START_TEST(answers_of_jobs_outlive_others) {
                  &error);
         ck_assert_int_eq(what, rows[i].expected);
         if (what == FB_FIRST_REQUEST) fb_store_end_request(store, &(fb_store_key){"ann", rows[i].scope, rows[i].key});
-        else fb_store_answer_free(&answer);
+        else FB_STORE_FREE(&answer);
     }
     fb_store_close(store);
     remove_folder(folder);
@@ -362,7 +362,7 @@ START_TEST(interruptions_count_from_the_last_step) {
         if (!i) job = put_job(store, "x");
         check_ok(fb_store_unfinished_jobs(store, &found, &error), &error);
         ck_assert_uint_eq(found.items[0].interruptions, i == 3 ? 1 : i);
-        fb_store_jobs_free(&found);
+        FB_STORE_FREE(&found);
         start(store, job.id, &is_unwanted);
         if (i == 2) {
             made_graph graph;

@@ -37,17 +37,17 @@ START_TEST(a_version_comes_back_and_never_changes) {
         ck_assert_str_eq(stored.run, run.id);
         ck_assert_str_eq(stored.note, "first");
         ck_assert_int_eq(stored.created, 1700000000000);
-        fb_store_version_free(&stored);
+        FB_STORE_FREE(&stored);
         reopen_models();
         check_ok(fb_store_get_version(fixture.store, "bert", "v1", &stored, &fixture.error), &fixture.error);
     }
-    fb_store_version_free(&stored);
+    FB_STORE_FREE(&stored);
 
     version = (fb_store_new_version){.model = "bert", .name = "v1", .graph = fixture.graphs[1].id}; /* the same graph */
     check_ok(fb_store_put_version(fixture.store, &version, &is_new, &stored, &fixture.error), &fixture.error);
     ck_assert(!is_new);
     ck_assert_str_eq(stored.run, run.id);
-    fb_store_version_free(&stored);
+    FB_STORE_FREE(&stored);
     ck_assert_int_ne(put_version("v1", 2), FB_OK);
     check_failed(FB_CONFLICT, "version-exists");
     ck_assert_double_eq(metric(fixture.store, "graphs"), 2); /* the refused one was not stored */
@@ -77,7 +77,7 @@ START_TEST(lists_are_paged) {
         ck_assert_uint_eq(versions.count, 1);
         ck_assert_str_eq(versions.items[0].name, expected[i]);
         memcpy(token, versions.next_token, sizeof token);
-        fb_store_versions_free(&versions);
+        FB_STORE_FREE(&versions);
     }
     ck_assert_str_eq(token, "");
     check_error(fb_store_list_versions(fixture.store, "none", NULL, &versions, &fixture.error), &fixture.error, FB_NOT_FOUND,
@@ -86,11 +86,11 @@ START_TEST(lists_are_paged) {
     check_ok(fb_store_list_models(fixture.store, NULL, &models, &fixture.error), &fixture.error);
     ck_assert_uint_eq(models.count, 1);
     ck_assert_str_eq(models.items[0].name, "bert");
-    fb_store_models_free(&models);
+    FB_STORE_FREE(&models);
     check_ok(fb_store_get_model(fixture.store, "bert", &model, &fixture.error), &fixture.error);
     ck_assert_uint_eq(model.versions, 4);
     ck_assert_uint_eq(model.aliases, 1);
-    fb_store_model_free(&model);
+    FB_STORE_FREE(&model);
     check_error(fb_store_get_model(fixture.store, "none", &model, &fixture.error), &fixture.error, FB_NOT_FOUND,
                 "unknown-model");
 }
@@ -121,7 +121,7 @@ START_TEST(what_is_needed_is_not_deleted) {
     ck_assert_uint_eq(history.count, 3);
     ck_assert_str_eq(history.items[1].from, "v0");
     ck_assert_str_eq(history.items[1].from_graph, fixture.graphs[0].id);
-    fb_store_alias_entries_free(&history);
+    FB_STORE_FREE(&history);
 }
 END_TEST
 
@@ -191,7 +191,7 @@ START_TEST(the_history_says_who_when_why_from_and_to) {
         ck_assert_pstr_eq(entry->to, expected[i][2]);
         ck_assert_pstr_eq(entry->to_graph, !entry->to ? NULL : fixture.graphs[entry->to[1] - '0'].id);
     }
-    fb_store_alias_entries_free(&list);
+    FB_STORE_FREE(&list);
     check_error(fb_store_alias_history(fixture.store, "bert", "none", NULL, &list, &fixture.error), &fixture.error,
                 FB_NOT_FOUND, "unknown-alias");
 }
@@ -243,7 +243,7 @@ START_TEST(a_store_from_before_models_gets_them) {
     ck_assert_int_ne(set_live("v1", FB_ALIAS_IS_FREE, 0), 0);
     fb_store_run stored;
     check_ok(fb_store_get_run(fixture.store, run.id, &stored, &fixture.error), &fixture.error);
-    fb_store_run_free(&stored);
+    FB_STORE_FREE(&stored);
 }
 END_TEST
 
@@ -262,7 +262,7 @@ static void check_events(int64_t after, const char *model, const char *alias, si
     ck_assert_uint_eq(list.count, count);
     for (size_t i = 0; i < count; i++) ck_assert_int_eq(list.items[i].number, numbers[i]);
     ck_assert_int_eq(list.seen.of[FB_EVENT_ALIAS], seen);
-    fb_store_events_free(&list);
+    FB_STORE_FREE(&list);
 }
 
 static fb_event_place last_event(fb_event_place *highest) {
@@ -323,7 +323,7 @@ START_TEST(events_of_all_kinds_in_pages) {
             }
             ck_assert_uint_le(page.count, limit);
             place = page.seen;
-            fb_store_events_free(&page);
+            FB_STORE_FREE(&page);
         } while (memcmp(&place, &last, sizeof place) != 0);
         ck_assert_uint_eq(count[FB_EVENT_VERSION], 4);
         ck_assert_uint_eq(count[FB_EVENT_ALIAS], 2);
@@ -346,7 +346,7 @@ START_TEST(the_last_version_is_deleted) {
     check_ok(fb_store_events_after(fixture.store, &wish, &before, 0, &list, &fixture.error), &fixture.error);
     ck_assert_uint_eq(list.count, 0);
     ck_assert_int_eq(list.seen.of[FB_EVENT_VERSION], before.of[FB_EVENT_VERSION]);
-    fb_store_events_free(&list);
+    FB_STORE_FREE(&list);
 }
 END_TEST
 
@@ -364,10 +364,12 @@ static void *move_often(void *argument) {
         if (fb_store_get_alias(fixture.store, "bert", "live", &entry, &failure)) return (void *)1;
         fb_store_alias_change change = change_if(FB_ALIAS_IS_AT, entry.number);
         bool has_first = strcmp(entry.to, "v0") == 0;
-        fb_store_alias_entry_free(&entry);
+        FB_STORE_FREE(&entry);
         fb_status status = fb_store_set_alias(fixture.store, &change, has_first ? "v1" : "v0", &entry, &failure);
-        if (!status) moved++, fb_store_alias_entry_free(&entry);
-        else if (status != FB_CONFLICT) return (void *)1;
+        if (status && status != FB_CONFLICT) return (void *)1;
+        if (status) continue;
+        moved++;
+        FB_STORE_FREE(&entry);
     }
     return NULL;
 }
@@ -392,7 +394,7 @@ START_TEST(no_update_is_lost) {
         ck_assert_str_ne(list.items[i].from, list.items[i].to);
     }
     check_live(list.items[0].to);
-    fb_store_alias_entries_free(&list);
+    FB_STORE_FREE(&list);
 }
 END_TEST
 

@@ -17,11 +17,11 @@ static fb_status read_everything(fb_error *failure) {
     if (!status) status = fb_store_list_aliases(fixture.store, "bert", NULL, &aliases, failure);
     if (!status) status = fb_store_alias_history(fixture.store, "bert", "live", NULL, &history, failure);
     if (!status) status = fb_store_events_after(fixture.store, &all_kinds, &(fb_event_place){0}, 0, &events, failure);
-    fb_store_models_free(&models);
-    fb_store_versions_free(&versions);
-    fb_store_alias_entries_free(&aliases);
-    fb_store_alias_entries_free(&history);
-    fb_store_events_free(&events);
+    FB_STORE_FREE(&models);
+    FB_STORE_FREE(&versions);
+    FB_STORE_FREE(&aliases);
+    FB_STORE_FREE(&history);
+    FB_STORE_FREE(&events);
     return status;
 }
 
@@ -69,7 +69,7 @@ static fb_status change_everything(long k, int64_t *entries) {
     status = take_passes_out(2, without, true, at, &entry, &answer);
     if (status) return status;
     ++*entries;
-    fb_store_alias_entry_free(&entry);
+    FB_STORE_FREE(&entry);
     if (!roll_back_live(NULL)) return fixture.error.status;
     ++*entries;
     return FB_OK;
@@ -93,7 +93,7 @@ START_TEST(a_change_is_made_or_not_whatever_allocation_fails) {
         fb_store_alias_entry entry;
         check_ok(fb_store_get_alias_entry(fixture.store, entries, &entry, &fixture.error), &fixture.error);
         check_live(entry.to);
-        fb_store_alias_entry_free(&entry);
+        FB_STORE_FREE(&entry);
         ck_assert_int_eq(fixture.told, entries);
     }
     ck_assert_int_gt(failed, 10);

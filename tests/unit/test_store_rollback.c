@@ -91,9 +91,9 @@ START_TEST(passes_come_out_in_one_step) {
     ck_assert_str_eq(entry.action, "rollback");
     check_ok(fb_store_get_run(fixture.store, entry.run, &run, &fixture.error), &fixture.error);
     ck_assert_str_eq(run.result, fixture.graphs[2].id);
-    fb_store_run_free(&run);
+    FB_STORE_FREE(&run);
     at = entry.number;
-    fb_store_alias_entry_free(&entry);
+    FB_STORE_FREE(&entry);
 
     char longest[FB_NAME_MAX + 1], cut[FB_NAME_MAX + 1];
     memset(longest, 'n', FB_NAME_MAX);
@@ -105,7 +105,7 @@ START_TEST(passes_come_out_in_one_step) {
         check_ok(take_passes_out(2, wanted[i], false, at, &entry, NULL), &fixture.error);
         ck_assert_str_eq(entry.to, got[i]);
         at = entry.number;
-        fb_store_alias_entry_free(&entry);
+        FB_STORE_FREE(&entry);
     }
     for (size_t i = 0; i < 5; i++) ck_assert_int_ne(roll_back_live(NULL), 0); /* each was put on top */
     check_live("v1");
@@ -126,12 +126,12 @@ START_TEST(the_answer_names_the_entry) {
         &fixture.error);
     ck_assert_int_eq(repeat, FB_REPEATED);
     ck_assert_int_eq(strtoll(stored.body, NULL, 10), entry.number);
-    fb_store_answer_free(&stored);
+    FB_STORE_FREE(&stored);
     int64_t number = entry.number;
-    fb_store_alias_entry_free(&entry);
+    FB_STORE_FREE(&entry);
     check_ok(fb_store_get_alias_entry(fixture.store, number, &entry, &fixture.error), &fixture.error);
     ck_assert_str_eq(entry.to, "v2");
-    fb_store_alias_entry_free(&entry);
+    FB_STORE_FREE(&entry);
     check_error(fb_store_get_alias_entry(fixture.store, number + 1, &entry, &fixture.error), &fixture.error, FB_NOT_FOUND,
                 "unknown-alias");
 }

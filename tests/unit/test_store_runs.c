@@ -74,12 +74,12 @@ START_TEST(a_run_comes_back) {
     ck_assert_uint_eq(back.label_count, 2);
     ck_assert_str_eq(back.labels[0].key, "env");
     ck_assert_str_eq(back.labels[1].value, "search");
-    fb_store_run_free(&back);
+    FB_STORE_FREE(&back);
     check_ok(fb_store_get_run(store, undo.id, &back, &error), &error);
     ck_assert_str_eq(back.of_run, run.id);
     ck_assert(back.is_exact);
     ck_assert_ptr_null(back.note);
-    fb_store_run_free(&back);
+    FB_STORE_FREE(&back);
 
     check_error(fb_store_get_run(store, "run_none", &back, &error), &error, FB_NOT_FOUND, "unknown-run");
     check_error(fb_store_put_run(store, &run, NULL, 0, NULL, &error), &error, FB_CONFLICT, "run-exists");
@@ -115,7 +115,7 @@ static size_t count_runs(const fb_store_run_filter *filter) {
         ck_assert_ptr_null(list.items[i].report);
         ck_assert_uint_eq(list.items[i].pass_count, strcmp(list.items[i].kind, "rollback") == 0 ? 1 : 2);
     }
-    fb_store_runs_free(&list);
+    FB_STORE_FREE(&list);
     return count;
 }
 
@@ -193,7 +193,7 @@ START_TEST(runs_are_listed_in_pages_while_more_come) {
         }
         memcpy(token, list.next_token, sizeof token);
         page.token = token;
-        fb_store_runs_free(&list);
+        FB_STORE_FREE(&list);
         fb_store_run more = make_run(store, &source, &result);
         put_run(store, &more, &source, &result);
     } while (token[0]);
