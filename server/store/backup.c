@@ -276,8 +276,7 @@ fb_status fb_folder_copy(const char *from, const char *stage, const fb_copying *
         free(url);
         if (url)
             return fb_fail(error, FB_CONFLICT, "store-elsewhere", NULL,
-                           "the store of %s is in PostgreSQL: pg_dump backs it up; docs/scale.md says what else to copy",
-                           from);
+                           "the store of %s is in PostgreSQL: pg_dump backs it up; docs/scale.md says what else to copy", from);
         return fb_fail(error, FB_NOT_FOUND, "no-store", NULL, "there is no store in %s", from);
     }
     work.has_bucket = fb_store_has_bucket(from);
