@@ -291,6 +291,21 @@ def test_an_irreversible_pass_is_rolled_back():
     assert "training" in str(fold.run.refused[0])
 
 
+@pytest.mark.parametrize("name", ["FuseBatchNorm2dInConv2d", "MergeLinears"])
+def test_a_rollback_loses_no_training(name):
+    """The weight that the pass made has learnt since, and the one before it has not."""
+    torch.manual_seed(0)
+    shared = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4)) if name != "MergeLinears" else Attention()
+    traced, x = torch.fx.symbolic_trace(shared.eval()), torch.randn(1, 3, 8, 8)
+    getattr(optimization, name)()(traced)
+    with torch.no_grad():
+        next(one for one in traced.parameters()).mul_(2)
+    code, learnt = traced.code, traced(x)
+    with pytest.raises(foldback.LostTraining, match="weight") as caught:
+        optimization.rollback(traced)
+    assert len(caught.value.names) == 1 and traced.code == code and torch.equal(traced(x), learnt)
+
+
 @pytest.mark.parametrize("more", [[], ["MergeLinears"]])
 def test_runs_that_came_by_their_edits_are_rolled_back(service, more):
     """Of a service that is not connected any more they are not, and nothing is changed."""

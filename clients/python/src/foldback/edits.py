@@ -136,11 +136,14 @@ class Replay:
 
     def _has_changed(self, name: str, was: Any) -> bool:
         """Whether the tensor differs from what its recipe makes. False when the recipe's inputs are not here to compare with."""
-        recipe = None if not isinstance(was, Mapping) else was.get("recipe", was.get("/recipe"))
-        if recipe is None or name not in self.tensors:
+        if not isinstance(was, Mapping) or name not in self.tensors:
             return False
-        dtype = {"dtype": was["dtype"]} if "dtype" in was else {}
-        return has_changed({"name": name, "recipe": recipe, **dtype}, self.tensors, self.state)
+        recipe = was.get("recipe", was.get("/recipe"))
+        if recipe is not None:
+            dtype = {"dtype": was["dtype"]} if "dtype" in was else {}
+            return has_changed({"name": name, "recipe": recipe, **dtype}, self.tensors, self.state)
+        made = self.state.recipes.get(name) if _is_row(was) else None  # a document of a changed tensor has no recipe any more
+        return made is not None and has_changed(made, self.tensors, self.state)
 
     # ---- hooks ----------------------------------------------------------------------------------------------------------
 
