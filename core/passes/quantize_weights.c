@@ -56,7 +56,7 @@ static int channels_of(const fb_host *host) {
     return host->is_linear ? host->linear.is_packed : host->conv.is_transposed;
 }
 
-/* As few bytes as there would be: one for each number, and the scales. */
+/* int8 and the scales take fewer bytes than the weight. */
 static bool saves_bytes(const fb_graph *g, const fb_host *host) {
     fb_value shape = fb_tensor_at(g, host->layer.weight)->shape;
     int64_t size = (int64_t)fb_dtype_size(host->dtype), channels = fb_shape_size(g, shape, channels_of(host)), each = 1;

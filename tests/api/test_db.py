@@ -288,7 +288,7 @@ def test_what_an_interrupted_backup_left(filled, tmp_path):
 def test_of_a_damaged_store(copy, tmp_path):
     next(path for path in (copy / "blobs").rglob("*") if path.is_file()).unlink()
     status, _, err = db(copy, "backup", tmp_path / "blob")
-    assert status == 1 and "1 blobs are damaged" in err
+    assert status == 1 and "1 blobs are also damaged" in err
     assert [one["code"] for one in check(tmp_path / "blob")["findings"]] == ["blob-damaged"]
     path = copy / "foldback.sqlite"
     whole = bytearray(path.read_bytes())
