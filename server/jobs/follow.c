@@ -31,12 +31,18 @@ static fb_live_job *find(fb_jobs *jobs, const char *id) {
     return job;
 }
 
-fb_status fb_jobs_follow(fb_jobs *jobs, const fb_store_job *stored, int64_t after, fb_follower **out, fb_error *error) {
+fb_status fb_jobs_follow(fb_jobs *jobs, const fb_store_job *stored, int64_t after, bool is_last_look, fb_follower **out,
+                         fb_error *error) {
     fb_follower *follower = calloc(1, sizeof *follower);
     if (!follower) return fb_fail_memory(error);
     pthread_mutex_lock(&jobs->mutex);
     fb_live_job *job = stored->finished ? NULL : find(jobs, stored->id);
     bool is_elsewhere = !job && !stored->finished; /* its events come when it has ended there: the client comes back */
+    if (is_elsewhere && !is_last_look) {           /* or it has ended since `stored` was read */
+        pthread_mutex_unlock(&jobs->mutex);
+        free(follower);
+        return FB_OK;
+    }
     if (!job) job = revive(stored);
     bool is_over = job && job->has_ended && !is_elsewhere && !fb_job_log_after(&job->log, after);
     if (job && !is_over) {

@@ -45,9 +45,11 @@ void fb_jobs_write_progress(fb_jobs *jobs, const char *id, fb_buffer *out);
 #define FB_JOBS_TARGET "/v1/jobs"
 
 /* What happens to a job after event number `after`: for fb_respond_stream, with fb_follower_source. `job` is as the store has
- * it. *out is NULL when it has ended and there is nothing more to come. FB_NO_MEMORY. */
+ * it. *out is NULL when it has ended and there is nothing more to come; or, unless `is_last_look`, when it is unfinished there
+ * and unknown here: then it has just ended, or runs in another process, and `job` is to be read again. FB_NO_MEMORY. */
 typedef struct fb_follower fb_follower;
-fb_status fb_jobs_follow(fb_jobs *jobs, const fb_store_job *job, int64_t after, fb_follower **out, fb_error *error);
+fb_status fb_jobs_follow(fb_jobs *jobs, const fb_store_job *job, int64_t after, bool is_last_look, fb_follower **out,
+                         fb_error *error);
 extern const fb_stream_source fb_follower_source;
 
 void fb_jobs_metrics(fb_jobs *jobs, fb_buffer *out);

@@ -338,11 +338,11 @@ static void get_job_events(const fb_request *request, fb_response *response) {
     int64_t after;
     fb_status status = app->jobs ? FB_OK : fb_fail(&error, FB_BUSY, "no-jobs", NULL, "only a service that runs does jobs");
     if (!read_last_event(request, response, &after)) return;
-    bool is_known_to_end = false; /* one that ended since it was looked up is looked up again */
-    while (!status && !follower && !is_known_to_end) {
+    bool is_known_to_end = false, is_last_look = false; /* one that ended since it was looked up is looked up again */
+    for (; !status && !follower && !is_known_to_end; is_last_look = true) {
         if (!find_job(request, response, &job)) return;
         is_known_to_end = fb_job_is_finished(job.state);
-        status = fb_jobs_follow(app->jobs, &job, after, &follower, &error);
+        status = fb_jobs_follow(app->jobs, &job, after, is_last_look, &follower, &error);
         FB_STORE_FREE(&job);
     }
     if (status) {

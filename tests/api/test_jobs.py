@@ -343,6 +343,23 @@ def test_bad_last_event_ids(service, last_id):
 # ---- at once ----
 
 
+def test_who_follows_a_quick_job_hears_how_it_ended(service):
+    """Also where it ends between the look for it in the store and the look among those that run."""
+    ends = []
+
+    def work(thread):
+        for number in range(60):
+            events = Events(service, begin(service, "/v1/optimize", quick_request(f"quick {thread} {number}"))).rest()
+            ends.append(events[-1][1] if events else "nothing")
+
+    threads = [threading.Thread(target=work, args=(i,)) for i in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert ends == ["succeeded"] * 480
+
+
 def test_many_clients_at_once(service):
     found = []
 
