@@ -356,7 +356,7 @@ fb_http_config fb_http_config_default(void);
  * path of at most 107 bytes. */
 fb_status fb_http_check_address(const char *listen, fb_error *error);
 /* Removes the socket at unix:PATH that a service left which was killed. FB_IO "cannot-listen" when a process listens there, or
- * when the file is not a socket. Any other address is fine. fb_http_start does it, too; in a sandbox it cannot. */
+ * when the file is not a socket. Any other address is fine. fb_http_start also does it; in a sandbox it cannot. */
 fb_status fb_http_clear_address(const char *listen, fb_error *error);
 /* Whether it is unix:PATH. */
 bool fb_http_is_path(const char *listen);

@@ -295,7 +295,7 @@ START_TEST(the_limit_of_memory_holds_for_the_whole) {
     ck_assert_int_eq(fb_validate_rewrite(before, after, &options, false, NULL, &found, &error), FB_OK);
     ck_assert(found.passes && found.count == 1);
     fb_validation_free(&found);
-    options.memory_limit = exact + 2 * kept + sizeof(double) * MANY + rest; /* the first graph's outputs in float64, too */
+    options.memory_limit = exact + 2 * kept + sizeof(double) * MANY + rest; /* also the first graph's outputs in float64 */
     ck_assert_int_eq(fb_compare_graphs(before, after, &none, &options, NULL, &compared, &error), FB_OK);
     ck_assert(compared.passes);
     fb_comparison_free(&compared);
