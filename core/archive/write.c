@@ -357,7 +357,7 @@ static void begin_module(fb_buffer *out, const char *path, bool is_program) {
     if (path[0]) fb_buffer_char(out, ',');
     fb_buffer_string(out, "{\"path\":");
     put_text(out, path);
-    fb_buffer_printf(out, ",\"type\":\"%s\",\"config\":{}", is_program ? "torch.fx.GraphModule" : "torch.nn.Module");
+    fb_buffer_printf(out, ",\"type\":\"%s\",\"config\":{}", is_program ? FB_TYPE_GRAPH_MODULE : FB_TYPE_MODULE);
 }
 
 /* A nested program, and those within it. */

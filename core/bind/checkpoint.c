@@ -6,6 +6,7 @@
 
 #include "core/bind/bind_internal.h"
 #include "core/json/members.h"
+#include "core/operators/spelling.h"
 
 typedef struct owned {
     const char *name;
@@ -57,12 +58,12 @@ static void write_modules(const owned *list, size_t count, fb_buffer *out) {
     fb_put_name(out, "modules");
     fb_buffer_char(out, '[');
     bool has_root = count && !list[0].path_length;
-    if (!has_root) fb_buffer_string(out, "{\"path\":\"\",\"type\":\"torch.nn.Module\"}");
+    if (!has_root) fb_buffer_string(out, "{\"path\":\"\",\"type\":\"" FB_TYPE_MODULE "\"}");
     for (size_t from = 0, to; from < count; from = to) {
         fb_put_comma(out);
         fb_buffer_string(out, "{\"path\":");
         fb_buffer_json_string(out, list[from].name, list[from].path_length);
-        fb_buffer_string(out, ",\"type\":\"torch.nn.Module\",\"parameters\":{");
+        fb_buffer_string(out, ",\"type\":\"" FB_TYPE_MODULE "\",\"parameters\":{");
         for (to = from; to < count && list[to].path_length == list[from].path_length &&
                         memcmp(list[to].name, list[from].name, list[from].path_length) == 0;
              to++)

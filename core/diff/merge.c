@@ -8,6 +8,7 @@
 #include "core/diff/merging.h"
 #include "core/graph/build.h"
 #include "core/graph/slot.h"
+#include "core/operators/spelling.h"
 #include "core/weights/recipe.h"
 
 /* LoRA adapters that were trained on a weight which the undo takes apart by rows. Where W = concat(Wq, Wk), W + B A is
@@ -146,7 +147,7 @@ static fb_tensor add_tensor(adopting *a, fb_graph *graph, const char *name, fb_t
 static void add_owner(adopting *a, fb_graph *graph, const char *path, fb_tensor tensor) {
     const char *dot = strrchr(path, '.');
     fb_symbol symbol = fb_intern(graph, text_of(a, path, (size_t)(dot - path), "", "")),
-              type = fb_intern(graph, "torch.nn.Module");
+              type = fb_intern(graph, FB_TYPE_MODULE);
     fb_module module = symbol.id && type.id ? fb_graph_add_module(graph, symbol, (fb_module){0}) : (fb_module){0};
     fb_value owned =
         tensor.id ? fb_map_with(graph, FB_VALUE_EMPTY_MAP, dot + 1, fb_recipe_tensor(graph, tensor)) : (fb_value){0};
@@ -228,7 +229,7 @@ static void adopt(adopting *a, const adapter *one) {
     if (!a->failed) add_to_base(a, one);
 }
 
-/* Copies of base and theirs that have the adapters of ours; both NULL where there are none to add, and to be freed. */
+/* Copies of base and theirs that have the adapters of ours, to be freed. Both NULL: ours has no adapters to add. */
 static fb_status merge_adapters(const fb_graph *base, const fb_graph *theirs, const fb_graph *ours, fb_work *work,
                                 fb_graph **new_base, fb_graph **new_theirs, fb_error *error) {
     adopting a = {.base = base, .theirs = theirs, .ours = ours, .work = work};

@@ -5,6 +5,7 @@
 #include "core/base/map.h"
 #include "core/base/sha256.h"
 #include "core/document/read.h"
+#include "core/operators/spelling.h"
 
 /* ---- modules ----------------------------------------------------------------------------------------------------------- */
 
@@ -88,7 +89,7 @@ static void read_program(fb_reader *reader, fb_module module, const fb_json *tre
     static const char *const names[] = {"nodes"};
     const fb_json *found[1];
     if (fb_find_members(tree, names, 1, found) > 0) fb_refuse_unknown(reader, tree, names, 1);
-    if (!type || !fb_json_is(type, "torch.fx.GraphModule")) {
+    if (!type || !fb_json_is(type, FB_TYPE_GRAPH_MODULE)) {
         fb_reader_error(reader, tree, "bad-program", "only a module of type torch.fx.GraphModule has a graph");
     }
     const fb_json *nodes = fb_require(reader, tree, found[0], "nodes", FB_JSON_ARRAY);

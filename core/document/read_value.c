@@ -562,7 +562,7 @@ static bool is_taken(const fb_reader *reader, fb_symbol name) {
     return node.id && fb_node_at(reader->graph, node)->program.id == reader->program.id;
 }
 
-/* The node's name, or a stand-in when there is none to use. */
+/* The node's name, or a stand-in for one that cannot be used. */
 static fb_symbol read_name(fb_reader *reader, const fb_json *tree, const fb_json *member) {
     const fb_json *text = fb_require(reader, tree, member, "name", FB_JSON_STRING);
     if (text) {

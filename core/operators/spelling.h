@@ -62,6 +62,7 @@ static inline bool fb_is_of_pytorch(const char *target) {
 #define FB_TARGET_WHERE_ATEN "torch.ops.aten.where.ScalarOther"
 #define FB_TARGET_ZEROS_LIKE "torch.zeros_like"
 #define FB_TARGET_ZEROS_LIKE_ATEN "torch.ops.aten.zeros_like.default"
+#define FB_TYPE_GRAPH_MODULE "torch.fx.GraphModule"
 #define FB_TYPE_LINEAR "torch.nn.Linear"
 #define FB_TYPE_MODULE "torch.nn.Module"
 

@@ -8,6 +8,7 @@
 #include "core/base/sha256.h"
 #include "core/document/document.h"
 #include "core/json/json.h"
+#include "core/operators/spelling.h"
 #include "core/rules/internal.h"
 
 /* ---- what the parts share ----------------------------------------------------------------------------------------------- */
@@ -137,7 +138,7 @@ static fb_status write_literals(fb_rule_reader *reader, fb_buffer *out) {
         free(text);
     }
     fb_buffer_string(out, "]},{\"name\":\"output\",\"op\":\"output\",\"target\":\"output\",\"args\":[null]}],"
-                          "\"modules\":[{\"path\":\"\",\"type\":\"torch.nn.Module\"}],\"tensors\":[]}");
+                          "\"modules\":[{\"path\":\"\",\"type\":\"" FB_TYPE_MODULE "\"}],\"tensors\":[]}");
     return out->failed ? fb_fail_memory(reader->error) : FB_OK;
 }
 

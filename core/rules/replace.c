@@ -104,7 +104,7 @@ static void append_word(fb_buffer *out, const char *words) {
     fb_buffer_append(out, words, strcspn(words, " "));
 }
 
-/* The first of the operator's further targets that begins so; NULL when there is none. */
+/* The first of the operator's further targets that begins so, or NULL. */
 static const char *further_target(const fb_op_facts *facts, const char *beginning) {
     for (const char *at = facts->functions; at; at = strchr(at, ' ') ? strchr(at, ' ') + 1 : NULL) {
         if (fb_is_spelled(at, beginning)) return at;

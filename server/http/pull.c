@@ -142,7 +142,7 @@ void fb_respond_pulled(const fb_request *request, fb_response *response, const c
     response->pull = pull;
 }
 
-/* Digits of a position; saturates. False when there are none. */
+/* Reads the digits of a position; saturates. False without a digit. */
 static bool read_position(const char **text, uint64_t *position) {
     size_t digits = strspn(*text, "0123456789");
     *position = 0;

@@ -309,21 +309,9 @@ fb_status fb_jobs_cancel(fb_jobs *jobs, const char *id, const fb_store_actor *by
     return FB_OK;
 }
 
-/* ---- threads ------------------------------------------------------------------------------------------------------------ */
-
-/* With the mutex: the oldest that waits. */
-static fb_live_job *next_queued(fb_jobs *jobs) {
-    fb_live_job *job = jobs->first;
-    while (job && job->state != FB_JOB_QUEUED) job = job->next;
-    return job;
-}
-
-/* ---- one job, from start to end ------------------------------------------------------------------------------------------ */
-
 /* ---- the requests that a job makes --------------------------------------------------------------------------------------- */
 
 #define TRIES 60
-#define PAUSE_MS 1000
 
 typedef struct watched {
     fb_jobs *jobs;
@@ -513,7 +501,7 @@ static void give_back(fb_jobs *jobs, fb_live_job *job) {
     pthread_mutex_unlock(&jobs->mutex);
 }
 
-/* There is no answer, because the request could not be made. */
+/* The request could not be made, so nothing answered it. */
 static void end_with_error(fb_jobs *jobs, fb_live_job *job, int status, const char *code, const char *detail) {
     json_t *problem = json_pack("{s:s+, s:s, s:i, s:s, s:s}", "type", "/problems/", code, "title", "The job failed", "status",
                                 status, "detail", detail, "code", code);
@@ -593,6 +581,15 @@ static void job_run(fb_jobs *jobs, fb_live_job *job) {
     else if (!strcmp(job->stored.target, FB_JOBS_TARGET)) run_batch(jobs, job, body, size);
     else run_request(jobs, job, body, size);
     free(body);
+}
+
+/* ---- threads ------------------------------------------------------------------------------------------------------------ */
+
+/* With the mutex: the oldest that waits. */
+static fb_live_job *next_queued(fb_jobs *jobs) {
+    fb_live_job *job = jobs->first;
+    while (job && job->state != FB_JOB_QUEUED) job = job->next;
+    return job;
 }
 
 static void *work(void *argument) {

@@ -124,7 +124,7 @@ typedef struct fb_inspection {
 
     /* Of a store with our schema. */
     int64_t graphs, runs, blobs, blob_bytes;
-    int64_t newest; /* when the newest graph, run or job was made; 0: there is none */
+    int64_t newest; /* when the newest graph, run or job was made; 0: the store has neither */
     int64_t failed_job_count;
     fb_failed_job failed_jobs[FB_INSPECTED_JOBS]; /* the newest */
 } fb_inspection;

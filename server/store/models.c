@@ -51,7 +51,7 @@ typedef struct put_model {
     fb_store_model stored;
 } put_model;
 
-/* On the writer: the same, and makes the model if there is none. */
+/* On the writer: the same, and makes a model that is missing. */
 static fb_status add_model(fb_connection *connection, const char *name, int64_t created, int64_t *key, fb_error *error) {
     fb_query insert =
         fb_query_begin(connection, "INSERT INTO models (name, created) VALUES (?, ?) ON CONFLICT (name) DO NOTHING", error);

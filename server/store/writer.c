@@ -219,8 +219,6 @@ static bool is_broken_off(const fb_error *error) {
     return strcmp(error->code, "store-unavailable") == 0;
 }
 
-/* When the group fails as a whole, each write gets a transaction of its own, so that one write that is too large does not take
- * others with it. Not after an I/O error: what the disk holds is then better not guessed by trying again. */
 /* Savepoints cost as much as the writes in them, and hardly any write fails after it has written something. So they are left
  * out until one did. */
 static fb_status commit_all(fb_writer *writer, fb_write *first, fb_error *error) {
@@ -233,6 +231,8 @@ static fb_status commit_all(fb_writer *writer, fb_write *first, fb_error *error)
     return commit_group(writer, first, NULL, error);
 }
 
+/* When the group fails as a whole, each write gets a transaction of its own, so that one write that is too large does not take
+ * others with it. Not after an I/O error: what the disk holds is then better not guessed by trying again. */
 static void commit_writes(fb_writer *writer, fb_write *first, size_t count) {
     fb_error error = {0};
     fb_status status = commit_all(writer, first, &error);

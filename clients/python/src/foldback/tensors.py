@@ -186,7 +186,7 @@ def walk(module: torch.nn.Module, path: str = "") -> list[tuple[str, torch.nn.Mo
 
 
 def module_at(root: torch.nn.Module, path: str) -> torch.nn.Module | None:
-    """The module with this path; None if there is none."""
+    """The module with this path, or None."""
     found = root
     for key in path.split(".") if path else ():
         child = found._modules.get(key)
