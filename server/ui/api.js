@@ -82,7 +82,7 @@ export function curl(method, path, body, headers = {}) {
     return [...parts, quoted(location.origin + path)].join(" ");
 }
 
-/** Server-sent events; EventSource cannot send a token. Ends when the stream does. */
+/** Server-sent events, each given to `take` and waited for; EventSource cannot send a token. Ends when the stream does. */
 export async function events(path, signal, take) {
     const answer = await send("GET", path, { accept: "text/event-stream", signal });
     if (!answer.body || answer.status === 204) return;
@@ -95,7 +95,7 @@ export async function events(path, signal, take) {
         rest = blocks.pop();
         for (const block of blocks) {
             const data = block.split("\n").find((line) => line.startsWith("data:"));
-            if (data) take(JSON.parse(data.slice(5)));
+            if (data) await take(JSON.parse(data.slice(5)));
         }
     }
 }

@@ -20,6 +20,7 @@ export class Explorer {
         this.at = what.query.get("at") ?? undefined;
         this.isFirst = true;
         this.documents = {};
+        this.codes = {};
         this.refused = new Map();
         for (const refusal of what.refusals ?? [])
             for (const node of refusal.nodes) this.refused.set(node, [...(this.refused.get(node) ?? []), refusal]);
@@ -137,13 +138,12 @@ export class Explorer {
 
     async document(id) {
         if (!id || this.picture.nodes > READ_WHOLE) return undefined;
-        this.documents[id] ??= get(`/v1/graphs/${id}`, { signal: this.signal }).then((document) => {
+        return once(this.documents, id, () => get(`/v1/graphs/${id}`, { signal: this.signal }).then((document) => {
             document.byName = new Map(document.nodes.map((node) => [node.name, node]));
             document.modulesByPath = new Map((document.modules ?? []).map((module) => [module.path, module]));
             document.tensorsByName = new Map((document.tensors ?? []).map((tensor) => [tensor.name, tensor]));
             return document;
-        });
-        return this.documents[id];
+        }));
     }
 
     async showNode() {
@@ -216,9 +216,7 @@ export class Explorer {
     // ---- code
 
     codeOf(id) {
-        this.codes ??= {};
-        this.codes[id] ??= getText(`/v1/graphs/${id}/code`, { signal: this.signal }).then((text) => text.split("\n"));
-        return this.codes[id];
+        return once(this.codes, id, () => getText(`/v1/graphs/${id}/code`, { signal: this.signal }).then((text) => text.split("\n")));
     }
 
     lineOf(lines, name) {
@@ -274,14 +272,28 @@ export class Explorer {
             results.hidden = false;
             return [...found.keys()];
         };
-        field.addEventListener("input", find);
-        return h("form", { class: "search", role: "search", onsubmit: async (event) => { event.preventDefault(); const [first] = await find(); if (first) pick(first); } },
+        const search = async () => {
+            try {
+                return await find();
+            } catch (error) {
+                if (error.name !== "AbortError") results.replaceChildren(h("li", {}, problemText(error)));
+                results.hidden = false;
+                return [];
+            }
+        };
+        field.addEventListener("input", search);
+        return h("form", { class: "search", role: "search", onsubmit: async (event) => { event.preventDefault(); const [first] = await search(); if (first) pick(first); } },
             h("label", { for: "search" }, "Find a node"), field, results);
     }
 }
 
 export const tally = (picture) => h("span", { class: "tally" },
     h("span", { class: "added" }, `+${picture.added}`), " ", h("span", { class: "removed" }, `−${picture.removed}`), " ", h("span", { class: "changed" }, `~${picture.changed}`));
+
+/** What was asked for once, kept in `cache`; what failed is asked for again. */
+function once(cache, key, ask) {
+    return cache[key] ??= ask().catch((error) => { delete cache[key]; throw error; });
+}
 
 /** "query" of encoder_layer_3_attention_self_query, under a heading that says the rest. */
 function shortName({ node, module }) {

@@ -344,6 +344,34 @@ def test_cancel_a_job(browser, new_service):
     tab.close()
 
 
+def test_leave_a_job_while_its_end_is_read(browser, new_service):
+    """Nothing is said on the console when the page goes before the job that has just ended was read."""
+    url, _ = new_service()
+    service = Service(url)
+    graph = service.call("POST", "/v1/graphs", document("bert-base"))["id"]
+    job = service.call("POST", "/v1/jobs", {"graphs": [graph] * 1000, "passes": ["MergeLinears"], "options": {"validate": "rewrites"}})["id"]
+    tab = Tab(browser, url)
+    page = tab.open("/ui/jobs")
+    page.route(f"**/v1/jobs/{job}", lambda route: None)  # it is never answered
+    with page.expect_request(f"**/v1/jobs/{job}"):
+        service.call("DELETE", f"/v1/jobs/{job}")
+    page.get_by_role("link", name="Graphs").click()
+    page.get_by_role("heading", name="Graphs").wait_for()
+    tab.close()
+
+
+def test_search_after_the_service_did_not_answer(filled, tab):
+    """A search that fails says why, and finds again when the service answers again."""
+    page = tab.open(f"/ui/graphs/{filled.runs['bert']['source']}")
+    page.route("**/v1/graphs/*", lambda route: route.abort())
+    page.get_by_label("Find a node").fill("query")
+    page.get_by_text("the service does not answer").wait_for()
+    page.unroute("**/v1/graphs/*")
+    page.get_by_label("Find a node").fill("query ")
+    page.locator(".results button").first.wait_for()
+    tab.said = [line for line in tab.said if "ERR_FAILED" not in line]
+
+
 def test_histogram(browser, new_service):
     """What a weight holds is drawn and told: 100 numbers from -1 to 2, a zero and a nan among them."""
     url, _ = new_service()
