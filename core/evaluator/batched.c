@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "core/evaluator/internal.h"
+#include "core/operators/spelling.h"
 
 /* An argument by position, to be dropped. */
 static bool get(fb_kernel_call *call, uint32_t index, fb_object *out) {
@@ -74,13 +75,13 @@ static fb_status kernel_remove_batch(fb_kernel_call *call, fb_object *result) {
     return fb_return_array(call, view, result);
 }
 
-static fb_status kernel_begin_level(fb_kernel_call *call, fb_object *result) {
+static fb_status kernel_enter_level(fb_kernel_call *call, fb_object *result) {
     if (call->evaluator->levels == FB_MAX_RANK / 2) return fb_kernel_unsupported(call, "it is nested too deep");
     *result = (fb_object){.kind = FB_OBJECT_INT, .integer = ++call->evaluator->levels};
     return FB_OK;
 }
 
-static fb_status kernel_end_level(fb_kernel_call *call, fb_object *result) {
+static fb_status kernel_exit_level(fb_kernel_call *call, fb_object *result) {
     if (!call->evaluator->levels) return fb_kernel_unsupported(call, "no level is open");
     *result = (fb_object){.kind = FB_OBJECT_INT, .integer = --call->evaluator->levels};
     return FB_OK;
@@ -122,8 +123,8 @@ static fb_status kernel_apply_index(fb_kernel_call *call, fb_object *result) {
     fb_object function, x, given[MOST] = {0};
     fb_array *indices[MOST] = {0}, *out = NULL;
     if (count < 1 || count > MOST) return fb_kernel_unsupported(call, "it has %d indices", count);
-    bool is_index = get(call, 2, &function) && function.kind == FB_OBJECT_STRING &&
-                    strcmp(function.text, "torch._dynamo._trace_wrapped_higher_order_op.ModIndex") == 0;
+    bool is_index =
+        get(call, 2, &function) && function.kind == FB_OBJECT_STRING && strcmp(function.text, FB_APPLIED_INDEX) == 0;
     fb_object_drop(&function);
     if (!is_index) return fb_kernel_unsupported(call, "what it applies is not known");
     get(call, 3, &x);
@@ -185,7 +186,7 @@ bool fb_batches_allow(fb_kernel_call *call, unsigned *levels) {
         *levels |= object->array->levels;
         is_single = is_single && object->array->rank == fb_array_hidden_rank(object->array);
     }
-    if (!*levels || !call->op) return true;
+    if (!*levels) return true;
     bool is_in_place = fb_node_op(graph, call->node) & FB_OP_IN_PLACE;
     bool is_known = call->op == FB_OP_EXPAND || (is_each(call->op) && is_single);
     if (!is_known || is_in_place) return fb_kernel_unsupported(call, "of a batch of torch.vmap it is not known") == FB_OK;
@@ -193,14 +194,12 @@ bool fb_batches_allow(fb_kernel_call *call, unsigned *levels) {
     return true;
 }
 
-/* Of functions without a row in ops.def: that would tell passes that such a call can be moved, merged or left out. So each is a
- * barrier to every rewrite, and that is what it has to be. */
 const fb_kernel_row fb_kernels_batched[] = {
-    FB_KERNEL_OF_TARGET("torch._functorch.predispatch.lazy_load_decompositions", load_nothing),
-    FB_KERNEL_OF_TARGET("torch._functorch.predispatch._vmap_increment_nesting", begin_level),
-    FB_KERNEL_OF_TARGET("torch._functorch.predispatch._vmap_decrement_nesting", end_level),
-    FB_KERNEL_OF_TARGET("torch._functorch.predispatch._add_batch_dim", add_batch),
-    FB_KERNEL_OF_TARGET("torch._functorch.predispatch._remove_batch_dim", remove_batch),
-    FB_KERNEL_OF_TARGET("torch.ops.higher_order.flat_apply", apply_index),
+    FB_KERNEL_BY_POSITION(LOAD_DECOMPOSITIONS, load_nothing),
+    FB_KERNEL_BY_POSITION(ENTER_VMAP_LEVEL, enter_level),
+    FB_KERNEL_BY_POSITION(EXIT_VMAP_LEVEL, exit_level),
+    FB_KERNEL_BY_POSITION(ADD_BATCH_DIM, add_batch),
+    FB_KERNEL_BY_POSITION(REMOVE_BATCH_DIM, remove_batch),
+    FB_KERNEL_BY_POSITION(FLAT_APPLY, apply_index),
     FB_KERNELS_END,
 };

@@ -17,24 +17,13 @@ const fb_kernel_row *const fb_kernel_tables[] = {
 
 void fb_find_kernels(const fb_kernel_row *by_op[FB_OP_COUNT]) {
     for (const fb_kernel_row *const *table = fb_kernel_tables; *table; table++)
-        for (const fb_kernel_row *row = *table; row->function; row++)
-            if (row->op) by_op[row->op] = row;
+        for (const fb_kernel_row *row = *table; row->function; row++) by_op[row->op] = row;
 }
 
 /* NULL = none. */
 static const fb_kernel_row *kernel_of(const fb_evaluator *evaluator, fb_op op) {
     unsigned row = op & (unsigned)~FB_OP_IN_PLACE;
     return row < FB_OP_COUNT ? evaluator->kernels[row] : NULL;
-}
-
-/* That of a function without a row in ops.def, or that runs a program; NULL = we know none. */
-static const fb_kernel_row *kernel_of_target(const fb_graph *graph, fb_node node) {
-    if (fb_node_at(graph, node)->opcode != FB_CALL_FUNCTION) return NULL;
-    const char *target = fb_node_target(graph, node);
-    for (const fb_kernel_row *const *table = fb_kernel_tables; *table; table++)
-        for (const fb_kernel_row *row = *table; row->function; row++)
-            if (row->target && strcmp(row->target, target) == 0) return row;
-    return NULL;
 }
 
 const char *fb_call_spelling(const fb_kernel_call *call) {
@@ -274,10 +263,8 @@ fb_status fb_evaluate_call(fb_evaluator *evaluator, fb_node node, fb_object *out
     fb_value recipes = {0};
     fb_op op = fb_node_op(graph, node);
     if (!op) op = fb_parametrized_op(graph, node, &recipes);
-    /* A call of a nested program, whose arguments are the program's and have no names; or one that is known by its target. */
-    bool is_by_target = op && !kernel_of(evaluator, op) && kernel_of_target(graph, node);
-    if (is_by_target || fb_runs_inside(graph, node)) op = FB_OP_UNKNOWN;
-    const fb_kernel_row *row = op ? kernel_of(evaluator, op) : kernel_of_target(graph, node);
+    const fb_kernel_row *row = kernel_of(evaluator, op);
+    bool is_by_name = row && !row->is_by_position;
     fb_kernel_call call = {.evaluator = evaluator,
                            .graph = graph,
                            .node = node,
@@ -290,10 +277,10 @@ fb_status fb_evaluate_call(fb_evaluator *evaluator, fb_node node, fb_object *out
     size_t outer = evaluator->argument_count; /* of the call that a nested program is run for */
     if (!row) refuse(&call);
     else if (fb_map_value(graph, fb_node_at(graph, node)->kwargs, "out").id) fb_kernel_unsupported(&call, "out= is not known");
-    else if (op && fb_check_signature(&call)) (void)0;
-    else if (!evaluator->levels || fb_batches_allow(&call, &levels)) call.status = row->function(&call, out);
-    if (levels && call.op && !call.status && out->kind == FB_OBJECT_ARRAY) out->array->levels = levels;
-    const char *unread = row && op && !call.status ? fb_unread_argument(&call) : NULL;
+    else if (is_by_name && fb_check_signature(&call)) (void)0;
+    else if (!is_by_name || !evaluator->levels || fb_batches_allow(&call, &levels)) call.status = row->function(&call, out);
+    if (levels && !call.status && out->kind == FB_OBJECT_ARRAY) out->array->levels = levels;
+    const char *unread = is_by_name && !call.status ? fb_unread_argument(&call) : NULL;
     if (unread) fb_kernel_unsupported(&call, "its %s argument is not known", unread);
     if (!call.status) call.status = fb_object_check(out, call.error);
     if (!call.status) round_result(out);

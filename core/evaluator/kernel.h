@@ -59,23 +59,24 @@ typedef struct fb_kernel_call {
 
 typedef fb_status fb_kernel(fb_kernel_call *call, fb_object *result);
 
-/* The kernel of an operator, or of a function that has no row in ops.def. Each file of kernels ends with a table of these:
+/* The kernel of an operator. Each file of kernels ends with a table of these:
  *
  *     const fb_kernel_row fb_kernels_pad[] = {FB_KERNEL(PAD, pad), …, FB_KERNELS_END};
  *
  * A new row needs a case in tests/unit/test_time.c, the worst call that it can be asked for; the test fails without. */
 typedef struct fb_kernel_row {
     fb_op op;
-    const char *target; /* where op is FB_OP_UNKNOWN */
     fb_kernel *function;
     bool takes_complex;
+    bool is_by_position; /* its arguments have no names, and it knows what to do with batches: it runs a program, or is of vmap
+                          */
 } fb_kernel_row;
 #define FB_KERNEL(id, name)                                                                                                    \
     { .op = FB_OP_##id, .function = kernel_##name }
 #define FB_KERNEL_COMPLEX(id, name)                                                                                            \
     { .op = FB_OP_##id, .function = kernel_##name, .takes_complex = true }
-#define FB_KERNEL_OF_TARGET(text, name)                                                                                        \
-    { .target = text, .function = kernel_##name, .takes_complex = true }
+#define FB_KERNEL_BY_POSITION(id, name)                                                                                        \
+    { .op = FB_OP_##id, .function = kernel_##name, .takes_complex = true, .is_by_position = true }
 #define FB_KERNELS_END                                                                                                         \
     { .function = NULL }
 

@@ -24,7 +24,7 @@ static fb_status run_program(fb_kernel_call *call, size_t first, fb_object *resu
 }
 
 /* wrap_with_autocast(device, dtype, enabled, cache_enabled, program, *inputs) */
-static fb_status kernel_call_in_autocast(fb_kernel_call *call, fb_object *result) {
+static fb_status kernel_run_in_autocast(fb_kernel_call *call, fb_object *result) {
     fb_value enabled = fb_node_arg(call->graph, call->node, 2);
     if (!enabled.id || fb_value_kind(call->graph, enabled) != FB_FALSE)
         return fb_kernel_unsupported(call, "autocast is on: dtypes then depend on each operator");
@@ -32,14 +32,12 @@ static fb_status kernel_call_in_autocast(fb_kernel_call *call, fb_object *result
 }
 
 /* wrap_with_set_grad_enabled(enabled, program, *inputs) */
-static fb_status kernel_call_with_grad(fb_kernel_call *call, fb_object *result) {
+static fb_status kernel_run_with_grad(fb_kernel_call *call, fb_object *result) {
     return run_program(call, 1, result);
 }
 
-/* Of functions without a row in ops.def: that would tell passes that such a call can be moved, merged or left out. So each is a
- * barrier to every rewrite, and that is what it has to be. */
 const fb_kernel_row fb_kernels_programs[] = {
-    FB_KERNEL_OF_TARGET("torch.ops.higher_order.wrap_with_autocast", call_in_autocast),
-    FB_KERNEL_OF_TARGET("torch.ops.higher_order.wrap_with_set_grad_enabled", call_with_grad),
+    FB_KERNEL_BY_POSITION(RUN_IN_AUTOCAST, run_in_autocast),
+    FB_KERNEL_BY_POSITION(RUN_WITH_GRAD, run_with_grad),
     FB_KERNELS_END,
 };

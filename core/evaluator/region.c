@@ -521,7 +521,7 @@ static bool need_levels(demand *d) {
     }
     if (!is_any) return true;
     for (fb_node node = first(d->regions, d->graph); node.id; node = next(d->regions, d->graph, node))
-        if (fb_node_op(d->graph, node) == FB_OP_VMAP_LEVEL) need(d, node);
+        if (fb_op_facts_of(fb_node_op(d->graph, node))->flags & FB_FACT_VMAP_LEVEL) need(d, node);
     return spread_demand(d);
 }
 

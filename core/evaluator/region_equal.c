@@ -256,7 +256,8 @@ static bool has_order(const fb_regions *r, const fb_graph *graph, const unsigned
     for (fb_node node = fb_first_node(graph, FB_MAIN_PROGRAM); node.id && fb_work_goes_on(r->work, 4);
          node = fb_next_node(graph, node)) {
         if (!computed[node.id]) continue;
-        if (fb_op_effects(graph, node).mutates_input || fb_node_op(graph, node) == FB_OP_VMAP_LEVEL) return true;
+        bool is_level = fb_op_facts_of(fb_node_op(graph, node))->flags & FB_FACT_VMAP_LEVEL;
+        if (is_level || fb_op_effects(graph, node).mutates_input) return true;
     }
     return false;
 }

@@ -28,6 +28,8 @@ enum {
     TUPLE = FB_FACT_TUPLE,
     EXACT = FB_FACT_EXACT,
     EXACT_INTEGERS = FB_FACT_EXACT_INTEGERS,
+    RUNS_PROGRAMS = FB_FACT_RUNS_PROGRAMS,
+    VMAP_LEVEL = FB_FACT_VMAP_LEVEL,
 };
 #define NATIVE(text) .native = text
 #define METHOD(text) .method = text

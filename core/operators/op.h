@@ -46,6 +46,8 @@ enum {
      * correctly. But not where a call has alpha or rounding_mode, nor where floating numbers become integers. */
     FB_FACT_EXACT = 1 << 18,
     FB_FACT_EXACT_INTEGERS = 1 << 19, /* … where all that it reads and gives are integers or bools */
+    FB_FACT_RUNS_PROGRAMS = 1 << 20,  /* calls nested programs, which are among its arguments */
+    FB_FACT_VMAP_LEVEL = 1 << 21,     /* opens or closes a level of torch.vmap, where later calls compute batches */
 };
 
 typedef enum fb_shape_rule {

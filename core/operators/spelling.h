@@ -12,6 +12,7 @@
 #define FB_FUNCTIONAL "torch.nn.functional."
 #define FB_FUNCTIONAL_IN_C "torch._C._nn."
 #define FB_TORCH "torch."
+#define FB_TENSOR "torch.Tensor." /* methods as functions */
 #define FB_PYTHON_OPERATOR "operator."
 
 static inline bool fb_is_spelled(const char *target, const char *beginning) {
@@ -24,6 +25,7 @@ static inline bool fb_is_of_pytorch(const char *target) {
            fb_is_spelled(target, "_operator.") || fb_is_spelled(target, "builtins.") || fb_is_spelled(target, "math.");
 }
 
+#define FB_APPLIED_INDEX "torch._dynamo._trace_wrapped_higher_order_op.ModIndex" /* what flat_apply applies: x[i, …] */
 #define FB_TARGET_ADD "operator.add"
 #define FB_TARGET_ADDMM "torch.addmm"
 #define FB_TARGET_ADDMM_ATEN "torch.ops.aten.addmm.default"

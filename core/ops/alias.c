@@ -175,7 +175,7 @@ static void switch_mode(builder *b) {
 static bool only_reads(const builder *b) {
     const fb_graph *graph = b->alias->graph;
     fb_node node = {b->node};
-    if (!fb_op_is(graph, node, FB_OP_RUN_PROGRAM)) return false;
+    if (!(fb_op_facts_of(fb_node_op(graph, node))->flags & FB_FACT_RUNS_PROGRAMS)) return false;
     bool is_quiet = true, has_program = false;
     for (uint32_t edge = fb_input_first(graph, node); edge; edge = fb_input_next(graph, edge)) {
         fb_node input = fb_edge_input(graph, edge);
@@ -189,7 +189,7 @@ static bool only_reads(const builder *b) {
 
 static bool is_switch(const fb_graph *graph, fb_node node) {
     return fb_op_is(graph, node, FB_OP_SET_MODE) || fb_op_is(graph, node, FB_OP_ENTER_AUTOCAST) ||
-           fb_op_is(graph, node, FB_OP_EXIT_AUTOCAST) || fb_op_is(graph, node, FB_OP_VMAP_LEVEL);
+           fb_op_is(graph, node, FB_OP_EXIT_AUTOCAST) || fb_op_facts_of(fb_node_op(graph, node))->flags & FB_FACT_VMAP_LEVEL;
 }
 
 static void add_call(builder *b, const fb_node_row *row) {

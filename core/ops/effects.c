@@ -123,7 +123,7 @@ static bool applies_index(const fb_graph *graph, fb_node node) {
     fb_value function = attributes.id ? fb_map_value(graph, attributes, fb_text(graph, row->attribute)) : (fb_value){0};
     if (!function.id || fb_value_kind(graph, function) != FB_OPAQUE) return false;
     return strstr(fb_value_text(graph, function), "<function _call_custom_autograd_function_in_pre_dispatch>") &&
-           strcmp(fb_value_text(graph, name), "torch._dynamo._trace_wrapped_higher_order_op.ModIndex") == 0;
+           strcmp(fb_value_text(graph, name), FB_APPLIED_INDEX) == 0;
 }
 
 enum { MAX_NESTED = 256 }; /* nodes of nested programs that are looked at for one call */
@@ -131,7 +131,7 @@ enum { MAX_NESTED = 256 }; /* nodes of nested programs that are looked at for on
 /* Adds what the nodes of a nested program do. False when that is anything, or they are too many. */
 static bool add_program(const fb_graph *graph, fb_program program, int *seen, fb_effects *effects) {
     for (fb_node n = fb_first_node(graph, program); n.id; n = fb_next_node(graph, n)) {
-        if (++*seen > MAX_NESTED || fb_op_is(graph, n, FB_OP_RUN_PROGRAM)) return false;
+        if (++*seen > MAX_NESTED || fb_op_facts_of(fb_node_op(graph, n))->flags & FB_FACT_RUNS_PROGRAMS) return false;
         fb_effects inner = fb_op_effects(graph, n);
         if (inner.is_unknown || inner.mutates_input || inner.mutates_module) return false;
         effects->is_random |= inner.is_random;
@@ -165,7 +165,7 @@ fb_effects fb_op_effects(const fb_graph *graph, fb_node node) {
     if (op == FB_OP_UNKNOWN && row->opcode == FB_CALL_MODULE && fb_module_is_linear_subclass(graph, row->module))
         return linear_subclass;
     bool has_keywords = row->kwargs.id != FB_VALUE_EMPTY_MAP.id;
-    if (op == FB_OP_RUN_PROGRAM) return effects_of_programs(graph, node);
+    if (fb_op_facts_of(op)->flags & FB_FACT_RUNS_PROGRAMS) return effects_of_programs(graph, node);
     if (op == FB_OP_FLAT_APPLY && !applies_index(graph, node)) return everything;
     if (op == FB_OP_UNKNOWN || (has_keywords && is_given(graph, fb_node_kwarg(graph, node, "out")))) return everything;
 

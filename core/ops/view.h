@@ -65,7 +65,7 @@ fb_effects fb_op_effects(const fb_graph *graph, fb_node node);
 /* Does the call run nested programs, or a function that is its argument? Of what happens inside, fb_op_effects alone tells. */
 static inline bool fb_runs_inside(const fb_graph *graph, fb_node node) {
     fb_op op = fb_node_op(graph, node);
-    return op == FB_OP_RUN_PROGRAM || op == FB_OP_FLAT_APPLY;
+    return (fb_op_facts_of(op)->flags & FB_FACT_RUNS_PROGRAMS) || op == FB_OP_FLAT_APPLY;
 }
 /* No effect at all and not random: the same inputs give the same result, now or later. (It may alias an input.) */
 bool fb_op_is_pure(const fb_graph *graph, fb_node node);
