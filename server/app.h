@@ -7,7 +7,6 @@
 
 #include "core/document/document.h"
 #include "server/auth/auth.h"
-#include "server/graphs/cache.h"
 #include "server/jobs/jobs.h"
 #include "server/metrics/metrics.h"
 #include "server/store/retention.h"
@@ -23,7 +22,7 @@ typedef struct fb_evaluation_bounds {
 typedef struct fb_app {
     fb_store *store; /* NULL for a command that needs no data folder */
     fb_auth *auth;
-    fb_cache *cache;
+    struct fb_cache *cache;
     fb_pass_counts *counts;
     struct fb_event_hub *events;
     fb_jobs *jobs;                /* NULL: it does none */

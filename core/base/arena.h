@@ -1,4 +1,4 @@
-/* An arena: many small allocations, freed together. */
+/* Memory: an arena is many small allocations, freed together; and large blocks. */
 #ifndef FB_BASE_ARENA_H
 #define FB_BASE_ARENA_H
 
@@ -16,5 +16,10 @@ void *fb_arena_alloc(fb_arena *arena, size_t size);
 /* A copy of the bytes with a NUL after them. */
 char *fb_arena_text(fb_arena *arena, const char *bytes, size_t size);
 void fb_arena_free(fb_arena *arena);
+
+/* Asks the kernel to back a block of malloc's by large pages (2 MiB), before it is used: a graph of a million nodes is read in
+ * no order that a TLB could follow, and each of its small pages costs a fault. A hint, for blocks that can hold some large
+ * pages, and no more than a comparison for others. Gives the block, which may be NULL. */
+void *fb_in_large_pages(void *block, size_t size);
 
 #endif

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/base/pages.h"
+#include "core/base/arena.h"
 
 #define MOST_BITS 30 /* of a capacity */
 #define REMOVED 1    /* a tag */

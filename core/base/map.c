@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/base/pages.h"
+#include "core/base/arena.h"
 
 #define XXH_INLINE_ALL
 #include <xxhash.h>

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/base/pages.h"
+#include "core/base/arena.h"
 
 static uint32_t segment_rows(uint32_t segment) {
     return 64U << segment;

@@ -422,6 +422,15 @@ static void fold_into_inputs(fb_rewrite *rw, const fb_fold *fold) {
     fb_layer_set_bias(rw, &fold->host.layer, bias);
 }
 
+/* Inserts all views from `from` to `old` again, on `now` in the place of `from`. `old` may be `from` itself. Gives what stands
+ * in the place of `old`; the old views are gone at commit. */
+static fb_node put_views_again(fb_rewrite *rw, fb_node old, fb_node from, fb_node now) {
+    if (old.id == from.id) return now;
+    fb_node input = fb_view_input(fb_rewrite_graph(rw), old, NULL);
+    if (!input.id) return (fb_node){0};
+    return fb_put_again(rw, old, input, put_views_again(rw, input, from, now)); /* no deeper than FB_VIEWS_MAX */
+}
+
 /* Takes the BatchNorm's calls out of the graph, and marks the calls of the host. */
 static void remove_norm(fb_rewrite *rw, const fb_match *match, const fb_fold *fold) {
     const fb_graph *g = fb_rewrite_graph(rw);
@@ -433,7 +442,7 @@ static void remove_norm(fb_rewrite *rw, const fb_match *match, const fb_fold *fo
         fb_release_reads(rw, origin);
         if (fold->is_before) { /* what is erased reads what was erased before it */
             fb_node source = fold_source(g, &fold->host.layer, &norm, norm_call, NULL);
-            fb_node last = fb_put_views_again(rw, input, source, source);
+            fb_node last = put_views_again(rw, input, source, source);
             if (origin.id != norm_call.id) fb_erase(rw, origin);
             if (last.id) fb_absorb(rw, norm_call, last);
         } else {
@@ -441,7 +450,7 @@ static void remove_norm(fb_rewrite *rw, const fb_match *match, const fb_fold *fo
             fb_replace_uses(rw, norm_call, input);
             fb_erase(rw, norm_call);
             fb_node source = fold_source(g, &norm, &fold->host.layer, host_call, NULL);
-            fb_put_views_again(rw, fb_layer_input(g, &fold->host.layer, host_call), source, fb_layer_input(g, &norm, source));
+            put_views_again(rw, fb_layer_input(g, &fold->host.layer, host_call), source, fb_layer_input(g, &norm, source));
         }
         fb_mark(rw, host_call);
     }

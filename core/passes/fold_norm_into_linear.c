@@ -122,8 +122,23 @@ static fb_obstacle linear_obstacle(fb_matcher *m, const fb_norm *norm, fb_node c
                : FB_NO_OBSTACLE;
 }
 
+/* Of one that is not spelled out. */
+static fb_layer layer_of(const fb_norm *norm) {
+    return (fb_layer){
+        .call = norm->node,
+        .module = norm->module,
+        .weight = norm->weight,
+        .bias = norm->bias,
+        .weight_read = norm->weight_read,
+        .bias_read = norm->bias_read,
+        .weight_parameter = "weight",
+        .bias_parameter = "bias",
+        .input_parameter = "input",
+    };
+}
+
 static fb_obstacle norm_obstacle(fb_matcher *m, const fb_norm *norm) {
-    fb_layer layer = fb_norm_layer(norm);
+    fb_layer layer = layer_of(norm);
     const fb_node_row *normalised = norm->unscaled.id ? fb_node_at(m->graph, norm->unscaled) : NULL;
     if (normalised && fb_shape_size(m->graph, normalised->shape, -1) < 0)
         return (fb_obstacle){"unknown-shape", "the shape of what is scaled is not recorded" FB_RECORD_SHAPE};

@@ -38,20 +38,6 @@ static fb_layer conv_layer(const fb_conv *conv) {
     };
 }
 
-fb_layer fb_norm_layer(const fb_norm *norm) {
-    return (fb_layer){
-        .call = norm->node,
-        .module = norm->module,
-        .weight = norm->weight,
-        .bias = norm->bias,
-        .weight_read = norm->weight_read,
-        .bias_read = norm->bias_read,
-        .weight_parameter = "weight",
-        .bias_parameter = "bias",
-        .input_parameter = "input",
-    };
-}
-
 bool fb_host_at(const fb_graph *g, fb_node node, fb_host *out) {
     *out = (fb_host){0};
     out->is_linear = fb_linear_at(g, node, &out->linear);

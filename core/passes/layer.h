@@ -26,7 +26,6 @@ typedef struct fb_layer {
 } fb_layer;
 
 fb_layer fb_linear_layer(const fb_linear *linear);
-fb_layer fb_norm_layer(const fb_norm *norm); /* not spelled out: `unscaled` none */
 
 /* A Linear or a convolution, with which a constant per channel can be folded into weight and bias. */
 typedef struct fb_host {

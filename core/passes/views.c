@@ -39,10 +39,3 @@ fb_node fb_put_again(fb_rewrite *rw, fb_node old, fb_node input, fb_node now) {
     if (made.id) fb_absorb(rw, old, made);
     return made;
 }
-
-fb_node fb_put_views_again(fb_rewrite *rw, fb_node old, fb_node from, fb_node now) {
-    if (old.id == from.id) return now;
-    fb_node input = fb_view_input(fb_rewrite_graph(rw), old, NULL);
-    if (!input.id) return (fb_node){0};
-    return fb_put_again(rw, old, input, fb_put_views_again(rw, input, from, now)); /* no deeper than FB_VIEWS_MAX */
-}

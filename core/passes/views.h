@@ -21,8 +21,5 @@ bool fb_view_minds_strides(const fb_graph *graph, fb_node node);
  * name is new, because its values are: comparing the graphs must not match the two. Returns none when `now` is none or the
  * rewrite has failed. */
 fb_node fb_put_again(fb_rewrite *rewrite, fb_node old, fb_node input, fb_node now);
-/* The same of all views from `from` to `old`, on `now` in the place of `from`. `old` may be `from` itself. Gives what stands in
- * the place of `old`; the old views are gone at commit. */
-fb_node fb_put_views_again(fb_rewrite *rewrite, fb_node old, fb_node from, fb_node now);
 
 #endif

@@ -1,4 +1,4 @@
-#include "core/rewrite/journal.h"
+#include "core/rewrite/internal.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -4,7 +4,6 @@
 
 #include "core/weights/convert.h"
 #include "core/weights/evaluate_internal.h"
-#include "core/weights/strided.h"
 
 static int64_t smaller(int64_t a, int64_t b) {
     return a < b ? a : b;

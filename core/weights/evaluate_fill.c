@@ -4,7 +4,6 @@
 #include "core/base/base64.h"
 #include "core/weights/convert.h"
 #include "core/weights/evaluate_internal.h"
-#include "core/weights/strided.h"
 
 #define FAULT 65536 /* bytes that one page fault may map: Linux' fault_around_bytes */
 

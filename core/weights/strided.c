@@ -1,6 +1,6 @@
-#include "core/weights/strided.h"
-
 #include <string.h>
+
+#include "core/weights/evaluate_internal.h"
 
 #define TILE 16 /* elements: of four bytes they are a line of the cache */
 

@@ -4,16 +4,18 @@
 #include <errno.h>
 #include <libgen.h>
 #include <signal.h>
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/un.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "core/weights/blas.h"
 #include "server/cli/cli.h"
 #include "server/cli/sandbox.h"
-#include "server/cli/systemd.h"
 #include "server/metrics/metrics.h"
 #include "server/provenance/provenance.h"
 #include "server/service/service.h"
@@ -175,6 +177,32 @@ static fb_status check_health(fb_service *service, unsigned timeout_ms, fb_error
     return status ? status : fb_store_health(service->app.store, error);
 }
 
+/* ---- systemd, by sd_notify(3) and sd_watchdog_enabled(3): libsystemd would load six libraries more at every start ---- */
+
+/* Tells the service manager a state, such as "READY=1". Without one it does nothing. */
+static void notify_systemd(const char *state) {
+    const char *path = getenv("NOTIFY_SOCKET");
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    size_t length = path ? strlen(path) : 0;
+    if (!length || length >= sizeof address.sun_path) return;
+    memcpy(address.sun_path, path, length);
+    if (*path == '@') address.sun_path[0] = '\0'; /* an abstract name, which no zero ends */
+    int socket_of_manager = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    if (socket_of_manager < 0) return;
+    socklen_t size = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + length + (*path != '@'));
+    sendto(socket_of_manager, state, strlen(state), MSG_NOSIGNAL, (const struct sockaddr *)&address, size);
+    close(socket_of_manager);
+}
+
+/* Within how many microseconds WATCHDOG=1 must be told again and again; 0 = nobody waits for it. */
+static uint64_t watchdog_interval(void) {
+    const char *interval = getenv("WATCHDOG_USEC"), *process = getenv("WATCHDOG_PID");
+    if (!interval || (process && strtoull(process, NULL, 10) != (unsigned long long)getpid())) return 0;
+    char *end = NULL;
+    unsigned long long microseconds = strtoull(interval, &end, 10);
+    return *interval >= '0' && *interval <= '9' && !*end && microseconds < UINT64_MAX ? microseconds : 0;
+}
+
 #define MOST_PATIENCE_MS 5000U /* with one request of the watchdog */
 #define TRIM_INTERVAL_MS 60000
 #define RETRY_MS 1000U /* after one that failed; it takes part of the time until the process is ended */
@@ -185,7 +213,7 @@ typedef struct watchdog {
 } watchdog;
 
 static watchdog find_watchdog(void) {
-    uint64_t microseconds = fb_systemd_watchdog();
+    uint64_t microseconds = watchdog_interval();
     if (!microseconds) return (watchdog){0};
     uint64_t half = microseconds / 2000;
     unsigned interval = half > 86400000 ? 86400000 : half < 1 ? 1 : (unsigned)half;
@@ -197,7 +225,7 @@ static watchdog find_watchdog(void) {
 static unsigned feed(watchdog *dog, fb_service *service) {
     fb_error error = {0};
     bool is_well = !check_health(service, dog->patience_ms, &error);
-    if (is_well) fb_systemd_notify("WATCHDOG=1");
+    if (is_well) notify_systemd("WATCHDOG=1");
     else if (dog->was_well) fb_complain(0, "the watchdog is not told that the service works: %s", error.message);
     dog->was_well = is_well;
     return is_well || dog->interval_ms < RETRY_MS ? dog->interval_ms : RETRY_MS;
@@ -358,9 +386,9 @@ static int serve(const serve_values *values, fb_sandbox_mode sandbox, const sigs
     printf("listening on %s\n", fb_http_url(service.http));
     if (service.metrics) printf("metrics on %s/metrics\n", fb_http_url(service.metrics));
     fflush(stdout);
-    fb_systemd_notify("READY=1");
+    notify_systemd("READY=1");
     wait_for_signal(stop, &service);
-    fb_systemd_notify("STOPPING=1");
+    notify_systemd("STOPPING=1");
     if (!fb_service_stop(&service, values->stop_timeout_ms))
         fb_complain(0, "stopped; some requests took too long and were cut off");
     return FB_EXIT_DONE;

@@ -1,4 +1,4 @@
-#include "server/graphs/cache.h"
+#include "server/graphs/graphs.h"
 
 #include <inttypes.h>
 #include <pthread.h>

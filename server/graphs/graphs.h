@@ -5,11 +5,57 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
+#include "core/base/buffer.h"
 #include "core/compose/composition.h"
+#include "core/graph/graph.h"
 #include "core/weights/blobs.h"
 #include "server/app.h"
 #include "server/store/blobs.h"
 #include "server/store/rules.h"
+
+/* ---- Decoded graphs, shared by the requests that read them, and a bounded cache of them by id, so that work by id does not
+ * parse. All functions are safe from any thread. -------------------------------------------------------------------------- */
+
+/* A graph that nobody changes any more. It lives until its last holder lets go. */
+typedef struct fb_shared_graph {
+    const fb_graph *graph;
+    char id[FB_ID_LENGTH + 1];
+    size_t weight;                       /* bytes of memory, estimated */
+    _Atomic(fb_buffer *) code, document; /* NULL until somebody asks */
+    atomic_size_t holders;
+} fb_shared_graph;
+
+/* Steals the graph; the caller holds the result. `size` is that of the canonical document. NULL when memory is out, and then
+ * the graph has been freed. */
+fb_shared_graph *fb_share_take(fb_graph *graph, const char *id, size_t size);
+/* One more holder, and one less; letting go of NULL is fine. */
+fb_shared_graph *fb_share_hold(fb_shared_graph *shared);
+void fb_share_release(fb_shared_graph *shared);
+/* Its code, which is written when somebody first asks for it, and lives as long as the graph. NULL: fb_work_failed says why. */
+const fb_buffer *fb_share_code(fb_shared_graph *shared, fb_work *work);
+/* Its canonical document, once somebody has brought it: the bytes are stolen, and live as long as the graph. NULL: nobody has,
+ * or memory is out. */
+const fb_buffer *fb_share_document(fb_shared_graph *shared);
+const fb_buffer *fb_share_document_take(fb_shared_graph *shared, char *bytes, size_t size);
+
+typedef struct fb_cache fb_cache;
+
+/* Keeps graphs of `max_bytes` together at most, the least recently used go first. NULL when memory is out. */
+fb_cache *fb_cache_new(size_t max_bytes);
+void fb_cache_free(fb_cache *cache);
+
+/* The graph with that id, held for the caller, or NULL. */
+fb_shared_graph *fb_cache_get(fb_cache *cache, const char *id);
+
+/* A graph goes into the cache only if nothing was dropped since the ticket was taken: take it before the graph is read from the
+ * store, and a graph that is deleted meanwhile does not come back through here. */
+uint64_t fb_cache_ticket(fb_cache *cache);
+/* Holds the graph too, or leaves it when it does not fit or memory is out. */
+void fb_cache_put(fb_cache *cache, fb_shared_graph *shared, uint64_t ticket);
+void fb_cache_drop(fb_cache *cache, const char *id);
+
+/* Appends hits, misses, entries and bytes in Prometheus' text format. */
+void fb_cache_metrics(fb_cache *cache, fb_buffer *out);
 
 /* ---- Graphs between the store and the decoded form: loaded through the cache, and as the rows that the store takes ------- */
 
@@ -92,8 +138,6 @@ typedef struct fb_new_graphs {
     uint64_t ticket; /* of the cache */
 } fb_new_graphs;
 
-/* Is it in the cache, and so in the store? */
-bool fb_graph_is_cached(const fb_app *app, const fb_graph_input *input);
 /* `out` stays where it is; free it also after a failure. With `trusts_cache` a graph in the cache counts as stored: when it has
  * been deleted in that moment the store refuses the run, FB_NOT_FOUND. */
 fb_status fb_new_graphs_make(fb_app *app, const fb_watch *watch, const fb_new_run *made, bool trusts_cache, fb_new_graphs *out,

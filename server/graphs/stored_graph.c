@@ -24,6 +24,13 @@ fb_status fb_graph_input_take(fb_graph *graph, const fb_watch *watch, fb_graph_i
 
 /* ---- packing ---- */
 
+/* Is it in the cache, and so in the store? */
+static bool is_cached(const fb_app *app, const fb_graph_input *input) {
+    fb_shared_graph *cached = fb_cache_get(app->cache, input->shared->id);
+    fb_share_release(cached);
+    return cached != NULL;
+}
+
 #define PACKED_FROM ((size_t)1 << 20) /* bytes that are worth a thread */
 
 static void leave(fb_packing *packing) {
@@ -44,7 +51,7 @@ static void *pack(void *argument) {
 }
 
 void fb_graph_input_pack(const fb_app *app, fb_graph_input *input) {
-    bool is_worth_it = input->document.size >= PACKED_FROM && !fb_graph_is_cached(app, input);
+    bool is_worth_it = input->document.size >= PACKED_FROM && !is_cached(app, input);
     fb_packing *packing = is_worth_it ? calloc(1, sizeof *packing) : NULL;
     if (!packing) return;
     packing->document = input->document;
@@ -220,4 +227,30 @@ void fb_graph_row_free(fb_graph_row *row) {
     free(row->needed);
     row->marks = NULL;
     row->blobs = row->needed = NULL;
+}
+
+/* ---- the graphs of a new run ---- */
+
+fb_status fb_new_graphs_make(fb_app *app, const fb_watch *watch, const fb_new_run *made, bool trusts_cache, fb_new_graphs *out,
+                             fb_error *error) {
+    const fb_graph_input *inputs[2] = {made->source, made->result};
+    bool is_same = strcmp(made->run.source, made->run.result) == 0;
+    fb_status status = FB_OK;
+    *out = (fb_new_graphs){.ticket = fb_cache_ticket(app->cache)};
+    for (size_t i = 0; i < 2 && !status; i++) {
+        if ((!inputs[i]->document.size && !inputs[i]->packing) || (i == 1 && is_same)) continue;
+        if (trusts_cache && is_cached(app, inputs[i])) continue;
+        fb_graph_row *row = &out->rows[out->count];
+        status = fb_graph_row_make(inputs[i], watch, row, error);
+        out->graphs[out->count++] = row->graph;
+    }
+    return status;
+}
+
+void fb_new_graphs_free(fb_app *app, const fb_new_run *made, bool is_stored, fb_new_graphs *graphs) {
+    const fb_graph_input *inputs[2] = {made->source, made->result};
+    for (size_t i = 0; i < 2; i++) {
+        if (is_stored && inputs[i]->shared) fb_cache_put(app->cache, inputs[i]->shared, graphs->ticket);
+        fb_graph_row_free(&graphs->rows[i]);
+    }
 }

@@ -8,6 +8,7 @@
 
 #include "core/base/buffer.h"
 #include "server/app.h"
+#include "server/graphs/graphs.h"
 #include "server/metrics/metrics.h"
 #include "server/routes/routes.h"
 #include "server/webhooks/webhooks.h"
