@@ -394,12 +394,8 @@ static fb_status read_list(reader *r, const json_t *list, int depth) {
     return FB_OK;
 }
 
-fb_status fb_composition_read(const json_t *list, const char *pointer, fb_composition *out, fb_error *error) {
-    return fb_composition_read_with(list, pointer, NULL, out, error);
-}
-
-fb_status fb_composition_read_with(const json_t *list, const char *pointer, const fb_pass_library *library, fb_composition *out,
-                                   fb_error *error) {
+fb_status fb_composition_read(const json_t *list, const char *pointer, const fb_pass_library *library, fb_composition *out,
+                              fb_error *error) {
     return fb_composition_read_assuming(NULL, "", list, pointer, library, out, error);
 }
 

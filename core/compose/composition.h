@@ -39,21 +39,19 @@ typedef struct fb_composition {
     bool preserves_computation; /* every pass does */
 } fb_composition;
 
-/* Reads a list of passes: "Name", {"name": "Name", "params": {…}, "version": n} or a nested list; it must not be empty. The
- * name may be that of a preset (fb_preset), which counts as all its rounds. `pointer` says where the list stands ("/passes").
- * FB_INVALID: unknown-pass, unknown-version, unknown-member, no-passes, too-many-passes, and what fb_params_check finds. `out`
- * is written on success only; free it with fb_composition_free. */
-fb_status fb_composition_read(const json_t *list, const char *pointer, fb_composition *out, fb_error *error);
-
 /* Where the passes are that are data, rules and layouts, which a list may name as well. */
 typedef struct fb_pass_library {
     void *context;
     /* The one of that name and version (0: the newest), which the caller frees; NULL = unknown, with FB_OK. */
     fb_status (*find)(void *context, const char *name, int version, const fb_pass **out, fb_error *error);
 } fb_pass_library;
-/* fb_composition_read with these; NULL for none. */
-fb_status fb_composition_read_with(const json_t *list, const char *pointer, const fb_pass_library *library, fb_composition *out,
-                                   fb_error *error);
+
+/* Reads a list of passes: "Name", {"name": "Name", "params": {…}, "version": n} or a nested list; it must not be empty. The
+ * name may be that of a preset (fb_preset), which counts as all its rounds. `pointer` says where the list stands ("/passes");
+ * `library` may be NULL. FB_INVALID: unknown-pass, unknown-version, unknown-member, no-passes, too-many-passes, and what
+ * fb_params_check finds. `out` is written on success only; free it with fb_composition_free. */
+fb_status fb_composition_read(const json_t *list, const char *pointer, const fb_pass_library *library, fb_composition *out,
+                              fb_error *error);
 /* The same behind the pass RecordTypes, whose parameters `assume` are and stand at `assume_pointer`; NULL: without it. */
 fb_status fb_composition_read_assuming(const json_t *assume, const char *assume_pointer, const json_t *list,
                                        const char *pointer, const fb_pass_library *library, fb_composition *out,

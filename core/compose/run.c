@@ -62,7 +62,7 @@ static fb_status run_call(running *r, size_t position) {
     *report = (fb_pass_report){.position = position}; /* a round that found nothing to do may have stood there */
     fb_watch_begins(watcher->watch, call->pass->name, position, r->composition->count);
     fb_work meter = {.watch = watcher->watch};
-    if (watcher->applied && !r->before && !(r->before = fb_graph_copy_metered(run->result, &meter)))
+    if (watcher->applied && !r->before && !(r->before = fb_graph_copy(run->result, &meter)))
         return fb_work_failed(&meter, r->error);
     bool counts_bytes = !call->pass->preserves_computation;
     uint64_t bytes = 0;
@@ -113,15 +113,15 @@ static fb_status run_round(running *r, size_t position, size_t *next) {
     return FB_OK;
 }
 
-fb_status fb_composition_run_watched(const fb_composition *composition, const fb_graph *source, fb_lint lint_when,
-                                     const fb_run_watcher *watcher, fb_run *out, fb_error *error) {
+fb_status fb_composition_run(const fb_composition *composition, const fb_graph *source, fb_lint lint_when,
+                             const fb_run_watcher *watcher, fb_run *out, fb_error *error) {
     fb_work meter = {.watch = watcher ? watcher->watch : NULL};
-    running r = {.composition = composition,
-                 .watcher = watcher ? *watcher : (fb_run_watcher){0},
-                 .lint = lint_when,
-                 .run = {.result = fb_graph_copy_metered(source, &meter),
-                         .passes = calloc(composition->count + 1, sizeof *r.run.passes)},
-                 .error = error};
+    running r = {
+        .composition = composition,
+        .watcher = watcher ? *watcher : (fb_run_watcher){0},
+        .lint = lint_when,
+        .run = {.result = fb_graph_copy(source, &meter), .passes = calloc(composition->count + 1, sizeof *r.run.passes)},
+        .error = error};
     r.work = (fb_workpiece){.graph = r.run.result, .names = fb_run_names(source, &meter)};
     fb_status status = r.run.result && r.work.names && r.run.passes ? FB_OK : fb_work_failed(&meter, error);
     for (size_t i = 0; i < composition->count && !status;) {
@@ -135,11 +135,6 @@ fb_status fb_composition_run_watched(const fb_composition *composition, const fb
     if (status) fb_run_free(&r.run);
     else *out = r.run;
     return status;
-}
-
-fb_status fb_composition_run(const fb_composition *composition, const fb_graph *source, fb_lint lint, fb_run *out,
-                             fb_error *error) {
-    return fb_composition_run_watched(composition, source, lint, NULL, out, error);
 }
 
 void fb_run_free(fb_run *run) {

@@ -15,14 +15,6 @@ typedef struct fb_run {
     fb_arena arena; /* of the reports */
 } fb_run;
 
-/* FB_NO_MEMORY, or FB_IO "lint-failed" when a pass made an invalid graph (our fault). `out` is written on success only; free it
- * with fb_run_free. */
-fb_status fb_composition_run(const fb_composition *composition, const fb_graph *source, fb_lint lint, fb_run *out,
-                             fb_error *error);
-void fb_run_free(fb_run *run);
-/* Makes of the composition what was run: the list that stands for the run, and gives it when it is run on the same source. */
-fb_status fb_composition_settle(fb_composition *composition, const fb_run *run, fb_error *error);
-
 /* Who looks on while a run is made. Any of the members may be NULL. */
 typedef struct fb_run_watcher {
     const fb_watch *watch; /* stops it; its parts are the passes */
@@ -32,9 +24,14 @@ typedef struct fb_run_watcher {
     fb_status (*applied)(void *context, size_t position, const fb_graph *before, const fb_graph *after, fb_pass_report *report,
                          fb_arena *arena, fb_error *error);
 } fb_run_watcher;
-/* fb_composition_run with a watcher; NULL for none. */
-fb_status fb_composition_run_watched(const fb_composition *composition, const fb_graph *source, fb_lint lint,
-                                     const fb_run_watcher *watcher, fb_run *out, fb_error *error);
+
+/* FB_NO_MEMORY, or FB_IO "lint-failed" when a pass made an invalid graph (our fault). `out` is written on success only; free it
+ * with fb_run_free. `watcher` may be NULL. */
+fb_status fb_composition_run(const fb_composition *composition, const fb_graph *source, fb_lint lint,
+                             const fb_run_watcher *watcher, fb_run *out, fb_error *error);
+void fb_run_free(fb_run *run);
+/* Makes of the composition what was run: the list that stands for the run, and gives it when it is run on the same source. */
+fb_status fb_composition_settle(fb_composition *composition, const fb_run *run, fb_error *error);
 
 /* One call: what fb_composition_run does for each of its composition. `watch` may be NULL. */
 fb_status fb_pass_call_run(const fb_pass_call *call, fb_workpiece *work, const fb_watch *watch, fb_pass_report *report,

@@ -380,8 +380,7 @@ static fb_status take_step(replay *r, const fb_undo_step *step) {
     bool is_same = false;
     fb_graph *next = NULL;
     status = is_same_graph(r->graph, step->before, &r->work, &is_same, r->error);
-    if (!status && is_same && !(next = fb_graph_copy_metered(step->after, &r->work)))
-        status = fb_work_failed(&r->work, r->error);
+    if (!status && is_same && !(next = fb_graph_copy(step->after, &r->work))) status = fb_work_failed(&r->work, r->error);
     const fb_merge_facts facts = {.blobs = r->blobs, .watch = r->watch};
     if (!status && !is_same) status = fb_merge(step->before, step->after, r->graph, &facts, &next, r->conflicts, r->error);
     if (status) return status;
@@ -394,7 +393,7 @@ static fb_status take_step(replay *r, const fb_undo_step *step) {
 
 static fb_status begin(const fb_undo_plan *plan, replay *r) {
     r->work = (fb_work){.watch = r->watch};
-    r->graph = fb_graph_copy_metered(plan->source, &r->work);
+    r->graph = fb_graph_copy(plan->source, &r->work);
     r->names = fb_run_names(plan->source, &r->work);
     return r->graph && r->names ? FB_OK : fb_work_failed(&r->work, r->error);
 }
@@ -459,7 +458,7 @@ static fb_status merge_rest(const fb_undo_plan *plan, fb_graph **out, bool *is_e
     fb_graph *plain = NULL, *theirs = NULL, *merged = NULL;
     fb_status status = run_steps(plan, true, &whole);
     if (!status) status = replay_rest(plan, &rest, &plain);
-    if (!status && !(theirs = fb_graph_copy_metered(plain, &work))) status = fb_work_failed(&work, error);
+    if (!status && !(theirs = fb_graph_copy(plain, &work))) status = fb_work_failed(&work, error);
     if (!status) status = fb_watch_check(plan->watch, error);
     if (!status) status = align_names(plan, theirs, error);
     if (!status) status = fb_watch_check(plan->watch, error);

@@ -29,7 +29,7 @@ typedef struct fb_run_validation {
     fb_arena failed_names;
 } fb_run_validation;
 
-/* The watcher of a validated run (fb_composition_run_watched); the context is a fb_run_validation. Passes get
+/* The watcher of a validated run (fb_composition_run); the context is a fb_run_validation. Passes get
  * fb_pass_report.validation. A pass that changes what is computed is not compared, and said to be so. FB_INVALID
  * "validation-failed" when a pass that must preserve the computation does not; what the watch of the options stops it with;
  * FB_TOO_LARGE "evaluation-too-large". */

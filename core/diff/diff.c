@@ -14,14 +14,14 @@ typedef struct maker {
     uint32_t *in_from; /* by row of `to`: the same row in `from`, 0 = none (yet) */
     bool *is_kept;     /* by row of `from`: it is in `to` */
     bool *is_still;    /* by row of `to`: it need not move */
-    fb_work *work;     /* may be NULL */
+    fb_work *work;
     bool failed;
 } maker;
 
 #define STEPS_OF_A_ROW ((int64_t)FB_WORK_UNASKED / 128)
 
 static bool takes(const maker *m, int64_t steps) {
-    return !m->failed && (!m->work || fb_work_goes_on(m->work, steps));
+    return !m->failed && fb_work_goes_on(m->work, steps);
 }
 
 static bool goes_on(const maker *m) {
@@ -178,18 +178,14 @@ static void make_table(maker *m, const fb_graph *from, const fb_graph *to) {
     free(m->is_still);
 }
 
-fb_status fb_diff_make(const fb_graph *from, const fb_graph *to, fb_diff *out, fb_error *error) {
-    return fb_diff_make_metered(from, to, NULL, out, error);
-}
-
-fb_status fb_diff_make_metered(const fb_graph *from, const fb_graph *to, fb_work *work, fb_diff *out, fb_error *error) {
+fb_status fb_diff_make(const fb_graph *from, const fb_graph *to, fb_work *work, fb_diff *out, fb_error *error) {
     fb_diff diff = {0};
     maker m = {.diff = &diff};
     for (fb_document_table table = FB_GRAPH_TABLE; table < FB_TABLES && !m.failed; table++) {
         m = (maker){.diff = &diff, .capacity = m.capacity, .table = table, .work = work};
         make_table(&m, from, to);
     }
-    fb_status status = work ? fb_work_status(work, error) : FB_OK;
+    fb_status status = fb_work_status(work, error);
     if (!status && m.failed) status = fb_fail_memory(error);
     if (status) fb_diff_free(&diff);
     else *out = diff;

@@ -46,10 +46,9 @@ typedef struct fb_diff {
 } fb_diff;
 
 /* The edits that make `to` from `from`: per table erasures, then moves and insertions from the last to the first, then members.
- * As few moves as can be. Time and memory linear in the graphs' size, but for moved rows (n log n). FB_NO_MEMORY. */
-fb_status fb_diff_make(const fb_graph *from, const fb_graph *to, fb_diff *out, fb_error *error);
-/* The same, metered; what `work` is stopped with. */
-fb_status fb_diff_make_metered(const fb_graph *from, const fb_graph *to, fb_work *work, fb_diff *out, fb_error *error);
+ * As few moves as can be. Time and memory linear in the graphs' size, but for moved rows (n log n). FB_NO_MEMORY; what `work`
+ * is stopped with. */
+fb_status fb_diff_make(const fb_graph *from, const fb_graph *to, fb_work *work, fb_diff *out, fb_error *error);
 void fb_diff_free(fb_diff *diff);
 
 /* Turns the edits round in place. */
@@ -71,10 +70,8 @@ fb_status fb_diff_apply(const fb_diff *diff, const fb_graph *graph, fb_graph **o
  *     set_tensor, move_tensor likewise, with "name"
  *     {"edit": "set_graph", "was": {"/name": "a"}, "now": {"/name": "b"}}
  *
- * In `was` and `now` a pointer that is missing is a member that is absent there. */
-void fb_diff_write(const fb_diff *diff, fb_buffer *out);
-/* The same of many edits. False: fb_work_failed says why. */
-bool fb_diff_write_metered(const fb_diff *diff, fb_work *work, fb_buffer *out);
+ * In `was` and `now` a pointer that is missing is a member that is absent there. False: fb_work_failed says why. */
+bool fb_diff_write(const fb_diff *diff, fb_work *work, fb_buffer *out);
 
 /* ---- What differs between two rows, member by member. ------------------------------------------------------------------- */
 

@@ -76,13 +76,9 @@ static void write_edit(fb_buffer *out, const fb_edit *edit) {
     fb_buffer_char(out, '}');
 }
 
-void fb_diff_write(const fb_diff *diff, fb_buffer *out) {
-    fb_diff_write_metered(diff, &(fb_work){0}, out);
-}
-
 #define STEPS_OF_AN_EDIT 32
 
-bool fb_diff_write_metered(const fb_diff *diff, fb_work *work, fb_buffer *out) {
+bool fb_diff_write(const fb_diff *diff, fb_work *work, fb_buffer *out) {
     fb_buffer_char(out, '[');
     for (size_t i = 0; i < diff->count && fb_work_goes_on(work, STEPS_OF_AN_EDIT); i++) {
         if (i) fb_buffer_char(out, ',');

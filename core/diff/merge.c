@@ -222,8 +222,8 @@ static void add_to_base(adopting *a, const adapter *one) {
 
 static void adopt(adopting *a, const adapter *one) {
     fb_tensor first = {0};
-    if (!a->new_base) a->new_base = fb_graph_copy_metered(a->base, a->work);
-    if (!a->new_theirs) a->new_theirs = fb_graph_copy_metered(a->theirs, a->work);
+    if (!a->new_base) a->new_base = fb_graph_copy(a->base, a->work);
+    if (!a->new_theirs) a->new_theirs = fb_graph_copy(a->theirs, a->work);
     a->failed |= !a->new_base || !a->new_theirs;
     for (size_t i = 0; i < one->part_count && !a->failed; i++) add_part(a, a->new_theirs, one, i, &first);
     if (!a->failed) add_to_base(a, one);
@@ -349,7 +349,7 @@ static fb_status finish(fb_merging *m, fb_graph **out) {
 static fb_status merge(fb_merging *m, fb_graph **out) {
     fb_status status = fb_carry_back(&m->sides, m->conflicts, m->error);
     if (!status) status = watch(m);
-    if (!status) status = fb_diff_make_metered(m->sides.base, m->sides.theirs, &m->work, &m->diff, m->error);
+    if (!status) status = fb_diff_make(m->sides.base, m->sides.theirs, &m->work, &m->diff, m->error);
     fb_status (*const steps[])(fb_merging *) = {fb_merge_rows,  merge_checkpoint, fb_merge_values,
                                                 fb_merge_order, fb_merge_tensors, watch};
     for (size_t i = 0; i < sizeof steps / sizeof *steps && !status; i++) {

@@ -327,9 +327,9 @@ static bool keep_training(fb_sides *sides) {
 fb_status fb_sides_make(const fb_graph *base, const fb_graph *theirs, const fb_graph *ours, fb_work *work, fb_sides *out,
                         fb_error *error) {
     fb_sides sides = {.given_base = base,
-                      .base = fb_graph_copy_metered(base, work),
-                      .theirs = fb_graph_copy_metered(theirs, work),
-                      .ours = fb_graph_copy_metered(ours, work)};
+                      .base = fb_graph_copy(base, work),
+                      .theirs = fb_graph_copy(theirs, work),
+                      .ours = fb_graph_copy(ours, work)};
     bool is_copied = sides.base && sides.theirs && sides.ours;
     if (is_copied && align_names(&sides) && fb_work_ask(work) && keep_training(&sides)) {
         *out = sides;

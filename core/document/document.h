@@ -46,9 +46,8 @@ fb_status fb_document_read(const char *bytes, size_t size, const fb_document_lim
  *   bad-digest, bad-shape, and those of core/weights/recipe.h)
  *
  * Pointers are into the document that the graph would be written as. Names, and that they are unique, are the concern of
- * whoever adds rows. Nodes must have been numbered (fb_graph_number). Running out of memory sets errors->out_of_memory. */
-void fb_verify(const fb_graph *graph, fb_errors *errors);
-/* The same of a large graph. When fb_work_status is not FB_OK afterwards, what was appended is not everything, or wrong. */
-void fb_verify_metered(const fb_graph *graph, fb_work *work, fb_errors *errors);
+ * whoever adds rows. Nodes must have been numbered (fb_graph_number). Running out of memory sets errors->out_of_memory. When
+ * fb_work_status is not FB_OK afterwards, what was appended is not everything, or wrong. */
+void fb_verify(const fb_graph *graph, fb_work *work, fb_errors *errors);
 
 #endif

@@ -355,7 +355,7 @@ static fb_status finish(fb_reader *reader, bool has_lists) {
         set_default_requires_grad(reader, work);
         fb_graph_resolve(reader->graph, work);
         fb_graph_number(reader->graph);
-        fb_verify_metered(reader->graph, work, errors);
+        fb_verify(reader->graph, work, errors);
         if (work->stopped.status) return report_stopped(errors, &work->stopped);
     }
     if (errors->out_of_memory || fb_graph_out_of_memory(reader->graph)) return report_no_memory(errors);

@@ -323,11 +323,7 @@ static void check_tensors(checker *check) {
 
 /* ---- the whole --------------------------------------------------------------------------------------------------------- */
 
-void fb_verify(const fb_graph *graph, fb_errors *errors) {
-    fb_verify_metered(graph, &(fb_work){0}, errors);
-}
-
-void fb_verify_metered(const fb_graph *graph, fb_work *work, fb_errors *errors) {
+void fb_verify(const fb_graph *graph, fb_work *work, fb_errors *errors) {
     checker check = {
         .graph = graph,
         .errors = errors,

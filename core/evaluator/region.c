@@ -282,7 +282,7 @@ static bool same_attribute(const fb_regions *r, fb_node a, fb_node b) {
 
 static fb_status find_changed(fb_regions *r, fb_error *error) {
     fb_diff diff;
-    fb_status status = fb_diff_make_metered(r->before, r->after, r->work, &diff, error);
+    fb_status status = fb_diff_make(r->before, r->after, r->work, &diff, error);
     if (status) return status;
     changed_rows rows = {calloc(fb_module_limit(r->before) + 1, 1), calloc(fb_module_limit(r->after) + 1, 1),
                          calloc(fb_tensor_limit(r->before) + 1, 1), calloc(fb_tensor_limit(r->after) + 1, 1)};

@@ -781,7 +781,7 @@ static void join(const program_writer *program, fb_buffer *out) {
     }
 }
 
-static bool write_program(const fb_graph *graph, fb_program which, fb_work *work, fb_buffer *out) {
+bool fb_code_write(const fb_graph *graph, fb_program which, fb_work *work, fb_buffer *out) {
     program_writer program = {
         .work = work,
         .freed_after = calloc((size_t)fb_node_limit(graph) + 1, sizeof(fb_node)),
@@ -803,16 +803,4 @@ static bool write_program(const fb_graph *graph, fb_program which, fb_work *work
     fb_buffer_free(&program.body);
     fb_buffer_free(&program.result_type);
     return !out->failed;
-}
-
-bool fb_code_write_program(const fb_graph *graph, fb_program which, fb_buffer *out) {
-    return write_program(graph, which, &(fb_work){0}, out);
-}
-
-bool fb_code_write_metered(const fb_graph *graph, fb_work *work, fb_buffer *out) {
-    return write_program(graph, FB_MAIN_PROGRAM, work, out);
-}
-
-bool fb_code_write(const fb_graph *graph, fb_buffer *out) {
-    return fb_code_write_program(graph, FB_MAIN_PROGRAM, out);
 }

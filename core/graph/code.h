@@ -25,13 +25,8 @@
 #include "core/base/buffer.h"
 #include "core/graph/graph.h"
 
-/* Appends the code of the main program; nested programs are modules that it calls. False when memory is out, and then
- * out->failed is set. Time and space are O(nodes + edges + text). */
-bool fb_code_write(const fb_graph *graph, fb_buffer *out);
-/* The same of a large graph. False: fb_work_failed says why. */
-bool fb_code_write_metered(const fb_graph *graph, fb_work *work, fb_buffer *out);
-
-/* The same for any program of the graph. */
-bool fb_code_write_program(const fb_graph *graph, fb_program program, fb_buffer *out);
+/* Appends the code of a program; nested programs are modules that it calls. False when memory is out, and then out->failed is
+ * set, or when `work` was stopped: fb_work_failed says which. Time and space are O(nodes + edges + text). */
+bool fb_code_write(const fb_graph *graph, fb_program program, fb_work *work, fb_buffer *out);
 
 #endif

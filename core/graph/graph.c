@@ -58,11 +58,7 @@ void fb_graph_free(fb_graph *graph) {
     free(graph);
 }
 
-fb_graph *fb_graph_copy(const fb_graph *from) {
-    return fb_graph_copy_metered(from, &(fb_work){0});
-}
-
-fb_graph *fb_graph_copy_metered(const fb_graph *from, fb_work *work) {
+fb_graph *fb_graph_copy(const fb_graph *from, fb_work *work) {
     fb_graph *to = malloc(sizeof *to), *source = (fb_graph *)(uintptr_t)from;
     if (!to) return NULL;
     *to = *from;

@@ -335,9 +335,8 @@ static inline fb_value fb_value_item(const fb_graph *graph, fb_value value, size
 
 /* ---- the graph --------------------------------------------------------------------------------------------------------- */
 
-fb_graph *fb_graph_new(void); /* empty, with a main program; NULL when memory is out */
-fb_graph *fb_graph_copy(const fb_graph *graph);
-fb_graph *fb_graph_copy_metered(const fb_graph *graph, fb_work *work); /* NULL: fb_work_failed says why */
+fb_graph *fb_graph_new(void);                                  /* empty, with a main program; NULL when memory is out */
+fb_graph *fb_graph_copy(const fb_graph *graph, fb_work *work); /* NULL: fb_work_failed says why */
 void fb_graph_free(fb_graph *graph);
 
 const char *fb_graph_name(const fb_graph *graph);

@@ -448,7 +448,7 @@ static void try_recipes(planner *p, fb_graph *scratch, fb_layout_application *ap
 static void check_recipes(planner *p) {
     size_t count;
     fb_layout_application **applications = applications_of(p, &count);
-    fb_graph *scratch = count ? fb_graph_copy_metered(p->graph, p->matcher->work) : NULL;
+    fb_graph *scratch = count ? fb_graph_copy(p->graph, p->matcher->work) : NULL;
     if (count && !scratch) {
         p->matcher->failed = true;
         return;

@@ -7,7 +7,7 @@ static fb_status inspect(const fb_graph *graph, fb_work *work, fb_buffer *detail
     fb_status status = fb_lint_graph(graph, work, error);
     if (status) return status;
     fb_buffer code = {0};
-    fb_code_write_metered(graph, work, &code);
+    fb_code_write(graph, FB_MAIN_PROGRAM, work, &code);
     if (code.failed) status = fb_work_failed(work, error);
     else fb_buffer_printf(detail, "verified %zu nodes; generated %zu bytes of Python", fb_node_count(graph), code.size);
     fb_buffer_free(&code);

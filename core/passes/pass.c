@@ -192,7 +192,7 @@ fb_obstacle fb_disturbance(fb_matcher *matcher, const fb_node *calls, size_t cou
 
 fb_status fb_lint_graph(const fb_graph *graph, fb_work *work, fb_error *error) {
     fb_errors errors = {.limit = 1};
-    fb_verify_metered(graph, work, &errors);
+    fb_verify(graph, work, &errors);
     fb_status status = fb_work_status(work, error);
     if (status) {
         fb_errors_free(&errors);

@@ -310,7 +310,7 @@ static bool find_changes(fb_drawn_rows *r) {
     fb_diff diff;
     c.modules = fb_picture_take(r->arena, fb_module_limit(r->graph) + 1, sizeof *c.modules);
     c.tensors = fb_picture_take(r->arena, fb_tensor_limit(r->graph) + 1, sizeof *c.tensors);
-    if (!c.modules || !c.tensors || fb_diff_make_metered(r->base, r->graph, r->work, &diff, NULL)) return false;
+    if (!c.modules || !c.tensors || fb_diff_make(r->base, r->graph, r->work, &diff, NULL)) return false;
     for (size_t i = 0; i < diff.count && fb_work_goes_on(r->work, 4); i++) note_edit(&c, &diff.edits[i]);
     fb_diff_free(&diff);
     c.modules[0] = c.tensors[0] = false;

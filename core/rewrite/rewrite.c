@@ -29,7 +29,7 @@ fb_rewrite *fb_rewrite_begin(fb_graph *graph, fb_namespace *names, const char *s
 
 /* Its journal, which has not begun, takes every row for a new one, and saves none. */
 fb_rewrite *fb_rewrite_begin_trial(const fb_graph *graph, const char *signature) {
-    fb_graph *copy = fb_graph_copy(graph);
+    fb_graph *copy = fb_graph_copy(graph, &(fb_work){0});
     fb_rewrite *rewrite = copy ? new_rewrite(copy, signature) : NULL;
     if (rewrite) rewrite->is_trial = true;
     else fb_graph_free(copy);

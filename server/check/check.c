@@ -331,7 +331,7 @@ static fb_status replay_composition(const looking *at, const fb_composition *com
     fb_run made = {0};
     fb_status status = fb_load_graph(at->app, NULL, at->run->source, &source, error);
     check_calls(at, composition);
-    if (!status) status = fb_composition_run(composition, source->graph, FB_LINT_NONE, &made, error);
+    if (!status) status = fb_composition_run(composition, source->graph, FB_LINT_NONE, NULL, &made, error);
     if (!status) status = compare(at, made.result, NULL, error);
     fb_run_free(&made);
     fb_share_release(source);
@@ -358,8 +358,9 @@ static fb_status replay_list(const looking *at, const json_t *list, fb_error *er
     if (!at->run->of_run) return fb_fail(error, FB_IO, "store-corrupt", NULL, "it undoes nothing");
     fb_status status = fb_store_get_run(at->app->store, at->run->of_run, &undone, error);
     if (!status) status = fb_load_graph(at->app, NULL, undone.source, &source, error);
-    if (!status && json_array_size(list)) status = fb_composition_read(list, "", &composition, error);
-    if (!status && composition.count) status = fb_composition_run(&composition, source->graph, FB_LINT_NONE, &made, error);
+    if (!status && json_array_size(list)) status = fb_composition_read(list, "", NULL, &composition, error);
+    if (!status && composition.count)
+        status = fb_composition_run(&composition, source->graph, FB_LINT_NONE, NULL, &made, error);
     if (!status) status = compare(at, made.result ? made.result : source->graph, NULL, error);
     fb_run_free(&made);
     fb_composition_free(&composition);

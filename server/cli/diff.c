@@ -53,7 +53,8 @@ static int read_sides(fb_cli *cli, side sides[2]) {
 /* A file in memory that holds the graph's code; -1 when that failed. */
 static int code_file(const fb_graph *graph) {
     fb_buffer code = {0};
-    int file = fb_code_write(graph, &code) ? memfd_create("code", 0) : -1; /* inherited by diff(1) */
+    int file =
+        fb_code_write(graph, FB_MAIN_PROGRAM, &(fb_work){0}, &code) ? memfd_create("code", 0) : -1; /* inherited by diff(1) */
     size_t done = 0;
     while (file >= 0 && done < code.size) {
         ssize_t written = write(file, code.data + done, code.size - done);
@@ -163,7 +164,7 @@ static int print_edits_json(const side sides[2], const fb_diff *diff) {
     fb_buffer text = {0};
     if (!fb_document_id(sides[0].graph, ids[0]) || !fb_document_id(sides[1].graph, ids[1])) return fb_cli_no_memory();
     fb_buffer_printf(&text, "{\"base\":\"%s\",\"graph\":\"%s\",\"edits\":", ids[0], ids[1]);
-    fb_diff_write(diff, &text);
+    fb_diff_write(diff, &(fb_work){0}, &text);
     fb_buffer_string(&text, "}\n");
     if (!text.failed) fwrite(text.data, 1, text.size, stdout);
     int result = text.failed ? fb_cli_no_memory() : FB_EXIT_DONE;
@@ -175,7 +176,7 @@ static int diff_edits(const fb_cli *cli, const side sides[2]) {
     fb_error error = {0};
     fb_diff diff;
     int result = FB_EXIT_DONE;
-    if (fb_diff_make(sides[0].graph, sides[1].graph, &diff, &error)) return fb_cli_error(&error);
+    if (fb_diff_make(sides[0].graph, sides[1].graph, &(fb_work){0}, &diff, &error)) return fb_cli_error(&error);
     if (cli->is_json) result = print_edits_json(sides, &diff);
     else
         for (size_t i = 0; i < diff.count; i++) print_edit(cli, &diff.edits[i]);

@@ -85,7 +85,7 @@ static int print_code(fb_cli *cli) {
     int result = fb_reference_graph(cli, &reference, &graph);
     if (result) return result;
     fb_buffer code = {0};
-    if (fb_code_write(graph, &code)) fwrite(code.data, 1, code.size, stdout);
+    if (fb_code_write(graph, FB_MAIN_PROGRAM, &(fb_work){0}, &code)) fwrite(code.data, 1, code.size, stdout);
     else result = fb_cli_no_memory();
     fb_buffer_free(&code);
     fb_graph_free(graph);

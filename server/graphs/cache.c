@@ -80,7 +80,7 @@ const fb_buffer *fb_share_code(fb_shared_graph *shared, fb_work *work) {
     const fb_buffer *code = atomic_load(&shared->code);
     fb_buffer written = {0};
     if (code) return code;
-    if (fb_code_write_metered(shared->graph, work, &written)) return keep(&shared->code, written);
+    if (fb_code_write(shared->graph, FB_MAIN_PROGRAM, work, &written)) return keep(&shared->code, written);
     fb_buffer_free(&written);
     return NULL;
 }

@@ -89,7 +89,7 @@ static fb_status read_composition(const fb_app *app, fb_past_run *past, fb_error
     json_t *list;
     fb_error found = {0};
     fb_status status = fb_load_stored_json(past->run.request, &list);
-    if (!status) status = fb_composition_read_with(list, "", &library, &past->composition, &found);
+    if (!status) status = fb_composition_read(list, "", &library, &past->composition, &found);
     json_decref(list);
     if (status == FB_NO_MEMORY) return fb_fail_memory(error);
     if (!status && past->composition.count == past->run.pass_count) return FB_OK;

@@ -205,7 +205,7 @@ fb_status fb_count_edits(const fb_app *app, const fb_watch *watch, const char *i
     fb_shared_graph *shared = NULL;
     fb_diff diff = {0};
     fb_status status = fb_load_graph(app, watch, id, &shared, error);
-    if (!status) status = fb_diff_make_metered(shared->graph, graph, &(fb_work){.watch = watch}, &diff, error);
+    if (!status) status = fb_diff_make(shared->graph, graph, &(fb_work){.watch = watch}, &diff, error);
     if (!status) *count = diff.count;
     if (!status) fb_diff_free(&diff);
     fb_share_release(shared);

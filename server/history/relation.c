@@ -109,7 +109,7 @@ fb_status fb_graph_is_related(const fb_app *app, const fb_watch *watch, const fb
     status = find_mark(graph, run, true, &work, &is_marked, error);
     if (!status) status = fb_load_graph(app, watch, run->source, &source, error);
     if (!status) status = fb_load_graph(app, watch, run->result, &result, error);
-    if (!status) status = fb_diff_make_metered(source->graph, result->graph, &work, &diff, error);
+    if (!status) status = fb_diff_make(source->graph, result->graph, &work, &diff, error);
     if (!status) {
         *is_related = has_made_node(&diff, source->graph, result->graph, graph, is_marked, &work);
         status = fb_work_status(&work, error);

@@ -10,10 +10,10 @@ static void respond_edits(const fb_request *request, fb_response *response, cons
     fb_work work = {.watch = fb_request_watch(request)};
     fb_error error = {0};
     fb_diff diff;
-    fb_status status = fb_diff_make_metered(from, to, &work, &diff, &error);
+    fb_status status = fb_diff_make(from, to, &work, &diff, &error);
     if (!status) {
         fb_put_name(answer, "edits");
-        if (!fb_diff_write_metered(&diff, &work, answer)) status = fb_work_failed(&work, &error);
+        if (!fb_diff_write(&diff, &work, answer)) status = fb_work_failed(&work, &error);
         fb_diff_free(&diff);
         fb_buffer_char(answer, '}');
     }

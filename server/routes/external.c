@@ -85,8 +85,7 @@ static fb_status write_nodes(const record *made, fb_work *work, fb_buffer *out, 
     const fb_graph *result = made->result.shared->graph;
     fb_diff diff;
     bool *is_made = calloc(fb_node_limit(result), sizeof *is_made);
-    fb_status status =
-        is_made ? fb_diff_make_metered(made->source.shared->graph, result, work, &diff, error) : fb_fail_memory(error);
+    fb_status status = is_made ? fb_diff_make(made->source.shared->graph, result, work, &diff, error) : fb_fail_memory(error);
     if (!status) {
         for (size_t i = 0; i < diff.count && fb_work_goes_on(work, 8); i++) {
             const fb_edit *edit = &diff.edits[i];

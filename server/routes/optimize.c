@@ -98,7 +98,7 @@ static fb_status run_validated(const fb_request *request, fb_response *response,
     validation->mode = work->asked.validate;
     validation->options = &evaluating.options;
     validation->tolerance = work->asked.has_tolerance ? &work->asked.tolerance : NULL;
-    fb_status status = fb_composition_run_watched(&work->composition, source, work->asked.lint, &watcher, &work->run, error);
+    fb_status status = fb_composition_run(&work->composition, source, work->asked.lint, &watcher, &work->run, error);
     fb_evaluating_end(&evaluating);
     if (validation->failed) respond_failed(response, validation, error);
     else if (status) fb_respond_evaluation_error(response, error, source, NULL);
@@ -119,8 +119,8 @@ static bool run_passes(const fb_request *request, fb_response *response, optimiz
         status = FB_OK;
     } else {
         fb_run_watcher watcher = {.watch = fb_request_watch(request)};
-        status = fb_composition_run_watched(&work->composition, work->source.shared->graph, work->asked.lint, &watcher,
-                                            &work->run, &error);
+        status =
+            fb_composition_run(&work->composition, work->source.shared->graph, work->asked.lint, &watcher, &work->run, &error);
     }
     if (!status) status = finish_run(request->context, fb_request_watch(request), work, &error);
     if (status) fb_respond_error(response, &error);

@@ -42,7 +42,7 @@ static void write_extras(fb_run_extras *extras, fb_work *work, fb_buffer *out) {
     }
     if (extras->code_of) {
         fb_buffer code = {0};
-        fb_code_write_metered(extras->code_of, work, &code);
+        fb_code_write(extras->code_of, FB_MAIN_PROGRAM, work, &code);
         out->failed |= code.failed;
         fb_put_name(out, "code");
         fb_buffer_json_string(out, code.data ? code.data : "", code.size);
@@ -51,10 +51,10 @@ static void write_extras(fb_run_extras *extras, fb_work *work, fb_buffer *out) {
     if (extras->edits_to) {
         fb_diff diff;
         fb_put_name(out, "edits");
-        if (fb_diff_make_metered(extras->edits_from, extras->edits_to, work, &diff, NULL)) {
+        if (fb_diff_make(extras->edits_from, extras->edits_to, work, &diff, NULL)) {
             out->failed = true;
         } else {
-            out->failed |= !fb_diff_write_metered(&diff, work, out);
+            out->failed |= !fb_diff_write(&diff, work, out);
             fb_diff_free(&diff);
         }
     }

@@ -116,7 +116,7 @@ static fb_status bind_copy(const fb_app *app, const fb_watch *watch, const char 
     fb_blobs blobs = fb_blob_source(app->store);
     fb_work work = {.watch = watch};
     fb_bind_options options = asked->options;
-    fb_graph *graph = fb_graph_copy_metered(input->shared->graph, &work);
+    fb_graph *graph = fb_graph_copy(input->shared->graph, &work);
     fb_status status = graph ? find_source(app, watch, input->shared->id, &options, error) : fb_work_failed(&work, error);
     if (!status) status = fb_bind(graph, files, count, &blobs, &options, binding, error);
     *fits = !status && !json_array_size(binding->mismatching) && !binding->fits_nothing &&

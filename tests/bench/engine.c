@@ -27,7 +27,7 @@ static fb_graph *read_document(const fb_subject *s) {
 fb_subject fb_bench_subject(fb_buffer document, const char *passes) {
     fb_subject s = {.document = document};
     json_t *list = json_loads(passes, 0, NULL);
-    fb_bench_check(list && fb_composition_read(list, "", &s.composition, NULL) == FB_OK, "the composition");
+    fb_bench_check(list && fb_composition_read(list, "", NULL, &s.composition, NULL) == FB_OK, "the composition");
     json_decref(list);
     if (document.size) s.graph = read_document(&s);
     return s;
@@ -62,7 +62,7 @@ void fb_bench_write(void *context) {
 
 void fb_bench_copy(void *context) {
     const fb_subject *s = context;
-    fb_graph *copy = fb_graph_copy(s->graph);
+    fb_graph *copy = fb_graph_copy(s->graph, &(fb_work){0});
     fb_bench_check(copy != NULL, "the copy");
     fb_graph_free(copy);
 }
@@ -70,7 +70,7 @@ void fb_bench_copy(void *context) {
 void fb_bench_passes(void *context) {
     const fb_subject *s = context;
     fb_run run;
-    fb_bench_check(fb_composition_run(&s->composition, s->graph, FB_LINT_NONE, &run, NULL) == FB_OK, "the run");
+    fb_bench_check(fb_composition_run(&s->composition, s->graph, FB_LINT_NONE, NULL, &run, NULL) == FB_OK, "the run");
     fb_run_free(&run);
 }
 
@@ -78,8 +78,8 @@ void fb_bench_passes_verify_code(void *context) {
     const fb_subject *s = context;
     fb_run run;
     fb_buffer code = {0};
-    fb_bench_check(fb_composition_run(&s->composition, s->graph, FB_LINT_END, &run, NULL) == FB_OK, "the run");
-    fb_code_write(run.result, &code);
+    fb_bench_check(fb_composition_run(&s->composition, s->graph, FB_LINT_END, NULL, &run, NULL) == FB_OK, "the run");
+    fb_code_write(run.result, FB_MAIN_PROGRAM, &(fb_work){0}, &code);
     fb_buffer_free(&code);
     fb_run_free(&run);
 }
@@ -89,8 +89,7 @@ static void run_validated(const fb_subject *s, fb_validation_mode mode) {
     fb_run_validation validation = {.mode = mode, .options = &options};
     fb_run_watcher watcher = fb_validation_watcher(&validation);
     fb_run run;
-    fb_bench_check(fb_composition_run_watched(&s->composition, s->graph, FB_LINT_NONE, &watcher, &run, NULL) == FB_OK,
-                   "validation");
+    fb_bench_check(fb_composition_run(&s->composition, s->graph, FB_LINT_NONE, &watcher, &run, NULL) == FB_OK, "validation");
     fb_run_free(&run);
     fb_run_validation_free(&validation);
 }

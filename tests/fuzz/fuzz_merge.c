@@ -18,9 +18,9 @@ static void check_diff(const fb_graph *from, const fb_graph *to) {
     fb_error error = {0};
     fb_graph *made = NULL, *back = NULL;
     fb_buffer text = {0};
-    require(fb_diff_make(from, to, &diff, &error) == FB_OK);
+    require(fb_diff_make(from, to, &(fb_work){0}, &diff, &error) == FB_OK);
     require(fb_diff_apply(&diff, from, &made, &error) == FB_OK && fuzz_is_same(made, to));
-    fb_diff_write(&diff, &text);
+    fb_diff_write(&diff, &(fb_work){0}, &text);
     json_t *edits = json_loadb(text.data, text.size, JSON_REJECT_DUPLICATES, NULL);
     require(!text.failed && json_is_array(edits) && json_array_size(edits) == diff.count);
     fb_diff_invert(&diff);
@@ -98,7 +98,7 @@ static json_t *json_of_graph(const fb_graph *graph) {
 
 /* What a client makes of the base: those changes that leave it valid. */
 static fb_graph *changed(const fb_graph *base, fuzz_choices *choices) {
-    fb_graph *graph = fb_graph_copy(base);
+    fb_graph *graph = fb_graph_copy(base, &(fb_work){0});
     json_t *source = json_of_graph(base);
     unsigned count = fuzz_byte(choices) % (MOST_CHANGES + 1);
     require(graph != NULL);

@@ -30,7 +30,7 @@ static void apply(const fb_rule *rule) {
     fb_error error = {0};
     fb_arena arena = {0};
     require(fb_document_read(document, sizeof document - 1, NULL, "", &graph, &errors) == FB_OK);
-    fb_graph *source = fb_graph_copy(graph);
+    fb_graph *source = fb_graph_copy(graph, &(fb_work){0});
     fb_namespace *names = fb_run_names(source, &(fb_work){0});
     fb_workpiece work = {.graph = graph, .names = names};
     fb_pass_report report = {.pass = fb_rule_pass(rule), .params = "{}", .signature = "fuzz"};

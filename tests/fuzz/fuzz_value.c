@@ -45,10 +45,10 @@ static void check(const fb_graph *graph, fb_value value) {
     require(!once.failed && again && fuzz_is_same(graph, again));
     fb_value_write(again, argument(again), &twice);
     require(once.size == twice.size && memcmp(once.data, twice.data, once.size) == 0);
-    require(fb_code_write(graph, &code) && code.size);
+    require(fb_code_write(graph, FB_MAIN_PROGRAM, &(fb_work){0}, &code) && code.size);
     fb_diff diff;
     fb_error error = {0};
-    require(fb_diff_make(graph, again, &diff, &error) == FB_OK && diff.count == 0);
+    require(fb_diff_make(graph, again, &(fb_work){0}, &diff, &error) == FB_OK && diff.count == 0);
     fb_diff_free(&diff);
     fb_graph_free(again);
     fb_buffer_free(&once);

@@ -67,7 +67,7 @@ static bool has_shape(json_t *edit) {
 
 static char *text_of(const fb_diff *diff) {
     fb_buffer text = {0};
-    fb_diff_write(diff, &text);
+    fb_diff_write(diff, &(fb_work){0}, &text);
     return fb_buffer_take(&text, NULL);
 }
 
@@ -88,7 +88,7 @@ static void check_shape(const char *text, size_t count, const char *label) {
 static fb_diff diff_of(const fb_graph *from, const fb_graph *to, const char *label) {
     fb_diff diff;
     fb_error error = {0};
-    ck_assert_msg(fb_diff_make(from, to, &diff, &error) == FB_OK, "%s: %s", label, error.message);
+    ck_assert_msg(fb_diff_make(from, to, &(fb_work){0}, &diff, &error) == FB_OK, "%s: %s", label, error.message);
     return diff;
 }
 

@@ -61,7 +61,7 @@ static void ck_without(const golden *g, const fb_run *run, const bool *is_undone
     fb_error error = {0};
     char id[FB_ID_LENGTH + 1];
     bool is_exact;
-    ck_assert_int_eq(fb_composition_run(&part, g->before, FB_LINT_END, &without, &error), FB_OK);
+    ck_assert_int_eq(fb_composition_run(&part, g->before, FB_LINT_END, NULL, &without, &error), FB_OK);
     fb_graph *got = undone(g, run, is_undone, run->result, &is_exact);
     ck_assert(fb_document_id(without.result, id));
     ck_assert_msg(is_exact, "%s: undone on what nobody changed, it is not exact", g->name);
@@ -73,7 +73,7 @@ static void ck_without(const golden *g, const fb_run *run, const bool *is_undone
 
 /* On the result under another name, which cannot be thrown away. */
 static void ck_reversed(const golden *g, const fb_run *run, const bool *is_undone) {
-    fb_graph *ours = fb_graph_copy(run->result);
+    fb_graph *ours = fb_graph_copy(run->result, &(fb_work){0});
     bool is_exact;
     fb_graph_set_name(ours, fb_intern(ours, "changed since"));
     fb_graph *got = undone(g, run, is_undone, ours, &is_exact);

@@ -39,9 +39,9 @@ void trial_begin(trial *t, const char *pass, const char *fixture, bool with_weig
     if (with_weights) bind_weights(t);
     json_t *json = json_loads(list, 0, NULL);
     fb_error error = {0};
-    trial_check(t, fb_composition_read(json, "", &t->composition, &error), &error);
+    trial_check(t, fb_composition_read(json, "", NULL, &t->composition, &error), &error);
     json_decref(json);
-    trial_check(t, fb_composition_run(&t->composition, t->before, FB_LINT_EACH, &t->run, &error), &error);
+    trial_check(t, fb_composition_run(&t->composition, t->before, FB_LINT_EACH, NULL, &t->run, &error), &error);
     for (size_t i = 0; i < t->run.count; i++) t->applied += t->run.passes[i].applied;
 }
 

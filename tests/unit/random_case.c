@@ -44,7 +44,7 @@ fb_composition read_passes(const random_case *c, const fb_buffer *list) {
     fb_composition composition;
     fb_error error = {0};
     json_t *json = json_loadb(list->data, list->size, 0, NULL);
-    CK(c, fb_composition_read(json, "", &composition, &error) == FB_OK, "%s", error.message);
+    CK(c, fb_composition_read(json, "", NULL, &composition, &error) == FB_OK, "%s", error.message);
     json_decref(json);
     return composition;
 }
@@ -65,7 +65,8 @@ void free_case(random_case *c) {
 fb_run run_passes(const random_case *c, const fb_composition *composition, const fb_graph *source) {
     fb_run run;
     fb_error error = {0};
-    CK(c, fb_composition_run(composition, source, FB_LINT_EACH, &run, &error) == FB_OK, "%s: %s", error.code, error.message);
+    CK(c, fb_composition_run(composition, source, FB_LINT_EACH, NULL, &run, &error) == FB_OK, "%s: %s", error.code,
+       error.message);
     return run;
 }
 

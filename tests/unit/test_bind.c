@@ -184,7 +184,7 @@ START_TEST(test_memory_runs_out) {
     const char *files[] = {index, FILE_OF(U8_2("a", "ab"), U8_2("b", "cd"), U8_2("m", "ab"), U8_2("n", "xy")),
                            _i ? FILE_OF(U8_1("o", "w"), U8_2("x", "xx")) : FILE_OF(U8_2("x", "xx"))};
     for (long k = 0;; k++) {
-        fb_graph *trial = fb_graph_copy(graph);
+        fb_graph *trial = fb_graph_copy(graph, &(fb_work){0});
         fb_binding binding;
         fb_error error = {0};
         chaos_fail_after(k);

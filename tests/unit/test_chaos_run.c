@@ -97,8 +97,8 @@ static fb_status transform(const char *text, size_t size, const json_t *list, ch
     fb_run run = {0};
     fb_buffer report = {0}, bytes = {0};
     fb_status status = fb_document_read(text, size, NULL, "", &graph, &errors);
-    if (!status) status = fb_composition_read(list, "", &composition, &error);
-    if (!status) status = fb_composition_run(&composition, graph, FB_LINT_EACH, &run, &error);
+    if (!status) status = fb_composition_read(list, "", NULL, &composition, &error);
+    if (!status) status = fb_composition_run(&composition, graph, FB_LINT_EACH, NULL, &run, &error);
     if (!status) {
         fb_run_report(&run, &(fb_work){0}, &report);
         bool is_written = fb_document_write_id(run.result, &bytes, id);
@@ -142,7 +142,7 @@ static void ck_as_before(const fb_graph *graph, const fb_buffer *before, const c
     ck_assert(!after.failed);
     ck_assert_msg(after.size == before->size && memcmp(after.data, before->data, after.size) == 0,
                   "%s on %s: failing at allocation %ld changed the graph", pass, name, k);
-    fb_verify(graph, &errors);
+    fb_verify(graph, &(fb_work){0}, &errors);
     ck_assert_msg(errors.total == 0, "%s on %s: after allocation %ld: %s", pass, name, k,
                   errors.items ? errors.items[0].message : "");
     fb_errors_free(&errors);
@@ -165,7 +165,7 @@ static const char *params_of(const fb_pass *pass) {
 /* One pass: true when no allocation failed any more. */
 static bool apply_failing(const fb_pass *pass, const fb_graph *source, const fb_buffer *before, failure fail_from, long k,
                           const char *name) {
-    fb_graph *graph = fb_graph_copy(source);
+    fb_graph *graph = fb_graph_copy(source, &(fb_work){0});
     fb_namespace *names = fb_run_names(source, &(fb_work){0});
     fb_arena arena = {0};
     fb_error error = {0};

@@ -26,7 +26,7 @@ static fb_graph *read_document(const char *bytes, size_t size, const char *what)
 
 static void expect_code(const fb_graph *graph, const char *expected, const char *what) {
     fb_buffer code = {0};
-    ck_assert(fb_code_write(graph, &code));
+    ck_assert(fb_code_write(graph, FB_MAIN_PROGRAM, &(fb_work){0}, &code));
     const char *text = fb_buffer_text(&code);
     ck_assert_msg(strcmp(text, expected) == 0, "%s: the code is\n%s\nand should be\n%s", what, text, expected);
     fb_buffer_free(&code);
@@ -190,7 +190,7 @@ START_TEST(test_nested_program) {
     add_node("x", FB_PLACEHOLDER, "x", NULL, 0);
     expect_body("\n\n\ndef forward(self, x):\n    ");
     fb_buffer code = {0};
-    ck_assert(fb_code_write_program(graph, nested, &code));
+    ck_assert(fb_code_write(graph, nested, &(fb_work){0}, &code));
     ck_assert_str_eq(fb_buffer_text(&code), "\n\n\ndef forward(self, y):\n    ");
     fb_buffer_free(&code);
 }

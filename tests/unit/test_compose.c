@@ -16,7 +16,7 @@ static fb_status read_list(const char *text, fb_composition *out, fb_error *erro
     json_t *list = json_loads(text, JSON_DECODE_ANY, NULL);
     ck_assert_msg(list != NULL, "the test's JSON: %s", text);
     *error = (fb_error){0};
-    fb_status status = fb_composition_read(list, "/passes", out, error);
+    fb_status status = fb_composition_read(list, "/passes", NULL, out, error);
     json_decref(list);
     return status;
 }
@@ -32,7 +32,7 @@ static fb_run run_on(const fb_graph *graph, const char *list) {
     fb_composition composition = composition_of(list);
     fb_run run;
     fb_error error = {0};
-    fb_status status = fb_composition_run(&composition, graph, FB_LINT_EACH, &run, &error);
+    fb_status status = fb_composition_run(&composition, graph, FB_LINT_EACH, NULL, &run, &error);
     ck_assert_msg(status == FB_OK, "%s: %s: %s", list, error.code, error.message);
     fb_composition_free(&composition);
     return run;
@@ -324,7 +324,7 @@ START_TEST(test_presets_end_where_nothing_changes) {
     fb_error error = {0};
     fb_buffer list = {0};
     char one[FB_ID_LENGTH + 1], two[FB_ID_LENGTH + 1];
-    ck_assert_int_eq(fb_composition_run(&composition, graph, FB_LINT_EACH, &run, &error), FB_OK);
+    ck_assert_int_eq(fb_composition_run(&composition, graph, FB_LINT_EACH, NULL, &run, &error), FB_OK);
     static const char *const names[] = {"DeepCopy",          "RemoveNoOps", "EliminateCommonSubexpressions",
                                         "EliminateDeadCode", "RemoveNoOps", "EliminateCommonSubexpressions",
                                         "EliminateDeadCode", "DeepCopy"};

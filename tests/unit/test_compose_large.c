@@ -219,13 +219,13 @@ static fb_run run_large(const char *pass, const char *what, row_writer write_row
     fb_composition composition;
     fb_error error = {0};
     json_t *json = json_loads(list, 0, NULL);
-    ck_assert_int_eq(fb_composition_read(json, "", &composition, &error), FB_OK);
+    ck_assert_int_eq(fb_composition_read(json, "", NULL, &composition, &error), FB_OK);
     json_decref(json);
     for (int i = 0; i < 2; i++) {
         if (i) fb_run_free(&run);
         fb_graph *graph = large_graph(10000 * (i + 1), write_row);
         double start = processor_seconds();
-        ck_assert_msg(fb_composition_run(&composition, graph, FB_LINT_END, &run, &error) == FB_OK, "%s", error.message);
+        ck_assert_msg(fb_composition_run(&composition, graph, FB_LINT_END, NULL, &run, &error) == FB_OK, "%s", error.message);
         seconds[i] = processor_seconds() - start;
         fb_graph_free(graph);
     }

@@ -157,8 +157,8 @@ static fb_graph *optimised(const fb_graph *source, const char *passes) {
     fb_composition composition;
     fb_run run;
     json_t *list = json_loads(passes, 0, NULL);
-    ck_assert_int_eq(fb_composition_read(list, "", &composition, NULL), FB_OK);
-    ck_assert_int_eq(fb_composition_run(&composition, source, FB_LINT_NONE, &run, NULL), FB_OK);
+    ck_assert_int_eq(fb_composition_read(list, "", NULL, &composition, NULL), FB_OK);
+    ck_assert_int_eq(fb_composition_run(&composition, source, FB_LINT_NONE, NULL, &run, NULL), FB_OK);
     fb_graph *result = run.result;
     run.result = NULL;
     fb_run_free(&run);
@@ -264,7 +264,7 @@ static fb_error refused(const fb_graph *from, const fb_graph *to, const fb_graph
     fb_diff diff;
     fb_graph *result = NULL;
     fb_error error = {0};
-    ck_assert_int_eq(fb_diff_make(from, to, &diff, NULL), FB_OK);
+    ck_assert_int_eq(fb_diff_make(from, to, &(fb_work){0}, &diff, NULL), FB_OK);
     ck_assert_int_eq(fb_diff_apply(&diff, graph, &result, &error), FB_CONFLICT);
     ck_assert_ptr_null(result);
     ck_assert_str_eq(error.code, "edit-does-not-fit");
@@ -299,7 +299,7 @@ START_TEST(test_invalid_result) {
     fb_graph *from = known_graph(parts[0]), *to = known_graph(parts[1]), *graph = known_graph(parts[2]), *result = NULL;
     fb_diff diff;
     fb_error error = {0};
-    ck_assert_int_eq(fb_diff_make(from, to, &diff, &error), FB_OK);
+    ck_assert_int_eq(fb_diff_make(from, to, &(fb_work){0}, &diff, &error), FB_OK);
     ck_assert_int_eq(fb_diff_apply(&diff, graph, &result, &error), FB_INVALID);
     ck_assert_ptr_null(result);
     ck_assert_str_eq(error.pointer, "/nodes/2/args/0");
@@ -318,8 +318,8 @@ static fb_status there_and_back(const fb_graph *from, const fb_graph *to, fb_gra
     fb_graph *result = NULL;
     fb_error error = {0};
     fb_buffer text = {0};
-    fb_status status = fb_diff_make(from, to, &diff, &error);
-    if (!status) fb_diff_write(&diff, &text);
+    fb_status status = fb_diff_make(from, to, &(fb_work){0}, &diff, &error);
+    if (!status) fb_diff_write(&diff, &(fb_work){0}, &text);
     if (!status && text.failed) status = FB_NO_MEMORY;
     if (!status) status = fb_diff_apply(&diff, from, &result, &error);
     if (!status) fb_diff_invert(&diff);
@@ -383,7 +383,7 @@ START_TEST(test_large_graphs) {
     enum { COUNT = 100000 };
     fb_graph *graph = large_graph(COUNT, 0, false), *other = large_graph(COUNT, 1, false),
              *turned = large_graph(COUNT, 0, true);
-    fb_graph *same = fb_graph_copy(graph);
+    fb_graph *same = fb_graph_copy(graph, &(fb_work){0});
     ck_assert_uint_eq(check_pair(graph, same, "the same"), 0);
     ck_assert_uint_eq(check_pair(graph, other, "a third erased, a third inserted, a third changed"), COUNT);
     ck_assert_uint_eq(check_pair(graph, turned, "turned round"), fb_node_count(graph) - 3);

@@ -188,7 +188,7 @@ static void change_document(json_t *document, random_source *random) {
 
 /* The graph after some changes, those left out that make no valid graph. */
 static fb_graph *changed(const random_case *c, const fb_graph *source, random_source *random) {
-    fb_graph *graph = fb_graph_copy(source);
+    fb_graph *graph = fb_graph_copy(source, &(fb_work){0});
     for (size_t left = 1 + random_below(random, 6); left > 0; left--) {
         json_t *document = json_of(c, graph);
         change_document(document, random);

@@ -147,8 +147,8 @@ START_TEST(passes_leave_what_fixtures_compute) {
         json_t *list = json_loads(lists[i], 0, NULL);
         fb_composition composition;
         fb_run run;
-        ck_assert_int_eq(fb_composition_read(list, "", &composition, NULL), FB_OK);
-        ck_assert_int_eq(fb_composition_run(&composition, e.graph, FB_LINT_EACH, &run, NULL), FB_OK);
+        ck_assert_int_eq(fb_composition_read(list, "", NULL, &composition, NULL), FB_OK);
+        ck_assert_int_eq(fb_composition_run(&composition, e.graph, FB_LINT_EACH, NULL, &run, NULL), FB_OK);
         check_graph(fixtures[_i], lists[i], &e, run.result, FB_PRECISION_RECORDED);
         fb_run_free(&run);
         fb_composition_free(&composition);

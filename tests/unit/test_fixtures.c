@@ -30,7 +30,7 @@ static fb_composition composition_of(const char *list) {
     fb_composition composition;
     fb_error error = {0};
     json_t *json = json_loads(list, 0, NULL);
-    ck_assert_msg(fb_composition_read(json, "", &composition, &error) == FB_OK, "%s", error.message);
+    ck_assert_msg(fb_composition_read(json, "", NULL, &composition, &error) == FB_OK, "%s", error.message);
     json_decref(json);
     return composition;
 }
@@ -38,7 +38,7 @@ static fb_composition composition_of(const char *list) {
 static void run(const char *list, const fb_graph *graph, fb_run *out) {
     fb_error error = {0};
     fb_composition composition = composition_of(list);
-    fb_status status = fb_composition_run(&composition, graph, FB_LINT_EACH, out, &error);
+    fb_status status = fb_composition_run(&composition, graph, FB_LINT_EACH, NULL, out, &error);
     ck_assert_msg(status == FB_OK, "%s: %s", list, error.message);
     fb_composition_free(&composition);
 }
@@ -57,7 +57,7 @@ static void ck_code(const char *name, const char *file, const fb_graph *graph) {
     size_t size;
     char *expected = read_fixture(name, file, &size);
     fb_buffer code = {0};
-    ck_assert(fb_code_write(graph, &code));
+    ck_assert(fb_code_write(graph, FB_MAIN_PROGRAM, &(fb_work){0}, &code));
     ck_assert_ptr_nonnull(fb_buffer_text(&code));
     ck_text(name, file, &code, expected, size);
     fb_buffer_free(&code);

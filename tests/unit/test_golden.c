@@ -36,7 +36,7 @@ static void remove_file(const golden *g, const char *file) {
 
 static void ck_valid(const golden *g, const fb_graph *graph, const char *what) {
     fb_errors errors = {0};
-    fb_verify(graph, &errors);
+    fb_verify(graph, &(fb_work){0}, &errors);
     ck_assert_msg(errors.total == 0, "%s: %s: %s at %s: %s", g->name, what, errors.items ? errors.items[0].code : "",
                   errors.items ? errors.items[0].pointer : "", errors.items ? errors.items[0].message : "");
     fb_errors_free(&errors);
@@ -180,7 +180,7 @@ static void ck_twice(const golden *g, const fb_buffer *after) {
     fb_run run;
     fb_error error = {0};
     fb_buffer again = {0};
-    ck_assert_int_eq(fb_composition_run(&g->passes, g->before, FB_LINT_END, &run, &error), FB_OK);
+    ck_assert_int_eq(fb_composition_run(&g->passes, g->before, FB_LINT_END, NULL, &run, &error), FB_OK);
     fb_document_write(run.result, &again);
     ck_assert_msg(again.size == after->size && memcmp(again.data, after->data, after->size) == 0,
                   "%s: a second run gives other bytes", g->name);
@@ -194,7 +194,7 @@ static void run_case(golden *g) {
     fb_buffer after = {0}, code = {0};
     char id[FB_ID_LENGTH + 1];
     ck_valid(g, g->before, "before.json");
-    fb_status status = fb_composition_run(&g->passes, g->before, FB_LINT_EACH, &run, &error);
+    fb_status status = fb_composition_run(&g->passes, g->before, FB_LINT_EACH, NULL, &run, &error);
     ck_assert_msg(status == FB_OK, "%s: %s: %s", g->name, error.code, error.message);
     ck_id(g, g->before, g->before_id, "the source changed");
     ck_valid(g, run.result, "the result");
@@ -204,7 +204,7 @@ static void run_case(golden *g) {
     ck_marks(g, &run);
     ck_reads_back(g, &after, id);
     ck_twice(g, &after);
-    ck_assert(fb_code_write(run.result, &code));
+    ck_assert(fb_code_write(run.result, FB_MAIN_PROGRAM, &(fb_work){0}, &code));
     ck_golden_signatures(g, &run);
     ck_golden_numbers(g, run.result);
     if (preserves_computation(&run)) ck_validates(g, &run);
@@ -221,7 +221,7 @@ static void read_passes(golden *g) {
     char *text = golden_file(g, "passes.json", &size);
     ck_assert_msg(text != NULL, "%s has no passes.json", g->name);
     json_t *list = json_loadb(text, size, 0, NULL);
-    fb_status status = fb_composition_read_with(list, "", &test_rules, &g->passes, &error);
+    fb_status status = fb_composition_read(list, "", &test_rules, &g->passes, &error);
     ck_assert_msg(status == FB_OK, "%s: %s", g->name, error.message);
     json_decref(list);
     free(text);

@@ -173,10 +173,10 @@ static fb_graph *run_on(const char *fixture, const char *passes) {
     fb_composition composition;
     fb_run run;
     fb_error error = {0};
-    ck_assert_int_eq(fb_composition_read(list, "", &composition, &error), FB_OK);
-    ck_assert_int_eq(fb_composition_run(&composition, graph, FB_LINT_END, &run, &error), FB_OK);
+    ck_assert_int_eq(fb_composition_read(list, "", NULL, &composition, &error), FB_OK);
+    ck_assert_int_eq(fb_composition_run(&composition, graph, FB_LINT_END, NULL, &run, &error), FB_OK);
     fb_graph_free(graph);
-    graph = fb_graph_copy(run.result);
+    graph = fb_graph_copy(run.result, &(fb_work){0});
     fb_run_free(&run);
     fb_composition_free(&composition);
     json_decref(list);

@@ -145,7 +145,7 @@ START_TEST(test_without_memory) {
     fb_tensor made = put_recipe(fresh, "made", FB_FLOAT32, next_shuffled(fresh, add_chain(fresh, 5, next_turned), 0));
     bool failed = true;
     for (long k = 0; failed; k++) {
-        fb_graph *graph = fb_graph_copy(fresh);
+        fb_graph *graph = fb_graph_copy(fresh, &(fb_work){0});
         fb_pieces pieces = {0};
         bool is_computed = true;
         fb_error error = {0};

@@ -126,7 +126,7 @@ static fb_composition composition_of(const char *pass, const char *document) {
     snprintf(text, sizeof text, "[%s]", pass);
     for (char *at = text; (at = strchr(at, '\''));) *at = '"';
     json_t *list = json_loads(text, 0, NULL);
-    ck_assert_msg(!fb_composition_read_with(list, "", &library, &composition, &error), "%s: %s", text, error.message);
+    ck_assert_msg(!fb_composition_read(list, "", &library, &composition, &error), "%s: %s", text, error.message);
     json_decref(list);
     return composition;
 }
@@ -134,7 +134,7 @@ static fb_composition composition_of(const char *pass, const char *document) {
 static fb_run run_of(const fb_composition *composition, const fb_graph *graph) {
     fb_run run;
     fb_error error = {0};
-    ck_assert_msg(!fb_composition_run(composition, graph, FB_LINT_EACH, &run, &error), "%s", error.message);
+    ck_assert_msg(!fb_composition_run(composition, graph, FB_LINT_EACH, NULL, &run, &error), "%s", error.message);
     return run;
 }
 
@@ -453,7 +453,7 @@ START_TEST(test_memory_runs_out) {
         fb_run run;
         fb_error error = {0};
         chaos_fail_after(at);
-        fb_status status = fb_composition_run(&composition, source, FB_LINT_END, &run, &error);
+        fb_status status = fb_composition_run(&composition, source, FB_LINT_END, NULL, &run, &error);
         bool has_failed = chaos_off();
         ck_assert_msg(status == FB_OK || (has_failed && status == FB_NO_MEMORY), "%ld: %s", at, error.message);
         if (!status) assert_holds(run.result, movements[_i].after, 0);
@@ -486,7 +486,7 @@ START_TEST(test_many) {
     fb_graph *source = checkpoint(list, 0);
     fb_run run;
     fb_error error = {0};
-    ck_assert_msg(!fb_composition_run(&composition, source, FB_LINT_NONE, &run, &error), "%s", error.message);
+    ck_assert_msg(!fb_composition_run(&composition, source, FB_LINT_NONE, NULL, &run, &error), "%s", error.message);
     ck_assert_uint_eq(run.passes[0].applied, applied[_i]);
     ck_assert_uint_eq(run.passes[0].refused_count, MANY - applied[_i]);
     fb_run_free(&run);

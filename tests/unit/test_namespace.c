@@ -139,7 +139,7 @@ START_TEST(test_names_of_a_graph_are_used) {
     tear_down();
     names = fb_namespace_new(graph);
     ck_assert(fb_namespace_count(names, "add_5"));
-    fb_graph *copy = fb_graph_copy(graph);
+    fb_graph *copy = fb_graph_copy(graph, &(fb_work){0});
     fb_graph_erase_node(copy, fb_node_find(copy, FB_MAIN_PROGRAM, "add"));
     fb_graph_free(copy);
     ck_assert(fb_namespace_is_used(names, "add") && fb_namespace_is_used(names, "add_7"));

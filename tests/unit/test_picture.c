@@ -156,9 +156,9 @@ static fb_graph *with_passes(const fb_graph *graph, const char *passes) {
     fb_composition composition;
     fb_run run;
     json_t *list = json_loads(passes, 0, NULL);
-    ck_assert(list && !fb_composition_read(list, "", &composition, &error));
-    ck_assert_msg(!fb_composition_run(&composition, graph, FB_LINT_NONE, &run, &error), "%s", error.message);
-    fb_graph *result = fb_graph_copy(run.result);
+    ck_assert(list && !fb_composition_read(list, "", NULL, &composition, &error));
+    ck_assert_msg(!fb_composition_run(&composition, graph, FB_LINT_NONE, NULL, &run, &error), "%s", error.message);
+    fb_graph *result = fb_graph_copy(run.result, &(fb_work){0});
     fb_run_free(&run);
     fb_composition_free(&composition);
     json_decref(list);

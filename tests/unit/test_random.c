@@ -201,7 +201,7 @@ static void check_validation(random_case *c) {
     fb_run_watcher watcher = fb_validation_watcher(&validation);
     fb_run run;
     fb_error error = {0};
-    fb_status status = fb_composition_run_watched(&c->composition, c->source, FB_LINT_NONE, &watcher, &run, &error);
+    fb_status status = fb_composition_run(&c->composition, c->source, FB_LINT_NONE, &watcher, &run, &error);
     CK(c, status == FB_OK, "validation: %s: %s: %s", error.code, error.message, fb_buffer_text(&validation.failed_numbers));
     regions_seen += validation.compared;
     incomplete += validation.is_incomplete;
@@ -250,7 +250,7 @@ static void run_case(uint64_t seed) {
     check_meaning(&c, &run);
     if (applied) check_validation(&c);
     fb_buffer code = {0};
-    CK(&c, fb_code_write(run.result, &code), "no code");
+    CK(&c, fb_code_write(run.result, FB_MAIN_PROGRAM, &(fb_work){0}, &code), "no code");
     nodes_seen += fb_node_count(c.source);
     unchanged_runs += applied == 0;
 

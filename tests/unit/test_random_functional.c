@@ -38,8 +38,8 @@ static fb_run run_of(const fb_graph *graph, const char *pass, uint64_t seed) {
     fb_composition composition;
     fb_error error = {0};
     fb_run run;
-    ck_assert_int_eq(fb_composition_read(json, "", &composition, &error), FB_OK);
-    fb_status status = fb_composition_run(&composition, graph, FB_LINT_EACH, &run, &error);
+    ck_assert_int_eq(fb_composition_read(json, "", NULL, &composition, &error), FB_OK);
+    fb_status status = fb_composition_run(&composition, graph, FB_LINT_EACH, NULL, &run, &error);
     ck_assert_msg(status == FB_OK, "seed %" PRIu64 ", %s: %s: %s", seed, pass, error.code, error.message);
     fb_composition_free(&composition);
     json_decref(json);

@@ -283,7 +283,7 @@ static fb_composition composition_of(const char *list) {
     fb_composition composition;
     fb_error error = {0};
     json_t *json = json_of(list);
-    ck_assert_msg(fb_composition_read_with(json, "", &test_rules, &composition, &error) == FB_OK, "%s", error.message);
+    ck_assert_msg(fb_composition_read(json, "", &test_rules, &composition, &error) == FB_OK, "%s", error.message);
     json_decref(json);
     return composition;
 }
@@ -313,7 +313,7 @@ START_TEST(test_compositions_refuse_rules) {
         fb_composition composition;
         fb_error error = {0};
         json_t *json = json_of(lists[i][0]);
-        ck_assert_int_eq(fb_composition_read_with(json, "", &test_rules, &composition, &error), FB_INVALID);
+        ck_assert_int_eq(fb_composition_read(json, "", &test_rules, &composition, &error), FB_INVALID);
         ck_assert_str_eq(error.code, lists[i][1]);
         ck_assert_str_eq(error.pointer, lists[i][2]);
         json_decref(json);
@@ -327,7 +327,7 @@ static void structure_after(const fb_graph *graph, const char *list, char id[FB_
     fb_composition composition = composition_of(list);
     fb_run run;
     fb_error error = {0};
-    ck_assert_msg(fb_composition_run(&composition, graph, FB_LINT_END, &run, &error) == FB_OK, "%s", error.message);
+    ck_assert_msg(fb_composition_run(&composition, graph, FB_LINT_END, NULL, &run, &error) == FB_OK, "%s", error.message);
     ck_assert(fb_document_structure(run.result, id));
     *applied = run.passes[0].applied;
     fb_run_free(&run);
@@ -374,7 +374,7 @@ START_TEST(test_random_graphs) {
         fb_graph *graph = graph_of(text.data, text.size);
         fb_run run;
         fb_error error = {0};
-        ck_assert_msg(fb_composition_run(&composition, graph, FB_LINT_EACH, &run, &error) == FB_OK, "seed %lu: %s",
+        ck_assert_msg(fb_composition_run(&composition, graph, FB_LINT_EACH, NULL, &run, &error) == FB_OK, "seed %lu: %s",
                       (unsigned long)seed, error.message);
         for (size_t i = 0; i < run.count; i++) applied += run.passes[i].applied;
         evaluation before, after;
@@ -404,7 +404,7 @@ static fb_status read_and_apply(const json_t *document, const fb_graph *source, 
     fb_error error = {0};
     fb_arena arena = {0};
     fb_status status = fb_rule_read(document, "", 1, &rule, &error);
-    fb_graph *graph = status ? NULL : fb_graph_copy(source);
+    fb_graph *graph = status ? NULL : fb_graph_copy(source, &(fb_work){0});
     fb_namespace *names = graph ? fb_run_names(source, &(fb_work){0}) : NULL;
     fb_workpiece work = {.graph = graph, .names = names};
     fb_pass_report report = {.params = "{}", .pass = status ? NULL : fb_rule_pass(rule), .signature = "s"};

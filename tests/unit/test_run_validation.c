@@ -81,7 +81,7 @@ static void run_pass(trial *t, const fb_graph *graph, const fb_pass *pass, fb_va
     fb_composition composition = {.calls = &call, .count = 1};
     *t = (trial){.validation = {.mode = mode, .options = &options}};
     fb_run_watcher watcher = fb_validation_watcher(&t->validation);
-    t->status = fb_composition_run_watched(&composition, graph, FB_LINT_END, &watcher, &t->run, &t->error);
+    t->status = fb_composition_run(&composition, graph, FB_LINT_END, &watcher, &t->run, &t->error);
 }
 
 static void end(trial *t) {
@@ -181,7 +181,7 @@ START_TEST(a_tolerance_of_ones_own) {
     fb_run_validation validation = {.mode = FB_VALIDATE_REWRITES, .options = &options, .tolerance = &generous};
     fb_run_watcher watcher = fb_validation_watcher(&validation);
     fb_run run;
-    ck_assert_int_eq(fb_composition_run_watched(&composition, graph, FB_LINT_END, &watcher, &run, NULL), FB_OK);
+    ck_assert_int_eq(fb_composition_run(&composition, graph, FB_LINT_END, &watcher, &run, NULL), FB_OK);
     fb_run_free(&run);
     fb_run_validation_free(&validation);
     fb_graph_free(graph);
@@ -204,7 +204,7 @@ START_TEST(a_cancelled_run_ends) {
     fb_run_watcher watcher = fb_validation_watcher(&validation);
     fb_run run;
     fb_error error = {0};
-    ck_assert_int_eq(fb_composition_run_watched(&composition, graph, FB_LINT_END, &watcher, &run, &error), FB_BUSY);
+    ck_assert_int_eq(fb_composition_run(&composition, graph, FB_LINT_END, &watcher, &run, &error), FB_BUSY);
     ck_assert_str_eq(error.code, "cancelled");
     fb_run_validation_free(&validation);
     fb_graph_free(graph);

@@ -157,7 +157,7 @@ static fb_composition composition_of(const char *name) {
     json_t *list = json_pack("[s]", name);
     fb_composition composition = {0};
     fb_error error = {0};
-    if (fb_composition_read(list, "", &composition, &error)) composition.count = 0; /* it needs parameters */
+    if (fb_composition_read(list, "", NULL, &composition, &error)) composition.count = 0; /* it needs parameters */
     json_decref(list);
     return composition;
 }
@@ -170,7 +170,7 @@ static void run(const struct family *family, const fb_graph *graph, double readi
     cpu_watch_begin(&clock, 3000 * MS);
     fb_run_watcher watcher = {.watch = &clock.watch};
     fb_status status =
-        composition.count ? fb_composition_run_watched(&composition, graph, FB_LINT_END, &watcher, &result, &error) : FB_BUSY;
+        composition.count ? fb_composition_run(&composition, graph, FB_LINT_END, &watcher, &result, &error) : FB_BUSY;
     assert_asked(&clock, reading, name, family->name);
     ck_assert_msg(!status || status == FB_BUSY || status == FB_TOO_LARGE, "%s: %s", name, error.message);
     if (!status) fb_run_free(&result);
@@ -273,7 +273,7 @@ END_TEST
 static fb_graph *run_of(const fb_graph *source, const char *pass) {
     fb_composition composition = composition_of(pass);
     fb_run result;
-    ck_assert_int_eq(fb_composition_run(&composition, source, FB_LINT_END, &result, NULL), FB_OK);
+    ck_assert_int_eq(fb_composition_run(&composition, source, FB_LINT_END, NULL, &result, NULL), FB_OK);
     fb_graph *graph = result.result;
     result.result = NULL;
     fb_run_free(&result);
@@ -310,7 +310,7 @@ static void hash_structure(const pair *of, fb_work *work) {
 
 static void write_code(const pair *of, fb_work *work) {
     fb_buffer out = {0};
-    fb_code_write_metered(of->before, work, &out);
+    fb_code_write(of->before, FB_MAIN_PROGRAM, work, &out);
     fb_buffer_free(&out);
 }
 
@@ -318,8 +318,8 @@ static void make_diff(const pair *of, fb_work *work) {
     fb_diff diff;
     fb_error error = {0};
     fb_buffer out = {0};
-    if (fb_diff_make_metered(of->before, of->after, work, &diff, &error)) return;
-    fb_diff_write_metered(&diff, work, &out);
+    if (fb_diff_make(of->before, of->after, work, &diff, &error)) return;
+    fb_diff_write(&diff, work, &out);
     fb_diff_free(&diff);
     fb_buffer_free(&out);
 }
@@ -328,14 +328,14 @@ static void write_diff(const pair *of, fb_work *work) {
     fb_diff diff;
     fb_error error = {0};
     fb_buffer out = {0};
-    ck_assert_int_eq(fb_diff_make(of->before, of->after, &diff, &error), FB_OK);
+    ck_assert_int_eq(fb_diff_make(of->before, of->after, &(fb_work){0}, &diff, &error), FB_OK);
     if (work->watch) {
         cpu_watch *clock = work->watch->context;
         int64_t left = clock->deadline;
         cpu_watch_begin(clock, 0); /* what it took to make is nothing of its */
         clock->deadline = left;
     }
-    fb_diff_write_metered(&diff, work, &out);
+    fb_diff_write(&diff, work, &out);
     fb_buffer_free(&out);
     fb_diff_free(&diff);
 }
@@ -440,13 +440,13 @@ START_TEST(rules) {
     json_t *list = json_pack("[s]", "R");
     fb_composition composition;
     fb_error error = {0};
-    fb_status status = fb_composition_read_with(list, "", &library, &composition, &error);
+    fb_status status = fb_composition_read(list, "", &library, &composition, &error);
     ck_assert_msg(!status, "%s %s", error.pointer, error.message);
     cpu_watch clock;
     fb_run result;
     cpu_watch_begin(&clock, 200 * MS);
     fb_run_watcher watcher = {.watch = &clock.watch};
-    status = fb_composition_run_watched(&composition, graph, FB_LINT_END, &watcher, &result, &error);
+    status = fb_composition_run(&composition, graph, FB_LINT_END, &watcher, &result, &error);
     double unasked = cpu_watch_end(&clock);
     if (!status) fb_run_free(&result);
     ck_assert_int_eq(status, _i == 0 ? FB_BUSY : FB_OK); /* the first would take for ever */
@@ -467,7 +467,7 @@ START_TEST(undoing) {
     fb_graph *source = read_family(family, &reading);
     fb_composition composition = composition_of(undone[_i / FAMILIES]);
     fb_run result;
-    ck_assert_int_eq(fb_composition_run(&composition, source, FB_LINT_END, &result, NULL), FB_OK);
+    ck_assert_int_eq(fb_composition_run(&composition, source, FB_LINT_END, NULL, &result, NULL), FB_OK);
     fb_buffer text = {0};
     fb_document_write(result.result, &text);
     for (char *shape = text.data; (shape = strstr(shape, "[2,4]")); shape++) shape[1] = '3'; /* what became of it since */

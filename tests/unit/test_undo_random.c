@@ -218,7 +218,7 @@ static void check_merged(const undo_case *u, const fb_graph *ours, const fb_grap
     fb_graph *recorded;
     evaluation before, after, unchanged, source;
     fb_buffer why = {0};
-    fb_verify(merged, &errors);
+    fb_verify(merged, &(fb_work){0}, &errors);
     CK(c, errors.total == 0, "%s: the merged graph is not valid: %s", changes, errors.items[0].message);
     fb_errors_free(&errors);
     check_round_trip(c, merged, "the merged graph");

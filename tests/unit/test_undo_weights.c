@@ -106,7 +106,7 @@ static void ck_tensor(const fb_graph *g, const char *path, const char *attribute
     size_t size;
     fb_error error = {0};
     encode_numbers(FB_FLOAT32, expected, count, &bytes);
-    fb_graph *copy = fb_graph_copy(g);
+    fb_graph *copy = fb_graph_copy(g, &(fb_work){0});
     fb_value expression = fb_recipe_tensor(copy, tensor);
     ck_assert_msg(evaluate_whole(copy, expression, FB_FLOAT32, NULL, &found, &size, &error) == FB_OK, "%s.%s: %s", path,
                   attribute, error.message);

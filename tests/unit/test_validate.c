@@ -24,8 +24,8 @@ static char *result_of(const char *fixture, const char *pass, fb_graph **source)
     fb_composition composition;
     fb_error error = {0};
     fb_run run;
-    ck_assert_int_eq(fb_composition_read(json, "", &composition, &error), FB_OK);
-    ck_assert_int_eq(fb_composition_run(&composition, *source, FB_LINT_EACH, &run, &error), FB_OK);
+    ck_assert_int_eq(fb_composition_read(json, "", NULL, &composition, &error), FB_OK);
+    ck_assert_int_eq(fb_composition_run(&composition, *source, FB_LINT_EACH, NULL, &run, &error), FB_OK);
     fb_buffer out = {0};
     fb_document_write(run.result, &out);
     char *result = fb_buffer_take(&out, &size);

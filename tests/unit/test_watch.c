@@ -71,7 +71,7 @@ static fb_graph *read_chain(void) {
 static fb_composition composition_of(const char *text) {
     json_t *list = json_loads(text, 0, NULL);
     fb_composition composition = {0};
-    ck_assert_int_eq(fb_composition_read(list, "", &composition, NULL), FB_OK);
+    ck_assert_int_eq(fb_composition_read(list, "", NULL, &composition, NULL), FB_OK);
     json_decref(list);
     return composition;
 }
@@ -124,7 +124,7 @@ static fb_status run_it(const fb_watch *watch, void *argument, fb_error *error) 
     const running *r = argument;
     fb_run run;
     fb_run_watcher watcher = {.watch = watch};
-    fb_status status = fb_composition_run_watched(r->composition, r->source, FB_LINT_END, &watcher, &run, error);
+    fb_status status = fb_composition_run(r->composition, r->source, FB_LINT_END, &watcher, &run, error);
     if (status) return status;
     ck_assert_uint_gt(run.passes[0].applied, 0);
     fb_run_free(&run);
@@ -178,7 +178,7 @@ START_TEST(a_preset_ends_where_a_round_of_passes_was_idle) {
     fb_watch watch = {.context = &s, .begins = begins};
     fb_run_watcher watcher = {.watch = &watch};
     fb_run run;
-    ck_assert_int_eq(fb_composition_run_watched(&composition, graph, FB_LINT_NONE, &watcher, &run, NULL), FB_OK);
+    ck_assert_int_eq(fb_composition_run(&composition, graph, FB_LINT_NONE, &watcher, &run, NULL), FB_OK);
     ck_assert_str_eq(s.begun, "RemoveNoOps 0/12 EliminateCommonSubexpressions 1/12 EliminateDeadCode 2/12 RemoveNoOps 3/12 ");
     ck_assert_uint_eq(run.passes[0].applied, 1);
     ck_assert_uint_eq(run.count, 3);
@@ -206,7 +206,7 @@ START_TEST(an_undo_that_merges_is_not_gone_on_with) {
     fb_graph *source = read_chain();
     fb_composition composition = composition_of("[\"ChangeTrueDivToMulByInverse\"]");
     fb_run run;
-    ck_assert_int_eq(fb_composition_run(&composition, source, FB_LINT_END, &run, NULL), FB_OK);
+    ck_assert_int_eq(fb_composition_run(&composition, source, FB_LINT_END, NULL, &run, NULL), FB_OK);
     fb_buffer text = {0};
     fb_document_write(run.result, &text);
     char *shape = strstr(fb_buffer_text(&text), "[2,4]");

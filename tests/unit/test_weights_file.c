@@ -80,11 +80,11 @@ static fb_graph *optimise(const fb_graph *graph, const char *list) {
     fb_run run;
     fb_error error = {0};
     json_t *json = json_loads(list, 0, NULL);
-    ck_assert_int_eq(fb_composition_read(json, "", &composition, &error), FB_OK);
+    ck_assert_int_eq(fb_composition_read(json, "", NULL, &composition, &error), FB_OK);
     json_decref(json);
-    ck_assert_msg(fb_composition_run(&composition, graph, FB_LINT_END, &run, &error) == FB_OK, "%s", error.message);
+    ck_assert_msg(fb_composition_run(&composition, graph, FB_LINT_END, NULL, &run, &error) == FB_OK, "%s", error.message);
     fb_composition_free(&composition);
-    fb_graph *result = fb_graph_copy(run.result);
+    fb_graph *result = fb_graph_copy(run.result, &(fb_work){0});
     fb_run_free(&run);
     return result;
 }
@@ -183,11 +183,11 @@ START_TEST(test_optimised) {
         "[\"MergeLinears\", \"FuseBiasInLinear\", \"FuseBatchNorm2dInConv2d\", \"FuseBatchNorm1dInLinear\"]";
     memory_blobs blobs;
     memory_blobs_init(&blobs);
-    fb_graph *source = read_graph(with_weights[_i]), *bound = fb_graph_copy(source);
+    fb_graph *source = read_graph(with_weights[_i]), *bound = fb_graph_copy(source, &(fb_work){0});
     const char *original = put_fixture(&blobs, with_weights[_i]);
     fb_binding binding = bind(bound, &blobs, original);
     fb_binding_free(&binding);
-    fb_graph *result = optimise(bound, list), *again = fb_graph_copy(result), *unbound = optimise(source, list);
+    fb_graph *result = optimise(bound, list), *again = fb_graph_copy(result, &(fb_work){0}), *unbound = optimise(source, list);
     const char *file = put_weights(&blobs, result, NULL);
 
     binding = bind(again, &blobs, file);
@@ -195,7 +195,8 @@ START_TEST(test_optimised) {
     ck_assert_uint_eq(json_array_size(binding.extra) + json_array_size(binding.missing), 0);
     fb_binding_free(&binding);
 
-    fb_graph *late = fb_graph_copy(unbound); /* bound to the original's file: the same graph as if it had been before */
+    fb_graph *late =
+        fb_graph_copy(unbound, &(fb_work){0}); /* bound to the original's file: the same graph as if it had been before */
     binding = bind(late, &blobs, original);
     ck_same_graph(late, result);
     ck_assert_uint_eq(json_array_size(binding.missing), 0); /* extra: num_batches_tracked of what was folded */

@@ -100,7 +100,7 @@ static void call_by_places(json_t *document) {
 void find_merge_replay(undo_case *u) {
     const random_case *c = &u->base;
     char id[FB_ID_LENGTH + 1], plain_id[FB_ID_LENGTH + 1];
-    fb_graph *ours = fb_graph_copy(u->result);
+    fb_graph *ours = fb_graph_copy(u->result, &(fb_work){0});
     fb_graph_set_name(ours, fb_intern(ours, "changed since"));
     undone done = undo(u, u->is_undone, ours);
     CK(c, done.graph, "the graph has another name: that is no conflict (%s of %s)", done.conflicts.items[0].code,

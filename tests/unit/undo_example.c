@@ -27,7 +27,7 @@ static fb_composition composition_of(const char *quoted) {
     json_t *list = json_loads(text, 0, NULL);
     fb_composition composition;
     fb_error error = {0};
-    ck_assert_msg(fb_composition_read(list, "", &composition, &error) == FB_OK, "%s: %s", text, error.message);
+    ck_assert_msg(fb_composition_read(list, "", NULL, &composition, &error) == FB_OK, "%s: %s", text, error.message);
     json_decref(list);
     free(text);
     return composition;
@@ -90,8 +90,8 @@ static prepared prepare(const undo_example *c) {
     bool selected[8] = {false};
     for (const char *at = c->undone; *at; at++) selected[*at - '0'] = true;
     p.rest = composition_without(&p.composition, selected);
-    ck_assert_msg(!fb_composition_run(&p.composition, p.source, FB_LINT_EACH, &p.whole, &error), "%s", error.message);
-    ck_assert_msg(!fb_composition_run(&p.rest, p.source, FB_LINT_EACH, &p.replay, &error), "%s", error.message);
+    ck_assert_msg(!fb_composition_run(&p.composition, p.source, FB_LINT_EACH, NULL, &p.whole, &error), "%s", error.message);
+    ck_assert_msg(!fb_composition_run(&p.rest, p.source, FB_LINT_EACH, NULL, &p.replay, &error), "%s", error.message);
     for (size_t i = 0; i < p.composition.count; i++)
         p.steps[i] = (fb_undo_step){.call = &p.composition.calls[i], .is_undone = selected[i]};
     p.ours = changed_graph(p.whole.result, c->changes);

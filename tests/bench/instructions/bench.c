@@ -26,7 +26,7 @@ static void libraries(void *context) {
 
 static fb_graph *result_of(const fb_composition *composition, const fb_graph *source) {
     fb_run run;
-    fb_bench_check(fb_composition_run(composition, source, FB_LINT_NONE, &run, NULL) == FB_OK, "the run");
+    fb_bench_check(fb_composition_run(composition, source, FB_LINT_NONE, NULL, &run, NULL) == FB_OK, "the run");
     fb_graph *result = run.result;
     run.result = NULL;
     fb_run_free(&run);

@@ -103,8 +103,8 @@ static engine engine_of(fb_model *model) {
           "binding");
     fb_binding_free(&binding);
     json_t *list = json_loads(passes, 0, NULL);
-    check(list && fb_composition_read(list, "", &composition, NULL) == FB_OK &&
-              fb_composition_run(&composition, e.bound, FB_LINT_NONE, &e.run, NULL) == FB_OK,
+    check(list && fb_composition_read(list, "", NULL, &composition, NULL) == FB_OK &&
+              fb_composition_run(&composition, e.bound, FB_LINT_NONE, NULL, &e.run, NULL) == FB_OK,
           "the run");
     json_decref(list);
     fb_composition_free(&composition);
