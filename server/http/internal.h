@@ -425,6 +425,16 @@ typedef struct fb_route_metrics {
 void fb_metrics_record(fb_exchange *exchange, int status, int64_t nanoseconds);
 void fb_metrics_reject(fb_http_server *server, fb_rejection reason);
 
+/* ---------------------------------------------------------------------------------------------------- trace.c */
+
+/* Fills exchange->id, trace and parent. */
+void fb_trace_identify(fb_exchange *exchange);
+/* Around the handler. End adds Server-Timing to the response. */
+void fb_trace_begin_work(fb_exchange *exchange);
+void fb_trace_end_work(fb_exchange *exchange);
+/* One JSON object a line. Neither query nor headers are in it: tokens travel there. */
+void fb_log_access(const fb_exchange *exchange, int status, uint64_t bytes_out, int64_t nanoseconds);
+
 /* -------------------------------------------------------------------------------------------------- server.c */
 
 struct fb_http_server {
