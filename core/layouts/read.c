@@ -76,6 +76,20 @@ static fb_status check_members(reader *r, const json_t *json, const char *known)
     return FB_OK;
 }
 
+typedef fb_status read_member(reader *r, const char *name, const json_t *value);
+
+static fb_status read_each(reader *r, const json_t *json, read_member *read) {
+    const char *name;
+    json_t *value;
+    json_object_foreach((json_t *)(uintptr_t)json, name, value) {
+        size_t mark = enter(r, name);
+        fb_status status = read(r, name, value);
+        if (status) return status;
+        leave(r, mark);
+    }
+    return FB_OK;
+}
+
 static bool is_identifier(const char *text) {
     size_t length = 0;
     while (isalnum((unsigned char)text[length]) || text[length] == '_') length++;
@@ -283,15 +297,8 @@ static fb_status read_sources(reader *r, const json_t *json) {
     size_t mark = enter(r, "from");
     if (!json_is_object(json) || !json_object_size(json))
         return fail(r, json ? "wrong-type" : "missing-member", "the tensors that the row reads are expected here, by name");
-    const char *name;
-    json_t *value;
-    json_object_foreach((json_t *)(uintptr_t)json, name, value) {
-        size_t member = enter(r, name);
-        fb_status status = read_source(r, name, value);
-        if (status) return status;
-        leave(r, member);
-    }
-    fb_status status = read_shapes(r);
+    fb_status status = read_each(r, json, read_source);
+    if (!status) status = read_shapes(r);
     leave(r, mark);
     return status;
 }
@@ -417,14 +424,8 @@ static fb_status read_targets(reader *r, const json_t *json) {
     size_t mark = enter(r, "to");
     if (!json_is_object(json) || !json_object_size(json))
         return fail(r, json ? "wrong-type" : "missing-member", "what becomes of them is expected here, by name");
-    const char *name;
-    json_t *value;
-    json_object_foreach((json_t *)(uintptr_t)json, name, value) {
-        size_t member = enter(r, name);
-        fb_status status = read_target(r, name, value);
-        if (status) return status;
-        leave(r, member);
-    }
+    fb_status status = read_each(r, json, read_target);
+    if (status) return status;
     for (size_t i = 0; i < r->row->source_count; i++) {
         if (!r->is_read[i])
             return fail(r, "unread-tensor", "no recipe reads \"%s\": a layout keeps every number", r->row->sources[i].name);
@@ -671,15 +672,8 @@ static fb_status order_parameters(reader *r) {
 static fb_status read_parameters(reader *r, const json_t *json) {
     size_t mark = enter(r, "parameters");
     if (json && !json_is_object(json)) return fail(r, "wrong-type", "an object of parameters is expected here");
-    const char *name;
-    json_t *value;
-    json_object_foreach((json_t *)(uintptr_t)json, name, value) {
-        size_t member = enter(r, name);
-        fb_status status = read_parameter(r, name, value);
-        if (status) return status;
-        leave(r, member);
-    }
-    fb_status status = order_parameters(r);
+    fb_status status = read_each(r, json, read_parameter);
+    if (!status) status = order_parameters(r);
     if (status) return status;
     leave(r, mark);
     return write_schema(r);

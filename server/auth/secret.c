@@ -3,7 +3,8 @@
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/random.h>
+
+#include "server/store/ulid.h"
 
 #define PREFIX "fbt_"
 #define RANDOM_SIZE 32
@@ -11,10 +12,7 @@
 static const char alphabet[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
 
 static fb_status fill(unsigned char *bytes, size_t size, fb_error *error) {
-    ssize_t got;
-    do got = getrandom(bytes, size, 0);
-    while (got < 0 && errno == EINTR);
-    if (got == (ssize_t)size) return FB_OK;
+    if (fb_fill_random(bytes, size)) return FB_OK;
     return fb_fail(error, FB_IO, "no-randomness", NULL, "the system gives no random bytes: %s", strerror(errno));
 }
 

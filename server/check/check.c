@@ -150,21 +150,6 @@ static fb_status check_blob(const fb_app *app, fb_check *check, const char *dige
     return status;
 }
 
-static fb_status check_blobs(const fb_app *app, fb_check *check, fb_error *error) {
-    fb_store_texts digests;
-    fb_error met = {0};
-    if (fb_store_list_texts(app->store, FB_STORED_BLOBS, &digests, &met))
-        return check_met(check, "database-damaged", "the list of blobs", &met, error);
-    fb_status status = FB_OK;
-    const char *digest = digests.texts.data;
-    for (size_t i = 0; i < digests.count && !status; i++, digest += strlen(digest) + 1) {
-        status = check_blob(app, check, digest, error);
-        check_progress(check, "blobs", ++check->blobs, digests.count);
-    }
-    fb_buffer_free(&digests.texts);
-    return status;
-}
-
 /* Graphs and rules: is what was stored what its id says? */
 
 /* ---- graphs ------------------------------------------------------------------------------------------------------------- */
@@ -203,21 +188,6 @@ static fb_status check_graph(const fb_app *app, fb_check *check, const char *id,
     return FB_OK;
 }
 
-static fb_status check_graphs(const fb_app *app, fb_check *check, fb_error *error) {
-    fb_store_texts ids;
-    fb_error met = {0};
-    if (fb_store_list_texts(app->store, FB_STORED_GRAPHS, &ids, &met))
-        return check_met(check, "database-damaged", "the list of graphs", &met, error);
-    fb_status status = FB_OK;
-    const char *id = ids.texts.data;
-    for (size_t i = 0; i < ids.count && !status; i++, id += strlen(id) + 1) {
-        status = check_graph(app, check, id, error);
-        check_progress(check, "graphs", ++check->graphs, ids.count);
-    }
-    fb_buffer_free(&ids.texts);
-    return status;
-}
-
 /* ---- rules -------------------------------------------------------------------------------------------------------------- */
 
 /* `text` is the name, a space and the version. */
@@ -239,21 +209,6 @@ static fb_status check_rule(const fb_app *app, fb_check *check, const char *text
     else if (fb_stored_pass_read(&stored, &pass, &met)) status = check_met(check, "rule-damaged", subject, &met, error);
     fb_pass_free(pass);
     FB_STORE_FREE(&stored);
-    return status;
-}
-
-static fb_status check_rules(const fb_app *app, fb_check *check, fb_error *error) {
-    fb_store_texts rules;
-    fb_error met = {0};
-    if (fb_store_list_texts(app->store, FB_STORED_RULES, &rules, &met))
-        return check_met(check, "database-damaged", "the list of rules", &met, error);
-    fb_status status = FB_OK;
-    const char *text = rules.texts.data;
-    for (size_t i = 0; i < rules.count && !status; i++, text += strlen(text) + 1) {
-        status = check_rule(app, check, text, error);
-        check_progress(check, "rules", ++check->rules, rules.count);
-    }
-    fb_buffer_free(&rules.texts);
     return status;
 }
 
@@ -412,32 +367,37 @@ static fb_status check_run(const fb_app *app, fb_check *check, const char *id, f
     return status;
 }
 
-static fb_status check_runs(const fb_app *app, fb_check *check, fb_error *error) {
-    fb_store_texts ids;
+/* ---- all of them -------------------------------------------------------------------------------------------------------- */
+
+/* Looks at one, by its text in the list. */
+typedef fb_status check_one(const fb_app *app, fb_check *check, const char *text, fb_error *error);
+
+static fb_status check_each(const fb_app *app, fb_check *check, fb_store_kind kind, const char *what, check_one *one,
+                            uint64_t *count, fb_error *error) {
+    fb_store_texts texts;
     fb_error met = {0};
-    if (fb_store_list_texts(app->store, FB_STORED_RUNS, &ids, &met))
-        return check_met(check, "database-damaged", "the list of runs", &met, error);
+    char list[32];
+    snprintf(list, sizeof list, "the list of %s", what);
+    if (fb_store_list_texts(app->store, kind, &texts, &met)) return check_met(check, "database-damaged", list, &met, error);
     fb_status status = FB_OK;
-    const char *id = ids.texts.data;
-    for (size_t i = 0; i < ids.count && !status; i++, id += strlen(id) + 1) {
-        status = check_run(app, check, id, error);
-        check_progress(check, "runs", ++check->runs, ids.count);
+    const char *text = texts.texts.data;
+    for (size_t i = 0; i < texts.count && !status; i++, text += strlen(text) + 1) {
+        status = one(app, check, text, error);
+        check_progress(check, what, ++*count, texts.count);
     }
-    fb_buffer_free(&ids.texts);
+    fb_buffer_free(&texts.texts);
     return status;
 }
-
-#define CACHE_BYTES ((size_t)256 << 20) /* runs one after the other tend to have their graphs in common */
 
 static fb_status check_store(const fb_app *app, fb_check *check, fb_error *error) {
     check_progress(check, "pages", 0, 1);
     fb_status status = fb_store_check_pages(app->store, check_stored, check, error);
     if (!status) status = fb_store_check_references(app->store, check_stored, check, error);
     if (!status) status = fb_store_check_answers(app->store, check_stored, check, &check->answers, error);
-    if (!status) status = check_graphs(app, check, error);
-    if (!status) status = check_rules(app, check, error);
-    if (!status) status = check_runs(app, check, error);
-    if (!status) status = check_blobs(app, check, error);
+    if (!status) status = check_each(app, check, FB_STORED_GRAPHS, "graphs", check_graph, &check->graphs, error);
+    if (!status) status = check_each(app, check, FB_STORED_RULES, "rules", check_rule, &check->rules, error);
+    if (!status) status = check_each(app, check, FB_STORED_RUNS, "runs", check_run, &check->runs, error);
+    if (!status) status = check_each(app, check, FB_STORED_BLOBS, "blobs", check_blob, &check->blobs, error);
     return status;
 }
 
@@ -455,6 +415,8 @@ static fb_status find_store(const char *folder, fb_error *error) {
     }
     return is_there ? FB_OK : fb_fail(error, FB_NOT_FOUND, "no-store", NULL, "there is no store in %s", folder);
 }
+
+#define CACHE_BYTES ((size_t)256 << 20) /* runs one after the other tend to have their graphs in common */
 
 fb_status fb_check_folder(const char *folder, fb_check *check, fb_error *error) {
     fb_error met = {0};

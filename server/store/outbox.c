@@ -4,7 +4,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
 
 #include "core/json/members.h"
 #include "server/store/audit.h"
@@ -53,10 +52,7 @@ static fb_status find_webhooks(fb_connection *connection, const char *type, cons
 
 static fb_status make_id(char id[FB_MESSAGE_ID_LENGTH + 1], fb_error *error) {
     unsigned char bytes[FB_ULID_LENGTH];
-    ssize_t got;
-    do got = getrandom(bytes, sizeof bytes, 0);
-    while (got < 0 && errno == EINTR);
-    if (got != (ssize_t)sizeof bytes)
+    if (!fb_fill_random(bytes, sizeof bytes))
         return fb_fail(error, FB_IO, "no-randomness", NULL, "the system gives no random bytes: %s", strerror(errno));
     memcpy(id, "msg_", 4);
     for (size_t i = 0; i < sizeof bytes; i++) id[4 + i] = FB_ULID_DIGITS[bytes[i] % 32];

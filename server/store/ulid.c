@@ -1,11 +1,10 @@
 #include "server/store/ulid.h"
 
 #include <errno.h>
-#include <stdbool.h>
 #include <string.h>
 #include <sys/random.h>
 
-static bool fill_random(uint8_t *bytes, size_t size) {
+bool fb_fill_random(void *bytes, size_t size) {
     ssize_t got;
     do got = getrandom(bytes, size, 0);
     while (got < 0 && errno == EINTR);
@@ -45,7 +44,7 @@ fb_status fb_ulid_next(fb_ulid_source *source, int64_t now_ms, char out[FB_ULID_
     if (now_ms <= source->last_ms) {
         if (!increment(source->random)) source->last_ms++; /* all zeros in the next millisecond */
     } else {
-        is_ready = fill_random(source->random, sizeof source->random);
+        is_ready = fb_fill_random(source->random, sizeof source->random);
         if (is_ready) source->last_ms = now_ms;
     }
     if (is_ready) print(source->last_ms, source->random, out);
@@ -55,7 +54,7 @@ fb_status fb_ulid_next(fb_ulid_source *source, int64_t now_ms, char out[FB_ULID_
 
 fb_status fb_ulid_part(fb_ulid_source *source, fb_error *error) {
     pthread_mutex_lock(&source->mutex);
-    bool is_ready = fill_random(source->random, sizeof source->random);
+    bool is_ready = fb_fill_random(source->random, sizeof source->random);
     source->last_ms++;
     pthread_mutex_unlock(&source->mutex);
     return is_ready ? FB_OK : fail_random(error);

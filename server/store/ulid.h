@@ -4,12 +4,17 @@
 #define FB_STORE_ULID_H
 
 #include <pthread.h>
+#include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #include "core/base/error.h"
 
 #define FB_ULID_LENGTH 26
 #define FB_ULID_DIGITS "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
+
+/* Bytes that nobody can guess, up to 256. False: the system gives none, and errno says why. */
+bool fb_fill_random(void *bytes, size_t size);
 
 typedef struct fb_ulid_source {
     pthread_mutex_t mutex; /* initialised by the owner */

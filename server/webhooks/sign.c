@@ -6,9 +6,9 @@
 #include <openssl/evp.h>
 #include <openssl/hmac.h>
 #include <string.h>
-#include <sys/random.h>
 
 #include "core/base/base64.h"
+#include "server/store/ulid.h"
 
 #define PREFIX "whsec_"
 #define RANDOM_SIZE 32
@@ -17,10 +17,7 @@
 
 fb_status fb_hook_secret_make(char secret[FB_SECRET_MAX + 1], fb_error *error) {
     unsigned char bytes[RANDOM_SIZE];
-    ssize_t got;
-    do got = getrandom(bytes, sizeof bytes, 0);
-    while (got < 0 && errno == EINTR);
-    if (got != (ssize_t)sizeof bytes)
+    if (!fb_fill_random(bytes, sizeof bytes))
         return fb_fail(error, FB_IO, "no-randomness", NULL, "the system gives no random bytes: %s", strerror(errno));
     memcpy(secret, PREFIX, sizeof PREFIX - 1);
     EVP_EncodeBlock((unsigned char *)secret + sizeof PREFIX - 1, bytes, RANDOM_SIZE);
