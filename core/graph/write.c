@@ -508,10 +508,6 @@ bool fb_document_write_marked(const fb_graph *graph, fb_work *work, fb_buffer *o
     return !out->failed && !(left_out && left_out->failed) && hash_metered(out, before, &(fb_buffer){0}, work, id);
 }
 
-bool fb_document_write_id(const fb_graph *graph, fb_buffer *out, char id[FB_ID_LENGTH + 1]) {
-    return fb_document_write_marked(graph, &(fb_work){0}, out, NULL, id);
-}
-
 bool fb_document_id_metered(const fb_graph *graph, fb_work *work, char id[FB_ID_LENGTH + 1]) {
     fb_buffer bytes = {0};
     bool ok = fb_document_write_marked(graph, work, &bytes, NULL, id);

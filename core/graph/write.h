@@ -15,13 +15,11 @@ void fb_document_write(const fb_graph *graph, fb_buffer *out);
 bool fb_document_id(const fb_graph *graph, char id[FB_ID_LENGTH + 1]);
 /* The same of a large graph. False: fb_work_failed says why. */
 bool fb_document_id_metered(const fb_graph *graph, fb_work *work, char id[FB_ID_LENGTH + 1]);
-/* Both at once: appends the canonical bytes to `out`, and their id. */
-bool fb_document_write_id(const fb_graph *graph, fb_buffer *out, char id[FB_ID_LENGTH + 1]);
 /* The same hash without what differs between two tracings of one model: name, metadata, all of meta but shape and dtype, and
  * the tensors' digest, blob, offset and data. */
 bool fb_document_structure(const fb_graph *graph, char id[FB_ID_LENGTH + 1]);
-/* Both of a large graph, which is written once: fb_document_write_id into an empty buffer, which takes down in `left_out`
- * (NULL: nobody asks) what of the bytes is no part of the structure; and the structure of those bytes. */
+/* Bytes and id at once: appends the canonical bytes to `out`, which is empty, or `left_out` is NULL. That takes down what of
+ * the bytes is not part of the structure, for fb_document_structure_of them. */
 bool fb_document_write_marked(const fb_graph *graph, fb_work *work, fb_buffer *out, fb_buffer *left_out,
                               char id[FB_ID_LENGTH + 1]);
 bool fb_document_structure_of(const fb_buffer *document, const fb_buffer *left_out, fb_work *work, char id[FB_ID_LENGTH + 1]);

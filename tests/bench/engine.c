@@ -56,7 +56,7 @@ void fb_bench_write(void *context) {
     const fb_subject *s = context;
     fb_buffer out = {0};
     char id[FB_ID_LENGTH + 1];
-    fb_bench_check(fb_document_write_id(s->graph, &out, id), "writing");
+    fb_bench_check(fb_document_write_marked(s->graph, &(fb_work){0}, &out, NULL, id), "writing");
     fb_buffer_free(&out);
 }
 

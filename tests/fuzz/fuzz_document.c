@@ -12,7 +12,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     if (graph) {
         fb_buffer once = {0}, twice = {0};
         char id[FB_ID_LENGTH + 1], structure[FB_ID_LENGTH + 1];
-        require(fb_document_write_id(graph, &once, id) && fb_document_structure(graph, structure));
+        require(fb_document_write_marked(graph, &(fb_work){0}, &once, NULL, id) && fb_document_structure(graph, structure));
         fb_graph *again = NULL;
         require(fb_document_read(once.data, once.size, NULL, "", &again, &errors) == FB_OK);
         fb_document_write(again, &twice);

@@ -87,7 +87,7 @@ void id_of(const random_case *c, const fb_graph *graph, char id[FB_ID_LENGTH + 1
 void check_round_trip(const random_case *c, const fb_graph *graph, const char *what) {
     fb_buffer bytes = {0};
     char id[FB_ID_LENGTH + 1], again_id[FB_ID_LENGTH + 1];
-    CK(c, fb_document_write_id(graph, &bytes, id), "out of memory");
+    CK(c, fb_document_write_marked(graph, &(fb_work){0}, &bytes, NULL, id), "out of memory");
     fb_graph *again = read_graph(c, &bytes, what);
     id_of(c, again, again_id);
     CK(c, strcmp(id, again_id) == 0, "%s reads as another graph", what);

@@ -101,7 +101,7 @@ static fb_status transform(const char *text, size_t size, const json_t *list, ch
     if (!status) status = fb_composition_run(&composition, graph, FB_LINT_EACH, NULL, &run, &error);
     if (!status) {
         fb_run_report(&run, &(fb_work){0}, &report);
-        bool is_written = fb_document_write_id(run.result, &bytes, id);
+        bool is_written = fb_document_write_marked(run.result, &(fb_work){0}, &bytes, NULL, id);
         if (report.failed || !is_written || !fb_buffer_text(&report)) status = FB_NO_MEMORY;
         fb_run_free(&run);
     }

@@ -44,11 +44,11 @@ START_TEST(test_fixture_ids) {
 
     fb_buffer bytes = {0};
     fb_buffer_string(&bytes, "before");
-    ck_assert(fb_document_write_id(graph, &bytes, same));
+    ck_assert(fb_document_write_marked(graph, &(fb_work){0}, &bytes, NULL, same));
     ck_assert_str_eq(same, id);
     fb_graph *copy = graph_of(bytes.data + 6, bytes.size - 6);
     fb_buffer again = {0};
-    ck_assert(fb_document_write_id(copy, &again, same));
+    ck_assert(fb_document_write_marked(copy, &(fb_work){0}, &again, NULL, same));
     ck_assert_str_eq(same, id);
     ck_assert_uint_eq(again.size, bytes.size - 6);
     ck_assert_mem_eq(again.data, bytes.data + 6, again.size);

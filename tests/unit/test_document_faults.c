@@ -152,7 +152,8 @@ START_TEST(test_writing_without_memory) {
     for (long k = 0;; k += fault_step()) {
         fb_buffer bytes = {0};
         chaos_fail_after(k);
-        bool written = fb_document_write_id(graph, &bytes, id), identified = fb_document_structure(graph, structure);
+        bool written = fb_document_write_marked(graph, &(fb_work){0}, &bytes, NULL, id),
+             identified = fb_document_structure(graph, structure);
         bool failed = chaos_off();
         ck_assert(failed == !(written && identified));
         fb_buffer_free(&bytes);

@@ -198,7 +198,7 @@ static void run_case(golden *g) {
     ck_assert_msg(status == FB_OK, "%s: %s: %s", g->name, error.code, error.message);
     ck_id(g, g->before, g->before_id, "the source changed");
     ck_valid(g, run.result, "the result");
-    ck_assert(fb_document_write_id(run.result, &after, id));
+    ck_assert(fb_document_write_marked(run.result, &(fb_work){0}, &after, NULL, id));
     ck_report(g, &run);
     ck_after(g, &after, strcmp(id, g->before_id) != 0);
     ck_marks(g, &run);
