@@ -250,8 +250,6 @@ int fb_cli_model_show(fb_cli *cli);
 
 /* ---- A job on a terminal ------------------------------------------------------------------------------------------------- */
 
-/* Whether an answer is a job, and not what was asked for. */
-bool fb_is_job(const json_t *answer);
 void fb_print_job(fb_cli *cli, const json_t *job);
 
 /* ---- Models, versions and aliases on a terminal -------------------------------------------------------------------------- */

@@ -20,10 +20,6 @@ static void describe_status(const json_t *job, char *out, size_t space) {
     if (status) snprintf(out, space, "%lld", (long long)json_integer_value(status));
 }
 
-bool fb_is_job(const json_t *answer) {
-    return strncmp(fb_text_of(answer, "id"), "job_", 4) == 0;
-}
-
 void fb_print_job(fb_cli *cli, const json_t *job) {
     char progress[64], status[24];
     describe_progress(job, progress, sizeof progress);

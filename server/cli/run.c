@@ -145,7 +145,8 @@ static int print_answer(fb_cli *cli, const fb_buffer *answer, bool is_written) {
     }
     json_t *run = json_loadb(answer->data, answer->size, 0, NULL);
     if (!run) return fb_complain(FB_EXIT_FAILED, "the answer is not JSON: is this foldback?");
-    if (fb_is_job(run)) fb_print_job(cli, run);
+    bool is_job = strncmp(fb_text_of(run, "id"), "job_", 4) == 0; /* and not what was asked for */
+    if (is_job) fb_print_job(cli, run);
     else fb_print_run(cli, run);
     if (cli->values.output && is_written) printf("\nwritten to %s\n", cli->values.output);
     if (strcmp(fb_text_of(run, "kind"), "optimize") == 0) print_next_steps(cli, run);
