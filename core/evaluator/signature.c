@@ -140,7 +140,7 @@ static const char *overloads_of(const fb_kernel_call *call, const char **overloa
         given->is_aten = fb_is_spelled(target, FB_ATEN);
         bool is_in_torch = fb_is_spelled(target, FB_TORCH) && !strchr(target + strlen(FB_TORCH), '.');
         bool is_functional = fb_is_spelled(target, FB_FUNCTIONAL) || fb_is_spelled(target, FB_FUNCTIONAL_IN_C);
-        bool is_of_tensor = given->is_method = fb_is_spelled(target, FB_TENSOR);
+        bool is_of_tensor = given->is_method = fb_is_spelled(target, FB_TENSOR_METHOD);
         if (!given->is_aten && !is_in_torch && !is_functional && !is_of_tensor) return NULL;
         home = given->is_aten ? "" : is_in_torch ? "torch" : is_functional ? "functional" : "method";
         name = fb_function_name(target);

@@ -160,7 +160,7 @@ static bool is_below(const char *qualified_name, const char *part) {
 static bool is_from_torch(const char *qualified_name, size_t length) {
     if (strncmp(qualified_name, "torch.", 6) != 0 || !fb_python_is_dotted(qualified_name, length)) return false;
     if (fb_is_spelled(qualified_name, FB_REGISTERED)) return true;
-    if (fb_is_spelled(qualified_name, FB_TENSOR)) return is_python_method(qualified_name + strlen(FB_TENSOR));
+    if (fb_is_spelled(qualified_name, FB_TENSOR_METHOD)) return is_python_method(qualified_name + strlen(FB_TENSOR_METHOD));
     return !is_below(qualified_name, "._dynamo.") && !is_below(qualified_name, "._inductor.");
 }
 

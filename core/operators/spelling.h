@@ -12,7 +12,7 @@
 #define FB_FUNCTIONAL "torch.nn.functional."
 #define FB_FUNCTIONAL_IN_C "torch._C._nn."
 #define FB_TORCH "torch."
-#define FB_TENSOR "torch.Tensor." /* methods as functions */
+#define FB_TENSOR_METHOD "torch.Tensor." /* methods as functions */
 #define FB_PYTHON_OPERATOR "operator."
 
 static inline bool fb_is_spelled(const char *target, const char *beginning) {

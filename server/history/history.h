@@ -4,7 +4,7 @@
 
 #include "core/compose/composition.h"
 #include "core/diff/merge.h"
-#include "server/app.h"
+#include "server/graphs/graphs.h"
 
 #define FB_HISTORY_MAX 1000 /* steps */
 
