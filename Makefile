@@ -406,10 +406,18 @@ bench-peers: bench-nodes
 bench-nodes: all $(EVALUATE)
 	@tests/bench/peers/run $(BUILD) nodes --write docs/performance.md $(NODES)
 
-## make bench-gain    how much faster models of real sizes run after a preset, beside torch.compile and ONNX Runtime (GAIN="--peers --minutes 30 bert-base …")
+## make bench-gain    how much faster models of real sizes run after a preset, beside torch.compile and ONNX Runtime (GAIN="--peers bert-base …")
 .PHONY: bench-gain
 bench-gain: all
 	@tests/bench/peers/run $(BUILD) gain $(GAIN)
+
+## make bench-judges  what presets and passes are worth: nodes that are left and time that is saved, beside peers; an hour; writes docs/performance.md
+.PHONY: bench-judges
+bench-judges: all $(EVALUATE)
+	@tests/bench/peers/run $(BUILD) nodes --write docs/performance.md
+	@tests/bench/peers/run $(BUILD) nodes --models --write docs/performance.md
+	@tests/bench/peers/run $(BUILD) gain --short --peers --jobs $$(nproc) --write docs/performance.md
+	@tests/bench/peers/run $(BUILD) gain --each --jobs $$(nproc) --write docs/performance.md
 
 ## make format       clang-format over everything
 SOURCES := $(shell find core server tests -name '*.[ch]' 2>/dev/null)

@@ -97,6 +97,7 @@ const fb_pass fb_change_true_div_to_mul_by_inverse = {
     .summary = "Replaces a division of a floating-point tensor by a constant with a multiplication by its inverse.",
     .parameters = FB_NO_PARAMETERS,
     .exactness = FB_ROUNDS,
+    .gain = FB_GAIN_SAME,
     .reversible = true,
     .preserves_computation = true,
     .match = match,

@@ -148,6 +148,7 @@ const fb_pass fb_eliminate_common_subexpressions = {
     .summary = "Keeps the first of several nodes that compute the same from the same inputs.",
     .parameters = FB_NO_PARAMETERS,
     .exactness = FB_MOVES,
+    .gain = FB_GAIN_FEWER_NODES,
     .reversible = true,
     .preserves_computation = true,
     .only_removes = true,

@@ -62,6 +62,7 @@ const fb_pass fb_eliminate_dead_code = {
     .summary = "Removes nodes that no result and no effect depends on.",
     .parameters = FB_NO_PARAMETERS,
     .exactness = FB_MOVES,
+    .gain = FB_GAIN_FEWER_NODES,
     .reversible = true,
     .preserves_computation = true,
     .only_removes = true,

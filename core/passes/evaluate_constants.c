@@ -582,6 +582,7 @@ const fb_pass fb_evaluate_constants = {
         "\"How large a buffer may become.\",\"maximum\":67108864,\"minimum\":0,\"type\":\"integer\"}},"
         "\"type\":\"object\"}",
     .exactness = FB_MOVES,
+    .gain = FB_GAIN_FEWER_NODES,
     .reversible = true,
     .preserves_computation = true,
     .match_graph = match_graph,

@@ -1001,6 +1001,7 @@ const fb_pass fb_fold_constants = {
                   "reads. A view of a weight that others keep, or an expanded one, grows by all of it.\",\"minimum\":0,"
                   "\"type\":\"integer\"}},\"type\":\"object\"}",
     .exactness = FB_ROUNDS,
+    .gain = FB_GAIN_FEWER_NODES,
     .reversible = false,
     .preserves_computation = true,
     .match_graph = match_graph,

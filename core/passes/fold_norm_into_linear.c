@@ -224,6 +224,7 @@ const fb_pass fb_fold_norm_into_linear = {
     .summary = "Folds the scale and shift of a LayerNorm or RMSNorm into every Linear that follows.",
     .parameters = FB_NO_PARAMETERS,
     .exactness = FB_ROUNDS,
+    .gain = FB_GAIN_FEWER_NODES,
     .reversible = false,
     .preserves_computation = true,
     .match = match,

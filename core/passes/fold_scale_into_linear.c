@@ -486,6 +486,7 @@ const fb_pass fb_fold_scale_into_linear = {
                "1/√d into the query projection.",
     .parameters = FB_NO_PARAMETERS,
     .exactness = FB_ROUNDS,
+    .gain = FB_GAIN_FEWER_NODES,
     .reversible = false,
     .preserves_computation = true,
     .match = match,

@@ -83,6 +83,7 @@ const fb_pass fb_fuse_activation = {
     .summary = "Replaces GELU, SiLU, Mish or Hardswish that is spelled out with one call, whatever it is written like.",
     .parameters = FB_NO_PARAMETERS,
     .exactness = FB_ROUNDS,
+    .gain = FB_GAIN_FEWER_NODES,
     .reversible = true,
     .preserves_computation = true,
     .match_graph = match_graph,

@@ -32,6 +32,7 @@ const fb_pass fb_fuse_batch_norm = {
     .summary = "Folds a BatchNorm in eval mode into the Linear or convolution before or after it.",
     .parameters = FB_NO_PARAMETERS,
     .exactness = FB_ROUNDS,
+    .gain = FB_GAIN_FASTER,
     .reversible = false,
     .preserves_computation = true,
     .match = match,

@@ -131,6 +131,7 @@ const fb_pass fb_fuse_bias_in_linear = {
     .summary = "Makes a Linear's bias one more column of its weight, and adds a column of ones to its input.",
     .parameters = FB_NO_PARAMETERS,
     .exactness = FB_MOVES,
+    .gain = FB_GAIN_SAME,
     .reversible = true,
     .preserves_computation = true,
     .match = match,

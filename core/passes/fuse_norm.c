@@ -202,6 +202,7 @@ const fb_pass fb_fuse_norm = {
         "Replaces LayerNorm, RMSNorm, softmax or log-softmax that is spelled out with one call, whatever it is written like.",
     .parameters = FB_NO_PARAMETERS,
     .exactness = FB_ROUNDS,
+    .gain = FB_GAIN_FEWER_NODES,
     .reversible = true,
     .preserves_computation = true,
     .match_graph = match_graph,

@@ -29,6 +29,7 @@ const fb_pass fb_merge_linears = {
     .summary = "Merges Linears that read the same value into one, and slices its result.",
     .parameters = FB_PARALLEL_PARAMETERS,
     .exactness = FB_MOVES,
+    .gain = FB_GAIN_FEWER_NODES,
     .reversible = true,
     .preserves_computation = true,
     .match = match,

@@ -158,6 +158,7 @@ const fb_pass fb_merge_views = {
     .summary = "Merges a chain of reshapes into one, and a chain of transposes into one `permute`.",
     .parameters = FB_NO_PARAMETERS,
     .exactness = FB_MOVES,
+    .gain = FB_GAIN_FEWER_NODES,
     .reversible = true,
     .preserves_computation = true,
     .match_graph = match_graph,

@@ -36,6 +36,15 @@ const char *fb_exactness_name(fb_exactness exactness) {
     return names[exactness];
 }
 
+const char *fb_gain_name(fb_gain gain) {
+    static const char *const names[] = {
+        [FB_GAIN_UNMEASURED] = "unmeasured",   [FB_GAIN_FASTER] = "faster",
+        [FB_GAIN_FEWER_NODES] = "fewer-nodes", [FB_GAIN_SAME] = "same",
+        [FB_GAIN_SMALLER] = "smaller",         [FB_GAIN_SLOWER] = "slower",
+    };
+    return names[gain];
+}
+
 /* ---- matching ---------------------------------------------------------------------------------------------------------- */
 
 #define STEPS_OF_A_NODE ((int64_t)FB_WORK_UNASKED / 256)

@@ -27,6 +27,17 @@ typedef enum fb_exactness {
 } fb_exactness;
 const char *fb_exactness_name(fb_exactness exactness);
 
+/* What a pass alone does to the time that PyTorch takes, as docs/performance.md measured it on models of real sizes. */
+typedef enum fb_gain {
+    FB_GAIN_UNMEASURED,
+    FB_GAIN_FASTER,      /* by 5 % or more */
+    FB_GAIN_FEWER_NODES, /* takes as long */
+    FB_GAIN_SAME,        /* takes as long, with as many nodes or more */
+    FB_GAIN_SMALLER,     /* the weights, and it does not run faster */
+    FB_GAIN_SLOWER,      /* by 5 % or more */
+} fb_gain;
+const char *fb_gain_name(fb_gain gain);
+
 typedef struct fb_matcher fb_matcher;
 
 /* One match, as it was reported: nodes of one kind (fb_match_found), or a struct of the pass (fb_match_found_as). */
@@ -45,6 +56,7 @@ typedef struct fb_pass {
     const char *summary;    /* one sentence, Markdown */
     const char *parameters; /* JSON Schema of `params` */
     fb_exactness exactness;
+    fb_gain gain;
     bool reversible, preserves_computation;
     bool only_removes; /* nodes: nothing is left that it could mark */
     void (*match)(fb_matcher *matcher, fb_node node);

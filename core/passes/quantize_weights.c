@@ -218,6 +218,7 @@ const fb_pass fb_quantize_weights = {
                   "is: paths of modules, in which * and ? stand for others, and operators such as linear or conv2d\","
                   "\"items\":{\"type\":\"string\"},\"type\":\"array\"}},\"type\":\"object\"}",
     .exactness = FB_CHANGES,
+    .gain = FB_GAIN_SMALLER,
     .reversible = false,
     .preserves_computation = false,
     .match_graph = match_graph,

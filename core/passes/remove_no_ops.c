@@ -570,6 +570,7 @@ const fb_pass fb_remove_no_ops = {
                   "\"float_zeros\":{\"default\":false,\"description\":\"remove `x + 0` in floating point, which makes 0.0 of "
                   "-0.0\",\"type\":\"boolean\"}},\"type\":\"object\"}",
     .exactness = FB_MOVES,
+    .gain = FB_GAIN_FEWER_NODES,
     .reversible = true,
     .preserves_computation = true,
     .only_removes = true,

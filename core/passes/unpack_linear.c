@@ -95,6 +95,7 @@ const fb_pass fb_unpack_linear = {
     .summary = "Replaces a packed Linear (`addmm`) between two reshapes with a Linear on any number of dimensions.",
     .parameters = FB_NO_PARAMETERS,
     .exactness = FB_MOVES,
+    .gain = FB_GAIN_FEWER_NODES,
     .reversible = true,
     .preserves_computation = true,
     .match = match,

@@ -44,6 +44,7 @@ static void print_pass(fb_cli *cli, const json_t *pass) {
                                           {"version", version},
                                           {"summary", *text ? "" : fb_text_of(pass, "summary")},
                                           {"exactness", fb_text_of(pass, "exactness")},
+                                          {"gain", fb_text_of(pass, "gain")},
                                           {"reversible", fb_yes_no(pass, "reversible")},
                                           {"preserves computation", fb_yes_no(pass, "preserves_computation")},
                                           {"signature", fb_text_of(pass, "signature")},

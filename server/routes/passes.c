@@ -34,6 +34,7 @@ static void write_pass(const fb_pass *pass, bool is_whole, fb_buffer *out) {
     fb_put_bool(out, "reversible", pass->reversible);
     fb_put_bool(out, "preserves_computation", pass->preserves_computation);
     fb_put_text(out, "exactness", fb_exactness_name(pass->exactness));
+    fb_put_text(out, "gain", fb_gain_name(pass->gain));
     fb_put_text(out, "signature", out->failed ? "" : signature);
     if (is_whole) write_documentation(pass->name, out);
     fb_buffer_char(out, '}');

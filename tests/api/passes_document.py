@@ -15,6 +15,10 @@ This page says what each pass does, when it applies and when it refuses. A test 
 - *rounds* computes the same function in real arithmetic, and rounds constants or weights once.
 - *changes* computes something else, on purpose.
 
+**Gain** says what the pass alone does to the time that PyTorch takes, as [performance.md](performance.md#what-each-pass-saves-alone)
+measured it: *faster* or *slower* by 5 % or more; *fewer-nodes* takes as long; *same* takes as long, with as many nodes or more; *smaller* are
+the weights, and it is not faster; *unmeasured* is what no model there has.
+
 [Rollback undoes every pass exactly](undo.md). A *reversible* pass can also be undone on a graph that was fine-tuned since.
 
 foldback reports each node that looks like a match but must not be rewritten: the node is *refused*, with a reason.
@@ -65,7 +69,7 @@ def refusals(service, name):
 def chapter(service, name):
     described = service.get(f"/v1/passes/{name}").json()
     facts = [f"exactness: *{described['exactness']}*", "reversible" if described["reversible"] else "not reversible",
-             f"version {described['version']}"]
+             f"gain: *{described['gain']}*", f"version {described['version']}"]
     parts = [f"## {name}", described["summary"], ", ".join(facts) + ".", "```text\n" + described["documentation"].strip() + "\n```",
              parameters(described), refusals(service, name)]
     return "\n\n".join(part for part in parts if part) + "\n"
@@ -81,11 +85,11 @@ def at_one_token(preset):
 
 def passes_document(service):
     answer = service.get("/v1/passes").json()
-    rows = [[f"[{one['name']}](#{one['name'].lower()})", one["exactness"], "yes" if one["reversible"] else "no", cell(one["summary"])]
+    rows = [[f"[{one['name']}](#{one['name'].lower()})", one["exactness"], "yes" if one["reversible"] else "no", one["gain"], cell(one["summary"])]
             for one in answer["items"]]
     presets = [[f"`{one['name']}`", cell(one["summary"]), cell(spelled(one["passes"]) + at_one_token(one)),
                 str(one["rounds"])] for one in answer["presets"]]
-    parts = [INTRODUCTION, table(["pass", "exactness", "reversible", ""], rows) + "\n",
+    parts = [INTRODUCTION, table(["pass", "exactness", "reversible", "gain", ""], rows) + "\n",
              "A preset is a list of passes that runs again until a round changes nothing:\n",
              table(["preset", "", "passes", "rounds at most"], presets) + "\n"]
     return "\n".join(parts + [chapter(service, one["name"]) for one in answer["items"]])

@@ -10,6 +10,7 @@ stand for those that the service gives.
 
 import os
 import re
+import statistics
 import shutil
 import subprocess
 
@@ -80,3 +81,22 @@ def test_passes(service):
         assert f"| `{item['name']}` |" in readme and item["exactness"] in readme
     for preset in answer["presets"]:
         assert f'`"{preset["name"]}"`' in readme
+
+
+def test_gain(service):
+    """What the service says of a pass's gain follows from what docs/performance.md measured of it."""
+    section = (ROOT / "docs/performance.md").read_text().partition("## What each pass saves alone")[2]
+    measured = {}
+    for name, before, after, gain in re.findall(r"^\| (\w+) \|.*\| (\d+) → (\d+) \| ([\d.]+) \|$", section, re.M):
+        measured.setdefault(name, []).append((float(gain), int(after) < int(before)))
+    assert len(measured) > 15
+    for item in service.get("/v1/passes").json()["items"]:
+        rows = measured.pop(item["name"], [])
+        if not rows:
+            assert item["gain"] == "unmeasured", item["name"]
+            continue
+        mean = statistics.geometric_mean(gain for gain, _ in rows)
+        falls = all(is_less for _, is_less in rows)
+        expected = "faster" if mean >= 1.05 else "slower" if mean <= 1 / 1.05 else "fewer-nodes" if falls else "same"
+        assert item["gain"] == expected or (item["gain"] == "smaller" and mean < 1.05), (item["name"], mean)
+    assert not measured

@@ -47,6 +47,7 @@ SUBJECTS = {
         "pair",
     ),
     "vit-base": Subject("ViTModel", {}, "image"),
+    "vit-base, attention spelled out": Subject("ViTModel", EAGER, "image"),
     "deit-base": Subject("DeiTModel", {}, "image"),
     "beit-base": Subject("BeitModel", {}, "image"),
     "dinov2-base": Subject("Dinov2Model", {"image_size": 224}, "image"),
@@ -72,6 +73,24 @@ SUBJECTS = {
 }
 
 
+CLEAN = ["MergeViews", "RemoveNoOps", "EliminateCommonSubexpressions", "EliminateDeadCode"]
+# Models in which they find much.
+PASSES = {
+    "resnet-18": ["FuseBatchNorm", "FuseBatchNorm2dInConv2d", "QuantizeWeights"],
+    "resnet-50": ["FuseBatchNorm", "FuseBatchNorm2dInConv2d"],
+    "mobilenet-v1": ["FoldPad", "FuseBatchNorm", "FuseBatchNorm2dInConv2d"],
+    "mobilenet-v2": ["FoldPad", "FuseBatchNorm", "FuseBatchNorm2dInConv2d"],
+    "vit-base, attention spelled out": ["FuseAttention", "MergeLinears"],
+    "bert-base, attention spelled out": [
+        "FoldScaleIntoLinear", "ChangeTrueDivToMulByInverse", "MergeLinears", "FuseBiasInLinear", "QuantizeWeights",
+    ],
+    "gpt2": ["UnpackLinear", "FuseActivation", "FoldNormIntoLinear", *CLEAN],
+    "gpt2, attention spelled out": ["FuseAttention"],
+    "llama": ["FuseNorm", "FoldNormIntoLinear", "MergeLinears", "EvaluateConstants", *CLEAN],
+    "swin-tiny": ["EvaluateConstants", "FoldConstants", *CLEAN],
+}  # fmt: skip
+
+
 def make(name: str) -> Any:
     import torch
     import transformers
@@ -80,12 +99,24 @@ def make(name: str) -> Any:
     torch.manual_seed(20)
     subject = SUBJECTS[name]
     architecture = getattr(transformers, subject.architecture)
-    model = architecture(architecture.config_class(**subject.config)).eval()
-    with torch.no_grad():  # statistics as after training: ones and zeros are folded into less
-        for part, tensor in model.named_buffers():
-            if part.endswith("running_var"):
-                tensor.uniform_(0.5, 1.5)
-    return model
+    model = architecture(architecture.config_class(**subject.config))
+    if subject.kind == "image":
+        gather_statistics(model)
+    return model.eval()
+
+
+def gather_statistics(model: Any) -> None:
+    """Draws the convolutions' weights as large as trained ones, and gives every BatchNorm the statistics of the values it gets: otherwise
+    values vanish from layer to layer, and a processor is slow with the smallest of them."""
+    import torch
+
+    for module in model.modules():
+        if isinstance(module, torch.nn.BatchNorm2d):
+            module.momentum = None  # the average of all that was seen
+        elif isinstance(module, torch.nn.Conv2d):
+            torch.nn.init.kaiming_normal_(module.weight)
+    with torch.no_grad():
+        model.train()(pixel_values=torch.randn(4, 3, 224, 224))
 
 
 def shapes(name: str, is_short: bool) -> list[tuple[int, int]]:
