@@ -333,14 +333,15 @@ static void find_credential_paths(const serve_values *values, bool has_bucket, b
     add_path(out, "/etc/passwd", ""); /* whose name the user is, where the URL has none */
 }
 
-/* The data folder is made before the sandbox is entered, which allows what there is. */
+/* The data folder is made before the sandbox is entered, which allows what there is. `lock` is held until the service listens. */
 static fb_status start(const serve_values *values, fb_sandbox_mode sandbox, fb_service *service, fb_error *error) {
     const char *data = values->service.data, *listen = values->service.http.listen;
     char *database = values->service.database ? NULL : fb_store_url(data);
     bool is_on_server = values->service.database || database;
     free(database);
+    int lock = -1;
     fb_status status = access(data, F_OK) ? fb_service_check_reach(&values->service, NULL, error) : FB_OK;
-    if (!status) status = fb_http_clear_address(listen, error);
+    if (!status) status = fb_http_clear_address(listen, &lock, error);
     if (!status) status = fb_store_make_folder(data, error);
     bool has_bucket = values->service.bucket.url || fb_store_has_bucket(data);
     credential_paths paths = {0};
@@ -354,7 +355,9 @@ static fb_status start(const serve_values *values, fb_sandbox_mode sandbox, fb_s
     if (!status) status = fb_sandbox_enter(sandbox, data, (const char *const *)paths.items, sockets, may_connect, error);
     free(socket);
     for (char **path = paths.items; *path; path++) free(*path);
-    return status ? status : fb_service_start(&values->service, service, error);
+    if (!status) status = fb_service_start(&values->service, service, error);
+    if (lock >= 0) close(lock);
+    return status;
 }
 
 static int exit_status(const fb_error *error) {

@@ -6,6 +6,7 @@
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <libgen.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -13,13 +14,15 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
+#include <sys/file.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
 #include <unistd.h>
 
 #define BACKLOG 1024
-#define RETRY_MS 20 /* out of descriptors */
+#define RETRY_MS 20            /* out of descriptors, or another service starts in the same folder */
+#define LONGEST_START_MS 10000 /* of that service */
 
 /* "host:port" or "[host]:port", numeric. The result is freeaddrinfo's; NULL when it is not an address. */
 static struct addrinfo *resolve(const char *address) {
@@ -77,25 +80,52 @@ static int try_connect(const struct sockaddr_un *name) {
     return failure == EAGAIN ? 0 : failure; /* a full backlog */
 }
 
-fb_status fb_http_clear_address(const char *address, fb_error *error) {
-    const char *path = path_of(address);
-    struct sockaddr_un name;
+/* The folder of a path, locked until the descriptor is closed; -1 and errno. */
+static int lock_folder(const char *path) {
+    char *copy = strdup(path);
+    int lock = copy ? open(dirname(copy), O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1;
+    free(copy);
+    for (unsigned waited = 0; lock >= 0 && flock(lock, LOCK_EX | LOCK_NB); waited += RETRY_MS) {
+        if (errno != EWOULDBLOCK || waited >= LONGEST_START_MS) {
+            int failure = errno;
+            close(lock);
+            errno = failure;
+            return -1;
+        }
+        poll(NULL, 0, RETRY_MS);
+    }
+    return lock;
+}
+
+static fb_status clear_path(const char *address, const struct sockaddr_un *name, fb_error *error) {
     struct stat about;
-    if (!path) return FB_OK;
-    if (set_path(path, &name, error)) return FB_INVALID;
-    if (lstat(path, &about)) return errno == ENOENT ? FB_OK : fail_listen(address, strerror(errno), error);
+    if (lstat(name->sun_path, &about)) return errno == ENOENT ? FB_OK : fail_listen(address, strerror(errno), error);
     if (!S_ISSOCK(about.st_mode)) return fail_listen(address, "that file is not a socket", error);
-    int failure = try_connect(&name);
+    int failure = try_connect(name);
     if (!failure) return fail_listen(address, "another process listens there", error);
     if (failure != ECONNREFUSED) return fail_listen(address, strerror(failure), error);
-    return unlink(path) && errno != ENOENT ? fail_listen(address, strerror(errno), error) : FB_OK;
+    return unlink(name->sun_path) && errno != ENOENT ? fail_listen(address, strerror(errno), error) : FB_OK;
+}
+
+fb_status fb_http_clear_address(const char *address, int *lock, fb_error *error) {
+    const char *path = path_of(address);
+    struct sockaddr_un name;
+    *lock = -1;
+    if (!path) return FB_OK;
+    if (set_path(path, &name, error)) return FB_INVALID;
+    int locked = lock_folder(path);
+    if (locked < 0)
+        return fail_listen(address, errno == EWOULDBLOCK ? "another process has locked its folder" : strerror(errno), error);
+    fb_status status = clear_path(address, &name, error);
+    if (status) close(locked);
+    else *lock = locked;
+    return status;
 }
 
 static fb_status open_path(fb_listener *listener, const char *address, fb_error *error) {
     struct sockaddr_un name;
     struct stat about;
-    fb_status status = fb_http_clear_address(address, error);
-    if (!status) status = set_path(path_of(address), &name, error);
+    fb_status status = set_path(path_of(address), &name, error);
     if (status) return status;
     listener->socket = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     /* The file gets the mode of the socket: at no time can others connect. */

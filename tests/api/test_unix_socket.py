@@ -1,6 +1,7 @@
 """--listen unix:PATH: a socket that is a file, for one user of the machine."""
 
 import contextlib
+import fcntl
 import http.client
 import json
 import os
@@ -140,6 +141,57 @@ def test_a_socket_where_somebody_listens_is_not_replaced(tmp_path, path):
     with serving(tmp_path / "one", path):
         assert refused(tmp_path / "other", path) == (1, f"foldback: cannot listen on unix:{path}: another process listens there")
         assert request(path)[0] == 200
+
+
+def stale(path):
+    """A socket that nobody listens at."""
+    with socket.socket(socket.AF_UNIX) as left:
+        left.bind(str(path))
+
+
+@pytest.mark.parametrize("sandbox", ["auto", "off"])
+def test_of_several_that_start_at_once_one_listens(tmp_path, path, sandbox):
+    stale(path)
+    started = [
+        subprocess.Popen(
+            command(tmp_path / f"data{number}", path, "--sandbox", sandbox), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
+        for number in range(4)
+    ]
+    try:
+        listening = [process for process in started if process.stdout.readline()]
+        assert len(listening) == 1 and request(path)[0] == 200
+        for process in started:
+            if process not in listening:
+                said = process.communicate(timeout=60)[1].splitlines()[-1]
+                assert (process.returncode, said) == (1, f"foldback: cannot listen on unix:{path}: another process listens there")
+        assert request(path)[0] == 200
+    finally:
+        for process in started:
+            process.terminate()
+            process.communicate(timeout=STOP_TIMEOUT)
+
+
+def test_a_service_waits_until_another_that_starts_listens(tmp_path, path):
+    """It looks at the socket when no other service starts in the folder: here the test is that other."""
+    stale(path)
+    folder = os.open(path.parent, os.O_RDONLY)
+    fcntl.flock(folder, fcntl.LOCK_EX)
+    process = subprocess.Popen(command(tmp_path / "data", path), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    try:
+        with pytest.raises(subprocess.TimeoutExpired):
+            process.wait(1)
+        path.unlink()
+        with socket.socket(socket.AF_UNIX) as winner:
+            winner.bind(str(path))
+            winner.listen()
+            os.close(folder)
+            out, said = process.communicate(timeout=60)
+            assert (process.returncode, out) == (1, "") and said.endswith("another process listens there\n")
+            Connection(path).connect()
+    finally:
+        process.kill()
+        process.communicate()
 
 
 def test_a_socket_that_another_put_there_is_not_removed(tmp_path, path):
