@@ -444,11 +444,25 @@ def test_no_program_for_a_private_service(monkeypatch):
         assert_left_alone(model, x, "not a program")
 
 
-def test_a_pass_that_does_not_exist():
+@pytest.mark.parametrize(
+    ("passes", "why"),
+    [
+        (["inference", "MergeLinear"], 'no pass named "MergeLinear"'),
+        ("MergeLinear", 'no pass named "MergeLinear"'),
+        ([{"name": "MergeLinears", "params": {"gain": 1}}], 'no parameter "gain"'),
+        ([{"name": "MergeLinears", "version": 99}], "no version 99"),
+        ({"name": "MergeLinears", "params": {"minimum_gain": "much"}}, "minimum_gain"),
+        ([["inference", ["MergeLinear"]]], 'no pass named "MergeLinear"'),
+        ([], "passes"),
+        (3, "not 3"),
+        ([foldback.optimization.MergeLinears()], "not MergeLinears"),
+    ],
+)
+def test_a_pass_that_does_not_exist_is_an_error(passes, why):
     model, x = make()
-    fast = compiled(model, options={"passes": ["MergeLinear"]})
-    with torch.no_grad(), pytest.warns(UserWarning, match='no pass named "MergeLinear"'):
-        assert_close(fast(x), model(x))
+    with torch.no_grad(), pytest.raises(Exception, match=why):
+        compiled(model, options={"passes": passes})(x)
+    assert foldback.compiled_runs(model) == []
 
 
 def test_an_answer_that_does_not_fit(monkeypatch):

@@ -27,7 +27,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.fx import GraphModule, Node
 
 from . import private
-from .client import RunEdits
+from .client import Problem, RunEdits
 from .edits import apply_edits
 from .fx import Document, build
 from .modules import put
@@ -75,19 +75,22 @@ def backend(
     "then" is the backend, by its name or as a function, that gets the result, none unless given.
 
     The graph stays as it was captured when gradients, training mode or autocast are on, when it writes to its weights, and when
-    the service cannot be reached or refuses: a warning says so once for each model. Raises ValueError for options it does not have.
+    the service cannot be reached or refuses the graph: a warning says so once for each model. Raises ValueError for options and
+    passes that do not exist.
     """
     unknown = sorted((set(options or ()) - _OPTIONS) | set(others))
     if unknown:
         raise ValueError(f'backend="foldback" has no option {unknown[0]!r}; it has {", ".join(sorted(_OPTIONS))}')
-    passes = (options or {}).get("passes", ["inference"])
+    passes = _listed((options or {}).get("passes", ["inference"]))
     then = _backend_of((options or {}).get("then"))
     model = _models.of(_Place.now(), graph_module)
     try:
-        return _optimized(graph_module, inputs, [passes] if isinstance(passes, str) else list(passes), then, model)
+        return _optimized(graph_module, inputs, passes, then, model)
     except TorchDynamoException:  # Dynamo begins anew, or leaves the frame out, because the next backend says so
         raise
-    except Exception as error:  # whatever it is, the model goes on
+    except Exception as error:  # whatever it is, the model goes on, unless the caller named what does not exist
+        if isinstance(error, Problem) and str(error.body.get("pointer", "")).startswith("/passes"):
+            raise ValueError(f'backend="foldback": {error.body["detail"]}') from error
         model.warn(f"{error}" if str(error) else type(error).__name__)
     return then(graph_module, inputs)
 
@@ -96,6 +99,14 @@ def compiled_runs(model: torch.nn.Module | None = None) -> list[CompiledRun]:
     """The runs on graphs that `torch.compile(…, backend="foldback")` captured in this process, in their order: one for each part
     of a model between graph breaks, and for each recompilation. With `model`, only those of this model."""
     return _models.runs(getattr(model, "_orig_mod", model))
+
+
+def _listed(passes: Any) -> list[Any]:
+    listed = [passes] if isinstance(passes, (str, Mapping)) or not isinstance(passes, Sequence) else list(passes)
+    for one in listed:
+        if not isinstance(one, (str, Mapping, list, tuple)):
+            raise ValueError(f'"passes" has names, {{"name": …, "params": {{…}}}} and lists of these, not {one!r}')
+    return listed
 
 
 def _backend_of(then: Then | None) -> Callable[[GraphModule, list[Any]], Compiled]:
