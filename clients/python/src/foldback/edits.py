@@ -96,6 +96,7 @@ class Replay:
         for edit in self.edits:
             by_table[edit["edit"].rpartition("_")[2]].append(edit)
         node_rows = self._plan_nodes(by_table["node"])
+        self._check_dtypes(by_table["tensor"])
         parameters, buffers = (self._names(by_table["module"], table) for table in ("parameters", "buffers"))
         if not self.force:
             self._check_training(by_table["tensor"])
@@ -116,6 +117,17 @@ class Replay:
         self._keep_state()
 
     # ---- training -------------------------------------------------------------------------------------------------------
+
+    def _check_dtypes(self, edits: list[Edit]) -> None:
+        """A module that was converted since would come back in two dtypes: what a pass put away still has the one that it had."""
+        for edit in edits:
+            tensor = self.table.tensors.get(edit["name"])
+            if edit["edit"] != "set_tensor" or tensor is None:
+                continue
+            here, was, now = dtype_name(tensor.dtype), edit.get("was") or {}, edit.get("now") or {}
+            wanted = now.get("/dtype", was.get("/dtype", was.get("dtype", here)))
+            if wanted != here:
+                raise EditError(f"tensor {edit['name']} is {here} here, and {wanted} in these edits; convert the module back first")
 
     def _check_training(self, edits: list[Edit]) -> None:
         """A tensor whose recipe is taken away, or exchanged, has to be what that recipe makes; unless a new recipe reads it,
