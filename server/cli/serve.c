@@ -333,7 +333,8 @@ static void find_credential_paths(const serve_values *values, bool has_bucket, b
     add_path(out, "/etc/passwd", ""); /* whose name the user is, where the URL has none */
 }
 
-/* The data folder is made before the sandbox is entered, which allows what there is. `lock` is held until the service listens. */
+/* The data folder is made before the sandbox is entered, which allows what there is. `lock` is held until the service listens.
+ */
 static fb_status start(const serve_values *values, fb_sandbox_mode sandbox, fb_service *service, fb_error *error) {
     const char *data = values->service.data, *listen = values->service.http.listen;
     char *database = values->service.database ? NULL : fb_store_url(data);

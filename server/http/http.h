@@ -355,10 +355,10 @@ fb_http_config fb_http_config_default(void);
 /* FB_INVALID "bad-address" when that is not an address with a port, like 127.0.0.1:8080 or [::1]:8080, nor unix:PATH with a
  * path of at most 107 bytes. */
 fb_status fb_http_check_address(const char *listen, fb_error *error);
-/* Makes room for a socket at unix:PATH: removes one that a service left which was killed. Until `lock` is closed, other services
- * wait before they look in the same folder: of two that start at once, the second finds the first. -1 for any other address. FB_IO
- * "cannot-listen" when a process listens there, or when the file is not a socket. To be called before fb_http_start, and before
- * a sandbox is entered. */
+/* Makes room for a socket at unix:PATH: removes one that a service left which was killed. Until `lock` is closed, other
+ * services wait before they look in the same folder: of two that start at once, the second finds the first. -1 for any other
+ * address. FB_IO "cannot-listen" when a process listens there, or when the file is not a socket. To be called before
+ * fb_http_start, and before a sandbox is entered. */
 fb_status fb_http_clear_address(const char *listen, int *lock, fb_error *error);
 /* Whether it is unix:PATH. */
 bool fb_http_is_path(const char *listen);

@@ -454,6 +454,57 @@ def test_parameters_and_presets():
     assert isinstance(relu.get_submodule("1"), nn.GELU)
 
 
+@pytest.mark.parametrize("preset", [optimization.cleanup, optimization.inference, lambda: optimization.latency(tokens=1)])
+def test_a_preset_among_passes(preset):
+    _, traced, x, expected = make()
+    merging = optimization.MergeLinears()
+    optimization.compose(merging, preset(), optimization.RemoveNoOps(), optimization.ChangeTrueDivToMulByInverse())(traced)
+    torch.testing.assert_close(traced(x), expected)
+    assert [row["name"] for row in merging.run["passes"]] == ["MergeLinears"]
+    optimization.rollback(traced)
+    assert torch.equal(traced(x), expected)
+
+
+@pytest.mark.parametrize("convert", [nn.Module.half, nn.Module.double])
+@pytest.mark.parametrize("passes", [optimization.QuantizeWeights, optimization.MergeLinears])
+@pytest.mark.parametrize("undo", ["rollback", "edits of a rollback", "edits of a reverse"])
+def test_a_module_that_was_converted_does_not_come_back_in_two_dtypes(passes, convert, undo):
+    """What the pass put away has the dtype that it had."""
+
+    class Model(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.a, self.b = nn.Linear(8, 8), nn.Linear(8, 8)
+            self.c = nn.Embedding(4, 8)
+
+        def forward(self, x, i):
+            return self.a(x) + self.b(x) + self.c(i)
+
+    torch.manual_seed(0)
+    live = torch.fx.symbolic_trace(Model().eval())
+    x, i = torch.randn(2, 8), torch.tensor([1, 2])
+    optimization.record_shapes(live, x, i)
+    passes()(live)
+    convert(live)
+    code, x = live.code, x.to(live.c.weight.dtype)
+    expected = live(x, i)
+    client, run = private.client(), optimization.runs(live)[-1]
+    if undo == "edits of a reverse" and passes is optimization.QuantizeWeights:
+        pytest.skip("it is not reversible")
+    with pytest.raises(foldback.EditError, match="convert the module back first"):
+        if undo == "rollback":
+            optimization.rollback(live)
+        else:
+            undone = client.rollback(run) if undo == "edits of a rollback" else client.reverse(run)
+            foldback.apply_edits(live, client.edits(undone))
+    assert live.code == code and torch.equal(live(x, i), expected)
+    if convert is nn.Module.half:
+        return  # its weights are others for good
+    live.float()
+    optimization.rollback(live)
+    assert {item.dtype for item in live.state_dict().values()} == {torch.float32} and "merged" not in live.code
+
+
 def test_signatures_tell_parameters_apart():
     class Own(optimization.Transformation):
         def __init__(self, value):

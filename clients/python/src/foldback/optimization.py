@@ -155,6 +155,7 @@ class _Pass(Transformation):
 
     preserves_computation = True
     _says_what_it_lacks = False  # refuses where it lacks a shape or a dtype, and uses none otherwise
+    _is_preset = False  # several passes, how many the service says: a run of its own
 
     def __init__(self) -> None:
         self.params: dict[str, Any] = {}
@@ -350,10 +351,14 @@ class RecordTypes(_ReversiblePass):
 class inference(_Pass):  # noqa: N801 (the preset's name)
     """The preset that makes a trained model cheaper to run: cleans it up and folds weights together."""
 
+    _is_preset = True
+
 
 class latency(_Pass):  # noqa: N801 (the preset's name)
     """`inference` without UnpackLinear. `tokens` is how many rows a Linear gets at once (batch times tokens):
     with one, it also merges Linears that read the same value."""
+
+    _is_preset = True
 
     def __init__(self, tokens: int | None = None) -> None:
         self._set(tokens=tokens)
@@ -361,6 +366,8 @@ class latency(_Pass):  # noqa: N801 (the preset's name)
 
 class cleanup(_ReversiblePass):  # noqa: N801 (the preset's name)
     """The preset that removes what has no effect, is computed twice, or has no reader."""
+
+    _is_preset = True
 
 
 _OF_TRACERS = ("config", "class_for_deserialization", "device")  # what transformers keeps at a traced module, and copies lose
@@ -452,7 +459,7 @@ def _groups(parts: Sequence[Part]) -> Iterator[tuple[bool, bool, list[Transforma
     of_group = False
     for part, is_undone in parts:
         if isinstance(part, _Pass):
-            is_alone = isinstance(part, (inference, cleanup)) or any(isinstance(one, (inference, cleanup)) for one in group)
+            is_alone = part._is_preset or any(isinstance(one, _Pass) and one._is_preset for one in group)
             if group and (of_group != is_undone or is_alone):
                 yield True, of_group, group
                 group = []
