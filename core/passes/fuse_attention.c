@@ -11,14 +11,18 @@
  * In both dialects, for q, k and v of four dimensions and one floating dtype. The scores may be scaled before the mask, or q or
  * k before the product; the mask may be added, or numbers of the scores replaced (where, masked_fill) by -inf or by a number
  * near the lowest of the dtype: then the mask is added, so that a row which is masked as a whole stays the average that softmax
- * makes of it. Dropout must be in eval mode.
+ * makes of it. Dropout must be in eval mode. Casts to the same dtype go; half floats may be cast to float32 around the softmax,
+ * as PyTorch's attention does. What asserts the dtype, device and layout of a value in between (torch.export writes that)
+ * asserts those of q afterwards.
  *
  * Kept:
  *   - where the scores or the weights have other readers, such as the caller (output_attentions)
  *   - three dimensions (bmm), for which PyTorch has no fused kernel, so that it would be slower
  *   - a mask of -inf by which a row may be masked as a whole, or one that is added and may hold -inf: PyTorch's softmax gives
- * nan there, and its attention 0. Not where a constant shows that no row is, nor where all that the mask is made of is finite
- *     (where(·, 0, lowest)); with `masked_rows` such masks are taken all the same
+ *     nan there, and its attention 0. Not where a constant shows that no row is, nor where all that the mask is made of is
+ *     finite: where(·, 0, lowest), (1 - bools) * lowest; but not of integers, which may be 3. With `masked_rows` such masks are
+ *     taken all the same
+ *   - what has such products and a softmax, and something else between them
  *   - where a reader may notice that the result lies in memory as q does, and not row by row
  *
  * Where scores are nan, PyTorch's fused attention may give 0 in place of nan.
@@ -32,7 +36,8 @@
 #include "core/operators/spelling.h"
 #include "core/ops/rearrange.h"
 #include "core/ops/strides.h"
-#include "core/passes/pass.h"
+#include "core/passes/bounds.h"
+#include "core/passes/identity.h"
 #include "core/weights/convert.h"
 #include "core/weights/dtype.h"
 
@@ -53,9 +58,9 @@ typedef struct attention {
     fb_node query, key, value, mask;
     fb_node transposition; /* of the keys; none: `key` is (…, E, S), as the product takes it */
     mask_form form;
-    double scale, fill;
-    fb_node fill_read; /* where the fill is read from a tensor */
-    bool is_training;
+    bool is_added;      /* the mask, though it replaces scores */
+    double scale, fill; /* fill: nan where it is not certain */
+    fb_obstacle doubt;  /* why what goes may do something: dropout in training mode */
 } attention;
 
 static bool add_inner(attention *a, fb_node node) {
@@ -78,42 +83,74 @@ static bool is_product(const fb_graph *g, fb_node node, fb_node *a, fb_node *b) 
     return a->id && b->id;
 }
 
+/* A number, or a tensor without dimensions that has one value for certain. */
+static bool is_number(fb_matcher *m, fb_node call, fb_value argument, double *number) {
+    const fb_graph *g = m->graph;
+    fb_bounds bounds;
+    if (fb_value_is_number(g, argument, number)) return true;
+    fb_node node = fb_value_node(g, argument);
+    if (!node.id || fb_shape_rank(g, fb_node_at(g, node)->shape) != 0) return false;
+    if (!fb_bounds_of(m, node, call, &bounds) || bounds.least != bounds.largest) return false;
+    *number = bounds.least;
+    return true;
+}
+
 /* x * c, c * x and x / c, with a number that is neither zero nor infinite. */
-static bool is_scaling(const fb_graph *g, fb_node node, fb_node *x, double *factor) {
+static bool is_scaling(fb_matcher *m, fb_node node, fb_node *x, double *factor) {
+    const fb_graph *g = m->graph;
     fb_division division;
     double number;
+    if (!has_two_arguments(g, node)) return false;
     if (fb_division_at(g, node, &division)) {
         *x = fb_value_node(g, division.numerator);
-        if (!x->id || !has_two_arguments(g, node) || !fb_value_is_number(g, division.divisor, &number)) return false;
+        if (!x->id || !is_number(m, node, division.divisor, &number)) return false;
         *factor = 1 / number;
     } else {
-        if (!fb_op_is(g, node, FB_OP_MUL) || !has_two_arguments(g, node)) return false;
+        if (!fb_op_is(g, node, FB_OP_MUL)) return false;
         fb_value a = fb_call_argument(g, node, "input"), b = fb_call_argument(g, node, "other");
         if (!a.id || !b.id) return false;
-        bool is_first = fb_value_is_number(g, a, &number);
-        if (!is_first && !fb_value_is_number(g, b, &number)) return false;
+        bool is_first = is_number(m, node, a, &number);
+        if (!is_first && !is_number(m, node, b, &number)) return false;
         *x = fb_value_node(g, is_first ? b : a);
         *factor = number;
     }
     return x->id && isfinite(*factor) && *factor != 0;
 }
 
-/* Scalings on the way back, which go; the node before them. */
-static fb_node before_scalings(const fb_graph *g, attention *a, fb_node node) {
-    fb_node x;
-    double factor;
-    while (is_scaling(g, node, &x, &factor) && add_inner(a, node)) {
-        a->scale *= factor;
-        node = x;
+/* Does the call give what it is given: dropout, a cast? */
+static bool is_passed_on(const fb_graph *g, fb_node node, fb_identity *same) {
+    if (fb_identity_at(g, node, same))
+        return same->form == FB_IDENTITY_ITSELF && (fb_node_op(g, node) & ~FB_OP_IN_PLACE) != FB_OP_DETACH;
+    return fb_cast_at(g, node, same);
+}
+
+/* What gives what it is given goes; the node before it. */
+static fb_node before_identities(const fb_graph *g, attention *a, fb_node node) {
+    fb_identity same;
+    while (is_passed_on(g, node, &same) && add_inner(a, node)) {
+        if (!a->doubt.code) a->doubt = same.doubt;
+        node = same.input;
     }
     return node;
 }
 
-/* The same where nobody else reads what is scaled: q and k may be shared. */
-static fb_node before_own_scalings(const fb_graph *g, attention *a, fb_node node) {
+/* Scalings on the way back go as well. */
+static fb_node before_scalings(fb_matcher *m, attention *a, fb_node node) {
     fb_node x;
     double factor;
-    while (fb_node_at(g, node)->user_count == 1 && is_scaling(g, node, &x, &factor) && add_inner(a, node)) {
+    node = before_identities(m->graph, a, node);
+    while (is_scaling(m, node, &x, &factor) && add_inner(a, node)) {
+        a->scale *= factor;
+        node = before_identities(m->graph, a, x);
+    }
+    return node;
+}
+
+/* Those of the queries or keys where nobody else reads what is scaled: it may be shared. */
+static fb_node before_own_scalings(fb_matcher *m, attention *a, fb_node node) {
+    fb_node x;
+    double factor;
+    while (fb_node_at(m->graph, node)->user_count == 1 && is_scaling(m, node, &x, &factor) && add_inner(a, node)) {
         a->scale *= factor;
         node = x;
     }
@@ -121,54 +158,44 @@ static fb_node before_own_scalings(const fb_graph *g, attention *a, fb_node node
 }
 
 /* The scores, from there to the queries and keys. */
-static bool find_scores(const fb_graph *g, attention *a, fb_node node) {
+static bool find_scores(fb_matcher *m, attention *a, fb_node node) {
+    const fb_graph *g = m->graph;
     fb_node keys;
     fb_rearrange turned;
-    a->first = before_scalings(g, a, node);
+    a->first = before_scalings(m, a, node);
     if (!is_product(g, a->first, &a->query, &keys) || !add_inner(a, a->first)) return false;
-    a->query = before_own_scalings(g, a, a->query);
-    keys = before_own_scalings(g, a, keys);
+    a->query = before_own_scalings(m, a, a->query);
+    keys = before_own_scalings(m, a, keys);
     a->key = keys;
     bool is_turned = fb_rearrange_at(g, keys, &turned) && turned.form == FB_REARRANGE_PERMUTE && turned.rank == 4 &&
                      turned.dims[0] == 0 && turned.dims[1] == 1 && turned.dims[2] == 3;
     if (!is_turned) return true;
     a->transposition = keys;
     a->before = a->count;
-    a->key = fb_node_at(g, keys)->user_count == 1 ? before_own_scalings(g, a, turned.input) : turned.input;
+    a->key = fb_node_at(g, keys)->user_count == 1 ? before_own_scalings(m, a, turned.input) : turned.input;
     return true;
 }
 
-/* A number, or a tensor without dimensions whose bytes are in the document; whether it is a constant, `read` is to be asked. */
-static bool read_number(const fb_graph *g, fb_value value, double *number, fb_node *read) {
-    fb_tensor tensor;
-    *read = (fb_node){0};
-    if (fb_value_is_number(g, value, number)) return true;
-    if (!fb_tensor_read_by(g, value, read, &tensor)) return false;
-    const fb_tensor_row *row = fb_tensor_at(g, tensor);
-    unsigned char bytes[8];
-    size_t size = fb_dtype_size((fb_dtype)row->dtype);
-    if (!row->data.id || !fb_dtype_is_computed((fb_dtype)row->dtype) || fb_shape_rank(g, row->shape) != 0) return false;
-    fb_base64_decode(fb_text(g, row->data), 0, size, bytes);
-    fb_decode_numbers((fb_dtype)row->dtype, bytes, 1, number);
+static bool is_filled(fb_matcher *m, attention *a, fb_node node, const char *parameter) {
+    fb_value fill = fb_call_argument(m->graph, node, parameter);
+    fb_node read = fill.id ? fb_value_node(m->graph, fill) : (fb_node){0};
+    if (!fill.id || (read.id && fb_shape_rank(m->graph, fb_node_at(m->graph, read)->shape) > 0)) return false;
+    if (!is_number(m, node, fill, &a->fill)) a->fill = NAN;
     return true;
-}
-
-static bool is_filled(const fb_graph *g, attention *a, fb_node node, const char *parameter) {
-    fb_value fill = fb_call_argument(g, node, parameter);
-    return fill.id && read_number(g, fill, &a->fill, &a->fill_read);
 }
 
 /* Tries `scores` for what the mask is laid on: takes back what it has found when it is not. */
-static bool is_on(const fb_graph *g, attention *a, fb_node scores, fb_node mask, mask_form form) {
+static bool is_on(fb_matcher *m, attention *a, fb_node scores, fb_node mask, mask_form form) {
     attention before = *a;
     a->mask = mask;
     a->form = form;
-    if (scores.id && mask.id && find_scores(g, a, scores)) return true;
+    if (scores.id && mask.id && find_scores(m, a, scores)) return true;
     *a = before;
     return false;
 }
 
-static bool find_masked_scores(const fb_graph *g, attention *a, fb_node node) {
+static bool find_masked_scores(fb_matcher *m, attention *a, fb_node node) {
+    const fb_graph *g = m->graph;
     fb_op op = fb_node_op(g, node);
     size_t count = a->count;
     if (!add_inner(a, node)) return false;
@@ -176,50 +203,72 @@ static bool find_masked_scores(const fb_graph *g, attention *a, fb_node node) {
     switch (op & ~FB_OP_IN_PLACE) {
     case FB_OP_ADD:
         if (!has_two_arguments(g, node)) break;
-        if (is_on(g, a, x, y, ADDED) || (!(op & FB_OP_IN_PLACE) && is_on(g, a, y, x, ADDED))) return true;
+        if (is_on(m, a, x, y, ADDED) || (!(op & FB_OP_IN_PLACE) && is_on(m, a, y, x, ADDED))) return true;
         break;
     case FB_OP_WHERE:
-        if (!is_filled(g, a, node, "other")) break;
-        if (is_on(g, a, x, fb_call_argument_node(g, node, "condition"), SELECTED)) return true;
+        if (!is_filled(m, a, node, "other")) break;
+        if (is_on(m, a, x, fb_call_argument_node(g, node, "condition"), SELECTED)) return true;
         break;
     case FB_OP_MASKED_FILL:
-        if (!is_filled(g, a, node, "value")) break;
-        if (is_on(g, a, x, fb_call_argument_node(g, node, "mask"), FILLED)) return true;
+        if (!is_filled(m, a, node, "value")) break;
+        if (is_on(m, a, x, fb_call_argument_node(g, node, "mask"), FILLED)) return true;
         break;
     default: break;
     }
     a->count = count;
-    return find_scores(g, a, node);
+    return find_scores(m, a, node);
 }
 
-/* Over the last dimension, in the dtype that it is given. */
+/* Over the last dimension, in the dtype that it is given or a wider one. */
 static bool is_softmax(const fb_graph *g, fb_node node, fb_node *x) {
     fb_shape_call call = {g, node, fb_node_op(g, node), false};
     if (call.op != FB_OP_SOFTMAX && call.op != FB_OP_NATIVE_SOFTMAX) return false;
     int axis;
     *x = fb_call_argument_node(g, node, "input");
-    fb_value dtype = fb_option(&call, "dtype"), half = fb_option(&call, "half_to_float");
-    if (!x->id || !fb_option(&call, "dim").id || !fb_option_axis(&call, "dim", 0, 4, &axis) || axis != 3) return false;
-    if (half.id && fb_value_kind(g, half) != FB_FALSE) return false;
-    return !dtype.id || fb_value_kind(g, dtype) == FB_NONE ||
-           (fb_value_kind(g, dtype) == FB_DTYPE && fb_dtype_find(fb_value_text(g, dtype)) == fb_node_at(g, *x)->dtype);
+    return x->id && fb_option(&call, "dim").id && fb_option_axis(&call, "dim", 0, 4, &axis) && axis == 3;
 }
 
-static bool find(const fb_graph *g, fb_node n, attention *a) {
+static bool find(fb_matcher *m, fb_node n, attention *a) {
+    const fb_graph *g = m->graph;
     *a = (attention){.node = n, .scale = 1};
-    fb_node weights, x;
-    if (!is_product(g, n, &weights, &a->value)) return false;
-    fb_node like = {0};
-    while (fb_op_is(g, weights, FB_OP_DROPOUT) || fb_op_is(g, weights, FB_OP_TYPE_AS)) {
-        if (fb_op_is(g, weights, FB_OP_TYPE_AS)) like = fb_call_argument_node(g, weights, "other");
-        a->is_training |= fb_op_effects(g, weights).is_random;
-        if (!add_inner(a, weights)) return false;
-        weights = fb_value_node(g, fb_first_argument(g, weights));
-        if (!weights.id) return false;
+    fb_node x;
+    if (!is_product(g, n, &a->softmax, &a->value)) return false;
+    a->softmax = before_identities(g, a, a->softmax);
+    if (!is_softmax(g, a->softmax, &x) || !add_inner(a, a->softmax)) return false;
+    return find_masked_scores(m, a, before_identities(g, a, x));
+}
+
+/* ---- what looks like it ----------------------------------------------------------------------------------------------------
+ */
+
+static bool is_any_product(const fb_graph *g, fb_node node) {
+    fb_op op = fb_node_op(g, node);
+    return op == FB_OP_MATMUL || op == FB_OP_BMM || op == FB_OP_BADDBMM || op == FB_OP_EINSUM;
+}
+
+static bool is_any_softmax(const fb_graph *g, fb_node node) {
+    return fb_op_is(g, node, FB_OP_SOFTMAX) || fb_op_is(g, node, FB_OP_NATIVE_SOFTMAX);
+}
+
+/* Does such a node stand before this one, with only what works element by element, or gives what it is given, between them? */
+static fb_node find_before(const fb_graph *g, fb_node node, bool (*is_wanted)(const fb_graph *, fb_node)) {
+    fb_node open[INNER_MAX] = {node};
+    for (size_t i = 0, count = 1; i < count; i++) {
+        for (uint32_t e = fb_input_first(g, open[i]); e; e = fb_input_next(g, e)) {
+            fb_node input = fb_edge_input(g, e);
+            fb_effects effects = fb_op_effects(g, input);
+            bool is_step = fb_op_facts_of(fb_node_op(g, input))->flags & FB_FACT_ELEMENTWISE || effects.may_alias_input ||
+                           fb_op_is(g, input, FB_OP_CLONE);
+            if (is_wanted(g, input)) return input;
+            if (is_step && !effects.is_unknown && count < INNER_MAX) open[count++] = input;
+        }
     }
-    if (!is_softmax(g, weights, &x) || !add_inner(a, weights) || (like.id && like.id != x.id)) return false;
-    a->softmax = weights;
-    return find_masked_scores(g, a, x);
+    return (fb_node){0};
+}
+
+static bool looks_like_it(const fb_graph *g, fb_node n) {
+    fb_node softmax = is_any_product(g, n) ? find_before(g, n, is_any_softmax) : (fb_node){0};
+    return softmax.id && find_before(g, softmax, is_any_product).id;
 }
 
 /* ---- what stands against it ---------------------------------------------------------------------------------------------- */
@@ -235,6 +284,12 @@ static bool recorded(const fb_graph *g, fb_node node, fb_type *out) {
     return fb_recorded_shape(g, node, out) && out->rank >= 0 && out->dtype;
 }
 
+/* Of half floats, PyTorch's attention computes the softmax in float32 as well. */
+static bool is_computed_in(fb_dtype dtype, const fb_node_row *inner) {
+    bool is_half = dtype == FB_FLOAT16 || dtype == FB_BFLOAT16;
+    return inner->dtype == dtype || (is_half && inner->dtype == FB_FLOAT32);
+}
+
 /* (B, H, L, E), (B, H, S, E) and (B, H, S, Ev), all recorded, and a mask that broadcasts to (B, H, L, S). */
 static fb_obstacle shape_obstacle(const fb_graph *g, const attention *a) {
     fb_type q, k, v, s, m;
@@ -248,8 +303,9 @@ static fb_obstacle shape_obstacle(const fb_graph *g, const attention *a) {
     if (!are_alike(&q, &k, 0, 2) || !are_alike(&q, &v, 0, 2) || !fb_dim_equal(k.sizes[3], v.sizes[2]))
         return (fb_obstacle){"shape-mismatch", "queries, keys and values differ in batch, heads or length"};
     bool is_one_dtype = q.dtype == k.dtype && q.dtype == v.dtype && q.dtype == s.dtype && fb_dtype_is_computed(q.dtype) &&
-                        fb_node_at(g, a->softmax)->dtype == q.dtype && fb_node_at(g, a->node)->dtype == q.dtype;
-    for (size_t i = 0; i < a->count; i++) is_one_dtype &= fb_node_at(g, a->inner[i])->dtype == q.dtype;
+                        fb_node_at(g, a->node)->dtype == q.dtype &&
+                        fb_node_at(g, fb_call_argument_node(g, a->node, "input"))->dtype == q.dtype;
+    for (size_t i = 0; i < a->count; i++) is_one_dtype &= is_computed_in(q.dtype, fb_node_at(g, a->inner[i]));
     if (!is_one_dtype) return (fb_obstacle){"dtype", "it is not computed in one floating dtype"};
     if (!a->mask.id) return FB_NO_OBSTACLE;
     if (m.dtype != (a->form == ADDED ? q.dtype : FB_BOOL))
@@ -294,44 +350,6 @@ static bool is_finite_in(fb_dtype dtype, double number) {
     return fb_dtype_limits(dtype, &range) && fabs(number) <= range.largest;
 }
 
-/* A number that is written in the graph, or one that nobody changes. */
-static bool is_constant(fb_matcher *m, fb_node read) {
-    fb_tensor tensor;
-    return !read.id || fb_reads_constant(m, read, &tensor);
-}
-
-static bool has_no_infinity(fb_matcher *m, fb_node node, int depth);
-
-/* A number, or a value without infinities. */
-static bool is_finite(fb_matcher *m, fb_node of, const char *parameter, int depth) {
-    const fb_graph *g = m->graph;
-    double number;
-    fb_node read;
-    fb_value value = fb_call_argument(g, of, parameter);
-    if (!value.id) return false;
-    if (read_number(g, value, &number, &read))
-        return is_constant(m, read) && is_finite_in((fb_dtype)fb_node_at(g, of)->dtype, number);
-    fb_node node = fb_value_node(g, value);
-    return node.id && fb_node_at(g, node)->dtype == fb_node_at(g, of)->dtype && has_no_infinity(m, node, depth);
-}
-
-/* For certain, by what it is made of: numbers that are chosen or filled in, and views of them. */
-static bool has_no_infinity(fb_matcher *m, fb_node node, int depth) {
-    const fb_graph *g = m->graph;
-    const fb_alias *alias = fb_matcher_alias(m);
-    fb_op op = fb_node_op(g, node);
-    if (!depth || !alias || fb_is_mutated(alias, node)) return false;
-    if (op == FB_OP_WHERE) return is_finite(m, node, "input", depth - 1) && is_finite(m, node, "other", depth - 1);
-    if (op == FB_OP_MASKED_FILL) return is_finite(m, node, "input", depth - 1) && is_finite(m, node, "value", depth - 1);
-    if (op == FB_OP_FULL) return is_finite(m, node, "fill_value", depth - 1);
-    if (op == FB_OP_ZEROS || op == FB_OP_ZEROS_LIKE || op == FB_OP_ONES || op == FB_OP_ONES_LIKE) return true;
-    fb_effects effects = fb_op_effects(g, node);
-    bool is_view = op != FB_OP_UNKNOWN && effects.may_alias_input && !effects.is_unknown && !effects.mutates_input;
-    fb_value given = is_view || op == FB_OP_CLONE ? fb_first_argument(g, node) : (fb_value){0};
-    fb_node input = given.id ? fb_value_node(g, given) : (fb_node){0};
-    return input.id && fb_node_at(g, input)->dtype == fb_node_at(g, node)->dtype && has_no_infinity(m, input, depth - 1);
-}
-
 /* A score is lost in a number so low, so the mask may be added in place of it. In float16 it is not. */
 static bool swallows_scores(const fb_graph *g, const attention *a) {
     fb_dtype dtype = (fb_dtype)fb_node_at(g, a->first)->dtype;
@@ -343,7 +361,12 @@ static bool must_be_added(fb_matcher *m, const attention *a) {
     return (a->form == SELECTED || a->form == FILLED) && swallows_scores(m->graph, a) && !has_open_rows(m, a);
 }
 
-enum { FINITE_DEPTH = 16 }; /* nodes behind each other that are looked at */
+/* Is what is added finite for certain? In float16 a score may make it infinite. */
+static bool adds_no_infinity(fb_matcher *m, const attention *a) {
+    fb_bounds bounds;
+    return fb_node_at(m->graph, a->first)->dtype != FB_FLOAT16 && fb_bounds_of(m, a->mask, a->node, &bounds) &&
+           isfinite(bounds.least) && isfinite(bounds.largest);
+}
 
 static fb_obstacle mask_obstacle(fb_matcher *m, const attention *a) {
     const fb_graph *g = m->graph;
@@ -351,22 +374,20 @@ static fb_obstacle mask_obstacle(fb_matcher *m, const attention *a) {
     fb_dtype_range range;
     if (!a->mask.id) return FB_NO_OBSTACLE;
     bool is_low = a->form == ADDED || a->fill == -INFINITY || (fb_dtype_limits(dtype, &range) && a->fill <= -range.largest / 2);
-    if (!is_constant(m, a->fill_read))
-        return (fb_obstacle){"unsupported-constant", "what masked scores become is read from a tensor that may change"};
-    if (!is_low) return (fb_obstacle){"unsupported-constant", "what masked scores become is not near the lowest number"};
+    if (!is_low)
+        return (fb_obstacle){"unsupported-constant", "what masked scores become is not near the lowest number for certain"};
     bool may_differ = json_is_true(json_object_get(m->params, "masked_rows")) && (a->form == ADDED || a->fill == -INFINITY);
     if (may_differ || has_open_rows(m, a)) return FB_NO_OBSTACLE;
-    bool is_open = a->form == ADDED ? dtype != FB_FLOAT16 && has_no_infinity(m, a->mask, FINITE_DEPTH) : swallows_scores(g, a);
-    if (is_open) return FB_NO_OBSTACLE;
+    if (a->form == ADDED ? adds_no_infinity(m, a) : swallows_scores(g, a)) return FB_NO_OBSTACLE;
     return (fb_obstacle){"masked-row", "a row may be masked as a whole, where PyTorch's softmax and its attention differ"};
 }
 
-/* All readers of it go, too. */
+/* All readers of it go, too, or assert of it what is true of the queries. */
 static bool is_read_inside(const fb_graph *g, const attention *a, fb_node node) {
     if (fb_node_at(g, node)->user_count > INNER_MAX) return false;
     for (uint32_t e = fb_user_first(g, node); e; e = fb_user_next(g, e)) {
         fb_node user = fb_edge_user(g, e);
-        bool is_inside = user.id == a->node.id || user.id == a->transposition.id;
+        bool is_inside = user.id == a->node.id || user.id == a->transposition.id || fb_asserts_as_well(g, user, node, a->query);
         for (size_t i = 0; i < a->count; i++) is_inside |= user.id == a->inner[i].id;
         if (!is_inside) return false;
     }
@@ -396,21 +417,24 @@ static fb_obstacle reader_obstacle(fb_matcher *m, const attention *a) {
     return FB_NO_OBSTACLE;
 }
 
-/* What edit gets. */
-typedef struct found {
-    fb_node node;
-    bool is_added; /* the mask, though it replaces scores */
-} found;
-
 static void match(fb_matcher *m, fb_node n) {
     attention a;
-    if (!find(m->graph, n, &a) || fb_is_marked(m, n)) return;
+    if (fb_is_marked(m, n)) return;
+    if (!find(m, n, &a)) {
+        if (looks_like_it(m->graph, n))
+            fb_refuse_node(m, "unsupported-form", n, "between its two products stands what attention does not compute");
+        return;
+    }
     fb_obstacle obstacle = shape_obstacle(m->graph, &a);
-    if (!obstacle.code && a.is_training) obstacle = (fb_obstacle){"training-mode", "its dropout is in training mode"};
+    if (!obstacle.code) obstacle = a.doubt;
     if (!obstacle.code) obstacle = mask_obstacle(m, &a);
     if (!obstacle.code) obstacle = reader_obstacle(m, &a);
-    if (obstacle.code) fb_refuse_for(m, obstacle, &n, 1);
-    else fb_match_found_as(m, &(found){n, must_be_added(m, &a)}, sizeof(found));
+    if (obstacle.code) {
+        fb_refuse_for(m, obstacle, &n, 1);
+        return;
+    }
+    a.is_added = must_be_added(m, &a);
+    fb_match_found_as(m, &a, sizeof a);
 }
 
 /* ---- edit ---------------------------------------------------------------------------------------------------------------- */
@@ -433,11 +457,11 @@ static fb_node put_call(fb_rewrite *rw, const attention *a, const char *target, 
 }
 
 /* Added, or true where a score stays. */
-static fb_value mask_of(fb_rewrite *rw, const attention *a, bool is_added) {
+static fb_value mask_of(fb_rewrite *rw, const attention *a) {
     fb_graph *g = fb_rewrite_graph(rw);
     fb_value mask = fb_make_node(g, a->mask), fill = fb_make_float(g, a->fill);
     fb_node made;
-    if (is_added) {
+    if (a->is_added) {
         const char *name = fb_dtype_name((fb_dtype)fb_node_at(g, a->first)->dtype);
         fb_value kwargs = fb_map_with(g, FB_VALUE_EMPTY_MAP, "dtype", FB_TEXT(g, FB_DTYPE, name));
         made = put_call(rw, a, FB_TARGET_ZEROS_LIKE, FB_TARGET_ZEROS_LIKE_ATEN, FB_ARGS(g, mask), kwargs);
@@ -456,21 +480,20 @@ static fb_value mask_of(fb_rewrite *rw, const attention *a, bool is_added) {
 
 static void edit(fb_rewrite *rw, const fb_match *match) {
     fb_graph *g = fb_rewrite_graph(rw);
-    attention a;
-    const found *at = match->data;
-    fb_node n = at->node;
-    if (!find(g, n, &a)) return;
-    fb_value args = FB_ARGS(g, fb_make_node(g, a.query), key_of(rw, &a), fb_make_node(g, a.value));
+    const attention *a = match->data;
+    fb_node n = a->node;
+    for (size_t i = 0; i < a->count; i++) fb_move_assertions(rw, a->inner[i], a->query);
+    fb_value args = FB_ARGS(g, fb_make_node(g, a->query), key_of(rw, a), fb_make_node(g, a->value));
     fb_value kwargs = FB_VALUE_EMPTY_MAP;
-    if (a.mask.id) kwargs = fb_map_with(g, kwargs, "attn_mask", mask_of(rw, &a, at->is_added));
-    kwargs = fb_map_with(g, kwargs, "scale", fb_make_float(g, a.scale));
+    if (a->mask.id) kwargs = fb_map_with(g, kwargs, "attn_mask", mask_of(rw, a));
+    kwargs = fb_map_with(g, kwargs, "scale", fb_make_float(g, a->scale));
     fb_set_target(rw, n, FB_CALL_FUNCTION, fb_is_aten(g, n) ? FB_TARGET_ATTENTION_ATEN : FB_TARGET_ATTENTION);
     fb_set_args(rw, n, args, kwargs);
     fb_mark(rw, n);
-    size_t before = a.transposition.id ? a.before : a.count;
-    for (size_t i = a.count; i-- > before;) fb_erase_call(rw, a.inner[i]);
-    if (a.transposition.id) fb_erase_unread(rw, a.transposition);
-    for (size_t i = before; i-- > 0;) fb_erase_call(rw, a.inner[i]);
+    size_t before = a->transposition.id ? a->before : a->count;
+    for (size_t i = a->count; i-- > before;) fb_erase_call(rw, a->inner[i]);
+    if (a->transposition.id) fb_erase_unread(rw, a->transposition);
+    for (size_t i = before; i-- > 0;) fb_erase_call(rw, a->inner[i]);
 }
 
 const fb_pass fb_fuse_attention = {

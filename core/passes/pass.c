@@ -197,6 +197,22 @@ fb_obstacle fb_disturbance(fb_matcher *matcher, const fb_node *calls, size_t cou
                : FB_NO_OBSTACLE;
 }
 
+/* ---- assertions ---------------------------------------------------------------------------------------------------------- */
+
+bool fb_asserts_as_well(const fb_graph *graph, fb_node reader, fb_node value, fb_node other) {
+    const fb_node_row *row = fb_node_at(graph, value);
+    return fb_asserts_type_only(graph, reader) && row->dtype && row->dtype == fb_node_at(graph, other)->dtype;
+}
+
+void fb_move_assertions(fb_rewrite *rewrite, fb_node value, fb_node other) {
+    fb_graph *graph = fb_rewrite_graph(rewrite);
+    for (uint32_t e = fb_user_first(graph, value), next; e; e = next) {
+        fb_node reader = fb_edge_user(graph, e);
+        next = fb_user_next(graph, e);
+        if (fb_asserts_type_only(graph, reader)) fb_set_argument(rewrite, reader, "input", fb_make_node(graph, other));
+    }
+}
+
 /* ---- lint --------------------------------------------------------------------------------------------------------------- */
 
 fb_status fb_lint_graph(const fb_graph *graph, fb_work *work, fb_error *error) {

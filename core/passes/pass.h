@@ -145,11 +145,18 @@ fb_obstacle fb_disturbance(fb_matcher *matcher, const fb_node *calls, size_t cou
 /* Of a matcher that has failed: it reports nothing. */
 #define FB_OUT_OF_MEMORY ((fb_obstacle){"out-of-memory", "memory is out"})
 
+/* Does this reader of `value` only assert its dtype, device and layout, and does `other`, which lies where `value` does, have
+ * the same? Then fb_move_assertions may let it read that when `value` goes. */
+bool fb_asserts_as_well(const fb_graph *graph, fb_node reader, fb_node value, fb_node other);
+
 /* ---- for `edit` -------------------------------------------------------------------------------------------------------- */
 
 /* A list of the values given: FB_ARGS(graph, x, y). */
 #define FB_ARGS(graph, ...) fb_make_list(graph, (fb_value[]){__VA_ARGS__}, sizeof((fb_value[]){__VA_ARGS__}) / sizeof(fb_value))
 #define FB_TEXT(graph, kind, text) fb_make_text(graph, kind, text, strlen(text))
+
+/* The assertions that read `value` read `other` instead. */
+void fb_move_assertions(fb_rewrite *rewrite, fb_node value, fb_node other);
 
 /* ---- applying ---------------------------------------------------------------------------------------------------------- */
 

@@ -2,7 +2,7 @@
 import base64
 import struct
 
-from make_cases import Graph, Raw, case, refusal
+from make_cases import Graph, N, Raw, case, refusal
 
 ATEN = "torch.ops.aten."
 B, H, L, S, E = 2, 2, 3, 4, 2
@@ -196,14 +196,123 @@ def fuse_attention():
     q, k, v = inputs(s.g)
     wide = s.whole(q, k, v, lambda scores: s.g.method("double", scores, shape=SCORES, dtype="float64"))
     s.use(wide)
-    fuse("another-operator-between", s.g, 0)
+    fuse("another-operator-between", s.g, 0, refusal("dtype", "y"))
+
+    s = Spelled(True)
+    q, k, v = inputs(s.g)
+    s.use(s.whole(q, k, v, lambda scores: s.g.fn(ATEN + "tanh.default", scores, shape=SCORES, dtype="float32")))
+    fuse("aten-scores-are-bent", s.g, 0, refusal("unsupported-form", "y"))
+
+    for inner in (0, 1):  # a product of another form
+        g = Graph()
+        q, k, v = g.input("q", (4, L, E)), g.input("k", (4, E, S)), g.input("v", (4, S, E))
+        scores = g.fn(ATEN + "bmm.default", q, k, shape=(4, L, S), dtype="float32")
+        weights = g.fn(ATEN + "softmax.int", scores, -1, shape=(4, L, S), dtype="float32")
+        g.output(g.fn(ATEN + ("matmul.default" if inner else "bmm.default"), weights, v, shape=(4, L, E), dtype="float32", name="y"))
+        fuse("aten-batches" + ("-inside" if inner else ""), g, 0, refusal("unsupported-form", "y"))
 
     s = Spelled(True, "float16")
     q, k, v = inputs(s.g, "float16")
     product = s.matmul(q, s.turned(k), SCORES, "product")
     weights = s.g.fn(ATEN + "softmax.int", product, -1, Raw({"$dtype": "float32"}), shape=SCORES, dtype="float32", name="softmax")
     s.use(s.matmul(weights, v, (B, H, L, E), "y"))
-    fuse("aten-softmax-in-another-dtype", s.g, 0)
+    fuse("aten-softmax-in-another-dtype", s.g, 0, refusal("dtype", "y"))
+
+    # ---- what torch.export leaves in it
+
+    F32 = Raw({"$dtype": "float32"})
+
+    def asserted(s, x, dtype="float32", **more):
+        s.g.fn(ATEN + "_assert_tensor_metadata.default", x, *more.pop("args", []), name="asserted",
+               kwargs={"dtype": Raw({"$dtype": dtype}), "device": Raw({"$device": "cpu"}), "layout": Raw({"$layout": "strided"})})
+
+    def exported(assertion, scores=lambda s, x: x):
+        """As the eager attention of transformers is exported."""
+        s = Spelled(True)
+        q, k, v = inputs(s.g)
+        product = s.matmul(q, s.turned(k), SCORES, "product")
+        scaled = s.g.fn(ATEN + "mul.Tensor", scores(s, product), 0.125, shape=SCORES, dtype="float32", name="scaled")
+        weights = s.g.fn(ATEN + "softmax.int", scaled, -1, F32, shape=SCORES, dtype="float32", name="softmax")
+        assertion(s, weights)
+        same = s.g.fn(ATEN + "to.dtype", weights, F32, shape=SCORES, dtype="float32", name="same")
+        dropped = s.g.fn(ATEN + "dropout.default", same, 0.1, False, shape=SCORES, dtype="float32", name="dropped")
+        return s.use(s.matmul(dropped, v, (B, H, L, E), "y"))
+
+    fuse("aten-type-of-the-weights-asserted", exported(asserted), 1)
+    fuse("aten-type-asserted-throughout", exported(lambda s, w: [asserted(s, N(n)) for n in ("product", "scaled", "softmax", "turned", "q")]), 1)
+    fuse("aten-strides-of-the-weights-asserted", exported(lambda s, w: asserted(s, w, args=[None, [48, 24, 4, 1]])), 0, refusal("shared-output", "y"))
+    to_device = lambda s, x: s.g.fn(ATEN + "to.dtype_layout", x, shape=SCORES, dtype="float32", name="moved", kwargs={"dtype": F32, "device": Raw({"$device": "cpu"})})
+    fuse("aten-perhaps-on-another-device", exported(asserted, to_device), 0, refusal("unknown-device", "y"))
+
+    s = Spelled(False)
+    q, k, v = inputs(s.g)
+    cast = lambda x, name: s.g.method("to", x, Raw({"$dtype": "float32"}), shape=SCORES, dtype="float32", name=name)
+    s.use(s.whole(q, k, v, lambda scores: s.divided(cast(s.divided(scores), "same")), lambda w: cast(w, "still")))
+    fuse("casts-to-its-own-dtype", s.g, 1)
+
+    for dtype in ("bfloat16", "float16"):
+        for is_asserted in (False, True):
+            s = Spelled(True, dtype)
+            q, k, v = inputs(s.g, dtype)
+            product = s.matmul(q, s.turned(k), SCORES, "product")
+            weights = s.g.fn(ATEN + "softmax.int", product, -1, F32, shape=SCORES, dtype="float32", name="softmax")
+            if is_asserted:
+                asserted(s, weights)
+            narrow = s.g.fn(ATEN + "to.dtype", weights, Raw({"$dtype": dtype}), shape=SCORES, dtype=dtype, name="narrow")
+            s.use(s.matmul(narrow, v, (B, H, L, E), "y"))
+            fuse(f"aten-softmax-of-{dtype}-in-float32" + ("-asserted" if is_asserted else ""), s.g, int(not is_asserted), *([refusal("shared-output", "y")] if is_asserted else []))
+
+    s = Spelled(False, "bfloat16")
+    q, k, v = inputs(s.g, "bfloat16")
+    wide = lambda x: s.g.method("float", x, shape=SCORES, dtype="float32", name="wide")
+    product = s.matmul(q, s.turned(k), SCORES, "product")
+    weights = s.g.fn("torch.nn.functional.softmax", wide(product), shape=SCORES, dtype="float32", name="softmax", kwargs={"dim": -1})
+    narrow = s.g.method("to", weights, Raw({"$dtype": "bfloat16"}), shape=SCORES, dtype="bfloat16", name="narrow")
+    s.use(s.matmul(narrow, v, (B, H, L, E), "y"))
+    fuse("softmax-of-bfloat16-in-float32", s.g, 1)
+
+    s = Spelled(True)
+    q, k, v = inputs(s.g)
+    root = s.g.fn(ATEN + "full.default", [], 4.0, shape=(), dtype="float32", name="root", kwargs={"dtype": F32})
+    s.use(s.whole(q, k, v, lambda scores: s.g.fn(ATEN + "div.Tensor", scores, root, shape=SCORES, dtype="float32", name="divided")))
+    fuse("aten-divided-by-a-tensor", s.g, 1)
+
+    # ---- masks that are computed
+
+    def masked(name, applied, make, mask_dtype="int64", reason="masked-row"):
+        s = Spelled(True)
+        q, k, v = inputs(s.g)
+        given = s.g.input("mask", (B, 1, 1, S), mask_dtype)
+        call = lambda target, *args, dtype="float32", name, kwargs=None: s.g.fn(ATEN + target, *args, shape=(B, 1, 1, S), dtype=dtype, name=name, kwargs=kwargs)
+        mask = make(call, given)
+        s.use(s.whole(q, k, v, lambda scores: s.added(scores, mask)))
+        fuse("aten-mask-" + name, s.g, applied, *([] if applied else [refusal(reason, "y")]))
+
+    def inverted(call, given):
+        wide = call("to.dtype", given, F32, name="wide")
+        return call("mul.Tensor", call("rsub.Scalar", wide, 1.0, name="rest"), LOW, name="low")
+
+    masked("inverted", 1, inverted, "bool")
+    masked("inverted-of-integers", 0, inverted)  # 3 becomes infinity
+    masked("inverted-of-ones", 1, lambda call, given: inverted(call, call("ones.default", [B, 1, 1, S], dtype="int64", name="ones")))
+    masked("twice-the-lowest", 0, lambda call, given: call("mul.Tensor", inverted(call, given), 2.0, name="lower"), "bool")
+
+    def lifted(call, given, writes=False):
+        zero = call("detach_.default", call("lift_fresh_copy.default", call("zeros.default", [B, 1, 1, S], name="zeros"), name="lifted"), name="zero")
+        low = call("where.ScalarOther", given, zero, LOW, name="low")
+        if writes:
+            call("mul_.Tensor", low, 2.0, name="lower")
+        return call("alias.default", low, name="seen")
+
+    masked("of-a-lifted-constant", 1, lifted, "bool")
+    masked("of-a-lifted-constant-written", 0, lambda call, given: lifted(call, given, True), "bool")
+
+    def copied(call, given):
+        made = call("clone.default", call("full.default", [B, 1, 1, S], LOW, name="full"), name="made")
+        filled = call("masked_fill.Scalar", call("alias.default", made, name="seen"), given, 0.0, name="filled")
+        return call("copy_.default", made, filled, name="copied")
+
+    masked("copied-into", 1, copied, "bool")
 
     g = Graph()
     q, k, v = g.input("q", (4, L, E)), g.input("k", (4, E, S)), g.input("v", (4, S, E))
