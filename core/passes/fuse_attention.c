@@ -250,15 +250,16 @@ static bool is_any_softmax(const fb_graph *g, fb_node node) {
     return fb_op_is(g, node, FB_OP_SOFTMAX) || fb_op_is(g, node, FB_OP_NATIVE_SOFTMAX);
 }
 
-/* Does such a node stand before this one, with only what works element by element, or gives what it is given, between them? */
+/* The node of such a kind before this one, with only what keeps the shape and views between them; or none. */
 static fb_node find_before(const fb_graph *g, fb_node node, bool (*is_wanted)(const fb_graph *, fb_node)) {
     fb_node open[INNER_MAX] = {node};
     for (size_t i = 0, count = 1; i < count; i++) {
         for (uint32_t e = fb_input_first(g, open[i]); e; e = fb_input_next(g, e)) {
             fb_node input = fb_edge_input(g, e);
             fb_effects effects = fb_op_effects(g, input);
-            bool is_step = fb_op_facts_of(fb_node_op(g, input))->flags & FB_FACT_ELEMENTWISE || effects.may_alias_input ||
-                           fb_op_is(g, input, FB_OP_CLONE);
+            const fb_op_facts *facts = fb_op_facts_of(fb_node_op(g, input));
+            bool is_step = (facts->flags & FB_FACT_ELEMENTWISE) || facts->shape == FB_SHAPE_SAME ||
+                           fb_op_is(g, input, FB_OP_MASKED_FILL) || effects.may_alias_input;
             if (is_wanted(g, input)) return input;
             if (is_step && !effects.is_unknown && count < INNER_MAX) open[count++] = input;
         }

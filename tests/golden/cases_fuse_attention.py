@@ -203,6 +203,13 @@ def fuse_attention():
     s.use(s.whole(q, k, v, lambda scores: s.g.fn(ATEN + "tanh.default", scores, shape=SCORES, dtype="float32")))
     fuse("aten-scores-are-bent", s.g, 0, refusal("unsupported-form", "y"))
 
+    s = Spelled(True)
+    q, k, v = inputs(s.g)
+    mask = s.g.input("mask", (B, 1, 1, S), "bool")
+    fill = lambda scores: s.g.fn(ATEN + "masked_fill.Scalar", scores, mask, -1e4, shape=SCORES, dtype="float32", name="filled")
+    s.use(s.whole(q, k, v, fill, lambda weights: s.g.fn(ATEN + "mul.Tensor", weights, 0.5, shape=SCORES, dtype="float32", name="half")))
+    fuse("aten-weights-are-scaled", s.g, 0, refusal("unsupported-form", "y"))
+
     for inner in (0, 1):  # a product of another form
         g = Graph()
         q, k, v = g.input("q", (4, L, E)), g.input("k", (4, E, S)), g.input("v", (4, S, E))
