@@ -7,7 +7,7 @@
 #include "core/graph/slot.h"
 
 static bool is_of_graph(const fb_graph *graph, const char *name) {
-    return fb_tensor_find(graph, name).id || fb_tensor_at_path(graph, name).id;
+    return fb_tensor_called(graph, name).id;
 }
 
 /* ---- one that is given -------------------------------------------------------------------------------------------------- */

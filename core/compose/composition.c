@@ -157,7 +157,7 @@ static fb_status add_call(fb_composition *composition, const fb_pass *pass, char
         }
     }
     fb_pass_call call = {.pass = pass, .params = params};
-    if (!status && !fb_data_signature(pass->name, pass->version, pass->digest, params, call.signature))
+    if (!status && !fb_pass_signature(pass->name, pass->version, pass->digest, params, call.signature))
         status = fb_fail_memory(error);
     if (status) free_call(&call);
     else composition->calls[composition->count++] = call;
@@ -453,7 +453,7 @@ static bool sign(fb_buffer *text, fb_signature out) {
     return ok;
 }
 
-bool fb_data_signature(const char *name, int version, const char *digest, const char *params, fb_signature out) {
+bool fb_pass_signature(const char *name, int version, const char *digest, const char *params, fb_signature out) {
     fb_buffer text = {0};
     fb_buffer_string(&text, "{\"params\":");
     fb_buffer_string(&text, params);
@@ -462,10 +462,6 @@ bool fb_data_signature(const char *name, int version, const char *digest, const 
     if (digest) fb_buffer_printf(&text, ",\"rule\":\"%s\"", digest);
     fb_buffer_printf(&text, ",\"version\":%d}", version);
     return sign(&text, out);
-}
-
-bool fb_pass_signature(const char *name, int version, const char *params, fb_signature out) {
-    return fb_data_signature(name, version, NULL, params, out);
 }
 
 bool fb_composition_signature(const char *const *signatures, size_t count, fb_signature out) {

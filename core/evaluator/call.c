@@ -81,21 +81,13 @@ fb_status fb_return_array(fb_kernel_call *call, fb_array *array, fb_object *resu
     return call->status;
 }
 
-static fb_status return_tuple(fb_kernel_call *call, fb_array *const *items, size_t count, fb_object *result) {
+fb_status fb_return_tuple(fb_kernel_call *call, fb_array *const *items, size_t count, fb_object *result) {
     if (!call->status) call->status = fb_object_sequence(FB_OBJECT_TUPLE, count, result, call->error);
     for (size_t i = 0; i < count; i++) {
         if (call->status) fb_array_drop(items[i]);
         else result->items->objects[i] = (fb_object){.kind = FB_OBJECT_ARRAY, .array = items[i]};
     }
     return call->status;
-}
-
-fb_status fb_return_two(fb_kernel_call *call, fb_array *first, fb_array *second, fb_object *result) {
-    return return_tuple(call, (fb_array *const[]){first, second}, 2, result);
-}
-
-fb_status fb_return_three(fb_kernel_call *call, fb_array *const items[3], fb_object *result) {
-    return return_tuple(call, items, 3, result);
 }
 
 /* The maker's failure becomes the call's. */

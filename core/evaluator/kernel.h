@@ -144,10 +144,8 @@ fb_status fb_kernel_unsupported(fb_kernel_call *call, const char *format, ...) _
 fb_status fb_kernel_fail(fb_kernel_call *call, const char *format, ...) __attribute__((format(printf, 2, 3)));
 /* *result = the array, whose reference is given up to it. NULL (after a failure) is passed on as call->status. */
 fb_status fb_return_array(fb_kernel_call *call, fb_array *array, fb_object *result);
-/* *result = a tuple of both, whose references are given up to it, also when the call has failed before. */
-fb_status fb_return_two(fb_kernel_call *call, fb_array *first, fb_array *second, fb_object *result);
-/* … of three. */
-fb_status fb_return_three(fb_kernel_call *call, fb_array *const items[3], fb_object *result);
+/* *result = a tuple of them, whose references are given up to it, also when the call has failed before. */
+fb_status fb_return_tuple(fb_kernel_call *call, fb_array *const *items, size_t count, fb_object *result);
 /* As fb_array_…, with the call's memory and error; NULL on failure, with call->status set. */
 fb_array *fb_make_array(fb_kernel_call *call, fb_dtype dtype, int rank, const int64_t *sizes);
 fb_array *fb_make_view(fb_kernel_call *call, const fb_array *of, int rank);

@@ -173,7 +173,7 @@ static fb_status kernel_native_batch_norm(fb_kernel_call *call, fb_object *resul
     if (training) return fb_kernel_unsupported(call, "it gives the statistics of the batch");
     items[0] = batch_norm(call);
     for (int i = 1; i < 3 && items[i - 1]; i++) items[i] = fb_make_array(call, items[0]->dtype, 1, (int64_t[]){0});
-    return fb_return_three(call, items, result);
+    return fb_return_tuple(call, items, 3, result);
 }
 
 /* Each channel of each sample by its own statistics; or by running ones, where a module in eval mode has them. */
@@ -264,7 +264,7 @@ static fb_status kernel_native_group_norm(fb_kernel_call *call, fb_object *resul
         if (items[2]) normalise_groups(call, &c, items[0], groups, eps, &(statistics){items[1], items[2]});
     }
     close_channels(&c);
-    return fb_return_three(call, items, result);
+    return fb_return_tuple(call, items, 3, result);
 }
 
 /* ---- over the last dimensions
@@ -357,7 +357,7 @@ static fb_status kernel_native_layer_norm(fb_kernel_call *call, fb_object *resul
         else if (items[2]) normalise_rows(call, &r, items[0], &(statistics){items[1], items[2]});
     }
     close_rows(&r);
-    return fb_return_three(call, items, result);
+    return fb_return_tuple(call, items, 3, result);
 }
 
 /* ---- of a weight -------------------------------------------------------------------------------------------------------- */

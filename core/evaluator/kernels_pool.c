@@ -203,7 +203,7 @@ static fb_status run_windows(fb_kernel_call *call, int spatial, bool is_max, fb_
     fb_array *out = run(call, input, &p, is_max ? max_of : mean_of, false);
     if (!wants_indices && call->op != FB_OP_MAX_POOL_WITH_INDICES) return fb_return_array(call, out, result);
     fb_array *indices = out ? run_as(call, input, &p, index_of_max, false, FB_INT64) : NULL;
-    return fb_return_two(call, out, indices, result);
+    return fb_return_tuple(call, (fb_array *const[]){out, indices}, 2, result);
 }
 
 static fb_status kernel_max_pool(fb_kernel_call *call, fb_object *result) {

@@ -363,7 +363,7 @@ static fb_status kernel_max(fb_kernel_call *call, fb_object *result) {
         if (indices) reduce_all(call, &r, function, &(settings){0}, out, indices, false);
     }
     fb_array_drop(r.part);
-    return fb_return_two(call, out, indices, result);
+    return fb_return_tuple(call, (fb_array *const[]){out, indices}, 2, result);
 }
 
 static fb_status kernel_aminmax(fb_kernel_call *call, fb_object *result) {
@@ -372,7 +372,7 @@ static fb_status kernel_aminmax(fb_kernel_call *call, fb_object *result) {
     if (!fb_argument_array(call, "input", &input)) return call->status;
     if (reduce_as(call, input, "dim", smallest, &(settings){0}, input->dtype, false, &low)) return call->status;
     if (reduce_as(call, input, "dim", largest, &(settings){0}, input->dtype, false, &high)) fb_object_drop(&low);
-    return call->status ? call->status : fb_return_two(call, low.array, high.array, result);
+    return call->status ? call->status : fb_return_tuple(call, (fb_array *const[]){low.array, high.array}, 2, result);
 }
 
 /* var, std, var_mean, std_mean: correction, or unbiased (true = 1), which may stand where dim does. */
@@ -397,7 +397,7 @@ static fb_status kernel_variance(fb_kernel_call *call, fb_object *result) {
         return call->status;
     if (!has_mean) return FB_OK;
     if (reduce_as(call, input, over, running_mean, &s, input->dtype, false, &middle)) fb_object_drop(&spread);
-    return call->status ? call->status : fb_return_two(call, spread.array, middle.array, result);
+    return call->status ? call->status : fb_return_tuple(call, (fb_array *const[]){spread.array, middle.array}, 2, result);
 }
 
 FB_LOOP_2(quotients_float, float, float, x / y)

@@ -112,7 +112,7 @@ static fb_status sort_along(fb_kernel_call *call, const fb_array *input, int64_t
     fb_free_workspace(call, s.items, count, sizeof *s.items);
     fb_free_workspace(call, s.spare, count, sizeof *s.spare);
     if (!wants_values) return fb_return_array(call, s.indices, result);
-    return fb_return_two(call, s.values, s.indices, result);
+    return fb_return_tuple(call, (fb_array *const[]){s.values, s.indices}, 2, result);
 }
 
 static bool read_axis(fb_kernel_call *call, int rank, int64_t *dim) {

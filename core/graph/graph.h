@@ -281,6 +281,8 @@ typedef struct fb_graph_tables {
 static inline const fb_graph_tables *fb_graph_tables_of(const fb_graph *graph) {
     return (const fb_graph_tables *)(const void *)graph;
 }
+/* Is it in a list of texts (none: an empty one)? */
+bool fb_value_has_text(const fb_graph *graph, fb_value list, const char *text);
 static inline const fb_symbol_row *fb_symbol_at(const fb_graph *graph, fb_symbol symbol) {
     return fb_table_row(&fb_graph_tables_of(graph)->symbols, symbol.id, FB_RECORD_UNIT);
 }

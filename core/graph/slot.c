@@ -46,10 +46,12 @@ fb_tensor fb_tensor_at_path(const fb_graph *graph, const char *path) {
     return module.id ? fb_module_tensor(graph, module, dot ? dot + 1 : path) : none;
 }
 
+fb_tensor fb_tensor_called(const fb_graph *graph, const char *name) {
+    fb_tensor owned = fb_tensor_at_path(graph, name);
+    return owned.id ? owned : fb_tensor_find(graph, name);
+}
+
 bool fb_slot_is_persistent(const fb_graph *graph, const fb_slot *slot) {
     fb_value names = fb_module_at(graph, slot->module)->non_persistent;
-    for (size_t i = 0; slot->is_buffer && fb_value_item(graph, names, i).id; i++) {
-        if (strcmp(fb_value_text(graph, fb_value_item(graph, names, i)), slot->attribute) == 0) return false;
-    }
-    return true;
+    return !slot->is_buffer || !fb_value_has_text(graph, names, slot->attribute);
 }

@@ -345,3 +345,10 @@ static fb_value replace_node(void *context, fb_node node) {
 fb_value fb_value_map_nodes(fb_graph *graph, fb_value value, fb_node (*replace)(void *, fb_node), void *context) {
     return fb_value_substitute(graph, value, replace_node, &(node_map){graph, replace, context});
 }
+
+bool fb_value_has_text(const fb_graph *graph, fb_value list, const char *text) {
+    for (size_t i = 0; fb_value_item(graph, list, i).id; i++) {
+        if (strcmp(fb_value_text(graph, fb_value_item(graph, list, i)), text) == 0) return true;
+    }
+    return false;
+}

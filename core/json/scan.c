@@ -71,7 +71,7 @@ size_t fb_utf8_length(const unsigned char *at, const unsigned char *end) {
     return length;
 }
 
-static int hex_value(char c) {
+int fb_hex_digit(char c) {
     if (c >= '0' && c <= '9') return c - '0';
     if (c >= 'a' && c <= 'f') return c - 'a' + 10;
     if (c >= 'A' && c <= 'F') return c - 'A' + 10;
@@ -83,7 +83,7 @@ static int32_t hex4(const char *at, const char *end) {
     if (end - at < 4) return -1;
     int32_t code = 0;
     for (int i = 0; i < 4; i++) {
-        int digit = hex_value(at[i]);
+        int digit = fb_hex_digit(at[i]);
         if (digit < 0) return -1;
         code = code << 4 | digit;
     }

@@ -108,4 +108,7 @@ bool fb_scan_step_over(fb_scan *scan, const char **start);
 bool fb_each_item(const char *array, size_t size, bool (*item)(void *context, size_t index, const char *text, size_t text_size),
                   void *context);
 
+/* The value of a hexadecimal digit, or -1. */
+int fb_hex_digit(char c);
+
 #endif

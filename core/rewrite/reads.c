@@ -101,18 +101,11 @@ static bool is_empty(const fb_graph *graph, const fb_module_row *row) {
            !row->attributes.id && !row->program.id && fb_text_length(graph, row->path) > 0;
 }
 
-static bool is_listed(const fb_graph *graph, fb_value names, const char *name) {
-    for (size_t i = 0; fb_value_item(graph, names, i).id; i++) {
-        if (strcmp(fb_value_text(graph, fb_value_item(graph, names, i)), name) == 0) return true;
-    }
-    return false;
-}
-
 static void drop_attribute(fb_rewrite *rewrite, fb_module module, const char *attribute) {
     fb_graph *graph = rewrite->graph;
     const fb_module_row *row = fb_module_at(graph, module);
     if (row->is_erased || fb_module_op(graph, module) != FB_OP_UNKNOWN) return; /* a known type has what it has */
-    if (is_listed(graph, row->non_persistent, attribute)) return;
+    if (fb_value_has_text(graph, row->non_persistent, attribute)) return;
     fb_drop_tensor(rewrite, module, attribute);
     if (!fb_rewrite_is_failed(rewrite) && is_empty(graph, row)) fb_drop_module(rewrite, module);
 }

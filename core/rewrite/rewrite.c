@@ -263,13 +263,6 @@ void fb_mark(fb_rewrite *rewrite, fb_node node) {
     if (marks != small) free(marks);
 }
 
-bool fb_marks_have(const fb_graph *graph, fb_value marks, const char *signature) {
-    for (size_t i = 0; fb_value_item(graph, marks, i).id; i++) {
-        if (strcmp(fb_value_text(graph, fb_value_item(graph, marks, i)), signature) == 0) return true;
-    }
-    return false;
-}
-
 /* ---- commit ------------------------------------------------------------------------------------------------------------ */
 
 static fb_node follow(void *context, fb_node node) {

@@ -74,11 +74,10 @@ void fb_mark(fb_rewrite *rewrite, fb_node node);
 /* What took in what so far: pairs of fb_node, first the one that was taken in; the same twice has a value that none had. */
 const fb_buffer *fb_rewrite_absorbed(const fb_rewrite *rewrite);
 /* Does the node carry this signature in meta.transformations? */
-bool fb_marks_have(const fb_graph *graph, fb_value marks, const char *signature);
 
 static inline bool fb_node_is_marked(const fb_graph *graph, fb_node node, const char *signature) {
     fb_value marks = fb_node_at(graph, node)->transformations;
-    return marks.id && fb_marks_have(graph, marks, signature); /* most nodes have none */
+    return marks.id && fb_value_has_text(graph, marks, signature); /* most nodes have none */
 }
 
 /* What the pass knows of a node's result; none and 0 = unknown. */

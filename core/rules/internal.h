@@ -253,6 +253,8 @@ fb_node fb_rule_build_root(fb_rewrite *rewrite, const fb_rule *rule, const fb_ru
 /* How a call is spelled; valid while the graph lives. */
 fb_spelling_style fb_rule_style(const fb_graph *graph, fb_node node);
 
+/* Is the call of that index a root of the pattern? */
+bool fb_rule_is_root(const fb_rule *rule, size_t call);
 /* Why the layers cannot get other weights, and the sentence; NULL when they can. */
 fb_obstacle fb_rule_weights_obstacle(fb_matcher *matcher, const fb_rule *rule, const fb_rule_binding *binding);
 void fb_rule_edit_weights(fb_rewrite *rewrite, const fb_rule *rule, const fb_rule_binding *binding);

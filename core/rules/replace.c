@@ -224,13 +224,6 @@ static fb_node first_root(const fb_rule *rule, const fb_graph *graph, const fb_r
     return first;
 }
 
-static bool is_root(const fb_rule *rule, size_t call) {
-    for (size_t i = 0; i < rule->root_count; i++) {
-        if (rule->roots[i]->index == call) return true;
-    }
-    return false;
-}
-
 static bool gets_weights(const fb_rule *rule, int variable) {
     for (size_t i = 0; i < rule->weights_count; i++) {
         if (rule->weights[i].variable == variable) return true;
@@ -245,7 +238,7 @@ void fb_rule_edit(fb_rewrite *rewrite, const fb_match *match) {
     fb_node first = first_root(rule, graph, &binding);
     /* Inner calls that nobody reads afterwards go. They are asked last first, so each inner one comes before its readers. */
     for (size_t i = rule->call_count; i-- > 0;) {
-        if (!is_root(rule, i)) fb_erase_unread(rewrite, binding.nodes[i]);
+        if (!fb_rule_is_root(rule, i)) fb_erase_unread(rewrite, binding.nodes[i]);
     }
     fb_rule_edit_weights(rewrite, rule, &binding);
     fb_rule_build_lets(rewrite, rule, &binding, fb_rule_style(graph, first), first);

@@ -129,7 +129,7 @@ static bool is_read_by_others(const fb_graph *graph, const fb_rule *rule, const 
     return false;
 }
 
-static bool is_root(const fb_rule *rule, size_t call) {
+bool fb_rule_is_root(const fb_rule *rule, size_t call) {
     for (size_t i = 0; i < rule->root_count; i++) {
         if (rule->roots[i]->index == call) return true;
     }
@@ -149,7 +149,7 @@ fb_obstacle fb_rule_weights_obstacle(fb_matcher *matcher, const fb_rule *rule, c
         if (obstacle.code) return obstacle;
         if (fb_layer_call_count(matcher->usage, &host.layer) > 1)
             return (fb_obstacle){"shared-module", "the layer is called more than once"};
-        if (!is_root(rule, weights->call) && is_read_by_others(graph, rule, binding, node))
+        if (!fb_rule_is_root(rule, weights->call) && is_read_by_others(graph, rule, binding, node))
             return (fb_obstacle){"other-users", "others read what the layer gives, which would be something else"};
         if (!is_alike(graph, rule, binding, &weights->weight, host.layer.weight) ||
             (host.layer.bias.id && !is_alike(graph, rule, binding, &weights->bias, host.layer.bias)))

@@ -36,12 +36,6 @@ uint64_t fb_weights_file_size(const fb_weights_file *file) {
 
 /* ---- which tensors ------------------------------------------------------------------------------------------------------ */
 
-/* By a key of the file. */
-static fb_tensor tensor_of(const fb_graph *graph, const char *key) {
-    fb_tensor owned = fb_tensor_at_path(graph, key);
-    return owned.id ? owned : fb_tensor_find(graph, key);
-}
-
 static bool add(fb_weights_file *file, const char *key, size_t length, fb_tensor tensor) {
     const fb_tensor_row *row = fb_tensor_at(file->graph, tensor);
     int rank = fb_shape_rank(file->graph, row->shape);
@@ -90,7 +84,7 @@ static fb_status choose_named(fb_weights_file *file, const fb_weights_choice *ch
     }
     for (size_t i = 0; ok && i < choice->count; i++) {
         if (i && strcmp(names[i - 1], names[i]) == 0) continue;
-        fb_tensor tensor = tensor_of(file->graph, names[i]);
+        fb_tensor tensor = fb_tensor_called(file->graph, names[i]);
         if (tensor.id) ok = add(file, names[i], strlen(names[i]), tensor);
         else fb_buffer_printf(&unknown, unknown.size ? ", %s" : "%s", names[i]);
     }
@@ -125,7 +119,7 @@ static fb_status check_bytes(fb_weights_file *file, json_t **missing, fb_error *
     missing_list list = {.graph = file->graph, .items = json_array()};
     fb_tensor *tensors = malloc((count + 1) * sizeof *tensors);
     bool ok = list.items && tensors;
-    for (size_t i = 0; ok && i < count; i++) tensors[i] = tensor_of(file->graph, entries_of(file)[i].name);
+    for (size_t i = 0; ok && i < count; i++) tensors[i] = fb_tensor_called(file->graph, entries_of(file)[i].name);
     fb_status status = ok ? FB_OK : fb_fail_memory(error);
     if (!status) status = fb_evaluation_missing(file->graph, tensors, count, file->blobs, report_missing, &list, error);
     if (!status && list.failed) status = fb_fail_memory(error);
@@ -183,7 +177,7 @@ static fb_status take_over_metadata(fb_weights_file *file, fb_error *error) {
     fb_inputs_walk walk;
     if (fb_inputs_begin(&walk, file->graph)) {
         for (size_t i = 0; i < fb_weights_file_count(file); i++)
-            fb_inputs_visit(&walk, tensor_of(file->graph, entries_of(file)[i].name), note_blob, &list);
+            fb_inputs_visit(&walk, fb_tensor_called(file->graph, entries_of(file)[i].name), note_blob, &list);
     }
     bool ok = fb_inputs_end(&walk) && !list.failed;
     fb_status status = ok ? FB_OK : fb_fail_memory(error);
@@ -197,7 +191,7 @@ static fb_status take_over_metadata(fb_weights_file *file, fb_error *error) {
 static bool has_made_tensor(const fb_weights_file *file, const bool *is_owned) {
     bool is_made = false;
     for (size_t i = 0; i < fb_weights_file_count(file) && !is_made; i++)
-        is_made = fb_tensor_is_made(file->graph, tensor_of(file->graph, entries_of(file)[i].name), is_owned);
+        is_made = fb_tensor_is_made(file->graph, fb_tensor_called(file->graph, entries_of(file)[i].name), is_owned);
     return is_made;
 }
 
@@ -212,7 +206,7 @@ bool fb_recipe_id(const fb_graph *graph, fb_value recipe, char id[FB_ID_LENGTH +
 /* Adds what the file's tensor is, unless its key says it. */
 static bool describe_tensor(const fb_weights_file *file, const char *key, json_t *tensors) {
     char id[FB_ID_LENGTH + 1];
-    fb_tensor tensor = tensor_of(file->graph, key);
+    fb_tensor tensor = fb_tensor_called(file->graph, key);
     const char *name = fb_tensor_name(file->graph, tensor);
     fb_value recipe = fb_tensor_at(file->graph, tensor)->recipe;
     if (!recipe.id) return !strcmp(name, key) || json_object_set_new(tensors, key, json_pack("[s]", name)) == 0;
@@ -236,7 +230,7 @@ static bool is_put_together(const fb_weights_file *file) {
     const char *first = NULL;
     bool is_mixed = false;
     for (size_t i = 0; i < fb_weights_file_count(file) && !is_mixed; i++) {
-        const fb_tensor_row *row = fb_tensor_at(file->graph, tensor_of(file->graph, entries_of(file)[i].name));
+        const fb_tensor_row *row = fb_tensor_at(file->graph, fb_tensor_called(file->graph, entries_of(file)[i].name));
         const char *blob = row->blob.id && !row->recipe.id ? fb_text(file->graph, row->blob) : NULL;
         is_mixed = !blob || (first && strcmp(first, blob) != 0);
         first = blob;
@@ -252,7 +246,7 @@ static bool is_said_right(const fb_weights_file *file) {
     for (size_t i = 0; text && i < fb_weights_file_count(file) && is_right; i++) {
         const char *key = entries_of(file)[i].name;
         const char *name = json_string_value(json_array_get(json_object_get(said, key), 0));
-        is_right = strcmp(name ? name : key, fb_tensor_name(file->graph, tensor_of(file->graph, key))) == 0;
+        is_right = strcmp(name ? name : key, fb_tensor_name(file->graph, fb_tensor_called(file->graph, key))) == 0;
     }
     json_decref(said);
     return is_right;
@@ -336,7 +330,7 @@ static fb_status open_entry(fb_weights_file *file, size_t index, fb_error *error
     file->open = index;
     const fb_safetensors_entry *entry = &entries_of(file)[index];
     fb_status status =
-        fb_evaluation_new(file->graph, tensor_of(file->graph, entry->name), file->blobs, &file->evaluation, error);
+        fb_evaluation_new(file->graph, fb_tensor_called(file->graph, entry->name), file->blobs, &file->evaluation, error);
     assert(status || fb_evaluation_size(file->evaluation) == entry->size);
     return status;
 }

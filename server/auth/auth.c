@@ -1,11 +1,11 @@
 #include "server/auth/auth.h"
+#include "server/metrics/metrics.h"
 
 #include <openssl/crypto.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #define BUCKETS 256
 #define WRITE_INTERVAL_MS 60000 /* between two times that a token's use is written down */
@@ -27,12 +27,6 @@ struct fb_auth {
     known_token *buckets[BUCKETS];
     bool has_tokens;
 };
-
-static int64_t now_ms(void) {
-    struct timespec now;
-    clock_gettime(CLOCK_REALTIME, &now);
-    return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
-}
 
 bool fb_scope_parse(const char *text, fb_scope *scope) {
     static const struct {
@@ -189,7 +183,7 @@ static fb_grant admit_token(fb_auth *auth, const char *secret, fb_scope needed, 
     if (status == FB_NO_MEMORY) return FB_NOT_DECIDED;
     known_token *token = status ? NULL : find_digest(auth, digest);
     if (!token) return FB_TOKEN_UNKNOWN;
-    int64_t now = now_ms();
+    int64_t now = fb_wall_ms();
     fb_grant grant = judge(token, needed, now);
     if (grant == FB_GRANTED || grant == FB_SCOPE_TOO_SMALL) {
         memcpy(principal, token->name, sizeof token->name);
@@ -209,7 +203,7 @@ fb_grant fb_auth_admit(fb_auth *auth, const char *token, fb_scope needed, char p
 bool fb_auth_still_admits(fb_auth *auth, const char *principal, fb_scope needed) {
     pthread_rwlock_rdlock(&auth->lock);
     const known_token *token = find_name(auth, principal);
-    bool is_admitted = token ? judge(token, needed, now_ms()) == FB_GRANTED : !auth->has_tokens;
+    bool is_admitted = token ? judge(token, needed, fb_wall_ms()) == FB_GRANTED : !auth->has_tokens;
     pthread_rwlock_unlock(&auth->lock);
     return is_admitted;
 }

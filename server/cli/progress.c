@@ -2,18 +2,12 @@
 
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "server/cli/screen.h"
+#include "server/metrics/metrics.h"
 
 #define PERIOD 100 /* milliseconds between two lines */
-
-static int64_t now(void) {
-    struct timespec time;
-    clock_gettime(CLOCK_MONOTONIC, &time);
-    return (int64_t)time.tv_sec * 1000 + time.tv_nsec / 1000000;
-}
 
 static void show(fb_progress *progress, int64_t time) {
     double seconds = (double)(time - progress->begun) / 1e3;
@@ -33,7 +27,7 @@ void fb_progress_begin(fb_progress *progress, const char *what, const char *name
     const char *slash = strrchr(name, '/');
     *progress = (fb_progress){.what = what, .name = slash ? slash + 1 : name, .done = done, .total = total, .first = done};
     progress->is_visible = fb_screen_can_move(stderr);
-    progress->begun = now();
+    progress->begun = fb_monotonic_ms();
     if (progress->is_visible) show(progress, progress->begun);
 }
 
@@ -41,7 +35,7 @@ void fb_progress_add(fb_progress *progress, uint64_t bytes) {
     if (!progress) return;
     progress->done += bytes;
     if (!progress->is_visible) return;
-    int64_t time = now();
+    int64_t time = fb_monotonic_ms();
     if (time - progress->shown >= PERIOD) show(progress, time);
 }
 

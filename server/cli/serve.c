@@ -231,26 +231,21 @@ static unsigned feed(watchdog *dog, fb_service *service) {
     return is_well || dog->interval_ms < RETRY_MS ? dog->interval_ms : RETRY_MS;
 }
 
-static int64_t now_ms(void) {
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
-}
-
 /* Looks after the service until a signal comes. Afterwards the next one ends the process as signals do by default: what was
  * answered is on disk already. */
 static void wait_for_signal(const sigset_t *stop, fb_service *service) {
     watchdog dog = find_watchdog();
-    int64_t next_trim = now_ms() + TRIM_INTERVAL_MS, next_feed = dog.interval_ms ? now_ms() + dog.interval_ms : INT64_MAX;
+    int64_t next_trim = fb_monotonic_ms() + TRIM_INTERVAL_MS,
+            next_feed = dog.interval_ms ? fb_monotonic_ms() + dog.interval_ms : INT64_MAX;
     for (;;) {
-        int64_t next = next_trim < next_feed ? next_trim : next_feed, left = next - now_ms();
+        int64_t next = next_trim < next_feed ? next_trim : next_feed, left = next - fb_monotonic_ms();
         if (left < 0) left = 0;
         struct timespec wait = {.tv_sec = left / 1000, .tv_nsec = left % 1000 * 1000000};
         if (sigtimedwait(stop, NULL, &wait) >= 0) break;
-        if (now_ms() >= next_feed) next_feed = now_ms() + feed(&dog, service);
-        if (now_ms() < next_trim) continue;
+        if (fb_monotonic_ms() >= next_feed) next_feed = fb_monotonic_ms() + feed(&dog, service);
+        if (fb_monotonic_ms() < next_trim) continue;
         fb_allocator_trim();
-        next_trim = now_ms() + TRIM_INTERVAL_MS;
+        next_trim = fb_monotonic_ms() + TRIM_INTERVAL_MS;
     }
     pthread_sigmask(SIG_UNBLOCK, stop, NULL);
 }

@@ -1,4 +1,5 @@
 #include "server/events/event_hub.h"
+#include "server/metrics/metrics.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -39,12 +40,6 @@ struct fb_event_hub {
     fb_subscriber *first;
     bool has_work, is_stopping;
 };
-
-static int64_t now_ms(void) {
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
-}
 
 static void free_subscriber(fb_subscriber *subscriber) {
     free(subscriber->model);
@@ -325,19 +320,19 @@ static void beat(fb_event_hub *hub) {
 /* With the mutex. */
 static void wait_for_work(fb_event_hub *hub, int64_t until) {
     struct timespec deadline = {.tv_sec = until / 1000, .tv_nsec = until % 1000 * 1000000};
-    while (!hub->has_work && !hub->is_stopping && now_ms() < until)
+    while (!hub->has_work && !hub->is_stopping && fb_monotonic_ms() < until)
         pthread_cond_timedwait(&hub->changed, &hub->mutex, &deadline);
     hub->has_work = false;
 }
 
 static void *work(void *argument) {
     fb_event_hub *hub = argument;
-    int64_t next_beat = now_ms() + hub->heartbeat_ms, until = 0;
+    int64_t next_beat = fb_monotonic_ms() + hub->heartbeat_ms, until = 0;
     pthread_mutex_lock(&hub->mutex);
     while (!hub->is_stopping) {
         wait_for_work(hub, until);
         free_those_gone(hub);
-        int64_t now = now_ms();
+        int64_t now = fb_monotonic_ms();
         if (now >= next_beat) {
             beat(hub);
             next_beat = now + hub->heartbeat_ms;

@@ -177,10 +177,7 @@ static bool answer_grant(fb_exchange *exchange, fb_grant grant) {
     case FB_SCOPE_TOO_SMALL: return refuse_scope(exchange);
     case FB_NOT_DECIDED: break;
     }
-    fb_error error = {0};
-    fb_fail_memory(&error);
-    fb_respond_error(&exchange->response, &error);
-    return false;
+    return fb_respond_no_memory(&exchange->response);
 }
 
 /* Requests that show a token count together wherever they come from; all others by their address. So who guesses tokens soon
@@ -189,7 +186,7 @@ static bool check_rate(fb_exchange *exchange, bool has_token) {
     fb_http_server *server = exchange->server;
     uint64_t key = exchange->connection->address;
     if (has_token) key = fb_rate_key(&server->rates, exchange->principal, strlen(exchange->principal));
-    int64_t wait = fb_rate_take(&server->rates, key, fb_http_now());
+    int64_t wait = fb_rate_take(&server->rates, key, fb_monotonic_ns());
     if (!wait) return true;
     fb_respond_problem(&exchange->response, 429, "too-many-requests", "more than %u requests a second come from this %s",
                        server->config.rate_limit, has_token ? "token" : "address");

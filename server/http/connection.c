@@ -89,7 +89,7 @@ static int64_t time_for(const fb_http_config *config, uint64_t size) {
 
 bool fb_connection_wait(fb_http_server *server, fb_http_connection *connection, fb_waiting waiting, uint64_t size) {
     const fb_http_config *config = &server->config;
-    int64_t now = fb_http_now();
+    int64_t now = fb_monotonic_ns();
     pthread_mutex_lock(&server->reaper.lock);
     switch (waiting) {
     case FB_WAITING_HEADERS: {
@@ -113,7 +113,7 @@ bool fb_connection_wait(fb_http_server *server, fb_http_connection *connection, 
 
 bool fb_connection_moved(fb_http_server *server, fb_http_connection *connection, fb_waiting waiting, uint64_t size) {
     const fb_http_config *config = &server->config;
-    int64_t now = fb_http_now(), latest = now + time_for(config, 0);
+    int64_t now = fb_monotonic_ns(), latest = now + time_for(config, 0);
     uint64_t rate = config->minimum_rate ? config->minimum_rate : 1;
     pthread_mutex_lock(&server->reaper.lock);
     if (connection->deadline > latest) connection->deadline = latest;
@@ -227,7 +227,7 @@ uint64_t fb_connection_expect(fb_http_server *server, int socket, const struct s
     if (!connection) return 0;
     connection->socket = socket;
     connection->inode = inode_of(socket);
-    connection->touched = fb_http_now();
+    connection->touched = fb_monotonic_ns();
     connection->is_local = is_local;
     connection->address = address_key(server, socket, address);
     describe_address(socket, address, is_local, connection->remote, sizeof connection->remote);
@@ -272,7 +272,7 @@ static void open_connection(fb_http_server *server, struct MHD_Connection *mhd, 
     if (connection) {
         unlink_expected(reaper, connection);
         connection->waiting = FB_WAITING_HEADERS;
-        connection->touched = fb_http_now();
+        connection->touched = fb_monotonic_ns();
         connection->deadline = connection->touched + (int64_t)server->config.header_timeout_ms * MILLISECOND;
         connection->next = reaper->first;
         if (connection->next) connection->next->previous = connection;
@@ -287,7 +287,7 @@ static void start_lingering(fb_reaper *reaper, int socket) {
     int copy = dup(socket); /* keeps the connection when libmicrohttpd closes its own descriptor */
     if (copy < 0) return;
     shutdown(copy, SHUT_WR);
-    reaper->lingering[reaper->lingering_count++] = (fb_linger){.socket = copy, .deadline = fb_http_now() + LINGER_TIME};
+    reaper->lingering[reaper->lingering_count++] = (fb_linger){.socket = copy, .deadline = fb_monotonic_ns() + LINGER_TIME};
     eventfd_write(reaper->wake, 1);
 }
 
@@ -394,7 +394,7 @@ static void *reap(void *context) {
     fb_reaper *reaper = &server->reaper;
     struct pollfd waits[LINGER_MAX + 1];
     for (;;) {
-        int64_t now = fb_http_now();
+        int64_t now = fb_monotonic_ns();
         pthread_mutex_lock(&reaper->lock);
         bool is_stopping = reaper->is_stopping;
         for (fb_http_connection *c = reaper->first; c; c = c->next) look_after(server, c, now);

@@ -134,7 +134,7 @@ static void handle(void *argument) {
 static bool push(fb_exchange *exchange) {
     if (!fb_connection_wait(exchange->server, exchange->connection, FB_WAITING_WORK, 0)) return false;
     MHD_suspend_connection(exchange->mhd);
-    exchange->times.queued = fb_http_now();
+    exchange->times.queued = fb_monotonic_ns();
     if (fb_queue_push(&exchange->server->queue, &exchange->job)) return true;
     respond_overload(exchange, FB_REJECTED_QUEUE_FULL, "overloaded", "too many requests are waiting");
     MHD_resume_connection(exchange->mhd);
@@ -157,7 +157,7 @@ static fb_status check(void *context, fb_error *error) {
         count(exchange, FB_REJECTED_CLIENT_LEFT);
         return fb_fail(error, FB_BUSY, "cancelled", NULL, "the client left before the work was done");
     }
-    if (!exchange->work_deadline || fb_http_now() < exchange->work_deadline) return FB_OK;
+    if (!exchange->work_deadline || fb_monotonic_ns() < exchange->work_deadline) return FB_OK;
     count(exchange, FB_REJECTED_WORK_DEADLINE);
     return fb_fail(error, FB_BUSY, "deadline-exceeded", NULL,
                    "the work is too large to be done within %u s (--request-timeout) and has been stopped. With Prefer: "
@@ -172,7 +172,7 @@ static void exchange_watch(fb_exchange *exchange) {
 
 /* The request is whole: its work must end in time from here on. */
 static void exchange_begin_work(fb_exchange *exchange) {
-    exchange->work_deadline = fb_http_now() + (int64_t)exchange->server->config.request_timeout_ms * 1000000;
+    exchange->work_deadline = fb_monotonic_ns() + (int64_t)exchange->server->config.request_timeout_ms * 1000000;
 }
 
 const fb_watch *fb_request_watch(const fb_request *request) {
@@ -192,7 +192,7 @@ void *fb_exchange_begin(void *server, const char *target, struct MHD_Connection 
     exchange->server = server;
     exchange->connection = connection;
     exchange->mhd = mhd;
-    exchange->started = fb_http_now();
+    exchange->started = fb_monotonic_ns();
     exchange->response.bytes = "";
     exchange->request = (fb_request){
         .method = "",
@@ -644,7 +644,7 @@ static enum MHD_Result finish_sink(fb_exchange *exchange) {
     exchange->phase = FB_PHASE_WORKING;
     exchange_begin_work(exchange);
     if (!fb_connection_wait(exchange->server, exchange->connection, FB_WAITING_WORK, 0)) return MHD_NO;
-    exchange->times.queued = fb_http_now();
+    exchange->times.queued = fb_monotonic_ns();
     intake_finish(exchange);
     return MHD_YES;
 }
@@ -702,7 +702,7 @@ void fb_exchange_end(void *context, struct MHD_Connection *mhd, void **exchange_
     fb_exchange *exchange = *exchange_context;
     if (!exchange) return;
     *exchange_context = NULL;
-    int64_t taken = fb_http_now() - exchange->started;
+    int64_t taken = fb_monotonic_ns() - exchange->started;
     if (exchange->is_counted) {
         bool is_answered = exchange->phase == FB_PHASE_SENDING;
         int status = is_answered ? exchange->response.status : 0;

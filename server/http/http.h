@@ -134,6 +134,8 @@ void fb_problem_member_take(fb_response *response, const char *name, json_t *val
 /* The problem for an error, by its status: FB_SYNTAX 400, FB_INVALID 422, FB_TOO_LARGE 413, FB_NOT_FOUND 404, FB_CONFLICT 409,
  * FB_NO_SPACE 507, FB_BUSY and FB_NO_MEMORY 503 with Retry-After, FB_IO 500. Its code, message, pointer and node go along. */
 void fb_respond_error(fb_response *response, const fb_error *error);
+/* The same of memory that is out; false. */
+bool fb_respond_no_memory(fb_response *response);
 /* As fb_respond_error, with `prefix` ("/graph") put before the error's pointer: for a document inside a request. */
 void fb_respond_error_at(fb_response *response, const char *prefix, const fb_error *error);
 /* 422 with "errors": [{"pointer", "code", "detail", "node"?}, …]; the first one's code, message and pointer on top; "total"

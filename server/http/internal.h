@@ -24,8 +24,6 @@ typedef struct fb_pair {
     const char *name, *value;
 } fb_pair;
 
-int64_t fb_http_now(void); /* nanoseconds, monotonic */
-
 /* ------------------------------------------------------------------------------------------------------- text.c */
 
 bool fb_text_is_utf8(const char *text, size_t size);

@@ -34,7 +34,7 @@ static int move_to_thread(int socket, unsigned thread, unsigned threads) {
 }
 
 static void set_timeout(int socket, int64_t deadline) {
-    int64_t left = (deadline - fb_http_now()) / 1000;
+    int64_t left = (deadline - fb_monotonic_ns()) / 1000;
     if (left < 1000) left = 1000;
     struct timeval time = {.tv_sec = left / 1000000, .tv_usec = left % 1000000};
     setsockopt(socket, SOL_SOCKET, SO_RCVTIMEO, &time, sizeof time);
@@ -94,7 +94,7 @@ static fb_status ask_thread(fb_http_server *server, unsigned thread, const char 
 }
 
 fb_status fb_http_probe(fb_http_server *server, const char *target, unsigned timeout_ms, fb_error *error) {
-    int64_t deadline = fb_http_now() + (int64_t)timeout_ms * 1000000;
+    int64_t deadline = fb_monotonic_ns() + (int64_t)timeout_ms * 1000000;
     fb_status status = FB_OK;
     for (unsigned thread = 0; !status && thread < server->config.io_threads; thread++)
         status = ask_thread(server, thread, target, deadline, error);

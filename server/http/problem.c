@@ -121,6 +121,13 @@ void fb_respond_error(fb_response *response, const fb_error *error) {
     fb_respond_error_at(response, "", error);
 }
 
+bool fb_respond_no_memory(fb_response *response) {
+    fb_error error = {0};
+    fb_fail_memory(&error);
+    fb_respond_error(response, &error);
+    return false;
+}
+
 void fb_respond_errors(fb_response *response, const char *prefix, const fb_errors *errors) {
     if (errors->out_of_memory && !errors->count) {
         response->failed = true;

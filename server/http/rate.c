@@ -22,7 +22,7 @@ struct fb_rate_slot {
 fb_status fb_rates_init(fb_rates *rates, unsigned per_second, fb_error *error) {
     *rates = (fb_rates){.interval = per_second ? SECOND / per_second : 0};
     pthread_mutex_init(&rates->lock, NULL);
-    if (getrandom(&rates->seed, sizeof rates->seed, 0) < 0) rates->seed = (uint64_t)fb_http_now();
+    if (getrandom(&rates->seed, sizeof rates->seed, 0) < 0) rates->seed = (uint64_t)fb_monotonic_ns();
     if (!per_second) return FB_OK;
     rates->slots = calloc(SLOTS, sizeof *rates->slots);
     return rates->slots ? FB_OK : fb_fail_memory(error);

@@ -78,12 +78,6 @@ static void queue_stop(fb_queue *queue) {
     queue->thread_count = 0;
 }
 
-int64_t fb_http_now(void) {
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
-}
-
 int fb_http_thread(pthread_t *thread, void *(*start)(void *), void *argument) {
     sigset_t all, before;
     sigfillset(&all);

@@ -4,16 +4,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/json/scan.h"
+
 static bool refuse(fb_exchange *exchange, const char *detail) {
     fb_respond_problem(&exchange->response, 400, "bad-target", "%s", detail);
     return false;
-}
-
-static int hex_digit(char c) {
-    if (c >= '0' && c <= '9') return c - '0';
-    if (c >= 'a' && c <= 'f') return c - 'a' + 10;
-    if (c >= 'A' && c <= 'F') return c - 'A' + 10;
-    return -1;
 }
 
 /* Decodes %XX (and '+' when `plus`) in place and terminates; false on malformed escapes, control characters, invalid UTF-8,
@@ -23,8 +18,8 @@ static bool text_decode(char *text, size_t size, bool plus, bool is_segment) {
     for (size_t i = 0; i < size; i++) {
         char c = text[i];
         if (c == '%') {
-            if (size - i < 3 || hex_digit(text[i + 1]) < 0 || hex_digit(text[i + 2]) < 0) return false;
-            c = (char)(hex_digit(text[i + 1]) * 16 + hex_digit(text[i + 2]));
+            if (size - i < 3 || fb_hex_digit(text[i + 1]) < 0 || fb_hex_digit(text[i + 2]) < 0) return false;
+            c = (char)(fb_hex_digit(text[i + 1]) * 16 + fb_hex_digit(text[i + 2]));
             if (is_segment && c == '/') return false;
             i += 2;
         } else if (plus && c == '+') {

@@ -52,7 +52,7 @@ void fb_trace_identify(fb_exchange *exchange) {
         snprintf(exchange->id, sizeof exchange->id, "%s", exchange->trace);
     } else {
         uint64_t random[2] = {(uint64_t)exchange->started, (uint64_t)(uintptr_t)exchange};
-        if (getrandom(random, sizeof random, GRND_NONBLOCK) < 0) random[0] ^= (uint64_t)fb_http_now();
+        if (getrandom(random, sizeof random, GRND_NONBLOCK) < 0) random[0] ^= (uint64_t)fb_monotonic_ns();
         write_random(exchange->id, random);
     }
 }
@@ -60,7 +60,7 @@ void fb_trace_identify(fb_exchange *exchange) {
 /* ---- times -------------------------------------------------------------------------------------------------------------- */
 
 void fb_trace_begin_work(fb_exchange *exchange) {
-    exchange->times.begun = fb_http_now();
+    exchange->times.begun = fb_monotonic_ns();
     if (!exchange->times.queued) exchange->times.queued = exchange->times.begun;
     fb_timing_reset();
 }
@@ -71,7 +71,7 @@ void fb_trace_begin_work(fb_exchange *exchange) {
 
 void fb_trace_end_work(fb_exchange *exchange) {
     fb_exchange_times *times = &exchange->times;
-    int64_t end = fb_http_now();
+    int64_t end = fb_monotonic_ns();
     times->parse = fb_timing_spent(FB_TIMING_PARSE);
     times->store = fb_timing_spent(FB_TIMING_STORE);
     times->work = end - times->begun - times->parse - times->store;

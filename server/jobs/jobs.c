@@ -8,17 +8,12 @@
 
 #include "core/diff/text.h"
 #include "server/jobs/internal.h"
+#include "server/metrics/metrics.h"
 #include "server/store/internal.h"
 
 #define COLLECT_EVERY_MS 60000
 #define PAUSE_MS 1000
 #define LOOK_EVERY_MS 500 /* at what other processes do with jobs */
-
-static int64_t jobs_now(void) {
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
-}
 
 /* ---- jobs in memory ----------------------------------------------------------------------------------------------------- */
 
@@ -180,10 +175,10 @@ void fb_jobs_metrics(fb_jobs *jobs, fb_buffer *out) {
 
 /* Waits, but not when the job is not wanted any more or all are to stop; false then. */
 static bool jobs_pause(fb_jobs *jobs, const fb_live_job *job, unsigned milliseconds) {
-    int64_t until = jobs_now() + milliseconds;
+    int64_t until = fb_monotonic_ms() + milliseconds;
     struct timespec deadline = {.tv_sec = until / 1000, .tv_nsec = until % 1000 * 1000000};
     pthread_mutex_lock(&jobs->mutex);
-    while (!atomic_load(&jobs->is_stopping) && !(job && atomic_load(&job->is_unwanted)) && jobs_now() < until)
+    while (!atomic_load(&jobs->is_stopping) && !(job && atomic_load(&job->is_unwanted)) && fb_monotonic_ms() < until)
         pthread_cond_timedwait(&jobs->changed, &jobs->mutex, &deadline);
     pthread_mutex_unlock(&jobs->mutex);
     return !atomic_load(&jobs->is_stopping) && !(job && atomic_load(&job->is_unwanted));
@@ -322,7 +317,7 @@ static fb_status check(void *context, fb_error *error) {
     const watched *w = context;
     if (atomic_load(&w->job->is_unwanted)) return fb_fail(error, FB_BUSY, "cancelled", NULL, "the job was cancelled");
     if (atomic_load(&w->jobs->is_stopping)) return fb_fail(error, FB_BUSY, "stopping", NULL, "the service is stopping");
-    if (jobs_now() < w->job->deadline) return FB_OK;
+    if (fb_monotonic_ms() < w->job->deadline) return FB_OK;
     return fb_fail(error, FB_BUSY, "deadline-exceeded", NULL,
                    "the work is too large to be done within %u s (--job-timeout) and has been stopped",
                    w->jobs->config.timeout_ms / 1000);
@@ -489,7 +484,7 @@ static bool starts(fb_jobs *jobs, fb_live_job *job) {
     fb_job_log_begin(&job->log, attempts);
     live_job_tell(job, fb_job_state_name(FB_JOB_RUNNING), NULL);
     pthread_mutex_unlock(&jobs->mutex);
-    job->deadline = jobs_now() + jobs->config.timeout_ms;
+    job->deadline = fb_monotonic_ms() + jobs->config.timeout_ms;
     return true;
 }
 
@@ -612,9 +607,7 @@ static void *work(void *argument) {
 }
 
 static void collect(fb_jobs *jobs) {
-    struct timespec now;
-    clock_gettime(CLOCK_REALTIME, &now);
-    int64_t before = (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000 - (int64_t)jobs->config.lifetime_ms;
+    int64_t before = fb_wall_ms() - (int64_t)jobs->config.lifetime_ms;
     size_t count = 1;
     while (count && !atomic_load(&jobs->is_stopping) && !fb_store_collect_jobs(jobs->store, before, &count, NULL)) continue;
 }
@@ -674,10 +667,10 @@ static void *keep(void *argument) {
     fb_jobs *jobs = argument;
     unsigned collect_ms = jobs->config.lifetime_ms < COLLECT_EVERY_MS ? (unsigned)jobs->config.lifetime_ms : COLLECT_EVERY_MS;
     if (collect_ms < 500) collect_ms = 500;
-    int64_t next_beat = jobs_now() + jobs->config.heartbeat_ms, next_collection = jobs_now();
+    int64_t next_beat = fb_monotonic_ms() + jobs->config.heartbeat_ms, next_collection = fb_monotonic_ms();
     bool goes_on = true, is_shared = fb_store_is_shared(jobs->store);
     while (goes_on) {
-        int64_t now = jobs_now();
+        int64_t now = fb_monotonic_ms();
         if (now >= next_collection) {
             collect(jobs);
             next_collection = now + collect_ms;
@@ -689,7 +682,7 @@ static void *keep(void *argument) {
         int64_t next = next_beat < next_collection ? next_beat : next_collection;
         if (is_shared) look(jobs);
         if (is_shared && next > now + LOOK_EVERY_MS) next = now + LOOK_EVERY_MS;
-        now = jobs_now();
+        now = fb_monotonic_ms();
         goes_on = jobs_pause(jobs, NULL, next > now ? (unsigned)(next - now) : 0);
     }
     return NULL;

@@ -8,6 +8,13 @@
 #include "core/base/buffer.h"
 #include "core/compose/run.h"
 
+/* ---- Clocks ---------------------------------------------------------------------------------------------------------------
+ */
+
+int64_t fb_wall_ms(void);      /* since 1970, UTC */
+int64_t fb_monotonic_ms(void); /* of a clock that nobody sets */
+int64_t fb_monotonic_ns(void);
+
 /* ---- How the C library keeps memory that was freed, in a service that runs for months ------------------------------------ */
 
 /* For a process of many threads; before the second one starts. */

@@ -89,9 +89,6 @@ void fb_respond_undo_refusal(fb_response *response, fb_undo_refusal *refusal, co
 /* An alias as it was after the entry with that number, in decimal digits: what a repeated request is answered. */
 void fb_respond_stored_alias(const fb_request *request, fb_response *response, int status, const char *number);
 
-/* The tensor that a module owns at that path ("encoder.0.query.weight"), or else the one of that name; none when there is
- * neither. */
-fb_tensor fb_tensor_called(const fb_graph *graph, const char *name);
 /* 409 for what cannot be read of a stored graph. `missing` (stolen, perhaps NULL) is [{"name", "code", "blob"?}, …]. */
 void fb_respond_unreadable(fb_response *response, const fb_error *error, json_t *missing);
 /* The bytes' strong entity tag, known without making them: for the same graph, what of it, and version of the service they are

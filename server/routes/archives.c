@@ -274,7 +274,7 @@ static bool respond_changed_take(const fb_request *request, fb_response *respons
     open_archive *open = NULL;
     bool is_tagged = fb_bytes_tag(shared->id, what, 1, tag);
     if (!is_tagged || fb_request_has_etag(request, tag)) {
-        if (!is_tagged) fb_respond_error(response, (fb_fail_memory(&error), &error));
+        if (!is_tagged) fb_respond_no_memory(response);
         else fb_respond_not_modified(response, "application/octet-stream", tag);
         fb_share_release(shared);
         return is_tagged;

@@ -137,13 +137,6 @@ static bool refuse_digest(fb_response *response, size_t index, bool is_text) {
                             "a digest is \"sha256:\" and 64 lower-case hex digits");
 }
 
-static bool respond_no_memory(fb_response *response) {
-    fb_error error = {0};
-    fb_fail_memory(&error);
-    fb_respond_error(response, &error);
-    return false;
-}
-
 /* Into room that has been made. */
 static bool add_digests(fb_response *response, const json_t *list, json_t *seen, question *out) {
     size_t i;
@@ -152,7 +145,7 @@ static bool add_digests(fb_response *response, const json_t *list, json_t *seen,
         const char *digest = json_string_value(item);
         if (!digest || !fb_is_sha256_id(digest)) return refuse_digest(response, i, digest != NULL);
         if (json_object_get(seen, digest)) continue;
-        if (json_object_set_new(seen, digest, json_true())) return respond_no_memory(response);
+        if (json_object_set_new(seen, digest, json_true())) return fb_respond_no_memory(response);
         out->digests[out->count++] = digest;
     }
     return true;
@@ -171,7 +164,7 @@ static bool read_question(fb_response *response, const json_t *list, question *o
     out->digests = calloc(count + 1, sizeof *out->digests);
     out->is_missing = calloc(count + 1, sizeof *out->is_missing);
     bool has_room = seen && out->digests && out->is_missing;
-    bool is_read = has_room ? add_digests(response, list, seen, out) : respond_no_memory(response);
+    bool is_read = has_room ? add_digests(response, list, seen, out) : fb_respond_no_memory(response);
     json_decref(seen);
     return is_read;
 }

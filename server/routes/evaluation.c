@@ -3,22 +3,16 @@
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 
 #include "server/graphs/graphs.h"
+#include "server/metrics/metrics.h"
 
 /* ---- limits ------------------------------------------------------------------------------------------------------------ */
-
-static int64_t now(void) {
-    struct timespec time;
-    clock_gettime(CLOCK_MONOTONIC, &time);
-    return (int64_t)time.tv_sec * 1000000000 + time.tv_nsec;
-}
 
 static fb_status check(void *context, fb_error *error) {
     const fb_evaluating *evaluating = context;
     fb_status status = fb_watch_check(evaluating->request, error);
-    if (status || now() < evaluating->deadline) return status;
+    if (status || fb_monotonic_ns() < evaluating->deadline) return status;
     return fb_fail(error, FB_BUSY, "evaluation-timeout", NULL, "the evaluation took longer than it may");
 }
 
@@ -35,7 +29,7 @@ bool fb_evaluating_begin(const fb_request *request, fb_response *response, fb_ev
     }
     *out = (fb_evaluating){.watch = {.context = out, .check = check},
                            .request = fb_request_watch(request),
-                           .deadline = now() + (int64_t)limits->timeout_ms * 1000000,
+                           .deadline = fb_monotonic_ns() + (int64_t)limits->timeout_ms * 1000000,
                            .blobs = fb_blob_source(app->store),
                            .app = app};
     out->options =

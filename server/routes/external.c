@@ -57,15 +57,13 @@ static bool read_version(fb_response *response, const json_t *members, int *out)
 
 static bool read_params(fb_response *response, const json_t *members, fb_buffer *out) {
     const json_t *params = json_object_get(members, "params");
-    fb_error error = {0};
     if (params && !json_is_object(params))
         return fb_refuse_member(response, "wrong-type", "/params", "a pass's params are an object");
     fb_status status = FB_OK;
     if (params) status = fb_free_json_canonical(params, out);
     else fb_buffer_string(out, "{}");
     if (status == FB_SYNTAX) return fb_refuse_member(response, "bad-params", "/params", "the params hold a character \\u0000");
-    if (!fb_buffer_text(out)) fb_respond_error(response, (fb_fail_memory(&error), &error));
-    return !out->failed;
+    return fb_buffer_text(out) || fb_respond_no_memory(response);
 }
 
 static bool read_record(const fb_request *request, fb_response *response, record *made) {
@@ -114,7 +112,7 @@ static void write_pass(const record *made, fb_buffer *out) {
 
 static fb_status describe(record *made, const fb_watch *watch, fb_error *error) {
     const char *signature = made->signature;
-    if (!fb_pass_signature(made->name, made->version, made->params.data, made->signature) ||
+    if (!fb_pass_signature(made->name, made->version, NULL, made->params.data, made->signature) ||
         !fb_composition_signature(&signature, 1, made->composition))
         return fb_fail_memory(error);
     bool is_changed = strcmp(made->source.shared->id, made->result.shared->id) != 0;

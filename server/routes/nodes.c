@@ -41,7 +41,7 @@ static fb_status is_signature_of(fb_store *store, const char *signature, const c
             const fb_pass *known = fb_pass_at(i);
             fb_signature expected;
             if (strcmp(known->name, pass) != 0) continue;
-            if (!fb_pass_signature(known->name, known->version, "{}", expected)) status = fb_fail_memory(error);
+            if (!fb_pass_signature(known->name, known->version, NULL, "{}", expected)) status = fb_fail_memory(error);
             else *is_of_pass |= !strcmp(expected, signature);
         }
     }

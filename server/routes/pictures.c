@@ -139,12 +139,10 @@ static void respond_run_picture(const fb_request *request, fb_response *response
                                 const run_graphs *graphs, picture_request *asked) {
     json_t *report = fb_load_json(run->report);
     size_t count = graphs->part ? (size_t)passes : run->pass_count;
-    fb_error error = {0};
     fb_picture_mark *marks = report ? calloc(list_refused(report, count, NULL) + 1, sizeof *marks) : NULL;
     if (!marks) {
         json_decref(report);
-        fb_fail_memory(&error);
-        fb_respond_error(response, &error);
+        fb_respond_no_memory(response);
         return;
     }
     asked->options.refused = marks;

@@ -249,9 +249,7 @@ void fb_respond_run_again(const fb_request *request, fb_response *response, int 
     json_error_t failure;
     json_t *weights = length ? fb_load_json_bytes(second, length, 0, &failure) : NULL;
     if (length && !weights) {
-        fb_error error = {0};
-        fb_fail_memory(&error);
-        fb_respond_error(response, &error);
+        fb_respond_no_memory(response);
         return;
     }
     respond_stored(request, response, status, id, fb_includes_read(body, line), weights,

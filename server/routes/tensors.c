@@ -231,8 +231,7 @@ static void respond_bytes(const fb_request *request, fb_response *response, fb_s
     open_tensor *open = calloc(1, sizeof *open);
     if (!open || !fb_bytes_tag(shared->id, what, 2, tag)) {
         free(open);
-        fb_fail_memory(&error);
-        fb_respond_error(response, &error);
+        fb_respond_no_memory(response);
         return;
     }
     *open = (open_tensor){.shared = fb_share_hold(shared), .blobs = fb_blob_source(app->store)};

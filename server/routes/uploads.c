@@ -145,9 +145,7 @@ static bool begin_part(const fb_request *request, fb_response *response, uint64_
         *kept = made;
         *state = kept;
     } else {
-        fb_error error = {0};
-        fb_fail_memory(&error);
-        fb_respond_error(response, &error);
+        fb_respond_no_memory(response);
         fb_upload_close(made.upload, false);
     }
     return kept != NULL;

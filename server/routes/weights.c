@@ -65,13 +65,6 @@ static bool add_name(weights_wanted *wanted, const char *name) {
     return copy != NULL;
 }
 
-static bool respond_no_memory(fb_response *response) {
-    fb_error error = {0};
-    fb_fail_memory(&error);
-    fb_respond_error(response, &error);
-    return false;
-}
-
 static bool read_tied(const char *tied, bool *with_tied) {
     *with_tied = tied && !strcmp(tied, "each");
     return !tied || *with_tied || !strcmp(tied, "first");
@@ -93,7 +86,7 @@ static bool weights_wanted_query(const fb_request *request, fb_response *respons
     for (size_t i = 0; i < count && ok; i++) ok = add_name(&wanted, fb_request_query_next(request, "names", &cursor));
     if (!ok) {
         weights_wanted_free(&wanted);
-        return respond_no_memory(response);
+        return fb_respond_no_memory(response);
     }
     sort_names(&wanted);
     *out = wanted;
@@ -103,13 +96,13 @@ static bool weights_wanted_query(const fb_request *request, fb_response *respons
 static bool read_names(fb_response *response, const json_t *names, weights_wanted *out) {
     if (!json_is_array(names)) return fb_refuse_member(response, "wrong-type", "/names", "names is an array of strings");
     out->names = calloc(json_array_size(names) + 1, sizeof *out->names);
-    if (!out->names) return respond_no_memory(response);
+    if (!out->names) return fb_respond_no_memory(response);
     for (size_t i = 0; i < json_array_size(names); i++) {
         const char *name = json_string_value(json_array_get(names, i));
         char pointer[40];
         snprintf(pointer, sizeof pointer, "/names/%zu", i);
         if (!name) return fb_refuse_member(response, "wrong-type", pointer, "names is an array of strings");
-        if (!add_name(out, name)) return respond_no_memory(response);
+        if (!add_name(out, name)) return fb_respond_no_memory(response);
     }
     sort_names(out);
     return true;
@@ -126,13 +119,6 @@ static bool weights_wanted_body(fb_response *response, const json_t *members, we
     }
     *out = wanted;
     return true;
-}
-
-/* The tensor that a module owns at that path ("encoder.0.query.weight"), or else the one of that name; none when there is
- * neither. */
-fb_tensor fb_tensor_called(const fb_graph *graph, const char *name) {
-    fb_tensor owned = fb_tensor_at_path(graph, name);
-    return owned.id ? owned : fb_tensor_find(graph, name);
 }
 
 static bool check_names(fb_response *response, const fb_graph *graph, const weights_wanted *wanted) {
@@ -192,7 +178,7 @@ static open_weights *open_weights_take(const fb_request *request, fb_response *r
     if (!weights) {
         fb_share_release(shared);
         weights_wanted_free(wanted);
-        respond_no_memory(response);
+        fb_respond_no_memory(response);
         return NULL;
     }
     *weights = (open_weights){.shared = shared, .blobs = fb_blob_source(app->store), .wanted = *wanted};
@@ -252,10 +238,9 @@ static void name_attachment(fb_response *response, const char *name) {
 
 static void respond_file(const fb_request *request, fb_response *response, fb_shared_graph *shared, weights_wanted *wanted) {
     char tag[FB_ID_LENGTH + 1];
-    fb_error error = {0};
     bool is_tagged = make_tag(shared->id, wanted, tag);
     if (!is_tagged || fb_request_has_etag(request, tag)) {
-        if (!is_tagged) fb_respond_error(response, (fb_fail_memory(&error), &error));
+        if (!is_tagged) fb_respond_no_memory(response);
         else fb_respond_not_modified(response, "application/octet-stream", tag);
         fb_share_release(shared);
         weights_wanted_free(wanted);

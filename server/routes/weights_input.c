@@ -168,7 +168,7 @@ static bool bind_files(const fb_request *request, fb_response *response, const f
         *told = json_pack("{s:I, s:O, s:O}", "bound", (json_int_t)binding.bound, "missing", binding.missing, "extra",
                           binding.extra);
     fb_binding_free(&binding);
-    if (!status && fits && !*told) fb_respond_error(response, (fb_fail_memory(&error), &error));
+    if (!status && fits && !*told) fb_respond_no_memory(response);
     return *told != NULL;
 }
 
@@ -177,12 +177,7 @@ bool fb_bind_weights(const fb_request *request, fb_response *response, const fb_
     *told = NULL;
     if (!asked->files) return true;
     const char **files = list_files(asked->files);
-    if (!files) {
-        fb_error error = {0};
-        fb_fail_memory(&error);
-        fb_respond_error(response, &error);
-        return false;
-    }
+    if (!files) return fb_respond_no_memory(response);
     bool ok = bind_files(request, response, asked, files, graph, told);
     free(files);
     return ok;

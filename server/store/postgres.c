@@ -19,6 +19,7 @@
 #include <time.h>
 
 #include "core/base/buffer.h"
+#include "server/metrics/metrics.h"
 #include "server/store/backend.h"
 
 #define PARAMETERS_MAX 32
@@ -76,12 +77,6 @@ static void settle(server *of) {
     if (!of->is_ending) return;
     of->is_ending = false;
     for (PGresult *result; (result = PQgetResult(of->handle));) PQclear(result);
-}
-
-static int64_t now_ms(void) {
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
 }
 
 static void pause_for(int milliseconds) {
@@ -248,12 +243,12 @@ static fb_status ensure(fb_connection *connection, int64_t patience_ms, fb_error
     if (is_connected(of)) return FB_OK;
     give_up(of, FB_OK);
     if (!of->down_since) {
-        of->down_since = of->next_attempt = now_ms();
+        of->down_since = of->next_attempt = fb_monotonic_ms();
         of->pause_ms = PAUSE_MS;
     }
     for (;;) {
         fb_error met = {0};
-        int64_t now = now_ms();
+        int64_t now = fb_monotonic_ms();
         bool is_impatient = now - of->down_since >= patience_ms;
         if (now < of->next_attempt && is_impatient) return fail_unavailable(error, LOST, "it has been away for a while");
         if (now < of->next_attempt) pause_for((int)(of->next_attempt - now));
@@ -262,9 +257,9 @@ static fb_status ensure(fb_connection *connection, int64_t patience_ms, fb_error
             of->down_since = 0;
             return FB_OK;
         }
-        of->next_attempt = now_ms() + of->pause_ms;
+        of->next_attempt = fb_monotonic_ms() + of->pause_ms;
         of->pause_ms = 2 * of->pause_ms < LONGEST_PAUSE_MS ? 2 * of->pause_ms : LONGEST_PAUSE_MS;
-        if (status != FB_BUSY || now_ms() - of->down_since >= patience_ms)
+        if (status != FB_BUSY || fb_monotonic_ms() - of->down_since >= patience_ms)
             return fb_fail(error, met.status, met.code, NULL, "%s", met.message);
     }
 }
@@ -308,11 +303,11 @@ static fb_status hold(fb_connection *connection, bool is_shared, bool *is_alone,
     fb_status status = FB_BUSY;
     of->hold = is_shared ? SHARED : ALONE;
     /* The server may still be noticing that an earlier process has gone. */
-    for (int64_t until = now_ms() + PATIENCE_MS; status;) {
+    for (int64_t until = fb_monotonic_ms() + PATIENCE_MS; status;) {
         met = (fb_error){0};
         status = ensure(connection, PATIENCE_MS, &met);
         if (!status) status = hold_now(of, is_alone, &met);
-        if (status && now_ms() >= until) return fb_fail(error, met.status, met.code, NULL, "%s", met.message);
+        if (status && fb_monotonic_ms() >= until) return fb_fail(error, met.status, met.code, NULL, "%s", met.message);
         if (status) pause_for(PAUSE_MS);
     }
     return FB_OK;
@@ -591,8 +586,8 @@ static fb_status find_commit(fb_connection *connection, fb_error *error) {
              of->pid, of->since);
     snprintf(look, sizeof look, "SELECT number FROM foldback_commits WHERE session = %" PRId64, of->session);
     snprintf(wanted, sizeof wanted, "%" PRId64, of->number);
-    int64_t until = now_ms() + COMMIT_PATIENCE_MS;
-    for (; now_ms() < until; pause_for(PAUSE_MS)) {
+    int64_t until = fb_monotonic_ms() + COMMIT_PATIENCE_MS;
+    for (; fb_monotonic_ms() < until; pause_for(PAUSE_MS)) {
         if (ensure(connection, COMMIT_PATIENCE_MS, NULL)) continue;
         if (command(connection, end, still, sizeof still, NULL) || *still) continue;
         if (command(connection, look, found, sizeof found, NULL)) continue;

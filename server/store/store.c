@@ -9,9 +9,9 @@
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
-#include <time.h>
 #include <unistd.h>
 
+#include "server/metrics/metrics.h"
 #include "server/store/backup.h"
 #include "server/store/internal.h"
 
@@ -19,19 +19,13 @@
 #define CLEAN_UP_MS 60000
 #define BEAT_MS 1000
 
-static int64_t system_now_ms(void) {
-    struct timespec now;
-    clock_gettime(CLOCK_REALTIME, &now);
-    return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
-}
-
 static fb_store_config with_defaults(const fb_store_config *given) {
     fb_store_config config = given ? *given : (fb_store_config){0};
     if (!config.readers) config.readers = 8;
     if (!config.queue_limit) config.queue_limit = 4096;
     if (!config.compression_level) config.compression_level = 3;
     if (!config.answer_lifetime_ms) config.answer_lifetime_ms = 24 * 3600 * (int64_t)1000;
-    if (!config.now_ms) config.now_ms = system_now_ms;
+    if (!config.now_ms) config.now_ms = fb_wall_ms;
     if (!config.bucket.cache_bytes) config.bucket.cache_bytes = (uint64_t)16 << 30;
     return config;
 }

@@ -91,12 +91,6 @@ struct fb_write {
     pthread_cond_t done;
 };
 
-static int64_t monotonic_ms(void) {
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
-}
-
 static fb_status run_sql(fb_writer *writer, const char *sql, fb_error *error) {
     fb_query query = fb_query_begin(&writer->connection, sql, error);
     return fb_query_run(&query);
@@ -280,7 +274,7 @@ static void answer(fb_writer *writer, fb_write *first, size_t count) {
 /* ---- the thread ---- */
 
 static void clean_up_when_due(fb_writer *writer) {
-    int64_t now = monotonic_ms();
+    int64_t now = fb_monotonic_ms();
     if (!writer->clean_up || now < writer->next_clean_up_ms) return;
     writer->next_clean_up_ms = now + writer->clean_up_interval_ms;
     fb_write write = {.function = writer->clean_up, .argument = writer->clean_up_argument};
@@ -291,7 +285,7 @@ static void clean_up_when_due(fb_writer *writer) {
 
 /* Waits for writes; false when there is time for other things. With the mutex held. */
 static bool wait_for_writes(fb_writer *writer) {
-    int64_t now = monotonic_ms();
+    int64_t now = fb_monotonic_ms();
     int64_t until = writer->next_clean_up_ms;
     if (writer->connection.log_pages > 0 && now + IDLE_MS < until) until = now + IDLE_MS;
     struct timespec deadline = {.tv_sec = until / 1000, .tv_nsec = until % 1000 * 1000000};
@@ -351,7 +345,7 @@ fb_status fb_writer_start(fb_writer *writer, size_t queue_limit, fb_totals total
     writer->queue_limit = queue_limit;
     writer->end = &writer->first;
     writer->figures.totals = totals;
-    writer->next_clean_up_ms = monotonic_ms() + writer->clean_up_interval_ms;
+    writer->next_clean_up_ms = fb_monotonic_ms() + writer->clean_up_interval_ms;
     make_locks(writer);
     int result = pthread_create(&writer->thread, NULL, work, writer);
     writer->has_thread = result == 0;

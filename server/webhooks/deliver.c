@@ -1,4 +1,5 @@
 /* The deliverer: takes what is due from the outbox, sends it, and notes what became of it. */
+#include "server/metrics/metrics.h"
 #include "server/webhooks/webhooks.h"
 
 #include <arpa/inet.h>
@@ -65,12 +66,6 @@ struct fb_webhooks {
     atomic_size_t known; /* webhooks that are enabled */
     atomic_ullong delivered, failed, refused, parked;
 };
-
-static int64_t clock_ms(clockid_t clock) {
-    struct timespec now;
-    clock_gettime(clock, &now);
-    return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
-}
 
 /* ---- which URLs ---------------------------------------------------------------------------------------------------------- */
 
@@ -247,7 +242,7 @@ static bool begin(attempt *one, const fb_due_delivery *due) {
     one->webhook = due->webhook;
     one->queued = due->queued;
     one->attempts = due->attempts;
-    one->begun = clock_ms(CLOCK_REALTIME);
+    one->begun = fb_wall_ms();
     bool ok = one->curl && one->body && add_headers(one, due, one->begun / 1000) && set_options(one, due->url) &&
               !curl_multi_add_handle(one->webhooks->multi, one->curl);
     if (ok) one->state = SENDING;
@@ -292,7 +287,7 @@ static void note_failure(fb_webhooks *webhooks, int64_t webhook) {
     if (found->failures < PATIENCE) return;
     int64_t length = webhooks->config.first_pause_ms;
     for (unsigned i = PATIENCE; i < found->failures && length < LONGEST_REST_MS; i++) length *= 2;
-    found->until = clock_ms(CLOCK_MONOTONIC) + (length < LONGEST_REST_MS ? length : LONGEST_REST_MS);
+    found->until = fb_monotonic_ms() + (length < LONGEST_REST_MS ? length : LONGEST_REST_MS);
 }
 
 static bool judge(attempt *one, CURLcode result) {
@@ -313,7 +308,7 @@ static bool judge(attempt *one, CURLcode result) {
 
 static void end(attempt *one, CURLcode result) {
     fb_webhooks *webhooks = one->webhooks;
-    int64_t now = clock_ms(CLOCK_REALTIME);
+    int64_t now = fb_wall_ms();
     one->end = (fb_attempt_end){.key = one->key, .begun = one->begun, .at = now};
     bool is_delivered = judge(one, result);
     one->end.is_unwanted = !result && one->end.status == 410;
@@ -379,7 +374,7 @@ static attempt *find_place(fb_webhooks *webhooks, int64_t webhook) {
 
 static void send_due(fb_webhooks *webhooks, int64_t monotonic) {
     fb_due_deliveries due;
-    int64_t now = clock_ms(CLOCK_REALTIME);
+    int64_t now = fb_wall_ms();
     webhooks->next_look = monotonic + RETRY_MS;
     if (!fb_store_leads(webhooks->store) || fb_store_due_deliveries(webhooks->store, now, &due, &(fb_error){0})) return;
     atomic_store(&webhooks->known, due.webhooks);
@@ -398,7 +393,7 @@ static void send_due(fb_webhooks *webhooks, int64_t monotonic) {
 }
 
 static void trim(fb_webhooks *webhooks, int64_t monotonic) {
-    int64_t now = clock_ms(CLOCK_REALTIME);
+    int64_t now = fb_wall_ms();
     size_t count = 0;
     webhooks->next_trim = monotonic + TRIM_MS;
     if (!fb_store_leads(webhooks->store)) return;
@@ -417,7 +412,7 @@ static void *work(void *argument) {
     fb_webhooks *webhooks = argument;
     int64_t stop_at = INT64_MAX;
     for (;;) {
-        int64_t now = clock_ms(CLOCK_MONOTONIC);
+        int64_t now = fb_monotonic_ms();
         int running;
         bool is_stopping = atomic_load(&webhooks->is_stopping);
         if (is_stopping && stop_at == INT64_MAX) stop_at = now + STOP_MS;
@@ -429,7 +424,7 @@ static void *work(void *argument) {
         curl_multi_perform(webhooks->multi, &running);
         take_ended(webhooks);
         if (!write_ends(webhooks) && webhooks->next_look > now + RETRY_MS) webhooks->next_look = now + RETRY_MS;
-        int64_t left = (is_stopping ? stop_at : webhooks->next_look) - clock_ms(CLOCK_MONOTONIC);
+        int64_t left = (is_stopping ? stop_at : webhooks->next_look) - fb_monotonic_ms();
         if (atomic_load(&webhooks->has_news) && !is_stopping) left = 0;
         if (left > 0) curl_multi_poll(webhooks->multi, NULL, 0, left > POLL_MS ? POLL_MS : (int)left, NULL);
     }
@@ -511,7 +506,7 @@ void fb_webhooks_metrics(fb_webhooks *webhooks, fb_buffer *out) {
                      atomic_load(&webhooks->parked));
     put_gauge(out, "enabled", "Webhooks that are enabled.", (double)atomic_load(&webhooks->known));
     if (fb_store_count_deliveries(webhooks->store, &pending, &parked, &oldest, &(fb_error){0})) return;
-    int64_t age = oldest ? clock_ms(CLOCK_REALTIME) - oldest : 0;
+    int64_t age = oldest ? fb_wall_ms() - oldest : 0;
     put_gauge(out, "pending", "Messages that wait to be delivered.", (double)pending);
     put_gauge(out, "parked", "Messages that were given up and are kept.", (double)parked);
     put_gauge(out, "oldest_pending_seconds", "How long the oldest of those that wait has waited.",
