@@ -3,6 +3,7 @@
 import copy
 import json
 import os
+import sys
 
 import pytest
 import torch
@@ -254,6 +255,17 @@ def test_a_model_that_the_tracer_does_not_follow(tmp_path):
     with pytest.raises(ValueError, match="does not follow LlamaForCausalLM"):
         huggingface.load(tmp_path, input_names=TEXT)
     assert [name for name, value in before.items() if vars(torch)[name] is not value] == []
+
+
+def test_transformers_5_reads_folders_with_a_graph_and_says_what_else_to_do(tmp_path, monkeypatch):
+    _, inputs = folder_of("distilbert", tmp_path / "in")
+    live = huggingface.load(tmp_path / "in", input_names=TEXT)
+    MergeLinears()(live)
+    huggingface.save(live, tmp_path / "out")
+    monkeypatch.setitem(sys.modules, "transformers.utils.fx", None)  # an import of it fails
+    with pytest.raises(ValueError, match=r"before 5 \(pip install 'foldback\[huggingface\]'\), or .* torch.compile"):
+        huggingface.load(tmp_path / "in", input_names=TEXT)
+    assert torch.equal(output(huggingface.load(tmp_path / "out"), inputs), output(live, inputs))
 
 
 def test_weights_of_another_graph(tmp_path):

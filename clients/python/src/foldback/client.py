@@ -166,7 +166,8 @@ class Client(Registry):
         result's "graph", "code" or "edits" into the run; `note` and `labels` are kept with it. With `weights` the graph is bound to them first, as `bind` does;
         `as_` and `prefix` are those of `bind`.
         `validate`: "rewrites" compares the rewritten regions after each pass with those before, "graph" the whole outputs; a
-        pass that changes what is computed is a Problem, `validation-failed`.
+        pass that changes what is computed is a Problem, `validation-failed`. With a `tolerance`, {"relative": 0.05} or {"absolute": …},
+        passes that are meant to change it are compared as well.
         `assume` first records the dtypes and shapes that follow from weights, where the graph does not say them; with
         {"dtype": "float32"} inputs without a dtype are of that one, with {"rank": 2} inputs without a shape have two dimensions. It
         becomes the first pass of the run, RecordTypes."""

@@ -185,7 +185,10 @@ def _traced(model: torch.nn.Module, input_names: Sequence[str] | None) -> GraphM
     try:
         tracer: Any = importlib.import_module("transformers.utils.fx")
     except ImportError as error:
-        raise ValueError("this transformers has no tracer for torch.fx; install a version before 5") from error
+        raise ValueError(
+            "transformers 5 has no tracer for torch.fx. Install a version before 5 (pip install 'foldback[huggingface]'), or leave the "
+            'folder to from_pretrained and use torch.compile(model, backend="foldback"), or foldback.export.from_module(model, …)'
+        ) from error
     base: Any = tracer.HFTracer
 
     class Tracer(base):  # type: ignore[misc]
