@@ -337,6 +337,7 @@ $(BUILD)/fuzz_%: $(BUILD)/tests/fuzz/fuzz_%.o $(FUZZ_HELPERS:%=$(BUILD)/%.o) $(B
 ## make bench        speed, as ratios measured in one run; needs 8 GB; UPDATE=1 puts the tables into docs/performance.md
 bench: all $(EVALUATE) $(BUILD)/tests/bench/bench $(BUILD)/tests/bench/weights/bench bench-durable
 	@tests/bench/run $(BUILD) documents
+	@tests/bench/run $(BUILD) undo
 	@tests/bench/run $(BUILD) weights
 
 $(BUILD)/tests/bench/bench: $(patsubst %.c,$(BUILD)/%.o,$(wildcard tests/bench/*.c)) $(BUILD)/libfoldback.a
