@@ -235,7 +235,8 @@ static bool open_attention(fb_kernel_call *call, attention *a) {
     if (!join_leading(call, a, query, key, value)) return false;
     if (a->lead + 2 > FB_MAX_RANK) return fb_kernel_unsupported(call, "it has too many dimensions") == FB_OK;
     if (!fb_argument_number(call, "scale", 1 / sqrt((double)a->width), &a->scale)) return false;
-    if (a->scale < 0) return fb_kernel_unsupported(call, "it is evaluated for a scale that is not negative") == FB_OK;
+    if (a->scale < 0 && a->is_causal) /* PyTorch's fused kernel scales the -inf of its mask */
+        return fb_kernel_unsupported(call, "it is causal, and its scale is negative") == FB_OK;
     a->is_fused = is_fused(a, query, key, value, mask);
     int64_t wanted[FB_MAX_RANK + 2];
     memcpy(wanted, a->leading, sizeof a->leading);

@@ -32,6 +32,11 @@ def attention_scaled_by_its_queries_and_after(self, q, k, v):
     return attention(q * 0.5, k, v, lambda scores: scores / 2).contiguous()
 
 
+@case(HEADS, HEADS, HEADS, dtype=torch.float32, attention=(1, []))
+def attention_scaled_by_a_negative_number(self, q, k, v):
+    return attention(q, k, v, lambda scores: scores * -0.3).contiguous()
+
+
 @case(HEADS, (2, 2, 7, 8), (2, 2, 7, 3), attention=(1, []))
 def attention_over_another_length(self, q, k, v):
     return attention(q, k, v, lambda scores: scores * 0.3).contiguous()

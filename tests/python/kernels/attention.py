@@ -21,7 +21,7 @@ def main(recorder):
     for spelling in (ATTENTION, ATEN + "scaled_dot_product_attention.default"):
         for lead in ((), (3,), (2, 3)):
             q, k, v = values(torch.float32, *lead, 4, 6), values(torch.float32, *lead, 5, 6, seed=1), values(torch.float32, *lead, 5, 2, seed=2)
-            for keywords in ({}, {"is_causal": True}, {"scale": 0.5}, {"dropout_p": 0.0}):
+            for keywords in ({}, {"is_causal": True}, {"scale": 0.5}, {"scale": -0.5}, {"dropout_p": 0.0}):
                 case = recorder.start(f"{spelling} {lead} {keywords}")
                 recorder.finish(case, case.call(spelling, *[case.input(item) for item in (q, k, v)], **keywords), **CLOSE)
             for name, mask in masks(4, 5).items():
