@@ -271,7 +271,7 @@ def test_twenty_writers(versions):
     for thread in start_writers(versions):
         thread.join()
     expected = all_entries(versions, [("m", f"a{alias}") for alias in range(5)])
-    assert len(expected) > 100
+    assert len(expected) >= 80  # a movement makes at most three others fail: a quarter of 300, and five creations
     assert everything.take(len(expected)) == expected
     of_one = [event for event in expected if event["alias"] == "a3"]
     assert one_alias.take(len(of_one)) == of_one
