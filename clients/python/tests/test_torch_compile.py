@@ -418,6 +418,26 @@ def test_then_by_name(then):
     assert len(foldback.compiled_runs(model)) == 1
 
 
+def test_sizes_of_computed_weights_are_no_symbols_of_the_next_backend():
+    """AOTAutograd makes symbols of sizes, and Dynamo then guards them; it has no source for an input that it does not know."""
+
+    class Model(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.convolution, self.weight = nn.Conv1d(16, 16, 3), nn.Parameter(torch.randn(16, 16))
+
+        def forward(self, x):
+            return self.convolution(x.transpose(1, 2)).transpose(1, 2) @ self.weight.T
+
+    model, x = Model().eval(), torch.randn(2, 5, 16)
+    fast = compiled(model, options={"passes": ["QuantizeWeights"], "then": "aot_eager"})
+    with torch.no_grad():
+        expected, ours = model(x), fast(x)
+    assert (ours - expected).abs().max() < 0.05 * expected.abs().max()
+    (run,) = foldback.compiled_runs(model)
+    assert applied(run)["QuantizeWeights"] == 1
+
+
 def test_then_gets_the_captured_graph_where_nothing_is_changed():
     got = []
     model, x = make()

@@ -228,11 +228,18 @@ def _optimized(
         _apply(program, document, list(client.edits(run)))
         made = _with_inputs(captured, program, lifted)
         weights = _Weights(made.computed, result, paths, lifted, inputs)
-    compiled = _Compiled(then(made.module, [*inputs, *weights.values(inputs)]), weights, captured, model)
+    compiled = _Compiled(then(made.module, [*inputs, *_with_fixed_sizes(weights.values(inputs))]), weights, captured, model)
     noted = CompiledRun(run)
     noted.model, noted.frame, noted.nodes = model.name, frame, (len(document["nodes"]), len(result["nodes"]))
     model.runs.append(noted)
     return compiled
+
+
+def _with_fixed_sizes(computed: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+    """As the next backend sees them. Dynamo knows no source of these inputs, so none of their sizes may become a symbol."""
+    context = torch._guards.TracingContext.try_get()
+    mode = None if context is None else context.fake_mode
+    return list(computed) if mode is None else [mode.from_tensor(one, static_shapes=True) for one in computed]
 
 
 def _with_attributes(captured: GraphModule, lifted: Sequence[_Lifted]) -> tuple[GraphModule, dict[str, int]]:
