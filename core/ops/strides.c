@@ -42,10 +42,12 @@ static bool keeps_rows(fb_shape_rule rule) {
            rule == FB_SHAPE_SQUEEZE;
 }
 
-/* Row-major whatever it is given. */
-static bool makes_rows(fb_shape_rule rule) {
+/* Row-major whatever it is given. What images in channels_last are stacked into lies as they do. */
+static bool makes_rows(const fb_graph *graph, fb_node node) {
+    fb_shape_rule rule = shape_rule(graph, node);
+    if (rule == FB_SHAPE_STACK) return (unsigned)fb_shape_rank(graph, fb_node_at(graph, node)->shape) <= 3;
     return rule == FB_SHAPE_MATMUL || rule == FB_SHAPE_ADDMM || rule == FB_SHAPE_LINEAR || rule == FB_SHAPE_FACTORY ||
-           rule == FB_SHAPE_NEW || rule == FB_SHAPE_ARANGE || rule == FB_SHAPE_STACK || rule == FB_SHAPE_EMBEDDING;
+           rule == FB_SHAPE_NEW || rule == FB_SHAPE_ARANGE || rule == FB_SHAPE_EMBEDDING;
 }
 
 static bool is_expanding(const fb_graph *graph, fb_node node) {
@@ -70,10 +72,11 @@ static bool has_no_order(const fb_graph *graph, fb_node node) {
 
 static bool is_contiguous(const fb_graph *graph, fb_node node, int *steps);
 
-/* A result that is computed element by element is row-major where all that it is computed from is. */
+/* A result that is computed element by element, or stacked, is row-major where all that it is made from is. */
 static bool maps_rows(const fb_graph *graph, fb_node node, int *steps) {
     uint32_t first = fb_node_at(graph, node)->first_input;
-    if (!first || !(fb_op_facts_of(fb_node_op(graph, node))->flags & FB_FACT_ELEMENTWISE)) return false;
+    bool is_mapped = fb_op_facts_of(fb_node_op(graph, node))->flags & FB_FACT_ELEMENTWISE;
+    if (!first || (!is_mapped && shape_rule(graph, node) != FB_SHAPE_STACK)) return false;
     bool is_alone = !fb_input_next(graph, first);
     for (uint32_t e = first; e; e = fb_input_next(graph, e)) {
         fb_node input = fb_edge_input(graph, e);
@@ -88,7 +91,7 @@ static bool is_contiguous(const fb_graph *graph, fb_node node, int *steps) {
         fb_shape_rule rule = shape_rule(graph, node);
         if (fb_op_effects(graph, node).is_unknown) return false;
         bool has_one_argument = fb_call_has_only(graph, node, "input");
-        if (makes_rows(rule) || (fb_op_is(graph, node, FB_OP_CONTIGUOUS) && has_one_argument)) return true;
+        if (makes_rows(graph, node) || (fb_op_is(graph, node, FB_OP_CONTIGUOUS) && has_one_argument)) return true;
         if (!keeps_rows(rule)) return maps_rows(graph, node, steps);
         node = fb_value_node(graph, fb_first_argument(graph, node));
     }
@@ -122,7 +125,7 @@ static bool are_read(const fb_graph *graph, fb_node node, bool is_far) {
             fb_node reader = fb_edge_user(graph, edge);
             if (minds(graph, reader, &passes_on)) return true;
             if (is_far && fb_op_is(graph, reader, FB_OP_CONTIGUOUS) && fb_call_has_only(graph, reader, "input")) continue;
-            passes_on |= is_far && !makes_rows(shape_rule(graph, reader)) && fb_numberhood_of(graph, reader) != FB_A_NUMBER;
+            passes_on |= is_far && !makes_rows(graph, reader) && fb_numberhood_of(graph, reader) != FB_A_NUMBER;
             if (passes_on && count == MAX_READERS) return true;
             if (passes_on) queue[count++] = reader;
         }

@@ -318,6 +318,17 @@ def copies():
            dtype="float32")), 1, refusal("unknown-layout", "contiguous"))
     remove("contiguous-of-a-transpose", of_linear(lambda g, x: g.method("transpose", x, 0, 1, shape=(4, 2), dtype="float32")), 0,
            refusal("unknown-layout", "contiguous"))
+
+    def of_stack(make):
+        g = Graph()
+        x = make(g, g.input(shape=(2, 3, 4, 5)))
+        shape = (2, *g.names[x][0])
+        stacked = g.fn("torch.stack", [x, x], 0, shape=shape, dtype="float32")
+        y = g.method("contiguous", stacked, shape=shape, dtype="float32")
+        return g.output(g.fn("torch.tanh", g.method("view", y, -1, shape=(240,), dtype="float32")))
+
+    remove("contiguous-of-stacked-images", of_stack(lambda g, x: x), 0, refusal("unknown-layout", "contiguous"))
+    remove("contiguous-of-stacked-linears", of_stack(lambda g, x: g.linear("fc", x, 5)), 1)
     remove("contiguous-with-format", between(lambda g, x: g.method("contiguous", x, kwargs={"memory_format": FORMAT("channels_last")}, **SHAPE)), 0,
            refusal("unsupported-arguments", "contiguous"))
 
