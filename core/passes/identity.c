@@ -4,6 +4,8 @@
 #include <string.h>
 
 #include "core/ops/infer.h"
+#include "core/ops/rearrange.h"
+#include "core/ops/shape.h"
 
 /* What the rows of ops.def do, where it can come to nothing. */
 typedef enum family {
@@ -19,7 +21,10 @@ typedef enum family {
     CASTS_LIKE,
     ADDS,
     SCALES,
-    AVERAGES
+    AVERAGES,
+    OVERWRITES,
+    PADS,
+    TURNS
 } family;
 
 static const uint8_t families[FB_OP_COUNT] = {
@@ -56,6 +61,11 @@ static const uint8_t families[FB_OP_COUNT] = {
     [FB_OP_CLONE] = COPIES,
     [FB_OP_LIFT_FRESH_COPY] = COPIES,
     [FB_OP_TO_COPY] = CASTS_COPY,
+    [FB_OP_COPY] = OVERWRITES,
+    [FB_OP_PERMUTE] = TURNS,
+    [FB_OP_TRANSPOSE] = TURNS,
+    [FB_OP_PAD] = PADS,
+    [FB_OP_CONSTANT_PAD] = PADS,
     [FB_OP_ADD] = ADDS,
     [FB_OP_SUB] = ADDS,
     [FB_OP_MUL] = SCALES,
@@ -318,6 +328,48 @@ static bool read_average(const fb_graph *graph, fb_identity *identity) {
     return keeps_dtype(identity, &from, &to);
 }
 
+/* A permutation that leaves each dimension where it is. */
+static bool read_turn(const fb_graph *graph, fb_identity *identity) {
+    fb_rearrange view;
+    if (!fb_rearrange_at(graph, identity->node, &view) || view.form != FB_REARRANGE_PERMUTE) return false;
+    for (int i = 0; i < view.rank; i++) {
+        if (view.dims[i] != i) return false;
+    }
+    identity->form = FB_IDENTITY_VIEW;
+    return true;
+}
+
+/* A pad by nothing clones. */
+static bool read_pad(const fb_graph *graph, fb_identity *identity) {
+    fb_shape_call call = {.graph = graph, .node = identity->node, .op = fb_node_op(graph, identity->node)};
+    fb_sizes sizes;
+    fb_value pad = fb_call_argument(graph, identity->node, "pad"), mode = fb_option(&call, "mode");
+    bool is_constant = !mode.id || (fb_value_text(graph, mode) && strcmp(fb_value_text(graph, mode), "constant") == 0);
+    if (!pad.id || !is_constant || !fb_evaluate_sizes(graph, pad, &sizes) || !sizes.is_sequence) return false;
+    for (int i = 0; i < sizes.count; i++) {
+        if (!fb_dim_is(sizes.items[i], 0)) return false;
+    }
+    identity->form = FB_IDENTITY_COPY;
+    return true;
+}
+
+/* copy_(x, y) is y, where both have one type. */
+static bool read_overwrite(const fb_graph *graph, fb_identity *identity) {
+    fb_shape_result from, to;
+    fb_node into = identity->input;
+    identity->input = fb_call_argument_node(graph, identity->node, "src");
+    if (!identity->input.id || !into.id) return false;
+    type_of(graph, identity->input, &from);
+    type_of(graph, into, &to);
+    if (from.rank < 0 || to.rank < 0 || !has_same_sizes(&from, &to) || !from.dtype || from.dtype != to.dtype) return false;
+    identity->form = FB_IDENTITY_COPY;
+    identity->overwrites = true;
+    const char *lies = device_of(graph, identity->input);
+    bool is_here = *lies ? strcmp(lies, device_of(graph, into)) == 0 : lies_with(graph, identity->input, into, 4);
+    if (!is_here) doubt(identity, "unknown-device", "it may move the tensor: where the two lie is not recorded in meta.device");
+    return true;
+}
+
 static bool read_family(const fb_graph *graph, family of, fb_op op, fb_identity *identity) {
     switch (of) {
     case NO_FAMILY: return false;
@@ -333,6 +385,9 @@ static bool read_family(const fb_graph *graph, family of, fb_op op, fb_identity 
     case ADDS: return read_arithmetic(graph, op, true, identity);
     case SCALES: return read_arithmetic(graph, op, false, identity);
     case AVERAGES: return read_average(graph, identity);
+    case OVERWRITES: return read_overwrite(graph, identity);
+    case PADS: return read_pad(graph, identity);
+    case TURNS: return read_turn(graph, identity);
     }
     return false;
 }
@@ -342,7 +397,7 @@ bool fb_identity_at(const fb_graph *graph, fb_node node, fb_identity *identity) 
     family of = (family)families[plain < FB_OP_COUNT ? plain : FB_OP_UNKNOWN];
     if (of == NO_FAMILY) return false;
     /* Dropout in eval mode writes nothing, in place or not; and detach_ changes what autograd sees alone. */
-    if ((op & FB_OP_IN_PLACE) && of != DROPS && plain != FB_OP_DETACH) return false;
+    if ((op & FB_OP_IN_PLACE) ? of != DROPS && plain != FB_OP_DETACH && of != OVERWRITES : of == OVERWRITES) return false;
     if (fb_op_effects(graph, node).is_unknown) return false;
     fb_identity found = {.node = node, .input = fb_value_node(graph, fb_first_argument(graph, node))};
     if (!found.input.id && of != ADDS && of != SCALES) return false;

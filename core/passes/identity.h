@@ -7,7 +7,7 @@
 typedef enum fb_identity_form {
     FB_IDENTITY_ITSELF, /* the very object: Identity, dropout in eval mode, a cast to its own dtype */
     FB_IDENTITY_VIEW,   /* another tensor over the same memory: a view of the same sizes, detach */
-    FB_IDENTITY_COPY,   /* the same numbers in memory of its own: x * 1, clone */
+    FB_IDENTITY_COPY,   /* the same numbers in memory of its own: x * 1, clone, copy_ */
 } fb_identity_form;
 
 typedef struct fb_identity {
@@ -15,6 +15,7 @@ typedef struct fb_identity {
     fb_identity_form form;
     bool turns_minus_zero; /* x + 0 in floating point: -0.0 becomes 0.0 */
     bool needs_contiguous; /* it is one only where the input is contiguous */
+    bool overwrites;       /* copy_: its memory is not new */
     fb_obstacle doubt;     /* why it may be none */
 } fb_identity;
 

@@ -4,8 +4,8 @@
  *     x ── transpose(1, 2) ── transpose(2, 3)                      x ── permute(0, 2, 3, 1)
  *
  * Merges views that keep the order of elements (view, reshape, flatten, unflatten, squeeze, unsqueeze), and contiguous between
- * them, into one reshape to the recorded sizes of the last. Merges views that exchange dimensions (permute, transpose, t) into
- * one permute.
+ * them, into one reshape to the recorded sizes of the last. Merges views that exchange dimensions (permute, transpose, t), and
+ * contiguous between them, into one permute.
  *
  * The views in between must have no other reader, and nothing may write their memory. A reshape copies only where it must. So
  * if one of the views may have copied, the reader of the last one must accept any strides, and a result of the graph must not
@@ -22,10 +22,21 @@ static bool is_ordered(const fb_rearrange *view) {
     return view->form != FB_REARRANGE_PERMUTE;
 }
 
+/* A copy between two permutations, each read by the next alone: it moves elements for nobody. */
+static bool is_between(const fb_graph *g, const fb_rearrange *copy) {
+    fb_rearrange before, after;
+    const fb_node_row *row = fb_node_at(g, copy->node);
+    if (row->user_count != 1 || fb_node_at(g, copy->input)->user_count != 1) return false;
+    return fb_rearrange_at(g, copy->input, &before) && !is_ordered(&before) &&
+           fb_rearrange_at(g, fb_edge_user(g, fb_user_first(g, copy->node)), &after) && !is_ordered(&after);
+}
+
 /* Does `view` go into its reader `next`? */
 static bool goes_into(const fb_graph *g, const fb_rearrange *view, const fb_rearrange *next) {
-    bool is_same_kind = is_ordered(view) == is_ordered(next) && next->form != FB_REARRANGE_CONTIGUOUS;
-    return is_same_kind && next->input.id == view->node.id && fb_node_at(g, view->node)->user_count == 1;
+    if (next->input.id != view->node.id || fb_node_at(g, view->node)->user_count != 1) return false;
+    if (is_ordered(view) == is_ordered(next)) return next->form != FB_REARRANGE_CONTIGUOUS;
+    if (next->form == FB_REARRANGE_CONTIGUOUS) return is_between(g, next);
+    return view->form == FB_REARRANGE_CONTIGUOUS && is_between(g, view);
 }
 
 static bool is_inside(const fb_graph *g, const fb_rearrange *view) {
@@ -49,17 +60,20 @@ static bool is_static(const fb_graph *g, fb_value shape) {
     return is_known;
 }
 
-static fb_obstacle obstacle(fb_matcher *m, const fb_sharing *sharing, const fb_rearrange *last, fb_node origin) {
+/* `copies`: one of a chain of permutations, between two others, copies. */
+static fb_obstacle obstacle(fb_matcher *m, const fb_sharing *sharing, const fb_rearrange *last, fb_node origin, bool copies) {
     const fb_graph *g = m->graph;
     if (fb_is_mutated(fb_matcher_alias(m), last->node) || fb_is_mutated(fb_matcher_alias(m), origin))
         return (fb_obstacle){"mutated", "the memory that they show is written in place"};
-    if (!is_ordered(last)) return FB_NO_OBSTACLE; /* as before, nothing is copied */
-    if (!has_sizes(g, last->node) && !is_static(g, fb_node_at(g, last->node)->shape))
+    if (!is_ordered(last) && !copies) return FB_NO_OBSTACLE; /* as before, nothing is copied */
+    if (is_ordered(last) && !has_sizes(g, last->node) && !is_static(g, fb_node_at(g, last->node)->shape))
         return (fb_obstacle){"unknown-shape", "not all sizes of what the last one gives are recorded as numbers"};
     if (fb_may_share(sharing, origin, last->node, fb_node_at(g, last->node)->ordinal) != FB_MAY_SHARE)
         return (fb_obstacle){"graph-output",
                              "one of them may copy, so that a result shares no memory with an input or another result"};
-    if (fb_is_contiguous(g, origin) || !fb_strides_are_read(g, last->node)) return FB_NO_OBSTACLE;
+    bool is_kept = is_ordered(last) ? fb_is_contiguous(g, origin) || !fb_strides_are_read(g, last->node)
+                                    : !fb_layout_is_read(g, last->node);
+    if (is_kept) return FB_NO_OBSTACLE;
     return (fb_obstacle){"needs-contiguous",
                          "one of them may copy, and a reader may need what lies in memory as the copy does"};
 }
@@ -68,17 +82,20 @@ static fb_obstacle obstacle(fb_matcher *m, const fb_sharing *sharing, const fb_r
 static void match_chain(fb_matcher *m, fb_sharing *sharing, const fb_rearrange *last) {
     fb_rearrange at = *last, before;
     fb_buffer chain = {0};
+    bool copies = false;
     fb_buffer_append(&chain, &at.node, sizeof at.node);
     while (fb_matcher_goes_on(m) && fb_rearrange_at(m->graph, at.input, &before) && goes_into(m->graph, &before, &at)) {
         fb_buffer_append(&chain, &before.node, sizeof before.node);
         at = before;
-        if (at.form == FB_REARRANGE_CONTIGUOUS) at.form = FB_REARRANGE_RESHAPE; /* it is in the middle: any may be before it */
+        copies |= at.form == FB_REARRANGE_CONTIGUOUS;
+        if (at.form == FB_REARRANGE_CONTIGUOUS && is_ordered(last))
+            at.form = FB_REARRANGE_RESHAPE; /* it is in the middle: any may be before it */
     }
     const fb_node *nodes = (const fb_node *)(const void *)chain.data;
     size_t count = chain.size / sizeof *nodes;
     m->failed |= chain.failed;
     if (!m->failed && count > 1) {
-        fb_obstacle stands = obstacle(m, sharing, last, at.input);
+        fb_obstacle stands = obstacle(m, sharing, last, at.input, copies);
         if (stands.code) fb_refuse_for(m, stands, nodes, count);
         else fb_match_found(m, nodes, count);
         if (!stands.code) fb_share(sharing, at.input, last->node);
@@ -136,6 +153,7 @@ static void edit_permute(fb_rewrite *rw, const fb_match *match, const fb_rearran
     for (int i = 0; i < last->rank; i++) from[i] = last->dims[i];
     for (size_t k = 1; k < match->count; k++) {
         if (!fb_rearrange_at(g, match->nodes[k], &before)) return;
+        if (is_ordered(&before)) continue; /* a copy between two */
         for (int i = 0; i < last->rank; i++) from[i] = before.dims[from[i]];
     }
     for (int i = 0; i < last->rank; i++) dims[i] = fb_make_int(g, from[i]);

@@ -3,13 +3,14 @@
  *     x ── Identity ── y ── …          x ── …
  *
  * Removes Identity and dropout in eval mode; x + 0, x - 0, x * 1, x / 1; views and expansions to the same sizes; casts to the
- * same dtype; contiguous of a tensor that is contiguous for certain; detach, alias, clone. The recorded
- * dtype and shape must show that they stay the same.
+ * same dtype; contiguous of a tensor that is contiguous for certain; detach, alias, clone; pads by nothing; copy_ into all of a
+ * tensor of the graph's own. The recorded dtype and shape must show that they stay the same.
  *
  * Kept, with the reason:
  *   - a copy (x * 1, clone) if either of the two is written later, if a result of the graph would start to share memory with an
  *     input or another result (core/ops/alias.h), or if a reader needs the copy's memory layout
  *   - a view, if anything writes their memory: x.t_() would change the sizes of x
+ *   - copy_, if what it writes is read later otherwise than through its result, or written again, or is an input or a weight
  *   - x + 0.0, which turns -0.0 into 0.0, and the mean of one element, unless `float_zeros` allows them
  *   - assertions, unless `asserts` allows removing them
  *   - detach, if a gradient may reach it from an input or a trained tensor, unless `detach` allows removing it
@@ -105,6 +106,42 @@ static gradient_flow *gradients_new(const fb_graph *graph, const fb_alias *alias
     return NULL;
 }
 
+/* What reads each memory before it is written for the last time, and who owns it. */
+typedef struct written_memory {
+    uint32_t read_until; /* the ordinal of the last reader of what was there before the last write */
+    bool is_foreign;     /* it is an input's, a weight's, or not known */
+} written_memory;
+
+/* By memory, in O(nodes + edges); NULL when memory is out. */
+static written_memory *find_written(const fb_graph *g, const fb_alias *alias, fb_work *work) {
+    written_memory *made = calloc((size_t)fb_memory_limit(alias) + 1, sizeof *made);
+    fb_node n = fb_first_node(g, FB_MAIN_PROGRAM);
+    for (; made && n.id && fb_work_goes_on(work, 16); n = fb_next_node(g, n)) {
+        const fb_node_row *row = fb_node_at(g, n);
+        written_memory *memory = &made[fb_memory_of(alias, n)];
+        bool is_call = row->opcode == FB_CALL_FUNCTION || row->opcode == FB_CALL_METHOD;
+        memory->is_foreign |= !is_call || fb_op_effects(g, n).is_unknown;
+        if (row->ordinal + 1 >= fb_last_write(alias, n)) continue;
+        for (uint32_t e = fb_user_first(g, n); e; e = fb_user_next(g, e)) {
+            uint32_t ordinal = fb_node_at(g, fb_edge_user(g, e))->ordinal;
+            if (ordinal > memory->read_until) memory->read_until = ordinal;
+        }
+    }
+    return made;
+}
+
+/* Why a copy_ must write. */
+static fb_obstacle obstacle_to_leave_out(const fb_graph *g, const fb_alias *alias, const written_memory *memories,
+                                         fb_node copy) {
+    const written_memory *memory = &memories[fb_memory_of(alias, copy)];
+    uint32_t ordinal = fb_node_at(g, copy)->ordinal;
+    if (memory->is_foreign) return (fb_obstacle){"mutated", "it writes what may be an input or a weight"};
+    if (fb_last_write(alias, copy) != ordinal + 1 || memory->read_until > ordinal)
+        return (fb_obstacle){"mutated", "what it writes is read later otherwise than through its result, or written again"};
+    return fb_layout_is_read(g, copy) ? (fb_obstacle){"needs-contiguous", "a reader may notice how its result lies in memory"}
+                                      : FB_NO_OBSTACLE;
+}
+
 /* Why the input cannot take the place of a copy of it; `instead` is what is left of the input when other calls go. */
 static fb_obstacle obstacle_to_share(const fb_graph *g, const fb_sharing *sharing, const fb_identity *found, fb_node instead) {
     switch (fb_may_share(sharing, found->input, found->node, fb_node_at(g, found->node)->ordinal)) {
@@ -130,36 +167,51 @@ typedef struct removal {
     fb_node node, instead;
 } removal;
 
+typedef struct search {
+    fb_matcher *m;
+    const fb_alias *alias;
+    fb_sharing *sharing;
+    gradient_flow *gradients;
+    written_memory *memories; /* NULL: nobody has asked yet */
+    fb_node *left;            /* by node: what stands in its place, of a chain its beginning */
+} search;
+
+static fb_obstacle obstacle_to_leave_out_of(search *s, fb_node copy) {
+    if (!s->memories) s->memories = find_written(s->m->graph, s->alias, s->m->work);
+    s->m->failed |= !s->memories;
+    return s->memories ? obstacle_to_leave_out(s->m->graph, s->alias, s->memories, copy) : FB_OUT_OF_MEMORY;
+}
+
 /* Why the call must stay. */
-static fb_obstacle obstacle(const fb_matcher *m, const fb_alias *alias, const fb_sharing *sharing,
-                            const gradient_flow *gradients, const fb_identity *found, fb_node instead) {
+static fb_obstacle obstacle(search *s, const fb_identity *found, fb_node instead) {
+    const fb_matcher *m = s->m;
     const fb_graph *g = m->graph;
     if (found->doubt.code) return found->doubt;
     if (found->turns_minus_zero && !parameter_flag(m->params, "float_zeros"))
         return (fb_obstacle){"float-zero", "it makes 0.0 of -0.0; the parameter float_zeros allows that"};
     bool is_detach = (fb_node_op(g, found->node) & ~(unsigned)FB_OP_IN_PLACE) == FB_OP_DETACH;
-    if (is_detach && may_carry_gradient(gradients, found->input) && !parameter_flag(m->params, "detach"))
+    if (is_detach && may_carry_gradient(s->gradients, found->input) && !parameter_flag(m->params, "detach"))
         return (fb_obstacle){"gradient", "a gradient may reach it, and ends here; the parameter detach allows to leave it out"};
-    bool is_written = fb_is_mutated(alias, found->input);
+    bool is_written = fb_is_mutated(s->alias, found->input);
     if (found->needs_contiguous && (is_written || !fb_is_contiguous(g, found->input)))
         return (fb_obstacle){"unknown-layout", "what it is given may not be contiguous"};
     if (found->form == FB_IDENTITY_VIEW && is_written)
         return (fb_obstacle){"mutated", "it gives another tensor over the same memory, which is written in place"};
-    return found->form == FB_IDENTITY_COPY ? obstacle_to_share(g, sharing, found, instead) : FB_NO_OBSTACLE;
+    fb_obstacle stands = found->overwrites ? obstacle_to_leave_out_of(s, found->node) : FB_NO_OBSTACLE;
+    if (stands.code || found->form != FB_IDENTITY_COPY) return stands;
+    return obstacle_to_share(g, s->sharing, found, instead);
 }
 
-/* `left` is what stands in the place of a node, by node: of a chain its beginning. */
-static void match_identity(fb_matcher *m, const fb_alias *alias, fb_sharing *sharing, const gradient_flow *gradients,
-                           const fb_identity *found, fb_node *left) {
-    fb_node instead = left[found->input.id].id ? left[found->input.id] : found->input;
-    fb_obstacle stands = obstacle(m, alias, sharing, gradients, found, instead);
+static void match_identity(search *s, const fb_identity *found) {
+    fb_node instead = s->left[found->input.id].id ? s->left[found->input.id] : found->input;
+    fb_obstacle stands = obstacle(s, found, instead);
     if (stands.code) {
-        fb_refuse_for(m, stands, &found->node, 1);
+        fb_refuse_for(s->m, stands, &found->node, 1);
         return;
     }
-    left[found->node.id] = instead;
-    fb_match_found_as(m, &(removal){found->node, instead}, sizeof(removal));
-    fb_share(sharing, found->input, found->node);
+    s->left[found->node.id] = instead;
+    fb_match_found_as(s->m, &(removal){found->node, instead}, sizeof(removal));
+    fb_share(s->sharing, found->input, found->node);
 }
 
 static void match_assertion(fb_matcher *m, fb_node n) {
@@ -171,19 +223,20 @@ static void match_assertion(fb_matcher *m, fb_node n) {
 /* In order, because each removal lets memory be shared that the next one has to respect. */
 static void match_graph(fb_matcher *m) {
     const fb_graph *g = m->graph;
-    const fb_alias *alias = fb_matcher_alias(m);
-    fb_sharing *sharing = alias ? fb_sharing_new(g, alias, m->work) : NULL;
-    fb_node *left = calloc(fb_node_limit(g), sizeof *left);
-    gradient_flow *gradients = alias ? gradients_new(g, alias, m->work) : NULL;
-    m->failed |= !sharing || !left || !gradients;
+    search s = {.m = m, .alias = fb_matcher_alias(m)};
+    s.sharing = s.alias ? fb_sharing_new(g, s.alias, m->work) : NULL;
+    s.left = calloc(fb_node_limit(g), sizeof *s.left);
+    s.gradients = s.alias ? gradients_new(g, s.alias, m->work) : NULL;
+    m->failed |= !s.sharing || !s.left || !s.gradients;
     for (fb_node n = fb_first_node(g, FB_MAIN_PROGRAM); n.id && fb_matcher_goes_on(m); n = fb_next_node(g, n)) {
         fb_identity found;
-        if (fb_identity_at(g, n, &found)) match_identity(m, alias, sharing, gradients, &found, left);
+        if (fb_identity_at(g, n, &found)) match_identity(&s, &found);
         else if (assertion_at(g, n)) match_assertion(m, n);
     }
-    fb_sharing_free(sharing);
-    free(left);
-    gradients_free(gradients);
+    fb_sharing_free(s.sharing);
+    free(s.left);
+    free(s.memories);
+    gradients_free(s.gradients);
 }
 
 static void edit(fb_rewrite *rw, const fb_match *match) {

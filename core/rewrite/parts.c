@@ -121,6 +121,20 @@ void fb_drop_module(fb_rewrite *rewrite, fb_module module) {
     rewrite->frees_tensors = true;
 }
 
+void fb_drop_program(fb_rewrite *rewrite, fb_module module) {
+    fb_graph *graph = rewrite->graph;
+    fb_program program = fb_module_at(graph, module)->program;
+    for (fb_node n = fb_last_node(graph, program), previous; n.id && !fb_rewrite_is_failed(rewrite); n = previous) {
+        const fb_node_row *row = fb_node_at(graph, n);
+        previous = row->previous;
+        if (fb_rewrite_save(rewrite, fb_journal_node(&rewrite->journal, n) &&
+                                         fb_journal_node(&rewrite->journal, row->previous) &&
+                                         fb_journal_node(&rewrite->journal, row->next)))
+            fb_graph_erase_node(graph, n);
+    }
+    fb_drop_module(rewrite, module);
+}
+
 /* ---- tensors ----------------------------------------------------------------------------------------------------------- */
 
 static void first_tensor(void *context, fb_tensor tensor) {

@@ -164,6 +164,17 @@ fb_node fb_insert_before(fb_rewrite *rewrite, fb_node before, fb_opcode opcode, 
     return fb_rewrite_is_failed(rewrite) ? (fb_node){0} : node;
 }
 
+fb_node fb_insert_copy(fb_rewrite *rewrite, fb_node before, fb_node call, fb_value args, fb_value kwargs) {
+    const fb_node_row *of = fb_node_at(rewrite->graph, call);
+    fb_node node = fb_insert_typed(rewrite, before, (fb_opcode)of->opcode, fb_node_target(rewrite->graph, call), args, kwargs,
+                                   of->shape, (fb_dtype)of->dtype);
+    fb_node_row *row = node.id ? fb_node_row_at(rewrite->graph, node) : NULL;
+    if (!row) return node;
+    row->type = of->type;
+    row->meta_rest = of->meta_rest;
+    return node;
+}
+
 /* The row to write to, journalled; NULL after a failure. */
 static fb_node_row *change(fb_rewrite *rewrite, fb_node node) {
     if (fb_rewrite_is_failed(rewrite) || !node.id) return NULL;

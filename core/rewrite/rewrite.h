@@ -45,6 +45,8 @@ fb_node fb_insert_before(fb_rewrite *rewrite, fb_node before, fb_opcode opcode, 
 /* The same without inference, where the pass knows shape and dtype; none and 0 = unknown. */
 fb_node fb_insert_typed(fb_rewrite *rewrite, fb_node before, fb_opcode opcode, const char *target, fb_value args,
                         fb_value kwargs, fb_value shape, fb_dtype dtype);
+/* A copy of a call, of any program, before `before`, with all that is recorded of its result. */
+fb_node fb_insert_copy(fb_rewrite *rewrite, fb_node before, fb_node call, fb_value args, fb_value kwargs);
 void fb_set_target(fb_rewrite *rewrite, fb_node node, fb_opcode opcode, const char *target);
 void fb_set_args(fb_rewrite *rewrite, fb_node node, fb_value args, fb_value kwargs);
 /* Exchanges one argument of a call, given by its parameter's name, where it stands: by position or by keyword. */
@@ -111,6 +113,8 @@ void fb_clear_parameter(fb_rewrite *rewrite, fb_module module, const char *attri
 void fb_drop_tensor(fb_rewrite *rewrite, fb_module module, const char *attribute);
 /* Removes a module that no node refers to any more. */
 void fb_drop_module(fb_rewrite *rewrite, fb_module module);
+/* The same of one with a nested program, and of what the program consists of. */
+void fb_drop_program(fb_rewrite *rewrite, fb_module module);
 /* Sets a parameter, or the buffer of that name, to a new tensor computed by `recipe`, whose type it gets unless `dtype` is
  * given (then results are rounded to that). It is named after the module's path and the attribute, and stands after the first
  * tensor that the recipe reads. */

@@ -14,6 +14,7 @@ def no_ops():
     casts()
     copies()
     written()
+    overwritten()
     outputs()
     layouts()
     assertions()
@@ -22,6 +23,54 @@ def no_ops():
 def remove(name, graph, applied, *refused, **params):
     passes = [{"name": "RemoveNoOps", "params": params}] if params else None
     case("RemoveNoOps", name, graph, applied, *refused, passes=passes)
+
+
+def overwritten():
+    """copy_ into a tensor of the graph's own."""
+
+    rows = lambda g, x: g.fn("torch.matmul", g.fn("torch.ones", 3, 2, shape=(3, 2), dtype="float32"), x, shape=(3, 4), dtype="float32")
+
+    def overwrite(into=None, src=None, aten=True, behind=None, before=None):
+        g = Graph()
+        x = g.relu(g.input())
+        own = (into or (lambda g, x: g.fn("torch.ops.aten.zeros_like.default", x, **SHAPE, name="own")))(g, x)
+        old = before(g, own) if before else []
+        y = (src or (lambda g, x: g.fn("torch.tanh", x, **SHAPE)))(g, x)
+        made = g.fn("torch.ops.aten.copy_.default", own, y, **SHAPE, name="copy_") if aten else g.method("copy_", own, y, **SHAPE)
+        last = rows(g, made)
+        g.output(last, *old, *(behind(g, x, own, y, made) if behind else []))
+        for row in g.nodes:
+            row["meta"].setdefault("device", "cpu")
+        return g
+
+    exp = lambda g, x: [g.fn("torch.exp", x, **SHAPE, name="more")]
+    remove("copy-over-it-all", overwrite(), 1)
+    remove("copy-over-it-all-method", overwrite(aten=False), 1)
+    remove("copy-over-what-was-read-before", overwrite(before=exp), 1)
+    remove("copy-over-what-is-read-later", overwrite(behind=lambda g, x, own, y, made: exp(g, own)), 0, refusal("mutated", "copy_"))
+    remove("copy-that-is-written-later", overwrite(behind=lambda g, x, own, y, made: [g.add_(made)]), 0,
+           refusal("mutated", "copy_"))
+    remove("copy-of-what-is-written-later", overwrite(behind=lambda g, x, own, y, made: [g.add_(y), rows(g, made)]), 0,
+           refusal("mutated", "copy_"))
+    remove("copy-over-an-input", overwrite(into=lambda g, x: g.input("own")), 0, refusal("mutated", "copy_"))
+    remove("copy-over-a-view-of-an-input", overwrite(into=lambda g, x: g.fn(
+        "torch.ops.aten.alias.default", g.input("own"), **SHAPE, name="alias")), 0, refusal("mutated", "alias"),
+           refusal("mutated", "copy_"))
+    remove("copy-that-is-returned", overwrite(behind=lambda g, x, own, y, made: [made]), 0, refusal("needs-contiguous", "copy_"))
+    remove("copy-that-casts", overwrite(src=lambda g, x: g.fn("torch.ops.aten.gt.Scalar", x, 0, shape=(2, 4), dtype="bool")), 0)
+    remove("copy-that-broadcasts", overwrite(src=lambda g, x: g.fn("torch.ops.aten.select.int", x, 0, 0, shape=(4,), dtype="float32")),
+           0)
+    pad = lambda sizes, *more: between(lambda g, x: g.fn("torch.ops.aten.pad.default", x, sizes, *more, **SHAPE, name="pad"))
+    remove("pad-by-nothing", pad([0, 0, 0, 0]), 1)
+    remove("pad-by-nothing-of-ones", pad([0, 0], "constant", 1.0), 1)
+    remove("not-pad-to-the-same-size", pad([1, -1]), 0)
+    remove("not-reflection-pad", pad([0, 0], "reflect"), 0)
+    turn = lambda target, *args: between(lambda g, x: g.method(target, x, *args, **SHAPE))
+    remove("permute-of-nothing", turn("permute", 0, 1), 1)
+    remove("transpose-of-nothing", turn("transpose", 1, -1), 1)
+    remove("not-permute-of-a-square", between(lambda g, x: g.method("permute", x, 1, 0, shape=(4, 4), dtype="float32"), (4, 4)), 0)
+    remove("copy-from-another-device", overwrite(src=lambda g, x: g.fn(
+        "torch.tanh", g.input("far", (2, 4)), **SHAPE, device="cuda")), 0, refusal("unknown-device", "copy_"))
 
 
 def between(make, shape=(2, 4), dtype="float32"):
@@ -358,7 +407,8 @@ def written():
     write("trap-33-written-through-a-view", lambda g, x, y: g.add_(g.method("view", y, 8, shape=(8,), dtype="float32")), 0, kept)
     write("trap-33-sub-zero", lambda g, x, y: g.add_(x), 0, kept, copy=("operator.sub", 0))
     write("trap-33-given-to-an-unknown-function", lambda g, x, y: g.fn("my.function", y), 0, kept)
-    write("trap-33-aten-copy_", lambda g, x, y: g.fn("torch.ops.aten.copy_.default", x, g.input("z"), **SHAPE), 0, kept)
+    write("trap-33-aten-copy_", lambda g, x, y: g.fn("torch.ops.aten.copy_.default", x, g.input("z"), **SHAPE), 0, kept,
+          refusal("unknown-device", "default"))
     write("read-only", lambda g, x, y: None, 1)
 
     g = Graph()

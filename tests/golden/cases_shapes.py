@@ -203,6 +203,24 @@ def permutations():
     merge("not-transposes-that-are-written", chain(("transpose", (1, 2), (2, 4, 3)), ("transpose", (0, 1), (4, 2, 3)), end=write), 0,
           refusal("mutated", "transpose_1", "transpose"))
 
+    turned = [("permute", (0, 2, 1), (2, 4, 3)), ("contiguous", (), (2, 4, 3)), ("permute", (0, 2, 1), (2, 3, 4))]
+    summed = lambda g, y: g.fn("torch.sum", g.method("contiguous", y, shape=g.names[y][0], **FLOAT), shape=(), **FLOAT)
+    merge("a-copy-between-permutations", chain(*turned, end=summed), 1)
+    merge("a-copy-between-permutations-whose-strides-are-read", chain(*turned, end=lambda g, y: summed(g, g.method(
+        "view", y, -1, shape=(24,), **FLOAT))), 0, refusal("needs-contiguous", "permute_1", "contiguous", "permute"))
+    merge("a-copy-behind-a-permutation", chain(*turned[:2], end=summed), 0)
+
+    def read_elsewhere(which):
+        g = Graph()
+        y, made = g.relu(g.input(shape=(2, 3, 4))), []
+        for target, args, shape in turned:
+            y = g.method(target, y, *args, shape=shape, **FLOAT)
+            made.append(y)
+        return g.output(summed(g, y), g.fn("torch.exp", made[which], shape=(2, 4, 3), **FLOAT))
+
+    merge("a-copy-that-is-read-elsewhere", read_elsewhere(1), 0)
+    merge("a-copy-of-what-is-read-elsewhere", read_elsewhere(0), 0)
+
 
 # ---- UnpackLinear
 

@@ -81,10 +81,13 @@ static char *document_at(int i, size_t *size, const char **name) {
 
 #define EVERY_PASS                                                                                                             \
     "[\"FuseBatchNorm2dInConv2d\", \"FuseBatchNorm1dInLinear\", [\"ChangeTrueDivToMulByInverse\", \"MergeLinears\"], "         \
-    "\"FoldShapes\", \"EvaluateConstants\", \"FoldConstants\", \"FoldNormIntoLinear\", \"FoldScaleIntoLinear\", {\"name\": "   \
+    "\"FoldShapes\", {\"name\": \"InlinePrograms\", \"params\": {\"gradients\": true}}, \"InlineVmap\", "                      \
+    "\"EvaluateConstants\", \"FoldConstants\", \"FoldNormIntoLinear\", \"FoldScaleIntoLinear\", {\"name\": "                   \
     "\"FuseBiasInLinear\", "                                                                                                   \
     "\"params\": {}}, \"MergeConvolutions\", \"FoldPad\", "                                                                    \
-    "\"UnpackLinear\", \"FuseLinear\", \"MergeConsecutiveLinears\", \"FuseNorm\", \"FuseActivation\", \"MergeViews\", "        \
+    "\"UnpackLinear\", \"FuseLinear\", \"MergeConsecutiveLinears\", \"FuseRotation\", \"FuseRepeat\", \"FuseNorm\", "          \
+    "\"FuseActivation\", "                                                                                                     \
+    "\"MergeViews\", "                                                                                                         \
     "\"cleanup\", \"DeepCopy\", "                                                                                              \
     "\"LintAndRecompile\"]"
 

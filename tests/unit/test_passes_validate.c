@@ -22,6 +22,10 @@ static const struct {
     {"\"FuseBatchNorm1dInLinear\"", false, "toy aten-toy"},
     {"\"FoldPad\"", true, ""}, /* they pad where they convolve */
     {"\"FoldShapes\"", true, "toy bert-tiny gpt2-tiny resnet-tiny"},
+    {"\"FuseRepeat\"", true, ""},
+    {"\"FuseRotation\"", true, "aten-llama"},
+    {"\"InlinePrograms\"", true, ""}, /* they have no nested programs */
+    {"\"InlineVmap\"", true, ""}, /* they have no vmap */
     {"\"EvaluateConstants\"", true, "aten-llama"},
     {"\"FoldConstants\"", false, "aten-bert"},
     {"\"FoldScaleIntoLinear\"", false, "toy bert-tiny aten-toy"},

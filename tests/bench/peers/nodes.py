@@ -232,6 +232,20 @@ def measure(name: str, build: pathlib.Path, folder: pathlib.Path) -> dict[str, A
     }
 
 
+def draw_constants(model: Any) -> None:
+    """Fresh models have biases of 0 and norms of 1, which an optimiser may leave out and training never leaves: they are drawn at
+    random, as are running statistics."""
+    import torch
+
+    torch.manual_seed(20)
+    buffers = {key: tensor for key, tensor in model.named_buffers() if key.endswith(("running_mean", "running_var"))}
+    for tensor in [*model.parameters(), *buffers.values()]:
+        first = tensor.detach().flatten()[:1]
+        if tensor.is_floating_point() and first.numel() and bool((tensor == first).all()):
+            with torch.no_grad():
+                tensor.copy_(first + 0.3 * (torch.rand(tensor.shape) - 0.45))
+
+
 def measure_model(name: str, build: pathlib.Path, folder: pathlib.Path) -> dict[str, Any]:
     """The same of an architecture; the result is run by PyTorch."""
     import foldback.export
@@ -242,6 +256,7 @@ def measure_model(name: str, build: pathlib.Path, folder: pathlib.Path) -> dict[
 
     source = vision_models if name.startswith("vision/") else transformers_models
     model, given = source.make(name.removeprefix("vision/"))
+    draw_constants(model)
     program = torch.export.export(model, (), given)
     document, live = foldback.export.from_exported_program(program), program.module(check_guards=False)
     expected = outputs_of(live, given)
@@ -263,7 +278,8 @@ def measure_model(name: str, build: pathlib.Path, folder: pathlib.Path) -> dict[
 TEXT_MODELS = """## Nodes that are left of other models
 
 `make bench-nodes NODES=--models` counts in the same way on the architectures of [models.md](models.md), small and with random weights, as
-torch.export writes them. {versions}. *Error* is that of PyTorch's outputs after `inference`. No more nodes than the best peer are left on
+torch.export writes them. Biases, the weights of norms and running statistics are drawn at random as well, for foldback and its peers alike:
+those of a fresh model are 0 and 1, which some peers leave out, and no trained model has them. {versions}. *Error* is that of PyTorch's outputs after `inference`. No more nodes than the best peer are left on
 {won} of {all}.
 
 """

@@ -32,13 +32,14 @@ from .tensors import State, module_at
 from .values import nodes_in
 
 __all__ = [
-    "ChangeTrueDivToMulByInverse", "ConvertPrecision", "DeepCopy", "EliminateCommonSubexpressions", "EliminateDeadCode",
-    "EvaluateConstants", "FoldConstants", "FoldNormIntoLinear", "FoldPad", "FoldScaleIntoLinear", "FoldShapes",
-    "FuseActivation", "FuseAttention", "FuseBatchNorm", "FuseBatchNorm1dInLinear", "FuseBatchNorm2dInConv2d",
-    "FuseBiasInLinear", "FuseLinear", "FuseNorm", "LintAndRecompile", "MergeConsecutiveLinears", "MergeConvolutions",
-    "MergeLinears", "MergeViews", "QuantizeWeights", "RecordTypes", "Refusal", "RemoveNoOps", "ReplaceActivation",
-    "ReversibleTransformation", "Run", "Transformation",
-    "UndoConflict", "UnpackLinear", "cleanup", "compose", "inference", "latency", "record_shapes", "rollback", "runs",
+    "ChangeTrueDivToMulByInverse", "ConvertPrecision", "DeepCopy", "EliminateCommonSubexpressions",
+    "EliminateDeadCode", "EvaluateConstants", "FoldConstants", "FoldNormIntoLinear", "FoldPad",
+    "FoldScaleIntoLinear", "FoldShapes", "FuseActivation", "FuseAttention", "FuseBatchNorm",
+    "FuseBatchNorm1dInLinear", "FuseBatchNorm2dInConv2d", "FuseBiasInLinear", "FuseLinear", "FuseNorm", "FuseRepeat",
+    "FuseRotation", "InlinePrograms", "InlineVmap", "LintAndRecompile", "MergeConsecutiveLinears",
+    "MergeConvolutions", "MergeLinears", "MergeViews", "QuantizeWeights", "RecordTypes", "Refusal", "RemoveNoOps",
+    "ReplaceActivation", "ReversibleTransformation", "Run", "Transformation", "UndoConflict", "UnpackLinear",
+    "cleanup", "compose", "inference", "latency", "record_shapes", "rollback", "runs",
 ]  # fmt: skip
 
 
@@ -232,6 +233,26 @@ class FoldPad(_ReversiblePass):
 
 class FoldShapes(_ReversiblePass):
     """Replaces recorded sizes and dtypes, and arithmetic on them, with numbers."""
+
+
+class FuseRotation(_ReversiblePass):
+    """Rolls what rotary embeddings cut in halves, negate and put together, and negates half of the factor instead."""
+
+
+class FuseRepeat(_ReversiblePass):
+    """Replaces an expansion between two reshapes, such as that of grouped heads, with one `repeat_interleave`."""
+
+
+class InlinePrograms(_ReversiblePass):
+    """Puts the calls of a nested program that runs without gradients or autocast into the program around it. `gradients` allows
+    gradients to flow through what was computed without them."""
+
+    def __init__(self, *, gradients: bool | None = None) -> None:
+        self._set(gradients=gradients)
+
+
+class InlineVmap(_ReversiblePass):
+    """Replaces what torch.export writes of torch.vmap, such as masks of attention, with calls that broadcast."""
 
 
 class EvaluateConstants(_ReversiblePass):

@@ -1,0 +1,204 @@
+/* FuseRotation: half of a tensor that is negated, put before the other half and multiplied, is rolled and multiplied.
+ *
+ *     x ─┬─ [..., h:] ── neg ─┐                        x ── roll(h) ──┐
+ *        └─ [..., :h] ─────── cat ── * m ── y          m, half of it negated ── * ── y
+ *
+ * Rotary embeddings are written like this (rotate_half of transformers). The factor is much smaller than x, and the same for
+ * all layers: EliminateCommonSubexpressions keeps one that is negated. Along the last dimension, in both dialects.
+ *
+ * Refused where the factor has more than half as many elements as x or no other reader, where something writes what is read in
+ * between, and where not all is of one floating dtype.
+ *
+ * Exactness: moves: a product has the same bits, whichever of its factors is negated, but for the sign of nan. Reversible.
+ */
+#include "core/operators/spelling.h"
+#include "core/ops/shape.h"
+#include "core/passes/pass.h"
+
+typedef struct rotation {
+    fb_node product, cat, negation, upper, lower, input; /* upper: what is negated, lower: what is not */
+    fb_value factor;
+    int64_t size, start; /* of the last dimension; of the upper part in it */
+    int rank;
+} rotation;
+
+/* ---- match --------------------------------------------------------------------------------------------------------------- */
+
+static bool is_last(int64_t dim, int rank) {
+    return dim == -1 || dim == rank - 1;
+}
+
+static bool is_one_or_absent(const fb_graph *g, fb_value value) {
+    int64_t number;
+    return !value.id || fb_value_kind(g, value) == FB_NONE || (fb_value_is_int(g, value, &number) && number == 1);
+}
+
+static int64_t bound_of(const fb_graph *g, fb_value value, int64_t fallback, int64_t size) {
+    int64_t bound;
+    if (!value.id || fb_value_kind(g, value) == FB_NONE) return fallback;
+    if (!fb_value_is_int(g, value, &bound)) return -1;
+    if (bound < 0) bound += size;
+    return bound > size ? size : bound;
+}
+
+/* x[..., start:end], of a call or an index. False when it is anything else. */
+static bool read_part(const fb_graph *g, fb_node node, fb_node *x, int64_t *start, int64_t *end) {
+    fb_value range = fb_node_arg(g, node, 1), from = {0}, to = {0}, step = {0};
+    int64_t dim = -1;
+    *x = fb_value_node(g, fb_first_argument(g, node));
+    fb_value shape = x->id ? fb_node_at(g, *x)->shape : (fb_value){0};
+    int rank = fb_shape_rank(g, shape);
+    int64_t size = rank > 0 ? fb_shape_size(g, shape, rank - 1) : -1;
+    if (fb_op_is(g, node, FB_OP_SLICE)) {
+        fb_value given = fb_call_argument(g, node, "dim");
+        if (!given.id || !fb_value_is_int(g, given, &dim)) return false;
+        from = fb_call_argument(g, node, "start");
+        to = fb_call_argument(g, node, "end");
+        step = fb_call_argument(g, node, "step");
+    } else if (fb_op_is(g, node, FB_OP_GETITEM) && range.id && fb_value_kind(g, range) == FB_TUPLE &&
+               fb_value_at(g, range)->count == 2 && fb_value_kind(g, fb_value_item(g, range, 0)) == FB_ELLIPSIS) {
+        fb_value slice = fb_value_item(g, range, 1);
+        if (fb_value_kind(g, slice) != FB_SLICE) return false;
+        from = fb_value_item(g, slice, 0);
+        to = fb_value_item(g, slice, 1);
+        step = fb_value_item(g, slice, 2);
+    } else {
+        return false;
+    }
+    *start = bound_of(g, from, 0, size);
+    *end = bound_of(g, to, size, size);
+    return size > 1 && is_last(dim, rank) && is_one_or_absent(g, step) && *start >= 0 && *end >= 0;
+}
+
+static bool find_cat(const fb_graph *g, rotation *r) {
+    fb_value tensors = fb_call_argument(g, r->cat, "tensors"), dim = fb_call_argument(g, r->cat, "dim");
+    int64_t axis = 0, upper_end, lower_start, lower_end;
+    fb_node other;
+    if (!fb_op_is(g, r->cat, FB_OP_CAT) || fb_node_at(g, r->cat)->user_count != 1 || !tensors.id) return false;
+    fb_kind kind = fb_value_kind(g, tensors);
+    if ((kind != FB_LIST && kind != FB_TUPLE) || fb_value_at(g, tensors)->count != 2) return false;
+    r->negation = fb_value_node(g, fb_value_item(g, tensors, 0));
+    r->lower = fb_value_node(g, fb_value_item(g, tensors, 1));
+    if (!r->negation.id || !r->lower.id || !fb_op_is(g, r->negation, FB_OP_NEG)) return false;
+    if (fb_node_at(g, r->negation)->user_count != 1 || !dim.id || !fb_value_is_int(g, dim, &axis)) return false;
+    r->upper = fb_call_argument_node(g, r->negation, "input");
+    if (!r->upper.id || !read_part(g, r->upper, &r->input, &r->start, &upper_end)) return false;
+    if (!read_part(g, r->lower, &other, &lower_start, &lower_end) || other.id != r->input.id) return false;
+    fb_value shape = fb_node_at(g, r->input)->shape;
+    r->rank = fb_shape_rank(g, shape);
+    r->size = fb_shape_size(g, shape, r->rank - 1);
+    return is_last(axis, r->rank) && lower_start == 0 && lower_end == r->start && upper_end == r->size && r->start > 0 &&
+           r->start < r->size;
+}
+
+static bool find(const fb_graph *g, fb_node n, rotation *r) {
+    if (!fb_op_is(g, n, FB_OP_MUL)) return false;
+    fb_value sides[] = {fb_call_argument(g, n, "input"), fb_call_argument(g, n, "other")};
+    r->product = n;
+    for (int i = 0; i < 2; i++) {
+        r->cat = sides[i].id ? fb_value_node(g, sides[i]) : (fb_node){0};
+        r->factor = sides[1 - i];
+        if (r->cat.id && r->factor.id && fb_value_node(g, r->factor).id && find_cat(g, r)) return true;
+    }
+    return false;
+}
+
+/* Elements, or -1 when that is not known. */
+static int64_t count_of(const fb_graph *g, fb_node node) {
+    fb_value shape = fb_node_at(g, node)->shape;
+    int64_t count = shape.id ? 1 : -1;
+    for (int i = 0; i < fb_shape_rank(g, shape); i++) {
+        int64_t size = fb_shape_size(g, shape, i);
+        if (size < 0 || __builtin_mul_overflow(count, size, &count)) return -1;
+    }
+    return count;
+}
+
+static fb_obstacle obstacle(fb_matcher *m, const rotation *r) {
+    const fb_graph *g = m->graph;
+    const fb_alias *alias = fb_matcher_alias(m);
+    fb_node factor = fb_value_node(g, r->factor);
+    fb_dtype dtype = (fb_dtype)fb_node_at(g, r->input)->dtype;
+    int64_t many = count_of(g, r->input), few = count_of(g, factor);
+    fb_value shape = fb_node_at(g, factor)->shape;
+    uint32_t from = fb_node_at(g, r->product)->ordinal, to = from;
+    const fb_node inner[] = {r->cat, r->negation, r->upper, r->lower};
+    if (!alias) return FB_OUT_OF_MEMORY;
+    if (!fb_dtype_is_computed(dtype) || dtype != fb_node_at(g, factor)->dtype || dtype != fb_node_at(g, r->product)->dtype)
+        return (fb_obstacle){"dtype", "what it reads and gives is not of one floating dtype"};
+    if (many < 0 || few < 0 || few > many / 2 || fb_shape_size(g, shape, fb_shape_rank(g, shape) - 1) != r->size)
+        return (fb_obstacle){"more-work", "its factor is not much smaller than what is rotated, and as long"};
+    if (fb_node_at(g, factor)->user_count < 2)
+        return (fb_obstacle){"more-work", "nobody else reads its factor, and to negate half of that takes as many calls"};
+    for (int i = 0; i < 4; i++) {
+        if (fb_node_at(g, inner[i])->ordinal < from) from = fb_node_at(g, inner[i])->ordinal;
+        if (i < 2 && fb_is_mutated(alias, inner[i])) return (fb_obstacle){"input-mutated", "what it reads is written in place"};
+    }
+    if (fb_mutated_between(alias, r->input, from, to))
+        return (fb_obstacle){"input-mutated", "what it reads is written in place"};
+    return fb_mode_switched_between(alias, from, to)
+               ? (fb_obstacle){"mode-switched", "autocast, autograd or another mode is switched meanwhile"}
+               : FB_NO_OBSTACLE;
+}
+
+static void match(fb_matcher *m, fb_node n) {
+    rotation r;
+    if (!find(m->graph, n, &r) || fb_is_marked(m, n)) return;
+    fb_obstacle stands = obstacle(m, &r);
+    if (stands.code) fb_refuse_for(m, stands, &n, 1);
+    else fb_match_found(m, &n, 1);
+}
+
+/* ---- edit ---------------------------------------------------------------------------------------------------------------- */
+
+static fb_value put(fb_rewrite *rw, const rotation *r, const char *target, const char *aten, fb_value args) {
+    fb_graph *g = fb_rewrite_graph(rw);
+    const char *spelling = fb_is_aten(g, r->product) ? aten : target;
+    return fb_make_node(g, fb_insert_before(rw, r->product, FB_CALL_FUNCTION, spelling, args, FB_VALUE_EMPTY_MAP));
+}
+
+/* x[..., from:to] of the last dimension. */
+static fb_value put_part(fb_rewrite *rw, const rotation *r, fb_value x, int64_t from, int64_t to) {
+    fb_graph *g = fb_rewrite_graph(rw);
+    fb_value start = fb_make_int(g, from), end = fb_make_int(g, to);
+    fb_value index[] = {FB_TEXT(g, FB_ELLIPSIS, ""), fb_make_slice(g, start, end, FB_VALUE_NONE)};
+    fb_value dim = fb_make_int(g, fb_shape_rank(g, fb_node_at(g, fb_value_node(g, x))->shape) - 1);
+    bool is_aten = fb_is_aten(g, r->product);
+    fb_value args = is_aten ? FB_ARGS(g, x, dim, start, end) : FB_ARGS(g, x, fb_make_tuple(g, index, 2));
+    return put(rw, r, FB_TARGET_GETITEM, FB_TARGET_SLICE_ATEN, args);
+}
+
+static void edit(fb_rewrite *rw, const fb_match *match) {
+    fb_graph *g = fb_rewrite_graph(rw);
+    rotation r;
+    fb_node n = match->nodes[0];
+    if (!find(g, n, &r)) return;
+    int64_t shift = r.size - r.start;
+    bool is_aten = fb_is_aten(g, n), is_first = fb_value_node(g, fb_call_argument(g, n, "input")).id == r.cat.id;
+    fb_value by = fb_make_int(g, shift), dim = fb_make_int(g, r.rank - 1), last = fb_make_int(g, -1);
+    fb_value x = fb_make_node(g, r.input);
+    fb_value rolled = put(rw, &r, FB_TARGET_ROLL, FB_TARGET_ROLL_ATEN,
+                          is_aten ? FB_ARGS(g, x, FB_ARGS(g, by), FB_ARGS(g, dim)) : FB_ARGS(g, x, by, dim));
+    fb_value negated = put(rw, &r, FB_TARGET_NEG, FB_TARGET_NEG_ATEN, FB_ARGS(g, put_part(rw, &r, r.factor, 0, shift)));
+    fb_value kept = put_part(rw, &r, r.factor, shift, r.size);
+    fb_value factor = put(rw, &r, FB_TARGET_CAT, FB_TARGET_CAT_ATEN, FB_ARGS(g, FB_ARGS(g, negated, kept), last));
+    fb_set_argument(rw, n, is_first ? "input" : "other", rolled);
+    fb_set_argument(rw, n, is_first ? "other" : "input", factor);
+    fb_mark(rw, n);
+    fb_erase_unread(rw, r.upper);
+    fb_erase_unread(rw, r.lower);
+    fb_erase(rw, r.negation);
+    fb_erase(rw, r.cat);
+}
+
+const fb_pass fb_fuse_rotation = {
+    .name = "FuseRotation",
+    .version = 1,
+    .summary = "Rolls what rotary embeddings cut in halves, negate and put together, and negates half of the factor instead.",
+    .parameters = FB_NO_PARAMETERS,
+    .exactness = FB_MOVES,
+    .reversible = true,
+    .preserves_computation = true,
+    .match = match,
+    .edit = edit,
+};

@@ -1,0 +1,248 @@
+/* InlinePrograms: a nested program that runs without gradients, or without autocast, becomes part of the program.
+ *
+ *     x ── wrap_with_set_grad_enabled(False, program, ·) ── [0] ── y          x ── cos ── y
+ *     program: x ── cos
+ *
+ * torch.export writes nested programs for regions under torch.no_grad() and torch.autocast(enabled=False), which is how models
+ * of transformers make their rotary embeddings. Other passes do not look into them. The calls of the program, and of those
+ * within it, take the place of the call that runs it, and the program goes.
+ *
+ * Values stay. Gradients do not: they flow through what was computed without them. So the parameter `gradients` must allow
+ * it, or gradients must be on in the program. dtypes are taken to be as recorded, as every pass does: run the result outside of
+ * autocast.
+ *
+ * Kept:
+ *   - a program that is run twice, that calls modules, reads weights or runs a program of another kind
+ *   - one whose results are read otherwise than one by one
+ *   - one without autocast, where the program around it switches autocast
+ *
+ * Exactness: moves. Reversible.
+ */
+#include "core/base/map.h"
+#include "core/passes/pass.h"
+
+enum { DEPTH_MAX = 8 };
+
+/* A call that runs a nested program. */
+typedef struct run_call {
+    fb_node node, read; /* read: the get_attr node of the program */
+    fb_module module;
+    fb_program program;
+    uint32_t first; /* of the program's inputs among the arguments */
+    bool stops_gradients, stops_autocast;
+} run_call;
+
+static bool is_false(const fb_graph *g, fb_value value) {
+    return value.id && fb_value_kind(g, value) == FB_FALSE;
+}
+
+/* Does the node run a nested program as it is, but for gradients or autocast? */
+static bool run_call_at(const fb_graph *g, fb_node node, run_call *out) {
+    bool is_grad = fb_op_is(g, node, FB_OP_RUN_WITH_GRAD), is_autocast = fb_op_is(g, node, FB_OP_RUN_IN_AUTOCAST);
+    if (!is_grad && !is_autocast) return false;
+    uint32_t at = is_grad ? 1 : 4;
+    fb_node read = fb_value_node(g, fb_node_arg(g, node, at));
+    if (!read.id || fb_value_at(g, fb_node_at(g, node)->kwargs)->count) return false;
+    if (is_autocast && !is_false(g, fb_node_arg(g, node, 2))) return false;
+    const fb_node_row *row = fb_node_at(g, read);
+    if (row->opcode != FB_GET_ATTR || !row->module.id || row->attribute.id) return false;
+    *out = (run_call){.node = node,
+                      .read = read,
+                      .module = row->module,
+                      .program = fb_module_at(g, row->module)->program,
+                      .first = at + 1,
+                      .stops_gradients = is_grad && is_false(g, fb_node_arg(g, node, 0)),
+                      .stops_autocast = is_autocast};
+    return out->program.id != 0;
+}
+
+static fb_value results_of(const fb_graph *g, fb_program program) {
+    fb_node output = fb_last_node(g, program);
+    fb_value results = fb_node_arg(g, output, 0);
+    fb_kind kind = fb_value_kind(g, results);
+    return kind == FB_TUPLE || kind == FB_LIST ? results : (fb_value){0};
+}
+
+static bool is_item(const fb_graph *g, fb_node reader, fb_node of, size_t count) {
+    int64_t index;
+    bool is_getitem = fb_op_is(g, reader, FB_OP_GETITEM) && fb_value_node(g, fb_node_arg(g, reader, 0)).id == of.id;
+    return is_getitem && fb_value_is_int(g, fb_node_arg(g, reader, 1), &index) && index >= 0 && (size_t)index < count;
+}
+
+/* ---- match --------------------------------------------------------------------------------------------------------------- */
+
+typedef struct search {
+    fb_matcher *m;
+    const uint8_t *reads; /* by module: how many get_attr nodes read its program; 2 stands for more */
+    bool switches_autocast, may_flow;
+} search;
+
+static fb_obstacle obstacle_of_results(const fb_graph *g, const run_call *call) {
+    fb_value results = results_of(g, call->program);
+    for (uint32_t e = fb_user_first(g, call->node); e; e = fb_user_next(g, e)) {
+        if (!results.id || !is_item(g, fb_edge_user(g, e), call->node, fb_value_at(g, results)->count))
+            return (fb_obstacle){"unsupported-arguments", "what it gives is not read one by one"};
+    }
+    return FB_NO_OBSTACLE;
+}
+
+static fb_obstacle obstacle_of(const search *s, const run_call *call, int depth);
+
+/* Of one node of the nested program. */
+static fb_obstacle obstacle_of_node(const search *s, const fb_graph *g, fb_node n, int depth) {
+    run_call inner;
+    const fb_node_row *row = fb_node_at(g, n);
+    if (row->opcode == FB_CALL_MODULE) return (fb_obstacle){"nested-call", "its program calls a module"};
+    if (row->opcode == FB_GET_ATTR && row->attribute.id)
+        return (fb_obstacle){"module-read", "its program reads what a module owns"};
+    if (!(fb_op_facts_of(fb_node_op(g, n))->flags & FB_FACT_RUNS_PROGRAMS)) return FB_NO_OBSTACLE;
+    if (depth && run_call_at(g, n, &inner)) return obstacle_of(s, &inner, depth - 1);
+    return (fb_obstacle){"unsupported-operator", "its program runs another one"};
+}
+
+static fb_obstacle obstacle_of(const search *s, const run_call *call, int depth) {
+    const fb_graph *g = s->m->graph;
+    uint32_t inputs = 0, calls = 0;
+    if (call->stops_gradients && !s->may_flow)
+        return (fb_obstacle){"gradient", "gradients would flow through it; the parameter gradients allows that"};
+    if (call->stops_autocast && s->switches_autocast)
+        return (fb_obstacle){"mode-switched", "autocast is on around it, or may be"};
+    if (s->reads[call->module.id] > 1 || fb_node_at(g, call->read)->user_count > 1)
+        return (fb_obstacle){"shared-module", "its program is run elsewhere as well"};
+    for (fb_node n = fb_first_node(g, call->program); n.id && fb_matcher_goes_on(s->m); n = fb_next_node(g, n)) {
+        inputs += fb_node_at(g, n)->opcode == FB_PLACEHOLDER;
+        calls += fb_node_at(g, n)->opcode == FB_CALL_FUNCTION || fb_node_at(g, n)->opcode == FB_CALL_METHOD;
+        fb_obstacle stands = obstacle_of_node(s, g, n, depth);
+        if (stands.code) return stands;
+    }
+    if (!calls) return (fb_obstacle){"unsupported-arguments", "its program computes nothing"};
+    if (inputs + call->first != fb_value_at(g, fb_node_at(g, call->node)->args)->count)
+        return (fb_obstacle){"unsupported-arguments", "it gives its program more or fewer inputs than that takes"};
+    return obstacle_of_results(g, call);
+}
+
+/* How often programs are read, in all programs; is autocast switched in any? */
+static void look_at_all(search *s, uint8_t *reads) {
+    const fb_graph *g = s->m->graph;
+    for (uint32_t p = FB_MAIN_PROGRAM.id; p < fb_program_limit(g); p++) {
+        for (fb_node n = fb_first_node(g, (fb_program){p}); n.id && fb_matcher_goes_on(s->m); n = fb_next_node(g, n)) {
+            const fb_node_row *row = fb_node_at(g, n);
+            bool is_read = row->opcode == FB_GET_ATTR && row->module.id && !row->attribute.id;
+            if (is_read) reads[row->module.id] = (uint8_t)(reads[row->module.id] ? 2 : 1);
+            bool is_autocast = fb_op_is(g, n, FB_OP_RUN_IN_AUTOCAST);
+            s->switches_autocast |= fb_op_is(g, n, FB_OP_ENTER_AUTOCAST) || (is_autocast && !is_false(g, fb_node_arg(g, n, 2)));
+        }
+    }
+}
+
+static void match_graph(fb_matcher *m) {
+    const fb_graph *g = m->graph;
+    if (fb_program_limit(g) <= FB_MAIN_PROGRAM.id + 1) return;
+    uint8_t *reads = fb_arena_alloc(m->arena, fb_module_limit(g) + (size_t)1);
+    m->failed |= !reads;
+    if (m->failed) return;
+    memset(reads, 0, fb_module_limit(g) + (size_t)1);
+    search s = {.m = m, .reads = reads, .may_flow = json_is_true(json_object_get(m->params, "gradients"))};
+    look_at_all(&s, reads);
+    for (fb_node n = fb_first_node(g, FB_MAIN_PROGRAM); n.id && fb_matcher_goes_on(m); n = fb_next_node(g, n)) {
+        run_call call;
+        if (!run_call_at(g, n, &call)) continue;
+        fb_obstacle stands = obstacle_of(&s, &call, DEPTH_MAX);
+        if (stands.code) fb_refuse_for(m, stands, &n, 1);
+        else fb_match_found(m, &n, 1);
+    }
+}
+
+/* ---- edit ---------------------------------------------------------------------------------------------------------------- */
+
+/* What the nodes of one nested program are in the main one. */
+typedef struct copying {
+    fb_rewrite *rw;
+    fb_node before;
+    fb_map now; /* node of the program -> value: what it gives; of a call that runs a program, its results */
+} copying;
+
+static fb_value value_now(void *context, fb_node node) {
+    const copying *c = context;
+    return (fb_value){fb_map_get(&c->now, node.id)};
+}
+
+static fb_value translated(copying *c, fb_value value) {
+    return fb_value_substitute(fb_rewrite_graph(c->rw), value, value_now, c);
+}
+
+static fb_value put_program(fb_rewrite *rw, const run_call *call, fb_node before, fb_value inputs, int depth);
+
+/* What a call gives its program. */
+static fb_value inputs_of(fb_graph *g, const run_call *call) {
+    const fb_value_row *args = fb_value_at(g, fb_node_at(g, call->node)->args);
+    return fb_make_list(g, args->items + call->first, args->count - call->first);
+}
+
+/* What a call of the nested program gives in the main one. */
+static fb_value put_call(copying *c, fb_node n, int depth) {
+    fb_graph *g = fb_rewrite_graph(c->rw);
+    const fb_node_row *row = fb_node_at(g, n);
+    run_call inner;
+    int64_t index;
+    if (depth && run_call_at(g, n, &inner))
+        return put_program(c->rw, &inner, c->before, translated(c, inputs_of(g, &inner)), depth - 1);
+    fb_node from = fb_op_is(g, n, FB_OP_GETITEM) ? fb_value_node(g, fb_node_arg(g, n, 0)) : (fb_node){0};
+    if (from.id && run_call_at(g, from, &inner) && fb_value_is_int(g, fb_node_arg(g, n, 1), &index))
+        return fb_value_item(g, value_now(c, from), (size_t)index);
+    fb_node made = fb_insert_copy(c->rw, c->before, n, translated(c, row->args), translated(c, row->kwargs));
+    fb_mark(c->rw, made);
+    return fb_make_node(g, made);
+}
+
+/* The program's calls before `before`, and the program away. Its results. */
+static fb_value put_program(fb_rewrite *rw, const run_call *call, fb_node before, fb_value inputs, int depth) {
+    fb_graph *g = fb_rewrite_graph(rw);
+    copying c = {.rw = rw, .before = before};
+    size_t input = 0;
+    bool is_kept = true;
+    for (fb_node n = fb_first_node(g, call->program); n.id && is_kept; n = fb_next_node(g, n)) {
+        fb_opcode opcode = (fb_opcode)fb_node_at(g, n)->opcode;
+        fb_value value = {0};
+        if (opcode == FB_PLACEHOLDER) value = fb_value_item(g, inputs, input++);
+        else if (opcode != FB_OUTPUT && opcode != FB_GET_ATTR) value = put_call(&c, n, depth);
+        is_kept = !value.id || fb_map_put(&c.now, n.id, value.id);
+    }
+    fb_value results = is_kept ? translated(&c, results_of(g, call->program)) : fb_graph_fail_memory(g);
+    fb_map_free(&c.now);
+    fb_drop_program(rw, call->module);
+    return results;
+}
+
+static void edit(fb_rewrite *rw, const fb_match *match) {
+    fb_graph *g = fb_rewrite_graph(rw);
+    run_call call;
+    fb_node n = match->nodes[0];
+    if (!run_call_at(g, n, &call)) return;
+    fb_value results = put_program(rw, &call, n, inputs_of(g, &call), DEPTH_MAX);
+    fb_erase(rw, n);
+    for (uint32_t e = fb_user_first(g, n); e && results.id; e = fb_user_next(g, e)) {
+        fb_node item = fb_edge_user(g, e);
+        int64_t index = 0;
+        fb_value_is_int(g, fb_node_arg(g, item, 1), &index);
+        fb_value result = fb_value_item(g, results, (size_t)index);
+        fb_node by = fb_value_node(g, result);
+        if (by.id) fb_absorb(rw, item, by);
+        else fb_write_literal(rw, item, result);
+    }
+    fb_release_read(rw, call.read);
+}
+
+const fb_pass fb_inline_programs = {
+    .name = "InlinePrograms",
+    .version = 1,
+    .summary = "Puts the calls of a nested program that runs without gradients or autocast into the program around it.",
+    .parameters = "{\"additionalProperties\":false,\"properties\":{\"gradients\":{\"default\":false,\"description\":\"also "
+                  "where gradients are switched off: values stay, and gradients flow\",\"type\":\"boolean\"}},"
+                  "\"type\":\"object\"}",
+    .exactness = FB_MOVES,
+    .reversible = true,
+    .preserves_computation = true,
+    .match_graph = match_graph,
+    .edit = edit,
+};

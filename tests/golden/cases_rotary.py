@@ -1,0 +1,121 @@
+"""FuseRotation and FuseRepeat: rotary embeddings and grouped heads as transformers write them, in both dialects."""
+from cases_layers import ATEN
+from make_cases import Graph, case, refusal
+
+HUGE = 9223372036854775807
+
+
+def part(g, x, start, end, aten, dim=-1):
+    shape, dtype = g.names[x]
+    size = shape[-1]
+    made = tuple(shape[:-1]) + (min(end if end is not None else size, size) - (start or 0),)
+    if aten:
+        return g.fn(ATEN + "slice.Tensor", x, len(shape) - 1 if dim == -1 else dim, start or 0, HUGE if end is None else end,
+                    shape=made, dtype=dtype)
+    return g.fn("operator.getitem", x, (..., slice(start, end, None)), shape=made, dtype=dtype)
+
+
+def rotated(g, x, aten, at=None, neg_first=True, dim=-1):
+    shape, dtype = g.names[x]
+    at = at if at is not None else shape[-1] // 2
+    upper, lower = part(g, x, at, None, aten), part(g, x, None, at, aten)
+    neg = ATEN + "neg.default" if aten else "torch.neg"
+    minus = g.fn(neg, upper if neg_first else lower, shape=g.names[upper if neg_first else lower][0], dtype=dtype)
+    halves = [minus, lower] if neg_first else [upper, minus]
+    cat = ATEN + "cat.default" if aten else "torch.cat"
+    args = (halves, dim) if aten else (tuple(halves),)
+    return g.fn(cat, *args, shape=shape, dtype=dtype, kwargs=None if aten else {"dim": dim}, name="cat")
+
+
+def product(g, a, b, aten, shape, dtype="float32"):
+    return g.fn(ATEN + "mul.Tensor" if aten else "operator.mul", a, b, shape=shape, dtype=dtype, name="mul")
+
+
+def rotations():
+    def fuse(name, graph, applied, *refused):
+        case("FuseRotation", name, graph, applied, *refused)
+
+    def both(aten=True, shape=(2, 4, 16, 8), factor=(16, 8), change=None, dtype="float32", first=False, others=2, behind=None,
+             other=None, **more):
+        """Two values that are rotated and multiplied with one factor."""
+        g = Graph()
+        m = g.relu(g.input("m", factor, dtype))
+        made = []
+        for i in range(others):
+            x = g.relu(g.input(f"x{i}", shape, dtype))
+            turned = rotated(g, x, aten, **more)
+            if change:
+                change(g, x, turned)
+            with_ = other(g, m) if other else m
+            made.append(product(g, *((with_, turned) if first else (turned, with_)), aten, shape, dtype))
+            if behind:
+                made.append(behind(g, x, turned))
+        return g.output(*(g.fn("torch.tanh", y, shape=g.names[y][0], dtype=dtype) for y in made))
+
+    two = lambda reason: (refusal(reason, "mul"), refusal(reason, "mul_1"))
+    fuse("aten", both(), 2)
+    fuse("functions", both(aten=False), 2)
+    fuse("factor-first", both(first=True), 2)
+    fuse("uneven", both(at=3), 2)
+    fuse("bfloat16", both(dtype="bfloat16"), 2)
+    fuse("complex", both(dtype="complex64"), 0, *two("dtype"))
+    fuse("integers", both(dtype="int64"), 0, *two("dtype"))
+    fuse("factor-of-one-reader", both(others=1), 0, refusal("more-work", "mul"))
+    fuse("factor-as-large", both(factor=(2, 4, 16, 8)), 0, *two("more-work"))
+    fuse("factor-of-one-number", both(factor=(16, 1)), 0, *two("more-work"))
+    fuse("lower-half-negated", both(neg_first=False), 0)
+    fuse("another-dimension", both(shape=(2, 4, 8, 8), factor=(8, 8), dim=2), 0)
+    fuse("halves-have-other-readers", both(behind=lambda g, x, turned: part(g, x, None, 4, True)), 2)
+    fuse("halves-are-read-twice", both(behind=lambda g, x, turned: turned), 0)
+    fuse("written-between", both(change=lambda g, x, turned: g.add_(x)), 0, *two("input-mutated"))
+    fuse("written-before-it-is-read", both(change=lambda g, x, turned: g.add_(turned)), 0)
+
+    g = Graph()
+    m, x = g.relu(g.input("m", (16, 8))), g.relu(g.input("x", (2, 4, 16, 8)))
+    other = g.relu(g.input("other", (2, 4, 16, 8)))
+    lower, upper = part(g, x, None, 4, True), part(g, other, 4, None, True)
+    minus = g.fn(ATEN + "neg.default", upper, shape=(2, 4, 16, 4), dtype="float32")
+    cat = g.fn(ATEN + "cat.default", [minus, lower], -1, shape=(2, 4, 16, 8), dtype="float32")
+    fuse("halves-of-two-values", g.output(product(g, cat, m, True, (2, 4, 16, 8)), g.fn("torch.exp", m, shape=(16, 8),
+                                                                                         dtype="float32")), 0)
+
+
+def repeats():
+    def fuse(name, graph, applied, *refused):
+        case("FuseRepeat", name, graph, applied, *refused)
+
+    def grouped(aten=True, shape=(2, 3, 16, 8), count=4, axis=1, before=None, behind=None, merged=None, expanded=None, first=None):
+        g = Graph()
+        x = g.relu(g.input("x", shape)) if not first else first(g, g.input("x", shape))
+        wide = shape[: axis + 1] + (1,) + shape[axis + 1 :]
+        many = expanded or shape[: axis + 1] + (count,) + shape[axis + 1 :]
+        whole = merged or shape[:axis] + (shape[axis] * count,) + shape[axis + 1 :]
+        f = {"dtype": "float32"}
+        if aten:
+            u = g.fn(ATEN + "unsqueeze.default", x, axis + 1, shape=wide, **f, name="unsqueeze")
+            e = g.fn(ATEN + "expand.default", u, list(many), shape=many, **f, name="expand")
+            r = g.fn(ATEN + "reshape.default", e, list(whole), shape=whole, **f, name="reshape")
+        else:
+            u = g.method("unsqueeze", x, axis + 1, shape=wide, **f)
+            e = g.method("expand", u, *many, shape=many, **f)
+            r = g.method("reshape", e, *whole, shape=whole, **f)
+        more = behind(g, x, u, e, r) if behind else []
+        return g.output(g.fn("torch.exp", r, shape=whole, **f), *more)
+
+    exp = lambda g, x: [g.fn("torch.exp", x, shape=g.names[x][0], dtype="float32")]
+    fuse("aten", grouped(), 1)
+    fuse("methods", grouped(aten=False), 1)
+    fuse("last-dimension", grouped(axis=3), 1)
+    fuse("first-dimension", grouped(axis=0), 1)
+    fuse("symbolic-batch", grouped(shape=("s0", 3, 16, 8)), 1)
+    fuse("one-part", grouped(shape=(2, 1, 16, 8)), 0)
+    fuse("symbolic-parts", grouped(shape=(2, "s0", 16, 8), merged=(2, "s1", 16, 8)), 0)
+    fuse("merges-otherwise", grouped(merged=(2, 3, 64, 8)), 0)
+    fuse("expands-more", grouped(shape=(1, 3, 16, 8), expanded=(2, 3, 4, 16, 8), merged=(2, 12, 16, 8)), 0)
+    fuse("expansion-has-other-readers", grouped(behind=lambda g, x, u, e, r: exp(g, e)), 0)
+    fuse("unsqueezed-has-other-readers", grouped(behind=lambda g, x, u, e, r: exp(g, u)), 1)
+    fuse("written-later", grouped(behind=lambda g, x, u, e, r: [g.add_(x)]), 0, refusal("mutated", "reshape"))
+    fuse("copy-is-written", grouped(behind=lambda g, x, u, e, r: [g.add_(r)]), 0, refusal("mutated", "reshape"))
+    fuse("an-input-that-may-be-expanded", grouped(first=lambda g, x: x, behind=lambda g, x, u, e, r: [g.method(
+        "stride", r)]), 0, refusal("needs-contiguous", "reshape"))
+    fuse("an-input", grouped(first=lambda g, x: x), 1)
