@@ -87,7 +87,7 @@ def applied_by(run, name):
 @pytest.mark.parametrize("passes", [["InlineVmap"], ["InlineVmap", "EvaluateConstants"], ["inference"]], ids=lambda p: "+".join(p))
 def test_random_vmaps_keep_their_numbers(passes):
     applied = 0
-    for seed in range(30):
+    for seed in range(20):
         torch.manual_seed(seed)
         model = Masks(seed).eval()
         draw = lambda: (torch.randn(model.sizes), torch.rand(5, 5) < 0.5)
@@ -97,7 +97,7 @@ def test_random_vmaps_keep_their_numbers(passes):
         for again in (given, draw()):
             expected, found = model(*again), live(*again)
             assert found.shape == expected.shape and found.dtype == expected.dtype and torch.equal(found, expected), seed
-    assert applied >= 10
+    assert applied >= 6
 
 
 class Quiet(nn.Module):
@@ -130,7 +130,7 @@ class Quiet(nn.Module):
 @pytest.mark.parametrize("passes", [[{"name": "InlinePrograms", "params": {"gradients": True}}], ["InlinePrograms"], ["inference"]])
 def test_random_regions_keep_their_numbers(passes):
     applied = 0
-    for seed in range(16):
+    for seed in range(10):
         torch.manual_seed(seed)
         model, x = Quiet(seed).eval(), torch.randn(2, 4)
         run, live = optimise(torch.export.export(model, (x,)), passes)
@@ -139,7 +139,7 @@ def test_random_regions_keep_their_numbers(passes):
             found = live(again)
             assert torch.allclose(found, model(again), rtol=1e-5, atol=1e-6), seed
             assert passes == ["inference"] or torch.equal(found, model(again)), seed
-    assert applied >= (1 if passes == ["InlinePrograms"] else 8)
+    assert applied >= (1 if passes == ["InlinePrograms"] else 5)
 
 
 def test_a_live_module_gets_its_programs_back():
