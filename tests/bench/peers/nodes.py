@@ -275,6 +275,12 @@ def measure_model(name: str, build: pathlib.Path, folder: pathlib.Path) -> dict[
 # ---- all together -------------------------------------------------------------------------------------------------------------
 
 
+# Why a peer leaves fewer nodes of a model: printed with the rows in which one does.
+REASONS = {
+    "vision/padded": "a convolution of ONNX pads its sides by different numbers; PyTorch's pads both alike, so that a pad stays.",
+    "vision/densenet": "a concatenation of one tensor, which is a copy, stays.",
+}
+
 TEXT_MODELS = """## Nodes that are left of other models
 
 `make bench-nodes NODES=--models` counts in the same way on the architectures of [models.md](models.md), small and with random weights, as
@@ -295,6 +301,8 @@ def text(rows: dict[str, dict[str, Any]], is_of_models: bool = False) -> str:
     versions = report.versions(("torch", "onnx", "onnxsim", "onnxoptimizer", "onnxruntime", "onnxscript"))
     won = sum(row["ours"] <= row["best"] for row in rows.values())
     head = TEXT_MODELS.format(versions=versions, won=won, all=len(rows)) if is_of_models else TEXT.format(versions=versions)
+    lost = [name for name, row in rows.items() if row["ours"] > row["best"]] if is_of_models else []
+    lines += ["", *(f"- {name}: {REASONS[name]}" for name in lost if name in REASONS)] if lost else []
     return head + "\n".join(lines) + "\n"
 
 
