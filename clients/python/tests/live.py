@@ -28,7 +28,7 @@ def without_tensors(document):
 
 def without_unread(document):
     """Without buffers that nobody reads and no checkpoint has: where such a tensor was never registered, a live module does not
-    tell of it. And without the modules that own nothing else."""
+    tell of it. Nor does it of attributes that nobody reads. And without the modules that own nothing else."""
     read = {node["target"] for node in document["nodes"] if node["op"] in ("get_attr", "call_module")}
     rows = []
     for row in document["modules"]:
@@ -36,7 +36,8 @@ def without_unread(document):
         kept = [key for key in row.get("non_persistent", ()) if key not in gone]
         left = {key: name for key, name in row["buffers"].items() if key not in gone}
         if left or row["parameters"] or not gone or not row["path"] or row["path"] in read:
-            rows.append({**row, "buffers": left, "non_persistent": kept})
+            named = {key: item for key, item in row.get("attributes", {}).items() if f"{row['path']}.{key}".lstrip(".") in read}
+            rows.append({**row, "buffers": left, "non_persistent": kept, "attributes": named})
     return {**document, "modules": rows}
 
 

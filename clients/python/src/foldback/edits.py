@@ -589,8 +589,10 @@ def _is_same(one: torch.nn.Module, other: torch.nn.Module) -> bool:
     for ours, theirs in zip(_tensors(one), _tensors(other), strict=True):
         if list(ours) != list(theirs) or any(ours[key] is not theirs[key] for key in ours):
             return False
-    is_equal = type(one) is type(other) and one._non_persistent_buffers_set == other._non_persistent_buffers_set
-    is_in_same_mode = one.training == other.training or type(one) is torch.nn.Module
+    is_program = isinstance(one, torch.fx.GraphModule) and isinstance(other, torch.fx.GraphModule)  # each has a class of its own
+    is_alike = one.code == other.code if is_program else type(one) is type(other)
+    is_equal = is_alike and one._non_persistent_buffers_set == other._non_persistent_buffers_set
+    is_in_same_mode = is_program or one.training == other.training or type(one) is torch.nn.Module
     return is_equal and is_in_same_mode and modules.config_of(one) == modules.config_of(other)
 
 
