@@ -25,7 +25,7 @@ static const struct {
     {"\"FuseRepeat\"", true, ""},
     {"\"FuseRotation\"", true, "aten-llama"},
     {"\"InlinePrograms\"", true, ""}, /* they have no nested programs */
-    {"\"InlineVmap\"", true, ""}, /* they have no vmap */
+    {"\"InlineVmap\"", true, ""},     /* they have no vmap */
     {"\"EvaluateConstants\"", true, "aten-llama"},
     {"\"FoldConstants\"", false, "aten-bert"},
     {"\"FoldScaleIntoLinear\"", false, "toy bert-tiny aten-toy"},
