@@ -35,6 +35,7 @@ SUBJECTS = {
     "opt-125m": Subject("OPTForCausalLM", {"use_cache": False}),
     "bloom": Subject("BloomForCausalLM", {"hidden_size": 1024, "n_layer": 8, "n_head": 16, "vocab_size": 8000, "use_cache": False}),
     "llama": Subject("LlamaForCausalLM", DECODER),
+    "llama, attention spelled out": Subject("LlamaForCausalLM", DECODER | EAGER),
     "qwen2": Subject("Qwen2ForCausalLM", DECODER),
     "mistral": Subject("MistralForCausalLM", DECODER),
     "gemma": Subject("GemmaForCausalLM", DECODER | {"head_dim": 64}),
@@ -86,7 +87,10 @@ PASSES = {
     ],
     "gpt2": ["UnpackLinear", "FuseActivation", "FoldNormIntoLinear", *CLEAN],
     "gpt2, attention spelled out": ["FuseAttention"],
-    "llama": ["FuseNorm", "FoldNormIntoLinear", "MergeLinears", "EvaluateConstants", *CLEAN],
+    "llama": [
+        "FuseNorm", "FoldNormIntoLinear", "MergeLinears", "EvaluateConstants", "InlinePrograms", "InlineVmap", "FuseRotation", "FuseRepeat", *CLEAN,
+    ],
+    "llama, attention spelled out": ["FuseAttention", "FuseRotation", "FuseRepeat"],
     "swin-tiny": ["EvaluateConstants", "FoldConstants", *CLEAN],
 }  # fmt: skip
 

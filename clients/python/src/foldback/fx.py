@@ -203,6 +203,7 @@ def from_document(
     called = {
         child_path(path, node["target"]) for path, nodes in _programs(document) for node in nodes if node["op"] == "call_module"
     }
+    read = {child_path(path, node["target"]) for path, nodes in _programs(document) for node in nodes if node["op"] == "get_attr"}
     root = torch.nn.Module()
     copied: set[str] = set()  # called modules of the given one; what is within them works with them (a parametrization)
     for row in document["modules"]:
@@ -212,7 +213,8 @@ def from_document(
         is_same = given is not None and modules.type_of(given) == row["type"]
         made = modules.copy_of(given) if given is not None and is_same else modules.make_or_hold(row, path in called)
         copied |= {path} if is_same else set()
-        modules.fill(made, row, source.tensor, _given_module(module, path))
+        attributes = {key for key in row.get("attributes", {}) if is_needed or child_path(path, key) in read}
+        modules.fill(made, row, source.tensor, _given_module(module, path), attributes)
         if path:
             modules.put(root, path, made)
         else:

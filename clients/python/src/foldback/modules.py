@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping
 from typing import Any
 
 import torch
@@ -184,10 +184,15 @@ def copy_of(module: torch.nn.Module) -> torch.nn.Module:
 
 
 def fill(
-    module: torch.nn.Module, row: Row, tensor: Callable[[str, bool], torch.Tensor], given: torch.nn.Module | None = None
+    module: torch.nn.Module,
+    row: Row,
+    tensor: Callable[[str, bool], torch.Tensor],
+    given: torch.nn.Module | None = None,
+    read: Container[str] | None = None,
 ) -> None:
     """Gives a module the configuration, tensors, flags and attributes of its row; `tensor` has them by name and whether it
-    is a parameter. What no document can hold is that of the `given` module."""
+    is a parameter. What no document can hold is that of the `given` module, or left out where it is not among the attributes
+    that are `read` (None: all may be)."""
     known = config_of(module)
     for key, value in row.get("config", {}).items():
         if known.get(key) != value and key in vars(module):
@@ -201,8 +206,11 @@ def fill(
         (vars(module) if key in plain else module._buffers)[key] = None if name is None else tensor(name, False)
     module._non_persistent_buffers_set = set(row.get("non_persistent", ())) - plain
     for key, value in row.get("attributes", {}).items():
-        is_taken = given is not None and _is_opaque(value) and key in vars(given)
-        module.__dict__[key] = vars(given)[key] if is_taken else decode(value)
+        is_opaque = _is_opaque(value)
+        if given is not None and is_opaque and key in vars(given):
+            module.__dict__[key] = vars(given)[key]
+        elif not is_opaque or read is None or key in read:
+            module.__dict__[key] = decode(value)
     module.training = row.get("training", False)
 
 
