@@ -249,6 +249,7 @@ const fb_pass fb_fold_pad = {
     .summary = "Makes zeros around a value the padding of the convolution or average pool that reads it.",
     .parameters = FB_NO_PARAMETERS,
     .exactness = FB_MOVES,
+    .gain = FB_GAIN_FASTER,
     .reversible = true,
     .preserves_computation = true,
     .match = match,

@@ -506,6 +506,7 @@ const fb_pass fb_fuse_attention = {
         "\"Also where an added mask, or one of -inf, might mask a whole row: softmax gives nan there, and attention 0.\","
         "\"type\":\"boolean\"}},\"type\":\"object\"}",
     .exactness = FB_ROUNDS,
+    .gain = FB_GAIN_FEWER_NODES,
     .reversible = true,
     .preserves_computation = true,
     .match = match,

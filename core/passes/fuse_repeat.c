@@ -99,6 +99,7 @@ const fb_pass fb_fuse_repeat = {
     .summary = "Replaces an expansion between two reshapes, such as that of grouped heads, with one `repeat_interleave`.",
     .parameters = FB_NO_PARAMETERS,
     .exactness = FB_MOVES,
+    .gain = FB_GAIN_FEWER_NODES,
     .reversible = true,
     .preserves_computation = true,
     .match = match,

@@ -197,6 +197,7 @@ const fb_pass fb_fuse_rotation = {
     .summary = "Rolls what rotary embeddings cut in halves, negate and put together, and negates half of the factor instead.",
     .parameters = FB_NO_PARAMETERS,
     .exactness = FB_MOVES,
+    .gain = FB_GAIN_SAME,
     .reversible = true,
     .preserves_computation = true,
     .match = match,

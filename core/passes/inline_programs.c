@@ -241,6 +241,7 @@ const fb_pass fb_inline_programs = {
                   "where gradients are switched off: values stay, and gradients flow\",\"type\":\"boolean\"}},"
                   "\"type\":\"object\"}",
     .exactness = FB_MOVES,
+    .gain = FB_GAIN_SAME,
     .reversible = true,
     .preserves_computation = true,
     .match_graph = match_graph,

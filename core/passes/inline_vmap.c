@@ -407,6 +407,7 @@ const fb_pass fb_inline_vmap = {
     .summary = "Replaces what `torch.export` writes of `torch.vmap`, such as masks of attention, with calls that broadcast.",
     .parameters = FB_NO_PARAMETERS,
     .exactness = FB_MOVES,
+    .gain = FB_GAIN_FASTER,
     .reversible = true,
     .preserves_computation = true,
     .match_graph = match_graph,
