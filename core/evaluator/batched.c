@@ -163,17 +163,7 @@ static bool keeps_batch(fb_op op) {
 }
 
 static bool is_each(fb_op op) {
-    switch (op) {
-    case FB_OP_TO:
-    case FB_OP_TO_OTHER:
-    case FB_OP_TO_COPY:
-    case FB_OP_CAST_BOOL:
-    case FB_OP_WHERE:
-    case FB_OP_CLONE:
-    case FB_OP_DETACH:
-    case FB_OP_ALIAS: return true;
-    default: return !keeps_batch(op) || fb_op_facts_of(op)->flags & FB_FACT_ELEMENTWISE;
-    }
+    return !keeps_batch(op) || fb_op_maps_elements(op);
 }
 
 bool fb_batches_allow(fb_kernel_call *call, unsigned *levels) {

@@ -127,6 +127,19 @@ fb_op fb_op_of_module(const char *type, size_t length) {
     return FB_OP_UNKNOWN;
 }
 
+bool fb_op_maps_elements(fb_op op) {
+    switch (op) {
+    case FB_OP_TO:
+    case FB_OP_TO_OTHER:
+    case FB_OP_TO_COPY:
+    case FB_OP_CAST_BOOL:
+    case FB_OP_CLONE:
+    case FB_OP_DETACH:
+    case FB_OP_ALIAS: return true;
+    default: return fb_op_facts_of(op)->flags & FB_FACT_ELEMENTWISE;
+    }
+}
+
 bool fb_op_lacks_kernel(fb_op op, const char *dtype) {
     static const char *const lacking[FB_OP_COUNT] = {
 #define FB_PRECISION_ROW(id, dtypes) [FB_OP_##id] = dtypes,

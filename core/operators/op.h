@@ -114,6 +114,8 @@ fb_op fb_op_of_method(const char *name, size_t length);
 fb_op fb_op_of_module(const char *type, size_t length);
 /* Is `word` one of the words of `list`, which are separated by single spaces? NULL is an empty list. */
 bool fb_has_word(const char *list, const char *word, size_t length);
+/* Is each element of its result made of one element of each tensor that it reads? Casts and copies are such as well. */
+bool fb_op_maps_elements(fb_op op);
 /* Has PyTorch no kernel of it on a CPU for that dtype (its name: "float16"), though it has one for float32? */
 bool fb_op_lacks_kernel(fb_op op, const char *dtype);
 /* The same of calls with one of these values of a parameter: norm(x, p="nuc"). Values and dtypes are words. */

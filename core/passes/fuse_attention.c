@@ -238,8 +238,7 @@ static bool find(fb_matcher *m, fb_node n, attention *a) {
     return find_masked_scores(m, a, before_identities(g, a, x));
 }
 
-/* ---- what looks like it ----------------------------------------------------------------------------------------------------
- */
+/* ---- what looks like it ----------------------------------------------------------------------------------------------- */
 
 static bool is_any_product(const fb_graph *g, fb_node node) {
     fb_op op = fb_node_op(g, node);
@@ -383,7 +382,7 @@ static fb_obstacle mask_obstacle(fb_matcher *m, const attention *a) {
     return (fb_obstacle){"masked-row", "a row may be masked as a whole, where PyTorch's softmax and its attention differ"};
 }
 
-/* All readers of it go, too, or assert of it what is true of the queries. */
+/* Each reader of it goes as well, or asserts what is true of the queries. */
 static bool is_read_inside(const fb_graph *g, const attention *a, fb_node node) {
     if (fb_node_at(g, node)->user_count > INNER_MAX) return false;
     for (uint32_t e = fb_user_first(g, node); e; e = fb_user_next(g, e)) {

@@ -253,13 +253,17 @@ static bool lies_with(const fb_graph *graph, fb_node value, fb_node other, int d
     return false;
 }
 
-static bool judge_cast_like(const fb_graph *graph, fb_identity *identity) {
-    fb_node other = fb_call_argument_node(graph, identity->node, "other");
-    if (!other.id) return false;
+/* Whether the input lies where `other` does. */
+static void judge_place(const fb_graph *graph, fb_identity *identity, fb_node other) {
     const char *lies = device_of(graph, identity->input);
     bool is_here = *lies ? strcmp(lies, device_of(graph, other)) == 0 : lies_with(graph, identity->input, other, 4);
     if (!is_here) doubt(identity, "unknown-device", "it may move the tensor: where the two lie is not recorded in meta.device");
-    return true;
+}
+
+static bool judge_cast_like(const fb_graph *graph, fb_identity *identity) {
+    fb_node other = fb_call_argument_node(graph, identity->node, "other");
+    if (other.id) judge_place(graph, identity, other);
+    return other.id != 0;
 }
 
 static bool read_cast_like(const fb_graph *graph, fb_identity *identity) {
@@ -364,9 +368,7 @@ static bool read_overwrite(const fb_graph *graph, fb_identity *identity) {
     if (from.rank < 0 || to.rank < 0 || !has_same_sizes(&from, &to) || !from.dtype || from.dtype != to.dtype) return false;
     identity->form = FB_IDENTITY_COPY;
     identity->overwrites = true;
-    const char *lies = device_of(graph, identity->input);
-    bool is_here = *lies ? strcmp(lies, device_of(graph, into)) == 0 : lies_with(graph, identity->input, into, 4);
-    if (!is_here) doubt(identity, "unknown-device", "it may move the tensor: where the two lie is not recorded in meta.device");
+    judge_place(graph, identity, into);
     return true;
 }
 

@@ -157,24 +157,12 @@ static bool makes_anew(fb_op op) {
     return op == FB_OP_NEW_ZEROS || op == FB_OP_NEW_ONES || op == FB_OP_NEW_FULL;
 }
 
-static bool is_each(fb_op op) {
-    switch (op) {
-    case FB_OP_TO:
-    case FB_OP_TO_OTHER:
-    case FB_OP_TO_COPY:
-    case FB_OP_CAST_BOOL:
-    case FB_OP_CLONE:
-    case FB_OP_DETACH:
-    case FB_OP_ALIAS: return true;
-    default: return makes_anew(op) || fb_op_facts_of(op)->flags & FB_FACT_ELEMENTWISE;
-    }
-}
-
 static void compute(search *s, fb_node node) {
     const fb_graph *g = s->graph;
     uint32_t levels = 0;
     fb_op op = fb_node_op(g, node);
-    if (!is_each(op) || fb_effect_obstacle(g, node).code || fb_node_kwarg(g, node, "memory_format").id)
+    if (!(makes_anew(op) || fb_op_maps_elements(op)) || fb_effect_obstacle(g, node).code ||
+        fb_node_kwarg(g, node, "memory_format").id)
         oppose(s, node, "unsupported-operator", "it computes of a batch otherwise than element by element");
     else if (!is_single(g, node)) oppose(s, node, "unsupported-shape", "what it gives is not recorded as a single element");
     else if (reads_elements(s, node, &levels)) s->parts[node.id] = (part){COMPUTES, 0, makes_anew(op) ? 0 : levels};

@@ -330,11 +330,16 @@ def test_jobs_live(browser, new_service):
     tab.close("viewer-jobs-live")
 
 
+def long_job(service):
+    """Its id; it takes minutes."""
+    graph = service.call("POST", "/v1/graphs", document("bert-base"))["id"]
+    return service.call("POST", "/v1/jobs", {"graphs": [graph] * 1000, "passes": ["MergeLinears"], "options": {"validate": "rewrites"}})["id"]
+
+
 def test_cancel_a_job(browser, new_service):
     url, _ = new_service()
     service = Service(url)
-    graph = service.call("POST", "/v1/graphs", document("bert-base"))["id"]
-    job = service.call("POST", "/v1/jobs", {"graphs": [graph] * 1000, "passes": ["MergeLinears"], "options": {"validate": "rewrites"}})["id"]
+    job = long_job(service)
     tab = Tab(browser, url)
     page = tab.open("/ui/jobs")
     page.get_by_role("button", name="Cancel…").click()
@@ -347,9 +352,7 @@ def test_cancel_a_job(browser, new_service):
 def test_leave_a_job_while_its_end_is_read(browser, new_service):
     """Nothing is said on the console when the page goes before the job that has just ended was read."""
     url, _ = new_service()
-    service = Service(url)
-    graph = service.call("POST", "/v1/graphs", document("bert-base"))["id"]
-    job = service.call("POST", "/v1/jobs", {"graphs": [graph] * 1000, "passes": ["MergeLinears"], "options": {"validate": "rewrites"}})["id"]
+    job = long_job(service := Service(url))
     tab = Tab(browser, url)
     page = tab.open("/ui/jobs")
     page.route(f"**/v1/jobs/{job}", lambda route: None)  # it is never answered

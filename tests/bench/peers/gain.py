@@ -26,6 +26,7 @@ import report
 from gain_models import PASSES, SUBJECTS, inputs, make, shapes
 
 BEGIN, END = "<!-- gain begin -->", "<!-- gain end -->"
+EACH_BEGIN, EACH_END = "<!-- passes begin -->", "<!-- passes end -->"
 ROUNDS, LEAST = 9, 3
 SECONDS = 12.0  # of one row's rounds, after which LEAST of them are enough
 FAST = 0.02  # seconds: what is faster is repeated within a round
@@ -47,8 +48,6 @@ TEXT = """## Time that is saved
 
 """
 
-
-EACH_BEGIN, EACH_END = "<!-- passes begin -->", "<!-- passes end -->"
 PASSES_TEXT = """## What each pass saves alone
 
 `make bench-gain GAIN=--each` runs models of real sizes with random weights before and after one pass, in eager PyTorch on one thread, batch 1, as
@@ -57,6 +56,7 @@ within a round.
 The `gain` in `GET /v1/passes` is `faster` or `slower` if the geometric mean of a pass's rows is 5 % away from 1, else `fewer-nodes` or `same`.
 
 """
+
 
 # ---- one model ----------------------------------------------------------------------------------------------------------------
 
