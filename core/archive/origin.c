@@ -3,11 +3,16 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/archive/rewrite.h"
 #include "core/json/json.h"
 
-fb_status fb_archive_origin_of(const fb_graph *graph, fb_archive_origin *out, fb_error *error) {
+const char *pt_origin_text(const fb_graph *graph) {
     fb_value metadata = fb_graph_metadata(graph);
-    const char *text = metadata.id ? fb_value_text(graph, fb_map_value(graph, metadata, "archive")) : NULL;
+    return metadata.id ? fb_value_text(graph, fb_map_value(graph, metadata, "archive")) : NULL;
+}
+
+fb_status fb_archive_origin_of(const fb_graph *graph, fb_archive_origin *out, fb_error *error) {
+    const char *text = pt_origin_text(graph);
     *out = (fb_archive_origin){0};
     if (!text) return FB_OK;
     json_error_t failure;

@@ -88,6 +88,11 @@ json_t *pt_make_meta(pt_scope *s, const json_t *shape, const char *dtype, bool r
 const json_t *pt_some_device(const pt_scope *s);
 bool pt_are_on_one_device(const pt_scope *s);
 
+/* ---- where it is from: origin.c ------------------------------------------------------------------------------------------ */
+
+/* What the graph's metadata say of its archive, as canonical JSON; NULL = nothing. */
+const char *pt_origin_text(const fb_graph *graph);
+
 /* ---- what a document says, whatever its nodes are called: meaning.c ------------------------------------------------------ */
 
 /* All give NULL or false when memory is out. */

@@ -2,6 +2,7 @@
  * another order of weights, and other bytes. */
 #include <jansson.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "core/archive/archive.h"
 #include "core/archive/rewrite.h"
@@ -20,6 +21,14 @@ static json_t *load(const fb_graph *graph) {
 
 static fb_status another(fb_error *error, const char *what, const char *name) {
     return fb_fail(error, FB_CONFLICT, "another-program", "", "%s%s", what, name);
+}
+
+/* A graph that a client edited is of the archive that it was read from at first, and keeps its names. This is asked of every
+ * graph that was changed, and so before trees are made. */
+static fb_status compare_origins(const fb_graph *written, const fb_graph *trained, fb_error *error) {
+    const char *one = pt_origin_text(written), *other = pt_origin_text(trained);
+    bool is_own = other && (!one || strcmp(one, other) != 0);
+    return is_own ? FB_OK : another(error, "it was not read from an archive of its own", "");
 }
 
 /* The first call that only one of them has, or that reads something else. */
@@ -57,17 +66,11 @@ static fb_status compare_weights(const json_t *written, const json_t *trained, f
     return status;
 }
 
-/* A graph that a client edited is of the archive that it was read from at first, and keeps its names. */
-static fb_status compare_origins(const json_t *written, const json_t *trained, fb_error *error) {
-    const json_t *one = json_object_get(json_object_get(written, "metadata"), "archive"),
-                 *other = json_object_get(json_object_get(trained, "metadata"), "archive");
-    return other && !json_equal(one, other) ? FB_OK : another(error, "it was not read from an archive of its own", "");
-}
-
 fb_status fb_archive_trained_document(const fb_graph *written, const fb_graph *trained, fb_buffer *out, fb_error *error) {
+    fb_status status = compare_origins(written, trained, error);
+    if (status) return status;
     json_t *made = load(written), *now = load(trained);
-    fb_status status = made && now ? FB_OK : fb_fail_memory(error);
-    if (!status) status = compare_origins(made, now, error);
+    if (!made || !now) status = fb_fail_memory(error);
     if (!status) status = compare_programs(made, now, error);
     if (!status) status = compare_weights(made, now, error);
     static const char *const taken[] = {"modules", "tensors"};
