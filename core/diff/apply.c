@@ -29,7 +29,9 @@ static fb_status insert_row(fb_rows *rows, const fb_edit *edit, fb_error *error)
 }
 
 static fb_status erase_row(fb_rows *rows, fb_row_id row, const fb_edit *edit, fb_error *error) {
-    if (!fb_span_equal(rows->items[row.id].text, edit->row)) return does_not_fit(edit, "is another one", error);
+    fb_span text = fb_rows_text(rows, row);
+    if (!text.text) return fb_fail_memory(error);
+    if (!fb_span_equal(text, edit->row)) return does_not_fit(edit, "is another one", error);
     if (!stands_before(rows, row, edit->before)) return does_not_fit(edit, "stands elsewhere", error);
     fb_rows_take_out(rows, row);
     return FB_OK;
@@ -49,8 +51,8 @@ static fb_status set_row(fb_rows *rows, fb_row_id row, const fb_edit *edit, fb_b
     size_t size = edit->member_count * sizeof(fb_change);
     changes->size = text->size = 0;
     fb_change *items = (fb_change *)(void *)fb_buffer_reserve(changes, size);
-    fb_span old = rows->items[row.id].text;
-    if (!items) return fb_fail_memory(error);
+    fb_span old = fb_rows_text(rows, row);
+    if (!items || !old.text) return fb_fail_memory(error);
     for (size_t i = 0; i < edit->member_count; i++) items[i] = (fb_change){edit->members[i].pointer, edit->members[i].was};
     bool holds = fb_span_write_changed(old, items, edit->member_count, text);
     if (text->failed) return fb_fail_memory(error);

@@ -11,9 +11,10 @@ typedef struct maker {
     size_t capacity; /* of diff->edits */
     fb_document_table table;
     fb_rows from, to;
-    uint32_t *in_from; /* by row of `to`: the same row in `from`, 0 = none (yet) */
-    bool *is_kept;     /* by row of `from`: it is in `to` */
-    bool *is_still;    /* by row of `to`: it need not move */
+    fb_buffer was, now; /* the texts of two rows */
+    uint32_t *in_from;  /* by row of `to`: the same row in `from`, 0 = none (yet) */
+    bool *is_kept;      /* by row of `from`: it is in `to` */
+    bool *is_still;     /* by row of `to`: it need not move */
     fb_work *work;
     bool failed;
 } maker;
@@ -35,7 +36,16 @@ static const char *keep_name(maker *m, const char *name) {
     return kept;
 }
 
-static fb_span keep_text(maker *m, fb_span text) {
+/* The text of a row, which lasts as long as the buffer is not used again. */
+static fb_span write_row(maker *m, const fb_rows *rows, uint32_t row, fb_buffer *out) {
+    out->size = 0;
+    fb_rows_write(rows, (fb_row_id){row}, out);
+    m->failed |= out->failed;
+    return (fb_span){out->data, out->size};
+}
+
+static fb_span keep_row(maker *m, const fb_rows *rows, uint32_t row) {
+    fb_span text = write_row(m, rows, row, &m->now);
     fb_span kept = {fb_arena_text(&m->diff->arena, text.text, text.size), text.size};
     m->failed |= !kept.text;
     return kept;
@@ -124,7 +134,7 @@ static void erase_rows(maker *m) {
         if (m->is_kept[i]) continue;
         add_edit(m, (fb_edit){.kind = FB_EDIT_ERASE,
                               .name = keep_name(m, row->name),
-                              .row = keep_text(m, row->text),
+                              .row = keep_row(m, &m->from, i),
                               .before = keep_name(m, name_behind(&m->from, i))});
         fb_rows_take_out(&m->from, (fb_row_id){i});
     }
@@ -144,7 +154,7 @@ static void place_rows(maker *m) {
             fb_rows_move(&m->from, place, behind);
         } else {
             edit.kind = FB_EDIT_INSERT;
-            edit.row = keep_text(m, row->text);
+            edit.row = keep_row(m, &m->to, (uint32_t)i);
             m->in_from[i] = fb_rows_insert(&m->from, row->name, fb_span_of(""), behind).id;
             m->failed |= !m->in_from[i];
         }
@@ -153,13 +163,13 @@ static void place_rows(maker *m) {
 }
 
 static void set_members(maker *m) {
-    for (size_t i = 1; i < m->to.count && goes_on(m); i++) {
-        const fb_row *was = &m->from.items[m->in_from[i]], *now = &m->to.items[i];
+    for (uint32_t i = 1; i < m->to.count && goes_on(m); i++) {
         fb_edit edit = {.kind = FB_EDIT_SET};
-        if (was->is_new) continue;
-        m->failed |= !fb_members_compare(m->table, was->text, now->text, &m->diff->arena, &edit.members, &edit.member_count);
+        if (m->from.items[m->in_from[i]].is_new) continue;
+        fb_span was = write_row(m, &m->from, m->in_from[i], &m->was), now = write_row(m, &m->to, i, &m->now);
+        m->failed = m->failed || !fb_members_compare(m->table, was, now, &m->diff->arena, &edit.members, &edit.member_count);
         if (m->failed || !edit.member_count) continue;
-        edit.name = keep_name(m, now->name);
+        edit.name = keep_name(m, m->to.items[i].name);
         add_edit(m, edit);
     }
 }
@@ -173,6 +183,8 @@ static void make_table(maker *m, const fb_graph *from, const fb_graph *to) {
     if (goes_on(m)) set_members(m);
     fb_rows_free(&m->from);
     fb_rows_free(&m->to);
+    fb_buffer_free(&m->was);
+    fb_buffer_free(&m->now);
     free(m->in_from);
     free(m->is_kept);
     free(m->is_still);

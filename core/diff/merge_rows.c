@@ -28,8 +28,10 @@ static bool is_same(const fb_merging *m, fb_span a, fb_span b) {
     return fb_span_alike(a, b, &m->conflicts->failed);
 }
 
-static fb_span text_of(const fb_merging *m, fb_document_table table, fb_row_id row) {
-    return m->tables[table].items[row.id].text;
+static fb_span text_of(fb_merging *m, fb_document_table table, fb_row_id row) {
+    fb_span text = fb_rows_text(&m->tables[table], row);
+    m->conflicts->failed |= !text.text;
+    return text;
 }
 
 const fb_edit *fb_merging_edit(const fb_merging *m, fb_document_table table, const char *name) {
@@ -84,13 +86,13 @@ static fb_row_id find_alike(fb_merging *m, fb_span node, fb_status *status) {
     const fb_rows *rows = &m->tables[FB_NODE_TABLE];
     for (fb_row_id row = rows->first; row.id && !m->knows_alike && fb_merging_goes_on(m); row = rows->items[row.id].next) {
         if (rows->items[row.id].is_new || fb_node_named(m->sides.base, rows->items[row.id].name).id) continue;
-        uint64_t key = likeness(rows->items[row.id].text); /* of nodes that are alike, the first is enough */
+        uint64_t key = likeness(text_of(m, FB_NODE_TABLE, row)); /* of nodes that are alike, the first is enough */
         if (!fb_map_get(&m->alike, key) && !fb_map_add(&m->alike, key, row.id)) *status = fb_fail_memory(m->error);
     }
     m->knows_alike = true;
     uint32_t cursor = 0, found;
     while ((found = fb_map_next(&m->alike, likeness(node), &cursor))) {
-        if (is_alike(m, rows->items[found].text, node)) return (fb_row_id){found};
+        if (is_alike(m, text_of(m, FB_NODE_TABLE, (fb_row_id){found}), node)) return (fb_row_id){found};
     }
     return (fb_row_id){0};
 }
@@ -279,6 +281,7 @@ static fb_status take_edit(fb_merging *m, size_t index) {
     if (edit->table == FB_TENSOR_TABLE) return FB_OK; /* fb_merge_tensors */
     fb_status status = find_row(m, edit, &row);
     if (status) return status;
+    if (row.id && !text_of(m, edit->table, row).text) return fb_fail_memory(m->error);
     if (edit->kind == FB_EDIT_INSERT) check_free(m, edit, row);
     else if (row.id && edit->kind == FB_EDIT_ERASE) erase_row(m, edit, row);
     else if (row.id && edit->kind == FB_EDIT_SET) return set_row(m, edit, row);
@@ -288,7 +291,7 @@ static fb_status take_edit(fb_merging *m, size_t index) {
 /* ---- places ------------------------------------------------------------------------------------------------------------ */
 
 /* Nothing stands behind the output, whatever its name. */
-static fb_row_id output_of(const fb_merging *m, fb_document_table table) {
+static fb_row_id output_of(fb_merging *m, fb_document_table table) {
     fb_row_id last = m->tables[table].last;
     bool is_output = table == FB_NODE_TABLE && last.id &&
                      fb_span_equal(fb_span_at(text_of(m, table, last), "/op"), fb_span_of("\"output\""));
@@ -297,7 +300,7 @@ static fb_row_id output_of(const fb_merging *m, fb_document_table table) {
 
 /* Puts rows that theirs has and the list has not before the next row of theirs that the list has. `is_placed` says which rows
  * of theirs (by name) are to be put in or moved; the text of a new row comes along. */
-static fb_status place(fb_merging *m, fb_document_table table, const fb_rows *theirs,
+static fb_status place(fb_merging *m, fb_document_table table, fb_rows *theirs,
                        bool (*is_placed)(const fb_merging *, fb_document_table, const char *)) {
     fb_rows *rows = &m->tables[table];
     fb_row_id behind = output_of(m, table);
@@ -306,7 +309,7 @@ static fb_status place(fb_merging *m, fb_document_table table, const fb_rows *th
         fb_row_id here = fb_rows_find(rows, row->name);
         if (is_placed(m, table, row->name)) {
             if (here.id && !rows->items[here.id].is_new) fb_rows_move(rows, here, behind);
-            else if (!here.id && !(here = fb_rows_insert(rows, row->name, row->text, behind)).id)
+            else if (!here.id && !(here = fb_rows_insert(rows, row->name, fb_rows_text(theirs, at), behind)).id)
                 return fb_fail_memory(m->error);
         }
         if (here.id) behind = here;
@@ -358,6 +361,7 @@ typedef struct ordering {
     uint32_t *missing;    /* by row: inputs that do not stand yet */
     uint32_t *first_wait; /* by row: who waits for it, 1 + index into waiters */
     fb_buffer waiters;
+    fb_buffer text; /* of the row that is looked at */
     fb_status status;
 } ordering;
 
@@ -380,7 +384,10 @@ static void each_input(ordering *o, uint32_t reader, fb_span value, visit_input 
 }
 
 static void each_input_of(ordering *o, uint32_t row, visit_input *visit) {
-    fb_span text = o->rows->items[row].text;
+    o->text.size = 0;
+    fb_rows_write(o->rows, (fb_row_id){row}, &o->text);
+    if (o->text.failed) o->status = fb_fail_memory(o->m->error);
+    fb_span text = {o->text.data, o->text.size};
     each_input(o, row, fb_span_at(text, "/args"), visit);
     each_input(o, row, fb_span_at(text, "/kwargs"), visit);
 }
@@ -467,6 +474,7 @@ fb_status fb_merge_order(fb_merging *m) {
     free(o.missing);
     free(o.first_wait);
     fb_buffer_free(&o.waiters);
+    fb_buffer_free(&o.text);
     return o.status;
 }
 
@@ -575,7 +583,7 @@ static fb_status make_table(gathering *g) {
         const char *name = rows->items[at.id].name;
         fb_tensor ours = fb_tensor_find(m->sides.ours, name), there = fb_tensor_find(m->sides.theirs, name);
         fb_row_id row = there.id && g->is_theirs[there.id] ? fb_rows_find(&theirs, name) : (fb_row_id){0};
-        if (row.id) status = fb_rows_set(rows, at, theirs.items[row.id].text) ? FB_OK : fb_fail_memory(m->error);
+        if (row.id) status = fb_rows_set(rows, at, fb_rows_text(&theirs, row)) ? FB_OK : fb_fail_memory(m->error);
         else if (!g->is_ours[ours.id]) fb_rows_take_out(rows, at);
     }
     for (fb_row_id at = theirs.first, next; at.id && !status; at = next) {
@@ -600,10 +608,15 @@ fb_status fb_merge_tensors(fb_merging *m) {
     for (fb_slot_cursor cursor = {0}; !status && fb_slot_next(m->sides.ours, &cursor, &slot);)
         g.is_owned[slot.tensor.id] = true;
     const fb_rows *modules = &m->tables[FB_MODULE_TABLE];
+    fb_buffer text = {0};
     for (fb_row_id at = modules->first; !status && at.id; at = modules->items[at.id].next) {
-        need_owned(&g, modules->items[at.id].text);
+        text.size = 0;
+        fb_rows_write(modules, at, &text);
+        if (!text.failed) need_owned(&g, (fb_span){text.data, text.size});
         need_inputs(&g);
     }
+    g.failed |= text.failed;
+    fb_buffer_free(&text);
     if (!status && (g.failed || g.stack.failed)) status = fb_fail_memory(m->error);
     if (!status) status = make_table(&g);
     free(g.is_ours);
