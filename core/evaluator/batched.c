@@ -9,7 +9,6 @@
 #include <string.h>
 
 #include "core/evaluator/internal.h"
-#include "core/operators/spelling.h"
 
 /* An argument by position, to be dropped. */
 static bool get(fb_kernel_call *call, uint32_t index, fb_object *out) {
@@ -120,13 +119,10 @@ static fb_status kernel_apply_index(fb_kernel_call *call, fb_object *result) {
     const fb_value_row *args = fb_value_at(call->graph, fb_node_at(call->graph, call->node)->args);
     int count = (int)args->count - FIRST, rank = 0;
     int64_t sizes[FB_MAX_RANK];
-    fb_object function, x, given[MOST] = {0};
+    fb_object x, given[MOST] = {0};
     fb_array *indices[MOST] = {0}, *out = NULL;
     if (count < 1 || count > MOST) return fb_kernel_unsupported(call, "it has %d indices", count);
-    bool is_index =
-        get(call, 2, &function) && function.kind == FB_OBJECT_STRING && strcmp(function.text, FB_APPLIED_INDEX) == 0;
-    fb_object_drop(&function);
-    if (!is_index) return fb_kernel_unsupported(call, "what it applies is not known");
+    if (fb_op_effects(call->graph, call->node).is_unknown) return fb_kernel_unsupported(call, "what it applies is not known");
     get(call, 3, &x);
     unsigned levels = 0;
     bool fits = x.kind == FB_OBJECT_ARRAY && x.array->rank == count && !x.array->levels;

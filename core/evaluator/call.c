@@ -270,6 +270,8 @@ fb_status fb_evaluate_call(fb_evaluator *evaluator, fb_node node, fb_object *out
     if (!row) refuse(&call);
     else if (fb_map_value(graph, fb_node_at(graph, node)->kwargs, "out").id) fb_kernel_unsupported(&call, "out= is not known");
     else if (is_by_name && fb_check_signature(&call)) (void)0;
+    else if (!is_by_name && fb_value_at(graph, fb_node_at(graph, node)->kwargs)->count)
+        fb_kernel_unsupported(&call, "its keyword arguments are not known");
     else if (!is_by_name || !evaluator->levels || fb_batches_allow(&call, &levels)) call.status = row->function(&call, out);
     if (levels && !call.status && out->kind == FB_OBJECT_ARRAY) out->array->levels = levels;
     const char *unread = is_by_name && !call.status ? fb_unread_argument(&call) : NULL;

@@ -299,20 +299,24 @@ static fb_status run(fb_evaluator *evaluator, fb_program program, fb_object *out
     return status;
 }
 
+static fb_status fail_inputs(const fb_evaluator *evaluator, const char *how) {
+    return fb_fail(evaluator->error, FB_INVALID, "evaluation-failed", NULL, "a nested program %s", how);
+}
+
 fb_status fb_evaluate_program(fb_evaluator *evaluator, fb_program program, const fb_object *inputs, size_t count,
                               fb_object *output) {
     const fb_graph *graph = evaluator->graph;
     size_t given = 0;
     for (fb_node node = fb_first_node(graph, program); node.id; node = fb_next_node(graph, node)) {
         if (fb_node_at(graph, node)->opcode != FB_PLACEHOLDER) continue;
-        if (given == count)
-            return fb_fail(evaluator->error, FB_INVALID, "evaluation-failed", NULL,
-                           "a nested program takes more inputs than it is given");
+        if (given == count) return fail_inputs(evaluator, "takes more inputs than it is given");
+        if (*fb_node_target(graph, node) == '*') return fail_inputs(evaluator, "takes its inputs in a tuple or dict");
         fb_object_drop(&evaluator->values[node.id]);
         evaluator->values[node.id] = inputs[given++];
         fb_object_keep(&evaluator->values[node.id]);
         evaluator->is_known[node.id] = true;
     }
+    if (given < count) return fail_inputs(evaluator, "takes fewer inputs than it is given");
     return run(evaluator, program, output);
 }
 

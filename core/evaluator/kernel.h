@@ -68,8 +68,9 @@ typedef struct fb_kernel_row {
     fb_op op;
     fb_kernel *function;
     bool takes_complex;
-    bool is_by_position; /* its arguments have no names, and it knows what to do with batches: it runs a program, or is of vmap
-                          */
+    /* Its arguments have no names, and it knows what to do with batches: it runs a program, or is of vmap. A call with keyword
+     * arguments is refused. */
+    bool is_by_position;
 } fb_kernel_row;
 #define FB_KERNEL(id, name)                                                                                                    \
     { .op = FB_OP_##id, .function = kernel_##name }

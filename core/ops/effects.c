@@ -116,7 +116,8 @@ static const fb_effects linear_subclass = {
 static bool applies_index(const fb_graph *graph, fb_node node) {
     fb_value given = fb_node_arg(graph, node, 0), name = fb_node_arg(graph, node, 2);
     fb_node read = given.id ? fb_value_node(graph, given) : (fb_node){0};
-    if (!read.id || !name.id || fb_value_kind(graph, name) != FB_STRING) return false;
+    bool has_keywords = fb_value_at(graph, fb_node_at(graph, node)->kwargs)->count;
+    if (has_keywords || !read.id || !name.id || fb_value_kind(graph, name) != FB_STRING) return false;
     const fb_node_row *row = fb_node_at(graph, read);
     if (row->opcode != FB_GET_ATTR || !row->module.id || !row->attribute.id) return false;
     fb_value attributes = fb_module_at(graph, row->module)->attributes;

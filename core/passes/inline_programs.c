@@ -13,6 +13,7 @@
  *
  * Kept:
  *   - a program that is run twice, that calls modules, reads weights or runs a program of another kind
+ *   - one that is given something by keyword, or takes its inputs in a tuple or dict
  *   - one whose results are read otherwise than one by one
  *   - one without autocast, where the program around it switches autocast
  *
@@ -36,14 +37,23 @@ static bool is_false(const fb_graph *g, fb_value value) {
     return value.id && fb_value_kind(g, value) == FB_FALSE;
 }
 
-/* Does the node run a nested program as it is, but for gradients or autocast? */
+static bool is_true(const fb_graph *g, fb_value value) {
+    return value.id && fb_value_kind(g, value) == FB_TRUE;
+}
+
+/* Does it run a program in a way that is known, whatever the program and its inputs are? */
+static bool is_run(const fb_graph *g, fb_node node) {
+    return fb_op_is(g, node, FB_OP_RUN_WITH_GRAD) ||
+           (fb_op_is(g, node, FB_OP_RUN_IN_AUTOCAST) && is_false(g, fb_node_arg(g, node, 2)));
+}
+
+/* Does the node run a nested program as it is, but for gradients or autocast? All that it is given is given by position. */
 static bool run_call_at(const fb_graph *g, fb_node node, run_call *out) {
-    bool is_grad = fb_op_is(g, node, FB_OP_RUN_WITH_GRAD), is_autocast = fb_op_is(g, node, FB_OP_RUN_IN_AUTOCAST);
-    if (!is_grad && !is_autocast) return false;
+    bool is_grad = fb_op_is(g, node, FB_OP_RUN_WITH_GRAD);
+    if (!is_run(g, node)) return false;
     uint32_t at = is_grad ? 1 : 4;
     fb_node read = fb_value_node(g, fb_node_arg(g, node, at));
     if (!read.id || fb_value_at(g, fb_node_at(g, node)->kwargs)->count) return false;
-    if (is_autocast && !is_false(g, fb_node_arg(g, node, 2))) return false;
     const fb_node_row *row = fb_node_at(g, read);
     if (row->opcode != FB_GET_ATTR || !row->module.id || row->attribute.id) return false;
     *out = (run_call){.node = node,
@@ -51,8 +61,8 @@ static bool run_call_at(const fb_graph *g, fb_node node, run_call *out) {
                       .module = row->module,
                       .program = fb_module_at(g, row->module)->program,
                       .first = at + 1,
-                      .stops_gradients = is_grad && is_false(g, fb_node_arg(g, node, 0)),
-                      .stops_autocast = is_autocast};
+                      .stops_gradients = is_grad && !is_true(g, fb_node_arg(g, node, 0)),
+                      .stops_autocast = !is_grad};
     return out->program.id != 0;
 }
 
@@ -93,6 +103,8 @@ static fb_obstacle obstacle_of_node(const search *s, const fb_graph *g, fb_node 
     run_call inner;
     const fb_node_row *row = fb_node_at(g, n);
     if (row->opcode == FB_CALL_MODULE) return (fb_obstacle){"nested-call", "its program calls a module"};
+    if (row->opcode == FB_PLACEHOLDER && *fb_node_target(g, n) == '*')
+        return (fb_obstacle){"unsupported-arguments", "its program takes its inputs in a tuple or dict"};
     if (row->opcode == FB_GET_ATTR && row->attribute.id)
         return (fb_obstacle){"module-read", "its program reads what a module owns"};
     if (!(fb_op_facts_of(fb_node_op(g, n))->flags & FB_FACT_RUNS_PROGRAMS)) return FB_NO_OBSTACLE;
@@ -146,8 +158,9 @@ static void match_graph(fb_matcher *m) {
     look_at_all(&s, reads);
     for (fb_node n = fb_first_node(g, FB_MAIN_PROGRAM); n.id && fb_matcher_goes_on(m); n = fb_next_node(g, n)) {
         run_call call;
-        if (!run_call_at(g, n, &call)) continue;
-        fb_obstacle stands = obstacle_of(&s, &call, DEPTH_MAX);
+        if (!is_run(g, n)) continue;
+        fb_obstacle stands = {"unsupported-arguments", "it takes something else than a nested program and inputs by position"};
+        if (run_call_at(g, n, &call)) stands = obstacle_of(&s, &call, DEPTH_MAX);
         if (stands.code) fb_refuse_for(m, stands, &n, 1);
         else fb_match_found(m, &n, 1);
     }

@@ -17,6 +17,7 @@
  * Kept, all of the region:
  *   - where an operator of batches is not element by element, or has an effect; or operands have different dtypes, since single
  *     elements are promoted otherwise than tensors
+ *   - where a call of torch.vmap has arguments that it does not know
  *   - where something is written meanwhile or afterwards that shares memory with a batch
  *   - where a reader may notice how the result lies in memory
  *
@@ -75,6 +76,12 @@ static int64_t int_argument(const fb_graph *g, fb_node node, const char *paramet
     return value.id && fb_value_is_int(g, value, &number) ? number : -1;
 }
 
+/* Is it given so many arguments, by position or keyword? */
+static bool is_given(const fb_graph *g, fb_node node, uint32_t count) {
+    const fb_node_row *row = fb_node_at(g, node);
+    return fb_value_at(g, row->args)->count + fb_value_at(g, row->kwargs)->count / 2 == count;
+}
+
 static bool is_batch(const search *s, fb_node node) {
     return s->parts[node.id].role >= ENTERS;
 }
@@ -91,6 +98,20 @@ static bool is_single(const fb_graph *g, fb_node node) {
     return row->shape.id && fb_shape_rank(g, row->shape) == 0 && row->dtype;
 }
 
+static bool is_step(fb_op op) {
+    return op == FB_OP_ENTER_VMAP_LEVEL || op == FB_OP_EXIT_VMAP_LEVEL || op == FB_OP_LOAD_DECOMPOSITIONS;
+}
+
+static void take_step(search *s, fb_node node) {
+    const fb_graph *g = s->graph;
+    bool is_plain =
+        fb_op_is(g, node, FB_OP_ENTER_VMAP_LEVEL)
+            ? is_given(g, node, 2) && fb_call_argument(g, node, "batch_size").id && fb_call_argument(g, node, "randomness").id
+            : is_given(g, node, 0);
+    if (is_plain) s->parts[node.id].role = GOES;
+    else oppose(s, node, "unsupported-arguments", "its arguments are not those that torch.vmap gives it");
+}
+
 static void enter(search *s, fb_node node) {
     const fb_graph *g = s->graph;
     fb_node input = fb_call_argument_node(g, node, "input");
@@ -98,6 +119,8 @@ static void enter(search *s, fb_node node) {
     fb_value shape = input.id ? fb_node_at(g, input)->shape : (fb_value){0};
     if (!input.id || is_batch(s, input) || level < 1 || level != s->open || int_argument(g, node, "batch_dim") != 0)
         oppose(s, node, "unsupported-arguments", "what becomes a batch is one already, or not the innermost level's");
+    else if (!is_given(g, node, 3))
+        oppose(s, node, "unsupported-arguments", "it has arguments besides input, dimension and level");
     else if (!shape.id || fb_shape_rank(g, shape) != 1 || fb_shape_size(g, shape, 0) != s->at.sizes[level - 1] ||
              !is_single(g, node))
         oppose(s, node, "unsupported-shape", "what becomes a batch is not recorded as a vector of the level's size");
@@ -125,6 +148,8 @@ static void leave(search *s, fb_node node) {
         oppose(s, node, "unsupported-arguments",
                "it leaves the levels otherwise than one after the other, as the first dimension");
     else if (from->role == ENTERS) oppose(s, node, "unsupported-arguments", "it gives what it is given");
+    else if (!is_given(g, node, 4))
+        oppose(s, node, "unsupported-arguments", "it has arguments besides input, level, size and dimension");
     else if (level == 1 && fb_layout_is_read(g, node))
         oppose(s, node, "needs-contiguous", "a reader may notice how it lies in memory");
     else s->parts[node.id] = (part){LEAVES, (uint8_t)level, from->levels};
@@ -189,9 +214,8 @@ static void look_up(search *s, fb_node node) {
 static void look_at(search *s, fb_node node) {
     const fb_graph *g = s->graph;
     fb_op op = fb_node_op(g, node);
-    bool is_step = op == FB_OP_ENTER_VMAP_LEVEL || op == FB_OP_EXIT_VMAP_LEVEL || op == FB_OP_LOAD_DECOMPOSITIONS;
     s->open += (op == FB_OP_ENTER_VMAP_LEVEL) - (op == FB_OP_EXIT_VMAP_LEVEL);
-    if (is_step && !fb_node_at(g, node)->user_count) s->parts[node.id].role = GOES;
+    if (is_step(op) && !fb_node_at(g, node)->user_count) take_step(s, node);
     else if (op == FB_OP_ADD_BATCH_DIM) enter(s, node);
     else if (op == FB_OP_REMOVE_BATCH_DIM) leave(s, node);
     else if (!reads_batch(s, node)) {
@@ -251,7 +275,8 @@ static void take_load(search *s, fb_node load) {
     fb_node n = load.id ? fb_next_node(g, s->at.last) : (fb_node){0};
     while (n.id && !fb_op_is(g, n, FB_OP_ENTER_VMAP_LEVEL) && !fb_op_is(g, n, FB_OP_LOAD_DECOMPOSITIONS))
         n = fb_next_node(g, n);
-    if (!load.id || fb_node_at(g, load)->user_count || (n.id && fb_op_is(g, n, FB_OP_ENTER_VMAP_LEVEL))) return;
+    bool is_shared = n.id && fb_op_is(g, n, FB_OP_ENTER_VMAP_LEVEL);
+    if (!load.id || fb_node_at(g, load)->user_count || !is_given(g, load, 0) || is_shared) return;
     s->parts[load.id].role = GOES;
     s->at.first = load;
 }

@@ -155,6 +155,71 @@ def test_an_unsupported_operator_is_named(shared):
     assert problem["nodes"] == ["mystery"] and problem["target"] == "torch.rrelu"
 
 
+OPERATORS = "torch.ops.higher_order."
+VMAP = "torch._functorch.predispatch."
+
+
+@pytest.mark.parametrize(
+    ("target", "args", "kwargs", "inputs", "found"),
+    [
+        ("wrap_with_set_grad_enabled", [False, ref("program"), ref("x")], {}, ["y"], None),
+        ("wrap_with_set_grad_enabled", [False, ref("program")], {"y": ref("x")}, ["y"], "keyword arguments"),
+        ("wrap_with_set_grad_enabled", [False, ref("program"), ref("x")], {"y": ref("x")}, ["y"], "keyword arguments"),
+        ("wrap_with_set_grad_enabled", [False, ref("program"), ref("x"), ref("x")], {}, ["y"], "fewer inputs"),
+        ("wrap_with_set_grad_enabled", [False, ref("program"), ref("x")], {}, ["y", "z"], "more inputs"),
+        ("wrap_with_set_grad_enabled", [False, ref("program"), ref("x")], {}, ["*y"], "tuple"),
+        ("wrap_with_autocast", ["cpu", None, False, True, ref("program"), ref("x")], {}, ["y"], None),
+        ("wrap_with_autocast", ["cpu", None, False, True, ref("program")], {"y": ref("x")}, ["y"], "keyword arguments"),
+    ],
+)
+def test_inputs_of_a_nested_program(shared, target, args, kwargs, inputs, found):
+    """They are given by position, one each: what is given otherwise is not dropped."""
+    given = [node(name.strip("*"), "placeholder", name) for name in inputs]
+    body = [*given, node("relu", "call_function", "torch.relu", [ref("y")]), output("relu")]
+    graph = graph_of(
+        node("program", "get_attr", "program"),
+        node("call", "call_function", OPERATORS + target, args, kwargs=kwargs),
+        output("call"),
+        modules=[{"path": "", "type": "Model"}, {"path": "program", "type": "torch.fx.GraphModule", "graph": {"nodes": body}}],
+    )
+    answer = evaluate(shared, stored(shared, graph))
+    assert (answer.status == 200) == (found is None), answer
+    assert found is None or (answer.json()["nodes"] == ["call"] and found in answer.json()["detail"])
+
+
+@pytest.mark.parametrize(
+    ("changed", "more"),
+    [
+        (None, None),
+        ("open", {"chunk_size": 1}),
+        ("batch", {"offset": 1}),
+        ("index", {"offset": 1}),
+        ("left", {"offset": 1}),
+        ("close", {"level": 1}),
+    ],
+)
+def test_keywords_of_vmap_are_not_dropped(shared, changed, more):
+    function = "_ConstantFunction(func=<function _call_custom_autograd_function_in_pre_dispatch>)"
+    index = "torch._dynamo._trace_wrapped_higher_order_op.ModIndex"
+    graph = graph_of(
+        node("n", "call_function", "torch.arange", [2]),
+        node("function", "get_attr", "function"),
+        node("shape", "get_attr", "shape"),
+        node("open", "call_function", VMAP + "_vmap_increment_nesting", [2, "error"]),
+        node("batch", "call_function", VMAP + "_add_batch_dim", [ref("n"), 0, 1]),
+        node("index", "call_function", OPERATORS + "flat_apply", [ref("function"), ref("shape"), index, ref("n"), ref("batch")]),
+        node("left", "call_function", VMAP + "_remove_batch_dim", [ref("index"), 1, 2, 0]),
+        node("close", "call_function", VMAP + "_vmap_decrement_nesting"),
+        output("left"),
+        modules=[{"path": "", "type": "Model", "attributes": {"function": {"$opaque": function}, "shape": {"$opaque": "TreeSpec"}}}],
+    )
+    for one in graph["nodes"]:
+        one["kwargs"] = more if one["name"] == changed else {}
+    answer = evaluate(shared, stored(shared, graph))
+    assert (answer.status == 200) == (changed is None), answer
+    assert changed is None or (answer.json()["nodes"] == [changed] and "keyword arguments" in answer.json()["detail"])
+
+
 def test_elements_that_are_written_twice(shared):
     """Overlapping windows: PyTorch's result depends on the order in which it writes them."""
     graph = graph_of(
