@@ -274,10 +274,10 @@ static fb_status dtype_attribute(fb_kernel_call *call, fb_dtype dtype, const cha
 }
 
 static fb_status transposed(fb_kernel_call *call, fb_array *array, bool only_last, fb_object *result) {
-    if (only_last && array->rank < 2)
+    if (only_last && array->rank == 1)
         return fb_kernel_fail(call, "a tensor of %d dimensions has no transposed matrices", array->rank);
     fb_array *view = fb_make_view(call, array, array->rank);
-    int first = only_last ? array->rank - 2 : 0;
+    int first = only_last && array->rank ? array->rank - 2 : 0;
     for (int i = first; i < array->rank && view; i++) {
         view->sizes[i] = array->sizes[array->rank - 1 - i + first];
         view->strides[i] = array->strides[array->rank - 1 - i + first];

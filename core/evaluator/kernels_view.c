@@ -181,7 +181,7 @@ static fb_status kernel_transpose(fb_kernel_call *call, fb_object *result) {
         if (input->rank > 2) return fb_kernel_fail(call, "t() takes two dimensions at most");
     } else {
         bool reverses = fb_call_is_spelled(call, "numpy_T");
-        if (!reverses && input->rank < 2) return fb_kernel_fail(call, "it takes matrices");
+        if (!reverses && input->rank == 1) return fb_kernel_fail(call, "it takes matrices"); /* a single number stays */
         for (int i = 0; i < input->rank && reverses; i++) dims[i] = input->rank - 1 - i;
         first = reverses ? 0 : input->rank - 2;
         second = reverses ? 0 : input->rank - 1;

@@ -125,7 +125,8 @@ static bool are_read(const fb_graph *graph, fb_node node, bool is_far) {
             fb_node reader = fb_edge_user(graph, edge);
             if (minds(graph, reader, &passes_on)) return true;
             if (is_far && fb_op_is(graph, reader, FB_OP_CONTIGUOUS) && fb_call_has_only(graph, reader, "input")) continue;
-            passes_on |= is_far && !makes_rows(graph, reader) && fb_numberhood_of(graph, reader) != FB_A_NUMBER;
+            bool is_ordered = !makes_rows(graph, reader) && !has_no_order(graph, reader);
+            passes_on |= is_far && is_ordered && fb_numberhood_of(graph, reader) != FB_A_NUMBER;
             if (passes_on && count == MAX_READERS) return true;
             if (passes_on) queue[count++] = reader;
         }

@@ -12,6 +12,7 @@
  *
  * Kept:
  *   - what is random, has effects, is written in place, or is an output of the graph or shares memory with one
+ *   - a transposed weight where something asks for the strides of what is computed from it: a weight is row-major
  *   - integer arithmetic, which recipes do not have
  *   - computations on numbers that a cast has rounded
  *   - what would make the weights grow by more than `maximum_growth` elements: a view of a weight that others keep, an expanded
@@ -25,6 +26,7 @@
 #include "core/base/map.h"
 #include "core/ops/infer.h"
 #include "core/ops/shape.h"
+#include "core/ops/strides.h"
 #include "core/passes/layer.h"
 #include "core/passes/pass.h"
 #include "core/weights/recipe.h"
@@ -634,6 +636,7 @@ typedef enum constness {
 typedef struct constant_finding {
     uint8_t constancy;    /* constness */
     bool is_claimed;      /* for the pass: it is part of a match */
+    bool is_turned;       /* it may lie in memory in another order of axes than a weight, which is row-major */
     fb_obstacle obstacle; /* why it is refused */
 } constant_finding;
 
@@ -783,6 +786,15 @@ static fb_obstacle reads_obstacle(search *s, fb_node node) {
     return obstacle;
 }
 
+/* After a permutation, until something is computed row by row. */
+static bool is_turned(const search *s, fb_node node) {
+    fb_shape_rule rule = (fb_shape_rule)fb_op_facts_of(fb_node_op(s->graph, node))->shape;
+    bool is = rule == FB_SHAPE_PERMUTE || rule == FB_SHAPE_TRANSPOSE || rule == FB_SHAPE_T || rule == FB_SHAPE_MOVEDIM;
+    for (uint32_t e = fb_input_first(s->graph, node); e && !is; e = fb_input_next(s->graph, e))
+        is = s->found[fb_edge_input(s->graph, e).id].is_turned;
+    return is && !fb_is_contiguous(s->graph, node);
+}
+
 static void look_at_call(search *s, fb_node node) {
     const fb_graph *g = s->graph;
     fb_obstacle obstacle, seen = s->seen[fb_memory_of(s->alias, node)];
@@ -806,6 +818,7 @@ static void look_at_call(search *s, fb_node node) {
         refuse(s, node, (fb_obstacle){"too-complex", "its recipe would be too long"});
     } else {
         s->found[node.id].constancy = FB_INSIDE;
+        s->found[node.id].is_turned = is_turned(s, node);
     }
 }
 
@@ -837,12 +850,14 @@ static bool grows_too_much(search *s, fb_node node, fb_value recipe) {
 }
 
 static void look_backwards(search *s) {
+    static const fb_obstacle needs_order = {"needs-contiguous", "it does not lie row by row, and a reader may notice"};
     for (fb_node n = fb_last_node(s->graph, FB_MAIN_PROGRAM); n.id; n = fb_node_at(s->graph, n)->previous) {
         constant_finding *finding = &s->found[n.id];
         fb_value recipe = {fb_map_get(&s->constants.recipes, n.id)};
         if (finding->constancy != FB_INSIDE || (fb_node_at(s->graph, n)->user_count && !is_read_by_others(s, n))) continue;
         bool is_itself = fb_value_kind(fb_rewrite_graph(s->constants.rewrite), recipe) == FB_TENSOR; /* a weight as it is */
         if (!fb_node_at(s->graph, n)->user_count || is_itself) finding->constancy = FB_VARIES;
+        else if (finding->is_turned && fb_layout_is_read(s->graph, n)) refuse(s, n, needs_order);
         else if (grows_too_much(s, n, recipe))
             refuse(s, n, (fb_obstacle){"too-large", "as a weight it would take more memory than allowed"});
         else finding->constancy = FB_FOLDED;

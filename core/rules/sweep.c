@@ -465,16 +465,19 @@ static fb_obstacle may_not_share(sweep *s, fb_node from, fb_node root) {
                : FB_NO_OBSTACLE;
 }
 
-/* Does what takes the place of a root lie in memory as the root did? A copy may have closed gaps, or another order of axes. */
-static bool lies_alike(const sweep *s, fb_node root, fb_node by) {
+static bool is_elementwise(const sweep *s) {
+    size_t i = 0;
+    while (i < s->rule->call_count && fb_op_facts_of(fb_node_op(s->graph, s->binding.nodes[i]))->flags & FB_FACT_ELEMENTWISE)
+        i++;
+    return i == s->rule->call_count;
+}
+
+/* May a reader notice that what takes the place of a root lies in memory in another way? A copy may have closed gaps, which a
+ * reader of the root itself sees, or changed the order of axes, which one of what is computed from it sees as well. */
+static bool is_moved(const sweep *s, fb_node root, fb_node by) {
     const fb_graph *g = s->graph;
-    if (fb_is_contiguous(g, root) && fb_is_contiguous(g, by)) return true;
-    bool is_elementwise = fb_is_dense(g, by);
-    for (size_t i = 0; i < s->rule->call_count && is_elementwise; i++) {
-        fb_op op = fb_node_op(g, s->binding.nodes[i]);
-        is_elementwise = fb_op_facts_of(op)->flags & FB_FACT_ELEMENTWISE;
-    }
-    return is_elementwise;
+    if (!fb_layout_is_read(g, root) || (fb_is_contiguous(g, root) && fb_is_contiguous(g, by))) return false;
+    return !is_elementwise(s) || (!fb_is_dense(g, by) && fb_strides_are_read(g, root));
 }
 
 /* A root whose readers read a variable instead. */
@@ -489,7 +492,7 @@ static fb_obstacle is_not_rewired(sweep *s, size_t replaced) {
         return (fb_obstacle){"type-changes", "what takes its place has another shape or dtype"};
     fb_obstacle shares = may_not_share(s, by, root);
     if (shares.code) return shares;
-    return fb_strides_are_read(s->graph, root) && !lies_alike(s, root, by)
+    return is_moved(s, root, by)
                ? (fb_obstacle){"needs-contiguous",
                                "what takes its place may lie in memory in another way, and a reader may need it contiguous"}
                : FB_NO_OBSTACLE;

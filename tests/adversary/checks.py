@@ -67,6 +67,8 @@ class Workshop:
             params = {"maximum_growth": choose.choice([0, 10, 1000])}
         elif name == "EvaluateConstants" and choose.random() < 0.3:
             params = {"exactness": "rounds"}
+        elif name == "InlinePrograms" and choose.random() < 0.7:
+            params = {"gradients": True}
         elif name == "ReplaceActivation":
             params = {"from": choose.choice(ACTIVATIONS[:4]), "to": choose.choice(ACTIVATIONS)}
             if params["from"] == params["to"]:
@@ -358,7 +360,7 @@ def is_detached(run):
 
 
 def is_merged(run):
-    return any(outcome["name"] == "MergeLinears" and outcome["applied"] for outcome in run["passes"])
+    return any(outcome["name"] in ("MergeLinears", "MergeConvolutions") and outcome["applied"] for outcome in run["passes"])
 
 
 def is_cast(run):
@@ -366,7 +368,7 @@ def is_cast(run):
 
 
 def judge_run(subject, run, module, what):
-    """Slices of a merged Linear, and results that are cast back, lie in memory otherwise."""
+    """Slices of a merged layer, and results that are cast back, lie in memory otherwise."""
     are_moved = is_merged(run) or is_cast(run)
     level = level_of(run)
     if level == "bits" and run["result"] != run["source"] and NARROW_PRODUCT.search(subject.program.source()):

@@ -58,6 +58,11 @@ TEXTS = [  # inputs; init; body; result
     (["torch.randn(B, 6)"], ["self.a = nn.Linear(6, 4).eval()", "self.b = nn.Linear(6, 4).half().eval()"], ["v0 = self.a(x0)", "v1 = self.b(x0.half())", "v2 = v0 + v1", "v3 = torch.cdist(v0, v0)", "v4 = torch.linalg.inv(v3 + torch.eye(4)[:1, :1])"], "(v2, v3)"),
     (["torch.randn(B, 4)"], ["self.a = nn.Linear(4, 4).eval()"], ["v0 = self.a(x0)", "v1 = v0.T @ v0 + torch.eye(4)", "v2 = torch.linalg.inv(v1)", "v3 = torch.linalg.det(v1)", "v4 = torch.cdist(v0, v0)"], "(v2, v3, v4)"),
     (["torch.randn(B, 4)"], ["self.a = nn.Linear(4, 4).eval()", "self.b = nn.Linear(4, 4).eval()"], ["v0 = call(doubled, self.a(x0)).float()", "v1 = self.b(v0)"], "(v1,)"),
+    ([X], ["self.w = nn.Parameter(torch.randn(6, 3, dtype=torch.float64))"], ["v0 = x0[0, 0, 0] * (self.w.t() * 2).contiguous()", "v1 = v0.view(-1)",
+     "v2 = (x0[0, 0, 0] * (self.w.t() * 2)).t()", "v3 = v2.view(-1)"], "(v1, v3)"),
+    ([X], [], ["v0 = call(torch.eye, 6)", "v1 = v0.t()", "v2 = v1.add_(1)"], "(v2, x0)"),
+    ([X], [], ["v0 = torch.amax(x0)", "v1 = v0.adjoint()", "v2 = v0.mT + v0.H"], "(v1, v2)"),
+    ([X], ["self.register_buffer('m', torch.randint(0, 2, (8,)).bool())"], ["v0 = self.m * 0.5", "v1 = torch.view_as_complex(v0.reshape(-1, 2))"], "(v1, x0)"),
 ]  # fmt: skip
 FOUND = [
     Program(index, dialect, 4, tuple(inputs), tuple(init), tuple(body), result)

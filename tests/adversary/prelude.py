@@ -7,11 +7,12 @@ import operator
 import torch
 import torch.nn.functional as F
 from torch import nn
+from torch._dynamo._trace_wrapped_higher_order_op import TransformGetItemToIndex
 from torch.nn.utils import parametrizations, prune
 
 __all__ = [
-    "F", "Gate", "Scaled", "Two", "after_double", "after_noise", "before_shift", "call", "doubled", "math", "nn", "operator", "parametrizations",
-    "prune", "stats", "torch",
+    "F", "Gate", "Scaled", "Two", "after_double", "after_noise", "before_shift", "call", "doubled", "for_all", "math", "nn", "operator",
+    "parametrizations", "prune", "stats", "torch", "without_autocast", "without_gradients",
 ]  # fmt: skip
 
 
@@ -22,6 +23,24 @@ def call(function, *args, **kwargs):
     leaves = torch.utils._pytree.tree_leaves((args, kwargs))
     proxy = next((leaf for leaf in leaves if isinstance(leaf, torch.fx.Proxy)), None)
     return function(*args, **kwargs) if proxy is None else proxy.tracer.create_proxy("call_function", function, args, kwargs)
+
+
+def without_gradients(function, *args):
+    with torch.no_grad():
+        return function(*args)
+
+
+def without_autocast(function, *args):
+    with torch.autocast(device_type="cpu", enabled=False):
+        return function(*args)
+
+
+def for_all(function, *sizes):
+    """function(i, j, ...) for all indices, by one torch.vmap for each of them, as transformers make masks."""
+    for axis in reversed(range(len(sizes))):
+        function = torch.vmap(function, in_dims=tuple(0 if other == axis else None for other in range(len(sizes))))
+    with TransformGetItemToIndex():
+        return function(*(torch.arange(size) for size in sizes))
 
 
 def stats(norm):

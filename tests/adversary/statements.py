@@ -368,7 +368,7 @@ class Generator:
         given = self.pick(lambda value: value.dim() > 1 and value.is_floating_point())
         width, channels, dtype = self.values[given].shape[-1], self.values[given].shape[1], self.values[given].dtype
         index = len(self.init)
-        kind = choose.choice([0, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 9])
+        kind = choose.choice([0, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 9, 10, 11, 12, 13])
         lines, made = [], []
         if kind == 0:
             for item in range(choose.choice([2, 3])):
@@ -424,6 +424,14 @@ class Generator:
             lines = self.constants(given)
         elif kind == 9:
             lines = self.attention(given)
+        elif kind == 10:
+            lines = self.rotation(given)
+        elif kind == 11:
+            lines = self.repeated(given)
+        elif kind == 12:
+            lines = self.nested(given)
+        elif kind == 13:
+            lines = self.mask(given)
         else:  # a cast of a weight, and arithmetic on what comes out
             first, second = (choose.choice(["long", "int", "half", "bool", "double", "float", "bfloat16"]) for _ in range(2))
             number = choose.choice(["0.5", "2", "3.7"])
@@ -497,6 +505,74 @@ class Generator:
         lines += choose.choice([[], [], ["F.dropout(<last>, 0.1, False)"], ["F.dropout(<last>, 0.1, self.training)"], [f"<last>.to({q}.dtype)"]])
         lines.append(choose.choice([f"<last> @ {v}", f"torch.matmul(<last>, {v})"]))
         return lines + choose.choice([[], ["<last>.transpose(1, 2)"], ["<last>.transpose(1, 2).contiguous()"], ["<last>.transpose(1, 2).reshape(-1)"], ["<last>.view(-1)"]])
+
+    def rotation(self, given):
+        """A rotary embedding: halves changed over, one of them negated, and a factor that others read as well."""
+        choose = self.random
+        width, first = self.values[given].shape[-1], len(self.body)
+        half = choose.choice([width // 2, width // 2, width // 2, 1])
+        cosine, sine, product, front, back, negated = (f"v{first + i}" for i in range(6))
+        if choose.random() < 0.8:
+            parts = [f"{given}[..., :{half}]", f"{given}[..., {half}:]"]
+        else:
+            parts = [f"{given}.narrow(-1, 0, {half})", f"{given}.chunk(2, -1)[1]"]
+        lines = [
+            f"{given}[:1].cos()", choose.choice([f"{given}[:1].sin()", f"{given}[:1] > 0", f"{given}[:1].sin().float()"]), f"{given} * {cosine}",
+            *parts, choose.choice([f"-{back}", f"{back}.neg()", f"torch.neg({back})", f"{front}.neg()"]),
+        ]  # fmt: skip
+        if choose.random() < 0.15:
+            lines.append(f"{choose.choice([given, sine, front])}.{choose.choice(['add_(1)', 'mul_(2)', 'neg_()'])}")
+        lines.append(f"torch.cat(({choose.choice([negated, negated, back])}, {choose.choice([front, front, back])}), {choose.choice(['-1', 'dim=-1'])})")
+        lines.append(choose.choice([f"<last> * {sine}", f"{sine} * <last>", f"<last>.mul({sine})", f"<last>.mul_({sine})"]))
+        lines.append(choose.choice([f"{product} + <last>", f"<last> + {product}", f"<last> - {product}"]))
+        return lines + choose.choice([[f"{sine} * 3"], [f"{sine} + 1", f"{sine}.add_(1)"], []])
+
+    def repeated(self, given):
+        """Each part of a dimension repeated, as keys and values are for grouped heads."""
+        choose = self.random
+        sizes = list(self.values[given].shape)
+        axis, count = choose.randrange(len(sizes)), choose.choice([1, 2, 3])
+        inserted = choose.choice([f".unsqueeze({axis + 1})", f"[{':, ' * (axis + 1)}None]"])
+        wanted = [-1] * (axis + 1) + [count] + [-1] * (len(sizes) - axis - 1)
+        merged = [-1, *sizes[1:]]
+        if axis:
+            merged[axis] *= count
+        last = choose.choice(["reshape", "reshape", "contiguous().view", "flatten"])
+        end = f"<last>.flatten({axis}, {axis + 1})" if last == "flatten" else f"<last>.{last}({', '.join(map(str, merged))})"
+        lines = [f"{given}{inserted}", f"<last>.expand({', '.join(map(str, wanted))})", end]
+        return lines + choose.choice([[], [], ["<last>.add_(1)"], ["<last>.transpose(0, 1)", "<last>.reshape(-1)"], [f"{given}.mul_(2)"], ["<last>.view(-1)"]])
+
+    def nested(self, given):
+        """What torch.export writes a nested program for."""
+        choose = self.random
+        one, *more = (
+            choose.choice(["a.cos()", "a * 2", "a.relu().sum(-1, True)", "a.transpose(0, 1)", "a", "a.exp().clone().add_(1)", "without_gradients(lambda c: c.tanh() + b, a)"])
+            for _ in range(choose.choice([1, 1, 2]))
+        )
+        gives = f"({one}, {more[0]} * b)" if more else f"{one}{choose.choice([' + b', ' * b', ''])}"
+        around = choose.choice(["without_gradients", "without_gradients", "without_autocast"])
+        lines = [f"{around}(lambda a, b: {gives}, {given}, {choose.choice([given, f'{given}.abs()', self.weight()])})"]
+        if more:
+            lines += [f"<last>[{choose.choice([0, 1])}]", "<last> + 1"]
+        return lines + choose.choice([[], ["<last> * 2"], ["<last>.add_(1)"], ["<last>.reshape(-1)"]])
+
+    def mask(self, given):
+        """A mask by torch.vmap, as transformers make them: only torch.export can follow it."""
+        choose = self.random
+        if self.dialect.startswith("fx"):
+            return []
+        sizes = list(self.values[given].shape[-choose.choice([1, 2, 2, 3]):])
+        if len(sizes) == self.values[given].dim():
+            sizes = sizes[1:]
+        first, last = "i", "ijk"[len(sizes) - 1]
+        tests = [
+            f"{last} <= {first}", f"({last} <= {first}) & ({last} > {first} - 3)", f"{last} + 1 > 2", f"{first} == 1", f"{last} * 2 - {first} < 3",
+            f"torch.where({last} > 1, {first}, {last})", f"{given}[0].sum() > {last}", f"({last}.float() / 2) >= {first}", f"{last}.new_ones(()) > {first}",
+            f"{self.weight()}.flatten()[{last}] > 0.5", f"({last} <= {first}) | ({given}.flatten()[{first}] > 0)",
+        ]  # fmt: skip
+        lines = [f"for_all(lambda {', '.join('ijk'[: len(sizes)])}: {choose.choice(tests)}, {', '.join(map(str, sizes))})"]
+        lines.append(choose.choice([f"torch.where(<last> > 0, {given}, 0)", f"{given} * <last>", f"{given}.masked_fill(~(<last> > 0), -1e9)"]))
+        return lines + choose.choice([[], ["<last>.add_(1)"], ["<last>.view(-1)"]])
 
     def reads_beyond(self, text):
         """Of `a.as_strided((2,2),(1,1))`: whether `a` has fewer numbers than it asks for. PyTorch then reads what lies behind them."""

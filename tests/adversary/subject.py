@@ -91,6 +91,9 @@ class Subject:
             if "shares memory with" in str(error):
                 raise Unusable("documents do not hold weights that lie in each other as other dtypes") from error
             raise ExportError(f"{type(error).__name__}: {error}") from error
+        # A document does not say which sizes its symbols may have: it is evaluated with some of 5 to 15.
+        if self.exported is not None and any(sizes.upper < 16 for sizes in self.exported.range_constraints.values()):
+            raise Unusable("it takes small sizes only")
         self.judges = {}
 
     def trace(self, model):

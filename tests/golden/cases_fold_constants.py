@@ -42,7 +42,8 @@ def fold_constants():
         shape = (3, 4) if rank == 2 else (2, 3, 4)
         make = g.fn if call.startswith(("torch", "builtins")) else g.method
         t = make(call, w, *args, shape=shape, dtype="float32", name="transposed")
-        return g.output(g.fn(ATEN + "mul.Tensor" if aten else "torch.mul", g.input(shape=shape), t, shape=shape, dtype="float32"))
+        x = g.input(shape=(*shape[:-2], 5, 3))
+        return g.output(g.fn(ATEN + "matmul.default" if aten else "torch.matmul", x, t, shape=(*shape[:-2], 5, 4), dtype="float32"))
 
     for name, *spelling in (("t", "t"), ("aten-t", ATEN + "t.default"), ("transpose", "transpose", 0, 1),
                             ("aten-transpose", ATEN + "transpose.int", -1, -2), ("permute", "permute", 1, 0),
@@ -283,6 +284,20 @@ def fold_constants():
     x = g.input(shape=(3, 4))
     g.output(g.fn("torch.matmul", x, moved, shape=(3, 3), dtype="float32"), strides)
     fold("layout-read", g, 0, refusal("layout-read", "t"))
+
+    def scaled_and_viewed(first, shape):
+        """(x * first(w.t() * 2)).view(12), which runs only where the product is row-major."""
+        g, w = weights(weight=(3, 4))
+        turned = g.method("t", w, shape=(4, 3), dtype="float32")
+        doubled = first(g, g.fn("operator.mul", turned, 2, shape=(4, 3), dtype="float32", name="doubled"))
+        product = g.fn("operator.mul", g.input(shape=()), doubled, shape=shape, dtype="float32", name="product")
+        return g.output(g.method("view", product, 12, shape=(12,), dtype="float32"))
+
+    back = lambda g, doubled: g.method("t", doubled, shape=(3, 4), dtype="float32", name="back")
+    rows = lambda g, doubled: g.method("contiguous", doubled, shape=(4, 3), dtype="float32", name="rows")
+    # The transposition back is not believed: it may lie either way.
+    fold("needs-contiguous", scaled_and_viewed(back, (3, 4)), 0, refusal("needs-contiguous", "back"))
+    fold("needs-contiguous-and-is", scaled_and_viewed(rows, (4, 3)), 1)
 
     g = Graph()
     x = g.input()

@@ -118,6 +118,7 @@ value machine_tensor(machine *m, fb_tensor tensor) {
         made = random_tensor(m, fb_text(m->graph, content), machine_ints(m, row->shape, sizes), sizes, 0);
     }
     if (row->recipe.id && m->is_rounded) made = rounded(m, (fb_dtype)row->dtype, &made);
+    else if (row->recipe.id && fb_value_kind(m->graph, row->recipe) == FB_EXPRESSION) made = copy_of(&m->arena, &made);
     m->is_made[tensor.id] = true;
     return m->tensors[tensor.id] = made;
 }

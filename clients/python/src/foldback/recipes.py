@@ -61,11 +61,11 @@ def evaluate(
     device: torch.device,
     copy: bool = True,
 ) -> torch.Tensor:
-    """The tensor; `tensor` gives those that the recipe reads, by name. A new one, unless `copy` is false and it can be a
-    view."""
+    """The tensor; `tensor` gives those that the recipe reads, by name. A new one, row-major as a file holds it, unless `copy` is
+    false and it can be a view."""
     with torch.no_grad():
         if not is_movement(expression):
-            return round_once(_value(expression, tensor, torch.float64, device), dtype)
+            return round_once(_value(expression, tensor, torch.float64, device), dtype).contiguous()
         if not copy:
             return _value(expression, tensor, dtype, device)
         made = torch.empty(shape_of(expression, tensor), dtype=dtype, device=device)

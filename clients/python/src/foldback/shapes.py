@@ -93,7 +93,12 @@ def _propagate_without_storage(
     mode = fake_tensor.FakeTensorMode(allow_non_fake_inputs=True, shape_env=env, static_shapes=True)
 
     def to_fake(value: Any) -> Any:
-        return mode.from_tensor(value, static_shapes=True) if isinstance(value, torch.Tensor) else value
+        if not isinstance(value, torch.Tensor):
+            return value
+        try:
+            return mode.from_tensor(value, static_shapes=True)
+        except RuntimeError:  # some views, such as view_as_complex, which it makes over again of a base that is shaped otherwise
+            return mode.from_tensor(value.detach().clone(), static_shapes=True)
 
     held = [*module.parameters(), *module.buffers()]
     copies = {id(tensor): to_fake(tensor) for tensor in held}  # which deepcopy would make one by one, in ten times the time
