@@ -176,8 +176,8 @@ static void edit_module(fb_rewrite *rw, const fb_host *host) {
     if (!usage || !text) fb_graph_fail_memory(g);
     fb_value options = host->is_linear ? FB_VALUE_EMPTY_MAP : options_of(g, layer->module);
     fb_set_module(rw, layer->module, FB_TYPE_MODULE, FB_VALUE_EMPTY_MAP);
-    fb_drop_tensor(rw, layer->module, "weight");
-    if (!layer->bias.id) fb_drop_tensor(rw, layer->module, "bias");
+    fb_drop_attribute(rw, layer->module, "weight");
+    if (!layer->bias.id) fb_drop_attribute(rw, layer->module, "bias");
     fb_value weight = fb_make_node(g, put_weight(rw, host, layer->module));
     fb_node bias_read = layer->bias.id ? fb_insert_read(rw, layer->call, layer->module, "bias") : (fb_node){0};
     fb_value bias = bias_read.id ? fb_make_node(g, bias_read) : FB_VALUE_NONE;

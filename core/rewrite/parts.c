@@ -97,16 +97,17 @@ void fb_clear_parameter(fb_rewrite *rewrite, fb_module module, const char *attri
     set_parameter(rewrite, module, attribute, fb_make_none(rewrite->graph));
 }
 
-void fb_drop_tensor(fb_rewrite *rewrite, fb_module module, const char *attribute) {
+void fb_drop_attribute(fb_rewrite *rewrite, fb_module module, const char *attribute) {
     fb_module_row *row = change(rewrite, module);
     if (!row) return;
-    fb_value *maps[] = {&row->parameters, &row->buffers};
-    for (int i = 0; i < 2; i++) {
+    fb_value *maps[] = {&row->parameters, &row->buffers, &row->attributes};
+    for (int i = 0; i < 3; i++) {
         if (!fb_map_value(rewrite->graph, *maps[i], attribute).id) continue;
         fb_value map = fb_map_with(rewrite->graph, *maps[i], attribute, (fb_value){0});
         if (map.id) *maps[i] = map;
         else fb_fail_memory(&rewrite->error);
     }
+    if (row->attributes.id == FB_VALUE_EMPTY_MAP.id) row->attributes = (fb_value){0};
     rewrite->frees_tensors = true;
 }
 

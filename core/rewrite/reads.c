@@ -101,12 +101,12 @@ static bool is_empty(const fb_graph *graph, const fb_module_row *row) {
            !row->attributes.id && !row->program.id && fb_text_length(graph, row->path) > 0;
 }
 
-static void drop_attribute(fb_rewrite *rewrite, fb_module module, const char *attribute) {
+static void release_attribute(fb_rewrite *rewrite, fb_module module, const char *attribute) {
     fb_graph *graph = rewrite->graph;
     const fb_module_row *row = fb_module_at(graph, module);
     if (row->is_erased || fb_module_op(graph, module) != FB_OP_UNKNOWN) return; /* a known type has what it has */
     if (fb_value_has_text(graph, row->non_persistent, attribute)) return;
-    fb_drop_tensor(rewrite, module, attribute);
+    fb_drop_attribute(rewrite, module, attribute);
     if (!fb_rewrite_is_failed(rewrite) && is_empty(graph, row)) fb_drop_module(rewrite, module);
 }
 
@@ -121,7 +121,7 @@ void fb_drop_released(fb_rewrite *rewrite) {
         const fb_node_row *row = fb_node_at(rewrite->graph, released[i]);
         if (!row->is_erased || fb_map_get(&readers, attribute_key(row))) continue;
         if (fb_call_count(usage, row->module) || fb_module_is_inside_call(usage, row->module)) continue;
-        drop_attribute(rewrite, row->module, fb_text(rewrite->graph, row->attribute));
+        release_attribute(rewrite, row->module, fb_text(rewrite->graph, row->attribute));
     }
     fb_usage_free(usage);
     fb_map_free(&readers);

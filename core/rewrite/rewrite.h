@@ -109,8 +109,8 @@ void fb_set_config(fb_rewrite *rewrite, fb_module module, const char *key, fb_va
 void fb_set_module(fb_rewrite *rewrite, fb_module module, const char *type, fb_value config);
 /* Sets a parameter to null. */
 void fb_clear_parameter(fb_rewrite *rewrite, fb_module module, const char *attribute);
-/* Takes a parameter or buffer away; nothing happens when the module has none of that name. */
-void fb_drop_tensor(fb_rewrite *rewrite, fb_module module, const char *attribute);
+/* Takes a parameter, buffer or plain attribute away; nothing happens when the module has none of that name. */
+void fb_drop_attribute(fb_rewrite *rewrite, fb_module module, const char *attribute);
 /* Removes a module that no node refers to any more. */
 void fb_drop_module(fb_rewrite *rewrite, fb_module module);
 /* The same of one with a nested program, and of what the program consists of. */

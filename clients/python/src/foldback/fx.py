@@ -203,6 +203,7 @@ def from_document(
     called = {
         child_path(path, node["target"]) for path, nodes in _programs(document) for node in nodes if node["op"] == "call_module"
     }
+    # Stored results may still have attributes that lost their last reader: passes left them once.
     read = {child_path(path, node["target"]) for path, nodes in _programs(document) for node in nodes if node["op"] == "get_attr"}
     root = torch.nn.Module()
     copied: set[str] = set()  # called modules of the given one; what is within them works with them (a parametrization)
