@@ -295,8 +295,9 @@ static fb_status check_filler(carrying *c, const owned_tensor *tensor, const fb_
     if (status || is_same) return status;
     const char *name = fb_tensor_name(c->sides->ours, tensor->ours);
     fb_conflicts_add(c->conflicts, FB_CONFLICT_TENSOR, "constant-changed", name,
-                     is_known ? "the constant part of %s, which belongs to none of the originals, changed"
-                              : "%s changed, and without its bytes foldback cannot check that its constant part did not",
+                     is_known
+                         ? "the constant part of %s, which belongs to none of the originals, changed"
+                         : "%s changed, and without its bytes foldback cannot check that its constant part stayed the same",
                      name);
     return FB_OK;
 }

@@ -80,7 +80,7 @@ static void edit(fb_rewrite *rw, const fb_match *match) {
 const fb_pass fb_fuse_activation = {
     .name = "FuseActivation",
     .version = 1,
-    .summary = "Replaces GELU, SiLU, Mish or Hardswish that is spelled out with one call, whatever it is written like.",
+    .summary = "Replaces GELU, SiLU, Mish or Hardswish that is spelled out with one call, however it is written.",
     .parameters = FB_NO_PARAMETERS,
     .exactness = FB_ROUNDS,
     .gain = FB_GAIN_FEWER_NODES,

@@ -198,8 +198,7 @@ static void edit(fb_rewrite *rw, const fb_match *match) {
 const fb_pass fb_fuse_norm = {
     .name = "FuseNorm",
     .version = 1,
-    .summary =
-        "Replaces LayerNorm, RMSNorm, softmax or log-softmax that is spelled out with one call, whatever it is written like.",
+    .summary = "Replaces LayerNorm, RMSNorm, softmax or log-softmax that is spelled out with one call, however it is written.",
     .parameters = FB_NO_PARAMETERS,
     .exactness = FB_ROUNDS,
     .gain = FB_GAIN_FEWER_NODES,

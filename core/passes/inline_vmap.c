@@ -417,7 +417,7 @@ static void edit(fb_rewrite *rw, const fb_match *match) {
 const fb_pass fb_inline_vmap = {
     .name = "InlineVmap",
     .version = 1,
-    .summary = "Replaces what `torch.export` writes of `torch.vmap`, such as masks of attention, with calls that broadcast.",
+    .summary = "Replaces what `torch.export` writes for `torch.vmap`, such as masks of attention, with calls that broadcast.",
     .parameters = FB_NO_PARAMETERS,
     .exactness = FB_MOVES,
     .gain = FB_GAIN_FASTER,

@@ -66,7 +66,7 @@ fb_obstacle fb_read_obstacle(fb_matcher *m, fb_node read) {
     fb_module owner = fb_node_at(m->graph, read)->module;
     if (fb_call_count(m->usage, owner) || fb_module_is_inside_call(m->usage, owner))
         return (fb_obstacle){"module-called",
-                             "its weights belong to a module that is called as a whole too, and would be used changed there"};
+                             "its weights belong to a module that is called as a whole too, which the change would reach"};
     if (fb_module_readers(m->usage, owner) > MAX_READERS)
         return (fb_obstacle){"crowded-module", "what owns its weights is read by too many nodes for each to be given its own"};
     const fb_alias *alias = fb_matcher_alias(m);

@@ -4,7 +4,7 @@
  *
  * Only where this saves multiplications, or needs as many: in · out must not exceed in · mid + mid · out. A narrow middle, as
  * low-rank factors have it, stays. Modules and functions, packed ones too, in any combination; the result is spelled as the
- * second. Of a longer chain each application merges pairs.
+ * second. In a longer chain, each run of the pass merges pairs.
  *
  * Nothing else may read the value between the two, or call either of their modules. All must have one dtype: float64, float32
  * or bfloat16. In float16 the product of two unknown weights may vanish.

@@ -4,7 +4,8 @@
  *     x ───┼─ k ── …          x ── q-k-v-merged ┼─ [..., a:b] ── …
  *          └─ v ── …                            └─ [..., b:c] ── …
  *
- * Merges any number of branches, of any sizes, below any parents. These are left out, while the others merge if two remain:
+ * Merges any number of branches, of any sizes, below any parents. The pass leaves these out. It merges the others if at least
+ * two are left:
  *   - a Linear that differs from the largest group (merge_parallel.c)
  *   - one that is called more than once, or is not exactly torch's
  *   - one whose result must be contiguous (strides.h)

@@ -105,7 +105,7 @@ static void match_largest_group(fb_matcher *m, const candidate *candidates, size
     const fb_node *nodes = (const fb_node *)(const void *)group.data;
     if (size >= 2 && size >= least && !m->failed) fb_match_found(m, nodes, size);
     else if (size >= 2 && !m->failed)
-        fb_refuse(m, "minimum-gain", nodes, size, "merging %zu saves %zu calls, and %zu are asked for", size, size - 1,
+        fb_refuse(m, "minimum-gain", nodes, size, "merging %zu saves %zu, and minimum_gain asks for %zu", size, size - 1,
                   least - 1);
     fb_buffer_free(&group);
 }
@@ -459,7 +459,7 @@ static fb_obstacle twin_obstacle(fb_matcher *m, const twins *t, fb_node view, fb
              at = fb_node_at(g, layer)->ordinal;
     if (!alias) return FB_NO_OBSTACLE;
     if (fb_mutated_between(alias, t->input, first, at) || fb_mutated_between(alias, view, own, at))
-        return (fb_obstacle){"input-mutated", "what it reads a view of is written in place before it reads that"};
+        return (fb_obstacle){"input-mutated", "its input is a view of a tensor, and something writes that tensor first"};
     return fb_mode_switched_between(alias, first, at) ? meanings[MODE] : FB_NO_OBSTACLE;
 }
 

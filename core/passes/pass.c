@@ -160,7 +160,7 @@ static void watch_tensor(void *context, fb_tensor tensor) {
 fb_obstacle fb_module_obstacle(fb_matcher *matcher, fb_module module) {
     const fb_graph *graph = matcher->graph;
     if (fb_module_is_read(matcher->usage, module) || fb_module_is_inside_call(matcher->usage, module))
-        return (fb_obstacle){"module-read", "its parameters are read outside its own calls, and would be read changed"};
+        return (fb_obstacle){"module-read", "its parameters are read outside its own calls, which the change would reach"};
     if (fb_module_is_reparametrised(graph, module))
         return (fb_obstacle){"reparametrised",
                              "it owns tensors that its type does not have, from which a hook computes others"};

@@ -7,7 +7,6 @@ import operator
 import torch
 import torch.nn.functional as F
 from torch import nn
-from torch._dynamo._trace_wrapped_higher_order_op import TransformGetItemToIndex
 from torch.nn.utils import parametrizations, prune
 
 __all__ = [
@@ -39,8 +38,7 @@ def for_all(function, *sizes):
     """function(i, j, ...) for all indices, by one torch.vmap for each of them, as transformers make masks."""
     for axis in reversed(range(len(sizes))):
         function = torch.vmap(function, in_dims=tuple(0 if other == axis else None for other in range(len(sizes))))
-    with TransformGetItemToIndex():
-        return function(*(torch.arange(size) for size in sizes))
+    return function(*(torch.arange(size) for size in sizes))
 
 
 def stats(norm):

@@ -6,8 +6,8 @@ from conftest import ROOT
 
 INTRODUCTION = """# Passes
 
-This page says what each pass does, when it applies and when it refuses. A test generates it from `GET /v1/passes/{name}` (also
-`foldback passes NAME`) and from the service's answers for the golden cases in `tests/golden`.
+This page says what each pass does, when it applies and when it refuses. It is generated from `GET /v1/passes/{name}` (also
+`foldback pass show NAME`) and from the service's answers for the golden cases in `tests/golden`. A test fails if it is old.
 
 **Exactness** says what happens to the numbers:
 
@@ -16,8 +16,13 @@ This page says what each pass does, when it applies and when it refuses. A test 
 - *changes* computes something else, on purpose.
 
 **Gain** says what the pass alone does to the time that PyTorch takes, as [performance.md](performance.md#what-each-pass-saves-alone)
-measured it: *faster* or *slower* by 5 % or more; *fewer-nodes* takes as long; *same* takes as long, with as many nodes or more; *smaller* are
-the weights, and it is not faster; *unmeasured* is what no model there has.
+measured it:
+
+- *faster* or *slower*: by 5 % or more.
+- *fewer-nodes*: as fast, with fewer nodes.
+- *same*: as fast, with as many nodes or more.
+- *smaller*: the weights shrink; not faster.
+- *unmeasured*: no measured model has a match.
 
 [Rollback undoes every pass exactly](undo.md). A *reversible* pass can also be undone on a graph that was fine-tuned since.
 

@@ -299,11 +299,11 @@ class FuseLinear(_ReversiblePass):
 
 
 class FuseNorm(_ReversiblePass):
-    """Replaces LayerNorm, RMSNorm, softmax or log-softmax that is spelled out with one call, whatever it is written like."""
+    """Replaces LayerNorm, RMSNorm, softmax or log-softmax that is spelled out with one call, however it is written."""
 
 
 class FuseActivation(_ReversiblePass):
-    """Replaces GELU, SiLU, Mish or Hardswish that is spelled out with one call, whatever it is written like."""
+    """Replaces GELU, SiLU, Mish or Hardswish that is spelled out with one call, however it is written."""
 
 
 class MergeViews(_ReversiblePass):
