@@ -9,6 +9,8 @@
 typedef struct maker {
     fb_diff *diff;
     size_t capacity; /* of diff->edits */
+    bool only_counts;
+    size_t most; /* edits to count */
     fb_document_table table;
     fb_rows from, to;
     fb_buffer was, now; /* the texts of two rows */
@@ -21,8 +23,12 @@ typedef struct maker {
 
 #define STEPS_OF_A_ROW ((int64_t)FB_WORK_UNASKED / 128)
 
+static bool is_wanted(const maker *m) {
+    return !m->failed && (!m->only_counts || m->diff->count < m->most);
+}
+
 static bool takes(const maker *m, int64_t steps) {
-    return !m->failed && fb_work_goes_on(m->work, steps);
+    return is_wanted(m) && fb_work_goes_on(m->work, steps);
 }
 
 static bool goes_on(const maker *m) {
@@ -30,7 +36,7 @@ static bool goes_on(const maker *m) {
 }
 
 static const char *keep_name(maker *m, const char *name) {
-    if (!name) return NULL;
+    if (!name || m->only_counts) return NULL;
     const char *kept = fb_arena_text(&m->diff->arena, name, strlen(name));
     m->failed |= !kept;
     return kept;
@@ -45,6 +51,7 @@ static fb_span write_row(maker *m, const fb_rows *rows, uint32_t row, fb_buffer 
 }
 
 static fb_span keep_row(maker *m, const fb_rows *rows, uint32_t row) {
+    if (m->only_counts) return (fb_span){0};
     fb_span text = write_row(m, rows, row, &m->now);
     fb_span kept = {fb_arena_text(&m->diff->arena, text.text, text.size), text.size};
     m->failed |= !kept.text;
@@ -54,6 +61,10 @@ static fb_span keep_row(maker *m, const fb_rows *rows, uint32_t row) {
 /* A new edit; its texts are in the arena. */
 static void add_edit(maker *m, fb_edit edit) {
     fb_diff *diff = m->diff;
+    if (m->only_counts) {
+        diff->count++;
+        return;
+    }
     if (diff->count == m->capacity) {
         size_t capacity = m->capacity ? m->capacity * 2 : 16;
         fb_edit *edits = realloc(diff->edits, capacity * sizeof *edits);
@@ -190,17 +201,31 @@ static void make_table(maker *m, const fb_graph *from, const fb_graph *to) {
     free(m->is_still);
 }
 
-fb_status fb_diff_make(const fb_graph *from, const fb_graph *to, fb_work *work, fb_diff *out, fb_error *error) {
+static fb_status make(const fb_graph *from, const fb_graph *to, bool only_counts, size_t most, fb_work *work, fb_diff *out,
+                      fb_error *error) {
     fb_diff diff = {0};
-    maker m = {.diff = &diff};
-    for (fb_document_table table = FB_GRAPH_TABLE; table < FB_TABLES && !m.failed; table++) {
-        m = (maker){.diff = &diff, .capacity = m.capacity, .table = table, .work = work};
+    maker m = {.diff = &diff, .only_counts = only_counts, .most = most};
+    for (fb_document_table table = FB_GRAPH_TABLE; table < FB_TABLES && is_wanted(&m); table++) {
+        m = (maker){
+            .diff = &diff, .capacity = m.capacity, .only_counts = only_counts, .most = most, .table = table, .work = work};
         make_table(&m, from, to);
     }
     fb_status status = fb_work_status(work, error);
     if (!status && m.failed) status = fb_fail_memory(error);
     if (status) fb_diff_free(&diff);
     else *out = diff;
+    return status;
+}
+
+fb_status fb_diff_make(const fb_graph *from, const fb_graph *to, fb_work *work, fb_diff *out, fb_error *error) {
+    return make(from, to, false, 0, work, out, error);
+}
+
+fb_status fb_diff_count(const fb_graph *from, const fb_graph *to, size_t most, fb_work *work, size_t *count, fb_error *error) {
+    fb_diff diff = {0};
+    fb_status status = make(from, to, true, most, work, &diff, error);
+    *count = diff.count;
+    fb_diff_free(&diff);
     return status;
 }
 

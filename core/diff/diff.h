@@ -50,6 +50,8 @@ typedef struct fb_diff {
  * is stopped with. */
 fb_status fb_diff_make(const fb_graph *from, const fb_graph *to, fb_work *work, fb_diff *out, fb_error *error);
 void fb_diff_free(fb_diff *diff);
+/* How many edits that would be, counted no further than `most`; in little memory. */
+fb_status fb_diff_count(const fb_graph *from, const fb_graph *to, size_t most, fb_work *work, size_t *count, fb_error *error);
 
 /* Turns the edits round in place. */
 void fb_diff_invert(fb_diff *diff);

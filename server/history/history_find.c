@@ -200,14 +200,11 @@ fb_status fb_history_extend(const fb_app *app, const fb_watch *watch, fb_history
 
 /* ---- the nearest -------------------------------------------------------------------------------------------------------- */
 
-fb_status fb_count_edits(const fb_app *app, const fb_watch *watch, const char *id, const fb_graph *graph, size_t *count,
-                         fb_error *error) {
+fb_status fb_count_edits(const fb_app *app, const fb_watch *watch, const char *id, const fb_graph *graph, size_t most,
+                         size_t *count, fb_error *error) {
     fb_shared_graph *shared = NULL;
-    fb_diff diff = {0};
     fb_status status = fb_load_graph(app, watch, id, &shared, error);
-    if (!status) status = fb_diff_make(shared->graph, graph, &(fb_work){.watch = watch}, &diff, error);
-    if (!status) *count = diff.count;
-    if (!status) fb_diff_free(&diff);
+    if (!status) status = fb_diff_count(shared->graph, graph, most, &(fb_work){.watch = watch}, count, error);
     fb_share_release(shared);
     return status;
 }
@@ -229,10 +226,10 @@ static fb_status compare(comparison *with, const char *id) {
     for (size_t i = 0; i < with->count; i++) {
         if (!strcmp(with->seen[i], id)) return FB_OK;
     }
-    size_t edits = 0;
+    size_t most = *with->nearest ? with->edits : SIZE_MAX, edits = 0;
     memcpy(with->seen[with->count++], id, sizeof with->seen[0]);
-    fb_status status = fb_count_edits(with->app, with->watch, id, with->graph, &edits, with->error);
-    if (status || (*with->nearest && edits >= with->edits)) return status;
+    fb_status status = fb_count_edits(with->app, with->watch, id, with->graph, most, &edits, with->error);
+    if (status || (*with->nearest && edits >= most)) return status;
     memcpy(with->nearest, id, sizeof with->nearest);
     with->edits = edits;
     return FB_OK;

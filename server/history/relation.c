@@ -245,8 +245,8 @@ static fb_status find_nearest(const fb_app *app, const fb_watch *watch, const fb
     size_t least = SIZE_MAX;
     fb_status status = FB_OK;
     for (size_t i = 0; i < kept->count && !status; i++) {
-        size_t edits = 0;
-        if (kept->count > 1) status = fb_count_edits(app, watch, kept->items[i].result, graph, &edits, error);
+        size_t edits = 0, most = least < SIZE_MAX ? least + 1 : least;
+        if (kept->count > 1) status = fb_count_edits(app, watch, kept->items[i].result, graph, most, &edits, error);
         if (status || edits > least) continue;
         if (edits < least) out->count = 0;
         least = edits;

@@ -109,11 +109,23 @@ static void check_applied(const fb_diff *diff, const fb_graph *from, const fb_gr
     fb_graph_free(result);
 }
 
+static void check_counted(const fb_graph *from, const fb_graph *to, size_t count, const char *label) {
+    const size_t limits[] = {0, 1, count / 2, count, count + 1, SIZE_MAX};
+    for (size_t i = 0; i < sizeof limits / sizeof *limits; i++) {
+        size_t counted = 0, expected = count < limits[i] ? count : limits[i];
+        fb_error error = {0};
+        ck_assert_msg(fb_diff_count(from, to, limits[i], &(fb_work){0}, &counted, &error) == FB_OK, "%s: %s", label,
+                      error.message);
+        ck_assert_msg(counted == expected, "%s: counted %zu of %zu edits, up to %zu", label, counted, count, limits[i]);
+    }
+}
+
 size_t check_pair(const fb_graph *from, const fb_graph *to, const char *label) {
     fb_diff diff = diff_of(from, to, label);
     size_t count = diff.count;
     char *text = text_of(&diff);
     check_shape(text, count, label);
+    check_counted(from, to, count, label);
     check_applied(&diff, from, to, label, "forwards");
     fb_diff_invert(&diff);
     char *inverse = text_of(&diff);
