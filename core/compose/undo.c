@@ -110,9 +110,10 @@ static void meanings_compare(const meaning_table *a, const meaning_table *b, fb_
 typedef struct kinship {
     const fb_undo_plan *plan;
     const fb_graph *graph;
-    uint64_t *kinds; /* by node: what it is made of, down to nodes of the source */
-    uint64_t *uses;  /* by node: what reads it, up to nodes of the source */
-    fb_buffer text;  /* of one value */
+    bool *is_created; /* by node: by a pass of ours */
+    uint64_t *kinds;  /* by node: what it is made of, down to nodes of the source */
+    uint64_t *uses;   /* by node: what reads it, up to nodes of the source */
+    fb_buffer text;   /* of one value */
     fb_work *work;
 } kinship;
 
@@ -125,8 +126,7 @@ static bool has_node(const fb_graph *graph, const char *name) {
     return fb_node_find(graph, FB_MAIN_PROGRAM, name).id != 0;
 }
 
-/* By a pass of ours. */
-static bool is_created(const fb_undo_plan *plan, const char *name) {
+static bool was_created(const fb_undo_plan *plan, const char *name) {
     bool is_added = false;
     for (size_t i = 0; i < plan->step_count && !is_added; i++) {
         const fb_undo_step *step = &plan->steps[i];
@@ -153,7 +153,7 @@ static uint64_t kind_of_value(kinship *k, fb_value value, uint64_t seed) {
 static uint64_t kind_of_node(kinship *k, fb_node node) {
     const fb_node_row *row = fb_node_at(k->graph, node);
     const char *name = fb_node_name(k->graph, node), *target = fb_node_target(k->graph, node);
-    if (!is_created(k->plan, name)) return fb_hash_text(name, 1);
+    if (!k->is_created[node.id]) return fb_hash_text(name, 1);
     uint64_t kind = fb_hash_text(target, 2 + (uint64_t)row->opcode);
     if (row->opcode == FB_CALL_MODULE) return kind;
     return kind_of_value(k, row->kwargs, kind_of_value(k, row->args, kind));
@@ -165,7 +165,7 @@ static uint64_t use_of_node(kinship *k, fb_node node) {
     for (uint32_t e = fb_user_first(k->graph, node); e && goes_on(k->work); e = fb_user_next(k->graph, e)) {
         fb_node user = fb_edge_user(k->graph, e);
         const char *name = fb_node_name(k->graph, user), *target = fb_node_target(k->graph, user);
-        if (is_created(k->plan, name)) use += fb_hash_text(target, k->uses[user.id] + 1);
+        if (k->is_created[user.id]) use += fb_hash_text(target, k->uses[user.id] + 1);
         else use += fb_hash_text(name, 0);
     }
     return use;
@@ -174,9 +174,12 @@ static uint64_t use_of_node(kinship *k, fb_node node) {
 static bool find_kin(kinship *k) {
     k->kinds = calloc(fb_node_limit(k->graph), sizeof *k->kinds);
     k->uses = calloc(fb_node_limit(k->graph), sizeof *k->uses);
-    if (!k->kinds || !k->uses) return false;
-    for (fb_node n = fb_first_node(k->graph, FB_MAIN_PROGRAM); n.id && goes_on(k->work); n = fb_next_node(k->graph, n))
+    k->is_created = calloc(fb_node_limit(k->graph), sizeof *k->is_created);
+    if (!k->kinds || !k->uses || !k->is_created) return false;
+    for (fb_node n = fb_first_node(k->graph, FB_MAIN_PROGRAM); n.id && goes_on(k->work); n = fb_next_node(k->graph, n)) {
+        k->is_created[n.id] = was_created(k->plan, fb_node_name(k->graph, n));
         k->kinds[n.id] = kind_of_node(k, n);
+    }
     for (fb_node n = fb_last_node(k->graph, FB_MAIN_PROGRAM); n.id && goes_on(k->work); n = fb_node_at(k->graph, n)->previous)
         k->uses[n.id] = use_of_node(k, n);
     return !k->text.failed && !k->work->stopped.status;
@@ -185,6 +188,7 @@ static bool find_kin(kinship *k) {
 static void kinship_free(kinship *k) {
     free(k->kinds);
     free(k->uses);
+    free(k->is_created);
     fb_buffer_free(&k->text);
 }
 
@@ -218,14 +222,14 @@ static bool pair_nodes(renaming *r, candidates *c, const kinship *theirs, const 
     fb_map_clear(&c->first);
     for (fb_node n = fb_last_node(result, FB_MAIN_PROGRAM); ok && n.id; n = fb_node_at(result, n)->previous) {
         if (!goes_on(r->work)) return false;
-        if (c->is_taken[n.id] || !is_created(base->plan, fb_node_name(result, n))) continue;
+        if (c->is_taken[n.id] || !base->is_created[n.id]) continue;
         uint64_t key = key_of(base, n, for_the_same);
         c->next[n.id] = fb_map_get(&c->first, key);
         ok = fb_map_put(&c->first, key, n.id);
     }
     for (fb_node n = fb_first_node(r->graph, FB_MAIN_PROGRAM); ok && n.id; n = fb_next_node(r->graph, n)) {
         if (!goes_on(r->work)) return false;
-        if (r->same[n.id].id || !is_created(theirs->plan, fb_node_name(r->graph, n))) continue;
+        if (r->same[n.id].id || !theirs->is_created[n.id]) continue;
         uint64_t key = key_of(theirs, n, for_the_same);
         uint32_t found = fb_map_get(&c->first, key);
         if (!found) continue;
@@ -256,7 +260,7 @@ static bool choose_names(renaming *r, const kinship *theirs, const kinship *base
     for (fb_node n = fb_first_node(r->graph, FB_MAIN_PROGRAM); ok && n.id; n = fb_next_node(r->graph, n)) {
         if (!(ok = goes_on(r->work))) break;
         const char *name = fb_node_name(r->graph, n), *to = name;
-        if (!is_created(theirs->plan, name)) continue;
+        if (!theirs->is_created[n.id]) continue;
         if (r->same[n.id].id) to = fb_node_name(result, r->same[n.id]);
         else if (has_node(result, name)) to = fb_namespace_create(names, name);
         if (to && strcmp(to, name) == 0) continue;
@@ -362,6 +366,9 @@ static bool adopt_names(fb_namespace *names, const fb_graph *graph, fb_work *wor
 }
 
 static fb_status is_same_graph(const fb_graph *a, const fb_graph *b, fb_work *work, bool *is_same, fb_error *error) {
+    *is_same = fb_node_count(a) == fb_node_count(b) && fb_module_count(a) == fb_module_count(b) &&
+               fb_tensor_count(a) == fb_tensor_count(b);
+    if (!*is_same) return FB_OK;
     return fb_document_is_same(a, b, work, is_same) ? FB_OK : fb_work_failed(work, error);
 }
 

@@ -308,6 +308,14 @@ static fb_status merge_checkpoint(fb_merging *m) {
     return ok ? FB_OK : fb_fail_memory(m->error);
 }
 
+static fb_status relate(fb_merging *m) {
+    fb_sides *sides = &m->sides;
+    bool ok = fb_sides_relate(sides, sides->base, sides->theirs, &m->work) &&
+              fb_sides_relate(sides, sides->base, sides->ours, &m->work) &&
+              (!m->facts || fb_sides_relate(sides, sides->base, m->facts->source, &m->work));
+    return ok ? FB_OK : fb_fail_memory(m->error);
+}
+
 /* Asked after each step: what a step left out when it was stopped does not count then. */
 static fb_status watch(fb_merging *m) {
     fb_work_ask(&m->work);
@@ -350,8 +358,8 @@ static fb_status merge(fb_merging *m, fb_graph **out) {
     fb_status status = fb_carry_back(&m->sides, m->conflicts, m->error);
     if (!status) status = watch(m);
     if (!status) status = fb_diff_make(m->sides.base, m->sides.theirs, &m->work, &m->diff, m->error);
-    fb_status (*const steps[])(fb_merging *) = {fb_merge_rows,  merge_checkpoint, fb_merge_values,
-                                                fb_merge_order, fb_merge_tensors, watch};
+    fb_status (*const steps[])(fb_merging *) = {
+        relate, fb_merge_rows, merge_checkpoint, fb_merge_values, fb_merge_order, fb_merge_tensors, watch};
     for (size_t i = 0; i < sizeof steps / sizeof *steps && !status; i++) {
         status = watch(m);
         if (!status) status = steps[i](m);

@@ -66,7 +66,7 @@ static void join_groups(const memory *y, const fb_graph *graph, const fb_graph *
         for (uint32_t e = group ? fb_input_first(graph, n) : 0; e && fb_merging_goes_on(y->m); e = fb_input_next(graph, e)) {
             fb_node input = fb_edge_input(graph, e);
             uint32_t joined = group_of(y, graph, input);
-            if (joined && !fb_counterpart(graph, input, other).id) y->groups[joined - 1] = group_of(y, graph, n);
+            if (joined && !fb_counterpart(&y->m->sides, graph, input, other).id) y->groups[joined - 1] = group_of(y, graph, n);
         }
     }
 }
@@ -155,7 +155,7 @@ static bool add_reads_for(const memory *y, transition *t, const fb_graph *graph,
     bool ok = true;
     for (uint32_t e = group ? fb_input_first(graph, reader) : 0; e && ok && fb_merging_goes_on(y->m);
          e = fb_input_next(graph, e)) {
-        fb_node input = fb_counterpart(graph, fb_edge_input(graph, e), t->after);
+        fb_node input = fb_counterpart(&y->m->sides, graph, fb_edge_input(graph, e), t->after);
         if (input.id && may_be_disturbed(t, input)) ok = add_read(t, input, group, ordinal);
     }
     return ok;
@@ -163,7 +163,7 @@ static bool add_reads_for(const memory *y, transition *t, const fb_graph *graph,
 
 static bool reads_disturbed(const memory *y, const transition *t, const fb_graph *graph, fb_node reader) {
     for (uint32_t e = fb_input_first(graph, reader); e && fb_merging_goes_on(y->m); e = fb_input_next(graph, e)) {
-        fb_node input = fb_counterpart(graph, fb_edge_input(graph, e), t->after);
+        fb_node input = fb_counterpart(&y->m->sides, graph, fb_edge_input(graph, e), t->after);
         if (input.id && may_be_disturbed(t, input)) return true;
     }
     return false;
@@ -202,14 +202,14 @@ static bool find_reads(memory *y, transition *t) {
     bool ok = true;
     for (fb_node n = fb_first_node(before, FB_MAIN_PROGRAM); ok && n.id && fb_merging_goes_on(y->m);
          n = fb_next_node(before, n)) {
-        fb_node same = fb_counterpart(before, n, after);
+        fb_node same = fb_counterpart(&y->m->sides, before, n, after);
         if (same.id && !group_of(y, before, n)) ordinal = fb_node_at(after, same)->ordinal;
         ok = add_reads(y, t, before, n, ordinal);
     }
     ordinal = (uint32_t)fb_node_count(after);
     for (fb_node n = fb_last_node(before, FB_MAIN_PROGRAM); ok && n.id && fb_merging_goes_on(y->m);
          n = fb_node_at(before, n)->previous) {
-        fb_node same = fb_counterpart(before, n, after);
+        fb_node same = fb_counterpart(&y->m->sides, before, n, after);
         if (same.id && !group_of(y, before, n)) ordinal = fb_node_at(after, same)->ordinal;
         ok = add_reads(y, t, before, n, ordinal);
     }
@@ -246,7 +246,7 @@ static bool is_rearranged(fb_merging *m) {
     for (fb_node n = fb_first_node(base, FB_MAIN_PROGRAM); n.id && fb_merging_goes_on(m); n = fb_next_node(base, n))
         writes += fb_merging_may_write(base, n);
     for (fb_node n = fb_first_node(ours, FB_MAIN_PROGRAM); n.id && fb_merging_goes_on(m); n = fb_next_node(ours, n)) {
-        fb_node before = fb_counterpart(ours, n, base);
+        fb_node before = fb_counterpart(&m->sides, ours, n, base);
         bool writes_now = fb_merging_may_write(ours, n);
         writes_since += writes_now;
         if (writes_now && (!before.id || !fb_merging_is_same_call(m, before, n))) return true;
@@ -301,7 +301,8 @@ fb_status fb_merge_memory(fb_merging *m, const fb_graph *merged) {
     transition before = {.before = m->sides.base, .after = m->sides.theirs}, since = {.before = m->sides.ours, .after = merged};
     fb_graph_number(m->sides.base);
     fb_graph_number(m->sides.theirs);
-    bool ok = find_groups(&y) && index_trail_parts(&y) && index_trail_nodes(&y) && begin(&y, &before) && begin(&y, &since);
+    bool ok = fb_sides_relate(&m->sides, m->sides.ours, merged, &m->work) && find_groups(&y) && index_trail_parts(&y) &&
+              index_trail_nodes(&y) && begin(&y, &before) && begin(&y, &since);
     if (ok) report(&y, &before, &since);
     if (ok) check_effects(m, merged);
     end(&before);

@@ -166,13 +166,14 @@ static bool is_redescribed(fb_span a, fb_span b) {
 /* A node may have new meta; a module must be unchanged. */
 static void erase_row(fb_merging *m, const fb_edit *edit, fb_row_id row) {
     fb_span now = text_of(m, edit->table, row);
-    if (edit->table == FB_NODE_TABLE) {
+    bool is_as_it_was = fb_span_equal(now, edit->row); /* as most are */
+    if (edit->table == FB_NODE_TABLE && !is_as_it_was) {
         for (size_t i = 0; i < COMPUTING_COUNT; i++) {
             const char *member = computing_members[i];
             if (!is_same(m, fb_span_at(now, member), fb_span_at(edit->row, member))) report_changed(m, edit, member);
         }
         if (is_redescribed(now, edit->row)) report_changed(m, edit, "the shape or dtype");
-    } else if (!is_same(m, now, edit->row)) {
+    } else if (!is_as_it_was && !is_same(m, now, edit->row)) {
         report_members(m, edit, now);
     }
     fb_rows_take_out(&m->tables[edit->table], row);

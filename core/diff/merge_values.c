@@ -37,11 +37,11 @@ bool fb_merging_is_same_call(const fb_merging *m, fb_node before, fb_node now) {
 /* Whether ours has a node of base as it was, and nothing new that reads it writes into it. */
 static bool is_unchanged_since(fb_merging *m, fb_node node) {
     const fb_graph *base = m->sides.base, *ours = m->sides.ours;
-    fb_node now = fb_counterpart(base, node, ours);
+    fb_node now = fb_counterpart(&m->sides, base, node, ours);
     bool is_same = now.id && fb_merging_is_same_call(m, node, now);
     for (uint32_t e = is_same ? fb_user_first(ours, now) : 0; e && is_same && fb_merging_goes_on(m);
          e = fb_user_next(ours, e)) {
-        fb_node user = fb_edge_user(ours, e), before = fb_counterpart(ours, user, base);
+        fb_node user = fb_edge_user(ours, e), before = fb_counterpart(&m->sides, ours, user, base);
         bool wrote = before.id && fb_merging_may_write(base, before); /* its module may be another since */
         is_same = !fb_merging_may_write(ours, user) || (wrote && fb_merging_is_same_call(m, before, user));
     }
@@ -109,7 +109,7 @@ static bool find_reordered(fb_merging *m, bool *marks) {
     before = 0;
     for (fb_node n = fb_first_node(theirs, FB_MAIN_PROGRAM); writes && n.id && fb_merging_goes_on(m);
          n = fb_next_node(theirs, n)) {
-        fb_node same = fb_counterpart(theirs, n, base);
+        fb_node same = fb_counterpart(&m->sides, theirs, n, base);
         if (same.id && writes[same.id] != before) marks[same.id] = true;
         before += added_write(theirs, n, base);
     }
@@ -127,20 +127,20 @@ static bool calls_touched_module(const users *u, fb_node node) {
 static bool is_recomputed(const users *u, fb_node node) {
     const fb_graph *base = u->m->sides.base, *theirs = u->m->sides.theirs;
     if (u->is_edited[node.id] || calls_touched_module(u, node)) return true;
-    fb_node there = fb_counterpart(base, node, theirs);
+    fb_node there = fb_counterpart(&u->m->sides, base, node, theirs);
     for (uint32_t e = fb_input_first(base, node); e && there.id && fb_merging_goes_on(u->m); e = fb_input_next(base, e)) {
         fb_node input = fb_edge_input(base, e);
-        fb_node same = u->is_recomputed[input.id] ? fb_counterpart(base, input, theirs) : (fb_node){0};
+        fb_node same = u->is_recomputed[input.id] ? fb_counterpart(&u->m->sides, base, input, theirs) : (fb_node){0};
         if (fb_merging_reads(u->m, theirs, there, same)) return true;
     }
     return false;
 }
 
-static bool is_read_anew(const users *u, const char *name) {
+static bool is_read_anew(const users *u, fb_node before) {
     const fb_graph *base = u->m->sides.base, *theirs = u->m->sides.theirs;
-    fb_node node = fb_node_named(theirs, name), before = fb_node_named(base, name);
+    fb_node node = fb_counterpart(&u->m->sides, base, before, theirs);
     for (uint32_t e = node.id ? fb_user_first(theirs, node) : 0; e && fb_merging_goes_on(u->m); e = fb_user_next(theirs, e)) {
-        fb_node same = fb_counterpart(theirs, fb_edge_user(theirs, e), base);
+        fb_node same = fb_counterpart(&u->m->sides, theirs, fb_edge_user(theirs, e), base);
         if (!same.id || !fb_merging_reads(u->m, base, same, before)) return true;
     }
     return false;
@@ -230,11 +230,11 @@ static void check_still_calls(const users *u, fb_node before) {
 /* Whether a reader diverges though neither it nor its module was edited: then its input diverges. */
 static bool gives_another_value(const users *u, fb_node node) {
     const fb_graph *base = u->m->sides.base, *theirs = u->m->sides.theirs;
-    fb_node there = fb_counterpart(base, node, theirs);
+    fb_node there = fb_counterpart(&u->m->sides, base, node, theirs);
     for (uint32_t e = there.id ? fb_user_first(base, node) : 0; e && fb_merging_goes_on(u->m); e = fb_user_next(base, e)) {
         fb_node reader = fb_edge_user(base, e);
         if (!u->is_diverged[reader.id] || u->is_edited[reader.id] || calls_touched_module(u, reader)) continue;
-        if (fb_merging_reads(u->m, theirs, fb_counterpart(base, reader, theirs), there)) return true;
+        if (fb_merging_reads(u->m, theirs, fb_counterpart(&u->m->sides, base, reader, theirs), there)) return true;
     }
     return false;
 }
@@ -242,7 +242,7 @@ static bool gives_another_value(const users *u, fb_node node) {
 /* Nodes of the source keep their names: what they stand for is known. The others were made by passes. */
 static bool is_of_source(const users *u, fb_node node) {
     const fb_merge_facts *facts = u->m->facts;
-    return facts && fb_counterpart(u->m->sides.base, node, facts->source).id;
+    return facts && fb_counterpart(&u->m->sides, u->m->sides.base, node, facts->source).id;
 }
 
 /* A node that is recomputed relies on what a pass made for it, such as the column of ones of a fused bias. */
@@ -302,7 +302,7 @@ typedef struct references {
 
 static void count_reference(void *context, fb_node node) {
     const references *r = context;
-    r->u->references[fb_counterpart(r->graph, node, r->u->m->sides.base).id] += r->sign;
+    r->u->references[fb_counterpart(&r->u->m->sides, r->graph, node, r->u->m->sides.base).id] += r->sign;
 }
 
 static void count_references(const users *u, const fb_graph *graph, fb_node reader, int32_t sign) {
@@ -336,7 +336,7 @@ static void check_changed_reader(const users *u, fb_node reader, fb_node now) {
 
 static void check_reader(const users *u, fb_node reader) {
     const fb_graph *base = u->m->sides.base, *ours = u->m->sides.ours;
-    fb_node now = fb_counterpart(base, reader, ours);
+    fb_node now = fb_counterpart(&u->m->sides, base, reader, ours);
     bool reads_diverged = false;
     for (uint32_t e = fb_input_first(base, reader); e && fb_merging_goes_on(u->m); e = fb_input_next(base, e))
         reads_diverged |= u->is_diverged[fb_edge_input(base, e).id];
@@ -347,7 +347,7 @@ static void check_reader(const users *u, fb_node reader) {
 static void check_nodes(users *u) {
     const fb_graph *base = u->m->sides.base, *theirs = u->m->sides.theirs;
     for (fb_node n = fb_first_node(base, FB_MAIN_PROGRAM); n.id && fb_merging_goes_on(u->m); n = fb_next_node(base, n)) {
-        bool is_read = is_read_anew(u, fb_node_name(base, n));
+        bool is_read = is_read_anew(u, n);
         u->is_recomputed[n.id] = is_recomputed(u, n);
         u->is_diverged[n.id] = is_of_source(u, n) ? u->is_diverged[n.id] : u->is_recomputed[n.id] && is_read;
         if (u->is_edited[n.id] || is_read) check_still_calls(u, n);
@@ -516,7 +516,7 @@ static void add_inputs(values *v, unsigned side, fb_node node) {
         if (!v->m->conflicts->count)
             fb_buffer_append(&v->m->trail_nodes, &(fb_trail_node){v->part, top, side == IN_THEIRS}, sizeof(fb_trail_node));
         for (uint32_t e = fb_input_first(graph, top); e && fb_merging_goes_on(v->m); e = fb_input_next(graph, e)) {
-            fb_node input = fb_edge_input(graph, e), there = fb_counterpart(graph, input, other);
+            fb_node input = fb_edge_input(graph, e), there = fb_counterpart(&v->m->sides, graph, input, other);
             if (!there.id) take_own(v, side, graph, input);
             else if (side == IN_BASE) take_common(v, side, input, there);
             else take_common(v, side, there, input);
@@ -602,7 +602,7 @@ static void compare(values *v, fb_node node, fb_node there) {
         check_unchanged(v, last, fb_node_name(base, node));
         set_sides(v, last, 0);
         v->expanded[last.id] |= (unsigned char)side;
-        add_inputs(v, side, side == IN_BASE ? last : fb_counterpart(base, last, theirs));
+        add_inputs(v, side, side == IN_BASE ? last : fb_counterpart(&v->m->sides, base, last, theirs));
     }
     if (v->has_turned) v->meetings.size = meetings; /* what followed depended on more than these */
     const fb_node *seen = (const fb_node *)(const void *)v->seen.data;
@@ -618,7 +618,7 @@ static bool replaces(const fb_merging *m, fb_node was, fb_node now) {
     const fb_node_row *x = fb_node_at(base, was), *y = fb_node_at(theirs, now);
     bool is_described = x->shape.id && y->shape.id && x->dtype && y->dtype;
     if (is_described) return x->dtype == y->dtype && fb_same_text(base, x->shape, theirs, y->shape);
-    return fb_counterpart(base, was, theirs).id || fb_counterpart(theirs, now, base).id;
+    return fb_counterpart(&m->sides, base, was, theirs).id || fb_counterpart(&m->sides, theirs, now, base).id;
 }
 
 static bool find_both(const fb_merging *m, fb_span was, fb_span now, fb_node *in_base, fb_node *in_theirs, bool *failed) {

@@ -23,8 +23,17 @@
  * `base` and `theirs` take over the names of `ours`; a tensor that only they have gets another name where its own is taken. A
  * tensor that comes back to a module is trained as it was in `base`, though it may have no owner in `ours`. */
 
+/* Which node of another graph has the name of one of this graph. */
+typedef struct fb_namesakes {
+    const fb_graph *graph, *other;
+    fb_node *of; /* by node of `graph`: none where there is none in the main program */
+} fb_namesakes;
+enum { FB_NAMESAKES = 8 }; /* base and theirs, ours or the source; ours and the merged graph; each way */
+
 typedef struct fb_sides {
     fb_graph *base, *theirs, *ours;
+    fb_namesakes namesakes[FB_NAMESAKES];
+    size_t namesake_count;
     const fb_graph *given_base; /* `base` before tensors were renamed; the ids are the same */
     bool *is_stale;             /* by tensor of base: theirs lacks it, or makes it differently; filled by fb_carry_back */
     uint32_t stale_limit;       /* of is_stale: stand-ins, which fb_carry_back adds to base, have no entry and are not stale */
@@ -36,6 +45,10 @@ typedef struct fb_sides {
 fb_status fb_sides_make(const fb_graph *base, const fb_graph *theirs, const fb_graph *ours, fb_work *work, fb_sides *out,
                         fb_error *error);
 void fb_sides_free(fb_sides *sides);
+
+/* Looks for the nodes of one graph in the other, and the other way round, for fb_counterpart; neither changes from now on.
+ * False when memory is out. */
+bool fb_sides_relate(fb_sides *sides, const fb_graph *graph, const fb_graph *other, fb_work *work);
 
 /* Interns in `graph` a tensor's name like `name` that no side has; none when memory is out. */
 fb_symbol fb_sides_fresh_name(fb_sides *sides, fb_graph *graph, const char *name);
@@ -105,9 +118,12 @@ static inline fb_node fb_node_named(const fb_graph *graph, const char *name) {
     return fb_node_find(graph, FB_MAIN_PROGRAM, name);
 }
 
-/* The node of `other` that has the name of one of `graph`, or none. */
-static inline fb_node fb_counterpart(const fb_graph *graph, fb_node node, const fb_graph *other) {
-    return fb_node_named(other, fb_node_name(graph, node));
+/* The node of `other` that has the name of one of `graph`, or none. The graphs are one, or were related. */
+static inline fb_node fb_counterpart(const fb_sides *sides, const fb_graph *graph, fb_node node, const fb_graph *other) {
+    const fb_namesakes *namesakes = sides->namesakes;
+    if (graph == other) return node;
+    while (namesakes->graph != graph || namesakes->other != other) namesakes++;
+    return namesakes->of[node.id];
 }
 
 /* ---- merge_rows.c ------------------------------------------------------------------------------------------------------- */

@@ -339,7 +339,21 @@ fb_status fb_sides_make(const fb_graph *base, const fb_graph *theirs, const fb_g
     return fb_work_failed(work, error);
 }
 
+bool fb_sides_relate(fb_sides *sides, const fb_graph *graph, const fb_graph *other, fb_work *work) {
+    fb_node *there = calloc(fb_node_limit(graph), sizeof *there), *back = calloc(fb_node_limit(other), sizeof *back);
+    sides->namesakes[sides->namesake_count++] = (fb_namesakes){graph, other, there};
+    sides->namesakes[sides->namesake_count++] = (fb_namesakes){other, graph, back};
+    if (!there || !back) return false;
+    for (fb_node n = fb_first_node(graph, FB_MAIN_PROGRAM); n.id && fb_work_goes_on(work, 8); n = fb_next_node(graph, n)) {
+        there[n.id] = fb_node_named(other, fb_node_name(graph, n));
+        back[there[n.id].id] = n;
+    }
+    back[0] = (fb_node){0};
+    return true;
+}
+
 void fb_sides_free(fb_sides *sides) {
+    for (size_t i = 0; i < sides->namesake_count; i++) free(sides->namesakes[i].of);
     fb_graph_free(sides->base);
     fb_graph_free(sides->theirs);
     fb_graph_free(sides->ours);
