@@ -81,7 +81,7 @@ fb_status fb_history_extend(const fb_app *app, const fb_watch *watch, fb_history
 fb_status fb_history_begins_at_original(const fb_app *app, const fb_watch *watch, const char *graph_id, bool *does,
                                         fb_error *error);
 
-/* How many edits lead from a stored graph to another one, counted no further than `most`. */
+/* How many edits lead from a stored graph to another one; where there are `most` or more, some number that is as large. */
 fb_status fb_count_edits(const fb_app *app, const fb_watch *watch, const char *id, const fb_graph *graph, size_t most,
                          size_t *count, fb_error *error);
 

@@ -200,10 +200,22 @@ fb_status fb_history_extend(const fb_app *app, const fb_watch *watch, fb_history
 
 /* ---- the nearest -------------------------------------------------------------------------------------------------------- */
 
+/* Each edit puts in or takes out one node at most, so that a graph of another size need not be read. */
+static fb_status count_at_least(const fb_app *app, const char *id, const fb_graph *graph, size_t *count, fb_error *error) {
+    fb_store_summary summary = {0};
+    fb_status status = fb_store_get_graph(app->store, id, &summary, error);
+    size_t there = summary.node_count, here = fb_node_count(graph);
+    *count = here > there ? here - there : there - here;
+    if (!status) FB_STORE_FREE(&summary);
+    return status;
+}
+
 fb_status fb_count_edits(const fb_app *app, const fb_watch *watch, const char *id, const fb_graph *graph, size_t most,
                          size_t *count, fb_error *error) {
     fb_shared_graph *shared = NULL;
-    fb_status status = fb_load_graph(app, watch, id, &shared, error);
+    fb_status status = most < SIZE_MAX ? count_at_least(app, id, graph, count, error) : FB_OK;
+    if (status || (most < SIZE_MAX && *count >= most)) return status;
+    status = fb_load_graph(app, watch, id, &shared, error);
     if (!status) status = fb_diff_count(shared->graph, graph, most, &(fb_work){.watch = watch}, count, error);
     fb_share_release(shared);
     return status;
