@@ -47,8 +47,8 @@ static fb_row_id add(fb_rows *rows, fb_row made, fb_row_id before) {
 
 /* Absent when the text is, or when memory is out. */
 static fb_span keep(fb_rows *rows, fb_span text) {
-    if (!text.text) return text;
-    return (fb_span){fb_arena_text(&rows->arena, text.text, text.size), text.size};
+    const char *kept = text.text ? fb_arena_text(&rows->arena, text.text, text.size) : NULL;
+    return kept ? (fb_span){kept, text.size} : (fb_span){0};
 }
 
 static void write_graph_row(const fb_graph *graph, fb_buffer *out) {
