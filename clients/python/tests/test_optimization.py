@@ -505,6 +505,26 @@ def test_a_module_that_was_converted_does_not_come_back_in_two_dtypes(passes, co
     assert {item.dtype for item in live.state_dict().values()} == {torch.float32} and "merged" not in live.code
 
 
+@pytest.mark.parametrize("convert", [nn.Module.float, nn.Module.half])
+@pytest.mark.parametrize("recipe", [{"op": "mul", "args": ["b.weight", "b.weight"]}, None])
+def test_a_tensor_that_gets_another_dtype_stays_the_same_object(convert, recipe):
+    """Edits fit by the dtype that they found, not by the one that they give."""
+    live = convert(torch.fx.symbolic_trace(nn.ModuleDict({"a": nn.Linear(4, 4), "b": nn.Linear(4, 4)})["a"]))
+    live.b = convert(nn.Linear(4, 4))
+    live.graph.get_attr("b.weight")
+    weight, before = live.weight, live.weight.clone()
+    now = {"/dtype": "float16", **({} if recipe is None else {"/recipe": recipe})}
+    edits = [{"edit": "set_tensor", "name": "weight", "was": {"/dtype": "float32"}, "now": now}]
+    if recipe is None or convert is nn.Module.half:
+        with pytest.raises(foldback.EditError, match="convert the module back first"):
+            foldback.apply_edits(live, edits, recompile=False)
+        assert live.weight is weight and torch.equal(weight, before) and weight.dtype == before.dtype
+        return
+    foldback.apply_edits(live, edits, recompile=False)
+    assert live.weight is weight and weight.dtype == torch.float16 and weight.requires_grad
+    assert torch.equal(weight, (live.b.weight.double() ** 2).half())
+
+
 def test_signatures_tell_parameters_apart():
     class Own(optimization.Transformation):
         def __init__(self, value):

@@ -108,7 +108,11 @@ class Replay:
         )
         with torch.no_grad():
             for name, value in self.values.items():
-                self.table.tensors[name].copy_(value)
+                tensor = self.table.tensors[name]
+                if tensor.dtype == value.dtype:
+                    tensor.copy_(value)
+                else:
+                    tensor.data = value  # the object stays
         self._put_modules(by_table["module"], planned)
         self._put_nodes(by_table["node"], node_rows)
         for edit in by_table["graph"]:
@@ -119,15 +123,17 @@ class Replay:
     # ---- training -------------------------------------------------------------------------------------------------------
 
     def _check_dtypes(self, edits: list[Edit]) -> None:
-        """A module that was converted since would come back in two dtypes: what a pass put away still has the one that it had."""
+        """A module that was converted since would come back in two dtypes: what a pass put away still has the one that it had.
+        A tensor has to be what the edits found; it gets another dtype where they say how to compute it."""
         for edit in edits:
             tensor = self.table.tensors.get(edit["name"])
             if edit["edit"] != "set_tensor" or tensor is None:
                 continue
             here, was, now = dtype_name(tensor.dtype), edit.get("was") or {}, edit.get("now") or {}
-            wanted = now.get("/dtype", was.get("/dtype", was.get("dtype", here)))
-            if wanted != here:
-                raise EditError(f"tensor {edit['name']} is {here} here, and {wanted} in these edits; convert the module back first")
+            found = was.get("/dtype", was.get("dtype", here))
+            said = found if found != here or "/recipe" in now else now.get("/dtype", here)
+            if said != here:
+                raise EditError(f"tensor {edit['name']} is {here} here, and {said} in these edits; convert the module back first")
 
     def _check_training(self, edits: list[Edit]) -> None:
         """A tensor whose recipe is taken away, or exchanged, has to be what that recipe makes; unless a new recipe reads it,
@@ -236,7 +242,7 @@ class Replay:
         if now is not None and ("recipe" in now or "/recipe" in now):
             recipe = now["recipe"] if "recipe" in now else now["/recipe"]
             known = now if "dtype" in now else self.virtual.get(name)
-            dtype = dtype_name(self._known(name).dtype) if known is None else known["dtype"]
+            dtype = now.get("/dtype", dtype_name(self._known(name).dtype) if known is None else known["dtype"])
             self.recipes[name] = recipe
             self.noted[name] = {"name": name, "dtype": dtype, "recipe": recipe}
         elif now is None or _is_row(now) or (was is not None and "/recipe" in was):
@@ -261,7 +267,11 @@ class Replay:
             if not self.force and self.state.is_touched(name, tensor):
                 raise LostTraining([name])
             recipe = self._past_virtual(recipe)
-            made = self._evaluated(recipe, tensor.dtype, tensor.device, rows, parameters)
+            noted = self.noted.get(name)
+            dtype = tensor.dtype if noted is None else getattr(torch, noted["dtype"])
+            if tensor.requires_grad and dtype != tensor.dtype and not dtype.is_floating_point:
+                raise EditError(f"tensor {name} is trained, and cannot become {dtype_name(dtype)}")
+            made = self._evaluated(recipe, dtype, tensor.device, rows, parameters)
             self._note_digest(name, recipe, made)
             self.values[name] = made
 
