@@ -5,6 +5,10 @@
  *     x ── Linear ── y      x ── shape ── [:-1] ── + (1,) ── ones(device of x) ── cat([x, ones], -1) ── Linear ── y
  *     of ATen:              x ── slice(-1, 0, 1) ── ones_like ── cat([x, ones], -1) ── linear ── y
  *
+ * The column of torch.fx has the dtype that the Linear has, as Optimum's has. So convert the model before (model.half()), or
+ * with ConvertPrecision behind this pass: one that is converted in PyTorch afterwards fails, since the product is of two
+ * dtypes.
+ *
  * Adds the column before every call of the Linear. Weight and bias must have the same dtype and requires_grad. Leaves addmm
  * alone, which always needs its addend. Exactness: moves (the weight is a concatenation; the product may sum in another order).
  * Reversible.
