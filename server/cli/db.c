@@ -198,17 +198,22 @@ static int restore(fb_cli *cli) {
 
 /* ---- copy --------------------------------------------------------------------------------------------------------------- */
 
-/* The folder for what a side keeps while it is copied, when none is named: within `temporary`. */
-static int name_side(const char *where, const char *folder, const char *temporary, const char *kind, char **made,
-                     fb_copy_side *out) {
+/* A side keeps something in a folder while it is copied: in a temporary one, *made, when none is named. */
+static int name_side(const char *where, const char *folder, char **made, fb_copy_side *out) {
     bool is_url = fb_is_database_url(where);
     out->database = is_url ? where : NULL;
     out->folder = is_url ? folder : where;
     if (out->folder) return FB_EXIT_DONE;
-    *made = fb_path_with(temporary, kind);
+    const char *usual = fb_variable("TMPDIR");
+    out->folder = *made = fb_path_with(usual ? usual : "/tmp", "/foldback-copy-XXXXXX");
     if (!*made) return fb_cli_no_memory();
-    out->folder = *made;
-    return mkdir(*made, 0700) ? fb_complain(FB_EXIT_FAILED, "cannot make the folder %s", *made) : FB_EXIT_DONE;
+    if (mkdtemp(*made)) return FB_EXIT_DONE;
+    return fb_complain(FB_EXIT_FAILED, "cannot make a temporary folder %s", *made);
+}
+
+static void remove_folder(char *made) {
+    if (made) fb_folder_remove(made, NULL);
+    free(made);
 }
 
 static int print_store_copied(const fb_cli *cli, const fb_store_copied *copied) {
@@ -227,7 +232,7 @@ static int print_store_copied(const fb_cli *cli, const fb_store_copied *copied) 
     return FB_EXIT_DONE;
 }
 
-static int copy_store(fb_cli *cli, const char *temporary) {
+static int copy_store(fb_cli *cli) {
     const fb_cli_values *values = &cli->values;
     char *from_folder = NULL, *to_folder = NULL, *name = NULL;
     fb_copy_side from = {0},
@@ -235,8 +240,8 @@ static int copy_store(fb_cli *cli, const char *temporary) {
     fb_store_copied copied;
     fb_error error = {0};
     counter line = {.is_visible = fb_screen_can_move(stderr)};
-    int result = name_side(values->from, NULL, temporary, "/from", &from_folder, &from);
-    if (!result) result = name_side(values->to, values->new_data, temporary, "/to", &to_folder, &to);
+    int result = name_side(values->from, NULL, &from_folder, &from);
+    if (!result) result = name_side(values->to, values->new_data, &to_folder, &to);
     if (!result && !from.database) name = realpath(from.folder, NULL);
     from.name = name ? name : values->from;
     if (!result && fb_store_copy(&from, &to, show_count, &line, &copied, &error)) {
@@ -248,8 +253,8 @@ static int copy_store(fb_cli *cli, const char *temporary) {
         result = print_store_copied(cli, &copied);
     }
     free(name);
-    free(from_folder);
-    free(to_folder);
+    remove_folder(from_folder);
+    remove_folder(to_folder);
     return result;
 }
 
@@ -260,14 +265,7 @@ static int copy(fb_cli *cli) {
     if (is_url && !values->blobs && !values->new_data)
         return fb_complain(FB_EXIT_USAGE, "large blobs need a place: --blobs s3://BUCKET/PREFIX, or --data DIR for files");
     if (!is_url && values->new_data) return fb_complain(FB_EXIT_USAGE, "--to names a data folder already: leave out --data");
-    const char *usual = fb_variable("TMPDIR");
-    char *temporary = fb_path_with(usual ? usual : "/tmp", "/foldback-copy-XXXXXX");
-    if (!temporary) return fb_cli_no_memory();
-    int result = mkdtemp(temporary) ? copy_store(cli, temporary)
-                                    : fb_complain(FB_EXIT_FAILED, "cannot make a temporary folder %s", temporary);
-    fb_folder_remove(temporary, NULL);
-    free(temporary);
-    return result;
+    return copy_store(cli);
 }
 
 /* ---- gc ---------------------------------------------------------------------------------------------------------------- */

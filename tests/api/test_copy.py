@@ -210,6 +210,19 @@ def opened(folder):
         return said + process.stdout.read()
 
 
+def test_no_temporary_folder_is_made_that_nobody_needs(filled, url, tmp_path):
+    """One would stay when the copy is killed."""
+    source, _ = filled
+    for words in (["--to", tmp_path / "there"], ["--to", url, "--data", tmp_path / "here"]):
+        variables = {**buckets.CREDENTIALS, "TMPDIR": str(tmp_path / "missing")}
+        done = CommandLine(tmp_path).run("db", "copy", "--json", "--from", source, *words, **variables)
+        assert done.status == 0, done
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    done = CommandLine(tmp_path).run("db", "copy", "--from", url, "--to", tmp_path / "back", TMPDIR=str(temporary))
+    assert not list(temporary.iterdir()), done
+
+
 @pytest.mark.parametrize("side", SIDES)
 def test_killed_and_resumed(side, large, copy, url, s3, name, tmp_path, new_service):
     """kill -9 at random moments: nothing opens what is there until the copy is complete, and then it is whole."""
