@@ -350,16 +350,6 @@ static const dtype_row *find_dtype(fb_dtype dtype) {
     return found;
 }
 
-const char *fb_safetensors_dtype_name(fb_dtype dtype) {
-    return find_dtype(dtype)->name;
-}
-
-fb_dtype fb_safetensors_dtype_find(const char *name) {
-    const dtype_row *found = dtypes;
-    while (found->name && strcmp(found->name, name) != 0) found++;
-    return found->dtype;
-}
-
 static int entry_by_name(const void *a, const void *b) {
     return strcmp(((const fb_safetensors_entry *)a)->name, ((const fb_safetensors_entry *)b)->name);
 }

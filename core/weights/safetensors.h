@@ -12,11 +12,6 @@
 #define FB_SAFETENSORS_MAX_HEADER ((uint64_t)100000000) /* bytes, as in the reference implementation */
 #define FB_SAFETENSORS_MAX_RANK 32
 
-/* "F32" and the like; NULL for a dtype that the format lacks. */
-const char *fb_safetensors_dtype_name(fb_dtype dtype);
-/* FB_DTYPE_UNKNOWN for a name that we do not know. */
-fb_dtype fb_safetensors_dtype_find(const char *name);
-
 typedef struct fb_safetensors_entry {
     const char *name;
     fb_dtype dtype;         /* FB_DTYPE_UNKNOWN: the format has it, graphs do not (F4, F6_E2M3 …) */

@@ -107,38 +107,6 @@ static fb_status take_for_graph(fb_store *store, const char *id, fb_connection *
     return status;
 }
 
-fb_status fb_store_marked_nodes(fb_store *store, const char *id, const char *signature, uint32_t first, size_t limit,
-                                uint32_t **nodes, size_t *count, fb_error *error) {
-    fb_connection *connection = NULL;
-    int64_t key = 0;
-    fb_status status = take_for_graph(store, id, &connection, &key, error);
-    if (status) return status;
-    fb_buffer found = {0};
-    fb_query query =
-        fb_query_begin(connection,
-                       "SELECT node FROM node_signatures WHERE graph = ?1 AND signature = (SELECT id FROM signatures "
-                       "WHERE text = ?2) AND node >= ?3 ORDER BY node LIMIT ?4",
-                       error);
-    fb_bind_int(&query, key);
-    fb_bind_text(&query, signature);
-    fb_bind_int(&query, first);
-    fb_bind_int(&query, limit && limit < INT64_MAX ? (int64_t)limit : INT64_MAX);
-    while (fb_query_row(&query)) {
-        uint32_t node = (uint32_t)fb_column_int(&query, 0);
-        fb_buffer_append(&found, &node, sizeof node);
-    }
-    if (!query.status && found.failed) query.status = fb_fail_memory(error);
-    status = fb_query_end(&query);
-    fb_readers_give_back(&store->readers, connection);
-    if (status) {
-        fb_buffer_free(&found);
-        return status;
-    }
-    *count = found.size / sizeof **nodes;
-    *nodes = (uint32_t *)(void *)found.data;
-    return FB_OK;
-}
-
 fb_status fb_store_graph_signatures(fb_store *store, const char *id, fb_store_signatures *out, fb_error *error) {
     fb_connection *connection = NULL;
     int64_t key = 0, distinct = 0;

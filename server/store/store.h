@@ -261,11 +261,6 @@ typedef struct fb_store_users {
 fb_status fb_store_delete_graph(fb_store *store, const char *id, const fb_store_actor *by, fb_store_users *users,
                                 fb_error *error);
 
-/* Positions of the nodes of graph `id` that carry `signature`, ascending, from position `first` on, `limit` at most (0 = all);
- * malloc'ed (caller frees), NULL when there are none. FB_NOT_FOUND "unknown-graph". */
-fb_status fb_store_marked_nodes(fb_store *store, const char *id, const char *signature, uint32_t first, size_t limit,
-                                uint32_t **nodes, size_t *count, fb_error *error);
-
 /* A signature that marks nodes of a graph. */
 typedef struct fb_store_signature {
     const char *signature;

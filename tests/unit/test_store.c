@@ -71,16 +71,13 @@ END_TEST
 
 START_TEST(unknown_graphs_are_not_found) {
     char *document = NULL;
-    size_t size = 0, count = 0;
-    uint32_t *nodes = NULL;
+    size_t size = 0;
     fb_store_summary summary;
     fb_store_signatures signatures;
     check_error(fb_store_get_document(store, "sha256:0", &document, &size, &error), &error, FB_NOT_FOUND, "unknown-graph");
     check_error(fb_store_get_graph(store, "sha256:0", &summary, &error), &error, FB_NOT_FOUND, "unknown-graph");
     check_error(fb_store_delete_graph(store, "sha256:0", NULL, NULL, &error), &error, FB_NOT_FOUND, "unknown-graph");
     check_error(fb_store_graph_signatures(store, "sha256:0", &signatures, &error), &error, FB_NOT_FOUND, "unknown-graph");
-    check_error(fb_store_marked_nodes(store, "sha256:0", "s1", 0, 0, &nodes, &count, &error), &error, FB_NOT_FOUND,
-                "unknown-graph");
 }
 END_TEST
 
@@ -99,29 +96,10 @@ START_TEST(an_empty_document_comes_back) {
 }
 END_TEST
 
-START_TEST(marks_are_found_by_signature) {
+START_TEST(marks_are_counted_by_signature) {
     made_graph made;
     make_graph(&made, 1, 0);
     check_ok(fb_store_put_graph(store, &made.graph, NULL, NULL, &error), &error);
-    uint32_t *nodes = NULL;
-    size_t count = 0;
-    check_ok(fb_store_marked_nodes(store, made.id, "s1", 0, 0, &nodes, &count, &error), &error);
-    ck_assert_uint_eq(count, 2);
-    ck_assert_uint_eq(nodes[0], 1);
-    ck_assert_uint_eq(nodes[1], 4);
-    free(nodes);
-    check_ok(fb_store_marked_nodes(store, made.id, "s1", 2, 0, &nodes, &count, &error), &error);
-    ck_assert_uint_eq(count, 1);
-    ck_assert_uint_eq(nodes[0], 4);
-    free(nodes);
-    check_ok(fb_store_marked_nodes(store, made.id, "s1", 0, 1, &nodes, &count, &error), &error);
-    ck_assert_uint_eq(count, 1);
-    ck_assert_uint_eq(nodes[0], 1);
-    free(nodes);
-    check_ok(fb_store_marked_nodes(store, made.id, "no such", 0, 0, &nodes, &count, &error), &error);
-    ck_assert_uint_eq(count, 0);
-    ck_assert_ptr_null(nodes);
-
     fb_store_signatures signatures;
     check_ok(fb_store_graph_signatures(store, made.id, &signatures, &error), &error);
     ck_assert_uint_eq(signatures.count, 2);
@@ -367,7 +345,7 @@ int main(void) {
     tcase_add_test(tests, a_graph_comes_back);
     tcase_add_test(tests, unknown_graphs_are_not_found);
     tcase_add_test(tests, an_empty_document_comes_back);
-    tcase_add_test(tests, marks_are_found_by_signature);
+    tcase_add_test(tests, marks_are_counted_by_signature);
     tcase_add_test(tests, graphs_are_listed_in_pages_while_more_come);
     tcase_add_test(tests, graphs_are_filtered_by_structure_and_name);
     tcase_add_test(tests, a_graph_in_use_is_not_deleted);
