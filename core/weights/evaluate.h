@@ -37,10 +37,6 @@ fb_status fb_evaluation_read(fb_evaluation *evaluation, uint64_t offset, void *t
  * and not before. Valid until the next call. */
 size_t fb_evaluation_lie(fb_evaluation *evaluation, uint64_t offset, size_t size, const unsigned char **bytes);
 
-/* All of it, malloc'ed, when it is small enough to be held in memory: FB_TOO_LARGE "tensor-too-large" otherwise. `*bytes` and
- * `*size` are written on success only. */
-#define FB_EVALUATION_BYTES_MAX ((uint64_t)1 << 30)
-fb_status fb_evaluation_bytes(fb_evaluation *evaluation, unsigned char **bytes, size_t *size, fb_error *error);
 /* Whether two of them give the same bytes. */
 fb_status fb_evaluation_equal(fb_evaluation *a, fb_evaluation *b, bool *is_equal, fb_error *error);
 

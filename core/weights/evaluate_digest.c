@@ -23,23 +23,6 @@ static size_t part_of(uint64_t size, uint64_t offset) {
     return size - offset < AT_ONCE ? (size_t)(size - offset) : AT_ONCE;
 }
 
-fb_status fb_evaluation_bytes(fb_evaluation *e, unsigned char **bytes, size_t *size, fb_error *error) {
-    uint64_t total = fb_evaluation_size(e);
-    if (total > FB_EVALUATION_BYTES_MAX)
-        return fb_fail(error, FB_TOO_LARGE, "tensor-too-large", "", "%llu bytes are more than %llu", (unsigned long long)total,
-                       (unsigned long long)FB_EVALUATION_BYTES_MAX);
-    unsigned char *made = malloc(total ? (size_t)total : 1);
-    if (!made) return fb_fail_memory(error);
-    fb_status status = fb_evaluation_read(e, 0, made, (size_t)total, error);
-    if (status) {
-        free(made);
-        return status;
-    }
-    *bytes = made;
-    *size = (size_t)total;
-    return FB_OK;
-}
-
 fb_status fb_evaluation_equal(fb_evaluation *a, fb_evaluation *b, bool *is_equal, fb_error *error) {
     uint64_t size = fb_evaluation_size(a);
     if (size != fb_evaluation_size(b)) {

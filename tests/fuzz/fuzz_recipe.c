@@ -8,6 +8,7 @@
 
 #include "core/weights/evaluate.h"
 #include "core/weights/invert.h"
+#include "tests/unit/evaluated.h"
 
 #define STACK 12
 #define MOST_ELEMENTS 20000
@@ -180,7 +181,7 @@ static unsigned char *bytes_of(const fb_graph *graph, fb_value expression, fb_dt
     fb_error error = {0};
     unsigned char *bytes = NULL;
     require(fb_evaluation_of(graph, expression, dtype, NULL, &evaluation, &error) == FB_OK);
-    require(fb_evaluation_bytes(evaluation, &bytes, size, &error) == FB_OK);
+    require(evaluated_bytes(evaluation, &bytes, size, &error) == FB_OK);
     fb_evaluation_free(evaluation);
     return bytes;
 }

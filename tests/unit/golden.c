@@ -11,6 +11,7 @@
 #include "core/weights/evaluate.h"
 #include "tests/unit/composition_part.h"
 #include "tests/unit/documents.h"
+#include "tests/unit/evaluated.h"
 
 enum { TRAPS = 40 };
 
@@ -152,10 +153,10 @@ void ck_golden_numbers(const golden *g, const fb_graph *result) {
         fb_evaluation *evaluation;
         fb_error error = {0};
         fb_buffer found = {0};
-        unsigned char *bytes;
-        size_t size;
+        unsigned char *bytes = NULL;
+        size_t size = 0;
         fb_status status = fb_evaluation_new(result, tensor, NULL, &evaluation, &error);
-        if (!status) status = fb_evaluation_bytes(evaluation, &bytes, &size, &error);
+        if (!status) status = evaluated_bytes(evaluation, &bytes, &size, &error);
         ck_assert_msg(status == FB_OK, "%s: %s: %s", g->name, name, error.message);
         for (size_t i = 0; i < size; i++) fb_buffer_printf(&found, "%02x", bytes[i]);
         ck_assert_msg(strcmp(fb_buffer_text(&found), json_string_value(text)) == 0, "%s: the numbers of %s are %s", g->name,

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "core/graph/build.h"
+#include "tests/unit/evaluated.h"
 #include "tests/unit/numbers.h"
 
 #define MAX_RANK 5
@@ -213,7 +214,7 @@ fb_status evaluate_whole(const fb_graph *graph, fb_value expression, fb_dtype dt
                          unsigned char **bytes, size_t *size, fb_error *error) {
     fb_evaluation *evaluation = NULL;
     fb_status status = fb_evaluation_of(graph, expression, dtype, blobs, &evaluation, error);
-    if (!status) status = fb_evaluation_bytes(evaluation, bytes, size, error);
+    if (!status) status = evaluated_bytes(evaluation, bytes, size, error);
     fb_evaluation_free(evaluation);
     return status;
 }

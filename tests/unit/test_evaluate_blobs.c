@@ -8,6 +8,7 @@
 
 #include "core/graph/build.h"
 #include "core/weights/evaluate_internal.h"
+#include "tests/unit/evaluated.h"
 #include "tests/unit/memory_blobs.h"
 #include "tests/unit/movements.h"
 #include "tests/unit/run_tests.h"
@@ -43,9 +44,9 @@ static fb_evaluation *opened(fb_value expression, fb_dtype dtype) {
 
 static void expect_bytes(fb_value expression, fb_dtype dtype, const void *expected, size_t size) {
     fb_evaluation *e = opened(expression, dtype);
-    unsigned char *bytes;
-    size_t found;
-    ck_assert_int_eq(fb_evaluation_bytes(e, &bytes, &found, NULL), FB_OK);
+    unsigned char *bytes = NULL;
+    size_t found = 0;
+    ck_assert_int_eq(evaluated_bytes(e, &bytes, &found, NULL), FB_OK);
     ck_assert_uint_eq(found, size);
     ck_assert_mem_eq(bytes, expected, size);
     free(bytes);

@@ -8,6 +8,7 @@
 #include "core/weights/evaluate_internal.h"
 #include "tests/unit/chaos.h"
 #include "tests/unit/computations.h"
+#include "tests/unit/evaluated.h"
 #include "tests/unit/numbers.h"
 #include "tests/unit/random_case.h"
 #include "tests/unit/run_tests.h"
@@ -84,7 +85,7 @@ static void check_tensor(uint64_t seed, computations *c, const computed_tensor *
     ck_assert_msg(!status, "seed %llu: %s %s", (unsigned long long)seed, error.code, error.message);
     unsigned char *bytes = NULL;
     size_t size = 0;
-    status = fb_evaluation_bytes(e, &bytes, &size, &error);
+    status = evaluated_bytes(e, &bytes, &size, &error);
     ck_assert_msg(!status, "seed %llu: %s %s", (unsigned long long)seed, error.code, error.message);
     expect_numbers(seed, c, t, bytes, size);
     if (size) expect_parts(c, e, bytes, size);

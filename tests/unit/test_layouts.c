@@ -12,6 +12,7 @@
 #include "tests/unit/chaos.h"
 #include "tests/unit/checks.h"
 #include "tests/unit/documents.h"
+#include "tests/unit/evaluated.h"
 #include "tests/unit/numbers.h"
 #include "tests/unit/run_tests.h"
 
@@ -89,7 +90,7 @@ static void assert_holds(const fb_graph *graph, const tensor *list, float add) {
         ck_assert_int_eq(fb_shape_rank(graph, row->shape), list->rank);
         for (int i = 0; i < list->rank; i++) ck_assert_int_eq(fb_shape_size(graph, row->shape, i), list->sizes[i]);
         ck_assert_msg(!fb_evaluation_new(graph, found, NULL, &evaluation, &error), "%s: %s", list->name, error.message);
-        ck_assert_int_eq(fb_evaluation_bytes(evaluation, &bytes, &size, &error), FB_OK);
+        ck_assert_int_eq(evaluated_bytes(evaluation, &bytes, &size, &error), FB_OK);
         ck_assert_uint_eq(size, elements_of(list) * sizeof(float));
         for (size_t i = 0; i < elements_of(list); i++) {
             float is;
