@@ -103,6 +103,24 @@ bool fb_is_contiguous(const fb_graph *graph, fb_node node) {
     return is_contiguous(graph, node, &steps);
 }
 
+/* Its result has the strides of its input, which is its only tensor with dimensions. */
+static bool maps_one(const fb_graph *graph, fb_node node) {
+    bool is_mapped = fb_op_facts_of(fb_node_op(graph, node))->flags & FB_FACT_ELEMENTWISE;
+    uint32_t first = fb_node_at(graph, node)->first_input;
+    return is_mapped && first && !fb_input_next(graph, first);
+}
+
+bool fb_lies_as_image(const fb_graph *graph, fb_node node) {
+    for (int step = 0; node.id && step < MAX_STEPS; step++) {
+        fb_op op = fb_node_op(graph, node);
+        if (fb_op_effects(graph, node).is_unknown || fb_shape_rank(graph, fb_node_at(graph, node)->shape) != 4) return false;
+        if (op == FB_OP_CONV2D || op == FB_OP_MAX_POOL2D || op == FB_OP_AVG_POOL2D) return true;
+        if (!maps_one(graph, node)) return false;
+        node = fb_value_node(graph, fb_first_argument(graph, node));
+    }
+    return false;
+}
+
 /* Does this reader mind? Where it passes the memory on, `passes_on`. */
 static bool minds(const fb_graph *graph, fb_node reader, bool *passes_on) {
     if (fb_node_at(graph, reader)->opcode == FB_OUTPUT) return true;

@@ -9,6 +9,9 @@
  * or a parameter looks like is its owner's business, and so not certain. Only for values that are never written in place: that
  * may change a layout as well. */
 bool fb_is_contiguous(const fb_graph *graph, fb_node node);
+/* Surely images that lie either row-major or in channels_last: what convolutions and pools give, and what is computed of one of
+ * those element by element, in place as well. */
+bool fb_lies_as_image(const fb_graph *graph, fb_node node);
 /* Surely without gaps or overlaps, in whatever order of axes: a result computed from it element by element lies in memory as
  * it does. */
 bool fb_is_dense(const fb_graph *graph, fb_node node);

@@ -24,7 +24,8 @@ typedef enum family {
     AVERAGES,
     OVERWRITES,
     PADS,
-    TURNS
+    TURNS,
+    JOINS
 } family;
 
 static const uint8_t families[FB_OP_COUNT] = {
@@ -64,6 +65,8 @@ static const uint8_t families[FB_OP_COUNT] = {
     [FB_OP_COPY] = OVERWRITES,
     [FB_OP_PERMUTE] = TURNS,
     [FB_OP_TRANSPOSE] = TURNS,
+    [FB_OP_CAT] = JOINS,
+    [FB_OP_HSTACK] = JOINS,
     [FB_OP_PAD] = PADS,
     [FB_OP_CONSTANT_PAD] = PADS,
     [FB_OP_ADD] = ADDS,
@@ -328,6 +331,7 @@ static bool read_average(const fb_graph *graph, fb_identity *identity) {
     type_of(graph, identity->node, &to);
     if (from.rank < 0 || to.rank < 0 || !has_same_sizes(&from, &to)) return false;
     identity->form = FB_IDENTITY_COPY;
+    identity->layout = to.rank == 4 ? FB_LAYS_IMAGES : FB_LAYS_IN_ROWS;
     identity->turns_minus_zero = true;
     return keeps_dtype(identity, &from, &to);
 }
@@ -355,6 +359,46 @@ static bool read_pad(const fb_graph *graph, fb_identity *identity) {
     }
     identity->form = FB_IDENTITY_COPY;
     return true;
+}
+
+static bool is_empty(const fb_graph *graph, fb_node node) {
+    fb_shape_result type;
+    type_of(graph, node, &type);
+    for (int i = 0; i < type.rank; i++) {
+        if (fb_dim_is(type.sizes[i], 0)) return true;
+    }
+    return false;
+}
+
+/* The one of several tensors that has elements; 0 where it is not certain that there is one only. */
+static fb_node only_filled(const fb_graph *graph, fb_value tensors) {
+    fb_node found = {0};
+    const fb_value_row *row = fb_value_at(graph, tensors);
+    for (uint32_t i = 0; i < row->count; i++) {
+        fb_node item = fb_value_node(graph, row->items[i]);
+        if (!item.id) return (fb_node){0};
+        if (row->count > 1 && is_empty(graph, item)) continue;
+        if (found.id) return (fb_node){0};
+        found = item;
+    }
+    return found;
+}
+
+/* cat([x]), hstack([x]), and those that join x with nothing. Tensors without elements, of another layout, make it rows. */
+static bool read_join(const fb_graph *graph, fb_identity *identity) {
+    fb_shape_result from, to;
+    fb_value tensors = fb_call_argument(graph, identity->node, "tensors");
+    fb_kind kind = tensors.id ? fb_value_kind(graph, tensors) : FB_NONE;
+    if ((kind != FB_LIST && kind != FB_TUPLE) || fb_node_kwarg(graph, identity->node, "out").id) return false;
+    identity->input = only_filled(graph, tensors);
+    if (!identity->input.id) return false;
+    type_of(graph, identity->input, &from);
+    type_of(graph, identity->node, &to);
+    if (from.rank < 0 || to.rank < 0 || !has_same_sizes(&from, &to)) return false;
+    bool is_alone = fb_value_at(graph, tensors)->count == 1;
+    identity->form = FB_IDENTITY_COPY;
+    identity->layout = is_alone && to.rank == 4 ? FB_LAYS_IMAGES : FB_LAYS_IN_ROWS;
+    return keeps_dtype(identity, &from, &to);
 }
 
 /* copy_(x, y) is y, where both have one type. */
@@ -390,6 +434,7 @@ static bool read_family(const fb_graph *graph, family of, fb_op op, fb_identity 
     case OVERWRITES: return read_overwrite(graph, identity);
     case PADS: return read_pad(graph, identity);
     case TURNS: return read_turn(graph, identity);
+    case JOINS: return read_join(graph, identity);
     }
     return false;
 }
@@ -402,7 +447,7 @@ bool fb_identity_at(const fb_graph *graph, fb_node node, fb_identity *identity) 
     if ((op & FB_OP_IN_PLACE) ? of != DROPS && plain != FB_OP_DETACH && of != OVERWRITES : of == OVERWRITES) return false;
     if (fb_op_effects(graph, node).is_unknown) return false;
     fb_identity found = {.node = node, .input = fb_value_node(graph, fb_first_argument(graph, node))};
-    if (!found.input.id && of != ADDS && of != SCALES) return false;
+    if (!found.input.id && of != ADDS && of != SCALES && of != JOINS) return false;
     if (!read_family(graph, of, plain, &found)) return false;
     if (op == (FB_OP_DETACH | FB_OP_IN_PLACE)) found.form = FB_IDENTITY_ITSELF;
     if (fb_is_python_number(graph, found.input)) return false;

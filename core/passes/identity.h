@@ -7,16 +7,24 @@
 typedef enum fb_identity_form {
     FB_IDENTITY_ITSELF, /* the very object: Identity, dropout in eval mode, a cast to its own dtype */
     FB_IDENTITY_VIEW,   /* another tensor over the same memory: a view of the same sizes, detach */
-    FB_IDENTITY_COPY,   /* the same numbers in memory of its own: x * 1, clone, copy_ */
+    FB_IDENTITY_COPY,   /* the same numbers in memory of its own: x * 1, clone, copy_, cat([x]) */
 } fb_identity_form;
+
+/* Where a copy puts its elements. */
+typedef enum fb_identity_layout {
+    FB_LAYS_ALIKE,   /* as they lie in the input, where that has no gaps */
+    FB_LAYS_IMAGES,  /* in rows; images in channels_last stay so */
+    FB_LAYS_IN_ROWS, /* whatever the input is like */
+} fb_identity_layout;
 
 typedef struct fb_identity {
     fb_node node, input;
     fb_identity_form form;
-    bool turns_minus_zero; /* x + 0 in floating point: -0.0 becomes 0.0 */
-    bool needs_contiguous; /* it is one only where the input is contiguous */
-    bool overwrites;       /* copy_: its memory is not new */
-    fb_obstacle doubt;     /* why it may be none */
+    fb_identity_layout layout; /* of a copy */
+    bool turns_minus_zero;     /* x + 0 in floating point: -0.0 becomes 0.0 */
+    bool needs_contiguous;     /* it is one only where the input is contiguous */
+    bool overwrites;           /* copy_: its memory is not new */
+    fb_obstacle doubt;         /* why it may be none */
 } fb_identity;
 
 /* Also true for a call that is nearly an identity, and `doubt` says why. False for one that surely computes something else. */

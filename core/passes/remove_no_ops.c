@@ -3,8 +3,8 @@
  *     x ── Identity ── y ── …          x ── …
  *
  * Removes Identity and dropout in eval mode; x + 0, x - 0, x * 1, x / 1; views and expansions to the same sizes; casts to the
- * same dtype; contiguous of a tensor that is contiguous for certain; detach, alias, clone; pads by nothing; copy_ into all of a
- * tensor of the graph's own. The recorded dtype and shape must show that they stay the same.
+ * same dtype; contiguous of a tensor that is contiguous for certain; detach, alias, clone; pads by nothing; a concatenation
+ * of one tensor; copy_ into all of a tensor of the graph's own. The recorded dtype and shape must show that they stay the same.
  *
  * Kept, with the reason:
  *   - a copy (x * 1, clone) if either of the two is written later, if a result of the graph would start to share memory with an
@@ -110,7 +110,12 @@ static gradient_flow *gradients_new(const fb_graph *graph, const fb_alias *alias
 typedef struct written_memory {
     uint32_t read_until; /* the ordinal of the last reader of what was there before the last write */
     bool is_foreign;     /* it is an input's, a weight's, or not known */
+    bool is_turned;      /* a write may change how a tensor lies in it: it is not computed element by element */
 } written_memory;
+
+static bool is_element_by_element(const fb_graph *g, fb_node n) {
+    return fb_op_facts_of(fb_node_op(g, n))->flags & FB_FACT_ELEMENTWISE;
+}
 
 /* By memory, in O(nodes + edges); NULL when memory is out. */
 static written_memory *find_written(const fb_graph *g, const fb_alias *alias, fb_work *work) {
@@ -121,6 +126,7 @@ static written_memory *find_written(const fb_graph *g, const fb_alias *alias, fb
         written_memory *memory = &made[fb_memory_of(alias, n)];
         bool is_call = row->opcode == FB_CALL_FUNCTION || row->opcode == FB_CALL_METHOD;
         memory->is_foreign |= !is_call || fb_op_effects(g, n).is_unknown;
+        memory->is_turned |= fb_op_effects(g, n).mutates_input && !is_element_by_element(g, n);
         if (row->ordinal + 1 >= fb_last_write(alias, n)) continue;
         for (uint32_t e = fb_user_first(g, n); e; e = fb_user_next(g, e)) {
             uint32_t ordinal = fb_node_at(g, fb_edge_user(g, e))->ordinal;
@@ -142,21 +148,6 @@ static fb_obstacle obstacle_to_leave_out(const fb_graph *g, const fb_alias *alia
                                       : FB_NO_OBSTACLE;
 }
 
-/* Why the input cannot take the place of a copy of it; `instead` is what is left of the input when other calls go. */
-static fb_obstacle obstacle_to_share(const fb_graph *g, const fb_sharing *sharing, const fb_identity *found, fb_node instead) {
-    switch (fb_may_share(sharing, found->input, found->node, fb_node_at(g, found->node)->ordinal)) {
-    case FB_SHARE_WRITTEN: return (fb_obstacle){"mutated", "it is a copy, and the copy or what it is made of is written later"};
-    case FB_SHARE_RETURNED:
-        return (fb_obstacle){"graph-output",
-                             "it is a copy, and without it a result would share the memory of an input or of another result"};
-    case FB_MAY_SHARE: break;
-    }
-    return !fb_is_dense(g, instead) && fb_strides_are_read(g, found->node)
-               ? (fb_obstacle){"needs-contiguous",
-                               "it is a copy without gaps, what it is made of may be none, and a reader may need that"}
-               : FB_NO_OBSTACLE;
-}
-
 /* False when it is not given. */
 static bool parameter_flag(const json_t *params, const char *name) {
     return json_is_true(json_object_get(params, name));
@@ -176,10 +167,44 @@ typedef struct search {
     fb_node *left;            /* by node: what stands in its place, of a chain its beginning */
 } search;
 
-static fb_obstacle obstacle_to_leave_out_of(search *s, fb_node copy) {
+/* NULL when memory is out. */
+static const written_memory *written(search *s) {
     if (!s->memories) s->memories = find_written(s->m->graph, s->alias, s->m->work);
     s->m->failed |= !s->memories;
-    return s->memories ? obstacle_to_leave_out(s->m->graph, s->alias, s->memories, copy) : FB_OUT_OF_MEMORY;
+    return s->memories;
+}
+
+static fb_obstacle obstacle_to_leave_out_of(search *s, fb_node copy) {
+    const written_memory *memories = written(s);
+    return memories ? obstacle_to_leave_out(s->m->graph, s->alias, memories, copy) : FB_OUT_OF_MEMORY;
+}
+
+/* Must a reader of a copy in rows notice that what it is made of lies otherwise? */
+static bool needs_rows(search *s, const fb_identity *found, fb_node instead) {
+    const fb_graph *g = s->m->graph;
+    if (!fb_layout_is_read(g, found->node)) return false;
+    bool is_turned = !written(s) || written(s)[fb_memory_of(s->alias, instead)].is_turned;
+    bool lies_so = fb_is_contiguous(g, instead) || (found->layout == FB_LAYS_IMAGES && fb_lies_as_image(g, instead));
+    return is_turned || !lies_so;
+}
+
+/* Why the input cannot take the place of a copy of it; `instead` is what is left of the input when other calls go. */
+static fb_obstacle obstacle_to_share(search *s, const fb_identity *found, fb_node instead) {
+    const fb_graph *g = s->m->graph;
+    switch (fb_may_share(s->sharing, found->input, found->node, fb_node_at(g, found->node)->ordinal)) {
+    case FB_SHARE_WRITTEN: return (fb_obstacle){"mutated", "it is a copy, and the copy or what it is made of is written later"};
+    case FB_SHARE_RETURNED:
+        return (fb_obstacle){"graph-output",
+                             "it is a copy, and without it a result would share the memory of an input or of another result"};
+    case FB_MAY_SHARE: break;
+    }
+    if (found->layout != FB_LAYS_ALIKE && needs_rows(s, found, instead))
+        return (fb_obstacle){"needs-contiguous",
+                             "it lays its result out in rows, what it is made of may lie otherwise, and a reader may notice"};
+    return !fb_is_dense(g, instead) && fb_strides_are_read(g, found->node)
+               ? (fb_obstacle){"needs-contiguous",
+                               "it is a copy without gaps, what it is made of may be none, and a reader may need that"}
+               : FB_NO_OBSTACLE;
 }
 
 /* Why the call must stay. */
@@ -199,7 +224,7 @@ static fb_obstacle obstacle(search *s, const fb_identity *found, fb_node instead
         return (fb_obstacle){"mutated", "it gives another tensor over the same memory, which is written in place"};
     fb_obstacle stands = found->overwrites ? obstacle_to_leave_out_of(s, found->node) : FB_NO_OBSTACLE;
     if (stands.code || found->form != FB_IDENTITY_COPY) return stands;
-    return obstacle_to_share(g, s->sharing, found, instead);
+    return obstacle_to_share(s, found, instead);
 }
 
 static void match_identity(search *s, const fb_identity *found) {

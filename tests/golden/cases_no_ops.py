@@ -17,6 +17,7 @@ def no_ops():
     overwritten()
     outputs()
     layouts()
+    joins()
     assertions()
 
 
@@ -489,6 +490,82 @@ def layouts():
 
     remove("copy-of-a-transpose-is-viewed", between(lambda g, x: g.method("view", g.fn("operator.mul", g.method(
         "transpose", x, 0, 1, shape=(4, 2), dtype="float32"), 1, shape=(4, 2), dtype="float32"), 4, 1, 2, shape=(4, 1, 2), dtype="float32")), 1)
+
+
+def joins():
+    """Concatenations of one tensor, which copy it into rows."""
+    image = {"shape": (2, 3, 4, 5), "dtype": "float32"}
+    rows = lambda g, x: g.linear("end", x, 3)
+
+    def of(target, tensors=lambda g, x: [x], dim=(0,), make=lambda g, x: x, behind=rows, shape=(2, 4), result=None):
+        g = Graph()
+        x = make(g, g.relu(g.input(shape=shape)))
+        y = g.fn(target, tensors(g, x), *dim, name="y", shape=result or g.names[x][0], dtype="float32")
+        return g.output(behind(g, y))
+
+    kept = refusal("needs-contiguous", "y")
+    for name, target in (("cat", "torch.cat"), ("concat", "torch.concat"), ("aten-cat", "torch.ops.aten.cat.default")):
+        remove(f"{name}-of-one", of(target), 1)
+    for name in ("hstack", "vstack", "column_stack"):
+        remove(f"{name}-of-one", of(f"torch.{name}", dim=()), 1)
+    remove("aten-hstack-of-one", of("torch.ops.aten.hstack.default", dim=()), 1)
+    remove("cat-of-a-tuple", of("torch.cat", lambda g, x: (x,)), 1)
+    remove("not-dstack-of-a-matrix", of("torch.dstack", dim=(), result=(2, 4, 1), behind=lambda g, y: y), 0)
+    remove("not-cat-of-two", of("torch.cat", lambda g, x: [x, x], result=(4, 4)), 0)
+    nothing = lambda g, x: [g.fn("torch.ops.aten.zeros.default", [0], shape=(0,), dtype="float32"), x]
+    remove("cat-with-nothing", of("torch.cat", nothing), 1)
+    remove("cat-with-no-rows", of("torch.cat", lambda g, x: [x, g.fn("torch.zeros", 0, 4, shape=(0, 4), dtype="float32")]), 1)
+    remove("not-cat-with-what-has-no-shape", of("torch.cat", lambda g, x: [g.fn("torch.mystery"), x]), 0)
+
+    exp = lambda g, y: g.fn("torch.exp", y, shape=g.names[y][0], dtype="float32", name="exp")
+    remove("cat-that-is-returned", of("torch.cat", behind=lambda g, y: y), 0, kept)
+    remove("cat-whose-sum-is-returned", of("torch.cat", behind=exp), 0, kept)
+    remove("cat-of-a-linear-that-is-returned", of("torch.cat", make=lambda g, x: g.linear("fc", x, 4), behind=exp), 1)
+    turned = lambda g, x: g.method("t", g.linear("fc", x, 4), shape=(4, 2), dtype="float32")
+    flat = lambda g, y: g.method("view", y, 8, shape=(8,), dtype="float32")
+    remove("cat-of-a-transpose-is-viewed", of("torch.cat", make=turned, behind=lambda g, y: exp(g, flat(g, y))), 0, kept)
+    remove("cat-of-a-transpose-is-viewed-behind-exp", of("torch.cat", make=turned, behind=lambda g, y: flat(g, exp(g, y))), 0, kept)
+    remove("cat-that-is-written", of("torch.cat", behind=lambda g, y: rows(g, g.add_(y))), 0, refusal("mutated", "y"))
+
+    def later(g, y):
+        z = rows(g, y)
+        g.add_(N("relu"))
+        return g.fn("torch.add", z, rows(g, y), shape=(2, 3), dtype="float32")
+
+    remove("cat-of-what-is-written-later", of("torch.cat", behind=later), 0, refusal("mutated", "y"))
+
+    g = Graph()
+    x = g.input()
+    y = g.fn("torch.cat", [x], name="y", **SHAPE)
+    remove("cat-of-an-input", g.output(y), 0, refusal("graph-output", "y"))
+
+    conv = lambda g, x: g.conv("conv", x, 3)
+    relu_ = lambda g, x: g.method("relu_", conv(g, x), **image)
+    shaped = {"shape": (2, 3, 4, 5), "result": (2, 3, 4, 5)}
+    remove("cat-of-an-image", of("torch.cat", make=conv, behind=exp, **shaped), 1)
+    remove("cat-of-an-image-written-in-place", of("torch.cat", make=relu_, behind=exp, **shaped), 1)
+    remove("cat-of-a-pool", of("torch.cat", make=lambda g, x: g.fn("torch.nn.functional.max_pool2d", x, 3, 1, 1, **image), behind=exp, **shaped), 1)
+    remove("hstack-of-an-image", of("torch.hstack", dim=(), make=conv, behind=exp, **shaped), 1)
+    remove("cat-of-an-image-with-nothing", of("torch.cat", nothing, make=conv, behind=exp, **shaped), 0, kept)
+    other = {"shape": (2, 3, 5, 4), "dtype": "float32"}
+
+    def turned_in_place(g, x):
+        y = conv(g, x)
+        g.method("transpose_", y, 2, 3, **other)
+        return g.method("mul_", y, 2.0, **other)
+
+    remove("cat-of-an-image-turned-in-place", of("torch.cat", make=turned_in_place, behind=exp, shape=(2, 3, 4, 5)), 0, kept)
+
+    pool = lambda g, x: g.fn("torch.nn.functional.adaptive_avg_pool2d", x, (5, 4), name="pool", **other)
+
+    def pooled(make, applied, *refused):
+        g = Graph()
+        x = make(g, conv(g, g.input(shape=(2, 3, 4, 5))))
+        y = pool(g, g.method("transpose", x, 2, 3, **other))
+        end = g.method("view", y, 2, 60, shape=(2, 60), dtype="float32")
+        return g.output(g.fn("torch.exp", end, shape=(2, 60), dtype="float32"))
+
+    remove("mean-of-one-of-a-transpose-is-viewed", pooled(lambda g, x: x, 0), 0, refusal("needs-contiguous", "pool"), float_zeros=True)
 
 
 def assertions():

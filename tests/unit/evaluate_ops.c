@@ -303,6 +303,13 @@ static value stacked(const call *c) {
     return concatenate(c->arena, parts.items, parts.count, (int64_t)dim.number);
 }
 
+/* What are stacked here are matrices at least. */
+static value joined(const call *c, int64_t axis) {
+    value tensors = argument(c, 0, "tensors"), dim = argument(c, 1, "dim");
+    if (dim.kind == V_NUMBER) axis = (int64_t)dim.number;
+    return tensors.kind == V_TUPLE ? concatenate(c->arena, tensors.items, tensors.count, axis) : (value){0};
+}
+
 static bool evaluate_view(const call *c, value *out) {
     const char *t = c->target;
     value x = argument_or_self(c, 0, "input");
@@ -484,13 +491,9 @@ static bool evaluate_other(const call *c, value *out) {
     else if (strcmp(t, ".mean") == 0 || strcmp(t, ".sum") == 0 || strcmp(t, "torch.amax") == 0)
         *out = reduced(c, &x, strchr(t, '.')[1]);
     else if (strcmp(t, "torch.nn.functional.log_softmax") == 0) *out = softmax_of(c, &x, true);
-    else if (strcmp(t, "torch.cat") == 0) {
-        value tensors = argument(c, 0, "tensors"), dim = argument(c, 1, "dim");
-        int64_t axis = dim.kind == V_NUMBER ? (int64_t)dim.number : 0;
-        *out = tensors.kind == V_TUPLE ? concatenate(c->arena, tensors.items, tensors.count, axis) : (value){0};
-    } else {
-        return false;
-    }
+    else if (is_listed(" torch.cat torch.concat torch.vstack ", t)) *out = joined(c, 0);
+    else if (is_listed(" torch.hstack torch.column_stack ", t)) *out = joined(c, 1);
+    else return false;
     return true;
 }
 

@@ -31,14 +31,15 @@ static result *add_arithmetic(generator *g, const result *x) {
 
 static result *add_view_or_cast(generator *g, const result *x) {
     const char *ref = node_ref(g, x), *sizes = sizes_of(g, x);
-    switch (below(g, 8)) {
+    switch (below(g, 9)) {
     case 0: return add_node(g, "view", "call_method", "view", text(g, "%s%s", ref, sizes), "", *x);
     case 1: return add_node(g, "reshape", "call_method", "reshape", text(g, "%s%s", ref, sizes), "", *x);
     case 2: return add_node(g, "expand", "call_method", "expand", text(g, "%s%s", ref, sizes), "", *x);
     case 3: return add_node(g, "detach", "call_method", "detach", ref, "", *x);
     case 4: return add_node(g, "contiguous", "call_method", "contiguous", ref, "", *x);
     case 5: return add_node(g, "clone", "call_method", "clone", ref, "", *x);
-    case 6:
+    case 6: return add_node(g, "cat", "call_function", "torch.cat", text(g, "[%s],-1", ref), "", *x);
+    case 7:
         return add_node(g, "getitem", "call_function", "operator.getitem",
                         text(g, "%s,{\"$tuple\":[{\"$slice\":[null,null,null]},{\"$ellipsis\":true}]}", ref), "", *x);
     default:

@@ -281,7 +281,6 @@ REASONS = {
     "it stays; and rows of a weight that constants choose are not made a weight of their own.",
     "swin": "rows of a weight that constants choose are not made a weight of their own.",
     "vision/padded": "a convolution of ONNX pads its sides by different numbers; PyTorch's pads both alike, so that a pad stays.",
-    "vision/densenet": "a concatenation of one tensor, which is a copy, stays.",
 }
 
 TEXT_MODELS = """## Nodes that are left of other models
