@@ -135,12 +135,23 @@ static fb_status lay_out_channels_last(fb_kernel_call *call, fb_memory_format fo
     return call->status;
 }
 
+/* Of a batch of torch.vmap, the outermost level lies farthest apart; it is the last dimension here (batched.c). */
+static fb_status lay_out_batch(fb_kernel_call *call, fb_object *result) {
+    fb_array *array = result->array;
+    int64_t strides[FB_MAX_RANK], step = 1;
+    bool is_new = array->references == 1 && array->storage->references == 1 && fb_array_is_contiguous(array);
+    if (!is_new || array->rank != fb_array_hidden_rank(array)) return FB_OK;
+    for (int i = 0; i < array->rank; step *= array->sizes[i++]) strides[i] = step;
+    return call->status = fb_array_lay_out(&result->array, strides, call->error);
+}
+
 fb_status fb_lay_out_result(fb_kernel_call *call, fb_object *result) {
     bool follows = follows_first(call->op) || follows_all(call->op);
     if (call->status || result->kind != FB_OBJECT_ARRAY) return call->status;
     fb_memory_format format = fb_call_memory_format(call);
     if (format == FB_FORMAT_UNKNOWN) return fb_kernel_unsupported(call, "its memory_format is not evaluated");
     if (fb_format_is_channels_last(format)) return lay_out_channels_last(call, format, result);
+    if (result->array->levels) return lay_out_batch(call, result);
     if (call->evaluator->levels || !follows || format == FB_FORMAT_CONTIGUOUS || result->array->rank < 2) return FB_OK;
     fb_array *operands[FB_CALL_ARGUMENTS];
     size_t count = collect(call, operands);

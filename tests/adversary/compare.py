@@ -80,6 +80,7 @@ def call(module, inputs, seed=0, runner=None):
         with torch.no_grad(), contextlib.redirect_stderr(io.StringIO()):  # where torch.fx tells the line that raised
             result = module(*inputs) if runner is None else runner(module, inputs)
     except Exception as error:
+        torch._C._functorch.pop_dynamic_layer_stack_and_undo_to_depth(0)  # an exported torch.vmap that raises leaves its levels open
         COPIES.pop(original, None)
         return Outcome(error)
     state = torch.get_rng_state()

@@ -16,9 +16,9 @@ import foldback.export  # noqa: E402
 class Mask(torch.nn.Module):
     """What `function` says of each batch, head, query and key, as transformers makes masks of attention."""
 
-    def __init__(self, function):
+    def __init__(self, end=lambda mask: mask):
         super().__init__()
-        self.function = function
+        self.end = end
         self.register_buffer("padding", values(torch.bool, 2, 6))
         self.register_buffer("grid", torch.arange(6))
 
@@ -27,7 +27,7 @@ class Mask(torch.nn.Module):
         for dims in [(None, None, None, 0), (None, None, 0, None), (None, 0, None, None), (0, None, None, None)]:
             function = torch.vmap(function, in_dims=dims, out_dims=0)
         with TransformGetItemToIndex():
-            return function(self.grid[:2], self.grid[:3], self.grid[1:5], self.grid)
+            return self.end(function(self.grid[:2], self.grid[:3], self.grid[1:5], self.grid))
 
 
 def main(recorder):
@@ -38,10 +38,11 @@ def main(recorder):
         "heads": lambda mask: lambda b, h, q, k: h * 10 + q - k,
         "one level": lambda mask: lambda b, h, q, k: h + 1,
         "none": lambda mask: lambda b, h, q, k: q.new_ones((), dtype=torch.bool),
+        "viewed": lambda mask: lambda b, h, q, k: (k * 2 - q) * 3 + b - h,
         "sums": lambda mask: lambda b, h, q, k: torch.stack([q, k]).sum(),
     }
     for name, function in functions.items():
-        mask = Mask(None)
+        mask = Mask(lambda made: made.view(-1)) if name == "viewed" else Mask()
         mask.function = function(mask)
         program = torch.export.export(mask, ())
         document = foldback.export.from_exported_program(program, data=True)
