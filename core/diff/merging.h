@@ -118,12 +118,14 @@ static inline fb_node fb_node_named(const fb_graph *graph, const char *name) {
     return fb_node_find(graph, FB_MAIN_PROGRAM, name);
 }
 
-/* The node of `other` that has the name of one of `graph`, or none. The graphs are one, or were related. */
+/* The node of `other` that has the name of one of `graph`, or none; at once where the graphs were related. */
 static inline fb_node fb_counterpart(const fb_sides *sides, const fb_graph *graph, fb_node node, const fb_graph *other) {
-    const fb_namesakes *namesakes = sides->namesakes;
     if (graph == other) return node;
-    while (namesakes->graph != graph || namesakes->other != other) namesakes++;
-    return namesakes->of[node.id];
+    for (size_t i = 0; i < sides->namesake_count; i++) {
+        const fb_namesakes *namesakes = &sides->namesakes[i];
+        if (namesakes->graph == graph && namesakes->other == other) return namesakes->of[node.id];
+    }
+    return fb_node_named(other, fb_node_name(graph, node));
 }
 
 /* ---- merge_rows.c ------------------------------------------------------------------------------------------------------- */
