@@ -1,3 +1,4 @@
+/* An undo: the source and the other passes again, and where the graph was edited, a merge of the edits. */
 #include "core/compose/undo.h"
 
 #include <stdio.h>
@@ -102,8 +103,6 @@ static void meanings_compare(const meaning_table *a, const meaning_table *b, fb_
     compare(a, b, names);
     compare(b, a, names);
 }
-
-/* Names of what passes created, in two runs of one source. */
 
 /* ---- what a node is made of, and for whom ------------------------------------------------------------------------------- */
 

@@ -1,3 +1,4 @@
+/* The steps that led to a graph: read from the store, and done again. */
 #include "server/history/history.h"
 
 #include <stdlib.h>

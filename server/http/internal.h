@@ -24,7 +24,7 @@ typedef struct fb_pair {
     const char *name, *value;
 } fb_pair;
 
-/* ------------------------------------------------------------------------------------------------------- text.c */
+/* -------------------------------------------------------------------------------------------------- negotiate.c */
 
 bool fb_text_is_utf8(const char *text, size_t size);
 /* Cuts the next element of a comma-separated header list (quoted strings respected), trimmed; false at the end. */

@@ -1,6 +1,6 @@
 /* A client of one bucket of an S3-compatible store. Every function may be called from any thread.
  *
- * Requests are signed (sign.h), share connections, and are sent again, with jitter, a few times when the store cannot be
+ * Requests are signed (sign.c), share connections, and are sent again, with jitter, a few times when the store cannot be
  * reached, is overloaded or breaks off. Errors that any function may report:
  *
  *     FB_BUSY       blobs-unavailable  not reached, overloaded, or broken off, after the last attempt

@@ -60,8 +60,8 @@ typedef struct fb_store_config {
     int64_t answer_lifetime_ms; /* how long an Idempotency-Key is remembered; 24 hours */
     int64_t (*now_ms)(void);    /* the clock; the system's */
     bool may_only_read;         /* a folder that cannot be written to is opened for reading */
-    const char *filled_from;    /* for copy.h: the store must be empty, or an unfinished copy of this, and nobody else's */
-    const char *migrated;       /* for copy.h: the store is only read, and nobody else's; a file of an earlier schema is copied
+    const char *filled_from;    /* for copy.c: the store must be empty, or an unfinished copy of this, and nobody else's */
+    const char *migrated;       /* for copy.c: the store is only read, and nobody else's; a file of an earlier schema is copied
                                    to this, which is brought up to date */
     fb_bucket_config bucket;
 

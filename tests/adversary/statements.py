@@ -568,7 +568,7 @@ class Generator:
         first, last = "i", "ijk"[len(sizes) - 1]
         tests = [
             f"{last} <= {first}", f"({last} <= {first}) & ({last} > {first} - 3)", f"{last} + 1 > 2", f"{first} == 1", f"{last} * 2 - {first} < 3",
-            f"torch.where({last} > 1, {first}, {last})", f"{given}[0].sum() > {last}", f"({last}.float() / 2) >= {first}", f"{last}.new_ones(()) > {first}",
+            f"torch.where({last} > 1, {first}, {last})", f"{given}[0].sum() > {last}", f"{last}.float() * {last} >= {first}", f"{last}.new_ones(()) > {first}",
             f"{self.weight()}.sum() > {last}", f"({last} <= {first}) | ({given}.flatten()[0] > {first})",
         ]  # fmt: skip
         lines = [f"for_all(lambda {', '.join('ijk'[: len(sizes)])}: {choose.choice(tests)}, {', '.join(map(str, sizes))})"]
