@@ -634,7 +634,7 @@ class Generator:
 
 
 AVOIDED = set(
-    """empty empty_like empty_strided new_empty new_empty_strided empty_permuted resize resize_ resize_as_ resize_as set_ set rename rename_ refine_names align_to
+    """geqrf empty empty_like empty_strided new_empty new_empty_strided empty_permuted resize resize_ resize_as_ resize_as set_ set rename rename_ refine_names align_to
     empty_quantized record_stream pin_memory is_pinned from_file to_mkldnn cudnn_affine_grid_generator data set_data retain_grad requires_grad_ backward
     item equal unsafe_chunk unsafe_split unsafe_split_with_sizes as_strided_scatter sym_storage_offset to_sparse to_dense to_padded_tensor nested_to_padded_tensor to_sparse_csr to_sparse_csc
     to_sparse_bsr to_sparse_bsc to_sparse_coo coalesce values indices crow_indices col_indices ccol_indices row_indices sparse_dim dense_dim is_coalesced size stride
