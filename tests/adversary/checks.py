@@ -17,7 +17,7 @@ from foldback.fx import from_document, to_document
 from safetensors.torch import load_file, save_file
 from subject import ExportError, Subject
 
-LOOSE = {"MergeLinears", "FuseBiasInLinear", "UnpackLinear"}  # move weights, but a product then adds up in another order
+LOOSE = {"MergeLinears", "MergeConvolutions", "FuseBiasInLinear", "UnpackLinear"}  # move weights, but a product then adds up in another order
 LISTS = 8  # of passes, for each program
 ACTIVATIONS = ["relu", "gelu", "silu", "tanh", "sigmoid", "leaky_relu", "elu", "hardswish"]
 
@@ -368,7 +368,9 @@ def is_pinned(run):
 
 
 def is_detached(run):
-    return any(outcome["name"] == "RemoveNoOps" and outcome.get("params", {}).get("detach") for outcome in run["passes"])
+    """Do gradients flow otherwise, as the parameters allow?"""
+    allowing = {("RemoveNoOps", "detach"), ("InlinePrograms", "gradients")}
+    return any((outcome["name"], key) in allowing and value for outcome in run["passes"] for key, value in outcome.get("params", {}).items())
 
 
 def is_merged(run):

@@ -218,7 +218,9 @@ def exported(tmp_path_factory):
             passes = "pass=MergeLinears&pass=FuseBatchNorm2dInConv2d"
             request = urllib.request.Request(f"{server}/v1/optimize?{passes}", toy, {"Content-Type": "application/json"})
             urllib.request.urlopen(request, timeout=120).read()
-            text = urllib.request.urlopen(metrics, timeout=120).read().decode()
+            text = ""
+            while "foldback_http_requests_total{" not in text:  # a request is counted when its answer has been sent
+                text = urllib.request.urlopen(metrics, timeout=120).read().decode()
         finally:
             process.terminate()
     found = {"up": {"instance", "job"}}
