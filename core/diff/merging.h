@@ -26,7 +26,7 @@
 /* Which node of another graph has the name of one of this graph. */
 typedef struct fb_namesakes {
     const fb_graph *graph, *other;
-    fb_node *of; /* by node of `graph`: none where there is none in the main program */
+    fb_node *of; /* by node of `graph`; id 0 if the main program of `other` lacks the name */
 } fb_namesakes;
 enum { FB_NAMESAKES = 8 }; /* base and theirs, ours or the source; ours and the merged graph; each way */
 

@@ -208,7 +208,10 @@ static int name_side(const char *where, const char *folder, char **made, fb_copy
     out->folder = *made = fb_path_with(usual ? usual : "/tmp", "/foldback-copy-XXXXXX");
     if (!*made) return fb_cli_no_memory();
     if (mkdtemp(*made)) return FB_EXIT_DONE;
-    return fb_complain(FB_EXIT_FAILED, "cannot make a temporary folder %s", *made);
+    int result = fb_complain(FB_EXIT_FAILED, "cannot make a temporary folder %s", *made);
+    free(*made);
+    *made = NULL; /* what is not ours is not removed */
+    return result;
 }
 
 static void remove_folder(char *made) {

@@ -369,6 +369,7 @@ class Generator:
         width, channels, dtype = self.values[given].shape[-1], self.values[given].shape[1], self.values[given].dtype
         index = len(self.init)
         kind = choose.choice([0, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 9, 10, 11, 12, 13])
+        motifs = {8: self.constants, 9: self.attention, 10: self.rotation, 11: self.repeated, 12: self.nested, 13: self.mask}
         lines, made = [], []
         if kind == 0:
             for item in range(choose.choice([2, 3])):
@@ -420,18 +421,8 @@ class Generator:
         elif kind == 5:
             weight = self.weight()
             lines = [f"{weight} * {choose.choice(['2', '0.5'])}", f"{given} * <last>"]
-        elif kind == 8:
-            lines = self.constants(given)
-        elif kind == 9:
-            lines = self.attention(given)
-        elif kind == 10:
-            lines = self.rotation(given)
-        elif kind == 11:
-            lines = self.repeated(given)
-        elif kind == 12:
-            lines = self.nested(given)
-        elif kind == 13:
-            lines = self.mask(given)
+        elif kind in motifs:
+            lines = motifs[kind](given)
         else:  # a cast of a weight, and arithmetic on what comes out
             first, second = (choose.choice(["long", "int", "half", "bool", "double", "float", "bfloat16"]) for _ in range(2))
             number = choose.choice(["0.5", "2", "3.7"])
