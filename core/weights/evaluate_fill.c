@@ -1,4 +1,5 @@
-/* Boxes of terms that move. */
+/* Boxes of terms: what lies there is copied, what moves is taken from elsewhere, what computes is made in float64. */
+#include <math.h>
 #include <string.h>
 
 #include "core/base/base64.h"
@@ -7,16 +8,25 @@
 
 #define FAULT 65536 /* bytes that one page fault may map: Linux' fault_around_bytes */
 
-int64_t fb_box_elements(int rank, const fb_range *box) {
+static int64_t box_elements(int rank, const fb_range *box) {
     int64_t count = 1;
     for (int i = 0; i < rank; i++) count *= box[i].size;
     return count;
 }
 
+/* Bytes from one element to the next in each dimension, where they lie without gaps; the sizes are not 0. */
 static void packed_strides(int rank, const fb_range *box, int64_t element, int64_t *strides) {
     for (int i = rank - 1; i >= 0; i--) {
         strides[i] = element;
         element *= box[i].size;
+    }
+}
+
+/* The same for a whole tensor. */
+static void whole_strides(int rank, const int64_t *sizes, int64_t element, int64_t *strides) {
+    for (int i = rank - 1; i >= 0; i--) {
+        strides[i] = element;
+        element *= sizes[i];
     }
 }
 
@@ -35,7 +45,7 @@ static bool each_run(const fb_term *term, const fb_range *box, unsigned char *to
     int64_t strides[FB_RECIPE_MAX_RANK], index[FB_RECIPE_MAX_RANK] = {0}, run = 1, start = 0;
     int outer = term->rank;
     while (outer > 0 && (outer == term->rank || box[outer].size == term->sizes[outer])) run *= box[--outer].size;
-    fb_packed_strides(term->rank, term->sizes, 1, strides);
+    whole_strides(term->rank, term->sizes, 1, strides);
     for (int i = 0; i < term->rank; i++) start += box[i].start * strides[i];
     for (;; to += run * element) {
         if (!fill(context, start, run, to)) return false;
@@ -119,7 +129,7 @@ static void fill_bytes(fb_evaluation *e, const fb_term *term, const fb_range *bo
     int64_t strides[FB_RECIPE_MAX_RANK];
     uint64_t touched = term->base64 ? 0 : touched_by(term, box, (uint64_t)r.element);
     fb_strided s = {0};
-    if (touched > e->limits->touched && fb_box_elements(term->rank, box) > 1) { /* in two halves */
+    if (touched > e->limits->touched && box_elements(term->rank, box) > 1) { /* in two halves */
         fb_range half[FB_RECIPE_MAX_RANK];
         int i = 0;
         memcpy(half, box, (size_t)term->rank * sizeof *half);
@@ -133,7 +143,7 @@ static void fill_bytes(fb_evaluation *e, const fb_term *term, const fb_range *bo
         return;
     }
     fb_evaluation_touch(e, touched);
-    fb_packed_strides(term->rank, term->sizes, r.element, strides);
+    whole_strides(term->rank, term->sizes, r.element, strides);
     for (int i = 0; i < term->rank; i++) {
         r.first += box[i].start * strides[i];
         fb_strided_add(&s, box[i].size, strides[i], to->strides[i]);
@@ -157,7 +167,7 @@ static bool fill_stood_in(fb_evaluation *e, const fb_term *term, const fb_range 
     filling f = {e, term, to};
     if (!to->is_numbers && is_packed(term->rank, box, to)) return each_run(term, box, to->at, element, stand_in, &f);
     fb_stack_mark mark = fb_stack_top(e);
-    unsigned char *bytes = fb_stack_take(e, (size_t)(fb_box_elements(term->rank, box) * element));
+    unsigned char *bytes = fb_stack_take(e, (size_t)(box_elements(term->rank, box) * element));
     if (!bytes) return false;
     each_run(term, box, bytes, element, stand_in, &f);
     for (int i = 0; i < term->rank; i++) {
@@ -176,6 +186,9 @@ static void fill_full(const fb_term *term, const fb_range *box, const fb_target 
     for (int i = 0; i < term->rank; i++) fb_strided_add(&s, box[i].size, 0, to->strides[i]);
     fb_strided_copy(&s, element, to->at, to->element);
 }
+
+/* Writes a box. False when memory is out. */
+static bool fill_term(fb_evaluation *e, const fb_term *term, const fb_range *box, const fb_target *to);
 
 /* ---- operations ---------------------------------------------------------------------------------------------------------- */
 
@@ -198,7 +211,7 @@ static bool fill_concat(fb_evaluation *e, const fb_term *term, const fb_range *b
         int64_t end = term->starts[i + 1] < stop ? term->starts[i + 1] : stop;
         part[axis] = (fb_range){start - term->starts[i], end - start};
         unsigned char *at = to->at + (start - box[axis].start) * to->strides[axis];
-        if (!fb_fill(e, term->args[i], part, &(fb_target){at, to->strides, to->element, to->is_numbers})) return false;
+        if (!fill_term(e, term->args[i], part, &(fb_target){at, to->strides, to->element, to->is_numbers})) return false;
         start = end;
     }
     return true;
@@ -208,7 +221,7 @@ static bool fill_slice(fb_evaluation *e, const fb_term *term, const fb_range *bo
     fb_range part[FB_RECIPE_MAX_RANK];
     memcpy(part, box, (size_t)term->rank * sizeof *part);
     part[term->axis].start += term->start;
-    return fb_fill(e, term->args[0], part, to);
+    return fill_term(e, term->args[0], part, to);
 }
 
 static bool fill_permute(fb_evaluation *e, const fb_term *term, const fb_range *box, const fb_target *to) {
@@ -218,7 +231,7 @@ static bool fill_permute(fb_evaluation *e, const fb_term *term, const fb_range *
         part[term->dims[i]] = box[i];
         strides[term->dims[i]] = to->strides[i];
     }
-    return fb_fill(e, term->args[0], part, &(fb_target){to->at, strides, to->element, to->is_numbers});
+    return fill_term(e, term->args[0], part, &(fb_target){to->at, strides, to->element, to->is_numbers});
 }
 
 /* ---- what need not be made ---------------------------------------------------------------------------------------------- */
@@ -270,7 +283,255 @@ static bool fill_reshape(fb_evaluation *e, const fb_term *term, const fb_range *
     int64_t strides[FB_RECIPE_MAX_RANK];
     if (!fb_box_through_reshape(term->sizes, box, term->rank, arg->sizes, part, arg->rank)) return fill_runs(e, term, box, to);
     packed_strides(arg->rank, part, to->element, strides);
-    return fb_fill(e, arg, part, &(fb_target){to->at, strides, to->element, to->is_numbers});
+    return fill_term(e, arg, part, &(fb_target){to->at, strides, to->element, to->is_numbers});
+}
+
+/* ---- what computes, in float64 ------------------------------------------------------------------------------------------ */
+
+static int64_t smaller(int64_t a, int64_t b) {
+    return a < b ? a : b;
+}
+
+static bool fill_at(fb_evaluation *e, const fb_term *term, const fb_range *box, double *to) {
+    int64_t strides[FB_RECIPE_MAX_RANK];
+    packed_strides(term->rank, box, sizeof *to, strides);
+    return fill_term(e, term, box, &(fb_target){(unsigned char *)to, strides, sizeof *to, true});
+}
+
+/* Numbers of a box on the stack. */
+static double *fill_beside(fb_evaluation *e, const fb_term *term, const fb_range *box) {
+    double *numbers = fb_stack_take(e, (size_t)box_elements(term->rank, box) * sizeof *numbers);
+    return numbers && fill_at(e, term, box, numbers) ? numbers : NULL;
+}
+
+static bool fill_rounded(fb_evaluation *e, const fb_term *term, const fb_range *box, const fb_target *to) {
+    size_t count = (size_t)box_elements(term->rank, box);
+    if (to->is_numbers) {
+        if (!fill_term(e, term->args[0], box, to)) return false;
+        if (term->dtype != FB_FLOAT64) fb_round_numbers(term->dtype, (double *)(void *)to->at, count);
+        return true;
+    }
+    fb_stack_mark mark = fb_stack_top(e);
+    const double *numbers = fill_beside(e, term->args[0], box);
+    if (!numbers) return false;
+    fb_encode_numbers(term->dtype, numbers, count, to->at);
+    fb_stack_give_back(e, mark);
+    return true;
+}
+
+/* ---- element by element -------------------------------------------------------------------------------------------------- */
+
+/* The box of an argument that makes a box of the result, where dimensions of size 1 are repeated; is it as large? */
+static bool broadcast_box(const fb_term *term, const fb_range *box, const fb_term *arg, fb_range *of_arg) {
+    int shift = term->rank - arg->rank;
+    for (int i = 0; i < arg->rank; i++) of_arg[i] = arg->sizes[i] == 1 ? (fb_range){0, 1} : box[i + shift];
+    return box_elements(arg->rank, of_arg) == box_elements(term->rank, box);
+}
+
+/* Strides of an argument's numbers along the dimensions of the result; 0 where they are repeated. */
+static void broadcast_strides(const fb_term *term, const fb_range *box, const fb_term *arg, const fb_range *of_arg,
+                              fb_strided *s) {
+    int64_t from[FB_RECIPE_MAX_RANK], to[FB_RECIPE_MAX_RANK];
+    int shift = term->rank - arg->rank;
+    packed_strides(term->rank, box, sizeof(double), to);
+    packed_strides(arg->rank, of_arg, sizeof(double), from);
+    *s = (fb_strided){0};
+    for (int i = 0; i < term->rank; i++) {
+        bool is_repeated = i < shift || of_arg[i - shift].size == 1;
+        fb_strided_add(s, box[i].size, is_repeated ? 0 : from[i - shift], to[i]);
+    }
+}
+
+typedef struct combining {
+    fb_recipe_op op;
+    bool is_reversed;
+    double *x;
+    const double *y;
+} combining;
+
+static void combine_run(void *context, int64_t from, int64_t to, int64_t count, int64_t from_stride, int64_t to_stride) {
+    const combining *c = context;
+    double *x = c->x + to / (int64_t)sizeof *x;
+    const double *y = c->y + from / (int64_t)sizeof *y;
+    from_stride /= (int64_t)sizeof *y;
+    to_stride /= (int64_t)sizeof *x;
+    if (count == 1 || (to_stride == 1 && from_stride <= 1)) {
+        fb_combine_numbers(c->op, c->is_reversed, x, y, from_stride == 0, (size_t)count);
+        return;
+    }
+    for (int64_t i = 0; i < count; i++)
+        fb_combine_numbers(c->op, c->is_reversed, x + i * to_stride, y + i * from_stride, true, 1);
+}
+
+static bool fill_binary(fb_evaluation *e, const fb_term *term, const fb_range *box, double *to) {
+    fb_range boxes[2][FB_RECIPE_MAX_RANK];
+    bool is_full[2];
+    for (int i = 0; i < 2; i++) is_full[i] = broadcast_box(term, box, term->args[i], boxes[i]);
+    int first = is_full[0] == is_full[1] ? term->args[1]->live > term->args[0]->live : is_full[1];
+    fb_stack_mark mark = fb_stack_top(e);
+    fb_strided s;
+    if (is_full[first]) {
+        if (!fill_at(e, term->args[first], boxes[first], to)) return false;
+    } else {
+        const double *part = fill_beside(e, term->args[first], boxes[first]);
+        if (!part) return false;
+        broadcast_strides(term, box, term->args[first], boxes[first], &s);
+        fb_strided_copy(&s, (const unsigned char *)part, (unsigned char *)to, sizeof *to);
+        fb_stack_give_back(e, mark);
+    }
+    const fb_term *other = term->args[!first];
+    combining c = {term->op, first == 1, to, fill_beside(e, other, boxes[!first])};
+    if (!c.y) return false;
+    broadcast_strides(term, box, other, boxes[!first], &s);
+    fb_strided_each(&s, combine_run, &c);
+    fb_stack_give_back(e, mark);
+    return true;
+}
+
+/* ---- matmul -------------------------------------------------------------------------------------------------------------- */
+
+typedef struct multiplying {
+    const fb_term *a, *b;
+    fb_range rows, columns;                                        /* of the result's box */
+    int64_t inner;                                                 /* columns of a, rows of b */
+    fb_range box_a[FB_RECIPE_MAX_RANK], box_b[FB_RECIPE_MAX_RANK]; /* the batch at hand, and the tile */
+} multiplying;
+
+static void put_tile(const fb_term *term, bool is_left, fb_range outer, fb_range inner, fb_range *box) {
+    if (term->rank == 1) {
+        box[0] = inner;
+        return;
+    }
+    box[term->rank - 2] = is_left ? outer : inner;
+    box[term->rank - 1] = is_left ? inner : outer;
+}
+
+/* Adds tile after tile of the arguments' product to columns of the result. */
+static bool multiply_columns(fb_evaluation *e, multiplying *m, fb_range columns, double *to) {
+    fb_stack_mark mark = fb_stack_top(e);
+    for (int64_t k = 0; k < m->inner; k += e->limits->inner) {
+        fb_range inner = {k, smaller(e->limits->inner, m->inner - k)};
+        put_tile(m->b, false, columns, inner, m->box_b);
+        const double *right = fill_beside(e, m->b, m->box_b);
+        if (!right) return false;
+        fb_stack_mark above = fb_stack_top(e);
+        for (int64_t row = 0; row < m->rows.size; row += e->limits->rows) {
+            fb_range rows = {m->rows.start + row, smaller(e->limits->rows, m->rows.size - row)};
+            put_tile(m->a, true, rows, inner, m->box_a);
+            const double *left = fill_beside(e, m->a, m->box_a);
+            if (!left) return false;
+            e->blas.dgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, (blasint)rows.size, (blasint)columns.size,
+                          (blasint)inner.size, 1, left, (blasint)inner.size, right, (blasint)columns.size, k ? 1 : 0,
+                          to + row * m->columns.size, (blasint)m->columns.size);
+            fb_stack_give_back(e, above);
+        }
+        fb_stack_give_back(e, mark);
+    }
+    return true;
+}
+
+static bool multiply(fb_evaluation *e, multiplying *m, double *to) {
+    if (!e->status) e->status = fb_blas_load(&e->blas, e->error);
+    if (e->status) return false;
+    if (m->inner == 0) memset(to, 0, (size_t)(m->rows.size * m->columns.size) * sizeof *to);
+    for (int64_t column = 0; column < m->columns.size; column += e->limits->columns) {
+        fb_range columns = {m->columns.start + column, smaller(e->limits->columns, m->columns.size - column)};
+        if (!multiply_columns(e, m, columns, to + column)) return false;
+    }
+    return true;
+}
+
+/* The place in an argument's batch for one in the result's. */
+static void put_batch(const fb_term *arg, int batch, const int64_t *place, fb_range *box) {
+    int own = arg->rank > 2 ? arg->rank - 2 : 0;
+    for (int i = 0; i < own; i++) box[i] = (fb_range){arg->sizes[i] == 1 ? 0 : place[i + batch - own], 1};
+}
+
+static bool fill_matmul(fb_evaluation *e, const fb_term *term, const fb_range *box, double *to) {
+    const fb_term *a = term->args[0], *b = term->args[1];
+    int batch = term->rank - (a->rank > 1) - (b->rank > 1);
+    int64_t place[FB_RECIPE_MAX_RANK];
+    multiplying m = {.a = a, .b = b, .rows = {0, 1}, .columns = {0, 1}, .inner = a->sizes[a->rank - 1]};
+    if (a->rank > 1) m.rows = box[batch];
+    if (b->rank > 1) m.columns = box[term->rank - 1];
+    for (int i = 0; i < batch; i++) place[i] = box[i].start;
+    for (;;) {
+        put_batch(a, batch, place, m.box_a);
+        put_batch(b, batch, place, m.box_b);
+        if (!multiply(e, &m, to)) return false;
+        to += m.rows.size * m.columns.size;
+        int i = batch - 1;
+        for (; i >= 0; i--) {
+            if (++place[i] < box[i].start + box[i].size) break;
+            place[i] = box[i].start;
+        }
+        if (i < 0) return true;
+    }
+}
+
+/* ---- absmax -------------------------------------------------------------------------------------------------------------- */
+
+static void gather_run(void *context, int64_t from, int64_t to, int64_t count, int64_t from_stride, int64_t to_stride) {
+    const combining *c = context;
+    const double *y = c->y + from / (int64_t)sizeof *y;
+    double *x = c->x + to / (int64_t)sizeof *x;
+    from_stride /= (int64_t)sizeof *y;
+    to_stride /= (int64_t)sizeof *x;
+    for (int64_t i = 0; i < count; i++) {
+        double size = fabs(y[i * from_stride]), *largest = &x[i * to_stride];
+        if (size > *largest || size != size) *largest = size; /* which a nan stays */
+    }
+}
+
+/* Takes a box of the argument into the largest ones, of which the first belongs to `to`: in halves, so that little is in memory
+ * at once. */
+static bool gather_box(fb_evaluation *e, const fb_term *arg, const fb_range *box, const int64_t *strides, double *to) {
+    int widest = 0;
+    fb_range half[FB_RECIPE_MAX_RANK];
+    for (int i = 1; i < arg->rank; i++) widest = box[i].size > box[widest].size ? i : widest;
+    if (box_elements(arg->rank, box) > e->limits->computed && box[widest].size > 1) {
+        memcpy(half, box, (size_t)arg->rank * sizeof *half);
+        half[widest].size /= 2;
+        if (!gather_box(e, arg, half, strides, to)) return false;
+        to += half[widest].size * strides[widest] / (int64_t)sizeof *to;
+        half[widest] = (fb_range){box[widest].start + half[widest].size, box[widest].size - half[widest].size};
+        return gather_box(e, arg, half, strides, to);
+    }
+    fb_stack_mark mark = fb_stack_top(e);
+    combining c = {.x = to, .y = fill_beside(e, arg, box)};
+    int64_t packed[FB_RECIPE_MAX_RANK];
+    fb_strided s = {0};
+    if (!c.y) return false;
+    packed_strides(arg->rank, box, sizeof *to, packed);
+    for (int i = 0; i < arg->rank; i++) fb_strided_add(&s, box[i].size, packed[i], strides[i]);
+    fb_strided_each(&s, gather_run, &c);
+    fb_stack_give_back(e, mark);
+    return true;
+}
+
+/* A dimension of size 1 in the result, and not in the argument, is gathered. */
+static bool fill_absmax(fb_evaluation *e, const fb_term *term, const fb_range *box, double *to) {
+    const fb_term *arg = term->args[0];
+    fb_range whole[FB_RECIPE_MAX_RANK];
+    int64_t strides[FB_RECIPE_MAX_RANK];
+    packed_strides(term->rank, box, sizeof *to, strides);
+    for (int i = 0; i < term->rank; i++) {
+        bool is_gathered = term->sizes[i] != arg->sizes[i];
+        whole[i] = is_gathered ? (fb_range){0, arg->sizes[i]} : box[i];
+        if (is_gathered) strides[i] = 0;
+    }
+    memset(to, 0, (size_t)box_elements(term->rank, box) * sizeof *to);
+    return gather_box(e, arg, whole, strides, to);
+}
+
+static bool fill_computed(fb_evaluation *e, const fb_term *term, const fb_range *box, const fb_target *to) {
+    double *numbers = (double *)(void *)to->at;
+    if (term->op == FB_RECIPE_MATMUL) return fill_matmul(e, term, box, numbers);
+    if (term->op == FB_RECIPE_ABSMAX) return fill_absmax(e, term, box, numbers);
+    if (term->count == 2) return fill_binary(e, term, box, numbers);
+    if (!fill_term(e, term->args[0], box, to)) return false;
+    fb_map_numbers(term->op, numbers, (size_t)box_elements(term->rank, box));
+    return true;
 }
 
 /* ---- any term ------------------------------------------------------------------------------------------------------------ */
@@ -283,7 +544,7 @@ static bool fill_packed(fb_evaluation *e, const fb_term *term, const fb_range *b
     int64_t strides[FB_RECIPE_MAX_RANK];
     fb_strided s = {0};
     fb_stack_mark mark = fb_stack_top(e);
-    unsigned char *copy = fb_stack_take(e, (size_t)(fb_box_elements(term->rank, box) * to->element));
+    unsigned char *copy = fb_stack_take(e, (size_t)(box_elements(term->rank, box) * to->element));
     packed_strides(term->rank, box, to->element, strides);
     if (!copy || !fill(e, term, box, &(fb_target){copy, strides, to->element, to->is_numbers})) return false;
     for (int i = 0; i < term->rank; i++) fb_strided_add(&s, box[i].size, strides[i], to->strides[i]);
@@ -292,9 +553,9 @@ static bool fill_packed(fb_evaluation *e, const fb_term *term, const fb_range *b
     return true;
 }
 
-bool fb_fill(fb_evaluation *e, const fb_term *term, const fb_range *box, const fb_target *to) {
-    if (fb_box_elements(term->rank, box) == 0) return true;
-    if (term->kind == FB_TERM_ROUNDED) return fill_packed(e, term, box, to, fb_fill_rounded);
+static bool fill_term(fb_evaluation *e, const fb_term *term, const fb_range *box, const fb_target *to) {
+    if (box_elements(term->rank, box) == 0) return true;
+    if (term->kind == FB_TERM_ROUNDED) return fill_packed(e, term, box, to, fill_rounded);
     if (term->kind == FB_TERM_BYTES && term->stood_in.id) return fill_stood_in(e, term, box, to);
     if (term->kind == FB_TERM_BYTES) fill_bytes(e, term, box, to);
     else if (term->op == FB_RECIPE_FULL) fill_full(term, box, to);
@@ -302,7 +563,7 @@ bool fb_fill(fb_evaluation *e, const fb_term *term, const fb_range *box, const f
     else if (term->op == FB_RECIPE_SLICE) return fill_slice(e, term, box, to);
     else if (term->op == FB_RECIPE_PERMUTE) return fill_permute(e, term, box, to);
     else if (term->op == FB_RECIPE_RESHAPE) return fill_packed(e, term, box, to, fill_reshape);
-    else return fill_packed(e, term, box, to, fb_fill_computed);
+    else return fill_packed(e, term, box, to, fill_computed);
     return true;
 }
 
@@ -310,7 +571,7 @@ bool fb_fill_range(fb_evaluation *e, const fb_term *term, int64_t start, int64_t
                    bool is_numbers) {
     fb_range box[FB_RECIPE_MAX_RANK];
     int64_t strides[FB_RECIPE_MAX_RANK], inside[FB_RECIPE_MAX_RANK];
-    fb_packed_strides(term->rank, term->sizes, 1, inside);
+    whole_strides(term->rank, term->sizes, 1, inside);
     while (count > 0) {
         int64_t rest = start, made = 1;
         for (int i = 0; i < term->rank; i++) {
@@ -324,7 +585,7 @@ bool fb_fill_range(fb_evaluation *e, const fb_term *term, int64_t start, int64_t
             if (box[i].size < term->sizes[i]) break;
         }
         packed_strides(term->rank, box, element, strides);
-        if (!fb_fill(e, term, box, &(fb_target){to, strides, element, is_numbers})) return false;
+        if (!fill_term(e, term, box, &(fb_target){to, strides, element, is_numbers})) return false;
         to += made * element;
         start += made;
         count -= made;

@@ -3,8 +3,7 @@
  *     evaluate.c          opening an evaluation, and reading from it
  *     evaluate_plan.c     the recipe, and those of the tensors that it reads, as one tree of terms
  *     evaluate_source.c   where the bytes of tensors without a recipe are
- *     evaluate_fill.c     parts of terms are made: what moves
- *     evaluate_compute.c  the same: what computes
+ *     evaluate_fill.c     parts of terms are made
  *     strided.c           walking over elements that lie with gaps in two places
  *     evaluate_kept.c     terms that are made once, and kept in memory or in a file
  *     evaluate_digest.c   digests, comparing, what is missing
@@ -89,9 +88,6 @@ void fb_strided_each(const fb_strided *s, fb_strided_run *run, void *context);
 /* Copies elements of 1, 2, 4, 8 or 16 bytes. */
 void fb_strided_copy(const fb_strided *s, const unsigned char *from, unsigned char *to, int64_t element);
 
-/* Bytes from one element to the next in each dimension, where they lie without gaps; the sizes are not 0. */
-void fb_packed_strides(int rank, const int64_t *sizes, int64_t element, int64_t *strides);
-
 /* A term that is made once, when the first byte is read, and what stands for it. */
 typedef struct fb_kept {
     const fb_term *made;
@@ -164,17 +160,11 @@ bool fb_evaluation_source(fb_evaluation *e, fb_tensor tensor, fb_term *term);
 void fb_evaluation_touch(fb_evaluation *e, uint64_t bytes);
 void fb_evaluation_close_sources(fb_evaluation *e);
 
-/* Writes a box. False when memory is out. */
-bool fb_fill(fb_evaluation *e, const fb_term *term, const fb_range *box, const fb_target *to);
-/* Writes elements start … start + count in row-major order, without gaps. */
+/* Writes elements start … start + count in row-major order, without gaps. False when memory is out. */
 bool fb_fill_range(fb_evaluation *e, const fb_term *term, int64_t start, int64_t count, unsigned char *to, int64_t element,
                    bool is_numbers);
 /* Where elements start … start + count lie as they are, and how many of them; 0: nowhere. */
 int64_t fb_find_lying(const fb_term *term, int64_t start, int64_t count, const unsigned char **bytes);
-/* Operations that compute, and rounding; a box without gaps. */
-bool fb_fill_computed(fb_evaluation *e, const fb_term *term, const fb_range *box, const fb_target *to);
-bool fb_fill_rounded(fb_evaluation *e, const fb_term *term, const fb_range *box, const fb_target *to);
-int64_t fb_box_elements(int rank, const fb_range *box);
 
 /* fb_evaluation_of with other limits, which outlive the evaluation. */
 fb_status fb_evaluation_within(const fb_graph *graph, fb_value expression, fb_dtype dtype, const fb_blobs *blobs,

@@ -1,15 +1,9 @@
+/* Walks over elements that lie with gaps in two places. */
 #include <string.h>
 
 #include "core/weights/evaluate_internal.h"
 
 #define TILE 16 /* elements: of four bytes they are a line of the cache */
-
-void fb_packed_strides(int rank, const int64_t *sizes, int64_t element, int64_t *strides) {
-    for (int i = rank - 1; i >= 0; i--) {
-        strides[i] = element;
-        element *= sizes[i];
-    }
-}
 
 void fb_strided_add(fb_strided *s, int64_t size, int64_t from, int64_t to) {
     if (size == 1) return;
