@@ -1,4 +1,5 @@
-/* OpenBLAS's products of matrices. */
+/* OpenBLAS's products of matrices. Few need the library, so it is loaded by who first does: at every start it would cost everybody
+ * milliseconds. */
 #ifndef FB_WEIGHTS_BLAS_H
 #define FB_WEIGHTS_BLAS_H
 
@@ -13,7 +14,7 @@ typedef struct fb_blas {
     __typeof__(cblas_zgemm) *zgemm;
 } fb_blas;
 
-/* Does nothing when `blas` has them. FB_IO "library-missing". */
+/* Does nothing when `blas` has them. The library stays loaded. FB_IO "library-missing". */
 fb_status fb_blas_load(fb_blas *blas, fb_error *error);
 
 #endif

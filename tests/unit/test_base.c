@@ -7,7 +7,6 @@
 #include "core/base/buffer.h"
 #include "core/base/error.h"
 #include "core/base/index.h"
-#include "core/base/library.h"
 #include "core/base/map.h"
 #include "core/base/table.h"
 #include "tests/unit/chaos.h"
@@ -95,20 +94,6 @@ START_TEST(test_index) {
     ck_assert(chaos_off() && !has_grown);
     fb_index_free(&index);
     fb_index_free(&copy);
-}
-END_TEST
-
-START_TEST(test_libraries) {
-    static const char *const names[] = {"cblas_sgemm", "cblas_dgemm", NULL}, *const unknown[] = {"cblas_sgemm", "none", NULL};
-    void *functions[2] = {NULL, NULL};
-    fb_error error = {0};
-    ck_assert(!fb_library_load("libopenblas.so.0", names, functions, NULL));
-    ck_assert(functions[0] && functions[1] && functions[0] != functions[1]);
-    ck_assert_int_eq(fb_library_load("libopenblas.so.0", unknown, functions, &error), FB_IO);
-    ck_assert(strstr(error.message, "none"));
-    error = (fb_error){0};
-    ck_assert_int_eq(fb_library_load("libnone.so.1", names, functions, &error), FB_IO);
-    ck_assert(strstr(error.message, "libnone.so.1") && !strcmp(error.code, "library-missing"));
 }
 END_TEST
 
@@ -214,7 +199,6 @@ int main(void) {
     tcase_add_loop_test(all, test_map_random, 0, 20);
     tcase_add_test(all, test_map_of_many_values);
     tcase_add_test(all, test_index);
-    tcase_add_test(all, test_libraries);
     tcase_add_test(all, test_table_rows_stay);
     tcase_add_test(all, test_json_string);
     tcase_add_test(all, test_printf);
