@@ -1,5 +1,5 @@
-/* OpenBLAS's products of matrices. Few need the library, so it is loaded by who first does: at every start it would cost everybody
- * milliseconds. */
+/* OpenBLAS's products of matrices. Few need the library, so it is loaded by who first does: at every start it would cost
+ * everybody milliseconds. */
 #ifndef FB_WEIGHTS_BLAS_H
 #define FB_WEIGHTS_BLAS_H
 

@@ -95,8 +95,7 @@ static void free_stack(fb_evaluation *e) {
 
 void fb_evaluation_free(fb_evaluation *e) {
     if (!e) return;
-    fb_evaluation_close_sources(e);
-    fb_evaluation_drop_kept(e);
+    fb_evaluation_close_bytes(e);
     free_stack(e);
     fb_arena_free(&e->arena);
     free(e->cache);

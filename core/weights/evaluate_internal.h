@@ -2,10 +2,9 @@
  *
  *     evaluate.c          opening an evaluation, and reading from it
  *     evaluate_plan.c     the recipe, and those of the tensors that it reads, as one tree of terms
- *     evaluate_source.c   where the bytes of tensors without a recipe are
+ *     evaluate_bytes.c    where bytes lie: of tensors without a recipe, and of terms that are made once and kept
  *     evaluate_fill.c     parts of terms are made
  *     strided.c           walking over elements that lie with gaps in two places
- *     evaluate_kept.c     terms that are made once, and kept in memory or in a file
  *     evaluate_digest.c   digests, comparing, what is missing
  *
  * A part is a box: a range in each dimension. A term makes a box of itself out of boxes of its arguments, and writes it where
@@ -158,7 +157,7 @@ void fb_evaluation_plan(fb_evaluation *e, fb_value expression);
 bool fb_evaluation_source(fb_evaluation *e, fb_tensor tensor, fb_term *term);
 /* Lets go what was read so far, if that is much; `bytes` more are going to be read. */
 void fb_evaluation_touch(fb_evaluation *e, uint64_t bytes);
-void fb_evaluation_close_sources(fb_evaluation *e);
+void fb_evaluation_close_bytes(fb_evaluation *e);
 
 /* Writes elements start … start + count in row-major order, without gaps. False when memory is out. */
 bool fb_fill_range(fb_evaluation *e, const fb_term *term, int64_t start, int64_t count, unsigned char *to, int64_t element,
@@ -180,9 +179,6 @@ bool fb_fill_block(fb_evaluation *e, const fb_term *term, int64_t block, int64_t
 fb_term *fb_evaluation_keep(fb_evaluation *e, const fb_term *made, fb_dtype dtype);
 /* Makes all that is kept; once. */
 bool fb_evaluation_make_kept(fb_evaluation *e);
-/* The pages of what is kept in a file need not stay in memory. */
-void fb_evaluation_forget_kept(const fb_evaluation *e);
-void fb_evaluation_drop_kept(fb_evaluation *e);
 
 /* Aligned for numbers; NULL when memory is out. */
 void *fb_stack_take(fb_evaluation *e, size_t size);
