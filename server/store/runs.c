@@ -1,4 +1,5 @@
-/* Storing runs. */
+/* Runs: stored, read and found. */
+#include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -6,6 +7,10 @@
 #include "server/store/audit.h"
 #include "server/store/internal.h"
 #include "server/store/webhooks.h"
+
+#define SIGNATURES_MAX 1000
+#define LABELS_MAX 16
+#define CONDITIONS_MAX (SIGNATURES_MAX + LABELS_MAX + 6)
 
 fb_status fb_find_run(fb_connection *connection, const char *id, int64_t *key, fb_error *error) {
     fb_query query = fb_query_begin(connection, "SELECT key FROM runs WHERE id = ?", error);
@@ -182,5 +187,247 @@ fb_status fb_store_put_run(fb_store *store, const fb_store_run *run, const fb_st
     if (!status) fb_store_tell(store, FB_RUN_FINISHED);
     fb_packed_run_free(&put.run);
     fb_packed_answer_free(&put.answer);
+    return status;
+}
+
+/* ---- reading and finding ---- */
+
+static fb_status read_passes(fb_connection *connection, int64_t key, size_t count, fb_store_memory **memory, fb_store_run *out,
+                             fb_error *error) {
+    fb_store_pass *passes = fb_memory_take(memory, count * sizeof *passes);
+    if (!passes) return fb_fail_memory(error);
+    out->passes = passes;
+    if (!count) return FB_OK;
+    fb_query query = fb_query_begin(connection,
+                                    "SELECT p.name, p.version, s.text, p.applied, p.refused FROM run_passes p "
+                                    "JOIN signatures s ON s.id = p.signature WHERE p.run = ? ORDER BY p.position",
+                                    error);
+    fb_bind_int(&query, key);
+    while (out->pass_count < count && fb_query_row(&query)) {
+        fb_store_pass *pass = &passes[out->pass_count++];
+        pass->name = fb_copy_column(&query, 0, memory, &query.status);
+        pass->version = (uint32_t)fb_column_int(&query, 1);
+        pass->signature = fb_copy_column(&query, 2, memory, &query.status);
+        pass->applied = (uint32_t)fb_column_int(&query, 3);
+        pass->refused = (uint32_t)fb_column_int(&query, 4);
+    }
+    return fb_query_end(&query);
+}
+
+static fb_status read_labels(fb_connection *connection, int64_t key, size_t count, fb_store_memory **memory, fb_store_run *out,
+                             fb_error *error) {
+    fb_store_label *labels = fb_memory_take(memory, count * sizeof *labels);
+    if (!labels) return fb_fail_memory(error);
+    out->labels = labels;
+    if (!count) return FB_OK;
+    fb_query query = fb_query_begin(connection, "SELECT key, value FROM run_labels WHERE run = ? ORDER BY key", error);
+    fb_bind_int(&query, key);
+    while (out->label_count < count && fb_query_row(&query)) {
+        fb_store_label *label = &labels[out->label_count++];
+        label->key = fb_copy_column(&query, 0, memory, &query.status);
+        label->value = fb_copy_column(&query, 1, memory, &query.status);
+    }
+    return fb_query_end(&query);
+}
+
+/* From two columns: its size, and its frame. */
+static void read_report(fb_query *query, int column, fb_store_memory **memory, fb_store_run *out, fb_error *error) {
+    char *report = NULL;
+    size_t frame_size = 0, size = (size_t)fb_column_int(query, column);
+    const void *frame = fb_column_bytes(query, column + 1, &frame_size);
+    if (!query->status) query->status = fb_frame_unpack(frame, frame_size, size, &report, error);
+    if (report) out->report = fb_memory_text(memory, report);
+    if (report && !out->report) query->status = fb_fail_memory(error);
+    free(report);
+}
+
+/* Few statements, because each is a way to the server and back. */
+#define SELECT_RUN(more)                                                                                                       \
+    "SELECT r.id, r.kind, s.id, t.id, r.composition, r.exact, r.reversible, r.preserves_computation, r.lint, r.created, "      \
+    "r.request, r.note, o.id, r.validation, r.key, (SELECT count(*) FROM run_passes WHERE run = r.key), "                      \
+    "(SELECT count(*) FROM run_labels WHERE run = r.key)" more " FROM runs r JOIN graphs s ON s.key = r.source "               \
+    "JOIN graphs t ON t.key = r.result LEFT JOIN runs o ON o.key = r.of_run "
+#define REPORT ", r.report_size, r.report"
+
+/* The query gives one row, or none: then *is_there is false. */
+static fb_status read_run(fb_query *query, bool with_report, fb_store_memory **memory, fb_store_run *out, bool *is_there,
+                          fb_error *error) {
+    int64_t key = 0;
+    size_t passes = 0, labels = 0;
+    *is_there = fb_query_row(query);
+    if (*is_there) {
+        snprintf(out->id, sizeof out->id, "%s", fb_column_text(query, 0));
+        out->kind = fb_copy_column(query, 1, memory, &query->status);
+        out->source = fb_copy_column(query, 2, memory, &query->status);
+        out->result = fb_copy_column(query, 3, memory, &query->status);
+        out->signature = fb_copy_column(query, 4, memory, &query->status);
+        out->is_exact = fb_column_int(query, 5) != 0;
+        out->is_reversible = fb_column_int(query, 6) != 0;
+        out->preserves_computation = fb_column_int(query, 7) != 0;
+        out->lint = fb_copy_column(query, 8, memory, &query->status);
+        out->created = fb_column_int(query, 9);
+        out->request = fb_copy_column(query, 10, memory, &query->status);
+        out->note = fb_copy_optional(query, 11, memory, &query->status);
+        out->of_run = fb_copy_optional(query, 12, memory, &query->status);
+        out->validation = fb_copy_optional(query, 13, memory, &query->status);
+        key = fb_column_int(query, 14);
+        passes = (size_t)fb_column_int(query, 15);
+        labels = (size_t)fb_column_int(query, 16);
+        if (with_report && !query->status) read_report(query, 17, memory, out, error);
+    }
+    fb_connection *connection = query->connection;
+    fb_status status = fb_query_end(query);
+    if (!status && *is_there) status = read_passes(connection, key, passes, memory, out, error);
+    if (!status && *is_there) status = read_labels(connection, key, labels, memory, out, error);
+    return status;
+}
+
+static fb_status read_by_id(fb_connection *connection, const char *id, fb_store_run *out, fb_error *error) {
+    int64_t key = 0;
+    bool is_there = false;
+    fb_query query = fb_query_begin(connection, SELECT_RUN(REPORT) "WHERE r.id = ?", error);
+    fb_bind_text(&query, id);
+    fb_status status = read_run(&query, true, &out->memory, out, &is_there, error);
+    if (status || is_there) return status;
+    status = fb_find_run(connection, id, &key, error);
+    if (status) return status;
+    return key ? fb_fail_corrupt(error, "a run without its graphs") : fb_fail_unknown_run(error, id);
+}
+
+fb_status fb_read_run(fb_connection *connection, int64_t key, bool with_report, fb_store_memory **memory, fb_store_run *out,
+                      fb_error *error) {
+    bool is_there = false;
+    fb_query query = fb_query_begin(
+        connection, with_report ? SELECT_RUN(REPORT) "WHERE r.key = ?" : SELECT_RUN("") "WHERE r.key = ?", error);
+    fb_bind_int(&query, key);
+    fb_status status = read_run(&query, with_report, memory, out, &is_there, error);
+    return status || is_there ? status : fb_fail_corrupt(error, "a run without its graphs");
+}
+
+fb_status fb_store_missing_runs(fb_store *store, const char *ids, size_t count, bool *is_missing, fb_error *error) {
+    fb_connection *connection = NULL;
+    fb_status status = fb_readers_take(&store->readers, &connection, error);
+    if (status) return status;
+    json_t *list = json_loads(ids, 0, NULL);
+    if (!list) status = fb_fail_memory(error);
+    for (size_t i = 0; i < count && !status; i++) {
+        const char *id = json_string_value(json_array_get(list, i));
+        int64_t key = 1;
+        if (id) status = fb_find_run(connection, id, &key, error);
+        is_missing[i] = key == 0;
+    }
+    json_decref(list);
+    fb_readers_give_back(&store->readers, connection);
+    return status;
+}
+
+fb_status fb_store_get_run(fb_store *store, const char *id, fb_store_run *out, fb_error *error) {
+    fb_connection *connection = NULL;
+    fb_status status = fb_readers_take(&store->readers, &connection, error);
+    if (status) return status;
+    fb_store_run run = {0};
+    status = read_by_id(connection, id, &run, error);
+    fb_readers_give_back(&store->readers, connection);
+    if (status) fb_memory_free(run.memory);
+    else *out = run;
+    return status;
+}
+
+/* ---- list ---- */
+
+typedef struct conditions {
+    fb_condition items[CONDITIONS_MAX];
+    size_t count, groups;
+} conditions;
+
+static fb_condition *add(conditions *list, const char *sql) {
+    fb_condition *condition = &list->items[list->count++];
+    *condition = (fb_condition){.sql = sql, .group = list->groups++};
+    return condition;
+}
+
+static void add_text(conditions *list, const char *sql, const char *text) {
+    if (text) add(list, sql)->texts[0] = text;
+}
+
+static void add_labels(conditions *list, const fb_store_run_filter *filter) {
+    for (size_t i = 0; i < filter->label_count; i++) {
+        const fb_store_label *label = &filter->labels[i];
+        const char *sql =
+            label->value ? "SELECT run FROM run_labels WHERE run <= ?1 AND key = ?2 AND value = ?3 ORDER BY run DESC LIMIT 1"
+                         : "SELECT run FROM run_labels WHERE run <= ?1 AND key = ?2 ORDER BY run DESC LIMIT 1";
+        fb_condition *condition = add(list, sql);
+        condition->texts[0] = label->key;
+        condition->texts[1] = label->value;
+    }
+}
+
+/* The signatures' conditions are one group: any one suffices. */
+static void add_signatures(conditions *list, const fb_store_run_filter *filter) {
+    size_t group = list->groups;
+    for (size_t i = 0; i < filter->signature_count; i++) {
+        fb_condition *condition = add(list, "SELECT run FROM run_passes WHERE run <= ?1 AND signature = "
+                                            "(SELECT id FROM signatures WHERE text = ?2) ORDER BY run DESC LIMIT 1");
+        condition->texts[0] = filter->signatures[i];
+        condition->group = group;
+    }
+}
+
+#define GRAPH_KEY "(SELECT key FROM graphs WHERE id = ?2)"
+#define NEWEST " ORDER BY key DESC LIMIT 1"
+
+static void set_conditions(const fb_store_run_filter *filter, conditions *list) {
+    add_text(list, "SELECT key FROM runs WHERE key <= ?1 AND source = " GRAPH_KEY NEWEST, filter->source);
+    add_text(list, "SELECT key FROM runs WHERE key <= ?1 AND result = " GRAPH_KEY NEWEST, filter->result);
+    add_text(list, "SELECT key FROM runs WHERE key <= ?1 AND of_run = (SELECT key FROM runs WHERE id = ?2)" NEWEST,
+             filter->of_run);
+    add_text(list, "SELECT key FROM runs WHERE key <= ?1 AND composition = ?2" NEWEST, filter->composition);
+    add_labels(list, filter);
+    add_signatures(list, filter);
+    add_text(list, "SELECT run FROM run_passes WHERE run <= ?1 AND name = ?2 ORDER BY run DESC LIMIT 1", filter->pass);
+    add_text(list, "SELECT key FROM runs WHERE key <= ?1 AND kind = ?2" NEWEST, filter->kind);
+    if (list->count == 0) add(list, "SELECT key FROM runs WHERE key <= ?" NEWEST);
+}
+
+static uint64_t hash_filter(const fb_store_run_filter *filter) {
+    uint64_t hash = fb_filter_hash(0, "runs");
+    const char *const texts[] = {filter->source, filter->result,      filter->kind,
+                                 filter->of_run, filter->composition, filter->pass};
+    for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) hash = fb_filter_hash(hash, texts[i]);
+    for (size_t i = 0; i < filter->signature_count; i++) hash = fb_filter_hash(hash, filter->signatures[i]);
+    hash = fb_filter_hash(hash, NULL); /* a signature is not a label */
+    for (size_t i = 0; i < filter->label_count; i++)
+        hash = fb_filter_hash(fb_filter_hash(hash, filter->labels[i].key), filter->labels[i].value);
+    return hash;
+}
+
+static fb_status read_short(fb_connection *connection, int64_t key, fb_store_memory **memory, void *item, fb_error *error) {
+    return fb_read_run(connection, key, false, memory, item, error);
+}
+
+static fb_status read_whole(fb_connection *connection, int64_t key, fb_store_memory **memory, void *item, fb_error *error) {
+    return fb_read_run(connection, key, true, memory, item, error);
+}
+
+fb_status fb_store_list_runs(fb_store *store, const fb_store_run_filter *filter, const fb_store_page *page, bool with_reports,
+                             fb_store_runs *out, fb_error *error) {
+    static const fb_store_run_filter all = {0};
+    if (!filter) filter = &all;
+    if (filter->label_count > LABELS_MAX || filter->signature_count > SIGNATURES_MAX)
+        return fb_fail(error, FB_TOO_LARGE, "too-many-filters", NULL, "a list takes at most %d labels and %d signatures",
+                       LABELS_MAX, SIGNATURES_MAX);
+    conditions *wanted = calloc(1, sizeof *wanted);
+    if (!wanted) return fb_fail_memory(error);
+    set_conditions(filter, wanted);
+    fb_list_query query = {.conditions = wanted->items,
+                           .count = wanted->count,
+                           .page = page,
+                           .filter_hash = hash_filter(filter),
+                           .item_size = sizeof *out->items,
+                           .read = with_reports ? read_whole : read_short};
+    fb_row_list list;
+    fb_status status = fb_list_read(store, &query, &list, error);
+    free(wanted);
+    if (!status) FB_LIST_GIVE(&list, out);
     return status;
 }
