@@ -69,9 +69,6 @@ fb_status fb_database_copy(const char *from, fb_access access, const char *to, f
 /* Removes a database file with its log. */
 void fb_database_remove(const char *path);
 
-/* What fb_store_back_up does but for the last step: `stage` is complete, on disk, and unlocked. */
-fb_status fb_folder_copy(const char *from, const char *stage, const fb_copying *how, fb_copied *out, fb_error *error);
-
 /* Copying a whole store: rows from SQLite to PostgreSQL or back, large blobs from files to a bucket or back.
  *
  * Every row is copied with its keys, so that ids, page tokens and numbers of events stay what they are. What is there already
