@@ -1,14 +1,21 @@
-/* Finding out in the store what a graph was made of. */
+/* Which runs led to a graph: by the ids that the store has, and, of a graph that was changed since, by marks and nodes. */
+#include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "core/diff/diff.h"
+#include "core/document/document.h"
+#include "core/json/json.h"
+#include "core/rewrite/rewrite.h"
 #include "server/graphs/graphs.h"
 #include "server/history/history.h"
 
-#define RUNS_MAX 1000     /* looked at on the way back */
-#define DEPTH_MAX 100     /* runs that stand on each other */
-#define CANDIDATES_MAX 32 /* graphs compared with the one at hand */
+#define RUNS_MAX 1000       /* looked at on the way back */
+#define DEPTH_MAX 100       /* runs that stand on each other */
+#define NEAREST_MAX 32      /* graphs compared with the one at hand */
+#define MARKED_MAX 100      /* runs with a signature of the graph, the newest; of these the marks are compared */
+#define COMPARED_MAX 16     /* runs with marks in the graph, of which the results are compared */
+#define SIGNATURES_MAX 1000 /* what one list of runs takes */
 
 fb_status fb_each_run(const fb_app *app, const fb_store_run_filter *filter,
                       fb_status (*take)(void *, const fb_store_run *, bool *), void *context, fb_error *error) {
@@ -210,8 +217,9 @@ static fb_status count_at_least(const fb_app *app, const char *id, const fb_grap
     return status;
 }
 
-fb_status fb_count_edits(const fb_app *app, const fb_watch *watch, const char *id, const fb_graph *graph, size_t most,
-                         size_t *count, fb_error *error) {
+/* How many edits lead from a stored graph to another one; where there are `most` or more, some number that is as large. */
+static fb_status count_edits(const fb_app *app, const fb_watch *watch, const char *id, const fb_graph *graph, size_t most,
+                             size_t *count, fb_error *error) {
     fb_shared_graph *shared = NULL;
     fb_status status = most < SIZE_MAX ? count_at_least(app, id, graph, count, error) : FB_OK;
     if (status || (most < SIZE_MAX && *count >= most)) return status;
@@ -226,7 +234,7 @@ typedef struct comparison {
     const fb_app *app;
     const fb_watch *watch;
     const fb_graph *graph;
-    char seen[CANDIDATES_MAX][FB_ID_LENGTH + 1];
+    char seen[NEAREST_MAX][FB_ID_LENGTH + 1];
     size_t count;
     char nearest[FB_ID_LENGTH + 1];
     size_t edits; /* from the nearest */
@@ -234,13 +242,13 @@ typedef struct comparison {
 } comparison;
 
 static fb_status compare(comparison *with, const char *id) {
-    if (with->count == CANDIDATES_MAX) return FB_OK;
+    if (with->count == NEAREST_MAX) return FB_OK;
     for (size_t i = 0; i < with->count; i++) {
         if (!strcmp(with->seen[i], id)) return FB_OK;
     }
     size_t most = *with->nearest ? with->edits : SIZE_MAX, edits = 0;
     memcpy(with->seen[with->count++], id, sizeof with->seen[0]);
-    fb_status status = fb_count_edits(with->app, with->watch, id, with->graph, most, &edits, with->error);
+    fb_status status = count_edits(with->app, with->watch, id, with->graph, most, &edits, with->error);
     if (status || (*with->nearest && edits >= most)) return status;
     memcpy(with->nearest, id, sizeof with->nearest);
     with->edits = edits;
@@ -253,7 +261,7 @@ static fb_status compare_result(void *context, const fb_store_run *run, bool *go
     json_t *request = NULL;
     fb_status status = fb_run_origin(run, &request) ? compare(with, run->result) : FB_OK;
     json_decref(request);
-    *goes_on = with->count < CANDIDATES_MAX;
+    *goes_on = with->count < NEAREST_MAX;
     return status;
 }
 
@@ -276,5 +284,267 @@ fb_status fb_history_nearest(const fb_app *app, const fb_watch *watch, const fb_
     if (!status) status = fb_history_find(app, watch, last, run, out, error);
     if (!status && !out->step_count) status = fb_history_add(app, watch, out, run->id, false, error);
     if (status) fb_history_free(out);
+    return status;
+}
+
+/* ---- is it of that run? -------------------------------------------------------------------------------------------------- */
+
+static bool is_anywhere(const fb_graph *graph, const char *signature, fb_work *work) {
+    fb_node n = fb_first_node(graph, FB_MAIN_PROGRAM);
+    for (; n.id && fb_work_goes_on(work, 8); n = fb_node_at(graph, n)->next) {
+        if (fb_node_is_marked(graph, n, signature)) return true;
+    }
+    return false;
+}
+
+/* Whether one of the nodes that the run marked carries its mark; or, `anywhere`, any node. */
+static fb_status find_mark(const fb_graph *graph, const fb_store_run *run, bool anywhere, fb_work *work, bool *is_found,
+                           fb_error *error) {
+    if (!fb_work_goes_on(work, FB_WORK_UNASKED)) return fb_work_status(work, error); /* a report may be long */
+    json_t *report = fb_load_json(run->report);
+    if (!report) return fb_fail_memory(error);
+    size_t i, j;
+    json_t *pass, *name;
+    *is_found = false;
+    json_array_foreach(report, i, pass) {
+        const char *signature = json_string_value(json_object_get(pass, "signature"));
+        if (!signature || *is_found) break;
+        if (anywhere) *is_found = is_anywhere(graph, signature, work);
+        json_array_foreach(json_object_get(pass, "nodes"), j, name) {
+            if (*is_found || !fb_work_goes_on(work, 8)) break;
+            fb_node node = fb_node_find(graph, FB_MAIN_PROGRAM, json_string_value(name));
+            *is_found = node.id && fb_node_is_marked(graph, node, signature);
+        }
+    }
+    json_decref(report);
+    return fb_work_status(work, error);
+}
+
+/* Whether a node of the graph that is among those which the run marked carries the mark still. `run` has its report. */
+static fb_status carries_marks(const fb_graph *graph, const fb_store_run *run, fb_work *work, bool *carries, fb_error *error) {
+    return find_mark(graph, run, false, work, carries, error);
+}
+
+/* ---- by nodes ----------------------------------------------------------------------------------------------------------- */
+
+static bool is_same_value(const fb_graph *a, fb_value of_a, const fb_graph *b, fb_value of_b, fb_buffer *scratch) {
+    scratch->size = 0;
+    fb_value_write(a, of_a, scratch);
+    size_t middle = scratch->size;
+    fb_value_write(b, of_b, scratch);
+    return !scratch->failed && scratch->size == 2 * middle && !memcmp(scratch->data, scratch->data + middle, middle);
+}
+
+/* Whether a node of `a` is in `b`: by name, opcode and target, and perhaps arguments (else `scratch` is NULL). */
+static bool has_node(const fb_graph *a, fb_node node, const fb_graph *b, fb_buffer *scratch) {
+    fb_node other = fb_node_find(b, FB_MAIN_PROGRAM, fb_node_name(a, node));
+    if (!other.id || fb_node_at(a, node)->opcode != fb_node_at(b, other)->opcode) return false;
+    if (strcmp(fb_node_target(a, node), fb_node_target(b, other)) != 0) return false;
+    return !scratch || (is_same_value(a, fb_node_at(a, node)->args, b, fb_node_at(b, other)->args, scratch) &&
+                        is_same_value(a, fb_node_at(a, node)->kwargs, b, fb_node_at(b, other)->kwargs, scratch));
+}
+
+static bool has_half(const fb_graph *result, const fb_graph *graph, fb_work *work) {
+    size_t found = 0;
+    fb_node n = fb_first_node(result, FB_MAIN_PROGRAM);
+    for (; n.id && fb_work_goes_on(work, 8); n = fb_node_at(result, n)->next) found += has_node(result, n, graph, NULL);
+    return 2 * found >= fb_node_count(result);
+}
+
+/* A node that the run put in or changed is there as the run left it. When the run put none in, or its marks are elsewhere, it
+ * is enough that half of all nodes are there, and that not all that it changed is as it was before. */
+static bool has_made_node(const fb_diff *diff, const fb_graph *source, const fb_graph *result, const fb_graph *graph,
+                          bool is_marked, fb_work *work) {
+    fb_buffer scratch = {0};
+    size_t inserted = 0, changed = 0, as_before = 0;
+    bool is_found = false;
+    for (size_t i = 0; i < diff->count && !is_found && fb_work_goes_on(work, 32); i++) {
+        const fb_edit *edit = &diff->edits[i];
+        if (edit->table != FB_NODE_TABLE || (edit->kind != FB_EDIT_INSERT && edit->kind != FB_EDIT_SET)) continue;
+        is_found = has_node(result, fb_node_find(result, FB_MAIN_PROGRAM, edit->name), graph, &scratch);
+        inserted += edit->kind == FB_EDIT_INSERT;
+        changed += edit->kind == FB_EDIT_SET;
+        if (edit->kind == FB_EDIT_SET)
+            as_before += has_node(source, fb_node_find(source, FB_MAIN_PROGRAM, edit->name), graph, &scratch);
+    }
+    fb_buffer_free(&scratch);
+    bool is_undone = changed && as_before == changed;
+    return is_found || (((!inserted && !is_undone) || is_marked) && has_half(result, graph, work));
+}
+
+fb_status fb_graph_is_related(const fb_app *app, const fb_watch *watch, const fb_graph *graph, const fb_store_run *run,
+                              bool *is_related, fb_error *error) {
+    fb_shared_graph *source = NULL, *result = NULL;
+    fb_diff diff = {0};
+    fb_work work = {.watch = watch};
+    bool is_marked = false;
+    fb_status status = carries_marks(graph, run, &work, is_related, error);
+    if (status || *is_related) return status;
+    status = find_mark(graph, run, true, &work, &is_marked, error);
+    if (!status) status = fb_load_graph(app, watch, run->source, &source, error);
+    if (!status) status = fb_load_graph(app, watch, run->result, &result, error);
+    if (!status) status = fb_diff_make(source->graph, result->graph, &work, &diff, error);
+    if (!status) {
+        *is_related = has_made_node(&diff, source->graph, result->graph, graph, is_marked, &work);
+        status = fb_work_status(&work, error);
+        fb_diff_free(&diff);
+    }
+    fb_share_release(source);
+    fb_share_release(result);
+    return status;
+}
+
+/* ---- one of each kind --------------------------------------------------------------------------------------------------- */
+
+/* Runs that were kept. Texts are borrowed from the list of runs. */
+typedef struct kept_run {
+    const char *id, *result, *request;
+    char origin[FB_ID_LENGTH + 1], signature[FB_SIGNATURE_LENGTH + 1]; /* of its steps */
+    bool is_of_several; /* its steps are of several runs: what an undo left over of them */
+} kept_run;
+
+typedef struct kept_runs {
+    kept_run items[COMPARED_MAX];
+    size_t count;
+    bool is_whole;
+} kept_runs;
+
+static bool is_of_several(const json_t *request) {
+    const json_t *steps = json_object_get(request, "steps");
+    const json_t *first = json_object_get(json_array_get(steps, 0), "run");
+    for (size_t i = 1; i < json_array_size(steps); i++) {
+        if (!json_equal(first, json_object_get(json_array_get(steps, i), "run"))) return true;
+    }
+    return false;
+}
+
+static bool is_repetition(const kept_run *one, const kept_run *other, bool is_whole) {
+    if (strcmp(one->origin, other->origin) != 0 || strcmp(one->result, other->result) != 0) return false;
+    if (!strcmp(one->request, other->request)) return true;
+    bool is_alike = is_whole || !strcmp(one->signature, other->signature);
+    return is_alike && !one->is_of_several && !other->is_of_several;
+}
+
+/* Keeps the run unless it repeats a kept one, or has made nothing. */
+static void keep(kept_runs *kept, const fb_store_run *run) {
+    json_t *request = NULL;
+    const char *origin = fb_run_origin(run, &request);
+    const char *left = json_string_value(json_object_get(request, "signature"));
+    if (origin && kept->count < COMPARED_MAX) {
+        kept_run *next = &kept->items[kept->count];
+        *next = (kept_run){.id = run->id, .result = run->result, .request = run->request};
+        next->is_of_several = is_of_several(request);
+        fb_copy_text(next->origin, sizeof next->origin, origin);
+        fb_copy_text(next->signature, sizeof next->signature, left ? left : run->signature);
+        bool is_new = true;
+        for (const kept_run *other = kept->items; other < next; other++) is_new &= !is_repetition(next, other, kept->is_whole);
+        kept->count += is_new;
+    }
+    json_decref(request);
+}
+
+static void add_related(fb_related_runs *runs, const char *id) {
+    if (runs->count < FB_RELATED_MAX) memcpy(runs->ids[runs->count++], id, FB_RUN_ID_LENGTH + 1);
+}
+
+/* ---- by result ---------------------------------------------------------------------------------------------------------- */
+
+/* Page by page: the only other run may be the oldest. Pages of which a run was kept are kept as well: it borrows their texts.
+ */
+fb_status fb_find_runs_by_result(const fb_app *app, const char *id, bool is_whole, fb_related_runs *out, fb_error *error) {
+    fb_store_runs pages[COMPARED_MAX];
+    fb_store_run_filter filter = {.result = id};
+    kept_runs kept = {.is_whole = is_whole};
+    size_t page_count = 0;
+    char token[FB_PAGE_TOKEN_LENGTH + 1] = "";
+    fb_status status = FB_OK;
+    do {
+        fb_store_runs *runs = &pages[page_count];
+        fb_store_page page = {.limit = FB_PAGE_MAX, .token = *token ? token : NULL};
+        size_t before = kept.count;
+        status = fb_store_list_runs(app->store, &filter, &page, false, runs, error);
+        if (status) break;
+        for (size_t i = 0; i < runs->count; i++) keep(&kept, &runs->items[i]);
+        fb_copy_text(token, sizeof token, runs->next_token);
+        if (kept.count > before) page_count++;
+        else FB_STORE_FREE(runs);
+    } while (*token && kept.count < COMPARED_MAX);
+    *out = (fb_related_runs){0};
+    for (size_t i = 0; i < kept.count && !status; i++) add_related(out, kept.items[i].id);
+    while (page_count) FB_STORE_FREE(&pages[--page_count]);
+    return status;
+}
+
+/* ---- by marks ----------------------------------------------------------------------------------------------------------- */
+
+typedef struct signature_list {
+    const char *items[SIGNATURES_MAX];
+    size_t count;
+} signature_list;
+
+static void add_signature(signature_list *list, const char *signature) {
+    for (size_t i = 0; i < list->count; i++) {
+        if (strcmp(list->items[i], signature) == 0) return;
+    }
+    if (list->count < SIGNATURES_MAX) list->items[list->count++] = signature;
+}
+
+static fb_status list_signatures(const fb_graph *graph, fb_work *work, signature_list *list, fb_error *error) {
+    fb_value last = {0}; /* neighbours mostly have the same marks, and equal lists have one id */
+    fb_node n = fb_first_node(graph, FB_MAIN_PROGRAM);
+    for (; n.id && fb_work_goes_on(work, 8); n = fb_node_at(graph, n)->next) {
+        fb_value marks = fb_node_at(graph, n)->transformations;
+        if (!marks.id || marks.id == last.id) continue;
+        last = marks;
+        const fb_value_row *row = fb_value_at(graph, marks);
+        for (uint32_t i = 0; i < row->count; i++) add_signature(list, fb_value_text(graph, row->items[i]));
+    }
+    return fb_work_status(work, error);
+}
+
+static fb_status keep_marked(const fb_graph *graph, const fb_store_runs *runs, fb_work *work, kept_runs *kept,
+                             fb_error *error) {
+    fb_status status = FB_OK;
+    for (size_t i = 0; i < runs->count && !status; i++) {
+        bool carries = false;
+        if (fb_run_is_undoable(&runs->items[i])) status = carries_marks(graph, &runs->items[i], work, &carries, error);
+        if (carries) keep(kept, &runs->items[i]);
+    }
+    return status;
+}
+
+/* Those from whose result the fewest edits lead to the graph. */
+static fb_status find_nearest(const fb_app *app, const fb_watch *watch, const fb_graph *graph, const kept_runs *kept,
+                              fb_related_runs *out, fb_error *error) {
+    size_t least = SIZE_MAX;
+    fb_status status = FB_OK;
+    for (size_t i = 0; i < kept->count && !status; i++) {
+        size_t edits = 0, most = least < SIZE_MAX ? least + 1 : least;
+        if (kept->count > 1) status = count_edits(app, watch, kept->items[i].result, graph, most, &edits, error);
+        if (status || edits > least) continue;
+        if (edits < least) out->count = 0;
+        least = edits;
+        add_related(out, kept->items[i].id);
+    }
+    return status;
+}
+
+fb_status fb_find_runs_by_marks(const fb_app *app, const fb_watch *watch, const fb_graph *graph, bool is_whole,
+                                fb_related_runs *out, fb_error *error) {
+    *out = (fb_related_runs){0};
+    kept_runs kept = {.is_whole = is_whole};
+    signature_list *signatures = calloc(1, sizeof *signatures);
+    if (!signatures) return fb_fail_memory(error);
+    fb_work work = {.watch = watch};
+    fb_store_runs runs = {0};
+    fb_store_run_filter filter = {.signatures = signatures->items};
+    fb_status status = list_signatures(graph, &work, signatures, error);
+    filter.signature_count = signatures->count;
+    if (!status && signatures->count)
+        status = fb_store_list_runs(app->store, &filter, &(fb_store_page){.limit = MARKED_MAX}, true, &runs, error);
+    if (!status) status = keep_marked(graph, &runs, &work, &kept, error);
+    if (!status) status = find_nearest(app, watch, graph, &kept, out, error);
+    FB_STORE_FREE(&runs);
+    free(signatures);
     return status;
 }
