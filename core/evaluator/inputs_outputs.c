@@ -1,3 +1,4 @@
+/* What a graph is given, what it gives, and the files that these come from and go to. */
 #include "core/evaluator/evaluator.h"
 
 #include <ctype.h>
@@ -5,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/base/buffer.h"
 #include "core/base/map.h"
 #include "core/weights/safetensors.h"
 
@@ -102,6 +104,30 @@ fb_status fb_give_input(void *context, fb_node node, fb_object *out, fb_error *e
         if (fb_is_input_name(given->graph, node, item->name)) return take(given, item->array, out, error);
     }
     return given->is_drawn ? draw(given, node, out, error) : FB_NOT_FOUND;
+}
+
+/* ---- outputs: the tensors, in the order of torch.utils._pytree, and dicts as they were filled ---------------------------- */
+
+static void flatten(const fb_object *object, fb_buffer *arrays) {
+    if (object->kind == FB_OBJECT_ARRAY) {
+        fb_buffer_append(arrays, &object->array, sizeof object->array);
+        if (!arrays->failed) fb_array_keep(object->array);
+    } else if (object->kind == FB_OBJECT_DICT) {
+        for (size_t i = 1; i < object->items->count; i += 2) flatten(&object->items->objects[i], arrays);
+    } else if (fb_object_is_sequence(object)) {
+        for (size_t i = 0; i < object->items->count; i++) flatten(&object->items->objects[i], arrays);
+    }
+}
+
+fb_status fb_flatten_output(const fb_object *output, fb_array ***items, size_t *count, fb_error *error) {
+    fb_buffer arrays = {0};
+    flatten(output, &arrays);
+    *count = arrays.size / sizeof(fb_array *);
+    *items = (fb_array **)(void *)arrays.data;
+    if (!arrays.failed) return FB_OK;
+    for (size_t i = 0; i < *count; i++) fb_array_drop((*items)[i]);
+    fb_buffer_free(&arrays);
+    return fb_fail_memory(error);
 }
 
 /* ---- files ------------------------------------------------------------------------------------------------------------- */
