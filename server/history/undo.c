@@ -391,8 +391,8 @@ static fb_status look_at_maker(void *context, const fb_store_run *run, bool *goe
 
 /* What the graph is made of, and the run whose passes positions mean; no steps when that is not known: because an undo merged
  * it, or because no run made it. */
-static fb_status find_history(const fb_app *app, const fb_watch *watch, const char *graph_id, const char *run_id,
-                              fb_undo_task *task, bool *is_merged, fb_error *error) {
+static fb_status find_history_of_deployed(const fb_app *app, const fb_watch *watch, const char *graph_id, const char *run_id,
+                                          fb_undo_task *task, bool *is_merged, fb_error *error) {
     fb_store_run run = {0};
     maker found = {0};
     json_t *request = NULL;
@@ -424,7 +424,7 @@ fb_status fb_undo_deployed(const fb_app *app, const fb_watch *watch, const char 
                          .graph_id = graph_id};
     fb_status status = fb_store_get_graph(app->store, graph_id, &summary, error);
     FB_STORE_FREE(&summary);
-    if (!status) status = find_history(app, watch, graph_id, run_id, &task, &is_merged, error);
+    if (!status) status = find_history_of_deployed(app, watch, graph_id, run_id, &task, &is_merged, error);
     if (!status && task.history.step_count) return fb_undo_work_out(app, watch, &task, out, refusal, error);
     fb_history_free(&task.history);
     if (status) return status;

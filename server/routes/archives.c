@@ -352,7 +352,9 @@ static fb_status find_written(const fb_request *request, const fb_archive *archi
     return is_final ? fb_fail(error, met.status, met.code, "", "%s", met.message) : FB_OK;
 }
 
-fb_status fb_archive_find_written(const fb_request *request, const fb_graph *graph, bool *is_from_archive,
+/* The graph for which foldback wrote the archive that `graph` was read from; "" if it was read from none, or another wrote it.
+ */
+static fb_status find_written_for(const fb_request *request, const fb_graph *graph, bool *is_from_archive,
                                   char id[FB_ID_LENGTH + 1], fb_error *error) {
     const fb_app *app = request->context;
     fb_archive_origin origin = {0};
@@ -375,6 +377,57 @@ fb_status fb_archive_find_written(const fb_request *request, const fb_graph *gra
         if (blob) fb_blob_close(blob);
     }
     free(origin.model);
+    return status;
+}
+
+/* ---- an archive that was trained ----------------------------------------------------------------------------------------- */
+
+fb_status fb_archive_take_training(const fb_request *request, const char *written, fb_graph_input *given, fb_error *reason,
+                                   fb_error *error) {
+    const fb_app *app = request->context;
+    const fb_watch *watch = fb_request_watch(request);
+    fb_document_limits limits = app->limits;
+    fb_shared_graph *shared = NULL;
+    fb_graph *graph = NULL;
+    fb_graph_input made = {0};
+    fb_buffer text = {0};
+    fb_errors errors = {0};
+    fb_error met = {0};
+    limits.watch = watch;
+    fb_status status = fb_load_graph(app, watch, written, &shared, &met);
+    if (!status) status = fb_archive_trained_document(shared->graph, given->shared->graph, &text, &met);
+    if (!status && fb_document_read(text.data, text.size, &limits, "", &graph, &errors))
+        status = errors.count ? fb_fail(&met, FB_CONFLICT, "another-program", "", "%s", errors.items[0].message)
+                              : fb_fail_memory(&met);
+    if (!status) status = fb_graph_input_take(graph, watch, &made, &met);
+    bool is_another_program = status == FB_CONFLICT || status == FB_NOT_FOUND;
+    if (!status) {
+        fb_graph_input_free(given);
+        *given = made;
+    } else {
+        *(is_another_program ? reason : error) = met;
+    }
+    fb_share_release(shared);
+    fb_buffer_free(&text);
+    fb_errors_free(&errors);
+    return is_another_program ? FB_OK : status;
+}
+
+fb_status fb_archive_find_trained(const fb_request *request, fb_graph_input *given, char id[FB_ID_LENGTH + 1], fb_error *reason,
+                                  fb_error *error) {
+    bool is_from_archive;
+    fb_status status = find_written_for(request, given->shared->graph, &is_from_archive, id, error);
+    if (!status && !*id && is_from_archive)
+        fb_fail(reason, FB_CONFLICT, "another-program", "",
+                "where PyTorch saved a run's result again, POST it to that run's reverse link");
+    if (status || !*id) return status;
+    status = fb_archive_take_training(request, id, given, reason, error);
+    if (!status && reason->status == FB_CONFLICT) {
+        fb_error why = *reason;
+        *reason = (fb_error){0};
+        fb_fail(reason, FB_CONFLICT, why.code, "", "its archive was written for the graph %s, but %s", id, why.message);
+    }
+    if (reason->status) *id = '\0';
     return status;
 }
 

@@ -197,10 +197,14 @@ bool fb_archive_take(const fb_request *request, fb_response *response, fb_reques
 void fb_archive_settle(const fb_request *request, const fb_response *response, const fb_request_archive *archive);
 /* Reads ?model= of the archive. 422 bad-archive, unsupported-archive. Likewise. */
 bool fb_archive_read(const fb_request *request, fb_response *response, const char *digest, fb_graph_input *out);
-/* The graph for which foldback wrote the archive that `graph` was read from; "" if it was read from none, or another wrote it.
- */
-fb_status fb_archive_find_written(const fb_request *request, const fb_graph *graph, bool *is_from_archive,
-                                  char id[FB_ID_LENGTH + 1], fb_error *error);
+/* Puts the stored graph, with the weights that the archive has, in the place of `given`, which was read from that archive:
+ * PyTorch has saved the program anew, with other names. FB_OK also when it is another program or the graph is not here: then
+ * `given` stays, and `reason` says why. */
+fb_status fb_archive_take_training(const fb_request *request, const char *graph_id, fb_graph_input *given, fb_error *reason,
+                                   fb_error *error);
+/* The same with the graph for which foldback wrote the archive; `id` becomes "" when that cannot be. */
+fb_status fb_archive_find_trained(const fb_request *request, fb_graph_input *given, char id[FB_ID_LENGTH + 1], fb_error *reason,
+                                  fb_error *error);
 
 /* ---- Weights that a request brings along for its graph: safetensors files that are here as blobs ------------------------- */
 

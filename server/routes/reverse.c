@@ -1,8 +1,6 @@
 /* POST /v1/runs/{run}/reverse, /v1/runs/{run}/rollback and /v1/reverse. */
 #include <string.h>
 
-#include "core/archive/archive.h"
-#include "core/document/document.h"
 #include "core/json/members.h"
 #include "server/history/undo.h"
 #include "server/routes/answer.h"
@@ -28,40 +26,6 @@ static void undo(const fb_request *request, fb_response *response, const fb_run_
     fb_undone_free(&undone);
 }
 
-/* ---- an archive that was trained ----------------------------------------------------------------------------------------- */
-
-static bool is_another_program(const fb_error *error) {
-    return error->status == FB_CONFLICT || error->status == FB_NOT_FOUND;
-}
-
-/* Puts in the place of the graph at hand, which was read from an archive, the stored one with its weights: PyTorch has saved
- * the program anew, with other names. FB_CONFLICT "another-program"; FB_NOT_FOUND. */
-static fb_status take_training(const fb_request *request, const char *written, fb_graph_input *given, fb_error *error) {
-    const fb_app *app = request->context;
-    const fb_watch *watch = fb_request_watch(request);
-    fb_document_limits limits = app->limits;
-    fb_shared_graph *shared = NULL;
-    fb_graph *graph = NULL;
-    fb_graph_input made = {0};
-    fb_buffer text = {0};
-    fb_errors errors = {0};
-    limits.watch = watch;
-    fb_status status = fb_load_graph(app, watch, written, &shared, error);
-    if (!status) status = fb_archive_trained_document(shared->graph, given->shared->graph, &text, error);
-    if (!status && fb_document_read(text.data, text.size, &limits, "", &graph, &errors))
-        status = errors.count ? fb_fail(error, FB_CONFLICT, "another-program", "", "%s", errors.items[0].message)
-                              : fb_fail_memory(error);
-    if (!status) status = fb_graph_input_take(graph, watch, &made, error);
-    if (!status) {
-        fb_graph_input_free(given);
-        *given = made;
-    }
-    fb_share_release(shared);
-    fb_buffer_free(&text);
-    fb_errors_free(&errors);
-    return status;
-}
-
 /* ---- of a run ----------------------------------------------------------------------------------------------------------- */
 
 static bool check_undoable(const fb_store_run *run, fb_response *response) {
@@ -75,18 +39,15 @@ static bool check_undoable(const fb_store_run *run, fb_response *response) {
 }
 
 /* What the graph at hand is made of: the run, and what was done to its result since. False when this has responded. */
-static bool find_history(const fb_request *request, fb_response *response, const fb_store_run *run, fb_graph_input *given,
-                         fb_undo_task *task) {
+static bool find_history_of_run(const fb_request *request, fb_response *response, const fb_store_run *run,
+                                fb_graph_input *given, fb_undo_task *task) {
     const fb_app *app = request->context;
     fb_error error = {0};
     bool is_related = true;
     fb_status status = fb_history_find(app, fb_request_watch(request), task->graph_id, run, &task->history, &error);
     if (!status && !task->history.step_count) {
-        fb_error met = {0};
-        status = take_training(request, run->result, given, &met);
+        status = fb_archive_take_training(request, run->result, given, &(fb_error){0}, &error);
         task->graph_id = given->shared->id;
-        if (status && is_another_program(&met)) status = FB_OK;
-        else if (status) error = met;
         if (!status)
             status = fb_graph_is_related(app, fb_request_watch(request), given->shared->graph, run, &is_related, &error);
         if (!status && is_related)
@@ -105,7 +66,7 @@ static void undo_run(const fb_request *request, fb_response *response, const fb_
     if (!check_undoable(run, response) || !fb_graph_input_find(request, response, asked, &given)) return;
     fb_undo_task task = {.kind = kind, .at_hand = &given, .graph_id = given.shared ? given.shared->id : run->result};
     memcpy(task.run_id, run->id, sizeof task.run_id);
-    if (find_history(request, response, run, &given, &task)) undo(request, response, asked, &task, repeat);
+    if (find_history_of_run(request, response, run, &given, &task)) undo(request, response, asked, &task, repeat);
     fb_history_free(&task.history);
     fb_graph_input_free(&given);
 }
@@ -143,37 +104,18 @@ static json_t *list_ids(const fb_related_runs *runs) {
     return list;
 }
 
-/* Looks for the runs that made the graph for which foldback wrote the archive of the graph at hand, and puts that with the
- * archive's weights in its place. `reason` says why there are none. */
-static fb_status find_trained(const fb_request *request, fb_graph_input *given, bool is_whole, fb_related_runs *runs,
-                              fb_error *reason, fb_error *error) {
-    char id[FB_ID_LENGTH + 1];
-    bool is_from_archive;
-    fb_status status = fb_archive_find_written(request, given->shared->graph, &is_from_archive, id, error);
-    if (!status && !*id && is_from_archive)
-        fb_fail(reason, FB_CONFLICT, "another-program", "",
-                "where PyTorch saved a run's result again, POST it to that run's reverse link");
-    if (status || !*id) return status;
-    status = take_training(request, id, given, reason);
-    if (status == FB_CONFLICT) {
-        fb_error why = *reason;
-        *reason = (fb_error){0};
-        fb_fail(reason, FB_CONFLICT, why.code, "", "its archive was written for the graph %s, but %s", id, why.message);
-    }
-    if (status) return is_another_program(reason) ? FB_OK : (*error = *reason, status);
-    return fb_find_runs_by_result(request->context, id, is_whole, runs, error);
-}
-
 /* The one run that made the graph, or what it was before it was changed; otherwise this responds. */
 static bool find_maker(const fb_request *request, fb_response *response, fb_graph_input *given, bool is_whole,
                        fb_related_runs *runs, bool *is_changed) {
     const fb_app *app = request->context;
+    char trained[FB_ID_LENGTH + 1] = "";
     fb_error error = {0}, reason = {0};
     fb_status status = fb_find_runs_by_result(app, given->shared->id, is_whole, runs, &error);
     *is_changed = !status && !runs->count;
     if (*is_changed)
         status = fb_find_runs_by_marks(app, fb_request_watch(request), given->shared->graph, is_whole, runs, &error);
-    if (!status && !runs->count) status = find_trained(request, given, is_whole, runs, &reason, &error);
+    if (!status && !runs->count) status = fb_archive_find_trained(request, given, trained, &reason, &error);
+    if (!status && *trained) status = fb_find_runs_by_result(app, trained, is_whole, runs, &error);
     if (!status && runs->count == 1) return true;
     if (status) {
         fb_respond_error(response, &error);
