@@ -482,7 +482,7 @@ fb_value fb_read_recipe(fb_reader *reader, const fb_json *tree) {
     return fb_pop_items(reader, FB_EXPRESSION, fb_read_symbol(reader, op), base);
 }
 
-/* Reading one node. */
+/* ---- one node ------------------------------------------------------------------------------------------------------------ */
 
 enum { NAME, OP, TARGET, ARGS, KWARGS, TYPE, META, MEMBER_COUNT };
 static const char *const member_names[] = {"name", "op", "target", "args", "kwargs", "type", "meta"};

@@ -16,7 +16,7 @@
 #include "server/store/blobs.h"
 #include "server/store/check.h"
 
-/* What a finding costs, and what helps. */
+/* ---- what a finding costs, and what helps -------------------------------------------------------------------------------- */
 
 #define FROM_BACKUP "foldback db restore puts a backup in the folder's place"
 
@@ -78,7 +78,7 @@ static void check_progress(fb_check *check, const char *what, uint64_t done, uin
     if (check->progress) check->progress(check->context, what, done, total);
 }
 
-/* Blobs: are the bytes those that the digest says, and what is remembered of them true? */
+/* ---- blobs: are the bytes those that the digest says, and what is remembered of them true? ------------------------------- */
 
 #define BLOCK ((size_t)1 << 20)
 
@@ -150,9 +150,7 @@ static fb_status check_blob(const fb_app *app, fb_check *check, const char *dige
     return status;
 }
 
-/* Graphs and rules: is what was stored what its id says? */
-
-/* ---- graphs ------------------------------------------------------------------------------------------------------------- */
+/* ---- graphs: is what was stored what its id says? ------------------------------------------------------------------------ */
 
 /* The rows that were made of the document. The graph stays in the cache: runs are next. */
 static fb_status check_rows(const fb_app *app, fb_check *check, const char *id, const char *subject, fb_error *error) {
@@ -188,7 +186,7 @@ static fb_status check_graph(const fb_app *app, fb_check *check, const char *id,
     return FB_OK;
 }
 
-/* ---- rules -------------------------------------------------------------------------------------------------------------- */
+/* ---- rules: likewise ----------------------------------------------------------------------------------------------------- */
 
 /* `text` is the name, a space and the version. */
 static fb_status check_rule(const fb_app *app, fb_check *check, const char *text, fb_error *error) {
@@ -212,7 +210,7 @@ static fb_status check_rule(const fb_app *app, fb_check *check, const char *text
     return status;
 }
 
-/* Runs: do their passes, done again, give what they gave? */
+/* ---- runs: do their passes, done again, give what they gave? ------------------------------------------------------------- */
 
 /* A run that is being looked at. */
 typedef struct looking {
@@ -226,7 +224,7 @@ static fb_status met_damage(const looking *at, const fb_error *met, fb_error *er
     return check_met(at->check, "run-damaged", at->subject, met, error);
 }
 
-/* ---- its rows ----------------------------------------------------------------------------------------------------------- */
+/* Its rows. */
 
 /* The composition's signature is that of its passes', and the report tells of these passes. */
 static fb_status check_run_rows(const looking *at, fb_error *error) {
@@ -260,7 +258,7 @@ static void check_calls(const looking *at, const fb_composition *composition) {
     if (!is_same) check_found(at->check, "run-damaged", at->subject, "the passes that it asked for are not those of its rows");
 }
 
-/* ---- its result --------------------------------------------------------------------------------------------------------- */
+/* Its result. */
 
 /* What a merge makes of tensors depends on which of their bytes were here then: where it differs by that, it is only not
  * counted.

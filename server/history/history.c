@@ -10,7 +10,7 @@
 #include "core/json/members.h"
 #include "server/graphs/graphs.h"
 
-/* Doing the steps of a history again. */
+/* ---- doing the steps again ----------------------------------------------------------------------------------------------- */
 
 static fb_undo_step step_of(const fb_history *history, size_t i) {
     const fb_past_step *step = &history->steps[i];

@@ -1,3 +1,4 @@
+/* An undo: which steps of a history go, the graph without them, and the run that says so. */
 #include "server/history/undo.h"
 
 #include <stdlib.h>
@@ -7,9 +8,9 @@
 #include "core/json/members.h"
 #include "core/json/scan.h"
 
-/* Which passes of a history are to be undone. */
-
 #define REACH_MAX 100 /* runs that a name is looked for in */
+
+/* ---- which steps are asked for ------------------------------------------------------------------------------------------- */
 
 static bool is_of(const fb_past_step *step, const char *run_id) {
     return !strcmp(step->of->run.id, run_id);

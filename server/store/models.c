@@ -207,7 +207,7 @@ fb_status fb_store_list_versions(fb_store *store, const char *model, const fb_st
     return status;
 }
 
-/* Making and deleting versions. */
+/* ---- making and deleting versions ---- */
 
 /* Notes what was done with a version. */
 static fb_status audit_version(fb_connection *connection, const fb_store_actor *by, int64_t at, const char *action,
@@ -352,7 +352,7 @@ fb_status fb_store_delete_version(fb_store *store, const char *model, const char
     return fb_writer_run(&store->writer, write_delete, &delete, error);
 }
 
-/* Reading aliases: their last entries, their histories, and all entries after one. */
+/* ---- aliases: their last entries, their histories, and all entries after one ---- */
 
 fb_status fb_read_alias_entry(fb_connection *connection, int64_t number, fb_store_memory **memory, fb_store_alias_entry *out,
                               fb_error *error) {
