@@ -200,17 +200,13 @@ void fb_cache_drop(fb_cache *cache, const char *id) {
     fb_share_release(shared);
 }
 
-static void print_metric(fb_buffer *out, const char *name, const char *type, const char *help, uint64_t value) {
-    fb_buffer_printf(out, "# HELP foldback_cache_%s %s\n# TYPE foldback_cache_%s %s\nfoldback_cache_%s %" PRIu64 "\n", name,
-                     help, name, type, name, value);
-}
-
 void fb_cache_metrics(fb_cache *cache, fb_buffer *out) {
     pthread_mutex_lock(&cache->mutex);
     uint64_t hits = cache->hits, misses = cache->misses, count = cache->count, bytes = cache->bytes;
     pthread_mutex_unlock(&cache->mutex);
-    print_metric(out, "hits_total", "counter", "Graphs found decoded in memory.", hits);
-    print_metric(out, "misses_total", "counter", "Graphs that had to be read from the store.", misses);
-    print_metric(out, "graphs", "gauge", "Decoded graphs in memory.", count);
-    print_metric(out, "bytes", "gauge", "What they take, estimated.", bytes);
+    fb_print_metric(out, "foldback_cache_hits_total", "counter", "Graphs found decoded in memory.", (double)hits);
+    fb_print_metric(out, "foldback_cache_misses_total", "counter", "Graphs that had to be read from the store.",
+                    (double)misses);
+    fb_print_metric(out, "foldback_cache_graphs", "gauge", "Decoded graphs in memory.", (double)count);
+    fb_print_metric(out, "foldback_cache_bytes", "gauge", "What they take, estimated.", (double)bytes);
 }

@@ -35,12 +35,9 @@ void fb_metrics_reject(fb_http_server *server, fb_rejection reason) {
     atomic_fetch_add_explicit(&server->rejected[reason], 1, memory_order_relaxed);
 }
 
-static void head(fb_buffer *out, const char *name, const char *type, const char *help) {
-    fb_buffer_printf(out, "# HELP %s %s\n# TYPE %s %s\n", name, help, name, type);
-}
-
 static void print_requests(const fb_http_server *server, fb_buffer *out) {
-    head(out, "foldback_http_requests_total", "counter", "Requests by route, method and status (0: the client left first).");
+    fb_print_metric_head(out, "foldback_http_requests_total", "counter",
+                         "Requests by route, method and status (0: the client left first).");
     for (size_t r = 0; r <= server->route_count; r++) {
         bool is_route = r < server->route_count;
         for (int status = 0; status < FB_METRIC_STATUSES; status++) {
@@ -55,7 +52,7 @@ static void print_requests(const fb_http_server *server, fb_buffer *out) {
 
 static void print_durations(const fb_http_server *server, fb_buffer *out) {
     static const char name[] = "foldback_http_request_duration_seconds";
-    head(out, name, "histogram", "From the request line to the end of the answer.");
+    fb_print_metric_head(out, name, "histogram", "From the request line to the end of the answer.");
     for (size_t r = 0; r < server->route_count; r++) {
         const fb_route *route = &server->routes[r];
         const fb_route_metrics *metrics = &server->metrics[r];
@@ -75,11 +72,6 @@ static void print_durations(const fb_http_server *server, fb_buffer *out) {
     }
 }
 
-static void print_gauge(fb_buffer *out, const char *name, const char *help, unsigned long long value) {
-    head(out, name, "gauge", help);
-    fb_buffer_printf(out, "%s %llu\n", name, value);
-}
-
 void fb_http_metrics(const fb_http_server *constant, fb_buffer *out) {
     fb_http_server *server = (fb_http_server *)(uintptr_t)constant; /* only its locks are touched */
     print_requests(server, out);
@@ -97,14 +89,15 @@ void fb_http_metrics(const fb_http_server *constant, fb_buffer *out) {
     pthread_mutex_lock(&server->streams.lock);
     unsigned streams = server->streams.count;
     pthread_mutex_unlock(&server->streams.lock);
-    print_gauge(out, "foldback_http_in_flight", "Requests whose headers have come and whose answer is not sent yet.",
-                in_flight);
-    print_gauge(out, "foldback_http_queue_depth", "Requests that wait for a worker.", depth);
-    print_gauge(out, "foldback_http_connections", "Open connections.", connections);
-    print_gauge(out, "foldback_http_streams", "Open event streams.", streams);
-    print_gauge(out, "foldback_http_body_bytes", "Memory that request bodies hold.", atomic_load(&server->body_memory));
+    fb_print_metric(out, "foldback_http_in_flight", "gauge",
+                    "Requests whose headers have come and whose answer is not sent yet.", in_flight);
+    fb_print_metric(out, "foldback_http_queue_depth", "gauge", "Requests that wait for a worker.", depth);
+    fb_print_metric(out, "foldback_http_connections", "gauge", "Open connections.", connections);
+    fb_print_metric(out, "foldback_http_streams", "gauge", "Open event streams.", streams);
+    fb_print_metric(out, "foldback_http_body_bytes", "gauge", "Memory that request bodies hold.",
+                    (double)atomic_load(&server->body_memory));
 
-    head(out, "foldback_http_rejected_total", "counter", "Requests and connections turned away, by reason.");
+    fb_print_metric_head(out, "foldback_http_rejected_total", "counter", "Requests and connections turned away, by reason.");
     for (int reason = 0; reason < FB_REJECTION_COUNT; reason++)
         fb_buffer_printf(out, "foldback_http_rejected_total{reason=\"%s\"} %llu\n", rejection_names[reason],
                          atomic_load_explicit(&server->rejected[reason], memory_order_relaxed));

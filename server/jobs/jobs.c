@@ -155,16 +155,12 @@ void fb_jobs_write_progress(fb_jobs *jobs, const char *id, fb_buffer *out) {
     pthread_mutex_unlock(&jobs->mutex);
 }
 
-static void print(fb_buffer *out, const char *name, const char *type, const char *help) {
-    fb_buffer_printf(out, "# HELP %s %s\n# TYPE %s %s\n", name, help, name, type);
-}
-
 void fb_jobs_metrics(fb_jobs *jobs, fb_buffer *out) {
     pthread_mutex_lock(&jobs->mutex);
-    print(out, "foldback_jobs", "gauge", "Jobs that are not finished.");
+    fb_print_metric_head(out, "foldback_jobs", "gauge", "Jobs that are not finished.");
     fb_buffer_printf(out, "foldback_jobs{state=\"queued\"} %u\nfoldback_jobs{state=\"running\"} %u\n", jobs->queued,
                      jobs->running);
-    print(out, "foldback_jobs_finished_total", "counter", "Jobs that have ended, by how.");
+    fb_print_metric_head(out, "foldback_jobs_finished_total", "counter", "Jobs that have ended, by how.");
     for (int state = FB_JOB_SUCCEEDED; state < FB_JOB_STATES; state++)
         fb_buffer_printf(out, "foldback_jobs_finished_total{state=\"%s\"} %llu\n", fb_job_state_name((fb_job_state)state),
                          jobs->ended[state]);

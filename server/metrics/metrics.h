@@ -8,6 +8,13 @@
 #include "core/base/buffer.h"
 #include "core/compose/run.h"
 
+/* ---- Figures as Prometheus reads them ----------------------------------------------------------------------------------- */
+
+/* What a metric is; its lines follow. */
+void fb_print_metric_head(fb_buffer *out, const char *name, const char *type, const char *help);
+/* A metric of one line. */
+void fb_print_metric(fb_buffer *out, const char *name, const char *type, const char *help, double value);
+
 /* ---- Clocks ----------------------------------------------------------------------------------------------------------- */
 
 int64_t fb_wall_ms(void);      /* since 1970, UTC */

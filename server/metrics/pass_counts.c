@@ -72,15 +72,13 @@ void fb_pass_counts_add(fb_pass_counts *counts, const fb_run *run) {
 
 void fb_pass_counts_metrics(fb_pass_counts *counts, fb_buffer *out) {
     pthread_mutex_lock(&counts->mutex);
-    fb_buffer_string(out, "# HELP foldback_pass_applied_total Matches that passes were applied to.\n"
-                          "# TYPE foldback_pass_applied_total counter\n");
+    fb_print_metric_head(out, "foldback_pass_applied_total", "counter", "Matches that passes were applied to.");
     for (size_t i = 0; i < counts->count; i++) {
         const line *one = &counts->lines[i];
         if (one->reason) continue;
         fb_buffer_printf(out, "foldback_pass_applied_total{pass=\"%s\"} %" PRIu64 "\n", one->pass, one->count);
     }
-    fb_buffer_string(out, "# HELP foldback_pass_refused_total Candidates that passes refused, by reason.\n"
-                          "# TYPE foldback_pass_refused_total counter\n");
+    fb_print_metric_head(out, "foldback_pass_refused_total", "counter", "Candidates that passes refused, by reason.");
     for (size_t i = 0; i < counts->count; i++) {
         const line *one = &counts->lines[i];
         if (!one->reason) continue;

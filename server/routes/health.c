@@ -15,11 +15,6 @@
 
 /* What the process itself takes, under Prometheus' usual names. */
 
-static void print(fb_buffer *out, const char *name, const char *type, const char *help, double value) {
-    fb_buffer_printf(out, "# HELP process_%s %s\n# TYPE process_%s %s\nprocess_%s %.15g\n", name, help, name, type, name,
-                     value);
-}
-
 /* A file of /proc as text; false when it cannot be read: then there is no such line. */
 static bool read_file(const char *path, char *text, size_t space) {
     FILE *file = fopen(path, "re");
@@ -36,18 +31,15 @@ static void print_memory(fb_buffer *out) {
     if (!read_file("/proc/self/statm", text, sizeof text)) return;
     if (sscanf(text, "%llu %llu", &virtual_pages, &resident_pages) != 2) return;
     double page = (double)sysconf(_SC_PAGESIZE);
-    print(out, "virtual_memory_bytes", "gauge", "Virtual memory.", (double)virtual_pages * page);
-    print(out, "resident_memory_bytes", "gauge", "Resident memory.", (double)resident_pages * page);
+    fb_print_metric(out, "process_virtual_memory_bytes", "gauge", "Virtual memory.", (double)virtual_pages * page);
+    fb_print_metric(out, "process_resident_memory_bytes", "gauge", "Resident memory.", (double)resident_pages * page);
 }
 
 static void print_allocator(fb_buffer *out) {
     fb_allocator_figures figures = fb_allocator_read();
-    fb_buffer_printf(out,
-                     "# HELP foldback_memory_used_bytes Memory that is allocated.\n# TYPE foldback_memory_used_bytes gauge\n"
-                     "foldback_memory_used_bytes %zu\n"
-                     "# HELP foldback_memory_free_bytes Memory that was freed and is kept for later; some of it is resident.\n"
-                     "# TYPE foldback_memory_free_bytes gauge\nfoldback_memory_free_bytes %zu\n",
-                     figures.used, figures.free);
+    fb_print_metric(out, "foldback_memory_used_bytes", "gauge", "Memory that is allocated.", (double)figures.used);
+    fb_print_metric(out, "foldback_memory_free_bytes", "gauge",
+                    "Memory that was freed and is kept for later; some of it is resident.", (double)figures.free);
 }
 
 static void print_descriptors(fb_buffer *out) {
@@ -56,11 +48,11 @@ static void print_descriptors(fb_buffer *out) {
         double count = -3; /* "." and ".." and the folder itself */
         while (readdir(folder)) count++;
         closedir(folder);
-        print(out, "open_fds", "gauge", "Open file descriptors.", count);
+        fb_print_metric(out, "process_open_fds", "gauge", "Open file descriptors.", count);
     }
     struct rlimit limit;
     if (getrlimit(RLIMIT_NOFILE, &limit) == 0)
-        print(out, "max_fds", "gauge", "Most file descriptors that may be open.", (double)limit.rlim_cur);
+        fb_print_metric(out, "process_max_fds", "gauge", "Most file descriptors that may be open.", (double)limit.rlim_cur);
 }
 
 static void print_times(fb_buffer *out) {
@@ -68,7 +60,8 @@ static void print_times(fb_buffer *out) {
     if (getrusage(RUSAGE_SELF, &usage) == 0) {
         double seconds = (double)usage.ru_utime.tv_sec + (double)usage.ru_stime.tv_sec;
         double microseconds = (double)usage.ru_utime.tv_usec + (double)usage.ru_stime.tv_usec;
-        print(out, "cpu_seconds_total", "counter", "Processor time, of user and system.", seconds + microseconds / 1e6);
+        fb_print_metric(out, "process_cpu_seconds_total", "counter", "Processor time, of user and system.",
+                        seconds + microseconds / 1e6);
     }
     char text[8192];
     const char *after_name = read_file("/proc/self/stat", text, sizeof text) ? strrchr(text, ')') : NULL;
@@ -78,8 +71,8 @@ static void print_times(fb_buffer *out) {
     const char *boot = read_file("/proc/stat", text, sizeof text) ? strstr(text, "btime ") : NULL;
     if (!boot) return;
     double since_boot = (double)start / (double)sysconf(_SC_CLK_TCK);
-    print(out, "start_time_seconds", "gauge", "When the process began, in seconds since 1970.",
-          (double)strtoll(boot + strlen("btime "), NULL, 10) + since_boot);
+    fb_print_metric(out, "process_start_time_seconds", "gauge", "When the process began, in seconds since 1970.",
+                    (double)strtoll(boot + strlen("btime "), NULL, 10) + since_boot);
 }
 
 static void process_metrics(fb_buffer *out) {

@@ -450,11 +450,6 @@ static uint64_t file_size(const char *path) {
     return stat(path, &about) == 0 ? (uint64_t)about.st_size : 0;
 }
 
-static void print_metric(fb_buffer *out, const char *name, const char *type, const char *help, uint64_t value) {
-    fb_buffer_printf(out, "# HELP foldback_store_%s %s\n# TYPE foldback_store_%s %s\nfoldback_store_%s %" PRIu64 "\n", name,
-                     help, name, type, name, value);
-}
-
 static void print_groups(fb_buffer *out, const fb_writer_figures *figures) {
     static const char name[] = "foldback_store_group_size";
     fb_buffer_printf(out, "# HELP %s Writes committed together.\n# TYPE %s histogram\n", name, name);
@@ -468,26 +463,33 @@ static void print_groups(fb_buffer *out, const fb_writer_figures *figures) {
 fb_status fb_store_metrics(fb_store *store, fb_buffer *out, fb_error *error) {
     fb_writer_figures figures = fb_writer_read_figures(&store->writer);
     fb_store_totals(store, &figures.totals, NULL); /* while the database is away they are what this process knows */
-    print_metric(out, "commits_total", "counter", "Transactions committed.", figures.commits);
-    print_metric(out, "writes_total", "counter", "Writes done or failed; divided by the commits: the mean group.",
-                 figures.writes);
-    print_metric(out, "failed_writes_total", "counter", "Writes that failed.", figures.failed_writes);
-    print_metric(out, "largest_group", "gauge", "Most writes committed together since the start.", figures.largest_group);
+    fb_print_metric(out, "foldback_store_commits_total", "counter", "Transactions committed.", (double)figures.commits);
+    fb_print_metric(out, "foldback_store_writes_total", "counter",
+                    "Writes done or failed; divided by the commits: the mean group.", (double)figures.writes);
+    fb_print_metric(out, "foldback_store_failed_writes_total", "counter", "Writes that failed.", (double)figures.failed_writes);
+    fb_print_metric(out, "foldback_store_largest_group", "gauge", "Most writes committed together since the start.",
+                    (double)figures.largest_group);
     print_groups(out, &figures);
-    print_metric(out, "queue_depth", "gauge", "Writes that wait.", figures.queued);
-    print_metric(out, "checkpoints_total", "counter", "Checkpoints of the write-ahead log.", figures.checkpoints);
-    print_metric(out, "failed_checkpoints_total", "counter", "Checkpoints that failed.", figures.failed_checkpoints);
+    fb_print_metric(out, "foldback_store_queue_depth", "gauge", "Writes that wait.", (double)figures.queued);
+    fb_print_metric(out, "foldback_store_checkpoints_total", "counter", "Checkpoints of the write-ahead log.",
+                    (double)figures.checkpoints);
+    fb_print_metric(out, "foldback_store_failed_checkpoints_total", "counter", "Checkpoints that failed.",
+                    (double)figures.failed_checkpoints);
     if (!fb_store_is_on_server(store)) {
-        print_metric(out, "wal_bytes", "gauge", "Size of the write-ahead log.", file_size(store->log_path));
-        print_metric(out, "database_bytes", "gauge", "Size of the database.", file_size(store->path));
+        fb_print_metric(out, "foldback_store_wal_bytes", "gauge", "Size of the write-ahead log.",
+                        (double)file_size(store->log_path));
+        fb_print_metric(out, "foldback_store_database_bytes", "gauge", "Size of the database.", (double)file_size(store->path));
     }
-    print_metric(out, "graphs", "gauge", "Graphs stored.", (uint64_t)figures.totals.graphs);
-    print_metric(out, "runs", "gauge", "Runs stored.", (uint64_t)figures.totals.runs);
-    print_metric(out, "blobs", "gauge", "Blobs stored.", (uint64_t)figures.totals.blobs);
-    print_metric(out, "blob_bytes", "gauge", "Size of the blobs together.", (uint64_t)figures.totals.blob_bytes);
-    print_metric(out, "uploads", "gauge", "Uploads that are not finished.", fb_uploads_count(&store->uploads));
-    print_metric(out, "collected_blobs_total", "counter", "Blobs that gc removed.", (uint64_t)figures.totals.collected_blobs);
-    print_metric(out, "collected_bytes_total", "counter", "Size of the blobs that gc removed.",
-                 (uint64_t)figures.totals.collected_bytes);
+    fb_print_metric(out, "foldback_store_graphs", "gauge", "Graphs stored.", (double)figures.totals.graphs);
+    fb_print_metric(out, "foldback_store_runs", "gauge", "Runs stored.", (double)figures.totals.runs);
+    fb_print_metric(out, "foldback_store_blobs", "gauge", "Blobs stored.", (double)figures.totals.blobs);
+    fb_print_metric(out, "foldback_store_blob_bytes", "gauge", "Size of the blobs together.",
+                    (double)figures.totals.blob_bytes);
+    fb_print_metric(out, "foldback_store_uploads", "gauge", "Uploads that are not finished.",
+                    (double)fb_uploads_count(&store->uploads));
+    fb_print_metric(out, "foldback_store_collected_blobs_total", "counter", "Blobs that gc removed.",
+                    (double)figures.totals.collected_blobs);
+    fb_print_metric(out, "foldback_store_collected_bytes_total", "counter", "Size of the blobs that gc removed.",
+                    (double)figures.totals.collected_bytes);
     return out->failed ? fb_fail_memory(error) : FB_OK;
 }

@@ -487,28 +487,22 @@ void fb_webhooks_stop(fb_webhooks *webhooks) {
 
 /* ---- figures ------------------------------------------------------------------------------------------------------------- */
 
-static void put_gauge(fb_buffer *out, const char *name, const char *help, double value) {
-    fb_buffer_printf(out, "# HELP foldback_webhook_%s %s\n# TYPE foldback_webhook_%s gauge\nfoldback_webhook_%s %.15g\n", name,
-                     help, name, name, value);
-}
-
 void fb_webhooks_metrics(fb_webhooks *webhooks, fb_buffer *out) {
     uint64_t pending = 0, parked = 0;
     int64_t oldest = 0;
-    fb_buffer_string(out, "# HELP foldback_webhook_attempts_total Attempts to deliver a message, by what became of them.\n"
-                          "# TYPE foldback_webhook_attempts_total counter\n");
+    fb_print_metric_head(out, "foldback_webhook_attempts_total", "counter",
+                         "Attempts to deliver a message, by what became of them.");
     fb_buffer_printf(out, "foldback_webhook_attempts_total{outcome=\"delivered\"} %llu\n", atomic_load(&webhooks->delivered));
     fb_buffer_printf(out, "foldback_webhook_attempts_total{outcome=\"failed\"} %llu\n", atomic_load(&webhooks->failed));
     fb_buffer_printf(out, "foldback_webhook_attempts_total{outcome=\"refused\"} %llu\n", atomic_load(&webhooks->refused));
-    fb_buffer_printf(out,
-                     "# HELP foldback_webhook_parked_total Messages that were given up.\n"
-                     "# TYPE foldback_webhook_parked_total counter\nfoldback_webhook_parked_total %llu\n",
-                     atomic_load(&webhooks->parked));
-    put_gauge(out, "enabled", "Webhooks that are enabled.", (double)atomic_load(&webhooks->known));
+    fb_print_metric(out, "foldback_webhook_parked_total", "counter", "Messages that were given up.",
+                    (double)atomic_load(&webhooks->parked));
+    fb_print_metric(out, "foldback_webhook_enabled", "gauge", "Webhooks that are enabled.",
+                    (double)atomic_load(&webhooks->known));
     if (fb_store_count_deliveries(webhooks->store, &pending, &parked, &oldest, &(fb_error){0})) return;
     int64_t age = oldest ? fb_wall_ms() - oldest : 0;
-    put_gauge(out, "pending", "Messages that wait to be delivered.", (double)pending);
-    put_gauge(out, "parked", "Messages that were given up and are kept.", (double)parked);
-    put_gauge(out, "oldest_pending_seconds", "How long the oldest of those that wait has waited.",
-              (double)(age > 0 ? age : 0) / 1000);
+    fb_print_metric(out, "foldback_webhook_pending", "gauge", "Messages that wait to be delivered.", (double)pending);
+    fb_print_metric(out, "foldback_webhook_parked", "gauge", "Messages that were given up and are kept.", (double)parked);
+    fb_print_metric(out, "foldback_webhook_oldest_pending_seconds", "gauge",
+                    "How long the oldest of those that wait has waited.", (double)(age > 0 ? age : 0) / 1000);
 }
