@@ -181,3 +181,15 @@ void fb_buffer_pointer_token(fb_buffer *buffer, const char *token, size_t length
         else fb_buffer_char(buffer, token[i]);
     }
 }
+
+size_t fb_pointer_enter(fb_buffer *pointer, const char *member) {
+    size_t mark = pointer->size;
+    fb_buffer_pointer_token(pointer, member, strlen(member));
+    return mark;
+}
+
+size_t fb_pointer_enter_item(fb_buffer *pointer, size_t index) {
+    size_t mark = pointer->size;
+    fb_buffer_printf(pointer, "/%zu", index);
+    return mark;
+}

@@ -35,4 +35,9 @@ void fb_buffer_json_string(fb_buffer *buffer, const char *text, size_t length);
 /* One token of a JSON Pointer: "/" and `token` with ~ and / escaped (RFC 6901). */
 void fb_buffer_pointer_token(fb_buffer *buffer, const char *token, size_t length);
 
+/* The JSON Pointer of a place in a document grows by a member's name or an item's index on the way in; on the way out it gets
+ * back the size that it had before, which these return. */
+size_t fb_pointer_enter(fb_buffer *pointer, const char *member);
+size_t fb_pointer_enter_item(fb_buffer *pointer, size_t index);
+
 #endif

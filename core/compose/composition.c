@@ -20,10 +20,6 @@ typedef struct checker {
     fb_error *error;
 } checker;
 
-static void enter_name(checker *c, const char *token) {
-    fb_buffer_pointer_token(c->pointer, token, strlen(token));
-}
-
 static fb_status fail(checker *c, const char *code, const char *format, const char *name) {
     const char *pointer = fb_buffer_text(c->pointer);
     char shown[84];
@@ -71,8 +67,7 @@ static fb_status check_value(checker *c, const json_t *schema, const json_t *val
     size_t index;
     json_t *item;
     json_array_foreach((json_t *)(uintptr_t)value, index, item) {
-        size_t mark = c->pointer->size;
-        fb_buffer_printf(c->pointer, "/%zu", index);
+        size_t mark = fb_pointer_enter_item(c->pointer, index);
         fb_status status = items ? check_value(c, items, item, name) : FB_OK;
         if (status) return status;
         c->pointer->size = mark;
@@ -86,8 +81,7 @@ static fb_status check_all(checker *c, const json_t *schema, const json_t *param
     json_t *value;
     json_object_foreach((json_t *)(uintptr_t)params, name, value) {
         const json_t *of = json_object_get(known, name);
-        size_t mark = c->pointer->size;
-        enter_name(c, name);
+        size_t mark = fb_pointer_enter(c->pointer, name);
         if (!of) return fail(c, "unknown-parameter", "%s has no parameter \"%s\"", name);
         fb_status status = check_value(c, of, value, name);
         if (status) return status;
@@ -205,12 +199,6 @@ typedef struct reader {
     fb_error *error;
 } reader;
 
-static size_t enter(reader *r, const char *token) {
-    size_t mark = r->pointer.size;
-    fb_buffer_pointer_token(&r->pointer, token, strlen(token));
-    return mark;
-}
-
 static const char *here(reader *r) {
     return fb_buffer_text(&r->pointer);
 }
@@ -266,7 +254,7 @@ static fb_status add_with_params(reader *r, const fb_pass *pass, const json_t *g
 }
 
 static fb_status read_params(reader *r, const fb_pass *pass, const json_t *given) {
-    size_t mark = given ? enter(r, "params") : r->pointer.size;
+    size_t mark = given ? fb_pointer_enter(&r->pointer, "params") : r->pointer.size;
     fb_status status = add_with_params(r, pass, given);
     if (!status) r->pointer.size = mark;
     return status;
@@ -314,8 +302,8 @@ static fb_status read_preset(reader *r, const fb_preset *preset, const json_t *p
                        preset->name, preset->at_one_token ? "the parameter tokens alone" : "no parameters");
     size_t mark = r->pointer.size;
     if (tokens) {
-        enter(r, "params");
-        enter(r, "tokens");
+        fb_pointer_enter(&r->pointer, "params");
+        fb_pointer_enter(&r->pointer, "tokens");
         if (!json_is_number(tokens)) return wrong_type(r, "tokens is an integer of 1 or more");
         if (count < 1 || count != floor(count))
             return fb_fail(r->error, FB_INVALID, "bad-parameter", here(r), "tokens is an integer of 1 or more");
@@ -336,7 +324,7 @@ static fb_status read_object(reader *r, const json_t *entry) {
     const json_t *params = NULL;
     int version = 0;
     json_object_foreach((json_t *)(uintptr_t)entry, key, value) {
-        size_t mark = enter(r, key);
+        size_t mark = fb_pointer_enter(&r->pointer, key);
         if (strcmp(key, "name") == 0) {
             if (!(name = json_string_value(value))) return wrong_type(r, "a pass's name is a string");
         } else if (strcmp(key, "params") == 0) {
@@ -351,11 +339,11 @@ static fb_status read_object(reader *r, const json_t *entry) {
     if (!name) return fb_fail(r->error, FB_INVALID, "missing-member", here(r), "a pass needs a name");
     const fb_preset *preset = fb_preset_find(name);
     if (preset) return read_preset(r, preset, params, version);
-    size_t mark = enter(r, "version");
+    size_t mark = fb_pointer_enter(&r->pointer, "version");
     char version_pointer[FB_POINTER_MAX];
     fb_copy_text(version_pointer, sizeof version_pointer, here(r));
     r->pointer.size = mark;
-    enter(r, "name");
+    fb_pointer_enter(&r->pointer, "name");
     const fb_pass *pass;
     fb_status status = find_pass(r, name, version, version_pointer, &pass);
     r->pointer.size = mark;
@@ -376,8 +364,7 @@ static fb_status read_list(reader *r, const json_t *list, int depth) {
     size_t index;
     json_t *entry;
     json_array_foreach((json_t *)(uintptr_t)list, index, entry) {
-        size_t mark = r->pointer.size;
-        fb_buffer_printf(&r->pointer, "/%zu", index);
+        size_t mark = fb_pointer_enter_item(&r->pointer, index);
         fb_status status;
         if (json_is_string(entry)) {
             status = read_name(r, json_string_value(entry));

@@ -26,22 +26,6 @@ typedef struct reader {
     fb_error *error;
 } reader;
 
-static size_t enter(reader *r, const char *member) {
-    size_t mark = r->pointer.size;
-    fb_buffer_pointer_token(&r->pointer, member, strlen(member));
-    return mark;
-}
-
-static size_t enter_item(reader *r, size_t index) {
-    size_t mark = r->pointer.size;
-    fb_buffer_printf(&r->pointer, "/%zu", index);
-    return mark;
-}
-
-static void leave(reader *r, size_t mark) {
-    r->pointer.size = mark;
-}
-
 __attribute__((format(printf, 3, 4))) static fb_status fail(reader *r, const char *code, const char *format, ...) {
     const char *pointer = fb_buffer_text(&r->pointer);
     if (!pointer) return fb_fail_memory(r->error);
@@ -70,7 +54,7 @@ static fb_status check_members(reader *r, const json_t *json, const char *known)
         const char *at = length ? strstr(known, name) : NULL;
         while (at && !((at == known || at[-1] == ' ') && (!at[length] || at[length] == ' '))) at = strstr(at + 1, name);
         if (at) continue;
-        enter(r, name);
+        fb_pointer_enter(&r->pointer, name);
         return fail(r, "unknown-member", "not one of: %s", known);
     }
     return FB_OK;
@@ -82,10 +66,10 @@ static fb_status read_each(reader *r, const json_t *json, read_member *read) {
     const char *name;
     json_t *value;
     json_object_foreach((json_t *)(uintptr_t)json, name, value) {
-        size_t mark = enter(r, name);
+        size_t mark = fb_pointer_enter(&r->pointer, name);
         fb_status status = read(r, name, value);
         if (status) return status;
-        leave(r, mark);
+        r->pointer.size = mark;
     }
     return FB_OK;
 }
@@ -133,7 +117,7 @@ static fb_status check_number(reader *r, const json_t *json) {
 static fb_status read_count(reader *r, const json_t *json, fb_layout_count *out) {
     *out = (fb_layout_count){0};
     if (!json) return FB_OK;
-    size_t mark = enter(r, "each");
+    size_t mark = fb_pointer_enter(&r->pointer, "each");
     void *first = json_is_object(json) && json_object_size(json) == 1 ? json_object_iter((json_t *)(uintptr_t)json) : NULL;
     if (!first) return fail(r, "wrong-type", "one variable and how far it counts is expected here: {\"e\": \"experts\"}");
     const char *variable = json_object_iter_key(first);
@@ -141,12 +125,12 @@ static fb_status read_count(reader *r, const json_t *json, fb_layout_count *out)
     int64_t ignored;
     if (!is_identifier(variable) || is_known(r, variable, strlen(variable), -1, &ignored))
         return fail(r, "bad-name", "\"%.40s\" cannot be a variable here, or is one already", variable);
-    size_t inner = enter(r, variable);
+    size_t inner = fb_pointer_enter(&r->pointer, variable);
     if (!json_is_string(count)) return fail(r, "wrong-type", "an expression is expected here, as a string");
     fb_status status = check_number(r, count);
     if (status) return status;
-    leave(r, inner);
-    leave(r, mark);
+    r->pointer.size = inner;
+    r->pointer.size = mark;
     *out = (fb_layout_count){.variable = variable, .count = json_string_value(count)};
     return FB_OK;
 }
@@ -242,17 +226,17 @@ static bool has_all_captures(const fb_layout_pattern *pattern, size_t count) {
 
 static fb_status read_shape(reader *r, const json_t *shape) {
     if (!shape) return FB_OK;
-    size_t mark = enter(r, "shape"), index;
+    size_t mark = fb_pointer_enter(&r->pointer, "shape"), index;
     if (!json_is_array(shape) || json_array_size(shape) > FB_RECIPE_MAX_RANK)
         return fail(r, "wrong-type", "a list of sizes is expected here, null for any size");
     json_t *size;
     json_array_foreach((json_t *)(uintptr_t)shape, index, size) {
-        size_t item = enter_item(r, index);
+        size_t item = fb_pointer_enter_item(&r->pointer, index);
         fb_status status = json_is_null(size) ? FB_OK : check_number(r, size);
         if (status) return status;
-        leave(r, item);
+        r->pointer.size = item;
     }
-    leave(r, mark);
+    r->pointer.size = mark;
     return FB_OK;
 }
 
@@ -285,21 +269,21 @@ static fb_status read_source(reader *r, const char *name, const json_t *json) {
 static fb_status read_shapes(reader *r) {
     for (size_t i = 0; i < r->row->source_count; i++) {
         const fb_layout_source *source = &r->row->sources[i];
-        size_t mark = enter(r, source->name);
+        size_t mark = fb_pointer_enter(&r->pointer, source->name);
         fb_status status = read_shape(r, source->shape);
         if (status) return status;
-        leave(r, mark);
+        r->pointer.size = mark;
     }
     return FB_OK;
 }
 
 static fb_status read_sources(reader *r, const json_t *json) {
-    size_t mark = enter(r, "from");
+    size_t mark = fb_pointer_enter(&r->pointer, "from");
     if (!json_is_object(json) || !json_object_size(json))
         return fail(r, json ? "wrong-type" : "missing-member", "the tensors that the row reads are expected here, by name");
     fb_status status = read_each(r, json, read_source);
     if (!status) status = read_shapes(r);
-    leave(r, mark);
+    r->pointer.size = mark;
     return status;
 }
 
@@ -310,16 +294,16 @@ static fb_status check_recipe(reader *r, const json_t *json, int depth);
 static fb_status check_list(reader *r, const json_t *json, const char *member,
                             fb_status (*check)(reader *, const json_t *, int), int depth) {
     const json_t *list = json_object_get(json, member);
-    size_t mark = enter(r, member), index;
+    size_t mark = fb_pointer_enter(&r->pointer, member), index;
     json_t *item;
     if (!json_is_array(list)) return fail(r, list ? "wrong-type" : "missing-member", "a list is expected here");
     json_array_foreach((json_t *)(uintptr_t)list, index, item) {
-        size_t place = enter_item(r, index);
+        size_t place = fb_pointer_enter_item(&r->pointer, index);
         fb_status status = check(r, item, depth);
         if (status) return status;
-        leave(r, place);
+        r->pointer.size = place;
     }
-    leave(r, mark);
+    r->pointer.size = mark;
     return FB_OK;
 }
 
@@ -329,10 +313,10 @@ static fb_status check_size(reader *r, const json_t *json, int depth) {
 }
 
 static fb_status check_int(reader *r, const json_t *json, const char *member) {
-    size_t mark = enter(r, member);
+    size_t mark = fb_pointer_enter(&r->pointer, member);
     const json_t *value = json_object_get(json, member);
     fb_status status = value ? check_number(r, value) : fail(r, "missing-member", "a number is expected here");
-    if (!status) leave(r, mark);
+    if (!status) r->pointer.size = mark;
     return status;
 }
 
@@ -411,17 +395,17 @@ static fb_status read_target(reader *r, const char *name, const json_t *json) {
         if (!status && target.each.variable) status = begin_variable(r, target.each.variable);
     }
     if (!status) status = read_pattern(r, name, target.each.variable, false, &target.pattern);
-    if (is_counted_target) enter(r, "recipe");
+    if (is_counted_target) fb_pointer_enter(&r->pointer, "recipe");
     if (!status) status = check_recipe(r, target.recipe, 0);
     if (status) return status;
-    leave(r, mark);
+    r->pointer.size = mark;
     r->variable_count = 0;
     row->targets[row->target_count++] = target;
     return FB_OK;
 }
 
 static fb_status read_targets(reader *r, const json_t *json) {
-    size_t mark = enter(r, "to");
+    size_t mark = fb_pointer_enter(&r->pointer, "to");
     if (!json_is_object(json) || !json_object_size(json))
         return fail(r, json ? "wrong-type" : "missing-member", "what becomes of them is expected here, by name");
     fb_status status = read_each(r, json, read_target);
@@ -430,7 +414,7 @@ static fb_status read_targets(reader *r, const json_t *json) {
         if (!r->is_read[i])
             return fail(r, "unread-tensor", "no recipe reads \"%s\": a layout keeps every number", r->row->sources[i].name);
     }
-    leave(r, mark);
+    r->pointer.size = mark;
     return FB_OK;
 }
 
@@ -439,21 +423,21 @@ static fb_status read_targets(reader *r, const json_t *json) {
 static fb_status read_stays(reader *r, const json_t *json) {
     fb_layout_row *row = r->row;
     if (!json) return FB_OK;
-    size_t mark = enter(r, "stays");
+    size_t mark = fb_pointer_enter(&r->pointer, "stays");
     if (!json_is_array(json)) return fail(r, "wrong-type", "a list of names is expected here");
     row->stays = allocate(r, json_array_size(json) * sizeof *row->stays);
     if (!row->stays) return FB_NO_MEMORY;
     size_t index;
     json_t *item;
     json_array_foreach((json_t *)(uintptr_t)json, index, item) {
-        size_t place = enter_item(r, index);
+        size_t place = fb_pointer_enter_item(&r->pointer, index);
         if (!json_is_string(item)) return fail(r, "wrong-type", "a name is expected here");
         fb_status status = read_pattern(r, json_string_value(item), NULL, false, &row->stays[index]);
         if (status) return status;
-        leave(r, place);
+        r->pointer.size = place;
     }
     row->stay_count = json_array_size(json);
-    leave(r, mark);
+    r->pointer.size = mark;
     return FB_OK;
 }
 
@@ -474,7 +458,7 @@ static fb_status check_linear(reader *r, const fb_layout_row *row) {
     for (size_t i = 0; i < row->target_count; i++) fits &= is_of_weight(&row->targets[i].pattern);
     for (size_t i = 0; i < row->capture_count; i++) fits &= strcmp(row->captures[i], "adapter") != 0;
     if (!row->is_linear || fits) return FB_OK;
-    enter(r, "linear");
+    fb_pointer_enter(&r->pointer, "linear");
     return fail(r, "bad-value",
                 "a linear row reads and makes at most %d names that end in " WEIGHT
                 ", not counted, without a capture {adapter}",
@@ -485,7 +469,7 @@ static fb_status read_flag(reader *r, const json_t *json, const char *member, bo
     const json_t *flag = json_object_get(json, member);
     *out = json_is_true(flag);
     if (!flag || json_is_boolean(flag)) return FB_OK;
-    enter(r, member);
+    fb_pointer_enter(&r->pointer, member);
     return fail(r, "wrong-type", "true or false is expected here");
 }
 
@@ -565,7 +549,7 @@ static fb_status derive_rows(reader *r) {
 }
 
 static fb_status read_rows(reader *r, const json_t *json) {
-    size_t mark = enter(r, "rows"), index;
+    size_t mark = fb_pointer_enter(&r->pointer, "rows"), index;
     if (!json_is_array(json) || !json_array_size(json))
         return fail(r, json ? "wrong-type" : "missing-member", "a list of rows is expected here");
     if (json_array_size(json) > FB_LAYOUT_ROWS_MAX)
@@ -578,13 +562,13 @@ static fb_status read_rows(reader *r, const json_t *json) {
     r->layout->rows = allocate(r, count * sizeof *r->layout->rows);
     if (!r->layout->rows) return FB_NO_MEMORY;
     json_array_foreach((json_t *)(uintptr_t)json, index, row) {
-        size_t item = enter_item(r, index);
+        size_t item = fb_pointer_enter_item(&r->pointer, index);
         fb_status status = read_row(r, row, &r->layout->rows[index]);
         if (status) return status;
-        leave(r, item);
+        r->pointer.size = item;
         r->layout->row_count++;
     }
-    leave(r, mark);
+    r->pointer.size = mark;
     return derive_rows(r);
 }
 
@@ -600,22 +584,22 @@ static fb_status read_parameter(reader *r, const char *name, const json_t *json)
     fb_layout_parameter parameter = {.name = name, .minimum = 1, .fallback = json_object_get(json, "default")};
     const json_t *minimum = json_object_get(json, "minimum"), *config = json_object_get(json, "config");
     if (minimum) {
-        size_t mark = enter(r, "minimum");
+        size_t mark = fb_pointer_enter(&r->pointer, "minimum");
         if (!json_is_integer(minimum)) return fail(r, "wrong-type", "a whole number is expected here");
         parameter.minimum = json_integer_value(minimum);
-        leave(r, mark);
+        r->pointer.size = mark;
     }
     size_t index;
     json_t *item;
     if (config && !json_is_array(config)) {
-        enter(r, "config");
+        fb_pointer_enter(&r->pointer, "config");
         return fail(r, "wrong-type",
                     "a list of expressions over a config.json is expected here; the first that can be computed is taken");
     }
     json_array_foreach((json_t *)(uintptr_t)config, index, item) {
         if (json_is_string(item)) continue;
-        enter(r, "config");
-        enter_item(r, index);
+        fb_pointer_enter(&r->pointer, "config");
+        fb_pointer_enter_item(&r->pointer, index);
         return fail(r, "wrong-type", "an expression is expected here, as a string");
     }
     parameter.config = config;
@@ -658,8 +642,8 @@ static fb_status order_parameters(reader *r) {
             if (!met.status) met = wrong;
         }
         if (next == count) {
-            enter(r, layout->parameters[known].name);
-            enter(r, "default");
+            fb_pointer_enter(&r->pointer, layout->parameters[known].name);
+            fb_pointer_enter(&r->pointer, "default");
             return fail(r, met.code, "%s", met.message);
         }
         fb_layout_parameter parameter = layout->parameters[next];
@@ -670,26 +654,26 @@ static fb_status order_parameters(reader *r) {
 }
 
 static fb_status read_parameters(reader *r, const json_t *json) {
-    size_t mark = enter(r, "parameters");
+    size_t mark = fb_pointer_enter(&r->pointer, "parameters");
     if (json && !json_is_object(json)) return fail(r, "wrong-type", "an object of parameters is expected here");
     fb_status status = read_each(r, json, read_parameter);
     if (!status) status = order_parameters(r);
     if (status) return status;
-    leave(r, mark);
+    r->pointer.size = mark;
     return write_schema(r);
 }
 
 static fb_status read_texts(reader *r, const json_t *json) {
     const json_t *name = json_object_get(json, "name"), *description = json_object_get(json, "description");
-    size_t mark = enter(r, "name");
+    size_t mark = fb_pointer_enter(&r->pointer, "name");
     if (!name) return fail(r, "missing-member", "a layout needs a name");
     if (!json_is_string(name) || !fb_rule_name_is_valid(json_string_value(name)))
         return fail(r, "bad-name", "a layout's name is a letter and then letters, digits, _, - and ., %d at most",
                     FB_RULE_NAME_MAX);
-    leave(r, mark);
-    enter(r, "description");
+    r->pointer.size = mark;
+    fb_pointer_enter(&r->pointer, "description");
     if (description && !json_is_string(description)) return fail(r, "wrong-type", "a text is expected here");
-    leave(r, mark);
+    r->pointer.size = mark;
     r->layout->pass.name = json_string_value(name);
     r->layout->pass.summary = description ? json_string_value(description) : "";
     return FB_OK;

@@ -87,9 +87,9 @@ static fb_status read_dtypes(list *l, const json_t *value) {
     json_t *item;
     if (!status && !json_is_array(value)) status = add_dtype(l, value, &condition.dtypes);
     json_array_foreach(value, i, item) {
-        size_t mark = fb_rule_enter_item(l->reader, i);
+        size_t mark = fb_pointer_enter_item(&l->reader->pointer, i);
         if (!status) status = add_dtype(l, item, &condition.dtypes);
-        if (!status) fb_rule_leave(l->reader, mark);
+        if (!status) l->reader->pointer.size = mark;
     }
     return status ? status : add(l, condition);
 }
@@ -105,11 +105,11 @@ static fb_status read_shape(list *l, const json_t *value) {
     int64_t *sizes = fb_rule_alloc(l->reader, rank * sizeof *sizes);
     if (!sizes) return FB_NO_MEMORY;
     json_array_foreach(value, i, item) {
-        size_t mark = fb_rule_enter_item(l->reader, i);
+        size_t mark = fb_pointer_enter_item(&l->reader->pointer, i);
         if (!json_is_null(item) && (!json_is_integer(item) || json_integer_value(item) < 0))
             return fb_rule_fail(l->reader, "wrong-type", "a size, or null for any, is expected here");
         sizes[i] = json_is_null(item) ? -1 : (int64_t)json_integer_value(item);
-        fb_rule_leave(l->reader, mark);
+        l->reader->pointer.size = mark;
     }
     condition.sizes = sizes;
     condition.rank = (int)rank;
@@ -191,11 +191,11 @@ static bool is_reason(const char *text) {
 static fb_status read_reason(list *l, const json_t *json) {
     const json_t *reason = json_object_get(json, "reason"), *detail = json_object_get(json, "detail");
     if (!reason && !detail) return FB_OK;
-    size_t mark = fb_rule_enter(l->reader, reason ? "reason" : "detail");
+    size_t mark = fb_pointer_enter(&l->reader->pointer, reason ? "reason" : "detail");
     if (!reason || !json_is_string(reason) || !is_reason(json_string_value(reason)))
         return fb_rule_fail(l->reader, "bad-reason", "a reason is made of a-z, 0-9 and -, at most 40; a detail goes with one");
     if (detail && !json_is_string(detail)) return fb_rule_fail(l->reader, "wrong-type", "a text is expected here");
-    fb_rule_leave(l->reader, mark);
+    l->reader->pointer.size = mark;
     l->common.reason = fb_rule_text(l->reader, json_string_value(reason));
     l->common.detail = fb_rule_text(l->reader, detail ? json_string_value(detail) : "a condition of the rule does not hold");
     return l->common.reason && l->common.detail ? FB_OK : FB_NO_MEMORY;
@@ -213,40 +213,40 @@ static fb_status read_condition(list *l, const json_t *json) {
     if (!status && !of) status = fb_rule_fail(l->reader, "missing-member", "a condition says what it is about: \"of\": \"?x\"");
     if (!status) status = read_reason(l, json);
     if (status) return status;
-    size_t mark = fb_rule_enter(l->reader, "of"), before = l->count;
+    size_t mark = fb_pointer_enter(&l->reader->pointer, "of"), before = l->count;
     l->is_variable = of[0] == '?' && strcspn(of, " +-*/,()") == strlen(of);
     if (l->is_variable) status = fb_rule_bound_variable(l->reader, of, &l->common.variable);
     else if (!(status = fb_rule_read_expression(l->reader, of, &l->common.number))) l->is_expression = true;
     if (status) return status;
-    fb_rule_leave(l->reader, mark);
+    l->reader->pointer.size = mark;
     status = fb_rule_sorted_keys(l->reader, json, keys, &count);
     for (size_t i = 0; i < count; i++) {
-        mark = fb_rule_enter(l->reader, keys[i]);
+        mark = fb_pointer_enter(&l->reader->pointer, keys[i]);
         status = read_member(l, keys[i], json_object_get(json, keys[i]), of);
         if (status) return status;
-        fb_rule_leave(l->reader, mark);
+        l->reader->pointer.size = mark;
     }
     return l->count > before ? FB_OK : fb_rule_fail(l->reader, "missing-member", "the condition asks nothing");
 }
 
 fb_status fb_rule_read_conditions(fb_rule_reader *reader, const json_t *json) {
     if (!json) return FB_OK;
-    size_t mark = fb_rule_enter(reader, "conditions"), i;
+    size_t mark = fb_pointer_enter(&reader->pointer, "conditions"), i;
     json_t *item;
     list l = {.reader = reader};
     if (!json_is_array(json)) return fb_rule_fail(reader, "wrong-type", "conditions are an array");
     json_array_foreach(json, i, item) {
-        size_t inner = fb_rule_enter_item(reader, i);
+        size_t inner = fb_pointer_enter_item(&reader->pointer, i);
         fb_status status = read_condition(&l, item);
         if (status) return status;
-        fb_rule_leave(reader, inner);
+        reader->pointer.size = inner;
     }
     fb_rule_condition *conditions = fb_rule_alloc(reader, l.count * sizeof *conditions);
     if (!conditions) return FB_NO_MEMORY;
     memcpy(conditions, l.items, l.count * sizeof *conditions);
     reader->rule->conditions = conditions;
     reader->rule->condition_count = l.count;
-    fb_rule_leave(reader, mark);
+    reader->pointer.size = mark;
     return FB_OK;
 }
 

@@ -191,10 +191,6 @@ typedef struct fb_rule_reader {
 } fb_rule_reader;
 
 fb_status fb_rule_fail(fb_rule_reader *reader, const char *code, const char *format, ...) __attribute__((format(printf, 3, 4)));
-/* Steps to a member, or an item; give what they return to fb_rule_leave. */
-size_t fb_rule_enter(fb_rule_reader *reader, const char *member);
-size_t fb_rule_enter_item(fb_rule_reader *reader, size_t index);
-void fb_rule_leave(fb_rule_reader *reader, size_t mark);
 /* Memory of the rule; NULL, and then a failure is reported, when there is none. */
 void *fb_rule_alloc(fb_rule_reader *reader, size_t size);
 char *fb_rule_text(fb_rule_reader *reader, const char *text);

@@ -22,22 +22,6 @@ fb_status fb_rule_fail(fb_rule_reader *reader, const char *code, const char *for
     return fb_fail(reader->error, FB_INVALID, code, fb_buffer_text(&reader->pointer), "%s", message);
 }
 
-size_t fb_rule_enter(fb_rule_reader *reader, const char *member) {
-    size_t mark = reader->pointer.size;
-    fb_buffer_pointer_token(&reader->pointer, member, strlen(member));
-    return mark;
-}
-
-size_t fb_rule_enter_item(fb_rule_reader *reader, size_t index) {
-    size_t mark = reader->pointer.size;
-    fb_buffer_printf(&reader->pointer, "/%zu", index);
-    return mark;
-}
-
-void fb_rule_leave(fb_rule_reader *reader, size_t mark) {
-    reader->pointer.size = mark;
-}
-
 void *fb_rule_alloc(fb_rule_reader *reader, size_t size) {
     void *memory = fb_arena_alloc(&reader->rule->arena, size ? size : 1);
     if (!memory) fb_fail_memory(reader->error);
@@ -64,7 +48,7 @@ fb_status fb_rule_check_members(fb_rule_reader *reader, const json_t *object, co
     json_t *value;
     json_object_foreach((json_t *)(uintptr_t)object, key, value) {
         if (is_among(key, known)) continue;
-        fb_rule_enter(reader, key);
+        fb_pointer_enter(&reader->pointer, key);
         return fb_rule_fail(reader, "unknown-member", "there is no such member here; there are: %s", known);
     }
     return FB_OK;
@@ -182,21 +166,21 @@ fb_value fb_rule_literal(const fb_rule *rule, size_t index) {
 static fb_status read_lets(fb_rule_reader *reader, const json_t *json) {
     fb_rule *rule = reader->rule;
     if (!json) return FB_OK;
-    size_t mark = fb_rule_enter(reader, "let"), i;
+    size_t mark = fb_pointer_enter(&reader->pointer, "let"), i;
     json_t *item;
     if (!json_is_array(json)) return fb_rule_fail(reader, "wrong-type", "\"let\" is a list of calls with names");
     reader->is_shared = true;
     json_array_foreach(json, i, item) {
-        size_t inner = fb_rule_enter_item(reader, i);
+        size_t inner = fb_pointer_enter_item(&reader->pointer, i);
         const fb_rule_call *call = NULL;
         fb_status status = fb_rule_read_call(reader, item, &call);
         if (status) return status;
         if (call->variable < 0) return fb_rule_fail(reader, "missing-member", "a call of \"let\" has a name: \"as\": \"?y\"");
         rule->lets[rule->let_count++] = call;
-        fb_rule_leave(reader, inner);
+        reader->pointer.size = inner;
     }
     reader->is_shared = false;
-    fb_rule_leave(reader, mark);
+    reader->pointer.size = mark;
     return FB_OK;
 }
 
@@ -238,8 +222,8 @@ static fb_status check_roots(fb_rule_reader *reader) {
         }
         if (is_connected) continue;
         reader->pointer.size = reader->start;
-        fb_rule_enter(reader, "pattern");
-        fb_rule_enter_item(reader, r);
+        fb_pointer_enter(&reader->pointer, "pattern");
+        fb_pointer_enter_item(&reader->pointer, r);
         return fb_rule_fail(reader, "unconnected-root",
                             "it must read, as an argument of its own, a variable of the calls before it");
     }
@@ -248,7 +232,7 @@ static fb_status check_roots(fb_rule_reader *reader) {
 
 static fb_status rule_read_replacement(fb_rule_reader *reader, const json_t *json) {
     if (!json) return fb_rule_fail(reader, "missing-member", "a rule needs a replacement");
-    size_t mark = fb_rule_enter(reader, "replacement");
+    size_t mark = fb_pointer_enter(&reader->pointer, "replacement");
     if (!json_is_object(json)) return fb_rule_fail(reader, "wrong-type", "a replacement is an object: {\"?y\": …}");
     const char *names[FB_RULE_MEMBERS_MAX];
     size_t count;
@@ -256,15 +240,15 @@ static fb_status rule_read_replacement(fb_rule_reader *reader, const json_t *jso
     if (!status) status = read_lets(reader, json_object_get(json, "let"));
     for (size_t i = 0; i < count && !status; i++) {
         if (strcmp(names[i], "let") == 0 || strcmp(names[i], "weights") == 0) continue;
-        size_t inner = fb_rule_enter(reader, names[i]);
+        size_t inner = fb_pointer_enter(&reader->pointer, names[i]);
         status = read_root(reader, names[i], json_object_get(json, names[i]));
-        if (!status) fb_rule_leave(reader, inner);
+        if (!status) reader->pointer.size = inner;
     }
     if (!status) status = fb_rule_read_weights(reader, json_object_get(json, "weights"));
     if (status) return status;
     if (!reader->rule->replaced_count && !reader->rule->weights_count)
         return fb_rule_fail(reader, "replaces-nothing", "no outermost call of the pattern is replaced");
-    fb_rule_leave(reader, mark);
+    reader->pointer.size = mark;
     return check_roots(reader);
 }
 
@@ -399,20 +383,20 @@ static fb_status rule_check_loop(fb_rule_reader *reader) {
     static const char message[] = "the pattern fits what this makes, so the rule could be applied to its own result for ever; "
                                   "\"once\": true allows it";
     const fb_rule *rule = reader->rule;
-    size_t mark = fb_rule_enter(reader, "replacement");
+    size_t mark = fb_pointer_enter(&reader->pointer, "replacement");
     if (!rule->replaced_count) return fb_rule_fail(reader, "rule-loops", message);
     for (size_t i = 0; i < rule->let_count; i++) {
-        size_t inner = fb_rule_enter(reader, "let");
-        fb_rule_enter_item(reader, i);
+        size_t inner = fb_pointer_enter(&reader->pointer, "let");
+        fb_pointer_enter_item(&reader->pointer, i);
         if (repeats_call(rule, rule->lets[i])) return fb_rule_fail(reader, "rule-loops", message);
-        fb_rule_leave(reader, inner);
+        reader->pointer.size = inner;
     }
     for (size_t i = 0; i < rule->replaced_count; i++) {
-        size_t inner = fb_rule_enter(reader, rule->variables[rule->replaced[i].variable]);
+        size_t inner = fb_pointer_enter(&reader->pointer, rule->variables[rule->replaced[i].variable]);
         if (repeats_term(rule, &rule->replaced[i].term)) return fb_rule_fail(reader, "rule-loops", message);
-        fb_rule_leave(reader, inner);
+        reader->pointer.size = inner;
     }
-    fb_rule_leave(reader, mark);
+    reader->pointer.size = mark;
     return FB_OK;
 }
 
@@ -429,20 +413,20 @@ bool fb_rule_name_is_valid(const char *name) {
 static fb_status read_text(fb_rule_reader *reader, const json_t *rule, const char *member, const char **out) {
     const json_t *value = json_object_get(rule, member);
     if (!value) return FB_OK;
-    size_t mark = fb_rule_enter(reader, member);
+    size_t mark = fb_pointer_enter(&reader->pointer, member);
     if (!json_is_string(value)) return fb_rule_fail(reader, "wrong-type", "a text is expected here");
     *out = fb_rule_text(reader, json_string_value(value));
-    fb_rule_leave(reader, mark);
+    reader->pointer.size = mark;
     return *out ? FB_OK : FB_NO_MEMORY;
 }
 
 static fb_status read_flag(fb_rule_reader *reader, const json_t *rule, const char *member, bool *out) {
     const json_t *value = json_object_get(rule, member);
     if (!value) return FB_OK;
-    size_t mark = fb_rule_enter(reader, member);
+    size_t mark = fb_pointer_enter(&reader->pointer, member);
     if (!json_is_boolean(value)) return fb_rule_fail(reader, "wrong-type", "true or false is expected here");
     *out = json_is_true(value);
-    fb_rule_leave(reader, mark);
+    reader->pointer.size = mark;
     return FB_OK;
 }
 
@@ -451,11 +435,11 @@ static fb_status read_name(fb_rule_reader *reader, const json_t *json) {
     fb_status status = read_text(reader, json, "name", &name);
     if (status) return status;
     if (!name) return fb_rule_fail(reader, "missing-member", "a rule needs a name");
-    fb_rule_enter(reader, "name");
+    fb_pointer_enter(&reader->pointer, "name");
     if (!fb_rule_name_is_valid(name))
         return fb_rule_fail(reader, "bad-name", "a rule's name is a letter and then letters, digits, _, - and ., %d at most",
                             FB_RULE_NAME_MAX);
-    fb_rule_leave(reader, reader->start);
+    reader->pointer.size = reader->start;
     reader->rule->pass.name = name;
     return FB_OK;
 }
@@ -466,16 +450,16 @@ static fb_status read_exactness(fb_rule_reader *reader, const json_t *json) {
     fb_status status = read_text(reader, json, "exactness", &name);
     if (status) return status;
     if (!name) return fb_rule_fail(reader, "missing-member", "a rule says its exactness: moves, rounds or changes");
-    size_t mark = fb_rule_enter(reader, "exactness");
+    size_t mark = fb_pointer_enter(&reader->pointer, "exactness");
     fb_exactness exactness = FB_MOVES;
     while (exactness <= FB_CHANGES && strcmp(fb_exactness_name(exactness), name) != 0) exactness++;
     if (exactness > FB_CHANGES) return fb_rule_fail(reader, "bad-exactness", "the exactness is moves, rounds or changes");
-    fb_rule_leave(reader, mark);
+    reader->pointer.size = mark;
     pass->exactness = exactness;
     pass->preserves_computation = exactness != FB_CHANGES;
     status = read_flag(reader, json, "preserves_computation", &pass->preserves_computation);
     if (!status && pass->preserves_computation != (exactness != FB_CHANGES)) {
-        fb_rule_enter(reader, "preserves_computation");
+        fb_pointer_enter(&reader->pointer, "preserves_computation");
         return fb_rule_fail(reader, "contradictory-exactness",
                             "what preserves the computation moves or rounds, and what does not changes it");
     }
@@ -484,7 +468,7 @@ static fb_status read_exactness(fb_rule_reader *reader, const json_t *json) {
 
 static fb_status read_pattern(fb_rule_reader *reader, const json_t *json) {
     fb_rule *rule = reader->rule;
-    size_t mark = fb_rule_enter(reader, "pattern");
+    size_t mark = fb_pointer_enter(&reader->pointer, "pattern");
     reader->is_pattern = true;
     bool is_list = json_is_array(json);
     size_t count = is_list ? json_array_size(json) : 1;
@@ -494,13 +478,13 @@ static fb_status read_pattern(fb_rule_reader *reader, const json_t *json) {
         return fb_rule_fail(reader, "rule-too-large", "a pattern has at most %d calls", FB_RULE_CALLS_MAX);
     for (size_t i = 0; i < count; i++) {
         size_t item = reader->pointer.size;
-        if (is_list) fb_rule_enter_item(reader, i);
+        if (is_list) fb_pointer_enter_item(&reader->pointer, i);
         fb_status status = fb_rule_read_call(reader, is_list ? json_array_get(json, i) : json, &rule->roots[i]);
         if (status) return status;
-        fb_rule_leave(reader, item);
+        reader->pointer.size = item;
     }
     rule->root_count = count;
-    fb_rule_leave(reader, mark);
+    reader->pointer.size = mark;
     reader->is_pattern = false;
     return FB_OK;
 }

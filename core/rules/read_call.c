@@ -64,11 +64,11 @@ static fb_status read_items(fb_rule_reader *reader, const json_t *array, fb_kind
     fb_rule_term *items = fb_rule_alloc(reader, count * sizeof *items);
     if (!items) return FB_NO_MEMORY;
     for (size_t i = 0; i < count; i++) {
-        size_t mark = fb_rule_enter_item(reader, i);
+        size_t mark = fb_pointer_enter_item(&reader->pointer, i);
         fb_status status = fb_rule_read_term(reader, json_array_get(array, i), &items[i]);
         if (!status && items[i].is_optional) status = fb_rule_fail(reader, "bad-pattern", "an item of a list is not optional");
         if (status) return status;
-        fb_rule_leave(reader, mark);
+        reader->pointer.size = mark;
     }
     *out = (fb_rule_term){.kind = FB_TERM_SEQUENCE, .sequence = kind, .items = items, .count = count};
     return FB_OK;
@@ -83,9 +83,9 @@ static fb_status read_sequence(fb_rule_reader *reader, const json_t *json, fb_ru
     for (size_t i = 0; i < sizeof forms / sizeof *forms; i++) {
         const json_t *items = json_object_get(json, forms[i].form);
         if (!items || json_object_size(json) != 1) continue;
-        size_t mark = fb_rule_enter(reader, forms[i].form);
+        size_t mark = fb_pointer_enter(&reader->pointer, forms[i].form);
         fb_status status = read_items(reader, items, forms[i].kind, out);
-        if (!status) fb_rule_leave(reader, mark);
+        if (!status) reader->pointer.size = mark;
         return status;
     }
     return fb_rule_fail(reader, "bad-value", "variables and calls can stand in lists, $tuple, $slice and $size only");
@@ -95,26 +95,26 @@ static fb_status read_computed(fb_rule_reader *reader, const json_t *json, fb_ru
     fb_status status = fb_rule_check_members(reader, json, "compute");
     if (status) return status;
     const char *text = json_string_value(json_object_get(json, "compute"));
-    size_t mark = fb_rule_enter(reader, "compute");
+    size_t mark = fb_pointer_enter(&reader->pointer, "compute");
     if (reader->is_pattern)
         return fb_rule_fail(reader, "bad-pattern", "a pattern takes a variable here; conditions say what it must be");
     if (!text) return fb_rule_fail(reader, "wrong-type", "an expression is a text: \"1 / ?c\"");
     *out = (fb_rule_term){.kind = FB_TERM_NUMBER};
     status = fb_rule_read_expression(reader, text, &out->number);
-    if (!status) fb_rule_leave(reader, mark);
+    if (!status) reader->pointer.size = mark;
     return status;
 }
 
 static fb_status read_optional(fb_rule_reader *reader, const json_t *json, fb_rule_term *out) {
     fb_status status = fb_rule_check_members(reader, json, "optional");
     if (status) return status;
-    size_t mark = fb_rule_enter(reader, "optional");
+    size_t mark = fb_pointer_enter(&reader->pointer, "optional");
     status = fb_rule_read_term(reader, json_object_get(json, "optional"), out);
     if (status) return status;
     if (out->kind != FB_TERM_LITERAL && out->kind != FB_TERM_ANYTHING)
         return fb_rule_fail(reader, "bad-pattern", "only a literal, or anything (\"?\"), can be optional");
     out->is_optional = true;
-    fb_rule_leave(reader, mark);
+    reader->pointer.size = mark;
     return FB_OK;
 }
 
@@ -152,18 +152,18 @@ static fb_status add_operator(fb_rule_reader *reader, const json_t *json, fb_rul
 }
 
 static fb_status read_operators(fb_rule_reader *reader, const json_t *json, fb_rule_call *call) {
-    size_t mark = fb_rule_enter(reader, "operator"), i;
+    size_t mark = fb_pointer_enter(&reader->pointer, "operator"), i;
     json_t *item;
     fb_status status = FB_OK;
     if (!reader->is_pattern || !json_is_array(json)) status = add_operator(reader, json, call);
     json_array_foreach(json, i, item) {
-        size_t inner = fb_rule_enter_item(reader, i);
+        size_t inner = fb_pointer_enter_item(&reader->pointer, i);
         if (reader->is_pattern) status = add_operator(reader, item, call);
         if (status) return status;
-        fb_rule_leave(reader, inner);
+        reader->pointer.size = inner;
     }
     if (!status && !call->operator_count) status = fb_rule_fail(reader, "binds-nothing", "no operator is named");
-    if (!status) fb_rule_leave(reader, mark);
+    if (!status) reader->pointer.size = mark;
     return status;
 }
 
@@ -178,20 +178,20 @@ static fb_status read_target(fb_rule_reader *reader, const json_t *json, const c
 
 /* In a pattern: one target or several. */
 static fb_status read_targets(fb_rule_reader *reader, const json_t *json, fb_rule_call *call) {
-    size_t mark = fb_rule_enter(reader, "target"), count = json_is_array(json) ? json_array_size(json) : 1;
+    size_t mark = fb_pointer_enter(&reader->pointer, "target"), count = json_is_array(json) ? json_array_size(json) : 1;
     if (!count || count > ARGUMENTS_MAX) return fb_rule_fail(reader, "binds-nothing", "one to %d targets", ARGUMENTS_MAX);
     const char **targets = fb_rule_alloc(reader, count * sizeof *targets);
     if (!targets) return FB_NO_MEMORY;
     for (size_t i = 0; i < count; i++) {
         size_t inner = reader->pointer.size;
-        if (json_is_array(json)) fb_rule_enter_item(reader, i);
+        if (json_is_array(json)) fb_pointer_enter_item(&reader->pointer, i);
         fb_status status = read_target(reader, json_is_array(json) ? json_array_get(json, i) : json, &targets[i]);
         if (status) return status;
-        fb_rule_leave(reader, inner);
+        reader->pointer.size = inner;
     }
     call->targets = targets;
     call->target_count = count;
-    fb_rule_leave(reader, mark);
+    reader->pointer.size = mark;
     return FB_OK;
 }
 
@@ -212,7 +212,7 @@ static fb_status read_spellings(fb_rule_reader *reader, const json_t *json, fb_r
                                            [FB_SPELLED_TORCH] = "torch",
                                            [FB_SPELLED_METHOD] = "method",
                                            [FB_SPELLED_ATEN] = "aten"};
-    size_t mark = fb_rule_enter(reader, "target");
+    size_t mark = fb_pointer_enter(&reader->pointer, "target");
     fb_status status = FB_OK;
     if (json_is_object(json)) status = fb_rule_check_members(reader, json, "operator torch method aten");
     if (!status && json_is_object(json) && !json_object_size(json))
@@ -221,21 +221,21 @@ static fb_status read_spellings(fb_rule_reader *reader, const json_t *json, fb_r
         size_t inner = reader->pointer.size;
         const json_t *one = json_is_object(json) ? json_object_get(json, families[i]) : json;
         if (!one || (one == json && i == FB_SPELLED_METHOD)) continue;
-        if (one != json) fb_rule_enter(reader, families[i]);
+        if (one != json) fb_pointer_enter(&reader->pointer, families[i]);
         status = read_target(reader, one, &call->spellings[i]);
         if (!status) status = check_made(reader, call->spellings[i], (fb_spelling_family)i);
-        if (!status) fb_rule_leave(reader, inner);
+        if (!status) reader->pointer.size = inner;
     }
-    if (!status) fb_rule_leave(reader, mark);
+    if (!status) reader->pointer.size = mark;
     return status;
 }
 
 static fb_status read_type(fb_rule_reader *reader, const json_t *json, fb_rule_call *call) {
-    size_t mark = fb_rule_enter(reader, "module");
+    size_t mark = fb_pointer_enter(&reader->pointer, "module");
     if (!reader->is_pattern)
         return fb_rule_fail(reader, "unknown-member", "a replacement makes no modules; it calls functions and methods");
     fb_status status = read_target(reader, json, &call->type);
-    if (!status) fb_rule_leave(reader, mark);
+    if (!status) reader->pointer.size = mark;
     return status;
 }
 
@@ -273,7 +273,7 @@ static fb_status check_parameter(fb_rule_reader *reader, const fb_rule_call *cal
 
 static fb_status read_arguments(fb_rule_reader *reader, const json_t *json, fb_rule_call *call) {
     const json_t *args = json_object_get(json, "args"), *kwargs = json_object_get(json, "kwargs");
-    size_t count = json_array_size(args) + json_object_size(kwargs), at = 0, mark = fb_rule_enter(reader, "args");
+    size_t count = json_array_size(args) + json_object_size(kwargs), at = 0, mark = fb_pointer_enter(&reader->pointer, "args");
     if (args && !json_is_array(args)) return fb_rule_fail(reader, "wrong-type", "args are an array");
     if (count > ARGUMENTS_MAX) return fb_rule_fail(reader, "rule-too-large", "a call has at most %d arguments", ARGUMENTS_MAX);
     fb_rule_argument *arguments = fb_rule_alloc(reader, count * sizeof *arguments);
@@ -282,25 +282,25 @@ static fb_status read_arguments(fb_rule_reader *reader, const json_t *json, fb_r
     call->argument_count = count;
     fb_status status = FB_OK;
     for (; at < json_array_size(args) && !status; at++) {
-        size_t inner = fb_rule_enter_item(reader, at);
+        size_t inner = fb_pointer_enter_item(&reader->pointer, at);
         arguments[at].position = at;
         if (call->operator_count) arguments[at].name = parameter_at(reader, call->operators[0], at);
         if (call->operator_count && !arguments[at].name)
             return fb_rule_fail(reader, "unknown-parameter", "%s has no parameter here",
                                 fb_op_facts_of(call->operators[0])->names);
         status = fb_rule_read_term(reader, json_array_get(args, at), &arguments[at].term);
-        if (!status) fb_rule_leave(reader, inner);
+        if (!status) reader->pointer.size = inner;
     }
     if (status) return status;
-    fb_rule_leave(reader, mark);
-    fb_rule_enter(reader, "kwargs");
+    reader->pointer.size = mark;
+    fb_pointer_enter(&reader->pointer, "kwargs");
     if (kwargs && !json_is_object(kwargs)) return fb_rule_fail(reader, "wrong-type", "kwargs are an object");
     const char *keys[FB_RULE_MEMBERS_MAX];
     size_t key_count;
     if ((status = fb_rule_sorted_keys(reader, kwargs, keys, &key_count))) return status;
     for (size_t k = 0; k < key_count; k++) {
         const char *key = keys[k];
-        size_t inner = fb_rule_enter(reader, key);
+        size_t inner = fb_pointer_enter(&reader->pointer, key);
         if (!fb_python_is_identifier(key, strlen(key)) || fb_python_word(key, strlen(key)) == FB_WORD_KEYWORD)
             return fb_rule_fail(reader, "bad-keyword", "a keyword is a Python identifier");
         status = check_parameter(reader, call, key);
@@ -313,9 +313,9 @@ static fb_status read_arguments(fb_rule_reader *reader, const json_t *json, fb_r
         if (!status) status = fb_rule_read_term(reader, json_object_get(kwargs, key), &arguments[at].term);
         if (status) return status;
         at++;
-        fb_rule_leave(reader, inner);
+        reader->pointer.size = inner;
     }
-    fb_rule_leave(reader, mark);
+    reader->pointer.size = mark;
     return FB_OK;
 }
 
@@ -325,7 +325,7 @@ static fb_status read_result(fb_rule_reader *reader, const json_t *json, fb_rule
     fb_rule *rule = reader->rule;
     call->variable = -1;
     if (!json) return FB_OK;
-    size_t mark = fb_rule_enter(reader, "as");
+    size_t mark = fb_pointer_enter(&reader->pointer, "as");
     if (!reader->is_pattern && !reader->is_shared)
         return fb_rule_fail(reader, "unknown-member", "of a replacement's calls, only those of \"let\" have names");
     if (!json_is_string(json)) return fb_rule_fail(reader, "wrong-type", "a variable is a text: \"?y\"");
@@ -334,13 +334,13 @@ static fb_status read_result(fb_rule_reader *reader, const json_t *json, fb_rule
     if (rule->is_bound[call->variable])
         return fb_rule_fail(reader, "duplicate-variable", "%s has a value already", rule->variables[call->variable]);
     rule->is_bound[call->variable] = true;
-    fb_rule_leave(reader, mark);
+    reader->pointer.size = mark;
     return FB_OK;
 }
 
 static fb_status read_any_order(fb_rule_reader *reader, const json_t *json, fb_rule_call *call) {
     if (!json) return FB_OK;
-    size_t mark = fb_rule_enter(reader, "any_order");
+    size_t mark = fb_pointer_enter(&reader->pointer, "any_order");
     if (!json_is_boolean(json)) return fb_rule_fail(reader, "wrong-type", "true or false is expected here");
     call->takes_any_order = json_is_true(json);
     bool is_commutative = call->operator_count > 0 && call->argument_count >= 2;
@@ -351,7 +351,7 @@ static fb_status read_any_order(fb_rule_reader *reader, const json_t *json, fb_r
                             "only a commutative operator with two arguments takes them in any order");
     if (call->takes_any_order && ++reader->rule->any_order_count > 6)
         return fb_rule_fail(reader, "rule-too-large", "at most 6 calls take their arguments in any order");
-    fb_rule_leave(reader, mark);
+    reader->pointer.size = mark;
     return FB_OK;
 }
 

@@ -45,13 +45,13 @@ static fb_status check_steps(fb_rule_reader *reader, const fb_rule_expression *e
 static fb_status read_one(fb_rule_reader *reader, const json_t *json, const char *member, fb_rule_expression *out) {
     const json_t *text = json_object_get(json, member);
     if (!text) return FB_OK;
-    size_t mark = fb_rule_enter(reader, member);
+    size_t mark = fb_pointer_enter(&reader->pointer, member);
     if (!json_is_string(text)) return fb_rule_fail(reader, "wrong-type", "an expression is a text: \"?l.weight * ?c\"");
     reader->takes_tensors = true;
     fb_status status = fb_rule_read_expression(reader, json_string_value(text), out);
     reader->takes_tensors = false;
     if (!status) status = check_steps(reader, out);
-    if (!status) fb_rule_leave(reader, mark);
+    if (!status) reader->pointer.size = mark;
     return status;
 }
 
@@ -76,22 +76,22 @@ static fb_status read_layer(fb_rule_reader *reader, const char *name, const json
 fb_status fb_rule_read_weights(fb_rule_reader *reader, const json_t *json) {
     fb_pass *pass = &reader->rule->pass;
     if (!json) return FB_OK;
-    size_t mark = fb_rule_enter(reader, "weights"), count;
+    size_t mark = fb_pointer_enter(&reader->pointer, "weights"), count;
     const char *names[FB_RULE_MEMBERS_MAX];
     if (!json_is_object(json)) return fb_rule_fail(reader, "wrong-type", "weights are an object: {\"?l\": …}");
     fb_status status = fb_rule_sorted_keys(reader, json, names, &count);
     if (!status && count > FB_RULE_CALLS_MAX) status = fb_rule_fail(reader, "rule-too-large", "too many layers");
     for (size_t i = 0; i < count && !status; i++) {
-        size_t inner = fb_rule_enter(reader, names[i]);
+        size_t inner = fb_pointer_enter(&reader->pointer, names[i]);
         status = read_layer(reader, names[i], json_object_get(json, names[i]));
-        if (!status) fb_rule_leave(reader, inner);
+        if (!status) reader->pointer.size = inner;
     }
     if (!status && pass->exactness == FB_MOVES)
         status = fb_rule_fail(reader, "contradictory-exactness", "weights are computed, so the exactness is rounds or changes");
     if (status) return status;
     pass->reversible = false;
     pass->only_removes = false;
-    fb_rule_leave(reader, mark);
+    reader->pointer.size = mark;
     return FB_OK;
 }
 
