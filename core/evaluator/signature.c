@@ -72,13 +72,7 @@ static bool takes(const given_call *call, const char *type, const fb_object *obj
     }
 }
 
-/* ---- one overload: "self=!T,other=!N,|alpha=S)"
- * ------------------------------------------------------------------------------ */
-
-static const char *next_parameter(const char *at) {
-    at += strcspn(at, ",)");
-    return *at == ',' ? at + 1 : NULL;
-}
+/* ---- one overload: self=!T,other=!N,|alpha=S) ---------------------------------------------------------------------------- */
 
 static const fb_object *find_keyword(const given_call *call, const char *parameter) {
     char name[64];
@@ -96,7 +90,7 @@ static const fb_object *find_keyword(const given_call *call, const char *paramet
 
 /* x.view(2, 3), torch.zeros(2, 3): of methods, and of functions of nothing else, the only list may be given as its items. */
 static bool takes_rest(const given_call *call, const char *parameters, const char *at, size_t position) {
-    const char *type = strchr(at, '=') + 1, *next = next_parameter(at);
+    const char *type = strchr(at, '=') + 1, *next = fb_next_parameter(at);
     type += *type == '!';
     type += *type == '?';
     bool is_first = position == 0 || (call->is_method && position == 1 && strncmp(parameters, "self=", 5) == 0);
@@ -110,7 +104,7 @@ static bool takes_rest(const given_call *call, const char *parameters, const cha
 static bool overload_takes(const given_call *call, const char *parameters) {
     size_t position = 0, used = 0;
     bool is_behind = false;
-    for (const char *at = *parameters == ')' ? NULL : parameters; at; at = next_parameter(at), position++) {
+    for (const char *at = *parameters == ')' ? NULL : parameters; at; at = fb_next_parameter(at), position++) {
         is_behind |= *at == '|';
         at += *at == '|';
         const char *type = strchr(at, '=') + 1;

@@ -113,8 +113,7 @@ static const char *type_of(const char *parameter) {
     return *type == '!' ? type + 1 : type;
 }
 
-/* `at` is a parameter's name; those of one overload end with a closing parenthesis. */
-static const char *next_parameter(const char *at) {
+const char *fb_next_parameter(const char *at) {
     at += strcspn(at, ",)");
     return *at == ',' ? at + 1 : NULL;
 }
@@ -156,7 +155,7 @@ static size_t spread_ints(const seen_call *call, const char *type, size_t positi
 static bool overload_takes(const char *parameters, const seen_call *call) {
     size_t position = 0, used = 0;
     bool is_behind = false;
-    for (const char *at = *parameters == ')' ? NULL : parameters; at; at = next_parameter(at), position++) {
+    for (const char *at = *parameters == ')' ? NULL : parameters; at; at = fb_next_parameter(at), position++) {
         is_behind |= *at == '|';
         at += *at == '|';
         fb_value value = given(call, at, position, is_behind);

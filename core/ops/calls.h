@@ -24,5 +24,7 @@ bool fb_call_takes_number(const fb_graph *graph, fb_node node, fb_node tensor);
 /* The overloads of a name, as calls.def has them; NULL when nothing is known. With a `home` that is not "" only where it takes
  * what they take: the others are written in Python. */
 const char *fb_calls_of(const char *name, size_t length, const char *home);
+/* `at` is the name of a parameter in them; NULL behind the last one of an overload, which a closing parenthesis ends. */
+const char *fb_next_parameter(const char *at);
 
 #endif
