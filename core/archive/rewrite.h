@@ -75,8 +75,7 @@ static inline const char *pt_text_of(const json_t *object, const char *key) {
 bool pt_rewrite_program(pt_rewriting *r, pt_program *program);
 void pt_scope_free(pt_scope *scope);
 
-/* ---- new calls, as archives spell them: spell.c. NULL: a failure ----------------------------------------------------------
- */
+/* ---- new calls, as archives spell them: spell.c. NULL: a failure --------------------------------------------------------- */
 
 int64_t pt_scalar_type(const char *dtype); /* 0: unknown */
 /* `type`: what its parameter takes, as pt_type_of says. */

@@ -416,8 +416,7 @@ static bool check_call_graph(pt_scope *s, const json_t *calls) {
     return true;
 }
 
-/* ---- what is returned and also written into a buffer or an input -----------------------------------------------------------
- */
+/* ---- what is returned and also written into a buffer or an input --------------------------------------------------------- */
 
 static bool exchange_reads(json_t *value, const char *from, const char *to) {
     size_t i;

@@ -134,8 +134,7 @@ static fb_status find_first(const fb_graph *a, const fb_graph *b, const fb_compa
     return status;
 }
 
-/* ---- outputs
- * ----------------------------------------------------------------------------------------------------------------- */
+/* ---- outputs ------------------------------------------------------------------------------------------------------------- */
 
 /* Everything but the tensors: how outputs are nested, dicts' keys, numbers, None. */
 static bool same_structure(const fb_object *a, const fb_object *b) {

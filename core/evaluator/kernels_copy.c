@@ -60,8 +60,7 @@ static fb_status kernel_drawn(fb_kernel_call *call, fb_object *result) {
     return FB_OK;
 }
 
-/* ---- casts
- * ------------------------------------------------------------------------------------------------------------------- */
+/* ---- casts --------------------------------------------------------------------------------------------------------------- */
 
 static fb_status cast(fb_kernel_call *call, fb_array *input, fb_dtype dtype, bool copies, fb_object *result) {
     fb_memory_format format = fb_call_memory_format(call);
@@ -139,8 +138,7 @@ static fb_status kernel_cast(fb_kernel_call *call, fb_object *result) {
     return cast(call, input, casts[i].dtype, false, result);
 }
 
-/* ---- joins
- * ------------------------------------------------------------------------------------------------------------------- */
+/* ---- joins --------------------------------------------------------------------------------------------------------------- */
 
 static fb_dtype common_dtype(fb_array *const *arrays, size_t count) {
     fb_array all = {.rank = 1, .dtype = arrays[0]->dtype}, next = all; /* what counts of them for promotion */

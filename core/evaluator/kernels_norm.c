@@ -65,8 +65,7 @@ static void scale_row(const fb_array *from, const fb_array *to, int64_t at, int6
         scale_part(from, to, at + start, stop - start, scale, shift);
 }
 
-/* ---- batch norm
- * -------------------------------------------------------------------------------------------------------------- */
+/* ---- batch norm ---------------------------------------------------------------------------------------------------------- */
 
 typedef struct channels {
     fb_array *input; /* contiguous (N, C, *) */
@@ -267,8 +266,7 @@ static fb_status kernel_native_group_norm(fb_kernel_call *call, fb_object *resul
     return fb_return_tuple(call, items, 3, result);
 }
 
-/* ---- over the last dimensions
- * -------------------------------------------------------------------------------------------------- */
+/* ---- over the last dimensions -------------------------------------------------------------------------------------------- */
 
 /* layer_norm: (x - mean) / sqrt(var + eps) × weight + bias; rms_norm: x / sqrt(mean(x²) + eps) × weight. */
 typedef struct rows {

@@ -276,8 +276,7 @@ static fb_status kernel_expand(fb_kernel_call *call, fb_object *result) {
     return call->status ? call->status : fb_return_array(call, view, result);
 }
 
-/* ---- parts
- * ------------------------------------------------------------------------------------------------------------------- */
+/* ---- parts --------------------------------------------------------------------------------------------------------------- */
 
 static fb_array *part_of(fb_kernel_call *call, const fb_array *array, int64_t dim, int64_t start, int64_t size, int64_t step) {
     fb_array *view = fb_make_view(call, array, array->rank);

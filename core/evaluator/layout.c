@@ -64,8 +64,7 @@ static size_t collect(fb_kernel_call *call, fb_array *out[FB_CALL_ARGUMENTS]) {
     return count;
 }
 
-/* ---- memory_format= -------------------------------------------------------------------------------------------------------
- */
+/* ---- memory_format= ------------------------------------------------------------------------------------------------------ */
 
 /* By name wherever it stands, as its position differs from overload to overload; by the number that ATen takes as well. */
 fb_memory_format fb_call_memory_format(const fb_kernel_call *call) {

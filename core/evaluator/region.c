@@ -117,8 +117,7 @@ uint32_t fb_region_of(fb_regions *regions, const fb_region_pair *pair) {
     return is_gone ? fb_region_of_before(regions, pair->before) : fb_region_of_after(regions, pair->after);
 }
 
-/* ---- what changed
- * ------------------------------------------------------------------------------------------------------------ */
+/* ---- what changed -------------------------------------------------------------------------------------------------------- */
 
 #define STEPS_OF_A_NODE 16
 
@@ -313,8 +312,7 @@ static fb_status find_changed(fb_regions *r, fb_error *error) {
     return status;
 }
 
-/* ---- equal calls
- * ------------------------------------------------------------------------------------------------------------ */
+/* ---- equal calls --------------------------------------------------------------------------------------------------------- */
 
 /* A node that reads another one than before, which is the same call: one of two that computed the same was left out. Then the
  * one that is left is computed as well, not given, and what both read in turn. Each pair of calls is looked at once. */
@@ -364,8 +362,7 @@ static bool draw_in_equal_calls(fb_regions *r) {
     return is_complete;
 }
 
-/* ---- pairs, and what they need
- * ----------------------------------------------------------------------------------------------- */
+/* ---- pairs, and what they need ------------------------------------------------------------------------------------------- */
 
 static bool note_pair(fb_regions *r, fb_region_pair pair) {
     bool are_twins = r->twin_of_before[pair.before.id].id == pair.after.id;

@@ -107,8 +107,7 @@ bool fb_formula_visit(const fb_graph *g, fb_node result, bool (*visit)(void *, c
     return false;
 }
 
-/* ---- samples --------------------------------------------------------------------------------------------------------------
- */
+/* ---- samples ------------------------------------------------------------------------------------------------------------- */
 
 typedef enum sample_kind { SMOOTH, EXTREME } sample_kind;
 
@@ -196,8 +195,7 @@ static double sample_number(const sample *s, int64_t i) {
     return s->has_axes ? number_in_row(s, row_of(s, i), i) : number_of(s, row_of(s, i));
 }
 
-/* ---- evaluating ------------------------------------------------------------------------------------------------------------
- */
+/* ---- evaluating ---------------------------------------------------------------------------------------------------------- */
 
 typedef struct run {
     const sample *sample;
@@ -257,8 +255,7 @@ static bool evaluate(fb_matcher *m, const fb_graph *g, run *r) {
     return !status && r->is_whole;
 }
 
-/* ---- the operator -----------------------------------------------------------------------------------------------------------
- */
+/* ---- the operator -------------------------------------------------------------------------------------------------------- */
 
 static void spell(fb_graph *g, const fb_substitute *s, fb_value x, bool is_aten, fb_buffer *target, fb_value *args,
                   fb_value *kwargs) {
@@ -308,8 +305,7 @@ static fb_graph *graph_of(const fb_substitute *s, fb_node *input, fb_node *call)
     return NULL;
 }
 
-/* ---- comparing --------------------------------------------------------------------------------------------------------------
- */
+/* ---- comparing ----------------------------------------------------------------------------------------------------------- */
 
 static fb_dtype narrowest_of(const fb_graph *g, const fb_formula *f) {
     fb_dtype dtype = (fb_dtype)fb_node_at(g, f->input)->dtype;
@@ -391,8 +387,7 @@ static fb_formula_verdict compare(fb_matcher *m, const fb_formula *f, const fb_s
     return compare_on(m, f, substitute, &s) == FB_FORMULA_IS_SAME ? FB_FORMULA_IS_SAME : FB_FORMULA_OVERFLOWS;
 }
 
-/* ---- what was found before
- * ---------------------------------------------------------------------------------------------------- */
+/* ---- what was found before ----------------------------------------------------------------------------------------------- */
 
 typedef struct comparison {
     fb_formula formula;
@@ -469,8 +464,7 @@ fb_formula_verdict fb_formula_compare(fb_formulas *formulas, const fb_formula *f
     return made.verdict;
 }
 
-/* ---- for `match` and `edit` ------------------------------------------------------------------------------------------------
- */
+/* ---- for `match` and `edit` ---------------------------------------------------------------------------------------------- */
 
 static bool is_inside(const fb_formula *f, fb_node n) {
     for (size_t i = 0; i < f->count; i++) {

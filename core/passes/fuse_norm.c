@@ -29,8 +29,7 @@ typedef struct search {
     found best;
 } search;
 
-/* ---- what it may be -------------------------------------------------------------------------------------------------------
- */
+/* ---- what it may be ------------------------------------------------------------------------------------------------------ */
 
 static bool has_call(const fb_graph *g, const fb_formula *f, fb_op op) {
     for (size_t i = 0; i < f->count; i++) {
@@ -98,8 +97,7 @@ static bool try(void *context, const fb_formula *f) {
     return s->best.verdict == FB_FORMULA_IS_SAME && s->best.substitute.op != FB_OP_RMS_NORM;
 }
 
-/* ---- what goes with it ----------------------------------------------------------------------------------------------------
- */
+/* ---- what goes with it --------------------------------------------------------------------------------------------------- */
 
 /* The only reader of the formula's result, or none. */
 static fb_node reader_of(const fb_graph *g, const fb_formula *f) {

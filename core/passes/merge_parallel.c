@@ -131,8 +131,7 @@ static void group_path(const char *const *paths, size_t count, fb_buffer *out) {
     fb_buffer_printf(out, "%s-%zu-more-%s-merged", last_part(first), count - 2, last_part(last));
 }
 
-/* ---- one layer in the place of several, in both dialects ------------------------------------------------------------------
- */
+/* ---- one layer in the place of several, in both dialects ----------------------------------------------------------------- */
 
 static fb_node input_of(const fb_host *host) {
     return host->is_linear ? host->linear.input : host->conv.input;

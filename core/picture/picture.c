@@ -19,8 +19,7 @@ typedef struct picturing {
     uint32_t at; /* a row, or 0 */
 } picturing;
 
-/* ---- what is written on a box ---------------------------------------------------------------------------------------------
- */
+/* ---- what is written on a box -------------------------------------------------------------------------------------------- */
 
 /* As many characters as fit, and an ellipsis. */
 static const char *cut(fb_arena *arena, const char *text, size_t size) {
@@ -103,8 +102,7 @@ static const char *place_detail(picturing *p, uint32_t place) {
     return detail;
 }
 
-/* ---- boxes ----------------------------------------------------------------------------------------------------------------
- */
+/* ---- boxes --------------------------------------------------------------------------------------------------------------- */
 
 static fb_picture_state state_of(const fb_picture_tally *tally) {
     if (tally->added == tally->nodes && tally->nodes) return FB_PICTURE_ADDED;
@@ -249,8 +247,7 @@ static bool open_box(picturing *p, uint32_t b) {
     return true;
 }
 
-/* ---- which are open -------------------------------------------------------------------------------------------------------
- */
+/* ---- which are open ------------------------------------------------------------------------------------------------------ */
 
 static bool holds_row(const picturing *p, const fb_picture_box *box, uint32_t row) {
     if (!row || box->kind == FB_BOX_NODE) return false;
@@ -321,8 +318,7 @@ static bool open_levels(picturing *p) {
     return true;
 }
 
-/* ---- the box of each row --------------------------------------------------------------------------------------------------
- */
+/* ---- the box of each row ------------------------------------------------------------------------------------------------- */
 
 static void find_boxes(picturing *p) {
     fb_picture *picture = p->picture;
@@ -346,8 +342,7 @@ static void find_boxes(picturing *p) {
     }
 }
 
-/* ---- lines ----------------------------------------------------------------------------------------------------------------
- */
+/* ---- lines --------------------------------------------------------------------------------------------------------------- */
 
 typedef struct lines {
     picturing *p;
@@ -411,8 +406,7 @@ static bool find_lines(picturing *p) {
     return ok;
 }
 
-/* ---- what changed ---------------------------------------------------------------------------------------------------------
- */
+/* ---- what changed -------------------------------------------------------------------------------------------------------- */
 
 static bool list_changes(picturing *p) {
     fb_picture *picture = p->picture;
@@ -440,8 +434,7 @@ static bool list_changes(picturing *p) {
     return true;
 }
 
-/* ---- what was refused -----------------------------------------------------------------------------------------------------
- */
+/* ---- what was refused ---------------------------------------------------------------------------------------------------- */
 
 static uint32_t row_called(const picturing *p, const char *name) {
     fb_node now = fb_node_find(p->rows.graph, FB_MAIN_PROGRAM, name);
@@ -461,8 +454,7 @@ static void count_refusals(picturing *p) {
     }
 }
 
-/* ---- all of it ------------------------------------------------------------------------------------------------------------
- */
+/* ---- all of it ----------------------------------------------------------------------------------------------------------- */
 
 static bool begin(picturing *p) {
     fb_picture *picture = p->picture;

@@ -52,8 +52,7 @@ typedef struct placing {
     fb_map ends;        /* box and net -> segment: where a value enters or leaves */
 } placing;
 
-/* ---- segments -------------------------------------------------------------------------------------------------------------
- */
+/* ---- segments ------------------------------------------------------------------------------------------------------------ */
 
 static uint64_t segment_key(uint32_t box, uint32_t net, uint32_t to) {
     return ((uint64_t)box << 42) | ((uint64_t)net << 21) | to; /* boxes are fewer than 2^21 */
@@ -134,8 +133,7 @@ static bool split_lines(placing *p) {
     return true;
 }
 
-/* ---- sizes ----------------------------------------------------------------------------------------------------------------
- */
+/* ---- sizes --------------------------------------------------------------------------------------------------------------- */
 
 static int text_width(const char *text) {
     int characters = 0;
@@ -164,8 +162,7 @@ static void size_closed(fb_picture_box *box) {
     box->height = box->kind == FB_BOX_NODE ? NODE_HEIGHT : BOX_HEIGHT;
 }
 
-/* ---- layers ---------------------------------------------------------------------------------------------------------------
- */
+/* ---- layers -------------------------------------------------------------------------------------------------------------- */
 
 typedef struct sheet {
     placing *p;
@@ -338,8 +335,7 @@ static bool place_ranks(sheet *s) {
     return true;
 }
 
-/* ---- columns and lanes ----------------------------------------------------------------------------------------------------
- */
+/* ---- columns and lanes --------------------------------------------------------------------------------------------------- */
 
 typedef struct column {
     int x, from, to; /* ranks between which it runs */
@@ -540,8 +536,7 @@ static bool join_entries(sheet *s) {
     return true;
 }
 
-/* ---- tracks ---------------------------------------------------------------------------------------------------------------
- */
+/* ---- tracks -------------------------------------------------------------------------------------------------------------- */
 
 typedef struct sideways {
     int gap, from, to, track; /* x */
@@ -618,8 +613,7 @@ static bool share_tracks(sheet *s) {
     return true;
 }
 
-/* ---- heights, and the box's own size ---------------------------------------------------------------------------------------
- */
+/* ---- heights, and the box's own size ------------------------------------------------------------------------------------- */
 
 enum { LABEL = 18 }; /* below a box, the shape of what leaves it */
 
@@ -708,8 +702,7 @@ static bool place_box(placing *p, uint32_t b) {
     return fb_work_goes_on(p->work, s.count);
 }
 
-/* ---- where all of it stands on the sheet -----------------------------------------------------------------------------------
- */
+/* ---- where all of it stands on the sheet --------------------------------------------------------------------------------- */
 
 static void put(int *points, uint32_t *count, int x, int y) {
     uint32_t n = *count;

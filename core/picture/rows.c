@@ -224,8 +224,7 @@ static bool list_rows(fb_drawn_rows *r) {
     return true;
 }
 
-/* ---- what changed in place ------------------------------------------------------------------------------------------------
- */
+/* ---- what changed in place ----------------------------------------------------------------------------------------------- */
 
 static bool is_more_than_mark(const fb_edit *edit) {
     for (size_t i = 0; i < edit->member_count; i++)
@@ -319,8 +318,7 @@ static bool find_changes(fb_drawn_rows *r) {
     return true;
 }
 
-/* ---- what stands in each place --------------------------------------------------------------------------------------------
- */
+/* ---- what stands in each place ------------------------------------------------------------------------------------------- */
 
 static void append(fb_drawn_rows *r, uint32_t place, fb_item item) {
     fb_place *to = &r->places[place];

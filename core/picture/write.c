@@ -6,8 +6,7 @@
 static const char *const kinds[] = {"node", "module", "group"};
 static const char *const states[] = {"kept", "added", "removed", "changed"};
 
-/* ---- JSON -----------------------------------------------------------------------------------------------------------------
- */
+/* ---- JSON ---------------------------------------------------------------------------------------------------------------- */
 
 static void write_shape(const fb_graph *graph, fb_value shape, fb_buffer *out) {
     const fb_value_row *list = fb_value_at(graph, shape);
@@ -126,8 +125,7 @@ void fb_picture_write(const fb_picture *picture, fb_buffer *out) {
     fb_put_int(out, "changes_left_out", picture->changes_left_out);
 }
 
-/* ---- SVG ------------------------------------------------------------------------------------------------------------------
- */
+/* ---- SVG ----------------------------------------------------------------------------------------------------------------- */
 
 /* Text in XML 1.0, in which most control characters cannot stand at all. */
 static void write_text(const char *text, fb_buffer *out) {

@@ -398,8 +398,7 @@ fb_status fb_recipe_type_of(const fb_graph *graph, fb_value expression, fb_recip
     return fb_recipe_type_under(graph, expression, FB_DTYPE_UNKNOWN, "", type, error);
 }
 
-/* ---- all recipes of a graph: types, and agreement with their tensors ------------------------------------------------------
- */
+/* ---- all recipes of a graph: types, and agreement with their tensors ----------------------------------------------------- */
 
 static void check_agreement(const fb_graph *graph, fb_tensor tensor, const fb_recipe_type *type, fb_errors *errors,
                             const char *prefix) {

@@ -15,8 +15,7 @@
 #include "server/http/http.h"
 #include "server/service/service.h"
 
-/* ---- to a service somewhere -----------------------------------------------------------------------------------------------
- */
+/* ---- to a service somewhere ---------------------------------------------------------------------------------------------- */
 
 /* HTTP with libcurl. (It cannot be given a connected socket: CURL_SOCKOPT_ALREADY_CONNECTED fails in 7.88, Debian 12's.) */
 
@@ -201,8 +200,7 @@ static fb_status remote_call(remote_service *remote, const fb_call *call, const 
     return code ? report(remote, &t, code, error) : FB_OK;
 }
 
-/* ---- to the store in this process ------------------------------------------------------------------------------------------
- */
+/* ---- to the store in this process ---------------------------------------------------------------------------------------- */
 
 /* A graph's weights, straight from the store in this process into a file. What a layout only puts elsewhere is written from
  * where it lies in the store's files: the kernel copies it once, and no byte of it passes through a connection. */
@@ -298,8 +296,7 @@ static fb_status store_take_blob(const fb_app *app, const fb_sent_file *from, co
     return status;
 }
 
-/* ---- either
- * ------------------------------------------------------------------------------------------------------------------ */
+/* ---- either -------------------------------------------------------------------------------------------------------------- */
 
 struct fb_client {
     remote_service *remote; /* or else */

@@ -33,8 +33,7 @@ static bool may_be_model(const fb_reference *what) {
            strcmp(what->text, "-") != 0 && access(what->text, F_OK) != 0;
 }
 
-/* ---- as a picture ---------------------------------------------------------------------------------------------------------
- */
+/* ---- as a picture -------------------------------------------------------------------------------------------------------- */
 
 static int write_svg(fb_cli *cli, fb_buffer *svg) {
     const char *text = fb_buffer_text(svg), *file = cli->values.output;

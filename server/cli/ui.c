@@ -9,8 +9,7 @@
 #include "server/cli/cli.h"
 #include "server/cli/options.h"
 
-/* ---- which page -----------------------------------------------------------------------------------------------------------
- */
+/* ---- which page ---------------------------------------------------------------------------------------------------------- */
 
 /* A file is stored, so that the viewer can show it. */
 static int store_file(fb_cli *cli, const fb_reference *file, char id[FB_ID_LENGTH + 1]) {
@@ -56,8 +55,7 @@ static int find_page(fb_cli *cli, fb_address *page) {
     return FB_EXIT_DONE;
 }
 
-/* ---- the browser ----------------------------------------------------------------------------------------------------------
- */
+/* ---- the browser --------------------------------------------------------------------------------------------------------- */
 
 /* Command lines can be read by everybody on this machine, and the address has a token: the browser is given a page of one's own
  * that leads there. NULL: there is none, or none can be made. */
@@ -111,8 +109,7 @@ static void show(fb_cli *cli, const char *address, bool is_secret) {
     free(way);
 }
 
-/* ---- here, or a service elsewhere -----------------------------------------------------------------------------------------
- */
+/* ---- here, or a service elsewhere ---------------------------------------------------------------------------------------- */
 
 /* Signals are held back before the service's threads begin: they are waited for at the end. */
 static void hold_signals(void) {

@@ -152,8 +152,7 @@ void fb_new_graphs_free(fb_app *app, const fb_new_run *made, bool is_stored, fb_
 fb_status fb_retain(const fb_app *app, const fb_retention *limits, bool is_dry, const fb_store_actor *by, const fb_watch *watch,
                     fb_removed *out, fb_error *error);
 
-/* ---- Stored passes, rules and layouts, for compositions that name them ----------------------------------------------------
- */
+/* ---- Stored passes, rules and layouts, for compositions that name them --------------------------------------------------- */
 
 /* Borrows the app. */
 fb_pass_library fb_pass_library_of(const fb_app *app);

@@ -172,8 +172,7 @@ bool fb_graph_input_find(const fb_request *request, fb_response *response, const
 bool fb_checkpoint_read(const fb_request *request, fb_response *response, const json_t *weights, const char *name,
                         fb_graph_input *out);
 
-/* ---- Archives of torch.export: as a body, or as a blob that is here already -----------------------------------------------
- */
+/* ---- Archives of torch.export: as a body, or as a blob that is here already ---------------------------------------------- */
 
 #define FB_ARCHIVE_TYPES "application/zip, application/vnd.pytorch.pt2"
 #define FB_ARCHIVE_QUERY "archive,model"

@@ -85,8 +85,7 @@ static void get_layout(const fb_request *request, fb_response *response) {
     fb_share_release(to);
 }
 
-/* ---- a run ----------------------------------------------------------------------------------------------------------------
- */
+/* ---- a run --------------------------------------------------------------------------------------------------------------- */
 
 /* What the first `count` passes made of the source. */
 static fb_status replay(const fb_app *app, const fb_watch *watch, const char *run_id, size_t count, fb_graph **out,

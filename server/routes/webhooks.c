@@ -163,8 +163,7 @@ static void wake(const fb_app *app) {
     if (app->webhooks) fb_webhooks_wake(app->webhooks);
 }
 
-/* ---- POST, PATCH, DELETE, and another secret ------------------------------------------------------------------------------
- */
+/* ---- POST, PATCH, DELETE, and another secret ----------------------------------------------------------------------------- */
 
 /* The words, or `usual` where there are none. */
 static const char *words_of(fb_buffer *words, const char *usual) {
@@ -323,8 +322,7 @@ static void get_webhook(const fb_request *request, fb_response *response) {
     else respond_webhook(response, 200, &webhook, NULL);
 }
 
-/* ---- deliveries -----------------------------------------------------------------------------------------------------------
- */
+/* ---- deliveries ---------------------------------------------------------------------------------------------------------- */
 
 static bool read_state(const fb_request *request, fb_response *response, const char **state) {
     *state = fb_request_query(request, "state");

@@ -154,8 +154,7 @@ static fb_status s3_credentials_read(fb_s3_credentials *out, fb_error *error) {
     return fits ? FB_OK : fail_credentials(error, "one is too long");
 }
 
-/* ---- limits ---------------------------------------------------------------------------------------------------------------
- */
+/* ---- limits -------------------------------------------------------------------------------------------------------------- */
 
 #define ATTEMPTS 6
 #define LONGEST 60 /* seconds after which there is no other attempt */

@@ -219,8 +219,7 @@ void *fb_memory_take(fb_store_memory **memory, size_t size);
 /* A copy of `text`, or NULL when memory is out. */
 const char *fb_memory_text(fb_store_memory **memory, const char *text);
 
-/* ---- Small texts of the store as a whole, each under a name: files of the data folder, or rows in a database on a server --
- */
+/* ---- Small texts of the store as a whole, each under a name: files of the data folder, or rows in a database on a server - */
 
 #define FB_STORE_FILE "store-at" /* in the data folder: in which database on a server the store is */
 
@@ -243,8 +242,7 @@ fb_status fb_store_find_blobs(fb_store *store, fb_error *error);
 /* Before a store on a server gets a bucket: FB_CONFLICT "blobs-elsewhere" when it has blobs in a data folder. */
 fb_status fb_store_check_no_files(fb_store *store, fb_error *error);
 
-/* ---- A store that is a copy of another one, while it is made (copy.c): a row says so --------------------------------------
- */
+/* ---- A store that is a copy of another one, while it is made (copy.c): a row says so ------------------------------------- */
 
 /* FB_CONFLICT "copy-unfinished". */
 fb_status fb_store_check_filled(fb_connection *connection, fb_error *error);

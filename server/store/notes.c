@@ -182,8 +182,7 @@ fb_status fb_store_identify(fb_store *store, fb_error *error) {
     return status || is_same ? status : write_file(store, FB_STORE_FILE, now, error);
 }
 
-/* ---- where the blobs of a store on a server are ---------------------------------------------------------------------------
- */
+/* ---- where the blobs of a store on a server are -------------------------------------------------------------------------- */
 
 #define FOLDER_NOTE "blobs-in-folder" /* the id of the data folder that has them, if a folder has */
 
