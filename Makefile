@@ -82,10 +82,10 @@ $(BUILD)/core/layouts/shipped.o: CPPFLAGS += -I$(BUILD)/generated
 # How pictures look, as a C string: they carry it with them.
 $(BUILD)/generated/picture_style.inc: Makefile core/picture/style.css
 	@mkdir -p $(@D)
-	@{ echo 'const char fb_picture_style[] = {'; $(call as_bytes,core/picture/style.css); } >$@.part
+	@{ echo 'static const char style[] = {'; $(call as_bytes,core/picture/style.css); } >$@.part
 	@mv $@.part $@
-$(BUILD)/core/picture/style.o: $(BUILD)/generated/picture_style.inc
-$(BUILD)/core/picture/style.o: CPPFLAGS += -I$(BUILD)/generated
+$(BUILD)/core/picture/write.o: $(BUILD)/generated/picture_style.inc
+$(BUILD)/core/picture/write.o: CPPFLAGS += -I$(BUILD)/generated
 
 # What each pass's file says about it at its top, as C strings: GET /v1/passes/{name} shows it.
 PASSES := $(sort $(shell grep -l '^const fb_pass fb_' core/passes/*.c))

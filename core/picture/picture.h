@@ -110,7 +110,4 @@ void fb_picture_write(const fb_picture *picture, fb_buffer *out);
 /* Appends it as a file of its own, light or dark as its reader likes. Text of the document is text in it, never markup. */
 void fb_picture_write_svg(const fb_picture *picture, fb_buffer *out);
 
-/* The rules for how it looks, CSS. */
-extern const char fb_picture_style[];
-
 #endif

@@ -3,6 +3,8 @@
 #include "core/json/members.h"
 #include "core/picture/picture.h"
 
+#include "picture_style.inc"
+
 static const char *const kinds[] = {"node", "module", "group"};
 static const char *const states[] = {"kept", "added", "removed", "changed"};
 
@@ -242,7 +244,7 @@ void fb_picture_write_svg(const fb_picture *picture, fb_buffer *out) {
                      width, height, width, height);
     write_text(*name ? name : "graph", out);
     fb_buffer_string(out, "</title>\n<style>");
-    fb_buffer_string(out, fb_picture_style); /* without markup of its own */
+    fb_buffer_string(out, style); /* without markup of its own */
     fb_buffer_string(out, "</style>\n<defs>");
     for (unsigned i = 0; i < sizeof states / sizeof *states; i++)
         fb_buffer_printf(out,

@@ -1,3 +1,0 @@
-#include "core/picture/picture.h"
-
-#include "picture_style.inc"
