@@ -27,6 +27,8 @@ static inline bool fb_is_of_pytorch(const char *target) {
 
 #define FB_APPLIED_INDEX "torch._dynamo._trace_wrapped_higher_order_op.ModIndex" /* what flat_apply applies: x[i, …] */
 #define FB_TARGET_ADD "operator.add"
+#define FB_TARGET_ADD_ATEN "torch.ops.aten.add.Tensor"
+#define FB_TARGET_ADD_FUNCTION "torch.add"
 #define FB_TARGET_ADDMM "torch.addmm"
 #define FB_TARGET_ADDMM_ATEN "torch.ops.aten.addmm.default"
 #define FB_TARGET_ATTENTION "torch._C._nn.scaled_dot_product_attention"
@@ -61,9 +63,14 @@ static inline bool fb_is_of_pytorch(const char *target) {
 #define FB_TARGET_REPEAT_ATEN "torch.ops.aten.repeat_interleave.self_int"
 #define FB_TARGET_RESHAPE "reshape"
 #define FB_TARGET_RESHAPE_ATEN "torch.ops.aten.reshape.default"
+#define FB_TARGET_RESHAPE_FUNCTION "torch.reshape"
 #define FB_TARGET_ROLL "torch.roll"
 #define FB_TARGET_ROLL_ATEN "torch.ops.aten.roll.default"
+#define FB_TARGET_SHIFT_RIGHT "torch.bitwise_right_shift"
+#define FB_TARGET_SHIFT_RIGHT_ATEN "torch.ops.aten.bitwise_right_shift.Tensor_Scalar"
 #define FB_TARGET_SLICE_ATEN "torch.ops.aten.slice.Tensor"
+#define FB_TARGET_SUB "torch.sub"
+#define FB_TARGET_SUB_ATEN "torch.ops.aten.sub.Tensor"
 #define FB_TARGET_TO_ATEN "torch.ops.aten.to.dtype"
 #define FB_TARGET_TO_METHOD "to"
 #define FB_TARGET_TRANSPOSE "transpose"

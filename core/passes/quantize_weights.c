@@ -1,4 +1,5 @@
-/* QuantizeWeights: keeps the weights of Linears and convolutions as int8, with one scale for each output channel.
+/* QuantizeWeights: keeps the weights of Linears and convolutions as int8, with one scale for each output channel; or those of
+ * Linears in 4 bits, with one scale for each group of inputs.
  *
  *     W ──┐                              q ── * s ──┐
  *     x ── linear ── y                   x ── linear(·, ·, b) ── y
@@ -10,25 +11,47 @@
  * weight's dtype. A channel of zeros stays zeros; one with a nan or an infinity becomes nan as a whole.
  * A weight within 0.4 % of the largest number of its dtype may become infinite, as s is rounded.
  *
+ * With `bits` 4 each output channel has one scale for every `group_size` inputs, and an int8 holds two numbers of one group:
+ * one of its first half and, 16 times, the one as far into its second half. That is about an eighth of float32.
+ *
+ *     q = W / s, rounded to -7 … 7          s = max |W| of the group / 7, and the least number of the dtype more
+ *     stored: low + 16 * high               high = (stored + 8) >> 4, low = stored - 16 * high
+ *
+ * A group of zeros stays zeros; one with a nan or an infinity becomes nan as a whole. The addend matters only next to
+ * subnormal numbers, where s is rounded coarsely: with it no W / s is beyond 7.
+ *
  * `keep` names modules (paths, with * and ?) and operators (linear, conv2d) that stay as they are. A called module becomes a
  * function; all its calls use what the first one made.
  *
  * Refused: weights that something else has too ("shared-weight": it would still need them), that are not floating
  * ("unsupported-dtype"), that have one number for each channel or none ("saves-nothing"), in training mode, and transposed
- * convolutions in groups ("grouped"). Exactness: changes. Not reversible: roll back to get the weights' own bytes.
+ * convolutions in groups ("grouped"). In 4 bits: convolutions ("not-linear"), and Linears whose inputs are no multiple of
+ * `group_size` ("group-size"). `group_size` without `bits` 4 says nothing ("unused-parameter").
+ * Exactness: changes. Not reversible: roll back to get the weights' own bytes.
  */
 #include <stdlib.h>
 
 #include "core/operators/spelling.h"
 #include "core/passes/keep.h"
 #include "core/passes/layer.h"
+#include "core/weights/dtype.h"
 #include "core/weights/recipe.h"
+
+#define USUAL_GROUP_SIZE 128
+
+/* How many inputs have a scale in common; 0: all of them, in 8 bits. */
+static int64_t group_size_of(const json_t *params) {
+    const json_t *size = json_object_get(params, "group_size");
+    if (json_integer_value(json_object_get(params, "bits")) != 4) return 0;
+    return size ? json_integer_value(size) : USUAL_GROUP_SIZE;
+}
 
 /* ---- match --------------------------------------------------------------------------------------------------------------- */
 
 typedef struct search {
     fb_matcher *m;
     fb_keep keep;
+    int64_t group_size;
     uint32_t *holders; /* by tensor: modules' attributes that it is, and nodes that read it by get_attr */
 } search;
 
@@ -56,9 +79,10 @@ static int channels_of(const fb_host *host) {
     return host->is_linear ? host->linear.is_packed : host->conv.is_transposed;
 }
 
-/* int8 and the scales take fewer bytes than the weight. */
-static bool saves_bytes(const fb_graph *g, const fb_host *host) {
+/* int8 and the scales take fewer bytes than the weight. In groups they do if there is anything. */
+static bool saves_bytes(const fb_graph *g, const fb_host *host, int64_t group_size) {
     fb_value shape = fb_tensor_at(g, host->layer.weight)->shape;
+    if (group_size) return host->inputs > 0 && host->outputs > 0;
     int64_t size = (int64_t)fb_dtype_size(host->dtype), channels = fb_shape_size(g, shape, channels_of(host)), each = 1;
     for (int i = 0; i < fb_shape_rank(g, shape); i++) each *= i == channels_of(host) ? 1 : fb_shape_size(g, shape, i);
     return channels > 0 && each * (size - 1) > size;
@@ -85,7 +109,11 @@ static fb_obstacle obstacle_of(const search *s, const fb_host *host) {
         return (fb_obstacle){"unsupported-dtype", "its weight is not of a floating dtype that recipes compute with"};
     if (s->holders[layer->weight.id] != own || !is_transposed_alone)
         return (fb_obstacle){"shared-weight", "something else reads the weight too, and would still need it as it is"};
-    if (!saves_bytes(g, host)) return (fb_obstacle){"saves-nothing", "the scales are as large as what int8 saves"};
+    if (s->group_size && !host->is_linear) return (fb_obstacle){"not-linear", "4 bits are for the weights of Linears"};
+    if (s->group_size && host->inputs % s->group_size != 0)
+        return (fb_obstacle){"group-size", "the number of its inputs is no multiple of group_size"};
+    if (!saves_bytes(g, host, s->group_size))
+        return (fb_obstacle){"saves-nothing", "the scales are as large as what int8 saves"};
     if (!host->is_linear && host->conv.is_transposed && host->conv.groups != 1)
         return (fb_obstacle){"grouped", "the groups of a transposed convolution share the dimension of its output channels"};
     if (layer->module.id && !is_only_a_function(g, s->m->usage, host))
@@ -108,9 +136,13 @@ static void look_at(search *s, fb_node n) {
 }
 
 static void match_graph(fb_matcher *m) {
-    search s = {.m = m, .holders = calloc((size_t)fb_tensor_limit(m->graph) + 1, sizeof *s.holders)};
+    search s = {.m = m,
+                .group_size = group_size_of(m->params),
+                .holders = calloc((size_t)fb_tensor_limit(m->graph) + 1, sizeof *s.holders)};
     m->failed |= !fb_keep_begin(&s.keep, m->params) || !s.holders;
     if (!m->failed) count_holders(&s);
+    if (!s.group_size && json_object_get(m->params, "group_size"))
+        fb_refuse(m, "unused-parameter", NULL, 0, "group_size is for 4 bits");
     for (fb_node n = fb_first_node(m->graph, FB_MAIN_PROGRAM); n.id && fb_matcher_goes_on(m); n = fb_next_node(m->graph, n))
         look_at(&s, n);
     if (!m->failed) fb_refuse_unused_keeps(&s.keep, m);
@@ -120,6 +152,10 @@ static void match_graph(fb_matcher *m) {
 
 /* ---- edit ---------------------------------------------------------------------------------------------------------------- */
 
+static fb_value number(fb_graph *g, double value) {
+    return fb_recipe_full(g, NULL, 0, fb_make_float(g, value));
+}
+
 static fb_value scale_recipe(fb_graph *g, const fb_host *host) {
     int64_t dims[FB_RECIPE_MAX_RANK];
     size_t count = 0;
@@ -127,7 +163,7 @@ static fb_value scale_recipe(fb_graph *g, const fb_host *host) {
         if (i != channels_of(host)) dims[count++] = i;
     }
     fb_value largest = fb_recipe_absmax(g, fb_recipe_tensor(g, host->layer.weight), dims, count);
-    return fb_recipe_div(g, largest, fb_recipe_full(g, NULL, 0, fb_make_float(g, 127)));
+    return fb_recipe_div(g, largest, number(g, 127));
 }
 
 /* A new tensor of the module, read before the layer's call. */
@@ -141,8 +177,75 @@ static fb_node put(fb_rewrite *rw, const fb_layer *layer, fb_module owner, const
     return read;
 }
 
+/* ---- in 4 bits ---- */
+
+/* The weight with its inputs in groups. */
+typedef struct grouped {
+    int64_t sizes[3];
+    int axis; /* of the inputs of a group */
+} grouped;
+
+static grouped in_groups(const fb_host *host, int64_t group_size) {
+    int64_t groups = host->inputs / group_size;
+    if (host->linear.is_packed) return (grouped){{groups, group_size, host->outputs}, 1};
+    return (grouped){{host->outputs, groups, group_size}, 2};
+}
+
+static fb_value group_scale_recipe(fb_graph *g, const fb_host *host, const grouped *to) {
+    fb_value weight = fb_recipe_reshape(g, fb_recipe_tensor(g, host->layer.weight), to->sizes, 3);
+    fb_value largest = fb_recipe_absmax(g, weight, (int64_t[]){to->axis}, 1);
+    fb_dtype_range range;
+    fb_dtype_limits(host->dtype, &range);
+    return fb_recipe_add(g, fb_recipe_div(g, largest, number(g, 7)), number(g, range.smallest_subnormal));
+}
+
+static fb_value pairs_recipe(fb_graph *g, const fb_host *host, const grouped *to, fb_tensor scale) {
+    fb_value weight = fb_recipe_reshape(g, fb_recipe_tensor(g, host->layer.weight), to->sizes, 3), halves[2];
+    int64_t half = to->sizes[to->axis] / 2;
+    for (int i = 0; i < 2; i++) {
+        fb_value part = fb_recipe_slice(g, weight, to->axis, i * half, (i + 1) * half);
+        halves[i] = fb_recipe_round(g, fb_recipe_div(g, part, fb_recipe_tensor(g, scale)));
+    }
+    return fb_recipe_add(g, halves[0], fb_recipe_mul(g, halves[1], number(g, 16)));
+}
+
+static fb_value insert(fb_rewrite *rw, const fb_layer *layer, const char *function, const char *aten, fb_value args,
+                       fb_value kwargs) {
+    fb_graph *g = fb_rewrite_graph(rw);
+    const char *target = fb_is_aten(g, layer->call) ? aten : function;
+    return fb_make_node(g, fb_insert_before(rw, layer->call, FB_CALL_FUNCTION, target, args, kwargs));
+}
+
+/* The weight that `pairs` and the scales hold, before the layer's call. */
+static fb_node insert_weight(fb_rewrite *rw, const fb_host *host, const grouped *from, fb_value pairs, fb_value scale) {
+    fb_graph *g = fb_rewrite_graph(rw);
+    const fb_layer *layer = &host->layer;
+    fb_value none = {0}, sixteen = fb_map_with(g, FB_VALUE_EMPTY_MAP, "alpha", fb_make_int(g, 16));
+    fb_value high = insert(rw, layer, FB_TARGET_ADD_FUNCTION, FB_TARGET_ADD_ATEN, FB_ARGS(g, pairs, fb_make_int(g, 8)), none);
+    high = insert(rw, layer, FB_TARGET_SHIFT_RIGHT, FB_TARGET_SHIFT_RIGHT_ATEN, FB_ARGS(g, high, fb_make_int(g, 4)), none);
+    fb_value low = insert(rw, layer, FB_TARGET_SUB, FB_TARGET_SUB_ATEN, FB_ARGS(g, pairs, high), sixteen);
+    fb_value both = FB_ARGS(g, FB_ARGS(g, low, high), fb_make_int(g, from->axis));
+    fb_value numbers = insert(rw, layer, FB_TARGET_CAT, FB_TARGET_CAT_ATEN, both, none);
+    numbers = insert(rw, layer, FB_TARGET_MUL_FUNCTION, FB_TARGET_MUL_ATEN, FB_ARGS(g, numbers, scale), none);
+    fb_value shape = fb_tensor_at(g, layer->weight)->shape;
+    fb_value weight = insert(rw, layer, FB_TARGET_RESHAPE_FUNCTION, FB_TARGET_RESHAPE_ATEN, FB_ARGS(g, numbers, shape), none);
+    return fb_value_node(g, weight);
+}
+
+static fb_node put_groups(fb_rewrite *rw, const fb_host *host, fb_module owner, int64_t group_size) {
+    fb_graph *g = fb_rewrite_graph(rw);
+    const fb_layer *layer = &host->layer;
+    grouped to = in_groups(host, group_size);
+    fb_tensor scale, pairs;
+    fb_node scale_read = put(rw, layer, owner, "weight_scale", group_scale_recipe(g, host, &to), host->dtype, &scale);
+    fb_node read = put(rw, layer, owner, "weight_int4", pairs_recipe(g, host, &to, scale), FB_INT8, &pairs);
+    return insert_weight(rw, host, &to, fb_make_node(g, read), fb_make_node(g, scale_read));
+}
+
+/* ---- in 8 bits ---- */
+
 /* The weight again, before the layer's call. */
-static fb_node put_weight(fb_rewrite *rw, const fb_host *host, fb_module owner) {
+static fb_node put_channels(fb_rewrite *rw, const fb_host *host, fb_module owner) {
     fb_graph *g = fb_rewrite_graph(rw);
     const fb_layer *layer = &host->layer;
     fb_tensor scale, numbers;
@@ -152,6 +255,10 @@ static fb_node put_weight(fb_rewrite *rw, const fb_host *host, fb_module owner) 
     const char *target = fb_is_aten(g, layer->call) ? FB_TARGET_MUL_ATEN : FB_TARGET_MUL_FUNCTION;
     fb_value args = FB_ARGS(g, fb_make_node(g, read), fb_make_node(g, scale_read));
     return fb_insert_before(rw, layer->call, FB_CALL_FUNCTION, target, args, (fb_value){0});
+}
+
+static fb_node put_weight(fb_rewrite *rw, const fb_host *host, fb_module owner, int64_t group_size) {
+    return group_size ? put_groups(rw, host, owner, group_size) : put_channels(rw, host, owner);
 }
 
 /* The options of a convolution's module, as a function takes them. */
@@ -166,7 +273,7 @@ static fb_value options_of(fb_graph *g, fb_module module) {
 }
 
 /* All calls of the module become calls of the function, which reads what the module still has. */
-static void edit_module(fb_rewrite *rw, const fb_host *host) {
+static void edit_module(fb_rewrite *rw, const fb_host *host, int64_t group_size) {
     fb_graph *g = fb_rewrite_graph(rw);
     const fb_layer *layer = &host->layer;
     fb_usage *usage = fb_usage_new(g);
@@ -178,7 +285,7 @@ static void edit_module(fb_rewrite *rw, const fb_host *host) {
     fb_set_module(rw, layer->module, FB_TYPE_MODULE, FB_VALUE_EMPTY_MAP);
     fb_drop_attribute(rw, layer->module, "weight");
     if (!layer->bias.id) fb_drop_attribute(rw, layer->module, "bias");
-    fb_value weight = fb_make_node(g, put_weight(rw, host, layer->module));
+    fb_value weight = fb_make_node(g, put_weight(rw, host, layer->module, group_size));
     fb_node bias_read = layer->bias.id ? fb_insert_read(rw, layer->call, layer->module, "bias") : (fb_node){0};
     fb_value bias = bias_read.id ? fb_make_node(g, bias_read) : FB_VALUE_NONE;
     for (fb_node call = usage && text ? layer->call : (fb_node){0}; call.id; call = fb_next_call(usage, call)) {
@@ -196,13 +303,14 @@ static void edit(fb_rewrite *rw, const fb_match *match) {
     fb_host host;
     if (!fb_host_at(g, match->nodes[0], &host)) return;
     const fb_layer *layer = &host.layer;
+    int64_t group_size = group_size_of(match->params);
     if (layer->module.id) {
-        edit_module(rw, &host);
+        edit_module(rw, &host, group_size);
         return;
     }
     fb_module owner = fb_node_at(g, layer->weight_read)->module;
     if (fb_module_op(g, owner) != FB_OP_UNKNOWN) fb_set_module(rw, owner, FB_TYPE_MODULE, FB_VALUE_EMPTY_MAP);
-    fb_node weight = put_weight(rw, &host, owner);
+    fb_node weight = put_weight(rw, &host, owner, group_size);
     if (weight.id && layer->transposition.id) weight = fb_transpose_again(rw, layer, weight);
     if (weight.id) fb_give_argument(rw, layer->call, layer->weight_parameter, fb_make_node(g, weight));
     if (layer->transposition.id) fb_erase_unread(rw, layer->transposition);
@@ -213,8 +321,13 @@ static void edit(fb_rewrite *rw, const fb_match *match) {
 const fb_pass fb_quantize_weights = {
     .name = "QuantizeWeights",
     .version = 1,
-    .summary = "Keeps the weights of Linears and convolutions as int8, with one scale for each output channel.",
-    .parameters = "{\"additionalProperties\":false,\"properties\":{\"keep\":{\"default\":[],\"description\":\"what stays as it "
+    .summary = "Keeps the weights of Linears and convolutions as int8, with one scale for each output channel; or those of "
+               "Linears in 4 bits, with one scale for each group of inputs.",
+    .parameters = "{\"additionalProperties\":false,\"properties\":{"
+                  "\"bits\":{\"default\":8,\"description\":\"how many each number of a weight takes\",\"enum\":[4,8],\"type\":"
+                  "\"integer\"},"
+                  "\"group_size\":{\"default\":128,\"description\":\"with 4 bits: how many inputs have a scale in common\","
+                  "\"enum\":[32,64,128],\"type\":\"integer\"},\"keep\":{\"default\":[],\"description\":\"what stays as it "
                   "is: paths of modules, in which * and ? stand for others, and operators such as linear or conv2d\","
                   "\"items\":{\"type\":\"string\"},\"type\":\"array\"}},\"type\":\"object\"}",
     .exactness = FB_CHANGES,

@@ -162,6 +162,8 @@ void fb_map_numbers(fb_recipe_op op, double *x, size_t count) {
         for (size_t i = 0; i < count; i++) x[i] = -x[i];
     } else if (op == FB_RECIPE_SQRT) {
         for (size_t i = 0; i < count; i++) x[i] = sqrt(x[i]);
+    } else if (op == FB_RECIPE_ROUND) {
+        for (size_t i = 0; i < count; i++) x[i] = rint(x[i]);
     } else {
         for (size_t i = 0; i < count; i++) x[i] = 1 / sqrt(x[i]);
     }

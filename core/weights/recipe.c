@@ -19,6 +19,7 @@ static const fb_recipe_facts table[FB_RECIPE_OP_COUNT] = {
     [FB_RECIPE_RSQRT] = {"rsqrt", 1, 1, false, {{0}}},
     [FB_RECIPE_MATMUL] = {"matmul", 2, 2, false, {{0}}},
     [FB_RECIPE_ABSMAX] = {"absmax", 1, 1, false, {{"dims", FB_MEMBER_INTS}}},
+    [FB_RECIPE_ROUND] = {"round", 1, 1, false, {{0}}},
 };
 
 const fb_recipe_facts *fb_recipe_facts_of(fb_recipe_op op) {
@@ -142,6 +143,10 @@ fb_value fb_recipe_sqrt(fb_graph *graph, fb_value a) {
 
 fb_value fb_recipe_rsqrt(fb_graph *graph, fb_value a) {
     return make(graph, FB_RECIPE_RSQRT, &a, 1, NULL);
+}
+
+fb_value fb_recipe_round(fb_graph *graph, fb_value a) {
+    return make(graph, FB_RECIPE_ROUND, &a, 1, NULL);
 }
 
 fb_value fb_recipe_matmul(fb_graph *graph, fb_value a, fb_value b) {

@@ -25,6 +25,7 @@ typedef enum fb_recipe_op {
     FB_RECIPE_RSQRT,
     FB_RECIPE_MATMUL,
     FB_RECIPE_ABSMAX,
+    FB_RECIPE_ROUND,
     FB_RECIPE_OP_COUNT,
 } fb_recipe_op;
 
@@ -76,6 +77,8 @@ fb_value fb_recipe_div(fb_graph *graph, fb_value a, fb_value b);
 fb_value fb_recipe_neg(fb_graph *graph, fb_value a);
 fb_value fb_recipe_sqrt(fb_graph *graph, fb_value a);
 fb_value fb_recipe_rsqrt(fb_graph *graph, fb_value a);
+/* To the nearest integer; between two, to the even one. */
+fb_value fb_recipe_round(fb_graph *graph, fb_value a);
 fb_value fb_recipe_matmul(fb_graph *graph, fb_value a, fb_value b);
 /* The largest absolute value over those dims, which become 1; nan where there is one. */
 fb_value fb_recipe_absmax(fb_graph *graph, fb_value from, const int64_t *dims, size_t count);

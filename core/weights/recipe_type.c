@@ -334,6 +334,7 @@ static fb_status type_of(const checker *c, fb_value expression, const frame *at,
     case FB_RECIPE_ABSMAX: return type_of_absmax(c, expression, facts->name, at, type);
     case FB_RECIPE_NEG:
     case FB_RECIPE_SQRT:
+    case FB_RECIPE_ROUND:
     case FB_RECIPE_RSQRT: return type_of_operands(c, expression, facts->name, at, type, NULL);
     default: return type_of_binary(c, expression, facts->name, at, type);
     }

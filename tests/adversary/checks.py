@@ -75,6 +75,8 @@ class Workshop:
                 params["to"] = "relu6"
         elif name == "ConvertPrecision":
             params = {"to": choose.choice(["bfloat16", "float16"])} | ({"keep": ["softmax"]} if choose.random() < 0.3 else {})
+        elif name == "QuantizeWeights" and choose.random() < 0.5:
+            params = {"bits": 4, "group_size": 32}
         return {"name": name, "params": params} if params else name
 
     def fits(self, item, items, keeps_numbers):
@@ -118,6 +120,8 @@ class Workshop:
                 name = {"name": name, "params": {"from": "relu", "to": "gelu"}}
             elif name == "ConvertPrecision":
                 name = {"name": name, "params": {"to": "bfloat16"}}
+            elif name == "QuantizeWeights":
+                yield Check("passes", ({"name": name, "params": {"bits": 4, "group_size": 32}},), "graph")
             yield Check("passes", (name,), "graph")
         yield Check("undo", ("inference",))
         several = ("MergeLinears", "FuseBiasInLinear", "MergeViews", "EliminateCommonSubexpressions")

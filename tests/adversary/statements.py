@@ -368,7 +368,7 @@ class Generator:
         given = self.pick(lambda value: value.dim() > 1 and value.is_floating_point())
         width, channels, dtype = self.values[given].shape[-1], self.values[given].shape[1], self.values[given].dtype
         index = len(self.init)
-        kind = choose.choice([0, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 9, 10, 11, 12, 13])
+        kind = choose.choice([0, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 9, 10, 11, 12, 13, 14])
         motifs = {8: self.constants, 9: self.attention, 10: self.rotation, 11: self.repeated, 12: self.nested, 13: self.mask}
         lines, made = [], []
         if kind == 0:
@@ -421,6 +421,10 @@ class Generator:
         elif kind == 5:
             weight = self.weight()
             lines = [f"{weight} * {choose.choice(['2', '0.5'])}", f"{given} * <last>"]
+        elif kind == 14:  # wide enough for a group of weights
+            inputs = choose.choice([32, 64])
+            made = [f"self.l{index} = nn.Linear({inputs}, 4, bias={choose.random() < 0.8}, dtype={dtype}).eval()"]
+            lines = [f"nn.functional.pad({given}, (0, {inputs - width}))", f"self.l{index}(<last>)"]
         elif kind in motifs:
             lines = motifs[kind](given)
         else:  # a cast of a weight, and arithmetic on what comes out

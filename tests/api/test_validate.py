@@ -294,6 +294,22 @@ def test_a_tolerance_compares_what_is_meant_to_change(shared, name):
     assert (refused.status, refused.json()["code"]) == (422, "validation-failed") and refused.json()["regions"]
 
 
+def test_a_tolerance_compares_weights_in_four_bits(shared):
+    """The error of every layer, the bytes, and a refusal; whose bytes come to an eighth and the scales."""
+    graph = json.loads((FIXTURES / "aten-bert" / "graph.json").read_bytes())
+    change = [{"name": "QuantizeWeights", "params": {"bits": 4, "group_size": 32}}]
+    (said,) = run_of(shared, graph, change, validate="rewrites", tolerance={"relative": 0.3})["passes"]
+    found = said["validation"]
+    assert len(found["each"]) == found["regions"] == said["applied"] > 10 and found["not_evaluated"] == []
+    for one in found["each"]:
+        assert one["nodes"] and 0.01 < one["rms_relative"] < 0.2 and 0.01 < one["max_relative"] < 0.3
+    eight = run_of(shared, graph, ["QuantizeWeights"])["passes"][0]["weight_bytes"]
+    four, before = said["weight_bytes"]["after"], eight["before"]
+    assert said["weight_bytes"]["before"] == before and before - four > 1.1 * (before - eight["after"])
+    refused = optimize(shared, graph, change, validate="rewrites", tolerance={"relative": 0.01})
+    assert (refused.status, refused.json()["code"]) == (422, "validation-failed") and refused.json()["regions"]
+
+
 def test_a_tolerance_compares_the_outputs_of_what_is_meant_to_change(shared):
     graph = json.loads((FIXTURES / "bert-tiny" / "graph.json").read_bytes())
     change = [{"name": "ConvertPrecision", "params": {"to": "float16"}}]

@@ -82,6 +82,7 @@ ARITHMETIC = {
     "neg": lambda x: -x,
     "sqrt": math.sqrt,
     "rsqrt": lambda x: 1 / math.sqrt(x),
+    "round": lambda x: float(round(x)) if math.isfinite(x) else x,
 }
 
 

@@ -138,6 +138,7 @@ static fb_value computed(machine *m, fb_recipe_op op) {
     case FB_RECIPE_NEG: return fb_recipe_neg(m->graph, a);
     case FB_RECIPE_SQRT: return fb_recipe_sqrt(m->graph, a);
     case FB_RECIPE_RSQRT: return fb_recipe_rsqrt(m->graph, a);
+    case FB_RECIPE_ROUND: return fb_recipe_round(m->graph, a);
     case FB_RECIPE_ADD: return fb_recipe_add(m->graph, a, pop(m));
     case FB_RECIPE_SUB: return fb_recipe_sub(m->graph, a, pop(m));
     case FB_RECIPE_MUL: return fb_recipe_mul(m->graph, a, pop(m));

@@ -103,7 +103,59 @@ def quantize_weights():
     quantize("depthwise-one-by-one", g.output(g.conv("a", g.input(shape=(2, 4, 5, 5)), 4, kernel=1, groups=4)), 0,
              refusal("saves-nothing", "a"))
 
+    in_four_bits(quantize)
+
     case("QuantizeWeights", "applied-twice", three(), 0, passes=["QuantizeWeights", "QuantizeWeights"],
          expected=[("QuantizeWeights", 3, []), ("QuantizeWeights", 0, [])])
     case("QuantizeWeights", "then-fold-constants", three(), 0, passes=["QuantizeWeights", "EvaluateConstants", "FoldConstants", "EliminateCommonSubexpressions"],
          expected=[("QuantizeWeights", 3, []), ("EvaluateConstants", 0, []), ("FoldConstants", 0, [refusal("unsupported-dtype", n) for n in ("mul", "mul_1", "mul_2")]), ("EliminateCommonSubexpressions", 0, [])])
+
+
+def in_four_bits(quantize):
+    def wide(inputs=64, outputs=3, **more):
+        g = Graph()
+        return g.output(g.linear("a", g.input(shape=(2, inputs), dtype=more.get("dtype", "float32")), outputs, **more))
+
+    for size in (32, 64):
+        quantize(f"four-bits-groups-of-{size}", wide(), 1, bits=4, group_size=size)
+    quantize("four-bits-usual-group", wide(256), 1, bits=4)
+    quantize("four-bits-without-bias", wide(32, bias=False), 1, bits=4, group_size=32)
+    for dtype in ("float64", "float16", "bfloat16"):
+        quantize(f"four-bits-{dtype}", wide(dtype=dtype), 1, bits=4, group_size=32)
+    quantize("four-bits-uneven", wide(48), 0, refusal("group-size", "a"), bits=4, group_size=32)
+    quantize("four-bits-no-outputs", wide(outputs=0), 0, refusal("saves-nothing", "a"), bits=4, group_size=32)
+    quantize("four-bits-no-inputs", wide(0), 0, refusal("saves-nothing", "a"), bits=4, group_size=32)
+    quantize("four-bits-training", wide(training=True), 0, refusal("training-mode", "a"), bits=4, group_size=32)
+    quantize("eight-bits-in-groups", wide(), 1, refusal("unused-parameter"), bits=8, group_size=32)
+    quantize("four-bits-keep", wide(), 0, bits=4, group_size=32, keep=["a"])
+
+    for form in [*LINEAR, *ADDMM]:
+        g = Graph()
+        quantize(f"four-bits-{form}", g.output(linear(g, "a", g.input(shape=(2, 64)), 3, form)), 1, bits=4, group_size=32)
+    for form, sizes, target in (("linear", [64, 3], LINEAR["aten"]), ("addmm", [3, 64], ADDMM["aten-addmm"])):
+        g = Graph()
+        x = g.input(shape=(2, 64))
+        weight, bias = own(g, "a", weight=sizes, bias=[3])
+        turned = g.fn("torch.ops.aten.t.default", weight, shape=(sizes[1], sizes[0]), dtype="float32", name="t")
+        args = [x, turned, bias] if form == "linear" else [bias, x, turned]
+        quantize(f"four-bits-aten-transposed-{form}", g.output(g.fn(target, *args, shape=(2, 3), dtype="float32", name="y")), 1,
+                 bits=4, group_size=32)
+
+    g = Graph()
+    first = g.linear("a", g.input(shape=(2, 32)), 32)
+    quantize("four-bits-called-twice", g.output(first, g.call("a", first, (2, 32), "float32")), 1, bits=4, group_size=32)
+    g = Graph()
+    h = g.linear("a", g.input(shape=(2, 32)), 32)
+    quantize("four-bits-tied-weights", g.output(g.linear("b", h, 32, weight="a.weight")), 0, refusal("shared-weight", "a"),
+             refusal("shared-weight", "b"), bits=4, group_size=32)
+    g = Graph()
+    quantize("four-bits-module-conv2d", g.output(g.conv("a", g.input(shape=(2, 32, 5, 5)), 6)), 0, refusal("not-linear", "a"),
+             bits=4, group_size=32)
+    g = Graph()
+    quantize("four-bits-aten-conv2d", g.output(conv(g, "a", g.input(shape=(2, 32, 5, 5)), 6, bias=True)), 0,
+             refusal("not-linear", "a"), bits=4, group_size=32)
+
+    four = {"name": "QuantizeWeights", "params": {"bits": 4, "group_size": 32}}
+    nothing = [("MergeViews", 0, []), ("EvaluateConstants", 0, []), ("RemoveNoOps", 0, []), ("EliminateCommonSubexpressions", 0, []), ("EliminateDeadCode", 0, [])]
+    case("QuantizeWeights", "four-bits-then-others", wide(), 1, passes=[four, *(name for name, *_ in nothing), four],
+         expected=[("QuantizeWeights", 1, []), *nothing, ("QuantizeWeights", 0, [])])

@@ -1,5 +1,6 @@
 """QuantizeWeights against PyTorch, in both dialects: every number and scale, what is downloaded, archives, keep, and rollback."""
 
+import copy
 import io
 import json
 import subprocess
@@ -8,6 +9,7 @@ from pathlib import Path
 
 import foldback.export
 import pytest
+import safetensors.torch
 import torch
 from foldback.fx import from_document, to_document
 from torch import nn
@@ -116,6 +118,143 @@ def test_extreme_weights(service, dtype):
     assert again[6:].isnan().all() and again[:6].isfinite().all() and not again[0].any()
 
 
+class PackedOnly(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.weight, self.bias = nn.Parameter(torch.randn(64, 12)), nn.Parameter(torch.randn(12))
+
+    def forward(self, x):
+        return torch.addmm(self.bias, x, self.weight)
+
+
+class Twice(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.one = nn.Linear(128, 128)
+
+    def forward(self, x):
+        return self.one(self.one(x))
+
+
+IN_FOUR_BITS = {
+    "linears": (lambda: nn.Sequential(nn.Linear(128, 256), nn.ReLU(), nn.Linear(256, 8, bias=False)), (3, 128), 128, 2),
+    "narrow groups": (lambda: nn.Sequential(nn.Linear(64, 5), nn.Conv1d(3, 3, 1)), (3, 64), 32, 1),
+    "packed": (PackedOnly, (6, 64), 64, 1),
+}
+
+
+def in_groups(weight, size, axis):
+    """What two numbers to a byte, and the scales, are by the formula, and the weight that they hold."""
+    groups = weight.detach().double().unflatten(axis, (-1, size))
+    scale = (groups.abs().amax(axis + 1, keepdim=True) / 7 + torch.finfo(weight.dtype).smallest_normal * torch.finfo(weight.dtype).eps).to(weight.dtype)
+    numbers = (groups / scale.double()).round()
+    low, high = numbers.chunk(2, axis + 1)
+    stored = (low + 16 * high).nan_to_num(nan=0.0).to(torch.int8)
+    return stored, scale, (numbers.to(weight.dtype) * scale).flatten(axis, axis + 1)
+
+
+def layers_of(model):
+    """Layers of which 4 bits are enough, and which dimension of the weight is that of the inputs."""
+    for module in model.modules():
+        if isinstance(module, nn.Linear | PackedOnly):
+            yield module, 0 if isinstance(module, PackedOnly) else 1
+
+
+def replaced_in_groups(model, size):
+    model = copy.deepcopy(model)
+    for module, axis in layers_of(model):
+        module.weight.data = in_groups(module.weight, size, axis)[2]
+    return model
+
+
+def documents(model, x):
+    yield to_document(torch.fx.symbolic_trace(model), x, data=True)
+    yield foldback.export.from_exported_program(torch.export.export(model, (x,)), data=True)
+
+
+def quantize_in_groups(service, document, size):
+    params = {"bits": 4, "group_size": size}
+    run = service.post(
+        "/v1/optimize",
+        {"graph": document, "passes": [{"name": "QuantizeWeights", "params": params}], "options": {"include": ["graph"], "lint": "each"}},
+    ).json()
+    assert "passes" in run, run
+    back = service.post(f"/v1/runs/{run['id']}/rollback").json()
+    assert back["result"] == run["source"]
+    return run
+
+
+@pytest.mark.parametrize("name", IN_FOUR_BITS)
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16])
+def test_numbers_in_four_bits(service, name, dtype):
+    torch.manual_seed(5)
+    make, shape, size, applied = IN_FOUR_BITS[name]
+    model, x = make().to(dtype).eval(), torch.randn(shape, dtype=dtype)
+    with torch.no_grad():
+        for weight in model.parameters():
+            weight[0] = 0  # a channel, or a part of each
+    for document in documents(model, x):
+        run = quantize_in_groups(service, document, size)
+        assert run["passes"][0]["applied"] == applied, run
+        made = from_document(run["graph"])
+        state = made.state_dict()
+        for module, axis in layers_of(model):
+            weight = module.weight.detach()
+            stored, scale, again = in_groups(weight, size, axis)
+            bound = scale.double().expand_as(weight.unflatten(axis, (-1, size))).flatten(axis, axis + 1)
+            rounding = weight.double().abs() * torch.finfo(dtype).eps  # of the product
+            assert ((weight.double() - again.double()).abs() <= bound / 2 + rounding).all()
+            assert any(torch.equal(stored, one) for one in state.values() if one.dtype == torch.int8)
+            assert any(torch.equal(scale, one) for one in state.values())
+        assert torch.equal(made(x), replaced_in_groups(model, size)(x))
+        before, after = run["passes"][0]["weight_bytes"].values()
+        assert after < before
+
+
+def test_a_module_that_is_called_twice_in_four_bits(service):
+    torch.manual_seed(5)
+    model, x = Twice().eval(), torch.randn(2, 128)
+    called, read_twice = (quantize_in_groups(service, document, 64) for document in documents(model, x))
+    assert torch.equal(from_document(called["graph"])(x), replaced_in_groups(model, 64)(x))
+    assert {one["reason"] for one in read_twice["passes"][0]["refused"]} == {"shared-weight"}
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+def test_extreme_weights_in_four_bits(service, dtype):
+    """Zeros, subnormals, large numbers, nan and infinities: no number is beyond 7, and what is not finite reaches its group alone."""
+    limits = torch.finfo(dtype)
+    least = limits.smallest_normal * limits.eps
+    model = nn.Linear(64, 12, bias=False).to(dtype).eval()
+    rows = [0.0, least, 2 * least, 10 * least, 17 * least, limits.smallest_normal, limits.max / 1.01, 1e-3, 1.0, torch.nan, torch.inf, -torch.inf]
+    torch.manual_seed(1)
+    with torch.no_grad():
+        model.weight.copy_(torch.rand(12, 64) * 2 - 1)
+        for row, size in enumerate(rows):
+            model.weight[row, :20] *= size
+            model.weight[row, 20:32] = 0
+            model.weight[row, 20] = size
+    for document in documents(nn.Sequential(model).eval(), torch.randn(2, 64, dtype=dtype)):
+        run = quantize_in_groups(service, document, 32)
+        state = from_document(run["graph"]).state_dict()
+        (stored,) = (one for one in state.values() if one.dtype == torch.int8)
+        (scale,) = (one for one in state.values() if one.dtype == dtype)
+        downloaded = safetensors.torch.load(service.get(f"/v1/graphs/{run['result']}/weights").body)
+        assert {(one.dtype, one.shape) for one in state.values()} == {(one.dtype, one.shape) for one in downloaded.values()}
+        for one in downloaded.values():
+            torch.testing.assert_close(one, stored if one.dtype == torch.int8 else scale, rtol=0, atol=0, equal_nan=True)
+        expected, expected_scale, again = in_groups(model.weight, 32, 1)
+        assert torch.equal(stored, expected)
+        torch.testing.assert_close(scale, expected_scale, rtol=0, atol=0, equal_nan=True)
+        high = (stored + 8) >> 4
+        low = stored - 16 * high
+        assert max(high.abs().max(), low.abs().max()) <= 7
+        held = (torch.cat([low, high], 2) * scale).flatten(1)
+        torch.testing.assert_close(held, again, rtol=0, atol=0, equal_nan=True)
+        assert held[9:, :32].isnan().all() and held[:9].isfinite().all() and held[9:, 32:].isfinite().all() and not held[0, :32].any()
+        error = (model.weight.double() - held.double())[:9].abs().unflatten(1, (2, 32)).amax(2)
+        assert (error <= scale[:9, :, 0].double() * (0.5 + 8 * limits.eps)).all()
+
+
 def foldback_says(store, *words):
     done = subprocess.run([str(BINARY), *words, "--data", str(store)], capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, (words, done.stderr)
@@ -126,20 +265,32 @@ def foldback_says(store, *words):
 @pytest.mark.parametrize("name", MODELS)
 def test_archives(tmp_path, name, form):
     """torch.export loads the result, and saves it again; a rollback gives the old file."""
-    torch.manual_seed(2)
     make, shape, applied = MODELS[name]
+    check_archive(tmp_path, make, shape, form, "QuantizeWeights", applied, replaced)
+
+
+@pytest.mark.parametrize("form", ["exported", "decomposed"])
+@pytest.mark.parametrize("name", IN_FOUR_BITS)
+def test_archives_in_four_bits(tmp_path, name, form):
+    make, shape, size, applied = IN_FOUR_BITS[name]
+    wanted = json.dumps({"name": "QuantizeWeights", "params": {"bits": 4, "group_size": size}})
+    check_archive(tmp_path, make, shape, form, wanted, applied, lambda model: replaced_in_groups(model, size))
+
+
+def check_archive(tmp_path, make, shape, form, wanted, applied, as_replaced):
+    torch.manual_seed(2)
     model, x = make().eval(), torch.randn(shape)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         program = torch.export.export(model, (x,))
         torch.export.save(program if form == "exported" else program.run_decompositions(), tmp_path / "model.pt2")
         made = json.loads(
-            foldback_says(tmp_path / "store", "optimize", str(tmp_path / "model.pt2"), "--pass", "QuantizeWeights", "-o", str(tmp_path / "small.pt2"), "--json")
+            foldback_says(tmp_path / "store", "optimize", str(tmp_path / "model.pt2"), "--pass", wanted, "-o", str(tmp_path / "small.pt2"), "--json")
         )
         assert made["passes"][0]["applied"] == applied
         small = torch.export.load(tmp_path / "small.pt2")
         torch.export.save(small, io.BytesIO())
     assert [one.dtype for one in small.state_dict.values()].count(torch.int8) == applied
-    torch.testing.assert_close(small.module()(x), replaced(model)(x), rtol=0, atol=1e-5)
+    torch.testing.assert_close(small.module()(x), as_replaced(model)(x), rtol=0, atol=1e-5)
     foldback_says(tmp_path / "store", "rollback", made["id"], "-o", str(tmp_path / "back.pt2"))
     assert (tmp_path / "back.pt2").read_bytes() == (tmp_path / "model.pt2").read_bytes()

@@ -75,6 +75,7 @@ static value recipe_of(machine *m, fb_value expression) {
     if (strcmp(op, "neg") == 0) return map_unary(&m->arena, a, negative_of);
     if (strcmp(op, "sqrt") == 0) return map_unary(&m->arena, a, sqrt);
     if (strcmp(op, "rsqrt") == 0) return map_unary(&m->arena, a, inverse_root_of);
+    if (strcmp(op, "round") == 0) return map_unary(&m->arena, a, rint);
     if (strcmp(op, "absmax") == 0) return absmax(&m->arena, a, ints, machine_ints(m, fb_map_value(g, members, "dims"), ints));
     if (strcmp(op, "matmul") == 0) return matmul(&m->arena, a, b);
     fprintf(stderr, "the evaluator knows no recipe %s\n", op);

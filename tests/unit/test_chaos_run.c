@@ -45,6 +45,8 @@ static const char *const documents[] = {
     "tests/golden/ConvertPrecision/aten-keep-a-path/before.json",
     "tests/golden/QuantizeWeights/keep-patterns/before.json",
     "tests/golden/QuantizeWeights/aten-transposed-addmm/before.json",
+    "tests/golden/QuantizeWeights/four-bits-aten-addmm/before.json",
+    "tests/golden/QuantizeWeights/four-bits-called-twice/before.json",
     "tests/golden/FoldShapes/divided-by-a-full-tensor/before.json",
     "tests/golden/MergeViews/module/before.json",
     "tests/golden/MergeViews/permute-and-transpose/before.json",
@@ -152,28 +154,30 @@ static void ck_as_before(const fb_graph *graph, const fb_buffer *before, const c
     fb_buffer_free(&after);
 }
 
-/* Of those passes that need some. */
-static const char *params_of(const fb_pass *pass) {
+/* Of those passes that need some, or do more with them; NULL past the last. */
+static const char *params_of(const fb_pass *pass, size_t index) {
     static const char *const params[][2] = {
         {"ReplaceActivation", "{\"from\":\"relu\",\"parameters\":{\"approximate\":\"tanh\"},\"to\":\"gelu\"}"},
         {"QuantizeWeights", "{\"keep\":[\"layers.?.up\",\"embedding\"]}"},
+        {"QuantizeWeights", "{\"bits\":4,\"group_size\":32}"},
         {"ConvertPrecision", "{\"keep\":[\"softmax\",\"*.norm\"],\"to\":\"float16\"}"},
     };
+    size_t found = 0;
     for (size_t i = 0; i < sizeof params / sizeof *params; i++) {
-        if (strcmp(pass->name, params[i][0]) == 0) return params[i][1];
+        if (strcmp(pass->name, params[i][0]) == 0 && found++ == index) return params[i][1];
     }
-    return "{}";
+    return found || index ? NULL : "{}";
 }
 
 /* One pass: true when no allocation failed any more. */
-static bool apply_failing(const fb_pass *pass, const fb_graph *source, const fb_buffer *before, failure fail_from, long k,
-                          const char *name) {
+static bool apply_failing(const fb_pass *pass, const char *params, const fb_graph *source, const fb_buffer *before,
+                          failure fail_from, long k, const char *name) {
     fb_graph *graph = fb_graph_copy(source, &(fb_work){0});
     fb_namespace *names = fb_run_names(source, &(fb_work){0});
     fb_arena arena = {0};
     fb_error error = {0};
     fb_workpiece work = {.graph = graph, .names = names};
-    fb_pass_report report = {.pass = pass, .params = params_of(pass)};
+    fb_pass_report report = {.pass = pass, .params = params};
     ck_assert(fb_pass_signature(pass->name, pass->version, NULL, report.params, report.signature));
     fail_from(k);
     fb_status status = fb_pass_apply(&work, NULL, &report, &arena, &error);
@@ -200,8 +204,10 @@ START_TEST(test_failed_pass_leaves_the_graph) {
     fb_document_write(source, &before);
     for (size_t i = 0; fb_pass_at(i); i++) {
         if (strstr(fb_pass_at(i)->parameters, "\"required\"")) continue; /* not without parameters */
-        for (size_t kind = 0; kind < 2; kind++) {
-            for (long k = 0; !apply_failing(fb_pass_at(i), source, &before, failures[kind], k, name); k += fault_step())
+        const char *params;
+        for (size_t way = 0; (params = params_of(fb_pass_at(i), way / 2)); way++) {
+            for (long k = 0; !apply_failing(fb_pass_at(i), params, source, &before, failures[way % 2], k, name);
+                 k += fault_step())
                 continue;
         }
     }

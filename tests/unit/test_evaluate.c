@@ -213,6 +213,26 @@ START_TEST(test_int8) {
 }
 END_TEST
 
+/* To the nearest integer, ties to even; what is not finite stays, and so does the sign of a zero. */
+START_TEST(test_round) {
+    static const double numbers[] = {0.5, 1.5, -2.5, 2.5000001, NAN, INFINITY, -0.3};
+    fb_graph *graph = fb_graph_new();
+    fb_value parts[sizeof numbers / sizeof *numbers];
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
+        parts[i] = fb_recipe_full(graph, (int64_t[]){1}, 1, fb_make_float(graph, numbers[i]));
+    fb_value all = fb_recipe_concat(graph, 0, parts, sizeof numbers / sizeof *numbers);
+    expect_hex(graph, fb_recipe_round(graph, all), FB_FLOAT32,
+               "00000000"
+               "00000040"
+               "000000c0"
+               "00004040"
+               "0000c07f"
+               "0000807f"
+               "00000080");
+    fb_graph_free(graph);
+}
+END_TEST
+
 /* A nan stays, an infinity is the largest; whatever is gathered, in whatever blocks. */
 START_TEST(test_absmax) {
     fb_graph *graph = fb_graph_new();
@@ -589,6 +609,7 @@ int main(void) {
     tcase_add_loop_test(cases, test_integer_fillers, 0, (int)(sizeof integers / sizeof *integers));
     tcase_add_test(cases, test_bool_fillers);
     tcase_add_test(cases, test_int8);
+    tcase_add_test(cases, test_round);
     tcase_add_test(cases, test_absmax);
     tcase_add_loop_test(cases, test_rounding, 0, 4);
     tcase_add_test(cases, test_rounding_to_float32);

@@ -26,6 +26,8 @@ static const struct {
     {"{\"name\":\"ConvertPrecision\",\"params\":{\"to\":\"bfloat16\",\"keep\":[\"softmax\",\"layer_norm\",\"relu\"]}}", 0.02,
      "toy"},
     {"\"QuantizeWeights\"", 0.05, "toy bert-tiny gpt2-tiny resnet-tiny mobilenet aten-toy aten-bert aten-llama aten-resnet18"},
+    {"{\"name\":\"QuantizeWeights\",\"params\":{\"bits\":4,\"group_size\":32}}", 0.2,
+     "bert-tiny gpt2-tiny resnet-tiny mobilenet aten-bert aten-llama aten-resnet18"},
 };
 
 /* The inputs that the fixture has. */

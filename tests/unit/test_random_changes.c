@@ -23,7 +23,8 @@ static void write_change(random_source *random, fb_buffer *out) {
         return;
     }
     if (random_once_in(random, 3)) {
-        fb_buffer_printf(out, "{\"name\":\"QuantizeWeights\",\"params\":{\"keep\":[%s]}}", kept[random_below(random, KEPT)]);
+        fb_buffer_printf(out, "{\"name\":\"QuantizeWeights\",\"params\":{%s\"keep\":[%s]}}",
+                         random_once_in(random, 3) ? "\"bits\":4,\"group_size\":32," : "", kept[random_below(random, KEPT)]);
         return;
     }
     fb_buffer_printf(out, "{\"name\":\"ConvertPrecision\",\"params\":{\"to\":\"%sfloat16\",\"keep\":[%s]}}",

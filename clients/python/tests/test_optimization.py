@@ -465,6 +465,20 @@ def test_a_preset_among_passes(preset):
     assert torch.equal(traced(x), expected)
 
 
+def test_weights_in_four_bits():
+    torch.manual_seed(0)
+    model, x = nn.Sequential(nn.Linear(64, 8), nn.ReLU(), nn.Linear(8, 64)).eval(), torch.randn(3, 64)
+    quantize = optimization.QuantizeWeights(bits=4, group_size=64)
+    live = quantize(torch.fx.symbolic_trace(model))
+    (refused,) = quantize.run.refused
+    assert "group_size" in str(refused)
+    state = live.state_dict()
+    assert (state["0.weight_int4"].dtype, state["0.weight_int4"].numel()) == (torch.int8, 64 * 8 // 2)
+    assert 0 < (live(x) - model(x)).abs().max() < 0.2 * model(x).abs().max()
+    optimization.rollback(live)
+    assert torch.equal(live(x), model(x))
+
+
 @pytest.mark.parametrize("convert", [nn.Module.half, nn.Module.double])
 @pytest.mark.parametrize("passes", [optimization.QuantizeWeights, optimization.MergeLinears])
 @pytest.mark.parametrize("undo", ["rollback", "edits of a rollback", "edits of a reverse"])

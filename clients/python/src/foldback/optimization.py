@@ -352,13 +352,16 @@ class ConvertPrecision(_Pass):
 
 
 class QuantizeWeights(_Pass):
-    """Keeps the weights of Linears and convolutions as int8, with one scale for each output channel. `keep` names modules and
-    operators that stay as they are."""
+    """Keeps the weights of Linears and convolutions as int8, with one scale for each output channel; with `bits` 4 those of
+    Linears in 4 bits, with one scale for every `group_size` inputs (128, 64 or 32). `keep` names modules and operators that stay as
+    they are."""
 
     preserves_computation = False
 
-    def __init__(self, *, keep: Sequence[str] | None = None) -> None:
-        self._set(keep=None if keep is None else list(keep))
+    def __init__(
+        self, *, bits: int | None = None, group_size: int | None = None, keep: Sequence[str] | None = None
+    ) -> None:
+        self._set(bits=bits, group_size=group_size, keep=None if keep is None else list(keep))
 
 
 class RecordTypes(_ReversiblePass):

@@ -25,6 +25,7 @@ _COMPUTED: dict[str, Callable[..., torch.Tensor]] = {
     "neg": torch.neg,
     "sqrt": torch.sqrt,
     "rsqrt": lambda x: 1 / torch.sqrt(x),
+    "round": torch.round,
     "matmul": torch.matmul,
 }
 
