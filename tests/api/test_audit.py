@@ -257,8 +257,8 @@ def test_no_secret_is_written_anywhere(people):
         service.get(target, headers={"Authorization": f"Basic {ci.token}"})
         service.get(target, headers=bearer(ci.token))
         service.raw(f"GET {target} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nAuthorization: Bearer {ci.token}\nX: y\r\n\r\n".encode())
-    log = service.log()
     service.stop()
+    log = service.log()
     assert len(expected) < log.count("\n")
     for secret in (boss.token, ci.token):
         for path in service.data.rglob("*"):

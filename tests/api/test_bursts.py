@@ -11,6 +11,7 @@ import time
 
 import bursts
 import pytest
+from blobs import wait_until
 from conftest import binary
 from manager import Manager
 
@@ -152,7 +153,7 @@ def test_watchdog_makes_a_request(tmp_path, new_service, sandbox, is_abstract):
     service = new_service("--sandbox", sandbox, "--io-threads", "3", environment=environment)
     assert manager.hears(b"READY=1", 30)
     assert manager.hears(b"WATCHDOG=1", 30)
-    assert service.log().count('"/livez"') >= 3, "one request for each I/O thread"
+    wait_until(lambda: service.log().count('"/livez"') >= 3)  # one request for each I/O thread
     # No connection can be made any more: that is not alive, though the store is.
     limits = resource.prlimit(service.process.pid, resource.RLIMIT_NOFILE)
     resource.prlimit(service.process.pid, resource.RLIMIT_NOFILE, (1, limits[1]))

@@ -12,7 +12,7 @@ import time
 
 import pytest
 from access import bearer, make_token
-from blobs import digest_of, some_bytes
+from blobs import digest_of, some_bytes, wait_until
 from conftest import Service, of_a_file, receive_all
 from documents import branches
 from manager import Manager
@@ -78,7 +78,7 @@ def test_watchdog(tmp_path, certificate):
     service.start()
     try:
         assert manager.hears(b"WATCHDOG=1", 60), service.log()[-2000:]
-        assert '"/livez"' in service.log()
+        wait_until(lambda: '"/livez"' in service.log())
         assert service.stop() == 0
     finally:
         service.kill()
