@@ -83,7 +83,6 @@ bool fb_reads_type_only(const fb_graph *graph, fb_node node) {
     }
 }
 
-/* How often the arguments of a node name an input. */
 typedef struct mentions {
     fb_node input;
     int count;
@@ -94,6 +93,19 @@ static void count_mention(void *context, fb_node node) {
     m->count += node.id == m->input.id;
 }
 
+int fb_mentions_of(const fb_graph *graph, fb_node node, fb_node input) {
+    mentions m = {.input = input};
+    fb_value_visit_nodes(graph, fb_node_at(graph, node)->args, count_mention, &m);
+    fb_value_visit_nodes(graph, fb_node_at(graph, node)->kwargs, count_mention, &m);
+    return m.count;
+}
+
+const char *fb_recorded_device(const fb_graph *graph, fb_node node) {
+    fb_value rest = node.id ? fb_node_at(graph, node)->meta_rest : (fb_value){0};
+    const char *device = rest.id ? fb_value_text(graph, fb_map_value(graph, rest, "device")) : NULL;
+    return device ? device : "";
+}
+
 bool fb_reads_type_only_of(const fb_graph *graph, fb_node node, fb_node input) {
     if (fb_reads_type_only(graph, node)) return true;
     fb_op op = fb_node_op(graph, node);
@@ -101,10 +113,8 @@ bool fb_reads_type_only_of(const fb_graph *graph, fb_node node, fb_node input) {
     bool is_like = op == FB_OP_ZEROS_LIKE || op == FB_OP_ONES_LIKE || op == FB_OP_FULL_LIKE || op == FB_OP_NEW_ZEROS ||
                    op == FB_OP_NEW_ONES || op == FB_OP_NEW_FULL;
     if (!has_other && !is_like) return false;
-    mentions m = {.input = input};
-    fb_value_visit_nodes(graph, fb_node_at(graph, node)->args, count_mention, &m);
-    fb_value_visit_nodes(graph, fb_node_at(graph, node)->kwargs, count_mention, &m);
-    return m.count == 1 && fb_call_argument_node(graph, node, has_other ? "other" : "input").id == input.id;
+    return fb_mentions_of(graph, node, input) == 1 &&
+           fb_call_argument_node(graph, node, has_other ? "other" : "input").id == input.id;
 }
 
 /* ---- arguments ------------------------------------------------------------------------------------------------------- */

@@ -76,6 +76,10 @@ bool fb_asserts_type_only(const fb_graph *graph, fb_node node);
 bool fb_reads_type_only(const fb_graph *graph, fb_node node);
 /* The same of one of its inputs: y in x.reshape_as(y), torch.zeros_like(y). */
 bool fb_reads_type_only_of(const fb_graph *graph, fb_node node, fb_node input);
+/* How often a call's arguments name an input. */
+int fb_mentions_of(const fb_graph *graph, fb_node node, fb_node input);
+/* Where a value lies, as meta.device says: JSON, with quotation marks; "" when it does not. */
+const char *fb_recorded_device(const fb_graph *graph, fb_node node);
 
 /* What can be said of one node alone: is its result a Python value that is not a tensor? */
 typedef enum fb_numberhood { FB_NOT_A_NUMBER, FB_A_NUMBER, FB_A_NUMBER_IF_INPUTS_ARE } fb_numberhood;

@@ -5,7 +5,9 @@
  *
  * Masks, tables of positions, and what is copied or computed of them: the evaluator runs these calls, and their bytes go into
  * the document, as a buffer of the root that no checkpoint has (`non_persistent`). It begins with calls that read no node
- * (arange, zeros, full) and with such buffers whose bytes are in the document; weights are left to FoldConstants.
+ * (arange, zeros, full) and with such buffers whose bytes are in the document; weights are left to FoldConstants. What reads
+ * only the sizes and the dtype of a tensor (full_like(x, 2), mask.expand_as(x)) does not depend on it where these are recorded
+ * as numbers, and is valid only for them.
  *
  * The bytes are the same on every machine. So only operators are run whose results PyTorch determines exactly: copies,
  * comparisons, integers, and arithmetic that IEEE 754 rounds correctly; not exp, sin, pow or sums of floats, nor random
@@ -33,6 +35,7 @@
 #define MEMORY_MAX ((size_t)256 << 20) /* bytes of all that is evaluated at once */
 #define STEPS_MAX 1e10
 #define TOTAL_MAX ((int64_t)64 << 20) /* bytes of all constants of one run */
+#define NOT_IN_ROWS "it may not lie row by row, and a reader may notice"
 
 typedef enum constness {
     VARIES = 0, /* it depends on an input, or must stay */
@@ -56,6 +59,7 @@ typedef struct search {
     uint8_t *constness;   /* by node */
     fb_object *values;    /* by node: what a constant is */
     fb_obstacle *refused; /* by node: why it must stay; without a code nothing is said */
+    bool *is_home;        /* by node: surely on the CPU, where a buffer lies */
     const char **seen;    /* by memory: the reason why no constant may lie there, or NULL */
     bool *is_open;        /* by memory: what varies may write it, or reads it before the last write */
     fb_array_memory memory;
@@ -71,9 +75,22 @@ static void refuse(search *s, fb_node node, const char *code, const char *detail
 
 /* ---- what may be constant ------------------------------------------------------------------------------------------------ */
 
+/* May a result that has the type of `input` differ from a buffer in nothing but its numbers? */
+static bool is_type_known(const search *s, fb_node node, fb_node input) {
+    const fb_graph *g = s->graph;
+    const fb_node_row *row = fb_node_at(g, input);
+    fb_op op = fb_node_op(g, node);
+    bool is_known = row->shape.id && row->dtype && !fb_is_mutated(s->alias, input);
+    for (int i = 0; is_known && i < fb_shape_rank(g, row->shape); i++) is_known = fb_shape_size(g, row->shape, i) >= 0;
+    return is_known && (op == FB_OP_EXPAND_AS || op == FB_OP_VIEW_AS || s->is_home[input.id]);
+}
+
 static bool reads_constants_only(const search *s, fb_node node) {
     for (uint32_t e = fb_input_first(s->graph, node); e; e = fb_input_next(s->graph, e)) {
-        if (!s->constness[fb_edge_input(s->graph, e).id]) return false;
+        fb_node input = fb_edge_input(s->graph, e);
+        bool is_constant =
+            s->constness[input.id] || (fb_reads_type_only_of(s->graph, node, input) && is_type_known(s, node, input));
+        if (!is_constant) return false;
     }
     return true;
 }
@@ -88,6 +105,26 @@ static bool names_another_device(const fb_graph *g, fb_node node) {
         is_named |= fb_value_kind(g, value) == FB_DEVICE && strncmp(fb_value_text(g, value), "cpu", 3) != 0;
     }
     return is_named;
+}
+
+/* What is computed of nothing but what lies on the CPU lies there, too, unless the call says otherwise. */
+static bool is_home(const search *s, fb_node node) {
+    const fb_graph *g = s->graph;
+    fb_opcode opcode = (fb_opcode)fb_node_at(g, node)->opcode;
+    if (s->constness[node.id] || strcmp(fb_recorded_device(g, node), "\"cpu\"") == 0) return true;
+    if ((opcode != FB_CALL_FUNCTION && opcode != FB_CALL_METHOD) || fb_op_is(g, node, FB_OP_DEVICE_COPY)) return false;
+    bool is = fb_node_op(g, node) && !fb_op_effects(g, node).is_unknown && !names_another_device(g, node);
+    for (uint32_t e = fb_input_first(g, node); e && is; e = fb_input_next(g, e)) is = s->is_home[fb_edge_input(g, e).id];
+    return is;
+}
+
+/* zeros_like and its kin lie in memory as what they are like. */
+static bool has_unknown_layout(const search *s, fb_node node) {
+    const fb_graph *g = s->graph;
+    bool follows =
+        fb_op_is(g, node, FB_OP_ZEROS_LIKE) || fb_op_is(g, node, FB_OP_ONES_LIKE) || fb_op_is(g, node, FB_OP_FULL_LIKE);
+    fb_node input = follows ? fb_call_argument_node(g, node, "input") : (fb_node){0};
+    return input.id && !s->constness[input.id] && !fb_is_contiguous(g, input) && fb_layout_is_read(g, node);
 }
 
 static void look_at_call(search *s, fb_node node) {
@@ -108,6 +145,8 @@ static void look_at_call(search *s, fb_node node) {
         refuse(s, node, "device", "it is made on another device than the CPU, where a buffer would not lie");
     } else if (!row->dtype && fb_mode_switched_between(s->alias, 0, row->ordinal)) {
         refuse(s, node, "mode-switched", "a mode is switched before it, so its dtype, which is not recorded, is not certain");
+    } else if (has_unknown_layout(s, node)) {
+        refuse(s, node, "needs-contiguous", NOT_IN_ROWS);
     } else {
         s->constness[node.id] = CONSTANT;
     }
@@ -121,6 +160,7 @@ static bool look_forwards(search *s) {
         fb_tensor tensor;
         if (fb_reads_constant(s->m, n, &tensor)) s->constness[n.id] = SOURCE;
         if (row->opcode == FB_CALL_FUNCTION || row->opcode == FB_CALL_METHOD) look_at_call(s, n);
+        s->is_home[n.id] = is_home(s, n);
         is_any |= s->constness[n.id] == CONSTANT;
     }
     return is_any;
@@ -212,6 +252,23 @@ static bool is_wanted(void *context, fb_node node) {
     return ((search *)context)->constness[node.id] != VARIES;
 }
 
+/* A tensor of which only the type is read: one number, seen everywhere. */
+static fb_status give_type(void *context, fb_node node, fb_object *out, fb_error *error) {
+    search *s = context;
+    const fb_node_row *row = fb_node_at(s->graph, node);
+    int64_t sizes[FB_MAX_RANK];
+    int rank = fb_shape_rank(s->graph, row->shape);
+    fb_array *number;
+    for (int i = 0; i < rank; i++) sizes[i] = fb_shape_size(s->graph, row->shape, i);
+    fb_status status = fb_array_new(&s->memory, (fb_dtype)row->dtype, 0, NULL, &number, error);
+    if (status) return status;
+    fb_array_fill(number, 0, 0);
+    out->kind = FB_OBJECT_ARRAY;
+    status = fb_array_broadcast(number, rank, sizes, &out->array, error);
+    fb_array_drop(number);
+    return status;
+}
+
 /* Does the value hold floating numbers: the tensor, or the first of several? */
 static bool is_floating(const fb_object *value) {
     if (fb_object_is_sequence(value)) return value->items->count && is_floating(&value->items->objects[0]);
@@ -263,7 +320,7 @@ static void drop_values(search *s) {
 /* Of what takes too much, the node that does is left out, and the others are evaluated again. */
 static void evaluate(search *s) {
     fb_eval_options options = {.memory_limit = MEMORY_MAX, .step_limit = STEPS_MAX, .watch = s->m->work->watch};
-    fb_eval_hooks hooks = {.context = s, .wanted = is_wanted, .computed = keep_value, .failed = forgive};
+    fb_eval_hooks hooks = {.context = s, .wanted = is_wanted, .given = give_type, .computed = keep_value, .failed = forgive};
     bool is_done = false;
     while (!is_done && !s->m->failed && fb_matcher_goes_on(s->m)) {
         fb_error error = {0};
@@ -320,7 +377,7 @@ static const char *obstacle(search *s, fb_node node, char *detail, size_t size, 
         return "too-large";
     }
     if (!fb_array_is_contiguous(array) && fb_layout_is_read(s->graph, node)) {
-        snprintf(detail, size, "it does not lie row by row, and a reader may notice");
+        snprintf(detail, size, "%s", NOT_IN_ROWS);
         return "needs-contiguous";
     }
     if (has_nan(array)) {
@@ -527,9 +584,10 @@ static void match_graph(fb_matcher *m) {
     s.constness = calloc(limit, 1);
     s.values = calloc(limit, sizeof *s.values);
     s.refused = calloc(limit, sizeof *s.refused);
+    s.is_home = calloc(limit, sizeof *s.is_home);
     s.seen = calloc(memories + 1, sizeof *s.seen);
     s.is_open = calloc(memories + 1, sizeof *s.is_open);
-    m->failed |= !s.constness || !s.values || !s.refused || !s.seen || !s.is_open;
+    m->failed |= !s.constness || !s.values || !s.refused || !s.is_home || !s.seen || !s.is_open;
     if (!m->failed && look_forwards(&s)) {
         find_seen(&s);
         settle(&s);
@@ -542,6 +600,7 @@ static void match_graph(fb_matcher *m) {
     free(s.constness);
     free(s.values);
     free(s.refused);
+    free(s.is_home);
     free(s.seen);
     free(s.is_open);
 }

@@ -129,19 +129,12 @@ static bool is_dtype(const fb_graph *graph, fb_value value) {
     return name && strcmp(name, "dtype") == 0;
 }
 
-/* Where a value lies, as recorded: JSON, with quotation marks; "" when that is not known. */
-static const char *device_of(const fb_graph *graph, fb_node node) {
-    fb_value rest = node.id ? fb_node_at(graph, node)->meta_rest : (fb_value){0};
-    const char *device = rest.id ? fb_value_text(graph, fb_map_value(graph, rest, "device")) : NULL;
-    return device ? device : "";
-}
-
 typedef enum device_answer { NO_DEVICE, SAME_DEVICE, OTHER_DEVICE, UNKNOWN_DEVICE } device_answer;
 
 /* Does an argument name a device, itself, as a string or as y.device, and is it where the input lies? */
 static device_answer compare_device(const fb_graph *graph, fb_value value, fb_node input) {
     fb_kind kind = fb_value_kind(graph, value);
-    const char *lies = device_of(graph, input), *other;
+    const char *lies = fb_recorded_device(graph, input), *other;
     if (kind == FB_DEVICE || kind == FB_STRING) {
         const char *name = fb_value_text(graph, value);
         size_t length = strlen(name);
@@ -154,7 +147,7 @@ static device_answer compare_device(const fb_graph *graph, fb_value value, fb_no
     if (!attribute || strcmp(attribute, "device") != 0) return NO_DEVICE;
     fb_node of = fb_value_node(graph, fb_node_arg(graph, node, 0));
     if (of.id == input.id) return SAME_DEVICE;
-    other = device_of(graph, of);
+    other = fb_recorded_device(graph, of);
     return !*lies || !*other ? UNKNOWN_DEVICE : strcmp(lies, other) == 0 ? SAME_DEVICE : OTHER_DEVICE;
 }
 
@@ -170,7 +163,7 @@ static void judge_cast_argument(const fb_graph *graph, fb_value value, fb_identi
         return;
     case NO_DEVICE: break;
     }
-    bool is_strided = strcmp(text, "strided") == 0, is_known = *device_of(graph, identity->input);
+    bool is_strided = strcmp(text, "strided") == 0, is_known = *fb_recorded_device(graph, identity->input);
     if (is_strided && is_known) return; /* recorded of strided tensors alone */
     if (is_strided) doubt(identity, "unknown-device", "it may change the layout: meta.device would say that it is strided");
     else doubt(identity, "unsupported-arguments", "it may also move the tensor to another device or layout, or copy it");
@@ -258,8 +251,8 @@ static bool lies_with(const fb_graph *graph, fb_node value, fb_node other, int d
 
 /* Whether the input lies where `other` does. */
 static void judge_place(const fb_graph *graph, fb_identity *identity, fb_node other) {
-    const char *lies = device_of(graph, identity->input);
-    bool is_here = *lies ? strcmp(lies, device_of(graph, other)) == 0 : lies_with(graph, identity->input, other, 4);
+    const char *lies = fb_recorded_device(graph, identity->input);
+    bool is_here = *lies ? strcmp(lies, fb_recorded_device(graph, other)) == 0 : lies_with(graph, identity->input, other, 4);
     if (!is_here) doubt(identity, "unknown-device", "it may move the tensor: where the two lie is not recorded in meta.device");
 }
 

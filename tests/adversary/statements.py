@@ -465,6 +465,8 @@ class Generator:
             "<last> * 3", "<last> + 0.5", "<last> / 7", "<last>.float()", "<last>.long()", "<last> > 1", "<last>.exp()", "<last>.t()",
             "<last>.add_(1)", "<last>[..., 1:]", "<last>.mul_(2)", "<last>.sum(-1, keepdim=True)", "<last>.expand(2, -1)", "<last>.clone()",
             "<last>.sin()", "<last>.masked_fill(<last> > 2, 0)", "torch.where(<last> > 1, <last>, 0)", "<last> // 2", "<last>.contiguous()",
+            "torch.full_like(<last>, 2)", "torch.zeros_like(<last>)", f"<last>.expand_as({given})", f"<last>.type_as({given})",
+            "torch.ones_like(<last>).add_(<last>)", "<last>.new_full((2,), 3)",
         ]
         lines += choose.choices(steps, k=choose.randint(0, 4))
         lines.append(choose.choice([f"{given} * <last>", f"{given} + <last>", f"torch.where(<last> > 0, {given}, 0)", f"<last> - {given}"]))

@@ -116,6 +116,63 @@ def evaluate_constants():
     g.output(g.fn(ATEN + "mul.Tensor", y, other, shape=(4,), dtype="int64", name="product"))
     evaluate("name-that-is-taken", g, 2)
 
+    # ---- what reads only sizes and a dtype
+
+    # relative positions in buckets, as T5 and MPNet compute them: the logarithm stays, and the bound beside it goes
+    g = Graph()
+    x = g.input(shape=(4,), dtype="int64")
+    near = g.fn(ATEN + "to.dtype", positions(g, 4), Raw({"$dtype": "float32"}), shape=(4,), dtype="float32", name="near")
+    log = g.fn(ATEN + "log.default", near, shape=(4,), dtype="float32", name="log")
+    far = g.fn(ATEN + "to.dtype", log, Raw({"$dtype": "int64"}), shape=(4,), dtype="int64", name="far")
+    bound = g.fn(ATEN + "full_like.default", far, 1, shape=(4,), dtype="int64", kwargs={"pin_memory": False}, name="bound")
+    least = g.fn(ATEN + "minimum.default", far, bound, shape=(4,), dtype="int64", name="least")
+    g.output(g.fn(ATEN + "add.Tensor", x, least, shape=(4,), dtype="int64", name="sum"))
+    evaluate("aten-like-what-stays", g, 2, refusal("inexact", "log"))
+
+    def like(call, shape=(2, 3), dtype="float32", known={"device": "cpu"}, sizes=(2, 3), before=None):
+        """What `call` makes of a product, whose device is recorded or not."""
+        g = Graph()
+        x, w = g.input(shape=sizes), g.input("w", shape=(3, 3))
+        y = g.fn(ATEN + "mm.default", x, w, shape=sizes, dtype="float32", name="y", **known)
+        if before:
+            before(g, y)
+        target, *args = call(g, y)
+        made = g.fn(ATEN + target, *args, shape=shape, dtype=dtype, name="made")
+        z = g.fn(ATEN + "mul.Tensor", y, made, shape=sizes, dtype="float32", name="z")
+        return g.output(g.fn(ATEN + "sum.default", z, shape=(), dtype="float32", name="total"))
+
+    ones = lambda g, y: ("ones_like.default", y)
+    evaluate("aten-like-an-input", like(ones), 1)
+    evaluate("aten-as-an-input-in-new", like(lambda g, y: ("new_full.default", y, [3], 2.5), shape=(3,)), 1)
+    evaluate("aten-expanded-as-an-input", like(lambda g, y: ("expand_as.default", positions(g, 3), y), dtype="int64", known={}), 1)
+    evaluate("aten-cast-as-an-input", like(lambda g, y: ("type_as.default", positions(g, 3), y), shape=(3,)), 1)
+    # another device than the CPU, or an unknown one; sizes that are not numbers; sizes that may have changed
+    evaluate("aten-not-like-an-input-elsewhere", like(ones, known={"device": "cuda:0"}), 0)
+    evaluate("aten-not-like-an-input-somewhere", like(ones, known={}), 0)
+    evaluate("aten-not-cast-as-an-input-somewhere", like(lambda g, y: ("type_as.default", positions(g, 3), y), shape=(3,), known={}), 1)
+    evaluate("aten-not-expanded-as-any-size", like(lambda g, y: ("expand_as.default", positions(g, 3), y), shape=("s0", 3), dtype="int64", sizes=("s0", 3)), 1)
+    written = lambda g, y: g.fn(ATEN + "add_.Tensor", y, 1.0, shape=(2, 3), dtype="float32", name="written")
+    evaluate("aten-not-like-what-is-written", like(ones, before=written), 0)
+
+    def filled(of_itself):
+        def make(g, y):
+            one = g.fn(ATEN + "sum.default", y, shape=(), dtype="float32", name="one", device="cpu")
+            return "full_like.default", one if of_itself else y, one
+        return make
+
+    evaluate("aten-not-full-of-what-varies", like(filled(False)), 0)
+    evaluate("aten-not-full-of-itself", like(filled(True), shape=()), 0)
+
+    g = Graph()
+    x, w = g.input(shape=(3, 3)), g.input("w", shape=(3, 3))
+    y = g.fn(ATEN + "mm.default", x, w, shape=(3, 3), dtype="float32", name="y", device="cpu")
+    turned = g.fn(ATEN + "t.default", y, shape=(3, 3), dtype="float32", name="turned", device="cpu")
+    made = g.fn(ATEN + "zeros_like.default", turned, shape=(3, 3), dtype="float32", name="made")
+    z = g.fn(ATEN + "add.Tensor", made, turned, shape=(3, 3), dtype="float32", name="z")
+    back = g.fn(ATEN + "t.default", z, shape=(3, 3), dtype="float32", name="back")
+    g.output(g.fn(ATEN + "view.default", back, [9], shape=(9,), dtype="float32"))
+    evaluate("aten-not-like-what-is-turned", g, 0, refusal("needs-contiguous", "made"))
+
     # ---- what is kept
 
     g = Graph()
