@@ -259,6 +259,38 @@ bool fb_call_exists(const fb_graph *graph, fb_node node) {
     return !calls || any_overload_takes(calls, &call);
 }
 
+static bool spell_overload(const fb_graph *graph, fb_node node, fb_op op, fb_buffer *out) {
+    const fb_node_row *row = fb_node_at(graph, node);
+    const char *names = fb_op_facts_of(op)->names, *name = fb_node_target(graph, node) + strlen(FB_ATEN);
+    const char *dot = strchr(name, '.'), *overload = NULL;
+    size_t length = strcspn(names, " "), size = 0;
+    bool is_first = dot && (size_t)(dot - name) == length + 1 && strncmp(name, names, length) == 0 && dot[-1] == '_';
+    if (is_first) overload = fb_aten_overload(graph, op, row->args, row->kwargs, dot + 1, &size);
+    if (!overload) return false;
+    fb_buffer_string(out, FB_ATEN);
+    fb_buffer_append(out, names, length);
+    fb_buffer_char(out, '.');
+    fb_buffer_append(out, overload, size);
+    return true;
+}
+
+bool fb_spell_without_write(const fb_graph *graph, fb_node node, fb_buffer *out) {
+    const char *target = fb_node_target(graph, node), *home = home_of(graph, node);
+    fb_op op = (fb_op)(fb_node_op(graph, node) & ~FB_OP_IN_PLACE);
+    size_t length = strlen(target), start = out->size;
+    if (op == fb_node_op(graph, node) || length < 2) return false;
+    if (fb_is_aten(graph, node)) return spell_overload(graph, node, op, out);
+    if (fb_is_spelled(target, FB_PYTHON_OPERATOR) && target[strlen(FB_PYTHON_OPERATOR)] == 'i') {
+        fb_buffer_string(out, FB_PYTHON_OPERATOR);
+        fb_buffer_string(out, target + strlen(FB_PYTHON_OPERATOR) + 1);
+        return fb_buffer_text(out) && fb_op_of_function(fb_buffer_text(out) + start, out->size - start) == op;
+    }
+    const char *dot = strrchr(target, '.'), *name = dot ? dot + 1 : target;
+    if (target[length - 1] != '_' || !*home || !fb_calls_of(name, strlen(name) - 1, home)) return false;
+    fb_buffer_append(out, target, length - 1);
+    return true;
+}
+
 bool fb_call_takes_number(const fb_graph *graph, fb_node node, fb_node tensor) {
     const fb_node_row *row = fb_node_at(graph, node);
     bool is_operator = row->opcode == FB_CALL_FUNCTION && fb_is_spelled(fb_node_target(graph, node), FB_PYTHON_OPERATOR);

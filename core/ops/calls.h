@@ -18,6 +18,10 @@ const char *fb_aten_overload(const fb_graph *graph, fb_op op, fb_value args, fb_
  * torch or a method that takes them by any, or by its own parameters if it is written in Python? True for all calls of which
  * calls.def does not tell. */
 bool fb_call_exists(const fb_graph *graph, fb_node node);
+/* Appends the target of the same call without a write: of `torch.ops.aten.pow_.Scalar` that is
+ * `torch.ops.aten.pow.Tensor_Scalar`, of `operator.iadd` it is `operator.add`. False when the call does not write in place, or
+ * when it is not certain that PyTorch has the other. */
+bool fb_spell_without_write(const fb_graph *graph, fb_node node, fb_buffer *out);
 /* Would PyTorch still have it with a number in every place of the node `tensor`? False for all calls of which nothing tells. */
 bool fb_call_takes_number(const fb_graph *graph, fb_node node, fb_node tensor);
 

@@ -2,13 +2,17 @@
  *
  *     x ── Identity ── y ── …          x ── …
  *
+ *     x ── clone ── add_(y)           x ── add(y)
+ *
  * Removes Identity and dropout in eval mode; x + 0, x - 0, x * 1, x / 1; views and expansions to the same sizes; casts to the
  * same dtype; contiguous of a tensor that is contiguous for certain; detach, alias, clone; pads by nothing; a concatenation
  * of one tensor; copy_ into all of a tensor of the graph's own. The recorded dtype and shape must show that they stay the same.
+ * A copy goes as well where only one call reads it, which writes into it element by element: that call then makes a result of
+ * its own, if this has the same dtype.
  *
  * Kept, with the reason:
- *   - a copy (x * 1, clone) if either of the two is written later, if a result of the graph would start to share memory with an
- *     input or another result (core/ops/alias.h), or if a reader needs the copy's memory layout
+ *   - a copy (x * 1, clone) if either of the two is written later otherwise than so, if a result of the graph would start to
+ * share memory with an input or another result (core/ops/alias.h), or if a reader needs the copy's memory layout
  *   - a view, if anything writes their memory: x.t_() would change the sizes of x
  *   - copy_, if what it writes is read later otherwise than through its result, or written again, or is an input or a weight
  *   - x + 0.0, which turns -0.0 into 0.0, and the mean of one element, unless `float_zeros` allows them
@@ -22,6 +26,7 @@
 #include <stdlib.h>
 
 #include "core/ops/alias.h"
+#include "core/ops/calls.h"
 #include "core/ops/strides.h"
 #include "core/ops/view.h"
 #include "core/passes/identity.h"
@@ -156,6 +161,7 @@ static bool parameter_flag(const json_t *params, const char *name) {
 /* A call to remove, and what its readers read instead; none: it has no readers. */
 typedef struct removal {
     fb_node node, instead;
+    fb_node writer; /* that wrote into it, and makes a result of its own now; or none */
 } removal;
 
 typedef struct search {
@@ -178,6 +184,65 @@ static fb_obstacle obstacle_to_leave_out_of(search *s, fb_node copy) {
     const written_memory *memories = written(s);
     return memories ? obstacle_to_leave_out(s->m->graph, s->alias, memories, copy) : FB_OUT_OF_MEMORY;
 }
+
+/* ---- a copy that one call writes into ---------------------------------------------------------------------------------------
+ */
+
+/* Would what a call writes in place have the same dtype and sizes as a result of its own? The operands broadcast to what it
+ * writes, and Python's numbers are of no higher kind: otherwise PyTorch refuses to write. */
+static bool gives_what_it_writes(const fb_graph *g, fb_node writer) {
+    const fb_op_facts *facts = fb_op_facts_of(fb_node_op(g, writer));
+    fb_dtype dtype = (fb_dtype)fb_node_at(g, writer)->dtype;
+    if (facts->shape != FB_SHAPE_SAME && facts->shape != FB_SHAPE_BROADCAST) return false;
+    if (facts->dtype == FB_DTYPE_RULE_SAME || facts->dtype == FB_DTYPE_RULE_REAL) return true;
+    if (facts->dtype != FB_DTYPE_RULE_PROMOTE && !(facts->dtype == FB_DTYPE_RULE_FLOAT && fb_dtype_is_floating(dtype)))
+        return false;
+    for (uint32_t e = fb_input_first(g, writer); e; e = fb_input_next(g, e)) {
+        fb_node input = fb_edge_input(g, e);
+        if (!fb_is_python_number(g, input) && fb_node_at(g, input)->dtype != dtype) return false;
+    }
+    return true;
+}
+
+/* Does the result lie in rows as before, where a reader may notice? */
+static bool lies_as_written(search *s, fb_node instead, fb_node copy, fb_node writer) {
+    const fb_graph *g = s->m->graph;
+    if (!fb_layout_is_read(g, writer)) return true;
+    for (uint32_t e = fb_input_first(g, writer); e; e = fb_input_next(g, e)) {
+        fb_node input = fb_edge_input(g, e).id == copy.id ? instead : fb_edge_input(g, e);
+        bool has_order = !fb_is_python_number(g, input) && (unsigned)fb_shape_rank(g, fb_node_at(g, input)->shape) > 1;
+        if (has_order && (!fb_is_contiguous(g, input) || fb_is_mutated(s->alias, input))) return false;
+    }
+    return true;
+}
+
+/* The call that alone reads a copy, and writes into it what it could as well give as a result of its own; or none. */
+static fb_node writer_of(search *s, const fb_identity *found, fb_node instead) {
+    const fb_graph *g = s->m->graph;
+    const fb_node_row *row = fb_node_at(g, found->node);
+    fb_node writer = row->user_count == 1 ? fb_edge_user(g, fb_user_first(g, found->node)) : (fb_node){0}, none = {0};
+    if (!writer.id || found->form != FB_IDENTITY_COPY || found->overwrites) return none;
+    const fb_node_row *reader = fb_node_at(g, writer);
+    fb_op op = fb_node_op(g, writer);
+    fb_effects effects = fb_op_effects(g, writer);
+    bool writes = (op & FB_OP_IN_PLACE) && is_element_by_element(g, writer) && effects.mutates_input && !effects.is_unknown &&
+                  !effects.is_random && fb_value_node(g, fb_first_argument(g, writer)).id == found->node.id &&
+                  fb_mentions_of(g, writer, found->node) == 1;
+    bool is_typed = row->dtype && row->shape.id && reader->dtype == row->dtype && reader->shape.id == row->shape.id;
+    if (!writes || !is_typed || !gives_what_it_writes(g, writer)) return none;
+    if (fb_mutated_between(s->alias, found->input, row->ordinal, reader->ordinal) ||
+        fb_mutated_between(s->alias, instead, row->ordinal, reader->ordinal) ||
+        fb_mode_switched_between(s->alias, 0, reader->ordinal))
+        return none;
+    fb_buffer target = {0};
+    bool is_there = fb_spell_without_write(g, writer, &target);
+    s->m->failed |= target.failed;
+    fb_buffer_free(&target);
+    return is_there && lies_as_written(s, instead, found->node, writer) ? writer : none;
+}
+
+/* ---- match ------------------------------------------------------------------------------------------------------------------
+ */
 
 /* Must a reader of a copy in rows notice that what it is made of lies otherwise? */
 static bool needs_rows(search *s, const fb_identity *found, fb_node instead) {
@@ -207,8 +272,8 @@ static fb_obstacle obstacle_to_share(search *s, const fb_identity *found, fb_nod
                : FB_NO_OBSTACLE;
 }
 
-/* Why the call must stay. */
-static fb_obstacle obstacle(search *s, const fb_identity *found, fb_node instead) {
+/* Why the call must stay. `writer` as in a removal. */
+static fb_obstacle obstacle(search *s, const fb_identity *found, fb_node instead, fb_node writer) {
     const fb_matcher *m = s->m;
     const fb_graph *g = m->graph;
     if (found->doubt.code) return found->doubt;
@@ -223,20 +288,21 @@ static fb_obstacle obstacle(search *s, const fb_identity *found, fb_node instead
     if (found->form == FB_IDENTITY_VIEW && is_written)
         return (fb_obstacle){"mutated", "it gives another tensor over the same memory, which is written in place"};
     fb_obstacle stands = found->overwrites ? obstacle_to_leave_out_of(s, found->node) : FB_NO_OBSTACLE;
-    if (stands.code || found->form != FB_IDENTITY_COPY) return stands;
+    if (stands.code || found->form != FB_IDENTITY_COPY || writer.id) return stands;
     return obstacle_to_share(s, found, instead);
 }
 
 static void match_identity(search *s, const fb_identity *found) {
     fb_node instead = s->left[found->input.id].id ? s->left[found->input.id] : found->input;
-    fb_obstacle stands = obstacle(s, found, instead);
+    fb_node writer = writer_of(s, found, instead);
+    fb_obstacle stands = obstacle(s, found, instead, writer);
     if (stands.code) {
         fb_refuse_for(s->m, stands, &found->node, 1);
         return;
     }
     s->left[found->node.id] = instead;
-    fb_match_found_as(s->m, &(removal){found->node, instead}, sizeof(removal));
-    fb_share(s->sharing, found->input, found->node);
+    fb_match_found_as(s->m, &(removal){found->node, instead, writer}, sizeof(removal));
+    if (!writer.id) fb_share(s->sharing, found->input, found->node);
 }
 
 static void match_assertion(fb_matcher *m, fb_node n) {
@@ -264,8 +330,18 @@ static void match_graph(fb_matcher *m) {
     gradients_free(s.gradients);
 }
 
+static void stop_writing(fb_rewrite *rw, fb_node writer) {
+    fb_graph *g = fb_rewrite_graph(rw);
+    fb_buffer target = {0};
+    bool is_there = fb_spell_without_write(g, writer, &target) && fb_buffer_text(&target);
+    if (is_there) fb_set_target(rw, writer, (fb_opcode)fb_node_at(g, writer)->opcode, fb_buffer_text(&target));
+    else fb_graph_fail_memory(g);
+    fb_buffer_free(&target);
+}
+
 static void edit(fb_rewrite *rw, const fb_match *match) {
     const removal *found = match->data;
+    if (found->writer.id) stop_writing(rw, found->writer);
     if (found->instead.id) fb_replace_uses(rw, found->node, found->instead);
     fb_erase_call(rw, found->node);
 }

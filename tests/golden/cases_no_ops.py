@@ -15,6 +15,7 @@ def no_ops():
     copies()
     written()
     overwritten()
+    written_by_its_reader()
     outputs()
     layouts()
     joins()
@@ -24,6 +25,50 @@ def no_ops():
 def remove(name, graph, applied, *refused, **params):
     passes = [{"name": "RemoveNoOps", "params": params}] if params else None
     case("RemoveNoOps", name, graph, applied, *refused, passes=passes)
+
+
+def written_by_its_reader():
+    """A copy that one call writes into: clone(x).add_(y) is x + y."""
+
+    FULL = {"shape": (4, 4), "dtype": "float32"}
+
+    def sum_of(copy, write, behind=None, between=None, made=None, dtype="float32", other="float32"):
+        g = Graph()
+        x = made(g) if made else g.fn("torch.matmul", g.input(shape=(4, 4)), g.input("w", shape=(4, 4)), **FULL)
+        y = g.input("y", shape=(4,), dtype=other)
+        kind = {"shape": (4, 4), "dtype": dtype}
+        copied = (g.fn if "." in copy else g.method)(copy, x, *([0] if ".add" in copy else []), name="copied", **kind)
+        more = between(g, x, copied) if between else []
+        target, *args = write
+        args = [y if arg is None else copied if arg is ... else arg for arg in args]
+        total = (g.fn if "." in target else g.method)(target, copied, *args, name="total", **kind)
+        more += behind(g, x, total) if behind else []
+        rows = g.fn("torch.sum", total, 0, shape=(4,), dtype=dtype, name="rows")
+        return g.output(rows, *more)
+
+    stays = refusal("mutated", "copied")
+    exp = lambda g, x: [g.fn("torch.exp", x, **FULL, name="more")]
+    ints = lambda dtype: lambda g: g.input(shape=(4, 4), dtype=dtype)
+    aten = "torch.ops.aten."
+    remove("copy-that-its-reader-writes", sum_of("clone", ("add_", None)), 1)
+    remove("copy-that-its-reader-writes-by-operator", sum_of("clone", ("operator.iadd", None)), 1)
+    remove("copy-that-its-reader-writes-alone", sum_of("clone", ("torch.relu_",)), 1)
+    remove("copy-that-its-reader-writes-aten", sum_of(aten + "clone.default", (aten + "add_.Tensor", None)), 1)
+    remove("copy-that-its-reader-writes-aten-sum", sum_of(aten + "add.Tensor", (aten + "add_.Tensor", None), made=ints("int64"), dtype="int64", other="int64"), 1)
+    remove("copy-that-its-reader-writes-aten-power", sum_of(aten + "clone.default", (aten + "pow_.Scalar", 2)), 1)
+    remove("copy-that-its-reader-writes-and-others-later", sum_of("clone", ("add_", None), behind=lambda g, x, total: [g.add_(total)]), 1)
+    remove("copy-of-what-is-written-behind-its-reader", sum_of("clone", ("add_", None), behind=lambda g, x, total: [g.add_(x)]), 1)
+    remove("copy-that-its-reader-writes-then-zero", sum_of("operator.add", ("add_", None)), 0, refusal("float-zero", "copied"))
+
+    remove("copy-of-what-is-written-before-its-reader", sum_of("clone", ("add_", None), between=lambda g, x, copied: [g.add_(x)]), 0, stays)
+    remove("copy-that-is-written-and-read-before", sum_of("clone", ("add_", None), between=lambda g, x, copied: exp(g, copied)), 0, stays)
+    remove("copy-that-its-reader-reads-twice", sum_of("clone", ("add_", ...)), 0, stays)
+    remove("copy-that-its-reader-compares", sum_of("clone", ("lt_", None)), 0, stays)
+    remove("copy-that-its-reader-fills", sum_of("clone", ("fill_", 1.0)), 0, stays)
+    remove("copy-that-would-be-promoted", sum_of("clone", ("add_", None), made=ints("int32"), dtype="int32", other="int64"), 0, stays)
+    turned = lambda g: g.method("t", g.fn("torch.matmul", g.input(shape=(4, 4)), g.input("w", shape=(4, 4)), **FULL), **FULL)
+    flat = lambda g, x, total: [g.method("view", g.method("t", total, **FULL), 16, shape=(16,), dtype="float32")]
+    remove("copy-whose-layout-is-read-behind-its-reader", sum_of("clone", ("add_", None), made=turned, behind=flat), 0, stays)
 
 
 def overwritten():
@@ -525,7 +570,7 @@ def joins():
     flat = lambda g, y: g.method("view", y, 8, shape=(8,), dtype="float32")
     remove("cat-of-a-transpose-is-viewed", of("torch.cat", make=turned, behind=lambda g, y: exp(g, flat(g, y))), 0, kept)
     remove("cat-of-a-transpose-is-viewed-behind-exp", of("torch.cat", make=turned, behind=lambda g, y: flat(g, exp(g, y))), 0, kept)
-    remove("cat-that-is-written", of("torch.cat", behind=lambda g, y: rows(g, g.add_(y))), 0, refusal("mutated", "y"))
+    remove("cat-that-is-written", of("torch.cat", behind=lambda g, y: rows(g, g.add_(y))), 1)
 
     def later(g, y):
         z = rows(g, y)
