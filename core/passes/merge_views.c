@@ -2,10 +2,12 @@
  *
  *     x ── permute ── contiguous ── view(a, b) ── view(c)          x ── permute ── reshape(c)
  *     x ── transpose(1, 2) ── transpose(2, 3)                      x ── permute(0, 2, 3, 1)
+ *     x ── unsqueeze(0) ── expand(8, -1, -1)                       x ── expand(8, -1, -1)
  *
  * Merges views that keep the order of elements (view, reshape, flatten, unflatten, squeeze, unsqueeze), and contiguous between
  * them, into one reshape to the recorded sizes of the last. Merges views that exchange dimensions (permute, transpose, t), and
- * contiguous between them, into one permute.
+ * contiguous between them, into one permute. A view that only puts dimensions of size 1 in front goes into the expand behind
+ * it, which does so as well.
  *
  * The views in between must have no other reader, and nothing may write their memory. A reshape copies only where it must. So
  * if one of the views may have copied, the reader of the last one must accept any strides, and a result of the graph must not
@@ -16,6 +18,8 @@
 #include "core/ops/rearrange.h"
 #include "core/ops/strides.h"
 #include "core/passes/pass.h"
+
+#define IS_MUTATED ((fb_obstacle){"mutated", "the memory that they show is written in place"})
 
 /* Views that keep the order of the elements go together, and those that exchange dimensions. */
 static bool is_ordered(const fb_rearrange *view) {
@@ -45,6 +49,53 @@ static bool is_inside(const fb_graph *g, const fb_rearrange *view) {
     return edge && fb_rearrange_at(g, fb_edge_user(g, edge), &next) && goes_into(g, view, &next);
 }
 
+/* ---- what goes into an expand ----------------------------------------------------------------------------------------------- */
+
+/* How many dimensions of size 1 the view puts in front of all others, which stay; 0: it does something else. */
+static int dimensions_in_front(const fb_graph *g, const fb_rearrange *view) {
+    fb_shape_result from, to;
+    if (view->form != FB_REARRANGE_RESHAPE || !fb_recorded_shape(g, view->input, &from) ||
+        !fb_recorded_shape(g, view->node, &to))
+        return 0;
+    int count = to.rank - from.rank;
+    if (from.rank < 0 || count < 1) return 0;
+    for (int i = 0; i < to.rank; i++) {
+        bool stays = i < count ? fb_dim_is(to.sizes[i], 1) : fb_dim_equal(to.sizes[i], from.sizes[i - count]);
+        if (!stays) return 0;
+    }
+    return count;
+}
+
+/* Does the call expand to sizes that say how large `count` new dimensions in front are? -1 says that one stays as it is. */
+static bool expands_in_front(const fb_graph *g, fb_node expand, int count) {
+    fb_sizes sizes;
+    fb_shape_call call = {.graph = g, .node = expand, .op = fb_node_op(g, expand)};
+    if (fb_op_is(g, expand, FB_OP_EXPAND_AS)) return fb_mentions_of(g, expand, fb_value_node(g, fb_node_arg(g, expand, 0))) == 1;
+    if (!fb_op_is(g, expand, FB_OP_EXPAND) || !fb_sizes_named(&call, "size", &sizes) || sizes.count < count) return false;
+    for (int i = 0; i < count; i++) {
+        if (sizes.items[i].symbol.id || sizes.items[i].size < 0) return false;
+    }
+    return true;
+}
+
+/* The view that goes into an expand. */
+static bool expanded_view(const fb_graph *g, fb_node expand, fb_rearrange *view) {
+    fb_rearrange before;
+    fb_node input = fb_value_node(g, fb_node_arg(g, expand, 0));
+    if (!input.id || fb_node_at(g, input)->user_count != 1 || !fb_rearrange_at(g, input, view)) return false;
+    bool is_of_chain = fb_rearrange_at(g, view->input, &before) && goes_into(g, &before, view);
+    int count = is_of_chain ? 0 : dimensions_in_front(g, view);
+    return count && expands_in_front(g, expand, count);
+}
+
+static void match_expand(fb_matcher *m, fb_node expand, const fb_rearrange *view) {
+    const fb_node nodes[] = {expand, view->node};
+    if (fb_is_mutated(fb_matcher_alias(m), expand)) fb_refuse_for(m, IS_MUTATED, nodes, 2);
+    else fb_match_found(m, nodes, 2);
+}
+
+/* ---- chains ----------------------------------------------------------------------------------------------------------------- */
+
 /* view(x, sizes): its own sizes do for a reshape, whatever is put before them. */
 static bool has_sizes(const fb_graph *g, fb_node view) {
     const fb_node_row *row = fb_node_at(g, view);
@@ -64,7 +115,7 @@ static bool is_static(const fb_graph *g, fb_value shape) {
 static fb_obstacle obstacle(fb_matcher *m, const fb_sharing *sharing, const fb_rearrange *last, fb_node origin, bool copies) {
     const fb_graph *g = m->graph;
     if (fb_is_mutated(fb_matcher_alias(m), last->node) || fb_is_mutated(fb_matcher_alias(m), origin))
-        return (fb_obstacle){"mutated", "the memory that they show is written in place"};
+        return IS_MUTATED;
     if (!is_ordered(last) && !copies) return FB_NO_OBSTACLE; /* as before, nothing is copied */
     if (is_ordered(last) && !has_sizes(g, last->node) && !is_static(g, fb_node_at(g, last->node)->shape))
         return (fb_obstacle){"unknown-shape", "not all sizes of what the last one gives are recorded as numbers"};
@@ -112,6 +163,7 @@ static void match_graph(fb_matcher *m) {
         fb_rearrange view;
         if (fb_rearrange_at(g, n, &view) && view.form != FB_REARRANGE_CONTIGUOUS && !is_inside(g, &view))
             match_chain(m, sharing, &view);
+        else if (expanded_view(g, n, &view)) match_expand(m, n, &view);
     }
     fb_sharing_free(sharing);
 }
@@ -160,9 +212,21 @@ static void edit_permute(fb_rewrite *rw, const fb_match *match, const fb_rearran
     call_with(rw, last->node, FB_TARGET_PERMUTE_ATEN, FB_TARGET_PERMUTE, origin, dims, last->rank);
 }
 
+static void edit_expand(fb_rewrite *rw, fb_node expand, const fb_rearrange *view) {
+    fb_graph *g = fb_rewrite_graph(rw);
+    const fb_node_row *row = fb_node_at(g, expand);
+    fb_set_args(rw, expand, fb_list_with(g, row->args, 0, fb_make_node(g, view->input)), row->kwargs);
+    fb_erase_call(rw, view->node);
+    fb_mark(rw, expand);
+}
+
 static void edit(fb_rewrite *rw, const fb_match *match) {
     const fb_graph *g = fb_rewrite_graph(rw);
     fb_rearrange last, first;
+    if (expanded_view(g, match->nodes[0], &last)) {
+        edit_expand(rw, match->nodes[0], &last);
+        return;
+    }
     if (!fb_rearrange_at(g, match->nodes[0], &last) || !fb_rearrange_at(g, match->nodes[match->count - 1], &first)) return;
     if (is_ordered(&last)) edit_reshape(rw, last.node, first.input);
     else edit_permute(rw, match, &last, first.input);
@@ -173,7 +237,7 @@ static void edit(fb_rewrite *rw, const fb_match *match) {
 const fb_pass fb_merge_views = {
     .name = "MergeViews",
     .version = 1,
-    .summary = "Merges a chain of reshapes into one, and a chain of transposes into one `permute`.",
+    .summary = "Merges a chain of reshapes into one, a chain of transposes into one `permute`, and `unsqueeze` into `expand`.",
     .parameters = FB_NO_PARAMETERS,
     .exactness = FB_MOVES,
     .gain = FB_GAIN_FEWER_NODES,

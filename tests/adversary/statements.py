@@ -368,8 +368,8 @@ class Generator:
         given = self.pick(lambda value: value.dim() > 1 and value.is_floating_point())
         width, channels, dtype = self.values[given].shape[-1], self.values[given].shape[1], self.values[given].dtype
         index = len(self.init)
-        kind = choose.choice([0, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 9, 10, 11, 12, 13, 14])
-        motifs = {8: self.constants, 9: self.attention, 10: self.rotation, 11: self.repeated, 12: self.nested, 13: self.mask}
+        kind = choose.choice([0, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 9, 10, 11, 12, 13, 14, 15, 16])
+        motifs = {8: self.constants, 9: self.attention, 10: self.rotation, 11: self.repeated, 12: self.nested, 13: self.mask, 15: self.copied, 16: self.widened}
         lines, made = [], []
         if kind == 0:
             for item in range(choose.choice([2, 3])):
@@ -538,6 +538,38 @@ class Generator:
         end = f"<last>.flatten({axis}, {axis + 1})" if last == "flatten" else f"<last>.{last}({', '.join(map(str, merged))})"
         lines = [f"{given}{inserted}", f"<last>.expand({', '.join(map(str, wanted))})", end]
         return lines + choose.choice([[], [], ["<last>.add_(1)"], ["<last>.transpose(0, 1)", "<last>.reshape(-1)"], [f"{given}.mul_(2)"], ["<last>.view(-1)"]])
+
+    def copied(self, given):
+        """A copy that the call behind it writes into, and what else may see either."""
+        choose = self.random
+        base = choose.choice([given, given, f"{given}.transpose(0, 1)", f"{given}[:1]", f"{given}.int()", f"{given}.double()", f"torch.cat([{given}, {given}])"])
+        copy = choose.choice(["<last>.clone()", "<last> * 1", "<last> + 0", "torch.cat([<last>])", "<last>.expand(2, *<last>.shape).clone()"])
+        written = choose.choice([
+            f"<last>.add_({given})", "<last>.mul_(2)", "<last>.relu_()", "<last>.lt_(0.5)", "<last>.pow_(2)", "<last>.clamp_(min=0)", "<last>.fill_(1)",
+            "<last>.masked_fill_(<last> > 0, 1)", f"<last>.sub_({given}, alpha=2)", f"<last>.add_({given}.sum(0))", f"<last>.add_({given}.sum())", f"<last>.mul_({given}.long())",
+            f"call(operator.iadd, <last>, {given}.cos())", "torch.sigmoid_(<last>)", "<last>.add_(<last>)", f"<last>.copysign_({given})", f"<last>.div_({given})",
+        ])  # fmt: skip
+        first = len(self.body)
+        lines = [f"{base} * 1.5" if choose.random() < 0.5 else base, copy]
+        if choose.random() < 0.3:
+            lines.append(choose.choice([f"v{first}.mul_(2)", f"{given}.add_(1)", f"v{first + 1} * 3"]))
+            written = written.replace("<last>", f"v{first + 1}")
+        lines.append(written)
+        return lines + choose.choice([[], ["<last>.view(-1)"], ["<last>.add_(1)"], [f"v{first}.mul_(2)"], [f"v{first + 1} * 2"], ["<last>.transpose(0, 1)", "<last>.reshape(-1)"]])
+
+    def widened(self, given):
+        """Dimensions put in front, and expanded."""
+        choose = self.random
+        sizes = list(self.values[given].shape)
+        base = choose.choice([given, f"{given}.transpose(0, 1)", f"{given}[:1]"])
+        if base != given:
+            sizes = [sizes[1], sizes[0], *sizes[2:]] if "transpose" in base else [1, *sizes[1:]]
+        count = choose.choice([1, 1, 2])
+        kept = [choose.choice([-1, size]) if size != 1 else choose.choice([-1, 1, 2]) for size in sizes]
+        front = choose.choices([1, 2, 3, -1], weights=[2, 3, 2, 1], k=count)
+        view = choose.choice([".unsqueeze(0)" * count, f".reshape({[1] * count + sizes})", f"[{'None, ' * count}]", f".unsqueeze({choose.choice([0, 1, -1])})"])
+        lines = [f"({base} * 2){view}" if choose.random() < 0.5 else f"{base}{view}", f"<last>.expand({front + kept})"]
+        return lines + choose.choice([[], ["<last> + 1"], ["<last>.reshape(-1)"], ["<last>.contiguous()", "<last>.add_(1)"], [f"{given}.mul_(2)"], ["<last>.clone()"], ["<last>.view(-1)"]])
 
     def nested(self, given):
         """What torch.export writes a nested program for."""

@@ -12,6 +12,7 @@ def shapes():
     numbers_in_tensors()
     reshapes()
     permutations()
+    expansions()
     packed()
 
 
@@ -220,6 +221,40 @@ def permutations():
 
     merge("a-copy-that-is-read-elsewhere", read_elsewhere(1), 0)
     merge("a-copy-of-what-is-read-elsewhere", read_elsewhere(0), 0)
+
+
+def expansions():
+    """unsqueeze(0) and expand: the expand puts dimensions in front as well."""
+    front = ("unsqueeze", (0,), (1, 2, 3, 4))
+    merge("expanded-in-front", chain(front, ("expand", (5, -1, -1, -1), (5, 2, 3, 4))), 1)
+    merge("expanded-in-front-by-sizes", chain(("view", (1, 1, 2, 3, 4), (1, 1, 2, 3, 4)), ("expand", ((5, 6, 2, -1, 4),), (5, 6, 2, 3, 4))), 1)
+    merge("expanded-in-front-and-behind", chain(("unsqueeze", (0,), (1, 2, 1, 4)), ("expand", (5, -1, 3, 4), (5, 2, 3, 4)), shape=(2, 1, 4)), 1)
+    merge("aten-expanded-in-front", chain(
+        ("torch.ops.aten.permute.default", ([2, 0, 1],), (4, 2, 3)), ("torch.ops.aten.unsqueeze.default", (-4,), (1, 4, 2, 3)),
+        ("torch.ops.aten.expand.default", ([5, -1, 2, 3],), (5, 4, 2, 3)), end=lambda g, y: g.fn("torch.ops.aten.tanh.default", y, shape=(5, 4, 2, 3), **FLOAT)), 1)
+    merge("expanded-symbolic-in-front", chain(("unsqueeze", (0,), (1, "s0", 4)), ("expand", (5, -1, -1), (5, "s0", 4)), shape=("s0", 4)), 1)
+    # -1 is a dimension that stays; one in the middle is new to expand
+    merge("not-expanded-as-it-is", chain(("unsqueeze", (0,), (1, 2, 3, 4)), ("expand", (-1, 2, 3, 4), (1, 2, 3, 4))), 0)
+    merge("not-expanded-in-the-middle", chain(("unsqueeze", (1,), (2, 1, 3, 4)), ("expand", (2, 5, 3, 4), (2, 5, 3, 4))), 0)
+    merge("a-chain-before-an-expansion", chain(("flatten", (1,), (2, 12)), ("unsqueeze", (0,), (1, 2, 12)), ("expand", (5, 2, 12), (5, 2, 12))), 1)
+
+    def as_other(of_itself):
+        g = Graph()
+        x, y = g.relu(g.input(shape=(3, 4))), g.input("y", shape=(2, 3, 4))
+        view = g.method("unsqueeze", x, 0, shape=(1, 3, 4), **FLOAT)
+        wide = g.method("expand_as", view, view if of_itself else y, shape=(1 if of_itself else 2, 3, 4), **FLOAT)
+        return g.output(g.fn("torch.tanh", wide, shape=g.names[wide][0], **FLOAT))
+
+    merge("expanded-as-another", as_other(False), 1)
+    merge("not-expanded-as-itself", as_other(True), 0)
+    write = lambda g, y: g.fn("torch.tanh", g.add_(y), shape=g.names[y][0], **FLOAT)
+    merge("not-expanded-and-written", chain(front, ("expand", (1, 2, 3, 4), (1, 2, 3, 4)), end=write), 0, refusal("mutated", "expand", "unsqueeze"))
+
+    g = Graph()
+    x = g.relu(g.input(shape=(3, 4)))
+    view = g.method("unsqueeze", x, 0, shape=(1, 3, 4), **FLOAT)
+    wide = g.method("expand", view, 2, -1, -1, shape=(2, 3, 4), **FLOAT)
+    merge("not-expanded-with-another-reader", g.output(g.fn("torch.tanh", wide, shape=(2, 3, 4), **FLOAT), g.fn("torch.exp", view, shape=(1, 3, 4), **FLOAT)), 0)
 
 
 # ---- UnpackLinear

@@ -307,7 +307,7 @@ class FuseActivation(_ReversiblePass):
 
 
 class MergeViews(_ReversiblePass):
-    """Merges a chain of reshapes into one, and a chain of transposes into one `permute`."""
+    """Merges a chain of reshapes into one, a chain of transposes into one `permute`, and `unsqueeze` into `expand`."""
 
 
 class RemoveNoOps(_ReversiblePass):
