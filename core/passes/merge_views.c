@@ -49,7 +49,8 @@ static bool is_inside(const fb_graph *g, const fb_rearrange *view) {
     return edge && fb_rearrange_at(g, fb_edge_user(g, edge), &next) && goes_into(g, view, &next);
 }
 
-/* ---- what goes into an expand ----------------------------------------------------------------------------------------------- */
+/* ---- what goes into an expand -----------------------------------------------------------------------------------------------
+ */
 
 /* How many dimensions of size 1 the view puts in front of all others, which stay; 0: it does something else. */
 static int dimensions_in_front(const fb_graph *g, const fb_rearrange *view) {
@@ -70,7 +71,8 @@ static int dimensions_in_front(const fb_graph *g, const fb_rearrange *view) {
 static bool expands_in_front(const fb_graph *g, fb_node expand, int count) {
     fb_sizes sizes;
     fb_shape_call call = {.graph = g, .node = expand, .op = fb_node_op(g, expand)};
-    if (fb_op_is(g, expand, FB_OP_EXPAND_AS)) return fb_mentions_of(g, expand, fb_value_node(g, fb_node_arg(g, expand, 0))) == 1;
+    if (fb_op_is(g, expand, FB_OP_EXPAND_AS))
+        return fb_mentions_of(g, expand, fb_value_node(g, fb_node_arg(g, expand, 0))) == 1;
     if (!fb_op_is(g, expand, FB_OP_EXPAND) || !fb_sizes_named(&call, "size", &sizes) || sizes.count < count) return false;
     for (int i = 0; i < count; i++) {
         if (sizes.items[i].symbol.id || sizes.items[i].size < 0) return false;
@@ -94,7 +96,8 @@ static void match_expand(fb_matcher *m, fb_node expand, const fb_rearrange *view
     else fb_match_found(m, nodes, 2);
 }
 
-/* ---- chains ----------------------------------------------------------------------------------------------------------------- */
+/* ---- chains -----------------------------------------------------------------------------------------------------------------
+ */
 
 /* view(x, sizes): its own sizes do for a reshape, whatever is put before them. */
 static bool has_sizes(const fb_graph *g, fb_node view) {
@@ -114,8 +117,7 @@ static bool is_static(const fb_graph *g, fb_value shape) {
 /* `copies`: one of a chain of permutations, between two others, copies. */
 static fb_obstacle obstacle(fb_matcher *m, const fb_sharing *sharing, const fb_rearrange *last, fb_node origin, bool copies) {
     const fb_graph *g = m->graph;
-    if (fb_is_mutated(fb_matcher_alias(m), last->node) || fb_is_mutated(fb_matcher_alias(m), origin))
-        return IS_MUTATED;
+    if (fb_is_mutated(fb_matcher_alias(m), last->node) || fb_is_mutated(fb_matcher_alias(m), origin)) return IS_MUTATED;
     if (!is_ordered(last) && !copies) return FB_NO_OBSTACLE; /* as before, nothing is copied */
     if (is_ordered(last) && !has_sizes(g, last->node) && !is_static(g, fb_node_at(g, last->node)->shape))
         return (fb_obstacle){"unknown-shape", "not all sizes of what the last one gives are recorded as numbers"};

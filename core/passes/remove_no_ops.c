@@ -11,8 +11,8 @@
  * its own, if this has the same dtype.
  *
  * Kept, with the reason:
- *   - a copy (x * 1, clone) if either of the two is written later otherwise than so, if a result of the graph would start to
- * share memory with an input or another result (core/ops/alias.h), or if a reader needs the copy's memory layout
+ *   - a copy (x * 1, clone) if either of the two is written later in another way, if a result of the graph would start to
+ *     share memory with an input or another result (core/ops/alias.h), or if a reader needs the copy's memory layout
  *   - a view, if anything writes their memory: x.t_() would change the sizes of x
  *   - copy_, if what it writes is read later otherwise than through its result, or written again, or is an input or a weight
  *   - x + 0.0, which turns -0.0 into 0.0, and the mean of one element, unless `float_zeros` allows them
