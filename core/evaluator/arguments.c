@@ -185,13 +185,13 @@ bool fb_argument_array(fb_kernel_call *call, const char *name, fb_array **out) {
     return *out ? true : complain(call, name, "a tensor");
 }
 
-bool fb_argument_weight(fb_kernel_call *call, const char *name, fb_array **array, const fb_weight **weight) {
+bool fb_argument_weight(fb_kernel_call *call, fb_array **array, const fb_weight **weight) {
     call->takes_weight = true;
-    const fb_object *object = find_given(call, name);
+    const fb_object *object = find_given(call, "weight");
     call->takes_weight = false;
     *weight = object && object->kind == FB_OBJECT_WEIGHT ? object->weight : NULL;
     *array = object && object->kind == FB_OBJECT_ARRAY ? object->array : NULL;
-    return *weight || *array || complain(call, name, "a tensor");
+    return *weight || *array || complain(call, "weight", "a tensor");
 }
 
 bool fb_argument_int(fb_kernel_call *call, const char *name, int64_t fallback, int64_t *out) {
@@ -230,11 +230,11 @@ bool fb_argument_text(fb_kernel_call *call, const char *name, const char **out) 
     return true;
 }
 
-bool fb_argument_dtype(fb_kernel_call *call, const char *name, fb_dtype fallback, fb_dtype *out) {
-    const fb_object *object = find_given(call, name);
+bool fb_argument_dtype(fb_kernel_call *call, fb_dtype fallback, fb_dtype *out) {
+    const fb_object *object = find_given(call, "dtype");
     *out = fallback;
     if (!object) return !call->status;
-    if (object->kind != FB_OBJECT_DTYPE || !object->dtype) return complain(call, name, "a dtype that is evaluated");
+    if (object->kind != FB_OBJECT_DTYPE || !object->dtype) return complain(call, "dtype", "a dtype that is evaluated");
     *out = object->dtype;
     return true;
 }

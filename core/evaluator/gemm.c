@@ -80,6 +80,6 @@ int64_t fb_gemm_columns(int64_t m, int64_t n, int64_t k) {
     return m < 1 || n < 1 ? 1 : block_of(m, n, k).n;
 }
 
-double fb_gemm_steps(double m, double n, double k) {
-    return m * n * k / PRODUCTS_A_STEP;
+double fb_gemm_steps(double products) {
+    return products / PRODUCTS_A_STEP;
 }

@@ -106,16 +106,18 @@ bool fb_argument_is_given(fb_kernel_call *call, const char *name); /* and not No
 bool fb_argument_array(fb_kernel_call *call, const char *name, fb_array **out);
 /* The same; *out = NULL when it is absent or None. */
 bool fb_argument_optional(fb_kernel_call *call, const char *name, fb_array **out);
-/* A tensor, in one of two forms: an array, or a matrix of weights (*array is NULL), of which fb_read_weight fills a contiguous
- * array with elements `first` and on. A kernel that asks for it so computes of parts exactly what it computes of the whole. */
-bool fb_argument_weight(fb_kernel_call *call, const char *name, fb_array **array, const fb_weight **weight);
+/* weight=, a tensor, in one of two forms: an array, or a matrix of weights (*array is NULL), of which fb_read_weight fills a
+ * contiguous array with elements `first` and on. A kernel that asks for it so computes of parts exactly what it computes of the
+ * whole. */
+bool fb_argument_weight(fb_kernel_call *call, fb_array **array, const fb_weight **weight);
 bool fb_read_weight(fb_kernel_call *call, const fb_weight *weight, int64_t first, const fb_array *to);
 bool fb_argument_int(fb_kernel_call *call, const char *name, int64_t fallback, int64_t *out);
 bool fb_argument_number(fb_kernel_call *call, const char *name, double fallback, double *out);
 bool fb_argument_bool(fb_kernel_call *call, const char *name, bool fallback, bool *out);
 /* "" when absent or None. */
 bool fb_argument_text(fb_kernel_call *call, const char *name, const char **out);
-bool fb_argument_dtype(fb_kernel_call *call, const char *name, fb_dtype fallback, fb_dtype *out);
+/* dtype= */
+bool fb_argument_dtype(fb_kernel_call *call, fb_dtype fallback, fb_dtype *out);
 /* An axis, negative ones counted from the end: 0 … rank - 1 (0 for rank 0). There is no fallback. */
 bool fb_argument_axis(fb_kernel_call *call, const char *name, int rank, int64_t *out);
 /* An int, a sequence of ints, or the rest of the arguments where the parameter is variadic: at most FB_MAX_RANK. count -1 when
@@ -204,8 +206,8 @@ bool fb_python_arithmetic(fb_kernel_call *call, fb_object *result);
 
 /* The BLAS that kernels use; C = A · B (+ C when `is_added`), row-major, in a held type of floats or of complex numbers.
  * A is m × k with row stride lda (transposed: k × m), B k × n, C m × n. When the evaluation is to stop, a part of C is not
- * written, and the call has failed. A kernel says before how many steps all its products take. */
-double fb_gemm_steps(double m, double n, double k);
+ * written, and the call has failed. A kernel says before how many steps all its products of two numbers take. */
+double fb_gemm_steps(double products);
 /* How many columns of C it makes at once: so many, or a multiple of them, may be made by one call each, and are the same. */
 int64_t fb_gemm_columns(int64_t m, int64_t n, int64_t k);
 void fb_gemm(fb_kernel_call *call, fb_held held, bool transpose_a, bool transpose_b, int64_t m, int64_t n, int64_t k,

@@ -28,8 +28,7 @@ static fb_status kernel_embedding(fb_kernel_call *call, fb_object *result) {
     fb_array *whole, *indices;
     const fb_weight *weight;
     bool is_native = !fb_argument_is_given(call, "input"); /* torch.embedding and ATen: weight, indices */
-    if (!fb_argument_weight(call, "weight", &whole, &weight) ||
-        !fb_argument_array(call, is_native ? "indices" : "input", &indices))
+    if (!fb_argument_weight(call, &whole, &weight) || !fb_argument_array(call, is_native ? "indices" : "input", &indices))
         return call->status;
     double norm_type; /* says which norm max_norm limits: without that, nothing */
     int64_t padding;
@@ -159,7 +158,7 @@ static void attend(fb_kernel_call *call, const attention *a, const fb_array *out
     fb_held held = out->held;
     int64_t element = (int64_t)fb_held_size(held), matrices = fb_array_count(out) / (a->rows * a->value_width);
     double scored = (double)matrices * (double)a->rows * (double)a->columns;
-    double steps = scored * STEPS_OF_A_SCORE + fb_gemm_steps(scored, (double)a->width + (double)a->value_width, 1);
+    double steps = scored * STEPS_OF_A_SCORE + fb_gemm_steps(scored * ((double)a->width + (double)a->value_width));
     if (!fb_kernel_takes(call, steps)) return;
     for (int64_t matrix = 0; matrix < matrices && fb_kernel_goes_on(call, 1); matrix++) {
         fb_gemm(call, held, false, true, a->rows, a->columns, a->width,

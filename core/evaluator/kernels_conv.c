@@ -242,7 +242,7 @@ static fb_status run(fb_kernel_call *call, bool is_transposed, fb_object *result
                                 ? NULL
                                 : fb_make_array(call, c.weight->dtype, 2, (const int64_t[]){rows, columns_count});
         double inner = (double)c.batch * (double)c.groups * (double)rows * (double)columns_count;
-        fb_kernel_takes(call, inner + fb_gemm_steps(inner, (double)(is_transposed ? c.in_each : c.out_each), 1));
+        fb_kernel_takes(call, inner + fb_gemm_steps(inner * (double)(is_transposed ? c.in_each : c.out_each)));
         if (!call->status) fill_bias(&c, fb_call_work(call));
         if (!call->status && c.out_size && c.batch && rows && columns_count)
             (is_transposed ? convolve_back : convolve)(call, &c, columns ? fb_array_data(columns) : NULL);

@@ -66,7 +66,7 @@ static fb_status kernel_filled(fb_kernel_call *call, fb_object *result) {
     if (is_like && !fb_argument_array(call, "input", &input)) return call->status;
     if (is_like) dtype = input->dtype;
     else if (rows[i].value) dtype = dtype_of_number(value);
-    if (!fb_argument_dtype(call, "dtype", dtype, &dtype)) return call->status;
+    if (!fb_argument_dtype(call, dtype, &dtype)) return call->status;
     if (rows[i].size) {
         if (!fb_argument_ints(call, rows[i].size, sizes, &rank)) return call->status;
         if (rank < 0) return fb_kernel_unsupported(call, "it has no size");
@@ -93,7 +93,7 @@ static fb_status kernel_arange(fb_kernel_call *call, fb_object *result) {
     for (int i = 0; i < 3; i++)
         if (fb_dtype_is_floating(dtypes[i])) dtype = FB_FLOAT32;
     bool counts_whole = dtype == FB_INT64;
-    if (!fb_argument_dtype(call, "dtype", dtype, &dtype)) return call->status;
+    if (!fb_argument_dtype(call, dtype, &dtype)) return call->status;
     if (!counts_whole && !fb_dtype_is_floating(dtype)) return fb_kernel_unsupported(call, "it counts floats as integers");
     if (fabs(start) > 0x1p61 || fabs(end) > 0x1p61 || fabs(step) > 0x1p61)
         return fb_kernel_unsupported(call, "its numbers are too large");
@@ -123,7 +123,7 @@ static fb_status kernel_linspace(fb_kernel_call *call, fb_object *result) {
     fb_dtype of_start, of_end, dtype;
     if (!fb_call_is_spelled(call, "linspace")) return fb_kernel_unsupported(call, "it is not evaluated");
     if (!number_of(call, "start", &start, &ignored, &of_start) || !number_of(call, "end", &end, &ignored, &of_end) ||
-        !fb_argument_int(call, "steps", -1, &count) || !fb_argument_dtype(call, "dtype", FB_FLOAT32, &dtype))
+        !fb_argument_int(call, "steps", -1, &count) || !fb_argument_dtype(call, FB_FLOAT32, &dtype))
         return call->status;
     if (count < 0) return fb_kernel_fail(call, "it has no steps");
     if (!fb_dtype_is_floating(dtype)) return fb_kernel_unsupported(call, "it is evaluated for floats alone");
@@ -147,7 +147,7 @@ static fb_status kernel_tensor(fb_kernel_call *call, fb_object *result) {
     }
     if (fb_call_is_spelled(call, "scalar_tensor")) dtype = FB_FLOAT32;
     if (data->kind == FB_OBJECT_ARRAY) dtype = data->array->dtype;
-    if (!fb_argument_dtype(call, "dtype", dtype, &dtype)) return call->status;
+    if (!fb_argument_dtype(call, dtype, &dtype)) return call->status;
     if (data->kind != FB_OBJECT_ARRAY) return fb_return_array(call, fb_make_array_of(call, data, dtype), result);
     bool is_same = call->op == FB_OP_AS_TENSOR && dtype == data->array->dtype;
     return fb_return_array(call, is_same ? fb_array_keep(data->array) : fb_make_cast(call, data->array, dtype), result);
@@ -175,7 +175,7 @@ static fb_status kernel_eye(fb_kernel_call *call, fb_object *result) {
     int64_t sizes[2];
     fb_dtype dtype;
     if (!fb_argument_int(call, "n", 0, &sizes[0]) || !fb_argument_int(call, "m", sizes[0], &sizes[1]) ||
-        !fb_argument_dtype(call, "dtype", FB_FLOAT32, &dtype))
+        !fb_argument_dtype(call, FB_FLOAT32, &dtype))
         return call->status;
     fb_array *out = fb_make_array(call, dtype, 2, sizes), *diagonal;
     if (out) fb_array_fill(out, 0, 0);
@@ -204,7 +204,7 @@ static fb_status kernel_triangle_indices(fb_kernel_call *call, fb_object *result
     fb_dtype dtype;
     bool is_lower = fb_call_is_spelled(call, "tril_indices");
     if (!fb_argument_int(call, "row", -1, &rows) || !fb_argument_int(call, "col", -1, &columns) ||
-        !fb_argument_int(call, "offset", 0, &offset) || !fb_argument_dtype(call, "dtype", FB_INT64, &dtype))
+        !fb_argument_int(call, "offset", 0, &offset) || !fb_argument_dtype(call, FB_INT64, &dtype))
         return call->status;
     if (rows < 0 || columns < 0 || dtype != FB_INT64) return fb_kernel_unsupported(call, "its arguments are not known");
     offset = offset > columns ? columns : offset < -rows ? -rows : offset;

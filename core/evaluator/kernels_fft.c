@@ -377,7 +377,7 @@ static fb_status kernel_fft_frequencies(fb_kernel_call *call, fb_object *result)
     double spacing;
     fb_dtype dtype;
     if (!fb_argument_int(call, "n", -1, &n) || !fb_argument_number(call, "d", 1, &spacing) ||
-        !fb_argument_dtype(call, "dtype", FB_FLOAT32, &dtype))
+        !fb_argument_dtype(call, FB_FLOAT32, &dtype))
         return call->status;
     bool is_half = strstr(fb_call_spelling(call), "rfftfreq") != NULL;
     if (n < 0 || (dtype != FB_FLOAT32 && dtype != FB_FLOAT64))

@@ -59,7 +59,7 @@ static bool multiply(fb_kernel_call *call, fb_array *a, fb_array *b, fb_array *c
     if (fb_array_count(c) == 0) return true;
     if (!k && !is_added) fb_array_fill(c, 0, 0);
     double products = (double)fb_array_count(c) * (double)k;
-    if (!fb_kernel_takes(call, c->held == FB_HELD_INT ? products : fb_gemm_steps(products, 1, 1))) return false;
+    if (!fb_kernel_takes(call, c->held == FB_HELD_INT ? products : fb_gemm_steps(products))) return false;
     matrix of_a, of_b = {0};
     if (!open_matrix(call, a, &of_a) || !open_matrix(call, b, &of_b)) {
         fb_array_drop(of_a.array);
@@ -307,7 +307,7 @@ static fb_array *multiply_by_parts(fb_kernel_call *call, fb_array *input, const 
 static fb_status kernel_linear(fb_kernel_call *call, fb_object *result) {
     fb_array *input, *whole, *bias;
     const fb_weight *weight;
-    if (!fb_argument_array(call, "input", &input) || !fb_argument_weight(call, "weight", &whole, &weight) ||
+    if (!fb_argument_array(call, "input", &input) || !fb_argument_weight(call, &whole, &weight) ||
         !fb_argument_optional(call, "bias", &bias))
         return call->status;
     int rank = whole ? whole->rank : 2;

@@ -312,8 +312,7 @@ static fb_status kernel_reduce(fb_kernel_call *call, fb_object *result) {
     while (rows[i].op != call->op) i++;
     fb_array *input, *converted = NULL;
     fb_dtype given;
-    if (!fb_argument_array(call, "input", &input) || !fb_argument_dtype(call, "dtype", FB_DTYPE_UNKNOWN, &given))
-        return call->status;
+    if (!fb_argument_array(call, "input", &input) || !fb_argument_dtype(call, FB_DTYPE_UNKNOWN, &given)) return call->status;
     bool is_floating = fb_dtype_is_floating(input->dtype);
     if (fb_dtype_is_complex(input->dtype) && !given) return reduce_parts(call, input, rows[i].function, result);
     if (fb_dtype_is_complex(input->dtype) || fb_dtype_is_complex(given))
@@ -413,8 +412,7 @@ static fb_status kernel_norm(fb_kernel_call *call, fb_object *result) {
     const char *name = call->op == FB_OP_NORM ? "p" : "ord";
     const fb_object *order = fb_argument(call, name), *dim = fb_argument(call, "dim");
     fb_dtype dtype;
-    if (!fb_argument_array(call, "input", &input) || !fb_argument_dtype(call, "dtype", input->dtype, &dtype))
-        return call->status;
+    if (!fb_argument_array(call, "input", &input) || !fb_argument_dtype(call, input->dtype, &dtype)) return call->status;
     bool is_frobenius = call->op == FB_OP_NORM && (!order || order->kind == FB_OBJECT_STRING);
     if (order && order->kind == FB_OBJECT_STRING && strcmp(order->text, "fro") != 0)
         return fb_kernel_unsupported(call, "it is a norm of matrices");

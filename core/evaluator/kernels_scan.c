@@ -124,7 +124,7 @@ static fb_status kernel_softmax(fb_kernel_call *call, fb_object *result) {
     int64_t dim;
     fb_dtype dtype;
     bool to_float;
-    if (!fb_argument_array(call, "input", &input) || !fb_argument_dtype(call, "dtype", input->dtype, &dtype) ||
+    if (!fb_argument_array(call, "input", &input) || !fb_argument_dtype(call, input->dtype, &dtype) ||
         !fb_argument_bool(call, "half_to_float", false, &to_float))
         return call->status;
     if (to_float) return fb_kernel_unsupported(call, "it converts to float32, as on a GPU alone");
@@ -176,7 +176,7 @@ static fb_status kernel_cumulative(fb_kernel_call *call, fb_object *result) {
     int64_t dim;
     fb_dtype dtype;
     if (!fb_argument_array(call, "input", &input) || !fb_argument_axis(call, "dim", input->rank, &dim) ||
-        !fb_argument_dtype(call, "dtype", fb_dtype_is_floating(input->dtype) ? input->dtype : FB_INT64, &dtype))
+        !fb_argument_dtype(call, fb_dtype_is_floating(input->dtype) ? input->dtype : FB_INT64, &dtype))
         return call->status;
     if (dtype == FB_BOOL) return fb_kernel_unsupported(call, "it is not evaluated for bools");
     bool is_sum = call->op == FB_OP_CUMSUM, is_floating = fb_dtype_is_floating(dtype);

@@ -294,15 +294,15 @@ static fb_array *element_of(fb_kernel_call *call, const fb_array *array, int64_t
     return view;
 }
 
-static bool axis_of_some(fb_kernel_call *call, const fb_array *array, const char *name, int64_t fallback, int64_t *dim) {
+static bool axis_of_some(fb_kernel_call *call, const fb_array *array, int64_t *dim) {
     if (!array->rank) return fb_kernel_fail(call, "a tensor without dimensions has no parts") == FB_OK;
-    return fb_argument_int(call, name, fallback, dim) && normalise(call, dim, array->rank);
+    return fb_argument_int(call, "dim", 0, dim) && normalise(call, dim, array->rank);
 }
 
 static fb_status kernel_select(fb_kernel_call *call, fb_object *result) {
     fb_array *input;
     int64_t dim, index;
-    if (!fb_argument_array(call, "input", &input) || !axis_of_some(call, input, "dim", 0, &dim) ||
+    if (!fb_argument_array(call, "input", &input) || !axis_of_some(call, input, &dim) ||
         !fb_argument_int(call, "index", 0, &index))
         return call->status;
     int64_t size = input->sizes[dim];
@@ -314,7 +314,7 @@ static fb_status kernel_select(fb_kernel_call *call, fb_object *result) {
 static fb_status kernel_slice(fb_kernel_call *call, fb_object *result) {
     fb_array *input;
     int64_t dim, start, end, step;
-    if (!fb_argument_array(call, "input", &input) || !axis_of_some(call, input, "dim", 0, &dim) ||
+    if (!fb_argument_array(call, "input", &input) || !axis_of_some(call, input, &dim) ||
         !fb_argument_int(call, "start", 0, &start) || !fb_argument_int(call, "end", INT64_MAX, &end) ||
         !fb_argument_int(call, "step", 1, &step))
         return call->status;
@@ -328,7 +328,7 @@ static fb_status kernel_slice(fb_kernel_call *call, fb_object *result) {
 static fb_status kernel_narrow(fb_kernel_call *call, fb_object *result) {
     fb_array *input;
     int64_t dim, start, length;
-    if (!fb_argument_array(call, "input", &input) || !axis_of_some(call, input, "dim", 0, &dim) ||
+    if (!fb_argument_array(call, "input", &input) || !axis_of_some(call, input, &dim) ||
         !fb_argument_int(call, "start", 0, &start) || !fb_argument_int(call, "length", 0, &length))
         return call->status;
     int64_t size = input->sizes[dim];
@@ -368,7 +368,7 @@ static fb_status tensor_split(fb_kernel_call *call, fb_object *result) {
     fb_array *input;
     int64_t dim, bounds[FB_MAX_RANK], parts;
     int count;
-    if (!fb_argument_array(call, "input", &input) || !axis_of_some(call, input, "dim", 0, &dim)) return call->status;
+    if (!fb_argument_array(call, "input", &input) || !axis_of_some(call, input, &dim)) return call->status;
     const fb_object *given = fb_argument(call, "split_sizes");
     if (!given || given->kind == FB_OBJECT_NONE || given->kind == FB_OBJECT_ARRAY)
         return fb_kernel_unsupported(call, "it is not given numbers");
@@ -394,7 +394,7 @@ static fb_status kernel_split(fb_kernel_call *call, fb_object *result) {
     int count;
     const char *name = call->op == FB_OP_SPLIT ? "split_size_or_sections" : "split_sizes";
     if (fb_call_is_spelled(call, "tensor_split")) return tensor_split(call, result);
-    if (!fb_argument_array(call, "input", &input) || !axis_of_some(call, input, "dim", 0, &dim)) return call->status;
+    if (!fb_argument_array(call, "input", &input) || !axis_of_some(call, input, &dim)) return call->status;
     const fb_object *parts = fb_argument(call, name);
     if (!parts) parts = fb_argument(call, "split_size"); /* the method's keyword */
     if (!parts) return fb_kernel_unsupported(call, "it has no sizes");
@@ -418,7 +418,7 @@ static fb_status kernel_split(fb_kernel_call *call, fb_object *result) {
 static fb_status kernel_chunk(fb_kernel_call *call, fb_object *result) {
     fb_array *input;
     int64_t dim, chunks;
-    if (!fb_argument_array(call, "input", &input) || !axis_of_some(call, input, "dim", 0, &dim) ||
+    if (!fb_argument_array(call, "input", &input) || !axis_of_some(call, input, &dim) ||
         !fb_argument_int(call, "chunks", 0, &chunks))
         return call->status;
     int64_t size = input->sizes[dim];
@@ -431,7 +431,7 @@ static fb_status kernel_chunk(fb_kernel_call *call, fb_object *result) {
 static fb_status kernel_unbind(fb_kernel_call *call, fb_object *result) {
     fb_array *input;
     int64_t dim;
-    if (!fb_argument_array(call, "input", &input) || !axis_of_some(call, input, "dim", 0, &dim)) return call->status;
+    if (!fb_argument_array(call, "input", &input) || !axis_of_some(call, input, &dim)) return call->status;
     size_t count = (size_t)input->sizes[dim];
     if (!begin_parts(call, count, result)) return call->status;
     for (size_t k = 0; k < count && fb_kernel_goes_on(call, STEPS_OF_A_PART); k++) {

@@ -175,17 +175,16 @@ static bool is_compressible(const char *content_type) {
     return !strncmp(content_type, "text/", 5) || strstr(content_type, "json") || strstr(content_type, "yaml");
 }
 
-static bool accepts_coding(const fb_exchange *exchange, const char *coding, bool explicitly) {
+static bool accepts_coding(const fb_exchange *exchange, const char *coding) {
     size_t cursor = 0, size, value_size;
-    int named = -1, any = -1;
+    bool is_accepted = false;
     for (const char *header; (header = fb_exchange_header(exchange, "Accept-Encoding", &cursor));) {
         for (const char *element; fb_text_next_element(&header, &element, &size);) {
             int quality = fb_text_quality(element, size, &value_size);
-            if (value_size == strlen(coding) && !strncasecmp(element, coding, value_size)) named = quality;
-            if (value_size == 1 && *element == '*') any = quality;
+            if (value_size == strlen(coding) && !strncasecmp(element, coding, value_size)) is_accepted = quality > 0;
         }
     }
-    return named >= 0 ? named > 0 : !explicitly && any > 0;
+    return is_accepted;
 }
 
 /* Compresses when that was asked for; true when the answer depends on Accept-Encoding. */
@@ -195,8 +194,8 @@ static bool negotiate_coding(fb_exchange *exchange) {
     if (!exchange->server->config.compress || response->is_identity || !is_compressible(response->content_type)) return false;
     if (response->status == 304) return true; /* of a body that may not have been made, and that may be large */
     if (response->size < COMPRESS_FROM) return false;
-    bool is_zstd = accepts_coding(exchange, "zstd", true);
-    if (!is_zstd && !accepts_coding(exchange, "gzip", true)) return true;
+    bool is_zstd = accepts_coding(exchange, "zstd");
+    if (!is_zstd && !accepts_coding(exchange, "gzip")) return true;
     fb_buffer out = {0};
     size_t size;
     if (fb_body_compress(is_zstd ? FB_CODING_ZSTD : FB_CODING_GZIP, response->bytes, response->size, &out)) {

@@ -12,7 +12,7 @@
 /* ---- What requests about blobs have in common ---------------------------------------------------------------------------- */
 
 /* The bytes of a blob, or a Range of them, with its digest as the ETag. False when it answered 404 unknown-blob. */
-bool fb_respond_blob_bytes(const fb_request *request, fb_response *response, const char *digest, const char *type);
+bool fb_respond_blob_bytes(const fb_request *request, fb_response *response, const char *digest);
 /* Whether `digest`, the parameter `name` of the path or the query, is spelled as one; otherwise this responds. */
 bool fb_check_digest(fb_response *response, const char *name, const char *digest);
 
@@ -77,7 +77,7 @@ void fb_respond_new_run(const fb_request *request, fb_response *response, const 
                         fb_repeat *repeat);
 
 /* Responds with a stored run; `includes` (fb_include) says what else goes along. */
-void fb_respond_stored_run(const fb_request *request, fb_response *response, int status, const char *id, unsigned includes);
+void fb_respond_stored_run(const fb_request *request, fb_response *response, const char *id, unsigned includes);
 /* The same once more: `body` is what was kept of the answer (fb_repeat_answer). */
 void fb_respond_run_again(const fb_request *request, fb_response *response, int status, const char *id, const char *body);
 

@@ -438,7 +438,7 @@ bool fb_respond_archive(const fb_request *request, fb_response *response, const 
     fb_error error = {0};
     fb_status status = find_origin(request, id, &shared, &origin, &is_same, &error);
     if (status) fb_respond_error(response, &error);
-    else if (is_same) ok = fb_respond_blob_bytes(request, response, origin.blob, "application/octet-stream");
+    else if (is_same) ok = fb_respond_blob_bytes(request, response, origin.blob);
     else ok = respond_changed_take(request, response, shared, &origin);
     if (shared && (status || is_same)) fb_share_release(shared);
     free(origin.model);

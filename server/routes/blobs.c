@@ -40,7 +40,7 @@ static void release_blob(void *state) {
     fb_blob_close(state);
 }
 
-bool fb_respond_blob_bytes(const fb_request *request, fb_response *response, const char *digest, const char *type) {
+bool fb_respond_blob_bytes(const fb_request *request, fb_response *response, const char *digest) {
     static const fb_pull_source source = {.read = read_blob, .release = release_blob};
     const fb_app *app = request->context;
     fb_error error = {0};
@@ -50,7 +50,7 @@ bool fb_respond_blob_bytes(const fb_request *request, fb_response *response, con
         return false;
     }
     fb_response_etag(response, digest);
-    fb_respond_pulled(request, response, type, fb_blob_size(blob), &source, blob);
+    fb_respond_pulled(request, response, "application/octet-stream", fb_blob_size(blob), &source, blob);
     return true;
 }
 
@@ -83,7 +83,7 @@ static bool send_elsewhere(const fb_request *request, fb_response *response, con
 static void get_blob(const fb_request *request, fb_response *response) {
     const char *digest = fb_request_param(request, "digest");
     if (fb_check_digest(response, "digest", digest) && !send_elsewhere(request, response, digest) &&
-        fb_respond_blob_bytes(request, response, digest, "application/octet-stream"))
+        fb_respond_blob_bytes(request, response, digest))
         fb_response_header(response, "Cache-Control", "public, max-age=31536000, immutable");
 }
 

@@ -238,8 +238,8 @@ static void respond_stored(const fb_request *request, fb_response *response, int
     FB_STORE_FREE(&run);
 }
 
-void fb_respond_stored_run(const fb_request *request, fb_response *response, int status, const char *id, unsigned includes) {
-    respond_stored(request, response, status, id, includes, NULL, NULL);
+void fb_respond_stored_run(const fb_request *request, fb_response *response, const char *id, unsigned includes) {
+    respond_stored(request, response, 200, id, includes, NULL, NULL);
 }
 
 void fb_respond_run_again(const fb_request *request, fb_response *response, int status, const char *id, const char *body) {

@@ -21,7 +21,7 @@ static void get_run(const fb_request *request, fb_response *response) {
         }
         includes |= one;
     }
-    fb_respond_stored_run(request, response, 200, fb_request_param(request, "run"), includes);
+    fb_respond_stored_run(request, response, fb_request_param(request, "run"), includes);
 }
 
 static void write_runs(const fb_store_runs *runs, fb_buffer *out) {
