@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "core/bind/bind_internal.h"
-#include "core/json/members.h"
+#include "core/json/json.h"
 #include "core/operators/spelling.h"
 
 typedef struct owned {

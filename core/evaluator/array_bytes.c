@@ -2,7 +2,6 @@
 #include <string.h>
 
 #include "core/evaluator/array.h"
-#include "core/weights/convert.h"
 #include "core/weights/dtype.h"
 
 /* ---- rounding ------------------------------------------------------------------------------------------------------------ */

@@ -2,7 +2,6 @@
 #include <string.h>
 
 #include "core/evaluator/internal.h"
-#include "core/weights/convert.h"
 #include "core/weights/dtype.h"
 
 /* splitmix64: Steele, Lea, Flood, "Fast splittable pseudorandom number generators", 2014. Draw `number`, counted from 0, of the

@@ -1,4 +1,4 @@
-#include "core/json/members.h"
+#include "core/json/json.h"
 
 #include <string.h>
 #include <time.h>

@@ -3,7 +3,6 @@
 #include <math.h>
 
 #include "core/base/base64.h"
-#include "core/weights/convert.h"
 #include "core/weights/dtype.h"
 
 enum { NODES = 64 /* that are looked at for one value */, BYTES_OF_A_STEP = 256 };

@@ -3,7 +3,7 @@
 #include <math.h>
 
 #include "core/base/base64.h"
-#include "core/weights/convert.h"
+#include "core/weights/dtype.h"
 
 enum { CHUNK = 3072 }; /* bytes; whole groups of base64 and whole numbers of every dtype */
 

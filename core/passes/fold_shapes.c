@@ -26,7 +26,6 @@
 #include "core/ops/number.h"
 #include "core/ops/shape.h"
 #include "core/passes/pass.h"
-#include "core/weights/convert.h"
 #include "core/weights/dtype.h"
 
 /* ---- values that are known without running anything: recorded sizes and dtypes, and arithmetic on them ------------------- */

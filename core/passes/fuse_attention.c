@@ -38,7 +38,6 @@
 #include "core/ops/strides.h"
 #include "core/passes/bounds.h"
 #include "core/passes/identity.h"
-#include "core/weights/convert.h"
 #include "core/weights/dtype.h"
 
 enum { INNER_MAX = 16 }; /* nodes of one attention; more are not looked for */

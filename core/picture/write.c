@@ -1,6 +1,6 @@
 #include <string.h>
 
-#include "core/json/members.h"
+#include "core/json/json.h"
 #include "core/picture/picture.h"
 
 #include "picture_style.inc"

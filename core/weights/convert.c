@@ -1,6 +1,6 @@
 /* Tight loops that a compiler makes vector instructions of: one loop for each dtype and operation, without branches inside.
  * The Makefile compiles this file with -O3. */
-#include "core/weights/convert.h"
+#include "core/weights/dtype.h"
 
 #include <math.h>
 #include <string.h>

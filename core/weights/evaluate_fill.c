@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "core/base/base64.h"
-#include "core/weights/convert.h"
+#include "core/weights/dtype.h"
 #include "core/weights/evaluate_internal.h"
 
 #define FAULT 65536 /* bytes that one page fault may map: Linux' fault_around_bytes */

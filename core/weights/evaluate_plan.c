@@ -6,7 +6,6 @@
  * linear for chains and shared ones. */
 #include <string.h>
 
-#include "core/weights/convert.h"
 #include "core/weights/dtype.h"
 #include "core/weights/evaluate_internal.h"
 #include "core/weights/inputs.h"

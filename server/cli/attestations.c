@@ -8,7 +8,6 @@
 
 #include "core/document/document.h"
 #include "core/json/json.h"
-#include "core/json/members.h"
 #include "server/cli/cli.h"
 #include "server/cli/options.h"
 #include "server/provenance/provenance.h"

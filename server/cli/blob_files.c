@@ -7,7 +7,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "core/json/members.h"
+#include "core/json/json.h"
 
 #define PIECE ((size_t)1 << 18)
 

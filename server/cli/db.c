@@ -4,7 +4,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "core/json/members.h"
+#include "core/json/json.h"
 #include "server/check/check.h"
 #include "server/cli/options.h"
 #include "server/store/backup.h"

@@ -3,7 +3,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "core/json/members.h"
+#include "core/json/json.h"
 #include "server/cli/cli.h"
 #include "server/cli/options.h"
 

@@ -2,7 +2,7 @@
 #include <string.h>
 
 #include "core/graph/code.h"
-#include "core/json/members.h"
+#include "core/json/json.h"
 #include "server/cli/cli.h"
 #include "server/cli/options.h"
 

@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "core/graph/python.h"
-#include "core/json/members.h"
+#include "core/json/json.h"
 
 static int put_string(fb_buffer *out, const char *option, const char *text, size_t length) {
     for (size_t at = 0, size; at < length; at += size) {

@@ -3,7 +3,7 @@
 #include <sys/stat.h>
 
 #include "core/compose/composition.h"
-#include "core/json/members.h"
+#include "core/json/json.h"
 #include "core/json/scan.h"
 #include "core/passes/pass.h"
 #include "server/cli/cli.h"

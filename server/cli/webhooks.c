@@ -1,7 +1,7 @@
 /* foldback webhook list, create, show, change, rotate, delete, test, deliveries, redeliver. */
 #include <string.h>
 
-#include "core/json/members.h"
+#include "core/json/json.h"
 #include "server/cli/cli.h"
 #include "server/cli/options.h"
 

@@ -7,7 +7,6 @@
 #include "core/compose/composition.h"
 #include "core/compose/undo.h"
 #include "core/json/json.h"
-#include "core/json/members.h"
 #include "server/graphs/graphs.h"
 
 /* ---- doing the steps again ----------------------------------------------------------------------------------------------- */

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "core/compose/undo.h"
-#include "core/json/members.h"
+#include "core/json/json.h"
 #include "core/json/scan.h"
 
 #define REACH_MAX 100 /* runs that a name is looked for in */

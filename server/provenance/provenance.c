@@ -9,7 +9,6 @@
 
 #include "core/base/base64.h"
 #include "core/json/json.h"
-#include "core/json/members.h"
 
 #define SIGNATURE_SIZE 64
 

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/json/members.h"
+#include "core/json/json.h"
 #include "server/app.h"
 #include "server/history/undo.h"
 #include "server/http/http.h"

@@ -8,7 +8,6 @@
 #include <string.h>
 
 #include "core/json/json.h"
-#include "core/json/members.h"
 #include "server/app.h"
 #include "server/graphs/graphs.h"
 #include "server/history/undo.h"

@@ -2,7 +2,7 @@
 #include "server/store/audit.h"
 
 #include "core/base/timestamp.h"
-#include "core/json/members.h"
+#include "core/json/json.h"
 #include "server/app.h"
 #include "server/routes/input.h"
 #include "server/routes/routes.h"

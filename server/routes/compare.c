@@ -3,7 +3,7 @@
 
 #include "core/compose/validation.h"
 #include "core/evaluator/evaluator.h"
-#include "core/json/members.h"
+#include "core/json/json.h"
 #include "server/routes/input.h"
 #include "server/routes/routes.h"
 

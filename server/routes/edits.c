@@ -1,6 +1,6 @@
 /* What differs between two graphs: GET /v1/graphs/{id}/diff and /v1/runs/{run}/edits. */
 #include "core/diff/diff.h"
-#include "core/json/members.h"
+#include "core/json/json.h"
 #include "server/routes/input.h"
 #include "server/routes/routes.h"
 

@@ -7,7 +7,6 @@
 #include "core/diff/diff.h"
 #include "core/document/document.h"
 #include "core/json/json.h"
-#include "core/json/members.h"
 #include "server/routes/answer.h"
 #include "server/routes/input.h"
 #include "server/routes/routes.h"

@@ -1,7 +1,7 @@
 /* POST /v1/gc: removes old runs that nothing needs, old entries of the audit, and the blobs that nothing refers to. */
 #include <math.h>
 
-#include "core/json/members.h"
+#include "core/json/json.h"
 #include "server/app.h"
 #include "server/graphs/graphs.h"
 #include "server/routes/input.h"

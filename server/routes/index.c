@@ -2,7 +2,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "core/json/members.h"
+#include "core/json/json.h"
 #include "server/routes/routes.h"
 
 #include "openapi.inc"

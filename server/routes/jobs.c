@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/json/members.h"
+#include "core/json/json.h"
 #include "server/graphs/graphs.h"
 #include "server/routes/answer.h"
 #include "server/routes/input.h"

@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-#include "core/json/members.h"
+#include "core/json/json.h"
 #include "server/app.h"
 #include "server/routes/input.h"
 #include "server/routes/routes.h"

@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "core/json/members.h"
+#include "core/json/json.h"
 #include "core/passes/pass.h"
 #include "server/app.h"
 #include "server/store/rules.h"

@@ -2,7 +2,7 @@
 #include <string.h>
 
 #include "core/compose/composition.h"
-#include "core/json/members.h"
+#include "core/json/json.h"
 #include "core/passes/pass.h"
 #include "server/graphs/graphs.h"
 #include "server/routes/input.h"

@@ -4,7 +4,6 @@
 #include <string.h>
 
 #include "core/json/json.h"
-#include "core/json/members.h"
 #include "core/picture/picture.h"
 #include "server/history/history.h"
 #include "server/routes/input.h"

@@ -1,5 +1,5 @@
 /* /v1/runs/{run}/pin: runs that retention keeps. */
-#include "core/json/members.h"
+#include "core/json/json.h"
 #include "server/app.h"
 #include "server/routes/input.h"
 #include "server/routes/routes.h"

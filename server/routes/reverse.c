@@ -1,7 +1,7 @@
 /* POST /v1/runs/{run}/reverse, /v1/runs/{run}/rollback and /v1/reverse. */
 #include <string.h>
 
-#include "core/json/members.h"
+#include "core/json/json.h"
 #include "server/history/undo.h"
 #include "server/routes/answer.h"
 #include "server/routes/input.h"

@@ -6,7 +6,6 @@
 #include "core/diff/diff.h"
 #include "core/graph/code.h"
 #include "core/json/json.h"
-#include "core/json/members.h"
 #include "server/routes/input.h"
 #include "server/store/events.h"
 

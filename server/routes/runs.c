@@ -1,7 +1,7 @@
 /* GET /v1/runs, /v1/runs/{run} and /v1/graphs/{id}/lineage. */
 #include <string.h>
 
-#include "core/json/members.h"
+#include "core/json/json.h"
 #include "server/app.h"
 #include "server/routes/answer.h"
 #include "server/routes/input.h"

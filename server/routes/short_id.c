@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "core/json/members.h"
+#include "core/json/json.h"
 #include "server/app.h"
 #include "server/store/ulid.h"
 

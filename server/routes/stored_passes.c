@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "core/compose/composition.h"
-#include "core/json/members.h"
+#include "core/json/json.h"
 #include "core/layouts/layout.h"
 #include "core/rules/rule.h"
 #include "server/graphs/graphs.h"

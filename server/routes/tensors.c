@@ -7,7 +7,7 @@
 #include "core/base/map.h"
 #include "core/document/document.h"
 #include "core/graph/slot.h"
-#include "core/json/members.h"
+#include "core/json/json.h"
 #include "core/weights/evaluate.h"
 #include "server/routes/answer.h"
 #include "server/routes/input.h"

@@ -1,6 +1,6 @@
 /* /v1/tokens: who may ask. */
 #include "core/base/timestamp.h"
-#include "core/json/members.h"
+#include "core/json/json.h"
 #include "server/app.h"
 #include "server/auth/auth.h"
 #include "server/routes/input.h"

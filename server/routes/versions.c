@@ -1,7 +1,7 @@
 /* /v1/models/{model}/versions: immutable names for graphs. */
 #include <string.h>
 
-#include "core/json/members.h"
+#include "core/json/json.h"
 #include "server/routes/answer.h"
 #include "server/routes/input.h"
 #include "server/routes/routes.h"

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "core/graph/slot.h"
-#include "core/json/members.h"
+#include "core/json/json.h"
 #include "core/weights/weights_file.h"
 #include "server/graphs/graphs.h"
 #include "server/routes/answer.h"

@@ -2,7 +2,7 @@
 
 #include <string.h>
 
-#include "core/json/members.h"
+#include "core/json/json.h"
 #include "server/store/internal.h"
 
 /* ---- their data ---------------------------------------------------------------------------------------------------------- */

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/json/members.h"
+#include "core/json/json.h"
 #include "server/store/audit.h"
 #include "server/store/events.h"
 #include "server/store/internal.h"

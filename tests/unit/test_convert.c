@@ -5,7 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/weights/convert.h"
 #include "core/weights/dtype.h"
 #include "tests/unit/numbers.h"
 #include "tests/unit/run_tests.h"

@@ -8,7 +8,6 @@
 #include "core/base/base64.h"
 #include "core/evaluator/array.h"
 #include "core/graph/build.h"
-#include "core/weights/convert.h"
 #include "core/weights/dtype.h"
 #include "tests/unit/chaos.h"
 #include "tests/unit/movements.h"
