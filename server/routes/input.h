@@ -217,8 +217,6 @@ typedef struct fb_weights_asked {
 
 /* "source" or "finished": FB_INVALID wrong-type, unknown-option-value. */
 fb_status fb_weights_reading_read(const json_t *as, const char *pointer, fb_weights_reading *out, fb_error *error);
-/* A string, which `*out` borrows: FB_INVALID wrong-type. */
-fb_status fb_weights_prefix_read(const json_t *prefix, const char *pointer, const char **out, fb_error *error);
 /* Whether `files` is an array of digests: FB_INVALID wrong-type, bad-digest. */
 fb_status fb_weights_check(const json_t *files, const char *pointer, fb_error *error);
 

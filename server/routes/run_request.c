@@ -284,8 +284,9 @@ static fb_status read_members(const json_t *members, bool is_query, unsigned tak
     }
     const json_t *as = json_object_get(members, "as"), *prefix = json_object_get(members, "prefix");
     if (!status && as) status = fb_weights_reading_read(as, is_query ? "?as=" : "/as", &out->binding.as, error);
-    if (!status && prefix)
-        status = fb_weights_prefix_read(prefix, is_query ? "?prefix=" : "/prefix", &out->binding.prefix, error);
+    if (!status && prefix && !(out->binding.prefix = json_string_value(prefix)))
+        status = fb_fail(error, FB_INVALID, "wrong-type", is_query ? "?prefix=" : "/prefix",
+                         "prefix is a string, bert. for instance");
     if (!status && options) status = read_options(options, is_query, takes, out, error);
     if (!status && note) status = read_note(note, is_query, out, error);
     if (!status && labels) status = read_labels(labels, is_query, out, error);

@@ -33,11 +33,6 @@ fb_status fb_weights_reading_read(const json_t *as, const char *pointer, fb_weig
                    name);
 }
 
-fb_status fb_weights_prefix_read(const json_t *prefix, const char *pointer, const char **out, fb_error *error) {
-    *out = json_string_value(prefix);
-    return *out ? FB_OK : fb_fail(error, FB_INVALID, "wrong-type", pointer, "prefix is a string, bert. for instance");
-}
-
 /* ---- what goes wrong ---------------------------------------------------------------------------------------------------- */
 
 static void respond_missing(fb_response *response, json_t *missing) {

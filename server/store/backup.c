@@ -327,6 +327,19 @@ static void note_backup(const char *folder, const char *target) {
     close(file);
 }
 
+/* Makes the entry of a file or folder in its parent durable. */
+static fb_status sync_entry(const char *path, fb_error *error) {
+    char *parent = fb_path_with(path, "/..");
+    int folder = parent ? open(parent, O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1;
+    bool is_done = folder >= 0 && fsync(folder) == 0;
+    int reason = errno;
+    if (folder >= 0) close(folder);
+    bool is_short = !parent;
+    free(parent);
+    if (is_short) return fb_fail_memory(error);
+    return is_done ? FB_OK : fb_fail_file(error, "sync a folder", reason);
+}
+
 fb_status fb_store_back_up(const char *from, const char *to, const fb_copying *how, fb_copied *out, fb_error *error) {
     struct stat about;
     fb_status refused = refuse_within(to, from, error);
@@ -339,7 +352,7 @@ fb_status fb_store_back_up(const char *from, const char *to, const fb_copying *h
         status = fb_fail_file(error, "name the backup", errno);
         fb_folder_remove(stage, NULL);
     }
-    if (!status) status = fb_entry_sync(target, error);
+    if (!status) status = sync_entry(target, error);
     if (!status) note_backup(from, target);
     free(stage);
     free(target);
@@ -437,7 +450,7 @@ fb_status fb_restore_finish(fb_restoring *restoring, fb_error *error) {
     if (!status && restoring->has_content && rename(restoring->stage, restoring->aside) != 0)
         status = fb_fail_file(error, "put the old folder aside", errno);
     if (!status && restoring->has_old && !restoring->has_content) status = fb_folder_remove(restoring->stage, error);
-    return status ? status : fb_entry_sync(restoring->data, error);
+    return status ? status : sync_entry(restoring->data, error);
 }
 
 void fb_restore_end(fb_restoring *restoring) {

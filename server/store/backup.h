@@ -61,8 +61,6 @@ fb_status fb_folder_look(const char *folder, fb_access *access, int *lock, fb_er
 bool fb_folder_is_empty(const char *folder);
 /* Removes a folder and all in it. */
 fb_status fb_folder_remove(const char *folder, fb_error *error);
-/* Makes the entry of a file or folder in its parent durable. */
-fb_status fb_entry_sync(const char *path, fb_error *error);
 
 /* Copies a database file, as it is at one moment, to a file that is made anew. */
 fb_status fb_database_copy(const char *from, fb_access access, const char *to, fb_error *error);

@@ -86,15 +86,3 @@ fb_status fb_folder_remove(const char *folder, fb_error *error) {
     if (nftw(folder, remove_entry, 16, FTW_DEPTH | FTW_PHYS) == 0 || errno == ENOENT) return FB_OK;
     return fb_fail_file(error, "remove a folder", errno);
 }
-
-fb_status fb_entry_sync(const char *path, fb_error *error) {
-    char *parent = fb_path_with(path, "/..");
-    int folder = parent ? open(parent, O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1;
-    bool is_done = folder >= 0 && fsync(folder) == 0;
-    int reason = errno;
-    if (folder >= 0) close(folder);
-    bool is_short = !parent;
-    free(parent);
-    if (is_short) return fb_fail_memory(error);
-    return is_done ? FB_OK : fb_fail_file(error, "sync a folder", reason);
-}
