@@ -36,6 +36,8 @@ static inline bool fb_is_of_pytorch(const char *target) {
 #define FB_TARGET_BFLOAT16_METHOD "bfloat16"
 #define FB_TARGET_CAT "torch.cat"
 #define FB_TARGET_CAT_ATEN "torch.ops.aten.cat.default"
+#define FB_TARGET_CONTIGUOUS "contiguous"
+#define FB_TARGET_CONTIGUOUS_ATEN "torch.ops.aten.contiguous.default"
 #define FB_TARGET_COPY_ATEN "torch.ops.aten.copy_.default"
 #define FB_TARGET_EXPAND_ATEN "torch.ops.aten.expand.default"
 #define FB_TARGET_GETATTR "builtins.getattr"

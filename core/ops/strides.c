@@ -232,8 +232,7 @@ static bool keeps_cut_rows(const walk *w, fb_node view) {
     return takes_sizes && arguments_keep_rows(w->graph, view, w->row);
 }
 
-/* Every dimension stays or is split, none are joined: that is a view of any layout. */
-static bool only_splits(const fb_graph *graph, fb_node from, fb_node to) {
+bool fb_view_only_splits(const fb_graph *graph, fb_node from, fb_node to) {
     fb_value whole = shape_of(graph, from), parts = shape_of(graph, to);
     int rank = fb_shape_rank(graph, parts), axis = 0;
     for (int i = 0; i < fb_shape_rank(graph, whole); i++) {
@@ -282,7 +281,8 @@ static bool is_view_of_dtype(const fb_graph *graph, fb_node view) {
 
 static bool view_works(walk *w, fb_node view, sharer of) {
     if (is_view_of_dtype(w->graph, view)) return false;
-    bool works = of.layout == ONE_ROW || (of.layout == ROWS && keeps_cut_rows(w, view)) || only_splits(w->graph, of.node, view);
+    bool works =
+        of.layout == ONE_ROW || (of.layout == ROWS && keeps_cut_rows(w, view)) || fb_view_only_splits(w->graph, of.node, view);
     return works && add(w, view, of.layout);
 }
 

@@ -21,6 +21,9 @@ bool fb_strides_are_read(const fb_graph *graph, fb_node node);
 /* The same for what is computed of it as well, which may lie as it does. */
 bool fb_layout_is_read(const fb_graph *graph, fb_node node);
 
+/* By recorded sizes: every dimension of `from` stays in `to` or is split, none are joined. That is a view of any layout. */
+bool fb_view_only_splits(const fb_graph *graph, fb_node from, fb_node to);
+
 /* ---- What a rewrite may do to a tensor's memory layout without a reader noticing. --------------------------------------- */
 
 /* May some reader notice that the node's result, so far contiguous with `row` elements in its last dimension, is now cut out of

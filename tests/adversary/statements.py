@@ -368,8 +368,8 @@ class Generator:
         given = self.pick(lambda value: value.dim() > 1 and value.is_floating_point())
         width, channels, dtype = self.values[given].shape[-1], self.values[given].shape[1], self.values[given].dtype
         index = len(self.init)
-        kind = choose.choice([0, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 9, 10, 11, 12, 13, 14, 15, 16])
-        motifs = {8: self.constants, 9: self.attention, 10: self.rotation, 11: self.repeated, 12: self.nested, 13: self.mask, 15: self.copied, 16: self.widened}
+        kind = choose.choice([0, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 9, 10, 11, 12, 13, 14, 15, 16, 17])
+        motifs = {8: self.constants, 9: self.attention, 10: self.rotation, 11: self.repeated, 12: self.nested, 13: self.mask, 15: self.copied, 16: self.widened, 17: self.images}
         lines, made = [], []
         if kind == 0:
             for item in range(choose.choice([2, 3])):
@@ -603,6 +603,24 @@ class Generator:
         lines = [f"for_all(lambda {', '.join('ijk'[: len(sizes)])}: {choose.choice(tests)}, {', '.join(map(str, sizes))})"]
         lines.append(choose.choice([f"torch.where(<last> > 0, {given}, 0)", f"{given} * <last>", f"{given}.masked_fill(~(<last> > 0), -1e9)"]))
         return lines + choose.choice([[], ["<last>.add_(1)"], ["<last>.view(-1)"]])
+
+    def images(self, given):
+        """A convolution whose image may lie in channels_last, a pool that pays for that, and readers that may notice."""
+        choose, index = self.random, len(self.init)
+        if self.values[given].dim() != 4:
+            return []
+        channels, dtype = self.values[given].shape[1], self.values[given].dtype
+        self.add_init(f"self.c{index} = nn.Conv2d({channels}, 8, 3, padding=1, dtype={dtype}).eval()")
+        self.add_init(f"self.d{index} = nn.Conv2d(8, 8, {choose.choice([1, 3])}, groups={choose.choice([1, 8])}, padding=1, dtype={dtype}).eval()")
+        lines = [f"self.c{index}({given})", "F.max_pool2d(<last>, 3, 1, 1)", f"self.d{index}(<last>)"]
+        steps = [
+            "<last>.relu()", "F.relu(<last>, inplace=True)", "<last>.add_(1)", "torch.cat([<last>, <last> * 2], 1)", "<last>.contiguous()", "<last>.mul_(2)",
+            "<last>.permute(0, 2, 3, 1)", "<last>.flatten(2)", "<last>.flatten(1)", "<last>.reshape(-1)", "<last>.view(2, -1)", "<last>[:, ::2]",
+            "F.adaptive_avg_pool2d(<last>, 1)", "<last>.mean((2, 3))", "<last>.chunk(2, 1)[1]", "<last>.transpose(1, 2)", "<last>.view(-1, 4, 2, 6, 6)", "<last>.tanh()",
+            "F.pixel_shuffle(<last>, 2)", "<last>.clone()", "<last>.softmax(1)", "torch.rand_like(<last>) * 0 + <last>", "<last>.squeeze()", "F.interpolate(<last>, scale_factor=2)",
+        ]  # fmt: skip
+        lines += choose.choices(steps, k=choose.randint(0, 4))
+        return lines + [choose.choice(["<last>.sum()", "<last>.mean(-1)", "F.adaptive_avg_pool2d(<last>, 1)", "<last>.sum((2, 3))", "<last>.amax(1)", "<last> + 1"])]
 
     def reads_beyond(self, text):
         """Of `a.as_strided((2,2),(1,1))`: whether `a` has fewer numbers than it asks for. PyTorch then reads what lies behind them."""

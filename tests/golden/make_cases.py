@@ -206,13 +206,14 @@ def case(pass_name, name, graph, applied, *refused, passes=None, expected=None):
 
 def main():
     sys.path.insert(0, HERE)
-    import cases_activation, cases_common_subexpressions, cases_composition, cases_consecutive_linears, cases_convolutions, cases_dead_code, cases_division, cases_effects, cases_evaluate_constants, cases_fold_constants, cases_fold_norm, cases_fold_pad, cases_fold_scale, cases_fuse_attention, cases_fuse_bias, cases_fused, cases_hooks, cases_inline_programs, cases_inline_vmap, cases_layers, cases_merge_linears, cases_no_ops, cases_norm, cases_precision, cases_quantize, cases_reparametrised, cases_rotary, cases_rules, cases_shapes, cases_traps, cases_types
+    import cases_activation, cases_channels_last, cases_common_subexpressions, cases_composition, cases_consecutive_linears, cases_convolutions, cases_dead_code, cases_division, cases_effects, cases_evaluate_constants, cases_fold_constants, cases_fold_norm, cases_fold_pad, cases_fold_scale, cases_fuse_attention, cases_fuse_bias, cases_fused, cases_hooks, cases_inline_programs, cases_inline_vmap, cases_layers, cases_merge_linears, cases_no_ops, cases_norm, cases_precision, cases_quantize, cases_reparametrised, cases_rotary, cases_rules, cases_shapes, cases_traps, cases_types
     cases_activation.replace_activation()
     cases_precision.convert_precision()
     cases_quantize.quantize_weights()
     cases_merge_linears.merge_linears()
     cases_consecutive_linears.consecutive_linears()
     cases_convolutions.convolutions()
+    cases_channels_last.channels_last()
     cases_fold_pad.fold_pad()
     cases_rotary.rotations()
     cases_rotary.repeats()

@@ -88,7 +88,7 @@ static char *document_at(int i, size_t *size, const char **name) {
     "\"FuseBiasInLinear\", "                                                                                                   \
     "\"params\": {}}, \"MergeConvolutions\", \"FoldPad\", "                                                                    \
     "\"UnpackLinear\", \"FuseLinear\", \"MergeConsecutiveLinears\", \"FuseRotation\", \"FuseRepeat\", \"FuseNorm\", "          \
-    "\"FuseActivation\", "                                                                                                     \
+    "\"FuseActivation\", \"ChannelsLast\", "                                                                                   \
     "\"MergeViews\", "                                                                                                         \
     "\"cleanup\", \"DeepCopy\", "                                                                                              \
     "\"LintAndRecompile\"]"

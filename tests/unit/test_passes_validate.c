@@ -36,6 +36,7 @@ static const struct {
     {"\"FuseLinear\"", false, ""}, /* their products with weights are Linears already */
     {"\"FuseNorm\"", false, "aten-llama"},
     {"\"FuseActivation\"", false, "gpt2-tiny"},
+    {"\"ChannelsLast\"", false, "mobilenet"},
     {"\"MergeViews\"", true, "bert-tiny aten-bert"},
     {"\"RemoveNoOps\"", true, "toy bert-tiny gpt2-tiny resnet-tiny aten-toy aten-bert aten-llama"},
     {"{\"name\":\"RemoveNoOps\",\"params\":{\"asserts\":true,\"float_zeros\":true}}", true, "toy aten-bert aten-llama"},

@@ -79,8 +79,9 @@ CLEAN = ["MergeViews", "RemoveNoOps", "EliminateCommonSubexpressions", "Eliminat
 PASSES = {
     "resnet-18": ["FuseBatchNorm", "FuseBatchNorm2dInConv2d", "QuantizeWeights"],
     "resnet-50": ["FuseBatchNorm", "FuseBatchNorm2dInConv2d"],
-    "mobilenet-v1": ["FoldPad", "FuseBatchNorm", "FuseBatchNorm2dInConv2d"],
-    "mobilenet-v2": ["FoldPad", "FuseBatchNorm", "FuseBatchNorm2dInConv2d"],
+    "mobilenet-v1": ["FoldPad", "FuseBatchNorm", "FuseBatchNorm2dInConv2d", "ChannelsLast"],
+    "mobilenet-v2": ["FoldPad", "FuseBatchNorm", "FuseBatchNorm2dInConv2d", "ChannelsLast"],
+    "efficientnet-b0": ["ChannelsLast"],
     "vit-base, attention spelled out": ["FuseAttention", "MergeLinears"],
     "bert-base, attention spelled out": [
         "FoldScaleIntoLinear", "ChangeTrueDivToMulByInverse", "MergeLinears", "FuseBiasInLinear", "QuantizeWeights",

@@ -32,8 +32,8 @@ from .tensors import State, module_at
 from .values import nodes_in
 
 __all__ = [
-    "ChangeTrueDivToMulByInverse", "ConvertPrecision", "DeepCopy", "EliminateCommonSubexpressions",
-    "EliminateDeadCode", "EvaluateConstants", "FoldConstants", "FoldNormIntoLinear", "FoldPad",
+    "ChangeTrueDivToMulByInverse", "ChannelsLast", "ConvertPrecision", "DeepCopy",
+    "EliminateCommonSubexpressions", "EliminateDeadCode", "EvaluateConstants", "FoldConstants", "FoldNormIntoLinear", "FoldPad",
     "FoldScaleIntoLinear", "FoldShapes", "FuseActivation", "FuseAttention", "FuseBatchNorm",
     "FuseBatchNorm1dInLinear", "FuseBatchNorm2dInConv2d", "FuseBiasInLinear", "FuseLinear", "FuseNorm", "FuseRepeat",
     "FuseRotation", "InlinePrograms", "InlineVmap", "LintAndRecompile", "MergeConsecutiveLinears",
@@ -231,6 +231,10 @@ class FoldPad(_ReversiblePass):
     """Makes zeros around a value the padding of the convolution or average pool that reads it."""
 
 
+class ChannelsLast(_ReversiblePass):
+    """Lays images that go into convolutions out in channels_last, where that saves time, with one node at the input."""
+
+
 class FoldShapes(_ReversiblePass):
     """Replaces recorded sizes and dtypes, and arithmetic on them, with numbers."""
 
@@ -379,7 +383,7 @@ class inference(_Pass):  # noqa: N801 (the preset's name)
 
 
 class latency(_Pass):  # noqa: N801 (the preset's name)
-    """`inference` without UnpackLinear. `tokens` is how many rows a Linear gets at once (batch times tokens):
+    """`inference` without UnpackLinear and with ChannelsLast. `tokens` is how many rows a Linear gets at once (batch times tokens):
     with one, it also merges Linears that read the same value."""
 
     _is_preset = True

@@ -1,0 +1,262 @@
+"""ChannelsLast against PyTorch on random nets, in three dialects: numbers, strides, and an undo that gives the same id."""
+
+import random
+import sys
+from pathlib import Path
+
+import foldback.export
+import pytest
+import torch
+import torch.nn.functional as F
+from foldback.fx import from_document, to_document
+from torch import nn
+
+sys.path.append(str(Path(__file__).parents[2] / "clients/python/tests"))
+import vision_models  # noqa: E402
+
+
+class Norm(nn.Module):
+    """Over the channels, as ConvNeXt has it."""
+
+    def __init__(self, width):
+        super().__init__()
+        self.norm = nn.LayerNorm(width)
+
+    def forward(self, x):
+        return self.norm(x.permute(0, 2, 3, 1)).permute(0, 3, 1, 2)
+
+
+class Step(nn.Module):
+    """What is done to an image of eight channels; most of it gives one again."""
+
+    KINDS = """conv conv conv conv depthwise transposed bn relu relu_ relu6 hardswish max avg adaptive double add add_ mul_ shuffle
+    upsample interpolate pad reflect chunk shuffled squeeze norm group instance dropout contiguous clone tokens back_view back_reshape
+    flat_write view_write set permuted_write where softmax prelu narrow matmul mean_add one ones_like max_indices flip
+    gelu_tanh cast split_view view_pixels unflatten stack select_write returned strided""".split()
+
+    def __init__(self, r, width):
+        super().__init__()
+        self.kind = r.choice(self.KINDS)
+        self.number = r.choice([0.5, 2, -1])
+        if self.kind == "conv":
+            self.part = nn.Conv2d(width, width, r.choice([1, 3, (1, 3)]), r.choice([1, 1, 2]), r.choice([0, 1]), groups=r.choice([1, 1, 2]), bias=r.random() < 0.5)
+        elif self.kind == "depthwise":
+            self.part = nn.Conv2d(width, width, 3, padding=1, groups=width, padding_mode=r.choice(["zeros", "zeros", "circular", "reflect"]))
+        elif self.kind == "transposed":
+            self.part = nn.ConvTranspose2d(width, width, 2, 2)
+        elif self.kind == "bn":
+            self.part = nn.BatchNorm2d(width)
+        elif self.kind == "norm":
+            self.part = Norm(width)
+        elif self.kind == "group":
+            self.part = nn.GroupNorm(2, width)
+        elif self.kind == "instance":
+            self.part = nn.InstanceNorm2d(width, affine=True)
+        elif self.kind == "prelu":
+            self.part = nn.PReLU(width)
+        elif self.kind == "squeeze":
+            self.part = nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Conv2d(width, 4, 1), nn.ReLU(True), nn.Conv2d(4, width, 1), nn.Sigmoid())
+        elif self.kind == "matmul":
+            self.part = nn.Linear(width, width)
+
+    def forward(self, x, before, shown):
+        kind = self.kind
+        n, c, h, w = x.shape
+        if hasattr(self, "part"):
+            if kind == "squeeze":
+                return x * self.part(x)
+            if kind == "matmul":
+                return self.part(x.flatten(2).transpose(1, 2)).transpose(1, 2).reshape(n, c, h, w)
+            return self.part(x)
+        match kind:
+            case "relu": return F.relu(x)
+            case "relu_": return F.relu_(x)
+            case "relu6": return F.relu6(x, inplace=True)
+            case "hardswish": return F.hardswish(x)
+            case "max": return F.max_pool2d(x, 2, 1, 1)
+            case "avg": return F.avg_pool2d(x, 3, 1, 1)
+            case "adaptive": return F.adaptive_avg_pool2d(x, (3, 2))
+            case "one": return x + F.adaptive_avg_pool2d(x, 1)
+            case "double": return torch.cat([x, x * 2], 1)[:, ::2]
+            case "add": return x + before if before.shape == x.shape else x + x.mean()
+            case "add_": return x.add_(before) if before.shape == x.shape else x.add_(1)
+            case "mul_": return x.mul_(self.number)
+            case "shuffle": return F.pixel_unshuffle(F.pixel_shuffle(x, 2), 2)
+            case "upsample": return F.interpolate(x, scale_factor=2, mode="nearest")[:, :, :8, :8]
+            case "interpolate": return F.interpolate(x, size=(4, 5), mode="bilinear")
+            case "pad": return F.pad(x, (1, 0, 0, 1))
+            case "reflect": return F.pad(x, (1, 1, 1, 1), mode="reflect")
+            case "chunk":
+                a, b = x.chunk(2, 1)
+                return torch.cat((b, a.tanh()), 1)
+            case "shuffled": return x.view(n, 2, c // 2, h, w).transpose(1, 2).contiguous().view(n, c, h, w)
+            case "dropout": return F.dropout(x, 0.5, False)
+            case "contiguous": return x.contiguous()
+            case "clone": return x.clone()
+            case "tokens": return x.flatten(2).transpose(1, 2).softmax(-1).transpose(1, 2).reshape(n, c, h, w)
+            case "back_view": return x.view(n, c, h * w).view(n, c, h, w)
+            case "back_reshape": return x.reshape(n, c // 2, 2 * h, w).reshape(n, c, h, w)
+            case "flat_write":
+                y = x.flatten(1)
+                y.add_(1)
+                return x
+            case "view_write":
+                x.view(n, 2, c // 2, h, w).mul_(2)
+                return x
+            case "permuted_write":
+                x.permute(0, 2, 3, 1).mul_(2)
+                return x
+            case "select_write":
+                x.select(1, 0).add_(1)
+                return x * 2
+            case "set":
+                x = x.clone()
+                x[:, 0] = 1
+                return x
+            case "where": return torch.where(x > 0, x, x * 0.1)
+            case "softmax": return x.softmax(1)
+            case "narrow": return x.narrow(2, 0, max(h - 1, 1))
+            case "mean_add": return x - x.mean((2, 3), keepdim=True) + x.mean(1, keepdim=True)
+            case "ones_like": return x + torch.ones_like(x)
+            case "max_indices":
+                y, indices = F.max_pool2d(x, 2, 1, return_indices=True)
+                return y + indices.sum()
+            case "flip": return x.transpose(2, 3)
+            case "gelu_tanh": return F.gelu(x, approximate="tanh")
+            case "cast": return x.float().double()
+            case "split_view": return x.view(n, c, h, 1, w).squeeze(3)
+            case "view_pixels": return x.view(n, c, h * w).softmax(-1).reshape(n, c, h, w)
+            case "unflatten": return x.unflatten(1, (2, c // 2)).sum(1).repeat(1, 2, 1, 1)
+            case "stack": return torch.stack([x, x * 2], 1).amax(1)
+            case "returned":
+                shown.append(x.sum((2, 3)))
+                shown.append(x.flatten(1).sum(1))
+                return x
+            case "strided": return x * x.stride(1) if self.number == 2 else x.relu()
+        raise AssertionError(kind)
+
+
+class Net(nn.Module):
+    ENDS = "flatten mean pooled_view pooled_flatten pooled_squeeze conv_view image argmax view linear pooled channel sum amax reshape_linear".split()
+
+    def __init__(self, seed):
+        super().__init__()
+        r = random.Random(seed)
+        self.stem = nn.Conv2d(3, 8, 3, padding=1)
+        self.steps = nn.ModuleList(Step(r, 8) for _ in range(r.randint(1, 5)))
+        self.convs = nn.ModuleList(nn.Conv2d(8, 8, r.choice([1, 3]), padding=1) for _ in range(4))
+        self.where = [r.randrange(len(self.steps)) for _ in self.convs]
+        self.last, self.linear = nn.Conv2d(8, 1, 1), nn.Linear(8, 3)
+        self.end, self.shift = r.choice(self.ENDS), r.choice([None, None, 0.5])
+
+    def forward(self, x):
+        shown = []
+        x = self.stem(x if self.shift is None else (x - self.shift) * 2)
+        x = F.max_pool2d(x, 3, 1, 1)  # which pays for all the rest
+        before = x
+        for index, step in enumerate(self.steps):
+            now = step(x, before, shown)
+            x, before = now, x
+            for conv, where in zip(self.convs, self.where):
+                x = conv(x) if where == index else x
+        n = x.shape[0]
+        match self.end:
+            case "flatten": x = x.flatten(1)
+            case "mean": x = x.mean((2, 3))
+            case "pooled_view": x = F.adaptive_avg_pool2d(x, 1).view(n, -1)
+            case "pooled_flatten": x = F.adaptive_avg_pool2d(x, (1, 1)).flatten(1)
+            case "pooled_squeeze": x = F.adaptive_avg_pool2d(x, 1).squeeze(-1).squeeze(-1)
+            case "conv_view": x = self.last(x).view(n, -1)
+            case "argmax": x = x.argmax(1)
+            case "view": x = x.view(n, -1).sum(1)
+            case "linear": x = self.linear(F.adaptive_avg_pool2d(x, 1).view(n, -1))
+            case "pooled": x = F.adaptive_avg_pool2d(x, 1)
+            case "channel": x = self.last(x).squeeze(1)
+            case "sum": x = x.sum()
+            case "amax": x = x.amax((2, 3))
+            case "reshape_linear": x = self.linear(x.flatten(2).transpose(1, 2)).mean(1)
+        return (x, *shown)
+
+
+def read(model, x, dialect):
+    if dialect == "fx":
+        return to_document(torch.fx.symbolic_trace(model), x, data=True)
+    program = torch.export.export(model, (x,))
+    return foldback.export.from_exported_program(program.run_decompositions() if dialect == "core" else program, data=True)
+
+
+def optimise(service, document, **options):
+    asked = {"graph": document, "passes": ["ChannelsLast"], "options": {"include": ["graph"], "lint": "each", **options}}
+    answer = service.post("/v1/optimize", asked)
+    assert answer.status == 201, answer.body.decode()
+    run = answer.json()
+    back = service.post(f"/v1/runs/{run['id']}/rollback")
+    assert back.status == 201 and back.json()["result"] == run["source"]
+    return run
+
+
+def leaves(value):
+    return [leaf for leaf in torch.utils._pytree.tree_leaves(value) if isinstance(leaf, torch.Tensor)]
+
+
+def assert_alike(found, expected, word, rtol=1e-10):
+    for a, b in zip(leaves(found), leaves(expected), strict=True):
+        assert a.shape == b.shape and a.stride() == b.stride(), (word, a.stride(), b.stride())
+        assert torch.allclose(a, b, rtol=rtol, atol=rtol), word
+
+
+def laid(x, layout):
+    x = x.clone()
+    return {"rows": x, "channels-last": x.contiguous(memory_format=torch.channels_last), "cut": torch.cat([x, x], 3)[..., ::2]}[layout]
+
+
+SEEDS = {"fx": 300, "aten": 60, "core": 60}
+
+
+@pytest.mark.parametrize("dialect", ["fx", "aten", "core"])
+def test_random_nets_keep_their_numbers_and_strides(service, dialect):
+    applied = 0
+    for seed in range(SEEDS[dialect]):
+        torch.manual_seed(seed)
+        model = Net(seed).double().eval()
+        x = torch.randn(random.Random(seed).choice([1, 2]), 3, 8, 8, dtype=torch.float64)
+        try:
+            expected = model(x.clone())
+            document = read(model, x.clone(), dialect)
+        except (RuntimeError, TypeError, ValueError):
+            continue  # too small an image, a view that there is not, a read of strides that torch.fx cannot follow
+        run = optimise(service, document)
+        applied += run["passes"][0]["applied"] > 0
+        before, after = from_document(document), from_document(run["graph"])
+        assert_alike(after(x.clone()), expected, seed)
+        for layout in ("channels-last", "cut"):
+            given = lambda: laid(x, layout).clone(memory_format=torch.preserve_format)
+            try:
+                expected = before(given())
+            except RuntimeError:
+                continue
+            found = after(given())
+            for a, b in zip(leaves(found), leaves(expected), strict=True):
+                assert torch.allclose(a, b, rtol=1e-10, atol=1e-10), (seed, layout)
+    assert applied >= SEEDS[dialect] // 20
+
+
+MODELS = ["vgg", "mobilenet", "efficientnet", "densenet", "squeezenet", "inception", "regnet"]
+OTHERS = ["unet", "padded", "shufflenet", "pre-activation", "generator", "autoencoder", "convnext"]  # an image is returned, or it does not pay
+
+
+@pytest.mark.parametrize("dialect", ["fx", "aten"])
+@pytest.mark.parametrize("name", MODELS + OTHERS)
+def test_models_of_vision(service, name, dialect):
+    """On a batch that is large enough for it to pay; validated as well."""
+    torch.manual_seed(3)
+    model, inputs = vision_models.make(name)
+    model = model.double().eval()
+    shape = list(next(iter(inputs.values())).shape)
+    x = torch.randn([16, *shape[1:]], dtype=torch.float64) if len(shape) == 4 else torch.randn(shape, dtype=torch.float64)
+    expected = model(x.clone())
+    document = read(model, x.clone(), dialect)
+    run = optimise(service, document, validate="rewrites")
+    (outcome,) = run["passes"]
+    assert_alike(from_document(run["graph"])(x.clone()), expected, name)
+    assert outcome["applied"] or name in OTHERS, outcome["refused"]
