@@ -18,28 +18,21 @@ static bool makes_tensor(const fb_graph *graph, fb_node node) {
            shape_rule(graph, node) != FB_SHAPE_UNKNOWN;
 }
 
-/* Without gaps when its input is. */
-static bool keeps_density(fb_shape_rule rule) {
-    switch (rule) {
-    case FB_SHAPE_SAME:
-    case FB_SHAPE_VIEW:
-    case FB_SHAPE_SECOND:
-    case FB_SHAPE_FLATTEN:
-    case FB_SHAPE_UNFLATTEN:
-    case FB_SHAPE_PERMUTE:
-    case FB_SHAPE_TRANSPOSE:
-    case FB_SHAPE_T:
-    case FB_SHAPE_MOVEDIM:
-    case FB_SHAPE_UNSQUEEZE:
-    case FB_SHAPE_SQUEEZE: return true;
-    default: return false;
-    }
-}
-
 /* Row-major when its input is. */
 static bool keeps_rows(fb_shape_rule rule) {
     return rule == FB_SHAPE_VIEW || rule == FB_SHAPE_FLATTEN || rule == FB_SHAPE_UNFLATTEN || rule == FB_SHAPE_UNSQUEEZE ||
            rule == FB_SHAPE_SQUEEZE;
+}
+
+bool fb_turns_axes(const fb_graph *graph, fb_node node) {
+    fb_shape_rule rule = shape_rule(graph, node);
+    return rule == FB_SHAPE_PERMUTE || rule == FB_SHAPE_TRANSPOSE || rule == FB_SHAPE_T || rule == FB_SHAPE_MOVEDIM;
+}
+
+/* Without gaps when its input is. */
+static bool keeps_density(const fb_graph *graph, fb_node node) {
+    fb_shape_rule rule = shape_rule(graph, node);
+    return rule == FB_SHAPE_SAME || rule == FB_SHAPE_SECOND || keeps_rows(rule) || fb_turns_axes(graph, node);
 }
 
 /* Row-major whatever it is given. What images in channels_last are stacked into lies as they do. */
@@ -57,7 +50,7 @@ static bool is_expanding(const fb_graph *graph, fb_node node) {
 bool fb_is_dense(const fb_graph *graph, fb_node node) {
     for (int step = 0; node.id && step < MAX_STEPS; step++) {
         if (makes_tensor(graph, node)) return true;
-        if (!keeps_density(shape_rule(graph, node)) || is_expanding(graph, node)) return false;
+        if (!keeps_density(graph, node) || is_expanding(graph, node)) return false;
         if (fb_op_effects(graph, node).is_unknown) return false;
         node = fb_value_node(graph, fb_first_argument(graph, node));
     }

@@ -12,6 +12,8 @@ bool fb_is_contiguous(const fb_graph *graph, fb_node node);
 /* Surely images that lie either row-major or in channels_last: what convolutions and pools give, and what is computed of one of
  * those element by element, in place as well. */
 bool fb_lies_as_image(const fb_graph *graph, fb_node node);
+/* Does it exchange axes (permute, transpose, t, movedim), so that its result lies in memory in another order? */
+bool fb_turns_axes(const fb_graph *graph, fb_node node);
 /* Surely without gaps or overlaps, in whatever order of axes: a result computed from it element by element lies in memory as
  * it does. */
 bool fb_is_dense(const fb_graph *graph, fb_node node);

@@ -788,8 +788,7 @@ static fb_obstacle reads_obstacle(search *s, fb_node node) {
 
 /* After a permutation, until something is computed row by row. */
 static bool is_turned(const search *s, fb_node node) {
-    fb_shape_rule rule = (fb_shape_rule)fb_op_facts_of(fb_node_op(s->graph, node))->shape;
-    bool is = rule == FB_SHAPE_PERMUTE || rule == FB_SHAPE_TRANSPOSE || rule == FB_SHAPE_T || rule == FB_SHAPE_MOVEDIM;
+    bool is = fb_turns_axes(s->graph, node);
     for (uint32_t e = fb_input_first(s->graph, node); e && !is; e = fb_input_next(s->graph, e))
         is = s->found[fb_edge_input(s->graph, e).id].is_turned;
     return is && !fb_is_contiguous(s->graph, node);
