@@ -9,9 +9,9 @@
  * contiguous between them, into one permute. A view that only puts dimensions of size 1 in front goes into the expand behind
  * it, which does so as well.
  *
- * The views in between must have no other reader, and nothing may write their memory. A reshape copies only where it must. So
- * if one of the views may have copied, the reader of the last one must accept any strides, and a result of the graph must not
- * start to share memory with another result. Exactness: moves. Reversible.
+ * The views in between must have no other reader, but for assertions about their dtype and device, and nothing may write their
+ * memory. A reshape copies only where it must. So if one of the views may have copied, the reader of the last one must accept
+ * any strides, and a result of the graph must not start to share memory with another result. Exactness: moves. Reversible.
  */
 #include "core/operators/spelling.h"
 #include "core/ops/alias.h"
@@ -26,18 +26,29 @@ static bool is_ordered(const fb_rearrange *view) {
     return view->form != FB_REARRANGE_PERMUTE;
 }
 
+/* The call that alone reads a view, besides assertions that hold of what it shows as well; none: there are others. */
+static fb_node reader_of(const fb_graph *g, const fb_rearrange *view) {
+    fb_node found = {0};
+    for (uint32_t e = fb_user_first(g, view->node); e; e = fb_user_next(g, e)) {
+        fb_node reader = fb_edge_user(g, e);
+        if (fb_asserts_as_well(g, reader, view->node, view->input)) continue;
+        if (found.id) return (fb_node){0};
+        found = reader;
+    }
+    return found;
+}
+
 /* A copy between two permutations, each read by the next alone: it moves elements for nobody. */
 static bool is_between(const fb_graph *g, const fb_rearrange *copy) {
     fb_rearrange before, after;
-    const fb_node_row *row = fb_node_at(g, copy->node);
-    if (row->user_count != 1 || fb_node_at(g, copy->input)->user_count != 1) return false;
-    return fb_rearrange_at(g, copy->input, &before) && !is_ordered(&before) &&
-           fb_rearrange_at(g, fb_edge_user(g, fb_user_first(g, copy->node)), &after) && !is_ordered(&after);
+    fb_node reader = reader_of(g, copy);
+    return reader.id && fb_rearrange_at(g, copy->input, &before) && !is_ordered(&before) &&
+           reader_of(g, &before).id == copy->node.id && fb_rearrange_at(g, reader, &after) && !is_ordered(&after);
 }
 
 /* Does `view` go into its reader `next`? */
 static bool goes_into(const fb_graph *g, const fb_rearrange *view, const fb_rearrange *next) {
-    if (next->input.id != view->node.id || fb_node_at(g, view->node)->user_count != 1) return false;
+    if (next->input.id != view->node.id || reader_of(g, view).id != next->node.id) return false;
     if (is_ordered(view) == is_ordered(next)) return next->form != FB_REARRANGE_CONTIGUOUS;
     if (next->form == FB_REARRANGE_CONTIGUOUS) return is_between(g, next);
     return view->form == FB_REARRANGE_CONTIGUOUS && is_between(g, view);
@@ -45,8 +56,8 @@ static bool goes_into(const fb_graph *g, const fb_rearrange *view, const fb_rear
 
 static bool is_inside(const fb_graph *g, const fb_rearrange *view) {
     fb_rearrange next;
-    uint32_t edge = fb_user_first(g, view->node);
-    return edge && fb_rearrange_at(g, fb_edge_user(g, edge), &next) && goes_into(g, view, &next);
+    fb_node reader = reader_of(g, view);
+    return reader.id && fb_rearrange_at(g, reader, &next) && goes_into(g, view, &next);
 }
 
 /* ---- what goes into an expand -----------------------------------------------------------------------------------------------
@@ -84,7 +95,7 @@ static bool expands_in_front(const fb_graph *g, fb_node expand, int count) {
 static bool expanded_view(const fb_graph *g, fb_node expand, fb_rearrange *view) {
     fb_rearrange before;
     fb_node input = fb_value_node(g, fb_node_arg(g, expand, 0));
-    if (!input.id || fb_node_at(g, input)->user_count != 1 || !fb_rearrange_at(g, input, view)) return false;
+    if (!input.id || !fb_rearrange_at(g, input, view) || reader_of(g, view).id != expand.id) return false;
     bool is_of_chain = fb_rearrange_at(g, view->input, &before) && goes_into(g, &before, view);
     int count = is_of_chain ? 0 : dimensions_in_front(g, view);
     return count && expands_in_front(g, expand, count);
@@ -218,6 +229,7 @@ static void edit_expand(fb_rewrite *rw, fb_node expand, const fb_rearrange *view
     fb_graph *g = fb_rewrite_graph(rw);
     const fb_node_row *row = fb_node_at(g, expand);
     fb_set_args(rw, expand, fb_list_with(g, row->args, 0, fb_make_node(g, view->input)), row->kwargs);
+    fb_move_assertions(rw, view->node, view->input);
     fb_erase_call(rw, view->node);
     fb_mark(rw, expand);
 }
@@ -232,6 +244,7 @@ static void edit(fb_rewrite *rw, const fb_match *match) {
     if (!fb_rearrange_at(g, match->nodes[0], &last) || !fb_rearrange_at(g, match->nodes[match->count - 1], &first)) return;
     if (is_ordered(&last)) edit_reshape(rw, last.node, first.input);
     else edit_permute(rw, match, &last, first.input);
+    for (size_t k = match->count - 1; k > 0; k--) fb_move_assertions(rw, match->nodes[k], first.input);
     for (size_t k = match->count - 1; k > 0; k--) fb_erase_call(rw, match->nodes[k]);
     fb_mark(rw, last.node);
 }

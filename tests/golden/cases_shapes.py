@@ -211,6 +211,18 @@ def permutations():
         "view", y, -1, shape=(24,), **FLOAT))), 0, refusal("needs-contiguous", "permute_1", "contiguous", "permute"))
     merge("a-copy-behind-a-permutation", chain(*turned[:2], end=summed), 0)
 
+    def asserted(*more):
+        """An assertion about the first of two, as torch.export writes it of what is cast."""
+        g = Graph()
+        y = g.fn("torch.ops.aten.relu.default", g.input(shape=(2, 3, 4)), shape=(2, 3, 4), **FLOAT)
+        first = g.fn("torch.ops.aten.permute.default", y, [0, 2, 1], shape=(2, 4, 3), **FLOAT)
+        g.fn("torch.ops.aten._assert_tensor_metadata.default", first, *more, name="assertion", kwargs={"dtype": DTYPE("float32")})
+        second = g.fn("torch.ops.aten.transpose.int", first, 0, 1, shape=(4, 2, 3), **FLOAT)
+        return g.output(g.fn("torch.ops.aten.tanh.default", second, shape=(4, 2, 3), **FLOAT))
+
+    merge("aten-asserted-between", asserted(), 1)
+    merge("aten-not-whose-sizes-are-asserted", asserted([2, 4, 3]), 0)
+
     def read_elsewhere(which):
         g = Graph()
         y, made = g.relu(g.input(shape=(2, 3, 4))), []
