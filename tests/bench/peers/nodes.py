@@ -277,10 +277,9 @@ def measure_model(name: str, build: pathlib.Path, folder: pathlib.Path) -> dict[
 
 # Why a peer leaves fewer nodes of a model: printed with the rows in which one does.
 REASONS = {
-    "mpnet": "the buckets of its relative positions go through a logarithm, whose last bits differ from machine to machine, so that "
-    "it stays; and rows of a weight that constants choose are not made a weight of their own.",
     "swin": "rows of a weight that constants choose are not made a weight of their own.",
-    "vision/padded": "a convolution of ONNX pads its sides by different numbers; PyTorch's pads both alike, so that a pad stays.",
+    "vision/padded": "a convolution of ONNX pads its sides by different numbers; PyTorch's pads both alike, so that a pad stays. A kernel with "
+    "one more row and column of zeros would do, but makes 16 products of 9, and nan where a zero meets infinity.",
 }
 
 TEXT_MODELS = """## Nodes that are left of other models
