@@ -259,20 +259,68 @@ static fb_status check_constant(const carrying *c, const owned_tensor *tensor) {
     return status;
 }
 
+/* A search for originals that changed. */
+typedef struct origin_search {
+    const fb_sides *sides;
+    fb_inputs_walk walk;
+    bool *has_changed; /* by tensor of base: it is an original that changed in ours, or is made from one */
+    bool is_found;     /* in the recipe that is looked at */
+    fb_status status;
+    fb_error *error;
+} origin_search;
+
+static void look_for_changed(void *context, fb_tensor tensor) {
+    origin_search *s = context;
+    s->is_found |= s->has_changed[tensor.id];
+}
+
+static void judge_origin(void *context, fb_tensor tensor) {
+    origin_search *s = context;
+    const fb_graph *base = s->sides->base;
+    fb_value recipe = fb_tensor_at(base, tensor)->recipe;
+    fb_tensor now = recipe.id ? (fb_tensor){0} : fb_tensor_find(s->sides->ours, fb_tensor_name(base, tensor));
+    s->is_found = false;
+    if (recipe.id) fb_value_visit_tensors(base, recipe, look_for_changed, s);
+    if (now.id && !s->status) s->status = tensor_changed(s->sides, tensor, now, &s->is_found, s->error);
+    s->has_changed[tensor.id] = s->is_found;
+}
+
+/* A tensor that was made and has bytes of its own in ours says what its originals were. When one of them changed since, to make
+ * theirs of it would compute something else than ours does. */
+static fb_status check_origins(carrying *c, const owned_tensor *tensor, origin_search *s) {
+    const fb_graph *base = c->sides->base, *ours = c->sides->ours;
+    const char *name = fb_tensor_name(ours, tensor->ours);
+    if (fb_same_text(base, fb_tensor_at(base, tensor->base)->recipe, ours, fb_tensor_at(ours, tensor->ours)->recipe))
+        return FB_OK;
+    fb_inputs_visit(&s->walk, tensor->base, judge_origin, s);
+    if (!s->status && s->has_changed[tensor->base.id])
+        fb_conflicts_add(c->conflicts, FB_CONFLICT_TENSOR, "computed", name,
+                         "%s has bytes of its own now, and a tensor that it was made from changed", name);
+    return s->status;
+}
+
+static fb_status find_carried_one(carrying *c, owned_tensor *tensor, origin_search *origins) {
+    bool is_made = fb_tensor_at(c->sides->base, tensor->base)->recipe.id != 0;
+    fb_status status = is_made ? FB_OK : check_constant(c, tensor);
+    if (status || !is_made || !tensor->is_lost || !tensor->ours.id || !check_kept(c, tensor)) return status;
+    status = tensor_changed(c->sides, tensor->base, tensor->ours, &tensor->is_carried, c->error);
+    if (!status && tensor->is_carried && !add_base_stand_in(c, tensor)) return fb_fail_memory(c->error);
+    return status || tensor->is_carried ? status : check_origins(c, tensor, origins);
+}
+
 /* Finds what must be carried back. */
 static fb_status find_carried(carrying *c, bool *is_any) {
-    for (size_t i = 0; i < c->count; i++) {
-        owned_tensor *tensor = &c->owned[i];
-        bool is_made = fb_tensor_at(c->sides->base, tensor->base)->recipe.id != 0;
-        fb_status status = is_made ? FB_OK : check_constant(c, tensor);
-        if (status) return status;
-        if (!is_made || !tensor->is_lost || !tensor->ours.id || !check_kept(c, tensor)) continue;
-        status = tensor_changed(c->sides, tensor->base, tensor->ours, &tensor->is_carried, c->error);
-        if (status) return status;
-        if (tensor->is_carried && !add_base_stand_in(c, tensor)) return fb_fail_memory(c->error);
-        *is_any |= tensor->is_carried;
+    fb_status status = FB_OK;
+    origin_search origins = {.sides = c->sides, .error = c->error};
+    origins.has_changed = calloc(fb_tensor_limit(c->sides->base), sizeof *origins.has_changed);
+    bool ok = fb_inputs_begin(&origins.walk, c->sides->base) && origins.has_changed;
+    for (size_t i = 0; i < c->count && ok && !status; i++) {
+        status = find_carried_one(c, &c->owned[i], &origins);
+        *is_any |= c->owned[i].is_carried;
     }
-    return FB_OK;
+    ok &= fb_inputs_end(&origins.walk);
+    free(origins.has_changed);
+    return status || ok ? status : fb_fail_memory(c->error);
 }
 
 /* ---- pieces ------------------------------------------------------------------------------------------------------------ */

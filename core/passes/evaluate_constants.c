@@ -60,6 +60,7 @@ typedef struct search {
     fb_object *values;    /* by node: what a constant is */
     fb_obstacle *refused; /* by node: why it must stay; without a code nothing is said */
     bool *is_home;        /* by node: surely on the CPU, where a buffer lies */
+    int open_levels;      /* of torch.vmap, at the node that is looked at */
     const char **seen;    /* by memory: the reason why no constant may lie there, or NULL */
     bool *is_open;        /* by memory: what varies may write it, or reads it before the last write */
     fb_array_memory memory;
@@ -75,12 +76,13 @@ static void refuse(search *s, fb_node node, const char *code, const char *detail
 
 /* ---- what may be constant ------------------------------------------------------------------------------------------------ */
 
-/* May a result that has the type of `input` differ from a buffer in nothing but its numbers? */
+/* May a result that has the type of `input` differ from a buffer in nothing but its numbers? In torch.vmap it is batched as
+ * the input is, which no type tells. */
 static bool is_type_known(const search *s, fb_node node, fb_node input) {
     const fb_graph *g = s->graph;
     const fb_node_row *row = fb_node_at(g, input);
     fb_op op = fb_node_op(g, node);
-    bool is_known = row->shape.id && row->dtype && !fb_is_mutated(s->alias, input);
+    bool is_known = row->shape.id && row->dtype && !fb_is_mutated(s->alias, input) && !s->open_levels;
     for (int i = 0; is_known && i < fb_shape_rank(g, row->shape); i++) is_known = fb_shape_size(g, row->shape, i) >= 0;
     return is_known && (op == FB_OP_EXPAND_AS || op == FB_OP_VIEW_AS || s->is_home[input.id]);
 }
@@ -158,6 +160,7 @@ static bool look_forwards(search *s) {
          n = fb_next_node(s->graph, n)) {
         const fb_node_row *row = fb_node_at(s->graph, n);
         fb_tensor tensor;
+        s->open_levels += fb_op_is(s->graph, n, FB_OP_ENTER_VMAP_LEVEL) - fb_op_is(s->graph, n, FB_OP_EXIT_VMAP_LEVEL);
         if (fb_reads_constant(s->m, n, &tensor)) s->constness[n.id] = SOURCE;
         if (row->opcode == FB_CALL_FUNCTION || row->opcode == FB_CALL_METHOD) look_at_call(s, n);
         s->is_home[n.id] = is_home(s, n);

@@ -2,6 +2,7 @@
 import base64
 import struct
 
+from cases_inline_vmap import Vmap
 from make_cases import Graph, Raw, case, refusal
 
 ATEN = "torch.ops.aten."
@@ -162,6 +163,13 @@ def evaluate_constants():
 
     evaluate("aten-not-full-of-what-varies", like(filled(False)), 0)
     evaluate("aten-not-full-of-itself", like(filled(True), shape=()), 0)
+
+    # in torch.vmap it is batched as the input is
+    g = Vmap(3)
+    (each,) = g.enter(g.vector(3, "vector"))
+    made = g.each("new_ones.default", each, [], dtype="int64")
+    g.output(g.leave(g.each("gt.Tensor", made, each)))
+    evaluate("aten-not-like-what-is-batched", g, 1)
 
     g = Graph()
     x, w = g.input(shape=(3, 3)), g.input("w", shape=(3, 3))
