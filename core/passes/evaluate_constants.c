@@ -59,10 +59,11 @@ typedef struct search {
     uint8_t *constness;   /* by node */
     fb_object *values;    /* by node: what a constant is */
     fb_obstacle *refused; /* by node: why it must stay; without a code nothing is said */
-    bool *is_home;        /* by node: surely on the CPU, where a buffer lies */
-    int open_levels;      /* of torch.vmap, at the node that is looked at */
-    const char **seen;    /* by memory: the reason why no constant may lie there, or NULL */
-    bool *is_open;        /* by memory: what varies may write it, or reads it before the last write */
+    bool *is_home;        /* by node before `unjudged`: surely on the CPU, where a buffer lies */
+    fb_node unjudged;
+    int open_levels;   /* of torch.vmap, at the node that is looked at */
+    const char **seen; /* by memory: the reason why no constant may lie there, or NULL */
+    bool *is_open;     /* by memory: what varies may write it, or reads it before the last write */
     fb_array_memory memory;
     int64_t maximum_bytes;
     bool may_round;
@@ -75,27 +76,6 @@ static void refuse(search *s, fb_node node, const char *code, const char *detail
 }
 
 /* ---- what may be constant ------------------------------------------------------------------------------------------------ */
-
-/* May a result that has the type of `input` differ from a buffer in nothing but its numbers? In torch.vmap it is batched as
- * the input is, which no type tells. */
-static bool is_type_known(const search *s, fb_node node, fb_node input) {
-    const fb_graph *g = s->graph;
-    const fb_node_row *row = fb_node_at(g, input);
-    fb_op op = fb_node_op(g, node);
-    bool is_known = row->shape.id && row->dtype && !fb_is_mutated(s->alias, input) && !s->open_levels;
-    for (int i = 0; is_known && i < fb_shape_rank(g, row->shape); i++) is_known = fb_shape_size(g, row->shape, i) >= 0;
-    return is_known && (op == FB_OP_EXPAND_AS || op == FB_OP_VIEW_AS || s->is_home[input.id]);
-}
-
-static bool reads_constants_only(const search *s, fb_node node) {
-    for (uint32_t e = fb_input_first(s->graph, node); e; e = fb_input_next(s->graph, e)) {
-        fb_node input = fb_edge_input(s->graph, e);
-        bool is_constant =
-            s->constness[input.id] || (fb_reads_type_only_of(s->graph, node, input) && is_type_known(s, node, input));
-        if (!is_constant) return false;
-    }
-    return true;
-}
 
 /* A device, or a text where a device may stand, that is not the CPU. */
 static bool names_another_device(const fb_graph *g, fb_node node) {
@@ -110,7 +90,7 @@ static bool names_another_device(const fb_graph *g, fb_node node) {
 }
 
 /* What is computed of nothing but what lies on the CPU lies there, too, unless the call says otherwise. */
-static bool is_home(const search *s, fb_node node) {
+static bool judge_home(const search *s, fb_node node) {
     const fb_graph *g = s->graph;
     fb_opcode opcode = (fb_opcode)fb_node_at(g, node)->opcode;
     if (s->constness[node.id] || strcmp(fb_recorded_device(g, node), "\"cpu\"") == 0) return true;
@@ -118,6 +98,36 @@ static bool is_home(const search *s, fb_node node) {
     bool is = fb_node_op(g, node) && !fb_op_effects(g, node).is_unknown && !names_another_device(g, node);
     for (uint32_t e = fb_input_first(g, node); e && is; e = fb_input_next(g, e)) is = s->is_home[fb_edge_input(g, e).id];
     return is;
+}
+
+/* For a node before the one that is looked at. Few graphs ask, so nodes are judged when the first does. */
+static bool is_home(search *s, fb_node node) {
+    const fb_graph *g = s->graph;
+    for (; s->unjudged.id && fb_node_at(g, s->unjudged)->ordinal <= fb_node_at(g, node)->ordinal;
+         s->unjudged = fb_next_node(g, s->unjudged))
+        s->is_home[s->unjudged.id] = judge_home(s, s->unjudged);
+    return s->is_home[node.id];
+}
+
+/* May a result that has the type of `input` differ from a buffer in nothing but its numbers? In torch.vmap it is batched as
+ * the input is, which no type tells. */
+static bool is_type_known(search *s, fb_node node, fb_node input) {
+    const fb_graph *g = s->graph;
+    const fb_node_row *row = fb_node_at(g, input);
+    fb_op op = fb_node_op(g, node);
+    bool is_known = row->shape.id && row->dtype && !fb_is_mutated(s->alias, input) && !s->open_levels;
+    for (int i = 0; is_known && i < fb_shape_rank(g, row->shape); i++) is_known = fb_shape_size(g, row->shape, i) >= 0;
+    return is_known && (op == FB_OP_EXPAND_AS || op == FB_OP_VIEW_AS || is_home(s, input));
+}
+
+static bool reads_constants_only(search *s, fb_node node) {
+    for (uint32_t e = fb_input_first(s->graph, node); e; e = fb_input_next(s->graph, e)) {
+        fb_node input = fb_edge_input(s->graph, e);
+        bool is_constant =
+            s->constness[input.id] || (fb_reads_type_only_of(s->graph, node, input) && is_type_known(s, node, input));
+        if (!is_constant) return false;
+    }
+    return true;
 }
 
 /* zeros_like and its kin lie in memory as what they are like. */
@@ -156,6 +166,7 @@ static void look_at_call(search *s, fb_node node) {
 
 static bool look_forwards(search *s) {
     bool is_any = false;
+    s->unjudged = fb_first_node(s->graph, FB_MAIN_PROGRAM);
     for (fb_node n = fb_first_node(s->graph, FB_MAIN_PROGRAM); n.id && fb_matcher_goes_on(s->m);
          n = fb_next_node(s->graph, n)) {
         const fb_node_row *row = fb_node_at(s->graph, n);
@@ -163,7 +174,6 @@ static bool look_forwards(search *s) {
         s->open_levels += fb_op_is(s->graph, n, FB_OP_ENTER_VMAP_LEVEL) - fb_op_is(s->graph, n, FB_OP_EXIT_VMAP_LEVEL);
         if (fb_reads_constant(s->m, n, &tensor)) s->constness[n.id] = SOURCE;
         if (row->opcode == FB_CALL_FUNCTION || row->opcode == FB_CALL_METHOD) look_at_call(s, n);
-        s->is_home[n.id] = is_home(s, n);
         is_any |= s->constness[n.id] == CONSTANT;
     }
     return is_any;

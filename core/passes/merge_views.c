@@ -84,7 +84,7 @@ static bool expands_in_front(const fb_graph *g, fb_node expand, int count) {
     fb_shape_call call = {.graph = g, .node = expand, .op = fb_node_op(g, expand)};
     if (fb_op_is(g, expand, FB_OP_EXPAND_AS))
         return fb_mentions_of(g, expand, fb_value_node(g, fb_node_arg(g, expand, 0))) == 1;
-    if (!fb_op_is(g, expand, FB_OP_EXPAND) || !fb_sizes_named(&call, "size", &sizes) || sizes.count < count) return false;
+    if (!fb_sizes_named(&call, "size", &sizes) || sizes.count < count) return false;
     for (int i = 0; i < count; i++) {
         if (sizes.items[i].symbol.id || sizes.items[i].size < 0) return false;
     }
@@ -94,6 +94,7 @@ static bool expands_in_front(const fb_graph *g, fb_node expand, int count) {
 /* The view that goes into an expand. */
 static bool expanded_view(const fb_graph *g, fb_node expand, fb_rearrange *view) {
     fb_rearrange before;
+    if (!fb_op_is(g, expand, FB_OP_EXPAND) && !fb_op_is(g, expand, FB_OP_EXPAND_AS)) return false;
     fb_node input = fb_value_node(g, fb_node_arg(g, expand, 0));
     if (!input.id || !fb_rearrange_at(g, input, view) || reader_of(g, view).id != expand.id) return false;
     bool is_of_chain = fb_rearrange_at(g, view->input, &before) && goes_into(g, &before, view);
