@@ -18,7 +18,8 @@
  *     stored: low + 16 * high               high = (stored + 8) >> 4, low = stored - 16 * high
  *
  * A group of zeros stays zeros; one with a nan or an infinity becomes nan as a whole. The addend matters only next to
- * subnormal numbers, where s is rounded coarsely: with it no W / s is beyond 7.
+ * subnormal numbers, where s is rounded coarsely: with it no W / s is beyond 7. Where the largest weight of a group is
+ * the largest number of its dtype, s may be rounded up, and weights within 7.2 % of that number become infinite.
  *
  * `keep` names modules (paths, with * and ?) and operators (linear, conv2d) that stay as they are. A called module becomes a
  * function; all its calls use what the first one made.
