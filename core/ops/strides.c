@@ -266,14 +266,15 @@ static bool is_among_shared(const fb_graph *graph, fb_node user, fb_node input, 
     return !first.id || fb_value_node(graph, first).id == input.id || fb_value_kind(graph, first) != FB_NODE;
 }
 
-/* A view of a dtype has other sizes in the last dimension. */
-static bool is_view_of_dtype(const fb_graph *graph, fb_node view) {
+bool fb_is_view_of_dtype(const fb_graph *graph, fb_node view) {
     fb_value second = fb_node_arg(graph, view, 1);
-    return fb_node_kwarg(graph, view, "dtype").id || (second.id && fb_value_kind(graph, second) == FB_DTYPE);
+    bool is_computed = second.id && fb_value_kind(graph, second) == FB_NODE && !fb_op_is(graph, view, FB_OP_VIEW_AS) &&
+                       !fb_is_python_number(graph, fb_value_node(graph, second));
+    return fb_node_kwarg(graph, view, "dtype").id || is_computed || (second.id && fb_value_kind(graph, second) == FB_DTYPE);
 }
 
 static bool view_works(walk *w, fb_node view, sharer of) {
-    if (is_view_of_dtype(w->graph, view)) return false;
+    if (fb_is_view_of_dtype(w->graph, view)) return false;
     bool works =
         of.layout == ONE_ROW || (of.layout == ROWS && keeps_cut_rows(w, view)) || fb_view_only_splits(w->graph, of.node, view);
     return works && add(w, view, of.layout);

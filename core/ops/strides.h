@@ -25,6 +25,8 @@ bool fb_layout_is_read(const fb_graph *graph, fb_node node);
 
 /* By recorded sizes: every dimension of `from` stays in `to` or is split, none are joined. That is a view of any layout. */
 bool fb_view_only_splits(const fb_graph *graph, fb_node from, fb_node to);
+/* May a call of `view` name a dtype in the place of sizes? The last dimension may have another size then. */
+bool fb_is_view_of_dtype(const fb_graph *graph, fb_node view);
 
 /* ---- What a rewrite may do to a tensor's memory layout without a reader noticing. --------------------------------------- */
 

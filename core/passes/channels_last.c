@@ -228,7 +228,16 @@ static bool may_change(search *s, fb_node n) {
     return !group->why.code;
 }
 
-/* The convolutions that would read a copy of the image, where the first of them stands in front. */
+/* Why the convolutions at these ordinals cannot read one copy of the image. */
+static fb_obstacle obstacle_between(const fb_alias *alias, fb_node image, uint32_t first, uint32_t last) {
+    if (fb_mutated_between(alias, image, first, last))
+        return (fb_obstacle){"input-mutated", "the image is written between the convolutions that read it"};
+    if (fb_mode_switched_between(alias, first, last))
+        return (fb_obstacle){"mode-switched", "autograd or another mode is switched between the convolutions that read it"};
+    return FB_NO_OBSTACLE;
+}
+
+/* The convolutions that would read a copy of the image, which is put in front of the first. */
 static void match_image(search *s, fb_node image) {
     const fb_graph *g = s->graph;
     fb_buffer found = {0};
@@ -244,22 +253,24 @@ static void match_image(search *s, fb_node image) {
     }
     const fb_node *nodes = (const fb_node *)(const void *)found.data;
     size_t count = found.size / sizeof *nodes;
-    const fb_alias *alias = fb_matcher_alias(s->m);
-    s->m->failed |= found.failed || !alias;
-    if (s->m->failed || !count) {
-    } else if (fb_mutated_between(alias, image, first, last)) {
-        fb_refuse(s->m, "input-mutated", nodes, count, "the image is written between the convolutions that read it");
-    } else if (fb_mode_switched_between(alias, first, last)) {
-        fb_refuse(s->m, "mode-switched", nodes, count,
-                  "autograd or another mode is switched between the convolutions that read it");
-    } else {
-        fb_match_found(s->m, nodes, count);
+    s->m->failed |= found.failed;
+    if (!s->m->failed && count) {
+        fb_obstacle why = obstacle_between(fb_matcher_alias(s->m), image, first, last);
+        if (why.code) fb_refuse_for(s->m, why, nodes, count);
+        else fb_match_found(s->m, nodes, count);
     }
     fb_buffer_free(&found);
 }
 
+static bool has_convolution(const fb_graph *g) {
+    fb_node n = fb_first_node(g, FB_MAIN_PROGRAM);
+    while (n.id && !is_convolution(g, n)) n = fb_next_node(g, n);
+    return n.id;
+}
+
 static void match_graph(fb_matcher *m) {
     const fb_graph *g = m->graph;
+    if (!has_convolution(g)) return; /* as most have none, nothing is asked about their memory */
     const fb_alias *alias = fb_matcher_alias(m);
     fb_turned *turned = alias ? fb_turned_new(g, alias, m->work) : NULL;
     search s = {m, g, calloc(fb_node_limit(g), sizeof *s.roles)};

@@ -89,7 +89,7 @@ static bool names_another_device(const fb_graph *g, fb_node node) {
     return is_named;
 }
 
-/* What is computed of nothing but what lies on the CPU lies there, too, unless the call says otherwise. */
+/* A call whose inputs all lie on the CPU gives a result there, unless it names another device. */
 static bool judge_home(const search *s, fb_node node) {
     const fb_graph *g = s->graph;
     fb_opcode opcode = (fb_opcode)fb_node_at(g, node)->opcode;

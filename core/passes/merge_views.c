@@ -60,8 +60,7 @@ static bool is_inside(const fb_graph *g, const fb_rearrange *view) {
     return reader.id && fb_rearrange_at(g, reader, &next) && goes_into(g, view, &next);
 }
 
-/* ---- what goes into an expand -----------------------------------------------------------------------------------------------
- */
+/* ---- what goes into an expand ------------------------------------------------------------------------------------------- */
 
 /* How many dimensions of size 1 the view puts in front of all others, which stay; 0: it does something else. */
 static int dimensions_in_front(const fb_graph *g, const fb_rearrange *view) {
@@ -108,8 +107,7 @@ static void match_expand(fb_matcher *m, fb_node expand, const fb_rearrange *view
     else fb_match_found(m, nodes, 2);
 }
 
-/* ---- chains -----------------------------------------------------------------------------------------------------------------
- */
+/* ---- chains ------------------------------------------------------------------------------------------------------------- */
 
 /* view(x, sizes): its own sizes do for a reshape, whatever is put before them. */
 static bool has_sizes(const fb_graph *g, fb_node view) {

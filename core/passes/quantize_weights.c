@@ -26,7 +26,7 @@
  *
  * Refused: weights that something else has too ("shared-weight": it would still need them), that are not floating
  * ("unsupported-dtype"), that have one number for each channel or none ("saves-nothing"), in training mode, and transposed
- * convolutions in groups ("grouped"). In 4 bits: convolutions ("not-linear"), and Linears whose inputs are no multiple of
+ * convolutions in groups ("grouped"). In 4 bits: convolutions ("not-linear"), and Linears whose inputs are not a multiple of
  * `group_size` ("group-size"). `group_size` without `bits` 4 says nothing ("unused-parameter").
  * Exactness: changes. Not reversible: roll back to get the weights' own bytes.
  */
@@ -112,7 +112,7 @@ static fb_obstacle obstacle_of(const search *s, const fb_host *host) {
         return (fb_obstacle){"shared-weight", "something else reads the weight too, and would still need it as it is"};
     if (s->group_size && !host->is_linear) return (fb_obstacle){"not-linear", "4 bits are for the weights of Linears"};
     if (s->group_size && host->inputs % s->group_size != 0)
-        return (fb_obstacle){"group-size", "the number of its inputs is no multiple of group_size"};
+        return (fb_obstacle){"group-size", "the number of its inputs is not a multiple of group_size"};
     if (!saves_bytes(g, host, s->group_size))
         return (fb_obstacle){"saves-nothing", "the scales are as large as what int8 saves"};
     if (!host->is_linear && host->conv.is_transposed && host->conv.groups != 1)

@@ -185,8 +185,7 @@ static fb_obstacle obstacle_to_leave_out_of(search *s, fb_node copy) {
     return memories ? obstacle_to_leave_out(s->m->graph, s->alias, memories, copy) : FB_OUT_OF_MEMORY;
 }
 
-/* ---- a copy that one call writes into ---------------------------------------------------------------------------------------
- */
+/* ---- a copy that one call writes into ----------------------------------------------------------------------------------- */
 
 /* Would what a call writes in place have the same dtype and sizes as a result of its own? The operands broadcast to what it
  * writes, and Python's numbers are of no higher kind: otherwise PyTorch refuses to write. */
@@ -241,8 +240,7 @@ static fb_node writer_of(search *s, const fb_identity *found, fb_node instead) {
     return is_there && lies_as_written(s, instead, found->node, writer) ? writer : none;
 }
 
-/* ---- match ------------------------------------------------------------------------------------------------------------------
- */
+/* ---- match -------------------------------------------------------------------------------------------------------------- */
 
 /* Must a reader of a copy in rows notice that what it is made of lies otherwise? */
 static bool needs_rows(search *s, const fb_identity *found, fb_node instead) {

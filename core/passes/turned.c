@@ -209,7 +209,7 @@ static format format_of(const fb_graph *g, fb_node n) {
     return strcmp(name, "contiguous_format") == 0 ? FORMAT_ROWS : FORMAT_OTHER;
 }
 
-/* Its answer is no tensor, and does not depend on strides. */
+/* The call gives a Python value that does not depend on strides. */
 static bool gives_no_tensor(const fb_graph *g, fb_node n) {
     unsigned flags = fb_op_facts_of(fb_node_op(g, n))->flags;
     bool is_number = fb_numberhood_of(g, n) == FB_A_NUMBER && !(flags & (FB_FACT_READS_LAYOUT | FB_FACT_EFFECT));
@@ -225,17 +225,9 @@ static bool is_first(const fb_graph *g, fb_node reader, fb_node input) {
     return first.id && fb_value_node(g, first).id == input.id;
 }
 
-/* view(x, dtype), which has other sizes in the last dimension. */
-static bool is_view_of_dtype(const fb_graph *g, fb_node view) {
-    fb_value second = fb_node_arg(g, view, 1);
-    bool is_computed = second.id && fb_value_kind(g, second) == FB_NODE && !fb_op_is(g, view, FB_OP_VIEW_AS) &&
-                       !fb_is_python_number(g, fb_value_node(g, second));
-    return fb_node_kwarg(g, view, "dtype").id || is_computed || (second.id && fb_value_kind(g, second) == FB_DTYPE);
-}
-
 static fb_obstacle obstacle_to_show(const fb_turned *t, fb_node reader, manner how, fb_node input, lie from) {
     const fb_graph *g = t->graph;
-    if (how == FIXED_VIEWS && is_view_of_dtype(g, reader)) return LAYOUT("it shows the memory in another dtype");
+    if (how == FIXED_VIEWS && fb_is_view_of_dtype(g, reader)) return LAYOUT("it shows the memory in another dtype");
     if (from != OTHERWISE || how == VIEWS) return FB_NO_OBSTACLE;
     if (how == FIXED_VIEWS && !fb_view_only_splits(g, input, reader))
         return LAYOUT("it is a view, which fails where its input does not lie row by row");

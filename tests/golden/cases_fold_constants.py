@@ -296,7 +296,8 @@ def fold_constants():
     back = lambda g, doubled: g.method("t", doubled, shape=(3, 4), dtype="float32", name="back")
     rows = lambda g, doubled: g.method("contiguous", doubled, shape=(4, 3), dtype="float32", name="rows")
     # The transposition back is not believed: it may lie either way.
-    fold("needs-contiguous", scaled_and_viewed(back, (3, 4)), 0, refusal("needs-contiguous", "back"))
+    read_far = [refusal("needs-contiguous", name) for name in ("t", "doubled", "back")]
+    fold("needs-contiguous", scaled_and_viewed(back, (3, 4)), 0, *read_far)
     fold("needs-contiguous-and-is", scaled_and_viewed(rows, (4, 3)), 1)
 
     g = Graph()

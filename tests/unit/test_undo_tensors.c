@@ -68,6 +68,24 @@
     "{'path':'m','type':'torch.nn.Linear','config':{'bias':false,'in_features':4,'out_features':4},'parameters':{"             \
     "'weight':'w','bias':null},'buffers':{},'training':false},"
 
+/* A subtraction that goes into the Linear behind it, whose bias is made from its weight; the bytes are known. */
+#define SHIFTED                                                                                                                \
+    .nodes = "{'name':'x','op':'placeholder','target':'x','meta':{'shape':[2,1],'dtype':'float32'}},"                          \
+             "{'name':'sub','op':'call_function','target':'operator.sub','args':[{'$node':'x'},0.5],'meta':{'shape':[2,1],"    \
+             "'dtype':'float32'}},"                                                                                            \
+             "{'name':'l','op':'call_module','target':'l','args':[{'$node':'sub'}],'meta':{'shape':[2,1],'dtype':'float32'}}," \
+             "{'name':'output','op':'output','target':'output','args':[{'$node':'l'}]}",                                       \
+    .modules = "{'path':'','type':'torch.nn.Module'},{'path':'l','type':'torch.nn.Linear','config':{'in_features':1,"          \
+               "'out_features':1,'bias':false},'parameters':{'weight':'l.weight','bias':null}}",                               \
+    .tensors = "{'name':'l.weight','dtype':'float32','shape':[1,1]," SHIFTED_WEIGHT "}", .passes = "['FoldScaleIntoLinear']",  \
+    .undone = "0"
+#define SHIFTED_WEIGHT "'data':'AAAAQA=='" /* 2 */
+#define SHIFTED_BIAS                                                                                                           \
+    "'recipe':{'op':'matmul','args':['l.weight',{'op':'mul','args':[{'op':'full','args':[],'shape':[1],'value':{'$float':"     \
+    "'1.0'}},{'op':'neg','args':[{'op':'full','args':[],'shape':[],'value':0.5}]}]}]}"
+#define TRAINED_WEIGHT "'data':'AABAQA=='" /* 3 */
+#define BIAS_IN_BYTES "'data':'AACAvw=='"  /* 2 · -0.5 */
+
 static const undo_example cases[] = {
     {"the merged weight was trained: the originals are cut out of it",
      PAIR,
@@ -188,6 +206,16 @@ static const undo_example cases[] = {
      NORM,
      {{"{'op':'mul','args':['conv.weight'", "{'op':'add','args':['conv.weight'"}},
      "computed tensor conv.weight@365bfe60\n"},
+    {"the bias that was made has its bytes now, and the weight that it was made from was trained",
+     SHIFTED,
+     {{SHIFTED_WEIGHT, TRAINED_WEIGHT}, {SHIFTED_BIAS, BIAS_IN_BYTES}},
+     "computed tensor l.bias\n"},
+    {"the bias has its bytes now, which are those that its recipe gives", SHIFTED, {{SHIFTED_BIAS, BIAS_IN_BYTES}}},
+    {"the bias follows the weight that was trained",
+     SHIFTED,
+     {{SHIFTED_WEIGHT, TRAINED_WEIGHT}},
+     NULL,
+     {{SHIFTED_WEIGHT, TRAINED_WEIGHT}}},
 };
 
 int main(void) {
