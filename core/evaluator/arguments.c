@@ -72,14 +72,23 @@ static bool matters(const fb_graph *graph, fb_value value) {
     }
 }
 
+/* layout=0: torch.strided, by its number in c10. */
+static bool is_strided(const fb_graph *graph, const char *keyword, fb_value value) {
+    int64_t number;
+    return strcmp(keyword, "layout") == 0 && fb_value_is_int(graph, value, &number) && number == 0;
+}
+
 static const char *find_unread(const fb_kernel_call *call) {
     const fb_node_row *row = fb_node_at(call->graph, call->node);
     const fb_value_row *args = fb_value_at(call->graph, row->args), *kwargs = fb_value_at(call->graph, row->kwargs);
     for (uint32_t i = 0; i < args->count && i < 64; i++)
         if (!(call->read_args >> i & 1) && matters(call->graph, args->items[i])) return "positional";
-    for (uint32_t i = 0; i + 1 < kwargs->count && i / 2 < 64; i += 2)
-        if (!(call->read_kwargs >> (i / 2) & 1) && matters(call->graph, kwargs->items[i + 1]))
-            return fb_text(call->graph, fb_value_at(call->graph, kwargs->items[i])->symbol);
+    for (uint32_t i = 0; i + 1 < kwargs->count && i / 2 < 64; i += 2) {
+        const char *keyword = fb_text(call->graph, fb_value_at(call->graph, kwargs->items[i])->symbol);
+        bool is_read = call->read_kwargs >> (i / 2) & 1;
+        if (!is_read && matters(call->graph, kwargs->items[i + 1]) && !is_strided(call->graph, keyword, kwargs->items[i + 1]))
+            return keyword;
+    }
     return NULL;
 }
 

@@ -265,10 +265,11 @@ fb_status fb_evaluate_call(fb_evaluator *evaluator, fb_node node, fb_object *out
                            .recipes = recipes,
                            .memory = evaluator->memory,
                            .error = evaluator->error};
+    fb_value written = fb_map_value(graph, fb_node_at(graph, node)->kwargs, "out");
     unsigned levels = 0;
     size_t outer = evaluator->argument_count; /* of the call that a nested program is run for */
     if (!row) refuse(&call);
-    else if (fb_map_value(graph, fb_node_at(graph, node)->kwargs, "out").id) fb_kernel_unsupported(&call, "out= is not known");
+    else if (written.id && fb_value_kind(graph, written) != FB_NONE) fb_kernel_unsupported(&call, "out= is not known");
     else if (is_by_name && fb_check_signature(&call)) (void)0;
     else if (!is_by_name && fb_value_at(graph, fb_node_at(graph, node)->kwargs)->count)
         fb_kernel_unsupported(&call, "its keyword arguments are not known");

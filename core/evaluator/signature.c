@@ -56,7 +56,7 @@ static bool takes(const given_call *call, const char *type, const fb_object *obj
     case 'b': return object->kind == FB_OBJECT_BOOL || (call->is_aten && is_number(object));
     case 'd': return object->kind == FB_OBJECT_DTYPE || (call->is_aten && is_int); /* or by its number in c10 */
     case 'D': return object->kind == FB_OBJECT_DEVICE || object->kind == FB_OBJECT_STRING || is_int;
-    case 'l': return object->kind == FB_OBJECT_DEVICE;
+    case 'l': return object->kind == FB_OBJECT_DEVICE || (call->is_aten && object->kind == FB_OBJECT_INT);
     case 'm': return object->kind == FB_OBJECT_DEVICE || (call->is_aten && is_int);
     case 'F': return takes_items(call, "f", object);
     case 'B': return takes_items(call, "b", object);
@@ -132,7 +132,7 @@ static const char *overloads_of(const fb_kernel_call *call, const char **overloa
     given->is_aten = false;
     if (row->opcode == FB_CALL_FUNCTION) {
         given->is_aten = fb_is_spelled(target, FB_ATEN);
-        bool is_in_torch = fb_is_spelled(target, FB_TORCH) && !strchr(target + strlen(FB_TORCH), '.');
+        bool is_in_torch = fb_is_of_torch(target);
         bool is_functional = fb_is_spelled(target, FB_FUNCTIONAL) || fb_is_spelled(target, FB_FUNCTIONAL_IN_C);
         bool is_of_tensor = given->is_method = fb_is_spelled(target, FB_TENSOR_METHOD);
         if (!given->is_aten && !is_in_torch && !is_functional && !is_of_tensor) return NULL;

@@ -106,9 +106,9 @@ fb_op fb_op_of_function(const char *target, size_t length) {
         return find_spelling(name, size, dot + 1, rest - size - 1);
     }
     /* The longest first. torch.fx prints torch.special.expm1 as torch._C._special.special_expm1. */
-    static const char *const homes[] = {
-        FB_FUNCTIONAL,    "torch._C._nn.", "torch._C._fft.", "torch._C._linalg.", "torch._C._special.special_",
-        "torch.special.", "torch.Tensor.", "torch."};
+    static const char *const homes[] = {FB_FUNCTIONAL,       FB_FUNCTIONAL_IN_C,           "torch._C._fft.",
+                                        "torch._C._linalg.", "torch._C._special.special_", "torch.special.",
+                                        FB_TENSOR_METHOD,    FB_TORCH_IN_PYTHON,           FB_TORCH};
     size_t home = 0, count = sizeof homes / sizeof *homes;
     while (home < count && !skip_prefix(&name, &rest, homes[home])) home++;
     if (home == count) return FB_OP_UNKNOWN;

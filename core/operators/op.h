@@ -67,6 +67,7 @@ typedef enum fb_dtype_rule {
     FB_DTYPE_RULE_FLOAT,    /* … and integers become float32 */
     FB_DTYPE_RULE_SUM,      /* the argument `dtype`, or that of the first argument where integers become int64 */
     FB_DTYPE_RULE_LIKE,     /* the argument `dtype`, or that of the first argument */
+    FB_DTYPE_RULE_NORM,     /* the same, where that is a real number; unknown for bool and complex */
     FB_DTYPE_RULE_ARGUMENT, /* the argument `dtype`, or float32 */
     FB_DTYPE_RULE_FULL,     /* the argument `dtype`, or that of the fill value */
     FB_DTYPE_RULE_CAST,     /* any argument that is a dtype, or that of the first argument when nothing else can be one */

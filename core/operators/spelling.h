@@ -12,11 +12,18 @@
 #define FB_FUNCTIONAL "torch.nn.functional."
 #define FB_FUNCTIONAL_IN_C "torch._C._nn."
 #define FB_TORCH "torch."
-#define FB_TENSOR_METHOD "torch.Tensor." /* methods as functions */
+#define FB_TORCH_IN_PYTHON "torch.functional." /* as torch.fx prints torch.split */
+#define FB_TENSOR_METHOD "torch.Tensor."       /* methods as functions */
 #define FB_PYTHON_OPERATOR "operator."
 
 static inline bool fb_is_spelled(const char *target, const char *beginning) {
     return strncmp(target, beginning, strlen(beginning)) == 0;
+}
+
+/* Is it a function of torch itself, as it is written or as torch.fx prints it? */
+static inline bool fb_is_of_torch(const char *target) {
+    bool is_direct = fb_is_spelled(target, FB_TORCH) && !strchr(target + strlen(FB_TORCH), '.');
+    return is_direct || fb_is_spelled(target, FB_TORCH_IN_PYTHON);
 }
 
 /* Is it a function or module of PyTorch, or a function of Python's that its tracers write? */

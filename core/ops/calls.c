@@ -90,7 +90,7 @@ static bool takes(const char *type, const seen_call *call, fb_value value) {
     case 's': return kind == FB_STRING;
     case 'd': return kind == FB_DTYPE || (kind == FB_INT && !call->is_python); /* its number in c10 */
     case 'D': return kind == FB_DEVICE || kind == FB_STRING || kind == FB_INT;
-    case 'l': return kind == FB_LAYOUT;
+    case 'l': return kind == FB_LAYOUT || (kind == FB_INT && !call->is_python); /* 0 is torch.strided */
     case 'm': return kind == FB_MEMORY_FORMAT || (kind == FB_INT && !call->is_python);
     case 'J':
     case 'K': return (kind == FB_INT && (call->is_python || *type == 'J')) || takes_items("i", call, value);
@@ -213,7 +213,7 @@ static const char *home_of(const fb_graph *graph, fb_node node) {
     if (row->opcode == FB_CALL_METHOD) return "method";
     if (row->opcode != FB_CALL_FUNCTION) return "";
     if (fb_is_spelled(target, FB_FUNCTIONAL) || fb_is_spelled(target, FB_FUNCTIONAL_IN_C)) return "functional";
-    return fb_is_spelled(target, FB_TORCH) && !strchr(target + strlen(FB_TORCH), '.') ? "torch" : "";
+    return fb_is_of_torch(target) ? "torch" : "";
 }
 
 /* The row that says what the call takes, when it is of a function of torch or a method that is written in C++. */

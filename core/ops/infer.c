@@ -112,6 +112,7 @@ static fb_dtype infer_dtype(const fb_shape_call *call, fb_dtype_rule rule, fb_dt
     case FB_DTYPE_RULE_FLOAT: return fb_to_floating(promote_operands(call));
     case FB_DTYPE_RULE_SUM: return dtype_argument(call, widen_sum(dtype_of_first(call)));
     case FB_DTYPE_RULE_LIKE: return dtype_argument(call, dtype_of_first(call));
+    case FB_DTYPE_RULE_NORM: return real_dtype(dtype_argument(call, dtype_of_first(call)));
     case FB_DTYPE_RULE_ARGUMENT: return dtype_argument(call, FB_FLOAT32);
     case FB_DTYPE_RULE_FULL: return dtype_argument(call, dtype_of_fill(call));
     case FB_DTYPE_RULE_CAST: return dtype_of_cast(call);

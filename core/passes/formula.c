@@ -29,8 +29,9 @@ static bool is_step(const fb_graph *g, fb_node n) {
     fb_op op = fb_node_op(g, n);
     const fb_op_facts *facts = fb_op_facts_of(op);
     fb_dtype dtype = (fb_dtype)fb_node_at(g, n)->dtype;
+    bool keeps_rows = (facts->flags & FB_FACT_ELEMENTWISE) || op == FB_OP_EXPAND_AS || is_cast(op) || is_reduction(g, n);
     return op && (!dtype || fb_dtype_is_floating(dtype)) && fb_op_is_pure(g, n) && fb_input_first(g, n) &&
-           !fb_is_python_number(g, n) && ((facts->flags & FB_FACT_ELEMENTWISE) || is_cast(op) || is_reduction(g, n));
+           !fb_is_python_number(g, n) && keeps_rows;
 }
 
 bool fb_formula_is_cast(const fb_graph *g, fb_node n) {

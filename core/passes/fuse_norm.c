@@ -3,16 +3,18 @@
  *     x ──┬── pow(2) ── mean(-1, keepdim) ── + ε ── rsqrt ──┬── * w ── y          x ── rms_norm((n,), w, ε) ── y
  *         └─────────────────────────────────────────────────┘
  *
- * LayerNorm and RMSNorm over the last dimensions, softmax and log-softmax, however they are written. As in FuseActivation the
- * formula is compared with the operator by what the two compute: an ε outside the root is another function. Casts around the
- * formula, as Llama has them, go with it. A weight, and LayerNorm's bias, go into the call where they have the dtype that the
- * norm is computed in and the sizes that it works on. In float16 and bfloat16 a weight stays a product of its own: there the
- * operator would round later than the formula does.
+ * LayerNorm and RMSNorm over the last dimensions, softmax and log-softmax, and in torch.fx F.normalize, which ATen does not
+ * have, however they are written. As in FuseActivation the formula is compared with the operator by what the two compute: an ε
+ * outside the root is another function. Casts around the formula, as Llama has them, go with it. A weight, and LayerNorm's
+ * bias, go into the call where they have the dtype that the norm is computed in and the sizes that it works on. In float16 and
+ * bfloat16 a weight stays a product of its own: there the operator would round later than the formula does.
  *
  * Refused: a softmax that does not subtract the largest number, as it overflows where the operator does not; a formula that
  * others read a part of; sizes that are not recorded; an input that is written in between; and a result that a reader may need
  * in the order in which its input lies in memory. Exactness: rounds. Reversible.
  */
+#include <math.h>
+
 #include "core/ops/shape.h"
 #include "core/ops/strides.h"
 #include "core/passes/formula.h"
@@ -70,20 +72,42 @@ static bool last_sizes(const fb_graph *g, const fb_formula *f, fb_substitute *no
     return true;
 }
 
+/* In torch.fx alone, and where the formula bounds the norm: without a bound it takes fewer steps than F.normalize. */
+static bool has_normalize(const fb_graph *g, const fb_formula *f) {
+    bool has_norm = has_call(g, f, FB_OP_NORM) || has_call(g, f, FB_OP_VECTOR_NORM) || has_call(g, f, FB_OP_SUM);
+    return has_norm && !fb_is_aten(g, f->calls[f->count - 1]) && f->axes == (f->axes & -f->axes);
+}
+
+static void consider_with(search *s, const fb_formula *f, double eps, bool is_bound) {
+    fb_substitute norm = {.has_eps = true, .eps = eps};
+    if (!is_bound && last_sizes(s->formulas.matcher->graph, f, &norm)) {
+        norm.op = FB_OP_RMS_NORM;
+        consider(s, f, &norm);
+        norm.op = FB_OP_LAYER_NORM;
+        consider(s, f, &norm);
+    }
+    if (!has_normalize(s->formulas.matcher->graph, f)) return;
+    norm = (fb_substitute){.op = FB_OP_NORMALIZE, .has_axis = true, .axis = __builtin_ctz(f->axes) - f->rank, .has_eps = true};
+    norm.eps = eps;
+    consider(s, f, &norm);
+    norm.eps = sqrt(eps); /* it bounds the sum of squares */
+    consider(s, f, &norm);
+}
+
 /* Every number that something is added to, or that bounds it, may be the ε. */
 static void consider_norm(search *s, const fb_formula *f) {
     const fb_graph *g = s->formulas.matcher->graph;
-    fb_substitute norm = {.has_eps = true};
-    if (!last_sizes(g, f, &norm)) return;
+    static const struct {
+        fb_op op;
+        const char *parameter;
+    } numbers[] = {{FB_OP_ADD, "input"}, {FB_OP_ADD, "other"}, {FB_OP_CLAMP, "min"}, {FB_OP_CLAMP_MIN, "min"}};
     for (size_t i = 0; i < f->count; i++) {
-        const char *const parameters[] = {"input", "other"};
-        for (size_t k = 0; k < 2 && fb_op_is(g, f->calls[i], FB_OP_ADD); k++) {
-            fb_value number = fb_call_argument(g, f->calls[i], parameters[k]);
-            if (!number.id || !fb_value_is_number(g, number, &norm.eps) || norm.eps < 0 || norm.eps > 1) continue;
-            norm.op = FB_OP_RMS_NORM;
-            consider(s, f, &norm);
-            norm.op = FB_OP_LAYER_NORM;
-            consider(s, f, &norm);
+        for (size_t k = 0; k < sizeof numbers / sizeof *numbers; k++) {
+            double eps;
+            if (!fb_op_is(g, f->calls[i], numbers[k].op)) continue;
+            fb_value number = fb_call_argument(g, f->calls[i], numbers[k].parameter);
+            if (number.id && fb_value_is_number(g, number, &eps) && eps >= 0 && eps <= 1)
+                consider_with(s, f, eps, numbers[k].op != FB_OP_ADD);
         }
     }
 }
@@ -155,9 +179,10 @@ static void extend(search *s) {
 
 /* ---- match and edit ----------------------------------------------------------------------------------------------------- */
 
-/* The operator gives a result that is contiguous. */
-static fb_obstacle layout_obstacle(const fb_graph *g, const fb_formula *f) {
-    return fb_strides_are_read(g, f->calls[f->count - 1]) && !fb_is_contiguous(g, f->input)
+/* The operators give a result that is contiguous, but F.normalize one that lies like its input, as the formula's does. */
+static fb_obstacle layout_obstacle(const fb_graph *g, const fb_formula *f, fb_op op) {
+    bool keeps_layout = op == FB_OP_NORMALIZE;
+    return !keeps_layout && fb_strides_are_read(g, f->calls[f->count - 1]) && !fb_is_contiguous(g, f->input)
                ? (fb_obstacle){"needs-contiguous",
                                "a reader may need the result as it lies in memory, in the order of the input"}
                : FB_NO_OBSTACLE;
@@ -173,7 +198,7 @@ static void look(void *context, fb_node n) {
     if (fb_formula_is_refused(m, f, s->best.verdict, &s->best.substitute)) return;
     extend(s);
     fb_obstacle obstacle = fb_formula_obstacle(m, f);
-    if (!obstacle.code) obstacle = layout_obstacle(m->graph, f);
+    if (!obstacle.code) obstacle = layout_obstacle(m->graph, f, s->best.substitute.op);
     if (obstacle.code) fb_refuse_for(m, obstacle, f->calls, f->count);
     else fb_match_found_as(m, &s->best, sizeof s->best);
 }
@@ -196,7 +221,7 @@ static void edit(fb_rewrite *rw, const fb_match *match) {
 const fb_pass fb_fuse_norm = {
     .name = "FuseNorm",
     .version = 1,
-    .summary = "Replaces LayerNorm, RMSNorm, softmax or log-softmax that is spelled out with one call, however it is written.",
+    .summary = "Replaces LayerNorm, RMSNorm, softmax, log-softmax or F.normalize that is spelled out with one call.",
     .parameters = FB_NO_PARAMETERS,
     .exactness = FB_ROUNDS,
     .gain = FB_GAIN_FEWER_NODES,

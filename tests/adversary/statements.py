@@ -368,8 +368,8 @@ class Generator:
         given = self.pick(lambda value: value.dim() > 1 and value.is_floating_point())
         width, channels, dtype = self.values[given].shape[-1], self.values[given].shape[1], self.values[given].dtype
         index = len(self.init)
-        kind = choose.choice([0, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 9, 10, 11, 12, 13, 14, 15, 16, 17])
-        motifs = {8: self.constants, 9: self.attention, 10: self.rotation, 11: self.repeated, 12: self.nested, 13: self.mask, 15: self.copied, 16: self.widened, 17: self.images}
+        kind = choose.choice([0, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18])
+        motifs = {8: self.constants, 9: self.attention, 10: self.rotation, 11: self.repeated, 12: self.nested, 13: self.mask, 15: self.copied, 16: self.widened, 17: self.images, 18: self.normalised}
         lines, made = [], []
         if kind == 0:
             for item in range(choose.choice([2, 3])):
@@ -570,6 +570,22 @@ class Generator:
         view = choose.choice([".unsqueeze(0)" * count, f".reshape({[1] * count + sizes})", f"[{'None, ' * count}]", f".unsqueeze({choose.choice([0, 1, -1])})"])
         lines = [f"({base} * 2){view}" if choose.random() < 0.5 else f"{base}{view}", f"<last>.expand({front + kept})"]
         return lines + choose.choice([[], ["<last> + 1"], ["<last>.reshape(-1)"], ["<last>.contiguous()", "<last>.add_(1)"], [f"{given}.mul_(2)"], ["<last>.clone()"], ["<last>.view(-1)"]])
+
+    def normalised(self, given):
+        """A norm that is spelled out, or nearly."""
+        choose = self.random
+        axis = choose.choice([-1, -1, -1, 1, 0])
+        lines = [choose.choice([
+            f"{given}.norm(2, {axis}, keepdim=True)", f"torch.norm({given}, dim={axis}, keepdim=True)", f"{given}.norm({choose.choice([1, 2])}, {axis}, True)",
+            f"torch.linalg.vector_norm({given}, dim={axis}, keepdim=True)", f"torch.linalg.norm({given}, dim={axis}, keepdim=True)",
+            f"{given}.square().sum({axis}, keepdim=True)", f"({given} * {given}).mean({axis}, True)", f"{given}.pow(2).mean({axis}, keepdim=True)",
+        ])]  # fmt: skip
+        lines += choose.choice([["<last>.sqrt()"], [], []])
+        lines += choose.choice([["<last>.clamp_min(1e-6)"], ["<last>.clamp(min=0.5)"], ["<last>.clamp_(min=1e-3)"], ["<last> + 1e-5"], ["<last>.clamp(1e-4, 2)"], []])
+        if choose.random() < 0.15:
+            lines.append(f"{choose.choice([given, '<last>'])}.mul_(2)")
+        lines += choose.choice([[f"{given} / <last>"], [f"{given}.div(<last>.expand_as({given}))"], ["<last>.rsqrt()", f"{given} * <last>"]])
+        return lines + choose.choice([[], [], ["<last> * 2"], ["<last>.mT"], ["<last>.contiguous().view(-1)"]])
 
     def nested(self, given):
         """What torch.export writes a nested program for."""

@@ -198,6 +198,47 @@ def norms():
     _, total, e = softmax(g, False)
     fuse("softmax-that-overflows", g.end(g.step("operator.truediv", e, total)), 0, refusal("overflows", "truediv"))
 
+    def l2(g, find, times="operator.truediv", y=None):
+        return g.step(times, g.x, y or find(g))
+
+    def root_of_squares(g, *bound, dim=-1, short=SHORT):
+        total = g.step(".sum", g.step("torch.square", g.x), dim, True, shape=short)
+        total = g.step("torch.clamp", total, *bound, shape=short) if bound else total
+        return g.step("torch.sqrt", total, shape=short)
+
+    def bounded(g, target=".norm", *args, bound=(".clamp_min", 1e-12), short=SHORT, **kwargs):
+        norm = g.step(target, g.x, *args, shape=short, **kwargs)
+        return g.step(bound[0], norm, *bound[1:], shape=short)
+
+    g = make(weights=False)
+    fuse("normalize", g.end(l2(g, lambda g: bounded(g, ".norm", 2, -1, True))), 1)
+    g = make(weights=False, shape=(4, 4))
+    short = bounded(g, ".norm", 2, 0, True, short=(1, 4))
+    fuse("normalize-along-the-first-axis", g.end(g.step("operator.truediv", g.x, g.step(".expand_as", short, g.x))), 1)
+    g = make(weights=False)
+    fuse("normalize-of-squares", g.end(l2(g, lambda g: root_of_squares(g, 1e-24))), 1)
+    g = make("float16", weights=False)
+    fuse("normalize-float16", g.end(l2(g, lambda g: bounded(g, ".norm", 2, -1, True, bound=(".clamp", 1e-5)))), 1)
+    g = make(weights=False)
+    of_linalg = bounded(g, "torch.linalg.norm", ord=2, dim=-1, keepdim=True)
+    fuse("normalize-by-linalg-norm", g.end(l2(g, None, y=of_linalg)), 1)
+    g = make(weights=False)
+    turned = g.step(".transpose", g.x, 0, 1, shape=(4, 2))
+    norm = g.step(".clamp_min", g.step(".norm", turned, 2, -1, True, shape=(4, 1)), 1e-12, shape=(4, 1))
+    y = g.step("operator.truediv", turned, norm, shape=(4, 2))
+    fuse("normalize-lies-like-its-input", g.output(g.step(".t", y, shape=SHAPE)), 1)
+    g = make(weights=False)
+    added = bounded(g, ".norm", 2, -1, True, bound=("operator.add", 1e-3))
+    fuse("normalize-with-an-addend", g.end(l2(g, None, y=added)), 0, refusal("another-function", "truediv"))
+    g = make(weights=False)
+    fuse("normalize-without-bound-stays", g.end(l2(g, root_of_squares)), 0)
+    g = make(weights=False)
+    fuse("normalize-by-another-norm-stays", g.end(l2(g, lambda g: bounded(g, ".norm", 1, -1, True))), 0)
+    g = make(weights=False)
+    y = g.step(ATEN + "linalg_vector_norm.default", g.x, 2, [-1], True, shape=SHORT)
+    y = g.step(ATEN + "clamp_min.default", y, 1e-12, shape=SHORT)
+    fuse("normalize-is-not-in-aten", g.end(g.step(ATEN + "div.Tensor", g.x, y)), 0)
+
 
 def aten_layer_norm(g):
     short = (2, 1)

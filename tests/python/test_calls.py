@@ -7,6 +7,10 @@ import pathlib
 import make_calls
 import pytest
 import torch
+import torch.nn.functional as F
+from foldback.fx import to_document
+from foldback.values import qualified_name
+from test_models_evaluate import evaluate
 
 CALLS = pathlib.Path(__file__).resolve().parents[2] / "core" / "ops" / "calls.def"
 X, LESS = "?x", {"operator": "gt", "args": ["?x", 0.5]}
@@ -136,3 +140,52 @@ def test_a_function_of_python_is_called_as_it_takes(service, number):
     assert "no-such-call" not in reasons, done
     # What may be its input again is refused for that, where the graph's writes and outputs ask for it.
     assert reasons or f"torch.nn.functional.{name}(" in answer.json()["code"], done
+
+
+# ---- functions as torch.fx prints them -------------------------------------------------------------------------------------------
+
+
+def printed_names():
+    """What of torch's functions torch.fx prints under another name: torch.split as torch.functional.split."""
+    homes = {"torch": torch, "torch.nn.functional": F, "torch.special": torch.special, "torch.fft": torch.fft, "torch.linalg": torch.linalg}
+    for home, module in homes.items():
+        for name, function in vars(module).items():
+            if callable(function) and not isinstance(function, type) and not name.startswith("_"):
+                yield f"{home}.{name}", qualified_name(function)
+
+
+def test_what_torch_fx_prints_is_the_same_operator(service):
+    names = {written: printed for written, printed in printed_names() if printed != written}
+    assert names["torch.split"] == "torch.functional.split"
+    document = graph("torch")
+    x, targets = document["nodes"][0], sorted({*names, *names.values()})
+    calls = [{"name": f"c{i}", "op": "call_function", "target": target, "args": [{"$node": "x"}]} for i, target in enumerate(targets)]
+    document["nodes"] = [x, *calls, {"name": "output", "op": "output", "target": "output", "args": [{"$node": "x"}]}]
+    answer = service.post("/v1/optimize", {"graph": document, "passes": ["EliminateDeadCode"], "options": {"include": ["graph"]}})
+    assert answer.status == 201, answer
+    unknown = {node["target"] for node in answer.json()["graph"]["nodes"]}  # the others are removed, as nobody reads them
+    assert [name for name in names if name not in unknown and names[name] in unknown] == []
+
+
+AS_PRINTED = {
+    "split": lambda x: torch.split(x, 2, -1)[1], "split into sizes": lambda x: torch.split(x, [1, 3], dim=1)[1],
+    "einsum": lambda x: torch.einsum("ij,kj->ik", x, x), "einsum of a list": lambda x: torch.einsum("ij,kj->ik", [x, x]),
+    "norm": lambda x: torch.norm(x), "norm along": lambda x: torch.norm(x, 1, dim=0), "norm in float64": lambda x: torch.norm(x, dtype=torch.float64),
+    "linalg.norm along": lambda x: torch.linalg.norm(x, dim=1), "linalg.matmul": lambda x: torch.linalg.matmul(x, x.t()),
+    "threshold": lambda x: F.threshold(x, 0.1, 20.0),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", AS_PRINTED)
+def test_what_torch_fx_prints_is_evaluated(name, tmp_path):
+    function, x = AS_PRINTED[name], torch.randn(2, 4, generator=torch.Generator().manual_seed(7))
+    found = evaluate(to_document(torch.fx.symbolic_trace(function), x, data=True), {"x": x}, tmp_path)
+    assert not isinstance(found, str), found
+    assert found[0].dtype == function(x).dtype
+    torch.testing.assert_close(found[0], function(x))
+
+
+def test_a_norm_of_matrices_is_not_taken_for_one_of_vectors(tmp_path):
+    x = torch.randn(2, 4)
+    found = evaluate(to_document(torch.fx.symbolic_trace(lambda x: torch.linalg.norm(x, 2)), x, data=True), {"x": x}, tmp_path)
+    assert isinstance(found, str) and "norm" in found, found

@@ -237,6 +237,51 @@ def test_norm(service, name, dtype):
             assert torch.equal(actual.nan_to_num(), wanted.nan_to_num())
 
 
+NORMALIZED = {  # F.normalize spelled out, in torch.fx: the functions, and what of them overflows in float16
+    "norm": (lambda _, x: x / x.norm(2, -1, keepdim=True).clamp_min(1e-12), False),
+    "expanded": (lambda _, x: x / x.norm(2, 1, keepdim=True).clamp(min=1e-6).expand_as(x), False),
+    "norm of torch": (lambda _, x: torch.div(x, torch.clamp_min(torch.norm(x, dim=-1, keepdim=True), 1e-3)), False),
+    "vector_norm": (lambda _, x: x / torch.linalg.vector_norm(x, dim=-1, keepdim=True).clamp(min=1e-8), False),
+    "linalg.norm": (lambda _, x: x / torch.linalg.norm(x, ord=2, dim=0, keepdim=True).clamp(1e-8), False),
+    "squares": (lambda _, x: x / x.pow(2).sum(-1, keepdim=True).sqrt().clamp(min=1e-4), True),
+    "bounded squares": (lambda _, x: x * torch.rsqrt((x * x).sum(-1, keepdim=True).clamp(min=1e-6)), True),
+}
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("name", NORMALIZED)
+def test_normalize(service, name, dtype):
+    function, overflows = NORMALIZED[name]
+    x = torch.randn(6, 5, 8, generator=torch.Generator().manual_seed(3)) * torch.logspace(-3, 2, 6).reshape(-1, 1, 1)
+    x[0, 0, 0], x[1, 0], x[2, 0, 1] = math.nan, 0.0, math.inf
+    x = x.to(dtype)
+    net = Net(function)
+    for dialect, document in documents(net, x):
+        result, outcome = optimize(service, document, "FuseNorm")
+        if dialect == "aten":  # which has no such operator
+            assert outcome["applied"] == 0, outcome
+            continue
+        if dtype == torch.float16 and overflows:
+            assert [refused["reason"] for refused in outcome["refused"]] == ["overflows"], outcome
+            continue
+        assert outcome["applied"] == 1 and not outcome["refused"], outcome
+        assert targets(result) == ["normalize", "neg", "output"]
+        actual, wanted = from_document(result)(x), net(x)
+        assert actual.dtype == wanted.dtype and torch.equal(actual.isnan(), wanted.isnan())
+        torch.testing.assert_close(actual, wanted, rtol=2.0 ** (4 - BITS[dtype]), atol=2.0 ** (4 - BITS[dtype]), equal_nan=True)
+
+
+def test_normalize_lies_like_its_input(service):
+    def turned(_, x):
+        y = x.mT
+        return (y / y.norm(2, -1, keepdim=True).clamp_min(1e-12)).mT.view(-1)
+
+    net, x = Net(turned), torch.randn(4, 5, 6)
+    result, outcome = optimize(service, to_document(torch.fx.symbolic_trace(net), x, data=True), "FuseNorm")
+    assert outcome["applied"] == 1, outcome
+    torch.testing.assert_close(from_document(result)(x), net(x))
+
+
 def with_readers(net, x):
     variance = x.pow(2).mean(-1, keepdim=True)
     return x * torch.rsqrt(variance + 1e-6) + variance
@@ -254,6 +299,11 @@ def unshifted(_, x):
 
 NO_NORMS = {
     "epsilon outside of the root": (lambda _, x: x / (x.pow(2).mean(-1, keepdim=True).sqrt() + 1e-3), ["another-function"]),
+    "epsilon beside the norm": (lambda _, x: x / (x.norm(2, -1, keepdim=True) + 1e-3), ["another-function"]),
+    "norm without bound": (lambda _, x: x / x.norm(2, -1, keepdim=True), []),
+    "another norm": (lambda _, x: x / x.norm(1, -1, keepdim=True).clamp_min(1e-12), []),
+    "norm bounded from above": (lambda _, x: x / x.norm(2, -1, keepdim=True).clamp(1e-12, 1.0), []),
+    "norm of all": (lambda _, x: x / x.norm().clamp_min(1e-12), []),
     "epsilon in the squares": (lambda _, x: x * torch.rsqrt((x + 1e-3).pow(2).mean(-1, keepdim=True)), ["another-function"]),
     "unbiased": (lambda _, x: (x - x.mean(-1, True)) / torch.sqrt(x.var(-1, keepdim=True) + 1e-5), []),
     "unbiased deviation": (lambda _, x: (x - x.mean(-1, True)) / (x.std(-1, keepdim=True) + 1e-5), []),
@@ -279,7 +329,7 @@ def test_no_norm(service, name):
             assert outcome["applied"] == 1
             continue
         assert outcome["applied"] == 0, (dialect, outcome)
-        if not (dialect == "aten" and "written" in name):
+        if not (dialect == "aten" and name in ("input written between", "epsilon beside the norm")):
             assert [refused["reason"] for refused in outcome["refused"]] == reasons, (dialect, outcome)
 
 

@@ -94,13 +94,14 @@ static void ck_reads_back(const golden *g, const fb_buffer *after, const char *i
 }
 
 /* The reference evaluator speaks torch and torch.nn, not ATen; of convolutions and norms it knows those of one and two
- * dimensions, and of functions conv2d. It knows no pads, and neither roll nor repeat_interleave. */
+ * dimensions, and of functions conv2d. It knows no pads, and neither roll, repeat_interleave nor normalize. */
 static bool is_foreign(const fb_graph *graph) {
     for (fb_node n = fb_first_node(graph, FB_MAIN_PROGRAM); n.id; n = fb_node_at(graph, n)->next) {
         const char *target = fb_node_target(graph, n);
         if (strncmp(target, "torch.ops.", strlen("torch.ops.")) == 0) return true;
         if (strcmp(target, "torch.conv1d") == 0 || strcmp(target, "torch.conv3d") == 0) return true;
         if (strcmp(target, "torch.nn.functional.pad") == 0) return true;
+        if (strcmp(target, "torch.nn.functional.normalize") == 0) return true;
         if (strcmp(target, "torch.roll") == 0 || strcmp(target, "repeat_interleave") == 0) return true;
     }
     for (fb_module m = fb_first_module(graph); m.id; m = fb_module_at(graph, m)->next) {

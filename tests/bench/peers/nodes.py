@@ -275,9 +275,8 @@ def measure_model(name: str, build: pathlib.Path, folder: pathlib.Path) -> dict[
 # ---- all together -------------------------------------------------------------------------------------------------------------
 
 
-# Why a peer leaves fewer nodes of a model: printed with the rows in which one does.
+# Why a peer leaves fewer nodes of a model: printed with its row. One that has no reason here is a failure.
 REASONS = {
-    "swin": "rows of a weight that constants choose are not made a weight of their own.",
     "vision/padded": "a convolution of ONNX pads its sides by different numbers; PyTorch's pads both alike, so that a pad stays. A kernel with "
     "one more row and column of zeros would do, but makes 16 products of 9, and nan where a zero meets infinity.",
 }
@@ -334,7 +333,7 @@ def main() -> int:
     print(text(rows, options.models))
     if options.write:
         report.put(options.write, text(rows, options.models), *((BEGIN_MODELS, END_MODELS) if options.models else (BEGIN, END)))
-    lost = [name for name, row in rows.items() if row["ours"] > row["best"]]
+    lost = [name for name, row in rows.items() if row["ours"] > row["best"] and not (options.models and name in REASONS)]
     wrong = [name for name, row in rows.items() if not row["error"] <= ALLOWED]
     for name in lost:
         print(f"{name}: more nodes are left than the best peer leaves", file=sys.stderr)
