@@ -1,4 +1,5 @@
 /* Views: other sizes and strides over the same storage; reshape copies where no strides do. */
+#include <stdlib.h>
 #include <string.h>
 
 #include "core/evaluator/internal.h"
@@ -484,6 +485,58 @@ static fb_status kernel_diagonal(fb_kernel_call *call, fb_object *result) {
     return fb_return_array(call, view, result);
 }
 
+/* ---- several tensors ----------------------------------------------------------------------------------------------------- */
+
+static fb_status kernel_broadcast_tensors(fb_kernel_call *call, fb_object *result) {
+    fb_array **inputs;
+    size_t count;
+    int64_t sizes[FB_MAX_RANK];
+    int rank = 0;
+    if (!fb_argument_arrays(call, "tensors", &inputs, &count)) return call->status;
+    for (size_t k = 0; k < count && !call->status; k++)
+        if (!fb_array_join_sizes(inputs[k], &rank, sizes)) fb_kernel_fail(call, "their sizes do not broadcast");
+    bool has_parts = !call->status && begin_parts(call, count, result);
+    for (size_t k = 0; has_parts && k < count && fb_kernel_goes_on(call, STEPS_OF_A_PART); k++) {
+        fb_array *view = NULL;
+        call->status = fb_array_broadcast(inputs[k], rank, sizes, &view, call->error);
+        fb_return_array(call, view, &result->items->objects[k]);
+    }
+    free(inputs);
+    return call->status;
+}
+
+/* Vector k varies along dimension k of result k, and with indexing="xy" the first two change places. */
+static fb_array *grid_of(fb_kernel_call *call, fb_array *const *vectors, size_t count, size_t k, bool is_xy) {
+    fb_array *view = fb_make_view(call, vectors[k], (int)count);
+    for (size_t i = 0; view && i < count; i++) {
+        const fb_array *vector = vectors[i];
+        size_t at = is_xy && i < 2 ? 1 - i : i;
+        view->sizes[at] = vector->rank ? vector->sizes[0] : 1;
+        view->strides[at] = i == k && vector->rank ? vector->strides[0] : 0;
+    }
+    return view;
+}
+
+static fb_status kernel_meshgrid(fb_kernel_call *call, fb_object *result) {
+    fb_array **vectors;
+    size_t count;
+    const char *indexing = "ij";
+    const fb_object *given = fb_argument(call, "indexing");
+    if (given && given->kind != FB_OBJECT_NONE && !fb_argument_text(call, "indexing", &indexing)) return call->status;
+    if (!fb_argument_arrays(call, "tensors", &vectors, &count)) return call->status;
+    bool is_xy = strcmp(indexing, "xy") == 0;
+    if (!is_xy && strcmp(indexing, "ij") != 0) fb_kernel_fail(call, "its indexing is neither \"ij\" nor \"xy\"");
+    else if (count < 1 || count > FB_MAX_RANK) fb_kernel_fail(call, "it takes 1 to %d tensors", FB_MAX_RANK);
+    for (size_t k = 0; k < count && !call->status; k++)
+        if (vectors[k]->rank > 1 || vectors[k]->dtype != vectors[0]->dtype)
+            fb_kernel_fail(call, "it takes tensors of one dtype with at most one dimension");
+    bool has_parts = !call->status && begin_parts(call, count, result);
+    for (size_t k = 0; has_parts && k < count && fb_kernel_goes_on(call, STEPS_OF_A_PART); k++)
+        fb_return_array(call, grid_of(call, vectors, count, k, is_xy && count > 1), &result->items->objects[k]);
+    free(vectors);
+    return call->status;
+}
+
 const fb_kernel_row fb_kernels_view[] = {
     FB_KERNEL_COMPLEX(VIEW, view),
     FB_KERNEL_COMPLEX(UNSAFE_VIEW, view),
@@ -509,6 +562,8 @@ const fb_kernel_row fb_kernels_view[] = {
     FB_KERNEL_COMPLEX(SPLIT_WITH_SIZES, split),
     FB_KERNEL_COMPLEX(CHUNK, chunk),
     FB_KERNEL_COMPLEX(UNBIND, unbind),
+    FB_KERNEL_COMPLEX(BROADCAST_TENSORS, broadcast_tensors),
+    FB_KERNEL_COMPLEX(MESHGRID, meshgrid),
     FB_KERNEL_COMPLEX(UNFOLD, unfold),
     FB_KERNEL_COMPLEX(DIAGONAL, diagonal),
     FB_KERNELS_END,

@@ -172,7 +172,9 @@ AS_PRINTED = {
     "einsum": lambda x: torch.einsum("ij,kj->ik", x, x), "einsum of a list": lambda x: torch.einsum("ij,kj->ik", [x, x]),
     "norm": lambda x: torch.norm(x), "norm along": lambda x: torch.norm(x, 1, dim=0), "norm in float64": lambda x: torch.norm(x, dtype=torch.float64),
     "linalg.norm along": lambda x: torch.linalg.norm(x, dim=1), "linalg.matmul": lambda x: torch.linalg.matmul(x, x.t()),
-    "threshold": lambda x: F.threshold(x, 0.1, 20.0),
+    "threshold": lambda x: F.threshold(x, 0.1, 20.0), "meshgrid": lambda x: torch.meshgrid(x[0], x[1, :3], indexing="ij")[1],
+    "meshgrid xy": lambda x: torch.stack(torch.meshgrid(x[0, ::2], x[1], x[0, :3], indexing="xy")), "meshgrid of one": lambda x: torch.meshgrid([x[0]])[0],
+    "meshgrid of numbers": lambda x: torch.stack(torch.meshgrid(x[0, 0], x[1])), "broadcast_tensors": lambda x: torch.broadcast_tensors(x, x[:1], x[None])[1],
 }  # fmt: skip
 
 
