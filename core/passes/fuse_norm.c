@@ -4,11 +4,11 @@
  *         └─────────────────────────────────────────────────┘
  *
  * LayerNorm and RMSNorm over the last dimensions, softmax and log-softmax, however they are written; in torch.fx also
- * F.normalize, which ATen does not have, where the norm has a lower bound. As in FuseActivation the formula is compared with the
- * operator by what the two compute: an ε outside the root is another function. Casts around the formula, as Llama has them, go
- * with it. A weight, and LayerNorm's bias, go into the call where they have the dtype that the norm is computed in and the sizes
- * that it works on. In float16 and bfloat16 a weight stays a product of its own: there the operator would round later than the
- * formula does.
+ * F.normalize, which ATen does not have, where the norm has a lower bound. As in FuseActivation the formula is compared with
+ * the operator by what the two compute: an ε outside the root is another function. Casts around the formula, as Llama has them,
+ * go with it. A weight, and LayerNorm's bias, go into the call where they have the dtype that the norm is computed in and the
+ * sizes that it works on. In float16 and bfloat16 a weight stays a product of its own: there the operator would round later
+ * than the formula does.
  *
  * Refused: a softmax that does not subtract the largest number, as it overflows where the operator does not; a formula that
  * others read a part of; sizes that are not recorded; an input that is written in between; and a result that a reader may need

@@ -44,6 +44,7 @@ TEXT = """## Time that is saved
 - *fx* is `inference` on what torch.fx traces, against that program before; "no" where torch.fx cannot follow the model.
 - *torch.compile* and *ONNX Runtime* are gains over *before*. The first fuses and generates code for one shape; the second runs
   its own kernels. foldback's result stays a program of PyTorch that anything can be done with, and both can be given it.
+- A row measured twice differs by some per cent, on a virtual machine seldom by 10: read the means.
 - The outputs before and after differ by at most {allowed:.0e} of the largest number, or the row says so.
 
 """
