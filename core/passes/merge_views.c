@@ -77,15 +77,20 @@ static int dimensions_in_front(const fb_graph *g, const fb_rearrange *view) {
     return count;
 }
 
-/* Does the call expand to sizes that say how large `count` new dimensions in front are? -1 says that one stays as it is. */
+/* Does the call expand to sizes that say how large `count` new dimensions in front are? -1 says that one stays as it is. A
+ * dimension that stays at 1 gets its stride from the one behind it, which may be expanded: PyTorch orders the axes of what is
+ * computed from it by that. */
 static bool expands_in_front(const fb_graph *g, fb_node expand, int count) {
     fb_sizes sizes;
     fb_shape_call call = {.graph = g, .node = expand, .op = fb_node_op(g, expand)};
-    if (fb_op_is(g, expand, FB_OP_EXPAND_AS))
-        return fb_mentions_of(g, expand, fb_value_node(g, fb_node_arg(g, expand, 0))) == 1;
-    if (!fb_sizes_named(&call, "size", &sizes) || sizes.count < count) return false;
+    bool is_as = fb_op_is(g, expand, FB_OP_EXPAND_AS);
+    if (is_as && fb_mentions_of(g, expand, fb_value_node(g, fb_node_arg(g, expand, 0))) != 1) return false;
+    if (!is_as && (!fb_sizes_named(&call, "size", &sizes) || sizes.count < count)) return false;
     for (int i = 0; i < count; i++) {
-        if (sizes.items[i].symbol.id || sizes.items[i].size < 0) return false;
+        int64_t size = is_as                      ? fb_shape_size(g, fb_node_at(g, expand)->shape, i)
+                       : sizes.items[i].symbol.id ? -1
+                                                  : sizes.items[i].size;
+        if (size < 0 || size == 1) return false;
     }
     return true;
 }

@@ -259,8 +259,13 @@ def expansions():
 
     merge("expanded-as-another", as_other(False), 1)
     merge("not-expanded-as-itself", as_other(True), 0)
-    write = lambda g, y: g.fn("torch.tanh", g.add_(y), shape=g.names[y][0], **FLOAT)
-    merge("not-expanded-and-written", chain(front, ("expand", (1, 2, 3, 4), (1, 2, 3, 4)), end=write), 0, refusal("mutated", "expand", "unsqueeze"))
+    # the stride of a dimension of size 1 is that of the one behind it, which the expand may make 0
+    merge("not-expanded-to-one", chain(("view", (1, 1, 2, 3, 4), (1, 1, 2, 3, 4)), ("expand", (1, 6, 2, 3, 4), (1, 6, 2, 3, 4))), 0)
+    g = Graph()
+    x = g.relu(g.input(shape=(3, 4)))
+    wide = g.method("expand", g.method("unsqueeze", x, 0, shape=(1, 3, 4), **FLOAT), 2, -1, -1, shape=(2, 3, 4), **FLOAT)
+    g.add_(x)
+    merge("not-expanded-and-written", g.output(g.fn("torch.tanh", wide, shape=(2, 3, 4), **FLOAT)), 0, refusal("mutated", "expand", "unsqueeze"))
 
     g = Graph()
     x = g.relu(g.input(shape=(3, 4)))
