@@ -3,9 +3,10 @@
  *     A ── matmul ── * s ── + ── linear(x, ·)          W' = W + s·B·A ── linear(x, ·)
  *     B ──┘                W ┘
  *
- * Turns arithmetic, views, slices and joins of what get_attr nodes read into the recipe of a new tensor. The recipe is computed
- * in float64 and rounded once. In half precision, this changes what overflowed on the way and was scaled back (w * 1e4 * 1e-4):
- * it was infinite, and becomes finite.
+ * Turns arithmetic, views, slices, joins, Linears and LayerNorms of what get_attr nodes read into the recipe of a new tensor,
+ * and rows that a constant chooses one after another, as a table of positions does. The recipe is computed in float64 and
+ * rounded once. In half precision, this changes what overflowed on the way and was scaled back (w * 1e4 * 1e-4): it was
+ * infinite, and becomes finite.
  *
  * The new tensor belongs to the module of the weight that it is made from; of several, the one with the same shape. A get_attr
  * node before the last folded node reads it. What only the folded nodes read is removed.
@@ -23,12 +24,15 @@
  */
 #include <stdlib.h>
 
+#include "core/base/base64.h"
 #include "core/base/map.h"
+#include "core/graph/slot.h"
 #include "core/ops/infer.h"
 #include "core/ops/shape.h"
 #include "core/ops/strides.h"
 #include "core/passes/layer.h"
 #include "core/passes/pass.h"
+#include "core/weights/dtype.h"
 #include "core/weights/recipe.h"
 
 /* What a node gives whose inputs are weights only, as a recipe (core/weights/recipe.h), by a rule for each operator of
@@ -254,6 +258,106 @@ static fb_value constant_add_product(constant_call *c) {
     return sum.id && product.id ? fb_recipe_add(c->graph, sum, product) : (fb_value){0};
 }
 
+/* A tensor of any number of dimensions but none, as a matrix with its last one. */
+static fb_value as_matrix(constant_call *c, fb_value recipe, int64_t *columns) {
+    fb_recipe_type type;
+    if (!constant_type_of(c, recipe, &type) || type.rank < 1) return (fb_value){0};
+    *columns = type.sizes[type.rank - 1];
+    if (type.rank == 2) return recipe;
+    int64_t rows = 1;
+    for (int i = 0; i < type.rank - 1; i++) rows *= type.sizes[i];
+    return fb_recipe_reshape(c->graph, recipe, (const int64_t[]){rows, *columns}, 2);
+}
+
+/* The operand that may be missing, or be None. */
+static bool further_operand(constant_call *c, const char *parameter, fb_value *recipe) {
+    fb_value argument = constant_argument(c, parameter);
+    *recipe = (fb_value){0};
+    if (!argument.id || fb_value_kind(c->graph, argument) == FB_NONE) return true;
+    *recipe = operand_of(c, argument);
+    return recipe->id;
+}
+
+static fb_value constant_linear(constant_call *c) {
+    int64_t inputs, columns;
+    fb_value a = as_matrix(c, operand(c, "input"), &inputs), w = as_matrix(c, operand(c, "weight"), &columns), bias;
+    if (!a.id || !w.id || !further_operand(c, "bias", &bias)) return (fb_value){0};
+    fb_value product = fb_recipe_matmul(c->graph, a, fb_recipe_permute(c->graph, w, (const int64_t[]){1, 0}, 2));
+    return constant_reshaped(c, bias.id ? fb_recipe_add(c->graph, product, bias) : product);
+}
+
+/* The mean of each row: its product with 1/n. */
+static fb_value mean_of_rows(fb_graph *g, fb_value matrix, int64_t columns) {
+    fb_value share = fb_make_float(g, 1 / (double)columns);
+    return fb_recipe_matmul(g, matrix, fb_recipe_full(g, (const int64_t[]){columns, 1}, 2, share));
+}
+
+/* Over the last dimension. */
+static fb_value constant_layer_norm(constant_call *c) {
+    fb_graph *g = c->graph;
+    fb_value shape = constant_argument(c, "normalized_shape"), given = constant_argument(c, "eps"), weight, bias;
+    int64_t columns;
+    double eps = 1e-5;
+    fb_value x = as_matrix(c, operand(c, "input"), &columns);
+    constant_argument(c, "cudnn_enable");
+    if (!x.id || !further_operand(c, "weight", &weight) || !further_operand(c, "bias", &bias)) return (fb_value){0};
+    bool is_list = fb_value_kind(g, shape) != FB_INT;
+    if ((is_list && fb_value_at(g, shape)->count != 1) || columns < 1 || (given.id && !fb_value_is_number(g, given, &eps)))
+        return no_constant(c, "unsupported-arguments", "it normalises more than the last dimension");
+    fb_value centred = fb_recipe_sub(g, x, mean_of_rows(g, x, columns));
+    fb_value variance = mean_of_rows(g, fb_recipe_mul(g, centred, centred), columns);
+    fb_value bounded = fb_recipe_add(g, variance, fb_recipe_full(g, NULL, 0, fb_make_float(g, eps)));
+    fb_value y = fb_recipe_mul(g, centred, fb_recipe_rsqrt(g, bounded));
+    if (weight.id) y = fb_recipe_mul(g, y, weight);
+    if (bias.id) y = fb_recipe_add(g, y, bias);
+    return constant_reshaped(c, y);
+}
+
+/* A constant of integers that count up by *step, 1 or 0, from *first. */
+static bool reads_run(const fb_graph *g, fb_node read, int64_t *first, int64_t *step, int64_t *count) {
+    const fb_node_row *row = fb_node_at(g, read);
+    if (row->opcode != FB_GET_ATTR || !row->module.id || !row->attribute.id) return false;
+    fb_slot slot = {.module = row->module, .attribute = fb_text(g, row->attribute), .is_buffer = true};
+    bool is_buffer = fb_map_value(g, fb_module_at(g, slot.module)->buffers, slot.attribute).id;
+    slot.tensor = fb_module_tensor(g, slot.module, slot.attribute);
+    if (!is_buffer || !slot.tensor.id || !fb_tensor_at(g, slot.tensor)->data.id || fb_slot_is_persistent(g, &slot))
+        return false;
+    const fb_tensor_row *tensor = fb_tensor_at(g, slot.tensor);
+    const char *text = fb_text(g, tensor->data);
+    size_t width = fb_dtype_size((fb_dtype)tensor->dtype), size = fb_base64_size(text, fb_text_length(g, tensor->data));
+    if (tensor->dtype != FB_INT64 && tensor->dtype != FB_INT32) return false;
+    *count = (int64_t)(size / width);
+    *first = *step = 0;
+    for (int64_t i = 0; i < *count; i++) {
+        unsigned char bytes[8];
+        double number;
+        fb_base64_decode(text, (size_t)i * width, width, bytes);
+        fb_decode_numbers((fb_dtype)tensor->dtype, bytes, 1, &number);
+        if (i == 0) *first = (int64_t)number;
+        if (i == 1) *step = (int64_t)number - *first;
+        if ((double)(*first + i * *step) != number) return false;
+    }
+    return *count > 0 && *first >= 0 && (*step == 0 || *step == 1);
+}
+
+/* Rows of a weight that a constant chooses: one after another, as the positions of a text, or the same again and again. */
+static fb_value constant_embedding(constant_call *c) {
+    static const char *const harmless[] = {"padding_idx", "norm_type", "scale_grad_by_freq", "sparse"};
+    fb_value weight = constant_operand(c, "weight"), limit = constant_argument(c, "max_norm");
+    fb_node indices = fb_value_node(c->graph, constant_argument(c, fb_is_aten(c->graph, c->call.node) ? "indices" : "input"));
+    int64_t first, step, count;
+    fb_recipe_type type;
+    for (size_t i = 0; i < sizeof harmless / sizeof *harmless; i++) constant_argument(c, harmless[i]);
+    if (!constant_type_of(c, weight, &type) || type.rank != 2) return (fb_value){0};
+    bool is_limited = limit.id && fb_value_kind(c->graph, limit) != FB_NONE;
+    if (is_limited || !indices.id || !reads_run(c->graph, indices, &first, &step, &count) ||
+        first + step * (count - 1) >= type.sizes[0])
+        return no_constant(c, "unsupported-arguments", "its rows are not chosen one after another by a constant");
+    fb_value rows = fb_recipe_slice(c->graph, weight, 0, first, first + step * (count - 1) + 1);
+    fb_value ones = fb_recipe_full(c->graph, (const int64_t[]){count, 1}, 2, fb_make_float(c->graph, 1));
+    return constant_reshaped(c, step || count == 1 ? rows : fb_recipe_mul(c->graph, rows, ones));
+}
+
 /* To another dtype, and nothing else: devices and memory formats are not the graph's. */
 static fb_value constant_cast(constant_call *c) {
     const fb_graph *g = c->graph;
@@ -444,6 +548,30 @@ static fb_value constant_expand(constant_call *c) {
     }
     if (count == elements_of(&type)) return constant_reshaped(c, recipe);
     return fb_recipe_mul(c->graph, recipe, fb_recipe_full(c->graph, sizes, (size_t)c->type.rank, fb_make_float(c->graph, 1)));
+}
+
+/* Each dimension several times: expanded by a new one before it. */
+static fb_value constant_repeat(constant_call *c) {
+    fb_value recipe = constant_first(c);
+    fb_recipe_type type;
+    int64_t ones[2 * FB_MAX_RANK], sizes[2 * FB_MAX_RANK];
+    if (!constant_type_of(c, recipe, &type)) return (fb_value){0};
+    int rank = 0, added = c->type.rank - type.rank;
+    for (int i = 0; i < c->type.rank; i++) {
+        int64_t own = i < added ? 1 : type.sizes[i - added], size = c->type.sizes[i].size;
+        bool is_repeated = own && size != own;
+        if (is_repeated) {
+            ones[rank] = 1;
+            sizes[rank++] = size / own;
+        }
+        ones[rank] = sizes[rank] = own;
+        rank++;
+    }
+    if (rank > FB_MAX_RANK) return no_constant(c, "too-large", "it has too many dimensions");
+    recipe = fb_recipe_reshape(c->graph, recipe, ones, (size_t)rank);
+    if (rank > c->type.rank)
+        recipe = fb_recipe_mul(c->graph, recipe, fb_recipe_full(c->graph, sizes, (size_t)rank, fb_make_float(c->graph, 1)));
+    return constant_reshaped(c, recipe);
 }
 
 static fb_value constant_expand_as(constant_call *c) {

@@ -144,7 +144,7 @@ def fold_constants():
     ids = g.fn(ATEN + "slice.Tensor", v, 1, 0, 4, shape=(1, 4), dtype="int64")
     rows = g.fn(ATEN + "embedding.default", w, ids, shape=(1, 4, 4), dtype="float32", name="embedding")
     g.output(g.fn(ATEN + "add.Tensor", g.input(shape=(1, 4, 4)), rows, shape=(1, 4, 4), dtype="float32"))
-    fold("aten-integers-are-moved", g, 1, refusal("unsupported-operator", "embedding"))
+    fold("aten-integers-are-moved", g, 1, refusal("unsupported-arguments", "embedding"))
 
     g, w = weights(weight=(3, 4), dtypes={"weight": "bfloat16"})
     wide = g.method("float", w, shape=(3, 4), dtype="float32")

@@ -153,15 +153,22 @@ def chain(*calls, shape=(2, 3, 4), end=None):
     return g.output(read(g, y))
 
 
+def total(g, y):
+    """What is read of y whatever order its elements lie in."""
+    return g.fn("torch.sum", y, shape=(), **FLOAT)
+
+
 def reshapes():
     merge("two-views", chain(("view", (6, 4), (6, 4)), ("view", (-1,), (24,))), 1)
     merge("three-and-more", chain(("view", (6, 4), (6, 4)), ("unsqueeze", (0,), (1, 6, 4)), ("reshape", ((12, 2),), (12, 2)),
                                   ("flatten", (), (24,))), 1)
-    merge("sizes-of-unsqueeze-are-written", chain(("reshape", (6, 4), (6, 4)), ("unsqueeze", (1,), (6, 1, 4))), 1)
+    merge("sizes-of-unsqueeze-are-written", chain(("reshape", (6, 4), (6, 4)), ("unsqueeze", (1,), (6, 1, 4)), end=total), 1)
+    merge("a-size-of-one-orders-axes", chain(("reshape", (6, 4), (6, 4)), ("unsqueeze", (1,), (6, 1, 4))), 0,
+          refusal("needs-contiguous", "unsqueeze", "reshape"))
     merge("contiguous-between", chain(("transpose", (1, 2), (2, 4, 3)), ("contiguous", (), (2, 4, 3)), ("view", (2, 12), (2, 12))), 1)
     merge("aten-two-views", chain(("torch.ops.aten.view.default", ([6, 4],), (6, 4)),
                                   ("torch.ops.aten.unsqueeze.default", (0,), (1, 6, 4)),
-                                  end=lambda g, y: g.fn("torch.ops.aten.tanh.default", y, shape=(1, 6, 4), **FLOAT)), 1)
+                                  end=lambda g, y: g.fn("torch.ops.aten.sum.default", y, shape=(), **FLOAT)), 1)
     merge("symbolic-sizes-are-kept", chain(("flatten", (1,), ("s0", 12)), ("view", (-1, 3, 4), ("s0", 3, 4)), shape=("s0", 3, 4)), 1)
     merge("not-sizes-that-are-symbolic", chain(("flatten", (1,), ("s0", 12)), ("unsqueeze", (0,), (1, "s0", 12)), shape=("s0", 3, 4)),
           0, refusal("unknown-shape", "unsqueeze", "flatten"))
@@ -248,7 +255,7 @@ def expansions():
     # -1 is a dimension that stays; one in the middle is new to expand
     merge("not-expanded-as-it-is", chain(("unsqueeze", (0,), (1, 2, 3, 4)), ("expand", (-1, 2, 3, 4), (1, 2, 3, 4))), 0)
     merge("not-expanded-in-the-middle", chain(("unsqueeze", (1,), (2, 1, 3, 4)), ("expand", (2, 5, 3, 4), (2, 5, 3, 4))), 0)
-    merge("a-chain-before-an-expansion", chain(("flatten", (1,), (2, 12)), ("unsqueeze", (0,), (1, 2, 12)), ("expand", (5, 2, 12), (5, 2, 12))), 1)
+    merge("a-chain-before-an-expansion", chain(("flatten", (1,), (2, 12)), ("unsqueeze", (0,), (1, 2, 12)), ("expand", (5, 2, 12), (5, 2, 12)), end=total), 1)
 
     def as_other(of_itself):
         g = Graph()
