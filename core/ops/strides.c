@@ -40,7 +40,7 @@ static bool makes_rows(const fb_graph *graph, fb_node node) {
     fb_shape_rule rule = shape_rule(graph, node);
     if (rule == FB_SHAPE_STACK) return (unsigned)fb_shape_rank(graph, fb_node_at(graph, node)->shape) <= 3;
     return rule == FB_SHAPE_MATMUL || rule == FB_SHAPE_ADDMM || rule == FB_SHAPE_LINEAR || rule == FB_SHAPE_FACTORY ||
-           rule == FB_SHAPE_NEW || rule == FB_SHAPE_ARANGE || rule == FB_SHAPE_EMBEDDING;
+           rule == FB_SHAPE_NEW || rule == FB_SHAPE_ARANGE || rule == FB_SHAPE_EMBEDDING || rule == FB_SHAPE_GATHER;
 }
 
 static bool is_expanding(const fb_graph *graph, fb_node node) {

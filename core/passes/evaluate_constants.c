@@ -11,9 +11,9 @@
  *
  * The bytes are the same on every machine. So only operators are run whose results PyTorch determines exactly: copies,
  * comparisons, integers, and arithmetic that IEEE 754 rounds correctly; not exp, sin, pow or sums of floats, nor random
- * numbers. With `"exactness": "rounds"` all that the evaluator computes is run, but for random numbers; then last bits may
- * differ between machines, and so may ids. What is written in place is followed, where all that shares the memory is constant
- * and is read after the last write.
+ * numbers. A power of two to whole numbers, as slopes of ALiBi are, is exact. With `"exactness": "rounds"` all that the
+ * evaluator computes is run, but for random numbers; then last bits may differ between machines, and so may ids. What is
+ * written in place is followed, where all that shares the memory is constant and is read after the last write.
  *
  * Kept:
  *   - what is an output of the graph, or shares memory with one: the caller may write into it
@@ -288,10 +288,41 @@ static bool is_floating(const fb_object *value) {
     return value->kind == FB_OBJECT_FLOAT || (value->kind == FB_OBJECT_ARRAY && !fb_dtype_is_integer(value->array->dtype));
 }
 
+static bool reads_number(const search *s, fb_value argument, double *number) {
+    fb_node node = fb_value_node(s->graph, argument);
+    if (!node.id) return fb_value_is_number(s->graph, argument, number);
+    const fb_object *value = &s->values[node.id];
+    if (value->kind != FB_OBJECT_ARRAY) return fb_object_number(value, number);
+    if (fb_array_count(value->array) != 1 || fb_dtype_is_complex(value->array->dtype)) return false;
+    *number = fb_array_number(value->array, 0);
+    return true;
+}
+
+/* A power of two to whole numbers: 0.25 ** [1, 2, 3]. What comes out is one as well, and needs no rounding. */
+static bool is_power_of_two(const search *s, fb_node node, const fb_object *value) {
+    const fb_graph *g = s->graph;
+    double base;
+    int of_base, of_result;
+    fb_node exponent = fb_call_argument_node(g, node, "exponent");
+    fb_value input = fb_call_argument(g, node, "input");
+    bool is_power = fb_op_is(g, node, FB_OP_POW) && input.id && exponent.id && value->kind == FB_OBJECT_ARRAY &&
+                    s->values[exponent.id].kind == FB_OBJECT_ARRAY && fb_dtype_is_floating(value->array->dtype);
+    if (!is_power || !reads_number(s, input, &base) || frexp(base, &of_base) != 0.5) return false;
+    const fb_array *exponents = s->values[exponent.id].array;
+    int64_t count = fb_array_count(value->array);
+    if (fb_array_count(exponents) != count || fb_dtype_is_complex(exponents->dtype)) return false;
+    for (int64_t i = 0; i < count; i++) {
+        double e = fb_array_number(exponents, i), result = fb_array_number(value->array, i);
+        if (frexp(result, &of_result) != 0.5 || e * (of_base - 1) != of_result - 1) return false;
+    }
+    return true;
+}
+
 /* The caveats of FB_FACT_EXACT and FB_FACT_EXACT_INTEGERS. */
 static bool is_exact(const search *s, fb_node node, const fb_object *value) {
     const fb_graph *g = s->graph;
     bool reads_floats = false, gives_floats = is_floating(value);
+    if (is_power_of_two(s, node, value)) return true;
     for (uint32_t e = fb_input_first(g, node); e; e = fb_input_next(g, e))
         reads_floats |= is_floating(&s->values[fb_edge_input(g, e).id]);
     bool is_of_any = fb_op_facts_of(fb_node_op(g, node))->flags & FB_FACT_EXACT && !fb_call_argument(g, node, "alpha").id &&
