@@ -41,8 +41,8 @@
 /* A cast or a factory: which dtype it gives does not depend on what it reads, or only on the first of it. */
 static bool says_its_dtype(const fb_graph *g, fb_node n) {
     fb_dtype_rule rule = (fb_dtype_rule)fb_op_facts_of(fb_node_op(g, n))->dtype;
-    return rule == FB_DTYPE_RULE_CAST || rule == FB_DTYPE_RULE_LIKE || rule == FB_DTYPE_RULE_NORM ||
-           rule == FB_DTYPE_RULE_ARGUMENT || rule == FB_DTYPE_RULE_FULL || rule >= FB_DTYPE_RULE_BOOL;
+    return rule == FB_DTYPE_RULE_CAST || rule == FB_DTYPE_RULE_LIKE || rule == FB_DTYPE_RULE_ARGUMENT ||
+           rule == FB_DTYPE_RULE_FULL || rule >= FB_DTYPE_RULE_BOOL;
 }
 
 /* The dtype of a node's value: as recorded; if not, of a get_attr node that of the tensor, and of a cast or a factory what it

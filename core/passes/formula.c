@@ -115,6 +115,7 @@ typedef enum sample_kind { SMOOTH, EXTREME } sample_kind;
 #define COUNT_MAX ((int64_t)1 << 22) /* of a sample */
 #define ELEMENTS 1024                /* of a formula that works element by element */
 #define ROWS 24                      /* of one that reduces */
+#define CLOSE_FROM 6                 /* a row: the scales below are those that show a norm's epsilon */
 
 /* What the evaluations of one comparison have in common. */
 typedef struct sample {
@@ -122,6 +123,7 @@ typedef struct sample {
     int64_t sizes[FB_MAX_RANK], count;
     int64_t rows, inner; /* element i belongs to row i / inner % rows */
     bool has_axes;
+    double bound; /* of a norm; or 0 */
     fb_dtype dtype;
     sample_kind kind;
 } sample;
@@ -173,6 +175,8 @@ static double number_of(const sample *s, int64_t row) {
 
 static double number_in_row(const sample *s, int64_t row, int64_t i) {
     static const double scales[] = {1e-7, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 0.1, 1, 10, 30}, offsets[] = {0, 0.5, 3};
+    if (s->kind == SMOOTH && s->bound > 0 && row <= CLOSE_FROM) /* norms on both sides of it */
+        return s->bound / sqrt((double)s->count / (double)s->rows) * pow(10, (double)row / 2 - 2) * noise(i);
     if (s->kind == SMOOTH) return scales[row % 10] * (noise(i) + offsets[row / 10]);
     double largest = largest_of(s->dtype, true);
     switch (row) {
@@ -325,7 +329,6 @@ static double tolerance_of(const sample *s, fb_dtype narrowest) {
 }
 
 #define CLOSE 0.03
-#define CLOSE_FROM 6 /* row: the scales below are those that show a norm's epsilon */
 
 /* The largest magnitude in each row, of the numbers and, element by element, of what they are computed from. */
 static void measure_rows(const sample *s, const double *numbers, const double *given, double *largest) {
@@ -381,6 +384,7 @@ static fb_formula_verdict compare(fb_matcher *m, const fb_formula *f, const fb_s
     sample s;
     if (!sample_of(m->graph, f, &s)) return FB_FORMULA_DIFFERS;
     if (s.count > COUNT_MAX) return FB_FORMULA_IS_UNKNOWN;
+    if (substitute->op == FB_OP_NORMALIZE) s.bound = substitute->eps;
     s.kind = SMOOTH;
     fb_formula_verdict verdict = compare_on(m, f, substitute, &s);
     if (verdict != FB_FORMULA_IS_SAME) return verdict;

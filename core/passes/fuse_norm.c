@@ -73,11 +73,16 @@ static bool last_sizes(const fb_graph *g, const fb_formula *f, fb_substitute *no
     return true;
 }
 
-/* In torch.fx alone, and where the formula bounds the norm: without a bound it takes fewer steps than F.normalize. */
+/* In torch.fx alone, and where the formula bounds the norm: without a bound it takes fewer steps than F.normalize. Not of one
+ * number, whose norm PyTorch finds without its square. */
 static bool has_normalize(const fb_graph *g, const fb_formula *f) {
     bool has_norm = has_call(g, f, FB_OP_NORM) || has_call(g, f, FB_OP_VECTOR_NORM) || has_call(g, f, FB_OP_SUM);
-    return has_norm && !fb_is_aten(g, f->calls[f->count - 1]) && f->axes == (f->axes & -f->axes);
+    bool has_one_axis = f->axes == (f->axes & -f->axes);
+    if (!has_norm || !has_one_axis || fb_is_aten(g, f->calls[f->count - 1])) return false;
+    return fb_shape_size(g, fb_node_at(g, f->input)->shape, __builtin_ctz(f->axes)) > 1;
 }
+
+#define LEAST_BOUND 1e-15 /* the square of what is smaller is no float32 */
 
 static void consider_with(search *s, const fb_formula *f, double eps, bool is_bound) {
     fb_substitute norm = {.has_eps = true, .eps = eps};
@@ -90,9 +95,9 @@ static void consider_with(search *s, const fb_formula *f, double eps, bool is_bo
     if (!has_normalize(s->formulas.matcher->graph, f)) return;
     norm = (fb_substitute){.op = FB_OP_NORMALIZE, .has_axis = true, .axis = __builtin_ctz(f->axes) - f->rank, .has_eps = true};
     norm.eps = eps;
-    consider(s, f, &norm);
+    if (norm.eps >= LEAST_BOUND) consider(s, f, &norm);
     norm.eps = sqrt(eps); /* it bounds the sum of squares */
-    consider(s, f, &norm);
+    if (norm.eps >= LEAST_BOUND) consider(s, f, &norm);
 }
 
 /* Every number that something is added to, or that bounds it, may be the ε. */
@@ -180,9 +185,11 @@ static void extend(search *s) {
 
 /* ---- match and edit ----------------------------------------------------------------------------------------------------- */
 
-/* The operators give a result that is contiguous, but F.normalize one that lies like its input, as the formula's does. */
+/* The operators give a result that is contiguous, but F.normalize one that lies like its input, as a quotient x / n does; what
+ * n * x lies like is another matter. */
 static fb_obstacle layout_obstacle(const fb_graph *g, const fb_formula *f, fb_op op) {
-    bool keeps_layout = op == FB_OP_NORMALIZE;
+    fb_node first = fb_value_node(g, fb_first_argument(g, f->calls[f->count - 1]));
+    bool keeps_layout = op == FB_OP_NORMALIZE && first.id == f->input.id;
     return !keeps_layout && fb_strides_are_read(g, f->calls[f->count - 1]) && !fb_is_contiguous(g, f->input)
                ? (fb_obstacle){"needs-contiguous",
                                "a reader may need the result as it lies in memory, in the order of the input"}

@@ -81,27 +81,58 @@ bool fb_rewrite_save(fb_rewrite *rewrite, bool is_saved) {
 
 /* ---- nodes ------------------------------------------------------------------------------------------------------------- */
 
-/* The value that a call reshapes in place, and those that it was before: x.t_().squeeze_(0) reshapes x as well. */
-static void note_reshaped(fb_rewrite *rewrite, fb_node call) {
-    const fb_graph *graph = rewrite->graph;
-    fb_node node = call;
-    do {
-        node = fb_value_node(graph, fb_first_argument(graph, node));
-        if (!node.id || fb_map_get(&rewrite->reshaped, node.id)) return;
-        if (!fb_map_put(&rewrite->reshaped, node.id, 1)) fb_fail_memory(&rewrite->error);
-    } while (fb_node_op(graph, node) & FB_OP_IN_PLACE && !rewrite->error.status);
+static void note_reshaped(fb_rewrite *rewrite, fb_node node) {
+    if (node.id && !fb_map_put(&rewrite->reshaped, node.id, 1)) fb_fail_memory(&rewrite->error);
 }
 
+static void note_inputs_reshaped(fb_rewrite *rewrite, fb_node node) {
+    for (uint32_t e = fb_input_first(rewrite->graph, node); e; e = fb_input_next(rewrite->graph, e))
+        note_reshaped(rewrite, fb_edge_input(rewrite->graph, e));
+}
+
+/* The values that calls reshape in place, and what they may be: x.contiguous() may be x, so x.contiguous().t_() may reshape x.
+ * A tensor that is given as out= gets the shape of the result. */
+static void find_reshaped(fb_rewrite *rewrite) {
+    const fb_graph *graph = rewrite->graph;
+    fb_node n = fb_last_node(graph, FB_MAIN_PROGRAM);
+    for (; n.id && !rewrite->error.status; n = fb_node_at(graph, n)->previous) {
+        fb_value out = fb_node_kwarg(graph, n, "out");
+        bool has_many = out.id && !fb_value_node(graph, out).id && fb_value_kind(graph, out) != FB_NONE;
+        if (fb_reshapes_in_place(graph, n)) note_reshaped(rewrite, fb_value_node(graph, fb_first_argument(graph, n)));
+        if (out.id) note_reshaped(rewrite, fb_value_node(graph, out));
+        if (!has_many && !fb_map_get(&rewrite->reshaped, n.id)) continue;
+        fb_effects effects = fb_op_effects(graph, n);
+        if (has_many || effects.may_alias_input || effects.may_alias_all) note_inputs_reshaped(rewrite, n);
+    }
+    rewrite->reshaped_known = true;
+}
+
+/* One of its inputs was reshaped; what is given as out= gives its dtype alone. */
+static bool has_reshaped_input(fb_rewrite *rewrite, fb_node node) {
+    const fb_graph *graph = rewrite->graph;
+    fb_node out = fb_value_node(graph, fb_node_kwarg(graph, node, "out"));
+    for (uint32_t e = fb_input_first(graph, node); e; e = fb_input_next(graph, e)) {
+        fb_node input = fb_edge_input(graph, e);
+        if (input.id != out.id && fb_map_get(&rewrite->reshaped, input.id)) return true;
+    }
+    return false;
+}
+
+/* Of one of several parts: what these are parts of. */
+static fb_node whole_of(const fb_graph *graph, fb_node node) {
+    return fb_op_is(graph, node, FB_OP_GETITEM) ? fb_value_node(graph, fb_first_argument(graph, node)) : (fb_node){0};
+}
+
+/* Its shape would follow from one that is not any more. */
 static bool reads_reshaped(fb_rewrite *rewrite, fb_node node) {
     const fb_graph *graph = rewrite->graph;
-    if (!rewrite->reshaped_known) {
-        for (fb_node n = fb_first_node(graph, FB_MAIN_PROGRAM); n.id; n = fb_next_node(graph, n)) {
-            if (fb_reshapes_in_place(graph, n)) note_reshaped(rewrite, n);
-        }
-        rewrite->reshaped_known = true;
-    }
-    for (uint32_t e = rewrite->reshaped.used ? fb_input_first(graph, node) : 0; e; e = fb_input_next(graph, e)) {
-        if (fb_map_get(&rewrite->reshaped, fb_edge_input(graph, e).id)) return true;
+    if (!rewrite->reshaped_known) find_reshaped(rewrite);
+    if (!rewrite->reshaped.used) return false;
+    fb_node whole = whole_of(graph, node);
+    if (has_reshaped_input(rewrite, node) || (whole.id && has_reshaped_input(rewrite, whole))) return true;
+    for (uint32_t e = fb_input_first(graph, node); e; e = fb_input_next(graph, e)) {
+        whole = whole_of(graph, fb_edge_input(graph, e));
+        if (whole.id && has_reshaped_input(rewrite, whole)) return true;
     }
     return false;
 }

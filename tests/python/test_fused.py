@@ -271,15 +271,45 @@ def test_normalize(service, name, dtype):
         torch.testing.assert_close(actual, wanted, rtol=2.0 ** (4 - BITS[dtype]), atol=2.0 ** (4 - BITS[dtype]), equal_nan=True)
 
 
-def test_normalize_lies_like_its_input(service):
-    def turned(_, x):
+def turned(formula):
+    def function(_, x):
         y = x.mT
-        return (y / y.norm(2, -1, keepdim=True).clamp_min(1e-12)).mT.view(-1)
+        return formula(y, y.norm(2, -1, keepdim=True).clamp_min(1e-12)).mT.view(-1)
 
-    net, x = Net(turned), torch.randn(4, 5, 6)
+    return function
+
+
+@pytest.mark.parametrize("formula", [lambda y, norm: y / norm, lambda y, norm: norm.reciprocal() * y], ids=["x / n", "n * x"])
+def test_normalize_lies_like_its_input(service, formula):
+    net, x = Net(turned(formula)), torch.randn(4, 5, 6)
     result, outcome = optimize(service, to_document(torch.fx.symbolic_trace(net), x, data=True), "FuseNorm")
-    assert outcome["applied"] == 1, outcome
+    assert outcome["applied"] or [refused["reason"] for refused in outcome["refused"]] == ["needs-contiguous"], outcome
     torch.testing.assert_close(from_document(result)(x), net(x))
+
+
+BOUNDS = {  # how small a norm the bound matters for, and what it is in F.normalize; None: the formula stays
+    "of squares": (lambda _, x: x * torch.rsqrt((x * x).sum(-1, keepdim=True).clamp_min(1e-24)), 1e-12),
+    "of the norm": (lambda _, x: x / x.norm(2, -1, keepdim=True).clamp_min(1e-14), 1e-14),
+    "added": (lambda _, x: x / (x.norm(2, -1, keepdim=True) + 1e-14), None),
+    "added to squares": (lambda _, x: x / ((x * x).sum(-1, keepdim=True) + 1e-24).sqrt(), None),
+    "too small": (lambda _, x: x / x.norm(2, -1, keepdim=True).clamp_min(1e-20), None),
+}
+
+
+@pytest.mark.parametrize("size", [2, 8, 768])
+@pytest.mark.parametrize("name", BOUNDS)
+def test_the_bound_of_normalize(service, name, size):
+    function, bound = BOUNDS[name]
+    net, x = Net(function), torch.randn(24, size) * torch.logspace(-20, 0, 24).reshape(-1, 1)
+    result, outcome = optimize(service, to_document(torch.fx.symbolic_trace(net), x, data=True), "FuseNorm")
+    assert outcome["applied"] == (bound is not None), outcome
+    torch.testing.assert_close(from_document(result)(x), net(x), rtol=1e-5, atol=0)
+
+
+def test_the_norm_of_one_number_stays(service):
+    net, x = Net(lambda _, x: x / (x * x).sum(-1, keepdim=True).sqrt().clamp_min(1e-12)), torch.tensor([[1e30], [2.0]])
+    _, outcome = optimize(service, to_document(torch.fx.symbolic_trace(net), x, data=True), "FuseNorm")
+    assert outcome["applied"] == 0, outcome
 
 
 def with_readers(net, x):
