@@ -1,4 +1,5 @@
 """FoldConstants. The number in a name (trap-36-…) is that of a known failure of other optimisers."""
+from cases_evaluate_constants import buffer
 from make_cases import Graph, Raw, case, refusal
 
 ATEN = "torch.ops.aten."
@@ -145,6 +146,46 @@ def fold_constants():
     rows = g.fn(ATEN + "embedding.default", w, ids, shape=(1, 4, 4), dtype="float32", name="embedding")
     g.output(g.fn(ATEN + "add.Tensor", g.input(shape=(1, 4, 4)), rows, shape=(1, 4, 4), dtype="float32"))
     fold("aten-integers-are-moved", g, 1, refusal("unsupported-arguments", "embedding"))
+
+    def added(g, value, shape):
+        return g.output(g.fn(ATEN + "add.Tensor", g.input(shape=shape), value, shape=shape, dtype="float32"))
+
+    def of_linear(target, *, bias=True):
+        g, table, w, b = weights(table=(1, 5, 4), weight=(3, 4), bias=(3,))
+        args = (w, b) if bias else (w,)
+        return added(g, g.fn(target, table, *args, shape=(1, 5, 3), dtype="float32", name="projected"), (1, 5, 3))
+
+    fold("aten-linear-of-a-weight", of_linear(ATEN + "linear.default"), 1)
+    fold("linear-of-a-weight", of_linear("torch._C._nn.linear", bias=False), 1)
+
+    def of_layer_norm(shape, *more):
+        g, table, w, b = weights(table=(2, 5, 4), weight=(4,), bias=(4,))
+        y = g.fn(ATEN + "layer_norm.default", table, shape, *((w, b) if shape == [4] else ()), *more, shape=(2, 5, 4), dtype="float32", name="norm")
+        return added(g, y, (2, 5, 4))
+
+    fold("aten-layer-norm-of-a-weight", of_layer_norm([4], 1e-7, False), 1)
+    fold("aten-layer-norm-of-two-dimensions", of_layer_norm([5, 4]), 0, refusal("unsupported-arguments", "norm"))
+
+    g, w = weights(weight=(5, 4))
+    wide = g.method("repeat", w, 2, 1, 3, shape=(2, 5, 12), dtype="float32", name="repeat")
+    fold("repeat", added(g, wide, (2, 5, 12)), 1)
+
+    def rows(numbers, aten=True, *more, persistent=False, **kwargs):
+        g, table = weights(table=(5, 4))
+        chosen = buffer(g, "chosen", numbers, persistent)
+        args = (table, chosen) if aten else (chosen, table)
+        target = ATEN + "embedding.default" if aten else "torch.nn.functional.embedding"
+        shape = (len(numbers), 4)
+        return added(g, g.fn(target, *args, *more, shape=shape, dtype="float32", name="embedding", kwargs=kwargs), shape)
+
+    not_in_order = refusal("unsupported-arguments", "embedding")
+    fold("aten-rows-in-order", rows([1, 2, 3], True, 0), 1)
+    fold("rows-in-order", rows([2, 3], False, padding_idx=None, max_norm=None), 1)
+    fold("aten-one-row-again-and-again", rows([3, 3, 3, 3]), 1)
+    fold("aten-rows-in-no-order", rows([3, 1, 2]), 0, not_in_order)
+    fold("aten-rows-that-are-not-there", rows([3, 4, 5]), 0, not_in_order)
+    fold("aten-rows-by-a-persistent-buffer", rows([1, 2, 3], persistent=True), 0, not_in_order)
+    fold("rows-whose-norm-is-bounded", rows([1, 2], False, max_norm=1.0), 0, not_in_order)
 
     g, w = weights(weight=(3, 4), dtypes={"weight": "bfloat16"})
     wide = g.method("float", w, shape=(3, 4), dtype="float32")

@@ -1,5 +1,5 @@
 """RecordTypes: what follows from weights and operators, and what is assumed of inputs."""
-from make_cases import Graph, case
+from make_cases import Graph, Raw, case
 
 DIVIDE = "ChangeTrueDivToMulByInverse"
 
@@ -28,7 +28,25 @@ def embedded(g, ids):
     return g.call("embedding", ids, None, None)
 
 
+def reshaped():
+    """What is given another shape in place, under another name or through out=: nothing is recorded of what reads it."""
+    def reading(name, make, shape=(4, 1)):
+        g = Graph()
+        x = g.input(shape=shape)
+        make(g, x)
+        record(name, g.output(g.method("abs", x, shape=None, dtype=None)), 0)
+
+    reading("not-of-what-is-reshaped-as-contiguous", lambda g, x: g.method("t_", g.method("contiguous", x, shape=(4, 1), dtype="float32"), shape=(1, 4), dtype="float32"))
+    reading("not-of-what-is-given-as-out", lambda g, x: g.fn("torch.sum", g.input("y", (3, 5)), 0, shape=(5,), dtype="float32", kwargs={"out": Raw({"$node": "x"})}))
+    g = Graph()
+    x = g.input(shape=(4,))
+    g.method("unsqueeze_", x, 0, shape=(1, 4), dtype="float32")
+    part = g.fn("operator.getitem", g.fn("torch.functional.split", x, 2, shape=None, dtype=None), 0, shape=None, dtype=None)
+    record("not-of-parts-of-what-is-reshaped", g.output(g.method("abs", part, shape=None, dtype=None)), 0)
+
+
 def record_types():
+    reshaped()
     g, x = untyped()
     record("linear", g.output(scores(g, x)), 6)
     g, x = untyped()
