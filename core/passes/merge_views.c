@@ -129,8 +129,8 @@ static bool is_static(const fb_graph *g, fb_value shape) {
     return is_known;
 }
 
-/* A reshape gives a dimension of size 1 another stride than unsqueeze does, where what is reshaped is not contiguous; and PyTorch
- * orders the axes of what is computed from it by that, beside a dimension that is expanded. */
+/* A reshape gives a dimension of size 1 another stride than unsqueeze does, where what is reshaped is not contiguous; and
+ * PyTorch orders the axes of what is computed from it by that, beside a dimension that is expanded. */
 static bool may_have_one(const fb_graph *g, fb_node node) {
     fb_value shape = fb_node_at(g, node)->shape;
     int rank = fb_shape_rank(g, shape);
@@ -149,8 +149,8 @@ static fb_obstacle obstacle(fb_matcher *m, const fb_sharing *sharing, const fb_r
     if (fb_may_share(sharing, origin, last->node, fb_node_at(g, last->node)->ordinal) != FB_MAY_SHARE)
         return (fb_obstacle){"graph-output",
                              "one of them may copy, so that a result shares no memory with an input or another result"};
-    bool is_kept = is_ordered(last) && (fb_is_contiguous(g, origin) ||
-                                        (!fb_strides_are_read(g, last->node) && !may_have_one(g, last->node)));
+    bool is_kept = is_ordered(last) &&
+                   (fb_is_contiguous(g, origin) || (!fb_strides_are_read(g, last->node) && !may_have_one(g, last->node)));
     if (is_kept || !fb_layout_is_read(g, last->node)) return FB_NO_OBSTACLE;
     return (fb_obstacle){"needs-contiguous",
                          "one of them may copy, and a reader may need what lies in memory as the copy does"};
