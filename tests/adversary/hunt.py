@@ -6,6 +6,7 @@ hunt.py --seed 4711 --count 1     tells of one program
 import argparse
 import collections
 import faulthandler
+import functools
 import importlib.util
 import itertools
 import json
@@ -145,15 +146,16 @@ class Hunt:
 
 
 def until(deadline, seed, count):
+    """Seeds, and what makes their programs."""
     for number in range(seed, seed + count):
         if time.monotonic() >= deadline:
             return
-        yield statements.generate(number)
+        yield number, functools.partial(statements.generate, number)
 
 
 def try_all(programs, with_each_pass, service, rules, seen):
     """Tries the programs in a fork, and goes on in another one when a program takes the interpreter down, as PyTorch does now
-    and then. `seen` is the file in which a fork leaves what it has seen so far."""
+    and then, also while it is made. `seen` is the file in which a fork leaves what it has seen so far."""
     hunt, programs = Hunt(), iter(programs)
     for index, program in enumerate(programs):
         if index < hunt.begun:
@@ -179,10 +181,10 @@ def hunt_on(hunt, programs, with_each_pass, service, rules, seen):
         with foldback.Client(service.url) as client:
             hunt.workshop = Workshop(service, client, rules)
             hunt.workshop.counts = hunt.counts
-            for program in programs:
-                hunt.begun, hunt.seed = hunt.begun + 1, program.seed
+            for seed, make in programs:
+                hunt.begun, hunt.seed = hunt.begun + 1, seed
                 hunt.leave(seen)
-                hunt.try_program(program, list(hunt.workshop.every()) if with_each_pass else None)
+                hunt.try_program(make(), list(hunt.workshop.every()) if with_each_pass else None)
             hunt.leave(seen)
     except BaseException:
         traceback.print_exc()
@@ -209,7 +211,8 @@ def main():
         service = start_service(folder)
         begun = time.monotonic()
         if given.corpus:
-            programs = [one for one in corpus.FOUND if given.seed <= one.seed < given.seed + given.count]
+            found = [one for one in corpus.FOUND if given.seed <= one.seed < given.seed + given.count]
+            programs = [(one.seed, functools.partial(lambda program: program, one)) for one in found]
         else:
             programs = until(begun + given.seconds, given.seed, given.count)
         hunt = try_all(programs, given.corpus, service, rules, pathlib.Path(folder, "seen"))

@@ -92,8 +92,10 @@ def left_out():
     rule("one-times", unary(lambda g, x: g.fn("operator.mul", 1, x, **SHAPE)), 1, of="RemoveTimesOne")
     chain = lambda g, x: g.fn("operator.mul", g.fn("operator.mul", x, 1, **SHAPE), 1, **SHAPE)
     rule("times-one-in-a-row", unary(chain), 2, of="RemoveTimesOne")
-    promoted = lambda g, x: g.fn("operator.mul", x, 1.0, shape=(2, 4), dtype="float32", name="y")
-    rule("not-where-the-dtype-changes", unary(promoted, dtype="int64"), 0, refusal("type-changes", "y"), of="RemoveTimesOne")
+    promoted = lambda g, x: g.fn("operator.add", x, 0.0, shape=(2, 4), dtype="float32", name="y")
+    rule("not-where-the-dtype-changes", unary(promoted, dtype="int64"), 0, refusal("type-changes", "y"), of="RemovePlusZero")
+    of_complex = lambda g, x: g.fn("operator.mul", x, 1, shape=(2, 4), dtype="complex64", name="y")
+    rule("not-of-complex-numbers", unary(of_complex, dtype="complex64"), 0, of="RemoveTimesOne")
     unknown = lambda g, x: g.fn("operator.mul", x, 1, name="y")
     rule("not-without-a-shape", unary(unknown), 0, refusal("unknown-shape", "y"), of="RemoveTimesOne")
 
