@@ -633,9 +633,11 @@ static void convert_weights(fb_rewrite *rw, const precision_change *change) {
 
 typedef struct state {
     bool is_converted, is_written;
-    bool is_low;  /* what was float32 in its value is in the new dtype */
-    bool is_end;  /* it is among the last nodes, which only write and return */
-    fb_node cast; /* of its value to the dtype that it has not */
+    fb_dtype was;   /* the dtype of its value, before anything is converted: what it follows from changes on the way */
+    bool takes_any; /* it is a cast that takes any dtype */
+    bool is_low;    /* what was float32 in its value is in the new dtype */
+    bool is_end;    /* it is among the last nodes, which only write and return */
+    fb_node cast;   /* of its value to the dtype that it has not */
 } state;
 
 typedef struct conversion {
@@ -735,7 +737,7 @@ static void convert_arguments(conversion *c, fb_node n) {
     fb_value args = row->args, kwargs = row->kwargs;
     c->reader = n;
     c->reads_low = false;
-    if (row->opcode == FB_OUTPUT || (!takes_any_dtype(g, n) && reads_dtype(g, n))) {
+    if (row->opcode == FB_OUTPUT || (!c->nodes[n.id].takes_any && reads_dtype(g, n))) {
         args = fb_value_map_nodes(g, args, read, c);
         kwargs = fb_value_map_nodes(g, kwargs, read, c);
     }
@@ -749,7 +751,7 @@ static void convert(conversion *c, fb_node n) {
     fb_graph *g = c->graph;
     const fb_node_row *row = fb_node_at(g, n);
     state *s = &c->nodes[n.id];
-    bool was_float32 = value_dtype(g, n) == FB_FLOAT32, is_untyped = !was_float32 && !row->dtype;
+    bool was_float32 = s->was == FB_FLOAT32, is_untyped = !was_float32 && !row->dtype;
     convert_arguments(c, n);
     if (!s->is_converted) return;
     fb_mark(c->rewrite, n);
@@ -782,6 +784,10 @@ static void convert_nodes(fb_rewrite *rw, const precision_change *change) {
     for (size_t i = 0; c.nodes && i < change->count; i++) c.nodes[change->nodes[i].id].is_converted = true;
     for (const fb_node *n = change->written; c.nodes && n->id; n++) c.nodes[n->id].is_written = true;
     if (c.nodes) find_end(&c);
+    for (fb_node n = fb_first_node(g, FB_MAIN_PROGRAM); n.id && c.nodes; n = fb_next_node(g, n)) {
+        c.nodes[n.id].was = value_dtype(g, n);
+        c.nodes[n.id].takes_any = takes_any_dtype(g, n);
+    }
     for (fb_node n = fb_first_node(g, FB_MAIN_PROGRAM); n.id && c.nodes; n = fb_next_node(g, n)) {
         fb_opcode opcode = (fb_opcode)fb_node_at(g, n)->opcode;
         if (opcode == FB_GET_ATTR) convert_read(&c, n);

@@ -62,37 +62,36 @@ static bool is_inside(const fb_graph *g, const fb_rearrange *view) {
 
 /* ---- what goes into an expand ------------------------------------------------------------------------------------------- */
 
-/* How many dimensions of size 1 the view puts in front of all others, which stay; 0: it does something else. */
-static int dimensions_in_front(const fb_graph *g, const fb_rearrange *view) {
+/* Does the view put dimensions of size 1 in front of all others, which stay? */
+static bool puts_dimensions_in_front(const fb_graph *g, const fb_rearrange *view) {
     fb_shape_result from, to;
     if (view->form != FB_REARRANGE_RESHAPE || !fb_recorded_shape(g, view->input, &from) ||
-        !fb_recorded_shape(g, view->node, &to))
-        return 0;
+        !fb_recorded_shape(g, view->node, &to) || from.rank < 0)
+        return false;
     int count = to.rank - from.rank;
-    if (from.rank < 0 || count < 1) return 0;
-    for (int i = 0; i < to.rank; i++) {
+    for (int i = 0; i < to.rank && count > 0; i++) {
         bool stays = i < count ? fb_dim_is(to.sizes[i], 1) : fb_dim_equal(to.sizes[i], from.sizes[i - count]);
-        if (!stays) return 0;
+        if (!stays) return false;
     }
-    return count;
+    return count > 0;
 }
 
-/* Does the call expand to sizes that say how large `count` new dimensions in front are? -1 says that one stays as it is. A
- * dimension that stays at 1 gets its stride from the one behind it, which may be expanded: PyTorch orders the axes of what is
- * computed from it by that. */
-static bool expands_in_front(const fb_graph *g, fb_node expand, int count) {
-    fb_sizes sizes;
+/* Does the call expand something of `rank` dimensions, to sizes that say how large the new ones in front are? -1 says that one
+ * stays as it is. A dimension that stays at 1 gets its stride from the one behind it, which may be expanded: PyTorch orders the
+ * axes of what is computed from it by that. */
+static bool expands_in_front(const fb_graph *g, fb_node expand, int rank) {
+    fb_sizes sizes = {0};
     fb_shape_call call = {.graph = g, .node = expand, .op = fb_node_op(g, expand)};
     bool is_as = fb_op_is(g, expand, FB_OP_EXPAND_AS);
     if (is_as && fb_mentions_of(g, expand, fb_value_node(g, fb_node_arg(g, expand, 0))) != 1) return false;
-    if (!is_as && (!fb_sizes_named(&call, "size", &sizes) || sizes.count < count)) return false;
+    if (!is_as && !fb_sizes_named(&call, "size", &sizes)) return false;
+    fb_value shape = fb_node_at(g, expand)->shape;
+    int count = (is_as ? fb_shape_rank(g, shape) : sizes.count) - rank;
     for (int i = 0; i < count; i++) {
-        int64_t size = is_as                      ? fb_shape_size(g, fb_node_at(g, expand)->shape, i)
-                       : sizes.items[i].symbol.id ? -1
-                                                  : sizes.items[i].size;
+        int64_t size = is_as ? fb_shape_size(g, shape, i) : sizes.items[i].symbol.id ? -1 : sizes.items[i].size;
         if (size < 0 || size == 1) return false;
     }
-    return true;
+    return count > 0;
 }
 
 /* The view that goes into an expand. */
@@ -102,8 +101,8 @@ static bool expanded_view(const fb_graph *g, fb_node expand, fb_rearrange *view)
     fb_node input = fb_value_node(g, fb_node_arg(g, expand, 0));
     if (!input.id || !fb_rearrange_at(g, input, view) || reader_of(g, view).id != expand.id) return false;
     bool is_of_chain = fb_rearrange_at(g, view->input, &before) && goes_into(g, &before, view);
-    int count = is_of_chain ? 0 : dimensions_in_front(g, view);
-    return count && expands_in_front(g, expand, count);
+    return !is_of_chain && puts_dimensions_in_front(g, view) &&
+           expands_in_front(g, expand, fb_shape_rank(g, fb_node_at(g, view->input)->shape));
 }
 
 static void match_expand(fb_matcher *m, fb_node expand, const fb_rearrange *view) {

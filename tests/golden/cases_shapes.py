@@ -266,6 +266,8 @@ def expansions():
 
     merge("expanded-as-another", as_other(False), 1)
     merge("not-expanded-as-itself", as_other(True), 0)
+    merge("not-expanded-with-a-new-one-that-stays", chain(("unsqueeze", (0,), (1, 2, 3, 4)), ("expand", (3, -1, 2, 3, 4), (3, 1, 2, 3, 4))), 0)
+    merge("expanded-by-two", chain(("unsqueeze", (0,), (1, 2, 3, 4)), ("expand", (3, 5, 2, -1, 4), (3, 5, 2, 3, 4))), 1)
     # the stride of a dimension of size 1 is that of the one behind it, which the expand may make 0
     merge("not-expanded-to-one", chain(("view", (1, 1, 2, 3, 4), (1, 1, 2, 3, 4)), ("expand", (1, 6, 2, 3, 4), (1, 6, 2, 3, 4))), 0)
     g = Graph()
