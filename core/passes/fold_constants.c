@@ -32,7 +32,6 @@
 #include "core/ops/strides.h"
 #include "core/passes/layer.h"
 #include "core/passes/pass.h"
-#include "core/weights/dtype.h"
 #include "core/weights/recipe.h"
 
 /* What a node gives whose inputs are weights only, as a recipe (core/weights/recipe.h), by a rule for each operator of
@@ -313,6 +312,15 @@ static fb_value constant_layer_norm(constant_call *c) {
     return constant_reshaped(c, y);
 }
 
+/* Of little-endian integers of `width` bytes, 4 or 8. */
+static int64_t integer_at(const char *base64, size_t width, int64_t index) {
+    unsigned char bytes[8];
+    uint64_t number = 0;
+    fb_base64_decode(base64, (size_t)index * width, width, bytes);
+    for (size_t k = width; k-- > 0;) number = number << 8 | bytes[k];
+    return width == 4 ? (int32_t)(uint32_t)number : (int64_t)number;
+}
+
 /* A constant of integers that count up by *step, 1 or 0, from *first. */
 static bool reads_run(const fb_graph *g, fb_node read, int64_t *first, int64_t *step, int64_t *count) {
     const fb_node_row *row = fb_node_at(g, read);
@@ -327,17 +335,13 @@ static bool reads_run(const fb_graph *g, fb_node read, int64_t *first, int64_t *
     size_t width = fb_dtype_size((fb_dtype)tensor->dtype), size = fb_base64_size(text, fb_text_length(g, tensor->data));
     if (tensor->dtype != FB_INT64 && tensor->dtype != FB_INT32) return false;
     *count = (int64_t)(size / width);
-    *first = *step = 0;
+    *first = *count ? integer_at(text, width, 0) : -1;
+    *step = *count > 1 && integer_at(text, width, 1) != *first;
     for (int64_t i = 0; i < *count; i++) {
-        unsigned char bytes[8];
-        double number;
-        fb_base64_decode(text, (size_t)i * width, width, bytes);
-        fb_decode_numbers((fb_dtype)tensor->dtype, bytes, 1, &number);
-        if (i == 0) *first = (int64_t)number;
-        if (i == 1) *step = (int64_t)number - *first;
-        if ((double)(*first + i * *step) != number) return false;
+        int64_t number = integer_at(text, width, i);
+        if (number < 0 || number - *first != i * *step) return false;
     }
-    return *count > 0 && *first >= 0 && (*step == 0 || *step == 1);
+    return *first >= 0;
 }
 
 /* Rows of a weight that a constant chooses: one after another, as the positions of a text, or the same again and again. */

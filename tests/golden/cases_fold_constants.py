@@ -185,7 +185,9 @@ def fold_constants():
     fold("aten-rows-in-no-order", rows([3, 1, 2]), 0, not_in_order)
     fold("aten-rows-that-are-not-there", rows([3, 4, 5]), 0, not_in_order)
     fold("aten-rows-by-a-persistent-buffer", rows([1, 2, 3], persistent=True), 0, not_in_order)
-    fold("rows-whose-norm-is-bounded", rows([1, 2], False, max_norm=1.0), 0, not_in_order)
+    fold("rows-whose-norm-is-bounded", rows([1, 2], False, max_norm=1.0), 0, refusal("unknown-operator", "embedding"))
+    fold("aten-rows-that-count-down", rows([3, 2, 1]), 0, not_in_order)
+    fold("aten-rows-from-the-end", rows([-1, 0, 1]), 0, not_in_order)
 
     g, w = weights(weight=(3, 4), dtypes={"weight": "bfloat16"})
     wide = g.method("float", w, shape=(3, 4), dtype="float32")

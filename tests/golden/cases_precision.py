@@ -239,6 +239,13 @@ def convert_precision():
             refusal("no-kernel", "inv"))
     convert("untyped-cast-to-the-type-of-another", untyped(lambda g, y: g.method("type", y, "torch.FloatTensor")), 1,
             refusal("unknown-dtype", "type"))
+    # whose dtype is not recorded, and follows from a question that is answered otherwise afterwards
+    asking = Graph()
+    x = asking.input()
+    named = asking.fn("builtins.getattr", x, "dtype", name="named", shape=None, dtype=None)
+    y = asking.method("to", asking.method("relu", x, shape=None, dtype=None), named, shape=None, dtype=None)
+    convert("result-of-a-dtype-that-is-asked-for", asking.output(y), 1)
+
     g, y = block()
     g.output(y)
     half = {"name": "ConvertPrecision", "params": {"to": "float16", "keep": ["softmax"]}}
