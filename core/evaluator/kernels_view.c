@@ -521,8 +521,9 @@ static fb_status kernel_meshgrid(fb_kernel_call *call, fb_object *result) {
     fb_array **vectors;
     size_t count;
     const char *indexing = "ij";
-    const fb_object *given = fb_argument(call, "indexing");
-    if (given && given->kind != FB_OBJECT_NONE && !fb_argument_text(call, "indexing", &indexing)) return call->status;
+    fb_value given = fb_node_kwarg(call->graph, call->node, "indexing"); /* behind *tensors: by keyword alone */
+    bool is_given = given.id && fb_value_kind(call->graph, given) != FB_NONE;
+    if (is_given && !fb_argument_text(call, "indexing", &indexing)) return call->status;
     if (!fb_argument_arrays(call, "tensors", &vectors, &count)) return call->status;
     bool is_xy = strcmp(indexing, "xy") == 0;
     if (!is_xy && strcmp(indexing, "ij") != 0) fb_kernel_fail(call, "its indexing is neither \"ij\" nor \"xy\"");
