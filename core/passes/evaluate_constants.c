@@ -23,6 +23,7 @@
  *
  * Exactness: moves (the same bits). Reversible.
  */
+#include <float.h>
 #include <math.h>
 #include <stdlib.h>
 
@@ -298,22 +299,25 @@ static bool reads_number(const search *s, fb_value argument, double *number) {
     return true;
 }
 
-/* A power of two to whole numbers: 0.25 ** [1, 2, 3]. What comes out is one as well, and needs no rounding. */
+/* A power of two to whole numbers: 0.25 ** [1, 2, 3]. What comes out is one as well, and needs no rounding; where it is a
+ * normal number, PyTorch gives just that. */
 static bool is_power_of_two(const search *s, fb_node node, const fb_object *value) {
     const fb_graph *g = s->graph;
     double base;
     int of_base, of_result;
+    if (!fb_op_is(g, node, FB_OP_POW) || value->kind != FB_OBJECT_ARRAY || !fb_dtype_is_floating(value->array->dtype))
+        return false;
     fb_node exponent = fb_call_argument_node(g, node, "exponent");
     fb_value input = fb_call_argument(g, node, "input");
-    bool is_power = fb_op_is(g, node, FB_OP_POW) && input.id && exponent.id && value->kind == FB_OBJECT_ARRAY &&
-                    s->values[exponent.id].kind == FB_OBJECT_ARRAY && fb_dtype_is_floating(value->array->dtype);
+    bool is_power = input.id && exponent.id && s->values[exponent.id].kind == FB_OBJECT_ARRAY;
     if (!is_power || !reads_number(s, input, &base) || frexp(base, &of_base) != 0.5) return false;
     const fb_array *exponents = s->values[exponent.id].array;
     int64_t count = fb_array_count(value->array);
     if (fb_array_count(exponents) != count || fb_dtype_is_complex(exponents->dtype)) return false;
     for (int64_t i = 0; i < count; i++) {
         double e = fb_array_number(exponents, i), result = fb_array_number(value->array, i);
-        if (frexp(result, &of_result) != 0.5 || e * (of_base - 1) != of_result - 1) return false;
+        bool is_power_of_base = frexp(result, &of_result) == 0.5 && e * (of_base - 1) == of_result - 1;
+        if (!is_power_of_base || e != trunc(e) || result < (double)FLT_MIN) return false;
     }
     return true;
 }

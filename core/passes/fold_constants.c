@@ -26,7 +26,6 @@
 
 #include "core/base/base64.h"
 #include "core/base/map.h"
-#include "core/graph/slot.h"
 #include "core/ops/infer.h"
 #include "core/ops/shape.h"
 #include "core/ops/strides.h"
@@ -300,8 +299,10 @@ static fb_value constant_layer_norm(constant_call *c) {
     fb_value x = as_matrix(c, operand(c, "input"), &columns);
     constant_argument(c, "cudnn_enable");
     if (!x.id || !further_operand(c, "weight", &weight) || !further_operand(c, "bias", &bias)) return (fb_value){0};
-    bool is_list = fb_value_kind(g, shape) != FB_INT;
-    if ((is_list && fb_value_at(g, shape)->count != 1) || columns < 1 || (given.id && !fb_value_is_number(g, given, &eps)))
+    fb_kind kind = shape.id ? fb_value_kind(g, shape) : FB_NONE;
+    bool is_list = kind == FB_LIST || kind == FB_TUPLE || kind == FB_SIZE;
+    bool is_of_last = kind == FB_INT || (is_list && fb_value_at(g, shape)->count == 1);
+    if (!is_of_last || columns < 1 || (given.id && !fb_value_is_number(g, given, &eps)))
         return no_constant(c, "unsupported-arguments", "it normalises more than the last dimension");
     fb_value centred = fb_recipe_sub(g, x, mean_of_rows(g, x, columns));
     fb_value variance = mean_of_rows(g, fb_recipe_mul(g, centred, centred), columns);
@@ -323,17 +324,12 @@ static int64_t integer_at(const char *base64, size_t width, int64_t index) {
 
 /* A constant of integers that count up by *step, 1 or 0, from *first. */
 static bool reads_run(const fb_graph *g, fb_node read, int64_t *first, int64_t *step, int64_t *count) {
-    const fb_node_row *row = fb_node_at(g, read);
-    if (row->opcode != FB_GET_ATTR || !row->module.id || !row->attribute.id) return false;
-    fb_slot slot = {.module = row->module, .attribute = fb_text(g, row->attribute), .is_buffer = true};
-    bool is_buffer = fb_map_value(g, fb_module_at(g, slot.module)->buffers, slot.attribute).id;
-    slot.tensor = fb_module_tensor(g, slot.module, slot.attribute);
-    if (!is_buffer || !slot.tensor.id || !fb_tensor_at(g, slot.tensor)->data.id || fb_slot_is_persistent(g, &slot))
-        return false;
-    const fb_tensor_row *tensor = fb_tensor_at(g, slot.tensor);
-    const char *text = fb_text(g, tensor->data);
-    size_t width = fb_dtype_size((fb_dtype)tensor->dtype), size = fb_base64_size(text, fb_text_length(g, tensor->data));
-    if (tensor->dtype != FB_INT64 && tensor->dtype != FB_INT32) return false;
+    fb_tensor tensor;
+    if (!fb_reads_bytes(g, read, &tensor)) return false;
+    const fb_tensor_row *row = fb_tensor_at(g, tensor);
+    const char *text = fb_text(g, row->data);
+    size_t width = fb_dtype_size((fb_dtype)row->dtype), size = fb_base64_size(text, fb_text_length(g, row->data));
+    if (row->dtype != FB_INT64 && row->dtype != FB_INT32) return false;
     *count = (int64_t)(size / width);
     *first = *count ? integer_at(text, width, 0) : -1;
     *step = *count > 1 && integer_at(text, width, 1) != *first;
@@ -355,7 +351,7 @@ static fb_value constant_embedding(constant_call *c) {
     if (!constant_type_of(c, weight, &type) || type.rank != 2) return (fb_value){0};
     bool is_limited = limit.id && fb_value_kind(c->graph, limit) != FB_NONE;
     if (is_limited || !indices.id || !reads_run(c->graph, indices, &first, &step, &count) ||
-        first + step * (count - 1) >= type.sizes[0])
+        first >= type.sizes[0] - step * (count - 1))
         return no_constant(c, "unsupported-arguments", "its rows are not chosen one after another by a constant");
     fb_value rows = fb_recipe_slice(c->graph, weight, 0, first, first + step * (count - 1) + 1);
     fb_value ones = fb_recipe_full(c->graph, (const int64_t[]){count, 1}, 2, fb_make_float(c->graph, 1));

@@ -82,9 +82,9 @@ static bool has_normalize(const fb_graph *g, const fb_formula *f) {
     return fb_shape_size(g, fb_node_at(g, f->input)->shape, __builtin_ctz(f->axes)) > 1;
 }
 
-#define LEAST_BOUND 1e-15 /* the square of what is smaller is no float32 */
+#define LEAST_BOUND 1e-15 /* float32 still holds the squares of norms around it */
 
-static void consider_with(search *s, const fb_formula *f, double eps, bool is_bound) {
+static void consider_epsilon(search *s, const fb_formula *f, double eps, bool is_bound) {
     fb_substitute norm = {.has_eps = true, .eps = eps};
     if (!is_bound && last_sizes(s->formulas.matcher->graph, f, &norm)) {
         norm.op = FB_OP_RMS_NORM;
@@ -113,7 +113,7 @@ static void consider_norm(search *s, const fb_formula *f) {
             if (!fb_op_is(g, f->calls[i], numbers[k].op)) continue;
             fb_value number = fb_call_argument(g, f->calls[i], numbers[k].parameter);
             if (number.id && fb_value_is_number(g, number, &eps) && eps >= 0 && eps <= 1)
-                consider_with(s, f, eps, numbers[k].op != FB_OP_ADD);
+                consider_epsilon(s, f, eps, numbers[k].op != FB_OP_ADD);
         }
     }
 }

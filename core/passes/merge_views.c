@@ -62,13 +62,14 @@ static bool is_inside(const fb_graph *g, const fb_rearrange *view) {
 
 /* ---- what goes into an expand ------------------------------------------------------------------------------------------- */
 
-/* Does the view put dimensions of size 1 in front of all others, which stay? */
-static bool puts_dimensions_in_front(const fb_graph *g, const fb_rearrange *view) {
+/* Does the view put dimensions of size 1 in front of all others, which stay? *rank: how many these are. */
+static bool puts_dimensions_in_front(const fb_graph *g, const fb_rearrange *view, int *rank) {
     fb_shape_result from, to;
     if (view->form != FB_REARRANGE_RESHAPE || !fb_recorded_shape(g, view->input, &from) ||
         !fb_recorded_shape(g, view->node, &to) || from.rank < 0)
         return false;
     int count = to.rank - from.rank;
+    *rank = from.rank;
     for (int i = 0; i < to.rank && count > 0; i++) {
         bool stays = i < count ? fb_dim_is(to.sizes[i], 1) : fb_dim_equal(to.sizes[i], from.sizes[i - count]);
         if (!stays) return false;
@@ -97,12 +98,12 @@ static bool expands_in_front(const fb_graph *g, fb_node expand, int rank) {
 /* The view that goes into an expand. */
 static bool expanded_view(const fb_graph *g, fb_node expand, fb_rearrange *view) {
     fb_rearrange before;
+    int rank;
     if (!fb_op_is(g, expand, FB_OP_EXPAND) && !fb_op_is(g, expand, FB_OP_EXPAND_AS)) return false;
     fb_node input = fb_value_node(g, fb_node_arg(g, expand, 0));
     if (!input.id || !fb_rearrange_at(g, input, view) || reader_of(g, view).id != expand.id) return false;
     bool is_of_chain = fb_rearrange_at(g, view->input, &before) && goes_into(g, &before, view);
-    return !is_of_chain && puts_dimensions_in_front(g, view) &&
-           expands_in_front(g, expand, fb_shape_rank(g, fb_node_at(g, view->input)->shape));
+    return !is_of_chain && puts_dimensions_in_front(g, view, &rank) && expands_in_front(g, expand, rank);
 }
 
 static void match_expand(fb_matcher *m, fb_node expand, const fb_rearrange *view) {

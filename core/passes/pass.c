@@ -134,17 +134,19 @@ bool fb_is_marked(const fb_matcher *matcher, fb_node node) {
     return fb_node_is_marked(matcher->graph, node, matcher->signature);
 }
 
-bool fb_reads_constant(fb_matcher *matcher, fb_node read, fb_tensor *tensor) {
-    const fb_graph *graph = matcher->graph;
+bool fb_reads_bytes(const fb_graph *graph, fb_node read, fb_tensor *tensor) {
     const fb_node_row *row = fb_node_at(graph, read);
-    const fb_alias *alias = fb_matcher_alias(matcher);
-    if (row->opcode != FB_GET_ATTR || !row->module.id || !row->attribute.id || !alias) return false;
+    if (row->opcode != FB_GET_ATTR || !row->module.id || !row->attribute.id) return false;
     fb_slot slot = {.module = row->module, .attribute = fb_text(graph, row->attribute)};
     slot.tensor = fb_module_tensor(graph, slot.module, slot.attribute);
     slot.is_buffer = fb_map_value(graph, fb_module_at(graph, slot.module)->buffers, slot.attribute).id != 0;
-    if (!slot.tensor.id || !fb_tensor_at(graph, slot.tensor)->data.id || fb_slot_is_persistent(graph, &slot)) return false;
     *tensor = slot.tensor;
-    return !fb_tensor_is_mutated(alias, slot.tensor);
+    return slot.tensor.id && fb_tensor_at(graph, slot.tensor)->data.id && !fb_slot_is_persistent(graph, &slot);
+}
+
+bool fb_reads_constant(fb_matcher *matcher, fb_node read, fb_tensor *tensor) {
+    const fb_alias *alias = fb_matcher_alias(matcher);
+    return alias && fb_reads_bytes(matcher->graph, read, tensor) && !fb_tensor_is_mutated(alias, *tensor);
 }
 
 typedef struct tensor_watch {

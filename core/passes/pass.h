@@ -127,6 +127,8 @@ void fb_refuse_for(fb_matcher *matcher, fb_obstacle obstacle, const fb_node *nod
 /* Does the get_attr node read a constant: a buffer that no checkpoint has, whose bytes are in the document, and that is never
  * written? */
 bool fb_reads_constant(fb_matcher *matcher, fb_node read, fb_tensor *tensor);
+/* The same, without the question whether it is written. */
+bool fb_reads_bytes(const fb_graph *graph, fb_node read, fb_tensor *tensor);
 /* The alias analysis of the graph; NULL when memory is out (then the matcher has failed, and nothing is reported). */
 const fb_alias *fb_matcher_alias(fb_matcher *matcher);
 /* Does the node carry this pass's signature already? */

@@ -186,6 +186,11 @@ def fold_constants():
     fold("aten-rows-that-are-not-there", rows([3, 4, 5]), 0, not_in_order)
     fold("aten-rows-by-a-persistent-buffer", rows([1, 2, 3], persistent=True), 0, not_in_order)
     fold("rows-whose-norm-is-bounded", rows([1, 2], False, max_norm=1.0), 0, refusal("unknown-operator", "embedding"))
+    g, table = weights(table=(5, 4))
+    chosen = buffer(g, "chosen", [1, 2])
+    g.add_(chosen)
+    value = g.fn(ATEN + "embedding.default", table, chosen, shape=(2, 4), dtype="float32", name="embedding")
+    fold("aten-rows-by-what-is-written", added(g, value, (2, 4)), 0, refusal("mutates", "add_"), refusal("tensor-mutated", "embedding"))
     fold("aten-rows-that-count-down", rows([3, 2, 1]), 0, not_in_order)
     fold("aten-rows-from-the-end", rows([-1, 0, 1]), 0, not_in_order)
 

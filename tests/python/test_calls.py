@@ -1,4 +1,5 @@
-"""Calls that rules make of an operator are calls that PyTorch has: core/ops/calls.def, and what comes out, run."""
+"""Calls that rules make of an operator are calls that PyTorch has: core/ops/calls.def, and what comes out, run. Functions are known under
+the names that torch.fx prints as well."""
 
 import builtins
 import operator
