@@ -190,7 +190,7 @@ def fold_constants():
     chosen = buffer(g, "chosen", [1, 2])
     g.add_(chosen)
     value = g.fn(ATEN + "embedding.default", table, chosen, shape=(2, 4), dtype="float32", name="embedding")
-    fold("aten-rows-by-what-is-written", added(g, value, (2, 4)), 0, refusal("mutates", "add_"), refusal("tensor-mutated", "embedding"))
+    fold("written-choice-of-rows", added(g, value, (2, 4)), 0, refusal("mutates", "add_"), refusal("tensor-mutated", "embedding"))
     fold("aten-rows-that-count-down", rows([3, 2, 1]), 0, not_in_order)
     fold("aten-rows-from-the-end", rows([-1, 0, 1]), 0, not_in_order)
 
