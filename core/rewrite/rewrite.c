@@ -90,9 +90,15 @@ static void note_inputs_reshaped(fb_rewrite *rewrite, fb_node node) {
         note_reshaped(rewrite, fb_edge_input(rewrite->graph, e));
 }
 
-/* The values that calls reshape in place, and what they may be: x.contiguous() may be x, so x.contiguous().t_() may reshape x.
- * A tensor that is given as out= gets the shape of the result. */
-static void find_reshaped(fb_rewrite *rewrite) {
+/* What the node's value may be, or be a view of, although it has a name of its own. */
+static bool may_be_an_input(const fb_graph *graph, fb_node node) {
+    fb_effects effects = fb_op_effects(graph, node);
+    return effects.may_alias_input || effects.may_alias_all;
+}
+
+/* Back: x.contiguous() may be x, so x.contiguous().t_() may reshape x. A tensor that is given as out= gets the shape of the
+ * result. */
+static void find_reshaped_names(fb_rewrite *rewrite) {
     const fb_graph *graph = rewrite->graph;
     fb_node n = fb_last_node(graph, FB_MAIN_PROGRAM);
     for (; n.id && !rewrite->error.status; n = fb_node_at(graph, n)->previous) {
@@ -100,9 +106,20 @@ static void find_reshaped(fb_rewrite *rewrite) {
         bool has_many = out.id && !fb_value_node(graph, out).id && fb_value_kind(graph, out) != FB_NONE;
         if (fb_reshapes_in_place(graph, n)) note_reshaped(rewrite, fb_value_node(graph, fb_first_argument(graph, n)));
         if (out.id) note_reshaped(rewrite, fb_value_node(graph, out));
-        if (!has_many && !fb_map_get(&rewrite->reshaped, n.id)) continue;
-        fb_effects effects = fb_op_effects(graph, n);
-        if (has_many || effects.may_alias_input || effects.may_alias_all) note_inputs_reshaped(rewrite, n);
+        if (has_many || (fb_map_get(&rewrite->reshaped, n.id) && may_be_an_input(graph, n))) note_inputs_reshaped(rewrite, n);
+    }
+}
+
+/* Values that calls reshape in place, under whatever name. And on: x.float() may be the x that is reshaped later. */
+static void find_reshaped(fb_rewrite *rewrite) {
+    const fb_graph *graph = rewrite->graph;
+    find_reshaped_names(rewrite);
+    fb_node n = rewrite->reshaped.used ? fb_first_node(graph, FB_MAIN_PROGRAM) : (fb_node){0};
+    for (; n.id && !rewrite->error.status; n = fb_next_node(graph, n)) {
+        bool is_reshaped = false;
+        for (uint32_t e = may_be_an_input(graph, n) ? fb_input_first(graph, n) : 0; e; e = fb_input_next(graph, e))
+            is_reshaped |= fb_map_get(&rewrite->reshaped, fb_edge_input(graph, e).id) != 0;
+        if (is_reshaped) note_reshaped(rewrite, n);
     }
     rewrite->reshaped_known = true;
 }
