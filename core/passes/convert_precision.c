@@ -9,7 +9,7 @@
  *
  * These stay in float32, with casts around them:
  *   - modules (paths, with * and ?) and operators (softmax) that `keep` names
- *   - operators that foldback does not know
+ *   - operators that foldback does not know, and what gives a dtype that is not recorded and does not follow from what is
  *   - operators that give float32 whatever they read, float64 or complex numbers
  *   - everything that shares memory with a value that is written in place and stays
  *   - all calls of a module of which one call stays
@@ -234,6 +234,13 @@ static bool reads_float32(const fb_graph *g, fb_node n) {
     return reads;
 }
 
+static bool is_read_with_float32(const fb_graph *g, fb_node n) {
+    bool is_read = false;
+    for (uint32_t e = fb_user_first(g, n); e && !is_read; e = fb_user_next(g, e))
+        is_read = reads_float32(g, fb_edge_user(g, e));
+    return is_read;
+}
+
 /* Is one of its inputs in the other of the two narrow dtypes, with which this one does not mix? */
 static bool reads_other_narrow(const fb_matcher *m, fb_node n) {
     fb_dtype to = fb_dtype_find(json_string_value(json_object_get(m->params, "to")));
@@ -292,10 +299,12 @@ static bool lacks_kernel_for_arguments(const fb_graph *g, fb_node n, const char 
 }
 
 /* Why a node that has to do with float32 cannot be converted. `reads_untyped`: it reads tensors of unknown dtype, which may be
- * float32. */
-static fb_obstacle precision_obstacle(const fb_matcher *m, fb_node n, bool reads_untyped, bool is_in_autocast) {
+ * float32. `gives_unknown`: it gives one whose dtype nothing tells. */
+static fb_obstacle precision_obstacle(const fb_matcher *m, fb_node n, bool reads_untyped, bool gives_unknown,
+                                      bool is_in_autocast) {
     const fb_graph *g = m->graph;
-    if (!reads_untyped && !reads_float32(g, n) && !owns_float32(g, n) && !fb_is_marked(m, n)) return FB_NO_OBSTACLE;
+    bool meets_float32 = reads_float32(g, n) || (gives_unknown && is_read_with_float32(g, n));
+    if (!reads_untyped && !meets_float32 && !owns_float32(g, n) && !fb_is_marked(m, n)) return FB_NO_OBSTACLE;
     const char *to = json_string_value(json_object_get(m->params, "to"));
     fb_dtype dtype = value_dtype(g, n);
     if (fb_is_marked(m, n)) return (fb_obstacle){"already-transformed", "it was converted before"};
@@ -316,6 +325,9 @@ static fb_obstacle precision_obstacle(const fb_matcher *m, fb_node n, bool reads
     bool is_cast = fb_op_facts_of(fb_node_op(g, n))->dtype == FB_DTYPE_RULE_CAST;
     if (is_cast && (!dtype || (dtype == FB_FLOAT32 && fb_infer(g, n, &found) && !found.dtype)))
         return (fb_obstacle){"unknown-dtype", "it casts to a dtype that cannot be told; it goes on in float32"};
+    if (gives_unknown)
+        return (fb_obstacle){"unknown-dtype", "the dtype of what it gives does not follow from what is recorded; it and its "
+                                              "readers go on in float32" FB_RECORD_DTYPE};
     fb_module module = fb_node_at(g, n)->opcode == FB_CALL_MODULE ? fb_node_at(g, n)->module : (fb_module){0};
     return module.id && fb_module_is_inside_call(m->usage, module)
                ? (fb_obstacle){"module-called", "a module around it is also called as a whole; both stay in float32"}
@@ -327,6 +339,8 @@ typedef struct search {
     const fb_graph *graph;
     const fb_alias *alias;
     bool *stays, *is_number;           /* by node; a number is any value that is not a tensor and holds none */
+    bool *is_followed;                 /* by node: what reads a value of unknown dtype knows what it takes from it */
+    fb_dtype *carried;                 /* by node: the dtype of its value, or of all tensors in it; or unknown */
     fb_node *next_written, *next_read; /* by node: chains of … */
     fb_node *first_written;            /* by memory that is written: what shares or writes it */
     fb_node *first_read;               /* by deciding module: get_attr nodes of its tensors */
@@ -412,6 +426,11 @@ static bool reads_untyped(const search *s, fb_node n) {
     return reads;
 }
 
+/* A tensor, or several, whose dtype nothing tells: not what it is made from, nor what takes it apart. */
+static bool is_unknown(const search *s, fb_node n) {
+    return is_untyped(s, n) && !s->carried[n.id] && !s->is_followed[n.id];
+}
+
 static void look_at(search *s, fb_node n) {
     const fb_graph *g = s->graph;
     if (fb_op_is(g, n, FB_OP_ENTER_AUTOCAST)) s->autocasts++;
@@ -423,9 +442,9 @@ static void look_at(search *s, fb_node n) {
     if (row->opcode == FB_OUTPUT && casts_outputs(s->matcher->params)) stay_around(s, n); /* what cannot be cast */
     if (row->opcode == FB_PLACEHOLDER || (tensor.id && s->tensor_stays[tensor.id])) stay(s, n);
     if (row->opcode == FB_PLACEHOLDER || row->opcode == FB_GET_ATTR || row->opcode == FB_OUTPUT) return;
-    fb_obstacle obstacle = precision_obstacle(s->matcher, n, reads_untyped(s, n), s->autocasts > 0);
+    fb_obstacle obstacle = precision_obstacle(s->matcher, n, reads_untyped(s, n), is_unknown(s, n), s->autocasts > 0);
     if (obstacle.code) fb_refuse_for(s->matcher, obstacle, &n, 1);
-    if (gives_float32(g, n) || value_dtype(g, n) == FB_FLOAT64) stay(s, n);
+    if (gives_float32(g, n) || value_dtype(g, n) == FB_FLOAT64 || is_unknown(s, n)) stay(s, n);
     if (obstacle.code || fb_keeps(&s->keep, g, n)) stay(s, n);
 }
 
@@ -491,6 +510,40 @@ static void keep_shared_results(search *s) {
 
 /* ---- all of it ----------------------------------------------------------------------------------------------------------- */
 
+/* Gives parts of what it reads, views or several of these: elements as they are. */
+static bool gives_elements(const fb_graph *g, fb_node n) {
+    const fb_op_facts *facts = fb_op_facts_of(fb_node_op(g, n));
+    if (fb_op_is(g, n, FB_OP_GETITEM)) return true;
+    bool is_taken = facts->flags & (FB_FACT_ALIASES | FB_FACT_ALIASES_ALL) && facts->flags & FB_FACT_EXACT;
+    return is_taken && (facts->dtype == FB_DTYPE_RULE_UNKNOWN || facts->dtype == FB_DTYPE_RULE_SAME);
+}
+
+static fb_dtype carried_dtype(const search *s, fb_node n) {
+    const fb_graph *g = s->graph;
+    fb_dtype carried = value_dtype(g, n);
+    bool is_one = !carried && gives_elements(g, n);
+    for (uint32_t e = is_one ? fb_input_first(g, n) : 0; e; e = fb_input_next(g, e)) {
+        fb_node input = fb_edge_input(g, e);
+        if (s->is_number[input.id]) continue;
+        is_one = s->carried[input.id] && (!carried || carried == s->carried[input.id]);
+        if (!is_one) return FB_DTYPE_UNKNOWN;
+        carried = s->carried[input.id];
+    }
+    return carried;
+}
+
+/* All that reads the node's value takes out of it what has a dtype, or returns it. */
+static bool is_followed(const search *s, fb_node n) {
+    const fb_graph *g = s->graph;
+    for (uint32_t e = fb_user_first(g, n); e; e = fb_user_next(g, e)) {
+        fb_node user = fb_edge_user(g, e);
+        bool takes_out = fb_op_is(g, user, FB_OP_GETITEM) || fb_op_is(g, user, FB_OP_GETATTR);
+        bool is_known = takes_out && (value_dtype(g, user) || s->is_followed[user.id]);
+        if (!is_known && !s->is_number[user.id] && fb_node_at(g, user)->opcode != FB_OUTPUT) return false;
+    }
+    return true;
+}
+
 static void prepare(search *s) {
     const fb_graph *g = s->graph;
     for (fb_node n = fb_first_node(g, FB_MAIN_PROGRAM); n.id; n = fb_next_node(g, n)) {
@@ -499,6 +552,7 @@ static void prepare(search *s) {
         for (uint32_t e = fb_input_first(g, n); e; e = fb_input_next(g, e))
             reads_tensor |= !s->is_number[fb_edge_input(g, e).id];
         s->is_number[n.id] = hood == FB_A_NUMBER || (hood == FB_A_NUMBER_IF_INPUTS_ARE && !reads_tensor);
+        s->carried[n.id] = carried_dtype(s, n);
         uint32_t memory = written_memory(s, n);
         if (memory) s->next_written[n.id] = s->first_written[memory];
         if (memory) s->first_written[memory] = n;
@@ -506,6 +560,8 @@ static void prepare(search *s) {
         if (module.id) s->next_read[n.id] = s->first_read[module.id];
         if (module.id) s->first_read[module.id] = n;
     }
+    for (fb_node n = fb_last_node(g, FB_MAIN_PROGRAM); n.id; n = fb_node_at(g, n)->previous)
+        s->is_followed[n.id] = is_followed(s, n);
 }
 
 static void find(search *s) {
@@ -534,6 +590,8 @@ static bool *find_staying(fb_matcher *m, const fb_alias *alias) {
     search s = {.matcher = m, .graph = g, .alias = alias};
     s.stays = calloc(nodes, sizeof *s.stays);
     s.is_number = calloc(nodes, sizeof *s.is_number);
+    s.is_followed = calloc(nodes, sizeof *s.is_followed);
+    s.carried = calloc(nodes, sizeof *s.carried);
     s.next_written = calloc(nodes, sizeof *s.next_written);
     s.next_read = calloc(nodes, sizeof *s.next_read);
     s.stack = calloc(nodes, sizeof *s.stack);
@@ -543,10 +601,10 @@ static bool *find_staying(fb_matcher *m, const fb_alias *alias) {
     s.module_stays = calloc(modules, sizeof *s.module_stays);
     s.tensor_stays = calloc(fb_tensor_limit(g), sizeof *s.tensor_stays);
     bool ok = fb_keep_begin(&s.keep, m->params) && s.stays && s.is_number && s.next_written && s.next_read && s.stack &&
-              s.first_written && s.first_read && s.shares && s.module_stays && s.tensor_stays;
+              s.first_written && s.first_read && s.shares && s.module_stays && s.tensor_stays && s.is_followed && s.carried;
     if (ok) find(&s);
-    void *const helpers[] = {s.is_number, s.next_written, s.next_read,    s.stack,       s.first_written,
-                             s.shares,    s.first_read,   s.module_stays, s.tensor_stays};
+    void *const helpers[] = {s.is_followed,   s.carried, s.is_number,  s.next_written, s.next_read,   s.stack,
+                             s.first_written, s.shares,  s.first_read, s.module_stays, s.tensor_stays};
     for (size_t i = 0; i < sizeof helpers / sizeof *helpers; i++) free(helpers[i]);
     fb_keep_end(&s.keep);
     if (!ok) free(s.stays);
@@ -681,11 +739,12 @@ static fb_node cast(conversion *c, fb_node value, fb_dtype dtype) {
     if (s->cast.id && !s->is_written) return s->cast;
     bool is_aten = fb_is_aten(g, c->reader) || comes_of_aten(g, value);
     fb_value args = FB_ARGS(g, fb_make_node(g, value), FB_TEXT(g, FB_DTYPE, fb_dtype_name(dtype)));
-    s->cast = fb_insert_typed(c->rewrite, place_of_cast(c, value), is_aten ? FB_CALL_FUNCTION : FB_CALL_METHOD,
-                              is_aten ? FB_TARGET_TO_ATEN : FB_TARGET_TO_METHOD, args, FB_VALUE_EMPTY_MAP,
-                              fb_node_at(g, value)->shape, dtype);
-    if (s->cast.id) fb_mark(c->rewrite, s->cast);
-    return s->cast.id ? s->cast : value;
+    s->cast = fb_insert_before(c->rewrite, place_of_cast(c, value), is_aten ? FB_CALL_FUNCTION : FB_CALL_METHOD,
+                               is_aten ? FB_TARGET_TO_ATEN : FB_TARGET_TO_METHOD, args, FB_VALUE_EMPTY_MAP);
+    if (!s->cast.id) return value;
+    fb_set_result_type(c->rewrite, s->cast, fb_node_at(g, s->cast)->shape, dtype);
+    fb_mark(c->rewrite, s->cast);
+    return s->cast;
 }
 
 /* What the reader reads in the place of a value. */
@@ -776,6 +835,13 @@ static void convert_read(conversion *c, fb_node n) {
     fb_mark(c->rewrite, n);
 }
 
+/* What is returned as it is, of a graph with one result. */
+static void return_converted(conversion *c, fb_node output) {
+    fb_node value = fb_value_node(c->graph, fb_node_arg(c->graph, output, 0));
+    if (value.id && fb_node_at(c->graph, output)->dtype)
+        fb_set_result_type(c->rewrite, output, fb_node_at(c->graph, output)->shape, value_dtype(c->graph, value));
+}
+
 /* Puts casts between these nodes and the others, converts literals, and records the dtypes that come out. */
 static void convert_nodes(fb_rewrite *rw, const precision_change *change) {
     fb_graph *g = fb_rewrite_graph(rw);
@@ -791,7 +857,8 @@ static void convert_nodes(fb_rewrite *rw, const precision_change *change) {
     for (fb_node n = fb_first_node(g, FB_MAIN_PROGRAM); n.id && c.nodes; n = fb_next_node(g, n)) {
         fb_opcode opcode = (fb_opcode)fb_node_at(g, n)->opcode;
         if (opcode == FB_GET_ATTR) convert_read(&c, n);
-        else if (opcode != FB_PLACEHOLDER && (opcode != FB_OUTPUT || change->casts_outputs)) convert(&c, n);
+        else if (opcode == FB_OUTPUT && !change->casts_outputs) return_converted(&c, n);
+        else if (opcode != FB_PLACEHOLDER) convert(&c, n);
     }
     free(c.nodes);
 }
@@ -839,25 +906,48 @@ static void refuse_overflow(fb_matcher *m, fb_node n, fb_dtype dtype) {
     }
 }
 
-/* Values that are written in place; the list ends with none. */
+/* What is known before the edit; both lists end with none. */
+typedef struct precision_plan {
+    const fb_node *written; /* values that are written in place */
+    const fb_node *typed;   /* nodes whose types follow from others and are not recorded */
+} precision_plan;
+
+/* Moves the list into the arena, with none at its end. */
+static const fb_node *finish_list(fb_matcher *m, fb_buffer *nodes) {
+    fb_buffer_append(nodes, &(fb_node){0}, sizeof(fb_node));
+    fb_node *list = nodes->failed ? NULL : fb_arena_alloc(m->arena, nodes->size);
+    if (list) memcpy(list, nodes->data, nodes->size);
+    m->failed |= !list;
+    fb_buffer_free(nodes);
+    return list;
+}
+
 static const fb_node *list_written(fb_matcher *m, const fb_alias *alias) {
     fb_buffer nodes = {0};
     for (fb_node n = fb_first_node(m->graph, FB_MAIN_PROGRAM); n.id; n = fb_next_node(m->graph, n)) {
         if (fb_is_mutated(alias, n)) fb_buffer_append(&nodes, &n, sizeof n);
     }
-    fb_buffer_append(&nodes, &(fb_node){0}, sizeof(fb_node));
-    fb_node *list = nodes.failed ? NULL : fb_arena_alloc(m->arena, nodes.size);
-    if (list) memcpy(list, nodes.data, nodes.size);
-    m->failed |= !list;
-    fb_buffer_free(&nodes);
-    return list;
+    return finish_list(m, &nodes);
 }
 
-static void match_graph(fb_matcher *m) {
+/* Records in a copy of the graph what follows and is not recorded: what one node gives says what the next one does. */
+static const fb_node *record_types(fb_matcher *m, const fb_alias *alias, fb_rewrite *typed) {
     const fb_graph *g = m->graph;
-    if (refuse_unknown_inputs(m)) return;
-    const fb_alias *alias = fb_matcher_alias(m);
-    bool *stays = alias ? find_staying(m, alias) : NULL, *is_converted = calloc(fb_node_limit(g), sizeof *is_converted);
+    fb_buffer nodes = {0};
+    for (fb_node n = fb_first_node(g, FB_MAIN_PROGRAM); n.id && fb_matcher_goes_on(m); n = fb_next_node(g, n)) {
+        fb_opcode opcode = (fb_opcode)fb_node_at(g, n)->opcode;
+        if (fb_mode_switched_between(alias, 0, fb_node_at(g, n)->ordinal)) break;
+        if (opcode == FB_PLACEHOLDER || opcode == FB_GET_ATTR || opcode == FB_OUTPUT || fb_node_at(g, n)->dtype) continue;
+        if (fb_infer_what_is_missing(typed, n)) fb_buffer_append(&nodes, &n, sizeof n);
+    }
+    m->failed |= fb_graph_out_of_memory(fb_rewrite_graph(typed));
+    return finish_list(m, &nodes);
+}
+
+/* On the graph of the matcher, which has all types that are known. */
+static void match_typed(fb_matcher *m, const fb_alias *alias, precision_plan *plan) {
+    const fb_graph *g = m->graph;
+    bool *stays = find_staying(m, alias), *is_converted = calloc(fb_node_limit(g), sizeof *is_converted);
     fb_buffer nodes = {0};
     for (fb_node n = fb_first_node(g, FB_MAIN_PROGRAM); n.id && stays && is_converted && fb_matcher_goes_on(m);
          n = fb_next_node(g, n)) {
@@ -868,7 +958,7 @@ static void match_graph(fb_matcher *m) {
     }
     bool has_match = nodes.size > 0;
     if (has_match) refuse_overflowing_weights(m, is_converted, dtype_to(m->params));
-    m->plan = has_match ? list_written(m, alias) : NULL;
+    if (has_match) plan->written = list_written(m, alias);
     m->failed |= !stays || !is_converted || nodes.failed;
     if (has_match && !m->failed) fb_match_found(m, (const fb_node *)(const void *)nodes.data, nodes.size / sizeof(fb_node));
     fb_buffer_free(&nodes);
@@ -876,16 +966,34 @@ static void match_graph(fb_matcher *m) {
     free(stays);
 }
 
+static void match_graph(fb_matcher *m) {
+    const fb_graph *source = m->graph;
+    if (refuse_unknown_inputs(m)) return;
+    const fb_alias *alias = fb_matcher_alias(m);
+    precision_plan *plan = fb_arena_alloc(m->arena, sizeof *plan);
+    fb_rewrite *typed = alias && plan ? fb_rewrite_begin_trial(source, m->signature) : NULL;
+    m->failed |= !typed;
+    if (!typed) return;
+    plan->typed = record_types(m, alias, typed);
+    m->plan = plan;
+    m->graph = fb_rewrite_graph(typed);
+    if (!m->failed) match_typed(m, alias, plan);
+    m->graph = source;
+    fb_rewrite_abort(typed);
+}
+
 /* ---- edit: weights ------------------------------------------------------------------------------------------------------ */
 
 static void edit(fb_rewrite *rw, const fb_match *match) {
+    const precision_plan *plan = match->plan;
     precision_change change = {
         .dtype = dtype_to(match->params),
         .casts_outputs = casts_outputs(match->params),
         .nodes = match->nodes,
         .count = match->count,
-        .written = match->plan,
+        .written = plan->written,
     };
+    for (const fb_node *n = plan->typed; n->id; n++) fb_infer_what_is_missing(rw, *n);
     convert_weights(rw, &change);
     convert_nodes(rw, &change);
 }

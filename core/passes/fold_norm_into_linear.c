@@ -144,6 +144,8 @@ static fb_obstacle norm_obstacle(fb_matcher *m, const fb_norm *norm) {
         return (fb_obstacle){"unknown-shape", "the shape of what is scaled is not recorded" FB_RECORD_SHAPE};
     if (normalised && fb_shape_size(m->graph, normalised->shape, -1) != norm->features)
         return (fb_obstacle){"shape-mismatch", "the scale is wider than what is scaled"};
+    if (norm->call.id != norm->node.id && fb_node_at(m->graph, norm->call)->user_count > 1)
+        return (fb_obstacle){"other-readers", "others read the tuple that it is in"};
     if (norm->module.id && fb_module_at(m->graph, norm->module)->training)
         return (fb_obstacle){"training-mode", "in training mode weights are still to change"};
     if (fb_layer_call_count(m->usage, &layer) != 1) return (fb_obstacle){"shared-module", "the norm is called more than once"};

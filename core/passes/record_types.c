@@ -24,19 +24,6 @@ static bool is_unknown(const fb_graph *g, fb_node n) {
     return !row->dtype || !row->shape.id;
 }
 
-/* Adds what the rules of the operator say to what is recorded; true where that is more. */
-static bool record_inferred(fb_rewrite *rw, fb_node n) {
-    const fb_graph *g = fb_rewrite_graph(rw);
-    fb_value shape = fb_node_at(g, n)->shape;
-    fb_dtype dtype = (fb_dtype)fb_node_at(g, n)->dtype;
-    fb_infer_result_type(rw, n);
-    fb_value new_shape = fb_node_at(g, n)->shape;
-    fb_dtype new_dtype = (fb_dtype)fb_node_at(g, n)->dtype;
-    bool is_more = (!shape.id && new_shape.id) || (!dtype && new_dtype);
-    fb_set_result_type(rw, n, shape.id ? shape : new_shape, dtype ? dtype : new_dtype);
-    return is_more;
-}
-
 /* What inputs are taken to be. */
 typedef struct assumption {
     fb_dtype dtype; /* or FB_DTYPE_UNKNOWN */
@@ -72,7 +59,7 @@ static fb_value assumed_shape(fb_graph *g, fb_node n, int rank) {
 /* True where there is more to record now. */
 static bool record(fb_rewrite *rw, fb_node n, assumption assumed) {
     fb_graph *g = fb_rewrite_graph(rw);
-    if (fb_node_at(g, n)->opcode != FB_PLACEHOLDER) return record_inferred(rw, n);
+    if (fb_node_at(g, n)->opcode != FB_PLACEHOLDER) return fb_infer_what_is_missing(rw, n);
     fb_value shape = fb_node_at(g, n)->shape;
     if (!shape.id && assumed.rank) shape = assumed_shape(g, n, assumed.rank);
     fb_dtype dtype = (fb_dtype)fb_node_at(g, n)->dtype;

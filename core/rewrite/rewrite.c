@@ -267,6 +267,18 @@ void fb_infer_result_type(fb_rewrite *rewrite, fb_node node) {
     if (change(rewrite, node)) infer_result(rewrite, node);
 }
 
+bool fb_infer_what_is_missing(fb_rewrite *rewrite, fb_node node) {
+    fb_node_row *row = fb_node_row_at(rewrite->graph, node);
+    fb_value shape = row->shape;
+    fb_dtype dtype = (fb_dtype)row->dtype;
+    fb_infer_result_type(rewrite, node);
+    fb_value new_shape = row->shape;
+    fb_dtype new_dtype = (fb_dtype)row->dtype;
+    bool is_more = (!shape.id && new_shape.id) || (!dtype && new_dtype);
+    fb_set_result_type(rewrite, node, shape.id ? shape : new_shape, dtype ? dtype : new_dtype);
+    return is_more;
+}
+
 void fb_replace_uses(fb_rewrite *rewrite, fb_node old, fb_node now) {
     if (fb_rewrite_is_failed(rewrite)) return;
     fb_buffer_append(&rewrite->pending, &(pending_node){old, now}, sizeof(pending_node));

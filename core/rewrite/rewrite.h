@@ -87,6 +87,8 @@ void fb_set_result_type(fb_rewrite *rewrite, fb_node node, fb_value shape, fb_dt
 
 /* What ops.def knows of the result of a node whose call was changed. */
 void fb_infer_result_type(fb_rewrite *rewrite, fb_node node);
+/* The same for what is not recorded; true where more is recorded now. */
+bool fb_infer_what_is_missing(fb_rewrite *rewrite, fb_node node);
 
 /* ---- get_attr nodes ---------------------------------------------------------------------------------------------------- */
 

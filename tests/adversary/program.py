@@ -12,7 +12,7 @@ NAME = re.compile(r"\b[vx]\d+\b")
 @dataclasses.dataclass(frozen=True)
 class Program:
     seed: int
-    dialect: str  # "fx", "fx-shapeless", "export", "dynamic", "decomposed"
+    dialect: str  # "fx", "fx-inputs", "fx-shapeless", "export", "dynamic", "decomposed"
     batch: int
     inputs: tuple  # expressions; B is the size of the first axis
     init: tuple

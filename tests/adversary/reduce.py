@@ -35,7 +35,7 @@ def variants(program):
         text = " ".join(program.body) + program.result
         if last not in NAME.findall(text):
             yield dataclasses.replace(program, inputs=program.inputs[:-1])
-    if program.dialect not in ("fx", "fx-shapeless"):
+    if not program.dialect.startswith("fx"):
         yield dataclasses.replace(program, dialect="fx")
 
 

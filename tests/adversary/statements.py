@@ -35,7 +35,7 @@ class Generator:
     def __init__(self, seed):
         self.seed, self.random = seed, random.Random(seed)
         choose = self.random
-        self.dialect = choose.choice(["fx"] * 5 + ["fx-shapeless"] * 2 + ["export", "dynamic", "decomposed"])
+        self.dialect = choose.choice(["fx"] * 4 + ["fx-inputs", "fx-shapeless", "fx-shapeless"] + ["export", "dynamic", "decomposed"])
         self.dtype = choose.choice(["torch.float64"] * 5 + ["torch.float32"] * 3 + ["torch.bfloat16", "torch.float16"])
         self.batch = choose.choice([2, 3, 4, 5])
         self.space = environment()

@@ -83,10 +83,8 @@ class Subject:
         try:
             if self.exported is not None:
                 self.document = foldback.export.from_exported_program(self.exported, name="Net", data=True)
-            elif program.dialect == "fx":
-                self.document = foldback.fx.to_document(self.live, *copy.deepcopy(self.inputs), data=True)
             else:
-                self.document = foldback.fx.to_document(self.live, data=True)
+                self.document = self.document_of(self.live, data=True)
         except Exception as error:
             if "shares memory with" in str(error):
                 raise Unusable("documents do not hold weights that lie in each other as other dtypes") from error
@@ -95,6 +93,14 @@ class Subject:
         if self.exported is not None and any(sizes.upper < 16 for sizes in self.exported.range_constraints.values()):
             raise Unusable("it takes small sizes only")
         self.judges = {}
+
+    def document_of(self, live, **options):
+        """With the shapes and dtypes that its dialect records: of all nodes, of the inputs alone, or none."""
+        dialect = self.program.dialect
+        document = foldback.fx.to_document(live, *([] if dialect == "fx-shapeless" else copy.deepcopy(self.inputs)), **options)
+        for row in document["nodes"] if dialect == "fx-inputs" else []:
+            row["meta"] = row["meta"] if row["op"] == "placeholder" else {}
+        return document
 
     def trace(self, model):
         dialect = self.program.dialect

@@ -83,6 +83,21 @@ def fold_norm():
     fold("aten-layer-norm", aten("layer_norm.default", True), 1)
     fold("aten-rms-norm", aten("rms_norm.default", False), 1)
 
+    def native(read_again=lambda g, y: ()):
+        """A norm of which a decomposed program takes the first value of three."""
+        g = Graph()
+        x = g.input()
+        y = g.fn(ATEN + "native_layer_norm.default", x, [4], *own(g, "norm", weight=(4,), bias=(4,)), 1e-6, name="norms")
+        first = fn(g, "operator.getitem", y, 0, name="first")
+        w, b = own(g, "a", weight=(3, 4), bias=(3,))
+        return g.output(fn(g, ATEN + "linear.default", first, w, b, shape=(2, 3), name="linear"), *read_again(g, y))
+
+    others = refusal("other-readers", "first", "linear")
+    fold("native", native(), 1)
+    fold("native-whose-mean-is-read", native(lambda g, y: [fn(g, "operator.getitem", y, 1, shape=(2, 1), name="mean")]), 0, others)
+    fold("native-taken-out-twice", native(lambda g, y: [fn(g, "operator.getitem", y, 0, name="again")]), 0, others)
+    fold("native-that-is-returned", native(lambda g, y: [y]), 0, others)
+
     g = Graph()
     x = g.input(shape=(1, 2, 4))
     y, _ = spelled_out(g, x, aten=True)

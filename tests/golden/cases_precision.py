@@ -40,6 +40,10 @@ def convert_precision():
     g, y = block()
     convert("outputs-stay-converted", g.output(y), 1, cast_outputs=False)
     g = Graph()
+    g.output(g.method("relu", g.input(), shape=(2, 4), dtype="float32"))
+    g.nodes[-1]["meta"] = {"shape": [2, 4], "dtype": "float32"}
+    convert("output-stays-converted-and-says-so", g, 1, cast_outputs=False)
+    g = Graph()
     x = g.input()
     convert("several-readers-one-cast", g.output(g.linear("a", x, 4), g.linear("b", x, 4), x), 1)
     g = Graph()
@@ -245,6 +249,19 @@ def convert_precision():
     named = asking.fn("builtins.getattr", x, "dtype", name="named", shape=None, dtype=None)
     y = asking.method("to", asking.method("relu", x, shape=None, dtype=None), named, shape=None, dtype=None)
     convert("result-of-a-dtype-that-is-asked-for", asking.output(y), 1)
+
+    # where the inputs alone have dtypes
+    def of_inputs(make):
+        g = Graph()
+        return g.output(make(g, g.input(shape=(4, 4))))
+
+    plain = {"shape": None, "dtype": None}
+    convert("untyped-comparison", of_inputs(lambda g, x: g.fn("operator.ne", g.method("relu", x, **plain), x, **plain)), 1)
+    convert("untyped-attribute", of_inputs(lambda g, x: g.fn("operator.matmul", x, g.fn("builtins.getattr", x, "mT", **plain), **plain)), 1)
+    product = lambda g, x: g.fn("torch.tensordot", x, g.fn("torch.eye", 4, **plain), **plain)  # eye may be of any dtype
+    convert("untyped-product-of-a-factory", of_inputs(product), 0, refusal("unknown-dtype", "eye"))
+    parts = lambda g, x: g.method("relu", g.fn("operator.getitem", g.method("topk", g.method("relu", x, **plain), 2, **plain), 0, **plain), **plain)
+    convert("untyped-parts", of_inputs(parts), 1, refusal("unknown-dtype", "topk"), refusal("unknown-dtype", "getitem"))
 
     g, y = block()
     g.output(y)
