@@ -21,15 +21,19 @@ class ExportError(Exception):
     """PyTorch does, and the client does not."""
 
 
+def lying_like(given, values):
+    """With its strides, which may decide whether PyTorch runs a program (F.linear with a weight of one dimension)."""
+    return torch.empty_like(given).copy_(values)
+
+
 def with_special(inputs, seed, values):
     generator = torch.Generator().manual_seed(seed)
     made = []
     for given in inputs:
         if given.is_floating_point() and given.numel():
-            given = given.clone()
             chosen = torch.rand(given.shape, generator=generator) < 0.3
             picked = torch.tensor(values, dtype=given.dtype)[torch.randint(0, len(values), given.shape, generator=generator)]
-            given = torch.where(chosen, picked, given)
+            given = lying_like(given, torch.where(chosen, picked, given))
         made.append(given)
     return made
 
@@ -143,7 +147,7 @@ class Subject:
         """By name, the inputs to try."""
         seed = self.program.seed
         made = {"traced": lambda: self.inputs}
-        made["other values"] = lambda: [torch.roll(given, 1) if given.numel() else given for given in self.inputs]
+        made["other values"] = lambda: [lying_like(given, torch.roll(given, 1)) if given.numel() else given for given in self.inputs]
         made["nan"] = lambda: with_special(self.inputs, seed, [float("nan")])
         made["special"] = lambda: with_special(self.inputs, seed, SPECIAL)
         made["strides"] = lambda: with_other_strides(self.inputs)
