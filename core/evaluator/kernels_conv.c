@@ -188,6 +188,8 @@ static bool open_convolution(fb_kernel_call *call, bool is_transposed, convoluti
         c->in_size *= c->in[i];
         c->kernel_size *= c->kernel[i];
     }
+    if (!c->in_size && c->batch && in_channels) /* as PyTorch has it, though padding may make elements */
+        return fb_kernel_fail(call, "its input has a dimension of size 0") == FB_OK;
     if (!fb_argument_each(call, "stride", c->spatial, 1, c->stride) ||
         !fb_argument_each(call, "dilation", c->spatial, 1, c->dilation))
         return false;

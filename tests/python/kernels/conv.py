@@ -69,10 +69,12 @@ def main(recorder):
         recorder.finish(case, case.call(ATEN + "convolution.default", case.input(x), case.input(w), None, *options), **CLOSE)
         for wrong, (given, weight, bias) in {
             "channels": (x[:, :3], w, b), "a bias": (x, w, b[:3]), "dimensions": (x[0, 0], w, b), "dtypes": (x.double(), w, b), "a large kernel": (x[..., :1], w, b),
-            "no batch": (x[:0], w, b), "no channels": (x[:, :0], w, b),
+            "no batch": (x[:0], w, b), "no channels": (x[:, :0], w, b), "no columns": (x[..., :0], w, b), "no columns and no batch": (x[:0, ..., :0], w, b),
         }.items():  # fmt: skip
             case = recorder.start(f"{name}, {wrong}")
             recorder.finish(case, case.call(f"torch.{name}", *[case.input(item) for item in (given, weight, bias)]), **CLOSE)
+        case = recorder.start(f"{name}, no columns, padded")
+        recorder.finish(case, case.call(f"torch.{name}", *[case.input(item) for item in (x[..., :0], w, b)], 1, 0 if is_back else 2), **CLOSE)
     x, w, b = values(torch.float32, 1, 4, 5, 6), values(torch.float32, 4, 4, 3, 3), values(torch.float32, 4)
     for keywords in ({"stride": (2, 1)}, {"padding": (0, 2)}, {"dilation": (1, 2)}, {"stride": [2, 3], "padding": [1, 0]}, {"stride": (1, 2, 3)}, {"padding": "other"}):
         case = recorder.start(f"conv2d {keywords}")
