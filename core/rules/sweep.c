@@ -288,6 +288,12 @@ static size_t count_writing(const fitting *f, fb_node node) {
     return count;
 }
 
+/* torch.fx writes out=None where nobody said it: torch.tensordot(x, y, dims=2, out=None). */
+static bool has_empty_out(const fb_graph *graph, fb_node node) {
+    fb_value out = fb_node_kwarg(graph, node, "out");
+    return out.id && fb_value_kind(graph, out) == FB_NONE;
+}
+
 /* Every argument of the call must be one that the pattern has. */
 static bool has_more_arguments(const fb_graph *graph, fb_node node, size_t known) {
     const fb_node_row *row = fb_node_at(graph, node);
@@ -298,7 +304,7 @@ static bool fits_call(fitting *f, const fb_rule_call *call, fb_node node) {
     const fb_graph *graph = f->graph;
     if (!fb_work_goes_on(f->work, STEPS_OF_A_CALL) || !is_called(call, graph, node, f->takes_writers)) return false;
     bool is_turned = call->takes_any_order && (f->order >> f->ordered++ & 1);
-    size_t found = count_writing(f, node);
+    size_t found = call->operator_count && has_empty_out(graph, node) ? 1 : count_writing(f, node);
     for (size_t i = 0; i < call->argument_count; i++) {
         const fb_rule_argument *argument = &call->arguments[i];
         size_t other = is_turned && i < 2 ? 1 - i : i;
