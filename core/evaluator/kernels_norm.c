@@ -239,7 +239,9 @@ static fb_status kernel_group_norm(fb_kernel_call *call, fb_object *result) {
     fb_array *out = NULL;
     if (open_channels(call, 0, false, &c) && fb_argument_number(call, "eps", 1e-5, &eps) &&
         fb_argument_int(call, "num_groups", 0, &groups) && are_groups(call, &c, groups)) {
-        out = fb_make_array(call, c.input->dtype, c.input->rank, c.input->sizes);
+        bool is_single = fb_call_is_of_nn(call) && c.batch * c.count / groups * c.inner == 1;
+        if (is_single) fb_kernel_fail(call, "a single value has no variance");
+        else out = fb_make_array(call, c.input->dtype, c.input->rank, c.input->sizes);
         if (out) normalise_groups(call, &c, out, groups, eps, NULL);
     }
     close_channels(&c);

@@ -122,7 +122,7 @@ def layer(recorder):
 
 
 def groups(recorder):
-    for shape in ((2, 6, 3), (2, 6), (1, 6, 2, 3), (0, 6, 3), (2, 5, 3), (2, 6, 0), (6,)):
+    for shape in ((2, 6, 3), (2, 6), (1, 6, 2, 3), (0, 6, 3), (2, 5, 3), (2, 6, 0), (6,), (1, 6), (1, 6, 1)):
         weight, bias = values(torch.float32, 6), values(torch.float32, 6, seed=4)
         x = values(torch.float32, *shape)
         near = dict(ulps=16, absolute=2e-4 if shape == (2, 6) else 2e-6)  # where what is left of a difference is scaled by 300
