@@ -158,7 +158,7 @@ SIZED_BY_VALUES = re.compile(r"\b(unique|unique_consecutive|_unique2?|nonzero|ar
 JUMPS = re.compile(r"fmod|remainder")  # a last bit puts their gradients anywhere
 # The algorithm decides how far a nan goes, or what infinities become: which kernel PyTorch takes, how it transforms,
 # how wide the processor's vectors are.
-SPREADS_NAN = re.compile(r"scaled_dot_product_attention|MultiheadAttention|torch\.fft\.|gelu|GELU")
+SPREADS_NAN = re.compile(r"scaled_dot_product_attention|MultiheadAttention|torch\.fft\.|fft_|gelu|GELU")
 # oneDNN adds up in another order when its operands lie otherwise, and in these dtypes that shows.
 NARROW_PRODUCT = re.compile(r"(?s)(?=.*torch\.(bfloat16|float16)).*(\b(nn\.Linear|nn\.Conv|nn\.Multihead|nn\.Bilinear|F\.linear|F\.conv|matmul|b?mm|einsum)|@)")
 # Of a nan, PyTorch's polynomials return a variable that they never set.
