@@ -225,7 +225,7 @@ static bool is_layout_read(const fb_matcher *m, const fb_fold *fold, const fb_la
             at = fb_view_input(g, at, NULL);
         }
         if (!minds || !at.id) continue;
-        if (fold->is_before ? fb_strides_are_read(g, n) : !fb_is_contiguous(g, fb_layer_input(g, first, at))) return true;
+        if (fold->is_before ? fb_layout_is_read(g, n) : !fb_is_contiguous(g, fb_layer_input(g, first, at))) return true;
     }
     return false;
 }

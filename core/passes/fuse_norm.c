@@ -190,7 +190,7 @@ static void extend(search *s) {
 static fb_obstacle layout_obstacle(const fb_graph *g, const fb_formula *f, fb_op op) {
     fb_node first = fb_value_node(g, fb_first_argument(g, f->calls[f->count - 1]));
     bool keeps_layout = op == FB_OP_NORMALIZE && first.id == f->input.id;
-    return !keeps_layout && fb_strides_are_read(g, f->calls[f->count - 1]) && !fb_is_contiguous(g, f->input)
+    return !keeps_layout && fb_layout_is_read(g, f->calls[f->count - 1]) && !fb_is_contiguous(g, f->input)
                ? (fb_obstacle){"needs-contiguous",
                                "a reader may need the result as it lies in memory, in the order of the input"}
                : FB_NO_OBSTACLE;

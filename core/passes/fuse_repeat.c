@@ -73,7 +73,7 @@ static void match(fb_matcher *m, fb_node n) {
     if (!alias) return;
     if (fb_is_mutated(alias, n) || fb_is_mutated(alias, r.before.input))
         fb_refuse_node(m, "mutated", n, "the memory that it shows is written in place");
-    else if (!fb_is_dense(g, r.before.input) && fb_strides_are_read(g, n))
+    else if (!fb_is_dense(g, r.before.input) && fb_layout_is_read(g, n))
         fb_refuse_node(m, "needs-contiguous", n, "it may copy nothing, and a reader may notice how it lies in memory");
     else fb_match_found(m, &n, 1);
 }

@@ -109,6 +109,7 @@ def norms():
 
     def make(dtype="float32", shape=SHAPE, weights=True):
         g = Formula(dtype, shape)
+        g.x = g.step(".contiguous", g.x)
         if weights:
             g.module("", "torch.nn.Module", {}, {name: g.tensor(name, size, dtype) for name, size in WEIGHT.items()})
         return g
@@ -180,6 +181,12 @@ def norms():
     y = g.step("operator.mul", turned, inverse_root(g, turned, short=(4, 1)), shape=(4, 2))
     fuse("needs-contiguous", g.output(g.step(".view", y, -1, shape=(8,))), 0,
          refusal("needs-contiguous", "pow", "mean", "add", "rsqrt", "mul"))
+
+    g = Formula()  # an input may lie in any order, and so does what is computed of it, but not a norm's result
+    fuse("an-input-in-any-order", g.end(rms(g)), 0, refusal("needs-contiguous", "pow", "mean", "add", "rsqrt", "mul"))
+    g = Formula()
+    g.output(g.linear("fc", rms(g), 3))
+    fuse("an-input-in-any-order-before-a-linear", g, 1)
 
     def softmax(g, shifted=True):
         y = g.x

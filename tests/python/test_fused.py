@@ -25,6 +25,17 @@ class Net(nn.Module):
         return self.function(self, x).neg()  # exact
 
 
+class Gathered(Net):
+    """Its result is read element by element, and does not show how the function's lies in memory."""
+
+    def __init__(self, function, shape, **tensors):
+        index = torch.arange(shape[0]).view(-1, *[1] * (len(shape) - 1)).expand(shape).contiguous()
+        super().__init__(function, index=index, **tensors)
+
+    def forward(self, x):
+        return self.function(self, x).gather(0, self.index)
+
+
 def documents(net, x):
     """As torch.fx traces it, and as torch.export does: what computes it, its document, and what runs a result."""
     traced = torch.fx.symbolic_trace(net)
@@ -225,7 +236,7 @@ def rows(dtype):
 def test_norm(service, name, dtype):
     function, expected = NORMS[name]
     x = rows(dtype)
-    net = Net(function, **weights(8, dtype))
+    net = Gathered(function, x.shape, **weights(8, dtype))
     for dialect, document in documents(net, x):
         result, outcome = optimize(service, document, "FuseNorm")
         reasons = [refused["reason"] for refused in outcome["refused"]]
@@ -287,6 +298,15 @@ def test_normalize_lies_like_its_input(service, formula):
     result, outcome = optimize(service, to_document(torch.fx.symbolic_trace(net), x, data=True), "FuseNorm")
     assert outcome["applied"] or [refused["reason"] for refused in outcome["refused"]] == ["needs-contiguous"], outcome
     torch.testing.assert_close(from_document(result)(x), net(x))
+
+
+def test_a_norm_stays_where_its_order_in_memory_shows(service):
+    net, x = Net(layer_norm, **weights(8, torch.float32)), torch.randn(5, 6, 8)
+    for dialect, document in documents(net, x):
+        result, outcome = optimize(service, document, "FuseNorm")
+        turned = torch.randn(8, 6, 5).permute(2, 1, 0)
+        assert [refused["reason"] for refused in outcome["refused"]] == ["needs-contiguous"], (dialect, outcome)
+        assert from_document(result)(turned).stride() == net(turned).stride() != torch.empty(5, 6, 8).stride()
 
 
 BOUNDS = {  # how small a norm the bound matters for, and what it is in F.normalize; None: the formula stays
@@ -356,7 +376,7 @@ NO_NORMS = {
 def test_no_norm(service, name):
     function, reasons = NO_NORMS[name]
     x = torch.randn(8, 8, 8)
-    for dialect, document in documents(Net(function), x):
+    for dialect, document in documents(Gathered(function, x.shape), x):
         _, outcome = optimize(service, document, "FuseNorm")
         if name == "log of softmax":  # whose softmax is one
             assert outcome["applied"] == 1
