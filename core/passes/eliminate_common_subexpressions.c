@@ -21,6 +21,7 @@
 #include "core/base/map.h"
 #include "core/ops/alias.h"
 #include "core/ops/same_call.h"
+#include "core/ops/shape.h"
 #include "core/passes/pass.h"
 
 /* A node, and the earlier one that computes the same. */
@@ -67,6 +68,12 @@ static bool is_container(const fb_graph *g, fb_node n) {
     return fb_op_facts_of(fb_node_op(g, n))->flags & FB_FACT_CONTAINER; /* it reads tensors of modules out of sight */
 }
 
+/* An item of a tuple is the very same object each time, and no view of it. */
+static bool is_item_of_tuple(const fb_graph *g, fb_node n) {
+    fb_node tuple = fb_op_is(g, n, FB_OP_GETITEM) ? fb_value_node(g, fb_node_arg(g, n, 0)) : (fb_node){0};
+    return tuple.id && (fb_is_split(g, tuple) || fb_op_facts_of(fb_node_op(g, tuple))->flags & FB_FACT_TUPLE);
+}
+
 /* Why `b` must be computed although `a` was. */
 static fb_obstacle obstacle(const search *s, fb_node a, fb_node b) {
     const fb_graph *g = s->m->graph;
@@ -79,7 +86,7 @@ static fb_obstacle obstacle(const search *s, fb_node a, fb_node b) {
     if (reads_what_is_written(s, a, from, to)) return (fb_obstacle){"input-mutated", "what they read is written between them"};
     if (fb_mode_switched_between(s->alias, from, to))
         return (fb_obstacle){"mode-switched", "autocast, autograd or another mode is switched between them"};
-    if (fb_is_python_number(g, b)) return FB_NO_OBSTACLE;
+    if (fb_is_python_number(g, b) || is_item_of_tuple(g, a)) return FB_NO_OBSTACLE;
     fb_share_verdict verdict = fb_may_share(s->sharing, a, b, from);
     if (verdict == FB_SHARE_WRITTEN)
         return (fb_obstacle){"mutated", "one of the results is written later, and the other must not change with it"};

@@ -124,6 +124,16 @@ def uncommon():
     g = Graph()
     x = g.relu(g.input())
     views = [g.method("view", tanh(g, x), 8, shape=(8,), dtype="float32") for _ in range(2)]
+    def norms(results):
+        """Two norms that give tuples, of which the first values are read."""
+        g = Graph()
+        x, gives = g.input(), {"shape": (2, 4), "dtype": "float32"}
+        tuples = [g.fn("torch.ops.aten.native_layer_norm.default", x, [4], None, None, 1e-6, name="norms") for _ in range(2)]
+        items = [g.fn("operator.getitem", tuple, 0, name="item", **gives) for tuple in tuples]
+        return g.output(*results(g, items))
+
+    same("items-of-a-tuple", norms(lambda g, items: [tanh(g, items[0]), items[1]]), 2)
+    same("items-of-two-tuples-that-are-results", norms(lambda g, items: items), 0, refusal("graph-output", "norms", "norms_1"))
     same("two-results-through-views", g.output(*views), 0, pair("graph-output"))
 
     g = Graph()
