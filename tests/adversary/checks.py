@@ -371,7 +371,7 @@ def level_of(run):
 
 
 def is_pinned(run):
-    """Is the result for the recorded sizes alone? FuseRotation's signs are as many as the dimension that is cut in halves had; FuseRepeat's
+    """Is the result for the recorded sizes alone? FuseRotation's factor is as long as the dimension that is cut in halves was; FuseRepeat's
     result lies in memory otherwise where the repeated dimension has one element."""
     pinning = ("FoldShapes", "FuseRepeat", "FuseRotation", "MergeViews", "RemoveNoOps")
     return any(outcome["name"] in pinning and outcome["applied"] for outcome in run["passes"])
