@@ -49,7 +49,7 @@ class Balancer:
         kept[address] = connection
         return answer.status, answer.headers, found
 
-    def request(self, method, path, body=None, headers=None, timeout=60):
+    def request(self, method, path, body=None, headers=None, timeout=600):
         """(status, headers, body); NoAnswer when the retries did not help either, and the last answer when it is 503."""
         headers, tried, answer = dict(headers or {}), [], None
         if body is not None and not isinstance(body, (bytes, str)):

@@ -115,7 +115,7 @@ class Proxy:
                 self.give(status, headers, found, fault[1] if fault[0] == "cut" else None)
 
             def ask(self, body):
-                connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=60)
+                connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=600)
                 connection.putrequest(self.command, self.path, skip_host=True, skip_accept_encoding=True)
                 for name, value in self.headers.items():
                     connection.putheader(name, value)

@@ -162,7 +162,7 @@ class Service:
     def url(self):
         return f"{self.scheme}://{self.host}:{self.port}"
 
-    def request(self, method, path, body=None, headers=None, raw_query=None, timeout=60):
+    def request(self, method, path, body=None, headers=None, raw_query=None, timeout=600):
         """One request on a connection of its own. `body`: bytes, text, or anything else to be sent as JSON. `raw_query`: text that
         is sent as it is, or a dict or list of pairs to encode."""
         headers = dict(headers or {})
@@ -192,7 +192,7 @@ class Service:
     def delete(self, path, **options):
         return self.request("DELETE", path, **options)
 
-    def connect(self, timeout=120):
+    def connect(self, timeout=600):
         return socket.create_connection((self.host, self.port), timeout)
 
     def raw(self, text, timeout=30, half_close=False):

@@ -54,7 +54,7 @@ class Server:
         return self.folder / "data"
 
     def _run(self, name, *arguments):
-        done = subprocess.run(as_user([program(name), *arguments]), capture_output=True, text=True, cwd="/", timeout=120)
+        done = subprocess.run(as_user([program(name), *arguments]), capture_output=True, text=True, cwd="/", timeout=600)
         assert done.returncode == 0, done.stderr + done.stdout
 
     def start(self):
@@ -92,7 +92,7 @@ class Server:
 
     def _psql(self, database, text):
         command = [program("psql"), "-X", "-A", "-t", "-q", "-h", str(self.folder), "-p", str(self.port), "-U", USER, "-d", database]
-        return subprocess.run([*command, "-v", "ON_ERROR_STOP=1", "-c", text], capture_output=True, text=True, timeout=60)
+        return subprocess.run([*command, "-v", "ON_ERROR_STOP=1", "-c", text], capture_output=True, text=True, timeout=600)
 
     def sql(self, text, database="postgres"):
         done = self._psql(database, text)

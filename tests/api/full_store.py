@@ -21,7 +21,7 @@ DOUBLE = json.loads((ROOT / "tests/golden/rules/_rules/DoubleTheDoubles.json").r
 def check(data):
     """What `foldback db check` says."""
     command = [binary(), "db", "check", "--data", data, "--json"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, env={**os.environ, **buckets.CREDENTIALS})
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600, env={**os.environ, **buckets.CREDENTIALS})
     assert done.returncode in (0, 1) and done.stderr == "", done
     answer = json.loads(done.stdout)
     assert answer["ok"] == (done.returncode == 0) == (answer["findings"] == []) and len(answer["findings"]) == answer["total"]

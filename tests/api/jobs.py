@@ -58,7 +58,7 @@ def get(service, job):
     return answer.json()
 
 
-def wait_until(service, job, *states, timeout=120):
+def wait_until(service, job, *states, timeout=600):
     deadline = time.monotonic() + timeout
     while True:
         now = get(service, job)
@@ -68,7 +68,7 @@ def wait_until(service, job, *states, timeout=120):
         time.sleep(0.02)
 
 
-def wait(service, job, timeout=120):
+def wait(service, job, timeout=600):
     """The job when it has ended."""
     return wait_until(service, job, "succeeded", "failed", "cancelled", timeout=timeout)
 
@@ -88,7 +88,7 @@ def runs(service):
 class Events:
     """The events of a job, as an EventSource gets them."""
 
-    def __init__(self, service, job, last_id=None, timeout=120):
+    def __init__(self, service, job, last_id=None, timeout=600):
         self.socket = socket.create_connection((service.host, service.port), timeout)
         headers = f"Last-Event-ID: {last_id}\r\n" if last_id is not None else ""
         self.socket.sendall(f"GET /v1/jobs/{job['id']}/events HTTP/1.1\r\nHost: localhost\r\n{headers}\r\n".encode())

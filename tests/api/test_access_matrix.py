@@ -52,7 +52,7 @@ def ask(service, method, path, token):
     body = None if method in ("GET", "HEAD", "DELETE", "OPTIONS") else b"{}"
     if body:
         headers["Content-Type"] = "application/json"
-    connection = http.client.HTTPConnection(service.host, service.port, timeout=60)
+    connection = http.client.HTTPConnection(service.host, service.port, timeout=600)
     try:
         connection.request(method, path, body, headers)
         response = connection.getresponse()

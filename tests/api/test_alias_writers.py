@@ -26,7 +26,7 @@ class Operator:
 
     def __init__(self, service, number, versions):
         self.name, self.number, self.versions = f"operator-{number}", number, versions
-        self.connection = http.client.HTTPConnection(service.host, service.port, timeout=60)
+        self.connection = http.client.HTTPConnection(service.host, service.port, timeout=600)
         self.told = []  # (etag before, etag after, version)
         self.refused = 0
 

@@ -58,7 +58,7 @@ def test_any_media_type(shared):
 def test_a_body_of_unknown_length(shared):
     data = some_bytes(INLINE * 3, "chunked")
     pieces = (data[i : i + 10007] for i in range(0, len(data), 10007))
-    connection = http.client.HTTPConnection(shared.host, shared.port, timeout=60)
+    connection = http.client.HTTPConnection(shared.host, shared.port, timeout=600)
     headers = {"Transfer-Encoding": "chunked"}
     connection.request("PUT", f"/v1/blobs/{digest_of(data)}", pieces, headers, encode_chunked=True)
     assert connection.getresponse().status == 201

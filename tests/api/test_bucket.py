@@ -77,7 +77,7 @@ def refuses_to_start(data, *options, environment=buckets.CREDENTIALS):
     bare = {name: value for name, value in os.environ.items() if not name.startswith("AWS_")}
     done = subprocess.run(
         [binary(), "serve", "--listen", "127.0.0.1:0", "--data", str(data), *options],
-        capture_output=True, text=True, timeout=120, env={**bare, **environment},
+        capture_output=True, text=True, timeout=600, env={**bare, **environment},
     )  # fmt: skip
     assert done.returncode in (1, 2), done
     assert buckets.SECRET not in done.stdout + done.stderr
@@ -281,7 +281,7 @@ def test_credentials_in_a_file(server, start, tmp_path):
 
 def follow(location, headers=None):
     url = urllib.parse.urlsplit(location)
-    connection = http.client.HTTPConnection(url.netloc, timeout=60)
+    connection = http.client.HTTPConnection(url.netloc, timeout=600)
     connection.request("GET", f"{url.path}?{url.query}", headers=headers or {})
     answer = connection.getresponse()
     return answer.status, answer.read()

@@ -631,7 +631,7 @@ def test_all_files_of_credentials_at_once(tmp_path):
     (tmp_path / "ca").touch()
     done = subprocess.run([binary(), "serve", "--listen", "127.0.0.1:0", "--data", tmp_path / "data", *options],
                           env=environment() | {name: str(tmp_path / name) for name in told} | {"HOME": str(tmp_path)},
-                          capture_output=True, text=True, timeout=60)
+                          capture_output=True, text=True, timeout=600)
     assert done.returncode == 1 and "cannot connect to the database" in done.stderr, done
     assert "Bad address" not in done.stderr
 

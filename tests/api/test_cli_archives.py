@@ -12,7 +12,7 @@ ARCHIVES = pathlib.Path(__file__).resolve().parents[1] / "fixtures" / "archives"
 
 def run(folder, *words):
     environment = {**os.environ, "NO_COLOR": "1"}
-    return subprocess.run([binary(), *map(str, words), "--data", folder / "store"], capture_output=True, text=True, env=environment, timeout=120)
+    return subprocess.run([binary(), *map(str, words), "--data", folder / "store"], capture_output=True, text=True, env=environment, timeout=600)
 
 
 def test_optimize_and_back(tmp_path):
@@ -104,6 +104,6 @@ def test_validate_is_verify(tmp_path):
 def test_no_python_is_needed(tmp_path):
     """The binary starts no other program: it works where nothing is on the PATH."""
     words = ["optimize", str(ARCHIVES / "conv.pt2"), "--pass", "inference", "--validate", "graph", "-o", str(tmp_path / "fast.pt2")]
-    done = subprocess.run([binary(), *words, "--data", tmp_path / "store"], capture_output=True, text=True, env={"PATH": str(tmp_path)}, timeout=120)
+    done = subprocess.run([binary(), *words, "--data", tmp_path / "store"], capture_output=True, text=True, env={"PATH": str(tmp_path)}, timeout=600)
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "fast.pt2").read_bytes()[:2] == b"PK"

@@ -19,7 +19,7 @@ from test_runs import optimize
 
 
 def db(data, *words):
-    done = subprocess.run([binary(), "db", *words, "--data", data], capture_output=True, text=True, timeout=120)
+    done = subprocess.run([binary(), "db", *words, "--data", data], capture_output=True, text=True, timeout=600)
     return done.returncode, done.stdout, done.stderr
 
 
@@ -173,7 +173,7 @@ def test_every_damaged_page_is_noticed(copy, filled):
         damaged = bytearray(whole)
         damaged[page * 4096 : (page + 1) * 4096] = some_bytes(4096, page)
         path.write_bytes(damaged)
-        done = subprocess.run([binary(), "db", "check", "--data", copy, "--json"], capture_output=True, text=True, timeout=120)
+        done = subprocess.run([binary(), "db", "check", "--data", copy, "--json"], capture_output=True, text=True, timeout=600)
         if done.returncode == 0:
             unnoticed.append(page)
         assert done.returncode in (0, 1), (page, done)

@@ -18,7 +18,7 @@ SMALL = ["--max-connections", "40", "--max-connections-per-address", "0", "--wor
 def start(folder, limit, *options):
     """(exit status, error) of a service that may open so many files; it must not start."""
     command = [binary(), "serve", "--listen", "127.0.0.1:0", "--data", folder / "data", *options]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, preexec_fn=lambda: allow(limit))
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600, preexec_fn=lambda: allow(limit))
     assert not done.stdout, "it listens"
     return done.returncode, done.stderr
 

@@ -36,7 +36,7 @@ def paste(blocks, service, folder):
         (folder / name).symlink_to(target)
     script = "".join(f"{block}\nprintf '{MARK}'\n" for block in blocks).replace(ADDRESS, f"{service.host}:{service.port}")
     answer = subprocess.run(["bash", "--norc"], input=script, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                            text=True, timeout=120)
+                            text=True, timeout=600)
     assert sorted(path.name for path in folder.iterdir()) == ["build", "tests"], "the tour leaves files behind"
     printed = answer.stdout.replace(f"{service.host}:{service.port}", ADDRESS)
     return [TIME.sub("2026-11-21T09:00:00.000Z", one) for one in printed.split(MARK)[: len(blocks)]]

@@ -28,7 +28,7 @@ SECTIONS = ["versions", "limits", "disk", "store", "clock", "configuration"]
 def doctor(*words, prepare=None, **variables):
     """Exit status, and what was said."""
     done = subprocess.run(
-        [binary(), "doctor", *map(str, words)], capture_output=True, text=True, timeout=120, preexec_fn=prepare, env=environment(**variables)
+        [binary(), "doctor", *map(str, words)], capture_output=True, text=True, timeout=600, preexec_fn=prepare, env=environment(**variables)
     )  # fmt: skip
     assert done.stderr == "" or "--server" in words, done.stderr
     answer = json.loads(done.stdout)

@@ -129,7 +129,7 @@ def test_a_second_signal_is_quick(service):
 
 def run_binary(*arguments):
     """Without what a build with a sanitizer says about the sandbox."""
-    done = subprocess.run([binary(), *arguments], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([binary(), *arguments], capture_output=True, text=True, timeout=600)
     done.stderr = "".join(line for line in done.stderr.splitlines(True) if not line.startswith("foldback: sandbox:"))
     return done
 

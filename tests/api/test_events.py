@@ -27,7 +27,7 @@ class Ended(Exception):
 class Stream:
     """A client like a browser's EventSource, on one connection."""
 
-    def __init__(self, service, query="", last_id=None, receive_buffer=None, timeout=60, token=None):
+    def __init__(self, service, query="", last_id=None, receive_buffer=None, timeout=600, token=None):
         self.socket = socket.socket()
         if receive_buffer:
             self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)

@@ -362,7 +362,7 @@ def test_garbage(shared):
 
 def test_many_requests_on_many_connections(shared):
     def client(number):
-        connection = http.client.HTTPConnection(shared.host, shared.port, timeout=60)
+        connection = http.client.HTTPConnection(shared.host, shared.port, timeout=600)
         for i in range(30):
             if (number + i) % 3:
                 connection.request("GET", "/v1/passes")

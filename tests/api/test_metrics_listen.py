@@ -23,7 +23,7 @@ class Watched(Service):
         return self
 
     def ask(self, path, method="GET", headers=None):
-        connection = http.client.HTTPConnection(self.host, self.metrics_port, timeout=120)
+        connection = http.client.HTTPConnection(self.host, self.metrics_port, timeout=600)
         try:
             connection.request(method, path, headers=headers or {})
             response = connection.getresponse()
@@ -76,7 +76,7 @@ def test_whoever_asks_by_whatever_name(watched):
 
 def test_an_address_that_is_none(tmp_path):
     done = subprocess.run([binary(), "serve", "--data", tmp_path / "d", "--listen", "127.0.0.1:0", "--metrics-listen", "nonsense"],
-                          capture_output=True, text=True, timeout=120)  # fmt: skip
+                          capture_output=True, text=True, timeout=600)  # fmt: skip
     assert done.returncode == 2 and "nonsense" in done.stderr, done
 
 

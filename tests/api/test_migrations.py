@@ -167,7 +167,7 @@ def test_a_new_store_is_made_whole_or_not_at_all(tmp_path, new_service, kilobyte
     data = tmp_path / "data"
     limit = (kilobytes * 1024, kilobytes * 1024)
     done = subprocess.run([binary(), "serve", "--listen", "127.0.0.1:0", "--data", data], capture_output=True, text=True,
-                          timeout=60, preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, limit))  # fmt: skip
+                          timeout=600, preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, limit))  # fmt: skip
     assert done.returncode != 0
     assert user_version(data) == 0 and described(data) == []
     assert new_service(data=data).get("/v1/runs").json()["items"] == []

@@ -60,7 +60,7 @@ def far(server, database, proxy, start):
 
 def refuses_to_start(data, *options, status=1, **environment):
     done = subprocess.run([binary(), "serve", "--listen", "127.0.0.1:0", "--data", str(data), *options],
-                          capture_output=True, text=True, timeout=60, env={**os.environ, **environment})  # fmt: skip
+                          capture_output=True, text=True, timeout=600, env={**os.environ, **environment})  # fmt: skip
     assert done.returncode == status, done
     return done.stderr
 

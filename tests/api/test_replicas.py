@@ -67,7 +67,7 @@ def start(postgres, request, tmp_path, new_service):
     bucket.stop()
 
 
-def eventually(found, timeout=60):
+def eventually(found, timeout=600):
     deadline = time.monotonic() + timeout
     while not found():
         assert time.monotonic() < deadline
@@ -146,7 +146,7 @@ def test_one_key_is_one_run(start):
     """The same requests with the same keys, at once on all replicas."""
     services = [start() for _ in range(3)]
     source = services[0].post("/v1/graphs", branches(2)).json()["id"]
-    start_line = threading.Barrier(12, timeout=60)
+    start_line = threading.Barrier(12, timeout=600)
 
     def ask(number):
         found = []

@@ -21,7 +21,7 @@ from test_runs import optimize
 def refused(data, *options, status=1):
     """Why the service does not start: what it says last."""
     done = subprocess.run([binary(), "serve", "--listen", "127.0.0.1:0", "--data", data, *options], capture_output=True, text=True,
-                          timeout=60)  # fmt: skip
+                          timeout=600)  # fmt: skip
     assert done.returncode == status and done.stdout == "", done
     lines = [line for line in done.stderr.splitlines() if "sandbox" not in line]
     assert len(lines) == 1 and lines[0].startswith("foldback: "), done

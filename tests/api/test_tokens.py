@@ -265,7 +265,7 @@ def test_a_stream_ends_with_its_token(new_service):
     admin = make_token(service, "admin", "boss")
     other = make_token(service, "read", "other", by=admin)
     head = "GET /v1/events HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {}\r\n\r\n"
-    with service.connect(timeout=60) as doomed, service.connect(timeout=60) as kept:
+    with service.connect(timeout=600) as doomed, service.connect(timeout=600) as kept:
         doomed.sendall(head.format(other).encode())
         kept.sendall(head.format(admin).encode())
         assert b" 200 " in doomed.recv(65536) and b" 200 " in kept.recv(65536)
@@ -279,7 +279,7 @@ def test_a_stream_ends_with_its_token(new_service):
 
 def test_a_stream_of_nobody_ends_when_tokens_are_needed(new_service):
     service = new_service("--heartbeat", "86400")
-    with service.connect(timeout=60) as stream:
+    with service.connect(timeout=600) as stream:
         stream.sendall(b"GET /v1/events HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
         assert b" 200 " in stream.recv(65536)
         make_token(service, "admin", "boss")

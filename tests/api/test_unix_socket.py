@@ -55,7 +55,7 @@ def serving(data, path, *options, folder=None):
 
 
 def refused(data, path, *options):
-    done = subprocess.run(command(data, path, *options), capture_output=True, text=True, timeout=60)
+    done = subprocess.run(command(data, path, *options), capture_output=True, text=True, timeout=600)
     assert done.stdout == ""
     return done.returncode, done.stderr.splitlines()[-1]
 
@@ -163,7 +163,7 @@ def test_of_several_that_start_at_once_one_listens(tmp_path, path, sandbox):
         assert len(listening) == 1 and request(path)[0] == 200
         for process in started:
             if process not in listening:
-                said = process.communicate(timeout=60)[1].splitlines()[-1]
+                said = process.communicate(timeout=600)[1].splitlines()[-1]
                 assert (process.returncode, said) == (1, f"foldback: cannot listen on unix:{path}: another process listens there")
         assert request(path)[0] == 200
     finally:
@@ -186,7 +186,7 @@ def test_a_service_waits_until_another_that_starts_listens(tmp_path, path):
             winner.bind(str(path))
             winner.listen()
             os.close(folder)
-            out, said = process.communicate(timeout=60)
+            out, said = process.communicate(timeout=600)
             assert (process.returncode, out) == (1, "") and said.endswith("another process listens there\n")
             Connection(path).connect()
     finally:

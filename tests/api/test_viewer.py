@@ -76,7 +76,7 @@ def test_access_of_tokens(new_service):
 
 
 def foldback(*arguments, folder):
-    return subprocess.run([binary(), *arguments], capture_output=True, text=True, timeout=120, cwd=folder)
+    return subprocess.run([binary(), *arguments], capture_output=True, text=True, timeout=600, cwd=folder)
 
 
 def labels(svg):
@@ -107,7 +107,7 @@ class Viewer:
     def get(self, path, token=None):
         request = urllib.request.Request(self.url + path, headers=bearer(token) if token else {})
         try:
-            with urllib.request.urlopen(request, timeout=60) as answer:
+            with urllib.request.urlopen(request, timeout=600) as answer:
                 return answer.status, answer.read()
         except urllib.error.HTTPError as error:
             return error.code, error.read()

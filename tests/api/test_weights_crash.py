@@ -82,7 +82,7 @@ def test_kill_while_downloading(service):
     path, got, tag = f"/v1/graphs/{graph}/weights", b"", None
     rng = random.Random(2)
     for _ in range(6):
-        connection = http.client.HTTPConnection(service.host, service.port, timeout=60)
+        connection = http.client.HTTPConnection(service.host, service.port, timeout=600)
         connection.request("GET", path, headers={"Range": f"bytes={len(got)}-", "If-Range": tag} if tag else {})
         answer = connection.getresponse()
         assert answer.status == (206 if tag else 200)
@@ -111,7 +111,7 @@ def test_clients_that_leave(service):
     graph = merged(service)
     left = []
     for i in range(20):
-        connection = http.client.HTTPConnection(service.host, service.port, timeout=60)
+        connection = http.client.HTTPConnection(service.host, service.port, timeout=600)
         connection.request("GET", f"/v1/graphs/{graph}/weights")
         answer = connection.getresponse()
         answer.read(1 + 1000 * i)

@@ -118,4 +118,4 @@ def repeats():
     fuse("copy-is-written", grouped(behind=lambda g, x, u, e, r: [g.add_(r)]), 0, refusal("mutated", "reshape"))
     fuse("an-input-that-may-be-expanded", grouped(first=lambda g, x: x, behind=lambda g, x, u, e, r: [g.method(
         "stride", r)]), 0, refusal("needs-contiguous", "reshape"))
-    fuse("an-input", grouped(first=lambda g, x: x), 0, refusal("needs-contiguous", "reshape"))
+    fuse("behind-an-input", grouped(first=lambda g, x: x), 0, refusal("needs-contiguous", "reshape"))
