@@ -195,7 +195,7 @@ class Service:
     def connect(self, timeout=600):
         return socket.create_connection((self.host, self.port), timeout)
 
-    def raw(self, text, timeout=30, half_close=False):
+    def raw(self, text, timeout=600, half_close=False):
         """Sends bytes as they are and returns all that comes back until the service closes the connection: the last request should
         ask for that, or be refused, unless `half_close` ends the sending side."""
         with self.connect(timeout) as connection:

@@ -304,7 +304,7 @@ def test_pages_of_another_origin_cannot_write(shared):
 
 
 def test_keep_alive(shared):
-    connection = http.client.HTTPConnection(shared.host, shared.port, timeout=30)
+    connection = http.client.HTTPConnection(shared.host, shared.port, timeout=600)
     connection.connect()
     port = connection.sock.getsockname()[1]
     for method, path, body, status in [

@@ -34,7 +34,7 @@ class TlsService(Service):
     def connection(self, timeout):
         return http.client.HTTPSConnection("localhost", self.port, timeout=timeout, context=self.context)
 
-    def connect(self, timeout=30):
+    def connect(self, timeout=600):
         return self.context.wrap_socket(super().connect(timeout), server_hostname="localhost")
 
 

@@ -19,7 +19,7 @@ LONGEST = 107  # bytes of a path
 
 class Connection(http.client.HTTPConnection):
     def __init__(self, path):
-        super().__init__("localhost", timeout=30)
+        super().__init__("localhost", timeout=600)
         self.path = path
 
     def connect(self):

@@ -22,7 +22,7 @@ class Service:
             headers["Authorization"] = f"Bearer {self.token}"
         headers = {name.replace("_", "-"): value for name, value in headers.items()} | {"Content-Type": "application/json"}
         request = urllib.request.Request(self.url + path, None if body is None else json.dumps(body).encode(), headers, method=method)
-        with urllib.request.urlopen(request, timeout=120) as answer:
+        with urllib.request.urlopen(request, timeout=600) as answer:
             return json.load(answer) if answer.status != 204 else None
 
     def get(self, path):

@@ -74,7 +74,7 @@ def stored(url):
     """The id of a graph that is there and that no other request names, and a tensor of it."""
     document = document_of(DOCUMENTS[0]) | {"name": "kept"}
     headers = {"Authorization": f"Bearer {os.environ['FOLDBACK_TOKEN']}"}
-    answer = requests.post(f"{url.rstrip('/')}/v1/graphs", json=document, headers=headers, timeout=60)
+    answer = requests.post(f"{url.rstrip('/')}/v1/graphs", json=document, headers=headers, timeout=600)
     return answer.json()["id"], document["tensors"][0]["name"]
 
 

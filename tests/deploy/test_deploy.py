@@ -217,10 +217,10 @@ def exported(tmp_path_factory):
             toy = (ROOT / "tests/fixtures/toy/graph.json").read_bytes()
             passes = "pass=MergeLinears&pass=FuseBatchNorm2dInConv2d"
             request = urllib.request.Request(f"{server}/v1/optimize?{passes}", toy, {"Content-Type": "application/json"})
-            urllib.request.urlopen(request, timeout=120).read()
+            urllib.request.urlopen(request, timeout=600).read()
             text = ""
             while "foldback_http_requests_total{" not in text:  # a request is counted when its answer has been sent
-                text = urllib.request.urlopen(metrics, timeout=120).read().decode()
+                text = urllib.request.urlopen(metrics, timeout=600).read().decode()
         finally:
             process.terminate()
     found = {"up": {"instance", "job"}}

@@ -22,7 +22,7 @@ CHANGING = {"GeluForRelu", "ReplaceActivation"}
 
 
 def foldback(store: Path, *words: str) -> str:
-    done = subprocess.run([str(BINARY), *words, "--data", str(store)], capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run([str(BINARY), *words, "--data", str(store)], capture_output=True, text=True, timeout=600, check=False)
     assert done.returncode == 0, (words, done.stderr)
     return done.stdout
 

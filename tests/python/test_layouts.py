@@ -67,7 +67,7 @@ class Folder:
         self.source = load_file(path / "model.safetensors")
 
     def foldback(self, *words: object) -> subprocess.CompletedProcess:
-        return subprocess.run([str(BINARY), *map(str, words), "--data", str(self.path / "store")], capture_output=True, text=True, timeout=120, check=False)
+        return subprocess.run([str(BINARY), *map(str, words), "--data", str(self.path / "store")], capture_output=True, text=True, timeout=600, check=False)
 
     def apply(self, layout: str, source: Path | None = None, name: str = "made.safetensors") -> subprocess.CompletedProcess:
         ranks = ("--set", f"ranks={RANKS}") if layout == "tensor-parallel" else ()

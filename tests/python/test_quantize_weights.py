@@ -256,7 +256,7 @@ def test_extreme_weights_in_four_bits(service, dtype):
 
 
 def foldback_says(store, *words):
-    done = subprocess.run([str(BINARY), *words, "--data", str(store)], capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run([str(BINARY), *words, "--data", str(store)], capture_output=True, text=True, timeout=600, check=False)
     assert done.returncode == 0, (words, done.stderr)
     return done.stdout
 

@@ -12,7 +12,7 @@ def test_a_job(client):
     body = {"graph": relu(), "passes": PASSES}
     job = client.submit("/v1/optimize", body, key="one")
     assert client.submit("/v1/optimize", body, key="one").id == job.id
-    run = job.wait(timeout=60)
+    run = job.wait(timeout=600)
     assert run["kind"] == "optimize" and client.run(run)["id"] == run["id"] and job.result() == run
     info = client.job(job.id).info()
     assert info["state"] == "succeeded" and info["progress"]["done"] == 1
@@ -33,7 +33,7 @@ def test_events(client):
 def test_one_that_fails(client):
     job = client.submit("/v1/optimize", {"graph": relu(), "passes": ["NoSuchPass"]})
     with pytest.raises(foldback.Problem) as refused:
-        job.wait(timeout=60)
+        job.wait(timeout=600)
     assert refused.value.code == "unknown-pass"
     with pytest.raises(foldback.Problem) as refused:
         list(client.job("job_x").events())
@@ -42,6 +42,6 @@ def test_one_that_fails(client):
 
 def test_many_graphs(client):
     graph, missing = client.put_graph(relu()), "sha256:" + "0" * 64
-    done = client.optimize_many([graph, missing], PASSES, note="both").wait(timeout=60)
+    done = client.optimize_many([graph, missing], PASSES, note="both").wait(timeout=600)
     assert [item["status"] for item in done["items"]] == [201, 404] and (done["succeeded"], done["failed"]) == (1, 1)
     assert client.run(done["items"][0]["run"])["note"] == "both"
