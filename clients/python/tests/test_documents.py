@@ -442,3 +442,18 @@ def test_shapes_of_a_program_that_only_runs_when_it_is_computed():
 def test_what_raises_in_any_case_is_raised():
     with pytest.raises(Exception, match="broadcast"):
         document_of(lambda self, x: x + self.w, torch.randn(4), w=nn.Parameter(torch.ones(5)))
+
+
+def test_a_single_element_of_any_stride():
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.register_buffer("scale", torch.tensor([[3.0, 5.0]])[:, ::2])
+
+        def forward(self, x):
+            return x * self.scale
+
+    live = torch.fx.symbolic_trace(Net())
+    assert live.scale.stride() == (2, 2)
+    back = foldback.fx.from_document(foldback.fx.to_document(live, data=True, digests=True))
+    assert back.scale.shape == (1, 1) and back(torch.ones(1)).item() == 3

@@ -62,9 +62,15 @@ def can_be_marked(tensor: torch.Tensor) -> bool:
     return is_plain and not is_lazy and not tensor.is_inference() and tensor.is_contiguous()
 
 
+def _as_bytes(tensor: torch.Tensor) -> torch.Tensor:
+    """The bytes of a contiguous tensor, which is contiguous whatever the stride of a single element is."""
+    flat = tensor.reshape(-1)
+    return flat.as_strided(flat.shape, (1,)).view(torch.uint8)
+
+
 def sums_of(tensor: torch.Tensor) -> torch.Tensor:
     """Sums over all bytes of a contiguous tensor, read as whole numbers: a write to any element changes them."""
-    data = tensor.detach().reshape(-1).view(torch.uint8)
+    data = _as_bytes(tensor.detach())
     whole = data.numel() // (8 * WIDTH) * (8 * WIDTH)
     if numpy is not None and data.is_cpu:  # it adds rows twice as fast, and takes words that lie anywhere
         words = data.numpy()[:whole].view(numpy.int64).reshape(-1, WIDTH)
@@ -351,8 +357,8 @@ def digest_of(tensor: torch.Tensor) -> str:
 
 def bytes_of(tensor: torch.Tensor) -> bytes:
     """Row-major, little-endian."""
-    flat = tensor.detach().cpu().resolve_conj().resolve_neg().contiguous().reshape(-1)
-    return bytes(flat.view(torch.uint8).numpy().data) if flat.numel() else b""
+    dense = tensor.detach().cpu().resolve_conj().resolve_neg().contiguous()
+    return bytes(_as_bytes(dense).numpy().data) if dense.numel() else b""
 
 
 def tensor_of(data: bytes, dtype: torch.dtype, shape: list[int]) -> torch.Tensor:
@@ -386,8 +392,8 @@ def has_changed(row: Row, tensors: Mapping[str, torch.Tensor], state: State, *, 
 
 def _is_same(one: torch.Tensor, other: torch.Tensor) -> bool:
     """The same bits."""
-    ours, theirs = (item.detach().resolve_conj().resolve_neg().contiguous().reshape(-1) for item in (one, other))
-    return not ours.numel() or torch.equal(ours.view(torch.uint8), theirs.view(torch.uint8))
+    ours, theirs = (item.detach().resolve_conj().resolve_neg().contiguous() for item in (one, other))
+    return not ours.numel() or torch.equal(_as_bytes(ours), _as_bytes(theirs))
 
 
 # ---- views ----------------------------------------------------------------------------------------------------------------
