@@ -65,6 +65,7 @@ static fb_dtype dtype_of_cast(const fb_shape_call *call) {
         }
         /* A string is a device for to() and a dtype ("torch.FloatTensor") for type(). */
         if (kind == FB_REF || kind == FB_OPAQUE || (kind == FB_STRING && call->op == FB_OP_TYPE)) return FB_DTYPE_UNKNOWN;
+        if (kind == FB_INT && fb_is_aten(graph, call->node)) return FB_DTYPE_UNKNOWN; /* one, by PyTorch's own numbers */
     }
     bool has_other = fb_node_kwarg(graph, call->node, "other").id;
     bool is_plain = keyword == FB_DTYPE_COUNT || args->count > 1;

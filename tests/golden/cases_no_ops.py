@@ -383,6 +383,9 @@ def casts():
     g = Graph()
     x = g.node("x", "placeholder", "x", [], {}, (2, 4), None)
     remove("cast-of-an-unknown-dtype", g.output(g.fn("torch.tanh", g.method("float", x, **SHAPE))), 0, refusal("unknown-dtype", "float"))
+    g = Graph()
+    x = g.input(shape=(2, 4), dtype="float32")
+    remove("cast-to-a-dtype-by-its-number", g.output(g.fn("torch.tanh", g.fn("torch.ops.aten.to.dtype", x, 6, name="to"))), 0, refusal("unknown-dtype", "to"))
 
 
 def copies():
