@@ -417,7 +417,7 @@ static void follow(search *s) {
     }
 }
 
-/* ---- reasons of a node's own -------------------------------------------------------------------------------------------- */
+/* ---- values whose dtype is not recorded ---------------------------------------------------------------------------------- */
 
 static bool reads_untyped(const search *s, fb_node n) {
     bool reads = false;
@@ -426,10 +426,45 @@ static bool reads_untyped(const search *s, fb_node n) {
     return reads;
 }
 
+/* Gives parts of what it reads, views or several of these: elements as they are. */
+static bool gives_elements(const fb_graph *g, fb_node n) {
+    const fb_op_facts *facts = fb_op_facts_of(fb_node_op(g, n));
+    if (fb_op_is(g, n, FB_OP_GETITEM)) return true;
+    bool is_taken = facts->flags & (FB_FACT_ALIASES | FB_FACT_ALIASES_ALL) && facts->flags & FB_FACT_EXACT;
+    return is_taken && (facts->dtype == FB_DTYPE_RULE_UNKNOWN || facts->dtype == FB_DTYPE_RULE_SAME);
+}
+
+static fb_dtype carried_dtype(const search *s, fb_node n) {
+    const fb_graph *g = s->graph;
+    fb_dtype carried = value_dtype(g, n);
+    if (carried || !gives_elements(g, n)) return carried;
+    for (uint32_t e = fb_input_first(g, n); e; e = fb_input_next(g, e)) {
+        fb_node input = fb_edge_input(g, e);
+        if (s->is_number[input.id]) continue;
+        if (!s->carried[input.id] || (carried && carried != s->carried[input.id])) return FB_DTYPE_UNKNOWN;
+        carried = s->carried[input.id];
+    }
+    return carried;
+}
+
+/* All that reads the node's value takes out of it what has a dtype, or returns it. */
+static bool is_followed(const search *s, fb_node n) {
+    const fb_graph *g = s->graph;
+    for (uint32_t e = fb_user_first(g, n); e; e = fb_user_next(g, e)) {
+        fb_node user = fb_edge_user(g, e);
+        bool takes_out = fb_op_is(g, user, FB_OP_GETITEM) || fb_op_is(g, user, FB_OP_GETATTR);
+        bool is_known = takes_out && (value_dtype(g, user) || s->is_followed[user.id]);
+        if (!is_known && !s->is_number[user.id] && fb_node_at(g, user)->opcode != FB_OUTPUT) return false;
+    }
+    return true;
+}
+
 /* A tensor, or several, whose dtype nothing tells: not what it is made from, nor what takes it apart. */
 static bool is_unknown(const search *s, fb_node n) {
     return is_untyped(s, n) && !s->carried[n.id] && !s->is_followed[n.id];
 }
+
+/* ---- reasons of a node's own -------------------------------------------------------------------------------------------- */
 
 static void look_at(search *s, fb_node n) {
     const fb_graph *g = s->graph;
@@ -509,40 +544,6 @@ static void keep_shared_results(search *s) {
 }
 
 /* ---- all of it ----------------------------------------------------------------------------------------------------------- */
-
-/* Gives parts of what it reads, views or several of these: elements as they are. */
-static bool gives_elements(const fb_graph *g, fb_node n) {
-    const fb_op_facts *facts = fb_op_facts_of(fb_node_op(g, n));
-    if (fb_op_is(g, n, FB_OP_GETITEM)) return true;
-    bool is_taken = facts->flags & (FB_FACT_ALIASES | FB_FACT_ALIASES_ALL) && facts->flags & FB_FACT_EXACT;
-    return is_taken && (facts->dtype == FB_DTYPE_RULE_UNKNOWN || facts->dtype == FB_DTYPE_RULE_SAME);
-}
-
-static fb_dtype carried_dtype(const search *s, fb_node n) {
-    const fb_graph *g = s->graph;
-    fb_dtype carried = value_dtype(g, n);
-    bool is_one = !carried && gives_elements(g, n);
-    for (uint32_t e = is_one ? fb_input_first(g, n) : 0; e; e = fb_input_next(g, e)) {
-        fb_node input = fb_edge_input(g, e);
-        if (s->is_number[input.id]) continue;
-        is_one = s->carried[input.id] && (!carried || carried == s->carried[input.id]);
-        if (!is_one) return FB_DTYPE_UNKNOWN;
-        carried = s->carried[input.id];
-    }
-    return carried;
-}
-
-/* All that reads the node's value takes out of it what has a dtype, or returns it. */
-static bool is_followed(const search *s, fb_node n) {
-    const fb_graph *g = s->graph;
-    for (uint32_t e = fb_user_first(g, n); e; e = fb_user_next(g, e)) {
-        fb_node user = fb_edge_user(g, e);
-        bool takes_out = fb_op_is(g, user, FB_OP_GETITEM) || fb_op_is(g, user, FB_OP_GETATTR);
-        bool is_known = takes_out && (value_dtype(g, user) || s->is_followed[user.id]);
-        if (!is_known && !s->is_number[user.id] && fb_node_at(g, user)->opcode != FB_OUTPUT) return false;
-    }
-    return true;
-}
 
 static void prepare(search *s) {
     const fb_graph *g = s->graph;
@@ -982,7 +983,7 @@ static void match_graph(fb_matcher *m) {
     fb_rewrite_abort(typed);
 }
 
-/* ---- edit: weights ------------------------------------------------------------------------------------------------------ */
+/* ---- the pass ------------------------------------------------------------------------------------------------------------ */
 
 static void edit(fb_rewrite *rw, const fb_match *match) {
     const precision_plan *plan = match->plan;

@@ -288,10 +288,13 @@ static size_t count_writing(const fitting *f, fb_node node) {
     return count;
 }
 
-/* torch.fx writes out=None where nobody said it: torch.tensordot(x, y, dims=2, out=None). */
-static bool has_empty_out(const fb_graph *graph, fb_node node) {
-    fb_value out = fb_node_kwarg(graph, node, "out");
-    return out.id && fb_value_kind(graph, out) == FB_NONE;
+/* torch.fx writes out=None where nobody said it: torch.tensordot(x, y, dims=2, out=None). A pattern by meaning need not. */
+static bool has_empty_out(const fb_rule_call *call, const fb_graph *graph, fb_node node) {
+    fb_value out = call->operator_count ? fb_node_kwarg(graph, node, "out") : (fb_value){0};
+    bool is_empty = out.id && fb_value_kind(graph, out) == FB_NONE;
+    for (size_t i = 0; i < call->argument_count; i++)
+        is_empty &= !call->arguments[i].name || strcmp(call->arguments[i].name, "out");
+    return is_empty;
 }
 
 /* Every argument of the call must be one that the pattern has. */
@@ -304,7 +307,7 @@ static bool fits_call(fitting *f, const fb_rule_call *call, fb_node node) {
     const fb_graph *graph = f->graph;
     if (!fb_work_goes_on(f->work, STEPS_OF_A_CALL) || !is_called(call, graph, node, f->takes_writers)) return false;
     bool is_turned = call->takes_any_order && (f->order >> f->ordered++ & 1);
-    size_t found = call->operator_count && has_empty_out(graph, node) ? 1 : count_writing(f, node);
+    size_t found = has_empty_out(call, graph, node) ? 1 : count_writing(f, node);
     for (size_t i = 0; i < call->argument_count; i++) {
         const fb_rule_argument *argument = &call->arguments[i];
         size_t other = is_turned && i < 2 ? 1 - i : i;

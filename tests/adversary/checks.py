@@ -161,6 +161,8 @@ JUMPS = re.compile(r"fmod|remainder")  # a last bit puts their gradients anywher
 SPREADS_NAN = re.compile(r"scaled_dot_product_attention|MultiheadAttention|torch\.fft\.|fft_|gelu|GELU")
 # oneDNN adds up in another order when its operands lie otherwise, and in these dtypes that shows.
 NARROW_PRODUCT = re.compile(r"(?s)(?=.*torch\.(bfloat16|float16)).*(\b(nn\.Linear|nn\.Conv|nn\.Multihead|nn\.Bilinear|F\.linear|F\.conv|matmul|b?mm|einsum)|@)")
+# PyTorch sorts equal elements in any order, unless it is told not to.
+UNSTABLE = re.compile(r"argsort\(-1\)")
 # Of a nan, PyTorch's polynomials return a variable that they never set.
 READS_UNSET = re.compile(r"special_\w*polynomial")
 REINTERPRETS = re.compile(r"view\(torch\.(u?int|float|bfloat)|view\.dtype")
@@ -326,7 +328,7 @@ def check_evaluate(subject, workshop, check):
             try:
                 subject.judge(variant).assert_values(ours, lambda outcome: outcome.leaves[index], f"output {index}", "close")
             except Difference as difference:
-                if variant == "special" and difference.kind == "values":
+                if difference.kind == "values" and (variant == "special" or UNSTABLE.search(subject.program.source())):
                     continue
                 if variant in ("nan", "special") and any(
                     spreads.search(subject.program.source()) for spreads in (SPREADS_NAN, NARROW_PRODUCT, READS_UNSET)

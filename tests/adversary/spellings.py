@@ -5,7 +5,7 @@ UNARY = """relu tanh sigmoid exp neg abs sqrt rsqrt square sin cos floor ceil ro
 log atan sgn signbit logical_not nan_to_num softmax(-1) log_softmax(-1) cumsum(-1) cumprod(-1) sum mean amax amin prod std var norm argmax
 argmin any all sum(-1) mean(-1) mean(0) sum((0,-1)) amax(-1) sum(-1,keepdim=True) mean(-1,keepdim=True) var(-1,unbiased=False) std(-1)
 logsumexp(-1) flip(0) flip(-1) sort(-1).values max(-1).values min(-1).indices topk(2).values median(-1).values count_nonzero
-nonzero tril triu diff cummax(-1).values argsort(dim=-1,stable=True) norm(dim=-1) clamp(-1,1) clamp(min=0) clamp(max=0.5) clamp_min(0) pow(2) pow(0.5) pow(3)
+nonzero tril triu diff cummax(-1).values argsort(-1) argsort(dim=-1,stable=True) norm(dim=-1) clamp(-1,1) clamp(min=0) clamp(max=0.5) clamp_min(0) pow(2) pow(0.5) pow(3)
 roll(1,0) unique""".split()
 FUNCTIONS = """torch.relu F.relu F.gelu F.silu F.softplus F.leaky_relu F.elu F.hardtanh F.hardswish F.hardsigmoid F.mish F.selu F.celu F.logsigmoid
 F.relu6 F.tanhshrink F.softsign torch.erf torch.special.expit torch.sinc torch.rad2deg torch.positive torch.conj torch.real torch.angle torch.atleast_3d

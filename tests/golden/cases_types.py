@@ -42,12 +42,12 @@ def reshaped():
     x = g.input(shape=(4,))
     g.method("unsqueeze_", x, 0, shape=(1, 4), dtype="float32")
     part = g.fn("operator.getitem", g.fn("torch.functional.split", x, 2, shape=None, dtype=None), 0, shape=None, dtype=None)
-    other = Graph()
-    x = other.input(shape=(4,))
-    same = other.method("float", x, shape=(4,), dtype="float32")
-    other.method("unsqueeze_", x, 0, shape=(1, 4), dtype="float32")
-    record("not-of-what-may-be-what-is-reshaped", other.output(other.method("abs", same, shape=None, dtype=None)), 0)
     record("not-of-parts-of-what-is-reshaped", g.output(g.method("abs", part, shape=None, dtype=None)), 0)
+    g = Graph()
+    x = g.input(shape=(4,))
+    same = g.method("float", x, shape=(4,), dtype="float32")
+    g.method("unsqueeze_", x, 0, shape=(1, 4), dtype="float32")
+    record("not-of-what-may-be-what-is-reshaped", g.output(g.method("abs", same, shape=None, dtype=None)), 0)
 
 
 def record_types():
