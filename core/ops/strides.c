@@ -65,6 +65,16 @@ static bool has_no_order(const fb_graph *graph, fb_node node) {
 
 static bool is_contiguous(const fb_graph *graph, fb_node node, int *steps);
 
+/* Where a result is computed element by element of several, each in turn is asked which of two axes goes first, until one can
+ * tell. A first one of the result's shape that is row-major tells of all. */
+static bool leads_with_rows(const fb_graph *graph, fb_node node, int *steps) {
+    fb_node first = fb_value_node(graph, fb_first_argument(graph, node));
+    bool is_mapped = fb_op_facts_of(fb_node_op(graph, node))->flags & FB_FACT_ELEMENTWISE;
+    if (!first.id || !is_mapped || fb_op_is(graph, node, FB_OP_RSUB)) return false; /* other - input */
+    fb_value shape = fb_node_at(graph, node)->shape;
+    return shape.id && shape.id == fb_node_at(graph, first)->shape.id && is_contiguous(graph, first, steps);
+}
+
 /* A result that is computed element by element, or stacked, is row-major where all that it is made from is. */
 static bool maps_rows(const fb_graph *graph, fb_node node, int *steps) {
     uint32_t first = fb_node_at(graph, node)->first_input;
@@ -85,7 +95,7 @@ static bool is_contiguous(const fb_graph *graph, fb_node node, int *steps) {
         if (fb_op_effects(graph, node).is_unknown) return false;
         bool has_one_argument = fb_call_has_only(graph, node, "input");
         if (makes_rows(graph, node) || (fb_op_is(graph, node, FB_OP_CONTIGUOUS) && has_one_argument)) return true;
-        if (!keeps_rows(rule)) return maps_rows(graph, node, steps);
+        if (!keeps_rows(rule)) return leads_with_rows(graph, node, steps) || maps_rows(graph, node, steps);
         node = fb_value_node(graph, fb_first_argument(graph, node));
     }
     return false;

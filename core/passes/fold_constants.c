@@ -3,16 +3,17 @@
  *     A ── matmul ── * s ── + ── linear(x, ·)          W' = W + s·B·A ── linear(x, ·)
  *     B ──┘                W ┘
  *
- * Turns arithmetic, views, slices, joins, Linears and LayerNorms of what get_attr nodes read into the recipe of a new tensor,
- * and rows that a constant chooses one after another, as a table of positions does. The recipe is computed in float64 and
- * rounded once. In half precision, this changes what overflowed on the way and was scaled back (w * 1e4 * 1e-4): it was
- * infinite, and becomes finite.
+ * Turns what is computed of what get_attr nodes read into the recipe of a new tensor: arithmetic, exp, sigmoid, relu, clamp,
+ * Linears, LayerNorms, views, slices, joins, and what an index of integers takes out of a table, as tables of relative
+ * positions are read. The recipe is computed in float64 and rounded once. In half precision, this changes what overflowed on
+ * the way and was scaled back (w * 1e4 * 1e-4): it was infinite, and becomes finite.
  *
  * The new tensor belongs to the module of the weight that it is made from; of several, the one with the same shape. A get_attr
  * node before the last folded node reads it. What only the folded nodes read is removed.
  *
  * Kept:
- *   - what is random, has effects, is written in place, or is an output of the graph or shares memory with one
+ *   - what is random, has effects, is written in place but by its only reader, or is an output of the graph or shares memory
+ *     with one
  *   - a transposed weight where something asks for the strides of what is computed from it: a weight is row-major
  *   - integer arithmetic, which recipes do not have
  *   - computations on numbers that a cast has rounded
@@ -212,6 +213,24 @@ static fb_value inverse(fb_graph *g, fb_value a) {
     return a.id ? fb_recipe_div(g, fb_recipe_full(g, NULL, 0, fb_make_float(g, 1)), a) : a;
 }
 
+static fb_value constant_exponential(constant_call *c) {
+    fb_value a = operand(c, "input");
+    return a.id ? fb_recipe_exp(c->graph, a) : a;
+}
+
+/* 1 / (1 + exp(-x)) */
+static fb_value constant_sigmoid(constant_call *c) {
+    fb_graph *g = c->graph;
+    fb_value a = operand(c, "input"), one = fb_recipe_full(g, NULL, 0, fb_make_float(g, 1));
+    return a.id ? inverse(g, fb_recipe_add(g, one, fb_recipe_exp(g, fb_recipe_neg(g, a)))) : a;
+}
+
+static fb_value constant_relu(constant_call *c) {
+    fb_value a = operand(c, "input");
+    constant_argument(c, "inplace");
+    return a.id ? fb_recipe_maximum(c->graph, a, fb_recipe_full(c->graph, NULL, 0, fb_make_float(c->graph, 0))) : a;
+}
+
 static fb_value constant_reciprocal(constant_call *c) {
     return inverse(c->graph, operand(c, "input"));
 }
@@ -256,6 +275,23 @@ static fb_value constant_add_product(constant_call *c) {
     return sum.id && product.id ? fb_recipe_add(c->graph, sum, product) : (fb_value){0};
 }
 
+/* The operand that may be missing, or be None. */
+static bool further_operand(constant_call *c, const char *parameter, fb_value *recipe) {
+    fb_value argument = constant_argument(c, parameter);
+    *recipe = (fb_value){0};
+    if (!argument.id || fb_value_kind(c->graph, argument) == FB_NONE) return true;
+    *recipe = operand_of(c, argument);
+    return recipe->id;
+}
+
+/* First the lower bound, then the upper one, which holds where they cross. */
+static fb_value constant_clamp(constant_call *c) {
+    fb_value a = operand(c, "input"), low, high;
+    if (!a.id || !further_operand(c, "min", &low) || !further_operand(c, "max", &high)) return (fb_value){0};
+    if (low.id) a = fb_recipe_maximum(c->graph, a, low);
+    return high.id ? fb_recipe_minimum(c->graph, a, high) : a;
+}
+
 /* A tensor of any number of dimensions but none, as a matrix with its last one. */
 static fb_value as_matrix(constant_call *c, fb_value recipe, int64_t *columns) {
     fb_recipe_type type;
@@ -265,15 +301,6 @@ static fb_value as_matrix(constant_call *c, fb_value recipe, int64_t *columns) {
     int64_t rows = 1;
     for (int i = 0; i < type.rank - 1; i++) rows *= type.sizes[i];
     return fb_recipe_reshape(c->graph, recipe, (const int64_t[]){rows, *columns}, 2);
-}
-
-/* The operand that may be missing, or be None. */
-static bool further_operand(constant_call *c, const char *parameter, fb_value *recipe) {
-    fb_value argument = constant_argument(c, parameter);
-    *recipe = (fb_value){0};
-    if (!argument.id || fb_value_kind(c->graph, argument) == FB_NONE) return true;
-    *recipe = operand_of(c, argument);
-    return recipe->id;
 }
 
 static fb_value constant_linear(constant_call *c) {
@@ -322,40 +349,97 @@ static int64_t integer_at(const char *base64, size_t width, int64_t index) {
     return width == 4 ? (int32_t)(uint32_t)number : (int64_t)number;
 }
 
-/* A constant of integers that count up by *step, 1 or 0, from *first. */
-static bool reads_run(const fb_graph *g, fb_node read, int64_t *first, int64_t *step, int64_t *count) {
+/* Integers of a constant; not of a weight, which another file may hold otherwise. */
+typedef struct integers {
+    int64_t first, smallest, largest, count;
+    bool is_run, is_same; /* one after another; the first again and again */
+} integers;
+
+static bool reads_integers(const fb_graph *g, fb_node read, integers *out) {
     fb_tensor tensor;
     if (!fb_reads_bytes(g, read, &tensor)) return false;
     const fb_tensor_row *row = fb_tensor_at(g, tensor);
     const char *text = fb_text(g, row->data);
     size_t width = fb_dtype_size((fb_dtype)row->dtype), size = fb_base64_size(text, fb_text_length(g, row->data));
-    if (row->dtype != FB_INT64 && row->dtype != FB_INT32) return false;
-    *count = (int64_t)(size / width);
-    *first = *count ? integer_at(text, width, 0) : -1;
-    *step = *count > 1 && integer_at(text, width, 1) != *first;
-    for (int64_t i = 0; i < *count; i++) {
+    *out = (integers){.smallest = INT64_MAX, .largest = INT64_MIN, .count = (int64_t)(size / width)};
+    out->is_run = out->is_same = out->count > 0;
+    for (int64_t i = 0; i < out->count; i++) {
         int64_t number = integer_at(text, width, i);
-        if (number < 0 || number - *first != i * *step) return false;
+        if (!i) out->first = number;
+        if (number < out->smallest) out->smallest = number;
+        if (number > out->largest) out->largest = number;
+        out->is_run &= number - out->first == i;
+        out->is_same &= number == out->first;
     }
-    return *first >= 0;
+    return true;
 }
 
-/* Rows of a weight that a constant chooses: one after another, as the positions of a text, or the same again and again. */
+/* The tensor of integers that the recipe reads row by row; or none. */
+static fb_tensor read_flat(const fb_graph *g, fb_value recipe) {
+    while (recipe.id && fb_recipe_op_of(g, recipe) == FB_RECIPE_RESHAPE) recipe = fb_recipe_arg(g, recipe, 0);
+    bool is_tensor = recipe.id && fb_value_kind(g, recipe) == FB_TENSOR;
+    fb_tensor tensor = is_tensor ? fb_value_at(g, recipe)->tensor : (fb_tensor){0};
+    fb_dtype dtype = is_tensor ? (fb_dtype)fb_tensor_at(g, tensor)->dtype : FB_DTYPE_UNKNOWN;
+    return dtype == FB_INT64 || dtype == FB_INT32 ? tensor : (fb_tensor){0};
+}
+
+/* What lies along an axis where a tensor says: where that is a constant, perhaps one after another, as the positions of a text,
+ * or the same again and again. */
+static fb_value selected(constant_call *c, fb_value from, int axis, fb_value argument, bool may_be_negative) {
+    fb_graph *g = c->graph;
+    fb_tensor index = read_flat(g, constant_of(c, argument));
+    fb_recipe_type type;
+    integers places = {0};
+    int64_t sizes[FB_RECIPE_MAX_RANK];
+    if (!constant_type_of(c, from, &type) || axis >= type.rank) return (fb_value){0};
+    if (!index.id) return no_constant(c, "unsupported-arguments", "its index is no tensor of int64 or int32 as it is");
+    bool is_known = reads_integers(g, fb_value_node(g, argument), &places);
+    int64_t first = may_be_negative ? -type.sizes[axis] : 0;
+    if (is_known && places.count && (places.smallest < first || places.largest >= type.sizes[axis]))
+        return no_constant(c, "unsupported-arguments", "its index is beyond the axis");
+    if (places.smallest < 0) places.is_run = places.is_same = false;
+    if (places.is_run) return fb_recipe_slice(g, from, axis, places.first, places.largest + 1);
+    if (!places.is_same) return fb_recipe_index_select(g, from, axis, index);
+    for (int i = 0; i < type.rank; i++) sizes[i] = i == axis ? places.count : 1;
+    fb_value one = fb_recipe_slice(g, from, axis, places.first, places.first + 1);
+    fb_value ones = fb_recipe_full(g, sizes, (size_t)type.rank, fb_make_float(g, 1));
+    return fb_recipe_mul(g, one, ones);
+}
+
+/* Rows of a weight that another one, or a constant, chooses. */
 static fb_value constant_embedding(constant_call *c) {
     static const char *const harmless[] = {"padding_idx", "norm_type", "scale_grad_by_freq", "sparse"};
     fb_value weight = constant_operand(c, "weight"), limit = constant_argument(c, "max_norm");
-    fb_node indices = fb_value_node(c->graph, constant_argument(c, fb_is_aten(c->graph, c->call.node) ? "indices" : "input"));
-    int64_t first, step, count;
-    fb_recipe_type type;
+    fb_value indices = constant_argument(c, fb_is_aten(c->graph, c->call.node) ? "indices" : "input");
     for (size_t i = 0; i < sizeof harmless / sizeof *harmless; i++) constant_argument(c, harmless[i]);
-    if (!constant_type_of(c, weight, &type) || type.rank != 2) return (fb_value){0};
-    bool is_limited = limit.id && fb_value_kind(c->graph, limit) != FB_NONE;
-    if (is_limited || !indices.id || !reads_run(c->graph, indices, &first, &step, &count) ||
-        first >= type.sizes[0] - step * (count - 1))
-        return no_constant(c, "unsupported-arguments", "its rows are not chosen one after another by a constant");
-    fb_value rows = fb_recipe_slice(c->graph, weight, 0, first, first + step * (count - 1) + 1);
-    fb_value ones = fb_recipe_full(c->graph, (const int64_t[]){count, 1}, 2, fb_make_float(c->graph, 1));
-    return constant_reshaped(c, step || count == 1 ? rows : fb_recipe_mul(c->graph, rows, ones));
+    if (limit.id && fb_value_kind(c->graph, limit) != FB_NONE)
+        return no_constant(c, "unsupported-arguments", "its rows are made shorter");
+    return constant_reshaped(c, selected(c, weight, 0, indices, false));
+}
+
+static fb_value constant_index_select(constant_call *c) {
+    fb_value from = constant_first(c);
+    fb_recipe_type type;
+    int axis;
+    if (!constant_type_of(c, from, &type) || !fb_option_axis(&c->call, "dim", 0, type.rank, &axis)) return (fb_value){0};
+    return constant_reshaped(c, selected(c, from, axis, fb_call_argument(c->graph, c->call.node, "index"), false));
+}
+
+/* aten.index: by one tensor, and None for the axes before and behind it. */
+static fb_value constant_index_by_tensor(constant_call *c) {
+    fb_value from = constant_first(c), list = fb_call_argument(c->graph, c->call.node, "indices"), given = {0};
+    fb_kind kind = list.id ? fb_value_kind(c->graph, list) : FB_NONE;
+    int axis = 0, tensors = 0;
+    if (!from.id || (kind != FB_LIST && kind != FB_TUPLE)) return (fb_value){0};
+    const fb_value_row *row = fb_value_at(c->graph, list);
+    for (uint32_t i = 0; i < row->count; i++) {
+        if (fb_value_kind(c->graph, row->items[i]) == FB_NONE) continue;
+        given = row->items[i];
+        axis = (int)i;
+        tensors++;
+    }
+    if (tensors != 1) return no_constant(c, "unsupported-arguments", "it is indexed by more than one tensor");
+    return constant_reshaped(c, selected(c, from, axis, given, true));
 }
 
 /* To another dtype, and nothing else: devices and memory formats are not the graph's. */
@@ -438,24 +522,35 @@ static fb_value constant_select(constant_call *c) {
     return constant_reshaped(c, picked(c, recipe, axis, fb_option(&c->call, "index")));
 }
 
-/* x[1, 2:4, None, ...]: axis by axis, then in the shape of the result. */
+static bool is_tensor_index(const fb_graph *g, fb_value item) {
+    int64_t ignored;
+    return fb_value_kind(g, item) == FB_NODE && !fb_evaluate_int(g, item, &ignored);
+}
+
+/* x[1, 2:4, None, ...]: axis by axis, then in the shape of the result. A tensor stands alone, or with whole axes. */
 static fb_value constant_index(constant_call *c) {
     fb_value recipe = constant_first(c), index = fb_node_arg(c->graph, c->call.node, 1);
     fb_recipe_type type;
     if (!index.id || !constant_type_of(c, recipe, &type)) return (fb_value){0};
     bool is_tuple = fb_value_kind(c->graph, index) == FB_TUPLE;
-    uint32_t count = is_tuple ? fb_value_at(c->graph, index)->count : 1;
-    int axis = 0, taken = 0;
+    uint32_t count = is_tuple ? fb_value_at(c->graph, index)->count : 1, tensors = 0;
+    int axis = 0, taken = 0, numbers = 0;
     for (uint32_t i = 0; i < count; i++) {
-        fb_kind kind = fb_value_kind(c->graph, is_tuple ? fb_value_item(c->graph, index, i) : index);
+        fb_value item = is_tuple ? fb_value_item(c->graph, index, i) : index;
+        fb_kind kind = fb_value_kind(c->graph, item);
         taken += kind != FB_NONE && kind != FB_ELLIPSIS;
+        numbers += kind != FB_NONE && kind != FB_ELLIPSIS && kind != FB_SLICE;
+        tensors += is_tensor_index(c->graph, item);
     }
+    if (tensors && numbers > 1)
+        return no_constant(c, "unsupported-arguments", "it is indexed by more than one tensor or number");
     for (uint32_t i = 0; recipe.id && i < count; i++) {
         fb_value item = is_tuple ? fb_value_item(c->graph, index, i) : index;
         const fb_value_row *row = fb_value_at(c->graph, item);
         if (row->kind == FB_NONE) continue;
         if (row->kind == FB_ELLIPSIS) axis += type.rank - taken;
         else if (row->kind == FB_SLICE) recipe = sliced(c, recipe, axis++, row->items[0], row->items[1], row->items[2]);
+        else if (is_tensor_index(c->graph, item)) recipe = selected(c, recipe, axis++, item, true);
         else recipe = picked(c, recipe, axis++, item);
     }
     return constant_reshaped(c, recipe);
@@ -656,6 +751,20 @@ static bool is_static(const fb_shape_result *type) {
     return type->rank >= 0 && type->dtype;
 }
 
+static bool read_shape(const fb_graph *g, fb_value shape, fb_dtype dtype, fb_shape_result *type) {
+    type->dtype = dtype;
+    type->rank = fb_shape_rank(g, shape);
+    if (type->rank > FB_MAX_RANK) return false;
+    for (int i = 0; i < type->rank; i++) type->sizes[i] = fb_dim_of(fb_shape_size(g, shape, i));
+    return true;
+}
+
+/* Where no rule says what follows, what is recorded: the recipe must have that type. */
+static bool read_recorded(const fb_graph *g, fb_node node, fb_shape_result *type) {
+    const fb_node_row *row = fb_node_at(g, node);
+    return row->shape.id && read_shape(g, row->shape, (fb_dtype)row->dtype, type);
+}
+
 /* What is recorded must be what follows from the weights. */
 static bool agrees(const fb_graph *g, fb_node node, const fb_shape_result *type) {
     const fb_node_row *row = fb_node_at(g, node);
@@ -685,11 +794,7 @@ static bool read_weight(const fb_graph *g, fb_node node, fb_tensor *tensor, fb_s
     *tensor = fb_module_tensor(g, row->module, fb_text(g, row->attribute));
     if (!tensor->id) return false;
     const fb_tensor_row *weight = fb_tensor_at(g, *tensor);
-    type->dtype = (fb_dtype)weight->dtype;
-    type->rank = fb_shape_rank(g, weight->shape);
-    if (type->rank > FB_MAX_RANK) return false;
-    for (int i = 0; i < type->rank; i++) type->sizes[i] = fb_dim_of(fb_shape_size(g, weight->shape, i));
-    return true;
+    return read_shape(g, weight->shape, (fb_dtype)weight->dtype, type);
 }
 
 /* All that it reads, so that their shapes and dtypes are known. */
@@ -703,7 +808,8 @@ static void read_inputs(constant_call *c) {
 static fb_value make(constant_call *c, constant_rule *rule) {
     if (!rule) return no_constant(c, "unsupported-operator", "no recipe computes this");
     read_inputs(c);
-    if (!fb_infer(c->graph, c->call.node, &c->type) || !is_static(&c->type))
+    bool follows = fb_infer(c->graph, c->call.node, &c->type) && is_static(&c->type);
+    if (!follows && !(read_recorded(c->graph, c->call.node, &c->type) && is_static(&c->type)))
         return no_constant(c, "unsupported-arguments", "its shape and dtype do not follow from the weights");
     if (!agrees(c->graph, c->call.node, &c->type))
         return no_constant(c, "recorded-otherwise", "another shape or dtype is recorded than follows from the weights");
@@ -725,11 +831,11 @@ static bool constant_recipe(constants_in *constants, fb_node node, fb_value *rec
     fb_tensor tensor;
     recipe->id = fb_map_get(&constants->recipes, node.id);
     if (recipe->id) return true;
-    fb_op op = fb_node_op(g, node);
+    fb_op op = (fb_op)(fb_node_op(g, node) & ~FB_OP_IN_PLACE);
     c.call = (fb_shape_call){g, node, op, false};
     if (!read_weight(g, node, &tensor, &c.type)) {
         bool is_call = fb_node_at(g, node)->opcode == FB_CALL_FUNCTION || fb_node_at(g, node)->opcode == FB_CALL_METHOD;
-        *recipe = make(&c, is_call && op < FB_OP_COUNT ? rules[op] : NULL);
+        *recipe = make(&c, is_call ? rules[op] : NULL);
     } else if (agrees(g, node, &c.type)) {
         *recipe = fb_recipe_tensor(g, tensor);
     } else {
@@ -852,6 +958,7 @@ typedef struct search {
     const fb_alias *alias;
     constant_finding *found; /* by node */
     fb_obstacle *seen;       /* by memory: why no constant may lie there */
+    bool *is_shared;         /* by memory: when it is written, more sees that than the one chain of values up to the writing */
     tensor_needs needs;
     constants_in constants; /* of a copy of the graph, in which recipes can be tried */
     int64_t maximum_growth;
@@ -872,6 +979,22 @@ static void find_seen(search *s) {
         if (fb_node_at(s->graph, n)->opcode == FB_OUTPUT) see_inputs(s, n, returned);
     }
 }
+
+/* y = x @ w; z = y.t(); z.relu_(): what is computed is written once, by what alone reads it. Then it is as good as z.relu(). */
+static void find_shared(search *s) {
+    const fb_graph *g = s->graph;
+    for (fb_node n = fb_first_node(g, FB_MAIN_PROGRAM); n.id; n = fb_next_node(g, n)) {
+        const fb_node_row *row = fb_node_at(g, n);
+        bool is_call = row->opcode == FB_CALL_FUNCTION || row->opcode == FB_CALL_METHOD;
+        uint32_t written = fb_last_write(s->alias, n);
+        if (row->opcode == FB_OUTPUT || !written) continue;
+        bool is_before = row->ordinal < written - 1;
+        if (!is_call || (is_before && row->user_count != 1) || fb_mutated_between(s->alias, n, 0, written - 1))
+            s->is_shared[fb_memory_of(s->alias, n)] = true;
+    }
+}
+
+static const fb_obstacle written = {"tensor-mutated", "what it gives is written in place, or shares memory with what is"};
 
 /* ---- forwards ------------------------------------------------------------------------------------------------------------ */
 
@@ -922,6 +1045,22 @@ static bool is_turned(const search *s, fb_node node) {
     return is && !fb_is_contiguous(s->graph, node);
 }
 
+/* Does it write, element by element, into what only it reads, and which is constant? */
+static bool writes_own(const search *s, fb_node node) {
+    const fb_graph *g = s->graph;
+    fb_effects effects = fb_op_effects(g, node);
+    bool is_plain = effects.mutates_input && !effects.is_unknown && !effects.is_random && !effects.has_effect;
+    bool is_elementwise = fb_op_facts_of(fb_node_op(g, node))->flags & FB_FACT_ELEMENTWISE;
+    fb_node into = fb_value_node(g, fb_first_argument(g, node));
+    return is_plain && is_elementwise && into.id && s->found[into.id].constancy == FB_INSIDE &&
+           !s->is_shared[fb_memory_of(s->alias, node)];
+}
+
+/* Is its value written later on? */
+static bool is_written_later(const search *s, fb_node node) {
+    return fb_last_write(s->alias, node) > fb_node_at(s->graph, node)->ordinal + 1;
+}
+
 static void look_at_call(search *s, fb_node node) {
     const fb_graph *g = s->graph;
     fb_obstacle obstacle, seen = s->seen[fb_memory_of(s->alias, node)];
@@ -929,10 +1068,11 @@ static void look_at_call(search *s, fb_node node) {
     if (!reads_constants_only(s, node) || fb_numberhood_of(g, node) == FB_A_NUMBER) return;
     fb_effects effects = fb_op_effects(g, node);
     if (effects.has_effect && !effects.is_unknown) return; /* an assertion */
-    if ((obstacle = fb_effect_obstacle(g, node)).code || (obstacle = reads_obstacle(s, node)).code) {
+    obstacle = writes_own(s, node) ? FB_NO_OBSTACLE : fb_effect_obstacle(g, node);
+    if (obstacle.code || (obstacle = reads_obstacle(s, node)).code) {
         refuse(s, node, obstacle);
-    } else if (fb_is_mutated(s->alias, node)) {
-        refuse(s, node, (fb_obstacle){"tensor-mutated", "what it gives is written in place, or shares memory with what is"});
+    } else if (fb_is_mutated(s->alias, node) && s->is_shared[fb_memory_of(s->alias, node)]) {
+        refuse(s, node, written);
     } else if (seen.code) {
         refuse(s, node, seen);
     } else if (!fb_node_at(g, node)->dtype && fb_mode_switched_between(s->alias, 0, fb_node_at(g, node)->ordinal)) {
@@ -984,6 +1124,7 @@ static void look_backwards(search *s) {
         if (finding->constancy != FB_INSIDE || (fb_node_at(s->graph, n)->user_count && !is_read_by_others(s, n))) continue;
         bool is_itself = fb_value_kind(fb_rewrite_graph(s->constants.rewrite), recipe) == FB_TENSOR; /* a weight as it is */
         if (!fb_node_at(s->graph, n)->user_count || is_itself) finding->constancy = FB_VARIES;
+        else if (is_written_later(s, n)) refuse(s, n, written);
         else if (finding->is_turned && fb_layout_is_read(s->graph, n)) refuse(s, n, needs_order);
         else if (grows_too_much(s, n, recipe))
             refuse(s, n, (fb_obstacle){"too-large", "as a weight it would take more memory than allowed"});
@@ -997,6 +1138,7 @@ static bool run(search *s, const char *signature) {
     s->constants.rewrite = fb_rewrite_begin_trial(s->graph, signature);
     if (!s->constants.rewrite) return false;
     find_seen(s);
+    find_shared(s);
     look_forwards(s);
     look_backwards(s);
     bool ok = !fb_graph_out_of_memory(fb_rewrite_graph(s->constants.rewrite)) && !s->constants.is_out_of_memory;
@@ -1008,8 +1150,10 @@ static bool run(search *s, const char *signature) {
 static bool search_whole(search *s) {
     s->alias = fb_matcher_alias(s->m);
     s->seen = s->alias ? calloc(fb_memory_limit(s->alias), sizeof *s->seen) : NULL;
-    bool ok = s->seen && find_tensor_needs(s->m, &s->needs) && run(s, s->m->signature);
+    s->is_shared = s->alias ? calloc(fb_memory_limit(s->alias), sizeof *s->is_shared) : NULL;
+    bool ok = s->seen && s->is_shared && find_tensor_needs(s->m, &s->needs) && run(s, s->m->signature);
     free(s->seen);
+    free(s->is_shared);
     tensor_needs_free(&s->needs);
     return ok;
 }

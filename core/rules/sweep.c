@@ -291,10 +291,7 @@ static size_t count_writing(const fitting *f, fb_node node) {
 /* torch.fx writes out=None where nobody said it: torch.tensordot(x, y, dims=2, out=None). A pattern by meaning need not. */
 static bool has_empty_out(const fb_rule_call *call, const fb_graph *graph, fb_node node) {
     fb_value out = call->operator_count ? fb_node_kwarg(graph, node, "out") : (fb_value){0};
-    bool is_empty = out.id && fb_value_kind(graph, out) == FB_NONE;
-    for (size_t i = 0; i < call->argument_count; i++)
-        is_empty &= !call->arguments[i].name || strcmp(call->arguments[i].name, "out");
-    return is_empty;
+    return out.id && fb_value_kind(graph, out) == FB_NONE;
 }
 
 /* Every argument of the call must be one that the pattern has. */

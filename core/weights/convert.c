@@ -162,6 +162,8 @@ void fb_map_numbers(fb_recipe_op op, double *x, size_t count) {
         for (size_t i = 0; i < count; i++) x[i] = -x[i];
     } else if (op == FB_RECIPE_SQRT) {
         for (size_t i = 0; i < count; i++) x[i] = sqrt(x[i]);
+    } else if (op == FB_RECIPE_EXP) {
+        for (size_t i = 0; i < count; i++) x[i] = exp(x[i]);
     } else if (op == FB_RECIPE_ROUND) {
         for (size_t i = 0; i < count; i++) x[i] = rint(x[i]);
     } else {
@@ -189,6 +191,8 @@ void fb_combine_numbers(fb_recipe_op op, bool is_reversed, double *restrict x, c
                         size_t count) {
     if (op == FB_RECIPE_ADD) COMBINE(a + b);
     else if (op == FB_RECIPE_MUL) COMBINE(a * b);
+    else if (op == FB_RECIPE_MAXIMUM) COMBINE(a > b || a != a || (a == b && signbit(b)) ? a : b); /* a nan stays */
+    else if (op == FB_RECIPE_MINIMUM) COMBINE(a < b || a != a || (a == b && signbit(a)) ? a : b);
     else if (op == FB_RECIPE_SUB && is_reversed) COMBINE(b - a);
     else if (op == FB_RECIPE_SUB) COMBINE(a - b);
     else if (is_reversed) COMBINE(b / a);

@@ -31,9 +31,9 @@ void fb_encode_numbers(fb_dtype dtype, const double *numbers, size_t count, unsi
 /* What is left of the numbers when they are encoded and decoded again. */
 void fb_round_numbers(fb_dtype dtype, double *numbers, size_t count);
 
-/* x = op(x), for neg, sqrt, rsqrt and round. */
+/* x = op(x), for neg, sqrt, rsqrt, exp and round. */
 void fb_map_numbers(fb_recipe_op op, double *x, size_t count);
-/* x = x op y, or y op x when reversed, for add, sub, mul and div. `y` has `count` numbers, or one for all. */
+/* x = x op y, or y op x when reversed, for add, sub, mul, div, maximum and minimum. `y` has `count` numbers, or one for all. */
 void fb_combine_numbers(fb_recipe_op op, bool is_reversed, double *restrict x, const double *restrict y, bool is_one,
                         size_t count);
 

@@ -524,10 +524,58 @@ static bool fill_absmax(fb_evaluation *e, const fb_term *term, const fb_range *b
     return gather_box(e, arg, whole, strides, to);
 }
 
+/* ---- index_select ------------------------------------------------------------------------------------------------------- */
+
+/* A negative one counts from the end. */
+static int64_t index_at(const fb_term *term, const unsigned char *indices, int64_t place) {
+    int64_t wide;
+    int32_t narrow;
+    bool is_wide = term->args[1]->dtype == FB_INT64;
+    if (is_wide) memcpy(&wide, indices + place * 8, sizeof wide);
+    else memcpy(&narrow, indices + place * 4, sizeof narrow);
+    if (!is_wide) wide = narrow;
+    return wide < 0 ? wide + term->args[0]->sizes[term->axis] : wide;
+}
+
+/* Places that follow one another are taken at once. */
+static bool fill_selected(fb_evaluation *e, const fb_term *term, const fb_range *box, const fb_target *to,
+                          const unsigned char *indices) {
+    const fb_term *from = term->args[0];
+    const int axis = term->axis;
+    fb_range part[FB_RECIPE_MAX_RANK];
+    memcpy(part, box, (size_t)term->rank * sizeof *part);
+    for (int64_t i = 0; i < box[axis].size; i += part[axis].size) {
+        part[axis] = (fb_range){index_at(term, indices, i), 1};
+        while (i + part[axis].size < box[axis].size &&
+               index_at(term, indices, i + part[axis].size) == part[axis].start + part[axis].size)
+            part[axis].size++;
+        if (part[axis].start < 0 || part[axis].size > from->sizes[axis] - part[axis].start) {
+            fb_evaluation_fail(e, FB_INVALID, "bad-recipe", "index_select: %lld is beyond an axis of %lld",
+                               (long long)(part[axis].start + part[axis].size - 1), (long long)from->sizes[axis]);
+            return false;
+        }
+        unsigned char *at = to->at + i * to->strides[axis];
+        if (!fill_term(e, from, part, &(fb_target){at, to->strides, to->element, to->is_numbers})) return false;
+    }
+    return true;
+}
+
+static bool fill_index_select(fb_evaluation *e, const fb_term *term, const fb_range *box, const fb_target *to) {
+    fb_range along = box[term->axis];
+    int64_t element = (int64_t)fb_dtype_size(term->args[1]->dtype);
+    fb_stack_mark mark = fb_stack_top(e);
+    unsigned char *indices = fb_stack_take(e, (size_t)(along.size * element));
+    if (!indices || !fb_fill_range(e, term->args[1], along.start, along.size, indices, element, false)) return false;
+    if (!fill_selected(e, term, box, to, indices)) return false;
+    fb_stack_give_back(e, mark);
+    return true;
+}
+
 static bool fill_computed(fb_evaluation *e, const fb_term *term, const fb_range *box, const fb_target *to) {
     double *numbers = (double *)(void *)to->at;
     if (term->op == FB_RECIPE_MATMUL) return fill_matmul(e, term, box, numbers);
     if (term->op == FB_RECIPE_ABSMAX) return fill_absmax(e, term, box, numbers);
+    if (term->op == FB_RECIPE_INDEX_SELECT) return fill_index_select(e, term, box, to);
     if (term->count == 2) return fill_binary(e, term, box, numbers);
     if (!fill_term(e, term->args[0], box, to)) return false;
     fb_map_numbers(term->op, numbers, (size_t)box_elements(term->rank, box));

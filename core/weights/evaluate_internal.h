@@ -44,7 +44,7 @@ typedef struct fb_term {
             bool is_whole_blob;
         };
         struct {
-            int axis;              /* concat, slice */
+            int axis;              /* concat, slice, index_select */
             int64_t start;         /* slice */
             const int64_t *starts; /* concat: where each part begins, and the end */
         };

@@ -213,6 +213,20 @@ static fb_term *plan_absmax(planner *p, fb_value expression, const fb_term *arg)
     return new_term(p, FB_TERM_OP, arg->rank, sizes);
 }
 
+static fb_term *plan_index_select(planner *p, fb_value expression, const fb_term **args) {
+    int64_t sizes[FB_RECIPE_MAX_RANK];
+    int axis = (int)fb_recipe_int(p->e->graph, expression, "axis");
+    fb_tensor index = fb_value_at(p->e->graph, fb_recipe_arg(p->e->graph, expression, 1))->tensor;
+    if (args[1]->kind != FB_TERM_BYTES)
+        args[1] = fb_evaluation_keep(p->e, args[1], (fb_dtype)fb_tensor_at(p->e->graph, index)->dtype);
+    if (!args[1] || !(args[0] = repeated(p, args[0]))) return NULL;
+    memcpy(sizes, args[0]->sizes, (size_t)args[0]->rank * sizeof *sizes);
+    sizes[axis] = args[1]->elements;
+    fb_term *term = new_term(p, FB_TERM_OP, args[0]->rank, sizes);
+    if (term) term->axis = axis;
+    return term;
+}
+
 static fb_term *plan_operation(planner *p, fb_value expression, fb_recipe_op op, const fb_term **args, size_t count) {
     int64_t sizes[FB_RECIPE_MAX_RANK];
     const fb_graph *g = p->e->graph;
@@ -225,8 +239,10 @@ static fb_term *plan_operation(planner *p, fb_value expression, fb_recipe_op op,
     case FB_RECIPE_FULL: return plan_full(p, expression);
     case FB_RECIPE_MATMUL: return plan_matmul(p, args);
     case FB_RECIPE_ABSMAX: return plan_absmax(p, expression, args[0]);
+    case FB_RECIPE_INDEX_SELECT: return plan_index_select(p, expression, args);
     case FB_RECIPE_NEG:
     case FB_RECIPE_SQRT:
+    case FB_RECIPE_EXP:
     case FB_RECIPE_ROUND:
     case FB_RECIPE_RSQRT: return new_term(p, FB_TERM_OP, args[0]->rank, args[0]->sizes);
     default: return plan_binary(p, args);
@@ -269,6 +285,7 @@ static fb_term *plan_value(planner *p, fb_value expression) {
     adopt(term, args, count);
     term->computes |= !fb_recipe_facts_of(op)->is_movement;
     term->gathers |= op == FB_RECIPE_MATMUL || op == FB_RECIPE_ABSMAX;
+    term->live += op == FB_RECIPE_INDEX_SELECT;                                                 /* the index */
     term->live += op == FB_RECIPE_ABSMAX;                                                       /* a part of its argument */
     term->live += op == FB_RECIPE_CONCAT || op == FB_RECIPE_RESHAPE || op == FB_RECIPE_PERMUTE; /* a copy without gaps */
     return term;

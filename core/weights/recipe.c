@@ -17,9 +17,13 @@ static const fb_recipe_facts table[FB_RECIPE_OP_COUNT] = {
     [FB_RECIPE_NEG] = {"neg", 1, 1, false, {{0}}},
     [FB_RECIPE_SQRT] = {"sqrt", 1, 1, false, {{0}}},
     [FB_RECIPE_RSQRT] = {"rsqrt", 1, 1, false, {{0}}},
+    [FB_RECIPE_EXP] = {"exp", 1, 1, false, {{0}}},
+    [FB_RECIPE_MAXIMUM] = {"maximum", 2, 2, false, {{0}}},
+    [FB_RECIPE_MINIMUM] = {"minimum", 2, 2, false, {{0}}},
     [FB_RECIPE_MATMUL] = {"matmul", 2, 2, false, {{0}}},
     [FB_RECIPE_ABSMAX] = {"absmax", 1, 1, false, {{"dims", FB_MEMBER_INTS}}},
     [FB_RECIPE_ROUND] = {"round", 1, 1, false, {{0}}},
+    [FB_RECIPE_INDEX_SELECT] = {"index_select", 2, 2, false, {{"axis", FB_MEMBER_INT}}},
 };
 
 const fb_recipe_facts *fb_recipe_facts_of(fb_recipe_op op) {
@@ -145,6 +149,18 @@ fb_value fb_recipe_rsqrt(fb_graph *graph, fb_value a) {
     return make(graph, FB_RECIPE_RSQRT, &a, 1, NULL);
 }
 
+fb_value fb_recipe_exp(fb_graph *graph, fb_value a) {
+    return make(graph, FB_RECIPE_EXP, &a, 1, NULL);
+}
+
+fb_value fb_recipe_maximum(fb_graph *graph, fb_value a, fb_value b) {
+    return make_binary(graph, FB_RECIPE_MAXIMUM, a, b);
+}
+
+fb_value fb_recipe_minimum(fb_graph *graph, fb_value a, fb_value b) {
+    return make_binary(graph, FB_RECIPE_MINIMUM, a, b);
+}
+
 fb_value fb_recipe_round(fb_graph *graph, fb_value a) {
     return make(graph, FB_RECIPE_ROUND, &a, 1, NULL);
 }
@@ -156,4 +172,9 @@ fb_value fb_recipe_matmul(fb_graph *graph, fb_value a, fb_value b) {
 fb_value fb_recipe_absmax(fb_graph *graph, fb_value from, const int64_t *dims, size_t count) {
     fb_value members[] = {fb_make_shape(graph, dims, count)};
     return make(graph, FB_RECIPE_ABSMAX, &from, 1, members);
+}
+
+fb_value fb_recipe_index_select(fb_graph *graph, fb_value from, int64_t axis, fb_tensor index) {
+    fb_value args[] = {from, fb_recipe_tensor(graph, index)}, members[] = {fb_make_int(graph, axis)};
+    return make(graph, FB_RECIPE_INDEX_SELECT, args, 2, members);
 }

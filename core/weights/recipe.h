@@ -23,9 +23,13 @@ typedef enum fb_recipe_op {
     FB_RECIPE_NEG,
     FB_RECIPE_SQRT,
     FB_RECIPE_RSQRT,
+    FB_RECIPE_EXP,
+    FB_RECIPE_MAXIMUM,
+    FB_RECIPE_MINIMUM,
     FB_RECIPE_MATMUL,
     FB_RECIPE_ABSMAX,
     FB_RECIPE_ROUND,
+    FB_RECIPE_INDEX_SELECT,
     FB_RECIPE_OP_COUNT,
 } fb_recipe_op;
 
@@ -77,11 +81,18 @@ fb_value fb_recipe_div(fb_graph *graph, fb_value a, fb_value b);
 fb_value fb_recipe_neg(fb_graph *graph, fb_value a);
 fb_value fb_recipe_sqrt(fb_graph *graph, fb_value a);
 fb_value fb_recipe_rsqrt(fb_graph *graph, fb_value a);
+fb_value fb_recipe_exp(fb_graph *graph, fb_value a);
+/* The larger and the smaller one; nan where one of them is. -0 is less than 0. */
+fb_value fb_recipe_maximum(fb_graph *graph, fb_value a, fb_value b);
+fb_value fb_recipe_minimum(fb_graph *graph, fb_value a, fb_value b);
 /* To the nearest integer; between two, to the even one. */
 fb_value fb_recipe_round(fb_graph *graph, fb_value a);
 fb_value fb_recipe_matmul(fb_graph *graph, fb_value a, fb_value b);
 /* The largest absolute value over those dims, which become 1; nan where there is one. */
 fb_value fb_recipe_absmax(fb_graph *graph, fb_value from, const int64_t *dims, size_t count);
+/* torch.index_select: what lies along the axis at the places that `index` says, a tensor of int64 or int32 of any shape, which
+ * is read row by row; a negative place counts from the end. */
+fb_value fb_recipe_index_select(fb_graph *graph, fb_value from, int64_t axis, fb_tensor index);
 
 /* ---- checking them ------------------------------------------------------------------------------------------------------ */
 

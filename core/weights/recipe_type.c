@@ -303,6 +303,24 @@ static fb_status type_of_absmax(const checker *c, fb_value expression, const cha
     return FB_OK;
 }
 
+static fb_status type_of_index_select(const checker *c, fb_value expression, const char *op, const frame *at,
+                                      fb_recipe_type *type) {
+    fb_recipe_type index;
+    frame below = {at, 1, at->depth + 1};
+    fb_status status = type_of_operands(c, expression, op, at, type, NULL);
+    int64_t axis = fb_recipe_int(c->graph, expression, "axis");
+    if (!status) status = check_axis(c, at, axis, type->rank);
+    if (!status) status = type_of_arg(c, expression, 1, at, &index);
+    if (status) return status;
+    bool is_tensor = fb_value_kind(c->graph, fb_recipe_arg(c->graph, expression, 1)) == FB_TENSOR;
+    if (!is_tensor || (index.dtype != FB_INT64 && index.dtype != FB_INT32))
+        return bad(c, &below, NULL, "the index must be a tensor of int64 or int32");
+    int64_t places = element_count(index.sizes, index.rank);
+    if (places && !type->sizes[axis]) return bad(c, at, "axis", "axis %lld is empty, so nothing can be taken", (long long)axis);
+    type->sizes[axis] = places;
+    return check_count(c, at, type);
+}
+
 static fb_status type_of_tensor(const checker *c, fb_tensor tensor, const frame *at, fb_recipe_type *type) {
     const fb_tensor_row *row = fb_tensor_at(c->graph, tensor);
     if (row->is_erased) return bad(c, at, NULL, "there is no tensor %s", fb_text(c->graph, row->name));
@@ -332,8 +350,10 @@ static fb_status type_of(const checker *c, fb_value expression, const frame *at,
     case FB_RECIPE_FULL: return type_of_full(c, expression, at, type);
     case FB_RECIPE_MATMUL: return type_of_matmul(c, expression, facts->name, at, type);
     case FB_RECIPE_ABSMAX: return type_of_absmax(c, expression, facts->name, at, type);
+    case FB_RECIPE_INDEX_SELECT: return type_of_index_select(c, expression, facts->name, at, type);
     case FB_RECIPE_NEG:
     case FB_RECIPE_SQRT:
+    case FB_RECIPE_EXP:
     case FB_RECIPE_ROUND:
     case FB_RECIPE_RSQRT: return type_of_operands(c, expression, facts->name, at, type, NULL);
     default: return type_of_binary(c, expression, facts->name, at, type);

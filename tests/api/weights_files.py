@@ -82,6 +82,9 @@ ARITHMETIC = {
     "neg": lambda x: -x,
     "sqrt": math.sqrt,
     "rsqrt": lambda x: 1 / math.sqrt(x),
+    "exp": math.exp,
+    "maximum": max,
+    "minimum": min,
     "round": lambda x: float(round(x)) if math.isfinite(x) else x,
 }
 
@@ -113,6 +116,11 @@ def evaluate(recipe, tensor):
         for i in range(math.prod(shape[:axis])):
             kept += values[i * step + recipe["start"] * inner : i * step + recipe["stop"] * inner]
         return [*shape[:axis], recipe["stop"] - recipe["start"], *shape[axis + 1 :]], kept
+    if op == "index_select":
+        (shape, values), (_, index), axis = *args, recipe["axis"]
+        inner = math.prod(shape[axis + 1 :])
+        starts = [(i * shape[axis] + int(j) % shape[axis]) * inner for i in range(math.prod(shape[:axis])) for j in index]
+        return [*shape[:axis], len(index), *shape[axis + 1 :]], [values[k] for start in starts for k in range(start, start + inner)]
     if op == "permute":
         (shape, values), at = args[0], strides(args[0][0])
         to = [shape[axis] for axis in recipe["dims"]]

@@ -21,9 +21,9 @@ typedef struct source {
 } source;
 
 static const source sources[] = {
-    {"a", "float32", "[2,3]", 24}, {"b", "float32", "[3]", 12},  {"c", "float64", "[3,2]", 48},
-    {"d", "float16", "[]", 2},     {"e", "float32", "[0,3]", 0}, {"f", "bfloat16", "[2,2,3]", 24},
-    {"i", "int64", "[2,3]", 48},   {"j", "uint8", "[4]", 4},     {"k", "bool", "[2,3]", 6},
+    {"a", "float32", "[2,3]", 24}, {"b", "float32", "[3]", 12},      {"c", "float64", "[3,2]", 48}, {"d", "float16", "[]", 2},
+    {"e", "float32", "[0,3]", 0},  {"f", "bfloat16", "[2,2,3]", 24}, {"i", "int64", "[2,3]", 48},   {"j", "uint8", "[4]", 4},
+    {"k", "bool", "[2,3]", 6},     {"n", "int32", "[2,1]", 8},
 };
 enum { SOURCES = sizeof sources / sizeof *sources };
 
@@ -31,6 +31,7 @@ static void write_source(const source *source, size_t number, fb_buffer *out) {
     unsigned char bytes[64], encoded[100];
     for (size_t i = 0; i < source->size; i++)
         bytes[i] = (unsigned char)(strcmp(source->dtype, "bool") ? 7 * i + number : i % 2);
+    if (strcmp(source->dtype, "int32") == 0) memcpy(bytes, (uint32_t[]){0, 1}, 8); /* an index */
     fb_buffer_printf(out, "{\"name\":\"%s\",\"dtype\":\"%s\",\"shape\":%s,\"data\":\"", source->name, source->dtype,
                      source->shape);
     fb_buffer_append(out, encoded, (size_t)EVP_EncodeBlock(encoded, bytes, (int)source->size));
@@ -138,11 +139,16 @@ static fb_value computed(machine *m, fb_recipe_op op) {
     case FB_RECIPE_NEG: return fb_recipe_neg(m->graph, a);
     case FB_RECIPE_SQRT: return fb_recipe_sqrt(m->graph, a);
     case FB_RECIPE_RSQRT: return fb_recipe_rsqrt(m->graph, a);
+    case FB_RECIPE_EXP: return fb_recipe_exp(m->graph, a);
     case FB_RECIPE_ROUND: return fb_recipe_round(m->graph, a);
     case FB_RECIPE_ADD: return fb_recipe_add(m->graph, a, pop(m));
     case FB_RECIPE_SUB: return fb_recipe_sub(m->graph, a, pop(m));
     case FB_RECIPE_MUL: return fb_recipe_mul(m->graph, a, pop(m));
     case FB_RECIPE_DIV: return fb_recipe_div(m->graph, a, pop(m));
+    case FB_RECIPE_MAXIMUM: return fb_recipe_maximum(m->graph, a, pop(m));
+    case FB_RECIPE_MINIMUM: return fb_recipe_minimum(m->graph, a, pop(m));
+    case FB_RECIPE_INDEX_SELECT:
+        return fb_recipe_index_select(m->graph, a, fuzz_byte(&m->choices) % 3, fb_tensor_find(m->graph, "n"));
     case FB_RECIPE_MATMUL: return fb_recipe_matmul(m->graph, a, pop(m));
     case FB_RECIPE_ABSMAX: return fb_recipe_absmax(m->graph, a, (int64_t[]){fuzz_byte(&m->choices) % 4}, 1);
     default: return a;
@@ -194,6 +200,12 @@ static void check_parts(const fb_graph *graph, fb_tensor made, fuzz_choices *cho
     require(fb_evaluation_new(graph, made, NULL, &evaluation, &error) == FB_OK);
     size_t size, part = 1 + fuzz_byte(choices);
     unsigned char *whole, piece[256];
+    fb_status status = evaluated_bytes(evaluation, &whole, &size, &error);
+    require(!status || (status == FB_INVALID && !strcmp(error.code, "bad-recipe"))); /* an index beyond its axis */
+    fb_evaluation_free(evaluation);
+    if (status) return;
+    free(whole);
+    require(fb_evaluation_new(graph, made, NULL, &evaluation, &error) == FB_OK);
     whole =
         bytes_of(graph, fb_make_tensor((fb_graph *)(uintptr_t)graph, made), (fb_dtype)fb_tensor_at(graph, made)->dtype, &size);
     require(size == fb_evaluation_size(evaluation));

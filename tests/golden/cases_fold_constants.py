@@ -178,21 +178,78 @@ def fold_constants():
         shape = (len(numbers), 4)
         return added(g, g.fn(target, *args, *more, shape=shape, dtype="float32", name="embedding", kwargs=kwargs), shape)
 
-    not_in_order = refusal("unsupported-arguments", "embedding")
+    not_there = refusal("unsupported-arguments", "embedding")
     fold("aten-rows-in-order", rows([1, 2, 3], True, 0), 1)
     fold("rows-in-order", rows([2, 3], False, padding_idx=None, max_norm=None), 1)
     fold("aten-one-row-again-and-again", rows([3, 3, 3, 3]), 1)
-    fold("aten-rows-in-no-order", rows([3, 1, 2]), 0, not_in_order)
-    fold("aten-rows-that-are-not-there", rows([3, 4, 5]), 0, not_in_order)
-    fold("aten-rows-by-a-persistent-buffer", rows([1, 2, 3], persistent=True), 0, not_in_order)
+    fold("aten-rows-in-no-order", rows([3, 1, 2]), 1)
+    fold("aten-rows-that-are-not-there", rows([3, 4, 5]), 0, not_there)
+    fold("aten-rows-by-a-persistent-buffer", rows([1, 2, 3], persistent=True), 1)
     fold("rows-whose-norm-is-bounded", rows([1, 2], False, max_norm=1.0), 0, refusal("unknown-operator", "embedding"))
     g, table = weights(table=(5, 4))
     chosen = buffer(g, "chosen", [1, 2])
     g.add_(chosen)
     value = g.fn(ATEN + "embedding.default", table, chosen, shape=(2, 4), dtype="float32", name="embedding")
     fold("written-choice-of-rows", added(g, value, (2, 4)), 0, refusal("mutates", "add_"), refusal("tensor-mutated", "embedding"))
-    fold("aten-rows-that-count-down", rows([3, 2, 1]), 0, not_in_order)
-    fold("aten-rows-from-the-end", rows([-1, 0, 1]), 0, not_in_order)
+    fold("aten-rows-that-count-down", rows([3, 2, 1]), 1)
+    fold("aten-rows-from-the-end", rows([-1, 0, 1]), 0, not_there)
+
+    def by_tensor(numbers, axis, persistent=False):
+        g, table = weights(table=(5, 4))
+        chosen = buffer(g, "chosen", numbers, persistent)
+        shape = (len(numbers), 4) if axis == 0 else (5, len(numbers))
+        return added(g, g.fn(ATEN + "index.Tensor", table, [None] * axis + [chosen], shape=shape, dtype="float32", name="index"), shape)
+
+    fold("aten-index-by-a-constant", by_tensor([3, 0, 3], 0), 1)
+    fold("aten-index-of-columns", by_tensor([2, 2, 1, 0, 3], 1), 1)
+    fold("aten-index-in-order", by_tensor([1, 2, 3], 0), 1)
+    fold("aten-index-by-a-persistent-buffer", by_tensor([3, 0, 3], 0, persistent=True), 1)
+    fold("aten-index-beyond", by_tensor([3, 0, 4], 1), 0, refusal("unsupported-arguments", "index"))
+    g, table = weights(table=(5, 4))
+    one, two = buffer(g, "one", [3, 0]), buffer(g, "two", [1, 2])
+    value = g.fn(ATEN + "index.Tensor", table, [one, two], shape=(2,), dtype="float32", name="index")
+    fold("aten-index-by-two", added(g, value, (2,)), 0, refusal("unsupported-arguments", "index"))
+    g, table = weights(table=(5, 4))
+    value = g.fn("torch.index_select", table, 1, buffer(g, "chosen", [3, 0, 0]), shape=(5, 3), dtype="float32", name="columns")
+    fold("index-select", added(g, value, (5, 3)), 1)
+    g, table = weights(table=(5, 4))
+    value = g.fn("operator.getitem", table, buffer(g, "chosen", [3, 0, 0]), shape=(3, 4), dtype="float32", name="rows")
+    fold("rows-of-a-table", added(g, value, (3, 4)), 1)
+
+    def computed(target, *args, **kwargs):
+        g, w = weights(weight=(3, 4))
+        return g.output(linear(g, g.fn(target, w, *args, shape=(3, 4), dtype="float32", name="computed", kwargs=kwargs)))
+
+    for name, *call in (("exp", "torch.exp"), ("sigmoid", "torch.sigmoid"), ("aten-sigmoid", ATEN + "sigmoid.default"),
+                        ("aten-clamp", ATEN + "clamp.default", -0.5, 0.5), ("aten-clamp-above", ATEN + "clamp.default", None, 0.5),
+                        ("aten-clamp-min", ATEN + "clamp_min.default", 0.1), ("aten-relu", ATEN + "relu.default")):
+        fold(name, computed(*call), 1)
+    fold("relu-in-place-of-a-weight", computed("torch.nn.functional.relu", inplace=True), 0, refusal("mutates", "computed"))
+
+    def in_place(between=None, write="relu_", also=None, behind=None):
+        """Writes into what is computed of a weight; or into a view of it."""
+        g, w = weights(weight=(3, 4))
+        made = view = g.method("mul", w, 2.0, shape=(3, 4), dtype="float32", name="made")
+        if between:
+            view = g.method(between, made, shape=(4, 3), dtype="float32", name="view")
+        read = g.fn("torch.abs", made, shape=(3, 4), dtype="float32", name="before") if also == "before" else None
+        shape = (4, 3) if between else (3, 4)
+        written = g.method(write, view, shape=shape, dtype="float32", name="written")
+        if also == "behind":
+            read = g.fn("torch.abs", made, shape=(3, 4), dtype="float32", name="behind")
+        if also == "again":
+            written = g.method("exp_", written, shape=shape, dtype="float32", name="again")
+        value = g.method("t", written, shape=(3, 4), dtype="float32", name="turned") if between else written
+        g.output(linear(g, value), *([read] if read else []))
+        return g
+
+    changed = refusal("tensor-mutated", "made")
+    fold("written-by-its-only-reader", in_place(), 1)
+    fold("written-through-a-view", in_place("t"), 1)
+    fold("written-and-read-before", in_place(also="before"), 0, changed)
+    fold("written-and-read-behind", in_place(also="behind"), 0, changed)
+    fold("written-twice", in_place(also="again"), 0, changed)
+    fold("written-by-what-no-recipe-computes", in_place(write="tanh_"), 0, changed, refusal("unsupported-operator", "written"))
 
     g, w = weights(weight=(3, 4), dtypes={"weight": "bfloat16"})
     wide = g.method("float", w, shape=(3, 4), dtype="float32")
@@ -291,8 +348,8 @@ def fold_constants():
     fold("unknown-operator", g, 0, refusal("unknown-operator", "transform"))
 
     g, w = weights(weight=(3, 4))
-    g.output(linear(g, g.fn("torch.exp", mul(g, w), shape=(3, 4), dtype="float32")))
-    fold("unsupported-operator", g, 1, refusal("unsupported-operator", "exp"))
+    g.output(linear(g, g.fn("torch.log", mul(g, w), shape=(3, 4), dtype="float32")))
+    fold("unsupported-operator", g, 1, refusal("unsupported-operator", "log"))
 
     g, w = weights(weight=(3, 4), dtypes={"weight": "int64"})
     x = g.input(shape=(3, 4), dtype="int64")

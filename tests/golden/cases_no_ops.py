@@ -411,7 +411,8 @@ def copies():
     add = lambda g, a, b: g.fn("torch.add", a, b, **SHAPE)
     remove("contiguous-of-a-sum-of-linears", of_linear(lambda g, x: add(g, *both(g, x))), 1)
     remove("contiguous-of-a-sum-with-a-row", of_linear(lambda g, x: add(g, x, g.input("row", (4,)))), 1)
-    remove("contiguous-of-a-sum-with-an-input", of_linear(lambda g, x: add(g, x, g.input("z"))), 0, refusal("unknown-layout", "contiguous"))
+    remove("contiguous-of-a-sum-with-an-input", of_linear(lambda g, x: add(g, x, g.input("z"))), 1)
+    remove("contiguous-of-an-input-and-a-linear", of_linear(lambda g, x: add(g, g.input("z"), x)), 0, refusal("unknown-layout", "contiguous"))
     remove("contiguous-twice", of_linear(lambda g, x: g.method("contiguous", g.method("t", x, shape=(4, 2), dtype="float32"), shape=(4, 2),
            dtype="float32")), 1, refusal("unknown-layout", "contiguous"))
     remove("contiguous-of-a-transpose", of_linear(lambda g, x: g.method("transpose", x, 0, 1, shape=(4, 2), dtype="float32")), 0,

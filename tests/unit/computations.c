@@ -81,10 +81,11 @@ static computed pick(computations *c) {
 /* ---- what computes ------------------------------------------------------------------------------------------------------ */
 
 static computed random_unary(computations *c, computed a) {
-    size_t way = below(c, 4);
+    size_t way = below(c, 5);
     fb_graph *g = c->graph;
     if (way == 0) return (computed){fb_recipe_neg(g, a.expression), map_unary(&c->arena, &a.numbers, negative_of), a.bound};
     if (way == 1) return (computed){fb_recipe_sqrt(g, a.expression), map_unary(&c->arena, &a.numbers, sqrt), 0};
+    if (way == 3) return (computed){fb_recipe_exp(g, a.expression), map_unary(&c->arena, &a.numbers, exp), 0};
     if (way == 2) return (computed){fb_recipe_round(g, a.expression), map_unary(&c->arena, &a.numbers, rint), a.bound};
     return (computed){fb_recipe_rsqrt(g, a.expression), map_unary(&c->arena, &a.numbers, inverse_root_of), 0};
 }
@@ -98,6 +99,26 @@ static computed random_absmax(computations *c, computed a) {
     value plain = copy_of(&c->arena, &a.numbers);
     return (computed){fb_recipe_absmax(c->graph, a.expression, dims, (size_t)count), absmax(&c->arena, &plain, dims, count),
                       a.bound};
+}
+
+static computed random_index_select(computations *c, computed a) {
+    if (a.numbers.rank == 0) return a;
+    int axis = (int)below(c, (size_t)a.numbers.rank), rank = 1 + (int)below(c, 2);
+    int64_t size = a.numbers.sizes[axis], sizes[] = {size ? (int64_t)below(c, 9) : 0, 1 + (int64_t)below(c, 2)}, wide[16];
+    int32_t narrow[16];
+    value index = tensor_value(&c->arena, rank, sizes);
+    for (int64_t i = 0, count = element_count(&index); i < count; i++) {
+        bool goes_on = i && index.data[i - 1] >= 0 && index.data[i - 1] + 1 < (double)size && below(c, 2);
+        index.data[i] = goes_on ? index.data[i - 1] + 1 : (double)below(c, (size_t)size) - (below(c, 4) ? 0 : (double)size);
+        narrow[i] = (int32_t)(wide[i] = (int64_t)index.data[i]);
+    }
+    char name[32];
+    bool is_wide = below(c, 2);
+    snprintf(name, sizeof name, "index%zu", c->indices++);
+    fb_tensor tensor = put_tensor(c->graph, name, is_wide ? FB_INT64 : FB_INT32, sizes, rank,
+                                  is_wide ? (void *)wide : (void *)narrow, (size_t)element_count(&index) * (is_wide ? 8 : 4));
+    return (computed){fb_recipe_index_select(c->graph, a.expression, axis, tensor),
+                      index_select(&c->arena, &a.numbers, axis, &index), a.bound};
 }
 
 /* Something that broadcasts with it: dimensions left out, made 1, or made more where they are 1. */
@@ -132,11 +153,14 @@ static computed random_binary(computations *c, computed a) {
     bool is_exact = a.bound != 0 && b.bound != 0;
     fb_value x = a.expression, y = b.expression;
     const value *m = &a.numbers, *n = &b.numbers;
-    switch (below(c, 4)) {
+    double larger = a.bound > b.bound ? a.bound : b.bound;
+    switch (below(c, 6)) {
     case 0: return (computed){fb_recipe_add(g, x, y), map_binary(&c->arena, m, n, sum_of), is_exact ? a.bound + b.bound : 0};
     case 1:
         return (computed){fb_recipe_sub(g, x, y), map_binary(&c->arena, m, n, difference_of), is_exact ? a.bound + b.bound : 0};
     case 2: return (computed){fb_recipe_mul(g, x, y), map_binary(&c->arena, m, n, product_of), a.bound * b.bound};
+    case 3: return (computed){fb_recipe_maximum(g, x, y), map_binary(&c->arena, m, n, maximum_of), is_exact ? larger : 0};
+    case 4: return (computed){fb_recipe_minimum(g, x, y), map_binary(&c->arena, m, n, minimum_of), is_exact ? larger : 0};
     default: return (computed){fb_recipe_div(g, x, y), map_binary(&c->arena, m, n, quotient_of), 0};
     }
 }
@@ -268,7 +292,7 @@ static computed random_concat(computations *c, computed a) {
 static computed random_expression(computations *c) {
     computed is = pick(c);
     for (size_t steps = 1 + below(c, 8); steps > 0; steps--) {
-        size_t way = below(c, 13);
+        size_t way = below(c, 14);
         if (is.bound > 0x1p40) is.bound = 0;
         if (way < 3 && element_count(&is.numbers) < MAX_ELEMENTS) is = random_binary(c, is);
         else if (way < 4) is = random_unary(c, is);
@@ -277,6 +301,7 @@ static computed random_expression(computations *c) {
         else if (way < 8) is = random_permute(c, is);
         else if (way < 10) is = random_reshape(c, is);
         else if (way < 11) is = random_absmax(c, is);
+        else if (way < 12 && element_count(&is.numbers) < MAX_ELEMENTS) is = random_index_select(c, is);
         else if (element_count(&is.numbers) < MAX_ELEMENTS) is = random_concat(c, is);
     }
     return is;

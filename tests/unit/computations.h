@@ -27,7 +27,7 @@ typedef struct computations {
     fb_arena arena;
     random_source random;
     computed_tensor tensors[MAX_COMPUTED];
-    size_t count;
+    size_t count, indices;
 } computations;
 
 /* Sources of the four floating dtypes with all kinds of numbers in inline data, and tensors with recipes over all before. */

@@ -75,6 +75,10 @@ static value recipe_of(machine *m, fb_value expression) {
     if (strcmp(op, "neg") == 0) return map_unary(&m->arena, a, negative_of);
     if (strcmp(op, "sqrt") == 0) return map_unary(&m->arena, a, sqrt);
     if (strcmp(op, "rsqrt") == 0) return map_unary(&m->arena, a, inverse_root_of);
+    if (strcmp(op, "exp") == 0) return map_unary(&m->arena, a, exp);
+    if (strcmp(op, "maximum") == 0) return map_binary(&m->arena, a, b, maximum_of);
+    if (strcmp(op, "minimum") == 0) return map_binary(&m->arena, a, b, minimum_of);
+    if (strcmp(op, "index_select") == 0) return index_select(&m->arena, a, (int)int_of(m, members, "axis"), b);
     if (strcmp(op, "round") == 0) return map_unary(&m->arena, a, rint);
     if (strcmp(op, "absmax") == 0) return absmax(&m->arena, a, ints, machine_ints(m, fb_map_value(g, members, "dims"), ints));
     if (strcmp(op, "matmul") == 0) return matmul(&m->arena, a, b);

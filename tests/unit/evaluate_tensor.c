@@ -23,6 +23,14 @@ double quotient_of(double a, double b) {
 double negative_of(double a) {
     return -a;
 }
+double maximum_of(double a, double b) {
+    return isnan(a) || isnan(b) ? NAN : a == b ? (signbit(a) ? b : a) : fmax(a, b);
+}
+
+double minimum_of(double a, double b) {
+    return isnan(a) || isnan(b) ? NAN : a == b ? (signbit(a) ? a : b) : fmin(a, b);
+}
+
 double inverse_root_of(double a) {
     return 1 / sqrt(a);
 }
@@ -125,6 +133,20 @@ value absmax(fb_arena *arena, const value *a, const int64_t *dims, int count) {
     for (int64_t i = 0, all = element_count(a); i < all; i++) {
         double size = fabs(*element(a, i)), *largest = element(&seen, i);
         if (!(*largest >= size) && !isnan(*largest)) *largest = size;
+    }
+    return result;
+}
+
+value index_select(fb_arena *arena, const value *a, int axis, const value *index) {
+    int64_t sizes[MAX_DIMS];
+    memcpy(sizes, a->sizes, sizeof sizes);
+    sizes[axis] = element_count(index);
+    value result = tensor_value(arena, a->rank, sizes);
+    for (int64_t i = 0; i < sizes[axis]; i++) {
+        int64_t at = (int64_t)*element(index, i);
+        if (at < 0) at += a->sizes[axis];
+        value part = slice_of(a, axis, at, at + 1, 1), to = slice_of(&result, axis, i, i + 1, 1);
+        write_into(&to, &part);
     }
     return result;
 }

@@ -28,7 +28,7 @@ struct value {
 typedef double (*binary_function)(double, double);
 typedef double (*unary_function)(double);
 double sum_of(double a, double b), difference_of(double a, double b), product_of(double a, double b),
-    quotient_of(double a, double b);
+    quotient_of(double a, double b), maximum_of(double a, double b), minimum_of(double a, double b);
 double negative_of(double a), inverse_root_of(double a);
 
 void *take(fb_arena *arena, size_t size); /* aborts when memory is out */
@@ -43,6 +43,7 @@ bool is_same_shape(const value *a, const value *b);
 value copy_of(fb_arena *arena, const value *tensor);  /* contiguous */
 value clone_of(fb_arena *arena, const value *tensor); /* in the order in which it lies in memory, where it has no gaps */
 value absmax(fb_arena *arena, const value *a, const int64_t *dims, int count); /* these become 1 */
+value index_select(fb_arena *arena, const value *a, int axis, const value *index);
 value map_unary(fb_arena *arena, const value *a, unary_function function);
 /* With broadcasting, of tensors and numbers. */
 value map_binary(fb_arena *arena, const value *a, const value *b, binary_function function);

@@ -252,6 +252,36 @@ START_TEST(test_absmax) {
 }
 END_TEST
 
+/* What is not a number stays, on either side. */
+START_TEST(test_extremes) {
+    fb_graph *graph = fb_graph_new();
+    fb_value nan = fb_recipe_full(graph, (int64_t[]){1}, 1, fb_make_float(graph, NAN));
+    fb_value two = fb_recipe_full(graph, (int64_t[]){1}, 1, fb_make_float(graph, 2));
+    fb_value less = fb_recipe_full(graph, (int64_t[]){1}, 1, fb_make_float(graph, -INFINITY));
+    expect_hex(graph, fb_recipe_maximum(graph, two, less), FB_FLOAT32, "00000040");
+    expect_hex(graph, fb_recipe_minimum(graph, two, less), FB_FLOAT32, "000080ff");
+    expect_hex(graph, fb_recipe_maximum(graph, nan, two), FB_FLOAT32, "0000c07f");
+    expect_hex(graph, fb_recipe_maximum(graph, two, nan), FB_FLOAT32, "0000c07f");
+    expect_hex(graph, fb_recipe_minimum(graph, nan, two), FB_FLOAT32, "0000c07f");
+    expect_hex(graph, fb_recipe_minimum(graph, two, nan), FB_FLOAT32, "0000c07f");
+    expect_hex(graph, fb_recipe_exp(graph, less), FB_FLOAT32, "00000000");
+    fb_graph_free(graph);
+}
+END_TEST
+
+/* An index is bytes: only what reads them can tell that it lies beyond. */
+START_TEST(test_index_beyond) {
+    static const int64_t indices[] = {1, 0, 2};
+    fb_graph *graph = fb_graph_new();
+    fb_tensor index = put_tensor(graph, "index", FB_INT64, (int64_t[]){3}, 1, indices, sizeof indices);
+    fb_value parts[] = {fb_recipe_full(graph, (int64_t[]){1}, 1, fb_make_float(graph, 1)),
+                        fb_recipe_full(graph, (int64_t[]){1}, 1, fb_make_float(graph, 2))};
+    fb_value taken = fb_recipe_index_select(graph, fb_recipe_concat(graph, 0, parts, 2), 0, index);
+    expect_code(graph, taken, FB_FLOAT32, FB_INVALID, "bad-recipe");
+    fb_graph_free(graph);
+}
+END_TEST
+
 START_TEST(test_bool_fillers) {
     fb_graph *graph = fb_graph_new();
     for (int truth = 0; truth < 2; truth++) {
@@ -610,6 +640,8 @@ int main(void) {
     tcase_add_test(cases, test_int8);
     tcase_add_test(cases, test_round);
     tcase_add_test(cases, test_absmax);
+    tcase_add_test(cases, test_extremes);
+    tcase_add_test(cases, test_index_beyond);
     tcase_add_loop_test(cases, test_rounding, 0, 4);
     tcase_add_test(cases, test_rounding_to_float32);
     tcase_add_loop_test(cases, test_rounding_of_arrays, 0, 2);

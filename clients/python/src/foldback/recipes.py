@@ -25,6 +25,9 @@ _COMPUTED: dict[str, Callable[..., torch.Tensor]] = {
     "neg": torch.neg,
     "sqrt": torch.sqrt,
     "rsqrt": lambda x: 1 / torch.sqrt(x),
+    "exp": torch.exp,
+    "maximum": lambda a, b: torch.where((a == 0) & (b == 0), a + b, torch.maximum(a, b)),  # -0 is less than 0
+    "minimum": lambda a, b: torch.where((a == 0) & (b == 0), -(-a - b), torch.minimum(a, b)),
     "round": torch.round,
     "matmul": torch.matmul,
 }
@@ -113,6 +116,11 @@ def _value(
 ) -> torch.Tensor:
     if isinstance(expression, str):
         return tensor(expression).detach().to(device, dtype)
+    if expression["op"] == "index_select":
+        source, index = expression["args"]
+        values, places = _value(source, tensor, dtype, device), tensor(index).detach().flatten().to(device)
+        size = values.shape[expression["axis"]]
+        return values.index_select(expression["axis"], torch.where(places < 0, places + size, places))
     op, args = expression["op"], [_value(item, tensor, dtype, device) for item in expression["args"]]
     if op == "full":
         return torch.full(expression["shape"], decode(expression["value"]), dtype=dtype, device=device)
