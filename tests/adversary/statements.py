@@ -368,8 +368,8 @@ class Generator:
         given = self.pick(lambda value: value.dim() > 1 and value.is_floating_point())
         width, channels, dtype = self.values[given].shape[-1], self.values[given].shape[1], self.values[given].dtype
         index = len(self.init)
-        kind = choose.choice([0, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18])
-        motifs = {8: self.constants, 9: self.attention, 10: self.rotation, 11: self.repeated, 12: self.nested, 13: self.mask, 15: self.copied, 16: self.widened, 17: self.images, 18: self.normalised}
+        kind = choose.choice([0, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 19])
+        motifs = {8: self.constants, 9: self.attention, 10: self.rotation, 11: self.repeated, 12: self.nested, 13: self.mask, 15: self.copied, 16: self.widened, 17: self.images, 18: self.normalised, 19: self.table}
         lines, made = [], []
         if kind == 0:
             for item in range(choose.choice([2, 3])):
@@ -471,6 +471,29 @@ class Generator:
         lines += choose.choices(steps, k=choose.randint(0, 4))
         lines.append(choose.choice([f"{given} * <last>", f"{given} + <last>", f"torch.where(<last> > 0, {given}, 0)", f"<last> - {given}"]))
         return lines + choose.choices(["<last>.view(-1)", "<last>.reshape(-1)", "<last>.add_(1)", "<last>.relu()"], k=choose.randint(0, 1))
+
+    def table(self, given):
+        """What is computed of weights, in place as well, and what an index takes out of it."""
+        choose, index = self.random, len(self.init)
+        weight = self.weight()
+        rank, size = eval(f"{weight}.dim(), {weight}.shape[:1].numel()", self.space)
+        places = [choose.randrange(-size if choose.random() < 0.1 else 0, size) for _ in range(choose.choice([2, 4, 6]))] if rank and size else [0, 0]
+        if choose.random() < 0.2:
+            places = list(range(len(places)))
+        shaped = ".view(2, -1)" if choose.random() < 0.3 else ""
+        persistent = choose.choice(["", ", persistent=False", ", persistent=False"])
+        self.add_init(f"self.register_buffer('t{index}', torch.tensor({places}, dtype=torch.int{choose.choice([32, 64, 64])}){shaped}{persistent})")
+        place = choose.choice([f"self.t{index}", f"self.t{index}", f"self.t{index}.view(-1)"])
+        steps = [
+            "<last> * 2", "<last> - 0.5", "<last>.relu_()", "<last>.exp_()", "<last>.div_(3.0)", "<last>.add_(<last>)", "<last>.sigmoid_()", "<last>.clamp_(-1, 1)",
+            "<last>.relu()", "<last>.sigmoid()", "<last>.exp()", "<last>.clamp(max=0.5)", "<last>.clamp(min=-0.5, max=0.5)", "F.relu(<last>, inplace=True)",
+            "<last>.t()", "<last>.transpose(0, -1)", "<last>.reshape(-1)", "<last>.view(-1)", "<last>.unsqueeze(0)", "<last>.contiguous()", "<last>[1:]",
+            f"<last>[{place}]", f"<last>[:, {place}]", f"<last>[..., {place}]", f"torch.index_select(<last>, 0, {place})", f"F.embedding({place}, <last>)",
+            f"<last>[{place}, 0]", f"<last>[None, {place}]", f"<last> @ <last>.mT", f"torch.maximum(<last>, {weight})", f"<last> + {weight}", f"{weight}.mul_(2)",
+        ]  # fmt: skip
+        lines = [choose.choice([weight, f"{weight} * {choose.choice(['2', '0.5'])}", f"{weight}[{place}]", f"{weight}.abs()"])]
+        lines += choose.choices(steps, k=choose.randint(1, 5))
+        return lines + [choose.choice([f"{given} * <last>", f"{given} + <last>", "<last> * 2", f"<last> + {given}", "<last>.view(-1)", f"F.linear({given}, <last>)"])]
 
     def attention(self, given):
         """Attention that is spelled out: scaled here or there, masked or not, with heads of its own, shared or repeated."""

@@ -433,7 +433,7 @@ def test_completion_in_a_real_bash(local):
     local("register", "bert:v1", run["id"])
     local("deploy", "bert@production", "v1")
     for typed, becomes in (("show bert:", "show bert:v1"), ("deploy bert@pr", "deploy bert@production"), ("job ca", "job cancel")):
-        script = f"bind 'set bell-style none'; eval \"$({binary()} completion bash)\"; PS1='$ '\n{binary().name} --data store {typed}\t\x01echo \n"
+        script = f"bind 'set bell-style none'; eval \"$({binary()} completion bash)\"; PS1='$ '\n{binary().name} --data store {typed}\t\x01echo \nexit\n"
         done = subprocess.run(["script", "-qec", "bash --norc -i", "/dev/null"], input=script.encode(), cwd=local.folder, capture_output=True,
                               env=environment(PATH=f"{binary().parent}:/usr/bin:/bin", HOME="/nonexistent"), timeout=600)  # fmt: skip
         echoed = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", done.stdout.decode()).replace("\r", "\n").split("\n")
