@@ -118,7 +118,7 @@ def _value(
         return tensor(expression).detach().to(device, dtype)
     if expression["op"] == "index_select":
         source, index = expression["args"]
-        values, places = _value(source, tensor, dtype, device), tensor(index).detach().flatten().to(device)
+        values, places = _value(source, tensor, dtype, device), _value(index, tensor, torch.int64, device).flatten()
         size = values.shape[expression["axis"]]
         return values.index_select(expression["axis"], torch.where(places < 0, places + size, places))
     op, args = expression["op"], [_value(item, tensor, dtype, device) for item in expression["args"]]
