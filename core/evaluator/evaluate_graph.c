@@ -85,6 +85,11 @@ static bool is_wanted(const fb_evaluator *evaluator, fb_program program, fb_node
     return program.id != FB_MAIN_PROGRAM.id || !hooks || !hooks->wanted || hooks->wanted(hooks->context, node);
 }
 
+static bool is_argument(const fb_graph *graph, fb_node call, const char *parameter, fb_node node) {
+    fb_value argument = fb_call_argument(graph, call, parameter);
+    return argument.id && fb_value_kind(graph, argument) == FB_NODE && fb_value_node(graph, argument).id == node.id;
+}
+
 /* May this node's value be what is read in parts? Nobody may ask for it but kernels that do so, each for its weight. */
 static bool may_be_parts(const fb_evaluator *evaluator, fb_node node, fb_tensor tensor) {
     const fb_graph *graph = evaluator->graph;
@@ -96,12 +101,9 @@ static bool may_be_parts(const fb_evaluator *evaluator, fb_node node, fb_tensor 
         fb_node user = fb_edge_user(graph, e);
         fb_op op = fb_node_op(graph, user);
         if (!is_wanted(evaluator, FB_MAIN_PROGRAM, user)) continue;
-        bool is_weight = (op == FB_OP_LINEAR || op == FB_OP_EMBEDDING) &&
-                         fb_value_node(graph, fb_call_argument(graph, user, "weight")).id == node.id;
-        uint32_t edges = 0;
-        for (uint32_t i = fb_input_first(graph, user); i; i = fb_input_next(graph, i))
-            edges += fb_edge_input(graph, i).id == node.id;
-        if (!is_weight || edges != 1) return false;
+        bool takes_parts = op == FB_OP_LINEAR || op == FB_OP_EMBEDDING;
+        if (!takes_parts || !is_argument(graph, user, "weight", node)) return false;
+        if (is_argument(graph, user, "input", node) || is_argument(graph, user, "bias", node)) return false;
     }
     return true;
 }

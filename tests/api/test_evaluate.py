@@ -1,5 +1,6 @@
 """POST /v1/graphs/{id}/evaluate: recorded inputs give PyTorch's outputs; what cannot be evaluated is said by name."""
 
+import base64
 import concurrent.futures
 import contextlib
 import http.client
@@ -53,6 +54,21 @@ RELU = graph_of(node("relu", "call_function", "torch.relu", [ref("x")]), output(
 
 def evaluate(service, graph, body=None, **options):
     return service.post(f"/v1/graphs/{graph}/evaluate", body, **options)
+
+
+def test_a_weight_that_a_linear_reads_twice(shared):
+    """Not in parts, as one that is nothing but its weight."""
+    data = base64.b64encode(floats([1, 2, 3, 4])).decode()
+    graph = graph_of(
+        node("w", "get_attr", "w"),
+        node("y", "call_function", "torch._C._nn.linear", [ref("w"), ref("w")]),
+        output("y"),
+        modules=[{"path": "", "type": "Model", "parameters": {"w": "w"}}],
+        tensors=[{"name": "w", "dtype": "float32", "shape": [2, 2], "data": data}],
+    )
+    answer = evaluate(shared, stored(shared, graph), x_file([0] * 6), headers={"Content-Type": "application/octet-stream"})
+    assert answer.status == 200, answer
+    assert numbers(tensors_of(answer.body)["output.0"][2]) == [5, 11, 11, 25]
 
 
 def x_file(values, name="x", shape=(2, 3)):
