@@ -304,6 +304,17 @@ static fb_array *multiply_by_parts(fb_kernel_call *call, fb_array *input, const 
     return out;
 }
 
+/* One number of another dtype is added as it is, unless the input has two dimensions: then all is one call of addmm. */
+static fb_array *bias_for(fb_kernel_call *call, const fb_array *input, const fb_array *out, fb_array *bias) {
+    fb_array *cast = NULL, *wide = NULL;
+    bool is_added = !bias->rank && input->rank != 2 && fb_dtype_is_floating(out->dtype) && !fb_dtype_is_complex(bias->dtype);
+    if (is_added) call->status = fb_array_cast(bias, out->dtype, &cast, call->error);
+    if (!call->status) call->status = fb_array_broadcast(is_added ? cast : bias, out->rank, out->sizes, &wide, call->error);
+    fb_array_drop(cast);
+    if (wide && !same_dtype(call, out, wide)) fb_array_drop(wide), wide = NULL;
+    return wide;
+}
+
 static fb_status kernel_linear(fb_kernel_call *call, fb_object *result) {
     fb_array *input, *whole, *bias;
     const fb_weight *weight;
@@ -316,9 +327,7 @@ static fb_status kernel_linear(fb_kernel_call *call, fb_object *result) {
         return fb_kernel_fail(call, "the input's last size is not the weight's");
     fb_array *out = whole ? multiply_by_rows(call, input, whole) : multiply_by_parts(call, input, weight);
     if (out && call->status) fb_array_drop(out), out = NULL;
-    fb_array *wide = NULL;
-    if (out && bias) call->status = fb_array_broadcast(bias, out->rank, out->sizes, &wide, call->error);
-    if (wide && !same_dtype(call, out, bias)) fb_array_drop(wide), wide = NULL;
+    fb_array *wide = out && bias ? bias_for(call, input, out, bias) : NULL;
     if (wide) {
         fb_walk walk;
         for (fb_walk_begin(&walk, out, wide, NULL); fb_walk_more(&walk); fb_walk_next(&walk)) {

@@ -90,6 +90,10 @@ def main(recorder):
         recorder.finish(case, case.call("torch.nn.functional.linear", input=x, weight=case.input(values(torch.float32, 5, 3)), bias=None), **CLOSE)
     case = recorder.start("linear with a weight of one dimension")
     recorder.finish(case, case.call("torch.nn.functional.linear", case.input(values(torch.float32, 4, 3)), case.input(values(torch.float32, 3))), **CLOSE)
+    for input, weight, bias in (((2, 4, 3), (5, 3), torch.float16), ((4, 3), (5, 3), torch.float16), ((2, 2, 4, 3), (3,), torch.float64), ((3,), (5, 3), torch.int64)):
+        case = recorder.start(f"linear {input} {weight} with one number of {short(bias)} as its bias")
+        arguments = [case.input(values(dtype, *shape)) for dtype, shape in ((torch.float32, input), (torch.float32, weight), (bias, ()))]
+        recorder.finish(case, case.call("torch.nn.functional.linear", *arguments), **close(torch.float16))
     case = recorder.start("linear, a bias that does not fit")
     recorder.finish(case, case.call("torch.nn.functional.linear", case.input(values(torch.float32, 4, 3)), case.input(values(torch.float32, 5, 3)), case.input(values(torch.float32, 4))))
 
