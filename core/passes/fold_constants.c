@@ -368,7 +368,7 @@ static bool reads_integers(const fb_graph *g, fb_node read, integers *out) {
         if (!i) out->first = number;
         if (number < out->smallest) out->smallest = number;
         if (number > out->largest) out->largest = number;
-        out->is_run &= number - out->first == i;
+        out->is_run &= (uint64_t)number - (uint64_t)out->first == (uint64_t)i;
         out->is_same &= number == out->first;
     }
     return true;

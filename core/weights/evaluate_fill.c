@@ -545,15 +545,15 @@ static bool fill_selected(fb_evaluation *e, const fb_term *term, const fb_range 
     fb_range part[FB_RECIPE_MAX_RANK];
     memcpy(part, box, (size_t)term->rank * sizeof *part);
     for (int64_t i = 0; i < box[axis].size; i += part[axis].size) {
-        part[axis] = (fb_range){index_at(term, indices, i), 1};
-        while (i + part[axis].size < box[axis].size &&
-               index_at(term, indices, i + part[axis].size) == part[axis].start + part[axis].size)
-            part[axis].size++;
-        if (part[axis].start < 0 || part[axis].size > from->sizes[axis] - part[axis].start) {
-            fb_evaluation_fail(e, FB_INVALID, "bad-recipe", "index_select: %lld is beyond an axis of %lld",
-                               (long long)(part[axis].start + part[axis].size - 1), (long long)from->sizes[axis]);
+        int64_t first = index_at(term, indices, i), size = 1;
+        if (first < 0 || first >= from->sizes[axis]) {
+            fb_evaluation_fail(e, FB_INVALID, "bad-recipe", "index_select: place %lld of an axis of %lld", (long long)first,
+                               (long long)from->sizes[axis]);
             return false;
         }
+        int64_t most = smaller(box[axis].size - i, from->sizes[axis] - first);
+        while (size < most && index_at(term, indices, i + size) == first + size) size++;
+        part[axis] = (fb_range){first, size};
         unsigned char *at = to->at + i * to->strides[axis];
         if (!fill_term(e, from, part, &(fb_target){at, to->strides, to->element, to->is_numbers})) return false;
     }

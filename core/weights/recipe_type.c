@@ -316,6 +316,7 @@ static fb_status type_of_index_select(const checker *c, fb_value expression, con
     if (!is_tensor || (index.dtype != FB_INT64 && index.dtype != FB_INT32))
         return bad(c, &below, NULL, "the index must be a tensor of int64 or int32");
     int64_t places = element_count(index.sizes, index.rank);
+    if (places < 0) return bad(c, &below, NULL, "the index has too many elements");
     if (places && !type->sizes[axis]) return bad(c, at, "axis", "axis %lld is empty, so nothing can be taken", (long long)axis);
     type->sizes[axis] = places;
     return check_count(c, at, type);

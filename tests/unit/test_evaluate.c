@@ -271,13 +271,17 @@ END_TEST
 
 /* An index is bytes: only what reads them can tell that it lies beyond. */
 START_TEST(test_index_beyond) {
-    static const int64_t indices[] = {1, 0, 2};
+    static const int64_t indices[][3] = {{1, 0, 2}, {0, -3, 1}, {INT64_MAX, 0, 1}, {0, 1, INT64_MIN}};
     fb_graph *graph = fb_graph_new();
-    fb_tensor index = put_tensor(graph, "index", FB_INT64, (int64_t[]){3}, 1, indices, sizeof indices);
     fb_value parts[] = {fb_recipe_full(graph, (int64_t[]){1}, 1, fb_make_float(graph, 1)),
                         fb_recipe_full(graph, (int64_t[]){1}, 1, fb_make_float(graph, 2))};
-    fb_value taken = fb_recipe_index_select(graph, fb_recipe_concat(graph, 0, parts, 2), 0, index);
-    expect_code(graph, taken, FB_FLOAT32, FB_INVALID, "bad-recipe");
+    for (size_t i = 0; i < sizeof indices / sizeof *indices; i++) {
+        char name[16];
+        snprintf(name, sizeof name, "index%zu", i);
+        fb_tensor index = put_tensor(graph, name, FB_INT64, (int64_t[]){3}, 1, indices[i], sizeof indices[i]);
+        fb_value taken = fb_recipe_index_select(graph, fb_recipe_concat(graph, 0, parts, 2), 0, index);
+        expect_code(graph, taken, FB_FLOAT32, FB_INVALID, "bad-recipe");
+    }
     fb_graph_free(graph);
 }
 END_TEST
