@@ -1,5 +1,6 @@
 #include "core/ops/strides.h"
 
+#include "core/ops/infer.h"
 #include "core/ops/view.h"
 
 enum {
@@ -43,12 +44,26 @@ static bool makes_rows(const fb_graph *graph, fb_node node) {
            rule == FB_SHAPE_NEW || rule == FB_SHAPE_ARANGE || rule == FB_SHAPE_EMBEDDING || rule == FB_SHAPE_GATHER;
 }
 
+/* May the value lie otherwise than its node says, because a reader turns or resizes it in place (x.t_()), under this name or as
+ * what x.add_(1) and x.contiguous() give? */
+static bool is_reshaped(const fb_graph *graph, fb_node node, int *readers) {
+    for (uint32_t e = fb_user_first(graph, node); e; e = fb_user_next(graph, e)) {
+        fb_node user = fb_edge_user(graph, e);
+        if (++*readers > MAX_READERS) return true;
+        if (fb_value_node(graph, fb_first_argument(graph, user)).id != node.id) continue;
+        if (fb_reshapes_in_place(graph, user)) return true;
+        bool is_itself = shape_rule(graph, user) == FB_SHAPE_SAME && fb_op_effects(graph, user).may_alias_input;
+        if (is_itself && is_reshaped(graph, user, readers)) return true;
+    }
+    return false;
+}
+
 static bool is_expanding(const fb_graph *graph, fb_node node) {
     return fb_op_is(graph, node, FB_OP_EXPAND_AS);
 }
 
 bool fb_is_dense(const fb_graph *graph, fb_node node) {
-    for (int step = 0; node.id && step < MAX_STEPS; step++) {
+    for (int step = 0, readers = 0; node.id && step < MAX_STEPS && !is_reshaped(graph, node, &readers); step++, readers = 0) {
         if (makes_tensor(graph, node)) return true;
         if (!keeps_density(graph, node) || is_expanding(graph, node)) return false;
         if (fb_op_effects(graph, node).is_unknown) return false;
@@ -90,7 +105,7 @@ static bool maps_rows(const fb_graph *graph, fb_node node, int *steps) {
 }
 
 static bool is_contiguous(const fb_graph *graph, fb_node node, int *steps) {
-    while (node.id && ++*steps < MAX_STEPS) {
+    for (int readers = 0; node.id && ++*steps < MAX_STEPS && !is_reshaped(graph, node, &readers); readers = 0) {
         fb_shape_rule rule = shape_rule(graph, node);
         if (fb_op_effects(graph, node).is_unknown) return false;
         bool has_one_argument = fb_call_has_only(graph, node, "input");
@@ -114,7 +129,7 @@ static bool maps_one(const fb_graph *graph, fb_node node) {
 }
 
 bool fb_lies_as_image(const fb_graph *graph, fb_node node) {
-    for (int step = 0; node.id && step < MAX_STEPS; step++) {
+    for (int step = 0, readers = 0; node.id && step < MAX_STEPS && !is_reshaped(graph, node, &readers); step++, readers = 0) {
         fb_op op = fb_node_op(graph, node);
         if (fb_op_effects(graph, node).is_unknown || fb_shape_rank(graph, fb_node_at(graph, node)->shape) != 4) return false;
         if (op == FB_OP_CONV2D || op == FB_OP_MAX_POOL2D || op == FB_OP_AVG_POOL2D) return true;

@@ -412,6 +412,13 @@ def copies():
     remove("contiguous-of-a-sum-of-linears", of_linear(lambda g, x: add(g, *both(g, x))), 1)
     remove("contiguous-of-a-sum-with-a-row", of_linear(lambda g, x: add(g, x, g.input("row", (4,)))), 1)
     remove("contiguous-of-a-sum-with-an-input", of_linear(lambda g, x: add(g, x, g.input("z"))), 1)
+    for name, alias in (("itself", None), ("another-name", "neg_")):
+        g, square = Graph(), {"shape": (4, 4), "dtype": "float32"}
+        x = g.input(shape=(4, 4))
+        y = g.fn("torch.matmul", x, x, **square)
+        g.method("t_", g.method(alias, y, **square) if alias else y, **square)
+        g.output(g.fn("torch.tanh", g.method("contiguous", g.fn("torch.add", y, x, **square), **square), **square))
+        remove(f"contiguous-of-a-sum-with-what-is-turned-under-{name}", g, 0, refusal("unknown-layout", "contiguous"))
     remove("contiguous-of-an-input-and-a-linear", of_linear(lambda g, x: add(g, g.input("z"), x)), 0, refusal("unknown-layout", "contiguous"))
     remove("contiguous-twice", of_linear(lambda g, x: g.method("contiguous", g.method("t", x, shape=(4, 2), dtype="float32"), shape=(4, 2),
            dtype="float32")), 1, refusal("unknown-layout", "contiguous"))

@@ -85,8 +85,8 @@ static computed random_unary(computations *c, computed a) {
     fb_graph *g = c->graph;
     if (way == 0) return (computed){fb_recipe_neg(g, a.expression), map_unary(&c->arena, &a.numbers, negative_of), a.bound};
     if (way == 1) return (computed){fb_recipe_sqrt(g, a.expression), map_unary(&c->arena, &a.numbers, sqrt), 0};
-    if (way == 3) return (computed){fb_recipe_exp(g, a.expression), map_unary(&c->arena, &a.numbers, exp), 0};
     if (way == 2) return (computed){fb_recipe_round(g, a.expression), map_unary(&c->arena, &a.numbers, rint), a.bound};
+    if (way == 3) return (computed){fb_recipe_exp(g, a.expression), map_unary(&c->arena, &a.numbers, exp), 0};
     return (computed){fb_recipe_rsqrt(g, a.expression), map_unary(&c->arena, &a.numbers, inverse_root_of), 0};
 }
 
