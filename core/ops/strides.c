@@ -44,18 +44,23 @@ static bool makes_rows(const fb_graph *graph, fb_node node) {
            rule == FB_SHAPE_NEW || rule == FB_SHAPE_ARANGE || rule == FB_SHAPE_EMBEDDING || rule == FB_SHAPE_GATHER;
 }
 
-/* May the value lie otherwise than its node says, because a reader turns or resizes it in place (x.t_()), under this name or as
- * what x.add_(1) and x.contiguous() give? */
-static bool is_reshaped(const fb_graph *graph, fb_node node, int *readers) {
+static bool is_reshaped_by_readers(const fb_graph *graph, fb_node node, int *readers) {
     for (uint32_t e = fb_user_first(graph, node); e; e = fb_user_next(graph, e)) {
         fb_node user = fb_edge_user(graph, e);
         if (++*readers > MAX_READERS) return true;
         if (fb_value_node(graph, fb_first_argument(graph, user)).id != node.id) continue;
         if (fb_reshapes_in_place(graph, user)) return true;
         bool is_itself = shape_rule(graph, user) == FB_SHAPE_SAME && fb_op_effects(graph, user).may_alias_input;
-        if (is_itself && is_reshaped(graph, user, readers)) return true;
+        if (is_itself && is_reshaped_by_readers(graph, user, readers)) return true;
     }
     return false;
+}
+
+/* May the value lie otherwise than its node says, because a reader turns or resizes it in place (x.t_()), under this name or as
+ * what x.add_(1) and x.contiguous() give? */
+static bool is_reshaped(const fb_graph *graph, fb_node node) {
+    int readers = 0;
+    return is_reshaped_by_readers(graph, node, &readers);
 }
 
 static bool is_expanding(const fb_graph *graph, fb_node node) {
@@ -63,7 +68,7 @@ static bool is_expanding(const fb_graph *graph, fb_node node) {
 }
 
 bool fb_is_dense(const fb_graph *graph, fb_node node) {
-    for (int step = 0, readers = 0; node.id && step < MAX_STEPS && !is_reshaped(graph, node, &readers); step++, readers = 0) {
+    for (int step = 0; node.id && step < MAX_STEPS && !is_reshaped(graph, node); step++) {
         if (makes_tensor(graph, node)) return true;
         if (!keeps_density(graph, node) || is_expanding(graph, node)) return false;
         if (fb_op_effects(graph, node).is_unknown) return false;
@@ -105,7 +110,7 @@ static bool maps_rows(const fb_graph *graph, fb_node node, int *steps) {
 }
 
 static bool is_contiguous(const fb_graph *graph, fb_node node, int *steps) {
-    for (int readers = 0; node.id && ++*steps < MAX_STEPS && !is_reshaped(graph, node, &readers); readers = 0) {
+    while (node.id && ++*steps < MAX_STEPS && !is_reshaped(graph, node)) {
         fb_shape_rule rule = shape_rule(graph, node);
         if (fb_op_effects(graph, node).is_unknown) return false;
         bool has_one_argument = fb_call_has_only(graph, node, "input");
@@ -129,7 +134,7 @@ static bool maps_one(const fb_graph *graph, fb_node node) {
 }
 
 bool fb_lies_as_image(const fb_graph *graph, fb_node node) {
-    for (int step = 0, readers = 0; node.id && step < MAX_STEPS && !is_reshaped(graph, node, &readers); step++, readers = 0) {
+    for (int step = 0; node.id && step < MAX_STEPS && !is_reshaped(graph, node); step++) {
         fb_op op = fb_node_op(graph, node);
         if (fb_op_effects(graph, node).is_unknown || fb_shape_rank(graph, fb_node_at(graph, node)->shape) != 4) return false;
         if (op == FB_OP_CONV2D || op == FB_OP_MAX_POOL2D || op == FB_OP_AVG_POOL2D) return true;
