@@ -478,6 +478,21 @@ fb_status fb_array_lay_out(fb_array **array, const int64_t *strides, fb_error *e
     return FB_OK;
 }
 
+bool fb_array_may_overlap(const fb_array *array) {
+    int64_t reach = 0; /* from the first element to the last, along the dimensions that were looked at */
+    bool is_done[FB_MAX_RANK] = {false};
+    for (int k = 0; k < array->rank; k++) {
+        int least = -1;
+        for (int i = 0; i < array->rank; i++)
+            if (!is_done[i] && (least < 0 || array->strides[i] < array->strides[least])) least = i;
+        is_done[least] = true;
+        if (array->sizes[least] == 0) return false;
+        if (array->sizes[least] > 1 && array->strides[least] <= reach) return true;
+        reach += (array->sizes[least] - 1) * array->strides[least];
+    }
+    return false;
+}
+
 fb_status fb_array_assign(const fb_array *to, const fb_array *from, fb_error *error) {
     fb_array *source, *apart = NULL;
     if (to->storage->is_frozen)

@@ -99,6 +99,8 @@ void *fb_array_data(const fb_array *array);
 fb_status fb_array_contiguous(fb_array *array, fb_array **out, fb_error *error);
 /* A contiguous copy in another dtype (or the same), as Tensor.to converts: float -> int truncates, anything -> bool is != 0. */
 fb_status fb_array_cast(const fb_array *array, fb_dtype dtype, fb_array **out, fb_error *error);
+/* May two indexes of it name one element, as in x.expand(2, 3) or x.unfold(0, 2, 1)? */
+bool fb_array_may_overlap(const fb_array *array);
 /* Writes `from`, broadcast and converted, to every element of the view `to`; they may overlap. FB_INVALID "shape-mismatch", or
  * "unsupported-operator" where the storage is frozen. */
 fb_status fb_array_assign(const fb_array *to, const fb_array *from, fb_error *error);

@@ -194,22 +194,6 @@ static int category_of(fb_dtype dtype) {
     return dtype == FB_BOOL ? 0 : fb_dtype_is_integer(dtype) ? 1 : fb_dtype_is_complex(dtype) ? 3 : 2;
 }
 
-/* May two indexes of it name one element, as in x.unfold(0, 2, 1)? */
-static bool may_overlap_itself(const fb_array *array) {
-    int64_t reach = 0; /* from the first element to the last, along the dimensions that were looked at */
-    bool is_done[FB_MAX_RANK] = {false};
-    for (int k = 0; k < array->rank; k++) {
-        int least = -1;
-        for (int i = 0; i < array->rank; i++)
-            if (!is_done[i] && (least < 0 || array->strides[i] < array->strides[least])) least = i;
-        is_done[least] = true;
-        if (array->sizes[least] == 0) return false;
-        if (array->sizes[least] > 1 && array->strides[least] <= reach) return true;
-        reach += (array->sizes[least] - 1) * array->strides[least];
-    }
-    return false;
-}
-
 static fb_status finish_in_place(fb_kernel_call *call, fb_object *first, fb_object *result) {
     if (first->kind != FB_OBJECT_ARRAY || result->kind != FB_OBJECT_ARRAY) return FB_OK; /* Python numbers: a new one */
     fb_array *array = first->array, *made = result->array;
@@ -223,8 +207,7 @@ static fb_status finish_in_place(fb_kernel_call *call, fb_object *first, fb_obje
             return fb_kernel_fail(call, "a result of %s cannot be written into %s", fb_dtype_name(made->dtype),
                                   fb_dtype_name(array->dtype));
         else if (!fits) return fb_kernel_fail(call, "the result has another shape than the tensor it is written to");
-        else if (may_overlap_itself(array))
-            return fb_kernel_unsupported(call, "elements that it writes share memory, so the result depends on their order");
+        else if (fb_array_may_overlap(array)) return fb_kernel_unsupported(call, FB_WRITES_OVERLAP);
         else call->status = fb_array_assign(array, made, call->error);
     }
     fb_object_drop(result);

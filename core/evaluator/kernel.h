@@ -143,6 +143,8 @@ bool fb_call_is_spelled(const fb_kernel_call *call, const char *name);
 
 /* FB_INVALID "unsupported-operator": this call cannot be evaluated; names node and target, and why. */
 fb_status fb_kernel_unsupported(fb_kernel_call *call, const char *format, ...) __attribute__((format(printf, 2, 3)));
+/* For what is given where fb_array_may_overlap; PyTorch writes it in its own order, or raises. */
+#define FB_WRITES_OVERLAP "elements that it writes share memory, so the result depends on their order"
 /* FB_INVALID "evaluation-failed": PyTorch would raise, too (sizes that do not fit). */
 fb_status fb_kernel_fail(fb_kernel_call *call, const char *format, ...) __attribute__((format(printf, 2, 3)));
 /* *result = the array, whose reference is given up to it. NULL (after a failure) is passed on as call->status. */

@@ -336,6 +336,7 @@ static fb_status index_assign(fb_kernel_call *call, fb_array *array, const fb_ob
         if ((ix.has_tensors || !strips) && value->kind == FB_OBJECT_ARRAY && value->array->dtype != array->dtype)
             fb_kernel_fail(call, "a tensor of %s is put into one of %s", fb_dtype_name(value->array->dtype),
                            fb_dtype_name(array->dtype));
+        if (!call->status && fb_array_may_overlap(ix.view)) fb_kernel_unsupported(call, FB_WRITES_OVERLAP);
         bool fits = !call->status && (!ix.has_tensors || (find_targets(call, &ix, &t) && result_sizes(call, &t, &rank, sizes)));
         while (fits && strips && from->rank > rank && from->sizes[0] == 1) fb_array_remove_dim(from, 0);
         if (fits) call->status = fb_array_broadcast(from, rank, sizes, &wide, call->error);

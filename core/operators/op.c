@@ -30,6 +30,7 @@ enum {
     EXACT_INTEGERS = FB_FACT_EXACT_INTEGERS,
     RUNS_PROGRAMS = FB_FACT_RUNS_PROGRAMS,
     VMAP_LEVEL = FB_FACT_VMAP_LEVEL,
+    SAVES_RESULT = FB_FACT_SAVES_RESULT,
 };
 #define NATIVE(text) .native = text
 #define METHOD(text) .method = text

@@ -13,6 +13,7 @@
  *   - operators that give float32 whatever they read, float64 or complex numbers
  *   - everything that shares memory with a value that is written in place and stays
  *   - all calls of a module of which one call stays
+ *   - casts that would copy no more, where that would be seen
  *   - results that are inputs, weights or views of them; they keep sharing memory
  *
  * Dtypes other than float32 stay as they are. Results that shared memory with one another are each cast to separate memory.
@@ -464,6 +465,51 @@ static bool is_unknown(const search *s, fb_node n) {
     return is_untyped(s, n) && !s->carried[n.id] && !s->is_followed[n.id];
 }
 
+/* ---- memory that is shared ----------------------------------------------------------------------------------------------- */
+
+enum { RETURNED = 1, OUTSIDE = 2 };
+
+static bool is_from_outside(const fb_graph *g, fb_node n) {
+    fb_opcode opcode = (fb_opcode)fb_node_at(g, n)->opcode;
+    return opcode == FB_PLACEHOLDER || opcode == FB_GET_ATTR;
+}
+
+static void find_shares(search *s) {
+    const fb_graph *g = s->graph;
+    for (fb_node n = fb_first_node(g, FB_MAIN_PROGRAM); n.id; n = fb_next_node(g, n)) {
+        if (is_from_outside(g, n)) s->shares[fb_memory_of(s->alias, n)] |= OUTSIDE;
+        bool is_output = fb_node_at(g, n)->opcode == FB_OUTPUT;
+        for (uint32_t e = is_output ? fb_input_first(g, n) : 0; e; e = fb_input_next(g, e))
+            s->shares[fb_memory_of(s->alias, fb_edge_input(g, e))] |= RETURNED;
+    }
+}
+
+/* A result that is an input or weight, or a view of one, still shares its memory: a cast would copy it. */
+static void keep_shared_results(search *s) {
+    const fb_graph *g = s->graph;
+    for (fb_node n = fb_first_node(g, FB_MAIN_PROGRAM); n.id; n = fb_next_node(g, n)) {
+        const fb_node_row *row = fb_node_at(g, n);
+        bool is_tensor = row->opcode != FB_OUTPUT && !s->is_number[n.id];
+        if (!is_tensor || s->shares[fb_memory_of(s->alias, n)] != (RETURNED | OUTSIDE)) continue;
+        stay(s, n);
+        if (row->opcode == FB_GET_ATTR && row->attribute.id)
+            s->tensor_stays[fb_module_tensor(g, row->module, fb_text(g, row->attribute)).id] = true;
+    }
+}
+
+/* A cast between float32 and the other dtype copies; from now on it would give the tensor itself that it reads. May that not
+ * be, as one of the two is written later, or returned as it is? */
+static bool must_copy(const search *s, fb_node n) {
+    const fb_graph *g = s->graph;
+    fb_dtype to = fb_dtype_find(json_string_value(json_object_get(s->matcher->params, "to")));
+    fb_node input = fb_value_node(g, fb_first_argument(g, n));
+    if (!input.id || !(fb_op_facts_of(fb_node_op(g, n))->flags & FB_FACT_ALIASES)) return false;
+    fb_dtype from = value_dtype(g, input), gives = value_dtype(g, n);
+    if (!(from == FB_FLOAT32 && gives == to) && !(from == to && gives == FB_FLOAT32)) return false;
+    bool is_returned = !casts_outputs(s->matcher->params) && s->shares[fb_memory_of(s->alias, n)] & RETURNED;
+    return is_returned || fb_mutated_between(s->alias, n, fb_node_at(g, n)->ordinal, UINT32_MAX);
+}
+
 /* ---- reasons of a node's own -------------------------------------------------------------------------------------------- */
 
 static void look_at(search *s, fb_node n) {
@@ -478,6 +524,11 @@ static void look_at(search *s, fb_node n) {
     if (row->opcode == FB_PLACEHOLDER || (tensor.id && s->tensor_stays[tensor.id])) stay(s, n);
     if (row->opcode == FB_PLACEHOLDER || row->opcode == FB_GET_ATTR || row->opcode == FB_OUTPUT) return;
     fb_obstacle obstacle = precision_obstacle(s->matcher, n, reads_untyped(s, n), is_unknown(s, n), s->autocasts > 0);
+    if (!obstacle.code && must_copy(s, n)) {
+        stay(s, fb_value_node(g, fb_first_argument(g, n))); /* nothing is cast for a cast */
+        obstacle = (fb_obstacle){"mutated", "it would copy no more, and the copy, or what it is made of, is written later or "
+                                            "returned; it goes on in float32"};
+    }
     if (obstacle.code) fb_refuse_for(s->matcher, obstacle, &n, 1);
     if (gives_float32(g, n) || value_dtype(g, n) == FB_FLOAT64 || is_unknown(s, n)) stay(s, n);
     if (obstacle.code || fb_keeps(&s->keep, g, n)) stay(s, n);
@@ -516,33 +567,6 @@ static void keep_read_weights(search *s) {
     }
 }
 
-/* ---- results that share memory ------------------------------------------------------------------------------------------- */
-
-static bool is_from_outside(const fb_graph *g, fb_node n) {
-    fb_opcode opcode = (fb_opcode)fb_node_at(g, n)->opcode;
-    return opcode == FB_PLACEHOLDER || opcode == FB_GET_ATTR;
-}
-
-/* A result that is an input or weight, or a view of one, still shares its memory: a cast would copy it. */
-static void keep_shared_results(search *s) {
-    enum { RETURNED = 1, OUTSIDE = 2 };
-    const fb_graph *g = s->graph;
-    for (fb_node n = fb_first_node(g, FB_MAIN_PROGRAM); n.id; n = fb_next_node(g, n)) {
-        if (is_from_outside(g, n)) s->shares[fb_memory_of(s->alias, n)] |= OUTSIDE;
-        bool is_output = fb_node_at(g, n)->opcode == FB_OUTPUT;
-        for (uint32_t e = is_output ? fb_input_first(g, n) : 0; e; e = fb_input_next(g, e))
-            s->shares[fb_memory_of(s->alias, fb_edge_input(g, e))] |= RETURNED;
-    }
-    for (fb_node n = fb_first_node(g, FB_MAIN_PROGRAM); n.id; n = fb_next_node(g, n)) {
-        const fb_node_row *row = fb_node_at(g, n);
-        bool is_tensor = row->opcode != FB_OUTPUT && !s->is_number[n.id];
-        if (!is_tensor || s->shares[fb_memory_of(s->alias, n)] != (RETURNED | OUTSIDE)) continue;
-        stay(s, n);
-        if (row->opcode == FB_GET_ATTR && row->attribute.id)
-            s->tensor_stays[fb_module_tensor(g, row->module, fb_text(g, row->attribute)).id] = true;
-    }
-}
-
 /* ---- all of it ----------------------------------------------------------------------------------------------------------- */
 
 static void prepare(search *s) {
@@ -569,6 +593,7 @@ static void find(search *s) {
     const fb_graph *g = s->graph;
     prepare(s);
     look_at_nested(s);
+    find_shares(s);
     for (fb_node n = fb_first_node(g, FB_MAIN_PROGRAM); n.id && !s->matcher->is_too_much; n = fb_next_node(g, n)) look_at(s, n);
     if (casts_outputs(s->matcher->params)) keep_shared_results(s);
     follow(s);

@@ -117,6 +117,7 @@ static fb_obstacle linear_obstacle(fb_matcher *m, const fb_norm *norm, fb_node c
     if ((obstacle = fb_layer_obstacle(m, &layer)).code) return obstacle;
     if (norm->unscaled.id && fb_mutated_between(alias, norm->unscaled, from, to))
         return (fb_obstacle){"input-mutated", "the normalised value is written in place before the Linear would read it"};
+    if (norm->unscaled.id && (obstacle = fb_gradient_obstacle(m, norm->unscaled, call)).code) return obstacle;
     return fb_mode_switched_between(alias, from, to)
                ? (fb_obstacle){"mode-switched", "autocast, autograd or another mode is switched between the two"}
                : FB_NO_OBSTACLE;

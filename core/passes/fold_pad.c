@@ -170,7 +170,8 @@ static fb_obstacle call_obstacle(fb_matcher *m, const window *w, fb_node call, c
     if (obstacle.code) return obstacle;
     if (is_layout_read(g, w, call, x))
         return (fb_obstacle){"needs-contiguous", "a reader of the result may need it contiguous, and x may not be"};
-    return fb_disturbance(m, (fb_node[]){pad, call}, 2);
+    obstacle = fb_disturbance(m, (fb_node[]){pad, call}, 2);
+    return obstacle.code ? obstacle : fb_gradient_obstacle(m, x, call);
 }
 
 /* The padding of the result, from the first dimension to the last; false when one of the two is not given as the pass reads it.

@@ -385,7 +385,7 @@ static fb_obstacle input_obstacle(fb_matcher *m, const scale_fold *fold) {
     bool is_written = !alias || fb_mutated_between(alias, fold->affine.input, fb_node_at(g, fold->affine.node)->ordinal,
                                                    fb_node_at(g, fold->host.layer.call)->ordinal);
     return is_written ? (fb_obstacle){"input-mutated", "what is scaled is written in place before the layer would read it"}
-                      : FB_NO_OBSTACLE;
+                      : fb_gradient_obstacle(m, fold->affine.input, fold->host.layer.call);
 }
 
 static fb_obstacle scale_obstacle(fb_matcher *m, const scale_fold *fold) {

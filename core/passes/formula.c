@@ -495,7 +495,8 @@ fb_obstacle fb_formula_obstacle(fb_matcher *m, const fb_formula *f) {
         return (fb_obstacle){"unknown-shape", "the shape of its input or result is not recorded" FB_RECORD_SHAPE};
     if (input->dtype != result->dtype || (input->shape.id && result->shape.id && input->shape.id != result->shape.id))
         return (fb_obstacle){"type-changes", "its result has another shape or dtype than its input"};
-    return fb_disturbance(m, f->calls, f->count);
+    fb_obstacle disturbance = fb_disturbance(m, f->calls, f->count);
+    return disturbance.code ? disturbance : fb_gradient_obstacle(m, f->input, f->calls[f->count - 1]);
 }
 
 void fb_formula_replace(fb_rewrite *rw, const fb_formula *f, const fb_substitute *s, fb_value more) {

@@ -68,7 +68,7 @@ bool fb_formula_is_refused(fb_matcher *matcher, const fb_formula *formula, fb_fo
                            const fb_substitute *substitute);
 
 /* Why a formula that is the same must stay: "other-readers", "unknown-dtype", "unknown-shape", "type-changes", "input-mutated",
- * "mode-switched". */
+ * "mode-switched", "mutated". */
 fb_obstacle fb_formula_obstacle(fb_matcher *matcher, const fb_formula *formula);
 
 /* The result is given by the substitute's call from now on, with more keyword arguments (or none); the other calls go. */

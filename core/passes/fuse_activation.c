@@ -6,8 +6,8 @@
  * GELU with erf or tanh, SiLU, Mish and Hardswish, however they are written: the formula is compared with the operator by what
  * the two compute, in float64 and in its own dtype. So x * sigmoid(1.702 x) is refused: it is near GELU, and another function.
  * Refused as well: a formula that overflows where the operator does not (hardswish as x * relu6(x + 3) / 6 in float16), one
- * that others read a part of, and one whose input is written in between. PyTorch's own gelu of +inf is inf or nan on a CPU, as
- * its vector instructions have it. Exactness: rounds. Reversible.
+ * that others read a part of, and one whose input is written in between, or later: the operator keeps it for its gradient.
+ * PyTorch's own gelu of +inf is inf or nan on a CPU, as its vector instructions have it. Exactness: rounds. Reversible.
  */
 #include "core/passes/formula.h"
 

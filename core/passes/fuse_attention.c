@@ -24,6 +24,7 @@
  *     taken all the same
  *   - what has such products and a softmax, and something else between them
  *   - where a reader may notice that the result lies in memory as q does, and not row by row
+ *   - where q, k, v or the mask is written in place meanwhile, or later: the operator keeps them for its gradient
  *
  * Where scores are nan, PyTorch's fused attention may give 0 in place of nan.
  *
@@ -405,8 +406,11 @@ static fb_obstacle reader_obstacle(fb_matcher *m, const attention *a) {
     }
     const fb_node inputs[] = {a->query, a->key, a->value, a->mask};
     for (size_t i = 0; i < 4; i++) {
-        if (inputs[i].id && fb_mutated_between(alias, inputs[i], from - 1, to))
+        if (!inputs[i].id) continue;
+        if (fb_mutated_between(alias, inputs[i], from - 1, to))
             return (fb_obstacle){"input-mutated", "what it reads is written in place meanwhile"};
+        fb_obstacle obstacle = fb_gradient_obstacle(m, inputs[i], a->node);
+        if (obstacle.code) return obstacle;
     }
     if (fb_mode_switched_between(alias, from - 1, to))
         return (fb_obstacle){"mode-switched", "autocast, autograd or another mode is switched meanwhile"};

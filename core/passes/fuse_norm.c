@@ -11,8 +11,9 @@
  * than the formula does.
  *
  * Refused: a softmax that does not subtract the largest number, as it overflows where the operator does not; a formula that
- * others read a part of; sizes that are not recorded; an input that is written in between; and a result that a reader may need
- * in the order in which its input lies in memory. Exactness: rounds. Reversible.
+ * others read a part of; sizes that are not recorded; an input that is written in between; what the operator keeps for its
+ * gradient, and is written later; and a result that a reader may need in the order in which its input lies in memory.
+ * Exactness: rounds. Reversible.
  */
 #include <math.h>
 
@@ -196,6 +197,18 @@ static fb_obstacle layout_obstacle(const fb_graph *g, const fb_formula *f, fb_op
                : FB_NO_OBSTACLE;
 }
 
+/* Of what goes into the call besides its input, and of its result. */
+static fb_obstacle gradient_obstacle(fb_matcher *m, const found *f) {
+    fb_node result = f->formula.calls[f->formula.count - 1];
+    const fb_value vectors[] = {f->weight, f->bias};
+    bool saves_result = fb_op_facts_of(f->substitute.op)->flags & FB_FACT_SAVES_RESULT;
+    fb_obstacle obstacle = saves_result ? fb_gradient_obstacle(m, result, result) : FB_NO_OBSTACLE;
+    for (size_t i = 0; i < 2 && !obstacle.code; i++) {
+        if (vectors[i].id) obstacle = fb_gradient_obstacle(m, fb_value_node(m->graph, vectors[i]), result);
+    }
+    return obstacle;
+}
+
 static void look(void *context, fb_node n) {
     search *s = context;
     fb_matcher *m = s->formulas.matcher;
@@ -206,6 +219,7 @@ static void look(void *context, fb_node n) {
     if (fb_formula_is_refused(m, f, s->best.verdict, &s->best.substitute)) return;
     extend(s);
     fb_obstacle obstacle = fb_formula_obstacle(m, f);
+    if (!obstacle.code) obstacle = gradient_obstacle(m, &s->best);
     if (!obstacle.code) obstacle = layout_obstacle(m->graph, f, s->best.substitute.op);
     if (obstacle.code) fb_refuse_for(m, obstacle, f->calls, f->count);
     else fb_match_found_as(m, &s->best, sizeof s->best);

@@ -62,7 +62,8 @@ static fb_obstacle obstacle_of(fb_matcher *m, const pair *p) {
         if (stands.code) return stands;
     }
     fb_obstacle stands = fit_obstacle(g, p);
-    return stands.code ? stands : fb_disturbance(m, calls, 2);
+    if (!stands.code) stands = fb_disturbance(m, calls, 2);
+    return stands.code ? stands : fb_gradient_obstacle(m, p->first.input, p->second.node);
 }
 
 static void match_graph(fb_matcher *m) {

@@ -328,9 +328,13 @@ static fb_obstacle obstacle(fb_matcher *m, const fb_host *host) {
     fb_obstacle stands = fb_layer_obstacle(m, layer);
     if (stands.code) return stands;
     const fb_alias *alias = fb_matcher_alias(m);
-    return alias && fb_needs_contiguous(g, alias, layer->call, row_of(g, host))
-               ? (fb_obstacle){"needs-contiguous",
-                               "a reader of its result may need it contiguous, which a slice of a wider result is not"}
+    if (alias && fb_needs_contiguous(g, alias, layer->call, row_of(g, host)))
+        return (fb_obstacle){"needs-contiguous",
+                             "a reader of its result may need it contiguous, which a slice of a wider result is not"};
+    return alias && fb_is_mutated(alias, layer->call)
+               ? (fb_obstacle){"mutated",
+                               "its result is written in place: as a slice, PyTorch would take all slices for written, "
+                               "and raise in the backward pass"}
                : FB_NO_OBSTACLE;
 }
 

@@ -229,8 +229,9 @@ static fb_node writer_of(search *s, const fb_identity *found, fb_node instead) {
                   fb_mentions_of(g, writer, found->node) == 1;
     bool is_typed = row->dtype && row->shape.id && reader->dtype == row->dtype && reader->shape.id == row->shape.id;
     if (!writes || !is_typed || !gives_what_it_writes(g, writer)) return none;
-    if (fb_mutated_between(s->alias, found->input, row->ordinal, reader->ordinal) ||
-        fb_mutated_between(s->alias, instead, row->ordinal, reader->ordinal) ||
+    /* Nor behind it: from now on it may keep for its gradient what it kept a copy of. */
+    if (fb_mutated_between(s->alias, found->input, row->ordinal, UINT32_MAX) ||
+        fb_mutated_between(s->alias, instead, row->ordinal, UINT32_MAX) ||
         fb_mode_switched_between(s->alias, 0, reader->ordinal))
         return none;
     fb_buffer target = {0};

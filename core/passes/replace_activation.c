@@ -127,6 +127,19 @@ static bool is_floating(const fb_graph *g, fb_node n) {
     return !dtype || fb_dtype_is_floating(dtype);
 }
 
+static bool saves_result(fb_op op) {
+    return fb_op_facts_of(op)->flags & FB_FACT_SAVES_RESULT;
+}
+
+/* A call that works in place saves a copy of its input, or its result. */
+static fb_obstacle gradient_obstacle(const search *s, fb_node n) {
+    bool writes = fb_op_effects(s->matcher->graph, n).mutates_input;
+    fb_obstacle obstacle = FB_NO_OBSTACLE;
+    if ((saves_result(s->to) || writes) && !saves_result(s->from)) obstacle = fb_gradient_obstacle(s->matcher, n, n);
+    if (obstacle.code || writes) return obstacle;
+    return fb_gradient_obstacle(s->matcher, fb_call_argument_node(s->matcher->graph, n, "input"), n);
+}
+
 static fb_obstacle call_obstacle(const search *s, fb_node n) {
     const fb_graph *g = s->matcher->graph;
     fb_effects effects = fb_op_effects(g, n);
@@ -138,10 +151,10 @@ static fb_obstacle call_obstacle(const search *s, fb_node n) {
     bool is_spelled = activation_spell(g, n, s->to, effects.mutates_input, &target, &spelling);
     fb_buffer_free(&target);
     if (!is_spelled) return (fb_obstacle){"no-spelling", "this dialect has no operator for it"};
-    return effects.mutates_input && !spelling.is_in_place && !input_is_unread(s, n)
-               ? (fb_obstacle){"input-is-read",
-                               "it writes into its input, which something else may read; the other activation cannot"}
-               : FB_NO_OBSTACLE;
+    if (effects.mutates_input && !spelling.is_in_place && !input_is_unread(s, n))
+        return (fb_obstacle){"input-is-read",
+                             "it writes into its input, which something else may read; the other activation cannot"};
+    return gradient_obstacle(s, n);
 }
 
 static void match_calls(search *s, const fb_node *calls, size_t count) {

@@ -278,6 +278,7 @@ typedef struct fb_rule_outcome {
     bool has_effects; /* writes into what it reads */
     bool is_possible; /* every call is one that its operator takes, so spelled */
     bool may_alias;
+    bool saves_result; /* for its gradient, or may */
 } fb_rule_outcome;
 
 /* Whether PyTorch has the calls that the rule makes, for some values of its variables: each spelling that the rule writes out,

@@ -7,7 +7,8 @@
  * overlap: a node that one match replaces belongs to no other.
  *
  * Nobody has to state that a match may be moved: nodes that write, that draw random numbers or have other effects never match,
- * and a match is refused when what it reads is written, or a mode is switched, between its nodes. */
+ * and a match is refused when what it reads is written, or a mode is switched, between its nodes; or when what its replacement
+ * may keep for its gradient is written later. */
 #ifndef FB_RULES_RULE_H
 #define FB_RULES_RULE_H
 

@@ -113,7 +113,9 @@ static fb_rule_outcome look_at_result(const fb_rule_trial *trial, fb_node made, 
                                .dtype = (fb_dtype)row->dtype,
                                .has_shape = row->shape.id,
                                .is_same_shape = has_shapes && fb_rule_same_value(trial->graph, row->shape, graph, was->shape),
-                               .may_alias = effects.may_alias_input || effects.may_alias_all};
+                               .may_alias = effects.may_alias_input || effects.may_alias_all,
+                               .saves_result = effects.is_unknown ||
+                                               fb_op_facts_of(fb_node_op(trial->graph, made))->flags & FB_FACT_SAVES_RESULT};
     look_at_all(trial->graph, work, &outcome);
     return outcome;
 }
@@ -517,6 +519,8 @@ static fb_obstacle is_not_called(sweep *s, size_t replaced) {
     if ((outcome->dtype && was->dtype && outcome->dtype != was->dtype) ||
         (outcome->has_shape && was->shape.id && !outcome->is_same_shape))
         return (fb_obstacle){"type-changes", "the replacement has another shape or dtype"};
+    fb_obstacle gradient = outcome->saves_result ? fb_gradient_obstacle(s->matcher, root, root) : FB_NO_OBSTACLE;
+    if (gradient.code) return gradient;
     fb_effects effects = fb_op_effects(s->graph, root);
     if (!outcome->may_alias && !effects.may_alias_input && !effects.may_alias_all) return FB_NO_OBSTACLE;
     fb_obstacle obstacle = FB_NO_OBSTACLE;
@@ -544,14 +548,17 @@ static fb_obstacle makes_something_else(sweep *s) {
 /* ---- what stands before what is made ------------------------------------------------------------------------------------ */
 
 typedef struct ordering {
-    const fb_graph *graph;
-    uint32_t limit;
-    bool is_later;
+    sweep *s;
+    fb_node root;
+    fb_obstacle obstacle;
 } ordering;
 
 static void look_at_order(void *context, fb_node node) {
     ordering *o = context;
-    o->is_later |= fb_node_at(o->graph, node)->ordinal >= o->limit;
+    if (o->obstacle.code) return;
+    bool is_later = fb_node_at(o->s->graph, node)->ordinal >= fb_node_at(o->s->graph, o->root)->ordinal;
+    o->obstacle = is_later ? (fb_obstacle){"order", "the replacement would read what is computed behind it"}
+                           : fb_gradient_obstacle(o->s->matcher, node, o->root);
 }
 
 static void check_term(const sweep *s, const fb_rule_term *term, ordering *o);
@@ -567,25 +574,20 @@ static void check_term(const sweep *s, const fb_rule_term *term, ordering *o) {
     for (size_t i = 0; i < term->count; i++) check_term(s, &term->items[i], o);
 }
 
-/* With one root everything stands before it. Shared calls stand before the first of several. */
-static fb_obstacle is_read_too_early(sweep *s) {
-    uint32_t first_root = UINT32_MAX;
-    bool is_early = false;
-    for (size_t i = 0; i < s->rule->root_count; i++) {
-        uint32_t ordinal = fb_node_at(s->graph, s->binding.nodes[s->rule->roots[i]->index])->ordinal;
-        if (ordinal < first_root) first_root = ordinal;
+/* With one root everything stands before it. Shared calls stand before the first of several. And what they read must not be
+ * written later, as they may keep it for their gradients. */
+static fb_obstacle is_read_at_another_time(sweep *s) {
+    ordering o = {.s = s, .root = s->binding.nodes[s->rule->roots[0]->index]};
+    for (size_t i = 1; i < s->rule->root_count; i++) {
+        fb_node root = s->binding.nodes[s->rule->roots[i]->index];
+        if (fb_node_at(s->graph, root)->ordinal < fb_node_at(s->graph, o.root)->ordinal) o.root = root;
     }
-    for (size_t i = 0; i < s->rule->let_count; i++) {
-        ordering o = {.graph = s->graph, .limit = first_root};
-        check_call(s, s->rule->lets[i], &o);
-        is_early |= o.is_later;
-    }
+    for (size_t i = 0; i < s->rule->let_count; i++) check_call(s, s->rule->lets[i], &o);
     for (size_t i = 0; i < s->rule->replaced_count; i++) {
-        ordering o = {.graph = s->graph, .limit = fb_node_at(s->graph, root_of(s, i))->ordinal};
+        o.root = root_of(s, i);
         check_term(s, &s->rule->replaced[i].term, &o);
-        is_early |= o.is_later;
     }
-    return is_early ? (fb_obstacle){"order", "the replacement would read what is computed behind it"} : FB_NO_OBSTACLE;
+    return o.obstacle;
 }
 
 /* ---- the sweep ---------------------------------------------------------------------------------------------------------- */
@@ -613,8 +615,8 @@ static bool is_marked(const sweep *s) {
 
 /* The pattern fits and all conditions hold. */
 static void consider(sweep *s) {
-    static check *const checks[] = {overlaps,     has_effects,       keeps_weights,
-                                    is_disturbed, is_read_too_early, makes_something_else};
+    static check *const checks[] = {
+        overlaps, has_effects, keeps_weights, is_disturbed, is_read_at_another_time, makes_something_else};
     if (is_marked(s)) return;
     fb_obstacle stands = FB_NO_OBSTACLE;
     for (size_t i = 0; i < sizeof checks / sizeof *checks && !stands.code; i++) stands = checks[i](s);

@@ -249,6 +249,21 @@ def test_elements_that_are_written_twice(shared):
     assert evaluate(shared, stored(shared, graph)).status == 200
 
 
+@pytest.mark.parametrize("index", [0, [0], {"$tuple": [{"$slice": [None, None, None]}, 0]}], ids=str)
+def test_elements_that_are_assigned_twice(shared, index):
+    """PyTorch raises, or writes them in its own order."""
+    graph = graph_of(
+        node("rows", "call_method", "unsqueeze", [ref("x"), 0]),
+        node("expand", "call_method", "expand", [ref("rows"), 2, -1, -1]),
+        node("set", "call_function", "operator.setitem", [ref("expand"), index, 5.0]),
+        output("expand"),
+    )
+    answer = evaluate(shared, stored(shared, graph))
+    is_one_row = index == 0
+    assert answer.status == (200 if is_one_row else 422), answer
+    assert is_one_row or answer.json()["code"] == "unsupported-operator" and answer.json()["nodes"] == ["set"]
+
+
 def test_what_is_missing(shared):
     add = node("add", "call_function", "operator.add", [ref("x"), ref("y")])
     two = graph_of(node("y", "placeholder", "y"), add, output("add"))

@@ -33,6 +33,16 @@ def replace_activation():
     replace("functional", chain(F + "relu"), 1)
     replace("builtin", chain("torch._C._nn.gelu"), 1, old="gelu", new="silu")
     replace("aten", chain(ATEN + "relu.default"), 1)
+    def written(act, of_result):
+        g = Graph()
+        x = step(g, g.input(), "torch.tanh")
+        y = step(g, x, F + act)
+        g.add_(y if of_result else x)
+        return g.output(y)
+
+    replace("input-written-later", written("relu", False), 0, refusal("mutated", "relu"))
+    replace("result-written-later", written("relu", True), 1)
+    replace("saved-result-written-later", written("gelu", True), 0, refusal("mutated", "gelu"), old="gelu", new="relu")
     replace("torch-stays", chain("torch.relu"), 1, new="tanh")
     replace("torch-to-functional", chain("torch.relu"), 1)
     replace("method-stays", chain(".relu"), 1, new="sigmoid")

@@ -7,13 +7,16 @@ def consecutive_linears():
     def merge(name, graph, applied, *refused, **more):
         case("MergeConsecutiveLinears", name, graph, applied, *refused, **more)
 
-    def modules(middle=4, outputs=3, change=None, shape=(2, 4), first={}, second={}):
+    def modules(middle=4, outputs=3, change=None, behind=None, shape=(2, 4), first={}, second={}):
         g = Graph()
         x = g.input(shape=shape, dtype=first.get("dtype", "float32"))
         h = g.linear("a", x, middle, **first)
         if change:
             change(g, x, h)
-        return g.output(g.linear("b", h, outputs, **second))
+        y = g.linear("b", h, outputs, **second)
+        if behind:
+            behind(g, x)
+        return g.output(y)
 
     merge("modules", modules(), 1)
     merge("three-dimensions", modules(shape=(2, 5, 4)), 1)
@@ -33,6 +36,7 @@ def consecutive_linears():
     merge("no-features", modules(middle=0), 0, refusal("shape-mismatch", "a", "b"))
     merge("middle-is-read", modules(change=lambda g, x, h: g.relu(h)), 0, refusal("shared-output", "a", "b"))
     merge("middle-is-written", modules(change=lambda g, x, h: g.add_(h)), 0, refusal("shared-output", "a", "b"))
+    merge("input-is-written-later", modules(behind=lambda g, x: g.add_(x)), 0, refusal("mutated", "a", "b"))
     merge("input-is-written", modules(change=lambda g, x, h: g.add_(x)), 0, refusal("input-mutated", "a", "b"))
 
     g = Graph()

@@ -81,7 +81,7 @@ def convolutions():
         g.add_(v[0])
         return v
 
-    merge("result-is-written", modules(reader=result_is_written), 1)
+    merge("result-is-written", modules(reader=result_is_written), 1, refusal("mutated", "a"))
 
     def contiguous_is_written(g, v):
         y = g.method("contiguous", v[0], shape=(2, 6, 5, 5), dtype="float32")

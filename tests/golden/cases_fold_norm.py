@@ -190,6 +190,12 @@ def fold_norm():
     fold("input-mutated", g, 0, refusal("input-mutated", "scaled", "fc"))
 
     g = Graph()
+    y, alone = spelled_out(g, g.input())
+    y = g.linear("fc", y, 3)
+    g.add_(alone)
+    fold("input-written-later", g.output(y), 0, refusal("mutated", "scaled", "fc"))
+
+    g = Graph()
     x = g.input(shape=(3, 2, 4))
     g.output(g.linear("fc", norm(g, x, shape=(2, 4)), 3))
     fold("trap-40-two-dimensions", g, 0, one("shape-mismatch"))

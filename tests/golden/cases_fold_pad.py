@@ -96,6 +96,7 @@ def fold_pad():
     fold("other-readers", layer(behind=lambda g, x, p, y: [g.relu(p)]), 0, both("shared-output"))
     fold("returned", layer(behind=lambda g, x, p, y: [p]), 0, both("shared-output"))
     fold("written-between", layer(between=lambda g, x, p: g.add_(x)), 0, both("input-mutated"))
+    fold("written-later", layer(behind=lambda g, x, p, y: [g.add_(x)]), 0, both("mutated"))
     fold("padded-value-is-written", layer(between=lambda g, x, p: g.add_(p)), 0, both("shared-output"))
     fold("mode-switched", layer(between=lambda g, x, p: g.fn("torch.amp.autocast_mode._enter_autocast", "cpu", name="mode")), 0,
          both("mode-switched"))

@@ -151,6 +151,12 @@ def fold_scale():
     fold("input-mutated", g, 0, refusal("input-mutated", "y", "fc"))
 
     g = Graph()
+    x = g.input()
+    y = g.linear("fc", fn(g, "operator.mul", x, 2.0, (2, 4)), 3)
+    g.add_(x)
+    fold("input-written-later", g.output(y), 0, refusal("mutated", "y", "fc"))
+
+    g = Graph()
     y = fn(g, "operator.mul", g.input(), 2.0, (2, 4))
     g.output(g.linear("a", y, 3), g.linear("b", y, 3))
     fold("before-two-layers", g, 0, refusal("shared-output", "y", "a"))

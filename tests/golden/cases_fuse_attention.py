@@ -194,6 +194,13 @@ def fuse_attention():
 
     s = Spelled(False)
     q, k, v = inputs(s.g)
+    y = s.whole(q, k, v)
+    s.g.add_(k, 1.0)
+    s.use(y)
+    fuse("key-written-later", s.g, 0, refusal("mutated", "y"))
+
+    s = Spelled(False)
+    q, k, v = inputs(s.g)
     wide = s.whole(q, k, v, lambda scores: s.g.method("double", scores, shape=SCORES, dtype="float64"))
     s.use(wide)
     fuse("another-operator-between", s.g, 0, refusal("dtype", "y"))

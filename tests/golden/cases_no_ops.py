@@ -57,7 +57,7 @@ def written_by_its_reader():
     remove("copy-that-its-reader-writes-aten-sum", sum_of(aten + "add.Tensor", (aten + "add_.Tensor", None), made=ints("int64"), dtype="int64", other="int64"), 1)
     remove("copy-that-its-reader-writes-aten-power", sum_of(aten + "clone.default", (aten + "pow_.Scalar", 2)), 1)
     remove("copy-that-its-reader-writes-and-others-later", sum_of("clone", ("add_", None), behind=lambda g, x, total: [g.add_(total)]), 1)
-    remove("copy-of-what-is-written-behind-its-reader", sum_of("clone", ("add_", None), behind=lambda g, x, total: [g.add_(x)]), 1)
+    remove("copy-of-what-is-written-behind-its-reader", sum_of("clone", ("add_", None), behind=lambda g, x, total: [g.add_(x)]), 0, stays)
     remove("copy-that-its-reader-writes-then-zero", sum_of("operator.add", ("add_", None)), 0, refusal("float-zero", "copied"))
 
     remove("copy-of-what-is-written-before-its-reader", sum_of("clone", ("add_", None), between=lambda g, x, copied: [g.add_(x)]), 0, stays)

@@ -43,6 +43,25 @@ def convert_precision():
     g.output(g.method("relu", g.input(), shape=(2, 4), dtype="float32"))
     g.nodes[-1]["meta"] = {"shape": [2, 4], "dtype": "float32"}
     convert("output-stays-converted-and-says-so", g, 1, cast_outputs=False)
+
+    def copied(first, second, before=False, behind=False, returned=False):
+        """A cast of what is written before it, or behind, or returned as well."""
+        g = Graph()
+        x = fn(g, "torch.mul", g.input(dtype=first), 2.0, dtype=first)
+        write = lambda: g.method("add_", x, 1, shape=(2, 4), dtype=first)
+        if before:
+            write()
+        y = g.method("to", x, Raw({"$dtype": second}), shape=(2, 4), dtype=second)
+        if behind:
+            write()
+        return g.output(*([x, y] if returned else [fn(g, "torch.sin", y, dtype=second)]))
+
+    for first, second in (("float16", "float32"), ("float32", "float16")):
+        convert(f"copy-of-{first}-that-is-written", copied(first, second, behind=True), int(first == "float16"), refusal("mutated", "to"))
+        convert(f"copy-of-{first}-that-was-written", copied(first, second, before=True), 1)
+        convert(f"copy-of-{first}-that-is-returned", copied(first, second, returned=True), 1)
+        convert(f"copy-of-{first}-that-is-returned-as-it-is", copied(first, second, returned=True), 0, refusal("mutated", "to"),
+                cast_outputs=False)
     g = Graph()
     x = g.input()
     convert("several-readers-one-cast", g.output(g.linear("a", x, 4), g.linear("b", x, 4), x), 1)

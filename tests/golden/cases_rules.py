@@ -158,6 +158,12 @@ def fused():
     rule("silu-input-written-between", g, 0, refusal("input-mutated", "y", "gate"), of="FuseSilu")
 
     g = Graph()
+    x = g.relu(g.input())
+    y = g.fn("torch.mul", x, g.fn("torch.sigmoid", x, name="gate", **SHAPE), name="y", **SHAPE)
+    g.add_(x)
+    rule("silu-input-written-later", g.output(y), 0, refusal("mutated", "y", "gate"), of="FuseSilu")
+
+    g = Graph()
     x = g.input()
     gate = g.fn("torch.sigmoid", x, name="gate", **SHAPE)
     g.fn("torch._C._set_grad_enabled", False, name="mode")
