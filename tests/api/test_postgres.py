@@ -335,6 +335,7 @@ def test_cut_off_while_committing(server, database, proxy, far, when):
     assert counts(server, database, "runs") == 3 and counts(server, database, "audit WHERE object LIKE 'run%'") == 3
 
 
+@pytest.mark.long  # for half a minute the service tries to learn what became of the commit
 @pytest.mark.parametrize("when", ["before", "after"])
 def test_a_blob_whose_commit_is_unknown(far, proxy, when):
     """Its row may be there, so its file stays: it is whole, or unknown, and can be put again."""
