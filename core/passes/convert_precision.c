@@ -87,10 +87,11 @@ static bool reads_dtype(const fb_graph *g, fb_node n) {
     fb_op op = fb_node_op(g, n);
     if (op == FB_OP_GETATTR) {
         fb_value name = fb_call_argument(g, n, "name");
-        bool gives_tensor = fb_node_at(g, n)->dtype; /* x.T, sort(x).values */
+        bool gives_tensor = fb_numberhood_of(g, n) != FB_A_NUMBER; /* x.T, sort(x).values */
         return gives_tensor || fb_value_kind(g, name) != FB_STRING || strcmp(fb_value_text(g, name), "dtype") == 0;
     }
-    return !(fb_op_facts_of(op)->flags & FB_FACT_NUMBER) || names_float32(g, n);
+    bool compares = op == FB_OP_ALLCLOSE || op == FB_OP_TYPES; /* two tensors */
+    return !(fb_op_facts_of(op)->flags & FB_FACT_NUMBER) || compares || names_float32(g, n);
 }
 
 /* A factory that is not told its dtype, but can be: torch.zeros. And the method .float(). */

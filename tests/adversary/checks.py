@@ -210,7 +210,7 @@ def judged(subject, module, level, is_pinned, what, are_slices=False, only=None,
             judge.assert_same(module, used, may_run, are_slices)
             if variant == "traced" and level != "none" and not is_detached:
                 if not JUMPS.search(subject.program.source()):
-                    judge.assert_gradients(module, are_slices)
+                    judge.assert_gradients(module)
         except Difference as difference:
             if difference.kind == "shape" and level in ("close", "none") and SIZED_BY_VALUES.search(subject.program.source()):
                 continue  # rounding makes numbers alike, or apart
@@ -375,9 +375,9 @@ def level_of(run):
 
 
 def is_pinned(run):
-    """Is the result for the recorded sizes alone? FuseRotation's factor is as long as the dimension that is cut in halves was; FuseRepeat's
-    result lies in memory otherwise where the repeated dimension has one element."""
-    pinning = ("FoldShapes", "FuseRepeat", "FuseRotation", "MergeViews", "RemoveNoOps")
+    """Is the result for the recorded sizes alone? FuseRotation's factor is as long as the dimension that is cut in halves was; FuseNorm's
+    call names sizes; FuseRepeat's result lies in memory otherwise where the repeated dimension has one element."""
+    pinning = ("FoldShapes", "FuseNorm", "FuseRepeat", "FuseRotation", "MergeViews", "RemoveNoOps")
     return any(outcome["name"] in pinning and outcome["applied"] for outcome in run["passes"])
 
 
@@ -399,9 +399,21 @@ def leaves_results(run):
     return any(outcome["applied"] and outcome.get("params", {}).get("cast_outputs") is False for outcome in run["passes"])
 
 
+def judge_narrow(subject, run, module, what):
+    """Where nothing but ConvertPrecision changes numbers, it rounds them and does nothing else, whatever the inputs are."""
+    changing = [outcome for outcome in run["passes"] if outcome["applied"] and outcome["exactness"] == "changes"]
+    if [outcome["name"] for outcome in changing] != ["ConvertPrecision"]:
+        return
+    dtype = getattr(torch, changing[0]["params"]["to"])
+    found = [subject.judge(variant).wrong_when_narrow(module, dtype) for variant in ("traced", "other values")]
+    if all(found):
+        raise Difference(f"{what} narrow values", found[0])
+
+
 def judge_run(subject, run, module, what):
     """Slices of a merged layer, and results that are cast back, lie in memory otherwise. Of results that are not cast back only that they
     come out is known."""
+    judge_narrow(subject, run, module, what)
     if leaves_results(run):
         error = call(module, subject.inputs).error
         if error is not None:
