@@ -837,7 +837,7 @@ static void convert(conversion *c, fb_node n) {
     fb_graph *g = c->graph;
     const fb_node_row *row = fb_node_at(g, n);
     state *s = &c->nodes[n.id];
-    bool was_float32 = s->was == FB_FLOAT32, is_untyped = !was_float32 && !row->dtype;
+    bool was_float32 = s->was == FB_FLOAT32, is_untyped = !was_float32 && !row->dtype, is_told = names_float32(g, n);
     convert_arguments(c, n);
     if (!s->is_converted) return;
     fb_mark(c->rewrite, n);
@@ -845,7 +845,8 @@ static void convert(conversion *c, fb_node n) {
     if (!was_float32) return;
     fb_shape_result found;
     bool is_known = fb_infer(g, n, &found) && found.dtype;
-    bool computes_low = c->reads_low || owns_dtype(g, n, c->dtype); /* EmbeddingBag reads integers, and gives its weight's */
+    bool computes_low =
+        c->reads_low || is_told || owns_dtype(g, n, c->dtype); /* EmbeddingBag reads integers, and gives its weight's */
     fb_dtype dtype = is_known ? found.dtype : computes_low ? c->dtype : FB_FLOAT32;
     s->is_low = dtype == c->dtype;
     fb_set_result_type(c->rewrite, n, row->shape, dtype);

@@ -73,6 +73,11 @@ def convert_precision():
     g.output(g.fn("operator.matmul", y, g.fn("builtins.getattr", y, "mT", name="turned"), name="product"))
     convert("attribute-of-unknown-dtype", g, 1, refusal("unknown-dtype", "turned"))
     g = Graph()
+    x = g.input(shape=(4, 4))
+    eye = g.fn("torch.eye", 4, shape=(4, 4), dtype="float32", name="eye", kwargs={"dtype": FLOAT32})
+    convert("factory-that-is-told-its-dtype", g.output(g.fn("torch.cdist", x, eye, shape=(4, 4), dtype="float32", name="cdist")), 1,
+            refusal("no-kernel", "cdist"))
+    g = Graph()
     x = g.input()
     convert("several-readers-one-cast", g.output(g.linear("a", x, 4), g.linear("b", x, 4), x), 1)
     g = Graph()
