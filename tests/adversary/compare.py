@@ -237,6 +237,7 @@ class Judge:
             self.worse = [noisy(self.original, self.inputs, seed) for seed in range(4)]
         return self.worse
 
+    @torch.no_grad()  # nothing is asked of how a view came about
     def assert_values(self, found, get, what, level):
         """`level`: "bits", "close" (rounding), "finite" (only what is finite in both), "none"."""
         expected = get(self.expected)
@@ -322,13 +323,15 @@ class Judge:
             if other.isfinite().all() and distance(one, other) > 1e-6 * (1 + float(other.abs().max() if other.numel() else 0)):
                 raise Difference("gradients", f"of input {index}: {describe(one, other)}")
 
-    def wrong_when_narrow(self, module, dtype):
-        """A result most of whose numbers are others than rounding to the dtype explains; or None. What draws random numbers draws others."""
+    @torch.no_grad()
+    def wrong_when_narrow(self, module, bits):
+        """A result most of whose numbers are others than rounding to so few bits, by dtype, explains; or None. What draws random numbers
+        draws others."""
         found, expected = call(module, self.inputs), self.expected
         drawn = torch.Generator().manual_seed(0).get_state()
         if expected.error is not None or found.error is not None or not torch.equal(expected.state, drawn):
             return None
-        others = [noisy(self.original, self.inputs, seed, BITS | {torch.float32: BITS[dtype]}) for seed in range(4)]
+        others = [noisy(self.original, self.inputs, seed, BITS | bits) for seed in range(4)]
         if any(other.error is not None or other.spec != expected.spec for other in others) or found.spec != expected.spec:
             return None
         for one, right, *rest in zip(found.leaves, expected.leaves, *(other.leaves for other in others)):
@@ -336,7 +339,7 @@ class Judge:
                 continue
             if any(other.shape != right.shape or not other.isfinite().all() for other in (one, right, *rest)):
                 continue
-            allowed = 2 * max(distance(other, right) for other in rest) + 2.0 ** (5 - BITS[dtype]) * max(float(right.abs().max()), 0.1)
+            allowed = 2 * max(distance(other, right) for other in rest) + 2.0 ** (5 - min(bits.values())) * max(float(right.abs().max()), 0.1)
             if float((one.double() - right.double()).abs().median()) > allowed:
                 return f"{describe(one, right)}, where rounding explains {allowed:.3g}"
         return None
