@@ -385,6 +385,10 @@ uint32_t fb_last_write(const fb_alias *alias, fb_node value) {
     return alias->writes[alias->write_start[root_of(alias, value.id) + 1] - 1] + 1;
 }
 
+bool fb_mutated_after(const fb_alias *analysis, fb_node value, uint32_t after) {
+    return fb_mutated_between(analysis, value, after, UINT32_MAX);
+}
+
 bool fb_is_mutated(const fb_alias *alias, fb_node value) {
     return class_is_written(alias, value.id);
 }

@@ -18,6 +18,8 @@ void fb_alias_free(fb_alias *analysis);
 
 /* Is the memory of `value` written by a node whose ordinal is > after and < before? O(log). Ordinals as of fb_alias_new. */
 bool fb_mutated_between(const fb_alias *analysis, fb_node value, uint32_t after, uint32_t before);
+/* … or by any node whose ordinal is > after? */
+bool fb_mutated_after(const fb_alias *analysis, fb_node value, uint32_t after);
 /* Is it ever written? And the same for a tensor's own memory (through get_attr, or by a module in training). */
 bool fb_is_mutated(const fb_alias *analysis, fb_node value);
 bool fb_tensor_is_mutated(const fb_alias *analysis, fb_tensor tensor);

@@ -281,7 +281,7 @@ static bool has_one_row(const fb_graph *graph, fb_value shape) {
 /* ---- readers ----------------------------------------------------------------------------------------------------------- */
 
 static bool is_written_later(const walk *w, fb_node node) {
-    return fb_mutated_between(w->alias, node, fb_node_at(w->graph, node)->ordinal, UINT32_MAX);
+    return fb_mutated_after(w->alias, node, fb_node_at(w->graph, node)->ordinal);
 }
 
 static bool add(walk *w, fb_node node, arrangement layout) {

@@ -508,7 +508,7 @@ static bool must_copy(const search *s, fb_node n) {
     fb_dtype from = value_dtype(g, input), gives = value_dtype(g, n);
     if (!(from == FB_FLOAT32 && gives == to) && !(from == to && gives == FB_FLOAT32)) return false;
     bool is_returned = !casts_outputs(s->matcher->params) && s->shares[fb_memory_of(s->alias, n)] & RETURNED;
-    return is_returned || fb_mutated_between(s->alias, n, fb_node_at(g, n)->ordinal, UINT32_MAX);
+    return is_returned || fb_mutated_after(s->alias, n, fb_node_at(g, n)->ordinal);
 }
 
 /* ---- reasons of a node's own -------------------------------------------------------------------------------------------- */
@@ -525,11 +525,11 @@ static void look_at(search *s, fb_node n) {
     if (row->opcode == FB_PLACEHOLDER || (tensor.id && s->tensor_stays[tensor.id])) stay(s, n);
     if (row->opcode == FB_PLACEHOLDER || row->opcode == FB_GET_ATTR || row->opcode == FB_OUTPUT) return;
     fb_obstacle obstacle = precision_obstacle(s->matcher, n, reads_untyped(s, n), is_unknown(s, n), s->autocasts > 0);
-    if (!obstacle.code && must_copy(s, n)) {
-        stay(s, fb_value_node(g, fb_first_argument(g, n))); /* nothing is cast for a cast */
+    bool copies = must_copy(s, n);
+    if (copies) stay(s, fb_value_node(g, fb_first_argument(g, n))); /* nothing is cast for a cast */
+    if (copies && !obstacle.code)
         obstacle = (fb_obstacle){"mutated", "it would copy no more, and the copy, or what it is made of, is written later or "
                                             "returned; it goes on in float32"};
-    }
     if (obstacle.code) fb_refuse_for(s->matcher, obstacle, &n, 1);
     if (gives_float32(g, n) || value_dtype(g, n) == FB_FLOAT64 || is_unknown(s, n)) stay(s, n);
     if (obstacle.code || fb_keeps(&s->keep, g, n)) stay(s, n);

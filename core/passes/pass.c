@@ -201,7 +201,7 @@ fb_obstacle fb_disturbance(fb_matcher *matcher, const fb_node *calls, size_t cou
 
 fb_obstacle fb_gradient_obstacle(fb_matcher *matcher, fb_node value, fb_node call) {
     const fb_alias *alias = fb_matcher_alias(matcher);
-    bool is_written = !alias || fb_mutated_between(alias, value, fb_node_at(matcher->graph, call)->ordinal, UINT32_MAX);
+    bool is_written = !alias || fb_mutated_after(alias, value, fb_node_at(matcher->graph, call)->ordinal);
     return is_written ? (fb_obstacle){"mutated", "what PyTorch would keep for the gradient is written in place later"}
                       : FB_NO_OBSTACLE;
 }

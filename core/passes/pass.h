@@ -144,9 +144,9 @@ fb_obstacle fb_module_obstacle(fb_matcher *matcher, fb_module module);
 /* Why calls cannot be computed together, in the place of the last: "input-mutated" (what they read, or what they give each
  * other, is written in place between them), "mode-switched". */
 fb_obstacle fb_disturbance(fb_matcher *matcher, const fb_node *calls, size_t count);
-/* Why a call that stands in the place of `call` may not need `value` for its gradient: "mutated" when something writes it in
- * place behind that. PyTorch raises in the backward pass then. For what the calls before did not need: their results (of an
- * operator with FB_FACT_SAVES_RESULT), and what else is read. */
+/* Why what stands in the place of `call` may not save `value` for its gradient: "mutated", as something writes it in place
+ * later, and PyTorch raises in the backward pass then. Asked of what a new call reads, and of its result where its operator has
+ * FB_FACT_SAVES_RESULT; not of what the old calls saved as well. */
 fb_obstacle fb_gradient_obstacle(fb_matcher *matcher, fb_node value, fb_node call);
 /* Of a matcher that has failed: it reports nothing. */
 #define FB_OUT_OF_MEMORY ((fb_obstacle){"out-of-memory", "memory is out"})

@@ -230,8 +230,7 @@ static fb_node writer_of(search *s, const fb_identity *found, fb_node instead) {
     bool is_typed = row->dtype && row->shape.id && reader->dtype == row->dtype && reader->shape.id == row->shape.id;
     if (!writes || !is_typed || !gives_what_it_writes(g, writer)) return none;
     /* Nor behind it: from now on it may keep for its gradient what it kept a copy of. */
-    if (fb_mutated_between(s->alias, found->input, row->ordinal, UINT32_MAX) ||
-        fb_mutated_between(s->alias, instead, row->ordinal, UINT32_MAX) ||
+    if (fb_mutated_after(s->alias, found->input, row->ordinal) || fb_mutated_after(s->alias, instead, row->ordinal) ||
         fb_mode_switched_between(s->alias, 0, reader->ordinal))
         return none;
     fb_buffer target = {0};

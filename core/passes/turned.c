@@ -217,7 +217,7 @@ static bool gives_no_tensor(const fb_graph *g, fb_node n) {
 }
 
 static bool is_written_later(const fb_turned *t, fb_node n) {
-    return fb_mutated_between(t->alias, n, fb_node_at(t->graph, n)->ordinal, UINT32_MAX);
+    return fb_mutated_after(t->alias, n, fb_node_at(t->graph, n)->ordinal);
 }
 
 static bool is_first(const fb_graph *g, fb_node reader, fb_node input) {
