@@ -154,7 +154,7 @@ def flat_code(live):
     return copied.python_code("self").src
 
 
-SIZED_BY_VALUES = re.compile(r"\b(unique|unique_consecutive|_unique2?|nonzero|argwhere|masked_select|bincount|histc|nonzero_static)\b")
+SIZED_BY_VALUES = re.compile(r"\b(unique|unique_consecutive|_unique2?|nonzero|argwhere|masked_select|bincount|histc|nonzero_static)\b|\[\w+ ?[<>]")
 JUMPS = re.compile(r"fmod|remainder")  # a last bit puts their gradients anywhere
 # The algorithm decides how far a nan goes, or what infinities become: which kernel PyTorch takes, how it transforms,
 # how wide the processor's vectors are.

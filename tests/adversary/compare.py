@@ -154,6 +154,7 @@ class Noisy(torch.fx.Interpreter):
     def __init__(self, module, seed, bits=BITS):
         super().__init__(module)
         self.generator, self.bits = torch.Generator().manual_seed(seed), bits
+        self.largest = torch.finfo(torch.float16).max if bits[torch.float32] == BITS[torch.float16] else torch.inf
 
     def run_node(self, node):
         self.assert_squares(node)
@@ -162,10 +163,12 @@ class Noisy(torch.fx.Interpreter):
         for leaf in pytree.tree_leaves(result):
             if not isinstance(leaf, torch.Tensor) or leaf.dtype not in BITS or storage(leaf) in given or node.op == "output":
                 continue
+            if leaf.dtype == torch.float32 and bool((leaf.abs() > self.largest).any()):
+                raise OverflowError(f"{node.name} is beyond the range of float16")
             if leaf.is_complex() or any(size == 0 and extent > 1 for size, extent in zip(leaf.stride(), leaf.shape)):
                 continue
             noise = torch.randn(leaf.shape, generator=self.generator, dtype=torch.float64)
-            noise *= self.AMPLITUDE * 2.0 ** -self.bits[leaf.dtype]
+            noise *= (self.AMPLITUDE if self.bits is BITS else 1) * 2.0 ** -self.bits[leaf.dtype]
             # What is lost is of x - tanh(x), which is far less than x.
             scale = self.env.get(node.all_input_nodes[0]) if "tanhshrink" in str(node.target) else leaf
             scale = scale if isinstance(scale, torch.Tensor) and scale.shape == leaf.shape else leaf
@@ -339,7 +342,7 @@ class Judge:
                 continue
             if any(other.shape != right.shape or not other.isfinite().all() for other in (one, right, *rest)):
                 continue
-            allowed = 2 * max(distance(other, right) for other in rest) + 2.0 ** (5 - min(bits.values())) * max(float(right.abs().max()), 0.1)
+            allowed = 4 * max(distance(other, right) for other in rest) + 2.0 ** (3 - min(bits.values())) * max(float(right.abs().max()), 0.1)
             if float((one.double() - right.double()).abs().median()) > allowed:
                 return f"{describe(one, right)}, where rounding explains {allowed:.3g}"
         return None

@@ -54,6 +54,8 @@ TEXTS = [  # inputs; init; body; result
     ([X], ["self.w = nn.Parameter(torch.randn(6, 4, dtype=torch.float64))", "self.v = nn.Parameter(torch.randn(4, dtype=torch.float64))"],
      ["v0 = x0.reshape(-1, 6)", "v1 = torch.addmm(self.v, v0, self.w, beta=0)", "v2 = v1.view(-1, 3, 4) * 2", "v3 = torch.addmm(self.v, v0, self.w, beta=2, alpha=0.5) / 3"], "(v2, v3)"),
     ([X], [], ["v0 = torch.sin(x0)", "v1 = torch.cos(x0)", "v2 = torch.sin(x0)", "v3 = v0 is v2", "v4 = torch.sin(x0, out=v0)"], "(v1, v2, v4)"),
+    (["torch.randn(B, 6)"], [], ["v0 = x0 * 1.5", "v1 = v0.bfloat16()", "v2 = v0.add_(1)", "v3 = v1 * v1"], "(v3,)"),
+    (["torch.randn(B, 6)"], [], ["v0 = x0.bfloat16()", "v1 = v0.float()", "v2 = v1.add_(1)", "v3 = v0 * v0"], "(v3,)"),
     ([X], [LINEAR], ["v0 = self.a(x0).detach()", "v1 = self.a(x0.detach())", "v2 = v0 + v1"], "(v2,)"),
     (["torch.randn(B, 6)"], ["self.a = nn.Linear(6, 4).eval()", "self.b = nn.Linear(6, 4).half().eval()"], ["v0 = self.a(x0)", "v1 = self.b(x0.half())", "v2 = v0 + v1", "v3 = torch.cdist(v0, v0)", "v4 = torch.linalg.inv(v3 + torch.eye(4)[:1, :1])"], "(v2, v3)"),
     (["torch.randn(B, 4)"], ["self.a = nn.Linear(4, 4).eval()"], ["v0 = self.a(x0)", "v1 = v0.T @ v0 + torch.eye(4)", "v2 = torch.linalg.inv(v1)", "v3 = torch.linalg.det(v1)", "v4 = torch.cdist(v0, v0)"], "(v2, v3, v4)"),
