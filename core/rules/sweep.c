@@ -519,7 +519,8 @@ static fb_obstacle is_not_called(sweep *s, size_t replaced) {
     if ((outcome->dtype && was->dtype && outcome->dtype != was->dtype) ||
         (outcome->has_shape && was->shape.id && !outcome->is_same_shape))
         return (fb_obstacle){"type-changes", "the replacement has another shape or dtype"};
-    fb_obstacle gradient = outcome->saves_result ? fb_gradient_obstacle(s->matcher, root, root) : FB_NO_OBSTACLE;
+    bool saves_more = outcome->saves_result && !(fb_op_facts_of(fb_node_op(s->graph, root))->flags & FB_FACT_SAVES_RESULT);
+    fb_obstacle gradient = saves_more ? fb_gradient_obstacle(s->matcher, root, root) : FB_NO_OBSTACLE;
     if (gradient.code) return gradient;
     fb_effects effects = fb_op_effects(s->graph, root);
     if (!outcome->may_alias && !effects.may_alias_input && !effects.may_alias_all) return FB_NO_OBSTACLE;

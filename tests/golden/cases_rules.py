@@ -247,6 +247,11 @@ def computed():
     rule("condition-without-a-reason", scaled(-0.5), 0, of="ScaleByWidth")
     rule("condition-with-a-reason", scaled(0.5, users=2), 0, refusal("other-users", "y", "m"), of="ScaleByWidth")
     g = Graph()
+    y = g.fn("torch.nn.functional.softmax", g.fn("operator.mul", g.input(shape=(2, 16)), 0.5, shape=(2, 16), dtype="float32"), -1,
+             name="y", shape=(2, 16), dtype="float32")
+    g.add_(y)
+    rule("result-that-was-saved-before-written-later", g.output(y), 1, of="ScaleByWidth")
+    g = Graph()
     x = g.input(shape=("s0", "s1"))
     m = g.fn("operator.mul", x, 0.5, name="m", shape=("s0", "s1"), dtype="float32")
     g.output(g.fn("torch.nn.functional.softmax", m, -1, name="y", shape=("s0", "s1"), dtype="float32"))

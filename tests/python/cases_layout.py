@@ -141,7 +141,7 @@ def a_reshape_that_is_activated_in_place(self, x):
     return a.reshape(-1).relu_(), a, b.flatten(0).mul_(2), b
 
 
-@case((2, 4, 8), modules=two(), merge=(1, []))
+@case((2, 4, 8), modules=two(), merge=(0, ["mutated", "mutated"]))
 def a_reshape_after_the_write(self, x):
     return F.relu(self.fc1(x), inplace=True).reshape(-1), self.fc2(x).tanh_().flatten()
 

@@ -119,7 +119,7 @@ def results_are_read_twice(self, x):
     return a + 1, a * 2, b, b.sum(), a
 
 
-@case((2, 8), modules=two(), merge=(1, []))
+@case((2, 8), modules=two(), merge=(0, ["mutated", "mutated"]))
 def results_are_written_in_place(self, x):
     a = self.fc1(x)
     a.add_(1)
