@@ -107,6 +107,7 @@ def test_kills_at_any_moment_give_one_run_each(new_service):
     assert len(of_single) == len([source for source in made.values() if source not in graphs])
 
 
+@pytest.mark.long
 def test_a_job_over_many_graphs_that_gets_on_is_not_given_up(new_service):
     """It is interrupted more often than a job may be, but a graph was done each time."""
     service = new_service("--evaluation-timeout", "600")
