@@ -188,6 +188,10 @@ demo: deps
 # On all processors, unless -j says otherwise.
 PARALLEL = $(if $(filter -j%,$(MAKEFLAGS)),,-j$(shell nproc))
 
+# What Python compiles of the tests of the service lies in the build folder, whatever the environment says.
+test test-all run-tests test-postgres test-s3: export PYTHONDONTWRITEBYTECODE =
+test test-all run-tests test-postgres test-s3: export PYTHONPYCACHEPREFIX = $(abspath $(BUILD))/pycache
+
 ## make test         unit, golden, random and API tests in a few minutes (no PyTorch); the long ones are shortened or left out.
 ##                   STORE=postgresql, BLOBS=s3 or both: the API's tests and kills against a server and a bucket of the tests' own
 test: deps
