@@ -161,8 +161,9 @@ def test_its_key_may_be_used_again(new_service):
 
 
 @pytest.mark.long
-def test_a_job_does_not_care(service):
+def test_a_job_does_not_care(new_service):
     """Who asked for it has left long ago."""
+    service = new_service("--evaluation-timeout", "600")
     connection = send(service, "/v1/optimize", slow_request(A_WHILE), ["Prefer: respond-async"])
     assert b" 202 " in connection.recv(65536)
     connection.close()
