@@ -50,7 +50,7 @@ class Server:
         moto = [program("moto_server"), "-H", "127.0.0.1", "-p", str(self.port)]
         with open(self.folder.parent / f"{self.folder.name}.log", "ab") as log:
             self.process = subprocess.Popen(rclone if self.kind == "rclone" else moto, stdout=log, stderr=log)
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 600
         while not accepts(self.port):
             assert self.process.poll() is None and time.monotonic() < deadline, "the server did not start"
             time.sleep(0.02)

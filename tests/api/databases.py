@@ -63,7 +63,7 @@ class Server:
         with open(self.folder.parent / f"{self.folder.name}.log", "ab") as log:
             command = [program("postgres"), "-D", str(self.data), *(word for option in options for word in ("-c", option))]
             self.process = subprocess.Popen(as_user(command), stdout=log, stderr=log, cwd="/")
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 600
         while not self.answers():
             assert self.process.poll() is None and time.monotonic() < deadline, "the server did not start"
             time.sleep(0.05)

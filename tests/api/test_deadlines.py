@@ -96,7 +96,7 @@ def test_as_a_job_it_may_take_longer(hasty):
     body = slow_request(A_WHILE)
     is_too_late(hasty.post("/v1/optimize", body))
     job = begin(hasty, "/v1/optimize", body)
-    assert wait(hasty, job, timeout=300)["state"] == "succeeded" and len(runs(hasty)) == 1
+    assert wait(hasty, job)["state"] == "succeeded" and len(runs(hasty)) == 1
 
 
 def test_a_job_has_a_time_of_its_own(new_service):
@@ -117,14 +117,14 @@ def test_an_evaluation_has_a_time_of_its_own(new_service):
 def send(service, path, body, headers=()):
     text = json.dumps(body).encode()
     lines = [f"POST {path} HTTP/1.1", "Host: localhost", "Content-Type: application/json", f"Content-Length: {len(text)}", *headers]
-    connection = socket.create_connection((service.host, service.port), 60)
+    connection = service.connect()
     connection.sendall("\r\n".join([*lines, "", ""]).encode() + text)
     return connection
 
 
 def wait_for_work(service, what="/v1/optimize"):
     """It is with a worker: one request is in flight beside the one that asks."""
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 600
     while "foldback_http_in_flight 2" not in service.get("/metrics").body.decode():
         assert time.monotonic() < deadline
         time.sleep(0.01)
@@ -138,7 +138,7 @@ def test_a_client_that_leaves_ends_its_work(new_service, how):
     if how == "resets":
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
     connection.close()
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 600
     while not metric(service, "client-left"):
         assert time.monotonic() < deadline, "its work goes on"
         time.sleep(0.05)
@@ -150,7 +150,7 @@ def test_its_key_may_be_used_again(new_service):
     connection = send(service, "/v1/optimize", slow_request(FOREVER), ["Idempotency-Key: k"])
     wait_for_work(service)
     connection.close()
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 600
     while not metric(service, "client-left"):
         assert time.monotonic() < deadline
         time.sleep(0.05)

@@ -39,7 +39,6 @@ def test_fixture(shared, name):
     assert code.body.decode() == documents.code(name)
 
 
-@pytest.mark.long
 def test_what_many_ask_for_at_once(service):
     """One of them makes the text, and all get it, again and again, until the graph is deleted."""
     for round in range(8):

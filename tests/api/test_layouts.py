@@ -676,7 +676,6 @@ def test_which_of_several_runs_is_not_guessed(cli):
     assert_same(state_of(cli.path("more")), llama())
 
 
-@pytest.mark.long
 def test_the_oldest_of_many_runs_counts(service):
     graph = checkpoint(service, file_of({"q_proj.weight": Array([2, 2], range(4)), **{f"{name}_proj.weight": Array([2, 2], range(4)) for name in "kv"}, "mlp.gate_proj.weight": Array([1, 1], [1]), "mlp.up_proj.weight": Array([1, 1], [2])}))
     one = applied(service, graph, "qkv-fused")

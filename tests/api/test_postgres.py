@@ -183,7 +183,7 @@ def test_away(start):
     is_problem(service.post("/v1/graphs", branches(1, "none")), 503, "store-unavailable")
     is_problem(service.get(f"/v1/graphs/{kept}"), 503, "store-unavailable")
     server.start()
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 600
     while service.get("/readyz").status != 200:
         assert time.monotonic() < deadline
         time.sleep(0.1)
@@ -262,7 +262,7 @@ def test_failover(pair, start):
     first.stop()
     before = len(acknowledged)
     standby.promote()
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 600
     while len(acknowledged) < before + 20:
         assert time.monotonic() < deadline, failed[-3:]
         time.sleep(0.1)

@@ -152,7 +152,7 @@ def test_a_token_expires(service):
     long = make_token(service, "read", "long", by=admin, expires=in_future(days=1))
     short = make_token(service, "read", "short", by=admin, expires=in_future(seconds=2))
     assert service.get(GRAPHS, headers=bearer(short)).status == 200
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 600
     while service.get(GRAPHS, headers=bearer(short)).status == 200 and time.monotonic() < deadline:
         time.sleep(0.1)
     refused = service.get(GRAPHS, headers=bearer(short))

@@ -49,7 +49,7 @@ def ask(service, request):
 
 
 def until(condition, what):
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + 600
     while not condition():
         assert time.monotonic() < deadline, what
         time.sleep(0.01)

@@ -66,7 +66,7 @@ def test_nothing_told_is_lost(service, writers):
     receiver.answer = lambda message: 200
     service.start()
     path = f"/v1/webhooks/{made['id']}"
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + 600
     while (left := service.get(path).json())["pending"]:
         assert not left["parked"] and time.monotonic() < deadline, left
         time.sleep(0.1)
