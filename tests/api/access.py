@@ -38,7 +38,7 @@ def make_token(service, scope, name=None, by=None, expires=None):
 
 def make_expired_token(service, scope, name, by):
     """One that is worth nothing any more. It must be in the future when it is made."""
-    token = make_token(service, scope, name, by, in_future(seconds=2))
+    token = make_token(service, scope, name, by, in_future(seconds=5))
     deadline = time.monotonic() + 600
     while service.get("/v1/graphs", headers=bearer(token)).status == 200:
         assert time.monotonic() < deadline

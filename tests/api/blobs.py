@@ -58,7 +58,7 @@ def files(service, folder):
     return sorted(path for path in (service.data / folder).rglob("*") if path.is_file())
 
 
-def wait_until(condition, seconds=120):
+def wait_until(condition, seconds=600):
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline

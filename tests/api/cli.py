@@ -10,7 +10,7 @@ import termios
 
 from conftest import binary
 
-TIMEOUT = 120
+TIMEOUT = 600
 
 
 def environment(**more):

@@ -83,7 +83,7 @@ class Receiver:
         self.thread = threading.Thread(target=self.server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
         self.thread.start()
 
-    def wait(self, is_enough, seconds=60):
+    def wait(self, is_enough, seconds=600):
         """Waits until that is true of the messages; returns them."""
         deadline = time.monotonic() + seconds
         with self.changed:
@@ -105,7 +105,7 @@ def make_webhook(service, url, headers=None, **more):
     return answer.json()
 
 
-def wait_for_delivery(service, webhook, is_enough, seconds=60, state=None):
+def wait_for_delivery(service, webhook, is_enough, seconds=600, state=None):
     """Waits until that is true of the webhook's deliveries, newest first."""
     deadline = time.monotonic() + seconds
     while True:

@@ -114,7 +114,7 @@ def cancel_a_job(writer):
 
 
 def test_every_route_that_writes(new_service):
-    service = new_service("--evaluation-timeout", "600", "--gc-interval", "0")
+    service = new_service("--gc-interval", "0")
     writer = Writer(As(service, make_token(service, "admin", "boss")))
     run = write_graphs(writer)
     write_weights(writer)

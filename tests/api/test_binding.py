@@ -76,7 +76,7 @@ def test_a_blob_is_not_here(shared):
 @pytest.mark.long
 def test_a_blob_goes_meanwhile(new_service):
     """Between the binding and the end of a long run: what is stored never refers to a file that has gone in between."""
-    service = new_service("--evaluation-timeout", "600")
+    service = new_service()
     before = service.get("/v1/graphs").json()
     request = jobs.slow_request(40)
     request["graph"]["modules"][0]["parameters"] = {"p": "weight"}

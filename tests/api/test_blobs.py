@@ -179,7 +179,7 @@ def test_large(new_service):
     stored(service, block)
     assert service.get(f"/v1/blobs/{digest_of(block)}").body == block
     before = memory(service)
-    connection = http.client.HTTPConnection(service.host, service.port, timeout=300)
+    connection = http.client.HTTPConnection(service.host, service.port, timeout=600)
     for status in (201, 200):
         connection.request("PUT", path, (block for _ in range(count)), headers={"Content-Length": str(count << 20)})
         answer = connection.getresponse()

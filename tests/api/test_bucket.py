@@ -450,7 +450,7 @@ def test_killed_in_the_middle_of_an_upload(server, proxy, start):
 
     sender = threading.Thread(target=send)
     sender.start()
-    assert reached.wait(60)
+    assert reached.wait(600)
     service.kill()
     sender.join()
     proxy.fault = lambda method, path: None
@@ -481,7 +481,7 @@ def test_gc_during_an_upload(proxy, start):
     proxy.fault = fault
     sender = threading.Thread(target=lambda: results.append(put_blob(service, data).status))
     sender.start()
-    assert reached.wait(60)
+    assert reached.wait(600)
     time.sleep(1.1)
     assert collect(service)["uploads"] == 0
     sender.join()
@@ -518,7 +518,7 @@ def test_killed_between_object_and_row(server, proxy, start):
     proxy.fault = fault
     sender = threading.Thread(target=lambda: pytest.raises(Exception, put_blob, service, data))
     sender.start()
-    assert arrived.wait(60)
+    assert arrived.wait(600)
     time.sleep(0.3)
     service.kill()
     sender.join()

@@ -71,7 +71,7 @@ def test_a_line_for_each_event_until_ctrl_c(foldback):
         assert (first["action"], first["from"], first["to"], first["why"]) == ("deploy", "v1", "v2", "A/B test")
         assert (second["action"], second["to"]) == ("rollback", "v1")
         following.process.send_signal(signal.SIGINT)
-        assert following.process.wait(60) == -signal.SIGINT  # 130 to a shell
+        assert following.process.wait(600) == -signal.SIGINT  # 130 to a shell
 
 
 def test_of_one_model_and_alias(foldback):
@@ -103,12 +103,12 @@ def test_of_a_job(foldback):
     started = foldback("optimize", TOY, "-p", "MergeLinears", "--async").json()["id"]
     with Following(foldback, started) as following:
         told = [json.loads(line) for line in following.process.stdout]
-        assert following.process.wait(60) == 0 and told[-1]["state"] == "succeeded"
+        assert following.process.wait(600) == 0 and told[-1]["state"] == "succeeded"
     assert all(one["id"] == started for one in told)
     failing = foldback("optimize", "sha256:" + "0" * 64, "-p", "MergeLinears", "--async").json()["id"]
     with Following(foldback, failing) as following:
         told = [json.loads(line) for line in following.process.stdout]
-        assert following.process.wait(60) == 1 and told[-1]["state"] == "failed"
+        assert following.process.wait(600) == 1 and told[-1]["state"] == "failed"
 
 
 class Stuttering(http.server.BaseHTTPRequestHandler):

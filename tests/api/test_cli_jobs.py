@@ -10,7 +10,7 @@ PASS = ("--pass", "ChangeTrueDivToMulByInverse")
 
 @pytest.fixture
 def service(new_service):
-    return new_service("--evaluation-timeout", "600", "--job-threads", "1")
+    return new_service("--job-threads", "1")
 
 
 @pytest.fixture

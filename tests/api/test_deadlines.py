@@ -29,7 +29,7 @@ def is_too_late(answer):
 
 @pytest.fixture
 def hasty(new_service):
-    return new_service("--request-timeout", "1", "--evaluation-timeout", "600")
+    return new_service("--request-timeout", "1")
 
 
 def test_work_that_takes_too_long_is_stopped(hasty):
@@ -100,7 +100,7 @@ def test_as_a_job_it_may_take_longer(hasty):
 
 
 def test_a_job_has_a_time_of_its_own(new_service):
-    service = new_service("--job-timeout", "1", "--evaluation-timeout", "600")
+    service = new_service("--job-timeout", "1")
     job = begin(service, "/v1/optimize", slow_request(FOREVER))
     done = wait(service, job)
     assert (done["state"], done["status"]) == ("failed", 503)
@@ -132,7 +132,7 @@ def wait_for_work(service, what="/v1/optimize"):
 
 @pytest.mark.parametrize("how", ["closes", "resets"])
 def test_a_client_that_leaves_ends_its_work(new_service, how):
-    service = new_service("--evaluation-timeout", "600", "--workers", "2")
+    service = new_service("--workers", "2")
     connection = send(service, "/v1/optimize", slow_request(FOREVER))
     wait_for_work(service)
     if how == "resets":
@@ -146,7 +146,7 @@ def test_a_client_that_leaves_ends_its_work(new_service, how):
 
 
 def test_its_key_may_be_used_again(new_service):
-    service = new_service("--evaluation-timeout", "600")
+    service = new_service()
     connection = send(service, "/v1/optimize", slow_request(FOREVER), ["Idempotency-Key: k"])
     wait_for_work(service)
     connection.close()
@@ -163,7 +163,7 @@ def test_its_key_may_be_used_again(new_service):
 @pytest.mark.long
 def test_a_job_does_not_care(new_service):
     """Who asked for it has left long ago."""
-    service = new_service("--evaluation-timeout", "600")
+    service = new_service()
     connection = send(service, "/v1/optimize", slow_request(A_WHILE), ["Prefer: respond-async"])
     assert b" 202 " in connection.recv(65536)
     connection.close()
@@ -173,7 +173,7 @@ def test_a_job_does_not_care(new_service):
 
 
 def test_a_stopped_service_stops_its_work(new_service):
-    service = new_service("--stop-timeout", "1", "--evaluation-timeout", "600")
+    service = new_service("--stop-timeout", "1")
     connection = send(service, "/v1/optimize", slow_request(FOREVER))
     wait_for_work(service)
     assert service.stop() == 0
@@ -215,7 +215,7 @@ def test_a_merge_too(new_service):
 
 @pytest.mark.parametrize("work", ["evaluation", pytest.param("merge", marks=pytest.mark.long)])
 def test_a_stopped_service_stops_evaluations_and_merges(new_service, work):
-    service = new_service("--stop-timeout", "1", "--evaluation-timeout", "600")
+    service = new_service("--stop-timeout", "1")
     if work == "merge":
         path, body = long_undo(service, 200000)
     else:

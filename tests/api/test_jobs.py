@@ -154,7 +154,7 @@ def test_unknown_jobs(shared, job):
 
 
 def test_there_is_no_result_before_the_end(new_service):
-    service = new_service("--evaluation-timeout", "600")
+    service = new_service()
     job = begin(service, "/v1/optimize", slow_request(FOREVER))
     answer = result(service, job)
     is_problem(answer, 409, "job-not-finished")
@@ -174,7 +174,7 @@ def test_metrics(service):
 
 
 def test_a_job_that_runs_is_cancelled_and_stores_nothing(new_service):
-    service = new_service("--evaluation-timeout", "600")
+    service = new_service()
     job = begin(service, "/v1/optimize", slow_request(FOREVER))
     wait_for_progress(service, job)
     answer = service.delete(f"/v1/jobs/{job['id']}")
@@ -187,7 +187,7 @@ def test_a_job_that_runs_is_cancelled_and_stores_nothing(new_service):
 
 
 def test_a_job_that_waits_is_cancelled_at_once(new_service):
-    service = new_service("--evaluation-timeout", "600", "--job-threads", "1")
+    service = new_service("--job-threads", "1")
     running = begin(service, "/v1/optimize", slow_request(FOREVER))
     waiting = begin(service, "/v1/optimize", quick_request())
     answer = service.delete(f"/v1/jobs/{waiting['id']}")
@@ -199,7 +199,7 @@ def test_a_job_that_waits_is_cancelled_at_once(new_service):
 
 
 def test_what_an_unfinished_job_names_is_not_deleted(new_service):
-    service = new_service("--job-threads", "1", "--evaluation-timeout", "600")
+    service = new_service("--job-threads", "1")
     begin(service, "/v1/optimize", slow_request(FOREVER))
     graph = store(service, slow_graph(0, "named"))
     for name in (graph, graph[:20], graph[:19] + "…", graph[7:19]):  # a short id, too: later it might be another's
@@ -220,7 +220,7 @@ def test_what_has_ended_is_not_cancelled(service):
 
 
 def test_no_more_wait_than_may(new_service):
-    service = new_service("--evaluation-timeout", "600", "--job-threads", "1", "--job-limit", "2")
+    service = new_service("--job-threads", "1", "--job-limit", "2")
     running = begin(service, "/v1/optimize", slow_request(FOREVER))
     wait_until(service, running, "running")
     waiting = [begin(service, "/v1/optimize", quick_request(f"graph {i}")) for i in range(2)]
@@ -237,7 +237,7 @@ def test_no_more_wait_than_may(new_service):
 
 
 def test_finished_jobs_go_after_their_lifetime(new_service):
-    service = new_service("--job-lifetime", "1", "--evaluation-timeout", "600", "--job-threads", "1")
+    service = new_service("--job-lifetime", "1", "--job-threads", "1")
     finished = begin(service, "/v1/optimize", quick_request())
     done = wait(service, finished)
     running = begin(service, "/v1/optimize", slow_request(FOREVER))
@@ -279,7 +279,7 @@ def test_a_key_that_was_used_at_once_gives_no_job(service):
 
 def test_keys_of_clients_and_of_jobs_are_two_things(new_service):
     """The job's requests have keys of their own, and one who guesses these changes nothing."""
-    service = new_service("--evaluation-timeout", "600", "--job-threads", "1")
+    service = new_service("--job-threads", "1")
     running = begin(service, "/v1/optimize", slow_request(FOREVER))
     job = begin(service, "/v1/optimize", quick_request())
     taken = service.post("/v1/optimize", quick_request("other"), headers={"Idempotency-Key": job["id"]})
@@ -319,7 +319,7 @@ def test_a_client_that_comes_back_gets_the_rest(service, is_restarted):
 
 
 def test_events_come_while_it_runs(new_service):
-    service = new_service("--evaluation-timeout", "600", "--heartbeat", "1")
+    service = new_service("--heartbeat", "1")
     job = begin(service, "/v1/optimize", slow_request(FOREVER))
     stream = Events(service, job)
     assert [stream.next()[1] for _ in range(3)] == ["queued", "running", "progress"]

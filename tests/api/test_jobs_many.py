@@ -72,7 +72,7 @@ def test_what_is_wrong_with_a_job_over_many_is_said_at_once(shared, body, code, 
 
 
 def test_cancelling_a_job_over_many_keeps_what_was_done(new_service):
-    service = new_service("--evaluation-timeout", "600")
+    service = new_service()
     quick, slow = store(service, slow_graph(0)), store(service, slow_graph(FOREVER))
     body = {"graphs": [quick, slow, quick], "passes": ["ChangeTrueDivToMulByInverse"], "options": {"validate": "graph"}}
     job = service.post("/v1/jobs", body).json()
@@ -85,7 +85,7 @@ def test_cancelling_a_job_over_many_keeps_what_was_done(new_service):
 
 
 def test_what_a_cancelled_job_over_many_had_done_is_listed(new_service):
-    service = new_service("--evaluation-timeout", "600")
+    service = new_service()
     graphs = [store(service, slow_graph(0, f"{i}")) for i in range(3)] + [store(service, slow_graph(FOREVER))]
     body = {"graphs": [*graphs, graphs[0]], "passes": ["ChangeTrueDivToMulByInverse"], "options": {"validate": "graph"}}
     job = begin(service, "/v1/jobs", body)

@@ -34,7 +34,7 @@ def ended_once(service, job):
 @pytest.mark.long
 @pytest.mark.parametrize("how", ["stop", "kill"])
 def test_a_job_that_runs_is_done_after_a_restart(new_service, how):
-    service = new_service("--evaluation-timeout", "600")
+    service = new_service()
     job = begin(service, "/v1/optimize", slow_request(A_WHILE))
     wait_for_progress(service, job)
     getattr(service, how)()
@@ -46,7 +46,7 @@ def test_a_job_that_runs_is_done_after_a_restart(new_service, how):
 
 
 def test_jobs_that_wait_are_done_after_a_restart_in_their_order(new_service):
-    service = new_service("--evaluation-timeout", "600", "--job-threads", "1")
+    service = new_service("--job-threads", "1")
     running = begin(service, "/v1/optimize", slow_request(FOREVER))
     waiting = [begin(service, "/v1/optimize", quick_request(f"graph {i}")) for i in range(3)]
     service.kill()
@@ -60,7 +60,7 @@ def test_jobs_that_wait_are_done_after_a_restart_in_their_order(new_service):
 
 @pytest.mark.long
 def test_numbers_of_events_ascend_over_a_restart(new_service):
-    service = new_service("--evaluation-timeout", "600")
+    service = new_service()
     job = begin(service, "/v1/optimize", slow_request(A_WHILE))
     stream = Events(service, job)
     while stream.next()[1] != "progress":
@@ -72,7 +72,7 @@ def test_numbers_of_events_ascend_over_a_restart(new_service):
 
 
 def test_a_job_that_was_to_be_cancelled_is_not_done_after_a_restart(new_service):
-    service = new_service("--evaluation-timeout", "600")
+    service = new_service()
     job = begin(service, "/v1/optimize", slow_request(FOREVER))
     wait_for_progress(service, job)
     service.delete(f"/v1/jobs/{job['id']}")
@@ -110,7 +110,7 @@ def test_kills_at_any_moment_give_one_run_each(new_service):
 @pytest.mark.long
 def test_a_job_over_many_graphs_that_gets_on_is_not_given_up(new_service):
     """It is interrupted more often than a job may be, but a graph was done each time."""
-    service = new_service("--evaluation-timeout", "600")
+    service = new_service()
     graphs = [store(service, slow_graph(A_WHILE // 20, f"graph {i}")) for i in range(5)]
     body = {"graphs": graphs, "passes": ["ChangeTrueDivToMulByInverse"], "options": {"validate": "graph"}}
     job = service.post("/v1/jobs", body).json()
@@ -125,7 +125,7 @@ def test_a_job_over_many_graphs_that_gets_on_is_not_given_up(new_service):
 
 
 def test_a_job_that_is_interrupted_twice_is_given_up(new_service):
-    service = new_service("--evaluation-timeout", "600")
+    service = new_service()
     job = begin(service, "/v1/optimize", slow_request(FOREVER))
     for _ in range(2):
         wait_until(service, job, "running")

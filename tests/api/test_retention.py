@@ -172,7 +172,7 @@ def test_an_answer_that_may_be_repeated(service):
 
 def test_what_a_job_names(new_service):
     """As long as it has not ended: the graph, the run with what it needs, the file to bind; and those that nobody names go."""
-    options = ("--job-threads", "1", "--evaluation-timeout", "600")
+    options = ("--job-threads", "1")
     service = new_service(*options)
     first = run(service, "first")
     second = optimize(service, first["result"], ["DeepCopy", "LintAndRecompile"])
@@ -348,7 +348,7 @@ def test_runs_that_jobs_made(new_service):
 
 
 def test_runs_of_a_job_that_has_not_ended_stay(new_service):
-    service = new_service("--gc-interval", "0", "--evaluation-timeout", "600")
+    service = new_service("--gc-interval", "0")
     graphs = [service.post("/v1/graphs", graph).json()["id"] for graph in (branches(2, "first"), jobs.slow_graph(jobs.FOREVER))]
     body = {"graphs": graphs, "passes": ["ChangeTrueDivToMulByInverse"], "options": {"validate": "graph"}}
     job = service.post("/v1/jobs", body).json()

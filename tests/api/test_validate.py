@@ -212,7 +212,7 @@ def test_weights_may_be_larger_than_the_memory(new_service):
 @pytest.mark.long
 def test_a_llama_of_eight_billion_parameters(new_service):
     """It was exported without weights: those of one matrix alone take 2 GB in float32. It must take less than 60 s of CPU."""
-    service = new_service("--evaluation-timeout", "900")
+    service = new_service()
     graph = json.loads((FIXTURES.parent.parent / "deploy" / "llama-8b.json").read_text())
     process = Path(f"/proc/{service.process.pid}")
     run = run_of(service, graph, ["inference", "MergeLinears"], validate="rewrites")

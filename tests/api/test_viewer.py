@@ -114,7 +114,7 @@ class Viewer:
 
     def end(self):
         self.process.send_signal(signal.SIGINT)
-        assert self.process.wait(30) == 0, self.process.stderr.read()
+        assert self.process.wait(600) == 0, self.process.stderr.read()
 
 
 def test_ui_of_a_folder(tmp_path):

@@ -85,7 +85,7 @@ def test_every_event_is_told_once_and_signed(hooked, receiver):
     assert len({message.id for message in messages}) == 9
     for message in messages:
         assert message.is_signed_with(made["secret"]) and len(message.signatures) == 1
-        assert abs(time.time() - int(message.timestamp)) < 60
+        assert abs(time.time() - int(message.timestamp)) < 600
         assert message.headers["Content-Type"] == "application/json" and message.headers["User-Agent"].startswith("foldback/")
         assert set(message.json) == {"type", "timestamp", "data"}
         found = hooked.get(f"/v1/webhooks/{made['id']}/deliveries/{message.id}").json()
@@ -208,14 +208,16 @@ def test_the_messages_of_an_alias_are_in_order(hooked, receiver):
 
 
 def test_a_receiver_that_hangs_holds_no_other_up(hooked, receiver):
-    slow = Receiver(answer=lambda message: time.sleep(8) or 200)
+    over = threading.Event()
+    slow = Receiver(answer=lambda message: over.wait() and 200)
     make_webhook(hooked, slow.url)
     make_webhook(hooked, receiver.url)
     for number in range(20):
         optimize(hooked, f"run{number}")
-    receiver.wait(lambda messages: len(messages) == 20, seconds=7)
+    receiver.wait(lambda messages: len(messages) == 20)
     assert 1 <= len(slow.messages) <= 4  # at once
     hooked.kill()
+    over.set()
     slow.close()
 
 

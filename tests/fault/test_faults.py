@@ -29,7 +29,6 @@ from script import STEPS, Script
 SAMPLES = int(os.environ.get("FOLDBACK_FAULT_SAMPLES", "10"))
 SEED = int(os.environ.get("FOLDBACK_FAULT_SEED", "1"))
 OPTIONS = ("--workers", "4", "--io-threads", "1", "--access-log", "off", "--cache", "1M", "--gc-interval", "0")
-TIMEOUT = 60 if databases.IN_USE else 20  # seconds: longer than this is no answer; a commit is looked for for 30 s
 pytestmark = pytest.mark.skipif(not faults.LIBRARY.exists(), reason="a build with a sanitizer has an allocator of its own")
 MORE_BLOCKS = 64  # of memory, that libraries may keep for themselves after a failure
 NO_ANSWER = (ConnectionError, http.client.BadStatusLine, http.client.IncompleteRead)
@@ -37,7 +36,7 @@ NO_ANSWER = (ConnectionError, http.client.BadStatusLine, http.client.IncompleteR
 
 def ask(service, request):
     """None: the connection ended without an answer, or within one."""
-    connection = http.client.HTTPConnection(service.host, service.port, timeout=TIMEOUT)
+    connection = service.connection(600)
     try:
         connection.request(request.method, request.path, request.body, {**service.bearer, **request.headers})
         response = connection.getresponse()

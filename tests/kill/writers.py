@@ -77,7 +77,7 @@ class Writer:
         self.told.append(("blob", data))
 
     def write_until_killed(self, host, port):
-        self.connection = http.client.HTTPConnection(host, port, timeout=30)
+        self.connection = http.client.HTTPConnection(host, port, timeout=600)
         work = [self.write_run] * 4 + [self.write_version, self.move_alias, self.move_alias, self.upload]
         try:
             while True:

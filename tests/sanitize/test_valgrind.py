@@ -26,7 +26,6 @@ def test_the_script(tmp_path, monkeypatch):
     wrapper.write_text(f'#!/bin/sh\nexec {" ".join(command)} --log-file={log} {conftest.binary()} "$@"\n')
     wrapper.chmod(0o755)
     conftest.description()
-    monkeypatch.setattr(conftest, "START_TIMEOUT", 120)
     monkeypatch.setenv("FOLDBACK_BINARY", str(wrapper))
     service = GuardedService(tmp_path / "data", "--access-log", "off", "--sandbox", "off", "--workers", "4").start()
     try:
