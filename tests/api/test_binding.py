@@ -78,7 +78,7 @@ def test_a_blob_goes_meanwhile(new_service):
     """Between the binding and the end of a long run: what is stored never refers to a file that has gone in between."""
     service = new_service()
     before = service.get("/v1/graphs").json()
-    request = jobs.slow_request(40)
+    request = jobs.slow_request(jobs.A_WHILE)
     request["graph"]["modules"][0]["parameters"] = {"p": "weight"}
     request["graph"]["tensors"] = [{"name": "weight", "dtype": "float32", "shape": [2]}]
     digest = upload(service, files.file_of({"p": ("float32", [2], bytes(8))}))

@@ -17,7 +17,7 @@ from access import bearer, make_token
 from blobs import collect, digest_of, put_blob, some_bytes, stored
 from conftest import Service
 from documents import branches
-from jobs import FOREVER, Events, begin, get, quick_request, result, runs, slow_request, wait, wait_for_progress
+from jobs import A_WHILE, FOREVER, Events, begin, get, quick_request, result, runs, slow_request, wait, wait_for_progress
 from test_alias_writers import Operator, check_told, run_all
 from test_aliases import CREATE, history, is_chain, make_versions, put_alias, version_of
 from test_events import Ended, Stream
@@ -235,7 +235,7 @@ def test_whoever_is_free_takes_a_job(start):
         assert [event for _, event, _ in Events(a, job).rest()][-1] == "succeeded"
     assert get(b, busy)["state"] == "running"
     assert b.request("DELETE", f"/v1/jobs/{busy['id']}").status in (200, 202, 204)
-    assert wait(a, busy, 30)["state"] == "cancelled"
+    assert wait(a, busy)["state"] == "cancelled"
     assert len(runs(a)) == 3
 
 
@@ -245,14 +245,14 @@ def test_each_job_is_done_once(start):
     jobs = [begin(services[number % 3], "/v1/optimize", quick_request(f"many{number}")) for number in range(40)]
     services[0].kill()
     services[1].stop()
-    done = [wait(services[2], job, 120) for job in jobs]
+    done = [wait(services[2], job) for job in jobs]
     assert {one["state"] for one in done} == {"succeeded"}
     assert sorted(run["id"] for run in runs(services[2])) == sorted(one["location"].rsplit("/", 1)[1] for one in done)
 
 
 def test_a_job_goes_on_elsewhere(start):
     a = start()
-    job = begin(a, "/v1/optimize", slow_request(40))
+    job = begin(a, "/v1/optimize", slow_request(A_WHILE))
     wait_for_progress(a, job)
     b = start()
     a.kill()
@@ -264,7 +264,7 @@ def test_a_job_goes_on_elsewhere(start):
 def test_one_that_seemed_dead_writes_nothing(start):
     """A replica that stood still is taken out; when it goes on, what it had begun is not written twice."""
     a = start()
-    job = begin(a, "/v1/optimize", slow_request(40))
+    job = begin(a, "/v1/optimize", slow_request(A_WHILE))
     wait_for_progress(a, job)
     b = start()
     a.process.send_signal(signal.SIGSTOP)
