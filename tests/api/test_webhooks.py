@@ -214,7 +214,7 @@ def test_a_receiver_that_hangs_holds_no_other_up(hooked, receiver):
     make_webhook(hooked, receiver.url)
     for number in range(20):
         optimize(hooked, f"run{number}")
-    receiver.wait(lambda messages: len(messages) == 20)
+    receiver.wait(lambda messages: len(messages) == 20, seconds=300)  # before the first attempt is given up
     assert 1 <= len(slow.messages) <= 4  # at once
     hooked.kill()
     over.set()
