@@ -23,6 +23,22 @@ class Half(nn.Module):
         return w * 0.5
 
 
+class Softened(prune.BasePruningMethod):
+    """A method of pruning that applies its mask in a way of its own."""
+
+    PRUNING_TYPE = "unstructured"
+
+    def compute_mask(self, t, default_mask):
+        return (t > 0).to(t.dtype)
+
+    def apply_mask(self, module):
+        return super().apply_mask(module) * 0.5
+
+
+def tripled(forward):
+    return lambda *args: forward(*args) * 3
+
+
 class Linear(nn.Linear):
     """Of the same name as PyTorch's, and of another meaning."""
 
@@ -74,6 +90,9 @@ REFUSED = {  # by torch.fx's documents; torch.export follows what is inside
     "a hook beside": (lambda: parametrised(OLD.weight_norm(conv()), lambda m: m.register_forward_hook(lambda m, i, o: o * 2)), "no kernel for torch.nn.Conv1d.Hooked"),
     "a hook of a parametrised one": (lambda: parametrised(NEW.weight_norm(conv()), lambda m: m.register_forward_hook(lambda m, i, o: o * 2)), "no kernel for .*ParametrizedConv1d.Hooked"),
     "a hook within": (lambda: parametrised(NEW.weight_norm(conv()), lambda m: m.parametrizations.weight[0].register_forward_hook(lambda m, i, o: o * 2)), "_WeightNorm"),
+    "a forward of its own": (lambda: parametrised(NEW.weight_norm(conv()), lambda m: setattr(m, "forward", tripled(m.forward))), "no kernel for .*ParametrizedConv1d"),
+    "a forward of its own within": (lambda: parametrised(NEW.weight_norm(conv()), lambda m: setattr(m.parametrizations.weight[0], "forward", tripled(m.parametrizations.weight[0].forward))), "_WeightNorm"),
+    "a mask of its own": (lambda: parametrised(conv(), lambda m: Softened.apply(m, "weight")), "no kernel for torch.nn.Conv1d.Hooked"),
     "training": (lambda: NEW.spectral_norm(conv()).train(), "_SpectralNorm in training"),
 }  # fmt: skip
 
