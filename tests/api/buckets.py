@@ -12,6 +12,8 @@ import threading
 import time
 import urllib.request
 
+from ports import free_port
+
 IN_USE = os.environ.get("BLOBS") == "s3"  # every service has its blobs in a bucket of a server that the tests start
 BUCKET = "bucket"
 KEY, SECRET = "ACCESSKEY1", "a-secret-that-no-log-may-have"
@@ -20,12 +22,6 @@ CREDENTIALS = {"AWS_ACCESS_KEY_ID": KEY, "AWS_SECRET_ACCESS_KEY": SECRET}
 
 def program(name):
     return str(pathlib.Path(os.environ["FOLDBACK_S3_SERVERS"]) / name)
-
-
-def free_port():
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return one.getsockname()[1]
 
 
 def accepts(port):

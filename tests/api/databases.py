@@ -13,6 +13,8 @@ import tempfile
 import threading
 import time
 
+from ports import free_port
+
 IN_USE = os.environ.get("STORE") == "postgresql"  # every service has its rows in a database of a server that the tests start
 USER, SECRET = "foldback", "a-password-that-no-log-may-have"
 
@@ -34,9 +36,7 @@ class Server:
     def __init__(self, folder, *options, of=None):
         """`of`: it is a streaming standby of that one."""
         self.folder, self.options, self.process, self.of = pathlib.Path(folder), options, None, of
-        with socket.socket() as one:
-            one.bind(("127.0.0.1", 0))
-            self.port = one.getsockname()[1]
+        self.port = free_port()
         if os.geteuid() == 0:
             self.folder.parent.chmod(0o755)
             self.folder.mkdir()
