@@ -44,11 +44,12 @@ class Server:
         rclone = [program("rclone"), "serve", "s3", "--config", "", "--auth-key", f"{KEY},{SECRET}", "--addr", f"127.0.0.1:{self.port}",
                   "--vfs-cache-mode", "off", "--dir-cache-time", "1ms", str(self.folder)]  # fmt: skip
         moto = [program("moto_server"), "-H", "127.0.0.1", "-p", str(self.port)]
-        with open(self.folder.parent / f"{self.folder.name}.log", "ab") as log:
+        output = self.folder.parent / f"{self.folder.name}.log"
+        with open(output, "ab") as log:
             self.process = subprocess.Popen(rclone if self.kind == "rclone" else moto, stdout=log, stderr=log)
         deadline = time.monotonic() + 600
         while not accepts(self.port):
-            assert self.process.poll() is None and time.monotonic() < deadline, "the server did not start"
+            assert self.process.poll() is None and time.monotonic() < deadline, f"the server did not start: {output.read_text()[-2000:]}"
             time.sleep(0.02)
         if self.kind == "moto":
             urllib.request.urlopen(urllib.request.Request(f"{self.url}/{BUCKET}", method="PUT")).close()

@@ -60,12 +60,13 @@ class Server:
     def start(self):
         options = [f"port={self.port}", "listen_addresses=127.0.0.1", f"unix_socket_directories={self.folder}", "max_connections=300",
                    "fsync=off", "full_page_writes=off", "shared_buffers=32MB", *self.options]  # fmt: skip
-        with open(self.folder.parent / f"{self.folder.name}.log", "ab") as log:
+        output = self.folder.parent / f"{self.folder.name}.log"
+        with open(output, "ab") as log:
             command = [program("postgres"), "-D", str(self.data), *(word for option in options for word in ("-c", option))]
             self.process = subprocess.Popen(as_user(command), stdout=log, stderr=log, cwd="/")
         deadline = time.monotonic() + 600
         while not self.answers():
-            assert self.process.poll() is None and time.monotonic() < deadline, "the server did not start"
+            assert self.process.poll() is None and time.monotonic() < deadline, f"the server did not start: {output.read_text()[-2000:]}"
             time.sleep(0.05)
         if not self.of:
             self.sql(f"ALTER ROLE {USER} PASSWORD '{SECRET}'")

@@ -9,7 +9,6 @@ import json
 import os
 import pathlib
 import random
-import socket
 import subprocess
 import sys
 import time
@@ -36,6 +35,7 @@ from foldback.mlflow import Change, Mirror, register
 from mlflow import MlflowClient
 from mlflow.entities.webhook import WebhookEvent
 from mlflow.exceptions import MlflowException
+from ports import free_port
 
 IS_SHORT = "FOLDBACK_MLFLOW_SHORT" in os.environ
 ACTS = int(os.environ.get("FOLDBACK_MLFLOW_ACTS", "40" if IS_SHORT else "200"))
@@ -51,9 +51,7 @@ class Tracking:
     def __init__(self, folder):
         self.folder, self.process = folder, None
         self.key = base64.urlsafe_b64encode(os.urandom(32)).decode()  # of the secrets in its database
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self.port = free.getsockname()[1]
+        self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
 
     def start(self):
@@ -65,7 +63,7 @@ class Tracking:
         }  # fmt: skip
         with open(self.folder / "mlflow.log", "ab") as log:
             self.process = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True, env=environment)
-        deadline = time.monotonic() + 120
+        deadline = time.monotonic() + 600
         while True:
             try:
                 with urllib.request.urlopen(f"{self.url}/health", timeout=5) as answer:
