@@ -61,6 +61,7 @@ typedef enum fb_shape_rule {
 typedef enum fb_dtype_rule {
     FB_DTYPE_RULE_UNKNOWN = 0,
     FB_DTYPE_RULE_SAME,     /* that of the first argument */
+    FB_DTYPE_RULE_ALL,      /* the same, which all tensors have; unknown where one has another */
     FB_DTYPE_RULE_REAL,     /* the same, where that is a real number; unknown for bool and complex */
     FB_DTYPE_RULE_OTHER,    /* that of the second */
     FB_DTYPE_RULE_WEIGHT,   /* that of the weight */

@@ -48,6 +48,18 @@ static fb_dtype dtype_of_weight(const fb_shape_call *call) {
     return input && weight.type.dtype && input != weight.type.dtype ? FB_DTYPE_UNKNOWN : weight.type.dtype;
 }
 
+/* So are products. That of tensors without elements is computed, in the dtype of the one or the other. */
+static fb_dtype dtype_of_all(const fb_shape_call *call) {
+    const fb_graph *graph = call->graph;
+    fb_dtype dtype = dtype_of_first(call);
+    for (uint32_t e = fb_input_first(graph, call->node); e; e = fb_input_next(graph, e)) {
+        fb_type type;
+        bool is_known = fb_recorded_shape(graph, fb_edge_input(graph, e), &type);
+        if (is_known && type.dtype && type.dtype != dtype) return FB_DTYPE_UNKNOWN;
+    }
+    return dtype;
+}
+
 /* x.to(…), x.type(…), aten.to.*: one of the arguments after self is a dtype, or another tensor, or only a device. */
 static fb_dtype dtype_of_cast(const fb_shape_call *call) {
     const fb_graph *graph = call->graph;
@@ -106,6 +118,7 @@ static fb_dtype infer_dtype(const fb_shape_call *call, fb_dtype_rule rule, fb_dt
     case FB_DTYPE_RULE_UNKNOWN: return FB_DTYPE_UNKNOWN;
     case FB_DTYPE_RULE_OWN: return own;
     case FB_DTYPE_RULE_SAME: return dtype_of_first(call);
+    case FB_DTYPE_RULE_ALL: return dtype_of_all(call);
     case FB_DTYPE_RULE_REAL: return real_dtype(dtype_of_first(call));
     case FB_DTYPE_RULE_OTHER: return fb_operand_named(call, "other").type.dtype;
     case FB_DTYPE_RULE_WEIGHT: return dtype_of_weight(call);

@@ -141,6 +141,28 @@ START_TEST(test_symbolic) {
 }
 END_TEST
 
+/* PyTorch computes products of two dtypes only where the tensors have no elements, and in the dtype of the one or the other. */
+START_TEST(test_product_of_two_dtypes) {
+    static const char *const calls[] = {
+        CALL("f", "operator.matmul", NODE("e") "," NODE("d")),
+        CALL("f", "torch.bmm", NODE("e") "," NODE("d")),
+        CALL("f", "torch.baddbmm", NODE("e") "," NODE("e") "," NODE("d")),
+    };
+    static const char inputs[] =
+        INPUT("e", "[0,2,2]") "{'name':'d','op':'placeholder','target':'d','meta':{'dtype':'%s'}},%s" END;
+    for (size_t i = 0; i < 2 * sizeof calls / sizeof *calls; i++) {
+        bool differ = i % 2;
+        char nodes[1024];
+        snprintf(nodes, sizeof nodes, inputs, differ ? "float64" : "float32", calls[i / 2]);
+        fb_graph *graph = quoted_graph(nodes, NULL, "");
+        fb_shape_result result;
+        ck_assert_int_eq(fb_infer(graph, node_named(graph, "f"), &result), !differ);
+        ck_assert_int_eq(result.dtype, differ ? FB_DTYPE_UNKNOWN : FB_FLOAT32);
+        fb_graph_free(graph);
+    }
+}
+END_TEST
+
 /* a1 = a0 + a0, a2 = a1 + a1 …: 2^60 paths, and a chain deeper than the evaluator goes. */
 START_TEST(test_work_is_bounded) {
     char *nodes = malloc(1 << 16), *end = nodes, text[128];
@@ -169,6 +191,7 @@ int main(void) {
     tcase_add_loop_test(cases, test_fixture, 0, fixtures);
     tcase_add_test(cases, test_recorded_calls);
     tcase_add_loop_test(cases, test_symbolic, 0, (int)(sizeof symbolic / sizeof *symbolic));
+    tcase_add_test(cases, test_product_of_two_dtypes);
     tcase_add_test(cases, test_work_is_bounded);
     return run_tests("infer", cases);
 }
