@@ -8,8 +8,8 @@
  * within it, take the place of the call that runs it, and the program goes.
  *
  * Values stay. Gradients do not: they flow through what was computed without them. So the parameter `gradients` must allow
- * it, or gradients must be on in the program. dtypes are taken to be as recorded, as every pass does: run the result outside of
- * autocast.
+ * it, or gradients must be on in the program. A backward pass then raises if a value that it needs is written in place. dtypes
+ * are taken to be as recorded, as every pass does: run the result outside of autocast.
  *
  * Kept:
  *   - a program that is run twice, that calls modules, reads weights or runs a program of another kind

@@ -17,7 +17,8 @@
  *   - copy_, if what it writes is read later otherwise than through its result, or written again, or is an input or a weight
  *   - x + 0.0, which turns -0.0 into 0.0, and the mean of one element, unless `float_zeros` allows them
  *   - assertions, unless `asserts` allows removing them
- *   - detach, if a gradient may reach it from an input or a trained tensor, unless `detach` allows removing it
+ *   - detach, if a gradient may reach it from an input or a trained tensor, unless `detach` allows removing it; a backward
+ *     pass then raises if a value that it needs is written in place
  *
  * If the recorded sizes are ints, the result is valid only for inputs of these sizes. Marks nothing, because nothing of the
  * removed call is left.
