@@ -139,13 +139,13 @@ static fb_status kernel_tensor(fb_kernel_call *call, fb_object *result) {
     fb_array *input = NULL;
     fb_dtype dtype = FB_DTYPE_UNKNOWN;
     const fb_object *data = fb_argument(call, "data");
-    if (!data) data = fb_argument(call, "s"); /* aten.scalar_tensor */
+    if (!data) data = fb_argument(call, "s");
     if (!data) return fb_kernel_unsupported(call, "it has no data");
     if (call->op == FB_OP_NEW_TENSOR) {
         if (!fb_argument_array(call, "input", &input)) return call->status;
         dtype = input->dtype;
     }
-    if (fb_call_is_spelled(call, "scalar_tensor")) dtype = FB_FLOAT32;
+    if (call->op == FB_OP_SCALAR_TENSOR) dtype = FB_FLOAT32;
     if (data->kind == FB_OBJECT_ARRAY) dtype = data->array->dtype;
     if (!fb_argument_dtype(call, dtype, &dtype)) return call->status;
     if (data->kind != FB_OBJECT_ARRAY) return fb_return_array(call, fb_make_array_of(call, data, dtype), result);
@@ -238,6 +238,7 @@ const fb_kernel_row fb_kernels_create[] = {
     FB_KERNEL_COMPLEX(NEW_FULL, filled),
     FB_KERNEL(ARANGE, arange),
     FB_KERNEL(TENSOR, tensor),
+    FB_KERNEL(SCALAR_TENSOR, tensor),
     FB_KERNEL(AS_TENSOR, tensor),
     FB_KERNEL(NEW_TENSOR, tensor),
     FB_KERNEL(LINSPACE, linspace),

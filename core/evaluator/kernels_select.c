@@ -115,6 +115,24 @@ static void limit_by(const fb_array *out, const fb_array *a, const fb_array *lim
     }
 }
 
+/* The limits of clamp are two tensors, or two numbers: a tensor without dimensions beside a number stands for one. */
+static bool are_limits(fb_kernel_call *call, fb_dtype *dtype) {
+    const fb_object *objects[] = {fb_argument(call, "input"), fb_argument(call, "min"), fb_argument(call, "max")};
+    for (int i = 1; i < 3; i++) {
+        const fb_object *limit = objects[i], *other = objects[3 - i];
+        if (!objects[0] || !limit || !other || limit->kind != FB_OBJECT_ARRAY || other->kind == FB_OBJECT_ARRAY) continue;
+        if (limit->array->rank) return fb_kernel_fail(call, "one of its limits is a number, the other a tensor") == FB_OK;
+        fb_dtype held = limit->array->dtype;
+        fb_object number = {.kind = held == FB_BOOL              ? FB_OBJECT_BOOL
+                                    : fb_dtype_is_floating(held) ? FB_OBJECT_FLOAT
+                                                                 : FB_OBJECT_INT};
+        objects[i] = &number;
+        *dtype = fb_promote_objects(objects, 3);
+        return true;
+    }
+    return true;
+}
+
 /* clamp(min, max), clamp_min, clamp_max: first the lower limit, then the upper. */
 static fb_status kernel_clamp(fb_kernel_call *call, fb_object *result) {
     const char *names[] = {"input", NULL, NULL, NULL};
@@ -126,7 +144,7 @@ static fb_status kernel_clamp(fb_kernel_call *call, fb_object *result) {
     if (count == 1) return fb_kernel_fail(call, "it has no limits");
     fb_array *operands[3] = {NULL};
     fb_dtype dtype = FB_DTYPE_UNKNOWN;
-    if (!fb_operands(call, names, &dtype, operands)) return call->status;
+    if ((count == 3 && !are_limits(call, &dtype)) || !fb_operands(call, names, &dtype, operands)) return call->status;
     fb_array *out = fb_make_array(call, dtype, operands[0]->rank, operands[0]->sizes);
     if (out) limit_by(out, operands[0], operands[1], has_low);
     if (out && count == 3) limit_by(out, out, operands[2], false);

@@ -167,7 +167,8 @@ static fb_status run(fb_kernel_call *call, const unary *row, fb_object *result) 
     fb_array *floats = NULL;
     if (is_bool && (call->op == FB_OP_SIGN || call->op == FB_OP_SGN))
         return fb_return_array(call, fb_make_cast(call, input, FB_BOOL), result);
-    if (is_bool && call->op == FB_OP_SOFTSIGN) return fb_kernel_fail(call, "it is not defined for bools");
+    if (is_bool && (call->op == FB_OP_SOFTSIGN || call->op == FB_OP_TANH_SHRINK))
+        return fb_kernel_fail(call, "it is not defined for bools");
     if ((is_integer || is_bool) && becomes_float) {
         floats = fb_make_cast(call, input, fb_to_floating(input->dtype));
         if (!floats) return call->status;

@@ -65,19 +65,27 @@ static void add_operand(promotion *p, fb_operand operand) {
     }
 }
 
-static fb_dtype combine(fb_dtype higher, fb_dtype lower) {
+static fb_dtype combine(promotion *p, fb_dtype higher, fb_dtype lower) {
     if (!higher) return lower;
     if (!lower) return higher;
     category of_higher = category_of(higher), of_lower = category_of(lower);
-    if (of_higher == FLOATING && of_lower == COMPLEX) return higher == FB_FLOAT64 ? FB_COMPLEX128 : FB_COMPLEX64;
+    bool is_widened = of_higher == FLOATING && of_lower == COMPLEX;
+    p->is_unknown |= is_widened && higher == FB_FLOAT16; /* complex32, which a document cannot hold */
+    if (is_widened) return higher == FB_FLOAT64 ? FB_COMPLEX128 : FB_COMPLEX64;
     return of_higher >= of_lower ? higher : fb_promote(higher, lower);
 }
 
-static fb_dtype result(const promotion *p) {
+static fb_dtype result(promotion *p) {
+    fb_dtype dtype = combine(p, p->dimensioned, combine(p, p->scalar, p->number));
     if (p->is_unknown || !p->has_tensor) return FB_DTYPE_UNKNOWN;
-    fb_dtype dtype = combine(p->dimensioned, combine(p->scalar, p->number));
     /* A number that is computed is an int or a float: only a floating result is sure to stay. */
     return p->has_unknown_number && category_of(dtype) < FLOATING ? FB_DTYPE_UNKNOWN : dtype;
+}
+
+fb_operand fb_as_number(fb_operand operand) {
+    category of_it = category_of(operand.type.dtype);
+    static const fb_dtype numbers[] = {FB_DTYPE_UNKNOWN, FB_BOOL, FB_INT64, FB_FLOAT32, FB_COMPLEX64};
+    return (fb_operand){.kind = FB_OPERAND_NUMBER, .number = numbers[of_it], .type = {.rank = -1}};
 }
 
 /* A tensor of unknown rank may or may not have dimensions. That matters only when dtypes differ within its category. */

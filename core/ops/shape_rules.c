@@ -34,13 +34,11 @@ static bool broadcast(fb_type *a, const fb_type *b) {
     return true;
 }
 
-/* NumPy's broadcasting of `b` into `a`. */
 static void erase_dim(fb_type *type, int axis) {
     memmove(type->sizes + axis, type->sizes + axis + 1, (size_t)(type->rank - axis - 1) * sizeof *type->sizes);
     type->rank--;
 }
 
-/* NumPy's broadcasting of `b` into `a`. */
 static bool insert_dim(fb_type *type, int axis, fb_dim dim) {
     if (type->rank == FB_MAX_RANK) return false;
     memmove(type->sizes + axis + 1, type->sizes + axis, (size_t)(type->rank - axis) * sizeof *type->sizes);
@@ -74,12 +72,23 @@ static bool broadcast_named(const fb_shape_call *call, const char *const *names,
 }
 
 static bool shape_broadcast(const fb_shape_call *call, fb_type *out) {
-    static const char *const names[] = {"input", "other",   "exponent", "end", "weight",
-                                        "mask",  "tensor1", "tensor2",  "min", "max"};
+    static const char *const names[] = {"input",   "other",   "exponent", "end", "weight", "mask",
+                                        "tensor1", "tensor2", "min",      "max", "logits", "tau"};
     return broadcast_named(call, names, sizeof names / sizeof *names, out);
 }
 
-/* The same of two named ones. */
+/* As v, into which g broadcasts. */
+static bool shape_weight_norm(const fb_shape_call *call, fb_type *out) {
+    fb_type v, g;
+    if (!tensor_named(call, "v", &v) || !tensor_named(call, "g", &g)) return false;
+    *out = v;
+    if (!broadcast(&v, &g) || v.rank != out->rank) return false;
+    for (int i = 0; i < v.rank; i++) {
+        if (!fb_dim_equal(v.sizes[i], out->sizes[i])) return false;
+    }
+    return true;
+}
+
 static fb_dtype promote_two(const fb_shape_call *call, const char *first, const char *second) {
     fb_operand operands[] = {fb_operand_named(call, first), fb_operand_named(call, second)};
     return fb_promote_all(operands, 2);
@@ -303,9 +312,9 @@ static bool shape_arange(const fb_shape_call *call, fb_type *out) {
     return true;
 }
 
-/* torch.tensor of one number; lists are unknown. */
+/* torch.tensor and torch.scalar_tensor of one number; lists are unknown. */
 static bool shape_scalar_tensor(const fb_shape_call *call, fb_type *out) {
-    fb_operand data = fb_operand_named(call, "data");
+    fb_operand data = fb_operand_named(call, call->op == FB_OP_SCALAR_TENSOR ? "s" : "data");
     fb_value dtype = fb_node_kwarg(call->graph, call->node, "dtype");
     bool has_dtype = dtype.id && fb_value_kind(call->graph, dtype) != FB_NONE;
     if (data.kind != FB_OPERAND_NUMBER || !data.number) return false;

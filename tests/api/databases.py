@@ -133,8 +133,8 @@ def shared_server():
 
 
 class Proxy:
-    """Passes bytes on to the server's TCP port. `cut()` breaks all connections; while `is_held` nothing gets through; `watch(bytes)` sees what a client sends, and what it
-    returns is done: None passes it on, "before" breaks the connection without, "after" passes it on and breaks it before the answer."""
+    """Passes bytes on to the server's TCP port. `cut()` breaks all connections; while `is_held` nothing gets through; `watch(bytes)` sees what a client has sent since it
+    committed last, and what it returns is done: None passes it on, "before" breaks the connection without, "after" passes it on and breaks it before the answer."""
 
     def __init__(self, server):
         self.server, self.watch, self.is_open, self.is_held = server, (lambda sent: None), True, False
@@ -163,11 +163,13 @@ class Proxy:
             threading.Thread(target=self._pump, args=(pair, server, client, False), daemon=True).start()
 
     def _pump(self, pair, source, target, is_client):
+        said = b""
         try:
             while piece := source.recv(65536):
                 while self.is_held and pair in self.pairs:
                     time.sleep(0.02)
-                fault = self.watch(piece) if is_client else None
+                said = piece if b"COMMIT" in said else said[-(1 << 20) :] + piece
+                fault = self.watch(said) if is_client else None
                 if fault == "before":
                     break
                 if fault == "after":

@@ -141,25 +141,43 @@ START_TEST(test_symbolic) {
 }
 END_TEST
 
-/* PyTorch computes products of two dtypes only where the tensors have no elements, and in the dtype of the one or the other. */
-START_TEST(test_product_of_two_dtypes) {
-    static const char *const calls[] = {
-        CALL("f", "operator.matmul", NODE("e") "," NODE("d")),
-        CALL("f", "torch.bmm", NODE("e") "," NODE("d")),
-        CALL("f", "torch.baddbmm", NODE("e") "," NODE("e") "," NODE("d")),
-    };
-    static const char inputs[] =
-        INPUT("e", "[0,2,2]") "{'name':'d','op':'placeholder','target':'d','meta':{'dtype':'%s'}},%s" END;
-    for (size_t i = 0; i < 2 * sizeof calls / sizeof *calls; i++) {
-        bool differ = i % 2;
-        char nodes[1024];
-        snprintf(nodes, sizeof nodes, inputs, differ ? "float64" : "float32", calls[i / 2]);
-        fb_graph *graph = quoted_graph(nodes, NULL, "");
-        fb_shape_result result;
-        ck_assert_int_eq(fb_infer(graph, node_named(graph, "f"), &result), !differ);
-        ck_assert_int_eq(result.dtype, differ ? FB_DTYPE_UNKNOWN : FB_FLOAT32);
-        fb_graph_free(graph);
-    }
+#define TYPED(name, dtype)                                                                                                     \
+    "{'name':'" name "','op':'placeholder','target':'" name "','meta':{'shape':[2,2],'dtype':'" dtype "'}},"
+#define KEYWORD(target, args, name, value)                                                                                     \
+    "{'name':'f','op':'call_function','target':'" target "','args':[" args "],'kwargs':{'" name "':" value "}},"
+
+static const struct {
+    const char *call;
+    fb_dtype dtype;
+} typed[] = {
+    {CALL("f", "operator.matmul", NODE("single") "," NODE("single")), FB_FLOAT32},
+    /* PyTorch computes products of two dtypes where no number is to be multiplied, and gives the dtype of the one or the other.
+     */
+    {CALL("f", "operator.matmul", NODE("single") "," NODE("double")), FB_DTYPE_UNKNOWN},
+    {CALL("f", "torch.bmm", NODE("single") "," NODE("double")), FB_DTYPE_UNKNOWN},
+    {CALL("f", "torch.baddbmm", NODE("single") "," NODE("single") "," NODE("double")), FB_DTYPE_UNKNOWN},
+    {CALL("f", "operator.mul", NODE("single") ",{'$complex':[0,1]}"), FB_COMPLEX64},
+    {CALL("f", "operator.mul", NODE("double") ",{'$complex':[0,1]}"), FB_COMPLEX128},
+    {CALL("f", "operator.mul", NODE("half") ",{'$complex':[0,1]}"), FB_DTYPE_UNKNOWN}, /* complex32 */
+    {CALL("f", "torch.nn.functional.tanhshrink", NODE("integer")), FB_FLOAT32},
+    {CALL("f", "torch.scalar_tensor", "2"), FB_FLOAT32},
+    {KEYWORD("torch.scalar_tensor", "2", "dtype", "{'$dtype':'int64'}"), FB_INT64},
+    {CALL("f", "torch.tensor", "2"), FB_INT64},
+    {KEYWORD("torch.nn.functional.normalize", NODE("single"), "eps", NODE("double")), FB_DTYPE_UNKNOWN},
+    {KEYWORD("torch.nn.functional.gumbel_softmax", NODE("single"), "tau", NODE("double")), FB_DTYPE_UNKNOWN},
+    {CALL("f", "torch._weight_norm", NODE("single") "," NODE("double")), FB_DTYPE_UNKNOWN},
+};
+
+START_TEST(test_dtype) {
+    char nodes[4096];
+    snprintf(nodes, sizeof nodes,
+             TYPED("half", "float16") TYPED("single", "float32") TYPED("double", "float64") TYPED("integer", "int32") "%s" END,
+             typed[_i].call);
+    fb_graph *graph = quoted_graph(nodes, NULL, "");
+    fb_shape_result result = {.dtype = FB_DTYPE_UNKNOWN};
+    fb_infer(graph, node_named(graph, "f"), &result);
+    ck_assert_msg(result.dtype == typed[_i].dtype, "%s: %s", typed[_i].call, fb_dtype_name(result.dtype));
+    fb_graph_free(graph);
 }
 END_TEST
 
@@ -191,7 +209,7 @@ int main(void) {
     tcase_add_loop_test(cases, test_fixture, 0, fixtures);
     tcase_add_test(cases, test_recorded_calls);
     tcase_add_loop_test(cases, test_symbolic, 0, (int)(sizeof symbolic / sizeof *symbolic));
-    tcase_add_test(cases, test_product_of_two_dtypes);
+    tcase_add_loop_test(cases, test_dtype, 0, (int)(sizeof typed / sizeof *typed));
     tcase_add_test(cases, test_work_is_bounded);
     return run_tests("infer", cases);
 }

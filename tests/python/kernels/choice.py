@@ -86,6 +86,13 @@ def main(recorder):
         case = recorder.start(f"clamp min=tensor {short(dtype)} {short(other)}")
         x, low = case.input(values(dtype, 2, 3)), case.input(values(other, 3, seed=1))
         recorder.finish(case, case.call("torch.clamp", x, min=low))
+    for dtype, other in [(F, D), (L, D), (L, F), (H, L), (T, L)]:
+        for first in [True, False]:
+            case = recorder.start(f"clamp by a number and a tensor {short(dtype)} {short(other)} {first}")
+            x, limit = case.input(edges(dtype)), case.input(values(other).abs())
+            recorder.finish(case, case.call("torch.clamp", x, *([-1, limit] if first else [limit, 2.5])))
+    case = recorder.start("clamp by a number and a tensor with dimensions")
+    recorder.finish(case, case.call("torch.clamp", case.input(values(F, 3)), 0, case.input(values(F, 3))), refused=True)
     for name in ["clamp_min", "clamp_max"]:
         for dtype in [F, L]:
             for limit in [0, 0.5]:

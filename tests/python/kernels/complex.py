@@ -147,6 +147,8 @@ def main(recorder):
         for target in ("linear", "conv1d"):
             shapes = ((2, 3, 4), (2, 3, 1)) if target == "conv1d" else ((2, 4), (3, 4))
             of(f"{target} of {kind}", [(f"torch.nn.functional.{target}", ("input", 1))], *(values(dtype, *s) for s in shapes), refused=True)
+    for name in ("mul", "add", "sub"):  # complex32 comes out
+        of(f"{name} of half and one complex number", [(f"operator.{name}", ("input", 1))], values(torch.float16, 3), torch.tensor(1j), refused=True)
     for dtype in (torch.float32, torch.float64, torch.int64, torch.float16, torch.bool):
         for name in ("torch.real", "torch.imag", "torch.conj", "torch.angle", "torch.view_as_real"):
             of(f"{name} of {short(dtype)}", [(name,)], values(dtype, 3, 4))
