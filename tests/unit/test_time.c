@@ -45,6 +45,7 @@ static const worst calls[] = {
     {.ops = "SIZE SYM_SIZE DIM NUMEL DEVICE_COPY LIFT_FRESH REQUIRES_GRAD", "@f" BIG, LIGHT},
     {.ops = "LEN", "@l", LIGHT},
     {.ops = "ITEM", "@f[1]", LIGHT},
+    {.ops = "SCALAR_TENSOR", "2", LIGHT},
     {.ops = "NUMBER_OF", "@l", LIGHT, "math.prod"},
     {.ops = "NUMBER_MAX", "@l", LIGHT, "builtins.sum"},
     {.ops = "COLLECTION", "@l", LIGHT, "builtins.tuple"},
