@@ -194,6 +194,12 @@ bool fb_argument_array(fb_kernel_call *call, const char *name, fb_array **out) {
     return *out ? true : complain(call, name, "a tensor");
 }
 
+bool fb_argument_index(fb_kernel_call *call, const char *name, fb_array **out) {
+    if (!fb_argument_array(call, name, out)) return false;
+    bool is_index = (*out)->dtype == FB_INT64 || (*out)->dtype == FB_INT32;
+    return is_index || fb_kernel_fail(call, "its argument %s is not of int64 or int32", name) == FB_OK;
+}
+
 bool fb_argument_weight(fb_kernel_call *call, fb_array **array, const fb_weight **weight) {
     call->takes_weight = true;
     const fb_object *object = find_given(call, "weight");

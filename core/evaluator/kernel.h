@@ -104,6 +104,8 @@ const fb_object *fb_argument(fb_kernel_call *call, const char *name);
 bool fb_argument_is_given(fb_kernel_call *call, const char *name); /* and not None */
 /* A tensor; a Python number becomes a 0-d array of its default dtype (bool, int64, float32) only where fb_operands takes it. */
 bool fb_argument_array(fb_kernel_call *call, const char *name, fb_array **out);
+/* … whose elements are indices: int64 or int32. */
+bool fb_argument_index(fb_kernel_call *call, const char *name, fb_array **out);
 /* The same; *out = NULL when it is absent or None. */
 bool fb_argument_optional(fb_kernel_call *call, const char *name, fb_array **out);
 /* weight=, a tensor, in one of two forms: an array, or a matrix of weights (*array is NULL), of which fb_read_weight fills a

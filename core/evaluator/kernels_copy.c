@@ -48,6 +48,11 @@ static fb_status kernel_dropout(fb_kernel_call *call, fb_object *result) {
         return call->status;
     if (!(p >= 0 && p <= 1)) return fb_kernel_fail(call, "%g is not a probability", p);
     if (train && p != 0) return fb_kernel_unsupported(call, "dropout is on: it draws random numbers");
+    if (call->op == FB_OP_FEATURE_DROPOUT && strstr(fb_call_spelling(call), "1d")) {
+        fb_array *input;
+        if (!fb_argument_array(call, "input", &input)) return call->status;
+        if (input->rank != 2 && input->rank != 3) return fb_kernel_fail(call, "it takes two or three dimensions");
+    }
     if (call->op == FB_OP_NATIVE_DROPOUT) return fb_kernel_unsupported(call, "its mask is not evaluated");
     return kernel_same(call, result);
 }
@@ -422,10 +427,10 @@ static fb_status kernel_shift_spectrum(fb_kernel_call *call, fb_object *result) 
 static fb_status kernel_index_select(fb_kernel_call *call, fb_object *result) {
     fb_array *input, *index, *flat;
     int64_t dim;
-    if (!fb_argument_array(call, "input", &input) || !fb_argument_array(call, "index", &index) ||
+    if (!fb_argument_array(call, "input", &input) || !fb_argument_index(call, "index", &index) ||
         !fb_argument_axis(call, "dim", input->rank, &dim))
         return call->status;
-    if (index->held != FB_HELD_INT || index->rank > 1 || (!input->rank && fb_array_count(index) != 1))
+    if (index->rank > 1 || (!input->rank && fb_array_count(index) != 1))
         return fb_kernel_fail(call, "its index is not a vector of ints");
     flat = fb_make_contiguous(call, index);
     int64_t count = fb_array_count(index);

@@ -14,6 +14,12 @@ static fb_dtype dtype_of_number(const fb_object *object) {
     }
 }
 
+/* Where only the kind of a number counts. */
+static fb_dtype default_dtype(fb_dtype dtype) {
+    if (fb_dtype_is_complex(dtype)) return FB_COMPLEX64;
+    return fb_dtype_is_floating(dtype) ? FB_FLOAT32 : dtype == FB_BOOL ? FB_BOOL : FB_INT64;
+}
+
 /* A Python number or a tensor without dimensions, both ways. */
 static bool number_of(fb_kernel_call *call, const char *name, double *number, int64_t *integer, fb_dtype *dtype) {
     const fb_object *object = fb_argument(call, name);
@@ -65,7 +71,7 @@ static fb_status kernel_filled(fb_kernel_call *call, fb_object *result) {
     if (!value) return fb_kernel_unsupported(call, "it has no value");
     if (is_like && !fb_argument_array(call, "input", &input)) return call->status;
     if (is_like) dtype = input->dtype;
-    else if (rows[i].value) dtype = dtype_of_number(value);
+    else if (rows[i].value) dtype = default_dtype(dtype_of_number(value));
     if (!fb_argument_dtype(call, dtype, &dtype)) return call->status;
     if (rows[i].size) {
         if (!fb_argument_ints(call, rows[i].size, sizes, &rank)) return call->status;
@@ -145,8 +151,10 @@ static fb_status kernel_tensor(fb_kernel_call *call, fb_object *result) {
         if (!fb_argument_array(call, "input", &input)) return call->status;
         dtype = input->dtype;
     }
-    if (call->op == FB_OP_SCALAR_TENSOR) dtype = FB_FLOAT32;
     if (data->kind == FB_OBJECT_ARRAY) dtype = data->array->dtype;
+    if (call->op == FB_OP_SCALAR_TENSOR) dtype = FB_FLOAT32;
+    if (call->op == FB_OP_SCALAR_TENSOR && data->kind == FB_OBJECT_ARRAY && data->array->rank)
+        return fb_kernel_unsupported(call, "its number has dimensions");
     if (!fb_argument_dtype(call, dtype, &dtype)) return call->status;
     if (data->kind != FB_OBJECT_ARRAY) return fb_return_array(call, fb_make_array_of(call, data, dtype), result);
     bool is_same = call->op == FB_OP_AS_TENSOR && dtype == data->array->dtype;

@@ -44,10 +44,9 @@ static bool fits(const fb_array *index, const fb_array *in, int64_t dim) {
 }
 
 static bool open_gather(fb_kernel_call *call, fb_array **input, fb_array **index, int64_t *dim) {
-    if (!fb_argument_array(call, "input", input) || !fb_argument_array(call, "index", index) ||
+    if (!fb_argument_array(call, "input", input) || !fb_argument_index(call, "index", index) ||
         !fb_argument_axis(call, "dim", (*input)->rank, dim))
         return false;
-    if ((*index)->held != FB_HELD_INT) return fb_kernel_fail(call, "its index is not integers") == FB_OK;
     if ((*input)->rank != (*index)->rank) return fb_kernel_unsupported(call, "input and index differ in dimensions") == FB_OK;
     return fb_kernel_takes(call, STEPS_OF_A_PLACE * (double)fb_array_count(*index));
 }

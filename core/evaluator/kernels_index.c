@@ -65,14 +65,15 @@ static int taken_by(const fb_object *item) {
 
 static bool put_tensor(fb_kernel_call *call, indexing *ix, int dim, fb_array *tensor) {
     if (!tensor) return false;
-    bool is_index = tensor->held == FB_HELD_INT || tensor->held == FB_HELD_BOOL;
+    bool is_index = tensor->dtype == FB_INT64 || tensor->dtype == FB_INT32 || tensor->dtype == FB_BOOL;
     if (tensor->dtype == FB_UINT8) { /* a mask, in old code */
         fb_array_drop(tensor);
         return fb_kernel_unsupported(call, "a tensor of uint8 indexes") == FB_OK;
     }
     if (!is_index || dim >= ix->view->rank) {
+        if (is_index) fb_kernel_fail(call, "there are too many indices");
+        else fb_kernel_fail(call, "a tensor of %s is not an index", fb_dtype_name(tensor->dtype));
         fb_array_drop(tensor);
-        fb_kernel_fail(call, is_index ? "there are too many indices" : "a floating tensor is not an index");
         return false;
     }
     ix->tensors[dim] = tensor;

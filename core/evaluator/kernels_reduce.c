@@ -422,6 +422,8 @@ static fb_status kernel_norm(fb_kernel_call *call, fb_object *result) {
     else if (!fb_argument_number(call, name, 2, &s.a)) return call->status;
     if (!fb_dtype_is_floating(dtype) || !fb_dtype_is_floating(input->dtype))
         return fb_kernel_unsupported(call, "it is evaluated for floats alone");
+    if (fb_promote(input->dtype, dtype) != dtype)
+        return fb_kernel_fail(call, "%s is narrower than %s", fb_dtype_name(dtype), fb_dtype_name(input->dtype));
     bool is_along_one = dim && (dim->kind == FB_OBJECT_INT || (fb_object_is_sequence(dim) && dim->items->count == 1));
     bool may_be_of_matrices = fb_call_is_spelled(call, "linalg_norm") || fb_call_is_spelled(call, "norm");
     if (call->op == FB_OP_VECTOR_NORM && may_be_of_matrices && !is_along_one)

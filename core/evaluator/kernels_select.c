@@ -145,7 +145,10 @@ static fb_status kernel_clamp(fb_kernel_call *call, fb_object *result) {
     fb_array *operands[3] = {NULL};
     fb_dtype dtype = FB_DTYPE_UNKNOWN;
     if ((count == 3 && !are_limits(call, &dtype)) || !fb_operands(call, names, &dtype, operands)) return call->status;
-    fb_array *out = fb_make_array(call, dtype, operands[0]->rank, operands[0]->sizes);
+    const fb_object *limit = fb_argument(call, names[1]);
+    bool is_defined = dtype != FB_BOOL || (count == 2 && limit->kind == FB_OBJECT_ARRAY);
+    if (!is_defined) fb_kernel_fail(call, "it is not defined for bools");
+    fb_array *out = is_defined ? fb_make_array(call, dtype, operands[0]->rank, operands[0]->sizes) : NULL;
     if (out) limit_by(out, operands[0], operands[1], has_low);
     if (out && count == 3) limit_by(out, out, operands[2], false);
     for (size_t i = 0; i < count; i++) fb_array_drop(operands[i]);
@@ -186,8 +189,10 @@ static fb_status kernel_combine(fb_kernel_call *call, fb_object *result) {
         return call->status;
     fb_array *out = NULL;
     const fb_object *end = call->op == FB_OP_LERP ? fb_argument(call, "end") : NULL, *input = fb_argument(call, "input");
+    const fb_object *weight = end ? fb_argument(call, "weight") : NULL;
     bool is_mixed = end && input && end->kind == FB_OBJECT_ARRAY && input->kind == FB_OBJECT_ARRAY &&
-                    (end->array->dtype != input->array->dtype || input->array->dtype != dtype);
+                    (end->array->dtype != input->array->dtype || input->array->dtype != dtype ||
+                     (weight && weight->kind == FB_OBJECT_ARRAY && weight->array->rank && weight->array->dtype != dtype));
     if (is_mixed) fb_kernel_fail(call, "its operands' dtypes differ");
     else if (!fb_dtype_is_floating(dtype)) fb_kernel_unsupported(call, "it is evaluated for floats alone");
     else out = fb_make_array(call, dtype, operands[0]->rank, operands[0]->sizes);

@@ -98,6 +98,11 @@ def main(recorder):
             for limit in [0, 0.5]:
                 case = recorder.start(f"Tensor.{name} {short(dtype)} {limit}")
                 recorder.finish(case, case.method(name, case.input(edges(dtype)), limit))
+    for name in ["clamp", "clamp_min", "clamp_max"]:
+        for kind, limit in [("number", True), ("scalar", torch.tensor(True)), ("tensor", torch.tensor([True, False]))]:
+            case = recorder.start(f"{name} of bools by a {kind}")
+            limit = case.input(limit) if isinstance(limit, torch.Tensor) else limit
+            recorder.finish(case, case.method(name, case.input(values(T, 2)), limit))
     case = recorder.start("clip")
     recorder.finish(case, case.method("clip", case.input(edges(F)), -1, 1))
     case = recorder.start("clamp_ of ints by a float")
@@ -126,6 +131,9 @@ def main(recorder):
         case = recorder.start(f"lerp {short(dtype)} tensor")
         x, y, w = case.input(values(dtype, 2, 5)), case.input(values(dtype, 5, seed=1)), case.input(values(dtype, 2, 1, seed=2))
         recorder.finish(case, case.method("lerp", x, y, w), ulps=4, absolute=1e-6)
+    for shape in [(), (1,)]:
+        case = recorder.start(f"lerp by a weight of another dtype {shape}")
+        recorder.finish(case, case.call("torch.lerp", case.input(values(F, 3)), case.input(values(F, 3, seed=1)), case.input(values(D, *shape))), ulps=4)
     case = recorder.start("lerp of two dtypes")
     recorder.finish(case, case.call("torch.lerp", case.input(values(F, 3)), case.input(values(D, 3)), 0.5))
     # prelu

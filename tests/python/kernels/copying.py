@@ -143,6 +143,9 @@ def main(recorder):
     ]):  # fmt: skip
         case = recorder.start(f"{name} {number}")
         recorder.finish(case, case.call(name, case.input(x), *arguments, **keywords))
+    for shape in [(2,), (2, 3), (2, 3, 4), (1, 2, 3, 4)]:
+        case = recorder.start(f"dropout1d {shape}")
+        recorder.finish(case, case.call("torch.nn.functional.dropout1d", case.input(values(torch.float32, *shape)), 0.5, False))
     for name, arguments in [("torch.nn.functional.dropout", ()), ("torch.nn.functional.dropout", (0.5, True)), (ATEN + "dropout.default", (0.5, True))]:
         case = recorder.start(f"{name} that is on {arguments}")
         recorder.finish(case, case.call(name, case.input(x), *arguments), refused=True)

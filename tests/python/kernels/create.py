@@ -90,6 +90,12 @@ def main(recorder):
     for value, kwargs in [(2, {}), (2.5, {"dtype": H}), (3, {"dtype": L}), (True, {})]:
         one(f"aten.scalar_tensor {value!r} {kwargs}", "torch.ops.aten.scalar_tensor.default", value, **kwargs)
     one("torch.scalar_tensor", "torch.scalar_tensor", 5)
+    for dtype in ALL:  # of a number only the kind counts
+        for shape in [(), (1,)]:
+            case = recorder.start(f"torch.scalar_tensor of a tensor {short(dtype)} {shape}")
+            recorder.finish(case, case.call("torch.scalar_tensor", case.input(values(dtype, *shape))))
+            case = recorder.start(f"torch.full of a tensor {short(dtype)} {shape}")
+            recorder.finish(case, case.call("torch.full", (2,), case.input(values(dtype, *shape))))
     # copies and fillings
     for dtype in ALL:
         for other in ALL:

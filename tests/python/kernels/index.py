@@ -138,6 +138,13 @@ def main(recorder):
     x = case.input(values(H, 3))
     y = case.method("index_put_", x, (case.input(torch.tensor([1, 1, 0])),), case.input(values(H, 3, seed=3)), accumulate=True)
     recorder.finish(case, x, y, ulps=2)
+    for dtype in [torch.int8, torch.int16, torch.int32, L]:
+        case = recorder.start(f"getitem by {short(dtype)}")
+        recorder.finish(case, case.call("operator.getitem", case.input(values(F, 3, 2)), case.input(torch.tensor([1, 0], dtype=dtype))))
+        for name in ["index_select", "gather", "scatter_add"]:
+            case = recorder.start(f"{name} by {short(dtype)}")
+            x, index = case.input(values(F, 3)), case.input(torch.tensor([1, 0], dtype=dtype))
+            recorder.finish(case, case.method(name, x, 0, index, *([x] if name == "scatter_add" else [])))
     case = recorder.start("an expanded one is read")
     x = case.method("expand", case.input(values(F, 3, 1)), 3, 4)
     recorder.finish(case, case.call("operator.getitem", x, (S(None), [0, 3])))

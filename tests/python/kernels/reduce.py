@@ -147,6 +147,10 @@ def main(recorder):
     recorder.finish(case, case.call("torch.linalg.vector_norm", case.input(values(F, 3, 4))), ulps=4)
     case = recorder.start("linalg.norm of a matrix")
     recorder.finish(case, case.call("torch.linalg.norm", case.input(values(F, 3, 4)), 2), refused=True)
+    for given, dtype in [(D, F), (F, H), (H, torch.bfloat16), (torch.bfloat16, H), (H, F)]:
+        for name, more in [("torch.norm", (2, 1)), ("torch.linalg.vector_norm", (2, 1))]:
+            case = recorder.start(f"{name} {short(given)} dtype={short(dtype)}")
+            recorder.finish(case, case.call(name, case.input(values(given, 3, 4)), *more, dtype=dtype), ulps=8)
     case = recorder.start("norm dtype=")
     recorder.finish(case, case.call("torch.norm", case.input(values(F, 3, 4)), 2, 1, dtype=D), ulps=8)
     # softmax
