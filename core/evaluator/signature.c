@@ -50,7 +50,7 @@ static bool takes(const given_call *call, const char *type, const fb_object *obj
     bool is_int = object->kind == FB_OBJECT_INT || (call->is_aten && object->kind == FB_OBJECT_BOOL);
     switch (*type) {
     case 'N':
-    case 'S': return is_number(object);
+    case 'S': return is_number(object) || object->kind == FB_OBJECT_OTHER; /* a complex number is among the others */
     case 'i': return is_int;
     case 'f': return is_number(object);
     case 'b': return object->kind == FB_OBJECT_BOOL || (call->is_aten && is_number(object));

@@ -171,6 +171,13 @@ def test_an_unsupported_operator_is_named(shared):
     assert problem["nodes"] == ["mystery"] and problem["target"] == "torch.rrelu"
 
 
+def test_a_complex_number_is_not_evaluated(shared):
+    """PyTorch has the call."""
+    graph = graph_of(node("mul", "call_function", "torch.mul", [ref("x"), {"$complex": [0, 1]}]), output("mul"))
+    answer = evaluate(shared, stored(shared, graph))
+    assert (answer.status, answer.json()["code"]) == (422, "unsupported-operator"), answer
+
+
 OPERATORS = "torch.ops.higher_order."
 VMAP = "torch._functorch.predispatch."
 
