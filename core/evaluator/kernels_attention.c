@@ -28,7 +28,7 @@ static fb_status kernel_embedding(fb_kernel_call *call, fb_object *result) {
     fb_array *whole, *indices;
     const fb_weight *weight;
     bool is_native = !fb_argument_is_given(call, "input"); /* torch.embedding and ATen: weight, indices */
-    if (!fb_argument_weight(call, &whole, &weight) || !fb_argument_array(call, is_native ? "indices" : "input", &indices))
+    if (!fb_argument_weight(call, &whole, &weight) || !fb_argument_index(call, is_native ? "indices" : "input", &indices))
         return call->status;
     double norm_type; /* says which norm max_norm limits: without that, nothing */
     int64_t padding;
@@ -40,8 +40,7 @@ static fb_status kernel_embedding(fb_kernel_call *call, fb_object *result) {
     if (!has_row && fb_call_is_of_nn(call))
         return fb_kernel_fail(call, "the table has no row %lld, which padding_idx names", (long long)padding);
     if (fb_argument_is_given(call, "max_norm")) return fb_kernel_unsupported(call, "max_norm writes to its weight");
-    if (rank != 2 || (indices->dtype != FB_INT64 && indices->dtype != FB_INT32))
-        return fb_kernel_fail(call, "it takes a matrix, and indices of int64 or int32");
+    if (rank != 2) return fb_kernel_fail(call, "it takes a matrix");
     if (indices->rank + 1 > FB_MAX_RANK) return fb_kernel_unsupported(call, "it has too many dimensions");
     int64_t sizes[FB_MAX_RANK], width = (whole ? whole->sizes : weight->sizes)[1], count = fb_array_count(indices);
     memcpy(sizes, indices->sizes, sizeof sizes);

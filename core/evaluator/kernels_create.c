@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "core/evaluator/internal.h"
+#include "core/ops/shape.h"
 
 /* torch's dtype of a number. */
 static fb_dtype dtype_of_number(const fb_object *object) {
@@ -12,12 +13,6 @@ static fb_dtype dtype_of_number(const fb_object *object) {
     case FB_OBJECT_INT: return FB_INT64;
     default: return FB_FLOAT32;
     }
-}
-
-/* Where only the kind of a number counts. */
-static fb_dtype default_dtype(fb_dtype dtype) {
-    if (fb_dtype_is_complex(dtype)) return FB_COMPLEX64;
-    return fb_dtype_is_floating(dtype) ? FB_FLOAT32 : dtype == FB_BOOL ? FB_BOOL : FB_INT64;
 }
 
 /* A Python number or a tensor without dimensions, both ways. */
@@ -71,7 +66,7 @@ static fb_status kernel_filled(fb_kernel_call *call, fb_object *result) {
     if (!value) return fb_kernel_unsupported(call, "it has no value");
     if (is_like && !fb_argument_array(call, "input", &input)) return call->status;
     if (is_like) dtype = input->dtype;
-    else if (rows[i].value) dtype = default_dtype(dtype_of_number(value));
+    else if (rows[i].value) dtype = fb_default_dtype(dtype_of_number(value));
     if (!fb_argument_dtype(call, dtype, &dtype)) return call->status;
     if (rows[i].size) {
         if (!fb_argument_ints(call, rows[i].size, sizes, &rank)) return call->status;

@@ -48,7 +48,7 @@ static fb_dtype dtype_of_weight(const fb_shape_call *call) {
     return input && weight.type.dtype && input != weight.type.dtype ? FB_DTYPE_UNKNOWN : weight.type.dtype;
 }
 
-/* So are products. That of tensors without elements is computed, in the dtype of the one or the other. */
+/* Products and others as well. Of tensors without elements they are computed, in the dtype of the one or the other. */
 static fb_dtype dtype_of_all(const fb_shape_call *call) {
     const fb_graph *graph = call->graph;
     fb_dtype dtype = dtype_of_first(call);

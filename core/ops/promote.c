@@ -82,10 +82,13 @@ static fb_dtype result(promotion *p) {
     return p->has_unknown_number && category_of(dtype) < FLOATING ? FB_DTYPE_UNKNOWN : dtype;
 }
 
-fb_operand fb_as_number(fb_operand operand) {
-    category of_it = category_of(operand.type.dtype);
+fb_dtype fb_default_dtype(fb_dtype dtype) {
     static const fb_dtype numbers[] = {FB_DTYPE_UNKNOWN, FB_BOOL, FB_INT64, FB_FLOAT32, FB_COMPLEX64};
-    return (fb_operand){.kind = FB_OPERAND_NUMBER, .number = numbers[of_it], .type = {.rank = -1}};
+    return numbers[category_of(dtype)];
+}
+
+fb_operand fb_as_number(fb_operand operand) {
+    return (fb_operand){.kind = FB_OPERAND_NUMBER, .number = fb_default_dtype(operand.type.dtype), .type = {.rank = -1}};
 }
 
 /* A tensor of unknown rank may or may not have dimensions. That matters only when dtypes differ within its category. */

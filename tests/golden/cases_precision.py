@@ -294,8 +294,8 @@ def convert_precision():
     convert("untyped-attribute", of_inputs(lambda g, x: g.fn("operator.matmul", x, g.fn("builtins.getattr", x, "mT", **plain), **plain)), 1)
     product = lambda g, x: g.fn("torch.tensordot", x, g.fn("torch.eye", 4, **plain), **plain)  # eye may be of any dtype
     convert("untyped-product-of-a-factory", of_inputs(product), 0, refusal("unknown-dtype", "eye"))
-    alike = lambda g, x: g.fn("operator.matmul", g.method("relu", x, **plain), g.input("wide", (4, 4), "float64"), **plain)
-    convert("untyped-product-of-two-dtypes", of_inputs(alike), 0, refusal("unknown-dtype", "matmul"), refusal("unknown-dtype", "relu"))
+    mixed = lambda g, x: g.fn("operator.matmul", g.method("relu", x, **plain), g.input("wide", (4, 4), "float64"), **plain)
+    convert("untyped-product-of-two-dtypes", of_inputs(mixed), 1)  # relu is converted
     parts = lambda g, x: g.method("relu", g.fn("operator.getitem", g.method("topk", g.method("relu", x, **plain), 2, **plain), 0, **plain), **plain)
     convert("untyped-parts", of_inputs(parts), 1, refusal("unknown-dtype", "topk"), refusal("unknown-dtype", "getitem"))
 
