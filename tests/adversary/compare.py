@@ -240,6 +240,19 @@ class Judge:
             self.worse = [noisy(self.original, self.inputs, seed) for seed in range(4)]
         return self.worse
 
+    @torch.no_grad()
+    def magnifies_rounding(self):
+        """Does noise change a result by more than validation takes for rounding?"""
+        for index, expected in enumerate(self.expected.leaves):
+            if not isinstance(expected, torch.Tensor) or expected.dtype not in BITS or not expected.isfinite().any():
+                continue
+            bits = BITS[expected.dtype]
+            allowed = 2.0 ** ((9 if bits >= 24 else 4) - bits) * float(expected.abs()[expected.isfinite()].max())
+            others = [outcome.leaves[index] for outcome in self.noisy() if outcome.error is None and outcome.spec == self.expected.spec]
+            if any(other.shape == expected.shape and distance(other, expected) > allowed for other in others):
+                return True
+        return False
+
     @torch.no_grad()  # nothing is asked of how a view came about
     def assert_values(self, found, get, what, level):
         """`level`: "bits", "close" (rounding), "finite" (only what is finite in both), "none"."""

@@ -30,6 +30,15 @@ def binary():
     return pathlib.Path(os.environ.get("FOLDBACK_BINARY", ROOT / "build" / "foldback")).resolve()
 
 
+def is_sanitized():
+    return binary().parent.name == "build-asan"
+
+
+def without_sandbox(said):
+    """Without what a build with a sanitizer says about the sandbox."""
+    return "".join(line for line in said.splitlines(True) if not line.startswith("foldback: sandbox:"))
+
+
 @functools.cache
 def description():
     return Description(binary().parent / "generated" / "openapi.json")

@@ -15,7 +15,7 @@ import pytest
 import documents
 import weights_files
 from cli import CommandLine, environment
-from conftest import binary
+from conftest import binary, is_sanitized
 from test_binding import SOURCE, scaled
 from test_cli import TOY, foldback, identity, local, optimize  # noqa: F401 (fixtures)
 
@@ -304,7 +304,7 @@ def peak_of(words, folder):
     return int(subprocess.run(command, cwd=folder, env=environment(), check=True, capture_output=True, text=True).stdout)
 
 
-@pytest.mark.skipif("asan" in str(binary()), reason="a sanitizer keeps what was freed")
+@pytest.mark.skipif(is_sanitized(), reason="a sanitizer keeps what was freed")
 @pytest.mark.long
 def test_files_are_never_whole_in_memory(service, tmp_path):
     rows = 12288

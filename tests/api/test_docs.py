@@ -16,7 +16,7 @@ import subprocess
 
 import pytest
 
-from conftest import ROOT, binary
+from conftest import ROOT, binary, without_sandbox
 from passes_document import passes_document
 
 PAGES = ["README.md", *(f"docs/{page}.md" for page in ("undo", "registry", "weights", "validation", "rules", "layouts", "store", "webhooks", "provenance", "integrations"))]
@@ -38,7 +38,7 @@ def paste(blocks, service, folder):
     answer = subprocess.run(["bash", "--norc"], input=script, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
                             text=True, timeout=600)
     assert sorted(path.name for path in folder.iterdir()) == ["build", "tests"], "the tour leaves files behind"
-    printed = answer.stdout.replace(f"{service.host}:{service.port}", ADDRESS)
+    printed = without_sandbox(answer.stdout).replace(f"{service.host}:{service.port}", ADDRESS)
     return [TIME.sub("2026-11-21T09:00:00.000Z", one) for one in printed.split(MARK)[: len(blocks)]]
 
 

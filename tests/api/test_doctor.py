@@ -13,7 +13,7 @@ import pytest
 
 import databases
 from cli import CommandLine, environment
-from conftest import ROOT, binary, of_a_file
+from conftest import ROOT, binary, is_sanitized, of_a_file
 from documents import branches
 from test_blob_faults import fill as fill_disk
 from test_blob_faults import small_disk  # noqa: F401
@@ -182,6 +182,7 @@ def test_few_descriptors(tmp_path):
     assert "few-descriptors" not in codes(doctor("--data", tmp_path, prepare=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (needed, needed))))
 
 
+@pytest.mark.skipif(is_sanitized(), reason="a sanitizer needs terabytes of address space")
 def test_small_files_and_address_space(tmp_path):
     limited = doctor("--data", tmp_path, prepare=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 30, 1 << 30)))
     assert "small-files" in codes(limited, "fault")

@@ -9,7 +9,7 @@ import time
 
 import documents
 import pytest
-from conftest import binary
+from conftest import binary, without_sandbox
 from documents import COMPOSED, branches, counts
 from test_http import is_problem
 
@@ -128,9 +128,8 @@ def test_a_second_signal_is_quick(service):
 
 
 def run_binary(*arguments):
-    """Without what a build with a sanitizer says about the sandbox."""
     done = subprocess.run([binary(), *arguments], capture_output=True, text=True, timeout=600)
-    done.stderr = "".join(line for line in done.stderr.splitlines(True) if not line.startswith("foldback: sandbox:"))
+    done.stderr = without_sandbox(done.stderr)
     return done
 
 

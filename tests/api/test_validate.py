@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
+from conftest import is_sanitized
 from documents import FIXTURES, NAMES, batch_norm_fold, branches, counts, node, ref
 from test_compare import PASSES
 from test_evaluate import bound
@@ -224,7 +225,7 @@ def test_a_llama_of_eight_billion_parameters(new_service):
     assert resident < 1024, f"{resident} MiB"
     used = (process / "stat").read_text().rpartition(")")[2].split()
     seconds = (int(used[11]) + int(used[12])) / os.sysconf("SC_CLK_TCK")
-    assert seconds < 60, f"{seconds} s"
+    assert seconds < 60 or is_sanitized(), f"{seconds} s"
 
 
 @pytest.mark.parametrize(
