@@ -242,7 +242,7 @@ class Judge:
 
     @torch.no_grad()
     def magnifies_rounding(self):
-        """Does noise change a result by more than validation takes for rounding?"""
+        """Does noise change a result by more than validation takes for rounding (fb_tolerance_of in core/evaluator)?"""
         for index, expected in enumerate(self.expected.leaves):
             if not isinstance(expected, torch.Tensor) or expected.dtype not in BITS or not expected.isfinite().any():
                 continue

@@ -182,10 +182,13 @@ def test_few_descriptors(tmp_path):
     assert "few-descriptors" not in codes(doctor("--data", tmp_path, prepare=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (needed, needed))))
 
 
-@pytest.mark.skipif(is_sanitized(), reason="a sanitizer needs terabytes of address space")
-def test_small_files_and_address_space(tmp_path):
+def test_small_files(tmp_path):
     limited = doctor("--data", tmp_path, prepare=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 30, 1 << 30)))
     assert "small-files" in codes(limited, "fault")
+
+
+@pytest.mark.skipif(is_sanitized(), reason="a sanitizer needs terabytes of address space")
+def test_small_address_space(tmp_path):
     limited = doctor("--data", tmp_path, prepare=lambda: resource.setrlimit(resource.RLIMIT_AS, (4 << 30, 4 << 30)))
     assert "small-address-space" in codes(limited, "warning")
 
