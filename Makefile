@@ -379,7 +379,6 @@ bench-postgres: all $(BUILD)/tests/bench/durable/bench
 ## make bench-replicas  durable requests on three replicas beside one; needs root and two processors
 bench-replicas: all
 	@deploy/install-deps.sh build test
-	@tests/venv $(BUILD)/venv-s3 tests/s3/requirements.txt
 	@tests/bench/replicas $(BUILD)
 
 $(BUILD)/tests/bench/durable/bench: $(patsubst %.c,$(BUILD)/%.o,$(wildcard tests/bench/durable/*.c) tests/load/clients.c \
@@ -396,8 +395,7 @@ $(BUILD)/tests/bench/weights/bench: $(patsubst %.c,$(BUILD)/%.o,$(wildcard tests
 
 ## make bench-archives   .pt2 archives in and out, beside sha256sum and cat, in the venv of make test-python; needs 12 GB of disk
 bench-archives: all
-	@tests/python/venv $(BUILD)/venv-pytorch
-	@$(BUILD)/venv-pytorch/bin/python tests/bench/archives.py $(BUILD)/foldback
+	@$$(tests/venv pytorch tests/python/requirements.txt)/bin/python tests/bench/archives.py $(BUILD)/foldback
 
 ## make bench-layouts  a 4 GB checkpoint fused and put back, beside cp, and the plan for 100,000 tensors; needs 16 GB of disk
 bench-layouts: all

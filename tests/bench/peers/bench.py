@@ -121,7 +121,7 @@ def main() -> None:
     parser.add_argument("--write", type=pathlib.Path, help="the Markdown file whose section is written anew")
     parser.add_argument("models", nargs="*", default=list(models.MODELS))
     options = parser.parse_args()
-    not_installed = installed_errors(options.build / "venv-peers")
+    not_installed = installed_errors(pathlib.Path(sys.prefix))
     # Each model's figures are kept, so that a text can be made again of those that were measured last.
     results_file = options.build / "bench-peers.json"
     results = json.loads(results_file.read_text()) if results_file.exists() else {}
