@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "core/archive/internal.h"
+#include "core/base/ratio.h"
 
 #define MOST_JSON ((uint64_t)1 << 30) /* bytes of a program or a config */
 #define MAJOR 8                       /* of the schema */
@@ -83,9 +84,29 @@ static fb_status find_models(fb_archive *archive, fb_error *error) {
     return FB_OK;
 }
 
-fb_status fb_archive_open(const void *bytes, uint64_t size, fb_work *work, fb_archive *archive, fb_error *error) {
-    *archive = (fb_archive){0};
+/* Before anything is inflated: no entry becomes larger than the directory says. */
+static fb_status check_ratio(const fb_archive *archive, fb_error *error) {
+    uint64_t made = 0;
+    for (size_t i = 0; i < archive->zip.count; i++) {
+        const fb_zip_entry *entry = &archive->zip.entries[i];
+        if (__builtin_add_overflow(made, entry->size, &made)) made = UINT64_MAX;
+        if (fb_is_within_ratio(made, archive->zip.size, archive->limits.ratio)) continue;
+        char name[200];
+        fb_copy_text(name, sizeof name, entry->name);
+        return fb_fail(
+            error, FB_TOO_LARGE, "body-ratio-too-large", "",
+            "with the entry \"%s\" the content of the archive is more than %u times as large as the archive; send it "
+            "less compressed",
+            name, archive->limits.ratio);
+    }
+    return FB_OK;
+}
+
+fb_status fb_archive_open(const void *bytes, uint64_t size, const fb_archive_limits *limits, fb_work *work, fb_archive *archive,
+                          fb_error *error) {
+    *archive = (fb_archive){.limits = limits ? *limits : (fb_archive_limits){0}};
     fb_status status = fb_zip_open(bytes, size, work, &archive->zip, error);
+    if (!status) status = check_ratio(archive, error);
     if (!status) status = find_root(archive, error);
     if (!status) status = expect_text(archive, "archive_format", "pt2", error);
     if (!status) status = expect_text(archive, "archive_version", "0", error);
@@ -282,6 +303,26 @@ const fb_json *pt_union(const fb_json *object, const char **kind) {
     return key + 1;
 }
 
+bool pt_read_entry(pt_model *m, const fb_zip_entry *entry, uint64_t limit, char **content) {
+    const fb_archive_limits *limits = &m->archive->limits;
+    char name[200];
+    fb_copy_text(name, sizeof name, entry->name);
+    if (limits->size && (entry->size > limits->size || m->held > limits->size - entry->size))
+        m->status = fb_fail(m->error, FB_TOO_LARGE, "body-too-large", "",
+                            "with the entry \"%s\" more than %llu bytes of the archive would be in memory", name,
+                            (unsigned long long)limits->size);
+    else if (limits->hold) m->status = limits->hold(limits->context, entry->size, m->error);
+    if (m->status) return false;
+    m->held += entry->size;
+    m->status = fb_zip_read(&m->archive->zip, entry, limit, m->work, content, m->error);
+    return !m->status;
+}
+
+void pt_release_entry(pt_model *m, uint64_t size) {
+    m->held -= size;
+    if (m->archive->limits.release) m->archive->limits.release(m->archive->limits.context, size);
+}
+
 static bool read_text(pt_model *m, const char *name, char **text, uint64_t *size) {
     for (size_t i = 0; i < m->given_count; i++) {
         if (strcmp(m->given[i].name, name) != 0) continue;
@@ -292,8 +333,7 @@ static bool read_text(pt_model *m, const char *name, char **text, uint64_t *size
     const fb_zip_entry *entry = fb_archive_find(m->archive, name);
     if (!entry) return pt_bad(m, NULL, "the entry %s is missing", name);
     *size = entry->size;
-    m->status = fb_zip_read(&m->archive->zip, entry, MOST_JSON, m->work, text, m->error);
-    return !m->status;
+    return pt_read_entry(m, entry, MOST_JSON, text);
 }
 
 static bool read_file(pt_model *m, pt_file *file, const char *name) {
@@ -369,6 +409,7 @@ void pt_close_model(pt_model *m) {
     free_file(&m->program_file);
     free_file(&m->weights_file);
     free_file(&m->constants_file);
+    pt_release_entry(m, m->held);
     pt_keys_free(&m->weights);
     pt_keys_free(&m->constants);
     free(m->tensors);

@@ -60,15 +60,29 @@ fb_status fb_zip_check(const fb_zip *zip, const fb_zip_entry *entry, fb_work *wo
 /* The content, of at most `limit` bytes, with a NUL behind it; to be freed. The CRC is checked. */
 fb_status fb_zip_read(const fb_zip *zip, const fb_zip_entry *entry, uint64_t limit, fb_work *work, char **out, fb_error *error);
 
+/* What reading an archive may take. All 0: whatever it needs. */
+typedef struct fb_archive_limits {
+    uint64_t size;  /* bytes of entries that are in memory at once, together: FB_TOO_LARGE "body-too-large" */
+    unsigned ratio; /* bytes of all entries to those of the archive (fb_is_within_ratio): FB_TOO_LARGE "body-ratio-too-large" */
+    void *context;
+    /* So many bytes of an entry are about to be in memory; those that were held have been freed. Both or neither is NULL. */
+    fb_status (*hold)(void *context, uint64_t size, fb_error *error);
+    void (*release)(void *context, uint64_t size);
+} fb_archive_limits;
+
 typedef struct fb_archive {
     fb_zip zip;
+    fb_archive_limits limits;
     char *root;          /* the folder that all entries are in, with its slash */
     const char **models; /* names of its programs, sorted */
     size_t model_count;
 } fb_archive;
 
-/* Reads the container: entries, root folder, models. The bytes are borrowed. Close it also after a failure. */
-fb_status fb_archive_open(const void *bytes, uint64_t size, fb_work *work, fb_archive *archive, fb_error *error);
+/* Reads the container: entries, root folder, models. The bytes are borrowed; `limits` may be NULL. Close it also after a
+ * failure.
+ */
+fb_status fb_archive_open(const void *bytes, uint64_t size, const fb_archive_limits *limits, fb_work *work, fb_archive *archive,
+                          fb_error *error);
 void fb_archive_close(fb_archive *archive);
 
 /* Checks the size and the CRC of every entry. */

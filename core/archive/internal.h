@@ -124,6 +124,7 @@ typedef struct pt_model {
     size_t program_count;
     size_t depth, row_count;
     uint64_t inline_bytes;
+    uint64_t held; /* bytes of entries that are in memory, as the archive's limits count them */
     bool is_training;
 } pt_model;
 
@@ -132,6 +133,10 @@ bool pt_bad(pt_model *m, const char *file, const char *format, ...) __attribute_
 bool pt_unsupported(pt_model *m, const char *file, const char *format, ...) __attribute__((format(printf, 3, 4)));
 bool pt_no_memory(pt_model *m);
 void *pt_alloc(pt_model *m, size_t size); /* zeros; NULL when memory is out */
+/* The content of an entry, to be freed, of at most `limit` bytes, within the limits of the archive. */
+bool pt_read_entry(pt_model *m, const fb_zip_entry *entry, uint64_t limit, char **content);
+/* It has been freed before the model is closed. */
+void pt_release_entry(pt_model *m, uint64_t size);
 const char *pt_text(pt_model *m, const fb_json *string);
 const char *pt_format(pt_model *m, const char *format, ...) __attribute__((format(printf, 2, 3)));
 

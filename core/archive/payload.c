@@ -427,11 +427,7 @@ static bool write_inline(pt_model *m, const pt_tensor *t, fb_buffer *out) {
         if (t->record->size > 4 * MOST_INLINE)
             return pt_unsupported(m, t->file, "the record of \"%s\" is compressed; save the program with torch.export.save",
                                   t->key);
-        fb_status status = fb_zip_read(&m->archive->zip, t->record, 4 * MOST_INLINE, m->work, &content, m->error);
-        if (status) {
-            m->status = status;
-            return false;
-        }
+        if (!pt_read_entry(m, t->record, 4 * MOST_INLINE, &content)) return false;
         from = (const unsigned char *)content;
     }
     unsigned char *packed = malloc(size + 1);
@@ -444,6 +440,7 @@ static bool write_inline(pt_model *m, const pt_tensor *t, fb_buffer *out) {
     }
     free(packed);
     free(content);
+    if (content) pt_release_entry(m, t->record->size);
     return room || pt_no_memory(m);
 }
 

@@ -315,6 +315,7 @@ static fb_service_config local_config(const char *data) {
     config.http.io_threads = 1;
     config.http.worker_threads = 2;
     config.http.body_limit = config.http.body_memory_limit = (uint64_t)4 << 30;
+    config.http.body_ratio = 0; /* the user's own files */
     config.http.header_timeout_ms = config.http.idle_timeout_ms = config.http.body_timeout_ms = day;
     config.http.request_timeout_ms = day;
     return config;

@@ -9,8 +9,9 @@
 #include <zstd.h>
 #include <zstd_errors.h>
 
-#define STEP ((size_t)256 << 10)      /* decoded bytes at a time */
-#define RATIO_FROM ((size_t)16 << 20) /* decoded bytes that a body may have whatever it was before */
+#include "core/base/ratio.h"
+
+#define STEP ((size_t)256 << 10) /* decoded bytes at a time */
 
 fb_status fb_body_begin(fb_body_reader *reader, fb_coding coding, uint64_t limit, unsigned ratio, fb_error *error) {
     reader->coding = coding;
@@ -39,7 +40,7 @@ static fb_status too_large(const fb_body_reader *reader, fb_error *error) {
 /* Whether what came out so far may be: small bodies always. */
 static fb_status check_size(const fb_body_reader *reader, fb_error *error) {
     if (reader->bytes.size > reader->limit) return too_large(reader, error);
-    if (!reader->ratio || reader->bytes.size <= RATIO_FROM || reader->bytes.size / reader->ratio <= reader->taken) return FB_OK;
+    if (fb_is_within_ratio(reader->bytes.size, reader->taken, reader->ratio)) return FB_OK;
     return fb_fail(error, FB_TOO_LARGE, "body-ratio-too-large", NULL,
                    "the body is more than %u times as large after decompression as before; send it less compressed",
                    reader->ratio);

@@ -53,8 +53,35 @@ static void respond_stopping(fb_exchange *exchange) {
     exchange->must_close = true;
 }
 
+#define BODY_MEMORY_DETAIL "the server holds too many large bodies at the moment"
+
 static void respond_body_memory(fb_exchange *exchange) {
-    respond_overload(exchange, FB_REJECTED_BODY_MEMORY, "overloaded", "the server holds too many large bodies at the moment");
+    respond_overload(exchange, FB_REJECTED_BODY_MEMORY, "overloaded", BODY_MEMORY_DETAIL);
+}
+
+fb_status fb_request_hold(const fb_request *request, uint64_t size, fb_error *error) {
+    fb_exchange *exchange = request->inner;
+    fb_http_server *server = exchange->server;
+    bool fits = atomic_fetch_add(&server->body_memory, size) + size <= server->config.body_memory_limit;
+    exchange->body_memory += size;
+    if (fits || !exchange->connection) return FB_OK;
+    fb_request_release(request, size);
+    fb_metrics_reject(server, FB_REJECTED_BODY_MEMORY);
+    return fb_fail(error, FB_BUSY, "overloaded", NULL, BODY_MEMORY_DETAIL);
+}
+
+void fb_request_release(const fb_request *request, uint64_t size) {
+    fb_exchange *exchange = request->inner;
+    atomic_fetch_sub(&exchange->server->body_memory, size);
+    exchange->body_memory -= size;
+}
+
+uint64_t fb_request_body_limit(const fb_request *request) {
+    return request->inner->server->config.body_limit;
+}
+
+unsigned fb_request_body_ratio(const fb_request *request) {
+    return request->inner->server->config.body_ratio;
 }
 
 static bool is_answered(const fb_exchange *exchange) {

@@ -436,6 +436,16 @@ void fb_http_metrics(const fb_http_server *server, fb_buffer *out);
  * answer any more), "stopping" (the server does, and has run out of time). What is not stored by then is not to be. */
 const fb_watch *fb_request_watch(const fb_request *request);
 
+/* Counts memory that a handler takes for what a client has sent, as bodies are counted; what is not released ends with the
+ * request. FB_BUSY "overloaded" beyond fb_http_config.body_memory_limit, but not of a request that is replayed: nobody would
+ * try it again. */
+fb_status fb_request_hold(const fb_request *request, uint64_t size, fb_error *error);
+void fb_request_release(const fb_request *request, uint64_t size);
+
+/* The server's limits of a body after decompression: its size, and the ratio (fb_http_config). */
+uint64_t fb_request_body_limit(const fb_request *request);
+unsigned fb_request_body_ratio(const fb_request *request);
+
 /* The server that a request came through: for a /metrics route. */
 const fb_http_server *fb_request_server(const fb_request *request);
 

@@ -51,6 +51,23 @@ static fb_status check_and_forget(void *context, fb_error *error) {
     return fb_watch_check(f->request, error);
 }
 
+static fb_status hold(void *request, uint64_t size, fb_error *error) {
+    return fb_request_hold(request, size, error);
+}
+
+static void release(void *request, uint64_t size) {
+    fb_request_release(request, size);
+}
+
+/* Of an archive that a client gives: those of a body. One that is stored was within those of its day. */
+static fb_archive_limits limits_of(const fb_request *request, bool is_stored) {
+    return (fb_archive_limits){.size = is_stored ? 0 : fb_request_body_limit(request),
+                               .ratio = is_stored ? 0 : fb_request_body_ratio(request),
+                               .context = (void *)(uintptr_t)request,
+                               .hold = hold,
+                               .release = release};
+}
+
 /* Reads all of it before it becomes a blob: a file that is not an archive stores nothing. */
 static fb_status check_upload(const fb_request *request, const fb_upload *upload, fb_error *error) {
     static const char no_digest[] = "sha256:0000000000000000000000000000000000000000000000000000000000000000";
@@ -58,9 +75,10 @@ static fb_status check_upload(const fb_request *request, const fb_upload *upload
     const fb_watch watch = {.context = &forget, .check = check_and_forget};
     fb_work work = {.watch = &watch};
     fb_archive archive = {0};
+    fb_archive_limits limits = limits_of(request, false);
     fb_buffer document = {0};
     fb_status status = forget.size ? fb_upload_map(upload, &forget.mapped, error) : FB_OK;
-    if (!status) status = fb_archive_open(forget.mapped, forget.size, &work, &archive, error);
+    if (!status) status = fb_archive_open(forget.mapped, forget.size, &limits, &work, &archive, error);
     if (!status) status = fb_archive_check(&archive, &work, error);
     if (!status) status = fb_archive_document(&archive, fb_request_query(request, "model"), no_digest, &work, &document, error);
     fb_buffer_free(&document);
@@ -157,7 +175,8 @@ static fb_status make_document(const fb_request *request, const char *digest, co
     status = fb_blob_map(blob, &bytes, error);
     if (!status) {
         fb_archive archive;
-        status = fb_archive_open(bytes, fb_blob_size(blob), &work, &archive, error);
+        fb_archive_limits limits = limits_of(request, use == STORED);
+        status = fb_archive_open(bytes, fb_blob_size(blob), &limits, &work, &archive, error);
         if (!status && use != STORED) status = find_written(request, &archive, blob, model, out, error);
         bool is_read = out->size > 0;
         if (!status && use == NAMED && !is_read) status = fb_archive_check(&archive, &work, error);
@@ -253,8 +272,9 @@ static fb_status open_archive_take(const fb_request *request, fb_shared_graph *s
     forgetting forget = {.request = fb_request_watch(request), .blob = open->blob};
     const fb_watch watch = {.context = &forget, .check = check_and_forget};
     fb_work work = {.watch = &watch};
+    fb_archive_limits limits = limits_of(request, true);
     if (!status) status = fb_blob_map(open->blob, &bytes, error);
-    if (!status) status = fb_archive_open(bytes, fb_blob_size(open->blob), &work, &open->archive, error);
+    if (!status) status = fb_archive_open(bytes, fb_blob_size(open->blob), &limits, &work, &open->archive, error);
     if (!status)
         status = fb_archive_file_new(&open->archive, origin->model, origin->blob, shared->graph, &open->blobs, &work,
                                      &open->file, error);
@@ -371,7 +391,7 @@ static fb_status find_written_for(const fb_request *request, const fb_graph *gra
         status = fb_blob_open(app->store, origin.blob, &blob, error);
         forget.blob = blob;
         if (!status) status = fb_blob_map(blob, &bytes, error);
-        if (!status) status = fb_archive_open(bytes, fb_blob_size(blob), &work, &archive, error);
+        if (!status) status = fb_archive_open(bytes, fb_blob_size(blob), NULL, &work, &archive, error);
         if (!status) status = fb_archive_written_for(&archive, id, error);
         fb_archive_close(&archive);
         if (blob) fb_blob_close(blob);

@@ -431,3 +431,50 @@ def peak_of(service):
     status = (process / "status").read_text()
     (process / "clear_refs").write_text("5")
     return int(status.split("VmHWM:")[1].split()[0]) >> 10
+
+
+def padded(mebibytes, compression):
+    """A good archive whose program ends with blanks."""
+    out = io.BytesIO()
+    with zipfile.ZipFile(io.BytesIO(archive("mlp"))) as old, zipfile.ZipFile(out, "w") as new:
+        for name in old.namelist():
+            is_program = name.endswith("/models/model.json")
+            content = old.read(name) + b" " * (mebibytes << 20) if is_program else old.read(name)
+            new.writestr(name, content, compression if is_program else zipfile.ZIP_STORED)
+    return out.getvalue()
+
+
+def give(service, data, way):
+    """As a body that goes to a file, as one that is held in memory, and by the name of a blob."""
+    if way != "blob":
+        return post(service, data, kind=way)
+    assert put_blob(service, data).status in (200, 201)
+    return service.request("POST", f"/v1/graphs?archive={digest_of(data)}")
+
+
+@pytest.mark.parametrize("way", ["application/zip", "application/json", "blob"])
+def test_the_content_counts_as_a_body_does(new_service, way):
+    entry = "mlp/models/model.json"
+    service = new_service("--max-body", "24M", "--max-body-memory", "48M")
+    problem = is_problem(give(service, padded(20, zipfile.ZIP_DEFLATED), way), 413, "body-ratio-too-large")
+    assert entry in problem["detail"]
+    assert give(service, padded(15, zipfile.ZIP_DEFLATED), way).status == 201
+    any_ratio = new_service("--max-body", "18M", "--max-body-memory", "48M", "--max-body-ratio", "0")
+    assert give(any_ratio, padded(17, zipfile.ZIP_DEFLATED), way).status == 201
+    problem = is_problem(give(any_ratio, padded(19, zipfile.ZIP_DEFLATED), way), 413, "body-too-large")
+    assert entry in problem["detail"]
+    little = new_service("--max-body", "18M", "--max-body-memory", "4M", "--max-body-ratio", "0")
+    full = give(little, padded(6, zipfile.ZIP_DEFLATED), way)
+    is_problem(full, 503, "overloaded")
+    assert full.headers["retry-after"] == "1"
+    assert give(little, padded(1, zipfile.ZIP_DEFLATED), way).status == 201, "what was counted has been released"
+
+
+def test_a_stored_archive_is_read_under_narrower_limits(new_service, tmp_path):
+    data = padded(3, zipfile.ZIP_STORED)
+    wide = new_service(data=tmp_path / "data")
+    made = give(wide, data, "application/zip").json()
+    assert wide.stop() == 0
+    narrow = new_service("--max-body", "1M", data=tmp_path / "data")
+    is_problem(give(narrow, data, "application/zip"), 413, "body-too-large")
+    assert narrow.get(f"/v1/graphs/{made['id']}/archive").body == data

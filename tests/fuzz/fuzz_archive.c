@@ -12,7 +12,7 @@ static void check_archive(const uint8_t *bytes, size_t size) {
     fb_error error = {0};
     fb_work work = {0};
     fb_buffer text = {0};
-    fb_status status = fb_archive_open(bytes, size, &(fb_work){0}, &archive, &error);
+    fb_status status = fb_archive_open(bytes, size, NULL, &(fb_work){0}, &archive, &error);
     if (!status) fb_archive_check(&archive, &work, &(fb_error){0});
     const char *model = archive.model_count ? archive.models[0] : NULL;
     if (!status)

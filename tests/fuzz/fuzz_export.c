@@ -33,7 +33,8 @@ int LLVMFuzzerInitialize(int *argc, char ***argv) {
         require(archives[i].bytes && fread(archives[i].bytes, 1, archives[i].size, file) == archives[i].size);
         fclose(file);
         fb_error error = {0};
-        require(fb_archive_open(archives[i].bytes, archives[i].size, &(fb_work){0}, &archives[i].archive, &error) == FB_OK);
+        require(fb_archive_open(archives[i].bytes, archives[i].size, NULL, &(fb_work){0}, &archives[i].archive, &error) ==
+                FB_OK);
     }
     return 0;
 }
@@ -62,7 +63,7 @@ static void check_file(fb_archive_file *file) {
     fb_status status = fb_archive_file_read(file, 0, bytes, size, &error);
     require(!status || error.message[0]);
     if (!status) {
-        require(fb_archive_open(bytes, size, &(fb_work){0}, &archive, &error) == FB_OK);
+        require(fb_archive_open(bytes, size, NULL, &(fb_work){0}, &archive, &error) == FB_OK);
         require(fb_archive_check(&archive, &work, &error) == FB_OK);
         require(fb_archive_document(&archive, archive.models[0], BLOB, &work, &text, &error) == FB_OK);
         fb_graph *graph = fuzz_read(text.data, text.size);

@@ -20,7 +20,7 @@
 static fb_status document_in(const void *bytes, size_t size, const char *model, fb_buffer *out, fb_error *error) {
     fb_archive archive;
     fb_work work = {0};
-    fb_status status = fb_archive_open(bytes, size, &(fb_work){0}, &archive, error);
+    fb_status status = fb_archive_open(bytes, size, NULL, &(fb_work){0}, &archive, error);
     if (!status) status = fb_archive_check(&archive, &work, error);
     if (!status) status = fb_archive_document(&archive, model, BLOB, &work, out, error);
     fb_archive_close(&archive);
@@ -157,7 +157,7 @@ START_TEST(test_flipped_bytes) {
     char *bytes = read_fixture("archives", "mlp.pt2", &size);
     fb_archive archive;
     fb_error error = {0};
-    ck_assert_int_eq(fb_archive_open(bytes, size, &(fb_work){0}, &archive, &error), FB_OK);
+    ck_assert_int_eq(fb_archive_open(bytes, size, NULL, &(fb_work){0}, &archive, &error), FB_OK);
     size_t count = archive.zip.count;
     for (size_t i = 0; i < count; i++) {
         fb_zip_entry entry = archive.zip.entries[i];
@@ -279,7 +279,7 @@ static void replace_in(const char *fixture, const char *entry_name, const char *
     fb_archive archive;
     fb_error error = {0};
     fb_work work = {0};
-    ck_assert_int_eq(fb_archive_open(bytes, size, &(fb_work){0}, &archive, &error), FB_OK);
+    ck_assert_int_eq(fb_archive_open(bytes, size, NULL, &(fb_work){0}, &archive, &error), FB_OK);
     file files[16] = {{0}};
     char *contents[16] = {0};
     size_t count = 0;

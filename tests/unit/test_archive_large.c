@@ -141,13 +141,14 @@ START_TEST(test_above_4_gib) {
     fb_error error = {0};
     fb_work work = {0};
     make_large("mlp.pt2", "mlp/extra/zeros", &given);
-    ck_assert_msg(fb_archive_open(given.bytes, given.size, &(fb_work){0}, &archive, &error) == FB_OK, "%s", error.message);
+    ck_assert_msg(fb_archive_open(given.bytes, given.size, NULL, &(fb_work){0}, &archive, &error) == FB_OK, "%s",
+                  error.message);
     ck_assert_uint_eq(fb_archive_find(&archive, "extra/zeros")->size, HOLE);
     fb_graph *graph = changed_graph(&archive, "torch.ops.aten.gelu.default", "torch.ops.aten.silu.default");
     fb_status status = fb_archive_file_new(&archive, NULL, BLOB, graph, NULL, &work, &file, &error);
     ck_assert_msg(status == FB_OK, "%s", error.message);
     write_out(file, &made);
-    ck_assert_msg(fb_archive_open(made.bytes, made.size, &(fb_work){0}, &again, &error) == FB_OK, "%s", error.message);
+    ck_assert_msg(fb_archive_open(made.bytes, made.size, NULL, &(fb_work){0}, &again, &error) == FB_OK, "%s", error.message);
     ck_assert_uint_eq(again.zip.count, archive.zip.count + 1);
     ck_assert_ptr_nonnull(fb_archive_find(&again, FB_ARCHIVE_GRAPH_ENTRY));
     const fb_zip_entry *zeros = fb_archive_find(&again, "extra/zeros"), *model = fb_archive_find(&again, "models/model.json");
