@@ -1,8 +1,10 @@
 """A store with some of everything, and what must be true of it wherever it is opened: after a backup, a migration, a crash."""
 
+import gzip
 import json
 import os
 import shutil
+import sqlite3
 import subprocess
 
 import pytest
@@ -16,6 +18,15 @@ NEWEST = 99  # schema: all that there is
 MODELS, BLOBS, RULES = 2, 3, 5  # the schemas that brought them
 META = {"shape": [2, 4], "dtype": "float32"}
 DOUBLE = json.loads((ROOT / "tests/golden/rules/_rules/DoubleTheDoubles.json").read_text())
+
+
+def lay_out_database(place, data):
+    """Makes the data folder whose database was dumped into tests/fixtures/<schemas or stores>."""
+    data.mkdir(mode=0o700)
+    with sqlite3.connect(data / "foldback.sqlite") as connection:
+        connection.execute("PRAGMA journal_mode = WAL")
+        connection.executescript(gzip.decompress((place / "store.sql.gz").read_bytes()).decode())
+    connection.close()
 
 
 def check(data):

@@ -1,7 +1,6 @@
 """Data folders of every earlier schema, as the services of that time left them (fixtures/schemas), are brought up to date: all that
 was in them is there, is right, and can be undone. Also when the migration is interrupted, and when it is refused."""
 
-import gzip
 import json
 import random
 import re
@@ -17,7 +16,7 @@ import pytest
 from blobs import INLINE, digest_of, some_bytes
 from conftest import ROOT, binary
 from documents import COMPOSED, branches
-from full_store import is_clean, verify
+from full_store import is_clean, lay_out_database, verify
 from test_runs import optimize
 from undo import fresh
 
@@ -29,11 +28,7 @@ NEWEST = max(int(path.name[:3]) for path in (ROOT / "schema" / "sql").glob("*.sq
 def lay_out(version, data):
     """Makes the data folder that a service of that schema left; what was in it."""
     place = SCHEMAS / f"{version:03}"
-    data.mkdir(mode=0o700)
-    with sqlite3.connect(data / "foldback.sqlite") as connection:
-        connection.execute("PRAGMA journal_mode = WAL")
-        connection.executescript(gzip.decompress((place / "store.sql.gz").read_bytes()).decode())
-    connection.close()
+    lay_out_database(place, data)
     found = json.loads((place / "found.json").read_text())
     if found["blobs"]:
         large = some_bytes(INLINE + 1)
