@@ -233,7 +233,7 @@ test-client: all
 test-compile: all
 	@tests/python/compile $(BUILD)
 
-## make wheel        the Python package with the program and its libraries, which needs nothing of apt: build/wheel/foldback-*.whl
+## make wheel        the Python package with the program and its libraries, which needs nothing of apt: build/wheel/foldback_graphs-*.whl
 wheel: $(BUILD)/wheel/foldback
 	@rm -f $(BUILD)/wheel/*.whl
 	@FOLDBACK_BUILD=$(BUILD) python3 -m pip wheel -q --no-deps -w $(BUILD)/wheel clients/python

@@ -448,7 +448,7 @@ def test_several_passes_in_one_word(foldback):
         ([], "usage: foldback VERB"),
         (["optimise", "x"], "did you mean optimize?"),
         (["frobnicate"], "there is no verb frobnicate;"),
-        (["mlflow", "sync"], "foldback mlflow is in the Python package: pip install 'foldback[mlflow]'"),
+        (["mlflow", "sync"], "foldback mlflow is in the Python package: install its wheel with the extra mlflow (docs/mlflow.md)"),
         (["optimize"], "it needs GRAPH"),
         (["optimize", TOY], "which passes?"),
         (["optimize", TOY, "--pas", "MergeLinears"], "did you mean --pass?"),

@@ -263,7 +263,7 @@ def test_transformers_5_reads_folders_with_a_graph_and_says_what_else_to_do(tmp_
     MergeLinears()(live)
     huggingface.save(live, tmp_path / "out")
     monkeypatch.setitem(sys.modules, "transformers.utils.fx", None)  # an import of it fails
-    with pytest.raises(ValueError, match=r"before 5 \(pip install 'foldback\[huggingface\]'\), or .* torch.compile"):
+    with pytest.raises(ValueError, match=r"before 5 \(pip install 'transformers<5'\), or .* torch.compile"):
         huggingface.load(tmp_path / "in", input_names=TEXT)
     assert torch.equal(output(huggingface.load(tmp_path / "out"), inputs), output(live, inputs))
 

@@ -58,7 +58,7 @@ def ten_lines():
 
 
 def test_its_name_and_its_files(wheel):
-    assert re.fullmatch(r"foldback-[\d.]+-py3-none-manylinux_2_\d+_\w+\.whl", wheel.name)
+    assert re.fullmatch(r"foldback_graphs-[\d.]+-py3-none-manylinux_2_\d+_\w+\.whl", wheel.name)
     names = zipfile.ZipFile(wheel).namelist()
     assert {"foldback/py.typed", "foldback/bin/foldback"} <= set(names)
     libraries = [name.rpartition("/")[2] for name in names if name.startswith("foldback/bin/lib/")]

@@ -186,7 +186,7 @@ def _traced(model: torch.nn.Module, input_names: Sequence[str] | None) -> GraphM
         tracer: Any = importlib.import_module("transformers.utils.fx")
     except ImportError as error:
         raise ValueError(
-            "transformers 5 has no tracer for torch.fx. Install a version before 5 (pip install 'foldback[huggingface]'), or leave the "
+            "transformers 5 has no tracer for torch.fx. Install a version before 5 (pip install 'transformers<5'), or leave the "
             'folder to from_pretrained and use torch.compile(model, backend="foldback"), or foldback.export.from_module(model, …)'
         ) from error
     base: Any = tracer.HFTracer
