@@ -8,6 +8,7 @@
 #include "core/archive/internal.h"
 #include "core/archive/rewrite.h"
 #include "core/operators/spelling.h"
+#include "core/ops/calls.h"
 
 /* ---- the rows of the archive -------------------------------------------------------------------------------------------- */
 
@@ -227,6 +228,26 @@ static bool lay_out_results(pt_scope *s, const json_t *made, const json_t *node,
     return ok;
 }
 
+/* Of the document of the archive, in the graph. */
+static fb_program program_of(const pt_scope *s) {
+    fb_module owner = fb_module_find(s->r->graph, s->p->path);
+    return s == &s->r->main ? FB_MAIN_PROGRAM : owner.id ? fb_module_at(s->r->graph, owner)->program : (fb_program){0};
+}
+
+/* A call that changed has arguments that its overload takes: nothing else looks at their types before PyTorch does. */
+static bool check_call(pt_scope *s, const json_t *node) {
+    const char *name = pt_text_of(node, "name"), *target = pt_text_of(node, "target");
+    const json_t *before = json_object_get(s->nodes_before, name);
+    static const char *const parts[] = {"target", "args", "kwargs"};
+    bool is_same = before != NULL;
+    for (size_t i = 0; i < 3 && is_same; i++)
+        is_same = json_equal(json_object_get(before, parts[i]), json_object_get(node, parts[i]));
+    fb_program program = program_of(s);
+    fb_node n = is_same || !program.id ? (fb_node){0} : fb_node_find(s->r->graph, program, name);
+    return !n.id || fb_call_exists(s->r->graph, n) ||
+           pt_refuse(s->r, "PyTorch has no %s that takes the arguments of \"%s\"", target, name);
+}
+
 static json_t *keep_node(pt_scope *s, const pt_row *row, const json_t *node) {
     json_t *made = json_deep_copy(s->sources[row - s->p->rows]);
     const json_t *before = json_object_get(s->nodes_before, pt_text_of(node, "name"));
@@ -326,6 +347,7 @@ static bool put_node(pt_scope *s, json_t *node, json_t *out) {
     if (strcmp(op, "call_function") != 0) return pt_refuse(s->r, "\"%s\" is a %s", name, op);
     if (row && row->kind == PT_ITEM) return put_item(s, row, node);
     if (row && row->kind == PT_COPY) return put_copy(s, row, node);
+    if (!check_call(s, node)) return false;
     json_t *made;
     if (row && row->kind == PT_CALL && strcmp(row->target, target) == 0) made = keep_node(s, row, node);
     else if (!row || row->kind == PT_CALL) made = insert_node(s, node);

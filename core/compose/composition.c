@@ -207,13 +207,10 @@ static fb_status wrong_type(reader *r, const char *what) {
     return fb_fail(r->error, FB_INVALID, "wrong-type", here(r), "%s", what);
 }
 
-/* The pass of this binary, or of the library; `version` 0 is the newest. */
+/* The pass of this binary, or of the library; `version` 0, or one that a pass of this binary lacks, is the newest. */
 static fb_status find_version(reader *r, const char *name, int version, const fb_pass **out) {
-    *out = fb_pass_find(name);
-    for (size_t i = 0; *out && version && fb_pass_at(i); i++) {
-        const fb_pass *pass = fb_pass_at(i);
-        if (strcmp(pass->name, name) == 0 && pass->version == version) *out = pass;
-    }
+    *out = version ? fb_pass_find_version(name, version) : NULL;
+    if (!*out) *out = fb_pass_find(name);
     return *out || !r->library ? FB_OK : r->library->find(r->library->context, name, version, out, r->error);
 }
 

@@ -216,12 +216,14 @@ static void match(fb_matcher *m, fb_node n) {
 
 /* ---- edit ---------------------------------------------------------------------------------------------------------------- */
 
-/* A call of a function that is given no padding has it as a keyword. */
-static void give_padding(fb_rewrite *rw, fb_node call, fb_value padding) {
+/* A call of a function that is given no padding has it as a keyword. conv2d.padding, whose padding is "valid" then, becomes
+ * conv2d.default, which takes numbers. */
+static void give_padding(fb_rewrite *rw, fb_node call, fb_value padding, int version) {
     fb_graph *g = fb_rewrite_graph(rw);
     const fb_node_row *row = fb_node_at(g, call);
     if (fb_call_argument(g, call, "padding").id) fb_set_argument(rw, call, "padding", padding);
     else fb_set_args(rw, call, row->args, fb_map_with(g, row->kwargs, "padding", padding));
+    if (version > 1) fb_choose_overload(rw, call);
 }
 
 static void edit(fb_rewrite *rw, const fb_match *match) {
@@ -238,21 +240,20 @@ static void edit(fb_rewrite *rw, const fb_match *match) {
     for (size_t i = 0; i < match->count; i++) {
         fb_node call = match->nodes[i], pad = fb_layer_input(g, &w.layer, call);
         fb_set_argument(rw, call, "input", fb_call_argument(g, pad, "input"));
-        if (!w.layer.module.id) give_padding(rw, call, padding);
+        if (!w.layer.module.id) give_padding(rw, call, padding, match->pass->version);
         fb_mark(rw, call);
         fb_erase_call(rw, pad);
     }
 }
 
-const fb_pass fb_fold_pad = {
-    .name = "FoldPad",
-    .version = 1,
-    .summary = "Makes zeros around a value the padding of the convolution or average pool that reads it.",
-    .parameters = FB_NO_PARAMETERS,
-    .exactness = FB_MOVES,
-    .gain = FB_GAIN_FASTER,
-    .reversible = true,
-    .preserves_computation = true,
-    .match = match,
-    .edit = edit,
-};
+/* Version 1 gave conv2d.padding and its like numbers, which PyTorch refuses. */
+#define FOLD_PAD(number, before)                                                                                               \
+    {                                                                                                                          \
+        .name = "FoldPad", .version = number, .earlier = before,                                                               \
+        .summary = "Makes zeros around a value the padding of the convolution or average pool that reads it.",                 \
+        .parameters = FB_NO_PARAMETERS, .exactness = FB_MOVES, .gain = FB_GAIN_FASTER, .reversible = true,                     \
+        .preserves_computation = true, .match = match, .edit = edit,                                                           \
+    }
+
+static const fb_pass version_1 = FOLD_PAD(1, NULL);
+const fb_pass fb_fold_pad = FOLD_PAD(2, &version_1);

@@ -23,11 +23,15 @@ const fb_pass *fb_pass_at(size_t index) {
 }
 
 const fb_pass *fb_pass_find(const char *name) {
-    const fb_pass *found = NULL;
     for (size_t i = 0; i < sizeof passes / sizeof *passes; i++) {
-        bool is_it = strcmp(passes[i]->name, name) == 0;
-        if (is_it && (!found || passes[i]->version > found->version)) found = passes[i];
+        if (strcmp(passes[i]->name, name) == 0) return passes[i];
     }
+    return NULL;
+}
+
+const fb_pass *fb_pass_find_version(const char *name, int version) {
+    const fb_pass *found = fb_pass_find(name);
+    while (found && found->version != version) found = found->earlier;
     return found;
 }
 

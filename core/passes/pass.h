@@ -52,9 +52,10 @@ typedef struct fb_match {
 
 typedef struct fb_pass {
     const char *name;
-    int version;            /* part of the signature: what does something else is another version */
-    const char *summary;    /* one sentence, Markdown */
-    const char *parameters; /* JSON Schema of `params` */
+    int version;                   /* part of the signature: what does something else is another version */
+    const struct fb_pass *earlier; /* the version before, with which old runs are undone; NULL: there is none */
+    const char *summary;           /* one sentence, Markdown */
+    const char *parameters;        /* JSON Schema of `params` */
     fb_exactness exactness;
     fb_gain gain;
     bool reversible, preserves_computation;
@@ -79,9 +80,11 @@ static inline void fb_pass_free(const fb_pass *pass) {
 /* The schema of a pass that takes none. */
 #define FB_NO_PARAMETERS "{\"additionalProperties\":false,\"properties\":{},\"type\":\"object\"}"
 
-/* All passes, in the order of passes.def; NULL past the end. fb_pass_find gives the newest version of that name, or NULL. */
+/* All passes in their newest version, in the order of passes.def; NULL past the end. */
 const fb_pass *fb_pass_at(size_t index);
+/* The newest version of that name, or NULL; and a version of it, or NULL. */
 const fb_pass *fb_pass_find(const char *name);
+const fb_pass *fb_pass_find_version(const char *name, int version);
 
 /* ---- for `match` ------------------------------------------------------------------------------------------------------- */
 

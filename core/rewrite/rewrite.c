@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/ops/calls.h"
 #include "core/ops/infer.h"
 #include "core/ops/view.h"
 #include "core/rewrite/internal.h"
@@ -239,6 +240,21 @@ void fb_set_target(fb_rewrite *rewrite, fb_node node, fb_opcode opcode, const ch
 void fb_set_args(fb_rewrite *rewrite, fb_node node, fb_value args, fb_value kwargs) {
     if (!change(rewrite, node)) return;
     if (!fb_graph_set_args(rewrite->graph, node, args, kwargs)) fb_fail_memory(&rewrite->error);
+}
+
+void fb_choose_overload(fb_rewrite *rewrite, fb_node node) {
+    const fb_node_row *row = change(rewrite, node);
+    const char *target = row ? fb_node_target(rewrite->graph, node) : "", *own = strrchr(target, '.');
+    size_t length = 0;
+    if (!row || !own || !fb_is_aten(rewrite->graph, node)) return;
+    const char *found =
+        fb_aten_overload(rewrite->graph, fb_node_op(rewrite->graph, node), row->args, row->kwargs, own + 1, &length);
+    fb_buffer now = {0};
+    fb_buffer_append(&now, target, (size_t)(own + 1 - target));
+    fb_buffer_append(&now, found, found ? length : 0);
+    if (!fb_buffer_text(&now)) fb_fail_memory(&rewrite->error);
+    else if (found) fb_set_target(rewrite, node, FB_CALL_FUNCTION, fb_buffer_text(&now));
+    fb_buffer_free(&now);
 }
 
 void fb_set_argument(fb_rewrite *rewrite, fb_node node, const char *parameter, fb_value value) {

@@ -37,10 +37,8 @@ static fb_status is_signature_of(fb_store *store, const char *signature, const c
         *is_of_pass |= !strcmp(one->signature, signature) && !strcmp(one->name, pass);
     }
     if (!runs.count) {
-        for (size_t i = 0; fb_pass_at(i); i++) {
-            const fb_pass *known = fb_pass_at(i);
+        for (const fb_pass *known = fb_pass_find(pass); known; known = known->earlier) {
             fb_signature expected;
-            if (strcmp(known->name, pass) != 0) continue;
             if (!fb_pass_signature(known->name, known->version, NULL, "{}", expected)) status = fb_fail_memory(error);
             else *is_of_pass |= !strcmp(expected, signature);
         }

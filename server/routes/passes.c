@@ -59,8 +59,7 @@ static void get_passes(const fb_request *request, fb_response *response) {
     (void)request;
     fb_buffer answer = fb_items_begin();
     for (size_t i = 0; fb_pass_at(i); i++) {
-        const fb_pass *pass = fb_pass_at(i);
-        if (pass == fb_pass_find(pass->name)) write_pass(pass, false, &answer); /* the newest version */
+        write_pass(fb_pass_at(i), false, &answer);
     }
     fb_buffer_string(&answer, "],\"presets\":[");
     for (size_t i = 0; fb_preset_at(i); i++) write_preset(fb_preset_at(i), &answer);

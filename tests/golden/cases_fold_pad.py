@@ -77,6 +77,8 @@ def fold_pad():
     fold("functions-3d", call((1, 1, 0, 0, 2, 2), spatial=3), 1)
     fold("torch-functions", call(how="functional", aten=False), 1)
     fold("without-options", call(options=False), 1)
+    for spatial in (1, 2, 3):
+        fold(f"aten-valid-conv{spatial}d", call((1, 1) * spatial, spatial=spatial, options=False, overload=".padding"), 1)
     fold("padded-already", call((2, 2, 1, 1), padding=1), 1)
     fold("padded-module", layer(conv={"config": {"padding": (1, 2)}}), 1)
     fold("one-number", layer((2, 2), conv={"config": {"padding": 1}}), 1)

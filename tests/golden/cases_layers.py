@@ -51,7 +51,7 @@ def call_linear(g, x, reads, outputs, form="aten", name=None, kwargs=None):
 
 
 def conv(g, path, x, outputs, kernel=3, spatial=2, bias=False, groups=1, padding=1, transposed=False, aten=True, reads=None,
-         kwargs=None, options=True):
+         kwargs=None, options=True, overload=None):
     shape = g.names[x][0]
     sizes = [shape[1], outputs // groups] if transposed else [outputs, shape[1] // groups]
     if reads is None:
@@ -62,7 +62,7 @@ def conv(g, path, x, outputs, kernel=3, spatial=2, bias=False, groups=1, padding
     if options:
         args += [each(1), each(padding)] + ([each(0), groups] if transposed else [each(1), groups])
     base = ("conv_transpose" if transposed else "conv") + f"{spatial}d"
-    overload = ".input" if transposed and spatial > 1 else ".default"
+    overload = overload or (".input" if transposed and spatial > 1 else ".default")
     grown = kernel - 1 - 2 * padding if transposed else 2 * padding - kernel + 1
     result = (shape[0], outputs) + tuple(n + grown for n in shape[2:])
     return g.fn(ATEN + base + overload if aten else "torch." + base, *args, shape=result, dtype="float32", name=path, kwargs=kwargs)

@@ -2,6 +2,7 @@
 
 import random
 
+import foldback
 import foldback.export
 import pytest
 import torch
@@ -169,3 +170,29 @@ def test_two_calls_padded_alike(service):
     assert run["passes"][0]["applied"] == 1 and not run["passes"][0]["refused"]
     assert [node["target"] for node in run["graph"]["nodes"]] == ["x", "conv", "conv", "output"]
     assert torch.allclose(from_document(run["graph"])(x), model(x), rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("spatial", [2, 3])
+def test_archives_of_valid_convolutions(service, tmp_path, spatial):
+    """conv2d.padding with "valid", which torch.export leaves out as the default, takes no numbers. What version 1 made of it is not
+    sent."""
+
+    class Valid(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.conv = getattr(nn, f"Conv{spatial}d")(3, 4, 3, padding="valid")
+
+        def forward(self, x):
+            return self.conv(F.pad(x, (1, 1) * spatial))
+
+    model, x = Valid().eval(), torch.randn((2, 3) + (6,) * spatial)
+    torch.export.save(torch.export.export(model, (x,)), tmp_path / "model.pt2")
+    client = foldback.Client(service.url)
+    graph = client.put_archive(tmp_path / "model.pt2")
+    run = client.optimize(graph, ["FoldPad"])
+    assert run["passes"][0]["applied"] == 1
+    client.archive(run["result"], tmp_path / "folded.pt2")
+    torch.testing.assert_close(torch.export.load(tmp_path / "folded.pt2").module()(x), model(x), rtol=1e-5, atol=1e-6)
+    wrong = client.optimize(graph, [{"name": "FoldPad", "version": 1}])
+    with pytest.raises(foldback.Problem, match="PyTorch has no torch.ops.aten.conv"):
+        client.archive(wrong["result"], tmp_path / "wrong.pt2")

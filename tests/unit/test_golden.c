@@ -13,6 +13,7 @@
 #include "core/document/document.h"
 #include "core/evaluator/evaluator.h"
 #include "core/graph/code.h"
+#include "core/ops/calls.h"
 #include "tests/unit/documents.h"
 #include "tests/unit/evaluate.h"
 #include "tests/unit/golden.h"
@@ -81,6 +82,16 @@ static void ck_marks(const golden *g, const fb_run *run) {
 }
 
 /* ---- one case ------------------------------------------------------------------------------------------------------------ */
+
+/* PyTorch has every call that it had before. */
+static void ck_calls_exist(const golden *g, const fb_graph *after) {
+    for (fb_node n = fb_first_node(after, FB_MAIN_PROGRAM); n.id; n = fb_next_node(after, n)) {
+        fb_node before = fb_node_find(g->before, FB_MAIN_PROGRAM, fb_node_name(after, n));
+        bool was_there = !before.id || fb_call_exists(g->before, before);
+        ck_assert_msg(!was_there || fb_call_exists(after, n), "%s: PyTorch has no call such as %s", g->name,
+                      fb_node_name(after, n));
+    }
+}
 
 static void ck_reads_back(const golden *g, const fb_buffer *after, const char *id) {
     fb_errors errors = {0};
@@ -206,6 +217,7 @@ static void run_case(golden *g) {
     ck_report(g, &run);
     ck_after(g, &after, strcmp(id, g->before_id) != 0);
     ck_marks(g, &run);
+    ck_calls_exist(g, run.result);
     ck_reads_back(g, &after, id);
     ck_twice(g, &after);
     ck_assert(fb_code_write(run.result, FB_MAIN_PROGRAM, &(fb_work){0}, &code));
