@@ -189,8 +189,8 @@ demo: deps
 PARALLEL = $(if $(filter -j%,$(MAKEFLAGS)),,-j$(shell nproc))
 
 # What Python compiles of the tests of the service lies in the build folder, whatever the environment says.
-test test-all run-tests test-postgres test-s3: export PYTHONDONTWRITEBYTECODE =
-test test-all run-tests test-postgres test-s3: export PYTHONPYCACHEPREFIX = $(abspath $(BUILD))/pycache
+test test-all test-long run-tests test-postgres test-s3: export PYTHONDONTWRITEBYTECODE =
+test test-all test-long run-tests test-postgres test-s3: export PYTHONPYCACHEPREFIX = $(abspath $(BUILD))/pycache
 
 ## make test         unit, golden, random and API tests in a few minutes (no PyTorch); the long ones are shortened or left out.
 ##                   STORE=postgresql, BLOBS=s3 or both: the API's tests and kills against a server and a bucket of the tests' own
@@ -198,9 +198,12 @@ test: deps
 	@$(MAKE) --no-print-directory $(PARALLEL) tests
 	@$(if $(STORE)$(BLOBS),STORE=$(STORE) BLOBS=$(BLOBS) tests/stores/run $(BUILD) all,tests/run $(BUILD) short)
 
-## make test-all     the same tests at full length
+## make test-all     the same tests at full length; make test-long: only what make test leaves out or shortens
 test-all: deps
 	@$(MAKE) --no-print-directory $(PARALLEL) run-tests
+test-long: deps
+	@$(MAKE) --no-print-directory $(PARALLEL) tests
+	@tests/run $(BUILD) long
 
 # Makes calls of the service fail; not beside a sanitizer, which has an allocator of its own.
 FAULTS := $(if $(SANITIZE),,$(BUILD)/tests/fault/faults.so)
@@ -216,6 +219,14 @@ run-tests: tests
 EVALUATE := $(BUILD)/tests/eval/evaluate_document
 $(EVALUATE): $(BUILD)/tests/eval/evaluate_document.o $(BUILD)/libfoldback.a
 	@echo '  LD  $@'; $(CC) $(ALL_CFLAGS) $(LDFLAGS) -o $@ $^ $(CORE_LIBS)
+
+## make nightly      the long form of every test, one after another; PART="asan tsan": these alone; PART=list names them
+nightly: deps
+	@$(MAKE) --no-print-directory $(PARALLEL) everything
+	@tests/suites nightly $(PART)
+
+# What the suites of CI need of the build folder: no two of them build the same file at once.
+everything: tests $(EVALUATE) $(BUILD)/tests/bench/instructions/bench
 
 ## make test-python  compares names, code and results with the real PyTorch, in a venv of its own
 test-python: all $(EVALUATE)
@@ -309,10 +320,10 @@ valgrind: deps
 	@$(MAKE) --no-print-directory BUILD=build-valgrind OPTIMISE='-O1 -g' all $(VALGRIND_UNITS:%=build-valgrind/tests/unit/test_%)
 	@tests/sanitize/valgrind build-valgrind $(VALGRIND_UNITS)
 
-## make soak         the long forms of the tests, the quickest to find something first; docs/reliability.md has the figures
-soak: deps
-	@$(MAKE) --no-print-directory all $(FAULTS) $(BUILD)/tests/unit/test_random $(BUILD)/tests/unit/test_undo_random
-	@tests/soak $(BUILD)
+## make soak         those parts of make nightly that look for faults of a service, hours long; docs/reliability.md has the figures
+SOAK := faults kills load memory fuzz fuzz-coverage contract random store-postgresql store-s3 stores partitions
+soak:
+	@$(MAKE) --no-print-directory nightly PART='$(SOAK)'
 
 ## make fuzz         libFuzzer on every reader in tests/fuzz, each FUZZ_SECONDS (60) long; needs clang (deploy/install-deps.sh lint)
 FUZZ_SECONDS ?= 60
@@ -468,5 +479,5 @@ clean:
 	rm -rf build build-asan build-clang build-deb build-fuzz build-fuzz-coverage build-tsan build-valgrind
 
 -include $(shell find $(BUILD) -name '*.d' 2>/dev/null)
-.PHONY: all help deps demo test test-all tests run-tests test-contract test-s3 test-postgres test-mlflow test-generators test-typescript test-browser test-python adversary test-client test-compile test-deploy test-load asan soak fuzz fuzz-coverage bench bench-instructions bench-compare bench-durable bench-weights bench-archives bench-layouts bench-peers bench-nodes format lint install wheel deb sbom reproducible clean
+.PHONY: all help deps demo test test-all test-long nightly everything tests run-tests test-contract test-s3 test-postgres test-mlflow test-generators test-typescript test-browser test-python adversary test-client test-compile test-deploy test-load asan soak fuzz fuzz-coverage bench bench-instructions bench-compare bench-durable bench-weights bench-archives bench-layouts bench-peers bench-nodes format lint install wheel deb sbom reproducible clean
 .SECONDARY:

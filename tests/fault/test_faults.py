@@ -29,7 +29,10 @@ from script import STEPS, Script
 SAMPLES = int(os.environ.get("FOLDBACK_FAULT_SAMPLES", "10"))
 SEED = int(os.environ.get("FOLDBACK_FAULT_SEED", "1"))
 OPTIONS = ("--workers", "4", "--io-threads", "1", "--access-log", "off", "--cache", "1M", "--gc-interval", "0")
-pytestmark = pytest.mark.skipif(not faults.LIBRARY.exists(), reason="a build with a sanitizer has an allocator of its own")
+pytestmark = [
+    pytest.mark.shortened,
+    pytest.mark.skipif(not faults.LIBRARY.exists(), reason="a build with a sanitizer has an allocator of its own"),
+]
 MORE_BLOCKS = 64  # of memory, that libraries may keep for themselves after a failure
 NO_ANSWER = (ConnectionError, http.client.BadStatusLine, http.client.IncompleteRead)
 

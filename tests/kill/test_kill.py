@@ -20,6 +20,7 @@ from conftest import Service
 from ledger import Ledger, check_store
 from writers import Writers
 
+pytestmark = pytest.mark.shortened
 ROUNDS = int(os.environ.get("FOLDBACK_KILL_ROUNDS", "100"))
 SEED = int(os.environ.get("FOLDBACK_KILL_SEED", "1"))
 CLIENTS = 4

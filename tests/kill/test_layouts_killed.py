@@ -16,6 +16,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "api"))
 from cli import environment  # noqa: E402
 from conftest import binary  # noqa: E402
 
+pytestmark = pytest.mark.shortened
 ROUNDS = int(os.environ.get("FOLDBACK_KILL_ROUNDS", "20"))
 ROWS, HIDDEN, LAYERS = 256, 512, 6
 

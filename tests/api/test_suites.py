@@ -1,0 +1,104 @@
+"""What CI and `make nightly` run: no file of tests is forgotten, and the table at the end counts right."""
+
+import functools
+import importlib.machinery
+import importlib.util
+import os
+import pathlib
+import re
+import subprocess
+
+import pytest
+from conftest import ROOT
+
+loader = importlib.machinery.SourceFileLoader("suites", str(ROOT / "tests" / "suites"))
+suites = importlib.util.module_from_spec(importlib.util.spec_from_loader("suites", loader))
+loader.exec_module(suites)
+COMMANDS = [*(command for lane in suites.CI.values() for command in lane.values()), *suites.NIGHTLY.values()]
+
+IS_TEST = re.compile(r"test_.*\.(py|c)|fuzz_.*\.c|.*\.test\.ts")
+NOT_TESTS = {"bench", "golden", "fixtures", "node_modules"}  # folders
+
+
+def files_of_tests():
+    for top in (ROOT / "tests", ROOT / "clients"):
+        for folder, folders, files in os.walk(top):
+            folders[:] = set(folders) - NOT_TESTS
+            yield from (pathlib.Path(folder, file).relative_to(ROOT) for file in files if IS_TEST.fullmatch(file))
+
+
+def without_comments(script):
+    return "\n".join(line for line in script.splitlines() if not line.lstrip().startswith("#"))
+
+
+@functools.cache
+def said():
+    """The words of all commands, of what make runs for them, and of the scripts that these call: paths from the root, and others as
+    they are."""
+    targets = sorted({target for command in COMMANDS for target in re.findall(r"make ([\w-]+)", command)})
+    stores = [command.partition("make ")[2].split() for command in COMMANDS if "STORE=" in command or "BLOBS=" in command]
+    todo = [*COMMANDS]
+    for arguments in (targets, *stores):
+        command = ["make", "-Bn", "--no-print-directory", "BUILD=build", *arguments]
+        made = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, env={"PATH": os.environ["PATH"]})
+        assert made.returncode == 0, made.stderr[-2000:]
+        # The compiler sees all; what counts is what is run.
+        todo += [line for line in made.stdout.splitlines() if not line.startswith(("echo ", "clang-format ", "{ ", "mkdir "))]
+    words, read = set(), set()
+    while todo:
+        text = todo.pop()
+        entered = re.search(r"^cd ([\w/.-]+)$", text, re.M)
+        for word in re.findall(r"[\w./-]+", text):
+            places = [word, *([os.path.join(entered[1], word)] if entered else [])]
+            words.update(os.path.normpath(place) for place in places)
+            script = ROOT / word
+            if word.startswith(("tests/", "clients/")) and script not in read and script.is_file() and os.access(script, os.X_OK):
+                read.add(script)
+                todo.append(without_comments(script.read_text()))
+    return words
+
+
+def is_reached(path):
+    if path.suffix == ".c":  # a program
+        name = path.stem if path.parent.name == "fuzz" else f"build/tests/unit/{path.stem}"
+        return name in said()
+    return not said().isdisjoint({str(path), *map(str, path.parents)} - {".", "tests", "clients"})
+
+
+def test_every_file_of_tests_is_run():
+    files = [*files_of_tests()]
+    assert len(files) > 240
+    assert [str(path) for path in files if not is_reached(path)] == []
+
+
+@pytest.mark.parametrize("path", ["tests/elsewhere/test_new.py", "tests/unit/test_new.c", "tests/fuzz/fuzz_new.c", "tests/bench/test_new.py"])
+def test_a_file_that_nothing_runs_is_noticed(path):
+    assert not is_reached(pathlib.Path(path))
+
+
+@pytest.mark.parametrize(
+    "text, status, counts",
+    [
+        ("12 passed, 3 skipped, 1 warning in 4.20s\n", 0, (12, 0, 3)),
+        ("=== 2 failed, 1 passed, 1 error in 0.50s (0:00:01) ===\n", 1, (1, 3, 0)),
+        ("5 passed in 1.00s\n7 passed in 2 s\n", 0, (12, 0, 0)),
+        ("90%: Checks: 10, Failures: 1, Errors: 0\n100%: Checks: 10, Failures: 0, Errors: 0\n", 0, (19, 0, 0)),  # a test of time, again
+        ("90%: Checks: 10, Failures: 1, Errors: 0\n", 1, (9, 1, 0)),
+        ("# pass 8\n# fail 0\n# skipped 1\n", 0, (8, 0, 1)),
+        ("nothing that counts\n", 0, (1, 0, 0)),
+        ("3 passed in 1.00s\nkilled\n", 137, (3, 1, 0)),
+    ],
+)
+def test_counts(text, status, counts):
+    assert tuple(suites.counted(text, status).values()) == counts
+
+
+def test_a_failure_lets_the_others_run_and_fails_the_whole(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(suites, "ROOT", tmp_path)
+    monkeypatch.setattr(suites, "LOGS", tmp_path / "logs")
+    lanes = {"one": {"bad": "echo whole log; echo '1 failed, 2 passed in 1.00s'; exit 1", "after": "echo '4 passed in 1.00s'"}, "two": {"quiet": "true"}}
+    assert suites.Run(lanes).run_all() == 1
+    said = capsys.readouterr().out
+    assert "whole log" in said and said.endswith("FAILED: bad\n7 passed, 1 failed\n")
+    assert suites.Run({"one": {"quiet": "true"}}).run_all() == 0
+    assert capsys.readouterr().out.endswith("1 passed, 0 failed\n")
