@@ -220,7 +220,7 @@ EVALUATE := $(BUILD)/tests/eval/evaluate_document
 $(EVALUATE): $(BUILD)/tests/eval/evaluate_document.o $(BUILD)/libfoldback.a
 	@echo '  LD  $@'; $(CC) $(ALL_CFLAGS) $(LDFLAGS) -o $@ $^ $(CORE_LIBS)
 
-## make nightly      the long form of every test, one after another; PART="asan tsan": these alone; PART=list names them
+## make nightly      the long form of every test, one after another, and a table; PART="asan tsan" runs these alone, PART=list names all
 nightly: deps
 	@$(MAKE) --no-print-directory $(PARALLEL) everything
 	@tests/suites nightly $(PART)
