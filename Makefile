@@ -272,7 +272,7 @@ test-s3: all
 test-partitions: all
 	@BLOBS=s3 tests/stores/run $(BUILD) partitions
 
-## make test-postgres   a part of the API's tests against a store in PostgreSQL; with BLOBS=s3 those of blobs, in a bucket
+## make test-postgres   files of a store in PostgreSQL; with BLOBS=s3 the rest of what is different there, with blobs in a bucket
 test-postgres: all
 	@STORE=postgresql BLOBS=$(BLOBS) tests/stores/run $(BUILD)
 

@@ -227,6 +227,8 @@ def main():
     print(hunt.unusable_why.most_common(12))
     for signature, seeds in hunt.found.items():
         print(f"{len(seeds):4} × {signature} {seeds[:5]}")
+    differ = len({seed for seeds in hunt.found.values() for seed in seeds})
+    print(f"{hunt.programs - differ} passed, {differ} failed, {hunt.unusable} skipped in {seconds:.0f} s")
     assert status == 0, "the service did not end well"
     assert hunt.programs > hunt.unusable, "most programs could not be tried"
     return 1 if hunt.found else 0

@@ -85,6 +85,7 @@ def test_a_file_that_nothing_runs_is_noticed(path):
         ("90%: Checks: 10, Failures: 1, Errors: 0\n100%: Checks: 10, Failures: 0, Errors: 0\n", 0, (19, 0, 0)),  # a test of time, again
         ("90%: Checks: 10, Failures: 1, Errors: 0\n", 1, (9, 1, 0)),
         ("# pass 8\n# fail 0\n# skipped 1\n", 0, (8, 0, 1)),
+        ("Test cases:\n  5120 generated, 5120 passed, 12 skipped\n\n=== No issues found in 90.1s ===\n", 0, (5120, 0, 12)),
         ("nothing that counts\n", 0, (1, 0, 0)),
         ("3 passed in 1.00s\nkilled\n", 137, (3, 1, 0)),
     ],

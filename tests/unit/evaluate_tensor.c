@@ -426,17 +426,17 @@ value linear(fb_arena *arena, const value *x, const value *weight, const value *
 static double convolved_at(const value *x, const value *weight, const convolution *o, int64_t n, int64_t channel, int64_t row,
                            int64_t column) {
     int64_t per_group = weight->sizes[1], first = channel / (weight->sizes[0] / o->groups) * per_group;
+    int64_t width = weight->sizes[3], line = x->sizes[3], x_step = x->strides[3], weight_step = weight->strides[3];
+    int64_t left = column * o->stride[1] - o->padding[1], dilation = o->dilation[1];
     double sum = 0;
     for (int64_t c = 0; c < per_group; c++) {
         for (int64_t i = 0; i < weight->sizes[2]; i++) {
-            for (int64_t j = 0; j < weight->sizes[3]; j++) {
-                int64_t y = row * o->stride[0] - o->padding[0] + i * o->dilation[0];
-                int64_t z = column * o->stride[1] - o->padding[1] + j * o->dilation[1];
-                if (y < 0 || z < 0 || y >= x->sizes[2] || z >= x->sizes[3]) continue;
-                sum += x->data[n * x->strides[0] + (first + c) * x->strides[1] + y * x->strides[2] + z * x->strides[3]] *
-                       weight->data[channel * weight->strides[0] + c * weight->strides[1] + i * weight->strides[2] +
-                                    j * weight->strides[3]];
-            }
+            int64_t y = row * o->stride[0] - o->padding[0] + i * o->dilation[0];
+            if (y < 0 || y >= x->sizes[2]) continue;
+            const double *read = x->data + n * x->strides[0] + (first + c) * x->strides[1] + y * x->strides[2];
+            const double *by = weight->data + channel * weight->strides[0] + c * weight->strides[1] + i * weight->strides[2];
+            for (int64_t j = 0, z = left; j < width; j++, z += dilation)
+                if (z >= 0 && z < line) sum += read[z * x_step] * by[j * weight_step];
         }
     }
     return sum;
