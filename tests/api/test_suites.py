@@ -11,9 +11,17 @@ import subprocess
 import pytest
 from conftest import ROOT
 
-loader = importlib.machinery.SourceFileLoader("suites", str(ROOT / "tests" / "suites"))
-suites = importlib.util.module_from_spec(importlib.util.spec_from_loader("suites", loader))
-loader.exec_module(suites)
+
+
+def script(name):
+    """A program of tests/ as a module."""
+    loader = importlib.machinery.SourceFileLoader(name, str(ROOT / "tests" / name))
+    module = importlib.util.module_from_spec(importlib.util.spec_from_loader(name, loader))
+    loader.exec_module(module)
+    return module
+
+
+suites, run = script("suites"), script("run")
 COMMANDS = [*(command for lane in suites.CI.values() for command in lane.values()), *suites.NIGHTLY.values()]
 
 IS_TEST = re.compile(r"test_.*\.(py|c)|fuzz_.*\.c|.*\.test\.ts")
@@ -103,3 +111,46 @@ def test_a_failure_lets_the_others_run_and_fails_the_whole(tmp_path, monkeypatch
     assert "whole log" in said and said.endswith("FAILED: bad\n7 passed, 1 failed\n")
     assert suites.Run({"one": {"quiet": "true"}}).run_all() == 0
     assert capsys.readouterr().out.endswith("1 passed, 0 failed\n")
+
+
+def program(path, text):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f"#!/bin/sh\n{text}\n")
+    path.chmod(0o755)
+
+
+@pytest.mark.parametrize("is_right", [True, False])
+def test_make_test_counts_all_and_shows_what_failed(is_right, tmp_path, monkeypatch, capsys):
+    status = 0 if is_right else 1
+    program(tmp_path / "tests/unit/test_one", "echo '100%: Checks: 5, Failures: 0, Errors: 0'")
+    program(tmp_path / "tests/unit/test_two", f"echo the place; echo '50%: Checks: 4, Failures: {status}, Errors: 0'; exit {status}")
+    program(tmp_path / "tests/unit/test_random", 'echo "$FOLDBACK_RANDOM_SEED $FOLDBACK_RANDOM_CASES"')
+    program(tmp_path / "tests/load/load", f"exit {status}")
+    (tmp_path / "test_api.py").write_text(
+        f"""import pytest, time
+def test_right(): pass
+def test_what_may_fail(): assert {is_right}
+@pytest.mark.skip
+def test_skipped(): pass
+@pytest.mark.long
+def test_long(): pass
+@pytest.mark.parametrize("i", range(40))
+def test_later(i): time.sleep(0.1)
+"""
+    )
+    (tmp_path / "pytest.ini").write_text((ROOT / "tests" / "pytest.ini").read_text())
+    monkeypatch.setattr(run, "API", [str(tmp_path / "test_api.py")])
+    monkeypatch.setattr("sys.argv", ["run", str(tmp_path), "short"])
+    monkeypatch.setenv("FOLDBACK_RANDOM_CASES", "10000")
+    assert run.main() == status
+    said = capsys.readouterr().out
+    # Of the random cases four processes try a quarter each.
+    log = (tmp_path / "units.log").read_text()
+    assert sorted(re.findall(r"^\d+ \d+$", log, re.M)) == ["1 2500", "2501 2500", "5001 2500", "7501 2500"]
+    failed = re.findall(r"^FAILED (.*)$", said, re.M)
+    assert len(failed) == 3 * status
+    if is_right:
+        assert re.search(r"^56 passed, 0 failed, 1 skipped in \d+ s$", said, re.M), said
+    else:
+        assert "the place" in said and "assert False" in said and failed[-1] == "tests/load"
+        assert re.search(r"^53 passed, 3 failed, 1 skipped in \d+ s$", said, re.M), said
