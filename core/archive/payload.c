@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "core/archive/internal.h"
+#include "core/base/sort.h"
 
 /* A tensor that lies in the memory of another one, as a movement over that. The same expressions as those of the Python client
  * (recipes.py, view_of): structures are compared. */
@@ -347,7 +348,7 @@ static int by_size(const void *a, const void *b) {
 
 static bool place_in_record(pt_model *m, pt_tensor **group, size_t count, pt_tensor **bases) {
     size_t base_count = 0;
-    qsort(group, count, sizeof *group, by_size);
+    fb_sort(group, count, sizeof *group, by_size);
     for (size_t i = 0; i < count; i++) {
         pt_tensor *t = group[i], *over = NULL;
         size_t overlaps = 0;
@@ -386,7 +387,7 @@ bool pt_place_tensors(pt_model *m) {
         pt_tensor *t = &m->tensors[m->order[i]];
         if (t->count) all[count++] = t;
     }
-    if (ok && count) qsort(all, count, sizeof *all, by_record);
+    if (ok) fb_sort(all, count, sizeof *all, by_record);
     for (size_t from = 0, to; ok && from < count; from = to) {
         for (to = from + 1; to < count && all[to]->record == all[from]->record;) to++;
         if (to - from > 1) ok = place_in_record(m, all + from, to - from, bases);

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "core/archive/internal.h"
+#include "core/base/sort.h"
 #include "core/document/document.h"
 #include "core/graph/write.h"
 #include "core/json/json.h"
@@ -225,7 +226,7 @@ static bool check_again(pt_rewriting *r, const char *const *texts) {
         if (!ok) break;
         entries[count++] = (fb_zip_entry){.name = name, .size = INT64_MAX, .stored = INT64_MAX};
     }
-    if (ok) qsort(entries, count, sizeof *entries, order_of_entries);
+    if (ok) fb_sort(entries, count, sizeof *entries, order_of_entries);
     if (ok) {
         pt_program *p;
         archive.zip.entries = entries;

@@ -4,6 +4,7 @@
 #include <string.h>
 #include <zlib.h>
 
+#include "core/base/sort.h"
 #include "core/json/scan.h"
 
 #define MOST_ENTRIES 100000
@@ -200,13 +201,13 @@ static int by_name(const void *a, const void *b) {
 
 static fb_status check_entries(fb_zip *zip, fb_error *error) {
     if (!zip->count) return FB_OK;
-    qsort(zip->entries, zip->count, sizeof *zip->entries, by_offset);
+    fb_sort(zip->entries, zip->count, sizeof *zip->entries, by_offset);
     for (size_t i = 1; i < zip->count; i++) {
         const fb_zip_entry *before = &zip->entries[i - 1];
         if (before->offset + before->stored > zip->entries[i].header)
             return bad_entry(error, zip->entries[i].name, "overlaps another one");
     }
-    qsort(zip->entries, zip->count, sizeof *zip->entries, by_name);
+    fb_sort(zip->entries, zip->count, sizeof *zip->entries, by_name);
     for (size_t i = 1; i < zip->count; i++) {
         if (by_name(&zip->entries[i - 1], &zip->entries[i]) == 0)
             return bad_entry(error, zip->entries[i].name, "is there twice");

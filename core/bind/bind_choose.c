@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/base/sort.h"
 #include "core/bind/bind_internal.h"
 #include "core/document/document.h"
 #include "core/graph/slot.h"
@@ -93,7 +94,7 @@ static fb_status generations_new(const fb_binder *b, generations **out) {
             fb_inputs_visit(&walk, t, add_member, g);
     }
     bool ok = fb_inputs_end(&walk) && g->is_owned && !g->members.failed;
-    if (ok && g->members.size) qsort(g->members.data, g->members.size / sizeof(member), sizeof(member), compare_members);
+    if (ok) fb_sort(g->members.data, g->members.size / sizeof(member), sizeof(member), compare_members);
     if (ok) *out = g;
     else generations_free(g);
     return ok ? FB_OK : fb_fail_memory(b->error);

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/base/sort.h"
 #include "core/bind/bind_internal.h"
 #include "core/json/scan.h"
 
@@ -73,7 +74,7 @@ fb_status fb_bind_open(fb_binder *b, const char *const *files, size_t count) {
             *next++ = (fb_given){.entry = entry, .name = entry->name, .file = f};
         }
     }
-    qsort(b->given, b->given_count, sizeof *b->given, by_name);
+    fb_sort(b->given, b->given_count, sizeof *b->given, by_name);
     return FB_OK;
 }
 
@@ -243,7 +244,7 @@ static fb_status check_index(fb_binder *b, const fb_bind_file *file) {
     }
     listed *items = (listed *)(void *)r.items.data;
     size_t count = r.items.size / sizeof *items;
-    if (!status && count) qsort(items, count, sizeof *items, by_shard);
+    if (!status) fb_sort(items, count, sizeof *items, by_shard);
     for (size_t i = 0, next; i < count && !status; i = next) {
         for (next = i + 1; next < count && strcmp(items[next].shard, items[i].shard) == 0;) next++;
         status = check_shard(b, &items[i], next - i);

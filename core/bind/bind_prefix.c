@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/base/sort.h"
 #include "core/bind/bind_internal.h"
 #include "core/graph/slot.h"
 
@@ -66,7 +67,7 @@ fb_status fb_bind_apply_prefix(fb_binder *b) {
     free(longer);
     fb_buffer_free(&text);
     if (!ok) return fb_fail_memory(b->error);
-    qsort(b->given, b->given_count, sizeof *b->given, by_new_name);
+    fb_sort(b->given, b->given_count, sizeof *b->given, by_new_name);
     return report_repeated(b);
 }
 
@@ -93,7 +94,7 @@ typedef struct suggestion {
 static void choose_most(fb_buffer *prefixes, suggestion *best) {
     prefix *items = (prefix *)(void *)prefixes->data;
     size_t count = prefixes->size / sizeof *items;
-    if (count) qsort(items, count, sizeof *items, compare_prefixes);
+    fb_sort(items, count, sizeof *items, compare_prefixes);
     for (size_t i = 0, next; i < count; i = next) {
         for (next = i + 1; next < count && compare_prefixes(&items[i], &items[next]) == 0;) next++;
         bool is_better = next - i > best->count || (next - i == best->count && items[i].length > best->prefix.length);

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/base/sort.h"
 #include "core/bind/bind_internal.h"
 #include "core/json/json.h"
 #include "core/operators/spelling.h"
@@ -46,7 +47,7 @@ static owned *list_owned(const fb_binder *b, fb_error *error) {
                     entry->name, entry->dtype_name);
         }
     }
-    if (list) qsort(list, count, sizeof *list, by_owner);
+    if (list) fb_sort(list, count, sizeof *list, by_owner);
     return list;
 }
 

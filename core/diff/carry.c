@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "core/base/sha256.h"
+#include "core/base/sort.h"
 #include "core/diff/merging.h"
 #include "core/document/document.h"
 #include "core/graph/build.h"
@@ -425,7 +426,7 @@ static fb_status find_pieces(carrying *c) {
         if (!c->owned[i].is_carried) status = add_pieces(c, &c->owned[i]);
     }
     if (recipes) show_recipes(c, recipes);
-    if (!status && c->piece_count) qsort(c->pieces, c->piece_count, sizeof *c->pieces, by_source);
+    if (!status) fb_sort(c->pieces, c->piece_count, sizeof *c->pieces, by_source);
     free(recipes);
     return status;
 }

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "core/base/map.h"
+#include "core/base/sort.h"
 
 static const fb_span absent = {0};
 
@@ -87,7 +88,7 @@ static int by_key(const void *one, const void *other) {
 static bool list_members(fb_span object, size_t cursor, fb_buffer *out) {
     member next;
     while (fb_span_next(object, &cursor, &next.key, &next.value)) fb_buffer_append(out, &next, sizeof next);
-    if (out->size && !out->failed) qsort(out->data, out->size / sizeof next, sizeof next, by_key);
+    if (!out->failed) fb_sort(out->data, out->size / sizeof next, sizeof next, by_key);
     return !out->failed;
 }
 

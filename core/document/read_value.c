@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/base/sort.h"
 #include "core/document/read.h"
 
 #define MAX_INT_DIGITS 4000 /* of $int; Python itself refuses more than 4,300 */
@@ -67,7 +68,7 @@ size_t fb_find_repeat(fb_reader *reader, size_t base, size_t step) {
     }
     size_t n = 0;
     for (size_t i = 0; i < count; i += step) keys[n++] = (uint64_t)ids[i].id << 32 | i;
-    qsort(keys, n, sizeof *keys, compare_keys);
+    fb_sort(keys, n, sizeof *keys, compare_keys);
     for (size_t i = 1; i < n; i++) {
         if (keys[i] >> 32 == keys[i - 1] >> 32 && (keys[i] & UINT32_MAX) < found) found = keys[i] & UINT32_MAX;
     }

@@ -8,6 +8,7 @@
 
 #include "core/base/buffer.h"
 #include "core/base/float.h"
+#include "core/base/sort.h"
 #include "core/document/document.h"
 #include "core/json/scan.h"
 
@@ -46,7 +47,7 @@ void fb_json_sort_keys(const fb_json *object, const fb_json **keys) {
         keys[i] = key;
         if (i && compare_keys(&keys[i - 1], &keys[i]) > 0) is_sorted = false;
     }
-    if (!is_sorted) qsort(keys, object->count, sizeof *keys, compare_keys);
+    if (!is_sorted) fb_sort(keys, object->count, sizeof *keys, compare_keys);
 }
 
 void fb_json_pointer(const fb_json *root, const fb_json *target, fb_buffer *out) {

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/base/sort.h"
 #include "core/layouts/internal.h"
 #include "core/operators/spelling.h"
 #include "core/weights/recipe.h"
@@ -290,7 +291,7 @@ static void make_changes(editor *e) {
     size_t count = e->changes.size / sizeof *changes;
     fb_parameter_change *list = malloc((count + 1) * sizeof *list);
     e->failed |= !list || e->changes.failed;
-    if (!e->failed && count) qsort(changes, count, sizeof *changes, by_module);
+    if (!e->failed) fb_sort(changes, count, sizeof *changes, by_module);
     for (size_t from = 0, to; from < count && !e->failed; from = to) {
         for (to = from; to < count && changes[to].module.id == changes[from].module.id; to++)
             list[to - from] = changes[to].change;

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/base/sort.h"
 #include "core/graph/build.h"
 #include "core/layouts/internal.h"
 #include "core/weights/invert.h"
@@ -102,7 +103,7 @@ static void list_owned(planner *p) {
     }
     free(is_seen);
     for (size_t i = 0; i < p->owned_count; i++) p->by_name[i] = &p->owned[i];
-    if (!p->matcher->failed && p->owned_count) qsort(p->by_name, p->owned_count, sizeof *p->by_name, by_name);
+    if (!p->matcher->failed) fb_sort(p->by_name, p->owned_count, sizeof *p->by_name, by_name);
 }
 
 static fb_layout_owned *find_owned(const planner *p, const char *name, size_t length) {
@@ -267,7 +268,7 @@ static void list_applications(planner *p) {
     hit *hits = (hit *)(void *)p->hits.data;
     size_t count = p->hits.size / sizeof *hits;
     if (p->matcher->failed || !count) return;
-    qsort(hits, count, sizeof *hits, by_application);
+    fb_sort(hits, count, sizeof *hits, by_application);
     for (size_t from = 0, to; from < count && fb_matcher_goes_on(p->matcher); from = to) {
         to = from + 1;
         while (to < count && hits[to].row == hits[from].row && strcmp(hits[to].key, hits[from].key) == 0) to++;
@@ -369,7 +370,7 @@ static bool has_everything(fb_graph *scratch, const fb_layout_application *appli
     bool has_all = true;
     const fb_piece **list = malloc((pieces->count + 1) * sizeof *list);
     if (!list) return fb_graph_fail_memory(scratch).id;
-    qsort(pieces->items, pieces->count, sizeof *pieces->items, by_piece);
+    fb_sort(pieces->items, pieces->count, sizeof *pieces->items, by_piece);
     FOR_EACH_TENSOR(application, owned) {
         fb_value shape = fb_tensor_at(scratch, owned->tensor)->shape;
         int64_t sizes[FB_RECIPE_MAX_RANK];
@@ -608,7 +609,7 @@ static made_name *list_made(planner *p, size_t *made_count) {
         return NULL;
     }
     made_name *made = (made_name *)(void *)fb_buffer_take(&list, NULL);
-    if (made && *made_count) qsort(made, *made_count, sizeof *made, by_made_name);
+    fb_sort(made, *made_count, sizeof *made, by_made_name);
     return made;
 }
 

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "core/base/map.h"
+#include "core/base/sort.h"
 #include "core/operators/spelling.h"
 #include "core/ops/strides.h"
 #include "core/passes/layer.h"
@@ -497,7 +498,7 @@ static size_t read_candidates(fb_matcher *m, const twins *t, bool is_linear, can
             count += read_candidate(m, users[i], t->views[k], is_linear, &candidates[count]);
         free(users);
     }
-    if (t->count > 1) qsort(candidates, count, sizeof *candidates, by_ordinal);
+    if (t->count > 1) fb_sort(candidates, count, sizeof *candidates, by_ordinal);
     return count;
 }
 

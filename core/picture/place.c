@@ -15,6 +15,7 @@
 #include <string.h>
 
 #include "core/base/map.h"
+#include "core/base/sort.h"
 #include "core/picture/rows.h"
 
 enum {
@@ -400,7 +401,7 @@ static bool set_ends(sheet *s) {
     for (uint32_t c = 0; c < s->count; c++) {
         const fb_picture_box *box = &p->picture->boxes[s->first + c];
         uint32_t count = in[c + 1] - in[c];
-        qsort(order[in[c]], count, sizeof *order, by_place);
+        fb_sort(order[in[c]], count, sizeof *order, by_place);
         for (uint32_t k = 0; k < count; k++) {
             segment *g = segment_at(s, (uint32_t)order[in[c] + k][1]);
             int spread = box->width / (int)(count + 1);
@@ -444,7 +445,7 @@ static int by_span(const void *a, const void *b) {
 
 /* One lane for a net, in which no other one is beside it; short ones are nearest. */
 static void share_lanes(lane_user *users, uint32_t count) {
-    qsort(users, count, sizeof *users, by_span);
+    fb_sort(users, count, sizeof *users, by_span);
     for (uint32_t i = 0; i < count; i++) {
         for (bool is_taken = true; is_taken; users[i].lane += is_taken) {
             is_taken = false;
@@ -559,7 +560,7 @@ static int by_start(const void *a, const void *b) {
 /* What one value goes sideways in one gap is one. */
 static uint32_t unite(sideways *all, uint32_t count) {
     uint32_t kept = 0;
-    qsort(all, count, sizeof *all, by_gap);
+    fb_sort(all, count, sizeof *all, by_gap);
     for (uint32_t i = 0; i < count; i++) {
         sideways *last = kept ? &all[kept - 1] : NULL;
         if (last && last->gap == all[i].gap && last->net == all[i].net) {
@@ -593,7 +594,7 @@ static bool share_tracks(sheet *s) {
         if (g->first_gap != g->last_gap) add_sideways(all, &count, g->last_gap, g->column, g->end, g->net);
     }
     count = unite(all, count);
-    qsort(all, count, sizeof *all, by_start);
+    fb_sort(all, count, sizeof *all, by_start);
     for (uint32_t i = 0; i < count; i++) {
         int *tracks = &s->tracks[all[i].gap], track = 0;
         while (track < *tracks && ends[track] + 6 > all[i].from) track++;
@@ -602,7 +603,7 @@ static bool share_tracks(sheet *s) {
         all[i].track = track;
         if (!fb_work_goes_on(s->p->work, track + 1)) return false;
     }
-    qsort(all, count, sizeof *all, by_gap);
+    fb_sort(all, count, sizeof *all, by_gap);
     for (uint32_t i = 0; i < s->segment_count; i++) {
         segment *g = segment_at(s, i);
         const sideways *first = find_sideways(all, count, g->first_gap, g->net);

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "core/base/sha256.h"
+#include "core/base/sort.h"
 #include "core/document/document.h"
 #include "core/json/json.h"
 #include "core/operators/spelling.h"
@@ -66,7 +67,7 @@ fb_status fb_rule_sorted_keys(fb_rule_reader *reader, const json_t *object, cons
     if (json_object_size(object) > FB_RULE_MEMBERS_MAX)
         return fb_rule_fail(reader, "rule-too-large", "an object has at most %d members", FB_RULE_MEMBERS_MAX);
     json_object_foreach((json_t *)(uintptr_t)object, key, value) keys[(*count)++] = key;
-    qsort(keys, *count, sizeof *keys, compare_keys);
+    fb_sort(keys, *count, sizeof *keys, compare_keys);
     return FB_OK;
 }
 

@@ -6,6 +6,7 @@
 
 #include "core/base/arena.h"
 #include "core/base/file_kind.h"
+#include "core/base/sort.h"
 #include "core/json/scan.h"
 
 typedef struct dtype_row {
@@ -270,11 +271,11 @@ static void check_entries(reader *r, const fb_safetensors_entry **order, size_t 
                           uint64_t data_size) {
     const fb_safetensors_entry *entries = (const fb_safetensors_entry *)(const void *)r->entries.data;
     for (size_t i = 0; i < count; i++) order[i] = &entries[i];
-    qsort(order, count, sizeof *order, by_name);
+    fb_sort(order, count, sizeof *order, by_name);
     for (size_t i = 1; i < count; i++) {
         if (strcmp(order[i - 1]->name, order[i]->name) == 0) fail_at(r, order[i]->name, NULL, "is there twice");
     }
-    qsort(order, count, sizeof *order, by_offset);
+    fb_sort(order, count, sizeof *order, by_offset);
     uint64_t end = 0;
     for (size_t i = 0; i < count; i++) {
         sorted[i] = *order[i];
@@ -380,12 +381,12 @@ static fb_status place_entries(fb_safetensors_entry *entries, size_t count, uint
     fb_status status = FB_OK;
     for (size_t i = 0; i < count && !status; i++) status = check_entry(&entries[i], error);
     if (status) return status;
-    if (count) qsort(entries, count, sizeof *entries, entry_by_name);
+    fb_sort(entries, count, sizeof *entries, entry_by_name);
     for (size_t i = 1; i < count; i++) {
         if (entry_by_name(&entries[i - 1], &entries[i]) == 0)
             return fb_fail(error, FB_INVALID, "not-in-safetensors", "", "two tensors are called %s", entries[i].name);
     }
-    if (count) qsort(entries, count, sizeof *entries, by_place);
+    fb_sort(entries, count, sizeof *entries, by_place);
     for (size_t i = 0; i < count; i++) {
         entries[i].offset = *size;
         if (__builtin_add_overflow(*size, entries[i].size, size) || *size > INT64_MAX - FB_SAFETENSORS_MAX_HEADER - 16)

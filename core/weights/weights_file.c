@@ -6,6 +6,7 @@
 
 #include "core/base/arena.h"
 #include "core/base/map.h"
+#include "core/base/sort.h"
 #include "core/graph/slot.h"
 #include "core/graph/write.h"
 #include "core/weights/inputs.h"
@@ -80,7 +81,7 @@ static fb_status choose_named(fb_weights_file *file, const fb_weights_choice *ch
     bool ok = names != NULL;
     if (ok && choice->count) {
         memcpy(names, choice->names, choice->count * sizeof *names);
-        qsort(names, choice->count, sizeof *names, by_text);
+        fb_sort(names, choice->count, sizeof *names, by_text);
     }
     for (size_t i = 0; ok && i < choice->count; i++) {
         if (i && strcmp(names[i - 1], names[i]) == 0) continue;

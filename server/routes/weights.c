@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/base/sort.h"
 #include "core/graph/slot.h"
 #include "core/json/json.h"
 #include "core/weights/weights_file.h"
@@ -37,7 +38,7 @@ static int compare_names(const void *a, const void *b) {
 /* The file is the same in whatever order its tensors are asked for. */
 static void sort_names(weights_wanted *wanted) {
     size_t kept = 0;
-    if (wanted->count) qsort(wanted->names, wanted->count, sizeof *wanted->names, compare_names);
+    fb_sort(wanted->names, wanted->count, sizeof *wanted->names, compare_names);
     for (size_t i = 0; i < wanted->count; i++) {
         bool is_again = kept && !strcmp(wanted->names[kept - 1], wanted->names[i]);
         if (is_again) free(wanted->names[i]);

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "core/archive/archive.h"
+#include "core/base/sort.h"
 #include "core/document/document.h"
 #include "server/store/internal.h"
 
@@ -30,7 +31,7 @@ fb_status fb_list_blobs(const fb_graph *graph, const char ***blobs, size_t *coun
         fb_symbol blob = fb_tensor_at(graph, t)->blob;
         if (blob.id) found[all++] = fb_text(graph, blob);
     }
-    qsort(found, all, sizeof *found, compare_pointers); /* equal symbols are one text */
+    fb_sort(found, all, sizeof *found, compare_pointers); /* equal symbols are one text */
     for (size_t i = 0; i < all; i++)
         if (!i || found[i] != found[i - 1]) found[distinct++] = found[i];
     for (size_t i = 0; i < distinct; i++) has_archive |= strcmp(found[i], archive) == 0;

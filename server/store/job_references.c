@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/base/sort.h"
 #include "server/store/internal.h"
 
 /* ---- finding ------------------------------------------------------------------------------------------------------------ */
@@ -89,7 +90,7 @@ static int compare_ids(const void *a, const void *b) {
 static void keep_each_once(fb_buffer *ids) {
     const size_t item = FB_ID_LENGTH + 1;
     size_t kept = 0;
-    if (ids->size) qsort(ids->data, ids->size / item, item, compare_ids);
+    fb_sort(ids->data, ids->size / item, item, compare_ids);
     for (size_t at = 0; at < ids->size; at += item) {
         if (kept && !strcmp(ids->data + kept - item, ids->data + at)) continue;
         memmove(ids->data + kept, ids->data + at, item);

@@ -13,8 +13,9 @@
 #include <time.h>
 #include <unistd.h>
 
-#define ATTEMPTS 32                   /* at once */
-#define ATTEMPTS_EACH 4               /* of them for one webhook; the store offers twice as many */
+#define ATTEMPTS_MORE 28 /* at once of all webhooks together, besides one of each */
+#define ATTEMPTS (FB_WEBHOOKS_MAX + ATTEMPTS_MORE)
+#define ATTEMPTS_EACH 4               /* of one webhook whose receiver answers; the store offers twice as many */
 #define CONNECT_MS 5000L              /* of the time of one attempt */
 #define ANSWER_MAX ((size_t)64 << 10) /* bytes of an answer's headers, and of its body, which nobody reads */
 #define URL_MAX 2000
@@ -40,6 +41,7 @@ typedef struct attempt {
     int64_t key, webhook, queued, begun;
     uint32_t attempts; /* before this one */
     size_t received, header_bytes;
+    bool is_more;              /* not its webhook's own one */
     bool is_refused, is_tried; /* an address was */
     fb_attempt_end end;
     char failure[120];
@@ -360,16 +362,25 @@ static bool is_under_way(const fb_webhooks *webhooks, int64_t key) {
     return false;
 }
 
-/* A place for a message to this webhook; NULL when it has enough of them, or all are taken. */
-static attempt *find_place(fb_webhooks *webhooks, int64_t webhook) {
+/* A place for a message to this webhook; NULL when it has enough of them. Each has one of its own, so that receivers which hang
+ * keep only what is sent to themselves; those that answer share some more. */
+static attempt *find_place(fb_webhooks *webhooks, int64_t webhook, bool answers) {
     attempt *place = NULL;
-    size_t of_it = 0;
+    size_t of_it = 0, more = 0;
+    bool has_own = false;
     for (size_t i = 0; i < ATTEMPTS; i++) {
         attempt *one = &webhooks->attempts[i];
-        if (one->state == UNUSED) place = one;
-        else of_it += one->webhook == webhook;
+        if (one->state == UNUSED) {
+            place = one;
+            continue;
+        }
+        more += one->is_more;
+        of_it += one->webhook == webhook;
+        has_own |= one->webhook == webhook && !one->is_more;
     }
-    return of_it < ATTEMPTS_EACH ? place : NULL;
+    if (!place || (has_own && (!answers || of_it >= ATTEMPTS_EACH || more >= ATTEMPTS_MORE))) return NULL;
+    place->is_more = has_own;
+    return place;
 }
 
 static void send_due(fb_webhooks *webhooks, int64_t monotonic) {
@@ -386,7 +397,7 @@ static void send_due(fb_webhooks *webhooks, int64_t monotonic) {
             if (pause->until < webhooks->next_look) webhooks->next_look = pause->until;
             continue;
         }
-        attempt *place = is_under_way(webhooks, one->key) ? NULL : find_place(webhooks, one->webhook);
+        attempt *place = is_under_way(webhooks, one->key) ? NULL : find_place(webhooks, one->webhook, !pause);
         if (place && !begin(place, one)) webhooks->next_look = monotonic + RETRY_MS;
     }
     FB_STORE_FREE(&due);

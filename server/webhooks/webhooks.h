@@ -41,7 +41,7 @@ bool fb_is_hook_secret(const char *text);
 /* Appends "v1," and the base64 of the HMAC-SHA256 of "id.timestamp.body". The secret is one. */
 bool fb_hook_sign(const char *secret, const char *id, int64_t timestamp, const char *body, fb_buffer *out);
 
-#define FB_WEBHOOK_DESCRIPTORS 80 /* that the deliverer has open at most: connections, those of names, and those kept */
+#define FB_WEBHOOK_DESCRIPTORS 320 /* that the deliverer has open at most: connections, those of names, and those kept */
 
 /* ---- the deliverer ------------------------------------------------------------------------------------------------------- */
 

@@ -221,6 +221,26 @@ def test_a_receiver_that_hangs_holds_no_other_up(hooked, receiver):
     slow.close()
 
 
+@pytest.mark.parametrize("had_answered", [False, True])
+def test_as_many_as_there_may_be_hang_and_hold_no_other_up(hooked, receiver, had_answered):
+    """Attempts take 600 s here: all messages come to the one that answers before any is given up."""
+    over = threading.Event()
+    slow = Receiver(answer=lambda message: 200 if message.type == "webhook.test" else over.wait() and 200)
+    others = [make_webhook(hooked, slow.url)["id"] for _ in range(99)]
+    make_webhook(hooked, receiver.url)
+    if had_answered:
+        for other in others:
+            assert hooked.post(f"/v1/webhooks/{other}/test", {}).status == 201
+        slow.wait(lambda messages: len(messages) == 99)
+    for number in range(30):
+        optimize(hooked, f"run{number}")
+    receiver.wait(lambda messages: len(messages) == 30, seconds=300)
+    slow.wait(lambda messages: sum(message.type != "webhook.test" for message in messages) >= 99)
+    hooked.kill()
+    over.set()
+    slow.close()
+
+
 def test_what_waits_survives_a_restart_and_a_kill(hooked, receiver):
     receiver.answer = lambda message: 503
     webhook = make_webhook(hooked, receiver.url, events=["run.finished"])["id"]

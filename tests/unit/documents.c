@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/base/sort.h"
 #include "core/document/document.h"
 
 const char *const fixture_names[] = {"aten-bert", "aten-llama", "aten-resnet18", "aten-toy", "bert-base", "bert-tiny",
@@ -51,7 +52,7 @@ char *errors_text(const fb_errors *errors) {
         fb_buffer_printf(&line, "%s %s%s%s\n", error->code, error->pointer, error->node[0] ? " " : "", error->node);
         lines[i] = fb_buffer_take(&line, NULL);
     }
-    qsort(lines, errors->count, sizeof *lines, compare_lines);
+    fb_sort(lines, errors->count, sizeof *lines, compare_lines);
     fb_buffer text = {0};
     for (size_t i = 0; i < errors->count; i++) {
         fb_buffer_string(&text, lines[i]);

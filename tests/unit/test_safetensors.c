@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/base/sort.h"
 #include "core/weights/safetensors.h"
 #include "tests/unit/chaos.h"
 #include "tests/unit/documents.h"
@@ -328,7 +329,7 @@ static void expect_same_header(const char *path) {
     char *bytes = read_file(path, &size);
     fb_status status = fb_safetensors_read((unsigned char *)bytes, size, &file, &error);
     ck_assert_msg(status == FB_OK, "%s: %s %s", path, error.pointer, error.message);
-    if (file.count) qsort(file.entries, file.count, sizeof *file.entries, by_name);
+    if (file.count) fb_sort(file.entries, file.count, sizeof *file.entries, by_name);
     fb_buffer header = {0};
     uint64_t total;
     ck_assert_int_eq(fb_safetensors_lay_out(file.entries, file.count, file.metadata, &header, &total, &error), FB_OK);
