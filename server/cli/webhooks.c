@@ -26,6 +26,8 @@ static void print_webhook(fb_cli *cli, const json_t *webhook) {
                                           {"models", models_text ? models_text : ""},
                                           {"note", fb_text_of(webhook, "note")},
                                           {"enabled", fb_yes_no(webhook, "enabled")},
+                                          {"who", fb_text_of(webhook, "who")},
+                                          {"withdrawn", fb_yes_no(webhook, "withdrawn")},
                                           {"secret", fb_text_of(webhook, "secret")},
                                           {"old secret until", fb_told_time(fb_text_of(webhook, "old_secret_until")).text},
                                           {"messages", counts ? counts : ""},

@@ -37,6 +37,8 @@ static void write_webhook(const fb_store_webhook *webhook, const char *secret, f
     put_words(out, "models", webhook->models);
     fb_put_text_or_null(out, "note", webhook->note);
     fb_put_bool(out, "enabled", webhook->is_enabled);
+    fb_put_text_or_null(out, "who", webhook->who);
+    fb_put_bool(out, "withdrawn", webhook->ends && webhook->ends <= fb_wall_ms());
     if (secret) fb_put_text(out, "secret", secret);
     if (webhook->old_secret_until) fb_put_time(out, "old_secret_until", webhook->old_secret_until);
     fb_put_time(out, "created", webhook->created);

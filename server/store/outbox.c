@@ -37,14 +37,20 @@ static bool has_word(const char *words, const char *text, bool are_patterns) {
     return false;
 }
 
-/* The keys of the enabled webhooks that want to know of an event of `model` (NULL: of none). */
-static fb_status find_webhooks(fb_connection *connection, const char *type, const char *model, int64_t keys[FB_WEBHOOKS_MAX],
-                               size_t *count, fb_error *error) {
-    fb_query query =
-        fb_query_begin(connection, "SELECT key, events, models FROM webhooks WHERE is_enabled = 1 ORDER BY key", error);
+/* Whether the token behind the row of webhooks is valid at that time, by its column FB_SQL_WEBHOOK_ENDS. */
+static bool is_valid(fb_query *query, int column, int64_t at) {
+    return fb_column_is_null(query, column) || fb_column_int(query, column) > at;
+}
+
+/* The keys of the enabled webhooks that want to know of an event of `model` (NULL: of none) at that time. */
+static fb_status find_webhooks(fb_connection *connection, const char *type, const char *model, int64_t at,
+                               int64_t keys[FB_WEBHOOKS_MAX], size_t *count, fb_error *error) {
+    fb_query query = fb_query_begin(
+        connection, "SELECT key, events, models, " FB_SQL_WEBHOOK_ENDS " FROM webhooks WHERE is_enabled = 1 ORDER BY key",
+        error);
     while (*count < FB_WEBHOOKS_MAX && fb_query_row(&query)) {
-        bool is_wanted =
-            has_word(fb_column_text(&query, 1), type, false) && (!model || has_word(fb_column_text(&query, 2), model, true));
+        bool is_wanted = is_valid(&query, 3, at) && has_word(fb_column_text(&query, 1), type, false) &&
+                         (!model || has_word(fb_column_text(&query, 2), model, true));
         if (is_wanted) keys[(*count)++] = fb_column_int(&query, 0);
     }
     return fb_query_end(&query);
@@ -116,7 +122,7 @@ fb_status fb_tell_alias(fb_connection *connection, const fb_store_alias_entry *e
         if (strcmp(events[i].action, entry->action) == 0) type = events[i].type;
     int64_t webhooks[FB_WEBHOOKS_MAX];
     size_t count = 0;
-    fb_status status = find_webhooks(connection, type, entry->model, webhooks, &count, error);
+    fb_status status = find_webhooks(connection, type, entry->model, entry->at, webhooks, &count, error);
     if (status || !count) return status;
     char topic[2 * FB_NAME_MAX + 2];
     fb_buffer body = {0};
@@ -135,7 +141,7 @@ fb_status fb_tell_version(fb_connection *connection, int64_t key, fb_error *erro
     size_t count = 0;
     fb_buffer body = {0};
     fb_status status = fb_read_version(connection, key, &version.memory, &version, error);
-    if (!status) status = find_webhooks(connection, "version.created", version.model, webhooks, &count, error);
+    if (!status) status = find_webhooks(connection, "version.created", version.model, version.created, webhooks, &count, error);
     if (!status && count) {
         begin_body(&body, "version.created", version.created);
         fb_version_event_write(&version, &body);
@@ -150,7 +156,7 @@ fb_status fb_tell_version(fb_connection *connection, int64_t key, fb_error *erro
 fb_status fb_tell_run(fb_connection *connection, const fb_store_run *run, fb_error *error) {
     int64_t webhooks[FB_WEBHOOKS_MAX];
     size_t count = 0;
-    fb_status status = find_webhooks(connection, "run.finished", NULL, webhooks, &count, error);
+    fb_status status = find_webhooks(connection, "run.finished", NULL, run->created, webhooks, &count, error);
     if (status || !count) return status;
     fb_buffer body = {0};
     begin_body(&body, "run.finished", run->created);
@@ -186,11 +192,10 @@ static fb_status write_job(fb_connection *connection, const char *id, fb_buffer 
 fb_status fb_tell_job(fb_connection *connection, const char *id, fb_error *error) {
     int64_t webhooks[FB_WEBHOOKS_MAX], at = 0;
     size_t count = 0;
-    fb_status status = find_webhooks(connection, "job.finished", NULL, webhooks, &count, error);
-    if (status || !count) return status;
     fb_buffer body = {0};
-    status = write_job(connection, id, &body, &at, error);
-    if (!status && (body.size || body.failed)) {
+    fb_status status = write_job(connection, id, &body, &at, error);
+    if (!status) status = find_webhooks(connection, "job.finished", NULL, at, webhooks, &count, error);
+    if (!status && count && (body.size || body.failed)) {
         message told = {.type = "job.finished", .body = end_body(&body), .at = at};
         status = put_all(connection, &told, webhooks, count, error);
     }
@@ -355,10 +360,11 @@ typedef struct enabled_webhook {
 static fb_status read_enabled(fb_connection *connection, int64_t now, enabled_webhook list[FB_WEBHOOKS_MAX],
                               fb_due_deliveries *out, fb_error *error) {
     fb_query query = fb_query_begin(connection,
-                                    "SELECT key, url, secret, old_secret, old_secret_until FROM webhooks WHERE is_enabled = 1 "
-                                    "ORDER BY key",
+                                    "SELECT key, url, secret, old_secret, old_secret_until, " FB_SQL_WEBHOOK_ENDS
+                                    " FROM webhooks WHERE is_enabled = 1 ORDER BY key",
                                     error);
     while (out->webhooks < FB_WEBHOOKS_MAX && fb_query_row(&query)) {
+        if (!is_valid(&query, 5, now)) continue;
         enabled_webhook *one = &list[out->webhooks++];
         *one = (enabled_webhook){.key = fb_column_int(&query, 0),
                                  .url = fb_copy_column(&query, 1, &out->memory, &query.status),

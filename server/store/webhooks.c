@@ -13,7 +13,8 @@ static fb_status read_webhook(fb_connection *connection, int64_t key, fb_store_m
         connection,
         "SELECT id, url, events, models, note, is_enabled, created, changed, old_secret_until, "
         "(SELECT count(*) FROM webhook_deliveries WHERE webhook = ?1 AND state = 'pending'), "
-        "(SELECT count(*) FROM webhook_deliveries WHERE webhook = ?1 AND state = 'parked') FROM webhooks WHERE key = ?1",
+        "(SELECT count(*) FROM webhook_deliveries WHERE webhook = ?1 AND state = 'parked'), who, " FB_SQL_WEBHOOK_ENDS
+        " FROM webhooks WHERE key = ?1",
         error);
     fb_bind_int(&query, key);
     if (fb_query_row(&query)) {
@@ -28,6 +29,8 @@ static fb_status read_webhook(fb_connection *connection, int64_t key, fb_store_m
         out->old_secret_until = fb_column_int(&query, 8); /* 0 when it is NULL */
         out->pending = (uint64_t)fb_column_int(&query, 9);
         out->parked = (uint64_t)fb_column_int(&query, 10);
+        out->who = fb_copy_optional(&query, 11, memory, &query.status);
+        out->ends = fb_column_int(&query, 12); /* likewise */
     }
     return fb_query_end(&query);
 }
@@ -79,7 +82,7 @@ static fb_status write_put(fb_connection *connection, void *argument, fb_totals 
     if (status) return status;
     fb_query insert = fb_query_begin(connection,
                                      "INSERT INTO webhooks (id, url, events, models, note, is_enabled, secret, created, "
-                                     "changed) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?8) RETURNING key",
+                                     "changed, who) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?8, ?9) RETURNING key",
                                      error);
     fb_bind_text(&insert, write->id);
     fb_bind_text(&insert, webhook->url);
@@ -89,6 +92,7 @@ static fb_status write_put(fb_connection *connection, void *argument, fb_totals 
     fb_bind_int(&insert, webhook->is_enabled);
     fb_bind_text(&insert, write->secret);
     fb_bind_int(&insert, write->now);
+    fb_bind_text(&insert, write->by->who);
     status = fb_query_insert(&insert, &key);
     origin_of(webhook->url, origin, sizeof origin);
     if (!status) status = fb_write_audit(connection, write->by, write->now, "webhook-create", write->id, origin, error);
@@ -108,7 +112,7 @@ static fb_status write_change(fb_connection *connection, void *argument, fb_tota
         const char *note = change->note ? (*change->note ? change->note : NULL) : old.note;
         fb_query update = fb_query_begin(connection,
                                          "UPDATE webhooks SET url = ?1, events = ?2, models = ?3, note = ?4, is_enabled = ?5, "
-                                         "changed = ?6 WHERE key = ?7",
+                                         "changed = ?6, who = ?8 WHERE key = ?7",
                                          error);
         fb_bind_text(&update, change->url ? change->url : old.url);
         fb_bind_text(&update, change->events ? change->events : old.events);
@@ -117,6 +121,7 @@ static fb_status write_change(fb_connection *connection, void *argument, fb_tota
         fb_bind_int(&update, change->is_enabled < 0 ? old.is_enabled : change->is_enabled);
         fb_bind_int(&update, write->now);
         fb_bind_int(&update, key);
+        fb_bind_text(&update, write->by->who);
         status = fb_query_run(&update);
     }
     fb_memory_free(old.memory);
@@ -135,13 +140,14 @@ static fb_status write_rotation(fb_connection *connection, void *argument, fb_to
     FB_STORE_FREE(&write->stored);
     fb_status status = fb_need_webhook(connection, write->id, &key, error);
     if (status) return status;
-    const char *sql = write->overlap ? "UPDATE webhooks SET old_secret = secret, secret = ?1, changed = ?2, "
-                                       "old_secret_until = ?3 WHERE key = ?4"
-                                     : "UPDATE webhooks SET old_secret = NULL, secret = ?1, changed = ?2, "
-                                       "old_secret_until = NULL WHERE key = ?3";
+    const char *sql = write->overlap ? "UPDATE webhooks SET old_secret = secret, secret = ?1, changed = ?2, who = ?3, "
+                                       "old_secret_until = ?4 WHERE key = ?5"
+                                     : "UPDATE webhooks SET old_secret = NULL, secret = ?1, changed = ?2, who = ?3, "
+                                       "old_secret_until = NULL WHERE key = ?4";
     fb_query update = fb_query_begin(connection, sql, error);
     fb_bind_text(&update, write->secret);
     fb_bind_int(&update, write->now);
+    fb_bind_text(&update, write->by->who);
     if (write->overlap) fb_bind_int(&update, write->now + write->overlap);
     fb_bind_int(&update, key);
     status = fb_query_run(&update);

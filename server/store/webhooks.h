@@ -26,12 +26,17 @@ const char *fb_event_type(size_t index);
 
 /* ---- webhooks ---- */
 
+/* Of a row of webhooks: fb_store_webhook.ends, or NULL. */
+#define FB_SQL_WEBHOOK_ENDS "(SELECT coalesce(t.revoked, t.expires) FROM tokens t WHERE t.name = webhooks.who)"
+
 typedef struct fb_store_webhook {
     const char *id, *url;
     const char *events; /* names of events separated by spaces, or "*" */
     const char *models; /* patterns separated by spaces: * is any characters, ? any one. Runs and jobs belong to no model */
     const char *note;   /* or NULL */
     bool is_enabled;
+    const char *who; /* made it, or changed it last: a token's name, "anonymous" or "local"; NULL = not known any more */
+    int64_t ends;    /* when that token expires or was revoked; 0 = never. From then on it is told nothing */
     int64_t created, changed;
     int64_t old_secret_until; /* 0 = there is no old one */
     uint64_t pending, parked; /* deliveries */
@@ -57,7 +62,8 @@ typedef struct fb_store_webhook_change {
     int is_enabled;
 } fb_store_webhook_change;
 
-/* FB_NOT_FOUND "unknown-webhook", as all that follow. */
+/* Whoever changes one, or gives it another secret, answers for it from then on: `who`. FB_NOT_FOUND "unknown-webhook", as all
+ * that follow. */
 fb_status fb_store_change_webhook(fb_store *store, const char *id, const fb_store_webhook_change *change,
                                   const fb_store_actor *by, fb_store_webhook *out, fb_error *error);
 /* From now on `secret` signs; what signed until now does so as well, for another `overlap_ms`. */

@@ -105,11 +105,11 @@ def make_webhook(service, url, headers=None, **more):
     return answer.json()
 
 
-def wait_for_delivery(service, webhook, is_enough, seconds=600, state=None):
+def wait_for_delivery(service, webhook, is_enough, seconds=600, state=None, headers=None):
     """Waits until that is true of the webhook's deliveries, newest first."""
     deadline = time.monotonic() + seconds
     while True:
-        found = service.get(f"/v1/webhooks/{webhook}/deliveries?limit=1000" + (f"&state={state}" if state else "")).json()["items"]
+        found = service.get(f"/v1/webhooks/{webhook}/deliveries?limit=1000" + (f"&state={state}" if state else ""), headers=headers).json()["items"]
         if is_enough(found):
             return found
         assert time.monotonic() < deadline, found

@@ -198,3 +198,20 @@ def test_a_newer_schema_is_refused(tmp_path):
         assert done.returncode == 1, words
         assert f"schema {NEWEST + 1}" in done.stderr and f"up to {NEWEST}" in done.stderr and "newer foldback" in done.stderr
     assert (data / "foldback.sqlite").read_bytes() == bytes_before and not (tmp_path / "backup").exists()
+
+
+def test_the_audit_says_who_made_an_earlier_webhook(tmp_path, new_service):
+    data = tmp_path / "data"
+    lay_out(14, data)
+    with sqlite3.connect(data / "foldback.sqlite") as connection:
+        for hook in ("hook_01M8JNMPFQ02Q79EMA4G8MACCF", "hook_01M8JNMPFQ02Q79EMA4G8MACCG"):
+            connection.execute(
+                "INSERT INTO webhooks (id, url, events, models, is_enabled, secret, created, changed) "
+                "VALUES (?, 'https://example.org/', '*', '*', 1, 'whsec_', 1, 1)",
+                (hook,),
+            )
+        for who, action in (("first", "webhook-create"), ("second", "webhook-change"), ("service", "webhook-change"), ("third", "webhook-test")):
+            connection.execute("INSERT INTO audit (at, who, action, object, outcome) VALUES (1, ?, ?, ?, '')", (who, action, "hook_01M8JNMPFQ02Q79EMA4G8MACCF"))
+    connection.close()
+    found = new_service(data=data).get("/v1/webhooks").json()["items"]
+    assert [(item["id"][-1], item["who"], item["withdrawn"]) for item in found] == [("G", None, False), ("F", "second", False)]

@@ -12,7 +12,7 @@ import time
 
 import prometheus
 import pytest
-from access import bearer, make_token
+from access import bearer, in_future, make_token
 from documents import branches
 from receivers import OPTIONS, Message, Receiver, make_webhook, signature, wait_for_delivery
 from test_tls import make_certificate
@@ -230,11 +230,11 @@ def test_as_many_as_there_may_be_hang_and_hold_no_other_up(hooked, receiver, had
     make_webhook(hooked, receiver.url)
     if had_answered:
         for other in others:
-            assert hooked.post(f"/v1/webhooks/{other}/test", {}).status == 201
+            assert hooked.post(f"/v1/webhooks/{other}/test").status == 202
         slow.wait(lambda messages: len(messages) == 99)
     for number in range(30):
         optimize(hooked, f"run{number}")
-    receiver.wait(lambda messages: len(messages) == 30, seconds=300)
+    receiver.wait(lambda messages: len(messages) == 30, seconds=200)
     slow.wait(lambda messages: sum(message.type != "webhook.test" for message in messages) >= 99)
     hooked.kill()
     over.set()
@@ -516,6 +516,49 @@ def test_the_scope_hooks(hooked, receiver):
     assert hooked.request("DELETE", f"/v1/webhooks/{made['id']}", headers=bearer(hooks)).status == 204
     entry = hooked.get("/v1/audit?action=webhook-create", headers=bearer(admin)).json()["items"][0]
     assert entry["who"] == "integrator" and entry["outcome"] == receiver.url.removesuffix("/hook")
+
+
+def test_a_webhook_ends_with_its_token(hooked, receiver):
+    admin = make_token(hooked, "admin", "boss")
+    hooks = make_token(hooked, "hooks", "integrator", by=admin)
+    second = make_token(hooked, "hooks", "successor", by=admin)
+    path = f"/v1/webhooks/{make_webhook(hooked, receiver.url, headers=bearer(hooks))['id']}"
+
+    def state(headers):
+        told = hooked.get(path, headers=headers).json()
+        return told["who"], told["withdrawn"], told["enabled"], told["pending"]
+
+    def told(name):
+        answer = hooked.post("/v1/optimize", {"graph": branches(2, name), "passes": ["MergeLinears"]}, headers=bearer(admin))
+        assert answer.status == 201, answer
+
+    assert state(bearer(admin)) == ("integrator", False, True, 0)
+    told("before")
+    receiver.wait(lambda messages: len(messages) == 1)
+    assert hooked.request("DELETE", "/v1/tokens/integrator", headers=bearer(admin)).status in (200, 204)
+    told("after")
+    hooked.post(path + "/test", headers=bearer(admin))  # which waits
+    assert state(bearer(admin)) == ("integrator", True, True, 1)
+    hooked.restart()
+    witness = make_webhook(hooked, receiver.url + "/witness", headers=bearer(admin))
+    hooked.post(f"/v1/webhooks/{witness['id']}/test", headers=bearer(admin))
+    receiver.wait(lambda messages: any(message.path.endswith("/witness") for message in messages))
+    assert len(receiver.messages) == 2, "what waits for the one that is withdrawn was due before"
+    changed = hooked.request("PATCH", path, {}, headers=bearer(second)).json()
+    assert (changed["who"], changed["withdrawn"]) == ("successor", False)
+    receiver.wait(lambda messages: len(messages) == 3)
+    assert receiver.messages[-1].type == "webhook.test", "of what happened meanwhile nothing is told"
+    wait_for_delivery(hooked, path.removeprefix("/v1/webhooks/"), lambda items: all(item["state"] == "delivered" for item in items), headers=bearer(admin))
+
+
+def test_a_webhook_ends_when_its_token_expires(hooked, receiver):
+    admin = make_token(hooked, "admin", "boss")
+    short = make_token(hooked, "hooks", "short", by=admin, expires=in_future(seconds=4))
+    path = f"/v1/webhooks/{make_webhook(hooked, receiver.url, headers=bearer(short))['id']}"
+    while not hooked.get(path, headers=bearer(admin)).json()["withdrawn"]:
+        time.sleep(0.05)
+    assert hooked.post("/v1/optimize", {"graph": branches(2), "passes": ["MergeLinears"]}, headers=bearer(admin)).status == 201
+    assert hooked.get(path, headers=bearer(admin)).json()["pending"] == 0 and not receiver.messages
 
 
 def test_metrics(hooked, receiver):
