@@ -234,7 +234,8 @@ static void filter(const generations *g, const fb_given *given, bool is_finished
     for (size_t i = c->first; i < c->limit; i++) {
         bool is_now = c->items[i].id == given->by_path.id,
              is_first = i == 0 && !fb_tensor_at(g->b->graph, c->items[i])->recipe.id;
-        bool is_ruled_out = (is_source && is_now) || (!is_source && (is_finished ? is_first : is_now));
+        /* A key that the finished model lacks shows a file of an earlier state, be it the first. */
+        bool is_ruled_out = is_source || !is_finished ? is_now : is_first && given->by_path.id;
         if (!is_ruled_out && bind_fits(g->b->graph, given->entry, c->items[i])) kept.items[kept.count++] = c->items[i];
     }
     *c = kept;

@@ -228,6 +228,91 @@ def test_passes_over_results_of_passes(client, tmp_path):
             assert says(document, path, as_) == expected, (says, document, path, as_)
 
 
+class Attention(torch.nn.Module):
+    """Folding the factor gives the queries another weight, and merging takes their name away. The convolution gets another weight,
+    and a bias, when the BatchNorm is folded."""
+
+    def __init__(self, has_bias=True):
+        super().__init__()
+        self.conv, self.norm = torch.nn.Conv1d(5, 5, 1, bias=has_bias), torch.nn.BatchNorm1d(5)
+        for tensor in (self.norm.weight, self.norm.bias, self.norm.running_mean, self.norm.running_var):
+            torch.nn.init.uniform_(tensor, 0.5, 2.0)
+        self.query, self.key, self.value = (torch.nn.Linear(16, 16) for _ in range(3))
+
+    def forward(self, x):
+        x = self.norm(self.conv(x))
+        return torch.softmax(self.query(x) @ self.key(x).transpose(-1, -2) / 4, -1) @ self.value(x)
+
+
+def outcome_of(model, x, document, **given):
+    """Whether the output is right, or that it is asked."""
+    try:
+        program = foldback.fx.from_document(document, **given)
+    except AmbiguousWeights:
+        return "ambiguous"
+    return "right" if is_close(call(program, {"x": x}), [model(x).detach()]) else "wrong"
+
+
+def outcome_of_binding(client, tmp_path, model, x, graph, state, **how):
+    """What the service's file gives."""
+    try:
+        bound = client.bind(graph, save(state, tmp_path / "state.safetensors"), progress=False, **how)
+    except foldback.Problem as problem:
+        assert problem.code == "ambiguous-weights"
+        return "ambiguous"
+    file = client.weights(bound["id"], tmp_path / "bound.safetensors", progress=False)
+    outcome = outcome_of(model, x, client.graph(bound["id"]), weights=file)
+    os.remove(file)
+    return outcome
+
+
+@pytest.mark.parametrize("dialect", ["torch.fx", "torch.export"])
+@pytest.mark.parametrize(
+    "passes", [["FoldScaleIntoLinear", "MergeLinears"], ["inference", "MergeLinears"], [{"name": "latency", "params": {"tokens": 1}}]], ids=str
+)
+def test_a_weight_with_more_states_than_names(client, tmp_path, dialect, passes):
+    """The original, a state between two passes, and no name in the result: a mapping or a file may be either."""
+    model, x = Attention().eval(), torch.randn(2, 5, 16)
+    if dialect == "torch.fx":
+        document = foldback.fx.to_document(torch.fx.symbolic_trace(model), x, model=model)
+        known = foldback.fx.to_document(torch.fx.symbolic_trace(model), x, model=model, digests=True)
+    else:
+        program = torch.export.export(model, (x,))
+        document = foldback.export.from_exported_program(program)
+        known = foldback.export.from_exported_program(program, digests=True)
+    run = client.optimize(document, passes)
+    result, state = client.graph(run["result"]), model.state_dict()
+    file = save(state, tmp_path / "source.safetensors")
+    for given in ({"weights": state}, {"weights": file}):
+        assert outcome_of(model, x, result, **given) in ("right", "ambiguous")
+        assert outcome_of(model, x, result, **given, as_="original") == "right"
+        assert outcome_of(model, x, result, **given, as_="source") == "right"  # a single run: there is no graph between
+        assert outcome_of(model, x, dict(result), **given, as_="source") in ("right", "ambiguous")  # nobody to ask
+    for as_ in (None, "source", "original"):
+        assert outcome_of(model, x, result, module=model, as_=as_) == "right"
+    assert outcome_of_binding(client, tmp_path, model, x, run["result"], state, as_="source") == "right"
+    bytes_known = client.graph(client.optimize(known, passes)["result"])
+    assert outcome_of(model, x, bytes_known, weights=state) == "right"
+
+
+def test_a_file_from_before_a_state_that_has_no_name(client, tmp_path):
+    """It is of the first run's result: the convolution is folded, the queries are as they were, and their name is gone two runs later."""
+    model, x = Attention(has_bias=False).eval(), torch.randn(2, 5, 16)
+    live = torch.fx.symbolic_trace(model)
+    graph = client.put_graph(foldback.fx.to_document(live, x, model=model))
+    for passes in (["FuseBatchNorm"], ["FoldScaleIntoLinear"], ["MergeLinears"]):
+        run = client.optimize(graph, passes)
+        assert run["passes"][0]["applied"] == 1
+        graph = run["result"]
+        if passes[0].startswith("Fuse"):
+            foldback.apply_edits(live, client.edits(run))
+            state = {key: tensor.clone() for key, tensor in live.state_dict().items()}
+    assert "conv.bias" in state and "norm.weight" not in state
+    for as_ in (None, "source"):
+        assert outcome_of(model, x, client.graph(graph), weights=state, as_=as_) in ("ambiguous", "right")
+        assert outcome_of_binding(client, tmp_path, model, x, graph, state, **({"as_": as_} if as_ else {})) in ("ambiguous", "right")
+
+
 def test_the_structure_is_the_services(client):
     for case in CASES[:2]:
         stored = client._service.json("POST", "/v1/graphs", make(*case)[0])

@@ -78,6 +78,29 @@ def test_a_folder_comes_out_as_it_went_in(name, tmp_path):
     assert load_file(tmp_path / "out/model.safetensors").keys() == load_file(tmp_path / "in/model.safetensors").keys()
 
 
+def test_what_the_model_does_not_read_goes_out_too(tmp_path):
+    """An old file's position_ids, and the folders that modules.json of sentence-transformers names."""
+    folder_of("bert", tmp_path / "in")
+    held = load_file(tmp_path / "in/model.safetensors") | {"embeddings.position_ids": torch.arange(64)[None]}
+    save_file(held, tmp_path / "in/model.safetensors", metadata={"format": "pt"})
+    (tmp_path / "in/1_Pooling").mkdir()
+    (tmp_path / "in/1_Pooling/config.json").write_text('{"pooling_mode_mean_tokens": true}')
+    modules = [{"idx": 0, "name": "0", "path": "", "type": "T"}, {"idx": 1, "name": "1", "path": "1_Pooling", "type": "P"}]
+    (tmp_path / "in/modules.json").write_text(json.dumps(modules))
+    huggingface.save(huggingface.load(tmp_path / "in", input_names=TEXT), tmp_path / "out")
+    after = load_file(tmp_path / "out/model.safetensors")
+    assert after.keys() == held.keys() and all(torch.equal(after[key], held[key]) for key in held)
+    for file in ("modules.json", "1_Pooling/config.json"):
+        assert (tmp_path / "out" / file).read_bytes() == (tmp_path / "in" / file).read_bytes()
+    reopened(tmp_path / "out")
+
+    for path in ("2_Dense", "../elsewhere"):
+        (tmp_path / "elsewhere").mkdir(exist_ok=True)
+        (tmp_path / "in/modules.json").write_text(json.dumps([{"idx": 0, "name": "0", "path": path, "type": "T"}]))
+        with pytest.raises(ValueError, match="modules.json names"):
+            huggingface.save(huggingface.load(tmp_path / "in", input_names=TEXT), tmp_path / "again")
+
+
 @pytest.mark.parametrize("passes", PASSES)
 def test_a_transformed_program_comes_back(passes, tmp_path):
     _, inputs = folder_of("bert", tmp_path / "in")

@@ -195,11 +195,12 @@ def from_document(
     so that edits stay here), from `weights` (a safetensors file, an index of shards, a folder with either, a list of these,
     or a mapping, by names or owners), or from the document itself. Recipes are evaluated over these, unless what they make
     is given: a module or a file of the optimised model has the finished tensors. `as_` says whose they are, "source",
-    "finished" or "original" (before the first of several runs). Without it, a file that foldback wrote says it itself, a module is the exported one, and of other weights
-    that may be either, AmbiguousWeights is raised."""
+    "finished" or "original" (before the first of several runs; "source" is the same for a document that `Client.graph` gave, if one
+    run made it). Without it, a file that foldback wrote says it itself, a module is the exported one, and of other weights that may
+    be either, AmbiguousWeights is raised."""
     if as_ not in (None, *NAMES_OF_READINGS):
         raise ValueError(f'as_ is "source", "finished" or "original", not {as_!r}')
-    source = _Source(document, module, weights, as_)
+    source = _Source(document, module, weights, _reading_of(document, as_))
     called = {
         child_path(path, node["target"]) for path, nodes in _programs(document) for node in nodes if node["op"] == "call_module"
     }
@@ -239,6 +240,14 @@ def _given_module(module: torch.nn.Module | None, path: str) -> torch.nn.Module 
         return None if module is None else module.get_submodule(path)
     except AttributeError:
         return None
+
+
+def _reading_of(document: Mapping[str, Any], as_: str | None) -> str | None:
+    """"source" is "original" where the service that gave the document says that no file can be of a graph between the two."""
+    ask = getattr(document, "begins_at_original", None)
+    if as_ != "source" or ask is None or not Owned(document).has_more_states_than_names():
+        return as_
+    return "original" if ask() else as_
 
 
 class _Source:

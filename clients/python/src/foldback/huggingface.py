@@ -327,7 +327,19 @@ def _save_original(live: GraphModule, source: dict[str, Any], made: Path, max_sh
         for owner, tensor, _ in owners(live):
             if owner in known:
                 known[owner].copy_(tensor)
-    model.save_pretrained(made, safe_serialization=True, max_shard_size=max_shard_size)
+    state = {**model.state_dict(), **_unread(model, _tensors_in(_weights_files(origin)))}
+    model.save_pretrained(made, state_dict=state, safe_serialization=True, max_shard_size=max_shard_size)
+
+
+def _unread(model: Any, tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """Those of a file that from_pretrained leaves out without a word, such as the position_ids of old files of BERT."""
+    state, prefix = model.state_dict().keys(), f"{model.base_model_prefix}."
+    renamed = getattr(model, "_fix_state_dict_key_on_load", lambda key: (key, False))
+
+    def is_read(key: str) -> bool:
+        return any(name in state for name in (key, key.removeprefix(prefix), prefix + key))
+
+    return {key: tensor for key, tensor in tensors.items() if not is_read(key) and not is_read(renamed(key)[0])}
 
 
 def _save_graph(live: GraphModule, made: Path, max_shard_size: int | str) -> None:
@@ -344,11 +356,25 @@ def _copy_kept(origin: Path, made: Path) -> None:
     for file in origin.iterdir():
         if file.is_file() and file.suffix in _KEPT and not file.name.endswith(".index.json") and file.name != _GRAPH:
             shutil.copyfile(file, made / file.name)
+    for name in _folders_of_modules(origin):
+        shutil.copytree(origin / name, made / name)
+
+
+def _folders_of_modules(origin: Path) -> list[str]:
+    """Those that modules.json of sentence-transformers names, beside the model itself: pooling, for instance."""
+    listed = origin / "modules.json"
+    rows = json.loads(listed.read_text(encoding="utf-8")) if listed.is_file() else []
+    paths = [str(row.get("path", "")) for row in rows if isinstance(row, dict)] if isinstance(rows, list) else []
+    names = [path for path in paths if os.path.normpath(path or ".") != "."]
+    for name in names:
+        if not (origin / name).is_dir() or not (origin / name).resolve().is_relative_to(origin.resolve()):
+            raise ValueError(f"{listed} names {name!r}, which is not a folder in {origin}")
+    return list(dict.fromkeys(names))
 
 
 def _settle(made: Path) -> None:
     """Everything is on the disk before the folder gets its name."""
-    for path in (*made.iterdir(), made):
+    for path in (*made.rglob("*"), made):
         file = os.open(path, os.O_RDONLY)
         try:
             os.fsync(file)

@@ -92,6 +92,10 @@ class Owned:
             chain.append(name)
         return chain
 
+    def has_more_states_than_names(self) -> bool:
+        """Whether a path has had a tensor that is neither the first nor the one that its module owns now."""
+        return any(len(self.generations(key)) >= (2 if self.at.get(key) is None else 3) for key in self.of_path)
+
     def by_name(self, key: str) -> str | None:
         """What is called so, or else the first tensor that the path had, if no pass made it and no module owns it."""
         if key in self.rows:
@@ -174,7 +178,8 @@ class _Files:
         for i in range(first, limit):
             is_first = i == 0 and "recipe" not in self.owned.rows[chain[i]]
             is_now = chain[i] == now
-            is_ruled_out = is_now if asked == "source" or reading == "source" else is_first
+            # A key that the finished model lacks shows a file of an earlier state, be it the first.
+            is_ruled_out = is_now if reading == "source" else is_first and now is not None
             if not is_ruled_out and self.owned.fits(chain[i], self.given[key]):
                 fitting.append(chain[i])
         if len(fitting) < 2:

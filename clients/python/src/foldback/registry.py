@@ -32,7 +32,16 @@ class Registry:
         """The document with this id."""
         document = Graph(self._service.json("GET", f"/v1/graphs/{graph}"))
         document.draw = lambda: self.picture(graph)
+        document.begins_at_original = lambda: self._begins_at_original(graph)
         return document
+
+    def _begins_at_original(self, graph: str) -> bool:
+        """Whether no graph with results of passes is between this one and the model that it was made of."""
+        made_by = self.lineage(graph)["made_by"]
+        if "next" in made_by or not made_by["items"] or any(run["kind"] != "optimize" for run in made_by["items"]):
+            return False
+        sources = {run["source"] for run in made_by["items"]}
+        return not any("recipe" in row for source in sources for row in self.graph(source)["tensors"])
 
     def picture(
         self,

@@ -67,6 +67,8 @@ NODES = 50  # of a graph in a notebook
 class Graph(Drawn):
     """A document. A notebook shows its picture and the table of its first nodes."""
 
+    begins_at_original: Callable[[], bool] | None = None  # asks the service whether each run that made it began at a graph without recipes
+
     def _repr_html_(self) -> str:
         nodes = self.get("nodes", [])
         counts = [f"{len(self.get(key, []))} {key}" for key in ("nodes", "modules", "tensors")]
