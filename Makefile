@@ -167,7 +167,7 @@ $(BUILD)/tests/unit/units.o: tests/unit
 $(BUILD)/tests/unit/units.o: CPPFLAGS += -DUNITS='$(foreach unit,$(UNIT_SOURCES),UNIT($(basename $(notdir $(unit)))))'
 $(BUILD)/tests/unit/units: $(UNIT_SOURCES:%.c=$(BUILD)/%.o) $(UNIT_HELPERS) $(SERVER_PARTS) $(BUILD)/libfoldback.a
 	@echo '  LD  $@'; $(CC) $(ALL_CFLAGS) $(LDFLAGS) $(UNIT_LINKER) -o $@ $^ $(SERVER_LIBS) -lcheck -lsubunit -lrt -lm
-$(UNIT_PROGRAMS): $(BUILD)/tests/unit/units
+$(UNIT_PROGRAMS): $(BUILD)/tests/unit/units | build/golden.made
 	@ln -f $< $@
 
 # ---- for people ---------------------------------------------------------------------------------------------------------
@@ -184,6 +184,14 @@ deps:
 demo: deps
 	@$(MAKE) --no-print-directory -s all
 	@python3 deploy/demo.py $(BUILD)/foldback $(BUILD)/demo
+
+## make golden       writes the golden cases as documents to read: build/golden/<Pass>/<case>/before.json, passes.json, refused.json
+golden: build/golden.made
+# The same for every kind of build.
+build/golden.made: $(shell find tests/golden ! -name '*.diff')
+	@mkdir -p $(@D)
+	@$(PYTHON) tests/golden/make_cases.py build/golden
+	@touch $@
 
 # On all processors, unless -j says otherwise.
 PARALLEL = $(if $(filter -j%,$(MAKEFLAGS)),,-j$(shell nproc))
@@ -211,7 +219,7 @@ $(BUILD)/tests/fault/faults.so: tests/fault/faults.c
 	@mkdir -p $(@D)
 	@echo '  LD  $@'; $(CC) $(CPPFLAGS) $(ALL_CFLAGS) -fno-builtin -fPIC -shared -o $@ $<
 
-tests: all $(UNIT_PROGRAMS) $(FAULTS) $(BUILD)/tests/load/load
+tests: all golden $(UNIT_PROGRAMS) $(FAULTS) $(BUILD)/tests/load/load
 run-tests: tests
 	@tests/run $(BUILD) all
 
@@ -260,7 +268,7 @@ $(BUILD)/tests/load/load: $(patsubst %.c,$(BUILD)/%.o,$(wildcard tests/load/*.c)
 	@echo '  LD  $@'; $(CC) $(ALL_CFLAGS) $(LDFLAGS) -o $@ $^ $(CORE_LIBS)
 
 ## make test-contract   the service against its own description, with schemathesis, in a venv of its own
-test-contract: all
+test-contract: all golden
 	@tests/contract/run $(BUILD) -n $${FOLDBACK_CONTRACT_CASES:-60}
 
 ## make test-s3      blobs in a bucket, of S3-compatible servers on this machine in a venv of its own: their faults, and the API's tests
@@ -479,5 +487,5 @@ clean:
 	rm -rf build build-asan build-clang build-deb build-fuzz build-fuzz-coverage build-tsan build-valgrind
 
 -include $(shell find $(BUILD) -name '*.d' 2>/dev/null)
-.PHONY: all help deps demo test test-all test-long nightly everything tests run-tests test-contract test-s3 test-postgres test-mlflow test-generators test-typescript test-browser test-python adversary test-client test-compile test-deploy test-load asan soak fuzz fuzz-coverage bench bench-instructions bench-compare bench-durable bench-weights bench-archives bench-layouts bench-peers bench-nodes format lint install wheel deb sbom reproducible clean
+.PHONY: all help deps demo golden test test-all test-long nightly everything tests run-tests test-contract test-s3 test-postgres test-mlflow test-generators test-typescript test-browser test-python adversary test-client test-compile test-deploy test-load asan soak fuzz fuzz-coverage bench bench-instructions bench-compare bench-durable bench-weights bench-archives bench-layouts bench-peers bench-nodes format lint install wheel deb sbom reproducible clean
 .SECONDARY:

@@ -2,7 +2,7 @@
 
 import json
 
-from conftest import ROOT
+import golden
 
 INTRODUCTION = """# Passes
 
@@ -57,17 +57,16 @@ def parameters(described):
 def refusals(service, name):
     """Each reason with a sentence that the service gives for it, and the case in which it does."""
     found = {}
-    for folder in sorted((ROOT / "tests/golden" / name).iterdir()):
-        reports = json.loads((folder / "refused.json").read_text())
+    for case in golden.names(name):
+        reports = golden.read(case, "refused")
         reasons = {one["reason"] for report in reports if report["pass"] == name for one in report["refused"]}
         if reasons <= found.keys():
             continue
-        request = {"graph": json.loads((folder / "before.json").read_text()), "passes": json.loads((folder / "passes.json").read_text()),
-                   "options": {"dry_run": True}}
+        request = {"graph": golden.read(case), "passes": golden.read(case, "passes"), "options": {"dry_run": True}}
         answer = service.post("/v1/optimize", request).json()
         for report in answer["passes"]:
             for one in report["refused"] if report["name"] == name else []:
-                found.setdefault(one["reason"], [f"`{one['reason']}`", cell(one["detail"]), f"`{folder.name}`"])
+                found.setdefault(one["reason"], [f"`{one['reason']}`", cell(one["detail"]), f"`{case.partition('/')[2]}`"])
     return table(["refused", "example", "golden case"], [found[reason] for reason in sorted(found)]) if found else None
 
 

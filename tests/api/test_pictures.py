@@ -6,6 +6,7 @@ import pathlib
 import re
 import xml.etree.ElementTree as xml
 
+import golden
 import pytest
 from documents import FIXTURES, document, node, ref
 
@@ -168,7 +169,7 @@ DOCS = pathlib.Path(__file__).resolve().parents[2] / "docs"
 
 def test_pictures_of_the_documentation(shared):
     """README.md shows what MergeLinears does, docs/undo.md how that is undone; UPDATE=1 draws them anew."""
-    before = json.loads((FIXTURES.parent / "golden" / "MergeLinears" / "training-mode" / "before.json").read_text())
+    before = golden.read("MergeLinears/training-mode")
     run = shared.post("/v1/optimize", {"graph": before, "passes": ["MergeLinears"]}).json()
     undone = shared.post(f"/v1/runs/{run['id']}/reverse").json()
     for name, made, page in (("merge", run, DOCS.parent / "README.md"), ("undo", undone, DOCS / "undo.md")):

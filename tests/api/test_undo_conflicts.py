@@ -3,9 +3,9 @@
 import base64
 import copy
 import json
-import pathlib
 import struct
 
+import golden
 import pytest
 
 from documents import batch_norm_fold, branches, counts, linear, node, ref
@@ -210,8 +210,7 @@ def test_computed_weights(service):
 @pytest.mark.parametrize("told", [{"data": base64.b64encode(bytes(16)).decode()}, {}])
 def test_a_constant_that_a_pass_made_has_other_bytes(service, told):
     """Or none at all, which nobody can compare."""
-    case = pathlib.Path(__file__).parents[1] / "golden" / "EvaluateConstants" / "causal-mask" / "before.json"
-    run, graph = optimised(service, json.loads(case.read_text()), ["EvaluateConstants"])
+    run, graph = optimised(service, golden.read("EvaluateConstants/causal-mask"), ["EvaluateConstants"])
     (constant,) = graph["tensors"]
     reversed_to(service, run, graph)
     for key in ("data", "digest"):

@@ -17,7 +17,7 @@ import schemathesis
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 DOCUMENTS = ("MergeLinears/two-branches", "FuseBiasInLinear/chain", "ChangeTrueDivToMulByInverse/operator",
              "FuseBatchNorm/aten-conv2d")  # fmt: skip
-GOLDEN = ROOT / "tests" / "golden"
+GOLDEN = ROOT / "build" / "golden"  # make golden writes it
 PRESETS = ["cleanup", "inference"]
 PASSES = sorted(path.name for path in GOLDEN.iterdir() if path.name[0].isupper() and path.name != "Composition") + PRESETS
 chance = random.Random(0)

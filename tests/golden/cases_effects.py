@@ -2,7 +2,7 @@
 from make_cases import Graph, case, refusal
 
 
-def effects():
+def cases():
     merge_beside()
     merge_before()
     fold_across_modes()

@@ -3,6 +3,13 @@ import math
 
 from make_cases import Graph, Raw, case, refusal
 
+
+def cases():
+    activations()
+    norms()
+    linears()
+
+
 F, ATEN = "torch.nn.functional.", "torch.ops.aten."
 SHAPE = (2, 4)
 

@@ -24,7 +24,7 @@ def hooked_everything():
     return g.output(s, last, g.call("same", x, name="same_again"))
 
 
-def hooks():
+def cases():
     for name in ["MergeLinears", "FuseBatchNorm", "FuseBatchNorm1dInLinear", "FoldScaleIntoLinear", "FoldNormIntoLinear",
                  "RemoveNoOps", "FoldConstants"]:
         case(name, "hooked-modules", hooked_everything(), 0)

@@ -8,7 +8,7 @@ LINEAR = {"aten": ATEN + "linear.default", "functional": "torch.nn.functional.li
 ADDMM = {"aten-addmm": ATEN + "addmm.default", "addmm": "torch.addmm"}
 
 
-def layers():
+def cases():
     merge_linears()
     fuse_bias()
     divisions()

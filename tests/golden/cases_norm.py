@@ -1,6 +1,11 @@
 """The two BatchNorm folds. The number in a name (trap-19-…) is that of a known failure of other optimisers."""
-from cases_common import nested
+from common import nested
 from make_cases import Graph, N, case, refusal
+
+
+def cases():
+    batch_norm_2d()
+    batch_norm_1d()
 
 
 def batch_norm_2d():

@@ -12,7 +12,7 @@ def prune(graph, path, name):
     module["buffers"][name + "_mask"] = f"{path}.{name}_mask"
 
 
-def reparametrised():
+def cases():
     g = Graph()
     x = g.input()
     g.output(g.linear("q", x, 4), g.linear("k", x, 4), g.linear("v", x, 4))

@@ -2,6 +2,12 @@
 from cases_layers import ATEN
 from make_cases import Graph, case, refusal
 
+
+def cases():
+    rotations()
+    repeats()
+
+
 HUGE = 9223372036854775807
 
 

@@ -6,7 +6,7 @@ DTYPE = lambda name: Raw({"$dtype": name})
 ALL = slice(None)
 
 
-def shapes():
+def cases():
     known_sizes()
     known_dtypes()
     numbers_in_tensors()

@@ -3,18 +3,17 @@ passes, signatures, numbers and undoing. Expected is what has to be; why, the na
 import base64
 import hashlib
 import json
-import os
 import struct
 from decimal import Decimal, getcontext
 
 from cases_layers import ADDMM, ATEN, call_linear, conv, image, linear, norm, own
-from make_cases import HERE, Graph, Raw, case, refusal
+from make_cases import Graph, Raw, beside, case, refusal
 
 MERGE, BIAS, DIV, DEAD = "MergeLinears", "FuseBiasInLinear", "ChangeTrueDivToMulByInverse", "EliminateDeadCode"
 INF, NAN = Raw({"$float": "inf"}), Raw({"$float": "nan"})
 
 
-def traps():
+def cases():
     batch_norm()
     rounded_once()
     linears()
@@ -32,11 +31,6 @@ def in_dtype(g, dtype):
     for row in g.tensors.values():
         row["dtype"] = dtype if row["dtype"] == "float32" else row["dtype"]
     return g
-
-
-def beside(folder, file, content):
-    with open(os.path.join(HERE, folder, file), "w", encoding="utf-8") as out:
-        out.write(json.dumps(content, indent=2) + "\n")
 
 
 # ---- BatchNorm folding

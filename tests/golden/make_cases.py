@@ -1,16 +1,19 @@
 #!/usr/bin/env python3
-"""Writes the golden cases: before.json, passes.json and refused.json of every folder here. Standard library only.
+"""Writes the golden cases into a folder: <Pass>/<case>/ with before.json, passes.json and refused.json (`make golden`).
+Usage: make_cases.py FOLDER. Standard library only.
 
-A case says by hand what each pass has to apply and to refuse, and why; after.json is written by `UPDATE=1 test_golden` and
-then read. Run it from anywhere; folders that no case names any more are reported, not removed.
+Cases come from the programs beside this one: <Pass>/cases.py, and cases_<what>.py of several passes. Each has a function cases(),
+which says by hand what each pass has to apply and to refuse. Folders here that have a before.json are cases as they are.
+tests/unit/test_golden.c runs them all, and says where the results are.
 """
+import importlib
 import json
 import os
+import pathlib
 import shutil
 import sys
 
-HERE = os.path.dirname(os.path.abspath(__file__))
-SEEN = set()
+HERE = pathlib.Path(__file__).resolve().parent
 
 
 class N(str):
@@ -168,91 +171,76 @@ class Graph:
 
     # ---- text
 
-    def write(self, path):
+    def text(self):
         lines = lambda rows: "[\n    " + ",\n    ".join(json.dumps(r, ensure_ascii=False) for r in rows) + "\n  ]" if rows else "[]"
-        with open(path, "w", encoding="utf-8") as out:
-            out.write('{\n  "format": "foldback.graph/1",\n  "name": %s,\n' % json.dumps(self.name))
-            out.write('  "nodes": %s,\n' % lines(self.nodes))
-            out.write('  "modules": %s,\n' % lines(list(self.modules.values())))
-            out.write('  "tensors": %s\n}\n' % lines(list(self.tensors.values())))
+        return "".join((
+            '{\n  "format": "foldback.graph/1",\n  "name": %s,\n' % json.dumps(self.name),
+            '  "nodes": %s,\n' % lines(self.nodes),
+            '  "modules": %s,\n' % lines(list(self.modules.values())),
+            '  "tensors": %s\n}\n' % lines(list(self.tensors.values()))))
 
 
 def refusal(reason, *nodes):
     return {"reason": reason, "nodes": list(nodes)}
 
 
-def write_case(folder, graph, passes, expected):
-    path = os.path.join(HERE, folder)
-    assert folder not in SEEN, folder
-    SEEN.add(folder)
-    os.makedirs(path, exist_ok=True)
-    graph.name = folder.split("/")[1]
-    graph.write(os.path.join(path, "before.json"))
-    with open(os.path.join(path, "passes.json"), "w", encoding="utf-8") as out:
-        out.write(json.dumps(passes) + "\n")
-    with open(os.path.join(path, "refused.json"), "w", encoding="utf-8") as out:
-        rows = []
-        for name, applied, refused in expected:
-            inside = ",".join("\n    " + json.dumps(r) for r in refused)
-            rows.append('  {"pass": %s, "applied": %d, "refused": [%s%s]}' %
-                        (json.dumps(name), applied, inside, "\n  " if refused else ""))
-        out.write("[\n" + ",\n".join(rows) + "\n]\n")
+class Folder:
+    """Where the cases are written. A file that says the same already is left alone, and others are exchanged whole: tests may read
+    them meanwhile."""
+
+    def __init__(self):
+        self.path, self.cases = None, set()
+
+    def write(self, case, file, text):
+        path = self.path / case / file
+        self.cases.add(case)
+        if path.exists() and path.read_text(encoding="utf-8") == text:
+            return
+        path.parent.mkdir(parents=True, exist_ok=True)
+        part = path.with_name(f".{file}.{os.getpid()}")
+        part.write_text(text, encoding="utf-8")
+        part.replace(path)
+
+    def remove_others(self):
+        for path in self.path.glob("*/*/"):
+            if f"{path.parent.name}/{path.name}" not in self.cases:
+                shutil.rmtree(path, ignore_errors=True)
+
+
+FOLDER = Folder()
+
+
+def beside(folder, file, content):
+    """One more file of a case: signatures.json or numbers.json."""
+    FOLDER.write(folder, file, json.dumps(content, indent=2) + "\n")
 
 
 def case(pass_name, name, graph, applied, *refused, passes=None, expected=None):
     """One pass: applied so often, refused for these reasons. Several: `passes` and `expected`."""
-    write_case(f"{pass_name}/{name}", graph, passes or [pass_name], expected or [(pass_name, applied, list(refused))])
+    folder = f"{pass_name}/{name}"
+    assert folder not in FOLDER.cases, folder
+    graph.name = name
+    FOLDER.write(folder, "before.json", graph.text())
+    FOLDER.write(folder, "passes.json", json.dumps(passes or [pass_name]) + "\n")
+    rows = []
+    for one, times, refusals in expected or [(pass_name, applied, list(refused))]:
+        inside = ",".join("\n    " + json.dumps(r) for r in refusals)
+        rows.append('  {"pass": %s, "applied": %d, "refused": [%s%s]}' % (json.dumps(one), times, inside, "\n  " if refusals else ""))
+    FOLDER.write(folder, "refused.json", "[\n" + ",\n".join(rows) + "\n]\n")
 
 
-def main():
-    sys.path.insert(0, HERE)
-    import cases_activation, cases_channels_last, cases_common_subexpressions, cases_composition, cases_consecutive_linears, cases_convolutions, cases_dead_code, cases_division, cases_effects, cases_evaluate_constants, cases_fold_constants, cases_fold_norm, cases_fold_pad, cases_fold_scale, cases_fuse_attention, cases_fuse_bias, cases_fused, cases_hooks, cases_inline_programs, cases_inline_vmap, cases_layers, cases_merge_linears, cases_no_ops, cases_norm, cases_precision, cases_quantize, cases_reparametrised, cases_rotary, cases_rules, cases_shapes, cases_traps, cases_types
-    cases_activation.replace_activation()
-    cases_precision.convert_precision()
-    cases_quantize.quantize_weights()
-    cases_merge_linears.merge_linears()
-    cases_consecutive_linears.consecutive_linears()
-    cases_convolutions.convolutions()
-    cases_channels_last.channels_last()
-    cases_fold_pad.fold_pad()
-    cases_rotary.rotations()
-    cases_rotary.repeats()
-    cases_inline_programs.inline_programs()
-    cases_inline_vmap.inline_vmap()
-    cases_fuse_bias.fuse_bias()
-    cases_fused.activations()
-    cases_fused.norms()
-    cases_fused.linears()
-    cases_division.true_div()
-    cases_norm.batch_norm_2d()
-    cases_norm.batch_norm_1d()
-    cases_layers.layers()
-    cases_reparametrised.reparametrised()
-    cases_effects.effects()
-    cases_hooks.hooks()
-    cases_evaluate_constants.evaluate_constants()
-    cases_fold_constants.fold_constants()
-    cases_fold_scale.fold_scale()
-    cases_fold_norm.fold_norm()
-    cases_fuse_attention.fuse_attention()
-    cases_composition.compositions()
-    cases_no_ops.no_ops()
-    cases_dead_code.dead()
-    cases_common_subexpressions.common_subexpressions()
-    cases_shapes.shapes()
-    cases_rules.rules()
-    cases_traps.traps()
-    cases_types.record_types()
-    for pass_name in sorted(os.listdir(HERE)):
-        folder = os.path.join(HERE, pass_name)
-        if pass_name == "__pycache__" or not os.path.isdir(folder):
-            continue
-        for name in sorted(os.listdir(folder)):
-            if not name.startswith("_") and f"{pass_name}/{name}" not in SEEN:
-                print(f"no case writes {pass_name}/{name}", file=sys.stderr)
-    shutil.rmtree(os.path.join(HERE, "__pycache__"), ignore_errors=True)
+def main(folder):
+    FOLDER.path = pathlib.Path(folder)
+    for path in sorted(HERE.glob("*/*/before.json")):
+        for file in path.parent.iterdir():
+            FOLDER.write(f"{path.parent.parent.name}/{path.parent.name}", file.name, file.read_text(encoding="utf-8"))
+    for path in sorted([*HERE.glob("*/cases.py"), *HERE.glob("cases_*.py")]):
+        name = ".".join(path.relative_to(HERE).with_suffix("").parts)
+        importlib.import_module(name).cases()
+    FOLDER.remove_others()
 
 
 if __name__ == "__main__":
+    sys.dont_write_bytecode = True
     sys.modules["make_cases"] = sys.modules["__main__"]
-    main()
+    main(sys.argv[1])

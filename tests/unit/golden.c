@@ -15,14 +15,14 @@
 
 enum { TRAPS = 40 };
 
-char *golden_path(const golden *g, const char *file) {
+char *golden_path(const char *below, const golden *g, const char *file) {
     fb_buffer path = {0};
-    fb_buffer_printf(&path, "%s/%s/%s", GOLDEN_FOLDER, g->name, file);
+    fb_buffer_printf(&path, "%s/%s/%s", below, g->name, file);
     return fb_buffer_take(&path, NULL);
 }
 
 char *golden_file(const golden *g, const char *file, size_t *size) {
-    char *path = golden_path(g, file), *text = NULL;
+    char *path = golden_path(GOLDEN_FOLDER, g, file), *text = NULL;
     *size = 0;
     if (access(path, R_OK) == 0) text = read_file(path, size);
     free(path);
@@ -170,12 +170,12 @@ void ck_golden_numbers(const golden *g, const fb_graph *result) {
 
 /* ---- traps --------------------------------------------------------------------------------------------------------------- */
 
-void ck_every_trap(char *const *cases, size_t count) {
+void ck_every_trap(const golden *cases, size_t count) {
     for (int trap = 1; trap <= TRAPS; trap++) {
         char part[24];
         snprintf(part, sizeof part, "/trap-%02d-", trap);
         bool found = false;
-        for (size_t i = 0; i < count && !found; i++) found = strstr(cases[i], part) != NULL;
-        ck_assert_msg(found, "trap %d has no golden case: no folder is called trap-%02d-…", trap, trap);
+        for (size_t i = 0; i < count && !found; i++) found = strstr(cases[i].name, part) != NULL;
+        ck_assert_msg(found, "trap %d has no golden case: none is called trap-%02d-…", trap, trap);
     }
 }

@@ -3,20 +3,25 @@
 #define FB_TESTS_GOLDEN_H
 
 #include "core/compose/run.h"
+#include "core/diff/text.h"
 #include "core/document/document.h"
 
-#define GOLDEN_FOLDER "tests/golden"
+#define GOLDEN_FOLDER "build/golden"  /* the cases, as make golden writes them: one folder for all kinds of builds */
+#define GOLDEN_SOURCES "tests/golden" /* what is committed of them */
 
 typedef struct golden {
-    const char *name; /* "MergeLinears/trap-18-no-bias" */
+    char *name;        /* "MergeLinears/trap-18-no-bias" */
+    bool is_hand_made; /* its whole folder is committed */
+    fb_span expected;  /* otherwise: its section of expected.diff, if it has one */
     fb_graph *before;
     char before_id[FB_ID_LENGTH + 1];
     fb_composition passes;
     bool update;
 } golden;
 
-/* A file of the case's folder, and what is in it; NULL when it has none. The caller's to free. */
-char *golden_path(const golden *g, const char *file);
+/* The path of a file in the case's folder below one of the two; what is in a file of the first; NULL when it has none. The
+ * caller's to free. */
+char *golden_path(const char *below, const golden *g, const char *file);
 char *golden_file(const golden *g, const char *file, size_t *size);
 void ck_id(const golden *g, const fb_graph *graph, const char *expected, const char *what);
 
@@ -32,6 +37,6 @@ void ck_golden_signatures(const golden *g, const fb_run *run);
 void ck_golden_numbers(const golden *g, const fb_graph *result);
 
 /* Of each of the forty traps there is a case "trap-NN-…". */
-void ck_every_trap(char *const *cases, size_t count);
+void ck_every_trap(const golden *cases, size_t count);
 
 #endif

@@ -1,6 +1,10 @@
-/* Golden cases: every folder tests/golden/<Pass>/<case> has before.json, passes.json, refused.json (what each pass applied and
- * refused) and, where the graph changes, after.json. UPDATE=1 writes the last; then the difference is reviewed.
- * tests/golden/make_cases.py writes the others, and of some cases signatures.json and numbers.json (golden.h). */
+/* Golden cases. `make golden` writes each as a folder build/golden/<Pass>/<case>: before.json, passes.json, refused.json (what
+ * each pass applies and refuses), and of some signatures.json and numbers.json (golden.h). The results are committed:
+ *
+ *   tests/golden/<Pass>/expected.diff       what each case changes, as text, and the id of its result, which no other bytes
+ * have tests/golden/<Pass>/<case>/after.json   the result of a case that was written by hand
+ *
+ * UPDATE=1 writes both; then git's difference is reviewed. */
 #include "tests/unit/checks.h"
 #include <dirent.h>
 #include <jansson.h>
@@ -17,22 +21,18 @@
 #include "tests/unit/documents.h"
 #include "tests/unit/evaluate.h"
 #include "tests/unit/golden.h"
+#include "tests/unit/golden_text.h"
 #include "tests/unit/rules.h"
 #include "tests/unit/run_tests.h"
 
-static void write_file(const golden *g, const char *file, const fb_buffer *text) {
-    char *path = golden_path(g, file);
+#define SECTION "diff "    /* begins a case's section of expected.diff */
+#define FOUND "found.diff" /* the section that a case writes under UPDATE=1, in its folder */
+
+static void write_file(const char *path, const fb_buffer *text) {
     FILE *out = fopen(path, "wb");
-    ck_assert_ptr_nonnull(out);
+    if (!out) abort();
     fwrite(text->data, 1, text->size, out);
     fclose(out);
-    free(path);
-}
-
-static void remove_file(const golden *g, const char *file) {
-    char *path = golden_path(g, file);
-    unlink(path);
-    free(path);
 }
 
 static void ck_valid(const golden *g, const fb_graph *graph, const char *what) {
@@ -165,16 +165,69 @@ static bool preserves_computation(const fb_run *run) {
     return true;
 }
 
+/* The whole result of a case that was written by hand. */
 static void ck_after(const golden *g, const fb_buffer *after, bool is_changed) {
-    if (g->update && is_changed) write_file(g, "after.json", after);
-    if (g->update && !is_changed) remove_file(g, "after.json");
-    size_t size;
-    char *expected = golden_file(g, "after.json", &size);
+    char *path = golden_path(GOLDEN_SOURCES, g, "after.json");
+    if (g->update) unlink(path);
+    if (g->update && is_changed) write_file(path, after);
+    size_t size = 0;
+    char *expected = access(path, R_OK) == 0 ? read_file(path, &size) : NULL;
     ck_assert_msg(is_changed == (expected != NULL), "%s: %s", g->name,
                   is_changed ? "changed, but there is no after.json" : "unchanged, but there is an after.json");
     ck_assert_msg(!expected || (size == after->size && memcmp(expected, after->data, size) == 0),
                   "%s: the result is not after.json:\n%.*s", g->name, (int)after->size, after->data);
     free(expected);
+    free(path);
+}
+
+/* What expected.diff says of the case. The id is that of the result's bytes; before it, the text shows what they say. */
+static void write_section(const golden *g, const fb_run *run, const fb_buffer *after, bool is_changed, fb_buffer *out) {
+    char id[FB_ID_LENGTH + 1];
+    ck_assert(fb_sha256_id(after->data, after->size, id));
+    fb_buffer_printf(out, SECTION "%s\n", strchr(g->name, '/') + 1);
+    for (size_t i = 0; i < run->count; i++) {
+        const fb_pass_report *report = &run->passes[i];
+        bool is_plain = strcmp(report->params, "{}") == 0;
+        fb_buffer_printf(out, "%s%s%s: %zu applied\n", report->pass->name, is_plain ? "" : " ", is_plain ? "" : report->params,
+                         report->applied);
+        for (const fb_refusal *refusal = report->refused; refusal; refusal = refusal->next) {
+            fb_buffer_printf(out, "%s refused%s", report->pass->name, refusal->count ? " " : "");
+            for (size_t k = 0; k < refusal->count; k++) fb_buffer_printf(out, "%s%s", k ? ", " : "", refusal->nodes[k]);
+            fb_buffer_printf(out, ": %s\n", refusal->reason);
+        }
+    }
+    fb_buffer_printf(out, "result: %s\n", is_changed ? id : "unchanged");
+    ck_assert_str_eq(fb_graph_name(run->result), fb_graph_name(g->before)); /* the text is without it */
+    if (is_changed) {
+        fb_buffer texts[2] = {0};
+        write_graph_text(g->before, run, &texts[0]);
+        write_graph_text(run->result, run, &texts[1]);
+        write_changes(fb_buffer_text(&texts[0]), fb_buffer_text(&texts[1]), out);
+        fb_buffer_free(&texts[0]);
+        fb_buffer_free(&texts[1]);
+    }
+    fb_buffer_char(out, '\n');
+}
+
+static void ck_expected(const golden *g, const fb_run *run, const fb_buffer *after, bool is_changed) {
+    fb_buffer found = {0};
+    write_section(g, run, after, is_changed, &found);
+    const char *wanted = g->expected.text, *got = fb_buffer_text(&found);
+    bool is_same = wanted && g->expected.size == found.size && memcmp(wanted, got, found.size) == 0;
+    if (g->update || !is_same) {
+        char *path = golden_path(GOLDEN_FOLDER, g, FOUND);
+        write_file(path, &found);
+        free(path);
+    }
+    ck_assert_msg(wanted || g->update, "%s: expected.diff does not have it; UPDATE=1 writes it", g->name);
+    size_t line = 0; /* the first that differs */
+    for (size_t i = 0; wanted && got[i] && got[i] == wanted[i]; i++) {
+        if (got[i] == '\n') line = i + 1;
+    }
+    ck_assert_msg(is_same || g->update,
+                  "%s: not as expected.diff says:\n%.*s\nbut (the whole: " GOLDEN_FOLDER "/%s/" FOUND ")\n%.*s", g->name,
+                  (int)strcspn(wanted + line, "\n"), wanted + line, g->name, (int)strcspn(got + line, "\n"), got + line);
+    fb_buffer_free(&found);
 }
 
 static void ck_report(const golden *g, const fb_run *run) {
@@ -215,12 +268,14 @@ static void run_case(golden *g) {
     ck_valid(g, run.result, "the result");
     ck_assert(fb_document_write_marked(run.result, &(fb_work){0}, &after, NULL, id));
     ck_report(g, &run);
-    ck_after(g, &after, strcmp(id, g->before_id) != 0);
+    ck_assert(fb_code_write(run.result, FB_MAIN_PROGRAM, &(fb_work){0}, &code));
+    bool is_changed = strcmp(id, g->before_id) != 0;
+    if (g->is_hand_made) ck_after(g, &after, is_changed);
+    else ck_expected(g, &run, &after, is_changed);
     ck_marks(g, &run);
     ck_calls_exist(g, run.result);
     ck_reads_back(g, &after, id);
     ck_twice(g, &after);
-    ck_assert(fb_code_write(run.result, FB_MAIN_PROGRAM, &(fb_work){0}, &code));
     ck_golden_signatures(g, &run);
     ck_golden_numbers(g, run.result);
     if (preserves_computation(&run)) ck_validates(g, &run);
@@ -256,13 +311,53 @@ static void read_before(golden *g) {
     free(text);
 }
 
+/* ---- expected.diff ------------------------------------------------------------------------------------------------------- */
+
+/* All sections of all files, by the name of their case; they last as long as the program. */
+typedef struct section {
+    char *name;
+    fb_span text;
+} section;
+static section *sections;
+static size_t section_count;
+
+static char *expected_path(const char *folder) {
+    fb_buffer path = {0};
+    fb_buffer_printf(&path, "%s/%s/expected.diff", GOLDEN_SOURCES, folder);
+    return fb_buffer_take(&path, NULL);
+}
+
+/* A section ends where the next begins, at the start of a line. */
+static void read_sections(const char *folder) {
+    char *path = expected_path(folder);
+    size_t size;
+    const char *text = access(path, R_OK) == 0 ? read_file(path, &size) : NULL;
+    for (const char *end; text && *text; text = end) {
+        const char *next = strstr(text, "\n" SECTION);
+        end = next ? next + 1 : text + strlen(text);
+        sections = realloc(sections, (section_count + 1) * sizeof *sections);
+        section *new = &sections[section_count++];
+        const char *name = text + strlen(SECTION);
+        if (asprintf(&new->name, "%s/%.*s", folder, (int)strcspn(name, "\n"), name) < 0) abort();
+        new->text = (fb_span){text, (size_t)(end - text)};
+    }
+    free(path);
+}
+
+static fb_span section_of(const char *name) {
+    for (size_t i = 0; i < section_count; i++) {
+        if (strcmp(sections[i].name, name) == 0) return sections[i].text;
+    }
+    return (fb_span){0};
+}
+
 /* ---- all of them --------------------------------------------------------------------------------------------------------- */
 
-static char **cases;
+static golden *cases;
 static size_t case_count;
 
 START_TEST(test_golden) {
-    golden g = {.name = cases[_i], .update = getenv("UPDATE") != NULL};
+    golden g = cases[_i];
     read_before(&g);
     read_passes(&g);
     run_case(&g);
@@ -290,43 +385,85 @@ START_TEST(test_every_trap_has_cases) {
 }
 END_TEST
 
-static void list_cases(const char *folder) {
-    fb_buffer path = {0};
-    fb_buffer_printf(&path, "%s/%s", GOLDEN_FOLDER, folder);
-    struct dirent **entries = NULL;
-    int count = scandir(fb_buffer_text(&path), &entries, is_shown, alphasort);
-    for (int i = 0; i < count; i++) {
-        cases = realloc(cases, (case_count + 1) * sizeof *cases);
-        if (asprintf(&cases[case_count++], "%s/%s", folder, entries[i]->d_name) < 0) abort();
-        free(entries[i]);
+START_TEST(test_every_result_has_its_case) {
+    size_t expected = 0;
+    for (size_t i = 0; i < case_count; i++) expected += cases[i].expected.text != NULL;
+    for (size_t i = 0; i < section_count && expected != section_count; i++) {
+        bool is_case = false;
+        for (size_t k = 0; k < case_count && !is_case; k++) is_case = cases[k].expected.text == sections[i].text.text;
+        ck_assert_msg(is_case || getenv("UPDATE"), "%s has a result, but is no case (or has two)", sections[i].name);
     }
-    free(entries);
-    fb_buffer_free(&path);
+}
+END_TEST
+
+static void add_case(const char *folder, const char *name) {
+    cases = realloc(cases, (case_count + 1) * sizeof *cases);
+    golden *g = &cases[case_count++];
+    *g = (golden){.update = getenv("UPDATE") != NULL};
+    if (asprintf(&g->name, "%s/%s", folder, name) < 0) abort();
+    char *source = golden_path(GOLDEN_SOURCES, g, "before.json"), *found = golden_path(GOLDEN_FOLDER, g, FOUND);
+    g->is_hand_made = access(source, R_OK) == 0;
+    if (!g->is_hand_made) g->expected = section_of(g->name);
+    if (g->update) unlink(found);
+    free(source);
+    free(found);
 }
 
-static void list_all(void) {
+/* Calls `visit` for the folders in a folder, in the order of their names. */
+static void each_folder(const char *in, void (*visit)(const char *parent, const char *name)) {
+    char *path = NULL;
+    if (asprintf(&path, "%s/%s", GOLDEN_FOLDER, in) < 0) abort();
     struct dirent **entries = NULL;
-    int count = scandir(GOLDEN_FOLDER, &entries, is_shown, alphasort);
+    int count = scandir(path, &entries, is_shown, alphasort);
     for (int i = 0; i < count; i++) {
-        struct stat status;
-        fb_buffer path = {0};
-        fb_buffer_printf(&path, "%s/%s", GOLDEN_FOLDER, entries[i]->d_name);
-        if (stat(fb_buffer_text(&path), &status) == 0 && S_ISDIR(status.st_mode)) list_cases(entries[i]->d_name);
-        fb_buffer_free(&path);
+        visit(in, entries[i]->d_name);
         free(entries[i]);
     }
     free(entries);
+    free(path);
+}
+
+static void add_pass(const char *parent, const char *name) {
+    (void)parent;
+    read_sections(name);
+    each_folder(name, add_case);
+}
+
+/* What each case has found is its section from now on; that of a case that failed before stays. */
+static void update_pass(const char *parent, const char *name) {
+    (void)parent;
+    fb_buffer text = {0};
+    for (size_t i = 0; i < case_count; i++) {
+        if (strncmp(cases[i].name, name, strlen(name)) != 0 || cases[i].name[strlen(name)] != '/') continue;
+        size_t size;
+        char *path = golden_path(GOLDEN_FOLDER, &cases[i], FOUND),
+             *found = access(path, R_OK) == 0 ? read_file(path, &size) : NULL;
+        if (found) fb_buffer_append(&text, found, size);
+        else if (cases[i].expected.text) fb_buffer_append(&text, cases[i].expected.text, cases[i].expected.size);
+        free(found);
+        free(path);
+    }
+    char *path = expected_path(name);
+    *strrchr(path, '/') = '\0';
+    mkdir(path, 0777); /* a folder without a program of its own */
+    path[strlen(path)] = '/';
+    if (text.size) write_file(path, &text);
+    else unlink(path);
+    free(path);
+    fb_buffer_free(&text);
 }
 
 int main(void) {
-    list_all();
+    each_folder(".", add_pass);
     TCase *tests = tcase_create("golden");
     tcase_set_timeout(tests, 600);
     tcase_add_loop_test(tests, test_golden, 0, (int)case_count);
     tcase_add_test(tests, test_every_pass_has_cases);
     tcase_add_test(tests, test_every_trap_has_cases);
+    tcase_add_test(tests, test_every_result_has_its_case);
     int result = run_tests("golden", tests);
-    for (size_t i = 0; i < case_count; i++) free(cases[i]);
+    if (getenv("UPDATE")) each_folder(".", update_pass);
+    for (size_t i = 0; i < case_count; i++) free(cases[i].name);
     free(cases);
     return result;
 }

@@ -336,13 +336,13 @@ static void structure_after(const fb_graph *graph, const char *list, char id[FB_
 
 /* The pass in C, and the rule that says the same. */
 START_TEST(test_division_like_the_pass) {
-    DIR *folder = opendir("tests/golden/ChangeTrueDivToMulByInverse");
+    DIR *folder = opendir("build/golden/ChangeTrueDivToMulByInverse");
     ck_assert_ptr_nonnull(folder);
     size_t cases = 0, changed = 0;
     for (struct dirent *entry; (entry = readdir(folder));) {
         if (entry->d_name[0] == '.') continue;
         char *path = NULL;
-        ck_assert_int_gt(asprintf(&path, "tests/golden/ChangeTrueDivToMulByInverse/%s/before.json", entry->d_name), 0);
+        ck_assert_int_gt(asprintf(&path, "build/golden/ChangeTrueDivToMulByInverse/%s/before.json", entry->d_name), 0);
         size_t size, by_pass, by_rule;
         char *text = read_file(path, &size), expected[FB_ID_LENGTH + 1], id[FB_ID_LENGTH + 1];
         fb_graph *graph = graph_of(text, size);
@@ -434,7 +434,7 @@ static const char *const chaos_cases[][2] = {
 START_TEST(test_memory_runs_out) {
     char *rule_path = NULL, *graph_path = NULL, expected[FB_ID_LENGTH + 1], id[FB_ID_LENGTH + 1];
     ck_assert_int_gt(asprintf(&rule_path, "tests/golden/rules/_rules/%s.json", chaos_cases[_i][0]), 0);
-    ck_assert_int_gt(asprintf(&graph_path, "tests/golden/rules/%s/before.json", chaos_cases[_i][1]), 0);
+    ck_assert_int_gt(asprintf(&graph_path, "build/golden/rules/%s/before.json", chaos_cases[_i][1]), 0);
     size_t size;
     char *rule_text = read_file(rule_path, &size), *graph_text = read_file(graph_path, &size);
     json_t *document = json_of(rule_text);
