@@ -109,8 +109,12 @@ def test_a_failure_lets_the_others_run_and_fails_the_whole(tmp_path, monkeypatch
     assert suites.Run(lanes).run_all() == 1
     said = capsys.readouterr().out
     assert "whole log" in said and said.endswith("FAILED: bad\n7 passed, 1 failed\n")
+    # A lane that has ended takes over from the other.
+    lanes = {"one": {"first": "echo 1 >>ran; sleep 1", "second": "echo 2 >>ran", "third": "echo 3 >>ran"}, "two": {"zero": "sleep 0.2"}}
+    assert suites.Run(lanes).run_all() == 0
+    assert (tmp_path / "ran").read_text().split() == ["1", "3", "2"]
     assert suites.Run({"one": {"quiet": "true"}}).run_all() == 0
-    assert capsys.readouterr().out.endswith("1 passed, 0 failed\n")
+    assert capsys.readouterr().out.endswith("\n1 passed, 0 failed\n")
 
 
 def program(path, text):
