@@ -286,18 +286,23 @@ static const fb_object *find_variadic(fb_kernel_call *call, const char *name) {
     return hold(call, tuple);
 }
 
+/* Sizes, strides and the like beyond 32 bits are not evaluated: so sums and products of two of them do not overflow. */
+static bool is_geometry(const fb_object *object, int64_t *out) {
+    return fb_object_int(object, out) && *out >= -INT32_MAX && *out <= INT32_MAX;
+}
+
 bool fb_argument_ints(fb_kernel_call *call, const char *name, int64_t out[FB_MAX_RANK], int *count) {
     const fb_object *object = find_variadic(call, name);
     *count = -1;
     if (!object || object->kind == FB_OBJECT_NONE) return !call->status;
     if (!fb_object_is_sequence(object)) {
         *count = 1;
-        return fb_object_int(object, out) ? true : complain(call, name, "an int or a sequence of ints");
+        return is_geometry(object, out) || complain(call, name, "an int of 32 bits or a sequence of them");
     }
     if (object->items->count > FB_MAX_RANK) return complain(call, name, "short enough");
     *count = (int)object->items->count;
     for (int i = 0; i < *count; i++)
-        if (!fb_object_int(&object->items->objects[i], &out[i])) return complain(call, name, "a sequence of ints");
+        if (!is_geometry(&object->items->objects[i], &out[i])) return complain(call, name, "a sequence of ints of 32 bits");
     return true;
 }
 

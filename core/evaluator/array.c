@@ -53,6 +53,19 @@ static int64_t count_elements(int rank, const int64_t *sizes) {
     return count;
 }
 
+/* Whether strides and sums over those sizes can be counted in bytes, also where one of them is 0. */
+static bool are_countable(int rank, const int64_t *sizes) {
+    int64_t product = 16; /* the largest element */
+    for (int i = 0; i < rank; i++)
+        if (sizes[i] > 1 && __builtin_mul_overflow(product, sizes[i], &product)) return false;
+    return true;
+}
+
+fb_status fb_array_check_sizes(int rank, const int64_t *sizes, fb_error *error) {
+    if (rank <= FB_MAX_RANK && are_countable(rank, sizes)) return FB_OK;
+    return fb_fail(error, FB_TOO_LARGE, "evaluation-too-large", NULL, "a tensor has too many elements");
+}
+
 static void set_row_major(fb_array *array) {
     int64_t stride = 1;
     for (int i = array->rank - 1; i >= 0; i--) {
@@ -113,12 +126,13 @@ fb_status fb_array_new(fb_array_memory *memory, fb_dtype dtype, int rank, const 
         return fb_fail(error, FB_INVALID, "unsupported-operator", NULL, "tensors of %s are not evaluated",
                        dtype ? fb_dtype_name(dtype) : "an unknown dtype");
     }
-    int64_t count = rank <= FB_MAX_RANK ? count_elements(rank, sizes) : -1;
-    size_t size;
-    if (count < 0 || __builtin_mul_overflow((size_t)count, fb_held_size(held), &size) || size > PTRDIFF_MAX)
-        return fb_fail(error, FB_TOO_LARGE, "evaluation-too-large", NULL, "a tensor has too many elements");
+    fb_status status = fb_array_check_sizes(rank, sizes, error);
+    if (status) return status;
+    int64_t count = count_elements(rank, sizes);
+    if (count < 0) return fb_fail(error, FB_INVALID, "shape-mismatch", NULL, "a size is negative");
+    size_t size = (size_t)count * fb_held_size(held);
     fb_array *array;
-    fb_status status = new_array(memory, &array, error);
+    status = new_array(memory, &array, error);
     if (status) return status;
     status = new_storage(memory, size, &array->storage, error);
     if (status) {
@@ -366,7 +380,8 @@ fb_status fb_array_broadcast(const fb_array *array, int rank, const int64_t *siz
     for (int i = 0; i < array->rank && fits; i++) fits = array->sizes[i] == sizes[i + added] || array->sizes[i] == 1;
     if (!fits)
         return fb_fail(error, FB_INVALID, "shape-mismatch", NULL, "a tensor cannot be broadcast to the shape that is wanted");
-    fb_status status = fb_array_view(array, rank, &view, error);
+    fb_status status = fb_array_check_sizes(rank, sizes, error);
+    if (!status) status = fb_array_view(array, rank, &view, error);
     if (status) return status;
     for (int i = 0; i < rank; i++) {
         bool is_repeated = i < added || array->sizes[i - added] != sizes[i];

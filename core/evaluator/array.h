@@ -73,6 +73,10 @@ typedef struct fb_array {
 /* FB_HELD_NONE: such a dtype is not evaluated. */
 fb_held fb_held_of(fb_precision precision, fb_dtype dtype);
 
+/* FB_TOO_LARGE "evaluation-too-large": the elements, or those of as many where a size is 0, cannot be counted in bytes. Every
+ * array and every view that a kernel returns has been checked, so products of their sizes and strides do not overflow. */
+fb_status fb_array_check_sizes(int rank, const int64_t *sizes, fb_error *error);
+
 /* A new contiguous (row-major) array, its bytes not set. FB_NO_MEMORY; FB_TOO_LARGE "evaluation-too-large" beyond the limit or
  * when the sizes' product overflows; FB_INVALID "unsupported-operator" for a dtype that is not evaluated. */
 fb_status fb_array_new(fb_array_memory *memory, fb_dtype dtype, int rank, const int64_t *sizes, fb_array **out,

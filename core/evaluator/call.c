@@ -75,6 +75,7 @@ fb_status fb_kernel_fail(fb_kernel_call *call, const char *format, ...) {
 }
 
 fb_status fb_return_array(fb_kernel_call *call, fb_array *array, fb_object *result) {
+    if (array && !call->status) call->status = fb_array_check_sizes(array->rank, array->sizes, call->error);
     if (array && !call->status) *result = (fb_object){.kind = FB_OBJECT_ARRAY, .array = array};
     else fb_array_drop(array);
     if (!array && !call->status) call->status = fb_fail_memory(call->error);

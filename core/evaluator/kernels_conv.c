@@ -78,7 +78,7 @@ static void *part(const fb_array *array, int64_t element) {
 static void fill_bias(const convolution *c, fb_work *work) {
     const fb_array *out = c->result;
     int64_t channels = c->groups * c->out_each;
-    for (int64_t row = 0; row < c->batch * channels; row++) {
+    for (int64_t row = 0; c->out_size && row < c->batch * channels; row++) {
         for (int64_t i = 0; i < c->out_size && fb_work_at(work, i, c->out_size); i++) {
             if (out->held == FB_HELD_FLOAT)
                 ((float *)part(out, row * c->out_size))[i] = c->bias ? ((float *)fb_array_data(c->bias))[row % channels] : 0;
@@ -174,8 +174,9 @@ static bool open_convolution(fb_kernel_call *call, bool is_transposed, convoluti
         return fb_kernel_fail(call, "input, weight and bias have several dtypes, or none that is floating") == FB_OK;
     const int64_t *sizes = input->sizes + !*is_single; /* (C, *) */
     c->batch = *is_single ? 1 : input->sizes[0];
-    int64_t in_channels = sizes[0], out_channels = is_transposed ? weight->sizes[1] * c->groups : weight->sizes[0];
-    bool fits = c->groups >= 1 && in_channels % c->groups == 0 && out_channels % c->groups == 0 &&
+    int64_t in_channels = sizes[0], out_channels = weight->sizes[0];
+    bool fits = c->groups >= 1 && (!is_transposed || !__builtin_mul_overflow(weight->sizes[1], c->groups, &out_channels)) &&
+                in_channels % c->groups == 0 && out_channels % c->groups == 0 &&
                 (is_transposed ? weight->sizes[0] == in_channels : weight->sizes[1] == in_channels / c->groups) &&
                 (!bias || (bias->rank == 1 && bias->sizes[0] == out_channels));
     if (!fits) return fb_kernel_fail(call, "its weight or bias does not fit its input") == FB_OK;
@@ -185,6 +186,8 @@ static bool open_convolution(fb_kernel_call *call, bool is_transposed, convoluti
     for (int i = 0; i < c->spatial; i++) {
         c->in[i] = sizes[i + 1];
         c->kernel[i] = weight->sizes[i + 2];
+        if (c->in[i] > INT32_MAX || c->kernel[i] > INT32_MAX)
+            return fb_kernel_unsupported(call, "a size of its input or weight is beyond 32 bits") == FB_OK;
         c->in_size *= c->in[i];
         c->kernel_size *= c->kernel[i];
     }
@@ -211,9 +214,10 @@ static fb_array *make_result(fb_kernel_call *call, convolution *c, bool is_singl
             return NULL;
         }
         sizes[i + 2] = c->out[i];
-        c->out_size *= c->out[i];
     }
-    return fb_make_array(call, c->weight->dtype, c->spatial + 2 - is_single, sizes + is_single);
+    fb_array *result = fb_make_array(call, c->weight->dtype, c->spatial + 2 - is_single, sizes + is_single);
+    for (int i = 0; i < c->spatial && result; i++) c->out_size *= c->out[i];
+    return result;
 }
 
 static fb_status run(fb_kernel_call *call, bool is_transposed, fb_object *result) {

@@ -236,7 +236,7 @@ static fb_status kernel_stack(fb_kernel_call *call, fb_object *result) {
 /* repeat(times …): dimensions may be added in front. */
 static fb_status kernel_repeat(fb_kernel_call *call, fb_object *result) {
     fb_array *input;
-    int64_t times[FB_MAX_RANK], sizes[FB_MAX_RANK], doubled[FB_MAX_RANK];
+    int64_t times[FB_MAX_RANK], doubled[FB_MAX_RANK];
     int count;
     bool is_tile = call->op == FB_OP_TILE;
     if (!fb_argument_array(call, "input", &input) || !fb_argument_ints(call, is_tile ? "dims" : "repeats", times, &count))
@@ -252,7 +252,6 @@ static fb_status kernel_repeat(fb_kernel_call *call, fb_object *result) {
         if (times[i] < 0) return fb_kernel_fail(call, "%lld is not a number of times", (long long)times[i]);
         doubled[2 * i] = times[i];
         doubled[2 * i + 1] = at >= 0 ? input->sizes[at] : 1;
-        sizes[i] = doubled[2 * i] * doubled[2 * i + 1];
     }
     /* As (times, size, times, size …), of which the input is one part everywhere. */
     fb_array *out = fb_make_array(call, input->dtype, 2 * count, doubled),
@@ -270,9 +269,9 @@ static fb_status kernel_repeat(fb_kernel_call *call, fb_object *result) {
         int64_t stride = 1;
         out->rank = count;
         for (int i = count - 1; i >= 0; i--) {
-            out->sizes[i] = sizes[i];
+            out->sizes[i] = doubled[2 * i] * doubled[2 * i + 1];
             out->strides[i] = stride;
-            if (sizes[i] > 1) stride *= sizes[i];
+            if (out->sizes[i] > 1) stride *= out->sizes[i];
         }
     }
     return fb_return_array(call, out, result);

@@ -18,7 +18,7 @@ typedef struct pooling {
 /* The window of one output position: in each dimension the first element, the end (exclusive) and the step. */
 typedef struct window {
     int64_t start[MAX_SPATIAL], stop[MAX_SPATIAL], step[MAX_SPATIAL];
-    int64_t with_padding; /* elements, those of the padding included */
+    double with_padding; /* elements, those of the padding included */
 } window;
 
 typedef double pool(fb_work *work, const fb_array *input, int64_t plane, const int64_t strides[MAX_SPATIAL], const window *w,
@@ -63,7 +63,7 @@ static double mean_of(fb_work *work, const fb_array *input, int64_t plane, const
         for (int64_t y = w->start[1]; y < w->stop[1] && fb_work_goes_on(work, 1); y++)
             for (int64_t x = w->start[2]; x < w->stop[2] && fb_work_goes_on(work, 2); x++, count++)
                 sum += fb_array_get(input, plane + z * strides[0] + y * strides[1] + x * strides[2]);
-    return sum / (double)(p->divisor ? p->divisor : p->counts_padding ? w->with_padding : count);
+    return sum / (p->divisor ? (double)p->divisor : p->counts_padding ? w->with_padding : (double)count);
 }
 
 /* Positions are counted in three dimensions, of which those in front have size 1. */
@@ -93,7 +93,7 @@ static window window_at(const pooling *p, const int64_t at[MAX_SPATIAL], bool is
         }
         int64_t start = at[i] * stride[i] - padding[i], stop = start + dilation[i] * (kernel[i] - 1) + 1;
         int64_t padded_stop = stop < in[i] + padding[i] ? stop : in[i] + padding[i];
-        w.with_padding *= padded_stop - start;
+        w.with_padding *= (double)(padded_stop - start);
         if (start < 0) start += (-start + dilation[i] - 1) / dilation[i] * dilation[i];
         w.start[i] = start;
         w.stop[i] = stop < in[i] ? stop : in[i];
@@ -155,6 +155,9 @@ static bool open_pooling_of(fb_kernel_call *call, int spatial, bool any_rank, fb
     if (any_rank && !fb_array_count(*input)) return fb_kernel_unsupported(call, "its input is empty") == FB_OK;
     for (int i = (*input)->rank - spatial - !any_rank; i < (*input)->rank; i++) /* a batch alone may be empty */
         if (!(*input)->sizes[i]) return fb_kernel_fail(call, "its input is empty") == FB_OK;
+    for (int i = (*input)->rank - spatial; i < (*input)->rank; i++)
+        if ((*input)->sizes[i] > INT32_MAX)
+            return fb_kernel_unsupported(call, "a size of its input is beyond 32 bits") == FB_OK;
     for (int i = 0; i < (*input)->rank - spatial; i++) p->planes *= (*input)->sizes[i];
     memcpy(p->in, (*input)->sizes + (*input)->rank - spatial, (size_t)spatial * sizeof *p->in);
     return true;
@@ -245,7 +248,7 @@ static fb_status run_adaptive(fb_kernel_call *call, int spatial, pool *function,
             item = &size->items->objects[i];
         }
         if (item->kind == FB_OBJECT_NONE) p.out[i] = p.in[i];
-        else if (!fb_object_int(item, &p.out[i]) || p.out[i] < 0)
+        else if (!fb_object_int(item, &p.out[i]) || p.out[i] < 0 || p.out[i] > INT32_MAX)
             return fb_kernel_unsupported(call, "its output size is not a size");
         p.dilation[i] = 1;
     }

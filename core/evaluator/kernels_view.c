@@ -57,6 +57,8 @@ static bool complete_sizes(fb_kernel_call *call, int64_t count, int rank, int64_
 
 static fb_array *view_as(fb_kernel_call *call, fb_array *array, int rank, const int64_t *sizes, bool may_copy) {
     int64_t strides[FB_MAX_RANK];
+    call->status = fb_array_check_sizes(rank, sizes, call->error);
+    if (call->status) return NULL;
     bool is_view = view_strides(array, rank, sizes, strides);
     if (!is_view && !may_copy) {
         fb_kernel_fail(call, "no view of these strides has that shape");
@@ -284,7 +286,7 @@ static fb_array *part_of(fb_kernel_call *call, const fb_array *array, int64_t di
     if (!view) return NULL;
     view->offset += start * array->strides[dim];
     view->sizes[dim] = size;
-    view->strides[dim] *= step;
+    if (size > 1) view->strides[dim] *= step; /* and so step is less than the size was */
     return view;
 }
 
@@ -319,7 +321,10 @@ static fb_status kernel_slice(fb_kernel_call *call, fb_object *result) {
         !fb_argument_int(call, "start", 0, &start) || !fb_argument_int(call, "end", INT64_MAX, &end) ||
         !fb_argument_int(call, "step", 1, &step))
         return call->status;
+    int64_t stride;
     if (step <= 0) return fb_kernel_fail(call, "its step is not positive");
+    if (step > INT64_MAX - input->sizes[dim] || __builtin_mul_overflow(input->strides[dim], step, &stride))
+        return fb_kernel_fail(call, "its step is too large");
     start = fb_clip_index(start, input->sizes[dim]);
     end = fb_clip_index(end, input->sizes[dim]);
     return fb_return_array(call, part_of(call, input, dim, start, end > start ? (end - start - 1) / step + 1 : 0, step),
@@ -410,7 +415,7 @@ static fb_status kernel_split(fb_kernel_call *call, fb_object *result) {
     for (int i = 0; i < count; i++) {
         if (!fb_object_int(&parts->items->objects[i], &sizes[i]) || sizes[i] < 0)
             return fb_kernel_fail(call, "a size is negative");
-        sum += sizes[i];
+        if (__builtin_add_overflow(sum, sizes[i], &sum)) break; /* more than any dimension has */
     }
     if (sum != size) return fb_kernel_fail(call, "the parts do not make up the dimension");
     return split(call, input, dim, sizes, (size_t)count, 0, result);
@@ -423,7 +428,8 @@ static fb_status kernel_chunk(fb_kernel_call *call, fb_object *result) {
         !fb_argument_int(call, "chunks", 0, &chunks))
         return call->status;
     int64_t size = input->sizes[dim];
-    if (chunks <= 0) return fb_kernel_fail(call, "%lld is not a number of chunks", (long long)chunks);
+    if (chunks <= 0 || chunks > INT64_MAX - size)
+        return fb_kernel_fail(call, "%lld is not a number of chunks", (long long)chunks);
     if (!size) return split(call, input, dim, NULL, (size_t)(chunks < 10000 ? chunks : 10000), 0, result);
     int64_t each = (size - 1) / chunks + 1;
     return split(call, input, dim, NULL, (size_t)((size - 1) / each + 1), each, result);
@@ -459,7 +465,7 @@ static fb_status kernel_unfold(fb_kernel_call *call, fb_object *result) {
     view->strides[input->rank] = input->rank ? input->strides[dim] : 1;
     if (input->rank) {
         view->sizes[dim] = (there - size) / step + 1;
-        view->strides[dim] *= step;
+        if (view->sizes[dim] > 1) view->strides[dim] *= step;
     }
     return fb_return_array(call, view, result);
 }
@@ -472,6 +478,8 @@ static fb_status kernel_diagonal(fb_kernel_call *call, fb_object *result) {
         !normalise(call, &rows, input->rank) || !normalise(call, &columns, input->rank))
         return call->status;
     if (rows == columns) return fb_kernel_fail(call, "its dimensions are the same");
+    if (offset < -input->sizes[rows]) offset = -input->sizes[rows]; /* beyond it there is nothing either */
+    if (offset > input->sizes[columns]) offset = input->sizes[columns];
     int64_t below = offset < 0 ? -offset : 0, right = offset > 0 ? offset : 0;
     int64_t height = input->sizes[rows] - below, width = input->sizes[columns] - right;
     int64_t size = height < width ? height : width, stride = input->strides[rows] + input->strides[columns];

@@ -401,3 +401,67 @@ def test_sizes_that_are_symbols(shared):
     assert answer.status == 200 and answer.json()["passes"], "y is as long as x"
     refused = evaluate(shared, stored(shared, symbolic("2*s0")))
     assert (refused.status, refused.json()["code"], refused.json()["nodes"]) == (422, "missing-shape", ["x"])
+
+
+LARGEST = 2**63 - 1
+FUNCTIONAL = "torch.nn.functional."
+
+
+@pytest.mark.parametrize(
+    "target,sizes,rest",
+    [
+        (FUNCTIONAL + "conv1d", [[2, 3, 8], [4, 3, 3]], [None, LARGEST, LARGEST]),
+        (FUNCTIONAL + "conv1d", [[2, 3, 8], [4, 3, 3]], [None, 1, 0, LARGEST]),
+        (FUNCTIONAL + "conv1d", [[2, 3, 8], [4, 3, 3]], [None, 1, "same", LARGEST]),
+        (FUNCTIONAL + "conv2d", [[1, 2, 6, 6], [4, 2, 3, 3]], [None, [1, 2**62], [2**62, 1]]),
+        (FUNCTIONAL + "conv2d", [[0, 2, 6, 6], [0, 2, 3, 3]], [None, 2**40, 2**62]),
+        (FUNCTIONAL + "conv_transpose1d", [[2, 3, 8], [3, 4, 3]], [None, LARGEST]),
+        (FUNCTIONAL + "conv_transpose1d", [[2, 3, 8], [3, 4, 3]], [None, 1, 0, 0, LARGEST]),
+        (FUNCTIONAL + "conv_transpose2d", [[1, 2, 6, 6], [2, 4, 3, 3]], [None, 2**32, 0, 0, 1, 2**32]),
+        (FUNCTIONAL + "max_pool1d", [[2, 3, 8]], [LARGEST, 2, 2**62 - 1]),
+        (FUNCTIONAL + "max_pool2d", [[1, 2, 6, 6]], [2, 2, 0, LARGEST]),
+        (FUNCTIONAL + "avg_pool2d", [[1, 2, 6, 6]], [2, LARGEST, 1, True]),
+        (FUNCTIONAL + "avg_pool3d", [[1, 2, 4, 4, 4]], [2**62, 2**62, 2**61]),
+        (FUNCTIONAL + "adaptive_avg_pool1d", [[2, 3, 8]], [LARGEST]),
+        (FUNCTIONAL + "pad", [[2, 3, 8]], [[LARGEST, LARGEST]]),
+        (FUNCTIONAL + "pad", [[2, 3, 8]], [[-LARGEST - 1, LARGEST]]),
+        (FUNCTIONAL + "pad", [[2, 3, 8]], [[LARGEST, 1], "replicate"]),
+        (FUNCTIONAL + "unfold", [[1, 2, 6, 6]], [2, LARGEST]),
+        ("torch.reshape", [[2, 0, 8]], [[2**62, 0, 2**62]]),
+        ("torch.unflatten", [[2, 0, 8]], [1, [2**62, 0, 2**62]]),
+        ("torch.split", [[2, 3, 8]], [[LARGEST, LARGEST, 10], 2]),
+        ("torch.chunk", [[2, 3, 8]], [LARGEST, 2]),
+        ("torch.tensor_split", [[2, 3, 8]], [LARGEST, 2]),
+        ("torch.ops.aten.slice.Tensor", [[2, 3, 8]], [0, 1, 2, LARGEST]),
+        ("torch.tril_indices", [], [3, 4, LARGEST]),
+        ("torch.eye", [], [LARGEST, 2]),
+        ("torch.zeros", [], [[0, LARGEST, LARGEST]]),
+        (".expand", [[0, 1, 1]], [0, LARGEST, LARGEST]),
+        (".repeat", [[0, 3]], [2**62, 2**62]),
+        (".unfold", [[2, 3, 8]], [2, LARGEST, 2]),
+    ],
+)
+def test_sizes_near_the_largest_integer_are_refused(shared, target, sizes, rest):
+    """What PyTorch refuses as well, or could only make of more memory than there is. Nothing overflows on the way (make asan)."""
+    inputs = [
+        {"name": f"x{i}", "op": "placeholder", "target": f"x{i}", "args": [], "meta": {"shape": shape, "dtype": "float32"}}
+        for i, shape in enumerate(sizes)
+    ]
+    given = [{"$node": node["name"]} for node in inputs] + rest
+    call = {"name": "y", "op": "call_method" if target[0] == "." else "call_function", "target": target.lstrip("."), "args": given}
+    output = {"name": "output", "op": "output", "target": "output", "args": [{"$node": "y"}]}
+    document = {"format": "foldback.graph/1", "nodes": [*inputs, call, output], "modules": [{"path": "", "type": "torch.nn.Module"}], "tensors": []}
+    answer = evaluate(shared, stored(shared, document), raw_query="seed=0")
+    assert answer.status in (413, 422), answer
+    assert answer.json()["code"] in ("unsupported-operator", "evaluation-failed", "evaluation-too-large"), answer
+
+
+def test_an_offset_beyond_the_matrix_leaves_nothing(shared):
+    nodes = [
+        {"name": "x", "op": "placeholder", "target": "x", "args": [], "meta": {"shape": [3, 4], "dtype": "float32"}},
+        {"name": "y", "op": "call_function", "target": "torch.diagonal", "args": [{"$node": "x"}, -(2**63)]},
+        {"name": "output", "op": "output", "target": "output", "args": [{"$node": "y"}]},
+    ]
+    document = {"format": "foldback.graph/1", "nodes": nodes, "modules": [{"path": "", "type": "torch.nn.Module"}], "tensors": []}
+    answer = evaluate(shared, stored(shared, document), raw_query="seed=0")
+    assert answer.status == 200, answer
