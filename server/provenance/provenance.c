@@ -138,17 +138,21 @@ fb_status fb_envelope_sign(const fb_signing_key *key, const char *payload, size_
     return ok && fb_buffer_text(out) ? FB_OK : fb_fail_memory(error);
 }
 
-/* Appends what base64 stands for. False when it is not valid. */
+/* Appends what base64 stands for, in the standard alphabet or the URL-safe one: DSSE's signers may use either. False when it is not
+ * valid. */
 static bool decode(const json_t *text, fb_buffer *out) {
     size_t length = json_string_length(text);
-    const char *given = json_string_value(text);
-    if (!given || !length || !fb_is_base64(given, length)) return false;
-    size_t size = fb_base64_size(given, length);
-    unsigned char *to = (unsigned char *)fb_buffer_reserve(out, size);
-    if (!to) return false;
-    fb_base64_decode(given, 0, size, to);
-    out->size += size;
-    return true;
+    char *given = length ? strdup(json_string_value(text)) : NULL;
+    for (char *at = given; at && *at; at++) *at = *at == '-' ? '+' : *at == '_' ? '/' : *at;
+    bool ok = given && fb_is_base64(given, length);
+    size_t size = ok ? fb_base64_size(given, length) : 0;
+    unsigned char *to = ok ? (unsigned char *)fb_buffer_reserve(out, size) : NULL;
+    if (to) {
+        fb_base64_decode(given, 0, size, to);
+        out->size += size;
+    }
+    free(given);
+    return to != NULL;
 }
 
 static bool is_signed_with(const fb_signing_key *key, const fb_buffer *signed_bytes, const fb_buffer *signature) {

@@ -2,12 +2,14 @@
 
 const KEY = "foldback-token";
 
-/** A token that came in the fragment (foldback ui) is kept for this tab and taken out of the address at once. */
+/** A token that came in the fragment (foldback ui) is kept for this tab and taken out of the address at once. Anybody can send such a
+ * link, so it replaces another token only when the user says so. */
 export function takeToken() {
     const given = new URLSearchParams(location.hash.slice(1)).get("token");
     if (!given) return;
-    sessionStorage.setItem(KEY, given);
     history.replaceState(history.state, "", location.pathname + location.search);
+    const isAnother = token() && token() !== given;
+    if (!isAnother || confirm("This link brings a token. Use it in place of the one that this tab has?")) setToken(given);
 }
 
 export const token = () => sessionStorage.getItem(KEY);

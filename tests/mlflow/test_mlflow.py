@@ -216,6 +216,37 @@ def test_what_cannot_be_followed_is_said(both):
     assert ("unknown", "champion") in {(change.action, change.name) for change in both.sync()}
 
 
+def test_a_name_that_foldback_cannot_hold_stops_no_other(both):
+    graph = both.client.put_graph(branches(2, "known"))
+    number = register(both.client, both.registry, both.model, graph)
+    beyond = ["\u00e4lteste", "v\u00b2", "a" * 201, "\u212aelvin"]
+    for alias in (*beyond, "-", "v1a", "zuletzt"):
+        both.registry.set_registered_model_alias(both.model, alias, number)
+    for _ in range(2):  # each time, as with those of the other side
+        unnameable = {change.name for change in both.sync() if change.action == "unnameable"}
+        assert unnameable == set(beyond)
+    assert both.ours() == dict.fromkeys(("-", "v1a", "zuletzt"), graph)
+
+
+@pytest.mark.parametrize("is_killed", [False, True])
+def test_a_version_deleted_under_its_alias_loses_no_alias(both, monkeypatch, is_killed):
+    graph = both.client.put_graph(branches(2, "deployed"))
+    both.client.put_version(both.model, "1", graph=graph)
+    both.client.deploy(both.model, "champion", "1")
+    both.sync()
+    both.registry.delete_model_version(both.model, "1")
+    assert not both.theirs(), "MLflow deletes the alias with its version"
+    if is_killed:  # when the version is there again, and its alias is not
+        with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+            patched.setattr(Mirror, "_mirror_aliases", lambda *ignored: (_ for _ in ()).throw(KeyboardInterrupt))
+            both.sync()
+    both.sync()
+    assert both.agree() == {"champion": graph}
+    both.registry.delete_registered_model_alias(both.model, "champion")
+    both.sync()
+    assert both.agree() == {}, "one that was deleted by itself is deleted on both sides"
+
+
 def test_the_command_line(both):
     graph = both.client.put_graph(branches(2, "x"))
     both.client.put_version(both.model, "1", graph=graph)

@@ -17,7 +17,7 @@ __all__ = ["Change", "Mirror", "register"]
 
 GRAPH, VERSION, RUN = "foldback.graph", "foldback.version", "foldback.run"
 BASE = "foldback.alias."
-ALIAS = re.compile(r"(?!latest$|v\d+$)[A-Za-z0-9_-]{1,200}", re.IGNORECASE)  # what MLflow takes, of the names that foldback takes
+ALIAS = re.compile(r"(?!latest$|v\d+$)[a-z0-9_-]{1,200}", re.IGNORECASE | re.ASCII)  # names that both sides take
 
 Side = Literal["foldback", "mlflow"]
 
@@ -26,7 +26,7 @@ Side = Literal["foldback", "mlflow"]
 class Change:
     """What `sync` did, or why it did not. `action`: "version" (made one), "alias" (moved it), "deleted", "conflict" (both sides
     had moved it: the other one's move was dropped), "unknown" (foldback does not have that version of MLflow, so the alias is not
-    followed), "unnameable" (MLflow takes no such alias)."""
+    followed), "unnameable" (that side takes no such alias)."""
 
     side: Side  # that was changed, or that is in the way
     action: str
@@ -111,11 +111,21 @@ class Mirror:
             if name is not None:
                 to_foldback[str(theirs.version)] = name
                 to_mlflow.setdefault(name, str(theirs.version))
-        for name in reversed(list(ours)):  # the oldest first, so that numbers agree
-            if name not in to_mlflow:
-                number = self._send(ours[name])
-                to_foldback[number], to_mlflow[name] = name, number
+        missing = [name for name in reversed(list(ours)) if name not in to_mlflow]  # the oldest first, so that numbers agree
+        self._forget_aliases_of(missing)
+        for name in missing:
+            number = self._send(ours[name])
+            to_foldback[number], to_mlflow[name] = name, number
         return to_foldback, to_mlflow
+
+    def _forget_aliases_of(self, missing: list[str]) -> None:
+        """MLflow deletes a version's aliases with it, but nobody has moved them: they are made again with the version. Written before
+        it is, so that a mirror that was killed in between does not take them for deleted."""
+        theirs = self.registry.get_registered_model(self.model)
+        for key, text in theirs.tags.items():
+            alias = key.removeprefix(BASE)
+            if key.startswith(BASE) and json.loads(text) in missing and alias not in theirs.aliases:
+                self._note(alias, json.loads(text), None)
 
     def _bring(self, theirs: Any, ours: dict[str, Any]) -> str | None:
         """foldback's version of one of MLflow's; None: foldback does not have its graph."""
@@ -157,7 +167,10 @@ class Mirror:
         bases = {key.removeprefix(BASE): json.loads(text) for key, text in theirs.tags.items() if key.startswith(BASE)}
         for alias in sorted({*ours, *theirs.aliases, *(name for name, base in bases.items() if base is not None)}):
             if not ALIAS.fullmatch(alias):
-                self._did("mlflow", "unnameable", alias, None, ours[alias]["version"])
+                if alias in ours:
+                    self._did("mlflow", "unnameable", alias, None, ours[alias]["version"])
+                elif alias in theirs.aliases:
+                    self._did("foldback", "unnameable", alias, None, str(theirs.aliases[alias]))
                 continue
             number = theirs.aliases.get(alias)
             self._mirror(alias, ours.get(alias), None if number is None else str(number), bases.get(alias), to_foldback, to_mlflow)
