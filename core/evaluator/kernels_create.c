@@ -210,7 +210,8 @@ static fb_status kernel_triangle_indices(fb_kernel_call *call, fb_object *result
         !fb_argument_int(call, "offset", 0, &offset) || !fb_argument_dtype(call, FB_INT64, &dtype))
         return call->status;
     if (rows < 0 || columns < 0 || dtype != FB_INT64) return fb_kernel_unsupported(call, "its arguments are not known");
-    if (rows >= INT32_MAX || columns >= INT32_MAX || offset > INT32_MAX || offset < -INT32_MAX) return fb_kernel_unsupported(call, "it is too large");
+    if (rows >= INT32_MAX || columns >= INT32_MAX || offset > INT32_MAX || offset < -INT32_MAX)
+        return fb_kernel_unsupported(call, "it is too large");
     if (!fb_kernel_takes(call, 2 * (double)rows)) return call->status;
     for (int64_t i = 0; i < rows && fb_kernel_goes_on(call, 2); i++) {
         int64_t first = first_of_row(i, offset, columns, is_lower);

@@ -85,6 +85,7 @@ struct fb_response {
     void (*release)(void *owner);
     void *owner;
     json_t *problem; /* when it is one; becomes the bytes at the end */
+    char code[64];   /* of the problem, once it has */
     struct {
         char *name, *value;
     } * headers;
@@ -102,7 +103,8 @@ void fb_response_clear(fb_response *response);
 void fb_response_free(fb_response *response);
 /* One that has no answer yet is a 500. */
 void fb_response_require(fb_response *response);
-/* Renders a problem into bytes and turns failure into 503. After it the response has a status and a body. */
+/* Renders a problem into bytes and turns failure into 503. After it the response has a status and a body, and a problem its
+ * code. */
 void fb_response_settle(fb_response *response);
 /* Makes the MHD response: 304, compression, standard headers. NULL when memory is out. */
 struct MHD_Response *fb_response_finish(fb_exchange *exchange);
@@ -430,6 +432,8 @@ void fb_trace_identify(fb_exchange *exchange);
 /* Around the handler. End adds Server-Timing to the response. */
 void fb_trace_begin_work(fb_exchange *exchange);
 void fb_trace_end_work(fb_exchange *exchange);
+/* After an answer of that status: says on stderr that the disk is full, once a minute at most. */
+void fb_log_full_disk(fb_http_server *server, int status);
 /* One JSON object a line. Neither query nor headers are in it: tokens travel there. */
 void fb_log_access(const fb_exchange *exchange, int status, uint64_t bytes_out, int64_t nanoseconds);
 
@@ -449,6 +453,7 @@ struct fb_http_server {
     atomic_bool is_stopping;
     atomic_bool is_out_of_time; /* to stop: what waits for a worker is refused */
     atomic_ullong body_memory;
+    atomic_llong full_disk_said; /* when that was said on stderr, of the monotonic clock; 0 = never */
     pthread_mutex_t flight_lock;
     pthread_cond_t landed;
     unsigned in_flight;

@@ -39,9 +39,9 @@ static void describe(fb_exchange *exchange, fb_http_answer *out) {
     fb_response *response = &exchange->response;
     *out = (fb_http_answer){.inner = exchange};
     if (response->stream) fb_respond_problem(response, 500, "not-replayable", "the answer has no end");
-    const char *code = json_string_value(json_object_get(response->problem, "code"));
-    fb_copy_text(out->code, sizeof out->code, response->failed ? "out-of-memory" : code);
     fb_response_settle(response);
+    fb_log_full_disk(exchange->server, response->status);
+    fb_copy_text(out->code, sizeof out->code, response->code);
     out->status = response->status;
     out->content_type = response->content_type;
     out->location = location_of(response);

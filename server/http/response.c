@@ -157,6 +157,7 @@ void fb_response_settle(fb_response *response) {
         char *text = fb_dump_json(response->problem, JSON_COMPACT);
         if (text) {
             int status = response->status;
+            fb_copy_text(response->code, sizeof response->code, json_string_value(json_object_get(response->problem, "code")));
             fb_respond_bytes(response, status, "application/problem+json", text, strlen(text), free, text);
         } else {
             response->failed = true;
@@ -166,6 +167,7 @@ void fb_response_settle(fb_response *response) {
     static const char text[] = "{\"type\":\"/problems/out-of-memory\",\"title\":\"Out of memory\",\"status\":503,"
                                "\"detail\":\"the server is out of memory\",\"code\":\"out-of-memory\"}";
     fb_respond_bytes(response, 503, "application/problem+json", text, sizeof text - 1, NULL, NULL);
+    fb_copy_text(response->code, sizeof response->code, "out-of-memory");
     response->failed = false;
     fb_response_header(response, "Retry-After", "5");
     response->failed = false; /* without Retry-After then */

@@ -66,6 +66,7 @@ void fb_trace_begin_work(fb_exchange *exchange) {
 }
 
 /* A time in milliseconds as two integers, which are printed far faster than a double. */
+#define FULL_DISK_MS 60000
 #define TIME "%lld.%03lld"
 #define MILLISECONDS(nanoseconds) (long long)(nanoseconds) / 1000000, (long long)(nanoseconds) / 1000 % 1000
 
@@ -112,8 +113,17 @@ static void append_text(fb_buffer *line, const char *name, const char *text, siz
     fb_buffer_json_string(line, printable, size);
 }
 
+void fb_log_full_disk(fb_http_server *server, int status) {
+    int64_t now = fb_monotonic_ms(), said = atomic_load(&server->full_disk_said);
+    bool is_due = !said || now - said >= FULL_DISK_MS;
+    if (status != 507 || !server->config.listen || !is_due) return;
+    if (atomic_compare_exchange_strong(&server->full_disk_said, &said, now))
+        fputs("foldback: the disk is full: requests that write are answered with 507 disk-full until there is room\n", stderr);
+}
+
 void fb_log_access(const fb_exchange *exchange, int status, uint64_t bytes_out, int64_t nanoseconds) {
     FILE *log = exchange->server->config.access_log;
+    fb_log_full_disk(exchange->server, status);
     if (!log) return;
     const char *target = exchange->target ? exchange->target : "", *method = exchange->request.method;
     fb_buffer line = {0};
@@ -125,6 +135,8 @@ void fb_log_access(const fb_exchange *exchange, int status, uint64_t bytes_out, 
     fb_buffer_printf(&line, ",\"status\":%d,\"bytes_in\":%llu,\"bytes_out\":%llu,\"ms\":%.3f", status,
                      (unsigned long long)exchange->received, (unsigned long long)bytes_out, (double)nanoseconds / 1e6);
     trace_print(exchange, &line);
+    const char *code = exchange->response.code;
+    if (*code) append_text(&line, "code", code, strlen(code));
     append_text(&line, "who", exchange->request.principal, strlen(exchange->request.principal));
     append_text(&line, "remote", exchange->connection->remote, strlen(exchange->connection->remote));
     fb_error error = {0};

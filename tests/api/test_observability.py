@@ -183,6 +183,14 @@ def test_log_is_json_with_known_members(service):
         assert always <= set(line), line
         assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", line["time"])
     assert len({line["request"] for line in lines}) == 4
+    assert [line.get("code") for line in lines] == ["unknown-parameter", "not-found", "invalid-json", "bad-target"]
+
+
+def test_the_log_has_no_code_where_nothing_went_wrong(service):
+    service.get("/v1/passes")
+    service.stop()
+    line = json.loads(service.log().splitlines()[0])
+    assert line["status"] == 200 and "code" not in line
 
 
 # ------------------------------------------------------------------------------------------------------------ limits

@@ -422,10 +422,16 @@ def test_tokens(browser, tmp_path):
         page.get_by_role("heading", name="champion is v2").wait_for()
         assert page.get_by_role("button", name=re.compile("Roll back|Deploy|Take")).count() == 0
         assert "may read only" in page.locator("main").inner_text()
+        held = "sessionStorage.getItem('foldback-token')"
+        page.once("dialog", lambda dialog: dialog.dismiss())  # anybody can send such a link
+        page.goto(url + f"/ui/models/resnet#token={tokens['admin']}")
+        page.get_by_role("heading", name="champion is v2").wait_for()
+        assert "token" not in page.url and page.evaluate(held) == tokens["read"]
+        page.once("dialog", lambda dialog: dialog.accept())
         page.goto(url + f"/ui/models/resnet#token={tokens['admin']}")
         page.get_by_role("button", name="Roll back to v1…").wait_for()
         assert "token" not in page.url
-        assert page.evaluate("sessionStorage.getItem('foldback-token')") == tokens["admin"] and page.evaluate("localStorage.length") == 0
+        assert page.evaluate(held) == tokens["admin"] and page.evaluate("localStorage.length") == 0
         assert not any(secret in address.split("#")[0] for secret in tokens.values() for address in tab.asked)
         tab.said = [line for line in tab.said if "401" not in line]
         tab.close("viewer-tokens")

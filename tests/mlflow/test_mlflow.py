@@ -7,6 +7,7 @@ import base64
 import http.client
 import json
 import os
+import re
 import pathlib
 import random
 import subprocess
@@ -120,7 +121,7 @@ class Both:
 @pytest.fixture
 def both(tmp_path, tracking, request):
     service = Service(tmp_path / "data").start()
-    yield Both(service, tracking, "bert-" + request.node.name.replace("_", "-"))
+    yield Both(service, tracking, "bert-" + re.sub("[^a-z0-9]+", "-", request.node.name))
     service.kill()
 
 
