@@ -1,6 +1,8 @@
 """Programs of torch.export as documents."""
 
 import programs
+import copy
+
 import pytest
 import torch
 from canonical import canonical_bytes, identity
@@ -174,6 +176,93 @@ def test_from_module_falls_back_to_torch_fx(client):
 def test_from_module_says_why_neither_can():
     with pytest.raises(ValueError, match="neither torch.export nor torch.fx can follow Looping"):
         foldback.export.from_module(Looping(), torch.randn(2, 4))
+
+
+class Augmented(nn.Module):
+    def forward(self, x):
+        h = x * 1
+        view = h[0]
+        view += 5
+        return h
+
+
+class Counting(nn.Module):
+    """Counts in a buffer, and in an attribute."""
+
+    def __init__(self, is_buffer):
+        super().__init__()
+        self.calls = torch.zeros(1)
+        if is_buffer:
+            del self.calls
+            self.register_buffer("calls", torch.zeros(1))
+
+    def forward(self, x):
+        self.calls.add_(1)
+        return x * self.calls
+
+
+class Masking(nn.Module):
+    """Makes an attribute on its first call."""
+
+    def forward(self, x):
+        if not hasattr(self, "mask"):
+            self.mask = torch.ones(x.shape[-1], x.shape[-1]).tril()
+        return x @ self.mask
+
+
+class Sum(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(2, 2))
+
+    def forward(self, x, y):
+        return x @ self.weight - 2 * y
+
+
+def test_torch_fx_records_writes_of_augmented_assignments(client):
+    document = foldback.export.from_module(Augmented())
+    x = torch.tensor([[1.0, 2.0], [3.0, 4.0]])
+    assert torch.equal(foldback.fx.from_document(document)(x.clone()), Augmented()(x.clone()))
+    client.put_graph(document)
+
+
+def test_torch_fx_records_writes_to_buffers():
+    model = Counting(is_buffer=True)
+    document = foldback.export.from_module(model)
+    assert model.calls.item() == 0
+    live = foldback.fx.from_document(document, copy.deepcopy(model))
+    assert [live(torch.ones(1)).item() for _ in range(3)] == [1, 2, 3]
+
+
+@pytest.mark.parametrize("make", [Masking, lambda: Counting(True), lambda: Counting(False)])
+def test_the_model_stays_as_it_is(make):
+    model, fresh = make(), make()
+    foldback.export.from_module(model, torch.ones(1, 3))
+    assert vars(model).keys() == vars(fresh).keys()
+    found, wanted = model(torch.ones(1, 3)), fresh(torch.ones(1, 3))
+    assert type(found) is torch.Tensor and torch.equal(found, wanted)
+
+
+def test_an_example_given_twice_and_a_parameter_as_example():
+    model, x = Sum(), torch.randn(2, 2)
+    for args in ((x, x), (x, model.weight), (model.weight, model.weight)):
+        live = foldback.fx.from_document(foldback.export.from_module(model, *args), model)
+        one, other = torch.randn(2, 2), torch.randn(2, 2)
+        assert torch.allclose(live(one, other), model(one, other), atol=1e-6)
+
+
+def test_a_program_that_is_not_the_model_is_refused(monkeypatch):
+    """As PyTorch has a fault in it: here it exports another model."""
+    export = torch.export.export
+    monkeypatch.setattr(torch.export, "export", lambda model, *rest, **more: export(nn.Sequential(model, nn.ReLU()), *rest, **more))
+    with pytest.raises(ValueError, match="gives another result: value 0 is not the model's"):
+        foldback.export.from_module(nn.Linear(4, 4), torch.randn(8, 4))
+
+
+def test_the_fallback_says_why_and_randomness_is_no_fault(client):
+    with pytest.warns(UserWarning, match="torch.export cannot follow Branching, so torch.fx traces it"):
+        foldback.export.from_module(Branching().eval(), torch.randn(2, 4), scale=3.0)
+    foldback.export.from_module(nn.Dropout().train(), torch.ones(4, 4))
 
 
 class Casts(torch.nn.Module):

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
+import copy
+import operator
+import warnings
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
 import torch.fx
+from torch._subclasses.fake_tensor import FakeTensor
+from torch.utils._pytree import tree_leaves, tree_map
 
 from .fx import Document, build, mark_buffers
 from .hooks import refuse_hooks
@@ -41,33 +48,215 @@ def from_exported_program(
 def from_module(
     model: torch.nn.Module, *args: Any, name: str | None = None, dynamic_shapes: Any = None, data: bool = False, **kwargs: Any
 ) -> Document:
-    """The document of a model, called with these arguments: by torch.export, or by torch.fx if that fails. A model whose
-    weights are wanted elsewhere has them in the document with `data`."""
+    """The document of a model, called with these arguments: by torch.export, or by torch.fx, with a warning, if that fails. A model
+    whose weights are wanted elsewhere has them in the document with `data`. The program is run beside the model, on copies: raises
+    ValueError where its results, or what it leaves in buffers, are others. The model itself stays as it is."""
     name = type(model).__name__ if name is None else name
+    args, kwargs = _distinct(model, args, kwargs)
     try:
-        program = torch.export.export(model, args, kwargs, dynamic_shapes=dynamic_shapes)
-        return from_exported_program(program, name=name, data=data)
+        with _left_alone(model):
+            program = torch.export.export(model, args, kwargs, dynamic_shapes=dynamic_shapes)
+        document = from_exported_program(program, name=name, data=data)
+        root, inputs = program.module(), (args, kwargs)
+        _drop_guards(root)
     except Exception as error:
+        if args or kwargs:
+            said = str(error).strip().partition("\n")[0]
+            warnings.warn(f"torch.export cannot follow {name}, so torch.fx traces it: {said}", stacklevel=2)
         try:
-            return traced(model, *args, name=name, data=data, **kwargs)
+            root = _trace(model)
+            inputs = (tuple(_in_order(root.graph, args, kwargs)), {})
+            document = _document_of_trace(model, root, inputs[0] if args or kwargs else (), name, data)
         except Exception as other:
             raise ValueError(f"neither torch.export nor torch.fx can follow {name}: {error}; {other}") from error
+    if args or kwargs:
+        _check(model, (args, kwargs), root, inputs, name)
+    return document
 
 
 def traced(model: torch.nn.Module, *args: Any, name: str | None = None, data: bool = False, **kwargs: Any) -> Document:
     """The document of a model as torch.fx traces it; without arguments it has no shapes. What torch.fx makes a buffer is
     one that a checkpoint lacks, unless the model has it in its state; the bytes of what is not the model's at all travel
-    with the document."""
-    refuse_hooks(model, f"the model {type(model).__name__}")
-    graph = torch.fx.Tracer().trace(model)
-    live = torch.fx.GraphModule(model, graph, type(model).__name__)
+    with the document. Writes in place are recorded, also those of `+=` and its like, and those to buffers."""
+    live = _trace(model)
+    return _document_of_trace(model, live, _in_order(live.graph, args, kwargs) if args or kwargs else (), name, data)
+
+
+def _document_of_trace(
+    model: torch.nn.Module, live: torch.fx.GraphModule, inputs: Sequence[Any], name: str | None, data: bool
+) -> Document:
     known = dict(model.named_buffers(remove_duplicate=False))
     mark_buffers(live, model)
     constants = {
         child_path(path, key) for path, child in live.named_modules() for key in child._buffers if child_path(path, key) not in known
     }
-    found = propagate(live, _in_order(graph, args, kwargs)) if args or kwargs else None
+    found = propagate(live, inputs) if inputs else None
     return build(live, name=name, found=found, constants=frozenset(constants), data=data)
+
+
+# ---- tracing with torch.fx ------------------------------------------------------------------------------------------------
+
+
+class _Proxy(torch.fx.Proxy):
+    """torch.fx makes y = y + 5 of y += 5, which writes nowhere."""
+
+
+def _in_place(name: str) -> Callable[[torch.fx.Proxy, Any], torch.fx.Proxy]:
+    function = getattr(operator, name)
+
+    def write(self: torch.fx.Proxy, other: Any) -> torch.fx.Proxy:
+        return self.tracer.create_proxy("call_function", function, (self, other), {})
+
+    return write
+
+
+for _name in ("iadd", "isub", "imul", "itruediv", "ifloordiv", "imod", "ipow", "iand", "ior", "ixor", "ilshift", "irshift", "imatmul"):
+    setattr(_Proxy, f"__{_name}__", _in_place(_name))
+
+
+class _Tracer(torch.fx.Tracer):
+    proxy_buffer_attributes = True  # or a write to one would be done while tracing, and be lost
+
+    def proxy(self, node: torch.fx.Node) -> torch.fx.Proxy:
+        return _Proxy(node, self)
+
+
+def _trace(model: torch.nn.Module) -> torch.fx.GraphModule:
+    refuse_hooks(model, f"the model {type(model).__name__}")
+    with _left_alone(model):
+        return torch.fx.GraphModule(model, _Tracer().trace(model), type(model).__name__)  # has the constants that the tracer leaves
+
+
+# ---- the model beside its program -----------------------------------------------------------------------------------------
+
+
+def _distinct(model: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Each example as a tensor of its own: torch.export takes two that are one object for one input, and one that the model owns for
+    that parameter."""
+    seen = {id(tensor) for tensor in [*model.parameters(), *model.buffers()]} | {id(item) for item in _plain(model).values()}
+
+    def alone(value: Any) -> Any:
+        if not isinstance(value, torch.Tensor) or id(value) not in seen:
+            seen.add(id(value))
+            return value
+        return value.detach().clone().requires_grad_(value.requires_grad)
+
+    found: tuple[tuple[Any, ...], dict[str, Any]] = tree_map(alone, (args, kwargs))
+    return found
+
+
+def _plain(module: torch.nn.Module) -> dict[str, torch.Tensor]:
+    """By path the tensors in plain attributes."""
+    children = list(module.named_modules())
+    return {child_path(path, key): item for path, one in children for key, item in vars(one).items() if isinstance(item, torch.Tensor)}
+
+
+_TABLES = ("_parameters", "_buffers", "_modules", "_non_persistent_buffers_set")
+
+
+@contextlib.contextmanager
+def _left_alone(model: torch.nn.Module) -> Iterator[None]:
+    """Takes back what tracing leaves in a model: attributes that forward makes on a call, and writes to tensors that are not
+    parameters."""
+    held = [(child, dict(vars(child)), {key: copy.copy(vars(child)[key]) for key in _TABLES}) for child in model.modules()]
+    lists = [(item, copy.copy(item)) for _, members, _ in held for item in members.values() if type(item) in (list, dict, set)]
+    tensors = [*model.buffers(), *_plain(model).values()]
+    values = [(tensor, _version(tensor), tensor.detach().clone()) for tensor in tensors if tensor.layout is torch.strided]
+    try:
+        yield
+    finally:
+        for child, members, tables in held:
+            vars(child).clear()
+            vars(child).update(members)
+            for key, table in tables.items():
+                vars(child)[key].clear()
+                vars(child)[key].update(table)
+        for item, was in lists:
+            item.clear()
+            (item.extend if isinstance(item, list) else item.update)(was)
+        with torch.no_grad():
+            for tensor, version, value in values:
+                if version is None or tensor._version != version:
+                    tensor.copy_(value)
+
+
+def _version(tensor: torch.Tensor) -> int | None:
+    return None if tensor.is_inference() else tensor._version
+
+
+def _check(
+    model: torch.nn.Module,
+    given: tuple[tuple[Any, ...], dict[str, Any]],
+    program: torch.fx.GraphModule,
+    inputs: tuple[tuple[Any, ...], dict[str, Any]],
+    name: str,
+) -> None:
+    """Runs both, on copies. Both are real, or there is nothing to run."""
+    held = [*model.parameters(), *model.buffers(), *tree_leaves(given)]
+    if any(isinstance(item, FakeTensor) or (isinstance(item, torch.Tensor) and item.is_meta) for item in held):
+        return
+    try:
+        result, left = _outcome(model, given, model)
+    except Exception as error:
+        raise ValueError(f"{name} cannot be run on the examples: {error}") from error
+    try:
+        found, kept = _outcome(program, inputs, model)
+    except Exception as error:
+        raise ValueError(f"the program that PyTorch made of {name} fails on the examples, where the model does not: {error}") from error
+    differs = _difference(tree_leaves(result), tree_leaves(found))
+    lost = [key for key, value in left.items() if key in kept and not _is_close(value, kept[key])]
+    if (differs or lost) and not _is_random(model, given, result):
+        what = f"leaves another value in {lost[0]}" if lost else f"gives another result: {differs}"
+        raise ValueError(
+            f"the program that PyTorch made of {name} {what}. Write the model without what tracing loses, such as writes to plain "
+            "attributes, then export it again"
+        )
+
+
+def _outcome(
+    module: torch.nn.Module, given: tuple[tuple[Any, ...], dict[str, Any]], model: torch.nn.Module, seed: int = 0
+) -> tuple[Any, dict[str, torch.Tensor]]:
+    """The results, and what the call leaves in buffers and plain attributes that the model has."""
+    memo: dict[int, Any] = {}
+    for tensor in [*module.buffers(), *_plain(module).values()]:
+        memo[id(tensor)] = tensor.detach().clone()
+    for parameter in module.parameters():
+        memo[id(parameter)] = torch.nn.Parameter(parameter.detach().clone(), parameter.requires_grad)
+    copied = copy.deepcopy(module, memo)
+    args, kwargs = tree_map(lambda item: item.detach().clone() if isinstance(item, torch.Tensor) else item, given)
+    with torch.random.fork_rng(), torch.no_grad():
+        torch.manual_seed(seed)
+        result = copied(*args, **kwargs)
+    names = {*dict(model.named_buffers()), *_plain(model)}
+    left = {**dict(copied.named_parameters()), **dict(copied.named_buffers()), **_plain(copied)}
+    return result, {key: tensor for key, tensor in left.items() if key in names or isinstance(tensor, torch.nn.Parameter)}
+
+
+def _is_random(model: torch.nn.Module, given: tuple[tuple[Any, ...], dict[str, Any]], result: Any) -> bool:
+    other, _ = _outcome(model, given, model, seed=1)
+    return bool(_difference(tree_leaves(result), tree_leaves(other)))
+
+
+def _difference(wanted: list[Any], found: list[Any]) -> str:
+    """Where the results are not alike; "" where they are."""
+    if len(wanted) != len(found):
+        return f"{len(found)} values instead of {len(wanted)}"
+    for index, (one, other) in enumerate(zip(wanted, found, strict=True)):
+        if isinstance(one, torch.Tensor) and not (isinstance(other, torch.Tensor) and _is_close(one, other)):
+            return f"value {index} is not the model's"
+    return ""
+
+
+def _is_close(one: torch.Tensor, other: torch.Tensor) -> bool:
+    if one.shape != other.shape or one.dtype != other.dtype:
+        return False
+    if one.layout is not torch.strided or not (one.is_floating_point() or one.is_complex()):
+        return one.layout is not torch.strided or torch.equal(one, other)
+    wide = torch.complex128 if one.is_complex() else torch.float64
+    near = torch.finfo(one.dtype).eps ** 0.5
+    finite = one[one.isfinite()] if one.numel() else one
+    scale = max(1.0, float(finite.abs().max())) if finite.numel() else 1.0
+    return torch.allclose(one.to(wide), other.to(wide), rtol=near, atol=near * scale, equal_nan=True)
 
 
 def _in_order(graph: torch.fx.Graph, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
