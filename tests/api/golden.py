@@ -31,6 +31,6 @@ def ids():
     """The id of each result that expected.diff has, or "unchanged"."""
     found = {}
     for path in ROOT.glob("tests/golden/*/expected.diff"):
-        for name, said in re.findall(r"^diff (.+)\n(?:[^ +-].*\n)*?result: (.+)$", path.read_text(), re.M):
+        for name, said in re.findall(r"^diff (.+)\n(?:(?!diff ).*\n)*?result: (.+)$", path.read_text(), re.M):
             found[f"{path.parent.name}/{name}"] = said
     return found

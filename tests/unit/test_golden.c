@@ -196,7 +196,6 @@ static void write_section(const golden *g, const fb_run *run, const fb_buffer *a
             fb_buffer_printf(out, ": %s\n", refusal->reason);
         }
     }
-    fb_buffer_printf(out, "result: %s\n", is_changed ? id : "unchanged");
     ck_assert_str_eq(fb_graph_name(run->result), fb_graph_name(g->before)); /* the text is without it */
     if (is_changed) {
         fb_buffer texts[2] = {0};
@@ -206,7 +205,7 @@ static void write_section(const golden *g, const fb_run *run, const fb_buffer *a
         fb_buffer_free(&texts[0]);
         fb_buffer_free(&texts[1]);
     }
-    fb_buffer_char(out, '\n');
+    fb_buffer_printf(out, "result: %s\n\n", is_changed ? id : "unchanged");
 }
 
 static void ck_expected(const golden *g, const fb_run *run, const fb_buffer *after, bool is_changed) {
