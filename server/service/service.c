@@ -247,16 +247,20 @@ fb_status fb_service_check_reach(const fb_service_config *config, const fb_app *
                    listen);
 }
 
+#define METRICS_CONNECTIONS 256
+
 fb_service_descriptors fb_service_count_descriptors(const fb_service_config *config) {
     const unsigned of_store = 3 /* lock, folder, shared memory */, of_database = 2 /* the file and its log */;
     const unsigned
         of_worker = config->bucket.url ? 2 + 5 /* connections to it, and a file of the cache */ : 2 /* a file and its folder */,
-        spare = 8 /* /proc for /metrics, libraries */, of_webhooks = config->webhooks.is_on ? FB_WEBHOOK_DESCRIPTORS : 0;
+        spare = 8 /* /proc for /metrics, libraries */, of_webhooks = config->webhooks.is_on ? FB_WEBHOOK_DESCRIPTORS : 0,
+        of_metrics = config->metrics_listen ? METRICS_CONNECTIONS : 0;
     unsigned readers = readers_of(config), workers = config->http.worker_threads + config->jobs.threads;
     return (fb_service_descriptors){.connections = config->http.connection_limit,
                                     .store = of_store + of_database * (readers + 1),
                                     .readers = readers,
-                                    .others = fb_http_descriptors(&config->http) + of_worker * workers + of_webhooks + spare};
+                                    .others = fb_http_descriptors(&config->http) + of_worker * workers + of_webhooks +
+                                              of_metrics + spare};
 }
 
 /* One person at this machine is served, by a secret that lives as long as the service. */
@@ -297,7 +301,9 @@ static fb_status start_metrics(const fb_service_config *config, fb_service *serv
     http.io_threads = 1;
     http.worker_threads = 2;
     http.queue_limit = 16;
-    http.connection_limit = 32;
+    http.connection_limit = METRICS_CONNECTIONS;
+    http.header_timeout_ms = 1000; /* who asks is a program: one that sends half a request holds no place for long */
+    http.idle_timeout_ms = http.body_timeout_ms = 5000;
     http.request_timeout_ms = 10000;
     http.body_limit = http.body_memory_limit = 1024;
     http.access_log = NULL;

@@ -1,14 +1,17 @@
 """--metrics-listen: numbers and health for monitoring, without a token, on a listener of their own."""
 
+import contextlib
 import http.client
 import re
+import socket
 import subprocess
+import time
 
 import prometheus
 import pytest
 from access import bearer, make_token
 from blobs import wait_until
-from conftest import Answer, Service, binary, description
+from conftest import Answer, Service, binary, description, is_sanitized
 from documents import branches
 
 
@@ -53,6 +56,30 @@ def test_numbers_without_a_token_and_nothing_else(watched):
             assert watched.ask(re.sub(r"\{\w+\}", "x", path)).status == 404, path
             assert watched.ask(re.sub(r"\{\w+\}", "x", path), "POST", bearer(token)).status == 404, path
     assert watched.ask("/metrics", "POST").status == 405
+
+
+def test_half_sent_requests_do_not_keep_a_scraper_out(watched):
+    """Of many addresses, 1,500 of them: one that asks is answered within its usual 10 s."""
+    halves = []
+    try:
+        for number in range(1500):
+            half = socket.socket()
+            half.bind((f"127.0.1.{number % 100 + 1}", 0))
+            half.setblocking(False)
+            with contextlib.suppress(BlockingIOError):
+                half.connect(("127.0.0.1", watched.metrics_port))
+            halves.append(half)
+        time.sleep(0.5)
+        for half in halves:
+            with contextlib.suppress(OSError):
+                half.send(b"GET /metrics HTTP/1.1\r\nHost: loc")
+        connection = http.client.HTTPConnection("127.0.0.1", watched.metrics_port, timeout=10 if not is_sanitized() else 600)
+        connection.request("GET", "/metrics")
+        assert connection.getresponse().status == 200
+        connection.close()
+    finally:
+        for half in halves:
+            half.close()
 
 
 def test_they_are_the_services(watched):

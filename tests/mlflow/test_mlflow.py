@@ -7,11 +7,13 @@ import base64
 import http.client
 import json
 import os
-import re
 import pathlib
 import random
+import re
+import socket
 import subprocess
 import sys
+import threading
 import time
 import urllib.error
 import urllib.request
@@ -305,6 +307,35 @@ def test_webhooks_of_both_sides(both, listening):
     both.registry.delete_registered_model_alias(both.model, "champion")
     wait_until(lambda: both.ours() == {})
     assert listening.poll() is None
+
+
+def test_a_signed_message_that_is_nested_and_connections_that_drip(monkeypatch):
+    from foldback.mlflow import listener as module
+
+    monkeypatch.setattr(module, "PATIENCE", 2)
+    key, slow = "of mlflow", []
+    listener = mirroring.Listener("127.0.0.1", 0, mlflow_secret=key)
+    try:
+        for body, status in ((b'{"data": ' + b"[" * 200_000 + b"]" * 200_000 + b"}", 401), (b'{"data": {"name": "bert"}}', 204)):
+            at = str(int(time.time()))
+            signature = mlflow_delivery._generate_hmac_signature(key, "id", at, body.decode())
+            headers = {"X-MLflow-Delivery-Id": "id", "X-MLflow-Timestamp": at, "X-MLflow-Signature": signature}
+            connection = http.client.HTTPConnection("127.0.0.1", listener.port, timeout=60)
+            connection.request("POST", "/", body, headers)
+            assert connection.getresponse().status == status
+        for number in range(3 * module.CONNECTIONS):
+            slow.append(socket.create_connection(("127.0.0.1", listener.port), timeout=60))
+            slow[-1].sendall(b"POST / HTTP/1.1\r\nContent-Length: 1000\r\n\r\n" if number % 2 else b"POST / HT")
+        with pytest.raises(OSError):  # noqa: PT012
+            for _ in range(600):  # a byte now and then holds it no longer
+                slow[-1].sendall(b"x")
+                time.sleep(0.1)
+        assert threading.active_count() < module.CONNECTIONS + 20
+        assert listener.wait(10) == {"bert"}
+    finally:
+        listener.close()
+        for one in slow:
+            one.close()
 
 
 def test_messages_that_nobody_signed():

@@ -6,16 +6,20 @@ library checks both."""
 from __future__ import annotations
 
 import binascii
+import contextlib
 import http.server
 import json
+import socket
 import threading
+import time
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 __all__ = ["Listener", "NotSigned"]
 
 MOST = 1 << 20  # bytes of a message
-PATIENCE = 10  # seconds for one
+PATIENCE = 10  # seconds for one, from its connection to its answer
+CONNECTIONS = 64  # at once; a new one ends the oldest
 _MLFLOW = {"webhook-id": "x-mlflow-delivery-id", "webhook-timestamp": "x-mlflow-timestamp", "webhook-signature": "x-mlflow-signature"}
 
 
@@ -48,8 +52,7 @@ class Listener:
             raise ValueError("foldback's secret is whsec_ and base64") from error
         self._changed = threading.Condition()
         self._models: set[str] = set()
-        self._server = http.server.ThreadingHTTPServer((host, port), _handler(self))
-        self._server.daemon_threads = True
+        self._server = _Server((host, port), _handler(self))
         self.port = int(self._server.server_port)
         self._thread = threading.Thread(target=self._server.serve_forever, name="foldback.mlflow", daemon=True)
         self._thread.start()
@@ -90,7 +93,7 @@ def _verified(secret: Any, headers: Mapping[str, str], body: bytes) -> dict[str,
     try:
         secret.verify(body, dict(headers), json_parse=False)
         message = json.loads(body)
-    except (WebhookVerificationError, ValueError) as error:  # what is not base64, or not UTF-8
+    except (WebhookVerificationError, ValueError, RecursionError) as error:  # not base64, not UTF-8, nested too deep
         raise NotSigned(str(error)) from error
     data = message.get("data") if isinstance(message, dict) else None
     return data if isinstance(data, dict) else {}
@@ -98,6 +101,42 @@ def _verified(secret: Any, headers: Mapping[str, str], body: bytes) -> dict[str,
 
 def _text(value: Any) -> str | None:
     return value if isinstance(value, str) else None
+
+
+class _Server(http.server.ThreadingHTTPServer):
+    """Ends connections that take too long, however slowly they go on."""
+
+    daemon_threads = True
+    request_queue_size = 128
+
+    def __init__(self, *arguments: Any) -> None:
+        self._open: dict[Any, float] = {}
+        super().__init__(*arguments)
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        open_now = list(self._open)
+        if len(open_now) >= CONNECTIONS:
+            self._end(open_now[0])
+        self._open[request] = time.monotonic()
+        super().process_request(request, client_address)
+
+    def shutdown_request(self, request: Any) -> None:
+        self._open.pop(request, None)
+        super().shutdown_request(request)
+
+    def service_actions(self) -> None:  # twice a second
+        for request, begun in list(self._open.items()):
+            if time.monotonic() - begun > PATIENCE:
+                self._end(request)
+
+    def _end(self, request: Any) -> None:
+        """Its thread finds that nothing more comes."""
+        self._open.pop(request, None)
+        with contextlib.suppress(OSError):
+            request.shutdown(socket.SHUT_RDWR)
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        pass  # the client has left
 
 
 def _handler(listener: Listener) -> type[http.server.BaseHTTPRequestHandler]:
@@ -108,11 +147,14 @@ def _handler(listener: Listener) -> type[http.server.BaseHTTPRequestHandler]:
         def do_POST(self) -> None:
             length = self.headers.get("Content-Length", "")
             if not length.isdecimal() or int(length) > MOST:
-                self.close_connection = True
                 self._answer(413 if length.isdecimal() else 411)
                 return
+            body = self.rfile.read(int(length))
+            if len(body) < int(length):  # it took too long
+                self.close_connection = True
+                return
             try:
-                model = listener.read(dict(self.headers.items()), self.rfile.read(int(length)))
+                model = listener.read(dict(self.headers.items()), body)
             except NotSigned:
                 self._answer(401)
                 return
@@ -123,6 +165,7 @@ def _handler(listener: Listener) -> type[http.server.BaseHTTPRequestHandler]:
         def _answer(self, status: int) -> None:
             self.send_response(status)
             self.send_header("Content-Length", "0")
+            self.send_header("Connection", "close")  # one message each: so the time for it is the connection's
             self.end_headers()
 
         def log_message(self, format: str, *arguments: Any) -> None:
