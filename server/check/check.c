@@ -36,6 +36,8 @@ static const struct {
      "gives its source",
      "a bug of foldback, or damage: keep the folder and report it"},
     {"answer-damaged", "a request that is repeated with its Idempotency-Key fails", "nothing to do: it goes after a day"},
+    {"blob-missing", "weights of the graph that are in the blob cannot be read",
+     "put the blob again (foldback upload), or " FROM_BACKUP},
     {"blob-damaged", "weights that are in the blob cannot be read", "put the blob again (foldback upload), or " FROM_BACKUP},
     {"tensor-digest-wrong", "a fine-tuned tensor may be taken for an unchanged one", FROM_BACKUP},
 };

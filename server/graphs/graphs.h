@@ -81,7 +81,6 @@ typedef struct fb_graph_input {
     fb_buffer document;  /* empty: it came from the store, or is packed */
     fb_buffer left_out;  /* what of it is not part of its structure */
     fb_packing *packing; /* or NULL */
-    const json_t *files; /* digests of those that it was bound to, which must be here when it is stored; NULL for none */
 } fb_graph_input;
 
 /* Writes a graph's document and finds its id; steals the graph, also on failure. */
@@ -107,7 +106,7 @@ typedef struct fb_graph_row {
     fb_store_graph graph;
     char structure[FB_ID_LENGTH + 1];
     fb_store_mark *marks;
-    const char **blobs, **needed;
+    const char **blobs;
 } fb_graph_row;
 
 /* `out` stays where it is while it is in use; free it with fb_graph_row_free. */

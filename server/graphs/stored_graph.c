@@ -186,22 +186,6 @@ static fb_status list_marks(const fb_graph *graph, fb_work *work, fb_graph_row *
     return fb_work_status(work, error);
 }
 
-static bool is_among(const json_t *files, const char *digest) {
-    for (size_t i = 0; i < json_array_size(files); i++)
-        if (!strcmp(json_string_value(json_array_get(files, i)), digest)) return true;
-    return false;
-}
-
-static fb_status list_needed(const json_t *files, fb_graph_row *row, fb_error *error) {
-    if (!files) return FB_OK;
-    row->needed = calloc(row->graph.blob_count + 1, sizeof *row->needed);
-    if (!row->needed) return fb_fail_memory(error);
-    for (size_t i = 0; i < row->graph.blob_count; i++)
-        if (is_among(files, row->blobs[i])) row->needed[row->graph.needed_count++] = row->blobs[i];
-    row->graph.needed = row->needed;
-    return FB_OK;
-}
-
 fb_status fb_graph_row_make(const fb_graph_input *input, const fb_watch *watch, fb_graph_row *out, fb_error *error) {
     fb_work work = {.watch = watch};
     const fb_graph *graph = input->shared->graph;
@@ -218,15 +202,14 @@ fb_status fb_graph_row_make(const fb_graph_input *input, const fb_watch *watch, 
     if (!status) status = list_marks(graph, &work, out, error);
     if (!status) status = fb_list_blobs(graph, &out->blobs, &out->graph.blob_count, error);
     out->graph.blobs = out->blobs;
-    return status ? status : list_needed(input->files, out, error);
+    return status;
 }
 
 void fb_graph_row_free(fb_graph_row *row) {
     free(row->marks);
     free(row->blobs);
-    free(row->needed);
     row->marks = NULL;
-    row->blobs = row->needed = NULL;
+    row->blobs = NULL;
 }
 
 /* ---- the graphs of a new run ---- */

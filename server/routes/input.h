@@ -226,8 +226,7 @@ fb_status fb_weights_check(const json_t *files, const char *pointer, fb_error *e
 bool fb_bind_weights(const fb_request *request, fb_response *response, const fb_weights_asked *asked, fb_graph_input *graph,
                      json_t **told);
 
-/* That the graph could not be stored: when it is for a file that it was bound to and that has gone since, as fb_bind_weights
- * does. */
+/* That the graph could not be stored: when a blob that it names has gone, with those that are not here. */
 void fb_respond_not_stored(const fb_request *request, fb_response *response, const fb_graph_input *graph,
                            const fb_error *error);
 

@@ -132,13 +132,14 @@ void fb_respond_not_stored(const fb_request *request, fb_response *response, con
                            const fb_error *error) {
     const fb_app *app = request->context;
     json_t *missing = NULL;
-    bool has_gone = graph->files && !strcmp(error->code, "blob-missing");
-    const char **files = has_gone ? list_files(graph->files) : NULL;
-    fb_status status = files ? find_missing(app->store, files, json_array_size(graph->files), &missing, NULL) : FB_OK;
-    if (!status && missing) respond_missing(response, missing);
-    else fb_respond_error(response, error);
-    if (status) json_decref(missing);
-    free(files);
+    const char **blobs = NULL;
+    size_t count = 0;
+    bool has_gone = !strcmp(error->code, "blob-missing") && !fb_list_blobs(graph->shared->graph, &blobs, &count, NULL) &&
+                    !find_missing(app->store, blobs, count, &missing, NULL);
+    fb_respond_error(response, error);
+    if (has_gone && missing) fb_problem_member_take(response, "blobs", missing);
+    else json_decref(missing);
+    free(blobs);
 }
 
 static bool bind_files(const fb_request *request, fb_response *response, const fb_weights_asked *asked,
@@ -156,7 +157,6 @@ static bool bind_files(const fb_request *request, fb_response *response, const f
     }
     json_decref(missing);
     if (!status) status = bind_copy(app, fb_request_watch(request), files, count, input, asked, &binding, &fits, &error);
-    if (!status && fits) input->files = asked->files;
     if (status) respond_bad_file(response, asked, files, &error);
     else if (!fits) respond_mismatch(response, &binding);
     else

@@ -55,6 +55,7 @@ static fb_status write_removal(fb_connection *connection, void *argument, fb_tot
         fb_query_row(&delete);
         fb_query_again(&delete);
         if (delete.status || !fb_changed_rows(connection)) continue;
+        delete.status = fb_blob_went(connection, batch->items[i].digest, batch->now, error);
         batch->blobs++;
         batch->bytes += (uint64_t)batch->items[i].size;
     }
@@ -63,6 +64,7 @@ static fb_status write_removal(fb_connection *connection, void *argument, fb_tot
     added->collected_blobs += (int64_t)batch->blobs;
     added->collected_bytes += (int64_t)batch->bytes;
     fb_status status = fb_query_end(&delete);
+    if (!status && batch->blobs) status = fb_forget_collected(connection, batch->now, error);
     if (status || !batch->blobs) return status;
     char outcome[80];
     snprintf(outcome, sizeof outcome, "%" PRIu64 " blobs, %" PRIu64 " bytes", batch->blobs, batch->bytes);

@@ -8,7 +8,8 @@
 #include "core/document/document.h"
 #include "server/store/internal.h"
 
-#define READ_AT_ONCE 100 /* graphs of earlier versions, in one transaction */
+#define COLLECTED_MS ((int64_t)7 * 24 * 3600 * 1000) /* no request takes so long */
+#define READ_AT_ONCE 100                             /* graphs of earlier versions, in one transaction */
 
 /* ---- of a graph ---- */
 
@@ -43,16 +44,51 @@ fb_status fb_list_blobs(const fb_graph *graph, const char ***blobs, size_t *coun
 
 /* ---- in the database ---- */
 
+void fb_claim_named(fb_query *insert, int64_t row, const char *name) {
+    fb_bind_int(insert, row);
+    fb_bind_text(insert, name);
+    fb_query_row(insert);
+    bool is_claimed = insert->status || fb_changed_rows(insert->connection) == 1;
+    fb_query_again(insert);
+    if (is_claimed) return;
+    insert->status = fb_fail(insert->error, FB_CONFLICT, "blob-missing", NULL,
+                             "the blob %s was here and has been collected: upload it again", name);
+}
+
 fb_status fb_write_graph_blobs(fb_connection *connection, int64_t graph, const char *const *blobs, size_t count,
                                fb_error *error) {
-    fb_query insert = fb_query_begin(connection, "INSERT INTO graph_blobs (graph, digest) VALUES (?, ?)", error);
-    for (size_t i = 0; i < count; i++) {
-        fb_bind_int(&insert, graph);
-        fb_bind_text(&insert, blobs[i]);
-        fb_query_row(&insert);
-        fb_query_again(&insert);
-    }
+    fb_query insert = fb_query_begin(connection,
+                                     "INSERT INTO graph_blobs (graph, digest, is_held) SELECT CAST(?1 AS BIGINT), "
+                                     "CAST(?2 AS TEXT), (SELECT count(*) FROM blobs WHERE digest = ?2)" FB_UNLESS_COLLECTED,
+                                     error);
+    for (size_t i = 0; i < count && !insert.status; i++) fb_claim_named(&insert, graph, blobs[i]);
     return fb_query_end(&insert);
+}
+
+fb_status fb_blob_came(fb_connection *connection, const char *digest, fb_error *error) {
+    fb_query held = fb_query_begin(connection, "UPDATE graph_blobs SET is_held = 1 WHERE digest = ?", error);
+    fb_bind_text(&held, digest);
+    fb_status status = fb_query_run(&held);
+    if (status) return status;
+    fb_query back = fb_query_begin(connection, "DELETE FROM collected WHERE digest = ?", error);
+    fb_bind_text(&back, digest);
+    return fb_query_run(&back);
+}
+
+fb_status fb_blob_went(fb_connection *connection, const char *digest, int64_t now, fb_error *error) {
+    fb_query query = fb_query_begin(connection,
+                                    "INSERT INTO collected (digest, at) VALUES (?, ?) "
+                                    "ON CONFLICT (digest) DO UPDATE SET at = excluded.at",
+                                    error);
+    fb_bind_text(&query, digest);
+    fb_bind_int(&query, now);
+    return fb_query_run(&query);
+}
+
+fb_status fb_forget_collected(fb_connection *connection, int64_t now, fb_error *error) {
+    fb_query query = fb_query_begin(connection, "DELETE FROM collected WHERE at < ?", error);
+    fb_bind_int(&query, now - COLLECTED_MS);
+    return fb_query_run(&query);
 }
 
 fb_status fb_release_graph_blobs(fb_connection *connection, int64_t graph, int64_t now, fb_error *error) {

@@ -109,6 +109,9 @@ static const struct {
     {"alias-broken", "SELECT 'entry ' || e.number || ' of the history of aliases', 'it does not follow the entry before it' "
                      "FROM alias_entries e WHERE e.previous IS DISTINCT FROM (SELECT max(number) FROM alias_entries "
                      "WHERE alias = e.alias AND number < e.number)"},
+    {"blob-missing", "SELECT 'graph ' || g.id, 'its blob ' || b.digest || ' was here and is not' "
+                     "FROM graph_blobs b JOIN graphs g ON g.key = b.graph "
+                     "WHERE b.is_held = 1 AND NOT EXISTS (SELECT 1 FROM blobs WHERE digest = b.digest)"},
     {"reference-broken", "SELECT 'run ' || r.id, 'it undoes nothing' FROM runs r "
                          "WHERE r.kind IN ('reverse', 'rollback') AND r.of_run IS NULL"},
 };

@@ -104,27 +104,13 @@ static fb_status write_marks(fb_connection *connection, const fb_store_graph *gr
     return fb_query_end(&insert);
 }
 
-/* What was here when the graph was bound to it may have been collected since; what is here now stays, as the graph refers to
- * it when the next write runs. */
-static fb_status check_needed(fb_connection *connection, const fb_store_graph *graph, fb_error *error) {
-    fb_status status = FB_OK;
-    for (size_t i = 0; i < graph->needed_count && !status; i++) {
-        int64_t key = 0;
-        status = fb_find_blob(connection, graph->needed[i], &key, error);
-        if (!status && !key)
-            status = fb_fail(error, FB_CONFLICT, "blob-missing", NULL, "the blob %s is not here any more", graph->needed[i]);
-    }
-    return status;
-}
-
 fb_status fb_write_graph(fb_connection *connection, fb_packed_graph *packed, fb_totals *added, fb_error *error) {
     const fb_store_graph *graph = packed->graph;
     int64_t key = 0;
     fb_status status = fb_find_graph(connection, graph->id, &key, error);
     packed->is_new = !status && key == 0;
     if (!packed->is_new) return status;
-    status = check_needed(connection, graph, error);
-    if (!status && !packed->frame && !graph->frame) /* it was known a moment ago, and has been deleted since */
+    if (!packed->frame && !graph->frame) /* it was known a moment ago, and has been deleted since */
         status = fb_frame_pack(graph->document, graph->size, packed->level, &packed->frame, &packed->frame_size, error);
     if (status) return status;
     fb_query insert = fb_query_begin(
@@ -223,7 +209,9 @@ static fb_status find_versions(fb_connection *connection, int64_t key, fb_store_
 /* A request that stored the graph is done anew when it is repeated: the answer that was kept says that the graph is there. */
 fb_status fb_forget_graph_answers(fb_connection *connection, const char *id, fb_error *error) {
     fb_query query = fb_query_begin(
-        connection, "DELETE FROM answers WHERE scope = 'POST /v1/graphs' AND location = '/v1/graphs/' || ?", error);
+        connection,
+        "DELETE FROM answers WHERE scope IN ('POST /v1/graphs', 'POST /v1/checkpoints') AND location = '/v1/graphs/' || ?",
+        error);
     fb_bind_text(&query, id);
     return fb_query_run(&query);
 }

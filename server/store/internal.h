@@ -392,7 +392,17 @@ fb_status fb_read_alias_entry(fb_connection *connection, int64_t number, fb_stor
 
 /* ---- blobs ---- */
 
-/* On the writer: notes what a graph refers to. */
+/* On the writer: `insert` notes that the row (of a graph, a job) names a blob. It is the one way in which a blob is named, and
+ * FB_UNLESS_COLLECTED is the end of each such statement: FB_CONFLICT "blob-missing" when the blob was here and has been
+ * collected. While it is named nobody collects it. */
+#define FB_UNLESS_COLLECTED " WHERE NOT EXISTS (SELECT 1 FROM collected WHERE digest = ?2)"
+void fb_claim_named(fb_query *insert, int64_t row, const char *name);
+/* On the writer, with the blob's row: it is new; it was removed. */
+fb_status fb_blob_came(fb_connection *connection, const char *digest, fb_error *error);
+fb_status fb_blob_went(fb_connection *connection, const char *digest, int64_t now, fb_error *error);
+/* On the writer: forgets what went long ago. */
+fb_status fb_forget_collected(fb_connection *connection, int64_t now, fb_error *error);
+/* On the writer: notes what a graph refers to. FB_CONFLICT "blob-missing" as above. */
 fb_status fb_write_graph_blobs(fb_connection *connection, int64_t graph, const char *const *blobs, size_t count,
                                fb_error *error);
 /* On the writer: what a graph that is about to be deleted refers to was needed until now. */

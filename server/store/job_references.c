@@ -115,13 +115,11 @@ fb_status fb_find_references(fb_connection *connection, const char *target, cons
 /* ---- noting ------------------------------------------------------------------------------------------------------------- */
 
 fb_status fb_write_references(fb_connection *connection, int64_t job, const fb_buffer *found, fb_error *error) {
-    fb_query insert = fb_query_begin(connection, "INSERT INTO job_references (job, id) VALUES (?, ?)", error);
-    for (size_t at = 0; at < found->size; at += FB_ID_LENGTH + 1) {
-        fb_bind_int(&insert, job);
-        fb_bind_text(&insert, found->data + at);
-        fb_query_row(&insert);
-        fb_query_again(&insert);
-    }
+    fb_query insert = fb_query_begin(
+        connection,
+        "INSERT INTO job_references (job, id) SELECT CAST(?1 AS BIGINT), CAST(?2 AS TEXT)" FB_UNLESS_COLLECTED, error);
+    for (size_t at = 0; at < found->size && !insert.status; at += FB_ID_LENGTH + 1)
+        fb_claim_named(&insert, job, found->data + at);
     return fb_query_end(&insert);
 }
 

@@ -197,10 +197,8 @@ typedef struct fb_store_graph {
     size_t frame_size;
     const fb_store_mark *marks;
     size_t mark_count;
-    const char *const *blobs; /* digests of the blobs that its tensors refer to, each once; they need not be here */
+    const char *const *blobs; /* digests of the blobs that its tensors refer to, each once; they need not have come yet */
     size_t blob_count;
-    const char *const *needed; /* those of the blobs that must be here when the graph is stored; see fb_store_put_graph */
-    size_t needed_count;
     fb_store_actor by; /* of one that fb_store_put_graph stores */
 } fb_store_graph;
 
@@ -228,7 +226,7 @@ typedef struct fb_store_summaries {
 typedef struct fb_store_answer fb_store_answer;
 
 /* Stores `graph` unless it is known, and `answer` (may be NULL) with it. `is_new` may be NULL. FB_CONFLICT "blob-missing" when
- * a blob that is needed is not here any more; so for all functions that store graphs. */
+ * one of its blobs was here and has been collected; so for all functions that store graphs, and for fb_store_put_job. */
 fb_status fb_store_put_graph(fb_store *store, const fb_store_graph *graph, const fb_store_answer *answer, bool *is_new,
                              fb_error *error);
 

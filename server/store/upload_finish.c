@@ -108,6 +108,7 @@ static fb_status write_put(fb_connection *connection, void *argument, fb_totals 
     if (!status && !put->bytes && !put->is_object && !fb_blob_file_is_there(put->store, put->digest, put->size))
         status = fb_blob_file_put(put->store, put->upload, put->digest, &put->is_put, error);
     if (!status) status = key ? renew(connection, key, put, error) : insert(connection, put, error);
+    if (!status && put->is_new) status = fb_blob_came(connection, put->digest, error);
     if (!status && put->is_new) status = audit_put(connection, put, error);
     if (!status && put->is_new) added->blobs++, added->blob_bytes += (int64_t)put->size;
     return status;

@@ -1,15 +1,16 @@
 """Clients that write as fast as they can until the service is killed, in processes of their own, and remember what they were told.
 
-Each has a graph of its own per run, a model with versions and an alias that moves, and blobs; what was acknowledged goes through a
-queue at the end of the round, when the connection has broken."""
+Each has a graph of its own per run, a model with versions and an alias that moves, and blobs that a graph names in one of all ways; what
+was acknowledged goes through a queue at the end of the round, when the connection has broken. One more collects garbage all the time."""
 
 import http.client
 import json
 import multiprocessing
 import random
 
-from blobs import digest_of
+from blobs import digest_of, graph_of
 from documents import branches
+from holders import Holder, Went
 
 PASSES = ["ChangeTrueDivToMulByInverse", "MergeLinears", "FuseBiasInLinear"]
 
@@ -22,8 +23,9 @@ class Writer:
     def __init__(self, number, seed):
         self.name, self.rng, self.count = f"writer{number}", random.Random(f"{seed} {number}"), 0
         self.versions, self.told = [], []
+        self.holder = Holder(self.send, f"{self.name}-holder")
 
-    def ask(self, method, path, body=None, headers=None):
+    def send(self, method, path, body=None, headers=None):
         if isinstance(body, dict):
             body, headers = json.dumps(body), {"Content-Type": "application/json", **(headers or {})}
         try:
@@ -32,8 +34,13 @@ class Writer:
             text = answer.read()
         except (OSError, http.client.HTTPException):
             raise Killed from None
-        assert answer.status in (200, 201, 202, 204), (method, path, answer.status, text[:500])
-        return answer, json.loads(text) if text[:1] in (b"{", b"[") else text
+        self.headers = answer.headers
+        return answer.status, text
+
+    def ask(self, method, path, body=None, headers=None):
+        status, text = self.send(method, path, body, headers)
+        assert status in (200, 201, 202, 204), (method, path, status, text[:500])
+        return json.loads(text) if text[:1] in (b"{", b"[") else text
 
     def fresh(self):
         self.count += 1
@@ -41,14 +48,14 @@ class Writer:
 
     def write_run(self):
         body = {"graph": branches(2, self.fresh()), "passes": PASSES[: self.rng.randint(1, 3)]}
-        run = self.ask("POST", "/v1/optimize", body)[1]
+        run = self.ask("POST", "/v1/optimize", body)
         self.told.append(("run", run))
         if self.rng.random() < 0.3:
-            self.told.append(("run", self.ask("POST", f"/v1/runs/{run['id']}/reverse", {})[1]))
+            self.told.append(("run", self.ask("POST", f"/v1/runs/{run['id']}/reverse", {})))
 
     def write_version(self):
         name = self.fresh()
-        made = self.ask("PUT", f"/v1/models/{self.name}/versions/{name}", {"graph": branches(2, name)})[1]
+        made = self.ask("PUT", f"/v1/models/{self.name}/versions/{name}", {"graph": branches(2, name)})
         self.versions.append(name)
         self.told.append(("version", (self.name, name, made["graph"])))
 
@@ -66,22 +73,32 @@ class Writer:
         self.told.append(("moved", (self.name, "live", version, why)))
 
     def upload(self):
+        """A document names the blob before it comes, so that it stays."""
         data = self.rng.randbytes(self.rng.choice((1000, 5000, 100_000)))
-        digest = digest_of(data)
-        if self.rng.random() < 0.5:
-            self.ask("PUT", f"/v1/blobs/{digest}", data)
-        else:
-            location = self.ask("POST", "/v1/blobs/uploads")[0].headers["Location"]
-            self.ask("PATCH", location, data[: len(data) // 2])
-            self.ask("PUT", f"{location}?digest={digest}", data[len(data) // 2 :])
+        self.ask("POST", "/v1/graphs", graph_of([digest_of(data)], self.fresh()))
+        self.ask("POST", "/v1/blobs/uploads")
+        location = self.headers["Location"]
+        for method, query, part in (("PATCH", "", data[: len(data) // 2]), ("PUT", f"?digest={digest_of(data)}", data[len(data) // 2 :])):
+            status, text = self.send(method, location + query, part)
+            if status in (404, 409):
+                return  # between two requests an upload is garbage, too: it went, or is going
+            assert status in (201, 202), (method, status, text)
         self.told.append(("blob", data))
+
+    def hold(self):
+        try:
+            self.told.append(("blob", self.rng.choice(list(self.holder.ways.values()))()))
+        except Went:
+            pass
+
+    def work(self):
+        self.rng.choice([self.write_run] * 4 + [self.write_version, self.move_alias, self.move_alias, self.upload] + [self.hold] * 4)()
 
     def write_until_killed(self, host, port):
         self.connection = http.client.HTTPConnection(host, port, timeout=600)
-        work = [self.write_run] * 4 + [self.write_version, self.move_alias, self.move_alias, self.upload]
         try:
             while True:
-                self.rng.choice(work)()
+                self.work()
         except (Killed, OSError, http.client.HTTPException):
             pass
         finally:
@@ -90,8 +107,13 @@ class Writer:
         return told
 
 
+class Collector(Writer):
+    def work(self):
+        self.ask("POST", "/v1/gc", {"grace_seconds": 0})
+
+
 def serve_rounds(number, seed, pipe):
-    writer = Writer(number, seed)
+    writer = Writer(number, seed) if number else Collector(number, seed)
     while (address := pipe.recv()) is not None:
         try:
             pipe.send(writer.write_until_killed(*address))
@@ -100,12 +122,12 @@ def serve_rounds(number, seed, pipe):
 
 
 class Writers:
-    """`count` processes, which wait for a round."""
+    """`count` processes and the collector, which wait for a round."""
 
     def __init__(self, count, seed):
         self.pipes, self.processes = [], []
         context = multiprocessing.get_context("fork")
-        for number in range(count):
+        for number in range(count + 1):
             ours, theirs = context.Pipe()
             process = context.Process(target=serve_rounds, args=(number, seed, theirs), daemon=True)
             process.start()

@@ -97,8 +97,8 @@ START_TEST(what_a_new_graph_needs_must_be_here) {
     for (unsigned i = 0; i < 2; i++) put_new_blob(store, (make_blob(&made[i], i, 1000), &made[i]));
     const char *digests[] = {made[0].digest, made[1].digest};
     make_graph(&graph, 1, 10);
-    graph.graph.blobs = graph.graph.needed = digests;
-    graph.graph.blob_count = graph.graph.needed_count = 2;
+    graph.graph.blobs = digests;
+    graph.graph.blob_count = 2;
     put_graph_of_blobs(store, 2, digests, 1);
     time_ms++;
     ck_assert_uint_eq(collect(store, 0, false).blobs, 1);
