@@ -133,6 +133,10 @@ static void run(fb_exchange *exchange) {
     const fb_route *route = exchange->route;
     fb_request *request = &exchange->request;
     if (!route->is_inline && !fb_exchange_expand(exchange)) return;
+    if (!fb_change_is_wanted(exchange)) {
+        if (request->body_state) route->sink->abandon(request->body_state);
+        return;
+    }
     bool is_deferred = route->defer && fb_prefers(exchange, "respond-async") && route->defer(request, &exchange->response);
     if (!is_deferred) route->handler(request, &exchange->response);
 }

@@ -89,6 +89,9 @@ void fb_request_forget_body(const fb_request *request);
 /* The first header of that name (any case), or NULL. */
 const char *fb_request_header(const fb_request *request, const char *name);
 
+/* Reads a list of entity tags (RFC 9110, 8.8.3); false when it is not such a list. *is_there: a strong one of them is `tag`. */
+bool fb_tags_have(const char *list, const char *tag, bool *is_there);
+
 /* How much the client's Accept wants `media_type` (lower case, without parameters): 0 = not at all … 1000. 1000 without Accept.
  */
 int fb_request_accepts(const fb_request *request, const char *media_type);
@@ -142,6 +145,9 @@ void fb_respond_error_at(fb_response *response, const char *prefix, const fb_err
  * when more were found than kept. `prefix` as above, "" for none. An out-of-memory list gives 503. */
 void fb_respond_errors(fb_response *response, const char *prefix, const fb_errors *errors);
 
+/* 412 precondition-failed. */
+void fb_respond_condition_failed(fb_response *response);
+
 /* Adds a header ("Location", "Link"). Names and values are the caller's: the value must not hold control characters (one that
  * does is left out). A header of the same name is replaced, except Link, which may repeat. */
 void fb_response_header(fb_response *response, const char *name, const char *value);
@@ -151,6 +157,9 @@ void fb_response_header_format(fb_response *response, const char *name, const ch
  * names the tag, 304 without a body is sent instead. A 200 with an ETag gets `Cache-Control: no-cache` (keep, but ask) unless
  * fb_response_header said otherwise; other responses get no-store. */
 void fb_response_etag(fb_response *response, const char *tag);
+/* When what is answered with 200 was changed last (ms since 1970), for If-Unmodified-Since. To be safe, what was changed within
+ * the second of that header was changed since. */
+void fb_response_changed(fb_response *response, int64_t at);
 /* Never compress this body (already compressed, or tiny on purpose). */
 void fb_response_identity(fb_response *response);
 
@@ -294,9 +303,11 @@ typedef struct fb_route {
                   fb_response *response); /* called in place of the handler when the client has
                                            * said Prefer: respond-async (RFC 7240); false: it has not responded, the handler is
                                            * to. Needs FB_SCOPE_WRITE at least, because the request is stored */
-    bool is_probe;                        /* tells nothing that is worth having: answered whatever Host says */
-    bool is_inline; /* runs on the I/O thread, also when the queue is full or the server stops: only for handlers that
-                     * neither block nor compute (livez) */
+    bool checks_conditions; /* it looks at If-Match and If-None-Match itself. Otherwise a PUT, PATCH or DELETE whose conditions
+                             * do not hold for what GET of its path answers is 412, before the handler is called */
+    bool is_probe;          /* tells nothing that is worth having: answered whatever Host says */
+    bool is_inline;         /* runs on the I/O thread, also when the queue is full or the server stops: only for handlers that
+                             * neither block nor compute (livez) */
 } fb_route;
 
 #define FB_EXPANDED_SIZE 72 /* of a value that fb_http_config.expand writes, with its NUL */

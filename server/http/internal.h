@@ -43,6 +43,10 @@ const fb_sink *fb_exchange_sink(const fb_exchange *exchange);
 /* Whether Content-Type is one that the route takes. */
 bool fb_consumes(const fb_route *route, const char *content_type);
 bool fb_has_etag(const fb_exchange *exchange, const char *tag);
+/* Whether If-Match, or else If-Unmodified-Since, holds for what is answered. */
+bool fb_conditions_hold(const fb_exchange *exchange, const fb_response *now);
+/* Whether the conditions of a request that changes something hold for what is there now; else this has responded. */
+bool fb_change_is_wanted(fb_exchange *exchange);
 /* Whether Prefer (RFC 7240) names this preference, without a value. */
 bool fb_prefers(const fb_exchange *exchange, const char *preference);
 
@@ -91,6 +95,7 @@ struct fb_response {
     } * headers;
     size_t header_count;
     char etag[160];
+    int64_t changed_ms; /* when what is answered was changed last; 0 = it never is, or nobody knows */
     char coding[8];
     fb_stream *stream; /* when the body is one */
     fb_pull *pull;     /* what the stream reads from, when its size is known */

@@ -133,6 +133,10 @@ void fb_response_etag(fb_response *response, const char *tag) {
     if (strlen(tag) < sizeof response->etag) snprintf(response->etag, sizeof response->etag, "%s", tag);
 }
 
+void fb_response_changed(fb_response *response, int64_t at) {
+    response->changed_ms = at;
+}
+
 /* The bytes given are already in that coding ("zstd", "gzip"). */
 static void set_encoding(fb_response *response, const char *coding) {
     snprintf(response->coding, sizeof response->coding, "%s", coding);
@@ -259,6 +263,11 @@ struct MHD_Response *fb_response_finish(fb_exchange *exchange) {
     fb_response *response = &exchange->response;
     fb_response_settle(response);
     bool is_get = exchange->route && !strcmp(exchange->route->method, "GET");
+    bool is_there = response->status == 200 || response->status == 304;
+    if (is_get && is_there && !fb_conditions_hold(exchange, response)) {
+        fb_respond_condition_failed(response);
+        fb_response_settle(response);
+    }
     if (is_get && response->status == 200 && response->etag[0] && fb_has_etag(exchange, response->etag))
         response->status = 304; /* libmicrohttpd sends the headers of the 200, its length included, and no body */
     else if (is_get && response->status == 200 && response->pull) {

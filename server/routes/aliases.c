@@ -43,6 +43,7 @@ static void respond_alias(fb_response *response, int status, const fb_store_alia
     alias_write(entry, &answer);
     fb_respond_json_buffer_take(response, status, &answer);
     fb_response_etag(response, tag);
+    fb_response_changed(response, entry->at);
     fb_response_identity(response); /* the tag of a compressed answer would be a weak one, which no If-Match matches */
 }
 
@@ -84,26 +85,6 @@ static bool alias_change_read(fb_response *response, const fb_request_body *body
 
 /* ---- If-Match ----------------------------------------------------------------------------------------------------------- */
 
-/* A list of entity tags (RFC 9110, 8.8.3); false when it is not such a list. *is_there: a strong one of them is `tag`. */
-static bool find_tag(const char *list, const char *tag, bool *is_there) {
-    const char *at = list + strspn(list, " \t,");
-    *is_there = false;
-    if (!*at) return false;
-    while (*at) {
-        bool is_weak = strncmp(at, "W/", 2) == 0;
-        if (is_weak) at += 2;
-        if (*at++ != '"') return false;
-        size_t length = strcspn(at, "\" \t");
-        if (at[length] != '"') return false;
-        *is_there |= !is_weak && length == strlen(tag) && memcmp(at, tag, length) == 0;
-        at += length + 1;
-        at += strspn(at, " \t");
-        if (*at && *at != ',') return false;
-        at += strspn(at, " \t,");
-    }
-    return true;
-}
-
 static bool respond_bad_precondition(fb_response *response, const char *detail) {
     fb_respond_problem(response, 400, "bad-precondition", "%s", detail);
     return false;
@@ -135,12 +116,12 @@ static bool match(const fb_request *request, fb_response *response, const char *
     char tag[24];
     bool is_there = false;
     if (strcmp(list, "*") == 0) return true;
-    if (!find_tag(list, "", &is_there))
+    if (!fb_tags_have(list, "", &is_there))
         return respond_bad_precondition(response, "If-Match is a list of entity tags in double quotes, or *");
     if (!find_present(request, response, out, true, &out->expected)) return false;
     out->condition = FB_ALIAS_IS_AT;
     snprintf(tag, sizeof tag, "%" PRId64, out->expected);
-    find_tag(list, tag, &is_there);
+    fb_tags_have(list, tag, &is_there);
     if (!is_there) respond_alias_moved(response, out, out->expected);
     return is_there;
 }
@@ -378,6 +359,7 @@ static void get_alias_graph(const fb_request *request, fb_response *response) {
     fb_store_alias_entry entry;
     if (!find_alias(request, response, &entry)) return;
     if (fb_respond_graph(request, response, entry.to_graph)) {
+        fb_response_changed(response, entry.at);
         fb_response_header_format(response, "Content-Location", "/v1/graphs/%s", entry.to_graph);
         fb_response_header(response, "Foldback-Version", entry.to);
     }
@@ -388,6 +370,7 @@ static void get_alias_archive(const fb_request *request, fb_response *response) 
     fb_store_alias_entry entry;
     if (!find_alias(request, response, &entry)) return;
     if (fb_respond_archive(request, response, entry.to_graph)) {
+        fb_response_changed(response, entry.at);
         fb_response_header_format(response, "Content-Location", "/v1/graphs/%s/archive", entry.to_graph);
         fb_response_header(response, "Foldback-Version", entry.to);
     }
@@ -441,6 +424,7 @@ const fb_route fb_alias_routes[] = {
     {.method = "PUT",
      .pattern = "/v1/models/{model}/aliases/{alias}",
      .handler = put_alias,
+     .checks_conditions = true,
      .scope = FB_SCOPE_WRITE,
      .body = FB_BODY_REQUIRED,
      .query = ""},
@@ -452,6 +436,7 @@ const fb_route fb_alias_routes[] = {
     {.method = "DELETE",
      .pattern = "/v1/models/{model}/aliases/{alias}",
      .handler = delete_alias,
+     .checks_conditions = true,
      .scope = FB_SCOPE_WRITE,
      .query = ""},
     {.method = "GET",

@@ -59,6 +59,7 @@ bool fb_respond_blob_bytes(const fb_request *request, fb_response *response, con
 static bool stays_here(const fb_request *request) {
     const char *preference = fb_request_header(request, "Prefer");
     return request->is_head || fb_request_header(request, "If-None-Match") || fb_request_header(request, "If-Range") ||
+           fb_request_header(request, "If-Match") || fb_request_header(request, "If-Unmodified-Since") ||
            (preference && strstr(preference, "no-redirect"));
 }
 

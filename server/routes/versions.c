@@ -1,4 +1,5 @@
 /* /v1/models/{model}/versions: immutable names for graphs. */
+#include <inttypes.h>
 #include <string.h>
 
 #include "core/json/json.h"
@@ -21,8 +22,12 @@ static void write_version(const fb_store_version *version, fb_buffer *out) {
 
 static void respond_version(fb_response *response, int status, const fb_store_version *version) {
     fb_buffer answer = {0};
+    char tag[FB_ID_LENGTH + 24];
     write_version(version, &answer);
     fb_respond_json_buffer_take(response, status, &answer);
+    snprintf(tag, sizeof tag, "%s-%" PRId64, version->graph, version->created); /* one that was deleted may come again */
+    fb_response_etag(response, tag);
+    fb_response_identity(response); /* as for an alias */
 }
 
 /* ---- PUT ---------------------------------------------------------------------------------------------------------------- */
@@ -62,6 +67,7 @@ static void store_version(const fb_request *request, fb_response *response, cons
         return;
     }
     respond_version(response, is_new ? 201 : 200, &stored);
+    if (!is_new && fb_request_header(request, "If-None-Match")) fb_respond_condition_failed(response); /* made just now */
     if (is_new) fb_response_header_format(response, "Location", "/v1/models/%s/versions/%s", stored.model, stored.name);
     FB_STORE_FREE(&stored);
 }
