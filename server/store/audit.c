@@ -164,7 +164,7 @@ fb_status fb_store_trim_audit(fb_store *store, int64_t age_ms, bool is_dry, cons
     if (is_dry) *removed = status ? 0 : count;
     while (!status && !is_dry && *removed < count) {
         status = fb_watch_check(watch, error);
-        if (!status) status = fb_writer_run(&store->writer, write_trim, &work, error);
+        if (!status) status = fb_writer_make_room(&store->writer, write_trim, NULL, &work, error);
         if (!status) *removed += (uint64_t)work.removed;
         if (!work.removed) break; /* another request was quicker */
     }

@@ -137,7 +137,7 @@ static fb_status remove_batch(removal *batch, bool is_dry, fb_garbage *garbage, 
             else batch->files++;
         }
     } else {
-        status = fb_writer_run_to_end(&batch->store->writer, write_removal, end_removal, batch, error);
+        status = fb_writer_make_room(&batch->store->writer, write_removal, end_removal, batch, error);
         if (!status && batch->store->bucket) status = remove_objects(batch, error);
     }
     while (batch->opened_count) close(batch->opened[--batch->opened_count]);
@@ -302,7 +302,7 @@ static fb_status write_others(fb_connection *connection, void *argument, fb_tota
 /* For what has no row: its entry is written after it is gone. */
 static fb_status audit_others(fb_store *store, const removal *batch, const fb_garbage *garbage, fb_error *error) {
     others gone = {.by = batch->by, .now = batch->now, .uploads = garbage->uploads, .files = garbage->files};
-    return gone.uploads || gone.files ? fb_writer_run(&store->writer, write_others, &gone, error) : FB_OK;
+    return gone.uploads || gone.files ? fb_writer_make_room(&store->writer, write_others, NULL, &gone, error) : FB_OK;
 }
 
 fb_status fb_store_collect(fb_store *store, int64_t grace_ms, bool is_dry, const fb_store_actor *by, const fb_watch *watch,

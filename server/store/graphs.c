@@ -255,7 +255,7 @@ static fb_status write_delete(fb_connection *connection, void *argument, fb_tota
 fb_status fb_store_delete_graph(fb_store *store, const char *id, const fb_store_actor *by, fb_store_users *users,
                                 fb_error *error) {
     delete_graph delete = {.id = id, .by = by, .now = store->config.now_ms()};
-    fb_status status = fb_writer_run(&store->writer, write_delete, &delete, error);
+    fb_status status = fb_writer_make_room(&store->writer, write_delete, NULL, &delete, error);
     if (users) *users = delete.users;
     return status;
 }

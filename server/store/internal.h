@@ -82,6 +82,7 @@ typedef struct fb_writer {
     void (*cleaned_up)(void *argument); /* after each time; or NULL */
     pthread_t thread;
     bool has_thread;
+    int reserve; /* the data folder, when it keeps room back for this writer; -1 */
 
     /* the thread's own */
     bool is_optimistic; /* writes have no savepoints */
@@ -111,6 +112,10 @@ fb_status fb_writer_run(fb_writer *writer, fb_write_function *function, void *ar
 fb_status fb_writer_run_to_end(fb_writer *writer, fb_write_function *function, fb_write_end_function *end, void *argument,
                                fb_error *error);
 
+/* The same for a write that makes room. It may use what is kept back when the disk is full. */
+fb_status fb_writer_make_room(fb_writer *writer, fb_write_function *function, fb_write_end_function *end, void *argument,
+                              fb_error *error);
+
 /* Queues the write and does not wait. The writer frees `argument`, also when it could not be queued. */
 fb_status fb_writer_post_take(fb_writer *writer, fb_write_function *function, void *argument, fb_error *error);
 
@@ -138,6 +143,11 @@ bool fb_blob_file_is_there(const fb_store *store, const char *digest, uint64_t s
 fb_status fb_blob_file_put(const fb_store *store, const char *upload, const char *digest, bool *is_put, fb_error *error);
 /* On the writer: takes that back. */
 void fb_blob_file_put_back(const fb_store *store, const char *upload, const char *digest);
+
+/* Keeps some room of the folder's disk back, if it is not yet and there is room; nothing for the folder -1. */
+void fb_reserve_keep(int folder);
+/* Gives it back; false when there is none. */
+bool fb_reserve_use(int folder);
 
 /* Makes the entries of a folder within the data folder durable. */
 fb_status fb_folder_sync(const fb_store *store, const char *path, fb_error *error);

@@ -490,7 +490,7 @@ static fb_status write_collection(fb_connection *connection, void *argument, fb_
 
 fb_status fb_store_collect_jobs(fb_store *store, int64_t before, size_t *count, fb_error *error) {
     collect_jobs collect = {.before = before, .now = store->config.now_ms()};
-    fb_status status = fb_writer_run(&store->writer, write_collection, &collect, error);
+    fb_status status = fb_writer_make_room(&store->writer, write_collection, NULL, &collect, error);
     if (!status) *count = collect.count;
     return status;
 }

@@ -349,7 +349,7 @@ static fb_status write_delete(fb_connection *connection, void *argument, fb_tota
 fb_status fb_store_delete_version(fb_store *store, const char *model, const char *name, const fb_store_actor *by,
                                   fb_error *error) {
     delete_version delete = {.model = model, .name = name, .by = by, .now = store->config.now_ms()};
-    return fb_writer_run(&store->writer, write_delete, &delete, error);
+    return fb_writer_make_room(&store->writer, write_delete, NULL, &delete, error);
 }
 
 /* ---- aliases: their last entries, their histories, and all entries after one ---- */

@@ -368,7 +368,7 @@ static fb_status remove_all(removal *work, fb_error *error) {
     fb_status status = FB_OK;
     for (work->next = work->marks.count; !status && find_batch(work); work->next = work->end) {
         status = fb_watch_check(work->how->watch, error);
-        if (!status) status = fb_writer_run(&work->store->writer, write_removal, work, error);
+        if (!status) status = fb_writer_make_room(&work->store->writer, write_removal, NULL, work, error);
         if (!status) add_batch(work);
     }
     return status;

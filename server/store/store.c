@@ -348,6 +348,8 @@ static fb_status start(fb_store *store, const char *folder, fb_error *error) {
     fb_totals totals = {0};
     fb_status status = hold_folder(store, folder, error);
     if (!status) status = make_files(store, folder, error);
+    bool is_on_server = fb_store_is_on_server(store);
+    if (!status && !is_on_server) fb_reserve_use(store->folder); /* a full disk can be opened */
     if (!status) status = open_database(store, &totals, error);
     if (!status) status = fb_blob_folders_make(store, error);
     if (!status) status = fb_uploads_load(store, error);
@@ -359,7 +361,6 @@ static fb_status start(fb_store *store, const char *folder, fb_error *error) {
     if (status) return status;
     store->writer.connection.is_damaged = &store->is_damaged;
     store->writer.readers = &store->readers;
-    bool is_on_server = fb_store_is_on_server(store);
     store->writer.clean_up = is_on_server ? fb_replica_keep : fb_delete_old_answers;
     store->writer.clean_up_argument = store;
     store->writer.clean_up_interval_ms = is_on_server ? BEAT_MS : CLEAN_UP_MS;
@@ -368,6 +369,8 @@ static fb_status start(fb_store *store, const char *folder, fb_error *error) {
         store->writer.clean_up = NULL;
         store->writer.clean_up_interval_ms = INT32_MAX;
     }
+    store->writer.reserve = is_on_server ? -1 : store->folder;
+    fb_reserve_keep(store->writer.reserve);
     status = fb_writer_start(&store->writer, store->config.queue_limit, totals, error);
     if (status) fb_readers_close(&store->readers);
     return status;
@@ -377,7 +380,7 @@ fb_status fb_store_open(const char *folder, const fb_store_config *config, fb_st
     fb_store *store = calloc(1, sizeof *store);
     if (!store) return fb_fail_memory(error);
     store->lock = -1;
-    store->folder = -1;
+    store->folder = store->writer.reserve = -1;
     store->config = with_defaults(config);
     pthread_mutex_init(&store->uploads.mutex, NULL);
     pthread_mutex_init(&store->cache_mutex, NULL);
@@ -399,6 +402,7 @@ void fb_store_close(fb_store *store) {
     fb_readers_close(&store->readers);
     if (fb_store_is_on_server(store) && store->writer.has_thread) fb_replica_leave(store);
     fb_writer_close(&store->writer);
+    fb_reserve_keep(store->writer.reserve);
     free_store(store);
 }
 

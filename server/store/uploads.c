@@ -291,7 +291,8 @@ static fb_status write_entry(fb_connection *connection, void *argument, fb_total
 
 fb_status fb_upload_audit(const fb_upload *upload, const char *action, const fb_store_actor *by, fb_error *error) {
     upload_entry entry = {.upload = upload, .action = action, .by = by, .now = upload->store->config.now_ms()};
-    return fb_writer_run(&upload->store->writer, write_entry, &entry, error);
+    bool makes_room = !strcmp(action, "upload-delete");
+    return (makes_room ? fb_writer_make_room : fb_writer_run_to_end)(&upload->store->writer, write_entry, NULL, &entry, error);
 }
 
 /* ---- garbage ---- */

@@ -82,7 +82,8 @@ struct fb_write {
     fb_write_end_function *end; /* or NULL */
     void *argument;
     bool is_unended; /* it ran, and `end` is still to be called */
-    bool is_posted;  /* nobody waits: it and its argument are the writer's */
+    bool makes_room;
+    bool is_posted; /* nobody waits: it and its argument are the writer's */
     fb_write *next;
     fb_status status;
     fb_error error;
@@ -225,6 +226,18 @@ static fb_status commit_all(fb_writer *writer, fb_write *first, fb_error *error)
     return commit_group(writer, first, NULL, error);
 }
 
+/* One write in a transaction of its own. */
+static void commit_alone(fb_writer *writer, fb_write *write) {
+    fb_error error = {0};
+    fb_status status = commit_group(writer, write, write->next, &error);
+    if (status == FB_NO_SPACE && write->makes_room && fb_reserve_use(writer->reserve)) {
+        error = (fb_error){0};
+        status = commit_group(writer, write, write->next, &error);
+        fb_reserve_keep(writer->reserve);
+    }
+    if (status) write->status = status, write->error = error;
+}
+
 /* When the group fails as a whole, each write gets a transaction of its own, so that one write that is too large does not take
  * others with it. Not after an I/O error: what the disk holds is then better not guessed by trying again. */
 static void commit_writes(fb_writer *writer, fb_write *first, size_t count) {
@@ -237,15 +250,12 @@ static void commit_writes(fb_writer *writer, fb_write *first, size_t count) {
     if (!status) return;
     bool has_log = writer->connection.log_pages > 0;
     if (status == FB_NO_SPACE && has_log) checkpoint(writer, false); /* its room can be used again */
-    if (status == FB_IO || (count == 1 && !(status == FB_NO_SPACE && has_log))) {
+    bool may_succeed = count > 1 || (status == FB_NO_SPACE && (has_log || first->makes_room));
+    if (status == FB_IO || !may_succeed) {
         tell_all(first, &error);
         return;
     }
-    for (fb_write *write = first; write; write = write->next) {
-        error = (fb_error){0};
-        fb_status alone = commit_group(writer, write, write->next, &error);
-        if (alone) write->status = alone, write->error = error;
-    }
+    for (fb_write *write = first; write; write = write->next) commit_alone(writer, write);
 }
 
 static void free_posted(fb_write *write) {
@@ -277,6 +287,7 @@ static void clean_up_when_due(fb_writer *writer) {
     int64_t now = fb_monotonic_ms();
     if (!writer->clean_up || now < writer->next_clean_up_ms) return;
     writer->next_clean_up_ms = now + writer->clean_up_interval_ms;
+    fb_reserve_keep(writer->reserve);
     fb_write write = {.function = writer->clean_up, .argument = writer->clean_up_argument};
     fb_error error = {0};
     commit_group(writer, &write, NULL, &error); /* what fails now is done the next time */
@@ -387,20 +398,28 @@ fb_status fb_writer_run(fb_writer *writer, fb_write_function *function, void *ar
     return fb_writer_run_to_end(writer, function, NULL, argument, error);
 }
 
-fb_status fb_writer_run_to_end(fb_writer *writer, fb_write_function *function, fb_write_end_function *end, void *argument,
-                               fb_error *error) {
-    fb_write write = {.function = function, .end = end, .argument = argument};
-    pthread_cond_init(&write.done, NULL);
+static fb_status run_write(fb_writer *writer, fb_write *write, fb_error *error) {
+    pthread_cond_init(&write->done, NULL);
     fb_timing_enter(FB_TIMING_STORE);
     pthread_mutex_lock(&writer->mutex);
-    fb_status refused = enqueue(writer, &write, &write.error);
-    while (!refused && !write.is_done) pthread_cond_wait(&write.done, &writer->mutex);
-    if (refused) write.status = refused;
+    fb_status refused = enqueue(writer, write, &write->error);
+    while (!refused && !write->is_done) pthread_cond_wait(&write->done, &writer->mutex);
+    if (refused) write->status = refused;
     pthread_mutex_unlock(&writer->mutex);
     fb_timing_leave();
-    pthread_cond_destroy(&write.done);
-    if (write.status && error && error->status == FB_OK) *error = write.error;
-    return write.status;
+    pthread_cond_destroy(&write->done);
+    if (write->status && error && error->status == FB_OK) *error = write->error;
+    return write->status;
+}
+
+fb_status fb_writer_run_to_end(fb_writer *writer, fb_write_function *function, fb_write_end_function *end, void *argument,
+                               fb_error *error) {
+    return run_write(writer, &(fb_write){.function = function, .end = end, .argument = argument}, error);
+}
+
+fb_status fb_writer_make_room(fb_writer *writer, fb_write_function *function, fb_write_end_function *end, void *argument,
+                              fb_error *error) {
+    return run_write(writer, &(fb_write){.function = function, .end = end, .argument = argument, .makes_room = true}, error);
 }
 
 fb_status fb_writer_post_take(fb_writer *writer, fb_write_function *function, void *argument, fb_error *error) {

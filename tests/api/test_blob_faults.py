@@ -14,8 +14,10 @@ import pytest
 
 import buckets
 from blobs import INLINE, collect, digest_of, files, graph_of, is_here, put_blob, some_bytes, stored
-from documents import every_item
+from conftest import binary
+from documents import branches, every_item
 from test_http import is_problem
+from test_models import put_version
 from test_uploads import append, begin, finish, size_of
 
 KILL_ROUNDS = int(os.environ.get("FOLDBACK_KILL_ROUNDS", 30))
@@ -64,6 +66,37 @@ def test_a_blob_that_does_not_fit(cramped):
     assert put_blob(cramped, other).status == 201 and cramped.get(f"/v1/blobs/{digest_of(other)}").body == other
     cramped.restart()
     assert [item["digest"] for item in cramped.get("/v1/blobs").json()["items"]] == [digest_of(other), digest]
+
+
+def test_a_full_disk_is_freed(cramped, small_disk):
+    """By what makes room: deletions and collections, of the service and of the command line."""
+    graphs = [cramped.post("/v1/graphs", graph_of([stored(cramped, some_bytes(INLINE * 4, i))], f"g{i}")).json()["id"] for i in range(4)]
+    assert put_version(cramped, "full", "1", {"graph": graphs[3]}).status == 201
+    location = begin(cramped)
+    append(cramped, location, some_bytes(1000))
+    fill(small_disk)
+    refused = 0
+    for i in range(2000):  # the log has some room left
+        refused = refused + 1 if cramped.post("/v1/graphs", branches(40, f"more {i}")).status == 507 else 0
+        if refused == 5:
+            break
+    assert refused == 5
+    is_problem(cramped.post("/v1/graphs", branches(40, "more")), 507, "disk-full")
+    assert cramped.delete(location).status == 204
+    assert cramped.delete("/v1/models/full/versions/1").status == 204
+    for graph in graphs[:2]:
+        assert cramped.delete(f"/v1/graphs/{graph}").status == 204
+    assert collect(cramped)["blobs"] == 2
+    assert put_blob(cramped, some_bytes(INLINE * 2, "room")).status == 201
+    fill(small_disk)
+    assert cramped.stop() == 0
+    fill(small_disk)
+    command = [binary(), "gc", "--grace", "0", "--data", cramped.data]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0 and json.loads(done.stdout)["blobs"] == 1, done
+    fill(small_disk)
+    cramped.start()
+    assert cramped.delete(f"/v1/graphs/{graphs[2]}").status == 204 and collect(cramped)["blobs"] == 1
 
 
 def test_an_upload_that_does_not_fit(cramped, small_disk):
