@@ -349,8 +349,14 @@ static fb_status start(fb_store *store, const char *folder, fb_error *error) {
     fb_status status = hold_folder(store, folder, error);
     if (!status) status = make_files(store, folder, error);
     bool is_on_server = fb_store_is_on_server(store);
-    if (!status && !is_on_server) fb_reserve_use(store->folder); /* a full disk can be opened */
-    if (!status) status = open_database(store, &totals, error);
+    fb_error met = {0};
+    if (!status) status = open_database(store, &totals, &met);
+    if (status == FB_NO_SPACE && !is_on_server && fb_reserve_use(store->folder)) {
+        fb_connection_close(&store->writer.connection);
+        met = (fb_error){0};
+        status = open_database(store, &totals, &met);
+    }
+    if (met.status) *error = met;
     if (!status) status = fb_blob_folders_make(store, error);
     if (!status) status = fb_uploads_load(store, error);
     if (!status) status = fb_bucket_open(store, error);
