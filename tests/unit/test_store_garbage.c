@@ -359,7 +359,7 @@ START_TEST(graphs_stored_before_blobs_refer_to_them) {
         "alias_entries_graph; DROP TABLE tokens; DROP TABLE audit; DROP TABLE "
         "audit_trim; DROP TABLE rules; DROP "
         "TABLE unread_graphs; DROP TABLE tensor_digests; DROP "
-        "TABLE graph_blobs; DROP TABLE blobs;"
+        "TABLE graph_blobs; DROP TABLE collected; DROP TABLE blobs;"
         "ALTER TABLE runs DROP COLUMN validation; PRAGMA user_version = 2; UPDATE graphs SET document = x'0102' WHERE name "
         "= 'model 2'");
     store = NULL;

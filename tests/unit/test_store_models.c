@@ -235,7 +235,7 @@ START_TEST(a_store_from_before_models_gets_them) {
             "TABLE unread_jobs; DROP TABLE jobs; DROP TABLE pins; DROP TABLE tokens; DROP "
             "TABLE audit; DROP TABLE audit_trim; DROP TABLE rules; DROP TABLE "
             "unread_graphs; DROP TABLE tensor_digests; DROP "
-            "TABLE graph_blobs; DROP TABLE blobs; "
+            "TABLE graph_blobs; DROP TABLE collected; DROP TABLE blobs; "
             "DROP TABLE alias_entries; DROP TABLE aliases; DROP TABLE versions; DROP TABLE models; ALTER TABLE runs DROP "
             "COLUMN validation; PRAGMA user_version = 1");
     open_models_store();
