@@ -5,10 +5,11 @@ static fb_status open_blob(void *context, const char *digest, fb_blob_bytes *out
     fb_error reason = {0};
     const unsigned char *bytes = NULL;
     fb_status status = fb_blob_open(context, digest, &blob, &reason);
-    if (status == FB_NOT_FOUND) return fb_fail(error, FB_NOT_FOUND, "blob-missing", NULL, "the blob %s is not here", digest);
     if (!status) status = fb_blob_map(blob, &bytes, &reason);
     if (status) {
         fb_blob_close(blob);
+        if (status == FB_NOT_FOUND)
+            return fb_fail(error, FB_NOT_FOUND, "blob-missing", NULL, "the blob %s is not here", digest);
         if (error && !error->status) *error = reason;
         return status;
     }

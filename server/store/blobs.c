@@ -118,10 +118,20 @@ uint64_t fb_blob_size(const fb_blob *blob) {
 
 /* ---- bytes ---- */
 
+/* An object that cannot be read may have gone with its row, since that was read. */
+static fb_status fail_object(fb_blob *blob, const fb_error *met, fb_error *error) {
+    bool is_missing = false;
+    const char *digest = blob->digest;
+    bool is_looked_up = !strcmp(met->code, "store-corrupt") && !fb_blobs_missing(blob->store, &digest, 1, &is_missing, NULL);
+    if (is_looked_up && is_missing) return fail_unknown(error, digest);
+    return fb_fail(error, met->status, met->code, NULL, "%s", met->message);
+}
+
 fb_status fb_blob_map(fb_blob *blob, const unsigned char **bytes, fb_error *error) {
     if (!blob->bytes) {
-        fb_status status = blob->file < 0 ? fb_cache_fetch(blob->store, blob->digest, blob->size, &blob->file, error) : FB_OK;
-        if (status) return status;
+        fb_error met = {0};
+        fb_status status = blob->file < 0 ? fb_cache_fetch(blob->store, blob->digest, blob->size, &blob->file, &met) : FB_OK;
+        if (status) return fail_object(blob, &met, error);
         void *mapped = mmap(NULL, (size_t)blob->size, PROT_READ, MAP_SHARED, blob->file, 0);
         if (mapped == MAP_FAILED) return fb_fail_file(error, "map a blob", errno);
         blob->bytes = mapped;
@@ -141,9 +151,10 @@ static fb_status read_object(fb_blob *blob, uint64_t offset, char *to, size_t si
         uint64_t at = offset - blob->ahead_at, left = blob->size - offset;
         if (!blob->is_ahead || offset < blob->ahead_at || at >= AHEAD) {
             blob->is_ahead = false;
+            fb_error met = {0};
             fb_status status = fb_bucket_read(blob->store->bucket, blob->digest, offset, blob->ahead,
-                                              left < AHEAD ? (size_t)left : AHEAD, error);
-            if (status) return status;
+                                              left < AHEAD ? (size_t)left : AHEAD, &met);
+            if (status) return fail_object(blob, &met, error);
             blob->is_ahead = true;
             blob->ahead_at = offset;
             at = 0;
