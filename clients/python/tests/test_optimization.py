@@ -2,6 +2,7 @@
 
 import copy
 import inspect
+import operator
 import pickle
 import subprocess
 import sys
@@ -643,3 +644,60 @@ def test_a_norm_of_rows_is_folded_if_two_dimensions_are_assumed(client):
         assert run["passes"][1]["applied"] == count
     foldback.apply_edits(live, client.edits(run))
     torch.testing.assert_close(live(x), model(x), rtol=1e-4, atol=1e-5)
+
+
+def test_a_reverse_restores_what_every_call_changed():
+    """Also where a later call found nothing to change."""
+
+    class Divided(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.q, self.k = torch.nn.Linear(4, 4), torch.nn.Linear(4, 4)
+
+        def forward(self, x):
+            return (self.q(x) + self.k(x)) / 4.0
+
+    model, divide, merge = Divided().eval(), optimization.ChangeTrueDivToMulByInverse(), optimization.MergeLinears()
+    code = torch.fx.symbolic_trace(model).code
+
+    def after(*calls):
+        traced = torch.fx.symbolic_trace(model)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of calls that find nothing to change
+            for transformation, is_undone in calls:
+                transformation(traced, reverse=is_undone)
+        return traced
+
+    composed = optimization.compose(merge, divide)
+    for calls in (
+        [(divide, False), (divide, False), (divide, True)],
+        [(divide, False), (divide, False), (divide, True), (divide, True)],
+        [(merge, False), (composed, False), (composed, True)],
+        [(merge, False), (composed, False), (divide, True), (merge, True)],
+        [(divide, False), (divide, True), (divide, False), (divide, True)],
+    ):
+        traced = after(*calls)
+        assert traced.code == code and not composed.get_transformed_nodes(traced)
+
+    traced = after((divide, False))
+    output = next(node for node in traced.graph.nodes if node.op == "output")
+    with traced.graph.inserting_before(output):
+        output.args = (traced.graph.call_function(operator.truediv, (output.args[0], 8.0)),)
+    traced.recompile()
+    divide(traced)
+    assert traced.code.count(" / ") == 0 and len(divide.get_transformed_nodes(traced)) == 2
+    divide(traced, reverse=True)
+    assert traced.code.count(" / ") == 2 and not divide.get_transformed_nodes(traced)
+
+
+def test_a_module_that_lost_its_runs_says_so():
+    """GraphModule(module, graph) keeps the nodes with their marks, and nothing else of the undo."""
+    _, traced, _, _ = make()
+    merge = optimization.MergeLinears()
+    merge(traced)
+    made = torch.fx.GraphModule(traced, traced.graph)
+    assert merge.get_transformed_nodes(made)
+    for undo in (lambda: merge(made, reverse=True), lambda: optimization.compose(merge)(made, reverse=True), lambda: optimization.rollback(made)):
+        with pytest.raises(ValueError, match=r"does not have the run that made it: .* copy.deepcopy\(module\)"):
+            undo()
+    optimization.ChangeTrueDivToMulByInverse()(made, reverse=True)  # nothing was done, and nothing is marked

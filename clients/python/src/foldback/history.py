@@ -144,14 +144,13 @@ class History:
             self.steps[at].undone |= set(positions)
         return Step(run["id"], "reverse", source, None, positions, of=at)
 
-    def find(self, owner: str) -> tuple[int, list[int]] | None:
-        """The last step in which this transformation took part and was not undone, and the positions of its passes."""
-        for index in range(len(self.steps) - 1, -1, -1):
-            step = self.steps[index]
+    def find(self, owner: str) -> list[tuple[int, list[int]]]:
+        """The steps in which this transformation took part and was not undone, and the positions of its passes."""
+        found = []
+        for index, step in enumerate(self.steps):
             positions = [at for at, other in enumerate(step.owners) if other == owner and at not in step.undone]
-            if positions:
-                return index, positions
-        return None
+            found += [(index, positions)] if positions else []
+        return found
 
     def replay(self, client: Client) -> None:
         """Does all runs again, in a service that does not know them."""

@@ -688,18 +688,30 @@ def _mark(graph_module: GraphModule, history: History) -> None:
 
 
 def _undo(graph_module: GraphModule, passes: Sequence[_Pass]) -> GraphModule:
-    """Takes passes out, those that were done last first. What was not done, or was undone, is nothing to undo."""
+    """Takes passes out, those that were done last first, of every call. What was not done, or was undone, is nothing to undo."""
     history = History.of(graph_module)
+    _refuse_lost_runs(graph_module, history, {one.signature for one in passes})
     found: dict[int, list[int]] = {}
     for one in passes:
-        place = history.find(one.signature)
-        if place is not None:
-            found.setdefault(place[0], []).extend(at for at in place[1] if at not in found.get(place[0], []))
+        for index, positions in history.find(one.signature):
+            found.setdefault(index, []).extend(at for at in positions if at not in found.get(index, []))
     for index in sorted(found, reverse=True):
         run = _take_out(graph_module, index, sorted(found[index]))
         for one in passes:
             one.run = run
     return graph_module
+
+
+def _refuse_lost_runs(graph_module: GraphModule, history: History, signatures: set[str] | None = None) -> None:
+    """Raises where nodes carry marks of runs that the module does not know: GraphModule(module, graph) keeps marks only."""
+    known = {owner for step in history.steps for owner in step.owners}
+    for node in graph_module.graph.nodes:
+        lost = node.meta.get(MARKS, frozenset()) - known
+        if not history.applied and (lost if signatures is None else lost & signatures):
+            raise ValueError(
+                f"the node {node.name} carries the mark of a transformation, and the module does not have the run that made it: "
+                "undo the module that was transformed, or copy.deepcopy(module), which GraphModule(module, graph) is not"
+            )
 
 
 def _take_out(graph_module: GraphModule, index: int, positions: list[int]) -> Run:
@@ -759,6 +771,7 @@ def rollback(graph_module: GraphModule) -> GraphModule:
     where the service does not know them, as foldback.connect names another one."""
     history = History.of(graph_module)
     if not history.steps and not history.applied:
+        _refuse_lost_runs(graph_module, history)
         return graph_module
     client = private.client()
     _settle(history, client)
