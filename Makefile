@@ -446,12 +446,21 @@ SOURCES := $(shell find core server tests -name '*.[ch]' 2>/dev/null)
 format:
 	@clang-format -i $(SOURCES)
 
-## make lint         formatting, a build by clang with every warning an error, exports that nothing uses, and folders that call one above them
-lint:
+## make lint         formatting, a build by clang with every warning an error, exports that nothing uses, and folders that call one above them; lint-python
+lint: lint-python
+	@command -v clang >/dev/null && command -v clang-format >/dev/null || \
+	    { echo 'make lint: clang or clang-format is missing; deploy/install-deps.sh lint installs them' >&2; exit 1; }
 	@clang-format --dry-run -Werror $(SOURCES)
 	@$(MAKE) --no-print-directory CC=clang BUILD=build-clang OPTIMISE=-O1 CI=true all $(UNIT_SOURCES:%.c=build-clang/%.o) $(FUZZERS:%=build-clang/tests/fuzz/%.o)
 	@tests/lint/exports build-clang
 	@tests/lint/arrows build-clang
+
+## make lint-python   ruff on all Python (ruff.toml), mypy --strict on the client, tests that are defined twice
+lint-python:
+	@$$(tests/venv lint tests/lint/requirements.txt)/bin/ruff check -q . $$(git grep -lE '^#!.*python3?$$' -- ':!*.py')
+	@$$(tests/venv lint tests/lint/requirements.txt)/bin/mypy --config-file clients/python/pyproject.toml --no-error-summary \
+	    --python-executable $$(tests/venv pytorch tests/python/requirements.txt)/bin/python --cache-dir $(BUILD)/mypy clients/python/src/foldback
+	@tests/lint/twice
 
 ## make install      under $(DESTDIR)$(prefix)
 install: all
@@ -487,5 +496,5 @@ clean:
 	rm -rf build build-asan build-clang build-deb build-fuzz build-fuzz-coverage build-tsan build-valgrind
 
 -include $(shell find $(BUILD) -name '*.d' 2>/dev/null)
-.PHONY: all help deps demo golden test test-all test-long nightly everything tests run-tests test-contract test-s3 test-postgres test-mlflow test-generators test-typescript test-browser test-python adversary test-client test-compile test-deploy test-load asan soak fuzz fuzz-coverage bench bench-instructions bench-compare bench-durable bench-weights bench-archives bench-layouts bench-peers bench-nodes format lint install wheel deb sbom reproducible clean
+.PHONY: all help deps demo golden test test-all test-long nightly everything tests run-tests test-contract test-s3 test-postgres test-mlflow test-generators test-typescript test-browser test-python adversary test-client test-compile test-deploy test-load asan soak fuzz fuzz-coverage bench bench-instructions bench-compare bench-durable bench-weights bench-archives bench-layouts bench-peers bench-nodes format lint lint-python install wheel deb sbom reproducible clean
 .SECONDARY:

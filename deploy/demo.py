@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""The main job on real graphs, start to end: optimise a large Llama and roll it back; then upload BERT, optimise it, undo one pass,
-reverse the run, deploy by alias, undo the deployment, restart, roll back from disk; then upload weights, optimise and validate,
-compare, download weights, and get the same bytes back.
+"""The main job on real graphs, start to end: optimise a large Llama and roll it back; then upload BERT, optimise it, undo one
+pass, reverse the run, deploy by alias, undo the deployment, restart, roll back from disk; then upload weights, optimise and
+validate, compare, download weights, and get the same bytes back.
 
 Usage: demo.py BINARY FOLDER. Everything goes over HTTP; each step prints its curl command before its result.
 Standard library only.
@@ -142,7 +142,8 @@ def show_weights(service):
     blob = "sha256:" + hashlib.sha256(weights).hexdigest()
     service.json("PUT", f"/v1/blobs/{blob}", weights, shown=f"--data-binary @{WITH_WEIGHTS}/weights.safetensors")
     with open(f"{WITH_WEIGHTS}/graph.json", "rb") as file:
-        bound = service.json("POST", f"/v1/graphs?weights={blob}", file.read(), shown=f"--data-binary @{WITH_WEIGHTS}/graph.json")
+        bound = service.json("POST", f"/v1/graphs?weights={blob}", file.read(),
+                             shown=f"--data-binary @{WITH_WEIGHTS}/graph.json")
     print(f"bound: {bound['weights']['bound']}, missing: {bound['weights']['missing']}, extra: {bound['weights']['extra']}")
 
     say("Optimise it, and evaluate what was rewritten before and after: foldback refuses a run that differs")

@@ -1,7 +1,7 @@
 #!/bin/sh
 # Installs the Debian packages that are missing. Usage: deploy/install-deps.sh [build] [test] [lint] [generators] [browser] [check] [deploy] [package] [run]
 #   build  what `make` needs          test  what `make test` and `make demo` need besides (default: build test)
-#   lint   clang and its tools: `make lint`, `make asan CC=clang`, the fuzzers
+#   lint   clang and its tools, and what makes the venv of ruff and mypy: `make lint`, `make asan CC=clang`, the fuzzers
 #   generators   what makes clients of the API's description, for `make test-generators`
 #   browser   Chromium, for `make test-browser`
 #   check  valgrind and llvm's tools, for `make valgrind` and `make fuzz-coverage`
@@ -14,7 +14,7 @@ packages_of() {
     case "$1" in
     build) echo "gcc libc6-dev make libmicrohttpd-dev libcurl4-openssl-dev libjansson-dev libsqlite3-dev libpq-dev libssl-dev libzstd-dev zlib1g-dev libxxhash-dev libseccomp-dev libopenblas-serial-dev python3 python3-yaml" ;;
     test) echo "postgresql faketime check libsubunit-dev python3-pytest python3-pytest-xdist python3-jsonschema python3-venv curl jq ca-certificates" ;;
-    lint) echo "clang clang-format clang-tidy libclang-rt-14-dev" ;;
+    lint) echo "clang clang-format clang-tidy libclang-rt-14-dev python3-venv" ;;
     # Where others have installed node, java or go, Debian's are not needed.
     generators) echo "python3-venv $(command -v npm >/dev/null || echo nodejs npm) $(command -v javac >/dev/null || echo default-jdk-headless) $(command -v go >/dev/null || echo golang-go) golang-gopkg-validator.v2-dev" ;;
     browser) echo "chromium python3-venv" ;;

@@ -3,7 +3,8 @@
     deploy/sbom.py build/foldback VERSION
 
 Its parts are the Debian packages that own the shared libraries which it names, and which the dynamic linker gives to it when it
-starts or when it needs them, with their versions, licences and SHA-256 digests. The same binary on the same packages gives the same bytes.
+starts or when it needs them, with their versions, licences and SHA-256 digests. The same binary on the same packages gives the
+same bytes.
 """
 
 import hashlib

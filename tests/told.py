@@ -1,5 +1,5 @@
-"""A plugin of pytest: as soon as a test has ended, it writes [its name, its outcome, how it failed] as a line of JSON to the pipe
-$FOLDBACK_TOLD."""
+"""A plugin of pytest: as soon as a test has ended, it writes [its name, its outcome, how it failed] as a line of JSON to the
+pipe $FOLDBACK_TOLD."""
 
 import json
 import os

@@ -1,7 +1,8 @@
 """Puts the program foldback, and the libraries that it needs, into the wheel.
 
 `pip wheel clients/python` in a clone of the repository builds the program with make. FOLDBACK_BUILD names the build folder
-(default: build). FOLDBACK_WHEEL=pure makes a wheel for any platform, without the program; so does a source archive of this folder alone.
+(default: build). FOLDBACK_WHEEL=pure makes a wheel for any platform, without the program; so does a source archive of this
+folder alone.
 """
 
 from __future__ import annotations
@@ -48,8 +49,8 @@ def program() -> Path:
 
 
 def loaded(binary: Path) -> dict[str, str]:
-    """By name the libraries that a program loads, when it starts or when it needs them, and where they are: of OpenBLAS the variant
-    that the Makefile takes."""
+    """By name the libraries that a program loads, when it starts or when it needs them, and where they are: of OpenBLAS the
+    variant that the Makefile takes."""
     serial = ":".join(map(str, Path("/usr/lib").glob("*/openblas-serial")))
     named = [name.decode() for name in re.findall(rb"lib[\w.+-]+\.so\.\d+", binary.read_bytes())]
     environment = {"LD_TRACE_LOADED_OBJECTS": "1", "LD_LIBRARY_PATH": serial, "LD_PRELOAD": ":".join(named)}

@@ -2,18 +2,18 @@
 
     bundle.py openapi.yaml OUT_FOLDER    writes OUT_FOLDER/openapi.json and OUT_FOLDER/openapi.yaml
 
-openapi.json is as strict as the schemas are: the tests and the page read it. openapi.yaml is what the service serves: the same, in
-the words that generators of clients understand (see for_generators).
+openapi.json is as strict as the schemas are: the tests and the page read it. openapi.yaml is what the service serves: the same,
+in the words that generators of clients understand (see for_generators).
 
 Four things are done:
 
-- `$ref: schema/run.schema.json#/$defs/id` becomes `$ref: '#/components/schemas/Run.id'`, and so on inside the schemas: a file is
-  one component (Run), and each of its $defs another one.
+- `$ref: schema/run.schema.json#/$defs/id` becomes `$ref: '#/components/schemas/Run.id'`, and so on inside the schemas: a file
+  is one component (Run), and each of its $defs another one.
 - `x-scope` of an operation becomes its `security`: read for GET and write for others unless it says so.
-- `x-deferred: true` of an operation says that it takes Prefer: respond-async; `x-any-deferred: true` that it may answer whatever
-  these do.
-- `x-errors` of an operation becomes its problem responses. openapi.yaml says what each code means once, in `x-problems`, and which
-  codes go together, in `x-error-groups`.
+- `x-deferred: true` of an operation says that it takes Prefer: respond-async; `x-any-deferred: true` that it may answer
+  whatever these do.
+- `x-errors` of an operation becomes its problem responses. openapi.yaml says what each code means once, in `x-problems`, and
+  which codes go together, in `x-error-groups`.
 """
 
 import json
@@ -25,13 +25,15 @@ import yaml
 
 MEDIA = "application/problem+json"
 TITLES = {
-    400: "Not understood", 401: "Not known who asks", 403: "Forbidden", 404: "Not found", 406: "Not acceptable", 408: "Timeout", 409: "Conflict", 410: "Gone",
+    400: "Not understood", 401: "Not known who asks", 403: "Forbidden", 404: "Not found", 406: "Not acceptable", 408: "Timeout",
+    409: "Conflict", 410: "Gone",
     412: "Precondition failed", 413: "Too large", 414: "Target too long", 415: "Unsupported media type",
     416: "Range not satisfiable", 417: "Expectation failed", 422: "Invalid", 428: "Precondition required",
     429: "Too often; Retry-After says when to come back", 431: "Headers too large",
     500: "Internal error",
-    503: "Overloaded or stopping: Retry-After says when to come back; or more work than is done at once", 507: "The disk is full; nothing was stored",
-}  # fmt: skip
+    503: "Overloaded or stopping: Retry-After says when to come back; or more work than is done at once",
+    507: "The disk is full; nothing was stored",
+}
 RETRY = {"Retry-After": {"schema": {"type": "integer"}, "description": "Seconds"}}
 CHALLENGE = {"WWW-Authenticate": {"schema": {"type": "string"}, "description": "Bearer, and what is wrong with the token"}}
 HEADERS = {401: CHALLENGE, 429: RETRY, 503: RETRY}
@@ -42,7 +44,7 @@ def fail(message):
     sys.exit(f"openapi.yaml: {message}")
 
 
-# ---- schemas -------------------------------------------------------------------------------------------------------------------
+# ---- schemas -----------------------------------------------------------------------------------------------------------------
 
 
 def component_name(file):
@@ -102,7 +104,8 @@ def check_references(document, value=None):
 
 
 def check_no_member_is_null(value, place=""):
-    """In a flow mapping, YAML takes `description: where, and when` for a description and a member `and when` without a value."""
+    """In a flow mapping, YAML takes `description: where, and when` for a description and a member `and when` without a
+    value."""
     if isinstance(value, dict):
         for key, item in value.items():
             if item is None:
@@ -136,7 +139,7 @@ def drop_unused_schemas(document):
     document["components"]["schemas"] = {name: schema for name, schema in schemas.items() if name in reached}
 
 
-# ---- problems ------------------------------------------------------------------------------------------------------------------
+# ---- problems ----------------------------------------------------------------------------------------------------------------
 
 
 def codes_of(errors, groups):
@@ -268,7 +271,7 @@ def add_problems(document):
     document["components"]["responses"] |= shared
 
 
-# ---- for generators of clients -------------------------------------------------------------------------------------------------
+# ---- for generators of clients -----------------------------------------------------------------------------------------------
 
 
 TYPES = ("$ref", "type", "enum", "const", "anyOf", "oneOf", "allOf")
@@ -281,8 +284,8 @@ def is_type(schema):
 
 
 def in_plain_types(value):
-    """Only what a type says: no conditions between members, and a choice is one of types. What may be said as true, 1 or nothing
-    in a query is a boolean."""
+    """Only what a type says: no conditions between members, and a choice is one of types. What may be said as true, 1 or
+    nothing in a query is a boolean."""
     if isinstance(value, list):
         return [in_plain_types(item) for item in value]
     if not isinstance(value, dict):
@@ -318,8 +321,8 @@ def kinds_of(schema, schemas):
 
 
 def with_simple_choices(value, schemas):
-    """A choice of texts is a text: openapi-python-client takes the first one only, be it a const. A choice of several objects is
-    of any type: openapi-generator takes the first that could be read, and what it does not know of it is lost."""
+    """A choice of texts is a text: openapi-python-client takes the first one only, be it a const. A choice of several objects
+    is of any type: openapi-generator takes the first that could be read, and what it does not know of it is lost."""
     if isinstance(value, list):
         return [with_simple_choices(item, schemas) for item in value]
     if not isinstance(value, dict):
@@ -333,14 +336,15 @@ def with_simple_choices(value, schemas):
                 simple["type"] = "string"
             elif kinds.count("object") > 1:
                 del simple[word]
-    if "oneOf" in simple:  # openapi-generator asks every one of these whether it would take the value, and an array of anything does
+    # openapi-generator asks every one of these whether it would take the value, and an array of anything does
+    if "oneOf" in simple:
         simple["anyOf"] = simple.pop("oneOf")
     return simple
 
 
 def with_references_alone(value, schemas):
-    """Generators read nothing beside a $ref. An object with more members than the one referred to gets that one's; other conditions
-    are left out. A problem is only a Problem: its codes stand in the response's description."""
+    """Generators read nothing beside a $ref. An object with more members than the one referred to gets that one's; other
+    conditions are left out. A problem is only a Problem: its codes stand in the response's description."""
     if isinstance(value, list):
         return [with_references_alone(item, schemas) for item in value]
     if not isinstance(value, dict):
@@ -359,8 +363,8 @@ def with_references_alone(value, schemas):
 
 
 def without_recursion(value, name, schemas):
-    """An array of itself cannot be a member of an interface in TypeScript (openapi-typescript), nor a union be a member of itself
-    (openapi-python-client): what is nested in a value of this type is of any type."""
+    """An array of itself cannot be a member of an interface in TypeScript (openapi-typescript), nor a union be a member of
+    itself (openapi-python-client): what is nested in a value of this type is of any type."""
     if isinstance(value, list):
         return [without_recursion(item, name, schemas) for item in value]
     if not isinstance(value, dict):
@@ -415,7 +419,7 @@ def for_generators(document):
     return plain
 
 
-# ---- the whole -----------------------------------------------------------------------------------------------------------------
+# ---- the whole ---------------------------------------------------------------------------------------------------------------
 
 
 def check_operations(document):

@@ -18,7 +18,8 @@ def rows(text):
     text = re.sub(r'"\s+"', "", text)
     joined = re.search(r"\btables\[\]\s*=\s*\{(.*?)\};", text, re.S)
     for table in re.findall(r"\w+", joined[1]) if joined else sys.exit("check_routes: no tables[] joins the routes"):
-        found = re.search(rf"\b{table}\[\]\s*=\s*\{{(.*?)\n?\}};", text, re.S) or sys.exit(f"check_routes: there is no table {table}")
+        found = re.search(rf"\b{table}\[\]\s*=\s*\{{(.*?)\n?\}};", text,
+                          re.S) or sys.exit(f"check_routes: there is no table {table}")
         for row in re.findall(r"\{(\s*\.method(?:[^{}\"]|\"[^\"]*\")*)\}", found[1]):
             yield {name: value.strip().strip('"') for name, value in re.findall(r'\.(\w+)\s*=\s*("[^"]*"|[^,"]+)', row)}
 

@@ -1,6 +1,7 @@
 """Makes one page of the API's description: HTML, a style sheet and the search box's script, nothing from outside.
 
-    page.py openapi.json OUT    writes OUT.html, and OUT.csp: the Content-Security-Policy that allows this style sheet and script only
+    page.py openapi.json OUT    writes OUT.html, and OUT.csp: the Content-Security-Policy that allows this style sheet and
+                                script only
 """
 
 import base64
@@ -56,7 +57,7 @@ class Page:
             value = at
         return value
 
-    # ---- schemas ---------------------------------------------------------------------------------------------------------------
+    # ---- schemas -------------------------------------------------------------------------------------------------------------
 
     def type_of(self, schema):
         """A schema in a few words, with links."""
@@ -79,7 +80,8 @@ class Page:
             return "array of " + self.type_of(schema["items"])
         words = " or ".join(kind) if isinstance(kind, list) else kind
         bounds = [f"{word} {schema[key]}" for key, word in
-                  (("minimum", "from"), ("maximum", "to"), ("minLength", "at least"), ("maxLength", "at most")) if key in schema]  # fmt: skip
+                  (("minimum", "from"), ("maximum", "to"), ("minLength", "at least"), ("maxLength", "at most"))
+                  if key in schema]
         if isinstance(schema.get("additionalProperties"), dict):
             words += " of " + self.type_of(schema["additionalProperties"])
         if "default" in schema:
@@ -92,7 +94,8 @@ class Page:
         for name, value in schema["properties"].items():
             value = value if isinstance(value, dict) else {}
             self.put(
-                f"<tr><td><code>{html.escape(name)}</code>{'' if name in required else ' <span class=quiet>optional</span>'}</td>"
+                f"<tr><td><code>{html.escape(name)}</"
+                f"code>{'' if name in required else ' <span class=quiet>optional</span>'}</td>"
                 f"<td><span class=type>{self.type_of(value)}</span> {text(value.get('description', ''))}</td></tr>"
             )
         self.put("</table>")
@@ -113,7 +116,7 @@ class Page:
             self.put(f"<h4>Example</h4>{example(one)}")
         self.put("</article>")
 
-    # ---- operations ------------------------------------------------------------------------------------------------------------
+    # ---- operations ----------------------------------------------------------------------------------------------------------
 
     def parameters(self, parameters):
         if not parameters:
@@ -149,7 +152,8 @@ class Page:
                 f"<br><code>{name}</code> {text(self.found(one).get('description', ''))}"
                 for name, one in response.get("headers", {}).items()
             )
-            self.put(f"<tr><td>{status}</td><td>{text(response['description'])} <span class=type>{kinds}{headers}</span></td></tr>")
+            self.put(f"<tr><td>{status}</td><td>{text(response['description'])} <span "
+                     f"class=type>{kinds}{headers}</span></td></tr>")
         self.put("</table>")
         for response in (self.found(one) for one in responses.values()):
             for one in response.get("content", {}).values():
@@ -190,7 +194,7 @@ class Page:
         self.answers(operation["responses"])
         self.put("</article>")
 
-    # ---- the page --------------------------------------------------------------------------------------------------------------
+    # ---- the page ------------------------------------------------------------------------------------------------------------
 
     def operations(self, tag):
         for path, item in self.document["paths"].items():
@@ -199,7 +203,8 @@ class Page:
                     yield method, path, item, item[method]
 
     def navigation(self):
-        self.put('<header><input type=checkbox id=menu><label for=menu>Menu</label><strong><a href="#top">foldback</a></strong>')
+        self.put('<header><input type=checkbox id=menu><label for=menu>Menu</label><strong><a '
+                 'href="#top">foldback</a></strong>')
         self.put('<input type=search id=search placeholder="Search" aria-label="Search this page" hidden></header><nav>')
         for tag in self.document["tags"]:
             self.put(f"<h2>{tag['name']}</h2><ul>")
@@ -228,13 +233,15 @@ class Page:
         self.put("<h2 id=schemas>Schemas</h2>")
         for name, schema in sorted(self.document["components"]["schemas"].items()):
             self.schema(name, schema)
-        self.put("<h2 id=common-problems>Problems of most requests</h2><p>Most operations may answer with these; the others stand with each.</p>")
+        self.put("<h2 id=common-problems>Problems of most requests</h2><p>Most operations may answer with these; the others "
+                 "stand with each.</p>")
         self.put("<details class=problems><summary>Problems</summary><table>")
         for status in sorted(set(self.common.values())):
             links = ", ".join(f'<a href="#problem-{code}">{code}</a>' for code, its in self.common.items() if its == status)
             self.put(f"<tr><td>{status}</td><td>{links}</td></tr>")
         self.put("</table></details>")
-        self.put("<h2 id=problems>Problems</h2><p>What <code>code</code> says, and an example of what <code>detail</code> says.</p>")
+        self.put("<h2 id=problems>Problems</h2><p>What <code>code</code> says, and an example of what <code>detail</code> "
+                 "says.</p>")
         self.put("<table>")
         for code, meaning in sorted(self.document["x-problems"].items()):
             self.put(f'<tr id="problem-{code}"><td><code>{code}</code></td><td>{html.escape(meaning["detail"])}</td></tr>')

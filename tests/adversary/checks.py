@@ -1,5 +1,5 @@
-"""What must hold for a program and the service. A check is a function of a subject and, mostly, a list of passes; a random plan says which
-checks with which lists, and each of them can be done again alone."""
+"""What must hold for a program and the service. A check is a function of a subject and, mostly, a list of passes; a random plan
+says which checks with which lists, and each of them can be done again alone."""
 
 import copy
 import dataclasses
@@ -8,16 +8,18 @@ import random
 import re
 import tempfile
 
-import foldback
-import foldback.fx
 import torch
 from canonical import canonical_bytes, identity
 from compare import BITS, Difference, Judge, call, distance, is_same_bits
-from foldback.fx import from_document, to_document
 from safetensors.torch import load_file, save_file
 from subject import ExportError, Subject, reads_unset_memory
 
-LOOSE = {"MergeLinears", "MergeConvolutions", "FuseBiasInLinear", "UnpackLinear"}  # move weights, but a product then adds up in another order
+import foldback
+import foldback.fx
+from foldback.fx import from_document
+
+# Move weights, but a product then adds up in another order
+LOOSE = {"MergeLinears", "MergeConvolutions", "FuseBiasInLinear", "UnpackLinear"}
 LISTS = 8  # of passes, for each program
 ACTIVATIONS = ["relu", "gelu", "silu", "tanh", "sigmoid", "leaky_relu", "elu", "hardswish"]
 
@@ -154,13 +156,15 @@ def flat_code(live):
     return copied.python_code("self").src
 
 
-SIZED_BY_VALUES = re.compile(r"\b(unique|unique_consecutive|_unique2?|nonzero|argwhere|masked_select|bincount|histc|nonzero_static)\b|\[\w+ ?[<>]")
+SIZED_BY_VALUES = re.compile(r"\b(unique|unique_consecutive|_unique2?|nonzero|argwhere|masked_select|bincount|histc"
+                             r"|nonzero_static)\b|\[\w+ ?[<>]")
 JUMPS = re.compile(r"fmod|remainder")  # a last bit puts their gradients anywhere
 # The algorithm decides how far a nan goes, or what infinities become: which kernel PyTorch takes, how it transforms,
 # how wide the processor's vectors are.
 SPREADS_NAN = re.compile(r"scaled_dot_product_attention|MultiheadAttention|torch\.fft\.|fft_|gelu|GELU")
 # oneDNN adds up in another order when its operands lie otherwise, and in these dtypes that shows.
-NARROW_PRODUCT = re.compile(r"(?s)(?=.*torch\.(bfloat16|float16)).*(\b(nn\.Linear|nn\.Conv|nn\.Multihead|nn\.Bilinear|F\.linear|F\.conv|matmul|b?mm|einsum)|@)")
+NARROW_PRODUCT = re.compile(r"(?s)(?=.*torch\.(bfloat16|float16)).*(\b(nn\.Linear|nn\.Conv|nn\.Multihead|nn\.Bilinear|F\.linear"
+                            r"|F\.conv|matmul|b?mm|einsum)|@)")
 # PyTorch sorts equal elements in any order, unless it is told not to.
 UNSTABLE = re.compile(r"argsort\(-1\)")
 # With an infinite x, the imaginary part of w + x is nan in PyTorch, and that of x + w is w's.
@@ -181,8 +185,8 @@ def made_of(subject, document, what, **options):
 
 
 def judged(subject, module, level, is_pinned, what, are_slices=False, only=None, is_detached=False):
-    """Compares on every variant of the inputs. `is_pinned`: recorded sizes have become part of the program; `is_detached`: calls of detach
-    may have gone."""
+    """Compares on every variant of the inputs. `is_pinned`: recorded sizes have become part of the program; `is_detached`:
+    calls of detach may have gone."""
     is_static = not subject.is_for_any_batch
     for variant in only or subject.variants():
         is_other_batch = "batch" in variant
@@ -325,7 +329,8 @@ def check_evaluate(subject, workshop, check):
             if ours.dtype != leaf.dtype or ours.shape != leaf.shape:
                 raise Difference(
                     "evaluate type",
-                    f"output {index} is {ours.dtype} {list(ours.shape)} instead of {leaf.dtype} {list(leaf.shape)}, on {variant}",
+                    f"output {index} is {ours.dtype} {list(ours.shape)} instead of {leaf.dtype} {list(leaf.shape)}, on "
+                    f"{variant}",
                 )
             try:
                 subject.judge(variant).assert_values(ours, lambda outcome: outcome.leaves[index], f"output {index}", "close")
@@ -333,7 +338,8 @@ def check_evaluate(subject, workshop, check):
                 if difference.kind == "values" and (variant == "special" or UNSTABLE.search(subject.program.source())):
                     continue
                 if variant in ("nan", "special") and any(
-                    spreads.search(subject.program.source()) for spreads in (SPREADS_NAN, NARROW_PRODUCT, READS_UNSET, INFINITE_COMPLEX)
+                    spreads.search(subject.program.source())
+                    for spreads in (SPREADS_NAN, NARROW_PRODUCT, READS_UNSET, INFINITE_COMPLEX)
                 ):
                     continue
                 raise Difference(f"evaluate {difference.kind}", f"on {variant}: {difference.detail}") from None
@@ -385,8 +391,8 @@ def level_of(run):
 
 
 def is_pinned(run):
-    """Is the result for the recorded sizes alone? FuseRotation's factor is as long as the dimension that is cut in halves was; FuseNorm's
-    call names sizes; FuseRepeat's result lies in memory otherwise where the repeated dimension has one element."""
+    """Is the result for the recorded sizes alone? FuseRotation's factor is as long as the dimension that is cut in halves was;
+    FuseNorm's call names sizes; FuseRepeat's result lies in memory otherwise where the repeated dimension has one element."""
     pinning = ("FoldShapes", "FuseNorm", "FuseRepeat", "FuseRotation", "MergeViews", "RemoveNoOps")
     return any(outcome["name"] in pinning and outcome["applied"] for outcome in run["passes"])
 
@@ -394,7 +400,8 @@ def is_pinned(run):
 def is_detached(run):
     """Do gradients flow otherwise, as the parameters allow?"""
     allowing = {("RemoveNoOps", "detach"), ("InlinePrograms", "gradients")}
-    return any((outcome["name"], key) in allowing and value for outcome in run["passes"] for key, value in outcome.get("params", {}).items())
+    return any((outcome["name"], key) in allowing and value for outcome in run["passes"]
+               for key, value in outcome.get("params", {}).items())
 
 
 def is_merged(run):
@@ -410,7 +417,8 @@ def leaves_results(run):
 
 
 def judge_narrow(subject, run, module, what):
-    """Where nothing but ConvertPrecision or int8 changes numbers, it rounds them and does nothing else, whatever the inputs are."""
+    """Where nothing but ConvertPrecision or int8 changes numbers, it rounds them and does nothing else, whatever the inputs
+    are."""
     changing = [outcome for outcome in run["passes"] if outcome["applied"] and outcome["exactness"] == "changes"]
     name, params = (changing[0]["name"], changing[0]["params"]) if len(changing) == 1 else ("", {})
     if name == "ConvertPrecision":
@@ -425,8 +433,8 @@ def judge_narrow(subject, run, module, what):
 
 
 def judge_run(subject, run, module, what):
-    """Slices of a merged layer, and results that are cast back, lie in memory otherwise. Of results that are not cast back only that they
-    come out is known."""
+    """Slices of a merged layer, and results that are cast back, lie in memory otherwise. Of results that are not cast back only
+    that they come out is known."""
     judge_narrow(subject, run, module, what)
     if leaves_results(run):
         error = call(module, subject.inputs).error
@@ -497,7 +505,8 @@ def check_undo(subject, workshop, check):
         del rest[position]
         without = try_client("optimize without one", client.optimize, subject.document, rest)
         if without["result"] != partly["result"]:
-            raise Difference("rollback one", f"position {position} gives {partly['result']}, and the others {without['result']}")
+            raise Difference("rollback one",
+                             f"position {position} gives {partly['result']}, and the others {without['result']}")
         judge_run(subject, without, made_of(subject, document, "rollback one"), "rolled back one")
         if run["passes"][position]["reversible"]:
             other = try_client("reverse one", client.reverse, run, [position])
@@ -595,7 +604,8 @@ def check_edited(subject, workshop, check):
     floats = [
         node["name"]
         for node in document["nodes"]
-        if node["op"].startswith("call_") and str(node.get("meta", {}).get("dtype")).startswith("float") and "shape" in node["meta"]
+        if node["op"].startswith("call_") and str(node.get("meta", {}).get("dtype")).startswith("float")
+        and "shape" in node["meta"]
     ]
     if not floats:
         return

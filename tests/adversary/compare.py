@@ -1,4 +1,5 @@
-"""What a call does: results, what it writes into, what shares memory, random numbers drawn; and whether two calls do the same."""
+"""What a call does: results, what it writes into, what shares memory, random numbers drawn; and whether two calls do the
+same."""
 
 import contextlib
 import copy
@@ -80,7 +81,8 @@ def call(module, inputs, seed=0, runner=None):
         with torch.no_grad(), contextlib.redirect_stderr(io.StringIO()):  # where torch.fx tells the line that raised
             result = module(*inputs) if runner is None else runner(module, inputs)
     except Exception as error:
-        torch._C._functorch.pop_dynamic_layer_stack_and_undo_to_depth(0)  # an exported torch.vmap that raises leaves its levels open
+        # An exported torch.vmap that raises leaves its levels open
+        torch._C._functorch.pop_dynamic_layer_stack_and_undo_to_depth(0)
         COPIES.pop(original, None)
         return Outcome(error)
     state = torch.get_rng_state()
@@ -248,7 +250,8 @@ class Judge:
                 continue
             bits = BITS[expected.dtype]
             allowed = 2.0 ** ((9 if bits >= 24 else 4) - bits) * float(expected.abs()[expected.isfinite()].max())
-            others = [outcome.leaves[index] for outcome in self.noisy() if outcome.error is None and outcome.spec == self.expected.spec]
+            others = [outcome.leaves[index] for outcome in self.noisy() if outcome.error is None
+                      and outcome.spec == self.expected.spec]
             if any(other.shape == expected.shape and distance(other, expected) > allowed for other in others):
                 return True
         return False
@@ -341,8 +344,8 @@ class Judge:
 
     @torch.no_grad()
     def wrong_when_narrow(self, module, bits):
-        """A result most of whose numbers are others than rounding to so few bits, by dtype, explains; or None. What draws random numbers
-        draws others."""
+        """A result most of whose numbers are others than rounding to so few bits, by dtype, explains; or None. What draws
+        random numbers draws others."""
         found, expected = call(module, self.inputs), self.expected
         drawn = torch.Generator().manual_seed(0).get_state()
         if expected.error is not None or found.error is not None or not torch.equal(expected.state, drawn):
@@ -355,7 +358,8 @@ class Judge:
                 continue
             if any(other.shape != right.shape or not other.isfinite().all() for other in (one, right, *rest)):
                 continue
-            allowed = 4 * max(distance(other, right) for other in rest) + 2.0 ** (3 - min(bits.values())) * max(float(right.abs().max()), 0.1)
+            allowed = 4 * max(distance(other, right)
+                              for other in rest) + 2.0 ** (3 - min(bits.values())) * max(float(right.abs().max()), 0.1)
             if float((one.double() - right.double()).abs().median()) > allowed:
                 return f"{describe(one, right)}, where rounding explains {allowed:.3g}"
         return None

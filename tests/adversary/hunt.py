@@ -27,13 +27,14 @@ ROOT = HERE.parents[1]
 sys.path[:0] = [str(HERE), str(ROOT / "tests/python"), str(ROOT / "clients/python/src")]
 sys.path.append(str(ROOT / "tests/api"))
 
-import corpus  # noqa: E402
-import foldback  # noqa: E402
-import reduce as reducing  # noqa: E402
-import statements  # noqa: E402
-import torch  # noqa: E402
-from checks import Check, Difference, ExportError, Subject, Workshop  # noqa: E402
-from subject import Unusable  # noqa: E402
+import corpus
+import reduce as reducing
+import statements
+import torch
+from checks import Check, Difference, ExportError, Subject, Workshop
+from subject import Unusable
+
+import foldback
 
 REDUCE_SECONDS = 12  # of this process's time
 REDUCED = 4  # of one kind with the same passes; more are but counted
@@ -219,7 +220,8 @@ def main():
         seconds = time.monotonic() - begun
         status = service.stop()
     print(
-        f"\nseeds {given.seed} to {hunt.seed}: {hunt.programs} programs in {seconds:.0f} s ({sum(os.times()[:4]):.0f} s of the processor), {hunt.unusable} that PyTorch does not trace;"
+        f"\nseeds {given.seed} to {hunt.seed}: {hunt.programs} programs in {seconds:.0f} s ({sum(os.times()[:4]):.0f} s of the "
+        f"processor), {hunt.unusable} that PyTorch does not trace;"
         f" {len(hunt.found)} differences; {hunt.clean} in a row without one"
         + (f"; PyTorch took the interpreter down at {hunt.crashes}" if hunt.crashes else "")
     )

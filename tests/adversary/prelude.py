@@ -1,4 +1,5 @@
-"""What the random programs call: hooks, modules and functions that a trace must name, and calls that Python's syntax hides from torch.fx."""
+"""What the random programs call: hooks, modules and functions that a trace must name, and calls that Python's syntax hides from
+torch.fx."""
 
 import inspect
 import math
@@ -10,9 +11,10 @@ from torch import nn
 from torch.nn.utils import parametrizations, prune
 
 __all__ = [
-    "F", "Gate", "Scaled", "Two", "after_double", "after_noise", "before_shift", "call", "doubled", "for_all", "math", "nn", "operator",
+    "F", "Gate", "Scaled", "Two", "after_double", "after_noise", "before_shift", "call", "doubled", "for_all", "math",
+    "nn", "operator",
     "parametrizations", "prune", "stats", "torch", "without_autocast", "without_gradients",
-]  # fmt: skip
+]
 
 
 def call(function, *args, **kwargs):

@@ -1,4 +1,5 @@
-"""A random program as text: lines that make modules, lines that compute, inputs and a result. Text can be run, reduced and printed."""
+"""A random program as text: lines that make modules, lines that compute, inputs and a result. Text can be run, reduced and
+printed."""
 
 import dataclasses
 import re

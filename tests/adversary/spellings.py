@@ -1,37 +1,45 @@
-"""What random programs say: templates of expressions, writes, layers and weights. statements.py fills the slots (<t>, <f>, <s>, …) and says
-what each stands for."""
+"""What random programs say: templates of expressions, writes, layers and weights. statements.py fills the slots (<t>, <f>, <s>,
+…) and says what each stands for."""
 
-UNARY = """relu tanh sigmoid exp neg abs sqrt rsqrt square sin cos floor ceil round sign log1p erf reciprocal trunc frac isnan isfinite expm1
-log atan sgn signbit logical_not nan_to_num softmax(-1) log_softmax(-1) cumsum(-1) cumprod(-1) sum mean amax amin prod std var norm argmax
-argmin any all sum(-1) mean(-1) mean(0) sum((0,-1)) amax(-1) sum(-1,keepdim=True) mean(-1,keepdim=True) var(-1,unbiased=False) std(-1)
-logsumexp(-1) flip(0) flip(-1) sort(-1).values max(-1).values min(-1).indices topk(2).values median(-1).values count_nonzero
-nonzero tril triu diff cummax(-1).values argsort(-1) argsort(dim=-1,stable=True) norm(dim=-1) clamp(-1,1) clamp(min=0) clamp(max=0.5) clamp_min(0) pow(2) pow(0.5) pow(3)
-roll(1,0) unique""".split()
-FUNCTIONS = """torch.relu F.relu F.gelu F.silu F.softplus F.leaky_relu F.elu F.hardtanh F.hardswish F.hardsigmoid F.mish F.selu F.celu F.logsigmoid
-F.relu6 F.tanhshrink F.softsign torch.erf torch.special.expit torch.sinc torch.rad2deg torch.positive torch.conj torch.real torch.angle torch.atleast_3d
-torch.zeros_like torch.ones_like torch.logcumsumexp(,dim=-1) F.softmax(,dim=-1) F.softmax(,dim=0,dtype=torch.float32) F.normalize(,dim=-1) F.glu F.pad(,(1,1))
-F.pad(,(0,1),value=2.0) torch.flatten torch.flatten(,1) torch.t torch.ravel torch.squeeze torch.numel F.layer_norm(,(<c>,)) F.gelu(,approximate='tanh')
-F.threshold(,0.1,20) F.dropout(,0.5,training=False) F.dropout(,0.5) F.rrelu F.alpha_dropout(,0.5) torch.full_like(,2) torch.rand_like torch.bernoulli torch.is_floating_point
-torch.var_mean(,dim=-1)[0] torch.std_mean(,dim=-1)[1] torch.aminmax(,dim=-1)[0] torch.stft(,4,return_complex=False) torch.fft.rfft torch.cdist(,<f>) torch.linalg.norm
-torch.nn.functional.adaptive_avg_pool1d(,2) F.max_pool2d(,2) F.avg_pool2d(,2) F.adaptive_avg_pool2d(,1) F.interpolate(,scale_factor=2) F.unfold(,2) F.pixel_shuffle(,1)
-F.max_pool1d(,2) F.avg_pool1d(,2) F.avg_pool1d(,3,padding=1) F.lp_pool1d(,2,2) torch.linalg.vector_norm(,dim=-1) torch.triu(,1) torch.movedim(,0,-1)""".split()
-BINARY = """add sub mul true_divide div maximum minimum atan2 hypot fmod remainder floor_divide pow copysign eq ne lt le gt ge logical_and
-logical_or logical_xor logaddexp fmax fmin nextafter heaviside xlogy dist allclose equal cross kron outer inner dot mv rsub bitwise_and
-bitwise_or matmul""".split()
+UNARY = """relu tanh sigmoid exp neg abs sqrt rsqrt square sin cos floor ceil round sign log1p erf reciprocal trunc frac isnan
+isfinite expm1 log atan sgn signbit logical_not nan_to_num softmax(-1) log_softmax(-1) cumsum(-1) cumprod(-1) sum mean amax amin
+prod std var norm argmax argmin any all sum(-1) mean(-1) mean(0) sum((0,-1)) amax(-1) sum(-1,keepdim=True) mean(-1,keepdim=True)
+var(-1,unbiased=False) std(-1) logsumexp(-1) flip(0) flip(-1) sort(-1).values max(-1).values min(-1).indices topk(2).values
+median(-1).values count_nonzero nonzero tril triu diff cummax(-1).values argsort(-1) argsort(dim=-1,stable=True) norm(dim=-1)
+clamp(-1,1) clamp(min=0) clamp(max=0.5) clamp_min(0) pow(2) pow(0.5) pow(3) roll(1,0) unique""".split()
+FUNCTIONS = """torch.relu F.relu F.gelu F.silu F.softplus F.leaky_relu F.elu F.hardtanh F.hardswish F.hardsigmoid F.mish F.selu
+F.celu F.logsigmoid F.relu6 F.tanhshrink F.softsign torch.erf torch.special.expit torch.sinc torch.rad2deg torch.positive
+torch.conj torch.real torch.angle torch.atleast_3d torch.zeros_like torch.ones_like torch.logcumsumexp(,dim=-1)
+F.softmax(,dim=-1) F.softmax(,dim=0,dtype=torch.float32) F.normalize(,dim=-1) F.glu F.pad(,(1,1)) F.pad(,(0,1),value=2.0)
+torch.flatten torch.flatten(,1) torch.t torch.ravel torch.squeeze torch.numel F.layer_norm(,(<c>,)) F.gelu(,approximate='tanh')
+F.threshold(,0.1,20) F.dropout(,0.5,training=False) F.dropout(,0.5) F.rrelu F.alpha_dropout(,0.5) torch.full_like(,2)
+torch.rand_like torch.bernoulli torch.is_floating_point torch.var_mean(,dim=-1)[0] torch.std_mean(,dim=-1)[1]
+torch.aminmax(,dim=-1)[0] torch.stft(,4,return_complex=False) torch.fft.rfft torch.cdist(,<f>) torch.linalg.norm
+torch.nn.functional.adaptive_avg_pool1d(,2) F.max_pool2d(,2) F.avg_pool2d(,2) F.adaptive_avg_pool2d(,1)
+F.interpolate(,scale_factor=2) F.unfold(,2) F.pixel_shuffle(,1) F.max_pool1d(,2) F.avg_pool1d(,2) F.avg_pool1d(,3,padding=1)
+F.lp_pool1d(,2,2) torch.linalg.vector_norm(,dim=-1) torch.triu(,1) torch.movedim(,0,-1)""".split()
+BINARY = """add sub mul true_divide div maximum minimum atan2 hypot fmod remainder floor_divide pow copysign eq ne lt le gt ge
+logical_and logical_or logical_xor logaddexp fmax fmin nextafter heaviside xlogy dist allclose equal cross kron outer inner dot
+mv rsub bitwise_and bitwise_or matmul""".split()
 INFIX = "+ - * / // % ** @ > < == & | + * / - + *".split()
-IN_PLACE = """relu_() tanh_() neg_() mul_(2) add_(1) add_(<s>) mul_(<s>) sub_(<f>) div_(3) zero_() fill_(0.5) copy_(<s>) clamp_(-1,1) abs_() exp_()
-masked_fill_(<b>,0.25) masked_fill_(<s>>0,-1) bernoulli_() bernoulli_(0.3) normal_() uniform_() random_(5) dropout_ t_() transpose_(0,-1) squeeze_(0)
-unsqueeze_(0) floor_() sigmoid_() sqrt_() square_() index_fill_(-1,call(torch.tensor,[0]),3.0) cumsum_(-1) addcmul_(<s>,<s>,value=0.5) lerp_(<s>,0.3)
-resize_(2) detach_() requires_grad_(False) set_(<f>) pow_(2) tril_() sub_(0.5,alpha=2) add_(<s>,alpha=2) floor_divide_(2) round_() scatter_(0,<i>,1.0)
-index_add_(0,<i>,<s>) put_(<i>,<f>) index_copy_(0,<i>,<s>) exponential_() clamp_min_(0) logical_not_() swapaxes_(0,1) as_strided_((2,),(1,))""".split()
-VIEWS = """view(-1) view(<B>,-1) view(<n>,-1) view(-1,<c>) reshape(-1) reshape(<B>,-1) reshape(<n>,-1,<c>) view(<shape>) reshape(<shape>) view_as(<s>) transpose(0,1) transpose(-1,-2)
-transpose(1,2) permute(<perm>) permute(*<perm>) flatten(1) flatten(0,1) flatten() unflatten(-1,(2,-1)) unflatten(0,(-1,1)) unsqueeze(0) unsqueeze(-1) unsqueeze(1) squeeze() squeeze(0)
-squeeze(-1) expand(2,<rest>) expand_as(<f>) expand(<B>,-1) expand(-1,-1) expand(<shape>) repeat(1,2) narrow(-1,0,2) select(0,0) select(-1,1) chunk(2,-1)[1] split(1,-1)[0] split([1,<cm1>],-1)[1] unbind(0)[0] unbind(-1)[-1]
-t() T mT contiguous() clone() detach() movedim(0,-1) swapaxes(0,-1) diagonal() unfold(-1,2,1) as_strided((2,2),(1,1)) view(<B>,2,-1) view(<B>,-1,2)
-to(memory_format=torch.channels_last) contiguous(memory_format=torch.channels_last) clone(memory_format=torch.contiguous_format) tensor_split(2)[0] ravel()
-__getitem__(0) data real imag view(torch.int32) view(torch.float32) view(torch.int64) adjoint() type(torch.float32) hsplit(2)[0] index_select(0,<i>) repeat_interleave(2,0) tile((2,)) gather(0,<i>) take(<i>)""".split()
-SUBSCRIPTS = """[0] [-1] [:,0] [...,0] [:,1:] [...,:-1] [::2] [...,::2] [None] [:,None] [...,None] [1:2] [<i>] [<b>] [:,:2] [0:0] [:<n>] [...,:<n>//2]
-[<s>>0] [[0]] [:,[0,1]] [(0,)] [...]""".split()
+IN_PLACE = """relu_() tanh_() neg_() mul_(2) add_(1) add_(<s>) mul_(<s>) sub_(<f>) div_(3) zero_() fill_(0.5) copy_(<s>)
+clamp_(-1,1) abs_() exp_() masked_fill_(<b>,0.25) masked_fill_(<s>>0,-1) bernoulli_() bernoulli_(0.3) normal_() uniform_()
+random_(5) dropout_ t_() transpose_(0,-1) squeeze_(0) unsqueeze_(0) floor_() sigmoid_() sqrt_() square_()
+index_fill_(-1,call(torch.tensor,[0]),3.0) cumsum_(-1) addcmul_(<s>,<s>,value=0.5) lerp_(<s>,0.3) resize_(2) detach_()
+requires_grad_(False) set_(<f>) pow_(2) tril_() sub_(0.5,alpha=2) add_(<s>,alpha=2) floor_divide_(2) round_()
+scatter_(0,<i>,1.0) index_add_(0,<i>,<s>) put_(<i>,<f>) index_copy_(0,<i>,<s>) exponential_() clamp_min_(0) logical_not_()
+swapaxes_(0,1) as_strided_((2,),(1,))""".split()
+VIEWS = """view(-1) view(<B>,-1) view(<n>,-1) view(-1,<c>) reshape(-1) reshape(<B>,-1) reshape(<n>,-1,<c>) view(<shape>)
+reshape(<shape>) view_as(<s>) transpose(0,1) transpose(-1,-2) transpose(1,2) permute(<perm>) permute(*<perm>) flatten(1)
+flatten(0,1) flatten() unflatten(-1,(2,-1)) unflatten(0,(-1,1)) unsqueeze(0) unsqueeze(-1) unsqueeze(1) squeeze() squeeze(0)
+squeeze(-1) expand(2,<rest>) expand_as(<f>) expand(<B>,-1) expand(-1,-1) expand(<shape>) repeat(1,2) narrow(-1,0,2) select(0,0)
+select(-1,1) chunk(2,-1)[1] split(1,-1)[0] split([1,<cm1>],-1)[1] unbind(0)[0] unbind(-1)[-1] t() T mT contiguous() clone()
+detach() movedim(0,-1) swapaxes(0,-1) diagonal() unfold(-1,2,1) as_strided((2,2),(1,1)) view(<B>,2,-1) view(<B>,-1,2)
+to(memory_format=torch.channels_last) contiguous(memory_format=torch.channels_last) clone(memory_format=torch.contiguous_format)
+tensor_split(2)[0] ravel() __getitem__(0) data real imag view(torch.int32) view(torch.float32) view(torch.int64) adjoint()
+type(torch.float32) hsplit(2)[0] index_select(0,<i>) repeat_interleave(2,0) tile((2,)) gather(0,<i>) take(<i>)""".split()
+SUBSCRIPTS = """[0] [-1] [:,0] [...,0] [:,1:] [...,:-1] [::2] [...,::2] [None] [:,None] [...,None] [1:2] [<i>] [<b>] [:,:2]
+[0:0] [:<n>] [...,:<n>//2] [<s>>0] [[0]] [:,[0,1]] [(0,)] [...]""".split()
 OTHER = """<f>@<w>.t()+<w>
 torch.matmul(<f>,<w>.transpose(0,1))
 <w>+torch.mm(<f>,<w>)

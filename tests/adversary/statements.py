@@ -9,9 +9,9 @@ from spellings import (
     BINARY,
     CHANNELS,
     FUNCTIONS,
+    IN_PLACE,
     INFIX,
     INTEGER,
-    IN_PLACE,
     LAST,
     NO_OPS,
     OTHER,
@@ -35,7 +35,8 @@ class Generator:
     def __init__(self, seed):
         self.seed, self.random = seed, random.Random(seed)
         choose = self.random
-        self.dialect = choose.choice(["fx"] * 4 + ["fx-inputs", "fx-shapeless", "fx-shapeless"] + ["export", "dynamic", "decomposed"])
+        self.dialect = choose.choice(["fx"] * 4 + ["fx-inputs", "fx-shapeless",
+                                                   "fx-shapeless"] + ["export", "dynamic", "decomposed"])
         self.dtype = choose.choice(["torch.float64"] * 5 + ["torch.float32"] * 3 + ["torch.bfloat16", "torch.float16"])
         self.batch = choose.choice([2, 3, 4, 5])
         self.space = environment()
@@ -323,7 +324,7 @@ class Generator:
                             "call(operator.itruediv,<f>,<num>)",
                             "call(operator.setitem,<t>,<b>,0)",
                             "call(operator.setitem,<t>,(...,0),<f>)",
-                        ]  # fmt: skip
+                        ]
                     )
                 )
             else:
@@ -357,9 +358,11 @@ class Generator:
     def write(self, given, layer):
         """A write between two readers of `given`: into it, a view of it or, seldom, a weight of a layer that has read it."""
         choose = self.random
-        view = choose.choice(["", "", "", ".view(-1)", "[0]", "[..., 1:]", ".detach()", ".t()" if self.values[given].dim() == 2 else ".mT", ".data"])
+        view = choose.choice(["", "", "", ".view(-1)", "[0]", "[..., 1:]", ".detach()",
+                              ".t()" if self.values[given].dim() == 2 else ".mT", ".data"])
         target = given + view if choose.random() < 0.85 else f"{layer}.weight"
-        write = choose.choice(["add_(1)", "mul_(2)", "bernoulli_()", "normal_()", "zero_()", "neg_()", "copy_(T * 3)", "masked_fill_(T > 0, 0.5)", ""])
+        write = choose.choice(["add_(1)", "mul_(2)", "bernoulli_()", "normal_()", "zero_()", "neg_()", "copy_(T * 3)",
+                               "masked_fill_(T > 0, 0.5)", ""])
         return f"{target}.{write.replace('T', target)}" if write else f"call(operator.iadd, {target}, 1)"
 
     def patterns(self):
@@ -369,14 +372,16 @@ class Generator:
         width, channels, dtype = self.values[given].shape[-1], self.values[given].shape[1], self.values[given].dtype
         index = len(self.init)
         kind = choose.choice([0, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 19])
-        motifs = {8: self.constants, 9: self.attention, 10: self.rotation, 11: self.repeated, 12: self.nested, 13: self.mask, 15: self.copied, 16: self.widened, 17: self.images, 18: self.normalised, 19: self.table}
+        motifs = {8: self.constants, 9: self.attention, 10: self.rotation, 11: self.repeated, 12: self.nested, 13: self.mask,
+                  15: self.copied, 16: self.widened, 17: self.images, 18: self.normalised, 19: self.table}
         lines, made = [], []
         if kind == 0:
             for item in range(choose.choice([2, 3])):
                 if item and choose.random() < 0.3:
                     lines.append(self.write(given, f"self.q{index}_{choose.randrange(item)}"))
                 made.append(
-                    f"self.q{index}_{item} = nn.Linear({width}, {choose.choice([width, 4])}, bias={choose.random() < 0.8}, dtype={dtype}).eval()"
+                    f"self.q{index}_{item} = nn.Linear({width}, {choose.choice([width, 4])}, bias={choose.random() < 0.8}, "
+                    f"dtype={dtype}).eval()"
                 )
                 lines.append(f"self.q{index}_{item}({given})")
         elif kind == 1:
@@ -446,7 +451,8 @@ class Generator:
             self.values[f"v{len(self.body) - 1}"] = value
 
     def constants(self, given):
-        """Positions, masks and tables, which depend on no input; sometimes written to, or sliced so that they do not lie row by row."""
+        """Positions, masks and tables, which depend on no input; sometimes written to, or sliced so that they do not lie row by
+        row."""
         choose = self.random
         width = self.values[given].shape[-1]
         lines = choose.choice(
@@ -462,38 +468,51 @@ class Generator:
             ]
         )
         steps = [
-            "<last> * 3", "<last> + 0.5", "<last> / 7", "<last>.float()", "<last>.long()", "<last> > 1", "<last>.exp()", "<last>.t()",
-            "<last>.add_(1)", "<last>[..., 1:]", "<last>.mul_(2)", "<last>.sum(-1, keepdim=True)", "<last>.expand(2, -1)", "<last>.clone()",
-            "<last>.sin()", "<last>.masked_fill(<last> > 2, 0)", "torch.where(<last> > 1, <last>, 0)", "<last> // 2", "<last>.contiguous()",
+            "<last> * 3", "<last> + 0.5", "<last> / 7", "<last>.float()", "<last>.long()", "<last> > 1",
+            "<last>.exp()", "<last>.t()",
+            "<last>.add_(1)", "<last>[..., 1:]", "<last>.mul_(2)", "<last>.sum(-1, keepdim=True)", "<last>.expand(2, -1)",
+            "<last>.clone()",
+            "<last>.sin()", "<last>.masked_fill(<last> > 2, 0)", "torch.where(<last> > 1, <last>, 0)", "<last> // 2",
+            "<last>.contiguous()",
             "torch.full_like(<last>, 2)", "torch.zeros_like(<last>)", f"<last>.expand_as({given})", f"<last>.type_as({given})",
             "torch.ones_like(<last>).add_(<last>)", "<last>.new_full((2,), 3)",
         ]
         lines += choose.choices(steps, k=choose.randint(0, 4))
-        lines.append(choose.choice([f"{given} * <last>", f"{given} + <last>", f"torch.where(<last> > 0, {given}, 0)", f"<last> - {given}"]))
-        return lines + choose.choices(["<last>.view(-1)", "<last>.reshape(-1)", "<last>.add_(1)", "<last>.relu()"], k=choose.randint(0, 1))
+        lines.append(choose.choice([f"{given} * <last>", f"{given} + <last>", f"torch.where(<last> > 0, {given}, 0)",
+                                    f"<last> - {given}"]))
+        return lines + choose.choices(["<last>.view(-1)", "<last>.reshape(-1)", "<last>.add_(1)", "<last>.relu()"],
+                                      k=choose.randint(0, 1))
 
     def table(self, given):
         """What is computed of weights, in place as well, and what an index takes out of it."""
         choose, index = self.random, len(self.init)
         weight = self.weight()
         rank, size = eval(f"{weight}.dim(), {weight}.shape[:1].numel()", self.space)
-        places = [choose.randrange(-size if choose.random() < 0.1 else 0, size) for _ in range(choose.choice([2, 4, 6]))] if rank and size else [0, 0]
+        places = [choose.randrange(-size if choose.random() < 0.1 else 0, size)
+                  for _ in range(choose.choice([2, 4, 6]))] if rank and size else [0, 0]
         if choose.random() < 0.2:
             places = list(range(len(places)))
         shaped = ".view(2, -1)" if choose.random() < 0.3 else ""
         persistent = choose.choice(["", ", persistent=False", ", persistent=False"])
-        self.add_init(f"self.register_buffer('t{index}', torch.tensor({places}, dtype=torch.int{choose.choice([32, 64, 64])}){shaped}{persistent})")
+        self.add_init(f"self.register_buffer('t{index}', torch.tensor({places}, "
+                      f"dtype=torch.int{choose.choice([32, 64, 64])}){shaped}{persistent})")
         place = choose.choice([f"self.t{index}", f"self.t{index}", f"self.t{index}.view(-1)"])
         steps = [
-            "<last> * 2", "<last> - 0.5", "<last>.relu_()", "<last>.exp_()", "<last>.div_(3.0)", "<last>.add_(<last>)", "<last>.sigmoid_()", "<last>.clamp_(-1, 1)",
-            "<last>.relu()", "<last>.sigmoid()", "<last>.exp()", "<last>.clamp(max=0.5)", "<last>.clamp(min=-0.5, max=0.5)", "F.relu(<last>, inplace=True)",
-            "<last>.t()", "<last>.transpose(0, -1)", "<last>.reshape(-1)", "<last>.view(-1)", "<last>.unsqueeze(0)", "<last>.contiguous()", "<last>[1:]",
-            f"<last>[{place}]", f"<last>[:, {place}]", f"<last>[..., {place}]", f"torch.index_select(<last>, 0, {place})", f"F.embedding({place}, <last>)",
-            f"<last>[{place}, 0]", f"<last>[None, {place}]", f"<last> @ <last>.mT", f"torch.maximum(<last>, {weight})", f"<last> + {weight}", f"{weight}.mul_(2)",
-        ]  # fmt: skip
+            "<last> * 2", "<last> - 0.5", "<last>.relu_()", "<last>.exp_()", "<last>.div_(3.0)", "<last>.add_(<last>)",
+            "<last>.sigmoid_()", "<last>.clamp_(-1, 1)",
+            "<last>.relu()", "<last>.sigmoid()", "<last>.exp()", "<last>.clamp(max=0.5)", "<last>.clamp(min=-0.5, max=0.5)",
+            "F.relu(<last>, inplace=True)",
+            "<last>.t()", "<last>.transpose(0, -1)", "<last>.reshape(-1)", "<last>.view(-1)", "<last>.unsqueeze(0)",
+            "<last>.contiguous()", "<last>[1:]",
+            f"<last>[{place}]", f"<last>[:, {place}]", f"<last>[..., {place}]", f"torch.index_select(<last>, 0, {place})",
+            f"F.embedding({place}, <last>)",
+            f"<last>[{place}, 0]", f"<last>[None, {place}]", "<last> @ <last>.mT", f"torch.maximum(<last>, {weight})",
+            f"<last> + {weight}", f"{weight}.mul_(2)",
+        ]
         lines = [choose.choice([weight, f"{weight} * {choose.choice(['2', '0.5'])}", f"{weight}[{place}]", f"{weight}.abs()"])]
         lines += choose.choices(steps, k=choose.randint(1, 5))
-        return lines + [choose.choice([f"{given} * <last>", f"{given} + <last>", "<last> * 2", f"<last> + {given}", "<last>.view(-1)", f"F.linear({given}, <last>)"])]
+        return lines + [choose.choice([f"{given} * <last>", f"{given} + <last>", "<last> * 2", f"<last> + {given}",
+                                       "<last>.view(-1)", f"F.linear({given}, <last>)"])]
 
     def attention(self, given):
         """Attention that is spelled out: scaled here or there, masked or not, with heads of its own, shared or repeated."""
@@ -517,14 +536,19 @@ class Generator:
         if choose.random() < 0.7:
             fill = choose.choice(["float('-inf')", "-1e9", "torch.finfo(torch.float32).min", "-10000.0", "0.0"])
             lines.append(choose.choice([
-                f"<last>.masked_fill(<last> > 0.4, {fill})", f"torch.where(<last> > -0.4, <last>, {fill})", "<last> + <last>.tanh().mean(1, True)",
-                f"<last> + torch.zeros(1, 1, 1, 1).masked_fill(torch.zeros(1, 1, 1, 1) > 0, {fill})", f"<last>.masked_fill(~{causal}, {fill})",
-                f"<last> + (<last> > 9).to(<last>.dtype) * -1e9", f"<last> + torch.triu(torch.full((1, 1), {fill}), 1)",
+                f"<last>.masked_fill(<last> > 0.4, {fill})", f"torch.where(<last> > -0.4, <last>, {fill})",
+                "<last> + <last>.tanh().mean(1, True)",
+                f"<last> + torch.zeros(1, 1, 1, 1).masked_fill(torch.zeros(1, 1, 1, 1) > 0, {fill})",
+                f"<last>.masked_fill(~{causal}, {fill})",
+                "<last> + (<last> > 9).to(<last>.dtype) * -1e9", f"<last> + torch.triu(torch.full((1, 1), {fill}), 1)",
             ]))
-        lines.append(choose.choice(["F.softmax(<last>, dim=-1)", "<last>.softmax(-1)", "torch.softmax(<last>, -1)", "F.softmax(<last>, dim=-1, dtype=torch.float32)"]))
-        lines += choose.choice([[], [], ["F.dropout(<last>, 0.1, False)"], ["F.dropout(<last>, 0.1, self.training)"], [f"<last>.to({q}.dtype)"]])
+        lines.append(choose.choice(["F.softmax(<last>, dim=-1)", "<last>.softmax(-1)", "torch.softmax(<last>, -1)",
+                                    "F.softmax(<last>, dim=-1, dtype=torch.float32)"]))
+        lines += choose.choice([[], [], ["F.dropout(<last>, 0.1, False)"], ["F.dropout(<last>, 0.1, self.training)"],
+                                [f"<last>.to({q}.dtype)"]])
         lines.append(choose.choice([f"<last> @ {v}", f"torch.matmul(<last>, {v})"]))
-        return lines + choose.choice([[], ["<last>.transpose(1, 2)"], ["<last>.transpose(1, 2).contiguous()"], ["<last>.transpose(1, 2).reshape(-1)"], ["<last>.view(-1)"]])
+        return lines + choose.choice([[], ["<last>.transpose(1, 2)"], ["<last>.transpose(1, 2).contiguous()"],
+                                      ["<last>.transpose(1, 2).reshape(-1)"], ["<last>.view(-1)"]])
 
     def rotation(self, given):
         """A rotary embedding: halves changed over, one of them negated, and a factor that others read as well."""
@@ -537,12 +561,14 @@ class Generator:
         else:
             parts = [f"{given}.narrow(-1, 0, {half})", f"{given}.chunk(2, -1)[1]"]
         lines = [
-            f"{given}[:1].cos()", choose.choice([f"{given}[:1].sin()", f"{given}[:1] > 0", f"{given}[:1].sin().float()"]), f"{given} * {cosine}",
+            f"{given}[:1].cos()", choose.choice([f"{given}[:1].sin()", f"{given}[:1] > 0", f"{given}[:1].sin().float()"]),
+            f"{given} * {cosine}",
             *parts, choose.choice([f"-{back}", f"{back}.neg()", f"torch.neg({back})", f"{front}.neg()"]),
-        ]  # fmt: skip
+        ]
         if choose.random() < 0.15:
             lines.append(f"{choose.choice([given, sine, front])}.{choose.choice(['add_(1)', 'mul_(2)', 'neg_()'])}")
-        lines.append(f"torch.cat(({choose.choice([negated, negated, back])}, {choose.choice([front, front, back])}), {choose.choice(['-1', 'dim=-1'])})")
+        lines.append(f"torch.cat(({choose.choice([negated, negated, back])}, {choose.choice([front, front, back])}), "
+                     f"{choose.choice(['-1', 'dim=-1'])})")
         lines.append(choose.choice([f"<last> * {sine}", f"{sine} * <last>", f"<last>.mul({sine})", f"<last>.mul_({sine})"]))
         lines.append(choose.choice([f"{product} + <last>", f"<last> + {product}", f"<last> - {product}"]))
         return lines + choose.choice([[f"{sine} * 3"], [f"{sine} + 1", f"{sine}.add_(1)"], []])
@@ -560,25 +586,32 @@ class Generator:
         last = choose.choice(["reshape", "reshape", "contiguous().view", "flatten"])
         end = f"<last>.flatten({axis}, {axis + 1})" if last == "flatten" else f"<last>.{last}({', '.join(map(str, merged))})"
         lines = [f"{given}{inserted}", f"<last>.expand({', '.join(map(str, wanted))})", end]
-        return lines + choose.choice([[], [], ["<last>.add_(1)"], ["<last>.transpose(0, 1)", "<last>.reshape(-1)"], [f"{given}.mul_(2)"], ["<last>.view(-1)"]])
+        return lines + choose.choice([[], [], ["<last>.add_(1)"], ["<last>.transpose(0, 1)", "<last>.reshape(-1)"],
+                                      [f"{given}.mul_(2)"], ["<last>.view(-1)"]])
 
     def copied(self, given):
         """A copy that the call behind it writes into, and what else may see either."""
         choose = self.random
-        base = choose.choice([given, given, f"{given}.transpose(0, 1)", f"{given}[:1]", f"{given}.int()", f"{given}.double()", f"torch.cat([{given}, {given}])"])
-        copy = choose.choice(["<last>.clone()", "<last> * 1", "<last> + 0", "torch.cat([<last>])", "<last>.expand(2, *<last>.shape).clone()"])
+        base = choose.choice([given, given, f"{given}.transpose(0, 1)", f"{given}[:1]", f"{given}.int()", f"{given}.double()",
+                              f"torch.cat([{given}, {given}])"])
+        copy = choose.choice(["<last>.clone()", "<last> * 1", "<last> + 0", "torch.cat([<last>])",
+                              "<last>.expand(2, *<last>.shape).clone()"])
         written = choose.choice([
-            f"<last>.add_({given})", "<last>.mul_(2)", "<last>.relu_()", "<last>.lt_(0.5)", "<last>.pow_(2)", "<last>.clamp_(min=0)", "<last>.fill_(1)",
-            "<last>.masked_fill_(<last> > 0, 1)", f"<last>.sub_({given}, alpha=2)", f"<last>.add_({given}.sum(0))", f"<last>.add_({given}.sum())", f"<last>.mul_({given}.long())",
-            f"call(operator.iadd, <last>, {given}.cos())", "torch.sigmoid_(<last>)", "<last>.add_(<last>)", f"<last>.copysign_({given})", f"<last>.div_({given})",
-        ])  # fmt: skip
+            f"<last>.add_({given})", "<last>.mul_(2)", "<last>.relu_()", "<last>.lt_(0.5)", "<last>.pow_(2)",
+            "<last>.clamp_(min=0)", "<last>.fill_(1)",
+            "<last>.masked_fill_(<last> > 0, 1)", f"<last>.sub_({given}, alpha=2)", f"<last>.add_({given}.sum(0))",
+            f"<last>.add_({given}.sum())", f"<last>.mul_({given}.long())",
+            f"call(operator.iadd, <last>, {given}.cos())", "torch.sigmoid_(<last>)", "<last>.add_(<last>)",
+            f"<last>.copysign_({given})", f"<last>.div_({given})",
+        ])
         first = len(self.body)
         lines = [f"{base} * 1.5" if choose.random() < 0.5 else base, copy]
         if choose.random() < 0.3:
             lines.append(choose.choice([f"v{first}.mul_(2)", f"{given}.add_(1)", f"v{first + 1} * 3"]))
             written = written.replace("<last>", f"v{first + 1}")
         lines.append(written)
-        return lines + choose.choice([[], ["<last>.view(-1)"], ["<last>.add_(1)"], [f"v{first}.mul_(2)"], [f"v{first + 1} * 2"], ["<last>.transpose(0, 1)", "<last>.reshape(-1)"]])
+        return lines + choose.choice([[], ["<last>.view(-1)"], ["<last>.add_(1)"], [f"v{first}.mul_(2)"], [f"v{first + 1} * 2"],
+                                      ["<last>.transpose(0, 1)", "<last>.reshape(-1)"]])
 
     def widened(self, given):
         """Dimensions put in front, and expanded."""
@@ -590,31 +623,39 @@ class Generator:
         count = choose.choice([1, 1, 2])
         kept = [choose.choice([-1, size]) if size != 1 else choose.choice([-1, 1, 2]) for size in sizes]
         front = choose.choices([1, 2, 3, -1], weights=[2, 3, 2, 1], k=count)
-        view = choose.choice([".unsqueeze(0)" * count, f".reshape({[1] * count + sizes})", f"[{'None, ' * count}]", f".unsqueeze({choose.choice([0, 1, -1])})"])
+        view = choose.choice([".unsqueeze(0)" * count, f".reshape({[1] * count + sizes})", f"[{'None, ' * count}]",
+                              f".unsqueeze({choose.choice([0, 1, -1])})"])
         lines = [f"({base} * 2){view}" if choose.random() < 0.5 else f"{base}{view}", f"<last>.expand({front + kept})"]
-        return lines + choose.choice([[], ["<last> + 1"], ["<last>.reshape(-1)"], ["<last>.contiguous()", "<last>.add_(1)"], [f"{given}.mul_(2)"], ["<last>.clone()"], ["<last>.view(-1)"]])
+        return lines + choose.choice([[], ["<last> + 1"], ["<last>.reshape(-1)"], ["<last>.contiguous()", "<last>.add_(1)"],
+                                      [f"{given}.mul_(2)"], ["<last>.clone()"], ["<last>.view(-1)"]])
 
     def normalised(self, given):
         """A norm that is spelled out, or nearly."""
         choose = self.random
         axis = choose.choice([-1, -1, -1, 1, 0])
         lines = [choose.choice([
-            f"{given}.norm(2, {axis}, keepdim=True)", f"torch.norm({given}, dim={axis}, keepdim=True)", f"{given}.norm({choose.choice([1, 2])}, {axis}, True)",
-            f"torch.linalg.vector_norm({given}, dim={axis}, keepdim=True)", f"torch.linalg.norm({given}, dim={axis}, keepdim=True)",
-            f"{given}.square().sum({axis}, keepdim=True)", f"({given} * {given}).mean({axis}, True)", f"{given}.pow(2).mean({axis}, keepdim=True)",
-        ])]  # fmt: skip
+            f"{given}.norm(2, {axis}, keepdim=True)", f"torch.norm({given}, dim={axis}, keepdim=True)",
+            f"{given}.norm({choose.choice([1, 2])}, {axis}, True)",
+            f"torch.linalg.vector_norm({given}, dim={axis}, keepdim=True)",
+            f"torch.linalg.norm({given}, dim={axis}, keepdim=True)",
+            f"{given}.square().sum({axis}, keepdim=True)", f"({given} * {given}).mean({axis}, True)",
+            f"{given}.pow(2).mean({axis}, keepdim=True)",
+        ])]
         lines += choose.choice([["<last>.sqrt()"], [], []])
-        lines += choose.choice([["<last>.clamp_min(1e-6)"], ["<last>.clamp(min=0.5)"], ["<last>.clamp_(min=1e-3)"], ["<last> + 1e-5"], ["<last>.clamp(1e-4, 2)"], []])
+        lines += choose.choice([["<last>.clamp_min(1e-6)"], ["<last>.clamp(min=0.5)"], ["<last>.clamp_(min=1e-3)"],
+                                ["<last> + 1e-5"], ["<last>.clamp(1e-4, 2)"], []])
         if choose.random() < 0.15:
             lines.append(f"{choose.choice([given, '<last>'])}.mul_(2)")
-        lines += choose.choice([[f"{given} / <last>"], [f"{given}.div(<last>.expand_as({given}))"], ["<last>.rsqrt()", f"{given} * <last>"]])
+        lines += choose.choice([[f"{given} / <last>"], [f"{given}.div(<last>.expand_as({given}))"],
+                                ["<last>.rsqrt()", f"{given} * <last>"]])
         return lines + choose.choice([[], [], ["<last> * 2"], ["<last>.mT"], ["<last>.contiguous().view(-1)"]])
 
     def nested(self, given):
         """What torch.export writes a nested program for."""
         choose = self.random
         one, *more = (
-            choose.choice(["a.cos()", "a * 2", "a.relu().sum(-1, True)", "a.transpose(0, 1)", "a", "a.exp().clone().add_(1)", "without_gradients(lambda c: c.tanh() + b, a)"])
+            choose.choice(["a.cos()", "a * 2", "a.relu().sum(-1, True)", "a.transpose(0, 1)", "a", "a.exp().clone().add_(1)",
+                           "without_gradients(lambda c: c.tanh() + b, a)"])
             for _ in range(choose.choice([1, 1, 2]))
         )
         gives = f"({one}, {more[0]} * b)" if more else f"{one}{choose.choice([' + b', ' * b', ''])}"
@@ -625,8 +666,8 @@ class Generator:
         return lines + choose.choice([[], ["<last> * 2"], ["<last>.add_(1)"], ["<last>.reshape(-1)"]])
 
     def mask(self, given):
-        """A mask by torch.vmap, as transformers make them: only torch.export can follow it. Without a table that is looked up: that
-        becomes a call of an object, which no document holds (tests/python/test_inline.py tries those)."""
+        """A mask by torch.vmap, as transformers make them: only torch.export can follow it. Without a table that is looked up:
+        that becomes a call of an object, which no document holds (tests/python/test_inline.py tries those)."""
         choose = self.random
         if self.dialect.startswith("fx"):
             return []
@@ -635,12 +676,15 @@ class Generator:
             sizes = sizes[1:]
         first, last = "i", "ijk"[len(sizes) - 1]
         tests = [
-            f"{last} <= {first}", f"({last} <= {first}) & ({last} > {first} - 3)", f"{last} + 1 > 2", f"{first} == 1", f"{last} * 2 - {first} < 3",
-            f"torch.where({last} > 1, {first}, {last})", f"{given}[0].sum() > {last}", f"{last}.float() * {last} >= {first}", f"{last}.new_ones(()) > {first}",
+            f"{last} <= {first}", f"({last} <= {first}) & ({last} > {first} - 3)", f"{last} + 1 > 2", f"{first} == 1",
+            f"{last} * 2 - {first} < 3",
+            f"torch.where({last} > 1, {first}, {last})", f"{given}[0].sum() > {last}", f"{last}.float() * {last} >= {first}",
+            f"{last}.new_ones(()) > {first}",
             f"{self.weight()}.sum() > {last}", f"({last} <= {first}) | ({given}.flatten()[0] > {first})",
-        ]  # fmt: skip
+        ]
         lines = [f"for_all(lambda {', '.join('ijk'[: len(sizes)])}: {choose.choice(tests)}, {', '.join(map(str, sizes))})"]
-        lines.append(choose.choice([f"torch.where(<last> > 0, {given}, 0)", f"{given} * <last>", f"{given}.masked_fill(~(<last> > 0), -1e9)"]))
+        lines.append(choose.choice([f"torch.where(<last> > 0, {given}, 0)", f"{given} * <last>",
+                                    f"{given}.masked_fill(~(<last> > 0), -1e9)"]))
         return lines + choose.choice([[], ["<last>.add_(1)"], ["<last>.view(-1)"]])
 
     def images(self, given):
@@ -650,19 +694,26 @@ class Generator:
             return []
         channels, dtype = self.values[given].shape[1], self.values[given].dtype
         self.add_init(f"self.c{index} = nn.Conv2d({channels}, 8, 3, padding=1, dtype={dtype}).eval()")
-        self.add_init(f"self.d{index} = nn.Conv2d(8, 8, {choose.choice([1, 3])}, groups={choose.choice([1, 8])}, padding=1, dtype={dtype}).eval()")
+        self.add_init(f"self.d{index} = nn.Conv2d(8, 8, {choose.choice([1, 3])}, groups={choose.choice([1, 8])}, padding=1, "
+                      f"dtype={dtype}).eval()")
         lines = [f"self.c{index}({given})", "F.max_pool2d(<last>, 3, 1, 1)", f"self.d{index}(<last>)"]
         steps = [
-            "<last>.relu()", "F.relu(<last>, inplace=True)", "<last>.add_(1)", "torch.cat([<last>, <last> * 2], 1)", "<last>.contiguous()", "<last>.mul_(2)",
-            "<last>.permute(0, 2, 3, 1)", "<last>.flatten(2)", "<last>.flatten(1)", "<last>.reshape(-1)", "<last>.view(2, -1)", "<last>[:, ::2]",
-            "F.adaptive_avg_pool2d(<last>, 1)", "<last>.mean((2, 3))", "<last>.chunk(2, 1)[1]", "<last>.transpose(1, 2)", "<last>.view(-1, 4, 2, 6, 6)", "<last>.tanh()",
-            "F.pixel_shuffle(<last>, 2)", "<last>.clone()", "<last>.softmax(1)", "torch.rand_like(<last>) * 0 + <last>", "<last>.squeeze()", "F.interpolate(<last>, scale_factor=2)",
-        ]  # fmt: skip
+            "<last>.relu()", "F.relu(<last>, inplace=True)", "<last>.add_(1)", "torch.cat([<last>, <last> * 2], 1)",
+            "<last>.contiguous()", "<last>.mul_(2)",
+            "<last>.permute(0, 2, 3, 1)", "<last>.flatten(2)", "<last>.flatten(1)", "<last>.reshape(-1)", "<last>.view(2, -1)",
+            "<last>[:, ::2]",
+            "F.adaptive_avg_pool2d(<last>, 1)", "<last>.mean((2, 3))", "<last>.chunk(2, 1)[1]", "<last>.transpose(1, 2)",
+            "<last>.view(-1, 4, 2, 6, 6)", "<last>.tanh()",
+            "F.pixel_shuffle(<last>, 2)", "<last>.clone()", "<last>.softmax(1)", "torch.rand_like(<last>) * 0 + <last>",
+            "<last>.squeeze()", "F.interpolate(<last>, scale_factor=2)",
+        ]
         lines += choose.choices(steps, k=choose.randint(0, 4))
-        return lines + [choose.choice(["<last>.sum()", "<last>.mean(-1)", "F.adaptive_avg_pool2d(<last>, 1)", "<last>.sum((2, 3))", "<last>.amax(1)", "<last> + 1"])]
+        return lines + [choose.choice(["<last>.sum()", "<last>.mean(-1)", "F.adaptive_avg_pool2d(<last>, 1)",
+                                       "<last>.sum((2, 3))", "<last>.amax(1)", "<last> + 1"])]
 
     def reads_beyond(self, text):
-        """Of `a.as_strided((2,2),(1,1))`: whether `a` has fewer numbers than it asks for. PyTorch then reads what lies behind them."""
+        """Of `a.as_strided((2,2),(1,1))`: whether `a` has fewer numbers than it asks for. PyTorch then reads what lies behind
+        them."""
         owner, found, asked = text.partition(".as_strided(")
         if not found:
             return False
@@ -720,13 +771,16 @@ class Generator:
 
 
 AVOIDED = set(
-    """geqrf empty empty_like empty_strided new_empty new_empty_strided empty_permuted resize resize_ resize_as_ resize_as set_ set rename rename_ refine_names align_to
-    empty_quantized record_stream pin_memory is_pinned from_file to_mkldnn cudnn_affine_grid_generator data set_data retain_grad requires_grad_ backward
-    item equal unsafe_chunk unsafe_split unsafe_split_with_sizes as_strided_scatter sym_storage_offset to_sparse to_dense to_padded_tensor nested_to_padded_tensor to_sparse_csr to_sparse_csc
-    to_sparse_bsr to_sparse_bsc to_sparse_coo coalesce values indices crow_indices col_indices ccol_indices row_indices sparse_dim dense_dim is_coalesced size stride
-    sym_size sym_stride sym_numel numel storage_offset is_contiguous output_nr is_leaf cudnn_is_acceptable miopen_batch_norm split_with_sizes_copy
-    quantize_per_tensor quantize_per_channel dequantize fake_quantize_per_tensor_affine q_scale q_zero_point int_repr fbgemm_linear_int8_weight as_strided as_strided_ as_strided_copy
-    histogramdd binary_cross_entropy gru_cell lstm_cell rnn_tanh_cell rnn_relu_cell choose_qparams_optimized lift lift_fresh embedding_renorm_ embedding_dense_backward""".split()
+    """geqrf empty empty_like empty_strided new_empty new_empty_strided empty_permuted resize resize_ resize_as_ resize_as set_
+    set rename rename_ refine_names align_to empty_quantized record_stream pin_memory is_pinned from_file to_mkldnn
+    cudnn_affine_grid_generator data set_data retain_grad requires_grad_ backward item equal unsafe_chunk unsafe_split
+    unsafe_split_with_sizes as_strided_scatter sym_storage_offset to_sparse to_dense to_padded_tensor nested_to_padded_tensor
+    to_sparse_csr to_sparse_csc to_sparse_bsr to_sparse_bsc to_sparse_coo coalesce values indices crow_indices col_indices
+    ccol_indices row_indices sparse_dim dense_dim is_coalesced size stride sym_size sym_stride sym_numel numel storage_offset
+    is_contiguous output_nr is_leaf cudnn_is_acceptable miopen_batch_norm split_with_sizes_copy quantize_per_tensor
+    quantize_per_channel dequantize fake_quantize_per_tensor_affine q_scale q_zero_point int_repr fbgemm_linear_int8_weight
+    as_strided as_strided_ as_strided_copy histogramdd binary_cross_entropy gru_cell lstm_cell rnn_tanh_cell rnn_relu_cell
+    choose_qparams_optimized lift lift_fresh embedding_renorm_ embedding_dense_backward""".split()
 )
 FOUND = []
 

@@ -5,10 +5,11 @@ import copy
 import io
 import warnings
 
-import foldback.export
-import foldback.fx
 import torch
 from compare import Judge, call, is_same_bits, state_of
+
+import foldback.export
+import foldback.fx
 
 SPECIAL = [0.0, -0.0, 1.0, -1.0, float("inf"), float("-inf"), float("nan"), 65504.0, 1e-7, 6e-8, -3.5, 2.5]
 
@@ -78,7 +79,8 @@ class Subject:
                 raise Unusable("the trace does not run")
             if not all(tensor.is_contiguous() and not tensor.storage_offset() for tensor in state_of(self.live).values()):
                 raise Unusable("documents do not hold where weights begin, nor their strides")
-            if any(tensor.dtype == torch.complex32 for tensor in [*state_of(self.live).values(), *vars(self.live).values()] if isinstance(tensor, torch.Tensor)):
+            if any(tensor.dtype == torch.complex32 for tensor in [*state_of(self.live).values(), *vars(self.live).values()]
+                   if isinstance(tensor, torch.Tensor)):
                 raise Unusable("documents do not hold complex32")
         except Unusable:
             raise
@@ -147,7 +149,8 @@ class Subject:
         """By name, the inputs to try."""
         seed = self.program.seed
         made = {"traced": lambda: self.inputs}
-        made["other values"] = lambda: [lying_like(given, torch.roll(given, 1)) if given.numel() else given for given in self.inputs]
+        made["other values"] = lambda: [lying_like(given, torch.roll(given, 1)) if given.numel() else given
+                                        for given in self.inputs]
         made["nan"] = lambda: with_special(self.inputs, seed, [float("nan")])
         made["special"] = lambda: with_special(self.inputs, seed, SPECIAL)
         made["strides"] = lambda: with_other_strides(self.inputs)

@@ -1,5 +1,5 @@
-"""What a load balancer before replicas does, in a client: each request goes to the next replica; one that does not answer, or answers
-503, is left alone for a moment, and the request is sent once more, to another one."""
+"""What a load balancer before replicas does, in a client: each request goes to the next replica; one that does not answer, or
+answers 503, is left alone for a moment, and the request is sent once more, to another one."""
 
 import http.client
 import json
@@ -14,8 +14,8 @@ class NoAnswer(Exception):
 
 
 class Balancer:
-    """For any number of threads, each with connections of its own that stay open. `retries` a request has at most; `tries` counts how
-    many requests took how many."""
+    """For any number of threads, each with connections of its own that stay open. `retries` a request has at most; `tries`
+    counts how many requests took how many."""
 
     def __init__(self, services, retries=1):
         self.services, self.retries, self.mutex = services, retries, threading.Lock()

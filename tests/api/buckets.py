@@ -1,5 +1,5 @@
-"""S3-compatible servers for the tests, on loopback: rclone's, which checks signatures, and moto's, which is nearer to Amazon's elsewhere;
-and a proxy before one of them that does what networks and busy servers do."""
+"""S3-compatible servers for the tests, on loopback: rclone's, which checks signatures, and moto's, which is nearer to Amazon's
+elsewhere; and a proxy before one of them that does what networks and busy servers do."""
 
 import hashlib
 import http.client
@@ -41,15 +41,17 @@ class Server:
         (self.folder / BUCKET).mkdir(parents=True, exist_ok=True)
 
     def start(self):
-        rclone = [program("rclone"), "serve", "s3", "--config", "", "--auth-key", f"{KEY},{SECRET}", "--addr", f"127.0.0.1:{self.port}",
-                  "--vfs-cache-mode", "off", "--dir-cache-time", "1ms", str(self.folder)]  # fmt: skip
+        rclone = [program("rclone"), "serve", "s3", "--config", "", "--auth-key", f"{KEY},{SECRET}", "--addr",
+                  f"127.0.0.1:{self.port}",
+                  "--vfs-cache-mode", "off", "--dir-cache-time", "1ms", str(self.folder)]
         moto = [program("moto_server"), "-H", "127.0.0.1", "-p", str(self.port)]
         output = self.folder.parent / f"{self.folder.name}.log"
         with open(output, "ab") as log:
             self.process = subprocess.Popen(rclone if self.kind == "rclone" else moto, stdout=log, stderr=log)
         deadline = time.monotonic() + 600
         while not accepts(self.port):
-            assert self.process.poll() is None and time.monotonic() < deadline, f"the server did not start: {output.read_text()[-2000:]}"
+            assert self.process.poll() is None and time.monotonic() < deadline, (
+                f"the server did not start: {output.read_text()[-2000:]}")
             time.sleep(0.02)
         if self.kind == "moto":
             urllib.request.urlopen(urllib.request.Request(f"{self.url}/{BUCKET}", method="PUT")).close()

@@ -14,7 +14,8 @@ TIMEOUT = 600
 
 
 def environment(**more):
-    kept = {name: value for name, value in os.environ.items() if name not in ("FOLDBACK_DATA", "FOLDBACK_SERVER", "NO_COLOR", "TERM", "USER")}
+    kept = {name: value for name, value in os.environ.items()
+            if name not in ("FOLDBACK_DATA", "FOLDBACK_SERVER", "NO_COLOR", "TERM", "USER")}
     return {**kept, "TERM": "xterm", "LC_ALL": "C.UTF-8", **more}
 
 
@@ -48,7 +49,7 @@ class CommandLine:
         done = subprocess.run(
             [binary(), *map(str, words)], cwd=self.folder, input=input, capture_output=True, timeout=TIMEOUT,
             env=environment(**variables),
-        )  # fmt: skip
+        )
         return Result(done.returncode, done.stdout.decode(), done.stderr.decode())
 
     def __call__(self, verb, *words, **options):
@@ -61,7 +62,7 @@ class CommandLine:
         process = subprocess.Popen(
             [binary(), verb, *map(str, words), *self.place], cwd=self.folder, stdin=subprocess.DEVNULL, stdout=theirs,
             stderr=subprocess.PIPE, env=environment(**variables),
-        )  # fmt: skip
+        )
         os.close(theirs)
         out = b""
         while True:

@@ -53,7 +53,8 @@ LARGE_FIXTURES = {"bert-base", "resnet50"}
 
 def pytest_collection_modifyitems(items):
     for item in items:
-        if hasattr(item, "callspec") and any(value in LARGE_FIXTURES for value in item.callspec.params.values() if isinstance(value, str)):
+        if hasattr(item, "callspec") and any(value in LARGE_FIXTURES
+                                             for value in item.callspec.params.values() if isinstance(value, str)):
             item.add_marker(pytest.mark.long)
 
 
@@ -173,8 +174,8 @@ class Service:
         return f"{self.scheme}://{self.host}:{self.port}"
 
     def request(self, method, path, body=None, headers=None, raw_query=None, timeout=600):
-        """One request on a connection of its own. `body`: bytes, text, or anything else to be sent as JSON. `raw_query`: text that
-        is sent as it is, or a dict or list of pairs to encode."""
+        """One request on a connection of its own. `body`: bytes, text, or anything else to be sent as JSON. `raw_query`: text
+        that is sent as it is, or a dict or list of pairs to encode."""
         headers = dict(headers or {})
         if body is not None and not isinstance(body, (bytes, bytearray, str)):
             body = json.dumps(body)
@@ -206,8 +207,8 @@ class Service:
         return socket.create_connection((self.host, self.port), timeout)
 
     def raw(self, text, timeout=600, half_close=False):
-        """Sends bytes as they are and returns all that comes back until the service closes the connection: the last request should
-        ask for that, or be refused, unless `half_close` ends the sending side."""
+        """Sends bytes as they are and returns all that comes back until the service closes the connection: the last request
+        should ask for that, or be refused, unless `half_close` ends the sending side."""
         with self.connect(timeout) as connection:
             try:
                 connection.sendall(text)

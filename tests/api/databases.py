@@ -1,4 +1,5 @@
-"""A PostgreSQL for the tests, of Debian's package, on a Unix socket in a temporary folder; and a proxy that cuts connections to it."""
+"""A PostgreSQL for the tests, of Debian's package, on a Unix socket in a temporary folder; and a proxy that cuts connections to
+it."""
 
 import atexit
 import functools
@@ -44,10 +45,12 @@ class Server:
         else:
             self.folder.mkdir()
         if of:
-            self._run("pg_basebackup", "-D", str(self.data), "-R", "-X", "stream", "-c", "fast", "-h", str(of.folder), "-p", str(of.port), "-U", USER, "--no-sync")
+            self._run("pg_basebackup", "-D", str(self.data), "-R", "-X", "stream", "-c", "fast", "-h", str(of.folder), "-p",
+                      str(of.port), "-U", USER, "--no-sync")
             return
         self._run("initdb", "-D", str(self.data), "-A", "trust", "-E", "UTF8", "--locale=C.UTF-8", "-U", USER, "--no-sync")
-        (self.data / "pg_hba.conf").write_text("local all all trust\nlocal replication all trust\nhost all all 127.0.0.1/32 scram-sha-256\n")
+        (self.data / "pg_hba.conf").write_text("local all all trust\nlocal replication all trust\nhost all all 127.0.0.1/32 "
+                                               "scram-sha-256\n")
 
     @property
     def data(self):
@@ -58,15 +61,17 @@ class Server:
         assert done.returncode == 0, done.stderr + done.stdout
 
     def start(self):
-        options = [f"port={self.port}", "listen_addresses=127.0.0.1", f"unix_socket_directories={self.folder}", "max_connections=300",
-                   "fsync=off", "full_page_writes=off", "shared_buffers=32MB", *self.options]  # fmt: skip
+        options = [f"port={self.port}", "listen_addresses=127.0.0.1", f"unix_socket_directories={self.folder}",
+                   "max_connections=300",
+                   "fsync=off", "full_page_writes=off", "shared_buffers=32MB", *self.options]
         output = self.folder.parent / f"{self.folder.name}.log"
         with open(output, "ab") as log:
             command = [program("postgres"), "-D", str(self.data), *(word for option in options for word in ("-c", option))]
             self.process = subprocess.Popen(as_user(command), stdout=log, stderr=log, cwd="/")
         deadline = time.monotonic() + 600
         while not self.answers():
-            assert self.process.poll() is None and time.monotonic() < deadline, f"the server did not start: {output.read_text()[-2000:]}"
+            assert self.process.poll() is None and time.monotonic() < deadline, (
+                f"the server did not start: {output.read_text()[-2000:]}")
             time.sleep(0.05)
         if not self.of:
             self.sql(f"ALTER ROLE {USER} PASSWORD '{SECRET}'")
@@ -92,7 +97,8 @@ class Server:
         return self.start()
 
     def _psql(self, database, text):
-        command = [program("psql"), "-X", "-A", "-t", "-q", "-h", str(self.folder), "-p", str(self.port), "-U", USER, "-d", database]
+        command = [program("psql"), "-X", "-A", "-t", "-q", "-h", str(self.folder), "-p", str(self.port), "-U", USER,
+                   "-d", database]
         return subprocess.run([*command, "-v", "ON_ERROR_STOP=1", "-c", text], capture_output=True, text=True, timeout=600)
 
     def sql(self, text, database="postgres"):
@@ -133,8 +139,9 @@ def shared_server():
 
 
 class Proxy:
-    """Passes bytes on to the server's TCP port. `cut()` breaks all connections; while `is_held` nothing gets through; `watch(bytes)` sees what a client has sent since it
-    committed last, and what it returns is done: None passes it on, "before" breaks the connection without, "after" passes it on and breaks it before the answer."""
+    """Passes bytes on to the server's TCP port. `cut()` breaks all connections; while `is_held` nothing gets through;
+    `watch(bytes)` sees what a client has sent since it committed last, and what it returns is done: None passes it on, "before"
+    breaks the connection without, "after" passes it on and breaks it before the answer."""
 
     def __init__(self, server):
         self.server, self.watch, self.is_open, self.is_held = server, (lambda sent: None), True, False

@@ -16,8 +16,8 @@ COMBINED = {"$ref", "allOf", "anyOf", "oneOf", "not", "if", "dependentSchemas", 
 
 
 def closed(schema):
-    """As `schema`, but members that it does not name are errors: the description leaves room for later ones, this service must not
-    use it."""
+    """As `schema`, but members that it does not name are errors: the description leaves room for later ones, this service must
+    not use it."""
     if isinstance(schema, list):
         return [closed(item) for item in schema]
     if not isinstance(schema, dict):

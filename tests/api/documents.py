@@ -8,7 +8,8 @@ import pytest
 FIXTURES = pathlib.Path(__file__).resolve().parents[1] / "fixtures"
 NAMES = sorted(folder.name for folder in FIXTURES.iterdir() if (folder / "graph.json").exists())
 # As parameters of a test: the small ones, and in make test-all the others.
-EACH = [name if name in ("toy", "bert-tiny", "aten-toy", "aten-resnet18") else pytest.param(name, marks=pytest.mark.long) for name in NAMES]
+EACH = [name if name in ("toy", "bert-tiny", "aten-toy", "aten-resnet18") else pytest.param(name, marks=pytest.mark.long)
+        for name in NAMES]
 COMPOSED = ["ChangeTrueDivToMulByInverse", "MergeLinears", "FuseBiasInLinear"]
 
 

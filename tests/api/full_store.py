@@ -7,9 +7,8 @@ import shutil
 import sqlite3
 import subprocess
 
-import pytest
-
 import buckets
+import pytest
 from blobs import INLINE, graph_of, some_bytes, stored
 from conftest import ROOT, Service, binary
 from documents import COMPOSED, batch_norm_fold, branches, node, ref
@@ -59,7 +58,7 @@ def doubled():
         node("output", "output", "output", [ref("mul")]),
     ]
     return {"format": "foldback.graph/1", "name": "doubled", "nodes": nodes, "modules": [{"path": "", "type": "Model"}],
-            "tensors": []}  # fmt: skip
+            "tensors": []}
 
 
 def with_relu(graph):
@@ -80,8 +79,8 @@ def deploy(service, version):
 
 
 def fill(service, schema=NEWEST):
-    """Runs of every kind, of one pass and several, on graphs at hand and on changed ones; models, an alias with a history, blobs,
-    rules, an answer to a repeated request. What is to be found again, for `verify`."""
+    """Runs of every kind, of one pass and several, on graphs at hand and on changed ones; models, an alias with a history,
+    blobs, rules, an answer to a repeated request. What is to be found again, for `verify`."""
 
     def optimize(graph, *passes, **more):
         return made(service.post("/v1/optimize", {"graph": graph, "passes": list(passes), **more}))

@@ -13,8 +13,8 @@ from conftest import binary
 
 class Ledger:
     """Acknowledged writes: `runs` {id: run}, `versions` {(model, name): graph}, `movements` {(model, alias): [(version after
-    it, why)]}, `blobs` {digest: bytes}, `rules` {name: versions}, `pins` {run: whether it is}, `tokens` {secret: whether it is worth
-    something}, `jobs` {id: how it ended, None = not known}."""
+    it, why)]}, `blobs` {digest: bytes}, `rules` {name: versions}, `pins` {run: whether it is}, `tokens` {secret: whether it is
+    worth something}, `jobs` {id: how it ended, None = not known}."""
 
     def __init__(self):
         self.runs, self.versions, self.movements, self.blobs, self.rules = {}, {}, {}, {}, {}
@@ -47,7 +47,8 @@ class Ledger:
         assert back.status == 201 and back.json()["result"] == run["source"], back
 
     def check_alias(self, service, key):
-        """Every acknowledged movement is in the history, in its order. Others may stand between: those whose client was not told."""
+        """Every acknowledged movement is in the history, in its order. Others may stand between: those whose client was not
+        told."""
         model, alias = key
         history, token = [], None
         while True:
@@ -111,5 +112,6 @@ class Ledger:
 
 def check_store(data):
     """`foldback db check` on the data folder of a stopped service: every digest, id and run of it."""
-    done = subprocess.run([binary(), "db", "check", "--data", data], capture_output=True, text=True, env={**os.environ, **buckets.CREDENTIALS})
+    done = subprocess.run([binary(), "db", "check", "--data", data], capture_output=True, text=True,
+                          env={**os.environ, **buckets.CREDENTIALS})
     assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-4000:]

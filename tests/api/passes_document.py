@@ -15,8 +15,8 @@ This page says what each pass does, when it applies and when it refuses. It is g
 - *rounds* computes the same function in real arithmetic, and rounds constants or weights once.
 - *changes* computes something else, on purpose.
 
-**Gain** says what the pass alone does to the time that PyTorch takes, as [performance.md](performance.md#what-each-pass-saves-alone)
-measured it:
+**Gain** says what the pass alone does to the time that PyTorch takes, as
+[performance.md](performance.md#what-each-pass-saves-alone) measured it:
 
 - *faster* or *slower*: by 5 % or more.
 - *fewer-nodes*: as fast, with fewer nodes.
@@ -49,7 +49,8 @@ def parameters(described):
     schema = described["parameters"]
     rows = []
     for name, one in schema["properties"].items():
-        default = "required" if name in schema.get("required", []) else f"`{json.dumps(one['default'])}`" if "default" in one else ""
+        default = "required" if name in schema.get("required",
+                                                   []) else f"`{json.dumps(one['default'])}`" if "default" in one else ""
         rows.append([f"`{name}`", kind_of(one), default, cell(one.get("description", ""))])
     return table(["parameter", "", "default", ""], rows) if rows else "No parameters."
 
@@ -74,7 +75,8 @@ def chapter(service, name):
     described = service.get(f"/v1/passes/{name}").json()
     facts = [f"exactness: *{described['exactness']}*", "reversible" if described["reversible"] else "not reversible",
              f"gain: *{described['gain']}*", f"version {described['version']}"]
-    parts = [f"## {name}", described["summary"], ", ".join(facts) + ".", "```text\n" + described["documentation"].strip() + "\n```",
+    parts = [f"## {name}", described["summary"], ", ".join(facts) + ".",
+             "```text\n" + described["documentation"].strip() + "\n```",
              parameters(described), refusals(service, name)]
     return "\n\n".join(part for part in parts if part) + "\n"
 
@@ -89,7 +91,8 @@ def at_one_token(preset):
 
 def passes_document(service):
     answer = service.get("/v1/passes").json()
-    rows = [[f"[{one['name']}](#{one['name'].lower()})", one["exactness"], "yes" if one["reversible"] else "no", one["gain"], cell(one["summary"])]
+    rows = [[f"[{one['name']}](#{one['name'].lower()})", one["exactness"], "yes" if one["reversible"] else "no", one["gain"],
+             cell(one["summary"])]
             for one in answer["items"]]
     presets = [[f"`{one['name']}`", cell(one["summary"]), cell(spelled(one["passes"]) + at_one_token(one)),
                 str(one["rounds"])] for one in answer["presets"]]

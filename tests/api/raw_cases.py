@@ -1,19 +1,21 @@
-"""What arrives on a socket when somebody tries: requests that two parsers may read differently, and what the service makes of each.
+"""What arrives on a socket when somebody tries: requests that two parsers may read differently, and what the service makes of
+each.
 
-A case is (name, bytes, status, code). `status` is that of the answer to the first request: 0 when the connection is closed without
-one. `code` is the problem's, None where libmicrohttpd answers with a page of its own, OK where the request is a good one. After the
-bytes of every case a second request follows at once; it must not run, except after a good request of known length (KEPT).
+A case is (name, bytes, status, code). `status` is that of the answer to the first request: 0 when the connection is closed
+without one. `code` is the problem's, None where libmicrohttpd answers with a page of its own, OK where the request is a good
+one. After the bytes of every case a second request follows at once; it must not run, except after a good request of known
+length (KEPT).
 """
 
 OK = "ok"  # a good request; the connection is closed after it
 KEPT = "kept"  # a good request; the connection is kept and what follows runs
 
-# Problems of requests whose end is known beyond doubt: they are refused for what they ask, and the connection is kept where the body
-# is small.
+# Problems of requests whose end is known beyond doubt: they are refused for what they ask, and the connection is kept where the
+# body is small.
 HARMLESS = {
     "missing-body", "unexpected-body", "not-found", "method-not-allowed", "unsupported-media-type",
     "unsupported-encoding", "foreign-origin",
-}  # fmt: skip
+}
 
 BODY = (
     b'{"format":"foldback.graph/1","name":"raw","nodes":[{"name":"x","op":"placeholder","target":"x"},'
@@ -54,13 +56,15 @@ LENGTHS = [
         (name, post(b"Content-Length: " + first, b"Content-Length: " + second), 400, "bad-framing")
         for name, first, second in [
             ("two-that-differ", SIZE, b"5"), ("the-other-way-round", b"5", SIZE), ("the-same-twice", SIZE, SIZE),
-            ("zero-first", b"0", SIZE), ("zero-last", SIZE, b"0"), ("zero-twice", b"0", b"0"), ("second-is-no-number", SIZE, b"x"),
+            ("zero-first", b"0", SIZE), ("zero-last", SIZE, b"0"), ("zero-twice", b"0", b"0"),
+            ("second-is-no-number", SIZE, b"x"),
             ("second-is-empty", SIZE, b""), ("second-is-negative", SIZE, b"-1"),
         ]
     ],
     ("three", post(*[b"Content-Length: " + SIZE] * 3), 400, "bad-framing"),
     ("two-names-in-two-cases", post(b"Content-Length: 5", b"CONTENT-LENGTH: " + SIZE), 400, "bad-framing"),
-    ("two-far-apart", post(b"Content-Length: 5", *[b"X-%d: a" % i for i in range(40)], b"Content-Length: " + SIZE), 400, "bad-framing"),
+    ("two-far-apart", post(b"Content-Length: 5", *[b"X-%d: a" % i for i in range(40)], b"Content-Length: " + SIZE), 400,
+     "bad-framing"),
     *[
         (name, post(b"Content-Length: " + value), status, code)
         for name, value, status, code in [
@@ -78,14 +82,15 @@ LENGTHS = [
             ("semicolon", SIZE + b";", 400, None), ("quoted", b'"' + SIZE + b'"', 400, None),
             ("word", b"many", 400, None), ("non-breaking-space", b"\xa0" + SIZE, 400, None),
             ("arabic-digits", "٥".encode(), 400, None), ("underscore", b"1_0", 400, None),
-            ("19-digits", b"1" * 19, 400, "bad-framing"), ("leading-zeros-to-19-digits", SIZE.rjust(19, b"0"), 400, "bad-framing"),
+            ("19-digits", b"1" * 19, 400, "bad-framing"),
+            ("leading-zeros-to-19-digits", SIZE.rjust(19, b"0"), 400, "bad-framing"),
             ("2^63", b"9223372036854775808", 400, "bad-framing"), ("2^64-1", b"18446744073709551615", 400, "bad-framing"),
             ("2^64", b"18446744073709551616", 413, None), ("2^64+1", b"18446744073709551617", 413, None),
             ("2^64+the-size", b"%d" % (2**64 + len(BODY)), 413, None), ("a-hundred-digits", b"9" * 100, 413, None),
             ("18-digits", b"9" * 18, 413, "body-too-large"), ("a-terabyte", b"1099511627776", 413, "body-too-large"),
         ]
     ],
-]  # fmt: skip
+]
 
 TRANSFER_CODINGS = [
     ("good", chunked(CHUNKS), 201, OK),
@@ -95,15 +100,19 @@ TRANSFER_CODINGS = [
     ("two-spaces-after-the-colon", post(b"Transfer-Encoding:  chunked", body=CHUNKS), 201, OK),
     ("length-before", post(b"Content-Length: " + SIZE, b"Transfer-Encoding: chunked"), 400, "bad-framing"),
     ("length-after", post(b"Transfer-Encoding: chunked", b"Content-Length: " + SIZE), 400, "bad-framing"),
-    ("length-and-chunks", post(b"Content-Length: %d" % len(CHUNKS), b"Transfer-Encoding: chunked", body=CHUNKS), 400, "bad-framing"),
+    ("length-and-chunks", post(b"Content-Length: %d" % len(CHUNKS), b"Transfer-Encoding: chunked", body=CHUNKS), 400,
+     "bad-framing"),
     ("short-length-and-chunks", post(b"Content-Length: 4", b"Transfer-Encoding: chunked", body=CHUNKS), 400, "bad-framing"),
     ("zero-length-and-chunks", post(b"Content-Length: 0", b"Transfer-Encoding: chunked", body=CHUNKS), 400, "bad-framing"),
-    ("long-length-and-an-end", post(b"Content-Length: 900", b"Transfer-Encoding: chunked", body=b"0\r\n\r\n"), 400, "bad-framing"),
+    ("long-length-and-an-end", post(b"Content-Length: 900", b"Transfer-Encoding: chunked", body=b"0\r\n\r\n"), 400,
+     "bad-framing"),
     ("length-and-identity", post(b"Content-Length: " + SIZE, b"Transfer-Encoding: identity"), 400, "bad-framing"),
     ("length-and-an-empty-one", post(b"Content-Length: " + SIZE, b"Transfer-Encoding:"), 400, "bad-framing"),
     ("twice", post(*[b"Transfer-Encoding: chunked"] * 2, body=CHUNKS), 400, "bad-framing"),
-    ("identity-then-chunked", post(b"Transfer-Encoding: identity", b"Transfer-Encoding: chunked", body=CHUNKS), 400, "bad-framing"),
-    ("chunked-then-identity", post(b"Transfer-Encoding: chunked", b"Transfer-Encoding: identity", body=CHUNKS), 400, "bad-framing"),
+    ("identity-then-chunked", post(b"Transfer-Encoding: identity", b"Transfer-Encoding: chunked", body=CHUNKS), 400,
+     "bad-framing"),
+    ("chunked-then-identity", post(b"Transfer-Encoding: chunked", b"Transfer-Encoding: identity", body=CHUNKS), 400,
+     "bad-framing"),
     ("chunked-then-x", post(b"Transfer-Encoding: chunked", b"Transfer-Encoding: x", body=CHUNKS), 400, "bad-framing"),
     ("in-1.0", post(b"Transfer-Encoding: chunked", body=CHUNKS, version=b"HTTP/1.0"), 400, "bad-framing"),
     ("on-a-get", get(b"Transfer-Encoding: chunked") + b"2\r\n{}\r\n0\r\n\r\n", 400, "unexpected-body"),
@@ -112,15 +121,19 @@ TRANSFER_CODINGS = [
     *[
         (name, post(b"Transfer-Encoding: " + value, body=CHUNKS), 400, "bad-framing")
         for name, value in [
-            ("gzip", b"gzip"), ("gzip-and-chunked", b"gzip, chunked"), ("chunked-and-gzip", b"chunked, gzip"), ("identity", b"identity"),
+            ("gzip", b"gzip"), ("gzip-and-chunked", b"gzip, chunked"), ("chunked-and-gzip", b"chunked, gzip"),
+            ("identity", b"identity"),
             ("identity-and-chunked", b"identity, chunked"), ("chunked-twice-in-a-list", b"chunked, chunked"), ("empty", b""),
             ("comma", b"chunked,"), ("comma-first", b",chunked"), ("xchunked", b"xchunked"), ("chunkedx", b"chunkedx"),
-            ("chunk", b"chunk"), ("cow", b"cow"), ("quoted", b'"chunked"'), ("parameter", b"chunked;q=1"), ("semicolon", b"chunked;"),
+            ("chunk", b"chunk"), ("cow", b"cow"), ("quoted", b'"chunked"'), ("parameter", b"chunked;q=1"),
+            ("semicolon", b"chunked;"),
             ("space-after", b"chunked "), ("tab-after", b"chunked\t"), ("vertical-tab-before", b"\vchunked"),
-            ("vertical-tab-after", b"chunked\v"), ("form-feed", b"\fchunked"), ("NUL-after", b"chunked\0"), ("NUL-inside", b"chun\0ked"),
+            ("vertical-tab-after", b"chunked\v"), ("form-feed", b"\fchunked"), ("NUL-after", b"chunked\0"),
+            ("NUL-inside", b"chun\0ked"),
             ("NUL-and-more", b"chunked\0, gzip"), ("bare-CR-before", b"\rchunked"), ("bare-CR-after", b"chunked\rx"),
             ("high-byte", b"\xa0chunked"), ("high-byte-after", b"chunked\xff"), ("long-s", "ſchunked".encode()),
-            ("kelvin-sign", "chun\u212aed".encode()), ("dotted", b"chunked."), ("deflate", b"deflate"), ("trailers", b"trailers"),
+            ("kelvin-sign", "chun\u212aed".encode()), ("dotted", b"chunked."), ("deflate", b"deflate"),
+            ("trailers", b"trailers"),
         ]
     ],
     *[
@@ -141,11 +154,12 @@ TRANSFER_CODINGS = [
     ("hidden-behind-a-NUL", post(b"X: a\0Transfer-Encoding: chunked", b"Content-Length: " + SIZE), 400, "bad-framing"),
     ("folded", post(b"Transfer-Encoding:", b" chunked", body=CHUNKS), 400, "bad-framing"),
     ("folded-tail", post(b"Transfer-Encoding: chunked", b" , gzip", body=CHUNKS), 400, "bad-framing"),
-]  # fmt: skip
+]
 
 CHUNKED_BODIES = [
     ("one-byte-chunks", chunked(b"".join(b"1\r\n%c\r\n" % byte for byte in BODY) + b"0\r\n\r\n"), 201, OK),
-    ("upper-and-lower-case-sizes", chunked(b"A\r\n%s\r\n%x\r\n%s\r\n0\r\n\r\n" % (BODY[:10], len(BODY) - 10, BODY[10:])), 201, OK),
+    ("upper-and-lower-case-sizes", chunked(b"A\r\n%s\r\n%x\r\n%s\r\n0\r\n\r\n" % (BODY[:10], len(BODY) - 10, BODY[10:])), 201,
+     OK),
     ("leading-zeros", chunked(b"0000%x\r\n%s\r\n000\r\n\r\n" % (len(BODY), BODY)), 201, OK),
     ("extension", chunked(CHUNKS.replace(b"\r\n", b";name=value\r\n", 1)), 201, OK),
     ("quoted-extension", chunked(CHUNKS.replace(b"\r\n", b';a="b;c"\r\n', 1)), 201, OK),
@@ -165,17 +179,21 @@ CHUNKED_BODIES = [
     *[
         (name, chunked(body), 400, None)
         for name, body in [
-            ("negative", b"-2\r\n{}\r\n0\r\n\r\n"), ("plus", b"+2\r\n{}\r\n0\r\n\r\n"), ("hexadecimal-prefix", b"0x2\r\n{}\r\n0\r\n\r\n"),
-            ("no-number", b"zz\r\n{}\r\n0\r\n\r\n"), ("empty-size", b"\r\n{}\r\n0\r\n\r\n"), ("space-before", b" 2\r\n{}\r\n0\r\n\r\n"),
-            ("space-after", b"2 \r\n{}\r\n0\r\n\r\n"), ("tab-after", b"2\t\r\n{}\r\n0\r\n\r\n"), ("only-an-extension", b";a\r\n{}\r\n0\r\n\r\n"),
-            ("quoted", b'"2"\r\n{}\r\n0\r\n\r\n'), ("underscore", b"0_2\r\n{}\r\n0\r\n\r\n"), ("NUL", b"2\0\r\n{}\r\n0\r\n\r\n"),
+            ("negative", b"-2\r\n{}\r\n0\r\n\r\n"), ("plus", b"+2\r\n{}\r\n0\r\n\r\n"),
+            ("hexadecimal-prefix", b"0x2\r\n{}\r\n0\r\n\r\n"),
+            ("no-number", b"zz\r\n{}\r\n0\r\n\r\n"), ("empty-size", b"\r\n{}\r\n0\r\n\r\n"),
+            ("space-before", b" 2\r\n{}\r\n0\r\n\r\n"),
+            ("space-after", b"2 \r\n{}\r\n0\r\n\r\n"), ("tab-after", b"2\t\r\n{}\r\n0\r\n\r\n"),
+            ("only-an-extension", b";a\r\n{}\r\n0\r\n\r\n"),
+            ("quoted", b'"2"\r\n{}\r\n0\r\n\r\n'), ("underscore", b"0_2\r\n{}\r\n0\r\n\r\n"),
+            ("NUL", b"2\0\r\n{}\r\n0\r\n\r\n"),
             ("comma", b"2,2\r\n{}\r\n0\r\n\r\n"), ("too-long-a-chunk", b"2\r\n{}}\r\n0\r\n\r\n"),
             ("no-end-of-a-chunk", b"2\r\n{}0\r\n\r\n"), ("bare-CR-after-a-chunk", b"2\r\n{}\rx0\r\n\r\n"),
         ]
     ],
     ("2^64", chunked(b"10000000000000000\r\n{}\r\n0\r\n\r\n"), 413, None),
     ("32-digits", chunked(b"f" * 32 + b"\r\n{}\r\n0\r\n\r\n"), 413, None),
-]  # fmt: skip
+]
 
 HOSTS = [
     ("good", get(), 200, KEPT),
@@ -198,7 +216,7 @@ HOSTS = [
     ("in-Latin-1", get(host=b"Host: \xe9"), 400, "bad-framing"),
     ("space-before-the-colon", get(host=b"Host : a"), 400, "bad-framing"),
     ("with-a-NUL", get(host=b"Host: localhost\0b"), 400, "bad-framing"),
-]  # fmt: skip
+]
 
 LINES = [
     ("bare-LF-everywhere", get(end=b"\n"), 400, "bad-framing"),
@@ -206,7 +224,8 @@ LINES = [
     ("bare-LF-after-a-header", b"GET /livez HTTP/1.1\r\nHost: localhost\nX: b\r\n\r\n", 400, "bad-framing"),
     ("bare-LF-after-the-last-header", b"GET /livez HTTP/1.1\r\nHost: localhost\n\r\n", 400, "bad-framing"),
     ("bare-LF-at-the-end", b"GET /livez HTTP/1.1\r\nHost: localhost\r\n\n", 400, "bad-framing"),
-    ("bare-LF-before-a-body", b"POST /v1/graphs HTTP/1.1\r\nHost: localhost\r\nContent-Length: %s\r\n\n%s" % (SIZE, BODY), 400, "bad-framing"),
+    ("bare-LF-before-a-body", b"POST /v1/graphs HTTP/1.1\r\nHost: localhost\r\nContent-Length: %s\r\n\n%s" % (SIZE, BODY), 400,
+     "bad-framing"),
     ("bare-LF-in-1.0", get(end=b"\n", version=b"HTTP/1.0", host=None), 400, "bad-framing"),
     ("LF-CR", get(end=b"\n\r"), 400, "bad-framing"),
     ("CR-CR-LF", get(end=b"\r\r\n"), 400, None),
@@ -236,14 +255,15 @@ LINES = [
     ("NUL-in-a-value", get(b"X: a\0b"), 400, "bad-framing"),
     ("NUL-at-the-end-of-a-value", get(b"X: a\0"), 400, "bad-framing"),
     ("NUL-line", get(b"\0X: a"), 400, "bad-framing"),
-    ("NUL-and-bare-LF", b"GET /livez HTTP/1.1\r\nHost: localhost\0\nX: b\r\n\r\n", 200, KEPT),  # hidden from us: see docs/http-guards.md
+    # Hidden from us: see docs/http-guards.md
+    ("NUL-and-bare-LF", b"GET /livez HTTP/1.1\r\nHost: localhost\0\nX: b\r\n\r\n", 200, KEPT),
     ("NUL-and-bare-LF-at-the-end", b"GET /livez HTTP/1.1\r\nHost: localhost\r\n\0\n", 200, KEPT),  # the same
     ("NUL-and-bare-LF-after-the-request-line", b"GET /livez HTTP/1.1\0\nHost: localhost\r\n\r\n", 400, None),
     ("escape-character", get(b"X: \x1b[2J"), 400, "bad-framing"),
     ("delete-character", get(b"X: \x7f"), 400, "bad-framing"),
     *[(f"name-with-{ord(c):02x}", get(b"X%c: a" % ord(c)), 400, "bad-framing") for c in '(){}[]<>@,;\\"/?='],
     ("one-empty-line-before", b"\r\n" + get(), 200, KEPT),
-]  # fmt: skip
+]
 
 REQUEST_LINES = [
     ("two-spaces-before-the-target", b"GET  /livez HTTP/1.1\r\nHost: localhost\r\n\r\n", 400, "bad-framing"),
@@ -284,7 +304,7 @@ REQUEST_LINES = [
     ("method-with-a-high-byte", get(method=b"G\xffT"), 400, "bad-framing"),
     ("method-with-a-NUL", get(method=b"GET\0"), 400, "bad-framing"),
     ("POST-with-a-GETs-path", get(method=b"POST"), 405, "method-not-allowed"),
-]  # fmt: skip
+]
 
 TARGETS = [
     (name, get(target=target), 400, "bad-target")
@@ -295,11 +315,16 @@ TARGETS = [
         ("slash-escaped-upper-case", b"/v1%2Fpasses"), ("dot-segment", b"/v1/./passes"), ("two-dots", b"/v1/../livez"),
         ("two-dots-at-the-end", b"/v1/.."), ("two-dots-at-the-start", b"/../livez"), ("dots-escaped", b"/v1/%2e%2e/livez"),
         ("dots-half-escaped", b"/v1/.%2e/livez"), ("one-dot-escaped", b"/v1/%2E/passes"), ("not-hexadecimal", b"/%zz"),
-        ("escape-cut-short", b"/livez%4"), ("escape-alone", b"/livez%"), ("escape-with-a-sign", b"/%+1"), ("not-UTF-8", b"/%ff"),
-        ("overlong-slash", b"/%c0%af"), ("overlong-NUL", b"/%c0%80"), ("surrogate", b"/%ed%a0%80"), ("beyond-Unicode", b"/%f4%90%80%80"),
-        ("UTF-8-cut-short", b"/%e2%82"), ("raw-high-byte", b"/\xff"), ("escaped-CR-LF", b"/a%0d%0aX:%20b"), ("escaped-tab", b"/a%09b"),
-        ("escaped-delete", b"/a%7f"), ("fragment", b"/livez#x"), ("control-character", b"/a\x01b"), ("delete-character", b"/a\x7fb"),
-        ("NUL-in-the-query", b"/v1/passes?a=%00"), ("not-UTF-8-in-the-query", b"/v1/passes?%ff"), ("bad-escape-in-the-query", b"/v1/passes?a=%z"),
+        ("escape-cut-short", b"/livez%4"), ("escape-alone", b"/livez%"), ("escape-with-a-sign", b"/%+1"),
+        ("not-UTF-8", b"/%ff"),
+        ("overlong-slash", b"/%c0%af"), ("overlong-NUL", b"/%c0%80"), ("surrogate", b"/%ed%a0%80"),
+        ("beyond-Unicode", b"/%f4%90%80%80"),
+        ("UTF-8-cut-short", b"/%e2%82"), ("raw-high-byte", b"/\xff"), ("escaped-CR-LF", b"/a%0d%0aX:%20b"),
+        ("escaped-tab", b"/a%09b"),
+        ("escaped-delete", b"/a%7f"), ("fragment", b"/livez#x"), ("control-character", b"/a\x01b"),
+        ("delete-character", b"/a\x7fb"),
+        ("NUL-in-the-query", b"/v1/passes?a=%00"), ("not-UTF-8-in-the-query", b"/v1/passes?%ff"),
+        ("bad-escape-in-the-query", b"/v1/passes?a=%z"),
         ("25-segments", b"/a" * 25),
     ]
 ] + [
@@ -315,7 +340,7 @@ TARGETS = [
     ("9000-bytes", get(target=b"/" + b"a" * 9000), 414, "target-too-long"),
     ("9000-bytes-of-query", get(target=b"/livez?" + b"a" * 9000), 414, "target-too-long"),
     ("300000-bytes", get(target=b"/" + b"a" * 300000), 414, None),
-]  # fmt: skip
+]
 
 SIZES = [
     ("30000-bytes-of-header", get(b"X: " + b"a" * 30000), 200, KEPT),
@@ -327,14 +352,15 @@ SIZES = [
     ("the-same-header-200-times", get(*[b"X: a"] * 200), 431, "headers-too-large"),
     ("10000-headers", get(*[b"X: a"] * 10000), 431, None),
     ("length-as-header-130", get(*[b"X: a"] * 130, b"Content-Length: 5", b"Content-Length: 6"), 400, "bad-framing"),
-]  # fmt: skip
+]
 
 CONNECTIONS = [
     ("continue-refused", post(b"Content-Length: 1099511627776", b"Expect: 100-continue", body=b""), 413, "body-too-large"),
     ("unknown-expectation", post(b"Content-Length: " + SIZE, b"Expect: magic"), 417, "unknown-expectation"),
     ("two-expectations", post(b"Content-Length: " + SIZE, b"Expect: 100-continue, magic"), 417, "unknown-expectation"),
     ("expectation-without-a-body", get(b"Expect: magic"), 417, "unknown-expectation"),
-    ("upgrade-to-HTTP/2", get(b"Connection: Upgrade, HTTP2-Settings", b"Upgrade: h2c", b"HTTP2-Settings: AAMAAABkAARAAAAAAAIAAAAA"), 200, KEPT),
+    ("upgrade-to-HTTP/2", get(b"Connection: Upgrade, HTTP2-Settings", b"Upgrade: h2c",
+                              b"HTTP2-Settings: AAMAAABkAARAAAAAAAIAAAAA"), 200, KEPT),
     ("upgrade-to-a-web-socket", get(b"Connection: Upgrade", b"Upgrade: websocket", b"Sec-WebSocket-Key: eA=="), 200, KEPT),
     ("close", get(b"Connection: close"), 200, OK),
     ("close-in-a-list", get(b"Connection: x, close"), 200, OK),
@@ -345,21 +371,24 @@ CONNECTIONS = [
     ("another-origin", post(b"Content-Length: " + SIZE, b"Origin: http://evil.example"), 403, "foreign-origin"),
     ("X-HTTP-Method-Override", get(b"X-HTTP-Method-Override: DELETE"), 200, KEPT),
     ("X-Original-URL", get(b"X-Original-URL: /v1/graphs", b"X-Rewrite-URL: /v1/graphs"), 200, KEPT),
-]  # fmt: skip
+]
 
 # Requests that are not all there when the client ends its sending, and what is answered: nothing was to be done.
 CUT_SHORT = [
-    ("nothing", b""), ("part-of-a-method", b"GE"), ("part-of-a-line", b"GET /livez HTTP"), ("a-line", b"GET /livez HTTP/1.1\r\n"),
-    ("part-of-a-header", b"GET /livez HTTP/1.1\r\nHos"), ("headers-without-an-end", b"GET /livez HTTP/1.1\r\nHost: localhost\r\n"),
+    ("nothing", b""), ("part-of-a-method", b"GE"), ("part-of-a-line", b"GET /livez HTTP"),
+    ("a-line", b"GET /livez HTTP/1.1\r\n"),
+    ("part-of-a-header", b"GET /livez HTTP/1.1\r\nHos"),
+    ("headers-without-an-end", b"GET /livez HTTP/1.1\r\nHost: localhost\r\n"),
     ("half-an-end", b"GET /livez HTTP/1.1\r\nHost: localhost\r\n\r"), ("no-body", post(b"Content-Length: " + SIZE, body=b"")),
     ("part-of-a-body", post(b"Content-Length: " + SIZE, body=BODY[:-1])), ("part-of-a-size", chunked(b"1")),
     ("a-size", chunked(b"10\r\n")), ("part-of-a-chunk", chunked(CHUNKS[:30])), ("a-chunk", chunked(CHUNKS[:-7])),
     ("no-last-chunk", chunked(CHUNKS[:-5])), ("no-last-line", chunked(CHUNKS[:-2])), ("half-a-last-line", chunked(CHUNKS[:-1])),
     ("part-of-a-trailer", chunked(CHUNKS[:-2] + b"X: y\r\n")), ("only-empty-lines", b"\r\n\r\n"),
-]  # fmt: skip
+]
 
 GROUPS = {
-    "length": LENGTHS, "coding": TRANSFER_CODINGS, "chunks": CHUNKED_BODIES, "host": HOSTS, "line": LINES, "request": REQUEST_LINES,
+    "length": LENGTHS, "coding": TRANSFER_CODINGS, "chunks": CHUNKED_BODIES, "host": HOSTS, "line": LINES,
+    "request": REQUEST_LINES,
     "target": TARGETS, "size": SIZES, "connection": CONNECTIONS,
-}  # fmt: skip
+}
 CASES = [(f"{group}:{name}", *rest) for group, cases in GROUPS.items() for name, *rest in cases]

@@ -1,4 +1,5 @@
-"""Receivers of webhooks: HTTP servers in this process, which note what comes and answer as they are told. Standard library only."""
+"""Receivers of webhooks: HTTP servers in this process, which note what comes and answer as they are told. Standard library
+only."""
 
 import base64
 import hashlib
@@ -79,7 +80,7 @@ class Receiver:
             self.server.socket = context.wrap_socket(self.server.socket, server_side=True)
         self.server.receiver = self
         self.port = self.server.server_port
-        self.url = f"{'https' if context else 'http'}://{'[%s]' % host if ':' in host else host}:{self.port}/hook"
+        self.url = f"{'https' if context else 'http'}://{f'[{host}]' if ':' in host else host}:{self.port}/hook"
         self.thread = threading.Thread(target=self.server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
         self.thread.start()
 
@@ -109,7 +110,8 @@ def wait_for_delivery(service, webhook, is_enough, seconds=600, state=None, head
     """Waits until that is true of the webhook's deliveries, newest first."""
     deadline = time.monotonic() + seconds
     while True:
-        found = service.get(f"/v1/webhooks/{webhook}/deliveries?limit=1000" + (f"&state={state}" if state else ""), headers=headers).json()["items"]
+        found = service.get(f"/v1/webhooks/{webhook}/deliveries?limit=1000" + (f"&state={state}" if state else ""),
+                            headers=headers).json()["items"]
         if is_enough(found):
             return found
         assert time.monotonic() < deadline, found

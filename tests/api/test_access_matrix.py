@@ -1,5 +1,5 @@
-"""Every route with every kind of token. The build holds openapi.yaml against the route table, its scopes included; so the operations
-there are the routes, all of them."""
+"""Every route with every kind of token. The build holds openapi.yaml against the route table, its scopes included; so the
+operations there are the routes, all of them."""
 
 import http.client
 import os
@@ -12,7 +12,8 @@ from conftest import Service, description
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 SCOPES = ["read", "write", "hooks", "admin"]
-MAY = {"read": {"read"}, "write": {"read", "write"}, "hooks": {"read", "hooks"}, "admin": {*SCOPES}}  # what a token of that scope may do
+# What a token of that scope may do
+MAY = {"read": {"read"}, "write": {"read", "write"}, "hooks": {"read", "hooks"}, "admin": {*SCOPES}}
 METHODS = ["get", "put", "post", "patch", "delete"]
 DOCUMENT = ROOT / "docs" / "access.md"
 
@@ -68,7 +69,8 @@ def ask(service, method, path, token):
 def test_route(guarded, method, path, scope):
     service, tokens = guarded
     for method_asked in [method, "HEAD"] if method == "GET" else [method]:
-        for kind, expected in ((None, "token-required"), *((kind, "token-invalid") for kind in ("unknown", "expired", "revoked"))):
+        for kind, expected in ((None, "token-required"),
+                               *((kind, "token-invalid") for kind in ("unknown", "expired", "revoked"))):
             status, code, response = ask(service, method_asked, path, tokens.get(kind))
             if scope is None:
                 assert status not in (401, 403), (kind, code)
@@ -110,7 +112,8 @@ def test_writes_need_more_than_reads():
 
 def test_who_has_no_token_learns_nothing_of_paths(guarded):
     service, tokens = guarded
-    for method, path in (("GET", "/v1/nothing"), ("GET", "/nothing"), ("POST", "/v1/runs/x"), ("OPTIONS", "/v1/graphs"), ("TRACE", "/"), ("POST", "/livez")):
+    for method, path in (("GET", "/v1/nothing"), ("GET", "/nothing"), ("POST", "/v1/runs/x"), ("OPTIONS", "/v1/graphs"),
+                         ("TRACE", "/"), ("POST", "/livez")):
         status, code, response = ask(service, method, path, None)
         assert (status, code) == (401, "token-required") and not response.getheader("Allow"), (method, path)
     assert ask(service, "GET", "/v1/nothing", tokens["read"])[:2] == (404, "not-found")
@@ -132,7 +135,8 @@ def test_access_comes_before_what_is_wrong_with_the_request(guarded):
     service, tokens = guarded
     for token, status in ((None, 401), (tokens["read"], 403)):
         headers = bearer(token) if token else {}
-        for bad in ({"Content-Type": "text/plain"}, {"Accept": "image/png"}, {"Origin": "http://elsewhere"}, {"Content-Encoding": "br"}):
+        for bad in ({"Content-Type": "text/plain"}, {"Accept": "image/png"}, {"Origin": "http://elsewhere"},
+                    {"Content-Encoding": "br"}):
             assert service.post("/v1/optimize?x=1", b"{", headers={**headers, **bad}).status == status
         assert service.raw(
             b"POST /v1/optimize HTTP/1.1\r\nHost: localhost\r\nContent-Length: 99999999999\r\nExpect: 100-continue\r\n"

@@ -5,7 +5,6 @@ import json
 import threading
 
 import pytest
-
 from documents import COMPOSED, branches, counts
 from test_aliases import (  # noqa: F401 (a fixture)
     CREATE,

@@ -1,7 +1,6 @@
 """Aliases: compare and swap, an append-only history, rollback."""
 
 import pytest
-
 from documents import COMPOSED, branches, counts, every_item
 from test_http import is_problem
 from test_models import put_version
@@ -305,7 +304,8 @@ def test_one_pass_comes_out(service):
     put_version(service, "m", "fast", {"run": run["id"]})
     put_alias(service, "plain", CREATE)
     deployed = put_alias(service, "fast", ANY)
-    back = roll_back(service, {"passes": ["MergeLinears"], "who": "ann", "why": "slow"}, headers={"If-Match": deployed.headers["etag"]})
+    back = roll_back(service, {"passes": ["MergeLinears"], "who": "ann", "why": "slow"},
+                     headers={"If-Match": deployed.headers["etag"]})
     assert back.status == 200
     alias = back.json()
     assert alias["version"] == "fast-without-MergeLinears" and alias["who"] == "ann"
@@ -316,7 +316,8 @@ def test_one_pass_comes_out(service):
     version = service.get("/v1/models/m/versions/fast-without-MergeLinears").json()
     assert version["run"] == alias["run"] and version["graph"] == alias["graph"]
     assert service.get(path_of() + "/graph").headers["foldback-version"] == alias["version"]
-    is_problem(roll_back(service, {"passes": ["FuseBiasInLinear"]}, headers={"If-Match": deployed.headers["etag"]}), 412, "alias-moved")
+    is_problem(roll_back(service, {"passes": ["FuseBiasInLinear"]}, headers={"If-Match": deployed.headers["etag"]}), 412,
+               "alias-moved")
 
     # another pass, out of what is left
     again = roll_back(service, {"passes": ["FuseBiasInLinear"], "as": "only-mul"}).json()

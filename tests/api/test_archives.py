@@ -9,7 +9,6 @@ import struct
 import zipfile
 
 import pytest
-
 from blobs import collect, files, is_here, put_blob
 from test_http import is_problem
 
@@ -56,7 +55,8 @@ def test_parts_and_heads(shared):
     assert part.status == 206 and part.body == data[100:200]
 
 
-@pytest.mark.parametrize("kind", ["application/zip", "application/vnd.pytorch.pt2", "application/octet-stream", "application/json"])
+@pytest.mark.parametrize("kind", ["application/zip", "application/vnd.pytorch.pt2", "application/octet-stream",
+                                  "application/json"])
 def test_ways_to_send(shared, kind):
     data = archive("tied")
     assert post(shared, data, kind=kind).json()["archive"] == digest_of(data)
@@ -77,7 +77,8 @@ def test_a_blob_that_is_here(shared):
 
 def nodes_of(service, graph):
     document = json.loads(service.get(f"/v1/graphs/{graph}").body)
-    return [(node["name"], node["target"], node["args"], node["meta"]["shape"]) for node in document["nodes"] if node["op"] == "call_function"]
+    return [(node["name"], node["target"], node["args"], node["meta"]["shape"])
+            for node in document["nodes"] if node["op"] == "call_function"]
 
 
 def test_optimize_and_reverse(shared):
@@ -245,14 +246,17 @@ def test_nothing_is_stored_of_what_is_refused(service):
     def without_weights(name, data):
         return b"{}" if name.endswith("weights_config.json") else data
 
-    refused = [good[:5000], archive("several"), repacked(good, without_weights), repacked(good, lambda name, data: data.replace(b"torch.ops.aten.relu.default", b"os.system"))]
+    refused = [good[:5000], archive("several"), repacked(good, without_weights),
+               repacked(good, lambda name, data: data.replace(b"torch.ops.aten.relu.default", b"os.system"))]
     for data in refused:
         for path in ("/v1/graphs", "/v1/optimize?pass=inference"):
             for kind in ("application/zip", "application/octet-stream"):
                 assert post(service, data, kind=kind, path=path).status == 422
     # An archive that is right, in a request that is not.
-    wrong = ["/v1/optimize?pass=MergeLinear", "/v1/optimize", "/v1/optimize?pass=ConvertPrecision&to=float12", "/v1/optimize?pass=inference&as=mine"]
-    wrong += ["/v1/optimize?pass=inference&weights=abc", "/v1/graphs?weights=abc", "/v1/graphs?weights=sha256:" + "0" * 64 + "&as=mine", "/v1/graphs?strict=perhaps"]
+    wrong = ["/v1/optimize?pass=MergeLinear", "/v1/optimize", "/v1/optimize?pass=ConvertPrecision&to=float12",
+             "/v1/optimize?pass=inference&as=mine"]
+    wrong += ["/v1/optimize?pass=inference&weights=abc", "/v1/graphs?weights=abc",
+              "/v1/graphs?weights=sha256:" + "0" * 64 + "&as=mine", "/v1/graphs?strict=perhaps"]
     for path in wrong:
         for kind in ("application/zip", "application/octet-stream"):
             assert post(service, good, kind=kind, path=path).status == 422, path
@@ -260,7 +264,8 @@ def test_nothing_is_stored_of_what_is_refused(service):
 
 
 MISSING = "sha256:" + "1" * 64
-LATE = [f"/v1/graphs?weights={MISSING}", f"/v1/optimize?pass=inference&weights={MISSING}"]  # known to be wrong when the graph is read
+# Known to be wrong when the graph is read
+LATE = [f"/v1/graphs?weights={MISSING}", f"/v1/optimize?pass=inference&weights={MISSING}"]
 
 
 @pytest.mark.parametrize("path", LATE)

@@ -22,7 +22,8 @@ def untyped(with_layer):
                         "buffers": {}, "training": False})
         tensors.append({"name": "w", "dtype": "float32", "shape": [2, 2]})
     read = nodes[-1]["name"]
-    nodes.append({"name": "y", "op": "call_function", "target": "operator.truediv", "args": [{"$node": read}, {"$float": "3.0"}],
+    nodes.append({"name": "y", "op": "call_function", "target": "operator.truediv",
+                  "args": [{"$node": read}, {"$float": "3.0"}],
                   "kwargs": {}, "meta": {}})
     nodes.append({"name": "output", "op": "output", "target": "output", "args": [{"$node": "y"}], "kwargs": {}, "meta": {}})
     return {"format": "foldback.graph/1", "name": "untyped", "nodes": nodes, "modules": modules, "tensors": tensors}
@@ -85,7 +86,8 @@ def test_what_is_wrong_with_it_is_said(service, assume, code, pointer):
     assert problem["pointer"] == pointer and code in (None, problem["code"])
 
 
-@pytest.mark.parametrize(("fixture", "share"), [("toy", 0.95), ("bert-tiny", 0.9), ("gpt2-tiny", 0.8), ("resnet-tiny", 0.95), ("aten-bert", 0.5)])
+@pytest.mark.parametrize(("fixture", "share"),
+                         [("toy", 0.95), ("bert-tiny", 0.9), ("gpt2-tiny", 0.8), ("resnet-tiny", 0.95), ("aten-bert", 0.5)])
 def test_what_is_recorded_is_what_the_tracer_saw(service, fixture, share):
     document = json.loads((FIXTURES / fixture / "graph.json").read_text())
     seen = {row["name"]: dict(row["meta"]) for row in document["nodes"]}

@@ -1,4 +1,5 @@
-"""Attestations: what a run's result was made of, signed, and made again by whoever verifies it. openssl is the second opinion."""
+"""Attestations: what a run's result was made of, signed, and made again by whoever verifies it. openssl is the second
+opinion."""
 
 import base64
 import copy
@@ -48,10 +49,12 @@ def openssl(foldback, *words, **files):
 def signed(foldback, statement, key="key.pem"):
     """An envelope that openssl has signed."""
     payload = statement if isinstance(statement, bytes) else json.dumps(statement).encode()
-    done = openssl(foldback, "pkeyutl", "-sign", "-inkey", key, "-rawin", "-in", "bytes", "-out", "signature", bytes=encoded(payload))
+    done = openssl(foldback, "pkeyutl", "-sign", "-inkey", key, "-rawin", "-in", "bytes", "-out", "signature",
+                   bytes=encoded(payload))
     assert done.returncode == 0, done.stderr
     signature = base64.b64encode(foldback.path("signature").read_bytes()).decode()
-    return {"payloadType": "application/vnd.in-toto+json", "payload": base64.b64encode(payload).decode(), "signatures": [{"keyid": "any", "sig": signature}]}
+    return {"payloadType": "application/vnd.in-toto+json", "payload": base64.b64encode(payload).decode(),
+            "signatures": [{"keyid": "any", "sig": signature}]}
 
 
 def attested(service, run):
@@ -74,21 +77,25 @@ def is_refused(result, *said):
 def bound(service):
     """The id of a graph whose weights are in a file of the service."""
     document = branches(2, "bound")
-    tensors = {row["name"]: (row["dtype"], row["shape"], floats([number / 7 for number in range(math.prod(row["shape"]))])) for row in document["tensors"]}
+    tensors = {row["name"]: (row["dtype"], row["shape"], floats([number / 7 for number in range(math.prod(row["shape"]))]))
+               for row in document["tensors"]}
     return bind(service, document, file_of(tensors), strict=True)["id"], digest_of(file_of(tensors))
 
 
 def test_what_is_said_and_who_says_it(signing, foldback):
     run = optimize(signing, branches(2), PASSES)
     envelope, statement = attested(signing, run)
-    assert statement["_type"] == "https://in-toto.io/Statement/v1" and statement["predicateType"] == "https://slsa.dev/provenance/v1"
+    assert (statement["_type"] == "https://in-toto.io/Statement/v1"
+            and statement["predicateType"] == "https://slsa.dev/provenance/v1")
     assert statement["subject"] == [{"name": "result", "digest": {"sha256": run["result"].removeprefix("sha256:")}}]
     definition, details = statement["predicate"]["buildDefinition"], statement["predicate"]["runDetails"]
-    assert definition["resolvedDependencies"] == [{"name": "source", "digest": {"sha256": run["source"].removeprefix("sha256:")}}]
+    assert definition["resolvedDependencies"] == [{"name": "source",
+                                                   "digest": {"sha256": run["source"].removeprefix("sha256:")}}]
     replay = definition["externalParameters"]["replay"]
     assert replay["source"] == run["source"] and [one["name"] for one in replay["passes"]] == PASSES
     assert all(one["version"] >= 1 and one["params"] == {} for one in replay["passes"])
-    assert [(one["name"], one["signature"]) for one in definition["externalParameters"]["passes"]] == [(one["name"], one["signature"]) for one in run["passes"]]
+    assert [(one["name"], one["signature"])
+            for one in definition["externalParameters"]["passes"]] == [(one["name"], one["signature"]) for one in run["passes"]]
     assert details["metadata"] == {"invocationId": run["id"], "finishedOn": run["created"]}
     assert details["builder"]["version"]["foldback"] == signing.get("/").json()["version"]
     # the signature is what openssl takes for one
@@ -97,7 +104,8 @@ def test_what_is_said_and_who_says_it(signing, foldback):
     words = ("pkeyutl", "-verify", "-pubin", "-inkey", "key.pem.pub", "-rawin", "-in", "bytes", "-sigfile", "sig")
     assert openssl(foldback, *words, bytes=encoded(payload), sig=sig).returncode == 0
     assert openssl(foldback, *words, bytes=encoded(payload + b" "), sig=sig).returncode != 0
-    assert foldback.run("key", "show", "key.pem.pub").json()["id"] == signature["keyid"] == foldback.run("key", "show", "key.pem").json()["id"]
+    assert foldback.run("key", "show",
+                        "key.pem.pub").json()["id"] == signature["keyid"] == foldback.run("key", "show", "key.pem").json()["id"]
 
 
 def test_it_is_made_again(signing, foldback):
@@ -124,7 +132,8 @@ def test_an_undo_is_made_again(signing, foldback, how, passes):
     undone = signing.post(f"/v1/runs/{run['id']}/{how}", {} if passes is None else {"passes": passes}).json()
     envelope, statement = attested(signing, undone)
     definition = statement["predicate"]["buildDefinition"]
-    assert [one["name"] for one in definition["externalParameters"]["replay"]["passes"]] == [one for one in PASSES if passes and one not in passes]
+    assert [one["name"] for one in definition["externalParameters"]["replay"]["passes"]] == [
+        one for one in PASSES if passes and one not in passes]
     assert [one["name"] for one in definition["resolvedDependencies"]] == ["source", "at-hand"]
     assert verify(foldback, envelope).json()["verified"]
 
@@ -154,10 +163,11 @@ def test_files(signing, foldback):
     assert verify(foldback, envelope).json()["verified"]
     for part in ("subject", "resolvedDependencies"):
         for said, change in (
-            ("a file that it lists is not one of the graph's", lambda files: files.append({"name": "file", "digest": {"sha256": "0" * 64}})),
+            ("a file that it lists is not one of the graph's",
+             lambda files: files.append({"name": "file", "digest": {"sha256": "0" * 64}})),
             ("a file that it lists is not one of the graph's", lambda files: files[1]["digest"].update(sha256="0" * 64)),
             ("does not list all files", lambda files: files.pop()),
-        ):  # fmt: skip
+        ):
             lie = copy.deepcopy(statement)
             change(lie["subject"] if part == "subject" else lie["predicate"]["buildDefinition"]["resolvedDependencies"])
             is_refused(verify(foldback, signed(foldback, lie)), said)
@@ -181,7 +191,8 @@ def lies(statement):
         made["subject"][0]["digest"] = definition["resolvedDependencies"][0]["digest"]
 
     def swap(made, definition):
-        definition["resolvedDependencies"][0]["digest"], made["subject"][0]["digest"] = made["subject"][0]["digest"], definition["resolvedDependencies"][0]["digest"]
+        definition["resolvedDependencies"][0]["digest"], made[
+            "subject"][0]["digest"] = made["subject"][0]["digest"], definition["resolvedDependencies"][0]["digest"]
         replay(definition)["source"] = "sha256:" + definition["resolvedDependencies"][0]["digest"]["sha256"]
 
     yield "makes another graph|make another graph", other(set_result)
@@ -190,15 +201,19 @@ def lies(statement):
     yield "do not start from its source", other(lambda made, definition: replay(definition).update(source="sha256:" + "0" * 64))
     yield "names other passes", other(lambda made, definition: replay(definition)["passes"].pop())
     yield "names other passes", other(lambda made, definition: definition["externalParameters"]["passes"].pop())
-    yield "make another graph", other(lambda made, definition: [replay(definition)["passes"].pop(0), definition["externalParameters"]["passes"].pop(0)])
+    yield "make another graph", other(lambda made, definition: [replay(definition)["passes"].pop(0),
+                                                                definition["externalParameters"]["passes"].pop(0)])
     yield "no pass was run", other(lambda made, definition: replay(definition)["passes"].clear())
     yield "names other passes", other(lambda made, definition: replay(definition)["passes"][2]["params"].update(to="silu"))
     yield "is version", other(lambda made, definition: replay(definition)["passes"][0].update(version=99))
     yield "there is no pass", other(lambda made, definition: replay(definition)["passes"][0].update(name="Nonsense"))
-    yield "file", other(lambda made, definition: definition["resolvedDependencies"].append({"name": "file", "digest": {"sha256": "1" * 64}}))
-    yield "not an attestation of foldback", other(lambda made, definition: made.update(predicateType="https://example.org/other"))
+    yield "file", other(lambda made, definition: definition[
+        "resolvedDependencies"].append({"name": "file", "digest": {"sha256": "1" * 64}}))
+    yield "not an attestation of foldback", other(
+        lambda made, definition: made.update(predicateType="https://example.org/other"))
     yield "not an attestation of foldback", other(lambda made, definition: definition.update(buildType="urn:other"))
-    yield "not an attestation of foldback", other(lambda made, definition: made.update(_type="https://in-toto.io/Statement/v0.1"))
+    yield "not an attestation of foldback", other(
+        lambda made, definition: made.update(_type="https://in-toto.io/Statement/v0.1"))
     yield "does not name the result", other(lambda made, definition: made.update(subject=[]))
     yield "does not name the result", other(lambda made, definition: made["subject"][0].update(name="other"))
     yield "do not start from its source", other(lambda made, definition: replay(definition).pop("passes"))
@@ -244,18 +259,23 @@ def test_what_was_not_signed_is_refused(signing, foldback):
     flipped = bytearray(base64.b64decode(envelope["signatures"][0]["sig"]))
     flipped[7] ^= 1
     for changed in [
-        with_payload(payload + b" "), with_payload(payload.replace(b'"version":1', b'"version":2', 1)), with_payload(base64.b64decode(attested(signing, other)[0]["payload"])),
-        with_signature(sig=base64.b64encode(flipped).decode()), with_signature(sig=attested(signing, other)[0]["signatures"][0]["sig"]), with_signature(sig=""),
-        with_signature(sig="%%%"), with_signature(sig=base64.b64encode(bytes(64)).decode()), {**envelope, "signatures": []}, {**envelope, "signatures": [7]},
+        with_payload(payload + b" "), with_payload(payload.replace(b'"version":1', b'"version":2', 1)),
+        with_payload(base64.b64decode(attested(signing, other)[0]["payload"])),
+        with_signature(sig=base64.b64encode(flipped).decode()),
+        with_signature(sig=attested(signing, other)[0]["signatures"][0]["sig"]), with_signature(sig=""),
+        with_signature(sig="%%%"), with_signature(sig=base64.b64encode(bytes(64)).decode()), {**envelope, "signatures": []},
+        {**envelope, "signatures": [7]},
         signed(foldback, statement, "other.pem"),
-    ]:  # fmt: skip
+    ]:
         is_refused(verify(foldback, changed), "none of the given keys has signed it")
     wrong_type = {**envelope, "payloadType": "application/json"}
     for changed in [
-        wrong_type, {**envelope, "payload": "%"}, {**envelope, "payload": 7}, {name: envelope[name] for name in ("payload", "signatures")},
+        wrong_type, {**envelope, "payload": "%"}, {**envelope, "payload": 7},
+        {name: envelope[name] for name in ("payload", "signatures")},
         {**envelope, "signatures": {}}, [], b"no JSON", b'{"payload": "", "payload": ""}',
-    ]:  # fmt: skip
-        said = "it is not JSON" if isinstance(changed, bytes) else "it is no DSSE envelope" if changed != wrong_type else "its payload is application/json"
+    ]:
+        said = ("it is not JSON" if isinstance(changed, bytes) else "it is no DSSE envelope" if changed != wrong_type
+                else "its payload is application/json")
         is_refused(verify(foldback, changed), said)
     is_refused(verify(foldback, envelope, key="other.pem.pub"), "none of the given keys")
     assert verify(foldback, envelope, "--key", "other.pem.pub").status == 0  # one of several
@@ -263,7 +283,8 @@ def test_what_was_not_signed_is_refused(signing, foldback):
 
 def test_keys(foldback, new_service, signing):
     private, public = foldback.path("key.pem"), foldback.path("key.pem.pub")
-    assert stat.S_IMODE(private.stat().st_mode) == 0o600 and b"PRIVATE KEY" in private.read_bytes() and b"PUBLIC KEY" in public.read_bytes()
+    assert (stat.S_IMODE(private.stat().st_mode) == 0o600 and b"PRIVATE KEY" in private.read_bytes()
+            and b"PUBLIC KEY" in public.read_bytes())
     before = private.read_bytes()
     is_refused(foldback.run("key", "create", "key.pem"), "key.pem exists")
     assert private.read_bytes() == before
@@ -272,12 +293,14 @@ def test_keys(foldback, new_service, signing):
     assert "PRIVATE" not in shown.out
     openssl(foldback, "genpkey", "-algorithm", "RSA", "-out", "rsa.pem")
     openssl(foldback, "genpkey", "-algorithm", "ED25519", "-aes256", "-pass", "pass:secret", "-out", "locked.pem")
-    for name, said in (("rsa.pem", "another kind"), ("locked.pem", "without a passphrase"), ("key.pem.pub", "is a public key"), ("none.pem", "cannot read")):
+    for name, said in (("rsa.pem", "another kind"), ("locked.pem", "without a passphrase"), ("key.pem.pub", "is a public key"),
+                       ("none.pem", "cannot read")):
         if foldback.path(name).exists():
             foldback.path(name).chmod(0o600)
         is_refused(foldback.run("serve", "--listen", "127.0.0.1:0", "--data", "d", "--signing-key", name), said)
     private.chmod(0o640)
-    is_refused(foldback.run("serve", "--listen", "127.0.0.1:0", "--data", "d", "--signing-key", "key.pem"), "can be read by others")
+    is_refused(foldback.run("serve", "--listen", "127.0.0.1:0", "--data", "d", "--signing-key", "key.pem"),
+               "can be read by others")
     for text in (signing.log(), signing.get("/metrics").body.decode()):
         assert "PRIVATE KEY" not in text
 

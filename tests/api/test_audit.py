@@ -196,7 +196,8 @@ def test_what_changed_nothing_leaves_nothing(people):
 
 
 def test_an_entry_is_there_when_its_act_was_answered(people):
-    """Acts of several at once, the process killed in the middle: each act that was answered has one entry, each entry its act."""
+    """Acts of several at once, the process killed in the middle: each act that was answered has one entry, each entry its
+    act."""
     boss, ci = people
     service, answered = boss.service, []
 
@@ -204,7 +205,7 @@ def test_an_entry_is_there_when_its_act_was_answered(people):
         for i in range(1000):
             try:
                 answer = service.post("/v1/optimize", {"graph": branches(2, f"{number}-{i}"), "passes": ["MergeLinears"]},
-                                      headers=bearer(ci.token))  # fmt: skip
+                                      headers=bearer(ci.token))
             except OSError:
                 return
             answered.append(answer.json()["id"])
@@ -252,11 +253,13 @@ def test_no_secret_is_written_anywhere(people):
     expected = act(boss, ci)
     key = "key-of-an-idempotent-request"
     secret_text = "a-note-that-only-the-client-knows"
-    boss.post("/v1/optimize", {"graph": graph_of([]), "passes": ["MergeLinears"], "note": secret_text}, headers={"Idempotency-Key": key})
+    boss.post("/v1/optimize", {"graph": graph_of([]), "passes": ["MergeLinears"], "note": secret_text},
+              headers={"Idempotency-Key": key})
     for target in (f"/v1/graphs?access_token={ci.token}", "/v1/graphs"):
         service.get(target, headers={"Authorization": f"Basic {ci.token}"})
         service.get(target, headers=bearer(ci.token))
-        service.raw(f"GET {target} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nAuthorization: Bearer {ci.token}\nX: y\r\n\r\n".encode())
+        service.raw(f"GET {target} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nAuthorization: Bearer {ci.token}\nX: "
+                    "y\r\n\r\n".encode())
     service.stop()
     log = service.log()
     assert len(expected) < log.count("\n")
@@ -340,7 +343,8 @@ def test_old_entries_are_removed_in_parts(service):
     with sqlite3.connect(service.data / "foldback.sqlite") as database:
         database.execute(
             "WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 12000) "
-            "INSERT INTO audit (at, who, action, object, outcome) SELECT 1000000000000 + i, 'somebody', 'pin', 'run', 'pinned' FROM n"
+            "INSERT INTO audit (at, who, action, object, outcome) SELECT 1000000000000 + i, 'somebody', 'pin', 'run', 'pinned' "
+            "FROM n"
         )
     database.close()
     service.start()
@@ -366,7 +370,8 @@ def test_a_command_line_removes_old_entries(service):
     put_blob(service, some_bytes(10))
     grow_old(service, 10)
     service.stop()
-    done = subprocess.run([binary(), "gc", "--keep-audit-days", "5", "--data", service.data, "--json"], capture_output=True, text=True)
+    done = subprocess.run([binary(), "gc", "--keep-audit-days", "5", "--data", service.data, "--json"],
+                          capture_output=True, text=True)
     assert json.loads(done.stdout)["audit_entries"] == 1, done
     service.start()
     assert [(one["action"], one["who"]) for one in entries_of(service)] == [("audit-trim", "local")]

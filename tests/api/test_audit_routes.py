@@ -189,9 +189,9 @@ def test_a_key_belongs_to_who_sent_it(readers):
     assert mine.status == others.status == 201 and mine.json()["id"] != others.json()["id"]
     assert "idempotency-replayed" not in others.headers
     job = service.post("/v1/jobs", {"graphs": [mine.json()["source"]], "passes": ["DeepCopy"]},
-                       headers={"Idempotency-Key": "same", **bearer(admin)})  # fmt: skip
+                       headers={"Idempotency-Key": "same", **bearer(admin)})
     theirs = service.post("/v1/jobs", {"graphs": [mine.json()["source"]], "passes": ["DeepCopy"]},
-                          headers={"Idempotency-Key": "same", **bearer(writer)})  # fmt: skip
+                          headers={"Idempotency-Key": "same", **bearer(writer)})
     assert job.json()["id"] != theirs.json()["id"]
     service.restart()
     assert ask(writer, body).json() == mine.json() and ask(admin, body).json() == others.json()

@@ -5,11 +5,8 @@ A document goes the three ways in: as a graph, as the bare body of optimize, and
 
 import copy
 import gzip
-import json
 
 import pytest
-
-import documents
 from documents import batch_norm_fold, branches, compact, counts, node, ref
 from test_http import is_problem
 
@@ -93,7 +90,7 @@ def test_truncated(known):
         (GOOD[:-1] + b',"nodes":[]}', "duplicate-member"),
         (GOOD[:-1] + b"]", None),
     ],
-)  # fmt: skip
+)
 def test_not_json(known, text, code):
     is_refused(known, text, 400, code)
 
@@ -103,7 +100,8 @@ def test_after_the_end(known):
         is_problem(known.post("/v1/graphs", text), 400)
         is_problem(known.post("/v1/optimize", text, raw_query="pass=MergeLinears"), 400)
     envelope = b'{"passes": ["MergeLinears"], "graph": ' + GOOD + b"}"
-    for text in (envelope + b"x", envelope + b"}", envelope[:-1] + b',"passes":["DeepCopy"]}', envelope[:-1] + b',"graph":"x"}'):
+    for text in (envelope + b"x", envelope + b"}", envelope[:-1] + b',"passes":["DeepCopy"]}',
+                 envelope[:-1] + b',"graph":"x"}'):
         is_problem(known.post("/v1/optimize", text), 400)
     assert known.post("/v1/optimize", b" \n" + envelope + b"\r\n\t ").status == 201
 
@@ -244,7 +242,7 @@ BAD_DOCUMENTS = {
     "reference": (("nodes", 1, "args", 0), {"$ref": "os.system('x')"}, "/nodes/1/args/0"),
     "enum": (("nodes", 1, "args", 0), {"$enum": ["a.B", "C; print()"]}, "/nodes/1/args/0"),
     "named tuple": (("nodes", 1, "args", 0), {"$namedtuple": ["a.B()", []]}, "/nodes/1/args/0"),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("case", BAD_DOCUMENTS)
@@ -277,7 +275,8 @@ def test_bad_document(known, case):
         (with_recipe({"op": "neg", "args": {"a": 1}}), "/tensors/0/recipe"),
         (with_recipe(7), "/tensors/0/recipe"),
         (
-            change(with_recipe("fc1.weight"), ("tensors", 2), {"name": "fc1.weight", "dtype": "float32", "shape": [4, 4], "recipe": "fc0.weight"}),
+            change(with_recipe("fc1.weight"), ("tensors", 2),
+                   {"name": "fc1.weight", "dtype": "float32", "shape": [4, 4], "recipe": "fc0.weight"}),
             "/tensors/",
         ),
         (change(batch_norm_fold(), ("tensors", 3, "shape"), [7]), "/modules/2"),
@@ -285,7 +284,7 @@ def test_bad_document(known, case):
         (change(batch_norm_fold(), ("modules", 1, "config", "kernel_size"), {"$tuple": [5, 5]}), "/modules/1"),
         ({"format": "foldback.graph/1"}, ""),
     ],
-)  # fmt: skip
+)
 def test_more_bad_documents(known, document, pointer):
     is_refused(known, compact(document), 422, pointer=pointer)
 
@@ -308,7 +307,9 @@ def paths(value, so_far=()):
         yield from paths(part, (*so_far, step))
 
 
-@pytest.mark.parametrize("graph", [pytest.param(branches(), marks=pytest.mark.long), pytest.param(batch_norm_fold(), marks=pytest.mark.long), with_recipe({"op": "neg", "args": ["fc1.weight"]})])
+@pytest.mark.parametrize("graph", [pytest.param(branches(), marks=pytest.mark.long),
+                                   pytest.param(batch_norm_fold(), marks=pytest.mark.long),
+                                   with_recipe({"op": "neg", "args": ["fc1.weight"]})])
 def test_any_value_replaced_by_any_other(known, graph):
     """Whatever is put anywhere: it is a graph, or it is refused with a place. Never a failure of the server."""
     refused = accepted = 0

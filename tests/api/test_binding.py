@@ -110,7 +110,8 @@ def test_missing_and_extra(shared):
     assert (problem["missing"], problem["extra"], problem["mismatching"]) == (gone, ["stray"], [])
 
 
-@pytest.mark.parametrize("change", [("float16", [4], b"12345678"), ("float32", [2, 1], b"12345678"), ("int32", [2], b"12345678")])
+@pytest.mark.parametrize("change", [("float16", [4], b"12345678"), ("float32", [2, 1], b"12345678"),
+                                    ("int32", [2], b"12345678")])
 def test_mismatching(shared, change):
     graph = one_linear(["a", "b"])
     good = ("float32", [2], b"12345678")
@@ -267,7 +268,8 @@ def test_inline_data(shared):
     assert files.tensors_of(download(shared, bare, names="a")) == {"a": ("float32", [2], bytes(8))}
     file = files.file_of({"a": ("float32", [2], b"12345678"), "b": ("float32", [2], b"abcdefgh")})
     stored = bind(shared, graph, file)
-    assert [set(one) for one in document_of(shared, stored["id"])["tensors"]] == [{"name", "dtype", "shape", "blob", "offset"}] * 2
+    assert [set(one) for one in document_of(shared,
+                                            stored["id"])["tensors"]] == [{"name", "dtype", "shape", "blob", "offset"}] * 2
     assert [part for _, _, part in files.tensors_of(download(shared, stored["id"])).values()] == [b"12345678", b"abcdefgh"]
 
 
@@ -320,7 +322,8 @@ def scaled(prefix=""):
     }
 
 
-SOURCE = files.file_of({"fc.weight": ("float32", [2, 2], files.floats([1, 2, 3, 4])), "fc.bias": ("float32", [2], files.floats([5, 6]))})
+SOURCE = files.file_of({"fc.weight": ("float32", [2, 2], files.floats([1, 2, 3, 4])),
+                        "fc.bias": ("float32", [2], files.floats([5, 6]))})
 
 
 def weight_of(service, graph):
@@ -334,7 +337,8 @@ def strip_metadata(file):
 def test_both_readings_fit(shared):
     """Names, dtypes and shapes of the source's file and of the optimised model's are the same: nothing is guessed."""
     run = optimize_scaled(shared)
-    bare = document_of(shared, shared.post("/v1/optimize", {"graph": scaled(), "passes": ["FoldScaleIntoLinear"]}).json()["result"])
+    bare = document_of(shared,
+                       shared.post("/v1/optimize", {"graph": scaled(), "passes": ["FoldScaleIntoLinear"]}).json()["result"])
     for strict in ({}, {"strict": "true"}):
         refused = post(shared, bare, upload(shared, SOURCE), **strict)
         assert (refused.status, refused.json()["code"]) == (409, "ambiguous-weights")
@@ -356,7 +360,8 @@ def test_both_readings_fit(shared):
 
 
 def optimize_scaled(service):
-    answer = service.post("/v1/optimize", {"graph": scaled(), "weights": [upload(service, SOURCE)], "passes": ["FoldScaleIntoLinear"]})
+    answer = service.post("/v1/optimize", {"graph": scaled(), "weights": [upload(service, SOURCE)],
+                                           "passes": ["FoldScaleIntoLinear"]})
     assert answer.status == 201 and answer.json()["passes"][0]["applied"] == 1, answer
     return answer.json()
 
@@ -371,7 +376,8 @@ def test_a_file_says_whose_it_is(shared):
     tensors = json.loads(header.pop("foldback.tensors"))
     assert [one[0] for one in tensors.values()] == ["fc.weight@2c88e0b5"] and list(tensors) == ["fc.weight"]
     assert header == {"foldback.graph": run["result"], "foldback.structure": structure, "foldback.weights": "finished"}
-    bare = document_of(shared, shared.post("/v1/optimize", {"graph": scaled(), "passes": ["FoldScaleIntoLinear"]}).json()["result"])
+    bare = document_of(shared,
+                       shared.post("/v1/optimize", {"graph": scaled(), "passes": ["FoldScaleIntoLinear"]}).json()["result"])
     made = bind(shared, bare, finished, strict=True)
     assert weight_of(shared, made["id"]) == [0.5, 1, 1.5, 2]
     assert files.tensors_of(download(shared, made["id"])) == files.tensors_of(finished)
@@ -386,7 +392,7 @@ def test_a_file_says_whose_it_is(shared):
     assert materialized == digest_of(finished)
 
 
-# ---- passes over the results of passes ----------------------------------------------------------------------------------------
+# ---- passes over the results of passes ---------------------------------------------------------------------------------------
 
 
 def chained():
@@ -404,7 +410,8 @@ def chained():
     parameters = {key: f"bn.{key}" for key in ("weight", "bias")}
     buffers = {key: f"bn.{key}" for key in ("running_mean", "running_var", "num_batches_tracked")}
     config = {"num_features": 2, "eps": 0.0, "momentum": 0.1, "affine": True, "track_running_stats": True}
-    graph["modules"].insert(1, {"path": "bn", "type": "torch.nn.BatchNorm1d", "config": config, "parameters": parameters, "buffers": buffers})
+    graph["modules"].insert(1, {"path": "bn", "type": "torch.nn.BatchNorm1d", "config": config, "parameters": parameters,
+                                "buffers": buffers})
     graph["modules"] = [graph["modules"][0], graph["modules"][2], graph["modules"][1]]
     for row in graph["modules"]:
         row["training"] = False
@@ -419,7 +426,7 @@ CHAIN_SOURCE = files.file_of(
     | {f"bn.{key}": ("float32", [2], files.floats(values)) for key, values in
        {"weight": [8, 16], "bias": [0, 0], "running_mean": [0, 0], "running_var": [4, 4]}.items()}
     | {"bn.num_batches_tracked": ("int64", [], bytes(8))}
-)  # fmt: skip
+)
 CHAIN = ("FuseBatchNorm1dInLinear", "FoldScaleIntoLinear")
 WEIGHTS = [[1, 2, 3, 4], [4, 8, 24, 32], [8, 16, 48, 64]]  # of the three graphs
 
@@ -631,6 +638,7 @@ def test_non_persistent_buffers(shared):
     assert made["weights"]["bound"] == 3 and download(shared, made["id"]) == whole
     # One that a checkpoint's tensor is made from is demanded all the same.
     without["modules"][1]["parameters"]["bias"] = "made"
-    without["tensors"][2] = {"name": "made", "dtype": "float32", "shape": [2], "recipe": {"op": "reshape", "args": ["ids"], "shape": [2]}}
+    without["tensors"][2] = {"name": "made", "dtype": "float32", "shape": [2],
+                             "recipe": {"op": "reshape", "args": ["ids"], "shape": [2]}}
     part = files.file_of({"fc.weight": files.tensors_of(SOURCE)["fc.weight"]})
     assert bind(shared, without, part)["weights"]["missing"] == ["ids"]

@@ -10,9 +10,8 @@ import subprocess
 import threading
 import time
 
-import pytest
-
 import buckets
+import pytest
 from blobs import INLINE, collect, digest_of, files, graph_of, is_here, put_blob, some_bytes, stored
 from conftest import binary
 from documents import branches, every_item

@@ -7,10 +7,19 @@ import json
 import re
 
 import pytest
-
 from blobs import (
-    INLINE, digest_of, files, graph_of, is_here, put_blob, read_answer, some_bytes, start_request, stored, wait_until,
-)  # fmt: skip
+    INLINE,
+    digest_of,
+    files,
+    graph_of,
+    is_here,
+    put_blob,
+    read_answer,
+    some_bytes,
+    start_request,
+    stored,
+    wait_until,
+)
 from documents import every_item
 from test_http import is_problem
 

@@ -1,4 +1,5 @@
-"""Blobs in a bucket: what is where, what fails and how, and that nothing is lost. Against rclone's server and, for a part, moto's."""
+"""Blobs in a bucket: what is where, what fails and how, and that nothing is lost. Against rclone's server and, for a part,
+moto's."""
 
 import hashlib
 import hmac
@@ -78,7 +79,7 @@ def refuses_to_start(data, *options, environment=buckets.CREDENTIALS):
     done = subprocess.run(
         [binary(), "serve", "--listen", "127.0.0.1:0", "--data", str(data), *options],
         capture_output=True, text=True, timeout=600, env={**bare, **environment},
-    )  # fmt: skip
+    )
     assert done.returncode in (1, 2), done
     assert buckets.SECRET not in done.stdout + done.stderr
     return done.stderr
@@ -246,7 +247,8 @@ def test_no_credentials(tmp_path):
 
 @pytest.mark.parametrize("wrong", [{"AWS_SECRET_ACCESS_KEY": "wrong"}, {"AWS_ACCESS_KEY_ID": "UNKNOWN"}])
 def test_wrong_credentials(server, tmp_path, wrong):
-    said = refuses_to_start(tmp_path / "data", *buckets.options(server.url, "store"), environment={**buckets.CREDENTIALS, **wrong})
+    said = refuses_to_start(tmp_path / "data", *buckets.options(server.url, "store"),
+                            environment={**buckets.CREDENTIALS, **wrong})
     assert "403" in said and "check the credentials" in said
 
 

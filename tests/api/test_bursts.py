@@ -168,7 +168,8 @@ def test_watchdog_makes_a_request(tmp_path, new_service, sandbox, is_abstract):
     assert service.stop() == 0
 
 
-@pytest.mark.parametrize("wrong", [{"WATCHDOG_PID": "1"}, {"WATCHDOG_USEC": "0"}, {"WATCHDOG_USEC": "1s"}, {"WATCHDOG_USEC": ""}])
+@pytest.mark.parametrize("wrong", [{"WATCHDOG_PID": "1"}, {"WATCHDOG_USEC": "0"}, {"WATCHDOG_USEC": "1s"},
+                                   {"WATCHDOG_USEC": ""}])
 def test_watchdog_of_another_process(tmp_path, new_service, wrong):
     manager = Manager(tmp_path)
     new_service(environment={"NOTIFY_SOCKET": manager.path, "WATCHDOG_USEC": "100000"} | wrong)

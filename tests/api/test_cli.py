@@ -7,9 +7,8 @@ import re
 import socket
 import subprocess
 
-import pytest
-
 import documents
+import pytest
 from cli import CommandLine, environment
 from conftest import binary
 from documents import batch_norm_fold, branches
@@ -93,7 +92,8 @@ def test_verify_what_is_no_json(tmp_path):
     assert shown.status == 1 and re.fullmatch(r"\(document\): invalid-json: .*line 2, .*\n", shown.out), shown
 
 
-@pytest.mark.parametrize("verb", [("id",), ("code",), ("optimize", "--pass", "MergeLinears"), ("reverse",), ("register", "m:v1")])
+@pytest.mark.parametrize("verb", [("id",), ("code",), ("optimize", "--pass", "MergeLinears"), ("reverse",),
+                                  ("register", "m:v1")])
 def test_a_file_that_is_no_graph(local, verb):
     local.put("broken.json", broken())
     refused = local(*verb, "broken.json") if verb[0] != "optimize" else local("optimize", "broken.json", *verb[1:])
@@ -142,7 +142,8 @@ def test_there_and_back(foldback):
 
     part = foldback("reverse", "out.json", "--run", run["id"], "-p", "FuseBiasInLinear", "-o", "part.json").json()
     fresh = optimize(foldback, TOY, "MergeLinears", output="fresh.json")
-    assert part["result"] == fresh["result"] and foldback.path("part.json").read_bytes() == foldback.path("fresh.json").read_bytes()
+    assert (part["result"] == fresh["result"] and foldback.path("part.json").read_bytes()
+            == foldback.path("fresh.json").read_bytes())
     assert foldback("reverse", run["id"], "-p", "1").json()["result"] == fresh["result"]  # by position, of the run's own result
     assert foldback("rollback", run["id"], "-p", "FuseBiasInLinear", "-o", "rolled.json").json()["result"] == fresh["result"]
     assert foldback("rollback", run["id"]).json()["result"] == run["source"]
@@ -205,7 +206,7 @@ def test_a_pipeline_on_one_folder(local):
     """The second waits for what the first writes, and the first writes when it has let go of the folder."""
     step = f"{binary()} optimize --data d -o - -p"
     done = subprocess.run(["bash", "-c", f"set -o pipefail; {step} MergeLinears {TOY} | {step} FuseBiasInLinear - >out.json"],
-                          cwd=local.folder, capture_output=True, env=environment())  # fmt: skip
+                          cwd=local.folder, capture_output=True, env=environment())
     assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
     assert len(local.run("runs", "--data", "d").json()["items"]) == 2
 
@@ -216,7 +217,7 @@ def test_closed_streams(local):
     store = {path: path.read_bytes() for path in local.path("store").rglob("*") if path.is_file()}
     for closed, status in ((">&-", 1), ("<&-", 0), ("2>&-", 0), ("<&- >&- 2>&-", 1)):
         done = subprocess.run(["bash", "-c", f"{binary()} show {run['id']} --data store {closed}"], cwd=local.folder,
-                              capture_output=True, env=environment())  # fmt: skip
+                              capture_output=True, env=environment())
         assert done.returncode == status, (closed, done)
     assert {path: path.read_bytes() for path in store} == store
     assert local("show", run["id"]).status == 0
@@ -244,7 +245,8 @@ def test_a_dry_run_of_a_file_needs_no_store(local, new_service):
 def test_notes_labels_lists(foldback):
     for i in range(5):
         graph = foldback.put(f"{i}.json", branches(i + 2))
-        run = foldback("optimize", graph, "-p", "MergeLinears", "--note", f"nota è {i}", "--label", f"n={i}", "--label", "all=a=b")
+        run = foldback("optimize", graph, "-p", "MergeLinears", "--note", f"nota è {i}", "--label", f"n={i}",
+                       "--label", "all=a=b")
         assert run.json()["note"] == f"nota è {i}" and run.json()["labels"] == {"n": str(i), "all": "a=b"}
     assert [one["note"] for one in foldback("runs", "--label", "n=3").json()["items"]] == ["nota è 3"]
     few = foldback("runs", "--limit", "3")
@@ -284,9 +286,10 @@ def test_record(foldback):
     graph["nodes"][-2]["args"][1] = 4
     foldback.put("b.json", graph)
     made = foldback("record", "a.json", "b.json", "--name", "Halve", "--params", '{"by": 2}', "--version", "3",
-                    "--changes-computation", "--irreversible", "--label", "k=v").json()  # fmt: skip
+                    "--changes-computation", "--irreversible", "--label", "k=v").json()
     assert made["kind"] == "external" and made["labels"] == {"k": "v"} and made["preserves_computation"] is False
-    assert [(one["name"], one["version"], one["params"], one["reversible"]) for one in made["passes"]] == [("Halve", 3, {"by": 2}, False)]
+    assert [(one["name"], one["version"], one["params"], one["reversible"])
+            for one in made["passes"]] == [("Halve", 3, {"by": 2}, False)]
     assert foldback("rollback", made["id"]).json()["result"] == made["source"]
 
 
@@ -306,7 +309,7 @@ def test_conflicts_are_all_listed(foldback):
     """Two divisions became multiplications, which somebody then changed."""
     graph = branches(1)
     graph["nodes"].insert(-1, documents.node("half", "call_function", "operator.truediv", [documents.ref("truediv"), 2],
-                                             meta={"shape": [2, 4], "dtype": "float32"}))  # fmt: skip
+                                             meta={"shape": [2, 4], "dtype": "float32"}))
     graph["nodes"][-1]["args"] = [documents.ref("half")]
     foldback.put("graph.json", graph)
     run = optimize(foldback, "graph.json", "ChangeTrueDivToMulByInverse")
@@ -389,7 +392,8 @@ def test_something_else_is_there(tmp_path, service):
 def test_options_before_the_verb(tmp_path, service):
     foldback = CommandLine(tmp_path)
     run = foldback.run("--data", "d", "optimize", TOY, "-p", "MergeLinears").json()
-    for words in (["--data", "d", "runs"], ["--data=d", "--json", "runs"], ["runs", "--data", "d"], ["--json", "--data", "d", "runs"]):
+    for words in (["--data", "d", "runs"], ["--data=d", "--json", "runs"], ["runs", "--data", "d"],
+                  ["--json", "--data", "d", "runs"]):
         assert foldback.run(*words).json()["items"][0]["id"] == run["id"], words
     assert foldback.run("--data", "other", "runs", "--data", "d").json()["items"]  # the last one counts, as everywhere
     assert foldback.run("--server", service.url, "runs").json() == {"items": []}
@@ -417,10 +421,11 @@ def test_places_in_the_environment(tmp_path, service):
     assert foldback.run("runs", "--server", service.url, **data).json() == {"items": []}
     assert foldback.run("db", "check", **data, **server).json()["runs"] == 1  # it takes no service
     both = foldback.run("runs", **data, **server)
-    assert both.status == 2 and both.err == "foldback: FOLDBACK_DATA and FOLDBACK_SERVER are both set: say --data DIR or --server URL\n"
+    assert (both.status == 2
+            and both.err == "foldback: FOLDBACK_DATA and FOLDBACK_SERVER are both set: say --data DIR or --server URL\n")
     assert foldback.run("runs", FOLDBACK_DATA="", FOLDBACK_SERVER="").status == 1  # there is no ./.foldback
     held = subprocess.Popen([binary(), "serve", "--listen", "127.0.0.1:0", "--access-log", "off"], cwd=tmp_path,
-                            stdout=subprocess.PIPE, env=environment(FOLDBACK_DATA="of-a-service"))  # fmt: skip
+                            stdout=subprocess.PIPE, env=environment(FOLDBACK_DATA="of-a-service"))
     try:
         assert held.stdout.readline().startswith(b"listening on")
         assert (tmp_path / "of-a-service").is_dir()
@@ -448,7 +453,8 @@ def test_several_passes_in_one_word(foldback):
         ([], "usage: foldback VERB"),
         (["optimise", "x"], "did you mean optimize?"),
         (["frobnicate"], "there is no verb frobnicate;"),
-        (["mlflow", "sync"], "foldback mlflow is in the Python package: install its wheel with the extra mlflow (docs/mlflow.md)"),
+        (["mlflow", "sync"], "foldback mlflow is in the Python package: install its wheel with the extra mlflow "
+                             "(docs/mlflow.md)"),
         (["optimize"], "it needs GRAPH"),
         (["optimize", TOY], "which passes?"),
         (["optimize", TOY, "--pas", "MergeLinears"], "did you mean --pass?"),
@@ -517,8 +523,10 @@ def test_errors_speak_of_commands(foldback):
     for words, said in (
         (["reverse", "fused.json"], "foldback rollback undoes any of them exactly\n"),
         (["reverse", fused["id"]], f"  foldback rollback {fused['id']} can undo any of them\n"),
-        (["optimize", TOY, "-p", "MergeLinear"], "foldback pass list lists them\n  at --pass: /passes/0\n  did you mean MergeLinears?\n"),
-        (["passes", "MergeLinear"], "foldback pass list lists them, and foldback transformation list the rules\n  did you mean MergeLinears?\n"),
+        (["optimize", TOY, "-p", "MergeLinear"],
+         "foldback pass list lists them\n  at --pass: /passes/0\n  did you mean MergeLinears?\n"),
+        (["passes", "MergeLinear"],
+         "foldback pass list lists them, and foldback transformation list the rules\n  did you mean MergeLinears?\n"),
         (["optimize", TOY, "-p", "MergeLinear", "--dry-run"], "did you mean MergeLinears?\n"),
         (["runs", "-p", "MergeLinear"], "foldback pass list lists ours\n  at --pass\n  did you mean MergeLinears?\n"),
         (["runs", "--kind", "optimise"], "optimize, external, reverse, rollback\n  at --kind\n"),
@@ -572,7 +580,8 @@ def test_no_sentence_for_programs_is_left(tmp_path):
     calls = re.compile(r"(?:fb_respond_problem|fb_fail|fb_refuse_member|fb_refuse_parameter)\((?:[^;]|;(?= ))*?\);", re.S)
     found = 0
     for path in [*(root / "server").rglob("*.c"), *(root / "core").rglob("*.c")]:
-        if path.parent.name == "cli" or path.name in ("uploads.c", "repeated_request.c", "alias_change.c", "guard.c", "exchange.c", "probe.c"):
+        if path.parent.name == "cli" or path.name in ("uploads.c", "repeated_request.c", "alias_change.c", "guard.c",
+                                                      "exchange.c", "probe.c"):
             continue  # what the command line does not use, or always says
         for call in calls.findall(path.read_text()):
             text = "".join(re.findall(r'"((?:[^"\\]|\\.)*)"', call))
@@ -584,12 +593,14 @@ def test_no_sentence_for_programs_is_left(tmp_path):
 
 def test_db_does_not_advise_a_server(local, tmp_path):
     assert local("optimize", TOY, "-p", "MergeLinears").status == 0
-    service = subprocess.Popen([binary(), "serve", "--listen", "127.0.0.1:0", "--access-log", "off", "--data", tmp_path / "store"],
-                               stdout=subprocess.PIPE, env=environment())  # fmt: skip
+    service = subprocess.Popen([binary(), "serve", "--listen", "127.0.0.1:0", "--access-log", "off", "--data",
+                                tmp_path / "store"],
+                               stdout=subprocess.PIPE, env=environment())
     try:
         assert service.stdout.readline().startswith(b"listening on")
         held = local("db", "check")
-        assert held.status == 3 and "is held by another process of foldback; stop it first" in held.err and "--server" not in held.err
+        assert (held.status == 3 and "is held by another process of foldback; stop it first" in held.err
+                and "--server" not in held.err)
         assert "--server URL" in local("runs").err
     finally:
         service.terminate()
@@ -603,7 +614,7 @@ def test_db_does_not_advise_a_server(local, tmp_path):
 def test_a_reader_that_leaves_early(local):
     large = local.put("large.json", branches(3000))
     writer = subprocess.Popen([binary(), "code", large], cwd=local.folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                              env=environment())  # fmt: skip
+                              env=environment())
     writer.stdout.close()
     assert (writer.stderr.read(), writer.wait()) == (b"", 1)
     writer.stderr.close()
@@ -643,6 +654,6 @@ def test_there_is_no_network_without_a_server(local):
     trace = local.path("trace")
     done = subprocess.run(
         ["strace", "-f", "-e", "trace=socket,bind,listen,connect", "-o", trace, binary(), "optimize", TOY, "-p", "MergeLinears",
-         "--data", "d"], cwd=local.folder, capture_output=True, env=environment(ASAN_OPTIONS="detect_leaks=0"))  # fmt: skip
+         "--data", "d"], cwd=local.folder, capture_output=True, env=environment(ASAN_OPTIONS="detect_leaks=0"))
     assert done.returncode == 0
     assert not re.search(r"\b(socket|bind|listen|connect)\(", trace.read_text()), trace.read_text()

@@ -34,13 +34,16 @@ def test_tokens_on_the_data_folder(tmp_path):
     audit = foldback("audit").json()["items"]
     assert [(one["who"], one["action"]) for one in reversed(audit)] == [
         ("local", "token-create"), ("local", "token-create"), ("local", "token-revoke"), ("local", "optimize"),
-    ]  # fmt: skip
-    assert [one["object"] for one in foldback("audit", "--action", "token-create", "--limit", "1").json()["items"]] == ["reader"]
-    assert foldback("audit", "--who", "boss").json()["items"] == foldback("audit", "--until", "2020-01-01").json()["items"] == []
+    ]
+    assert [one["object"] for one in foldback("audit", "--action", "token-create", "--limit",
+                                              "1").json()["items"]] == ["reader"]
+    assert foldback("audit", "--who",
+                    "boss").json()["items"] == foldback("audit", "--until", "2020-01-01").json()["items"] == []
     assert foldback("audit", "--since", "never").status == 1
 
 
-@pytest.mark.parametrize(("given", "seconds"), [("90d", 90 * 86400), ("12h", 43200), ("30m", 1800), ("45s", 45), ("2w", 14 * 86400)])
+@pytest.mark.parametrize(("given", "seconds"),
+                         [("90d", 90 * 86400), ("12h", 43200), ("30m", 1800), ("45s", 45), ("2w", 14 * 86400)])
 def test_when_a_token_expires(tmp_path, given, seconds):
     before = datetime.datetime.now(datetime.timezone.utc)
     made = local(tmp_path)("token", "create", "--scope", "read", "--expires", given).json()
@@ -53,9 +56,10 @@ def test_when_a_token_expires(tmp_path, given, seconds):
     "words",
     [
         ["create"], ["create", "ci", "--scope", "read"], ["revoke"], ["list", "x"], ["make"],
-        *(["create", "--scope", "read", "--expires", bad] for bad in ("0d", "x", "1y", "d", "-1d", "1.5d", "999999999w", "1d1", "2099-13-01", "")),
+        *(["create", "--scope", "read", "--expires", bad]
+          for bad in ("0d", "x", "1y", "d", "-1d", "1.5d", "999999999w", "1d1", "2099-13-01", "")),
     ],
-)  # fmt: skip
+)
 def test_wrong_usage(tmp_path, words):
     done = local(tmp_path)("token", *words)
     assert done.status == 2 and done.err and not done.out
@@ -121,7 +125,8 @@ def test_who_is_not_trusted_gets_no_token(guarded, tmp_path):
     for more in ([], ["--ca-file", tmp_path / "cert.pem"], ["--ca-file", tmp_path / "missing"]):
         done = stranger("graphs", *more, FOLDBACK_TOKEN=token)
         assert done.status == 1 and "certificate" in done.err.lower(), done
-    wrong_name = CommandLine(tmp_path, "--server", service.url.replace("127.0.0.1", "127.0.0.2"), "--ca-file", foldback.place[-1])
+    wrong_name = CommandLine(tmp_path, "--server", service.url.replace("127.0.0.1", "127.0.0.2"), "--ca-file",
+                             foldback.place[-1])
     assert wrong_name("graphs", FOLDBACK_TOKEN=token).status == 1
 
 

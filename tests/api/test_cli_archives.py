@@ -12,7 +12,8 @@ ARCHIVES = pathlib.Path(__file__).resolve().parents[1] / "fixtures" / "archives"
 
 def run(folder, *words):
     environment = {**os.environ, "NO_COLOR": "1"}
-    return subprocess.run([binary(), *map(str, words), "--data", folder / "store"], capture_output=True, text=True, env=environment, timeout=600)
+    return subprocess.run([binary(), *map(str, words), "--data", folder / "store"], capture_output=True, text=True,
+                          env=environment, timeout=600)
 
 
 def test_optimize_and_back(tmp_path):
@@ -46,7 +47,8 @@ def test_the_file_alone_leads_back(tmp_path):
 
 
 def test_what_cannot_be_written_is_refused(tmp_path):
-    assert run(tmp_path, "optimize", ARCHIVES / "mlp.pt2", "--pass", "RemoveNoOps", "-o", tmp_path / "graph.json").returncode == 0
+    assert run(tmp_path, "optimize", ARCHIVES / "mlp.pt2", "--pass", "RemoveNoOps", "-o",
+               tmp_path / "graph.json").returncode == 0
     document = json.loads((tmp_path / "graph.json").read_text())
     del document["metadata"]["archive"]
     (tmp_path / "graph.json").write_text(json.dumps(document))
@@ -103,7 +105,9 @@ def test_validate_is_verify(tmp_path):
 
 def test_no_python_is_needed(tmp_path):
     """The binary starts no other program: it works where nothing is on the PATH."""
-    words = ["optimize", str(ARCHIVES / "conv.pt2"), "--pass", "inference", "--validate", "graph", "-o", str(tmp_path / "fast.pt2")]
-    done = subprocess.run([binary(), *words, "--data", tmp_path / "store"], capture_output=True, text=True, env={"PATH": str(tmp_path)}, timeout=600)
+    words = ["optimize", str(ARCHIVES / "conv.pt2"), "--pass", "inference", "--validate", "graph", "-o",
+             str(tmp_path / "fast.pt2")]
+    done = subprocess.run([binary(), *words, "--data", tmp_path / "store"], capture_output=True, text=True,
+                          env={"PATH": str(tmp_path)}, timeout=600)
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "fast.pt2").read_bytes()[:2] == b"PK"

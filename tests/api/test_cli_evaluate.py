@@ -12,7 +12,7 @@ WEIGHTS = FOLDER / "weights.safetensors"
 IO = FOLDER / "io.safetensors"
 
 
-def test_evaluate(foldback):  # noqa: F811
+def test_evaluate(foldback):
     foldback("bind", TOY, WEIGHTS, "-o", "bound.json")
     assert foldback("evaluate", "bound.json", "--inputs", IO, "-o", "out.safetensors").out == ""
     found = weights_files.tensors_of(foldback.path("out.safetensors").read_bytes())
@@ -25,7 +25,7 @@ def test_evaluate(foldback):  # noqa: F811
         assert all(abs(a - b) <= 1e-5 * largest for a, b in zip(weights_files.numbers(part), values))
 
 
-def test_evaluate_on_random_inputs(foldback):  # noqa: F811
+def test_evaluate_on_random_inputs(foldback):
     foldback("optimize", TOY, "-p", "DeepCopy")
     refused = foldback("evaluate", TOY, "-o", "out.safetensors")
     assert refused.status == 1 and "bytes" in refused.err and not foldback.path("out.safetensors").exists()
@@ -38,13 +38,13 @@ def test_evaluate_on_random_inputs(foldback):  # noqa: F811
     assert kinds == [{"float32"}, {"float32"}, {"float32"}, {"float64"}]
 
 
-def test_evaluate_says_where_to(foldback):  # noqa: F811
+def test_evaluate_says_where_to(foldback):
     assert foldback("evaluate", TOY).status == 2
     foldback("optimize", TOY, "-p", "DeepCopy")
     assert foldback("evaluate", TOY, "-o", "x", "--inputs", "missing.safetensors").status == 1
 
 
-def test_compare(foldback):  # noqa: F811
+def test_compare(foldback):
     run = foldback("optimize", TOY, "--weights", WEIGHTS, "-p", "MergeLinears", "-p", "FuseBatchNorm2dInConv2d").json()
     for options in (["--inputs", IO], ["--seed", "5"], []):
         answer = foldback("compare", run["source"], run["id"], *options)
@@ -52,7 +52,7 @@ def test_compare(foldback):  # noqa: F811
         assert answer.status == 0 and found["passes"] and found["first_node"] is None and len(found["outputs"]) == 2
 
 
-def test_compare_files_that_differ(foldback):  # noqa: F811
+def test_compare_files_that_differ(foldback):
     changed = json.loads(json.dumps(RELU))
     changed["nodes"][1]["target"] = "torch.sigmoid"
     for name, graph in (("a.json", RELU), ("b.json", changed)):
@@ -67,7 +67,7 @@ def test_compare_files_that_differ(foldback):  # noqa: F811
     assert foldback("compare", "a.json", "b.json", "--inputs", "x.safetensors").status == 1
 
 
-def test_compare_refuses(foldback):  # noqa: F811
+def test_compare_refuses(foldback):
     answer = foldback("compare", TOY, TOY)
     assert answer.status == 1 and "bytes" in answer.err
     assert foldback("compare", TOY, TOY, "--random-weights").status == 0
@@ -75,7 +75,7 @@ def test_compare_refuses(foldback):  # noqa: F811
     assert foldback("compare", TOY, TOY, "--seed", "many").status == 2
 
 
-def test_optimize_validated(foldback):  # noqa: F811
+def test_optimize_validated(foldback):
     for mode in ("rewrites", "graph"):
         passes = ["-p", "MergeLinears", "-p", "FuseBatchNorm2dInConv2d"]
         run = foldback("optimize", TOY, *passes, "--validate", mode, "--seed", "2").json()

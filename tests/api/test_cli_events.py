@@ -10,7 +10,6 @@ import subprocess
 import threading
 
 import pytest
-
 from cli import CommandLine, environment
 from conftest import binary
 from test_cli import TOY, optimize
@@ -36,9 +35,10 @@ class Following:
 
     def __init__(self, foldback, *words, place=None, **streams):
         streams.setdefault("stdout", subprocess.PIPE)
-        self.process = subprocess.Popen([binary(), "events", *words, *(place or foldback.place)], cwd=foldback.folder, stderr=subprocess.PIPE,
+        self.process = subprocess.Popen([binary(), "events", *words, *(place or foldback.place)], cwd=foldback.folder,
+                                        stderr=subprocess.PIPE,
                                         stdin=subprocess.DEVNULL, env=environment(NO_COLOR="1"), preexec_fn=heed_interrupts,
-                                        **streams)  # fmt: skip
+                                        **streams)
 
     def lines(self, count):
         return [json.loads(self.process.stdout.readline()) for _ in range(count)]
@@ -80,7 +80,9 @@ def test_of_one_model_and_alias(foldback):
     for words, count in (([], 3), (["bert"], 2), (["bert@staging"], 1), (["resnet"], 1)):
         with Following(foldback, *words, "--since", "0") as following:
             found = following.lines(count)
-            assert {f"{one['model']}@{one['alias']}" for one in found if words} <= {alias for alias in ("bert@production", "bert@staging", "resnet@production") if not words or alias.startswith(words[0])}
+            assert {f"{one['model']}@{one['alias']}" for one in found
+                    if words} <= {alias for alias in ("bert@production", "bert@staging", "resnet@production") if not words
+                                  or alias.startswith(words[0])}
             assert len({one["id"] for one in found}) == count
 
 
@@ -96,7 +98,8 @@ def test_on_a_terminal(foldback):
     os.close(ours)
     lines = shown.decode().splitlines()
     assert re.fullmatch(r"20\d\d-\d\d-\d\d \d\d:\d\d:\d\d  create    bert@production  v1(  .*)?", lines[0]), lines
-    assert re.fullmatch(r"20\d\d-\d\d-\d\d \d\d:\d\d:\d\d  deploy    bert@production  v1 → v2  ann: A/B test \?\[2J", lines[1]), lines
+    assert re.fullmatch(r"20\d\d-\d\d-\d\d \d\d:\d\d:\d\d  deploy    bert@production  v1 → v2  ann: A/B test \?\[2J",
+                        lines[1]), lines
 
 
 def test_of_a_job(foldback):
@@ -150,8 +153,9 @@ def test_it_comes_back_and_leaves_nothing_out(tmp_path):
 def test_refused(foldback, tmp_path):
     local = CommandLine(tmp_path, "--data", tmp_path / "d")
     assert local.run("events").status == 2 and "--server URL" in local.run("events").err
-    for words, said in ((["--since", "x"], "at --since"), (["--since", "99"], "there is no event 99 yet"), (["job_01ARZ3NDEKTSV4RRFFQ69G5FAV"], "there is no job"),
-                        (["no model"], "letters, digits")):  # fmt: skip
+    for words, said in ((["--since", "x"], "at --since"), (["--since", "99"], "there is no event 99 yet"),
+                        (["job_01ARZ3NDEKTSV4RRFFQ69G5FAV"], "there is no job"),
+                        (["no model"], "letters, digits")):
         refused = foldback("events", *words)
         assert refused.status == 1 and said in refused.err, (words, refused)
     assert CommandLine(tmp_path).run("events", "--server", "http://127.0.0.1:1").status == 1

@@ -1,7 +1,6 @@
 """foldback job, and --async."""
 
 import pytest
-
 from cli import CommandLine
 from jobs import FOREVER, quick_request, slow_graph, wait
 

@@ -2,15 +2,14 @@
 
 import json
 
-import pytest
-
 import documents
+import pytest
 from cli import CommandLine
 from test_cli import TOY, foldback, identity, optimize  # noqa: F401 (a fixture)
 
 
 @pytest.fixture
-def deployed(foldback):  # noqa: F811
+def deployed(foldback):
     """toy:v1 as it was traced, toy:v2 with two passes; toy@prod went from one to the other."""
     foldback.runs = optimize(foldback, TOY, "MergeLinears", "FuseBatchNorm2dInConv2d")
     assert foldback("register", "toy:v1", TOY, "--note", "as traced").json()["run"] is None
@@ -23,7 +22,7 @@ def deployed(foldback):  # noqa: F811
 def test_the_story(deployed):
     entries = deployed("history", "toy@prod").json()["items"]
     assert [(one["action"], one["from"], one["to"], one["who"], one["why"]) for one in entries] == [
-        ("deploy", "v1", "v2", "bob", "faster"), ("create", None, "v1", "ann", None)]  # fmt: skip
+        ("deploy", "v1", "v2", "bob", "faster"), ("create", None, "v1", "ann", None)]
 
     part = deployed("rollback", "toy@prod", "--pass", "FuseBatchNorm2dInConv2d", "--why", "accuracy", "-o", "part.json").json()
     assert part["version"] == "v2-without-FuseBatchNorm2dInConv2d" and part["graph"] == identity(deployed.path("part.json"))
@@ -107,7 +106,7 @@ def test_delete(deployed):
 
 def test_a_lost_race(local_service, tmp_path):
     """Between reading the alias and moving it, somebody else moves it."""
-    service, foldback = local_service  # noqa: F811
+    service, foldback = local_service
     foldback("register", "toy:v1", TOY)
     foldback("register", "toy:v2", TOY)
     foldback("deploy", "toy@prod", "v1")
@@ -126,7 +125,8 @@ def local_service(service, tmp_path):
         def forward(self):
             size = int(self.headers.get("Content-Length") or 0)
             body = self.rfile.read(size) if size else None
-            headers = {name: value for name, value in self.headers.items() if name.lower() in ("if-match", "if-none-match", "content-type")}
+            headers = {name: value for name, value in self.headers.items()
+                       if name.lower() in ("if-match", "if-none-match", "content-type")}
             if "if-match" in {name.lower() for name in headers}:
                 moved = service.request("PUT", self.path, {"version": "v2", "who": "the other"}, headers={"If-Match": "*"})
                 assert moved.status == 200, moved

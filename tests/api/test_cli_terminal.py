@@ -8,7 +8,6 @@ import socket
 import subprocess
 
 import pytest
-
 from cli import CommandLine, environment
 from conftest import binary
 from documents import batch_norm_fold, branches
@@ -31,7 +30,8 @@ def rows(text):
 
 
 def test_a_run(local):
-    shown = local.on_terminal("optimize", TOY, "-p", "MergeLinears", "-p", "FuseBatchNorm2dInConv2d", "-o", "out.json", NO_COLOR="1")
+    shown = local.on_terminal("optimize", TOY, "-p", "MergeLinears", "-p", "FuseBatchNorm2dInConv2d", "-o",
+                              "out.json", NO_COLOR="1")
     assert shown.status == 0 and shown.err == "" and not COLOUR.search(shown.out)
     lines = rows(shown.out)
     run = local("runs").json()["items"][0]
@@ -104,7 +104,7 @@ def test_next_steps(tmp_path):
     fused = foldback.on_terminal("optimize", TOY, "-p", "FuseBatchNorm2dInConv2d", "--data", "other place", NO_COLOR="1")
     assert re.search(r"^foldback rollback run_\w+ --data 'other place' ", fused.out, re.M)  # it cannot be reversed
     for words in (["optimize", TOY, "-p", "MergeLinears", "--dry-run"], ["optimize", TOY, "-p", "DeepCopy"],
-                  ["optimize", TOY, "-p", "MergeLinears", "--json"], ["run", "list"]):  # fmt: skip
+                  ["optimize", TOY, "-p", "MergeLinears", "--json"], ["run", "list"]):
         assert "Next:" not in foldback.on_terminal(*words, NO_COLOR="1").out, words
     assert "Next:" not in foldback.run("optimize", TOY, "-p", "MergeLinears").out
 
@@ -114,15 +114,22 @@ def test_no_table_is_wider_than_the_terminal(local, width):
     """A terminal breaks a line that is too long anywhere; here cells are broken at spaces, and ids are shortened."""
     run = optimize(local, TOY, "MergeLinears")
     optimize(local, TOY, "FuseBatchNorm2dInConv2d")
-    local("register", "a-model-with-a-long-name:v1", run["id"], "--note", "words of a note that is longer than any line of a terminal is wide, and then some more of them")
-    local("deploy", "a-model-with-a-long-name@production", "v1", "--why", "it does as well as the one before in the test of the last two weeks")
+    local("register", "a-model-with-a-long-name:v1", run["id"], "--note",
+          "words of a note that is longer than any line of a terminal is wide, and then some more of them")
+    local("deploy", "a-model-with-a-long-name@production", "v1", "--why",
+          "it does as well as the one before in the test of the last two weeks")
     local("upload", TOY)
     name = "a-model-with-a-long-name"
-    for words in (["optimize", TOY, "-p", "MergeLinears,FuseBatchNorm2dInConv2d"], ["run", "list"], ["run", "show", run["id"]], ["graph", "list"],
-                  ["graph", "show", run["result"]], ["graph", "nodes", run["result"]], ["model", "list"], ["model", "show", name], ["show", f"{name}:v1"],
-                  ["show", f"{name}@production"], ["history", f"{name}@production"], ["pass", "list"], ["pass", "show", "FuseBatchNorm2dInConv2d"],
-                  ["pass", "show", "cleanup"], ["blob", "list"], ["audit"], ["gc", "-n"], ["help"], ["help", "job"], ["help", "optimize"], ["help", "serve"],
-                  ["rollback", run["id"]], ["compare", run["source"], run["result"], "--random-weights"], ["job", "list"], ["token", "list"]):  # fmt: skip
+    for words in (["optimize", TOY, "-p", "MergeLinears,FuseBatchNorm2dInConv2d"], ["run", "list"], ["run", "show", run["id"]],
+                  ["graph", "list"],
+                  ["graph", "show", run["result"]], ["graph", "nodes", run["result"]], ["model", "list"],
+                  ["model", "show", name], ["show", f"{name}:v1"],
+                  ["show", f"{name}@production"], ["history", f"{name}@production"], ["pass", "list"],
+                  ["pass", "show", "FuseBatchNorm2dInConv2d"],
+                  ["pass", "show", "cleanup"], ["blob", "list"], ["audit"], ["gc", "-n"], ["help"], ["help", "job"],
+                  ["help", "optimize"], ["help", "serve"],
+                  ["rollback", run["id"]], ["compare", run["source"], run["result"], "--random-weights"], ["job", "list"],
+                  ["token", "list"]):
         place = local.place if words[0] != "help" else []
         shown = CommandLine(local.folder, *place).on_terminal(*words, width=width, NO_COLOR="1")
         lines = shown.out.splitlines()
@@ -148,7 +155,8 @@ def test_shortened_ids_are_accepted_back(local):
 def test_times_and_sizes(local):
     """For people on a terminal; exact for programs."""
     run = optimize(local, TOY, "MergeLinears")
-    assert re.search(r"created +(just now|\d+\u00a0s ago) \(20\d\d-\d\d-\d\d \d\d:\d\d:\d\d UTC\)", local.on_terminal("run", "show", run["id"], NO_COLOR="1").out)
+    assert re.search(r"created +(just now|\d+\u00a0s ago) \(20\d\d-\d\d-\d\d \d\d:\d\d:\d\d UTC\)",
+                     local.on_terminal("run", "show", run["id"], NO_COLOR="1").out)
     assert re.search(r" (just now|\d+\u00a0s ago) ", local.on_terminal("run", "list", NO_COLOR="1").out)
     assert re.search(r" \d+ kB ", local.on_terminal("graph", "list", NO_COLOR="1").out)
     listed = local("graph", "list").json()["items"][0]
@@ -166,7 +174,8 @@ def test_a_pass_with_picture_and_documentation(local):
     picture = [line for line in whole["documentation"].splitlines() if line.startswith(" ")]
     assert len(picture) >= 3 and all(line in shown.out.splitlines() for line in picture)
     flowing = " ".join(shown.out.split())
-    for sentence in re.findall(r"[^.:]+[.:]", " ".join(line for line in whole["documentation"].splitlines() if line and not line.startswith(" "))):
+    for sentence in re.findall(r"[^.:]+[.:]", " ".join(line for line in whole["documentation"].splitlines() if line
+                                                       and not line.startswith(" "))):
         assert " ".join(sentence.split()) in flowing, sentence
     assert ["minimum_gain", "integer", "1", "How many calls a merge must save at least."] in rows(shown.out)
     assert ["exactness", "moves"] in rows(shown.out)
@@ -250,7 +259,8 @@ def test_help():
 def test_groups():
     """Each verb stands below what it is for; what the same noun is about stands together."""
     headings = re.findall(r"^\S.*:$", CommandLine(ROOT).run("help").out, re.M)
-    assert [name.rstrip(":") for name in headings] == ["Optimise and undo", "Look at graphs", "Passes", "Checkpoints", "Weights and numbers", "Models", "The service", "Help"]
+    assert [name.rstrip(":") for name in headings] == ["Optimise and undo", "Look at graphs", "Passes", "Checkpoints",
+                                                       "Weights and numbers", "Models", "The service", "Help"]
     nouns = [name.split()[0] for name, _ in verbs()]
     assert [noun for i, noun in enumerate(nouns) if noun in nouns[:i] and nouns[i - 1] != noun] == []
 
@@ -358,7 +368,8 @@ def test_completion(complete):
     assert sorted(complete("job", "")) == ["cancel", "list", "result", "show", "wait"]
     for verb, _ in verbs()[::9]:
         assert sorted(complete(*verb.split(), "--")) == sorted(name for _, name, _ in options(verb)), verb
-    passes = json.loads(subprocess.run([binary(), "pass", "list", "--json"], check=True, capture_output=True, text=True).stdout)["items"]
+    passes = json.loads(subprocess.run([binary(), "pass", "list", "--json"], check=True, capture_output=True,
+                                       text=True).stdout)["items"]
     merges = sorted(one["name"] for one in passes if one["name"].startswith("Merge"))
     assert "MergeViews" in merges and sorted(complete("optimize", "--pass", "Merge")) == merges
     assert complete("optimize", "--pass", "MergeLinears,MergeV") == ["MergeLinears,MergeViews"]
@@ -432,10 +443,13 @@ def test_completion_in_a_real_bash(local):
     run = optimize(local, TOY, "MergeLinears")
     local("register", "bert:v1", run["id"])
     local("deploy", "bert@production", "v1")
-    for typed, becomes in (("show bert:", "show bert:v1"), ("deploy bert@pr", "deploy bert@production"), ("job ca", "job cancel")):
-        script = f"bind 'set bell-style none'; eval \"$({binary()} completion bash)\"; PS1='$ '\n{binary().name} --data store {typed}\t\x01echo \nexit\n"
-        done = subprocess.run(["script", "-qec", "bash --norc -i", "/dev/null"], input=script.encode(), cwd=local.folder, capture_output=True,
-                              env=environment(PATH=f"{binary().parent}:/usr/bin:/bin", HOME="/nonexistent"), timeout=600)  # fmt: skip
+    for typed, becomes in (("show bert:", "show bert:v1"), ("deploy bert@pr", "deploy bert@production"),
+                           ("job ca", "job cancel")):
+        script = (f"bind 'set bell-style none'; eval \"$({binary()} completion bash)\"; PS1='$ '\n{binary().name} --data store "
+                  f"{typed}\t\x01echo \nexit\n")
+        done = subprocess.run(["script", "-qec", "bash --norc -i", "/dev/null"], input=script.encode(), cwd=local.folder,
+                              capture_output=True,
+                              env=environment(PATH=f"{binary().parent}:/usr/bin:/bin", HOME="/nonexistent"), timeout=600)
         echoed = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", done.stdout.decode()).replace("\r", "\n").split("\n")
         assert f"{binary().name} --data store {becomes}" in echoed, done.stdout
 

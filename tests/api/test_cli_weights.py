@@ -10,9 +10,8 @@ import subprocess
 import sys
 import threading
 
-import pytest
-
 import documents
+import pytest
 import weights_files
 from cli import CommandLine, environment
 from conftest import binary, is_sanitized
@@ -33,7 +32,7 @@ def read_file(path):
 
 
 @pytest.mark.parametrize("name", FIXTURES)
-def test_the_file_that_comes_back_is_the_one_that_went_in(foldback, name):  # noqa: F811
+def test_the_file_that_comes_back_is_the_one_that_went_in(foldback, name):
     folder = documents.FIXTURES / name
     bound = foldback("bind", folder / "graph.json", folder / "weights.safetensors", "-o", "bound.json").json()
     assert bound["id"] == identity(foldback.path("bound.json"))
@@ -47,7 +46,7 @@ def test_the_file_that_comes_back_is_the_one_that_went_in(foldback, name):  # no
     assert foldback.path("again.safetensors").read_bytes() == foldback.path("out.safetensors").read_bytes()
 
 
-def test_merged_weights_are_what_the_graph_says(foldback):  # noqa: F811
+def test_merged_weights_are_what_the_graph_says(foldback):
     run = foldback("optimize", TOY, "--weights", WEIGHTS, "-p", "MergeLinears", "-o", "out.json").json()
     assert run["weights"]["bound"] == 32
     foldback("weights", "out.json", "-o", "out.safetensors")
@@ -59,7 +58,7 @@ def test_merged_weights_are_what_the_graph_says(foldback):  # noqa: F811
     assert len(untouched) > 20 and all(before[name] == after[name] for name in untouched)
 
 
-def test_some_tensors_only(foldback):  # noqa: F811
+def test_some_tensors_only(foldback):
     foldback("bind", TOY, WEIGHTS, "-o", "bound.json")
     before = read_file(WEIGHTS)
     assert foldback("weights", "bound.json", "--names", "c1.weight,b1.bias", "--names", "k.weight", "-o", "few").status == 0
@@ -73,7 +72,7 @@ def test_some_tensors_only(foldback):  # noqa: F811
     assert not list(foldback.folder.glob("none*"))
 
 
-def test_a_sharded_model(foldback):  # noqa: F811
+def test_a_sharded_model(foldback):
     """The index brings its files with it; alone or in any order they are the same."""
     tensors = read_file(WEIGHTS)
     names = [name for name in tensors if not name.endswith("num_batches_tracked")]
@@ -100,7 +99,7 @@ def test_a_sharded_model(foldback):  # noqa: F811
 
 
 def test_only_what_is_lacking_is_sent(service, tmp_path):
-    foldback = CommandLine(tmp_path, "--server", service.url)  # noqa: F811
+    foldback = CommandLine(tmp_path, "--server", service.url)
 
     digest = identity(WEIGHTS)
     assert foldback("missing", WEIGHTS, NOWHERE).json() == {"missing": [digest, NOWHERE]}
@@ -118,7 +117,7 @@ def test_only_what_is_lacking_is_sent(service, tmp_path):
     assert methods.count("PUT") == 1
 
 
-def test_blobs_and_garbage(foldback):  # noqa: F811
+def test_blobs_and_garbage(foldback):
     foldback("upload", WEIGHTS, foldback.put("large", bytes(100000)), foldback.put("empty", b""))
     foldback("bind", TOY, WEIGHTS)
     listed = {one["digest"]: one for one in foldback("blobs").json()["items"]}
@@ -138,7 +137,7 @@ def test_blobs_and_garbage(foldback):  # noqa: F811
 # --------------------------------------------------------------------------------------------------------------- downloads
 
 
-def test_download(foldback):  # noqa: F811
+def test_download(foldback):
     for size in (0, 1, 70000, 3_000_000):  # in the database, and as a file
         data = bytes(i * 7 % 251 for i in range(size))
         digest = identity(foldback.path(foldback.put(f"f{size}", data)))
@@ -153,7 +152,7 @@ def test_download(foldback):  # noqa: F811
     assert foldback("download", "sha256:xyz", "-o", "none").status == 2
 
 
-def test_where_it_goes(local):  # noqa: F811
+def test_where_it_goes(local):
     graph = local("bind", TOY, WEIGHTS).json()["id"]
     words = [binary(), "weights", graph, *local.place]
     piped = subprocess.run(words, cwd=local.folder, capture_output=True, env=environment())
@@ -227,7 +226,7 @@ def proxy(service):
 
 @pytest.mark.parametrize("what", ["weights", "download"])
 def test_an_interrupted_download_is_gone_on_with(proxy, tmp_path, what):
-    foldback = CommandLine(tmp_path, "--server", f"http://127.0.0.1:{proxy.server_address[1]}")  # noqa: F811
+    foldback = CommandLine(tmp_path, "--server", f"http://127.0.0.1:{proxy.server_address[1]}")
     folder = documents.FIXTURES / "bert-tiny"
     whole = (folder / "weights.safetensors").read_bytes()
     bound = foldback("bind", folder / "graph.json", folder / "weights.safetensors").json()
@@ -244,7 +243,7 @@ def test_an_interrupted_download_is_gone_on_with(proxy, tmp_path, what):
     assert foldback(*words, "-o", "w").status == 0
     assert foldback.path("w").read_bytes() == whole and not part.exists()
     assert [heard for heard in proxy.heard if heard[0] == "GET"] == [
-        ("GET", None), ("GET", "bytes=40000-"), ("GET", "bytes=80000-")]  # fmt: skip
+        ("GET", None), ("GET", "bytes=40000-"), ("GET", "bytes=80000-")]
     part.write_bytes(whole)  # killed between the last byte and the new name
     proxy.heard.clear()
     assert foldback(*words, "-o", "v").status == 0 and part.exists()
@@ -257,7 +256,7 @@ def test_an_interrupted_download_is_gone_on_with(proxy, tmp_path, what):
 
 def test_what_was_left_belongs_to_what_was_asked_for(proxy, tmp_path):
     """The rest of another file is not put behind it."""
-    foldback = CommandLine(tmp_path, "--server", f"http://127.0.0.1:{proxy.server_address[1]}")  # noqa: F811
+    foldback = CommandLine(tmp_path, "--server", f"http://127.0.0.1:{proxy.server_address[1]}")
     graph = foldback("bind", TOY, WEIGHTS).json()["id"]
     proxy.limit = 5000
     assert foldback("weights", graph, "-o", "w").status == 1
@@ -271,7 +270,7 @@ def test_what_was_left_belongs_to_what_was_asked_for(proxy, tmp_path):
 
 
 def test_a_blob_that_was_changed_on_its_way(proxy, tmp_path):
-    foldback = CommandLine(tmp_path, "--server", f"http://127.0.0.1:{proxy.server_address[1]}")  # noqa: F811
+    foldback = CommandLine(tmp_path, "--server", f"http://127.0.0.1:{proxy.server_address[1]}")
     foldback("upload", WEIGHTS)
     proxy.spoil = True
     spoilt = foldback("download", identity(WEIGHTS), "-o", "w")
@@ -279,7 +278,7 @@ def test_a_blob_that_was_changed_on_its_way(proxy, tmp_path):
 
 
 def test_an_upload_that_is_cut_off(proxy, tmp_path):
-    foldback = CommandLine(tmp_path, "--server", f"http://127.0.0.1:{proxy.server_address[1]}")  # noqa: F811
+    foldback = CommandLine(tmp_path, "--server", f"http://127.0.0.1:{proxy.server_address[1]}")
     proxy.cut_uploads = True
     foldback.put("large", os.urandom(3_000_000))
     for words in (["upload", "large"], ["optimize", TOY, "-p", "DeepCopy", "--weights", "large"], ["bind", TOY, "large"]):
@@ -311,10 +310,12 @@ def test_files_are_never_whole_in_memory(service, tmp_path):
     size = rows * 4096 * 4
     graph = documents.branches(1)
     graph["tensors"] = [{"name": "fc0.weight", "dtype": "float32", "shape": [rows, 4096]}]
-    graph["nodes"] = [documents.node("x", "placeholder", "x", []), documents.node("output", "output", "output", [documents.ref("x")])]
+    graph["nodes"] = [documents.node("x", "placeholder", "x", []),
+                      documents.node("output", "output", "output", [documents.ref("x")])]
     graph["modules"] = [{"path": "", "type": "torch.nn.Module"},
-                        {"path": "fc0", "type": "torch.nn.Linear", "config": {"in_features": 4096, "out_features": rows, "bias": False},
-                         "parameters": {"weight": "fc0.weight", "bias": None}}]  # fmt: skip
+                        {"path": "fc0", "type": "torch.nn.Linear",
+                         "config": {"in_features": 4096, "out_features": rows, "bias": False},
+                         "parameters": {"weight": "fc0.weight", "bias": None}}]
     entry = {"dtype": "F32", "shape": [rows, 4096], "data_offsets": [0, size]}
     header = json.dumps({"fc0.weight": entry}, separators=(",", ":")).encode()
     header += b" " * (-len(header) % 8)
@@ -333,7 +334,7 @@ def test_files_are_never_whole_in_memory(service, tmp_path):
 # ---------------------------------------------------------------------------------------------------------------- refusals
 
 
-def test_refusals(foldback):  # noqa: F811
+def test_refusals(foldback):
     optimize(foldback, TOY, "DeepCopy")
     unknown = foldback("weights", TOY, "-o", "none")
     assert unknown.status == 1 and "  c1.weight: bytes-unknown\n" in unknown.err and "foldback bind" in unknown.err
@@ -341,7 +342,8 @@ def test_refusals(foldback):  # noqa: F811
     assert refused.status == 1 and f"  blobs: {NOWHERE}\n" in refused.err
     (foldback.folder / "folder").mkdir()
     for name, said in (("nowhere", "No such file"), ("folder", "not an ordinary file")):
-        for words in (["upload", name], ["bind", TOY, name], ["missing", name], ["optimize", TOY, "-p", "DeepCopy", "--weights", name]):
+        for words in (["upload", name], ["bind", TOY, name], ["missing", name],
+                      ["optimize", TOY, "-p", "DeepCopy", "--weights", name]):
             refused = foldback(*words)
             assert refused.status == 1 and refused.out == "" and said in refused.err, (words, refused)
     wrong = foldback.put("wrong", weights_files.file_of({"c1.weight": ("float32", [2], bytes(8))}))
@@ -362,7 +364,7 @@ def test_refusals(foldback):  # noqa: F811
     assert len(foldback("graphs").json()["items"]) == 1
 
 
-def test_a_graph_that_is_none_is_found_before_files_are_sent(foldback):  # noqa: F811
+def test_a_graph_that_is_none_is_found_before_files_are_sent(foldback):
     foldback.put("broken.json", {"format": "foldback.graph/1"})
     optimize(foldback, TOY, "DeepCopy")
     for words in (["bind", "broken.json", WEIGHTS], ["optimize", "broken.json", "-p", "DeepCopy", "--weights", WEIGHTS]):
@@ -376,7 +378,8 @@ def test_a_graph_that_is_none_is_found_before_files_are_sent(foldback):  # noqa:
 def said_on_terminal(folder, words):
     """Standard error on a terminal, standard output in a pipe."""
     ours, theirs = pty.openpty()
-    process = subprocess.Popen([binary(), *map(str, words)], cwd=folder, stdout=subprocess.PIPE, stderr=theirs, env=environment())
+    process = subprocess.Popen([binary(), *map(str, words)], cwd=folder, stdout=subprocess.PIPE, stderr=theirs,
+                               env=environment())
     os.close(theirs)
     said = b""
     while True:
@@ -393,7 +396,7 @@ def said_on_terminal(folder, words):
     return said.decode()
 
 
-def test_progress_is_for_a_terminal(local):  # noqa: F811
+def test_progress_is_for_a_terminal(local):
     bind = ["bind", TOY, WEIGHTS, "-o", "bound.json", *local.place]
     said = said_on_terminal(local.folder, bind)
     for line in ("\rreading weights.safetensors    0 %  0 B of 9.4 kB", "\rsending weights.safetensors    0 %"):
@@ -404,7 +407,7 @@ def test_progress_is_for_a_terminal(local):  # noqa: F811
     assert local("weights", "bound.json", "-o", "w").err == ""
 
 
-def test_whose_weights_and_prefix(foldback):  # noqa: F811
+def test_whose_weights_and_prefix(foldback):
     graph = foldback.put("graph.json", json.dumps(scaled()).encode())
     source = foldback.put("source.safetensors", SOURCE)
     foldback("optimize", graph, "-p", "FoldScaleIntoLinear", "-o", "folded.json")

@@ -9,7 +9,8 @@ from documents import FIXTURES, batch_norm_fold, branches, counts, node, ref
 from test_evaluate import RELU, bound, evaluate, graph_of, output, stored, x_file
 from weights_files import numbers, tensors_of
 
-PASSES = ["MergeLinears", "FuseBiasInLinear", "ChangeTrueDivToMulByInverse", "FuseBatchNorm2dInConv2d", "FuseBatchNorm1dInLinear"]
+PASSES = ["MergeLinears", "FuseBiasInLinear", "ChangeTrueDivToMulByInverse", "FuseBatchNorm2dInConv2d",
+          "FuseBatchNorm1dInLinear"]
 RANDOM = {"random_weights": True}
 
 

@@ -1,4 +1,5 @@
-"""CONTRIBUTING.md is followed to the letter, in a copy of the source: the pass that it adds builds, and its golden case passes."""
+"""CONTRIBUTING.md is followed to the letter, in a copy of the source: the pass that it adds builds, and its golden case
+passes."""
 
 import os
 import pathlib
@@ -43,7 +44,8 @@ def test_a_pass_by_the_recipe(tmp_path):
             commands.append(body)
     given = ("MAKE", "MFLAGS", "BUILD", "OPTIMISE", "SANITIZE")  # by a make above; the copy is built as CONTRIBUTING.md says
     environment = {key: value for key, value in os.environ.items() if not key.startswith(given)}
-    done = subprocess.run(["sh", "-e", "-c", "\n".join(commands)], cwd=tmp_path, env=environment, capture_output=True, text=True)
+    done = subprocess.run(["sh", "-e", "-c", "\n".join(commands)], cwd=tmp_path, env=environment,
+                          capture_output=True, text=True)
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
     for line in re.search(r"^    diff function\n(.*?)…$", section, re.M | re.S)[1].splitlines():  # as the text shows it
         assert f"\n{line[4:].rstrip('…')}" in done.stdout

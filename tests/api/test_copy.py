@@ -86,7 +86,7 @@ def copy(tmp_path):
 def fingerprint(folder):
     """Of all that the folder holds, but for what SQLite keeps while somebody reads."""
     return {str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest()
-            for path in folder.rglob("*") if path.is_file() and not path.name.endswith(("-shm", "-wal"))}  # fmt: skip
+            for path in folder.rglob("*") if path.is_file() and not path.name.endswith(("-shm", "-wal"))}
 
 
 def rows(folder):
@@ -114,7 +114,8 @@ def test_there_and_back(side, filled, copy, url, s3, name, tmp_path, new_service
     back = tmp_path / "back"
     assert copy("--from", tmp_path / "there", "--to", back)["rows"] == told["rows"]
     assert rows(back) == rows(source)
-    assert {path for path in fingerprint(back) if path.startswith("blobs/")} == {path for path in before if path.startswith("blobs/")}
+    assert {path for path in fingerprint(back)
+            if path.startswith("blobs/")} == {path for path in before if path.startswith("blobs/")}
     is_clean(back)
     verify(new_service(data=back), found)
     service = new_service(*place, data=tmp_path / "there", environment=buckets.CREDENTIALS)
@@ -135,7 +136,8 @@ def test_without_data_folders(filled, copy, url, s3, name, tmp_path, new_service
     assert service.stop() == 0
     copy("--from", other, "--to", tmp_path / "back", *buckets.options(s3.url, name + "/3"))
     assert (tmp_path / "back" / "blobs-at").exists() and not list((tmp_path / "back" / "blobs").iterdir())
-    assert "another store has its blobs" in copy("--from", source, "--to", postgres.make(name + "_3"), *buckets.options(s3.url, name), status=1)
+    assert "another store has its blobs" in copy("--from", source, "--to", postgres.make(name + "_3"),
+                                                 *buckets.options(s3.url, name), status=1)
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -195,7 +197,8 @@ def large(plain, tmp_path_factory):
     service = Service(folder).start()
     found = fill(service)
     for number in range(60):
-        assert service.post("/v1/optimize", {"graph": branches(1 + number % 5, f"n{number}"), "passes": ["MergeLinears"]}).status == 201
+        assert service.post("/v1/optimize",
+                            {"graph": branches(1 + number % 5, f"n{number}"), "passes": ["MergeLinears"]}).status == 201
     found["blobs"] += [stored(service, some_bytes((1 << 20) + number)) for number in range(12)]
     assert service.stop() == 0
     return folder, found
@@ -204,7 +207,8 @@ def large(plain, tmp_path_factory):
 def opened(folder):
     """What a service says first of a store."""
     words = [binary(), "serve", "--listen", "127.0.0.1:0", "--data", folder]
-    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment(**buckets.CREDENTIALS)) as process:
+    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                          env=environment(**buckets.CREDENTIALS)) as process:
         said = next((line for line in process.stdout if without_sandbox(line)), "")
         process.terminate()
         return said + process.stdout.read()
@@ -231,8 +235,9 @@ def test_killed_and_resumed(side, large, copy, url, s3, name, tmp_path, new_serv
     words = ["--from", source, "--to", url, "--data", tmp_path / "there", *options_of(side, s3, name)]
     chance, kills, seen = random.Random(7), 0, []
     for turn in range(40):
-        process = subprocess.Popen([str(word) for word in (binary(), "db", "copy", "--json", *words)], stdout=subprocess.DEVNULL,
-                                   stderr=subprocess.PIPE, text=True, env=environment(**buckets.CREDENTIALS))  # fmt: skip
+        process = subprocess.Popen([str(word) for word in (binary(), "db", "copy", "--json", *words)],
+                                   stdout=subprocess.DEVNULL,
+                                   stderr=subprocess.PIPE, text=True, env=environment(**buckets.CREDENTIALS))
         try:
             _, said = process.communicate(timeout=chance.uniform(0.02, 0.05 + 0.02 * turn))
         except subprocess.TimeoutExpired:
@@ -263,7 +268,7 @@ def break_off(postgres, name, url, tmp_path):
     """A trigger in the target breaks the copy off at the table of runs."""
     Service(tmp_path / "made", "--store", url).start().stop()  # the tables
     postgres.sql("""CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'not now'; END $$;
-        CREATE TRIGGER refuse BEFORE INSERT ON runs EXECUTE FUNCTION refuse()""", name)  # fmt: skip
+        CREATE TRIGGER refuse BEFORE INSERT ON runs EXECUTE FUNCTION refuse()""", name)
 
 
 def test_resumed_in_the_middle(filled, copy, url, postgres, name, tmp_path):

@@ -23,7 +23,8 @@ def test_off_by_default(service):
         for method in ("GET", "OPTIONS"):
             answer = service.request(method, "/v1/models", headers=headers)
             assert not [name for name in answer.headers if name.startswith("access-control-")] and "vary" not in answer.headers
-    assert service.post("/v1/optimize", {"graph": branches(2), "passes": []}, headers={"Origin": OTHER}).json()["code"] == "foreign-origin"
+    assert service.post("/v1/optimize", {"graph": branches(2), "passes": []},
+                        headers={"Origin": OTHER}).json()["code"] == "foreign-origin"
 
 
 def test_a_preflight_needs_no_token_and_says_what_may_be_sent(open_to):
@@ -32,7 +33,8 @@ def test_a_preflight_needs_no_token_and_says_what_may_be_sent(open_to):
     answer = service.request("OPTIONS", "/v1/models/m/aliases/a", headers={"Origin": OURS, **ASKING})
     assert answer.status == 204 and allowed(answer) == OURS and answer.headers["vary"] == "Origin"
     assert {"PUT", "PATCH", "DELETE"} <= set(answer.headers["access-control-allow-methods"].split(", "))
-    assert {"Authorization", "If-Match", "Idempotency-Key", "Last-Event-ID"} <= set(answer.headers["access-control-allow-headers"].split(", "))
+    assert {"Authorization", "If-Match", "Idempotency-Key",
+            "Last-Event-ID"} <= set(answer.headers["access-control-allow-headers"].split(", "))
     assert answer.headers["access-control-max-age"] == "600"
     # it tells nothing of what there is
     nothing = service.request("OPTIONS", "/v1/nothing", headers={"Origin": OURS, **ASKING})
@@ -62,9 +64,10 @@ def test_what_a_page_may_read_and_write(open_to):
 
 @pytest.mark.parametrize(
     "origin",
-    [OTHER, "https://registry.example.evil", "https://registry.example:444", "http://registry.example", "https://REGISTRY.example", "null", "*", "",
+    [OTHER, "https://registry.example.evil", "https://registry.example:444", "http://registry.example",
+     "https://REGISTRY.example", "null", "*", "",
      "https://registry.example/", "https://evil.registry.example", f"{OURS}, {OTHER}"],
-)  # fmt: skip
+)
 def test_others_stay_out(open_to, origin):
     service = open_to(OURS)
     answer = service.get("/v1/models", headers={"Origin": origin, "Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "cors"})
@@ -77,19 +80,22 @@ def test_others_stay_out(open_to, origin):
 
 def test_two_origins_are_none(open_to):
     service = open_to(OURS)
-    answer = service.raw(b"GET /v1/models HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n" + f"Origin: {OURS}\r\nOrigin: {OTHER}\r\n\r\n".encode())
+    answer = service.raw(b"GET /v1/models HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n"
+                         + f"Origin: {OURS}\r\nOrigin: {OTHER}\r\n\r\n".encode())
     assert b"Access-Control-Allow-Origin" not in answer
 
 
 def test_events_of_a_page(open_to):
     service = open_to(OURS)
     with service.connect() as connection:
-        connection.sendall(b"GET /v1/events HTTP/1.1\r\nHost: localhost\r\nSec-Fetch-Site: cross-site\r\n" + f"Origin: {OURS}\r\n\r\n".encode())
+        connection.sendall(b"GET /v1/events HTTP/1.1\r\nHost: localhost\r\nSec-Fetch-Site: cross-site\r\n"
+                           + f"Origin: {OURS}\r\n\r\n".encode())
         head = connection.recv(65536)
     assert head.startswith(b"HTTP/1.1 200 ") and f"Access-Control-Allow-Origin: {OURS}\r\n".encode() in head
 
 
-@pytest.mark.parametrize("origin", ["*", "registry.example", "https://", "https://registry.example/", "https://*.example", "null", "https://A.example", "ftp://a"])
+@pytest.mark.parametrize("origin", ["*", "registry.example", "https://", "https://registry.example/", "https://*.example",
+                                    "null", "https://A.example", "ftp://a"])
 def test_what_is_no_origin(tmp_path, origin):
     done = CommandLine(tmp_path)("serve", "--data", tmp_path / "data", "--listen", "127.0.0.1:0", "--cors-origin", origin)
     assert done.status == 2 and "--cors-origin" in done.err

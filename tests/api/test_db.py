@@ -9,7 +9,6 @@ import subprocess
 import threading
 
 import pytest
-
 from blobs import INLINE, collect, graph_of, some_bytes, stored
 from cli import CommandLine
 from conftest import binary

@@ -1,12 +1,11 @@
-"""Work that is not waited for: a request has a time by which its work must have ended, and ends when its client leaves. Nothing of
-it is stored then."""
+"""Work that is not waited for: a request has a time by which its work must have ended, and ends when its client leaves. Nothing
+of it is stored then."""
 
 import json
 import socket
 import time
 
 import pytest
-
 from documents import ref
 from jobs import A_WHILE, FOREVER, PREFER, begin, quick_request, runs, slow_graph, slow_request, wait
 from test_http import is_problem
@@ -116,7 +115,8 @@ def test_an_evaluation_has_a_time_of_its_own(new_service):
 
 def send(service, path, body, headers=()):
     text = json.dumps(body).encode()
-    lines = [f"POST {path} HTTP/1.1", "Host: localhost", "Content-Type: application/json", f"Content-Length: {len(text)}", *headers]
+    lines = [f"POST {path} HTTP/1.1", "Host: localhost", "Content-Type: application/json",
+             f"Content-Length: {len(text)}", *headers]
     connection = service.connect()
     connection.sendall("\r\n".join([*lines, "", ""]).encode() + text)
     return connection
@@ -197,7 +197,8 @@ def multiplications(count, factor):
 def long_undo(service, count):
     """Path and body of an undo that merges: its run put in a chain, which was changed everywhere since."""
     run = service.post(
-        "/v1/runs", {"name": "Chain", "version": 1, "reversible": True, "source": multiplications(2, 1), "result": multiplications(count, 1)}
+        "/v1/runs", {"name": "Chain", "version": 1, "reversible": True, "source": multiplications(2, 1),
+                     "result": multiplications(count, 1)}
     ).json()
     return f"/v1/runs/{run['id']}/reverse", {"graph": multiplications(count, 3)}
 

@@ -1,8 +1,8 @@
 """Every page's tour can be pasted into a fresh shell as it stands, and prints what the page shows.
 
-A tour is all of a page's ```sh blocks, from top to bottom, in one bash, beside a service with an empty data folder. The folder it
-runs in looks like a clone after `make`, and a tour leaves no file in it. What a block prints stands in the ```text or ```json
-block right after it; a block without one prints nothing.
+A tour is all of a page's ```sh blocks, from top to bottom, in one bash, beside a service with an empty data folder. The folder
+it runs in looks like a clone after `make`, and a tour leaves no file in it. What a block prints stands in the ```text or
+```json block right after it; a block without one prints nothing.
 
 UPDATE=1 writes what they print into the pages; read the diff. Ids of runs and times differ each time: those that a page shows
 stand for those that the service gives.
@@ -10,16 +10,16 @@ stand for those that the service gives.
 
 import os
 import re
-import statistics
 import shutil
+import statistics
 import subprocess
 
 import pytest
-
 from conftest import ROOT, binary, without_sandbox
 from passes_document import passes_document
 
-PAGES = ["README.md", *(f"docs/{page}.md" for page in ("undo", "registry", "weights", "validation", "rules", "layouts", "store", "webhooks", "provenance", "integrations"))]
+PAGES = ["README.md", *(f"docs/{page}.md" for page in ("undo", "registry", "weights", "validation", "rules", "layouts", "store",
+                                                       "webhooks", "provenance", "integrations"))]
 OPTIONS = {"docs/webhooks.md": ("--webhooks", "--webhook-allow", "127.0.0.0/8", "--webhook-allow-http")}  # of the service
 ADDRESS = "localhost:8080"
 RUN = re.compile(r"(?:run|hook|msg)_[0-9A-Z]{26}")

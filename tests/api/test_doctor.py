@@ -9,9 +9,8 @@ import sqlite3
 import subprocess
 import threading
 
-import pytest
-
 import databases
+import pytest
 from cli import CommandLine, environment
 from conftest import ROOT, binary, is_sanitized, of_a_file
 from documents import branches
@@ -28,11 +27,13 @@ SECTIONS = ["versions", "limits", "disk", "store", "clock", "configuration"]
 def doctor(*words, prepare=None, **variables):
     """Exit status, and what was said."""
     done = subprocess.run(
-        [binary(), "doctor", *map(str, words)], capture_output=True, text=True, timeout=600, preexec_fn=prepare, env=environment(**variables)
-    )  # fmt: skip
+        [binary(), "doctor", *map(str, words)], capture_output=True, text=True, timeout=600, preexec_fn=prepare,
+        env=environment(**variables)
+    )
     assert done.stderr == "" or "--server" in words, done.stderr
     answer = json.loads(done.stdout)
-    assert done.returncode == (not answer["ok"]) and answer["ok"] != any(one["severity"] == "fault" for one in answer["findings"])
+    assert (done.returncode == (not answer["ok"]) and answer["ok"]
+            != any(one["severity"] == "fault" for one in answer["findings"]))
     for one in answer["findings"]:
         assert one["subject"] in answer["facts"] and all(one.values()), one
     return answer
@@ -53,7 +54,8 @@ def stopped(service):
 def files_of(folder):
     """Without an empty log and its index, which SQLite makes for whoever reads."""
     return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*"))
-            if path.is_file() and path.name != "foldback.sqlite-shm" and (path.name != "foldback.sqlite-wal" or path.stat().st_size)}  # fmt: skip
+            if path.is_file() and path.name != "foldback.sqlite-shm"
+            and (path.name != "foldback.sqlite-wal" or path.stat().st_size)}
 
 
 # ---- a data folder -----------------------------------------------------------------------------------------------------------
@@ -102,7 +104,7 @@ def test_there_is_no_folder(tmp_path):
 
 
 @of_a_file
-def test_a_folder_that_cannot_be_written_to(stopped, read_only):  # noqa: F811
+def test_a_folder_that_cannot_be_written_to(stopped, read_only):
     place = read_only(stopped)
     answer = doctor("--data", place)
     assert not answer["ok"] and "store-not-writable" in codes(answer, "fault") and answer["facts"]["disk"]["writable"] == "no"
@@ -110,7 +112,7 @@ def test_a_folder_that_cannot_be_written_to(stopped, read_only):  # noqa: F811
 
 
 @of_a_file
-def test_a_full_disk(small_disk, new_service):  # noqa: F811
+def test_a_full_disk(small_disk, new_service):
     service = new_service(data=small_disk / "data")
     fill_disk(small_disk)
     answer = doctor("--data", service.data)
@@ -132,7 +134,8 @@ def test_a_damaged_database(stopped):
 def test_an_old_schema(tmp_path):
     lay_out(1, tmp_path / "data")
     answer = doctor("--data", tmp_path / "data")
-    assert answer["ok"] and "old-schema" in codes(answer) and answer["facts"]["store"]["schema"] == 1 == user_version(tmp_path / "data")
+    assert (answer["ok"] and "old-schema" in codes(answer)
+            and answer["facts"]["store"]["schema"] == 1 == user_version(tmp_path / "data"))
 
 
 @of_a_file
@@ -179,7 +182,8 @@ def test_few_descriptors(tmp_path):
     answer = doctor("--data", tmp_path, prepare=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (200, 200)))
     assert codes(answer, "fault") == {"few-descriptors"} and answer["facts"]["limits"]["descriptors"] == 200
     needed = answer["facts"]["limits"]["descriptors_needed"]
-    assert "few-descriptors" not in codes(doctor("--data", tmp_path, prepare=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (needed, needed))))
+    assert "few-descriptors" not in codes(doctor("--data", tmp_path,
+                                                 prepare=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (needed, needed))))
 
 
 def test_small_files(tmp_path):
@@ -224,7 +228,8 @@ def test_a_database_that_does_not_answer(tmp_path):
     answer = doctor("--data", tmp_path, "--store", "postgresql://me:hunter2@127.0.0.1:1/none")
     assert not answer["ok"] and "hunter2" not in json.dumps(answer)
     answer = doctor("--data", tmp_path, "--store", "postgresql://me@127.0.0.1:1/none")
-    assert "store-unavailable" in codes(answer, "fault") and answer["facts"]["store"]["database"] == "postgresql://me@127.0.0.1:1/none"
+    assert "store-unavailable" in codes(answer,
+                                        "fault") and answer["facts"]["store"]["database"] == "postgresql://me@127.0.0.1:1/none"
 
 
 @pytest.mark.skipif(not databases.IN_USE, reason="the database is a file")
@@ -236,8 +241,9 @@ def test_a_store_on_a_server(stopped):
 
 
 def test_no_secret_is_shown(tmp_path):
-    secrets = dict(FOLDBACK_TOKEN="fbt_hunter2", PGPASSWORD="hunter2", AWS_SECRET_ACCESS_KEY="hunter2", AWS_SESSION_TOKEN="hunter2",
-                   AWS_ENDPOINT_URL="http://me:hunter2@proxy.example.org/x")  # fmt: skip
+    secrets = dict(FOLDBACK_TOKEN="fbt_hunter2", PGPASSWORD="hunter2", AWS_SECRET_ACCESS_KEY="hunter2",
+                   AWS_SESSION_TOKEN="hunter2",
+                   AWS_ENDPOINT_URL="http://me:hunter2@proxy.example.org/x")
     answer = doctor("--data", tmp_path, PGHOST="db.example.org", **secrets)
     assert "hunter2" not in json.dumps(answer)
     shown = answer["facts"]["configuration"]
@@ -249,7 +255,8 @@ def test_no_secret_is_shown(tmp_path):
 def test_jobs_that_failed(service):
     job = service.post("/v1/optimize", {"graph": branches(3), "passes": ["NoSuchPass"]}, headers={"Prefer": "respond-async"})
     if job.status != 202:
-        job = service.post("/v1/optimize", {"graph": "sha256:" + "0" * 64, "passes": ["MergeLinears"]}, headers={"Prefer": "respond-async"})
+        job = service.post("/v1/optimize", {"graph": "sha256:" + "0" * 64, "passes": ["MergeLinears"]},
+                           headers={"Prefer": "respond-async"})
     assert job.status == 202, job.body
     name = job.json()["id"]
     for _ in range(100):
@@ -283,7 +290,8 @@ def test_a_service_that_is_well(service):
 
 @of_a_file
 def test_a_service_that_wants_a_token(tmp_path, new_service):
-    made = subprocess.run([binary(), "token", "create", "--scope", "admin", "--data", tmp_path / "data0", "--json"], capture_output=True, check=True)
+    made = subprocess.run([binary(), "token", "create", "--scope", "admin", "--data", tmp_path / "data0", "--json"],
+                          capture_output=True, check=True)
     service = new_service(data=tmp_path / "data0")
     answer = doctor("--server", service.url)
     assert answer["ok"] and codes(answer) == {"not-allowed"} and answer["facts"]["service"]["ready"] == "yes"

@@ -91,7 +91,8 @@ def test_a_stop_waits_for_what_runs(service):
     """A request whose body is still coming is answered, and what it made is kept."""
     body = json.dumps({"graph": branches(), "passes": ["MergeLinears"]}).encode()
     connection = service.connect()
-    head = b"POST /v1/optimize HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(body)
+    head = (b"POST /v1/optimize HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
+            % len(body))
     connection.sendall(head + body[:100])
     while "foldback_http_in_flight 2" not in service.get("/metrics").body.decode():
         time.sleep(0.01)

@@ -1,12 +1,11 @@
-"""A changed pass is a new version and the old one stays, so that runs of earlier services can be undone. tests/fixtures/stores has
-stores of earlier services with runs of every pass and preset: opened by this one each run goes back to its source, and without one
-of its passes it is the graph that the earlier service gave, or the undo is refused by name."""
+"""A changed pass is a new version and the old one stays, so that runs of earlier services can be undone. tests/fixtures/stores
+has stores of earlier services with runs of every pass and preset: opened by this one each run goes back to its source, and
+without one of its passes it is the graph that the earlier service gave, or the undo is refused by name."""
 
 import gzip
 import json
 
 import pytest
-
 from conftest import ROOT, of_a_file
 from full_store import is_clean, lay_out_database
 from test_http import is_problem

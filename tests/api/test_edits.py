@@ -2,9 +2,8 @@
 
 import json
 
-import pytest
-
 import documents
+import pytest
 from documents import COMPOSED, branches, node, ref
 from test_http import is_problem
 from test_runs import optimize
@@ -40,7 +39,8 @@ def test_each_kind_of_edit(shared):
     assert by_kind["set_graph"] == {"edit": "set_graph", "was": {"/name": "branches"}, "now": {"/name": "other"}}
     assert by_kind["set_node"] == {"edit": "set_node", "name": "truediv", "was": {"/args/1": 8}, "now": {"/args/1": 4}}
     assert by_kind["insert_node"]["node"]["name"] == "new"
-    assert by_kind["set_module"] == {"edit": "set_module", "path": "fc0", "was": {"/training": False}, "now": {"/training": True}}
+    assert by_kind["set_module"] == {"edit": "set_module", "path": "fc0", "was": {"/training": False},
+                                     "now": {"/training": True}}
     assert by_kind["set_tensor"]["name"] == "fc0.weight" and by_kind["set_tensor"]["was"] == {}
     back = {edit["edit"]: edit for edit in diff(shared, graph, base)}
     assert back["erase_node"]["node"] == by_kind["insert_node"]["node"]

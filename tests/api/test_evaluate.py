@@ -230,11 +230,13 @@ def test_keywords_of_vmap_are_not_dropped(shared, changed, more):
         node("shape", "get_attr", "shape"),
         node("open", "call_function", VMAP + "_vmap_increment_nesting", [2, "error"]),
         node("batch", "call_function", VMAP + "_add_batch_dim", [ref("n"), 0, 1]),
-        node("index", "call_function", OPERATORS + "flat_apply", [ref("function"), ref("shape"), index, ref("n"), ref("batch")]),
+        node("index", "call_function", OPERATORS + "flat_apply",
+             [ref("function"), ref("shape"), index, ref("n"), ref("batch")]),
         node("left", "call_function", VMAP + "_remove_batch_dim", [ref("index"), 1, 2, 0]),
         node("close", "call_function", VMAP + "_vmap_decrement_nesting"),
         output("left"),
-        modules=[{"path": "", "type": "Model", "attributes": {"function": {"$opaque": function}, "shape": {"$opaque": "TreeSpec"}}}],
+        modules=[{"path": "", "type": "Model",
+                  "attributes": {"function": {"$opaque": function}, "shape": {"$opaque": "TreeSpec"}}}],
     )
     for one in graph["nodes"]:
         one["kwargs"] = more if one["name"] == changed else {}
@@ -387,7 +389,8 @@ def test_only_so_many_at_once(new_service):
 
 def symbolic(size):
     meta = {"dtype": "float32", "shape": [size, 3]}
-    graph = graph_of(node("y", "placeholder", "y", meta=meta), node("sum", "call_function", "torch.add", [ref("x"), ref("y")], meta=meta), output("sum"))
+    graph = graph_of(node("y", "placeholder", "y", meta=meta),
+                     node("sum", "call_function", "torch.add", [ref("x"), ref("y")], meta=meta), output("sum"))
     graph["nodes"][0]["meta"] = meta
     return graph
 

@@ -1,5 +1,5 @@
-"""GET /v1/events: alias changes as server-sent events. Whatever happens to the connection or the service, a client that comes back
-with its last id sees every change once and in order."""
+"""GET /v1/events: alias changes as server-sent events. Whatever happens to the connection or the service, a client that comes
+back with its last id sees every change once and in order."""
 
 import http.client
 import json
@@ -9,7 +9,6 @@ import threading
 import time
 
 import pytest
-
 import receivers
 from access import bearer, make_token
 from conftest import description
@@ -35,7 +34,8 @@ class Stream:
         self.socket.connect((service.host, service.port))
         headers = f"Last-Event-ID: {last_id}\r\n" if last_id is not None else ""
         headers += f"Authorization: Bearer {token}\r\n" if token else ""
-        self.socket.sendall(f"GET /v1/events{query} HTTP/1.1\r\nHost: localhost\r\nAccept: text/event-stream\r\n{headers}\r\n".encode())
+        self.socket.sendall(
+            f"GET /v1/events{query} HTTP/1.1\r\nHost: localhost\r\nAccept: text/event-stream\r\n{headers}\r\n".encode())
         self.response = http.client.HTTPResponse(self.socket)
         self.response.begin()
         assert self.response.status == 200, self.response.read()
@@ -187,7 +187,8 @@ def test_filters(versions):
         assert live[query].take(len(expected) - len(wanted)) == [event for event in expected if event["action"] != "create"]
         replay.close()
     # After all that was not for it comes the first thing that is.
-    assert versions.request("PUT", "/v1/models/unknown/versions/v0", {"graph": history(versions, "a")[0]["to_graph"]}).status == 201
+    assert versions.request("PUT", "/v1/models/unknown/versions/v0",
+                            {"graph": history(versions, "a")[0]["to_graph"]}).status == 201
     put_alias(versions, "v0", CREATE, "x", "unknown")
     assert live["model=unknown"].next()["alias"] == "x"
     for stream in live.values():
@@ -329,8 +330,10 @@ def everything(service):
     """{type: data in the order in which it happened}, by the other routes."""
     runs = [run["id"] for run in every_item(service, "/v1/runs", limit=1000)][::-1]
     models = [model["name"] for model in every_item(service, "/v1/models", limit=1000)]
-    versions = [(row["created"], row["model"], row["version"]) for model in models for row in every_item(service, f"/v1/models/{model}/versions", limit=1000)]
-    aliases = [(model, row["alias"]) for model in models for row in every_item(service, f"/v1/models/{model}/aliases", limit=1000)]
+    versions = [(row["created"], row["model"], row["version"]) for model in models
+                for row in every_item(service, f"/v1/models/{model}/versions", limit=1000)]
+    aliases = [(model, row["alias"]) for model in models
+               for row in every_item(service, f"/v1/models/{model}/aliases", limit=1000)]
     return {"run": runs, "version": sorted(versions), "alias": [row["id"] for row in all_entries(service, aliases)]}
 
 
@@ -343,7 +346,8 @@ def told(events):
 
 
 def act(service, number):
-    run = service.post("/v1/optimize", {"graph": branches(2, f"g{number}"), "passes": ["MergeLinears", "ChangeTrueDivToMulByInverse"]}).json()
+    run = service.post("/v1/optimize", {"graph": branches(2, f"g{number}"),
+                                        "passes": ["MergeLinears", "ChangeTrueDivToMulByInverse"]}).json()
     assert service.request("PUT", f"/v1/models/m/versions/n{number}", {"run": run["id"]}).status == 201
     assert put_alias(service, f"n{number}", ANY if number else CREATE, "new").status in (200, 201)
     if number % 3 == 0:
@@ -372,7 +376,8 @@ def test_all_types(service):
     assert [(kind, data.get("model")) for _, kind, data in only.take(7)] == [("run", None)] * 6 + [("version", "other")]
     # from every id, what comes after it
     for place in range(0, count, 3):
-        assert [event[2] for event in Events(service, ALL, last_id=events[place][0]).take(count - place - 1)] == [event[2] for event in events[place + 1 :]]
+        later = Events(service, ALL, last_id=events[place][0]).take(count - place - 1)
+        assert [event[2] for event in later] == [event[2] for event in events[place + 1 :]]
     for one in (live, only):
         one.close()
 

@@ -3,7 +3,6 @@
 import json
 
 import pytest
-
 from documents import COMPOSED, batch_norm_fold, branches, counts, every_item, node, ref
 from test_http import is_problem
 from test_runs import optimize
@@ -13,7 +12,8 @@ from undo import META, added, conflicts, find, fresh, model, module, optimised, 
 def gelu(graph):
     """A user's own pass: what is divided goes through a GELU first."""
     at = next(i for i, one in enumerate(graph["nodes"]) if one["name"] == "truediv")
-    graph["nodes"].insert(at, node("gelu", "call_function", "torch.nn.functional.gelu", [graph["nodes"][at]["args"][0]], meta=META))
+    graph["nodes"].insert(at, node("gelu", "call_function", "torch.nn.functional.gelu",
+                                   [graph["nodes"][at]["args"][0]], meta=META))
     graph["nodes"][at + 1]["args"][0] = ref("gelu")
     return graph
 
@@ -33,7 +33,7 @@ def test_recorded(service):
     (one,) = run["passes"]
     assert one.pop("signature") and run["signature"]
     assert one == {"name": "AddGelu", "version": 3, "params": {"a": 2.0, "b": 1}, "reversible": True, "exactness": "external",
-                   "applied": 1, "nodes": ["gelu", "truediv"], "refused": []}  # fmt: skip
+                   "applied": 1, "nodes": ["gelu", "truediv"], "refused": []}
     again = record(service, run["source"], run["result"])  # by id
     assert (again["source"], again["result"], again["passes"][0]["params"]) == (run["source"], run["result"], {})
     assert again["signature"] != run["signature"]

@@ -41,7 +41,8 @@ def test_bodies(shared, path, kind):
     answer = shared.post(path, NOT_JSON[kind], headers={"Content-Type": "application/json"})
     problem = answer.json()
     if kind == "a zip archive" and takes_archives:
-        assert (answer.status, problem["code"]) == (422, "bad-archive") and "not a .pt2 of torch.export.save" in problem["detail"], problem
+        assert ((answer.status, problem["code"]) == (422, "bad-archive")
+                and "not a .pt2 of torch.export.save" in problem["detail"]), problem
         return
     assert (answer.status, problem["code"]) == (400, "invalid-json")
     assert f"this is {kind}" in problem["detail"] and any(word in problem["detail"] for word in ADVICE), problem

@@ -6,10 +6,20 @@ import time
 
 import buckets
 import pytest
-
 from blobs import (
-    INLINE, collect, digest_of, files, graph_of, is_here, put_blob, read_answer, some_bytes, start_request, stored, wait_until,
-)  # fmt: skip
+    INLINE,
+    collect,
+    digest_of,
+    files,
+    graph_of,
+    is_here,
+    put_blob,
+    read_answer,
+    some_bytes,
+    start_request,
+    stored,
+    wait_until,
+)
 from test_http import is_problem
 from test_runs import optimize
 from test_uploads import append, begin, finish, is_gone, size_of

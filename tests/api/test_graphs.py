@@ -4,9 +4,8 @@ import hashlib
 import json
 from concurrent.futures import ThreadPoolExecutor
 
-import pytest
-
 import documents
+import pytest
 from documents import branches, compact, counts, every_item
 from test_http import is_problem
 

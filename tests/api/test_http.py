@@ -12,7 +12,6 @@ import socket
 import time
 
 import pytest
-
 from conftest import receive_all
 
 GRAPH = {
@@ -123,7 +122,7 @@ def test_head_is_get_without_the_body(shared):
         "/v1/graphs/%2e%2e", "/v1/graphs/%2e", "/../etc/passwd", "/v1/graphs?limit=%zz", "/v1/graphs?a=%00", "/v1/graphs?%ff",
         "/v1/graphs#x", "http://a/livez", "livez", "*",
     ],
-)  # fmt: skip
+)
 def test_bad_target(shared, path):
     raw = shared.raw(b"GET %s HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n" % path.encode())
     assert responses(raw) == [400], raw
@@ -211,7 +210,7 @@ def test_refused_client_that_keeps_sending_still_reads_the_answer(shared):
 
 def test_curl_without_content_type(shared):
     for kind in ["application/x-www-form-urlencoded", "application/json; charset=utf-8", "application/vnd.x+json",
-                 "application/octet-stream", "APPLICATION/JSON"]:  # fmt: skip
+                 "application/octet-stream", "APPLICATION/JSON"]:
         assert shared.post("/v1/graphs", DOCUMENT, headers={"Content-Type": kind}).status in (200, 201), kind
     assert shared.post("/v1/graphs", DOCUMENT).status in (200, 201)
 
@@ -254,7 +253,8 @@ def test_chunked_body(shared):
 
 def test_expect_continue(shared):
     with shared.connect() as connection:
-        connection.sendall(post_graph(b"Content-Length: %d\r\nExpect: 100-continue\r\nConnection: close\r\n" % len(DOCUMENT), b"", False))
+        connection.sendall(post_graph(b"Content-Length: %d\r\nExpect: 100-continue\r\nConnection: close\r\n" % len(DOCUMENT),
+                                      b"", False))
         assert connection.recv(1000) == b"HTTP/1.1 100 Continue\r\n\r\n"
         connection.sendall(DOCUMENT)
         assert responses(receive_all(connection))[0] in (200, 201)
@@ -311,7 +311,7 @@ def test_keep_alive(shared):
         ("GET", "/livez", None, {200}), ("GET", "/nope", None, {404}), ("HEAD", "/livez", None, {200}),
         ("POST", "/v1/graphs", DOCUMENT, {200, 201}), ("POST", "/livez", b"x" * 100000, {405}),
         ("POST", "/v1/graphs", b"not JSON", {400}), ("GET", "/livez", None, {200}),
-    ]:  # fmt: skip
+    ]:
         connection.request(method, path, body)
         response = connection.getresponse()
         response.read()
@@ -353,8 +353,9 @@ def test_half_closed_clients_are_not_kept(shared):
 
 
 def test_garbage(shared):
-    for text in [b"\0" * 100, b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", b"\r\n\r\n\r\n", b"GET\r\n\r\n", b" / HTTP/1.1\r\n\r\n",
-                 b"GET / HTTP/9.9\r\nHost: localhost\r\n\r\n", b"GET /livez HTTP/2.0\r\nHost: localhost\r\n\r\n", b"A" * 1000]:  # fmt: skip
+    for text in [b"\0" * 100, b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", b"\r\n\r\n\r\n", b"GET\r\n\r\n",
+                 b" / HTTP/1.1\r\n\r\n",
+                 b"GET / HTTP/9.9\r\nHost: localhost\r\n\r\n", b"GET /livez HTTP/2.0\r\nHost: localhost\r\n\r\n", b"A" * 1000]:
         raw = shared.raw(text, half_close=True)
         assert all(code >= 400 for code in responses(raw)), (text, raw)
     assert shared.get("/livez").status == 200

@@ -4,7 +4,6 @@ import threading
 import time
 
 import pytest
-
 from documents import document, ids
 from jobs import (
     FOREVER,
@@ -139,7 +138,8 @@ def test_lists(service):
     of_state = service.get("/v1/jobs", raw_query={"state": "failed"}).json()["items"]
     assert [job["id"] for job in of_state] == [bad["id"]]
     is_problem(service.get("/v1/jobs", raw_query={"state": "done"}), 422, "bad-parameter")
-    is_problem(service.get("/v1/jobs", raw_query={"page_token": first["next_page_token"], "state": "failed"}), 422, "bad-page-token")
+    is_problem(service.get("/v1/jobs", raw_query={"page_token": first["next_page_token"], "state": "failed"}), 422,
+               "bad-page-token")
 
 
 @pytest.mark.parametrize("job", [UNKNOWN, "job_1", "x", "run_01M7XTSAAT7GE5FHQDV5WCKM9T", "%F0%9F%98%80", "job_" + "0" * 500])
@@ -296,7 +296,8 @@ def test_events_from_the_beginning_to_the_end(service):
     job = begin(service, "/v1/optimize?pass=MergeLinears&pass=FuseBiasInLinear", document("toy"))
     events = Events(service, job).rest()
     assert [event for _, event, _ in events] == ["queued", "running", "progress", "progress", "succeeded"]
-    assert [data["progress"]["name"] for _, event, data in events if event == "progress"] == ["MergeLinears", "FuseBiasInLinear"]
+    assert [data["progress"]["name"] for _, event, data in events
+            if event == "progress"] == ["MergeLinears", "FuseBiasInLinear"]
     last = events[-1][2]
     assert last["progress"]["done"] == 2 and last["status"] == 201 and last["location"] == get(service, job)["location"]
     assert all(data["id"] == job["id"] for _, _, data in events)

@@ -3,7 +3,6 @@
 import time
 
 import pytest
-
 from jobs import FOREVER, Events, begin, get, result, runs, slow_graph, store, wait
 from test_http import is_problem
 
@@ -11,7 +10,8 @@ from test_http import is_problem
 def test_one_job_over_many_graphs(service):
     graphs = [store(service, slow_graph(0, f"graph {i}")) for i in range(3)]
     missing = "sha256:" + "0" * 64
-    body = {"graphs": [graphs[0], missing, graphs[1], graphs[0], graphs[2]], "passes": ["ChangeTrueDivToMulByInverse"], "note": "all"}
+    body = {"graphs": [graphs[0], missing, graphs[1], graphs[0], graphs[2]], "passes": ["ChangeTrueDivToMulByInverse"],
+            "note": "all"}
     answer = service.post("/v1/jobs", body)
     assert answer.status == 202, answer
     job = answer.json()
@@ -59,7 +59,8 @@ GRAPH = "sha256:" + "1" * 64
         ({"graphs": [GRAPH]}, "missing-member", "/passes"),
         ({"graphs": [GRAPH], "passes": ["Nothing"]}, "unknown-pass", "/passes/0"),
         ({"graphs": [GRAPH], "passes": ["MergeLinears"], "options": {"strange": 1}}, "unknown-option", "/options/strange"),
-        ({"graphs": [GRAPH], "passes": ["MergeLinears"], "options": {"include": ["graph"]}}, "unknown-option-value", "/options/include"),
+        ({"graphs": [GRAPH], "passes": ["MergeLinears"], "options": {"include": ["graph"]}}, "unknown-option-value",
+         "/options/include"),
         ({"graphs": [GRAPH], "passes": ["MergeLinears"], "graph": GRAPH}, "unknown-member", "/graph"),
         ({"graphs": [GRAPH], "passes": ["MergeLinears"], "labels": {"": "x"}}, "bad-label", None),
     ],

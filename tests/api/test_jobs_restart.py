@@ -3,7 +3,6 @@
 import time
 
 import pytest
-
 from jobs import (
     A_WHILE,
     FOREVER,
@@ -82,8 +81,8 @@ def test_a_job_that_was_to_be_cancelled_is_not_done_after_a_restart(new_service)
 
 
 def test_kills_at_any_moment_give_one_run_each(new_service):
-    """Jobs, single and over many graphs, while the service is killed again and again: each graph has one run, or none when its job
-    was given up."""
+    """Jobs, single and over many graphs, while the service is killed again and again: each graph has one run, or none when its
+    job was given up."""
     service = new_service("--job-threads", "2")
     graphs = [store(service, slow_graph(0, f"graph {i}")) for i in range(40)]
     passes = ["ChangeTrueDivToMulByInverse"]

@@ -87,7 +87,8 @@ def gpt2():
     new = Numbers()
     state = {"wte.weight": new(10, HIDDEN)}
     for i in range(LAYERS):
-        for name, rows, columns in (("attn.c_attn", HIDDEN, 3 * HIDDEN), ("attn.c_proj", HIDDEN, HIDDEN), ("mlp.c_fc", HIDDEN, INNER), ("mlp.c_proj", INNER, HIDDEN)):
+        for name, rows, columns in (("attn.c_attn", HIDDEN, 3 * HIDDEN), ("attn.c_proj", HIDDEN, HIDDEN),
+                                    ("mlp.c_fc", HIDDEN, INNER), ("mlp.c_proj", INNER, HIDDEN)):
             state[f"h.{i}.{name}.weight"], state[f"h.{i}.{name}.bias"] = new(rows, columns), new(columns)
     return state
 
@@ -132,7 +133,8 @@ GATE_UP = fuse("mlp.gate_up_proj", "mlp.gate_proj", "mlp.up_proj")
 
 def megatron(state, kv_heads):
     out = {}
-    whole = {"model.embed_tokens.weight": "embedding.word_embeddings.weight", "model.norm.weight": "decoder.final_layernorm.weight"}
+    whole = {"model.embed_tokens.weight": "embedding.word_embeddings.weight",
+             "model.norm.weight": "decoder.final_layernorm.weight"}
     for name, target in whole.items():
         out[target] = state[name]
     group = HEADS // kv_heads * HEAD_DIM
@@ -142,7 +144,9 @@ def megatron(state, kv_heads):
             if f"{old}self_attn.q_proj.{kind}" not in state:
                 continue
             q, k, v = (state[f"{old}self_attn.{name}_proj.{kind}"] for name in "qkv")
-            parts = [part for g in range(kv_heads) for part in (q.rows(g * group, (g + 1) * group), k.rows(g * HEAD_DIM, (g + 1) * HEAD_DIM), v.rows(g * HEAD_DIM, (g + 1) * HEAD_DIM))]
+            parts = [part for g in range(kv_heads)
+                     for part in (q.rows(g * group, (g + 1) * group), k.rows(g * HEAD_DIM, (g + 1) * HEAD_DIM),
+                                  v.rows(g * HEAD_DIM, (g + 1) * HEAD_DIM))]
             out[f"{new}self_attention.linear_qkv.{kind}"] = joined(*parts)
         out[f"{new}self_attention.linear_proj.weight"] = state[f"{old}self_attn.o_proj.weight"]
         out[f"{new}mlp.linear_fc1.weight"] = joined(state[f"{old}mlp.gate_proj.weight"], state[f"{old}mlp.up_proj.weight"])
@@ -169,7 +173,8 @@ def stacked(state, block, names):
     for i in range(LAYERS):
         old, new = f"model.layers.{i}.{block}.", f"model.layers.{i}.mlp."
         each = [[state[f"{old}experts.{e}.{name}.weight"] for name in names] for e in range(EXPERTS)]
-        out[f"{new}experts.gate_up_proj"] = joined(*(joined(gate, up) for gate, up, _ in each)).reshape(EXPERTS, 2 * INNER, HIDDEN)
+        out[f"{new}experts.gate_up_proj"] = joined(*(joined(gate, up)
+                                                     for gate, up, _ in each)).reshape(EXPERTS, 2 * INNER, HIDDEN)
         out[f"{new}experts.down_proj"] = joined(*(down for *_, down in each)).reshape(EXPERTS, HIDDEN, INNER)
         out[f"{new}gate.weight"] = out.pop(f"{old}gate.weight")
     return out
@@ -191,7 +196,8 @@ def sharded(state, ranks):
 
 
 def transposed(state):
-    return {name: array.permute(1, 0) if name.endswith("weight") and "wte" not in name else array for name, array in state.items()}
+    return {name: array.permute(1, 0) if name.endswith("weight") and "wte" not in name else array
+            for name, array in state.items()}
 
 
 def heads(kv_heads):
@@ -210,8 +216,10 @@ CASES = {
     "megatron-gqa, one group": ("megatron-gqa", heads(1), llama(1), lambda s: megatron(s, 1)),
     "llama-cpp-rope": ("llama-cpp-rope", {"heads": HEADS, "head_dim": HEAD_DIM}, llama(), lambda s: rope(s, HEADS)),
     "llama-cpp-rope, grouped, with biases": ("llama-cpp-rope", heads(2), llama(2, True), lambda s: rope(s, 2)),
-    "stacked-experts": ("stacked-experts", {"experts": EXPERTS}, mixture(), lambda s: stacked(s, "mlp", ("gate_proj", "up_proj", "down_proj"))),
-    "stacked-experts of Mixtral": ("stacked-experts", {"experts": EXPERTS}, mixture("block_sparse_moe", ("w1", "w3", "w2")), lambda s: stacked(s, "block_sparse_moe", ("w1", "w3", "w2"))),
+    "stacked-experts": ("stacked-experts", {"experts": EXPERTS}, mixture(),
+                        lambda s: stacked(s, "mlp", ("gate_proj", "up_proj", "down_proj"))),
+    "stacked-experts of Mixtral": ("stacked-experts", {"experts": EXPERTS}, mixture("block_sparse_moe", ("w1", "w3", "w2")),
+                                   lambda s: stacked(s, "block_sparse_moe", ("w1", "w3", "w2"))),
     "tensor-parallel": ("tensor-parallel", {"ranks": 2, **heads(HEADS)}, llama(), lambda s: sharded(s, 2)),
     "tensor-parallel, grouped": ("tensor-parallel", {"ranks": 2, **heads(2)}, llama(2), lambda s: sharded(s, 2)),
 }
@@ -221,7 +229,8 @@ CASES = {
 
 
 def file_of(state, add=0.0, metadata=None):
-    return files.file_of({name: ("float32", array.shape, files.floats([value + add for value in array.values])) for name, array in state.items()}, metadata)
+    return files.file_of({name: ("float32", array.shape, files.floats([value + add for value in array.values]))
+                          for name, array in state.items()}, metadata)
 
 
 def checkpoint(service, *contents):
@@ -277,12 +286,14 @@ def without(state, *names):
 
 def with_more(state, module, *names):
     """Beneath a module of every layer, so that nothing can be applied."""
-    return {**state, **{f"model.layers.{i}.{module}.{name}": Array([1], [i]) for i, name in itertools.product(range(LAYERS), names)}}
+    return {**state, **{f"model.layers.{i}.{module}.{name}": Array([1], [i])
+                        for i, name in itertools.product(range(LAYERS), names)}}
 
 
 def quantised(state, *names):
     """GPTQ's and AWQ's weights of attention: no `weight` is left."""
-    kept = {name: array for name, array in state.items() if not name.endswith(("q_proj.weight", "k_proj.weight", "v_proj.weight"))}
+    kept = {name: array for name, array in state.items()
+            if not name.endswith(("q_proj.weight", "k_proj.weight", "v_proj.weight"))}
     for module in ("q_proj", "k_proj", "v_proj"):
         kept = with_more(kept, f"self_attn.{module}", *names)
     return kept
@@ -300,37 +311,57 @@ def adapters(*modules):
 Q = "self_attn.q_proj"
 Q0, K0, V0 = (f"model.layers.0.self_attn.{name}_proj.weight" for name in "qkv")
 GPTQ, AWQ, FP8 = ("qweight", "qzeros", "scales", "g_idx"), ("qweight", "qzeros", "scales"), ("weight_scale_inv",)
-NF4 = ("weight.absmax", "weight.quant_map", "weight.nested_absmax", "weight.nested_quant_map", "weight.quant_state.bitsandbytes__nf4")
+NF4 = ("weight.absmax", "weight.quant_map", "weight.nested_absmax", "weight.nested_quant_map",
+       "weight.quant_state.bitsandbytes__nf4")
 BELONGINGS = {
     **{f"qkv-fused, {name}": ("qkv-fused", {}, with_more(llama(), Q, name), "left-behind", f"{Q}.{name}") for name in (
-        "lora_A.weight", "lora_A.default.weight", "lora_B.weight", "lora_B.default.weight", "lora_magnitude_vector.default.weight", *NF4, "SCB", "weight_scale", *FP8, "input_scale")},
-    "llama-cpp-rope, an adapter": ("llama-cpp-rope", {"heads": HEADS, "head_dim": HEAD_DIM}, with_more(llama(), Q, "lora_B.weight"), "left-behind", f"{Q}.lora_B.weight"),
-    "llama-cpp-rope, scales": ("llama-cpp-rope", {"heads": HEADS, "head_dim": HEAD_DIM}, {**llama(), **{f"model.layers.{i}.{Q}.weight_scale_inv": Array([2, 2], range(4)) for i in range(LAYERS)}}, "left-behind", f"{Q}.weight_scale_inv"),
-    "tensor-parallel, nf4": ("tensor-parallel", {"ranks": 2, **heads(HEADS)}, with_more(llama(), "mlp.down_proj", *NF4), "left-behind", "mlp.down_proj.weight.absmax"),
-    "gpt2-conv1d, scales": ("gpt2-conv1d", {}, {**gpt2(), "h.0.mlp.c_fc.weight_scale": Array([1], [1])}, "left-behind", "c_fc.weight_scale"),
-    "stacked-experts, an adapter": ("stacked-experts", {"experts": EXPERTS}, with_more(mixture(), "mlp.experts.1.down_proj", "lora_A.weight"), "left-behind", "experts.1.down_proj.lora_A.weight"),
-    "the root": ("qkv-fused", {}, {**{f"{name}_proj.weight": Array([2, 2], range(4)) for name in "qkv"}, "k_proj.weight.absmax": Array([1], [1])}, "left-behind", "k_proj.weight.absmax"),
+        "lora_A.weight", "lora_A.default.weight", "lora_B.weight", "lora_B.default.weight",
+        "lora_magnitude_vector.default.weight", *NF4, "SCB", "weight_scale", *FP8, "input_scale")},
+    "llama-cpp-rope, an adapter": ("llama-cpp-rope", {"heads": HEADS, "head_dim": HEAD_DIM},
+                                   with_more(llama(), Q, "lora_B.weight"), "left-behind", f"{Q}.lora_B.weight"),
+    "llama-cpp-rope, scales": ("llama-cpp-rope", {"heads": HEADS, "head_dim": HEAD_DIM},
+                               {**llama(), **{f"model.layers.{i}.{Q}.weight_scale_inv": Array([2, 2], range(4))
+                                              for i in range(LAYERS)}}, "left-behind", f"{Q}.weight_scale_inv"),
+    "tensor-parallel, nf4": ("tensor-parallel", {"ranks": 2, **heads(HEADS)}, with_more(llama(), "mlp.down_proj", *NF4),
+                             "left-behind", "mlp.down_proj.weight.absmax"),
+    "gpt2-conv1d, scales": ("gpt2-conv1d", {}, {**gpt2(), "h.0.mlp.c_fc.weight_scale": Array([1], [1])}, "left-behind",
+                            "c_fc.weight_scale"),
+    "stacked-experts, an adapter": ("stacked-experts", {"experts": EXPERTS},
+                                    with_more(mixture(), "mlp.experts.1.down_proj", "lora_A.weight"), "left-behind",
+                                    "experts.1.down_proj.lora_A.weight"),
+    "the root": ("qkv-fused", {}, {**{f"{name}_proj.weight": Array([2, 2], range(4)) for name in "qkv"},
+                                   "k_proj.weight.absmax": Array([1], [1])}, "left-behind", "k_proj.weight.absmax"),
     "GPTQ": ("phi3", heads(HEADS), quantised(llama(), *GPTQ), "incomplete", f"{Q}.weight is not"),
     "GPTQ with biases": ("qkv-fused", {}, quantised(llama(bias=True), *GPTQ), "left-behind", "self_attn.k_proj.g_idx"),
     "AWQ": ("phi3", heads(HEADS), quantised(llama(), *AWQ), "incomplete", f"{Q}.weight is not"),
     "adapters alone": ("qkv-fused", {}, adapters(Q, "self_attn.v_proj"), "incomplete", f"{Q}.weight is not"),
-    "adapters with modules saved whole": ("phi3", heads(HEADS), {**adapters(Q), **{name: array for name, array in llama().items() if "mlp" in name}}, "incomplete", f"{Q}.weight is not"),
-    "a layer below an adapter": ("qkv-fused", {}, {name.replace("_proj.weight", "_proj.base_layer.weight"): array for name, array in llama().items()}, "incomplete", f"{Q}.weight is not"),
-}  # fmt: skip
+    "adapters with modules saved whole": ("phi3", heads(HEADS),
+                                          {**adapters(Q), **{name: array for name, array in llama().items() if "mlp" in name}},
+                                          "incomplete", f"{Q}.weight is not"),
+    "a layer below an adapter": ("qkv-fused", {}, {name.replace("_proj.weight", "_proj.base_layer.weight"): array
+                                                   for name, array in llama().items()}, "incomplete", f"{Q}.weight is not"),
+}
 REFUSED = {
     "a half of a row": ("qkv-fused", {}, without(llama(), V0), "incomplete", f"{K0} is there, but {V0} is not"),
     "the first of a row": ("qkv-fused", {}, without(llama(), Q0), "incomplete", f"{Q0} is not"),
-    "a bias that stays behind": ("gate-up-fused", {}, {**llama(), "model.layers.0.mlp.up_proj.bias": Array([INNER], range(INNER))}, "left-behind", "model.layers.0.mlp.up_proj.bias"),
-    "a scale that stays behind": ("qkv-fused", {}, {**llama(), "model.layers.0.self_attn.q_proj.weight_scale": Array([], [1])}, "left-behind", "weight_scale"),
-    "other columns": ("qkv-fused", {}, {**llama(), K0: Array([8, 4], range(32))}, "shape-mismatch", f"{K0} has 4 elements along dimension 1"),
+    "a bias that stays behind": ("gate-up-fused", {},
+                                 {**llama(), "model.layers.0.mlp.up_proj.bias": Array([INNER], range(INNER))}, "left-behind",
+                                 "model.layers.0.mlp.up_proj.bias"),
+    "a scale that stays behind": ("qkv-fused", {}, {**llama(), "model.layers.0.self_attn.q_proj.weight_scale": Array([], [1])},
+                                  "left-behind", "weight_scale"),
+    "other columns": ("qkv-fused", {}, {**llama(), K0: Array([8, 4], range(32))}, "shape-mismatch",
+                      f"{K0} has 4 elements along dimension 1"),
     "heads that are not those of the model": ("megatron-gqa", heads(2), llama(4), "shape-mismatch", "kv_heads * head_dim = 4"),
-    "groups that do not divide": ("megatron-gqa", {"heads": 4, "kv_heads": 3, "head_dim": 2}, {**llama(), K0: Array([6, 8], range(48)), V0: Array([6, 8], range(48))}, "does-not-divide", "heads / kv_heads"),
+    "groups that do not divide": ("megatron-gqa", {"heads": 4, "kv_heads": 3, "head_dim": 2},
+                                  {**llama(), K0: Array([6, 8], range(48)), V0: Array([6, 8], range(48))}, "does-not-divide",
+                                  "heads / kv_heads"),
     "more ranks than groups": ("tensor-parallel", {"ranks": 4, **heads(2)}, llama(2), "does-not-divide", "kv_heads / ranks"),
     "an odd head": ("llama-cpp-rope", {"heads": 8, "head_dim": 1}, llama(), "does-not-divide", "head_dim / 2"),
     "fewer experts": ("stacked-experts", {"experts": 4}, mixture(), "incomplete", "experts.3.down_proj.weight is not"),
     "more experts": ("stacked-experts", {"experts": 2}, mixture(), "out-of-range", "counts to 1 only"),
-    "a name that is taken": ("qkv-fused", {}, {**llama(), "model.layers.0.self_attn.qkv_proj.weight": Array([1], [1])}, "name-taken", "qkv_proj.weight"),
-}  # fmt: skip
+    "a name that is taken": ("qkv-fused", {}, {**llama(), "model.layers.0.self_attn.qkv_proj.weight": Array([1], [1])},
+                             "name-taken", "qkv_proj.weight"),
+}
 
 
 @pytest.mark.parametrize("case", [*REFUSED, *BELONGINGS])
@@ -366,11 +397,12 @@ UNDO_REFUSED = {
     "the fused weight quantised": (*FUSED, joined_by(f"{QKV0}.weight.absmax"), "changed-module", QKV0),
     "a scale of the fused weight": (*FUSED, joined_by(f"{QKV0}.weight_scale"), "changed-module", QKV0),
     "a part that is there already": (*FUSED, joined_by(Q0), "path-taken", f"model.layers.0.{Q}"),
-    "an adapter of permuted rows": (*ROPE, joined_by(f"model.layers.0.{Q}.lora_B.weight"), "changed-module", f"model.layers.0.{Q}"),
+    "an adapter of permuted rows": (*ROPE, joined_by(f"model.layers.0.{Q}.lora_B.weight"), "changed-module",
+                                    f"model.layers.0.{Q}"),
     "a scale of permuted rows": (*ROPE, joined_by(f"model.layers.0.{Q}.weight_scale"), "changed-module", f"model.layers.0.{Q}"),
     "permuted rows that are gone": (*ROPE, dropped(Q0), "changed-module", f"model.layers.0.{Q}"),
     "a permuted bias that is gone": (*ROPE, dropped(f"model.layers.0.{Q}.bias"), "changed-module", f"model.layers.0.{Q}"),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("case", UNDO_REFUSED)
@@ -411,7 +443,9 @@ def test_a_graph_that_computes(shared):
     assert [one["reason"] for one in run["passes"][0]["refused"]] == ["not-a-checkpoint"]
 
 
-@pytest.mark.parametrize("params, code", [({}, "missing-parameter"), ({"heads": 0, "head_dim": 2}, "bad-parameter"), ({"heads": "4", "head_dim": 2}, "wrong-type"), ({"heads": 4, "head_dim": 2, "groups": 1}, "unknown-parameter")])
+@pytest.mark.parametrize("params, code", [({}, "missing-parameter"), ({"heads": 0, "head_dim": 2}, "bad-parameter"),
+                                          ({"heads": "4", "head_dim": 2}, "wrong-type"),
+                                          ({"heads": 4, "head_dim": 2, "groups": 1}, "unknown-parameter")])
 def test_parameters(shared, params, code):
     graph = checkpoint(shared, file_of(llama()))
     answer = shared.post("/v1/optimize", {"graph": graph, "passes": [{"name": "megatron-gqa", "params": params}]})
@@ -422,7 +456,8 @@ def test_parameters(shared, params, code):
 # ---- layouts of your own ----------------------------------------------------------------------------------------------------
 
 
-KV_FUSED = {"name": "kv-fused", "rows": [{"from": {"k": "{*block}k_proj.weight", "v": "{*block}v_proj.weight"}, "to": {"{*block}kv_proj.weight": {"op": "concat", "axis": 0, "args": ["k", "v"]}}}]}
+KV_FUSED = {"name": "kv-fused", "rows": [{"from": {"k": "{*block}k_proj.weight", "v": "{*block}v_proj.weight"},
+                                          "to": {"{*block}kv_proj.weight": {"op": "concat", "axis": 0, "args": ["k", "v"]}}}]}
 
 
 def layout(name="own", **members):
@@ -430,7 +465,8 @@ def layout(name="own", **members):
 
 
 def row(**members):
-    return {"rows": [{"from": {"w": "{*block}w", "v": "{*block}v"}, "to": {"{*block}moved": {"op": "concat", "axis": 0, "args": ["w", "v"]}}, **members}]}
+    return {"rows": [{"from": {"w": "{*block}w", "v": "{*block}v"},
+                      "to": {"{*block}moved": {"op": "concat", "axis": 0, "args": ["w", "v"]}}, **members}]}
 
 
 WRONG = {
@@ -438,19 +474,26 @@ WRONG = {
     "an unknown member": ({"row": []}, "unknown-member", "/row"),
     "another name than the path": ({"name": "other"}, "bad-name", "/name"),
     "a parameter of no name": ({"parameters": {"2": {}}}, "bad-name", "/parameters/2"),
-    "defaults in a circle": ({"parameters": {"a": {"default": "b"}, "b": {"default": "a"}}}, "bad-expression", "/parameters/a/default"),
+    "defaults in a circle": ({"parameters": {"a": {"default": "b"}, "b": {"default": "a"}}}, "bad-expression",
+                             "/parameters/a/default"),
     "an unread tensor": (row(to={"{*block}moved": "w"}), "unread-tensor", "/rows/0/to"),
-    "a capture that nothing binds": (row(to={"{*other}moved": {"op": "concat", "axis": 0, "args": ["w", "v"]}}), "unbound-capture", "/rows/0/to/{*other}moved"),
+    "a capture that nothing binds": (row(to={"{*other}moved": {"op": "concat", "axis": 0, "args": ["w", "v"]}}),
+                                     "unbound-capture", "/rows/0/to/{*other}moved"),
     "captures that differ": (row(**{"from": {"w": "{*block}w", "v": "{i}.v"}}), "unbound-capture", "/rows/0/from/v"),
     "captures side by side": (row(**{"from": {"w": "{a}{b}.w"}}), "bad-pattern", "/rows/0/from/w"),
     "two captures with stars": (row(**{"from": {"w": "{*a}x.{*b}w"}}), "bad-pattern", "/rows/0/from/w"),
     "an open brace": (row(**{"from": {"w": "{a.w"}}), "bad-pattern", "/rows/0/from/w"),
-    "an unknown tensor": (row(to={"{*block}moved": {"op": "concat", "axis": 0, "args": ["w", "u"]}}), "unknown-tensor", "/rows/0/to/{*block}moved/args/1"),
-    "an operation that computes": (row(to={"{*block}moved": {"op": "add", "args": ["w", "v"]}}), "bad-recipe", "/rows/0/to/{*block}moved"),
-    "no axis": (row(to={"{*block}moved": {"op": "concat", "args": ["w", "v"]}}), "missing-member", "/rows/0/to/{*block}moved/axis"),
-    "an unknown size": (row(to={"{*block}moved": {"op": "concat", "axis": "rows", "args": ["w", "v"]}}), "bad-expression", "/rows/0/to/{*block}moved/axis"),
-    "many tensors as one": (row(**{"from": {"w": {"name": "{*block}{e}.w", "each": {"e": "2"}}, "v": "{*block}v"}}), "bad-recipe", "/rows/0/to/{*block}moved/args/0"),
-}  # fmt: skip
+    "an unknown tensor": (row(to={"{*block}moved": {"op": "concat", "axis": 0, "args": ["w", "u"]}}), "unknown-tensor",
+                          "/rows/0/to/{*block}moved/args/1"),
+    "an operation that computes": (row(to={"{*block}moved": {"op": "add", "args": ["w", "v"]}}), "bad-recipe",
+                                   "/rows/0/to/{*block}moved"),
+    "no axis": (row(to={"{*block}moved": {"op": "concat", "args": ["w", "v"]}}), "missing-member",
+                "/rows/0/to/{*block}moved/axis"),
+    "an unknown size": (row(to={"{*block}moved": {"op": "concat", "axis": "rows", "args": ["w", "v"]}}), "bad-expression",
+                        "/rows/0/to/{*block}moved/axis"),
+    "many tensors as one": (row(**{"from": {"w": {"name": "{*block}{e}.w", "each": {"e": "2"}}, "v": "{*block}v"}}),
+                            "bad-recipe", "/rows/0/to/{*block}moved/args/0"),
+}
 
 
 @pytest.mark.parametrize("case", WRONG)
@@ -480,7 +523,8 @@ def test_names_are_shared_by_all_passes(service):
     for name in ("MergeLinears", "qkv-fused", "inference"):
         assert service.request("PUT", f"/v1/layouts/{name}", layout(name)).json()["code"] == "name-taken-by-pass"
     service.request("PUT", "/v1/layouts/Double", layout("Double"))
-    rule = {"name": "Double", "pattern": {"op": "mul", "args": ["?x", 2], "as": "?y"}, "replacement": {"?y": {"op": "add", "args": ["?x", "?x"]}}, "exactness": "rounds"}
+    rule = {"name": "Double", "pattern": {"op": "mul", "args": ["?x", 2], "as": "?y"},
+            "replacement": {"?y": {"op": "add", "args": ["?x", "?x"]}}, "exactness": "rounds"}
     answer = service.post("/v1/transformations", rule)
     assert answer.status == 422, answer.json()
     assert service.get("/v1/transformations/Double").json()["code"] == "unknown-transformation"
@@ -493,7 +537,11 @@ def test_only_the_layout_that_is_named_is_looked_up(service):
 
 
 def test_numbers_that_are_left_out_are_told(service):
-    service.request("PUT", "/v1/layouts/half", layout("half", rows=[{"from": {"w": "{*block}w"}, "to": {"{*block}w": {"op": "slice", "axis": 0, "start": 0, "stop": "w.shape[0] / 2", "args": ["w"]}}}]))
+    service.request("PUT", "/v1/layouts/half",
+                    layout("half",
+                           rows=[{"from": {"w": "{*block}w"},
+                                  "to": {"{*block}w": {"op": "slice", "axis": 0, "start": 0, "stop": "w.shape[0] / 2",
+                                                       "args": ["w"]}}}]))
     run = applied(service, checkpoint(service, file_of({"a.w": Array([4], [1, 2, 3, 4])})), "half")
     assert run["passes"][0]["layout"] == {"rows": [{"applied": 1, "refused": 0, "reversible": False}], "kept": 0}
     assert service.post(f"/v1/runs/{run['id']}/reverse", {}).json()["exact"]
@@ -523,7 +571,8 @@ def test_shards_and_their_index(service):
     index = json.dumps({"weight_map": {name: shard for shard, held in shards.items() for name in held}}).encode()
     graph = checkpoint(service, *map(file_of, shards.values()), index)
     assert_same(weights(service, graph), state)
-    answer = service.post("/v1/checkpoints", {"weights": [blobs.stored(service, one) for one in (file_of(shards["model-1.safetensors"]), index)]})
+    answer = service.post("/v1/checkpoints",
+                          {"weights": [blobs.stored(service, one) for one in (file_of(shards["model-1.safetensors"]), index)]})
     assert (answer.status, answer.json()["code"]) == (422, "bad-checkpoint")
 
 
@@ -532,10 +581,12 @@ def test_bad_checkpoints(service):
     digest = blobs.stored(service, one)
     other = blobs.stored(service, file_of({"a": Array([1], [2])}))
     cases = [
-        ({}, 422, "missing-member"), ({"weights": []}, 422, "bad-checkpoint"), ({"weights": digest}, 422, "wrong-type"), ({"weights": ["a"]}, 422, "bad-digest"),
-        ({"weights": ["sha256:" + "0" * 64]}, 409, "blob-missing"), ({"weights": [blobs.stored(service, b"something else")]}, 422, "bad-safetensors"),
+        ({}, 422, "missing-member"), ({"weights": []}, 422, "bad-checkpoint"), ({"weights": digest}, 422, "wrong-type"),
+        ({"weights": ["a"]}, 422, "bad-digest"),
+        ({"weights": ["sha256:" + "0" * 64]}, 409, "blob-missing"),
+        ({"weights": [blobs.stored(service, b"something else")]}, 422, "bad-safetensors"),
         ({"weights": [digest, other]}, 422, "bad-checkpoint"), ({"weights": [digest], "file": "a"}, 422, "unknown-member"),
-    ]  # fmt: skip
+    ]
     for body, status, code in cases:
         answer = service.post("/v1/checkpoints", body)
         assert (answer.status, answer.json()["code"]) == (status, code), (body, answer.json())
@@ -595,7 +646,8 @@ FIRST = {"qkv-fused": FUSED, "llama-cpp-rope": ROPE, "gate-up-fused": ("gate-up-
 
 
 @pytest.mark.parametrize("factor", [1, 2])
-@pytest.mark.parametrize("names", [("qkv-fused", "gate-up-fused"), ("llama-cpp-rope", "qkv-fused"), ("gate-up-fused", "llama-cpp-rope")], ids=", ".join)
+@pytest.mark.parametrize("names", [("qkv-fused", "gate-up-fused"), ("llama-cpp-rope", "qkv-fused"),
+                                   ("gate-up-fused", "llama-cpp-rope")], ids=", ".join)
 def test_one_after_the_other_and_back(cli, names, factor):
     """undo takes the newest layout away, and the next undo the one before it; then nothing is left."""
     states = [llama(2, True)]
@@ -654,8 +706,10 @@ def test_undo_of_an_index(cli):
     run = cli("layout apply", "qkv-fused", "model.safetensors", "-o", "new").json()
     names = list(fused)
     for i in range(2):
-        cli.put(f"new-{i + 1}.safetensors", file_of({name: fused[name] for name in names[i::2]}, 0.5, {"foldback.graph": run["result"]}))
-    cli.put("new.safetensors.index.json", {"weight_map": {name: f"new-{i % 2 + 1}.safetensors" for i, name in enumerate(names)}})
+        cli.put(f"new-{i + 1}.safetensors",
+                file_of({name: fused[name] for name in names[i::2]}, 0.5, {"foldback.graph": run["result"]}))
+    cli.put("new.safetensors.index.json",
+            {"weight_map": {name: f"new-{i % 2 + 1}.safetensors" for i, name in enumerate(names)}})
     done = cli("layout undo", "new.safetensors.index.json", "-o", "back")
     assert done.status == 0, done
     assert_same(state_of(cli.path("back")), state, 0.5)
@@ -677,14 +731,18 @@ def test_which_of_several_runs_is_not_guessed(cli):
 
 
 def test_the_oldest_of_many_runs_counts(service):
-    graph = checkpoint(service, file_of({"q_proj.weight": Array([2, 2], range(4)), **{f"{name}_proj.weight": Array([2, 2], range(4)) for name in "kv"}, "mlp.gate_proj.weight": Array([1, 1], [1]), "mlp.up_proj.weight": Array([1, 1], [2])}))
+    graph = checkpoint(service,
+                       file_of({"q_proj.weight": Array([2, 2], range(4)),
+                                **{f"{name}_proj.weight": Array([2, 2], range(4)) for name in "kv"},
+                                "mlp.gate_proj.weight": Array([1, 1], [1]), "mlp.up_proj.weight": Array([1, 1], [2])}))
     one = applied(service, graph, "qkv-fused")
     both = service.post("/v1/optimize", {"graph": graph, "passes": ["qkv-fused", "gate-up-fused"]}).json()
     for _ in range(1001):
         again = applied(service, one["result"], "gate-up-fused")
     assert again["result"] == both["result"]
     answer = service.post("/v1/reverse", {"graph": both["result"]})
-    assert (answer.status, answer.json()["code"]) == (409, "ambiguous-run") and both["id"] in answer.json()["runs"], answer.json()
+    assert (answer.status, answer.json()["code"]) == (409,
+                                                      "ambiguous-run") and both["id"] in answer.json()["runs"], answer.json()
 
 
 def test_what_cannot_be_written_is_not_told_as_done(cli):
@@ -731,7 +789,8 @@ def test_a_layout_that_fits_nothing(cli):
 
 def test_strict(cli):
     state = llama()
-    own = {"name": "own", "rows": [{"from": {"w": "{*block}q_proj.weight"}, "to": {"{*block}query.weight": "w"}}, {"from": {"w": "{*block}missing"}, "to": {"{*block}there": "w"}}]}
+    own = {"name": "own", "rows": [{"from": {"w": "{*block}q_proj.weight"}, "to": {"{*block}query.weight": "w"}},
+                                   {"from": {"w": "{*block}missing"}, "to": {"{*block}there": "w"}}]}
     cli.put("model.safetensors", file_of(state))
     assert cli("layout put", cli.put("own.json", own)).status == 0
     done = cli("layout apply", "own", "model.safetensors", "-o", "new.safetensors", "--strict")
@@ -740,7 +799,8 @@ def test_strict(cli):
 
 
 def test_strict_refuses_what_could_not_be_undone(cli):
-    half = {"name": "half", "rows": [{"from": {"w": "{*block}w"}, "to": {"{*block}w": {"op": "slice", "axis": 0, "start": 0, "stop": 1, "args": ["w"]}}}]}
+    half = {"name": "half", "rows": [{"from": {"w": "{*block}w"},
+                                      "to": {"{*block}w": {"op": "slice", "axis": 0, "start": 0, "stop": 1, "args": ["w"]}}}]}
     cli.put("model.safetensors", file_of({"a.w": Array([2], [1, 2])}))
     assert cli("layout put", cli.put("half.json", half)).status == 0
     done = cli("layout apply", "half", "model.safetensors", "-o", "new", "--strict")
@@ -775,7 +835,8 @@ def test_a_dry_run_stores_nothing(cli):
     cli.put("model.safetensors", file_of(llama()))
     shown = cli.on_terminal("layout", "apply", "qkv-fused", "model.safetensors", "--dry-run", width=100)
     assert shown.status == 0 and "nothing was stored" in shown.out and "qkv_proj.weight" in shown.out, shown
-    assert cli("run list").json()["items"] == [] and cli("graph list").json()["items"] == [] and cli("blob list").json()["items"] == []
+    assert (cli("run list").json()["items"] == [] and cli("graph list").json()["items"] == []
+            and cli("blob list").json()["items"] == [])
 
 
 def test_an_index_of_shards(cli):
@@ -783,7 +844,8 @@ def test_an_index_of_shards(cli):
     names = list(state)
     for i in range(2):
         cli.put(f"model-{i + 1}.safetensors", file_of({name: state[name] for name in names[i::2]}))
-    cli.put("model.safetensors.index.json", {"weight_map": {name: f"model-{i % 2 + 1}.safetensors" for i, name in enumerate(names)}})
+    cli.put("model.safetensors.index.json",
+            {"weight_map": {name: f"model-{i % 2 + 1}.safetensors" for i, name in enumerate(names)}})
     assert cli("layout apply", "qkv-fused", "model.safetensors.index.json", "-o", "new.safetensors").status == 0
     assert_same(state_of(cli.path("new.safetensors")), replaced(state, QKV))
 
@@ -798,7 +860,8 @@ def read_shards(cli, name):
     assert shards == [f"{name}-{i + 1:05}-of-{len(shards):05}.safetensors" for i in range(len(shards))]
     states = {shard: state_of(cli.path(shard)) for shard in shards}
     assert index["weight_map"] == {key: shard for shard in shards for key in states[shard]}
-    assert index["metadata"] == {"total_size": sum(4 * len(array.values) for state in states.values() for array in state.values())}
+    assert index["metadata"] == {"total_size": sum(4 * len(array.values) for state in states.values()
+                                                   for array in state.values())}
     return {key: array for state in states.values() for key, array in state.items()}, list(states.values())
 
 
@@ -831,7 +894,8 @@ def test_one_shard_is_a_file(cli):
         assert_same(state_of(cli.path("new.safetensors")), replaced(state, QKV))
     assert [path.name for path in cli.folder.glob("new*")] == ["new.safetensors"]
     many = shards_of(cli, "--shard-size", "400")
-    assert many.status != 0 and "new.safetensors is there" in many.err and [path.name for path in cli.folder.glob("new*")] == ["new.safetensors"], many
+    assert (many.status != 0 and "new.safetensors is there" in many.err
+            and [path.name for path in cli.folder.glob("new*")] == ["new.safetensors"]), many
 
 
 def test_shards_of_an_older_count_go(cli):
@@ -850,7 +914,8 @@ def test_shards_of_an_older_count_go(cli):
     assert cli.path("news-00001-of-00002.safetensors").exists()
     # An index that names something else is no reason to remove it.
     index = json.loads(cli.path("new.safetensors.index.json").read_bytes())
-    index["weight_map"].update({"a": "../outside-00001-of-00002.safetensors", "b": "model.safetensors", "c": "new-1-of-2.safetensors", "d": 1})
+    index["weight_map"].update({"a": "../outside-00001-of-00002.safetensors", "b": "model.safetensors",
+                                "c": "new-1-of-2.safetensors", "d": 1})
     cli.put("new.safetensors.index.json", index)
     assert shards_of(cli, "--shard-size", "400").status == 0
     assert cli.path("model.safetensors").exists()
@@ -892,7 +957,8 @@ def test_shards_that_another_foldback_writes(cli, written):
     assert shards_of(cli, "--shard-size", "1000").status == 0
 
 
-@pytest.mark.parametrize("words", [("--shard-size", "0"), ("--shard-size", "5XB"), ("--shard-size", "5BB"), ("--shard-size", "400", "-o", "new"), ("--shard-size", "400", "-o", "-")])
+@pytest.mark.parametrize("words", [("--shard-size", "0"), ("--shard-size", "5XB"), ("--shard-size", "5BB"),
+                                   ("--shard-size", "400", "-o", "new"), ("--shard-size", "400", "-o", "-")])
 def test_wrong_shards(cli, words):
     cli.put("model.safetensors", file_of(llama()))
     done = shards_of(cli, *words)
@@ -901,7 +967,9 @@ def test_wrong_shards(cli, words):
 
 def test_list_and_show(cli):
     listed = cli.on_terminal("layout", "list", width=100)
-    assert listed.status == 0 and all(name in listed.out for name in ("qkv-fused", "gate-up-fused", "phi3", "gpt2-conv1d", "megatron-gqa", "llama-cpp-rope", "stacked-experts", "tensor-parallel")), listed
+    assert (listed.status == 0 and all(name in listed.out
+                                       for name in ("qkv-fused", "gate-up-fused", "phi3", "gpt2-conv1d", "megatron-gqa",
+                                                    "llama-cpp-rope", "stacked-experts", "tensor-parallel"))), listed
     assert cli("layout show", "phi3").json()["layout"]["name"] == "phi3"
     assert "there is no layout" in cli("layout show", "unknown").err
 
@@ -911,20 +979,25 @@ def test_list_and_show(cli):
 
 @pytest.mark.parametrize("stop", ["(0 - 9223372036854775807 - 1) / (0 - 1)", "4 / 0", "4 / (0 - 2)", "n * n * n"])
 def test_numbers_without_a_value(service, stop):
-    service.request("PUT", "/v1/layouts/own", layout("own", parameters={"n": {"default": 9007199254740992}}, rows=[{"from": {"w": "{*block}w"}, "to": {"{*block}w": {"op": "slice", "axis": 0, "start": 0, "stop": stop, "args": ["w"]}}}]))
+    service.request("PUT", "/v1/layouts/own",
+                    layout("own", parameters={"n": {"default": 9007199254740992}},
+                           rows=[{"from": {"w": "{*block}w"},
+                                  "to": {"{*block}w": {"op": "slice", "axis": 0, "start": 0, "stop": stop, "args": ["w"]}}}]))
     run = applied(service, checkpoint(service, file_of({"a.w": Array([4], [1, 2, 3, 4])})), "own")
     assert [run["passes"][0]["applied"], len(run["passes"][0]["refused"])] == [0, 1]
     assert service.get("/livez").status == 200
 
 
 def test_a_parameter_beyond_all_numbers(shared):
-    answer = shared.post("/v1/optimize", {"graph": checkpoint(shared, file_of(llama())), "passes": [{"name": "phi3", "params": {"heads": 1e300, "head_dim": 2}}]})
+    answer = shared.post("/v1/optimize", {"graph": checkpoint(shared, file_of(llama())),
+                                          "passes": [{"name": "phi3", "params": {"heads": 1e300, "head_dim": 2}}]})
     assert (answer.status, answer.json()["code"]) == (422, "bad-parameter")
 
 
 def test_a_long_name_takes_its_bias_along(shared):
     block = "m." + "x" * 1100 + "."
-    state = {block + "mlp.gate_proj.weight": Array([2, 2], range(4)), block + "mlp.up_proj.weight": Array([2, 2], range(4)), block + "mlp.up_proj.bias": Array([2], range(2))}
+    state = {block + "mlp.gate_proj.weight": Array([2, 2], range(4)), block + "mlp.up_proj.weight": Array([2, 2], range(4)),
+             block + "mlp.up_proj.bias": Array([2], range(2))}
     run = applied(shared, checkpoint(shared, file_of(state)), "gate-up-fused")
     assert run["result"] == run["source"] and "left-behind" in [one["reason"] for one in run["passes"][0]["refused"]]
 

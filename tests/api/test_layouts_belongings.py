@@ -1,14 +1,32 @@
 """What belongs to a weight goes where the weight goes: LoRA adapters and the scales of a quantisation.
 
-The judge is arithmetic: a layout of W + B A must be the layout of W, and the product of what the layout makes of B and A on top."""
+The judge is arithmetic: a layout of W + B A must be the layout of W, and the product of what the layout makes of B and A on
+top."""
 
 import itertools
 
 import pytest
-from test_layouts import CASES, HEAD_DIM, HEADS, HIDDEN, INNER, LAYERS, Array, Numbers, applied, assert_same, checkpoint, file_of, gpt2, heads, llama, weights, without
+from test_layouts import (
+    CASES,
+    HEADS,
+    HIDDEN,
+    LAYERS,
+    Array,
+    Numbers,
+    applied,
+    assert_same,
+    checkpoint,
+    file_of,
+    gpt2,
+    heads,
+    llama,
+    weights,
+    without,
+)
 
 RANK = 2
-LINEARS = ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "self_attn.o_proj", "mlp.gate_proj", "mlp.up_proj", "mlp.down_proj")
+LINEARS = ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "self_attn.o_proj", "mlp.gate_proj", "mlp.up_proj",
+           "mlp.down_proj")
 
 
 def product(b, a):
@@ -24,8 +42,10 @@ def adapted(state, modules=LINEARS, name="", rank=RANK, first=1):
     for key, array in state.items():
         module = key.rsplit(".", 1)[0]
         if key.endswith(".weight") and module.endswith(modules):
-            out[f"{module}.lora_A{name}.weight"] = Array((rank, array.shape[1]), [next(number) % 23 - 11 for _ in range(rank * array.shape[1])])
-            out[f"{module}.lora_B{name}.weight"] = Array((array.shape[0], rank), [next(number) % 19 - 9 for _ in range(rank * array.shape[0])])
+            out[f"{module}.lora_A{name}.weight"] = Array((rank, array.shape[1]),
+                                                         [next(number) % 23 - 11 for _ in range(rank * array.shape[1])])
+            out[f"{module}.lora_B{name}.weight"] = Array((array.shape[0], rank),
+                                                         [next(number) % 19 - 9 for _ in range(rank * array.shape[0])])
     return out
 
 
@@ -64,15 +84,18 @@ def test_adapters_follow(shared, case, name, some):
     tuned = {key: Array(array.shape, [value and value + 64 for value in array.values]) for key, array in made.items()}
     back = shared.post(f"/v1/runs/{run['id']}/reverse", {"graph": checkpoint(shared, file_of(dict(reversed(tuned.items()))))})
     assert back.status == 201, back.json()
-    assert_same(weights(shared, back.json()["result"]), {key: Array(array.shape, [value and value + 64 for value in array.values]) for key, array in both.items()})
+    assert_same(weights(shared, back.json()["result"]),
+                {key: Array(array.shape, [value and value + 64 for value in array.values]) for key, array in both.items()})
 
 
 ALONE = {
     "qkv-fused": ("qkv-fused", {}, LINEARS[:3], lambda s: CASES["qkv-fused"][3](s)),
     "gate-up-fused": ("gate-up-fused", {}, LINEARS[4:6], lambda s: CASES["gate-up-fused"][3](s)),
     "phi3, some": ("phi3", heads(2), ("q_proj", "v_proj", "gate_proj", "up_proj"), lambda s: CASES["phi3, grouped"][3](s)),
-    "llama-cpp-rope": ("llama-cpp-rope", heads(2), ("q_proj", "k_proj"), lambda s: CASES["llama-cpp-rope, grouped, with biases"][3](s)),
-    "tensor-parallel": ("tensor-parallel", {"ranks": 2, **heads(2)}, LINEARS, lambda s: CASES["tensor-parallel, grouped"][3](s)),
+    "llama-cpp-rope": ("llama-cpp-rope", heads(2), ("q_proj", "k_proj"),
+                       lambda s: CASES["llama-cpp-rope, grouped, with biases"][3](s)),
+    "tensor-parallel": ("tensor-parallel", {"ranks": 2, **heads(2)}, LINEARS,
+                        lambda s: CASES["tensor-parallel, grouped"][3](s)),
 }
 
 
@@ -146,7 +169,10 @@ SPLIT = {
             "from": {"qkv": {"name": "{*block}qkv_proj.weight", "shape": ["(heads + 2 * kv_heads) * head_dim", None]}},
             "to": {
                 f"{{*block}}{name}_proj.weight": {"op": "slice", "axis": 0, "start": start, "stop": stop, "args": ["qkv"]}
-                for name, start, stop in (("q", 0, "heads * head_dim"), ("k", "heads * head_dim", "(heads + kv_heads) * head_dim"), ("v", "(heads + kv_heads) * head_dim", "(heads + 2 * kv_heads) * head_dim"))
+                for name, start, stop in (
+                    ("q", 0, "heads * head_dim"),
+                    ("k", "heads * head_dim", "(heads + kv_heads) * head_dim"),
+                    ("v", "(heads + kv_heads) * head_dim", "(heads + 2 * kv_heads) * head_dim"))
             },
             "linear": True,
         }
@@ -193,8 +219,10 @@ def test_an_adapter_that_was_trained_on_the_fused_model_splits(shared, case, nam
     fused = weights(shared, run["result"])
     lora = adapted(fused, modules, name)
     assert len(lora) == 2 * LAYERS * len(modules)
-    for tuned in ({**fused, **lora}, {key: Array(array.shape, [value + 64 for value in array.values]) for key, array in {**fused, **lora}.items()}):
-        back = shared.post(f"/v1/runs/{run['id']}/reverse", {"graph": checkpoint(shared, file_of(dict(reversed(tuned.items()))))})
+    for tuned in ({**fused, **lora}, {key: Array(array.shape, [value + 64 for value in array.values])
+                                      for key, array in {**fused, **lora}.items()}):
+        back = shared.post(f"/v1/runs/{run['id']}/reverse",
+                           {"graph": checkpoint(shared, file_of(dict(reversed(tuned.items()))))})
         assert back.status == 201, back.json()
         made = weights(shared, back.json()["result"])
         assert set(merged(made, name)) == set(state)
@@ -218,7 +246,8 @@ def test_an_adapter_that_does_not_fit_the_fused_weight_does_not_come_back(shared
     elif wrong == "no A":
         del lora[a]
     else:
-        lora[f"{QKV}.lora_magnitude_vector.weight"] = Array((fused[f"{QKV}.weight"].shape[0],), [1] * fused[f"{QKV}.weight"].shape[0])
+        lora[f"{QKV}.lora_magnitude_vector.weight"] = Array((fused[f"{QKV}.weight"].shape[0],),
+                                                            [1] * fused[f"{QKV}.weight"].shape[0])
     answer = shared.post(f"/v1/runs/{run['id']}/reverse", {"graph": checkpoint(shared, file_of({**fused, **lora}))})
     assert answer.status == 409, answer.json()
     assert ("changed-module", QKV) in [(one["code"], one["name"]) for one in answer.json()["conflicts"]]
@@ -245,7 +274,8 @@ def dequantised(state, name):
         weight = out[key[: -len(name)] + "weight"]
         parts = scale.shape[1] if len(scale.shape) == 2 else 1
         size = weight.shape[1] // parts
-        values = [value * scale.values[i // weight.shape[1] * parts + i % weight.shape[1] // size] for i, value in enumerate(weight.values)]
+        values = [value * scale.values[i // weight.shape[1] * parts + i % weight.shape[1] // size]
+                  for i, value in enumerate(weight.values)]
         out[key[: -len(name)] + "weight"] = Array(weight.shape, values)
     return out
 
@@ -277,11 +307,13 @@ def test_scales_of_rows_follow(shared, case, name, shape):
 @pytest.mark.parametrize("shape", [(), (1,)])
 def test_one_scale_follows_one_weight(shared, shape):
     state = llama(2)
-    both = {**state, **scaled(state, "weight_scale", lambda _: shape, ("q_proj", "k_proj")), **scaled(state, "input_scale", lambda _: shape, ("q_proj", "k_proj"))}
+    both = {**state, **scaled(state, "weight_scale", lambda _: shape, ("q_proj", "k_proj")),
+            **scaled(state, "input_scale", lambda _: shape, ("q_proj", "k_proj"))}
     run = applied(shared, checkpoint(shared, file_of(both)), "llama-cpp-rope", heads(2))
     assert run["passes"][0]["refused"] == []
     made = weights(shared, run["result"])
-    assert {key: array.values for key, array in made.items() if "scale" in key} == {key: array.values for key, array in both.items() if "scale" in key}
+    assert {key: array.values for key, array in made.items()
+            if "scale" in key} == {key: array.values for key, array in both.items() if "scale" in key}
 
 
 # ---- what does not follow ---------------------------------------------------------------------------------------------------
@@ -293,21 +325,41 @@ def lora(*keys, rank=RANK):
 
 B_Q, A_Q, A_K = f"{Q}.lora_B.weight", f"{Q}.lora_A.weight", f"{K}.lora_A.weight"
 REFUSED = {
-    "a B without its A": ("qkv-fused", {}, {**llama(), **without(lora("q_proj"), A_Q)}, "incomplete", f"{B_Q} is there, but {A_Q} is not"),
-    "an A without its B": ("qkv-fused", {}, {**llama(), **without(lora("q_proj"), B_Q)}, "incomplete", f"{A_Q} is there, but {B_Q} is not"),
+    "a B without its A": ("qkv-fused", {}, {**llama(), **without(lora("q_proj"), A_Q)}, "incomplete",
+                          f"{B_Q} is there, but {A_Q} is not"),
+    "an A without its B": ("qkv-fused", {}, {**llama(), **without(lora("q_proj"), B_Q)}, "incomplete",
+                           f"{A_Q} is there, but {B_Q} is not"),
     "ranks that differ": ("qkv-fused", {}, {**llama(), **lora("q_proj"), **lora("k_proj", rank=1)}, "shape-mismatch", "rank 1"),
-    "an adapter of another size": ("qkv-fused", {}, {**llama(), **lora("q_proj"), B_Q: Array((4, RANK), range(8))}, "shape-mismatch", f"{Q}.weight has 4 rows, not 8"),
+    "an adapter of another size": ("qkv-fused", {}, {**llama(), **lora("q_proj"), B_Q: Array((4, RANK), range(8))},
+                                   "shape-mismatch", f"{Q}.weight has 4 rows, not 8"),
     "one size is not known": ("qkv-fused", {}, lora("q_proj", "v_proj"), "incomplete", f"{K}.weight has no adapter"),
-    "an adapter of a refused weight": ("qkv-fused", {}, {**without(llama(), "model.layers.0.self_attn.v_proj.weight"), **lora("q_proj", "k_proj", "v_proj")}, "left-behind", f".lora_A.weight would go without {K}.weight"),
-    "magnitudes of DoRA": ("llama-cpp-rope", heads(HEADS), {**llama(), **lora("q_proj"), f"{Q}.lora_magnitude_vector": Array((8,), range(8))}, "left-behind", f"{Q}.lora_magnitude_vector"),
-    "adapters of Embedding": ("megatron-gqa", heads(HEADS), {**llama(), "model.embed_tokens.lora_embedding_A": Array((1, 10), range(10))}, "left-behind", "lora_embedding_A"),
-    "one scale for each of three": ("qkv-fused", {}, {**llama(), **scaled(llama(), "weight_scale", lambda _: (1,), LINEARS[:3])}, "inexact", "would need 3"),
-    "scales of inputs": ("gate-up-fused", {}, {**llama(), **scaled(llama(), "input_scale", lambda _: (), LINEARS)}, "inexact", "would need 2"),
-    "scales of blocks": ("qkv-fused", {}, {**llama(), **scaled(llama(), "weight_scale_inv", lambda shape: (shape[0] // 4, shape[1] // 4))}, "inexact", "scales of blocks"),
-    "scales of groups, cut": ("tensor-parallel", {"ranks": 2, **heads(HEADS)}, {**llama(), **scaled(llama(), "weight_scale", lambda shape: (shape[0], 2), ("o_proj",))}, "inexact", "whole rows"),
-    "two of three scales": ("qkv-fused", {}, {**llama(), **scaled(llama(), "weight_scale", lambda shape: (shape[0],), ("q_proj", "k_proj"))}, "incomplete", "v_proj.weight_scale is not"),
-    "scales without their weights": ("qkv-fused", {}, scaled(llama(), "weight_scale", lambda shape: (shape[0],), LINEARS[:3]), "incomplete", f"{Q}.weight is not"),
-}  # fmt: skip
+    "an adapter of a refused weight": ("qkv-fused", {},
+                                       {**without(llama(), "model.layers.0.self_attn.v_proj.weight"),
+                                        **lora("q_proj", "k_proj", "v_proj")}, "left-behind",
+                                       f".lora_A.weight would go without {K}.weight"),
+    "magnitudes of DoRA": ("llama-cpp-rope", heads(HEADS),
+                           {**llama(), **lora("q_proj"), f"{Q}.lora_magnitude_vector": Array((8,), range(8))}, "left-behind",
+                           f"{Q}.lora_magnitude_vector"),
+    "adapters of Embedding": ("megatron-gqa", heads(HEADS),
+                              {**llama(), "model.embed_tokens.lora_embedding_A": Array((1, 10), range(10))}, "left-behind",
+                              "lora_embedding_A"),
+    "one scale for each of three": ("qkv-fused", {},
+                                    {**llama(), **scaled(llama(), "weight_scale", lambda _: (1,), LINEARS[:3])}, "inexact",
+                                    "would need 3"),
+    "scales of inputs": ("gate-up-fused", {}, {**llama(), **scaled(llama(), "input_scale", lambda _: (), LINEARS)}, "inexact",
+                         "would need 2"),
+    "scales of blocks": ("qkv-fused", {},
+                         {**llama(), **scaled(llama(), "weight_scale_inv", lambda shape: (shape[0] // 4, shape[1] // 4))},
+                         "inexact", "scales of blocks"),
+    "scales of groups, cut": ("tensor-parallel", {"ranks": 2, **heads(HEADS)},
+                              {**llama(), **scaled(llama(), "weight_scale", lambda shape: (shape[0], 2), ("o_proj",))},
+                              "inexact", "whole rows"),
+    "two of three scales": ("qkv-fused", {},
+                            {**llama(), **scaled(llama(), "weight_scale", lambda shape: (shape[0],), ("q_proj", "k_proj"))},
+                            "incomplete", "v_proj.weight_scale is not"),
+    "scales without their weights": ("qkv-fused", {}, scaled(llama(), "weight_scale", lambda shape: (shape[0],), LINEARS[:3]),
+                                     "incomplete", f"{Q}.weight is not"),
+}
 
 
 @pytest.mark.parametrize("case", REFUSED)
@@ -323,15 +375,21 @@ def test_what_is_not_exact_is_refused(shared, case):
 
 def test_a_row_of_ones_own_says_that_it_is_linear(service):
     """Without that nothing is taken along; with it the recipe must move whole rows or columns."""
-    row = {"from": {"w": "{*block}w.weight"}, "to": {"{*block}u.weight": {"op": "slice", "axis": 0, "start": 0, "stop": "w.shape[0]", "args": ["w"]}}}
+    row = {"from": {"w": "{*block}w.weight"},
+           "to": {"{*block}u.weight": {"op": "slice", "axis": 0, "start": 0, "stop": "w.shape[0]", "args": ["w"]}}}
     turned = {"from": {"w": "{*block}w.weight"}, "to": {"{*block}u.weight": {"op": "permute", "dims": [1, 0], "args": ["w"]}}}
-    folded = {"from": {"w": "{*block}w.weight"}, "to": {"{*block}u.weight": {"op": "reshape", "shape": ["w.shape[0] / 2", "2 * w.shape[1]"], "args": ["w"]}}}
-    state = {"a.w.weight": Array((4, 2), range(8)), "a.w.lora_A.weight": Array((1, 2), [1, 2]), "a.w.lora_B.weight": Array((4, 1), range(4))}
-    reasons = {"plain": (row, {"left-behind"}), "linear": ({**row, "linear": True}, set()), "turned": ({**turned, "linear": True}, {"inexact", "left-behind"}), "folded": ({**folded, "linear": True}, {"inexact", "left-behind"})}
+    folded = {"from": {"w": "{*block}w.weight"},
+              "to": {"{*block}u.weight": {"op": "reshape", "shape": ["w.shape[0] / 2", "2 * w.shape[1]"], "args": ["w"]}}}
+    state = {"a.w.weight": Array((4, 2), range(8)), "a.w.lora_A.weight": Array((1, 2), [1, 2]),
+             "a.w.lora_B.weight": Array((4, 1), range(4))}
+    reasons = {"plain": (row, {"left-behind"}), "linear": ({**row, "linear": True}, set()),
+               "turned": ({**turned, "linear": True}, {"inexact", "left-behind"}),
+               "folded": ({**folded, "linear": True}, {"inexact", "left-behind"})}
     for name, (one, expected) in reasons.items():
         assert service.request("PUT", f"/v1/layouts/{name}", {"name": name, "rows": [one]}).status == 201
         run = applied(service, checkpoint(service, file_of(state)), name)
         assert {refusal["reason"] for refusal in run["passes"][0]["refused"]} == expected, name
-    for wrong in ({**row, "linear": 1}, {**row, "linear": True, "from": {"w": "{*block}w"}}, {**row, "linear": True, "from": {"w": "{adapter}.w.weight"}, "to": {"{adapter}.u.weight": "w"}}):
+    for wrong in ({**row, "linear": 1}, {**row, "linear": True, "from": {"w": "{*block}w"}},
+                  {**row, "linear": True, "from": {"w": "{adapter}.w.weight"}, "to": {"{adapter}.u.weight": "w"}}):
         answer = service.request("PUT", "/v1/layouts/wrong", {"name": "wrong", "rows": [wrong]})
         assert (answer.status, answer.json()["pointer"]) == (422, "/rows/0/linear"), answer.json()

@@ -20,7 +20,8 @@ def changed(data):
 
 def test_there_are_enough():
     layouts = [layout for _, layout in CASES]
-    assert {layout: layouts.count(layout) for layout in layouts} == {"gate-up-fused": 3, "llama-cpp-rope": 3, "phi3": 2, "qkv-fused": 3, "stacked-experts": 8}
+    assert {layout: layouts.count(layout) for layout in layouts} == {
+        "gate-up-fused": 3, "llama-cpp-rope": 3, "phi3": 2, "qkv-fused": 3, "stacked-experts": 8}
 
 
 @pytest.mark.parametrize("name, layout", CASES)

@@ -102,8 +102,9 @@ def test_whoever_asks_by_whatever_name(watched):
 
 
 def test_an_address_that_is_none(tmp_path):
-    done = subprocess.run([binary(), "serve", "--data", tmp_path / "d", "--listen", "127.0.0.1:0", "--metrics-listen", "nonsense"],
-                          capture_output=True, text=True, timeout=600)  # fmt: skip
+    done = subprocess.run([binary(), "serve", "--data", tmp_path / "d", "--listen", "127.0.0.1:0",
+                           "--metrics-listen", "nonsense"],
+                          capture_output=True, text=True, timeout=600)
     assert done.returncode == 2 and "nonsense" in done.stderr, done
 
 
@@ -115,14 +116,16 @@ def test_it_ends_with_the_service_and_comes_back(watched):
 def test_with_tls_too(tmp_path):
     """The service speaks TLS; the listener for monitoring does not, and still sees whether the service answers."""
     subprocess.run(
-        ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2", "-subj",
+        ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes",
+         "-days", "2", "-subj",
          "/CN=localhost", "-keyout", tmp_path / "key.pem", "-out", tmp_path / "cert.pem"],
-        check=True, capture_output=True)  # fmt: skip
+        check=True, capture_output=True)
 
     class WithTls(Watched):
         scheme = "https"
 
-    service = WithTls(tmp_path / "data", "--tls-certificate", str(tmp_path / "cert.pem"), "--tls-key", str(tmp_path / "key.pem"))
+    service = WithTls(tmp_path / "data", "--tls-certificate", str(tmp_path / "cert.pem"), "--tls-key",
+                      str(tmp_path / "key.pem"))
     service.start()
     try:
         assert service.ask("/livez").status == 200 and service.ask("/metrics").status == 200

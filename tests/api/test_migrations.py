@@ -1,5 +1,5 @@
-"""Data folders of every earlier schema, as the services of that time left them (fixtures/schemas), are brought up to date: all that
-was in them is there, is right, and can be undone. Also when the migration is interrupted, and when it is refused."""
+"""Data folders of every earlier schema, as the services of that time left them (fixtures/schemas), are brought up to date: all
+that was in them is there, is right, and can be undone. Also when the migration is interrupted, and when it is refused."""
 
 import json
 import random
@@ -12,7 +12,6 @@ import subprocess
 import time
 
 import pytest
-
 from blobs import INLINE, digest_of, some_bytes
 from conftest import ROOT, binary
 from documents import COMPOSED, branches
@@ -109,7 +108,8 @@ def test_a_backup_leaves_it_as_it_is(version, tmp_path, new_service):
     """The schema of a backup is that of the folder; it is brought up to date when it is opened."""
     found = lay_out(version, tmp_path / "data")
     for verb, place, data in (("backup", "backup", "data"), ("restore", "backup", "restored")):
-        done = subprocess.run([binary(), "db", verb, tmp_path / place, "--data", tmp_path / data], capture_output=True, text=True)
+        done = subprocess.run([binary(), "db", verb, tmp_path / place, "--data", tmp_path / data],
+                              capture_output=True, text=True)
         assert done.returncode == 0, done
     assert user_version(tmp_path / "data") == user_version(tmp_path / "backup") == version
     verify(new_service(data=tmp_path / "restored"), found)
@@ -146,7 +146,7 @@ def test_interrupted(tmp_path, new_service):
         data = tmp_path / f"data{round_}"
         shutil.copytree(whole, data)
         process = subprocess.Popen([binary(), "serve", "--listen", "127.0.0.1:0", "--data", data], stdout=subprocess.DEVNULL,
-                                   stderr=subprocess.DEVNULL)  # fmt: skip
+                                   stderr=subprocess.DEVNULL)
         time.sleep(chance.random() * 0.06)
         process.send_signal(signal.SIGKILL)
         process.wait()
@@ -162,7 +162,7 @@ def test_a_new_store_is_made_whole_or_not_at_all(tmp_path, new_service, kilobyte
     data = tmp_path / "data"
     limit = (kilobytes * 1024, kilobytes * 1024)
     done = subprocess.run([binary(), "serve", "--listen", "127.0.0.1:0", "--data", data], capture_output=True, text=True,
-                          timeout=600, preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, limit))  # fmt: skip
+                          timeout=600, preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, limit))
     assert done.returncode != 0
     assert user_version(data) == 0 and described(data) == []
     assert new_service(data=data).get("/v1/runs").json()["items"] == []
@@ -210,8 +210,10 @@ def test_the_audit_says_who_made_an_earlier_webhook(tmp_path, new_service):
                 "VALUES (?, 'https://example.org/', '*', '*', 1, 'whsec_', 1, 1)",
                 (hook,),
             )
-        for who, action in (("first", "webhook-create"), ("second", "webhook-change"), ("service", "webhook-change"), ("third", "webhook-test")):
-            connection.execute("INSERT INTO audit (at, who, action, object, outcome) VALUES (1, ?, ?, ?, '')", (who, action, "hook_01M8JNMPFQ02Q79EMA4G8MACCF"))
+        for who, action in (("first", "webhook-create"), ("second", "webhook-change"), ("service", "webhook-change"),
+                            ("third", "webhook-test")):
+            connection.execute("INSERT INTO audit (at, who, action, object, outcome) VALUES (1, ?, ?, ?, '')",
+                               (who, action, "hook_01M8JNMPFQ02Q79EMA4G8MACCF"))
     connection.close()
     found = new_service(data=data).get("/v1/webhooks").json()["items"]
     assert [(item["id"][-1], item["who"], item["withdrawn"]) for item in found] == [("G", None, False), ("F", "second", False)]

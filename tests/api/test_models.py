@@ -2,9 +2,8 @@
 
 import json
 
-import pytest
-
 import documents
+import pytest
 from documents import branches, counts, every_item
 from test_http import is_problem
 from test_runs import optimize

@@ -78,7 +78,8 @@ def test_a_model_without_versions(service):
 
 @pytest.mark.parametrize(
     ("body", "code"),
-    [({}, "missing-member"), ({"naming": "roman"}, "unknown-naming"), ({"naming": 1}, "wrong-type"), ({"naming": "words", "x": 1}, "unknown-member")],
+    [({}, "missing-member"), ({"naming": "roman"}, "unknown-naming"), ({"naming": 1}, "wrong-type"),
+     ({"naming": "words", "x": 1}, "unknown-member")],
 )
 def test_what_is_refused(service, body, code):
     answer = service.request("PUT", "/v1/models/m", body)

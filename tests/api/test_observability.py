@@ -35,7 +35,8 @@ def log_line(service, request):
 
 
 EXPECTED = {
-    "foldback_build_info": "gauge", "foldback_http_requests_total": "counter", "foldback_http_request_duration_seconds": "histogram",
+    "foldback_build_info": "gauge", "foldback_http_requests_total": "counter",
+    "foldback_http_request_duration_seconds": "histogram",
     "foldback_http_in_flight": "gauge", "foldback_http_queue_depth": "gauge", "foldback_http_connections": "gauge",
     "foldback_http_streams": "gauge", "foldback_http_body_bytes": "gauge", "foldback_http_rejected_total": "counter",
     "foldback_store_commits_total": "counter", "foldback_store_group_size": "histogram", "foldback_store_queue_depth": "gauge",
@@ -44,7 +45,7 @@ EXPECTED = {
     "foldback_pass_refused_total": "counter", "process_resident_memory_bytes": "gauge", "process_virtual_memory_bytes": "gauge",
     "process_open_fds": "gauge", "process_max_fds": "gauge", "process_cpu_seconds_total": "counter",
     "process_start_time_seconds": "gauge",
-}  # fmt: skip
+}
 
 
 @of_a_file
@@ -88,7 +89,8 @@ def test_connections_and_descriptors_are_counted(service):
         after = metrics_of(service)
         if prometheus.value(after, "foldback_http_connections") >= 20:
             break
-    grown = [prometheus.value(after, name) - prometheus.value(before, name) for name in ("foldback_http_connections", "process_open_fds")]
+    grown = [prometheus.value(after, name) - prometheus.value(before, name)
+             for name in ("foldback_http_connections", "process_open_fds")]
     assert min(grown) >= 19
     for connection in held:
         connection.close()
@@ -102,7 +104,7 @@ def test_the_checker_can_fail():
         good.replace('"v"', '"v'), good.replace(" 1", " one"), good + "b 1\n", good.replace("1\n", "-1\n"),
         "# HELP h x\n# TYPE h histogram\n" + 'h_bucket{le="1"} 2\nh_bucket{le="+Inf"} 1\nh_sum 1\nh_count 1\n',
         "# HELP h x\n# TYPE h histogram\n" + 'h_bucket{le="1"} 1\nh_sum 1\nh_count 1\n',
-    ]:  # fmt: skip
+    ]:
         with pytest.raises((AssertionError, ValueError, KeyError, IndexError)):
             prometheus.parse(bad)
 
@@ -131,7 +133,7 @@ def test_trace_is_logged_and_names_the_request(service):
         f"00-{TRACE}a-{SPAN}-01", f"00_{TRACE}_{SPAN}_01", f"cc-{TRACE}-{SPAN}-01x", f"00-{TRACE}-{SPAN[:-1]}g-01",
         f"00-{TRACE[:-1]}\"-{SPAN}-01",
     ],
-)  # fmt: skip
+)
 def test_bad_trace_is_as_none(shared, header):
     answer = shared.get("/livez", headers={"traceparent": header})
     assert answer.status == 200
@@ -206,7 +208,8 @@ def test_bodies_that_decompress_too_well(new_service):
     small = gzip.compress(blank[: 15 << 20] + json.dumps(branches()).encode())
     assert service.post("/v1/graphs", small, headers={"Content-Encoding": "gzip"}).status == 201
     lenient = new_service("--max-body-ratio", "0")
-    assert lenient.post("/v1/graphs", gzip.compress(blank), headers={"Content-Encoding": "gzip"}).json()["code"] == "invalid-json"
+    assert lenient.post("/v1/graphs", gzip.compress(blank),
+                        headers={"Content-Encoding": "gzip"}).json()["code"] == "invalid-json"
 
 
 def test_descriptors_are_not_the_limit(new_service):

@@ -3,19 +3,20 @@
 import json
 import threading
 
-import pytest
-
 import documents
+import pytest
 from documents import branches, counts
 from test_http import is_problem
 
-MEMBERS = ["id", "kind", "source", "result", "signature", "exact", "reversible", "preserves_computation", "lint", "created", "passes"]
+MEMBERS = ["id", "kind", "source", "result", "signature", "exact", "reversible", "preserves_computation", "lint",
+           "created", "passes"]
 PASS_MEMBERS = ["name", "version", "params", "signature", "reversible", "exactness", "applied", "nodes", "refused"]
 
 
 @pytest.mark.parametrize("name,passes,expected", documents.expectations())
 def test_expected_code(shared, name, passes, expected):
-    answer = shared.post("/v1/optimize", documents.document(name), raw_query=[("pass", p) for p in passes] + [("include", "code")])
+    answer = shared.post("/v1/optimize", documents.document(name),
+                         raw_query=[("pass", p) for p in passes] + [("include", "code")])
     assert answer.status == 201, answer
     run = answer.json()
     assert run["code"] == documents.code(name, expected)

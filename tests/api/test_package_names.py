@@ -1,18 +1,18 @@
 """No text of ours asks a package index for our own name: an index gives whatever somebody has put there under it.
 
-The name foldback at PyPI is another project's, and a name that is free today can be taken tomorrow. Wheels, packages and archives are
-installed from their files; an index is asked for other people's packages only.
+The name foldback at PyPI is another project's, and a name that is free today can be taken tomorrow. Wheels, packages and
+archives are installed from their files; an index is asked for other people's packages only.
 """
 
 import re
 import subprocess
 
 import pytest
-
 from conftest import ROOT
 
 INSTALLERS = re.compile(
-    r"(?:\b(?:pip3?|pipx|conda|mamba|poetry|pdm|npm|pnpm|yarn|bun|deno|apt|apt-get)|\buv(?: pip| tool)?)\s+(?:-\S+\s+)*(?:install|add|i|download)\b"
+    r"(?:\b(?:pip3?|pipx|conda|mamba|poetry|pdm|npm|pnpm|yarn|bun|deno|apt|apt-get)|\buv(?: pip| "
+    r"tool)?)\s+(?:-\S+\s+)*(?:install|add|i|download)\b"
     r"(?P<asked>[^\n|;&)]*)|\b(?:npx|uvx|pipx run)\s+(?P<run>\S+)"
 )
 OURS = re.compile(r"@?foldback(?:[-_.]graphs|/\w+)?(?:\[[\w,-]*\])?(?:(?:[=<>~!]=?|@)\S*)?")

@@ -8,7 +8,7 @@ import xml.etree.ElementTree as xml
 
 import golden
 import pytest
-from documents import FIXTURES, document, node, ref
+from documents import document, node, ref
 
 SVG = {"Accept": "image/svg+xml"}
 NAME = "{http://www.w3.org/2000/svg}"
@@ -57,7 +57,8 @@ def test_the_same_picture_each_time(shared, run):
 def test_run_is_the_union_of_its_graphs(shared, run):
     picture = layout(shared, run, "open=encoder.layer.3.attention.self&depth=1")
     assert (picture["base"], picture["graph"], picture["added"], picture["removed"]) == (run["source"], run["result"], 12, 37)
-    same = shared.get(f"/v1/graphs/{run['result']}/layout?base={run['source']}&open=encoder.layer.3.attention.self&depth=1").json()
+    same = shared.get(
+        f"/v1/graphs/{run['result']}/layout?base={run['source']}&open=encoder.layer.3.attention.self&depth=1").json()
     unmarked = [{name: value for name, value in box.items() if name != "refused"} for box in picture["boxes"]]
     assert same["boxes"] == unmarked and same["lines"] == picture["lines"]
     found = boxes(picture)
@@ -75,7 +76,8 @@ def test_run_is_the_union_of_its_graphs(shared, run):
 def test_part_of_a_run(shared, run):
     """The slider: each step adds what its pass did, and all of them are the run."""
     nothing, first, second = (layout(shared, run, f"passes={count}&depth=1") for count in range(3))
-    assert (nothing["added"], nothing["removed"], nothing["changed"]) == (0, 0, 0) and "graph" not in nothing and nothing["passes"] == 0
+    assert (nothing["added"], nothing["removed"],
+            nothing["changed"]) == (0, 0, 0) and "graph" not in nothing and nothing["passes"] == 0
     assert (first["added"], first["removed"]) == (12, 0) and first["changed"] == 36 and second["changed"] == 48
     whole = layout(shared, run, "depth=1")
     assert whole == layout(shared, run, "passes=3&depth=1") == layout(shared, run, "passes=99&depth=1")
@@ -95,9 +97,11 @@ def test_refused_nodes_are_marked(shared):
     assert "layer3_1_bn2" in refusal["nodes"]
     marked = {key: box["refused"] for key, box in boxes(layout(shared, run, "depth=0")).items() if "refused" in box}
     assert marked == {"layer3": 1}
-    opened = {key: box["refused"] for key, box in boxes(layout(shared, run, "depth=0&at=layer3_1_bn2")).items() if "refused" in box}
+    opened = {key: box["refused"] for key, box in boxes(layout(shared, run, "depth=0&at=layer3_1_bn2")).items()
+              if "refused" in box}
     assert opened == dict.fromkeys(refusal["nodes"], 1)
-    assert not any("refused" in box for box in layout(shared, run, "passes=1&at=layer3_1_bn2")["boxes"])  # the first pass refused nothing
+    # The first pass refused nothing
+    assert not any("refused" in box for box in layout(shared, run, "passes=1&at=layer3_1_bn2")["boxes"])
     svg = xml.fromstring(shared.get(f"/v1/runs/{run['id']}/layout?at=layer3_1_bn2", headers=SVG).body)
     assert len(svg.findall(f".//{NAME}g[@class='badge']")) == len(refusal["nodes"])
 
@@ -135,14 +139,16 @@ def test_text_of_documents_is_text(shared):
             "format": "foldback.graph/1",
             "name": "<svg onload=alert(1)>",
             "nodes": [*nodes, node("output", "output", "output", [ref("x")])],
-            "modules": [{"path": "", "type": "torch.nn.Module"}, *({"path": name, "type": "torch.nn.ReLU<b>"} for name in names)],
+            "modules": [{"path": "", "type": "torch.nn.Module"},
+                        *({"path": name, "type": "torch.nn.ReLU<b>"} for name in names)],
             "tensors": [],
         },
     )
     answer = shared.get(f"/v1/graphs/{graph}/layout?depth=9", headers=SVG)
     assert answer.status == 200 and "default-src 'none'" in answer.headers["content-security-policy"]
     tree = xml.fromstring(answer.body)
-    assert {one.tag.removeprefix(NAME) for one in tree.iter()} <= set("svg title style defs marker path rect g text tspan".split())
+    assert {one.tag.removeprefix(NAME)
+            for one in tree.iter()} <= set("svg title style defs marker path rect g text tspan".split())
     assert tree.find(NAME + "title").text == "<svg onload=alert(1)>"
     assert not any(name.startswith("on") or name == "href" for one in tree.iter() for name in one.attrib)
     assert not re.search(rb"url\((?!#end-)|@import|https?://(?!www\.w3\.org/2000/svg)", answer.body)
@@ -154,7 +160,8 @@ def test_large_graph(shared):
     for i in range(100_000):
         nodes.append(node(f"n{i}", "call_module", f"block.{i // 100}.part{i % 100}", [ref(f"n{i - 1}" if i else "x")]))
     nodes.append(node("output", "output", "output", [ref("n99999")]))
-    modules = [{"path": "", "type": "torch.nn.Module"}] + [{"path": f"block.{i // 100}.part{i % 100}", "type": "torch.nn.ReLU"} for i in range(100_000)]
+    modules = [{"path": "", "type": "torch.nn.Module"}] + [{"path": f"block.{i // 100}.part{i % 100}", "type": "torch.nn.ReLU"}
+                                                           for i in range(100_000)]
     graph = stored(shared, {"format": "foldback.graph/1", "name": "large", "nodes": nodes, "modules": modules, "tensors": []})
     picture = shared.get(f"/v1/graphs/{graph}/layout").json()
     assert picture["nodes"] == 100_002 and len(picture["boxes"]) <= 500

@@ -60,7 +60,7 @@ def far(server, database, proxy, start):
 
 def refuses_to_start(data, *options, status=1, **environment):
     done = subprocess.run([binary(), "serve", "--listen", "127.0.0.1:0", "--data", str(data), *options],
-                          capture_output=True, text=True, timeout=600, env={**os.environ, **environment})  # fmt: skip
+                          capture_output=True, text=True, timeout=600, env={**os.environ, **environment})
     assert done.returncode == status, done
     return done.stderr
 
@@ -86,7 +86,8 @@ def test_what_is_no_store(server, database, tmp_path):
     assert "PGPASSWORD" in said and databases.SECRET not in said
     server.sql("CREATE TABLE of_another_program (a int)", database)
     assert "not one of foldback" in refuses_to_start(data, "--store", server.url(database))
-    server.sql("DROP TABLE of_another_program; CREATE TABLE foldback_schema (version bigint); INSERT INTO foldback_schema VALUES (999)", database)
+    server.sql("DROP TABLE of_another_program; CREATE TABLE foldback_schema (version bigint); INSERT INTO foldback_schema "
+               "VALUES (999)", database)
     assert "schema 999" in refuses_to_start(data, "--store", server.url(database))
     server.sql("CREATE DATABASE latin ENCODING 'LATIN1' LOCALE 'C' TEMPLATE template0")
     assert "LATIN1" in refuses_to_start(data, "--store", server.url("latin"))
@@ -196,7 +197,7 @@ def test_full_disk(server, database, start):
     kept = put_graph(service, 0)
     server.sql("""CREATE FUNCTION fill() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
         RAISE EXCEPTION 'could not extend file: No space left on device' USING ERRCODE = 'disk_full'; END $$;
-        CREATE TRIGGER fill BEFORE INSERT ON graphs EXECUTE FUNCTION fill()""", database)  # fmt: skip
+        CREATE TRIGGER fill BEFORE INSERT ON graphs EXECUTE FUNCTION fill()""", database)
     with concurrent.futures.ThreadPoolExecutor(8) as pool:
         answers = list(pool.map(lambda number: service.post("/v1/graphs", branches(1, f"full{number}")), range(8)))
     for answer in answers:
@@ -234,7 +235,8 @@ def pair():
 
 
 def url_of_both(first, standby):
-    return f"postgresql://{databases.USER}@/store?host={first.folder},{standby.folder}&port={first.port},{standby.port}&target_session_attrs=read-write"
+    return (f"postgresql://{databases.USER}@/store?host={first.folder},{standby.folder}&port={first.port},{standby.port}&"
+            "target_session_attrs=read-write")
 
 
 def test_failover(pair, start):
@@ -281,7 +283,8 @@ def test_a_lost_commit_is_not_taken_for_another(pair, start):
     first, standby = pair
     proxy = databases.Proxy(first)
     standby_proxy = databases.Proxy(standby)
-    url = (f"postgresql://{databases.USER}@127.0.0.1:{proxy.port},127.0.0.1:{standby_proxy.port}/store?target_session_attrs=read-write")  # fmt: skip
+    url = (f"postgresql://{databases.USER}@127.0.0.1:{proxy.port},127.0.0.1:{standby_proxy.port}/store"
+           "?target_session_attrs=read-write")
     service = start(url, environment={"PGPASSWORD": databases.SECRET})
     put_graph(service, 0)
     standby_proxy.is_open = False
@@ -291,7 +294,8 @@ def test_a_lost_commit_is_not_taken_for_another(pair, start):
     def watch(sent):
         if b"COMMIT" in sent and not taken:
             # It is cut off with what is uncommitted; the server dies, and the standby never hears of it.
-            taken.append(int(first.sql("SELECT max(backend_xid::text::bigint) FROM pg_stat_activity WHERE backend_xid IS NOT NULL")))
+            taken.append(int(first.sql("SELECT max(backend_xid::text::bigint) FROM pg_stat_activity WHERE backend_xid IS NOT "
+                                       "NULL")))
             standby.stop("fast")
             proxy.close()
             first.stop()
@@ -307,7 +311,8 @@ def test_a_lost_commit_is_not_taken_for_another(pair, start):
     answer = service.post("/v1/graphs", branches(1, "lost"))
     stored = counts(standby, "store", "graphs WHERE name = 'lost'")
     assert taken and (answer.status, stored) in ((201, 1), (503, 0)), (answer, stored)
-    assert service.post("/v1/graphs", branches(1, "lost")).status in (200, 201) and counts(standby, "store", "graphs WHERE name = 'lost'") == 1
+    assert (service.post("/v1/graphs", branches(1, "lost")).status in (200, 201)
+            and counts(standby, "store", "graphs WHERE name = 'lost'") == 1)
     standby_proxy.close()
 
 
@@ -363,13 +368,15 @@ def test_cut_off_at_any_time(server, database, proxy, far):
 
     def write(thread):
         for number in range(25):
-            answer = far.post("/v1/optimize", {"graph": source, "passes": PASSES}, headers={"Idempotency-Key": f"{thread}-{number}"})
+            answer = far.post("/v1/optimize", {"graph": source, "passes": PASSES},
+                              headers={"Idempotency-Key": f"{thread}-{number}"})
             for _ in range(100):
                 if answer.status == 201:
                     break
                 assert answer.status in (409, 503), answer
                 time.sleep(0.2)
-                answer = far.post("/v1/optimize", {"graph": source, "passes": PASSES}, headers={"Idempotency-Key": f"{thread}-{number}"})
+                answer = far.post("/v1/optimize", {"graph": source, "passes": PASSES},
+                                  headers={"Idempotency-Key": f"{thread}-{number}"})
             assert answer.status == 201, answer
             made.append(answer.json()["id"])
 
@@ -389,13 +396,15 @@ def test_cut_off_at_any_time(server, database, proxy, far):
 
 
 def test_a_crash_of_the_server_gives_numbers_again(database, server, proxy, far):
-    """The server dies before it gets the COMMIT. What it had not written down it forgets, and another transaction gets its number."""
+    """The server dies before it gets the COMMIT. What it had not written down it forgets, and another transaction gets its
+    number."""
     put_graph(far, 0)
     taken = []
 
     def watch(sent):
         if b"COMMIT" in sent and not taken:
-            taken.append(int(server.sql("SELECT max(backend_xid::text::bigint) FROM pg_stat_activity WHERE backend_xid IS NOT NULL")))
+            taken.append(int(server.sql("SELECT max(backend_xid::text::bigint) FROM pg_stat_activity WHERE backend_xid IS NOT "
+                                        "NULL")))
             proxy.is_open = False
             server.restart()
             server.sql("CREATE TABLE others (a int)", database)
@@ -408,7 +417,8 @@ def test_a_crash_of_the_server_gives_numbers_again(database, server, proxy, far)
     answer = far.post("/v1/graphs", branches(1, "lost"))
     stored = counts(server, database, "graphs WHERE name = 'lost'")
     assert taken and (answer.status, stored) in ((201, 1), (503, 0)), (answer, stored)
-    assert far.post("/v1/graphs", branches(1, "lost")).status in (200, 201) and counts(server, database, "graphs WHERE name = 'lost'") == 1
+    assert (far.post("/v1/graphs", branches(1, "lost")).status in (200, 201)
+            and counts(server, database, "graphs WHERE name = 'lost'") == 1)
 
 
 def test_nothing_secret_is_told(server, database, proxy, far):

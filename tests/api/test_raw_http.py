@@ -1,4 +1,5 @@
-"""Requests as bytes: each case of raw_cases.py, with a second request right behind it that must not run when the first was refused.
+"""Requests as bytes: each case of raw_cases.py, with a second request right behind it that must not run when the first was
+refused.
 
 What a second request did is told by the access log, by the graphs that are stored, and by the count of requests.
 """
@@ -79,7 +80,8 @@ def test_there_are_over_200_cases():
 @pytest.mark.parametrize("name, first", raw_cases.CUT_SHORT, ids=[case[0] for case in raw_cases.CUT_SHORT])
 @pytest.mark.parametrize("how", ["half-closes", "leaves"])
 def test_request_cut_short(target, name, first, how):
-    """A client that ends its sending, or leaves, before its request is there: nothing of it is stored, and nothing stays behind."""
+    """A client that ends its sending, or leaves, before its request is there: nothing of it is stored, and nothing stays
+    behind."""
     mark = f"cut-{next(NUMBERS)}-end"
     first = first.replace(b'"raw"', b'"%s"' % mark.encode()[:3])
     if how == "half-closes":

@@ -1,5 +1,5 @@
-"""A service without tokens, and web pages: what browsers send for pages of other origins, and for pages whose name was made to point
-to this machine after they were loaded (DNS rebinding), reads nothing and changes nothing."""
+"""A service without tokens, and web pages: what browsers send for pages of other origins, and for pages whose name was made to
+point to this machine after they were loaded (DNS rebinding), reads nothing and changes nothing."""
 
 import json
 import subprocess
@@ -29,13 +29,15 @@ def page(authority, site="same-origin", mode="cors", scheme="http"):
 LOOPBACK = [
     "localhost", "LocalHost", "LOCALHOST", "localhost.", "127.0.0.1", "127.0.0.1.", "127.1.2.3", "127.255.255.254", "[::1]",
     "[0:0:0:0:0:0:0:1]", "[::ffff:127.0.0.1]", "[::FFFF:7f00:1]",
-]  # fmt: skip
+]
 FOREIGN = [
     EVIL, "evil.example.", "EVIL.EXAMPLE", "localhost.evil.example", "127.0.0.1.evil.example", "evil.localhost", "localhost..",
-    "xlocalhost", "127.0.0.1x", "127.0.0.256", "127.1", "0x7f.0.0.1", "2130706433", "0177.0.0.1", "128.0.0.1", "0.0.0.0", "10.0.0.5", "[::]",
-    "[::2]", "[fe80::1]", "[::ffff:10.0.0.1]", "[localhost]", "[127.0.0.1]", "::1", "[::1", "[::1]x", "localhost:80:80", "localhost:http",
+    "xlocalhost", "127.0.0.1x", "127.0.0.256", "127.1", "0x7f.0.0.1", "2130706433", "0177.0.0.1", "128.0.0.1", "0.0.0.0",
+    "10.0.0.5", "[::]",
+    "[::2]", "[fe80::1]", "[::ffff:10.0.0.1]", "[localhost]", "[127.0.0.1]", "::1", "[::1", "[::1]x", "localhost:80:80",
+    "localhost:http",
     "localhost:123456", "localhost%2eevil.example", ".localhost", ".", "local", "a" * 300, "127.0.0.1;evil.example",
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize("port", ["", ":8080", ":1", ":"])
@@ -54,12 +56,13 @@ def test_no_other_name_is(shared, host):
 @pytest.mark.parametrize(
     ("method", "path", "body"),
     [
-        ("GET", "/", None), ("GET", "/docs", None), ("GET", "/openapi.yaml", None), ("GET", "/metrics", None), ("GET", "/v1/graphs", None),
+        ("GET", "/", None), ("GET", "/docs", None), ("GET", "/openapi.yaml", None), ("GET", "/metrics", None),
+        ("GET", "/v1/graphs", None),
         ("GET", "/v1/audit", None), ("GET", "/v1/events", None), ("GET", "/absent", None), ("OPTIONS", "/v1/graphs", None),
         ("POST", "/v1/graphs", DOCUMENT), ("POST", "/v1/tokens", b'{"scope":"admin"}'), ("POST", "/v1/gc", b"{}"),
         ("PUT", "/v1/models/m/versions/v1", b'{"graph":"x"}'), ("DELETE", "/v1/tokens/boss", None),
     ],
-)  # fmt: skip
+)
 def test_a_rebound_page_gets_nothing(shared, method, path, body):
     """Of its own name and port, so same-origin to the browser."""
     authority = f"{EVIL}:{shared.port}"
@@ -80,7 +83,8 @@ def test_a_request_without_host(shared):
     assert b" 200 " in shared.raw(b"GET /v1/graphs HTTP/1.0\r\n\r\n").split(b"\r\n")[0]
 
 
-@pytest.mark.parametrize("target", ["http://127.0.0.1/v1/graphs", "http://evil.example/v1/graphs", "evil.example:80", "//evil.example/v1/graphs"])
+@pytest.mark.parametrize("target", ["http://127.0.0.1/v1/graphs", "http://evil.example/v1/graphs", "evil.example:80",
+                                    "//evil.example/v1/graphs"])
 @pytest.mark.parametrize("host", ["localhost", EVIL])
 def test_targets_with_a_host_are_not_taken(shared, target, host):
     answer = shared.raw(f"GET {target} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n".encode())
@@ -99,12 +103,14 @@ SIMPLE = ["text/plain", "application/x-www-form-urlencoded", "multipart/form-dat
 
 
 @pytest.mark.parametrize("kind", [*SIMPLE, "application/json"])
-@pytest.mark.parametrize("origin", [f"http://{EVIL}", "http://localhost:3000", "https://localhost", "null", "file://", "chrome-extension://abc"])
+@pytest.mark.parametrize("origin", [f"http://{EVIL}", "http://localhost:3000", "https://localhost", "null", "file://",
+                                    "chrome-extension://abc"])
 def test_a_cross_site_write(shared, kind, origin):
     """A form, or fetch with mode no-cors: sent without asking first."""
     host = f"localhost:{shared.port}"
     before = shared.get("/v1/graphs").json()
-    for more in ({}, {"Sec_Fetch_Site": "cross-site", "Sec_Fetch_Mode": "no-cors"}, {"Sec_Fetch_Site": "cross-site", "Sec_Fetch_Mode": "navigate"}):
+    for more in ({}, {"Sec_Fetch_Site": "cross-site", "Sec_Fetch_Mode": "no-cors"},
+                 {"Sec_Fetch_Site": "cross-site", "Sec_Fetch_Mode": "navigate"}):
         found = ask(shared, "POST", "/v1/graphs", host, DOCUMENT, Origin=origin, Content_Type=kind, **more)
         assert found == (403, "foreign-origin")
     assert shared.get("/v1/graphs").json() == before
@@ -147,7 +153,8 @@ def test_allow_host(new_service):
     assert ask(service, "POST", "/v1/graphs", "localhost", DOCUMENT, **page("registry.example")) == (403, "foreign-origin")
 
 
-@pytest.mark.parametrize("name", ["http://a", "a:80", "a/b", "", "a b", "*", "*.example", "[::1]:80", "[::1", "[a]", "a:", "ä.example"])
+@pytest.mark.parametrize("name", ["http://a", "a:80", "a/b", "", "a b", "*", "*.example", "[::1]:80", "[::1", "[a]",
+                                  "a:", "ä.example"])
 def test_what_is_no_host(tmp_path, name):
     command = [binary(), "serve", "--listen", "127.0.0.1:0", "--data", tmp_path / "data", "--allow-host", name]
     done = subprocess.run(command, capture_output=True, text=True, timeout=600)
@@ -155,8 +162,8 @@ def test_what_is_no_host(tmp_path, name):
 
 
 def test_listening_beyond_this_machine(new_service):
-    """Anybody on the network may do everything then, but not pages from elsewhere by way of somebody's browser. Nobody else can own an
-    address."""
+    """Anybody on the network may do everything then, but not pages from elsewhere by way of somebody's browser. Nobody else can
+    own an address."""
     service = new_service("--listen", "0.0.0.0:0", "--insecure-listen", "--allow-host", "build-machine")
     for host in ("10.0.0.5:8080", "[fd00::5]:8080", "build-machine:8080", "localhost", "0.0.0.0"):
         assert ask(service, "GET", "/v1/graphs", host) == (200, None)
@@ -170,14 +177,16 @@ def test_with_tokens_every_name_is_answered(service):
     assert ask(service, "GET", "/v1/graphs", EVIL, **bearer(admin)) == (200, None)
     assert ask(service, "GET", "/v1/graphs", EVIL) == (401, "token-required")
     assert ask(service, "POST", "/v1/graphs", EVIL, DOCUMENT, **bearer(admin), **page(EVIL))[0] == 201
-    assert ask(service, "POST", "/v1/graphs", EVIL, DOCUMENT, **bearer(admin), **page("other.example")) == (403, "foreign-origin")
+    assert ask(service, "POST", "/v1/graphs", EVIL, DOCUMENT, **bearer(admin),
+               **page("other.example")) == (403, "foreign-origin")
     assert ask(service, "GET", "/docs", EVIL) == (200, None)
 
 
 def test_the_takeover(service):
     """As it was found: everything read, and the owner locked out."""
     authority = f"{EVIL}:{service.port}"
-    made = ask(service, "POST", "/v1/tokens", authority, b'{"scope":"admin","name":"mine"}', Content_Type="application/json", **page(authority))
+    made = ask(service, "POST", "/v1/tokens", authority, b'{"scope":"admin","name":"mine"}', Content_Type="application/json",
+               **page(authority))
     assert made == (403, "foreign-host")
     direct = ask(service, "POST", "/v1/tokens", f"localhost:{service.port}", b'{"scope":"admin","name":"mine"}')
     assert direct == (403, "first-token")

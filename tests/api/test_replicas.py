@@ -26,7 +26,8 @@ from test_runs import optimize
 from test_uploads import begin as begin_upload
 from test_webhooks import put_version, set_alias
 
-pytestmark = pytest.mark.skipif("FOLDBACK_S3_SERVERS" not in os.environ, reason="make test-postgres BLOBS=s3 has servers for this")
+pytestmark = pytest.mark.skipif("FOLDBACK_S3_SERVERS" not in os.environ,
+                                reason="make test-postgres BLOBS=s3 has servers for this")
 
 DIVISION = ["ChangeTrueDivToMulByInverse"]
 
@@ -59,7 +60,7 @@ def start(postgres, request, tmp_path, new_service):
         environment = {**buckets.CREDENTIALS, **(skewed(clock) if clock else {})}
         # Nothing fits into the cache: whatever is read comes from the bucket.
         return new_service("--store", url, *buckets.options(bucket.url, "store"), "--blobs-cache", "1", *options,
-                           data=tmp_path / f"replica{count}", environment=environment)  # fmt: skip
+                           data=tmp_path / f"replica{count}", environment=environment)
 
     make.sql = lambda text: postgres.sql(text, name)
     make.bucket = bucket
@@ -118,7 +119,8 @@ def test_pages_skip_nothing(start):
     for turn in range(8):
         before, found, token = list(made), [], None
         while True:
-            page = services[turn % 3].get("/v1/graphs", raw_query={"limit": 7, **({"page_token": token} if token else {})}).json()
+            page = services[turn % 3].get("/v1/graphs",
+                                          raw_query={"limit": 7, **({"page_token": token} if token else {})}).json()
             found += [item["id"] for item in page["items"]]
             token = page.get("next_page_token")
             if not token:
@@ -153,7 +155,8 @@ def test_one_key_is_one_run(start):
         for key in range(15):
             start_line.wait()
             while True:
-                answer = services[number % 3].post("/v1/optimize", {"graph": source, "passes": DIVISION}, headers={"Idempotency-Key": f"k{key}"})
+                answer = services[number % 3].post("/v1/optimize", {"graph": source, "passes": DIVISION},
+                                                   headers={"Idempotency-Key": f"k{key}"})
                 if answer.status == 201:
                     break
                 assert answer.status == 409 and answer.json()["code"] == "request-in-progress", answer
@@ -274,14 +277,16 @@ def test_one_that_seemed_dead_writes_nothing(start):
     assert done["state"] == "succeeded" and done["attempts"] == 2
     eventually(lambda: replicas(start) == 2)
     assert len(runs(a)) == 1 == len(runs(b))
-    assert optimize(a, branches(2, "after"), DIVISION)["id"] and wait(a, begin(a, "/v1/optimize", quick_request()))["state"] == "succeeded"
+    assert optimize(a, branches(2, "after"),
+                    DIVISION)["id"] and wait(a, begin(a, "/v1/optimize", quick_request()))["state"] == "succeeded"
 
 
 # ---- webhooks ---------------------------------------------------------------------------------------------------------------
 
 
 def test_another_delivers_when_the_one_that_did_is_killed(start):
-    """All write while the one that delivers is killed: nothing is lost, what comes twice has the same id, an alias keeps its order."""
+    """All write while the one that delivers is killed: nothing is lost, what comes twice has the same id, an alias keeps its
+    order."""
     services = [start(*receivers.OPTIONS) for _ in range(3)]
     for version in ("1", "2"):
         put_version(services[0], "bert", version)
@@ -314,7 +319,8 @@ def test_another_delivers_when_the_one_that_did_is_killed(start):
     messages = list(receiver.messages)
     moved = [message.data["id"] for message in messages if message.data.get("alias") == "live0"]
     assert moved == sorted(moved) and set(moved) == {entry["id"] for entry in history(services[1], "live0", "bert")}
-    assert {message.data["id"] for message in messages if message.type == "run.finished"} == {run["id"] for run in runs(services[1])}
+    assert {message.data["id"] for message in messages
+            if message.type == "run.finished"} == {run["id"] for run in runs(services[1])}
     bodies = {message.id: message.body for message in messages}
     assert len(bodies) == len(set(bodies.values())) == 27 and len(messages) > len(bodies), (len(messages), len(bodies))
     receiver.close()
@@ -330,8 +336,9 @@ def test_clocks_that_differ(start):
     seconds = [calendar.timegm(time.strptime(one[:19], "%Y-%m-%dT%H:%M:%S")) - now for one in told]
     assert 500 < seconds[0] < 700 and -700 < seconds[1] < -500 and -100 < seconds[2] < 100
     for number in range(12):  # each key at two of them
-        answers = [services[(number + step) % 3].post("/v1/optimize", {"graph": made[0]["id"], "passes": DIVISION}, headers={"Idempotency-Key": f"k{number}"})
-                   for step in (0, 1)]  # fmt: skip
+        answers = [services[(number + step) % 3].post("/v1/optimize", {"graph": made[0]["id"], "passes": DIVISION},
+                                                      headers={"Idempotency-Key": f"k{number}"})
+                   for step in (0, 1)]
         assert [answer.status for answer in answers] == [201, 201] and answers[0].json()["id"] == answers[1].json()["id"]
     assert len(runs(a)) == 15
     found = [one["id"] for one in b.get("/v1/graphs", raw_query={"limit": 1000}).json()["items"]]
@@ -362,7 +369,8 @@ def test_one_that_was_taken_out_is_told_to_ask_again(start):
         start.sql("DELETE FROM replicas")
         assert put_blob(a, some_bytes((1 << 17) + number)).status in (201, 503)
     assert "store-busy" in seen
-    eventually(lambda: a.post("/v1/optimize", {"graph": graph, "passes": DIVISION}, headers={"Idempotency-Key": "k0"}).status == 201)
+    eventually(lambda: a.post("/v1/optimize", {"graph": graph, "passes": DIVISION},
+                              headers={"Idempotency-Key": "k0"}).status == 201)
 
 
 # ---- garbage ----------------------------------------------------------------------------------------------------------------
@@ -421,6 +429,7 @@ def test_who_is_refused(start, postgres, tmp_path):
     url = first.options[first.options.index("--store") + 1]
     environment = {**os.environ, **buckets.CREDENTIALS}
     with pytest.raises(AssertionError, match="said ''"):
-        other = Service(tmp_path / "other", "--store", url, *buckets.options(start.bucket.url, "elsewhere"), environment=environment)
+        other = Service(tmp_path / "other", "--store", url, *buckets.options(start.bucket.url, "elsewhere"),
+                        environment=environment)
         other.start()
     assert "not in s3://bucket/elsewhere" in other.log()

@@ -5,12 +5,11 @@ import json
 import threading
 import time
 
-import pytest
-
 import jobs
-from blobs import collect, digest_of, graph_of, is_here, some_bytes, stored, wait_until
+import pytest
+from blobs import collect, graph_of, is_here, some_bytes, stored, wait_until
 from documents import COMPOSED, branches, counts, every_item
-from full_store import deploy, fill, is_clean, made, undo, verify
+from full_store import deploy, fill, is_clean, made, undo
 from test_http import is_problem
 from test_runs import optimize
 
@@ -246,7 +245,8 @@ def test_a_store_with_everything(service):
 
 @pytest.mark.long
 def test_while_others_write(service):
-    """Runs are made, undone, deployed and pinned while old ones go: what was answered as kept is there, nothing is left in half."""
+    """Runs are made, undone, deployed and pinned while old ones go: what was answered as kept is there, nothing is left in
+    half."""
     stopped, failures, kept = threading.Event(), [], []
     for i in range(100):
         run(service, f"old {i % 10}" + " " * (i // 10))

@@ -1,4 +1,5 @@
-"""Three replicas behind a balancer are restarted one after another while clients work: no request fails that is sent once more."""
+"""Three replicas behind a balancer are restarted one after another while clients work: no request fails that is sent once
+more."""
 
 import concurrent.futures
 import hashlib
@@ -15,18 +16,21 @@ from documents import branches
 from test_aliases import CREATE, history, is_chain, make_versions, put_alias
 from test_replicas import eventually, postgres, start  # noqa: F401 (fixtures)
 
-pytestmark = pytest.mark.skipif("FOLDBACK_S3_SERVERS" not in os.environ, reason="make test-postgres BLOBS=s3 has servers for this")
+pytestmark = pytest.mark.skipif("FOLDBACK_S3_SERVERS" not in os.environ,
+                                reason="make test-postgres BLOBS=s3 has servers for this")
 
 
 class Client:
-    """Does all kinds of requests in turn. A write has an Idempotency-Key or says what it expects to find, so that it can be sent again."""
+    """Does all kinds of requests in turn. A write has an Idempotency-Key or says what it expects to find, so that it can be
+    sent again."""
 
     def __init__(self, balancer, number):
         self.balancer, self.number, self.count = balancer, number, itertools.count()
         self.runs, self.graphs, self.blobs, self.moves, self.failures = {}, [], {}, [], []
 
     def ask(self, expected, method, path, body=None, **headers):
-        status, found, text = self.balancer.request(method, path, body, {name.replace("_", "-"): value for name, value in headers.items()})
+        status, found, text = self.balancer.request(method, path, body,
+                                                    {name.replace("_", "-"): value for name, value in headers.items()})
         assert status in expected, (method, path, status, text[:300])
         return status, found, text
 
@@ -35,7 +39,8 @@ class Client:
         name = f"c{self.number}n{number}"
         graph = json.loads(self.ask((200, 201), "POST", "/v1/graphs", branches(1 + number % 3, name))[2])["id"]
         self.graphs.append(graph)
-        _, _, text = self.ask((201,), "POST", "/v1/optimize", {"graph": graph, "passes": ["ChangeTrueDivToMulByInverse"]}, Idempotency_Key=name)
+        _, _, text = self.ask((201,), "POST", "/v1/optimize", {"graph": graph, "passes": ["ChangeTrueDivToMulByInverse"]},
+                              Idempotency_Key=name)
         self.runs[name] = json.loads(text)["id"]
         self.ask((200,), "GET", f"/v1/runs/{self.runs[name]}")
         data = some_bytes((1 << 16) + 1 + (self.number << 8) + number % 256)
@@ -52,7 +57,8 @@ class Client:
         _, headers, text = self.ask((200,), "GET", path)
         versions = [one for one in ("v0", "v1", "v2") if one != json.loads(text)["version"]]
         why = f"{self.number}-{number}"
-        status, _, _ = self.ask((200, 412), "PUT", path, {"version": versions[number % 2], "why": why}, If_Match=headers["ETag"])
+        status, _, _ = self.ask((200, 412), "PUT", path, {"version": versions[number % 2], "why": why},
+                                If_Match=headers["ETag"])
         self.moves.append((why, status))
 
     def work(self, is_over):
@@ -63,7 +69,7 @@ class Client:
                 self.failures.append(failure)
 
 
-def test_a_rolling_restart_under_load(start):  # noqa: F811
+def test_a_rolling_restart_under_load(start):
     services = [start() for _ in range(3)]
     make_versions(services[0])
     for number in range(6):

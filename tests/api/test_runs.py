@@ -2,9 +2,8 @@
 
 import json
 
-import pytest
-
 import documents
+import pytest
 from documents import COMPOSED, batch_norm_fold, branches, counts, every_item
 from test_http import is_problem
 
@@ -21,7 +20,7 @@ def optimize(service, graph, passes, **more):
 def test_passes(shared):
     items = shared.get("/v1/passes").json()["items"]
     seeds = ["MergeLinears", "FuseBiasInLinear", "ChangeTrueDivToMulByInverse", "FuseBatchNorm2dInConv2d",
-             "FuseBatchNorm1dInLinear", "DeepCopy", "LintAndRecompile"]  # fmt: skip
+             "FuseBatchNorm1dInLinear", "DeepCopy", "LintAndRecompile"]
     assert [one["name"] for one in items if one["name"] in seeds] == seeds
     for one in items:
         whole = shared.get(f"/v1/passes/{one['name']}").json()
@@ -290,7 +289,8 @@ def test_reverse_finds_the_run(service):
     asked = {"graph": one["result"], "passes": ["MergeLinears"]}
     problem = is_problem(service.post("/v1/reverse", asked), 409, "ambiguous-run")
     assert problem["runs"] == [same["id"], newest["id"]]
-    assert service.post("/v1/reverse", {"graph": one["result"]}).json()["result"] == one["source"]  # as a whole it is one answer
+    # As a whole it is one answer
+    assert service.post("/v1/reverse", {"graph": one["result"]}).json()["result"] == one["source"]
 
 
 def test_two_runs_in_a_row(service):
@@ -301,7 +301,7 @@ def test_two_runs_in_a_row(service):
     assert service.post("/v1/reverse", {"graph": back["result"]}).json()["result"] == first["source"]
 
 
-# ---- a run that changed nothing -----------------------------------------------------------------------------------------------
+# ---- a run that changed nothing ----------------------------------------------------------------------------------------------
 
 
 def test_a_run_that_changed_nothing_made_nothing(service):

@@ -56,7 +56,8 @@ def test_every_golden_case_is_a_graph(service):
         answer = service.post("/v1/optimize?include=graph", {"graph": source, "passes": golden.read(name, "passes")}).json()
         check_graph(name, answer["graph"], schema)
         if name in expected:
-            assert answer["result"] == expected[name] or (expected[name] == "unchanged" and answer["result"] == answer["source"]), name
+            assert answer["result"] == expected[name] or (expected[name] == "unchanged"
+                                                          and answer["result"] == answer["source"]), name
             count += 1
     assert count == len(expected)
 

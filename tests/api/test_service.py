@@ -10,6 +10,7 @@ import yaml
 from conftest import description
 from documents import branches
 
+
 def test_index(shared):
     index = shared.get("/").json()
     assert index["name"] == "foldback" and shared.url in index["start"][0]
@@ -134,5 +135,6 @@ def test_metrics(shared):
         assert re.fullmatch(r'# (HELP|TYPE) \w+ .+|\w+(\{\w+="[^"]*"(,\w+="[^"]*")*\})? -?[0-9.e+-]+', line), line
     types = [line.split()[2] for line in lines if line.startswith("# TYPE")]
     assert len(types) == len(set(types))
-    for prefix in ("foldback_build_info", "foldback_http_", "foldback_store_", "foldback_cache_", "foldback_pass_applied_total"):
+    for prefix in ("foldback_build_info", "foldback_http_", "foldback_store_", "foldback_cache_",
+                   "foldback_pass_applied_total"):
         assert any(line.startswith(prefix) for line in lines), prefix

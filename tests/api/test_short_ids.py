@@ -76,7 +76,8 @@ def test_the_other_ids(service):
         found = service.get("/v1/runs", raw_query=[("signature", signature[:8])]).json()["items"]
         assert [one["id"] for one in found] == [run["id"]]
     signature = run["passes"][0]["signature"]
-    nodes = [service.get(f"/v1/graphs/{run['result']}/nodes?signature={text}").json() for text in (signature, signature[:8] + "...")]
+    nodes = [service.get(f"/v1/graphs/{run['result']}/nodes?signature={text}").json()
+             for text in (signature, signature[:8] + "...")]
     assert nodes[0] == nodes[1] and nodes[0]["items"]
     job = service.post("/v1/jobs", {"graphs": [whole], "passes": ["RemoveNoOps"]}).json()["id"]
     assert service.get(f"/v1/jobs/{job[:-2]}").json()["id"] == job

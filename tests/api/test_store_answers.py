@@ -7,7 +7,6 @@ import subprocess
 import threading
 
 import pytest
-
 from blobs import some_bytes
 from conftest import binary, of_a_file
 from documents import branches
@@ -20,8 +19,9 @@ from test_runs import optimize
 
 def refused(data, *options, status=1):
     """Why the service does not start: what it says last."""
-    done = subprocess.run([binary(), "serve", "--listen", "127.0.0.1:0", "--data", data, *options], capture_output=True, text=True,
-                          timeout=600)  # fmt: skip
+    done = subprocess.run([binary(), "serve", "--listen", "127.0.0.1:0", "--data", data, *options],
+                          capture_output=True, text=True,
+                          timeout=600)
     assert done.returncode == status and done.stdout == "", done
     lines = [line for line in done.stderr.splitlines() if "sandbox" not in line]
     assert len(lines) == 1 and lines[0].startswith("foldback: "), done
@@ -32,7 +32,7 @@ def refused(data, *options, status=1):
 
 
 @pytest.mark.long
-def test_a_full_disk(cramped, small_disk):  # noqa: F811
+def test_a_full_disk(cramped, small_disk):
     run = optimize(cramped, branches(4), ["MergeLinears"])
     filler = fill_disk(small_disk)
     requests = [
@@ -74,7 +74,7 @@ def test_a_read_only_disk(small_disk, new_service, tmp_path):
     for data in (small_disk / "data", small_disk / "other"):
         assert "Read-only file system" in refused(data)
     done = subprocess.run([binary(), "db", "restore", small_disk / "data", "--data", tmp_path / "data"], capture_output=True,
-                          text=True)  # fmt: skip
+                          text=True)
     assert done.returncode == 0, done  # a backup may be on such a disk
     verify(new_service(data=tmp_path / "data"), found)
 

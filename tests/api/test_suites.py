@@ -12,7 +12,6 @@ import pytest
 from conftest import ROOT
 
 
-
 def script(name):
     """A program of tests/ as a module."""
     loader = importlib.machinery.SourceFileLoader(name, str(ROOT / "tests" / name))
@@ -41,8 +40,8 @@ def without_comments(script):
 
 @functools.cache
 def said():
-    """The words of all commands, of what make runs for them, and of the scripts that these call: paths from the root, and others as
-    they are."""
+    """The words of all commands, of what make runs for them, and of the scripts that these call: paths from the root, and
+    others as they are."""
     targets = sorted({target for command in COMMANDS for target in re.findall(r"make ([\w-]+)", command)})
     stores = [command.partition("make ")[2].split() for command in COMMANDS if "STORE=" in command or "BLOBS=" in command]
     todo = [*COMMANDS]
@@ -60,7 +59,8 @@ def said():
             places = [word, *([os.path.join(entered[1], word)] if entered else [])]
             words.update(os.path.normpath(place) for place in places)
             script = ROOT / word
-            if word.startswith(("tests/", "clients/")) and script not in read and script.is_file() and os.access(script, os.X_OK):
+            if (word.startswith(("tests/", "clients/")) and script not in read and script.is_file()
+                and os.access(script, os.X_OK)):
                 read.add(script)
                 todo.append(without_comments(script.read_text()))
     return words
@@ -79,7 +79,8 @@ def test_every_file_of_tests_is_run():
     assert [str(path) for path in files if not is_reached(path)] == []
 
 
-@pytest.mark.parametrize("path", ["tests/elsewhere/test_new.py", "tests/unit/test_new.c", "tests/fuzz/fuzz_new.c", "tests/bench/test_new.py"])
+@pytest.mark.parametrize("path", ["tests/elsewhere/test_new.py", "tests/unit/test_new.c", "tests/fuzz/fuzz_new.c",
+                                  "tests/bench/test_new.py"])
 def test_a_file_that_nothing_runs_is_noticed(path):
     assert not is_reached(pathlib.Path(path))
 
@@ -90,7 +91,8 @@ def test_a_file_that_nothing_runs_is_noticed(path):
         ("12 passed, 3 skipped, 1 warning in 4.20s\n", 0, (12, 0, 3)),
         ("=== 2 failed, 1 passed, 1 error in 0.50s (0:00:01) ===\n", 1, (1, 3, 0)),
         ("5 passed in 1.00s\n7 passed in 2 s\n", 0, (12, 0, 0)),
-        ("90%: Checks: 10, Failures: 1, Errors: 0\n100%: Checks: 10, Failures: 0, Errors: 0\n", 0, (19, 0, 0)),  # a test of time, again
+        # A test of time, again
+        ("90%: Checks: 10, Failures: 1, Errors: 0\n100%: Checks: 10, Failures: 0, Errors: 0\n", 0, (19, 0, 0)),
         ("90%: Checks: 10, Failures: 1, Errors: 0\n", 1, (9, 1, 0)),
         ("# pass 8\n# fail 0\n# skipped 1\n", 0, (8, 0, 1)),
         ("Test cases:\n  5120 generated, 5120 passed, 12 skipped\n\n=== No issues found in 90.1s ===\n", 0, (5120, 0, 12)),
@@ -105,12 +107,14 @@ def test_counts(text, status, counts):
 def test_a_failure_lets_the_others_run_and_fails_the_whole(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(suites, "ROOT", tmp_path)
     monkeypatch.setattr(suites, "LOGS", tmp_path / "logs")
-    lanes = {"one": {"bad": "echo whole log; echo '1 failed, 2 passed in 1.00s'; exit 1", "after": "echo '4 passed in 1.00s'"}, "two": {"quiet": "true"}}
+    lanes = {"one": {"bad": "echo whole log; echo '1 failed, 2 passed in 1.00s'; exit 1", "after": "echo '4 passed in 1.00s'"},
+             "two": {"quiet": "true"}}
     assert suites.Run(lanes).run_all() == 1
     said = capsys.readouterr().out
     assert "whole log" in said and said.endswith("FAILED: bad\n7 passed, 1 failed\n")
     # A lane that has ended takes over from the other.
-    lanes = {"one": {"first": "echo 1 >>ran; sleep 1", "second": "echo 2 >>ran", "third": "echo 3 >>ran"}, "two": {"zero": "sleep 0.2"}}
+    lanes = {"one": {"first": "echo 1 >>ran; sleep 1", "second": "echo 2 >>ran", "third": "echo 3 >>ran"},
+             "two": {"zero": "sleep 0.2"}}
     assert suites.Run(lanes).run_all() == 0
     assert (tmp_path / "ran").read_text().split() == ["1", "3", "2"]
     assert suites.Run({"one": {"quiet": "true"}}).run_all() == 0
@@ -127,7 +131,8 @@ def program(path, text):
 def test_make_test_counts_all_and_shows_what_failed(is_right, tmp_path, monkeypatch, capsys):
     status = 0 if is_right else 1
     program(tmp_path / "tests/unit/test_one", "echo '100%: Checks: 5, Failures: 0, Errors: 0'")
-    program(tmp_path / "tests/unit/test_two", f"echo the place; echo '50%: Checks: 4, Failures: {status}, Errors: 0'; exit {status}")
+    program(tmp_path / "tests/unit/test_two",
+            f"echo the place; echo '50%: Checks: 4, Failures: {status}, Errors: 0'; exit {status}")
     program(tmp_path / "tests/unit/test_random", 'echo "$FOLDBACK_RANDOM_SEED $FOLDBACK_RANDOM_CASES"')
     program(tmp_path / "tests/load/load", f"exit {status}")
     (tmp_path / "test_api.py").write_text(

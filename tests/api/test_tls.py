@@ -38,9 +38,11 @@ class TlsService(Service):
         return self.context.wrap_socket(super().connect(timeout), server_hostname="localhost")
 
 
-def make_certificate(folder, *, name="localhost", key="key.pem", certificate="cert.pem", algorithm=("ec", "ec_paramgen_curve:P-256")):
-    command = ["openssl", "req", "-x509", "-newkey", algorithm[0], "-pkeyopt", algorithm[1], "-nodes", "-days", "2", "-subj", f"/CN={name}",
-               "-addext", f"subjectAltName=DNS:{name},IP:127.0.0.1", "-keyout", folder / key, "-out", folder / certificate]  # fmt: skip
+def make_certificate(folder, *, name="localhost", key="key.pem", certificate="cert.pem",
+                     algorithm=("ec", "ec_paramgen_curve:P-256")):
+    command = ["openssl", "req", "-x509", "-newkey", algorithm[0], "-pkeyopt", algorithm[1], "-nodes", "-days", "2", "-subj",
+               f"/CN={name}",
+               "-addext", f"subjectAltName=DNS:{name},IP:127.0.0.1", "-keyout", folder / key, "-out", folder / certificate]
     subprocess.run(command, check=True, capture_output=True)
 
 
@@ -53,7 +55,8 @@ def certificate(tmp_path_factory):
 
 @pytest.fixture
 def tls(tmp_path, certificate):
-    service = TlsService(tmp_path / "data", certificate, "--header-timeout", "2", "--body-timeout", "2", "--minimum-rate", "1K").start()
+    service = TlsService(tmp_path / "data", certificate, "--header-timeout", "2", "--body-timeout", "2",
+                         "--minimum-rate", "1K").start()
     yield service
     if service.process:
         assert service.stop() == 0, service.log()[-3000:]
@@ -103,7 +106,8 @@ def test_several_requests_on_one_connection(tls):
         (b"GET /livez HTTP/1.1\r\nHost: localhost\r\nHost: localhost\r\n\r\n", 400),
         (b"GET /livez HTTP/1.1\r\nHost: localhost\r\n X: folded\r\n\r\n", 400),
         (b"POST /v1/graphs HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n{}", 400),
-        (b"POST /v1/graphs HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", 400),
+        (b"POST /v1/graphs HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+         400),
         (b"GET /livez HTTP/1.1\r\nHost: localhost\r\nX: " + b"y" * 40000 + b"\r\n\r\n", 431),
     ],
     ids=["no host", "bare LF", "two hosts", "folded", "two lengths", "length and chunks", "large headers"],
@@ -119,8 +123,9 @@ def test_tokens(tls, certificate):
     made = make_token(tls, "admin", "boss")
     assert tls.get("/v1/graphs").status == 401
     assert tls.get("/v1/graphs", headers=bearer(made)).status == 200
-    curl = ["curl", "-s", "-o", "/dev/null", "-w", "%{http_code}", "--cacert", certificate / "cert.pem", "-H", f"Authorization: Bearer {made}",
-            f"https://localhost:{tls.port}/v1/graphs"]  # fmt: skip
+    curl = ["curl", "-s", "-o", "/dev/null", "-w", "%{http_code}", "--cacert", certificate / "cert.pem", "-H",
+            f"Authorization: Bearer {made}",
+            f"https://localhost:{tls.port}/v1/graphs"]
     assert subprocess.run(curl, capture_output=True, text=True).stdout == "200"
 
 
@@ -174,7 +179,8 @@ def test_large_bodies_both_ways(tls):
 def test_an_upload_that_is_broken_off(tls):
     data = some_bytes(4 << 20, "broken")
     connection = tls.connect()
-    connection.sendall(f"PUT /v1/blobs/{digest_of(data)} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(data)}\r\n\r\n".encode())
+    connection.sendall(
+        f"PUT /v1/blobs/{digest_of(data)} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(data)}\r\n\r\n".encode())
     connection.sendall(data[: 3 << 20])
     connection.close()
     assert tls.request("HEAD", f"/v1/blobs/{digest_of(data)}").status == 404

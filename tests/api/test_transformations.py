@@ -3,7 +3,6 @@
 import json
 
 import pytest
-
 from cli import CommandLine
 from conftest import ROOT
 from documents import node, ref
@@ -21,7 +20,7 @@ def graph(*factors):
         nodes.append(node(f"mul_{i + 1}", "call_function", "operator.mul", [ref(nodes[-1]["name"]), factor], meta=META))
     nodes.append(node("output", "output", "output", [ref(nodes[-1]["name"])]))
     return {"format": "foldback.graph/1", "name": "g", "nodes": nodes, "modules": [{"path": "", "type": "torch.nn.Module"}],
-            "tensors": []}  # fmt: skip
+            "tensors": []}
 
 
 def put(service, rule, status=201):
@@ -67,7 +66,7 @@ def test_a_rule_is_a_pass(service):
     assert (run["reversible"], run["preserves_computation"]) == (True, False)
     (one,) = run["passes"]
     assert one == {"name": "DoubleTheDoubles", "version": 1, "params": {}, "signature": made["signature"], "reversible": True,
-                   "exactness": "changes", "applied": 2, "nodes": ["mul_1", "mul_3"], "refused": []}  # fmt: skip
+                   "exactness": "changes", "applied": 2, "nodes": ["mul_1", "mul_3"], "refused": []}
     marked = service.get(f"/v1/graphs/{run['result']}/nodes?pass=DoubleTheDoubles").json()["items"]
     assert [one["name"] for one in marked] == ["mul_1", "mul_3"]
     assert [one["id"] for one in service.get("/v1/runs?pass=DoubleTheDoubles").json()["items"]] == [run["id"]]
@@ -75,7 +74,8 @@ def test_a_rule_is_a_pass(service):
         back = service.post(f"/v1/runs/{run['id']}/{way}").json()
         assert (back["result"], back["exact"]) == (run["source"], True)
     again = optimize(service, run["result"], "DoubleTheDoubles")
-    assert again["result"] == run["result"] and [one["reason"] for one in again["passes"][0]["refused"]] == ["already-transformed"] * 2
+    assert again["result"] == run["result"] and [one["reason"]
+                                                 for one in again["passes"][0]["refused"]] == ["already-transformed"] * 2
 
 
 def test_a_rule_is_found_where_passes_are_looked_for(service):
@@ -107,7 +107,7 @@ def test_beside_passes(service):
 def test_validated_runs(service, mode):
     """A rule that keeps its promise, one that breaks it, and one that promises nothing."""
     halves = changed(DOUBLE, name="Halves", description="`x * 2` becomes `x / 0.5`.", exactness="rounds",
-                     replacement={"?y": {"operator": "div", "args": ["?x", 0.5]}})  # fmt: skip
+                     replacement={"?y": {"operator": "div", "args": ["?x", 0.5]}})
     put(service, halves)
     run = optimize(service, graph(2, 3), "Halves", validate=mode)
     assert run["validation"] == {"mode": mode, "passes": True, "complete": True}
@@ -181,14 +181,17 @@ def test_versions_after_a_restart(service):
         (changed(DOUBLE, name="a/b"), "bad-name", "/name"),
         (changed(DOUBLE, colour="red"), "unknown-member", "/colour"),
         (changed(DOUBLE, pattern=[]), "binds-nothing", "/pattern"),
-        (changed(DOUBLE, replacement={"?y": {"operator": "mul", "args": ["?x", "?z"]}}), "unbound-variable", "/replacement/?y/args/1"),
+        (changed(DOUBLE, replacement={"?y": {"operator": "mul", "args": ["?x", "?z"]}}), "unbound-variable",
+         "/replacement/?y/args/1"),
         (changed(DOUBLE, replacement={"?y": {"operator": "mul", "args": ["?x", 2]}}), "rule-loops", "/replacement/?y"),
         (changed(DOUBLE, replacement={"?y": {"target": "os.system('rm')"}}), "bad-target", "/replacement/?y/target"),
-        (changed(DOUBLE, replacement={"?y": {"target": "f", "kwargs": {"a b": 1}}}), "bad-keyword", "/replacement/?y/kwargs/a b"),
-        (changed(DOUBLE, replacement={"?y": {"operator": "mul", "args": [{"$node": "x"}]}}), "bad-value", "/replacement/?y/args/0"),
+        (changed(DOUBLE, replacement={"?y": {"target": "f", "kwargs": {"a b": 1}}}), "bad-keyword",
+         "/replacement/?y/kwargs/a b"),
+        (changed(DOUBLE, replacement={"?y": {"operator": "mul", "args": [{"$node": "x"}]}}), "bad-value",
+         "/replacement/?y/args/0"),
         (changed(DOUBLE, format="foldback.graph/1"), "unexpected-graph", ""),
     ],
-)  # fmt: skip
+)
 def test_refused(service, rule, code, pointer):
     answer = service.post("/v1/transformations", rule)
     is_problem(answer, 422, code)

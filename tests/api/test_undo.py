@@ -3,9 +3,8 @@
 import itertools
 import json
 
-import pytest
-
 import documents
+import pytest
 from documents import COMPOSED, batch_norm_fold, branches, counts
 from test_http import is_problem
 from test_runs import optimize

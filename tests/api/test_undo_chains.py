@@ -2,10 +2,9 @@
 
 import json
 
-import pytest
-
 import databases
 import documents
+import pytest
 from documents import COMPOSED, batch_norm_fold, branches, ref
 from test_http import is_problem
 from test_runs import optimize
@@ -175,7 +174,7 @@ def test_the_nearest_run(service):
     assert len(is_problem(service.post("/v1/reverse", {"graph": graph}), 409)["runs"]) == 2
 
 
-# ---- what is deployed ----------------------------------------------------------------------------------------------------------
+# ---- what is deployed --------------------------------------------------------------------------------------------------------
 
 
 def deploy(service, body):
@@ -208,10 +207,11 @@ def test_deployed_after_further_runs(service, is_known):
 def repeated(service, run, count):
     """Runs like that one, newer than it and with the same result."""
     names = service.sql("SELECT column_name FROM information_schema.columns WHERE table_name = 'runs'" if databases.IN_USE
-                        else "SELECT name FROM pragma_table_info('runs')")  # fmt: skip
+                        else "SELECT name FROM pragma_table_info('runs')")
     columns = ", ".join(name for (name,) in names if name not in ("key", "id"))
     ids = ", ".join(f"('run_{number:026}')" for number in range(1, count + 1))
-    service.sql(f"WITH new (new_id) AS (VALUES {ids}) INSERT INTO runs (id, {columns}) SELECT new_id, {columns} FROM new, runs WHERE id = '{run['id']}'")
+    service.sql(f"WITH new (new_id) AS (VALUES {ids}) INSERT INTO runs (id, {columns}) SELECT new_id, {columns} FROM new, runs "
+                f"WHERE id = '{run['id']}'")
 
 
 def test_deployed_after_many_runs_that_changed_nothing(service):

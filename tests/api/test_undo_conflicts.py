@@ -7,7 +7,6 @@ import struct
 
 import golden
 import pytest
-
 from documents import batch_norm_fold, branches, counts, linear, node, ref
 from test_http import is_problem
 from undo import META, conflicts, find, module, optimised, reverse, reversed_to, tensor
@@ -156,7 +155,7 @@ def test_tied_weights(service, told):
     source = branches(2)
     source["modules"].append({"path": "again", "type": "torch.nn.Linear",
                               "config": {"in_features": 4, "out_features": 4, "bias": False},
-                              "parameters": {"weight": "fc1.weight", "bias": None}})  # fmt: skip
+                              "parameters": {"weight": "fc1.weight", "bias": None}})
     source["nodes"].insert(-1, node("again", "call_module", "again", [ref("truediv")], meta=META))
     source["nodes"][-1]["args"] = [ref("again")]
     run, graph = optimised(service, source, ["MergeLinears"])

@@ -42,7 +42,7 @@ def command(data, path, *options):
 @contextlib.contextmanager
 def serving(data, path, *options, folder=None):
     """The process, whose log is beside its data."""
-    log = open(f"{data}.log", "wb")  # noqa: SIM115
+    log = open(f"{data}.log", "wb")
     process = subprocess.Popen(command(data, path, *options), stdout=subprocess.PIPE, stderr=log, cwd=folder)
     try:
         assert process.stdout.readline() == f"listening on unix:{path}\n".encode(), open(log.name).read()
@@ -92,7 +92,8 @@ def test_a_relative_path(tmp_path, path):
 
 def test_a_token_is_asked_for(tmp_path, path):
     made = subprocess.run(
-        [binary(), "token", "create", "--scope", "read", "--name", "one", "--data", tmp_path / "data", "--json"], capture_output=True
+        [binary(), "token", "create", "--scope", "read", "--name", "one", "--data", tmp_path / "data", "--json"],
+        capture_output=True
     )
     token = json.loads(made.stdout)["token"]
     with serving(tmp_path / "data", path):
@@ -139,7 +140,8 @@ def test_a_socket_that_was_left_is_replaced(tmp_path, path):
 
 def test_a_socket_where_somebody_listens_is_not_replaced(tmp_path, path):
     with serving(tmp_path / "one", path):
-        assert refused(tmp_path / "other", path) == (1, f"foldback: cannot listen on unix:{path}: another process listens there")
+        assert refused(tmp_path / "other", path) == (1,
+                                                     f"foldback: cannot listen on unix:{path}: another process listens there")
         assert request(path)[0] == 200
 
 
@@ -154,7 +156,8 @@ def test_of_several_that_start_at_once_one_listens(tmp_path, path, sandbox):
     stale(path)
     started = [
         subprocess.Popen(
-            command(tmp_path / f"data{number}", path, "--sandbox", sandbox), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+            command(tmp_path / f"data{number}", path, "--sandbox", sandbox), stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE, text=True
         )
         for number in range(4)
     ]
@@ -164,7 +167,8 @@ def test_of_several_that_start_at_once_one_listens(tmp_path, path, sandbox):
         for process in started:
             if process not in listening:
                 said = process.communicate(timeout=600)[1].splitlines()[-1]
-                assert (process.returncode, said) == (1, f"foldback: cannot listen on unix:{path}: another process listens there")
+                assert (process.returncode, said) == (1,
+                                                      f"foldback: cannot listen on unix:{path}: another process listens there")
         assert request(path)[0] == 200
     finally:
         for process in started:

@@ -5,7 +5,6 @@ import threading
 import time
 
 import pytest
-
 from blobs import INLINE, digest_of, files, is_here, put_blob, some_bytes, start_request, stored, wait_until
 from test_http import is_problem
 
@@ -153,7 +152,7 @@ def test_out_of_order(shared):
     "content_range",
     ["0", "0-", "-4", "4-0", "a-b", "0 - 4", "0-4/", "0-4/4", "0-4/x", "bytes=0-4", "lines 0-4", "+0-4", "0-3", "0-5",
      "0-99999999999999999999", "99999999999999999999-99999999999999999999", "bytes */5"],
-)  # fmt: skip
+)
 def test_bad_ranges(shared, content_range):
     location = begin(shared)
     is_problem(append(shared, location, b"12345", content_range), 400, "bad-content-range")
@@ -166,7 +165,8 @@ def test_a_range_that_the_body_has_not(shared):
 
     def send(location, content_range, *chunks):
         body = b"".join(b"%x\r\n%s\r\n" % (len(chunk), chunk) for chunk in chunks) + b"0\r\n\r\n"
-        head = f"PATCH {location} HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\nContent-Range: {content_range}\r\n"
+        head = (f"PATCH {location} HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\nContent-Range: "
+                f"{content_range}\r\n")
         return shared.raw(head.encode() + b"Connection: close\r\n\r\n" + body)[:12]
 
     location = begin(shared)

@@ -179,7 +179,8 @@ def norms(layers=3, inputs=1024, outputs=16384):
     for i in range(layers):
         config = {"normalized_shape": {"$tuple": [inputs]}, "eps": 1e-05, "elementwise_affine": True, "bias": False}
         modules += [
-            {"path": f"norm{i}", "type": "torch.nn.LayerNorm", "config": config, "parameters": {"weight": f"norm{i}.weight", "bias": None}},
+            {"path": f"norm{i}", "type": "torch.nn.LayerNorm", "config": config,
+             "parameters": {"weight": f"norm{i}.weight", "bias": None}},
             {
                 "path": f"fc{i}",
                 "type": "torch.nn.Linear",
@@ -266,13 +267,15 @@ def test_numbers_are_as_close_as_the_narrowest_dtype_that_they_went_through(shar
         {"name": "x", "op": "placeholder", "target": "x", "meta": {"shape": [8], "dtype": "float32"}},
         {"name": "w", "op": "get_attr", "target": "w", "meta": typed},
         {"name": "mul", "op": "call_function", "target": "operator.mul", "args": [{"$node": "w"}, 3], "meta": typed},
-        {"name": "cast", "op": "call_method", "target": "bfloat16", "args": [{"$node": "mul"}], "meta": {"shape": [8], "dtype": "bfloat16"}},
-        {"name": "add", "op": "call_function", "target": "operator.add", "args": [{"$node": "x"}, {"$node": "cast"}], "meta": {"shape": [8], "dtype": "float32"}},
+        {"name": "cast", "op": "call_method", "target": "bfloat16", "args": [{"$node": "mul"}],
+         "meta": {"shape": [8], "dtype": "bfloat16"}},
+        {"name": "add", "op": "call_function", "target": "operator.add", "args": [{"$node": "x"}, {"$node": "cast"}],
+         "meta": {"shape": [8], "dtype": "float32"}},
         {"name": "output", "op": "output", "target": "output", "args": [{"$node": "add"}]},
-    ]  # fmt: skip
+    ]
     root = {"path": "", "type": "torch.nn.Module", "parameters": {"w": "w"}}
     graph = {"format": "foldback.graph/1", "name": "narrow", "nodes": nodes, "modules": [root],
-             "tensors": [{"name": "w", **typed, "data": data}]}  # fmt: skip
+             "tensors": [{"name": "w", **typed, "data": data}]}
     for seed in range(20):  # of the inputs, and of the weights
         run_of(shared, graph, ["FoldConstants"], validate=mode, seed=seed, include=[])
 
@@ -314,6 +317,7 @@ def test_a_tolerance_compares_weights_in_four_bits(shared):
 def test_a_tolerance_compares_the_outputs_of_what_is_meant_to_change(shared):
     graph = json.loads((FIXTURES / "bert-tiny" / "graph.json").read_bytes())
     change = [{"name": "ConvertPrecision", "params": {"to": "float16"}}]
-    (found,) = [one["validation"] for one in run_of(shared, graph, change, validate="graph", tolerance={"relative": 0.01})["passes"]]
+    (found,) = [one["validation"] for one in run_of(shared, graph, change, validate="graph",
+                                                    tolerance={"relative": 0.01})["passes"]]
     assert found["outputs"] > 0 and "each" not in found and 0 < found["max_relative"] < 0.01
     assert optimize(shared, graph, change, validate="graph", tolerance={"relative": 1e-6}).json()["code"] == "validation-failed"

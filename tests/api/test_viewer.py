@@ -22,12 +22,14 @@ TYPES = {".html": "text/html", ".js": "text/javascript", ".css": "text/css", ".s
 def test_pages_and_files(shared):
     """Every file of server/ui is served as it is, and each address of a page gives the one page there is."""
     page = (UI / "index.html").read_bytes()
-    for path in ("/ui", "/ui/models", "/ui/models/bert", "/ui/runs/run_01M7XTSAAT7GE5FHQDV5WCKM9T?passes=2&open=a", "/ui/compare?base=a&graph=b", "/ui/jobs"):
+    for path in ("/ui", "/ui/models", "/ui/models/bert", "/ui/runs/run_01M7XTSAAT7GE5FHQDV5WCKM9T?passes=2&open=a",
+                 "/ui/compare?base=a&graph=b", "/ui/jobs"):
         answer = shared.get(path, headers={"Accept": "text/html"})
         assert (answer.status, answer.body) == (200, page), path
     for file in UI.iterdir():
         answer = shared.get(f"/ui/{file.name}", headers={"Accept": "*/*"})
-        assert (answer.status, answer.body) == (200, file.read_bytes()) and answer.headers["content-type"].startswith(TYPES[file.suffix])
+        assert ((answer.status, answer.body) == (200, file.read_bytes())
+                and answer.headers["content-type"].startswith(TYPES[file.suffix]))
         again = shared.get(f"/ui/{file.name}", headers={"Accept": "*/*", "If-None-Match": answer.headers["etag"]})
         assert again.status == 304
     for path in ("/ui/other", "/ui/other/thing", "/ui/app.jsx"):
@@ -39,10 +41,12 @@ def test_policy(shared):
     """No page runs or loads what is not a file of the viewer, and the files name nothing outside."""
     for path in ("/ui", "/ui/app.js", "/ui/runs/run_1"):
         policy = shared.get(path, headers={"Accept": "*/*"}).headers["content-security-policy"]
-        assert policy.startswith("default-src 'none'; script-src 'self'; ") and "unsafe" not in policy and "frame-ancestors 'none'" in policy
+        assert (policy.startswith("default-src 'none'; script-src 'self'; ") and "unsafe" not in policy
+                and "frame-ancestors 'none'" in policy)
     for file in UI.iterdir():
         text = file.read_text()
-        assert not re.search(r"https?://(?!www\.w3\.org/2000/svg)|innerHTML|outerHTML|insertAdjacentHTML|document\.write|eval\(|new Function|localStorage", text), file.name
+        assert not re.search(r"https?://(?!www\.w3\.org/2000/svg)|innerHTML|outerHTML|insertAdjacentHTML|document\.write|eval\("
+                             r"|new Function|localStorage", text), file.name
     assert not re.search(r"<script(?![^>]* src=)|<style| on\w+=| style=", (UI / "index.html").read_text())
 
 
@@ -63,7 +67,8 @@ def test_access_of_tokens(new_service):
     service.stop()
     secrets = {}
     for scope in ("admin", "write", "read"):
-        made = subprocess.run([binary(), "token", "create", "--data", service.data, "--scope", scope, "--name", f"a-{scope}", "--json"], capture_output=True, text=True)
+        made = subprocess.run([binary(), "token", "create", "--data", service.data, "--scope", scope, "--name", f"a-{scope}",
+                               "--json"], capture_output=True, text=True)
         assert made.returncode == 0, made.stderr
         secrets[scope] = json.loads(made.stdout)["token"]
     service.start()
@@ -100,9 +105,11 @@ def test_show_svg(tmp_path):
 
 class Viewer:
     def __init__(self, *arguments, folder):
-        self.process = subprocess.Popen([binary(), "ui", "--no-browser", *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=folder)
+        self.process = subprocess.Popen([binary(), "ui", "--no-browser", *arguments], stdout=subprocess.PIPE,
+                                        stderr=subprocess.PIPE, text=True, cwd=folder)
         self.address = self.process.stdout.readline().strip()
-        self.url, self.page, self.token = re.fullmatch(r"(http://127\.0\.0\.1:\d+)(/ui[^#]*)#token=(fbt_\S{43})", self.address).groups()
+        self.url, self.page, self.token = re.fullmatch(r"(http://127\.0\.0\.1:\d+)(/ui[^#]*)#token=(fbt_\S{43})",
+                                                       self.address).groups()
 
     def get(self, path, token=None):
         request = urllib.request.Request(self.url + path, headers=bearer(token) if token else {})
@@ -136,8 +143,10 @@ def test_ui_of_a_folder(tmp_path):
 
 
 def test_ui_of_things(tmp_path):
-    run = json.loads(foldback("optimize", FIXTURES / "toy" / "graph.json", "--pass", "MergeLinears", folder=tmp_path).stdout)["id"]
-    for arguments, page in ((["bert"], "/ui/models/bert"), (["bert@champion"], "/ui/models/bert"), ([run], f"/ui/runs/{run}"), ([ids("toy")[0][7:19]], f"/ui/graphs/{ids('toy')[0]}")):
+    run = json.loads(foldback("optimize", FIXTURES / "toy" / "graph.json", "--pass", "MergeLinears",
+                              folder=tmp_path).stdout)["id"]
+    for arguments, page in ((["bert"], "/ui/models/bert"), (["bert@champion"], "/ui/models/bert"), ([run], f"/ui/runs/{run}"),
+                            ([ids("toy")[0][7:19]], f"/ui/graphs/{ids('toy')[0]}")):
         viewer = Viewer(*arguments, folder=tmp_path)
         assert viewer.page == page
         viewer.end()

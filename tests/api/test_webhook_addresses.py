@@ -1,7 +1,7 @@
 """Whoever may make a webhook cannot reach this machine or the private network through it, however an address is spelled.
 
-A receiver listens on loopback, on IPv4 and IPv6. A case is met when its URL is refused, or when its message is never sent: refused
-at the connection, whatever the name led to."""
+A receiver listens on loopback, on IPv4 and IPv6. A case is met when its URL is refused, or when its message is never sent:
+refused at the connection, whatever the name led to."""
 
 import socket
 import time
@@ -12,28 +12,35 @@ from receivers import OPTIONS, Receiver, make_webhook, wait_for_delivery
 
 # {port} is that of the receiver: a guard that fails is seen by it.
 LOOPBACK = [
-    "127.0.0.1:{port}", "127.0.0.2:{port}", "127.1:{port}", "127.0.1:{port}", "2130706433:{port}", "0x7f000001:{port}", "0x7f.1:{port}",
+    "127.0.0.1:{port}", "127.0.0.2:{port}", "127.1:{port}", "127.0.1:{port}", "2130706433:{port}", "0x7f000001:{port}",
+    "0x7f.1:{port}",
     "0x7f.0x0.0x0.0x1:{port}", "0177.0.0.1:{port}", "0177.0.0.0x1:{port}", "017700000001:{port}", "127.0.0.1.:{port}",
     "0.0.0.0:{port}", "0:{port}", "0x0:{port}",
-    "localhost:{port}", "LOCALHOST:{port}", "localhost.:{port}", "any.localhost:{port}", "ip6-localhost:{port}", socket.gethostname() + ":{port}",
+    "localhost:{port}", "LOCALHOST:{port}", "localhost.:{port}", "any.localhost:{port}", "ip6-localhost:{port}",
+    socket.gethostname() + ":{port}",
     "[::1]:{port}", "[0:0:0:0:0:0:0:1]:{port}", "[0000::0001]:{port}", "[::]:{port}",
     "[::ffff:127.0.0.1]:{port}", "[::ffff:7f00:1]:{port}", "[0:0:0:0:0:ffff:127.0.0.1]:{port}", "[::127.0.0.1]:{port}",
     "[::1%25lo]:{port}", "%31%32%37.0.0.1:{port}", "127。0。0。1:{port}", "①②⑦.⓪.⓪.①:{port}", "１２７.0.0.1:{port}",
-    "user:password@127.0.0.1:{port}", "example.com@127.0.0.1:{port}", "127.0.0.1:{port}#@example.com", "127.0.0.1:{port}\\@example.com",
+    "user:password@127.0.0.1:{port}", "example.com@127.0.0.1:{port}", "127.0.0.1:{port}#@example.com",
+    "127.0.0.1:{port}\\@example.com",
     "example.com\\@127.0.0.1:{port}", "127.0.0.1%00.example.com:{port}", "127.0.0.1%0a:{port}",
-]  # fmt: skip
+]
 ELSEWHERE = [
-    "10.0.0.1", "10.255.255.255", "172.16.0.1", "172.31.255.254", "192.168.1.1", "169.254.169.254", "169.254.170.2", "100.64.0.1",
+    "10.0.0.1", "10.255.255.255", "172.16.0.1", "172.31.255.254", "192.168.1.1", "169.254.169.254",
+    "169.254.170.2", "100.64.0.1",
     "192.0.0.1", "192.0.2.1", "198.18.0.1", "198.51.100.1", "203.0.113.1", "224.0.0.1", "240.0.0.1", "255.255.255.255",
     "0x0a000001", "012.0.0.1", "167772161", "0xa9fea9fe", "2852039166",
-    "[fc00::1]", "[fd00:ec2::254]", "[fe80::1]", "[fe80::1%25eth0]", "[fec0::1]", "[ff02::1]", "[::ffff:10.0.0.1]", "[::ffff:169.254.169.254]",
+    "[fc00::1]", "[fd00:ec2::254]", "[fe80::1]", "[fe80::1%25eth0]", "[fec0::1]", "[ff02::1]", "[::ffff:10.0.0.1]",
+    "[::ffff:169.254.169.254]",
     "[64:ff9b::a9fe:a9fe]", "[64:ff9b:1::1]", "[2002:7f00:1::]", "[2001::1]", "[2001:db8::1]", "[100::1]", "[::10.0.0.1]",
-]  # fmt: skip
+]
 NO_URLS = [
     "file:///etc/passwd", "ftp://127.0.0.1/", "dict://127.0.0.1:11211/", "unix:///run/x", "//127.0.0.1:{port}/",
-    "127.0.0.1:{port}", "http:", "http://", "http:///path", "", "javascript:alert(1)", "http://127.0.0.1:99999/", "http://exa mple.com/",
-    "http://93.184.216.34:22/", "http://93.184.216.34:25/", "https://93.184.216.34:80/", "http://93.184.216.34:0/", "gopher://127.0.0.1:{port}/",
-]  # fmt: skip
+    "127.0.0.1:{port}", "http:", "http://", "http:///path", "", "javascript:alert(1)", "http://127.0.0.1:99999/",
+    "http://exa mple.com/",
+    "http://93.184.216.34:22/", "http://93.184.216.34:25/", "https://93.184.216.34:80/", "http://93.184.216.34:0/",
+    "gopher://127.0.0.1:{port}/",
+]
 
 
 @pytest.fixture(scope="module")
@@ -112,8 +119,10 @@ def test_a_change_is_judged_as_well(guarded):
 
 
 def test_only_the_networks_that_are_allowed(new_service):
-    service = new_service("--webhooks", "--webhook-allow-http", "--webhook-allow", "127.0.0.2", "--webhook-allow", "fd00:1::/64")
-    for host, status in {"127.0.0.2": 201, "127.0.0.3": 422, "[::ffff:127.0.0.2]": 201, "[fd00:1::5]": 201, "[fd00:1:0:1::5]": 422}.items():
+    service = new_service("--webhooks", "--webhook-allow-http", "--webhook-allow", "127.0.0.2", "--webhook-allow",
+                          "fd00:1::/64")
+    for host, status in {"127.0.0.2": 201, "127.0.0.3": 422, "[::ffff:127.0.0.2]": 201, "[fd00:1::5]": 201,
+                         "[fd00:1:0:1::5]": 422}.items():
         assert service.post("/v1/webhooks", {"url": f"http://{host}:9999/"}).status == status, host
 
 

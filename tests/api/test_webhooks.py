@@ -17,7 +17,8 @@ from documents import branches
 from receivers import OPTIONS, Message, Receiver, make_webhook, signature, wait_for_delivery
 from test_tls import make_certificate
 
-EVENTS = ["alias.created", "alias.moved", "alias.rolled_back", "alias.deleted", "version.created", "run.finished", "job.finished"]
+EVENTS = ["alias.created", "alias.moved", "alias.rolled_back", "alias.deleted", "version.created", "run.finished",
+          "job.finished"]
 
 
 @pytest.fixture
@@ -78,10 +79,12 @@ def test_every_event_is_told_once_and_signed(hooked, receiver):
     etag = set_alias(hooked, "bert", "live", "2").headers["etag"]  # has it already: nothing happens
     hooked.post("/v1/models/bert/aliases/live/rollback", {"why": "slower"})
     hooked.request("DELETE", "/v1/models/bert/aliases/live", headers={"If-Match": f'"{int(etag.strip(chr(34))) + 1}"'})
-    job = hooked.post("/v1/optimize", {"graph": run["source"], "passes": ["MergeLinears"]}, headers={"Prefer": "respond-async"}).json()
+    job = hooked.post("/v1/optimize", {"graph": run["source"], "passes": ["MergeLinears"]},
+                      headers={"Prefer": "respond-async"}).json()
     messages = receiver.wait(lambda messages: len(messages) == 9)
     by_type = {event: [message for message in messages if message.type == event] for event in EVENTS}
-    assert {event: len(of) for event, of in by_type.items()} == dict.fromkeys(EVENTS, 1) | {"version.created": 2, "run.finished": 2}
+    assert {event: len(of)
+            for event, of in by_type.items()} == dict.fromkeys(EVENTS, 1) | {"version.created": 2, "run.finished": 2}
     assert len({message.id for message in messages}) == 9
     for message in messages:
         assert message.is_signed_with(made["secret"]) and len(message.signatures) == 1
@@ -97,14 +100,17 @@ def test_every_event_is_told_once_and_signed(hooked, receiver):
     version = next(message.data for message in by_type["version.created"] if message.data["version"] == "2")
     assert version == second
     finished = next(message.data for message in by_type["run.finished"] if message.data["id"] == run["id"])
-    assert finished["passes"] == [{"name": "MergeLinears", "applied": run["passes"][0]["applied"], "refused": len(run["passes"][0]["refused"])}]
-    assert {name: finished[name] for name in ("kind", "source", "result")} == {name: run[name] for name in ("kind", "source", "result")}
+    assert finished["passes"] == [{"name": "MergeLinears", "applied": run["passes"][0]["applied"],
+                                   "refused": len(run["passes"][0]["refused"])}]
+    assert {name: finished[name] for name in ("kind", "source",
+                                              "result")} == {name: run[name] for name in ("kind", "source", "result")}
     ended = by_type["job.finished"][0].data
     assert (ended["id"], ended["state"], ended["status"], ended["target"]) == (job["id"], "succeeded", 201, "/v1/optimize")
 
 
 def test_a_rollback_of_passes_tells_of_run_version_and_alias(hooked, receiver):
-    run = hooked.post("/v1/optimize", {"graph": branches(2, "x"), "passes": ["MergeLinears", "ChangeTrueDivToMulByInverse"]}).json()
+    run = hooked.post("/v1/optimize",
+                      {"graph": branches(2, "x"), "passes": ["MergeLinears", "ChangeTrueDivToMulByInverse"]}).json()
     hooked.request("PUT", "/v1/models/bert/versions/1", {"run": run["id"]})
     set_alias(hooked, "bert", "live", "1")
     make_webhook(hooked, receiver.url)
@@ -119,9 +125,10 @@ def test_a_rollback_of_passes_tells_of_run_version_and_alias(hooked, receiver):
 def test_who_wants_what(hooked, receiver):
     wants = {
         "/all": {}, "/moves": {"events": ["alias.moved", "alias.rolled_back"]}, "/bert": {"models": ["bert", "gpt-?"]},
-        "/prefix": {"models": ["ber*"], "events": ["version.created"]}, "/none": {"models": ["other"], "events": ["alias.created", "version.created"]},
+        "/prefix": {"models": ["ber*"], "events": ["version.created"]},
+        "/none": {"models": ["other"], "events": ["alias.created", "version.created"]},
         "/off": {"enabled": False}, "/runs": {"models": ["other"], "events": ["run.finished"]},
-    }  # fmt: skip
+    }
     for path, want in wants.items():
         make_webhook(hooked, receiver.url.replace("/hook", path), **want)
     for model in ("bert", "gpt-2", "gpt-22"):
@@ -135,7 +142,8 @@ def test_who_wants_what(hooked, receiver):
     time.sleep(0.3)
     counts = {path: sum(message.path == path for message in receiver.messages) for path in wants}
     assert counts == dict.fromkeys(wants, 0) | expected, messages
-    assert {message.data["model"] for message in receiver.messages if message.path == "/bert" and "model" in message.data} == {"bert", "gpt-2"}
+    assert {message.data["model"] for message in receiver.messages if message.path == "/bert"
+            and "model" in message.data} == {"bert", "gpt-2"}
 
 
 def test_what_fails_tells_nothing(hooked, receiver):
@@ -165,13 +173,15 @@ def test_what_fails_is_sent_again_under_the_same_id(new_service, receiver):
     optimize(hooked)
     first = receiver.wait(lambda messages: messages)[0]
     found = wait_for_delivery(hooked, webhook, lambda items: items[0]["attempts"] == 1)[0]
-    assert found["state"] == "pending" and found["status"] == 500 and found["failure"] == "it answered 500" and found["due"] > found["attempted"]
+    assert (found["state"] == "pending" and found["status"] == 500 and found["failure"] == "it answered 500"
+            and found["due"] > found["attempted"])
     for _ in range(4):  # asking for it again is quicker than waiting, and begins the pauses anew
         count = len(receiver.messages)
         assert hooked.post(f"/v1/webhooks/{webhook}/deliveries/{first.id}/redeliver").status == 202
         receiver.wait(lambda messages, count=count: len(messages) > count)
         wait_for_delivery(hooked, webhook, lambda items: items[0]["attempts"] == 1)
-    assert {message.id for message in receiver.messages} == {first.id} and len({message.body for message in receiver.messages}) == 1
+    assert ({message.id for message in receiver.messages} == {first.id}
+            and len({message.body for message in receiver.messages}) == 1)
     assert wait_for_delivery(hooked, webhook, lambda items: items[0]["state"] == "delivered")[0]["status"] in (200, 204)
 
 
@@ -412,7 +422,8 @@ def test_a_secret_is_seen_once(new_service, receiver, tmp_path):
     rotated = service.post(f"{path}/secret").json()["secret"]
     service.request("PATCH", path, {"note": "changed"})
     delivery = service.get(f"{path}/deliveries").json()["items"][0]["id"]
-    told = [service.get(one).body for one in ("/v1/webhooks", path, f"{path}/deliveries", f"{path}/deliveries/{delivery}", "/v1/audit", "/metrics")]
+    told = [service.get(one).body for one in ("/v1/webhooks", path, f"{path}/deliveries", f"{path}/deliveries/{delivery}",
+                                              "/v1/audit", "/metrics")]
     service.request("DELETE", path)
     audit = service.get("/v1/audit").body
     told += [audit, service.log().encode(), (tmp_path / "access.log").read_bytes()]
@@ -433,9 +444,11 @@ def test_the_life_of_a_webhook(hooked, receiver):
     assert {**shown, "secret": made["secret"]} == made and made["models"] == ["bert-*"] and made["enabled"]
     assert hooked.get("/v1/webhooks").json()["items"] == [shown]
     changed = hooked.request("PATCH", path, {"events": ["*"], "note": None, "url": receiver.url + "2"}).json()
-    assert (changed["events"], changed["note"], changed["url"], changed["models"]) == (["*"], None, receiver.url + "2", ["bert-*"])
+    assert (changed["events"], changed["note"], changed["url"],
+            changed["models"]) == (["*"], None, receiver.url + "2", ["bert-*"])
     assert hooked.request("DELETE", path).status == 204
-    for method, rest in (("GET", ""), ("DELETE", ""), ("POST", "/test"), ("POST", "/secret"), ("GET", "/deliveries"), ("GET", "/deliveries/x")):
+    for method, rest in (("GET", ""), ("DELETE", ""), ("POST", "/test"), ("POST", "/secret"), ("GET", "/deliveries"),
+                         ("GET", "/deliveries/x")):
         assert hooked.request(method, path + rest).json()["code"] == "unknown-webhook"
     assert hooked.request("PATCH", path, {"note": "x"}).json()["code"] == "unknown-webhook"
 
@@ -468,7 +481,8 @@ def test_lists_are_paged(hooked, receiver):
     page = hooked.get(f"/v1/webhooks/{webhooks[0]}/deliveries?limit=3&state=pending").json()
     assert len(page["items"]) == 3
     token = page["next_page_token"]
-    assert len(hooked.get(f"/v1/webhooks/{webhooks[0]}/deliveries?limit=3&state=pending&page_token={token}").json()["items"]) == 2
+    assert len(hooked.get(
+        f"/v1/webhooks/{webhooks[0]}/deliveries?limit=3&state=pending&page_token={token}").json()["items"]) == 2
     assert hooked.get(f"/v1/webhooks/{webhooks[0]}/deliveries?page_token={token}").json()["code"] == "bad-page-token"
     assert hooked.get(f"/v1/webhooks/{webhooks[0]}/deliveries?state=lost").json()["code"] == "bad-parameter"
     delivery = page["items"][0]["id"]
@@ -477,16 +491,23 @@ def test_lists_are_paged(hooked, receiver):
 
 def test_what_is_wrong_with_a_request(hooked, receiver):
     for body, code, pointer in [
-        ({}, "missing-member", None), ({"url": 5}, "wrong-type", "/url"), ({"url": receiver.url, "events": []}, "wrong-type", "/events"),
+        ({}, "missing-member", None), ({"url": 5}, "wrong-type", "/url"),
+        ({"url": receiver.url, "events": []}, "wrong-type", "/events"),
         ({"url": receiver.url, "events": ["alias.moved", "alias.sold"]}, "unknown-event-type", "/events/1"),
-        ({"url": receiver.url, "events": [7]}, "wrong-type", "/events/0"), ({"url": receiver.url, "events": "*"}, "wrong-type", "/events"),
-        ({"url": receiver.url, "models": ["a b"]}, "bad-model-pattern", "/models/0"), ({"url": receiver.url, "models": [""]}, "bad-model-pattern", "/models/0"),
-        ({"url": receiver.url, "models": ["[a]"]}, "bad-model-pattern", "/models/0"), ({"url": receiver.url, "enabled": 1}, "wrong-type", "/enabled"),
-        ({"url": receiver.url, "secret": "hunter2"}, "bad-secret", "/secret"), ({"url": receiver.url, "colour": 1}, "unknown-member", "/colour"),
-        ({"url": receiver.url, "note": "x" * 10001}, "note-too-long", "/note"), ({"url": "http://" + "x" * 2000}, "bad-url", "/url"),
-    ]:  # fmt: skip
+        ({"url": receiver.url, "events": [7]}, "wrong-type", "/events/0"),
+        ({"url": receiver.url, "events": "*"}, "wrong-type", "/events"),
+        ({"url": receiver.url, "models": ["a b"]}, "bad-model-pattern", "/models/0"),
+        ({"url": receiver.url, "models": [""]}, "bad-model-pattern", "/models/0"),
+        ({"url": receiver.url, "models": ["[a]"]}, "bad-model-pattern", "/models/0"),
+        ({"url": receiver.url, "enabled": 1}, "wrong-type", "/enabled"),
+        ({"url": receiver.url, "secret": "hunter2"}, "bad-secret", "/secret"),
+        ({"url": receiver.url, "colour": 1}, "unknown-member", "/colour"),
+        ({"url": receiver.url, "note": "x" * 10001}, "note-too-long", "/note"),
+        ({"url": "http://" + "x" * 2000}, "bad-url", "/url"),
+    ]:
         answer = hooked.post("/v1/webhooks", body)
-        assert answer.status == 422 and answer.json()["code"] == code and answer.json().get("pointer", None) in (pointer, ""), (body, answer)
+        assert (answer.status == 422 and answer.json()["code"] == code
+                and answer.json().get("pointer", None) in (pointer, "")), (body, answer)
     assert not hooked.get("/v1/webhooks").json()["items"]
 
 
@@ -548,7 +569,8 @@ def test_a_webhook_ends_with_its_token(hooked, receiver):
     assert (changed["who"], changed["withdrawn"]) == ("successor", False)
     receiver.wait(lambda messages: len(messages) == 3)
     assert receiver.messages[-1].type == "webhook.test", "of what happened meanwhile nothing is told"
-    wait_for_delivery(hooked, path.removeprefix("/v1/webhooks/"), lambda items: all(item["state"] == "delivered" for item in items), headers=bearer(admin))
+    wait_for_delivery(hooked, path.removeprefix("/v1/webhooks/"),
+                      lambda items: all(item["state"] == "delivered" for item in items), headers=bearer(admin))
 
 
 def test_a_webhook_ends_when_its_token_expires(hooked, receiver):

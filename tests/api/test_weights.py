@@ -13,7 +13,7 @@ FIXTURES = [name for name in documents.NAMES if (documents.FIXTURES / name / "we
 PASSES = [
     "MergeLinears", "FuseBiasInLinear", "ChangeTrueDivToMulByInverse", "FuseBatchNorm2dInConv2d", "FuseBatchNorm1dInLinear",
     "DeepCopy",
-]  # fmt: skip
+]
 COMPOSED = ["FuseBatchNorm2dInConv2d", "FuseBatchNorm1dInLinear", "MergeLinears", "FuseBiasInLinear"]
 BYTES = "application/octet-stream"
 
@@ -100,7 +100,8 @@ def test_single_tensors(shared, name):
     graph = bind(shared, documents.document(name), file)["id"]
     inside, described, token = files.tensors_of(file), {}, None
     while token is not None or not described:
-        page = shared.get(f"/v1/graphs/{graph}/tensors", raw_query={"limit": 7, **({"page_token": token} if token else {})}).json()
+        page = shared.get(f"/v1/graphs/{graph}/tensors",
+                          raw_query={"limit": 7, **({"page_token": token} if token else {})}).json()
         assert 1 <= len(page["items"]) <= 7
         described |= {one["name"]: one for one in page["items"]}
         token = page.get("next_page_token")
@@ -163,8 +164,9 @@ def test_optimised_and_back(shared, name, passes):
 def test_seed_passes_make_tensors(shared):
     """So that the test above tests something."""
     counts = {}
-    for name, one in (("bert-tiny", "MergeLinears"), ("bert-tiny", "FuseBiasInLinear"), ("resnet-tiny", "FuseBatchNorm2dInConv2d"),
-                      ("toy", "FuseBatchNorm1dInLinear")):  # fmt: skip
+    for name, one in (("bert-tiny", "MergeLinears"), ("bert-tiny", "FuseBiasInLinear"),
+                      ("resnet-tiny", "FuseBatchNorm2dInConv2d"),
+                      ("toy", "FuseBatchNorm1dInLinear")):
         run = optimize(shared, json.loads(documents.document(name)), one, options={"include": ["graph"]})
         counts[one] = sum("recipe" in tensor for tensor in run["graph"]["tensors"])
     assert all(counts.values()), counts
@@ -238,7 +240,8 @@ def test_sizes_and_dtypes(shared):
     """Nothing, scalars, and every dtype that the format has; NaN payloads, infinities and -0.0 as they came."""
     kinds = {dtype: random.Random(dtype).randbytes(files.SIZE[dtype] * 6) for dtype in files.SIZE if dtype != "bool"}
     tensors = {dtype: (dtype, [2, 3], part) for dtype, part in kinds.items()}
-    tensors |= {"bool": ("bool", [3], bytes([0, 1, 1])), "empty": ("float32", [0, 4], b""), "scalar": ("float32", [], b"\0\0\xc0\x7f")}
+    tensors |= {"bool": ("bool", [3], bytes([0, 1, 1])), "empty": ("float32", [0, 4], b""),
+                "scalar": ("float32", [], b"\0\0\xc0\x7f")}
     graph = one_linear([])
     graph["modules"][0]["buffers"] = {name: name for name in tensors}
     graph["tensors"] = [{"name": name, "dtype": dtype, "shape": shape} for name, (dtype, shape, _) in tensors.items()]
@@ -267,7 +270,7 @@ def test_heads_and_tags(shared):
         packed = shared.get(path, headers={"Accept-Encoding": "gzip"})
         assert "content-encoding" not in packed.headers and packed.headers["etag"] == whole.headers["etag"]
     tags = {shared.request("HEAD", f"/v1/graphs/{graph}/weights", raw_query=query).headers["etag"] for query in
-            ("", "tied=each", "names=q.weight", "names=q.bias", "names=q.weight&names=q.bias", "names=q.weight&tied=each")}  # fmt: skip
+            ("", "tied=each", "names=q.weight", "names=q.bias", "names=q.weight&names=q.bias", "names=q.weight&tied=each")}
     assert len(tags) == 6
     assert shared.get(f"/v1/graphs/{graph}/weights").headers["content-disposition"].endswith('.safetensors"')
 
@@ -364,7 +367,8 @@ def test_materialize(shared, name):
     whole = download(shared, graph)
     first, second = (shared.post(f"/v1/graphs/{graph}/materialize") for _ in range(2))
     assert (first.status, second.status) == (201, 200)
-    assert first.json() == second.json() == {"blob": digest_of(whole), "size": len(whole), "tensors": len(files.tensors_of(whole))}
+    assert first.json() == second.json() == {"blob": digest_of(whole), "size": len(whole),
+                                             "tensors": len(files.tensors_of(whole))}
     assert first.headers["location"] == f"/v1/blobs/{digest_of(whole)}"
     assert shared.get(first.headers["location"]).body == whole
     some = sorted(files.tensors_of(whole))[:2]

@@ -28,7 +28,8 @@ def large_model():
 def merged(service):
     graph, rng = large_model(), random.Random(0)
     size = {2: 4 * ROWS * COLUMNS, 1: 4 * ROWS}
-    file = files.file_of({one["name"]: ("float32", one["shape"], rng.randbytes(size[len(one["shape"])])) for one in graph["tensors"]})
+    file = files.file_of({one["name"]: ("float32", one["shape"], rng.randbytes(size[len(one["shape"])]))
+                          for one in graph["tensors"]})
     run = optimize(service, bind(service, graph, file, strict=True)["id"], "MergeLinears")
     assert run["passes"][0]["applied"] == 1
     return run["result"]

@@ -229,7 +229,7 @@ def test_bytes_are_hashed_once(service):
 
     service.stop()
     own = table("SELECT t.digest FROM tensor_digests t JOIN blobs b ON b.key = t.blob WHERE b.digest = ? AND offset = ?",
-                row["blob"], row["offset"])  # fmt: skip
+                row["blob"], row["offset"])
     part = files.tensors_of(download(service.start(), graph))[path][2]
     assert own == [(digest_of(part),)]
     service.stop()
@@ -251,7 +251,7 @@ def test_tied(shared):
     source = branches(2)
     source["modules"].append({"path": "again", "type": "torch.nn.Linear",
                               "config": {"in_features": 4, "out_features": 4, "bias": False},
-                              "parameters": {"weight": "fc1.weight", "bias": None}})  # fmt: skip
+                              "parameters": {"weight": "fc1.weight", "bias": None}})
     source["nodes"].insert(-1, node("again", "call_module", "again", [ref("truediv")], meta=META))
     source["nodes"][-1]["args"] = [ref("again")]
     tuning = Tuning(shared, source, "MergeLinears")

@@ -11,7 +11,7 @@ KINDS = [
     ("int16", "I16", 2), ("uint16", "U16", 2), ("float16", "F16", 2), ("bfloat16", "BF16", 2), ("int32", "I32", 4),
     ("uint32", "U32", 4), ("float32", "F32", 4), ("complex64", "C64", 8), ("float64", "F64", 8), ("int64", "I64", 8),
     ("uint64", "U64", 8),
-]  # fmt: skip
+]
 NAME = {dtype: name for dtype, name, _ in KINDS}
 DTYPE = {name: dtype for dtype, name, _ in KINDS}
 SIZE = {dtype: size for dtype, _, size in KINDS}
@@ -120,7 +120,8 @@ def evaluate(recipe, tensor):
         (shape, values), (_, index), axis = *args, recipe["axis"]
         inner = math.prod(shape[axis + 1 :])
         starts = [(i * shape[axis] + int(j) % shape[axis]) * inner for i in range(math.prod(shape[:axis])) for j in index]
-        return [*shape[:axis], len(index), *shape[axis + 1 :]], [values[k] for start in starts for k in range(start, start + inner)]
+        return [*shape[:axis], len(index), *shape[axis + 1 :]], [values[k] for start in starts
+                                                                 for k in range(start, start + inner)]
     if op == "permute":
         (shape, values), at = args[0], strides(args[0][0])
         to = [shape[axis] for axis in recipe["dims"]]

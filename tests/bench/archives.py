@@ -1,6 +1,7 @@
-"""make bench-archives: a .pt2 archive of 500 MB on its way in, beside sha256sum of it, and optimised on its way out, beside cat of
-the answer's bytes; and the memory of the service. Prints Markdown. Each round does everything once, and a ratio is the median of
-those within one round. Needs the venv of `make test-python`, 12 GB of disk, and room for the archives in the page cache."""
+"""make bench-archives: a .pt2 archive of 500 MB on its way in, beside sha256sum of it, and optimised on its way out, beside cat
+of the answer's bytes; and the memory of the service. Prints Markdown. Each round does everything once, and a ratio is the
+median of those within one round. Needs the venv of `make test-python`, 12 GB of disk, and room for the archives in the page
+cache."""
 
 import argparse
 import http.client
@@ -127,7 +128,8 @@ def print_speed(binary: str, folder: Path, rounds: int, megabytes: int) -> None:
             for name, taken in one.items():
                 if i:  # the first one warms up
                     times[name].append(taken)
-    ratio = {a: statistics.median(x / y for x, y in zip(times[b], times[a], strict=True)) for a, b in (("in", "sha256sum"), ("out", "cat"))}
+    ratio = {a: statistics.median(x / y for x, y in zip(times[b], times[a], strict=True))
+             for a, b in (("in", "sha256sum"), ("out", "cat"))}
     best = {name: size / 1e6 / min(taken) for name, taken in times.items()}
     print(f"\nAn archive of {size / 1e6:.0f} MB; MergeLinears; {rounds} rounds\n")
     print("| | MB/s at best | speed, to the row before | target |\n| --- | ---: | ---: | --- |")

@@ -16,7 +16,7 @@ from safetensors.torch import load_file, save_file
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.append(str(ROOT / "clients/python/src"))
 
-import foldback.fx  # noqa: E402
+import foldback.fx
 
 ROUNDS = 7
 TARGET = 5

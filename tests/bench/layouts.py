@@ -1,6 +1,7 @@
-"""make bench-layouts: `foldback layout apply qkv-fused` of a 4 GB checkpoint, and undo of the result, beside cp of the same file from
-the page cache; the most memory that they took; and the plan for 100,000 tensors. Prints Markdown. Each round does everything once,
-and a ratio is the median of those within one round. Needs 16 GB of disk, and room for the files in the page cache."""
+"""make bench-layouts: `foldback layout apply qkv-fused` of a 4 GB checkpoint, and undo of the result, beside cp of the same
+file from the page cache; the most memory that they took; and the plan for 100,000 tensors. Prints Markdown. Each round does
+everything once, and a ratio is the median of those within one round. Needs 16 GB of disk, and room for the files in the page
+cache."""
 
 import argparse
 import json
@@ -31,13 +32,15 @@ def write(path: Path, shapes: dict[str, list[int]]) -> int:
 
 def llama(gigabytes: float) -> dict[str, list[int]]:
     """Blocks of attention with 8 groups, and MLPs."""
-    block = {"self_attn.q_proj": HIDDEN, "self_attn.k_proj": 1024, "self_attn.v_proj": 1024, "self_attn.o_proj": HIDDEN, "mlp.gate_proj": 14336, "mlp.up_proj": 14336}
+    block = {"self_attn.q_proj": HIDDEN, "self_attn.k_proj": 1024, "self_attn.v_proj": 1024, "self_attn.o_proj": HIDDEN,
+             "mlp.gate_proj": 14336, "mlp.up_proj": 14336}
     count = max(1, round(gigabytes * 1e9 / (2 * HIDDEN * sum(block.values()))))
     return {f"model.layers.{i}.{name}.weight": [rows, HIDDEN] for i in range(count) for name, rows in block.items()}
 
 
 def mixture(tensors: int) -> dict[str, list[int]]:
-    names = (f"model.layers.{i // 512}.mlp.experts.{i % 512}.{name}_proj.weight" for i in range(tensors // 3) for name in ("gate", "up", "down"))
+    names = (f"model.layers.{i // 512}.mlp.experts.{i % 512}.{name}_proj.weight" for i in range(tensors // 3)
+             for name in ("gate", "up", "down"))
     return {name: [1, 1] for name in names}
 
 
@@ -62,7 +65,8 @@ def run(*words: object) -> tuple[float, float, float]:
 
 
 def result_of(binary: str, store: Path) -> str:
-    listed = subprocess.run([binary, "run", "list", "--data", store, "--limit", "1"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, check=True)
+    listed = subprocess.run([binary, "run", "list", "--data", store, "--limit", "1"], stdout=subprocess.PIPE,
+                            stderr=subprocess.DEVNULL, check=True)
     return json.loads(listed.stdout)["items"][0]["result"]
 
 
@@ -77,11 +81,14 @@ def measure(binary: str, folder: Path, gigabytes: float, rounds: int) -> None:
         first = None
         for what, words, made in (
             ("`cp`, from the page cache (the reference)", ["cp", model, copy], copy),
-            ("the same, with fdatasync, as foldback writes files", ["sh", "-c", 'cp "$0" "$1" && sync -d "$1"', model, copy], copy),
+            ("the same, with fdatasync, as foldback writes files",
+             ["sh", "-c", 'cp "$0" "$1" && sync -d "$1"', model, copy], copy),
             ("`layout apply` of a file that the store has not had", apply, fused),
             ("`layout apply` of a file that it has", apply, fused),
-            ("`foldback weights` of the result: the fusing alone", [binary, "weights", "GRAPH", "--data", store, "--output", fused], fused),
-            ("`layout undo` of the result, which the store has not had", [binary, "layout", "undo", fused, "--data", store, "--output", back], back),
+            ("`foldback weights` of the result: the fusing alone",
+             [binary, "weights", "GRAPH", "--data", store, "--output", fused], fused),
+            ("`layout undo` of the result, which the store has not had",
+             [binary, "layout", "undo", fused, "--data", store, "--output", back], back),
         ):
             made.unlink(missing_ok=True)
             if "GRAPH" in words:
@@ -94,15 +101,18 @@ def measure(binary: str, folder: Path, gigabytes: float, rounds: int) -> None:
     print(f"\nLlama-like blocks, bfloat16, {size / 1e9:.1f} GB; {rounds} rounds\n")
     print("| | MB/s at best | speed, to `cp` | at most, MiB | of these anonymous |\n| --- | ---: | ---: | ---: | ---: |")
     for what, measured in rows.items():
-        print(f"| {what} | {size / 1e6 / min(one[0] for one in measured):.0f} | {statistics.median(ratios[what]):.2f} | {max(one[1] for one in measured):.0f} | {max(one[2] for one in measured):.0f} |")
+        print(f"| {what} | {size / 1e6 / min(one[0] for one in measured):.0f} | {statistics.median(ratios[what]):.2f} | "
+              f"{max(one[1] for one in measured):.0f} | {max(one[2] for one in measured):.0f} |")
 
 
 def measure_plan(binary: str, folder: Path) -> None:
     model, tensors = folder / "mixture.safetensors", 99_840
     write(model, mixture(tensors))
-    words = [binary, "layout", "apply", "stacked-experts", model, "--set", "experts=512", "--dry-run", "--data", folder / "store"]
+    words = [binary, "layout", "apply", "stacked-experts", model, "--set", "experts=512", "--dry-run", "--data",
+             folder / "store"]
     measured = [run(*words) for _ in range(5)]
-    print(f"\n`layout apply stacked-experts --dry-run` of {tensors} tensors, from start to end: {min(one[0] for one in measured):.2f} s, {max(one[1] for one in measured):.0f} MiB; 5 rounds")
+    print(f"\n`layout apply stacked-experts --dry-run` of {tensors} tensors, from start to end: "
+          f"{min(one[0] for one in measured):.2f} s, {max(one[1] for one in measured):.0f} MiB; 5 rounds")
 
 
 def main() -> None:

@@ -10,11 +10,13 @@ from playwright.sync_api import sync_playwright
 BINARY = pathlib.Path(os.environ["FOLDBACK_BINARY"]).resolve()
 SCREENSHOTS = pathlib.Path(os.environ["FOLDBACK_SCREENSHOTS"])
 CHROMIUM = os.environ.get("FOLDBACK_CHROMIUM", "/usr/bin/chromium")
-QUIET = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking", "--disable-component-update", "--disable-sync"]
+QUIET = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
+         "--disable-component-update", "--disable-sync"]
 
 
 def serve(data):
-    process = subprocess.Popen([BINARY, "serve", "--listen", "127.0.0.1:0", "--data", data, "--access-log", "off"], stdout=subprocess.PIPE, text=True)
+    process = subprocess.Popen([BINARY, "serve", "--listen", "127.0.0.1:0", "--data", data, "--access-log", "off"],
+                               stdout=subprocess.PIPE, text=True)
     return process, process.stdout.readline().split()[-1]
 
 

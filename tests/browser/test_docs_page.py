@@ -71,7 +71,8 @@ def test_problems_are_words(page):
     page.evaluate("location.hash = '#problems'")
     tall = page.evaluate(
         """() => [...document.querySelectorAll("#problems ~ table code")]
-            .filter((one) => one.closest("td").matches(":first-child") && one.getClientRects().length > 2).map((one) => one.textContent)"""
+            .filter((one) => one.closest("td").matches(":first-child") && one.getClientRects().length > 2)
+            .map((one) => one.textContent)"""
     )
     assert tall == []
 

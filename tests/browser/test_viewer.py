@@ -50,7 +50,8 @@ class Tab:
         return self.page
 
     def settle(self):
-        until(self.page, "() => !document.querySelector('main > .waiting, [aria-busy]') && (!document.querySelector('.stage') || document.querySelector('.stage .box'))")
+        until(self.page, "() => !document.querySelector('main > .waiting, [aria-busy]') && (!document.querySelector('.stage') "
+                         "|| document.querySelector('.stage .box'))")
 
     def close(self, name=None):
         if name:
@@ -126,7 +127,8 @@ def test_page(browser, filled, name):
             page.screenshot(path=SCREENSHOTS / f"viewer-{name}-{width}-{theme}.png")
             if (theme, width) in AXED:
                 found = axe.Axe().run(page).response["violations"]
-                faults += [(theme, width, one["id"], [(node["html"][:200], node["failureSummary"][:300]) for node in one["nodes"][:3]]) for one in found]
+                faults += [(theme, width, one["id"],
+                            [(node["html"][:200], node["failureSummary"][:300]) for node in one["nodes"][:3]]) for one in found]
     if name == "missing":
         expect_404(tab)
     tab.close()
@@ -233,7 +235,8 @@ def test_keyboard_alone(tab, filled):
     page.keyboard.press("Enter")
     page.wait_for_selector(".stage .box.open")
     tab.settle()
-    assert page.evaluate(name) == "encoder.layer" and page.evaluate("document.activeElement.getAttribute('aria-expanded')") == "true"
+    assert (page.evaluate(name) == "encoder.layer"
+            and page.evaluate("document.activeElement.getAttribute('aria-expanded')") == "true")
 
 
 # ---- acts -------------------------------------------------------------------------------------------------------------------
@@ -258,10 +261,12 @@ def test_roll_back_by_button(browser, new_service):
     dialog.get_by_role("button", name="Roll back").click()
     page.get_by_text("champion is v1 again.").wait_for()
     page.wait_for_selector(".timeline .rollback")
-    assert "v2 → v1" in page.locator(".timeline .rollback").inner_text() and "it is <b>slower</b>" in page.locator(".timeline .rollback").inner_text()
+    assert ("v2 → v1" in page.locator(".timeline .rollback").inner_text()
+            and "it is <b>slower</b>" in page.locator(".timeline .rollback").inner_text())
     alias = service.get("/v1/models/resnet/aliases/champion")
     assert alias["version"] == "v1" and alias["why"] == "it is <b>slower</b>"
-    assert [one["action"] for one in service.get("/v1/models/resnet/aliases/champion/history")["items"]] == ["rollback", "deploy", "create"]
+    assert [one["action"]
+            for one in service.get("/v1/models/resnet/aliases/champion/history")["items"]] == ["rollback", "deploy", "create"]
     assert page.get_by_role("button", name=re.compile("Roll back")).count() == 0  # nothing was deployed before v1
     tab.close("viewer-rolled-back")
 
@@ -333,7 +338,8 @@ def test_jobs_live(browser, new_service):
 def long_job(service):
     """Its id; it takes minutes."""
     graph = service.call("POST", "/v1/graphs", document("bert-base"))["id"]
-    return service.call("POST", "/v1/jobs", {"graphs": [graph] * 1000, "passes": ["MergeLinears"], "options": {"validate": "rewrites"}})["id"]
+    return service.call("POST", "/v1/jobs",
+                        {"graphs": [graph] * 1000, "passes": ["MergeLinears"], "options": {"validate": "rewrites"}})["id"]
 
 
 def test_cancel_a_job(browser, new_service):
@@ -380,11 +386,14 @@ def test_histogram(browser, new_service):
     url, _ = new_service()
     service = Service(url)
     numbers = [-1.0, 2.0, 0.0, float("nan"), *([0.5] * 96)]
-    tensor = {"name": "weight", "dtype": "float32", "shape": [10, 10], "data": base64.b64encode(struct.pack("<100f", *numbers)).decode()}
-    nodes = [{"name": "x", "op": "placeholder", "target": "x", "args": [], "kwargs": {}}, {"name": "w", "op": "get_attr", "target": "weight", "args": [], "kwargs": {}}]
+    tensor = {"name": "weight", "dtype": "float32", "shape": [10, 10],
+              "data": base64.b64encode(struct.pack("<100f", *numbers)).decode()}
+    nodes = [{"name": "x", "op": "placeholder", "target": "x", "args": [], "kwargs": {}},
+             {"name": "w", "op": "get_attr", "target": "weight", "args": [], "kwargs": {}}]
     nodes.append({"name": "output", "op": "output", "target": "output", "args": [{"$node": "w"}], "kwargs": {}})
     modules = [{"path": "", "type": "torch.nn.Module", "parameters": {"weight": "weight"}}]
-    graph = service.call("POST", "/v1/graphs", {"format": "foldback.graph/1", "name": "numbers", "nodes": nodes, "modules": modules, "tensors": [tensor]})["id"]
+    graph = service.call("POST", "/v1/graphs", {"format": "foldback.graph/1", "name": "numbers", "nodes": nodes,
+                                                "modules": modules, "tensors": [tensor]})["id"]
     tab = Tab(browser, url)
     page = tab.open(f"/ui/graphs/{graph}?at=w")
     page.get_by_role("button", name="Show its values").click()
@@ -409,7 +418,8 @@ def test_tokens(browser, tmp_path):
     assert process.wait(30) == 0
     tokens = {}
     for scope in ("admin", "read"):
-        made = subprocess.run([BINARY, "token", "create", "--data", data, "--scope", scope, "--name", scope], capture_output=True, text=True)
+        made = subprocess.run([BINARY, "token", "create", "--data", data, "--scope", scope, "--name", scope],
+                              capture_output=True, text=True)
         assert made.returncode == 0, made.stderr
         tokens[scope] = re.search(r"fbt_[\w-]+", made.stdout)[0]
     process, url = serve(data)
@@ -460,10 +470,12 @@ def test_text_of_documents_is_text(browser, new_service):
     url, _ = new_service()
     service = Service(url)
     nodes = [{"name": "x", "op": "placeholder", "target": "x", "args": [], "kwargs": {}}]
-    nodes += [{"name": f"n{i}", "op": "call_module", "target": name, "args": [{"$node": "x"}], "kwargs": {}} for i, name in enumerate(ODD)]
+    nodes += [{"name": f"n{i}", "op": "call_module", "target": name, "args": [{"$node": "x"}], "kwargs": {}}
+              for i, name in enumerate(ODD)]
     nodes += [{"name": "output", "op": "output", "target": "output", "args": [{"$node": "x"}], "kwargs": {}}]
     modules = [{"path": "", "type": "torch.nn.Module"}, *({"path": name, "type": "torch.nn.ReLU<i>"} for name in ODD)]
-    graph = service.call("POST", "/v1/graphs", {"format": "foldback.graph/1", "name": ODD[0], "nodes": nodes, "modules": modules, "tensors": []})["id"]
+    graph = service.call("POST", "/v1/graphs", {"format": "foldback.graph/1", "name": ODD[0], "nodes": nodes,
+                                                "modules": modules, "tensors": []})["id"]
     service.call("PUT", "/v1/models/odd/versions/v1", {"graph": graph, "note": ODD[1]})
     service.call("PUT", "/v1/models/odd/aliases/champion", {"version": "v1", "who": ODD[0], "why": ODD[1]}, If_None_Match="*")
     tab = Tab(browser, url, 768)
@@ -480,10 +492,13 @@ def test_large_graph(browser, new_service):
     url, _ = new_service()
     service = Service(url)
     nodes = [{"name": "x", "op": "placeholder", "target": "x", "args": [], "kwargs": {}}]
-    nodes += [{"name": f"n{i}", "op": "call_module", "target": f"block.{i // 100}.part{i % 100}", "args": [{"$node": f"n{i - 1}" if i else "x"}], "kwargs": {}} for i in range(100_000)]
+    nodes += [{"name": f"n{i}", "op": "call_module", "target": f"block.{i // 100}.part{i % 100}",
+               "args": [{"$node": f"n{i - 1}" if i else "x"}], "kwargs": {}} for i in range(100_000)]
     nodes += [{"name": "output", "op": "output", "target": "output", "args": [{"$node": "n99999"}], "kwargs": {}}]
-    modules = [{"path": "", "type": "torch.nn.Module"}] + [{"path": f"block.{i // 100}.part{i % 100}", "type": "torch.nn.ReLU"} for i in range(100_000)]
-    graph = service.call("POST", "/v1/graphs", {"format": "foldback.graph/1", "name": "large", "nodes": nodes, "modules": modules, "tensors": []})["id"]
+    modules = [{"path": "", "type": "torch.nn.Module"}] + [{"path": f"block.{i // 100}.part{i % 100}", "type": "torch.nn.ReLU"}
+                                                           for i in range(100_000)]
+    graph = service.call("POST", "/v1/graphs", {"format": "foldback.graph/1", "name": "large", "nodes": nodes,
+                                                "modules": modules, "tensors": []})["id"]
     tab = Tab(browser, url)
     begun = time.monotonic()
     page = tab.open(f"/ui/graphs/{graph}?at=n54321")

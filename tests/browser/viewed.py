@@ -21,7 +21,8 @@ class Service:
         if self.token:
             headers["Authorization"] = f"Bearer {self.token}"
         headers = {name.replace("_", "-"): value for name, value in headers.items()} | {"Content-Type": "application/json"}
-        request = urllib.request.Request(self.url + path, None if body is None else json.dumps(body).encode(), headers, method=method)
+        request = urllib.request.Request(self.url + path, None if body is None else json.dumps(body).encode(), headers,
+                                         method=method)
         with urllib.request.urlopen(request, timeout=600) as answer:
             return json.load(answer) if answer.status != 204 else None
 
@@ -30,7 +31,8 @@ class Service:
 
 
 def resnet():
-    """ResNet-50, in which the value between a convolution of layer3 and its BatchNorm has another reader: that fold is refused."""
+    """ResNet-50, in which the value between a convolution of layer3 and its BatchNorm has another reader: that fold is
+    refused."""
     graph = copy.deepcopy(document("resnet50"))
     conv = next(node for node in graph["nodes"] if node["target"] == "layer3.1.conv2")
     output = graph["nodes"][-1]
@@ -45,7 +47,8 @@ def deploy(service, model, graph, passes, who):
     run = service.call("POST", "/v1/optimize", {"graph": first["graph"], "passes": passes})
     service.call("PUT", f"/v1/models/{model}/versions/v2", {"run": run["id"], "note": "merged and fused"})
     service.call("PUT", f"/v1/models/{model}/aliases/champion", {"version": "v1", "who": who}, If_None_Match="*")
-    service.call("PUT", f"/v1/models/{model}/aliases/champion", {"version": "v2", "who": who, "why": "the challenger won"}, If_Match="*")
+    service.call("PUT", f"/v1/models/{model}/aliases/champion",
+                 {"version": "v2", "who": who, "why": "the challenger won"}, If_Match="*")
     return run
 
 

@@ -16,7 +16,7 @@ import schemathesis
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 DOCUMENTS = ("MergeLinears/two-branches", "FuseBiasInLinear/chain", "ChangeTrueDivToMulByInverse/operator",
-             "FuseBatchNorm/aten-conv2d")  # fmt: skip
+             "FuseBatchNorm/aten-conv2d")
 GOLDEN = ROOT / "build" / "golden"  # make golden writes it
 PRESETS = ["cleanup", "inference"]
 PASSES = sorted(path.name for path in GOLDEN.iterdir() if path.name[0].isupper() and path.name != "Composition") + PRESETS
@@ -51,8 +51,8 @@ def document_of(name):
 
 @schemathesis.hook
 def before_load_schema(context, raw_schema):
-    """Every way of spelling a graph is tried where graphs are stored (POST /v1/graphs). Elsewhere a few graphs, on which passes do
-    something, lead further than the many thousand ways of spelling an invalid one; the long run tries those too."""
+    """Every way of spelling a graph is tried where graphs are stored (POST /v1/graphs). Elsewhere a few graphs, on which passes
+    do something, lead further than the many thousand ways of spelling an invalid one; the long run tries those too."""
     if os.environ.get("FOLDBACK_CONTRACT") == "long":
         return
     documents = [document_of(name) for name in DOCUMENTS]

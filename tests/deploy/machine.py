@@ -11,7 +11,8 @@ SUITE, MIRROR = "bookworm", "http://deb.debian.org/debian"
 
 
 def output_of(*command, **options):
-    done = subprocess.run([str(word) for word in command], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, **options)
+    done = subprocess.run([str(word) for word in command], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                          text=True, **options)
     assert done.returncode == 0, f"{command}: {done.stdout[-4000:]}"
     return done.stdout
 
@@ -71,7 +72,7 @@ class Machine:
         return subprocess.run(
             ["/usr/bin/nsenter", "-t", self.init, "-m", "-u", "-i", "-p", "-n", "-r", "-w", *map(str, command)],
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment,
-        )  # fmt: skip
+        )
 
     def output_of(self, *command):
         done = self.call(*command)
@@ -94,5 +95,6 @@ def can_boot():
     """Root with the tools, where namespaces and groups of processes can be made: not in most containers."""
     if os.geteuid() or not all(map(shutil.which, ("systemd-nspawn", "mmdebstrap", "unshare"))):
         return False
-    spaces = subprocess.run(["unshare", "--mount", "--pid", "--net", "--uts", "--ipc", "--fork", "true"], stderr=subprocess.DEVNULL)
+    spaces = subprocess.run(["unshare", "--mount", "--pid", "--net", "--uts", "--ipc", "--fork", "true"],
+                            stderr=subprocess.DEVNULL)
     return spaces.returncode == 0 and os.access("/sys/fs/cgroup", os.W_OK)

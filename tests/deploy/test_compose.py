@@ -8,7 +8,6 @@ import subprocess
 import pytest
 import yaml
 from compose_spec import PyCompose
-
 from test_deploy import BINARY, DEPLOY, DOCKERFILE, alerts, options_in, serve_options
 
 FOLDER = DEPLOY / "compose"
@@ -16,8 +15,8 @@ FILES = ["compose.yaml", "scale.yaml"]
 
 
 def merged(*names):
-    """As Compose does it, as far as these files need it: members of services one by one, lists and scalars replaced, environment and
-    depends_on joined."""
+    """As Compose does it, as far as these files need it: members of services one by one, lists and scalars replaced,
+    environment and depends_on joined."""
     whole = {"services": {}, "volumes": {}}
     for name in names:
         one = yaml.safe_load((FOLDER / name).read_text())
@@ -92,7 +91,8 @@ def test_prometheus_and_grafana_find_what_they_need():
 
 def test_the_first_token(tmp_path):
     """The one-shot service's script: on an empty folder, again, and while a service holds the folder."""
-    script = merged("compose.yaml")["services"]["token"]["command"][0].replace("$$", "$").replace("/data", str(tmp_path / "data"))
+    script = merged("compose.yaml")["services"]["token"]["command"][0]
+    script = script.replace("$$", "$").replace("/data", str(tmp_path / "data"))
     (tmp_path / "bin").mkdir()
     (tmp_path / "bin" / "foldback").symlink_to(BINARY)
     (tmp_path / "data").mkdir()
@@ -104,7 +104,8 @@ def test_the_first_token(tmp_path):
 
     first = run()
     assert json.loads(first)["scope"] == "admin" and run() == first
-    with subprocess.Popen([BINARY, "serve", "--data", tmp_path / "data/store", "--listen", "127.0.0.1:0"], stdout=subprocess.PIPE) as service:
+    with subprocess.Popen([BINARY, "serve", "--data", tmp_path / "data/store", "--listen", "127.0.0.1:0"],
+                          stdout=subprocess.PIPE) as service:
         try:
             assert service.stdout.readline()
             assert run() == first

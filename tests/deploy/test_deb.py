@@ -1,4 +1,5 @@
-"""The Debian package on a bare Debian 12: it installs, starts, answers, is upgraded and keeps its data, is removed and purged."""
+"""The Debian package on a bare Debian 12: it installs, starts, answers, is upgraded and keeps its data, is removed and
+purged."""
 
 import gzip
 import json
@@ -10,7 +11,6 @@ import sqlite3
 import subprocess
 
 import pytest
-
 from machine import Machine, bare_root, can_boot, output_of, wait_for
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -72,7 +72,8 @@ def version_of_makefile():
 
 
 def test_its_version_is_that_of_the_program():
-    assert subprocess.check_output(["dpkg-parsechangelog", "-l", ROOT / "deploy/debian/changelog", "-S", "Version"], text=True).strip() == version_of_makefile()
+    assert subprocess.check_output(["dpkg-parsechangelog", "-l", ROOT / "deploy/debian/changelog", "-S", "Version"],
+                                   text=True).strip() == version_of_makefile()
 
 
 def test_from_the_first_install_to_the_purge(machine):
@@ -87,13 +88,16 @@ def test_from_the_first_install_to_the_purge(machine):
     assert re.search(rf"^Uid:\s+{user}\s", machine.output_of("cat", f"/proc/{first}/status"), re.M)
     machine.path("/root/toy.json").write_bytes(TOY.read_bytes())
     run = foldback(machine, "optimize", "/root/toy.json", "--pass", "MergeLinears")
-    for name in ("man/man1/foldback.1.gz", "bash-completion/completions/foldback", "doc/foldback/docs/pictures/undo.svg", "doc/foldback/copyright"):
+    for name in ("man/man1/foldback.1.gz", "bash-completion/completions/foldback", "doc/foldback/docs/pictures/undo.svg",
+                 "doc/foldback/copyright"):
         assert machine.path(f"/usr/share/{name}").is_file(), name
     # what a person works with beside the service: the data folder is its user's
-    backup = machine.call("runuser", "-u", "foldback", "--", "foldback", "db", "backup", "--data", "/var/lib/foldback/store", "/var/lib/foldback/backup")
+    backup = machine.call("runuser", "-u", "foldback", "--", "foldback", "db", "backup", "--data", "/var/lib/foldback/store",
+                          "/var/lib/foldback/backup")
     assert backup.returncode == 0, backup.stdout
 
-    looked = machine.call("runuser", "-u", "foldback", "--", "foldback", "doctor", "--data", "/var/lib/foldback/store", "--json")
+    looked = machine.call("runuser", "-u", "foldback", "--", "foldback", "doctor", "--data",
+                          "/var/lib/foldback/store", "--json")
     assert looked.returncode == 0 and json.loads(looked.stdout)["facts"]["store"]["in_use"].startswith("yes"), looked.stdout
 
     # upgraded: it was restarted, has its data, and the options that a person changed
@@ -123,7 +127,8 @@ def test_from_the_first_install_to_the_purge(machine):
     for path in store.iterdir():
         shutil.rmtree(path) if path.is_dir() else path.unlink()
     connection = sqlite3.connect(database)
-    connection.executescript("PRAGMA journal_mode = WAL;" + gzip.decompress((SCHEMAS / "001" / "store.sql.gz").read_bytes()).decode())
+    connection.executescript("PRAGMA journal_mode = WAL;"
+                             + gzip.decompress((SCHEMAS / "001" / "store.sql.gz").read_bytes()).decode())
     connection.close()
     for path in store.iterdir():
         os.chown(path, int(user), -1)

@@ -152,9 +152,10 @@ def test_prometheus_gets_the_metrics_and_nothing_else():
     container = template["spec"]["containers"][0]
     listen = container["args"][container["args"].index("--metrics-listen") + 1]
     port = int(listen.rsplit(":", 1)[1])
-    assert {"name": "metrics", "containerPort": port}.items() <= next(one for one in container["ports"] if one["name"] == "metrics").items()
+    assert {"name": "metrics",
+            "containerPort": port}.items() <= next(one for one in container["ports"] if one["name"] == "metrics").items()
     assert template["metadata"]["annotations"] == {
-        "prometheus.io/scrape": "true", "prometheus.io/port": str(port), "prometheus.io/path": "/metrics"}  # fmt: skip
+        "prometheus.io/scrape": "true", "prometheus.io/port": str(port), "prometheus.io/path": "/metrics"}
     assert {"name": "metrics", "port": port, "targetPort": "metrics"} in service["spec"]["ports"]
     rules = {rule["ports"][0]["port"]: rule["from"] for rule in policy["spec"]["ingress"]}
     assert set(rules) == {"http", "metrics"} and all(len(rule["ports"]) == 1 for rule in policy["spec"]["ingress"])
@@ -291,7 +292,8 @@ PROMTOOL = os.environ.get("PROMTOOL") or shutil.which("promtool")
 
 
 @pytest.mark.skipif(not PROMTOOL, reason="promtool is not installed")
-@pytest.mark.parametrize("words", [("check", "rules", "deploy/monitoring/alerts.yaml"), ("test", "rules", "tests/deploy/alerts.test.yaml")])
+@pytest.mark.parametrize("words", [("check", "rules", "deploy/monitoring/alerts.yaml"),
+                                   ("test", "rules", "tests/deploy/alerts.test.yaml")])
 def test_promtool_agrees(words):
     done = subprocess.run([PROMTOOL, *words], cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0 and "SUCCESS" in done.stdout + done.stderr, done.stdout + done.stderr

@@ -8,7 +8,6 @@ import subprocess
 import kubernetes_validate
 import pytest
 import yaml
-
 from test_deploy import BINARY, DEPLOY, MONITORING, alerts, bytes_of, manifests, options_in, serve_default, serve_options
 
 CHART = DEPLOY / "helm" / "foldback"
@@ -50,7 +49,8 @@ MORE = {
 
 
 def helm(*words):
-    return subprocess.run([TOOLS / "helm", *map(str, words)], capture_output=True, text=True, env={**os.environ, "HELM_CONFIG_HOME": "/nonexistent"})
+    return subprocess.run([TOOLS / "helm", *map(str, words)], capture_output=True, text=True,
+                          env={**os.environ, "HELM_CONFIG_HOME": "/nonexistent"})
 
 
 def values_file(folder, values):
@@ -180,7 +180,8 @@ def test_the_operator_gets_the_same_rules(tmp_path):
     assert {**plain["spec"]["endpoints"][0], **monitor["spec"]["endpoints"][0]} == plain["spec"]["endpoints"][0]
     for service in of_kind(render(tmp_path, MORE), "Service"):
         assert service["metadata"]["labels"]["app.kubernetes.io/name"] == "foldback"
-        assert service["spec"].get("type", "ClusterIP") == "ClusterIP" or "metrics" not in {one["name"] for one in service["spec"]["ports"]}
+        assert (service["spec"].get("type", "ClusterIP") == "ClusterIP"
+                or "metrics" not in {one["name"] for one in service["spec"]["ports"]})
 
 
 def test_the_memory_limit_is_that_of_the_manifests(tmp_path):

@@ -51,8 +51,8 @@ class FaultyService(GuardedService):
         super().__init__(data, *options, environment=environment)
 
     def arm(self, calls, first, goes_on=False, reason=0, of_jobs=False):
-        """`first` more calls of that kind succeed; the next fails, or with `goes_on` all later ones do. Those of threads that do jobs
-        count apart."""
+        """`first` more calls of that kind succeed; the next fails, or with `goes_on` all later ones do. Those of threads that
+        do jobs count apart."""
         number, reasons = CALLS[calls]
         page = self.page
         page.calls, page.first, page.goes_on, page.reason = number, first, goes_on, reason or reasons[0]

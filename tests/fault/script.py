@@ -1,5 +1,5 @@
-"""The requests that are made while calls fail. A step prepares itself while nothing fails, and says what it asks, which status is the
-right answer, and what to remember when it was given."""
+"""The requests that are made while calls fail. A step prepares itself while nothing fails, and says what it asks, which status
+is the right answer, and what to remember when it was given."""
 
 import json
 import math
@@ -93,7 +93,8 @@ class Script:
         return Request("POST", "/v1/optimize", body, status=201, told=self.remember_run)
 
     def reverse(self):
-        return Request("POST", f"/v1/runs/{self.given['id']}/reverse", {"note": self.fresh("note")}, status=201, told=self.remember_run)
+        return Request("POST", f"/v1/runs/{self.given['id']}/reverse", {"note": self.fresh("note")}, status=201,
+                       told=self.remember_run)
 
     def merge(self):
         body = {"graph": {**self.changed, "name": self.fresh("changed")}}
@@ -307,7 +308,8 @@ class Script:
             if not self.ledger.pins.get(run):
                 self.ask(self.pin_of(run, "PUT", (200, 201), True))
         for _ in range(3):
-            self.made(self.service.post("/v1/optimize", {"graph": branches(2, self.fresh("loose")), "passes": ["MergeLinears"]}))
+            self.made(self.service.post("/v1/optimize",
+                                        {"graph": branches(2, self.fresh("loose")), "passes": ["MergeLinears"]}))
 
         def told(answer):
             assert answer.json()["runs"] >= 2, answer
@@ -329,8 +331,10 @@ class Script:
 
 STEPS = [
     Script.optimize, Script.optimize_document, Script.reverse, Script.merge, Script.conflict, Script.irreversible,
-    Script.in_use, Script.bytes_missing, Script.rollback, Script.versions, Script.alias, Script.alias_rollback, Script.upload, Script.upload_small, Script.part, Script.finish, Script.bind,
+    Script.in_use, Script.bytes_missing, Script.rollback, Script.versions, Script.alias, Script.alias_rollback, Script.upload,
+    Script.upload_small, Script.part, Script.finish, Script.bind,
     Script.read_weights, Script.read_tensor, Script.materialize, Script.evaluate, Script.compare, Script.add_rule,
-    Script.submit, Script.look_at_job, Script.many, Script.cancel, Script.new_token, Script.revoke, Script.list_tokens, Script.pin,
+    Script.submit, Script.look_at_job, Script.many, Script.cancel, Script.new_token, Script.revoke,
+    Script.list_tokens, Script.pin,
     Script.unpin, Script.retain, Script.collect_garbage, Script.look, Script.lists, Script.diff, Script.ready,
-]  # fmt: skip
+]

@@ -1,13 +1,15 @@
-"""Torture: every kind of call that can fail is made to, in the real service, at the k-th call of it, once and from then on, within
-every step of a script of requests.
+"""Torture: every kind of call that can fail is made to, in the real service, at the k-th call of it, once and from then on,
+within every step of a script of requests.
 
-Asserted: the service lives; it answers what is right or a problem that the description has, 500, 503 or 507 (where it could not even
-make an answer, the connection ends); it works as before when nothing fails any more; what it acknowledged is there after a restart,
-and runs roll back; `foldback db check` finds nothing; and it holds no more memory at its end than one for which nothing failed.
+Asserted: the service lives; it answers what is right or a problem that the description has, 500, 503 or 507 (where it could not
+even make an answer, the connection ends); it works as before when nothing fails any more; what it acknowledged is there after a
+restart, and runs roll back; `foldback db check` finds nothing; and it holds no more memory at its end than one for which
+nothing failed.
 
-FOLDBACK_FAULT_SAMPLES (10) values of k are drawn for each step, kind of call and manner; 0 means every k. FOLDBACK_FAULT_SEED draws
-others. They are drawn from the calls of the request itself, one from each part of them, so that they reach the same places however
-fast the machine is; what happens to the job that a step leaves at work is looked at for itself (test_jobs_that_fail)."""
+FOLDBACK_FAULT_SAMPLES (10) values of k are drawn for each step, kind of call and manner; 0 means every k. FOLDBACK_FAULT_SEED
+draws others. They are drawn from the calls of the request itself, one from each part of them, so that they reach the same
+places however fast the machine is; what happens to the job that a step leaves at work is looked at for itself
+(test_jobs_that_fail)."""
 
 import http.client
 import os
@@ -165,8 +167,8 @@ FIRST = (0, 1, 2, 3, 5, 8, 13, 21, 34, 55, 89, 144)  # calls of the job's thread
     [(True, False), *(pytest.param(*both, marks=pytest.mark.long) for both in ((False, False), (False, True), (True, True)))],
 )
 def test_jobs_that_fail(torture, is_cancelled, goes_on):
-    """Memory runs out for a job, from its start or when it is cancelled: it ends in a way that is right, and one whose cancellation was
-    acknowledged as cancelled, whatever else happened to it."""
+    """Memory runs out for a job, from its start or when it is cancelled: it ends in a way that is right, and one whose
+    cancellation was acknowledged as cancelled, whatever else happened to it."""
     service, acknowledged = torture.service, 0
     for first in FIRST:
         is_acknowledged = False
@@ -183,7 +185,8 @@ def test_jobs_that_fail(torture, is_cancelled, goes_on):
         else:
             job = jobs.begin(service, "/v1/optimize", jobs.quick_request(torture.script.fresh("quick")))
         # while all of its memory is refused it cannot end
-        until(lambda: (goes_on and service.page.failed > 3) or jobs.get(service, job)["state"] in jobs.STATES[2:], f"call {first}")
+        until(lambda: (goes_on and service.page.failed > 3) or jobs.get(service, job)["state"] in jobs.STATES[2:],
+              f"call {first}")
         torture.injected += service.disarm()[1]
         found = jobs.wait(service, job)
         assert found["state"] == "cancelled" if is_acknowledged else found["state"] in ("succeeded", "failed"), (first, found)

@@ -19,7 +19,8 @@ SERVED = BINARY.parent / "generated" / "openapi.yaml"
 
 
 def output_of(*command, **options):
-    done = subprocess.run([str(part) for part in command], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, **options)
+    done = subprocess.run([str(part) for part in command], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                          text=True, **options)
     assert done.returncode == 0, done.stdout[-6000:]
     return done.stdout
 
@@ -36,7 +37,7 @@ def service(tmp_path_factory):
     process = subprocess.Popen(
         [BINARY, "serve", "--listen", "127.0.0.1:0", "--data", folder / "data"],
         stdout=subprocess.PIPE, stderr=(folder / "log").open("w"), text=True,
-    )  # fmt: skip
+    )
     address = process.stdout.readline().split()[-1]
     yield address, json.loads(made)["token"]
     process.terminate()
@@ -54,15 +55,16 @@ def description(service, tmp_path_factory):
     return path
 
 
-# bundle.py gives the operations in openapi.yaml their 4xx responses, and uses the components for them. Redocly does not see what is
-# used beside a $ref.
+# bundle.py gives the operations in openapi.yaml their 4xx responses, and uses the components for them. Redocly does not see
+# what is used beside a $ref.
 SKIPPED = {"served": [], "strict": ["no-unused-components"], "source": ["operation-4xx-response", "no-unused-components"]}
 
 
 @pytest.mark.parametrize(("which", "skipped"), SKIPPED.items())
 def test_redocly_finds_nothing(which, skipped, description):
     path = {"served": description, "strict": SERVED.with_suffix(".json"), "source": ROOT / "openapi.yaml"}[which]
-    said = node("redocly", "lint", path, "--config", HERE / "redocly.yaml", "--format", "json", *(f"--skip-rule={rule}" for rule in skipped))
+    said = node("redocly", "lint", path, "--config", HERE / "redocly.yaml", "--format", "json",
+                *(f"--skip-rule={rule}" for rule in skipped))
     found = json.loads(said[said.index("{") : said.rindex("}") + 1])
     assert found["problems"] == [] and found["totals"]["errors"] == found["totals"]["warnings"] == 0, found
 
@@ -79,7 +81,8 @@ def test_a_comma_that_is_not_quoted_fails_the_build(tmp_path):
     (tmp_path / "openapi.yaml").write_text(broken)
     shutil.copytree(ROOT / "schema", tmp_path / "schema")
     done = subprocess.run(
-        ["/usr/bin/python3", tmp_path / "schema" / "tools" / "bundle.py", tmp_path / "openapi.yaml", tmp_path / "out"], capture_output=True, text=True
+        ["/usr/bin/python3", tmp_path / "schema" / "tools" / "bundle.py", tmp_path / "openapi.yaml", tmp_path / "out"],
+        capture_output=True, text=True
     )
     assert done.returncode != 0 and "quote a text that has a comma" in done.stderr, done.stderr
 
@@ -95,7 +98,8 @@ def test_typescript(service, description, tmp_path):
 
 
 def test_openapi_python_client(service, description, tmp_path):
-    said = node_free("openapi-python-client", "generate", "--path", description, "--output-path", tmp_path / "client", "--meta", "none")
+    said = node_free("openapi-python-client", "generate", "--path", description, "--output-path", tmp_path / "client",
+                     "--meta", "none")
     # What cannot be generated is told as a warning. Only the description itself is left out, as application/yaml.
     warned = re.findall(r"WARNING parsing (\S+ \S+)", said)
     assert warned == ["GET /openapi.yaml"] and "Unable to" not in said, said
@@ -103,7 +107,8 @@ def test_openapi_python_client(service, description, tmp_path):
 
 
 def test_openapi_generator(service, description, tmp_path):
-    said = node_free("openapi-generator-cli", "generate", "-i", description, "-g", "python", "-o", tmp_path, "--additional-properties=packageName=client")
+    said = node_free("openapi-generator-cli", "generate", "-i", description, "-g", "python", "-o", tmp_path,
+                     "--additional-properties=packageName=client")
     assert " ERROR " not in said, said
     run_calls("openapi_generator", tmp_path, service)
 
@@ -113,7 +118,8 @@ CLIENTS = ROOT / "clients"
 
 def generated(language, description, folder):
     """With the options that the example names."""
-    said = node_free("openapi-generator-cli", "generate", "-i", description, "-c", CLIENTS / language / "generator.yaml", "-o", folder)
+    said = node_free("openapi-generator-cli", "generate", "-i", description, "-c",
+                     CLIENTS / language / "generator.yaml", "-o", folder)
     assert " ERROR " not in said, said
     return folder
 
@@ -121,7 +127,8 @@ def generated(language, description, folder):
 def test_go(service, description, tmp_path):
     """The example compiles, and does what it says. Without modules: what it needs is Debian's."""
     generated("go", description, tmp_path / "src" / "foldback")
-    environment = {**os.environ, "GO111MODULE": "off", "GOPATH": f"{tmp_path}:/usr/share/gocode", "GOCACHE": str(BINARY.parent / "go-cache")}
+    environment = {**os.environ, "GO111MODULE": "off", "GOPATH": f"{tmp_path}:/usr/share/gocode",
+                   "GOCACHE": str(BINARY.parent / "go-cache")}
     output_of("go", "vet", CLIENTS / "go" / "example.go", env=environment)
     output_of("go", "build", "-o", tmp_path / "example", CLIENTS / "go" / "example.go", env=environment)
     assert output_of(tmp_path / "example", *service, DOCUMENT) == "applied: 1 undone: true\n"
@@ -140,7 +147,8 @@ def test_java(service, description, tmp_path):
     sources = generated("java", description, tmp_path / "client") / "src" / "main" / "java"
     (sources / "javax" / "annotation").mkdir(parents=True)
     (sources / "javax" / "annotation" / "Generated.java").write_text(GENERATED)
-    output_of("javac", "-nowarn", "-d", tmp_path / "out", "-cp", libraries, *sources.rglob("*.java"), CLIENTS / "java" / "Example.java")
+    output_of("javac", "-nowarn", "-d", tmp_path / "out", "-cp", libraries, *sources.rglob("*.java"),
+              CLIENTS / "java" / "Example.java")
     said = output_of("java", "-cp", f"{tmp_path / 'out'}:{libraries}", "Example", *service, DOCUMENT)
     assert said == "applied: 1 undone: true\n"
 

@@ -1,5 +1,5 @@
-"""Webhooks over SIGKILL: every act that was acknowledged is told, one that is told has happened, a message that comes twice has the
-same id, and those of one alias come in their order.
+"""Webhooks over SIGKILL: every act that was acknowledged is told, one that is told has happened, a message that comes twice has
+the same id, and those of one alias come in their order.
 
 The service is killed at random instants while clients write and while it delivers; the receiver fails now and then, too.
 FOLDBACK_KILL_ROUNDS, FOLDBACK_KILL_SECONDS and FOLDBACK_KILL_SEED as in test_kill.py."""

@@ -13,8 +13,8 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "api"))
 
-from cli import environment  # noqa: E402
-from conftest import binary  # noqa: E402
+from cli import environment
+from conftest import binary
 
 pytestmark = pytest.mark.shortened
 ROUNDS = int(os.environ.get("FOLDBACK_KILL_ROUNDS", "20"))
@@ -29,7 +29,8 @@ def folder(tmp_path):
         for name in ("q", "k", "v"):
             part = random.Random(f"{name}{i}").randbytes(2 * ROWS * HIDDEN)
             at = len(parts) * len(part)
-            header[f"model.layers.{i}.self_attn.{name}_proj.weight"] = {"dtype": "BF16", "shape": [ROWS, HIDDEN], "data_offsets": [at, at + len(part)]}
+            header[f"model.layers.{i}.self_attn.{name}_proj.weight"] = {"dtype": "BF16", "shape": [ROWS, HIDDEN],
+                                                                        "data_offsets": [at, at + len(part)]}
             parts.append(part)
     text = str(header).replace("'", '"').encode()
     (tmp_path / "model.safetensors").write_bytes(len(text).to_bytes(8, "little") + text + b"".join(parts))
@@ -70,7 +71,8 @@ def test_killed(folder, verb, more):
     for i in range(ROUNDS):
         for path in folder.glob("new*"):
             path.unlink()
-        process = subprocess.Popen(words_of(verb, *more), cwd=folder, env=environment(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        process = subprocess.Popen(words_of(verb, *more), cwd=folder, env=environment(), stdout=subprocess.DEVNULL,
+                                   stderr=subprocess.DEVNULL)
         time.sleep(seconds * i / ROUNDS)
         process.send_signal(signal.SIGKILL)
         process.wait()
@@ -90,6 +92,7 @@ def test_killed(folder, verb, more):
 def test_a_disk_that_fills_up(folder, verb, more):
     """Files may not grow beyond 3 MB, which the store's new ones need not."""
     whole(folder, verb, more)
-    done = subprocess.run(words_of(verb, *more), cwd=folder, env=environment(), capture_output=True, restore_signals=False, preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (3_000_000, 3_000_000)))
+    done = subprocess.run(words_of(verb, *more), cwd=folder, env=environment(), capture_output=True, restore_signals=False,
+                          preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (3_000_000, 3_000_000)))
     assert done.returncode == 1 and b"cannot write new" in done.stderr and b"File too large" in done.stderr, done
     assert not written(folder)

@@ -1,5 +1,5 @@
-"""How long the service needs after a burst of connections: 10 times as many as it takes, each of which asks for /livez and leaves
-without waiting. The time runs from the moment when the last of them has left until a new client is answered.
+"""How long the service needs after a burst of connections: 10 times as many as it takes, each of which asks for /livez and
+leaves without waiting. The time runs from the moment when the last of them has left until a new client is answered.
 
     burst.py BINARY [ROUNDS]"""
 
@@ -12,8 +12,8 @@ import time
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tests" / "api"))
 
-import bursts  # noqa: E402
-import conftest  # noqa: E402
+import bursts
+import conftest
 
 LIMIT = 1024  # --max-connections
 
@@ -33,7 +33,7 @@ def measure(rounds, addresses, *options):
     shutil.rmtree(folder, ignore_errors=True)
     needed.sort()
     print(f"{len(addresses)} addresses, {' '.join(options) or 'defaults'}: {rounds} bursts of {10 * LIMIT}, recovered after "
-          f"{needed[len(needed) // 2]:.2f} s (median), {needed[-1]:.2f} s (longest)", flush=True)  # fmt: skip
+          f"{needed[len(needed) // 2]:.2f} s (median), {needed[-1]:.2f} s (longest)", flush=True)
 
 
 def main():

@@ -1,9 +1,11 @@
-"""Whether the service's memory stays level: clients store graphs, optimise, undo, evaluate, upload, bind, run jobs and move aliases
-for a given time, while retention and garbage collection remove what is old, and the resident memory is read every few seconds.
+"""Whether the service's memory stays level: clients store graphs, optimise, undo, evaluate, upload, bind, run jobs and move
+aliases for a given time, while retention and garbage collection remove what is old, and the resident memory is read every few
+seconds.
 
     memory.py BINARY SECONDS [--judge] [-- OPTION ...]     the options go to `foldback serve`
 
-A line of figures for each sample, at the end one that sums up. With --judge it fails when the last quarter of the time needed over
+A line of figures for each sample, at the end one that sums up. With --judge it fails when the last quarter of the time needed
+over
 1.05 times (and 4 MiB more than) the second quarter. The first quarter fills caches."""
 
 import itertools
@@ -21,15 +23,16 @@ import time
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tests" / "api"))
 
-import conftest  # noqa: E402
-from blobs import digest_of  # noqa: E402
-from documents import branches, document  # noqa: E402
-from weights_files import file_of  # noqa: E402
+import conftest
+from blobs import digest_of
+from documents import branches, document
+from weights_files import file_of
 
 CLIENTS = 4
 SAMPLE_SECONDS = 10
 # Small enough to be full soon: what grows after that is not a cache.
-OPTIONS = ["--access-log", "off", "--cache", "16M", "--keep-runs", "200", "--gc-interval", "20", "--gc-grace", "20", "--job-lifetime", "20"]
+OPTIONS = ["--access-log", "off", "--cache", "16M", "--keep-runs", "200", "--gc-interval", "20", "--gc-grace", "20",
+           "--job-lifetime", "20"]
 FIXTURES = ["toy", "bert-tiny", "gpt2-tiny", "resnet-tiny", "aten-bert", "aten-llama", "bert-base"]
 NUMBERS = itertools.count(1)
 
@@ -42,9 +45,10 @@ class Client:
         self.documents = [json.loads(document(name)) for name in FIXTURES]
         self.connection, self.requests, self.errors = service.connection(120), 0, []
         self.steps = [self.optimize] * 6 + [self.undo] * 3 + [self.read] * 4 + [
-            self.upload, self.upload_in_parts, self.bind, self.evaluate, self.job, self.job, self.deploy, self.compare, self.refused,
+            self.upload, self.upload_in_parts, self.bind, self.evaluate, self.job, self.job, self.deploy,
+            self.compare, self.refused,
             self.reconnect, self.metrics,
-        ]  # fmt: skip
+        ]
 
     def ask(self, method, path, body=None, *statuses, headers=None):
         headers = dict(headers or {})
@@ -101,7 +105,8 @@ class Client:
 
     def bind(self):
         graph = branches(3, f"weights-{next(NUMBERS)}")
-        tensors = {one["name"]: ("float32", one["shape"], self.random.randbytes(4 * math.prod(one["shape"]))) for one in graph["tensors"]}
+        tensors = {one["name"]: ("float32", one["shape"], self.random.randbytes(4 * math.prod(one["shape"])))
+                   for one in graph["tensors"]}
         file = file_of(tensors)
         self.ask("PUT", f"/v1/blobs/{digest_of(file)}", file)
         bound = self.ask("POST", f"/v1/graphs?weights={digest_of(file)}", graph).get("id")
@@ -202,7 +207,8 @@ def main():
 
     early, late = most(0.25, 0.5), most(0.75, 1.1)
     total = sum(one.requests for one in clients)
-    print(f"{total} requests in {seconds:.0f} s; resident at most {early:.1f} MiB in the second quarter, {late:.1f} MiB in the last")
+    print(f"{total} requests in {seconds:.0f} s; resident at most {early:.1f} MiB in the second quarter, {late:.1f} MiB in the "
+          "last")
     is_level = late <= max(early * 1.05, early + 4)
     failed = status != 0 or any(one.errors for one in clients) or (is_judged and not is_level)
     sys.exit(1 if failed else 0)

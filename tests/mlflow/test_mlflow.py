@@ -1,7 +1,7 @@
 """foldback beside a real `mlflow server` on SQLite: aliases are mirrored both ways, whatever happens to either side.
 
-FOLDBACK_MLFLOW_ACTS (200) and FOLDBACK_MLFLOW_KILLS (20) say how long the random test is, FOLDBACK_MLFLOW_SEED (1) draws another;
-FOLDBACK_MLFLOW_SHORT=1 makes it 40 acts and 4 kills."""
+FOLDBACK_MLFLOW_ACTS (200) and FOLDBACK_MLFLOW_KILLS (20) say how long the random test is, FOLDBACK_MLFLOW_SEED (1) draws
+another; FOLDBACK_MLFLOW_SHORT=1 makes it 40 acts and 4 kills."""
 
 import base64
 import http.client
@@ -25,21 +25,22 @@ import pytest
 import safetensors.torch
 import torch
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "tests" / "api"))
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "api"))
 
-import foldback
-import foldback.mlflow as mirroring
 import mlflow.webhooks.delivery as mlflow_delivery
 import receivers
 from conftest import Service
 from documents import branches
-from foldback.mlflow import Change, Mirror, register
 from mlflow import MlflowClient
 from mlflow.entities.webhook import WebhookEvent
 from mlflow.exceptions import MlflowException
 from ports import free_port
 
+import foldback
+import foldback.mlflow as mirroring
+from foldback.mlflow import Change, Mirror, register
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
 IS_SHORT = "FOLDBACK_MLFLOW_SHORT" in os.environ
 ACTS = int(os.environ.get("FOLDBACK_MLFLOW_ACTS", "40" if IS_SHORT else "200"))
 KILLS = int(os.environ.get("FOLDBACK_MLFLOW_KILLS", "4" if IS_SHORT else "20"))
@@ -58,12 +59,14 @@ class Tracking:
         self.url = f"http://127.0.0.1:{self.port}"
 
     def start(self):
-        command = [sys.executable, "-m", "mlflow", "server", "--backend-store-uri", f"sqlite:///{self.folder}/mlflow.db", "--host", "127.0.0.1",
-                   "--port", str(self.port), "--workers", "1", "--artifacts-destination", str(self.folder / "artifacts")]  # fmt: skip
+        command = [sys.executable, "-m", "mlflow", "server", "--backend-store-uri", f"sqlite:///{self.folder}/mlflow.db",
+                   "--host", "127.0.0.1",
+                   "--port", str(self.port), "--workers", "1", "--artifacts-destination", str(self.folder / "artifacts")]
         environment = os.environ | {
-            "MLFLOW_WEBHOOK_SECRET_ENCRYPTION_KEY": self.key, "MLFLOW_WEBHOOK_ALLOWED_SCHEMES": "http", "MLFLOW_WEBHOOK_ALLOW_PRIVATE_IPS": "true",
+            "MLFLOW_WEBHOOK_SECRET_ENCRYPTION_KEY": self.key, "MLFLOW_WEBHOOK_ALLOWED_SCHEMES": "http",
+            "MLFLOW_WEBHOOK_ALLOW_PRIVATE_IPS": "true",
             "MLFLOW_WEBHOOK_CACHE_TTL": "1", "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false",
-        }  # fmt: skip
+        }
         with open(self.folder / "mlflow.log", "ab") as log:
             self.process = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True, env=environment)
         deadline = time.monotonic() + 600
@@ -112,7 +115,8 @@ class Both:
     def theirs(self):
         """{alias: graph} of MLflow."""
         aliases = self.registry.get_registered_model(self.model).aliases
-        return {alias: self.registry.get_model_version(self.model, number).tags["foldback.graph"] for alias, number in aliases.items()}
+        return {alias: self.registry.get_model_version(self.model, number).tags["foldback.graph"]
+                for alias, number in aliases.items()}
 
     def agree(self):
         assert self.ours() == self.theirs()
@@ -157,7 +161,8 @@ def test_the_story(both):
     assert {change.action for change in both.sync()} == {"version", "alias"}
     assert both.agree() == {"champion": without["graph"]}
     theirs = both.registry.get_model_version_by_alias(both.model, "champion")
-    assert str(theirs.version) == "3" and theirs.tags["foldback.run"] == without["run"] and theirs.description == "2-without-MergeLinears"
+    assert (str(theirs.version) == "3" and theirs.tags["foldback.run"] == without["run"]
+            and theirs.description == "2-without-MergeLinears")
     # rolled back in foldback, and deleted in MLflow
     both.client.rollback_alias(both.model, "champion")
     both.sync()
@@ -212,7 +217,8 @@ def test_what_cannot_be_followed_is_said(both):
     both.sync()
     both.registry.create_model_version(both.model, "s3://bucket/model")
     both.registry.set_registered_model_alias(both.model, "champion", "2")
-    assert both.sync() == [Change("mlflow", "unknown", "champion", "1", "2"), Change("mlflow", "unnameable", "with.dots", None, "1")]
+    assert both.sync() == [Change("mlflow", "unknown", "champion", "1", "2"),
+                           Change("mlflow", "unnameable", "with.dots", None, "1")]
     assert both.ours()["champion"] == graph
     tagged = both.registry.create_model_version(both.model, "s3://bucket/other", tags={"foldback.graph": "sha256:" + "0" * 64})
     both.registry.set_registered_model_alias(both.model, "champion", tagged.version)
@@ -280,15 +286,18 @@ def listening(both):
     both.service.start()
     both.connect()
     both.sync()
-    secrets = {"MLFLOW_WEBHOOK_SECRET": "of mlflow, in any characters", "FOLDBACK_WEBHOOK_SECRET": "whsec_" + base64.b64encode(os.urandom(32)).decode()}
-    command = [*COMMAND, "sync", both.model, "--server", both.service.url, "--mlflow", both.tracking.url, "--listen", "127.0.0.1:0"]
+    secrets = {"MLFLOW_WEBHOOK_SECRET": "of mlflow, in any characters",
+               "FOLDBACK_WEBHOOK_SECRET": "whsec_" + base64.b64encode(os.urandom(32)).decode()}
+    command = [*COMMAND, "sync", both.model, "--server", both.service.url, "--mlflow", both.tracking.url, "--listen",
+               "127.0.0.1:0"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=os.environ | secrets)
     port = json.loads(process.stdout.readline())["listening"]
     receivers.make_webhook(both.service, f"http://127.0.0.1:{port}/", secret=secrets["FOLDBACK_WEBHOOK_SECRET"])
     hook = both.registry.create_webhook(
-        f"to-{both.model}", f"http://127.0.0.1:{port}/", list(map(WebhookEvent.from_str, ("model_version_alias.created", "model_version_alias.deleted"))),
+        f"to-{both.model}", f"http://127.0.0.1:{port}/",
+        list(map(WebhookEvent.from_str, ("model_version_alias.created", "model_version_alias.deleted"))),
         secret=secrets["MLFLOW_WEBHOOK_SECRET"],
-    )  # fmt: skip
+    )
     yield process
     both.registry.delete_webhook(hook.webhook_id)
     process.terminate()
@@ -341,14 +350,15 @@ def test_a_signed_message_that_is_nested_and_connections_that_drip(monkeypatch):
 def test_messages_that_nobody_signed():
     key = "of mlflow"
     listener = mirroring.Listener("127.0.0.1", 0, mlflow_secret=key)
-    body = b'{"entity": "model_version_alias", "action": "created", "data": {"name": "bert", "alias": "champion", "version": "1"}}'
+    body = (b'{"entity": "model_version_alias", "action": "created", "data": {"name": "bert", "alias": "champion", "version": '
+            b'"1"}}')
 
     def headers(secret=key, at=None, text=body, message="id"):
         at = str(int(time.time()) if at is None else at)
         return {
             "X-MLflow-Delivery-Id": message, "X-MLflow-Timestamp": at,
             "X-MLflow-Signature": mlflow_delivery._generate_hmac_signature(secret, "id", at, text.decode()),
-        }  # fmt: skip
+        }
 
     def post(given, sent=body):
         request = urllib.request.Request(f"http://127.0.0.1:{listener.port}/", sent, given, method="POST")
@@ -360,10 +370,13 @@ def test_messages_that_nobody_signed():
 
     own = {"webhook-id": "id", "webhook-timestamp": str(int(time.time()))}
     refused = [
-        {}, headers("another"), headers(at=time.time() - 3600), headers(at=time.time() + 3600), headers(message="another id"), headers(text=b"{}"),
-        {**headers(), "X-MLflow-Signature": "v1,"}, {**headers(), "X-MLflow-Signature": "v1,%%%"}, {**headers(), "X-MLflow-Signature": ""},
-        {**headers(), "X-MLflow-Timestamp": "soon"}, {**own, "webhook-signature": receivers.signature("whsec_AAAA", "id", own["webhook-timestamp"], body)},
-    ]  # fmt: skip
+        {}, headers("another"), headers(at=time.time() - 3600), headers(at=time.time() + 3600), headers(message="another id"),
+        headers(text=b"{}"),
+        {**headers(), "X-MLflow-Signature": "v1,"}, {**headers(), "X-MLflow-Signature": "v1,%%%"},
+        {**headers(), "X-MLflow-Signature": ""},
+        {**headers(), "X-MLflow-Timestamp": "soon"},
+        {**own, "webhook-signature": receivers.signature("whsec_AAAA", "id", own["webhook-timestamp"], body)},
+    ]
     for given in refused:
         assert post(given) == 401, given
     assert post(headers(), body + b" ") == 401
@@ -457,10 +470,12 @@ def test_a_document_and_its_weights_are_loaded(loading, tmp_path):
     source = loading.client.bind(foldback.fx.to_document(live, x), tmp_path / "model.safetensors", progress=False)["id"]
     deployed(loading, source)
     found = load(loading)
-    assert hasattr(found.get_raw_model(), "graph") and [name for name, _ in found.get_raw_model().named_parameters()] != [name for name, _ in live.named_parameters()]
+    assert (hasattr(found.get_raw_model(), "graph") and [name for name, _ in found.get_raw_model().named_parameters()]
+            != [name for name, _ in live.named_parameters()])
     for given in (x.numpy(), x.numpy().astype("float64"), pandas.DataFrame(x.numpy())):
         numpy.testing.assert_allclose(found.predict(given), model(x).detach().numpy(), rtol=1e-5, atol=1e-6)
-    for wrong, said in (({"y": x.numpy()}, "no input y"), ([x.numpy()] * 2, "takes 1"), (x.numpy() > 0, "x is float32, and bool")):
+    for wrong, said in (({"y": x.numpy()}, "no input y"), ([x.numpy()] * 2, "takes 1"),
+                        (x.numpy() > 0, "x is float32, and bool")):
         with pytest.raises((TypeError, ValueError), match=said):
             found.predict(wrong)
 
@@ -505,7 +520,8 @@ def test_nothing_drifts(both):
     """Random acts on both sides, syncs that are interrupted anywhere, and kills of both servers."""
     rng = random.Random(SEED)
     aliases, count, done = ("champion", "challenger", "shadow"), 0, []
-    kills = {act: number % 5 == 0 for number, act in enumerate(rng.sample(range(ACTS), KILLS))}  # True: of MLflow, which starts slowly
+    # True: of MLflow, which starts slowly
+    kills = {act: number % 5 == 0 for number, act in enumerate(rng.sample(range(ACTS), KILLS))}
 
     def versions():
         return [row["version"] for row in both.client.versions(both.model)]
@@ -574,5 +590,6 @@ def test_nothing_drifts(both):
     for version in both.registry.search_model_versions(f"name = '{both.model}'"):
         theirs.setdefault(version.tags["foldback.version"], []).append(version.tags["foldback.graph"])
     assert {name: [graph] for name, graph in ours.items()} == theirs
-    print(f"{len(done)} acts of {ACTS} did something ({', '.join(sorted(set(done)))}), {len(kills)} kills, {agreed} agreements, {len(ours)} versions")
+    print(f"{len(done)} acts of {ACTS} did something ({', '.join(sorted(set(done)))}), {len(kills)} kills, {agreed} "
+          f"agreements, {len(ours)} versions")
     assert len(done) > ACTS // 3 and agreed > ACTS // 10 and mirroring.Mirror is Mirror

@@ -1,12 +1,13 @@
-"""Small models whose archives are optimised in test_archive_passes.py: each has something that made an archive hard to write."""
+"""Small models whose archives are optimised in test_archive_passes.py: each has something that made an archive hard to
+write."""
 
 from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import nn
-from torch.nn import functional
 from torch.export import Dim
+from torch.nn import functional
 
 BATCH, LENGTH, OTHER = Dim("batch", min=2, max=16), Dim("length", min=2, max=12), Dim("other", min=2, max=12)
 Given = tuple[nn.Module, tuple[Any, ...], Any]
@@ -230,7 +231,8 @@ class Views(nn.Module):
         self.same = self.linear
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.linear(x) @ self.p + (x[:, :4] @ self.v.t()) @ self.p + x @ self.w @ self.p + self.same(x).mean() * self.u.mean()
+        return self.linear(x) @ self.p + (x[:, :4]
+                                          @ self.v.t()) @ self.p + x @ self.w @ self.p + self.same(x).mean() * self.u.mean()
 
 
 class NestedBranches(nn.Module):
@@ -301,7 +303,8 @@ MODELS: dict[str, Callable[[], Given]] = {
     "factories": lambda: (Factories().eval(), (torch.randint(0, 30, (2, 6)),), ({0: BATCH, 1: LENGTH},)),
     "spelled-out": lambda: (SpelledOut().eval(), (torch.randn(3, 8),), ({0: BATCH},)),
     "spelled-out-bfloat16": lambda: (SpelledOut(torch.bfloat16).eval(), (torch.randn(3, 8).bfloat16(),), ({0: BATCH},)),
-    "symbols": lambda: (Symbols().eval(), (torch.randn(3, 4, 6), torch.randn(3, 5, 6)), ({0: BATCH, 1: LENGTH}, {0: BATCH, 1: OTHER})),
+    "symbols": lambda: (Symbols().eval(), (torch.randn(3, 4, 6), torch.randn(3, 5, 6)),
+                        ({0: BATCH, 1: LENGTH}, {0: BATCH, 1: OTHER})),
     "views": lambda: (Views().eval(), (torch.randn(3, 8),), ({0: BATCH},)),
     "nested-branches": lambda: (NestedBranches().eval(), (torch.randn(3, 4),), ({0: BATCH},)),
     "dtypes": lambda: (Dtypes().eval(), (torch.randn(3, 4),), ({0: BATCH},)),

@@ -4,7 +4,8 @@
     def merged_at_the_root(self, x):
         return self.fc1(x), self.fc2(x)
 
-`merge=(1, [])`: MergeLinears applies once and refuses nothing. What a case does not name is not expected, but proved all the same.
+`merge=(1, [])`: MergeLinears applies once and refuses nothing. What a case does not name is not expected, but proved all the
+same.
 """
 
 import dataclasses

@@ -12,7 +12,8 @@ SHUT = torch.tensor([[True, False, False, True], [False] * 4, [True] * 4, [False
 
 def made(x, function, *args, **kwargs):
     """A call that reads no input, which torch.fx would do at once."""
-    return x.tracer.create_proxy("call_function", function, args, kwargs) if isinstance(x, torch.fx.Proxy) else function(*args, **kwargs)
+    return x.tracer.create_proxy("call_function", function, args,
+                                 kwargs) if isinstance(x, torch.fx.Proxy) else function(*args, **kwargs)
 
 
 def attention(q, k, v, change=lambda scores: scores):
@@ -79,7 +80,7 @@ def attention_that_is_viewed(self, q, k, v):
     return attention(q, k, v).view(-1)
 
 
-# ---- what depends on no input -------------------------------------------------------------------------------------------------
+# ---- what depends on no input ------------------------------------------------------------------------------------------------
 
 
 @case((4, 4), constants=(1, []))

@@ -1,5 +1,5 @@
-"""Values that are no floating-point tensors: casts of weights, integer, bool and complex weights, masks, numbers and tensors without
-dimensions, and operators that take the one and not the other."""
+"""Values that are no floating-point tensors: casts of weights, integer, bool and complex weights, masks, numbers and tensors
+without dimensions, and operators that take the one and not the other."""
 
 import operator
 
@@ -195,7 +195,7 @@ OF_TWO = [
     "add", "sub", "mul", "div", "true_divide", "floor_divide", "remainder", "fmod", "pow", "float_power", "maximum", "minimum",
     "fmax", "fmin", "max", "min", "atan2", "arctan2", "hypot", "logaddexp", "logaddexp2", "copysign", "xlogy", "heaviside",
     "nextafter", "rsub", "multiply", "subtract", "divide", "special_xlogy", "special_xlog1py", "ldexp",
-]  # fmt: skip
+]
 for each in OF_TWO:
     if hasattr(torch, each):
         of_two(getattr(torch, each), each)
@@ -210,7 +210,8 @@ def scalar_tensors_beside_operators(self, x):
 @case((2, 3), dtype=torch.float32)
 def scalar_tensors_that_bound(self, x):
     low, high = number(x, -0.5), number(x)
-    return torch.clamp(x, low, high), x.clamp(min=low), torch.clamp(x, max=high), torch.clamp(x, low, x), torch.clamp_min(x, low)
+    return (torch.clamp(x, low, high), x.clamp(min=low), torch.clamp(x, max=high), torch.clamp(x, low, x),
+            torch.clamp_min(x, low))
 
 
 @case((2, 3), dtype=torch.float32)
@@ -242,7 +243,8 @@ def scalar_tensors_that_are_chosen(self, x):
 @case((2, 3), dtype=torch.float32)
 def scalar_tensors_given_by_name(self, x):
     half = number(x)
-    return torch.add(x, other=half), torch.add(input=half, other=x), torch.maximum(input=x, other=half), torch.add(x, x, alpha=half)
+    return torch.add(x, other=half), torch.add(input=half,
+                                               other=x), torch.maximum(input=x, other=half), torch.add(x, x, alpha=half)
 
 
 @case((2, 3), dtype=torch.float32)

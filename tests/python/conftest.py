@@ -11,7 +11,7 @@ HERE = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))
 sys.path.append(str(HERE.parent / "api"))
 
-from passes import Passes  # noqa: E402
+from passes import Passes
 
 specification = importlib.util.spec_from_file_location("api_conftest", HERE.parent / "api" / "conftest.py")
 api = importlib.util.module_from_spec(specification)

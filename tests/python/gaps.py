@@ -12,18 +12,22 @@ import collections
 import json
 
 VIEWS = {
-    "view", "_unsafe_view", "reshape", "flatten", "unflatten", "permute", "transpose", "t", "unsqueeze", "squeeze", "contiguous",
+    "view", "_unsafe_view", "reshape", "flatten", "unflatten", "permute", "transpose", "t", "unsqueeze",
+    "squeeze", "contiguous",
     "clone", "alias", "detach",
-}  # fmt: skip
+}
 RESHAPES = {"view", "_unsafe_view", "reshape", "flatten", "unflatten", "unsqueeze", "squeeze"}
 CONVOLUTIONS = {"conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d", "convolution"}
 NORMS = {"layer_norm", "native_layer_norm", "layernorm", "rms_norm", "rmsnorm"}
-BATCH_NORMS = {"batch_norm", "_native_batch_norm_legit_no_training", "batchnorm1d", "batchnorm2d", "batchnorm3d", "native_batch_norm"}
+BATCH_NORMS = {"batch_norm", "_native_batch_norm_legit_no_training", "batchnorm1d", "batchnorm2d", "batchnorm3d",
+               "native_batch_norm"}
 TUPLES = {"native_layer_norm", "_native_batch_norm_legit_no_training", "native_batch_norm"}
 SCALES = {"mul", "div", "truediv", "add", "sub", "true_divide"}
-COPIES = {"to", "_to_copy", "float", "double", "half", "type_as", "contiguous", "clone", "alias", "detach", "dropout", "identity", "lift_fresh_copy"}
+COPIES = {"to", "_to_copy", "float", "double", "half", "type_as", "contiguous", "clone", "alias", "detach", "dropout",
+          "identity", "lift_fresh_copy"}
 SIZED = {"view", "reshape", "expand", "flatten", "_unsafe_view"}
-IMPURE = {"rand", "randn", "empty", "dropout", "bernoulli", "rand_like", "empty_like", "empty_strided", "zeros", "ones", "full", "arange", "scalar_tensor", "tensor", "lift_fresh_copy"}
+IMPURE = {"rand", "randn", "empty", "dropout", "bernoulli", "rand_like", "empty_like", "empty_strided", "zeros", "ones", "full",
+          "arange", "scalar_tensor", "tensor", "lift_fresh_copy"}
 
 
 def nodes_in(value):
@@ -53,7 +57,8 @@ class Program:
                 self.users[read].append(name)
         self.constant = set()
         for name, row in self.rows.items():
-            is_made = row["op"].startswith("call") and self.reads(name) and all(read in self.constant for read in self.reads(name))
+            is_made = (row["op"].startswith("call") and self.reads(name)
+                       and all(read in self.constant for read in self.reads(name)))
             if (row["op"] == "get_attr" and self.is_tensor(row["target"])) or is_made:
                 self.constant.add(name)
 
@@ -173,7 +178,8 @@ class Program:
             for x, c in ((0, 1), (1, 0)):
                 value, constant = self.argument(name, x), row["args"][c]
                 is_constant = number_of(constant) is not None or self.argument(name, c) in self.constant
-                if value is None or value in self.constant or not is_constant or (x == 1 and self.base(name) not in ("mul", "add")):
+                if (value is None or value in self.constant or not is_constant
+                    or (x == 1 and self.base(name) not in ("mul", "add"))):
                     continue
                 if self.host(self.source(value)) is not None or any(self.host(user) == at for user, at in self.readers(name)):
                     yield [name]

@@ -19,13 +19,14 @@ HEAD = """/* Where PyTorch 2.13 has the names of each operator of ops.def, and w
  *
  * homes       of "functional" (torch.nn.functional), "torch" and "method" (torch.Tensor)
  * parsed      those of them that are written in C++ and take what the overloads take; others are Python functions. What such a
- *             one takes when it runs is a row of its own, "functional.name", where its annotations tell it; else it stands last,
- *             as far as it is annotated, and not for functions of *args
+ *             one takes when it runs is a row of its own, "functional.name", where its annotations tell it; else it stands
+ *             last, as far as it is annotated, and not for functions of *args
  * parameters  "name=type" by position; those behind "|" by keyword only. With "?" before its type one may be None, with "!" it
  *             must be given. T: a tensor, N: that or a number, L: a list of tensors, O: of tensors and None, S: a number,
  *             i: an int, I: a list of ints, J: that or one int, K: that, or one int from Python alone, P: a list of ints
  *             and None, or one int, f: a float, F: a list of floats, b: a bool, B: a list of bools, s: a string, d: a dtype,
- *             D: a device, l: a layout, m: a memory format, x: something else, n: a number or a list of numbers, a: anything. */
+ *             D: a device, l: a layout, m: a memory format, x: something else, n: a number or a list of numbers,
+ *             a: anything. */
 """
 TYPES = {
     "Tensor": "T",
@@ -77,11 +78,13 @@ def overload(function):
 
 
 def is_ordinary(function):
-    """No overload that writes to `out`, and none of named dimensions, of numbers alone or of lists and strings of TorchScript."""
+    """No overload that writes to `out`, and none of named dimensions, of numbers alone or of lists and strings of
+    TorchScript."""
     arguments = function._schema.arguments
     if not any("Tensor" in str(one.type) for one in [*arguments, *function._schema.returns]):
         return False
-    is_of_names = any(str(argument.real_type) in ("Dimname", "List[Dimname]", "Optional[List[Dimname]]") for argument in arguments)
+    is_of_names = any(str(argument.real_type) in ("Dimname", "List[Dimname]", "Optional[List[Dimname]]")
+                      for argument in arguments)
     is_of_numbers = all(str(one.real_type) in ("int", "float", "number", "complex", "bool") for one in arguments)
     writes = any(argument.is_out for argument in arguments)
     return not is_of_names and not writes and not (is_of_numbers and arguments)
@@ -94,12 +97,14 @@ def overloads(name):
 
 
 def writes_otherwise(name):
-    """Has name_, which writes into its input, an overload that name lacks or calls otherwise? pow_.Scalar takes a tensor and a number."""
+    """Has name_, which writes into its input, an overload that name lacks or calls otherwise? pow_.Scalar takes a tensor and a
+    number."""
     return not set(overloads(f"{name}_").split()) <= set(overloads(name).split())
 
 
 def annotated(parameter):
-    """The letter of a Python parameter. Annotations are for TorchScript and tell half of the truth (int, where a tuple will do)."""
+    """The letter of a Python parameter. Annotations are for TorchScript and tell half of the truth (int, where a tuple will
+    do)."""
     text = str(parameter.annotation).removeprefix("<class '").removesuffix("'>").replace("torch.Tensor", "Tensor")
     words = set(text.split(" | "))
     optional = "?" if words & {"None", "NoneType"} and (len(words) > 1 or parameter.default is None) else ""
@@ -108,7 +113,8 @@ def annotated(parameter):
         return optional + "d" if words == {"int"} else "a"
     if words <= {"int", "float", "list[int]", "list[float]", "None", "NoneType"}:  # BroadcastingList2[int] is None when it runs
         return optional + "n"
-    return optional + {"Tensor": "T", "bool": "b", "str": "s"}[text.split(" | ")[0]] if words <= {"Tensor", "bool", "str"} and len(words) == 1 else "a"
+    return optional + {"Tensor": "T", "bool": "b",
+                       "str": "s"}[text.split(" | ")[0]] if words <= {"Tensor", "bool", "str"} and len(words) == 1 else "a"
 
 
 def python_call(function):
@@ -148,7 +154,8 @@ ANNOTATED = {
 # What their annotations say is not what they take.
 TAKES_MORE = {"dtype": "?d", ("normalize", "dim"): "?K"}
 WRITTEN_OTHERWISE = {
-    "functional.interpolate": "default(input=!T,size=?K,scale_factor=?x,mode=s,align_corners=?b,recompute_scale_factor=?b,antialias=b)",
+    "functional.interpolate": "default(input=!T,size=?K,scale_factor=?x,mode=s,align_corners=?b,recompute_scale_factor=?b,"
+                              "antialias=b)",
     "torch.split": "default(tensor=!T,split_size_or_sections=!K,dim=i)",
     "method.split": "default(self=!T,split_size=!K,dim=i)",
 }
@@ -184,7 +191,8 @@ def rows():
         places = (("functional", torch.nn.functional), ("torch", torch), ("method", torch.Tensor))
         found = {word: getattr(home, name) for word, home in places if callable(getattr(home, name, None))}
         parsed = [word for word, function in found.items() if isinstance(function, WRITTEN_IN_C)]
-        written = {word: WRITTEN_OTHERWISE.get(f"{word}.{name}") or (python_overload(name) if word == "functional" else None) for word in found}
+        written = {word: WRITTEN_OTHERWISE.get(f"{word}.{name}") or (python_overload(name) if word == "functional" else None)
+                   for word in found}
         called = {word: python_call(function) for word, function in found.items() if word not in parsed and not written[word]}
         in_python = " ".join(f"{word}{call}" for word, call in called.items() if call)
         yield f'FB_CALLS_ROW("{name}", "{" ".join(found)}", "{" ".join(parsed)}", "{overloads(name)}", "{in_python}")'

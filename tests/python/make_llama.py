@@ -10,10 +10,11 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "clients/python/src"))
 
-import foldback  # noqa: E402
-import torch  # noqa: E402
-from torch._subclasses import FakeTensorMode  # noqa: E402
-from transformers import LlamaConfig, LlamaForCausalLM  # noqa: E402
+import torch
+from torch._subclasses import FakeTensorMode
+from transformers import LlamaConfig, LlamaForCausalLM
+
+import foldback
 
 CONFIG = LlamaConfig(
     vocab_size=128256, hidden_size=4096, intermediate_size=14336, num_hidden_layers=32, num_attention_heads=32,

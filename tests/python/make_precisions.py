@@ -22,8 +22,10 @@ HEAD = """/* Operators that PyTorch 2.13 on a CPU computes in float32 and has no
 """
 NARROW = (torch.float16, torch.bfloat16)
 LACKS_KERNEL = re.compile(
-    r"not implemented for '(Half|BFloat16)'|Low precision dtypes|[Uu]nsupported dtype (Half|BFloat16)|must be either float or double|"
-    r"Expected both inputs to be Half, Float or Double|Unsupported dtype ComplexHalf|MKL FFT doesn.t support tensors of type|view_as_complex is only supported"
+    r"not implemented for '(Half|BFloat16)'|Low precision dtypes|[Uu]nsupported dtype (Half|BFloat16)|must be either float or "
+    r"double|"
+    r"Expected both inputs to be Half, Float or Double|Unsupported dtype ComplexHalf|MKL FFT doesn.t support tensors of "
+    r"type|view_as_complex is only supported"
 )
 SAMPLES = 40
 # What the table of operators has no samples of: operators, and values of a parameter.
@@ -36,9 +38,12 @@ CALLS = {
     "FFT_R2C": lambda x: torch.ops.aten._fft_r2c(x, [0], 0, True),
 }
 CASES = [
-    ("NORM", "norm", "p", {"nuc": lambda x: torch.norm(x, "nuc"), "fro": lambda x: torch.norm(x, "fro"), "2": lambda x: torch.norm(x, 2)}),
-    ("VECTOR_NORM", "norm", "ord", {str(order): lambda x, order=order: torch.linalg.norm(x, order) for order in ("nuc", "fro", 1, -1, 2, -2)}),
-    ("VECTOR_NORM", "linalg_norm", "ord", {str(order): lambda x, order=order: torch.linalg.norm(x, order) for order in ("nuc", "fro", 1, -1, 2, -2)}),
+    ("NORM", "norm", "p", {"nuc": lambda x: torch.norm(x, "nuc"), "fro": lambda x: torch.norm(x, "fro"),
+                           "2": lambda x: torch.norm(x, 2)}),
+    ("VECTOR_NORM", "norm", "ord", {str(order): lambda x, order=order: torch.linalg.norm(x, order)
+                                    for order in ("nuc", "fro", 1, -1, 2, -2)}),
+    ("VECTOR_NORM", "linalg_norm", "ord", {str(order): lambda x, order=order: torch.linalg.norm(x, order)
+                                           for order in ("nuc", "fro", 1, -1, 2, -2)}),
 ]
 
 
@@ -70,7 +75,7 @@ def row_of(info, spelled):
 
 
 def cast(value, dtype):
-    change = lambda one: one.detach().to(dtype) if isinstance(one, torch.Tensor) and one.dtype == torch.float32 else one  # noqa: E731
+    change = lambda one: one.detach().to(dtype) if isinstance(one, torch.Tensor) and one.dtype == torch.float32 else one
     return torch.utils._pytree.tree_map(change, value)
 
 
@@ -90,7 +95,7 @@ def lacking(info):
         samples = [one for one, _ in zip(info.sample_inputs("cpu", torch.float32), range(SAMPLES))]
     except (RuntimeError, AttributeError, ImportError):
         return set()
-    has_elements = lambda one: not isinstance(one.input, torch.Tensor) or one.input.numel()  # noqa: E731
+    has_elements = lambda one: not isinstance(one.input, torch.Tensor) or one.input.numel()
     samples = [one for one in samples if has_elements(one) and not runs(info, one, torch.float32)]
     failed = {dtype: sum(bool(LACKS_KERNEL.search(runs(info, one, dtype))) for one in samples) for dtype in NARROW}
     return {str(dtype).removeprefix("torch.") for dtype in NARROW if failed[dtype] * 2 > len(samples)}

@@ -9,13 +9,13 @@ import re
 import torch._export.serde
 import yaml
 
-HEAD = """/* What the JSON files of an archive hold: torch/_export/serde/schema.yaml of PyTorch 2.13. Written by tests/python/make_schema.py, and
- * held against PyTorch by tests/python/test_archives.py.
+HEAD = """/* What the JSON files of an archive hold: torch/_export/serde/schema.yaml of PyTorch 2.13. Written by
+ * tests/python/make_schema.py, and held against PyTorch by tests/python/test_archives.py.
  *
  *     PT_SCHEMA_ROW("type", is_union, "member=kind,...")
  *
- * kinds   int, float, str, bool, any, or a type of this table; [kind]: a list, {kind}: an object of any names. With "?" before it
- *         it may be null, with "!" it must be there. Of a union one member is there. */
+ * kinds   int, float, str, bool, any, or a type of this table; [kind]: a list, {kind}: an object of any names. With "?" before
+ *         it, it may be null, with "!" it must be there. Of a union one member is there. */
 """
 ROOTS = ("ExportedProgram", "PayloadConfig")
 SCHEMA = yaml.safe_load((pathlib.Path(torch._export.serde.__file__).parent / "schema.yaml").read_text())

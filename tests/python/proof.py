@@ -4,8 +4,9 @@ import copy
 
 import torch
 from canonical import canonical_bytes, identity
-from foldback.fx import from_document, to_document
 from passes import are_preserving
+
+from foldback.fx import from_document, to_document
 
 TOLERANCE = {torch.float64: 1e-11, torch.float32: 1e-5, torch.float16: 4e-3, torch.bfloat16: 3e-2}
 
@@ -20,7 +21,8 @@ class Recorder(torch.fx.Interpreter):
     def run_node(self, node):
         result = super().run_node(node)
         is_tensor = isinstance(result, torch.Tensor)
-        self.meta[node.name] = {"shape": list(result.shape), "dtype": str(result.dtype).removeprefix("torch.")} if is_tensor else {}
+        self.meta[node.name] = {"shape": list(result.shape),
+                                "dtype": str(result.dtype).removeprefix("torch.")} if is_tensor else {}
         return result
 
 

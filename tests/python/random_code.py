@@ -14,8 +14,9 @@ import struct
 import types
 
 import torch
-from foldback.values import encode, qualified_name
 from torch.fx.graph import _is_from_torch, inplace_methods, magic_methods
+
+from foldback.values import encode, qualified_name
 
 # ---- functions -------------------------------------------------------------------------------------------------------------
 

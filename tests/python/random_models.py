@@ -1,5 +1,5 @@
-"""Random models: perceptrons, convolutional networks and attention, with the habits that make rewriting hard: tied weights, modules
-called again, writes in place, values read twice, views, divisions by sizes."""
+"""Random models: perceptrons, convolutional networks and attention, with the habits that make rewriting hard: tied weights,
+modules called again, writes in place, values read twice, views, divisions by sizes."""
 
 import random
 

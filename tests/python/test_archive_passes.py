@@ -14,10 +14,11 @@ import torch
 from archive_models import MODELS
 
 BINARY = Path(__file__).parents[2] / "build/foldback"
-GELU = {"name": "GeluForRelu", "pattern": {"operator": "relu", "args": ["?x"], "kwargs": {"inplace": {"optional": False}}, "as": "?y"},
-        "replacement": {"?y": {"operator": "gelu", "args": ["?x"]}}, "exactness": "changes"}  # fmt: skip
+GELU = {"name": "GeluForRelu", "pattern": {"operator": "relu", "args": ["?x"],
+                                           "kwargs": {"inplace": {"optional": False}}, "as": "?y"},
+        "replacement": {"?y": {"operator": "gelu", "args": ["?x"]}}, "exactness": "changes"}
 TWICE = {"name": "AddForDoubling", "pattern": {"operator": "mul", "args": ["?x", 2.0], "as": "?y"},
-         "replacement": {"?y": {"operator": "add", "args": ["?x", "?x"]}}, "exactness": "moves"}  # fmt: skip
+         "replacement": {"?y": {"operator": "add", "args": ["?x", "?x"]}}, "exactness": "moves"}
 CHANGING = {"GeluForRelu", "ReplaceActivation"}
 
 
@@ -39,11 +40,13 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def all_passes(store: Path) -> list[list[Any]]:
     """Each alone; ConvertPrecision to both dtypes; and many together."""
-    names = [one["name"] for one in json.loads(foldback(store, "pass", "list", "--json"))["items"] if one.get("kind") != "preset"]
+    names = [one["name"] for one in json.loads(foldback(store, "pass", "list", "--json"))["items"]
+             if one.get("kind") != "preset"]
     params = {"ReplaceActivation": [{"from": "relu", "to": "gelu"}],
-              "ConvertPrecision": [{"to": "float16"}, {"to": "bfloat16", "cast_outputs": False}]}  # fmt: skip
+              "ConvertPrecision": [{"to": "float16"}, {"to": "bfloat16", "cast_outputs": False}]}
     lists: list[list[Any]] = [[{"name": name, "params": one}] for name in names for one in params.get(name, [{}])]
-    return [*lists, ["GeluForRelu"], ["AddForDoubling"], ["inference"], ["inference", "MergeLinears", "UnpackLinear", "MergeViews"]]
+    return [*lists, ["GeluForRelu"], ["AddForDoubling"], ["inference"],
+            ["inference", "MergeLinears", "UnpackLinear", "MergeViews"]]
 
 
 def run(program: torch.export.ExportedProgram, args: Any, kwargs: Any) -> tuple[list[Any], dict[str, torch.Tensor]]:
@@ -63,8 +66,9 @@ def resized(program: torch.export.ExportedProgram) -> Any:
     inputs = [node for node in program.graph.nodes if node.name in program.graph_signature.user_inputs]
     made = []
     for leaf, node in zip(leaves, inputs, strict=True):
-        sizes = [int(size.node.expr.subs({one: program.range_constraints[one].lower + 3 for one in size.node.expr.free_symbols}))
-                 if isinstance(size, torch.SymInt) else size for size in node.meta["val"].shape]  # fmt: skip
+        sizes = [int(size.node.expr.subs({one: program.range_constraints[one].lower + 3
+                                          for one in size.node.expr.free_symbols}))
+                 if isinstance(size, torch.SymInt) else size for size in node.meta["val"].shape]
         made.append(torch.randn(sizes).to(leaf.dtype) if leaf.is_floating_point() else torch.randint(0, 5, sizes))
     assert [one.shape for one in made] != [one.shape for one in leaves]
     return torch.utils._pytree.tree_unflatten(made, spec)

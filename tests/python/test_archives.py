@@ -1,6 +1,6 @@
-"""The documents beside the archives in tests/fixtures/archives are what the exporter makes of the loaded programs; the tests of the
-reader in C (test_archive.c) compare with them. And where a name is that of a tied tensor, the loaded program has the document of the
-one that was saved."""
+"""The documents beside the archives in tests/fixtures/archives are what the exporter makes of the loaded programs; the tests of
+the reader in C (test_archive.c) compare with them. And where a name is that of a tied tensor, the loaded program has the
+document of the one that was saved."""
 
 import copy
 import json
@@ -19,9 +19,9 @@ HERE = Path(__file__).parent
 ARCHIVES = HERE.parent / "fixtures/archives"
 sys.path[:0] = [str(HERE.parents[1] / "clients/python/src"), str(ARCHIVES)]
 
-from foldback.export import from_exported_program  # noqa: E402
+import make_schema
 
-import make_schema  # noqa: E402
+from foldback.export import from_exported_program
 
 DOCUMENTS = sorted(path.name for path in ARCHIVES.glob("*.json"))
 
@@ -78,7 +78,8 @@ class Folded(torch.nn.Module):
         return self.left(x), self.right(x)
 
 
-@pytest.mark.parametrize("passes", [["RemoveNoOps"], ["FuseBatchNorm"], ["FuseBatchNorm", "RemoveNoOps"], ["EliminateDeadCode"], ["MergeLinears"], ["inference"]])
+@pytest.mark.parametrize("passes", [["RemoveNoOps"], ["FuseBatchNorm"], ["FuseBatchNorm", "RemoveNoOps"], ["EliminateDeadCode"],
+                                    ["MergeLinears"], ["inference"]])
 def test_the_archive_of_a_changed_graph_computes_the_same(tmp_path: Path, passes: list[str]) -> None:
     batch = torch.export.Dim("batch", min=2, max=64)
     program = torch.export.export(Folded().eval(), (torch.randn(2, 3, 6, 6),), dynamic_shapes=({0: batch},))
@@ -204,7 +205,8 @@ def test_an_undo_keeps_training(tmp_path: Path, way: str, form: str) -> None:
         for weight in live.parameters():
             weight.add_(torch.randn_like(weight) * 0.1)
     wanted = live(*args)
-    torch.export.save(fast if way == "in place" else export(live), tmp_path / "trained.pt2", extra_files=named if "named" in way else None)
+    torch.export.save(fast if way == "in place" else export(live), tmp_path / "trained.pt2",
+                      extra_files=named if "named" in way else None)
     words = ["reverse", str(tmp_path / "trained.pt2"), "-o", str(tmp_path / "back.pt2"), "--data", str(tmp_path / "store")]
     if "named" not in way:
         refused = subprocess.run([str(BINARY), *words], capture_output=True, text=True, timeout=600, check=False)
@@ -236,7 +238,8 @@ def test_changed_nested_programs_compute_the_same(tmp_path: Path) -> None:
     program = torch.export.export(Nested().eval(), (torch.randn(3, 4), torch.tensor(2)), dynamic_shapes=(batch, None))
     torch.export.save(program, tmp_path / "model.pt2")
     store = ["--data", str(tmp_path / "store")]
-    subprocess.run([str(BINARY), "optimize", str(tmp_path / "model.pt2"), "--pass", "DeepCopy", "-o", str(tmp_path / "graph.json"), *store], check=True)
+    subprocess.run([str(BINARY), "optimize", str(tmp_path / "model.pt2"), "--pass", "DeepCopy", "-o",
+                    str(tmp_path / "graph.json"), *store], check=True)
     document = json.loads((tmp_path / "graph.json").read_text())
     changed = 0
     for module in document["modules"]:
@@ -248,7 +251,8 @@ def test_changed_nested_programs_compute_the_same(tmp_path: Path) -> None:
             if node["target"] == "torch.ops.aten.relu.default":
                 more = {**node, "name": "more", "target": "torch.ops.aten.mul.Tensor", "args": [{"$node": node["name"]}, 1.0]}
                 for reader in nodes:
-                    reader["args"] = json.loads(json.dumps(reader["args"]).replace(f'"$node": "{node["name"]}"', '"$node": "more"'))
+                    reader["args"] = json.loads(
+                        json.dumps(reader["args"]).replace(f'"$node": "{node["name"]}"', '"$node": "more"'))
                 nodes.insert(nodes.index(node) + 1, more)
                 changed += 1
     assert changed == 3
@@ -260,7 +264,8 @@ def test_changed_nested_programs_compute_the_same(tmp_path: Path) -> None:
     assert "more" in [node.name for one in within for node in one.graph.nodes]
     for x in (torch.ones(3, 4), -torch.ones(5, 4)):
         for k in (2, 5):
-            torch.testing.assert_close(fast.module()(x, torch.tensor(k)), program.module()(x, torch.tensor(k)), rtol=0, atol=2e-4)
+            torch.testing.assert_close(fast.module()(x, torch.tensor(k)), program.module()(x, torch.tensor(k)),
+                                       rtol=0, atol=2e-4)
 
 
 class Inner(torch.nn.Module):
@@ -287,7 +292,8 @@ class Outer(torch.nn.Module):
         return self.q(z), self.k(z)
 
 
-@pytest.mark.parametrize("passes", [["RemoveNoOps"], ["MergeLinears"], ["FuseBiasInLinear"], ["RemoveNoOps", "MergeLinears", "EliminateDeadCode"], ["inference"]])
+@pytest.mark.parametrize("passes", [["RemoveNoOps"], ["MergeLinears"], ["FuseBiasInLinear"],
+                                    ["RemoveNoOps", "MergeLinears", "EliminateDeadCode"], ["inference"]])
 def test_signatures_of_modules_are_kept_or_refused(tmp_path: Path, passes: list[str]) -> None:
     """unflatten needs them, and the module of each node."""
     torch.manual_seed(0)
@@ -310,7 +316,8 @@ def test_signatures_of_modules_are_kept_or_refused(tmp_path: Path, passes: list[
         torch.testing.assert_close(found, wanted, rtol=0, atol=2e-4)
 
 
-@pytest.mark.parametrize("call, args", [("flip.default", ["?x", []]), ("roll.default", ["?x", [1], []]), ("constant_pad_nd.default", ["?x", []])])
+@pytest.mark.parametrize("call, args", [("flip.default", ["?x", []]), ("roll.default", ["?x", [1], []]),
+                                        ("constant_pad_nd.default", ["?x", []])])
 def test_empty_lists_as_new_arguments(tmp_path: Path, call: str, args: list[object]) -> None:
     class Positive(torch.nn.Module):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -319,9 +326,11 @@ def test_empty_lists_as_new_arguments(tmp_path: Path, call: str, args: list[obje
     x = torch.tensor([[-1.0, 2.0, 3.0]])
     torch.export.save(torch.export.export(Positive(), (x,)), tmp_path / "model.pt2")
     target = f"torch.ops.aten.{call}"
-    rule = {"name": "Empty", "exactness": "changes", "pattern": {"operator": "relu", "args": ["?x"], "as": "?y"}, "replacement": {"?y": {"target": target, "args": args}}}
+    rule = {"name": "Empty", "exactness": "changes", "pattern": {"operator": "relu", "args": ["?x"], "as": "?y"},
+            "replacement": {"?y": {"target": target, "args": args}}}
     (tmp_path / "rule.json").write_text(json.dumps(rule))
-    put = subprocess.run([str(BINARY), "transformation", "put", str(tmp_path / "rule.json"), "--data", str(tmp_path / "store")], capture_output=True, text=True, timeout=60, check=False)
+    put = subprocess.run([str(BINARY), "transformation", "put", str(tmp_path / "rule.json"), "--data", str(tmp_path / "store")],
+                         capture_output=True, text=True, timeout=60, check=False)
     assert put.returncode == 0, put.stderr
     done = optimised(tmp_path, tmp_path / "model.pt2", "Empty")
     assert done.returncode == 0, done.stderr

@@ -1,5 +1,5 @@
-"""Calls that rules make of an operator are calls that PyTorch has: core/ops/calls.def, and what comes out, run. Functions are known under
-the names that torch.fx prints as well."""
+"""Calls that rules make of an operator are calls that PyTorch has: core/ops/calls.def, and what comes out, run. Functions are
+known under the names that torch.fx prints as well."""
 
 import builtins
 import operator
@@ -9,9 +9,10 @@ import make_calls
 import pytest
 import torch
 import torch.nn.functional as F
+from test_models_evaluate import evaluate
+
 from foldback.fx import to_document
 from foldback.values import qualified_name
-from test_models_evaluate import evaluate
 
 CALLS = pathlib.Path(__file__).resolve().parents[2] / "core" / "ops" / "calls.def"
 X, LESS = "?x", {"operator": "gt", "args": ["?x", 0.5]}
@@ -28,7 +29,7 @@ REPLACEMENTS = [
     ("scaled_dot_product_attention", [X, X, X]), ("normalize", [X]), ("logsigmoid", [X]), ("softsign", [X]),
     ("add", [X, {"operator": "arange", "args": [4]}]), ("one_hot", [{"operator": "argmax", "args": [X]}, 8]),
     ("maximum", [X, 0]), ("add", [2, X]),
-]  # fmt: skip
+]
 SPELLINGS = {
     "aten": ("call_function", "torch.ops.aten.relu.default", "torch.ops.aten.mul.Tensor"),
     "method": ("call_method", "relu", "operator.mul"),
@@ -85,7 +86,7 @@ def test_what_a_rule_makes_can_be_called(service, number):
         assert done["applied"] == 1, (spelling, done)
         code = answer.json()["code"]
         known = {"torch": torch, "operator": operator, "builtins": builtins, "device": torch.device}
-        exec(code.strip(), known)  # noqa: S102
+        exec(code.strip(), known)
         known["forward"](None, torch.rand(2, 4))
 
 
@@ -96,15 +97,18 @@ IN_PYTHON = [
     ("softsign", [X], {}, True), ("softsign", [X, 1], {}, False),
     ("hardtanh", [X, -1, 1], {}, True), ("hardtanh", [X, "a"], {}, False),
     ("threshold", [X, 0.5, 0.0], {}, True), ("threshold", [X], {}, False), ("threshold", [X, 0.5], {}, False),
-    ("normalize", [X], {"dim": -1}, True), ("normalize", [X, 2.0, [0, 1]], {}, True), ("normalize", [X, 2.0, "last"], {}, False),
-    ("layer_norm", [X, [4]], {}, True), ("layer_norm", [X], {}, False), ("layer_norm", [X, "all"], {}, False), ("layer_norm", [X, [4], 2], {}, False),
+    ("normalize", [X], {"dim": -1}, True), ("normalize", [X, 2.0, [0, 1]], {}, True),
+    ("normalize", [X, 2.0, "last"], {}, False),
+    ("layer_norm", [X, [4]], {}, True), ("layer_norm", [X], {}, False), ("layer_norm", [X, "all"], {}, False),
+    ("layer_norm", [X, [4], 2], {}, False),
     ("mse_loss", [X, X], {}, True), ("mse_loss", [X], {}, False),
     ("mse_loss", [X, 2], {}, False),
     ("gumbel_softmax", [X, 1.0], {}, True), ("gumbel_softmax", [X, "a"], {}, False),
     ("softmax", [X, -1], {"dtype": {"$dtype": "float64"}}, True), ("softmax", [X, -1], {"dtype": "float64"}, False),
-    ("interpolate", [X], {"size": [4]}, True), ("interpolate", [X], {"size": "a"}, False), ("interpolate", [X], {"mode": 1}, False),
+    ("interpolate", [X], {"size": [4]}, True), ("interpolate", [X], {"size": "a"}, False),
+    ("interpolate", [X], {"mode": 1}, False),
     ("pad", [X, [1, 1]], {"mode": 2}, False), ("cross_entropy", [X], {}, False), ("embedding", [X, 3], {}, False),
-]  # fmt: skip
+]
 
 
 def functional(name, args, kwargs):
@@ -143,12 +147,13 @@ def test_a_function_of_python_is_called_as_it_takes(service, number):
     assert reasons or f"torch.nn.functional.{name}(" in answer.json()["code"], done
 
 
-# ---- functions as torch.fx prints them -------------------------------------------------------------------------------------------
+# ---- functions as torch.fx prints them ---------------------------------------------------------------------------------------
 
 
 def printed_names():
     """What of torch's functions torch.fx prints under another name: torch.split as torch.functional.split."""
-    homes = {"torch": torch, "torch.nn.functional": F, "torch.special": torch.special, "torch.fft": torch.fft, "torch.linalg": torch.linalg}
+    homes = {"torch": torch, "torch.nn.functional": F, "torch.special": torch.special, "torch.fft": torch.fft,
+             "torch.linalg": torch.linalg}
     for home, module in homes.items():
         for name, function in vars(module).items():
             if callable(function) and not isinstance(function, type) and not name.startswith("_"):
@@ -160,9 +165,11 @@ def test_what_torch_fx_prints_is_the_same_operator(service):
     assert names["torch.split"] == "torch.functional.split"
     document = graph("torch")
     x, targets = document["nodes"][0], sorted({*names, *names.values()})
-    calls = [{"name": f"c{i}", "op": "call_function", "target": target, "args": [{"$node": "x"}]} for i, target in enumerate(targets)]
+    calls = [{"name": f"c{i}", "op": "call_function", "target": target, "args": [{"$node": "x"}]}
+             for i, target in enumerate(targets)]
     document["nodes"] = [x, *calls, {"name": "output", "op": "output", "target": "output", "args": [{"$node": "x"}]}]
-    answer = service.post("/v1/optimize", {"graph": document, "passes": ["EliminateDeadCode"], "options": {"include": ["graph"]}})
+    answer = service.post("/v1/optimize", {"graph": document, "passes": ["EliminateDeadCode"],
+                                           "options": {"include": ["graph"]}})
     assert answer.status == 201, answer
     unknown = {node["target"] for node in answer.json()["graph"]["nodes"]}  # the others are removed, as nobody reads them
     assert [name for name in names if name not in unknown and names[name] in unknown] == []
@@ -171,12 +178,15 @@ def test_what_torch_fx_prints_is_the_same_operator(service):
 AS_PRINTED = {
     "split": lambda x: torch.split(x, 2, -1)[1], "split into sizes": lambda x: torch.split(x, [1, 3], dim=1)[1],
     "einsum": lambda x: torch.einsum("ij,kj->ik", x, x), "einsum of a list": lambda x: torch.einsum("ij,kj->ik", [x, x]),
-    "norm": lambda x: torch.norm(x), "norm along": lambda x: torch.norm(x, 1, dim=0), "norm in float64": lambda x: torch.norm(x, dtype=torch.float64),
+    "norm": lambda x: torch.norm(x), "norm along": lambda x: torch.norm(x, 1, dim=0),
+    "norm in float64": lambda x: torch.norm(x, dtype=torch.float64),
     "linalg.norm along": lambda x: torch.linalg.norm(x, dim=1), "linalg.matmul": lambda x: torch.linalg.matmul(x, x.t()),
     "threshold": lambda x: F.threshold(x, 0.1, 20.0), "meshgrid": lambda x: torch.meshgrid(x[0], x[1, :3], indexing="ij")[1],
-    "meshgrid xy": lambda x: torch.stack(torch.meshgrid(x[0, ::2], x[1], x[0, :3], indexing="xy")), "meshgrid of one": lambda x: torch.meshgrid([x[0]])[0],
-    "meshgrid of numbers": lambda x: torch.stack(torch.meshgrid(x[0, 0], x[1])), "broadcast_tensors": lambda x: torch.broadcast_tensors(x, x[:1], x[None])[1],
-}  # fmt: skip
+    "meshgrid xy": lambda x: torch.stack(torch.meshgrid(x[0, ::2], x[1], x[0, :3], indexing="xy")),
+    "meshgrid of one": lambda x: torch.meshgrid([x[0]])[0],
+    "meshgrid of numbers": lambda x: torch.stack(torch.meshgrid(x[0, 0], x[1])),
+    "broadcast_tensors": lambda x: torch.broadcast_tensors(x, x[:1], x[None])[1],
+}
 
 
 @pytest.mark.parametrize("name", AS_PRINTED)

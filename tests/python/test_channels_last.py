@@ -4,15 +4,16 @@ import random
 import sys
 from pathlib import Path
 
-import foldback.export
 import pytest
 import torch
 import torch.nn.functional as F
-from foldback.fx import from_document, to_document
 from torch import nn
 
+import foldback.export
+from foldback.fx import from_document, to_document
+
 sys.path.append(str(Path(__file__).parents[2] / "clients/python/tests"))
-import vision_models  # noqa: E402
+import vision_models
 
 
 class Norm(nn.Module):
@@ -29,19 +30,21 @@ class Norm(nn.Module):
 class Step(nn.Module):
     """What is done to an image of eight channels; most of it gives one again."""
 
-    KINDS = """conv conv conv conv depthwise transposed bn relu relu_ relu6 hardswish max avg adaptive double add add_ mul_ shuffle
-    upsample interpolate pad reflect chunk shuffled squeeze norm group instance dropout contiguous clone tokens back_view back_reshape
-    flat_write view_write set permuted_write where softmax prelu narrow matmul mean_add one ones_like max_indices flip
-    gelu_tanh cast split_view view_pixels unflatten stack select_write returned strided""".split()
+    KINDS = """conv conv conv conv depthwise transposed bn relu relu_ relu6 hardswish max avg adaptive double add add_ mul_
+    shuffle upsample interpolate pad reflect chunk shuffled squeeze norm group instance dropout contiguous clone tokens
+    back_view back_reshape flat_write view_write set permuted_write where softmax prelu narrow matmul mean_add one ones_like
+    max_indices flip gelu_tanh cast split_view view_pixels unflatten stack select_write returned strided""".split()
 
     def __init__(self, r, width):
         super().__init__()
         self.kind = r.choice(self.KINDS)
         self.number = r.choice([0.5, 2, -1])
         if self.kind == "conv":
-            self.part = nn.Conv2d(width, width, r.choice([1, 3, (1, 3)]), r.choice([1, 1, 2]), r.choice([0, 1]), groups=r.choice([1, 1, 2]), bias=r.random() < 0.5)
+            self.part = nn.Conv2d(width, width, r.choice([1, 3, (1, 3)]), r.choice([1, 1, 2]), r.choice([0, 1]),
+                                  groups=r.choice([1, 1, 2]), bias=r.random() < 0.5)
         elif self.kind == "depthwise":
-            self.part = nn.Conv2d(width, width, 3, padding=1, groups=width, padding_mode=r.choice(["zeros", "zeros", "circular", "reflect"]))
+            self.part = nn.Conv2d(width, width, 3, padding=1, groups=width,
+                                  padding_mode=r.choice(["zeros", "zeros", "circular", "reflect"]))
         elif self.kind == "transposed":
             self.part = nn.ConvTranspose2d(width, width, 2, 2)
         elif self.kind == "bn":
@@ -55,7 +58,8 @@ class Step(nn.Module):
         elif self.kind == "prelu":
             self.part = nn.PReLU(width)
         elif self.kind == "squeeze":
-            self.part = nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Conv2d(width, 4, 1), nn.ReLU(True), nn.Conv2d(4, width, 1), nn.Sigmoid())
+            self.part = nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Conv2d(width, 4, 1), nn.ReLU(True),
+                                      nn.Conv2d(4, width, 1), nn.Sigmoid())
         elif self.kind == "matmul":
             self.part = nn.Linear(width, width)
 
@@ -137,7 +141,8 @@ class Step(nn.Module):
 
 
 class Net(nn.Module):
-    ENDS = "flatten mean pooled_view pooled_flatten pooled_squeeze conv_view image argmax view linear pooled channel sum amax reshape_linear".split()
+    ENDS = ("flatten mean pooled_view pooled_flatten pooled_squeeze conv_view image argmax view linear pooled channel sum amax "
+            "reshape_linear".split())
 
     def __init__(self, seed):
         super().__init__()
@@ -207,7 +212,8 @@ def assert_alike(found, expected, word, rtol=1e-10):
 
 def laid(x, layout):
     x = x.clone()
-    return {"rows": x, "channels-last": x.contiguous(memory_format=torch.channels_last), "cut": torch.cat([x, x], 3)[..., ::2]}[layout]
+    return {"rows": x, "channels-last": x.contiguous(memory_format=torch.channels_last),
+            "cut": torch.cat([x, x], 3)[..., ::2]}[layout]
 
 
 SEEDS = {"fx": 300, "aten": 60, "core": 60}
@@ -242,7 +248,8 @@ def test_random_nets_keep_their_numbers_and_strides(service, dialect):
 
 
 MODELS = ["vgg", "mobilenet", "efficientnet", "densenet", "squeezenet", "inception", "regnet"]
-OTHERS = ["unet", "padded", "shufflenet", "pre-activation", "generator", "autoencoder", "convnext"]  # an image is returned, or it does not pay
+# An image is returned, or it does not pay
+OTHERS = ["unet", "padded", "shufflenet", "pre-activation", "generator", "autoencoder", "convnext"]
 
 
 @pytest.mark.parametrize("dialect", ["fx", "aten"])

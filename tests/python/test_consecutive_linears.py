@@ -1,10 +1,11 @@
 """MergeConsecutiveLinears against PyTorch, in both dialects: numbers, refusals, and an undo that gives the same id."""
 
-import foldback.export
 import pytest
 import torch
-from foldback.fx import from_document, to_document
 from torch import nn
+
+import foldback.export
+from foldback.fx import from_document, to_document
 
 
 class Rows(nn.Module):

@@ -2,13 +2,14 @@
 
 import random
 
-import foldback
-import foldback.export
 import pytest
 import torch
 import torch.nn.functional as F
-from foldback.fx import from_document, to_document
 from torch import nn
+
+import foldback
+import foldback.export
+from foldback.fx import from_document, to_document
 
 LAYOUTS = {2: torch.channels_last, 3: torch.channels_last_3d}
 
@@ -50,7 +51,7 @@ class Step(nn.Module):
             more = {"padding_mode": r.choice(["zeros"] * 5 + ["circular"])}
             groups = r.choice([1, 1, channels])
             self.read = getattr(nn, f"Conv{spatial}d")(
-                channels, channels, kernel, stride, own, r.choice([1, 2]), groups, bias=r.random() < 0.5, **more)  # fmt: skip
+                channels, channels, kernel, stride, own, r.choice([1, 2]), groups, bias=r.random() < 0.5, **more)
             self.is_function &= self.read.padding_mode == "zeros"
             if r.random() < 0.1:
                 self.read = getattr(nn, f"ConvTranspose{spatial}d")(channels, channels, kernel)
@@ -62,7 +63,8 @@ class Step(nn.Module):
             return self.module(x)
         if self.how == "zeros":
             return self.zeros(x)
-        return F.pad(x, self.sizes, value=self.value) if self.how == "keywords" else F.pad(x, self.sizes, "constant", self.value)
+        return (F.pad(x, self.sizes, value=self.value) if self.how == "keywords"
+                else F.pad(x, self.sizes, "constant", self.value))
 
     def apply_to(self, x):
         read = self.read
@@ -174,8 +176,8 @@ def test_two_calls_padded_alike(service):
 
 @pytest.mark.parametrize("spatial", [2, 3])
 def test_archives_of_valid_convolutions(service, tmp_path, spatial):
-    """conv2d.padding with "valid", which torch.export leaves out as the default, takes no numbers. What version 1 made of it is not
-    sent."""
+    """conv2d.padding with "valid", which torch.export leaves out as the default, takes no numbers. What version 1 made of it is
+    not sent."""
 
     class Valid(nn.Module):
         def __init__(self):

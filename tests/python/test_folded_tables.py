@@ -1,14 +1,15 @@
-"""Tables that weights compute and that a constant indexes, as models with relative positions have them: FoldConstants leaves one weight,
-whose numbers are PyTorch's, computed by the client and by the service alike."""
+"""Tables that weights compute and that a constant indexes, as models with relative positions have them: FoldConstants leaves
+one weight, whose numbers are PyTorch's, computed by the client and by the service alike."""
 
-import foldback.export
 import pytest
 import torch
-from foldback.client import Client
-from foldback.fx import from_document, to_document
 from safetensors.torch import load_file, save_file
 from torch import nn
 from torch.nn import functional as F
+
+import foldback.export
+from foldback.client import Client
+from foldback.fx import from_document, to_document
 
 PASSES = ["EvaluateConstants", "FoldConstants"]
 PLACES = torch.tensor([3, 0, 0, 4, 2, 2, 1, 3])

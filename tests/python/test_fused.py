@@ -1,14 +1,15 @@
-"""Formulas that FuseActivation takes for one operator, in both dialects: the call that replaces them gives the same numbers as PyTorch's,
-also for infinities and nan, and lookalikes stay, with a reason."""
+"""Formulas that FuseActivation takes for one operator, in both dialects: the call that replaces them gives the same numbers as
+PyTorch's, also for infinities and nan, and lookalikes stay, with a reason."""
 
 import math
 
-import foldback.export
 import pytest
 import torch
 import torch.nn.functional as F
-from foldback.fx import from_document, to_document
 from torch import nn
+
+import foldback.export
+from foldback.fx import from_document, to_document
 
 BITS = {torch.float64: 53, torch.float32: 24, torch.float16: 11, torch.bfloat16: 8}
 DTYPES = list(BITS)
@@ -44,7 +45,8 @@ def documents(net, x):
 
 
 def optimize(service, document, name):
-    answer = service.post("/v1/optimize", {"graph": document, "passes": [name], "options": {"include": ["graph"], "lint": "each"}})
+    answer = service.post("/v1/optimize", {"graph": document, "passes": [name],
+                                           "options": {"include": ["graph"], "lint": "each"}})
     assert answer.status == 201, answer.body.decode()
     run = answer.json()
     rolled_back = service.post(f"/v1/runs/{run['id']}/reverse")
@@ -53,13 +55,15 @@ def optimize(service, document, name):
 
 
 def targets(graph):
-    return [node["target"].split(".")[-2 if ".aten." in node["target"] else -1] for node in graph["nodes"] if node["op"] != "placeholder"]
+    return [node["target"].split(".")[-2 if ".aten." in node["target"] else -1]
+            for node in graph["nodes"] if node["op"] != "placeholder"]
 
 
 def numbers(dtype, shape):
     """Of every size, and what is not finite."""
     torch.manual_seed(0)
-    x = torch.randn(shape, dtype=torch.float64) * torch.logspace(-3, 2, shape[0], dtype=torch.float64).reshape(-1, *[1] * (len(shape) - 1))
+    x = torch.randn(shape, dtype=torch.float64) * torch.logspace(-3, 2, shape[0],
+                                                                 dtype=torch.float64).reshape(-1, *[1] * (len(shape) - 1))
     flat = x.view(-1)
     flat[:6] = torch.tensor([math.inf, -math.inf, math.nan, 0.0, -0.0, 1e3])
     return x.to(dtype)
@@ -244,7 +248,8 @@ def test_norm(service, name, dtype):
             assert reasons == ["overflows"], (dialect, outcome)  # squares of float16 numbers
             continue
         assert outcome["applied"] == 1 and not reasons, (dialect, outcome)
-        left = [target for target in targets(result) if target in ("rms_norm", "layer_norm", "softmax", "log_softmax", "pow", "mean", "exp")]
+        left = [target for target in targets(result)
+                if target in ("rms_norm", "layer_norm", "softmax", "log_softmax", "pow", "mean", "exp")]
         assert left == expected, (dialect, targets(result))
         actual, wanted = from_document(result)(x), net(x)
         assert actual.dtype == wanted.dtype and torch.equal(actual.isnan(), wanted.isnan())
@@ -417,6 +422,7 @@ def test_many_formulas(service):
     def function(_, x):
         return sum(x * torch.sigmoid((2 + index / 100) * x) for index in range(130)) + x * torch.sigmoid(x)
 
-    _, outcome = optimize(service, to_document(torch.fx.symbolic_trace(Net(function)), torch.randn(4), data=True), "FuseActivation")
+    _, outcome = optimize(service, to_document(torch.fx.symbolic_trace(Net(function)), torch.randn(4), data=True),
+                          "FuseActivation")
     reasons = [refused["reason"] for refused in outcome["refused"]]
     assert outcome["applied"] == 0 and reasons.count("not-compared") >= 20

@@ -1,4 +1,5 @@
-"""Nothing is silently skipped: after run_decompositions(), and where views stand between layers. gaps.py has the whole survey."""
+"""Nothing is silently skipped: after run_decompositions(), and where views stand between layers. gaps.py has the whole
+survey."""
 
 import gaps
 import pytest
@@ -130,7 +131,8 @@ def test_nothing_is_skipped_in_silence(service, kind):
         expected = module(*inputs)
 
     def optimize(document, names):
-        request = {"graph": document, "passes": names, "options": {"include": ["graph"], "lint": "each", "validate": "rewrites"}}
+        request = {"graph": document, "passes": names,
+                   "options": {"include": ["graph"], "lint": "each", "validate": "rewrites"}}
         answer = service.post("/v1/optimize", request)
         assert answer.status == 201, answer.body.decode()
         run = answer.json()
@@ -146,7 +148,8 @@ def test_nothing_is_skipped_in_silence(service, kind):
         assert not skipped and not unknown, (form, skipped, unknown)
         (fold,) = optimize(document, ["FuseBatchNorm"])["passes"]
         if kind in FOLDED:
-            assert fold["applied"] + len(fold["refused"]) == max(FOLDED[kind], 1) and fold["applied"] <= FOLDED[kind], (form, fold)
+            assert fold["applied"] + len(fold["refused"]) == max(FOLDED[kind],
+                                                                 1) and fold["applied"] <= FOLDED[kind], (form, fold)
             assert {item["reason"] for item in fold["refused"]} <= REFUSED.get(kind, set()), (form, fold)
         left = {node["target"] for node in optimize(document, ["inference"])["graph"]["nodes"]}
         if FOLDED.get(kind) and kind is not ThroughViews:
@@ -171,7 +174,8 @@ def resnet50():
             y = self.bn3(self.conv3(self.relu(self.bn2(self.conv2(y)))))
             return self.relu(y + (x if self.downsample is None else self.downsample(x)))
 
-    layers, inputs = [nn.Conv2d(3, 64, 7, 2, 3, bias=False), nn.BatchNorm2d(64), nn.ReLU(inplace=True), nn.MaxPool2d(3, 2, 1)], 64
+    layers, inputs = [nn.Conv2d(3, 64, 7, 2, 3, bias=False), nn.BatchNorm2d(64), nn.ReLU(inplace=True),
+                      nn.MaxPool2d(3, 2, 1)], 64
     for width, count, stride in ((64, 3, 1), (128, 4, 2), (256, 6, 2), (512, 3, 2)):
         for i in range(count):
             layers.append(Bottleneck(inputs, width, stride if i == 0 else 1))

@@ -1,14 +1,16 @@
-"""InlineVmap and InlinePrograms against PyTorch, on what torch.export makes of random functions; each rollback gives the same id."""
+"""InlineVmap and InlinePrograms against PyTorch, on what torch.export makes of random functions; each rollback gives the same
+id."""
 
 import random
 
-import foldback
-import foldback.export
-import foldback.private
 import pytest
 import torch
 from torch import nn
 from torch._dynamo._trace_wrapped_higher_order_op import TransformGetItemToIndex
+
+import foldback
+import foldback.export
+import foldback.private
 
 COMPARISONS = [torch.le, torch.lt, torch.ge, torch.eq, torch.ne]
 LOGIC = [torch.Tensor.__and__, torch.Tensor.__or__, torch.Tensor.__xor__]
@@ -21,7 +23,7 @@ def element(r, depth):
         return r.choice([
             lambda at: at[level], lambda at: at[level] + r_int, lambda at: at[level] * 2, lambda at: at[level] % 3,
             lambda at: at[level].new_full((), 2), lambda at: torch.where(at[level] > 1, at[level], at[0]),
-        ])  # fmt: skip
+        ])
 
     r_int = r.randint(0, 3)
 
@@ -84,7 +86,8 @@ def applied_by(run, name):
     return sum(one["applied"] for one in run["passes"] if one["name"] == name)
 
 
-@pytest.mark.parametrize("passes", [["InlineVmap"], ["InlineVmap", "EvaluateConstants"], ["inference"]], ids=lambda p: "+".join(p))
+@pytest.mark.parametrize("passes", [["InlineVmap"], ["InlineVmap", "EvaluateConstants"], ["inference"]],
+                         ids=lambda p: "+".join(p))
 def test_random_vmaps_keep_their_numbers(passes):
     applied = 0
     for seed in range(20):
@@ -113,7 +116,8 @@ class Quiet(nn.Module):
 
     def region(self, x, end):
         y = (x[..., None] * self.rotation.float()).sum(-1).cos()
-        return {"one": lambda: y, "two": lambda: y + x.sin(), "input": lambda: x * 1.0, "constant": lambda: torch.ones(2, 4)}[end]()
+        return {"one": lambda: y, "two": lambda: y + x.sin(), "input": lambda: x * 1.0,
+                "constant": lambda: torch.ones(2, 4)}[end]()
 
     def forward(self, x):
         for shape, end in zip(self.shapes, self.ends, strict=True):
@@ -127,7 +131,8 @@ class Quiet(nn.Module):
         return x
 
 
-@pytest.mark.parametrize("passes", [[{"name": "InlinePrograms", "params": {"gradients": True}}], ["InlinePrograms"], ["inference"]])
+@pytest.mark.parametrize("passes", [[{"name": "InlinePrograms", "params": {"gradients": True}}], ["InlinePrograms"],
+                                    ["inference"]])
 def test_random_regions_keep_their_numbers(passes):
     applied = 0
     for seed in range(10):
@@ -150,7 +155,8 @@ def test_a_live_module_gets_its_programs_back():
     program = torch.export.export(model, (x,))
     live = program.module(check_guards=False)
     client = foldback.private.client()
-    run = client.optimize(foldback.export.from_exported_program(program), [{"name": "InlinePrograms", "params": {"gradients": True}}])
+    run = client.optimize(foldback.export.from_exported_program(program),
+                          [{"name": "InlinePrograms", "params": {"gradients": True}}])
     assert run["passes"][0]["applied"] == 2
     programs = lambda: [(path, id(child)) for path, child in live.named_modules() if isinstance(child, torch.fx.GraphModule)]
     expected, before = live(x), programs()

@@ -1,5 +1,5 @@
-"""The recorded cases of tests/fixtures/kernels are what PyTorch computes here: the same cases, and the same results within their
-tolerance (instruction sets differ in the last places)."""
+"""The recorded cases of tests/fixtures/kernels are what PyTorch computes here: the same cases, and the same results within
+their tolerance (instruction sets differ in the last places)."""
 
 import base64
 import gzip

@@ -1,5 +1,5 @@
-"""Layouts beside code that others wrote: models of transformers compute the same from what a layout makes, its converters take it back,
-and every layout comes back from shards that from_pretrained loads."""
+"""Layouts beside code that others wrote: models of transformers compute the same from what a layout makes, its converters take
+it back, and every layout comes back from shards that from_pretrained loads."""
 
 import json
 import subprocess
@@ -17,9 +17,10 @@ from transformers.modeling_gguf_pytorch_utils import LlamaTensorProcessor
 
 BINARY = Path(__file__).parents[2] / "build/foldback"
 SIZES = {
-    "vocab_size": 32, "hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 2, "num_attention_heads": 4, "max_position_embeddings": 32,
+    "vocab_size": 32, "hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 2, "num_attention_heads": 4,
+    "max_position_embeddings": 32,
     "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2, "tie_word_embeddings": False, "rms_norm_eps": 1e-6,
-}  # fmt: skip
+}
 GROUPED = {"num_key_value_heads": 2}
 MIXED = {**GROUPED, "moe_intermediate_size": 8, "num_experts_per_tok": 2}
 GPT2 = {"n_embd": 16, "n_layer": 2, "n_head": 4, "n_positions": 32, "n_inner": 24}
@@ -38,12 +39,15 @@ MODELS = {
     "vit": ({"image_size": 8, "patch_size": 4}, ()),
     "bert": ({}, ()),
     "gpt_neox": ({}, ()),
-    "whisper": ({"d_model": 16, "encoder_layers": 1, "decoder_layers": 1, "encoder_attention_heads": 4, "decoder_attention_heads": 4, "num_mel_bins": 8}, ()),
+    "whisper": ({"d_model": 16, "encoder_layers": 1, "decoder_layers": 1, "encoder_attention_heads": 4,
+                 "decoder_attention_heads": 4, "num_mel_bins": 8}, ()),
     "mixtral": ({**GROUPED, "num_local_experts": 3}, ("qkv-fused", "stacked-experts", "llama-cpp-rope")),
-    "qwen2_moe": ({**MIXED, "num_experts": 3, "shared_expert_intermediate_size": 8}, ("qkv-fused", "gate-up-fused", "stacked-experts", "llama-cpp-rope")),
+    "qwen2_moe": ({**MIXED, "num_experts": 3, "shared_expert_intermediate_size": 8},
+                  ("qkv-fused", "gate-up-fused", "stacked-experts", "llama-cpp-rope")),
     "olmoe": ({**MIXED, "num_experts": 3}, ("qkv-fused", "gate-up-fused", "stacked-experts", "llama-cpp-rope")),
-    "deepseek_v3": ({**MIXED, **MLA, "n_routed_experts": 4, "n_group": 1, "topk_group": 1, "first_k_dense_replace": 1}, ("gate-up-fused", "stacked-experts")),
-}  # fmt: skip
+    "deepseek_v3": ({**MIXED, **MLA, "n_routed_experts": 4, "n_group": 1, "topk_group": 1, "first_k_dense_replace": 1},
+                    ("gate-up-fused", "stacked-experts")),
+}
 LAYOUTS = (*FUSED, "gpt2-conv1d", "megatron-gqa", "llama-cpp-rope", "stacked-experts", "tensor-parallel")
 RANKS = 2
 
@@ -67,11 +71,13 @@ class Folder:
         self.source = load_file(path / "model.safetensors")
 
     def foldback(self, *words: object) -> subprocess.CompletedProcess:
-        return subprocess.run([str(BINARY), *map(str, words), "--data", str(self.path / "store")], capture_output=True, text=True, timeout=600, check=False)
+        return subprocess.run([str(BINARY), *map(str, words), "--data", str(self.path / "store")], capture_output=True,
+                              text=True, timeout=600, check=False)
 
     def apply(self, layout: str, source: Path | None = None, name: str = "made.safetensors") -> subprocess.CompletedProcess:
         ranks = ("--set", f"ranks={RANKS}") if layout == "tensor-parallel" else ()
-        return self.foldback("layout", "apply", layout, source or self.path / "model.safetensors", "--config", self.path / "config.json", "--output", self.path / name, *ranks)
+        return self.foldback("layout", "apply", layout, source or self.path / "model.safetensors", "--config",
+                             self.path / "config.json", "--output", self.path / name, *ranks)
 
     def applied(self, layout: str) -> dict[str, torch.Tensor]:
         done = self.apply(layout)
@@ -124,7 +130,8 @@ def test_gpt_neox_splits_what_megatron_interleaves(tmp_path: Path) -> None:
 def test_gguf_reader_takes_rotary_rows_back(tmp_path: Path, name: str) -> None:
     """transformers' reader of llama.cpp's files undoes what llama.cpp's converter did."""
     folder = Folder(tmp_path, name, MODELS[name][0])
-    config = {"num_attention_heads": folder.config.num_attention_heads, "num_key_value_heads": folder.config.num_key_value_heads}
+    config = {"num_attention_heads": folder.config.num_attention_heads,
+              "num_key_value_heads": folder.config.num_key_value_heads}
     reader = LlamaTensorProcessor(config=config)
     for key, tensor in folder.applied("llama-cpp-rope").items():
         module = key.split(".")[-2]
@@ -223,7 +230,8 @@ def test_shards_that_from_pretrained_loads(tmp_path: Path, name: str) -> None:
     assert done.returncode == 0, done.stderr
     back = tmp_path / "back"
     back.mkdir()
-    done = folder.foldback("layout", "undo", tmp_path / "made.safetensors", "--output", back / "model.safetensors", "--shard-size", "8KB")
+    done = folder.foldback("layout", "undo", tmp_path / "made.safetensors", "--output", back / "model.safetensors",
+                           "--shard-size", "8KB")
     assert done.returncode == 0, done.stderr
     assert len(list(back.glob("model-*.safetensors"))) > 1 and not (back / "model.safetensors").exists()
     (back / "config.json").write_text((tmp_path / "config.json").read_text())
@@ -234,7 +242,8 @@ def test_from_pretrained_loads_shards_that_apply_wrote(tmp_path: Path) -> None:
     """Llama's weights, in shards of Phi-3's layout, are a Phi-3 that computes the same."""
     llama, made = Folder(tmp_path, "llama", GROUPED), tmp_path / "phi3"
     made.mkdir()
-    words = ("layout", "apply", "phi3", tmp_path / "model.safetensors", "--config", tmp_path / "config.json", "--output", made / "model.safetensors", "--shard-size", "8KB")
+    words = ("layout", "apply", "phi3", tmp_path / "model.safetensors", "--config", tmp_path / "config.json", "--output",
+             made / "model.safetensors", "--shard-size", "8KB")
     done = llama.foldback(*words)
     assert done.returncode == 0, done.stderr
     assert len(list(made.glob("model-*.safetensors"))) > 1 and not (made / "model.safetensors").exists()

@@ -16,19 +16,19 @@ from safetensors.torch import load_file, save_file
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path += [str(ROOT / "clients/python/src"), str(ROOT / "clients/python/tests")]
 
-import transformers_models  # noqa: E402
-import vision_models  # noqa: E402
+import transformers_models
+import vision_models
 
-import foldback.export  # noqa: E402
-import foldback.fx  # noqa: E402
+import foldback.export
+import foldback.fx
 
 TABLE = ROOT / "docs" / "evaluated-models.md"
 HEAD = """# Which real models the evaluator can run
 
-The table has the models of [models.md](models.md). The reference interpreter evaluates each of them, in the dtypes of the graph and
-again in float64, and a test compares the outputs with PyTorch's. "equal" means that they differ by at most 1e-5 of the largest
-value, or of 1 if all values are smaller; outputs with values beyond 10 may differ by 1e-4. "refused" names the first operator that
-the interpreter does not know: it gives no result for such a model. `make test-python UPDATE=1` writes this page.
+The table has the models of [models.md](models.md). The reference interpreter evaluates each of them, in the dtypes of the graph
+and again in float64, and a test compares the outputs with PyTorch's. "equal" means that they differ by at most 1e-5 of the
+largest value, or of 1 if all values are smaller; outputs with values beyond 10 may differ by 1e-4. "refused" names the first
+operator that the interpreter does not know: it gives no result for such a model. `make test-python UPDATE=1` writes this page.
 
 | model | dialect | nodes | evaluated |
 |---|---|---:|---|

@@ -2,12 +2,13 @@
 
 import random
 
-import foldback.export
 import pytest
 import torch
 import torch.nn.functional as F
-from foldback.fx import from_document, to_document
 from torch import nn
+
+import foldback.export
+from foldback.fx import from_document, to_document
 
 READERS = (
     lambda y: y.flatten(1),
@@ -25,7 +26,7 @@ def options(r, spatial):
     kernel = r.choice([1, 2, 3])
     padding = r.choice([0, 1, "same", "valid"]) if kernel > 1 else 0
     return {"kernel_size": kernel, "padding": padding, "dilation": r.choice([1, 2]),
-            "stride": 1 if padding == "same" else r.choice([1, 2]), "padding_mode": r.choice(["zeros", "zeros", "circular"])}  # fmt: skip
+            "stride": 1 if padding == "same" else r.choice([1, 2]), "padding_mode": r.choice(["zeros", "zeros", "circular"])}
 
 
 class Net(nn.Module):

@@ -8,13 +8,14 @@ import torch
 
 OPS = pathlib.Path(__file__).resolve().parents[2] / "core" / "operators"
 ROW = re.compile(r'FB_OP_ROW\((\w+), "([^"]*)", "([^"]*)"(.*)\)$', re.M)
-SCHEMAS = {(s.name[6:], s.overload_name or "default"): s for s in torch._C._jit_get_all_schemas() if s.name.startswith("aten::")}
+SCHEMAS = {(s.name[6:], s.overload_name or "default"): s for s in torch._C._jit_get_all_schemas()
+           if s.name.startswith("aten::")}
 
 # Said to have a default though no signature says so: another keyword may be given in their place (scatter's value, arange's
 # end), or a function that is not looked at here needs less.
 LENIENT = {("ARANGE", "start"), ("SCATTER", "src"), ("TENSORDOT", "dims"), ("UNFOLD_PATCHES", "dilation"),
            ("UNFOLD_PATCHES", "padding"), ("UNFOLD_PATCHES", "stride"), ("ONE_HOT", "num_classes"),
-           ("TO", "dtype")}  # fmt: skip
+           ("TO", "dtype")}
 NOT_OF = {"UNFOLD"}  # the method; torch.nn.functional's is UNFOLD_PATCHES
 
 

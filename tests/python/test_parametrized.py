@@ -14,8 +14,8 @@ from torch.nn.utils import parametrizations, parametrize, prune
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path += [str(ROOT / "clients/python/src")]
 
-import foldback.export  # noqa: E402
-import foldback.fx  # noqa: E402
+import foldback.export
+import foldback.fx
 
 
 class Half(nn.Module):
@@ -81,20 +81,35 @@ TAKEN = {
     "old weight_norm beside spectral_norm": lambda: OLD.weight_norm(NEW.spectral_norm(conv(), name="bias")),
     "bare": lambda: NEW.weight_norm(nn.Conv1d(4, 6, 3, bias=False)),
     "no affine": lambda: NEW.weight_norm(nn.BatchNorm1d(4), dim=0),
-}  # fmt: skip
+}
 TRACED_ONLY = {"linear": lambda: nn.Sequential(NEW.weight_norm(nn.Linear(9, 5)), NEW.spectral_norm(nn.Linear(5, 7)))}
 REFUSED = {  # by torch.fx's documents; torch.export follows what is inside
-    "another parametrisation": (lambda: parametrised(conv(), lambda m: parametrize.register_parametrization(m, "weight", Half())), "test_parametrized.Half"),
-    "another behind": (lambda: parametrised(NEW.weight_norm(conv()), lambda m: parametrize.register_parametrization(m, "weight", Half())), "test_parametrized.Half"),
-    "a class of the same name": (lambda: NEW.weight_norm(Linear(9, 5)), "no kernel for torch.nn.utils.parametrize.ParametrizedLinear"),
-    "a hook beside": (lambda: parametrised(OLD.weight_norm(conv()), lambda m: m.register_forward_hook(lambda m, i, o: o * 2)), "no kernel for torch.nn.Conv1d.Hooked"),
-    "a hook of a parametrised one": (lambda: parametrised(NEW.weight_norm(conv()), lambda m: m.register_forward_hook(lambda m, i, o: o * 2)), "no kernel for .*ParametrizedConv1d.Hooked"),
-    "a hook within": (lambda: parametrised(NEW.weight_norm(conv()), lambda m: m.parametrizations.weight[0].register_forward_hook(lambda m, i, o: o * 2)), "_WeightNorm"),
-    "a forward of its own": (lambda: parametrised(NEW.weight_norm(conv()), lambda m: setattr(m, "forward", tripled(m.forward))), "no kernel for .*ParametrizedConv1d"),
-    "a forward of its own within": (lambda: parametrised(NEW.weight_norm(conv()), lambda m: setattr(m.parametrizations.weight[0], "forward", tripled(m.parametrizations.weight[0].forward))), "_WeightNorm"),
-    "a mask of its own": (lambda: parametrised(conv(), lambda m: Softened.apply(m, "weight")), "no kernel for torch.nn.Conv1d.Hooked"),
+    "another parametrisation": (lambda: parametrised(conv(),
+                                                     lambda m: parametrize.register_parametrization(m, "weight", Half())),
+                                "test_parametrized.Half"),
+    "another behind": (lambda: parametrised(NEW.weight_norm(conv()),
+                                            lambda m: parametrize.register_parametrization(m, "weight", Half())),
+                       "test_parametrized.Half"),
+    "a class of the same name": (lambda: NEW.weight_norm(Linear(9, 5)),
+                                 "no kernel for torch.nn.utils.parametrize.ParametrizedLinear"),
+    "a hook beside": (lambda: parametrised(OLD.weight_norm(conv()), lambda m: m.register_forward_hook(lambda m, i, o: o * 2)),
+                      "no kernel for torch.nn.Conv1d.Hooked"),
+    "a hook of a parametrised one": (lambda: parametrised(NEW.weight_norm(conv()),
+                                                          lambda m: m.register_forward_hook(lambda m, i, o: o * 2)),
+                                     "no kernel for .*ParametrizedConv1d.Hooked"),
+    "a hook within": (lambda: parametrised(NEW.weight_norm(conv()),
+                                           lambda m: m.parametrizations.weight[0].register_forward_hook(lambda m, i, o: o * 2)),
+                      "_WeightNorm"),
+    "a forward of its own": (lambda: parametrised(NEW.weight_norm(conv()), lambda m: setattr(m, "forward", tripled(m.forward))),
+                             "no kernel for .*ParametrizedConv1d"),
+    "a forward of its own within": (lambda: parametrised(NEW.weight_norm(conv()),
+                                                         lambda m: setattr(m.parametrizations.weight[0], "forward",
+                                                                           tripled(m.parametrizations.weight[0].forward))),
+                                    "_WeightNorm"),
+    "a mask of its own": (lambda: parametrised(conv(), lambda m: Softened.apply(m, "weight")),
+                          "no kernel for torch.nn.Conv1d.Hooked"),
     "training": (lambda: NEW.spectral_norm(conv()).train(), "_SpectralNorm in training"),
-}  # fmt: skip
+}
 
 
 def made(make, training=False):

@@ -1,4 +1,5 @@
-"""Each case under each pass and under random compositions: what PyTorch computes stays the same, and undo gives the source back."""
+"""Each case under each pass and under random compositions: what PyTorch computes stays the same, and undo gives the source
+back."""
 
 import random
 

@@ -1,4 +1,5 @@
-"""QuantizeWeights against PyTorch, in both dialects: every number and scale, what is downloaded, archives, keep, and rollback."""
+"""QuantizeWeights against PyTorch, in both dialects: every number and scale, what is downloaded, archives, keep, and
+rollback."""
 
 import copy
 import io
@@ -7,12 +8,13 @@ import subprocess
 import warnings
 from pathlib import Path
 
-import foldback.export
 import pytest
 import safetensors.torch
 import torch
-from foldback.fx import from_document, to_document
 from torch import nn
+
+import foldback.export
+from foldback.fx import from_document, to_document
 
 BINARY = Path(__file__).parents[2] / "build/foldback"
 
@@ -100,7 +102,8 @@ def test_extreme_weights(service, dtype):
     """Zeros, subnormals, large numbers, nan and infinities: computed as PyTorch would."""
     limits = torch.finfo(dtype)
     model = nn.Linear(8, 9, bias=False).to(dtype).eval()
-    rows = [0.0, limits.smallest_normal / 128, limits.smallest_normal, limits.max / 1.01, 1e-3, 1.0, torch.nan, torch.inf, -torch.inf]
+    rows = [0.0, limits.smallest_normal / 128, limits.smallest_normal, limits.max / 1.01, 1e-3, 1.0, torch.nan,
+            torch.inf, -torch.inf]
     torch.manual_seed(1)
     with torch.no_grad():
         model.weight.copy_(torch.rand(9, 8) * 2 - 1)
@@ -109,7 +112,8 @@ def test_extreme_weights(service, dtype):
             model.weight[row, 5] = size
         model.weight[0] = 0
     document = to_document(torch.fx.symbolic_trace(nn.Sequential(model).eval()), torch.randn(2, 8, dtype=dtype), data=True)
-    run = service.post("/v1/optimize", {"graph": document, "passes": ["QuantizeWeights"], "options": {"include": ["graph"]}}).json()
+    run = service.post("/v1/optimize", {"graph": document, "passes": ["QuantizeWeights"],
+                                        "options": {"include": ["graph"]}}).json()
     state = from_document(run["graph"]).state_dict()
     numbers, scale = quantized(model.weight, 0)
     assert torch.equal(state["0.weight_int8"], numbers)
@@ -146,7 +150,8 @@ IN_FOUR_BITS = {
 def in_groups(weight, size, axis):
     """What two numbers to a byte, and the scales, are by the formula, and the weight that they hold."""
     groups = weight.detach().double().unflatten(axis, (-1, size))
-    scale = (groups.abs().amax(axis + 1, keepdim=True) / 7 + torch.finfo(weight.dtype).smallest_normal * torch.finfo(weight.dtype).eps).to(weight.dtype)
+    scale = (groups.abs().amax(axis + 1, keepdim=True) / 7 + torch.finfo(weight.dtype).smallest_normal
+             * torch.finfo(weight.dtype).eps).to(weight.dtype)
     numbers = (groups / scale.double()).round()
     low, high = numbers.chunk(2, axis + 1)
     stored = (low + 16 * high).nan_to_num(nan=0.0).to(torch.int8)
@@ -176,7 +181,8 @@ def quantize_in_groups(service, document, size):
     params = {"bits": 4, "group_size": size}
     run = service.post(
         "/v1/optimize",
-        {"graph": document, "passes": [{"name": "QuantizeWeights", "params": params}], "options": {"include": ["graph"], "lint": "each"}},
+        {"graph": document, "passes": [{"name": "QuantizeWeights", "params": params}],
+         "options": {"include": ["graph"], "lint": "each"}},
     ).json()
     assert "passes" in run, run
     back = service.post(f"/v1/runs/{run['id']}/rollback").json()
@@ -221,11 +227,13 @@ def test_a_module_that_is_called_twice_in_four_bits(service):
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
 def test_extreme_weights_in_four_bits(service, dtype):
-    """Zeros, subnormals, large numbers, nan and infinities: no number is beyond 7, and what is not finite reaches its group alone."""
+    """Zeros, subnormals, large numbers, nan and infinities: no number is beyond 7, and what is not finite reaches its group
+    alone."""
     limits = torch.finfo(dtype)
     least = limits.smallest_normal * limits.eps
     model = nn.Linear(64, 12, bias=False).to(dtype).eval()
-    rows = [0.0, least, 2 * least, 10 * least, 17 * least, limits.smallest_normal, limits.max / 1.01, 1e-3, 1.0, torch.nan, torch.inf, -torch.inf]
+    rows = [0.0, least, 2 * least, 10 * least, 17 * least, limits.smallest_normal, limits.max / 1.01, 1e-3, 1.0, torch.nan,
+            torch.inf, -torch.inf]
     torch.manual_seed(1)
     with torch.no_grad():
         model.weight.copy_(torch.rand(12, 64) * 2 - 1)
@@ -250,7 +258,8 @@ def test_extreme_weights_in_four_bits(service, dtype):
         assert max(high.abs().max(), low.abs().max()) <= 7
         held = (torch.cat([low, high], 2) * scale).flatten(1)
         torch.testing.assert_close(held, again, rtol=0, atol=0, equal_nan=True)
-        assert held[9:, :32].isnan().all() and held[:9].isfinite().all() and held[9:, 32:].isfinite().all() and not held[0, :32].any()
+        assert (held[9:, :32].isnan().all() and held[:9].isfinite().all() and held[9:, 32:].isfinite().all()
+                and not held[0, :32].any())
         error = (model.weight.double() - held.double())[:9].abs().unflatten(1, (2, 32)).amax(2)
         assert (error <= scale[:9, :, 0].double() * (0.5 + 8 * limits.eps)).all()
 
@@ -285,7 +294,8 @@ def check_archive(tmp_path, make, shape, form, wanted, applied, as_replaced):
         program = torch.export.export(model, (x,))
         torch.export.save(program if form == "exported" else program.run_decompositions(), tmp_path / "model.pt2")
         made = json.loads(
-            foldback_says(tmp_path / "store", "optimize", str(tmp_path / "model.pt2"), "--pass", wanted, "-o", str(tmp_path / "small.pt2"), "--json")
+            foldback_says(tmp_path / "store", "optimize", str(tmp_path / "model.pt2"), "--pass", wanted, "-o",
+                          str(tmp_path / "small.pt2"), "--json")
         )
         assert made["passes"][0]["applied"] == applied
         small = torch.export.load(tmp_path / "small.pt2")

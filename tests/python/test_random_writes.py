@@ -1,4 +1,5 @@
-"""Random numbers are drawn in the order in which a tensor lies in memory: no pass changes that where they are written in place."""
+"""Random numbers are drawn in the order in which a tensor lies in memory: no pass changes that where they are written in
+place."""
 
 import pytest
 import torch
@@ -61,9 +62,11 @@ def test_the_same_numbers_are_drawn(service, case):
     kind, *arguments = case
     live = torch.fx.symbolic_trace(kind(*arguments).eval())
     x = torch.randn(4, 3, 16)
-    for passes in (["RemoveNoOps", "MergeViews", "EliminateCommonSubexpressions"], ["MergeLinears", "FuseBiasInLinear"], ["inference"]):
+    for passes in (["RemoveNoOps", "MergeViews", "EliminateCommonSubexpressions"], ["MergeLinears", "FuseBiasInLinear"],
+                   ["inference"]):
         document = foldback.fx.to_document(live, x, data=True)
-        answer = service.post("/v1/optimize", {"graph": document, "passes": passes, "options": {"include": ["graph"], "lint": "each"}})
+        answer = service.post("/v1/optimize",
+                              {"graph": document, "passes": passes, "options": {"include": ["graph"], "lint": "each"}})
         assert answer.status == 201, answer.body.decode()
         result = foldback.fx.from_document(answer.json()["graph"])
         results = []

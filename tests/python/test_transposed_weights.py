@@ -1,12 +1,13 @@
-"""A weight that is transposed before a product or a Linear, in every spelling and both dialects: `inference` leaves no transposition, the
-numbers stay, and undoing gives the source back."""
+"""A weight that is transposed before a product or a Linear, in every spelling and both dialects: `inference` leaves no
+transposition, the numbers stay, and undoing gives the source back."""
 
-import foldback.export
 import pytest
 import torch
 import torch.nn.functional as F
-from foldback.fx import from_document, to_document
 from torch import nn
+
+import foldback.export
+from foldback.fx import from_document, to_document
 
 TRANSPOSED = {
     "t": lambda w: w.t(),
@@ -61,7 +62,8 @@ def test_no_transposition_is_left(service, dialect, reader, rank):
         run = answer.json()
         back = service.post(f"/v1/runs/{run['id']}/rollback")
         assert back.status == 201 and back.json()["result"] == run["source"]
-        left = [node["target"].removeprefix("torch.ops.aten.") for node in run["graph"]["nodes"] if node["op"].startswith("call")]
+        left = [node["target"].removeprefix("torch.ops.aten.")
+                for node in run["graph"]["nodes"] if node["op"].startswith("call")]
         assert not [target for target in left if f"{target}.".startswith(VIEWS)], (name, left)
         if reader != "two" and name != "contiguous":
             assert len(left) == 1, (name, left)

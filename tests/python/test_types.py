@@ -1,23 +1,27 @@
-"""The dtypes and shapes that follow from those of the inputs are what PyTorch gives: random calls of every operator that has rules, with
-tensors of all dtypes, without elements and without dimensions among them. Those that PyTorch refuses say nothing."""
+"""The dtypes and shapes that follow from those of the inputs are what PyTorch gives: random calls of every operator that has
+rules, with tensors of all dtypes, without elements and without dimensions among them. Those that PyTorch refuses say
+nothing."""
 
 import operator
 import pathlib
 import random
 import re
 
-import foldback
 import pytest
 import torch
 import torch.nn.functional as F
-from foldback.fx import to_document
 from torch.fx.passes.shape_prop import _extract_tensor_metadata
+
+import foldback
+from foldback.fx import to_document
 
 OPERATORS = pathlib.Path(__file__).resolve().parents[2] / "core" / "operators"
 ROW = re.compile(r'^FB_OP_ROW\(\w+, "([^"]+)", "([^"]+)".*RULES\(', re.M)
-NAMES = [(name, row[2]) for file in sorted(OPERATORS.glob("ops_*.def")) for row in ROW.finditer(file.read_text()) for name in row[1].split()]
+NAMES = [(name, row[2]) for file in sorted(OPERATORS.glob("ops_*.def")) for row in ROW.finditer(file.read_text())
+         for name in row[1].split()]
 FLOATS = [torch.float32, torch.float64, torch.float16, torch.bfloat16]
-DTYPES = [*FLOATS, torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8, torch.bool, torch.complex64, torch.complex128]
+DTYPES = [*FLOATS, torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8, torch.bool, torch.complex64,
+          torch.complex128]
 SHAPES = [(2, 2)] * 4 + [(), (2,), (1,), (1, 2), (2, 0), (0, 2, 2), (3, 2, 2), (1, 2, 4, 4)]
 # Parameters that are no tensors.
 VALUES = {
@@ -32,7 +36,8 @@ VALUES = {
     "fill_value value alpha beta min max exponent weight": [1, 0.5, True, 2.0],
     "normalized_shape": [(2,), (2, 2)],
     "keepdim unbiased correction inplace training train hard": [True, False],
-    "equation mode reduction approximate rounding_mode padding_mode reduce": ["none", "mean", "sum", "tanh", "floor", "trunc", "constant"],
+    "equation mode reduction approximate rounding_mode padding_mode reduce": [
+        "none", "mean", "sum", "tanh", "floor", "trunc", "constant"],
 }
 VALUES = {name: values for names, values in VALUES.items() for name in names.split()}
 CALLS = 1500
@@ -57,7 +62,8 @@ def argument(choose, name):
 def random_call(choose):
     """A function or the name of a method, and its arguments."""
     name, parameters = choose.choice(NAMES)
-    homes = [home for home in (torch, F, torch.Tensor, operator, torch.special, torch.linalg) if callable(getattr(home, name, None))]
+    homes = [home for home in (torch, F, torch.Tensor, operator, torch.special, torch.linalg)
+             if callable(getattr(home, name, None))]
     if not homes:
         return None
     home, args, kwargs = choose.choice(homes), [], {}
@@ -77,7 +83,7 @@ def result_of(function, args, kwargs):
     args, kwargs = torch.utils._pytree.tree_map_only(torch.Tensor, torch.clone, (args, kwargs))
     try:
         found = getattr(args[0], function)(*args[1:], **kwargs) if isinstance(function, str) else function(*args, **kwargs)
-    except Exception:  # noqa: BLE001 - whatever it raises, there is nothing to compare
+    except Exception:
         return None
     return found if isinstance(found, torch.Tensor) else None
 

@@ -1,6 +1,6 @@
 """Folded weights against exact arithmetic: random BatchNorms are folded by the service, with their weights, and every number of
-the file that comes back is compared with the same formula in 300 bits. What PyTorch's own folding makes of them is measured with
-the same measure and printed beside it (pytest -s)."""
+the file that comes back is compared with the same formula in 300 bits. What PyTorch's own folding makes of them is measured
+with the same measure and printed beside it (pytest -s)."""
 
 import collections
 import math
@@ -9,11 +9,12 @@ import random
 import mpmath
 import pytest
 import torch
-from foldback.client import Client
-from foldback.fx import to_document
 from safetensors.torch import load_file, save_file
 from torch import nn
 from torch.nn.utils.fusion import fuse_conv_bn_weights, fuse_linear_bn_weights
+
+from foldback.client import Client
+from foldback.fx import to_document
 
 DTYPES = [torch.float32, torch.bfloat16, torch.float16, torch.float64]
 CASES = 40  # of each kind, in each dtype
@@ -163,7 +164,8 @@ def by_pytorch(module):
     if isinstance(host, nn.modules.batchnorm._BatchNorm):
         return None
     fuse = fuse_conv_bn_weights if isinstance(host, nn.Conv2d) else fuse_linear_bn_weights
-    affine = (norm.weight, norm.bias) if norm.affine else (torch.ones_like(norm.running_var), torch.zeros_like(norm.running_mean))
+    affine = (norm.weight, norm.bias) if norm.affine else (torch.ones_like(norm.running_var),
+                                                           torch.zeros_like(norm.running_mean))
     weight, bias = fuse(host.weight, host.bias, norm.running_mean, norm.running_var, norm.eps, *affine)
     return {"weight": weight.detach(), "bias": bias.detach()}
 

@@ -1,12 +1,14 @@
-"""What PyTorch keeps for the backward pass must not be written afterwards: it raises then. A module that is trained although it writes in
-place must still be trained when it is rewritten: an operator that keeps its input cannot take the place of a formula that does not.
+"""What PyTorch keeps for the backward pass must not be written afterwards: it raises then. A module that is trained although it
+writes in place must still be trained when it is rewritten: an operator that keeps its input cannot take the place of a formula
+that does not.
 torch.fx only: torch.export leaves few writes, and the same code looks for them."""
 
 import pytest
 import torch
 import torch.nn.functional as F
-from foldback.fx import from_document, to_document
 from torch import nn
+
+from foldback.fx import from_document, to_document
 
 FEATURES = 6
 
@@ -180,7 +182,8 @@ def test_it_can_be_trained(service, name):
     run = answer.json()
     gradient(from_document(run["graph"]), x)
     reasons = {refused["reason"] for refused in run["passes"][0]["refused"]}
-    assert reasons - {"unknown-layout"} == (set() if name == "layer_norm" else {"mutated"})  # an RMSNorm of what is centred remains
+    # An RMSNorm of what is centred remains
+    assert reasons - {"unknown-layout"} == (set() if name == "layer_norm" else {"mutated"})
 
 
 # What a rule puts in the place of neg(x), or of sum(x, -1), whose results are not saved; and whether its own is.
@@ -189,7 +192,8 @@ ELEMENTWISE = {
     **dict.fromkeys("sin cos log abs gelu silu elu softplus erf square".split(), False),
 }
 OPERATORS = {name: ("neg", ["?x"], name, ["?x"], saves) for name, saves in ELEMENTWISE.items()}
-OPERATORS |= {name: ("neg", ["?x"], name, ["?x", -1], True) for name in ["softmax", "log_softmax", "softmin", "cumprod", "logcumsumexp"]}
+OPERATORS |= {name: ("neg", ["?x"], name, ["?x", -1], True)
+              for name in ["softmax", "log_softmax", "softmin", "cumprod", "logcumsumexp"]}
 OPERATORS |= {"pow": ("neg", ["?x"], "pow", ["?x", "?x"], True), "mul": ("neg", ["?x"], "mul", ["?x", "?x"], False)}
 OPERATORS |= {
     name: ("sum", ["?x", -1], name, ["?x", *arguments], saves)
@@ -197,7 +201,7 @@ OPERATORS |= {
         ("logsumexp", [-1], True), ("amax", [-1], True), ("amin", [-1], True), ("std", [-1], True), ("prod", [-1], True),
         ("norm", [2, -1], True), ("linalg_vector_norm", [2, -1], True), ("mean", [-1], False),
     ]
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", OPERATORS)
@@ -211,7 +215,8 @@ def test_what_saves_its_result(service, name):
     }
     assert service.post("/v1/transformations", rule).status == 201
     x = torch.rand(2, FEATURES) + 0.5
-    document = to_document(torch.fx.symbolic_trace(Net(lambda _, x: getattr(torch, replaced)(x, *pattern[1:]).add_(1))), x, data=True)
+    document = to_document(torch.fx.symbolic_trace(Net(lambda _, x: getattr(torch, replaced)(x, *pattern[1:]).add_(1))), x,
+                           data=True)
     answer = service.post("/v1/optimize", {"graph": document, "passes": [rule["name"]], "options": {"include": ["graph"]}})
     assert answer.status == 201, answer.body.decode()
     run = answer.json()
@@ -219,8 +224,10 @@ def test_what_saves_its_result(service, name):
     for node in document["nodes"] if saves else []:  # as if it had been put there
         if node["target"].rsplit(".")[-1] == replaced:
             values = {"?x": node["args"][0]}
-            home = "torch.nn.functional" if hasattr(F, operator) else "torch.linalg" if operator.startswith("linalg") else "torch"
-            node.update(target=f"{home}.{operator.removeprefix('linalg_')}", args=[values.get(argument, argument) for argument in arguments])
+            home = "torch.nn.functional" if hasattr(F,
+                                                    operator) else "torch.linalg" if operator.startswith("linalg") else "torch"
+            node.update(target=f"{home}.{operator.removeprefix('linalg_')}",
+                        args=[values.get(argument, argument) for argument in arguments])
     if saves:
         with pytest.raises(RuntimeError, match="modified by an inplace operation"):
             gradient(from_document(document), x)

@@ -1,5 +1,5 @@
-"""The service in valgrind: the steps of the script of tests/fault, while nothing fails; afterwards no error, no leak, and no descriptor
-that was not open at its start."""
+"""The service in valgrind: the steps of the script of tests/fault, while nothing fails; afterwards no error, no leak, and no
+descriptor that was not open at its start."""
 
 import os
 import pathlib
@@ -8,8 +8,8 @@ import sys
 
 import pytest
 
-TESTS = pathlib.Path(__file__).resolve().parents[1]
-sys.path[:0] = [str(TESTS / "api"), str(TESTS / "fault")]
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "fault"))
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "api"))
 
 import conftest
 from faults import GuardedService

@@ -1,16 +1,19 @@
-"""Whether what clients saw of one register can have been: whether each operation can be put at one moment between its call and its
-return, so that all together they are a history of one register. The search of Wing and Gong, with the states that Lowe remembers.
+"""Whether what clients saw of one register can have been: whether each operation can be put at one moment between its call and
+its return, so that all together they are a history of one register. The search of Wing and Gong, with the states that Lowe
+remembers.
 
-An operation is a dict: `kind` "read", "write" or "swap" (which writes if it finds `old`), `value` (read, or written), `call` and
-`end` (None: its outcome is not known, it may have been done at any time since or never). Every value is written at most once: so an
-operation of unknown outcome whose value nobody met is left out, and one whose value was met had been done when that was read."""
+An operation is a dict: `kind` "read", "write" or "swap" (which writes if it finds `old`), `value` (read, or written), `call`
+and `end` (None: its outcome is not known, it may have been done at any time since or never). Every value is written at most
+once: so an operation of unknown outcome whose value nobody met is left out, and one whose value was met had been done when that
+was read."""
 
 
 def is_linearizable(operations, first=None):
     """None, or the operations around which there is no way on."""
     writers = {one["value"]: one for one in operations if one["kind"] != "read"}
     met = {}  # when somebody knew, at the latest, that this value had been written
-    todo = [(one["value"] if one["kind"] == "read" else one.get("old"), one["end"]) for one in operations if one["end"] is not None]
+    todo = [(one["value"] if one["kind"] == "read" else one.get("old"), one["end"])
+            for one in operations if one["end"] is not None]
     while todo:
         value, end = todo.pop()
         if value in writers and end < met.get(value, float("inf")):
@@ -27,7 +30,8 @@ def is_linearizable(operations, first=None):
 
 
 def _search(operations, first):
-    """Depth first, over sets of what has been put into order; `low` is the first that has not, as sets differ only beyond it."""
+    """Depth first, over sets of what has been put into order; `low` is the first that has not, as sets differ only beyond
+    it."""
     count, stack, seen, furthest = len(operations), [(0, frozenset(), first)], set(), 0
     while stack:
         low, done, state = stack.pop()

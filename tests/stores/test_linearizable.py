@@ -49,7 +49,8 @@ def every_order(operations):
     for count in range(len(unknown) + 1):
         for some in itertools.combinations(unknown, count):
             for order in itertools.permutations([*known, *some]):
-                if all(not (later["end"] is not None and later["end"] < earlier["call"]) for earlier, later in itertools.combinations(order, 2)):
+                if all(not (later["end"] is not None and later["end"] < earlier["call"])
+                       for earlier, later in itertools.combinations(order, 2)):
                     state = None
                     for one in order:
                         if one["kind"] == "read" and one["value"] != state or one["kind"] == "swap" and one["old"] != state:

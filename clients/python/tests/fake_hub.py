@@ -1,5 +1,5 @@
-"""A hub on this machine that speaks as much of the Hugging Face Hub as a push and a pull take: repositories, commits of lines of JSON,
-large files by git-lfs's batch API, and downloads of a revision. Standard library only."""
+"""A hub on this machine that speaks as much of the Hugging Face Hub as a push and a pull take: repositories, commits of lines
+of JSON, large files by git-lfs's batch API, and downloads of a revision. Standard library only."""
 
 import base64
 import hashlib
@@ -97,7 +97,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
     def batch(self, body, repo):
         objects = []
         for one in json.loads(body)["objects"]:
-            action = {} if one["oid"] in self.hub.objects else {"actions": {"upload": {"href": f"{self.hub.url}/objects/{one['oid']}"}}}
+            action = ({} if one["oid"] in self.hub.objects
+                      else {"actions": {"upload": {"href": f"{self.hub.url}/objects/{one['oid']}"}}})
             objects.append({"oid": one["oid"], "size": one["size"], **action})
         self._answer(200, {"transfer": "basic", "objects": objects}, Content_Type="application/vnd.git-lfs+json")
 
@@ -121,15 +122,18 @@ class Handler(http.server.BaseHTTPRequestHandler):
                 assert item["key"] == "header", item
         self.hub.repos[repo].append(files)
         sha = self.hub.sha(repo, len(self.hub.repos[repo]) - 1)
-        self._answer(200, {"success": True, "commitOid": sha, "commitUrl": f"{self.hub.url}/{repo}/commit/{sha}", "hookOutput": ""})
+        self._answer(200, {"success": True, "commitOid": sha, "commitUrl": f"{self.hub.url}/{repo}/commit/{sha}",
+                           "hookOutput": ""})
 
     def info(self, body, repo, revision="main"):
         sha, files = self.hub.files(repo, revision)
-        self._answer(200, {"id": repo, "modelId": repo, "sha": sha, "private": False, "siblings": [{"rfilename": name} for name in files]})
+        self._answer(200, {"id": repo, "modelId": repo, "sha": sha, "private": False,
+                           "siblings": [{"rfilename": name} for name in files]})
 
     def tree(self, body, repo, revision):
         _, files = self.hub.files(repo, revision)
-        self._answer(200, [{"type": "file", "path": name, "size": len(data), "oid": hashlib.sha1(data).hexdigest()} for name, data in files.items()])
+        self._answer(200, [{"type": "file", "path": name, "size": len(data), "oid": hashlib.sha1(data).hexdigest()}
+                           for name, data in files.items()])
 
     def resolve(self, body, repo, revision, name):
         sha, files = self.hub.files(repo, revision)

@@ -4,9 +4,9 @@ import subprocess
 
 import httpx
 import pytest
+from conftest import pytorch_conftest
 
 import foldback
-from conftest import pytorch_conftest
 
 
 @pytest.fixture
@@ -14,14 +14,16 @@ def guarded(tmp_path, monkeypatch):
     """A service over TLS, its address, an admin's token, and its certificate."""
     monkeypatch.delenv("FOLDBACK_TOKEN", raising=False)
     binary = pytorch_conftest.api.binary()
-    command = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "2", "-subj", "/CN=localhost",
-               "-addext", "subjectAltName=DNS:localhost", "-keyout", tmp_path / "key.pem", "-out", tmp_path / "cert.pem"]  # fmt: skip
+    command = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "2",
+               "-subj", "/CN=localhost",
+               "-addext", "subjectAltName=DNS:localhost", "-keyout", tmp_path / "key.pem", "-out", tmp_path / "cert.pem"]
     subprocess.run(command, check=True, capture_output=True)
     data = ["--data", tmp_path / "data"]
     made = subprocess.run([binary, "token", "create", "--scope", "admin", *data], check=True, capture_output=True)
     token = httpx.Response(200, content=made.stdout).json()["token"]
     tls = ["--tls-certificate", tmp_path / "cert.pem", "--tls-key", tmp_path / "key.pem"]
-    service = subprocess.Popen([binary, "serve", "--listen", "127.0.0.1:0", "--access-log", "off", *data, *tls], stdout=subprocess.PIPE, text=True)
+    service = subprocess.Popen([binary, "serve", "--listen", "127.0.0.1:0", "--access-log", "off", *data, *tls],
+                               stdout=subprocess.PIPE, text=True)
     try:
         url = service.stdout.readline().strip().removeprefix("listening on ").replace("127.0.0.1", "localhost")
         yield url, token, tmp_path / "cert.pem"
@@ -72,7 +74,8 @@ def test_a_certificate_that_is_not_trusted(guarded):
 
 def test_a_service_at_a_path(tmp_path_factory):
     folder = tmp_path_factory.mktemp("s")
-    command = [pytorch_conftest.api.binary(), "serve", "--listen", f"unix:{folder}/socket", "--access-log", "off", "--data", folder / "data"]
+    command = [pytorch_conftest.api.binary(), "serve", "--listen", f"unix:{folder}/socket", "--access-log", "off", "--data",
+               folder / "data"]
     service = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     try:
         url = service.stdout.readline().strip().removeprefix("listening on ")

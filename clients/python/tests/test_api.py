@@ -11,11 +11,11 @@ import httpx
 import pytest
 import torch
 from safetensors.torch import load_file
+from test_client import relu
 
 import foldback
 from foldback import AsyncClient, Client
 from foldback.service import Service
-from test_client import relu
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 FIXTURES = ROOT / "tests/fixtures"
@@ -180,7 +180,8 @@ def test_a_graph_and_a_version_show_themselves(client):
     version = client.put_version("shown", "v1", graph=TOY, note="a <b> note")
     assert version == client.version("shown", "v1") == next(client.versions("shown"))
     for one in (version, client.version("shown", "v1"), next(client.versions("shown"))):
-        assert isinstance(one, foldback.Version) and "a &lt;b&gt; note" in one._repr_html_() and version["graph"] in one._repr_html_()
+        assert (isinstance(one, foldback.Version) and "a &lt;b&gt; note" in one._repr_html_()
+                and version["graph"] in one._repr_html_())
     client.deploy("shown", "production", "v1")
     assert client.alias_graph("shown", "production")._repr_html_() == client.graph(version["graph"])._repr_html_()
 
@@ -189,11 +190,13 @@ def test_notebooks_see_pictures(client):
     """Of what the service stores; without it, and of copies, the table alone."""
     run = client.optimize(TOY, PASSES)
     graph = client.graph(run["source"])
-    for one, svg in ((run, client.picture(run)), (client.run(run["id"]), client.picture(run["id"])), (graph, client.picture(run["source"]))):
+    for one, svg in ((run, client.picture(run)), (client.run(run["id"]), client.picture(run["id"])),
+                     (graph, client.picture(run["source"]))):
         assert svg.startswith("<svg ") and str(svg) in svg._repr_html_()
         assert str(svg) in one._repr_html_() and "<table>" in one._repr_html_()
         for copied in (copy.deepcopy(one), pickle.loads(pickle.dumps(one))):
-            assert copied == one and type(copied) is type(one) and "<svg" not in copied._repr_html_() and "<table>" in copied._repr_html_()
+            assert (copied == one and type(copied) is type(one) and "<svg" not in copied._repr_html_()
+                    and "<table>" in copied._repr_html_())
     both = client.picture(run["result"], base=run["source"])
     assert "class=\"box node" in both and both != client.picture(run["result"])
     gone = foldback.Client("http://127.0.0.1:1")

@@ -93,8 +93,9 @@ assert "torch" in sys.modules
 
 def test_there_is_nothing_else():
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
-        foldback.nothing  # noqa: B018
+        foldback.nothing
     errors = {"AmbiguousWeights", "Cancelled", "EditError", "LostTraining", "Problem", "ServiceNotStarted"}
     modules = {"export", "fx", "hub", "huggingface", "optimization"}
     functions = {"apply_edits", "compiled_runs", "connect", "disconnect"}
-    assert set(foldback.__all__) == errors | modules | functions | {"AsyncClient", "Client", "Event", "Graph", "Job", "Picture", "Refusal", "Run", "Version"}
+    assert set(foldback.__all__) == errors | modules | functions | {"AsyncClient", "Client", "Event", "Graph", "Job", "Picture",
+                                                                    "Refusal", "Run", "Version"}

@@ -382,7 +382,8 @@ def test_a_result_of_a_dtype_that_documents_lack(client):
     client.put_graph(document)
 
 
-@pytest.mark.parametrize("make", [lambda: nn.GRU(4, 4), lambda: nn.LSTM(4, 4), lambda: parametrizations.weight_norm(nn.Linear(4, 4))])
+@pytest.mark.parametrize("make", [lambda: nn.GRU(4, 4), lambda: nn.LSTM(4, 4),
+                                  lambda: parametrizations.weight_norm(nn.Linear(4, 4))])
 def test_a_module_that_a_document_cannot_make(make):
     model = nn.Sequential(make()).eval()
     document = foldback.fx.to_document(torch.fx.symbolic_trace(model), torch.randn(2, 3, 4), data=True)

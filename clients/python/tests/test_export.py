@@ -280,7 +280,8 @@ def test_the_device_is_recorded_where_a_cast_names_one() -> None:
         foldback.fx.to_document(torch.fx.symbolic_trace(Casts()), x),
     ):
         rows = {row["name"]: row for row in document["nodes"]}
-        casts = [row for row in rows.values() if "to" in row["target"].removeprefix("torch.ops.aten.").split(".") or "_to_copy" in row["target"]]
+        casts = [row for row in rows.values() if "to" in row["target"].removeprefix("torch.ops.aten.").split(".")
+                 or "_to_copy" in row["target"]]
         read = {row["args"][0]["$node"] for row in casts}
         asked = {row["args"][0]["$node"] for row in rows.values() if row["target"] == "builtins.getattr"}
         assert {name for name, row in rows.items() if "device" in row["meta"]} == read | asked

@@ -13,9 +13,11 @@ from test_models import CASES, make
 import foldback
 from foldback.readings import AmbiguousWeights, structure_of
 
-OPAQUE = "cannot be made into an object|cannot be made from the document alone|as_="  # what a document cannot hold, a module has
+# What a document cannot hold, a module has
+OPAQUE = "cannot be made into an object|cannot be made from the document alone|as_="
 PARAMETRISED = "torch.nn.utils.parametrize."  # a class that PyTorch makes for one module
-LISTS = [["FoldScaleIntoLinear"], ["FoldNormIntoLinear"], ["FuseBatchNorm"], ["MergeLinears", "FuseBiasInLinear"], ["inference"]]
+LISTS = [["FoldScaleIntoLinear"], ["FoldNormIntoLinear"], ["FuseBatchNorm"], ["MergeLinears", "FuseBiasInLinear"],
+         ["inference"]]
 # One of each kind in a minute of computing; FOLDBACK_ALL_MODELS=1 tries all of test_models.py.
 FEW = [
     ("bert", "torch.fx"),
@@ -58,7 +60,8 @@ def save(state, path):
 
 def needs_module(document):
     """Does a node read what no document can hold, or is a module parametrised?"""
-    programs = [("", document["nodes"]), *((row["path"], row["graph"]["nodes"]) for row in document["modules"] if "graph" in row)]
+    programs = [("", document["nodes"]), *((row["path"], row["graph"]["nodes"])
+                                           for row in document["modules"] if "graph" in row)]
     read = {f"{path}.{node['target']}".lstrip(".") for path, nodes in programs for node in nodes if node["op"] == "get_attr"}
     opaque = {
         f"{row['path']}.{key}".lstrip(".")
@@ -140,7 +143,8 @@ def test_model(client, tmp_path, name, dialect):
 
 
 class Shared(torch.nn.Module):
-    """The norm, which is all ones, is folded into the first of two uses: that weight is like the other's, but not tied to it."""
+    """The norm, which is all ones, is folded into the first of two uses: that weight is like the other's, but not tied to
+    it."""
 
     def __init__(self):
         super().__init__()
@@ -173,7 +177,8 @@ class Chain(torch.nn.Module):
 
 
 def test_passes_over_results_of_passes(client, tmp_path):
-    """A file of any generation is read as what it is, by what foldback wrote into it or else by what the passes read; or refused."""
+    """A file of any generation is read as what it is, by what foldback wrote into it or else by what the passes read; or
+    refused."""
     model, x = Chain().eval(), torch.randn(3, 4)
     program = torch.export.export(model, (x,))
     graph, bound = foldback.export.from_exported_program(program), None
@@ -201,7 +206,8 @@ def test_passes_over_results_of_passes(client, tmp_path):
         except foldback.Problem as problem:
             assert problem.code == "ambiguous-weights"
             return "ambiguous"
-        program = foldback.fx.from_document(client.graph(made["id"]), weights=client.weights(made["id"], tmp_path / "bound", progress=False))
+        program = foldback.fx.from_document(client.graph(made["id"]),
+                                            weights=client.weights(made["id"], tmp_path / "bound", progress=False))
         os.remove(tmp_path / "bound")
         return "right" if is_close(call(program, {"x": x}), [model(x).detach()]) else "wrong"
 
@@ -229,8 +235,8 @@ def test_passes_over_results_of_passes(client, tmp_path):
 
 
 class Attention(torch.nn.Module):
-    """Folding the factor gives the queries another weight, and merging takes their name away. The convolution gets another weight,
-    and a bias, when the BatchNorm is folded."""
+    """Folding the factor gives the queries another weight, and merging takes their name away. The convolution gets another
+    weight, and a bias, when the BatchNorm is folded."""
 
     def __init__(self, has_bias=True):
         super().__init__()
@@ -268,7 +274,8 @@ def outcome_of_binding(client, tmp_path, model, x, graph, state, **how):
 
 @pytest.mark.parametrize("dialect", ["torch.fx", "torch.export"])
 @pytest.mark.parametrize(
-    "passes", [["FoldScaleIntoLinear", "MergeLinears"], ["inference", "MergeLinears"], [{"name": "latency", "params": {"tokens": 1}}]], ids=str
+    "passes", [["FoldScaleIntoLinear", "MergeLinears"], ["inference", "MergeLinears"],
+               [{"name": "latency", "params": {"tokens": 1}}]], ids=str
 )
 def test_a_weight_with_more_states_than_names(client, tmp_path, dialect, passes):
     """The original, a state between two passes, and no name in the result: a mapping or a file may be either."""
@@ -296,7 +303,8 @@ def test_a_weight_with_more_states_than_names(client, tmp_path, dialect, passes)
 
 
 def test_a_file_from_before_a_state_that_has_no_name(client, tmp_path):
-    """It is of the first run's result: the convolution is folded, the queries are as they were, and their name is gone two runs later."""
+    """It is of the first run's result: the convolution is folded, the queries are as they were, and their name is gone two runs
+    later."""
     model, x = Attention(has_bias=False).eval(), torch.randn(2, 5, 16)
     live = torch.fx.symbolic_trace(model)
     graph = client.put_graph(foldback.fx.to_document(live, x, model=model))
@@ -310,7 +318,8 @@ def test_a_file_from_before_a_state_that_has_no_name(client, tmp_path):
     assert "conv.bias" in state and "norm.weight" not in state
     for as_ in (None, "source"):
         assert outcome_of(model, x, client.graph(graph), weights=state, as_=as_) in ("ambiguous", "right")
-        assert outcome_of_binding(client, tmp_path, model, x, graph, state, **({"as_": as_} if as_ else {})) in ("ambiguous", "right")
+        assert outcome_of_binding(client, tmp_path, model, x, graph, state,
+                                  **({"as_": as_} if as_ else {})) in ("ambiguous", "right")
 
 
 def test_the_structure_is_the_services(client):

@@ -11,7 +11,8 @@ from torch.nn.utils import parametrizations, prune
 import foldback
 from foldback.edits import EditError
 
-PASSES = ["MergeLinears", "FoldScaleIntoLinear", "FoldNormIntoLinear", "FuseBatchNorm", "RemoveNoOps", "FuseBiasInLinear", "inference"]
+PASSES = ["MergeLinears", "FoldScaleIntoLinear", "FoldNormIntoLinear", "FuseBatchNorm", "RemoveNoOps",
+          "FuseBiasInLinear", "inference"]
 
 
 def double(module, args, output):
@@ -58,15 +59,18 @@ def on(path, how, hook):
 
 
 HOOKED = {
-    **{f"forward hook of {path}": (path, on(path, "register_forward_hook", double)) for path in ("q", "norm", "block.0", "block.1", "block.2")},
-    **{f"pre-hook of {path}": (path, on(path, "register_forward_pre_hook", plus_one)) for path in ("q", "block.0", "block.1", "block.2")},
+    **{f"forward hook of {path}": (path, on(path, "register_forward_hook", double))
+       for path in ("q", "norm", "block.0", "block.1", "block.2")},
+    **{f"pre-hook of {path}": (path, on(path, "register_forward_pre_hook", plus_one))
+       for path in ("q", "block.0", "block.1", "block.2")},
     "a partial": ("k", on("k", "register_forward_hook", functools.partial(double))),
     "backward hook": ("q", on("q", "register_full_backward_hook", backward)),
     "backward pre-hook": ("q", on("q", "register_full_backward_pre_hook", lambda module, grads: None)),
     "old weight_norm": ("q", lambda model: nn.utils.weight_norm(model.q)),
     "old spectral_norm": ("q", lambda model: nn.utils.spectral_norm(model.q)),
     "prune": ("q", lambda model: prune.l1_unstructured(model.q, "weight", amount=0.5)),
-    "a forward of its own": ("q", lambda model: setattr(model.q, "forward", lambda x: nn.functional.linear(x, model.q.weight) * 3)),
+    "a forward of its own": ("q", lambda model: setattr(model.q, "forward",
+                                                        lambda x: nn.functional.linear(x, model.q.weight) * 3)),
     "weight_norm": (None, lambda model: parametrizations.weight_norm(model.q)),
     "spectral_norm": (None, lambda model: parametrizations.spectral_norm(model.q)),
     "orthogonal": (None, lambda model: parametrizations.orthogonal(model.q)),

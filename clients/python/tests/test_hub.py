@@ -5,8 +5,8 @@ import subprocess
 
 import pytest
 import torch
-from fake_hub import Hub
 from conftest import pytorch_conftest
+from fake_hub import Hub
 from huggingface_hub import constants, errors, file_download
 from test_huggingface import TEXT, folder_of, output
 
@@ -47,7 +47,8 @@ def test_there_and_back(client, fake, made, tmp_path):
     url = hub.push(folder, "me/bert-fast", run=run, client=client, **on_hub(fake))
     assert url.startswith(f"{fake.url}/me/bert-fast/commit/")
     there = fake.repos["me/bert-fast"][-1]
-    assert there["config.json"] == (folder / "config.json").read_bytes() and any(name.endswith(".safetensors") for name in there)
+    assert (there["config.json"] == (folder / "config.json").read_bytes()
+            and any(name.endswith(".safetensors") for name in there))
     assert len(fake.objects) >= 1  # large files went as such
     said = json.loads(there["foldback.provenance.json"])
     assert said["run"]["id"] == run["id"] and (said["run"]["source"], said["run"]["result"]) == (run["source"], run["result"])
@@ -126,7 +127,8 @@ def test_it_is_signed_where_the_service_signs(fake, made, tmp_path):
         run = client.optimize(foldback.fx.to_document(huggingface.load(tmp_path / "in", input_names=TEXT)), PASSES, assume={})
         hub.push(folder, "me/signed", run=run, client=client, **on_hub(fake))
     assert fake.repos["me/signed"][-1]["foldback.attestation.json"] == (folder / "foldback.attestation.json").read_bytes()
-    words = ["verify-attestation", folder / "foldback.attestation.json", "--key", tmp_path / "key.pem.pub", "--server", service.url]
+    words = ["verify-attestation", folder / "foldback.attestation.json", "--key", tmp_path / "key.pem.pub",
+             "--server", service.url]
     done = subprocess.run([binary, *words], capture_output=True, text=True)
     assert done.returncode == 0 and json.loads(done.stdout)["verified"], done.stderr
     assert "foldback verify-attestation" in fake.repos["me/signed"][-1]["README.md"].decode()

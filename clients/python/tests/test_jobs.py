@@ -1,9 +1,9 @@
 """What is done in the background."""
 
 import pytest
+from test_client import relu
 
 import foldback
-from test_client import relu
 
 PASSES = ["ChangeTrueDivToMulByInverse"]
 

@@ -1,6 +1,7 @@
 """Architectures of transformers and of vision, in both dialects: to the service and back, every pass, and undone.
 
-docs/models.md says what each pass found and refused on each; UPDATE=1 writes it anew, and UPDATE=table does so without proving."""
+docs/models.md says what each pass found and refused on each; UPDATE=1 writes it anew, and UPDATE=table does so without
+proving."""
 
 import collections
 import os
@@ -38,7 +39,8 @@ SIBLINGS = {
     "vision/resnet": ["vision/wide-resnet", "vision/regnet"],
     "vision/efficientnet": ["vision/mobilenet"],
 }
-LEFT_OUT = set() if IS_UPDATE or os.environ.get("FOLDBACK_ALL_MODELS") else {name for names in SIBLINGS.values() for name in names}
+LEFT_OUT = (set() if IS_UPDATE or os.environ.get("FOLDBACK_ALL_MODELS")
+            else {name for names in SIBLINGS.values() for name in names})
 CHOSEN = [case for case in CASES if case[0] not in LEFT_OUT]
 
 

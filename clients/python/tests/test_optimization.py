@@ -20,7 +20,7 @@ from foldback import optimization, private
 OPTIMUM = {
     "Transformation", "ReversibleTransformation", "compose", "MergeLinears", "FuseBiasInLinear", "ChangeTrueDivToMulByInverse",
     "FuseBatchNorm2dInConv2d", "FuseBatchNorm1dInLinear",
-}  # fmt: skip
+}
 
 
 @pytest.fixture(autouse=True)

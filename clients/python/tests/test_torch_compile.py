@@ -196,7 +196,7 @@ def test_weights_that_the_model_writes_are_left_alone(write):
     assert foldback.compiled_runs(model) == []
 
 
-# ---- weights that change ------------------------------------------------------------------------------------------------------
+# ---- weights that change -----------------------------------------------------------------------------------------------------
 
 
 def scramble(model, how):
@@ -315,7 +315,7 @@ def test_a_graph_break_may_write_to_what_was_computed():
             assert_close(fast(x), model(x))
 
 
-# ---- runs ---------------------------------------------------------------------------------------------------------------------
+# ---- runs --------------------------------------------------------------------------------------------------------------------
 
 
 class Broken(nn.Module):
@@ -382,7 +382,7 @@ def test_sizes_that_are_symbols(then):
     assert len(foldback.compiled_runs(model)) == 1
 
 
-# ---- what comes next ------------------------------------------------------------------------------------------------------------
+# ---- what comes next ---------------------------------------------------------------------------------------------------------
 
 
 def test_then_a_function():
@@ -446,7 +446,7 @@ def test_then_gets_the_captured_graph_where_nothing_is_changed():
     assert got == [1]
 
 
-# ---- trouble ----------------------------------------------------------------------------------------------------------------------
+# ---- trouble -----------------------------------------------------------------------------------------------------------------
 
 
 def test_a_service_that_is_gone():
@@ -547,7 +547,8 @@ def test_the_page_with_the_package_as_pip_installs_it(tmp_path):
     assert len(samples) == 4
     program = tmp_path / "program.py"  # in a file: Dynamo reads the source
     program.write_text("\n".join(samples))
-    environment = {**os.environ, "PYTHONPATH": str(tmp_path / "site"), "FOLDBACK_BINARY": os.path.abspath(os.environ["FOLDBACK_BINARY"])}
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path / "site"),
+                   "FOLDBACK_BINARY": os.path.abspath(os.environ["FOLDBACK_BINARY"])}
     environment.pop("FOLDBACK_SERVER", None)
     warned = ["-W", "error::UserWarning:torch"]
     done = subprocess.run([sys.executable, *warned, program], capture_output=True, text=True, env=environment, cwd=tmp_path)

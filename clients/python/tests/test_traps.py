@@ -10,7 +10,6 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-import foldback
 from foldback import EditError
 from foldback.optimization import (
     ChangeTrueDivToMulByInverse,
@@ -163,7 +162,7 @@ TRAPS = {
     ),
     "a norm of rows": ([FOLD1], lambda: Program(rows, fc=nn.Linear(8, 6), bn=norm(6, nn.BatchNorm1d)), ROWS),
     "a norm of the other axis": ([FOLD1], lambda: Program(rows, fc=nn.Linear(8, 5), bn=norm(5, nn.BatchNorm1d)), (2, 5, 8)),
-}  # fmt: skip
+}
 
 
 def tied():
@@ -198,7 +197,7 @@ TRAPS |= {
         lambda: Program(lambda s, x: three(s, x) / 7, **linears(True, True, True)),
         ROWS,
     ),
-}  # fmt: skip
+}
 
 
 class Scaled(nn.Linear):
@@ -266,7 +265,9 @@ TRAPS |= {
         lambda: Program(lambda s, x: {"a": s.fc0(x), "b": [s.fc1(x), (s.fc2(x), None)]}, **linears(True, True, True)),
         ROWS,
     ),
-    "a result that is two times the same": ([MERGE], lambda: Program(lambda s, x: (s.fc0(x),) * 2 + (s.fc1(x),), **linears(True, True)), ROWS),
+    "a result that is two times the same": ([MERGE],
+                                            lambda: Program(lambda s, x: (s.fc0(x),) * 2 + (s.fc1(x),), **linears(True, True)),
+                                            ROWS),
     "parts that are viewed": (
         [MERGE],
         lambda: Program(lambda s, x: s.fc0(x).view(5, 2, 4) + s.fc1(x).reshape(5, 2, 4), **linears(True, True)),
@@ -294,11 +295,12 @@ TRAPS |= {
     ),
     "a norm in training beside eval": (
         [FOLD],
-        lambda: Program(lambda s, x: s.bn(s.conv(x)) + s.conv2(x), conv=nn.Conv2d(3, 4, 3), bn=norm(4), conv2=nn.Conv2d(3, 4, 3)),
+        lambda: Program(lambda s, x: s.bn(s.conv(x)) + s.conv2(x), conv=nn.Conv2d(3, 4, 3), bn=norm(4),
+                        conv2=nn.Conv2d(3, 4, 3)),
         IMAGE,
     ),
     "a variance of nought": ([FOLD], lambda: Program(chain, conv=nn.Conv2d(3, 4, 3), bn=norm_of_nought()), IMAGE),
-}  # fmt: skip
+}
 
 
 def norm_of_nought():
@@ -310,12 +312,14 @@ def norm_of_nought():
 # Where a rewrite would be wrong, or nobody knows that it is right, the program stays.
 KEPT = {
     "a write into a part", "a write into the input", "a division by zero", "a division by infinity", "a division by a denormal",
-    "a rounding division", "a division of integers", "a number divided", "a convolution read twice", "a convolution called twice",
+    "a rounding division", "a division of integers", "a number divided", "a convolution read twice",
+    "a convolution called twice",
     "a norm called twice",
     "a norm before a padded convolution", "a norm without running numbers", "a norm after a function between", "a norm of rows",
-    "a norm of the other axis", "a norm in training", "a Linear of its own kind", "a division in place", "a division by a tensor",
+    "a norm of the other axis", "a norm in training", "a Linear of its own kind", "a division in place",
+    "a division by a tensor",
     "a division by a size", "a norm after a transposed convolution",
-}  # fmt: skip
+}
 TOLERANCE = {torch.float32: 1e-4, torch.float64: 1e-9, torch.float16: 2e-2, torch.bfloat16: 1e-1}
 
 
@@ -501,7 +505,8 @@ def test_what_is_done_between_is_not_lost(name, passes, kind):
     model, x = Program(lambda s, x: three(s, x) / 3, **linears(True, True, True)).eval(), torch.randn(ROWS)
     composed = compose(*(made() for made in passes))
     live = composed(torch.fx.symbolic_trace(model))
-    live = {"live": lambda: live, "copy": lambda: copy.deepcopy(live), "pickle": lambda: pickle.loads(pickle.dumps(live))}[kind]()
+    live = {"live": lambda: live, "copy": lambda: copy.deepcopy(live),
+            "pickle": lambda: pickle.loads(pickle.dumps(live))}[kind]()
     BETWEEN[name](live, x)
     x = x.double() if name == "double" else x
     expected = called(live, x)

@@ -100,10 +100,12 @@ def test_training_is_noticed(composition, how):
 
 def test_a_concatenation_is_not_copied_again():
     parts = {name: torch.randn(8, 8) for name in "ab"}
-    made = recipes.evaluate({"op": "concat", "args": ["a", "b"], "axis": 0}, parts.__getitem__, torch.float32, torch.device("cpu"))
+    made = recipes.evaluate({"op": "concat", "args": ["a", "b"], "axis": 0}, parts.__getitem__, torch.float32,
+                            torch.device("cpu"))
     assert made.is_contiguous() and torch.equal(made, torch.cat([parts["a"], parts["b"]]))
     last = {name: item.view(1, 2, 4, 8).to(memory_format=torch.channels_last) for name, item in parts.items()}
-    made = recipes.evaluate({"op": "concat", "args": ["a", "b"], "axis": 0}, last.__getitem__, torch.float32, torch.device("cpu"))
+    made = recipes.evaluate({"op": "concat", "args": ["a", "b"], "axis": 0}, last.__getitem__, torch.float32,
+                            torch.device("cpu"))
     assert made.is_contiguous()
     whole = recipes.evaluate({"op": "concat", "args": ["a"], "axis": 0}, parts.__getitem__, torch.float32, torch.device("cpu"))
     assert whole.data_ptr() != parts["a"].data_ptr()

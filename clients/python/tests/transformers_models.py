@@ -89,7 +89,7 @@ MODELS = {
 TRACED = {
     "bert", "bert-classifier", "roberta", "distilbert", "albert", "electra", "mobilebert", "megatron-bert", "gpt-neo", "gpt-j",
     "bloom", "t5", "swin", "clip-vision", "convnext", "resnet", "segformer", "wav2vec2",
-}  # fmt: skip
+}
 INPUTS = {
     "text": lambda: {"input_ids": torch.randint(3, 100, (2, 16)), "attention_mask": torch.ones(2, 16, dtype=torch.int64)},
     "pair": lambda: {"input_ids": torch.randint(3, 100, (2, 16)), "decoder_input_ids": torch.randint(3, 100, (2, 8))},

@@ -398,7 +398,8 @@ class LowRank(nn.Module):
 
 
 class Padded(nn.Module):
-    """Zeros around what convolutions and pools read, in the ways that there are; one pads more on one side, as TensorFlow does."""
+    """Zeros around what convolutions and pools read, in the ways that there are; one pads more on one side, as TensorFlow
+    does."""
 
     def __init__(self):
         super().__init__()

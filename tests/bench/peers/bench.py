@@ -96,7 +96,8 @@ def measure(model: models.Model, build: pathlib.Path, not_installed: dict[str, s
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _rounds(model: models.Model, foldback: Foldback, workers: dict[str, Worker], not_installed: dict[str, str]) -> dict[str, Any]:
+def _rounds(model: models.Model, foldback: Foldback, workers: dict[str, Worker],
+            not_installed: dict[str, str]) -> dict[str, Any]:
     steps = {name: [step for step in listed if model.is_reversible or step != "reverse"] for name, listed in STEPS.items()}
     series = {name: {step: Series() for step in listed} for name, listed in steps.items()}
     for number in range(model.rounds + 1):

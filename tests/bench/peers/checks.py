@@ -14,7 +14,8 @@ import pathlib
 import re
 import subprocess
 import sys
-from typing import Any, Callable
+from collections.abc import Callable
+from typing import Any
 
 import models
 from subjects import OnnxTool, Optimum, print_of

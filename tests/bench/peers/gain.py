@@ -1,8 +1,8 @@
 """How much faster models run after a preset: eager PyTorch on one thread, beside torch.compile with freezing and ONNX Runtime.
 
-Each model is exported as torch.export and, where that can follow, as torch.fx writes it; the document is made a live program, and so is the
-document of the result. The rounds ask every variant in turn, so that whatever else the machine does meets all of them. Every model runs in a
-process of its own. The rules are in TEXT."""
+Each model is exported as torch.export and, where that can follow, as torch.fx writes it; the document is made a live program,
+and so is the document of the result. The rounds ask every variant in turn, so that whatever else the machine does meets all of
+them. Every model runs in a process of its own. The rules are in TEXT."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ import sys
 import tempfile
 import time
 import warnings
-from typing import Any, Callable
+from collections.abc import Callable
+from typing import Any
 
 import report
 from gain_models import PASSES, SUBJECTS, inputs, make, shapes
@@ -35,12 +36,12 @@ GOALS = {"all": 1.15, "vision": 1.3, "least": 0.98}
 
 TEXT = """## Time that is saved
 
-`make bench-gain` runs models of real sizes with random weights, before and after a preset, in eager PyTorch on one thread, and beside them
-`torch.compile` with freezing and ONNX Runtime, both on one thread. {versions}; {machine}.
+`make bench-gain` runs models of real sizes with random weights, before and after a preset, in eager PyTorch on one thread, and
+beside them `torch.compile` with freezing and ONNX Runtime, both on one thread. {versions}; {machine}.
 
-- *before* is what `torch.export` wrote, as a GraphModule; *inference* and *latency* are its time over that of the result: the median over the
-  rounds of the ratio within a round. A round runs each variant once (again and again for {fast:.0f} ms where it is faster), so whatever else
-  the machine does meets all. Times are the processor's.
+- *before* is what `torch.export` wrote, as a GraphModule; *inference* and *latency* are its time over that of the result: the
+  median over the rounds of the ratio within a round. A round runs each variant once (again and again for {fast:.0f} ms where it
+  is faster), so whatever else the machine does meets all. Times are the processor's.
 - *fx* is `inference` on what torch.fx traces, against that program before; "no" where torch.fx cannot follow the model.
 - *torch.compile* and *ONNX Runtime* are gains over *before*. The first fuses and generates code for one shape; the second runs
   its own kernels. foldback's result stays a program of PyTorch that anything can be done with, and both can be given it.
@@ -51,27 +52,30 @@ TEXT = """## Time that is saved
 
 PASSES_TEXT = """## What each pass saves alone
 
-`make bench-gain GAIN=--each` runs models of real sizes with random weights before and after one pass, in eager PyTorch on one thread, batch 1, as
-`torch.export` writes them. {versions}; {machine}. *gain* is the processor time before over that after: the median over the rounds of the ratio
-within a round.
-The `gain` in `GET /v1/passes` is `faster` or `slower` if the geometric mean of a pass's rows is 5 % away from 1, else `fewer-nodes` or `same`.
+`make bench-gain GAIN=--each` runs models of real sizes with random weights before and after one pass, in eager PyTorch on one
+thread, batch 1, as `torch.export` writes them. {versions}; {machine}. *gain* is the processor time before over that after: the
+median over the rounds of the ratio within a round.
+The `gain` in `GET /v1/passes` is `faster` or `slower` if the geometric mean of a pass's rows is 5 % away from 1, else
+`fewer-nodes` or `same`.
 
 """
 
 
-# ---- one model ----------------------------------------------------------------------------------------------------------------
+# ---- one model ---------------------------------------------------------------------------------------------------------------
 
 
 def programs_of(model: Any, given: dict[str, Any], dialect: str) -> tuple[dict[str, Any], Callable[[], Any]]:
     """The document, and what makes the program anew, with weights of the same values."""
-    import foldback
-    import foldback.export
     import torch
     from transformers.utils.fx import symbolic_trace
 
+    import foldback
+    import foldback.export
+
     if dialect == "fx":
         live = symbolic_trace(model, input_names=list(given), disable_check=True)
-        document = foldback.fx.to_document(live, *(given[node.target] for node in live.graph.nodes if node.op == "placeholder"), model=model)
+        document = foldback.fx.to_document(live, *(given[node.target] for node in live.graph.nodes if node.op == "placeholder"),
+                                           model=model)
         return document, lambda: copy.deepcopy(live)
     program = torch.export.export(model, (), given)
     return foldback.export.from_exported_program(program), lambda: program.module(check_guards=False)
@@ -96,7 +100,8 @@ class Variants:
     against: dict[str, str] = dataclasses.field(default_factory=dict)
     facts: dict[str, Any] = dataclasses.field(default_factory=dict)
 
-    def add_result(self, name: str, client: Any, document: dict[str, Any], after: Any, item: dict[str, Any], given: dict[str, Any], before: str) -> dict[str, Any]:
+    def add_result(self, name: str, client: Any, document: dict[str, Any], after: Any, item: dict[str, Any],
+                   given: dict[str, Any], before: str) -> dict[str, Any]:
         """The program after a preset."""
         import foldback
 
@@ -208,14 +213,15 @@ def measure(name: str, options: argparse.Namespace) -> list[dict[str, Any]]:
     return rows
 
 
-# ---- each pass alone ----------------------------------------------------------------------------------------------------------
+# ---- each pass alone ---------------------------------------------------------------------------------------------------------
 
 
 def measure_passes(name: str) -> list[dict[str, Any]]:
     """A pass that finds nothing has no row."""
+    import torch
+
     import foldback.export
     import foldback.private
-    import torch
 
     torch.set_num_threads(1)
     client, rows = foldback.private.client(), []
@@ -242,7 +248,8 @@ def measure_passes(name: str) -> list[dict[str, Any]]:
                     break
                 for one, after in modules.items():  # each beside its own original
                     gains[one].append(time_of(lambda: before(**given)) / time_of(lambda after=after: after(**given)))
-        rows += [{"pass": one, "name": name, "tokens": tokens, "nodes": nodes[one], "gain": statistics.median(found)} for one, found in gains.items()]
+        rows += [{"pass": one, "name": name, "tokens": tokens, "nodes": nodes[one], "gain": statistics.median(found)}
+                 for one, found in gains.items()]
     return rows
 
 
@@ -251,15 +258,17 @@ def text_of_passes(rows: list[dict[str, Any]], options: argparse.Namespace) -> s
     lines = ["| pass | model | tokens | nodes | gain |", "|---|---|---:|---:|---:|"]
     order = {row["pass"]: None for row in rows if "pass" in row}
     for row in (row for one in order for row in rows if row.get("pass") == one):
-        lines.append(f"| {row['pass']} | {row['name']} | {row['tokens'] or ''} | {row['nodes'][0]} → {row['nodes'][1]} | {row['gain']:.2f} |")
+        lines.append(f"| {row['pass']} | {row['name']} | {row['tokens'] or ''} | {row['nodes'][0]} → {row['nodes'][1]} | "
+                     f"{row['gain']:.2f} |")
     return head + "\n".join(lines) + "\n"
 
 
-# ---- all together -------------------------------------------------------------------------------------------------------------
+# ---- all together ------------------------------------------------------------------------------------------------------------
 
 
 def in_process(name: str, options: argparse.Namespace) -> list[dict[str, Any]]:
-    words = [sys.executable, __file__, "--one", name] + ["--short"] * options.short + ["--peers"] * options.peers + ["--each"] * options.each
+    words = [sys.executable, __file__, "--one",
+             name] + ["--short"] * options.short + ["--peers"] * options.peers + ["--each"] * options.each
     done = subprocess.run(words, capture_output=True, text=True)
     print(f"{name}: {'done' if done.returncode == 0 else 'failed'}", file=sys.stderr, flush=True)
     if done.returncode:
@@ -287,13 +296,17 @@ def summary(rows: list[dict[str, Any]]) -> list[str]:
     measured = [row for row in rows if "gains" in row]
 
     def of(variant: str, kind: str | None = None) -> list[float]:
-        return [row["gains"][variant] for row in measured if variant in row["gains"] and kind in (None, SUBJECTS[row["name"]].kind)]
+        return [row["gains"][variant] for row in measured if variant in row["gains"]
+                and kind in (None, SUBJECTS[row["name"]].kind)]
 
     gains, vision = of("inference"), of("latency", "image")
     least = min(measured, key=lambda row: row["gains"]["inference"], default=None)
-    lines = [f"`inference`: geometric mean over {len(gains)} rows of {len({row['name'] for row in measured})} models **{mean(gains):.2f}** (goal "
-             f"{GOALS['all']}), the least {min(gains, default=math.nan):.2f} ({least['name'] if least else ''}; goal {GOALS['least']}). `latency`: "
-             f"**{mean(of('latency')):.2f}**, over the {len(vision)} rows of vision models **{mean(vision):.2f}** (goal {GOALS['vision']})."]  # fmt: skip
+    lines = [f"`inference`: geometric mean over {len(gains)} rows of {len({row['name'] for row in measured})} models "
+             f"**{mean(gains):.2f}** (goal "
+             f"{GOALS['all']}), the least {min(gains, default=math.nan):.2f} ({least['name'] if least else ''}; goal "
+             f"{GOALS['least']}). `latency`: "
+             f"**{mean(of('latency')):.2f}**, over the {len(vision)} rows of vision models **{mean(vision):.2f}** (goal "
+             f"{GOALS['vision']})."]
     for variant in ("fx", "torch.compile", "ONNX Runtime"):
         if found := of(variant):
             lines.append(f"{variant}: {mean(found):.2f} over {len(found)} rows.")
@@ -302,15 +315,18 @@ def summary(rows: list[dict[str, Any]]) -> list[str]:
 
 def text(rows: list[dict[str, Any]], options: argparse.Namespace) -> str:
     variants = ["inference", "latency", "fx", *(["torch.compile", "ONNX Runtime"] if options.peers else [])]
-    lines = ["| model | batch | tokens | nodes | before, ms | " + "".join(f"{variant} | " for variant in variants) + "applied |"]
+    lines = ["| model | batch | tokens | nodes | before, ms | " + "".join(f"{variant} | " for variant in variants)
+             + "applied |"]
     lines.append("|---|" + "---:|" * (4 + len(variants)) + "---|")
     for row in rows:
         if "failed" in row:
             lines.append(f"| {row['name']} | " + "| " * (4 + len(variants)) + f"{row['failed']} |")
             continue
-        applied = ", ".join(f"{name} {count}" for name, count in row["applied"].items() if name.startswith(("Fuse", "Merge", "Fold")))
+        applied = ", ".join(f"{name} {count}" for name, count in row["applied"].items()
+                            if name.startswith(("Fuse", "Merge", "Fold")))
         note = f"; **outputs differ by {row['error']:.0e}**" if not row["error"] <= ALLOWED else ""
-        cells = [row["name"], str(row["batch"]), str(row["tokens"] or ""), f"{row['nodes']} → {row['inference nodes']}", f"{row['ms']['before']:.2f}"]
+        cells = [row["name"], str(row["batch"]), str(row["tokens"] or ""), f"{row['nodes']} → {row['inference nodes']}",
+                 f"{row['ms']['before']:.2f}"]
         cells += [f"{row['gains'][variant]:.2f}" if variant in row["gains"] else "no" for variant in variants]
         lines.append("| " + " | ".join([*cells, applied + note]) + " |")
     versions = report.versions(("torch", "transformers", *(["onnxruntime"] if options.peers else [])))
@@ -322,7 +338,8 @@ def main() -> int:
     parser = argparse.ArgumentParser()
     parser.add_argument("--build", type=pathlib.Path, default=pathlib.Path("build"))
     parser.add_argument("--write", type=pathlib.Path, help="the Markdown file whose section is written anew")
-    parser.add_argument("--peers", action="store_true", help="also torch.compile with freezing and ONNX Runtime: minutes for each model")
+    parser.add_argument("--peers", action="store_true",
+                        help="also torch.compile with freezing and ONNX Runtime: minutes for each model")
     parser.add_argument("--short", action="store_true", help="batch 1 and at most 128 tokens")
     parser.add_argument("--jobs", type=int, default=1, help="models at a time; each has one thread")
     parser.add_argument("--each", action="store_true", help="each pass alone, on models that it changes")

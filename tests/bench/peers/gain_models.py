@@ -33,7 +33,8 @@ SUBJECTS = {
     "gpt2, attention spelled out": Subject("GPT2LMHeadModel", {"use_cache": False} | EAGER),
     "gpt-neox": Subject("GPTNeoXForCausalLM", BASE | {"vocab_size": 50304, "use_cache": False}),
     "opt-125m": Subject("OPTForCausalLM", {"use_cache": False}),
-    "bloom": Subject("BloomForCausalLM", {"hidden_size": 1024, "n_layer": 8, "n_head": 16, "vocab_size": 8000, "use_cache": False}),
+    "bloom": Subject("BloomForCausalLM", {"hidden_size": 1024, "n_layer": 8, "n_head": 16, "vocab_size": 8000,
+                                          "use_cache": False}),
     "llama": Subject("LlamaForCausalLM", DECODER),
     "llama, attention spelled out": Subject("LlamaForCausalLM", DECODER | EAGER),
     "qwen2": Subject("Qwen2ForCausalLM", DECODER),
@@ -57,7 +58,8 @@ SUBJECTS = {
     "convnext-tiny": Subject("ConvNextForImageClassification", {}, "image"),
     "resnet-50": Subject("ResNetForImageClassification", {}, "image"),
     "resnet-18": Subject(
-        "ResNetForImageClassification", {"depths": [2, 2, 2, 2], "hidden_sizes": [64, 128, 256, 512], "layer_type": "basic"}, "image"
+        "ResNetForImageClassification", {"depths": [2, 2, 2, 2], "hidden_sizes": [64, 128, 256, 512], "layer_type": "basic"},
+        "image"
     ),
     "mobilenet-v1": Subject("MobileNetV1ForImageClassification", {}, "image"),
     "mobilenet-v2": Subject("MobileNetV2ForImageClassification", {}, "image"),
@@ -89,11 +91,12 @@ PASSES = {
     "gpt2": ["UnpackLinear", "FuseActivation", "FoldNormIntoLinear", *CLEAN],
     "gpt2, attention spelled out": ["FuseAttention"],
     "llama": [
-        "FuseNorm", "FoldNormIntoLinear", "MergeLinears", "EvaluateConstants", "InlinePrograms", "InlineVmap", "FuseRotation", "FuseRepeat", *CLEAN,
+        "FuseNorm", "FoldNormIntoLinear", "MergeLinears", "EvaluateConstants", "InlinePrograms", "InlineVmap", "FuseRotation",
+        "FuseRepeat", *CLEAN,
     ],
     "llama, attention spelled out": ["FuseAttention", "FuseRotation", "FuseRepeat"],
     "swin-tiny": ["EvaluateConstants", "FoldConstants", *CLEAN],
-}  # fmt: skip
+}
 
 
 def make(name: str) -> Any:
@@ -111,8 +114,8 @@ def make(name: str) -> Any:
 
 
 def gather_statistics(model: Any) -> None:
-    """Draws the convolutions' weights as large as trained ones, and gives every BatchNorm the statistics of the values it gets: otherwise
-    values vanish from layer to layer, and a processor is slow with the smallest of them."""
+    """Draws the convolutions' weights as large as trained ones, and gives every BatchNorm the statistics of the values it gets:
+    otherwise values vanish from layer to layer, and a processor is slow with the smallest of them."""
     import torch
 
     for module in model.modules():

@@ -28,7 +28,8 @@ MODELS = {
         Model("bert-base", "BERT-base (12 layers, hidden size 768)", BERT_PASSES, 15, 768),
         Model("bert-tiny", "BERT-base's graph with tiny weights (hidden size 48)", BERT_PASSES, 15, 48),
         Model("resnet-50", "ResNet-50", ("FuseBatchNorm2dInConv2d",), 15),
-        Model("blocks-10000", "10,000 nodes: three Linears, a division, two additions, again and again", BERT_PASSES, 5, 10_000),
+        Model("blocks-10000", "10,000 nodes: three Linears, a division, two additions, again and again",
+              BERT_PASSES, 5, 10_000),
         Model("blocks-100000", "100,000 nodes of the same", BERT_PASSES, 3, 100_000),
     )
 }
@@ -85,7 +86,8 @@ def write_onnx(model: Model, path: pathlib.Path) -> None:
 
     made, inputs, names = module(model)
     # Without PyTorch's own optimiser: that is the work to be measured.
-    torch.onnx.export(made, inputs, str(path), input_names=names, dynamo=True, optimize=False, external_data=False, verbose=False)
+    torch.onnx.export(made, inputs, str(path), input_names=names, dynamo=True, optimize=False, external_data=False,
+                      verbose=False)
 
 
 def _write_onnx_blocks(count: int, path: pathlib.Path) -> None:

@@ -1,4 +1,5 @@
-"""How many nodes are left: the preset "inference" on every fixture, beside the optimisers of ONNX on the same model's own export. With
+"""How many nodes are left: the preset "inference" on every fixture, beside the optimisers of ONNX on the same model's own
+export. With
 --models on the architectures of clients/python/tests instead, as torch.export writes them.
 
 Each fixture's document is made a live program again (weights of the fixture, or random ones), and torch.export's ONNX exporter
@@ -17,7 +18,8 @@ import subprocess
 import sys
 import tempfile
 import warnings
-from typing import Any, Iterator
+from collections.abc import Iterator
+from typing import Any
 
 import report
 
@@ -32,27 +34,28 @@ ALLOWED = 1e-5  # of the largest output: rounding of weights, and sums in anothe
 TEXT = """## Nodes that are left
 
 `make bench-nodes` runs the preset `inference` on every fixture of the tests, and the optimisers of ONNX on the same model: the
-document is made a live program again, which PyTorch's exporter (`torch.onnx.export(…, dynamo=True)`) writes as ONNX twice, as it
-is and with its own optimiser (the default). Of each peer's two results the smaller counts; so does the export itself, under
+document is made a live program again, which PyTorch's exporter (`torch.onnx.export(…, dynamo=True)`) writes as ONNX twice, as
+it is and with its own optimiser (the default). Of each peer's two results the smaller counts; so does the export itself, under
 "export". {versions}.
 
 What is counted:
 
 - of a document every `call_function`, `call_method` and `call_module`; not placeholders, `get_attr` (weights, which ONNX has as
-  initialisers) and the output. A `getitem` that takes one result of an operator that has several is not counted, since a node of
-  ONNX has several outputs; nor is the call of a nested program, whose own calls are counted in its place. Arithmetic on sizes,
-  assertions, casts and copies are counted like anything else.
+  initialisers) and the output. A `getitem` that takes one result of an operator that has several is not counted, since a node
+  of ONNX has several outputs; nor is the call of a nested program, whose own calls are counted in its place. Arithmetic on
+  sizes, assertions, casts and copies are counted like anything else.
 - of an ONNX model every node but `Constant`, those of subgraphs too, after all functions are inlined.
 
 Nothing makes up for operators that one side has whole and the other in parts: in ONNX a Linear on more than two dimensions is a
-`MatMul` and an `Add`, `rsqrt` is two nodes, and attention is written out; a mean over a list of dimensions is one on both sides. *Error* is that of the outputs after `inference`, computed by foldback's
-interpreter, against those that PyTorch gave for the fixture when it was recorded (for bert-base and resnet50, which have no
-weights, against PyTorch on random weights): the largest difference over the largest output.
+`MatMul` and an `Add`, `rsqrt` is two nodes, and attention is written out; a mean over a list of dimensions is one on both
+sides. *Error* is that of the outputs after `inference`, computed by foldback's interpreter, against those that PyTorch gave for
+the fixture when it was recorded (for bert-base and resnet50, which have no weights, against PyTorch on random weights): the
+largest difference over the largest output.
 
 """
 
 
-# ---- documents ----------------------------------------------------------------------------------------------------------------
+# ---- documents ---------------------------------------------------------------------------------------------------------------
 
 
 def count_document(document: dict[str, Any]) -> int:
@@ -72,7 +75,8 @@ def is_counted(node: dict[str, Any], by_name: dict[str, Any], programs: dict[str
 
 
 def takes_result(node: dict[str, Any], by_name: dict[str, Any]) -> bool:
-    """One tensor of those that an operator gives: itself it has no shape. (Nor have sizes, but then the item has none either.)"""
+    """One tensor of those that an operator gives: itself it has no shape. (Nor have sizes, but then the item has none
+    either.)"""
     read, index = node["args"]
     return isinstance(index, int) and "shape" in node["meta"] and "shape" not in by_name[read["$node"]]["meta"]
 
@@ -90,7 +94,7 @@ def names_in(value: Any) -> Iterator[str]:
             yield from names_in(item)
 
 
-# ---- ONNX ---------------------------------------------------------------------------------------------------------------------
+# ---- ONNX --------------------------------------------------------------------------------------------------------------------
 
 
 def count_onnx(model: Any) -> int:
@@ -131,7 +135,8 @@ def optimised(peer: str, path: pathlib.Path) -> Any:
     return onnx.load(options.optimized_model_filepath)
 
 
-def counts_of_peers(live: Any, arguments: tuple[Any, ...], folder: pathlib.Path, kwargs: dict[str, Any] | None = None) -> dict[str, int]:
+def counts_of_peers(live: Any, arguments: tuple[Any, ...], folder: pathlib.Path,
+                    kwargs: dict[str, Any] | None = None) -> dict[str, int]:
     import onnx
     import torch
 
@@ -152,7 +157,7 @@ def counts_of_peers(live: Any, arguments: tuple[Any, ...], folder: pathlib.Path,
     return found
 
 
-# ---- one fixture --------------------------------------------------------------------------------------------------------------
+# ---- one fixture -------------------------------------------------------------------------------------------------------------
 
 
 def random_tensor(row: dict[str, Any]) -> Any:
@@ -233,8 +238,8 @@ def measure(name: str, build: pathlib.Path, folder: pathlib.Path) -> dict[str, A
 
 
 def draw_constants(model: Any) -> None:
-    """Fresh models have biases of 0 and norms of 1, which an optimiser may leave out and training never leaves: they are drawn at
-    random, as are running statistics."""
+    """Fresh models have biases of 0 and norms of 1, which an optimiser may leave out and training never leaves: they are drawn
+    at random, as are running statistics."""
     import torch
 
     torch.manual_seed(20)
@@ -248,11 +253,12 @@ def draw_constants(model: Any) -> None:
 
 def measure_model(name: str, build: pathlib.Path, folder: pathlib.Path) -> dict[str, Any]:
     """The same of an architecture; the result is run by PyTorch."""
-    import foldback.export
-    import foldback.private
     import torch
     import transformers_models
     import vision_models
+
+    import foldback.export
+    import foldback.private
 
     source = vision_models if name.startswith("vision/") else transformers_models
     model, given = source.make(name.removeprefix("vision/"))
@@ -269,26 +275,29 @@ def measure_model(name: str, build: pathlib.Path, folder: pathlib.Path) -> dict[
             error = max(error, ((found[key] - tensor).abs().max() / tensor.abs().max()).item() if is_same else float("inf"))
     peers = counts_of_peers(model, (), folder, given)
     left = count_document(run["graph"])
-    return {"before": count_document(document), "ours": left, **peers, "best": min(peers[peer] for peer in PEERS if peer in peers), "error": error}
+    return {"before": count_document(document), "ours": left, **peers,
+            "best": min(peers[peer] for peer in PEERS if peer in peers), "error": error}
 
 
-# ---- all together -------------------------------------------------------------------------------------------------------------
+# ---- all together ------------------------------------------------------------------------------------------------------------
 
 
 # Why a peer leaves fewer nodes of a model, and how many: printed with its row. More than that is a failure.
 REASONS = {
     "vision/padded": (
         1,
-        "a convolution of ONNX pads its sides by different numbers; PyTorch's pads both alike, so that a pad stays. A kernel with "
+        "a convolution of ONNX pads its sides by different numbers; PyTorch's pads both alike, so that a pad stays. A kernel "
+        "with "
         "one more row and column of zeros would do, but makes 16 products of 9, and nan where a zero meets infinity.",
     ),
 }
 
 TEXT_MODELS = """## Nodes that are left of other models
 
-`make bench-nodes NODES=--models` counts in the same way on the architectures of [models.md](models.md), small and with random weights, as
-torch.export writes them. Biases, the weights of norms and running statistics are drawn at random as well, for foldback and its peers alike:
-those of a fresh model are 0 and 1, which some peers leave out, and no trained model has them. {versions}. *Error* is that of PyTorch's outputs after `inference`. No more nodes than the best peer are left on
+`make bench-nodes NODES=--models` counts in the same way on the architectures of [models.md](models.md), small and with random
+weights, as torch.export writes them. Biases, the weights of norms and running statistics are drawn at random as well, for
+foldback and its peers alike: those of a fresh model are 0 and 1, which some peers leave out, and no trained model has them.
+{versions}. *Error* is that of PyTorch's outputs after `inference`. No more nodes than the best peer are left on
 {won} of {all}.
 
 """
@@ -336,7 +345,8 @@ def main() -> int:
     print(text(rows, options.models))
     if options.write:
         report.put(options.write, text(rows, options.models), *((BEGIN_MODELS, END_MODELS) if options.models else (BEGIN, END)))
-    lost = [name for name, row in rows.items() if row["ours"] > row["best"] + REASONS.get(name if options.models else "", (0,))[0]]
+    lost = [name for name, row in rows.items()
+            if row["ours"] > row["best"] + REASONS.get(name if options.models else "", (0,))[0]]
     wrong = [name for name, row in rows.items() if not row["error"] <= ALLOWED]
     for name in lost:
         print(f"{name}: more nodes are left than the best peer leaves", file=sys.stderr)

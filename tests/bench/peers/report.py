@@ -5,7 +5,8 @@ from __future__ import annotations
 import importlib.metadata
 import os
 import pathlib
-from typing import Any, Iterable
+from collections.abc import Iterable
+from typing import Any
 
 from models import MODELS
 
@@ -44,21 +45,22 @@ ABLE = {
 
 INTRODUCTION = """## Beside other tools
 
-`make bench-peers` installs the peers from PyPI in a venv of its own, makes the models from configurations with random weights, and
-writes this section. {versions}.
+`make bench-peers` installs the peers from PyPI in a venv of its own, makes the models from configurations with random weights,
+and writes this section. {versions}.
 
-- Each table is one run, not all of the same hour. A round asks each tool for each of its steps in turn, so that whatever else the
-  machine did met all of them. When this was written the load average of 15 minutes was {load:.1f} on {cores} cores; above one,
-  others were at work on the machine. **The ratios count**, to foldback's first row; the milliseconds show the order of magnitude.
-- One round to warm up, then as many as each table says; median and floor (the fastest). What took more than 10 s in the round that
-  warms up was not repeated: that one figure is marked †. What took more than 300 s was ended, and says so.
-- Each tool is in a process of its own and has its model ready in the form that it takes: a GraphModule, an ONNX model in memory,
-  the bytes of a document. What it may spoil is copied before the clock starts. foldback is asked over HTTP, stores source and
-  result on disk (fsync included) before it answers, and in the first row gets a graph that it has never seen, every time, just
-  after the others have had the caches; a document that is sent again and again costs less.
-- The passes are `ChangeTrueDivToMulByInverse`, `MergeLinears` and `FuseBiasInLinear`; for ResNet-50 `FuseBatchNorm2dInConv2d`. The
-  three tools for ONNX do their own default passes instead, on an export of the same model: their rows say what their job costs,
-  not who does the same one faster. ONNX Runtime cannot optimise without making a session.
+- Each table is one run, not all of the same hour. A round asks each tool for each of its steps in turn, so that whatever else
+  the machine did met all of them. When this was written the load average of 15 minutes was {load:.1f} on {cores} cores; above
+  one, others were at work on the machine. **The ratios count**, to foldback's first row; the milliseconds show the order of
+  magnitude.
+- One round to warm up, then as many as each table says; median and floor (the fastest). What took more than 10 s in the round
+  that warms up was not repeated: that one figure is marked †. What took more than 300 s was ended, and says so.
+- Each tool is in a process of its own and has its model ready in the form that it takes: a GraphModule, an ONNX model in
+  memory, the bytes of a document. What it may spoil is copied before the clock starts. foldback is asked over HTTP, stores
+  source and result on disk (fsync included) before it answers, and in the first row gets a graph that it has never seen, every
+  time, just after the others have had the caches; a document that is sent again and again costs less.
+- The passes are `ChangeTrueDivToMulByInverse`, `MergeLinears` and `FuseBiasInLinear`; for ResNet-50 `FuseBatchNorm2dInConv2d`.
+  The three tools for ONNX do their own default passes instead, on an export of the same model: their rows say what their job
+  costs, not who does the same one faster. ONNX Runtime cannot optimise without making a session.
 - foldback's service never touches weights: its new tensors are recipes. Who has a live GraphModule and wants one back pays for
   three rows: `to_document` (once a model), a POST, and `apply_edits`, which computes the new weights.
 """
@@ -141,12 +143,17 @@ def _able(results: dict[str, Any]) -> str:
     lines = [
         "### What they can do",
         "",
-        "Found by doing it in these runs, on BERT-base and, for the BatchNorm fold, on ResNet-50. *Comes back* means: the same graph",
-        "(names of nodes aside), the same names of tensors in the same order, the same bytes; for foldback, the same id. *In another",
-        "process* means: from the files that the tool wrote (for Optimum, `torch.save` of the transformed module); foldback's service",
-        "was killed with SIGKILL and started again. For the tools for ONNX, their modules were searched for a function that undoes.",
+        "Found by doing it in these runs, on BERT-base and, for the BatchNorm fold, on ResNet-50. *Comes back* means: the same "
+        "graph",
+        "(names of nodes aside), the same names of tensors in the same order, the same bytes; for foldback, the same id. *In "
+        "another",
+        "process* means: from the files that the tool wrote (for Optimum, `torch.save` of the transformed module); foldback's "
+        "service",
+        "was killed with SIGKILL and started again. For the tools for ONNX, their modules were searched for a function that "
+        "undoes.",
         "",
-        "| | comes back in the same process | in another process | one pass undone | BatchNorm fold undone | modifies its input |",
+        "| | comes back in the same process | in another process | one pass undone | BatchNorm fold undone | modifies its "
+        "input |",
         "|---|---|---|---|---|---|",
     ]
     for name, label in ABLE.items():

@@ -7,7 +7,8 @@ import copy
 import hashlib
 import json
 import pathlib
-from typing import Any, Callable
+from collections.abc import Callable
+from typing import Any
 
 import models
 

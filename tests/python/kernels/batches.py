@@ -3,14 +3,13 @@
 import pathlib
 import sys
 
-from recorder import Recorder, outputs_of, values
-
 import torch
+from recorder import Recorder, outputs_of, values
 from torch._dynamo._trace_wrapped_higher_order_op import TransformGetItemToIndex
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[3] / "clients/python/src"))
 
-import foldback.export  # noqa: E402
+import foldback.export
 
 
 class Mask(torch.nn.Module):

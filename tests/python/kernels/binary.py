@@ -1,18 +1,18 @@
 """Functions of two operands: PyTorch's results for test_eval_kernels.c. See recorder.py."""
 
+import torch
 from recorder import ALL, STRIDES, Recorder, edges, short, strided, values
 
-import torch
-
-F, D, H, B, L, I, U, T = (torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int64, torch.int32, torch.uint8,
-                          torch.bool)  # fmt: skip
-ARITHMETIC = ["add", "sub", "mul", "true_divide", "floor_divide", "remainder", "fmod", "pow", "maximum", "minimum", "fmax", "fmin",
-              "atan2", "hypot", "copysign", "float_power"]  # fmt: skip
+F, D, H, B, L, I32, U, T = (torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int64, torch.int32, torch.uint8,
+                          torch.bool)
+ARITHMETIC = ["add", "sub", "mul", "true_divide", "floor_divide", "remainder", "fmod", "pow", "maximum", "minimum",
+              "fmax", "fmin",
+              "atan2", "hypot", "copysign", "float_power"]
 COMPARISONS = ["eq", "ne", "lt", "le", "gt", "ge", "logical_and", "logical_or", "logical_xor", "bitwise_and", "bitwise_or",
-               "bitwise_xor"]  # fmt: skip
+               "bitwise_xor"]
 OPERATORS = {"add": "add", "sub": "sub", "mul": "mul", "truediv": "true_divide", "floordiv": "floor_divide", "mod": "remainder",
              "pow": "pow", "eq": "eq", "ne": "ne", "lt": "lt", "le": "le", "gt": "gt", "ge": "ge", "and_": "bitwise_and",
-             "or_": "bitwise_or", "xor": "bitwise_xor", "lshift": "bitwise_left_shift", "rshift": "bitwise_right_shift"}  # fmt: skip
+             "or_": "bitwise_or", "xor": "bitwise_xor", "lshift": "bitwise_left_shift", "rshift": "bitwise_right_shift"}
 CLOSE = {"fmax": 1, "fmin": 1, "truediv": 1, "pow": 6, "atan2": 4, "hypot": 4, "float_power": 6}
 
 
@@ -43,9 +43,9 @@ def main(recorder):
     # promotion: dtypes, tensors without dimensions, Python numbers
     for name in ["add", "true_divide", "maximum", "pow", "eq", "floor_divide"]:
         for one in [F, D, H, B, L, U, T]:
-            for other in [F, D, H, B, L, I, U, T]:
+            for other in [F, D, H, B, L, I32, U, T]:
                 case = recorder.start(f"torch.{name} {short(one)} with {short(other)}")
-                x, y = case.input(values(one, 2, 3)), case.input((values(other, 3).abs() + 1 if other != T else values(T, 3)))
+                x, y = case.input(values(one, 2, 3)), case.input(values(other, 3).abs() + 1 if other != T else values(T, 3))
                 recorder.finish(case, case.call(f"torch.{name}", x, y), ulps=CLOSE.get(name, 1))
     for name in ["add", "mul", "true_divide", "pow"]:
         for one in [F, H, L, U, T]:
@@ -68,7 +68,7 @@ def main(recorder):
                 recorder.finish(case, case.call(f"operator.{symbol}", number, x), ulps=CLOSE.get(name, 0), refused=refused)
     # shapes and strides
     shapes = [((), ()), ((3,), ()), ((2, 3), (3,)), ((2, 1), (1, 3)), ((0,), (1,)), ((2, 0, 3), (3,)), ((4, 1, 2), (3, 1)),
-              ((2, 3), (4,)), ((2,), (0,)), ((1, 1), (1,)), ((2, 3, 2, 2), (3, 1, 1))]  # fmt: skip
+              ((2, 3), (4,)), ((2,), (0,)), ((1, 1), (1,)), ((2, 3, 2, 2), (3, 1, 1))]
     for name in ["add", "div", "lt", "remainder", "logical_and"]:
         for one, other in shapes:
             case = recorder.start(f"Tensor.{name} {one} {other}")
@@ -121,7 +121,8 @@ def main(recorder):
             recorder.finish(case, case.call(f"torch.{name}", case.input(values(L, 4)), zero))
     for name in ["add", "sub", "mul", "div", "eq", "lt"]:
         case = recorder.start(f"torch.{name} of keywords")
-        recorder.finish(case, case.call(f"torch.{name}", input=case.input(values(F, 4)), other=case.input(values(F, 4, seed=2))))
+        recorder.finish(case, case.call(f"torch.{name}", input=case.input(values(F, 4)),
+                                        other=case.input(values(F, 4, seed=2))))
     # in place
     for symbol in ["iadd", "isub", "imul", "itruediv", "ifloordiv", "imod", "ipow", "iand", "ior", "ixor", "ilshift"]:
         for dtype in [F, H, L]:
@@ -135,7 +136,8 @@ def main(recorder):
             case = recorder.start(f"Tensor.{name} {short(dtype)} {short(other)}")
             x, y = case.input(values(dtype, 2, 3)), case.input(values(other, 3).abs() + 1 if other != T else values(T, 3))
             recorder.finish(case, x, case.method(name, x, y), ulps=4)
-    for name, other in [("pow_.Scalar", 2), ("pow_.Tensor", 3), ("pow_.Scalar", None), ("floor_divide_.Scalar", 2), ("float_power_.Scalar", 2)]:
+    for name, other in [("pow_.Scalar", 2), ("pow_.Tensor", 3), ("pow_.Scalar", None), ("floor_divide_.Scalar", 2),
+                        ("float_power_.Scalar", 2)]:
         case = recorder.start(f"aten.{name} {other}")
         x = case.input(values(torch.float64, 2, 3))
         y = other if name.endswith("Scalar") and other else case.input(values(torch.float64, 3).abs() + 1)
@@ -147,7 +149,7 @@ def main(recorder):
     x = case.input(values(F, 3))
     recorder.finish(case, x, case.method("add_", x, case.input(values(F, 3, seed=5)), alpha=-2), ulps=1)
     for name in ["bitwise_left_shift", "bitwise_right_shift"]:
-        for dtype in [L, I, U, torch.int8, F, T]:
+        for dtype in [L, I32, U, torch.int8, F, T]:
             case = recorder.start(f"torch.{name} {short(dtype)}")
             x = case.input(torch.tensor([1, 5, 100, 77, 3, 2]).to(dtype))
             y = case.input(torch.tensor([0, 1, 3, 6, 2, 7]).to(dtype))
@@ -167,9 +169,11 @@ def main(recorder):
                 recorder.finish(case, case.call("torch.diff", case.input(values(dtype, *shape)), **setting))
     case = recorder.start("diff of a number")
     recorder.finish(case, case.call("torch.diff", case.input(values(F))))
-    for where in [{"prepend": (2, 1)}, {"append": (2, 3)}, {"prepend": (2, 1), "append": (2, 1), "n": 2}, {"prepend": (1, 3), "dim": 0}, {"append": (3, 2)}, {"append": (2, 1), "n": 3}]:
+    for where in [{"prepend": (2, 1)}, {"append": (2, 3)}, {"prepend": (2, 1), "append": (2, 1), "n": 2},
+                  {"prepend": (1, 3), "dim": 0}, {"append": (3, 2)}, {"append": (2, 1), "n": 3}]:
         case = recorder.start(f"diff {where}")
-        more = {name: case.input(values(F, *found, seed=4)) if isinstance(found, tuple) else found for name, found in where.items()}
+        more = {name: case.input(values(F, *found, seed=4)) if isinstance(found, tuple) else found
+                for name, found in where.items()}
         recorder.finish(case, case.call("torch.diff", case.input(values(F, 2, 3)), **more))
     case = recorder.start("diff with something of another dtype")
     recorder.finish(case, case.call("torch.diff", case.input(values(F, 3)), prepend=case.input(values(L, 1))), refused=True)

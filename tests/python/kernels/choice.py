@@ -1,11 +1,10 @@
 """Choices, limits, masks and functions of three operands: PyTorch's results for test_eval_kernels.c. See recorder.py."""
 
+import torch
 from recorder import ALL, FLOATS, STRIDES, Recorder, edges, short, strided, values
 
-import torch
-
-F, D, H, B, L, I, U, T = (torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int64, torch.int32, torch.uint8,
-                          torch.bool)  # fmt: skip
+F, D, H, B, L, I32, U, T = (torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int64, torch.int32, torch.uint8,
+                          torch.bool)
 
 
 def main(recorder):
@@ -22,7 +21,8 @@ def main(recorder):
             recorder.finish(case, case.call("torch.where", case.input(values(T, 4)), number, case.input(values(dtype, 4))))
     for condition in [F, L, U]:
         case = recorder.start(f"torch.where with a condition of {short(condition)}")
-        recorder.finish(case, case.call("torch.where", case.input(values(condition, 4)), case.input(values(F, 4)), 0.0), refused=True)
+        recorder.finish(case, case.call("torch.where", case.input(values(condition, 4)), case.input(values(F, 4)), 0.0),
+                        refused=True)
     for shapes in [((2, 1), (1, 3), ()), ((3,), (2, 3), (1,)), ((), (2,), (2,)), ((0,), (0,), ()), ((2, 1), (3, 1), (1,))]:
         case = recorder.start(f"torch.where {shapes}")
         c, x, y = (case.input(values(d, *s, seed=i)) for i, (d, s) in enumerate(zip([T, F, F], shapes, strict=True)))
@@ -33,7 +33,7 @@ def main(recorder):
         recorder.finish(case, case.method("where", x, c, case.input(values(F, 3, 4, seed=9))))
     case = recorder.start("aten.where.self")
     recorder.finish(case, case.call("torch.ops.aten.where.self", case.input(values(T, 4)), case.input(values(F, 4)),
-                                    case.input(values(F, 4, seed=2))))  # fmt: skip
+                                    case.input(values(F, 4, seed=2))))
     case = recorder.start("torch.where of two numbers")
     recorder.finish(case, case.call("torch.where", case.input(values(T, 4)), 1.0, 0.0))
     case = recorder.start("torch.where of two ints")
@@ -53,7 +53,8 @@ def main(recorder):
         recorder.finish(case, case.call("torch.masked_fill", case.input(values(F, *shape)), case.input(values(T, *mask)), 7.0))
     for value in [values(F), values(D), values(L), values(F, 1)]:
         case = recorder.start(f"masked_fill with a tensor {short(value.dtype)} {tuple(value.shape)}")
-        recorder.finish(case, case.call("torch.masked_fill", case.input(values(F, 3)), case.input(values(T, 3)), case.input(value)))
+        recorder.finish(case, case.call("torch.masked_fill", case.input(values(F, 3)), case.input(values(T, 3)),
+                                        case.input(value)))
     case = recorder.start("masked_fill of a mask of uint8")
     recorder.finish(case, case.call("torch.masked_fill", case.input(values(F, 3)), case.input(values(U, 3)), 1.0))
     # triangles
@@ -73,8 +74,9 @@ def main(recorder):
         x = case.input(torch.full((3, 3), float("nan")))
         recorder.finish(case, x, case.method(name + "_", x, -1))
     # clamp
-    limits = [{"min": 0}, {"max": 1}, {"min": -1.0, "max": 1.0}, {"min": -1, "max": 2.5}, {"min": 2, "max": 1}, {"min": float("nan")},
-              {"min": None, "max": 1}, {}, {"min": float("-inf"), "max": 3}]  # fmt: skip
+    limits = [{"min": 0}, {"max": 1}, {"min": -1.0, "max": 1.0}, {"min": -1, "max": 2.5}, {"min": 2, "max": 1},
+              {"min": float("nan")},
+              {"min": None, "max": 1}, {}, {"min": float("-inf"), "max": 3}]
     for dtype in ALL:
         for limit in limits:
             case = recorder.start(f"torch.clamp {short(dtype)} {limit}")
@@ -111,13 +113,15 @@ def main(recorder):
     case = recorder.start("aten.clamp")
     recorder.finish(case, case.call("torch.ops.aten.clamp.default", case.input(edges(F)), None, 2))
     case = recorder.start("clamp with nan limits")
-    recorder.finish(case, case.call("torch.clamp", case.input(values(F, 3)), case.input(torch.tensor([float("nan"), 0.0, 1.0]))))
+    recorder.finish(case, case.call("torch.clamp", case.input(values(F, 3)),
+                                    case.input(torch.tensor([float("nan"), 0.0, 1.0]))))
     # three operands
     for name in ["addcmul", "addcdiv"]:
         for dtype in [*FLOATS, L]:
             for setting in [{}, {"value": 2}, {"value": -0.5}]:
                 case = recorder.start(f"{name} {short(dtype)} {setting}")
-                x, y, z = case.input(values(dtype, 2, 3)), case.input(values(dtype, 3, seed=1)), case.input(values(dtype, 2, 1, seed=2).abs() + 1)
+                x, y = case.input(values(dtype, 2, 3)), case.input(values(dtype, 3, seed=1))
+                z = case.input(values(dtype, 2, 1, seed=2).abs() + 1)
                 recorder.finish(case, case.call(f"torch.{name}", x, y, z, **setting), ulps=4, absolute=1e-6, refused=dtype == L)
         case = recorder.start(f"{name}_")
         x = case.input(values(F, 2, 3))
@@ -126,21 +130,25 @@ def main(recorder):
     for dtype in [*FLOATS, L]:
         for weight in [0.0, 0.25, 0.5, 0.75, 1.0, 2]:
             case = recorder.start(f"lerp {short(dtype)} {weight}")
-            recorder.finish(case, case.call("torch.lerp", case.input(values(dtype, 5)), case.input(values(dtype, 5, seed=1)), weight),
-                            ulps=4, absolute=1e-6)  # fmt: skip
+            recorder.finish(case, case.call("torch.lerp", case.input(values(dtype, 5)),
+                                            case.input(values(dtype, 5, seed=1)), weight),
+                            ulps=4, absolute=1e-6)
         case = recorder.start(f"lerp {short(dtype)} tensor")
         x, y, w = case.input(values(dtype, 2, 5)), case.input(values(dtype, 5, seed=1)), case.input(values(dtype, 2, 1, seed=2))
         recorder.finish(case, case.method("lerp", x, y, w), ulps=4, absolute=1e-6)
     for shape in [(), (1,)]:
         case = recorder.start(f"lerp by a weight of another dtype {shape}")
-        recorder.finish(case, case.call("torch.lerp", case.input(values(F, 3)), case.input(values(F, 3, seed=1)), case.input(values(D, *shape))), ulps=4)
+        recorder.finish(case, case.call("torch.lerp", case.input(values(F, 3)), case.input(values(F, 3, seed=1)),
+                                        case.input(values(D, *shape))), ulps=4)
     case = recorder.start("lerp of two dtypes")
     recorder.finish(case, case.call("torch.lerp", case.input(values(F, 3)), case.input(values(D, 3)), 0.5))
     # prelu
     for dtype in FLOATS:
-        for shape, slopes in [((2, 3, 4), 3), ((2, 3), 1), ((3,), 1), ((), 1), ((2, 3), 3), ((0, 3), 3), ((2, 4), 3), ((3,), 3)]:
+        for shape, slopes in [((2, 3, 4), 3), ((2, 3), 1), ((3,), 1), ((), 1), ((2, 3), 3), ((0, 3), 3),
+                              ((2, 4), 3), ((3,), 3)]:
             case = recorder.start(f"prelu {short(dtype)} {shape} {slopes}")
-            y = case.call("torch.nn.functional.prelu", case.input(values(dtype, *shape)), case.input(values(dtype, slopes, seed=3)))
+            y = case.call("torch.nn.functional.prelu", case.input(values(dtype, *shape)),
+                          case.input(values(dtype, slopes, seed=3)))
             recorder.finish(case, y, ulps=1)
     case = recorder.start("prelu of two dtypes")
     recorder.finish(case, case.call("torch.nn.functional.prelu", case.input(values(H, 2, 3)), case.input(values(F, 3))))

@@ -1,21 +1,24 @@
 """Complex numbers: PyTorch's results for test_eval_kernels.c. See recorder.py."""
 
-from recorder import COMPLEX, STRIDES, Recorder, short, strided, values
-
 import torch
+from recorder import COMPLEX, STRIDES, Recorder, short, strided, values
 
 CLOSE = dict(ulps=16, absolute=1e-5)
 PART = {torch.complex64: torch.float32, torch.complex128: torch.float64}
 
 # Calls that no complex number may come through: PyTorch has some of them, none is evaluated.
 REFUSED = [
-    ("torch.nn.functional.relu",), ("torch.softmax", -1), ("torch.cumsum", 0), ("torch.sigmoid",), ("torch.tanh",), ("torch.sin",), ("torch.sort",), ("torch.argmax",),
-    ("torch.prod",), ("torch.var",), ("torch.amax", 0), ("torch.norm",), ("torch.isnan",), ("torch.nn.functional.gelu",), ("torch.tril",), ("torch.triu",), ("torch.round",),
-    ("torch.nn.functional.layer_norm", (4,)), ("torch.nn.functional.pad", (1, 1)), ("torch.logsumexp", 0), ("torch.std",), ("torch.sqrt",), ("torch.pow", 2),
+    ("torch.nn.functional.relu",), ("torch.softmax", -1), ("torch.cumsum", 0), ("torch.sigmoid",), ("torch.tanh",),
+    ("torch.sin",), ("torch.sort",), ("torch.argmax",),
+    ("torch.prod",), ("torch.var",), ("torch.amax", 0), ("torch.norm",), ("torch.isnan",), ("torch.nn.functional.gelu",),
+    ("torch.tril",), ("torch.triu",), ("torch.round",),
+    ("torch.nn.functional.layer_norm", (4,)), ("torch.nn.functional.pad", (1, 1)), ("torch.logsumexp", 0), ("torch.std",),
+    ("torch.sqrt",), ("torch.pow", 2),
     ("operator.pow", 3), ("operator.floordiv", 2), ("torch.clamp", 0, 1), ("torch.any",), ("torch.all",), ("torch.nan_to_num",),
-    ("torch.nn.functional.silu",), ("torch.nn.functional.avg_pool1d", 2), ("torch.nn.functional.max_pool1d", 2), ("torch.topk", 1), ("torch.linalg.vector_norm",),
+    ("torch.nn.functional.silu",), ("torch.nn.functional.avg_pool1d", 2), ("torch.nn.functional.max_pool1d", 2),
+    ("torch.topk", 1), ("torch.linalg.vector_norm",),
     ("torch.logical_not",), ("torch.count_nonzero",), ("torch.max",), ("torch.min",), ("torch.floor",), ("torch.sign",),
-]  # fmt: skip
+]
 
 
 def main(recorder):
@@ -64,10 +67,12 @@ def main(recorder):
         of(f"mean {kind}", [("torch.mean",)], values(dtype, 3, 4))
         # where elements move
         for name, *args in [
-            (".transpose", 0, 1), (".reshape", 4, 3), (".view", 2, 6), (".flatten",), (".unsqueeze", 1), (".permute", 1, 0), (".expand", 2, 3, 4), (".repeat", 2, 1),
-            (".flip", 0), (".roll", 1, 0), (".clone",), (".contiguous",), (".detach",), (".narrow", 1, 1, 2), (".select", 0, 1), (".t",), (".index_select", 1, ("input", 1)),
+            (".transpose", 0, 1), (".reshape", 4, 3), (".view", 2, 6), (".flatten",), (".unsqueeze", 1), (".permute", 1, 0),
+            (".expand", 2, 3, 4), (".repeat", 2, 1),
+            (".flip", 0), (".roll", 1, 0), (".clone",), (".contiguous",), (".detach",), (".narrow", 1, 1, 2), (".select", 0, 1),
+            (".t",), (".index_select", 1, ("input", 1)),
             ("operator.getitem", (slice(None), slice(1, None, 2))), ("operator.getitem", 1), ("operator.getitem", ("input", 1)),
-        ]:  # fmt: skip
+        ]:
             of(f"{name} {args} {kind}", [(name, *args)], values(dtype, 3, 4), torch.tensor([1, 0]), ulps=0)
         for other in (*COMPLEX, torch.float32, torch.float64, torch.float16, torch.int64, torch.bool):
             of(f"{kind} to {short(other)}", [(".to", other)], values(dtype, 3, 4), ulps=0)
@@ -78,7 +83,8 @@ def main(recorder):
             inputs = [case.input(values(dtype, 2, 3, seed=i)) for i in range(2)]
             recorder.finish(case, case.call(f"torch.{name}", inputs, 1))
         case = recorder.start(f"zeros, ones, full {kind}")
-        recorder.finish(case, *(case.call(f"torch.{n}", (2, 3), *a, dtype=dtype) for n, a in (("zeros", ()), ("ones", ()), ("full", (1.5,)))))
+        recorder.finish(case, *(case.call(f"torch.{n}", (2, 3), *a, dtype=dtype)
+                                for n, a in (("zeros", ()), ("ones", ()), ("full", (1.5,)))))
         case = recorder.start(f"full of a complex number {kind}")
         recorder.finish(case, case.call("torch.full", (2, 3), case.input(values(dtype)), dtype=dtype))
         case = recorder.start(f"fill_ with a complex number {kind}")
@@ -99,7 +105,8 @@ def main(recorder):
         recorder.finish(case, x, y)
         case = recorder.start(f"in place {kind}")
         x = case.input(values(dtype, 2, 3))
-        for method, other in (("add_", values(dtype, 2, 3, seed=2)), ("mul_", values(part, 3)), ("div_", values(dtype, 2, 1, seed=4)), ("sub_", values(dtype, 3, seed=6))):
+        for method, other in (("add_", values(dtype, 2, 3, seed=2)), ("mul_", values(part, 3)),
+                              ("div_", values(dtype, 2, 1, seed=4)), ("sub_", values(dtype, 3, seed=6))):
             case.method(method, x, case.input(other))
         recorder.finish(case, x, **CLOSE)
         case = recorder.start(f"a complex result into a real tensor {kind}")
@@ -118,14 +125,18 @@ def main(recorder):
                 of(f"{name} {kind} {how}", [(name, ("input", 1))], values(part, 3, 4), values(part, 3, 4, seed=2), how=how)
             of(f"{name} {kind} broadcast", [(name, ("input", 1))], values(part, 3, 4), values(part, 4))
             of(f"{name} {kind} of two dtypes", [(name, ("input", 1))], values(part, 3), values(torch.float16, 3))
-        of(f"view_as_complex of neighbours that are none {kind}", [(".transpose", 0, 1), ("torch.view_as_complex",)], values(part, 2, 4))
+        of(f"view_as_complex of neighbours that are none {kind}", [(".transpose", 0, 1), ("torch.view_as_complex",)],
+           values(part, 2, 4))
         of(f"view_as_complex of three {kind}", [("torch.view_as_complex",)], values(part, 2, 3))
-        of(f"view_as_complex of an odd place {kind}", [("operator.getitem", (slice(1, 7),)), (".reshape", 3, 2), ("torch.view_as_complex",)], values(part, 7))
+        of(f"view_as_complex of an odd place {kind}",
+           [("operator.getitem", (slice(1, 7),)), (".reshape", 3, 2), ("torch.view_as_complex",)], values(part, 7))
         of(f"view_as_complex of an odd stride {kind}", [(".unfold", 0, 2, 3), ("torch.view_as_complex",)], values(part, 9))
         of(f"matmul with a vector {kind}", [("torch.matmul", ("input", 1))], values(dtype, 2, 3), values(dtype, 3))
-        for equation, shapes in (("ij,jk->ik", ((2, 3), (3, 4))), ("bix,iox->box", ((2, 3, 4), (3, 2, 4))), ("ij->ji", ((2, 3),)), ("ij->", ((2, 3),))):
+        for equation, shapes in (("ij,jk->ik", ((2, 3), (3, 4))), ("bix,iox->box", ((2, 3, 4), (3, 2, 4))),
+                                 ("ij->ji", ((2, 3),)), ("ij->", ((2, 3),))):
             case = recorder.start(f"einsum {equation} {kind}")
-            recorder.finish(case, case.call("torch.einsum", equation, *(case.input(values(dtype, *s, seed=i)) for i, s in enumerate(shapes))), **CLOSE)
+            recorder.finish(case, case.call("torch.einsum", equation,
+                                            *(case.input(values(dtype, *s, seed=i)) for i, s in enumerate(shapes))), **CLOSE)
         # a conjugate shares its storage in PyTorch: nothing may be written that would be seen there
         case = recorder.start(f"a conjugate is written {kind}")
         x = case.input(values(dtype, 3))
@@ -139,16 +150,21 @@ def main(recorder):
         recorder.finish(case, x, y, refused=True)
         case = recorder.start(f"a conjugate is read {kind}")
         x = case.input(values(dtype, 3))
-        recorder.finish(case, case.call("operator.mul", case.call("torch.conj", x), x), case.call("torch.conj", case.call("torch.conj", x)), **CLOSE)
+        recorder.finish(case, case.call("operator.mul", case.call("torch.conj", x), x),
+                        case.call("torch.conj", case.call("torch.conj", x)), **CLOSE)
         for target, *args in REFUSED:
             of(f"{target} {args} of {kind}", [(target, *args)], values(dtype, 3, 4), refused=True)
-        for target in ("torch.maximum", "torch.minimum", "torch.atan2", "operator.gt", "operator.lt", "operator.eq", "operator.ne", "torch.dot", "torch.outer"):
-            of(f"{target} of {kind}", [(target, ("input", 1))], values(dtype, 4), values(dtype, 4, seed=1), refused=target != "torch.dot")
+        for target in ("torch.maximum", "torch.minimum", "torch.atan2", "operator.gt", "operator.lt", "operator.eq",
+                       "operator.ne", "torch.dot", "torch.outer"):
+            of(f"{target} of {kind}", [(target, ("input", 1))], values(dtype, 4), values(dtype, 4, seed=1),
+               refused=target != "torch.dot")
         for target in ("linear", "conv1d"):
             shapes = ((2, 3, 4), (2, 3, 1)) if target == "conv1d" else ((2, 4), (3, 4))
-            of(f"{target} of {kind}", [(f"torch.nn.functional.{target}", ("input", 1))], *(values(dtype, *s) for s in shapes), refused=True)
+            of(f"{target} of {kind}", [(f"torch.nn.functional.{target}", ("input", 1))],
+               *(values(dtype, *s) for s in shapes), refused=True)
     for name in ("mul", "add", "sub"):  # complex32 comes out
-        of(f"{name} of half and one complex number", [(f"operator.{name}", ("input", 1))], values(torch.float16, 3), torch.tensor(1j), refused=True)
+        of(f"{name} of half and one complex number", [(f"operator.{name}", ("input", 1))], values(torch.float16, 3),
+           torch.tensor(1j), refused=True)
     for dtype in (torch.float32, torch.float64, torch.int64, torch.float16, torch.bool):
         for name in ("torch.real", "torch.imag", "torch.conj", "torch.angle", "torch.view_as_real"):
             of(f"{name} of {short(dtype)}", [(name,)], values(dtype, 3, 4))

@@ -1,11 +1,10 @@
 """Tensors out of nothing, and writes of one value: PyTorch's results for test_eval_kernels.c. See recorder.py."""
 
+import torch
 from recorder import ALL, FLOATS, Recorder, short, values
 
-import torch
-
-F, D, H, B, L, I, U, T = (torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int64, torch.int32, torch.uint8,
-                          torch.bool)  # fmt: skip
+F, D, H, B, L, I32, U, T = (torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int64, torch.int32, torch.uint8,
+                          torch.bool)
 
 
 def main(recorder):
@@ -46,10 +45,12 @@ def main(recorder):
     one("torch.full of names", "torch.full", size=(1, 2), fill_value=3)
     case = recorder.start("full of a tensor")
     recorder.finish(case, case.call("torch.full", (2,), case.input(values(F))))
-    for args, kwargs in [((5,), {}), ((5.0,), {}), ((2.5,), {}), ((2, 7), {}), ((0, 10, 3), {}), ((10, 0, -3), {}), ((0, 1, 0.25), {}),
+    for args, kwargs in [((5,), {}), ((5.0,), {}), ((2.5,), {}), ((2, 7), {}), ((0, 10, 3), {}), ((10, 0, -3), {}),
+                         ((0, 1, 0.25), {}),
                          ((1, 2, 0.1), {}), ((5, 5), {}), ((0,), {}), ((5, 2), {}), ((0, 5, 0), {}), ((3,), {"dtype": F}),
-                         ((0, 5), {"dtype": H}), ((0.0, 2.0, 0.5), {"dtype": L}), ((-3, 3), {"dtype": I}), ((0, 1, 0.3), {"dtype": D}),
-                         ((2**40, 2**40 + 3), {}), ((-5,), {}), ((0.5, 5.5, 2), {}), ((1, 300, 100), {"dtype": U})]:  # fmt: skip
+                         ((0, 5), {"dtype": H}), ((0.0, 2.0, 0.5), {"dtype": L}), ((-3, 3), {"dtype": I32}),
+                         ((0, 1, 0.3), {"dtype": D}),
+                         ((2**40, 2**40 + 3), {}), ((-5,), {}), ((0.5, 5.5, 2), {}), ((1, 300, 100), {"dtype": U})]:
         one(f"torch.arange {args} {kwargs}", "torch.arange", *args, **kwargs)
     one("torch.arange of names", "torch.arange", start=1, end=7, step=2)
     one("torch.arange end=", "torch.arange", end=4)
@@ -62,14 +63,16 @@ def main(recorder):
     case = recorder.start("arange of a computed size")
     recorder.finish(case, case.call("torch.arange", case.method("size", case.input(values(F, 2, 3)), 1)))
     for args, kwargs in [((0, 1, 5), {}), ((0, 10, 4), {"dtype": D}), ((5, -5, 7), {}), ((1, 2, 1), {}), ((1, 2, 0), {}),
-                         ((0, 10, 11), {"dtype": L}), ((-1, 1, 33), {}), ((0, 10, 4), {"dtype": H}), ((1, 2, -1), {})]:  # fmt: skip
+                         ((0, 10, 11), {"dtype": L}), ((-1, 1, 33), {}), ((0, 10, 4), {"dtype": H}), ((1, 2, -1), {})]:
         case = recorder.start(f"torch.linspace {args} {kwargs}")
-        recorder.finish(case, case.call("torch.linspace", *args, **kwargs), ulps=1, absolute=1e-6, refused=kwargs.get("dtype") == L)
+        recorder.finish(case, case.call("torch.linspace", *args, **kwargs), ulps=1, absolute=1e-6,
+                        refused=kwargs.get("dtype") == L)
     one("torch.logspace", "torch.logspace", 0, 2, 3)
     recorder.cases[-1].pop("outputs")
     recorder.cases[-1]["refused"] = True  # not computed: no model has it
-    for data in [3, 2.5, True, [1, 2, 3], [1.0, 2], [True, False], [[1, 2], [3, 4]], [], [[]], [[1], [2, 3]], [1, 2.5, True], ((1, 2), (3, 4)),
-                 [[[1.5]], [[2.5]]], [2**60, 1], float("inf"), [True, 2]]:  # fmt: skip
+    for data in [3, 2.5, True, [1, 2, 3], [1.0, 2], [True, False], [[1, 2], [3, 4]], [], [[]], [[1], [2, 3]], [1, 2.5, True],
+                 ((1, 2), (3, 4)),
+                 [[[1.5]], [[2.5]]], [2**60, 1], float("inf"), [True, 2]]:
         one(f"torch.tensor {data}", "torch.tensor", data)
         for dtype in [F, L, H, T]:
             one(f"torch.tensor {data} {short(dtype)}", "torch.tensor", data, dtype=dtype)

@@ -1,36 +1,44 @@
 """einsum: PyTorch's results for test_eval_kernels.c. See recorder.py."""
 
-from recorder import FLOATS, STRIDES, Recorder, short, strided, values
-
 import torch
+from recorder import FLOATS, STRIDES, Recorder, short, strided, values
 
 CLOSE = dict(ulps=8, absolute=1e-5)
 SIZES = {"i": 3, "j": 4, "k": 5, "b": 2, "h": 2, "A": 3, "l": 1}
 EQUATIONS = [
-    "ij,jk->ik", "ij,jk", "bij,bjk->bik", "bhik,bhjk->bhij", "bhij,bhjk->bhik", "i,j->ij", "i,i->", "i,i", "i,i->i", "ij,ij->", "ij,j->i",
-    "ij->ji", "ij->", "ij->j", "ij->i", "ii->i", "ii->", "ii", "iij->ij", "iij->j", "ij,ij->ij", "bij,bj,bi->b", "ij,jk,kh->ih", "kA,Ai->ik",
+    "ij,jk->ik", "ij,jk", "bij,bjk->bik", "bhik,bhjk->bhij", "bhij,bhjk->bhik", "i,j->ij", "i,i->", "i,i", "i,i->i",
+    "ij,ij->", "ij,j->i",
+    "ij->ji", "ij->", "ij->j", "ij->i", "ii->i", "ii->", "ii", "iij->ij", "iij->j", "ij,ij->ij", "bij,bj,bi->b",
+    "ij,jk,kh->ih", "kA,Ai->ik",
     "bA,Ab", "ji", "l,i->i", "li,ji->lj", "ij , jk -> ik", "ij->ij", "bij,k->bkij", "ij,kj,hj->ikh",
-]  # fmt: skip
+]
 ELLIPSES = [
-    ("...ij->...ji", [(2, 3, 4)]), ("...ij,...jk->...ik", [(2, 3, 4), (4, 5)]), ("...ij,...jk->...ik", [(2, 1, 3, 4), (3, 4, 5)]),
+    ("...ij->...ji", [(2, 3, 4)]), ("...ij,...jk->...ik", [(2, 3, 4), (4, 5)]),
+    ("...ij,...jk->...ik", [(2, 1, 3, 4), (3, 4, 5)]),
     ("...,...->...", [(2, 3), (3,)]), ("i...,i...->...", [(3, 2), (3, 2)]), ("...i->...", [(2, 3)]), ("i...->i", [(2, 3, 4)]),
-    ("...ij,jk", [(2, 3, 4), (4, 5)]), ("b...k,jk->b...j", [(2, 3, 4, 5), (4, 5)]), ("...", [(2, 3)]), ("i->...i", [(3,)]), ("...i,i->i...", [(2, 3), (3,)]),
+    ("...ij,jk", [(2, 3, 4), (4, 5)]), ("b...k,jk->b...j", [(2, 3, 4, 5), (4, 5)]), ("...", [(2, 3)]), ("i->...i", [(3,)]),
+    ("...i,i->i...", [(2, 3), (3,)]),
     ("...->", [(2, 3)]), ("i...j->j...i", [(2, 3, 4)]),
-]  # fmt: skip
+]
 WRONG = [
-    ("ij,jk->ik", [(2, 3), (4, 5)]), ("ij->ik", [(2, 3)]), ("ij->ii", [(2, 3)]), ("ij", [(2, 3, 4)]), ("ijk", [(2, 3)]), ("ij,jk", [(2, 3)]),
-    ("ij", [(2, 3), (3, 2)]), ("i1", [(2, 3)]), ("ii", [(2, 3)]), ("......", [(2, 3)]), ("ij->-", [(2, 3)]), ("ij-", [(2, 3)]), ("", [(2,)]),
+    ("ij,jk->ik", [(2, 3), (4, 5)]), ("ij->ik", [(2, 3)]), ("ij->ii", [(2, 3)]), ("ij", [(2, 3, 4)]), ("ijk", [(2, 3)]),
+    ("ij,jk", [(2, 3)]),
+    ("ij", [(2, 3), (3, 2)]), ("i1", [(2, 3)]), ("ii", [(2, 3)]), ("......", [(2, 3)]), ("ij->-", [(2, 3)]),
+    ("ij-", [(2, 3)]), ("", [(2,)]),
     ("ii->i", [(1, 3)]), ("i,ii->i", [(3,), (1, 3)]), ("i,ii->i", [(3,), (3, 1)]), ("ij,->ij,", [(2, 3), ()]),
-]  # fmt: skip
+]
 
 SUBLISTS = [
-    ("matmul", [(2, 3), (3, 4)], [[0, 1], [1, 2], [0, 2]]), ("without a result", [(2, 3), (3, 4)], [[0, 1], [1, 2]]), ("sorted as letters", [(2, 3)], [[30, 4]]),
-    ("transposed", [(2, 3)], [[0, 1], [1, 0]]), ("diagonal", [(3, 3)], [[26, 26], [26]]), ("...", [(2, 3, 4), (4, 5)], [[..., 0, 1], [1, 51], [..., 51, 0]]),
+    ("matmul", [(2, 3), (3, 4)], [[0, 1], [1, 2], [0, 2]]), ("without a result", [(2, 3), (3, 4)], [[0, 1], [1, 2]]),
+    ("sorted as letters", [(2, 3)], [[30, 4]]),
+    ("transposed", [(2, 3)], [[0, 1], [1, 0]]), ("diagonal", [(3, 3)], [[26, 26], [26]]),
+    ("...", [(2, 3, 4), (4, 5)], [[..., 0, 1], [1, 51], [..., 51, 0]]),
     ("tuples", [(2, 3), (3,)], [(0, 1), (1,), (0,)]), ("a sum", [(2, 3)], [[0, 1], []]), ("a scalar", [(), (3,)], [[], [25]]),
     ("three", [(2, 3), (3, 4), (4, 5)], [[0, 1], [1, 2], [2, 3], [3, 0]]), ("True", [(2, 3)], [[True, 0], [0, 1]]),
-    ("wrong: 52", [(2, 3)], [[0, 52]]), ("wrong: -1", [(2, 3)], [[0, -1]]), ("wrong: twice in the result", [(2, 3)], [[0, 1], [0, 0]]),
+    ("wrong: 52", [(2, 3)], [[0, 52]]), ("wrong: -1", [(2, 3)], [[0, -1]]),
+    ("wrong: twice in the result", [(2, 3)], [[0, 1], [0, 0]]),
     ("wrong: sizes", [(2, 3), (4, 5)], [[0, 1], [1, 2]]), ("wrong: too few", [(2, 3)], [[0]]),
-]  # fmt: skip
+]
 
 
 def main(recorder):
@@ -54,7 +62,9 @@ def main(recorder):
             one(f"{equation} {short(dtype)}", equation, of(equation, dtype), **CLOSE)
     for equation, shapes in ELLIPSES:
         one(f"{equation} of {shapes}", equation, [values(torch.float32, *s, seed=i) for i, s in enumerate(shapes)], **CLOSE)
-    for equation, shapes in [("ij,jk->ik", [(2, 0), (0, 3)]), ("ij,jk->ik", [(0, 2), (2, 3)]), ("ij,jk->ik", [(1, 2), (2, 3)]), ("ij,jk->ik", [(2, 1), (3, 4)]), ("ij,ij", [(3, 1), (3, 4)]), ("i,ii->i", [(3,), (1, 1)]), ("ij,ij->ij", [(1, 3), (2, 1)]), (",->", [(), ()])]:
+    for equation, shapes in [("ij,jk->ik", [(2, 0), (0, 3)]), ("ij,jk->ik", [(0, 2), (2, 3)]), ("ij,jk->ik", [(1, 2), (2, 3)]),
+                             ("ij,jk->ik", [(2, 1), (3, 4)]), ("ij,ij", [(3, 1), (3, 4)]), ("i,ii->i", [(3,), (1, 1)]),
+                             ("ij,ij->ij", [(1, 3), (2, 1)]), (",->", [(), ()])]:
         one(f"{equation} of {shapes}", equation, [values(torch.float32, *s, seed=i) for i, s in enumerate(shapes)], **CLOSE)
     for equation, shapes in WRONG:
         one(f"wrong: {equation} of {shapes}", equation, [values(torch.float32, *s) for s in shapes], **CLOSE)

@@ -1,8 +1,7 @@
 """torch.fft: PyTorch's results for test_eval_kernels.c. See recorder.py."""
 
-from recorder import COMPLEX, STRIDES, Recorder, short, strided, values
-
 import torch
+from recorder import COMPLEX, STRIDES, Recorder, short, strided, values
 
 CLOSE = dict(ulps=64, absolute=2e-5)
 REAL = [torch.float32, torch.float64]
@@ -65,13 +64,16 @@ def main(recorder):
     for dtype in REAL:
         for normalization in (0, 1, 2):
             for onesided in (True, False):
-                one(f"_fft_r2c {normalization} {onesided} {short(dtype)}", "_fft_r2c", values(dtype, 3, 5), [0, 1], normalization, onesided, prefix="torch.ops.aten.")
+                one(f"_fft_r2c {normalization} {onesided} {short(dtype)}", "_fft_r2c", values(dtype, 3, 5), [0, 1],
+                    normalization, onesided, prefix="torch.ops.aten.")
     for dtype in COMPLEX:
         for normalization in (0, 1, 2):
             for forward in (True, False):
-                one(f"_fft_c2c {normalization} {forward} {short(dtype)}", "_fft_c2c", values(dtype, 3, 5), [1, 0], normalization, forward, prefix="torch.ops.aten.")
+                one(f"_fft_c2c {normalization} {forward} {short(dtype)}", "_fft_c2c", values(dtype, 3, 5), [1, 0],
+                    normalization, forward, prefix="torch.ops.aten.")
             for size in (4, 5):
-                one(f"_fft_c2r {normalization} {size} {short(dtype)}", "_fft_c2r", values(dtype, 4, 3), [0, 1], normalization, size, prefix="torch.ops.aten.")
+                one(f"_fft_c2r {normalization} {size} {short(dtype)}", "_fft_c2r", values(dtype, 4, 3), [0, 1], normalization,
+                    size, prefix="torch.ops.aten.")
     for name in ("fftshift", "ifftshift"):
         for dtype in (torch.float32, torch.complex64, torch.int64):
             one(f"{name} {short(dtype)}", name, values(dtype, 3, 4, 5))

@@ -1,36 +1,46 @@
 """Indexing, read and written: PyTorch's results for test_eval_kernels.c. See recorder.py."""
 
+import torch
 from recorder import ALL, Recorder, short, strided, values
 
-import torch
-
-F, D, H, B, L, I, U, T = (torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int64, torch.int32, torch.uint8,
-                          torch.bool)  # fmt: skip
+F, D, H, B, L, I32, U, T = (torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int64, torch.int32, torch.uint8,
+                          torch.bool)
 S = slice
-BASIC = [0, -1, 3, -4, S(None), S(1, None), S(None, -1), S(None, None, 2), S(1, 100), S(-100, 2), S(2, 1), S(0, 3, -1), S(0, 3, 0), None,
-         Ellipsis, (), (0, 1), (0, S(1, 3)), (S(None), 0), (S(None), S(None, None, 3)), (Ellipsis, 0), (0, Ellipsis), (Ellipsis, None),
-         (None, 0), (S(None), None), (S(None), None, S(None), None), (0, Ellipsis, 1), (0, 0, 0), (0, 0, 0, 0), (0, Ellipsis, Ellipsis),
-         (Ellipsis, S(None, 2), 1), (1, None, 2), (None, None), (S(None, None, 2), S(1, None), S(-2, None)), True, False, (True, 0),
-         (0, False), 1.5, "x", (0, 1, S(None), S(None)), (S(1, 1),), (S(None, 0),), (S(5, None),)]  # fmt: skip
-LISTS = [[0, 2], [0, -1, 0], [], [True, False, True], [[0, 1], [2, 0]], (0, [1, 2]), ([0, 1], [1, 2]), ([0, 1], S(None), [1, 2]),
-         (S(None), [0, 3]), ([0, 1], 2), (2, [0, 1]), ([0], None, [1]), (None, [0, 2]), ([0, 1], [1, 2, 3]), ([5],), ([0, 1], Ellipsis),
-         (Ellipsis, [0, 1]), (S(1, 3), [0, 3], S(0, 2)), ([[0], [1]], [0, 1, 2]), [1.5], ([0, 1], [0, 1], [0, 1]), (0, [0, 1], 1),
-         (0, S(None), [1, 0])]  # fmt: skip
+BASIC = [0, -1, 3, -4, S(None), S(1, None), S(None, -1), S(None, None, 2), S(1, 100), S(-100, 2), S(2, 1), S(0, 3, -1),
+         S(0, 3, 0), None,
+         Ellipsis, (), (0, 1), (0, S(1, 3)), (S(None), 0), (S(None), S(None, None, 3)), (Ellipsis, 0), (0, Ellipsis),
+         (Ellipsis, None),
+         (None, 0), (S(None), None), (S(None), None, S(None), None), (0, Ellipsis, 1), (0, 0, 0), (0, 0, 0, 0),
+         (0, Ellipsis, Ellipsis),
+         (Ellipsis, S(None, 2), 1), (1, None, 2), (None, None), (S(None, None, 2), S(1, None), S(-2, None)), True,
+         False, (True, 0),
+         (0, False), 1.5, "x", (0, 1, S(None), S(None)), (S(1, 1),), (S(None, 0),), (S(5, None),)]
+LISTS = [[0, 2], [0, -1, 0], [], [True, False, True], [[0, 1], [2, 0]], (0, [1, 2]), ([0, 1], [1, 2]),
+         ([0, 1], S(None), [1, 2]),
+         (S(None), [0, 3]), ([0, 1], 2), (2, [0, 1]), ([0], None, [1]), (None, [0, 2]), ([0, 1], [1, 2, 3]), ([5],),
+         ([0, 1], Ellipsis),
+         (Ellipsis, [0, 1]), (S(1, 3), [0, 3], S(0, 2)), ([[0], [1]], [0, 1, 2]), [1.5], ([0, 1], [0, 1], [0, 1]),
+         (0, [0, 1], 1),
+         (0, S(None), [1, 0])]
 
 
 def tensors(case):
     """Indices made of tensors, for a 3 × 4 × 2 one."""
     t = torch.tensor
     one, two, many, none = (case.input(x) for x in (t(1), t([0, 2]), t([[0, 1], [2, -1]]), t([], dtype=L)))
-    of32, of8 = case.input(t([0, 1], dtype=I)), case.input(t([1, 0], dtype=U))
+    of32, of8 = case.input(t([0, 1], dtype=I32)), case.input(t([1, 0], dtype=U))
     rows, both = case.input(t([True, False, True])), case.input(values(T, 3, 4))
     full, odd, never = case.input(values(T, 3, 4, 2)), case.input(t([True, False])), case.input(t([False, False, False]))
     flag, floating, far = case.input(t(True)), case.input(t([0.0])), case.input(t([0, 3]))
-    return [one, two, many, none, of32, of8, rows, both, full, odd, never, flag, floating, far, (two, two), (S(None), many), (two, S(None), odd),
-            (S(None), two, odd), (rows, two), (rows, 0), (0, two), (one, two), (one, one), (S(None), one), (both, 0), (both, S(None)), (both, odd),
-            (two, None), (None, two), (Ellipsis, two), (two, Ellipsis, of32), (many, two), (many, none), (S(None), S(None), odd), (two, S(1, 3)),
-            (one, S(None), one), (two, 1, S(None)), (1, two, S(None)), (two, 1, two), (never, 1), (0, None, two), [two, two], (two, [0, 1]),
-            (two, far), (None, rows, None, two)]  # fmt: skip
+    return [one, two, many, none, of32, of8, rows, both, full, odd, never, flag, floating, far, (two, two), (S(None), many),
+            (two, S(None), odd),
+            (S(None), two, odd), (rows, two), (rows, 0), (0, two), (one, two), (one, one), (S(None), one), (both, 0),
+            (both, S(None)), (both, odd),
+            (two, None), (None, two), (Ellipsis, two), (two, Ellipsis, of32), (many, two), (many, none),
+            (S(None), S(None), odd), (two, S(1, 3)),
+            (one, S(None), one), (two, 1, S(None)), (1, two, S(None)), (two, 1, two), (never, 1), (0, None, two), [two, two],
+            (two, [0, 1]),
+            (two, far), (None, rows, None, two)]
 
 
 def main(recorder):
@@ -111,12 +121,14 @@ def main(recorder):
     n = case.call("operator.sub", case.method("size", x, 1), 2)
     recorder.finish(case, case.call("operator.getitem", x, (S(None), S(None, n))), case.call("operator.getitem", x, (0, n)))
     # ATen's own
-    for k, which in enumerate([[0], [None, 0], [0, 1], [None, 0, 1], [0, None, 1], [2], [None, None, 0], [2, None], [3], [4], [0, 1, 0, 1], []]):
+    for k, which in enumerate([[0], [None, 0], [0, 1], [None, 0, 1], [0, None, 1], [2], [None, None, 0], [2, None], [3], [4],
+                               [0, 1, 0, 1], []]):
         for target in ["index.Tensor", "index_put.default", "index_put_.default", "index_put accumulate"]:
             case = recorder.start(f"aten.{target} {k}")
             x = case.input(values(F, 3, 4, 2))
-            made = [case.input(v) for v in (torch.tensor([0, 1]), torch.tensor([1, 1]), torch.tensor([[0], [1]]), torch.tensor([True, False, True]),
-                                            torch.tensor([0, 9]))]  # fmt: skip
+            made = [case.input(v) for v in (torch.tensor([0, 1]), torch.tensor([1, 1]), torch.tensor([[0], [1]]),
+                                            torch.tensor([True, False, True]),
+                                            torch.tensor([0, 9]))]
             indices = [None if w is None else made[w] for w in which]
             if target == "index.Tensor":
                 y = case.call(f"torch.ops.aten.{target}", x, indices)
@@ -128,7 +140,8 @@ def main(recorder):
     for values_of in [values(F, 2), values(F), values(F, 1, 2), values(D, 2), values(F, 3)]:
         case = recorder.start(f"Tensor.index_put {short(values_of.dtype)} {tuple(values_of.shape)}")
         x = case.input(values(F, 3, 4))
-        y = case.method("index_put", x, (case.input(torch.tensor([0, 2])), case.input(torch.tensor([1, 1]))), case.input(values_of))
+        y = case.method("index_put", x, (case.input(torch.tensor([0, 2])), case.input(torch.tensor([1, 1]))),
+                        case.input(values_of))
         recorder.finish(case, x, y)
     case = recorder.start("Tensor.index_put_ accumulate=True, the same element twice")
     x = case.input(values(F, 3))
@@ -140,7 +153,8 @@ def main(recorder):
     recorder.finish(case, x, y, ulps=2)
     for dtype in [torch.int8, torch.int16, torch.int32, L]:
         case = recorder.start(f"getitem by {short(dtype)}")
-        recorder.finish(case, case.call("operator.getitem", case.input(values(F, 3, 2)), case.input(torch.tensor([1, 0], dtype=dtype))))
+        recorder.finish(case, case.call("operator.getitem", case.input(values(F, 3, 2)),
+                                        case.input(torch.tensor([1, 0], dtype=dtype))))
         for name in ["index_select", "gather", "scatter_add"]:
             case = recorder.start(f"{name} by {short(dtype)}")
             x, index = case.input(values(F, 3)), case.input(torch.tensor([1, 0], dtype=dtype))

@@ -1,22 +1,22 @@
-"""Calls with arguments of the wrong kind, too many or too few: which of them PyTorch takes, for test_eval_kernels.c. See recorder.py.
+"""Calls with arguments of the wrong kind, too many or too few: which of them PyTorch takes, for test_eval_kernels.c. See
+recorder.py.
 
-For each name of each operator of arithmetic that has a kernel, as a function of torch, a method, and each overload of ATen: arguments that PyTorch
-takes are found by trying, then each is put in place of by one of another kind. Of what PyTorch refuses nothing may be computed; what
-it takes is computed alike, or refused, too."""
+For each name of each operator of arithmetic that has a kernel, as a function of torch, a method, and each overload of ATen:
+arguments that PyTorch takes are found by trying, then each is put in place of by one of another kind. Of what PyTorch refuses
+nothing may be computed; what it takes is computed alike, or refused, too."""
 
 import itertools
 import pathlib
 import re
 import sys
 
-from recorder import Raised, Recorder
-
 import torch
+from recorder import Raised, Recorder
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 sys.path.insert(0, str(ROOT / "tests" / "python"))
 
-import make_calls  # noqa: E402
+import make_calls
 
 SQUARE = torch.tensor([[0.5, 1.5, 1.0], [2.0, 0.25, 3.0], [1.0, 0.75, 0.5]])
 TENSORS = [SQUARE, (SQUARE > 1).long(), SQUARE > 0.9, SQUARE[0].clone(), SQUARE.repeat(1, 2, 1, 1), SQUARE.repeat(2, 1, 1)]
@@ -33,10 +33,12 @@ VALID = {
     "s": ["none"],
 }
 WRONG = {"number": 0.5, "int": 2, "None": None, "list": [1, 2], "text": "s", "tensor": SQUARE, "scalar tensor": torch.tensor(1)}
-FILES = ("binary", "unary", "matmul", "select", "reduce", "scan", "sort", "gather", "complex", "fft")  # whose kernels are asked for
+# Whose kernels are asked for
+FILES = ("binary", "unary", "matmul", "select", "reduce", "scan", "sort", "gather", "complex", "fft")
 # They draw numbers, or give what memory holds, or say where a tensor lives; getattr and item are Python's.
-LEFT_OUT = {"rand", "rand_like", "randint", "randperm", "randn", "empty", "tensor", "dropout", "feature_dropout", "alpha_dropout", "item", "lift_fresh", "lift_fresh_copy",
-            "device", "finfo", "iinfo", "type", "is_floating_point", "fft_fftfreq", "fft_rfftfreq"}  # fmt: skip
+LEFT_OUT = {"rand", "rand_like", "randint", "randperm", "randn", "empty", "tensor", "dropout", "feature_dropout",
+            "alpha_dropout", "item", "lift_fresh", "lift_fresh_copy",
+            "device", "finfo", "iinfo", "type", "is_floating_point", "fft_fftfreq", "fft_rfftfreq"}
 # Written in Python, which lets what is true stand for True; or with arguments in an order of its own.
 LEFT_OUT_BY_PYTHON = {("torch", "norm"), ("method", "norm"), ("method", "where")}
 
@@ -45,7 +47,9 @@ def operators():
     """(id, names) of those that have a kernel."""
     files = "".join((ROOT / f"core/evaluator/kernels_{file}.c").read_text() for file in FILES)
     kernels = set(re.findall(r"FB_KERNEL(?:_COMPLEX)?\((\w+),", files))
-    text = "".join((ROOT / "core/operators" / f).read_text() for f in re.findall(r'include "core/operators/(ops_\w+\.def)"', (ROOT / "core/operators/ops.def").read_text()))
+    text = "".join((ROOT / "core/operators" / f).read_text()
+                   for f in re.findall(r'include "core/operators/(ops_\w+\.def)"',
+                                       (ROOT / "core/operators/ops.def").read_text()))
     return [(name, names.split()) for name, names in re.findall(r'FB_OP_ROW\((\w+), "([^"]*)"', text) if name in kernels]
 
 
@@ -54,7 +58,8 @@ def spellings(name):
     packet = getattr(torch.ops.aten, name, None)
     found = [getattr(packet, one) for one in packet.overloads()] if packet is not None else []
     for one in found:
-        if not make_calls.is_ordinary(one) or any(make_calls.type_of(a).strip("?") == "x" and not a.has_default_value() for a in one._schema.arguments):
+        if not make_calls.is_ordinary(one) or any(make_calls.type_of(a).strip("?") == "x" and not a.has_default_value()
+                                                  for a in one._schema.arguments):
             continue
         yield "aten", f"torch.ops.aten.{name}.{one._overloadname}", one
         if callable(getattr(torch, name, None)):
@@ -64,11 +69,11 @@ def spellings(name):
 
 
 def try_call(function, args, kwargs):
-    copy = lambda v: v.clone() if isinstance(v, torch.Tensor) else [copy(i) for i in v] if isinstance(v, list) else v  # noqa: E731
+    copy = lambda v: v.clone() if isinstance(v, torch.Tensor) else [copy(i) for i in v] if isinstance(v, list) else v
     try:
         with torch.no_grad():
             return function(*[copy(a) for a in args], **{k: copy(v) for k, v in kwargs.items()})
-    except Exception:  # noqa: BLE001
+    except Exception:
         return None
 
 
@@ -121,7 +126,7 @@ def record(recorder, kind, target, title, args, kwargs):
     if "self" in kwargs or "name" in kwargs or (kind == "method" and not args):
         return
     case = recorder.start(title)
-    give = lambda v: case.input(v) if isinstance(v, torch.Tensor) else [give(i) for i in v] if isinstance(v, list) else v  # noqa: E731
+    give = lambda v: case.input(v) if isinstance(v, torch.Tensor) else [give(i) for i in v] if isinstance(v, list) else v
     args, kwargs = [give(a) for a in args], {k: give(v) for k, v in kwargs.items()}
     y = case.method(target, *args, **kwargs) if kind == "method" else case.call(target, *args, **kwargs)
     is_known = isinstance(case.last, (torch.Tensor, bool, int, float, Raised)) or (
@@ -149,7 +154,9 @@ def main(recorder):
                         if key in seen:
                             continue
                         seen.add(key)
-                        record(recorder, kind, target, f"{kind} {name} {one._overloadname} {len(seen)}, {what}".replace(", right", ": right"), args, kwargs)
+                        record(recorder, kind, target,
+                               f"{kind} {name} {one._overloadname} {len(seen)}, {what}".replace(", right", ": right"), args,
+                               kwargs)
 
 
 if __name__ == "__main__":

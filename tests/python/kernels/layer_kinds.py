@@ -1,4 +1,5 @@
-"""Calls of layers, views, casts and makers of tensors with one argument wrong: which of them PyTorch takes, for test_eval_kernels.c.
+"""Calls of layers, views, casts and makers of tensors with one argument wrong: which of them PyTorch takes, for
+test_eval_kernels.c.
 See recorder.py, and kinds.py, which finds the calls of arithmetic by itself.
 
 Each call below is right. In place of each argument others are put: of another kind, dtype, rank, size or range; one is left out
@@ -6,9 +7,8 @@ or added. Of what PyTorch refuses nothing may be computed; what it takes is comp
 
 import itertools
 
-from recorder import Raised, Recorder
-
 import torch
+from recorder import Raised, Recorder
 
 F, T, A, M = "torch.nn.functional.", "torch.", "torch.ops.aten.", ""
 
@@ -191,7 +191,8 @@ CALLS = [
 
 def others(value):
     """(what it is, what stands in the argument's place)."""
-    yield from {"None": None, "text": "s", "list": [1, 2], "a scalar tensor": torch.tensor(1), "a number": 0.5, "true": True}.items()
+    yield from {"None": None, "text": "s", "list": [1, 2], "a scalar tensor": torch.tensor(1), "a number": 0.5,
+                "true": True}.items()
     if isinstance(value, torch.Tensor):
         yield "another dtype", value.double() if value.is_floating_point() else value.float()
         yield "ints", value.long()
@@ -213,7 +214,8 @@ def others(value):
     elif isinstance(value, float):
         yield from {"an int": 2, "a negative number": -0.5}.items()
     elif isinstance(value, list) and all(isinstance(item, int) for item in value):
-        yield from {"empty": [], "one more": [*value, 1], "one less": value[:-1], "negative": [-2, *value[1:]], "nothing": [0, *value[1:]]}.items()
+        yield from {"empty": [], "one more": [*value, 1], "one less": value[:-1], "negative": [-2, *value[1:]],
+                    "nothing": [0, *value[1:]]}.items()
         yield from {"an int for it": value[0], "a float in it": [0.5, *value[1:]], "large": [9, *value[1:]]}.items()
         yield "repeated", [value[0]] * len(value)
     elif isinstance(value, list):
@@ -250,8 +252,8 @@ def is_known(value):
 
 
 def is_by_chance(target, what):
-    """PyTorch reads as many elements of a native BatchNorm's vectors as there are channels, also where there are fewer; and dropout
-    that is in training, or part of attention, draws random numbers."""
+    """PyTorch reads as many elements of a native BatchNorm's vectors as there are channels, also where there are fewer; and
+    dropout that is in training, or part of attention, draws random numbers."""
     reads_beyond = "native_batch_norm" in target and what.endswith("one dimension less") and not what.startswith("0 ")
     drops = target.endswith(".dropout") and (what.startswith("2 is") or what == "one less")
     return reads_beyond or drops or ("scaled_dot_product_attention" in target and what.startswith(("4 is", "dropout_p is")))
@@ -268,7 +270,8 @@ def main(recorder):
                 if is_by_chance(target, what):
                     continue
                 case = recorder.start(f"{target} {number}: {what}")
-                given, named = [give(case, value) for value in changed_args], {key: give(case, value) for key, value in kwargs.items()}
+                given, named = [give(case, value)
+                                for value in changed_args], {key: give(case, value) for key, value in kwargs.items()}
                 y = case.method(target, *given, **named) if target.isidentifier() else case.call(target, *given, **named)
                 if is_known(case.last):
                     recorder.finish(case, y, ulps=64, absolute=1e-5, optional=not isinstance(case.last, Raised))

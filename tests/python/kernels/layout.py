@@ -1,12 +1,12 @@
-"""How results lie in memory: PyTorch's for test_eval_kernels.c. Whether view(-1) works, and what it gives, tells the strides. See
-recorder.py."""
-
-from recorder import Raised, Recorder, values
+"""How results lie in memory: PyTorch's for test_eval_kernels.c. Whether view(-1) works, and what it gives, tells the strides.
+See recorder.py."""
 
 import torch
+from recorder import Raised, Recorder, values
 
 F = torch.float32
-PERMUTED = {"rows": (0, 1, 2), "columns": (0, 2, 1), "outside in": (1, 0, 2), "turned": (1, 2, 0), "back": (2, 1, 0), "other": (2, 0, 1)}
+PERMUTED = {"rows": (0, 1, 2), "columns": (0, 2, 1), "outside in": (1, 0, 2), "turned": (1, 2, 0), "back": (2, 1, 0),
+            "other": (2, 0, 1)}
 # name -> from the case and a tensor of sizes (2, 3, 4), that lies in memory in some way, another tensor of theirs
 CALLS = {
     "relu": lambda case, x: case.method("relu", x),
@@ -56,7 +56,9 @@ CALLS = {
     "index_select": lambda case, x: case.method("index_select", x, 1, case.input(torch.tensor([0, 2]))),
     "gather": lambda case, x: case.method("gather", x, 1, case.input(torch.zeros(2, 1, 4, dtype=torch.int64))),
     "glu": lambda case, x: case.call("torch.nn.functional.glu", x),
-    "embedding": lambda case, x: case.call("torch.nn.functional.embedding", case.method("to", case.method("gt", x, 0), torch.int64), case.input(values(F, 2, 2))),
+    "embedding": lambda case, x: case.call("torch.nn.functional.embedding",
+                                           case.method("to", case.method("gt", x, 0), torch.int64),
+                                           case.input(values(F, 2, 2))),
     "dropout": lambda case, x: case.call("torch.nn.functional.dropout", x, 0.5, False),
     "prelu": lambda case, x: case.call("torch.nn.functional.prelu", x, case.input(values(F, 3))),
     "add_": lambda case, x: case.method("add_", x, case.input(values(F, 2, 3, 4))),
@@ -72,7 +74,8 @@ FORMATS = {
     "float": lambda case, x, f: case.method("float", x, memory_format=f),
     "_to_copy": lambda case, x, f: case.call("torch.ops.aten._to_copy.default", x, memory_format=f),
     "zeros_like": lambda case, x, f: case.call("torch.zeros_like", x, memory_format=f),
-    "aten.full_like": lambda case, x, f: case.call("torch.ops.aten.full_like.default", x, 2.0, pin_memory=False, memory_format=f),
+    "aten.full_like": lambda case, x, f: case.call("torch.ops.aten.full_like.default", x, 2.0, pin_memory=False,
+                                                   memory_format=f),
 }
 NUMBERS = {"contiguous": "torch.ops.aten.contiguous.default", "clone": "torch.ops.aten.clone.default"}
 FILLS = {"fill": ("torch.ops.aten.fill.Scalar", 2.0), "zero": ("torch.ops.aten.zero.default",)}
@@ -100,7 +103,8 @@ def formats(recorder):
 
             def start(case):
                 x = case.input(values(F, *sizes))
-                return {"plain": lambda: x, "channels last": lambda: case.method("clone", x, memory_format=LAST), "turned": lambda: case.method("transpose", x, 1, 2)}[how]()
+                return {"plain": lambda: x, "channels last": lambda: case.method("clone", x, memory_format=LAST),
+                        "turned": lambda: case.method("transpose", x, 1, 2)}[how]()
 
             def both(case, call):
                 x = start(case)
@@ -108,12 +112,15 @@ def formats(recorder):
 
             for format in (LAST, LAST_3D, KEPT, ROWS):
                 for name, call in FORMATS.items():
-                    tell(recorder, f"{name} {format} of {sizes}, {how}", lambda case: both(case, lambda case, x: call(case, x, format)))
+                    tell(recorder, f"{name} {format} of {sizes}, {how}",
+                         lambda case: both(case, lambda case, x: call(case, x, format)))
             for name, target in NUMBERS.items():
                 for number in range(4):
-                    tell(recorder, f"{name} {number} of {sizes}, {how}", lambda case: both(case, lambda case, x: case.call(target, x, memory_format=number)))
+                    tell(recorder, f"{name} {number} of {sizes}, {how}",
+                         lambda case: both(case, lambda case, x: case.call(target, x, memory_format=number)))
             for name, (target, *more) in FILLS.items():
-                tell(recorder, f"{name} of {sizes}, {how}", lambda case: both(case, lambda case, x: case.call(target, x, *more)))
+                tell(recorder, f"{name} of {sizes}, {how}",
+                     lambda case: both(case, lambda case, x: case.call(target, x, *more)))
 
 
 def main(recorder):

@@ -1,8 +1,7 @@
 """Matrix functions: PyTorch's results for test_eval_kernels.c. See recorder.py."""
 
-from recorder import STRIDES, Recorder, short, strided, values
-
 import torch
+from recorder import STRIDES, Recorder, short, strided, values
 
 CLOSE = dict(ulps=64, absolute=1e-4)
 WIDE = [torch.float32, torch.float64]
@@ -30,22 +29,26 @@ def main(recorder):
             recorder.finish(case, case.call(name, case.input(values(dtype, 4, 4))), **close(dtype), refused=refused)
         for name in ("torch.linalg.householder_product", "torch.orgqr", "torch.ops.aten.linalg_householder_product.default"):
             case = recorder.start(f"{name} {short(dtype)}")
-            recorder.finish(case, case.call(name, case.input(values(dtype, 5, 3)), case.input(values(dtype, 3, seed=2))), **close(dtype), refused=refused)
+            recorder.finish(case, case.call(name, case.input(values(dtype, 5, 3)), case.input(values(dtype, 3, seed=2))),
+                            **close(dtype), refused=refused)
         for name in ("torch.linalg.solve", "torch.ops.aten.linalg_solve.default"):
             case = recorder.start(f"{name} {short(dtype)}")
-            recorder.finish(case, case.call(name, case.input(values(dtype, 3, 3)), case.input(values(dtype, 3, 2, seed=2))), **close(dtype), refused=refused)
+            recorder.finish(case, case.call(name, case.input(values(dtype, 3, 3)), case.input(values(dtype, 3, 2, seed=2))),
+                            **close(dtype), refused=refused)
     for batch in BATCHES:
         for n in (0, 1, 2, 7):
             case = recorder.start(f"matrix_exp {batch} {n}")
             recorder.finish(case, case.method("matrix_exp", case.input(matrices(torch.float32, *batch, n, n))), **CLOSE)
         for m, n, count in ((5, 5, 5), (5, 3, 3), (5, 3, 1), (5, 3, 0), (1, 1, 1), (3, 0, 0), (3, 5, 3), (5, 3, 4)):
             case = recorder.start(f"householder_product {batch} {m} {n} {count}")
-            arguments = [case.input(matrices(torch.float32, *batch, m, n)), case.input(matrices(torch.float32, *batch, count, seed=3))]
+            arguments = [case.input(matrices(torch.float32, *batch, m, n)),
+                         case.input(matrices(torch.float32, *batch, count, seed=3))]
             made = case.call("torch.linalg.householder_product", *arguments)
             recorder.finish(case, made, case.method("flatten", made), **CLOSE)
         for n, columns in ((5, 3), (3, 5), (1, 1), (4, 0), (0, 2)):
             case = recorder.start(f"solve {batch} {n} {columns}")
-            arguments = [case.input(well_posed(torch.float32, *batch, n=n)), case.input(values(torch.float32, *batch, n, columns))]
+            arguments = [case.input(well_posed(torch.float32, *batch, n=n)),
+                         case.input(values(torch.float32, *batch, n, columns))]
             recorder.finish(case, case.call("torch.linalg.solve", *arguments), **CLOSE)
     for how in STRIDES:
         case = recorder.start(f"matrix_exp {how}")
@@ -72,10 +75,12 @@ def main(recorder):
     case = recorder.start("solve of a singular matrix")
     recorder.finish(case, case.call("torch.linalg.solve", case.input(torch.zeros(2, 2)), case.input(torch.ones(2, 2))))
     case = recorder.start("solve with rows exchanged")
-    recorder.finish(case, case.call("torch.linalg.solve", case.input(torch.tensor([[0.0, 2.0], [1.0, 0.0]])), case.input(torch.eye(2))), **CLOSE)
+    recorder.finish(case, case.call("torch.linalg.solve", case.input(torch.tensor([[0.0, 2.0], [1.0, 0.0]])),
+                                    case.input(torch.eye(2))), **CLOSE)
     for left, shape in ((False, (2, 3)), (True, (3,))):
         case = recorder.start(f"solve left={left} {shape}")
-        call = case.call("torch.linalg.solve", case.input(well_posed(torch.float32, n=3)), case.input(values(torch.float32, *shape)), left=left)
+        call = case.call("torch.linalg.solve", case.input(well_posed(torch.float32, n=3)),
+                         case.input(values(torch.float32, *shape)), left=left)
         recorder.finish(case, call, refused=True)
     for layout in (torch.strided, torch.sparse_coo):
         case = recorder.start(f"zeros with layout {layout}")

@@ -1,16 +1,18 @@
 """Matrix products: PyTorch's results for test_eval_kernels.c. See recorder.py."""
 
-from recorder import FLOATS, STRIDES, Recorder, short, strided, values
-
 import torch
+from recorder import FLOATS, STRIDES, Recorder, short, strided, values
 
 ATEN = "torch.ops.aten."
 CLOSE = dict(ulps=16, absolute=1e-6)
 SHAPES = [
-    ((3,), (3,)), ((2, 3), (3,)), ((3,), (3, 2)), ((2, 3), (3, 4)), ((5, 2, 3), (3, 4)), ((5, 2, 3), (3,)), ((2, 3), (5, 3, 4)), ((3,), (5, 3, 4)),
-    ((5, 2, 3), (5, 3, 4)), ((5, 1, 2, 3), (4, 3, 2)), ((1, 2, 3), (5, 3, 1)), ((2, 0), (0, 3)), ((0, 3), (3, 2)), ((2, 3), (3, 0)), ((0, 2, 3), (3, 4)),
-    ((0, 2, 3), (0, 3, 4)), ((1, 1), (1, 1)), ((0,), (0,)), ((2, 3), (2, 3)), ((), (3,)), ((2, 3), ()), ((2, 2, 3), (3, 3, 4)), ((2,), (3,)), ((1, 3), (3, 1)),
-]  # fmt: skip
+    ((3,), (3,)), ((2, 3), (3,)), ((3,), (3, 2)), ((2, 3), (3, 4)), ((5, 2, 3), (3, 4)), ((5, 2, 3), (3,)), ((2, 3), (5, 3, 4)),
+    ((3,), (5, 3, 4)),
+    ((5, 2, 3), (5, 3, 4)), ((5, 1, 2, 3), (4, 3, 2)), ((1, 2, 3), (5, 3, 1)), ((2, 0), (0, 3)), ((0, 3), (3, 2)),
+    ((2, 3), (3, 0)), ((0, 2, 3), (3, 4)),
+    ((0, 2, 3), (0, 3, 4)), ((1, 1), (1, 1)), ((0,), (0,)), ((2, 3), (2, 3)), ((), (3,)), ((2, 3), ()), ((2, 2, 3), (3, 3, 4)),
+    ((2,), (3,)), ((1, 3), (3, 1)),
+]
 
 
 def close(dtype):
@@ -21,22 +23,26 @@ def main(recorder):
     for one, other in SHAPES:
         for name in ("torch.matmul", "operator.matmul", ATEN + "matmul.default"):
             case = recorder.start(f"{name} {one} {other}")
-            recorder.finish(case, case.call(name, case.input(values(torch.float32, *one)), case.input(values(torch.float32, *other, seed=4))), **CLOSE)
+            recorder.finish(case, case.call(name, case.input(values(torch.float32, *one)),
+                                            case.input(values(torch.float32, *other, seed=4))), **CLOSE)
     for dtype in [*FLOATS, torch.int64, torch.int32, torch.uint8, torch.bool]:
         case = recorder.start(f"Tensor.matmul {short(dtype)}")
-        recorder.finish(case, case.method("matmul", case.input(values(dtype, 2, 4, 3)), case.input(values(dtype, 3, 5))), **close(dtype))
+        recorder.finish(case, case.method("matmul", case.input(values(dtype, 2, 4, 3)), case.input(values(dtype, 3, 5))),
+                        **close(dtype))
         case = recorder.start(f"linear {short(dtype)}")
         arguments = [case.input(values(dtype, *shape)) for shape in ((2, 4, 3), (5, 3), (5,))]
         recorder.finish(case, case.call("torch.nn.functional.linear", *arguments), **close(dtype))
         case = recorder.start(f"addmm {short(dtype)}")
         arguments = [case.input(values(dtype, *shape)) for shape in ((5,), (2, 3), (3, 5))]
         recorder.finish(case, case.call("torch.addmm", *arguments), **close(dtype), refused=not dtype.is_floating_point)
-    for one, other in ((torch.float64, torch.float16), (torch.int64, torch.float32), (torch.bool, torch.int32), (torch.float16, torch.bfloat16)):
+    for one, other in ((torch.float64, torch.float16), (torch.int64, torch.float32), (torch.bool, torch.int32),
+                       (torch.float16, torch.bfloat16)):
         for name in ("torch.outer", "torch.ger", ATEN + "outer.default"):
             case = recorder.start(f"{name} {short(one)} {short(other)}")
             recorder.finish(case, case.call(name, case.input(values(one, 3)), case.input(values(other, 4, seed=2))))
     case = recorder.start("two dtypes")
-    recorder.finish(case, case.method("matmul", case.input(values(torch.float32, 2, 3)), case.input(values(torch.float64, 3, 2))))
+    recorder.finish(case, case.method("matmul", case.input(values(torch.float32, 2, 3)),
+                                      case.input(values(torch.float64, 3, 2))))
     for left in STRIDES:
         for right in STRIDES:
             case = recorder.start(f"strides {left} {right}")
@@ -46,21 +52,25 @@ def main(recorder):
             x, y = strided(case, values(torch.float32, 3, 4, 6), left), strided(case, values(torch.float32, 3, 6, 5), right)
             recorder.finish(case, case.call("torch.bmm", x, y), **CLOSE)
     for name, shapes in {
-        "mm": [((2, 3), (3, 4)), ((2, 3), (2, 4)), ((2, 3), (3,)), ((0, 3), (3, 4))], "bmm": [((2, 3, 4), (2, 4, 5)), ((2, 3, 4), (3, 4, 5)), ((3, 4), (4, 5)), ((2, 3, 0), (2, 0, 5))],
-        "mv": [((2, 3), (3,)), ((2, 3), (2,)), ((2, 3), (3, 1)), ((2, 0), (0,))], "dot": [((3,), (3,)), ((0,), (0,)), ((3,), (4,)), ((3, 1), (3, 1))],
+        "mm": [((2, 3), (3, 4)), ((2, 3), (2, 4)), ((2, 3), (3,)), ((0, 3), (3, 4))],
+        "bmm": [((2, 3, 4), (2, 4, 5)), ((2, 3, 4), (3, 4, 5)), ((3, 4), (4, 5)), ((2, 3, 0), (2, 0, 5))],
+        "mv": [((2, 3), (3,)), ((2, 3), (2,)), ((2, 3), (3, 1)), ((2, 0), (0,))],
+        "dot": [((3,), (3,)), ((0,), (0,)), ((3,), (4,)), ((3, 1), (3, 1))],
         "outer": [((3,), (4,)), ((0,), (4,)), ((3, 1), (4,))], "ger": [((3,), (2,))], "vdot": [((3,), (3,))],
-    }.items():  # fmt: skip
+    }.items():
         for one, other in shapes:
             for spelling in ("function", "method", "aten"):
                 case = recorder.start(f"{spelling} {name} {one} {other}")
                 x, y = case.input(values(torch.float32, *one)), case.input(values(torch.float32, *other, seed=2))
-                found = case.method(name, x, y) if spelling == "method" else case.call(f"torch.{name}" if spelling == "function" else f"{ATEN}{name}.default", x, y)
+                found = (case.method(name, x, y) if spelling == "method"
+                         else case.call(f"torch.{name}" if spelling == "function" else f"{ATEN}{name}.default", x, y))
                 recorder.finish(case, found, **CLOSE)
     for name, shapes in {
-        "addmm": [((2, 4), (2, 3), (3, 4)), ((4,), (2, 3), (3, 4)), ((), (2, 3), (3, 4)), ((3, 4), (2, 3), (3, 4)), ((2, 1), (2, 0), (0, 4))],
+        "addmm": [((2, 4), (2, 3), (3, 4)), ((4,), (2, 3), (3, 4)), ((), (2, 3), (3, 4)), ((3, 4), (2, 3), (3, 4)),
+                  ((2, 1), (2, 0), (0, 4))],
         "baddbmm": [((2, 3, 5), (2, 3, 4), (2, 4, 5)), ((1, 5), (2, 3, 4), (2, 4, 5)), ((2, 3, 5), (2, 3, 4), (1, 4, 5))],
         "addmv": [((2,), (2, 3), (3,)), ((1,), (2, 3), (3,)), ((), (2, 3), (3,))],
-    }.items():  # fmt: skip
+    }.items():
         for group in shapes:
             for keywords in ({}, {"beta": 0.5, "alpha": 2.0}, {"beta": 0, "alpha": -1}, {"beta": 2}):
                 for spelling in (f"torch.{name}", f"{ATEN}{name}.default"):
@@ -70,7 +80,8 @@ def main(recorder):
     for beta in (0, 1):
         case = recorder.start(f"addmm of nan, beta {beta}")
         nan = torch.full((2, 2), float("nan"))
-        recorder.finish(case, case.call("torch.addmm", case.input(nan), case.input(torch.ones(2, 1)), case.input(torch.ones(1, 2)), beta=beta))
+        recorder.finish(case, case.call("torch.addmm", case.input(nan), case.input(torch.ones(2, 1)),
+                                        case.input(torch.ones(1, 2)), beta=beta))
     case = recorder.start("nan, inf")
     odd = torch.tensor([[float("inf"), 0.0, 1.0], [float("nan"), 0.0, 1.0], [1.0, float("-inf"), 0.0]])
     recorder.finish(case, case.method("matmul", case.input(odd), case.input(torch.eye(3))))
@@ -87,15 +98,20 @@ def main(recorder):
     for how in STRIDES:
         case = recorder.start(f"linear by keywords {how}")
         x = strided(case, values(torch.float32, 4, 3), how)
-        recorder.finish(case, case.call("torch.nn.functional.linear", input=x, weight=case.input(values(torch.float32, 5, 3)), bias=None), **CLOSE)
+        recorder.finish(case, case.call("torch.nn.functional.linear", input=x, weight=case.input(values(torch.float32, 5, 3)),
+                                        bias=None), **CLOSE)
     case = recorder.start("linear with a weight of one dimension")
-    recorder.finish(case, case.call("torch.nn.functional.linear", case.input(values(torch.float32, 4, 3)), case.input(values(torch.float32, 3))), **CLOSE)
-    for input, weight, bias in (((2, 4, 3), (5, 3), torch.float16), ((4, 3), (5, 3), torch.float16), ((2, 2, 4, 3), (3,), torch.float64), ((3,), (5, 3), torch.int64)):
+    recorder.finish(case, case.call("torch.nn.functional.linear", case.input(values(torch.float32, 4, 3)),
+                                    case.input(values(torch.float32, 3))), **CLOSE)
+    for input, weight, bias in (((2, 4, 3), (5, 3), torch.float16), ((4, 3), (5, 3), torch.float16),
+                                ((2, 2, 4, 3), (3,), torch.float64), ((3,), (5, 3), torch.int64)):
         case = recorder.start(f"linear {input} {weight} with one number of {short(bias)} as its bias")
-        arguments = [case.input(values(dtype, *shape)) for dtype, shape in ((torch.float32, input), (torch.float32, weight), (bias, ()))]
+        arguments = [case.input(values(dtype, *shape))
+                     for dtype, shape in ((torch.float32, input), (torch.float32, weight), (bias, ()))]
         recorder.finish(case, case.call("torch.nn.functional.linear", *arguments), **close(torch.float16))
     case = recorder.start("linear, a bias that does not fit")
-    recorder.finish(case, case.call("torch.nn.functional.linear", case.input(values(torch.float32, 4, 3)), case.input(values(torch.float32, 5, 3)), case.input(values(torch.float32, 4))))
+    recorder.finish(case, case.call("torch.nn.functional.linear", case.input(values(torch.float32, 4, 3)),
+                                    case.input(values(torch.float32, 5, 3)), case.input(values(torch.float32, 4))))
 
 
 if __name__ == "__main__":

@@ -2,17 +2,19 @@
 
 import itertools
 
-from recorder import FLOATS, STRIDES, Recorder, short, strided, values
-
 import torch
+from recorder import FLOATS, STRIDES, Recorder, short, strided, values
 
 UNFOLD, FOLD = "torch.nn.functional.unfold", "torch.nn.functional.fold"
 CLOSE = dict(ulps=8, absolute=1e-6)
 WINDOWS = [
-    dict(kernel_size=2), dict(kernel_size=(2, 3)), dict(kernel_size=3, padding=1), dict(kernel_size=2, stride=2), dict(kernel_size=2, dilation=2),
-    dict(kernel_size=(3, 2), dilation=(1, 2), padding=(2, 1), stride=(2, 1)), dict(kernel_size=1), dict(kernel_size=2, padding=3, stride=4),
-]  # fmt: skip
-WRONG = [dict(kernel_size=9), dict(kernel_size=0), dict(kernel_size=2, stride=0), dict(kernel_size=2, dilation=0), dict(kernel_size=2, padding=-1)]
+    dict(kernel_size=2), dict(kernel_size=(2, 3)), dict(kernel_size=3, padding=1), dict(kernel_size=2, stride=2),
+    dict(kernel_size=2, dilation=2),
+    dict(kernel_size=(3, 2), dilation=(1, 2), padding=(2, 1), stride=(2, 1)), dict(kernel_size=1),
+    dict(kernel_size=2, padding=3, stride=4),
+]
+WRONG = [dict(kernel_size=9), dict(kernel_size=0), dict(kernel_size=2, stride=0), dict(kernel_size=2, dilation=0),
+         dict(kernel_size=2, padding=-1)]
 
 
 def main(recorder):
@@ -47,11 +49,13 @@ def main(recorder):
         case = recorder.start(f"unfold {short(dtype)}")
         recorder.finish(case, case.call(UNFOLD, case.input(values(dtype, 1, 2, 4, 4)), 2), refused=not dtype.is_floating_point)
         case = recorder.start(f"fold {short(dtype)}")
-        recorder.finish(case, case.call(FOLD, case.input(values(dtype, 1, 8, 4)), (4, 4), 2, stride=2), refused=not dtype.is_floating_point, **CLOSE)
+        recorder.finish(case, case.call(FOLD, case.input(values(dtype, 1, 8, 4)), (4, 4), 2, stride=2),
+                        refused=not dtype.is_floating_point, **CLOSE)
     for shape in ((0, 3, 5, 6), (2, 0, 5, 6), (2, 3, 0, 6), (5, 6), (1, 1, 1, 5, 6)):
         case = recorder.start(f"unfold of {shape}")
         recorder.finish(case, case.call(UNFOLD, case.input(values(torch.float32, *shape)), 2, padding=1))
-    for shape, size in (((0, 12, 20), (5, 6)), ((2, 13, 20), (5, 6)), ((2, 12, 21), (5, 6)), ((12,), (5, 6)), ((2, 0, 20), (5, 6)), ((2, 12, 20), (0, 6))):
+    for shape, size in (((0, 12, 20), (5, 6)), ((2, 13, 20), (5, 6)), ((2, 12, 21), (5, 6)), ((12,), (5, 6)),
+                        ((2, 0, 20), (5, 6)), ((2, 12, 20), (0, 6))):
         case = recorder.start(f"fold of {shape} to {size}")
         recorder.finish(case, case.call(FOLD, case.input(values(torch.float32, *shape)), size, 2))
 

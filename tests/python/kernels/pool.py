@@ -3,23 +3,28 @@
 import itertools
 
 import recorder as base
-from recorder import FLOATS, STRIDES, Recorder, edges, short, strided
-
 import torch
+from recorder import FLOATS, STRIDES, Recorder, edges, short, strided
 
 ATEN = "torch.ops.aten."
 CLOSE = dict(ulps=4, absolute=1e-6)
 SPATIAL = {1: (11,), 2: (5, 8), 3: (4, 3, 5)}
 MAX = [
-    {"kernel_size": 2}, {"kernel_size": 3, "stride": 2, "padding": 1}, {"kernel_size": 3, "stride": 2, "ceil_mode": True}, {"kernel_size": 2, "dilation": 2}, {"kernel_size": 3, "stride": 1, "padding": 1},
-    {"kernel_size": 2, "stride": 3, "ceil_mode": True}, {"kernel_size": 3, "stride": 2, "padding": 1, "dilation": 2, "ceil_mode": True}, {"kernel_size": 2, "padding": 2}, {"kernel_size": 20},
+    {"kernel_size": 2}, {"kernel_size": 3, "stride": 2, "padding": 1}, {"kernel_size": 3, "stride": 2, "ceil_mode": True},
+    {"kernel_size": 2, "dilation": 2}, {"kernel_size": 3, "stride": 1, "padding": 1},
+    {"kernel_size": 2, "stride": 3, "ceil_mode": True},
+    {"kernel_size": 3, "stride": 2, "padding": 1, "dilation": 2, "ceil_mode": True}, {"kernel_size": 2, "padding": 2},
+    {"kernel_size": 20},
     {"kernel_size": 2, "stride": 0}, {"kernel_size": 4, "stride": 5, "padding": 2, "ceil_mode": True},
-]  # fmt: skip
+]
 AVERAGE = [
-    {"kernel_size": 2}, {"kernel_size": 3, "stride": 2, "padding": 1}, {"kernel_size": 3, "stride": 2, "padding": 1, "count_include_pad": False}, {"kernel_size": 3, "stride": 2, "ceil_mode": True},
-    {"kernel_size": 3, "stride": 2, "padding": 1, "ceil_mode": True}, {"kernel_size": 3, "stride": 2, "padding": 1, "ceil_mode": True, "count_include_pad": False}, {"kernel_size": 20},
+    {"kernel_size": 2}, {"kernel_size": 3, "stride": 2, "padding": 1},
+    {"kernel_size": 3, "stride": 2, "padding": 1, "count_include_pad": False},
+    {"kernel_size": 3, "stride": 2, "ceil_mode": True},
+    {"kernel_size": 3, "stride": 2, "padding": 1, "ceil_mode": True},
+    {"kernel_size": 3, "stride": 2, "padding": 1, "ceil_mode": True, "count_include_pad": False}, {"kernel_size": 20},
     {"kernel_size": 4, "stride": 5, "padding": 2, "ceil_mode": True}, {"kernel_size": 2, "padding": 2},
-]  # fmt: skip
+]
 
 
 def values(dtype, *shape, seed=0):
@@ -37,7 +42,8 @@ def main(recorder):
             case = recorder.start(f"{kind} {keywords}")
             recorder.finish(case, case.module(kind, keywords, case.input(x[0])), **CLOSE)
         case = recorder.start(f"aten.{name}")
-        recorder.finish(case, case.call(f"{ATEN}{name}.default", case.input(x), [3] * spatial, [2] * spatial, [1] * spatial), **CLOSE)
+        recorder.finish(case, case.call(f"{ATEN}{name}.default", case.input(x), [3] * spatial, [2] * spatial, [1] * spatial),
+                        **CLOSE)
         case = recorder.start(f"aten.{name} without a stride")
         recorder.finish(case, case.call(f"{ATEN}{name}.default", case.input(x), [2] * spatial), **CLOSE)
         case = recorder.start(f"{name} by position")
@@ -50,41 +56,51 @@ def main(recorder):
                 continue  # PyTorch has it, but not on CPUs
             case = recorder.start(f"{name} {short(dtype)}")
             y = case.call(f"torch.nn.functional.{name}", case.input(values(dtype, 2, 3, *SPATIAL[spatial])), 2)
-            recorder.finish(case, y, ulps=0 if is_max else 4, absolute=0 if is_max else 1e-6, refused=not dtype.is_floating_point)
+            recorder.finish(case, y, ulps=0 if is_max else 4, absolute=0 if is_max else 1e-6,
+                            refused=not dtype.is_floating_point)
         case = recorder.start(f"{name} of odd values")
         odd = edges(torch.float32)
         shape = {1: (1, 20), 2: (1, 4, 5), 3: (1, 1, 4, 5)}[spatial]
-        recorder.finish(case, case.call(f"torch.nn.functional.{name}", case.input(odd.reshape(shape)), (1,) * (spatial - 1) + (2,), 1), **CLOSE)
-        for shape in ((0, 3, *SPATIAL[spatial]), (2, 0, *SPATIAL[spatial]), (2, 3, *SPATIAL[spatial][:-1], 0), SPATIAL[spatial], (1, 1, *SPATIAL[spatial], 1)):
+        recorder.finish(case, case.call(f"torch.nn.functional.{name}", case.input(odd.reshape(shape)),
+                                        (1,) * (spatial - 1) + (2,), 1), **CLOSE)
+        for shape in ((0, 3, *SPATIAL[spatial]), (2, 0, *SPATIAL[spatial]), (2, 3, *SPATIAL[spatial][:-1], 0), SPATIAL[spatial],
+                      (1, 1, *SPATIAL[spatial], 1)):
             case = recorder.start(f"{name} of {shape}")
-            recorder.finish(case, case.call(f"torch.nn.functional.{name}", case.input(values(torch.float32, *shape)), 2), **CLOSE)
+            recorder.finish(case, case.call(f"torch.nn.functional.{name}", case.input(values(torch.float32, *shape)), 2),
+                            **CLOSE)
         sizes = [1, 3, (2,) * spatial, (None,) * (spatial - 1) + (4,), 13, 0, -1]
         adaptive, layer = f"adaptive_{name}", f"Adaptive{kind}"
         for size, shape in itertools.product(sizes, ((2, 3, *SPATIAL[spatial]), (3, *SPATIAL[spatial]))):
             case = recorder.start(f"{adaptive} {size} {shape}")
-            recorder.finish(case, case.call(f"torch.nn.functional.{adaptive}", case.input(values(torch.float32, *shape)), size), **CLOSE)
+            recorder.finish(case, case.call(f"torch.nn.functional.{adaptive}", case.input(values(torch.float32, *shape)), size),
+                            **CLOSE)
             case = recorder.start(f"{layer} {size} {shape}")
             recorder.finish(case, case.module(layer, {"output_size": size}, case.input(values(torch.float32, *shape))), **CLOSE)
         for how in STRIDES:
             case = recorder.start(f"{adaptive} {how}")
             recorder.finish(case, case.call(f"torch.nn.functional.{adaptive}", strided(case, x, how), 2), **CLOSE)
-        for shape in (SPATIAL[spatial], (2, 1, 2, *SPATIAL[spatial]), SPATIAL[spatial][1:]):  # only a mean takes any number of dimensions
+        # Only a mean takes any number of dimensions
+        for shape in (SPATIAL[spatial], (2, 1, 2, *SPATIAL[spatial]), SPATIAL[spatial][1:]):
             for size in (1, 2, (1,) * (spatial - 1) + (2,)):
                 case = recorder.start(f"{adaptive} {size} of {shape}")
-                recorder.finish(case, case.call(f"torch.nn.functional.{adaptive}", case.input(values(torch.float32, *shape)), size), **CLOSE)
+                recorder.finish(case, case.call(f"torch.nn.functional.{adaptive}", case.input(values(torch.float32, *shape)),
+                                                size), **CLOSE)
         if not is_max:
             case = recorder.start(f"aten.{adaptive}")
             recorder.finish(case, case.call(f"{ATEN}{adaptive}.default", case.input(x), [2] * spatial), **CLOSE)
         case = recorder.start(f"{adaptive} of nothing")
-        recorder.finish(case, case.call(f"torch.nn.functional.{adaptive}", case.input(values(torch.float32, 2, 3, *SPATIAL[spatial][:-1], 0)), 2), **CLOSE)
+        recorder.finish(case, case.call(f"torch.nn.functional.{adaptive}",
+                                        case.input(values(torch.float32, 2, 3, *SPATIAL[spatial][:-1], 0)), 2), **CLOSE)
     x = values(torch.float32, 2, 3, 5, 8)
-    for keywords in ({"kernel_size": (2, 3)}, {"kernel_size": (3, 2), "stride": (1, 2), "padding": (1, 0)}, {"kernel_size": [2, 2], "stride": [2]}, {"kernel_size": (2, 2, 2)}):
+    for keywords in ({"kernel_size": (2, 3)}, {"kernel_size": (3, 2), "stride": (1, 2), "padding": (1, 0)},
+                     {"kernel_size": [2, 2], "stride": [2]}, {"kernel_size": (2, 2, 2)}):
         for name in ("max_pool2d", "avg_pool2d"):
             case = recorder.start(f"{name} {keywords}")
             recorder.finish(case, case.call(f"torch.nn.functional.{name}", case.input(x), **keywords), **CLOSE)
     for divisor in (1, 3, -2, 0):
         case = recorder.start(f"divisor {divisor}")
-        recorder.finish(case, case.call("torch.nn.functional.avg_pool2d", case.input(x), 3, 2, 1, divisor_override=divisor), **CLOSE)
+        recorder.finish(case, case.call("torch.nn.functional.avg_pool2d", case.input(x), 3, 2, 1, divisor_override=divisor),
+                        **CLOSE)
     for item in range(2):
         case = recorder.start(f"indices {item}")
         y = case.call("torch.nn.functional.max_pool2d", case.input(x), 2, return_indices=True)
@@ -97,7 +113,8 @@ def main(recorder):
                 y = case.call(ATEN + "max_pool2d_with_indices.default", case.input(z), *given)
                 recorder.finish(case, case.call("operator.getitem", y, item), **CLOSE)
         case = recorder.start(f"max_pool3d_with_indices {item}")
-        y = case.call(ATEN + "max_pool3d_with_indices.default", case.input(values(torch.float32, 2, 3, 4, 5, 6)), [2, 2, 2], [1, 2, 1])
+        y = case.call(ATEN + "max_pool3d_with_indices.default", case.input(values(torch.float32, 2, 3, 4, 5, 6)),
+                      [2, 2, 2], [1, 2, 1])
         recorder.finish(case, case.call("operator.getitem", y, item), **CLOSE)
 
 

@@ -1,15 +1,16 @@
-"""Python's own values in a graph - sizes, numbers, tuples, dtypes: PyTorch's results for test_eval_kernels.c. See recorder.py."""
+"""Python's own values in a graph - sizes, numbers, tuples, dtypes: PyTorch's results for test_eval_kernels.c. See
+recorder.py."""
 
 import math
 
+import torch
 from recorder import ALL, Recorder, short, values
 
-import torch
-
-F, D, H, B, L, I, U, T = (torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int64, torch.int32, torch.uint8,
-                          torch.bool)  # fmt: skip
+F, D, H, B, L, I32, U, T = (torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int64, torch.int32, torch.uint8,
+                          torch.bool)
 NUMBERS = [0, 1, 7, -7, 2, -2, 3, True, False, 0.0, -0.0, 2.5, -2.5, 0.1, 1e300, math.inf, 10**15, 2**62]
-BINARY = ["add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "eq", "ne", "lt", "le", "gt", "ge", "and_", "or_", "xor", "lshift", "rshift"]
+BINARY = ["add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "eq", "ne", "lt", "le", "gt", "ge", "and_", "or_", "xor",
+          "lshift", "rshift"]
 
 
 def fits(value):
@@ -42,8 +43,9 @@ def main(recorder):
     for name in ["neg", "pos", "abs", "invert", "not_", "truth", "index"]:
         for a in NUMBERS:
             number(f"operator.{name} {a!r}", f"operator.{name}", a)
-    for name in ["math.floor", "math.ceil", "math.trunc", "math.sqrt", "math.log", "math.log2", "math.exp", "builtins.int", "builtins.float",
-                 "builtins.bool", "builtins.round", "builtins.abs", "torch.sym_int", "torch.sym_float", "torch.sym_not"]:  # fmt: skip
+    for name in ["math.floor", "math.ceil", "math.trunc", "math.sqrt", "math.log", "math.log2", "math.exp", "builtins.int",
+                 "builtins.float",
+                 "builtins.bool", "builtins.round", "builtins.abs", "torch.sym_int", "torch.sym_float", "torch.sym_not"]:
         for a in [*NUMBERS, 3.5, 0.5, -0.5, 100.75]:
             if name == "torch.sym_not" and not isinstance(a, bool):
                 continue
@@ -52,7 +54,8 @@ def main(recorder):
     refuse_last()
     number("round to digits", "builtins.round", 2.567, 2)
     refuse_last()
-    for args in [(3, 1, 2), (1, 2.5), (2.5, 1), (1, True), ([4, 9, 2],), ([],), ((1.0, 1),), (5,), ("ab",), (0.0, -0.0), (math.nan, 1.0), (1.0, math.nan)]:
+    for args in [(3, 1, 2), (1, 2.5), (2.5, 1), (1, True), ([4, 9, 2],), ([],), ((1.0, 1),), (5,), ("ab",), (0.0, -0.0),
+                 (math.nan, 1.0), (1.0, math.nan)]:
         for name in ["max", "min"]:
             number(f"builtins.{name} {args}", f"builtins.{name}", *args)
             if args == ("ab",):
@@ -69,8 +72,10 @@ def main(recorder):
     for shape in [(2, 3, 4), (), (0, 5), (7,)]:
         case = recorder.start(f"sizes {shape}")
         x = case.input(values(F, *shape))
-        finish(case, case.method("size", x), case.call("builtins.getattr", x, "shape"), case.method("dim", x), case.method("numel", x),
-               case.call("builtins.getattr", x, "ndim"), case.method("nelement", x), case.method("ndimension", x), case.call("torch.numel", x))  # fmt: skip
+        finish(case, case.method("size", x), case.call("builtins.getattr", x, "shape"), case.method("dim", x),
+               case.method("numel", x),
+               case.call("builtins.getattr", x, "ndim"), case.method("nelement", x), case.method("ndimension", x),
+               case.call("torch.numel", x))
         for dim in [0, -1, 1, 5, -5]:
             case = recorder.start(f"size({dim}) of {shape}")
             finish(case, case.method("size", case.input(values(F, *shape)), dim))
@@ -95,7 +100,8 @@ def main(recorder):
     case = recorder.start("a size computed")
     x = case.input(values(F, 2, 6))
     n = case.call("operator.floordiv", case.method("size", x, 1), 3)
-    finish(case, n, case.method("view", x, 2, 3, n), case.call("operator.mul", n, 2.0), case.call("operator.mul", x, n), case.call("operator.sub", n, x))
+    finish(case, n, case.method("view", x, 2, 3, n), case.call("operator.mul", n, 2.0), case.call("operator.mul", x, n),
+           case.call("operator.sub", n, x))
     # numbers of tensors
     for dtype in ALL:
         case = recorder.start(f"item {short(dtype)}")
@@ -108,9 +114,11 @@ def main(recorder):
         finish(case, case.call("torch.ops.aten._local_scalar_dense.default", case.input(values(dtype))))
         case = recorder.start(f"questions {short(dtype)}")
         x = case.input(values(dtype, 2))
-        finish(case, case.method("is_floating_point", x), case.call("torch.is_complex", x), case.method("element_size", x), case.method("is_signed", x),
-               case.call("builtins.getattr", x, "dtype"), case.call("builtins.getattr", x, "device"), case.call("builtins.getattr", x, "itemsize"),
-               case.call("builtins.getattr", x, "is_cuda"))  # fmt: skip
+        finish(case, case.method("is_floating_point", x), case.call("torch.is_complex", x), case.method("element_size", x),
+               case.method("is_signed", x),
+               case.call("builtins.getattr", x, "dtype"), case.call("builtins.getattr", x, "device"),
+               case.call("builtins.getattr", x, "itemsize"),
+               case.call("builtins.getattr", x, "is_cuda"))
         case = recorder.start(f"tolist of a 0-d {short(dtype)}")
         finish(case, case.method("tolist", case.input(values(dtype))))
     for name, x in [("item", values(F, 2)), ("item", values(F, 0)), ("__bool__", values(F, 2))]:
@@ -136,7 +144,8 @@ def main(recorder):
             case = recorder.start(f"{info} {short(dtype)} {name}")
             finish(case, case.call("builtins.getattr", case.call(f"torch.{info}", dtype), name))
         case = recorder.start(f"attributes of {short(dtype)}")
-        finish(case, case.call("builtins.getattr", dtype, "is_floating_point"), case.call("builtins.getattr", dtype, "itemsize"))
+        finish(case, case.call("builtins.getattr", dtype, "is_floating_point"),
+               case.call("builtins.getattr", dtype, "itemsize"))
     for dtype in [F, L]:
         case = recorder.start(f"the other info of {short(dtype)}")
         finish(case, case.call("builtins.getattr", case.call(f"torch.{'iinfo' if dtype == F else 'finfo'}", dtype), "max"))
@@ -158,7 +167,8 @@ def main(recorder):
         finish(case, case.call("builtins.len", case.call("operator.mul", a, n)))
         case = recorder.start(f"operator.mul {n} {a}")
         finish(case, case.call("builtins.len", case.call("operator.mul", n, a)))
-    for a, b in [((1, 2), (1, 2)), ((1, 2), [1, 2]), ("a", "a"), ("a", "b"), (None, None), (None, 1), (F, F), (F, D), ([1.0], [1]), ((1, 2), (1, 3)), ({}, {})]:
+    for a, b in [((1, 2), (1, 2)), ((1, 2), [1, 2]), ("a", "a"), ("a", "b"), (None, None), (None, 1), (F, F), (F, D),
+                 ([1.0], [1]), ((1, 2), (1, 3)), ({}, {})]:
         for name in ["eq", "ne"]:
             case = recorder.start(f"operator.{name} {a} {b}")
             finish(case, case.call(f"operator.{name}", a, b), refused=a == {})
@@ -167,8 +177,9 @@ def main(recorder):
         finish(case, case.call("operator.lt", a, b), refused=True)
     case = recorder.start("sizes compared")
     x, y = case.input(values(F, 2, 3)), case.input(values(F, 2, 3))
-    finish(case, case.call("operator.eq", case.method("size", x), case.method("size", y)), case.call("operator.eq", case.method("size", x), (2, 4)),
-           case.call("operator.eq", case.method("size", x), [2, 3]))  # fmt: skip
+    finish(case, case.call("operator.eq", case.method("size", x), case.method("size", y)),
+           case.call("operator.eq", case.method("size", x), (2, 4)),
+           case.call("operator.eq", case.method("size", x), [2, 3]))
     for index in [0, -1, 2, 3, -4, slice(1, None), slice(None, None, 2), "a", True]:
         case = recorder.start(f"tuple[{index}]")
         finish(case, case.call("operator.getitem", (10, 20.5, 30), index))
@@ -201,7 +212,8 @@ def main(recorder):
             finish(case, case.call(f"operator.{name}", a, b))
     case = recorder.start("operator.is_ of tensors")
     x = case.input(values(F, 2))
-    finish(case, case.call("operator.is_", x, x), case.call("operator.is_", x, None), case.call("operator.is_not", x, case.method("neg", x)))
+    finish(case, case.call("operator.is_", x, x), case.call("operator.is_", x, None),
+           case.call("operator.is_not", x, case.method("neg", x)))
     case = recorder.start("operator.contains")
     finish(case, case.call("operator.contains", [1, 2], 2), refused=True)
     case = recorder.start("torch.is_tensor")

@@ -11,8 +11,8 @@ The file is a JSON list of
 
 whose inputs are buffers of the root module with inline data, read by get_attr, so that a case is whole in itself. An output is
 {"dtype", "shape", "data"} for a tensor, or {"value": as the document spells it}. A case without a tolerance is exact: the same
-bytes (any nan for a nan). A refused one must fail: PyTorch raised, or it is known that we do not compute it. An optional one may fail,
-too.
+bytes (any nan for a nan). A refused one must fail: PyTorch raised, or it is known that we do not compute it. An optional one
+may fail, too.
 """
 
 import base64
@@ -26,7 +26,8 @@ import sys
 import torch
 
 FIXTURES = pathlib.Path(__file__).resolve().parents[2] / "fixtures" / "kernels"
-EPSILON = {torch.complex128: 2**-52, torch.complex64: 2**-23, torch.float64: 2**-52, torch.float32: 2**-23, torch.bfloat16: 2**-7, torch.float16: 2**-10}
+EPSILON = {torch.complex128: 2**-52, torch.complex64: 2**-23, torch.float64: 2**-52, torch.float32: 2**-23,
+           torch.bfloat16: 2**-7, torch.float16: 2**-10}
 
 COMPLEX = [torch.complex64, torch.complex128]
 FLOATS = [torch.float32, torch.float64, torch.float16, torch.bfloat16]
@@ -126,7 +127,7 @@ class Case:
     def _compute(self, function, args, kwargs):
         try:
             self.last = function(*resolve(list(args)), **resolve(kwargs))
-        except Exception as error:  # noqa: BLE001 - whatever it is: PyTorch gives no number
+        except Exception as error:
             self.last = Raised(str(error))
         return self.last
 
@@ -194,7 +195,8 @@ class Recorder:
         return Case(name)
 
     def finish(self, case, *outputs, ulps=0, absolute=0.0, refused=False, optional=False):
-        """`ulps` of the least exact floating output's dtype; 0 = the same bits. A case that PyTorch refuses is recorded as that."""
+        """`ulps` of the least exact floating output's dtype; 0 = the same bits. A case that PyTorch refuses is recorded as
+        that."""
         output = outputs[0] if len(outputs) == 1 else tuple(outputs)
         value = resolve(output)
         row = {"name": case.name, "graph": case.document(output)}
@@ -207,7 +209,8 @@ class Recorder:
                 dtypes = [getattr(torch, o["dtype"]) for o in row["outputs"] if "dtype" in o]
                 epsilon = max((EPSILON.get(d, 0) for d in dtypes), default=0) or 2**-52
                 # what is next to nothing may be nothing: subnormal numbers are flushed here and there
-                least = max([torch.finfo(d).tiny * (2 if d != torch.float16 else EPSILON[d]) for d in dtypes if d in EPSILON], default=0.0)
+                least = max([torch.finfo(d).tiny * (2 if d != torch.float16 else EPSILON[d]) for d in dtypes if d in EPSILON],
+                            default=0.0)
                 row["tolerance"] = {"relative": ulps * epsilon, "absolute": max(absolute, least)}
         if optional:
             row["optional"] = True

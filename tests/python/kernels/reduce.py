@@ -1,11 +1,10 @@
 """Reductions, softmax, scans, sorting: PyTorch's results for test_eval_kernels.c. See recorder.py."""
 
+import torch
 from recorder import ALL, FLOATS, STRIDES, Recorder, edges, short, strided, values
 
-import torch
-
-F, D, H, B, L, I, U, T = (torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int64, torch.int32, torch.uint8,
-                          torch.bool)  # fmt: skip
+F, D, H, B, L, I32, U, T = (torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int64, torch.int32, torch.uint8,
+                          torch.bool)
 EXACT = {"amax", "amin", "argmax", "argmin", "all", "any", "count_nonzero", "max", "min"}
 # float16 and bfloat16 are summed in float32 and rounded once, or twice
 ULPS = {"prod": 8, "logsumexp": 8}
@@ -16,8 +15,9 @@ def near(name):
 
 
 def main(recorder):
-    names = ["sum", "mean", "prod", "amax", "amin", "argmax", "argmin", "all", "any", "count_nonzero", "logsumexp", "max", "min", "var",
-             "std", "norm"]  # fmt: skip
+    names = ["sum", "mean", "prod", "amax", "amin", "argmax", "argmin", "all", "any", "count_nonzero", "logsumexp",
+             "max", "min", "var",
+             "std", "norm"]
     for name in names:
         for dtype in ALL:
             if name == "logsumexp":
@@ -58,7 +58,7 @@ def main(recorder):
             recorder.finish(case, case.call(f"torch.{name}", x, dim=dims, keepdim=True), **near(name))
     for name in ["sum", "mean", "prod"]:
         for dtype in [F, L, T, H]:
-            for given in [F, D, L, I, T, H]:
+            for given in [F, D, L, I32, T, H]:
                 case = recorder.start(f"torch.{name} {short(dtype)} dtype={short(given)}")
                 recorder.finish(case, case.call(f"torch.{name}", case.input(values(dtype, 3, 4)), dtype=given), **near(name))
     case = recorder.start("aten.sum.dim_IntList")
@@ -90,7 +90,8 @@ def main(recorder):
         recorder.finish(case, case.call("builtins.getattr", y, "indices"))
         for one, other in [(F, F), (L, F), (T, L)]:
             case = recorder.start(f"torch.{name} of two {short(one)} {short(other)}")
-            recorder.finish(case, case.call(f"torch.{name}", case.input(values(one, 2, 3)), case.input(values(other, 3, seed=1))))
+            recorder.finish(case, case.call(f"torch.{name}", case.input(values(one, 2, 3)),
+                                            case.input(values(other, 3, seed=1))))
         case = recorder.start(f"Tensor.{name} other=")
         recorder.finish(case, case.method(name, case.input(values(F, 3)), other=case.input(values(F, 3, seed=1))))
         case = recorder.start(f"aten.{name}.dim")
@@ -110,7 +111,7 @@ def main(recorder):
     for name in ["var", "std", "var_mean", "std_mean"]:
         for dtype in FLOATS:
             for kwargs in [{}, {"unbiased": False}, {"dim": 1}, {"dim": 1, "unbiased": False}, {"dim": (0, 1), "correction": 0},
-                           {"correction": 2}, {"dim": 0, "correction": 5}, {"dim": -1, "unbiased": True, "keepdim": True}]:  # fmt: skip
+                           {"correction": 2}, {"dim": 0, "correction": 5}, {"dim": -1, "unbiased": True, "keepdim": True}]:
                 case = recorder.start(f"torch.{name} {short(dtype)} {kwargs}")
                 recorder.finish(case, case.call(f"torch.{name}", case.input(values(dtype, 3, 4)), **kwargs), ulps=4)
         for place in range(3):
@@ -125,8 +126,9 @@ def main(recorder):
                 case = recorder.start(f"Tensor.{name} {args}")
                 recorder.finish(case, case.method(name, case.input(values(F, 3, 4)), *args), ulps=4)
         case = recorder.start(f"aten.{name}.correction")
-        recorder.finish(case, case.call(f"torch.ops.aten.{name}.correction", case.input(values(F, 3, 4)), [1], correction=0, keepdim=True),
-                        ulps=4)  # fmt: skip
+        recorder.finish(case, case.call(f"torch.ops.aten.{name}.correction", case.input(values(F, 3, 4)), [1], correction=0,
+                                        keepdim=True),
+                        ulps=4)
         case = recorder.start(f"aten.{name}.dim")
         recorder.finish(case, case.call(f"torch.ops.aten.{name}.dim", case.input(values(F, 3, 4)), [1], False, True), ulps=4)
         case = recorder.start(f"{name} far from zero")
@@ -138,7 +140,8 @@ def main(recorder):
             recorder.finish(case, case.call("torch.norm", case.input(values(dtype, 3, 4)), p, 1), refused=p == "nuc", ulps=4)
             if isinstance(p, (int, float)):
                 case = recorder.start(f"linalg.vector_norm {short(dtype)} {p}")
-                recorder.finish(case, case.call("torch.linalg.vector_norm", case.input(values(dtype, 3, 4)), p, -1, True), ulps=4)
+                recorder.finish(case, case.call("torch.linalg.vector_norm", case.input(values(dtype, 3, 4)), p, -1, True),
+                                ulps=4)
     case = recorder.start("Tensor.norm(dim=-1, keepdim=True)")
     recorder.finish(case, case.method("norm", case.input(values(F, 3, 4)), dim=-1, keepdim=True), ulps=4)
     case = recorder.start("Tensor.norm(2, -1, True)")
@@ -178,11 +181,13 @@ def main(recorder):
                 y = case.call(f"torch.nn.functional.{name}", strided(case, values(F, 3, 4, 5), how), dim)
                 recorder.finish(case, y, ulps=4, absolute=1e-6)
         inf = float("inf")
-        for row in [[1.0, inf, 2.0], [-inf, -inf], [-inf, 1.0, 2.0], [float("nan"), 1.0], [1e30, -1e30], [-1e38, -1e38], [inf, inf], [1000.0, 999.0]]:
+        for row in [[1.0, inf, 2.0], [-inf, -inf], [-inf, 1.0, 2.0], [float("nan"), 1.0], [1e30, -1e30], [-1e38, -1e38],
+                    [inf, inf], [1000.0, 999.0]]:
             case = recorder.start(f"functional.{name} {row}")
             y = case.call(f"torch.nn.functional.{name}", case.input(torch.tensor([row])), -1)
             recorder.finish(case, y, ulps=4, absolute=1e-6)
-    for name, config in [("Softmax", {"dim": 1}), ("Softmax", {}), ("LogSoftmax", {"dim": -1}), ("Softmin", {"dim": 0}), ("Softmax2d", {})]:
+    for name, config in [("Softmax", {"dim": 1}), ("Softmax", {}), ("LogSoftmax", {"dim": -1}), ("Softmin", {"dim": 0}),
+                         ("Softmax2d", {})]:
         for shape in [(2, 3), (2, 3, 4), (2, 3, 2, 2)]:
             case = recorder.start(f"nn.{name} {config} {shape}")
             recorder.finish(case, case.module(name, config, case.input(values(F, *shape))), ulps=4, absolute=1e-6)
@@ -192,9 +197,11 @@ def main(recorder):
         case = recorder.start(f"torch.{name}")
         recorder.finish(case, case.call(f"torch.{name}", case.input(values(F, 3, 4)), 0, D), ulps=4, absolute=1e-6)
         case = recorder.start(f"aten._{name}")
-        recorder.finish(case, case.call(f"torch.ops.aten._{name}.default", case.input(values(F, 3, 4)), 1, False), ulps=4, absolute=1e-6)
+        recorder.finish(case, case.call(f"torch.ops.aten._{name}.default", case.input(values(F, 3, 4)), 1, False), ulps=4,
+                        absolute=1e-6)
         case = recorder.start(f"aten._{name} half_to_float")
-        recorder.finish(case, case.call(f"torch.ops.aten._{name}.default", case.input(values(H, 3, 4)), 1, True), ulps=4, absolute=1e-6)
+        recorder.finish(case, case.call(f"torch.ops.aten._{name}.default", case.input(values(H, 3, 4)), 1, True), ulps=4,
+                        absolute=1e-6)
         case = recorder.start(f"aten.{name}.int")
         recorder.finish(case, case.call(f"torch.ops.aten.{name}.int", case.input(values(B, 3, 4)), 1, F), ulps=4, absolute=1e-6)
     # scans
@@ -203,20 +210,23 @@ def main(recorder):
             for dim in [0, -1]:
                 case = recorder.start(f"torch.{name} {short(dtype)} {dim}")
                 recorder.finish(case, case.call(f"torch.{name}", case.input(values(dtype, 3, 4)), dim), ulps=8, absolute=4e-6)
-        for dtype, given in [(F, D), (F, L), (L, F), (L, I), (T, L), (T, F), (F, H), (L, H)]:
+        for dtype, given in [(F, D), (F, L), (L, F), (L, I32), (T, L), (T, F), (F, H), (L, H)]:
             case = recorder.start(f"torch.{name} {short(dtype)} dtype={short(given)}")
-            recorder.finish(case, case.call(f"torch.{name}", case.input(values(dtype, 3, 4)), dim=1, dtype=given), ulps=8, absolute=4e-6)
+            recorder.finish(case, case.call(f"torch.{name}", case.input(values(dtype, 3, 4)), dim=1, dtype=given), ulps=8,
+                            absolute=4e-6)
         for shape in [(), (0,), (2, 0), (2, 3, 4)]:
             case = recorder.start(f"torch.{name} {shape}")
             recorder.finish(case, case.call(f"torch.{name}", case.input(values(F, *shape)), -1), ulps=8, absolute=4e-6)
         case = recorder.start(f"torch.{name} transposed")
-        recorder.finish(case, case.call(f"torch.{name}", strided(case, values(F, 3, 4), "transposed"), 0), ulps=8, absolute=4e-6)
+        recorder.finish(case, case.call(f"torch.{name}", strided(case, values(F, 3, 4), "transposed"), 0), ulps=8,
+                        absolute=4e-6)
         case = recorder.start(f"Tensor.{name}_")
         x = case.input(values(F, 3, 4))
         recorder.finish(case, x, case.method(name + "_", x, 1), ulps=8, absolute=4e-6)
     # sorting
     for dtype in [F, H, L, U, T]:
-        for kwargs in [{}, {"dim": 0}, {"descending": True}, {"dim": 1, "stable": True}, {"dim": 0, "descending": True, "stable": True}]:
+        for kwargs in [{}, {"dim": 0}, {"descending": True}, {"dim": 1, "stable": True},
+                       {"dim": 0, "descending": True, "stable": True}]:
             case = recorder.start(f"torch.sort {short(dtype)} {kwargs}")
             y = case.call("torch.sort", case.input(values(dtype, 4, 5)), **kwargs)
             found = y if "stable" in kwargs else case.call("operator.getitem", y, 0)
@@ -255,7 +265,8 @@ def main(recorder):
         for shape in ((3, 4), (2, 3, 4), (2, 0), (0, 2), (1, 1)):
             case = recorder.start(f"normalize {short(dtype)} {shape}")
             recorder.finish(case, case.call(NORMALIZE, case.input(values(dtype, *shape))), ulps=8)
-    for keywords in ({"dim": 0}, {"dim": -1}, {"dim": (0, 1)}, {"dim": 2}, {"p": 1.0}, {"p": float("inf")}, {"p": 0.5, "dim": -1}, {"eps": 2.0}, {"p": 2, "dim": -1, "eps": 1e-12}, {"dim": None}, {"dim": ()}):
+    for keywords in ({"dim": 0}, {"dim": -1}, {"dim": (0, 1)}, {"dim": 2}, {"p": 1.0}, {"p": float("inf")},
+                     {"p": 0.5, "dim": -1}, {"eps": 2.0}, {"p": 2, "dim": -1, "eps": 1e-12}, {"dim": None}, {"dim": ()}):
         case = recorder.start(f"normalize {keywords}")
         recorder.finish(case, case.call(NORMALIZE, case.input(values(torch.float32, 3, 4)), **keywords), ulps=8)
     for how in STRIDES:

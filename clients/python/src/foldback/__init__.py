@@ -1,7 +1,7 @@
 """PyTorch models to foldback and back.
 
-`foldback.Client` talks to the service and needs no PyTorch. `foldback.optimization`, `foldback.fx`, `foldback.export`, `foldback.huggingface`
-and `foldback.apply_edits` do, and are imported when they are first asked for.
+`foldback.Client` talks to the service and needs no PyTorch. `foldback.optimization`, `foldback.fx`, `foldback.export`,
+`foldback.huggingface` and `foldback.apply_edits` do, and are imported when they are first asked for.
 """
 
 from __future__ import annotations
@@ -23,9 +23,10 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AmbiguousWeights", "AsyncClient", "Cancelled", "Client", "EditError", "Event", "Graph", "Job", "LostTraining", "Picture",
-    "Problem", "Refusal", "Run", "ServiceNotStarted", "Version", "apply_edits", "compiled_runs", "connect", "disconnect", "export", "fx",
+    "Problem", "Refusal", "Run", "ServiceNotStarted", "Version", "apply_edits", "compiled_runs", "connect", "disconnect",
+    "export", "fx",
     "hub", "huggingface", "optimization",
-]  # fmt: skip
+]
 _FROM = {"apply_edits": "edits", "EditError": "edits", "LostTraining": "edits", "AmbiguousWeights": "readings"}
 _FROM["compiled_runs"] = "torch_compile"
 

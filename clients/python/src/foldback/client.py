@@ -46,9 +46,9 @@ class RunEdits(list[dict[str, Any]]):
 
 
 class Client(Registry):
-    """A service by its address, `Client("http://127.0.0.1:8080")`, or `Client("unix:/run/foldback/socket")`. `token` is what it wants to see, unless the environment's
-    FOLDBACK_TOKEN has it; `ca_file` holds the certificates to trust, instead of the usual ones. `http` takes the place of a
-    connection of its own."""
+    """A service by its address, `Client("http://127.0.0.1:8080")`, or `Client("unix:/run/foldback/socket")`. `token` is what it
+    wants to see, unless the environment's FOLDBACK_TOKEN has it; `ca_file` holds the certificates to trust, instead of the
+    usual ones. `http` takes the place of a connection of its own."""
 
     def __init__(
         self,
@@ -84,8 +84,8 @@ class Client(Registry):
         return str(self._service.json("POST", "/v1/graphs", document)["id"])
 
     def put_archive(self, archive: File | ExportedProgram, *, model: str | None = None, progress: Progress = True) -> str:
-        """Stores the graph of a .pt2 archive of torch.export, with its weights, and gives its id. `archive` is a file, the digest
-        of one that the service has, or a program, which torch.export.save writes first. `model` chooses one of several
+        """Stores the graph of a .pt2 archive of torch.export, with its weights, and gives its id. `archive` is a file, the
+        digest of one that the service has, or a program, which torch.export.save writes first. `model` chooses one of several
         programs. A large file goes in parts, as `upload` sends it."""
         if isinstance(archive, (str, PathLike)):
             is_known = isinstance(archive, str) and DIGEST.fullmatch(archive) is not None
@@ -106,9 +106,9 @@ class Client(Registry):
             return self.upload(file, progress=progress)
 
     def archive(self, graph: RunOrId, file: File, *, progress: Progress = True) -> Path:
-        """Writes the .pt2 archive of a graph, or of a run's result: the very file that was stored as long as the graph is what it
-        says, else one that torch.export.load reads. Raises a Problem, `no-archive` or `archive-changed`, if it has no archive, and
-        ValueError for a run without a result."""
+        """Writes the .pt2 archive of a graph, or of a run's result: the very file that was stored as long as the graph is what
+        it says, else one that torch.export.load reads. Raises a Problem, `no-archive` or `archive-changed`, if it has no
+        archive, and ValueError for a run without a result."""
         given = graph if isinstance(graph, str) else None
         if given is None or given.startswith("run_"):
             run = graph if given is None else self.run(graph)
@@ -163,14 +163,14 @@ class Client(Registry):
         assume: Mapping[str, str | int] | None = None,
     ) -> Run:
         """Runs passes on a graph. A pass is its name, {"name": …, "params": {…}}, or a list of passes. `include` puts the
-        result's "graph", "code" or "edits" into the run; `note` and `labels` are kept with it. With `weights` the graph is bound to them first, as `bind` does;
-        `as_` and `prefix` are those of `bind`.
+        result's "graph", "code" or "edits" into the run; `note` and `labels` are kept with it. With `weights` the graph is
+        bound to them first, as `bind` does; `as_` and `prefix` are those of `bind`.
         `validate`: "rewrites" compares the rewritten regions after each pass with those before, "graph" the whole outputs; a
-        pass that changes what is computed is a Problem, `validation-failed`. With a `tolerance`, {"relative": 0.05} or {"absolute": …},
-        passes that are meant to change it are compared as well.
+        pass that changes what is computed is a Problem, `validation-failed`. With a `tolerance`, {"relative": 0.05} or
+        {"absolute": …}, passes that are meant to change it are compared as well.
         `assume` first records the dtypes and shapes that follow from weights, where the graph does not say them; with
-        {"dtype": "float32"} inputs without a dtype are of that one, with {"rank": 2} inputs without a shape have two dimensions. It
-        becomes the first pass of the run, RecordTypes."""
+        {"dtype": "float32"} inputs without a dtype are of that one, with {"rank": 2} inputs without a shape have two
+        dimensions. It becomes the first pass of the run, RecordTypes."""
         options: dict[str, Any] = {"lint": lint, "include": list(include)}
         if assume is not None:
             options["assume"] = dict(assume)
@@ -225,7 +225,8 @@ class Client(Registry):
             from .history import last_step
 
             run = last_step(self, run)[0].run
-        return self._run(self._service.json("POST", f"/v1/runs/{_id(run)}/rollback", {} if passes is None else {"passes": passes}))
+        return self._run(self._service.json("POST", f"/v1/runs/{_id(run)}/rollback",
+                                            {} if passes is None else {"passes": passes}))
 
     def record(
         self,
@@ -238,8 +239,8 @@ class Client(Registry):
         preserves_computation: bool = True,
         include: Iterable[str] = (),
     ) -> Run:
-        """Records what a pass outside of the service did, as a run of kind "external". The name must not be that of a pass of the
-        service."""
+        """Records what a pass outside of the service did, as a run of kind "external". The name must not be that of a pass of
+        the service."""
         body: dict[str, Any] = {"source": source, "result": result, "name": name, "params": dict(params or {})}
         body |= {"reversible": reversible, "preserves_computation": preserves_computation}
         answer = self._service.json("POST", "/v1/runs", body, query={"include": list(include)} if include else None)
@@ -248,15 +249,16 @@ class Client(Registry):
     # ---- jobs -----------------------------------------------------------------------------------------------------------
 
     def submit(self, path: str, body: Any = None, *, key: str | None = None) -> Job:
-        """Makes a job of a request that may take long: `submit("/v1/optimize", {"graph": …, "passes": […]})`. With the same `key`
-        (an Idempotency-Key) it is the same job."""
-        headers = PREFER | ({"Idempotency-Key": key} if key else {}) | ({} if body is None else {"Content-Type": "application/json"})
+        """Makes a job of a request that may take long: `submit("/v1/optimize", {"graph": …, "passes": […]})`. With the same
+        `key` (an Idempotency-Key) it is the same job."""
+        headers = PREFER | ({"Idempotency-Key": key} if key
+                            else {}) | ({} if body is None else {"Content-Type": "application/json"})
         content = None if body is None else json.dumps(body, ensure_ascii=False, allow_nan=False).encode()
         return Job(self._service, self._service.request("POST", path, content, headers).json()["id"])
 
     def optimize_many(self, /, graphs: Iterable[str], passes: Sequence[Any], **rest: Any) -> Job:
-        """One job that runs passes on many graphs, which the service has. `rest`: options, note, labels, as in the API. Its result
-        has an item for each graph; one that fails does not stop the others."""
+        """One job that runs passes on many graphs, which the service has. `rest`: options, note, labels, as in the API. Its
+        result has an item for each graph; one that fails does not stop the others."""
         return self.submit("/v1/jobs", {"graphs": list(graphs), "passes": list(passes), **rest})
 
     def job(self, job: str) -> Job:
@@ -275,9 +277,9 @@ class Client(Registry):
         seed: int = 0,
         random_weights: bool = False,
     ) -> Path:
-        """Evaluates a stored graph and writes its outputs as a safetensors file, `output.0` and so on. `inputs` is a safetensors
-        file of arrays by placeholder; without it they are random, of the recorded shapes. `precision`: "float64" computes all
-        of it in float64."""
+        """Evaluates a stored graph and writes its outputs as a safetensors file, `output.0` and so on. `inputs` is a
+        safetensors file of arrays by placeholder; without it they are random, of the recorded shapes. `precision`: "float64"
+        computes all of it in float64."""
         query = {"precision": precision, "seed": str(seed), "random_weights": "true" if random_weights else "false"}
         content = None if inputs is None else Path(inputs).read_bytes()
         headers = {} if inputs is None else {"Content-Type": "application/octet-stream"}

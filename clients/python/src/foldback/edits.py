@@ -53,7 +53,8 @@ def apply_edits(
 
     Edits of an undo, as `client.edits` gives them, take along what tensors learnt since the run was applied. Where that is not
     possible, edits that would drop a tensor which was trained raise LostTraining, unless `force` is set. PyTorch does not count
-    writes through `.data`; they are seen all the same, but for those to a few elements of a large parameter that a pass put away.
+    writes through `.data`; they are seen all the same, but for those to a few elements of a large parameter that a pass put
+    away.
     `recompile=False` leaves checking the graph and generating its code to the caller."""
     try:
         Replay(module, list(edits), force).run()
@@ -133,7 +134,8 @@ class Replay:
             found = was.get("/dtype", was.get("dtype", here))
             said = found if found != here or "/recipe" in now else now.get("/dtype", here)
             if said != here:
-                raise EditError(f"tensor {edit['name']} is {here} here, and {said} in these edits; convert the module back first")
+                raise EditError(f"tensor {edit['name']} is {here} here, and {said} in these edits; convert the module back "
+                                "first")
 
     def _check_training(self, edits: list[Edit]) -> None:
         """A tensor whose recipe is taken away, or exchanged, has to be what that recipe makes; unless a new recipe reads it,
@@ -153,7 +155,8 @@ class Replay:
             raise LostTraining(lost)
 
     def _has_changed(self, name: str, was: Any) -> bool:
-        """Whether the tensor differs from what its recipe makes. False when the recipe's inputs are not here to compare with."""
+        """Whether the tensor differs from what its recipe makes. False when the recipe's inputs are not here to compare
+        with."""
         if not isinstance(was, Mapping) or name not in self.tensors:
             return False
         recipe = was.get("recipe", was.get("/recipe"))
@@ -228,8 +231,10 @@ class Replay:
                 self.virtual[name] = made
             else:
                 self._make_tensor(name, {name: row}, set())
-        elif name in rows and name not in owned and name not in self.tensors and is_movement(rows[name].get("recipe", {"op": ""})):
-            _check_shape(rows[name], shape_of(self._past_virtual(rows[name]["recipe"]), lambda read: self._described(read, rows)))
+        elif (name in rows and name not in owned and name not in self.tensors
+              and is_movement(rows[name].get("recipe", {"op": ""}))):
+            _check_shape(rows[name], shape_of(self._past_virtual(rows[name]["recipe"]),
+                                              lambda read: self._described(read, rows)))
             self.virtual[name] = rows[name]
 
     def _described(self, name: str, rows: Mapping[str, Row]) -> torch.Tensor:
@@ -259,7 +264,8 @@ class Replay:
     def _is_kept(self, name: str, rows: Mapping[str, Row]) -> bool:
         """Whether a tensor that is here is the one that a row describes. Without a row, it is."""
         kept, row = self.table.tensors.get(name), rows.get(name)
-        is_alike = row is None or (kept is not None and (list(kept.shape), dtype_name(kept.dtype)) == (row["shape"], row["dtype"]))
+        is_alike = (row is None
+                    or (kept is not None and (list(kept.shape), dtype_name(kept.dtype)) == (row["shape"], row["dtype"])))
         return kept is not None and is_alike
 
     def _set_values(self, name: str, tensor: torch.Tensor, recipe: Any, rows: Mapping[str, Row], parameters: set[str]) -> None:
@@ -599,7 +605,8 @@ def _is_same(one: torch.nn.Module, other: torch.nn.Module) -> bool:
     for ours, theirs in zip(_tensors(one), _tensors(other), strict=True):
         if list(ours) != list(theirs) or any(ours[key] is not theirs[key] for key in ours):
             return False
-    is_program = isinstance(one, torch.fx.GraphModule) and isinstance(other, torch.fx.GraphModule)  # each has a class of its own
+    # Each has a class of its own
+    is_program = isinstance(one, torch.fx.GraphModule) and isinstance(other, torch.fx.GraphModule)
     is_alike = one.code == other.code if is_program else type(one) is type(other)
     is_equal = is_alike and one._non_persistent_buffers_set == other._non_persistent_buffers_set
     is_in_same_mode = is_program or one.training == other.training or type(one) is torch.nn.Module

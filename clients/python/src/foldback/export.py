@@ -88,7 +88,8 @@ def _document_of_trace(
     known = dict(model.named_buffers(remove_duplicate=False))
     mark_buffers(live, model)
     constants = {
-        child_path(path, key) for path, child in live.named_modules() for key in child._buffers if child_path(path, key) not in known
+        child_path(path, key) for path, child in live.named_modules()
+        for key in child._buffers if child_path(path, key) not in known
     }
     found = propagate(live, inputs) if inputs else None
     return build(live, name=name, found=found, constants=frozenset(constants), data=data)

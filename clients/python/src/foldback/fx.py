@@ -69,8 +69,8 @@ def build(
     has_bytes: bool = True,
 ) -> Document:
     """`found`: shapes and dtypes by node; `training`: the flag of all modules; `constants`: owners of tensors whose bytes
-    belong to the program; `is_traced`: by torch.fx, which leaves hooks out, and not by torch.export, which follows them; `has_bytes`: whether
-    bytes travel where no checkpoint has them."""
+    belong to the program; `is_traced`: by torch.fx, which leaves hooks out, and not by torch.export, which follows them;
+    `has_bytes`: whether bytes travel where no checkpoint has them."""
     if is_traced:
         refuse_hooks(root, "the program")
         refuse_global_hooks()
@@ -162,7 +162,8 @@ def _warn_of_buffers(graph_module: torch.fx.GraphModule) -> None:
         return
     more = f" and {len(unknown) - 3} more" if len(unknown) > 3 else ""
     warnings.warn(
-        f"torch.fx does not say whether checkpoints have the buffers {', '.join(unknown[:3])}{more}; they are taken to have them. "
+        f"torch.fx does not say whether checkpoints have the buffers {', '.join(unknown[:3])}{more}; they are taken to have "
+        "them. "
         "Pass the model that was traced: to_document(graph_module, model=model)",
         stacklevel=3,
     )
@@ -195,9 +196,9 @@ def from_document(
     so that edits stay here), from `weights` (a safetensors file, an index of shards, a folder with either, a list of these,
     or a mapping, by names or owners), or from the document itself. Recipes are evaluated over these, unless what they make
     is given: a module or a file of the optimised model has the finished tensors. `as_` says whose they are, "source",
-    "finished" or "original" (before the first of several runs; "source" is the same for a document that `Client.graph` gave, if one
-    run made it). Without it, a file that foldback wrote says it itself, a module is the exported one, and of other weights that may
-    be either, AmbiguousWeights is raised."""
+    "finished" or "original" (before the first of several runs; "source" is the same for a document that `Client.graph` gave, if
+    one run made it). Without it, a file that foldback wrote says it itself, a module is the exported one, and of other weights
+    that may be either, AmbiguousWeights is raised."""
     if as_ not in (None, *NAMES_OF_READINGS):
         raise ValueError(f'as_ is "source", "finished" or "original", not {as_!r}')
     source = _Source(document, module, weights, _reading_of(document, as_))
@@ -205,7 +206,8 @@ def from_document(
         child_path(path, node["target"]) for path, nodes in _programs(document) for node in nodes if node["op"] == "call_module"
     }
     # Stored results may still have attributes that lost their last reader: passes left them once.
-    read = {child_path(path, node["target"]) for path, nodes in _programs(document) for node in nodes if node["op"] == "get_attr"}
+    read = {child_path(path, node["target"]) for path, nodes in _programs(document)
+            for node in nodes if node["op"] == "get_attr"}
     root = torch.nn.Module()
     copied: set[str] = set()  # called modules of the given one; what is within them works with them (a parametrization)
     for row in document["modules"]:
@@ -363,7 +365,8 @@ def _tensors_of_files(
             raise ValueError(f"{path} and a file before it both hold {twice[0]!r}; give the files of one model")
         given.update(tensors)
     if any(said) and reading in ("source", "original"):
-        raise AmbiguousWeights(f"{paths[said.index(True)]} says that it holds the finished weights of this document; leave as_ out")
+        raise AmbiguousWeights(f"{paths[said.index(True)]} says that it holds the finished weights of this document; leave "
+                               "as_ out")
     return assign(owned, given, "finished" if said and all(said) else reading, said=names)
 
 
@@ -373,7 +376,7 @@ def read_file(path: str | os.PathLike[str]) -> tuple[dict[str, str] | None, dict
 
     refuse_other_kinds(path)
     with safe_open(os.fspath(path), framework="pt") as file:
-        return file.metadata(), {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118 (it is no mapping)
+        return file.metadata(), {key: file.get_tensor(key) for key in file.keys()}
 
 
 def _share_storage(one: torch.Tensor, other: torch.Tensor) -> bool:

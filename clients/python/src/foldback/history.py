@@ -1,4 +1,5 @@
-"""What became of a live module: the runs that led to it, and its document, rows of which hold as long as nobody changes them."""
+"""What became of a live module: the runs that led to it, and its document, rows of which hold as long as nobody changes
+them."""
 
 from __future__ import annotations
 
@@ -16,7 +17,6 @@ from .imprint import Imprint
 from .recipes import inputs_of
 from .run import Run
 from .tensors import State, TensorTable, has_changed, value_of
-
 
 _TARGETS = (("node", "target"), ("was", "/target"), ("now", "/target"))  # where an edit of a node has them
 Answer = TypeVar("Answer")

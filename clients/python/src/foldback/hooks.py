@@ -43,7 +43,8 @@ def hooks_of(module: torch.nn.Module) -> list[str]:
 def global_hooks() -> list[str]:
     """What runs at every call of any module."""
     return [
-        f"{kind} {_name(hook)}" for table, kind in _OF_ALL.items() for hook in _hooks(getattr(torch.nn.modules.module, table, None))
+        f"{kind} {_name(hook)}" for table, kind in _OF_ALL.items()
+        for hook in _hooks(getattr(torch.nn.modules.module, table, None))
     ]
 
 

@@ -45,7 +45,8 @@ def describe(folder: Path_, run: RunOrId, *, client: Client | None = None) -> di
         raise ValueError(f"the run {told.get('id')} has no result")
     known = ("id", "kind", "source", "result", "exact", "reversible", "preserves_computation", "created")
     passes = [
-        {**{key: one[key] for key in ("name", "version", "exactness", "applied") if key in one}, "refused": len(one.get("refused", []))}
+        {**{key: one[key] for key in ("name", "version", "exactness", "applied") if key in one},
+         "refused": len(one.get("refused", []))}
         for one in told["passes"]
     ]
     (path / ATTESTATION).unlink(missing_ok=True)
@@ -56,7 +57,8 @@ def describe(folder: Path_, run: RunOrId, *, client: Client | None = None) -> di
         if problem.code not in ("no-signing-key", "not-found"):  # of a service that signs nothing, or of before
             raise
     version = asked._service.json("GET", "/")["version"]
-    said = {"run": {key: told[key] for key in known if key in told}, "passes": passes, "foldback": version, "files": _digests(path)}
+    said = {"run": {key: told[key] for key in known if key in told}, "passes": passes, "foldback": version,
+            "files": _digests(path)}
     (path / PROVENANCE).write_text(json.dumps(said, indent=2) + "\n", encoding="utf-8")
     card = path / CARD
     text = card.read_text(encoding="utf-8") if card.exists() else "---\ntags:\n- foldback\n---\n\n"
@@ -143,14 +145,16 @@ def _check(path: Path, name: str) -> None:
     found = _digests(path)
     for one in sorted(said.keys() | found.keys()):
         if said.get(one) != found.get(one):
-            what = "is missing" if one not in found else "is not one of those" if one not in said else "has other bytes than those"
+            what = ("is missing" if one not in found else "is not one of those" if one not in said
+                    else "has other bytes than those")
             raise ValueError(f"{name}: {one} {what} that {PROVENANCE} names")
 
 
 def _section(said: dict[str, Any], is_signed: bool) -> str:
     run = said["run"]
     rows = [
-        f"| `{one['name']}` {one.get('version', '')} | {one.get('exactness', '')} | {one.get('applied', '')} | {one['refused']} |"
+        f"| `{one['name']}` {one.get('version', '')} | {one.get('exactness', '')} | {one.get('applied', '')} | "
+        f"{one['refused']} |"
         for one in said["passes"]
     ]
     lines = [
@@ -158,8 +162,9 @@ def _section(said: dict[str, Any], is_signed: bool) -> str:
         f"foldback {said['foldback']} made it, by the run `{run['id']}`:", "",
         "| pass | exactness | applied | refused |", "|---|---|---|---|", *rows, "",
         "## Provenance", "",
-        f"- source: `{run['source']}`", f"- result: `{run['result']}`", f"- kind: {run['kind']}; exact: {'yes' if run.get('exact') else 'no'}",
+        f"- source: `{run['source']}`", f"- result: `{run['result']}`",
+        f"- kind: {run['kind']}; exact: {'yes' if run.get('exact') else 'no'}",
         f"- files: their digests are in `{PROVENANCE}`; `foldback.hub.pull` checks them",
         *([f"- signed: `foldback verify-attestation {ATTESTATION}`"] if is_signed else []), "", END,
-    ]  # fmt: skip
+    ]
     return "\n".join(lines) + "\n"

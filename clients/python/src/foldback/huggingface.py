@@ -42,11 +42,12 @@ Path_ = str | os.PathLike[str]
 def load(folder: Path_, *, input_names: Sequence[str] | None = None) -> GraphModule:
     """The model of a folder, in eval mode, as a program of torch.fx with the folder's weights and dtype.
 
-    `input_names` are the arguments that the program takes, such as ["input_ids", "attention_mask"]; without it they are those of
-    the model's `dummy_inputs`, or its main input where that is another, such as "pixel_values". A folder of `save` that holds a graph gives that program, whose inputs are given already.
+    `input_names` are the arguments that the program takes, such as ["input_ids", "attention_mask"]; without it they are those
+    of the model's `dummy_inputs`, or its main input where that is another, such as "pixel_values". A folder of `save` that
+    holds a graph gives that program, whose inputs are given already.
 
-    Raises FileNotFoundError for a folder without config.json or weights, and ValueError for custom code, pickled weights, weights
-    that do not fit the model, and models that the tracer of transformers (before version 5) does not follow."""
+    Raises FileNotFoundError for a folder without config.json or weights, and ValueError for custom code, pickled weights,
+    weights that do not fit the model, and models that the tracer of transformers (before version 5) does not follow."""
     path = Path(folder)
     config = _config(path)
     if (path / _GRAPH).exists():
@@ -68,15 +69,15 @@ def save(
     client: Client | None = None,
     max_shard_size: int | str = "5GB",
 ) -> None:
-    """Writes a program that `load` gave, and that may have been transformed or trained since, into a new folder; or the result of
-    a run, by its id or as the client gave it.
+    """Writes a program that `load` gave, and that may have been transformed or trained since, into a new folder; or the result
+    of a run, by its id or as the client gave it.
 
-    Where program, keys, shapes and dtypes are those that were loaded (after training, or after an undo), `from_pretrained` reads
-    the folder. Otherwise it holds foldback.graph.json and the weights of that graph: `load` reads it, and `from_pretrained` finds
-    no weights. Configuration and tokenizer are copied. The folder appears at once when it is complete.
+    Where program, keys, shapes and dtypes are those that were loaded (after training, or after an undo), `from_pretrained`
+    reads the folder. Otherwise it holds foldback.graph.json and the weights of that graph: `load` reads it, and
+    `from_pretrained` finds no weights. Configuration and tokenizer are copied. The folder appears at once when it is complete.
 
-    Of a run, `source` is the folder of the model that it started from: weights come from the service, or from that folder if the
-    service has none. `client` is the service's; without it, it is the one that `foldback.connect` or FOLDBACK_SERVER names.
+    Of a run, `source` is the folder of the model that it started from: weights come from the service, or from that folder if
+    the service has none. `client` is the service's; without it, it is the one that `foldback.connect` or FOLDBACK_SERVER names.
 
     Raises FileExistsError if the folder exists and is not empty, FileNotFoundError if the folder that was loaded is gone, and
     ValueError if the module does not come from `load`, if the weights in that folder have changed since or are not those of the
@@ -146,7 +147,8 @@ def _model(path: Path, config: dict[str, Any]) -> torch.nn.Module:
         raise ValueError(f"the weights in {path} do not fit {named[0]}: {error}") from error
     for kind, keys in said.items():
         if keys:
-            raise ValueError(f"the weights in {path} do not fit {named[0]}: {kind.replace('_', ' ')}: {sorted(map(str, keys))[0]}")
+            raise ValueError(f"the weights in {path} do not fit {named[0]}: {kind.replace('_', ' ')}: "
+                             f"{sorted(map(str, keys))[0]}")
     loaded: torch.nn.Module = model.eval()
     _check_dtypes(files, loaded)
     return loaded
@@ -164,7 +166,8 @@ def _check_dtypes(files: list[Path], model: torch.nn.Module) -> None:
                 part = opened.get_slice(key)
                 held = part[:0] if part.get_shape() else opened.get_tensor(key)
                 if key in state and held.dtype != state[key].dtype:
-                    raise ValueError(f"{file}: {key} is not {state[key].dtype} like the model; convert the weights to one dtype")
+                    raise ValueError(f"{file}: {key} is not {state[key].dtype} like the model; convert the weights to one "
+                                     "dtype")
 
 
 def _weights_files(path: Path) -> list[Path]:
@@ -177,7 +180,8 @@ def _weights_files(path: Path) -> list[Path]:
                 raise FileNotFoundError(f"{path} lacks the shard {lacking[0]}, which {name} names")
             return files
     if any(path.glob("*.bin")):
-        raise ValueError(f"the weights in {path} are pickles (.bin), which can run code; save them as safetensors with save_pretrained")
+        raise ValueError(f"the weights in {path} are pickles (.bin), which can run code; save them as safetensors with "
+                         "save_pretrained")
     raise FileNotFoundError(f"{path} has no model.safetensors and no model.safetensors.index.json")
 
 
@@ -186,8 +190,10 @@ def _traced(model: torch.nn.Module, input_names: Sequence[str] | None) -> GraphM
         tracer: Any = importlib.import_module("transformers.utils.fx")
     except ImportError as error:
         raise ValueError(
-            "transformers 5 has no tracer for torch.fx. Install a version before 5 (pip install 'transformers<5'), or leave the "
-            'folder to from_pretrained and use torch.compile(model, backend="foldback"), or foldback.export.from_module(model, …)'
+            "transformers 5 has no tracer for torch.fx. Install a version before 5 (pip install 'transformers<5'), or leave "
+            "the "
+            'folder to from_pretrained and use torch.compile(model, backend="foldback"), or '
+            'foldback.export.from_module(model, …)'
         ) from error
     base: Any = tracer.HFTracer
 
@@ -278,7 +284,8 @@ def _check_digests(document: dict[str, Any], live: GraphModule, source: Path) ->
     for row in document["tensors"]:
         tensor = table.tensors.get(row["name"])
         if "digest" in row and tensor is not None and digest_of(tensor) != row["digest"]:
-            raise ValueError(f"{row['name']} in {source} is not what the run's graph says; give the folder that the run started from")
+            raise ValueError(f"{row['name']} in {source} is not what the run's graph says; give the folder that the run "
+                             "started from")
 
 
 # ---- out ------------------------------------------------------------------------------------------------------------------

@@ -47,8 +47,8 @@ class _Changeable(Exception):
 
 
 def _parts(root: torch.fx.GraphModule) -> tuple[list[Any], list[Any]] | None:
-    """Objects that cannot be changed in place, and values; None if there are others. Of modules and tensors, which would stay in
-    memory, there are references that do not keep them: each has one only."""
+    """Objects that cannot be changed in place, and values; None if there are others. Of modules and tensors, which would stay
+    in memory, there are references that do not keep them: each has one only."""
     objects: list[Any] = []
     values: list[Any] = []
     try:

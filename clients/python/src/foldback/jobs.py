@@ -69,8 +69,8 @@ class Job:
                 time.sleep(1)
 
     def wait(self, timeout: float | None = None) -> Any:
-        """What the request would have been answered at once, when it has been done: a run, or of many graphs the list of what became
-        of each. Raises Problem when that is one, Cancelled, and TimeoutError after so many seconds."""
+        """What the request would have been answered at once, when it has been done: a run, or of many graphs the list of what
+        became of each. Raises Problem when that is one, Cancelled, and TimeoutError after so many seconds."""
         deadline = None if timeout is None else time.monotonic() + timeout
         pause = 0.05
         while (state := self.info()["state"]) not in ENDS:

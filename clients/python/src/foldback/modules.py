@@ -47,7 +47,8 @@ def rows(
         if known is not None and path in known:
             made.append(known[path])
             continue
-        if not (path in called or path in read or child._parameters or child._buffers or isinstance(child, torch.fx.GraphModule)):
+        if not (path in called or path in read or child._parameters or child._buffers
+                or isinstance(child, torch.fx.GraphModule)):
             continue
         row = _row(path, child, table, list(read.get(path, ())), nested)
         if path in called:

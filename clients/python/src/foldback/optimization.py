@@ -40,7 +40,7 @@ __all__ = [
     "MergeConvolutions", "MergeLinears", "MergeViews", "QuantizeWeights", "RecordTypes", "Refusal", "RemoveNoOps",
     "ReplaceActivation", "ReversibleTransformation", "Run", "Transformation", "UndoConflict", "UnpackLinear",
     "cleanup", "compose", "inference", "latency", "record_shapes", "rollback", "runs",
-]  # fmt: skip
+]
 
 
 class UndoConflict(EditError):
@@ -73,8 +73,8 @@ class Transformation(ABC):
         raise NotImplementedError("The transform method needs to be implemented.")
 
     def __call__(self, graph_module: GraphModule, lint_and_recompile: bool = True) -> GraphModule:
-        """Transforms the module. `lint_and_recompile=False` leaves both to a later call. When something is raised, the graph and
-        the modules are as they were."""
+        """Transforms the module. `lint_and_recompile=False` leaves both to a later call. When something is raised, the graph
+        and the modules are as they were."""
         return _call([(self, False)], graph_module, lint_and_recompile)
 
     @property
@@ -260,8 +260,8 @@ class InlineVmap(_ReversiblePass):
 
 
 class EvaluateConstants(_ReversiblePass):
-    """Computes what depends on no input and no weight, such as masks and positions, and keeps it as a buffer. `exactness="rounds"`
-    also computes what machines round differently, such as `exp`."""
+    """Computes what depends on no input and no weight, such as masks and positions, and keeps it as a buffer.
+    `exactness="rounds"` also computes what machines round differently, such as `exp`."""
 
     def __init__(self, *, exactness: str | None = None, maximum_bytes: int | None = None) -> None:
         self._set(exactness=exactness, maximum_bytes=maximum_bytes)
@@ -283,8 +283,8 @@ class FoldNormIntoLinear(_Pass):
 
 
 class FuseAttention(_ReversiblePass):
-    """Replaces attention that is spelled out with one call of `scaled_dot_product_attention`. `masked_rows` takes masks that might
-    also mask a whole row, where softmax gives nan and attention 0."""
+    """Replaces attention that is spelled out with one call of `scaled_dot_product_attention`. `masked_rows` takes masks that
+    might also mask a whole row, where softmax gives nan and attention 0."""
 
     def __init__(self, *, masked_rows: bool | None = None) -> None:
         self._set(masked_rows=masked_rows)
@@ -315,8 +315,8 @@ class MergeViews(_ReversiblePass):
 
 
 class RemoveNoOps(_ReversiblePass):
-    """Removes calls that return their input. `asserts` also removes assertions; `detach` removes detach where a gradient may reach
-    it; `float_zeros` removes `x + 0` in floating point, which makes 0.0 of -0.0."""
+    """Removes calls that return their input. `asserts` also removes assertions; `detach` removes detach where a gradient may
+    reach it; `float_zeros` removes `x + 0` in floating point, which makes 0.0 of -0.0."""
 
     def __init__(self, *, asserts: bool | None = None, detach: bool | None = None, float_zeros: bool | None = None) -> None:
         self._set(asserts=asserts, detach=detach, float_zeros=float_zeros)
@@ -331,8 +331,8 @@ class EliminateDeadCode(_ReversiblePass):
 
 
 class ReplaceActivation(_ReversiblePass):
-    """Replaces one activation with another. `from_` and `to` are names such as relu, gelu, silu; `parameters` are those of the one
-    that comes. (`from` is a word of Python; it can be given as `**{"from": "relu"}`.)"""
+    """Replaces one activation with another. `from_` and `to` are names such as relu, gelu, silu; `parameters` are those of the
+    one that comes. (`from` is a word of Python; it can be given as `**{"from": "relu"}`.)"""
 
     preserves_computation = False
 
@@ -346,7 +346,8 @@ class ReplaceActivation(_ReversiblePass):
 
 
 class ConvertPrecision(_Pass):
-    """Computes in float16 or bfloat16 (`to`) what was float32; inputs and results keep their dtype unless `cast_outputs` is False.
+    """Computes in float16 or bfloat16 (`to`) what was float32; inputs and results keep their dtype unless `cast_outputs` is
+    False.
     `keep` names modules and operators that stay in float32."""
 
     preserves_computation = False
@@ -357,8 +358,8 @@ class ConvertPrecision(_Pass):
 
 class QuantizeWeights(_Pass):
     """Keeps the weights of Linears and convolutions as int8, with one scale for each output channel; with `bits` 4 those of
-    Linears in 4 bits, with one scale for every `group_size` inputs (128, 64 or 32). `keep` names modules and operators that stay as
-    they are."""
+    Linears in 4 bits, with one scale for every `group_size` inputs (128, 64 or 32). `keep` names modules and operators that
+    stay as they are."""
 
     preserves_computation = False
 
@@ -376,14 +377,15 @@ class RecordTypes(_ReversiblePass):
         self._set(dtype=dtype, rank=rank)
 
 
-class inference(_Pass):  # noqa: N801 (the preset's name)
+class inference(_Pass):
     """The preset that makes a trained model cheaper to run: cleans it up and folds weights together."""
 
     _is_preset = True
 
 
-class latency(_Pass):  # noqa: N801 (the preset's name)
-    """`inference` without UnpackLinear and with ChannelsLast. `tokens` is how many rows a Linear gets at once (batch times tokens):
+class latency(_Pass):
+    """`inference` without UnpackLinear and with ChannelsLast. `tokens` is how many rows a Linear gets at once (batch times
+    tokens):
     with one, it also merges Linears that read the same value."""
 
     _is_preset = True
@@ -392,7 +394,7 @@ class latency(_Pass):  # noqa: N801 (the preset's name)
         self._set(tokens=tokens)
 
 
-class cleanup(_ReversiblePass):  # noqa: N801 (the preset's name)
+class cleanup(_ReversiblePass):
     """The preset that removes what has no effect, is computed twice, or has no reader."""
 
     _is_preset = True
@@ -504,7 +506,8 @@ def _groups(parts: Sequence[Part]) -> Iterator[tuple[bool, bool, list[Transforma
 def _call(parts: list[Part], graph_module: GraphModule, lint_and_recompile: bool) -> GraphModule:
     """Does it, and puts everything back when that raises."""
     if not isinstance(graph_module, GraphModule):
-        raise TypeError(f"a torch.fx.GraphModule is needed, not {type(graph_module).__name__}; torch.fx.symbolic_trace makes one")
+        raise TypeError(f"a torch.fx.GraphModule is needed, not {type(graph_module).__name__}; torch.fx.symbolic_trace "
+                        "makes one")
     restore(graph_module)
     saved = _Saved(graph_module)
     owner = parts[0][0]
@@ -741,12 +744,14 @@ def _take_out(graph_module: GraphModule, index: int, positions: list[int]) -> Ru
 
 
 def _revive(graph_module: GraphModule, document: Document | None) -> list[str]:
-    """Puts back the nodes that were dropped as dead code since the last run: an undo changes them, and they are dropped again."""
+    """Puts back the nodes that were dropped as dead code since the last run: an undo changes them, and they are dropped
+    again."""
     rows = document["nodes"] if document is not None else []
     nodes = {node.name: node for node in graph_module.graph.nodes}
     revived: list[str] = []
     for at, row in enumerate(rows):
-        if row["name"] in nodes or row["op"] == "placeholder" or not set(nodes_in([row["args"], row["kwargs"]])) <= nodes.keys():
+        if (row["name"] in nodes or row["op"] == "placeholder"
+            or not set(nodes_in([row["args"], row["kwargs"]])) <= nodes.keys()):
             continue
         behind = next((nodes[other["name"]] for other in rows[at + 1 :] if other["name"] in nodes), None)
         if behind is None or (row["op"] == "call_module" and module_at(graph_module, row["target"]) is None):
@@ -766,9 +771,9 @@ def _take_out_otherwise(client: Client, step: Step, positions: list[int], now: D
 
 
 def rollback(graph_module: GraphModule) -> GraphModule:
-    """Takes the module back to before its first run, whatever the passes were, reversible or not. Raises foldback.LostTraining where that
-    would drop what a folded weight learnt. This includes runs whose edits foldback.apply_edits applied. Raises ValueError
-    where the service does not know them, as foldback.connect names another one."""
+    """Takes the module back to before its first run, whatever the passes were, reversible or not. Raises foldback.LostTraining
+    where that would drop what a folded weight learnt. This includes runs whose edits foldback.apply_edits applied. Raises
+    ValueError where the service does not know them, as foldback.connect names another one."""
     history = History.of(graph_module)
     if not history.steps and not history.applied:
         _refuse_lost_runs(graph_module, history)
@@ -799,7 +804,8 @@ def _settle(history: History, client: Client) -> None:
         if problem.code != "unknown-run":
             raise
         where = client._service._url
-        raise ValueError(f"{history.applied[0][1]} is not a run of {where}; foldback.connect names the service that made it") from problem
+        raise ValueError(
+            f"{history.applied[0][1]} is not a run of {where}; foldback.connect names the service that made it") from problem
 
 
 def runs(graph_module: GraphModule) -> list[str]:
@@ -808,8 +814,8 @@ def runs(graph_module: GraphModule) -> list[str]:
 
 
 def record_shapes(graph_module: GraphModule, *inputs: Any) -> GraphModule:
-    """Tells the passes shapes and dtypes: those of a call with `inputs`, an example of the arguments, which is traced without being
-    computed. Gives the module."""
+    """Tells the passes shapes and dtypes: those of a call with `inputs`, an example of the arguments, which is traced without
+    being computed. Gives the module."""
     found = propagate(graph_module, inputs)
     for node in graph_module.graph.nodes:
         known = {key: item for key, item in found.get(node.name, {}).items() if key in ("shape", "dtype")}

@@ -13,8 +13,8 @@ KEY = "parametrized"  # of a module's config
 
 
 def recipes_of(module: torch.nn.Module) -> list[Any] | None:
-    """The class whose forward() runs, then for each weight how it is computed (core/evaluator/parametrized.c has the forms). None
-    for a module that is not parametrised, and where something else runs beside."""
+    """The class whose forward() runs, then for each weight how it is computed (core/evaluator/parametrized.c has the forms).
+    None for a module that is not parametrised, and where something else runs beside."""
     kind = parametrize.type_before_parametrizations(module)
     if getattr(torch.nn, kind.__name__, None) is not kind or "forward" in vars(module):
         return None

@@ -94,8 +94,8 @@ def main() -> None:
 
 
 class _Address:
-    """Where the service in a private folder listens: at a socket there, or where its path would be too long, on another port after
-    each restart."""
+    """Where the service in a private folder listens: at a socket there, or where its path would be too long, on another port
+    after each restart."""
 
     def __init__(self, folder: str) -> None:
         self.folder = Path(folder)

@@ -60,7 +60,8 @@ class Owned:
         return not is_movement(recipe) or not all(self.owners[item] for item in inputs_of(recipe))
 
     def is_computed(self, name: str) -> bool:
-        """By passes, and more than moved: no source has it, even if the path that it is called after was tied to a tensor there."""
+        """By passes, and more than moved: no source has it, even if the path that it is called after was tied to a tensor
+        there."""
         recipe = self.rows[name].get("recipe")
         return recipe is not None and not is_movement(recipe)
 
@@ -158,8 +159,8 @@ class _Files:
         return at if at is not None and not is_of_source else self.owned.by_name(key)
 
     def settled(self, reading: str, asked: str | None, *, takes_first: bool = False) -> dict[str, str]:
-        """By key, the names of the tensors that are meant. Where a path has had several, not only the first and the last may be;
-        where nothing tells which, `takes_first` takes the first (of a live module, which is the one that was traced)."""
+        """By key, the names of the tensors that are meant. Where a path has had several, not only the first and the last may
+        be; where nothing tells which, `takes_first` takes the first (of a live module, which is the one that was traced)."""
         names = {}
         for key in self.given:
             name = self.meant(key, reading)
@@ -297,7 +298,8 @@ def assign(
     reading = reading or files.only() or otherwise
     if reading is None:
         raise AmbiguousWeights(
-            f"{len(files.contested)} names, {[*files.contested, *files.aliases][0]!r} for instance, may mean the original model's weights or "
+            f"{len(files.contested)} names, {[*files.contested, *files.aliases][0]!r} for instance, may mean the original "
+            "model's weights or "
             'those of the optimised one; pass as_="source" or as_="finished"'
         )
     return files.by_names(files.settled(reading, asked, takes_first=otherwise == "source"))
@@ -316,11 +318,13 @@ def read_said(owned: Owned, keys: Iterable[str], metadata: Mapping[str, str] | N
         if name in owned.rows and (own is None or recipe is None or recipe_id(own) == recipe):
             at = owned.at.get(key, name)
             if (asked == "finished" and at != name) or (asked == "original" and recipe is not None and own is not None):
-                raise AmbiguousWeights(f"the file says that its {key!r} is {name!r} of the document, and as_ that it is another; leave as_ out")
+                raise AmbiguousWeights(f"the file says that its {key!r} is {name!r} of the document, and as_ that it is "
+                                       "another; leave as_ out")
             said[key] = name
         elif asked != "finished" and (key in owned.at or owned.by_name(key) is not None):
             raise AmbiguousWeights(
-                f"the file says that its {key!r} is {name!r} of another graph, which this document does not have; give the document "
+                f"the file says that its {key!r} is {name!r} of another graph, which this document does not have; give the "
+                "document "
                 'that it was written for, or pass as_="finished" if this document\'s modules own it'
             )
     return said
@@ -343,7 +347,8 @@ def structure_of(document: Mapping[str, Any]) -> str:
     made = {key: item for key, item in document.items() if key not in ("name", "metadata")}
     made["nodes"] = _bare_nodes(document["nodes"])
     made["modules"] = [
-        {**row, "graph": {"nodes": _bare_nodes(row["graph"]["nodes"])}} if "graph" in row else row for row in document["modules"]
+        {**row, "graph": {"nodes": _bare_nodes(row["graph"]["nodes"])}} if "graph" in row else row
+        for row in document["modules"]
     ]
     unknown = ("digest", "blob", "offset", "data")
     made["tensors"] = [{key: item for key, item in row.items() if key not in unknown} for row in document["tensors"]]

@@ -65,8 +65,8 @@ def evaluate(
     device: torch.device,
     copy: bool = True,
 ) -> torch.Tensor:
-    """The tensor; `tensor` gives those that the recipe reads, by name. A new one, row-major as a file holds it, unless `copy` is
-    false and it can be a view."""
+    """The tensor; `tensor` gives those that the recipe reads, by name. A new one, row-major as a file holds it, unless `copy`
+    is false and it can be a view."""
     with torch.no_grad():
         if not is_movement(expression):
             return round_once(_value(expression, tensor, torch.float64, device), dtype).contiguous()
@@ -96,8 +96,8 @@ def shape_of(expression: Expression, tensor: Callable[[str], torch.Tensor]) -> l
 
 
 def _write(made: torch.Tensor, expression: Expression, tensor: Callable[[str], torch.Tensor]) -> None:
-    """Writes what a recipe of movements gives into a tensor of its shape. The parts of a concatenation are written at once where
-    they belong, and lie nowhere else."""
+    """Writes what a recipe of movements gives into a tensor of its shape. The parts of a concatenation are written at once
+    where they belong, and lie nowhere else."""
     if isinstance(expression, str) or expression["op"] != "concat":
         value = _value(expression, tensor, made.dtype, made.device)
         if value.shape != made.shape:  # which copy_ might repeat

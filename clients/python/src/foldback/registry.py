@@ -53,7 +53,8 @@ class Registry:
         depth: int | None = None,
     ) -> Picture:
         """The SVG of a graph, or of what a run changed, which a notebook draws. With `base`, the id of another graph, it shows
-        both graphs as one. `open` names modules to open, `at` a node to be seen, `depth` how many levels of modules are open."""
+        both graphs as one. `open` names modules to open, `at` a node to be seen, `depth` how many levels of modules are
+        open."""
         one = what if isinstance(what, str) else str(what["id"])
         path = f"/v1/runs/{one}/layout" if one.startswith("run_") else f"/v1/graphs/{one}/layout"
         query: dict[str, Any] = {"base": base, "open": list(open), "at": at, "depth": None if depth is None else str(depth)}
@@ -252,7 +253,8 @@ class Registry:
         return self._pages(f"/v1/transformations/{_part(name)}/versions", {})
 
     def put_layout(self, layout: Mapping[str, Any]) -> Row:
-        """Stores a layout (docs/layouts.md), as a new version if it differs from the last one. Its name is then that of a pass."""
+        """Stores a layout (docs/layouts.md), as a new version if it differs from the last one. Its name is then that of a
+        pass."""
         return dict(self._service.json("PUT", f"/v1/layouts/{_part(layout['name'])}", dict(layout)))
 
     def layouts(self) -> Iterator[Row]:
@@ -296,7 +298,7 @@ class Registry:
         *,
         who: str | None = None,
         action: str | None = None,
-        object: str | None = None,  # noqa: A002 (as in the API)
+        object: str | None = None,
         since: str | None = None,
         until: str | None = None,
     ) -> Iterator[Row]:

@@ -39,7 +39,7 @@ class Drawn(dict[str, Any]):
     def _picture(self) -> str:
         try:
             return self.draw()._repr_html_() if self.draw else ""
-        except Exception:  # noqa: BLE001 - whatever keeps the service from answering, the table is still worth showing
+        except Exception:
             return ""
 
 
@@ -67,7 +67,8 @@ NODES = 50  # of a graph in a notebook
 class Graph(Drawn):
     """A document. A notebook shows its picture and the table of its first nodes."""
 
-    begins_at_original: Callable[[], bool] | None = None  # asks the service whether each run that made it began at a graph without recipes
+    # Asks the service whether each run that made it began at a graph without recipes
+    begins_at_original: Callable[[], bool] | None = None
 
     def _repr_html_(self) -> str:
         nodes = self.get("nodes", [])

@@ -18,8 +18,9 @@ Query = Mapping[str, str | list[str]]
 ATTEMPTS = 4  # of a request that may be sent again
 # Where the service knows a request again by its Idempotency-Key.
 _KEYED = (
-    "/v1/optimize", "/v1/reverse", "/v1/runs", "/v1/graphs", "/v1/checkpoints", "/v1/compare", "/v1/models", "/v1/gc", "/v1/jobs",
-)  # fmt: skip
+    "/v1/optimize", "/v1/reverse", "/v1/runs", "/v1/graphs", "/v1/checkpoints", "/v1/compare", "/v1/models",
+    "/v1/gc", "/v1/jobs",
+)
 
 
 class Problem(Exception):
@@ -77,7 +78,8 @@ class Service:
         for left in reversed(range(attempts)):
             pause = 0.1 * 2 ** (attempts - left)
             try:
-                answer = self._http.request(method, self._base + path, content=content, headers=sent, params=query, timeout=wait)
+                answer = self._http.request(method, self._base + path, content=content, headers=sent,
+                                            params=query, timeout=wait)
             except httpx.ConnectError as error:
                 said = f"no service answers at {self._url}: {error}. Start foldback serve, or give another address"
                 raise Unreachable(said) from error

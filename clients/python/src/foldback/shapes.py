@@ -97,7 +97,8 @@ def _propagate_without_storage(
             return value
         try:
             return mode.from_tensor(value, static_shapes=True)
-        except RuntimeError:  # some views, such as view_as_complex, which it makes over again of a base that is shaped otherwise
+        except RuntimeError:
+            # Some views, such as view_as_complex, which it makes over again of a base that is shaped otherwise.
             return mode.from_tensor(value.detach().clone(), static_shapes=True)
 
     held = [*module.parameters(), *module.buffers()]

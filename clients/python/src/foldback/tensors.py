@@ -34,8 +34,8 @@ BLOCK, BLOCKS = 512, 32  # elements of each block of a sample, and most of them:
 
 @dataclass(frozen=True)
 class Mark:
-    """What tells that a tensor is still as it was. PyTorch counts writes, but for those through `.data`: these show in the sums,
-    which are those of a sample for a tensor that was only read."""
+    """What tells that a tensor is still as it was. PyTorch counts writes, but for those through `.data`: these show in the
+    sums, which are those of a sample for a tensor that was only read."""
 
     identity: int
     version: int
@@ -101,7 +101,8 @@ class State:
     digests: dict[str, str] = field(default_factory=dict)  # of the bytes that a computation gave them, by name
     marks: dict[str, dict[str, Mark]] = field(default_factory=dict)  # of a tensor that was made, and of what it was made from
     recipes: dict[str, Row] = field(default_factory=dict)  # rows of tensors that edits gave a recipe, by name
-    virtual: dict[str, Row] = field(default_factory=dict)  # rows of those that no module ever owned, and that nobody has computed
+    # Rows of those that no module ever owned, and that nobody has computed
+    virtual: dict[str, Row] = field(default_factory=dict)
     originals: dict[str, torch.nn.Module] = field(default_factory=dict)  # modules as they were before the first edit, by path
     added: set[str] = field(default_factory=set)  # modules that edits have put in, by path
     configs: dict[str, tuple[str, dict[str, Any]]] = field(default_factory=dict)  # type and config that edits gave, by path
@@ -109,7 +110,8 @@ class State:
     history: Any = None  # of foldback.optimization
 
     def mark(self, name: str, read: list[str], tensors: Mapping[str, torch.Tensor], sums: torch.Tensor | None = None) -> None:
-        """Notes that a tensor is what its recipe makes of those that it reads. `sums` are those of the tensor, if they are known."""
+        """Notes that a tensor is what its recipe makes of those that it reads. `sums` are those of the tensor, if they are
+        known."""
         self.marks.pop(name, None)
         if not all(item in tensors and can_be_marked(tensors[item]) for item in [name, *read]):
             return
@@ -254,7 +256,8 @@ class TensorTable:
     """Names for all tensors of a module. A name is that of the first owner, unless edits have brought another."""
 
     def __init__(self, module: torch.nn.Module, *, by_memory: bool = False) -> None:
-        """`by_memory`: tensors of one memory that are alike are one. torch.export.load makes one for each name of a tied tensor."""
+        """`by_memory`: tensors of one memory that are alike are one. torch.export.load makes one for each name of a tied
+        tensor."""
         state = State.of(module)
         self.tensors: dict[str, torch.Tensor] = dict(state.unowned)  # by name
         self.owned: dict[str, torch.Tensor] = {}  # by name, in the order of registration
@@ -301,7 +304,8 @@ class TensorTable:
         checkpoint: set[str] = set()
         for path, child in walk(self._module):
             held = [tensor for key, tensor in child._buffers.items() if not _is_lacking(child, key, tensor)]
-            checkpoint |= {self._names[self._identity(tensor)] for tensor in [*child._parameters.values(), *held] if tensor is not None}
+            checkpoint |= {self._names[self._identity(tensor)]
+                           for tensor in [*child._parameters.values(), *held] if tensor is not None}
         for name, tensor in self.owned.items():
             has_bytes = not tensor.is_meta and not isinstance(tensor, FakeTensor)
             if name not in checkpoint and has_bytes:

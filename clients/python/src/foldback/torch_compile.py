@@ -27,7 +27,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.fx import GraphModule, Node
 
 from . import private
-from .client import Problem, RunEdits
+from .client import Problem
 from .edits import apply_edits
 from .fx import Document, build
 from .modules import put
@@ -45,7 +45,7 @@ _OUTSIDE = re.compile(r"G\[|L\['self'\]\.")  # the name of a source that is no a
 # Methods that change the shape of what they are called on: the shape that Dynamo notes is the one after the last of them.
 _RESHAPES_ITS_INPUT = {
     "as_strided_", "resize_", "resize_as_", "set_", "squeeze_", "swapaxes_", "swapdims_", "t_", "transpose_", "unsqueeze_",
-}  # fmt: skip
+}
 _MOST_CHANGES = 8  # of weights from call to call, before the captured graph takes over
 _MOST_MODULES = 256  # that one graph keeps computed weights of
 
@@ -96,8 +96,8 @@ def backend(
 
 
 def compiled_runs(model: torch.nn.Module | None = None) -> list[CompiledRun]:
-    """The runs on graphs that `torch.compile(…, backend="foldback")` captured in this process, in their order: one for each part
-    of a model between graph breaks, and for each recompilation. With `model`, only those of this model."""
+    """The runs on graphs that `torch.compile(…, backend="foldback")` captured in this process, in their order: one for each
+    part of a model between graph breaks, and for each recompilation. With `model`, only those of this model."""
     return _models.runs(getattr(model, "_orig_mod", model))
 
 
@@ -212,7 +212,8 @@ def _check_mode(lifted: Sequence[_Lifted], graph_module: GraphModule, place: _Pl
 
 
 def _optimized(
-    captured: GraphModule, inputs: list[Any], passes: list[Any], then: Callable[[GraphModule, list[Any]], Compiled], model: _Model
+    captured: GraphModule, inputs: list[Any], passes: list[Any],
+    then: Callable[[GraphModule, list[Any]], Compiled], model: _Model
 ) -> Compiled:
     lifted = list(_lifted(captured))
     _check_mode(lifted, captured, _Place.now())

@@ -26,7 +26,8 @@ _TORCH_OBJECTS: tuple[tuple[type, str], ...] = (
 )
 # The dtypes that a document can record for a result (docs/graph-format.md); PyTorch has more, such as complex32.
 DTYPES = frozenset(
-    "float64 float32 float16 bfloat16 float8_e4m3fn float8_e5m2 complex64 complex128 int64 int32 int16 int8 uint8 uint16 uint32 uint64 bool".split()
+    "float64 float32 float16 bfloat16 float8_e4m3fn float8_e5m2 complex64 complex128 int64 int32 int16 int8 uint8 uint16 "
+    "uint32 uint64 bool".split()
 )
 _DOTTED = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*")
 _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")

@@ -22,15 +22,18 @@ def main(argv: Sequence[str] | None = None) -> int:
     verb = verbs.add_parser(
         "sync",
         help="mirror the aliases of models, both ways",
-        description="Mirrors the aliases of models, both ways, and prints a line of JSON for each change. The token of foldback is "
+        description="Mirrors the aliases of models, both ways, and prints a line of JSON for each change. The token of "
+                    "foldback is "
         "$FOLDBACK_TOKEN; the secrets of webhooks are $MLFLOW_WEBHOOK_SECRET and $FOLDBACK_WEBHOOK_SECRET.",
     )
     verb.add_argument("model", nargs="+")
     verb.add_argument("--server", metavar="URL", help="foldback ($FOLDBACK_SERVER, or http://127.0.0.1:8080)")
     verb.add_argument("--mlflow", metavar="URI", help="MLflow's tracking server ($MLFLOW_TRACKING_URI)")
-    verb.add_argument("--every", type=float, metavar="SECONDS", help="look again, with such pauses; without --every and --listen, once")
+    verb.add_argument("--every", type=float, metavar="SECONDS",
+                      help="look again, with such pauses; without --every and --listen, once")
     verb.add_argument("--listen", metavar="HOST:PORT", help="take webhooks of both sides here, and look when one comes")
-    verb.add_argument("--prefer", choices=["foldback", "mlflow"], default="foldback", help="who counts when both have moved an alias (%(default)s)")
+    verb.add_argument("--prefer", choices=["foldback", "mlflow"], default="foldback",
+                      help="who counts when both have moved an alias (%(default)s)")
     options = parser.parse_args(argv)
 
     from mlflow import MlflowClient
@@ -67,7 +70,7 @@ def _sync(mirror: Mirror) -> bool:
     try:
         for change in mirror.sync():
             print(json.dumps({"model": mirror.model, **change.__dict__}), flush=True)
-    except Exception as failure:  # noqa: BLE001 (a server that is away comes back)
+    except Exception as failure:
         print(f"foldback mlflow: {mirror.model}: {failure}", file=sys.stderr, flush=True)
         return False
     return True

@@ -1,8 +1,8 @@
 """What MLflow loads of a version that foldback made: `mlflow.pyfunc.load_model("models:/bert@champion")`.
 
-The source of such a version is foldback:/models/MODEL/versions/VERSION, or foldback:/graphs/ID. As a plugin of MLflow's this gives
-the files of such a source: the .pt2 archive of the graph, or else its document and its weights. The service is $FOLDBACK_SERVER
-(http://127.0.0.1:8080), and its token $FOLDBACK_TOKEN.
+The source of such a version is foldback:/models/MODEL/versions/VERSION, or foldback:/graphs/ID. As a plugin of MLflow's this
+gives the files of such a source: the .pt2 archive of the graph, or else its document and its weights. The service is
+$FOLDBACK_SERVER (http://127.0.0.1:8080), and its token $FOLDBACK_TOKEN.
 """
 
 from __future__ import annotations
@@ -105,7 +105,8 @@ def _of_archive(file: Path, dtypes: Mapping[str, str | None]) -> Predictor:
     from torch.utils import _pytree as pytree
 
     program = torch.export.load(file)
-    live, names = program.module(), program.graph_signature.user_inputs  # those that are no names are numbers that it was exported for
+    # Those that are no names are numbers that it was exported for
+    live, names = program.module(), program.graph_signature.user_inputs
 
     def call(given: Mapping[str, Any]) -> Any:
         if missing := [name for name in names if isinstance(name, str) and name not in given]:
@@ -140,7 +141,8 @@ class Predictor:
         else:
             values = model_input if isinstance(model_input, (list, tuple)) else [model_input]
             if len(values) > len(self._inputs):
-                raise ValueError(f"{len(values)} inputs were given; the program takes {len(self._inputs)}: {', '.join(self._inputs)}")
+                raise ValueError(f"{len(values)} inputs were given; the program takes {len(self._inputs)}: "
+                                 f"{', '.join(self._inputs)}")
             given = dict(zip(self._inputs, values))
         with torch.no_grad():
             return _as_arrays(self._call({name: self._tensor(name, value) for name, value in given.items()}))
@@ -155,9 +157,11 @@ class Predictor:
         wanted = getattr(torch, str(self._inputs[name]), tensor.dtype)
         if tensor.dtype == wanted:
             return tensor
-        is_same_kind = tensor.is_floating_point() == wanted.is_floating_point and wanted != torch.bool and tensor.dtype != torch.bool
+        is_same_kind = (tensor.is_floating_point() == wanted.is_floating_point and wanted != torch.bool
+                        and tensor.dtype != torch.bool)
         if not is_same_kind or tensor.is_complex() or wanted.is_complex:
-            raise TypeError(f"the input {name} is {self._inputs[name]}, and {str(tensor.dtype).removeprefix('torch.')} was given")
+            raise TypeError(f"the input {name} is {self._inputs[name]}, and {str(tensor.dtype).removeprefix('torch.')} was "
+                            "given")
         if not wanted.is_floating_point and not torch.equal(tensor.to(wanted).to(tensor.dtype), tensor):
             raise TypeError(f"the input {name} is {self._inputs[name]}, which cannot hold what was given")
         return tensor.to(wanted)

@@ -20,7 +20,8 @@ __all__ = ["Listener", "NotSigned"]
 MOST = 1 << 20  # bytes of a message
 PATIENCE = 10  # seconds for one, from its connection to its answer
 CONNECTIONS = 64  # at once; a new one ends the oldest
-_MLFLOW = {"webhook-id": "x-mlflow-delivery-id", "webhook-timestamp": "x-mlflow-timestamp", "webhook-signature": "x-mlflow-signature"}
+_MLFLOW = {"webhook-id": "x-mlflow-delivery-id", "webhook-timestamp": "x-mlflow-timestamp",
+           "webhook-signature": "x-mlflow-signature"}
 
 
 class NotSigned(Exception):
@@ -30,8 +31,8 @@ class NotSigned(Exception):
 class Listener:
     """Takes webhooks on `host` and `port` (0: any that is free; then `port` says which), in threads of its own.
 
-    `mlflow_secret` is the secret of MLflow's webhook, `foldback_secret` that of foldback's (whsec_…); a message of a side without a
-    secret is refused. `wait` gives the models that messages were about."""
+    `mlflow_secret` is the secret of MLflow's webhook, `foldback_secret` that of foldback's (whsec_…); a message of a side
+    without a secret is refused. `wait` gives the models that messages were about."""
 
     def __init__(
         self,

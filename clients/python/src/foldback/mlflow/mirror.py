@@ -25,8 +25,8 @@ Side = Literal["foldback", "mlflow"]
 @dataclass(frozen=True)
 class Change:
     """What `sync` did, or why it did not. `action`: "version" (made one), "alias" (moved it), "deleted", "conflict" (both sides
-    had moved it: the other one's move was dropped), "unknown" (foldback does not have that version of MLflow, so the alias is not
-    followed), "unnameable" (that side takes no such alias)."""
+    had moved it: the other one's move was dropped), "unknown" (foldback does not have that version of MLflow, so the alias is
+    not followed), "unnameable" (that side takes no such alias)."""
 
     side: Side  # that was changed, or that is in the way
     action: str
@@ -119,8 +119,8 @@ class Mirror:
         return to_foldback, to_mlflow
 
     def _forget_aliases_of(self, missing: list[str]) -> None:
-        """MLflow deletes a version's aliases with it, but nobody has moved them: they are made again with the version. Written before
-        it is, so that a mirror that was killed in between does not take them for deleted."""
+        """MLflow deletes a version's aliases with it, but nobody has moved them: they are made again with the version. Written
+        before it is, so that a mirror that was killed in between does not take them for deleted."""
         theirs = self.registry.get_registered_model(self.model)
         for key, text in theirs.tags.items():
             alias = key.removeprefix(BASE)
@@ -155,7 +155,8 @@ class Mirror:
         """Makes one of foldback's versions one of MLflow's; its number."""
         tags = {GRAPH: row["graph"], VERSION: row["version"]} | ({RUN: row["run"]} if row.get("run") else {})
         source = f"foldback:/models/{self.model}/versions/{row['version']}"
-        made = self.registry.create_model_version(self.model, source, tags=tags, description=row.get("note"), await_creation_for=0)
+        made = self.registry.create_model_version(self.model, source, tags=tags, description=row.get("note"),
+                                                  await_creation_for=0)
         self._did("mlflow", "version", str(made.version), None, row["version"])
         return str(made.version)
 
@@ -173,7 +174,8 @@ class Mirror:
                     self._did("foldback", "unnameable", alias, None, str(theirs.aliases[alias]))
                 continue
             number = theirs.aliases.get(alias)
-            self._mirror(alias, ours.get(alias), None if number is None else str(number), bases.get(alias), to_foldback, to_mlflow)
+            self._mirror(alias, ours.get(alias), None if number is None else str(number), bases.get(alias),
+                         to_foldback, to_mlflow)
 
     def _mirror(
         self,
@@ -197,7 +199,8 @@ class Mirror:
             return
         do_we_lead = self.prefer == "foldback" if have_we_moved and have_they_moved else have_we_moved
         if have_we_moved and have_they_moved:
-            self._did("mlflow" if do_we_lead else "foldback", "conflict", alias, number if do_we_lead else ours, ours if do_we_lead else theirs)
+            self._did("mlflow" if do_we_lead else "foldback", "conflict", alias, number if do_we_lead else ours,
+                      ours if do_we_lead else theirs)
         if do_we_lead:
             self._move_theirs(alias, number, None if ours is None else to_mlflow[ours])
             self._note(alias, base, ours)
