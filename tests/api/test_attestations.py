@@ -236,12 +236,14 @@ def test_either_alphabet_of_base64(signing, foldback):
     envelope, _ = attested(signing, optimize(signing, branches(2), PASSES))
 
     def spelled(part):
-        return {name: text.translate(str.maketrans("+/", "-_")) if name in ("payload", "sig") else text for name, text in part.items()}
+        return {name: text.translate(str.maketrans("+/", "-_")) if name in ("payload", "sig") else text
+                for name, text in part.items()}
 
     for part in (envelope, {**envelope, "signatures": [spelled(envelope["signatures"][0])]}, spelled(envelope)):
         assert verify(foldback, part).status == 0, part
     for text in ("-_-_", base64.b64encode(bytes(64)).decode().rstrip("="), ".." + envelope["signatures"][0]["sig"][2:]):
-        is_refused(verify(foldback, {**envelope, "signatures": [{**envelope["signatures"][0], "sig": text}]}), "none of the given keys has signed it")
+        is_refused(verify(foldback, {**envelope, "signatures": [{**envelope["signatures"][0], "sig": text}]}),
+                   "none of the given keys has signed it")
 
 
 def test_what_was_not_signed_is_refused(signing, foldback):

@@ -445,15 +445,18 @@ FUNCTIONAL = "torch.nn.functional."
     ],
 )
 def test_sizes_near_the_largest_integer_are_refused(shared, target, sizes, rest):
-    """What PyTorch refuses as well, or could only make of more memory than there is. Nothing overflows on the way (make asan)."""
+    """What PyTorch refuses as well, or could only make of more memory than there is. Nothing overflows on the way (make
+    asan)."""
     inputs = [
         {"name": f"x{i}", "op": "placeholder", "target": f"x{i}", "args": [], "meta": {"shape": shape, "dtype": "float32"}}
         for i, shape in enumerate(sizes)
     ]
     given = [{"$node": node["name"]} for node in inputs] + rest
-    call = {"name": "y", "op": "call_method" if target[0] == "." else "call_function", "target": target.lstrip("."), "args": given}
+    call = {"name": "y", "op": "call_method" if target[0] == "." else "call_function", "target": target.lstrip("."),
+            "args": given}
     output = {"name": "output", "op": "output", "target": "output", "args": [{"$node": "y"}]}
-    document = {"format": "foldback.graph/1", "nodes": [*inputs, call, output], "modules": [{"path": "", "type": "torch.nn.Module"}], "tensors": []}
+    document = {"format": "foldback.graph/1", "nodes": [*inputs, call, output],
+                "modules": [{"path": "", "type": "torch.nn.Module"}], "tensors": []}
     answer = evaluate(shared, stored(shared, document), raw_query="seed=0")
     assert answer.status in (413, 422), answer
     assert answer.json()["code"] in ("unsupported-operator", "evaluation-failed", "evaluation-too-large"), answer
@@ -465,6 +468,7 @@ def test_an_offset_beyond_the_matrix_leaves_nothing(shared):
         {"name": "y", "op": "call_function", "target": "torch.diagonal", "args": [{"$node": "x"}, -(2**63)]},
         {"name": "output", "op": "output", "target": "output", "args": [{"$node": "y"}]},
     ]
-    document = {"format": "foldback.graph/1", "nodes": nodes, "modules": [{"path": "", "type": "torch.nn.Module"}], "tensors": []}
+    document = {"format": "foldback.graph/1", "nodes": nodes, "modules": [{"path": "", "type": "torch.nn.Module"}],
+                "tensors": []}
     answer = evaluate(shared, stored(shared, document), raw_query="seed=0")
     assert answer.status == 200, answer

@@ -50,7 +50,8 @@ def test_a_full_disk(cramped, small_disk):
                 assert answer.status == 201
                 told.append(answer.headers["location"])
     assert len(told) < 180
-    assert "foldback: the disk is full" in cramped.log() and cramped.log().count("the disk is full") < 10, "it says so, now and then"
+    assert ("foldback: the disk is full" in cramped.log()
+            and cramped.log().count("the disk is full") < 10), "it says so, now and then"
     assert cramped.get(f"/v1/runs/{run['id']}").json() == run
     assert cramped.get("/livez").status == 200
     is_problem(cramped.get("/readyz"), 503, "disk-full")

@@ -101,7 +101,8 @@ SEEN = """() => {
     const stage = document.querySelector(".stage").getBoundingClientRect();
     return [...document.querySelectorAll(".stage .box:not(.open) > rect")].some((one) => {
         const box = one.getBoundingClientRect();
-        return box.left < stage.right - 8 && box.right > stage.left + 8 && box.top < stage.bottom - 8 && box.bottom > stage.top + 8;
+        return box.left < stage.right - 8 && box.right > stage.left + 8
+            && box.top < stage.bottom - 8 && box.bottom > stage.top + 8;
     });
 }"""
 

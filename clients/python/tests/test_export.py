@@ -1,8 +1,8 @@
 """Programs of torch.export as documents."""
 
-import programs
 import copy
 
+import programs
 import pytest
 import torch
 from canonical import canonical_bytes, identity
@@ -254,7 +254,8 @@ def test_an_example_given_twice_and_a_parameter_as_example():
 def test_a_program_that_is_not_the_model_is_refused(monkeypatch):
     """As PyTorch has a fault in it: here it exports another model."""
     export = torch.export.export
-    monkeypatch.setattr(torch.export, "export", lambda model, *rest, **more: export(nn.Sequential(model, nn.ReLU()), *rest, **more))
+    monkeypatch.setattr(torch.export, "export",
+                        lambda model, *rest, **more: export(nn.Sequential(model, nn.ReLU()), *rest, **more))
     with pytest.raises(ValueError, match="gives another result: value 0 is not the model's"):
         foldback.export.from_module(nn.Linear(4, 4), torch.randn(8, 4))
 

@@ -48,9 +48,9 @@ def from_exported_program(
 def from_module(
     model: torch.nn.Module, *args: Any, name: str | None = None, dynamic_shapes: Any = None, data: bool = False, **kwargs: Any
 ) -> Document:
-    """The document of a model, called with these arguments: by torch.export, or by torch.fx, with a warning, if that fails. A model
-    whose weights are wanted elsewhere has them in the document with `data`. The program is run beside the model, on copies: raises
-    ValueError where its results, or what it leaves in buffers, are others. The model itself stays as it is."""
+    """The document of a model, called with these arguments: by torch.export, or by torch.fx, with a warning, if that fails. A
+    model whose weights are wanted elsewhere has them in the document with `data`. The program is run beside the model, on
+    copies: raises ValueError where its results, or what it leaves in buffers, are others. The model itself stays as it is."""
     name = type(model).__name__ if name is None else name
     args, kwargs = _distinct(model, args, kwargs)
     try:
@@ -111,7 +111,8 @@ def _in_place(name: str) -> Callable[[torch.fx.Proxy, Any], torch.fx.Proxy]:
     return write
 
 
-for _name in ("iadd", "isub", "imul", "itruediv", "ifloordiv", "imod", "ipow", "iand", "ior", "ixor", "ilshift", "irshift", "imatmul"):
+for _name in ("iadd", "isub", "imul", "itruediv", "ifloordiv", "imod", "ipow", "iand", "ior", "ixor", "ilshift",
+              "irshift", "imatmul"):
     setattr(_Proxy, f"__{_name}__", _in_place(_name))
 
 
@@ -125,15 +126,16 @@ class _Tracer(torch.fx.Tracer):
 def _trace(model: torch.nn.Module) -> torch.fx.GraphModule:
     refuse_hooks(model, f"the model {type(model).__name__}")
     with _left_alone(model):
-        return torch.fx.GraphModule(model, _Tracer().trace(model), type(model).__name__)  # has the constants that the tracer leaves
+        # Has the constants that the tracer leaves
+        return torch.fx.GraphModule(model, _Tracer().trace(model), type(model).__name__)
 
 
 # ---- the model beside its program -----------------------------------------------------------------------------------------
 
 
 def _distinct(model: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Each example as a tensor of its own: torch.export takes two that are one object for one input, and one that the model owns for
-    that parameter."""
+    """Each example as a tensor of its own: torch.export takes two that are one object for one input, and one that the model
+    owns for that parameter."""
     seen = {id(tensor) for tensor in [*model.parameters(), *model.buffers()]} | {id(item) for item in _plain(model).values()}
 
     def alone(value: Any) -> Any:
@@ -149,7 +151,8 @@ def _distinct(model: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, A
 def _plain(module: torch.nn.Module) -> dict[str, torch.Tensor]:
     """By path the tensors in plain attributes."""
     children = list(module.named_modules())
-    return {child_path(path, key): item for path, one in children for key, item in vars(one).items() if isinstance(item, torch.Tensor)}
+    return {child_path(path, key): item for path, one in children
+            for key, item in vars(one).items() if isinstance(item, torch.Tensor)}
 
 
 _TABLES = ("_parameters", "_buffers", "_modules", "_non_persistent_buffers_set")
@@ -203,13 +206,15 @@ def _check(
     try:
         found, kept = _outcome(program, inputs, model)
     except Exception as error:
-        raise ValueError(f"the program that PyTorch made of {name} fails on the examples, where the model does not: {error}") from error
+        raise ValueError(
+            f"the program that PyTorch made of {name} fails on the examples, where the model does not: {error}") from error
     differs = _difference(tree_leaves(result), tree_leaves(found))
     lost = [key for key, value in left.items() if key in kept and not _is_close(value, kept[key])]
     if (differs or lost) and not _is_random(model, given, result):
         what = f"leaves another value in {lost[0]}" if lost else f"gives another result: {differs}"
         raise ValueError(
-            f"the program that PyTorch made of {name} {what}. Write the model without what tracing loses, such as writes to plain "
+            f"the program that PyTorch made of {name} {what}. Write the model without what tracing loses, such as writes to "
+            "plain "
             "attributes, then export it again"
         )
 

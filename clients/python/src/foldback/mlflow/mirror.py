@@ -105,7 +105,8 @@ class Mirror:
     def _mirror_versions(self) -> tuple[dict[str, str], dict[str, str]]:
         """The maps of versions, there and back: {MLflow's: foldback's} and {foldback's: MLflow's}."""
         ours = {row["version"]: row for row in self.client.versions(self.model)}
-        to_foldback, to_mlflow = {}, {}
+        to_foldback: dict[str, str] = {}
+        to_mlflow: dict[str, str] = {}
         for theirs in self._all_versions():
             name = self._bring(theirs, ours) if GRAPH in theirs.tags else None
             if name is not None:
