@@ -1,5 +1,5 @@
-"""Every way in which something that names a blob is stored, so that the blob stays, each with bytes that nothing else has; and whoever
-collects garbage beside them."""
+"""Every way in which something that names a blob is stored, so that the blob stays, each with bytes that nothing else has; and
+whoever collects garbage beside them."""
 
 import io
 import itertools
@@ -35,7 +35,8 @@ def weights(seed, names):
     """A file of safetensors, in half of all cases larger than what is kept in the database."""
     chance = random.Random(seed)
     size = chance.choice([(8, 8), (160, 160)])
-    return file_of({f"l.0.self_attn.{one}_proj.weight": ("float32", size, chance.randbytes(4 * size[0] * size[1])) for one in names})
+    return file_of({f"l.0.self_attn.{one}_proj.weight": ("float32", size, chance.randbytes(4 * size[0] * size[1]))
+                    for one in names})
 
 
 def named(data, seed):
@@ -43,8 +44,8 @@ def named(data, seed):
 
 
 class Holder:
-    """`ask(method, path, body, headers)` sends a request and gives its status and its body. Each way gives the blob's bytes when all of
-    it was acknowledged, and raises Went when the blob had gone."""
+    """`ask(method, path, body, headers)` sends a request and gives its status and its body. Each way gives the blob's bytes
+    when all of it was acknowledged, and raises Went when the blob had gone."""
 
     def __init__(self, ask, name):
         self.ask, self.name, self.count = ask, name, itertools.count()

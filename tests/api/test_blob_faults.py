@@ -69,7 +69,8 @@ def test_a_blob_that_does_not_fit(cramped):
 
 def test_a_full_disk_is_freed(cramped, small_disk):
     """By what makes room: deletions and collections, of the service and of the command line."""
-    graphs = [cramped.post("/v1/graphs", graph_of([stored(cramped, some_bytes(INLINE * 4, i))], f"g{i}")).json()["id"] for i in range(4)]
+    graphs = [cramped.post("/v1/graphs", graph_of([stored(cramped, some_bytes(INLINE * 4, i))], f"g{i}")).json()["id"]
+              for i in range(4)]
     assert put_version(cramped, "full", "1", {"graph": graphs[3]}).status == 201
     location = begin(cramped)
     append(cramped, location, some_bytes(1000))

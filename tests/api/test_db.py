@@ -92,7 +92,8 @@ DAMAGE = {
         "graph sha256:",
     ),
     "what a graph refers to": ("DELETE FROM graph_blobs", "graph-rows-wrong", "graph sha256:"),
-    "a blob that a graph keeps": ("DELETE FROM blobs WHERE digest IN (SELECT digest FROM graph_blobs)", "blob-missing", "graph sha256:"),
+    "a blob that a graph keeps": ("DELETE FROM blobs WHERE digest IN (SELECT digest FROM graph_blobs)", "blob-missing",
+                                  "graph sha256:"),
     "a graph that went": ("DELETE FROM graphs WHERE key = 2", "reference-broken", "runs"),
     "a run's result": ("UPDATE runs SET result = source WHERE key = 1", "run-differs", "run run_"),
     "an undo's result": (

@@ -6,7 +6,6 @@ import os
 import threading
 
 import pytest
-
 from blobs import collect, digest_of, graph_of, is_here, put_blob, some_bytes, stored
 from holders import Holder, Went
 from ledger import check_store

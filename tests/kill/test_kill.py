@@ -1,11 +1,11 @@
 """SIGKILL at random instants, while several processes write; the same data folder goes on through all rounds.
 
-Afterwards every acknowledged run is there and rolls back to the id that it came from, every acknowledged movement of an alias is in
-its history, every version is what was sent, so is every blob that something names, in spite of collections without grace, and `foldback db check` finds nothing. In between, the newest of each is looked
-at in every round.
+Afterwards every acknowledged run is there and rolls back to the id that it came from, every acknowledged movement of an alias
+is in its history, every version is what was sent, so is every blob that something names, in spite of collections without grace,
+and `foldback db check` finds nothing. In between, the newest of each is looked at in every round.
 
-FOLDBACK_KILL_ROUNDS (100) says how many, FOLDBACK_KILL_SECONDS (0.2) how long a round is at most, FOLDBACK_KILL_SEED (1) draws other
-instants."""
+FOLDBACK_KILL_ROUNDS (100) says how many, FOLDBACK_KILL_SECONDS (0.2) how long a round is at most, FOLDBACK_KILL_SEED (1) draws
+other instants."""
 
 import os
 import random

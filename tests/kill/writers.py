@@ -1,7 +1,9 @@
-"""Clients that write as fast as they can until the service is killed, in processes of their own, and remember what they were told.
+"""Clients that write as fast as they can until the service is killed, in processes of their own, and remember what they were
+told.
 
-Each has a graph of its own per run, a model with versions and an alias that moves, and blobs that a graph names in one of all ways; what
-was acknowledged goes through a queue at the end of the round, when the connection has broken. One more collects garbage all the time."""
+Each has a graph of its own per run, a model with versions and an alias that moves, and blobs that a graph names in one of all
+ways; what was acknowledged goes through a queue at the end of the round, when the connection has broken. One more collects
+garbage all the time."""
 
 import http.client
 import json
@@ -78,7 +80,8 @@ class Writer:
         self.ask("POST", "/v1/graphs", graph_of([digest_of(data)], self.fresh()))
         self.ask("POST", "/v1/blobs/uploads")
         location = self.headers["Location"]
-        for method, query, part in (("PATCH", "", data[: len(data) // 2]), ("PUT", f"?digest={digest_of(data)}", data[len(data) // 2 :])):
+        for method, query, part in (("PATCH", "", data[: len(data) // 2]),
+                                    ("PUT", f"?digest={digest_of(data)}", data[len(data) // 2 :])):
             status, text = self.send(method, location + query, part)
             if status in (404, 409):
                 return  # between two requests an upload is garbage, too: it went, or is going
@@ -92,7 +95,8 @@ class Writer:
             pass
 
     def work(self):
-        self.rng.choice([self.write_run] * 4 + [self.write_version, self.move_alias, self.move_alias, self.upload] + [self.hold] * 4)()
+        self.rng.choice([self.write_run] * 4 + [self.write_version, self.move_alias, self.move_alias,
+                                                self.upload] + [self.hold] * 4)()
 
     def write_until_killed(self, host, port):
         self.connection = http.client.HTTPConnection(host, port, timeout=600)

@@ -1,5 +1,6 @@
-"""Three replicas on one PostgreSQL and one bucket, while they are killed, stopped and cut off at random: nothing that was acknowledged is
-lost or done twice, in spite of collections without grace, and each alias is one register to all clients (linearizable.py).
+"""Three replicas on one PostgreSQL and one bucket, while they are killed, stopped and cut off at random: nothing that was
+acknowledged is lost or done twice, in spite of collections without grace, and each alias is one register to all clients
+(linearizable.py).
 
 FOLDBACK_PARTITION_SECONDS (60) says how long, FOLDBACK_PARTITION_SEED draws other faults."""
 
@@ -117,7 +118,8 @@ class Nemesis:
     def cut_commits(self, one):
         """The connection breaks before, or right after, the server has got a COMMIT."""
         left = itertools.count(self.chance.randint(2, 10), -1)
-        one.to_database.watch = lambda sent: self.chance.choice(["before", "after"]) if b"COMMIT" in sent and next(left) > 0 else None
+        one.to_database.watch = lambda sent: self.chance.choice(["before",
+                                                                 "after"]) if b"COMMIT" in sent and next(left) > 0 else None
         time.sleep(2)
         one.to_database.watch = lambda sent: None
 
@@ -131,7 +133,8 @@ class Nemesis:
         self.postgres.restart()
 
     def work(self, until):
-        faults = [self.kill, self.kill, self.stand_still, self.cut_connections, self.cut_off, self.lose_packets, self.cut_commits,
+        faults = [self.kill, self.kill, self.stand_still, self.cut_connections, self.cut_off, self.lose_packets,
+                  self.cut_commits,
                   self.cut_commits, self.lose_the_bucket, self.restart_the_server, self.seem_dead]  # fmt: skip
         while (left := until - time.monotonic()) > 0:
             fault = self.chance.choice([one for one in faults if left > 30 or one != self.seem_dead])
@@ -141,8 +144,8 @@ class Nemesis:
 
 
 class Client:
-    """Does one thing after another at random replicas, and notes when each began and ended, and what it was told. An operation of which
-    it was told nothing, or that it may have been done, has no end."""
+    """Does one thing after another at random replicas, and notes when each began and ended, and what it was told. An operation
+    of which it was told nothing, or that it may have been done, has no end."""
 
     def __init__(self, number, replicas, seed):
         self.number, self.replicas, self.chance, self.count = number, replicas, random.Random(seed), itertools.count()
@@ -225,7 +228,8 @@ class Client:
         """With a key, until it is answered: then it was done once, wherever it was asked for."""
         key = f"c{self.number}k{next(self.count)}"
         for _ in range(8):
-            found = self.ask("POST", "/v1/optimize", {"graph": self.graph, "passes": DIVISION, "labels": {"key": key}}, {"Idempotency-Key": key})
+            found = self.ask("POST", "/v1/optimize", {"graph": self.graph, "passes": DIVISION, "labels": {"key": key}},
+                             {"Idempotency-Key": key})
             if found and found[0] == 201:
                 self.runs[key] = json.loads(found[2])["id"]
                 return
@@ -286,7 +290,8 @@ def check_writes(replicas, clients, sql):
         for key, run in client.runs.items():
             found = replicas[0].service.get("/v1/runs", raw_query={"label": f"key={key}"}).json()["items"]
             assert [one["id"] for one in found] == [run], (key, run, found)
-    assert sql("SELECT count(*) FROM (SELECT value FROM run_labels WHERE key = 'key' GROUP BY value HAVING count(*) > 1) doubled") == "0"
+    assert sql("SELECT count(*) FROM (SELECT value FROM run_labels WHERE key = 'key' GROUP BY value HAVING count(*) > 1) "
+               "doubled") == "0"
 
 
 def test_nothing_is_lost_and_aliases_are_registers(tmp_path):
@@ -322,8 +327,10 @@ def test_nothing_is_lost_and_aliases_are_registers(tmp_path):
         statuses = sum((client.statuses for client in clients), collections.Counter())
         operations = [one for client in clients for some in client.operations.values() for one in some]
         print(f"{SECONDS:.0f} s; faults: {dict(nemesis.done)}; answers: {dict(statuses)}")
-        print(f"acknowledged: {sum(one['kind'] != 'read' and one['end'] is not None for one in operations)} movements of aliases, "
-              f"{sum(one['kind'] == 'read' for one in operations)} reads of them, {sum(len(one.runs) for one in clients)} runs, "
+        print(f"acknowledged: {sum(one['kind'] != 'read' and one['end'] is not None for one in operations)} movements of "
+              "aliases, "
+              f"{sum(one['kind'] == 'read' for one in operations)} reads of them, {sum(len(one.runs) for one in clients)} "
+              "runs, "
               f"{sum(len(one.graphs) for one in clients)} graphs, {sum(len(one.blobs) for one in clients)} blobs")  # fmt: skip
         assert len(operations) > 5 * SECONDS and sum(nemesis.done.values()) > SECONDS / 10
         for one in replicas:

@@ -697,7 +697,8 @@ def test_a_module_that_lost_its_runs_says_so():
     merge(traced)
     made = torch.fx.GraphModule(traced, traced.graph)
     assert merge.get_transformed_nodes(made)
-    for undo in (lambda: merge(made, reverse=True), lambda: optimization.compose(merge)(made, reverse=True), lambda: optimization.rollback(made)):
+    for undo in (lambda: merge(made, reverse=True), lambda: optimization.compose(merge)(made, reverse=True),
+                 lambda: optimization.rollback(made)):
         with pytest.raises(ValueError, match=r"does not have the run that made it: .* copy.deepcopy\(module\)"):
             undo()
     optimization.ChangeTrueDivToMulByInverse()(made, reverse=True)  # nothing was done, and nothing is marked

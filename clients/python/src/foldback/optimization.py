@@ -691,7 +691,8 @@ def _mark(graph_module: GraphModule, history: History) -> None:
 
 
 def _undo(graph_module: GraphModule, passes: Sequence[_Pass]) -> GraphModule:
-    """Takes passes out, those that were done last first, of every call. What was not done, or was undone, is nothing to undo."""
+    """Takes passes out, those that were done last first, of every call. What was not done, or was undone, is nothing to
+    undo."""
     history = History.of(graph_module)
     _refuse_lost_runs(graph_module, history, {one.signature for one in passes})
     found: dict[int, list[int]] = {}
@@ -712,7 +713,8 @@ def _refuse_lost_runs(graph_module: GraphModule, history: History, signatures: s
         lost = node.meta.get(MARKS, frozenset()) - known
         if not history.applied and (lost if signatures is None else lost & signatures):
             raise ValueError(
-                f"the node {node.name} carries the mark of a transformation, and the module does not have the run that made it: "
+                f"the node {node.name} carries the mark of a transformation, and the module does not have the run that made "
+                "it: "
                 "undo the module that was transformed, or copy.deepcopy(module), which GraphModule(module, graph) is not"
             )
 
