@@ -8,13 +8,14 @@
 #include "core/bind/bind_internal.h"
 #include "core/json/json.h"
 #include "core/operators/spelling.h"
+#include "core/weights/weights_file.h"
 
 typedef struct owned {
     const char *name;
     size_t path_length; /* 0: the root owns it */
     const fb_safetensors_entry *entry;
     const fb_bind_file *file;
-    size_t order;
+    size_t index, order; /* of the file; of all */
 } owned;
 
 static int by_owner(const void *a, const void *b) {
@@ -38,6 +39,7 @@ static owned *list_owned(const fb_binder *b, fb_error *error) {
                                   .path_length = dot ? (size_t)(dot - entry->name) : 0,
                                   .entry = entry,
                                   .file = &b->files[f],
+                                  .index = f,
                                   .order = count};
             count++;
             if (entry->dtype) continue;
@@ -49,6 +51,22 @@ static owned *list_owned(const fb_binder *b, fb_error *error) {
     }
     if (list) fb_sort(list, count, sizeof *list, by_owner);
     return list;
+}
+
+/* FB_WEIGHTS_TIE by tensors' names. "format" is the format's own word. */
+static json_t *read_ties(const fb_safetensors *header) {
+    const char *key;
+    json_t *value, *ties = json_object();
+    bool ok = ties != NULL;
+    json_object_foreach(header->metadata, key, value) {
+        if (!ok) break;
+        if (strcmp(key, "format") == 0) continue;
+        ok = json_object_set(ties, key, value) == 0 &&
+             json_object_set_new(ties, json_string_value(value), json_string(key)) == 0;
+    }
+    if (ok) return ties;
+    json_decref(ties);
+    return NULL;
 }
 
 static const char *attribute_of(const owned *one) {
@@ -74,7 +92,8 @@ static void write_modules(const owned *list, size_t count, fb_buffer *out) {
     fb_buffer_char(out, ']');
 }
 
-static void write_tensors(const owned *list, size_t count, fb_buffer *out) {
+/* `ties` are those of each file. */
+static void write_tensors(const owned *list, size_t count, json_t *const *ties, fb_buffer *out) {
     fb_put_name(out, "tensors");
     fb_buffer_char(out, '[');
     for (size_t i = 0; i < count; i++) {
@@ -89,22 +108,39 @@ static void write_tensors(const owned *list, size_t count, fb_buffer *out) {
         fb_buffer_char(out, ']');
         fb_put_text(out, "blob", list[i].file->blob);
         fb_put_int(out, "offset", (int64_t)entry->offset);
+        const char *tie = json_string_value(json_object_get(ties[list[i].index], entry->name));
+        if (tie) fb_put_text(out, FB_WEIGHTS_TIE, tie);
         fb_buffer_char(out, '}');
     }
     fb_buffer_char(out, ']');
 }
 
+static json_t **list_ties(const fb_binder *b, fb_error *error) {
+    json_t **ties = calloc(b->file_count + 1, sizeof *ties);
+    if (!ties) fb_fail_memory(error);
+    for (size_t f = 0; ties && f < b->file_count && !error->status; f++)
+        if (!(ties[f] = read_ties(&b->files[f].header))) fb_fail_memory(error);
+    return ties;
+}
+
+static void free_ties(const fb_binder *b, json_t **ties) {
+    for (size_t f = 0; ties && f < b->file_count; f++) json_decref(ties[f]);
+    free(ties);
+}
+
 static fb_status write_document(const fb_binder *b, const char *name, fb_buffer *out, fb_error *error) {
     owned *list = list_owned(b, error);
-    if (list && !error->status) {
+    json_t **ties = list_ties(b, error);
+    if (!error->status) {
         fb_buffer_string(out, "{\"format\":\"foldback.graph/1\"");
         fb_put_text(out, "name", name);
         fb_buffer_string(out, ",\"nodes\":[{\"name\":\"output\",\"op\":\"output\",\"target\":\"output\",\"args\":[null]}]");
         write_modules(list, b->given_count, out);
-        write_tensors(list, b->given_count, out);
+        write_tensors(list, b->given_count, ties, out);
         fb_buffer_char(out, '}');
         if (out->failed) fb_fail_memory(error);
     }
+    free_ties(b, ties);
     free(list);
     return error->status;
 }

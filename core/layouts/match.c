@@ -9,6 +9,7 @@
 #include "core/graph/build.h"
 #include "core/layouts/internal.h"
 #include "core/weights/invert.h"
+#include "core/weights/weights_file.h"
 
 typedef struct hit {
     uint32_t row, source;
@@ -327,7 +328,12 @@ static void check_tensors(planner *p, fb_layout_application *application) {
     FOR_EACH_TENSOR(application, owned) {
         fb_dtype own = (fb_dtype)fb_tensor_at(p->graph, owned->tensor)->dtype;
         if (application->is_refused) return;
+        const char *noted =
+            fb_value_text(p->graph, fb_map_value(p->graph, fb_tensor_at(p->graph, owned->tensor)->rest, FB_WEIGHTS_TIE));
         if (owned->is_tied) REFUSE(p, application, "tied", "%s is the same tensor as another one", owned->name);
+        else if (noted)
+            REFUSE(p, application, "tied", "the file's metadata notes %s beside %s: take the note out, or write both tensors",
+                   noted, owned->name);
         else if (own != dtype)
             REFUSE(p, application, "dtype-mismatch", "%s is %s, and %s is %s", owned->name, fb_dtype_name(own), first->name,
                    fb_dtype_name(dtype));

@@ -153,21 +153,82 @@ static void note_blob(void *context, fb_tensor tensor) {
     if (!fb_map_put(&list->seen, row->blob.id, 1) || list->blobs.failed) list->failed = true;
 }
 
-static fb_status merge_metadata(fb_weights_file *file, const json_t *metadata, fb_error *error) {
-    if (!file->metadata && !(file->metadata = json_object())) return fb_fail_memory(error);
-    if (json_object_update_missing(file->metadata, (json_t *)(uintptr_t)metadata)) return fb_fail_memory(error);
-    return FB_OK;
+static char *place_of(const char *blob, uint64_t offset, uint64_t size) {
+    fb_buffer text = {0};
+    fb_buffer_printf(&text, "%s %llu %llu", blob, (unsigned long long)offset, (unsigned long long)size);
+    return fb_buffer_take(&text, NULL);
+}
+
+/* The keys of entries whose bytes are a blob's, by where these are. NULL when memory is out. */
+static json_t *list_places(const fb_weights_file *file) {
+    json_t *places = json_object();
+    bool ok = places != NULL;
+    for (size_t i = 0; i < fb_weights_file_count(file) && ok; i++) {
+        const fb_safetensors_entry *entry = &entries_of(file)[i];
+        const fb_tensor_row *row = fb_tensor_at(file->graph, fb_tensor_called(file->graph, entry->name));
+        uint64_t size = fb_dtype_size(entry->dtype);
+        if (!row->blob.id || row->recipe.id) continue;
+        for (int axis = 0; axis < entry->rank; axis++) size *= (uint64_t)entry->shape[axis];
+        char *place = place_of(fb_text(file->graph, row->blob), (uint64_t)row->offset, size);
+        ok = place && (json_object_get(places, place) || !json_object_set_new(places, place, json_string(entry->name)));
+        free(place);
+    }
+    if (ok) return places;
+    json_decref(places);
+    return NULL;
+}
+
+/* Where the tensors of a blob went: keys of this file, or null, by names in that one. */
+static json_t *list_moves(const json_t *places, const char *blob, const fb_safetensors *header) {
+    json_t *moves = json_object();
+    bool ok = moves != NULL;
+    for (size_t i = 0; i < header->count && ok; i++) {
+        const fb_safetensors_entry *entry = &header->entries[i];
+        char *place = place_of(blob, entry->offset, entry->size);
+        json_t *key = place ? json_object_get(places, place) : NULL;
+        ok = place && !json_object_set(moves, entry->name, key ? key : json_null());
+        free(place);
+    }
+    if (ok) return moves;
+    json_decref(moves);
+    return NULL;
+}
+
+/* A note of a tensor follows it, and is left out where the tensor's bytes are not in the file as they were: safetensors'
+ * save_model notes {"left out": "kept"} of two tensors that are tied. "format" is the format's own word. */
+static fb_status merge_note(fb_weights_file *file, const json_t *moves, const char *key, const char *value, fb_error *error) {
+    bool is_note = strcmp(key, "format") != 0;
+    const json_t *of_key = is_note ? json_object_get(moves, key) : NULL;
+    const json_t *of_value = is_note ? json_object_get(moves, value) : NULL;
+    if (json_is_null(of_key) || json_is_null(of_value)) return FB_OK;
+    const char *new_key = of_key ? json_string_value(of_key) : key, *new_value = of_value ? json_string_value(of_value) : value;
+    if (of_value && !strcmp(new_value, key)) new_key = value; /* now the other of the two names is the one left out */
+    if (json_object_get(file->metadata, new_key)) return FB_OK;
+    return json_object_set_new(file->metadata, new_key, json_string(new_value)) ? fb_fail_memory(error) : FB_OK;
+}
+
+static fb_status merge_metadata(fb_weights_file *file, const json_t *places, const char *blob, const fb_safetensors *header,
+                                fb_error *error) {
+    const char *key;
+    json_t *value, *moves = list_moves(places, blob, header);
+    if (!file->metadata) file->metadata = json_object();
+    fb_status status = moves && file->metadata ? FB_OK : fb_fail_memory(error);
+    json_object_foreach(header->metadata, key, value) {
+        if (!status) status = merge_note(file, moves, key, json_string_value(value), error);
+    }
+    json_decref(moves);
+    return status;
 }
 
 /* Blobs that are no safetensors files have nothing to say. */
-static fb_status read_metadata(fb_weights_file *file, const char *blob, fb_error *error) {
+static fb_status read_metadata(fb_weights_file *file, const json_t *places, const char *blob, fb_error *error) {
     fb_blob_bytes bytes;
     fb_safetensors header;
     fb_status status = file->blobs->open(file->blobs->context, blob, &bytes, error);
     if (status) return status;
     fb_status read = fb_safetensors_read(bytes.bytes, bytes.size, &header, NULL);
     if (read == FB_NO_MEMORY) status = fb_fail_memory(error);
-    if (!read && header.metadata) status = merge_metadata(file, header.metadata, error);
+    if (!read && header.metadata) status = merge_metadata(file, places, blob, &header, error);
     if (!read) fb_safetensors_free(&header);
     file->blobs->close(file->blobs->context, &bytes);
     return status;
@@ -181,9 +242,12 @@ static fb_status take_over_metadata(fb_weights_file *file, fb_error *error) {
             fb_inputs_visit(&walk, fb_tensor_called(file->graph, entries_of(file)[i].name), note_blob, &list);
     }
     bool ok = fb_inputs_end(&walk) && !list.failed;
-    fb_status status = ok ? FB_OK : fb_fail_memory(error);
+    json_t *places = ok ? list_places(file) : NULL;
+    fb_status status = places ? FB_OK : fb_fail_memory(error);
     const char **blobs = (const char **)(void *)list.blobs.data;
-    for (size_t i = 0; i < list.blobs.size / sizeof *blobs && !status; i++) status = read_metadata(file, blobs[i], error);
+    for (size_t i = 0; i < list.blobs.size / sizeof *blobs && !status; i++)
+        status = read_metadata(file, places, blobs[i], error);
+    json_decref(places);
     fb_map_free(&list.seen);
     fb_buffer_free(&list.blobs);
     return status;

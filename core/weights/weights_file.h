@@ -2,7 +2,8 @@
  *
  * It has every tensor that a module owns, once, under the path of its first owner (a tensor that is tied to another module's is
  * left out there, as `state_dict` files do that safetensors' save_model writes). Recipes are evaluated on the way. Its
- * `__metadata__` is that of the files that the bytes come from, where they have one; the first that says a key is believed.
+ * `__metadata__` is that of the files that the bytes come from, where they have one; the first that says a key is believed. A
+ * note of a tensor, by its name, follows it, and is left out where its bytes are not in the file as they were.
  *
  * A file that has a tensor which passes made says whose weights it holds: FB_WEIGHTS_GRAPH and FB_WEIGHTS_STRUCTURE are the
  * graph's id and structure, FB_WEIGHTS_READING is "finished", and FB_WEIGHTS_TENSORS is JSON that gives for each key of the
@@ -22,6 +23,10 @@
 #define FB_WEIGHTS_STRUCTURE "foldback.structure"
 #define FB_WEIGHTS_READING "foldback.weights"
 #define FB_WEIGHTS_TENSORS "foldback.tensors"
+
+/* A member of a checkpoint's tensor: the text that its file's metadata has beside the tensor's name. safetensors' save_model
+ * writes {"lm_head.weight": "model.embed_tokens.weight"} for a tensor that it left out, since it is tied to the other one. */
+#define FB_WEIGHTS_TIE "tied_by_note"
 
 /* The hash of a tensor's recipe, as FB_WEIGHTS_TENSORS has it. False when memory is out. */
 bool fb_recipe_id(const fb_graph *graph, fb_value recipe, char id[FB_ID_LENGTH + 1]);

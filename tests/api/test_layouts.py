@@ -598,6 +598,36 @@ def test_the_file_comes_back_byte_for_byte(service):
     assert service.get(f"/v1/graphs/{graph}/weights").body == content
 
 
+TIES = {"lm_head.weight": "model.embed_tokens.weight", "format": "pt"}
+EMBEDDING = {"renamed": {"tok.weight": "e"}, "consumed": {"tok.weight": {"op": "permute", "dims": [1, 0], "args": ["e"]}}}
+
+
+def metadata_of(content):
+    return json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])["__metadata__"]
+
+
+def test_a_note_of_a_tie_stays_where_no_row_reads_the_tensor(service):
+    content = file_of(llama(), metadata=TIES)
+    graph = checkpoint(service, content)
+    assert service.get(f"/v1/graphs/{graph}/weights").body == content
+    done = applied(service, graph, "qkv-fused")
+    assert done["passes"][0]["refused"] == [] and done["passes"][0]["applied"] == LAYERS
+    assert metadata_of(service.get(f"/v1/graphs/{done['result']}/weights").body).items() >= TIES.items()
+
+
+@pytest.mark.parametrize("to", EMBEDDING)
+def test_a_tensor_with_a_note_of_a_tie_is_refused(service, to):
+    """The note would name a tensor that is not there, and no row says what becomes of the other name."""
+    rows = [{"from": {"e": "model.embed_tokens.weight"}, "to": EMBEDDING[to]}]
+    assert service.request("PUT", "/v1/layouts/own", layout(rows=rows)).status == 201
+    for ties in (TIES, {"model.embed_tokens.weight": "lm_head.weight"}):
+        (refused,) = applied(service, checkpoint(service, file_of(llama(), metadata=ties)), "own")["passes"][0]["refused"]
+        assert refused["reason"] == "tied", refused
+        assert "lm_head.weight" in refused["detail"] and "model.embed_tokens.weight" in refused["detail"], refused
+    report = applied(service, checkpoint(service, file_of(llama(), metadata={"format": "pt"})), "own")["passes"][0]
+    assert (report["applied"], report["refused"]) == (1, [])
+
+
 # ---- the command line -------------------------------------------------------------------------------------------------------
 
 

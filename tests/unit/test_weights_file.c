@@ -404,6 +404,40 @@ START_TEST(test_metadata) {
 }
 END_TEST
 
+/* A tensor under another name, one under the name that was left out, and one of which only a part is left. */
+START_TEST(test_notes_of_tensors) {
+    memory_blobs blobs;
+    memory_blobs_init(&blobs);
+    const memory_tensor tensors[] = {{"old", "U8", "1", "x", 1}, {"b", "U8", "1", "y", 1}, {"c", "U8", "2", "zz", 2}};
+    const char *digest = memory_blobs_put_tensors(
+        &blobs, "{\"gone\":\"old\",\"a\":\"b\",\"z\":\"c\",\"c\":\"of c\",\"old\":\"of old\",\"format\":\"c\"}", tensors, 3);
+    fb_graph *graph =
+        graph_with("\"new\":\"old\",\"a\":\"b\",\"part\":\"part\"",
+                   "{\"name\":\"old\",\"dtype\":\"uint8\",\"shape\":[1]},{\"name\":\"b\",\"dtype\":\"uint8\",\"shape\":[1]},"
+                   "{\"name\":\"c\",\"dtype\":\"uint8\",\"shape\":[2]},{\"name\":\"part\",\"dtype\":\"uint8\",\"shape\":[1],"
+                   "\"recipe\":{\"op\":\"slice\",\"args\":[\"c\"],\"axis\":0,\"start\":1,\"stop\":2}}");
+    fb_binding binding = bind(graph, &blobs, digest);
+    fb_binding_free(&binding);
+    fb_weights_file *file = open_file(graph, NULL, &blobs);
+    fb_safetensors header;
+    size_t size;
+    unsigned char *bytes = read_all(file, SIZE_MAX / 2, &size);
+    ck_assert_int_eq(fb_safetensors_read(bytes, size, &header, NULL), FB_OK);
+    static const char *const expected[][2] = {{"gone", "new"}, {"b", "a"},  {"new", "of old"}, {"format", "c"},
+                                              {"a", NULL},     {"z", NULL}, {"c", NULL},       {"old", NULL}};
+    for (size_t i = 0; i < sizeof expected / sizeof *expected; i++) {
+        const char *value = json_string_value(json_object_get(header.metadata, expected[i][0]));
+        ck_assert_msg(expected[i][1] ? value && !strcmp(value, expected[i][1]) : !value, "%s: %s", expected[i][0],
+                      value ? value : "absent");
+    }
+    fb_safetensors_free(&header);
+    free(bytes);
+    fb_weights_file_free(file);
+    fb_graph_free(graph);
+    memory_blobs_free(&blobs);
+}
+END_TEST
+
 /* ---- large -------------------------------------------------------------------------------------------------------------- */
 
 /* A tensor of 5 GiB (of pages that are never touched but at its end) and one behind it. */
@@ -482,6 +516,7 @@ int main(void) {
     tcase_add_test(cases, test_no_such_dtype);
     tcase_add_test(cases, test_missing);
     tcase_add_test(cases, test_metadata);
+    tcase_add_test(cases, test_notes_of_tensors);
     tcase_add_test(cases, test_beyond_4_gib);
     tcase_add_test(cases, test_memory_runs_out);
     return run_tests("weights_file", cases);
