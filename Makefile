@@ -455,11 +455,12 @@ lint: lint-python
 	@tests/lint/exports build-clang
 	@tests/lint/arrows build-clang
 
-## make lint-python   ruff on all Python (ruff.toml), mypy --strict on the client, tests that are defined twice
+## make lint-python   ruff on all Python (ruff.toml), mypy --strict on the client, its imports in a circle, tests that are defined twice
 lint-python:
 	@$$(tests/venv lint tests/lint/requirements.txt)/bin/ruff check -q . $$(git grep -lE '^#!.*python3?$$' -- ':!*.py')
 	@$$(tests/venv lint tests/lint/requirements.txt)/bin/mypy --config-file clients/python/pyproject.toml --no-error-summary \
 	    --python-executable $$(tests/venv pytorch tests/python/requirements.txt)/bin/python --cache-dir $(BUILD)/mypy clients/python/src/foldback
+	@tests/lint/circles clients/python/src/foldback
 	@tests/lint/twice
 
 ## make install      under $(DESTDIR)$(prefix)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import ssl
 import tempfile
@@ -13,13 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 import httpx
 
-from .files import refuse_other_kinds, with_shards
-from .jobs import PREFER, Job
 from .progress import Progress
-from .registry import Registry
 from .run import Run
+from .runs import RunOrId, Runs
 from .service import Problem, Service, socket_of
-from .transfer import DIGEST, LONG, Uploads, digest_of, download
+from .transfer import DIGEST, LONG, Uploads, download
+from .weights import File, GraphOrId
 
 if TYPE_CHECKING:
     from torch.export import ExportedProgram
@@ -27,25 +25,10 @@ if TYPE_CHECKING:
 
 __all__ = ["Client", "Problem"]
 
-Document = dict[str, Any]
 Edits = list[dict[str, Any]]
-GraphOrId = Mapping[str, Any] | str  # a document, or the id of one that the service has
-RunOrId = Mapping[str, Any] | str
-File = str | PathLike[str]
 
 
-class RunEdits(list[dict[str, Any]]):
-    """The edits of a run, with the run and its service: `foldback.apply_edits` asks for others where a module was trained."""
-
-    def __init__(self, client: Client, run: str, edits: Iterable[dict[str, Any]]) -> None:
-        super().__init__(edits)
-        self.client, self.run = client, run
-
-    def __reduce_ex__(self, _: object) -> tuple[Any, ...]:
-        return list, (list(self),)  # a connection cannot be copied or pickled
-
-
-class Client(Registry):
+class Client(Runs):
     """A service by its address, `Client("http://127.0.0.1:8080")`, or `Client("unix:/run/foldback/socket")`. `token` is what it
     wants to see, unless the environment's FOLDBACK_TOKEN has it; `ca_file` holds the certificates to trust, instead of the
     usual ones. `http` takes the place of a connection of its own."""
@@ -129,12 +112,6 @@ class Client(Registry):
         download(self._service, f"{owner}/archive", {}, Path(file), progress)
         return Path(file)
 
-    def checkpoint(self, files: Sequence[File] | File, *, name: str | None = None, progress: Progress = True) -> str:
-        """Stores a graph that owns the tensors of safetensors files by their names and computes nothing, and gives its id: what
-        layouts are applied to, by `optimize`. Files are given as for `bind`."""
-        body = {"weights": self._blobs(files, progress)} | ({} if name is None else {"name": name})
-        return str(self._service.json("POST", "/v1/checkpoints", body, timeout=LONG)["id"])
-
     def code(self, graph: str) -> str:
         """Its forward() as Python."""
         return self._service.request("GET", f"/v1/graphs/{graph}/code").text
@@ -143,56 +120,7 @@ class Client(Registry):
         """The edits that lead from one stored graph to another: what `foldback.apply_edits` takes."""
         return list(self._service.json("GET", f"/v1/graphs/{graph}/diff", query={"base": base})["edits"])
 
-    # ---- runs -----------------------------------------------------------------------------------------------------------
-
-    def optimize(
-        self,
-        graph: GraphOrId,
-        passes: Sequence[Any],
-        *,
-        include: Iterable[str] = (),
-        lint: str = "end",
-        note: str | None = None,
-        labels: Mapping[str, str] | None = None,
-        weights: Sequence[File] | File = (),
-        as_: str | None = None,
-        prefix: str | None = None,
-        validate: str = "off",
-        tolerance: Mapping[str, float] | None = None,
-        seed: int = 0,
-        assume: Mapping[str, str | int] | None = None,
-    ) -> Run:
-        """Runs passes on a graph. A pass is its name, {"name": …, "params": {…}}, or a list of passes. `include` puts the
-        result's "graph", "code" or "edits" into the run; `note` and `labels` are kept with it. With `weights` the graph is
-        bound to them first, as `bind` does; `as_` and `prefix` are those of `bind`.
-        `validate`: "rewrites" compares the rewritten regions after each pass with those before, "graph" the whole outputs; a
-        pass that changes what is computed is a Problem, `validation-failed`. With a `tolerance`, {"relative": 0.05} or
-        {"absolute": …}, passes that are meant to change it are compared as well.
-        `assume` first records the dtypes and shapes that follow from weights, where the graph does not say them; with
-        {"dtype": "float32"} inputs without a dtype are of that one, with {"rank": 2} inputs without a shape have two
-        dimensions. It becomes the first pass of the run, RecordTypes."""
-        options: dict[str, Any] = {"lint": lint, "include": list(include)}
-        if assume is not None:
-            options["assume"] = dict(assume)
-        if validate != "off":
-            options |= {"validate": validate, "seed": seed}
-        if tolerance is not None:
-            options["tolerance"] = dict(tolerance)
-        body: dict[str, Any] = {"graph": graph, "passes": list(passes), "options": options}
-        if note is not None:
-            body["note"] = note
-        if labels:
-            body["labels"] = dict(labels)
-        if weights:
-            body |= {"weights": self._blobs(weights, True), **_how(as_, prefix)}
-        return self._run(self._service.json("POST", "/v1/optimize", body))
-
-    def run(self, run: RunOrId) -> Run:
-        return self._run(self._service.json("GET", f"/v1/runs/{_id(run)}"))
-
-    def edits(self, run: RunOrId) -> RunEdits:
-        """What leads from the run's source to its result: what `foldback.apply_edits` takes."""
-        return RunEdits(self, _id(run), self._service.json("GET", f"/v1/runs/{_id(run)}/edits")["edits"])
+    # ---- live modules ---------------------------------------------------------------------------------------------------
 
     def reverse(
         self,
@@ -205,65 +133,22 @@ class Client(Registry):
         """Undoes passes (all, if none are named) by the rules of the composition, on the run's result or on a graph that
         came of it. A live module stands for the last run that was applied to it and not undone, and for the graph that it
         is now. Raises ValueError where no such run led to the module."""
-        if not isinstance(run, (str, Mapping)):
-            from .history import last_step, reverse_live
+        if isinstance(run, (str, Mapping)):
+            return super().reverse(run, passes, graph=graph, include=include)
+        from .history import last_step, reverse_live  # needs PyTorch
 
-            if graph is None:
-                return reverse_live(self, run, passes, include=include)
-            run = last_step(self, run)[0].run
-        body = {"passes": passes, "graph": graph, "options": {"include": list(include)} if include else None}
-        return self._run(
-            self._service.json(
-                "POST", f"/v1/runs/{_id(run)}/reverse", {key: item for key, item in body.items() if item is not None}
-            )
-        )
+        if graph is None:
+            return reverse_live(self, run, passes, include=include)
+        return super().reverse(last_step(self, run)[0].run, passes, graph=graph, include=include)
 
     def rollback(self, run: RunOrId | GraphModule, passes: Sequence[Any] | None = None) -> Run:
         """The run's source from the store, or the source with the other passes only; whatever the passes are. A live
-        module stands for the last run that was applied to it and not undone."""
-        if not isinstance(run, (str, Mapping)):
-            from .history import last_step
+        module stands for the last run that was applied to it and not undone. Raises ValueError where no such run led to it."""
+        if isinstance(run, (str, Mapping)):
+            return super().rollback(run, passes)
+        from .history import last_step  # needs PyTorch
 
-            run = last_step(self, run)[0].run
-        return self._run(self._service.json("POST", f"/v1/runs/{_id(run)}/rollback",
-                                            {} if passes is None else {"passes": passes}))
-
-    def record(
-        self,
-        source: GraphOrId,
-        result: GraphOrId,
-        name: str,
-        *,
-        params: Mapping[str, Any] | None = None,
-        reversible: bool = True,
-        preserves_computation: bool = True,
-        include: Iterable[str] = (),
-    ) -> Run:
-        """Records what a pass outside of the service did, as a run of kind "external". The name must not be that of a pass of
-        the service."""
-        body: dict[str, Any] = {"source": source, "result": result, "name": name, "params": dict(params or {})}
-        body |= {"reversible": reversible, "preserves_computation": preserves_computation}
-        answer = self._service.json("POST", "/v1/runs", body, query={"include": list(include)} if include else None)
-        return self._run(answer)
-
-    # ---- jobs -----------------------------------------------------------------------------------------------------------
-
-    def submit(self, path: str, body: Any = None, *, key: str | None = None) -> Job:
-        """Makes a job of a request that may take long: `submit("/v1/optimize", {"graph": …, "passes": […]})`. With the same
-        `key` (an Idempotency-Key) it is the same job."""
-        headers = PREFER | ({"Idempotency-Key": key} if key
-                            else {}) | ({} if body is None else {"Content-Type": "application/json"})
-        content = None if body is None else json.dumps(body, ensure_ascii=False, allow_nan=False).encode()
-        return Job(self._service, self._service.request("POST", path, content, headers).json()["id"])
-
-    def optimize_many(self, /, graphs: Iterable[str], passes: Sequence[Any], **rest: Any) -> Job:
-        """One job that runs passes on many graphs, which the service has. `rest`: options, note, labels, as in the API. Its
-        result has an item for each graph; one that fails does not stop the others."""
-        return self.submit("/v1/jobs", {"graphs": list(graphs), "passes": list(passes), **rest})
-
-    def job(self, job: str) -> Job:
-        """The job with this id."""
-        return Job(self._service, job)
+        return super().rollback(last_step(self, run)[0].run, passes)
 
     # ---- evaluation -----------------------------------------------------------------------------------------------------
 
@@ -306,93 +191,3 @@ class Client(Registry):
         if tolerance is not None:
             body["tolerance"] = dict(tolerance)
         return dict(self._service.json("POST", "/v1/compare", body, timeout=LONG))
-
-    # ---- weights --------------------------------------------------------------------------------------------------------
-
-    def missing(self, digests: Iterable[str]) -> list[str]:
-        """Which of these blobs the service lacks."""
-        return list(self._service.json("POST", "/v1/blobs/missing", {"digests": list(digests)})["missing"])
-
-    def upload(self, file: File, *, progress: Progress = True) -> str:
-        """Makes a file a blob of the service, unless it has it, and gives its digest. A large one goes in parts: what was cut
-        off is resumed, also by a later call of this client. `progress`: True is a bar (of tqdm, on a terminal), a
-        function gets the bytes done and all."""
-        path = Path(file)
-        digest = digest_of(path, progress)
-        if self.missing([digest]):
-            self._uploads.send(path, digest, progress)
-        return digest
-
-    def bind(
-        self,
-        graph: GraphOrId,
-        weights: Sequence[File] | File,
-        *,
-        strict: bool = False,
-        as_: str | None = None,
-        prefix: str | None = None,
-        progress: Progress = True,
-    ) -> dict[str, Any]:
-        """Stores the graph with its tensors bound to safetensors files, and gives its "id", and under "weights" how many are
-        "bound" and which are "missing" or "extra"; `strict` refuses these. A file that the service lacks is uploaded; a digest
-        names one that it has; a model.safetensors.index.json brings its shards along. `as_` says whose weights they are,
-        "source" (before the passes), "finished" (after them) or "original" (before the first of several runs), where more than
-        one would fit; `prefix`, such as "bert.", is taken off
-        the names in the files, or put before them."""
-        document = self.graph(graph) if isinstance(graph, str) else graph
-        query = {"weights": self._blobs(weights, progress), "strict": "true" if strict else "false", **_how(as_, prefix)}
-        return dict(self._service.json("POST", "/v1/graphs", document, query=query))
-
-    def weights(
-        self,
-        graph: str,
-        file: File,
-        *,
-        names: Sequence[str] | None = None,
-        tied: str | None = None,
-        progress: Progress = True,
-    ) -> Path:
-        """Writes the graph's weights, or those named, as a safetensors file: recipes are evaluated on the way. `tied="each"`
-        writes a tensor for each of its owners. An interrupted transfer is resumed, also by a later call."""
-        query = {"names": list(names)} if names is not None else {}
-        download(
-            self._service,
-            f"/v1/graphs/{graph}/weights",
-            query if tied is None else {**query, "tied": tied},
-            Path(file),
-            progress,
-        )
-        return Path(file)
-
-    def download(self, digest: str, file: File, *, progress: Progress = True) -> Path:
-        """Writes a blob to a file, and checks it."""
-        download(self._service, f"/v1/blobs/{digest}", {}, Path(file), progress, digest)
-        return Path(file)
-
-    def materialize(self, graph: str, *, names: Sequence[str] | None = None, tied: str | None = None) -> dict[str, Any]:
-        """Makes the file of `weights` a blob of the service: its digest is "blob". It stays for a day, or as long as a stored
-        graph refers to it."""
-        body = {"names": None if names is None else list(names), "tied": tied}
-        sent = {key: item for key, item in body.items() if item is not None}
-        return dict(self._service.json("POST", f"/v1/graphs/{graph}/materialize", sent, timeout=LONG))
-
-    def _blobs(self, weights: Sequence[File] | File, progress: Progress) -> list[str]:
-        given = [weights] if isinstance(weights, (str, PathLike)) else weights
-        found = []
-        for one in given:
-            if isinstance(one, str) and DIGEST.fullmatch(one):
-                found.append(one)
-            else:
-                paths = with_shards(Path(one))
-                for path in paths:
-                    refuse_other_kinds(path)
-                found += [self.upload(path, progress=progress) for path in paths]
-        return found
-
-
-def _how(as_: str | None, prefix: str | None) -> dict[str, str]:
-    return {key: item for key, item in (("as", as_), ("prefix", prefix)) if item is not None}
-
-
-def _id(run: RunOrId) -> str:
-    return run if isinstance(run, str) else str(run["id"])

@@ -15,11 +15,11 @@ import torch
 import torch.fx
 
 from . import modules
-from .client import RunEdits
 from .fx import Document, Row, make_node, node_row, requires_grad_of, set_arguments, set_meta
 from .history import History, carried_back
 from .hooks import hooks_of
 from .recipes import evaluate, expanded, inputs_of, is_movement, shape_of
+from .runs import RunEdits
 from .tensors import State, TensorTable, can_be_marked, digest_of, has_changed, module_at, sums_of, tensor_of
 from .values import annotation_of, dtype_name, nodes_in, resolve
 

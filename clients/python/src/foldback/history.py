@@ -10,16 +10,18 @@ from typing import Any, TypeVar
 import torch
 import torch.fx
 
-from .client import Client, Problem, RunEdits
 from .fx import Document, Row, build, constants_of, module_rows, node_row
 from .guess import are_said
 from .imprint import Imprint
 from .recipes import inputs_of
 from .run import Run
-from .tensors import State, TensorTable, has_changed, value_of
+from .runs import RunEdits, Runs
+from .service import Problem
+from .tensors import State, TensorTable, has_changed, restore, value_of
 
 _TARGETS = (("node", "target"), ("was", "/target"), ("now", "/target"))  # where an edit of a node has them
 Answer = TypeVar("Answer")
+Asked = TypeVar("Asked", bound=Runs)
 TYPES = [""]  # the owners, and the marks, of a run that no transformation asked for
 
 
@@ -88,7 +90,7 @@ class History:
         self.note_nodes(module)
         self.imprint = Imprint(module, constants_of(table))
 
-    def asked(self, client: Client, request: Callable[[Client], Answer]) -> Answer:
+    def asked(self, client: Asked, request: Callable[[Asked], Answer]) -> Answer:
         """What the service answers. One that does not know the module's runs learns them first."""
         try:
             return request(client)
@@ -98,7 +100,7 @@ class History:
             self.replay(client)
             return request(client)
 
-    def written(self, client: Client) -> Document | None:
+    def written(self, client: Runs) -> Document | None:
         """The document of the graph that the module was."""
         if self.document is None and self.graph is not None:
             graph = self.graph
@@ -116,7 +118,7 @@ class History:
         self.document, self.graph, self.seen, self.imprint = None, None, build(module), None
         self.note_nodes(module)
 
-    def settle(self, client: Client) -> None:
+    def settle(self, client: Runs) -> None:
         """Makes steps of the runs whose edits were applied."""
         while self.applied:
             place, run_id = self.applied[0]
@@ -152,7 +154,7 @@ class History:
             found += [(index, positions)] if positions else []
         return found
 
-    def replay(self, client: Client) -> None:
+    def replay(self, client: Runs) -> None:
         """Does all runs again, in a service that does not know them."""
         for step in self.steps:
             if step.kind == "optimize":
@@ -175,25 +177,10 @@ Edit = Mapping[str, Any]
 MARKS = "foldback_transformations"  # in a node's meta: signatures of transformations
 
 
-def restore(module: torch.fx.GraphModule) -> None:
-    """Gives a module that was unpickled its state, and its nodes their names and marks."""
-    state = module.__dict__.get("_foldback_state")
-    if state is None or "foldback" in module.meta:
-        return
-    module.meta["foldback"] = state
-    noted = state.history.nodes if state.history is not None else []
-    nodes = list(module.graph.nodes)
-    if len(noted) != len(nodes):
-        return
-    for node, (name, meta) in zip(nodes, noted, strict=True):
-        node.name = name
-        node.meta.update(meta)
-
-
 # ---- runs that were applied by their edits --------------------------------------------------------------------------------
 
 
-def last_step(client: Client, module: torch.fx.GraphModule) -> tuple[Step, Document | str]:
+def last_step(client: Runs, module: torch.fx.GraphModule) -> tuple[Step, Document | str]:
     """The last run that led to the module and was not undone, and the module as it is now: a document, or its id."""
     history = History.of(module)
     history.settle(client)
@@ -204,7 +191,7 @@ def last_step(client: Client, module: torch.fx.GraphModule) -> tuple[Step, Docum
 
 
 def reverse_of_the_rest(
-    client: Client, step: Step, positions: list[int], document: Document | str, *, include: Iterable[str] = ()
+    client: Runs, step: Step, positions: list[int], document: Document | str, *, include: Iterable[str] = ()
 ) -> Run:
     """Where another pass of the run was taken out of a module that was trained, no stored graph is like the module. A run of
     the passes that are left makes one. Raises Problem where that does not help."""
@@ -217,7 +204,7 @@ def reverse_of_the_rest(
 
 
 def reverse_live(
-    client: Client, module: torch.fx.GraphModule, passes: Sequence[Any] | None, *, include: Iterable[str] = ()
+    client: Runs, module: torch.fx.GraphModule, passes: Sequence[Any] | None, *, include: Iterable[str] = ()
 ) -> Run:
     """client.reverse of a module by the last run that led to it and was not undone."""
     step, now = last_step(client, module)
@@ -281,7 +268,7 @@ class Look:
         return self.graph or self.document
 
 
-def look_at(module: torch.fx.GraphModule, client: Client) -> Look:
+def look_at(module: torch.fx.GraphModule, client: Runs) -> Look:
     history = History.of(module)
     graph, seen = history.graph, history.seen
     if graph is not None and seen is not None and _is_untouched(module, history):

@@ -22,7 +22,8 @@ from pathlib import Path
 from typing import Any
 
 from . import private
-from .client import Client, Problem, RunOrId
+from .client import Client, Problem
+from .runs import RunOrId
 
 __all__ = ["describe", "pull", "push"]
 

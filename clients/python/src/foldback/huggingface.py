@@ -23,9 +23,10 @@ import torch
 from torch.fx import GraphModule
 
 from . import private
-from .client import Client, Problem, RunOrId
+from .client import Client, Problem
 from .files import files_of, with_shards
 from .fx import build, from_document, mark_buffers
+from .runs import RunOrId
 from .tensors import TensorTable, digest_of, owners
 
 __all__ = ["load", "save"]

@@ -24,11 +24,11 @@ from .client import Client, Problem
 from .edits import Edit, EditError, Replay, apply_edits
 from .fx import Document, make_node, set_arguments
 from .guess import are_said, metas_of, with_metas
-from .history import MARKS, TYPES, Answer, History, Look, Step, look_at, restore, reverse_of_the_rest
+from .history import MARKS, TYPES, Answer, History, Look, Step, look_at, reverse_of_the_rest
 from .imprint import members
 from .run import Refusal, Run
 from .shapes import propagate
-from .tensors import State, module_at
+from .tensors import State, module_at, restore
 from .values import nodes_in
 
 __all__ = [

@@ -171,13 +171,26 @@ def _reduced(module: torch.fx.GraphModule) -> tuple[Any, ...]:
 
 
 def _unpickled(function: Any, arguments: tuple[Any, ...]) -> torch.fx.GraphModule:
-    from .history import restore
-
     made: torch.fx.GraphModule = function(*arguments)
     restore(made)
     state = State.of(made)
     state.keep_in(made)
     return made
+
+
+def restore(module: torch.fx.GraphModule) -> None:
+    """Gives a module that was unpickled its state, and its nodes their names and marks."""
+    state = module.__dict__.get("_foldback_state")
+    if state is None or "foldback" in module.meta:
+        return
+    module.meta["foldback"] = state
+    noted = state.history.nodes if state.history is not None else []
+    nodes = list(module.graph.nodes)
+    if len(noted) != len(nodes):
+        return
+    for node, (name, meta) in zip(nodes, noted, strict=True):
+        node.name = name
+        node.meta.update(meta)
 
 
 def child_path(path: str, key: str) -> str:
