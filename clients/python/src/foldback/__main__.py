@@ -11,6 +11,8 @@ from typing import Any
 
 
 def main(argv: Sequence[str] | None = None) -> int:
+    """Runs `python -m foldback export my.module:build -o graph.json`, and returns 0. `argv` replaces the arguments of the
+    command line. Wrong usage raises SystemExit; what the user's function raises is passed on."""
     parser = argparse.ArgumentParser(prog="python -m foldback", description="PyTorch models as foldback's graph documents")
     verbs = parser.add_subparsers(required=True, metavar="export")
     export = verbs.add_parser(

@@ -56,6 +56,7 @@ class AsyncClient:
         await self.close()
 
     async def close(self) -> None:
+        """Closes the connections, and does not wait for requests that threads are sending. `async with` does it at the end."""
         await self._run(self.client.close)
         self._threads.shutdown(wait=False)
 

@@ -58,6 +58,7 @@ class Client(Runs):
         self.close()
 
     def close(self) -> None:
+        """Closes the connections. `with Client(url) as client:` does it at the end."""
         self._service.close()
 
     # ---- graphs ---------------------------------------------------------------------------------------------------------

@@ -73,6 +73,8 @@ def apply_edits(
 
 
 class Replay:
+    """Edits, and the live module that they are for. Each edit is checked before the first one changes the module."""
+
     def __init__(
         self, module: torch.fx.GraphModule, edits: list[Edit], force: bool, known: Document | None = None
     ) -> None:
@@ -93,6 +95,8 @@ class Replay:
         self.virtual: dict[str, Row] = dict(self.state.virtual)  # as they will be
 
     def run(self) -> None:
+        """Applies the edits. Raises EditError where the module is not the one that they were made from, and LostTraining where
+        values that a tensor was trained to would be lost; `force` lets these go. The module is then as it was."""
         by_table: dict[str, list[Edit]] = {"node": [], "module": [], "tensor": [], "graph": []}
         for edit in self.edits:
             by_table[edit["edit"].rpartition("_")[2]].append(edit)

@@ -101,6 +101,8 @@ def _lifted(table: TensorTable) -> frozenset[str]:
 def module_rows(
     root: torch.fx.GraphModule, table: TensorTable, training: bool | None = None, known: Mapping[str, Row] | None = None
 ) -> list[Row]:
+    """The rows of a document's "modules". `training` is said of every module; None lets each say its own. `known` are rows that
+    still hold, by path."""
     def nested(program: torch.fx.GraphModule) -> list[Row]:
         return [node_row(node) for node in program.graph.nodes]
 
@@ -108,6 +110,13 @@ def module_rows(
 
 
 def node_row(node: torch.fx.Node, found: Meta | None = None) -> Row:
+    """The row of a node: name, op, target, arguments and, in "meta", its shape, dtype and marks. `found` is the shape, dtype
+    and device of its value; without it they are those in the node's `meta`. Raises ValueError for a function that has no name
+    another process could find it by, such as a lambda.
+
+        >>> node_row(relu)  # x.relu() of a float32 tensor of 2 times 3 elements
+        {"name": "relu", "op": "call_method", "target": "relu", "args": [{"$node": "x"}], "kwargs": {},
+         "meta": {"shape": [2, 3], "dtype": "float32"}}"""
     target = node.target if isinstance(node.target, str) else qualified_name(node.target)
     row: Row = {"name": node.name, "op": node.op, "target": target, "args": [encode(item) for item in node.args]}
     row["kwargs"] = {key: encode(item) for key, item in node.kwargs.items()}
@@ -384,6 +393,8 @@ def _share_storage(one: torch.Tensor, other: torch.Tensor) -> bool:
 
 
 def requires_grad_of(row: Row, is_parameter: bool) -> bool:
+    """Whether the tensor of a row is trained. Where the row does not say, a parameter of floating point is, and nothing
+    else."""
     default = is_parameter and getattr(torch, row["dtype"]).is_floating_point
     return bool(row.get("requires_grad", default))
 
@@ -427,6 +438,8 @@ def set_meta(node: torch.fx.Node, meta: Mapping[str, Any]) -> None:
 
 
 def set_arguments(node: torch.fx.Node, row: Row, nodes: Mapping[str, torch.fx.Node]) -> None:
+    """Gives a node the arguments that its row has. `nodes` are the nodes before it, by name; KeyError where one is missing, and
+    ValueError for a value that has no object here ({"$opaque": …})."""
     node.args = tuple(decode(item, nodes) for item in row.get("args", []))
     kwargs = {key: decode(item, nodes) for key, item in row.get("kwargs", {}).items()}
     if kwargs or node.kwargs:

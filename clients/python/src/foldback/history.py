@@ -50,11 +50,15 @@ class Step:
         return Step(run, "optimize", source, None, ["RecordTypes"], list(TYPES), list(TYPES), undone={0})
 
     def is_of(self, run: str) -> bool:
+        """Whether this is the id of the step's run, or of one that was made of the passes that are left of it."""
         return run == self.run or run in self.rests
 
 
 @dataclass
 class History:
+    """The runs that led to a live module, and its document after the last one. Copies and pickles of the module have it,
+    too."""
+
     steps: list[Step] = field(default_factory=list)
     graph: str | None = None  # the id of the module's document, if the service has it
     document: Document | None = None  # that document, if it was needed here
@@ -74,6 +78,7 @@ class History:
 
     @staticmethod
     def of(module: torch.fx.GraphModule) -> History:
+        """The history of a module; the module keeps it from now on, if it had none."""
         restore(module)
         state = State.of(module)
         if state.history is None:
@@ -260,6 +265,7 @@ class Look:
 
     @property
     def document(self) -> Document:
+        """The module's document. The service may be asked for rows of it."""
         return self._document()
 
     @property
@@ -269,6 +275,8 @@ class Look:
 
 
 def look_at(module: torch.fx.GraphModule, client: Runs) -> Look:
+    """Looks at a module: builds its document, unless nobody changed it since the last run, and takes over the service's rows
+    where they hold still. Raises Problem where the service refuses to give them."""
     history = History.of(module)
     graph, seen = history.graph, history.seen
     if graph is not None and seen is not None and _is_untouched(module, history):

@@ -56,6 +56,8 @@ def refuse_hooks(module: torch.nn.Module, what: str) -> None:
 
 
 def refuse_global_hooks() -> None:
+    """Raises ValueError if PyTorch has a hook that runs at the calls of all modules: a document cannot say what it
+    does."""
     found = global_hooks()
     if found:
         raise ValueError(f"there is a global {found[0]}, which runs at every call of a module; remove it before exporting")

@@ -29,6 +29,7 @@ class Imprint:
         ]
 
     def is_of(self, module: torch.fx.GraphModule) -> bool:
+        """Whether nobody changed the module since. Raises ValueError if there is a global hook now."""
         if self.parts is None or not all(_is_as_marked(reference(), mark) for reference, mark in self.constants):
             return False
         refuse_global_hooks()

@@ -216,6 +216,7 @@ def fill(
 
 
 def as_parameter(tensor: torch.Tensor) -> torch.nn.Parameter:
+    """The tensor as a parameter in the same memory, trained if the tensor was. A parameter is returned as it is."""
     return tensor if isinstance(tensor, torch.nn.Parameter) else torch.nn.Parameter(tensor, tensor.requires_grad)
 
 

@@ -409,6 +409,7 @@ class DeepCopy(ReversibleTransformation):
     preserves_computation = True
 
     def transform(self, graph_module: GraphModule) -> GraphModule:
+        """Gives the copy, and leaves the module as it is."""
         restore(graph_module)
         made = copy.deepcopy(graph_module)
         for name in _OF_TRACERS:
@@ -417,6 +418,7 @@ class DeepCopy(ReversibleTransformation):
         return made
 
     def reverse(self, graph_module: GraphModule) -> GraphModule:
+        """Gives a copy again: a copy has nothing to undo."""
         return self.transform(graph_module)
 
 
@@ -426,11 +428,13 @@ class LintAndRecompile(ReversibleTransformation):
     preserves_computation = True
 
     def transform(self, graph_module: GraphModule) -> GraphModule:
+        """Gives the same module. Raises RuntimeError, from torch.fx, if the graph is not sound."""
         graph_module.graph.lint()
         graph_module.recompile()
         return graph_module
 
     def reverse(self, graph_module: GraphModule) -> GraphModule:
+        """Does the same again: there is nothing to undo."""
         return self.transform(graph_module)
 
 

@@ -105,6 +105,7 @@ class Owned:
         return None if first is None or self.owners[first] else first
 
     def fits(self, name: str, tensor: torch.Tensor) -> bool:
+        """Whether a tensor has the shape and the dtype of the row of this name."""
         row = self.rows[name]
         return (list(tensor.shape), dtype_name(tensor.dtype)) == (row["shape"], row["dtype"])
 

@@ -50,6 +50,7 @@ def expanded(expression: Expression, recipes: Mapping[str, Any]) -> Expression:
 
 
 def is_movement(expression: Expression) -> bool:
+    """Whether a recipe only moves elements, and computes none, so that nothing is rounded."""
     return isinstance(expression, str) or (expression["op"] in _MOVEMENTS and all(map(is_movement, expression["args"])))
 
 

@@ -116,15 +116,18 @@ class Registry:
         return self._get(f"/v1/runs/{_part(run)}/pin")
 
     def unpin(self, run: str) -> None:
+        """Takes the pin off a run. A Problem, `not-pinned`, if it has none."""
         self._service.request("DELETE", f"/v1/runs/{_part(run)}/pin")
 
     # ---- models ---------------------------------------------------------------------------------------------------------
 
     def models(self) -> Iterator[Row]:
-        """The models, by name."""
+        """The models, the newest first, each as `model` gives it."""
         return self._pages("/v1/models", {})
 
     def model(self, model: str) -> Row:
+        """A model: "name", "created", and how many "versions" and "aliases" it has. A Problem, `unknown-model`, if there is
+        none."""
         return self._get(f"/v1/models/{_part(model)}")
 
     def versions(self, model: str) -> Iterator[Version]:
@@ -132,6 +135,8 @@ class Registry:
         return (Version(row) for row in self._pages(f"/v1/models/{_part(model)}/versions", {}))
 
     def version(self, model: str, version: str) -> Version:
+        """A version of a model: its "graph", the "run" that made it, its "note". A Problem, `unknown-version`, if there is
+        none."""
         return Version(self._get(self._version(model, version)))
 
     def put_version(
@@ -148,9 +153,12 @@ class Registry:
         return Version(self._service.json("PUT", self._version(model, version), body))
 
     def delete_version(self, model: str, version: str) -> None:
+        """Removes a version; its graph stays. A Problem, `version-in-use`, as long as an alias names it or could be rolled back
+        to it."""
         self._service.request("DELETE", self._version(model, version))
 
     def aliases(self, model: str) -> Iterator[Row]:
+        """A model's aliases, the newest first, each as `alias` gives it."""
         return self._pages(f"/v1/models/{_part(model)}/aliases", {})
 
     def alias(self, model: str, alias: str) -> Row:
@@ -174,6 +182,8 @@ class Registry:
         return self._send("PUT", self._alias(model, alias), body, self._match(model, alias, if_match))
 
     def delete_alias(self, model: str, alias: str, *, if_match: str | None = None) -> None:
+        """Removes an alias. With `if_match`, the "etag" of the alias when you looked, a change that somebody else made since is
+        a Problem (412)."""
         etag = if_match or self.alias(model, alias)["etag"]
         self._service.request("DELETE", self._alias(model, alias), headers={"If-Match": etag})
 
@@ -243,6 +253,7 @@ class Registry:
         return dict(self._service.json("POST", "/v1/transformations", dict(rule)))
 
     def rules(self) -> Iterator[Row]:
+        """The newest version of each rule, the newest first."""
         return self._pages("/v1/transformations", {})
 
     def rule(self, name: str, version: int | None = None) -> Row:
@@ -250,6 +261,7 @@ class Registry:
         return self._get(f"/v1/transformations/{_part(name)}" + ("" if version is None else f"/versions/{version}"))
 
     def rule_versions(self, name: str) -> Iterator[Row]:
+        """All versions of a rule, the newest first."""
         return self._pages(f"/v1/transformations/{_part(name)}/versions", {})
 
     def put_layout(self, layout: Mapping[str, Any]) -> Row:
@@ -266,6 +278,7 @@ class Registry:
         return self._get(f"/v1/layouts/{_part(name)}" + ("" if version is None else f"/versions/{version}"))
 
     def layout_versions(self, name: str) -> Iterator[Row]:
+        """All versions of a layout, the newest first."""
         return self._pages(f"/v1/layouts/{_part(name)}/versions", {})
 
     # ---- operation ------------------------------------------------------------------------------------------------------
@@ -284,9 +297,12 @@ class Registry:
         return dict(self._service.json("POST", "/v1/tokens", _given({"scope": scope, "name": name, "expires": expires})))
 
     def tokens(self) -> Iterator[Row]:
+        """The tokens without their secrets, the newest first, those that were revoked included."""
         return self._pages("/v1/tokens", {})
 
     def token(self, token: str) -> Row:
+        """A token by its name, without its secret: "scope", "created", "expires", "revoked", "last_used". A Problem,
+        `unknown-token`, if there is none."""
         return self._get(f"/v1/tokens/{_part(token)}")
 
     def revoke_token(self, token: str) -> Row:

@@ -70,6 +70,7 @@ class Runs(Weights):
         return self._run(self._service.json("POST", "/v1/optimize", body))
 
     def run(self, run: RunOrId) -> Run:
+        """The run with this id: its "passes", "source" and "result". A Problem, `unknown-run`, if there is none."""
         return self._run(self._service.json("GET", f"/v1/runs/{_id(run)}"))
 
     def edits(self, run: RunOrId) -> RunEdits:

@@ -42,17 +42,22 @@ def socket_of(url: str) -> str | None:
 
 
 class Service:
+    """A service's address, the connection to it, and the token that it wants to see."""
+
     def __init__(self, url: str, http: httpx.Client, token: str | None = None) -> None:
         self._url, self._http = url.rstrip("/"), http
         self._base = self._url if socket_of(url) is None else "http://localhost"
         self._credentials: dict[str, str] = {"Authorization": f"Bearer {token}"} if token else {}
 
     def close(self) -> None:
+        """Closes the connection."""
         self._http.close()
 
     def json(
         self, method: str, path: str, body: Any = None, *, query: Query | None = None, timeout: float | None = None
     ) -> Any:
+        """Sends `body` as JSON and gives the answer's JSON. Raises what `request` does, and ValueError for infinity and NaN,
+        which JSON cannot hold."""
         content = None if body is None else json.dumps(body, ensure_ascii=False, allow_nan=False).encode()
         headers = {} if body is None else {"Content-Type": "application/json"}
         return self.request(method, path, content, headers, query=query, timeout=timeout).json()
@@ -104,6 +109,7 @@ class Service:
 
 
 def problem_of(answer: httpx.Response) -> Problem:
+    """The Problem in an answer that is not 2xx. An answer of a proxy, which has none, gives its text as the detail."""
     is_problem = answer.headers.get("content-type", "").startswith("application/problem+json")
     return Problem(answer.status_code, answer.json() if is_problem and answer.content else {"detail": answer.text})
 

@@ -45,18 +45,22 @@ class Mark:
 
     @staticmethod
     def of(tensor: torch.Tensor, sums: torch.Tensor | None) -> Mark | None:
+        """The mark of a tensor as it is now, or None if it can have none. `sums` are those of all of it; without them the mark
+        has those of `sample_of`."""
         if not can_be_marked(tensor):
             return None
         is_sampled = sums is None
         return Mark(id(tensor), tensor._version, tensor.data_ptr(), sample_of(tensor) if sums is None else sums, is_sampled)
 
     def is_of(self, tensor: torch.Tensor) -> bool:
+        """Whether this is the same tensor and nobody wrote to it since."""
         if (self.identity, self.version, self.address) != (id(tensor), tensor._version, tensor.data_ptr()):
             return False
         return tensor.is_contiguous() and torch.equal(self.sums, sample_of(tensor) if self.is_sampled else sums_of(tensor))
 
 
 def can_be_marked(tensor: torch.Tensor) -> bool:
+    """Whether the bytes of a tensor can be read where they are: it is contiguous, not sparse, lazy, fake or of "meta"."""
     is_plain = tensor.layout is torch.strided and not tensor.is_meta and not isinstance(tensor, FakeTensor)
     is_lazy = tensor.is_conj() or tensor.is_neg()
     return is_plain and not is_lazy and not tensor.is_inference() and tensor.is_contiguous()
@@ -134,6 +138,7 @@ class State:
 
     @staticmethod
     def of(module: torch.nn.Module) -> State:
+        """The state that a module keeps, or a new one, which `keep_in` puts there."""
         meta = getattr(module, "meta", {})
         return meta["foldback"] if "foldback" in meta else State()
 
@@ -194,6 +199,7 @@ def restore(module: torch.fx.GraphModule) -> None:
 
 
 def child_path(path: str, key: str) -> str:
+    """The path of a child: child_path("layer", "0") is "layer.0", and child_path("", "fc") is "fc"."""
     return f"{path}.{key}" if path else key
 
 
@@ -293,6 +299,7 @@ class TensorTable:
             self._parameters.add(name)
 
     def name(self, tensor: torch.Tensor | None) -> str | None:
+        """The name of a tensor that the module owns, None for None. KeyError for any other tensor."""
         return None if tensor is None else self._names[self._identity(tensor)]
 
     def without_checkpoint(self, most: int) -> frozenset[str]:
@@ -369,6 +376,8 @@ class TensorTable:
 
 
 def digest_of(tensor: torch.Tensor) -> str:
+    """The digest of a tensor's bytes, "sha256:" and 64 digits. Two tensors of the same bytes have the same one, whatever their
+    shapes are."""
     return "sha256:" + hashlib.sha256(bytes_of(tensor)).hexdigest()
 
 
@@ -379,6 +388,9 @@ def bytes_of(tensor: torch.Tensor) -> bytes:
 
 
 def tensor_of(data: bytes, dtype: torch.dtype, shape: list[int]) -> torch.Tensor:
+    """A new tensor of these bytes, row-major and little-endian as `bytes_of` gives them.
+
+        >>> tensor_of(bytes_of(torch.ones(2, 3)), torch.float32, [2, 3])  # equal to torch.ones(2, 3)"""
     flat = torch.frombuffer(bytearray(data) or bytearray(16), dtype=dtype)
     return flat[: math.prod(shape)].reshape(shape).clone()
 

@@ -69,6 +69,9 @@ class Uploads:
         self._open: dict[str, str] = {}  # the address of an upload, by the file's digest
 
     def send(self, path: Path, digest: str, progress: Progress) -> None:
+        """Sends a file as the blob of this digest: one of up to PART bytes at once, a larger one in parts. Raises
+        httpx.TransportError once nothing gets through any more, and OSError if the file becomes shorter meanwhile; the next
+        call resumes."""
         size = path.stat().st_size
         with open(path, "rb") as file, Meter(f"sending {path.name}", size, progress) as meter:
             if size <= PART and digest not in self._open:

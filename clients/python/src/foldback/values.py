@@ -34,6 +34,7 @@ _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
 
 
 def dtype_name(dtype: torch.dtype) -> str:
+    """A dtype's name in documents: "float32" is that of torch.float32."""
     return str(dtype).removeprefix("torch.")
 
 

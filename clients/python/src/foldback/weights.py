@@ -109,4 +109,5 @@ class Weights(Registry):
 
 
 def reading(as_: str | None, prefix: str | None) -> dict[str, str]:
+    """The members of a request for `as_` and `prefix` of `bind`, without those that are None."""
     return {key: item for key, item in (("as", as_), ("prefix", prefix)) if item is not None}

@@ -17,6 +17,8 @@ PAUSE = 5.0  # seconds, after a failure
 
 
 def main(argv: Sequence[str] | None = None) -> int:
+    """Runs `foldback mlflow sync MODEL…`. Without --every and --listen it mirrors once, and returns 1 if that failed for a
+    model, else 0; with one of them it goes on until it is interrupted. Wrong usage raises SystemExit."""
     parser = argparse.ArgumentParser(prog="foldback mlflow", description="foldback beside the model registry of MLflow")
     verbs = parser.add_subparsers(required=True, metavar="sync")
     verb = verbs.add_parser(

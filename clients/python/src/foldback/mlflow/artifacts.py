@@ -45,6 +45,7 @@ class Artifacts(ArtifactRepository):  # type: ignore[misc]
         self._has_archive: bool | None = None
 
     def list_artifacts(self, path: str | None = None) -> list[FileInfo]:
+        """The files of the version: MLflow's description, the graph, and its archive or else its weights. No folder has any."""
         if path:
             return []
         if self._has_archive is None:
@@ -81,9 +82,11 @@ class Artifacts(ArtifactRepository):  # type: ignore[misc]
             raise MlflowException.invalid_parameter_value(f"{self.artifact_uri} has no {remote_file_path}")
 
     def log_artifact(self, local_file: str, artifact_path: str | None = None) -> None:
+        """Raises MlflowException: a version of foldback is never written to."""
         raise MlflowException("foldback's versions are made by foldback: put_version, or foldback.mlflow.register")
 
     def log_artifacts(self, local_dir: str, artifact_path: str | None = None) -> None:
+        """Raises MlflowException, as `log_artifact` does."""
         self.log_artifact(local_dir, artifact_path)
 
 
@@ -126,9 +129,15 @@ class Predictor:
         self.program, self._inputs, self._call = program, inputs, call
 
     def get_raw_model(self) -> Any:
+        """The module of PyTorch that `predict` calls."""
         return self.program
 
     def predict(self, model_input: Any, params: Mapping[str, Any] | None = None) -> Any:
+        """Runs the program without gradients. `model_input` is an array, a list of arrays by position, or a mapping by the
+        inputs' names; each has the shape that the program takes. Raises ValueError for `params`, and for inputs that are
+        missing, unknown or too many; TypeError for one whose dtype would lose values.
+
+            >>> loaded.predict({"x": numpy.zeros((8, 16), "float32")})  # an array of 8 times 4, say"""
         import torch
 
         if params:

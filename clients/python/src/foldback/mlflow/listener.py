@@ -59,6 +59,7 @@ class Listener:
         self._thread.start()
 
     def close(self) -> None:
+        """Stops listening, and gives the port back."""
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()
