@@ -346,18 +346,40 @@ static int by_size(const void *a, const void *b) {
     return x->place < y->place ? -1 : x->place > y->place;
 }
 
+/* Elements modulo a stride, from the first on: of the whole strides among a tensor's nothing is left. */
+static int64_t reach_within(const pt_tensor *t, int64_t stride) {
+    int64_t reach = 1;
+    for (uint32_t i = 0; i < t->dimensions; i++)
+        if (t->strides[i] % stride) reach += (t->shape[i] - 1) * t->strides[i];
+    return reach;
+}
+
+/* Whether no element is in both, though they interleave, such as the halves of columns: sure where it says so. Modulo one of
+ * the strides both are a run of elements. */
+static bool is_apart(const pt_tensor *a, const pt_tensor *b) {
+    for (uint32_t i = 0; i < a->dimensions + b->dimensions; i++) {
+        int64_t stride = i < a->dimensions ? a->strides[i] : b->strides[i - a->dimensions];
+        if (stride < 2) continue;
+        int64_t distance = (b->offset - a->offset) % stride;
+        if (distance < 0) distance += stride;
+        if (reach_within(a, stride) <= distance && reach_within(b, stride) <= stride - distance) return true;
+    }
+    return false;
+}
+
 static bool place_in_record(pt_model *m, pt_tensor **group, size_t count, pt_tensor **bases) {
     size_t base_count = 0;
     fb_sort(group, count, sizeof *group, by_size);
     for (size_t i = 0; i < count; i++) {
         pt_tensor *t = group[i], *over = NULL;
         size_t overlaps = 0;
+        int64_t work = (int64_t)base_count + 1;
         for (size_t j = 0; j < base_count; j++) {
-            if (bases[j]->offset < t->offset + t->reach && t->offset < bases[j]->offset + bases[j]->reach) {
-                over = overlaps++ ? over : bases[j];
-            }
+            bool is_near = bases[j]->offset < t->offset + t->reach && t->offset < bases[j]->offset + bases[j]->reach;
+            if (is_near && !is_apart(bases[j], t)) over = overlaps++ ? over : bases[j];
+            if (is_near) work += (bases[j]->dimensions + t->dimensions) * (bases[j]->dimensions + t->dimensions);
         }
-        if (!fb_work_goes_on(m->work, (int64_t)base_count + 1)) return false;
+        if (!fb_work_goes_on(m->work, work)) return false;
         if (!overlaps) {
             bases[base_count++] = t;
             continue;

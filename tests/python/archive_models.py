@@ -285,6 +285,21 @@ class KeyCache(nn.Module):
         return functional.scaled_dot_product_attention(q, self.keys, self.keys) + v * 1.0
 
 
+class Columns(nn.Module):
+    """Weights and buffers that are the halves of columns of one tensor: they interleave, and have no element in common."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        weights, table = torch.randn(6, 16) / 4, torch.rand(6, 12)
+        self.a, self.b = nn.Linear(8, 6), nn.Linear(8, 6)
+        self.a.weight, self.b.weight = nn.Parameter(weights[:, :8]), nn.Parameter(weights[:, 8:])
+        self.register_buffer("sin", table[:, ::2])
+        self.register_buffer("cos", table[:, 1::2])
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.a(x) @ self.sin + (self.b(x) / 2.0) @ self.cos.t()
+
+
 MODELS: dict[str, Callable[[], Given]] = {
     "mlp": lambda: (Mlp().eval(), (torch.randn(3, 8),), ({0: BATCH},)),
     "convolutions": lambda: (Convolutions().eval(), (torch.randn(2, 3, 8, 8),), ({0: BATCH},)),
@@ -309,5 +324,6 @@ MODELS: dict[str, Callable[[], Given]] = {
     "nested-branches": lambda: (NestedBranches().eval(), (torch.randn(3, 4),), ({0: BATCH},)),
     "dtypes": lambda: (Dtypes().eval(), (torch.randn(3, 4),), ({0: BATCH},)),
     "key-cache": lambda: (KeyCache().eval(), (torch.randn(1, 1, 8),), None),
+    "columns": lambda: (Columns().eval(), (torch.randn(3, 8),), ({0: BATCH},)),
     "parts": lambda: (Parts().eval(), (torch.randn(3, 4), torch.randn(3, 4)), ({0: BATCH}, {0: BATCH})),
 }

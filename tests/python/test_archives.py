@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 import torch
+from archive_models import MODELS
+from safetensors.torch import load_file
 from torch.export.pt2_archive._package import load_pt2
 
 HERE = Path(__file__).parent
@@ -58,6 +60,22 @@ def optimised(tmp_path: Path, given: Path, *passes: str) -> subprocess.Completed
     words = [word for name in passes for word in ("--pass", name)]
     command = [str(BINARY), "optimize", str(given), *words, "-o", str(tmp_path / "fast.pt2"), "--data", str(tmp_path / "store")]
     return subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
+
+
+def test_interleaved_parts_of_one_tensor_are_tensors_of_their_own(tmp_path: Path) -> None:
+    """Halves of columns, in an archive and by the exporter."""
+    model, args, sizes = MODELS["columns"]()
+    program = torch.export.export(model, args, dynamic_shapes=sizes)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        torch.export.save(program, tmp_path / "columns.pt2")
+    for verb in (["put"], ["weights", "-o", str(tmp_path / "columns.safetensors")]):
+        command = [str(BINARY), *verb, str(tmp_path / "columns.pt2"), "--data", str(tmp_path / "store")]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
+        assert done.returncode == 0, done.stderr
+    found, wanted = load_file(tmp_path / "columns.safetensors"), model.state_dict()
+    assert set(found) == set(wanted) and all(torch.equal(found[name], wanted[name]) for name in wanted)
+    assert not any("recipe" in row for row in from_exported_program(program)["tensors"])
 
 
 class Folded(torch.nn.Module):

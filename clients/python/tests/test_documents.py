@@ -244,6 +244,50 @@ def test_parts_of_one_storage_are_no_views_of_each_other(client):
     assert all("recipe" not in row for row in assert_accepted(client, document)["tensors"])
 
 
+PARTS = {
+    "column-halves": lambda whole: (whole[:, :4], whole[:, 4:]),
+    "unequal-columns": lambda whole: (whole[:, :3], whole[1:5, 4:]),
+    "every-other": lambda whole: (whole[:, ::2], whole[:, 1::2]),
+    "transposed": lambda whole: (whole[:, :4].t(), whole[:, 4:]),
+    "around-the-end": lambda whole: (whole[:, 2:6], whole.view(-1)[6:].as_strided((5, 4), (8, 1))),
+    "blocks": lambda whole: (whole.view(3, 2, 8)[:, 0], whole.view(3, 2, 8)[:, 1, 2:]),
+    "three": lambda whole: (whole[:, :2], whole[:, 2:4], whole[:, 4:]),
+    "complex-and-real": lambda whole: (torch.view_as_complex(whole.view(6, 4, 2))[:, :2], whole[:, 4:]),
+    "with-the-whole": lambda whole: (whole[:, :4], whole[:, 4:], whole),
+}
+
+
+@pytest.mark.parametrize("name", PARTS)
+def test_interleaved_parts_of_one_storage_are_tensors_of_their_own(client, name):
+    parts = {f"part{index}": part for index, part in enumerate(PARTS[name](torch.randn(6, 8)))}
+    live = traced(lambda self, x: [x, *(getattr(self, part) for part in parts)], **parts)
+    document = assert_accepted(client, foldback.fx.to_document(live, torch.randn(2), data=True))
+    assert sum("recipe" in row for row in document["tensors"]) == (2 if name == "with-the-whole" else 0)
+    back = foldback.fx.from_document(document)
+    assert all(torch.equal(getattr(back, part), tensor) for part, tensor in parts.items())
+
+
+def test_what_is_taken_to_be_apart_is():
+    import random
+
+    from foldback.tensors import _is_apart
+
+    found = [0, 0]  # of those that are apart, how many it says are not, and are
+    for seed in range(2000):
+        choose = random.Random(seed)
+        places, views = torch.arange(96), []
+        for _ in range(2):
+            sizes = [choose.randint(1, 4) for _ in range(2)]
+            strides = [choose.choice([0, 1, 2, 3, 4, 6, 8, 12]) for _ in range(2)]
+            reach = sum((size - 1) * stride for size, stride in zip(sizes, strides))
+            views.append(places.as_strided(sizes, strides, choose.randint(0, 95 - reach)))
+        is_apart = not set(views[0].flatten().tolist()) & set(views[1].flatten().tolist())
+        said = _is_apart(*views)
+        assert is_apart or not said, (seed, [(view.shape, view.stride(), view.storage_offset()) for view in views])
+        found[said] += is_apart
+    assert found[True] > 100, found
+
+
 def test_tensors_that_overlap_otherwise_are_refused():
     whole = torch.randn(8)
     with pytest.raises(ValueError, match="shares memory with"):

@@ -450,13 +450,31 @@ def _extent(tensor: torch.Tensor) -> tuple[int, int]:
     return first * tensor.element_size(), (last + 1) * tensor.element_size()
 
 
+def _is_apart(one: torch.Tensor, other: torch.Tensor) -> bool:
+    """Whether no byte is in both, though they interleave, such as the halves of columns: sure where it says so. Modulo one of
+    the strides both are a run of bytes."""
+    first, second = ([(tensor.element_size(), 1), *_steps(tensor)] for tensor in (one, other))
+    distance = _extent(other)[0] - _extent(one)[0]
+    for stride in {step for _, step in first + second if step}:
+        reaches = [1 + sum((size - 1) * step for size, step in steps if step % stride) for steps in (first, second)]
+        if reaches[0] <= distance % stride and reaches[1] <= -distance % stride:
+            return True
+    return False
+
+
+def _steps(tensor: torch.Tensor) -> list[tuple[int, int]]:
+    """Sizes and strides, these in bytes."""
+    return [(int(size), int(stride) * tensor.element_size()) for size, stride in zip(tensor.shape, tensor.stride()) if size > 1]
+
+
 def _views_of_one_storage(tensors: dict[str, torch.Tensor]) -> dict[str, Expression]:
     extents = {name: _extent(tensor) for name, tensor in tensors.items()}
     found: dict[str, Expression] = {}
     bases: list[str] = []
     for name in sorted(tensors, key=lambda name: (-tensors[name].numel(), not tensors[name].is_contiguous())):
         begin, end = extents[name]
-        over = [base for base in bases if extents[base][0] < end and begin < extents[base][1]]
+        near = [base for base in bases if extents[base][0] < end and begin < extents[base][1]]
+        over = [base for base in near if not _is_apart(tensors[base], tensors[name])]
         view = _view(over[0], tensors, extents, name) if len(over) == 1 else None
         if view is not None:
             found[name] = view
