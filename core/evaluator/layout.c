@@ -44,7 +44,8 @@ static bool follows_first(fb_op op) {
 }
 
 static bool follows_all(fb_op op) {
-    return (fb_op_facts_of(op)->flags & FB_FACT_ELEMENTWISE) || op == FB_OP_PRELU;
+    unsigned flags = fb_op_facts_of(op)->flags;
+    return ((flags & FB_FACT_ELEMENTWISE) && !(flags & FB_FACT_GIVES_ROWS)) || op == FB_OP_PRELU;
 }
 
 /* The tensors that the call was given by position and by name, kept. */

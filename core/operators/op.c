@@ -31,6 +31,7 @@ enum {
     RUNS_PROGRAMS = FB_FACT_RUNS_PROGRAMS,
     VMAP_LEVEL = FB_FACT_VMAP_LEVEL,
     SAVES_RESULT = FB_FACT_SAVES_RESULT,
+    GIVES_ROWS = FB_FACT_GIVES_ROWS,
 };
 #define NATIVE(text) .native = text
 #define METHOD(text) .method = text

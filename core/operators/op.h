@@ -49,6 +49,7 @@ enum {
     FB_FACT_RUNS_PROGRAMS = 1 << 20,  /* calls nested programs, which are among its arguments */
     FB_FACT_VMAP_LEVEL = 1 << 21,     /* opens or closes a level of torch.vmap, where later calls compute batches */
     FB_FACT_SAVES_RESULT = 1 << 22,   /* autograd saves its result: whoever writes into that cannot go backward any more */
+    FB_FACT_GIVES_ROWS = 1 << 23,     /* element by element, but the result is row-major however the input lies */
 };
 
 typedef enum fb_shape_rule {

@@ -81,23 +81,29 @@ static bool is_made_of_weight(const fb_graph *g, fb_node node) {
     return false;
 }
 
+static bool is_product(const fb_graph *g, fb_node node) {
+    return fb_op_is(g, node, FB_OP_BMM) || fb_op_is(g, node, FB_OP_ADDMM);
+}
+
 /* The bmm before a BatchNorm that a decomposition makes of a Linear on more than two dimensions: it repeats the weight for each
- * item of the batch, so there is no one weight to exchange. */
-static fb_node batched_linear_before(const fb_graph *g, const fb_batch_norm *norm) {
+ * item of the batch, so there is no one weight to exchange. Or an addmm that is no Linear: its beta or alpha is not 1. */
+static fb_node product_before(const fb_graph *g, const fb_batch_norm *norm) {
     fb_layer calls = norm_calls_of(norm);
     fb_node at = fb_layer_input(g, &calls, norm->node);
-    for (int steps = 0; at.id && steps < FB_VIEWS_MAX && !fb_op_is(g, at, FB_OP_BMM); steps++) at = fb_view_input(g, at, NULL);
-    bool is_linear = at.id && fb_op_is(g, at, FB_OP_BMM) && is_made_of_weight(g, fb_call_argument_node(g, at, "mat2"));
+    for (int steps = 0; at.id && steps < FB_VIEWS_MAX && !is_product(g, at); steps++) at = fb_view_input(g, at, NULL);
+    bool is_linear = at.id && is_product(g, at) && is_made_of_weight(g, fb_call_argument_node(g, at, "mat2"));
     return is_linear ? at : (fb_node){0};
 }
 
-static void refuse_batched_linear(fb_matcher *m, fb_node n, fb_fold_filter *is_wanted) {
+static void refuse_product(fb_matcher *m, fb_node n, fb_fold_filter *is_wanted) {
     fb_fold fold = {.is_before = true, .host = {.is_linear = true}};
     if (!fb_batch_norm_at(m->graph, n, &fold.norm) || !is_wanted(&fold)) return;
-    fb_node product = batched_linear_before(m->graph, &fold.norm);
-    if (product.id)
-        fb_refuse(m, "unsupported-form", (fb_node[]){product, n}, 2,
-                  "the Linear before it is spelled as bmm, which repeats the weight for each item of the batch");
+    fb_node product = product_before(m->graph, &fold.norm);
+    if (!product.id) return;
+    fb_refuse(m, "unsupported-form", (fb_node[]){product, n}, 2, "%s",
+              fb_op_is(m->graph, product, FB_OP_BMM)
+                  ? "the Linear before it is spelled as bmm, which repeats the weight for each item of the batch"
+                  : "the addmm before it is not a plain Linear: beta or alpha is not 1, or it adds no bias of one dimension");
 }
 
 /* ---- pairs of calls ----------------------------------------------------------------------------------------------------- */
@@ -335,6 +341,35 @@ static fb_dtype uncomputed_dtype(const fb_matcher *m, const fb_fold *fold) {
     return FB_DTYPE_UNKNOWN;
 }
 
+/* The largest absolute values of scale and shift. */
+static void measure_norm(const fb_graph *g, const fb_batch_norm *norm, double *scale, double *shift) {
+    fb_extent variance;
+    bool is_known = fb_tensor_extent(g, norm->running_var, &variance);
+    double least = !is_known ? NAN : variance.has_zero ? 0 : variance.least;
+    *scale = (norm->weight.id ? fb_tensor_largest(g, norm->weight) : 1) / sqrt(least + norm->eps_number);
+    *shift = fb_tensor_largest(g, norm->bias) + fb_tensor_largest(g, norm->running_mean) * *scale;
+}
+
+/* Where the numbers are in the document. */
+static fb_obstacle numbers_obstacle(const fb_graph *g, const fb_fold *fold) {
+    const fb_batch_norm *norm = &fold->norm;
+    const fb_layer *layer = &fold->host.layer;
+    fb_extent variance;
+    bool is_positive = norm->eps_number > 0 || (fb_tensor_extent(g, norm->running_var, &variance) && !variance.has_zero);
+    if (!is_positive)
+        return (fb_obstacle){
+            "unsupported-constant",
+            "eps is 0, and a variance of 0, which there may be, makes a number infinite that the fold makes nan"};
+    double scale, shift, weight = fb_tensor_largest(g, layer->weight), bias = fb_tensor_largest(g, layer->bias);
+    measure_norm(g, norm, &scale, &shift);
+    double terms = 1; /* of each sum */
+    fb_value shape = fb_tensor_at(g, layer->weight)->shape;
+    for (int i = 0; i < fb_shape_rank(g, shape); i++) terms *= (double)fb_shape_size(g, shape, i);
+    terms /= (double)fold->host.outputs;
+    double bound = fold->is_before ? bias * scale + shift : bias + terms * weight * shift;
+    return fb_range_obstacle((fb_dtype)fb_tensor_at(g, layer->weight)->dtype, fmax(weight * scale, bound));
+}
+
 static void decide(fb_matcher *m, const fb_fold *fold, const fb_node *nodes, size_t count, size_t host_count) {
     const fb_batch_norm *norm = &fold->norm;
     int64_t channels = fold->is_before ? fold->host.outputs : fold->host.inputs;
@@ -358,6 +393,8 @@ static void decide(fb_matcher *m, const fb_fold *fold, const fb_node *nodes, siz
     else if (!isfinite(norm->eps_number))
         fb_refuse(m, "unsupported-constant", nodes, count, "the BatchNorm's eps is not a finite number");
     else if ((obstacle = obstacle_of(m, fold)).code) fb_refuse_for(m, obstacle, nodes, count);
+    else if (m->report->pass->version > 1 && (obstacle = numbers_obstacle(m->graph, fold)).code)
+        fb_refuse_for(m, obstacle, nodes, count);
     else if (!is_change_between_refused(m, fold, nodes, count) && !is_rank_refused(m, fold)) fb_match_found(m, nodes, count);
 }
 
@@ -365,7 +402,7 @@ void fb_match_fold(fb_matcher *m, fb_node n, fb_fold_filter *is_wanted) {
     fb_fold fold = {0};
     fb_buffer list = {0};
     if (!find_fold(m, n, &fold, is_wanted)) {
-        refuse_batched_linear(m, n, is_wanted);
+        refuse_product(m, n, is_wanted);
         return;
     }
     fb_layer norm = norm_calls_of(&fold.norm);

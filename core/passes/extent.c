@@ -16,6 +16,19 @@ static void add(fb_extent *extent, double number) {
     if (size > extent->largest) extent->largest = size;
 }
 
+double fb_tensor_largest(const fb_graph *g, fb_tensor tensor) {
+    fb_extent extent;
+    if (!tensor.id) return 0;
+    return fb_tensor_extent(g, tensor, &extent) && extent.is_finite ? extent.largest : NAN;
+}
+
+fb_obstacle fb_range_obstacle(fb_dtype dtype, double largest) {
+    fb_dtype_range range;
+    return fb_dtype_limits(dtype, &range) && largest > range.largest
+               ? (fb_obstacle){"tensor-overflows", "a weight or bias that it computes may be beyond the range of its dtype"}
+               : FB_NO_OBSTACLE;
+}
+
 bool fb_tensor_extent(const fb_graph *g, fb_tensor tensor, fb_extent *out) {
     fb_symbol data = fb_tensor_at(g, tensor)->data;
     fb_dtype dtype = (fb_dtype)fb_tensor_at(g, tensor)->dtype;

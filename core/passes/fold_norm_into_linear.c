@@ -11,9 +11,11 @@
  *   - a view that keeps the features on the last axis and leads only to such Linears
  *   - a node that only asks for shape or dtype
  *
- * The norm must work on the one dimension that the Linears read. The norm and the Linears are called once, in eval mode, in one
- * dtype, and nothing is written between them. Exactness: rounds. Not reversible.
+ * Where the document has the numbers, no new weight or bias may overflow. The norm must work on the one dimension that the
+ * Linears read. The norm and the Linears are called once, in eval mode, in one dtype, and nothing is written between them.
+ * Exactness: rounds. Not reversible.
  */
+#include <math.h>
 #include <stdlib.h>
 
 #include "core/base/map.h"
@@ -99,6 +101,13 @@ static bool has_dtype(const fb_graph *g, const fb_norm *norm, fb_dtype dtype) {
     return fb_dtype_is_computed(dtype) && (!value || value == dtype) && (!normalised || normalised == dtype);
 }
 
+/* Where the numbers are in the document. */
+static fb_obstacle numbers_obstacle(const fb_graph *g, const fb_norm *norm, const fb_linear *linear) {
+    double weight = fb_tensor_largest(g, linear->weight), scale = norm->weight.id ? fb_tensor_largest(g, norm->weight) : 1;
+    double bias = fb_tensor_largest(g, linear->bias) + (double)norm->features * weight * fb_tensor_largest(g, norm->bias);
+    return fb_range_obstacle(linear->dtype, fmax(weight * scale, norm->bias.id ? bias : 0));
+}
+
 static fb_obstacle linear_obstacle(fb_matcher *m, const fb_norm *norm, fb_node call) {
     const fb_graph *g = m->graph;
     const fb_alias *alias = fb_matcher_alias(m);
@@ -115,6 +124,7 @@ static fb_obstacle linear_obstacle(fb_matcher *m, const fb_norm *norm, fb_node c
     if (fb_layer_call_count(m->usage, &layer) != 1)
         return (fb_obstacle){"shared-module", "the Linear is called more than once"};
     if ((obstacle = fb_layer_obstacle(m, &layer)).code) return obstacle;
+    if (m->report->pass->version > 1 && (obstacle = numbers_obstacle(g, norm, &linear)).code) return obstacle;
     if (norm->unscaled.id && fb_mutated_between(alias, norm->unscaled, from, to))
         return (fb_obstacle){"input-mutated", "the normalised value is written in place before the Linear would read it"};
     if (norm->unscaled.id && (obstacle = fb_gradient_obstacle(m, norm->unscaled, call)).code) return obstacle;
@@ -221,15 +231,14 @@ static void edit(fb_rewrite *rw, const fb_match *match) {
     free(made);
 }
 
-const fb_pass fb_fold_norm_into_linear = {
-    .name = "FoldNormIntoLinear",
-    .version = 1,
-    .summary = "Folds the scale and shift of a LayerNorm or RMSNorm into every Linear that follows.",
-    .parameters = FB_NO_PARAMETERS,
-    .exactness = FB_ROUNDS,
-    .gain = FB_GAIN_FEWER_NODES,
-    .reversible = false,
-    .preserves_computation = true,
-    .match = match,
-    .edit = edit,
-};
+/* Version 1 also folded where the new weight or bias overflows. */
+#define FOLD_NORM(number, before)                                                                                              \
+    {                                                                                                                          \
+        .name = "FoldNormIntoLinear", .version = number, .earlier = before,                                                    \
+        .summary = "Folds the scale and shift of a LayerNorm or RMSNorm into every Linear that follows.",                      \
+        .parameters = FB_NO_PARAMETERS, .exactness = FB_ROUNDS, .gain = FB_GAIN_FEWER_NODES, .reversible = false,              \
+        .preserves_computation = true, .match = match, .edit = edit,                                                           \
+    }
+
+static const fb_pass version_1 = FOLD_NORM(1, NULL);
+const fb_pass fb_fold_norm_into_linear = FOLD_NORM(2, &version_1);

@@ -14,7 +14,8 @@
  *
  * Both must be in eval mode, with running statistics; for an ATen call, its argument decides. Each call of one must belong to
  * one call of the other, and nobody else may read the value between them. Exactness: rounds each weight once. Not reversible
- * from new weights; rollback is exact.
+ * from new weights; rollback is exact. Where the document has the numbers, no new weight or bias may overflow, and no variance
+ * be 0 if eps is.
  */
 #include "core/passes/batch_norm_fold.h"
 
@@ -26,15 +27,14 @@ static void match(fb_matcher *m, fb_node n) {
     fb_match_fold(m, n, is_wanted);
 }
 
-const fb_pass fb_fuse_batch_norm = {
-    .name = "FuseBatchNorm",
-    .version = 1,
-    .summary = "Folds a BatchNorm in eval mode into the Linear or convolution before or after it.",
-    .parameters = FB_NO_PARAMETERS,
-    .exactness = FB_ROUNDS,
-    .gain = FB_GAIN_FASTER,
-    .reversible = false,
-    .preserves_computation = true,
-    .match = match,
-    .edit = fb_edit_fold,
-};
+/* Version 1 also folded where the new weight or bias overflows, or becomes nan because eps and a variance are 0. */
+#define FUSE_BATCH_NORM(number, before)                                                                                        \
+    {                                                                                                                          \
+        .name = "FuseBatchNorm", .version = number, .earlier = before,                                                         \
+        .summary = "Folds a BatchNorm in eval mode into the Linear or convolution before or after it.",                        \
+        .parameters = FB_NO_PARAMETERS, .exactness = FB_ROUNDS, .gain = FB_GAIN_FASTER, .reversible = false,                   \
+        .preserves_computation = true, .match = match, .edit = fb_edit_fold,                                                   \
+    }
+
+static const fb_pass version_1 = FUSE_BATCH_NORM(1, NULL);
+const fb_pass fb_fuse_batch_norm = FUSE_BATCH_NORM(2, &version_1);

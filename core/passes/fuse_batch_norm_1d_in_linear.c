@@ -20,14 +20,14 @@ static void match(fb_matcher *m, fb_node n) {
     fb_match_fold(m, n, is_wanted);
 }
 
-const fb_pass fb_fuse_batch_norm_1d_in_linear = {
-    .name = "FuseBatchNorm1dInLinear",
-    .version = 1,
-    .summary = "Folds a BatchNorm1d in eval mode on 2-D input into the Linear before or after it.",
-    .parameters = FB_NO_PARAMETERS,
-    .exactness = FB_ROUNDS,
-    .reversible = false,
-    .preserves_computation = true,
-    .match = match,
-    .edit = fb_edit_fold,
-};
+/* Version 1 also folded where the new weight or bias overflows, or becomes nan because eps and a variance are 0. */
+#define FUSE_BATCH_NORM_1D(number, before)                                                                                     \
+    {                                                                                                                          \
+        .name = "FuseBatchNorm1dInLinear", .version = number, .earlier = before,                                               \
+        .summary = "Folds a BatchNorm1d in eval mode on 2-D input into the Linear before or after it.",                        \
+        .parameters = FB_NO_PARAMETERS, .exactness = FB_ROUNDS, .reversible = false, .preserves_computation = true,            \
+        .match = match, .edit = fb_edit_fold,                                                                                  \
+    }
+
+static const fb_pass version_1 = FUSE_BATCH_NORM_1D(1, NULL);
+const fb_pass fb_fuse_batch_norm_1d_in_linear = FUSE_BATCH_NORM_1D(2, &version_1);

@@ -20,15 +20,14 @@ static void match(fb_matcher *m, fb_node n) {
     fb_match_fold(m, n, is_wanted);
 }
 
-const fb_pass fb_fuse_batch_norm_2d_in_conv_2d = {
-    .name = "FuseBatchNorm2dInConv2d",
-    .version = 1,
-    .summary = "Folds a BatchNorm2d in eval mode into the Conv2d before it.",
-    .parameters = FB_NO_PARAMETERS,
-    .exactness = FB_ROUNDS,
-    .gain = FB_GAIN_FASTER,
-    .reversible = false,
-    .preserves_computation = true,
-    .match = match,
-    .edit = fb_edit_fold,
-};
+/* Version 1 also folded where the new weight or bias overflows, or becomes nan because eps and a variance are 0. */
+#define FUSE_BATCH_NORM_2D(number, before)                                                                                     \
+    {                                                                                                                          \
+        .name = "FuseBatchNorm2dInConv2d", .version = number, .earlier = before,                                               \
+        .summary = "Folds a BatchNorm2d in eval mode into the Conv2d before it.", .parameters = FB_NO_PARAMETERS,              \
+        .exactness = FB_ROUNDS, .gain = FB_GAIN_FASTER, .reversible = false, .preserves_computation = true, .match = match,    \
+        .edit = fb_edit_fold,                                                                                                  \
+    }
+
+static const fb_pass version_1 = FUSE_BATCH_NORM_2D(1, NULL);
+const fb_pass fb_fuse_batch_norm_2d_in_conv_2d = FUSE_BATCH_NORM_2D(2, &version_1);

@@ -239,5 +239,10 @@ typedef struct fb_extent {
 
 /* False when the bytes are not in the document, or are not of a floating dtype that recipes compute with. */
 bool fb_tensor_extent(const fb_graph *graph, fb_tensor tensor, fb_extent *out);
+/* The largest absolute value; of none 0; nan when it is not known, or not finite. */
+double fb_tensor_largest(const fb_graph *graph, fb_tensor tensor);
+/* Why weights of that dtype must not be computed whose absolute values are at most so large: "tensor-overflows". None for nan:
+ * then their numbers come later, and whoever makes them finds out. */
+fb_obstacle fb_range_obstacle(fb_dtype dtype, double largest);
 
 #endif

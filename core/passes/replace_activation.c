@@ -18,6 +18,7 @@
 #include "core/base/buffer.h"
 #include "core/operators/spelling.h"
 #include "core/ops/parameter.h"
+#include "core/ops/strides.h"
 #include "core/ops/view.h"
 #include "core/passes/pass.h"
 
@@ -140,6 +141,17 @@ static fb_obstacle gradient_obstacle(const search *s, fb_node n) {
     return fb_gradient_obstacle(s->matcher, fb_call_argument_node(s->matcher->graph, n, "input"), n);
 }
 
+static bool gives_rows(fb_op op) {
+    return fb_op_facts_of(op)->flags & FB_FACT_GIVES_ROWS;
+}
+
+/* One gives rows, the other a result that lies as the input, which may be transposed. */
+static bool is_layout_lost(const search *s, fb_node n) {
+    const fb_graph *g = s->matcher->graph;
+    return gives_rows(s->from) != gives_rows(s->to) && !fb_is_contiguous(g, fb_call_argument_node(g, n, "input")) &&
+           fb_layout_is_read(g, n);
+}
+
 static fb_obstacle call_obstacle(const search *s, fb_node n) {
     const fb_graph *g = s->matcher->graph;
     fb_effects effects = fb_op_effects(g, n);
@@ -154,6 +166,9 @@ static fb_obstacle call_obstacle(const search *s, fb_node n) {
     if (effects.mutates_input && !spelling.is_in_place && !input_is_unread(s, n))
         return (fb_obstacle){"input-is-read",
                              "it writes into its input, which something else may read; the other activation cannot"};
+    if (s->matcher->report->pass->version > 1 && is_layout_lost(s, n))
+        return (fb_obstacle){"needs-contiguous",
+                             "log_sigmoid alone gives rows, and a reader of the result may fail of another layout"};
     return gradient_obstacle(s, n);
 }
 
@@ -268,19 +283,20 @@ static void edit(fb_rewrite *rw, const fb_match *match) {
     fb_buffer_free(&text);
 }
 
-const fb_pass fb_replace_activation = {
-    .name = "ReplaceActivation",
-    .version = 1,
-    .summary = "Replaces one activation with another: `{\"from\": \"relu\", \"to\": \"gelu\"}`.",
-    .parameters = "{\"additionalProperties\":false,\"properties\":{"
-                  "\"from\":{\"description\":\"the activation that goes: relu, gelu, silu, hardswish …\",\"type\":\"string\"},"
-                  "\"parameters\":{\"default\":{},\"description\":\"parameters of the one that comes, such as approximate or "
-                  "negative_slope; what is not given has PyTorch's default\",\"type\":\"object\"},"
-                  "\"to\":{\"description\":\"the activation that comes\",\"type\":\"string\"}},"
-                  "\"required\":[\"from\",\"to\"],\"type\":\"object\"}",
-    .exactness = FB_CHANGES,
-    .reversible = true,
-    .preserves_computation = false,
-    .match_graph = match_graph,
-    .edit = edit,
-};
+/* Version 1 also replaced log_sigmoid, and others with it, where a reader fails of the other layout. */
+#define REPLACE_ACTIVATION(number, before)                                                                                     \
+    {                                                                                                                          \
+        .name = "ReplaceActivation", .version = number, .earlier = before,                                                     \
+        .summary = "Replaces one activation with another: `{\"from\": \"relu\", \"to\": \"gelu\"}`.",                          \
+        .parameters =                                                                                                          \
+            "{\"additionalProperties\":false,\"properties\":{"                                                                 \
+            "\"from\":{\"description\":\"the activation that goes: relu, gelu, silu, hardswish …\",\"type\":\"string\"},"    \
+            "\"parameters\":{\"default\":{},\"description\":\"parameters of the one that comes, such as approximate or "       \
+            "negative_slope; what is not given has PyTorch's default\",\"type\":\"object\"},"                                  \
+            "\"to\":{\"description\":\"the activation that comes\",\"type\":\"string\"}},"                                     \
+            "\"required\":[\"from\",\"to\"],\"type\":\"object\"}",                                                             \
+        .exactness = FB_CHANGES, .reversible = true, .preserves_computation = false, .match_graph = match_graph, .edit = edit, \
+    }
+
+static const fb_pass version_1 = REPLACE_ACTIVATION(1, NULL);
+const fb_pass fb_replace_activation = REPLACE_ACTIVATION(2, &version_1);

@@ -249,7 +249,7 @@ def lists():
 def signature(call):
     """As the API says: of canonical JSON, by nothing but hashlib."""
     call = {"name": call} if isinstance(call, str) else call
-    text = json.dumps({"params": call.get("params", {}), "pass": call["name"], "version": 1}, sort_keys=True,
+    text = json.dumps({"params": call.get("params", {}), "pass": call["name"], "version": call.get("version", 1)}, sort_keys=True,
                       separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()[:32]
 
@@ -265,7 +265,8 @@ def signatures():
            [(MERGE, 1, []), (BIAS, 1, []), (DIV, 1, [])])
 
     def activation(slope):
-        return {"name": "ReplaceActivation", "params": {"from": "relu", "to": "leaky_relu", "parameters": {"negative_slope": slope}}}
+        params = {"from": "relu", "to": "leaky_relu", "parameters": {"negative_slope": slope}}
+        return {"name": "ReplaceActivation", "params": params, "version": 2}
 
     def precision(*keep):
         return {"name": "ConvertPrecision", "params": {"to": "float16", "keep": list(keep)}}
