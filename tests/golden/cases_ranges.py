@@ -55,7 +55,8 @@ def cases():
         return g.output(g.linear("fc", g.call("norm", g.input(dtype=dtype)), 3, dtype=dtype))
 
     refused = refusal("tensor-overflows", "norm", "fc")
-    case("FoldNormIntoLinear", "float16-weight-overflows", filled(norm_linear(), norm__weight=300.0, fc__weight=300.0), 0, refused)
+    case("FoldNormIntoLinear", "float16-weight-overflows",
+         filled(norm_linear(), norm__weight=300.0, fc__weight=300.0), 0, refused)
     case("FoldNormIntoLinear", "float16-bias-overflows", filled(norm_linear(), norm__bias=300.0, fc__weight=100.0), 0, refused)
     case("FoldNormIntoLinear", "float16-in-range", filled(norm_linear(), norm__weight=10.0), 1)
     case("FoldNormIntoLinear", "float32-in-range", filled(norm_linear("float32"), norm__weight=300.0, fc__weight=300.0), 1)
@@ -74,7 +75,8 @@ def cases():
     def activation(target, behind, turned=True):
         g = Graph()
         x = g.input(shape=(4, 3))
-        x = g.method("t", x, shape=(3, 4), dtype="float32") if turned else g.relu(g.method("contiguous", x, shape=(4, 3), dtype="float32"))
+        x = g.method("t", x, shape=(3, 4),
+                     dtype="float32") if turned else g.relu(g.method("contiguous", x, shape=(4, 3), dtype="float32"))
         shape = (3, 4) if turned else (4, 3)
         y = g.fn(f"torch.nn.functional.{target}", x, shape=shape, dtype="float32", name="act")
         if behind == "view":

@@ -77,7 +77,8 @@ def batch_norm():
     (weight,) = own(g, "conv", weight=[6, 4, 3, 3])
     y = g.fn("torch.conv2d", shape=(2, 6, 4, 4), dtype="float32", name="conv", kwargs={"input": x, "weight": weight})
     n = [6]
-    weight, bias, mean, var = own(g, "bn", weight=n, bias=n, running_mean=n, running_var=n, buffers=("running_mean", "running_var"))
+    weight, bias, mean, var = own(g, "bn", weight=n, bias=n, running_mean=n, running_var=n,
+                                  buffers=("running_mean", "running_var"))
     z = g.fn("torch.nn.functional.batch_norm", shape=(2, 6, 4, 4), dtype="float32", name="bn", kwargs={
         "input": y, "running_mean": mean, "running_var": var, "weight": weight, "bias": bias, "training": False})
     fold("trap-15-functional-keywords", g.output(z), 1)
@@ -249,7 +250,8 @@ def lists():
 def signature(call):
     """As the API says: of canonical JSON, by nothing but hashlib."""
     call = {"name": call} if isinstance(call, str) else call
-    text = json.dumps({"params": call.get("params", {}), "pass": call["name"], "version": call.get("version", 1)}, sort_keys=True,
+    text = json.dumps({"params": call.get("params", {}), "pass": call["name"], "version": call.get("version", 1)},
+                      sort_keys=True,
                       separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()[:32]
 
@@ -290,4 +292,5 @@ def clean_up():
     g = Graph()
     cast = lambda x, to: g.fn(ATEN + "to.dtype", x, Raw({"$dtype": to}), shape=(2, 4), dtype=to, name="to")
     back = cast(cast(g.relu(g.input()), "float16"), "float32")
-    case("RemoveNoOps", "trap-36-aten-there-and-back", g.output(g.fn(ATEN + "tanh.default", back, shape=(2, 4), dtype="float32")), 0)
+    case("RemoveNoOps", "trap-36-aten-there-and-back",
+         g.output(g.fn(ATEN + "tanh.default", back, shape=(2, 4), dtype="float32")), 0)
