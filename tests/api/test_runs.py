@@ -162,18 +162,18 @@ def test_whole_run_returns_to_its_source(shared, name):
 
 @pytest.mark.parametrize("omitted", [[0], [1], [2], [0, 1], [0, 2], [1, 2], ["MergeLinears"], ["FuseBiasInLinear", 0.0]])
 @pytest.mark.parametrize("verb", ["reverse", "rollback"])
-def test_some_passes(service, omitted, verb):
+def test_some_passes(shared, omitted, verb):
     """Undoing some passes of a run gives what a fresh run without them gives."""
     graph = json.loads(documents.document("bert-tiny"))
-    run = optimize(service, graph, COMPOSED)
+    run = optimize(shared, graph, COMPOSED)
     undone = [i for i, name in enumerate(COMPOSED) if i in omitted or name in omitted]
-    back = service.post(f"/v1/runs/{run['id']}/{verb}", {"passes": omitted})
+    back = shared.post(f"/v1/runs/{run['id']}/{verb}", {"passes": omitted})
     assert back.status == 201, back
-    fresh = optimize(service, graph, [name for i, name in enumerate(COMPOSED) if i not in undone])
+    fresh = optimize(shared, graph, [name for i, name in enumerate(COMPOSED) if i not in undone])
     assert back.json()["result"] == fresh["result"] != run["result"]
     assert back.json()["passes"] == [run["passes"][i] for i in undone]
     assert back.json()["exact"] is True and back.json()["lint"] == "passed"
-    by_query = service.post(f"/v1/runs/{run['id']}/{verb}", raw_query=[("pass", int(i) if i == 0 else i) for i in omitted])
+    by_query = shared.post(f"/v1/runs/{run['id']}/{verb}", raw_query=[("pass", int(i) if i == 0 else i) for i in omitted])
     assert by_query.json()["result"] == fresh["result"]
 
 
