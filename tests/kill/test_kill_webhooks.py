@@ -72,7 +72,7 @@ def test_nothing_told_is_lost(service, writers):
         assert not left["parked"] and time.monotonic() < deadline, left
         time.sleep(0.1)
     messages = list(receiver.messages)
-    told = {event: {} for event in ("run.finished", "version.created", "alias")}
+    told = {event: {} for event in ("run.finished", "job.finished", "version.created", "alias")}
     for message in messages:
         assert message.is_signed_with(made["secret"])
         kind = "alias" if message.type.startswith("alias.") else message.type
