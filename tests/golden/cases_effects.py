@@ -57,7 +57,8 @@ def merge_beside():
     merge("mode-kept-by-factory", lambda g, x, y: g.fn("torch.ones", 2), 1)
     for name, method, applied, refused in [("tensor-mutated-by-nested-program", "add_", 0, [refusal("tensor-mutated", "k")]),
                                            ("nested-program-writes-nothing", "add", 1, [])]:
-        merge(name, lambda g, x, y: g.fn("torch.ops.higher_order.wrap_with_set_grad_enabled", False, g.get_attr("sub")), applied,
+        merge(name, lambda g, x, y: g.fn("torch.ops.higher_order.wrap_with_set_grad_enabled", False, g.get_attr("sub")),
+              applied,
               *refused, method=method)
     merge("nested-program-only-read", lambda g, x, y: g.get_attr("sub"), 1)
 

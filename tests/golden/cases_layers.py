@@ -21,7 +21,8 @@ def cases():
 
 
 def own(g, path, type="torch.nn.Module", config=None, buffers=(), training=False, **shapes):
-    """A module that owns tensors of these shapes, and the nodes that read them. A shape may be a tensor's name: then it is tied."""
+    """A module that owns tensors of these shapes, and the nodes that read them. A shape may be a tensor's name: then it is
+    tied."""
     name = lambda a: f"{path}.{a}" if path else a
     rows = {a: s if isinstance(s, str) else g.tensor(name(a), s) for a, s in shapes.items()}
     old = g.modules.get(path, {}).get("parameters", {})
@@ -65,7 +66,8 @@ def conv(g, path, x, outputs, kernel=3, spatial=2, bias=False, groups=1, padding
     overload = overload or (".input" if transposed and spatial > 1 else ".default")
     grown = kernel - 1 - 2 * padding if transposed else 2 * padding - kernel + 1
     result = (shape[0], outputs) + tuple(n + grown for n in shape[2:])
-    return g.fn(ATEN + base + overload if aten else "torch." + base, *args, shape=result, dtype="float32", name=path, kwargs=kwargs)
+    return g.fn(ATEN + base + overload if aten else "torch." + base, *args, shape=result, dtype="float32", name=path,
+                kwargs=kwargs)
 
 
 def norm(g, path, x, features=None, training=False, affine=True, aten=True, reads=None, stats=True, eps=1e-5, name=None):
@@ -79,7 +81,8 @@ def norm(g, path, x, features=None, training=False, affine=True, aten=True, read
     if not stats:
         mean = var = None
     if aten:
-        return g.fn(ATEN + "batch_norm.default", x, weight, bias, mean, var, training, 0.1, eps, False, shape=shape, dtype=dtype,
+        return g.fn(ATEN + "batch_norm.default", x, weight, bias, mean, var, training, 0.1, eps, False,
+                    shape=shape, dtype=dtype,
                     name=name or path)
     return g.fn("torch.nn.functional.batch_norm", x, mean, var, shape=shape, dtype=dtype, name=name or path,
                 kwargs={"weight": weight, "bias": bias, "training": training, "eps": eps})
@@ -124,7 +127,8 @@ def merge_linears():
     g = Graph()
     x = g.input()
     q, k = own(g, "", q_weight=[3, 4], k_weight=[2, 4])
-    merge("trap-16-aten-owned-by-the-root", g.output(call_linear(g, x, [q], 3, name="q"), call_linear(g, x, [k], 2, name="k")), 1)
+    merge("trap-16-aten-owned-by-the-root", g.output(call_linear(g, x, [q], 3, name="q"), call_linear(g, x, [k], 2, name="k")),
+          1)
 
     g = Graph()
     x = g.input()
@@ -197,9 +201,11 @@ def merge_linears():
                 write(g, x, view)
             weight, *bias = own(g, f"layer.{i}", weight=[4, 5], **({"bias": [5]} if biases[i] else {}))
             if copy:
-                y = g.fn(ATEN + "linear.default", view, own(g, f"other.{i}", weight=[5, 4])[0], shape=(2, 3, 5), dtype="float32", name="linear")
+                y = g.fn(ATEN + "linear.default", view, own(g, f"other.{i}", weight=[5, 4])[0], shape=(2, 3, 5),
+                         dtype="float32", name="linear")
             elif bias:
-                y = g.fn(ATEN + "addmm.default", *bias, view, weight, shape=tuple(size[:1]) + (5,), dtype="float32", name="addmm")
+                y = g.fn(ATEN + "addmm.default", *bias, view, weight, shape=tuple(size[:1]) + (5,),
+                         dtype="float32", name="addmm")
             else:
                 y = g.fn(ATEN + "mm.default", view, weight, shape=tuple(size[:1]) + (5,), dtype="float32", name="mm")
             results.append(y)
@@ -211,8 +217,10 @@ def merge_linears():
     merge("aten-not-different-views", decomposed(sizes=([6, 4], [3, 2, 4], [6, 4]), biases=[True] * 3), 1)
     merge("aten-views-of-what-is-written", decomposed(lambda g, x, view: relu(g, x)), 0, refusal("input-mutated", "mm"))
     merge("aten-copies-of-one-value", decomposed(copy=True), 1)
-    merge("aten-copies-that-are-written", decomposed(lambda g, x, view: relu(g, view), copy=True), 0, refusal("input-mutated", "linear_1"))
-    merge("aten-copies-of-what-is-written", decomposed(lambda g, x, view: relu(g, x), copy=True), 0, refusal("input-mutated", "linear_1"))
+    merge("aten-copies-that-are-written", decomposed(lambda g, x, view: relu(g, view), copy=True), 0,
+          refusal("input-mutated", "linear_1"))
+    merge("aten-copies-of-what-is-written", decomposed(lambda g, x, view: relu(g, x), copy=True), 0,
+          refusal("input-mutated", "linear_1"))
 
     g = Graph()
     x = g.input()
@@ -251,7 +259,8 @@ def fuse_bias():
     g = Graph()
     x, y = g.input(), g.input("y")
     reads = own(g, "fc", weight=[5, 4], bias=[5])
-    fuse("trap-25-aten-weights-read-twice", g.output(call_linear(g, x, reads, 5, name="a"), call_linear(g, y, reads, 5, name="b")), 2)
+    fuse("trap-25-aten-weights-read-twice",
+         g.output(call_linear(g, x, reads, 5, name="a"), call_linear(g, y, reads, 5, name="b")), 2)
 
     g = Graph()
     x = g.input()
@@ -284,7 +293,8 @@ def divisions():
     divide("aten-scalar", "div.Scalar", 8.0, 1)
     divide("trap-28-aten-not-a-power-of-two", "true_divide.Tensor", 3.0, 1)
     divide("aten-mode-none", "div.Tensor_mode", 4.0, 1, kwargs={"rounding_mode": None})
-    divide("trap-27-aten-rounding-mode", "div.Tensor_mode", 4.0, 0, refusal("rounding-mode", "div"), kwargs={"rounding_mode": "floor"})
+    divide("trap-27-aten-rounding-mode", "div.Tensor_mode", 4.0, 0, refusal("rounding-mode", "div"),
+           kwargs={"rounding_mode": "floor"})
     divide("trap-27-aten-integer", "div.Tensor", 4.0, 0, refusal("integer-tensor", "div"), dtype="int64")
     divide("trap-27-aten-zero", "div.Tensor", 0.0, 0, refusal("division-by-zero", "div"))
     divide("aten-in-place", "div_.Tensor", 4.0, 0)
@@ -323,7 +333,8 @@ def fold_modules():
         fold(f"norm-then-conv{spatial}d", norm_conv(spatial), 1)
         fold(f"norm-then-conv{spatial}d-groups", norm_conv(spatial, conv={"groups": 2, "config": {"padding": 0}}), 1)
     fold("trap-06-affine-false", conv_norm(norm={"affine": False}), 1)
-    fold("norm-then-conv-affine-false-without-bias", norm_conv(norm={"affine": False}, conv={"bias": False, "config": {"padding": 0}}), 1)
+    fold("norm-then-conv-affine-false-without-bias",
+         norm_conv(norm={"affine": False}, conv={"bias": False, "config": {"padding": 0}}), 1)
     fold("norm-then-conv-valid", norm_conv(conv={"config": {"padding": "valid"}}), 1)
     fold("norm-then-depthwise-conv", norm_conv(conv={"groups": 6, "config": {"padding": 0}}, channels=6), 1)
     fold("trap-10-norm-then-padded-conv", norm_conv(conv={"config": {"padding": (1, 1)}}), 0, refusal("padded", "conv", "norm"))
@@ -354,7 +365,8 @@ def fold_modules():
     x = g.input(shape=(4, 6))
     g.make_conv("conv", 4, 6, type="torch.nn.Conv1d", spatial=1)
     g.make_norm("norm", 6, 1)
-    fold("conv1d-without-batch", g.output(g.call("norm", g.call("conv", x, (6, 6), "float32"))), 0, refusal("not-batched", "norm"))
+    fold("conv1d-without-batch", g.output(g.call("norm", g.call("conv", x, (6, 6), "float32"))), 0,
+         refusal("not-batched", "norm"))
 
     g = Graph()
     x = image(g)
@@ -421,7 +433,8 @@ def fold_functions():
     g = Graph()
     x = image(g, channels=6)
     a, b = own(g, "a", weight=[6, 6, 3, 3]), own(g, "b", weight="a.weight")
-    fold("trap-03-aten-tied-weights", g.output(norm(g, "bn", conv(g, "first", x, 6, reads=a)), conv(g, "second", x, 6, reads=b)), 1)
+    fold("trap-03-aten-tied-weights", g.output(norm(g, "bn", conv(g, "first", x, 6, reads=a)),
+                                               conv(g, "second", x, 6, reads=b)), 1)
 
     g = Graph()
     x = image(g)
@@ -518,7 +531,8 @@ def fold_refusals():
     x = image(g)
     g.make_conv("conv", 4, 6, bias=False)
     c = conv(g, "c", x, 6, reads=[g.get_attr("conv.weight", (6, 4, 3, 3))])
-    fold("aten-weight-of-a-called-module", g.output(norm(g, "bn", c), g.call("conv", x, (2, 6, 6, 6))), 0, refusal("module-called", "c", "bn"))
+    fold("aten-weight-of-a-called-module", g.output(norm(g, "bn", c), g.call("conv", x, (2, 6, 6, 6))), 0,
+         refusal("module-called", "c", "bn"))
 
     g = Graph()
     reads = own(g, "conv", weight=[6, 4, 1, 1])

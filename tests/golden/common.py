@@ -9,7 +9,7 @@ FLOATS = ["float64", "float32", "float16", "bfloat16"]
 
 def signature(name):
     """Of a pass in its first version without parameters."""
-    return hashlib.sha256(('{"params":{},"pass":"%s","version":1}' % name).encode()).hexdigest()[:32]
+    return hashlib.sha256(f'{{"params":{{}},"pass":"{name}","version":1}}'.encode()).hexdigest()[:32]
 
 
 def nested(graph, path, target):

@@ -2,8 +2,9 @@
 """Writes the golden cases into a folder: <Pass>/<case>/ with before.json, passes.json and refused.json (`make golden`).
 Usage: make_cases.py FOLDER. Standard library only.
 
-Cases come from the programs beside this one: <Pass>/cases.py, and cases_<what>.py of several passes. Each has a function cases(),
-which says by hand what each pass has to apply and to refuse. Folders here that have a before.json are cases as they are.
+Cases come from the programs beside this one: <Pass>/cases.py, and cases_<what>.py of several passes. Each has a function
+cases(), which says by hand what each pass has to apply and to refuse. Folders here that have a before.json are cases as they
+are.
 tests/unit/test_golden.c runs them all, and says where the results are.
 """
 import importlib
@@ -172,12 +173,13 @@ class Graph:
     # ---- text
 
     def text(self):
-        lines = lambda rows: "[\n    " + ",\n    ".join(json.dumps(r, ensure_ascii=False) for r in rows) + "\n  ]" if rows else "[]"
+        text = lambda row: json.dumps(row, ensure_ascii=False)
+        lines = lambda rows: "[\n    " + ",\n    ".join(map(text, rows)) + "\n  ]" if rows else "[]"
         return "".join((
-            '{\n  "format": "foldback.graph/1",\n  "name": %s,\n' % json.dumps(self.name),
-            '  "nodes": %s,\n' % lines(self.nodes),
-            '  "modules": %s,\n' % lines(list(self.modules.values())),
-            '  "tensors": %s\n}\n' % lines(list(self.tensors.values()))))
+            f'{{\n  "format": "foldback.graph/1",\n  "name": {json.dumps(self.name)},\n',
+            f'  "nodes": {lines(self.nodes)},\n',
+            f'  "modules": {lines(list(self.modules.values()))},\n',
+            f'  "tensors": {lines(list(self.tensors.values()))}\n}}\n'))
 
 
 def refusal(reason, *nodes):
@@ -185,8 +187,8 @@ def refusal(reason, *nodes):
 
 
 class Folder:
-    """Where the cases are written. A file that says the same already is left alone, and others are exchanged whole: tests may read
-    them meanwhile."""
+    """Where the cases are written. A file that says the same already is left alone, and others are exchanged whole: tests may
+    read them meanwhile."""
 
     def __init__(self):
         self.path, self.cases = None, set()
@@ -225,7 +227,8 @@ def case(pass_name, name, graph, applied, *refused, passes=None, expected=None):
     rows = []
     for one, times, refusals in expected or [(pass_name, applied, list(refused))]:
         inside = ",".join("\n    " + json.dumps(r) for r in refusals)
-        rows.append('  {"pass": %s, "applied": %d, "refused": [%s%s]}' % (json.dumps(one), times, inside, "\n  " if refusals else ""))
+        end = "\n  " if refusals else ""
+        rows.append(f'  {{"pass": {json.dumps(one)}, "applied": {times}, "refused": [{inside}{end}]}}')
     FOLDER.write(folder, "refused.json", "[\n" + ",\n".join(rows) + "\n]\n")
 
 

@@ -88,7 +88,8 @@ def cases():
     change("numerator-is-a-number-with-a-dtype", g, 0, div("unknown-dtype"))
 
     change("complex-tensor", by(2, "complex64"), 0, div("unsupported-dtype"))
-    for name, number in (("true", True), ("complex", Raw({"$complex": [1, 0.5]})), ("beyond-64-bits", Raw({"$int": "1" + "0" * 30}))):
+    for name, number in (("true", True), ("complex", Raw({"$complex": [1, 0.5]})),
+                         ("beyond-64-bits", Raw({"$int": "1" + "0" * 30}))):
         change(f"unsupported-constant-{name}", by(number), 0, div("unsupported-constant"))
 
     g = Graph()

@@ -29,11 +29,13 @@ def cases():
 
     def pool(g, x):
         shape, dtype = g.names[x]
-        return g.fn("torch.nn.functional.adaptive_avg_pool2d", x, (1, 1), shape=(shape[0], shape[1], 1, 1), dtype=dtype, name="pool")
+        return g.fn("torch.nn.functional.adaptive_avg_pool2d", x, (1, 1), shape=(shape[0], shape[1], 1, 1),
+                    dtype=dtype, name="pool")
 
     flat = lambda g, x, start=1: g.fn("torch.flatten", x, start, shape=(1, 16), dtype="float32", name="flat")
     pooled = lambda g, b: [g.linear("fc", flat(g, pool(g, b)), 5)]
-    halved = lambda g, b: g.fn("torch.nn.functional.max_pool2d", b, 2, 2, shape=(1, 16, 32, 32), dtype="float32", name="max_pool")
+    halved = lambda g, b: g.fn("torch.nn.functional.max_pool2d", b, 2, 2, shape=(1, 16, 32, 32), dtype="float32",
+                               name="max_pool")
     line = lambda target, *more, **given: lambda g, b: [g.method(target, pool(g, b), *more, **given)]
     summed = lambda g, b: [g.fn("torch.sum", b, shape=(), dtype="float32", name="sum")]
 
@@ -51,31 +53,41 @@ def cases():
     lay("aten", net(pooled, aten=True), 1)
     lay("summed", net(summed), 1)
     lay("pooled-view", net(line("view", 1, -1, shape=(1, 16), dtype="float32")), 1)
-    lay("pooled-squeeze", net(lambda g, b: [g.method("squeeze", g.method("squeeze", pool(g, b), -1, shape=(1, 16, 1), dtype="float32"), -1,
-                                                    shape=(1, 16), dtype="float32")]), 1)
+    lay("pooled-squeeze",
+        net(lambda g, b: [g.method("squeeze", g.method("squeeze", pool(g, b), -1, shape=(1, 16, 1), dtype="float32"), -1,
+                                   shape=(1, 16), dtype="float32")]), 1)
     lay("mean", net(lambda g, b: [g.method("mean", b, [2, 3], shape=(1, 16), dtype="float32")]), 1)
-    lay("reshaped", net(lambda g, b: [g.linear("fc", g.method("reshape", halved(g, b), 1, -1, shape=(1, 16384), dtype="float32"), 5)]), 1)
-    lay("tokens", net(lambda g, b: [g.linear("fc", g.method("transpose", g.method("flatten", halved(g, b), 2, shape=(1, 16, 1024),
-                                                                                  dtype="float32"), 1, 2, shape=(1, 1024, 16), dtype="float32"), 5)]), 1)
+    lay("reshaped",
+        net(lambda g, b: [g.linear("fc", g.method("reshape", halved(g, b), 1, -1, shape=(1, 16384), dtype="float32"), 5)]), 1)
+    lay("tokens",
+        net(lambda g, b: [g.linear("fc", g.method("transpose", g.method("flatten", halved(g, b), 2, shape=(1, 16, 1024),
+                                                                        dtype="float32"), 1, 2, shape=(1, 1024, 16),
+                                                  dtype="float32"), 5)]), 1)
     lay("sizes", net(lambda g, b: [g.method("size", b, 0), *summed(g, b)]), 1)
     lay("written-element-by-element", net(summed, between=lambda g, a, x: g.method("relu_", a, **like(g, a))), 1)
     lay("added-in-place", net(summed, between=lambda g, a, x: g.fn("operator.iadd", a, a, **like(g, a), name="iadd")), 1)
     lay("set", net(behind(lambda g, b: g.fn("operator.setitem", b, (0, 0), 1.0, name="set"))), 1)
     lay("normalised-before", net(summed, before=lambda g, x: g.fn("operator.mul", x, 2.0, **like(g, x), name="mul")), 1)
-    lay("channels-split", net(lambda g, b: [g.fn("torch.sum", g.method("view", b, 1, 4, 4, 64, 64, shape=(1, 4, 4, 64, 64), dtype="float32"),
-                                                  shape=(), dtype="float32")]), 1)
-    lay("rows-again", net(lambda g, b: [g.fn("torch.sum", g.method("view", g.method("contiguous", halved(g, b), shape=(1, 16, 32, 32), dtype="float32"),
-                                                                   -1, shape=(16384,), dtype="float32"), shape=(), dtype="float32")]), 1)
+    lay("channels-split",
+        net(lambda g, b: [g.fn("torch.sum", g.method("view", b, 1, 4, 4, 64, 64, shape=(1, 4, 4, 64, 64), dtype="float32"),
+                               shape=(), dtype="float32")]), 1)
+    lay("rows-again",
+        net(lambda g, b: [g.fn("torch.sum",
+                               g.method("view", g.method("contiguous", halved(g, b), shape=(1, 16, 32, 32), dtype="float32"),
+                                        -1, shape=(16384,), dtype="float32"), shape=(),
+                               dtype="float32")]), 1)
 
     def two(g, x):
-        return g.fn("torch.cat", [g.conv("left", x, 16), g.conv("right", x, 16)], 1, shape=(1, 32, 64, 64), dtype="float32", name="cat")
+        return g.fn("torch.cat", [g.conv("left", x, 16), g.conv("right", x, 16)], 1, shape=(1, 32, 64, 64),
+                    dtype="float32", name="cat")
     g = Graph()
     x = g.input(shape=(1, 3, 64, 64))
     lay("two-read-the-image", g.output(*summed(g, g.conv("conv", two(g, x), 16))), 1)
     g = Graph()
     x, y = g.input(shape=(1, 3, 64, 64)), g.input("y", shape=(1, 3, 64, 64))
     a, b = g.conv("left", x, 16), g.conv("right", y, 16)
-    lay("two-images", g.output(*summed(g, halved(g, g.fn("torch.add", a, b, shape=(1, 16, 64, 64), dtype="float32", name="add")))), 2)
+    lay("two-images",
+        g.output(*summed(g, halved(g, g.fn("torch.add", a, b, shape=(1, 16, 64, 64), dtype="float32", name="add")))), 2)
     g = Graph()
     x = g.input(shape=("s0", 3, 64, 64))
     lay("any-number-of-images", g.output(*summed(g, halved(g, g.conv("conv", x, 16)))), 1)
@@ -84,8 +96,10 @@ def cases():
     # ---- left alone
     lay("twice", net(pooled), None, passes=["ChannelsLast"] * 2,
         expected=[("ChannelsLast", 1, []), ("ChannelsLast", 0, [])])
-    lay("lies-so-already", net(pooled, before=lambda g, x: g.method("contiguous", x, kwargs={"memory_format": LAST}, **like(g, x))), 0)
-    lay("permuted-so", net(pooled, shape=(1, 64, 64, 3), before=lambda g, x: g.method("permute", x, 0, 3, 1, 2, shape=(1, 3, 64, 64), dtype="float32")), 0)
+    lay("lies-so-already",
+        net(pooled, before=lambda g, x: g.method("contiguous", x, kwargs={"memory_format": LAST}, **like(g, x))), 0)
+    lay("permuted-so", net(pooled, shape=(1, 64, 64, 3),
+                           before=lambda g, x: g.method("permute", x, 0, 3, 1, 2, shape=(1, 3, 64, 64), dtype="float32")), 0)
     lay("one-channel", net(pooled, shape=(1, 1, 64, 64)), 0, refusal("more-work", "conv2"))
     g = Graph()
     lay("one-pixel", g.output(g.conv("conv", g.input(shape=(2, 4, 1, 1)), 4)), 0)
@@ -96,40 +110,55 @@ def cases():
 
     # ---- refused
     lay("returned", net(lambda g, b: [b]), 0, seen("graph-output", "output"))
-    lay("view", net(lambda g, b: [g.fn("torch.sum", g.method("view", b, 1, -1, shape=(1, 65536), dtype="float32"), shape=(), dtype="float32")]), 0,
+    lay("view", net(lambda g, b: [g.fn("torch.sum", g.method("view", b, 1, -1, shape=(1, 65536), dtype="float32"), shape=(),
+                                       dtype="float32")]), 0,
         seen("needs-contiguous", "view"))
-    lay("aten-view", net(lambda g, b: [g.fn("torch.sum", g.fn(ATEN + "view.default", b, [1, 65536], shape=(1, 65536), dtype="float32", name="view"),
-                                            shape=(), dtype="float32")], aten=True), 0, seen("needs-contiguous", "view"))
+    lay("aten-view",
+        net(lambda g, b: [g.fn("torch.sum",
+                               g.fn(ATEN + "view.default", b, [1, 65536], shape=(1, 65536), dtype="float32", name="view"),
+                               shape=(), dtype="float32")], aten=True), 0, seen("needs-contiguous", "view"))
     lay("strides", net(lambda g, b: [g.method("stride", b, 1), *summed(g, b)]), 0, seen("needs-contiguous", "stride"))
-    lay("as-strided", net(lambda g, b: [g.method("as_strided", b, (4,), (1,), shape=(4,), dtype="float32")]), 0, seen("needs-contiguous", "as_strided"))
-    lay("unknown", net(lambda g, b: [g.fn("mine.op", b, shape=(), dtype="float32", name="op")]), 0, seen("unknown-operator", "op"))
-    lay("unlisted", net(lambda g, b: [g.fn("torch.cdist", b, b, shape=(1, 16, 64, 64), dtype="float32", name="cdist")]), 0, seen("needs-contiguous", "cdist"))
-    lay("random", net(lambda g, b: [g.fn("torch.sum", g.fn("torch.rand_like", b, **like(g, b), name="rand"), shape=(), dtype="float32")]), 0,
+    lay("as-strided", net(lambda g, b: [g.method("as_strided", b, (4,), (1,), shape=(4,), dtype="float32")]), 0,
+        seen("needs-contiguous", "as_strided"))
+    lay("unknown", net(lambda g, b: [g.fn("mine.op", b, shape=(), dtype="float32", name="op")]), 0,
+        seen("unknown-operator", "op"))
+    lay("unlisted", net(lambda g, b: [g.fn("torch.cdist", b, b, shape=(1, 16, 64, 64), dtype="float32", name="cdist")]), 0,
+        seen("needs-contiguous", "cdist"))
+    lay("random",
+        net(lambda g, b: [g.fn("torch.sum", g.fn("torch.rand_like", b, **like(g, b), name="rand"), shape=(), dtype="float32")]),
+        0,
         seen("random", "rand"))
     lay("turned-in-place", net(behind(lambda g, b: g.method("transpose_", b, 1, 2, shape=(1, 64, 16, 64), dtype="float32"))), 0,
         seen("mutates", "transpose_"))
 
-    lay("reshaped-and-written", net(behind(lambda g, b: g.add_(g.method("reshape", b, -1, shape=(65536,), dtype="float32")))), 0, seen("mutated", "reshape"))
+    lay("reshaped-and-written", net(behind(lambda g, b: g.add_(g.method("reshape", b, -1, shape=(65536,), dtype="float32")))),
+        0, seen("mutated", "reshape"))
     lay("asserted-strides", net(behind(lambda g, b: g.fn(ATEN + "_assert_tensor_metadata.default", b, [1, 16, 64, 64],
-                                                                 [65536, 4096, 64, 1], name="check"))), 0, seen("needs-contiguous", "check"))
+                                                         [65536, 4096, 64, 1], name="check"))), 0,
+        seen("needs-contiguous", "check"))
     lay("small", net(pooled, shape=(1, 3, 4, 4)), 0, refusal("more-work", "conv1"))
     lay("heavy-weight", heavy(), 0, refusal("more-work", "conv"))
     lay("patches", patches(), 0, refusal("more-work", "conv"))
-    lay("memory-format", net(lambda g, b: [g.fn("torch.sum", g.method("to", b, Raw({"$dtype": "float64"}), kwargs={"memory_format": Raw({"$memory_format": "contiguous_format"})},
-                                                                       shape=(1, 16, 64, 64), dtype="float64"), shape=(), dtype="float64")]), 1)
+    lay("memory-format",
+        net(lambda g, b: [g.fn("torch.sum", g.method("to", b, Raw({"$dtype": "float64"}),
+                                                     kwargs={"memory_format": Raw({"$memory_format": "contiguous_format"})},
+                                                     shape=(1, 16, 64, 64), dtype="float64"), shape=(),
+                               dtype="float64")]), 1)
     g = Graph()
     x = g.input(shape=(1, 3, 64, 64))
     a = g.conv("left", x, 16)
     g.add_(x)
     b = g.conv("right", x, 16)
-    lay("image-is-written", g.output(*summed(g, halved(g, g.fn("torch.add", a, b, shape=(1, 16, 64, 64), dtype="float32", name="add")))), 0,
+    lay("image-is-written",
+        g.output(*summed(g, halved(g, g.fn("torch.add", a, b, shape=(1, 16, 64, 64), dtype="float32", name="add")))), 0,
         refusal("input-mutated", "left", "right"))
     g = Graph()
     x = g.input(shape=(1, 3, 64, 64))
     a = g.conv("left", x, 16)
     g.fn("torch._C._set_grad_enabled", False, name="mode")
     b = g.conv("right", x, 16)
-    lay("mode-is-switched", g.output(*summed(g, halved(g, g.fn("torch.add", a, b, shape=(1, 16, 64, 64), dtype="float32", name="add")))), 0,
+    lay("mode-is-switched",
+        g.output(*summed(g, halved(g, g.fn("torch.add", a, b, shape=(1, 16, 64, 64), dtype="float32", name="add")))), 0,
         refusal("mode-switched", "left", "right"))
     g = Graph()
     x = g.node("x", "placeholder", "x", [], {}, None, "float32")
@@ -138,7 +167,8 @@ def cases():
     g = Graph()
     x = g.node("x", "placeholder", "x", [], {}, (1, 3, 64, 64), None)
     g.make_conv("conv", 3, 16)
-    lay("unknown-dtype", g.output(*summed(g, g.call("conv", x, (1, 16, 64, 64), "float32"))), 0, refusal("unknown-dtype", "conv", "x"))
+    lay("unknown-dtype", g.output(*summed(g, g.call("conv", x, (1, 16, 64, 64), "float32"))), 0,
+        refusal("unknown-dtype", "conv", "x"))
     g = Graph()
     x = g.input(shape=(1, 3, "s0", "s1"))
     g.make_conv("conv", 3, 16)

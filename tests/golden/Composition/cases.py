@@ -22,7 +22,8 @@ def cases():
     case("Composition", "fuse-then-merge", attention(), None, passes=[fuse, merge],
          expected=[(fuse, 3, []), (merge, 0, [])])
     case("Composition", "repeated", attention(), None, passes=[merge, fuse, merge, fuse],
-         expected=[(merge, 1, []), (fuse, 1, []), (merge, 0, [refusal("already-transformed", "attention_query_key_value_merged")]),
+         expected=[(merge, 1, []), (fuse, 1, []),
+                   (merge, 0, [refusal("already-transformed", "attention_query_key_value_merged")]),
                    (fuse, 0, [refusal("already-transformed", "attention_query_key_value_merged")])])
     case("DeepCopy", "nothing-to-do", attention(), 0)
     case("LintAndRecompile", "looks-only", attention(), 0)
@@ -85,4 +86,5 @@ def read_elsewhere():
     g.module("drop", "torch.nn.Dropout", {"p": 0.5, "inplace": True})
     dropped = g.call("drop", x)
     more = g.method("add_", dropped, 1.5, shape=(3, 4))
-    case("RemoveNoOps", "dropout-in-place-is-written", g.output(g.method("to", more, Raw({"$dtype": "float32"}), **sizes), dropped), 2)
+    case("RemoveNoOps", "dropout-in-place-is-written",
+         g.output(g.method("to", more, Raw({"$dtype": "float32"}), **sizes), dropped), 2)

@@ -12,7 +12,8 @@ LEAST = -3.4028234663852886e38
 
 def cases():
     def convert(name, graph, applied, *refused, to="float16", **params):
-        case("ConvertPrecision", name, graph, applied, *refused, passes=[{"name": "ConvertPrecision", "params": {"to": to, **params}}])
+        case("ConvertPrecision", name, graph, applied, *refused,
+             passes=[{"name": "ConvertPrecision", "params": {"to": to, **params}}])
 
     def fn(g, target, *args, shape=(2, 4), dtype="float32", **more):
         name = target.split(".")[3 if target.startswith(ATEN) else -1]
@@ -57,7 +58,8 @@ def cases():
         return g.output(*([x, y] if returned else [fn(g, "torch.sin", y, dtype=second)]))
 
     for first, second in (("float16", "float32"), ("float32", "float16")):
-        convert(f"copy-of-{first}-that-is-written", copied(first, second, behind=True), int(first == "float16"), refusal("mutated", "to"))
+        convert(f"copy-of-{first}-that-is-written", copied(first, second, behind=True), int(first == "float16"),
+                refusal("mutated", "to"))
         convert(f"copy-of-{first}-that-was-written", copied(first, second, before=True), 1)
         convert(f"copy-of-{first}-that-is-returned", copied(first, second, returned=True), 1)
         convert(f"copy-of-{first}-that-is-returned-as-it-is", copied(first, second, returned=True), 0, refusal("mutated", "to"),
@@ -69,32 +71,38 @@ def cases():
     convert("questions-about-two-values", g.output(y, *questions), 1)
     g = Graph()
     x = g.input()
-    y = g.fn("operator.mul", g.method("select", x, 0, g.input("i", (), "int64"), shape=None, dtype="float32"), 2.0, shape=None, dtype="float32")
+    y = g.fn("operator.mul", g.method("select", x, 0, g.input("i", (), "int64"), shape=None, dtype="float32"), 2.0, shape=None,
+             dtype="float32")
     g.output(g.fn("operator.matmul", y, g.fn("builtins.getattr", y, "mT", name="turned"), name="product"))
     convert("attribute-of-unknown-dtype", g, 1, refusal("unknown-dtype", "turned"))
     g = Graph()
     x = g.input(shape=(4, 4))
     eye = g.fn("torch.eye", 4, shape=(4, 4), dtype="float32", name="eye", kwargs={"dtype": FLOAT32})
-    convert("factory-that-is-told-its-dtype", g.output(g.fn("torch.cdist", x, eye, shape=(4, 4), dtype="float32", name="cdist")), 1,
+    convert("factory-that-is-told-its-dtype",
+            g.output(g.fn("torch.cdist", x, eye, shape=(4, 4), dtype="float32", name="cdist")), 1,
             refusal("no-kernel", "cdist"))
     g = Graph()
     x = g.input()
     convert("several-readers-one-cast", g.output(g.linear("a", x, 4), g.linear("b", x, 4), x), 1)
     g = Graph()
     x, y = g.input(), g.input("y", dtype="float64")
-    convert("integers-and-float64-stay", g.output(fn(g, "torch.add", g.relu(x), y, dtype="float64"), g.input("i", dtype="int64")), 1)
+    convert("integers-and-float64-stay", g.output(fn(g, "torch.add", g.relu(x), y, dtype="float64"),
+                                                  g.input("i", dtype="int64")), 1)
     g = Graph()
     ids = g.input("ids", (2, 3), "int64")
-    g.module("embed", "torch.nn.Embedding", {"num_embeddings": 9, "embedding_dim": 4}, {"weight": g.tensor("embed.weight", [9, 4])})
+    g.module("embed", "torch.nn.Embedding", {"num_embeddings": 9, "embedding_dim": 4},
+             {"weight": g.tensor("embed.weight", [9, 4])})
     y = g.call("embed", ids, (2, 3, 4), "float32")
     g.module("head", "torch.nn.Linear", {"in_features": 4, "out_features": 9, "bias": False},
              {"weight": "embed.weight", "bias": None})
     convert("tied-weights-stay-tied", g.output(g.call("head", y, (2, 3, 9))), 1)
     for kind, more in (("EmbeddingBag", {"mode": "mean"}), ("Embedding", {})):  # reads integers, and gives what its weight is
         g = Graph()
-        g.module("embed", f"torch.nn.{kind}", {"num_embeddings": 9, "embedding_dim": 4, **more}, {"weight": g.tensor("embed.weight", [9, 4])})
+        g.module("embed", f"torch.nn.{kind}", {"num_embeddings": 9, "embedding_dim": 4, **more},
+                 {"weight": g.tensor("embed.weight", [9, 4])})
         shape = (3, 4) if more else (3, 6, 4)
-        convert(f"{kind.lower()}-gives-its-weights-dtype", g.output(g.linear("fc", g.call("embed", g.input("ids", (3, 6), "int64"), shape, "float32"), 4)), 1)
+        convert(f"{kind.lower()}-gives-its-weights-dtype",
+                g.output(g.linear("fc", g.call("embed", g.input("ids", (3, 6), "int64"), shape, "float32"), 4)), 1)
     g = Graph()
     y = g.norm("bn", g.conv("conv", g.input(shape=(1, 3, 6, 6)), 4))
     convert("buffers", g.output(y), 1)
@@ -182,7 +190,8 @@ def cases():
     convert("not-a-cast-to-another-dtype", g.output(y), 0)
 
     # ---- weights that overflow
-    for name, numbers, found in [("too-large", [1.0, 70000.0], [refusal("tensor-overflows", "fc")]), ("large-enough", [1.0, 65504.0], [])]:
+    for name, numbers, found in [("too-large", [1.0, 70000.0], [refusal("tensor-overflows", "fc")]),
+                                 ("large-enough", [1.0, 65504.0], [])]:
         g = Graph()
         g.tensor("fc.bias", [2], data=base64.b64encode(struct.pack("<2f", *numbers)).decode())
         convert(f"weights-{name}", g.output(g.linear("fc", g.input(), 2)), 1, *found)
@@ -254,7 +263,8 @@ def cases():
     g = Graph()
     x = g.input()
     y = g.linear("fc", x, 4)
-    convert("no-kernel-of-two", g.output(fn(g, "torch.cdist", y, y, shape=(2, 2))), 1, refusal("no-kernel", "cdist"), to="bfloat16")
+    convert("no-kernel-of-two", g.output(fn(g, "torch.cdist", y, y, shape=(2, 2))), 1, refusal("no-kernel", "cdist"),
+            to="bfloat16")
     g = Graph()
     y = g.method("view", g.linear("fc", g.input(), 4), Raw({"$dtype": "int32"}), shape=(2, 4), dtype="int32")
     convert("bytes-are-read", g.output(y), 1, refusal("reinterprets", "view"))
@@ -291,12 +301,14 @@ def cases():
 
     plain = {"shape": None, "dtype": None}
     convert("untyped-comparison", of_inputs(lambda g, x: g.fn("operator.ne", g.method("relu", x, **plain), x, **plain)), 1)
-    convert("untyped-attribute", of_inputs(lambda g, x: g.fn("operator.matmul", x, g.fn("builtins.getattr", x, "mT", **plain), **plain)), 1)
+    convert("untyped-attribute",
+            of_inputs(lambda g, x: g.fn("operator.matmul", x, g.fn("builtins.getattr", x, "mT", **plain), **plain)), 1)
     product = lambda g, x: g.fn("torch.tensordot", x, g.fn("torch.eye", 4, **plain), **plain)  # eye may be of any dtype
     convert("untyped-product-of-a-factory", of_inputs(product), 0, refusal("unknown-dtype", "eye"))
     mixed = lambda g, x: g.fn("operator.matmul", g.method("relu", x, **plain), g.input("wide", (4, 4), "float64"), **plain)
     convert("untyped-product-of-two-dtypes", of_inputs(mixed), 1)  # relu is converted
-    parts = lambda g, x: g.method("relu", g.fn("operator.getitem", g.method("topk", g.method("relu", x, **plain), 2, **plain), 0, **plain), **plain)
+    parts = lambda g, x: g.method("relu", g.fn("operator.getitem", g.method("topk", g.method("relu", x, **plain), 2, **plain),
+                                               0, **plain), **plain)
     convert("untyped-parts", of_inputs(parts), 1, refusal("unknown-dtype", "topk"), refusal("unknown-dtype", "getitem"))
 
     g, y = block()

@@ -31,10 +31,12 @@ def common():
     tanh = lambda g, x: g.fn("torch.tanh", x, name="y", **SHAPE)
     same("function", twice(tanh), 1)
     same("method", twice(lambda g, x: g.method("tanh", x, name="y", **SHAPE)), 1)
-    same("aten", twice(lambda g, x: g.fn("torch.ops.aten.sum.dim_IntList", x, [1], True, name="y", shape=(2, 1), dtype="float32")), 1)
+    same("aten", twice(lambda g, x: g.fn("torch.ops.aten.sum.dim_IntList", x, [1], True, name="y", shape=(2, 1),
+                                         dtype="float32")), 1)
     same("keywords", twice(lambda g, x: g.fn("torch.sub", x, name="y", kwargs={"other": 2}, **SHAPE)), 1)
     same("chain", twice(lambda g, x: g.fn("torch.sqrt", g.fn("torch.abs", x, **SHAPE), name="y", **SHAPE)), 2)
-    same("in-a-list", twice(lambda g, x: g.fn("torch.cat", [x, g.fn("torch.abs", x, **SHAPE)], name="y", shape=(4, 4), dtype="float32")), 2)
+    same("in-a-list",
+         twice(lambda g, x: g.fn("torch.cat", [x, g.fn("torch.abs", x, **SHAPE)], name="y", shape=(4, 4), dtype="float32")), 2)
     same("size", twice(lambda g, x: g.method("size", x, 0, name="y")), 1)
     same("factory", twice(lambda g, x: g.fn("torch.ones", 2, 4, name="y", **SHAPE)), 1)
     same("view", twice(lambda g, x: g.method("view", x, 8, name="y", shape=(8,), dtype="float32")), 1)
@@ -59,7 +61,8 @@ def common():
             g.module("", "torch.nn.Module", parameters={"w": g.tensor("w", [4, 4])})
         return g.fn("torch.ops.aten.linear.default", x, g.get_attr("w", (4, 4)), name="y", **SHAPE)
     same("aten-linear", twice(weight), 2)
-    same("aten-weight-alone", twice(weight, lambda g, x: g.fn("torch.ops.aten.mm.default", x, g.get_attr("w", (4, 4)), name="y", **SHAPE)), 1)
+    same("aten-weight-alone",
+         twice(weight, lambda g, x: g.fn("torch.ops.aten.mm.default", x, g.get_attr("w", (4, 4)), name="y", **SHAPE)), 1)
 
     g = Graph()
     x = g.relu(g.input())
@@ -91,19 +94,24 @@ def uncommon():
     same("trap-37-dropout", twice(fn("torch.nn.functional.dropout", 0.5, True)), 0, pair("random"))
     same("trap-37-in-place", twice(lambda g, x: g.method("add_", x, 1, name="y", **SHAPE)), 0, pair("mutates"))
     same("trap-37-unknown-function", twice(fn("my.function")), 0, pair("unknown-operator"))
-    same("assertions", twice(tanh, middle=lambda g, x, a: [g.fn("torch._assert", True, "no", name="check") for _ in range(2)]), 1,
+    same("assertions", twice(tanh, middle=lambda g, x, a: [g.fn("torch._assert", True, "no", name="check") for _ in range(2)]),
+         1,
          refusal("effect", "check", "check_1"))
 
     same("input-written-between", twice(tanh, middle=lambda g, x, a: g.add_(x)), 0, pair("input-mutated"))
     same("input-written-through-a-view", twice(tanh, middle=lambda g, x, a: g.add_(
         g.method("view", x, 8, shape=(8,), dtype="float32"))), 0, pair("input-mutated"))
-    same("aten-input-written-between", twice(tanh, middle=lambda g, x, a: g.fn("torch.ops.aten.fill_.Scalar", x, 0, **SHAPE)), 0,
+    same("aten-input-written-between", twice(tanh, middle=lambda g, x, a: g.fn("torch.ops.aten.fill_.Scalar", x, 0, **SHAPE)),
+         0,
          pair("input-mutated"))
-    same("input-given-to-an-unknown-function", twice(tanh, middle=lambda g, x, a: g.fn("my.function", x)), 0, pair("input-mutated"))
+    same("input-given-to-an-unknown-function", twice(tanh, middle=lambda g, x, a: g.fn("my.function", x)), 0,
+         pair("input-mutated"))
     same("first-written-between", twice(tanh, middle=lambda g, x, a: g.add_(a)), 0, pair("mutated"))
-    same("mode-switched-between", twice(tanh, middle=lambda g, x, a: g.fn("torch.amp.autocast_mode._enter_autocast", "cpu", True)), 0,
+    same("mode-switched-between",
+         twice(tanh, middle=lambda g, x, a: g.fn("torch.amp.autocast_mode._enter_autocast", "cpu", True)), 0,
          pair("mode-switched"))
-    same("vmap-between", twice(tanh, middle=lambda g, x, a: g.fn("torch._functorch.predispatch._vmap_increment_nesting", 3, "error")), 0,
+    same("vmap-between",
+         twice(tanh, middle=lambda g, x, a: g.fn("torch._functorch.predispatch._vmap_increment_nesting", 3, "error")), 0,
          pair("mode-switched"))
 
     g = Graph()

@@ -27,8 +27,9 @@ def dead_code():
     tanh = lambda g, x: g.fn("torch.tanh", x, **SHAPE)
     eliminate("one-node", beside(tanh), 1)
     eliminate("chain", beside(lambda g, x: tanh(g, tanh(g, tanh(g, x)))), 3)
-    eliminate("aten", beside(lambda g, x: g.fn("torch.ops.aten.sum.dim_IntList", g.fn("torch.ops.aten.mul.Tensor", x, 2, **SHAPE), [1],
-                                          shape=(2,), dtype="float32")), 2)
+    eliminate("aten",
+              beside(lambda g, x: g.fn("torch.ops.aten.sum.dim_IntList", g.fn("torch.ops.aten.mul.Tensor", x, 2, **SHAPE), [1],
+                                       shape=(2,), dtype="float32")), 2)
     eliminate("nothing-dead", beside(lambda g, x: None), 0)
 
     def fork(g, x):
@@ -57,7 +58,8 @@ def dead_code():
 
 
 def kept_code():
-    fn = lambda target, *args, **kwargs: lambda g, x: g.fn(target, *[x if a == "x" else a for a in args], name="y", kwargs=kwargs)
+    fn = lambda target, *args, **kwargs: lambda g, x: g.fn(target, *[x if a == "x" else a for a in args], name="y",
+                                                           kwargs=kwargs)
     method = lambda target, *args: lambda g, x: g.method(target, x, *args, name="y")
     for name, reason, make in (
             ("in-place-method", "mutates", method("add_", 1)),
@@ -81,7 +83,8 @@ def kept_code():
 
     def through_view(g, x):
         view = g.fn("torch.ops.aten.select.int", x, 0, 0, shape=(4,), dtype="float32")
-        g.fn("torch.ops.aten.copy_.default", view, g.fn("torch.ops.aten.zeros.default", [4], shape=(4,), dtype="float32"), name="y")
+        g.fn("torch.ops.aten.copy_.default", view,
+             g.fn("torch.ops.aten.zeros.default", [4], shape=(4,), dtype="float32"), name="y")
     eliminate("trap-37-written-through-a-view", beside(through_view), 0, refusal("mutates", "y"))
 
     def module(type, training, **config):
@@ -100,7 +103,8 @@ def kept_code():
     eliminate("dropout-in-eval-mode", beside(module("torch.nn.Dropout", False, p=0.5)), 1)
     eliminate("trap-37-in-place-module", beside(module("torch.nn.ReLU", False, inplace=True)), 0, refusal("mutates", "m"))
     eliminate("trap-37-unknown-module", beside(module("my.Module", False)), 0, refusal("unknown-operator", "m"))
-    aten_norm = lambda training: lambda g, x: g.fn("torch.ops.aten.batch_norm.default", x, None, None, x, x, training, 0.1, 1e-5, True, name="y")
+    aten_norm = lambda training: lambda g, x: g.fn("torch.ops.aten.batch_norm.default", x, None, None, x, x, training, 0.1,
+                                                   1e-5, True, name="y")
     eliminate("trap-37-aten-batch-norm-in-training", beside(aten_norm(True)), 0, refusal("unknown-operator", "y"))
     eliminate("aten-batch-norm-in-eval-mode", beside(aten_norm(False)), 1)
 

@@ -145,13 +145,16 @@ def cases():
     ones = lambda g, y: ("ones_like.default", y)
     evaluate("aten-like-an-input", like(ones), 1)
     evaluate("aten-as-an-input-in-new", like(lambda g, y: ("new_full.default", y, [3], 2.5), shape=(3,)), 1)
-    evaluate("aten-expanded-as-an-input", like(lambda g, y: ("expand_as.default", positions(g, 3), y), dtype="int64", known={}), 1)
+    evaluate("aten-expanded-as-an-input", like(lambda g, y: ("expand_as.default", positions(g, 3), y), dtype="int64", known={}),
+             1)
     evaluate("aten-cast-as-an-input", like(lambda g, y: ("type_as.default", positions(g, 3), y), shape=(3,)), 1)
     # another device than the CPU, or an unknown one; sizes that are not numbers; sizes that may have changed
     evaluate("aten-not-like-an-input-elsewhere", like(ones, known={"device": "cuda:0"}), 0)
     evaluate("aten-not-like-an-input-somewhere", like(ones, known={}), 0)
-    evaluate("aten-not-cast-as-an-input-somewhere", like(lambda g, y: ("type_as.default", positions(g, 3), y), shape=(3,), known={}), 1)
-    evaluate("aten-not-expanded-as-any-size", like(lambda g, y: ("expand_as.default", positions(g, 3), y), shape=("s0", 3), dtype="int64", sizes=("s0", 3)), 1)
+    evaluate("aten-not-cast-as-an-input-somewhere",
+             like(lambda g, y: ("type_as.default", positions(g, 3), y), shape=(3,), known={}), 1)
+    evaluate("aten-not-expanded-as-any-size",
+             like(lambda g, y: ("expand_as.default", positions(g, 3), y), shape=("s0", 3), dtype="int64", sizes=("s0", 3)), 1)
     written = lambda g, y: g.fn(ATEN + "add_.Tensor", y, 1.0, shape=(2, 3), dtype="float32", name="written")
     evaluate("aten-not-like-what-is-written", like(ones, before=written), 0)
 
@@ -223,7 +226,8 @@ def cases():
     g = Graph()
     x = g.input(shape=(4,), dtype="int64")
     given = g.fn("operator.add", positions(g, 4, False), 1, shape=(4,), dtype="int64", name="given")
-    g.output(g.fn("operator.add", x, given, shape=(4,), dtype="int64", name="sum"), g.method("view", given, 2, 2, shape=(2, 2), dtype="int64"))
+    g.output(g.fn("operator.add", x, given, shape=(4,), dtype="int64", name="sum"),
+             g.method("view", given, 2, 2, shape=(2, 2), dtype="int64"))
     evaluate("graph-output", g, 1, refusal("graph-output", "given"))
 
     g = Graph()
@@ -250,7 +254,8 @@ def cases():
     g = Graph()
     x = g.input(shape=(64, 4))
     row = g.fn("torch.ones", 4, shape=(4,), dtype="float32")
-    g.output(g.fn("operator.add", x, g.method("expand", row, 64, 4, shape=(64, 4), dtype="float32"), shape=(64, 4), dtype="float32", name="sum"))
+    g.output(g.fn("operator.add", x, g.method("expand", row, 64, 4, shape=(64, 4), dtype="float32"), shape=(64, 4),
+                  dtype="float32", name="sum"))
     evaluate("too-large-expand", g, 1, refusal("too-large", "expand"), params={"maximum_bytes": 16})
 
     g = Graph()
@@ -301,4 +306,5 @@ def cases():
 
     name = "EvaluateConstants"
     evaluate("twice", causal(True), None, passes=[name, name], expected=[(name, 2, []), (name, 0, [])])
-    evaluate("then-the-preset", causal(False), None, passes=[name, "RemoveNoOps"], expected=[(name, 1, []), ("RemoveNoOps", 0, [])])
+    evaluate("then-the-preset", causal(False), None, passes=[name, "RemoveNoOps"],
+             expected=[(name, 1, []), ("RemoveNoOps", 0, [])])

@@ -44,7 +44,8 @@ def cases():
         make = g.fn if call.startswith(("torch", "builtins")) else g.method
         t = make(call, w, *args, shape=shape, dtype="float32", name="transposed")
         x = g.input(shape=(*shape[:-2], 5, 3))
-        return g.output(g.fn(ATEN + "matmul.default" if aten else "torch.matmul", x, t, shape=(*shape[:-2], 5, 4), dtype="float32"))
+        return g.output(g.fn(ATEN + "matmul.default" if aten else "torch.matmul", x, t, shape=(*shape[:-2], 5, 4),
+                             dtype="float32"))
 
     for name, *spelling in (("t", "t"), ("aten-t", ATEN + "t.default"), ("transpose", "transpose", 0, 1),
                             ("aten-transpose", ATEN + "transpose.int", -1, -2), ("permute", "permute", 1, 0),
@@ -160,7 +161,8 @@ def cases():
 
     def of_layer_norm(shape, *more):
         g, table, w, b = weights(table=(2, 5, 4), weight=(4,), bias=(4,))
-        y = g.fn(ATEN + "layer_norm.default", table, shape, *((w, b) if shape == [4] else ()), *more, shape=(2, 5, 4), dtype="float32", name="norm")
+        y = g.fn(ATEN + "layer_norm.default", table, shape, *((w, b) if shape == [4] else ()), *more, shape=(2, 5, 4),
+                 dtype="float32", name="norm")
         return added(g, y, (2, 5, 4))
 
     fold("aten-layer-norm-of-a-weight", of_layer_norm([4], 1e-7, False), 1)
@@ -190,7 +192,8 @@ def cases():
     chosen = buffer(g, "chosen", [1, 2])
     g.add_(chosen)
     value = g.fn(ATEN + "embedding.default", table, chosen, shape=(2, 4), dtype="float32", name="embedding")
-    fold("written-choice-of-rows", added(g, value, (2, 4)), 0, refusal("mutates", "add_"), refusal("tensor-mutated", "embedding"))
+    fold("written-choice-of-rows", added(g, value, (2, 4)), 0, refusal("mutates", "add_"),
+         refusal("tensor-mutated", "embedding"))
     fold("aten-rows-that-count-down", rows([3, 2, 1]), 1)
     fold("aten-rows-from-the-end", rows([-1, 0, 1]), 0, not_there)
 
@@ -198,7 +201,8 @@ def cases():
         g, table = weights(table=(5, 4))
         chosen = buffer(g, "chosen", numbers, persistent)
         shape = (len(numbers), 4) if axis == 0 else (5, len(numbers))
-        return added(g, g.fn(ATEN + "index.Tensor", table, [None] * axis + [chosen], shape=shape, dtype="float32", name="index"), shape)
+        return added(g, g.fn(ATEN + "index.Tensor", table, [None] * axis + [chosen], shape=shape, dtype="float32",
+                             name="index"), shape)
 
     fold("aten-index-by-a-constant", by_tensor([3, 0, 3], 0), 1)
     fold("aten-index-of-columns", by_tensor([2, 2, 1, 0, 3], 1), 1)
@@ -221,7 +225,8 @@ def cases():
         return g.output(linear(g, g.fn(target, w, *args, shape=(3, 4), dtype="float32", name="computed", kwargs=kwargs)))
 
     for name, *call in (("exp", "torch.exp"), ("sigmoid", "torch.sigmoid"), ("aten-sigmoid", ATEN + "sigmoid.default"),
-                        ("aten-clamp", ATEN + "clamp.default", -0.5, 0.5), ("aten-clamp-above", ATEN + "clamp.default", None, 0.5),
+                        ("aten-clamp", ATEN + "clamp.default", -0.5, 0.5),
+                        ("aten-clamp-above", ATEN + "clamp.default", None, 0.5),
                         ("aten-clamp-min", ATEN + "clamp_min.default", 0.1), ("aten-relu", ATEN + "relu.default")):
         fold(name, computed(*call), 1)
     fold("relu-in-place-of-a-weight", computed("torch.nn.functional.relu", inplace=True), 0, refusal("mutates", "computed"))
@@ -307,7 +312,8 @@ def cases():
     g, w = weights(weight=(3, 4))
     x = g.input(shape=(4, 3))
     doubled = mul(g, w)
-    g.output(g.fn("torch.matmul", x, doubled, shape=(4, 4), dtype="float32"), g.method("t", doubled, shape=(4, 3), dtype="float32"))
+    g.output(g.fn("torch.matmul", x, doubled, shape=(4, 4), dtype="float32"),
+             g.method("t", doubled, shape=(4, 3), dtype="float32"))
     fold("graph-output-by-a-view", g, 0, refusal("graph-output", "mul"))
 
     g, w = weights(weight=(3, 4))
@@ -445,7 +451,8 @@ def cases():
     x = g.input(shape=(1000000, 4))
     g.output(g.fn("torch.nn.functional.relu", wide, shape=(1000000, 4), dtype="float32"))
     g.nodes[-2]["args"] = [{"$node": "x"}]
-    g.nodes.insert(-2, {"name": "sum_1", "op": "call_function", "target": "operator.mul", "args": [{"$node": "x"}, {"$node": "expand"}],
+    g.nodes.insert(-2, {"name": "sum_1", "op": "call_function", "target": "operator.mul",
+                        "args": [{"$node": "x"}, {"$node": "expand"}],
                         "meta": {"shape": [1000000, 4], "dtype": "float32"}})
     g.nodes[-2]["args"] = [{"$node": "sum_1"}]
     fold("too-large-expand", g, 1, refusal("too-large", "expand"), params={"maximum_growth": 0})

@@ -94,7 +94,8 @@ def cases():
 
     others = refusal("other-readers", "first", "linear")
     fold("native", native(), 1)
-    fold("native-whose-mean-is-read", native(lambda g, y: [fn(g, "operator.getitem", y, 1, shape=(2, 1), name="mean")]), 0, others)
+    fold("native-whose-mean-is-read", native(lambda g, y: [fn(g, "operator.getitem", y, 1, shape=(2, 1), name="mean")]), 0,
+         others)
     fold("native-taken-out-twice", native(lambda g, y: [fn(g, "operator.getitem", y, 0, name="again")]), 0, others)
     fold("native-that-is-returned", native(lambda g, y: [y]), 0, others)
 
@@ -141,7 +142,8 @@ def cases():
         if spelled:
             y, _ = spelled_out(g, x, aten=True)
         else:
-            y = fn(g, ATEN + "layer_norm.default", x, [4], *own(g, "norm", weight=(4,), bias=(4,)), shape=(2, 3, 4), name="norm")
+            y = fn(g, ATEN + "layer_norm.default", x, [4], *own(g, "norm", weight=(4,), bias=(4,)),
+                   shape=(2, 3, 4), name="norm")
         results = []
         for i in range(2):
             view = y
@@ -155,11 +157,15 @@ def cases():
 
     view = ("view.default", [[6, 4]], (6, 4))
     fold("aten-through-views", through_views([view]), 1)
-    fold("aten-through-two-views", through_views([("permute.default", [[1, 0, 2]], (3, 2, 4)), ("reshape.default", [[6, 4]], (6, 4))]), 1)
+    fold("aten-through-two-views",
+         through_views([("permute.default", [[1, 0, 2]], (3, 2, 4)), ("reshape.default", [[6, 4]], (6, 4))]), 1)
     fold("aten-spelled-out-through-views", through_views([view], spelled=True), 1)
-    fold("aten-views-move-channels", through_views([("permute.default", [[0, 2, 1]], (2, 4, 3)), ("reshape.default", [[6, 4]], (6, 4))]), 0,
+    fold("aten-views-move-channels",
+         through_views([("permute.default", [[0, 2, 1]], (2, 4, 3)), ("reshape.default", [[6, 4]], (6, 4))]), 0,
          refusal("channels-moved", "norm", "view", "view_2", "view_1", "view_3", "addmm", "addmm_1"))
-    fold("aten-view-read-elsewhere", through_views([view], write=lambda g, v: g.fn(ATEN + "relu.default", v, shape=(6, 4), dtype="float32", name="relu")), 0,
+    fold("aten-view-read-elsewhere",
+         through_views([view], write=lambda g, v: g.fn(ATEN + "relu.default", v, shape=(6, 4), dtype="float32", name="relu")),
+         0,
          refusal("other-readers", "norm", "view", "view_1", "addmm", "addmm_1"))
 
     # ---- what is not

@@ -105,7 +105,8 @@ def cases():
     fold("read-by-get-attr", layer(behind=lambda g, x, p, y: [g.get_attr("conv.weight", (6, 4, 3, 3))]), 0, both("module-read"))
     fold("hooked", layer(conv={"type": "torch.nn.Conv2d (hooks)"}), 0)
     fold("sequence-returned", layer((1, 1), spatial=1), 0, both("needs-contiguous"))
-    fold("twice", layer(), None, passes=["FoldPad"] * 2, expected=[("FoldPad", 1, []), ("FoldPad", 0, [refusal("already-transformed", "conv")])])
+    fold("twice", layer(), None, passes=["FoldPad"] * 2,
+         expected=[("FoldPad", 1, []), ("FoldPad", 0, [refusal("already-transformed", "conv")])])
 
     def again(second, conv=plain, sizes=(1, 1, 1, 1), how="ZeroPad2d"):
         """The convolution is called twice."""
@@ -131,7 +132,7 @@ def cases():
 
     g = Graph()
     x = g.input(shape=(2, 4, "s0", 6))
-    n = g.fn(ATEN + "sym_size.int", x, 2, name="n")
+    g.fn(ATEN + "sym_size.int", x, 2, name="n")
     a = g.fn(ATEN + "pad.default", x, Raw([1, 1, {"$node": "n"}, {"$node": "n"}]), dtype="float32", name="pad")
     g.make_conv("conv", 4, 4, **plain)
     fold("symbolic-padding", g.output(g.call("conv", a)), 0, both("unsupported-arguments"))

@@ -73,7 +73,8 @@ def cases():
     fold("float16", after("operator.mul", 0.25, dtype="float16"), 1)
     fold("float16-division", after("operator.truediv", 8.0, dtype="float16"), 1)
     fold("float16-addend-below-half-a-step", after("operator.add", 15.5, dtype="float16"), 1)
-    fold("float16-factors-in-range", after("operator.mul", lambda g: constant(g, dtype="float16", values=(0.5, -1.0, 0.0625)), dtype="float16"), 1)
+    fold("float16-factors-in-range", after("operator.mul", lambda g: constant(g, dtype="float16", values=(0.5, -1.0, 0.0625)),
+                                           dtype="float16"), 1)
     fold("one-output", after("operator.mul", lambda g: constant(g, shape=(1,)), out=1), 1)
 
     def aten(target, value, bias=True):
@@ -217,7 +218,8 @@ def cases():
             q, k = g.linear("q", x, 8), g.linear("k", x, 8)
         p = (lambda n, o: ATEN + f"{n}.{o}") if aten else (lambda n, o: f"torch.{n}")
         meta = lambda *shape: {"shape": shape, "dtype": "float32"}
-        split = lambda v: g.fn(p("transpose", "int"), g.fn(p("reshape", "default"), v, [2, 2, 4], **meta(2, 2, 4)), 0, 1, **meta(2, 2, 4))
+        split = lambda v: g.fn(p("transpose", "int"), g.fn(p("reshape", "default"), v, [2, 2, 4], **meta(2, 2, 4)), 0, 1,
+                               **meta(2, 2, 4))
         kt = g.fn(p("transpose", "int"), split(k), 1, 2, **meta(2, 4, 2))
         scores = g.fn(p("matmul", "default"), split(q), kt, name="scores", **meta(2, 2, 2))
         scaled = g.fn(p("div", "Tensor"), scores, 2.0, name="scaled", **meta(2, 2, 2))
@@ -257,13 +259,16 @@ def cases():
     fold("division-by-a-weight-with-a-zero", after("operator.truediv", known(1.0, 0.0, 2.0)), 0, y("zero-factor"))
     fold("division-by-a-weight-with-a-negative-zero", after("operator.truediv", known(1.0, -0.0, 2.0)), 0, y("zero-factor"))
     fold("division-by-a-weight-without-bytes", after("operator.truediv", constant), 0, y("zero-factor"))
-    fold("division-by-a-weight-that-is-subnormal", after("operator.truediv", known(1.0, 1e-39, 2.0)), 0, y("constant-out-of-range"))
+    fold("division-by-a-weight-that-is-subnormal", after("operator.truediv", known(1.0, 1e-39, 2.0)), 0,
+         y("constant-out-of-range"))
     fold("factors-that-are-not-finite", after("operator.mul", known(1.0, float("inf"), 2.0)), 0, y("unsupported-constant"))
     fold("division-by-what-has-no-inverse", after("operator.truediv", 3e38), 0, y("constant-out-of-range"))
     half = lambda *values: known(*values, dtype="float16")
-    for name, target, value in [("factor", "operator.mul", 1.5), ("small-factor", "operator.mul", 0.01), ("divisor", "operator.truediv", 0.5),
+    for name, target, value in [("factor", "operator.mul", 1.5), ("small-factor", "operator.mul", 0.01),
+                                ("divisor", "operator.truediv", 0.5),
                                 ("large-divisor", "operator.truediv", 100.0), ("addend", "operator.add", 16.0),
-                                ("factors", "operator.mul", half(0.5, 2.0, 0.25)), ("addends", "operator.add", half(0.5, 100.0, 1.0)),
+                                ("factors", "operator.mul", half(0.5, 2.0, 0.25)),
+                                ("addends", "operator.add", half(0.5, 100.0, 1.0)),
                                 ("factors-without-bytes", "operator.mul", lambda g: constant(g, dtype="float16"))]:
         fold(f"float16-{name}", after(target, value, dtype="float16"), 0, y("constant-out-of-range"))
     fold("float16-addend-before", before("operator.add", 0.5, dtype="float16"), 0, refusal("constant-out-of-range", "y", "fc"))

@@ -27,7 +27,8 @@ def known_sizes():
     item = lambda g, of, index: g.fn("operator.getitem", of, index)
     fold("size-and-item", asked(lambda g, x: [item(g, g.method("size", x), 0), -1]), 2)
     fold("size-of-one-dimension", asked(lambda g, x: [g.method("size", x, 0), -1]), 1)
-    fold("shape-and-sum", asked(lambda g, x: [g.fn("operator.add", item(g, g.fn("builtins.getattr", x, "shape"), slice(None, 1)), (12,))]), 3)
+    fold("shape-and-sum",
+         asked(lambda g, x: [g.fn("operator.add", item(g, g.fn("builtins.getattr", x, "shape"), slice(None, 1)), (12,))]), 3)
     fold("product-of-sizes", asked(lambda g, x: [2, g.fn("operator.mul", g.method("size", x, 1), g.method("size", x, -1))]), 3)
     fold("quotient-of-sizes", asked(lambda g, x: [g.fn("operator.floordiv", g.method("numel", x), 12), -1]), 2)
     fold("number-of-dimensions", asked(lambda g, x: [g.fn("operator.sub", g.method("dim", x), 1), 12]), 2)
@@ -47,7 +48,8 @@ def known_sizes():
 
     g = Graph()
     x = g.relu(g.input())
-    fold("not-for-an-unknown-operator", g.output(g.fn("my.function", g.method("size", x))), 0, refusal("unknown-operator", "size"))
+    fold("not-for-an-unknown-operator", g.output(g.fn("my.function", g.method("size", x))), 0,
+         refusal("unknown-operator", "size"))
 
     g = Graph()
     x = g.relu(g.input())
@@ -104,7 +106,8 @@ def numbers_in_tensors():
     fold("full-of-a-literal", full(divide, fill=0.1), 2)
     choose = lambda g, x, number: g.fn("torch.where", g.fn("torch.gt", x, 0, shape=(2, 8), dtype="bool"), x, number, **same)
     fold("chosen-from-a-full-tensor", full(choose), 3)
-    fold("not-a-number-of-another-dtype", full(lambda g, x, n: g.fn("operator.truediv", x, n, shape=(2, 8), **FLOAT), "float64"), 2,
+    fold("not-a-number-of-another-dtype", full(lambda g, x, n: g.fn("operator.truediv", x, n, shape=(2, 8), **FLOAT),
+                                               "float64"), 2,
          refusal("unsupported-reader", "full"))
     three = lambda target, *order: full(lambda g, x, n: g.fn(target, *[n if o == "n" else x for o in order], **same))
     for name, graph in [("maximum", three("torch.maximum", "x", "n")), ("atan2", three("torch.atan2", "n", "x")),
@@ -114,13 +117,17 @@ def numbers_in_tensors():
                         ("a-bound-beside-a-tensor", three("torch.clamp", "x", "x", "n")),
                         ("a-method", full(lambda g, x, n: g.method("minimum", x, n, **same)))]:
         fold(f"no-number-in-{name}", graph, 2, refusal("unsupported-reader", "full"))
-    for name, graph in [("the-weight-of-lerp", three("torch.lerp", "x", "x", "n")), ("the-first-of-add", three("torch.add", "n", "x")),
-                        ("the-base-of-pow", three("torch.pow", "n", "x")), ("the-sign-of-copysign", three("torch.copysign", "x", "n")),
+    for name, graph in [("the-weight-of-lerp", three("torch.lerp", "x", "x", "n")),
+                        ("the-first-of-add", three("torch.add", "n", "x")),
+                        ("the-base-of-pow", three("torch.pow", "n", "x")),
+                        ("the-sign-of-copysign", three("torch.copysign", "x", "n")),
                         ("a-method-mul", full(lambda g, x, n: g.method("mul", x, n, **same)))]:
         fold(f"number-in-{name}", graph, 3)
-    fold("not-an-attribute-of-sizes", asked(lambda g, x: [g.fn("builtins.getattr", g.fn("builtins.getattr", x, "shape"), "numel"), 12]),
+    fold("not-an-attribute-of-sizes",
+         asked(lambda g, x: [g.fn("builtins.getattr", g.fn("builtins.getattr", x, "shape"), "numel"), 12]),
          0, refusal("unknown-operator", "getattr"))
-    fold("not-alone", full(lambda g, x, n: g.fn("operator.add", n, n, shape=(), **FLOAT)), 2, refusal("unsupported-reader", "full"))
+    fold("not-alone", full(lambda g, x, n: g.fn("operator.add", n, n, shape=(), **FLOAT)), 2,
+         refusal("unsupported-reader", "full"))
     fold("not-stacked", full(lambda g, x, n: g.fn("torch.stack", [n, n], shape=(2,), **FLOAT)), 2,
          refusal("unsupported-reader", "full"))
     written = lambda g, x, n: g.method("add_", n, 1.0, shape=(), **FLOAT)

@@ -81,7 +81,8 @@ def cases():
     g = Formula()
     fuse("not-in-place", g.end(g.step(".mul_", g.step("torch.sigmoid", g.x), g.x)), 0)
     g = Formula("int64")
-    fuse("not-of-integers", g.end(g.step("operator.mul", g.x, g.step("torch.sigmoid", g.x, dtype="float32"), dtype="float32")), 0)
+    fuse("not-of-integers", g.end(g.step("operator.mul", g.x, g.step("torch.sigmoid", g.x, dtype="float32"), dtype="float32")),
+         0)
     g = Graph()
     x = g.input(shape=None, dtype=None)
     y = g.fn("operator.mul", x, g.fn("torch.sigmoid", x))

@@ -48,7 +48,8 @@ class Spelled:
     def softmax(self, scores):
         if self.aten:
             return self.g.fn(ATEN + "softmax.int", scores, -1, shape=SCORES, dtype=self.dtype, name="softmax")
-        return self.g.fn("torch.nn.functional.softmax", scores, shape=SCORES, dtype=self.dtype, name="softmax", kwargs={"dim": -1})
+        return self.g.fn("torch.nn.functional.softmax", scores, shape=SCORES, dtype=self.dtype, name="softmax",
+                         kwargs={"dim": -1})
 
     def whole(self, q, k, v, scores=lambda s: s, weights=lambda w: w):
         product = self.matmul(q, self.turned(k), SCORES, "product")
@@ -57,7 +58,8 @@ class Spelled:
 
     def use(self, y):
         """What reads the result does not see how it lies in memory."""
-        flat = self.call("torch.matmul", "matmul.default", y, self.g.input("w", (B, H, E, 3), self.dtype), shape=(B, H, L, 3), name="used")
+        flat = self.call("torch.matmul", "matmul.default", y, self.g.input("w", (B, H, E, 3), self.dtype),
+                         shape=(B, H, L, 3), name="used")
         return self.g.output(flat)
 
 
@@ -98,11 +100,13 @@ def cases():
     fuse("aten-constant-mask-of-a-whole-row", s.g, 0, refusal("masked-row", "y"))
 
     LOW = -3.4028234663852886e38
-    for form, rows, low in (("where", [True] * 11 + [False], LOW), ("where-whole-row", [True] * 8 + [False] * 4, LOW), ("where-infinity", [True] * 8 + [False] * 4, float("-inf"))):
+    for form, rows, low in (("where", [True] * 11 + [False], LOW), ("where-whole-row", [True] * 8 + [False] * 4, LOW),
+                            ("where-infinity", [True] * 8 + [False] * 4, float("-inf"))):
         s = Spelled(True)
         q, k, v = inputs(s.g)
         mask = constant(s.g, "mask", (1, 1, L, S), rows, "bool")
-        s.use(s.whole(q, k, v, lambda scores: s.g.fn(ATEN + "where.ScalarOther", mask, scores, low, shape=SCORES, dtype="float32")))
+        s.use(s.whole(q, k, v, lambda scores: s.g.fn(ATEN + "where.ScalarOther", mask, scores, low, shape=SCORES,
+                                                     dtype="float32")))
         fuse("aten-" + form, s.g, int(low == LOW), *([] if low == LOW else [refusal("masked-row", "y")]))
 
     for form in ("where", "filled"):
@@ -110,29 +114,35 @@ def cases():
         q, k, v = inputs(s.g)
         mask = s.g.input("mask", (B, 1, 1, S), "bool")
         call = ("where.ScalarOther", mask, None, LOW) if form == "where" else ("masked_fill.Scalar", None, mask, LOW)
-        s.use(s.whole(q, k, v, lambda scores: s.g.fn(ATEN + call[0], *(scores if item is None else item for item in call[1:]), shape=SCORES, dtype="float32")))
+        s.use(s.whole(q, k, v, lambda scores: s.g.fn(ATEN + call[0], *(scores if item is None else item for item in call[1:]),
+                                                     shape=SCORES, dtype="float32")))
         fuse("aten-mask-of-an-input-" + form, s.g, 1)
 
     for low in (LOW, float("-inf")):
         s = Spelled(True)
         q, k, v = inputs(s.g)
-        zeros = s.g.fn(ATEN + "zeros.default", [], shape=(), dtype="float32", name="zeros", kwargs={"dtype": Raw({"$dtype": "float32"})})
-        mask = s.g.fn(ATEN + "where.ScalarOther", s.g.input("mask", (B, 1, 1, S), "bool"), zeros, low, shape=(B, 1, 1, S), dtype="float32", name="low")
+        zeros = s.g.fn(ATEN + "zeros.default", [], shape=(), dtype="float32", name="zeros",
+                       kwargs={"dtype": Raw({"$dtype": "float32"})})
+        mask = s.g.fn(ATEN + "where.ScalarOther", s.g.input("mask", (B, 1, 1, S), "bool"), zeros, low, shape=(B, 1, 1, S),
+                      dtype="float32", name="low")
         mask = s.g.fn(ATEN + "expand.default", mask, [B, 1, L, S], shape=(B, 1, L, S), dtype="float32", name="wide")
         s.use(s.whole(q, k, v, lambda scores: s.added(scores, mask)))
-        fuse("aten-mask-made-of-" + ("finite-numbers" if low == LOW else "infinity"), s.g, int(low == LOW), *([] if low == LOW else [refusal("masked-row", "y")]))
+        fuse("aten-mask-made-of-" + ("finite-numbers" if low == LOW else "infinity"), s.g, int(low == LOW),
+             *([] if low == LOW else [refusal("masked-row", "y")]))
 
     s = Spelled(True)
     q, k, v = inputs(s.g)
     mask = constant(s.g, "mask", (1, 1, L, S), [False] * 11 + [True], "bool")
     low = constant(s.g, "low", (), [float("-inf")])
-    s.use(s.whole(q, k, v, lambda scores: s.g.fn(ATEN + "masked_fill.Tensor", scores, mask, low, shape=SCORES, dtype="float32")))
+    s.use(s.whole(q, k, v, lambda scores: s.g.fn(ATEN + "masked_fill.Tensor", scores, mask, low, shape=SCORES,
+                                                 dtype="float32")))
     fuse("aten-masked-fill", s.g, 1)
 
     s = Spelled(True)
     q, k, v = inputs(s.g)
     mask = constant(s.g, "mask", (1, 1, L, S), [False] * 11 + [True], "bool")
-    s.use(s.whole(q, k, v, lambda scores: s.g.fn(ATEN + "masked_fill.Scalar", scores, mask, -10000.0, shape=SCORES, dtype="float32")))
+    s.use(s.whole(q, k, v, lambda scores: s.g.fn(ATEN + "masked_fill.Scalar", scores, mask, -10000.0, shape=SCORES,
+                                                 dtype="float32")))
     fuse("aten-filled-with-a-score", s.g, 0, refusal("unsupported-constant", "y"))
 
     s = Spelled(False)
@@ -163,7 +173,8 @@ def cases():
     s = Spelled(True)
     q, k, v = inputs(s.g)
     bias = constant(s.g, "bias", (1, H, L, S), [0.5] * H * L * S)
-    s.use(s.whole(q, k, v, lambda scores: s.g.fn(ATEN + "add_.Tensor", scores, bias, shape=SCORES, dtype="float32", name="masked")))
+    s.use(s.whole(q, k, v, lambda scores: s.g.fn(ATEN + "add_.Tensor", scores, bias, shape=SCORES, dtype="float32",
+                                                 name="masked")))
     fuse("aten-added-in-place", s.g, 1)
 
     # ---- what is kept
@@ -214,7 +225,8 @@ def cases():
     q, k, v = inputs(s.g)
     mask = s.g.input("mask", (B, 1, 1, S), "bool")
     fill = lambda scores: s.g.fn(ATEN + "masked_fill.Scalar", scores, mask, -1e4, shape=SCORES, dtype="float32", name="filled")
-    s.use(s.whole(q, k, v, fill, lambda weights: s.g.fn(ATEN + "mul.Tensor", weights, 0.5, shape=SCORES, dtype="float32", name="half")))
+    s.use(s.whole(q, k, v, fill, lambda weights: s.g.fn(ATEN + "mul.Tensor", weights, 0.5, shape=SCORES, dtype="float32",
+                                                        name="half")))
     fuse("aten-weights-are-scaled", s.g, 0, refusal("unsupported-form", "y"))
 
     for inner in (0, 1):  # a product of another form
@@ -222,13 +234,15 @@ def cases():
         q, k, v = g.input("q", (4, L, E)), g.input("k", (4, E, S)), g.input("v", (4, S, E))
         scores = g.fn(ATEN + "bmm.default", q, k, shape=(4, L, S), dtype="float32")
         weights = g.fn(ATEN + "softmax.int", scores, -1, shape=(4, L, S), dtype="float32")
-        g.output(g.fn(ATEN + ("matmul.default" if inner else "bmm.default"), weights, v, shape=(4, L, E), dtype="float32", name="y"))
+        g.output(g.fn(ATEN + ("matmul.default" if inner else "bmm.default"), weights, v, shape=(4, L, E),
+                      dtype="float32", name="y"))
         fuse("aten-batches" + ("-inside" if inner else ""), g, 0, refusal("unsupported-form", "y"))
 
     s = Spelled(True, "float16")
     q, k, v = inputs(s.g, "float16")
     product = s.matmul(q, s.turned(k), SCORES, "product")
-    weights = s.g.fn(ATEN + "softmax.int", product, -1, Raw({"$dtype": "float32"}), shape=SCORES, dtype="float32", name="softmax")
+    weights = s.g.fn(ATEN + "softmax.int", product, -1, Raw({"$dtype": "float32"}), shape=SCORES, dtype="float32",
+                     name="softmax")
     s.use(s.matmul(weights, v, (B, H, L, E), "y"))
     fuse("aten-softmax-in-another-dtype", s.g, 0, refusal("dtype", "y"))
 
@@ -238,7 +252,8 @@ def cases():
 
     def asserted(s, x, dtype="float32", **more):
         s.g.fn(ATEN + "_assert_tensor_metadata.default", x, *more.pop("args", []), name="asserted",
-               kwargs={"dtype": Raw({"$dtype": dtype}), "device": Raw({"$device": "cpu"}), "layout": Raw({"$layout": "strided"})})
+               kwargs={"dtype": Raw({"$dtype": dtype}), "device": Raw({"$device": "cpu"}),
+                       "layout": Raw({"$layout": "strided"})})
 
     def exported(assertion, scores=lambda s, x: x):
         """As the eager attention of transformers is exported."""
@@ -253,9 +268,12 @@ def cases():
         return s.use(s.matmul(dropped, v, (B, H, L, E), "y"))
 
     fuse("aten-type-of-the-weights-asserted", exported(asserted), 1)
-    fuse("aten-type-asserted-throughout", exported(lambda s, w: [asserted(s, N(n)) for n in ("product", "scaled", "softmax", "turned", "q")]), 1)
-    fuse("aten-strides-of-the-weights-asserted", exported(lambda s, w: asserted(s, w, args=[None, [48, 24, 4, 1]])), 0, refusal("shared-output", "y"))
-    to_device = lambda s, x: s.g.fn(ATEN + "to.dtype_layout", x, shape=SCORES, dtype="float32", name="moved", kwargs={"dtype": F32, "device": Raw({"$device": "cpu"})})
+    fuse("aten-type-asserted-throughout",
+         exported(lambda s, w: [asserted(s, N(n)) for n in ("product", "scaled", "softmax", "turned", "q")]), 1)
+    fuse("aten-strides-of-the-weights-asserted", exported(lambda s, w: asserted(s, w, args=[None, [48, 24, 4, 1]])), 0,
+         refusal("shared-output", "y"))
+    to_device = lambda s, x: s.g.fn(ATEN + "to.dtype_layout", x, shape=SCORES, dtype="float32", name="moved",
+                                    kwargs={"dtype": F32, "device": Raw({"$device": "cpu"})})
     fuse("aten-perhaps-on-another-device", exported(asserted, to_device), 0, refusal("unknown-device", "y"))
 
     s = Spelled(False)
@@ -274,13 +292,15 @@ def cases():
                 asserted(s, weights)
             narrow = s.g.fn(ATEN + "to.dtype", weights, Raw({"$dtype": dtype}), shape=SCORES, dtype=dtype, name="narrow")
             s.use(s.matmul(narrow, v, (B, H, L, E), "y"))
-            fuse(f"aten-softmax-of-{dtype}-in-float32" + ("-asserted" if is_asserted else ""), s.g, int(not is_asserted), *([refusal("shared-output", "y")] if is_asserted else []))
+            fuse(f"aten-softmax-of-{dtype}-in-float32" + ("-asserted" if is_asserted else ""), s.g, int(not is_asserted),
+                 *([refusal("shared-output", "y")] if is_asserted else []))
 
     s = Spelled(False, "bfloat16")
     q, k, v = inputs(s.g, "bfloat16")
     wide = lambda x: s.g.method("float", x, shape=SCORES, dtype="float32", name="wide")
     product = s.matmul(q, s.turned(k), SCORES, "product")
-    weights = s.g.fn("torch.nn.functional.softmax", wide(product), shape=SCORES, dtype="float32", name="softmax", kwargs={"dim": -1})
+    weights = s.g.fn("torch.nn.functional.softmax", wide(product), shape=SCORES, dtype="float32", name="softmax",
+                     kwargs={"dim": -1})
     narrow = s.g.method("to", weights, Raw({"$dtype": "bfloat16"}), shape=SCORES, dtype="bfloat16", name="narrow")
     s.use(s.matmul(narrow, v, (B, H, L, E), "y"))
     fuse("softmax-of-bfloat16-in-float32", s.g, 1)
@@ -288,7 +308,8 @@ def cases():
     s = Spelled(True)
     q, k, v = inputs(s.g)
     root = s.g.fn(ATEN + "full.default", [], 4.0, shape=(), dtype="float32", name="root", kwargs={"dtype": F32})
-    s.use(s.whole(q, k, v, lambda scores: s.g.fn(ATEN + "div.Tensor", scores, root, shape=SCORES, dtype="float32", name="divided")))
+    s.use(s.whole(q, k, v, lambda scores: s.g.fn(ATEN + "div.Tensor", scores, root, shape=SCORES, dtype="float32",
+                                                 name="divided")))
     fuse("aten-divided-by-a-tensor", s.g, 1)
 
     # ---- masks that are computed
@@ -297,7 +318,8 @@ def cases():
         s = Spelled(True)
         q, k, v = inputs(s.g)
         given = s.g.input("mask", (B, 1, 1, S), mask_dtype)
-        call = lambda target, *args, dtype="float32", name, kwargs=None: s.g.fn(ATEN + target, *args, shape=(B, 1, 1, S), dtype=dtype, name=name, kwargs=kwargs)
+        call = lambda target, *args, dtype="float32", name, kwargs=None: s.g.fn(ATEN + target, *args, shape=(B, 1, 1, S),
+                                                                                dtype=dtype, name=name, kwargs=kwargs)
         mask = make(call, given)
         s.use(s.whole(q, k, v, lambda scores: s.added(scores, mask)))
         fuse("aten-mask-" + name, s.g, applied, *([] if applied else [refusal(reason, "y")]))
@@ -308,11 +330,13 @@ def cases():
 
     masked("inverted", 1, inverted, "bool")
     masked("inverted-of-integers", 0, inverted)  # 3 becomes infinity
-    masked("inverted-of-ones", 1, lambda call, given: inverted(call, call("ones.default", [B, 1, 1, S], dtype="int64", name="ones")))
+    masked("inverted-of-ones", 1,
+           lambda call, given: inverted(call, call("ones.default", [B, 1, 1, S], dtype="int64", name="ones")))
     masked("twice-the-lowest", 0, lambda call, given: call("mul.Tensor", inverted(call, given), 2.0, name="lower"), "bool")
 
     def lifted(call, given, writes=False):
-        zero = call("detach_.default", call("lift_fresh_copy.default", call("zeros.default", [B, 1, 1, S], name="zeros"), name="lifted"), name="zero")
+        zero = call("detach_.default", call("lift_fresh_copy.default", call("zeros.default", [B, 1, 1, S], name="zeros"),
+                                            name="lifted"), name="zero")
         low = call("where.ScalarOther", given, zero, LOW, name="low")
         if writes:
             call("mul_.Tensor", low, 2.0, name="lower")
@@ -330,7 +354,8 @@ def cases():
 
     g = Graph()
     q, k, v = g.input("q", (4, L, E)), g.input("k", (4, E, S)), g.input("v", (4, S, E))
-    weights = g.fn("torch.softmax", g.fn("torch.matmul", q, k, shape=(4, L, S), dtype="float32"), -1, shape=(4, L, S), dtype="float32")
+    weights = g.fn("torch.softmax", g.fn("torch.matmul", q, k, shape=(4, L, S), dtype="float32"), -1, shape=(4, L, S),
+                   dtype="float32")
     g.output(g.fn("torch.matmul", weights, v, shape=(4, L, E), dtype="float32", name="y"))
     fuse("three-dimensions", g, 0, refusal("unsupported-shape", "y"))
 
@@ -353,4 +378,5 @@ def cases():
     s.use(s.whole(q, k, v, lambda scores: s.added(scores, mask)))
     fuse("aten-mask-of-integers", s.g, 0, refusal("dtype", "y"), params={"masked_rows": True})
 
-    fuse("twice", plain(False), None, passes=[name, name], expected=[(name, 1, []), (name, 0, [refusal("already-transformed", "y")])])
+    fuse("twice", plain(False), None, passes=[name, name],
+         expected=[(name, 1, []), (name, 0, [refusal("already-transformed", "y")])])

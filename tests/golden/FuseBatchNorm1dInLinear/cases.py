@@ -102,7 +102,8 @@ def cases():
     fold("tensor-mutated", g, 0, both("tensor-mutated"))
 
     name = "FuseBatchNorm1dInLinear"
-    fold("twice", before(), None, passes=[name, name], expected=[(name, 1, []), (name, 0, [refusal("already-transformed", "fc")])])
+    fold("twice", before(), None, passes=[name, name],
+         expected=[(name, 1, []), (name, 0, [refusal("already-transformed", "fc")])])
 
 
 def mutated_between():

@@ -164,7 +164,8 @@ def cases():
     fold("not-one-dimensional", g, 0)
 
     name = "FuseBatchNorm2dInConv2d"
-    fold("twice", pair(), None, passes=[name, name], expected=[(name, 1, []), (name, 0, [refusal("already-transformed", "conv")])])
+    fold("twice", pair(), None, passes=[name, name],
+         expected=[(name, 1, []), (name, 0, [refusal("already-transformed", "conv")])])
 
     g = Graph()
     x = g.input(shape=(1, 2, 5, 5))

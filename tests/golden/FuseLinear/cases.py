@@ -46,7 +46,8 @@ def cases():
     g, w, b = make(dtype="bfloat16", others="float32")
     fuse("dtypes-of-autocast", g.end(g.step("operator.add", product(g, w), b, shape=(2, 3))), 0, refusal("dtype", "add"))
     g, w, b = make((4, 3), shape=(2, 5, 4))
-    fuse("not-where-the-weight-would-be-moved", g.end(g.step("operator.add", product(g, w, turned=None, shape=(2, 5, 3)), b, shape=(2, 5, 3))), 0)
+    fuse("not-where-the-weight-would-be-moved",
+         g.end(g.step("operator.add", product(g, w, turned=None, shape=(2, 5, 3)), b, shape=(2, 5, 3))), 0)
     g, w, b = make()
     y = g.input("y", (4, 3))
     fuse("not-of-two-inputs", g.end(g.step("torch.matmul", g.x, y, shape=(2, 3))), 0)

@@ -7,7 +7,8 @@ def cases():
     def fuse(name, graph, applied, *refused):
         case("FuseRepeat", name, graph, applied, *refused)
 
-    def grouped(aten=True, shape=(2, 3, 16, 8), count=4, axis=1, before=None, behind=None, merged=None, expanded=None, first=None):
+    def grouped(aten=True, shape=(2, 3, 16, 8), count=4, axis=1, before=None, behind=None, merged=None,
+                expanded=None, first=None):
         g = Graph()
         x = g.relu(g.input("x", shape)) if not first else first(g, g.input("x", shape))
         wide = shape[: axis + 1] + (1,) + shape[axis + 1 :]

@@ -103,7 +103,8 @@ def cases():
     inline("dtypes", small(dtypes=("int32", "int64")), 0, refusal("dtype", "le"))
     inline("not-element-by-element", small(lambda g, a, b: g.each("any.default", g.each("le.Tensor", a, b))), 0,
            refusal("unsupported-operator", "any"))
-    inline("in-place", small(lambda g, a, b: g.each("le_.Tensor", g.each("mul.Tensor", a, b, dtype="int64"), 4, dtype="int64")), 0,
+    inline("in-place", small(lambda g, a, b: g.each("le_.Tensor", g.each("mul.Tensor", a, b, dtype="int64"), 4, dtype="int64")),
+           0,
            refusal("unsupported-operator", "le_"))
     inline("view-of-it", small(behind=lambda g, z: g.fn(ATEN + "sum.default", g.fn(ATEN + "view.default", z, [15], shape=(15,),
                                                                                      dtype="bool"), shape=(), dtype="int64")),
@@ -171,7 +172,8 @@ def cases():
 
     g = Vmap(4)
     x, = g.enter(g.vector(3, "a"))
-    inline("another-size", g.output(g.seen(g.leave(g.each("lt.Scalar", x, 2)))), 0, refusal("unsupported-shape", "_add_batch_dim"))
+    inline("another-size", g.output(g.seen(g.leave(g.each("lt.Scalar", x, 2)))), 0,
+           refusal("unsupported-shape", "_add_batch_dim"))
 
     g = Vmap(3)
     g.level(3)

@@ -26,7 +26,8 @@ def cases():
     merge("no-bias", modules(first={"bias": False}, second={"bias": False}), 1)
     for dtype in ("float64", "bfloat16"):
         merge(f"dtype-{dtype}", modules(first={"dtype": dtype}, second={"dtype": dtype}), 1)
-    merge("float16", modules(first={"dtype": "float16"}, second={"dtype": "float16"}), 0, refusal("unsupported-dtype", "a", "b"))
+    merge("float16", modules(first={"dtype": "float16"}, second={"dtype": "float16"}), 0,
+          refusal("unsupported-dtype", "a", "b"))
     merge("as-many-multiplications", modules(middle=2, outputs=4), 1)
     merge("narrow-middle", modules(middle=1, outputs=4), 0, refusal("more-work", "a", "b"))
     merge("training", modules(first={"training": True}), 0, refusal("training-mode", "a", "b"))

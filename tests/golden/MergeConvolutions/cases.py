@@ -15,7 +15,8 @@ def cases():
         for path, outputs in zip("abc", (6, 1, 2)):
             if path == "b" and change:
                 change(g, x)
-            values.append(g.conv(path, x, outputs, **{"type": f"torch.nn.Conv{spatial}d", "spatial": spatial, **each.get(path, {})}))
+            values.append(g.conv(path, x, outputs,
+                                 **{"type": f"torch.nn.Conv{spatial}d", "spatial": spatial, **each.get(path, {})}))
         return g.output(*(reader(g, values) if reader else values))
 
     def functions(spatial=2, aten=True, biases=(True, True, True), change=None, **each):
@@ -25,7 +26,8 @@ def cases():
         for path, outputs, bias in zip("abc", (6, 1, 2), biases):
             if path == "b" and change:
                 change(g, x)
-            values.append(conv(g, f"left.{path}", x, outputs, **{"spatial": spatial, "aten": aten, "bias": bias, **each.get(path, {})}))
+            values.append(conv(g, f"left.{path}", x, outputs,
+                               **{"spatial": spatial, "aten": aten, "bias": bias, **each.get(path, {})}))
         return g.output(*values)
 
     for spatial in (1, 2, 3):
@@ -36,7 +38,8 @@ def cases():
     merge("no-bias", modules(a=none, b=none, c=none), 1)
     merge("mixed-bias", modules(b=none), 1)
     merge("mixed-bias-first-without", modules(a=none), 1)
-    merge("mixed-bias-float16", modules(a={"dtype": "float16"}, b={"dtype": "float16", "bias": False}, c={"dtype": "float16"}), 1)
+    merge("mixed-bias-float16", modules(a={"dtype": "float16"}, b={"dtype": "float16", "bias": False}, c={"dtype": "float16"}),
+          1)
     merge("aten-no-bias", functions(biases=(False, False, False)), 1)
     merge("aten-mixed-bias-first-without", functions(biases=(False, True, False)), 1)
     short = {path: {"options": False, "padding": 0} for path in "abc"}
@@ -116,7 +119,8 @@ def cases():
         values = []
         for path, outputs in (("a", 3), ("b", 2)):
             w, v = own(g, path, weight=[4, outputs, 3, 3] if transposed else [outputs, 4, 3, 3], bias=[outputs])
-            values.append(g.fn(ATEN + "convolution.default", x, w, v if path == "b" else None, [1, 1], [1, 1], [1, 1], transposed,
+            values.append(g.fn(ATEN + "convolution.default", x, w, v if path == "b" else None, [1, 1], [1, 1],
+                               [1, 1], transposed,
                                [0, 0], 1, shape=(2, outputs, 5, 5), dtype="float32", name=f"call_{path}"))
         return g.output(*values)
 

@@ -23,7 +23,8 @@ def cases():
         g = Graph()
         quantize(form, g.output(linear(g, "a", g.input(), 3, form)), 1)
     g = Graph()
-    quantize("aten-typed-owner", g.output(linear(g, "a", g.input(), 3, type="torch.nn.Linear", config={"in_features": 4, "out_features": 3})), 1)
+    quantize("aten-typed-owner",
+             g.output(linear(g, "a", g.input(), 3, type="torch.nn.Linear", config={"in_features": 4, "out_features": 3})), 1)
     g = Graph()
     x = g.input()
     weight, = own(g, "a", weight=[4, 3])
@@ -86,12 +87,14 @@ def cases():
         g = Graph()
         x = g.input(shape=(2, 4) + (5,) * spatial)
         quantize(f"aten-conv{spatial}d", g.output(conv(g, "a", x, 6, spatial=spatial, bias=True)), 1)
-    for name, more in {"groups": {"groups": 2}, "no-bias": {"bias": False}, "strides": {"config": {"stride": (2, 2), "dilation": (1, 1)}},
+    for name, more in {"groups": {"groups": 2}, "no-bias": {"bias": False},
+                       "strides": {"config": {"stride": (2, 2), "dilation": (1, 1)}},
                        "transposed": {"type": "torch.nn.ConvTranspose2d", "config": {"output_padding": (0, 0)}}}.items():
         g = Graph()
         quantize(f"module-conv-{name}", g.output(g.conv("a", g.input(shape=(2, 4, 5, 5)), 6, **more)), 1)
     g = Graph()
-    quantize("module-conv-circular", g.output(g.conv("a", g.input(shape=(2, 4, 5, 5)), 6, config={"padding_mode": "circular"})), 0,
+    quantize("module-conv-circular", g.output(g.conv("a", g.input(shape=(2, 4, 5, 5)), 6, config={"padding_mode": "circular"})),
+             0,
              refusal("unsupported-form", "a"))
     g = Graph()
     quantize("module-conv-transposed-groups",
@@ -107,8 +110,11 @@ def cases():
 
     case("QuantizeWeights", "applied-twice", three(), 0, passes=["QuantizeWeights", "QuantizeWeights"],
          expected=[("QuantizeWeights", 3, []), ("QuantizeWeights", 0, [])])
-    case("QuantizeWeights", "then-fold-constants", three(), 0, passes=["QuantizeWeights", "EvaluateConstants", "FoldConstants", "EliminateCommonSubexpressions"],
-         expected=[("QuantizeWeights", 3, []), ("EvaluateConstants", 0, []), ("FoldConstants", 0, [refusal("unsupported-dtype", n) for n in ("mul", "mul_1", "mul_2")]), ("EliminateCommonSubexpressions", 0, [])])
+    case("QuantizeWeights", "then-fold-constants", three(), 0,
+         passes=["QuantizeWeights", "EvaluateConstants", "FoldConstants", "EliminateCommonSubexpressions"],
+         expected=[("QuantizeWeights", 3, []), ("EvaluateConstants", 0, []),
+                   ("FoldConstants", 0, [refusal("unsupported-dtype", n) for n in ("mul", "mul_1", "mul_2")]),
+                   ("EliminateCommonSubexpressions", 0, [])])
 
 
 def in_four_bits(quantize):
@@ -156,6 +162,7 @@ def in_four_bits(quantize):
              refusal("not-linear", "a"), bits=4, group_size=32)
 
     four = {"name": "QuantizeWeights", "params": {"bits": 4, "group_size": 32}}
-    nothing = [("MergeViews", 0, []), ("EvaluateConstants", 0, []), ("RemoveNoOps", 0, []), ("EliminateCommonSubexpressions", 0, []), ("EliminateDeadCode", 0, [])]
+    nothing = [("MergeViews", 0, []), ("EvaluateConstants", 0, []), ("RemoveNoOps", 0, []),
+               ("EliminateCommonSubexpressions", 0, []), ("EliminateDeadCode", 0, [])]
     case("QuantizeWeights", "four-bits-then-others", wide(), 1, passes=[four, *(name for name, *_ in nothing), four],
          expected=[("QuantizeWeights", 1, []), *nothing, ("QuantizeWeights", 0, [])])

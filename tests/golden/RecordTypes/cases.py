@@ -24,7 +24,8 @@ def scores(g, x, dtype="float32"):
 
 
 def embedded(g, ids):
-    g.module("embedding", "torch.nn.Embedding", {"num_embeddings": 3, "embedding_dim": 4}, {"weight": g.tensor("embedding.weight", [3, 4])})
+    g.module("embedding", "torch.nn.Embedding", {"num_embeddings": 3, "embedding_dim": 4},
+             {"weight": g.tensor("embedding.weight", [3, 4])})
     return g.call("embedding", ids, None, None)
 
 
@@ -36,8 +37,11 @@ def reshaped():
         make(g, x)
         record(name, g.output(g.method("abs", x, shape=None, dtype=None)), 0)
 
-    reading("not-of-what-is-reshaped-as-contiguous", lambda g, x: g.method("t_", g.method("contiguous", x, shape=(4, 1), dtype="float32"), shape=(1, 4), dtype="float32"))
-    reading("not-of-what-is-given-as-out", lambda g, x: g.fn("torch.sum", g.input("y", (3, 5)), 0, shape=(5,), dtype="float32", kwargs={"out": Raw({"$node": "x"})}))
+    reading("not-of-what-is-reshaped-as-contiguous",
+            lambda g, x: g.method("t_", g.method("contiguous", x, shape=(4, 1), dtype="float32"), shape=(1, 4),
+                                  dtype="float32"))
+    reading("not-of-what-is-given-as-out", lambda g, x: g.fn("torch.sum", g.input("y", (3, 5)), 0, shape=(5,), dtype="float32",
+                                                             kwargs={"out": Raw({"$node": "x"})}))
     g = Graph()
     x = g.input(shape=(4,))
     g.method("unsqueeze_", x, 0, shape=(1, 4), dtype="float32")
@@ -64,7 +68,8 @@ def cases():
     g, x = untyped()
     record("assumed-input", g.output(g.fn("operator.truediv", x, 3.0)), 2, dtype="float16")
     g, ids = untyped("ids")
-    record("indices-are-not-assumed", g.output(g.fn("operator.truediv", embedded(g, g.method("view", ids, -1)), 3.0)), 2, dtype="float32")
+    record("indices-are-not-assumed", g.output(g.fn("operator.truediv", embedded(g, g.method("view", ids, -1)), 3.0)), 2,
+           dtype="float32")
     g, x = untyped()
     scale = g.node("scale", "placeholder", "scale", [2.0], {}, None, None)
     record("not-of-a-default", g.output(g.fn("operator.mul", x, scale)), 1, dtype="float32")

@@ -1,6 +1,6 @@
 """RemoveNoOps, in both dialects. The number in a name (trap-34-…) is that of a known failure of other optimisers."""
 from common import FLOATS
-from make_cases import N, Graph, Raw, case, refusal
+from make_cases import Graph, N, Raw, case, refusal
 
 SHAPE = {"shape": (2, 4), "dtype": "float32"}
 DTYPE = lambda name: Raw({"$dtype": name})
@@ -54,18 +54,24 @@ def written_by_its_reader():
     remove("copy-that-its-reader-writes-by-operator", sum_of("clone", ("operator.iadd", None)), 1)
     remove("copy-that-its-reader-writes-alone", sum_of("clone", ("torch.relu_",)), 1)
     remove("copy-that-its-reader-writes-aten", sum_of(aten + "clone.default", (aten + "add_.Tensor", None)), 1)
-    remove("copy-that-its-reader-writes-aten-sum", sum_of(aten + "add.Tensor", (aten + "add_.Tensor", None), made=ints("int64"), dtype="int64", other="int64"), 1)
+    remove("copy-that-its-reader-writes-aten-sum",
+           sum_of(aten + "add.Tensor", (aten + "add_.Tensor", None), made=ints("int64"), dtype="int64", other="int64"), 1)
     remove("copy-that-its-reader-writes-aten-power", sum_of(aten + "clone.default", (aten + "pow_.Scalar", 2)), 1)
-    remove("copy-that-its-reader-writes-and-others-later", sum_of("clone", ("add_", None), behind=lambda g, x, total: [g.add_(total)]), 1)
-    remove("copy-of-what-is-written-behind-its-reader", sum_of("clone", ("add_", None), behind=lambda g, x, total: [g.add_(x)]), 0, stays)
+    remove("copy-that-its-reader-writes-and-others-later",
+           sum_of("clone", ("add_", None), behind=lambda g, x, total: [g.add_(total)]), 1)
+    remove("copy-of-what-is-written-behind-its-reader",
+           sum_of("clone", ("add_", None), behind=lambda g, x, total: [g.add_(x)]), 0, stays)
     remove("copy-that-its-reader-writes-then-zero", sum_of("operator.add", ("add_", None)), 0, refusal("float-zero", "copied"))
 
-    remove("copy-of-what-is-written-before-its-reader", sum_of("clone", ("add_", None), between=lambda g, x, copied: [g.add_(x)]), 0, stays)
-    remove("copy-that-is-written-and-read-before", sum_of("clone", ("add_", None), between=lambda g, x, copied: exp(g, copied)), 0, stays)
+    remove("copy-of-what-is-written-before-its-reader",
+           sum_of("clone", ("add_", None), between=lambda g, x, copied: [g.add_(x)]), 0, stays)
+    remove("copy-that-is-written-and-read-before",
+           sum_of("clone", ("add_", None), between=lambda g, x, copied: exp(g, copied)), 0, stays)
     remove("copy-that-its-reader-reads-twice", sum_of("clone", ("add_", ...)), 0, stays)
     remove("copy-that-its-reader-compares", sum_of("clone", ("lt_", None)), 0, stays)
     remove("copy-that-its-reader-fills", sum_of("clone", ("fill_", 1.0)), 0, stays)
-    remove("copy-that-would-be-promoted", sum_of("clone", ("add_", None), made=ints("int32"), dtype="int32", other="int64"), 0, stays)
+    remove("copy-that-would-be-promoted", sum_of("clone", ("add_", None), made=ints("int32"), dtype="int32", other="int64"), 0,
+           stays)
     turned = lambda g: g.method("t", g.fn("torch.matmul", g.input(shape=(4, 4)), g.input("w", shape=(4, 4)), **FULL), **FULL)
     flat = lambda g, x, total: [g.method("view", g.method("t", total, **FULL), 16, shape=(16,), dtype="float32")]
     remove("copy-whose-layout-is-read-behind-its-reader", sum_of("clone", ("add_", None), made=turned, behind=flat), 0, stays)
@@ -74,7 +80,8 @@ def written_by_its_reader():
 def overwritten():
     """copy_ into a tensor of the graph's own."""
 
-    rows = lambda g, x: g.fn("torch.matmul", g.fn("torch.ones", 3, 2, shape=(3, 2), dtype="float32"), x, shape=(3, 4), dtype="float32")
+    rows = lambda g, x: g.fn("torch.matmul", g.fn("torch.ones", 3, 2, shape=(3, 2), dtype="float32"), x, shape=(3, 4),
+                             dtype="float32")
 
     def overwrite(into=None, src=None, aten=True, behind=None, before=None):
         g = Graph()
@@ -82,7 +89,8 @@ def overwritten():
         own = (into or (lambda g, x: g.fn("torch.ops.aten.zeros_like.default", x, **SHAPE, name="own")))(g, x)
         old = before(g, own) if before else []
         y = (src or (lambda g, x: g.fn("torch.tanh", x, **SHAPE)))(g, x)
-        made = g.fn("torch.ops.aten.copy_.default", own, y, **SHAPE, name="copy_") if aten else g.method("copy_", own, y, **SHAPE)
+        made = g.fn("torch.ops.aten.copy_.default", own, y, **SHAPE,
+                    name="copy_") if aten else g.method("copy_", own, y, **SHAPE)
         last = rows(g, made)
         g.output(last, *old, *(behind(g, x, own, y, made) if behind else []))
         for row in g.nodes:
@@ -93,7 +101,8 @@ def overwritten():
     remove("copy-over-it-all", overwrite(), 1)
     remove("copy-over-it-all-method", overwrite(aten=False), 1)
     remove("copy-over-what-was-read-before", overwrite(before=exp), 1)
-    remove("copy-over-what-is-read-later", overwrite(behind=lambda g, x, own, y, made: exp(g, own)), 0, refusal("mutated", "copy_"))
+    remove("copy-over-what-is-read-later", overwrite(behind=lambda g, x, own, y, made: exp(g, own)), 0,
+           refusal("mutated", "copy_"))
     remove("copy-that-is-written-later", overwrite(behind=lambda g, x, own, y, made: [g.add_(made)]), 0,
            refusal("mutated", "copy_"))
     remove("copy-of-what-is-written-later", overwrite(behind=lambda g, x, own, y, made: [g.add_(y), rows(g, made)]), 0,
@@ -102,9 +111,11 @@ def overwritten():
     remove("copy-over-a-view-of-an-input", overwrite(into=lambda g, x: g.fn(
         "torch.ops.aten.alias.default", g.input("own"), **SHAPE, name="alias")), 0, refusal("mutated", "alias"),
            refusal("mutated", "copy_"))
-    remove("copy-that-is-returned", overwrite(behind=lambda g, x, own, y, made: [made]), 0, refusal("needs-contiguous", "copy_"))
+    remove("copy-that-is-returned", overwrite(behind=lambda g, x, own, y, made: [made]), 0,
+           refusal("needs-contiguous", "copy_"))
     remove("copy-that-casts", overwrite(src=lambda g, x: g.fn("torch.ops.aten.gt.Scalar", x, 0, shape=(2, 4), dtype="bool")), 0)
-    remove("copy-that-broadcasts", overwrite(src=lambda g, x: g.fn("torch.ops.aten.select.int", x, 0, 0, shape=(4,), dtype="float32")),
+    remove("copy-that-broadcasts",
+           overwrite(src=lambda g, x: g.fn("torch.ops.aten.select.int", x, 0, 0, shape=(4,), dtype="float32")),
            0)
     pad = lambda sizes, *more: between(lambda g, x: g.fn("torch.ops.aten.pad.default", x, sizes, *more, **SHAPE, name="pad"))
     remove("pad-by-nothing", pad([0, 0, 0, 0]), 1)
@@ -114,7 +125,8 @@ def overwritten():
     turn = lambda target, *args: between(lambda g, x: g.method(target, x, *args, **SHAPE))
     remove("permute-of-nothing", turn("permute", 0, 1), 1)
     remove("transpose-of-nothing", turn("transpose", 1, -1), 1)
-    remove("not-permute-of-a-square", between(lambda g, x: g.method("permute", x, 1, 0, shape=(4, 4), dtype="float32"), (4, 4)), 0)
+    remove("not-permute-of-a-square", between(lambda g, x: g.method("permute", x, 1, 0, shape=(4, 4), dtype="float32"), (4, 4)),
+           0)
     remove("copy-from-another-device", overwrite(src=lambda g, x: g.fn(
         "torch.tanh", g.input("far", (2, 4)), **SHAPE, device="cuda")), 0, refusal("unknown-device", "copy_"))
 
@@ -139,7 +151,8 @@ def identities():
     remove("identity-ignores-its-mode", between(module("torch.nn.Identity", True)), 1)
     for name in ("Dropout", "Dropout2d", "AlphaDropout"):
         remove(f"{name.lower()}-in-eval-mode", between(module(f"torch.nn.{name}", p=0.5)), 1)
-        remove(f"{name.lower()}-in-training", between(module(f"torch.nn.{name}", True, p=0.5)), 0, refusal("training-mode", "m"))
+        remove(f"{name.lower()}-in-training", between(module(f"torch.nn.{name}", True, p=0.5)), 0,
+               refusal("training-mode", "m"))
     remove("dropout-in-place-in-eval-mode", between(module("torch.nn.Dropout", p=0.5, inplace=True)), 1)
 
     g = Graph()
@@ -214,7 +227,8 @@ def arithmetic():
     remove("sub-zero-aten", between(fn("torch.ops.aten.sub.Tensor", 0.0)), 1)
     remove("not-zero-minus-it", between(lambda g, x: g.fn("operator.sub", 0, x, **SHAPE)), 0)
     remove("add-minus-zero", between(fn("operator.add", -0.0)), 1)
-    for name, make in (("int", fn("operator.add", 0)), ("float", fn("torch.add", 0.0)), ("aten", fn("torch.ops.aten.add.Tensor", 0)),
+    for name, make in (("int", fn("operator.add", 0)), ("float", fn("torch.add", 0.0)),
+                       ("aten", fn("torch.ops.aten.add.Tensor", 0)),
                        ("first", lambda g, x: g.fn("operator.add", 0, x, **SHAPE))):
         remove(f"trap-35-add-zero-{name}", between(make), 0, refusal("float-zero", "Tensor" if name == "aten" else "add"))
         remove(f"trap-35-add-zero-{name}-allowed", between(make), 1, float_zeros=True)
@@ -266,10 +280,13 @@ def views():
     detached()
     remove("aten-alias", between(fn("torch.ops.aten.alias.default")), 1)
     remove("not-a-view-of-other-sizes", between(method("view", 4, 2, shape=(4, 2))), 0)
-    remove("not-an-expand-that-repeats", between(lambda g, x: g.method("expand", x, 3, 4, shape=(3, 4), dtype="float32"), (1, 4)), 0)
+    remove("not-an-expand-that-repeats",
+           between(lambda g, x: g.method("expand", x, 3, 4, shape=(3, 4), dtype="float32"), (1, 4)), 0)
     remove("not-a-slice-of-some", between(fn("torch.ops.aten.slice.Tensor", 0, 0, 1, shape=(1, 4))), 0)
-    remove("not-a-transpose-of-a-square", between(lambda g, x: g.method("transpose", x, 0, 1, shape=(4, 4), dtype="float32"), (4, 4)), 0)
-    remove("not-an-index-by-a-tensor", between(lambda g, x: g.fn("operator.getitem", x, g.input("i", (2,), "int64"), **SHAPE)), 0)
+    remove("not-a-transpose-of-a-square",
+           between(lambda g, x: g.method("transpose", x, 0, 1, shape=(4, 4), dtype="float32"), (4, 4)), 0)
+    remove("not-an-index-by-a-tensor", between(lambda g, x: g.fn("operator.getitem", x, g.input("i", (2,), "int64"), **SHAPE)),
+           0)
     remove("not-a-view-of-another-dtype", between(fn("torch.ops.aten.view.dtype", DTYPE("int32"), dtype="int32")), 0)
     symbolic = lambda shape: between(lambda g, x: g.method("reshape", x, -1, 4, shape=shape, dtype="float32"), ("s0", 4))
     remove("view-of-symbolic-sizes", symbolic(("s0", 4)), 1)
@@ -297,15 +314,18 @@ def detached():
     refused = refusal("gradient", "detached")
     of_weight("detach-of-a-trained-weight", 0, refused)
     of_weight("detach-of-a-frozen-weight", 1, requires_grad=False)
-    of_weight("detach-of-what-is-made-of-a-frozen-weight", 1, middle=lambda g, w: g.fn("torch.sin", w, **SHAPE), requires_grad=False)
+    of_weight("detach-of-what-is-made-of-a-frozen-weight", 1, middle=lambda g, w: g.fn("torch.sin", w, **SHAPE),
+              requires_grad=False)
     of_weight("detach-twice", 1, refusal("gradient", "first"), middle=lambda g, w: g.method("detach", w, name="first", **SHAPE))
-    of_weight("detach-of-an-unknown-function", 0, refused, middle=lambda g, w: g.fn("my.function", w, **SHAPE), requires_grad=False)
+    of_weight("detach-of-an-unknown-function", 0, refused, middle=lambda g, w: g.fn("my.function", w, **SHAPE),
+              requires_grad=False)
 
     def written(g, w):
         copy = g.method("clone", w, name="copied", **SHAPE)
         g.fn("operator.setitem", copy, 0, g.fn("torch.sin", g.input("z"), name="sin", **SHAPE))
         return g.fn("torch.cos", copy, **SHAPE)
-    of_weight("detach-of-what-an-input-is-written-into", 0, refusal("mutated", "copied"), refused, middle=written, requires_grad=False)
+    of_weight("detach-of-what-an-input-is-written-into", 0, refusal("mutated", "copied"), refused, middle=written,
+              requires_grad=False)
     g = Graph()
     x = g.fn("torch.neg", g.input(dtype="int64"), shape=(2, 4), dtype="int64")
     y = g.method("detach", x, shape=(2, 4), dtype="int64")
@@ -326,12 +346,14 @@ def casts():
     cast("float-of-float32", lambda g, x, meta: g.method("float", x, **meta), "float32", 1)
     cast("long-of-int64", lambda g, x, meta: g.method("long", x, **meta), "int64", 1)
     cast("type-of-its-own", lambda g, x, meta: g.method("type", x, DTYPE("float32"), **meta), "float32", 1)
-    cast("to-the-dtype-of-another", lambda g, x, meta: g.method("to", x, g.fn("builtins.getattr", x, "dtype"), **meta), "float32", 1)
+    cast("to-the-dtype-of-another", lambda g, x, meta: g.method("to", x, g.fn("builtins.getattr", x, "dtype"), **meta),
+         "float32", 1)
     cast("aten-to-dtype", aten(DTYPE("float32")), "float32", 1)
     cast("aten-to-dtype-copies", aten(DTYPE("float32"), False, True), "float32", 0, refusal("unsupported-arguments", "y"))
     cast("aten-to-dtype-with-format", aten(DTYPE("float32"), False, False, FORMAT("channels_last")), "float32", 0,
          refusal("unsupported-arguments", "y"))
-    cast("aten-to-copy", lambda g, x, meta: g.fn("torch.ops.aten._to_copy.default", x, kwargs={"dtype": DTYPE("float32")}, **meta),
+    cast("aten-to-copy", lambda g, x, meta: g.fn("torch.ops.aten._to_copy.default", x,
+                                                 kwargs={"dtype": DTYPE("float32")}, **meta),
          "float32", 1)
     DEVICE = lambda name: Raw({"$device": name})
     cast("to-a-device", to("cpu"), "float32", 0, refusal("unknown-device", "y"))
@@ -339,14 +361,19 @@ def casts():
     cast("to-its-own-device", to("cpu"), "float32", 1, device="cpu")
     cast("to-its-own-device-and-dtype", to(DEVICE("cuda:1"), DTYPE("float32")), "float32", 1, device="cuda:1")
     cast("to-another-device", to(DEVICE("cuda:0")), "float32", 0, refusal("unsupported-arguments", "y"), device="cpu")
-    cast("to-the-device-of-itself", lambda g, x, meta: g.method("to", x, g.fn("builtins.getattr", x, "device"), **meta), "float32", 1, device="cpu")
+    cast("to-the-device-of-itself", lambda g, x, meta: g.method("to", x, g.fn("builtins.getattr", x, "device"), **meta),
+         "float32", 1, device="cpu")
     cast("not-to-its-device-and-another-dtype", to("cpu", DTYPE("float16")), "float32", 0, result="float16", device="cpu")
-    laid_out = lambda overload, **kwargs: lambda g, x, meta: g.fn(f"torch.ops.aten.{overload}", x, kwargs={"dtype": DTYPE("float32"), "layout": Raw({"$layout": "strided"}), **kwargs}, **meta)
+    laid_out = lambda overload, **kwargs: lambda g, x, meta: g.fn(f"torch.ops.aten.{overload}", x,
+                                                                  kwargs={"dtype": DTYPE("float32"),
+                                                                          "layout": Raw({"$layout": "strided"}), **kwargs},
+                                                                  **meta)
     for overload in ("to.dtype_layout", "_to_copy.default"):
         name = overload.replace(".", "-").replace("_", "-").strip("-")
         cast(f"aten-{name}", laid_out(overload, device=DEVICE("cpu")), "float32", 1, device="cpu")
         cast(f"aten-{name}-of-an-unknown-device", laid_out(overload), "float32", 0, refusal("unknown-device", "y"))
-        cast(f"aten-{name}-elsewhere", laid_out(overload, device=DEVICE("cuda:0")), "float32", 0, refusal("unsupported-arguments", "y"), device="cpu")
+        cast(f"aten-{name}-elsewhere", laid_out(overload, device=DEVICE("cuda:0")), "float32", 0,
+             refusal("unsupported-arguments", "y"), device="cpu")
     like = lambda find: lambda g, x, meta: g.fn("torch.ops.aten.type_as.default", x, find(g, x), **meta)
     second = lambda dtype="float32", **more: lambda g, x: g.input("z", dtype=dtype, **more)
     cast("like-itself", like(lambda g, x: x), "float32", 1)
@@ -362,7 +389,8 @@ def casts():
         remove(name, g.output(g.fn("torch.abs", y, **SHAPE)), applied, *refused)
 
     unknown = refusal("unknown-device", "y")
-    behind(lambda g, x: g.fn("torch.mul", g.input("w", ()), g.fn("torch.softmax", x, -1, **SHAPE), **SHAPE), 1, "like-one-of-its-factors")
+    behind(lambda g, x: g.fn("torch.mul", g.input("w", ()), g.fn("torch.softmax", x, -1, **SHAPE), **SHAPE), 1,
+           "like-one-of-its-factors")
     behind(lambda g, x: g.fn("torch.zeros_like", x, kwargs={"device": DEVICE("cuda:0")}, **SHAPE), 0,
            "like-what-it-was-made-elsewhere-from", unknown)
     behind(lambda g, x: g.fn("torch.neg", g.method("cuda", x, **SHAPE), **SHAPE), 0, "like-what-it-was-moved-from", unknown)
@@ -382,10 +410,12 @@ def casts():
 
     g = Graph()
     x = g.node("x", "placeholder", "x", [], {}, (2, 4), None)
-    remove("cast-of-an-unknown-dtype", g.output(g.fn("torch.tanh", g.method("float", x, **SHAPE))), 0, refusal("unknown-dtype", "float"))
+    remove("cast-of-an-unknown-dtype", g.output(g.fn("torch.tanh", g.method("float", x, **SHAPE))), 0,
+           refusal("unknown-dtype", "float"))
     g = Graph()
     x = g.input(shape=(2, 4), dtype="float32")
-    remove("cast-to-a-dtype-by-its-number", g.output(g.fn("torch.tanh", g.fn("torch.ops.aten.to.dtype", x, 6, name="to"))), 0, refusal("unknown-dtype", "to"))
+    remove("cast-to-a-dtype-by-its-number", g.output(g.fn("torch.tanh", g.fn("torch.ops.aten.to.dtype", x, 6, name="to"))), 0,
+           refusal("unknown-dtype", "to"))
 
 
 def copies():
@@ -405,7 +435,8 @@ def copies():
         return g.output(g.fn("torch.tanh", g.method("contiguous", x, shape=g.names[x][0], dtype="float32")))
 
     remove("contiguous-of-a-linear", of_linear(lambda g, x: x), 1)
-    remove("contiguous-of-a-view-of-a-linear", of_linear(lambda g, x: g.method("view", x, 4, 2, shape=(4, 2), dtype="float32")), 1)
+    remove("contiguous-of-a-view-of-a-linear",
+           of_linear(lambda g, x: g.method("view", x, 4, 2, shape=(4, 2), dtype="float32")), 1)
     remove("contiguous-of-a-relu-of-a-linear", of_linear(lambda g, x: g.relu(x)), 1)
     both = lambda g, x: (x, g.linear("other", "x", 4))
     add = lambda g, a, b: g.fn("torch.add", a, b, **SHAPE)
@@ -419,10 +450,13 @@ def copies():
         g.method("t_", g.method(alias, y, **square) if alias else y, **square)
         g.output(g.fn("torch.tanh", g.method("contiguous", g.fn("torch.add", y, x, **square), **square), **square))
         remove(f"contiguous-of-a-sum-with-what-is-turned-under-{name}", g, 0, refusal("unknown-layout", "contiguous"))
-    remove("contiguous-of-an-input-and-a-linear", of_linear(lambda g, x: add(g, g.input("z"), x)), 0, refusal("unknown-layout", "contiguous"))
-    remove("contiguous-twice", of_linear(lambda g, x: g.method("contiguous", g.method("t", x, shape=(4, 2), dtype="float32"), shape=(4, 2),
+    remove("contiguous-of-an-input-and-a-linear", of_linear(lambda g, x: add(g, g.input("z"), x)), 0,
+           refusal("unknown-layout", "contiguous"))
+    remove("contiguous-twice",
+           of_linear(lambda g, x: g.method("contiguous", g.method("t", x, shape=(4, 2), dtype="float32"), shape=(4, 2),
            dtype="float32")), 1, refusal("unknown-layout", "contiguous"))
-    remove("contiguous-of-a-transpose", of_linear(lambda g, x: g.method("transpose", x, 0, 1, shape=(4, 2), dtype="float32")), 0,
+    remove("contiguous-of-a-transpose", of_linear(lambda g, x: g.method("transpose", x, 0, 1, shape=(4, 2), dtype="float32")),
+           0,
            refusal("unknown-layout", "contiguous"))
 
     def of_stack(make):
@@ -435,7 +469,8 @@ def copies():
 
     remove("contiguous-of-stacked-images", of_stack(lambda g, x: x), 0, refusal("unknown-layout", "contiguous"))
     remove("contiguous-of-stacked-linears", of_stack(lambda g, x: g.linear("fc", x, 5)), 1)
-    remove("contiguous-with-format", between(lambda g, x: g.method("contiguous", x, kwargs={"memory_format": FORMAT("channels_last")}, **SHAPE)), 0,
+    remove("contiguous-with-format",
+           between(lambda g, x: g.method("contiguous", x, kwargs={"memory_format": FORMAT("channels_last")}, **SHAPE)), 0,
            refusal("unsupported-arguments", "contiguous"))
 
     g = Graph()
@@ -461,7 +496,8 @@ def written():
     kept = refusal("mutated", "y")
     write("trap-33-input-written-later", lambda g, x, y: g.add_(x), 0, kept)
     write("trap-33-result-written-later", lambda g, x, y: g.add_(y), 0, kept)
-    write("trap-33-written-through-a-view", lambda g, x, y: g.add_(g.method("view", y, 8, shape=(8,), dtype="float32")), 0, kept)
+    write("trap-33-written-through-a-view", lambda g, x, y: g.add_(g.method("view", y, 8, shape=(8,), dtype="float32")), 0,
+          kept)
     write("trap-33-sub-zero", lambda g, x, y: g.add_(x), 0, kept, copy=("operator.sub", 0))
     write("trap-33-given-to-an-unknown-function", lambda g, x, y: g.fn("my.function", y), 0, kept)
     write("trap-33-aten-copy_", lambda g, x, y: g.fn("torch.ops.aten.copy_.default", x, g.input("z"), **SHAPE), 0, kept,
@@ -520,7 +556,8 @@ def layouts():
         copied = g.method("clone", part, name="copied", **SHAPE)
         y = g.fn("operator.truediv", copied, 1, name="y", **SHAPE)
         end = g.method("view", y, -1, name="end", shape=(8,), dtype="float32")
-        remove(f"copy-of-a-copy-of-a-{of.__name__.removesuffix('_of')}", g.output(g.fn("torch.tanh", end, shape=(8,), dtype="float32")), applied, *refused)
+        remove(f"copy-of-a-copy-of-a-{of.__name__.removesuffix('_of')}",
+               g.output(g.fn("torch.tanh", end, shape=(8,), dtype="float32")), applied, *refused)
 
     def slice_of(g, x):
         return g.fn("operator.getitem", x, (..., slice(0, 4)), **SHAPE)
@@ -533,19 +570,23 @@ def layouts():
     twice(slice_of, 1, kept)
     twice(sum_of, 2)
     of_slice(lambda g, y: g.method("view", y, -1, **flat), "copy-of-a-slice-is-viewed", 0, kept)
-    of_slice(lambda g, y: g.method("view", g.method("detach", y, **SHAPE), -1, **flat), "copy-of-a-slice-is-viewed-behind-detach", 1, kept, detach=True)
-    of_slice(lambda g, y: g.fn("torch.ops.aten.view.dtype", y, DTYPE("int64"), shape=(2, 2), dtype="int64"), "copy-of-a-slice-is-viewed-as-another-dtype", 0, kept)
+    of_slice(lambda g, y: g.method("view", g.method("detach", y, **SHAPE), -1, **flat),
+             "copy-of-a-slice-is-viewed-behind-detach", 1, kept, detach=True)
+    of_slice(lambda g, y: g.fn("torch.ops.aten.view.dtype", y, DTYPE("int64"), shape=(2, 2), dtype="int64"),
+             "copy-of-a-slice-is-viewed-as-another-dtype", 0, kept)
     of_slice(lambda g, y: g.method("reshape", y, -1, **flat), "copy-of-a-slice-is-reshaped", 1)
     of_slice(lambda g, y: g.fn("torch.exp", y, **SHAPE), "copy-of-a-slice-is-read", 1)
     of_slice(lambda g, y: g.method("stride", y, 0), "copy-of-a-slice-is-asked-for-strides", 0, kept)
-    of_slice(lambda g, y: g.fn("torch.exp", g.method("unsqueeze", y, 0, shape=(1, 2, 4), dtype="float32")), "copy-of-a-slice-is-unsqueezed", 1)
+    of_slice(lambda g, y: g.fn("torch.exp", g.method("unsqueeze", y, 0, shape=(1, 2, 4), dtype="float32")),
+             "copy-of-a-slice-is-unsqueezed", 1)
 
     g = Graph()
     part = g.fn("operator.getitem", g.relu(g.input(shape=(2, 8))), (..., slice(0, 4)), **SHAPE)
     remove("copy-of-a-slice-is-the-result", g.output(g.fn("operator.mul", part, 1, name="y", **SHAPE)), 0, kept)
 
     remove("copy-of-a-transpose-is-viewed", between(lambda g, x: g.method("view", g.fn("operator.mul", g.method(
-        "transpose", x, 0, 1, shape=(4, 2), dtype="float32"), 1, shape=(4, 2), dtype="float32"), 4, 1, 2, shape=(4, 1, 2), dtype="float32")), 1)
+        "transpose", x, 0, 1, shape=(4, 2), dtype="float32"), 1, shape=(4, 2), dtype="float32"), 4, 1, 2, shape=(4, 1, 2),
+                                                                          dtype="float32")), 1)
 
 
 def joins():
@@ -580,7 +621,8 @@ def joins():
     turned = lambda g, x: g.method("t", g.linear("fc", x, 4), shape=(4, 2), dtype="float32")
     flat = lambda g, y: g.method("view", y, 8, shape=(8,), dtype="float32")
     remove("cat-of-a-transpose-is-viewed", of("torch.cat", make=turned, behind=lambda g, y: exp(g, flat(g, y))), 0, kept)
-    remove("cat-of-a-transpose-is-viewed-behind-exp", of("torch.cat", make=turned, behind=lambda g, y: flat(g, exp(g, y))), 0, kept)
+    remove("cat-of-a-transpose-is-viewed-behind-exp",
+           of("torch.cat", make=turned, behind=lambda g, y: flat(g, exp(g, y))), 0, kept)
     remove("cat-that-is-written", of("torch.cat", behind=lambda g, y: rows(g, g.add_(y))), 1)
 
     def later(g, y):
@@ -600,7 +642,8 @@ def joins():
     shaped = {"shape": (2, 3, 4, 5), "result": (2, 3, 4, 5)}
     remove("cat-of-an-image", of("torch.cat", make=conv, behind=exp, **shaped), 1)
     remove("cat-of-an-image-written-in-place", of("torch.cat", make=relu_, behind=exp, **shaped), 1)
-    remove("cat-of-a-pool", of("torch.cat", make=lambda g, x: g.fn("torch.nn.functional.max_pool2d", x, 3, 1, 1, **image), behind=exp, **shaped), 1)
+    remove("cat-of-a-pool", of("torch.cat", make=lambda g, x: g.fn("torch.nn.functional.max_pool2d", x, 3, 1, 1, **image),
+                               behind=exp, **shaped), 1)
     remove("hstack-of-an-image", of("torch.hstack", dim=(), make=conv, behind=exp, **shaped), 1)
     remove("cat-of-an-image-with-nothing", of("torch.cat", nothing, make=conv, behind=exp, **shaped), 0, kept)
     other = {"shape": (2, 3, 5, 4), "dtype": "float32"}
@@ -621,7 +664,8 @@ def joins():
         end = g.method("view", y, 2, 60, shape=(2, 60), dtype="float32")
         return g.output(g.fn("torch.exp", end, shape=(2, 60), dtype="float32"))
 
-    remove("mean-of-one-of-a-transpose-is-viewed", pooled(lambda g, x: x, 0), 0, refusal("needs-contiguous", "pool"), float_zeros=True)
+    remove("mean-of-one-of-a-transpose-is-viewed", pooled(lambda g, x: x, 0), 0, refusal("needs-contiguous", "pool"),
+           float_zeros=True)
 
 
 def assertions():
@@ -631,7 +675,8 @@ def assertions():
         g.fn(target, *[x if a == "x" else a for a in args], name="check")
         return g.output(g.relu(x))
 
-    for name, graph in (("aten", lambda: check("torch.ops.aten._assert_tensor_metadata.default", "x", None, None, DTYPE("float32"))),
+    for name, graph in (("aten", lambda: check("torch.ops.aten._assert_tensor_metadata.default", "x", None, None,
+                                               DTYPE("float32"))),
                         ("torch", lambda: check("torch._assert", True, "no"))):
         remove(f"assertion-{name}", graph(), 0, refusal("assertion", "check"))
         remove(f"assertion-{name}-allowed", graph(), 1, asserts=True)

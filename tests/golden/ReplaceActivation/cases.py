@@ -1,6 +1,6 @@
 """ReplaceActivation."""
-from make_cases import Graph, case, refusal
 from common import nested
+from make_cases import Graph, case, refusal
 
 F, ATEN = "torch.nn.functional.", "torch.ops.aten."
 
@@ -47,7 +47,8 @@ def cases():
     replace("torch-to-functional", chain("torch.relu"), 1)
     replace("method-stays", chain(".relu"), 1, new="sigmoid")
     replace("method-to-functional", chain(".relu"), 1)
-    replace("all-spellings", chain("torch.nn.ReLU", F + "relu", "torch.relu", ".relu", ATEN + "relu.default"), 5, new="hardswish")
+    replace("all-spellings", chain("torch.nn.ReLU", F + "relu", "torch.relu", ".relu", ATEN + "relu.default"), 5,
+            new="hardswish")
     for name in ["gelu", "silu", "hardswish", "relu6", "leaky_relu", "tanh", "sigmoid", "mish"]:
         replace(f"relu-to-{name}", chain("torch.nn.ReLU", F + "relu", ATEN + "relu.default"), 3, new=name)
     replace("aliases-of-names", chain("torch.special.expit", "torch.sigmoid"), 2, old="expit", new="tanh")
@@ -110,7 +111,8 @@ def cases():
     replace("in-place-method-stays", in_place(".relu_", on_linear=False), 1, new="tanh")
     replace("in-place-aten-stays", in_place(ATEN + "relu_.default", on_linear=False), 1, new="silu")
     replace("in-place-torch-stays", in_place("torch.relu_", on_linear=False), 1, new="selu")
-    replace("in-place-flag-stays", in_place("torch.nn.ReLU", F + "relu", kwargs={"inplace": True}, on_linear=False), 2, new="silu")
+    replace("in-place-flag-stays", in_place("torch.nn.ReLU", F + "relu", kwargs={"inplace": True}, on_linear=False),
+            2, new="silu")
     replace("in-place-flag-goes", in_place("torch.nn.ReLU", F + "relu", kwargs={"inplace": True}), 2)
     replace("in-place-name-becomes-flag", in_place(F + "relu_", on_linear=False), 1, new="silu")
     replace("in-place-read-elsewhere", in_place(".relu_", more=True), 0, refusal("input-is-read", "relu_"))

@@ -33,7 +33,8 @@ def cases():
     unpack("bfloat16", layer(tensor_dtype="bfloat16"), 1)
     unpack("dtype", layer(tensor_dtype="bfloat16", dtype="float32"), 0, refusal("dtype", "product"))
     unpack("not-back-to-other-dimensions", layer(after=(3, 2, 5)), 0, refusal("shape-mismatch", "product"))
-    unpack("not-across-the-last-dimension", layer(shape=(2, 3, 2, 2), after=(2, 3, 1, 5)), 0, refusal("shape-mismatch", "product"))
+    unpack("not-across-the-last-dimension", layer(shape=(2, 3, 2, 2), after=(2, 3, 1, 5)), 0,
+           refusal("shape-mismatch", "product"))
     unpack("input-mutated", layer(between=lambda g, x, flat, weight: g.add_(x)), 0, refusal("input-mutated", "product"))
     unpack("weight-mutated", layer(between=lambda g, x, flat, weight: g.add_(weight)), 0, refusal("tensor-mutated", "product"))
     other = lambda g, x, flat, weight: g.fn("torch.tanh", flat, shape=(6, 4), **FLOAT)

@@ -1,6 +1,6 @@
 """Rules as data: those of rules/_rules. The number in a name (trap-34-…) is that of a known failure of other optimisers.
 docs/rules.md shows two more, which are whole folders here."""
-from make_cases import Graph, Raw, case, refusal
+from make_cases import Graph, case, refusal
 
 SHAPE = {"shape": (2, 4), "dtype": "float32"}
 SPELLINGS = {"operator": "operator.{}", "torch": "torch.{}", "aten": "torch.ops.aten.{}.Tensor"}
@@ -67,9 +67,11 @@ def divisions():
     def by(divisor, dtype="float32", target="operator.truediv", kwargs=None, shape=(2, 4)):
         g = Graph()
         x = g.input(shape=shape, dtype=dtype)
-        return g.output(g.fn(target, x, *([] if divisor is None else [divisor]), shape=shape, dtype=dtype, name="div", kwargs=kwargs))
+        return g.output(g.fn(target, x, *([] if divisor is None else [divisor]), shape=shape, dtype=dtype, name="div",
+                             kwargs=kwargs))
 
-    divide = lambda name, graph, applied, *refused: rule(f"division-{name}", graph, applied, *refused, of="DivisionToMultiplication")
+    divide = lambda name, graph, applied, *refused: rule(f"division-{name}", graph, applied, *refused,
+                                                         of="DivisionToMultiplication")
     divide("operator", by(49), 1)
     divide("torch", by(3.0, target="torch.div"), 1)
     divide("aten", by(8.0, target="torch.ops.aten.div.Tensor"), 1)
@@ -86,7 +88,8 @@ def divisions():
 
 def left_out():
     arithmetic = [("plus", "RemovePlusZero", "operator.add", 0), ("minus", "RemoveMinusZero", "torch.sub", 0),
-                  ("times", "RemoveTimesOne", "torch.ops.aten.mul.Tensor", 1), ("over", "RemoveOverOne", "operator.truediv", 1.0)]
+                  ("times", "RemoveTimesOne", "torch.ops.aten.mul.Tensor", 1),
+                  ("over", "RemoveOverOne", "operator.truediv", 1.0)]
     for name, of, target, neutral in arithmetic:
         rule(f"{name}-neutral", unary(lambda g, x: g.fn(target, x, neutral, **SHAPE)), 1, of=of)
         rule(f"{name}-something-else", unary(lambda g, x: g.fn(target, x, 3, **SHAPE)), 0, of=of)
@@ -197,7 +200,8 @@ def fused():
 
     wrong = refusal("mutates", "y", "gate")
     rule("silu-in-place", gated(lambda g, x, gate: g.method("mul_", gate, x, name="y", **SHAPE)), 0, wrong, of="FuseSilu")
-    rule("silu-in-place-aten", gated(lambda g, x, gate: g.fn("torch.ops.aten.mul_.Tensor", x, gate, name="y", **SHAPE)), 0, wrong,
+    rule("silu-in-place-aten", gated(lambda g, x, gate: g.fn("torch.ops.aten.mul_.Tensor", x, gate, name="y", **SHAPE)), 0,
+         wrong,
          of="FuseSilu")
     into = lambda g, x, gate: g.fn("torch.mul", x, gate, name="y", kwargs={"out": x}, **SHAPE)
     rule("silu-out", gated(into), 0, wrong, of="FuseSilu")
@@ -242,7 +246,8 @@ def computed():
     rule("condition-without-a-reason", scaled(-0.5), 0, of="ScaleByWidth")
     rule("condition-with-a-reason", scaled(0.5, users=2), 0, refusal("other-users", "y", "m"), of="ScaleByWidth")
     g = Graph()
-    y = g.fn("torch.nn.functional.softmax", g.fn("operator.mul", g.input(shape=(2, 16)), 0.5, shape=(2, 16), dtype="float32"), -1,
+    y = g.fn("torch.nn.functional.softmax", g.fn("operator.mul", g.input(shape=(2, 16)), 0.5, shape=(2, 16), dtype="float32"),
+             -1,
              name="y", shape=(2, 16), dtype="float32")
     g.add_(y)
     rule("result-that-was-saved-before-written-later", g.output(y), 1, of="ScaleByWidth")
@@ -295,7 +300,8 @@ def weights():
         z = g.fn("torch.tanh", y, shape=(2, 3), dtype=dtype)
         return g.output(z, fc) if others else g.output(z)
 
-    into = lambda name, graph, applied, *refused: rule(f"scale-into-linear-{name}", graph, applied, *refused, of="ScaleIntoLinear")
+    into = lambda name, graph, applied, *refused: rule(f"scale-into-linear-{name}", graph, applied, *refused,
+                                                       of="ScaleIntoLinear")
     into("with-bias", scaled(), 1)
     into("factor-first", scaled(3, factor_first=True), 1)
     into("bfloat16", scaled(dtype="bfloat16"), 1)
