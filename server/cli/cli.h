@@ -32,7 +32,7 @@ typedef struct fb_cli_values {
     bool wants_edits, wants_structure;
     const char *params;
     unsigned version;
-    bool is_irreversible, changes_computation;
+    bool is_irreversible, changes_computation, preserves_computation;
     fb_text_list weights, names; /* files to bind; tensors to download */
     fb_text_list settings;       /* of a layout's parameters */
     const char *config;          /* a Hugging Face config.json */

@@ -365,7 +365,7 @@ static int make_record(fb_cli *cli, fb_buffer *out) {
     fb_request_begin(out);
     fb_put_int(out, "version", values->version);
     if (values->is_irreversible) fb_put_bool(out, "reversible", false);
-    if (values->changes_computation) fb_put_bool(out, "preserves_computation", false);
+    if (values->preserves_computation) fb_put_bool(out, "preserves_computation", true);
     int result = fb_request_text(out, "name", values->name);
     if (!result) result = fb_request_object(out, "params", values->params);
     if (!result) result = fb_request_text(out, "note", values->note);
@@ -378,6 +378,8 @@ static int make_record(fb_cli *cli, fb_buffer *out) {
 static int record(fb_cli *cli) {
     fb_call call = {.method = "POST"};
     if (!cli->values.name) return fb_complain(FB_EXIT_USAGE, "record needs the name of the pass: --name NAME");
+    if (cli->values.preserves_computation && cli->values.changes_computation)
+        return fb_complain(FB_EXIT_USAGE, "record: --preserves-computation or --changes-computation, not both");
     fb_address_path(&call.address, "/v1/runs");
     int result = make_record(cli, &call.body);
     if (!result) return run_call(cli, &call);
@@ -451,7 +453,8 @@ static const fb_option record_options[] = {
     TEXT("params", 0, "JSON", "its parameters, an object", params),
     {"version", 0, "N", "its version (1)", FB_OPTION_COUNT, AT(version), 1, INT32_MAX},
     FLAG("irreversible", 0, "it cannot be reversed, only rolled back", is_irreversible),
-    FLAG("changes-computation", 0, "its result computes something else", changes_computation),
+    FLAG("preserves-computation", 0, "its result computes the same", preserves_computation),
+    FLAG("changes-computation", 0, "its result may compute something else (default)", changes_computation),
     NOTE,
     LABEL,
     STORE,

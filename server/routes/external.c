@@ -36,9 +36,9 @@ static bool read_name(fb_response *response, record *made) {
     return true;
 }
 
-static bool read_flag(fb_response *response, const json_t *members, const char *name, bool *out) {
+static bool read_flag(fb_response *response, const json_t *members, const char *name, bool otherwise, bool *out) {
     const json_t *member = json_object_get(members, name);
-    *out = !member || json_is_true(member);
+    *out = member ? json_is_true(member) : otherwise;
     if (!member || json_is_boolean(member)) return true;
     char pointer[40];
     snprintf(pointer, sizeof pointer, "/%s", name);
@@ -69,8 +69,9 @@ static bool read_record(const fb_request *request, fb_response *response, record
     const fb_request_body *body = &made->asked.body;
     const json_t *members = body->members;
     return read_name(response, made) && read_version(response, members, &made->version) &&
-           read_params(response, members, &made->params) && read_flag(response, members, "reversible", &made->is_reversible) &&
-           read_flag(response, members, "preserves_computation", &made->preserves_computation) &&
+           read_params(response, members, &made->params) &&
+           read_flag(response, members, "reversible", true, &made->is_reversible) &&
+           read_flag(response, members, "preserves_computation", false, &made->preserves_computation) &&
            fb_graph_input_pair(request, response, body, 0, "source", &made->source) &&
            fb_graph_input_pair(request, response, body, 1, "result", &made->result);
 }

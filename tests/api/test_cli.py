@@ -293,6 +293,16 @@ def test_record(foldback):
     assert foldback("rollback", made["id"]).json()["result"] == made["source"]
 
 
+@pytest.mark.parametrize(
+    "flags, preserves", [([], False), (["--changes-computation"], False), (["--preserves-computation"], True)])
+def test_a_record_preserves_the_computation_only_if_it_says_so(foldback, flags, preserves):
+    for at, graph in enumerate((branches(1), branches(2))):
+        foldback.put(f"{at}.json", graph)
+    assert foldback("record", "0.json", "1.json", "--name", "Widen", *flags).json()["preserves_computation"] is preserves
+    both = foldback("record", "0.json", "1.json", "--name", "Widen", "--preserves-computation", "--changes-computation")
+    assert both.status == 2 and "not both" in both.err
+
+
 # ---------------------------------------------------------------------------------------------------------------- refusals
 
 

@@ -143,7 +143,8 @@ class History:
         marks = [row["signature"] for row in run["passes"]]
         if run["kind"] in ("optimize", "external"):
             sent = [{"name": row["name"], "params": row.get("params", {})} for row in run["passes"]]
-            return Step(run["id"], run["kind"], source, result, sent, list(marks), marks, name=sent[0]["name"])
+            said = {"is_reversible": run["reversible"], "preserves_computation": run["preserves_computation"]}
+            return Step(run["id"], run["kind"], source, result, sent, list(marks), marks, name=sent[0]["name"], **said)
         at = next((at for at, step in enumerate(self.steps) if step.is_of(run["of_run"])), -1)
         positions: list[Any] = []
         if at >= 0:

@@ -107,7 +107,7 @@ class Runs(Weights):
         *,
         params: Mapping[str, Any] | None = None,
         reversible: bool = True,
-        preserves_computation: bool = True,
+        preserves_computation: bool = False,
         include: Iterable[str] = (),
     ) -> Run:
         """Records what a pass outside of the service did, as a run of kind "external". The name must not be that of a pass of
