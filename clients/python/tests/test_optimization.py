@@ -702,3 +702,75 @@ def test_a_module_that_lost_its_runs_says_so():
         with pytest.raises(ValueError, match=r"does not have the run that made it: .* copy.deepcopy\(module\)"):
             undo()
     optimization.ChangeTrueDivToMulByInverse()(made, reverse=True)  # nothing was done, and nothing is marked
+
+
+def test_node_transformations_is_a_set_of_signatures():
+    """Code written for Optimum tests it, adds to it and clears it."""
+    _, traced, _, _ = make()
+    divide = optimization.ChangeTrueDivToMulByInverse()
+    divide(traced)
+    (node,) = divide.get_transformed_nodes(traced)
+    other = next(iter(traced.graph.nodes))
+    assert divide.signature in node.transformations and node.transformations == {divide.signature}
+    assert not hasattr(other, "transformations") and getattr(other, "transformations", set()) == set()
+
+    mine = NegateTwice()
+    copied = copy.deepcopy(traced)
+    held = node.transformations
+    held.add(mine.signature)
+    assert mine.transformed(node) and node.transformations | {"a"} == {divide.signature, mine.signature, "a"}
+    held.update({"a", "b"}, ["c"])
+    assert len(node.transformations) == 5 and held.issuperset({"a", "b", "c"})
+    held -= {"a"}
+    held.remove("b")
+    with pytest.raises(KeyError):
+        held.remove("b")
+    other.transformations = {mine.signature}
+    assert mine.get_transformed_nodes(traced) == [other, node]
+    assert not mine.get_transformed_nodes(copied)  # marks of copies are their own
+    for again in (copy.deepcopy(traced), pickle.loads(pickle.dumps(traced))):
+        assert len(mine.get_transformed_nodes(again)) == 2
+    mine.mark_as_restored(other)
+    assert other.transformations == set()
+    node.transformations.clear()
+    assert not divide.transformed(node) and not divide.get_transformed_nodes(pickle.loads(pickle.dumps(traced)))
+    del node.transformations
+    assert not hasattr(node, "transformations")
+
+
+def test_a_class_that_inherits_from_a_pass():
+    """It is that pass in the service, and its own methods are called, alone and in a composition."""
+
+    class Named(optimization.MergeLinears):
+        pass
+
+    class Counted(optimization.ChangeTrueDivToMulByInverse):
+        def __init__(self):  # does not call that of the pass, as classes of Optimum need not
+            self.calls = []
+
+        signature = "counted"
+
+        def transform(self, graph_module):
+            self.calls.append("transform")
+            return super().transform(graph_module)
+
+        def reverse(self, graph_module):
+            self.calls.append("reverse")
+            return super().reverse(graph_module)
+
+    _, traced, x, expected = make()
+    code = traced.code
+    named, counted = Named(), Counted()
+    assert named.signature != optimization.MergeLinears().signature
+    for one in (named, optimization.compose(named)):
+        one(traced)
+        assert "merged" in traced.code and named.get_transformed_nodes(traced) and "Named" not in str(named.run["passes"][0])
+        one(traced, reverse=True)
+        assert traced.code == code
+    for one in (counted, optimization.compose(optimization.MergeLinears(), counted, optimization.FuseBiasInLinear())):
+        counted.calls.clear()
+        one(traced)
+        assert counted.calls == ["transform"] and "0.142857" in traced.code and counted.get_transformed_nodes(traced)
+        torch.testing.assert_close(traced(x), expected)
+        one(traced, reverse=True)
+        assert counted.calls == ["transform", "reverse"] and traced.code == code

@@ -13,6 +13,7 @@ import torch.fx
 from .fx import Document, Row, build, constants_of, module_rows, node_row
 from .guess import are_said
 from .imprint import Imprint
+from .marks import MARKS
 from .recipes import inputs_of
 from .run import Run
 from .runs import RunEdits, Runs
@@ -65,13 +66,13 @@ class History:
     seen: Document | None = None  # of the module, as this client wrote it at that time
     imprint: Imprint | None = None  # of the module at that time; a copy of the module has none
     applied: list[tuple[int, str]] = field(default_factory=list)  # runs whose edits were applied: their places among the steps
-    nodes: list[tuple[str, dict[str, Any]]] = field(default_factory=list)  # in order: names, and what `meta` says
+    nodes: dict[str, dict[str, Any]] = field(default_factory=dict)  # in order: by name what `meta` says
     is_typed: bool = False  # whether the document has what the service says of types
     has_examples: bool = False  # whether it has what calls with examples say, if there are any
 
     def __copy__(self) -> History:
         steps = [replace(step, undone=set(step.undone), rests=set(step.rests)) for step in self.steps]
-        return replace(self, steps=steps, applied=list(self.applied), nodes=list(self.nodes))
+        return replace(self, steps=steps, applied=list(self.applied), nodes=dict(self.nodes))
 
     def __getstate__(self) -> dict[str, Any]:
         return {**vars(self), "imprint": None}
@@ -114,8 +115,12 @@ class History:
 
     def note_nodes(self, module: torch.fx.GraphModule) -> None:
         """A pickle has the code and no nodes."""
-        kept = ("foldback", MARKS)
-        self.nodes = [(node.name, {key: node.meta[key] for key in kept if key in node.meta}) for node in module.graph.nodes]
+        self.nodes = {node.name: _kept(node) for node in module.graph.nodes}
+
+    def note_marks(self, node: torch.fx.Node) -> None:
+        """Marks that somebody set after the last call."""
+        if node.name in self.nodes:
+            self.nodes[node.name] = _kept(node)
 
     def note_applied(self, module: torch.fx.GraphModule, run: str) -> None:
         """The module is what this run made, from now on until somebody changes it."""
@@ -180,7 +185,10 @@ class History:
 
 
 Edit = Mapping[str, Any]
-MARKS = "foldback_transformations"  # in a node's meta: signatures of transformations
+
+
+def _kept(node: torch.fx.Node) -> dict[str, Any]:
+    return {key: node.meta[key] for key in ("foldback", MARKS) if key in node.meta}
 
 
 # ---- runs that were applied by their edits --------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ import copy
 import hashlib
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -24,8 +24,9 @@ from .client import Client, Problem
 from .edits import Edit, EditError, Replay, apply_edits
 from .fx import Document, make_node, set_arguments
 from .guess import are_said, metas_of, with_metas
-from .history import MARKS, TYPES, Answer, History, Look, Step, look_at, reverse_of_the_rest
+from .history import TYPES, Answer, History, Look, Step, look_at, reverse_of_the_rest
 from .imprint import members
+from .marks import MARKS, marks_of, set_marks
 from .run import Refusal, Run
 from .shapes import propagate
 from .tensors import State, module_at, restore
@@ -86,11 +87,11 @@ class Transformation(ABC):
 
     def mark_as_transformed(self, node: Node) -> None:
         """Marks a node as transformed by this transformation. Copies and pickles of the module keep the mark."""
-        node.meta[MARKS] = _marks(node) | {self.signature}
+        set_marks(node, marks_of(node) | {self.signature})
 
     def transformed(self, node: Node) -> bool:
         """Whether this transformation transformed the node."""
-        return self.signature in _marks(node)
+        return self.signature in marks_of(node)
 
     def get_transformed_nodes(self, graph_module: GraphModule) -> list[Node]:
         """The nodes that this transformation transformed."""
@@ -113,17 +114,9 @@ class ReversibleTransformation(Transformation):
 
     def mark_as_restored(self, node: Node) -> None:
         """Takes the mark off a node. Raises ValueError if it has none of this transformation."""
-        if self.signature not in _marks(node):
+        if self.signature not in marks_of(node):
             raise ValueError("The node was not transformed by this transformation.")
-        node.meta[MARKS] = _marks(node) - {self.signature}
-
-
-def _marks(node: Node) -> frozenset[str]:
-    module = node.graph.owning_module
-    if isinstance(module, GraphModule):
-        restore(module)
-    marks: frozenset[str] = node.meta.get(MARKS, frozenset())
-    return marks
+        set_marks(node, marks_of(node) - {self.signature})
 
 
 def _spelled(value: Any) -> str:
@@ -152,14 +145,15 @@ def _spelled(value: Any) -> str:
 
 
 class _Pass(Transformation):
-    """A pass of the service, under the name of its class."""
+    """A pass of the service, under the name of its class, or of the one that a user's class inherits from."""
 
     preserves_computation = True
+    params: Mapping[str, Any] = {}
     _says_what_it_lacks = False  # refuses where it lacks a shape or a dtype, and uses none otherwise
     _is_preset = False  # several passes, how many the service says: a run of its own
 
     def __init__(self) -> None:
-        self.params: dict[str, Any] = {}
+        self.params = {}
 
     def _set(self, **params: Any) -> None:
         """Those that are given; the others are left to the service."""
@@ -170,7 +164,8 @@ class _Pass(Transformation):
 
     @property
     def _sent(self) -> Any:
-        return {"name": type(self).__name__, "params": self.params} if self.params else type(self).__name__
+        name = next(one.__name__ for one in type(self).__mro__ if one.__module__ == __name__)
+        return {"name": name, "params": dict(self.params)} if self.params else name
 
     def transform(self, graph_module: GraphModule) -> GraphModule:
         return _recompiled(_transform_by_service(graph_module, [self]))
@@ -492,8 +487,8 @@ def _groups(parts: Sequence[Part]) -> Iterator[tuple[bool, bool, list[Transforma
     group: list[Transformation] = []
     of_group = False
     for part, is_undone in parts:
-        if isinstance(part, _Pass):
-            is_alone = part._is_preset or any(isinstance(one, _Pass) and one._is_preset for one in group)
+        if _is_of_service(part, is_undone):
+            is_alone = any(isinstance(one, _Pass) and one._is_preset for one in (part, *group))
             if group and (of_group != is_undone or is_alone):
                 yield True, of_group, group
                 group = []
@@ -505,6 +500,12 @@ def _groups(parts: Sequence[Part]) -> Iterator[tuple[bool, bool, list[Transforma
             yield False, is_undone, [part]
     if group:
         yield True, of_group, group
+
+
+def _is_of_service(part: Transformation, is_undone: bool) -> bool:
+    """A user's class may inherit from a pass, and do more than that in a method of its own."""
+    method = getattr(type(part), "reverse" if is_undone else "transform", None)
+    return method in (_Pass.transform, _ReversiblePass.reverse)
 
 
 def _call(parts: list[Part], graph_module: GraphModule, lint_and_recompile: bool) -> GraphModule:

@@ -189,11 +189,11 @@ def restore(module: torch.fx.GraphModule) -> None:
     if state is None or "foldback" in module.meta:
         return
     module.meta["foldback"] = state
-    noted = state.history.nodes if state.history is not None else []
+    noted = dict(state.history.nodes) if state.history is not None else {}  # pickles of earlier versions have pairs
     nodes = list(module.graph.nodes)
     if len(noted) != len(nodes):
         return
-    for node, (name, meta) in zip(nodes, noted, strict=True):
+    for node, (name, meta) in zip(nodes, noted.items(), strict=True):
         node.name = name
         node.meta.update(meta)
 
