@@ -332,22 +332,23 @@ void fb_write_literal(fb_rewrite *rewrite, fb_node node, fb_value literal) {
     fb_erase(rewrite, node);
 }
 
-void fb_mark(fb_rewrite *rewrite, fb_node node) {
-    if (fb_node_is_marked(rewrite->graph, node, rewrite->signature)) return;
-    fb_node_row *row = change(rewrite, node);
-    if (!row) return;
-    fb_graph *graph = rewrite->graph;
+bool fb_node_add_mark(fb_graph *graph, fb_node node, fb_value mark) {
+    fb_node_row *row = fb_node_row_at(graph, node);
     size_t count = row->transformations.id ? fb_value_at(graph, row->transformations)->count : 0;
     fb_value small[8], *marks = count < 8 ? small : malloc((count + 1) * sizeof *marks);
-    if (!marks) {
-        fb_fail_memory(&rewrite->error);
-        return;
-    }
+    if (!marks) return false;
     for (size_t i = 0; i < count; i++) marks[i] = fb_value_item(graph, row->transformations, i);
-    if (!rewrite->mark.id) rewrite->mark = fb_make_string(graph, rewrite->signature);
-    marks[count] = rewrite->mark;
+    marks[count] = mark;
     row->transformations = fb_make_list(graph, marks, count + 1);
     if (marks != small) free(marks);
+    return mark.id && row->transformations.id;
+}
+
+void fb_mark(fb_rewrite *rewrite, fb_node node) {
+    fb_graph *graph = rewrite->graph;
+    if (fb_node_is_marked(graph, node, rewrite->signature) || !change(rewrite, node)) return;
+    if (!rewrite->mark.id) rewrite->mark = fb_make_string(graph, rewrite->signature);
+    if (!fb_node_add_mark(graph, node, rewrite->mark)) fb_fail_memory(&rewrite->error);
 }
 
 /* ---- commit ------------------------------------------------------------------------------------------------------------ */

@@ -84,6 +84,9 @@ static inline bool fb_node_is_marked(const fb_graph *graph, fb_node node, const 
     return marks.id && fb_value_has_text(graph, marks, signature); /* most nodes have none */
 }
 
+/* Adds a mark, a string, that the node does not carry yet, outside of a rewrite. False: memory is out. */
+bool fb_node_add_mark(fb_graph *graph, fb_node node, fb_value mark);
+
 /* What the pass knows of a node's result; none and 0 = unknown. */
 void fb_set_result_type(fb_rewrite *rewrite, fb_node node, fb_value shape, fb_dtype dtype);
 

@@ -7,6 +7,7 @@
 #include "core/diff/diff.h"
 #include "core/document/document.h"
 #include "core/json/json.h"
+#include "core/rewrite/rewrite.h"
 #include "server/routes/answer.h"
 #include "server/routes/input.h"
 #include "server/routes/routes.h"
@@ -18,7 +19,8 @@ typedef struct record {
     const char *name;
     int version;
     bool is_reversible, preserves_computation;
-    fb_buffer params; /* canonical */
+    const json_t *marked; /* names of nodes of the result, or NULL */
+    fb_buffer params;     /* canonical */
     fb_graph_input source, result;
     fb_signature signature, composition; /* of the pass; of the list of it alone */
     fb_store_pass pass;
@@ -65,6 +67,20 @@ static bool read_params(fb_response *response, const json_t *members, fb_buffer 
     return fb_buffer_text(out) || fb_respond_no_memory(response);
 }
 
+static bool read_marked(fb_response *response, const json_t *members, const json_t **out) {
+    const json_t *name;
+    size_t i;
+    *out = json_object_get(members, "marked");
+    if (*out && !json_is_array(*out))
+        return fb_refuse_member(response, "wrong-type", "/marked", "marked is an array of names of nodes");
+    json_array_foreach(*out, i, name) {
+        char pointer[40];
+        snprintf(pointer, sizeof pointer, "/marked/%zu", i);
+        if (!json_is_string(name)) return fb_refuse_member(response, "wrong-type", pointer, "the name of a node is a string");
+    }
+    return true;
+}
+
 static bool read_record(const fb_request *request, fb_response *response, record *made) {
     const fb_request_body *body = &made->asked.body;
     const json_t *members = body->members;
@@ -72,11 +88,56 @@ static bool read_record(const fb_request *request, fb_response *response, record
            read_params(response, members, &made->params) &&
            read_flag(response, members, "reversible", true, &made->is_reversible) &&
            read_flag(response, members, "preserves_computation", false, &made->preserves_computation) &&
+           read_marked(response, members, &made->marked) &&
            fb_graph_input_pair(request, response, body, 0, "source", &made->source) &&
            fb_graph_input_pair(request, response, body, 1, "result", &made->result);
 }
 
 /* ---- the report --------------------------------------------------------------------------------------------------------- */
+
+static fb_status add_marks(fb_graph *graph, const record *made, fb_work *work, fb_error *error) {
+    fb_value mark = fb_make_string(graph, made->signature);
+    const json_t *name;
+    size_t i;
+    json_array_foreach(made->marked, i, name) {
+        fb_node node = fb_node_find(graph, FB_MAIN_PROGRAM, json_string_value(name));
+        char pointer[40];
+        snprintf(pointer, sizeof pointer, "/marked/%zu", i);
+        if (!node.id) return fb_fail(error, FB_INVALID, "unknown-node", pointer, "the result has no node of that name");
+        bool is_marked = fb_node_is_marked(graph, node, made->signature);
+        if (!is_marked && !fb_node_add_mark(graph, node, mark)) return fb_fail_memory(error);
+        if (!fb_work_goes_on(work, 8)) break;
+    }
+    return fb_work_status(work, error);
+}
+
+/* The result becomes a copy of it in which the nodes carry the pass's signature. */
+static fb_status mark_result(record *made, fb_work *work, fb_error *error) {
+    if (!json_array_size(made->marked)) return FB_OK;
+    fb_graph *graph = fb_graph_copy(made->result.shared->graph, work);
+    if (!graph) return fb_work_failed(work, error);
+    fb_graph_input marked = {0};
+    fb_status status = add_marks(graph, made, work, error);
+    if (status) fb_graph_free(graph);
+    else status = fb_graph_input_take(graph, work->watch, &marked, error);
+    if (status) return status;
+    fb_graph_input_free(&made->result);
+    made->result = marked;
+    return FB_OK;
+}
+
+/* Shapes and dtypes say what a node reads as well; all else is the node's. */
+static bool is_of_node(const fb_edit *edit) {
+    static const char *const types[] = {"/meta/shape", "/meta/dtype", "/meta/device"};
+    if (edit->kind == FB_EDIT_INSERT) return true;
+    for (size_t i = 0; edit->kind == FB_EDIT_SET && i < edit->member_count; i++) {
+        bool is_type = false;
+        for (size_t j = 0; j < sizeof types / sizeof *types; j++)
+            is_type = is_type || strncmp(edit->members[i].pointer, types[j], strlen(types[j])) == 0;
+        if (!is_type) return true;
+    }
+    return false;
+}
 
 /* The nodes of the result that are new or not as they were, in document order. */
 static fb_status write_nodes(const record *made, fb_work *work, fb_buffer *out, fb_error *error) {
@@ -87,7 +148,7 @@ static fb_status write_nodes(const record *made, fb_work *work, fb_buffer *out, 
     if (!status) {
         for (size_t i = 0; i < diff.count && fb_work_goes_on(work, 8); i++) {
             const fb_edit *edit = &diff.edits[i];
-            if (edit->table == FB_NODE_TABLE && (edit->kind == FB_EDIT_INSERT || edit->kind == FB_EDIT_SET))
+            if (edit->table == FB_NODE_TABLE && is_of_node(edit))
                 is_made[fb_node_find(result, FB_MAIN_PROGRAM, edit->name).id] = true;
         }
         fb_diff_free(&diff);
@@ -115,6 +176,9 @@ static fb_status describe(record *made, const fb_watch *watch, fb_error *error) 
     if (!fb_pass_signature(made->name, made->version, NULL, made->params.data, made->signature) ||
         !fb_composition_signature(&signature, 1, made->composition))
         return fb_fail_memory(error);
+    fb_work work = {.watch = watch};
+    fb_status status = mark_result(made, &work, error);
+    if (status) return status;
     bool is_changed = strcmp(made->source.shared->id, made->result.shared->id) != 0;
     made->pass = (fb_store_pass){
         .name = made->name, .version = (uint32_t)made->version, .signature = made->signature, .applied = is_changed};
@@ -129,7 +193,7 @@ static fb_status describe(record *made, const fb_watch *watch, fb_error *error) 
     fb_put_int(report, "applied", is_changed);
     fb_put_name(report, "nodes");
     fb_buffer_char(report, '[');
-    fb_status status = write_nodes(made, &(fb_work){.watch = watch}, report, error);
+    status = write_nodes(made, &work, report, error);
     fb_buffer_string(report, "],\"refused\":[]}]");
     if (!status && (!fb_buffer_text(report) || !fb_buffer_text(&made->request))) status = fb_fail_memory(error);
     return status;
@@ -163,7 +227,7 @@ static void post_run(const fb_request *request, fb_response *response) {
     if (status) {
         fb_respond_request_error(response, &error);
     } else if (read_record(request, response, &made)) {
-        if (describe(&made, fb_request_watch(request), &error)) fb_respond_error(response, &error);
+        if (describe(&made, fb_request_watch(request), &error)) fb_respond_request_error(response, &error);
         else answer(request, response, &made, &repeat);
     }
     fb_repeat_end(&repeat);

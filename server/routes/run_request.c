@@ -318,8 +318,8 @@ static fb_status find_graph(fb_run_request *out, fb_error *error) {
 fb_status fb_run_request_read(const fb_request *request, unsigned takes, fb_run_request *out, fb_error *error) {
     static const char *const with_weights[] = {"weights", "as", "prefix", "graph", "passes", "options", "note", "labels", NULL};
     static const char *const of_record[] = {
-        "source",  "result", "name",   "params", "version", "reversible", "preserves_computation",
-        "options", "note",   "labels", NULL};
+        "source", "result",  "name", "params", "version", "reversible", "preserves_computation",
+        "marked", "options", "note", "labels", NULL};
     const char *const *known = with_weights + (takes & FB_TAKES_WEIGHTS ? 0 : 3) + !(takes & FB_TAKES_GRAPH);
     if (takes & FB_TAKES_RECORD) known = of_record;
     fb_run_request read = {.passes_pointer = "/passes"};

@@ -62,6 +62,30 @@ def test_marks_of_ones_own(service):
     assert service.post("/v1/reverse", {"graph": marked}).json()["of_run"] == run["id"]
 
 
+def test_nodes_are_marked_as_the_pass_s_own(service):
+    """The service adds the signature, which a client does not know before."""
+    run = record(service, model(), gelu(model()), marked=["gelu", "gelu"])
+    (one,) = run["passes"]
+    for query in (f"signature={one['signature']}", "pass=AddGelu"):
+        nodes = service.get(f"/v1/graphs/{run['result']}/nodes?{query}").json()["items"]
+        assert [(node["name"], node["transformations"]) for node in nodes] == [("gelu", [one["signature"]])]
+    assert one["nodes"] == ["gelu", "truediv"]
+    assert record(service, run["source"], run["source"], marked=["truediv"])["passes"][0]["nodes"] == ["truediv"]
+    back = service.post(f"/v1/runs/{run['id']}/reverse", {"graph": run["result"]}).json()
+    assert back["result"] == run["source"]
+    for wrong, code in (("gelu", "wrong-type"), ([1], "wrong-type"), (["other"], "unknown-node")):
+        body = {"source": model(), "result": gelu(model()), "name": "AddGelu", "marked": wrong}
+        assert is_problem(service.post("/v1/runs", body), 422, code)["pointer"].startswith("/marked")
+
+
+def test_a_node_behind_the_changed_one_is_not_named(service):
+    """Its shape or dtype may be another, or forgotten; the pass changed only what it reads."""
+    result = gelu(model())
+    for one in result["nodes"][[one["name"] for one in result["nodes"]].index("truediv") + 1:]:
+        one["meta"] = {key: item for key, item in one.get("meta", {}).items() if key not in ("shape", "dtype")}
+    assert record(service, model(), result)["passes"][0]["nodes"] == ["gelu", "truediv"]
+
+
 def test_include_dry_run_and_key(service):
     body = {"source": model(), "result": gelu(model()), "name": "AddGelu"}
     before = counts(service)

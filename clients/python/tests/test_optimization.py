@@ -774,3 +774,102 @@ def test_a_class_that_inherits_from_a_pass():
         torch.testing.assert_close(traced(x), expected)
         one(traced, reverse=True)
         assert counted.calls == ["transform", "reverse"] and traced.code == code
+
+
+class MulToAdd(optimization.ReversibleTransformation):
+    """The example of Optimum's documentation."""
+
+    def transform(self, graph_module):
+        for node in graph_module.graph.nodes:
+            if node.op == "call_function" and node.target is operator.mul:
+                self.mark_as_transformed(node)
+                node.target = operator.add
+        return graph_module
+
+    def reverse(self, graph_module):
+        for node in self.get_transformed_nodes(graph_module):
+            node.target = operator.mul
+            self.mark_as_restored(node)
+        return graph_module
+
+
+class Doubled(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.a, self.b, self.c = (nn.Linear(4, 4) for _ in range(3))
+
+    def forward(self, x):
+        return self.c(torch.relu((self.a(x) + self.b(x)) * 2.0)).sigmoid().exp()
+
+
+def own_run(client, traced):
+    """The last run, and the nodes that SQLite knows by the signature of its pass."""
+    run = client.run(optimization.runs(traced)[-1])
+    (row,) = run["passes"]
+    found = client._service.json("GET", f"/v1/graphs/{run['result']}/nodes?signature={row['signature']}")["items"]
+    return run["kind"], row["nodes"], [node["name"] for node in found]
+
+
+@pytest.mark.parametrize("others", [[], [optimization.MergeLinears()]])
+def test_a_transformation_of_ones_own_is_recorded(client, others):
+    """With exactly the nodes that it marked or changed, and those that read them are not among them."""
+    own, traced = MulToAdd(), torch.fx.symbolic_trace(Doubled().eval())
+    code = traced.code
+    composed = optimization.compose(*others, own)
+    composed(traced)
+    assert own_run(client, traced) == ("external", ["mul"], ["mul"])
+    assert composed.run["id"] == own.run["id"] == optimization.runs(traced)[-1]
+    for again in (copy.deepcopy(traced), pickle.loads(pickle.dumps(traced))):
+        assert optimization.rollback(again).code == code and not own.get_transformed_nodes(again)
+    optimization.FuseBiasInLinear()(traced)  # what the service knows of the marks goes along
+    run = client.run(optimization.runs(traced)[-1])
+    kept = client._service.json("GET", f"/v1/graphs/{run['result']}/nodes?signature={own.run['passes'][0]['signature']}")
+    assert [node["name"] for node in kept["items"]] == ["mul"]
+    own(traced, reverse=True)
+    assert own_run(client, traced)[1:] == (["mul"], []) and "ones" in traced.code and " * 2.0" in traced.code
+    assert optimization.rollback(traced).code == code
+
+
+def test_a_transformation_that_marks_and_changes_nothing(client):
+    class Marks(optimization.Transformation):
+        def transform(self, graph_module):
+            self.mark_as_transformed(next(node for node in graph_module.graph.nodes if node.target == "a"))
+            return graph_module
+
+    traced = torch.fx.symbolic_trace(Doubled().eval())
+    mine = Marks()
+    mine(traced)
+    assert own_run(client, traced) == ("external", ["a"], ["a"])
+    mine(traced)
+    assert len(optimization.runs(traced)) == 1  # nothing more was marked
+
+
+def test_a_transformation_around_a_pass_is_rolled_back(client):
+    """What it does before and after the pass is recorded as well."""
+
+    class Around(optimization.MergeLinears):
+        def transform(self, graph_module):
+            MulToAdd().transform(graph_module)
+            graph_module = super().transform(graph_module)
+            return AddOne().transform(graph_module)
+
+    traced = torch.fx.symbolic_trace(Doubled().eval())
+    code = traced.code
+    Around()(traced)
+    kinds = [client.run(run)["kind"] for run in optimization.runs(traced)]
+    assert kinds == ["external", "optimize", "external"] and "+ 2.0" in traced.code and "merged" in traced.code
+    assert optimization.rollback(traced).code == code
+
+
+def test_what_no_document_can_hold_is_transformed_and_not_rolled_back():
+    traced, x = torch.fx.symbolic_trace(Doubled().eval()), torch.randn(2, 4)
+    expected = traced(x) + 1
+    hook = torch.nn.modules.module.register_module_forward_hook(lambda *_: None)
+    try:
+        with pytest.warns(UserWarning, match="AddOne is not recorded, and the module cannot be rolled back: .*hook"):
+            AddOne()(traced)
+    finally:
+        hook.remove()
+    assert torch.equal(traced(x), expected) and not optimization.runs(traced)
+    with pytest.raises(ValueError, match="AddOne is not recorded"):
+        optimization.rollback(traced)

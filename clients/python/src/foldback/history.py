@@ -42,6 +42,8 @@ class Step:
     of: int = -1  # of a reverse: the step
     name: str = ""  # of an external one
     before: tuple[Document, str, Document] | None = None  # of an external one: the source, its id, and how this client wrote it
+    own: tuple[str, str] | None = None  # of an external one: the signature of the transformation here, and in the service
+    marked: list[str] = field(default_factory=list)  # of an external one: the nodes that it marked
     is_reversible: bool = True
     preserves_computation: bool = True
 
@@ -68,6 +70,8 @@ class History:
     applied: list[tuple[int, str]] = field(default_factory=list)  # runs whose edits were applied: their places among the steps
     nodes: dict[str, dict[str, Any]] = field(default_factory=dict)  # in order: by name what `meta` says
     is_typed: bool = False  # whether the document has what the service says of types
+    within: Any = None  # the user's transformation that is at work
+    unrecorded: str = ""  # says which transformation of the user's has no run, and why
     has_examples: bool = False  # whether it has what calls with examples say, if there are any
 
     def __copy__(self) -> History:
@@ -75,7 +79,7 @@ class History:
         return replace(self, steps=steps, applied=list(self.applied), nodes=dict(self.nodes))
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**vars(self), "imprint": None}
+        return {**vars(self), "imprint": None, "within": None}
 
     @staticmethod
     def of(module: torch.fx.GraphModule) -> History:
@@ -178,6 +182,7 @@ class History:
                     step.name,
                     reversible=step.is_reversible,
                     preserves_computation=step.preserves_computation,
+                    marked=step.marked,
                 )
             else:
                 run = client.reverse(self.steps[step.of].run, step.passes, graph=step.source)

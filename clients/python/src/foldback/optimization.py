@@ -13,6 +13,7 @@ import hashlib
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -533,7 +534,6 @@ def _recompiled(graph_module: GraphModule) -> GraphModule:
 
 
 def _go(parts: list[Part], graph_module: GraphModule, owner: Transformation) -> GraphModule:
-    is_recorded = any(isinstance(part, _Pass) for part, _ in parts) or bool(_history_of(graph_module).steps)
     owner.run = None
     is_stale = False  # the code, of which only a user's own transformation may want to see the newest
     for is_service, is_undone, group in _groups(parts):
@@ -544,19 +544,15 @@ def _go(parts: list[Part], graph_module: GraphModule, owner: Transformation) -> 
             passes = [part for part in group if isinstance(part, _Pass)]
             graph_module = _undo(graph_module, passes) if is_undone else _transform_by_service(graph_module, passes)
             owner.run = passes[-1].run
-        elif is_recorded and not isinstance(group[0], (DeepCopy, LintAndRecompile)):
-            graph_module = _transform_here(graph_module, group[0], is_undone)
-        else:
+        elif isinstance(group[0], (DeepCopy, LintAndRecompile)):
             graph_module = _run_here(graph_module, group[0], is_undone)
-    history = _history_of(graph_module)
-    if history.nodes or is_recorded or any(node.meta.get(MARKS) for node in graph_module.graph.nodes):
+        else:
+            graph_module = _transform_here(graph_module, group[0], is_undone)
+            owner.run = group[0].run
+    history = State.of(graph_module).history
+    if history is not None or any(node.meta.get(MARKS) for node in graph_module.graph.nodes):
         History.of(graph_module).note_nodes(graph_module)
     return graph_module
-
-
-def _history_of(graph_module: GraphModule) -> History:
-    history = State.of(graph_module).history
-    return history if isinstance(history, History) else History()
 
 
 class _Saved:
@@ -614,6 +610,7 @@ def _asked(history: History, request: Callable[[Client], Answer]) -> Answer:
 
 
 def _transform_by_service(graph_module: GraphModule, passes: list[_Pass]) -> GraphModule:
+    _record_so_far(graph_module)
     sent = [one._sent for one in passes]
     look = look_at(graph_module, private.client())
     source, run = _optimized(graph_module, look, sent, all(one._says_what_it_lacks for one in passes))
@@ -698,6 +695,7 @@ def _mark(graph_module: GraphModule, history: History) -> None:
 def _undo(graph_module: GraphModule, passes: Sequence[_Pass]) -> GraphModule:
     """Takes passes out, those that were done last first, of every call. What was not done, or was undone, is nothing to
     undo."""
+    _record_so_far(graph_module)
     history = History.of(graph_module)
     _refuse_lost_runs(graph_module, history, {one.signature for one in passes})
     found: dict[int, list[int]] = {}
@@ -782,6 +780,8 @@ def rollback(graph_module: GraphModule) -> GraphModule:
     where that would drop what a folded weight learnt. This includes runs whose edits foldback.apply_edits applied. Raises
     ValueError where the service does not know them, as foldback.connect names another one."""
     history = History.of(graph_module)
+    if history.unrecorded:
+        raise ValueError(history.unrecorded)
     if not history.steps and not history.applied:
         _refuse_lost_runs(graph_module, history)
         return graph_module
@@ -845,35 +845,105 @@ def _run_here(graph_module: GraphModule, part: Transformation, is_undone: bool) 
     return made
 
 
+@dataclass(frozen=True)
+class _Own:
+    """A transformation of the user's while it is at work."""
+
+    part: Transformation
+    is_undone: bool
+    marked: list[str]  # before
+
+    @property
+    def name(self) -> str:
+        name = f"{type(self.part).__module__}.{type(self.part).__qualname__}"
+        return (name + (".reverse" if self.is_undone else ""))[-200:]
+
+    def marks(self, graph_module: GraphModule) -> list[str]:
+        return [node.name for node in graph_module.graph.nodes if self.part.transformed(node)]
+
+
 def _transform_here(graph_module: GraphModule, part: Transformation, is_undone: bool) -> GraphModule:
-    """Runs a user's transformation, and records it as an external pass."""
+    """Runs a user's transformation, and records it as an external pass. One that calls passes of the service is recorded in
+    parts: what it did before each call, and after the last."""
+    _record_so_far(graph_module)
+    state, history = State.of(graph_module), History.of(graph_module)
+    own = _Own(part, is_undone, [node.name for node in graph_module.graph.nodes if part.transformed(node)])
+    outer, history.within = history.within, None
+    made = graph_module
+    try:
+        if not history.unrecorded and _can_be_recorded(graph_module, own, _begin):
+            history.within = own
+        made = _run_here(graph_module, part, is_undone)
+        if made is not graph_module and "foldback" not in made.meta:
+            state.snapshot().keep_in(made)
+        if History.of(made).within is not None:
+            _can_be_recorded(made, own, _record_so_far)
+    finally:
+        history.within = outer
+        if made is not graph_module:
+            History.of(made).within = None
+    return made
+
+
+def _can_be_recorded(graph_module: GraphModule, own: _Own, record: Callable[[GraphModule], None]) -> bool:
+    """A transformation alone works on what no document can hold as well; then nothing can be rolled back."""
+    try:
+        record(graph_module)
+    except (ValueError, Problem) as error:
+        history = History.of(graph_module)
+        if history.steps or isinstance(error, Problem) and error.status != 422:
+            raise
+        history.unrecorded = f"{own.name} is not recorded, and the module cannot be rolled back: {error}"
+        warnings.warn(history.unrecorded, stacklevel=6)
+        return False
+    return True
+
+
+def _begin(graph_module: GraphModule) -> None:
+    """Lets the service know the module as it is."""
     client = private.client()
     look = look_at(graph_module, client)
-    before, known = look.document, look.graph
-    if known is None:
-        known = client.put_graph(before)
-        History.of(graph_module).note(graph_module, known)
-    seen = History.of(graph_module).seen
-    state = State.of(graph_module)
-    made = _run_here(graph_module, part, is_undone)
-    if made is not graph_module and "foldback" not in made.meta:
-        state.snapshot().keep_in(made)
-    now = look_at(made, client)
-    if now.graph is not None:
-        return made
-    after = now.document
+    if look.graph is None:
+        history = History.of(graph_module)
+        history.note(graph_module, client.put_graph(look.document))
+        history.document = look.document
+
+
+def _record_so_far(graph_module: GraphModule) -> None:
+    """Records what the user's transformation that is at work did since the last run."""
+    history, client = History.of(graph_module), private.client
+    own: _Own | None = history.within
+    if own is None:
+        return
+    now, marked = look_at(graph_module, client()), own.marks(graph_module)
+    if now.graph is not None and (now.graph != history.graph or marked == own.marked):
+        return
+    part, known, seen, before = own.part, history.graph, history.seen, history.written(client())
+    assert known is not None and before is not None
+    theirs = {step.own[1] for step in history.steps if step.own is not None and step.own[0] == part.signature}
+    after = {**now.document, "nodes": [_without_marks(row, theirs) for row in now.document["nodes"]]}
     is_reversible, preserves = isinstance(part, ReversibleTransformation), bool(part.preserves_computation)
-    name = (f"{type(part).__module__}.{type(part).__qualname__}" + (".reverse" if is_undone else ""))[-200:]
-    history, source = History.of(made), known
 
     def recorded(client: Client) -> Run:
-        return client.record(source, after, name, reversible=is_reversible, preserves_computation=preserves)
+        return client.record(
+            known, after, own.name, reversible=is_reversible, preserves_computation=preserves, marked=marked)
 
-    run = history.asked(client, recorded)
-    step = Step(run["id"], "external", before, after, name=name, is_reversible=is_reversible, preserves_computation=preserves)
-    step.before = (before, known, seen) if seen is not None and not is_undone else None
+    run = history.asked(client(), recorded)
+    step = Step(run["id"], "external", before, after, name=own.name, is_reversible=is_reversible,
+                preserves_computation=preserves, marked=marked)
+    step.own = (part.signature, run["passes"][0]["signature"])
+    step.before = (before, known, seen) if seen is not None and not own.is_undone else None
     history.steps.append(step)
-    history.note(made, run["result"])
-    history.is_typed = history.has_examples = are_said(made)
+    history.note(graph_module, run["result"])
+    history.is_typed = history.has_examples = are_said(graph_module)
+    history.within = replace(own, marked=marked)
     part.run = run
-    return made
+
+
+def _without_marks(row: dict[str, Any], signatures: set[str]) -> dict[str, Any]:
+    marks = row["meta"].get("transformations", [])
+    if signatures.isdisjoint(marks):
+        return row
+    left = [mark for mark in marks if mark not in signatures]
+    return {**row, "meta": {**{key: item for key, item in row["meta"].items() if key != "transformations"},
+                            **({"transformations": left} if left else {})}}

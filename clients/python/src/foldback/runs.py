@@ -108,12 +108,14 @@ class Runs(Weights):
         params: Mapping[str, Any] | None = None,
         reversible: bool = True,
         preserves_computation: bool = False,
+        marked: Iterable[str] = (),
         include: Iterable[str] = (),
     ) -> Run:
         """Records what a pass outside of the service did, as a run of kind "external". The name must not be that of a pass of
-        the service."""
+        the service. `marked` names nodes of the result that get the pass's signature."""
         body: dict[str, Any] = {"source": source, "result": result, "name": name, "params": dict(params or {})}
         body |= {"reversible": reversible, "preserves_computation": preserves_computation}
+        body |= {"marked": list(marked)}
         answer = self._service.json("POST", "/v1/runs", body, query={"include": list(include)} if include else None)
         return self._run(answer)
 
