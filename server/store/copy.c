@@ -15,8 +15,8 @@
 #define BLOCK ((size_t)1 << 20)
 
 /* What replicas know of each other, and what is of one place: nothing of it is the store's content. The last two are empty. */
-static const char *const left_out[] = {"notes", "replicas", "requests", "claims", "collected",
-                                       "audit_trim", "unread_graphs", "unread_jobs"};
+static const char *const left_out[] = {"notes",     "replicas",   "requests",      "claims",
+                                       "collected", "audit_trim", "unread_graphs", "unread_jobs"};
 
 typedef struct column {
     char name[NAME_MAX_BYTES];

@@ -116,8 +116,8 @@ fb_status fb_find_references(fb_connection *connection, const char *target, cons
 
 fb_status fb_write_references(fb_connection *connection, int64_t job, const fb_buffer *found, fb_error *error) {
     fb_query insert = fb_query_begin(
-        connection,
-        "INSERT INTO job_references (job, id) SELECT CAST(?1 AS BIGINT), CAST(?2 AS TEXT)" FB_UNLESS_COLLECTED, error);
+        connection, "INSERT INTO job_references (job, id) SELECT CAST(?1 AS BIGINT), CAST(?2 AS TEXT)" FB_UNLESS_COLLECTED,
+        error);
     for (size_t at = 0; at < found->size && !insert.status; at += FB_ID_LENGTH + 1)
         fb_claim_named(&insert, job, found->data + at);
     return fb_query_end(&insert);
