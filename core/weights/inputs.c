@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/base/map.h"
 #include "core/graph/slot.h"
 #include "core/weights/recipe.h"
 
@@ -44,6 +45,39 @@ bool fb_inputs_end(fb_inputs_walk *walk) {
     free(walk->states);
     fb_buffer_free(&walk->stack);
     return ok;
+}
+
+typedef struct blob_list {
+    const fb_graph *graph;
+    fb_map seen;     /* symbols */
+    fb_buffer blobs; /* const char * */
+    bool failed;
+} blob_list;
+
+static void note_blob(void *context, fb_tensor tensor) {
+    blob_list *list = context;
+    const fb_tensor_row *row = fb_tensor_at(list->graph, tensor);
+    if (!row->blob.id || fb_map_get(&list->seen, row->blob.id)) return;
+    const char *blob = fb_text(list->graph, row->blob);
+    fb_buffer_append(&list->blobs, &blob, sizeof blob);
+    if (!fb_map_put(&list->seen, row->blob.id, 1) || list->blobs.failed) list->failed = true;
+}
+
+fb_status fb_inputs_blobs(const fb_graph *graph, const fb_tensor *tensors, size_t count, const char ***blobs, size_t *found,
+                          fb_error *error) {
+    blob_list list = {.graph = graph};
+    fb_inputs_walk walk;
+    if (fb_inputs_begin(&walk, graph))
+        for (size_t i = 0; i < count; i++) fb_inputs_visit(&walk, tensors[i], note_blob, &list);
+    bool ok = fb_inputs_end(&walk) && !list.failed;
+    fb_map_free(&list.seen);
+    if (!ok) {
+        fb_buffer_free(&list.blobs);
+        return fb_fail_memory(error);
+    }
+    *blobs = (const char **)(void *)list.blobs.data;
+    *found = list.blobs.size / sizeof **blobs;
+    return FB_OK;
 }
 
 bool *fb_owned_tensors(const fb_graph *graph) {

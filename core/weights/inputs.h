@@ -21,6 +21,11 @@ void fb_mark_tensor(void *marks, fb_tensor tensor);
 /* False when memory was out, and tensors may have been left out. */
 bool fb_inputs_end(fb_inputs_walk *walk);
 
+/* The blobs that hold bytes of these tensors or of what they are made from, each once. The array is malloc'ed (caller frees);
+ * the texts are the graph's. */
+fb_status fb_inputs_blobs(const fb_graph *graph, const fb_tensor *tensors, size_t count, const char ***blobs, size_t *found,
+                          fb_error *error);
+
 /* By tensor: a module owns it. The caller's; NULL when memory is out. */
 bool *fb_owned_tensors(const fb_graph *graph);
 /* Whether it has a recipe that does more than copy bytes. */

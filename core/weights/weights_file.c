@@ -5,7 +5,6 @@
 #include <string.h>
 
 #include "core/base/arena.h"
-#include "core/base/map.h"
 #include "core/base/sort.h"
 #include "core/graph/slot.h"
 #include "core/graph/write.h"
@@ -19,6 +18,8 @@ struct fb_weights_file {
     fb_buffer header;
     uint64_t size;
     json_t *metadata;
+    const char **sources; /* blobs */
+    size_t source_count;
     fb_evaluation *evaluation; /* of entry `open`, or NULL */
     size_t open;
 };
@@ -33,6 +34,11 @@ size_t fb_weights_file_count(const fb_weights_file *file) {
 
 uint64_t fb_weights_file_size(const fb_weights_file *file) {
     return file->size;
+}
+
+const char *const *fb_weights_file_sources(const fb_weights_file *file, size_t *count) {
+    *count = file->source_count;
+    return file->sources;
 }
 
 /* ---- which tensors ------------------------------------------------------------------------------------------------------ */
@@ -115,13 +121,19 @@ static void report_missing(void *context, fb_tensor tensor, const char *code, co
     if (!item || json_array_append_new(list->items, item)) list->failed = true;
 }
 
+/* In the order of the entries; the caller frees. NULL when memory is out. */
+static fb_tensor *tensors_of(const fb_weights_file *file) {
+    size_t count = fb_weights_file_count(file);
+    fb_tensor *tensors = malloc((count + 1) * sizeof *tensors);
+    for (size_t i = 0; tensors && i < count; i++) tensors[i] = fb_tensor_called(file->graph, entries_of(file)[i].name);
+    return tensors;
+}
+
 static fb_status check_bytes(fb_weights_file *file, json_t **missing, fb_error *error) {
     size_t count = fb_weights_file_count(file);
     missing_list list = {.graph = file->graph, .items = json_array()};
-    fb_tensor *tensors = malloc((count + 1) * sizeof *tensors);
-    bool ok = list.items && tensors;
-    for (size_t i = 0; ok && i < count; i++) tensors[i] = fb_tensor_called(file->graph, entries_of(file)[i].name);
-    fb_status status = ok ? FB_OK : fb_fail_memory(error);
+    fb_tensor *tensors = tensors_of(file);
+    fb_status status = list.items && tensors ? FB_OK : fb_fail_memory(error);
     if (!status) status = fb_evaluation_missing(file->graph, tensors, count, file->blobs, report_missing, &list, error);
     if (!status && list.failed) status = fb_fail_memory(error);
     if (!status && json_array_size(list.items)) {
@@ -136,22 +148,6 @@ static fb_status check_bytes(fb_weights_file *file, json_t **missing, fb_error *
 }
 
 /* ---- what the files say that the bytes come from ------------------------------------------------------------------------ */
-
-typedef struct blob_list {
-    const fb_graph *graph;
-    fb_map seen;     /* symbols */
-    fb_buffer blobs; /* const char * */
-    bool failed;
-} blob_list;
-
-static void note_blob(void *context, fb_tensor tensor) {
-    blob_list *list = context;
-    const fb_tensor_row *row = fb_tensor_at(list->graph, tensor);
-    if (!row->blob.id || fb_map_get(&list->seen, row->blob.id)) return;
-    const char *blob = fb_text(list->graph, row->blob);
-    fb_buffer_append(&list->blobs, &blob, sizeof blob);
-    if (!fb_map_put(&list->seen, row->blob.id, 1) || list->blobs.failed) list->failed = true;
-}
 
 static char *place_of(const char *blob, uint64_t offset, uint64_t size) {
     fb_buffer text = {0};
@@ -235,21 +231,14 @@ static fb_status read_metadata(fb_weights_file *file, const json_t *places, cons
 }
 
 static fb_status take_over_metadata(fb_weights_file *file, fb_error *error) {
-    blob_list list = {.graph = file->graph};
-    fb_inputs_walk walk;
-    if (fb_inputs_begin(&walk, file->graph)) {
-        for (size_t i = 0; i < fb_weights_file_count(file); i++)
-            fb_inputs_visit(&walk, fb_tensor_called(file->graph, entries_of(file)[i].name), note_blob, &list);
-    }
-    bool ok = fb_inputs_end(&walk) && !list.failed;
-    json_t *places = ok ? list_places(file) : NULL;
-    fb_status status = places ? FB_OK : fb_fail_memory(error);
-    const char **blobs = (const char **)(void *)list.blobs.data;
-    for (size_t i = 0; i < list.blobs.size / sizeof *blobs && !status; i++)
-        status = read_metadata(file, places, blobs[i], error);
+    fb_tensor *tensors = tensors_of(file);
+    json_t *places = list_places(file);
+    fb_status status = tensors && places ? fb_inputs_blobs(file->graph, tensors, fb_weights_file_count(file), &file->sources,
+                                                           &file->source_count, error)
+                                         : fb_fail_memory(error);
+    for (size_t i = 0; i < file->source_count && !status; i++) status = read_metadata(file, places, file->sources[i], error);
     json_decref(places);
-    fb_map_free(&list.seen);
-    fb_buffer_free(&list.blobs);
+    free(tensors);
     return status;
 }
 
@@ -373,6 +362,7 @@ void fb_weights_file_free(fb_weights_file *file) {
     fb_buffer_free(&file->entries);
     fb_buffer_free(&file->header);
     json_decref(file->metadata);
+    free(file->sources);
     free(file);
 }
 

@@ -49,6 +49,8 @@ fb_status fb_weights_file_new(const fb_graph *graph, const fb_weights_choice *ch
 void fb_weights_file_free(fb_weights_file *file);
 uint64_t fb_weights_file_size(const fb_weights_file *file);
 size_t fb_weights_file_count(const fb_weights_file *file); /* tensors */
+/* The blobs that its bytes come from. */
+const char *const *fb_weights_file_sources(const fb_weights_file *file, size_t *count);
 /* Bytes offset … offset + size of the file, which must lie within; as fb_evaluation_read. One evaluation is open at a time. */
 fb_status fb_weights_file_read(fb_weights_file *file, uint64_t offset, void *to, size_t size, fb_error *error);
 /* Where bytes from `offset` on lie as they are, without being read: how many, of at most `size`; 0: nowhere. Valid until the

@@ -57,6 +57,20 @@ void fb_cache_drop(fb_cache *cache, const char *id);
 /* Appends hits, misses, entries and bytes in Prometheus' text format. */
 void fb_cache_metrics(fb_cache *cache, fb_buffer *out);
 
+/* ---- The blobs that a body is made of, checked while it is sent ---------------------------------------------------------- */
+
+typedef struct fb_blob_check fb_blob_check;
+
+/* `body`: bytes of it. Nothing is checked where the blobs have over four times as many: of a large file a small part is sent.
+ * Blobs that are not here are left out. FB_IO "store-corrupt" for a small one that is damaged. */
+fb_status fb_blob_check_new(fb_store *store, const char *const *blobs, size_t count, uint64_t body, fb_blob_check **out,
+                            fb_error *error);
+/* To be called with each part of the body, before it is sent. FB_IO "store-corrupt": a blob has other bytes than its digest
+ * says; found with the last part at the latest. A body that does not begin at its beginning is not checked. */
+fb_status fb_blob_check_go_on(fb_blob_check *check, uint64_t offset, size_t size, fb_error *error);
+/* NULL does nothing. */
+void fb_blob_check_free(fb_blob_check *check);
+
 /* ---- Graphs between the store and the decoded form: loaded through the cache, and as the rows that the store takes ------- */
 
 /* A large document on its way to the store, while something else is done with its graph: its frame and its structure are made

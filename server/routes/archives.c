@@ -233,6 +233,7 @@ typedef struct open_archive {
     fb_blobs blobs;
     fb_archive archive;
     fb_archive_file *file;
+    fb_blob_check *check;
     uint64_t unforgotten; /* bytes since the pages of the old archive were given back */
 } open_archive;
 
@@ -245,12 +246,14 @@ static fb_status read_archive(void *state, uint64_t offset, void *to, size_t siz
         fb_blob_forget(open->blob);
         open->unforgotten = 0;
     }
-    return fb_archive_file_read(open->file, offset, to, size, error);
+    fb_status status = fb_blob_check_go_on(open->check, offset, size, error);
+    return status ? status : fb_archive_file_read(open->file, offset, to, size, error);
 }
 
 static void release_archive(void *state) {
     open_archive *open = state;
     fb_archive_file_free(open->file);
+    fb_blob_check_free(open->check);
     fb_archive_close(&open->archive);
     if (open->blob) fb_blob_close(open->blob);
     fb_share_release(open->shared);
@@ -278,6 +281,11 @@ static fb_status open_archive_take(const fb_request *request, fb_shared_graph *s
     if (!status)
         status = fb_archive_file_new(&open->archive, origin->model, origin->blob, shared->graph, &open->blobs, &work,
                                      &open->file, error);
+    const char **sources = NULL;
+    size_t count = 0;
+    if (!status) status = fb_list_blobs(shared->graph, &sources, &count, error);
+    if (!status) status = fb_blob_check_new(app->store, sources, count, fb_archive_file_size(open->file), &open->check, error);
+    free(sources);
     if (status) release_archive(open);
     else *out = open;
     return status;

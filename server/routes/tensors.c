@@ -9,6 +9,7 @@
 #include "core/graph/slot.h"
 #include "core/json/json.h"
 #include "core/weights/evaluate.h"
+#include "core/weights/inputs.h"
 #include "server/routes/answer.h"
 #include "server/routes/input.h"
 #include "server/routes/routes.h"
@@ -164,16 +165,19 @@ typedef struct open_tensor {
     fb_shared_graph *shared;
     fb_blobs blobs;
     fb_evaluation *evaluation;
+    fb_blob_check *check;
 } open_tensor;
 
 static fb_status read_tensor(void *state, uint64_t offset, void *to, size_t size, fb_error *error) {
     open_tensor *open = state;
-    return fb_evaluation_read(open->evaluation, offset, to, size, error);
+    fb_status status = fb_blob_check_go_on(open->check, offset, size, error);
+    return status ? status : fb_evaluation_read(open->evaluation, offset, to, size, error);
 }
 
 static void release_tensor(void *state) {
     open_tensor *open = state;
     fb_evaluation_free(open->evaluation);
+    fb_blob_check_free(open->check);
     fb_share_release(open->shared);
     free(open);
 }
@@ -221,6 +225,17 @@ static void set_headers(fb_response *response, const fb_graph *graph, fb_tensor 
     fb_response_etag(response, tag);
 }
 
+static fb_status open_bytes(fb_store *store, open_tensor *open, fb_tensor tensor, fb_error *error) {
+    const fb_graph *graph = open->shared->graph;
+    const char **sources = NULL;
+    size_t count = 0;
+    fb_status status = fb_evaluation_new(graph, tensor, &open->blobs, &open->evaluation, error);
+    if (!status) status = fb_inputs_blobs(graph, &tensor, 1, &sources, &count, error);
+    if (!status) status = fb_blob_check_new(store, sources, count, fb_evaluation_size(open->evaluation), &open->check, error);
+    free(sources);
+    return status;
+}
+
 static void respond_bytes(const fb_request *request, fb_response *response, fb_shared_graph *shared, fb_tensor tensor) {
     static const fb_pull_source source = {.read = read_tensor, .release = release_tensor};
     const fb_app *app = request->context;
@@ -238,7 +253,7 @@ static void respond_bytes(const fb_request *request, fb_response *response, fb_s
     if (fb_request_has_etag(request, tag)) {
         fb_respond_not_modified(response, "application/octet-stream", tag);
         release_tensor(open);
-    } else if (fb_evaluation_new(graph, tensor, &open->blobs, &open->evaluation, &error)) {
+    } else if (open_bytes(app->store, open, tensor, &error)) {
         respond_unreadable(response, open, tensor, &error);
         release_tensor(open);
     } else {

@@ -27,6 +27,7 @@ typedef struct open_weights {
     fb_blobs blobs;
     weights_wanted wanted;
     fb_weights_file *file;
+    fb_blob_check *check;
 } open_weights;
 
 /* ---- which tensors ------------------------------------------------------------------------------------------------------ */
@@ -55,6 +56,7 @@ static void weights_wanted_free(weights_wanted *wanted) {
 
 static void open_weights_free(open_weights *weights) {
     fb_weights_file_free(weights->file);
+    fb_blob_check_free(weights->check);
     weights_wanted_free(&weights->wanted);
     fb_share_release(weights->shared);
     free(weights);
@@ -157,7 +159,7 @@ void fb_respond_unreadable(fb_response *response, const fb_error *error, json_t 
     if (missing) fb_problem_member_take(response, "tensors", missing);
 }
 
-static bool open_file(fb_response *response, open_weights *weights) {
+static bool open_file(fb_store *store, fb_response *response, open_weights *weights) {
     fb_error error = {0};
     json_t *missing = NULL;
     const weights_wanted *wanted = &weights->wanted;
@@ -165,6 +167,11 @@ static bool open_file(fb_response *response, open_weights *weights) {
         .names = (const char *const *)wanted->names, .count = wanted->count, .with_tied = wanted->with_tied};
     if (!check_names(response, weights->shared->graph, wanted)) return false;
     fb_status status = fb_weights_file_new(weights->shared->graph, &choice, &weights->blobs, &weights->file, &missing, &error);
+    if (!status) {
+        size_t count;
+        const char *const *sources = fb_weights_file_sources(weights->file, &count);
+        status = fb_blob_check_new(store, sources, count, fb_weights_file_size(weights->file), &weights->check, &error);
+    }
     if (status) fb_respond_unreadable(response, &error, missing);
     else json_decref(missing);
     return !status;
@@ -184,7 +191,7 @@ static open_weights *open_weights_take(const fb_request *request, fb_response *r
     }
     *weights = (open_weights){.shared = shared, .blobs = fb_blob_source(app->store), .wanted = *wanted};
     *wanted = (weights_wanted){0};
-    if (open_file(response, weights)) return weights;
+    if (open_file(app->store, response, weights)) return weights;
     open_weights_free(weights);
     return NULL;
 }
@@ -205,7 +212,8 @@ bool fb_bytes_tag(const char *graph_id, const char *const *what, size_t count, c
 
 static fb_status read_file(void *state, uint64_t offset, void *to, size_t size, fb_error *error) {
     open_weights *weights = state;
-    return fb_weights_file_read(weights->file, offset, to, size, error);
+    fb_status status = fb_blob_check_go_on(weights->check, offset, size, error);
+    return status ? status : fb_weights_file_read(weights->file, offset, to, size, error);
 }
 
 static void release_file(void *state) {

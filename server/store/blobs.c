@@ -12,7 +12,7 @@
 #include "server/s3/s3.h"
 #include "server/store/internal.h"
 
-#define AHEAD ((size_t)1 << 20) /* bytes that are read of an object at once */
+#define AHEAD FB_BLOB_CHECKED /* bytes that are read of an object at once */
 
 struct fb_blob {
     fb_store *store;
@@ -20,7 +20,9 @@ struct fb_blob {
     uint64_t size;
     unsigned char *bytes; /* of a small one, malloc'ed; of a file, mapped or NULL */
     int file;             /* -1 for a small one, and for an object in the bucket that was not mapped */
-    bool is_object;
+    bool is_object, is_cached;
+    fb_sha256 *hash; /* of the first `hashed` bytes; NULL when that is 0 */
+    uint64_t hashed;
     char *ahead; /* of an object: AHEAD bytes, or NULL; */
     bool is_ahead;
     uint64_t ahead_at; /* when is_ahead: those from here on, as far as the object goes */
@@ -62,6 +64,7 @@ static fb_status read_row(fb_store *store, const char *digest, fb_blob *blob, fb
 
 static fb_status open_object(const fb_store *store, const char *digest, fb_blob *blob, fb_error *error) {
     blob->file = fb_cache_open(store, digest, blob->size);
+    blob->is_cached = blob->file >= 0;
     return blob->file >= 0 ? FB_OK : fb_bucket_has(store->bucket, digest, blob->size, &blob->is_object, error);
 }
 
@@ -88,13 +91,43 @@ static fb_status open_blob(fb_store *store, const char *digest, fb_blob *blob, f
     return fb_fail_corrupt(error, "a blob's file is missing");
 }
 
+/* ---- checks ---- */
+
+/* What was read in order from the beginning has the blob's digest, or this fails at the end. A damaged copy in the cache goes:
+ * the bucket may have it right. */
+static fb_status check_so_far(fb_blob *blob, uint64_t offset, const void *bytes, size_t size, fb_error *error) {
+    char actual[FB_ID_LENGTH + 1];
+    if (offset != blob->hashed) return FB_OK;
+    if (!blob->hash && !(blob->hash = fb_sha256_new())) return fb_fail_memory(error);
+    if (!fb_sha256_add(blob->hash, bytes, size)) return fb_fail_memory(error);
+    blob->hashed += size;
+    if (blob->hashed < blob->size) return FB_OK;
+    if (!fb_sha256_id_so_far(blob->hash, actual)) return fb_fail_memory(error);
+    if (strcmp(actual, blob->digest) == 0) return FB_OK;
+    if (blob->is_cached) fb_cache_remove(blob->store, blob->digest);
+    return fb_fail_corrupt(error, "a blob has other bytes than its digest says");
+}
+
+static fb_status check_small(fb_blob *blob, fb_error *error) {
+    if (blob->size > FB_BLOB_CHECKED) return FB_OK;
+    if (blob->file < 0 && blob->bytes) return check_so_far(blob, 0, blob->bytes, (size_t)blob->size, error);
+    return fb_blob_verify(blob, error);
+}
+
 fb_status fb_blob_open(fb_store *store, const char *digest, fb_blob **out, fb_error *error) {
     if (!fb_is_sha256_id(digest)) return fail_unknown(error, digest);
     fb_blob *blob = calloc(1, sizeof *blob);
     if (!blob) return fb_fail_memory(error);
     *blob = (fb_blob){.store = store, .file = -1};
     snprintf(blob->digest, sizeof blob->digest, "%s", digest);
+    fb_error met = {0};
     fb_status status = open_blob(store, digest, blob, error);
+    if (!status) status = check_small(blob, &met);
+    if (met.status && blob->is_cached && strcmp(met.code, "store-corrupt") == 0) { /* it has left the cache */
+        fb_blob_close(blob);
+        return fb_blob_open(store, digest, out, error);
+    }
+    if (met.status) fb_fail(error, met.status, met.code, NULL, "%s", met.message);
     if (status) fb_blob_close(blob);
     else *out = blob;
     return status;
@@ -108,6 +141,7 @@ void fb_blob_close(fb_blob *blob) {
         if (blob->bytes) munmap(blob->bytes, (size_t)blob->size);
         close(blob->file);
     }
+    fb_sha256_free(blob->hash);
     free(blob->ahead);
     free(blob);
 }
@@ -166,8 +200,7 @@ static fb_status read_object(fb_blob *blob, uint64_t offset, char *to, size_t si
     return FB_OK;
 }
 
-fb_status fb_blob_read(fb_blob *blob, uint64_t offset, void *to, size_t size, fb_error *error) {
-    assert(offset <= blob->size && size <= blob->size - offset);
+static fb_status read_bytes(fb_blob *blob, uint64_t offset, void *to, size_t size, fb_error *error) {
     if (blob->file < 0 && !blob->bytes) return read_object(blob, offset, to, size, error);
     if (blob->file < 0) {
         memcpy(to, blob->bytes + offset, size);
@@ -181,6 +214,23 @@ fb_status fb_blob_read(fb_blob *blob, uint64_t offset, void *to, size_t size, fb
         done += (size_t)got;
     }
     return FB_OK;
+}
+
+fb_status fb_blob_read(fb_blob *blob, uint64_t offset, void *to, size_t size, fb_error *error) {
+    assert(offset <= blob->size && size <= blob->size - offset);
+    fb_status status = read_bytes(blob, offset, to, size, error);
+    return status ? status : check_so_far(blob, offset, to, size, error);
+}
+
+fb_status fb_blob_verify(fb_blob *blob, fb_error *error) {
+    char *block = malloc(FB_BLOB_CHECKED);
+    fb_status status = block ? FB_OK : fb_fail_memory(error);
+    for (uint64_t at = 0; !status && at < blob->size; at += FB_BLOB_CHECKED) {
+        uint64_t left = blob->size - at;
+        status = fb_blob_read(blob, at, block, left < FB_BLOB_CHECKED ? (size_t)left : FB_BLOB_CHECKED, error);
+    }
+    free(block);
+    return status;
 }
 
 #define URL_SECONDS 900

@@ -18,14 +18,15 @@
 #include "server/store/store.h"
 
 #define FB_BLOB_INLINE ((size_t)64 << 10)
-#define FB_UPLOAD_ID_LENGTH 36 /* "upload_…" and a ULID at most */
+#define FB_BLOB_CHECKED ((size_t)1 << 20) /* up to this size bytes are checked as a blob is opened */
+#define FB_UPLOAD_ID_LENGTH 36            /* "upload_…" and a ULID at most */
 
 /* ---- reading ---- */
 
 /* Open. It stays readable when gc removes it meanwhile, except for an object that was not mapped: reading that fails then. */
 typedef struct fb_blob fb_blob;
 
-/* FB_NOT_FOUND "unknown-blob". */
+/* FB_NOT_FOUND "unknown-blob"; FB_IO "store-corrupt" also when a small one has other bytes than its digest says. */
 fb_status fb_blob_open(fb_store *store, const char *digest, fb_blob **out, fb_error *error);
 void fb_blob_close(fb_blob *blob);
 uint64_t fb_blob_size(const fb_blob *blob);
@@ -33,8 +34,11 @@ uint64_t fb_blob_size(const fb_blob *blob);
 fb_status fb_blob_map(fb_blob *blob, const unsigned char **bytes, fb_error *error);
 /* Gives the mapping's pages back to the page cache. */
 void fb_blob_forget(const fb_blob *blob);
-/* Of one thread at a time. */
+/* Of one thread at a time. Whoever reads all of it in order, in parts of any size, has the bytes of its digest: otherwise the
+ * last part fails with FB_IO "store-corrupt". */
 fb_status fb_blob_read(fb_blob *blob, uint64_t offset, void *to, size_t size, fb_error *error);
+/* Reads all of it; for a blob that was just opened. */
+fb_status fb_blob_verify(fb_blob *blob, fb_error *error);
 
 /* A URL with which a client reads the blob from the bucket for some minutes, malloc'ed (caller frees). NULL: read it here, as
  * it is not in the bucket, or the store gives no URLs. FB_NOT_FOUND "unknown-blob". */

@@ -355,13 +355,13 @@ static fb_status put_in_parts(parts *all, const char *digest, fb_error *error) {
     return status;
 }
 
-fb_status fb_bucket_put(fb_bucket *bucket, const char *digest, int file, uint64_t size, fb_error *error) {
+fb_status fb_bucket_put(fb_bucket *bucket, const char *digest, int file, uint64_t size, bool is_damaged, fb_error *error) {
     char key[FB_FILE_PATH_MAX];
     bool is_there = false;
     fb_error met = {0};
     fb_blob_path(digest, key);
     fb_status status = fb_bucket_has(bucket, digest, size, &is_there, &met);
-    bool is_damaged = status && strcmp(met.code, "store-corrupt") == 0; /* it is put again */
+    is_damaged |= status && strcmp(met.code, "store-corrupt") == 0;
     if (status && !is_damaged) return fb_fail(error, met.status, met.code, NULL, "%s", met.message);
     if (is_there && !is_damaged) return FB_OK;
     void *bytes = mmap(NULL, (size_t)size, PROT_READ, MAP_SHARED, file, 0);

@@ -331,7 +331,7 @@ static fb_status is_in_target(const copy *work, const char *digest, uint64_t siz
 }
 
 static fb_status read_file(const copy *work, const char *digest, fb_upload *to, fb_error *error) {
-    char actual[FB_ID_LENGTH + 1], *block = malloc(BLOCK);
+    char *block = malloc(BLOCK);
     fb_blob *blob = NULL;
     fb_status status = block ? fb_blob_open(work->from, digest, &blob, error) : fb_fail_memory(error);
     for (uint64_t at = 0; !status && at < fb_blob_size(blob); at += BLOCK) {
@@ -342,9 +342,7 @@ static fb_status read_file(const copy *work, const char *digest, fb_upload *to, 
     }
     fb_blob_close(blob);
     free(block);
-    if (status) return status;
-    if (!fb_sha256_id_so_far(to->hash, actual)) return fb_fail_memory(error);
-    return strcmp(actual, digest) == 0 ? FB_OK : fb_fail_corrupt(error, "a blob's file has other bytes than its digest says");
+    return status;
 }
 
 /* Its digest is right, or this fails. */
@@ -356,7 +354,7 @@ static fb_status read_source(const copy *work, const char *digest, uint64_t size
 static fb_status put_target(const copy *work, const char *digest, uint64_t size, fb_upload *from, fb_error *error) {
     bool is_put = false;
     fb_store *to = work->to;
-    if (to->bucket) return fb_bucket_put(to->bucket, digest, from->file, size, error);
+    if (to->bucket) return fb_bucket_put(to->bucket, digest, from->file, size, false, error);
     if (fsync(from->file) != 0) return fb_fail(error, FB_IO, "store-failed", NULL, "the store cannot sync a blob");
     return fb_blob_file_put(to, from->id, digest, &is_put, error);
 }
@@ -454,22 +452,10 @@ static fb_status compare_rows(copy *work, const table *of, fb_error *error) {
 
 static fb_status read_blob(copy *work, const char *digest, uint64_t size, int file, fb_error *error) {
     if (work->to->bucket) return fb_bucket_fetch(work->to->bucket, digest, file, size, error);
-    char actual[FB_ID_LENGTH + 1];
-    fb_sha256 *hash = fb_sha256_new();
-    char *block = malloc(BLOCK);
     fb_blob *blob = NULL;
-    fb_status status = hash && block ? fb_blob_open(work->to, digest, &blob, error) : fb_fail_memory(error);
-    for (uint64_t at = 0; !status && at < size; at += BLOCK) {
-        size_t some = size - at < BLOCK ? (size_t)(size - at) : BLOCK;
-        status = fb_blob_read(blob, at, block, some, error);
-        if (!status && !fb_sha256_add(hash, block, some)) status = fb_fail_memory(error);
-    }
+    fb_status status = fb_blob_open(work->to, digest, &blob, error);
+    if (!status) status = fb_blob_verify(blob, error);
     fb_blob_close(blob);
-    if (!status && !fb_sha256_id_so_far(hash, actual)) status = fb_fail_memory(error);
-    if (!status && strcmp(actual, digest) != 0)
-        status = fb_fail_corrupt(error, "a blob's copy has other bytes than its digest says");
-    fb_sha256_free(hash);
-    free(block);
     return status;
 }
 

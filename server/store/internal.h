@@ -187,8 +187,8 @@ void fb_bucket_release(fb_bucket *bucket, fb_claim *claim);
 /* Gives the digest of a blob by its object's key, which is its path in the data folder. False for any other key. */
 bool fb_bucket_digest_of(const char *key, char digest[FB_ID_LENGTH + 1]);
 
-/* With the claim: puts `size` bytes of a file there, unless an object of that size is. */
-fb_status fb_bucket_put(fb_bucket *bucket, const char *digest, int file, uint64_t size, fb_error *error);
+/* With the claim: puts `size` bytes of a file there, unless an object of that size is there and not known to be damaged. */
+fb_status fb_bucket_put(fb_bucket *bucket, const char *digest, int file, uint64_t size, bool is_damaged, fb_error *error);
 /* With the claim: fetches the blob into `file`, of which nothing is kept when the bytes are not those that the digest says:
  * FB_IO "store-corrupt". */
 fb_status fb_bucket_fetch(fb_bucket *bucket, const char *digest, int file, uint64_t size, fb_error *error);
@@ -208,7 +208,6 @@ int fb_cache_open(const fb_store *store, const char *digest, uint64_t size);
 fb_status fb_cache_fetch(fb_store *store, const char *digest, uint64_t size, int *file, fb_error *error);
 /* With the claim: moves the file of an upload, whose bytes are on disk, into the cache, or removes it. */
 void fb_cache_take(fb_store *store, const char *upload, const char *digest, uint64_t size);
-/* With the claim. */
 void fb_cache_remove(const fb_store *store, const char *digest);
 /* Makes its folder, and removes what was being fetched when the process ended. */
 fb_status fb_cache_make(fb_store *store, fb_error *error);

@@ -64,6 +64,7 @@ typedef struct put_blob {
     int64_t created; /* now, or when it was here already: then */
     void *bytes;     /* those of a small one; NULL: in the upload's file, or */
     bool is_object;  /* in the bucket */
+    bool is_damaged; /* it is here with other bytes */
     bool is_put;     /* the upload's file is at the blob's place */
     bool is_new;
 } put_blob;
@@ -77,6 +78,14 @@ static fb_status renew(fb_connection *connection, int64_t key, put_blob *put, fb
     fb_bind_int(&query, put->now);
     while (fb_query_row(&query)) put->created = fb_column_int(&query, 0);
     return fb_query_end(&query);
+}
+
+static fb_status mend_row(fb_connection *connection, int64_t key, const put_blob *put, fb_error *error) {
+    fb_query query = fb_query_begin(connection, "UPDATE blobs SET size = ?2, bytes = ?3 WHERE key = ?1", error);
+    fb_bind_int(&query, key);
+    fb_bind_int(&query, (int64_t)put->size);
+    fb_bind_bytes(&query, put->bytes, (size_t)put->size);
+    return fb_query_run(&query);
 }
 
 static fb_status insert(fb_connection *connection, const put_blob *put, fb_error *error) {
@@ -95,8 +104,8 @@ static fb_status audit_put(fb_connection *connection, const put_blob *put, fb_er
     return fb_write_audit(connection, put->by, put->now, "blob-put", put->digest, outcome, error);
 }
 
-/* A file that is there already is right: files come here whole. So one whose row's removal may yet be undone stays where it
- * is. A blob whose file was damaged or lost gets it back. */
+/* A file that is there already is right, unless it was found damaged: files come here whole. So one whose row's removal may yet
+ * be undone stays where it is. A blob whose file was damaged or lost gets it back, and keeps it. */
 static fb_status write_put(fb_connection *connection, void *argument, fb_totals *added, fb_error *error) {
     put_blob *put = argument;
     int64_t key = 0;
@@ -105,8 +114,13 @@ static fb_status write_put(fb_connection *connection, void *argument, fb_totals 
     fb_status status = put->is_object ? fb_check_claim(connection, put->store, put->digest, error) : FB_OK;
     if (!status) status = fb_find_blob(connection, put->digest, &key, error);
     put->is_new = !status && key == 0;
-    if (!status && !put->bytes && !put->is_object && !fb_blob_file_is_there(put->store, put->digest, put->size))
+    bool needs_file = !put->bytes && !put->is_object;
+    if (!status && needs_file && (put->is_damaged || !fb_blob_file_is_there(put->store, put->digest, put->size)))
         status = fb_blob_file_put(put->store, put->upload, put->digest, &put->is_put, error);
+    if (!status && put->is_damaged && key) {
+        put->is_put = false;
+        status = mend_row(connection, key, put, error);
+    }
     if (!status) status = key ? renew(connection, key, put, error) : insert(connection, put, error);
     if (!status && put->is_new) status = fb_blob_came(connection, put->digest, error);
     if (!status && put->is_new) status = audit_put(connection, put, error);
@@ -143,11 +157,23 @@ static fb_status put_object(fb_upload *upload, put_blob *put, fb_error *error) {
     fb_status status = fb_object_claim(store, put->digest, &claim, error);
     if (status) return status;
     put->is_object = !fb_blob_file_is_there(store, put->digest, put->size);
-    if (put->is_object) status = fb_bucket_put(store->bucket, put->digest, upload->file, put->size, error);
+    if (put->is_object) status = fb_bucket_put(store->bucket, put->digest, upload->file, put->size, put->is_damaged, error);
     if (!status) status = put_row(upload, put, error);
     if (!status && put->is_object) fb_cache_take(store, upload->id, put->digest, put->size);
     fb_object_release(store, &claim);
     return status;
+}
+
+/* Its bytes are read: who puts a blob again may do so because it is damaged. */
+static fb_status find_damage(put_blob *put, fb_error *error) {
+    fb_error met = {0};
+    fb_blob *blob = NULL;
+    fb_status status = fb_blob_open(put->store, put->digest, &blob, &met);
+    if (!status) status = fb_blob_verify(blob, &met);
+    fb_blob_close(blob);
+    put->is_damaged = strcmp(met.code, "store-corrupt") == 0 || strcmp(met.code, "store-failed") == 0;
+    if (!status || put->is_damaged || status == FB_NOT_FOUND) return FB_OK;
+    return fb_fail(error, status, met.code, NULL, "%s", met.message);
 }
 
 fb_status fb_upload_finish(fb_upload *upload, const char *digest, const fb_store_actor *by, char found[FB_ID_LENGTH + 1],
@@ -163,6 +189,7 @@ fb_status fb_upload_finish(fb_upload *upload, const char *digest, const fb_store
         .store = store, .upload = upload->id, .digest = actual, .by = by, .size = upload->size, .now = store->config.now_ms()};
     if (upload->size <= FB_BLOB_INLINE) status = read_small(upload, &put, error);
     else if (!upload->is_whole) status = fb_upload_sync(upload, error);
+    if (!status) status = find_damage(&put, error);
     bool is_large = !status && !put.bytes;
     if (!status)
         status =

@@ -1,0 +1,142 @@
+"""A bit of a stored blob flips: its bytes are never sent as if they were right, and putting the blob again mends it."""
+
+import http.client
+import io
+import json
+import math
+import sqlite3
+import struct
+import zipfile
+
+import databases
+import pytest
+from blobs import INLINE, digest_of, files, put_blob, some_bytes, stored
+from documents import branches, linear
+from test_archives import archive
+from test_http import is_problem
+
+LARGE = 5 << 20  # several parts
+SIZES = [1, INLINE, INLINE + 1, 1 << 20, (1 << 20) + 1, LARGE]
+
+
+def flip(service, size, at=-1):
+    """In the only blob of this size."""
+    if size > INLINE:
+        [path] = [path for path in files(service, "blobs") if path.stat().st_size == size]
+        with open(path, "r+b") as file:
+            file.seek(at % size)
+            byte = file.read(1)[0]
+            file.seek(at % size)
+            file.write(bytes([byte ^ 1]))
+        return
+    with sqlite3.connect(service.data / "foldback.sqlite") as connection:
+        [(key, data)] = connection.execute("SELECT key, bytes FROM blobs WHERE size = ?", [size]).fetchall()
+        data = bytearray(data)
+        data[at] ^= 1
+        connection.execute("UPDATE blobs SET bytes = ? WHERE key = ?", [bytes(data), key])
+    connection.close()
+
+
+def is_refused(service, path, size, headers=()):
+    """Small ones before anything is sent, large ones by the end of the connection."""
+    connection = http.client.HTTPConnection(service.host, service.port, timeout=600)
+    connection.request("GET", path, headers=dict(headers))
+    answer = connection.getresponse()
+    try:
+        body = answer.read()
+    except http.client.IncompleteRead as cut:
+        assert size > 1 << 20 and answer.status in (200, 206) and len(cut.partial) < int(answer.headers["Content-Length"])
+        return
+    finally:
+        connection.close()
+    assert answer.status == 500 and json.loads(body)["code"] == "store-corrupt", (answer.status, len(body))
+
+
+def without_rows_elsewhere(size):
+    if size <= INLINE and databases.IN_USE:
+        pytest.skip("the rows are in a database on a server")
+
+
+@pytest.mark.parametrize("at", [0, -1])
+@pytest.mark.parametrize("size", SIZES)
+def test_a_blob(service, size, at):
+    without_rows_elsewhere(size)
+    data, other = some_bytes(size), some_bytes(LARGE + 1)
+    path = f"/v1/blobs/{stored(service, data)}"
+    stored(service, other)
+    flip(service, size, at)
+    for _ in range(2):
+        is_refused(service, path, size)
+    if size <= 1 << 20:
+        is_refused(service, path, size, {"Range": "bytes=0-0"})
+    assert service.get(f"/v1/blobs/{digest_of(other)}").body == other
+    service.restart()
+    is_refused(service, path, size)
+    assert put_blob(service, data).status == 200
+    assert service.get(path).body == data, "who puts it again has mended it"
+    service.restart()
+    assert service.get(path).body == data
+
+
+def safetensors(tensors):
+    header, data = {}, b""
+    for name, (shape, content) in tensors.items():
+        header[name] = {"dtype": "F32", "shape": shape, "data_offsets": [len(data), len(data) + len(content)]}
+        data += content
+    text = json.dumps(header).encode()
+    return struct.pack("<Q", len(text)) + text + data
+
+
+def linears(outputs):
+    document = branches(2)
+    own = [linear(f"fc{i}", 4, outputs) for i in range(2)]
+    document["modules"][1:] = [module for module, _ in own]
+    document["tensors"] = [tensor for _, tensors in own for tensor in tensors]
+    for node in document["nodes"][1:-1]:
+        node["meta"]["shape"] = [2, outputs]
+    return document
+
+
+@pytest.mark.parametrize("outputs", [16, 2000, 200_000])
+def test_weights(service, outputs):
+    """Those that were uploaded, and those that a pass computes from them."""
+    document = linears(outputs)
+    content = safetensors({one["name"]: (one["shape"], some_bytes(4 * math.prod(one["shape"]), one["name"]))
+                           for one in document["tensors"]})
+    size = len(content)
+    without_rows_elsewhere(size)
+    answer = service.post("/v1/graphs", document, raw_query=[("weights", stored(service, content))])
+    assert answer.status == 201, answer
+    graph = answer.json()["id"]
+    merged = service.post("/v1/optimize", {"graph": graph, "passes": ["MergeLinears"]})
+    assert merged.status == 201 and merged.json()["result"] != graph, merged
+    right = [service.get(f"/v1/graphs/{one}/weights").body for one in (graph, merged.json()["result"])]
+    flip(service, size)
+    for one in (graph, merged.json()["result"]):
+        is_refused(service, f"/v1/graphs/{one}/weights", size)
+        is_problem(service.post(f"/v1/graphs/{one}/materialize"), 500, "store-corrupt")
+    [name] = [one["name"] for one in document["tensors"] if one["name"].startswith("fc1") and len(one["shape"]) == 2]
+    is_refused(service, f"/v1/graphs/{graph}/tensors/{name}", size)
+    assert put_blob(service, content).status == 200
+    assert [service.get(f"/v1/graphs/{one}/weights").body for one in (graph, merged.json()["result"])] == right
+
+
+@pytest.mark.parametrize("more", [10_000, 3 << 20])
+def test_archives(service, more):
+    """That which was uploaded, and that of a graph which was optimised."""
+    out = io.BytesIO(archive("shared"))
+    with zipfile.ZipFile(out, "a") as given:
+        given.writestr(given.namelist()[0].partition("/")[0] + "/extra/large", some_bytes(more))
+    content = out.getvalue()
+    size = len(content)
+    without_rows_elsewhere(size)
+    source = service.request("POST", "/v1/graphs", content, {"Content-Type": "application/zip"}).json()["id"]
+    run = service.post("/v1/optimize", {"graph": source, "passes": ["inference"]}).json()
+    assert run["result"] != source
+    flip(service, size, size - more // 2)
+    for one in (source, run["result"]):
+        is_refused(service, f"/v1/graphs/{one}/archive", size)
+    is_problem(service.post(f"/v1/graphs/{run['result']}/materialize", raw_query=[("format", "pt2")]), 500, "store-corrupt")
+    assert put_blob(service, content).status == 200
+    assert service.get(f"/v1/graphs/{source}/archive").body == content
+    assert service.get(f"/v1/graphs/{run['result']}/archive").status == 200
