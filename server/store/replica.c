@@ -2,8 +2,9 @@
  *
  * Each replica has a row whose beats it counts up about once a second, and looks at the others' beats. One whose count stood
  * still for so many looks is taken out: what it had begun is given up, and may be begun by others. Counts are compared, never
- * clocks. As every write is made under one lock, and what was begun is written together with a check that it is still this
- * replica's, one that was taken out and comes back writes nothing of that: it goes on under a new id. */
+ * clocks. One whose data folder another process holds has ended, and is taken out at once. As every write is made under one
+ * lock, and what was begun is written together with a check that it is still this replica's, one that was taken out and comes
+ * back writes nothing of that: it goes on under a new id. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -37,8 +38,9 @@ fb_status fb_replica_renew_id(fb_store *store, fb_error *error) {
 }
 
 static fb_status insert_row(fb_connection *connection, fb_store *store, fb_error *error) {
-    char id[FB_ULID_LENGTH + 1], name[256] = "";
-    gethostname(name, sizeof name - 1);
+    char id[FB_ULID_LENGTH + 1], machine[256] = "", name[sizeof machine + FB_ULID_LENGTH + 1];
+    gethostname(machine, sizeof machine - 1);
+    snprintf(name, sizeof name, "%s %s", machine, store->folder_id);
     fb_replica_id(store, id);
     fb_query insert = fb_query_begin(connection, "INSERT INTO replicas (id, name, beats) VALUES (?, ?, 0)", error);
     fb_bind_text(&insert, id);
@@ -50,6 +52,14 @@ static fb_status insert_row(fb_connection *connection, fb_store *store, fb_error
 static fb_status take_out(fb_connection *connection, const char *id, fb_error *error) {
     fb_query delete = fb_query_begin(connection, "DELETE FROM replicas WHERE id = ?", error);
     fb_bind_text(&delete, id);
+    fb_status status = fb_query_run(&delete);
+    return status ? status : fb_requeue_lost_jobs(connection, error);
+}
+
+/* Those that had the data folder; "": all. */
+static fb_status take_out_ended(fb_connection *connection, const char *folder, fb_error *error) {
+    fb_query delete = fb_query_begin(connection, "DELETE FROM replicas WHERE name LIKE '%' || ?", error);
+    fb_bind_text(&delete, folder);
     fb_status status = fb_query_run(&delete);
     return status ? status : fb_requeue_lost_jobs(connection, error);
 }
@@ -145,11 +155,7 @@ fb_status fb_replica_join(fb_store *store, fb_error *error) {
     store->replica.is_shared = store->bucket != NULL && !store->config.filled_from;
     fb_status status = fb_hold(connection, store->replica.is_shared, &is_alone, error);
     if (!status) status = fb_begin(connection, true, error);
-    if (!status && is_alone) {
-        fb_query delete = fb_query_begin(connection, "DELETE FROM replicas", error);
-        status = fb_query_run(&delete);
-        if (!status) status = fb_requeue_lost_jobs(connection, error);
-    }
+    if (!status) status = take_out_ended(connection, is_alone ? "" : store->folder_id, error);
     if (!status) status = insert_row(connection, store, error);
     if (!status) status = fb_commit(connection, error);
     if (status) fb_roll_back(connection);

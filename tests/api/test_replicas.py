@@ -264,6 +264,26 @@ def test_a_job_goes_on_elsewhere(start):
     assert [run["id"] for run in runs(b)] == [done["location"].rsplit("/", 1)[1]] and replicas(start) == 1
 
 
+def test_one_that_comes_back_gives_up_what_it_had_begun(start):
+    """Before others notice that it was killed: whoever holds its data folder knows."""
+    a, b = start(), start()
+
+    def ask(service):
+        return service.post("/v1/optimize", slow_request(A_WHILE), headers={"Idempotency-Key": "killed"})
+
+    with concurrent.futures.ThreadPoolExecutor(1) as pool:
+        first = pool.submit(ask, a)
+        eventually(lambda: start.sql("SELECT count(*) FROM requests") == "1")
+        a.kill()
+        assert first.exception()
+    is_problem(ask(b), 409, "request-in-progress")
+    a.start()
+    answer = ask(b)
+    assert answer.status == 201, answer
+    assert ask(a).json()["id"] == answer.json()["id"] and len(runs(a)) == 1
+    assert replicas(start) == 2
+
+
 def test_one_that_seemed_dead_writes_nothing(start):
     """A replica that stood still is taken out; when it goes on, what it had begun is not written twice."""
     a = start()

@@ -267,6 +267,24 @@ def test_a_busy_service_and_a_broken_connection(monkeypatch):
     assert len(seen) == 4 and len(keys) == 1 and all(json.loads(request.content) == {"a": 1} for request in seen)
 
 
+def test_a_request_in_progress_is_waited_for(monkeypatch):
+    """Its connection broke, and the service is still at it; or the replica that had it was killed."""
+    running = httpx.Response(409, headers={"Retry-After": "1"}, json={"code": "request-in-progress"})
+    done = httpx.Response(201, json={"id": "run_1"})
+    service, seen = answering([httpx.ReadError("broken"), *[running] * 20, busy(**{"Retry-After": "1"}), done], monkeypatch)
+    assert service.json("POST", "/v1/optimize", {"a": 1}) == {"id": "run_1"}
+    assert len(seen) == 23 and len({request.headers["Idempotency-Key"] for request in seen}) == 1
+    service, seen = answering([running] * 100, monkeypatch)
+    with pytest.raises(foldback.Problem, match="request-in-progress"):
+        service.json("POST", "/v1/optimize", {})
+    assert 60 <= len(seen) <= 65
+    unfinished = httpx.Response(409, headers={"Retry-After": "1"}, json={"code": "job-not-finished"})
+    service, seen = answering([unfinished], monkeypatch)
+    with pytest.raises(foldback.Problem):
+        service.json("GET", "/v1/jobs/job_1/result")
+    assert len(seen) == 1
+
+
 def test_what_is_not_sent_again(monkeypatch):
     service, seen = answering([busy()], monkeypatch)  # a deadline: the same request would take as long
     with pytest.raises(foldback.Problem):

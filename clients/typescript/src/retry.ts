@@ -37,16 +37,20 @@ function pauseOf(response: Response | undefined, attempt: number, options: Requi
   return Math.min(options.pause * 2 ** attempt, 30_000) * (0.5 + Math.random() / 2);
 }
 
+const IN_PROGRESS = 60_000; // milliseconds for which a request is waited for whose first attempt still runs
+
 /**
- * Sends a request until it is answered by anything but 503 and 429, which mean that nothing was done. A connection that breaks is
- * another matter: then it is sent again only where that does nothing twice.
+ * Sends a request until it is answered by anything but 503 and 429, which mean that nothing was done, and 409 with Retry-After, which
+ * means that its first attempt still runs, and does not count as an attempt. A connection that breaks is another matter: then it is
+ * sent again only where that does nothing twice.
  */
 export async function sendAgain(send: typeof fetch, url: string, init: RequestInit, path: string, retry: RetryOptions): Promise<Response> {
   const options = { attempts: retry.attempts ?? 5, pause: retry.pause ?? 200 };
   const method = (init.method ?? "GET").toUpperCase();
   const headers = new Headers(init.headers);
   if (method === "POST" && takesKey(path) && !headers.has("idempotency-key")) headers.set("idempotency-key", crypto.randomUUID());
-  for (let attempt = 0; ; attempt++) {
+  const isKnown = headers.has("idempotency-key") && options.attempts > 1;
+  for (let attempt = 0, waited = 0; ; attempt++) {
     const isLast = attempt + 1 >= options.attempts;
     let response: Response | undefined;
     try {
@@ -54,8 +58,14 @@ export async function sendAgain(send: typeof fetch, url: string, init: RequestIn
     } catch (error) {
       if (isLast || init.signal?.aborted || !mayRepeat(method, path, headers)) throw error;
     }
-    if (response && (isLast || (response.status !== 503 && response.status !== 429))) return response;
+    const pause = pauseOf(response, attempt, options);
+    const isRunning = response?.status === 409 && isKnown && response.headers.has("retry-after") && waited < IN_PROGRESS;
+    if (response && !isRunning && (isLast || (response.status !== 503 && response.status !== 429))) return response;
+    if (isRunning) {
+      attempt--;
+      waited += Math.max(pause, 100);
+    }
     await response?.body?.cancel();
-    await wait(pauseOf(response, attempt, options), init.signal);
+    await wait(pause, init.signal);
   }
 }

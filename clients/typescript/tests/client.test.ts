@@ -89,6 +89,15 @@ test("a service that is busy is asked again", async () => {
   await busy?.stop();
 });
 
+test("a request whose first attempt still runs is waited for", async () => {
+  const proxy = await startProxy(service.url, (_, count) => (count === 1 ? "lose-answer" : count <= 12 ? "running" : "pass"));
+  const run = await new Client(proxy.url, { token: service.token, retry: { attempts: 3, pause: 1 } }).optimize(named("running"), passes);
+  assert.ok(run.id);
+  assert.equal(proxy.asked.length, 13);
+  assert.equal(new Set(proxy.asked.map((one) => one.key)).size, 1, "each attempt has the same key");
+  await proxy.stop();
+});
+
 let busy: Awaited<ReturnType<typeof startProxy>> | undefined;
 async function startAlwaysBusy() {
   return (busy = await startProxy(service.url, () => "busy"));

@@ -51,7 +51,7 @@ export async function startService(): Promise<Service> {
   };
 }
 
-export type Trouble = (asked: IncomingMessage, count: number) => "pass" | "busy" | "lose-answer" | "break-after-head";
+export type Trouble = (asked: IncomingMessage, count: number) => "pass" | "busy" | "running" | "lose-answer" | "break-after-head";
 
 /** Stands between a client and a service, and makes trouble. `asked` has the requests that came. */
 export async function startProxy(target: string, trouble: Trouble) {
@@ -59,10 +59,11 @@ export async function startProxy(target: string, trouble: Trouble) {
   const server = createServer((incoming: IncomingMessage, answer: ServerResponse) => {
     asked.push({ method: incoming.method ?? "", path: incoming.url ?? "", key: incoming.headers["idempotency-key"] as string | undefined });
     const what = trouble(incoming, asked.length);
-    if (what === "busy") {
+    if (what === "busy" || what === "running") {
+      const [status, code] = what === "busy" ? [503, "stopping"] : [409, "request-in-progress"];
       incoming.resume();
-      answer.writeHead(503, { "content-type": "application/problem+json", "retry-after": "0" });
-      answer.end(JSON.stringify({ code: "stopping", status: 503, detail: "the service is stopping", title: "", type: "/problems/stopping" }));
+      answer.writeHead(status, { "content-type": "application/problem+json", "retry-after": "0" });
+      answer.end(JSON.stringify({ code, status, detail: "", title: "", type: `/problems/${code}` }));
       return;
     }
     const { hostname, port } = new URL(target);

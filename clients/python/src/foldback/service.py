@@ -16,6 +16,7 @@ Query = Mapping[str, str | list[str]]
 
 
 ATTEMPTS = 4  # of a request that may be sent again
+IN_PROGRESS = 60.0  # seconds for which a request is waited for whose first attempt still runs
 # Where the service knows a request again by its Idempotency-Key.
 _KEYED = (
     "/v1/optimize", "/v1/reverse", "/v1/runs", "/v1/graphs", "/v1/checkpoints", "/v1/compare", "/v1/models",
@@ -73,15 +74,21 @@ class Service:
         timeout: float | None = None,
     ) -> httpx.Response:
         """Anything but 2xx is a Problem. A request that the service was too busy for (503 or 429 with Retry-After) is sent
-        again, and so is one whose connection broke, where the service knows it again."""
+        again, and so is one whose connection broke, where the service knows it again. While its first attempt still runs
+        (409 request-in-progress) this waits for it, for IN_PROGRESS seconds at most."""
         wait = httpx.USE_CLIENT_DEFAULT if timeout is None else httpx.Timeout(timeout)
         sent = {**self._credentials, **(headers or {})}
         if method == "POST" and path.startswith(_KEYED):
             sent.setdefault("Idempotency-Key", str(uuid.uuid4()))
-        attempts = ATTEMPTS if content is None or isinstance(content, bytes) else 1
-        may_break = method != "POST" or "Idempotency-Key" in sent
-        for left in reversed(range(attempts)):
-            pause = 0.1 * 2 ** (attempts - left)
+        is_repeatable = content is None or isinstance(content, bytes)
+        left = ATTEMPTS if is_repeatable else 1
+        is_known = "Idempotency-Key" in sent
+        may_break = method != "POST" or is_known
+        pause, waited = 0.1, 0.0
+        while True:
+            left -= 1
+            pause *= 2
+            after: float | None = None
             try:
                 answer = self._http.request(method, self._base + path, content=content, headers=sent,
                                             params=query, timeout=wait)
@@ -97,11 +104,13 @@ class Service:
                 if answer.is_success:
                     return answer
                 after = _seconds_to_wait(answer)
-                if not left or after is None:
+                is_running = answer.status_code == 409 and is_known and is_repeatable
+                if after is not None and is_running and waited < IN_PROGRESS:
+                    left, pause = left + 1, pause / 2
+                    waited += max(pause, after)
+                elif not left or after is None or answer.status_code == 409:
                     raise problem_of(answer)
-                pause = max(pause, after)
-            time.sleep(pause)
-        raise AssertionError("the last attempt returns or raises")
+            time.sleep(max(pause, after or 0))
 
     def stream(self, path: str, headers: Headers, *, query: Query | None = None) -> AbstractContextManager[httpx.Response]:
         """A GET whose body is read by the caller, whatever its status."""
@@ -118,9 +127,9 @@ LONGEST_WAIT = 30.0  # seconds; a service that asks for more is not waited for
 
 
 def _seconds_to_wait(answer: httpx.Response) -> float | None:
-    """What a service that is too busy asks for; None where sending it again would not help."""
+    """What a service asks for that is too busy, or still at the request; None where sending it again would not help."""
     after = answer.headers.get("Retry-After", "")
-    if answer.status_code not in (429, 503) or not after.isdigit() or float(after) > LONGEST_WAIT:
+    if answer.status_code not in (409, 429, 503) or not after.isdigit() or float(after) > LONGEST_WAIT:
         return None
     return float(after)
 
