@@ -36,6 +36,7 @@ static const struct {
      "gives its source",
      "a bug of foldback, or damage: keep the folder and report it"},
     {"answer-damaged", "a request that is repeated with its Idempotency-Key fails", "nothing to do: it goes after a day"},
+    {"audit-damaged", "the entry does not say for certain who did what", FROM_BACKUP},
     {"blob-missing", "weights of the graph that are in the blob cannot be read",
      "put the blob again (foldback upload), or " FROM_BACKUP},
     {"blob-damaged", "weights that are in the blob cannot be read", "put the blob again (foldback upload), or " FROM_BACKUP},
@@ -393,6 +394,7 @@ static fb_status check_store(const fb_app *app, fb_check *check, fb_error *error
     fb_status status = fb_store_check_pages(app->store, check_stored, check, error);
     if (!status) status = fb_store_check_references(app->store, check_stored, check, error);
     if (!status) status = fb_store_check_answers(app->store, check_stored, check, &check->answers, error);
+    if (!status) status = fb_store_check_audit(app->store, check_stored, check, error);
     if (!status) status = check_each(app, check, FB_STORED_GRAPHS, "graphs", check_graph, &check->graphs, error);
     if (!status) status = check_each(app, check, FB_STORED_RULES, "rules", check_rule, &check->rules, error);
     if (!status) status = check_each(app, check, FB_STORED_RUNS, "runs", check_run, &check->runs, error);

@@ -1,9 +1,11 @@
 #include "server/store/check.h"
-#include "server/store/internal.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "core/json/scan.h"
+#include "server/store/internal.h"
 
 /* One connection, and where to tell what is found. */
 typedef struct checking {
@@ -155,6 +157,53 @@ fb_status fb_store_check_answers(fb_store *store, fb_store_found *found, void *c
         free(body);
     }
     status = end_query(&check, &query, "the answers to repeated requests", &met, error);
+    end(&check);
+    return status;
+}
+
+/* ---- the audit ---------------------------------------------------------------------------------------------------------- */
+
+/* Whoever writes an entry writes UTF-8 without control characters. */
+static bool is_text(const char *text) {
+    const unsigned char *at = (const unsigned char *)text, *end = at + strlen(text);
+    for (size_t length; at < end; at += length) {
+        length = fb_utf8_length(at, end);
+        if (!length || *at < 0x20 || *at == 0x7f) return false;
+    }
+    return true;
+}
+
+/* As all of them are. */
+static bool is_action(const char *text) {
+    return *text && strspn(text, "abcdefghijklmnopqrstuvwxyz-") == strlen(text);
+}
+
+enum { AUDIT_WHO = 1, AUDIT_REQUEST, AUDIT_ACTION, AUDIT_OBJECT, AUDIT_OUTCOME, AUDIT_COLUMNS };
+
+fb_status fb_store_check_audit(fb_store *store, fb_store_found *found, void *context, fb_error *error) {
+    static const char *const names[] = {[AUDIT_WHO] = "who",
+                                        [AUDIT_REQUEST] = "the request",
+                                        [AUDIT_ACTION] = "the action",
+                                        [AUDIT_OBJECT] = "the object",
+                                        [AUDIT_OUTCOME] = "the outcome"};
+    checking check = {store, NULL, found, context};
+    fb_error met = {0};
+    fb_status status = begin(&check, error);
+    if (status) return status;
+    fb_query query = fb_query_begin(check.connection,
+                                    "SELECT number, who, request, action, object, outcome FROM audit ORDER BY number", &met);
+    while (fb_query_row(&query)) {
+        char subject[60], detail[60];
+        snprintf(subject, sizeof subject, "entry %lld of the audit", (long long)fb_column_int(&query, 0));
+        for (int i = AUDIT_WHO; i < AUDIT_COLUMNS; i++) {
+            if (fb_column_is_null(&query, i)) continue;
+            const char *text = fb_column_text(&query, i);
+            if (is_text(text) && (i != AUDIT_ACTION || is_action(text)) && (i != AUDIT_WHO || *text)) continue;
+            snprintf(detail, sizeof detail, "%s is not the text that was written", names[i]);
+            found(context, "audit-damaged", subject, detail);
+        }
+    }
+    status = end_query(&check, &query, "the audit", &met, error);
     end(&check);
     return status;
 }

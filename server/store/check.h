@@ -25,6 +25,8 @@ fb_status fb_store_check_pages(fb_store *store, fb_store_found *found, void *con
 fb_status fb_store_check_references(fb_store *store, fb_store_found *found, void *context, fb_error *error);
 /* What was kept for repeated requests; `*count` of them. Code "answer-damaged". */
 fb_status fb_store_check_answers(fb_store *store, fb_store_found *found, void *context, uint64_t *count, fb_error *error);
+/* The text of every entry. It has no digest: of a change to other text nothing is seen. Code "audit-damaged". */
+fb_status fb_store_check_audit(fb_store *store, fb_store_found *found, void *context, fb_error *error);
 /* The rows that were made of a graph's document against those that it should have (document and size may be missing): code
  * "graph-rows-wrong". FB_NOT_FOUND "unknown-graph". */
 fb_status fb_store_check_graph(fb_store *store, const fb_store_graph *graph, fb_store_found *found, void *context,

@@ -117,10 +117,8 @@ static fb_status write_put(fb_connection *connection, void *argument, fb_totals 
     bool needs_file = !put->bytes && !put->is_object;
     if (!status && needs_file && (put->is_damaged || !fb_blob_file_is_there(put->store, put->digest, put->size)))
         status = fb_blob_file_put(put->store, put->upload, put->digest, &put->is_put, error);
-    if (!status && put->is_damaged && key) {
-        put->is_put = false;
-        status = mend_row(connection, key, put, error);
-    }
+    if (put->is_damaged) put->is_put = false; /* without a row it is rubbish, which gc takes away */
+    if (!status && put->is_damaged && key) status = mend_row(connection, key, put, error);
     if (!status) status = key ? renew(connection, key, put, error) : insert(connection, put, error);
     if (!status && put->is_new) status = fb_blob_came(connection, put->digest, error);
     if (!status && put->is_new) status = audit_put(connection, put, error);
