@@ -554,3 +554,16 @@ def test_the_page_with_the_package_as_pip_installs_it(tmp_path):
     done = subprocess.run([sys.executable, *warned, program], capture_output=True, text=True, env=environment, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert "'MergeLinears': 1" in done.stdout and "Attention 0/" in done.stdout
+
+
+def test_a_sequential_at_the_root():
+    """Its weights are called 0.0.weight, which cannot be the name of an argument."""
+    torch.manual_seed(0)
+    model = nn.Sequential(
+        nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4)), nn.ReLU(), nn.Conv2d(4, 4, 1), nn.BatchNorm2d(4)).eval()
+    x = torch.randn(2, 3, 8, 8)
+    with torch.no_grad(), warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)
+        torch.testing.assert_close(compiled(model, options={"passes": ["inference"]})(x), model(x), rtol=1e-4, atol=1e-5)
+    (run,) = foldback.compiled_runs(model)
+    assert run.nodes[1] < run.nodes[0]

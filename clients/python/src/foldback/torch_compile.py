@@ -336,7 +336,7 @@ def _with_inputs(captured: GraphModule, program: GraphModule, lifted: Sequence[_
             name = table.name(tensor)
             if name in state.made and name not in extra:
                 computed[name] = tensor.detach()
-                extra[name] = graph.placeholder(re.sub(r"\W", "_", node.target))
+                extra[name] = graph.placeholder(f"computed_{len(extra)}")  # paths make no names: 0.weight, a.b and a_b
                 extra[name]._dynamo_source = None
     for node in program.graph.nodes:
         tensor = _attribute(program, node.target) if node.op == "get_attr" else None
