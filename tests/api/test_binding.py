@@ -409,7 +409,7 @@ def chained():
     ]
     parameters = {key: f"bn.{key}" for key in ("weight", "bias")}
     buffers = {key: f"bn.{key}" for key in ("running_mean", "running_var", "num_batches_tracked")}
-    config = {"num_features": 2, "eps": 0.0, "momentum": 0.1, "affine": True, "track_running_stats": True}
+    config = {"num_features": 2, "eps": 0.25, "momentum": 0.1, "affine": True, "track_running_stats": True}
     graph["modules"].insert(1, {"path": "bn", "type": "torch.nn.BatchNorm1d", "config": config, "parameters": parameters,
                                 "buffers": buffers})
     graph["modules"] = [graph["modules"][0], graph["modules"][2], graph["modules"][1]]
@@ -424,7 +424,7 @@ def chained():
 CHAIN_SOURCE = files.file_of(
     files.tensors_of(SOURCE)
     | {f"bn.{key}": ("float32", [2], files.floats(values)) for key, values in
-       {"weight": [8, 16], "bias": [0, 0], "running_mean": [0, 0], "running_var": [4, 4]}.items()}
+       {"weight": [8, 16], "bias": [0, 0], "running_mean": [0, 0], "running_var": [3.75, 3.75]}.items()}
     | {"bn.num_batches_tracked": ("int64", [], bytes(8))}
 )
 CHAIN = ("FuseBatchNorm1dInLinear", "FoldScaleIntoLinear")
