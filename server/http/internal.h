@@ -458,7 +458,7 @@ struct fb_http_server {
     atomic_bool is_stopping;
     atomic_bool is_out_of_time; /* to stop: what waits for a worker is refused */
     atomic_ullong body_memory;
-    atomic_llong full_disk_said; /* when that was said on stderr, of the monotonic clock; 0 = never */
+    _Atomic int64_t full_disk_said; /* when that was said on stderr, of the monotonic clock; 0 = never */
     pthread_mutex_t flight_lock;
     pthread_cond_t landed;
     unsigned in_flight;
