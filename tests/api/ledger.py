@@ -72,7 +72,8 @@ class Ledger:
 
     def check_blob(self, service, digest):
         answer = service.get(f"/v1/blobs/{digest}")
-        assert answer.status == 200 and answer.body == self.blobs[digest] and digest_of(answer.body) == digest, digest
+        assert answer.status == 200, (digest, answer)
+        assert answer.body == self.blobs[digest] and digest_of(answer.body) == digest, digest
 
     def check_rule(self, service, name):
         answer = service.get(f"/v1/transformations/{name}")

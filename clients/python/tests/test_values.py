@@ -7,6 +7,7 @@ import programs
 import pytest
 import torch
 
+from foldback.tensors import bytes_of, tensor_of
 from foldback.values import annotation_of, annotation_text, decode, encode, qualified_name, resolve
 
 PAIRS = [
@@ -120,3 +121,12 @@ def test_annotations_there_and_back(text):
 
 def test_an_annotation_that_is_none():
     assert annotation_text("a string") is None or annotation_text("a string") == "_a_string_"
+
+
+@pytest.mark.parametrize("shape", [[2, 3], [], [0, 3]])
+def test_a_tensor_of_bytes_has_as_many_as_its_shape_asks_for(shape):
+    tensor = torch.rand(shape)
+    assert torch.equal(tensor_of(bytes_of(tensor), torch.float32, shape), tensor)
+    for data in (bytes_of(tensor) + b"abcd", bytes_of(tensor)[:-4] if tensor.numel() else b"a"):
+        with pytest.raises(ValueError, match=rf"has {tensor.nbytes} bytes, not {len(data)}"):
+            tensor_of(data, torch.float32, shape)

@@ -388,11 +388,14 @@ def bytes_of(tensor: torch.Tensor) -> bytes:
 
 
 def tensor_of(data: bytes, dtype: torch.dtype, shape: list[int]) -> torch.Tensor:
-    """A new tensor of these bytes, row-major and little-endian as `bytes_of` gives them.
+    """A new tensor of these bytes, row-major and little-endian as `bytes_of` gives them. ValueError if they are more or fewer
+    than the shape asks for.
 
         >>> tensor_of(bytes_of(torch.ones(2, 3)), torch.float32, [2, 3])  # equal to torch.ones(2, 3)"""
-    flat = torch.frombuffer(bytearray(data) or bytearray(16), dtype=dtype)
-    return flat[: math.prod(shape)].reshape(shape).clone()
+    expected = math.prod(shape) * dtype.itemsize
+    if len(data) != expected:
+        raise ValueError(f"a {dtype} tensor of shape {shape} has {expected} bytes, not {len(data)}")
+    return torch.frombuffer(bytearray(data), dtype=dtype).reshape(shape).clone() if data else torch.empty(shape, dtype=dtype)
 
 
 def value_of(tensor: torch.Tensor) -> dict[str, str]:
