@@ -205,7 +205,7 @@ static const undo_example cases[] = {
     {"a folded weight was trained",
      NORM,
      {{"{'op':'mul','args':['conv.weight'", "{'op':'add','args':['conv.weight'"}},
-     "computed tensor conv.weight@365bfe60\n"},
+     "computed tensor conv.weight@07bd9dd7\n"},
     {"the bias that was made has its bytes now, and the weight that it was made from was trained",
      SHIFTED,
      {{SHIFTED_WEIGHT, TRAINED_WEIGHT}, {SHIFTED_BIAS, BIAS_IN_BYTES}},
