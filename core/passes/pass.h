@@ -241,8 +241,8 @@ typedef struct fb_extent {
 bool fb_tensor_extent(const fb_graph *graph, fb_tensor tensor, fb_extent *out);
 /* The largest absolute value; of none 0; nan when it is not known, or not finite. */
 double fb_tensor_largest(const fb_graph *graph, fb_tensor tensor);
-/* Why weights of that dtype must not be computed whose absolute values are at most so large: "tensor-overflows". None for nan:
- * then their numbers come later, and whoever makes them finds out. */
+/* The refusal "tensor-overflows" of new weights of that dtype whose absolute values may be as large as `largest`. Nothing for
+ * nan: their bytes come after the run, and a weight that overflows then is not refused. */
 fb_obstacle fb_range_obstacle(fb_dtype dtype, double largest);
 
 #endif
