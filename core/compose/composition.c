@@ -134,12 +134,9 @@ void fb_composition_free(fb_composition *composition) {
 }
 
 /* Takes `params` and the pass. */
-static fb_status add_call(fb_composition *composition, const fb_pass *pass, char *params, const char *pointer,
-                          fb_error *error) {
+static fb_status add_call(fb_composition *composition, const fb_pass *pass, char *params, fb_error *error) {
     fb_status status = FB_OK;
     if (!params) status = fb_fail_memory(error);
-    else if (composition->count == FB_MAX_PASSES)
-        status = fb_fail(error, FB_INVALID, "too-many-passes", pointer, "a composition has at most %d passes", FB_MAX_PASSES);
     if (!status && composition->count == composition->capacity) {
         size_t capacity = composition->capacity ? composition->capacity * 2 : 8;
         fb_pass_call *calls = realloc(composition->calls, capacity * sizeof *calls);
@@ -195,6 +192,8 @@ fb_status fb_composition_settle(fb_composition *composition, const fb_run *run, 
 typedef struct reader {
     fb_composition *out;
     const fb_pass_library *library;
+    size_t may_name; /* how many passes and presets a client's list may still name */
+    bool is_preset;  /* a preset's own list */
     fb_buffer pointer;
     fb_error *error;
 } reader;
@@ -247,7 +246,7 @@ static fb_status add_with_params(reader *r, const fb_pass *pass, const json_t *g
         fb_pass_free(pass);
         return status;
     }
-    return add_call(r->out, pass, fb_buffer_take(&canonical, NULL), here(r), r->error);
+    return add_call(r->out, pass, fb_buffer_take(&canonical, NULL), r->error);
 }
 
 static fb_status read_params(reader *r, const fb_pass *pass, const json_t *given) {
@@ -280,7 +279,9 @@ static fb_status add_rounds(reader *r, const fb_preset *preset, bool is_one_toke
     size_t start = r->out->count;
     for (int round = 0; round < preset->rounds && !status; round++) {
         size_t first = r->out->count;
+        r->is_preset = true;
         status = read_list(r, list, 1);
+        r->is_preset = false;
         if (status || round == 0) continue;
         r->out->calls[first].round_size = first - start;
         r->out->calls[first].rounds_left = (size_t)(preset->rounds - round);
@@ -355,6 +356,15 @@ static fb_status read_name(reader *r, const char *name) {
     return status ? status : read_params(r, pass, NULL);
 }
 
+static fb_status read_entry(reader *r, const json_t *entry) {
+    if (!json_is_string(entry) && !json_is_object(entry))
+        return wrong_type(r, "a pass is a name, an object or a list of passes");
+    if (!r->is_preset && !r->may_name--)
+        return fb_fail(r->error, FB_INVALID, "too-many-passes", here(r),
+                       "a list names at most %d passes; a preset counts as one", FB_MAX_PASSES);
+    return json_is_string(entry) ? read_name(r, json_string_value(entry)) : read_object(r, entry);
+}
+
 static fb_status read_list(reader *r, const json_t *list, int depth) {
     if (!json_is_array(list)) return wrong_type(r, "a list of passes is an array");
     if (depth > MAX_NESTING) return fb_fail(r->error, FB_INVALID, "nesting-too-deep", here(r), "lists are nested too deeply");
@@ -362,25 +372,11 @@ static fb_status read_list(reader *r, const json_t *list, int depth) {
     json_t *entry;
     json_array_foreach((json_t *)(uintptr_t)list, index, entry) {
         size_t mark = fb_pointer_enter_item(&r->pointer, index);
-        fb_status status;
-        if (json_is_string(entry)) {
-            status = read_name(r, json_string_value(entry));
-        } else if (json_is_object(entry)) {
-            status = read_object(r, entry);
-        } else if (json_is_array(entry)) {
-            status = read_list(r, entry, depth + 1);
-        } else {
-            status = wrong_type(r, "a pass is a name, an object or a list of passes");
-        }
+        fb_status status = json_is_array(entry) ? read_list(r, entry, depth + 1) : read_entry(r, entry);
         if (status) return status;
         r->pointer.size = mark;
     }
     return FB_OK;
-}
-
-fb_status fb_composition_read(const json_t *list, const char *pointer, const fb_pass_library *library, fb_composition *out,
-                              fb_error *error) {
-    return fb_composition_read_assuming(NULL, "", list, pointer, library, out, error);
 }
 
 static fb_status read_assumptions(reader *r, const json_t *assume, const char *pointer) {
@@ -392,12 +388,12 @@ static fb_status read_assumptions(reader *r, const json_t *assume, const char *p
     return status;
 }
 
-fb_status fb_composition_read_assuming(const json_t *assume, const char *assume_pointer, const json_t *list,
-                                       const char *pointer, const fb_pass_library *library, fb_composition *out,
-                                       fb_error *error) {
+/* Behind `assume`, as below; the list names at most `most` passes. */
+static fb_status read_composition(const json_t *assume, const char *assume_pointer, const json_t *list, const char *pointer,
+                                  size_t most, const fb_pass_library *library, fb_composition *out, fb_error *error) {
     fb_composition composition = {0};
     fb_error ignored = {0};
-    reader r = {.out = &composition, .library = library, .error = error ? error : &ignored};
+    reader r = {.out = &composition, .library = library, .may_name = most, .error = error ? error : &ignored};
     fb_status status = assume ? read_assumptions(&r, assume, assume_pointer) : FB_OK;
     size_t assumed = composition.count;
     fb_buffer_string(&r.pointer, pointer);
@@ -410,6 +406,16 @@ fb_status fb_composition_read_assuming(const json_t *assume, const char *assume_
     if (status) fb_composition_free(&composition);
     else *out = composition;
     return status;
+}
+
+fb_status fb_composition_read(const json_t *list, const char *pointer, const fb_pass_library *library, fb_composition *out,
+                              fb_error *error) {
+    return read_composition(NULL, "", list, pointer, SIZE_MAX, library, out, error);
+}
+
+fb_status fb_composition_read_request(const json_t *assume, const char *assume_pointer, const json_t *list, const char *pointer,
+                                      const fb_pass_library *library, fb_composition *out, fb_error *error) {
+    return read_composition(assume, assume_pointer, list, pointer, FB_MAX_PASSES, library, out, error);
 }
 
 void fb_composition_write(const fb_composition *composition, fb_buffer *out) {

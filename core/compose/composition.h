@@ -9,7 +9,7 @@
 #include "core/passes/pass.h"
 #include "core/rewrite/rewrite.h"
 
-#define FB_MAX_PASSES 100 /* in one composition, after flattening */
+#define FB_MAX_PASSES 100 /* that a client's list names; a preset counts as one, whose rounds the watch of a run ends */
 
 /* ---- Signatures: the first 32 hex digits of a SHA-256, the same in every process. --------------------------------------- */
 
@@ -46,15 +46,15 @@ typedef struct fb_pass_library {
 } fb_pass_library;
 
 /* Reads a list of passes: "Name", {"name": "Name", "params": {…}, "version": n} or a nested list; it must not be empty. The
- * name may be that of a preset (fb_preset), which counts as all its rounds. `pointer` says where the list stands ("/passes");
- * `library` may be NULL. FB_INVALID: unknown-pass, unknown-version, unknown-member, no-passes, too-many-passes, and what
- * fb_params_check finds. `out` is written on success only; free it with fb_composition_free. */
+ * name may be that of a preset (fb_preset), which stands for all its rounds. `pointer` says where the list stands ("/passes");
+ * `library` may be NULL. FB_INVALID: unknown-pass, unknown-version, unknown-member, no-passes, and what fb_params_check finds.
+ * `out` is written on success only; free it with fb_composition_free. */
 fb_status fb_composition_read(const json_t *list, const char *pointer, const fb_pass_library *library, fb_composition *out,
                               fb_error *error);
-/* The same behind the pass RecordTypes, whose parameters `assume` are and stand at `assume_pointer`; NULL: without it. */
-fb_status fb_composition_read_assuming(const json_t *assume, const char *assume_pointer, const json_t *list,
-                                       const char *pointer, const fb_pass_library *library, fb_composition *out,
-                                       fb_error *error);
+/* The same of a client's list, which names at most FB_MAX_PASSES ("too-many-passes"), behind the pass RecordTypes, whose
+ * parameters `assume` are and stand at `assume_pointer`; NULL: without it. */
+fb_status fb_composition_read_request(const json_t *assume, const char *assume_pointer, const json_t *list, const char *pointer,
+                                      const fb_pass_library *library, fb_composition *out, fb_error *error);
 void fb_composition_free(fb_composition *composition);
 
 /* The compact JSON from which fb_composition_read makes it again: names, parameters, versions. */

@@ -127,7 +127,7 @@ static fb_status find_run(const fb_app *app, const fb_watch *watch, fb_history *
 
 /* Room for `count` steps, at the front or the end. */
 static fb_status make_room(fb_history *history, size_t count, bool at_front, fb_past_step **out, fb_error *error) {
-    if (history->step_count + count > FB_HISTORY_MAX)
+    if (history->step_count && history->step_count + count > FB_HISTORY_MAX) /* one run can always be undone */
         return fb_fail(error, FB_CONFLICT, "history-too-long", "", "more than %d passes made this graph", FB_HISTORY_MAX);
     fb_past_step *steps = realloc(history->steps, (history->step_count + count + 1) * sizeof *steps);
     if (!steps) return fb_fail_memory(error);

@@ -6,7 +6,7 @@
 #include "core/diff/merge.h"
 #include "server/graphs/graphs.h"
 
-#define FB_HISTORY_MAX 1000 /* steps */
+#define FB_HISTORY_MAX 1000 /* steps of several runs */
 
 /* A run with what it takes to do its steps again. */
 typedef struct fb_past_run {

@@ -145,7 +145,7 @@ static bool check_rest(const fb_request *request, fb_response *response, const j
         status = fb_fail(&error, FB_INVALID, "unknown-option-value", "/options/include",
                          "a job over many graphs gives runs, from which the rest can be fetched");
     if (!status)
-        status = fb_composition_read_assuming(asked.assume, asked.assume_pointer, asked.passes, asked.passes_pointer, &library,
+        status = fb_composition_read_request(asked.assume, asked.assume_pointer, asked.passes, asked.passes_pointer, &library,
                                               &composition, &error);
     if (status) fb_respond_request_error(response, &error);
     fb_composition_free(&composition);

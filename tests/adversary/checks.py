@@ -514,14 +514,7 @@ def check_undo(subject, workshop, check):
                 raise Difference("reverse one", f"position {position} gives {other['result']}, and rollback {partly['result']}")
 
 
-def check_train(subject, workshop, check):
-    """The result is trained on; what is undone then computes what the trained one does."""
-    client = workshop.client
-    run = optimize(subject, workshop, check)
-    if not run["reversible"] or level_of(run) == "none" or run["result"] == run["source"]:
-        return
-    live = copy.deepcopy(subject.live)
-    foldback.apply_edits(live, client.edits(run))
+def train(live):
     generator = torch.Generator().manual_seed(1)
     seen = set()
     for _, parameter in sorted(live.named_parameters()):
@@ -538,16 +531,36 @@ def check_train(subject, workshop, check):
                 parameter.add_(
                     0.25 * torch.randn(parameter.shape, generator=generator, dtype=torch.float64).to(parameter.dtype)
                 )
+
+
+def check_train(subject, workshop, check):
+    """The result is trained on; what is undone then computes what the trained one does, and so once more."""
+    run = optimize(subject, workshop, check)
+    if not run["reversible"] or level_of(run) == "none" or run["result"] == run["source"]:
+        return
+    live = copy.deepcopy(subject.live)
+    passes = [{"name": one["name"], "params": one.get("params", {})} for one in run["passes"]]
+    if train_and_undo(subject, workshop, live, run):
+        document = subject.document_of(live, digests=True)
+        run = try_client("optimize again", workshop.client.optimize, document, passes)
+        train_and_undo(subject, workshop, live, run)
+
+
+def train_and_undo(subject, workshop, live, run):
+    """False where nothing can be compared or carried back."""
+    client = workshop.client
+    foldback.apply_edits(live, client.edits(run))
+    train(live)
     trained = copy.deepcopy(live)
     if call(trained, subject.inputs).error is not None:
-        return
+        return False
     document = subject.document_of(trained, digests=True)
     try:
         undone = client.reverse(run, graph=document)
     except foldback.Problem as problem:
         if problem.status == 409 and problem.code == "conflict":
             workshop.count(f"trained: conflict {problem.body['conflicts'][0]['code']}")
-            return
+            return False
         raise Difference(f"train {problem.status} {problem.code}", f"{problem} {str(problem.body)[:500]}") from None
     foldback.apply_edits(live, client.edits(undone))
     workshop.count("trained and undone")
@@ -556,9 +569,10 @@ def check_train(subject, workshop, check):
     judge = Judge(trained, subject.inputs)
     try:  # PyTorch's fused attention gives 0 for a row of scores that begins with nan
         level = "finite" if "scaled_dot_product_attention" in trained.code else "close"
-        judge.assert_same(live, level, are_slices=is_merged(run))
+        judge.assert_same(copy.deepcopy(live), level, are_slices=is_merged(run))  # of what is trained no copy is kept
     except Difference as difference:
         raise Difference(f"trained {difference.kind}", difference.detail) from None
+    return True
 
 
 def check_file(subject, workshop, check):

@@ -147,6 +147,7 @@ def test_numbers_with_a_point_are_integers_where_an_integer_is_meant(shared):
         ({"passes": []}, "no-passes", "/passes"),
         ({"passes": [[], [[]]]}, "no-passes", "/passes"),
         ({"passes": ["DeepCopy"] * 101}, "too-many-passes", "/passes/100"),
+        ({"passes": [["inference"] * 50, ["cleanup"] * 51]}, "too-many-passes", "/passes/1/50"),
         ({"passes": None}, "wrong-type", "/passes"),
         ({"graph": 7}, "wrong-type", "/graph"),
         ({"graph": []}, "wrong-type", "/graph"),
@@ -175,6 +176,23 @@ def test_bad_request(shared, change, code, pointer):
     is_vague = code is None or pointer.endswith("0/")
     assert problem["pointer"].startswith(pointer) if is_vague else problem["pointer"] == pointer, problem
     assert counts(shared) == before
+
+
+@pytest.mark.parametrize("passes", [
+    ["inference", "cleanup"],
+    ["inference", "latency"],
+    ["inference", {"name": "latency", "params": {"tokens": 1}}, ["cleanup", "FuseBiasInLinear"]],
+    ["cleanup", "inference", "MergeLinears", "inference"],
+    ["inference"] * 100,
+])
+def test_a_preset_counts_as_one_pass(shared, passes):
+    """Also where more than a hundred passes, or a thousand, were run: the store reads them, and undoes them."""
+    run = shared.post("/v1/optimize", {"graph": branches(), "passes": passes}).json()
+    assert len(run["passes"]) > 17 and shared.post(f"/v1/runs/{run['id']}/rollback").json()["result"] == run["source"]
+    last = len(run["passes"]) - 1
+    partly = shared.post(f"/v1/runs/{run['id']}/rollback", {"passes": [0, last]})
+    assert partly.status == 201 and shared.get(f"/v1/runs/{partly.json()['id']}").body == partly.body
+    assert shared.post(f"/v1/runs/{run['id']}/reverse", {"passes": ["RemoveNoOps"]}).status in (200, 201, 409)
 
 
 def test_missing_members(shared):

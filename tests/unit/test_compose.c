@@ -12,13 +12,20 @@
 #include "tests/unit/documents.h"
 #include "tests/unit/run_tests.h"
 
-static fb_status read_list(const char *text, fb_composition *out, fb_error *error) {
+typedef enum origin { A_STORE, A_CLIENT } origin;
+
+static fb_status read_from(origin from, const char *text, fb_composition *out, fb_error *error) {
     json_t *list = json_loads(text, JSON_DECODE_ANY, NULL);
     ck_assert_msg(list != NULL, "the test's JSON: %s", text);
     *error = (fb_error){0};
-    fb_status status = fb_composition_read(list, "/passes", NULL, out, error);
+    fb_status status = from == A_CLIENT ? fb_composition_read_request(NULL, "", list, "/passes", NULL, out, error)
+                                        : fb_composition_read(list, "/passes", NULL, out, error);
     json_decref(list);
     return status;
+}
+
+static fb_status read_list(const char *text, fb_composition *out, fb_error *error) {
+    return read_from(A_STORE, text, out, error);
 }
 
 static fb_composition composition_of(const char *text) {
@@ -180,12 +187,17 @@ START_TEST(test_too_many_and_too_deep) {
     fb_composition composition;
     for (int extra = 0; extra <= 1; extra++) {
         list.size = 0;
-        for (int i = 0; i < FB_MAX_PASSES + extra; i++) fb_buffer_string(&list, i ? ",\"DeepCopy\"" : "[\"DeepCopy\"");
+        for (int i = 0; i < FB_MAX_PASSES + extra; i++) fb_buffer_string(&list, i ? ",\"cleanup\"" : "[[\"DeepCopy\"]");
         fb_buffer_char(&list, ']');
-        fb_status status = read_list(fb_buffer_text(&list), &composition, &error);
+        fb_status status = read_from(A_CLIENT, fb_buffer_text(&list), &composition, &error);
         ck_assert_int_eq(status, extra ? FB_INVALID : FB_OK);
+        if (!extra) ck_assert_uint_gt(composition.count, FB_MAX_PASSES);
+        if (!extra) fb_composition_free(&composition);
         if (extra) ck_assert_str_eq(error.code, "too-many-passes");
-        else fb_composition_free(&composition);
+        if (extra) ck_assert_str_eq(error.pointer, "/passes/100");
+        /* What a store has is read whatever its length: rounds are written there one by one. */
+        ck_assert_int_eq(read_list(fb_buffer_text(&list), &composition, &error), FB_OK);
+        fb_composition_free(&composition);
     }
     list.size = 0;
     for (int i = 0; i < 80; i++) fb_buffer_char(&list, '[');

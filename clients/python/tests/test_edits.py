@@ -388,6 +388,35 @@ def test_a_module_whose_digests_are_sent_is_no_conflict(client, passes, is_train
     assert foldback.fx.to_document(live, ids)["nodes"] == source["nodes"]
 
 
+class Sum(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.q, self.k = torch.nn.Linear(8, 8), torch.nn.Linear(8, 8)
+
+    def forward(self, x):
+        return self.q(x) + self.k(x)
+
+
+@pytest.mark.parametrize("passes", [["MergeLinears"], ["FuseBiasInLinear"], ["MergeLinears", "FuseBiasInLinear"]])
+@pytest.mark.parametrize("digests", [False, True])
+def test_a_module_is_optimised_trained_and_undone_again_and_again(client, passes, digests):
+    """Undone weights are parts of the merged one, which was made of them: no document says both."""
+    torch.manual_seed(0)
+    model, x = Sum(), torch.randn(2, 8)
+    live = torch.fx.symbolic_trace(model)
+    for _ in range(3):
+        run = client.optimize(foldback.fx.to_document(live, x, digests=True), passes)
+        foldback.apply_edits(live, client.edits(run))
+        with torch.no_grad():
+            for parameter in live.parameters():
+                parameter.add_(torch.randn_like(parameter) * 0.1)
+        expected = live(x)
+        undone = client.reverse(run, graph=foldback.fx.to_document(live, x, digests=digests))
+        foldback.apply_edits(live, client.edits(undone))
+        torch.testing.assert_close(live(x), expected)
+        assert live.q.weight is model.q.weight and "merged" not in live.code
+
+
 def test_one_pass_after_the_other_of_a_module_that_was_trained(client):
     model, ids = Mixed().eval(), torch.arange(8).reshape(2, 4)
     live = torch.fx.symbolic_trace(model)

@@ -545,11 +545,36 @@ class Replay:
             if row is not None:
                 self.state.recipes[name] = row
         self.state.virtual = self.virtual
+        self._forget_circular()
         owned = {id(tensor) for tensor in now.owned.values()}
+        for marks in self.state.marks.values():
+            for name in marks.keys() & self.values.keys():  # what these edits wrote is nobody's training
+                del marks[name]
         for name, read in self.evaluated.items():
             self.state.mark(name, read, self.tensors, self.sums.get(name))
         self.state.unowned = {name: tensor for name, tensor in self.tensors.items() if id(tensor) not in owned}
         self.state.keep_in(self.module)
+
+
+    def _forget_circular(self) -> None:
+        """A tensor that was carried back is made of what was made of it. Of recipes that read each other, the new ones hold."""
+        new = {name for name, row in self.noted.items() if row is not None}
+        for name in self._made_of(new) - new:
+            if not new.isdisjoint(self._inputs(name)) and name in self._made_of({name}):
+                del self.state.recipes[name]
+
+    def _made_of(self, names: set[str]) -> set[str]:
+        """Those with a recipe that the recipes of these read, themselves or through others."""
+        found: set[str] = set()
+        wanted = list(names)
+        while wanted:
+            read = [item for item in self._inputs(wanted.pop()) if item in self.state.recipes and item not in found]
+            found.update(read)
+            wanted += read
+        return found
+
+    def _inputs(self, name: str) -> list[str]:
+        return inputs_of(self.state.expanded(self.state.recipes[name]["recipe"]))
 
 
 class _Order:
