@@ -9,6 +9,7 @@
 #include "core/rewrite/internal.h"
 #include "core/weights/evaluate.h"
 #include "core/weights/inputs.h"
+#include "core/weights/weights_source.h"
 
 #define BLOCK ((size_t)4 << 20)
 
@@ -185,6 +186,49 @@ static fb_status change_graph(fb_binder *b) {
     return status;
 }
 
+static bool is_from(const fb_graph *graph, const fb_slot *slot, const char *blob, const bool *is_owned) {
+    const fb_tensor_row *row = fb_tensor_at(graph, slot->tensor);
+    if (row->blob.id) return strcmp(fb_text(graph, row->blob), blob) == 0;
+    return row->recipe.id ? !fb_tensor_is_made(graph, slot->tensor, is_owned) : !fb_slot_is_persistent(graph, slot);
+}
+
+/* Whether all that a checkpoint of the graph has comes from that file. */
+static fb_status is_all_from(const fb_graph *graph, const char *blob, bool *is_all, fb_error *error) {
+    fb_slot slot;
+    bool *is_owned = fb_owned_tensors(graph);
+    *is_all = is_owned != NULL;
+    for (fb_slot_cursor cursor = {0}; *is_all && fb_slot_next(graph, &cursor, &slot);)
+        *is_all = is_from(graph, &slot, blob, is_owned);
+    if (!is_owned) return fb_fail_memory(error);
+    free(is_owned);
+    return FB_OK;
+}
+
+/* The one file that is not an index; NULL: there are more, or none. */
+static const char *find_single(const fb_binder *b) {
+    const char *single = NULL;
+    for (size_t i = 0; i < b->file_count; i++) {
+        if (b->files[i].is_index) continue;
+        if (single) return NULL;
+        single = b->files[i].blob;
+    }
+    return single;
+}
+
+/* So that weights_file.c knows this file again, though it has more than the graph. */
+static fb_status note_extra(fb_binder *b) {
+    const char *blob = find_single(b);
+    size_t count = json_array_size(b->binding->extra);
+    bool is_all = false;
+    fb_status status = blob ? is_all_from(b->graph, blob, &is_all, b->error) : FB_OK;
+    if (status || !is_all) return status;
+    const char **names = malloc((count + 1) * sizeof *names);
+    for (size_t i = 0; names && i < count; i++) names[i] = json_string_value(json_array_get(b->binding->extra, i));
+    bool ok = names && fb_weights_note_extra(b->graph, blob, names, count);
+    free(names);
+    return ok ? FB_OK : fb_fail_memory(b->error);
+}
+
 /* Names that are the graph's, bound or mismatching. */
 static size_t count_known(const fb_binder *b) {
     size_t known = 0;
@@ -212,6 +256,7 @@ fb_status fb_bind(fb_graph *graph, const char *const *files, size_t count, const
     if (!status) status = fb_bind_choose(&b);
     if (!status) status = judge_names(&b);
     if (!status) status = change_graph(&b);
+    if (!status && !json_array_size(made.mismatching)) status = note_extra(&b);
     fb_bind_close(&b);
     fb_arena_free(&b.arena);
     free(b.of_tensor);

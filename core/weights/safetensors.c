@@ -422,11 +422,10 @@ static void write_entry(fb_buffer *header, const fb_safetensors_entry *entry) {
                      (unsigned long long)(entry->offset + entry->size));
 }
 
-fb_status fb_safetensors_lay_out(fb_safetensors_entry *entries, size_t count, const json_t *metadata, fb_buffer *header,
-                                 uint64_t *size, fb_error *error) {
-    uint64_t data_size = 0;
-    fb_status status = place_entries(entries, count, &data_size, error);
-    if (status) return status;
+/* Their offsets count from the first tensor's byte before, and from the file's after it. */
+static fb_status write_header(fb_safetensors_entry *entries, size_t count, const json_t *metadata, fb_buffer *header,
+                              fb_error *error) {
+    fb_status status = FB_OK;
     fb_buffer text = {0};
     fb_buffer_append(&text, (char[8]){0}, 8);
     fb_buffer_char(&text, '{');
@@ -447,8 +446,23 @@ fb_status fb_safetensors_lay_out(fb_safetensors_entry *entries, size_t count, co
     }
     for (int i = 0; i < 8; i++) text.data[i] = (char)(unsigned char)(length >> (8 * i));
     for (size_t i = 0; i < count; i++) entries[i].offset += text.size;
-    *size = text.size + data_size;
     fb_buffer_free(header);
     *header = text;
     return FB_OK;
+}
+
+fb_status fb_safetensors_lay_out(fb_safetensors_entry *entries, size_t count, const json_t *metadata, fb_buffer *header,
+                                 uint64_t *size, fb_error *error) {
+    uint64_t data_size = 0;
+    fb_status status = place_entries(entries, count, &data_size, error);
+    if (!status) status = write_header(entries, count, metadata, header, error);
+    if (!status) *size = header->size + data_size;
+    return status;
+}
+
+fb_status fb_safetensors_cut_out(fb_safetensors_entry *entries, size_t count, const json_t *metadata, fb_buffer *header,
+                                 fb_error *error) {
+    uint64_t begin = count ? entries[0].offset : 0;
+    for (size_t i = 0; i < count; i++) entries[i].offset -= begin;
+    return write_header(entries, count, metadata, header, error);
 }

@@ -50,4 +50,9 @@ void fb_safetensors_free(fb_safetensors *file);
 fb_status fb_safetensors_lay_out(fb_safetensors_entry *entries, size_t count, const json_t *metadata, fb_buffer *header,
                                  uint64_t *size, fb_error *error);
 
+/* The header of a file of tensors that follow one another in a file that was read, in their order there. Sets the entries'
+ * offsets. `header` and `metadata` as above; FB_TOO_LARGE, FB_NO_MEMORY. */
+fb_status fb_safetensors_cut_out(fb_safetensors_entry *entries, size_t count, const json_t *metadata, fb_buffer *header,
+                                 fb_error *error);
+
 #endif

@@ -9,6 +9,9 @@
 #include "core/graph/slot.h"
 #include "core/graph/write.h"
 #include "core/weights/inputs.h"
+#include "core/weights/weights_source.h"
+
+#define LET_GO ((uint64_t)64 << 20) /* bytes */
 
 struct fb_weights_file {
     const fb_graph *graph;
@@ -20,6 +23,12 @@ struct fb_weights_file {
     json_t *metadata;
     const char **sources; /* blobs */
     size_t source_count;
+    fb_weights_source *opened; /* the sources, while the file is made */
+    size_t opened_count;
+    fb_blob_bytes whole; /* all of the file, if a source is it */
+    bool is_whole;
+    size_t whole_count;        /* its tensors */
+    uint64_t whole_touched;    /* bytes since its pages were let go */
     fb_evaluation *evaluation; /* of entry `open`, or NULL */
     size_t open;
 };
@@ -29,7 +38,7 @@ static fb_safetensors_entry *entries_of(const fb_weights_file *file) {
 }
 
 size_t fb_weights_file_count(const fb_weights_file *file) {
-    return file->entries.size / sizeof(fb_safetensors_entry);
+    return file->is_whole ? file->whole_count : file->entries.size / sizeof(fb_safetensors_entry);
 }
 
 uint64_t fb_weights_file_size(const fb_weights_file *file) {
@@ -60,12 +69,13 @@ static bool is_left_out(const fb_graph *graph, const fb_slot *slot) {
     return !fb_slot_is_persistent(graph, slot) && !fb_tensor_at(graph, slot->tensor)->blob.id;
 }
 
-static fb_status choose_owned(fb_weights_file *file, const fb_weights_choice *choice, fb_error *error) {
+/* The first owner of each, or all of them. */
+static fb_status choose_owned(fb_weights_file *file, bool with_all, fb_error *error) {
     bool *is_there = calloc(fb_tensor_limit(file->graph), sizeof *is_there), ok = is_there != NULL;
     fb_buffer path = {0};
     fb_slot slot;
     for (fb_slot_cursor cursor = {0}; ok && fb_slot_next(file->graph, &cursor, &slot);) {
-        if (is_there[slot.tensor.id] && !choice->with_tied) continue;
+        if (is_there[slot.tensor.id] && !with_all) continue;
         if (is_left_out(file->graph, &slot)) continue;
         is_there[slot.tensor.id] = true;
         path.size = 0;
@@ -216,29 +226,69 @@ static fb_status merge_metadata(fb_weights_file *file, const json_t *places, con
     return status;
 }
 
-/* Blobs that are no safetensors files have nothing to say. */
-static fb_status read_metadata(fb_weights_file *file, const json_t *places, const char *blob, fb_error *error) {
-    fb_blob_bytes bytes;
-    fb_safetensors header;
-    fb_status status = file->blobs->open(file->blobs->context, blob, &bytes, error);
-    if (status) return status;
-    fb_status read = fb_safetensors_read(bytes.bytes, bytes.size, &header, NULL);
-    if (read == FB_NO_MEMORY) status = fb_fail_memory(error);
-    if (!read && header.metadata) status = merge_metadata(file, places, blob, &header, error);
-    if (!read) fb_safetensors_free(&header);
-    file->blobs->close(file->blobs->context, &bytes);
+static fb_status take_over_metadata(fb_weights_file *file, fb_error *error) {
+    json_t *places = list_places(file);
+    fb_status status = places ? FB_OK : fb_fail_memory(error);
+    for (size_t i = 0; i < file->opened_count && !status; i++) {
+        const fb_weights_source *source = &file->opened[i];
+        if (source->header.metadata) status = merge_metadata(file, places, source->blob, &source->header, error);
+    }
+    json_decref(places);
     return status;
 }
 
-static fb_status take_over_metadata(fb_weights_file *file, fb_error *error) {
+/* ---- the keys of tied tensors ------------------------------------------------------------------------------------------- */
+
+/* The sources are the shards of one model if no two have a name in common. */
+static bool are_shards(const fb_weights_file *file) {
+    bool is_apart = true;
+    for (size_t i = 1; i < file->opened_count && is_apart; i++) {
+        for (size_t k = 0; k < file->opened[i].header.count && is_apart; k++) {
+            const char *name = file->opened[i].header.entries[k].name;
+            for (size_t j = 0; j < i && is_apart; j++) is_apart = !fb_weights_source_find(&file->opened[j], name);
+        }
+    }
+    return is_apart;
+}
+
+/* The tensor's own file has it under that key, or another shard. */
+static fb_status is_in_sources(const fb_weights_file *file, bool with_others, const char *key, fb_tensor tensor, bool *is_in,
+                               fb_error *error) {
+    fb_symbol blob = fb_tensor_at(file->graph, tensor)->blob;
+    fb_status status = FB_OK;
+    *is_in = false;
+    for (size_t i = 0; i < file->opened_count && !*is_in && !status; i++) {
+        const fb_weights_source *source = &file->opened[i];
+        if (with_others || (blob.id && !strcmp(fb_text(file->graph, blob), source->blob)))
+            status = fb_weights_source_has(source, file->graph, tensor, key, is_in, error);
+    }
+    return status;
+}
+
+/* Of the entries that are one tensor's, those stay that the files have, or else the first. */
+static fb_status drop_copies(fb_weights_file *file, bool has_made, fb_error *error) {
+    size_t count = fb_weights_file_count(file), limit = fb_tensor_limit(file->graph), kept = 0;
+    fb_safetensors_entry *entries = entries_of(file);
     fb_tensor *tensors = tensors_of(file);
-    json_t *places = list_places(file);
-    fb_status status = tensors && places ? fb_inputs_blobs(file->graph, tensors, fb_weights_file_count(file), &file->sources,
-                                                           &file->source_count, error)
-                                         : fb_fail_memory(error);
-    for (size_t i = 0; i < file->source_count && !status; i++) status = read_metadata(file, places, file->sources[i], error);
-    json_decref(places);
+    size_t *owners = calloc(limit, sizeof *owners);
+    bool *is_named = calloc(count + 1, sizeof *is_named), *is_settled = calloc(limit, sizeof *is_settled);
+    bool with_others = !has_made && are_shards(file);
+    fb_status status = tensors && owners && is_named && is_settled ? FB_OK : fb_fail_memory(error);
+    for (size_t i = 0; i < count && !status; i++) owners[tensors[i].id]++;
+    for (size_t i = 0; i < count && !status; i++) {
+        if (owners[tensors[i].id] > 1)
+            status = is_in_sources(file, with_others, entries[i].name, tensors[i], &is_named[i], error);
+        is_settled[tensors[i].id] |= is_named[i];
+    }
+    for (size_t i = 0; i < count && !status; i++) {
+        if (is_named[i] || !is_settled[tensors[i].id]) entries[kept++] = entries[i];
+        is_settled[tensors[i].id] = true;
+    }
+    if (!status) file->entries.size = kept * sizeof *entries;
     free(tensors);
+    free(owners);
+    free(is_named);
+    free(is_settled);
     return status;
 }
 
@@ -292,9 +342,9 @@ static bool is_put_together(const fb_weights_file *file) {
     return is_mixed;
 }
 
-/* Whether what the metadata that was taken over says of the tensors is true of these: another file may have replaced some. */
-static bool is_said_right(const fb_weights_file *file) {
-    const char *text = json_string_value(json_object_get(file->metadata, FB_WEIGHTS_TENSORS));
+/* Whether what a file's metadata says of the tensors is true of these: another file may have replaced some. */
+static bool is_said_right(const fb_weights_file *file, const json_t *metadata) {
+    const char *text = json_string_value(json_object_get(metadata, FB_WEIGHTS_TENSORS));
     json_t *said = text ? json_loads(text, 0, NULL) : NULL;
     bool is_right = !text || json_is_object(said);
     for (size_t i = 0; text && i < fb_weights_file_count(file) && is_right; i++) {
@@ -312,26 +362,131 @@ static void drop_said(const fb_weights_file *file) {
 }
 
 /* Whose weights these are, where the names alone may not tell: see fb_bind. */
-static fb_status sign(fb_weights_file *file, fb_error *error) {
+static fb_status sign(fb_weights_file *file, bool has_made, fb_error *error) {
     char id[FB_ID_LENGTH + 1], structure[FB_ID_LENGTH + 1];
-    bool *is_owned = fb_owned_tensors(file->graph), ok = is_owned != NULL;
-    bool is_signed =
-        ok && (has_made_tensor(file, is_owned) || (json_object_get(file->metadata, FB_WEIGHTS_GRAPH) && is_put_together(file)));
-    free(is_owned);
-    if (is_signed) {
+    bool ok = true;
+    if (has_made || (json_object_get(file->metadata, FB_WEIGHTS_GRAPH) && is_put_together(file))) {
         if (!file->metadata) file->metadata = json_object();
         ok = file->metadata && fb_document_id(file->graph, id) && fb_document_structure(file->graph, structure) &&
              json_object_set_new(file->metadata, FB_WEIGHTS_GRAPH, json_string(id)) == 0 &&
              json_object_set_new(file->metadata, FB_WEIGHTS_STRUCTURE, json_string(structure)) == 0 &&
              json_object_set_new(file->metadata, FB_WEIGHTS_READING, json_string("finished")) == 0 &&
              json_object_set_new(file->metadata, FB_WEIGHTS_TENSORS, describe_tensors(file)) == 0;
-    } else if (ok && !is_said_right(file)) {
+    } else if (!is_said_right(file, file->metadata)) {
         drop_said(file);
     }
     return ok ? FB_OK : fb_fail_memory(error);
 }
 
+/* ---- the file that the graph was bound to ---------------------------------------------------------------------------------
+ */
+
+/* All of the entries are the source's. */
+static fb_status has_all(const fb_weights_file *file, const fb_weights_source *source, bool *out, fb_error *error) {
+    fb_tensor *tensors = tensors_of(file);
+    fb_status status = tensors ? FB_OK : fb_fail_memory(error);
+    *out = fb_weights_file_count(file) <= source->header.count;
+    for (size_t i = 0; i < fb_weights_file_count(file) && *out && !status; i++)
+        status = fb_weights_source_has(source, file->graph, tensors[i], entries_of(file)[i].name, out, error);
+    free(tensors);
+    return status;
+}
+
+/* The names in the source that no entry has; the caller frees the array. */
+static fb_status list_extra(const fb_weights_file *file, const fb_weights_source *source, const char ***names, size_t *count,
+                            fb_error *error) {
+    json_t *keys = json_object();
+    const char **extra = malloc((source->header.count + 1) * sizeof *extra);
+    bool ok = keys && extra;
+    for (size_t i = 0; i < fb_weights_file_count(file) && ok; i++)
+        ok = !json_object_set_new(keys, entries_of(file)[i].name, json_null());
+    *count = 0;
+    for (size_t i = 0; i < source->header.count && ok; i++) {
+        const char *name = source->header.entries[i].name;
+        if (!json_object_get(keys, name)) extra[(*count)++] = name;
+    }
+    json_decref(keys);
+    if (ok) *names = extra;
+    else free(extra);
+    return ok ? FB_OK : fb_fail_memory(error);
+}
+
+static fb_status find_whole(fb_weights_file *file, bool *is_whole, fb_error *error) {
+    const char **extra = NULL;
+    size_t count = 0;
+    const fb_weights_source *source = file->opened;
+    *is_whole = false;
+    if (file->opened_count != 1 || !source->by_name || !is_said_right(file, source->header.metadata)) return FB_OK;
+    fb_status status = has_all(file, source, is_whole, error);
+    if (status || !*is_whole) return status;
+    status = list_extra(file, source, &extra, &count, error);
+    if (!status) status = fb_weights_check_extra(file->graph, source->blob, extra, count, is_whole, error);
+    free(extra);
+    return status;
+}
+
+static fb_status take_whole(fb_weights_file *file, fb_error *error) {
+    const fb_weights_source *source = file->opened;
+    fb_status status = file->blobs->open(file->blobs->context, source->blob, &file->whole, error);
+    if (status) return status;
+    file->is_whole = true;
+    file->whole_count = source->header.count;
+    file->size = file->whole.size;
+    return FB_OK;
+}
+
+static void read_whole(fb_weights_file *file, uint64_t offset, void *to, size_t size) {
+    memcpy(to, file->whole.bytes + offset, size);
+    file->whole_touched += size;
+    if (file->whole_touched < LET_GO) return;
+    file->blobs->forget(file->blobs->context, &file->whole);
+    file->whole_touched = 0;
+}
+
 /* ---- the file ----------------------------------------------------------------------------------------------------------- */
+
+static fb_status open_sources(fb_weights_file *file, fb_error *error) {
+    fb_tensor *tensors = tensors_of(file);
+    fb_status status =
+        tensors ? fb_inputs_blobs(file->graph, tensors, fb_weights_file_count(file), &file->sources, &file->source_count, error)
+                : fb_fail_memory(error);
+    free(tensors);
+    if (status) return status;
+    file->opened = calloc(file->source_count + 1, sizeof *file->opened);
+    if (!file->opened) return fb_fail_memory(error);
+    for (size_t i = 0; i < file->source_count && !status; i++) {
+        status = fb_weights_source_open(&file->opened[i], file->blobs, file->sources[i], error);
+        file->opened_count += !status;
+    }
+    return status;
+}
+
+static void close_sources(fb_weights_file *file) {
+    while (file->opened_count) fb_weights_source_close(&file->opened[--file->opened_count]);
+    free(file->opened);
+    file->opened = NULL;
+}
+
+static fb_status lay_out(fb_weights_file *file, bool has_made, fb_error *error) {
+    fb_status status = take_over_metadata(file, error);
+    if (!status) status = sign(file, has_made, error);
+    if (status) return status;
+    return fb_safetensors_lay_out(entries_of(file), fb_weights_file_count(file), file->metadata, &file->header, &file->size,
+                                  error);
+}
+
+static fb_status make(fb_weights_file *file, bool is_as_uploaded, fb_error *error) {
+    bool *is_owned = fb_owned_tensors(file->graph), is_whole = false;
+    if (!is_owned) return fb_fail_memory(error);
+    bool has_made = has_made_tensor(file, is_owned);
+    free(is_owned);
+    fb_status status = file->blobs ? open_sources(file, error) : FB_OK;
+    if (!status && is_as_uploaded) status = drop_copies(file, has_made, error);
+    if (!status && is_as_uploaded && !has_made) status = find_whole(file, &is_whole, error);
+    if (!status) status = is_whole ? take_whole(file, error) : lay_out(file, has_made, error);
+    close_sources(file);
+    return status;
+}
 
 fb_status fb_weights_file_new(const fb_graph *graph, const fb_weights_choice *choice, const fb_blobs *blobs,
                               fb_weights_file **out, json_t **missing, fb_error *error) {
@@ -342,14 +497,10 @@ fb_status fb_weights_file_new(const fb_graph *graph, const fb_weights_choice *ch
     if (!file) return fb_fail_memory(error);
     file->graph = graph;
     file->blobs = blobs;
-    fb_status status = choice->names ? choose_named(file, choice, error) : choose_owned(file, choice, error);
+    fb_status status =
+        choice->names ? choose_named(file, choice, error) : choose_owned(file, choice->tied != FB_TIED_FIRST, error);
     if (!status) status = check_bytes(file, missing, error);
-    if (!status && blobs) status = take_over_metadata(file, error);
-    if (!status) status = sign(file, error);
-    if (!status) {
-        status = fb_safetensors_lay_out(entries_of(file), fb_weights_file_count(file), file->metadata, &file->header,
-                                        &file->size, error);
-    }
+    if (!status) status = make(file, !choice->names && choice->tied == FB_TIED_AS_UPLOADED, error);
     if (status) fb_weights_file_free(file);
     else *out = file;
     return status;
@@ -357,6 +508,7 @@ fb_status fb_weights_file_new(const fb_graph *graph, const fb_weights_choice *ch
 
 void fb_weights_file_free(fb_weights_file *file) {
     if (!file) return;
+    if (file->is_whole) file->blobs->close(file->blobs->context, &file->whole);
     fb_evaluation_free(file->evaluation);
     fb_arena_free(&file->arena);
     fb_buffer_free(&file->entries);
@@ -394,8 +546,10 @@ fb_status fb_weights_file_read(fb_weights_file *file, uint64_t offset, void *to,
     assert(offset <= file->size && size <= file->size - offset);
     unsigned char *at = to;
     while (size) {
-        uint64_t count;
-        if (offset < file->header.size) {
+        uint64_t count = size;
+        if (file->is_whole) {
+            read_whole(file, offset, at, size);
+        } else if (offset < file->header.size) {
             count = file->header.size - offset < size ? file->header.size - offset : size;
             memcpy(at, file->header.data + offset, (size_t)count);
         } else {
@@ -417,8 +571,9 @@ fb_status fb_weights_file_read(fb_weights_file *file, uint64_t offset, void *to,
 fb_status fb_weights_file_lie(fb_weights_file *file, uint64_t offset, size_t size, const unsigned char **bytes, size_t *count,
                               fb_error *error) {
     assert(offset < file->size);
-    *count = 0;
-    if (offset < file->header.size) return FB_OK;
+    *count = file->is_whole ? size : 0;
+    if (file->is_whole) *bytes = file->whole.bytes + offset;
+    if (file->is_whole || offset < file->header.size) return FB_OK;
     size_t index = entry_at(file, offset);
     const fb_safetensors_entry *entry = &entries_of(file)[index];
     uint64_t start = offset - entry->offset, left = entry->size - start;

@@ -1,16 +1,20 @@
 /* The safetensors file of a graph's weights, made while it is read.
  *
- * It has every tensor that a module owns, once, under the path of its first owner (a tensor that is tied to another module's is
- * left out there, as `state_dict` files do that safetensors' save_model writes). Recipes are evaluated on the way. Its
- * `__metadata__` is that of the files that the bytes come from, where they have one; the first that says a key is believed. A
- * note of a tensor, by its name, follows it, and is left out where its bytes are not in the file as they were.
+ * A graph that was bound to one file, and whose weights no pass has changed, gives that very file: one in which each tensor is
+ * there under its path, which has no others but those that were extra when the graph was bound (weights_source.h), and which
+ * says nothing of itself that is not true of this graph.
+ *
+ * Any other file is laid out anew, and has every tensor that a module owns. The keys are the owners' paths. A tensor that
+ * several own is there under those paths that its file has (or another shard of a model that no pass has changed), or else
+ * under that of its first owner. Recipes are evaluated on the way. The `__metadata__` is that of the files that the bytes come
+ * from, where they have one; the first that says a key is believed. A note of a tensor, by its name, follows it, and is left
+ * out where its bytes are not in the file as they were.
  *
  * A file that has a tensor which passes made says whose weights it holds: FB_WEIGHTS_GRAPH and FB_WEIGHTS_STRUCTURE are the
  * graph's id and structure, FB_WEIGHTS_READING is "finished", and FB_WEIGHTS_TENSORS is JSON that gives for each key of the
  * file the tensor's name in the graph and the hash of its recipe: {"fc.weight": ["fc.weight@1a2b3c4d", "sha256:…"]}. A tensor
  * without a recipe has no hash, and stands there only if its name is not the key. fb_bind believes that, also for graphs that
- * later passes made of this one. So does a file that is put together from several of which one says such a thing. A file of a
- * graph that no pass has changed says nothing of its own: it is byte for byte the one that came in.
+ * later passes made of this one. So does a file that is put together from several of which one says such a thing.
  *
  * Buffers that a checkpoint lacks (`non_persistent`) are left out, unless their bytes came in a file as well. */
 #ifndef FB_WEIGHTS_WEIGHTS_FILE_H
@@ -33,10 +37,17 @@ bool fb_recipe_id(const fb_graph *graph, fb_value recipe, char id[FB_ID_LENGTH +
 
 typedef struct fb_weights_file fb_weights_file;
 
+/* The keys of a tensor that several modules own. */
+typedef enum fb_tied {
+    FB_TIED_AS_UPLOADED = 0, /* those that the files of the graph have */
+    FB_TIED_FIRST,           /* the first owner's path */
+    FB_TIED_EACH,            /* every owner's path, each with its own copy */
+} fb_tied;
+
 typedef struct fb_weights_choice {
     const char *const *names; /* owner paths or names of tensors, the keys to be; NULL = all that modules own */
     size_t count;
-    bool with_tied; /* every owner's path has its own copy */
+    fb_tied tied;
 } fb_weights_choice;
 
 /* `choice` may be NULL: all. FB_INVALID "unknown-tensor" for names that the graph lacks, "not-in-safetensors" for tensors that

@@ -221,18 +221,12 @@ static int write_body(sharding *s, const shard *one) {
 static int write_shard(sharding *s, shard *one) {
     fb_buffer header = {0};
     fb_error error = {0};
-    uint64_t size = 0;
     size_t count = one->to - one->from;
     json_t *metadata = metadata_of(s, one);
     fb_safetensors_entry *entries = malloc((count + 1) * sizeof *entries);
     if (entries) memcpy(entries, s->whole.entries + one->from, count * sizeof *entries);
     int result = entries && !metadata == !s->whole.metadata ? FB_EXIT_DONE : fb_cli_no_memory();
-    if (!result && fb_safetensors_lay_out(entries, count, metadata, &header, &size, &error)) result = fb_cli_error(&error);
-    for (size_t i = 0; i < count && !result; i++) { /* some of the whole, in its order */
-        if (strcmp(entries[i].name, s->whole.entries[one->from + i].name) != 0 ||
-            entries[i].offset - header.size != s->whole.entries[one->from + i].offset - one->begin)
-            result = complain_changed();
-    }
+    if (!result && fb_safetensors_cut_out(entries, count, metadata, &header, &error)) result = fb_cli_error(&error);
     if (!result) result = open_part(s, one->part, &one->is_begun);
     if (!result && !write_bytes(s->file, header.data, header.size)) result = fail_writing(one->part);
     if (!result) result = write_body(s, one);

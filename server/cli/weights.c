@@ -125,7 +125,7 @@ static const fb_option bind_options[] = {
 static const fb_option weights_options[] = {
     GOES_TO,
     NAMES("names", 0, "NAME,NAME", "these tensors only, by an owner's path; may be repeated", names),
-    TEXT("tied", 0, "each", "write a tensor that several modules own once for each, not only for the first", tied),
+    TEXT("tied", 0, "first|each", "write a tensor of several modules once, or for each; default: as uploaded", tied),
     STORE,
     END,
 };

@@ -18,7 +18,7 @@
 typedef struct weights_wanted {
     char **names; /* sorted, each once; NULL = all that modules own */
     size_t count;
-    bool with_tied;
+    fb_tied tied;
 } weights_wanted;
 
 /* All that a file being read refers to. It stays where it is. */
@@ -68,19 +68,27 @@ static bool add_name(weights_wanted *wanted, const char *name) {
     return copy != NULL;
 }
 
-static bool read_tied(const char *tied, bool *with_tied) {
-    *with_tied = tied && !strcmp(tied, "each");
-    return !tied || *with_tied || !strcmp(tied, "first");
+static const char *const tied_names[] = {
+    [FB_TIED_AS_UPLOADED] = "as-uploaded", [FB_TIED_FIRST] = "first", [FB_TIED_EACH] = "each"};
+
+static bool read_tied(const char *text, fb_tied *out) {
+    *out = FB_TIED_AS_UPLOADED;
+    if (!text) return true;
+    for (size_t i = 0; i < sizeof tied_names / sizeof *tied_names; i++) {
+        *out = (fb_tied)i;
+        if (!strcmp(text, tied_names[i])) return true;
+    }
+    return false;
 }
 
-#define TIED "tied is \"first\" or \"each\": whether a tensor that several modules own is there once, or once for each"
+#define TIED "tied is \"as-uploaded\", \"first\" or \"each\": the paths under which a tensor of several modules is in the file"
 
 /* From the query (?names=a&names=b&tied=each), or the members `names` and `tied` of a body. On failure these respond and return
  * false: 422 wrong-type, bad-parameter. */
 static bool weights_wanted_query(const fb_request *request, fb_response *response, weights_wanted *out) {
     weights_wanted wanted = {0};
     size_t cursor = 0, count = 0;
-    if (!read_tied(fb_request_query(request, "tied"), &wanted.with_tied))
+    if (!read_tied(fb_request_query(request, "tied"), &wanted.tied))
         return fb_refuse_parameter(response, "tied", "bad-parameter", TIED);
     while (fb_request_query_next(request, "names", &cursor)) count++;
     wanted.names = count ? calloc(count, sizeof *wanted.names) : NULL;
@@ -114,7 +122,7 @@ static bool read_names(fb_response *response, const json_t *names, weights_wante
 static bool weights_wanted_body(fb_response *response, const json_t *members, weights_wanted *out) {
     const json_t *names = json_object_get(members, "names"), *tied = json_object_get(members, "tied");
     weights_wanted wanted = {0};
-    if ((tied && !json_is_string(tied)) || !read_tied(json_string_value(tied), &wanted.with_tied))
+    if ((tied && !json_is_string(tied)) || !read_tied(json_string_value(tied), &wanted.tied))
         return fb_refuse_member(response, "wrong-type", "/tied", TIED);
     if (names && !read_names(response, names, &wanted)) {
         weights_wanted_free(&wanted);
@@ -163,8 +171,7 @@ static bool open_file(fb_store *store, fb_response *response, open_weights *weig
     fb_error error = {0};
     json_t *missing = NULL;
     const weights_wanted *wanted = &weights->wanted;
-    fb_weights_choice choice = {
-        .names = (const char *const *)wanted->names, .count = wanted->count, .with_tied = wanted->with_tied};
+    fb_weights_choice choice = {.names = (const char *const *)wanted->names, .count = wanted->count, .tied = wanted->tied};
     if (!check_names(response, weights->shared->graph, wanted)) return false;
     fb_status status = fb_weights_file_new(weights->shared->graph, &choice, &weights->blobs, &weights->file, &missing, &error);
     if (!status) {
@@ -227,7 +234,7 @@ static bool make_tag(const char *id, const weights_wanted *wanted, char tag[FB_I
     const char **what = calloc(count, sizeof *what);
     if (!what) return false;
     what[0] = wanted->names ? "these" : "all";
-    what[1] = wanted->with_tied ? "each" : "first";
+    what[1] = tied_names[wanted->tied];
     for (size_t i = 0; i < wanted->count; i++) what[2 + i] = wanted->names[i];
     bool ok = fb_bytes_tag(id, what, count, tag);
     free(what);

@@ -32,6 +32,16 @@ def file_of(tensors, metadata=None):
     return struct.pack("<Q", len(text)) + text + data
 
 
+def laid_out(tensors, metadata=None, indent=None, pad=" " * 3):
+    """A valid file as no library of Python lays it out: the tensors in the order given, the header's text spread out."""
+    header, data = {}, b""
+    for name, (dtype, shape, part) in tensors.items():
+        header[name] = {"data_offsets": [len(data), len(data) + len(part)], "shape": shape, "dtype": NAME[dtype]}
+        data += part
+    text = json.dumps(header | ({} if metadata is None else {"__metadata__": metadata}), indent=indent).encode() + pad.encode()
+    return struct.pack("<Q", len(text)) + text + data
+
+
 def tensors_of(file):
     """{name: (dtype, shape, bytes)}"""
     end = 8 + struct.unpack("<Q", file[:8])[0]

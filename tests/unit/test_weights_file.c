@@ -234,7 +234,7 @@ START_TEST(test_choice) {
     snprintf(expected, sizeof expected, "b1.running_var@0 head.weight@32 q.weight@%d ", 32 + size);
     expect_keys(file, expected);
     fb_weights_file_free(file);
-    file = open_file(graph, &(fb_weights_choice){.with_tied = true}, &blobs);
+    file = open_file(graph, &(fb_weights_choice){.tied = FB_TIED_EACH}, &blobs);
     ck_assert_uint_eq(fb_weights_file_count(file), 34);
     fb_weights_file_free(file);
     file = open_file(graph, &(fb_weights_choice){.names = names}, &blobs);
@@ -242,7 +242,8 @@ START_TEST(test_choice) {
     expect_keys(file, "");
     fb_weights_file_free(file);
 
-    const char *tied = put_weights(&blobs, graph, &(fb_weights_choice){.with_tied = true}); /* copies that agree can be bound */
+    const char *tied =
+        put_weights(&blobs, graph, &(fb_weights_choice){.tied = FB_TIED_EACH}); /* copies that agree can be bound */
     fb_graph *other = read_graph("toy");
     binding = bind(other, &blobs, tied);
     ck_assert_uint_eq(binding.bound, 32);
@@ -461,12 +462,15 @@ START_TEST(test_beyond_4_gib) {
     ck_assert_uint_eq(binding.bound, 2);
     fb_binding_free(&binding);
     ck_assert_int_eq(fb_tensor_at(graph, fb_tensor_find(graph, "last"))->offset, (int64_t)(begin + 5368709120));
-    fb_weights_file *file = open_file(graph, NULL, &blobs);
-    char end[9] = {0};
-    ck_assert_uint_eq(fb_weights_file_size(file) - 5368709124, (begin + 7) / 8 * 8);
-    ck_assert_int_eq(fb_weights_file_read(file, fb_weights_file_size(file) - 8, end, 8, NULL), FB_OK);
-    ck_assert_str_eq(end, "12345678");
-    fb_weights_file_free(file);
+    for (int is_whole = 0; is_whole < 2; is_whole++) { /* laid out anew, and as it came */
+        fb_weights_file *file =
+            open_file(graph, &(fb_weights_choice){.tied = is_whole ? FB_TIED_AS_UPLOADED : FB_TIED_FIRST}, &blobs);
+        char end[9] = {0};
+        ck_assert_uint_eq(fb_weights_file_size(file) - 5368709124, is_whole ? begin : (begin + 7) / 8 * 8);
+        ck_assert_int_eq(fb_weights_file_read(file, fb_weights_file_size(file) - 8, end, 8, NULL), FB_OK);
+        ck_assert_str_eq(end, "12345678");
+        fb_weights_file_free(file);
+    }
     fb_graph_free(graph);
     memory_blobs_free(&blobs);
     munmap(bytes, size);
@@ -484,12 +488,13 @@ START_TEST(test_memory_runs_out) {
     fb_binding_free(&binding);
     const memory_blob *blob = memory_blobs_find(&blobs, digest);
     unsigned char *bytes = malloc(blob->size);
+    const fb_weights_choice choice = {.tied = _i ? FB_TIED_FIRST : FB_TIED_AS_UPLOADED}; /* laid out anew, and as it came */
     for (long k = 0;; k++) {
         fb_weights_file *file = NULL;
         json_t *missing = NULL;
         fb_error error = {0};
         chaos_fail_after(k);
-        fb_status status = fb_weights_file_new(graph, NULL, &blobs.source, &file, &missing, &error);
+        fb_status status = fb_weights_file_new(graph, &choice, &blobs.source, &file, &missing, &error);
         if (!status) status = fb_weights_file_read(file, 0, bytes, blob->size, &error);
         bool failed = chaos_off();
         fb_weights_file_free(file);
@@ -518,6 +523,6 @@ int main(void) {
     tcase_add_test(cases, test_metadata);
     tcase_add_test(cases, test_notes_of_tensors);
     tcase_add_test(cases, test_beyond_4_gib);
-    tcase_add_test(cases, test_memory_runs_out);
+    tcase_add_loop_test(cases, test_memory_runs_out, 0, 2);
     return run_tests("weights_file", cases);
 }

@@ -70,8 +70,9 @@ class Weights(Registry):
         tied: str | None = None,
         progress: Progress = True,
     ) -> Path:
-        """Writes the graph's weights, or those named, as a safetensors file: recipes are evaluated on the way. `tied="each"`
-        writes a tensor for each of its owners. An interrupted transfer is resumed, also by a later call."""
+        """Writes the graph's weights, or those named, as a safetensors file: recipes are evaluated on the way. Where no pass
+        has changed them it is the file that was bound. `tied="each"` writes a tensor for each owner, `tied="first"` once.
+        An interrupted transfer is resumed, also by a later call."""
         query = {"names": list(names)} if names is not None else {}
         download(
             self._service,
