@@ -1,8 +1,19 @@
-"""A plugin of pytest: as soon as a test has ended, it writes [its name, its outcome, how it failed] as a line of JSON to the
-pipe $FOLDBACK_TOLD."""
+"""A plugin of pytest. As soon as a test has ended, it writes [its name, its outcome, how it failed] as a line of JSON to the
+pipe $FOLDBACK_TOLD. The tests of a file that has fixtures of its own run in one process, so that each fixture is made once."""
 
 import json
 import os
+import re
+
+import pytest
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items):
+    for item in items:
+        fixtures = [fixture for found in item._fixtureinfo.name2fixturedefs.values() for fixture in found]
+        if any(fixture.scope == "module" for fixture in fixtures):
+            item.add_marker(pytest.mark.xdist_group(item.location[0]))
 
 
 def pytest_configure(config):
@@ -16,7 +27,8 @@ class Told:
 
     def pytest_runtest_logreport(self, report):
         if report.when == "call" or report.outcome != "passed":
-            print(json.dumps([report.nodeid, report.outcome, report.longreprtext if report.failed else ""]), file=self.pipe)
+            name = re.sub(r"@[\w/]+\.py$", "", report.nodeid)  # without its group
+            print(json.dumps([name, report.outcome, report.longreprtext if report.failed else ""]), file=self.pipe)
 
     def pytest_collectreport(self, report):
         if report.failed:
