@@ -63,8 +63,8 @@ $(BUILD)/generated/migrations.inc: $(MIGRATIONS) $(BUILD)/generated/newest.sql
 	@{ echo 'static const char *const migrations[] = {'; \
 	   for file in $(MIGRATIONS); do echo "migration_$$(basename $$file .sql),"; done; echo '};'; } >>$@.part
 	@mv $@.part $@
-$(BUILD)/server/store/migrate.o: $(BUILD)/generated/migrations.inc
-$(BUILD)/server/store/migrate.o: CPPFLAGS += -I$(BUILD)/generated
+$(BUILD)/server/database/migrate.o: $(BUILD)/generated/migrations.inc
+$(BUILD)/server/database/migrate.o: CPPFLAGS += -I$(BUILD)/generated
 
 # The layouts that come with the binary, as C strings in the order of their names.
 LAYOUTS := $(sort $(wildcard core/layouts/shipped/*.json))

@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "server/store/ulid.h"
+#include "server/database/ulid.h"
 
 #define PREFIX "fbt_"
 #define RANDOM_SIZE 32

@@ -5,8 +5,8 @@
 #include <unistd.h>
 
 #include "core/base/sha256.h"
+#include "server/database/ulid.h"
 #include "server/store/store.h"
-#include "server/store/ulid.h"
 
 #define ERRORS_SHOWN 10000
 

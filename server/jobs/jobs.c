@@ -1,5 +1,8 @@
 /* The queue and its threads, what a job does, and who asks about it. */
 #include "server/jobs/jobs.h"
+#include "server/database/memory.h"
+#include "server/store/state.h"
+#include "server/store/store.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -9,7 +12,6 @@
 #include "core/diff/text.h"
 #include "server/jobs/internal.h"
 #include "server/metrics/metrics.h"
-#include "server/store/internal.h"
 
 #define COLLECT_EVERY_MS 60000
 #define PAUSE_MS 1000

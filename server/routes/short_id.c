@@ -6,7 +6,7 @@
 
 #include "core/json/json.h"
 #include "server/app.h"
-#include "server/store/ulid.h"
+#include "server/database/ulid.h"
 
 typedef struct form {
     const char *prefix, *characters;

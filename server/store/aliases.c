@@ -8,8 +8,13 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "server/database/sql.h"
+#include "server/database/writer.h"
 #include "server/store/audit.h"
-#include "server/store/internal.h"
+#include "server/store/models.h"
+#include "server/store/rows.h"
+#include "server/store/state.h"
+#include "server/store/store.h"
 #include "server/store/webhooks.h"
 
 /* The alias as the write finds it. Keys and numbers are 0 where there is none. */

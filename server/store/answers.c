@@ -4,8 +4,15 @@
 #include <string.h>
 
 #include "core/base/map.h"
-#include "server/store/internal.h"
+#include "server/database/frame.h"
+#include "server/database/memory.h"
+#include "server/database/sql.h"
+#include "server/database/ulid.h"
+#include "server/database/writer.h"
 #include "server/store/jobs.h"
+#include "server/store/rows.h"
+#include "server/store/state.h"
+#include "server/store/store.h"
 
 #define DELETE_AT_ONCE 1000 /* old answers, so that other writes do not wait long */
 

@@ -1,12 +1,16 @@
 /* The audit. */
 #include "server/store/audit.h"
+#include "server/database/memory.h"
+#include "server/database/sql.h"
+#include "server/database/writer.h"
+#include "server/store/rows.h"
+#include "server/store/state.h"
+#include "server/store/store.h"
 
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
-
-#include "server/store/internal.h"
 
 fb_status fb_write_audit(fb_connection *connection, const fb_store_actor *by, int64_t at, const char *action,
                          const char *object, const char *outcome, fb_error *error) {

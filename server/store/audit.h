@@ -36,7 +36,7 @@
 #define FB_STORE_AUDIT_H
 
 #include "core/base/work.h"
-#include "server/store/sql.h"
+#include "server/database/sql.h"
 #include "server/store/store.h"
 
 typedef struct fb_audit_entry {

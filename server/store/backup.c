@@ -1,4 +1,8 @@
 #include "server/store/backup.h"
+#include "server/database/sql.h"
+#include "server/store/files.h"
+#include "server/store/rows.h"
+#include "server/store/store.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -11,8 +15,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "server/store/backend.h"
-#include "server/store/internal.h"
+#include "server/database/backend.h"
 
 #define PAGES_AT_ONCE 1024
 #define ATTEMPTS 5

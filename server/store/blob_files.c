@@ -1,10 +1,13 @@
-#include "server/store/internal.h"
-
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
+
+#include "server/database/sql.h"
+#include "server/store/blobs.h"
+#include "server/store/files.h"
+#include "server/store/state.h"
 
 fb_status fb_fail_file(fb_error *error, const char *what, int reason) {
     if (reason == ENOSPC || reason == EDQUOT || reason == EFBIG) return fb_fail_full(error);

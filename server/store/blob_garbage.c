@@ -12,9 +12,15 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "server/database/sql.h"
+#include "server/database/writer.h"
 #include "server/s3/s3.h"
 #include "server/store/audit.h"
-#include "server/store/internal.h"
+#include "server/store/blobs.h"
+#include "server/store/files.h"
+#include "server/store/rows.h"
+#include "server/store/state.h"
+#include "server/store/store.h"
 
 #define BATCH 32 /* that the writer takes away at once */
 

@@ -9,8 +9,15 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "server/database/memory.h"
+#include "server/database/sql.h"
+#include "server/database/writer.h"
 #include "server/s3/s3.h"
-#include "server/store/internal.h"
+#include "server/store/blobs.h"
+#include "server/store/files.h"
+#include "server/store/rows.h"
+#include "server/store/state.h"
+#include "server/store/store.h"
 
 #define AHEAD FB_BLOB_CHECKED /* bytes that are read of an object at once */
 

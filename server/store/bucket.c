@@ -9,9 +9,13 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "server/database/sql.h"
+#include "server/database/ulid.h"
 #include "server/s3/s3.h"
 #include "server/store/backup.h"
-#include "server/store/internal.h"
+#include "server/store/files.h"
+#include "server/store/state.h"
+#include "server/store/store.h"
 
 #define OWNER_KEY "foldback-store" /* the object that has the id of the store whose blobs these are */
 #define CLAIM_NOTE "blobs-claim"   /* the id that the store puts there */

@@ -8,7 +8,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "server/store/internal.h"
+#include "server/store/files.h"
+#include "server/store/state.h"
 
 #define PART_SUFFIX ".part" /* being fetched */
 

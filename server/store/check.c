@@ -1,11 +1,16 @@
 #include "server/store/check.h"
+#include "server/database/frame.h"
+#include "server/database/sql.h"
+#include "server/database/writer.h"
+#include "server/store/rows.h"
+#include "server/store/state.h"
+#include "server/store/store.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "core/json/scan.h"
-#include "server/store/internal.h"
 
 /* One connection, and where to tell what is found. */
 typedef struct checking {

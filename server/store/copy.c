@@ -1,11 +1,16 @@
-
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "server/database/sql.h"
+#include "server/database/writer.h"
 #include "server/store/backup.h"
-#include "server/store/internal.h"
+#include "server/store/blobs.h"
+#include "server/store/files.h"
+#include "server/store/rows.h"
+#include "server/store/state.h"
+#include "server/store/store.h"
 
 #define COLUMNS_MAX 32
 #define NAME_MAX_BYTES 64

@@ -1,9 +1,15 @@
 #include "server/store/events.h"
+#include "server/database/memory.h"
+#include "server/database/sql.h"
+#include "server/database/writer.h"
+#include "server/store/models.h"
+#include "server/store/rows.h"
+#include "server/store/state.h"
+#include "server/store/store.h"
 
 #include <string.h>
 
 #include "core/json/json.h"
-#include "server/store/internal.h"
 
 /* ---- their data ---------------------------------------------------------------------------------------------------------- */
 

@@ -4,8 +4,14 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "server/database/frame.h"
+#include "server/database/memory.h"
+#include "server/database/sql.h"
+#include "server/database/writer.h"
 #include "server/store/audit.h"
-#include "server/store/internal.h"
+#include "server/store/rows.h"
+#include "server/store/state.h"
+#include "server/store/store.h"
 
 fb_status fb_fail_unknown_graph(fb_error *error, const char *id) {
     return fb_fail(error, FB_NOT_FOUND, "unknown-graph", NULL, "there is no graph %s", id);

@@ -1,13 +1,14 @@
-
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "server/store/backend.h"
+#include "server/database/backend.h"
+#include "server/database/sql.h"
 #include "server/store/backup.h"
-#include "server/store/internal.h"
+#include "server/store/files.h"
+#include "server/store/store.h"
 
 /* ---- files -------------------------------------------------------------------------------------------------------------- */
 

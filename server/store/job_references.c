@@ -4,7 +4,11 @@
 #include <string.h>
 
 #include "core/base/sort.h"
-#include "server/store/internal.h"
+#include "server/database/frame.h"
+#include "server/database/sql.h"
+#include "server/database/ulid.h"
+#include "server/store/rows.h"
+#include "server/store/store.h"
 
 /* ---- finding ------------------------------------------------------------------------------------------------------------ */
 

@@ -3,8 +3,14 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "server/database/memory.h"
+#include "server/database/sql.h"
+#include "server/database/writer.h"
 #include "server/store/audit.h"
-#include "server/store/internal.h"
+#include "server/store/models.h"
+#include "server/store/rows.h"
+#include "server/store/state.h"
+#include "server/store/store.h"
 #include "server/store/webhooks.h"
 
 bool fb_is_name(const char *text) {

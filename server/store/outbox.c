@@ -6,9 +6,16 @@
 #include <string.h>
 
 #include "core/json/json.h"
+#include "server/database/memory.h"
+#include "server/database/sql.h"
+#include "server/database/ulid.h"
+#include "server/database/writer.h"
 #include "server/store/audit.h"
 #include "server/store/events.h"
-#include "server/store/internal.h"
+#include "server/store/models.h"
+#include "server/store/rows.h"
+#include "server/store/state.h"
+#include "server/store/store.h"
 #include "server/store/webhooks.h"
 
 static const char *const types[] = {"alias.created",   "alias.moved",  "alias.rolled_back", "alias.deleted",

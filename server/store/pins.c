@@ -1,9 +1,13 @@
 /* Pins: runs that retention keeps. */
 #include <stdio.h>
 
+#include "server/database/sql.h"
+#include "server/database/writer.h"
 #include "server/store/audit.h"
-#include "server/store/internal.h"
 #include "server/store/retention.h"
+#include "server/store/rows.h"
+#include "server/store/state.h"
+#include "server/store/store.h"
 
 typedef struct pin_write {
     const char *run, *note;

@@ -10,7 +10,13 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "server/store/internal.h"
+#include "server/database/sql.h"
+#include "server/database/ulid.h"
+#include "server/database/writer.h"
+#include "server/store/files.h"
+#include "server/store/rows.h"
+#include "server/store/state.h"
+#include "server/store/store.h"
 
 #define LOOKS 15 /* about seconds */
 

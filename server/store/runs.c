@@ -4,8 +4,15 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "server/database/frame.h"
+#include "server/database/memory.h"
+#include "server/database/sql.h"
+#include "server/database/ulid.h"
+#include "server/database/writer.h"
 #include "server/store/audit.h"
-#include "server/store/internal.h"
+#include "server/store/rows.h"
+#include "server/store/state.h"
+#include "server/store/store.h"
 #include "server/store/webhooks.h"
 
 #define SIGNATURES_MAX 1000

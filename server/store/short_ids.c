@@ -2,7 +2,10 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "server/store/internal.h"
+#include "server/database/sql.h"
+#include "server/database/writer.h"
+#include "server/store/state.h"
+#include "server/store/store.h"
 
 static const char *const queries[] = {
     [FB_SHORT_GRAPH] = "SELECT id FROM graphs WHERE id >= ?1 AND id < ?1 || '~' ORDER BY id LIMIT ?2",

@@ -1,4 +1,10 @@
 #include "server/store/store.h"
+#include "server/database/sql.h"
+#include "server/database/ulid.h"
+#include "server/database/writer.h"
+#include "server/store/files.h"
+#include "server/store/rows.h"
+#include "server/store/state.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -13,7 +19,6 @@
 
 #include "server/metrics/metrics.h"
 #include "server/store/backup.h"
-#include "server/store/internal.h"
 
 #define HEALTHY_FREE_BYTES (1024 * 1024)
 #define CLEAN_UP_MS 60000

@@ -26,6 +26,7 @@
 #include "core/base/buffer.h"
 #include "core/base/error.h"
 #include "core/base/sha256.h"
+#include "server/database/memory.h"
 
 #define FB_RUN_ID_LENGTH 30 /* "run_" and a ULID: 26 characters of Crockford's base 32 */
 
@@ -144,9 +145,6 @@ typedef struct fb_store_page {
     const char *token; /* from the page before, or NULL */
 } fb_store_page;
 
-/* What the texts and arrays of a row, or of a list of rows, live in. */
-typedef struct fb_store_memory fb_store_memory;
-void fb_memory_free(fb_store_memory *memory);
 /* Frees a row or a list that the store gave, and clears it. */
 #define FB_STORE_FREE(given)                                                                                                   \
     do {                                                                                                                       \

@@ -1,10 +1,14 @@
 /* Tokens. */
+#include "server/database/memory.h"
+#include "server/database/sql.h"
+#include "server/database/writer.h"
 #include "server/store/audit.h"
+#include "server/store/rows.h"
+#include "server/store/state.h"
+#include "server/store/store.h"
 
 #include <stdlib.h>
 #include <string.h>
-
-#include "server/store/internal.h"
 
 static fb_status read_token(fb_connection *connection, int64_t key, fb_store_memory **memory, void *item, fb_error *error) {
     fb_store_token *out = item;

@@ -7,8 +7,14 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "server/database/sql.h"
+#include "server/database/writer.h"
 #include "server/store/audit.h"
-#include "server/store/internal.h"
+#include "server/store/blobs.h"
+#include "server/store/files.h"
+#include "server/store/rows.h"
+#include "server/store/state.h"
+#include "server/store/store.h"
 
 #define HASH_BLOCK ((size_t)1 << 20)
 

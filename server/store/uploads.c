@@ -1,6 +1,5 @@
 /* Uploads: opened by one request at a time, written, closed. What is known of them is in memory; the files are read again when
  * the store is opened. */
-#include "server/store/internal.h"
 
 #include <assert.h>
 #include <dirent.h>
@@ -14,7 +13,14 @@
 #include <unistd.h>
 
 #include "core/base/map.h"
+#include "server/database/sql.h"
+#include "server/database/ulid.h"
+#include "server/database/writer.h"
 #include "server/store/audit.h"
+#include "server/store/blobs.h"
+#include "server/store/files.h"
+#include "server/store/state.h"
+#include "server/store/store.h"
 
 #define ID_PREFIX "upload_"
 #define WRITE_BEHIND                                                                                                           \

@@ -1,11 +1,15 @@
-#include "server/store/internal.h"
-
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "core/base/map.h"
+#include "server/database/memory.h"
+#include "server/database/sql.h"
+#include "server/database/writer.h"
+#include "server/store/rows.h"
+#include "server/store/state.h"
+#include "server/store/store.h"
 
 static fb_status greatest(fb_connection *connection, const fb_condition *condition, int64_t highest, int64_t *key,
                           fb_error *error) {

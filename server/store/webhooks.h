@@ -10,9 +10,9 @@
 #ifndef FB_STORE_WEBHOOKS_H
 #define FB_STORE_WEBHOOKS_H
 
+#include "server/database/sql.h"
 #include "server/store/jobs.h"
 #include "server/store/models.h"
-#include "server/store/sql.h"
 #include "server/store/store.h"
 
 #define FB_WEBHOOK_ID_LENGTH 31 /* "hook_" and a ULID */

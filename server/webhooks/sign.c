@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "core/base/base64.h"
-#include "server/store/ulid.h"
+#include "server/database/ulid.h"
 
 #define PREFIX "whsec_"
 #define RANDOM_SIZE 32

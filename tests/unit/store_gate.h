@@ -4,7 +4,7 @@
 
 #include <pthread.h>
 
-#include "server/store/internal.h"
+#include "server/store/state.h"
 
 typedef struct store_gate {
     fb_store *store;

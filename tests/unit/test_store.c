@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "server/store/ulid.h"
+#include "server/database/ulid.h"
 #include "tests/unit/store_fixture.h"
 
 static char folder[512];

@@ -4,7 +4,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "server/store/internal.h"
+#include "server/store/models.h"
+#include "server/store/store.h"
 #include "tests/unit/models_fixture.h"
 
 /* ---- names, versions ---- */

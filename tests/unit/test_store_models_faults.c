@@ -1,7 +1,11 @@
 /* The store's models while memory runs out: every allocation may fail. */
 #include <stdio.h>
 
-#include "server/store/internal.h"
+#include "server/database/sql.h"
+#include "server/database/writer.h"
+#include "server/store/models.h"
+#include "server/store/state.h"
+#include "server/store/store.h"
 #include "tests/unit/chaos.h"
 #include "tests/unit/models_fixture.h"
 

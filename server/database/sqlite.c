@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "core/base/buffer.h"
-#include "server/store/backend.h"
+#include "server/database/backend.h"
 
 sqlite3 *fb_sqlite_handle(const fb_connection *connection) {
     return connection->handle;

@@ -1,10 +1,10 @@
-#include "server/store/sql.h"
+#include "server/database/sql.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 #include "core/base/map.h"
-#include "server/store/backend.h"
+#include "server/database/backend.h"
 
 fb_status fb_fail_corrupt(fb_error *error, const char *what) {
     return fb_fail(error, FB_IO, "store-corrupt", NULL, "the store is damaged: %s", what);

@@ -1,4 +1,4 @@
-#include "server/store/internal.h"
+#include "server/database/writer.h"
 
 #include <errno.h>
 #include <stdlib.h>

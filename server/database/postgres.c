@@ -19,8 +19,8 @@
 #include <time.h>
 
 #include "core/base/buffer.h"
+#include "server/database/backend.h"
 #include "server/metrics/metrics.h"
-#include "server/store/backend.h"
 
 #define PARAMETERS_MAX 32
 #define NUMBER_SPACE 24      /* of a 64-bit number as text */

@@ -1,4 +1,4 @@
-#include "server/store/backend.h"
+#include "server/database/backend.h"
 
 #include "migrations.inc"
 

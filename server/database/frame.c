@@ -1,7 +1,10 @@
-#include "server/store/internal.h"
+#include "server/database/frame.h"
 
+#include <stdint.h>
 #include <stdlib.h>
 #include <zstd.h>
+
+#include "server/database/sql.h"
 
 fb_status fb_frame_pack(const void *bytes, size_t size, int level, void **frame, size_t *frame_size, fb_error *error) {
     size_t capacity = ZSTD_compressBound(size);

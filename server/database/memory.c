@@ -1,5 +1,6 @@
-#include "server/store/internal.h"
+#include "server/database/memory.h"
 
+#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 

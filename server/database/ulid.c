@@ -1,4 +1,4 @@
-#include "server/store/ulid.h"
+#include "server/database/ulid.h"
 
 #include <errno.h>
 #include <string.h>

@@ -3,7 +3,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "server/store/internal.h"
+#include "server/database/writer.h"
 
 #define RESERVE "reserve"
 #define RESERVE_MOST ((off_t)2 << 20)   /* several times what the log needs for the largest removal */

@@ -2,7 +2,7 @@
 #ifndef FB_STORE_BACKEND_H
 #define FB_STORE_BACKEND_H
 
-#include "server/store/sql.h"
+#include "server/database/sql.h"
 
 typedef struct fb_backend {
     fb_status (*open)(fb_connection *connection, const char *where, fb_access access, fb_error *error);
