@@ -107,7 +107,8 @@ fb_status fb_writer_run(fb_writer *writer, fb_write_function *function, void *ar
 fb_status fb_writer_run_to_end(fb_writer *writer, fb_write_function *function, fb_write_end_function *end, void *argument,
                                fb_error *error);
 
-/* The same for a write that makes room. It may use what is kept back when the disk is full. */
+/* The same for a write that makes room, as every DELETE does, at once or in the end. It may use what is kept back when the disk
+ * is full. */
 fb_status fb_writer_make_room(fb_writer *writer, fb_write_function *function, fb_write_end_function *end, void *argument,
                               fb_error *error);
 

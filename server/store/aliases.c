@@ -169,11 +169,19 @@ static fb_status write_change(fb_connection *connection, void *argument, fb_tota
     return status ? status : write_answer(connection, write, error);
 }
 
+static fb_status decide_delete(fb_connection *connection, alias_write *write, const alias_state *state, fb_totals *added,
+                               next_entry *next, fb_error *error) {
+    (void)connection, (void)write, (void)state, (void)added, (void)error;
+    *next = (next_entry){.action = "delete"};
+    return FB_OK;
+}
+
 /* Does the write; `out` may be NULL. */
 static fb_status change_alias(alias_write *write, fb_store_alias_entry *out, fb_error *error) {
     fb_store *store = write->store;
     write->at = store->config.now_ms();
-    fb_status status = fb_writer_run(&store->writer, write_change, write, error);
+    fb_status status = write->decide == decide_delete ? fb_writer_make_room(&store->writer, write_change, NULL, write, error)
+                                                      : fb_writer_run(&store->writer, write_change, write, error);
     if (!status && write->is_added)
         fb_store_tell(store, write->partial ? FB_RUN_FINISHED | FB_VERSION_CREATED | FB_ALIAS_CHANGED : FB_ALIAS_CHANGED);
     if (!status && out) *out = write->entry;
@@ -204,13 +212,6 @@ fb_status fb_store_set_alias(fb_store *store, const fb_store_alias_change *chang
                              fb_store_alias_entry *out, fb_error *error) {
     alias_write write = {.store = store, .change = change, .decide = decide_set, .version = version};
     return change_alias(&write, out, error);
-}
-
-static fb_status decide_delete(fb_connection *connection, alias_write *write, const alias_state *state, fb_totals *added,
-                               next_entry *next, fb_error *error) {
-    (void)connection, (void)write, (void)state, (void)added, (void)error;
-    *next = (next_entry){.action = "delete"};
-    return FB_OK;
 }
 
 fb_status fb_store_delete_alias(fb_store *store, const fb_store_alias_change *change, fb_error *error) {

@@ -331,7 +331,7 @@ static fb_status write_cancel(fb_connection *connection, void *argument, fb_tota
 
 fb_status fb_store_cancel_job(fb_store *store, const char *id, const fb_store_actor *by, fb_error *error) {
     change cancel = {.id = id, .by = by, .now = store->config.now_ms()};
-    return fb_writer_run(&store->writer, write_cancel, &cancel, error);
+    return fb_writer_make_room(&store->writer, write_cancel, NULL, &cancel, error);
 }
 
 typedef struct finish_job {

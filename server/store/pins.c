@@ -117,5 +117,5 @@ static fb_status write_unpin(fb_connection *connection, void *argument, fb_total
 
 fb_status fb_store_delete_pin(fb_store *store, const char *run, const fb_store_actor *by, fb_error *error) {
     pin_write write = {.run = run, .by = by, .now = store->config.now_ms()};
-    return fb_writer_run(&store->writer, write_unpin, &write, error);
+    return fb_writer_make_room(&store->writer, write_unpin, NULL, &write, error);
 }

@@ -105,7 +105,8 @@ static fb_status write_revocation(fb_connection *connection, void *argument, fb_
 static fb_status do_write(fb_store *store, fb_write_function *function, token_write *write, fb_store_token *out,
                           fb_error *error) {
     write->now = store->config.now_ms();
-    fb_status status = fb_writer_run(&store->writer, function, write, error);
+    fb_status status = function == write_revocation ? fb_writer_make_room(&store->writer, function, NULL, write, error)
+                                                    : fb_writer_run(&store->writer, function, write, error);
     if (status) FB_STORE_FREE(&write->stored);
     else *out = write->stored;
     return status;

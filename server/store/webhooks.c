@@ -181,7 +181,7 @@ static fb_status do_write(fb_store *store, fb_write_function *function, webhook_
                           fb_error *error) {
     write->now = store->config.now_ms();
     fb_status status = fb_writer_run(&store->writer, function, write, error);
-    if (status || !out) FB_STORE_FREE(&write->stored);
+    if (status) FB_STORE_FREE(&write->stored);
     else *out = write->stored;
     return status;
 }
@@ -207,7 +207,8 @@ fb_status fb_store_rotate_secret(fb_store *store, const char *id, const char *se
 }
 
 fb_status fb_store_delete_webhook(fb_store *store, const char *id, const fb_store_actor *by, fb_error *error) {
-    return do_write(store, write_delete, &(webhook_write){.id = id, .by = by}, NULL, error);
+    webhook_write write = {.id = id, .by = by, .now = store->config.now_ms()};
+    return fb_writer_make_room(&store->writer, write_delete, NULL, &write, error);
 }
 
 /* ---- get and list -------------------------------------------------------------------------------------------------------- */

@@ -11,10 +11,13 @@ import threading
 import time
 
 import buckets
+import jobs
 import pytest
+from access import bearer, make_token
 from blobs import INLINE, collect, digest_of, files, graph_of, is_here, put_blob, some_bytes, stored
-from conftest import binary
+from conftest import binary, description
 from documents import branches, every_item
+from receivers import OPTIONS
 from test_http import is_problem
 from test_models import put_version
 from test_uploads import append, begin, finish, size_of
@@ -53,6 +56,17 @@ def fill(folder):
     return path
 
 
+def fill_log(service, **options):
+    """On a full disk: the database's log has some room left."""
+    refused = 0
+    for i in range(2000):
+        refused = refused + 1 if service.post("/v1/graphs", branches(40, f"more {i}"), **options).status == 507 else 0
+        if refused == 5:
+            break
+    assert refused == 5
+    is_problem(service.post("/v1/graphs", branches(40, "more"), **options), 507, "disk-full")
+
+
 def test_a_blob_that_does_not_fit(cramped):
     small, large = some_bytes(8 << 20), some_bytes(40 << 20)
     digest = stored(cramped, small)
@@ -75,13 +89,7 @@ def test_a_full_disk_is_freed(cramped, small_disk):
     location = begin(cramped)
     append(cramped, location, some_bytes(1000))
     fill(small_disk)
-    refused = 0
-    for i in range(2000):  # the log has some room left
-        refused = refused + 1 if cramped.post("/v1/graphs", branches(40, f"more {i}")).status == 507 else 0
-        if refused == 5:
-            break
-    assert refused == 5
-    is_problem(cramped.post("/v1/graphs", branches(40, "more")), 507, "disk-full")
+    fill_log(cramped)
     assert cramped.delete(location).status == 204
     assert cramped.delete("/v1/models/full/versions/1").status == 204
     for graph in graphs[:2]:
@@ -97,6 +105,35 @@ def test_a_full_disk_is_freed(cramped, small_disk):
     fill(small_disk)
     cramped.start()
     assert cramped.delete(f"/v1/graphs/{graphs[2]}").status == 204 and collect(cramped)["blobs"] == 1
+
+
+def test_everything_can_be_deleted_on_a_full_disk(small_disk, new_service):
+    """Each DELETE that there is: one without the other may be what keeps a graph, or what must not go on."""
+    service = new_service(*OPTIONS, data=small_disk / "data")
+    secret = make_token(service, "admin", "boss")
+    admin = bearer(secret)
+    make_token(service, "write", "lost", by=secret)
+    assert put_version(service, "full", "1", headers=admin).status == 201
+    alias = "/v1/models/full/aliases/live"
+    assert service.request("PUT", alias, {"version": "1"}, headers=admin | {"If-None-Match": "*"}).status == 201
+    hook = service.post("/v1/webhooks", {"url": "http://127.0.0.1:9009/", "events": ["run.finished"]}, headers=admin)
+    graph = service.post("/v1/graphs", branches(2, "alone"), headers=admin)
+    run = service.post("/v1/optimize", {"graph": branches(2, "run"), "passes": ["MergeLinears"]}, headers=admin)
+    pin = f"/v1/runs/{run.json()['id']}/pin"
+    assert service.request("PUT", pin, {}, headers=admin).status in (200, 201)
+    job = jobs.begin(service, "/v1/optimize", jobs.slow_request(jobs.FOREVER), **admin)
+    upload = service.post("/v1/blobs/uploads", headers=admin).headers["location"]
+    fill(small_disk)
+    fill_log(service, headers=admin)
+    paths = ["/v1/tokens/lost", f"/v1/jobs/{job['id']}", f"/v1/webhooks/{hook.json()['id']}", pin, alias,
+             "/v1/models/full/versions/1", upload, f"/v1/graphs/{graph.json()['id']}"]
+    assert len(paths) == sum("delete" in one for one in description().document["paths"].values())
+    for path in paths:
+        answer = service.delete(path, headers=admin | {"If-Match": "*"})
+        assert answer.status in (200, 202, 204), (path, answer)
+        fill(small_disk)
+    assert [service.get(path, headers=admin).status for path in (alias, pin, upload)] == [404] * 3
+    assert service.get("/v1/tokens/lost", headers=admin).json()["revoked"]
 
 
 def test_an_upload_that_does_not_fit(cramped, small_disk):
