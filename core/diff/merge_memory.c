@@ -4,6 +4,11 @@
  *
  *     base:    x   merged(x)      k = merged[…]         theirs:  x   q(x)           k = k(x)
  *     ours:    x   merged(x)   x.add_(1)   k = merged[…]         here k(x) would read what was written
+ *
+ * What is put back where nothing was read has no such place in ours. It reads what it read in theirs: behind the same writes.
+ *
+ *     base:    x   t = x.transpose_(0, 1)               theirs:  x   dead(x)   t = x.transpose_(0, 1)
+ *     ours:    x   turned = x.transpose_(0, 1)                   here dead(x) would stand behind it
  */
 #include <stdlib.h>
 #include <string.h>
@@ -37,6 +42,8 @@ typedef struct memory {
 typedef struct span {
     fb_node node;
     uint32_t group, first, last;
+    bool is_lost;    /* a node that reads it before does not afterwards */
+    uint64_t gained; /* of the nodes behind a write that read it afterwards and did not before, with those writes; or 0 */
 } span;
 
 /* One transition, of base to theirs or of ours to the merged graph, and what is read when in the latter. */
@@ -46,6 +53,10 @@ typedef struct transition {
     fb_map reads;    /* node and group -> 1 + index into spans */
     fb_usage *usage;
     fb_alias *alias;
+    fb_node *nodes;      /* of `after`, by ordinal */
+    fb_buffer histories; /* uint64_t: of a memory's first write, of its first two, … */
+    fb_map written;      /* memory -> 1 + index of its first one */
+    fb_buffer text;
 } transition;
 
 /* ---- groups ------------------------------------------------------------------------------------------------------------ */
@@ -136,7 +147,7 @@ static span *span_of(const transition *t, fb_node node, uint32_t group) {
 static bool add_read(transition *t, fb_node node, uint32_t group, uint32_t ordinal) {
     span *read = span_of(t, node, group);
     if (!read) {
-        fb_buffer_append(&t->spans, &(span){node, group, ordinal, ordinal}, sizeof *read);
+        fb_buffer_append(&t->spans, &(span){.node = node, .group = group, .first = ordinal, .last = ordinal}, sizeof *read);
         return !t->spans.failed &&
                fb_map_put(&t->reads, (uint64_t)node.id << 32 | group, (uint32_t)(t->spans.size / sizeof *read));
     }
@@ -150,13 +161,73 @@ static bool may_be_disturbed(const transition *t, fb_node node) {
     return fb_last_write(t->alias, node) || fb_mode_switched_between(t->alias, 0, UINT32_MAX);
 }
 
+/* Appends what its writes have made of the node's memory, one after the other. */
+static bool add_history(const memory *y, transition *t, fb_node node) {
+    uint32_t count;
+    const uint32_t *writes = fb_writes_of(t->alias, node, &count);
+    uint64_t history = 0;
+    if (!fb_map_put(&t->written, fb_memory_of(t->alias, node), (uint32_t)(t->histories.size / sizeof history) + 1))
+        return false;
+    for (uint32_t i = 0; i < count && fb_merging_goes_on(y->m); i++) {
+        const fb_node_row *row = fb_node_at(t->after, t->nodes[writes[i]]);
+        t->text.size = 0;
+        fb_value_write(t->after, row->args, &t->text);
+        fb_value_write(t->after, row->kwargs, &t->text);
+        history = fb_hash_text(fb_text(t->after, row->target), history + row->opcode);
+        history = fb_hash(t->text.data, t->text.size, history);
+        fb_buffer_append(&t->histories, &history, sizeof history);
+    }
+    return !t->text.failed && !t->histories.failed;
+}
+
+/* The writes into a node's memory that stand before an ordinal; 0 for none. */
+static bool find_history(const memory *y, transition *t, fb_node node, uint32_t ordinal, uint64_t *out) {
+    uint32_t count, before = 0;
+    const uint32_t *writes = fb_writes_of(t->alias, node, &count);
+    *out = 0;
+    for (uint32_t above = count; before < above;) {
+        uint32_t middle = before + (above - before) / 2;
+        if (writes[middle] < ordinal) before = middle + 1;
+        else above = middle;
+    }
+    if (!before) return true;
+    uint32_t at = fb_memory_of(t->alias, node);
+    if (!fb_map_get(&t->written, at) && !add_history(y, t, node)) return false;
+    size_t index = fb_map_get(&t->written, at) - 1 + before - 1;
+    if (!y->m->work.stopped.status) memcpy(out, t->histories.data + index * sizeof *out, sizeof *out);
+    return true;
+}
+
+static bool is_read_by_counterpart(const memory *y, const transition *t, const fb_graph *graph, fb_node reader, fb_node input) {
+    const fb_graph *other = graph == t->after ? t->before : t->after;
+    const fb_sides *sides = &y->m->sides;
+    return fb_merging_reads(y->m, other, fb_counterpart(sides, graph, reader, other),
+                            fb_counterpart(sides, graph, input, other));
+}
+
+/* Takes note of a read that is lost or gained. A node of the trail reads for a group that it is not in, on one side. */
+static bool note_read(const memory *y, transition *t, const fb_graph *graph, fb_node reader, fb_node input, span *read,
+                      uint32_t ordinal) {
+    bool of_trail = group_of(y, graph, reader) != read->group;
+    if (graph == t->before) {
+        read->is_lost |= of_trail || !is_read_by_counterpart(y, t, graph, reader, input);
+        return true;
+    }
+    if (of_trail || is_read_by_counterpart(y, t, graph, reader, input)) return true;
+    uint64_t history;
+    bool ok = find_history(y, t, input, ordinal, &history);
+    if (ok && history) read->gained += fb_hash_text(fb_node_name(graph, reader), history);
+    return ok;
+}
+
 static bool add_reads_for(const memory *y, transition *t, const fb_graph *graph, fb_node reader, uint32_t group,
                           uint32_t ordinal) {
     bool ok = true;
     for (uint32_t e = group ? fb_input_first(graph, reader) : 0; e && ok && fb_merging_goes_on(y->m);
          e = fb_input_next(graph, e)) {
-        fb_node input = fb_counterpart(&y->m->sides, graph, fb_edge_input(graph, e), t->after);
-        if (input.id && may_be_disturbed(t, input)) ok = add_read(t, input, group, ordinal);
+        fb_node read = fb_edge_input(graph, e), input = fb_counterpart(&y->m->sides, graph, read, t->after);
+        if (!input.id || !may_be_disturbed(t, input)) continue;
+        ok = add_read(t, input, group, ordinal) && note_read(y, t, graph, reader, read, span_of(t, input, group), ordinal);
     }
     return ok;
 }
@@ -221,7 +292,10 @@ static bool find_reads(memory *y, transition *t) {
 static bool begin(memory *y, transition *t) {
     t->usage = fb_usage_new(t->after);
     t->alias = t->usage ? fb_alias_new(t->after, t->usage, &y->m->work) : NULL;
-    return t->alias && find_reads(y, t);
+    t->nodes = calloc((size_t)fb_node_count(t->after) + 1, sizeof *t->nodes);
+    for (fb_node n = fb_first_node(t->after, FB_MAIN_PROGRAM); t->nodes && n.id; n = fb_next_node(t->after, n))
+        t->nodes[fb_node_at(t->after, n)->ordinal] = n;
+    return t->alias && t->nodes && find_reads(y, t);
 }
 
 static void end(transition *t) {
@@ -229,6 +303,10 @@ static void end(transition *t) {
     fb_map_free(&t->reads);
     fb_alias_free(t->alias);
     fb_usage_free(t->usage);
+    free(t->nodes);
+    fb_buffer_free(&t->histories);
+    fb_map_free(&t->written);
+    fb_buffer_free(&t->text);
 }
 
 static bool is_disturbed(const transition *t, const span *read) {
@@ -257,16 +335,25 @@ static bool is_rearranged(fb_merging *m) {
     return writes != writes_since;
 }
 
+static void report_read(const memory *y, const char *name) {
+    fb_conflicts_add(y->m->conflicts, FB_CONFLICT_NODE, "changed-node", name,
+                     "undo moves a read of %s past a write into its memory", name);
+}
+
 static void report(const memory *y, const transition *before, const transition *since) {
     bool is_new_order = is_rearranged(y->m);
-    size_t count = since->spans.size / sizeof(span);
-    for (size_t i = 0; i < count && fb_merging_goes_on(y->m); i++) {
-        const span *read = (const span *)(const void *)since->spans.data + i;
-        const char *name = fb_node_name(since->after, read->node);
-        fb_node there = fb_node_named(before->after, name);
-        if (is_disturbed(since, read) && (is_new_order || !is_disturbed(before, span_of(before, there, read->group))))
-            fb_conflicts_add(y->m->conflicts, FB_CONFLICT_NODE, "changed-node", name,
-                             "undo moves a read of %s past a write into its memory", name);
+    const span *spans = (const span *)(const void *)since->spans.data;
+    for (size_t i = 0; i < since->spans.size / sizeof *spans && fb_merging_goes_on(y->m); i++) {
+        const char *name = fb_node_name(since->after, spans[i].node);
+        const span *was = span_of(before, fb_node_named(before->after, name), spans[i].group);
+        bool is_moved = is_disturbed(since, &spans[i]) && (is_new_order || !is_disturbed(before, was));
+        if (is_moved || (!spans[i].is_lost && spans[i].gained != (was ? was->gained : 0))) report_read(y, name);
+    }
+    spans = (const span *)(const void *)before->spans.data;
+    for (size_t i = 0; i < before->spans.size / sizeof *spans && fb_merging_goes_on(y->m); i++) {
+        const char *name = fb_node_name(before->after, spans[i].node);
+        fb_node now = fb_node_named(since->after, name);
+        if (!spans[i].is_lost && spans[i].gained && now.id && !span_of(since, now, spans[i].group)) report_read(y, name);
     }
 }
 

@@ -380,9 +380,16 @@ uint32_t fb_memory_limit(const fb_alias *alias) {
     return element_count(alias);
 }
 
+const uint32_t *fb_writes_of(const fb_alias *alias, fb_node value, uint32_t *count) {
+    uint32_t root = root_of(alias, value.id);
+    *count = alias->write_start ? alias->write_start[root + 1] - alias->write_start[root] : 0;
+    return *count ? alias->writes + alias->write_start[root] : NULL;
+}
+
 uint32_t fb_last_write(const fb_alias *alias, fb_node value) {
-    if (!class_is_written(alias, value.id)) return 0;
-    return alias->writes[alias->write_start[root_of(alias, value.id) + 1] - 1] + 1;
+    uint32_t count;
+    const uint32_t *writes = fb_writes_of(alias, value, &count);
+    return count ? writes[count - 1] + 1 : 0;
 }
 
 bool fb_mutated_after(const fb_alias *analysis, fb_node value, uint32_t after) {

@@ -26,7 +26,9 @@ bool fb_tensor_is_mutated(const fb_alias *analysis, fb_tensor tensor);
 /* Values of the same number may share memory; others do not. Numbers are below fb_memory_limit. */
 uint32_t fb_memory_of(const fb_alias *analysis, fb_node value);
 uint32_t fb_memory_limit(const fb_alias *analysis);
-/* 1 + the ordinal of the last node that writes the value's memory; 0 = it is never written. */
+/* The ordinals of the nodes that write the value's memory, ascending. */
+const uint32_t *fb_writes_of(const fb_alias *analysis, fb_node value, uint32_t *count);
+/* 1 + the ordinal of the last of them; 0 = it is never written. */
 uint32_t fb_last_write(const fb_alias *analysis, fb_node value);
 /* Is a mode (autocast, autograd, a level of vmap) switched by a node whose ordinal is > after and < before? The same call may
  * then give another dtype, or something else. An unknown call that reads no tensor counts as such a switch. */

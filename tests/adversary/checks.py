@@ -608,24 +608,49 @@ def check_file(subject, workshop, check):
         judge_run(subject, run, module, "file")
 
 
+def renamed(document, name):
+    """With another name for a node, everywhere."""
+    def rewrite(value):
+        if isinstance(value, list):
+            return [rewrite(item) for item in value]
+        if isinstance(value, dict):
+            return ({"$node": "renamed_by_hand"} if value == {"$node": name}
+                    else {key: rewrite(one) for key, one in value.items()})
+        return value
+
+    return [{**rewrite(node), "name": "renamed_by_hand" if node["name"] == name else node["name"]}
+            for node in document["nodes"]]
+
+
+def writes(node):
+    return re.search(r"[a-z]_(\.\w+)?$|^operator\.i|setitem|copy_", node["target"]) is not None
+
+
 def check_edited(subject, workshop, check):
-    """A client has put a node into the result: undone, the program computes what it did, and the node is there."""
+    """A client has put a node into the result, or renamed one: undone, the program computes what it did, and the node is
+    there."""
     client = workshop.client
     run = optimize(subject, workshop, check)
     if not run["reversible"] or run["result"] == run["source"]:
         return
+    choose = random.Random(run["source"])
     document = copy.deepcopy(run["graph"])
+    calls = [node for node in document["nodes"] if node["op"].startswith("call_")]
+    in_place = [node["name"] for node in calls if writes(node)]
     floats = [
         node["name"]
-        for node in document["nodes"]
-        if node["op"].startswith("call_") and str(node.get("meta", {}).get("dtype")).startswith("float")
-        and "shape" in node["meta"]
+        for node in calls
+        if str(node.get("meta", {}).get("dtype")).startswith("float") and "shape" in node["meta"]
     ]
-    if not floats:
+    if in_place and choose.random() < 0.5:
+        document["nodes"] = renamed(document, choose.choice(in_place))
+        name = "renamed_by_hand"
+    elif floats:
+        name = "put_by_hand"
+        probe = {"name": name, "op": "call_function", "target": "torch.neg", "args": [{"$node": choose.choice(floats)}]}
+        document["nodes"].insert(len(document["nodes"]) - 1, probe)
+    else:
         return
-    probe = {"name": "put_by_hand", "op": "call_function", "target": "torch.neg"}
-    probe["args"] = [{"$node": random.Random(run["source"]).choice(floats)}]
-    document["nodes"].insert(len(document["nodes"]) - 1, probe)
     if call(made_of(subject, document, "edit"), subject.inputs).error is not None:
         return  # a value of torch.vmap, read outside of it
     try:
@@ -636,9 +661,9 @@ def check_edited(subject, workshop, check):
             return
         raise Difference(f"edited {problem.status} {problem.code}", f"{problem} {str(problem.body)[:500]}") from None
     result = client.graph(undone["result"])
-    if not any(node["name"] == "put_by_hand" for node in result["nodes"]):
+    if not any(node["name"] == name for node in result["nodes"]):
         raise Difference("edited", "the client's node is gone")
-    workshop.count("edited and undone")
+    workshop.count(f"edited and undone: {name}")
     judged(subject, made_of(subject, result, "edited"), "bits", False, "edited", only=["traced"])
 
 

@@ -63,6 +63,25 @@
     "{'name':'" name "','op':'call_function','target':'torch.sin','args':[{'$node':'" input "'}]}," OUTPUT
 #define WRITE "{'name':'w','op':'call_method','target':'relu_','args':[{'$node':'x'}],'kwargs':{},'meta':{}},"
 
+/* A call that nobody reads, and an in-place one beside it. */
+#define TURN(name)                                                                                                             \
+    "{'name':'" name "','op':'call_method','target':'transpose_','args':[{'$node':'x'},0,1],'kwargs':{},'meta':{}},"
+#define NEG "{'name':'neg','op':'call_function','target':'torch.neg','args':[{'$node':'x'}],'kwargs':{},'meta':{}},"
+#define RELU "{'name':'relu','op':'call_function','target':'torch.relu','args':[{'$node':'x'}],'kwargs':{},'meta':{}},"
+#define DEAD(calls)                                                                                                            \
+    .nodes = "{'name':'x','op':'placeholder','target':'x','meta':{'shape':[2,4],'dtype':'float32'}}," calls OUTPUT             \
+             ",'target':'output','args':[{'$node':'relu'}]}",                                                                  \
+    .modules = "{'path':'','type':'torch.nn.Module'}", .tensors = "", .passes = "['EliminateDeadCode']", .undone = "0"
+/* A shape that is known. */
+#define SHAPE(z)                                                                                                               \
+    .nodes = "{'name':'x','op':'placeholder','target':'x','meta':{'shape':[2,4],'dtype':'float32'}},"                          \
+             "{'name':'z','op':'placeholder','target':'z','meta':{'shape':[2,4],'dtype':'float32'}},"                          \
+             "{'name':'size','op':'call_function','target':'builtins.getattr','args':[{'$node':'x'},'shape']},"                \
+             "{'name':'getitem','op':'call_function','target':'operator.getitem','args':[{'$node':'size'},0]},"                \
+             "{'name':'view','op':'call_method','target':'reshape','args':[{'$node':'" z "'},{'$node':'getitem'},-1],"         \
+             "'meta':{'shape':[2,4],'dtype':'float32'}}," OUTPUT ",'target':'output','args':[{'$node':'view'}]}",              \
+    .modules = "{'path':'','type':'torch.nn.Module'}", .tensors = "", .passes = "['FoldShapes']", .undone = "0"
+
 /* Three Linears, of which only the first has a bias. */
 #define THREE                                                                                                                  \
     .nodes = "{'name':'x','op':'placeholder','target':'x','meta':{'shape':[2,4],'dtype':'float32'}},"                          \
@@ -170,6 +189,52 @@ static const undo_example cases[] = {
      {{"{'name':'getattr_1',", WRITE "{'name':'getattr_1',"}},
      NULL,
      {{"{'name':'getattr_1',", WRITE "{'name':'getattr_1',"}}},
+    {"a dead call, and the write behind it was renamed",
+     DEAD(NEG TURN("t") RELU),
+     {{"'t'", "'turned'"}},
+     "changed-node node x\n"},
+    {"a dead call, and the write before it was renamed",
+     DEAD(TURN("t") NEG RELU),
+     {{"'t'", "'turned'"}},
+     NULL,
+     {{"'t'", "'turned'"}}},
+    {"a dead call, and the write before it was moved behind what follows",
+     DEAD(TURN("t") NEG RELU),
+     {{TURN("t") RELU, RELU TURN("t")}},
+     "changed-node node x\n"},
+    {"a dead call, and the write before it is gone", DEAD(TURN("t") NEG RELU), {{TURN("t"), ""}}, "changed-node node x\n"},
+    {"a dead call, and the write before it is another one",
+     DEAD(TURN("t") NEG RELU),
+     {{"{'$node':'x'},0,1]", "{'$node':'x'},1,1]"}},
+     "changed-node node x\n"},
+    {"a dead call, and a new write before it", DEAD(NEG RELU), {{RELU, TURN("t") RELU}}, "changed-node node x\n"},
+    {"a dead call, and a new write that lies behind it",
+     DEAD(NEG RELU),
+     {{OUTPUT, TURN("t") OUTPUT}},
+     NULL,
+     {{OUTPUT, TURN("t") OUTPUT}}},
+    {"a dead call, and a write before the one behind it",
+     DEAD(NEG TURN("t") RELU),
+     {{RELU, TURN("u") RELU}},
+     NULL,
+     {{RELU, TURN("u") RELU}}},
+    {"a dead call of a dead call, and the write behind them was renamed",
+     DEAD(NEG "{'name':'sin','op':'call_function','target':'torch.sin','args':[{'$node':'neg'}]}," TURN("t") RELU),
+     {{"'t'", "'turned'"}},
+     "changed-node node x\n"},
+    {"a dead call of something else",
+     DEAD("{'name':'y','op':'placeholder','target':'y'}," NEG RELU TURN("t")),
+     {{"'t'", "'turned'"}},
+     NULL,
+     {{"'t'", "'turned'"}}},
+    {"a shape that was folded, and a new write",
+     SHAPE("z"),
+     {{"{'name':'view'", TURN("t") "{'name':'view'"}},
+     "changed-node node x\n"},
+    {"a shape that was folded of what its reader reads, too, and a new write",
+     SHAPE("x"),
+     {{"{'name':'view'", TURN("t") "{'name':'view'"}},
+     "changed-node node x\n"},
     {"an exporter sorts the members of objects",
      PAIR,
      MERGE_ALL,
