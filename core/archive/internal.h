@@ -126,6 +126,7 @@ typedef struct pt_model {
     uint64_t inline_bytes;
     uint64_t held; /* bytes of entries that are in memory, as the archive's limits count them */
     bool is_training;
+    fb_dtype exported_as[FB_DTYPE_COUNT]; /* by dtype of weights: what they were exported as, where that is another one */
 } pt_model;
 
 /* The first failure counts. `file` is what of the archive is wrong, or NULL. Return false. */
@@ -174,6 +175,11 @@ uint32_t pt_row_of(const pt_program *program, const fb_json *name);
 bool pt_remove_dead(pt_model *m, pt_program *p);
 /* Does a call of it do nothing but give a result? */
 bool pt_is_pure(const char *target);
+
+/* Weights that were cast after the export: what the program records of results is older than they are. Then no result of a
+ * dtype that weights had has a dtype in the document. `dtype` may be unknown: what such a result was exported as, if that is
+ * certain. */
+fb_dtype pt_exported_as(const pt_model *m, fb_dtype dtype);
 
 /* The modules that own the state, and the document: write.c */
 bool pt_write_document(pt_model *m, pt_program *program, fb_buffer *out);

@@ -81,12 +81,16 @@ static json_t *owners_of(pt_rewriting *r, const json_t *document) {
 /* ---- weights ------------------------------------------------------------------------------------------------------------- */
 
 /* The placeholders of the state, in tensor_values. */
-static bool describe_input(pt_rewriting *r, const char *owner, json_t *meta) {
+static bool describe_input(pt_rewriting *r, const char *owner, const json_t *meta, const char *dtype) {
+    const char *recorded = fb_dtype_name(pt_exported_as(r->m, fb_dtype_find(dtype)));
     json_t *name;
     size_t i;
     json_array_foreach(json_object_get(r->inputs_of, owner), i, name) {
         const char *text = json_string_value(name);
-        if (json_object_get(r->main.values, text) && !pt_set(r, r->main.values, text, json_deep_copy(meta))) return false;
+        if (!json_object_get(r->main.values, text)) continue;
+        json_t *made = json_deep_copy(meta);
+        if (!pt_set(r, r->main.values, text, made) || !pt_set(r, made, "dtype", json_integer(pt_scalar_type(recorded))))
+            return false;
     }
     return true;
 }
@@ -120,7 +124,8 @@ static bool put_weight(pt_rewriting *r, const char *owner, const json_t *owned) 
     json_t *made = record ? json_pack("{s:s,s:b,s:b,s:O}", "path_name", record, "is_param",
                                       json_is_true(json_array_get(owned, 1)), "use_pickle", false, "tensor_meta", meta)
                           : NULL;
-    bool ok = made     ? pt_set(r, is_constant ? constants : weights, owner, made) && describe_input(r, owner, meta)
+    bool ok = made ? pt_set(r, is_constant ? constants : weights, owner, made) &&
+                         describe_input(r, owner, meta, pt_text_of(row, "dtype"))
               : record ? pt_no_memory(r->m)
                        : false;
     json_decref(meta);

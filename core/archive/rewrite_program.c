@@ -199,15 +199,21 @@ static bool lay_out(pt_scope *s, const char *result, const json_t *node, const j
     return pt_set(s->r, value, "strides", strides) && ok;
 }
 
+/* What the archive records of a result of the graph, or "". */
+static const char *recorded_dtype(const pt_scope *s, const json_t *meta) {
+    fb_dtype known = fb_dtype_find(pt_text_of(meta, "dtype")), recorded = known ? known : pt_exported_as(s->r->m, known);
+    return recorded ? fb_dtype_name(recorded) : "";
+}
+
 /* The shape and the dtype that the graph gives the result, where they are other ones than the archive's. */
 static bool describe_again(pt_scope *s, const char *result, const json_t *before, const json_t *after) {
     const json_t *was = json_object_get(before, "meta"), *meta = json_object_get(after, "meta"),
                  *shape = json_object_get(meta, "shape");
     json_t *value = json_object_get(s->values, result);
-    const char *dtype = pt_text_of(meta, "dtype");
+    const char *dtype = recorded_dtype(s, meta);
     if (!value || !json_is_array(shape)) return true;
     bool ok = true;
-    if (strcmp(dtype, pt_text_of(was, "dtype")) != 0)
+    if (strcmp(dtype, recorded_dtype(s, was)) != 0)
         ok = pt_scalar_type(dtype) && pt_set(s->r, value, "dtype", json_integer(pt_scalar_type(dtype)));
     if (!ok || json_equal(shape, json_object_get(was, "shape"))) return ok;
     json_t *made =
@@ -274,7 +280,7 @@ static json_t *insert_node(pt_scope *s, const json_t *node) {
         return NULL;
     }
     json_t *inputs = pt_make_inputs(s, node);
-    json_t *value = inputs ? pt_make_meta(s, shape, pt_text_of(meta, "dtype"), false, pt_some_device(s)) : NULL;
+    json_t *value = inputs ? pt_make_meta(s, shape, recorded_dtype(s, meta), false, pt_some_device(s)) : NULL;
     if (!value || !pt_set(s->r, s->values, result, value) || !pt_set(s->r, s->laid_out, result, json_true()) ||
         (!known && !pt_set(s->r, s->names, name, json_string(name)))) {
         json_decref(inputs);
@@ -295,8 +301,8 @@ static bool insert_state(pt_scope *s, const char *name, const char *owner) {
     if (!row || s != &s->r->main) return pt_refuse(s->r, "\"%s\" reads \"%s\", which is not a weight there", name, owner);
     if (json_object_get(s->values, name) || !pt_are_on_one_device(s))
         return pt_refuse(s->r, "the new weight \"%s\" has a name that is taken, or is in a program of several devices", owner);
-    json_t *value =
-        pt_make_meta(s, json_object_get(row, "shape"), pt_text_of(row, "dtype"), pt_requires_grad(owned), pt_some_device(s));
+    const char *recorded = fb_dtype_name(pt_exported_as(s->r->m, fb_dtype_find(pt_text_of(row, "dtype"))));
+    json_t *value = pt_make_meta(s, json_object_get(row, "shape"), recorded, pt_requires_grad(owned), pt_some_device(s));
     json_t *spec = is_parameter ? json_pack("{s:{s:{s:s},s:s}}", "parameter", "arg", "name", name, "parameter_name", owner)
                                 : json_pack("{s:{s:{s:s},s:s,s:b}}", "buffer", "arg", "name", name, "buffer_name", owner,
                                             "persistent", true);

@@ -51,6 +51,44 @@ static bool is_complete(const fb_json *value) {
     return ok;
 }
 
+static pt_tensor *tensor_of(const pt_model *m, const pt_row *row) {
+    uint32_t tensor;
+    bool is_found = pt_keys_find(&m->weights, row->target, strlen(row->target), &tensor) ||
+                    pt_keys_find(&m->constants, row->target, strlen(row->target), &tensor);
+    return is_found ? &m->tensors[tensor] : NULL;
+}
+
+static fb_dtype recorded_dtype(const pt_row *row) {
+    const fb_json *dtype = pt_member_of(row->value, "dtype", FB_JSON_INT);
+    const char *name = dtype ? pt_dtype_name(dtype->integer) : NULL;
+    return name ? fb_dtype_find(name) : FB_DTYPE_UNKNOWN;
+}
+
+static void look_at_weights(pt_model *m, const pt_program *p) {
+    for (uint32_t i = 0; i < p->count; i++) {
+        const pt_tensor *tensor = p->rows[i].kind == PT_STATE ? tensor_of(m, &p->rows[i]) : NULL;
+        fb_dtype was = recorded_dtype(&p->rows[i]);
+        if (tensor && was && was != tensor->dtype) m->exported_as[tensor->dtype] = was;
+    }
+}
+
+fb_dtype pt_exported_as(const pt_model *m, fb_dtype dtype) {
+    if (dtype) return m->exported_as[dtype] ? m->exported_as[dtype] : dtype;
+    for (size_t i = 0; i < FB_DTYPE_COUNT; i++) {
+        if (!m->exported_as[i] || m->exported_as[i] == dtype) continue;
+        if (dtype) return FB_DTYPE_UNKNOWN;
+        dtype = m->exported_as[i];
+    }
+    return dtype;
+}
+
+/* Was it recorded before weights of that dtype were cast? */
+static bool is_outdated(const pt_model *m, fb_dtype recorded) {
+    bool is_any = false;
+    for (size_t i = 0; i < FB_DTYPE_COUNT && recorded; i++) is_any |= m->exported_as[i] == recorded;
+    return is_any;
+}
+
 /* Shape and dtype; where a result lies is recorded where a cast reads it. */
 static bool put_meta(pt_model *m, const pt_row *row, fb_buffer *out) {
     fb_buffer_string(out, ",\"meta\":{");
@@ -69,7 +107,9 @@ static bool put_meta(pt_model *m, const pt_row *row, fb_buffer *out) {
         fb_buffer_char(out, ']');
         const char *name = pt_dtype_name(dtype->integer);
         if (!name) return pt_unsupported(m, m->program_file.name, "\"%s\" has a dtype that is not known", row->name);
-        if (fb_dtype_find(name)) fb_buffer_printf(out, ",\"dtype\":\"%s\"", name);
+        const pt_tensor *tensor = row->kind == PT_STATE ? tensor_of(m, row) : NULL;
+        fb_dtype known = tensor ? tensor->dtype : recorded_dtype(row);
+        if (known && (tensor || !is_outdated(m, known))) fb_buffer_printf(out, ",\"dtype\":\"%s\"", fb_dtype_name(known));
         if (row->decides_device && layout->integer == PT_STRIDED) {
             fb_buffer_string(out, ",\"device\":");
             if (!pt_put_device(m, pt_member(value, "device"), out)) return false;
@@ -431,6 +471,7 @@ static bool clean_up(pt_model *m, pt_program *p) {
 bool pt_write_document(pt_model *m, pt_program *p, fb_buffer *out) {
     if (!clean_up(m, p)) return false;
     look_at_calls(m, p);
+    look_at_weights(m, p);
     if (!make_modules(m, p) || !pt_place_tensors(m)) return false;
     fb_buffer_string(out, "{\"format\":\"foldback.graph/1\",\"name\":");
     put_text(out, m->name);

@@ -34,7 +34,7 @@ def from_exported_program(
     for owner in constants:
         path, _, key = owner.rpartition(".")
         root.get_submodule(path)._non_persistent_buffers_set.add(key)
-    return build(
+    document = build(
         root,
         name=name,
         training=_is_training(root),
@@ -43,6 +43,25 @@ def from_exported_program(
         data=data,
         digests=digests,
     )
+    _drop_outdated(document)
+    return document
+
+
+def _drop_outdated(document: Document) -> None:
+    """Weights that were cast after the export: what is recorded of results is older than they are. No result has a dtype then
+    that weights had."""
+    dtypes = {row["name"]: row["dtype"] for row in document["tensors"]}
+    owned = {child_path(row["path"], key): dtypes[name] for row in document["modules"]
+             for key, name in {**row["parameters"], **row["buffers"]}.items() if name is not None}
+    reads = [(row["meta"], owned[row["target"]]) for row in document["nodes"]
+             if row["op"] == "get_attr" and row["target"] in owned and "dtype" in row["meta"]]
+    outdated = {meta["dtype"] for meta, dtype in reads if meta["dtype"] != dtype}
+    for nodes in [document["nodes"], *(row["graph"]["nodes"] for row in document["modules"] if "graph" in row)]:
+        for row in nodes if outdated else ():
+            if row["meta"].get("dtype") in outdated:
+                del row["meta"]["dtype"]
+    for meta, dtype in reads:
+        meta["dtype"] = dtype
 
 
 def from_module(
