@@ -54,6 +54,11 @@ bool pt_requires_grad(const json_t *owned) {
     return said ? json_is_true(said) : is_parameter && fb_dtype_is_floating(fb_dtype_find(pt_text_of(row, "dtype")));
 }
 
+bool pt_is_parameter(const json_t *owned) {
+    fb_dtype dtype = fb_dtype_find(pt_text_of(json_array_get(owned, 0), "dtype"));
+    return json_is_true(json_array_get(owned, 1)) && (fb_dtype_is_floating(dtype) || fb_dtype_is_complex(dtype));
+}
+
 /* The value with what its nodes are in the place of their names. */
 static json_t *with_names(const json_t *value, const json_t *names) {
     size_t i;

@@ -115,14 +115,15 @@ static bool put_weight(pt_rewriting *r, const char *owner, const json_t *owned) 
     const json_t *row = json_array_get(owned, 0), *old = json_object_get(constants, owner);
     bool is_constant = old != NULL;
     if (!old) old = json_object_get(weights, owner);
+    bool is_parameter = old ? json_is_true(json_array_get(owned, 1)) : pt_is_parameter(owned);
     const json_t *device = old ? json_object_get(json_object_get(old, "tensor_meta"), "device") : pt_some_device(&r->main);
     if (!row || (!old && !pt_are_on_one_device(&r->main)))
         return pt_refuse(r, "\"%s\" is a new weight of a program of several devices", owner);
     json_t *meta =
         pt_make_meta(&r->main, json_object_get(row, "shape"), pt_text_of(row, "dtype"), pt_requires_grad(owned), device);
     const char *record = meta ? record_of(r, pt_text_of(row, "name"), is_constant) : NULL;
-    json_t *made = record ? json_pack("{s:s,s:b,s:b,s:O}", "path_name", record, "is_param",
-                                      json_is_true(json_array_get(owned, 1)), "use_pickle", false, "tensor_meta", meta)
+    json_t *made = record ? json_pack("{s:s,s:b,s:b,s:O}", "path_name", record, "is_param", is_parameter, "use_pickle", false,
+                                      "tensor_meta", meta)
                           : NULL;
     bool ok = made ? pt_set(r, is_constant ? constants : weights, owner, made) &&
                          describe_input(r, owner, meta, pt_text_of(row, "dtype"))

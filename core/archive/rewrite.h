@@ -102,6 +102,8 @@ bool pt_list_reads(const json_t *value, json_t *out);
 json_t *pt_owners_of(const json_t *document);
 /* Of such an owner's tensor. */
 bool pt_requires_grad(const json_t *owned);
+/* Is it one in an archive that did not have it? Not of integers: PyTorch 2.9 loads no such archive. */
+bool pt_is_parameter(const json_t *owned);
 /* What the document computes: inputs, calls in their order with what they read, and the dtype and shape of each state. Two
  * documents with equal ones compute the same. With `records`, also the shape and dtype of each result and whether a state
  * requires gradients. */

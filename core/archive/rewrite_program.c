@@ -297,7 +297,7 @@ static json_t *insert_node(pt_scope *s, const json_t *node) {
 /* A weight that the graph did not have: an input more. */
 static bool insert_state(pt_scope *s, const char *name, const char *owner) {
     const json_t *owned = json_object_get(s->r->owners, owner), *row = json_array_get(owned, 0);
-    bool is_parameter = json_is_true(json_array_get(owned, 1));
+    bool is_parameter = pt_is_parameter(owned);
     if (!row || s != &s->r->main) return pt_refuse(s->r, "\"%s\" reads \"%s\", which is not a weight there", name, owner);
     if (json_object_get(s->values, name) || !pt_are_on_one_device(s))
         return pt_refuse(s->r, "the new weight \"%s\" has a name that is taken, or is in a program of several devices", owner);

@@ -9,7 +9,8 @@
  * the way and was scaled back (w * 1e4 * 1e-4): it was infinite, and becomes finite.
  *
  * The new tensor belongs to the module of the weight that it is made from; of several, the one with the same shape. A get_attr
- * node before the last folded node reads it. What only the folded nodes read is removed.
+ * node before the last folded node reads it. What only the folded nodes read is removed. It is a parameter, or a
+ * buffer where its numbers are integers or bools.
  *
  * Kept:
  *   - what is random, has effects, is written in place but by its only reader, or is an output of the graph or shares memory
@@ -1246,7 +1247,7 @@ static void look_at_tensor(void *context, fb_tensor tensor) {
 }
 
 /* A get_attr node before `node` that reads the new weight. */
-static fb_node put_weight(fb_rewrite *rw, fb_node node, fb_value recipe) {
+static fb_node put_weight(fb_rewrite *rw, fb_node node, fb_value recipe, int version) {
     fb_graph *g = fb_rewrite_graph(rw);
     fb_node source = {0}, read = {0};
     fb_buffer name = {0};
@@ -1256,7 +1257,9 @@ static fb_node put_weight(fb_rewrite *rw, fb_node node, fb_value recipe) {
     fb_module owner = fb_node_at(g, source)->module;
     const char *attribute = fb_free_attribute(rw, owner, fb_text(g, fb_node_at(g, source)->attribute), &name);
     if (attribute) {
-        fb_put_parameter(rw, owner, attribute, recipe, (fb_dtype)fb_node_at(g, node)->dtype, trained.requires_grad);
+        fb_dtype dtype = (fb_dtype)fb_node_at(g, node)->dtype;
+        if (version > 1) fb_put_weight(rw, owner, attribute, recipe, dtype, trained.requires_grad);
+        else fb_put_parameter(rw, owner, attribute, recipe, dtype, trained.requires_grad);
         read = fb_insert_read(rw, node, owner, attribute);
     }
     fb_buffer_free(&name);
@@ -1268,7 +1271,7 @@ static void edit(fb_rewrite *rw, const fb_match *match) {
     fb_node last = match->nodes[match->count - 1];
     fb_value recipe;
     if (constant_recipe(&constants, last, &recipe)) {
-        fb_node read = put_weight(rw, last, recipe);
+        fb_node read = put_weight(rw, last, recipe, match->pass->version);
         for (size_t i = 0; i < match->count; i++) fb_release_reads(rw, match->nodes[i]);
         for (size_t i = 0; i + 1 < match->count; i++) fb_erase(rw, match->nodes[i]);
         if (read.id) fb_absorb(rw, last, read);
@@ -1278,18 +1281,19 @@ static void edit(fb_rewrite *rw, const fb_match *match) {
     fb_map_free(&constants.recipes);
 }
 
-const fb_pass fb_fold_constants = {
-    .name = "FoldConstants",
-    .version = 1,
-    .summary = "Replaces what depends on weights only, such as `W + s * B @ A`, with a weight.",
-    .parameters = "{\"additionalProperties\":false,\"properties\":{\"maximum_growth\":{\"default\":1048576,\"description\":"
-                  "\"By how many elements a new weight may be larger than those that it is made from and that nothing else "
-                  "reads. A view of a weight that others keep, or an expanded one, grows by all of it.\",\"minimum\":0,"
-                  "\"type\":\"integer\"}},\"type\":\"object\"}",
-    .exactness = FB_ROUNDS,
-    .gain = FB_GAIN_FEWER_NODES,
-    .reversible = false,
-    .preserves_computation = true,
-    .match_graph = match_graph,
-    .edit = edit,
-};
+/* Version 1 made parameters of integers and bools. */
+#define FOLD_CONSTANTS(number, before)                                                                                         \
+    {                                                                                                                          \
+        .name = "FoldConstants", .version = number, .earlier = before,                                                         \
+        .summary = "Replaces what depends on weights only, such as `W + s * B @ A`, with a weight.",                           \
+        .parameters =                                                                                                          \
+            "{\"additionalProperties\":false,\"properties\":{\"maximum_growth\":{\"default\":1048576,\"description\":"         \
+            "\"By how many elements a new weight may be larger than those that it is made from and that nothing else "         \
+            "reads. A view of a weight that others keep, or an expanded one, grows by all of it.\",\"minimum\":0,"             \
+            "\"type\":\"integer\"}},\"type\":\"object\"}",                                                                     \
+        .exactness = FB_ROUNDS, .gain = FB_GAIN_FEWER_NODES, .reversible = false, .preserves_computation = true,               \
+        .match_graph = match_graph, .edit = edit,                                                                              \
+    }
+
+static const fb_pass version_1 = FOLD_CONSTANTS(1, NULL);
+const fb_pass fb_fold_constants = FOLD_CONSTANTS(2, &version_1);

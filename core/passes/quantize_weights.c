@@ -6,6 +6,8 @@
  *
  *     s = max |W| of the channel / 127          q = W / s, rounded to int8
  *
+ * q is a buffer, s is a parameter.
+ *
  * What is stored, downloaded and kept in memory is a quarter of float32, or half of float16. PyTorch computes in the weight's
  * dtype as before: it makes W again at every call, which takes time. Both are made once, from the weight, in recipes; s has the
  * weight's dtype. A channel of zeros stays zeros; one with a nan or an infinity becomes nan as a whole.
@@ -168,11 +170,13 @@ static fb_value scale_recipe(fb_graph *g, const fb_host *host) {
 }
 
 /* A new tensor of the module, read before the layer's call. */
-static fb_node put(fb_rewrite *rw, const fb_layer *layer, fb_module owner, const char *attribute, fb_value recipe,
-                   fb_dtype dtype, fb_tensor *tensor) {
+static fb_node put(fb_rewrite *rw, const fb_match *match, const fb_layer *layer, fb_module owner, const char *attribute,
+                   fb_value recipe, fb_dtype dtype, fb_tensor *tensor) {
     fb_buffer name = {0};
     const char *text = fb_free_attribute(rw, owner, attribute, &name);
-    *tensor = text ? fb_put_parameter(rw, owner, text, recipe, dtype, false) : (fb_tensor){0};
+    if (!text) *tensor = (fb_tensor){0};
+    else if (match->pass->version > 1) *tensor = fb_put_weight(rw, owner, text, recipe, dtype, false);
+    else *tensor = fb_put_parameter(rw, owner, text, recipe, dtype, false);
     fb_node read = tensor->id ? fb_insert_read(rw, layer->call, owner, text) : (fb_node){0};
     fb_buffer_free(&name);
     return read;
@@ -233,33 +237,34 @@ static fb_node insert_weight(fb_rewrite *rw, const fb_host *host, const grouped 
     return fb_value_node(g, weight);
 }
 
-static fb_node put_groups(fb_rewrite *rw, const fb_host *host, fb_module owner, int64_t group_size) {
+static fb_node put_groups(fb_rewrite *rw, const fb_match *match, const fb_host *host, fb_module owner, int64_t group_size) {
     fb_graph *g = fb_rewrite_graph(rw);
     const fb_layer *layer = &host->layer;
     grouped to = in_groups(host, group_size);
     fb_tensor scale, pairs;
-    fb_node scale_read = put(rw, layer, owner, "weight_scale", group_scale_recipe(g, host, &to), host->dtype, &scale);
-    fb_node read = put(rw, layer, owner, "weight_int4", pairs_recipe(g, host, &to, scale), FB_INT8, &pairs);
+    fb_node scale_read = put(rw, match, layer, owner, "weight_scale", group_scale_recipe(g, host, &to), host->dtype, &scale);
+    fb_node read = put(rw, match, layer, owner, "weight_int4", pairs_recipe(g, host, &to, scale), FB_INT8, &pairs);
     return insert_weight(rw, host, &to, fb_make_node(g, read), fb_make_node(g, scale_read));
 }
 
 /* ---- in 8 bits ---- */
 
 /* The weight again, before the layer's call. */
-static fb_node put_channels(fb_rewrite *rw, const fb_host *host, fb_module owner) {
+static fb_node put_channels(fb_rewrite *rw, const fb_match *match, const fb_host *host, fb_module owner) {
     fb_graph *g = fb_rewrite_graph(rw);
     const fb_layer *layer = &host->layer;
     fb_tensor scale, numbers;
-    fb_node scale_read = put(rw, layer, owner, "weight_scale", scale_recipe(g, host), host->dtype, &scale);
+    fb_node scale_read = put(rw, match, layer, owner, "weight_scale", scale_recipe(g, host), host->dtype, &scale);
     fb_value recipe = fb_recipe_div(g, fb_recipe_tensor(g, layer->weight), fb_recipe_tensor(g, scale));
-    fb_node read = put(rw, layer, owner, "weight_int8", recipe, FB_INT8, &numbers);
+    fb_node read = put(rw, match, layer, owner, "weight_int8", recipe, FB_INT8, &numbers);
     const char *target = fb_is_aten(g, layer->call) ? FB_TARGET_MUL_ATEN : FB_TARGET_MUL_FUNCTION;
     fb_value args = FB_ARGS(g, fb_make_node(g, read), fb_make_node(g, scale_read));
     return fb_insert_before(rw, layer->call, FB_CALL_FUNCTION, target, args, (fb_value){0});
 }
 
-static fb_node put_weight(fb_rewrite *rw, const fb_host *host, fb_module owner, int64_t group_size) {
-    return group_size ? put_groups(rw, host, owner, group_size) : put_channels(rw, host, owner);
+static fb_node put_weight(fb_rewrite *rw, const fb_match *match, const fb_host *host, fb_module owner) {
+    int64_t group_size = group_size_of(match->params);
+    return group_size ? put_groups(rw, match, host, owner, group_size) : put_channels(rw, match, host, owner);
 }
 
 /* The options of a convolution's module, as a function takes them. */
@@ -274,7 +279,7 @@ static fb_value options_of(fb_graph *g, fb_module module) {
 }
 
 /* All calls of the module become calls of the function, which reads what the module still has. */
-static void edit_module(fb_rewrite *rw, const fb_host *host, int64_t group_size) {
+static void edit_module(fb_rewrite *rw, const fb_match *match, const fb_host *host) {
     fb_graph *g = fb_rewrite_graph(rw);
     const fb_layer *layer = &host->layer;
     fb_usage *usage = fb_usage_new(g);
@@ -286,7 +291,7 @@ static void edit_module(fb_rewrite *rw, const fb_host *host, int64_t group_size)
     fb_set_module(rw, layer->module, FB_TYPE_MODULE, FB_VALUE_EMPTY_MAP);
     fb_drop_attribute(rw, layer->module, "weight");
     if (!layer->bias.id) fb_drop_attribute(rw, layer->module, "bias");
-    fb_value weight = fb_make_node(g, put_weight(rw, host, layer->module, group_size));
+    fb_value weight = fb_make_node(g, put_weight(rw, match, host, layer->module));
     fb_node bias_read = layer->bias.id ? fb_insert_read(rw, layer->call, layer->module, "bias") : (fb_node){0};
     fb_value bias = bias_read.id ? fb_make_node(g, bias_read) : FB_VALUE_NONE;
     for (fb_node call = usage && text ? layer->call : (fb_node){0}; call.id; call = fb_next_call(usage, call)) {
@@ -304,14 +309,13 @@ static void edit(fb_rewrite *rw, const fb_match *match) {
     fb_host host;
     if (!fb_host_at(g, match->nodes[0], &host)) return;
     const fb_layer *layer = &host.layer;
-    int64_t group_size = group_size_of(match->params);
     if (layer->module.id) {
-        edit_module(rw, &host, group_size);
+        edit_module(rw, match, &host);
         return;
     }
     fb_module owner = fb_node_at(g, layer->weight_read)->module;
     if (fb_module_op(g, owner) != FB_OP_UNKNOWN) fb_set_module(rw, owner, FB_TYPE_MODULE, FB_VALUE_EMPTY_MAP);
-    fb_node weight = put_weight(rw, &host, owner, group_size);
+    fb_node weight = put_weight(rw, match, &host, owner);
     if (weight.id && layer->transposition.id) weight = fb_transpose_again(rw, layer, weight);
     if (weight.id) fb_give_argument(rw, layer->call, layer->weight_parameter, fb_make_node(g, weight));
     if (layer->transposition.id) fb_erase_unread(rw, layer->transposition);
@@ -319,22 +323,24 @@ static void edit(fb_rewrite *rw, const fb_match *match) {
     fb_mark(rw, layer->call);
 }
 
-const fb_pass fb_quantize_weights = {
-    .name = "QuantizeWeights",
-    .version = 1,
-    .summary = "Keeps the weights of Linears and convolutions as int8, with one scale for each output channel; or those of "
-               "Linears in 4 bits, with one scale for each group of inputs.",
-    .parameters = "{\"additionalProperties\":false,\"properties\":{"
-                  "\"bits\":{\"default\":8,\"description\":\"how many each number of a weight takes\",\"enum\":[4,8],\"type\":"
-                  "\"integer\"},"
-                  "\"group_size\":{\"default\":128,\"description\":\"with 4 bits: how many inputs have a scale in common\","
-                  "\"enum\":[32,64,128],\"type\":\"integer\"},\"keep\":{\"default\":[],\"description\":\"what stays as it "
-                  "is: paths of modules, in which * and ? stand for others, and operators such as linear or conv2d\","
-                  "\"items\":{\"type\":\"string\"},\"type\":\"array\"}},\"type\":\"object\"}",
-    .exactness = FB_CHANGES,
-    .gain = FB_GAIN_SMALLER,
-    .reversible = false,
-    .preserves_computation = false,
-    .match_graph = match_graph,
-    .edit = edit,
-};
+/* Version 1 made the int8 tensors parameters. */
+#define QUANTIZE_WEIGHTS(number, before)                                                                                       \
+    {                                                                                                                          \
+        .name = "QuantizeWeights", .version = number, .earlier = before,                                                       \
+        .summary =                                                                                                             \
+            "Keeps the weights of Linears and convolutions as int8, with one scale for each output channel; or those of "      \
+            "Linears in 4 bits, with one scale for each group of inputs.",                                                     \
+        .parameters =                                                                                                          \
+            "{\"additionalProperties\":false,\"properties\":{"                                                                 \
+            "\"bits\":{\"default\":8,\"description\":\"how many each number of a weight takes\",\"enum\":[4,8],\"type\":"      \
+            "\"integer\"},"                                                                                                    \
+            "\"group_size\":{\"default\":128,\"description\":\"with 4 bits: how many inputs have a scale in common\","         \
+            "\"enum\":[32,64,128],\"type\":\"integer\"},\"keep\":{\"default\":[],\"description\":\"what stays as it "          \
+            "is: paths of modules, in which * and ? stand for others, and operators such as linear or conv2d\","               \
+            "\"items\":{\"type\":\"string\"},\"type\":\"array\"}},\"type\":\"object\"}",                                       \
+        .exactness = FB_CHANGES, .gain = FB_GAIN_SMALLER, .reversible = false, .preserves_computation = false,                 \
+        .match_graph = match_graph, .edit = edit,                                                                              \
+    }
+
+static const fb_pass version_1 = QUANTIZE_WEIGHTS(1, NULL);
+const fb_pass fb_quantize_weights = QUANTIZE_WEIGHTS(2, &version_1);

@@ -82,15 +82,20 @@ void fb_set_module(fb_rewrite *rewrite, fb_module module, const char *type, fb_v
     row->config = config;
 }
 
-/* In the map that has the name; what is new is a parameter. */
-static void set_parameter(fb_rewrite *rewrite, fb_module module, const char *attribute, fb_value value) {
+/* In the map that has the name; what is new is a parameter, or a buffer if that is said. */
+static void set_owned(fb_rewrite *rewrite, fb_module module, const char *attribute, fb_value value, bool is_buffer) {
     fb_module_row *row = change(rewrite, module);
     if (!row) return;
-    fb_value *map = fb_map_value(rewrite->graph, row->buffers, attribute).id ? &row->buffers : &row->parameters;
+    fb_value *maps[] = {&row->parameters, &row->buffers}, *map = maps[is_buffer];
+    if (fb_map_value(rewrite->graph, *maps[!is_buffer], attribute).id) map = maps[!is_buffer];
     fb_value now = fb_map_with(rewrite->graph, *map, attribute, value);
     if (now.id) *map = now;
     else fb_fail_memory(&rewrite->error);
     rewrite->frees_tensors = true;
+}
+
+static void set_parameter(fb_rewrite *rewrite, fb_module module, const char *attribute, fb_value value) {
+    set_owned(rewrite, module, attribute, value, false);
 }
 
 void fb_clear_parameter(fb_rewrite *rewrite, fb_module module, const char *attribute) {
@@ -203,6 +208,16 @@ fb_tensor fb_put_parameter(fb_rewrite *rewrite, fb_module module, const char *at
                            bool requires_grad) {
     fb_tensor tensor = add_tensor(rewrite, module, attribute, recipe, dtype, requires_grad);
     if (tensor.id) set_parameter(rewrite, module, attribute, fb_make_tensor(rewrite->graph, tensor));
+    return fb_rewrite_is_failed(rewrite) ? (fb_tensor){0} : tensor;
+}
+
+fb_tensor fb_put_weight(fb_rewrite *rewrite, fb_module module, const char *attribute, fb_value recipe, fb_dtype dtype,
+                        bool requires_grad) {
+    fb_tensor tensor = add_tensor(rewrite, module, attribute, recipe, dtype, requires_grad);
+    if (!tensor.id) return tensor;
+    fb_dtype made = (fb_dtype)fb_tensor_at(rewrite->graph, tensor)->dtype;
+    bool is_buffer = !fb_dtype_is_floating(made) && !fb_dtype_is_complex(made);
+    set_owned(rewrite, module, attribute, fb_make_tensor(rewrite->graph, tensor), is_buffer);
     return fb_rewrite_is_failed(rewrite) ? (fb_tensor){0} : tensor;
 }
 

@@ -127,6 +127,10 @@ void fb_drop_program(fb_rewrite *rewrite, fb_module module);
  * tensor that the recipe reads. */
 fb_tensor fb_put_parameter(fb_rewrite *rewrite, fb_module module, const char *attribute, fb_value recipe, fb_dtype dtype,
                            bool requires_grad);
+/* The same, but a new tensor that cannot be trained, of integers or bools, is a buffer: PyTorch 2.9 loads no archive with such
+ * a parameter. */
+fb_tensor fb_put_weight(fb_rewrite *rewrite, fb_module module, const char *attribute, fb_value recipe, fb_dtype dtype,
+                        bool requires_grad);
 /* A parameter or buffer that goes, or a parameter that comes, as fb_put_parameter puts it. */
 typedef struct fb_parameter_change {
     const char *attribute;

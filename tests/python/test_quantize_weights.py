@@ -13,6 +13,7 @@ import safetensors.torch
 import torch
 from torch import nn
 
+import foldback
 import foldback.export
 from foldback.fx import from_document, to_document
 
@@ -286,6 +287,22 @@ def test_archives_in_four_bits(tmp_path, name, form):
     check_archive(tmp_path, make, shape, form, wanted, applied, lambda model: replaced_in_groups(model, size))
 
 
+def test_archives_of_runs_of_version_1(service, tmp_path):
+    """Its int8 tensors are parameters in documents, and buffers in archives."""
+    torch.manual_seed(2)
+    model, x = MODELS["linears"][0]().eval(), torch.randn(3, 16)
+    with foldback.Client(service.url) as client:
+        source = client.put_archive(torch.export.export(model, (x,)))
+        document = client.graph(client.optimize(source, ["QuantizeWeights"])["result"])
+        for module in document["modules"]:
+            module["parameters"] = {**module["parameters"], **module.pop("buffers", {})}
+        client.archive(client.put_graph(document), tmp_path / "small.pt2")
+    small = torch.export.load(tmp_path / "small.pt2")
+    assert [one.dtype for one in small.buffers()] == [torch.int8] * 2
+    assert all(one.is_floating_point() for one in small.parameters())
+    torch.testing.assert_close(small.module()(x), replaced(model)(x), rtol=0, atol=1e-5)
+
+
 def check_archive(tmp_path, make, shape, form, wanted, applied, as_replaced):
     torch.manual_seed(2)
     model, x = make().eval(), torch.randn(shape)
@@ -301,6 +318,7 @@ def check_archive(tmp_path, make, shape, form, wanted, applied, as_replaced):
         small = torch.export.load(tmp_path / "small.pt2")
         torch.export.save(small, io.BytesIO())
     assert [one.dtype for one in small.state_dict.values()].count(torch.int8) == applied
+    assert all(one.is_floating_point() for one in small.parameters())  # PyTorch 2.9 loads no others
     torch.testing.assert_close(small.module()(x), as_replaced(model)(x), rtol=0, atol=1e-5)
     foldback_says(tmp_path / "store", "rollback", made["id"], "-o", str(tmp_path / "back.pt2"))
     assert (tmp_path / "back.pt2").read_bytes() == (tmp_path / "model.pt2").read_bytes()

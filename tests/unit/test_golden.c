@@ -93,6 +93,31 @@ static void ck_calls_exist(const golden *g, const fb_graph *after) {
     }
 }
 
+typedef struct untrainable {
+    const fb_graph *graph;
+    const char *name; /* of the first tensor of integers or bools; NULL: there is none */
+} untrainable;
+
+static void look_for_integers(void *context, fb_tensor tensor) {
+    untrainable *found = context;
+    const fb_tensor_row *row = fb_tensor_at(found->graph, tensor);
+    fb_dtype dtype = (fb_dtype)row->dtype;
+    if (dtype && !fb_dtype_is_floating(dtype) && !fb_dtype_is_complex(dtype)) found->name = fb_text(found->graph, row->name);
+}
+
+static const char *integer_parameter(const fb_graph *graph) {
+    untrainable found = {.graph = graph};
+    for (fb_module m = fb_first_module(graph); m.id; m = fb_module_at(graph, m)->next)
+        fb_value_visit_tensors(graph, fb_module_at(graph, m)->parameters, look_for_integers, &found);
+    return found.name;
+}
+
+/* A pass makes no parameters of integers, except of such parameters. */
+static void ck_parameters(const golden *g, const fb_graph *after) {
+    const char *name = integer_parameter(g->before) ? NULL : integer_parameter(after);
+    ck_assert_msg(!name, "%s: %s is a parameter of integers, which PyTorch 2.9 loads from no archive", g->name, name);
+}
+
 static void ck_reads_back(const golden *g, const fb_buffer *after, const char *id) {
     fb_errors errors = {0};
     fb_graph *again = NULL;
@@ -273,6 +298,7 @@ static void run_case(golden *g) {
     else ck_expected(g, &run, &after, is_changed);
     ck_marks(g, &run);
     ck_calls_exist(g, run.result);
+    ck_parameters(g, run.result);
     ck_reads_back(g, &after, id);
     ck_twice(g, &after);
     ck_golden_signatures(g, &run);
