@@ -4,6 +4,7 @@ document of the one that was saved."""
 
 import copy
 import json
+import re
 import struct
 import subprocess
 import sys
@@ -29,8 +30,42 @@ from foldback.export import from_exported_program
 DOCUMENTS = sorted(path.name for path in ARCHIVES.glob("*.json"))
 
 
+IS_OLD = torch.__version__ < "2.10"
+
+
+def members(schema: str) -> set[tuple[str, str]]:
+    """Each type with each of its members and their kinds."""
+    rows = re.findall(r'^PT_SCHEMA_ROW\("(\w+)", \w+, "(.*)"\)$', schema, re.M)
+    return {(name, member) for name, listed in rows for member in listed.split(",")}
+
+
 def test_the_schema_is_pytorchs() -> None:
-    assert (HERE.parents[1] / "core/archive/schema.def").read_text() == make_schema.text()
+    """An older PyTorch has fewer members."""
+    ours, theirs = (HERE.parents[1] / "core/archive/schema.def").read_text(), make_schema.text()
+    assert members(ours) > members(theirs) if IS_OLD else ours == theirs
+
+
+def numbered(value: Any, numbers: dict[str, int]) -> Any:
+    """A part of a document with numbers as the names of nodes."""
+    if isinstance(value, list):
+        return [numbered(item, numbers) for item in value]
+    if not isinstance(value, dict):
+        return value
+    if isinstance(value.get("nodes"), list):
+        numbers = {row["name"]: i for i, row in enumerate(value["nodes"])}
+    return {key: numbers.get(item, item) if key in ("$node", "name") else numbered(item, numbers)
+            for key, item in value.items()}
+
+
+def comparable(document: dict[str, Any]) -> dict[str, Any]:
+    """Without the version of PyTorch. 2.9 loads nodes of several results under other names, and every parameter as trained."""
+    made: dict[str, Any] = json.loads(json.dumps(document))
+    made["metadata"]["producer"] = "torch.fx"
+    if not IS_OLD:
+        return made
+    for row in made["tensors"]:
+        row.pop("requires_grad", None)
+    return {**numbered(made, {}), "tensors": made["tensors"]}
 
 
 @pytest.mark.parametrize("name", DOCUMENTS)
@@ -40,7 +75,7 @@ def test_the_document_is_that_of_the_exporter(name: str) -> None:
         warnings.simplefilter("ignore")
         program = load_pt2(str(ARCHIVES / f"{archive}.pt2")).exported_programs[model]
         made = from_exported_program(program)
-    assert json.loads(json.dumps(made)) == json.loads((ARCHIVES / name).read_text())
+    assert comparable(made) == comparable(json.loads((ARCHIVES / name).read_text()))
 
 
 def test_a_tied_tensor_is_one_after_loading(tmp_path: Path) -> None:

@@ -9,10 +9,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+import torch.distributed
 import transformers
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
-from transformers.integrations.tensor_parallel import get_tensor_shard
+from torch.testing._internal.distributed.fake_pg import FakeStore
+from transformers.integrations import tensor_parallel
 from transformers.modeling_gguf_pytorch_utils import LlamaTensorProcessor
 
 BINARY = Path(__file__).parents[2] / "build/foldback"
@@ -117,7 +119,7 @@ def test_gpt_neox_splits_what_megatron_interleaves(tmp_path: Path) -> None:
     """With a group for each head: GPT-NeoX attends with the fused weight as Llama's attention does with three."""
     mistral = Folder(tmp_path, "mistral", {"num_key_value_heads": 4, "sliding_window": None})
     made = mistral.applied("megatron-gqa")
-    neox = model_of("gpt_neox", {"rotary_pct": 1.0, "attention_bias": False, "rotary_emb_base": mistral.config.rope_theta})
+    neox = model_of("gpt_neox", {"rotary_pct": 1.0, "attention_bias": False, "rotary_emb_base": 10000.0})
     attention, layer = neox.gpt_neox.layers[0].attention, mistral.model.model.layers[0]
     attention.query_key_value.weight.data = made["decoder.layers.0.self_attention.linear_qkv.weight"]
     attention.dense.weight.data = made["decoder.layers.0.self_attention.linear_proj.weight"]
@@ -150,11 +152,28 @@ def test_linears_compute_what_conv1d_does(tmp_path: Path) -> None:
     assert count == 8
 
 
+def shard_of(linear: torch.nn.Linear, parameter: str, how: str, rank: int) -> torch.Tensor:
+    """What a rank has of a Linear's parameter, cut by transformers 4 or 5."""
+    tensor = linear.get_parameter(parameter).detach()
+    if transformers.__version__ < "5":
+        mesh = types.SimpleNamespace(shape=(RANKS,))
+        return tensor_parallel.get_tensor_shard(tensor, tensor, mesh, rank, 0 if how == "colwise" else -1)
+    cut = torch.nn.Linear(linear.in_features, linear.out_features, linear.bias is not None)
+    cut.register_parameter(parameter, torch.nn.Parameter(tensor.clone()))
+    torch.distributed.init_process_group("fake", rank=rank, world_size=RANKS, store=FakeStore())
+    try:
+        mesh = torch.distributed.init_device_mesh("cpu", (RANKS,))
+        tensor_parallel.ALL_PARALLEL_STYLES[how].shard_param(cut, parameter, mesh)
+        return cut.get_parameter(parameter).to_local()
+    finally:
+        torch.distributed.destroy_process_group()
+
+
 @pytest.mark.parametrize("name", ["llama", "qwen2"])
 def test_shards_are_those_of_transformers(tmp_path: Path, name: str) -> None:
-    """Its plan says which weights are cut along rows and which along columns, and get_tensor_shard cuts."""
+    """Its plan says which weights are cut along rows and which along columns, and its own code cuts."""
     folder = Folder(tmp_path, name, MODELS[name][0])
-    made, mesh = folder.applied("tensor-parallel"), types.SimpleNamespace(shape=(RANKS,))
+    made = folder.applied("tensor-parallel")
     plan = {key.split(".")[-1]: how for key, how in folder.config.base_model_tp_plan.items()}
     for key, tensor in folder.source.items():
         module, kind = key.split(".")[-2:]
@@ -162,7 +181,7 @@ def test_shards_are_those_of_transformers(tmp_path: Path, name: str) -> None:
             assert torch.equal(made.pop(key), tensor)
             continue
         for rank in range(RANKS):
-            shard = get_tensor_shard(tensor, tensor, mesh, rank, 0 if plan[module] == "colwise" else -1)
+            shard = shard_of(folder.model.get_submodule(key.removesuffix(f".{kind}")), kind, plan[module], rank)
             assert torch.equal(made.pop(f"rank_{rank}.{key}"), shard), key
     assert not made
 

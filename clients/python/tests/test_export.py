@@ -1,5 +1,6 @@
 """Programs of torch.export as documents."""
 
+import contextlib
 import copy
 
 import programs
@@ -237,7 +238,9 @@ def test_torch_fx_records_writes_to_buffers():
 @pytest.mark.parametrize("make", [Masking, lambda: Counting(True), lambda: Counting(False)])
 def test_the_model_stays_as_it_is(make):
     model, fresh = make(), make()
-    foldback.export.from_module(model, torch.ones(1, 3))
+    is_refused = make is Masking and torch.__version__ < "2.10"
+    with pytest.raises(ValueError, match="attrs were created") if is_refused else contextlib.nullcontext():
+        foldback.export.from_module(model, torch.ones(1, 3))
     assert vars(model).keys() == vars(fresh).keys()
     found, wanted = model(torch.ones(1, 3)), fresh(torch.ones(1, 3))
     assert type(found) is torch.Tensor and torch.equal(found, wanted)

@@ -8,6 +8,8 @@ import sys
 
 import pytest
 
+from foldback.torch_compile import TESTED
+
 CLIENT = pathlib.Path(__file__).resolve().parents[1]
 
 
@@ -65,3 +67,14 @@ def test_the_ten_lines_with_a_step_before_the_undo(service, tmp_path, of):
     program.write_text(model + before + STEP + undo.replace("run", of) + applied + check)
     done = subprocess.run([sys.executable, program], capture_output=True, text=True, cwd=tmp_path)
     assert undo and done.returncode == 0, done.stderr
+
+
+def test_the_versions_of_pytorch_are_those_of_the_tests():
+    """Pages and the backend name them, and the extras ask for the oldest or later."""
+    root = CLIENT.parents[1]
+    lists = [(root / "tests" / "python" / f"{name}.txt").read_text() for name in ("oldest", "requirements", "newest")]
+    versions = [re.search(r"^torch==(.*)$", text, re.MULTILINE)[1] for text in lists]
+    for page in (CLIENT / "README.md", root / "docs" / "torch-compile.md"):
+        assert f"tested on PyTorch {versions[0]}, {versions[1]} and {versions[2]}" in page.read_text(), page
+    assert list(TESTED) == versions
+    assert set(re.findall(r'"torch(.*?)"', (CLIENT / "pyproject.toml").read_text())) == {f">={versions[0]}"}

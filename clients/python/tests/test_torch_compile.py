@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 import sys
+import types
 import warnings
 import weakref
 
@@ -16,7 +17,7 @@ import transformers_models
 from torch import nn
 
 import foldback
-from foldback.torch_compile import backend
+from foldback.torch_compile import _Place, backend
 
 IS_ALL = bool(os.environ.get("FOLDBACK_ALL_MODELS"))
 IN_CI = ["bert", "gpt2", "resnet", "t5"]
@@ -128,6 +129,21 @@ def assert_left_alone(model, x, why):
         warnings.filterwarnings("error", message=".*as it was captured")
         assert fast(torch.cat([x, x])).shape[0] == 2 * x.shape[0]  # captured again, and not said again
     assert foldback.compiled_runs(model) == []
+
+
+@pytest.mark.parametrize(("part", "other", "why"), [
+    ("_source_of", lambda node: None, "Dynamo does not say where the weight .* is from; PyTorch is .*, and the backend"),
+    ("_source_of", lambda node: node.source, "AttributeError: .* has no attribute 'source'; PyTorch is .* tested on 2.9.1"),
+    ("_Place", types.SimpleNamespace(now=lambda: _Place({}, None)), "Dynamo does not say what it compiles; PyTorch is "),
+])
+def test_another_version_of_pytorch_is_named(monkeypatch, part, other, why):
+    """Where Dynamo has something otherwise, which the private parts of PyTorch that the backend reads may be in any version."""
+    monkeypatch.setattr(foldback.torch_compile, part, other)
+    model, x = make()
+    with torch.no_grad():
+        assert_left_alone(model, x, why)
+        with pytest.warns(UserWarning, match=why):  # of a function, the module is found by its weights
+            assert_close(torch.compile(lambda x: model(x), backend="foldback")(x), model(x))
 
 
 def test_gradients_are_left_alone():

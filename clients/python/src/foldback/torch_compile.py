@@ -9,6 +9,7 @@ others, or have other values: one graph may serve several modules, and a model m
 from __future__ import annotations
 
 import base64
+import contextlib
 import re
 import sys
 import threading
@@ -39,6 +40,7 @@ from .tensors import State, TensorTable, tensor_of
 Compiled = Callable[..., Any]
 Then = str | Callable[[GraphModule, list[Any]], Compiled]
 
+TESTED = ("2.9.1", "2.13.0", "2.14.1")  # versions of PyTorch
 _OPTIONS = {"passes", "then"}
 _STEP = re.compile(r"\._(modules|parameters|buffers)\['([^']*)'\]")
 _OUTSIDE = re.compile(r"G\[|L\['self'\]\.")  # the name of a source that is no argument of the call
@@ -52,6 +54,18 @@ _MOST_MODULES = 256  # that one graph keeps computed weights of
 
 class _LeftAlone(Exception):
     """A captured graph that no pass may change: `why`."""
+
+
+def _why(error: Exception) -> str:
+    """The reason to leave a graph alone. Errors of Python's own come from parts of PyTorch that are different in another
+    version."""
+    if isinstance(error, (AttributeError, ImportError, LookupError, NameError, TypeError)):
+        return f"{type(error).__name__}: {error}; {_versions()}"
+    return str(error) or type(error).__name__
+
+
+def _versions() -> str:
+    return f"PyTorch is {torch.__version__}, and the backend is tested on {', '.join(TESTED)}"
 
 
 class CompiledRun(Run):
@@ -91,7 +105,7 @@ def backend(
     except Exception as error:  # whatever it is, the model goes on, unless the caller named what does not exist
         if isinstance(error, Problem) and str(error.body.get("pointer", "")).startswith("/passes"):
             raise ValueError(f'backend="foldback": {error.body["detail"]}') from error
-        model.warn(f"{error}" if str(error) else type(error).__name__)
+        model.warn(_why(error))
     return then(graph_module, inputs)
 
 
@@ -171,19 +185,33 @@ class _Lifted:
         return ".".join(key for _, key in _STEP.findall(self.source)) or self.node.name
 
 
+def _source_of(node: Node) -> str | None:
+    """Where an input is from, as Python; None: Dynamo does not say it."""
+    name = getattr(getattr(node, "_dynamo_source", None), "name", None)
+    return name() if callable(name) else name  # a method in PyTorch 2.9
+
+
 def _lifted(graph_module: GraphModule) -> Iterator[_Lifted]:
     for place, node in enumerate(graph_module.graph.find_nodes(op="placeholder")):
-        source = getattr(node, "_dynamo_source", None)
-        tensor = getattr(node.meta.get("grapharg"), "example", None)
-        if source is None or not isinstance(tensor, torch.Tensor) or type(tensor) not in (torch.Tensor, torch.nn.Parameter):
+        name, tensor = _source_of(node), getattr(node.meta.get("grapharg"), "example", None)
+        if name is None or not isinstance(tensor, torch.Tensor) or type(tensor) not in (torch.Tensor, torch.nn.Parameter):
             continue
-        steps = list(_STEP.finditer(source.name))
-        is_held = bool(steps) and steps[-1].end() == len(source.name) and steps[-1][1] != "modules"
-        if is_held or (isinstance(tensor, torch.nn.Parameter) and _OUTSIDE.match(source.name)):
-            yield _Lifted(place, node, tensor, source.name)
+        steps = list(_STEP.finditer(name))
+        is_held = bool(steps) and steps[-1].end() == len(name) and steps[-1][1] != "modules"
+        if is_held or (isinstance(tensor, torch.nn.Parameter) and _OUTSIDE.match(name)):
+            yield _Lifted(place, node, tensor, name)
 
 
 # ---- which graphs -----------------------------------------------------------------------------------------------------------
+
+
+def _check_sources(captured: GraphModule, inputs: Sequence[Any], place: _Place) -> None:
+    """Raises _LeftAlone unless Dynamo says what it compiles and where the weights are from."""
+    if not place.names:
+        raise _LeftAlone(f"Dynamo does not say what it compiles; {_versions()}")
+    for node, value in zip(captured.graph.find_nodes(op="placeholder"), inputs, strict=True):
+        if isinstance(value, torch.nn.Parameter) and (_source_of(node) is None or "grapharg" not in node.meta):
+            raise _LeftAlone(f"Dynamo does not say where the weight {node.name} is from; {_versions()}")
 
 
 def _check_mode(lifted: Sequence[_Lifted], graph_module: GraphModule, place: _Place) -> None:
@@ -215,8 +243,10 @@ def _optimized(
     captured: GraphModule, inputs: list[Any], passes: list[Any],
     then: Callable[[GraphModule, list[Any]], Compiled], model: _Model
 ) -> Compiled:
+    place = _Place.now()
+    _check_sources(captured, inputs, place)
     lifted = list(_lifted(captured))
-    _check_mode(lifted, captured, _Place.now())
+    _check_mode(lifted, captured, place)
     with torch.inference_mode(False), torch.no_grad():
         program, paths = _with_attributes(captured, lifted)
         document = build(program, name=model.name, has_bytes=False)
@@ -575,10 +605,11 @@ class _Models:
         called = _compiled_module()
         if called is not None:
             return called
-        for one in _lifted(graph_module):
-            found = place.find(one.root)
-            if isinstance(found, torch.nn.Module):
-                return found
+        with contextlib.suppress(AttributeError, TypeError):  # another version of PyTorch, of which the warning speaks
+            for one in _lifted(graph_module):
+                found = place.find(one.root)
+                if isinstance(found, torch.nn.Module):
+                    return found
         found = place.names.get("L", {}).get("self")
         return found if isinstance(found, torch.nn.Module) else place.code
 
