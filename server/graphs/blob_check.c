@@ -1,4 +1,5 @@
-/* The blobs of a body are read beside it, in proportion: a blob that is mapped is not checked otherwise. */
+/* A blob that is mapped is not checked otherwise: those of a body are read beside it, in proportion. Where a part of them is
+ * sent they are read before it, once while the files stay as they are. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -31,15 +32,28 @@ static fb_status add_blob(fb_blob_check *check, const char *digest, fb_error *er
     return FB_OK;
 }
 
-fb_status fb_blob_check_new(fb_store *store, const char *const *blobs, size_t count, uint64_t body, fb_blob_check **out,
-                            fb_error *error) {
+static fb_status check_first(fb_blob_check *check, const fb_watch *watch, fb_error *error) {
+    fb_status status = FB_OK;
+    for (size_t i = 0; i < check->count && !status; i++) {
+        fb_blob *blob = NULL;
+        status = fb_blob_open(check->store, check->digests[i], &blob, error);
+        if (!status) status = fb_blob_verify_once(blob, watch, error);
+        fb_blob_close(blob);
+    }
+    check->count = 0;
+    check->total = 0;
+    return status;
+}
+
+fb_status fb_blob_check_new(fb_store *store, const char *const *blobs, size_t count, const fb_body_part *part,
+                            fb_blob_check **out, fb_error *error) {
     fb_blob_check *check = calloc(1, sizeof *check);
     if (!check) return fb_fail_memory(error);
-    *check = (fb_blob_check){.store = store, .body = body};
+    *check = (fb_blob_check){.store = store, .body = part->body};
     check->digests = calloc(count + 1, sizeof *check->digests);
     fb_status status = check->digests ? FB_OK : fb_fail_memory(error);
     for (size_t i = 0; i < count && !status; i++) status = add_blob(check, blobs[i], error);
-    if (check->total / MOST > body) check->count = 0, check->total = 0;
+    if (!status && (part->is_range || check->total / MOST > part->body)) status = check_first(check, part->watch, error);
     if (status) fb_blob_check_free(check);
     else *out = check;
     return status;

@@ -6,6 +6,7 @@
 #include <stdatomic.h>
 
 #include "core/base/buffer.h"
+#include "core/base/work.h"
 #include "core/compose/composition.h"
 #include "core/graph/graph.h"
 #include "core/weights/blobs.h"
@@ -61,10 +62,17 @@ void fb_cache_metrics(fb_cache *cache, fb_buffer *out);
 
 typedef struct fb_blob_check fb_blob_check;
 
-/* `body`: bytes of it. Nothing is checked where the blobs have over four times as many: of a large file a small part is sent.
- * Blobs that are not here are left out. FB_IO "store-corrupt" for a small one that is damaged. */
-fb_status fb_blob_check_new(fb_store *store, const char *const *blobs, size_t count, uint64_t body, fb_blob_check **out,
-                            fb_error *error);
+typedef struct fb_body_part {
+    uint64_t body; /* bytes of the whole */
+    bool is_range; /* perhaps only some of them are sent */
+    const fb_watch *watch;
+} fb_body_part;
+
+/* Where only a range is sent, or the blobs have over four times as many bytes as the body, they are checked at once, if they
+ * are files of up to FB_BLOB_CHECKED_ONCE bytes. Blobs that are not here are left out. FB_IO "store-corrupt" for one that is
+ * damaged. */
+fb_status fb_blob_check_new(fb_store *store, const char *const *blobs, size_t count, const fb_body_part *part,
+                            fb_blob_check **out, fb_error *error);
 /* To be called with each part of the body, before it is sent. FB_IO "store-corrupt": a blob has other bytes than its digest
  * says; found with the last part at the latest. A body that does not begin at its beginning is not checked. */
 fb_status fb_blob_check_go_on(fb_blob_check *check, uint64_t offset, size_t size, fb_error *error);

@@ -91,6 +91,8 @@ void fb_respond_stored_alias(const fb_request *request, fb_response *response, i
 
 /* 409 for what cannot be read of a stored graph. `missing` (stolen, perhaps NULL) is [{"name", "code", "blob"?}, …]. */
 void fb_respond_unreadable(fb_response *response, const fb_error *error, json_t *missing);
+/* What fb_blob_check_new needs to know of a body of `size` bytes. */
+fb_body_part fb_part_of_body(const fb_request *request, uint64_t size);
 /* The bytes' strong entity tag, known without making them: for the same graph, what of it, and version of the service they are
  * the same. `what` are texts. False when memory is out. */
 bool fb_bytes_tag(const char *graph_id, const char *const *what, size_t count, char tag[FB_ID_LENGTH + 1]);

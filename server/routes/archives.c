@@ -284,7 +284,10 @@ static fb_status open_archive_take(const fb_request *request, fb_shared_graph *s
     const char **sources = NULL;
     size_t count = 0;
     if (!status) status = fb_list_blobs(shared->graph, &sources, &count, error);
-    if (!status) status = fb_blob_check_new(app->store, sources, count, fb_archive_file_size(open->file), &open->check, error);
+    if (!status) {
+        fb_body_part part = fb_part_of_body(request, fb_archive_file_size(open->file));
+        status = fb_blob_check_new(app->store, sources, count, &part, &open->check, error);
+    }
     free(sources);
     if (status) release_archive(open);
     else *out = open;

@@ -45,7 +45,12 @@ bool fb_respond_blob_bytes(const fb_request *request, fb_response *response, con
     const fb_app *app = request->context;
     fb_error error = {0};
     fb_blob *blob;
-    if (fb_blob_open(app->store, digest, &blob, &error)) {
+    fb_status status = fb_blob_open(app->store, digest, &blob, &error);
+    if (!status && fb_request_header(request, "Range")) {
+        status = fb_blob_verify_once(blob, fb_request_watch(request), &error);
+        if (status) fb_blob_close(blob);
+    }
+    if (status) {
         fb_respond_error(response, &error);
         return false;
     }

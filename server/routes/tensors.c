@@ -225,13 +225,17 @@ static void set_headers(fb_response *response, const fb_graph *graph, fb_tensor 
     fb_response_etag(response, tag);
 }
 
-static fb_status open_bytes(fb_store *store, open_tensor *open, fb_tensor tensor, fb_error *error) {
+static fb_status open_bytes(const fb_request *request, open_tensor *open, fb_tensor tensor, fb_error *error) {
+    const fb_app *app = request->context;
     const fb_graph *graph = open->shared->graph;
     const char **sources = NULL;
     size_t count = 0;
     fb_status status = fb_evaluation_new(graph, tensor, &open->blobs, &open->evaluation, error);
     if (!status) status = fb_inputs_blobs(graph, &tensor, 1, &sources, &count, error);
-    if (!status) status = fb_blob_check_new(store, sources, count, fb_evaluation_size(open->evaluation), &open->check, error);
+    if (!status) {
+        fb_body_part part = fb_part_of_body(request, fb_evaluation_size(open->evaluation));
+        status = fb_blob_check_new(app->store, sources, count, &part, &open->check, error);
+    }
     free(sources);
     return status;
 }
@@ -253,7 +257,7 @@ static void respond_bytes(const fb_request *request, fb_response *response, fb_s
     if (fb_request_has_etag(request, tag)) {
         fb_respond_not_modified(response, "application/octet-stream", tag);
         release_tensor(open);
-    } else if (open_bytes(app->store, open, tensor, &error)) {
+    } else if (open_bytes(request, open, tensor, &error)) {
         respond_unreadable(response, open, tensor, &error);
         release_tensor(open);
     } else {

@@ -167,7 +167,13 @@ void fb_respond_unreadable(fb_response *response, const fb_error *error, json_t 
     if (missing) fb_problem_member_take(response, "tensors", missing);
 }
 
-static bool open_file(fb_store *store, fb_response *response, open_weights *weights) {
+fb_body_part fb_part_of_body(const fb_request *request, uint64_t size) {
+    bool is_range = fb_request_header(request, "Range") != NULL;
+    return (fb_body_part){.body = size, .is_range = is_range, .watch = fb_request_watch(request)};
+}
+
+static bool open_file(const fb_request *request, fb_response *response, open_weights *weights) {
+    const fb_app *app = request->context;
     fb_error error = {0};
     json_t *missing = NULL;
     const weights_wanted *wanted = &weights->wanted;
@@ -177,7 +183,8 @@ static bool open_file(fb_store *store, fb_response *response, open_weights *weig
     if (!status) {
         size_t count;
         const char *const *sources = fb_weights_file_sources(weights->file, &count);
-        status = fb_blob_check_new(store, sources, count, fb_weights_file_size(weights->file), &weights->check, &error);
+        fb_body_part part = fb_part_of_body(request, fb_weights_file_size(weights->file));
+        status = fb_blob_check_new(app->store, sources, count, &part, &weights->check, &error);
     }
     if (status) fb_respond_unreadable(response, &error, missing);
     else json_decref(missing);
@@ -198,7 +205,7 @@ static open_weights *open_weights_take(const fb_request *request, fb_response *r
     }
     *weights = (open_weights){.shared = shared, .blobs = fb_blob_source(app->store), .wanted = *wanted};
     *wanted = (weights_wanted){0};
-    if (open_file(app->store, response, weights)) return weights;
+    if (open_file(request, response, weights)) return weights;
     open_weights_free(weights);
     return NULL;
 }

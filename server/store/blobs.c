@@ -229,14 +229,30 @@ fb_status fb_blob_read(fb_blob *blob, uint64_t offset, void *to, size_t size, fb
     return status ? status : check_so_far(blob, offset, to, size, error);
 }
 
-fb_status fb_blob_verify(fb_blob *blob, fb_error *error) {
+static fb_status verify(fb_blob *blob, const fb_watch *watch, fb_error *error) {
     char *block = malloc(FB_BLOB_CHECKED);
     fb_status status = block ? FB_OK : fb_fail_memory(error);
     for (uint64_t at = 0; !status && at < blob->size; at += FB_BLOB_CHECKED) {
         uint64_t left = blob->size - at;
-        status = fb_blob_read(blob, at, block, left < FB_BLOB_CHECKED ? (size_t)left : FB_BLOB_CHECKED, error);
+        status = fb_watch_check(watch, error);
+        if (!status) status = fb_blob_read(blob, at, block, left < FB_BLOB_CHECKED ? (size_t)left : FB_BLOB_CHECKED, error);
     }
     free(block);
+    return status;
+}
+
+fb_status fb_blob_verify(fb_blob *blob, fb_error *error) {
+    return verify(blob, NULL, error);
+}
+
+fb_status fb_blob_verify_once(fb_blob *blob, const fb_watch *watch, fb_error *error) {
+    fb_checked *checked = &blob->store->checked;
+    struct stat about;
+    if (blob->file < 0 || blob->size <= FB_BLOB_CHECKED || blob->size > FB_BLOB_CHECKED_ONCE) return FB_OK;
+    if (fstat(blob->file, &about) != 0) return fb_fail_file(error, "open a blob", errno);
+    if (!fb_checked_begin(checked, blob->digest, &about)) return FB_OK;
+    fb_status status = verify(blob, watch, error);
+    fb_checked_end(checked, blob->digest, !status);
     return status;
 }
 

@@ -18,8 +18,9 @@
 #include "server/store/store.h"
 
 #define FB_BLOB_INLINE ((size_t)64 << 10)
-#define FB_BLOB_CHECKED ((size_t)1 << 20) /* up to this size bytes are checked as a blob is opened */
-#define FB_UPLOAD_ID_LENGTH 36            /* "upload_…" and a ULID at most */
+#define FB_BLOB_CHECKED ((size_t)1 << 20)        /* up to this size bytes are checked as a blob is opened */
+#define FB_BLOB_CHECKED_ONCE ((uint64_t)5 << 30) /* up to this size before a part of them is sent: some seconds */
+#define FB_UPLOAD_ID_LENGTH 36                   /* "upload_…" and a ULID at most */
 
 /* ---- reading ---- */
 
@@ -39,6 +40,9 @@ void fb_blob_forget(const fb_blob *blob);
 fb_status fb_blob_read(fb_blob *blob, uint64_t offset, void *to, size_t size, fb_error *error);
 /* Reads all of it; for a blob that was just opened. */
 fb_status fb_blob_verify(fb_blob *blob, fb_error *error);
+/* The same for a file of up to FB_BLOB_CHECKED_ONCE bytes before a part of it is sent, and once for the file as it is now. To
+ * be called before anything is read. */
+fb_status fb_blob_verify_once(fb_blob *blob, const fb_watch *watch, fb_error *error);
 
 /* A URL with which a client reads the blob from the bucket for some minutes, malloc'ed (caller frees). NULL: read it here, as
  * it is not in the bucket, or the store gives no URLs. FB_NOT_FOUND "unknown-blob". */

@@ -39,6 +39,21 @@ void fb_blob_file_put_back(const fb_store *store, const char *upload, const char
 /* Makes the entries of a folder within the data folder durable. */
 fb_status fb_folder_sync(const fb_store *store, const char *path, fb_error *error);
 
+/* Files of blobs whose bytes were found to be those that their digests say, in this process (checked.c). */
+typedef struct fb_checked {
+    pthread_mutex_t mutex;
+    pthread_cond_t changed;
+    struct fb_checked_file *files;
+    size_t count, oldest;
+} fb_checked;
+
+void fb_checked_init(fb_checked *checked);
+void fb_checked_free(fb_checked *checked);
+/* False when the file was checked as it is now, perhaps by another thread while this waits. Otherwise the caller checks it, and
+ * fb_checked_end must follow. */
+bool fb_checked_begin(fb_checked *checked, const char *digest, const struct stat *about);
+void fb_checked_end(fb_checked *checked, const char *digest, bool is_right);
+
 /* When a file was last written, in milliseconds since 1970. */
 int64_t fb_changed_ms(const struct stat *about);
 

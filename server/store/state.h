@@ -97,7 +97,8 @@ struct fb_store {
     fb_replica replica;
     fb_requests requests;
     fb_uploads uploads;
-    fb_bucket *bucket;           /* or NULL */
+    fb_bucket *bucket; /* or NULL */
+    fb_checked checked;
     pthread_mutex_t cache_mutex; /* while room is made in the cache */
     atomic_bool is_damaged;      /* a page of the database is; until the store is opened again */
 };

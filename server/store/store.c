@@ -230,6 +230,7 @@ static void free_store(fb_store *store) {
     pthread_mutex_destroy(&store->requests.mutex);
     pthread_mutex_destroy(&store->uploads.mutex);
     pthread_mutex_destroy(&store->cache_mutex);
+    fb_checked_free(&store->checked);
     pthread_mutex_destroy(&store->ulids.mutex);
     pthread_mutex_destroy(&store->replica.mutex);
     fb_buffer_free(&store->replica.others);
@@ -395,6 +396,7 @@ fb_status fb_store_open(const char *folder, const fb_store_config *config, fb_st
     store->config = with_defaults(config);
     pthread_mutex_init(&store->uploads.mutex, NULL);
     pthread_mutex_init(&store->cache_mutex, NULL);
+    fb_checked_init(&store->checked);
     pthread_mutex_init(&store->requests.mutex, NULL);
     pthread_mutex_init(&store->ulids.mutex, NULL);
     pthread_mutex_init(&store->replica.mutex, NULL);

@@ -1,9 +1,11 @@
 """A bit of a stored blob flips: its bytes are never sent as if they were right, and putting the blob again mends it."""
 
+import concurrent.futures
 import http.client
 import io
 import json
 import math
+import pathlib
 import sqlite3
 import struct
 import zipfile
@@ -67,8 +69,8 @@ def test_a_blob(service, size, at):
     flip(service, size, at)
     for _ in range(2):
         is_refused(service, path, size)
-    if size <= 1 << 20:
-        is_refused(service, path, size, {"Range": "bytes=0-0"})
+    for part in ("0-0", "0-99", f"{size // 2}-"):
+        is_problem(service.get(path, headers={"Range": f"bytes={part}"}), 500, "store-corrupt")
     assert service.get(f"/v1/blobs/{digest_of(other)}").body == other
     service.restart()
     is_refused(service, path, size)
@@ -140,3 +142,46 @@ def test_archives(service, more):
     assert put_blob(service, content).status == 200
     assert service.get(f"/v1/graphs/{source}/archive").body == content
     assert service.get(f"/v1/graphs/{run['result']}/archive").status == 200
+
+
+def part_of(service, path, first=0, last=99):
+    answer = service.get(path, headers={"Range": f"bytes={first}-{last}"})
+    return answer.body if answer.status == 206 else answer.json()["code"]
+
+
+def test_parts_of_what_is_made_of_a_blob(service):
+    """A range, or a small tensor of a large file, is not sent before the file is known to be right."""
+    document = linears(200_000)
+    content = safetensors({one["name"]: (one["shape"], some_bytes(4 * math.prod(one["shape"]), one["name"]))
+                           for one in document["tensors"]})
+    answer = service.post("/v1/graphs", document, raw_query=[("weights", stored(service, content))])
+    graph = answer.json()["id"]
+    merged = service.post("/v1/optimize", {"graph": graph, "passes": ["MergeLinears"]}).json()["result"]
+    small = min(document["tensors"], key=lambda one: math.prod(one["shape"]))["name"]
+    paths = [f"/v1/graphs/{graph}/weights", f"/v1/graphs/{merged}/weights", f"/v1/graphs/{graph}/tensors/{small}",
+             f"/v1/blobs/{digest_of(content)}"]
+    right = [part_of(service, path) for path in paths]
+    named = f"/v1/graphs/{graph}/weights?names={small}"
+    few = service.get(named).body
+    assert all(len(part) == 100 for part in right) and len(few) * 4 < len(content)
+    flip(service, len(content), len(content) // 2)  # in none of the parts
+    assert [part_of(service, path) for path in paths] == ["store-corrupt"] * len(paths)
+    is_problem(service.get(named), 500, "store-corrupt")
+    assert put_blob(service, content).status == 200
+    assert [part_of(service, path) for path in paths] == right and service.get(named).body == few
+
+
+def test_a_file_is_read_once_for_its_parts(service):
+    """Also when many ask at the same time."""
+    data = some_bytes(60 << 20)
+    path = f"/v1/blobs/{stored(service, data)}"
+    process = pathlib.Path(f"/proc/{service.process.pid}/io")
+
+    def read():
+        return int(dict(line.split(": ") for line in process.read_text().splitlines())["rchar"])
+
+    before = read()
+    with concurrent.futures.ThreadPoolExecutor(8) as pool:
+        parts = list(pool.map(lambda i: part_of(service, path, i << 20, (i << 20) + 9), range(48)))
+    assert parts == [data[i << 20 : (i << 20) + 10] for i in range(48)]
+    assert len(data) <= read() - before < 2 * len(data)
