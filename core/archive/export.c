@@ -158,6 +158,7 @@ static fb_status checksum(fb_archive_file *file, fb_tensor tensor, uint64_t *siz
         block ? fb_evaluation_new(file->graph, tensor, file->blobs, &evaluation, file->error) : fb_fail_memory(file->error);
     *size = status ? 0 : fb_evaluation_size(evaluation);
     *crc = 0;
+    if (!status) status = fb_evaluation_refuse_overflow(evaluation, NULL, file->error);
     for (uint64_t at = 0; at < *size && !status;) {
         size_t now = *size - at < BLOCK ? (size_t)(*size - at) : BLOCK;
         status = fb_watch_check(file->work->watch, file->error);

@@ -32,12 +32,8 @@ fb_status fb_pass_call_run(const fb_pass_call *call, fb_workpiece *work, const f
 static bool count_bytes(const fb_graph *graph, uint64_t *out) {
     bool *is_owned = fb_owned_tensors(graph);
     *out = 0;
-    for (fb_tensor t = fb_first_tensor(graph); t.id && is_owned; t = fb_tensor_at(graph, t)->next) {
-        const fb_tensor_row *row = fb_tensor_at(graph, t);
-        uint64_t bytes = is_owned[t.id] ? fb_dtype_size((fb_dtype)row->dtype) : 0;
-        for (int i = 0; i < fb_shape_rank(graph, row->shape); i++) bytes *= (uint64_t)fb_shape_size(graph, row->shape, i);
-        *out += bytes;
-    }
+    for (fb_tensor t = fb_first_tensor(graph); t.id && is_owned; t = fb_tensor_at(graph, t)->next)
+        if (is_owned[t.id]) *out += fb_tensor_bytes(graph, t);
     free(is_owned);
     return is_owned;
 }
@@ -122,7 +118,8 @@ fb_status fb_composition_run(const fb_composition *composition, const fb_graph *
         .lint = lint_when,
         .run = {.result = fb_graph_copy(source, &meter), .passes = calloc(composition->count + 1, sizeof *r.run.passes)},
         .error = error};
-    r.work = (fb_workpiece){.graph = r.run.result, .names = fb_run_names(source, &meter)};
+    r.work =
+        (fb_workpiece){.graph = r.run.result, .names = fb_run_names(source, &meter), .blobs = watcher ? watcher->blobs : NULL};
     fb_status status = r.run.result && r.work.names && r.run.passes ? FB_OK : fb_work_failed(&meter, error);
     for (size_t i = 0; i < composition->count && !status;) {
         if (composition->calls[i].round_size) status = run_round(&r, i, &i);

@@ -18,6 +18,7 @@ typedef struct fb_run {
 /* Who looks on while a run is made. Any of the members may be NULL. */
 typedef struct fb_run_watcher {
     const fb_watch *watch; /* stops it; its parts are the passes */
+    const fb_blobs *blobs; /* where weights are, whose numbers may be why a pass refuses something */
     void *context;
     /* Looks at what a pass that applied something made of a graph, before the next pass begins; a failure ends the run.
      * `position` counts what was run. */

@@ -10,6 +10,7 @@ typedef struct fb_undo_step {
     const fb_pass_call *call;       /* a pass of ours; NULL: an external one, which is known by what it made of what */
     const fb_graph *before, *after; /* of an external pass; its replay is the merge of their difference */
     bool is_undone;
+    bool knew_numbers; /* something was refused for the numbers of weights, so they are looked at again */
     bool
         begins_run; /* a run began here, in which names are free again that were erased before; of the first step it is known */
 } fb_undo_step;

@@ -142,6 +142,7 @@ fb_status fb_pass_apply(fb_workpiece *work, const fb_watch *watch, fb_pass_repor
                           .arena = arena,
                           .found = &found,
                           .work = &meter,
+                          .blobs = work->blobs,
                           .failed = !params || !work->usage};
     if (!matcher.failed) match_all(&matcher, report->pass);
     if (found.size) fb_workpiece_forget(work);

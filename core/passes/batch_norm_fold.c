@@ -342,32 +342,33 @@ static fb_dtype uncomputed_dtype(const fb_matcher *m, const fb_fold *fold) {
 }
 
 /* The largest absolute values of scale and shift. */
-static void measure_norm(const fb_graph *g, const fb_batch_norm *norm, double *scale, double *shift) {
+static void measure_norm(fb_matcher *m, const fb_batch_norm *norm, fb_dtype dtype, double *scale, double *shift) {
     fb_extent variance;
-    bool is_known = fb_tensor_extent(g, norm->running_var, &variance);
+    bool is_known = fb_known_extent(m, norm->running_var, dtype, &variance);
     double least = !is_known ? NAN : variance.has_zero ? 0 : variance.least;
-    *scale = (norm->weight.id ? fb_tensor_largest(g, norm->weight) : 1) / sqrt(least + norm->eps_number);
-    *shift = fb_tensor_largest(g, norm->bias) + fb_tensor_largest(g, norm->running_mean) * *scale;
+    *scale = (norm->weight.id ? fb_known_largest(m, norm->weight, dtype) : 1) / sqrt(least + norm->eps_number);
+    *shift = fb_known_largest(m, norm->bias, dtype) + fb_known_largest(m, norm->running_mean, dtype) * *scale;
 }
 
-/* Where the numbers are in the document. */
-static fb_obstacle numbers_obstacle(const fb_graph *g, const fb_fold *fold) {
+static fb_obstacle numbers_obstacle(fb_matcher *m, const fb_fold *fold) {
+    const fb_graph *g = m->graph;
     const fb_batch_norm *norm = &fold->norm;
     const fb_layer *layer = &fold->host.layer;
+    fb_dtype dtype = (fb_dtype)fb_tensor_at(g, layer->weight)->dtype;
     fb_extent variance;
     bool is_positive = norm->eps_number > 0 || (fb_tensor_extent(g, norm->running_var, &variance) && !variance.has_zero);
     if (!is_positive)
         return (fb_obstacle){
             "unsupported-constant",
             "eps is 0, and a variance of 0, which there may be, makes a number infinite that the fold makes nan"};
-    double scale, shift, weight = fb_tensor_largest(g, layer->weight), bias = fb_tensor_largest(g, layer->bias);
-    measure_norm(g, norm, &scale, &shift);
+    double scale, shift, weight = fb_known_largest(m, layer->weight, dtype), bias = fb_known_largest(m, layer->bias, dtype);
+    measure_norm(m, norm, dtype, &scale, &shift);
     double terms = 1; /* of each sum */
     fb_value shape = fb_tensor_at(g, layer->weight)->shape;
     for (int i = 0; i < fb_shape_rank(g, shape); i++) terms *= (double)fb_shape_size(g, shape, i);
     terms /= (double)fold->host.outputs;
     double bound = fold->is_before ? bias * scale + shift : bias + terms * weight * shift;
-    return fb_range_obstacle((fb_dtype)fb_tensor_at(g, layer->weight)->dtype, fmax(weight * scale, bound));
+    return fb_range_obstacle(dtype, fmax(weight * scale, bound));
 }
 
 static void decide(fb_matcher *m, const fb_fold *fold, const fb_node *nodes, size_t count, size_t host_count) {
@@ -393,7 +394,7 @@ static void decide(fb_matcher *m, const fb_fold *fold, const fb_node *nodes, siz
     else if (!isfinite(norm->eps_number))
         fb_refuse(m, "unsupported-constant", nodes, count, "the BatchNorm's eps is not a finite number");
     else if ((obstacle = obstacle_of(m, fold)).code) fb_refuse_for(m, obstacle, nodes, count);
-    else if (m->report->pass->version > 1 && (obstacle = numbers_obstacle(m->graph, fold)).code)
+    else if (m->report->pass->version > 1 && (obstacle = numbers_obstacle(m, fold)).code)
         fb_refuse_for(m, obstacle, nodes, count);
     else if (!is_change_between_refused(m, fold, nodes, count) && !is_rank_refused(m, fold)) fb_match_found(m, nodes, count);
 }

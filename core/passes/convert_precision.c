@@ -15,12 +15,13 @@
  *   - all calls of a module of which one call stays
  *   - casts that would copy no more, where that would be seen
  *   - results that are inputs, weights or views of them; they keep sharing memory
+ *   - weights with numbers beyond the range of the dtype, where these are known, and what reads them ("tensor-overflows")
  *
  * Dtypes other than float32 stay as they are. Results that shared memory with one another are each cast to separate memory.
  *
  * Refused: literals beyond the range of the dtype ("literal-overflows"; a mask's -3.4e38 becomes the dtype's lowest number),
- * weights in the document with such numbers ("tensor-overflows"), and a graph whose inputs have no dtype.
- * Exactness: changes. Not reversible: only the source has what was rounded away. Roll back to get it.
+ * and a graph whose inputs have no dtype. Exactness: changes. Not reversible: only the source has what was rounded away. Roll
+ * back to get it.
  */
 #include <float.h>
 #include <math.h>
@@ -210,7 +211,7 @@ static void refuse_overflowing(void *context, fb_tensor tensor) {
                    fb_tensor_name(o->graph, tensor), fb_dtype_name(o->dtype));
 }
 
-/* Weights whose bytes are in the document, with numbers beyond the range of the dtype. */
+/* Weights whose bytes are in the document, with numbers beyond the range of the dtype. Version 1 converts them. */
 static void refuse_overflowing_weights(fb_matcher *m, const bool *is_converted, fb_dtype dtype) {
     const fb_graph *g = m->graph;
     owned o = {.matcher = m, .graph = g, .dtype = dtype, .is_seen = calloc(fb_tensor_limit(g), sizeof *o.is_seen)};
@@ -220,6 +221,10 @@ static void refuse_overflowing_weights(fb_matcher *m, const bool *is_converted, 
         if (is_converted[n.id]) visit_owned(g, n, refuse_overflowing, &o);
     }
     free(o.is_seen);
+}
+
+static fb_dtype dtype_to(const json_t *params) {
+    return fb_dtype_find(json_string_value(json_object_get(params, "to")));
 }
 
 static bool casts_outputs(const json_t *params) {
@@ -347,6 +352,7 @@ typedef struct search {
     fb_node *first_written;            /* by memory that is written: what shares or writes it */
     fb_node *first_read;               /* by deciding module: get_attr nodes of its tensors */
     bool *module_stays, *tensor_stays; /* by module, by tensor */
+    fb_tensor *overflows;              /* by node: a weight that it reads and whose numbers are beyond the range, or none */
     fb_node *stack;                    /* nodes that stay, and whose consequences are still to be drawn */
     size_t depth;
     unsigned char *shares; /* by memory: is it returned, does it come from outside */
@@ -470,6 +476,12 @@ static bool is_unknown(const search *s, fb_node n) {
 
 enum { RETURNED = 1, OUTSIDE = 2 };
 
+static fb_tensor tensor_read(const fb_graph *g, fb_node n) {
+    const fb_node_row *row = fb_node_at(g, n);
+    bool is_read = row->opcode == FB_GET_ATTR && row->attribute.id;
+    return is_read ? fb_module_tensor(g, row->module, fb_text(g, row->attribute)) : (fb_tensor){0};
+}
+
 static bool is_from_outside(const fb_graph *g, fb_node n) {
     fb_opcode opcode = (fb_opcode)fb_node_at(g, n)->opcode;
     return opcode == FB_PLACEHOLDER || opcode == FB_GET_ATTR;
@@ -493,8 +505,7 @@ static void keep_shared_results(search *s) {
         bool is_tensor = row->opcode != FB_OUTPUT && !s->is_number[n.id];
         if (!is_tensor || s->shares[fb_memory_of(s->alias, n)] != (RETURNED | OUTSIDE)) continue;
         stay(s, n);
-        if (row->opcode == FB_GET_ATTR && row->attribute.id)
-            s->tensor_stays[fb_module_tensor(g, row->module, fb_text(g, row->attribute)).id] = true;
+        if (tensor_read(g, n).id) s->tensor_stays[tensor_read(g, n).id] = true;
     }
 }
 
@@ -511,6 +522,79 @@ static bool must_copy(const search *s, fb_node n) {
     return is_returned || fb_mutated_after(s->alias, n, fb_node_at(g, n)->ordinal);
 }
 
+/* ---- weights that are too large ------------------------------------------------------------------------------------------ */
+
+typedef struct overflow_search {
+    fb_matcher *matcher;
+    fb_dtype dtype;
+    double largest;
+    unsigned char *fits; /* by tensor: 1 = yes, 2 = no, 0 = not looked at yet */
+    fb_tensor found;
+} overflow_search;
+
+static void look_at_weight(void *context, fb_tensor tensor) {
+    overflow_search *o = context;
+    fb_extent extent;
+    bool is_asked = !o->fits[tensor.id] && fb_tensor_at(o->matcher->graph, tensor)->dtype == FB_FLOAT32;
+    if (!o->fits[tensor.id]) o->fits[tensor.id] = 1;
+    if (is_asked && fb_known_extent(o->matcher, tensor, o->dtype, &extent) && extent.largest > o->largest)
+        o->fits[tensor.id] = 2;
+    if (o->fits[tensor.id] == 2) o->found = tensor;
+}
+
+/* Of a module and all inside it whose call is its own; by module. */
+static void look_at_modules(search *s, overflow_search *o, fb_tensor *of_module) {
+    const fb_graph *g = s->graph;
+    for (fb_module m = fb_first_module(g); m.id; m = fb_module_at(g, m)->next) {
+        fb_module called = deciding_module(g, s->matcher->usage, m);
+        o->found = (fb_tensor){0};
+        if (!called.id) continue;
+        fb_value_visit_tensors(g, fb_module_at(g, m)->parameters, look_at_weight, o);
+        fb_value_visit_tensors(g, fb_module_at(g, m)->buffers, look_at_weight, o);
+        if (o->found.id) of_module[called.id] = o->found;
+    }
+}
+
+/* A call of such a module, such a weight itself, and what takes it, or a view of it, for numbers. */
+static void find_overflowing(search *s) {
+    const fb_graph *g = s->graph;
+    fb_dtype_range range = {0};
+    overflow_search o = {.matcher = s->matcher, .dtype = dtype_to(s->matcher->params)};
+    fb_dtype_limits(o.dtype, &range);
+    o.largest = range.largest;
+    o.fits = calloc(fb_tensor_limit(g), 1);
+    fb_tensor *of_module = calloc(fb_module_limit(g), sizeof *of_module);
+    fb_tensor *of_memory = calloc((size_t)fb_memory_limit(s->alias) + 1, sizeof *of_memory);
+    bool ok = o.fits && of_module && of_memory;
+    s->matcher->failed |= !ok;
+    if (ok) look_at_modules(s, &o, of_module);
+    for (fb_node n = fb_first_node(g, FB_MAIN_PROGRAM); n.id && ok; n = fb_next_node(g, n)) {
+        fb_tensor tensor = tensor_read(g, n);
+        o.found = (fb_tensor){0};
+        if (tensor.id) look_at_weight(&o, tensor);
+        if (fb_node_at(g, n)->opcode == FB_CALL_MODULE) o.found = of_module[fb_node_at(g, n)->module.id];
+        if (tensor.id && o.found.id) of_memory[fb_memory_of(s->alias, n)] = o.found;
+        for (uint32_t e = reads_dtype(g, n) && !takes_any_dtype(g, n) ? fb_input_first(g, n) : 0; e; e = fb_input_next(g, e)) {
+            fb_tensor read = of_memory[fb_memory_of(s->alias, fb_edge_input(g, e))];
+            if (read.id) o.found = read;
+        }
+        if (fb_node_at(g, n)->opcode != FB_OUTPUT) s->overflows[n.id] = o.found;
+    }
+    free(o.fits);
+    free(of_module);
+    free(of_memory);
+}
+
+static fb_obstacle overflow_obstacle(const search *s, fb_node n) {
+    char text[400];
+    int length =
+        snprintf(text, sizeof text, "%.200s has numbers beyond the range of %s; it goes on in float32",
+                 fb_tensor_name(s->graph, s->overflows[n.id]), json_string_value(json_object_get(s->matcher->params, "to")));
+    const char *detail = fb_arena_text(s->matcher->arena, text, (size_t)length);
+    if (!detail) s->matcher->failed = true;
+    return detail ? (fb_obstacle){FB_TENSOR_OVERFLOWS, detail} : FB_OUT_OF_MEMORY;
+}
+
 /* ---- reasons of a node's own -------------------------------------------------------------------------------------------- */
 
 static void look_at(search *s, fb_node n) {
@@ -518,11 +602,9 @@ static void look_at(search *s, fb_node n) {
     if (fb_op_is(g, n, FB_OP_ENTER_AUTOCAST)) s->autocasts++;
     if (fb_op_is(g, n, FB_OP_EXIT_AUTOCAST) && s->autocasts) s->autocasts--;
     const fb_node_row *row = fb_node_at(g, n);
-    fb_tensor tensor = row->opcode == FB_GET_ATTR && row->attribute.id
-                           ? fb_module_tensor(g, row->module, fb_text(g, row->attribute))
-                           : (fb_tensor){0};
+    fb_tensor tensor = tensor_read(g, n);
     if (row->opcode == FB_OUTPUT && casts_outputs(s->matcher->params)) stay_around(s, n); /* what cannot be cast */
-    if (row->opcode == FB_PLACEHOLDER || (tensor.id && s->tensor_stays[tensor.id])) stay(s, n);
+    if (row->opcode == FB_PLACEHOLDER || (tensor.id && (s->tensor_stays[tensor.id] || s->overflows[n.id].id))) stay(s, n);
     if (row->opcode == FB_PLACEHOLDER || row->opcode == FB_GET_ATTR || row->opcode == FB_OUTPUT) return;
     fb_obstacle obstacle = precision_obstacle(s->matcher, n, reads_untyped(s, n), is_unknown(s, n), s->autocasts > 0);
     bool copies = must_copy(s, n);
@@ -530,6 +612,7 @@ static void look_at(search *s, fb_node n) {
     if (copies && !obstacle.code)
         obstacle = (fb_obstacle){"mutated", "it would copy no more, and the copy, or what it is made of, is written later or "
                                             "returned; it goes on in float32"};
+    if (!obstacle.code && s->overflows[n.id].id && !fb_keeps(&s->keep, g, n)) obstacle = overflow_obstacle(s, n);
     if (obstacle.code) fb_refuse_for(s->matcher, obstacle, &n, 1);
     if (gives_float32(g, n) || value_dtype(g, n) == FB_FLOAT64 || is_unknown(s, n)) stay(s, n);
     if (obstacle.code || fb_keeps(&s->keep, g, n)) stay(s, n);
@@ -559,7 +642,7 @@ static void keep_read_weights(search *s) {
         for (fb_node n = fb_first_node(g, FB_MAIN_PROGRAM); n.id; n = fb_next_node(g, n)) {
             const fb_node_row *row = fb_node_at(g, n);
             if (row->opcode != FB_GET_ATTR || !row->attribute.id || deciding(s, n).id || written_memory(s, n)) continue;
-            fb_tensor tensor = fb_module_tensor(g, row->module, fb_text(g, row->attribute));
+            fb_tensor tensor = tensor_read(g, n);
             for (uint32_t e = s->stays[n.id] ? 0 : fb_user_first(g, n); e; e = fb_user_next(g, e)) {
                 if (tensor.id && s->stays[fb_edge_user(g, e).id]) s->tensor_stays[tensor.id] = true;
             }
@@ -593,6 +676,7 @@ static void prepare(search *s) {
 static void find(search *s) {
     const fb_graph *g = s->graph;
     prepare(s);
+    if (s->matcher->report->pass->version > 1) find_overflowing(s);
     look_at_nested(s);
     find_shares(s);
     for (fb_node n = fb_first_node(g, FB_MAIN_PROGRAM); n.id && !s->matcher->is_too_much; n = fb_next_node(g, n)) look_at(s, n);
@@ -609,6 +693,7 @@ static void find(search *s) {
  *   - with a call, the other calls of its module, and what reads that module's tensors;
  *   - with a value that is written in place, all that share its memory, because a cast would be a copy;
  *   - with a value of unknown dtype, its readers and its source, because it cannot be cast;
+ *   - weights whose numbers are known to be too large, the calls of their modules, and what reads them;
  *   - weights that one of these reads by get_attr.
  * To be freed; NULL when memory is out. Refuses what stays though nobody asked for it. */
 static bool *find_staying(fb_matcher *m, const fb_alias *alias) {
@@ -627,11 +712,13 @@ static bool *find_staying(fb_matcher *m, const fb_alias *alias) {
     s.first_read = calloc(modules, sizeof *s.first_read);
     s.module_stays = calloc(modules, sizeof *s.module_stays);
     s.tensor_stays = calloc(fb_tensor_limit(g), sizeof *s.tensor_stays);
+    s.overflows = calloc(nodes, sizeof *s.overflows);
     bool ok = fb_keep_begin(&s.keep, m->params) && s.stays && s.is_number && s.next_written && s.next_read && s.stack &&
-              s.first_written && s.first_read && s.shares && s.module_stays && s.tensor_stays && s.is_followed && s.carried;
+              s.first_written && s.first_read && s.shares && s.module_stays && s.tensor_stays && s.is_followed && s.carried &&
+              s.overflows;
     if (ok) find(&s);
-    void *const helpers[] = {s.is_followed,   s.carried, s.is_number,  s.next_written, s.next_read,   s.stack,
-                             s.first_written, s.shares,  s.first_read, s.module_stays, s.tensor_stays};
+    void *const helpers[] = {s.is_followed,   s.carried, s.is_number,  s.next_written, s.next_read,    s.stack,
+                             s.first_written, s.shares,  s.first_read, s.module_stays, s.tensor_stays, s.overflows};
     for (size_t i = 0; i < sizeof helpers / sizeof *helpers; i++) free(helpers[i]);
     fb_keep_end(&s.keep);
     if (!ok) free(s.stays);
@@ -891,10 +978,6 @@ static void convert_nodes(fb_rewrite *rw, const precision_change *change) {
     free(c.nodes);
 }
 
-static fb_dtype dtype_to(const json_t *params) {
-    return fb_dtype_find(json_string_value(json_object_get(params, "to")));
-}
-
 /* An input that is read and has no dtype: whether to cast it cannot be told. */
 static bool refuse_unknown_inputs(fb_matcher *m) {
     bool refused = false;
@@ -985,7 +1068,7 @@ static void match_typed(fb_matcher *m, const fb_alias *alias, precision_plan *pl
         refuse_overflow(m, n, dtype_to(m->params));
     }
     bool has_match = nodes.size > 0;
-    if (has_match) refuse_overflowing_weights(m, is_converted, dtype_to(m->params));
+    if (has_match && m->report->pass->version == 1) refuse_overflowing_weights(m, is_converted, dtype_to(m->params));
     if (has_match) plan->written = list_written(m, alias);
     m->failed |= !stays || !is_converted || nodes.failed;
     if (has_match && !m->failed) fb_match_found(m, (const fb_node *)(const void *)nodes.data, nodes.size / sizeof(fb_node));
@@ -1026,19 +1109,20 @@ static void edit(fb_rewrite *rw, const fb_match *match) {
     convert_nodes(rw, &change);
 }
 
-const fb_pass fb_convert_precision = {
-    .name = "ConvertPrecision",
-    .version = 1,
-    .summary = "Computes in float16 or bfloat16 what was float32; inputs and results of the graph keep their dtype.",
-    .parameters =
-        "{\"additionalProperties\":false,\"properties\":{"
-        "\"cast_outputs\":{\"default\":true,\"description\":\"cast results back to float32\",\"type\":\"boolean\"},"
-        "\"keep\":{\"default\":[],\"description\":\"what stays in float32: paths of modules, in which * and ? stand for "
-        "others, and operators such as softmax or layer_norm\",\"items\":{\"type\":\"string\"},\"type\":\"array\"},"
-        "\"to\":{\"enum\":[\"float16\",\"bfloat16\"],\"type\":\"string\"}},\"required\":[\"to\"],\"type\":\"object\"}",
-    .exactness = FB_CHANGES,
-    .reversible = false,
-    .preserves_computation = false,
-    .match_graph = match_graph,
-    .edit = edit,
-};
+/* Version 1 also converted weights that become infinite. */
+#define CONVERT_PRECISION(number, before)                                                                                      \
+    {                                                                                                                          \
+        .name = "ConvertPrecision", .version = number, .earlier = before,                                                      \
+        .summary = "Computes in float16 or bfloat16 what was float32; inputs and results of the graph keep their dtype.",      \
+        .parameters =                                                                                                          \
+            "{\"additionalProperties\":false,\"properties\":{"                                                                 \
+            "\"cast_outputs\":{\"default\":true,\"description\":\"cast results back to float32\",\"type\":\"boolean\"},"       \
+            "\"keep\":{\"default\":[],\"description\":\"what stays in float32: paths of modules, in which * and ? stand for "  \
+            "others, and operators such as softmax or layer_norm\",\"items\":{\"type\":\"string\"},\"type\":\"array\"},"       \
+            "\"to\":{\"enum\":[\"float16\",\"bfloat16\"],\"type\":\"string\"}},\"required\":[\"to\"],\"type\":\"object\"}",    \
+        .exactness = FB_CHANGES, .reversible = false, .preserves_computation = false, .match_graph = match_graph,              \
+        .edit = edit,                                                                                                          \
+    }
+
+static const fb_pass version_1 = CONVERT_PRECISION(1, NULL);
+const fb_pass fb_convert_precision = CONVERT_PRECISION(2, &version_1);

@@ -1,48 +1,46 @@
-#include "core/passes/pass.h"
-
+#include <float.h>
 #include <math.h>
 
-#include "core/base/base64.h"
+#include "core/passes/pass.h"
 #include "core/weights/dtype.h"
 
-enum { CHUNK = 3072 }; /* bytes; whole groups of base64 and whole numbers of every dtype */
+enum { BYTES_OF_A_STEP = 256, FREELY = 16 << 20 /* bytes */ };
 
-static void add(fb_extent *extent, double number) {
-    double size = fabs(number);
-    extent->is_finite &= isfinite(number) != 0;
-    extent->has_zero |= size == 0;
-    if (!isfinite(number) || size == 0) return;
-    if (size < extent->least) extent->least = size;
-    if (size > extent->largest) extent->largest = size;
+static bool measure(const fb_graph *g, fb_tensor tensor, const fb_blobs *blobs, fb_extent *out) {
+    fb_evaluation *evaluation = NULL;
+    fb_error ignored = {0};
+    if (!fb_dtype_is_computed((fb_dtype)fb_tensor_at(g, tensor)->dtype)) return false;
+    bool is_known =
+        !fb_evaluation_new(g, tensor, blobs, &evaluation, &ignored) && !fb_evaluation_extent(evaluation, out, &ignored);
+    fb_evaluation_free(evaluation);
+    return is_known;
 }
 
-double fb_tensor_largest(const fb_graph *g, fb_tensor tensor) {
+bool fb_tensor_extent(const fb_graph *g, fb_tensor tensor, fb_extent *out) {
+    return fb_tensor_at(g, tensor)->data.id && measure(g, tensor, NULL, out);
+}
+
+/* Numbers near the end of float32's range are found in small tensors, as masks are; a large one is not read for them. */
+static bool is_worth_reading(uint64_t bytes, fb_dtype dtype) {
+    fb_dtype_range range;
+    return bytes <= FREELY || (fb_dtype_limits(dtype, &range) && range.largest < FLT_MAX / 2);
+}
+
+bool fb_known_extent(fb_matcher *m, fb_tensor tensor, fb_dtype dtype, fb_extent *out) {
+    uint64_t bytes = fb_tensor_bytes(m->graph, tensor);
+    return is_worth_reading(bytes, dtype) && fb_matcher_takes(m, (unsigned)(bytes / BYTES_OF_A_STEP) + 1) &&
+           measure(m->graph, tensor, m->blobs, out);
+}
+
+double fb_known_largest(fb_matcher *m, fb_tensor tensor, fb_dtype dtype) {
     fb_extent extent;
     if (!tensor.id) return 0;
-    return fb_tensor_extent(g, tensor, &extent) && extent.is_finite ? extent.largest : NAN;
+    return fb_known_extent(m, tensor, dtype, &extent) && extent.is_finite ? extent.largest : NAN;
 }
 
 fb_obstacle fb_range_obstacle(fb_dtype dtype, double largest) {
     fb_dtype_range range;
     return fb_dtype_limits(dtype, &range) && largest > range.largest
-               ? (fb_obstacle){"tensor-overflows", "a weight or bias that it computes may be beyond the range of its dtype"}
+               ? (fb_obstacle){FB_TENSOR_OVERFLOWS, "a weight or bias that it computes may be beyond the range of its dtype"}
                : FB_NO_OBSTACLE;
-}
-
-bool fb_tensor_extent(const fb_graph *g, fb_tensor tensor, fb_extent *out) {
-    fb_symbol data = fb_tensor_at(g, tensor)->data;
-    fb_dtype dtype = (fb_dtype)fb_tensor_at(g, tensor)->dtype;
-    if (!data.id || !fb_dtype_is_computed(dtype)) return false;
-    fb_extent found = {.least = INFINITY, .is_finite = true};
-    size_t size = fb_base64_size(fb_text(g, data), fb_text_length(g, data)), width = (size_t)fb_dtype_size(dtype);
-    unsigned char bytes[CHUNK];
-    double numbers[CHUNK / 2];
-    for (size_t at = 0; at < size; at += CHUNK) {
-        size_t count = size - at < CHUNK ? size - at : CHUNK;
-        fb_base64_decode(fb_text(g, data), at, count, bytes);
-        fb_decode_numbers(dtype, bytes, count / width, numbers);
-        for (size_t i = 0; i < count / width; i++) add(&found, numbers[i]);
-    }
-    *out = found;
-    return true;
 }

@@ -101,11 +101,12 @@ static bool has_dtype(const fb_graph *g, const fb_norm *norm, fb_dtype dtype) {
     return fb_dtype_is_computed(dtype) && (!value || value == dtype) && (!normalised || normalised == dtype);
 }
 
-/* Where the numbers are in the document. */
-static fb_obstacle numbers_obstacle(const fb_graph *g, const fb_norm *norm, const fb_linear *linear) {
-    double weight = fb_tensor_largest(g, linear->weight), scale = norm->weight.id ? fb_tensor_largest(g, norm->weight) : 1;
-    double bias = fb_tensor_largest(g, linear->bias) + (double)norm->features * weight * fb_tensor_largest(g, norm->bias);
-    return fb_range_obstacle(linear->dtype, fmax(weight * scale, norm->bias.id ? bias : 0));
+static fb_obstacle numbers_obstacle(fb_matcher *m, const fb_norm *norm, const fb_linear *linear) {
+    fb_dtype dtype = linear->dtype;
+    double weight = fb_known_largest(m, linear->weight, dtype);
+    double scale = norm->weight.id ? fb_known_largest(m, norm->weight, dtype) : 1;
+    double shift = (double)norm->features * weight * fb_known_largest(m, norm->bias, dtype);
+    return fb_range_obstacle(dtype, fmax(weight * scale, norm->bias.id ? fb_known_largest(m, linear->bias, dtype) + shift : 0));
 }
 
 static fb_obstacle linear_obstacle(fb_matcher *m, const fb_norm *norm, fb_node call) {
@@ -124,7 +125,7 @@ static fb_obstacle linear_obstacle(fb_matcher *m, const fb_norm *norm, fb_node c
     if (fb_layer_call_count(m->usage, &layer) != 1)
         return (fb_obstacle){"shared-module", "the Linear is called more than once"};
     if ((obstacle = fb_layer_obstacle(m, &layer)).code) return obstacle;
-    if (m->report->pass->version > 1 && (obstacle = numbers_obstacle(g, norm, &linear)).code) return obstacle;
+    if (m->report->pass->version > 1 && (obstacle = numbers_obstacle(m, norm, &linear)).code) return obstacle;
     if (norm->unscaled.id && fb_mutated_between(alias, norm->unscaled, from, to))
         return (fb_obstacle){"input-mutated", "the normalised value is written in place before the Linear would read it"};
     if (norm->unscaled.id && (obstacle = fb_gradient_obstacle(m, norm->unscaled, call)).code) return obstacle;

@@ -19,6 +19,7 @@
 #include "core/ops/usage.h"
 #include "core/ops/view.h"
 #include "core/rewrite/rewrite.h"
+#include "core/weights/evaluate.h"
 
 typedef enum fb_exactness {
     FB_MOVES,   /* weights are rearranged, never recomputed */
@@ -100,13 +101,14 @@ struct fb_matcher {
     const char *signature;
     const json_t *params; /* of the call, an object that fits the pass's `parameters` */
     struct fb_pass_report *report;
-    fb_arena *arena;  /* of the report */
-    const void *plan; /* of the arena: what edit gets with every match; NULL: nothing */
-    fb_buffer *found; /* matches */
-    fb_alias **alias; /* where it is kept; made when first asked for */
-    bool failed;      /* memory is out */
-    bool is_too_much; /* the report has outgrown FB_REPORT_MAX */
-    fb_work *work;    /* of the whole pass */
+    fb_arena *arena;       /* of the report */
+    const void *plan;      /* of the arena: what edit gets with every match; NULL: nothing */
+    fb_buffer *found;      /* matches */
+    fb_alias **alias;      /* where it is kept; made when first asked for */
+    bool failed;           /* memory is out */
+    bool is_too_much;      /* the report has outgrown FB_REPORT_MAX */
+    fb_work *work;         /* of the whole pass */
+    const fb_blobs *blobs; /* of the workpiece */
 };
 
 /* Asked before each node, and in any loop over nodes: whether matching goes on. */
@@ -211,6 +213,7 @@ typedef struct fb_workpiece {
     fb_namespace *names;
     fb_usage *usage; /* NULL: nobody has asked yet; the same for `alias` */
     fb_alias *alias;
+    const fb_blobs *blobs; /* where weights are, whose numbers may be why something is refused; NULL: they are not known */
 } fb_workpiece;
 /* Frees what was found out. */
 void fb_workpiece_forget(fb_workpiece *work);
@@ -230,19 +233,18 @@ fb_status fb_lint_graph(const fb_graph *graph, fb_work *work, fb_error *error);
 /* "unknown-operator", "mutates", "random" or "effect"; none when the call only computes. */
 fb_obstacle fb_effect_obstacle(const fb_graph *graph, fb_node node);
 
-/* ---- How large the numbers of a weight are, where the document has its bytes. ------------------------------------------- */
+/* ---- How large the numbers of a weight are. ------------------------------------------------------------------------------ */
 
-typedef struct fb_extent {
-    double least, largest; /* absolute values; of those that are finite and not zero */
-    bool has_zero, is_finite;
-} fb_extent;
-
-/* False when the bytes are not in the document, or are not of a floating dtype that recipes compute with. */
+/* Where the document has its bytes: what a pass allows depends on these alone, as a document is the same everywhere. False when
+ * they are not in it, or are not of a floating dtype that recipes compute with. */
 bool fb_tensor_extent(const fb_graph *graph, fb_tensor tensor, fb_extent *out);
+/* The same also of what a blob has that is here, and of what recipes make: for refusals (FB_TENSOR_OVERFLOWS). False as well
+ * for a large tensor that meets no dtype as narrow as float16: `dtype` is that of the new weight. */
+bool fb_known_extent(fb_matcher *matcher, fb_tensor tensor, fb_dtype dtype, fb_extent *out);
 /* The largest absolute value; of none 0; nan when it is not known, or not finite. */
-double fb_tensor_largest(const fb_graph *graph, fb_tensor tensor);
-/* The refusal "tensor-overflows" of new weights of that dtype whose absolute values may be as large as `largest`. Nothing for
- * nan: their bytes come after the run, and a weight that overflows then is not refused. */
+double fb_known_largest(fb_matcher *matcher, fb_tensor tensor, fb_dtype dtype);
+/* The refusal FB_TENSOR_OVERFLOWS of new weights of that dtype whose absolute values may be as large as `largest`. Nothing for
+ * nan: where their bytes come after the run, making the file of them fails (fb_evaluation_refuse_overflow). */
 fb_obstacle fb_range_obstacle(fb_dtype dtype, double largest);
 
 #endif

@@ -106,8 +106,14 @@ fb_status fb_evaluation_within(const fb_graph *graph, fb_value expression, fb_dt
                                const fb_evaluation_limits *limits, fb_evaluation **out, fb_error *error) {
     fb_evaluation *e = malloc(sizeof *e);
     if (!e) return fb_fail_memory(error);
-    *e = (fb_evaluation){
-        .graph = graph, .limits = limits, .blobs = blobs, .dtype = dtype, .error = error, .scratch = -1, .cached = -1};
+    *e = (fb_evaluation){.graph = graph,
+                         .limits = limits,
+                         .blobs = blobs,
+                         .expression = expression,
+                         .dtype = dtype,
+                         .error = error,
+                         .scratch = -1,
+                         .cached = -1};
     fb_evaluation_plan(e, expression);
     fb_status status = e->status;
     if (status) {
@@ -152,6 +158,10 @@ bool fb_fill_block(fb_evaluation *e, const fb_term *term, int64_t block, int64_t
     return fb_fill_range(e, term, start, left < block ? left : block, to, element, false);
 }
 
+static bool fill_own_block(fb_evaluation *e, int64_t number, unsigned char *to, uint64_t size) {
+    return fb_fill_block(e, e->root, e->block, number, to, e->element) && fb_evaluation_check_finite(e, to, (size_t)size);
+}
+
 /* ---- reading ------------------------------------------------------------------------------------------------------------- */
 
 /* By blocks, of which the last one stays for who reads little by little. Where something computes they are always the same,
@@ -164,12 +174,12 @@ static bool read_blocks(fb_evaluation *e, uint64_t offset, unsigned char *to, si
         size_t skipped = (size_t)(offset - start);
         size_t some = size < in_block - skipped ? size : (size_t)in_block - skipped;
         if (number != e->cached && some == in_block) {
-            if (!fb_fill_block(e, e->root, e->block, number, to, e->element)) return false;
+            if (!fill_own_block(e, number, to, in_block)) return false;
         } else {
             if (!e->cache && !(e->cache = malloc((size_t)(total < block ? total : block)))) return fb_evaluation_no_memory(e);
             if (number != e->cached) {
                 e->cached = -1;
-                if (!fb_fill_block(e, e->root, e->block, number, e->cache, e->element)) return false;
+                if (!fill_own_block(e, number, e->cache, in_block)) return false;
                 e->cached = number;
             }
             memcpy(to, e->cache + skipped, some);
@@ -181,11 +191,16 @@ static bool read_blocks(fb_evaluation *e, uint64_t offset, unsigned char *to, si
     return true;
 }
 
+static bool fill_own_range(fb_evaluation *e, int64_t start, int64_t count, unsigned char *to) {
+    return fb_fill_range(e, e->root, start, count, to, e->element, false) &&
+           fb_evaluation_check_finite(e, to, (size_t)(count * e->element));
+}
+
 /* A part of one element. */
 static bool read_element(fb_evaluation *e, uint64_t offset, unsigned char *to, size_t size) {
     unsigned char element[16];
     uint64_t index = offset / (uint64_t)e->element;
-    if (!fb_fill_range(e, e->root, (int64_t)index, 1, element, e->element, false)) return false;
+    if (!fill_own_range(e, (int64_t)index, 1, element)) return false;
     memcpy(to, element + offset % (uint64_t)e->element, size);
     return true;
 }
@@ -199,7 +214,7 @@ static bool read_moved(fb_evaluation *e, uint64_t offset, unsigned char *to, siz
         } else {
             some = size < most ? size / element * element : most;
             int64_t start = (int64_t)(offset / element);
-            if (!fb_fill_range(e, e->root, start, (int64_t)(some / element), to, e->element, false)) return false;
+            if (!fill_own_range(e, start, (int64_t)(some / element), to)) return false;
         }
         to += some;
         offset += some;
@@ -220,7 +235,7 @@ fb_status fb_evaluation_read(fb_evaluation *e, uint64_t offset, void *to, size_t
 
 size_t fb_evaluation_lie(fb_evaluation *e, uint64_t offset, size_t size, const unsigned char **bytes) {
     uint64_t element = (uint64_t)e->element;
-    if (e->root->computes || offset % element || size < element) return 0;
+    if (e->root->computes || e->refuses_overflow || offset % element || size < element) return 0;
     int64_t count = fb_find_lying(e->root, (int64_t)(offset / element), (int64_t)(size / element), bytes);
     fb_evaluation_touch(e, (uint64_t)count * element);
     return (size_t)count * (size_t)element;

@@ -37,8 +37,30 @@ fb_status fb_evaluation_read(fb_evaluation *evaluation, uint64_t offset, void *t
  * and not before. Valid until the next call. */
 size_t fb_evaluation_lie(fb_evaluation *evaluation, uint64_t offset, size_t size, const unsigned char **bytes);
 
+/* ---- numbers that are finite no more ---- */
+
+/* Why a pass refuses to compute weights, and a file of them is not made: they would be infinite in their dtype, or nan. */
+#define FB_TENSOR_OVERFLOWS "tensor-overflows"
+
+/* From now on reading fails with FB_CONFLICT FB_TENSOR_OVERFLOWS where it comes to a number that a recipe computes and that is
+ * infinite or nan, if all that it is made of are finite. What is no larger than `*left` bytes is looked at now, and lessens
+ * that; `left` may be NULL. */
+fb_status fb_evaluation_refuse_overflow(fb_evaluation *evaluation, uint64_t *left, fb_error *error);
+#define FB_OVERFLOW_LOOK ((uint64_t)1 << 30) /* bytes that are looked at before the first one is sent */
+
 /* Whether two of them give the same bytes. */
 fb_status fb_evaluation_equal(fb_evaluation *a, fb_evaluation *b, bool *is_equal, fb_error *error);
+
+/* Bytes of a tensor, by its dtype and shape. */
+uint64_t fb_tensor_bytes(const fb_graph *graph, fb_tensor tensor);
+
+/* How large numbers are. */
+typedef struct fb_extent {
+    double least, largest; /* absolute values; of those that are finite and not zero */
+    bool has_zero, is_finite;
+} fb_extent;
+/* Of a floating dtype that recipes compute with. FB_TOO_LARGE: a recipe makes too much of too little. */
+fb_status fb_evaluation_extent(fb_evaluation *evaluation, fb_extent *out, fb_error *error);
 
 /* "sha256:…" of the tensor's bytes: its `digest` when it has one, or a remembered one, or that of its bytes. */
 fb_status fb_evaluation_digest(const fb_graph *graph, fb_tensor tensor, const fb_blobs *blobs, char digest[FB_ID_LENGTH + 1],

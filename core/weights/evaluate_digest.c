@@ -1,8 +1,10 @@
-/* Digests of tensors, comparing what recipes give, and what is missing for them. */
+/* Digests of tensors, comparing what recipes give, how large their numbers are, and what is missing for them. */
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "core/graph/write.h"
+#include "core/weights/dtype.h"
 #include "core/weights/evaluate_internal.h"
 #include "core/weights/inputs.h"
 
@@ -46,6 +48,38 @@ fb_status fb_evaluation_equal(fb_evaluation *a, fb_evaluation *b, bool *is_equal
     return status;
 }
 
+static void add_number(fb_extent *extent, double number) {
+    double size = fabs(number);
+    extent->is_finite &= isfinite(number) != 0;
+    extent->has_zero |= size == 0;
+    if (!isfinite(number) || size == 0) return;
+    if (size < extent->least) extent->least = size;
+    if (size > extent->largest) extent->largest = size;
+}
+
+fb_status fb_evaluation_extent(fb_evaluation *e, fb_extent *out, fb_error *error) {
+    enum { NUMBERS = 512 };
+    double numbers[NUMBERS];
+    fb_extent found = {.least = INFINITY, .is_finite = true};
+    uint64_t size = fb_evaluation_size(e);
+    size_t element = (size_t)e->element;
+    fb_status status = check_size(e, error);
+    unsigned char *bytes = status ? NULL : malloc(part_of(size, 0) + 1);
+    if (!status && !bytes) status = fb_fail_memory(error);
+    for (uint64_t offset = 0; offset < size && !status; offset += part_of(size, offset)) {
+        size_t count = part_of(size, offset) / element;
+        status = fb_evaluation_read(e, offset, bytes, count * element, error);
+        for (size_t from = 0; from < count && !status; from += NUMBERS) {
+            size_t some = count - from < NUMBERS ? count - from : NUMBERS;
+            fb_decode_numbers(e->dtype, bytes + from * element, some, numbers);
+            for (size_t i = 0; i < some; i++) add_number(&found, numbers[i]);
+        }
+    }
+    free(bytes);
+    if (!status) *out = found;
+    return status;
+}
+
 static fb_status hash(fb_evaluation *e, char digest[FB_ID_LENGTH + 1], fb_error *error) {
     uint64_t size = fb_evaluation_size(e);
     unsigned char *bytes = malloc(size < AT_ONCE ? (size_t)size + 1 : AT_ONCE);
@@ -64,8 +98,8 @@ static fb_status hash(fb_evaluation *e, char digest[FB_ID_LENGTH + 1], fb_error 
 
 /* ---- digests ------------------------------------------------------------------------------------------------------------- */
 
-/* Bytes; the checker has seen to it that they can be counted. */
-static uint64_t size_of(const fb_graph *graph, fb_tensor tensor) {
+/* The checker has seen to it that they can be counted. */
+uint64_t fb_tensor_bytes(const fb_graph *graph, fb_tensor tensor) {
     const fb_tensor_row *row = fb_tensor_at(graph, tensor);
     uint64_t size = fb_dtype_size((fb_dtype)row->dtype);
     int rank = fb_shape_rank(graph, row->shape);
@@ -111,7 +145,7 @@ static fb_status digest_in_blob(const fb_graph *graph, fb_tensor tensor, const f
     fb_value_write(graph, row->shape, &shape);
     fb_blob_tensor place = {.blob = fb_text(graph, row->blob),
                             .offset = (uint64_t)row->offset,
-                            .size = size_of(graph, tensor),
+                            .size = fb_tensor_bytes(graph, tensor),
                             .dtype = fb_dtype_name((fb_dtype)row->dtype),
                             .shape = fb_buffer_text(&shape)};
     fb_status status = place.shape ? FB_NOT_FOUND : fb_fail_memory(error);
@@ -171,7 +205,7 @@ static uint64_t size_of_blob(missing_search *m, fb_symbol blob) {
 static void look_at(void *context, fb_tensor tensor) {
     missing_search *m = context;
     const fb_tensor_row *row = fb_tensor_at(m->graph, tensor);
-    uint64_t size = size_of(m->graph, tensor);
+    uint64_t size = fb_tensor_bytes(m->graph, tensor);
     if (m->status || row->recipe.id || row->data.id || size == 0) return;
     if (!row->blob.id) {
         m->report(m->context, tensor, "bytes-unknown", NULL);

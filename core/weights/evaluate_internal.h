@@ -6,6 +6,7 @@
  *     evaluate_fill.c     parts of terms are made
  *     strided.c           walking over elements that lie with gaps in two places
  *     evaluate_digest.c   digests, comparing, what is missing
+ *     evaluate_overflow.c numbers that are finite no more
  *
  * A part is a box: a range in each dimension. A term makes a box of itself out of boxes of its arguments, and writes it where
  * and as it is asked for: either the elements themselves, which movements copy whatever they mean, or their values in float64,
@@ -131,7 +132,9 @@ struct fb_evaluation {
     int scratch; /* a file, or -1 */
     uint64_t scratch_size;
     const fb_term *root;
+    fb_value expression;
     fb_dtype dtype;
+    bool computes, refuses_overflow; /* something in it is computed; what overflows is refused */
     int64_t element;
     uint64_t source_bytes, kept_bytes; /* of all tensors that lie there; of all kept terms */
     /* Reading. */
@@ -149,6 +152,9 @@ struct fb_evaluation {
 fb_status fb_evaluation_fail(fb_evaluation *e, fb_status status, const char *code, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
 bool fb_evaluation_no_memory(fb_evaluation *e); /* false */
+
+/* Fails, and returns false, if it refuses overflow and these are elements of the whole that have overflowed. */
+bool fb_evaluation_check_finite(fb_evaluation *e, const unsigned char *bytes, size_t size);
 
 /* Makes e->root. */
 void fb_evaluation_plan(fb_evaluation *e, fb_value expression);

@@ -79,6 +79,7 @@ static fb_term *new_rounded(planner *p, fb_dtype dtype, const fb_term *made) {
     fb_term *term = args ? new_term(p, FB_TERM_ROUNDED, made->rank, made->sizes) : NULL;
     if (!term) return NULL;
     *args = made;
+    p->e->computes = true;
     adopt(term, args, 1);
     term->dtype = dtype;
     term->live++;

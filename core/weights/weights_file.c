@@ -157,6 +157,45 @@ static fb_status check_bytes(fb_weights_file *file, json_t **missing, fb_error *
     return status;
 }
 
+/* ---- whether their numbers are finite ------------------------------------------------------------------------------------ */
+
+static fb_status check_tensor(const fb_weights_file *file, fb_tensor tensor, uint64_t *left, fb_error *error) {
+    fb_evaluation *evaluation = NULL;
+    fb_status status = fb_evaluation_new(file->graph, tensor, file->blobs, &evaluation, error);
+    if (!status) status = fb_evaluation_refuse_overflow(evaluation, left, error);
+    fb_evaluation_free(evaluation);
+    return status;
+}
+
+static fb_status check_numbers(const fb_weights_file *file, json_t **faulty, fb_error *error) {
+    uint64_t left = FB_OVERFLOW_LOOK;
+    json_t *items = json_array();
+    fb_tensor *tensors = tensors_of(file);
+    bool *is_done = calloc(fb_tensor_limit(file->graph), sizeof *is_done);
+    fb_status status = items && tensors && is_done ? FB_OK : fb_fail_memory(error);
+    for (size_t i = 0; i < fb_weights_file_count(file) && !status; i++) {
+        fb_error met = {0};
+        if (is_done[tensors[i].id] || !fb_tensor_at(file->graph, tensors[i])->recipe.id) continue;
+        is_done[tensors[i].id] = true;
+        status = check_tensor(file, tensors[i], &left, &met);
+        if (status == FB_CONFLICT && !strcmp(met.code, FB_TENSOR_OVERFLOWS)) {
+            json_t *item =
+                json_pack("{s:s, s:s}", "name", fb_tensor_name(file->graph, tensors[i]), "code", FB_TENSOR_OVERFLOWS);
+            status = !item || json_array_append_new(items, item) ? fb_fail_memory(error) : FB_OK;
+        }
+        if (status == met.status && status) status = fb_fail(error, status, met.code, met.pointer, "%s", met.message);
+        if (!status && met.status && json_array_size(items) == 1) fb_fail(error, met.status, met.code, "", "%s", met.message);
+    }
+    if (!status && json_array_size(items)) {
+        status = FB_CONFLICT; /* `error` is that of the first */
+        *faulty = json_incref(items);
+    }
+    json_decref(items);
+    free(tensors);
+    free(is_done);
+    return status;
+}
+
 /* ---- what the files say that the bytes come from ------------------------------------------------------------------------ */
 
 static char *place_of(const char *blob, uint64_t offset, uint64_t size) {
@@ -489,9 +528,9 @@ static fb_status make(fb_weights_file *file, bool is_as_uploaded, fb_error *erro
 }
 
 fb_status fb_weights_file_new(const fb_graph *graph, const fb_weights_choice *choice, const fb_blobs *blobs,
-                              fb_weights_file **out, json_t **missing, fb_error *error) {
+                              fb_weights_file **out, json_t **faulty, fb_error *error) {
     static const fb_weights_choice all = {0};
-    *missing = NULL;
+    *faulty = NULL;
     if (!choice) choice = &all;
     fb_weights_file *file = calloc(1, sizeof *file);
     if (!file) return fb_fail_memory(error);
@@ -499,7 +538,8 @@ fb_status fb_weights_file_new(const fb_graph *graph, const fb_weights_choice *ch
     file->blobs = blobs;
     fb_status status =
         choice->names ? choose_named(file, choice, error) : choose_owned(file, choice->tied != FB_TIED_FIRST, error);
-    if (!status) status = check_bytes(file, missing, error);
+    if (!status) status = check_bytes(file, faulty, error);
+    if (!status && !choice->is_finite) status = check_numbers(file, faulty, error);
     if (!status) status = make(file, !choice->names && choice->tied == FB_TIED_AS_UPLOADED, error);
     if (status) fb_weights_file_free(file);
     else *out = file;
@@ -539,7 +579,7 @@ static fb_status open_entry(fb_weights_file *file, size_t index, fb_error *error
     fb_status status =
         fb_evaluation_new(file->graph, fb_tensor_called(file->graph, entry->name), file->blobs, &file->evaluation, error);
     assert(status || fb_evaluation_size(file->evaluation) == entry->size);
-    return status;
+    return status ? status : fb_evaluation_refuse_overflow(file->evaluation, NULL, error);
 }
 
 fb_status fb_weights_file_read(fb_weights_file *file, uint64_t offset, void *to, size_t size, fb_error *error) {

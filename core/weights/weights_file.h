@@ -48,15 +48,19 @@ typedef struct fb_weights_choice {
     const char *const *names; /* owner paths or names of tensors, the keys to be; NULL = all that modules own */
     size_t count;
     fb_tied tied;
+    bool is_finite; /* a file of the same graph was made before: its numbers need no look again */
 } fb_weights_choice;
 
 /* `choice` may be NULL: all. FB_INVALID "unknown-tensor" for names that the graph lacks, "not-in-safetensors" for tensors that
- * the format cannot hold; FB_CONFLICT "bytes-missing" when bytes are not here: then `missing` is, for the answer, [{"name",
- * "code": "blob-missing" | "blob-too-small" | "bytes-unknown", "blob"?}, …], and the caller's; otherwise NULL. FB_TOO_LARGE,
- * FB_NO_MEMORY, FB_IO.
+ * the format cannot hold; FB_CONFLICT "bytes-missing" when bytes are not here, or FB_TENSOR_OVERFLOWS when recipes make numbers
+ * of finite ones that are not: then `faulty` is, for the answer, [{"name", "code": "blob-missing" | "blob-too-small" |
+ * "bytes-unknown" | FB_TENSOR_OVERFLOWS, "blob"?}, …], and the caller's; otherwise NULL. FB_TOO_LARGE, FB_NO_MEMORY, FB_IO.
+ *
+ * FB_OVERFLOW_LOOK bytes of what recipes compute are looked at here; beyond them, reading fails where it comes to such a
+ * number.
  */
 fb_status fb_weights_file_new(const fb_graph *graph, const fb_weights_choice *choice, const fb_blobs *blobs,
-                              fb_weights_file **out, json_t **missing, fb_error *error);
+                              fb_weights_file **out, json_t **faulty, fb_error *error);
 void fb_weights_file_free(fb_weights_file *file);
 uint64_t fb_weights_file_size(const fb_weights_file *file);
 size_t fb_weights_file_count(const fb_weights_file *file); /* tensors */

@@ -285,8 +285,10 @@ static fb_status replay_composition(const looking *at, const fb_composition *com
     fb_shared_graph *source = NULL;
     fb_run made = {0};
     fb_status status = fb_load_graph(at->app, NULL, at->run->source, &source, error);
+    fb_blobs blobs = fb_blob_source(at->app->store);
+    fb_run_watcher watcher = {.blobs = fb_run_knew_numbers(at->run) ? &blobs : NULL};
     check_calls(at, composition);
-    if (!status) status = fb_composition_run(composition, source->graph, FB_LINT_NONE, NULL, &made, error);
+    if (!status) status = fb_composition_run(composition, source->graph, FB_LINT_NONE, &watcher, &made, error);
     if (!status) status = compare(at, made.result, NULL, error);
     fb_run_free(&made);
     fb_share_release(source);

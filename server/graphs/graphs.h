@@ -24,6 +24,7 @@ typedef struct fb_shared_graph {
     size_t weight;                       /* bytes of memory, estimated */
     _Atomic(fb_buffer *) code, document; /* NULL until somebody asks */
     atomic_size_t holders;
+    atomic_bool has_finite_weights; /* a file of all of them was begun, and none overflows */
 } fb_shared_graph;
 
 /* Steals the graph; the caller holds the result. `size` is that of the canonical document. NULL when memory is out, and then

@@ -15,6 +15,7 @@ static fb_undo_step step_of(const fb_history *history, size_t i) {
     const fb_past_step *step = &history->steps[i];
     fb_undo_step out = {.call = fb_past_call(step), .is_undone = step->is_undone};
     out.begins_run = i && step->of != step[-1].of;
+    out.knew_numbers = fb_run_knew_numbers(&step->of->run);
     if (!out.call) out.before = step->of->before->graph;
     if (!out.call) out.after = step->of->after->graph;
     return out;
@@ -51,6 +52,10 @@ fb_status fb_history_replay(const fb_app *app, const fb_watch *watch, const fb_h
 
 bool fb_run_is_undoable(const fb_store_run *run) {
     return !strcmp(run->kind, "optimize") || !strcmp(run->kind, "external");
+}
+
+bool fb_run_knew_numbers(const fb_store_run *run) {
+    return strstr(run->report, "\"reason\":\"" FB_TENSOR_OVERFLOWS "\"") != NULL;
 }
 
 const char *fb_run_origin(const fb_store_run *run, json_t **request) {

@@ -33,6 +33,9 @@ void fb_history_free(fb_history *history);
 
 /* "optimize" or "external": what can be undone. The others undo. */
 bool fb_run_is_undoable(const fb_store_run *run);
+/* Whether a pass of it refused something for the numbers of weights: doing it again depends on their bytes. It has its report.
+ */
+bool fb_run_knew_numbers(const fb_store_run *run);
 
 /* The graph from which the run's steps lead to its result; the steps of an undo are those that it left over. NULL when that is
  * not known (an undo that merged), and when the run changed nothing. `*request`, perhaps NULL, is the caller's: the text lives

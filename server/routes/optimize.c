@@ -87,12 +87,14 @@ static void respond_failed(fb_response *response, const fb_run_validation *valid
     fb_buffer_free(&text);
 }
 
-static fb_status run_validated(const fb_request *request, fb_response *response, optimization *work, fb_error *error) {
+static fb_status run_validated(const fb_request *request, fb_response *response, optimization *work, const fb_blobs *blobs,
+                               fb_error *error) {
     fb_evaluating evaluating;
     fb_run_validation *validation = &work->validation;
     const fb_graph *source = work->source.shared->graph;
     fb_run_watcher watcher = fb_validation_watcher(validation);
     watcher.watch = fb_request_watch(request);
+    watcher.blobs = blobs;
     if (!fb_evaluating_begin(request, response, &evaluating)) return FB_BUSY;
     evaluating.options.seed = work->asked.seed;
     validation->mode = work->asked.validate;
@@ -112,13 +114,15 @@ static fb_status run_validated(const fb_request *request, fb_response *response,
 
 /* On failure it has responded. */
 static bool run_passes(const fb_request *request, fb_response *response, optimization *work) {
+    const fb_app *app = request->context;
+    fb_blobs blobs = fb_blob_source(app->store);
     fb_error error = {0};
     fb_status status;
     if (work->asked.validate) {
-        if (run_validated(request, response, work, &error)) return false;
+        if (run_validated(request, response, work, &blobs, &error)) return false;
         status = FB_OK;
     } else {
-        fb_run_watcher watcher = {.watch = fb_request_watch(request)};
+        fb_run_watcher watcher = {.watch = fb_request_watch(request), .blobs = &blobs};
         status =
             fb_composition_run(&work->composition, work->source.shared->graph, work->asked.lint, &watcher, &work->run, &error);
     }

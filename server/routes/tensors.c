@@ -237,7 +237,7 @@ static fb_status open_bytes(const fb_request *request, open_tensor *open, fb_ten
         status = fb_blob_check_new(app->store, sources, count, &part, &open->check, error);
     }
     free(sources);
-    return status;
+    return status ? status : fb_evaluation_refuse_overflow(open->evaluation, &(uint64_t){FB_OVERFLOW_LOOK}, error);
 }
 
 static void respond_bytes(const fb_request *request, fb_response *response, fb_shared_graph *shared, fb_tensor tensor) {

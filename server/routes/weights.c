@@ -155,16 +155,16 @@ static bool check_names(fb_response *response, const fb_graph *graph, const weig
 
 /* ---- the file ----------------------------------------------------------------------------------------------------------- */
 
-/* 409 for what cannot be read of a stored graph. `missing` (stolen, perhaps NULL) is [{"name", "code", "blob"?}, …]. */
-void fb_respond_unreadable(fb_response *response, const fb_error *error, json_t *missing) {
+/* 409 for what cannot be read of a stored graph. `faulty` (stolen, perhaps NULL) is [{"name", "code", "blob"?}, …]. */
+void fb_respond_unreadable(fb_response *response, const fb_error *error, json_t *faulty) {
     fb_error conflict = *error;
-    bool is_missing = missing || error->status == FB_NOT_FOUND;
+    bool is_missing = error->status == FB_NOT_FOUND || (faulty && strcmp(error->code, FB_TENSOR_OVERFLOWS) != 0);
     /* The request is right: it is the stored graph that says more than is here. */
     if (is_missing || error->status == FB_INVALID) conflict.status = FB_CONFLICT;
     if (is_missing) fb_copy_text(conflict.code, sizeof conflict.code, "bytes-missing");
     conflict.pointer[0] = '\0';
     fb_respond_error(response, &conflict);
-    if (missing) fb_problem_member_take(response, "tensors", missing);
+    if (faulty) fb_problem_member_take(response, "tensors", faulty);
 }
 
 fb_body_part fb_part_of_body(const fb_request *request, uint64_t size) {
@@ -175,19 +175,23 @@ fb_body_part fb_part_of_body(const fb_request *request, uint64_t size) {
 static bool open_file(const fb_request *request, fb_response *response, open_weights *weights) {
     const fb_app *app = request->context;
     fb_error error = {0};
-    json_t *missing = NULL;
+    json_t *faulty = NULL;
     const weights_wanted *wanted = &weights->wanted;
-    fb_weights_choice choice = {.names = (const char *const *)wanted->names, .count = wanted->count, .tied = wanted->tied};
+    fb_weights_choice choice = {.names = (const char *const *)wanted->names,
+                                .count = wanted->count,
+                                .tied = wanted->tied,
+                                .is_finite = atomic_load(&weights->shared->has_finite_weights)};
     if (!check_names(response, weights->shared->graph, wanted)) return false;
-    fb_status status = fb_weights_file_new(weights->shared->graph, &choice, &weights->blobs, &weights->file, &missing, &error);
+    fb_status status = fb_weights_file_new(weights->shared->graph, &choice, &weights->blobs, &weights->file, &faulty, &error);
     if (!status) {
+        if (!wanted->names) atomic_store(&weights->shared->has_finite_weights, true);
         size_t count;
         const char *const *sources = fb_weights_file_sources(weights->file, &count);
         fb_body_part part = fb_part_of_body(request, fb_weights_file_size(weights->file));
         status = fb_blob_check_new(app->store, sources, count, &part, &weights->check, &error);
     }
-    if (status) fb_respond_unreadable(response, &error, missing);
-    else json_decref(missing);
+    if (status) fb_respond_unreadable(response, &error, faulty);
+    else json_decref(faulty);
     return !status;
 }
 

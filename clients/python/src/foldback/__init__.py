@@ -19,16 +19,18 @@ if TYPE_CHECKING:
     from . import export, fx, hub, huggingface, optimization
     from .edits import EditError, LostTraining, apply_edits
     from .readings import AmbiguousWeights
+    from .recipes import TensorOverflows
     from .torch_compile import compiled_runs
 
 __all__ = [
     "AmbiguousWeights", "AsyncClient", "Cancelled", "Client", "EditError", "Event", "Graph", "Job", "LostTraining", "Picture",
-    "Problem", "Refusal", "Run", "ServiceNotStarted", "Version", "apply_edits", "compiled_runs", "connect", "disconnect",
-    "export", "fx",
-    "hub", "huggingface", "optimization",
+    "Problem", "Refusal", "Run", "ServiceNotStarted", "TensorOverflows", "Version", "apply_edits", "compiled_runs", "connect",
+    "disconnect", "export", "fx", "hub", "huggingface", "optimization",
 ]
-_FROM = {"apply_edits": "edits", "EditError": "edits", "LostTraining": "edits", "AmbiguousWeights": "readings"}
-_FROM["compiled_runs"] = "torch_compile"
+_FROM = {
+    "apply_edits": "edits", "EditError": "edits", "LostTraining": "edits", "AmbiguousWeights": "readings",
+    "TensorOverflows": "recipes", "compiled_runs": "torch_compile",
+}
 
 
 def __getattr__(name: str) -> Any:

@@ -18,7 +18,7 @@ from . import modules
 from .fx import Document, Row, make_node, node_row, requires_grad_of, set_arguments, set_meta
 from .history import History, carried_back
 from .hooks import hooks_of
-from .recipes import evaluate, expanded, inputs_of, is_movement, shape_of
+from .recipes import evaluate_finite, expanded, inputs_of, is_movement, shape_of
 from .runs import RunEdits
 from .tensors import State, TensorTable, can_be_marked, digest_of, has_changed, module_at, sums_of, tensor_of
 from .values import annotation_of, dtype_name, nodes_in, resolve
@@ -281,7 +281,7 @@ class Replay:
             dtype = tensor.dtype if noted is None else getattr(torch, noted["dtype"])
             if tensor.requires_grad and dtype != tensor.dtype and not dtype.is_floating_point:
                 raise EditError(f"tensor {name} is trained, and cannot become {dtype_name(dtype)}")
-            made = self._evaluated(recipe, dtype, tensor.device, rows, parameters)
+            made = self._evaluated(name, recipe, dtype, tensor.device, rows, parameters)
             self._note_digest(name, recipe, made)
             self.values[name] = made
 
@@ -304,7 +304,7 @@ class Replay:
         if "recipe" not in row:
             raise EditError(f"there is no tensor {name} here, and the edits do not say how to compute it")
         dtype, recipe = getattr(torch, row["dtype"]), self._past_virtual(row["recipe"])
-        made = self._evaluated(recipe, dtype, None, rows, parameters)
+        made = self._evaluated(name, recipe, dtype, None, rows, parameters)
         _check_shape(row, list(made.shape))
         requires_grad = requires_grad_of(row, name in parameters)
         self.state.made.add(name)
@@ -318,21 +318,22 @@ class Replay:
         return expanded(recipe, {name: row["recipe"] for name, row in self.virtual.items()})
 
     def _evaluated(
-        self, recipe: Any, dtype: torch.dtype, device: torch.device | None, rows: Mapping[str, Row], parameters: set[str]
+        self, name: str, recipe: Any, dtype: torch.dtype, device: torch.device | None, rows: Mapping[str, Row],
+        parameters: set[str]
     ) -> torch.Tensor:
-        def tensor(name: str) -> torch.Tensor:
+        def tensor(item: str) -> torch.Tensor:
             """As it will be: one that is here may get new values by another of these edits."""
-            is_made_anew = "recipe" in rows.get(name, {}) and not self._is_kept(name, rows)
-            if name not in self.table.tensors or is_made_anew:
-                return self._make_tensor(name, rows, parameters)
-            if name in self.recipes:
-                self._set_values(name, self.table.tensors[name], self.recipes[name], rows, parameters)
-            return self.values.get(name, self.table.tensors[name])
+            is_made_anew = "recipe" in rows.get(item, {}) and not self._is_kept(item, rows)
+            if item not in self.table.tensors or is_made_anew:
+                return self._make_tensor(item, rows, parameters)
+            if item in self.recipes:
+                self._set_values(item, self.table.tensors[item], self.recipes[item], rows, parameters)
+            return self.values.get(item, self.table.tensors[item])
 
         read = [tensor(name) for name in inputs_of(recipe)]
         if device is None:
             device = read[0].device if read else self._device()
-        return evaluate(recipe, tensor, dtype, device)
+        return evaluate_finite(name, recipe, tensor, dtype, device)
 
     def _device(self) -> torch.device:
         return next((tensor.device for tensor in self.table.owned.values()), torch.device("cpu"))

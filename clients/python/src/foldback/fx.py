@@ -17,7 +17,7 @@ from . import modules
 from .files import files_of, refuse_other_kinds
 from .hooks import refuse_global_hooks, refuse_hooks
 from .readings import NAMES_OF_READINGS, AmbiguousWeights, Owned, assign, read_said, says_finished
-from .recipes import evaluate, inputs_of, is_view
+from .recipes import evaluate_finite, inputs_of, is_view
 from .shapes import Meta, meta_of, propagate
 from .tensors import State, TensorTable, child_path, copied_buffers, owners, plain_tensors, tensor_of
 from .values import annotation_of, annotation_text, decode, encode, qualified_name, resolve
@@ -207,7 +207,8 @@ def from_document(
     is given: a module or a file of the optimised model has the finished tensors. `as_` says whose they are, "source",
     "finished" or "original" (before the first of several runs; "source" is the same for a document that `Client.graph` gave, if
     one run made it). Without it, a file that foldback wrote says it itself, a module is the exported one, and of other weights
-    that may be either, AmbiguousWeights is raised."""
+    that may be either, AmbiguousWeights is raised. TensorOverflows is raised where a recipe makes of finite numbers one that is
+    infinite or nan, as in a dtype that is too narrow."""
     if as_ not in (None, *NAMES_OF_READINGS):
         raise ValueError(f'as_ is "source", "finished" or "original", not {as_!r}')
     source = _Source(document, module, weights, _reading_of(document, as_))
@@ -320,7 +321,8 @@ class _Source:
             if view is not None and any(_share_storage(view, item) for item in read):
                 return view
         device = read[0].device if read else torch.device("cpu")
-        return evaluate(recipe, self.tensor, dtype, device, copy=not (is_view_of_owned and is_view(recipe)))
+        is_view_here = is_view_of_owned and is_view(recipe)
+        return evaluate_finite(name, recipe, self.tensor, dtype, device, copy=not is_view_here)
 
     def _is_known(self, name: str) -> bool:
         if name in self.of_module or name in self.of_files or "data" in self.rows[name]:

@@ -33,6 +33,10 @@ _COMPUTED: dict[str, Callable[..., torch.Tensor]] = {
 }
 
 
+class TensorOverflows(ValueError):
+    """A tensor that passes made is infinite or nan somewhere, though all that it is made of is finite."""
+
+
 def inputs_of(expression: Expression) -> list[str]:
     """The tensors that a recipe reads, in the order of their reading."""
     if isinstance(expression, str):
@@ -76,6 +80,38 @@ def evaluate(
         made = torch.empty(shape_of(expression, tensor), dtype=dtype, device=device)
         _write(made, expression, tensor)
         return made
+
+
+def evaluate_finite(
+    name: str,
+    expression: Expression,
+    tensor: Callable[[str], torch.Tensor],
+    dtype: torch.dtype,
+    device: torch.device,
+    copy: bool = True,
+) -> torch.Tensor:
+    """`evaluate` for a tensor of that name that is put to use: raises TensorOverflows where a number is finite no more."""
+    made = evaluate(expression, tensor, dtype, device, copy)
+    if is_movement(expression) or _is_finite(made) or not all(_is_finite(tensor(item)) for item in inputs_of(expression)):
+        return made
+    if not all(math.isfinite(number) for number in _fillers(expression)):  # a mask's -inf
+        return made
+    raise TensorOverflows(
+        f"{name}, which passes made of finite numbers, has some that are infinite or nan in {dtype}: run the passes on a "
+        "document "
+        "that has these weights (data=True), or that they are bound to, and they leave it as it was"
+    )
+
+
+def _is_finite(tensor: torch.Tensor) -> bool:
+    return tensor.is_meta or not tensor.is_floating_point() or bool(tensor.isfinite().all())
+
+
+def _fillers(expression: Expression) -> list[float]:
+    if isinstance(expression, str):
+        return []
+    own = [float(decode(expression["value"]))] if expression["op"] == "full" else []
+    return own + [number for item in expression["args"] for number in _fillers(item)]
 
 
 def shape_of(expression: Expression, tensor: Callable[[str], torch.Tensor]) -> list[int]:

@@ -33,7 +33,7 @@ from .edits import apply_edits
 from .fx import Document, build
 from .modules import put
 from .optimization import Run
-from .recipes import evaluate, inputs_of
+from .recipes import evaluate_finite, inputs_of
 from .shapes import meta_of
 from .tensors import State, TensorTable, tensor_of
 
@@ -511,7 +511,7 @@ class _Weights:
                 if "data" in row:
                     made[name] = tensor_of(base64.b64decode(row["data"]), dtype, row["shape"]).to(self.device)
                 else:
-                    made[name] = evaluate(row["recipe"], tensor, dtype, self.device)
+                    made[name] = evaluate_finite(name, row["recipe"], tensor, dtype, self.device)
             return made[name]
 
         with torch.inference_mode(False), torch.no_grad():
