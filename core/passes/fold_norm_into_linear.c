@@ -11,7 +11,7 @@
  *   - a view that keeps the features on the last axis and leads only to such Linears
  *   - a node that only asks for shape or dtype
  *
- * Where the document has the numbers, no new weight or bias may overflow. The norm must work on the one dimension that the
+ * Where the numbers are known, no new weight or bias may overflow. The norm must work on the one dimension that the
  * Linears read. The norm and the Linears are called once, in eval mode, in one dtype, and nothing is written between them.
  * Exactness: rounds. Not reversible.
  */

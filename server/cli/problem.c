@@ -265,5 +265,7 @@ void fb_problem_print(fb_cli *cli, const json_t *problem) {
     suggest_names(cli, problem);
     if (strcmp(code, "irreversible") == 0) suggest_rollback(fb_text_of(problem, "rollback"));
     else if (strcmp(code, "bytes-missing") == 0) fputs("  foldback bind GRAPH FILE gives tensors their bytes\n", stderr);
+    else if (strcmp(code, FB_TENSOR_OVERFLOWS) == 0)
+        fputs("  foldback bind GRAPH FILE, then foldback optimize of that, keeps what would overflow\n", stderr);
     else if (strcmp(code, "ambiguous-run") == 0) fputs("  say which one with --run\n", stderr);
 }

@@ -146,7 +146,7 @@ static bool check_rest(const fb_request *request, fb_response *response, const j
                          "a job over many graphs gives runs, from which the rest can be fetched");
     if (!status)
         status = fb_composition_read_request(asked.assume, asked.assume_pointer, asked.passes, asked.passes_pointer, &library,
-                                              &composition, &error);
+                                             &composition, &error);
     if (status) fb_respond_request_error(response, &error);
     fb_composition_free(&composition);
     fb_run_request_free(&asked);

@@ -168,7 +168,7 @@ static bool read_asked(const fb_request *request, fb_response *response, bool is
     fb_pass_library library = fb_pass_library_of(request->context);
     if (!status)
         status = fb_composition_read_request(work->asked.assume, work->asked.assume_pointer, work->asked.passes,
-                                              work->asked.passes_pointer, &library, &work->composition, &error);
+                                             work->asked.passes_pointer, &library, &work->composition, &error);
     if (status) fb_respond_request_error(response, &error);
     return !status;
 }

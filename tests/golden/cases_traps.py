@@ -271,7 +271,7 @@ def signatures():
         return {"name": "ReplaceActivation", "params": params, "version": 2}
 
     def precision(*keep):
-        return {"name": "ConvertPrecision", "params": {"to": "float16", "keep": list(keep)}}
+        return {"name": "ConvertPrecision", "params": {"to": "float16", "keep": list(keep)}, "version": 2}
 
     g = Graph()
     g.output(g.fn("torch.tanh", g.input(dtype="float64"), shape=(2, 4), dtype="float64"))

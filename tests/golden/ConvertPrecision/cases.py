@@ -193,8 +193,18 @@ def cases():
     for name, numbers, found in [("too-large", [1.0, 70000.0], [refusal("tensor-overflows", "fc")]),
                                  ("large-enough", [1.0, 65504.0], [])]:
         g = Graph()
-        g.tensor("fc.bias", [2], data=base64.b64encode(struct.pack("<2f", *numbers)).decode())
-        convert(f"weights-{name}", g.output(g.linear("fc", g.input(), 2)), 1, *found)
+        g.tensor("fc.bias", [2], data=floats(*numbers))
+        convert(f"weights-{name}", g.output(g.linear("after", g.linear("fc", g.input(), 2), 2)), 1, *found)
+    g = Graph()
+    x = g.linear("fc", g.input(), 2)
+    read = g.method("view", weight(g, "mask", [2]), 1, 2, shape=(1, 2), dtype="float32")
+    g.tensors["mask"]["data"] = floats(0.0, -3e38)
+    convert("weights-too-large-read", g.output(g.relu(fn(g, "operator.add", x, read, shape=(2, 2)))), 1,
+            refusal("tensor-overflows", "view"), refusal("tensor-overflows", "add"))
+    g = Graph()
+    x = g.input()
+    g.tensor("fc.bias", [2], data=floats(1.0, 70000.0))
+    convert("weights-too-large-kept", g.output(g.linear("after", g.linear("fc", x, 2), 2)), 1, keep=["fc"])
 
     # ---- in place
     g = Graph()
@@ -317,6 +327,10 @@ def cases():
     marked = ["to", "block_fc", "block_norm", "relu", "to_1"]
     case("ConvertPrecision", "twice", g, 1, passes=[half, half], expected=[
         ("ConvertPrecision", 1, []), ("ConvertPrecision", 0, [refusal("already-transformed", n) for n in marked])])
+
+
+def floats(*numbers):
+    return base64.b64encode(struct.pack(f"<{len(numbers)}f", *numbers)).decode()
 
 
 def weight(g, path, shape):
