@@ -1,5 +1,5 @@
-"""Weights that are computed and leave the range of their dtype: refused by the run that knows their bytes, and else by what makes
-a file of them."""
+"""Weights that are computed and leave the range of their dtype: refused by the run that knows their bytes, and else by what
+makes a file of them."""
 
 import base64
 import math
@@ -115,7 +115,8 @@ def test_bytes_that_come_later(shared, tmp_path, name, passes, document, tensors
     assert done.returncode == 1 and CODE in done.stderr and not (tmp_path / "out").exists(), done
     # Every other tensor can be had.
     graph = shared.get(f"/v1/graphs/{bound}").json()
-    others = [f"{module['path']}.{attribute}" for module in graph["modules"] for attribute, tensor in module["parameters"].items()
+    others = [f"{module['path']}.{attribute}" for module in graph["modules"]
+              for attribute, tensor in module["parameters"].items()
               if tensor and tensor not in overflowed]
     answer = shared.get(f"/v1/graphs/{bound}/weights", raw_query=[("names", one) for one in others])
     assert answer.status == 200 and all(map(math.isfinite, sum(numbers(answer.body).values(), ())))
