@@ -89,6 +89,7 @@ def call(module, inputs, seed=0, runner=None):
     leaves, spec = pytree.tree_flatten(result)
     owned = {storage(tensor): key for key, tensor in state_of(module).items()}
     places = {}
+    inputs = pytree.tree_leaves(inputs)
     for index, tensor in enumerate(inputs):
         places[storage(tensor)] = f"input {index}"
     aliases = []
@@ -134,7 +135,8 @@ def is_in_float64(module, inputs):
 def gradients(module, inputs, error=None):
     """Of a sum of all results by each input; None where autograd says no, and why in `error`, a list."""
     module, inputs = another(module), copy.deepcopy(inputs)
-    given = [tensor.requires_grad_() for tensor in inputs if tensor.dtype == torch.float64]
+    tensors = {id(tensor): tensor for tensor in pytree.tree_leaves(inputs)}.values()
+    given = [tensor.requires_grad_() for tensor in tensors if tensor.dtype == torch.float64]
     torch.default_generator.manual_seed(0)
     try:
         with contextlib.redirect_stderr(io.StringIO()):

@@ -1,4 +1,5 @@
-"""Random programs against PyTorch, for a given time. Usage: hunt.py [--seconds 60] [--seed N] [--count N] [--corpus]
+"""Random programs against PyTorch, for a given time. Usage: hunt.py [--seconds 60] [--seed N] [--count N] [--stage NAME]
+[--corpus]
 
 hunt.py --seed 4711 --count 1     tells of one program
 """
@@ -49,7 +50,7 @@ def start_service(folder):
 
 class Hunt:
     def __init__(self):
-        self.workshop = None
+        self.workshop, self.stage = None, None
         self.counts = {}  # what the workshop has counted
         self.crashes = []  # seeds whose program took the interpreter down
         self.found = collections.OrderedDict()  # by signature: failures
@@ -103,6 +104,8 @@ class Hunt:
         self.programs += 1
         is_clean = True
         for check in checks or self.workshop.plan(program):
+            if self.stage and check.stage != self.stage:
+                continue
             try:
                 check.run(subject, self.workshop)
             except Exception:
@@ -154,10 +157,11 @@ def until(deadline, seed, count):
         yield number, functools.partial(statements.generate, number)
 
 
-def try_all(programs, with_each_pass, service, rules, seen):
+def try_all(programs, with_each_pass, stage, service, rules, seen):
     """Tries the programs in a fork, and goes on in another one when a program takes the interpreter down, as PyTorch does now
     and then, also while it is made. `seen` is the file in which a fork leaves what it has seen so far."""
     hunt, programs = Hunt(), iter(programs)
+    hunt.stage = stage
     for index, program in enumerate(programs):
         if index < hunt.begun:
             continue
@@ -199,6 +203,7 @@ def main():
     options.add_argument("--seconds", type=float, default=60)
     options.add_argument("--seed", type=int)
     options.add_argument("--count", type=int, default=10**9, help="stops after so many seeds, or when the time is up")
+    options.add_argument("--stage", help="only checks of this kind, such as chain (checks.py)")
     options.add_argument("--corpus", action="store_true", help="programs that somebody thought of, with each pass alone")
     given = options.parse_args()
     given.seed = given.seed if given.seed is not None else 0 if given.corpus else int(time.time())
@@ -216,7 +221,7 @@ def main():
             programs = [(one.seed, functools.partial(lambda program: program, one)) for one in found]
         else:
             programs = until(begun + given.seconds, given.seed, given.count)
-        hunt = try_all(programs, given.corpus, service, rules, pathlib.Path(folder, "seen"))
+        hunt = try_all(programs, given.corpus, given.stage, service, rules, pathlib.Path(folder, "seen"))
         seconds = time.monotonic() - begun
         status = service.stop()
     print(

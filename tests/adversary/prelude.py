@@ -13,7 +13,7 @@ from torch.nn.utils import parametrizations, prune
 __all__ = [
     "F", "Gate", "Scaled", "Two", "after_double", "after_noise", "before_shift", "call", "doubled", "for_all", "math",
     "nn", "operator",
-    "parametrizations", "prune", "stats", "torch", "without_autocast", "without_gradients",
+    "parametrizations", "prune", "sharp", "stats", "torch", "without_autocast", "without_gradients",
 ]
 
 
@@ -49,6 +49,15 @@ def stats(norm):
         if tensor.is_floating_point():
             with torch.no_grad():
                 tensor.uniform_(0.5, 2) if key.endswith("var") else tensor.normal_()
+    return norm
+
+
+def sharp(norm):
+    """A normalisation that magnifies small differences, by more than a narrow weight can be multiplied with."""
+    with torch.no_grad():
+        stats(norm).running_mean.zero_()
+        norm.running_var.mul_(1e-6)
+        norm.weight.mul_(1e3)
     return norm
 
 

@@ -15,7 +15,7 @@ class Program:
     seed: int
     dialect: str  # "fx", "fx-inputs", "fx-shapeless", "export", "dynamic", "decomposed"
     batch: int
-    inputs: tuple  # expressions; B is the size of the first axis
+    inputs: tuple  # expressions; B is the size of the first axis. Tensors, nested ones, or an earlier input once more
     init: tuple
     body: tuple
     result: str
@@ -26,12 +26,13 @@ class Program:
 
     def source(self):
         init = "".join(f"        {line}\n" for line in self.init)
+        made = "".join(f"    {name} = {text}\n" for name, text in zip(self.names, self.inputs))
         body = "".join(f"        {line}\n" for line in self.body)
         return (
             "from prelude import *\n\n\nclass Net(nn.Module):\n    def __init__(self):\n        super().__init__()\n"
             f"        torch.manual_seed({self.seed})\n{init}        self.training = False\n\n"
             f"    def forward(self, {', '.join(self.names)}):\n{body}        return {self.result}\n\n\n"
-            f"def inputs(B={self.batch}):\n    torch.manual_seed({self.seed})\n    return [{', '.join(self.inputs)}]\n"
+            f"def inputs(B={self.batch}):\n    torch.manual_seed({self.seed})\n{made}    return [{', '.join(self.names)}]\n"
         )
 
     def load(self):

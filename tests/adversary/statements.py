@@ -37,7 +37,7 @@ class Generator:
         choose = self.random
         self.dialect = choose.choice(["fx"] * 4 + ["fx-inputs", "fx-shapeless",
                                                    "fx-shapeless"] + ["export", "dynamic", "decomposed"])
-        self.dtype = choose.choice(["torch.float64"] * 5 + ["torch.float32"] * 3 + ["torch.bfloat16", "torch.float16"])
+        self.dtype = choose.choice(["torch.float64"] * 4 + ["torch.float32"] * 3 + ["torch.bfloat16"] + ["torch.float16"] * 2)
         self.batch = choose.choice([2, 3, 4, 5])
         self.space = environment()
         self.self = torch.nn.Module()
@@ -68,9 +68,18 @@ class Generator:
                     ]
                 )
             )
+        if choose.random() < 0.15:
+            inner = [f"torch.randn({shape}, dtype={dtype})", choose.choice([f"torch.randn({width}, dtype={dtype})", "x0"])]
+            texts.append(choose.choice([f"({', '.join(inner)})", f"{{'a': {inner[0]}, 'b': {inner[1]}}}",
+                                        f"[{inner[0]}, ({inner[1]},)]"]))
+        if choose.random() < 0.1:
+            texts.append(f"x{choose.randrange(len(texts))}")
         torch.manual_seed(self.seed)
         for index, text in enumerate(texts):
-            self.values[f"x{index}"] = eval(text, self.space | {"B": self.batch})
+            made = eval(text, self.space | self.values | {"B": self.batch})
+            for path, value in torch.utils._pytree.tree_flatten_with_path(made)[0]:
+                self.values[f"x{index}{torch.utils._pytree.keystr(path)}"] = value
+            self.values[f"x{index}"] = made
         return texts
 
     # ---- slots -----------------------------------------------------------------------------------------------------------
@@ -392,17 +401,19 @@ class Generator:
             lines = [f"self.n{index}({given})", f"self.l{index}(<last>)"]
         elif kind == 2:
             rank = self.values[given].dim()
+            is_sharp = choose.random() < 0.3
+            made_by, rest = ("sharp", "bias=False, ") if is_sharp else ("stats", "")
             if rank == 2:
                 made = [
-                    f"self.l{index} = nn.Linear({width}, 4, dtype={dtype}).eval()",
-                    f"self.n{index} = stats(nn.BatchNorm1d(4, dtype={dtype})).eval()",
+                    f"self.l{index} = nn.Linear({width}, 4, {rest}dtype={dtype}).eval()",
+                    f"self.n{index} = {made_by}(nn.BatchNorm1d(4, dtype={dtype})).eval()",
                 ]
             elif rank in (3, 4):
                 made = [
-                    f"self.l{index} = nn.Conv{rank - 2}d({channels}, 4, 1, dtype={dtype}).eval()",
-                    f"self.n{index} = stats(nn.BatchNorm{rank - 2}d(4, dtype={dtype})).eval()",
+                    f"self.l{index} = nn.Conv{rank - 2}d({channels}, 4, 1, {rest}dtype={dtype}).eval()",
+                    f"self.n{index} = {made_by}(nn.BatchNorm{rank - 2}d(4, dtype={dtype})).eval()",
                 ]
-            lines = [f"self.l{index}({given})", f"self.n{index}(<last>)"]
+            lines = [f"self.l{index}({given}{' * 0.001' if is_sharp else ''})", f"self.n{index}(<last>)"]
         elif kind == 3:
             made = [f"self.l{index} = nn.Linear({width}, 4, dtype={dtype}).eval()"]
             lines = [

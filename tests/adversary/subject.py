@@ -6,6 +6,7 @@ import io
 import warnings
 
 import torch
+import torch.utils._pytree as pytree
 from compare import Judge, call, is_same_bits, state_of
 
 import foldback.export
@@ -27,20 +28,39 @@ def lying_like(given, values):
     return torch.empty_like(given).copy_(values)
 
 
+def each(inputs, function):
+    """Inputs of the same structure, each tensor by a function of it; one that is given twice stays one."""
+    made = {}
+
+    def change(given):
+        if id(given) not in made:
+            made[id(given)] = function(given)
+        return made[id(given)]
+
+    return pytree.tree_map(change, inputs)
+
+
 def with_special(inputs, seed, values):
     generator = torch.Generator().manual_seed(seed)
-    made = []
-    for given in inputs:
-        if given.is_floating_point() and given.numel():
-            chosen = torch.rand(given.shape, generator=generator) < 0.3
-            picked = torch.tensor(values, dtype=given.dtype)[torch.randint(0, len(values), given.shape, generator=generator)]
-            given = lying_like(given, torch.where(chosen, picked, given))
-        made.append(given)
-    return made
+
+    def change(given):
+        if not given.is_floating_point() or not given.numel():
+            return given
+        chosen = torch.rand(given.shape, generator=generator) < 0.3
+        picked = torch.tensor(values, dtype=given.dtype)[torch.randint(0, len(values), given.shape, generator=generator)]
+        return lying_like(given, torch.where(chosen, picked, given))
+
+    return each(inputs, change)
 
 
 def with_other_strides(inputs):
-    return [torch.stack([given, given], -1)[..., 0] if given.dim() else given for given in inputs]
+    return each(inputs, lambda given: torch.stack([given, given], -1)[..., 0] if given.dim() else given)
+
+
+def is_written(inputs, outcome):
+    """Has a call changed one of them?"""
+    return any(one.shape != other.shape or one.stride() != other.stride() or not is_same_bits(one, other)
+               for one, other in zip(pytree.tree_leaves(inputs), outcome.inputs))
 
 
 @contextlib.contextmanager
@@ -74,6 +94,8 @@ class Subject:
                 raise Unusable(str(before.error))
             if reads_unset_memory(model, self.inputs, before):
                 raise Unusable("it reads memory that nothing has set")
+            if self.is_repeated and is_written(self.inputs, before):
+                raise Unusable("it writes to inputs, of which two are one: tracers take them for two (core/ops/alias.h)")
             self.live, self.exported = self.trace(model)
             if call(self.live, self.inputs).error is not None:
                 raise Unusable("the trace does not run")
@@ -114,8 +136,10 @@ class Subject:
             return torch.fx.symbolic_trace(model), None
         dynamic = None
         if dialect == "dynamic":
-            is_batched = [given.dim() > 0 and given.shape[0] == self.program.batch for given in self.inputs]
-            dynamic = [{0: torch.export.Dim.AUTO} if batched else None for batched in is_batched]
+            dynamic = pytree.tree_map(
+                lambda given: {0: torch.export.Dim.AUTO} if given.dim() and given.shape[0] == self.program.batch else None,
+                self.inputs,
+            )
         with contextlib.redirect_stderr(io.StringIO()):  # what it says of programs that it cannot follow
             exported = self.export(model, dynamic)
         live = exported.module()
@@ -124,8 +148,18 @@ class Subject:
         return live, exported
 
     def export(self, model, dynamic):
-        exported = torch.export.export(model, tuple(copy.deepcopy(self.inputs)), dynamic_shapes=dynamic)
+        alone = pytree.tree_map(copy.deepcopy, tuple(self.inputs))  # it takes two that are one for one input
+        exported = torch.export.export(model, alone, dynamic_shapes=dynamic)
         return exported.run_decompositions() if self.program.dialect == "decomposed" else exported
+
+    @property
+    def tensors(self):
+        return pytree.tree_leaves(self.inputs)
+
+    @property
+    def is_repeated(self):
+        """Is one tensor given twice?"""
+        return len({id(tensor) for tensor in self.tensors}) < len(self.tensors)
 
     @property
     def is_for_any_batch(self):
@@ -134,8 +168,8 @@ class Subject:
             return True
         if self.program.dialect != "dynamic":
             return False
-        others = self.make_inputs(self.program.batch + 2)
-        if any(one.shape[1:] != other.shape[1:] for one, other in zip(self.inputs, others)):
+        others = pytree.tree_leaves(self.make_inputs(self.program.batch + 2))
+        if any(one.shape[1:] != other.shape[1:] for one, other in zip(self.tensors, others)):
             return False  # the batch is another axis of this input, which is not dynamic
         rows = [row for row in self.document["nodes"] if row["op"] == "placeholder"]
         return any(isinstance(size, str) for row in rows for size in row["meta"].get("shape", [])) and all(
@@ -149,8 +183,8 @@ class Subject:
         """By name, the inputs to try."""
         seed = self.program.seed
         made = {"traced": lambda: self.inputs}
-        made["other values"] = lambda: [lying_like(given, torch.roll(given, 1)) if given.numel() else given
-                                        for given in self.inputs]
+        made["other values"] = lambda: each(
+            self.inputs, lambda given: lying_like(given, torch.roll(given, 1)) if given.numel() else given)
         made["nan"] = lambda: with_special(self.inputs, seed, [float("nan")])
         made["special"] = lambda: with_special(self.inputs, seed, SPECIAL)
         made["strides"] = lambda: with_other_strides(self.inputs)
