@@ -50,6 +50,7 @@ typedef struct pt_tensor {
     int64_t *shape, *strides;
     int64_t offset, count;   /* in elements */
     int64_t reach;           /* elements from the first to the last, both included; 0 of an empty one */
+    bool overlaps;           /* shares memory with others, or among its elements, and is no view of one: it is carried whole */
     const char *recipe;      /* a view of another one's memory: its expression; else NULL */
     uint32_t next_of_record; /* the next tensor of the same record, its index + 1 */
     uint32_t place;          /* among those of the document */

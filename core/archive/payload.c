@@ -111,7 +111,7 @@ static expression columns(maker *k, expression matrix, int64_t rows, int64_t len
     return (expression){pt_format(k->m, "{\"op\":\"concat\",\"args\":[%s,%s],\"axis\":1}", head.text, last.text), NULL};
 }
 
-/* The recipe that makes `view` from `base`, as JSON; NULL and a failure if no recipe does: view.c */
+/* The recipe that makes `view` from `base`, as JSON; NULL if none does that is not too long, or if memory is out. */
 static const char *view_of(pt_model *m, const pt_tensor *base, const pt_tensor *view) {
     maker k = {m, 0};
     uint32_t rank = view->dimensions, used = 0;
@@ -145,9 +145,6 @@ static const char *view_of(pt_model *m, const pt_tensor *base, const pt_tensor *
         const char *order = sizes_text(m, back, rank);
         made.text = order ? pt_format(m, "{\"op\":\"permute\",\"args\":[%s],\"dims\":[%s]}", made.text, order) : NULL;
     }
-    if (!made.text && !m->status)
-        pt_unsupported(m, view->file, "\"%s\" lies in the memory of \"%s\" in a way that is too intricate", view->key,
-                       base->key);
     return made.text;
 }
 
@@ -291,8 +288,6 @@ static bool read_payload(pt_model *m, const char *file, const char *folder, cons
     bool is_new = false;
     if (pt_keys_find(records, record, path->count, &before)) {
         const pt_tensor *first = &m->tensors[before];
-        if (first->dtype != t->dtype)
-            return pt_unsupported(m, file, "\"%s\" and \"%s\" read one record as two dtypes", first->key, owner);
         if (!t->is_parameter) t->requires_grad |= first->requires_grad;
         for (uint32_t at = before + 1; at && fb_work_goes_on(m->work, 1); at = m->tensors[at - 1].next_of_record) {
             if (is_same_memory(&m->tensors[at - 1], t)) { /* tied: one tensor with several names */
@@ -346,23 +341,58 @@ static int by_size(const void *a, const void *b) {
     return x->place < y->place ? -1 : x->place > y->place;
 }
 
-/* Elements modulo a stride, from the first on: of the whole strides among a tensor's nothing is left. */
+/* In bytes; a record has fewer than 2^63. */
+static int64_t element_of(const pt_tensor *t) {
+    return (int64_t)fb_dtype_size(t->dtype);
+}
+
+static int64_t begin_of(const pt_tensor *t) {
+    return t->offset * element_of(t);
+}
+
+static int64_t end_of(const pt_tensor *t) {
+    return (t->offset + t->reach) * element_of(t);
+}
+
+/* Bytes modulo a stride, from the first on: of the whole strides among a tensor's nothing is left. */
 static int64_t reach_within(const pt_tensor *t, int64_t stride) {
-    int64_t reach = 1;
+    int64_t element = element_of(t), reach = element;
     for (uint32_t i = 0; i < t->dimensions; i++)
-        if (t->strides[i] % stride) reach += (t->shape[i] - 1) * t->strides[i];
+        if (t->shape[i] > 1 && t->strides[i] * element % stride) reach += (t->shape[i] - 1) * t->strides[i] * element;
     return reach;
 }
 
-/* Whether no element is in both, though they interleave, such as the halves of columns: sure where it says so. Modulo one of
- * the strides both are a run of elements. */
+/* Whether no byte is in both, though they interleave, such as the halves of columns: sure where it says so. Modulo one of the
+ * strides both are a run of bytes. */
 static bool is_apart(const pt_tensor *a, const pt_tensor *b) {
-    for (uint32_t i = 0; i < a->dimensions + b->dimensions; i++) {
-        int64_t stride = i < a->dimensions ? a->strides[i] : b->strides[i - a->dimensions];
-        if (stride < 2) continue;
-        int64_t distance = (b->offset - a->offset) % stride;
-        if (distance < 0) distance += stride;
-        if (reach_within(a, stride) <= distance && reach_within(b, stride) <= stride - distance) return true;
+    const pt_tensor *both[] = {a, b};
+    for (int which = 0; which < 2; which++) {
+        const pt_tensor *t = both[which];
+        for (uint32_t i = 0; i < t->dimensions; i++) {
+            int64_t stride = t->strides[i] * element_of(t);
+            if (t->shape[i] < 2 || !stride) continue;
+            int64_t distance = (begin_of(b) - begin_of(a)) % stride;
+            if (distance < 0) distance += stride;
+            if (reach_within(a, stride) <= distance && reach_within(b, stride) <= stride - distance) return true;
+        }
+    }
+    return false;
+}
+
+/* Do elements of one tensor lie in each other? Sure where it says no: by ascending strides each step is past what is before. */
+static bool overlaps_itself(const pt_tensor *t) {
+    axis axes[PT_MOST_DIMENSIONS];
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < t->dimensions; i++) {
+        if (t->shape[i] < 2) continue;
+        uint32_t at = count++;
+        for (; at > 0 && axes[at - 1].stride > t->strides[i]; at--) axes[at] = axes[at - 1];
+        axes[at] = (axis){t->shape[i], t->strides[i]};
+    }
+    int64_t reach = 1;
+    for (uint32_t i = 0; i < count; i++) {
+        if (axes[i].stride < reach) return true;
+        reach += (axes[i].size - 1) * axes[i].stride;
     }
     return false;
 }
@@ -375,8 +405,9 @@ static bool place_in_record(pt_model *m, pt_tensor **group, size_t count, pt_ten
         size_t overlaps = 0;
         int64_t work = (int64_t)base_count + 1;
         for (size_t j = 0; j < base_count; j++) {
-            bool is_near = bases[j]->offset < t->offset + t->reach && t->offset < bases[j]->offset + bases[j]->reach;
-            if (is_near && !is_apart(bases[j], t)) over = overlaps++ ? over : bases[j];
+            bool is_near = begin_of(bases[j]) < end_of(t) && begin_of(t) < end_of(bases[j]);
+            bool is_over = is_near && !is_apart(bases[j], t);
+            if (is_over) over = overlaps++ ? over : bases[j];
             if (is_near) work += (bases[j]->dimensions + t->dimensions) * (bases[j]->dimensions + t->dimensions);
         }
         if (!fb_work_goes_on(m->work, work)) return false;
@@ -385,12 +416,15 @@ static bool place_in_record(pt_model *m, pt_tensor **group, size_t count, pt_ten
             continue;
         }
         bool is_within = over->offset <= t->offset && t->offset + t->reach <= over->offset + over->reach;
-        if (overlaps > 1 || !is_within || !is_contiguous(over))
-            return pt_unsupported(m, t->file,
-                                  "\"%s\" shares memory with \"%s\", but a document cannot express it as a view of that",
-                                  t->key, over->key);
-        t->recipe = view_of(m, over, t);
-        if (!t->recipe) return false;
+        bool is_view = overlaps == 1 && is_within && is_contiguous(over) && over->dtype == t->dtype;
+        if (is_view) t->recipe = view_of(m, over, t);
+        if (m->status) return false;
+        if (t->recipe) continue;
+        for (size_t j = 0; j < base_count; j++)
+            if (begin_of(bases[j]) < end_of(t) && begin_of(t) < end_of(bases[j]) && !is_apart(bases[j], t))
+                bases[j]->overlaps = true;
+        t->overlaps = true;
+        bases[base_count++] = t;
     }
     return true;
 }
@@ -408,6 +442,7 @@ bool pt_place_tensors(pt_model *m) {
     for (uint32_t i = 0; ok && i < m->order_count; i++) {
         pt_tensor *t = &m->tensors[m->order[i]];
         if (t->count) all[count++] = t;
+        t->overlaps = t->count && overlaps_itself(t);
     }
     if (ok) fb_sort(all, count, sizeof *all, by_record);
     for (size_t from = 0, to; ok && from < count; from = to) {
@@ -485,6 +520,7 @@ static bool write_tensor(pt_model *m, const pt_tensor *t, fb_buffer *out) {
         uint64_t offset = t->count ? (uint64_t)t->offset * fb_dtype_size(t->dtype) : 0;
         fb_buffer_printf(out, ",\"blob\":\"%s\",\"offset\":%llu", m->blob, (unsigned long long)(t->record->offset + offset));
     }
+    if (t->overlaps && !t->recipe) fb_buffer_string(out, ",\"overlaps\":true");
     fb_buffer_char(out, '}');
     return ok;
 }

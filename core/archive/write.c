@@ -93,7 +93,7 @@ static bool is_outdated(const pt_model *m, fb_dtype recorded) {
 static bool put_meta(pt_model *m, const pt_row *row, fb_buffer *out) {
     fb_buffer_string(out, ",\"meta\":{");
     const fb_json *value = row->value;
-    const fb_json *sizes = pt_member_of(value, "sizes", FB_JSON_ARRAY), *dtype = pt_member_of(value, "dtype", FB_JSON_INT);
+    const fb_json *sizes = pt_member_of(value, "sizes", FB_JSON_ARRAY);
     const fb_json *layout = pt_member_of(value, "layout", FB_JSON_INT);
     if (value && !is_complete(value))
         return pt_bad(m, m->program_file.name, "the tensor_values of \"%s\" are incomplete", row->name);
@@ -105,8 +105,6 @@ static bool put_meta(pt_model *m, const pt_row *row, fb_buffer *out) {
             if (!put_size(m, row, size, out)) return false;
         }
         fb_buffer_char(out, ']');
-        const char *name = pt_dtype_name(dtype->integer);
-        if (!name) return pt_unsupported(m, m->program_file.name, "\"%s\" has a dtype that is not known", row->name);
         const pt_tensor *tensor = row->kind == PT_STATE ? tensor_of(m, row) : NULL;
         fb_dtype known = tensor ? tensor->dtype : recorded_dtype(row);
         if (known && (tensor || !is_outdated(m, known))) fb_buffer_printf(out, ",\"dtype\":\"%s\"", fb_dtype_name(known));

@@ -110,7 +110,7 @@ static json_t *describe_tensor(const fb_graph *graph, fb_tensor tensor) {
             return NULL;
         }
     }
-    return shape ? json_pack("{s:s, s:o}", "dtype", fb_dtype_name((fb_dtype)row->dtype), "shape", shape) : NULL;
+    return shape ? json_pack("{s:s, s:o}", "dtype", fb_tensor_dtype_name(graph, tensor), "shape", shape) : NULL;
 }
 
 fb_status fb_bind_mismatch(fb_binder *b, const char *name, const fb_given *given, fb_tensor tensor, const char *format, ...) {

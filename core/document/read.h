@@ -89,6 +89,7 @@ fb_value fb_read_rest(fb_reader *reader, const fb_json *object, const char *cons
 fb_value fb_read_strings(fb_reader *reader, const fb_json *array);
 /* None, and an error, when it is not a shape. Symbolic sizes are for results, not for tensors. */
 fb_value fb_read_shape(fb_reader *reader, const fb_json *tree, bool symbols_are_allowed);
+/* FB_DTYPE_OTHER: it is not known here, but spelled as a dtype is. */
 fb_dtype fb_read_dtype(fb_reader *reader, const fb_json *tree);
 fb_value fb_read_recipe(fb_reader *reader, const fb_json *tree);
 

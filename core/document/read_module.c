@@ -191,6 +191,7 @@ const fb_json *fb_read_tensor(fb_reader *reader, const fb_json *tree) {
     fb_tensor_row *row = fb_tensor_row_at(graph, tensor);
     const fb_json *dtype = fb_require(reader, tree, found[DTYPE], "dtype", FB_JSON_STRING);
     if (dtype) row->dtype = (uint8_t)fb_read_dtype(reader, dtype);
+    if (row->dtype == FB_DTYPE_OTHER) row->other_dtype = fb_read_symbol(reader, dtype);
     const fb_json *shape = fb_require(reader, tree, found[SHAPE], "shape", FB_JSON_ARRAY);
     fb_value sizes = shape ? fb_read_shape(reader, shape, false) : (fb_value){0};
     if (sizes.id) row->shape = sizes;

@@ -447,8 +447,8 @@ fb_dtype fb_read_dtype(fb_reader *reader, const fb_json *tree) {
     char name[24] = "";
     if (tree->count < sizeof name) memcpy(name, tree->text, tree->count);
     fb_dtype dtype = fb_dtype_find(name);
-    if (!dtype) fb_reader_error(reader, tree, "unknown-dtype", "there is no dtype \"%.*s\"", fb_excerpt(tree), tree->text);
-    return dtype;
+    if (dtype) return dtype;
+    return fb_check_spelling(reader, tree, fb_wrong_word, "unknown-dtype") ? FB_DTYPE_OTHER : FB_DTYPE_UNKNOWN;
 }
 
 static fb_value read_tensor_name(fb_reader *reader, const fb_json *name) {
@@ -490,7 +490,8 @@ static const char *const member_names[] = {"name", "op", "target", "args", "kwar
 
 enum { SHAPE, DTYPE, TRANSFORMATIONS, IS_WRAPPED, DEVICE, META_COUNT };
 static const char *const meta_names[] = {"shape", "dtype", "transformations", "is_wrapped", "device"};
-#define META_KEPT_APART 3 /* is_wrapped and device stay with the unknown members */
+#define META_KEPT_APART 3 /* is_wrapped and device stay with the unknown members; and so does a dtype that is not known */
+static const char *const meta_without_dtype[] = {"shape", "transformations"};
 
 static const char *wrong_signature(const char *text, size_t length) {
     bool is_right = length == 32;
@@ -502,7 +503,9 @@ static void read_meta(fb_reader *reader, const fb_json *meta, fb_node_row *row) 
     const fb_json *found[META_COUNT];
     size_t unknown = fb_find_members(meta, meta_names, META_COUNT, found);
     if (found[SHAPE]) row->shape = fb_read_shape(reader, found[SHAPE], true);
-    if (found[DTYPE]) row->dtype = (uint8_t)fb_read_dtype(reader, found[DTYPE]);
+    fb_dtype dtype = found[DTYPE] ? fb_read_dtype(reader, found[DTYPE]) : FB_DTYPE_UNKNOWN;
+    bool is_other = dtype == FB_DTYPE_OTHER;
+    row->dtype = is_other ? FB_DTYPE_UNKNOWN : (uint8_t)dtype;
     const fb_json *list = fb_optional(reader, found[TRANSFORMATIONS], FB_JSON_ARRAY);
     if (list) {
         const fb_json *item = fb_json_first(list);
@@ -514,7 +517,9 @@ static void read_meta(fb_reader *reader, const fb_json *meta, fb_node_row *row) 
     fb_optional_bool(reader, found[IS_WRAPPED]);
     const fb_json *device = fb_optional(reader, found[DEVICE], FB_JSON_STRING);
     if (device) fb_check_spelling(reader, device, fb_wrong_device, "bad-value");
-    if (unknown || found[IS_WRAPPED] || found[DEVICE]) row->meta_rest = fb_read_rest(reader, meta, meta_names, META_KEPT_APART);
+    if (is_other) row->meta_rest = fb_read_rest(reader, meta, meta_without_dtype, 2);
+    else if (unknown || found[IS_WRAPPED] || found[DEVICE])
+        row->meta_rest = fb_read_rest(reader, meta, meta_names, META_KEPT_APART);
 }
 
 /* The placeholder's name in the signature: `*args` and `**kwargs` have stars before it. */

@@ -238,10 +238,10 @@ static void check_modules(checker *check) {
 
 /* ---- tensors ----------------------------------------------------------------------------------------------------------- */
 
-/* Bytes of a tensor, or -1 when they cannot be counted in 63 bits. */
-static int64_t tensor_bytes(const fb_graph *graph, const fb_tensor_row *row) {
+/* Bytes of a tensor, or -1 when they cannot be counted in 63 bits; with elements of so many bytes. */
+static int64_t tensor_bytes(const fb_graph *graph, const fb_tensor_row *row, size_t element) {
     const fb_value_row *shape = fb_value_at(graph, row->shape);
-    int64_t bytes = (int64_t)fb_dtype_size((fb_dtype)row->dtype);
+    int64_t bytes = (int64_t)element;
     bool is_empty = false, overflows = false;
     for (uint32_t i = 0; i < shape->count; i++) {
         int64_t size = fb_value_at(graph, shape->items[i])->integer;
@@ -272,13 +272,35 @@ static void check_digest(checker *check, const fb_tensor_row *row, size_t positi
     free(bytes);
 }
 
+/* How large its elements are only its bytes can say. */
+static void check_other_dtype(checker *check, const fb_tensor_row *row, size_t position, int64_t given) {
+    const char *dtype = fb_text(check->graph, row->other_dtype);
+    int64_t elements = tensor_bytes(check->graph, row, 1);
+    if (elements < 0) {
+        row_error(check, "/tensors", position, "/shape", "bad-shape", "the tensor would have 2^63 elements or more");
+    } else if (row->blob.id) {
+        row_error(check, "/tensors", position, "/dtype", "unknown-dtype",
+                  "how many bytes of the blob it has is not known, as %s is not known: put them into data", dtype);
+    } else if (row->data.id && (elements ? given % elements != 0 || !given : given != 0)) {
+        row_error(check, "/tensors", position, "/data", "bad-data", "%lld elements cannot have %lld bytes", (long long)elements,
+                  (long long)given);
+    } else if (row->data.id && row->digest.id) {
+        check_digest(check, row, position, (size_t)given);
+    }
+}
+
 static void check_tensor(checker *check, const fb_tensor_row *row, size_t position) {
     const fb_graph *graph = check->graph;
     if ((row->blob.id != 0) + (row->data.id != 0) + (row->recipe.id != 0) > 1) {
         row_error(check, "/tensors", position, "", "contradictory-source", "a tensor has at most one of blob, data and recipe");
     }
     if (!row->dtype) return; /* what could not be read was reported */
-    int64_t bytes = tensor_bytes(graph, row);
+    int64_t given = row->data.id ? (int64_t)fb_base64_size(fb_text(graph, row->data), fb_text_length(graph, row->data)) : 0;
+    if (row->dtype == FB_DTYPE_OTHER) {
+        check_other_dtype(check, row, position, given);
+        return;
+    }
+    int64_t bytes = tensor_bytes(graph, row, fb_dtype_size((fb_dtype)row->dtype));
     if (bytes < 0) {
         row_error(check, "/tensors", position, "/shape", "bad-shape", "the tensor would have 2^63 bytes or more");
         return;
@@ -286,8 +308,7 @@ static void check_tensor(checker *check, const fb_tensor_row *row, size_t positi
     if (row->offset > INT64_MAX - bytes) {
         row_error(check, "/tensors", position, "/offset", "bad-offset", "the tensor would end beyond 2^63 bytes");
     }
-    int64_t given = row->data.id ? (int64_t)fb_base64_size(fb_text(graph, row->data), fb_text_length(graph, row->data)) : bytes;
-    if (given != bytes) {
+    if (row->data.id && given != bytes) {
         row_error(check, "/tensors", position, "/data", "bad-data", "the data has %lld bytes, the tensor %lld",
                   (long long)given, (long long)bytes);
     } else if (row->data.id && row->digest.id) {

@@ -91,6 +91,11 @@ fb_status fb_evaluate_tensor(fb_evaluator *evaluator, fb_tensor tensor, fb_array
     fb_array **loaded = &evaluator->tensors[tensor.id];
     if (!*loaded) {
         fb_evaluation *bytes;
+        const fb_alias *alias = evaluator->alias;
+        if (alias && fb_tensor_is_carried(evaluator->graph, tensor) && fb_tensor_is_written(alias, tensor))
+            return fb_fail(evaluator->error, FB_INVALID, "unsupported-operator", NULL,
+                           "%s shares memory with other tensors, and the program writes to it",
+                           fb_tensor_name(evaluator->graph, tensor));
         fb_status status = fb_evaluation_new(evaluator->graph, tensor, &evaluator->sources, &bytes, evaluator->error);
         if (status) return status;
         status = load(evaluator, tensor, bytes, loaded);

@@ -24,6 +24,12 @@ static const struct {
     [FB_UINT16] = {"uint16", 2, 'i'},
     [FB_UINT32] = {"uint32", 4, 'i'},
     [FB_UINT64] = {"uint64", 8, 'i'},
+    [FB_FLOAT8_E4M3FNUZ] = {"float8_e4m3fnuz", 1, 'f'},
+    [FB_FLOAT8_E5M2FNUZ] = {"float8_e5m2fnuz", 1, 'f'},
+    [FB_FLOAT8_E8M0FNU] = {"float8_e8m0fnu", 1, 'f'},
+    [FB_FLOAT4_E2M1FN_X2] = {"float4_e2m1fn_x2", 1, 'f'},
+    [FB_COMPLEX32] = {"complex32", 4, 'c'},
+    [FB_DTYPE_OTHER] = {"a dtype that is not known here", 0, 'o'},
 };
 
 const char *fb_dtype_name(fb_dtype dtype) {
@@ -31,7 +37,7 @@ const char *fb_dtype_name(fb_dtype dtype) {
 }
 
 fb_dtype fb_dtype_find(const char *name) {
-    for (int i = 1; i < FB_DTYPE_COUNT; i++) {
+    for (int i = 1; i < FB_DTYPE_OTHER; i++) {
         if (strcmp(dtypes[i].name, name) == 0) return (fb_dtype)i;
     }
     return FB_DTYPE_UNKNOWN;
@@ -54,7 +60,12 @@ bool fb_dtype_is_complex(fb_dtype dtype) {
 }
 
 fb_dtype fb_dtype_part(fb_dtype dtype) {
-    return dtype == FB_COMPLEX64 ? FB_FLOAT32 : dtype == FB_COMPLEX128 ? FB_FLOAT64 : dtype;
+    switch (dtype) {
+    case FB_COMPLEX32: return FB_FLOAT16;
+    case FB_COMPLEX64: return FB_FLOAT32;
+    case FB_COMPLEX128: return FB_FLOAT64;
+    default: return dtype;
+    }
 }
 
 bool fb_dtype_is_integer(fb_dtype dtype) {

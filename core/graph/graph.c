@@ -226,6 +226,17 @@ const char *fb_node_target(const fb_graph *graph, fb_node node) {
     return fb_text(graph, fb_node_at(graph, node)->target);
 }
 
+const char *fb_tensor_dtype_name(const fb_graph *graph, fb_tensor tensor) {
+    const fb_tensor_row *row = fb_tensor_at(graph, tensor);
+    return row->other_dtype.id ? fb_text(graph, row->other_dtype) : fb_dtype_name((fb_dtype)row->dtype);
+}
+
+bool fb_tensor_is_carried(const fb_graph *graph, fb_tensor tensor) {
+    const fb_tensor_row *row = fb_tensor_at(graph, tensor);
+    const char *overlaps = row->rest.id ? fb_value_text(graph, fb_map_value(graph, row->rest, "overlaps")) : NULL;
+    return row->dtype == FB_DTYPE_OTHER || (overlaps && strcmp(overlaps, "true") == 0);
+}
+
 const char *fb_tensor_name(const fb_graph *graph, fb_tensor tensor) {
     return fb_text(graph, fb_tensor_at(graph, tensor)->name);
 }

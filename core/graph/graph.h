@@ -73,14 +73,20 @@ typedef enum fb_dtype {
     FB_COMPLEX128,
     FB_UINT16,
     FB_UINT32,
-    FB_UINT64, /* carried, not computed */
+    FB_UINT64,
+    FB_FLOAT8_E4M3FNUZ,
+    FB_FLOAT8_E5M2FNUZ,
+    FB_FLOAT8_E8M0FNU,
+    FB_FLOAT4_E2M1FN_X2, /* two numbers in a byte, which is an element */
+    FB_COMPLEX32,        /* carried, not computed */
+    FB_DTYPE_OTHER,      /* of a tensor whose dtype is but a name here: how large its elements are is not known */
     FB_DTYPE_COUNT,
 } fb_dtype;
 
 const char *fb_dtype_name(fb_dtype dtype); /* "float32" */
 fb_dtype fb_dtype_find(const char *name);  /* FB_DTYPE_UNKNOWN when there is none of that name */
-size_t fb_dtype_size(fb_dtype dtype);      /* bytes of one element */
-bool fb_dtype_is_floating(fb_dtype dtype); /* float64, float32, float16, bfloat16, float8_* */
+size_t fb_dtype_size(fb_dtype dtype);      /* bytes of one element; 0 of FB_DTYPE_OTHER */
+bool fb_dtype_is_floating(fb_dtype dtype); /* float64, float32, float16, bfloat16, float8_*, float4_* */
 bool fb_dtype_is_computed(fb_dtype dtype); /* float64, float32, float16, bfloat16: recipes compute with these */
 bool fb_dtype_is_complex(fb_dtype dtype);
 /* The dtype of a complex number's two parts; other dtypes are their own. */
@@ -257,6 +263,7 @@ typedef struct fb_tensor_row {
     fb_value shape;               /* FB_LIST of FB_INT, always present */
     fb_value recipe;              /* FB_EXPRESSION or FB_TENSOR; none = absent */
     fb_value rest;                /* unknown members; none = empty */
+    fb_symbol other_dtype;        /* the name of FB_DTYPE_OTHER */
     int64_t offset;               /* bytes into blob */
     fb_tensor previous, next;
     uint8_t dtype;      /* fb_dtype */
@@ -384,6 +391,10 @@ fb_node fb_edge_input(const fb_graph *graph, uint32_t edge);
 const char *fb_node_name(const fb_graph *graph, fb_node node);
 const char *fb_node_target(const fb_graph *graph, fb_node node);
 const char *fb_tensor_name(const fb_graph *graph, fb_tensor tensor);
+const char *fb_tensor_dtype_name(const fb_graph *graph, fb_tensor tensor);
+/* Is it only carried, and never read or replaced? So is a tensor that shares memory with others, or among its own elements,
+ * without being a view of one of them ("overlaps"), and one of FB_DTYPE_OTHER. */
+bool fb_tensor_is_carried(const fb_graph *graph, fb_tensor tensor);
 /* The node that an argument is, or none. */
 fb_node fb_value_node(const fb_graph *graph, fb_value value);
 fb_value fb_node_arg(const fb_graph *graph, fb_node node, size_t index);       /* none when there are fewer */

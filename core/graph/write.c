@@ -382,7 +382,7 @@ static void write_tensor(const writer *w, fb_tensor tensor) {
     PUT(w, "{\"name\":");
     put_symbol(w, row->name);
     PUT(w, ",\"dtype\":\"");
-    const char *dtype = fb_dtype_name((fb_dtype)row->dtype);
+    const char *dtype = fb_tensor_dtype_name(w->graph, tensor);
     put(w, dtype, strlen(dtype));
     PUT(w, "\",\"shape\":");
     write_shape(w, row->shape);

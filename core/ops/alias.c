@@ -19,6 +19,8 @@ struct fb_alias {
     uint32_t *writes;
 };
 
+#define AFTERWARDS (UINT32_MAX - 1) /* an ordinal behind those of all nodes */
+
 typedef struct write_event {
     uint32_t element, ordinal;
 } write_event;
@@ -218,16 +220,26 @@ static void add_node(builder *b, fb_node node) {
 
 /* ---- tensors --------------------------------------------------------------------------------------------------------- */
 
-/* A tensor that is made of one other may be a view of that; what is made of several is in memory of its own. */
-static void touch_source(builder *b, fb_value recipe) {
-    const fb_graph *graph = b->alias->graph;
-    while (recipe.id && !(recipe.id & FB_VALUE_IS_TENSOR)) {
-        const fb_value_row *row = fb_value_at(graph, recipe);
-        const fb_value_row *parts = row->kind == FB_EXPRESSION ? fb_value_at(graph, row->items[0]) : NULL;
-        if (!parts || parts->count != 1) return;
-        recipe = parts->items[0];
+/* Is one tensor all that a recipe is made of? `found` is that, or none so far. */
+static bool is_made_of_one(const fb_graph *graph, fb_value recipe, fb_tensor *found) {
+    if (recipe.id & FB_VALUE_IS_TENSOR) {
+        fb_tensor tensor = fb_value_at(graph, recipe)->tensor;
+        if (!found->id) *found = tensor;
+        return found->id == tensor.id;
     }
-    if (recipe.id) unite(b->alias, b->node, element_of_tensor(b->alias, fb_value_at(graph, recipe)->tensor));
+    const fb_value_row *row = fb_value_at(graph, recipe);
+    const fb_value_row *parts = row->kind == FB_EXPRESSION ? fb_value_at(graph, row->items[0]) : NULL;
+    bool is_one = parts && parts->count;
+    for (uint32_t i = 0; is_one && i < parts->count; i++) is_one = is_made_of_one(graph, parts->items[i], found);
+    return is_one;
+}
+
+/* A tensor that is made of one other may be a view of that, in one part or several; what is made of several is in memory of its
+ * own. */
+static void touch_source(builder *b, fb_value recipe) {
+    fb_tensor source = {0};
+    if (recipe.id && is_made_of_one(b->alias->graph, recipe, &source))
+        unite(b->alias, b->node, element_of_tensor(b->alias, source));
 }
 
 static bool may_write(const fb_graph *graph, fb_node node) {
@@ -275,11 +287,20 @@ static void add_tensors(builder *b, const fb_usage *usage) {
     for (fb_tensor t = fb_first_tensor(graph); t.id; t = fb_tensor_at(graph, t)->next) {
         b->node = element_of_tensor(alias, t);
         touch_source(b, fb_tensor_at(graph, t)->recipe);
+        if (fb_tensor_is_carried(graph, t)) unite(alias, b->node, world(alias)); /* which share memory is not known */
     }
     for (fb_module m = fb_first_module(graph); m.id; m = fb_module_at(graph, m)->next) {
         bool is_out_of_sight = b->is_nested[m.id] || fb_module_is_inside_call(usage, m);
         if (is_out_of_sight || fb_module_is_read(usage, m)) add_owner(b, m, is_out_of_sight, fb_module_is_read(usage, m));
     }
+}
+
+/* They have no value that could be relied on, as if somebody wrote to them afterwards. */
+static void write_carried_tensors(builder *b) {
+    const fb_graph *graph = b->alias->graph;
+    b->ordinal = AFTERWARDS;
+    for (fb_tensor t = fb_first_tensor(graph); t.id; t = fb_tensor_at(graph, t)->next)
+        if (fb_tensor_is_carried(graph, t)) add_write(b, element_of_tensor(b->alias, t));
 }
 
 /* ---- all together ---------------------------------------------------------------------------------------------------- */
@@ -310,6 +331,7 @@ static bool build(builder *b, const fb_usage *usage, fb_work *work) {
         if (!fb_work_goes_on(work, 4)) return false;
         add_node(b, n);
     }
+    write_carried_tensors(b);
     return !b->out_of_memory && sort_writes(b);
 }
 
@@ -402,4 +424,8 @@ bool fb_is_mutated(const fb_alias *alias, fb_node value) {
 
 bool fb_tensor_is_mutated(const fb_alias *alias, fb_tensor tensor) {
     return class_is_written(alias, element_of_tensor(alias, tensor));
+}
+
+bool fb_tensor_is_written(const fb_alias *alias, fb_tensor tensor) {
+    return alias->write_start && writes_before(alias, root_of(alias, element_of_tensor(alias, tensor)), AFTERWARDS);
 }

@@ -20,9 +20,11 @@ void fb_alias_free(fb_alias *analysis);
 bool fb_mutated_between(const fb_alias *analysis, fb_node value, uint32_t after, uint32_t before);
 /* … or by any node whose ordinal is > after? */
 bool fb_mutated_after(const fb_alias *analysis, fb_node value, uint32_t after);
-/* Is it ever written? And the same for a tensor's own memory (through get_attr, or by a module in training). */
+/* Is it ever written? And the same for a tensor's own memory (through get_attr, or by a module in training). A tensor that is
+ * only carried (fb_tensor_is_carried) counts as one, so that no pass touches it; fb_tensor_is_written asks for the program. */
 bool fb_is_mutated(const fb_alias *analysis, fb_node value);
 bool fb_tensor_is_mutated(const fb_alias *analysis, fb_tensor tensor);
+bool fb_tensor_is_written(const fb_alias *analysis, fb_tensor tensor);
 /* Values of the same number may share memory; others do not. Numbers are below fb_memory_limit. */
 uint32_t fb_memory_of(const fb_alias *analysis, fb_node value);
 uint32_t fb_memory_limit(const fb_alias *analysis);

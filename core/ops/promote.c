@@ -33,6 +33,7 @@ fb_dtype fb_promote(fb_dtype a, fb_dtype b) {
     category of_a = category_of(a), of_b = category_of(b);
     if (of_a == NOTHING || of_b == NOTHING) return FB_DTYPE_UNKNOWN;
     if (of_a == COMPLEX || of_b == COMPLEX) {
+        if (a == FB_COMPLEX32 || b == FB_COMPLEX32) return FB_DTYPE_UNKNOWN;
         bool is_double = a == FB_COMPLEX128 || b == FB_COMPLEX128 || a == FB_FLOAT64 || b == FB_FLOAT64;
         return is_double ? FB_COMPLEX128 : FB_COMPLEX64;
     }
@@ -70,7 +71,7 @@ static fb_dtype combine(promotion *p, fb_dtype higher, fb_dtype lower) {
     if (!lower) return higher;
     category of_higher = category_of(higher), of_lower = category_of(lower);
     bool is_widened = of_higher == FLOATING && of_lower == COMPLEX;
-    p->is_unknown |= is_widened && higher == FB_FLOAT16; /* complex32, which a document cannot hold */
+    p->is_unknown |= is_widened && higher == FB_FLOAT16; /* complex32, with which nothing computes */
     if (is_widened) return higher == FB_FLOAT64 ? FB_COMPLEX128 : FB_COMPLEX64;
     return of_higher >= of_lower ? higher : fb_promote(higher, lower);
 }

@@ -137,9 +137,7 @@ static fb_term *plan_permute(planner *p, fb_value expression, const fb_term *arg
 /* The checker has seen to it that the dtype of a movement holds the number. */
 static void encode(fb_dtype dtype, int64_t integer, double number, unsigned char *out) {
     size_t size = fb_dtype_size(dtype);
-    if (dtype == FB_COMPLEX64) fb_dtype_encode(FB_FLOAT32, number, out);
-    else if (dtype == FB_COMPLEX128) fb_dtype_encode(FB_FLOAT64, number, out);
-    else if (fb_dtype_is_floating(dtype)) fb_dtype_encode(dtype, number, out);
+    if (fb_dtype_is_floating(fb_dtype_part(dtype))) fb_dtype_encode(fb_dtype_part(dtype), number, out);
     else
         for (size_t i = 0; i < size; i++) out[i] = (unsigned char)((uint64_t)integer >> (8 * i));
 }
@@ -330,6 +328,11 @@ static fb_term *plan_made(planner *p, fb_tensor tensor) {
 static fb_term *plan_source(planner *p, fb_tensor tensor) {
     const fb_tensor_row *row = fb_tensor_at(p->e->graph, tensor);
     int64_t sizes[FB_RECIPE_MAX_RANK];
+    if (row->dtype == FB_DTYPE_OTHER) {
+        fb_evaluation_fail(p->e, FB_INVALID, "unknown-dtype", "%s is of %s, which is carried, but not known here",
+                           fb_tensor_name(p->e->graph, tensor), fb_tensor_dtype_name(p->e->graph, tensor));
+        return NULL;
+    }
     fb_term *term = new_term(p, FB_TERM_BYTES, read_shape(p, row->shape, sizes), sizes);
     if (!term) return NULL;
     term->dtype = (fb_dtype)row->dtype;

@@ -325,6 +325,9 @@ static fb_status type_of_index_select(const checker *c, fb_value expression, con
 static fb_status type_of_tensor(const checker *c, fb_tensor tensor, const frame *at, fb_recipe_type *type) {
     const fb_tensor_row *row = fb_tensor_at(c->graph, tensor);
     if (row->is_erased) return bad(c, at, NULL, "there is no tensor %s", fb_text(c->graph, row->name));
+    if (row->dtype == FB_DTYPE_OTHER)
+        return bad(c, at, NULL, "%s is of %s, whose elements nothing is known of", fb_tensor_name(c->graph, tensor),
+                   fb_tensor_dtype_name(c->graph, tensor));
     type->dtype = (fb_dtype)row->dtype;
     type->is_movement = true;
     return read_shape(c, at, NULL, row->shape, type);
@@ -383,6 +386,7 @@ static bool holds(const fb_graph *graph, fb_dtype dtype, fb_value value) {
         return !is_finite || (number <= range.largest && number >= -range.largest);
     }
     if (fb_dtype_is_complex(dtype)) return true;
+    if (fb_dtype_is_floating(dtype)) return false; /* of this one it is not known what holds */
     return fb_value_is_int(graph, value, &integer) && integer >= ranges[dtype].low && integer <= ranges[dtype].high &&
            dtype != FB_BOOL;
 }

@@ -14,7 +14,7 @@
 
 typedef struct fb_safetensors_entry {
     const char *name;
-    fb_dtype dtype;         /* FB_DTYPE_UNKNOWN: the format has it, graphs do not (F4, F6_E2M3 …) */
+    fb_dtype dtype;         /* FB_DTYPE_UNKNOWN: the format has it, graphs do not (F6_E2M3 …) */
     const char *dtype_name; /* as the format spells it */
     int rank;
     const int64_t *shape;

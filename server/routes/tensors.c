@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/base/base64.h"
 #include "core/base/map.h"
 #include "core/document/document.h"
 #include "core/graph/slot.h"
@@ -18,6 +19,7 @@
 
 static uint64_t byte_size(const fb_graph *graph, const fb_tensor_row *tensor) {
     uint64_t size = fb_dtype_size(tensor->dtype);
+    if (!size) return tensor->data.id ? fb_base64_size(fb_text(graph, tensor->data), fb_text_length(graph, tensor->data)) : 0;
     for (int i = 0; i < fb_shape_rank(graph, tensor->shape); i++) size *= (uint64_t)fb_shape_size(graph, tensor->shape, i);
     return size; /* below 2^63: documents with larger ones are refused */
 }
@@ -32,7 +34,7 @@ static void write_tensor(const fb_graph *graph, fb_tensor tensor, fb_buffer *out
     fb_put_comma(out);
     fb_buffer_char(out, '{');
     fb_put_text(out, "name", fb_text(graph, row->name));
-    fb_put_text(out, "dtype", fb_dtype_name(row->dtype));
+    fb_put_text(out, "dtype", fb_tensor_dtype_name(graph, tensor));
     fb_put_name(out, "shape");
     fb_value_write(graph, row->shape, out);
     fb_put_int(out, "size", (int64_t)byte_size(graph, row));

@@ -300,6 +300,23 @@ class Columns(nn.Module):
         return self.a(x) @ self.sin + (self.b(x) / 2.0) @ self.cos.t()
 
 
+class Overlapping(nn.Module):
+    """Weights that share memory without being views of each other, an expanded one, and layers that a pass would merge."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        held = torch.randn(4, 10)
+        self.a, self.b = nn.Linear(6, 4, bias=False), nn.Linear(6, 4, bias=False)
+        self.a.weight, self.b.weight = nn.Parameter(held[:, :6]), nn.Parameter(held[:, 4:])
+        self.c, self.d = nn.Linear(6, 4, bias=False), nn.Linear(6, 4, bias=False)
+        self.c.weight = nn.Parameter(torch.randn(1, 6).expand(4, 6))
+        self.register_buffer("bits", self.d.weight.detach().view(torch.int32))
+        self.e, self.f = nn.Linear(6, 4, bias=False), nn.Linear(6, 4, bias=False)
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return self.a(x) / 8.0, self.b(x), self.c(x), self.d(x) + self.bits[:, 0] % 7, self.e(x), self.f(x)
+
+
 MODELS: dict[str, Callable[[], Given]] = {
     "mlp": lambda: (Mlp().eval(), (torch.randn(3, 8),), ({0: BATCH},)),
     "convolutions": lambda: (Convolutions().eval(), (torch.randn(2, 3, 8, 8),), ({0: BATCH},)),
@@ -325,5 +342,6 @@ MODELS: dict[str, Callable[[], Given]] = {
     "dtypes": lambda: (Dtypes().eval(), (torch.randn(3, 4),), ({0: BATCH},)),
     "key-cache": lambda: (KeyCache().eval(), (torch.randn(1, 1, 8),), None),
     "columns": lambda: (Columns().eval(), (torch.randn(3, 8),), ({0: BATCH},)),
+    "overlapping": lambda: (Overlapping().eval(), (torch.randn(3, 6),), ({0: BATCH},)),
     "parts": lambda: (Parts().eval(), (torch.randn(3, 4), torch.randn(3, 4)), ({0: BATCH}, {0: BATCH})),
 }

@@ -114,6 +114,54 @@ def test_interleaved_parts_of_one_tensor_are_tensors_of_their_own(tmp_path: Path
     assert not any("recipe" in row for row in from_exported_program(program)["tensors"])
 
 
+class Carried(torch.nn.Module):
+    """A buffer of a dtype that nothing computes with, given back."""
+
+    def __init__(self, dtype: torch.dtype) -> None:
+        super().__init__()
+        self.register_buffer("scale", torch.tensor([0, 127, 255, 128], dtype=torch.uint8).view(dtype))
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return x / 8.0, self.scale
+
+
+@pytest.mark.parametrize("name", ["float8_e4m3fnuz", "float8_e5m2fnuz", "float8_e8m0fnu", "complex32"])
+def test_dtypes_that_nothing_computes_with_are_carried(tmp_path: Path, name: str) -> None:
+    model = Carried(getattr(torch, name))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        program = torch.export.export(model, (torch.randn(2, 3),))
+        torch.export.save(program, tmp_path / "model.pt2")
+        (tensor,) = from_exported_program(program)["tensors"]
+        done = optimised(tmp_path, tmp_path / "model.pt2", "ChangeTrueDivToMulByInverse")
+        assert (tensor["dtype"], done.returncode) == (name, 0), done.stderr
+        found = torch.export.load(tmp_path / "fast.pt2").state_dict["scale"]
+    assert found.dtype == model.scale.dtype and torch.equal(found.view(torch.uint8), model.scale.view(torch.uint8))
+
+
+def test_tensors_that_overlap_are_carried_whole_and_left_alone(tmp_path: Path) -> None:
+    model, (x,), _ = MODELS["overlapping"]()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        program = torch.export.export(model, (x,))
+        torch.export.save(program, tmp_path / "model.pt2")
+        document = from_exported_program(torch.export.load(tmp_path / "model.pt2"))
+        assert [row["name"] for row in document["tensors"] if row.get("overlaps")] == ["a.weight", "b.weight", "c.weight"]
+        done = optimised(tmp_path, tmp_path / "model.pt2", "ChangeTrueDivToMulByInverse", "MergeLinears")
+        assert done.returncode == 0, done.stderr
+        after = torch.export.load(tmp_path / "fast.pt2")
+        assert {key for key in model.state_dict() if key not in after.state_dict} == {"d.weight", "e.weight", "f.weight"}
+        for found, wanted in zip(after.module()(x), model(x), strict=True):
+            torch.testing.assert_close(found, wanted)
+        (tmp_path / "model.json").write_text(json.dumps(document))
+        structures = set()
+        for name in ("model.pt2", "model.json"):
+            command = [str(BINARY), "put", str(tmp_path / name), "--data", str(tmp_path / "store"), "--json"]
+            put = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
+            structures.add(json.loads(put.stdout)["structure"])
+    assert len(structures) == 1
+
+
 class Folded(torch.nn.Module):
     """A batch norm that does something, after a convolution without bias; a dropout; two linears that read one tensor."""
 

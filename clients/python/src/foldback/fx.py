@@ -212,6 +212,8 @@ def from_document(
     if as_ not in (None, *NAMES_OF_READINGS):
         raise ValueError(f'as_ is "source", "finished" or "original", not {as_!r}')
     source = _Source(document, module, weights, _reading_of(document, as_))
+    if module is None:
+        _warn_of_overlaps(document)
     called = {
         child_path(path, node["target"]) for path, nodes in _programs(document) for node in nodes if node["op"] == "call_module"
     }
@@ -242,6 +244,17 @@ def from_document(
     return live
 
 
+def _warn_of_overlaps(document: Mapping[str, Any]) -> None:
+    apart = [row["name"] for row in document["tensors"] if row.get("overlaps")]
+    if apart:
+        warnings.warn(
+            f"{', '.join(apart[:3])}{f' and {len(apart) - 3} more' if len(apart) > 3 else ''} shared memory where the document "
+            "was made, and do not here: training, or a write in place, changes one alone. Give the module, which has them: "
+            "from_document(document, module)",
+            stacklevel=3,
+        )
+
+
 def _programs(document: Mapping[str, Any]) -> list[tuple[str, list[Row]]]:
     nested = [(row["path"], row["graph"]["nodes"]) for row in document["modules"] if "graph" in row]
     return [("", document["nodes"]), *nested]
@@ -260,6 +273,13 @@ def _reading_of(document: Mapping[str, Any], as_: str | None) -> str | None:
     if as_ != "source" or ask is None or not Owned(document).has_more_states_than_names():
         return as_
     return "original" if ask() else as_
+
+
+def _dtype_of(row: Row) -> torch.dtype:
+    dtype = getattr(torch, row["dtype"], None)
+    if not isinstance(dtype, torch.dtype):
+        raise ValueError(f"tensor {row['name']} is of {row['dtype']}, which PyTorch {torch.__version__} does not have")
+    return dtype
 
 
 class _Source:
@@ -292,7 +312,7 @@ class _Source:
         return self.made[name]
 
     def _find(self, name: str) -> torch.Tensor:
-        row, dtype = self.rows[name], getattr(torch, self.rows[name]["dtype"])
+        row, dtype = self.rows[name], _dtype_of(self.rows[name])
         if "recipe" in row:
             return self._made(name, row["recipe"], dtype)
         keys = list(dict.fromkeys([name, *self.owners[name]]))
@@ -397,7 +417,7 @@ def _share_storage(one: torch.Tensor, other: torch.Tensor) -> bool:
 def requires_grad_of(row: Row, is_parameter: bool) -> bool:
     """Whether the tensor of a row is trained. Where the row does not say, a parameter of floating point is, and nothing
     else."""
-    default = is_parameter and getattr(torch, row["dtype"]).is_floating_point
+    default = is_parameter and _dtype_of(row).is_floating_point
     return bool(row.get("requires_grad", default))
 
 

@@ -21,7 +21,7 @@ except ImportError:  # PyTorch does not need it
     numpy = None  # type: ignore[assignment]
 
 from .recipes import Expression, evaluate, expanded, inputs_of, view_of
-from .values import dtype_name
+from .values import DTYPES, dtype_name
 
 Row = dict[str, Any]
 
@@ -333,12 +333,14 @@ class TensorTable:
 
     def rows(self, *, data: bool, digests: bool, constants: frozenset[str]) -> list[Row]:
         """`constants`: names of those that travel with the document, whatever `data` says."""
-        views = _views(self.owned)
+        views, overlapping = _views(self.owned)
         state = State.of(self._module)
         found: dict[str, Row] = {}
         for name, tensor in self.owned.items():
             known = self._known_row(name, state) if digests else None
             found[name] = known or self._row(name, tensor, views.get(name), data or name in constants, digests)
+            if name in overlapping and "recipe" not in found[name]:
+                found[name]["overlaps"] = True
         wanted = [name for row in found.values() if "recipe" in row for name in inputs_of(row["recipe"])]
         while wanted:
             name = wanted.pop()
@@ -381,9 +383,15 @@ def digest_of(tensor: torch.Tensor) -> str:
     return "sha256:" + hashlib.sha256(bytes_of(tensor)).hexdigest()
 
 
+_SAME_SIZE = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+
+
 def bytes_of(tensor: torch.Tensor) -> bytes:
     """Row-major, little-endian."""
-    dense = tensor.detach().cpu().resolve_conj().resolve_neg().contiguous()
+    plain = tensor.detach().cpu().resolve_conj().resolve_neg()
+    if dtype_name(plain.dtype) not in DTYPES and plain.numel():  # PyTorch copies few of them
+        plain = plain.view(_SAME_SIZE[plain.itemsize])
+    dense = plain.contiguous()
     return bytes(_as_bytes(dense).numpy().data) if dense.numel() else b""
 
 
@@ -395,7 +403,9 @@ def tensor_of(data: bytes, dtype: torch.dtype, shape: list[int]) -> torch.Tensor
     expected = math.prod(shape) * dtype.itemsize
     if len(data) != expected:
         raise ValueError(f"a {dtype} tensor of shape {shape} has {expected} bytes, not {len(data)}")
-    return torch.frombuffer(bytearray(data), dtype=dtype).reshape(shape).clone() if data else torch.empty(shape, dtype=dtype)
+    if not data:
+        return torch.empty(shape, dtype=dtype)
+    return torch.frombuffer(bytearray(data), dtype=torch.uint8).clone().view(dtype).reshape(shape)
 
 
 def value_of(tensor: torch.Tensor) -> dict[str, str]:
@@ -431,19 +441,33 @@ def _is_same(one: torch.Tensor, other: torch.Tensor) -> bool:
 # ---- views ----------------------------------------------------------------------------------------------------------------
 
 
-def _views(tensors: dict[str, torch.Tensor]) -> dict[str, Expression]:
-    """Those that lie within another's storage, as movements over that one."""
+def _views(tensors: dict[str, torch.Tensor]) -> tuple[dict[str, Expression], set[str]]:
+    """Those that lie within another's storage, as movements over that one; and names of those that share memory otherwise."""
     shared: dict[int, list[str]] = {}
     for name, tensor in tensors.items():
         if tensor.layout is not torch.strided:
             raise ValueError(f"tensor {name}: a document has no place for the layout {tensor.layout}")
+        if tensor.is_quantized:
+            raise ValueError(f"tensor {name}: a document has no place for the scale of a quantised tensor ({tensor.dtype})")
         if tensor.numel():
             shared.setdefault(tensor.untyped_storage()._cdata, []).append(name)
     found: dict[str, Expression] = {}
+    overlapping = {name for name, tensor in tensors.items() if _overlaps_itself(tensor)}
     for names in shared.values():
         if len(names) > 1:
-            found.update(_views_of_one_storage({name: tensors[name] for name in names}))
-    return found
+            _find_views({name: tensors[name] for name in names}, found, overlapping)
+    return found, overlapping
+
+
+def _overlaps_itself(tensor: torch.Tensor) -> bool:
+    """Whether elements lie in each other, such as those of an expanded tensor: sure where it says no. By ascending strides each
+    step is past what is before."""
+    reach = 1
+    for stride, size in sorted((int(stride), int(size)) for size, stride in zip(tensor.shape, tensor.stride()) if size > 1):
+        if stride < reach:
+            return tensor.numel() > 0
+        reach += (size - 1) * stride
+    return False
 
 
 def _extent(tensor: torch.Tensor) -> tuple[int, int]:
@@ -470,9 +494,9 @@ def _steps(tensor: torch.Tensor) -> list[tuple[int, int]]:
     return [(int(size), int(stride) * tensor.element_size()) for size, stride in zip(tensor.shape, tensor.stride()) if size > 1]
 
 
-def _views_of_one_storage(tensors: dict[str, torch.Tensor]) -> dict[str, Expression]:
+def _find_views(tensors: dict[str, torch.Tensor], found: dict[str, Expression], overlapping: set[str]) -> None:
+    """Of tensors in one storage, which are views of another, and which share memory with others without being one."""
     extents = {name: _extent(tensor) for name, tensor in tensors.items()}
-    found: dict[str, Expression] = {}
     bases: list[str] = []
     for name in sorted(tensors, key=lambda name: (-tensors[name].numel(), not tensors[name].is_contiguous())):
         begin, end = extents[name]
@@ -481,11 +505,10 @@ def _views_of_one_storage(tensors: dict[str, torch.Tensor]) -> dict[str, Express
         view = _view(over[0], tensors, extents, name) if len(over) == 1 else None
         if view is not None:
             found[name] = view
-        elif over:
-            raise ValueError(f"tensor {name} shares memory with {', '.join(over)}, but is no view of one of them")
-        else:
-            bases.append(name)
-    return found
+            continue
+        if over:
+            overlapping.update(over, [name])
+        bases.append(name)
 
 
 def _view(base: str, tensors: dict[str, torch.Tensor], extents: dict[str, tuple[int, int]], name: str) -> Expression | None:

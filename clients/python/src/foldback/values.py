@@ -24,10 +24,10 @@ _TORCH_OBJECTS: tuple[tuple[type, str], ...] = (
     (torch.layout, "$layout"),
     (torch.memory_format, "$memory_format"),
 )
-# The dtypes that a document can record for a result (docs/graph-format.md); PyTorch has more, such as complex32.
+# The dtypes that the service knows. A document carries tensors of others with their bytes; of a result they are not recorded.
 DTYPES = frozenset(
-    "float64 float32 float16 bfloat16 float8_e4m3fn float8_e5m2 complex64 complex128 int64 int32 int16 int8 uint8 uint16 "
-    "uint32 uint64 bool".split()
+    "float64 float32 float16 bfloat16 float8_e4m3fn float8_e5m2 float8_e4m3fnuz float8_e5m2fnuz float8_e8m0fnu "
+    "float4_e2m1fn_x2 complex32 complex64 complex128 int64 int32 int16 int8 uint8 uint16 uint32 uint64 bool".split()
 )
 _DOTTED = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*")
 _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
