@@ -179,7 +179,8 @@ static fb_status list_marks(const fb_graph *graph, fb_work *work, fb_graph_row *
         const fb_value_row *marks = marks_of(graph, n);
         for (uint32_t i = 0; marks && i < marks->count; i++) {
             const char *signature = fb_value_text(graph, marks->items[i]);
-            row->marks[row->graph.mark_count++] = (fb_store_mark){.node = position, .signature = signature};
+            row->marks[row->graph.mark_count++] =
+                (fb_store_mark){.node = position, .name = fb_node_name(graph, n), .signature = signature};
         }
     }
     row->graph.marks = row->marks;

@@ -238,12 +238,13 @@ static fb_status check_marks(checking *check, int64_t key, const fb_store_graph 
     *is_right = (size_t)count == count_distinct(graph->marks, graph->mark_count);
     fb_query query = fb_query_begin(check->connection,
                                     "SELECT 1 FROM node_signatures WHERE graph = ? AND node = ? AND signature = "
-                                    "(SELECT id FROM signatures WHERE text = ?)",
+                                    "(SELECT id FROM signatures WHERE text = ?) AND coalesce(name = ?, TRUE)",
                                     error);
     for (size_t i = 0; i < graph->mark_count && *is_right && !status && !query.status; i++) {
         fb_bind_int(&query, key);
         fb_bind_int(&query, graph->marks[i].node);
         fb_bind_text(&query, graph->marks[i].signature);
+        fb_bind_text(&query, graph->marks[i].name);
         *is_right = fb_query_row(&query);
         fb_query_again(&query);
     }

@@ -95,7 +95,8 @@ static fb_status write_marks(fb_connection *connection, const fb_store_graph *gr
     int64_t id = 0;
     const char *last = NULL; /* marks of one signature tend to come together */
     fb_query insert = fb_query_begin(
-        connection, "INSERT INTO node_signatures (graph, signature, node) VALUES (?, ?, ?) ON CONFLICT DO NOTHING", error);
+        connection, "INSERT INTO node_signatures (graph, signature, node, name) VALUES (?, ?, ?, ?) ON CONFLICT DO NOTHING",
+        error);
     for (size_t i = 0; i < graph->mark_count && !insert.status; i++) {
         const fb_store_mark *mark = &graph->marks[i];
         if (!last || strcmp(last, mark->signature) != 0)
@@ -104,6 +105,7 @@ static fb_status write_marks(fb_connection *connection, const fb_store_graph *gr
         fb_bind_int(&insert, key);
         fb_bind_int(&insert, id);
         fb_bind_int(&insert, mark->node);
+        fb_bind_text(&insert, mark->name);
         fb_query_row(&insert);
         fb_query_again(&insert);
     }

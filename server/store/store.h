@@ -180,7 +180,7 @@ fb_status fb_store_find_short(fb_store *store, fb_short_kind kind, const char *p
 /* A node that carries a transformation's signature. */
 typedef struct fb_store_mark {
     uint32_t node; /* its position in the document's `nodes`, from 0 */
-    const char *signature;
+    const char *name, *signature;
 } fb_store_mark;
 
 /* A graph to be stored. */

@@ -82,10 +82,11 @@ DAMAGE = {
         "graph sha256:",
     ),
     "a mark that came": (
-        "INSERT INTO node_signatures SELECT graph, signature, node + 1 FROM node_signatures LIMIT 1",
+        "INSERT INTO node_signatures SELECT graph, signature, node + 1, name FROM node_signatures LIMIT 1",
         "graph-rows-wrong",
         "graph sha256:",
     ),
+    "the name of a marked node": ("UPDATE node_signatures SET name = 'other'", "graph-rows-wrong", "graph sha256:"),
     "a mark of another pass": (
         "UPDATE signatures SET text = '0123' WHERE id = (SELECT min(signature) FROM node_signatures)",
         "graph-rows-wrong",

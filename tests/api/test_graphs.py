@@ -2,14 +2,31 @@
 
 import hashlib
 import json
+import sqlite3
 from concurrent.futures import ThreadPoolExecutor
 
 import documents
 import pytest
+from conftest import of_a_file
 from documents import branches, compact, counts, every_item
 from test_http import is_problem
 
 UNKNOWN = "sha256:" + "0" * 64
+
+
+@of_a_file
+def test_sql_names_what_a_pass_made(service):
+    passes = ["MergeLinears", "FuseBiasInLinear"]
+    runs = [service.post("/v1/optimize", {"graph": branches(count), "passes": passes}).json() for count in (2, 3)]
+    database = sqlite3.connect(f"file:{service.data}/foldback.sqlite?mode=ro", uri=True)
+    marked = """SELECT g.id, n.name FROM signatures s JOIN node_signatures n ON n.signature = s.id
+        JOIN graphs g ON g.key = n.graph WHERE s.text = ? ORDER BY g.key, n.node"""
+    for position in range(2):
+        made = [(run["result"], name) for run in runs for name in run["passes"][position]["nodes"]]
+        signature = runs[0]["passes"][position]["signature"]
+        assert database.execute(marked, [signature]).fetchall() == made
+        plan = " ".join(row[3] for row in database.execute("EXPLAIN QUERY PLAN " + marked, [signature]))
+        assert "node_signatures_signature" in plan, plan
 
 
 @pytest.mark.parametrize("name", documents.NAMES)

@@ -48,9 +48,9 @@ void make_graph(made_graph *made, unsigned number, size_t filler) {
     snprintf(made->name, sizeof made->name, "model %u", number % 3);
     size_t size = 0;
     made->document = fb_buffer_take(&document, &size);
-    made->marks[0] = (fb_store_mark){1, "s1"};
-    made->marks[1] = (fb_store_mark){4, "s1"};
-    made->marks[2] = (fb_store_mark){4, "s2"};
+    made->marks[0] = (fb_store_mark){1, "n1", "s1"};
+    made->marks[1] = (fb_store_mark){4, "n4", "s1"};
+    made->marks[2] = (fb_store_mark){4, "n4", "s2"};
     made->graph = (fb_store_graph){.id = made->id,
                                    .structure = made->structure,
                                    .name = made->name,

@@ -231,7 +231,8 @@ START_TEST(a_store_from_before_models_gets_them) {
     fb_store_run run = make_run(fixture.store, &fixture.graphs[0], &fixture.graphs[1]);
     put_run(fixture.store, &run, &fixture.graphs[0], &fixture.graphs[1]);
     fb_store_close(fixture.store);
-    run_sql("DROP TABLE webhook_deliveries; DROP TABLE webhooks; DROP TABLE claims; DROP TABLE requests; DROP TABLE replicas; "
+    run_sql("DROP INDEX node_signatures_signature; ALTER TABLE node_signatures DROP COLUMN name; "
+            "DROP TABLE webhook_deliveries; DROP TABLE webhooks; DROP TABLE claims; DROP TABLE requests; DROP TABLE replicas; "
             "DROP TABLE notes; DROP TABLE job_references; DROP "
             "TABLE unread_jobs; DROP TABLE jobs; DROP TABLE pins; DROP TABLE tokens; DROP "
             "TABLE audit; DROP TABLE audit_trim; DROP TABLE rules; DROP TABLE "
