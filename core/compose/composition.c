@@ -193,7 +193,8 @@ typedef struct reader {
     fb_composition *out;
     const fb_pass_library *library;
     size_t may_name; /* how many passes and presets a client's list may still name */
-    bool is_preset;  /* a preset's own list */
+    bool drops_defaults;
+    bool is_preset; /* a preset's own list */
     fb_buffer pointer;
     fb_error *error;
 } reader;
@@ -229,18 +230,38 @@ static fb_status find_pass(reader *r, const char *name, int version, const char 
     return FB_INVALID;
 }
 
+/* 3.0 is 3 where an integer is meant. */
+static bool is_equal(const json_t *a, const json_t *b) {
+    bool are_numbers = json_is_number(a) && json_is_number(b);
+    return are_numbers ? json_number_value(a) == json_number_value(b) : json_equal(a, b);
+}
+
+/* A default that is spelled out is the same pass. False when memory is out. */
+static bool drop_defaults(const fb_pass *pass, json_t *params) {
+    json_t *schema = json_object_size(params) ? fb_load_json(pass->parameters) : json_object(), *value;
+    const json_t *known = json_object_get(schema, "properties");
+    const char *name;
+    void *next;
+    json_object_foreach_safe(params, next, name, value) {
+        const json_t *without = json_object_get(json_object_get(known, name), "default");
+        if (without && is_equal(value, without)) json_object_del(params, name);
+    }
+    json_decref(schema);
+    return schema != NULL;
+}
+
 /* Takes the pass. The parameters stand at the reader's pointer. */
 static fb_status add_with_params(reader *r, const fb_pass *pass, const json_t *given) {
-    json_t *none = json_object();
-    const json_t *params = given ? given : none;
+    json_t *params = given ? json_copy((json_t *)(uintptr_t)given) : json_object();
     fb_buffer canonical = {0};
-    fb_status status = none ? params_check(pass, params, &r->pointer, r->error) : fb_fail_memory(r->error);
+    fb_status status = params ? params_check(pass, params, &r->pointer, r->error) : fb_fail_memory(r->error);
+    if (!status && r->drops_defaults && !drop_defaults(pass, params)) status = fb_fail_memory(r->error);
     if (!status) {
         status = fb_free_json_canonical(params, &canonical);
         if (status == FB_NO_MEMORY) fb_fail_memory(r->error);
         else if (status) fb_fail(r->error, status, "bad-parameter", here(r), "the parameters cannot be held exactly");
     }
-    json_decref(none);
+    json_decref(params);
     if (status) {
         fb_buffer_free(&canonical);
         fb_pass_free(pass);
@@ -388,12 +409,16 @@ static fb_status read_assumptions(reader *r, const json_t *assume, const char *p
     return status;
 }
 
-/* Behind `assume`, as below; the list names at most `most` passes. */
+/* A client's list behind `assume`, or one that fb_composition_write wrote. */
 static fb_status read_composition(const json_t *assume, const char *assume_pointer, const json_t *list, const char *pointer,
-                                  size_t most, const fb_pass_library *library, fb_composition *out, fb_error *error) {
+                                  bool is_clients, const fb_pass_library *library, fb_composition *out, fb_error *error) {
     fb_composition composition = {0};
     fb_error ignored = {0};
-    reader r = {.out = &composition, .library = library, .may_name = most, .error = error ? error : &ignored};
+    reader r = {.out = &composition,
+                .library = library,
+                .may_name = is_clients ? FB_MAX_PASSES : SIZE_MAX,
+                .drops_defaults = is_clients,
+                .error = error ? error : &ignored};
     fb_status status = assume ? read_assumptions(&r, assume, assume_pointer) : FB_OK;
     size_t assumed = composition.count;
     fb_buffer_string(&r.pointer, pointer);
@@ -410,12 +435,12 @@ static fb_status read_composition(const json_t *assume, const char *assume_point
 
 fb_status fb_composition_read(const json_t *list, const char *pointer, const fb_pass_library *library, fb_composition *out,
                               fb_error *error) {
-    return read_composition(NULL, "", list, pointer, SIZE_MAX, library, out, error);
+    return read_composition(NULL, "", list, pointer, false, library, out, error);
 }
 
 fb_status fb_composition_read_request(const json_t *assume, const char *assume_pointer, const json_t *list, const char *pointer,
                                       const fb_pass_library *library, fb_composition *out, fb_error *error) {
-    return read_composition(assume, assume_pointer, list, pointer, FB_MAX_PASSES, library, out, error);
+    return read_composition(assume, assume_pointer, list, pointer, true, library, out, error);
 }
 
 void fb_composition_write(const fb_composition *composition, fb_buffer *out) {

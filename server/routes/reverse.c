@@ -104,6 +104,24 @@ static json_t *list_ids(const fb_related_runs *runs) {
     return list;
 }
 
+static size_t count_marks(const fb_graph *graph) {
+    size_t count = 0;
+    for (fb_node n = fb_first_node(graph, FB_MAIN_PROGRAM); n.id; n = fb_next_node(graph, n)) {
+        fb_value marks = fb_node_at(graph, n)->transformations;
+        count += marks.id ? fb_value_at(graph, marks)->count : 0;
+    }
+    return count;
+}
+
+static void respond_unrelated(fb_response *response, const fb_graph *graph, const char *reason) {
+    size_t marks = count_marks(graph);
+    char carries[96] = "no node has the mark of one";
+    if (marks == 1) fb_copy_text(carries, sizeof carries, "1 mark is of a run that is not in this store");
+    else if (marks) snprintf(carries, sizeof carries, "%zu marks are of runs that are not in this store", marks);
+    fb_respond_problem(response, 409, "unrelated-graph", "the graph is not the result of a run, and %s%s%s", carries,
+                       *reason ? "; " : "", reason);
+}
+
 /* The one run that made the graph, or what it was before it was changed; otherwise this responds. */
 static bool find_maker(const fb_request *request, fb_response *response, fb_graph_input *given, bool is_whole,
                        fb_related_runs *runs, bool *is_changed) {
@@ -124,9 +142,7 @@ static bool find_maker(const fb_request *request, fb_response *response, fb_grap
                            "different runs may have made the graph; POST it to the reverse link of the one that you mean");
         fb_problem_member_take(response, "runs", list_ids(runs));
     } else {
-        fb_respond_problem(response, 409, "unrelated-graph",
-                           "the graph is not the result of a run, and no node has the mark of one%s%s",
-                           *reason.message ? "; " : "", reason.message);
+        respond_unrelated(response, given->shared->graph, reason.message);
     }
     return false;
 }

@@ -195,6 +195,24 @@ def test_a_preset_counts_as_one_pass(shared, passes):
     assert shared.post(f"/v1/runs/{run['id']}/reverse", {"passes": ["RemoveNoOps"]}).status in (200, 201, 409)
 
 
+def test_a_default_that_is_spelled_out_is_the_same_pass(shared):
+    said = [{"name": "MergeLinears", "params": {"minimum_gain": one}} for one in (1, 1.0, 2)]
+    runs = [shared.post("/v1/optimize", {"graph": branches(3), "passes": [one]}).json() for one in ("MergeLinears", *said)]
+    assert [run["passes"][0]["params"] for run in runs] == [{}, {}, {}, {"minimum_gain": 2}]
+    signatures = [run["passes"][0]["signature"] for run in runs]
+    assert signatures[0] == signatures[1] == signatures[2] != signatures[3]
+    assert runs[0]["result"] == runs[1]["result"] == runs[2]["result"] and runs[0]["signature"] == runs[1]["signature"]
+
+
+def test_marks_of_runs_that_are_not_in_this_store(shared):
+    graph = branches(2)
+    for count, said in ((0, "no node has the mark of one"), (1, "1 mark is of a run that is not in this store"),
+                        (3, "3 marks are of runs that are not in this store")):
+        graph["nodes"][1]["meta"] = {"transformations": [f"{number:032x}" for number in range(count)]} if count else {}
+        problem = is_problem(shared.post("/v1/reverse", {"graph": graph}), 409, "unrelated-graph")
+        assert said in problem["detail"]
+
+
 def test_missing_members(shared):
     for body, pointer in (({"passes": ["MergeLinears"]}, "/graph"), ({"graph": branches()}, "/passes"), ({}, "/graph")):
         assert is_problem(shared.post("/v1/optimize", body), 422, "missing-member")["pointer"] == pointer

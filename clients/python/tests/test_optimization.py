@@ -2,6 +2,7 @@
 
 import copy
 import inspect
+import itertools
 import operator
 import pickle
 import subprocess
@@ -873,3 +874,129 @@ def test_what_no_document_can_hold_is_transformed_and_not_rolled_back():
     assert torch.equal(traced(x), expected) and not optimization.runs(traced)
     with pytest.raises(ValueError, match="AddOne is not recorded"):
         optimization.rollback(traced)
+
+
+class Scaled(optimization.Transformation):
+    """Of which there are two, by a number."""
+
+    def __init__(self, factor):
+        self.factor = factor
+
+    def transform(self, graph_module):
+        for node in graph_module.graph.nodes:
+            if node.op == "call_function" and node.target is operator.mul:
+                node.args = (node.args[0], node.args[1] * self.factor)
+                self.mark_as_transformed(node)
+        return graph_module
+
+
+def test_the_service_knows_a_transformation_of_ones_own_by_its_signature(client):
+    found = []
+    for factor in (2.0, 3.0, "x" * 3000):
+        traced, mine = torch.fx.symbolic_trace(Doubled().eval()), Scaled(factor)
+        if isinstance(factor, str):
+            mine = Marked(factor)
+        mine(traced)
+        kind, nodes, held = own_run(client, traced)
+        assert (kind, nodes, held) == ("external", ["mul"], ["mul"])
+        (row,) = client.run(optimization.runs(traced)[-1])["passes"]
+        assert row["signature"] == mine.signature
+        found.append(row["signature"])
+    assert len(set(found)) == 3
+
+
+class Marked(optimization.Transformation):
+    def __init__(self, text):
+        self.text = text
+
+    def transform(self, graph_module):
+        self.mark_as_transformed(next(node for node in graph_module.graph.nodes if node.target is operator.mul))
+        return graph_module
+
+
+def test_a_default_that_is_spelled_out_is_the_same_transformation(service):
+    rows = foldback.Client(service.url)._service.json("GET", "/v1/passes")["items"]
+    defaults = [(name, one["default"]) for row in rows for name, one in row["parameters"].get("properties", {}).items()
+                if "default" in one]
+    assert dict(defaults) == optimization.DEFAULTS and all(value == optimization.DEFAULTS[name] for name, value in defaults)
+    _, traced, x, expected = make()
+    code = traced.code
+    spelled = optimization.MergeLinears(minimum_gain=1)
+    assert spelled.signature == optimization.MergeLinears().signature
+    spelled(traced)
+    assert "merged" in traced.code and spelled.run["passes"][0]["params"] == {}
+    optimization.MergeLinears()(traced, reverse=True)
+    assert traced.code == code
+    assert optimization.MergeLinears(minimum_gain=True).params  # which is no integer
+
+
+def test_marks_on_a_composition(client):
+    _, traced, _, _ = make()
+    merge, divide = optimization.MergeLinears(), optimization.ChangeTrueDivToMulByInverse()
+    composed = optimization.compose(merge, optimization.compose(divide))
+    node = next(iter(traced.graph.nodes))
+    composed.mark_as_transformed(node)
+    assert composed.transformed(node) and composed.get_transformed_nodes(traced) == [node]
+    composed.mark_as_restored(node)
+    assert not composed.transformed(node)
+    composed(traced)
+    of_parts = {*merge.get_transformed_nodes(traced), *divide.get_transformed_nodes(traced)}
+    assert len(of_parts) == 2 and set(composed.get_transformed_nodes(traced)) == of_parts
+    divide(traced, reverse=True)
+    assert composed.get_transformed_nodes(traced) == merge.get_transformed_nodes(traced) != []
+    composed(traced, reverse=True)
+    assert composed.get_transformed_nodes(traced) == []
+
+
+def test_chains_without_lint_and_recompile():
+    """The code is that of before until somebody recompiles; the graph is what the chain made, there and back."""
+    _, traced, x, expected = make()
+    code = traced.code
+    merge, divide, own = optimization.MergeLinears(), optimization.ChangeTrueDivToMulByInverse(), NegateTwice()
+    chain = [merge, divide, optimization.compose(own, optimization.FuseBiasInLinear())]
+    for one in chain:
+        assert one(traced, lint_and_recompile=False) is traced
+    optimization.LintAndRecompile()(traced)
+    assert "merged" in traced.code and "neg" in traced.code and " / " not in traced.code
+    torch.testing.assert_close(traced(x), expected)
+    for one in reversed(chain):
+        one(traced, lint_and_recompile=False, reverse=True)
+    assert "merged" in traced.code  # nobody recompiled
+    traced.recompile()
+    assert traced.code == code and torch.equal(traced(x), expected)
+
+
+def test_a_copy_has_marks_of_its_own():
+    _, traced, x, expected = make()
+    merge, divide = optimization.MergeLinears(), optimization.ChangeTrueDivToMulByInverse()
+    merge(traced)
+    code = traced.code
+    copied = optimization.DeepCopy()(traced)
+    assert copied is not traced and [node.name for node in merge.get_transformed_nodes(copied)] != []
+    divide(copied)
+    assert divide.get_transformed_nodes(copied) and not divide.get_transformed_nodes(traced) and traced.code == code
+    merge(copied, reverse=True)
+    assert not merge.get_transformed_nodes(copied) and merge.get_transformed_nodes(traced) and traced.code == code
+    merge(traced, reverse=True)
+    assert divide.get_transformed_nodes(copied) and "merged" not in traced.code
+    for one in (traced, copied):
+        torch.testing.assert_close(one(x), expected)
+
+
+@pytest.mark.parametrize("order", list(itertools.permutations(range(3), 2)))
+def test_two_reverses_in_any_order(order):
+    _, traced, x, expected = make()
+    code, parts = traced.code, [made() for made in PASSES]
+    for part in parts:
+        part(traced)
+    for index in order:
+        parts[index](traced, reverse=True)
+        torch.testing.assert_close(traced(x), expected)
+        assert not parts[index].get_transformed_nodes(traced)
+    (left,) = set(range(3)) - set(order)
+    assert parts[left].get_transformed_nodes(traced) and traced.code != code
+    _, alone, _, _ = make()
+    PASSES[left]()(alone)
+    assert alone.code == traced.code
+    parts[left](traced, reverse=True)
+    assert traced.code == code and torch.equal(traced(x), expected)

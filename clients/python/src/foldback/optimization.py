@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import copy
 import hashlib
+import json
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -81,10 +82,21 @@ class Transformation(ABC):
 
     @property
     def signature(self) -> str:
-        """Tells the class and its parameters, the same in every process."""
-        members = {key: item for key, item in vars(self).items() if key != "run"}
-        text = f"{type(self).__module__}.{type(self).__qualname__} {_spelled(members)}"
+        """Tells the class and its parameters, the same in every process. The service has that of a transformation of your own
+        under this very text."""
+        text = json.dumps({"params": self._told, "pass": self._name, "version": 1}, ensure_ascii=False, separators=(",", ":"),
+                          sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:32]
+
+    @property
+    def _name(self) -> str:
+        return f"{type(self).__module__}.{type(self).__qualname__}"[-200:]
+
+    @property
+    def _told(self) -> dict[str, str]:
+        """What tells this one from others of its class, as texts; digests of long ones."""
+        texts = {key: _spelled(item) for key, item in vars(self).items() if key != "run"}
+        return {key: text if len(text) <= 200 else hashlib.sha256(text.encode()).hexdigest() for key, text in texts.items()}
 
     def mark_as_transformed(self, node: Node) -> None:
         """Marks a node as transformed by this transformation. Copies and pickles of the module keep the mark."""
@@ -145,6 +157,15 @@ def _spelled(value: Any) -> str:
 # ---- passes of the service ------------------------------------------------------------------------------------------------
 
 
+DEFAULTS = {"minimum_gain": 1, "gradients": False, "exactness": "moves", "maximum_bytes": 4194304, "maximum_growth": 1048576,
+            "masked_rows": False, "asserts": False, "detach": False, "float_zeros": False, "parameters": {}, "keep": [],
+            "cast_outputs": True, "bits": 8, "group_size": 128}  # of the passes' parameters
+
+
+def _is_default(name: str, value: Any) -> bool:
+    return name in DEFAULTS and type(value) is type(DEFAULTS[name]) and value == DEFAULTS[name]
+
+
 class _Pass(Transformation):
     """A pass of the service, under the name of its class, or of the one that a user's class inherits from."""
 
@@ -157,8 +178,9 @@ class _Pass(Transformation):
         self.params = {}
 
     def _set(self, **params: Any) -> None:
-        """Those that are given; the others are left to the service."""
-        self.params = {key: item for key, item in params.items() if item is not None}
+        """Those that are given, and differ from what the service takes without them: a default that is spelled out is the same
+        transformation."""
+        self.params = {key: item for key, item in params.items() if item is not None and not _is_default(key, item)}
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({', '.join(f'{key}={item!r}' for key, item in self.params.items())})"
@@ -449,7 +471,7 @@ class _Composition(Transformation):
         return _recompiled(_go(_flat([(self, False)]), graph_module, self))
 
     def transformed(self, node: Node) -> bool:
-        return any(part.transformed(node) for part in self.parts)
+        return super().transformed(node) or any(part.transformed(node) for part in self.parts)
 
 
 class _ReversibleComposition(_Composition, ReversibleTransformation):
@@ -855,8 +877,7 @@ class _Own:
 
     @property
     def name(self) -> str:
-        name = f"{type(self.part).__module__}.{type(self.part).__qualname__}"
-        return (name + (".reverse" if self.is_undone else ""))[-200:]
+        return (self.part._name + (".reverse" if self.is_undone else ""))[-200:]
 
     def marks(self, graph_module: GraphModule) -> list[str]:
         return [node.name for node in graph_module.graph.nodes if self.part.transformed(node)]
@@ -926,7 +947,8 @@ def _record_so_far(graph_module: GraphModule) -> None:
 
     def recorded(client: Client) -> Run:
         return client.record(
-            known, after, own.name, reversible=is_reversible, preserves_computation=preserves, marked=marked)
+            known, after, own.name, params=part._told, reversible=is_reversible, preserves_computation=preserves,
+            marked=marked)
 
     run = history.asked(client(), recorded)
     step = Step(run["id"], "external", before, after, name=own.name, is_reversible=is_reversible,
