@@ -107,6 +107,7 @@ def check(store: Path, folder: Path, source: str, passes: list[Any], wanted: lis
     return True
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("form", ["exported", "decomposed"])
 @pytest.mark.parametrize("name", sorted(MODELS))
 def test_every_pass(store: Path, tmp_path: Path, name: str, form: str) -> None:

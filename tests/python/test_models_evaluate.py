@@ -94,6 +94,7 @@ def table():
         TABLE.write_text(HEAD + "\n".join(ROWS[case] for case in CASES) + "\n")
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name, dialect", CASES, ids=[f"{name}-{dialect}" for name, dialect in CASES])
 def test_model(tmp_path, name, dialect):
     document, inputs, expected = make(name, dialect)

@@ -46,6 +46,7 @@ def test_case_without_shapes(service, passes, case):
     prove_compositions(prover, passes, case.name)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("seed", range(MODELS))
 def test_random_model(service, passes, seed):
     prover = Prover(service, *random_model(seed))

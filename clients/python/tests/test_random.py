@@ -29,6 +29,7 @@ def make(client, module, inputs):
     return Live(client, document, module, dict(zip(names, inputs)), expected)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("seed", range(MODELS))
 def test_random_model(client, passes, seed):
     live = make(client, *random_model(seed))
