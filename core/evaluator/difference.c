@@ -113,6 +113,42 @@ bool fb_compare_arrays(const fb_array *a, const fb_array *b, fb_difference *out)
     return true;
 }
 
+typedef struct finiteness {
+    bool is_hidden, is_lost, is_any;
+    int64_t count;
+} finiteness;
+
+static void look_for_finite(const fb_array *a, const fb_array *b, const fb_array *exact, finiteness *found) {
+    fb_walk walk;
+    for (fb_walk_begin(&walk, a, b, exact, NULL); fb_walk_more(&walk); fb_walk_next(&walk)) {
+        for (int64_t i = 0; i < walk.count; i++) {
+            bool is_finite_in_a = isfinite(element(walk.data[0], a->held, i * walk.strides[0]));
+            bool is_finite_in_b = isfinite(element(walk.data[1], b->held, i * walk.strides[1]));
+            found->is_hidden |= !is_finite_in_b && isfinite(element(walk.data[2], exact->held, i * walk.strides[2]));
+            found->is_lost |= is_finite_in_b && !is_finite_in_a;
+            found->is_any |= is_finite_in_b;
+        }
+        found->count += walk.count;
+    }
+}
+
+bool fb_overflow_hides(const fb_array *a, const fb_array *b, const fb_array *exact) {
+    finiteness found = {0};
+    bool are_complex = fb_dtype_is_complex(b->dtype);
+    for (int part = 0; part <= are_complex; part++) {
+        fb_array parts[] = {*a, *b, *exact};
+        if (are_complex) parts[0] = fb_array_part_of(a, part), parts[1] = fb_array_part_of(b, part);
+        if (are_complex) parts[2] = fb_array_part_of(exact, part);
+        look_for_finite(&parts[0], &parts[1], &parts[2], &found);
+    }
+    return !found.is_lost && (found.is_hidden || (found.count && !found.is_any));
+}
+
+/* Powers of two: what is drawn is the same otherwise. */
+double fb_deviation(int attempt) {
+    return ldexp(1, -4 * attempt);
+}
+
 void fb_difference_join(fb_difference *worst, const fb_difference *other) {
     bool is_worse = other->absolute > worst->absolute;
     if (is_worse) {

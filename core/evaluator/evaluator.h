@@ -37,6 +37,7 @@ typedef struct fb_eval_options {
     const fb_blobs *blobs; /* where weights are; NULL = inline only */
     bool random_weights;   /* tensors whose bytes are not known are drawn from `seed`: otherwise FB_NOT_FOUND "bytes-unknown" */
     uint64_t seed;
+    double deviation; /* standard deviation of what is drawn for values that are not given; 0 = 1 */
 } fb_eval_options;
 
 /* A named array: an input ("x", a placeholder's name) or an output. */
@@ -78,10 +79,10 @@ fb_status fb_evaluate_graph(const fb_graph *graph, const fb_eval_options *option
  * malloc'ed, its arrays are kept (drop each). */
 fb_status fb_flatten_output(const fb_object *output, fb_array ***items, size_t *count, fb_error *error);
 
-/* An array of random numbers, the same for the same seed and name everywhere: floating ones uniform with standard deviation 1,
+/* An array of random numbers, the same for the same seed and name everywhere: floating ones uniform with that deviation,
  * integers from 0 … high - 1, bools either. */
 fb_status fb_random_array(fb_array_memory *memory, fb_dtype dtype, int rank, const int64_t *sizes, uint64_t seed,
-                          const char *name, int64_t high, fb_array **out, fb_error *error);
+                          const char *name, double deviation, int64_t high, fb_array **out, fb_error *error);
 
 /* ---- inputs and outputs ------------------------------------------------------------------------------------------------ */
 
@@ -94,15 +95,17 @@ typedef struct fb_eval_inputs {
     bool is_drawn; /* what is not given is random, of its recorded shape and dtype; otherwise it is missing. A symbol among the
                     * sizes is what an array that is given says, or else any */
     uint64_t seed;
+    double deviation; /* of what is drawn; 0 = 1 */
 } fb_eval_inputs;
 
 /* `given` of fb_eval_hooks; the context is a fb_eval_inputs. Of what is to be drawn and has no recorded shape, and no default
  * either: FB_INVALID "missing-shape". */
 fb_status fb_give_input(void *context, fb_node node, fb_object *out, fb_error *error);
-/* A random array of the shape and dtype that are recorded for a node, the same for the same seed and name. FB_INVALID
- * "missing-shape" when they are not, or a size is an expression of symbols; a symbol alone gets a size by its name. */
-fb_status fb_draw_value(const fb_graph *graph, fb_node node, fb_array_memory *memory, uint64_t seed, fb_object *out,
-                        fb_error *error);
+/* A random array of the shape and dtype that are recorded for a node, by the options' seed and deviation and its name.
+ * FB_INVALID "missing-shape" when they are not, or a size is an expression of symbols; a symbol alone gets a size by its name.
+ */
+fb_status fb_draw_value(const fb_graph *graph, fb_node node, fb_array_memory *memory, const fb_eval_options *options,
+                        fb_object *out, fb_error *error);
 /* Is it one of the names of this placeholder: the node's, or its target's without stars? */
 bool fb_is_input_name(const fb_graph *graph, fb_node node, const char *name);
 
@@ -149,6 +152,14 @@ bool fb_compare_arrays(const fb_array *a, const fb_array *b, fb_difference *out)
 /* The root of Σ |a - b|² / Σ |b|²; 0 when both are the same. `a` and `b` of the same sizes, both complex or neither. */
 double fb_rms_difference(const fb_array *a, const fb_array *b);
 
+/* `exact` is what `b` is in float64. Does the dtype of `b` hide how far `a` is from it: is an element infinite or nan in `b`
+ * that is finite in `exact`, or is there none that is finite? Not where `a` lost one that is finite in `b`. All of the same
+ * sizes. */
+bool fb_overflow_hides(const fb_array *a, const fb_array *b, const fb_array *exact);
+/* The deviations that are tried in turn where it does, and their number; the first is 1. */
+#define FB_DEVIATIONS 4
+double fb_deviation(int attempt);
+
 /* Both together: the larger of each member, all elements. */
 void fb_difference_join(fb_difference *worst, const fb_difference *other);
 
@@ -173,6 +184,7 @@ typedef struct fb_output_comparison {
     fb_difference between;          /* a and b */
     fb_difference a_exact, b_exact; /* each against itself in float64 */
     bool passes;
+    bool is_hidden; /* fb_overflow_hides: passing says nothing */
 } fb_output_comparison;
 
 typedef struct fb_comparison {
@@ -207,6 +219,11 @@ void fb_comparison_free(fb_comparison *comparison);
  * tensors included. It is evaluated before and after, on random values of the recorded shapes for what it reads, and with
  * random weights where they are not known: cheap, and it works without weights. Numbers computed from sizes are computed from
  * recorded shapes. The regions come from the graphs, never from the pass. */
+/* Of a value that overflows in its dtype before the rewrite, as far as was tried. */
+#define FB_NOT_FINITE "not-finite"
+#define FB_NOT_FINITE_DETAIL                                                                                                   \
+    "what it computes of random values is infinite or nan in its dtype, before the pass as well, so that nothing can be "      \
+    "compared"
 typedef struct fb_region_report {
     const char **nodes; /* those of `after` (of `before` where there are none) */
     size_t node_count;

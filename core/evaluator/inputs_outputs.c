@@ -61,14 +61,16 @@ static fb_status draw_value(const fb_eval_inputs *given, fb_node node, fb_object
     }
     fb_status status = fb_work_status(&given->memory->work, error);
     if (!status)
-        status = fb_random_array(given->memory, type.dtype, type.rank, sizes, given->seed, name, 2, &out->array, error);
+        status = fb_random_array(given->memory, type.dtype, type.rank, sizes, given->seed, name,
+                                 given->deviation > 0 ? given->deviation : 1, 2, &out->array, error);
     if (!status) out->kind = FB_OBJECT_ARRAY;
     return status;
 }
 
-fb_status fb_draw_value(const fb_graph *graph, fb_node node, fb_array_memory *memory, uint64_t seed, fb_object *out,
-                        fb_error *error) {
-    return draw_value(&(fb_eval_inputs){.graph = graph, .memory = memory, .seed = seed}, node, out, error);
+fb_status fb_draw_value(const fb_graph *graph, fb_node node, fb_array_memory *memory, const fb_eval_options *options,
+                        fb_object *out, fb_error *error) {
+    const fb_eval_inputs given = {.graph = graph, .memory = memory, .seed = options->seed, .deviation = options->deviation};
+    return draw_value(&given, node, out, error);
 }
 
 static fb_status draw(const fb_eval_inputs *given, fb_node node, fb_object *out, fb_error *error) {

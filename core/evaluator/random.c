@@ -40,12 +40,12 @@ static void draw_many(uint64_t state, uint64_t first, int64_t count, double mean
 }
 
 /* `array` is contiguous. */
-static void draw_floats(const fb_array *array, uint64_t state) {
+static void draw_floats(const fb_array *array, uint64_t state, double deviation) {
     int64_t count = fb_array_count(array);
     double part[DRAWN_AT_ONCE];
     for (int64_t from = 0, size; from < count && fb_work_goes_on(fb_array_work(array), DRAWN_AT_ONCE); from += size) {
         size = count - from < DRAWN_AT_ONCE ? count - from : DRAWN_AT_ONCE;
-        draw_many(state, (uint64_t)from, size, 0, 1, part);
+        draw_many(state, (uint64_t)from, size, 0, deviation, part);
         /* Rounded to float32 in both precisions, so that evaluations in either see the same numbers. */
         if (array->held == FB_HELD_DOUBLE) {
             double *to = (double *)fb_array_data(array) + from;
@@ -70,7 +70,7 @@ static fb_status drawn(fb_array **array, fb_error *error) {
 }
 
 fb_status fb_random_array(fb_array_memory *memory, fb_dtype dtype, int rank, const int64_t *sizes, uint64_t seed,
-                          const char *name, int64_t high, fb_array **out, fb_error *error) {
+                          const char *name, double deviation, int64_t high, fb_array **out, fb_error *error) {
     uint64_t state = state_of(seed, name);
     fb_status status = fb_array_new(memory, dtype, rank, sizes, out, error);
     if (status) return status;
@@ -79,11 +79,11 @@ fb_status fb_random_array(fb_array_memory *memory, fb_dtype dtype, int rank, con
         parts.rank = 1;
         parts.sizes[0] = 2 * fb_array_count(*out);
         parts.strides[0] = 1;
-        draw_floats(&parts, state);
+        draw_floats(&parts, state, deviation);
         return drawn(out, error);
     }
     if (fb_dtype_is_floating(dtype)) {
-        draw_floats(*out, state);
+        draw_floats(*out, state, deviation);
         return drawn(out, error);
     }
     int64_t count = fb_array_count(*out);

@@ -92,7 +92,7 @@ static fb_status hold(side *s, fb_node node, const fb_object *object, fb_error *
 /* Random values of the recorded shape, the same for the same name in both graphs. */
 static fb_status give(void *context, fb_node node, fb_object *out, fb_error *error) {
     side *s = context;
-    fb_status status = fb_draw_value(s->graph, node, &s->memory, s->options->seed, out, error);
+    fb_status status = fb_draw_value(s->graph, node, &s->memory, s->options, out, error);
     if (status || !s->is_kept[node.id] || s->has_value[node.id]) return status;
     status = hold(s, node, out, error);
     bool is_due = s->has_writes && first_reading(s, node) <= s->at;
@@ -225,7 +225,7 @@ static void end_side(side *s) {
 typedef struct verdict {
     fb_difference between, before_exact, after_exact;
     double rms;
-    bool passes;
+    bool passes, is_hidden;
 } verdict;
 
 /* For a reader that asks for shape and dtype. */
@@ -248,6 +248,10 @@ static void compare_objects(const fb_object *before, const fb_object *after, con
         if (!same) {
             out->passes = false;
             out->between.absolute = out->between.relative = out->between.ulp = out->rms = HUGE_VAL;
+            return;
+        }
+        if (fb_overflow_hides(after->array, before->array, exact->array)) {
+            out->is_hidden = true;
             return;
         }
         if (given) out->rms = fmax(out->rms, fb_rms_difference(after->array, before->array));
@@ -322,7 +326,7 @@ static fb_status report_pair(validator *v, const fb_region_pair *pair, bool only
         report->between.absolute = report->between.relative = report->between.ulp = HUGE_VAL;
         return FB_OK;
     }
-    verdict found = {report->between, report->before_exact, report->after_exact, report->rms, report->passes};
+    verdict found = {report->between, report->before_exact, report->after_exact, report->rms, report->passes, false};
     compare_objects(&v->before.values[pair->before.id], &v->after.values[pair->after.id], &v->exact.values[pair->before.id],
                     only_moves, v->before.narrowest, tolerance, &found);
     report->between = found.between;
@@ -330,6 +334,10 @@ static fb_status report_pair(validator *v, const fb_region_pair *pair, bool only
     report->after_exact = found.after_exact;
     report->rms = found.rms;
     report->passes = found.passes;
+    if (found.is_hidden) {
+        report->unsupported = FB_NOT_FINITE;
+        report->detail = FB_NOT_FINITE_DETAIL;
+    }
     return stopped(v);
 }
 
@@ -514,6 +522,42 @@ static fb_status look_again(validator *v, const fb_eval_options *options, bool o
     return status;
 }
 
+static bool is_hidden(const fb_region_report *report) {
+    return report->unsupported && strcmp(report->unsupported, FB_NOT_FINITE) == 0 && report->passes;
+}
+
+/* What of a region overflowed before the rewrite, and so says nothing, is evaluated again of smaller values. */
+static fb_status look_closer(validator *v, const fb_eval_options *options, bool only_moves, const fb_tolerance *tolerance) {
+    fb_validation *first = v->out;
+    fb_status status = FB_OK;
+    for (int attempt = 1; attempt < FB_DEVIATIONS && !status; attempt++) {
+        fb_validation again = {0};
+        fb_eval_options smaller = *options;
+        bool is_any = false;
+        smaller.deviation = fb_deviation(attempt);
+        for (size_t i = 0; i < first->count; i++) is_any |= is_hidden(&first->regions[i]);
+        if (!is_any) break;
+        end_evaluation(v);
+        v->out = &again;
+        status = evaluate(v, &smaller, only_moves, tolerance);
+        for (size_t i = 0; i < first->count && !status; i++) {
+            fb_region_report *report = &first->regions[i], *now = &again.regions[i];
+            if (!is_hidden(report) || now->unsupported) continue;
+            report->between = now->between;
+            report->before_exact = now->before_exact;
+            report->after_exact = now->after_exact;
+            report->rms = now->rms;
+            report->passes = now->passes;
+            report->unsupported = report->detail = NULL;
+        }
+        fb_validation_free(&again);
+        v->out = first;
+    }
+    first->worst = first->before_exact = first->after_exact = (fb_difference){0};
+    if (!status) sum_up(first);
+    return status;
+}
+
 fb_status fb_validate_rewrite(const fb_graph *before, const fb_graph *after, const fb_eval_options *options, bool only_moves,
                               const fb_tolerance *tolerance, fb_validation *out, fb_error *error) {
     *out = (fb_validation){0};
@@ -521,6 +565,7 @@ fb_status fb_validate_rewrite(const fb_graph *before, const fb_graph *after, con
         .regions = {.before = before, .after = after}, .work = {.watch = options->watch}, .out = out, .error = error};
     fb_status status = fb_regions_find(before, after, &v.work, &v.regions, error);
     if (!status) status = evaluate(&v, options, only_moves, tolerance);
+    if (!status && !out->is_complete) status = look_closer(&v, options, only_moves, tolerance);
     if (!status && !out->passes) status = look_again(&v, options, only_moves, tolerance);
     end_evaluation(&v);
     fb_regions_free(&v.regions);

@@ -157,3 +157,28 @@ def test_runs_are_repeated_with_the_bytes_that_they_knew(service):
     full_store.is_clean(service.data)
     service.start()
 
+
+
+def validated(service, document, passes, mode):
+    run = optimize(service, document, passes, validate=mode)
+    return run["validation"], run["passes"][0]["validation"]
+
+
+@pytest.mark.parametrize("mode", ["rewrites", "graph"])
+def test_validation_does_not_pass_what_overflowed_before(shared, mode):
+    """Version 1 folds it: the bias is infinite then, and so was all that comes of random inputs before."""
+    graph = store(shared, golden.read("FuseBatchNorm/float16-bias-overflows"))
+    whole, of_pass = validated(shared, graph, [{"name": "FuseBatchNorm", "version": 1}], mode)
+    assert whole == {"mode": mode, "passes": None, "complete": False}
+    assert [one["code"] for one in of_pass["not_evaluated"]] == ["not-finite"] and of_pass["max_absolute"] is None
+
+
+@pytest.mark.parametrize("mode", ["rewrites", "graph"])
+def test_validation_draws_smaller_inputs_where_others_overflow(shared, mode):
+    document = golden.read("FuseBatchNorm/float16-in-range")
+    for row in document["tensors"]:
+        if row["name"] == "fc.weight":
+            row["data"] = base64.b64encode(struct.pack("<e", 3e4) * math.prod(row["shape"])).decode()
+    whole, of_pass = validated(shared, store(shared, document), [{"name": "FuseBatchNorm", "version": 1}], mode)
+    assert whole == {"mode": mode, "passes": True, "complete": True} and of_pass["not_evaluated"] == []
+    assert 0 <= of_pass["max_absolute"] < math.inf

@@ -353,7 +353,7 @@ START_TEST(random_numbers_are_the_same_everywhere) {
     fb_array_memory memory = {.precision = _i % 2 ? FB_PRECISION_DOUBLE : FB_PRECISION_RECORDED};
     memory.limit = (size_t)1 << 20;
     fb_array *array;
-    ck_assert_int_eq(fb_random_array(&memory, FB_FLOAT32, 1, &size, 7, "x", 2, &array, NULL), FB_OK);
+    ck_assert_int_eq(fb_random_array(&memory, FB_FLOAT32, 1, &size, 7, "x", 1, 2, &array, NULL), FB_OK);
     for (int64_t i = 0; i < size; i++) ck_assert(fb_array_number(array, i) == (double)(float)number_at(7, "x", i));
     fb_array_drop(array);
 }
