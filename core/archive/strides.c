@@ -262,12 +262,15 @@ static bool is_whole(const json_t *tensor, const json_t *sizes) {
 }
 
 /* The order of axes of the first tensor that is as large as the result, without gaps: as TensorIterator lays results out. */
-static json_t *like_first(const json_t *tensors, const json_t *sizes) {
+static json_t *like_first(const json_t *tensors, const json_t *sizes, bool second_leads) {
     size_t rank = json_array_size(sizes), i, order[PT_MOST_DIMENSIONS];
     int64_t strides[PT_MOST_DIMENSIONS], size;
     const json_t *like = NULL;
     json_t *tensor;
-    json_array_foreach(tensors, i, tensor) if (!like && is_whole(tensor, sizes)) like = json_object_get(tensor, "strides");
+    json_array_foreach(tensors, i, tensor) {
+        bool is_asked = is_whole(tensor, sizes) && (!like || (second_leads && i == 1));
+        if (is_asked) like = json_object_get(tensor, "strides");
+    }
     if (!like || rank > PT_MOST_DIMENSIONS || json_array_size(like) != rank) return pt_row_major(sizes);
     for (i = 0; i < rank; i++) {
         if (!hint_of(json_array_get(like, i), &strides[i])) return pt_row_major(sizes);
@@ -333,6 +336,8 @@ json_t *pt_strides_of(const char *target, const json_t *node, const json_t *tens
     }
     bool is_itself = strcmp(name, "dropout.default") == 0 && json_is_false(argument(node, 2, "train"));
     if (is_itself || (strchr(name, '.') && strchr(name, '.')[-1] == '_')) return same(&v);
-    *is_known = fb_op_facts_of(fb_op_of_function(target, strlen(target)))->flags & FB_FACT_ELEMENTWISE;
-    return *is_known ? like_first(tensors, sizes) : NULL;
+    unsigned flags = fb_op_facts_of(fb_op_of_function(target, strlen(target)))->flags;
+    *is_known = (flags & FB_FACT_ELEMENTWISE) && !(flags & FB_FACT_COMPLEX_ROWS);
+    if (*is_known && (flags & FB_FACT_GIVES_ROWS)) return pt_row_major(sizes);
+    return *is_known ? like_first(tensors, sizes, flags & FB_FACT_SECOND_LEADS) : NULL;
 }

@@ -48,6 +48,16 @@ static bool follows_all(fb_op op) {
     return ((flags & FB_FACT_ELEMENTWISE) && !(flags & FB_FACT_GIVES_ROWS)) || op == FB_OP_PRELU;
 }
 
+/* The operand that is asked first stands behind another one: other - input, x.where(condition, y). */
+static bool second_leads(const fb_kernel_call *call) {
+    bool is_method = fb_node_at(call->graph, call->node)->opcode == FB_CALL_METHOD;
+    return (fb_op_facts_of(call->op)->flags & FB_FACT_SECOND_LEADS) || (call->op == FB_OP_WHERE && is_method);
+}
+
+static bool gives_complex_rows(const fb_kernel_call *call, fb_array *const *operands, size_t count) {
+    return count && (fb_op_facts_of(call->op)->flags & FB_FACT_COMPLEX_ROWS) && fb_dtype_is_complex(operands[0]->dtype);
+}
+
 /* The tensors that the call was given by position and by name, kept. */
 static size_t collect(fb_kernel_call *call, fb_array *out[FB_CALL_ARGUMENTS]) {
     const fb_node_row *row = fb_node_at(call->graph, call->node);
@@ -155,7 +165,13 @@ fb_status fb_lay_out_result(fb_kernel_call *call, fb_object *result) {
     if (call->evaluator->levels || !follows || format == FB_FORMAT_CONTIGUOUS || result->array->rank < 2) return FB_OK;
     fb_array *operands[FB_CALL_ARGUMENTS];
     size_t count = collect(call, operands);
-    fb_lay_out_like(call, operands, follows_first(call->op) && count ? 1 : count, result);
+    if (count > 1 && second_leads(call)) {
+        fb_array *first = operands[0];
+        operands[0] = operands[1];
+        operands[1] = first;
+    }
+    if (!gives_complex_rows(call, operands, count))
+        fb_lay_out_like(call, operands, follows_first(call->op) && count ? 1 : count, result);
     while (count) fb_array_drop(operands[--count]);
     return call->status;
 }

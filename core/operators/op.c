@@ -32,6 +32,8 @@ enum {
     VMAP_LEVEL = FB_FACT_VMAP_LEVEL,
     SAVES_RESULT = FB_FACT_SAVES_RESULT,
     GIVES_ROWS = FB_FACT_GIVES_ROWS,
+    COMPLEX_ROWS = FB_FACT_COMPLEX_ROWS,
+    SECOND_LEADS = FB_FACT_SECOND_LEADS,
 };
 #define NATIVE(text) .native = text
 #define METHOD(text) .method = text

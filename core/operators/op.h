@@ -50,6 +50,8 @@ enum {
     FB_FACT_VMAP_LEVEL = 1 << 21,     /* opens or closes a level of torch.vmap, where later calls compute batches */
     FB_FACT_SAVES_RESULT = 1 << 22,   /* autograd saves its result: whoever writes into that cannot go backward any more */
     FB_FACT_GIVES_ROWS = 1 << 23,     /* element by element, but the result is row-major however the input lies */
+    FB_FACT_COMPLEX_ROWS = 1 << 24,   /* the same of complex numbers */
+    FB_FACT_SECOND_LEADS = 1 << 25,   /* of two operands, the second is asked first which of two axes goes first */
 };
 
 typedef enum fb_shape_rule {

@@ -88,9 +88,11 @@ static bool is_contiguous(const fb_graph *graph, fb_node node, int *steps);
 /* Where a result is computed element by element of several, each in turn is asked which of two axes goes first, until one can
  * tell. A first one of the result's shape that is row-major tells of all. */
 static bool leads_with_rows(const fb_graph *graph, fb_node node, int *steps) {
-    fb_node first = fb_value_node(graph, fb_first_argument(graph, node));
-    bool is_mapped = fb_op_facts_of(fb_node_op(graph, node))->flags & FB_FACT_ELEMENTWISE;
-    if (!first.id || !is_mapped || fb_op_is(graph, node, FB_OP_RSUB)) return false; /* other - input */
+    unsigned flags = fb_op_facts_of(fb_node_op(graph, node))->flags;
+    bool is_where = fb_op_is(graph, node, FB_OP_WHERE); /* the condition leads, also of x.where(condition, y) */
+    fb_node first =
+        fb_value_node(graph, is_where ? fb_call_argument(graph, node, "condition") : fb_first_argument(graph, node));
+    if (!first.id || !(flags & FB_FACT_ELEMENTWISE) || (flags & FB_FACT_SECOND_LEADS)) return false;
     fb_value shape = fb_node_at(graph, node)->shape;
     return shape.id && shape.id == fb_node_at(graph, first)->shape.id && is_contiguous(graph, first, steps);
 }

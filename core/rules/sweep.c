@@ -473,11 +473,14 @@ static fb_obstacle may_not_share(sweep *s, fb_node from, fb_node root) {
                : FB_NO_OBSTACLE;
 }
 
+/* Each call of the pattern gives a result that lies as what it reads. */
 static bool is_elementwise(const sweep *s) {
-    size_t i = 0;
-    while (i < s->rule->call_count && fb_op_facts_of(fb_node_op(s->graph, s->binding.nodes[i]))->flags & FB_FACT_ELEMENTWISE)
-        i++;
-    return i == s->rule->call_count;
+    bool is = true;
+    for (size_t i = 0; i < s->rule->call_count; i++) {
+        unsigned flags = fb_op_facts_of(fb_node_op(s->graph, s->binding.nodes[i]))->flags;
+        is &= (flags & FB_FACT_ELEMENTWISE) && !(flags & (FB_FACT_GIVES_ROWS | FB_FACT_COMPLEX_ROWS));
+    }
+    return is;
 }
 
 /* May a reader notice that what takes the place of a root lies in memory in another way? A copy may have closed gaps, which a
