@@ -8,6 +8,7 @@ import struct
 # (dtype of graph documents, name in the format, bytes of an element), in the order in which the reference implementation sorts.
 KINDS = [
     ("bool", "BOOL", 1), ("uint8", "U8", 1), ("int8", "I8", 1), ("float8_e5m2", "F8_E5M2", 1), ("float8_e4m3fn", "F8_E4M3", 1),
+    ("float8_e8m0fnu", "F8_E8M0", 1), ("float8_e4m3fnuz", "F8_E4M3FNUZ", 1), ("float8_e5m2fnuz", "F8_E5M2FNUZ", 1),
     ("int16", "I16", 2), ("uint16", "U16", 2), ("float16", "F16", 2), ("bfloat16", "BF16", 2), ("int32", "I32", 4),
     ("uint32", "U32", 4), ("float32", "F32", 4), ("complex64", "C64", 8), ("float64", "F64", 8), ("int64", "I64", 8),
     ("uint64", "U64", 8),
