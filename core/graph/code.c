@@ -1,6 +1,7 @@
 /* The Python code of a graph: names, types, values, statements. */
 #include "core/graph/code.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -21,6 +22,11 @@ typedef struct code_class {
     bool is_called;   /* known as a function's qualified name */
 } code_class;
 
+/* The numbers that Python has no literal for. */
+typedef struct code_numbers {
+    bool inf, nan;
+} code_numbers;
+
 /* Names are made when they are first printed and kept: as in torch.fx, the order of first use decides who gets the plain name.
  */
 typedef struct code_writer {
@@ -32,6 +38,7 @@ typedef struct code_writer {
     fb_table classes;        /* of code_class */
     fb_map class_index;      /* hash of the word -> classes */
     fb_arena texts;
+    code_numbers said; /* among the arguments of nodes */
     fb_buffer *out;
     bool failed; /* memory was out for a name */
 } code_writer;
@@ -356,6 +363,12 @@ static void write_dict(code_writer *writer, const fb_value_row *row) {
     fb_buffer_char(writer->out, '}');
 }
 
+/* Notes that the code says inf or nan. */
+static void mean_number(code_writer *writer, double value) {
+    writer->said.inf |= isinf(value);
+    writer->said.nan |= isnan(value);
+}
+
 static double part_of_complex(const fb_graph *graph, fb_value part) {
     double value = 0;
     if (!fb_value_is_number(graph, part, &value)) {
@@ -367,7 +380,9 @@ static double part_of_complex(const fb_graph *graph, fb_value part) {
 
 static void write_complex(code_writer *writer, const fb_value_row *row) {
     if (row->count != 2) return;
-    fb_repr_complex(writer->out, part_of_complex(writer->graph, row->items[0]), part_of_complex(writer->graph, row->items[1]));
+    double real = part_of_complex(writer->graph, row->items[0]), imaginary = part_of_complex(writer->graph, row->items[1]);
+    mean_number(writer, real);
+    fb_repr_complex(writer->out, real, imaginary);
 }
 
 /* "cuda:1" as repr(torch.device) has it */
@@ -439,7 +454,10 @@ static void code_value(code_writer *writer, fb_value value) {
     case FB_FALSE: fb_buffer_string(out, "False"); break;
     case FB_TRUE: fb_buffer_string(out, "True"); break;
     case FB_INT: fb_buffer_int(out, row->integer); break;
-    case FB_FLOAT: fb_repr_float(out, row->real); break;
+    case FB_FLOAT:
+        mean_number(writer, row->real);
+        fb_repr_float(out, row->real);
+        break;
     case FB_NODE: fb_buffer_string(out, code_node_name(writer, row->node)); break;
     case FB_STRING:
     case FB_BIG_INT:
@@ -559,6 +577,7 @@ static void code_path(code_writer *writer, fb_value base, const char *path, size
 typedef struct program_writer {
     code_writer writer;
     fb_work *work;
+    code_numbers without, called; /* names that no parameter may have, and that one has */
     fb_buffer wraps, parameters, body, result_type;
     fb_map wrapped;       /* symbols of the wrapped functions that are listed in `wraps` */
     fb_node *freed_after; /* by node: its last reader */
@@ -587,10 +606,19 @@ static const char *parameter_name(const char *target) {
     return is_name ? target + stars : NULL;
 }
 
+/* May no parameter be called so? Otherwise notes that one is. */
+static bool is_hidden(program_writer *program, const char *parameter) {
+    bool is_inf = strcmp(parameter, "inf") == 0, is_nan = strcmp(parameter, "nan") == 0;
+    program->called.inf |= is_inf;
+    program->called.nan |= is_nan;
+    return (is_inf && program->without.inf) || (is_nan && program->without.nan);
+}
+
 static void write_placeholder(program_writer *program, fb_node node, const fb_node_row *row) {
     code_writer *writer = &program->writer;
     const char *target = fb_text(writer->graph, row->target);
     const char *parameter = parameter_name(target);
+    if (parameter && is_hidden(program, parameter)) parameter = NULL;
     const fb_value_row *args = fb_value_at(writer->graph, row->args);
     writer->out = &program->parameters;
     if (program->parameters.size) fb_buffer_string(writer->out, ", ");
@@ -598,7 +626,9 @@ static void write_placeholder(program_writer *program, fb_node node, const fb_no
     write_type(writer, " : ", row->type);
     if (args->count) {
         fb_buffer_string(writer->out, " = ");
+        code_numbers said = writer->said; /* a default is evaluated before there are parameters */
         code_value(writer, args->items[0]);
+        writer->said = said;
     }
     writer->out = &program->body;
     const char *name = code_node_name(writer, node);
@@ -781,9 +811,13 @@ static void join(const program_writer *program, fb_buffer *out) {
     }
 }
 
-bool fb_code_write(const fb_graph *graph, fb_program which, fb_work *work, fb_buffer *out) {
+/* `without`: no parameter is called so, but as its node is. Returns the numbers whose name stands for a parameter in the code.
+ */
+static code_numbers write_program(const fb_graph *graph, fb_program which, fb_work *work, code_numbers without,
+                                  fb_buffer *out) {
     program_writer program = {
         .work = work,
+        .without = without,
         .freed_after = calloc((size_t)fb_node_limit(graph) + 1, sizeof(fb_node)),
     };
     program.writer.out = &program.body;
@@ -802,5 +836,15 @@ bool fb_code_write(const fb_graph *graph, fb_program which, fb_work *work, fb_bu
     fb_buffer_free(&program.parameters);
     fb_buffer_free(&program.body);
     fb_buffer_free(&program.result_type);
+    return (code_numbers){program.writer.said.inf && program.called.inf, program.writer.said.nan && program.called.nan};
+}
+
+bool fb_code_write(const fb_graph *graph, fb_program which, fb_work *work, fb_buffer *out) {
+    size_t begin = out->size;
+    code_numbers hidden = write_program(graph, which, work, (code_numbers){0}, out);
+    if ((hidden.inf || hidden.nan) && !out->failed) {
+        out->size = begin;
+        write_program(graph, which, work, hidden, out);
+    }
     return !out->failed;
 }

@@ -166,6 +166,25 @@ START_TEST(test_keyword_attributes) {
 }
 END_TEST
 
+/* PyTorch's code would read the input in the place of the number. */
+START_TEST(test_inputs_called_like_numbers) {
+    fb_value x = fb_make_node(graph, add_node("inf_1", FB_PLACEHOLDER, "inf", NULL, 0));
+    fb_value y = fb_make_node(graph, add_node("nan_1", FB_PLACEHOLDER, "nan", (fb_value[]){fb_make_float(graph, NAN)}, 1));
+    add_node("mul", FB_CALL_FUNCTION, "operator.mul", (fb_value[]){x, y}, 2);
+    expect_body("\n\n\ndef forward(self, inf, nan = nan):\n"
+                "    inf_1 = inf\n"
+                "    nan_1 = nan\n"
+                "    mul = inf_1 * nan_1;  inf_1 = nan_1 = mul = None\n"
+                "    ");
+    add_node("add", FB_CALL_FUNCTION, "operator.add", (fb_value[]){x, fb_make_float(graph, -INFINITY)}, 2);
+    expect_body("\n\n\ndef forward(self, inf_1, nan = nan):\n"
+                "    nan_1 = nan\n"
+                "    mul = inf_1 * nan_1;  nan_1 = mul = None\n"
+                "    add = inf_1 + -inf;  inf_1 = add = None\n"
+                "    ");
+}
+END_TEST
+
 START_TEST(test_too_few_operands) {
     fb_value one = fb_make_int(graph, 1);
     add_node("add", FB_CALL_FUNCTION, "operator.add", &one, 1);
@@ -247,6 +266,7 @@ int main(void) {
     tcase_add_test(graphs, test_values_that_are_no_values);
     tcase_add_test(graphs, test_keywords_and_types_that_are_none);
     tcase_add_test(graphs, test_keyword_attributes);
+    tcase_add_test(graphs, test_inputs_called_like_numbers);
     tcase_add_test(graphs, test_too_few_operands);
     tcase_add_test(graphs, test_empty_program);
     tcase_add_test(graphs, test_nested_program);

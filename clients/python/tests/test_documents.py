@@ -585,3 +585,22 @@ def test_a_single_element_of_any_stride():
     assert live.scale.stride() == (2, 2)
     back = foldback.fx.from_document(foldback.fx.to_document(live, data=True, digests=True))
     assert back.scale.shape == (1, 1) and back(torch.ones(1)).item() == 3
+
+
+@pytest.mark.parametrize("make", [
+    lambda: torch.nn.LayerNorm(4, elementwise_affine=False),
+    lambda: torch.nn.RMSNorm(4, elementwise_affine=False),
+    lambda: torch.nn.GroupNorm(2, 4, affine=False),
+    lambda: torch.nn.BatchNorm1d(4, affine=False, track_running_stats=False),
+    lambda: torch.nn.InstanceNorm1d(4),
+])
+def test_a_module_without_tensors_that_is_called_no_more(client, make):
+    """After an edit of the user's: it is still there, and no part of the program."""
+    live = torch.fx.symbolic_trace(torch.nn.Sequential(make(), torch.nn.Linear(4, 4)))
+    (norm,) = live.graph.find_nodes(op="call_module", target="0")
+    norm.replace_all_uses_with(norm.args[0])
+    live.graph.erase_node(norm)
+    live.recompile()
+    document = foldback.fx.to_document(live)
+    assert [row["path"] for row in document["modules"]] == ["", "1"]
+    client.put_graph(document)

@@ -2,6 +2,7 @@
 
 import copy
 import json
+import math
 import os
 
 import pytest
@@ -360,3 +361,25 @@ def test_weights_in_several_files(client, tmp_path):
     (tmp_path / "empty").mkdir()
     with pytest.raises(ValueError, match="has no .safetensors file"):
         foldback.fx.from_document(result, weights=tmp_path / "empty")
+
+
+def test_an_input_called_like_a_number(client):
+    """PyTorch's own code of such a program takes the input for the number: it is refused, and the service's code is right."""
+
+    class Masked(torch.nn.Module):
+        def forward(self, x, inf):
+            return torch.where(x > 0, x, -math.inf) * inf
+
+    live = torch.fx.symbolic_trace(Masked())
+    x, other = torch.tensor([-1.0, 2.0]), torch.tensor([3.0, 4.0])
+    assert not torch.equal(live(x, other), Masked()(x, other))  # PyTorch's fault
+    document = foldback.fx.to_document(live)
+    with pytest.raises(ValueError, match="would take the input 'inf' for the number; rename the input"):
+        foldback.fx.from_document(document)
+    names = {"torch": torch, "inf": math.inf}
+    exec(client.code(client.put_graph(document)), names)
+    assert torch.equal(names["forward"](None, x, other), Masked()(x, other))
+    renamed = json.loads(json.dumps(document).replace('"target": "inf"', '"target": "factor"'))
+    assert torch.equal(foldback.fx.from_document(renamed)(x, other), Masked()(x, other))
+    named = torch.fx.symbolic_trace(lambda inf: inf + 1)  # nothing takes it for a number
+    assert torch.equal(foldback.fx.from_document(foldback.fx.to_document(named))(x), x + 1)

@@ -431,12 +431,26 @@ def _program(
         set_arguments(node, row, nodes)
         nodes[row["name"]] = node
     graph.lint()
+    _refuse_hidden_numbers(graph)
     _set_calling(graph, calling or {})
     made = torch.fx.GraphModule(root, graph, name)
     # torch.fx copies what the program reads and forgets what else there is, and that a buffer is not persistent.
     for key in ("_parameters", "_buffers", "_modules", "_non_persistent_buffers_set"):
         made.__dict__[key] = root.__dict__[key]
     return made
+
+
+def _refuse_hidden_numbers(graph: torch.fx.Graph) -> None:
+    """PyTorch writes inf and nan into its code by these names, which are an input's where one is called so."""
+    inputs = {str(node.target).lstrip("*") for node in graph.nodes if node.op == "placeholder"}
+    for node in graph.nodes if inputs & {"inf", "nan"} else ():
+        for value in pytree.tree_leaves((node.args, dict(node.kwargs))) if node.op != "placeholder" else ():
+            parts = (value.real, value.imag) if isinstance(value, complex) else (value,)
+            for part in parts:
+                name = repr(part).lstrip("-") if isinstance(part, float) else None
+                if name in inputs:
+                    said = f"PyTorch's code of {node.name} would take the input {name!r} for the number"
+                    raise ValueError(f"{said}; rename the input")
 
 
 def make_node(graph: torch.fx.Graph, row: Row) -> torch.fx.Node:

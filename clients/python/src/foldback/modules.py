@@ -53,7 +53,8 @@ def rows(
         row = _row(path, child, table, list(read.get(path, ())), nested)
         if path in called:
             _say_hooks(path, child, row)
-        has_something = any(row.get(key) for key in ("parameters", "buffers", "attributes", "graph"))
+        slots = [*row["parameters"].values(), *row["buffers"].values()]  # None: a tensor that the module may have
+        has_something = any(slots) or (slots and path in read) or row.keys() & {"attributes", "graph"}
         if not path or path in called or has_something:
             made.append({**row, "training": child.training if training is None else training})
     return made
