@@ -263,7 +263,7 @@ def signatures():
         whole = hashlib.sha256(json.dumps(of_passes, separators=(",", ":")).encode()).hexdigest()[:32]
         beside(f"Composition/{name}", "signatures.json", {"passes": of_passes, "composition": whole})
 
-    signed("trap-31-the-same-in-every-process", attention(False), [MERGE, BIAS, DIV],
+    signed("trap-31-the-same-in-every-process", attention(False), [MERGE, BIAS, {"name": DIV, "version": 2}],
            [(MERGE, 1, []), (BIAS, 1, []), (DIV, 1, [])])
 
     def activation(slope):

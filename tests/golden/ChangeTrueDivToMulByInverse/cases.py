@@ -60,7 +60,7 @@ def cases():
         g = Graph()
         x = g.input(dtype=dtype)
         g.output(g.fn("operator.truediv", x, 2, shape=(2, 4), dtype="float32", name="div"))
-        change(f"trap-27-integer-{dtype}", g, 0, div("integer-tensor"))
+        change(f"trap-27-integer-{dtype}", g, 1)
 
     g = Graph()
     x = g.input()
@@ -79,7 +79,14 @@ def cases():
     g = Graph()
     x = g.node("x", "placeholder", "x", [], {}, (2, 4), None)
     g.output(g.fn("operator.truediv", x, 2, name="div"))
-    change("unknown-dtype", g, 0, div("unknown-dtype"))
+    change("unknown-dtype", g, 1)
+
+    for dtype, divisor, applied in (("float32", 70000, 1), (None, 70000, 0), (None, 16384, 1)):
+        g = Graph()
+        x = g.node("x", "placeholder", "x", [], {}, (2, 4), "int64")
+        g.output(g.fn("operator.truediv", x, divisor, shape=(2, 4), dtype=dtype, name="div"))
+        refused = [] if applied else [div("inverse-out-of-range")]
+        change(f"integer-by-{divisor}-gives-{dtype or 'unknown'}", g, applied, *refused)
 
     g = Graph()
     x = g.input(shape=(1,))
