@@ -12,18 +12,62 @@
 #include <string.h>
 #include <time.h>
 
+/* ---- writing ------------------------------------------------------------------------------------------------------------ */
+
+/* Its length, and the bytes as they are. */
+static void add_text(fb_buffer *out, const char *text) {
+    if (text) fb_buffer_printf(out, "%zu:%s,", strlen(text), text);
+    else fb_buffer_string(out, "-,");
+}
+
+bool fb_audit_digest(const char *previous, const fb_audit_entry *entry, char digest[FB_ID_LENGTH + 1]) {
+    fb_buffer text = {0};
+    fb_buffer_printf(&text, "%s %" PRId64 " ", previous, entry->at);
+    add_text(&text, entry->who);
+    add_text(&text, entry->request);
+    add_text(&text, entry->action);
+    add_text(&text, entry->object);
+    add_text(&text, entry->outcome);
+    bool ok = !text.failed && fb_sha256_id(text.data, text.size, digest);
+    fb_buffer_free(&text);
+    return ok;
+}
+
+/* Of the newest entry; empty: there is none, or it has none. */
+static fb_status read_newest_digest(fb_connection *connection, char digest[FB_ID_LENGTH + 1], fb_error *error) {
+    fb_query query = fb_query_begin(connection, "SELECT digest FROM audit ORDER BY number DESC LIMIT 1", error);
+    *digest = '\0';
+    if (fb_query_row(&query) && !fb_column_is_null(&query, 0))
+        fb_copy_text(digest, FB_ID_LENGTH + 1, fb_column_text(&query, 0));
+    return fb_query_end(&query);
+}
+
 fb_status fb_write_audit(fb_connection *connection, const fb_store_actor *by, int64_t at, const char *action,
                          const char *object, const char *outcome, fb_error *error) {
+    char previous[FB_ID_LENGTH + 1], digest[FB_ID_LENGTH + 1];
+    const fb_audit_entry entry = {.at = at,
+                                  .who = by && by->who ? by->who : FB_STORE_SERVICE,
+                                  .request = by ? by->request : NULL,
+                                  .action = action,
+                                  .object = object,
+                                  .outcome = outcome};
+    fb_status status = read_newest_digest(connection, previous, error);
+    if (!status && !fb_audit_digest(previous, &entry, digest)) status = fb_fail_memory(error);
+    if (status) return status;
     fb_query insert = fb_query_begin(
-        connection, "INSERT INTO audit (at, who, request, action, object, outcome) VALUES (?, ?, ?, ?, ?, ?)", error);
-    fb_bind_int(&insert, at);
-    fb_bind_text(&insert, by && by->who ? by->who : FB_STORE_SERVICE);
-    fb_bind_text(&insert, by ? by->request : NULL);
-    fb_bind_text(&insert, action);
-    fb_bind_text(&insert, object);
-    fb_bind_text(&insert, outcome);
+        connection, "INSERT INTO audit (at, who, request, action, object, outcome, digest) VALUES (?, ?, ?, ?, ?, ?, ?)",
+        error);
+    fb_bind_int(&insert, entry.at);
+    fb_bind_text(&insert, entry.who);
+    fb_bind_text(&insert, entry.request);
+    fb_bind_text(&insert, entry.action);
+    fb_bind_text(&insert, entry.object);
+    fb_bind_text(&insert, entry.outcome);
+    fb_bind_text(&insert, digest);
     return fb_query_run(&insert);
 }
+
+/* ---- reading ------------------------------------------------------------------------------------------------------------ */
 
 static fb_status read_entry(fb_connection *connection, int64_t number, fb_store_memory **memory, void *item, fb_error *error) {
     fb_audit_entry *out = item;

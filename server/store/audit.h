@@ -1,5 +1,6 @@
 /* Who did what. Every act leaves an entry, written in the transaction of what it did: there is neither an act without one nor
- * one without its act. Entries are never changed; the database itself refuses that. They are removed for their age only.
+ * one without its act. Entries are never changed; the database itself refuses that. They are removed for their age only. Each
+ * has a digest of itself and of the digest before it, so that `db check` notices damage (fb_store_check_audit in check.h).
  *
  *     action              object          outcome
  *     optimize, external  the run         the resulting graph
@@ -35,6 +36,7 @@
 #ifndef FB_STORE_AUDIT_H
 #define FB_STORE_AUDIT_H
 
+#include "core/base/sha256.h"
 #include "core/base/work.h"
 #include "server/database/sql.h"
 #include "server/store/store.h"
@@ -71,6 +73,10 @@ fb_status fb_store_trim_audit(fb_store *store, int64_t age_ms, bool is_dry, cons
 /* On the writer, within an act's write. NULL for `by` is the service itself. */
 fb_status fb_write_audit(fb_connection *connection, const fb_store_actor *by, int64_t at, const char *action,
                          const char *object, const char *outcome, fb_error *error);
+
+/* The digest of an entry (its number apart) behind the one with the digest `previous`; "" when that has none. False when memory
+ * is out. */
+bool fb_audit_digest(const char *previous, const fb_audit_entry *entry, char digest[FB_ID_LENGTH + 1]);
 
 /* The store's tokens: who may ask, and for what. What is kept of a token is its digest. As in store.h: safe from any thread,
  * durable when they return, and the same general errors. */

@@ -2,6 +2,7 @@
 #include "server/database/frame.h"
 #include "server/database/sql.h"
 #include "server/database/writer.h"
+#include "server/store/audit.h"
 #include "server/store/rows.h"
 #include "server/store/state.h"
 #include "server/store/store.h"
@@ -183,34 +184,72 @@ static bool is_action(const char *text) {
     return *text && strspn(text, "abcdefghijklmnopqrstuvwxyz-") == strlen(text);
 }
 
-enum { AUDIT_WHO = 1, AUDIT_REQUEST, AUDIT_ACTION, AUDIT_OBJECT, AUDIT_OUTCOME, AUDIT_COLUMNS };
+/* The entries that were read so far. */
+typedef struct audit_chain {
+    char digest[FB_ID_LENGTH + 1]; /* of the last one; "" before the first that has one */
+    int64_t at;                    /* of the last one */
+    bool is_begun;                 /* by an entry with a digest */
+    bool is_trimmed;               /* the audit says that old entries were removed */
+} audit_chain;
+
+static fb_status is_audit_trimmed(fb_connection *connection, bool *is_trimmed, fb_error *error) {
+    fb_query query = fb_query_begin(connection, "SELECT 1 FROM audit WHERE action = 'audit-trim' LIMIT 1", error);
+    *is_trimmed = fb_query_row(&query);
+    return fb_query_end(&query);
+}
+
+/* What is wrong with its text; NULL: nothing. */
+static const char *find_wrong_text(const fb_audit_entry *entry) {
+    if (!is_text(entry->who) || !*entry->who) return "who is not the text that was written";
+    if (entry->request && !is_text(entry->request)) return "the request is not the text that was written";
+    if (!is_text(entry->action) || !is_action(entry->action)) return "the action is not the text that was written";
+    if (!is_text(entry->object)) return "the object is not the text that was written";
+    return is_text(entry->outcome) ? NULL : "the outcome is not the text that was written";
+}
+
+/* The same of its digest, and then the chain goes on with it. Entries before it may have been removed for their age: all of
+ * them, or all but some that a wrong clock dated later. */
+static const char *find_wrong_digest(audit_chain *chain, const fb_audit_entry *entry, const char *digest, bool *has_memory) {
+    char expected[FB_ID_LENGTH + 1];
+    bool may_begin = chain->is_trimmed && (!chain->is_begun || chain->at > entry->at);
+    if (!digest) return chain->is_begun ? "it has no digest, and an entry before it has one" : NULL;
+    *has_memory = fb_audit_digest(chain->digest, entry, expected);
+    bool is_right = !*has_memory || may_begin || !strcmp(expected, digest);
+    fb_copy_text(chain->digest, sizeof chain->digest, digest);
+    chain->at = entry->at;
+    chain->is_begun = true;
+    return is_right ? NULL : "it is not the entry that was written, or one before it was removed";
+}
 
 fb_status fb_store_check_audit(fb_store *store, fb_store_found *found, void *context, fb_error *error) {
-    static const char *const names[] = {[AUDIT_WHO] = "who",
-                                        [AUDIT_REQUEST] = "the request",
-                                        [AUDIT_ACTION] = "the action",
-                                        [AUDIT_OBJECT] = "the object",
-                                        [AUDIT_OUTCOME] = "the outcome"};
     checking check = {store, NULL, found, context};
     fb_error met = {0};
+    fb_error ignored = {0};
+    audit_chain chain = {0};
+    bool has_memory = true;
     fb_status status = begin(&check, error);
     if (status) return status;
-    fb_query query = fb_query_begin(check.connection,
-                                    "SELECT number, who, request, action, object, outcome FROM audit ORDER BY number", &met);
-    while (fb_query_row(&query)) {
-        char subject[60], detail[60];
+    is_audit_trimmed(check.connection, &chain.is_trimmed, &ignored); /* the other query meets that as well */
+    fb_query query = fb_query_begin(
+        check.connection, "SELECT number, at, who, request, action, object, outcome, digest FROM audit ORDER BY number", &met);
+    while (has_memory && fb_query_row(&query)) {
+        char subject[60];
+        const fb_audit_entry entry = {.at = fb_column_int(&query, 1),
+                                      .who = fb_column_text(&query, 2),
+                                      .request = fb_column_is_null(&query, 3) ? NULL : fb_column_text(&query, 3),
+                                      .action = fb_column_text(&query, 4),
+                                      .object = fb_column_text(&query, 5),
+                                      .outcome = fb_column_text(&query, 6)};
+        const char *digest = fb_column_is_null(&query, 7) ? NULL : fb_column_text(&query, 7);
+        const char *wrong_digest = find_wrong_digest(&chain, &entry, digest, &has_memory), *wrong = find_wrong_text(&entry);
+        if (!wrong) wrong = wrong_digest;
         snprintf(subject, sizeof subject, "entry %lld of the audit", (long long)fb_column_int(&query, 0));
-        for (int i = AUDIT_WHO; i < AUDIT_COLUMNS; i++) {
-            if (fb_column_is_null(&query, i)) continue;
-            const char *text = fb_column_text(&query, i);
-            if (is_text(text) && (i != AUDIT_ACTION || is_action(text)) && (i != AUDIT_WHO || *text)) continue;
-            snprintf(detail, sizeof detail, "%s is not the text that was written", names[i]);
-            found(context, "audit-damaged", subject, detail);
-        }
+        if (wrong) found(context, "audit-damaged", subject, wrong);
     }
-    status = end_query(&check, &query, "the audit", &met, error);
+    fb_status ended = end_query(&check, &query, "the audit", &met, error);
     end(&check);
-    return status;
+    if (!has_memory) return fb_fail_memory(error);
+    return ended;
 }
 
 /* ---- rows of graphs ----------------------------------------------------------------------------------------------------- */

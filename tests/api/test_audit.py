@@ -5,6 +5,7 @@ import json
 import re
 import sqlite3
 import subprocess
+import time
 
 import pytest
 from access import bearer, make_token
@@ -290,6 +291,63 @@ def grow_old(service, days, where="1"):
 
 def entries_of(service):
     return every_item(service, "/v1/audit", limit=100)
+
+
+DAY = 86400000
+
+
+def change_audit(service, sql, *values):
+    """Behind the service's back."""
+    service.stop()
+    with sqlite3.connect(service.data / "foldback.sqlite") as database:
+        triggers = database.execute("SELECT name, sql FROM sqlite_schema WHERE type = 'trigger'").fetchall()
+        for name, _ in triggers:
+            database.execute(f"DROP TRIGGER {name}")
+        database.execute(sql, values)
+        for _, text in triggers:
+            database.execute(text)
+    database.close()
+    service.start()
+
+
+def add_to_audit(service, entries):
+    """(days from ten days ago, object) each: as the service would have written them then."""
+    service.stop()
+    with sqlite3.connect(service.data / "foldback.sqlite") as database:
+        previous = ""
+        for days, what in entries:
+            at = int(time.time() * 1000) + (days - 10) * DAY
+            fields = ["somebody", None, "pin", what, "pinned"]
+            text = f"{previous} {at} " + "".join("-," if one is None else f"{len(one)}:{one}," for one in fields)
+            previous = digest_of(text.encode())
+            database.execute("INSERT INTO audit (at, who, request, action, object, outcome, digest) VALUES (?, ?, ?, ?, ?, ?, ?)",
+                             (at, *fields, previous))
+    database.close()
+    service.start()
+
+
+def damaged(service):
+    """The entries that `foldback db check` names."""
+    service.stop()
+    done = subprocess.run([binary(), "db", "check", "--data", service.data, "--json"], capture_output=True, text=True)
+    service.start()
+    return [one["subject"] for one in json.loads(done.stdout)["findings"]]
+
+
+@of_a_file
+def test_what_is_left_after_a_trim_hangs_together(service):
+    """Old entries go without a finding, also where a wrong clock keeps one of them; what goes behind the service's back does not."""
+    add_to_audit(service, [(0, f"old {i}") for i in range(10)] + [(40, "ahead")] + [(0, "old 10")])
+    for size in range(10, 14):
+        put_blob(service, some_bytes(size))
+    assert damaged(service) == []
+    assert service.post("/v1/gc", {"keep_audit_days": 5}).json()["audit_entries"] == 11
+    put_blob(service, some_bytes(30))
+    assert [one["object"] for one in entries_of(service)][-1] == "ahead" and damaged(service) == []
+    change_audit(service, "UPDATE audit SET outcome = '99 bytes' WHERE number = 15")
+    assert damaged(service) == ["entry 15 of the audit"]
+    change_audit(service, "DELETE FROM audit WHERE number = 15")
+    assert damaged(service) == ["entry 16 of the audit"]
 
 
 @of_a_file
