@@ -706,9 +706,16 @@ static void write_words(const char *text, size_t size, fb_buffer *out) {
 static void write_index(const char *text, size_t size, fb_buffer *out) {
     static const struct {
         const char *table, *key; /* "": none of its own */
-    } keys[] = {
-        {"alias_entries ", ", number"}, {"audit ", ", number"},  {"collected ", ""}, {"run_passes ", ""}, {"run_labels ", ""},
-        {"graph_blobs ", ""},           {"job_references ", ""}, {"requests ", ""},  {"claims ", ""}};
+    } keys[] = {{"alias_entries ", ", number"},
+                {"audit ", ", number"},
+                {"collected ", ""},
+                {"run_passes ", ""},
+                {"run_labels ", ""},
+                {"graph_blobs ", ""},
+                {"job_references ", ""},
+                {"requests ", ""},
+                {"claims ", ""},
+                {"node_signatures ", ""}};
     const char *on = memmem(text, size, " ON ", 4), *end = on ? memchr(on, ')', size - (size_t)(on - text)) : NULL;
     const char *key = ", key";
     for (size_t i = 0; on && i < sizeof keys / sizeof *keys; i++)
