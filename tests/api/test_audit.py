@@ -320,8 +320,8 @@ def add_to_audit(service, entries):
             fields = ["somebody", None, "pin", what, "pinned"]
             text = f"{previous} {at} " + "".join("-," if one is None else f"{len(one)}:{one}," for one in fields)
             previous = digest_of(text.encode())
-            database.execute("INSERT INTO audit (at, who, request, action, object, outcome, digest) VALUES (?, ?, ?, ?, ?, ?, ?)",
-                             (at, *fields, previous))
+            columns = "at, who, request, action, object, outcome, digest"
+            database.execute(f"INSERT INTO audit ({columns}) VALUES (?, ?, ?, ?, ?, ?, ?)", (at, *fields, previous))
     database.close()
     service.start()
 
@@ -336,7 +336,7 @@ def damaged(service):
 
 @of_a_file
 def test_what_is_left_after_a_trim_hangs_together(service):
-    """Old entries go without a finding, also where a wrong clock keeps one of them; what goes behind the service's back does not."""
+    """Old entries go without a finding, also where a wrong clock keeps one; what goes behind the service's back does not."""
     add_to_audit(service, [(0, f"old {i}") for i in range(10)] + [(40, "ahead")] + [(0, "old 10")])
     for size in range(10, 14):
         put_blob(service, some_bytes(size))
