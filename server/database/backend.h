@@ -1,6 +1,6 @@
 /* What runs the SQL of sql.h: a database's own functions. A connection's `handle` and a statement's are theirs. */
-#ifndef FB_STORE_BACKEND_H
-#define FB_STORE_BACKEND_H
+#ifndef FB_DATABASE_BACKEND_H
+#define FB_DATABASE_BACKEND_H
 
 #include "server/database/sql.h"
 

@@ -1,7 +1,7 @@
 /* ULIDs (github.com/ulid/spec): 48 bits of milliseconds and 80 random bits in 26 characters of Crockford's base 32. Monotonic:
  * within a millisecond, and when the clock goes back, the last one plus 1. */
-#ifndef FB_STORE_ULID_H
-#define FB_STORE_ULID_H
+#ifndef FB_DATABASE_ULID_H
+#define FB_DATABASE_ULID_H
 
 #include <pthread.h>
 #include <stdbool.h>
