@@ -1,13 +1,13 @@
 #!/bin/sh
 # CURL_SOCKOPT_ALREADY_CONNECTED, which is for a socket that is connected already, ends in "Failed to connect".
 #
-# Guess:    an open-socket callback that gives a connected socket, and a sockopt callback that says so, let curl send at once: that is what the
-#           value is for.
+# Guess:    an open-socket callback that gives a connected socket, and a sockopt callback that says so, let curl send at
+#           once: that is what the value is for.
 # Seen:     curl sends nothing and gives up with CURLE_COULDNT_CONNECT, for TCP as well as for a pair of sockets.
 #           The same callbacks with a socket that is not connected work.
 # Versions: libcurl4-openssl-dev 7.88.1-10+deb12u15
-# Changed:  server/cli/client.c: the command line speaks HTTP itself over the pair of sockets to a service in its own process, and uses curl
-#           only for a service elsewhere.
+# Changed:  server/cli/client.c: the command line speaks HTTP itself over the pair of sockets to a service in its own
+#           process, and uses curl only for a service elsewhere.
 . "$(dirname "$0")/setup"
 debian_with gcc libcurl4-openssl-dev
 compile_with -lcurl -lpthread <<'END'

@@ -1,10 +1,10 @@
 #!/bin/sh
 # curl's --aws-sigv4 signs a query as it is spelled, so S3's own "?uploads" has a wrong signature.
 #
-# Guess:    an HTTP library that signs for S3 brings the query into the canonical form that the signature is made of: sorted, encoded,
-#           and each name with "=".
-# Seen:     it signs the text. A query that is not sorted, a name without "=" (which begins every upload in parts) and a slash that is not
-#           encoded are signed wrongly, and sent all the same.
+# Guess:    an HTTP library that signs for S3 brings the query into the canonical form that the signature is made of:
+#           sorted, encoded, and each name with "=".
+# Seen:     it signs the text. A query that is not sorted, a name without "=" (which begins every upload in parts) and a
+#           slash that is not encoded are signed wrongly, and sent all the same.
 # Versions: curl 7.88.1-10+deb12u15.
 # Changed:  server/s3/sign.c: foldback signs requests itself, and uses curl only to send them.
 . "$(dirname "$0")/setup"
@@ -28,7 +28,8 @@ def sent(target):
     thread = threading.Thread(target=answer)
     thread.start()
     url = f"http://127.0.0.1:{listener.getsockname()[1]}{target}"
-    subprocess.run(["curl", "-sS", "--noproxy", "*", "--user", "key:secret", "--aws-sigv4", "aws:amz:us-east-1:s3", url], check=True)
+    signing = ["--user", "key:secret", "--aws-sigv4", "aws:amz:us-east-1:s3"]
+    subprocess.run(["curl", "-sS", "--noproxy", "*", *signing, url], check=True)
     thread.join()
     return requests[0]
 

@@ -2,10 +2,12 @@
 # A conjugated tensor is saved by safetensors and in a .pt2 without its conjugation, and nothing is said.
 #
 # Guess:    a file has the numbers that the tensor shows; torch.save, which keeps them, does it no better than the others.
-# Seen:     x.conj() is a view with a bit set. safetensors and torch.export.save write the bytes below it and not the bit: the sign of the
-#           imaginary part turns, and the sign of x.conj().imag, which is a float. The program is right until it is loaded from its file.
+# Seen:     x.conj() is a view with a bit set. safetensors and torch.export.save write the bytes below it and not the bit:
+#           the sign of the imaginary part turns, and the sign of x.conj().imag, which is a float. The program is right
+#           until it is loaded from its file.
 # Versions: torch 2.13.0 (CPU), safetensors 0.8.0
-# Changed:  clients/python/src/foldback/tensors.py: whatever leaves as bytes goes through resolve_conj() and resolve_neg() first.
+# Changed:  clients/python/src/foldback/tensors.py: whatever leaves as bytes goes through resolve_conj() and resolve_neg()
+#           first.
 . "$(dirname "$0")/setup"
 python_with torch==2.13.0 numpy==2.4.6 safetensors==0.8.0
 "$python" >"$work/seen" 2>"$work/warnings" <<'END'

@@ -2,11 +2,11 @@
 # copy.deepcopy of a GraphModule drops its attributes and keeps its meta; a pickle keeps the attributes and drops the meta.
 #
 # Guess:    a deep copy and a pickle of a torch.fx.GraphModule are equally complete: what one keeps, the other keeps.
-# Seen:     an attribute set on the module (transformers sets its config so) survives the pickle only, an entry of module.meta the copy only;
-#           node.meta goes with the copy, and not with the pickle. Nothing survives both.
+# Seen:     an attribute set on the module (transformers sets its config so) survives the pickle only, an entry of
+#           module.meta the copy only; node.meta goes with the copy, and not with the pickle. Nothing survives both.
 # Versions: torch 2.13.0 (CPU)
-# Changed:  clients/python/src/foldback/tensors.py, State.keep_in: runs are noted in both places, and copies and pickles mended by hooks;
-#           optimization.py carries config along.
+# Changed:  clients/python/src/foldback/tensors.py, State.keep_in: runs are noted in both places, and copies and pickles
+#           mended by hooks; optimization.py carries config along.
 . "$(dirname "$0")/setup"
 python_with torch==2.13.0 numpy==2.4.6 safetensors==0.8.0
 "$python" >"$work/seen" <<'END'

@@ -2,11 +2,11 @@
 # A traced module asks a checkpoint for buffers that the model never saves.
 #
 # Guess:    torch.fx.symbolic_trace keeps the state_dict of a model in eval mode: a buffer with persistent=False is in neither.
-# Seen:     what the graph reads itself is copied into bare modules, and a copied buffer is persistent. So the model's own checkpoint does not
-#           load into the traced module (strictly), and copy.deepcopy keeps the error.
+# Seen:     what the graph reads itself is copied into bare modules, and a copied buffer is persistent. So the model's own
+#           checkpoint does not load into the traced module (strictly), and copy.deepcopy keeps the error.
 # Versions: torch 2.13.0 (CPU)
-# Changed:  clients/python/src/foldback/fx.py, mark_buffers, makes these non-persistent again; tensors.py, copied_buffers, names those
-#           of which nobody can say.
+# Changed:  clients/python/src/foldback/fx.py, mark_buffers, makes these non-persistent again; tensors.py, copied_buffers,
+#           names those of which nobody can say.
 . "$(dirname "$0")/setup"
 python_with torch==2.13.0 numpy==2.4.6 safetensors==0.8.0
 "$python" >"$work/seen" <<'END'

@@ -1,9 +1,10 @@
 #!/bin/sh
-# libmicrohttpd gives a socket to the thread whose number is the descriptor modulo the pool's size, so half of the pool may idle.
+# libmicrohttpd gives a socket to the thread whose number is the descriptor modulo the pool's size, so half of the pool may
+# idle.
 #
 # Guess:    MHD_add_connection with a pool of threads hands connections round, or to the thread that has the fewest.
-# Seen:     the descriptor's number decides. Where each connection comes with one more descriptor (a second socket, a file), all numbers are
-#           even or all are odd, and of four threads two answer everything.
+# Seen:     the descriptor's number decides. Where each connection comes with one more descriptor (a second socket, a file),
+#           all numbers are even or all are odd, and of four threads two answer everything.
 # Versions: libmicrohttpd-dev 0.9.75-6
 # Changed:  server/http/probe.c, move_to_thread: the watchdog reaches each thread by a descriptor of that thread's number.
 . "$(dirname "$0")/setup"

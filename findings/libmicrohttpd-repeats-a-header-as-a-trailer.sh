@@ -2,8 +2,8 @@
 # A chunked request without trailers has one for libmicrohttpd if its last byte comes alone: the last header, again.
 #
 # Guess:    what a handler sees of a request does not depend on how TCP cut it: without trailers MHD_FOOTER_KIND has none.
-# Seen:     when the last line feed comes in a packet of its own, the last of the headers is listed once more, as a trailer. Cut at any
-#           other place, or whole, the same request has none.
+# Seen:     when the last line feed comes in a packet of its own, the last of the headers is listed once more, as a trailer.
+#           Cut at any other place, or whole, the same request has none.
 # Versions: libmicrohttpd-dev 0.9.75-6
 # Changed:  server/http/guard.c, count_trailer: requests with trailers are refused, and this one is not counted.
 . "$(dirname "$0")/setup"

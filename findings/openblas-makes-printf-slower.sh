@@ -2,8 +2,9 @@
 # Once OpenBLAS is loaded, every printf of the process takes longer, about twice as long on an idle machine.
 #
 # Guess:    a library that nobody has called costs memory and the time to load it.
-# Seen:     Debian's OpenBLAS comes with gfortran's runtime, and that with libquadmath, which registers a conversion of its own for
-#           __float128 when it is loaded. From then on glibc takes its general way for each call of printf's family, %d included.
+# Seen:     Debian's OpenBLAS comes with gfortran's runtime, and that with libquadmath, which registers a conversion of its
+#           own for __float128 when it is loaded. From then on glibc takes its general way for each call of printf's family,
+#           %d included.
 # Versions: libopenblas0-serial 0.3.21+ds-4, libquadmath0 12.2.0-14+deb12u1, libc6 2.36-9+deb12u14
 # Changed:  core/base/buffer.c, print_plainly: plain texts go without printf.
 . "$(dirname "$0")/setup"

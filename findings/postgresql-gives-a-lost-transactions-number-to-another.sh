@@ -3,11 +3,11 @@
 #
 # Guess:    pg_current_xact_id() is 64 bits wide and never comes twice, so a client whose connection broke in COMMIT may ask
 #           pg_xact_status(number) what became of it. That is what the function is for.
-# Seen:     a number that was given out and not yet written to the log is forgotten by a server that stops at once, and given to the next
-#           transaction. Until then the answer is an error, and afterwards it is the other transaction's.
+# Seen:     a number that was given out and not yet written to the log is forgotten by a server that stops at once, and
+#           given to the next transaction. Until then the answer is an error, and afterwards it is the other transaction's.
 # Versions: postgresql-15 15.18-0+deb12u1
-# Changed:  server/store/postgres.c (comment at its top): a commit that was not answered is looked for by a number that the session itself
-#           writes into a row of its own.
+# Changed:  server/store/postgres.c (comment at its top): a commit that was not answered is looked for by a number that the
+#           session itself writes into a row of its own.
 . "$(dirname "$0")/setup"
 debian_with postgresql-15 postgresql-client-15
 programs=/usr/lib/postgresql/15/bin

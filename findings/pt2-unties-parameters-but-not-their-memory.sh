@@ -1,9 +1,10 @@
 #!/bin/sh
 # A tied weight comes back from a .pt2 archive as two parameters that share memory, one of which never gets a gradient.
 #
-# Guess:    torch.export.load gives tied weights back as one parameter under two names, as they were saved, or else as two that are apart.
-# Seen:     neither. They are two Parameter objects over one memory. parameters() lists both, and only the one that the graph reads gets the
-#           gradient; "is" and id() say that nothing is tied, and a write to one is seen in the other.
+# Guess:    torch.export.load gives tied weights back as one parameter under two names, as they were saved, or else as two
+#           that are apart.
+# Seen:     neither. They are two Parameter objects over one memory. parameters() lists both, and only the one that the
+#           graph reads gets the gradient; "is" and id() say that nothing is tied, and a write to one is seen in the other.
 # Versions: torch 2.13.0 (CPU)
 # Changed:  clients/python/src/foldback/tensors.py, TensorTable(by_memory): the exporter tells tensors apart by their memory.
 . "$(dirname "$0")/setup"

@@ -2,10 +2,12 @@
 # safetensors writes tensors by the size of their elements and a rank of dtypes, and by name only then.
 #
 # Guess:    save() of a dict writes its tensors in the dict's order, or sorted by name.
-# Seen:     elements of 8 bytes come first, then 4, 2, 1, so that all are aligned. Within a size a rank decides, which is not alphabetical:
-#           I64 before F64 before C64, F32 before I32, BF16 before F16 before U16, I8 before U8 before BOOL. Then the name.
+# Seen:     elements of 8 bytes come first, then 4, 2, 1, so that all are aligned. Within a size a rank decides, which is
+#           not alphabetical: I64 before F64 before C64, F32 before I32, BF16 before F16 before U16, I8 before U8 before
+#           BOOL. Then the name.
 # Versions: safetensors 0.8.0, torch 2.13.0 (CPU)
-# Changed:  core/weights/safetensors.c, the table `dtypes`, whose order this is: files that foldback writes are byte for byte the same.
+# Changed:  core/weights/safetensors.c, the table `dtypes`, whose order this is: files that foldback writes are byte for
+#           byte the same.
 . "$(dirname "$0")/setup"
 python_with torch==2.13.0 numpy==2.4.6 safetensors==0.8.0
 "$python" >"$work/seen" <<'END'

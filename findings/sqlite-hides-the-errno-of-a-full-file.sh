@@ -1,9 +1,11 @@
 #!/bin/sh
-# At a limit on the size of files SQLite says "disk I/O error" and error number 0; the number is to be had from the file that failed.
+# At a limit on the size of files SQLite says "disk I/O error" and error number 0; the number is to be had from the file
+# that failed.
 #
 # Guess:    a database that may not grow gives SQLITE_FULL; if not, sqlite3_system_errno() has EFBIG.
-# Seen:     the code is SQLITE_IOERR_WRITE, and sqlite3_system_errno() is 0. The number is known only to the file that could not grow: that of
-#           the database without a log, that of the log with one. Who asks the database's file in WAL mode gets 0 again.
+# Seen:     the code is SQLITE_IOERR_WRITE, and sqlite3_system_errno() is 0. The number is known only to the file that could
+#           not grow: that of the database without a log, that of the log with one. Who asks the database's file in WAL mode
+#           gets 0 again.
 # Versions: libsqlite3-dev 3.40.1-2+deb12u2
 # Changed:  server/store/sqlite.c, is_out_of_space: it asks all three.
 . "$(dirname "$0")/setup"

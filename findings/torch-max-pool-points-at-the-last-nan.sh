@@ -1,9 +1,10 @@
 #!/bin/sh
 # Of several nan in a window max_pool gives the index of the last; max and argmax give that of the first.
 #
-# Guess:    the index that max_pool returns is that of the first of equal largest values, for nan too, as torch.max and argmax have it.
-# Seen:     it is the first of equal numbers, and the last nan: a nan replaces whatever was found before, another nan as well. So a
-#           gradient goes to another element than through max.
+# Guess:    the index that max_pool returns is that of the first of equal largest values, for nan too, as torch.max and
+#           argmax have it.
+# Seen:     it is the first of equal numbers, and the last nan: a nan replaces whatever was found before, another nan as
+#           well. So a gradient goes to another element than through max.
 # Versions: torch 2.13.0 (CPU)
 # Changed:  core/evaluator/kernels_pool.c, index_of_max.
 . "$(dirname "$0")/setup"

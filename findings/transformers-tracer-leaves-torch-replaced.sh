@@ -1,8 +1,8 @@
 #!/bin/sh
 # A failed trace by transformers leaves torch.arange and its like replaced for the rest of the process.
 #
-# Guess:    HFTracer, which puts its own functions in the place of torch.arange, torch.ones and others while it traces, puts the old ones back
-#           when the model raises, as torch.fx does with what it replaces itself.
+# Guess:    HFTracer, which puts its own functions in the place of torch.arange, torch.ones and others while it traces, puts
+#           the old ones back when the model raises, as torch.fx does with what it replaces itself.
 # Seen:     it puts them back only after a trace that succeeds.
 # Versions: transformers 4.57.6, torch 2.13.0 (CPU)
 # Changed:  clients/python/src/foldback/huggingface.py, Tracer.patch_for_tracing.
