@@ -317,7 +317,7 @@ static void read_passes(golden *g) {
     char *text = golden_file(g, "passes.json", &size);
     ck_assert_msg(text != NULL, "%s has no passes.json", g->name);
     json_t *list = json_loadb(text, size, 0, NULL);
-    fb_status status = fb_composition_read(list, "", &test_rules, &g->passes, &error);
+    fb_status status = fb_composition_read_request(NULL, "", list, "", &test_rules, &g->passes, &error);
     ck_assert_msg(status == FB_OK, "%s: %s", g->name, error.message);
     json_decref(list);
     free(text);
