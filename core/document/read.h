@@ -74,8 +74,6 @@ fb_spelling fb_wrong_label; /* a tensor's name, a module's type: any text in one
 fb_spelling fb_wrong_device;
 fb_spelling fb_wrong_symbolic_size;
 
-/* How many bytes of a string to show in a message: whole characters, for %.*s. */
-int fb_excerpt(const fb_json *string);
 /* Reports `code` when the string is spelled wrong. */
 bool fb_check_spelling(fb_reader *reader, const fb_json *string, fb_spelling *wrong, const char *code);
 

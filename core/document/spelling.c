@@ -100,7 +100,8 @@ const char *fb_wrong_annotation(const char *text, size_t length) {
     return open ? wrong : NULL;
 }
 
-int fb_excerpt(const fb_json *string) {
+/* How many bytes of a string to show in a message: whole characters, for %.*s. */
+static int excerpt(const fb_json *string) {
     size_t length = string->count < 200 ? string->count : 200;
     while (length < string->count && length > 0 && ((unsigned char)string->text[length] & 0xC0U) == 0x80U) length--;
     return (int)length;
@@ -108,6 +109,6 @@ int fb_excerpt(const fb_json *string) {
 
 bool fb_check_spelling(fb_reader *reader, const fb_json *string, fb_spelling *wrong, const char *code) {
     const char *message = wrong(string->text, string->count);
-    if (message) fb_reader_error(reader, string, code, "\"%.*s\" %s", fb_excerpt(string), string->text, message);
+    if (message) fb_reader_error(reader, string, code, "\"%.*s\" %s", excerpt(string), string->text, message);
     return !message;
 }
