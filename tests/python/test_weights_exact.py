@@ -185,19 +185,25 @@ def fold(client, module, shape, dtype, pass_name, folder):
     run = client.optimize(
         to_document(program, torch.zeros(shape, dtype=dtype)), [pass_name], weights=folder / "before.safetensors"
     )
-    assert [outcome["applied"] for outcome in run["passes"]] == [1], run["passes"]
+    (outcome,) = run["passes"]
+    if dtype is torch.float16 and [refused["reason"] for refused in outcome["refused"]] == ["tensor-overflows"]:
+        return None  # an eps of 1e-12 beside a variance of zero
+    assert outcome["applied"] == 1, outcome
     return load_file(client.weights(run["result"], folder / f"{run['id']}.safetensors"))
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
 def test_folds(client, kind, dtype, tmp_path):
-    choose = random.Random(f"{kind.__name__} {dtype}")
+    choose, refused = random.Random(f"{kind.__name__} {dtype}"), 0
     for _ in range(CASES):
         module, shape = kind(choose)
         module = module.to(dtype).eval()
         fill(choose, module, spread=3 if dtype is torch.float16 else 8)
         found = fold(client, module, shape, dtype, KINDS[kind], tmp_path)
+        if found is None:
+            refused += 1
+            continue
         host = "1" if kind is linear_behind else "0"
         assert set(found) == {f"{host}.weight", f"{host}.bias"}
         expected, of_pytorch = folded(module), by_pytorch(module)
@@ -208,3 +214,4 @@ def test_folds(client, kind, dtype, tmp_path):
             if of_pytorch:
                 note(dtype, name, "PyTorch", largest_error(of_pytorch[name], values))
             assert error <= LIMITS[dtype], (name, module)
+    assert refused < CASES // 2

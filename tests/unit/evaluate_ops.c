@@ -415,7 +415,7 @@ static value rms_norm(const call *c, const value *x) {
 static value reduced(const call *c, const value *x, char kind) {
     value dim = argument(c, 1, "dim"), keep = argument(c, 2, "keepdim");
     if (dim.kind == V_TUPLE && dim.count == 1) dim = dim.items[0];
-    if (x->kind != V_TENSOR || dim.kind != V_NUMBER || dim.number != -1 || keep.kind != V_BOOL || !keep.number)
+    if (x->kind != V_TENSOR || dim.kind != V_NUMBER || dim.number != -1 || keep.kind != V_BOOL || keep.number == 0)
         return (value){0};
     int64_t sizes[MAX_DIMS], inner = x->sizes[x->rank - 1], count = element_count(x);
     memcpy(sizes, x->sizes, sizeof *sizes * (size_t)x->rank);
