@@ -94,7 +94,7 @@ assert "torch" in sys.modules
 def test_there_is_nothing_else():
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
         foldback.nothing
-    errors = {"AmbiguousWeights", "Cancelled", "EditError", "LostTraining", "Problem", "ServiceNotStarted"}
+    errors = {"AmbiguousWeights", "Cancelled", "EditError", "LostTraining", "Problem", "ServiceNotStarted", "TensorOverflows"}
     modules = {"export", "fx", "hub", "huggingface", "optimization"}
     functions = {"apply_edits", "compiled_runs", "connect", "disconnect"}
     assert set(foldback.__all__) == errors | modules | functions | {"AsyncClient", "Client", "Event", "Graph", "Job", "Picture",

@@ -312,7 +312,7 @@ def norm_of_nought():
 # Where a rewrite would be wrong, or nobody knows that it is right, the program stays.
 KEPT = {
     "a write into a part", "a write into the input", "a division by zero", "a division by infinity", "a division by a denormal",
-    "a rounding division", "a division of integers", "a number divided", "a convolution read twice",
+    "a rounding division", "a number divided", "a convolution read twice",
     "a convolution called twice",
     "a norm called twice",
     "a norm before a padded convolution", "a norm without running numbers", "a norm after a function between", "a norm of rows",
