@@ -28,16 +28,20 @@ def without_tensors(document):
 
 def without_unread(document):
     """Without buffers that nobody reads and no checkpoint has: where such a tensor was never registered, a live module does not
-    tell of it. Nor does it of attributes that nobody reads. And without the modules that own nothing else."""
+    tell of it. Nor does it of attributes that nobody reads. And without the modules that own nothing else, or have empty slots
+    only."""
     read = {node["target"] for node in document["nodes"] if node["op"] in ("get_attr", "call_module")}
     rows = []
     for row in document["modules"]:
         gone = [key for key in row.get("non_persistent", ()) if f"{row['path']}.{key}".lstrip(".") not in read]
         kept = [key for key in row.get("non_persistent", ()) if key not in gone]
         left = {key: name for key, name in row["buffers"].items() if key not in gone}
-        if left or row["parameters"] or not gone or not row["path"] or row["path"] in read:
+        slots = [*row["parameters"].values(), *left.values()]
+        is_empty = not any(slots) and (slots or gone)
+        if not is_empty or not row["path"] or row["path"] in read:
             named = {key: item for key, item in row.get("attributes", {}).items() if f"{row['path']}.{key}".lstrip(".") in read}
-            rows.append({**row, "buffers": left, "non_persistent": kept, "attributes": named})
+            # In any order: what a run folded comes back behind what stayed, or before it.
+            rows.append({**row, "buffers": dict(sorted(left.items())), "non_persistent": sorted(kept), "attributes": named})
     return {**document, "modules": rows}
 
 
