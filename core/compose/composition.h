@@ -51,9 +51,9 @@ typedef struct fb_pass_library {
  * `out` is written on success only; free it with fb_composition_free. */
 fb_status fb_composition_read(const json_t *list, const char *pointer, const fb_pass_library *library, fb_composition *out,
                               fb_error *error);
-/* The same of a client's list, which names at most FB_MAX_PASSES ("too-many-passes"), without the parameters that have their
- * defaults, and behind the pass RecordTypes, whose
- * parameters `assume` are and stand at `assume_pointer`; NULL: without it. */
+/* Reads a client's list: it names at most FB_MAX_PASSES ("too-many-passes"), and parameters that have their defaults are
+ * dropped. The pass RecordTypes goes before it, with the parameters `assume`, which stand at `assume_pointer`; NULL: without
+ * it. */
 fb_status fb_composition_read_request(const json_t *assume, const char *assume_pointer, const json_t *list, const char *pointer,
                                       const fb_pass_library *library, fb_composition *out, fb_error *error);
 void fb_composition_free(fb_composition *composition);

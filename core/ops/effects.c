@@ -228,3 +228,19 @@ bool fb_is_python_number(const fb_graph *graph, fb_node node) {
     }
     return true;
 }
+
+bool fb_is_surely_tensor(const fb_graph *graph, fb_node node) {
+    enum { limit = 64 };
+    fb_node queue[limit] = {node};
+    size_t count = 1;
+    for (size_t done = 0; done < count; done++) {
+        const fb_node_row *row = fb_node_at(graph, queue[done]);
+        fb_numberhood hood = fb_numberhood_of(graph, queue[done]);
+        if (row->dtype || fb_shape_rank(graph, row->shape) >= 0 || row->opcode == FB_GET_ATTR) return true;
+        if (row->op == FB_OP_UNKNOWN || hood == FB_A_NUMBER) continue;
+        if (hood == FB_NOT_A_NUMBER) return true;
+        for (uint32_t edge = fb_input_first(graph, queue[done]); edge && count < limit; edge = fb_input_next(graph, edge))
+            queue[count++] = fb_edge_input(graph, edge);
+    }
+    return false;
+}

@@ -92,6 +92,9 @@ fb_value fb_first_argument(const fb_graph *graph, fb_node node);
 /* The result is a Python number or another value that is not a tensor: a size, a dtype, arithmetic on sizes. False when that is
  * not certain. */
 bool fb_is_python_number(const fb_graph *graph, fb_node node);
+/* The opposite: the result is a tensor. False when that is not certain: an input of which nothing is recorded, the result of an
+ * unknown function, and arithmetic on these alone. */
+bool fb_is_surely_tensor(const fb_graph *graph, fb_node node);
 
 /* ---- modules ------------------------------------------------------------------------------------------------------------ */
 

@@ -3,9 +3,10 @@
  *     x / 4.0          x * 0.25
  *
  * Matches operator.truediv, torch.div, divide, true_divide, the methods of these names and their ATen operators, on tensors.
- * The constant must not be zero, inf or nan, and it and its inverse must be normal numbers of the result's dtype; of float16
- * where that is not recorded. Exactness: rounds. Exact for powers of two. Otherwise 1/c is rounded once, and results differ by
- * up to one ULP. Reversible.
+ * The constant must not be zero, inf or nan. It and its inverse must be normal numbers of the result's dtype, or of float16
+ * where that is not recorded.
+ *
+ * Exactness: rounds. Exact for powers of two. Otherwise 1/c is rounded once, and results differ by up to one ULP. Reversible.
  */
 #include <math.h>
 
@@ -18,35 +19,17 @@ static bool is_in_range(double number, const fb_dtype_range *range) {
     return fabs(number) >= range->smallest_normal && fabs(number) <= range->largest;
 }
 
-/* False where it may be a Python number: an input of which nothing is recorded, what an unknown function gives, and arithmetic
- * on these alone. */
-static bool is_tensor(const fb_graph *g, fb_node node) {
-    enum { limit = 64 };
-    fb_node queue[limit] = {node};
-    size_t count = 1;
-    for (size_t done = 0; done < count; done++) {
-        const fb_node_row *row = fb_node_at(g, queue[done]);
-        fb_numberhood hood = fb_numberhood_of(g, queue[done]);
-        if (row->dtype || fb_shape_rank(g, row->shape) >= 0 || row->opcode == FB_GET_ATTR) return true;
-        if (row->op == FB_OP_UNKNOWN || hood == FB_A_NUMBER) continue;
-        if (hood == FB_NOT_A_NUMBER) return true;
-        for (uint32_t e = fb_input_first(g, queue[done]); e && count < limit; e = fb_input_next(g, e))
-            queue[count++] = fb_edge_input(g, e);
-    }
-    return false;
-}
-
 /* The dtype in whose range the divisor and its inverse must be. PyTorch promotes a division and a multiplication by a float
  * alike to the result's dtype; where that is not known, float16 has the narrowest range. Version 1 asked for a floating
  * numerator. FB_DTYPE_UNKNOWN: it has been refused. */
-static fb_dtype dtype_of_result(fb_matcher *m, const fb_division *division, bool is_promoted) {
+static fb_dtype dtype_of_result(fb_matcher *m, const fb_division *division) {
     const fb_graph *g = m->graph;
     fb_node n = division->node, x = fb_value_node(g, division->numerator);
     fb_dtype dtype = x.id ? (fb_dtype)fb_node_at(g, x)->dtype : FB_DTYPE_UNKNOWN, result = (fb_dtype)fb_node_at(g, n)->dtype;
-    bool is_integer = fb_dtype_is_integer(dtype);
+    bool is_integer = fb_dtype_is_integer(dtype), is_promoted = m->report->pass->version > 1;
     if (!x.id || fb_is_python_number(g, x)) {
         fb_refuse_node(m, "unknown-dtype", n, "what is divided is a Python number, not a tensor");
-    } else if (!dtype && !(is_promoted && is_tensor(g, x))) {
+    } else if (!dtype && !(is_promoted && fb_is_surely_tensor(g, x))) {
         fb_refuse_node(m, "unknown-dtype", n, "the dtype of %s is not recorded" FB_RECORD_DTYPE, fb_node_name(g, x));
     } else if (is_integer && !is_promoted) {
         fb_refuse_node(m, "integer-tensor", n, "%s is %s; true division makes it floating-point first", fb_node_name(g, x),
@@ -60,8 +43,8 @@ static fb_dtype dtype_of_result(fb_matcher *m, const fb_division *division, bool
 }
 
 /* False when it has been refused. */
-static bool has_inverse_in_range(fb_matcher *m, const fb_division *division, double divisor, bool is_promoted) {
-    fb_dtype dtype = dtype_of_result(m, division, is_promoted);
+static bool has_inverse_in_range(fb_matcher *m, const fb_division *division, double divisor) {
+    fb_dtype dtype = dtype_of_result(m, division);
     fb_dtype_range range;
     if (!dtype) return false;
     if (!fb_dtype_limits(dtype, &range)) {
@@ -83,7 +66,7 @@ static bool has_more_arguments(const fb_graph *g, const fb_division *division) {
     return fb_value_at(g, row->args)->count + fb_value_at(g, row->kwargs)->count / 2 != known;
 }
 
-static void find(fb_matcher *m, fb_node n, bool is_promoted) {
+static void match(fb_matcher *m, fb_node n) {
     const fb_graph *g = m->graph;
     fb_division division;
     double divisor;
@@ -101,17 +84,9 @@ static void find(fb_matcher *m, fb_node n, bool is_promoted) {
         fb_refuse_node(m, "division-by-zero", n, "zero has no inverse");
     } else if (!isfinite(divisor)) {
         fb_refuse_node(m, "non-finite-divisor", n, "inf and nan have no inverse");
-    } else if (has_inverse_in_range(m, &division, divisor, is_promoted)) {
+    } else if (has_inverse_in_range(m, &division, divisor)) {
         fb_match_found(m, &n, 1);
     }
-}
-
-static void match(fb_matcher *m, fb_node n) {
-    find(m, n, true);
-}
-
-static void match_1(fb_matcher *m, fb_node n) {
-    find(m, n, false);
 }
 
 static void edit(fb_rewrite *rw, const fb_match *match) {
@@ -132,13 +107,13 @@ static void edit(fb_rewrite *rw, const fb_match *match) {
     fb_mark(rw, n);
 }
 
-#define CHANGE_TRUE_DIV(number, before, matches)                                                                               \
+#define CHANGE_TRUE_DIV(number, before)                                                                                        \
     {                                                                                                                          \
         .name = "ChangeTrueDivToMulByInverse", .version = number, .earlier = before,                                           \
         .summary = "Replaces a division of a tensor by a constant with a multiplication by its inverse.",                      \
         .parameters = FB_NO_PARAMETERS, .exactness = FB_ROUNDS, .gain = FB_GAIN_SAME, .reversible = true,                      \
-        .preserves_computation = true, .match = matches, .edit = edit,                                                         \
+        .preserves_computation = true, .match = match, .edit = edit,                                                           \
     }
 
-static const fb_pass version_1 = CHANGE_TRUE_DIV(1, NULL, match_1);
-const fb_pass fb_change_true_div_to_mul_by_inverse = CHANGE_TRUE_DIV(2, &version_1, match);
+static const fb_pass version_1 = CHANGE_TRUE_DIV(1, NULL);
+const fb_pass fb_change_true_div_to_mul_by_inverse = CHANGE_TRUE_DIV(2, &version_1);

@@ -16,7 +16,7 @@ typedef struct fb_weights_source {
 /* Opens the blob; fb_weights_source_close must follow on success. FB_NOT_FOUND, FB_IO, FB_NO_MEMORY. */
 fb_status fb_weights_source_open(fb_weights_source *source, const fb_blobs *blobs, const char *blob, fb_error *error);
 void fb_weights_source_close(fb_weights_source *source);
-/* The file's tensor of that name; NULL: there is none. */
+/* The file's tensor of that name, or NULL. */
 const fb_safetensors_entry *fb_weights_source_find(const fb_weights_source *source, const char *name);
 /* Whether the file has the graph's tensor under that key: of the same dtype, shape and bytes. */
 fb_status fb_weights_source_has(const fb_weights_source *source, const fb_graph *graph, fb_tensor tensor, const char *key,

@@ -119,7 +119,7 @@ fb_writer_figures fb_writer_read_figures(fb_writer *writer);
 
 /* Keeps some room of the folder's disk back, if it is not yet and there is room; nothing for the folder -1. */
 void fb_reserve_keep(int folder);
-/* Gives it back; false when there is none. */
+/* Gives it back; false when nothing is kept. */
 bool fb_reserve_use(int folder);
 
 #endif

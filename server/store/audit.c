@@ -33,7 +33,7 @@ bool fb_audit_digest(const char *previous, const fb_audit_entry *entry, char dig
     return ok;
 }
 
-/* Of the newest entry; empty: there is none, or it has none. */
+/* The digest of the newest entry; empty without an entry, or where that was written before schema 18. */
 static fb_status read_newest_digest(fb_connection *connection, char digest[FB_ID_LENGTH + 1], fb_error *error) {
     fb_query query = fb_query_begin(connection, "SELECT digest FROM audit ORDER BY number DESC LIMIT 1", error);
     *digest = '\0';

@@ -18,7 +18,7 @@
 
 #define FB_STORE_FILE "store-at" /* in the data folder: in which database on a server the store is */
 
-/* While the store is opened. *text is malloc'ed, and NULL when there is none. */
+/* While the store is opened. *text is malloc'ed, or NULL without a note of that name. */
 fb_status fb_note_read(fb_store *store, const char *name, char **text, fb_error *error);
 fb_status fb_note_write(fb_store *store, const char *name, const char *text, fb_error *error);
 

@@ -95,7 +95,7 @@ static void ck_calls_exist(const golden *g, const fb_graph *after) {
 
 typedef struct untrainable {
     const fb_graph *graph;
-    const char *name; /* of the first tensor of integers or bools; NULL: there is none */
+    const char *name; /* of the first tensor of integers or bools, or NULL */
 } untrainable;
 
 static void look_for_integers(void *context, fb_tensor tensor) {

@@ -231,7 +231,7 @@ static const undo_example cases[] = {
      SHAPE("z"),
      {{"{'name':'view'", TURN("t") "{'name':'view'"}},
      "changed-node node x\n"},
-    {"a shape that was folded of what its reader reads, too, and a new write",
+    {"a folded shape of a tensor that its reader reads as well, and a new write",
      SHAPE("x"),
      {{"{'name':'view'", TURN("t") "{'name':'view'"}},
      "changed-node node x\n"},

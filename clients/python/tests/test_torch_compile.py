@@ -137,7 +137,7 @@ def assert_left_alone(model, x, why):
     ("_Place", types.SimpleNamespace(now=lambda: _Place({}, None)), "Dynamo does not say what it compiles; PyTorch is "),
 ])
 def test_another_version_of_pytorch_is_named(monkeypatch, part, other, why):
-    """Where Dynamo has something otherwise, which the private parts of PyTorch that the backend reads may be in any version."""
+    """The backend reads private parts of PyTorch, which another version may have otherwise: a warning names that version."""
     monkeypatch.setattr(foldback.torch_compile, part, other)
     model, x = make()
     with torch.no_grad():

@@ -94,7 +94,7 @@ class Transformation(ABC):
 
     @property
     def _told(self) -> dict[str, str]:
-        """What tells this one from others of its class, as texts; digests of long ones."""
+        """The attributes that set this one apart from others of its class, as texts; digests of long ones."""
         texts = {key: _spelled(item) for key, item in vars(self).items() if key != "run"}
         return {key: text if len(text) <= 200 else hashlib.sha256(text.encode()).hexdigest() for key, text in texts.items()}
 
@@ -178,7 +178,7 @@ class _Pass(Transformation):
         self.params = {}
 
     def _set(self, **params: Any) -> None:
-        """Those that are given, and differ from what the service takes without them: a default that is spelled out is the same
+        """Keeps the parameters that are given and are not their defaults: a default that is spelled out is the same
         transformation."""
         self.params = {key: item for key, item in params.items() if item is not None and not _is_default(key, item)}
 

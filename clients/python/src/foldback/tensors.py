@@ -442,7 +442,7 @@ def _is_same(one: torch.Tensor, other: torch.Tensor) -> bool:
 
 
 def _views(tensors: dict[str, torch.Tensor]) -> tuple[dict[str, Expression], set[str]]:
-    """Those that lie within another's storage, as movements over that one; and names of those that share memory otherwise."""
+    """The views, each as movements over the tensor that has its storage; and names of tensors that share memory otherwise."""
     shared: dict[int, list[str]] = {}
     for name, tensor in tensors.items():
         if tensor.layout is not torch.strided:
@@ -460,8 +460,8 @@ def _views(tensors: dict[str, torch.Tensor]) -> tuple[dict[str, Expression], set
 
 
 def _overlaps_itself(tensor: torch.Tensor) -> bool:
-    """Whether elements lie in each other, such as those of an expanded tensor: sure where it says no. By ascending strides each
-    step is past what is before."""
+    """Asks whether elements share memory, as in an expanded tensor; False is certain. By ascending strides, each step must
+    go past all elements before it."""
     reach = 1
     for stride, size in sorted((int(stride), int(size)) for size, stride in zip(tensor.shape, tensor.stride()) if size > 1):
         if stride < reach:

@@ -186,7 +186,7 @@ class _Lifted:
 
 
 def _source_of(node: Node) -> str | None:
-    """Where an input is from, as Python; None: Dynamo does not say it."""
+    """The source of an input, as Python; None if Dynamo does not say it."""
     name = getattr(getattr(node, "_dynamo_source", None), "name", None)
     return name() if callable(name) else name  # a method in PyTorch 2.9
 
