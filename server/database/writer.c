@@ -64,7 +64,6 @@ static void readers_pause(fb_readers *readers) {
     pthread_mutex_unlock(&readers->mutex);
 }
 
-/* Waits until nobody reads, and lets nobody begin until readers_resume. */
 static void readers_resume(fb_readers *readers) {
     pthread_mutex_lock(&readers->mutex);
     readers->is_paused = false;

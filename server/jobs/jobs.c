@@ -1,8 +1,5 @@
 /* The queue and its threads, what a job does, and who asks about it. */
 #include "server/jobs/jobs.h"
-#include "server/database/memory.h"
-#include "server/store/state.h"
-#include "server/store/store.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -10,8 +7,11 @@
 #include <time.h>
 
 #include "core/diff/text.h"
+#include "server/database/memory.h"
 #include "server/jobs/internal.h"
 #include "server/metrics/metrics.h"
+#include "server/store/state.h"
+#include "server/store/store.h"
 
 #define COLLECT_EVERY_MS 60000
 #define PAUSE_MS 1000

@@ -1,16 +1,17 @@
 /* The audit. */
 #include "server/store/audit.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
 #include "server/database/memory.h"
 #include "server/database/sql.h"
 #include "server/database/writer.h"
 #include "server/store/rows.h"
 #include "server/store/state.h"
 #include "server/store/store.h"
-
-#include <inttypes.h>
-#include <stdio.h>
-#include <string.h>
-#include <time.h>
 
 /* ---- writing ------------------------------------------------------------------------------------------------------------ */
 

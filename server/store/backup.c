@@ -1,8 +1,4 @@
 #include "server/store/backup.h"
-#include "server/database/sql.h"
-#include "server/store/files.h"
-#include "server/store/rows.h"
-#include "server/store/store.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -16,6 +12,10 @@
 #include <unistd.h>
 
 #include "server/database/backend.h"
+#include "server/database/sql.h"
+#include "server/store/files.h"
+#include "server/store/rows.h"
+#include "server/store/store.h"
 
 #define PAGES_AT_ONCE 1024
 #define ATTEMPTS 5

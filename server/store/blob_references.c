@@ -1,14 +1,13 @@
-#include "server/database/frame.h"
-#include "server/database/sql.h"
-#include "server/store/blobs.h"
-#include "server/store/rows.h"
-
 #include <stdlib.h>
 #include <string.h>
 
 #include "core/archive/archive.h"
 #include "core/base/sort.h"
 #include "core/document/document.h"
+#include "server/database/frame.h"
+#include "server/database/sql.h"
+#include "server/store/blobs.h"
+#include "server/store/rows.h"
 
 #define COLLECTED_MS ((int64_t)7 * 24 * 3600 * 1000) /* no request takes so long */
 #define READ_AT_ONCE 100                             /* graphs of earlier versions, in one transaction */

@@ -1,4 +1,10 @@
 #include "server/store/check.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/json/scan.h"
 #include "server/database/frame.h"
 #include "server/database/sql.h"
 #include "server/database/writer.h"
@@ -6,12 +12,6 @@
 #include "server/store/rows.h"
 #include "server/store/state.h"
 #include "server/store/store.h"
-
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include "core/json/scan.h"
 
 /* One connection, and where to tell what is found. */
 typedef struct checking {

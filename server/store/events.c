@@ -1,4 +1,8 @@
 #include "server/store/events.h"
+
+#include <string.h>
+
+#include "core/json/json.h"
 #include "server/database/memory.h"
 #include "server/database/sql.h"
 #include "server/database/writer.h"
@@ -6,10 +10,6 @@
 #include "server/store/rows.h"
 #include "server/store/state.h"
 #include "server/store/store.h"
-
-#include <string.h>
-
-#include "core/json/json.h"
 
 /* ---- their data ---------------------------------------------------------------------------------------------------------- */
 

@@ -1,19 +1,19 @@
 /* Jobs. */
 #include "server/store/jobs.h"
-#include "server/database/frame.h"
-#include "server/database/memory.h"
-#include "server/database/sql.h"
-#include "server/database/ulid.h"
-#include "server/database/writer.h"
-#include "server/store/rows.h"
-#include "server/store/state.h"
-#include "server/store/store.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "server/database/frame.h"
+#include "server/database/memory.h"
+#include "server/database/sql.h"
+#include "server/database/ulid.h"
+#include "server/database/writer.h"
 #include "server/store/audit.h"
+#include "server/store/rows.h"
+#include "server/store/state.h"
+#include "server/store/store.h"
 #include "server/store/webhooks.h"
 
 #define FRAME_MAX ((size_t)900 << 20) /* SQLite and PostgreSQL take no larger ones than 10^9 bytes */

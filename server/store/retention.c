@@ -1,11 +1,6 @@
 /* Removing runs that are not needed, and the graphs that go with them. The marks are made from a snapshot; the writer makes
  * them anew from what came since before it takes some away. */
 #include "server/store/retention.h"
-#include "server/database/sql.h"
-#include "server/database/writer.h"
-#include "server/store/rows.h"
-#include "server/store/state.h"
-#include "server/store/store.h"
 
 #include <inttypes.h>
 #include <jansson.h>
@@ -14,7 +9,12 @@
 #include <string.h>
 
 #include "core/base/map.h"
+#include "server/database/sql.h"
+#include "server/database/writer.h"
 #include "server/store/audit.h"
+#include "server/store/rows.h"
+#include "server/store/state.h"
+#include "server/store/store.h"
 
 /* Which runs are needed: all runs in memory, with what needs what, and marks that spread. */
 

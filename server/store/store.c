@@ -1,10 +1,4 @@
 #include "server/store/store.h"
-#include "server/database/sql.h"
-#include "server/database/ulid.h"
-#include "server/database/writer.h"
-#include "server/store/files.h"
-#include "server/store/rows.h"
-#include "server/store/state.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -17,8 +11,14 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
+#include "server/database/sql.h"
+#include "server/database/ulid.h"
+#include "server/database/writer.h"
 #include "server/metrics/metrics.h"
 #include "server/store/backup.h"
+#include "server/store/files.h"
+#include "server/store/rows.h"
+#include "server/store/state.h"
 
 #define HEALTHY_FREE_BYTES (1024 * 1024)
 #define CLEAN_UP_MS 60000

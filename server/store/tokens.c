@@ -1,4 +1,7 @@
 /* Tokens. */
+#include <stdlib.h>
+#include <string.h>
+
 #include "server/database/memory.h"
 #include "server/database/sql.h"
 #include "server/database/writer.h"
@@ -6,9 +9,6 @@
 #include "server/store/rows.h"
 #include "server/store/state.h"
 #include "server/store/store.h"
-
-#include <stdlib.h>
-#include <string.h>
 
 static fb_status read_token(fb_connection *connection, int64_t key, fb_store_memory **memory, void *item, fb_error *error) {
     fb_store_token *out = item;

@@ -1,17 +1,17 @@
 /* Webhooks: who is told what. */
 #include "server/store/webhooks.h"
-#include "server/database/memory.h"
-#include "server/database/sql.h"
-#include "server/database/ulid.h"
-#include "server/database/writer.h"
-#include "server/store/rows.h"
-#include "server/store/state.h"
-#include "server/store/store.h"
 
 #include <stdio.h>
 #include <string.h>
 
+#include "server/database/memory.h"
+#include "server/database/sql.h"
+#include "server/database/ulid.h"
+#include "server/database/writer.h"
 #include "server/store/audit.h"
+#include "server/store/rows.h"
+#include "server/store/state.h"
+#include "server/store/store.h"
 
 static fb_status read_webhook(fb_connection *connection, int64_t key, fb_store_memory **memory, void *item, fb_error *error) {
     fb_store_webhook *out = item;

@@ -1,10 +1,4 @@
 /* What the store says when the disk fails, when it is killed in the middle of a migration, and when the clock jumps. */
-#include "server/database/sql.h"
-#include "server/database/ulid.h"
-#include "server/database/writer.h"
-#include "server/store/rows.h"
-#include "server/store/state.h"
-#include "server/store/store.h"
 #include "tests/unit/checks.h"
 #include <errno.h>
 #include <sqlite3.h>
@@ -14,6 +8,12 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "server/database/sql.h"
+#include "server/database/ulid.h"
+#include "server/database/writer.h"
+#include "server/store/rows.h"
+#include "server/store/state.h"
+#include "server/store/store.h"
 #include "tests/unit/file_faults.h"
 #include "tests/unit/store_fixture.h"
 

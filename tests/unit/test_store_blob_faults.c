@@ -1,10 +1,4 @@
 /* Blobs under faults: rows that cannot be written, a full disk, calls that fail, no memory, kills. */
-#include "server/database/sql.h"
-#include "server/database/writer.h"
-#include "server/store/blobs.h"
-#include "server/store/files.h"
-#include "server/store/state.h"
-#include "server/store/store.h"
 #include "tests/unit/checks.h"
 #include <dirent.h>
 #include <errno.h>
@@ -19,6 +13,12 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "server/database/sql.h"
+#include "server/database/writer.h"
+#include "server/store/blobs.h"
+#include "server/store/files.h"
+#include "server/store/state.h"
+#include "server/store/store.h"
 #include "tests/unit/blob_fixture.h"
 #include "tests/unit/chaos.h"
 #include "tests/unit/file_faults.h"

@@ -1,9 +1,4 @@
 /* The store under threads and faults: group commit, a full disk, kill -9, damage, and folders that it must refuse. */
-#include "server/database/sql.h"
-#include "server/database/writer.h"
-#include "server/store/rows.h"
-#include "server/store/state.h"
-#include "server/store/store.h"
 #include "tests/unit/checks.h"
 #include <fcntl.h>
 #include <glob.h>
@@ -18,6 +13,11 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "server/database/sql.h"
+#include "server/database/writer.h"
+#include "server/store/rows.h"
+#include "server/store/state.h"
+#include "server/store/store.h"
 #include "tests/unit/store_fixture.h"
 #include "tests/unit/store_gate.h"
 

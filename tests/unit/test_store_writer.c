@@ -1,14 +1,14 @@
 /* The store's writer: of a group, what fails after it has written something is undone alone. */
-#include "server/database/sql.h"
-#include "server/database/writer.h"
-#include "server/store/state.h"
-#include "server/store/store.h"
 #include "tests/unit/checks.h"
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "server/database/sql.h"
+#include "server/database/writer.h"
+#include "server/store/state.h"
+#include "server/store/store.h"
 #include "tests/unit/store_fixture.h"
 #include "tests/unit/store_gate.h"
 
