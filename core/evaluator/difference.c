@@ -122,11 +122,10 @@ static void look_for_finite(const fb_array *a, const fb_array *b, const fb_array
     fb_walk walk;
     for (fb_walk_begin(&walk, a, b, exact, NULL); fb_walk_more(&walk); fb_walk_next(&walk)) {
         for (int64_t i = 0; i < walk.count; i++) {
-            bool is_finite_in_a = isfinite(element(walk.data[0], a->held, i * walk.strides[0]));
-            bool is_finite_in_b = isfinite(element(walk.data[1], b->held, i * walk.strides[1]));
-            found->is_hidden |= !is_finite_in_b && isfinite(element(walk.data[2], exact->held, i * walk.strides[2]));
-            found->is_lost |= is_finite_in_b && !is_finite_in_a;
-            found->is_any |= is_finite_in_b;
+            if (isfinite(element(walk.data[1], b->held, i * walk.strides[1]))) {
+                found->is_any = true;
+                found->is_lost |= !isfinite(element(walk.data[0], a->held, i * walk.strides[0]));
+            } else found->is_hidden |= isfinite(element(walk.data[2], exact->held, i * walk.strides[2]));
         }
         found->count += walk.count;
     }

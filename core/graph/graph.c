@@ -233,8 +233,9 @@ const char *fb_tensor_dtype_name(const fb_graph *graph, fb_tensor tensor) {
 
 bool fb_tensor_is_carried(const fb_graph *graph, fb_tensor tensor) {
     const fb_tensor_row *row = fb_tensor_at(graph, tensor);
+    if (row->dtype == FB_DTYPE_OTHER) return true;
     const char *overlaps = row->rest.id ? fb_value_text(graph, fb_map_value(graph, row->rest, "overlaps")) : NULL;
-    return row->dtype == FB_DTYPE_OTHER || (overlaps && strcmp(overlaps, "true") == 0);
+    return overlaps && strcmp(overlaps, "true") == 0;
 }
 
 const char *fb_tensor_name(const fb_graph *graph, fb_tensor tensor) {

@@ -7,9 +7,11 @@
 enum { BYTES_OF_A_STEP = 256, FREELY = 16 << 20 /* bytes */ };
 
 static bool measure(const fb_graph *g, fb_tensor tensor, const fb_blobs *blobs, fb_extent *out) {
+    const fb_tensor_row *row = fb_tensor_at(g, tensor);
+    bool has_bytes = row->recipe.id || row->data.id || (blobs && (row->blob.id || blobs->stand_in));
+    if (!has_bytes || !fb_dtype_is_computed((fb_dtype)row->dtype)) return false;
     fb_evaluation *evaluation = NULL;
     fb_error ignored = {0};
-    if (!fb_dtype_is_computed((fb_dtype)fb_tensor_at(g, tensor)->dtype)) return false;
     bool is_known =
         !fb_evaluation_new(g, tensor, blobs, &evaluation, &ignored) && !fb_evaluation_extent(evaluation, out, &ignored);
     fb_evaluation_free(evaluation);
