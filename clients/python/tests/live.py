@@ -40,8 +40,6 @@ def without_unread(document):
         is_empty = not any(slots) and (slots or gone)
         if not is_empty or not row["path"] or row["path"] in read:
             named = {key: item for key, item in row.get("attributes", {}).items() if f"{row['path']}.{key}".lstrip(".") in read}
-            # A new buffer is registered; a constant of the program is none in a live module, and comes behind all that are.
-            left = {key: left[key] for key in sorted(left, key=lambda key: key in kept)}
             rows.append({**row, "buffers": left, "non_persistent": kept, "attributes": named})
     return {**document, "modules": rows}
 

@@ -604,3 +604,28 @@ def test_a_module_without_tensors_that_is_called_no_more(client, make):
     document = foldback.fx.to_document(live)
     assert [row["path"] for row in document["modules"]] == ["", "1"]
     client.put_graph(document)
+
+
+class Scaling(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("factor", torch.tensor([1.0, 2.0]))
+        self.register_buffer("shift", torch.ones(2))
+
+    def forward(self, x):
+        return x * self.factor + self.shift
+
+
+@pytest.mark.parametrize("has_module", [False, True])
+def test_a_constant_that_a_nested_program_reads(client, has_module):
+    """A plain attribute, as torch.export leaves constants in its programs."""
+    inner = torch.fx.symbolic_trace(Scaling())
+    vars(inner)["factor"] = inner._buffers.pop("factor")
+    graph = torch.fx.Graph()
+    graph.output(graph.call_module("inner", (graph.placeholder("x"),)))
+    live, x = torch.fx.GraphModule(nn.ModuleDict({"inner": inner}), graph), torch.randn(2)
+    document = foldback.fx.to_document(live, x, data=True)
+    assert document["modules"][1]["non_persistent"] == ["factor"]
+    back = foldback.fx.from_document(document, live if has_module else None)
+    assert torch.equal(back(x), live(x))
+    assert identity(foldback.fx.to_document(back, x, data=True)) == identity(document) == client.put_graph(document)

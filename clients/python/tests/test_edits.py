@@ -2,6 +2,7 @@
 
 import copy
 
+import canonical
 import programs
 import pytest
 import torch
@@ -11,6 +12,7 @@ from torch import nn
 import foldback
 from foldback.edits import EditError
 from foldback.recipes import evaluate, round_once
+from foldback.tensors import State
 
 PASSES = ["MergeLinears", "FuseBiasInLinear", "ChangeTrueDivToMulByInverse"]
 
@@ -433,3 +435,53 @@ def test_one_pass_after_the_other_of_a_module_that_was_trained(client):
     assert live.q.weight is model.q.weight and "merged" not in live.code
     with pytest.raises(ValueError, match="no run that is not undone"):
         client.reverse(live)
+
+
+class Constants(torch.nn.Module):
+    """Two constants of the program, and integers, bools and weights of which passes make new ones."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("ids", torch.arange(6))
+        self.register_buffer("mask", torch.ones(3, 6, dtype=torch.bool), persistent=False)
+        self.q, self.k = torch.nn.Linear(3, 3), torch.nn.Linear(3, 3)
+
+    def forward(self, x):
+        masked = torch.where(self.mask[:, :3], self.q(x) * torch.tensor([1.0, 2.0, 3.0]), self.ids[:3])
+        return masked + self.k(x) * torch.tensor([2.0, 1.0, 3.0])
+
+
+@pytest.mark.parametrize("passes", [["FoldConstants"], ["MergeLinears"], ["FoldConstants", "MergeLinears"]])
+def test_the_document_of_a_module_after_a_run_is_the_stored_one(client, passes):
+    """Buffers and tensors are in the order that the service has, and their bytes are told where no checkpoint has them."""
+    x = torch.randn(3, 3)
+    live = torch.export.export(Constants().eval(), (x,)).module(check_guards=False)
+
+    def document():
+        return foldback.fx.to_document(live, x, name="Constants", digests=True)
+
+    source = document()
+    run = client.optimize(source, passes, include=["graph"])
+    foldback.apply_edits(live, client.edits(run))
+    assert sum(row["applied"] for row in run["passes"]) > 0
+    assert document()["modules"] == run["graph"]["modules"]
+    assert canonical.identity(document()) == run["result"]
+    undone = client.rollback(run) if "FoldConstants" in passes else client.reverse(run, graph=document(), include=["graph"])
+    if "graph" in undone:
+        assert all(row.get("requires_grad", True) for row in undone["graph"]["tensors"] if row["dtype"] == "float32")
+    foldback.apply_edits(live, client.edits(undone))
+    assert canonical.identity(document()) == canonical.identity(source)
+
+
+def test_the_state_of_an_earlier_version_is_read(client):
+    """A pickle has what State had when it was written."""
+    live = torch.fx.symbolic_trace(Sum())
+    foldback.apply_edits(live, client.edits(client.optimize(foldback.fx.to_document(live), ["MergeLinears"])))
+    kept = State.of(live).__getstate__()
+    for member in ("buffers", "table", "constants"):
+        del kept[member]
+    state = State.__new__(State)
+    state.__setstate__(kept)
+    live.meta["foldback"] = state
+    names = [row["name"] for row in foldback.fx.to_document(live, digests=True)["tensors"]]
+    assert set(names) == {*(f"{layer}.{key}" for layer in ("q", "k", "q-k-merged") for key in ("weight", "bias"))}

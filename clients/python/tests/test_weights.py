@@ -14,6 +14,7 @@ import pytest
 import torch
 from conftest import ROOT
 from safetensors.torch import load_file, save_file
+from torch import nn
 
 import foldback
 from foldback import transfer
@@ -385,3 +386,46 @@ def test_a_file_of_another_kind(client, graph, tmp_path, kind, start):
     ):
         with pytest.raises(ValueError, match=f"is .*{kind}.*not a safetensors file.*save_file"):
             refused()
+
+
+class Twice(nn.Module):
+    """Has a second name for a module that it calls, for a parameter and a buffer that it reads."""
+
+    def __init__(self):
+        super().__init__()
+        self.fc, self.norm, self.table = nn.Linear(4, 4), nn.BatchNorm1d(4), nn.Embedding(3, 4)
+        self.blocks, self.rows = nn.ModuleList([self.fc]), self.table.weight
+        self.scale = nn.Parameter(torch.rand(4))
+        self.other = nn.Module()
+        self.other.register_parameter("scale", self.scale)
+        self.other.register_buffer("mean", self.norm.running_mean)
+        self.norm.running_mean.normal_()
+
+    def forward(self, x):
+        return self.norm(self.blocks[0](x)) * self.scale + self.rows[0]
+
+
+@pytest.mark.parametrize("make", [
+    lambda model, x: foldback.export.traced(model, x),
+    lambda model, x: foldback.export.from_module(model, x),
+], ids=["traced", "exported"])
+@pytest.mark.parametrize("first", [False, True])
+def test_a_checkpoint_may_have_any_name_of_a_tensor(client, tmp_path, make, first):
+    """safetensors files have each tensor once, by any of its names."""
+    torch.manual_seed(0)
+    model, x = Twice().eval(), torch.randn(2, 4)
+    by_object = {}
+    for name, tensor in model.state_dict(keep_vars=True).items():
+        by_object.setdefault(id(tensor), []).append(name)
+    assert sum(len(names) > 1 for names in by_object.values()) == 5
+    state = model.state_dict()
+    kept = {names[0 if first else -1]: state[names[0]] for names in by_object.values()}
+    save_file(kept, tmp_path / "model.safetensors")
+    document = make(model, x)
+    bound = client.bind(document, tmp_path / "model.safetensors")
+    assert not bound["weights"].get("missing") and set(bound["weights"].get("extra", ())) <= {"norm.num_batches_tracked"}
+    run = client.optimize(bound["id"], ["inference"])
+    assert sum(row["applied"] for row in run["passes"]) > 0
+    for graph, weights in ((document, tmp_path / "model.safetensors"),
+                           (client.graph(run["result"]), client.weights(run["result"], tmp_path / "result.safetensors"))):
+        torch.testing.assert_close(foldback.fx.from_document(graph, weights=weights)(x), model(x))

@@ -111,6 +111,7 @@ class Replay:
         self._check_targets(
             node_rows, planned, {edit["node"]["name"] for edit in by_table["node"] if edit["edit"] == "erase_node"}
         )
+        self.constants = self.state.constants | set(self.table.lacking())
         with torch.no_grad():
             for name, value in self.values.items():
                 tensor = self.table.tensors[name]
@@ -392,9 +393,11 @@ class Replay:
         modules.fill(made, row, lambda name, _: self._known(name), given)
         original = self.state.originals.get(path, given)
         self.state.configs.pop(path, None)
+        self.state.buffers.pop(path, None)
         if original is not None and _is_same(made, original):
             return original
         self.state.configs[path] = row["type"], row.get("config", {})
+        self.state.buffers[path] = list(row.get("buffers", ()))
         return made
 
     def _put_modules(self, edits: list[Edit], planned: Mapping[str, torch.nn.Module | None]) -> None:
@@ -554,8 +557,18 @@ class Replay:
         for name, read in self.evaluated.items():
             self.state.mark(name, read, self.tensors, self.sums.get(name))
         self.state.unowned = {name: tensor for name, tensor in self.tensors.items() if id(tensor) not in owned}
+        self.state.constants = self.constants & self.state.unowned.keys()
+        self._note_order()
         self.state.keep_in(self.module)
 
+    def _note_order(self) -> None:
+        """Where the rows of tensors are in the document."""
+        order = _Order(self.state.table or self.table.owned, [])
+        for edit in self.edits:
+            is_put = edit["edit"] == "move_tensor" or (edit["edit"] == "set_tensor" and edit["now"] is not None)
+            if is_put and "before" in edit:
+                order.put(edit["name"], edit["before"] if edit["before"] in order.next else None)
+        self.state.table = list(order)
 
     def _forget_circular(self) -> None:
         """A tensor that was carried back is made of what was made of it. Of recipes that read each other, the new ones hold."""

@@ -16,8 +16,9 @@ from torch.utils._pytree import tree_leaves, tree_map
 
 from .fx import Document, build, mark_buffers
 from .hooks import refuse_hooks
+from .modules import reach
 from .shapes import propagate
-from .tensors import child_path
+from .tensors import child_path, module_at, owners
 
 _GUARDS = "_guards_fn"  # the module in which torch.export checks what it assumed of the inputs
 _FLAGS = ("training", "train")  # how operators call their training flag
@@ -96,7 +97,8 @@ def from_module(
 def traced(model: torch.nn.Module, *args: Any, name: str | None = None, data: bool = False, **kwargs: Any) -> Document:
     """The document of a model as torch.fx traces it; without arguments it has no shapes. What torch.fx makes a buffer is
     one that a checkpoint lacks, unless the model has it in its state; the bytes of what is not the model's at all travel
-    with the document. Writes in place are recorded, also those of `+=` and its like, and those to buffers."""
+    with the document. Writes in place are recorded, also those of `+=` and its like, and those to buffers. So is every name
+    that the model has for a tensor, as of a module that is registered twice; `to_document` of a traced module knows one."""
     live = _trace(model)
     return _document_of_trace(model, live, _in_order(live.graph, args, kwargs) if args or kwargs else (), name, data)
 
@@ -105,6 +107,7 @@ def _document_of_trace(
     model: torch.nn.Module, live: torch.fx.GraphModule, inputs: Sequence[Any], name: str | None, data: bool
 ) -> Document:
     known = dict(model.named_buffers(remove_duplicate=False))
+    _put_other_names(live, model)
     mark_buffers(live, model)
     constants = {
         child_path(path, key) for path, child in live.named_modules()
@@ -112,6 +115,17 @@ def _document_of_trace(
     }
     found = propagate(live, inputs) if inputs else None
     return build(live, name=name, found=found, constants=frozenset(constants), data=data)
+
+
+def _put_other_names(graph_module: torch.fx.GraphModule, model: torch.nn.Module) -> None:
+    """Gives a traced module the other names that the model has for its tensors, as of a module that is registered twice;
+    torch.fx has forgotten them, and a checkpoint may have any."""
+    held = {id(tensor) for _, tensor, _ in owners(graph_module)}
+    for owner, tensor, is_parameter in owners(model):
+        path, _, key = owner.rpartition(".")
+        if id(tensor) in held and not hasattr(module_at(graph_module, path), key):
+            place = reach(graph_module, path)
+            (place._parameters if is_parameter else place._buffers)[key] = tensor  # type: ignore[assignment]
 
 
 # ---- tracing with torch.fx ------------------------------------------------------------------------------------------------

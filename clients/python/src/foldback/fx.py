@@ -226,7 +226,7 @@ def from_document(
         path = row["path"]
         is_needed = path in called or any(parent in copied for parent in modules.parents(path))
         given = _given_module(module, path) if is_needed else None
-        is_same = given is not None and modules.type_of(given) == row["type"]
+        is_same = given is not None and "graph" not in row and modules.type_of(given) == row["type"]
         made = modules.copy_of(given) if given is not None and is_same else modules.make_or_hold(row, path in called)
         copied |= {path} if is_same else set()
         attributes = {key for key in row.get("attributes", {}) if is_needed or child_path(path, key) in read}

@@ -13,7 +13,7 @@ import torch.fx
 
 from . import parametrized
 from .hooks import SUFFIX, hooks_of, refuse_hooks
-from .tensors import TensorTable, child_path, walk
+from .tensors import State, TensorTable, child_path, programs, walk
 from .values import decode, encode, resolve
 
 Row = dict[str, Any]
@@ -35,14 +35,14 @@ def rows(
     path."""
     called: set[str] = set()
     read: dict[str, dict[str, bool]] = {}  # by module the attributes, in the order of their reading
-    for path, program in _programs(root):
+    for path, program in programs(root):
         for node in program.graph.nodes:
             if node.op == "call_module":
                 called.add(child_path(path, str(node.target)))
             elif node.op == "get_attr":
                 owner, _, key = child_path(path, str(node.target)).rpartition(".")
                 read.setdefault(owner, {})[key] = True
-    made = []
+    made, orders = [], State.of(root).buffers
     for path, child in walk(root):
         if known is not None and path in known:
             made.append(known[path])
@@ -50,7 +50,7 @@ def rows(
         if not (path in called or path in read or child._parameters or child._buffers
                 or isinstance(child, torch.fx.GraphModule)):
             continue
-        row = _row(path, child, table, list(read.get(path, ())), nested)
+        row = _row(path, child, table, list(read.get(path, ())), orders.get(path, []), nested)
         if path in called:
             _say_hooks(path, child, row)
         slots = [*row["parameters"].values(), *row["buffers"].values()]  # None: a tensor that the module may have
@@ -60,26 +60,24 @@ def rows(
     return made
 
 
-def _programs(root: torch.fx.GraphModule) -> Iterator[tuple[str, torch.fx.GraphModule]]:
-    for path, child in walk(root):
-        if isinstance(child, torch.fx.GraphModule):
-            yield path, child
-
-
-def _row(path: str, module: torch.nn.Module, table: TensorTable, read: list[str], nested: Callable[[Any], list[Row]]) -> Row:
+def _row(
+    path: str,
+    module: torch.nn.Module,
+    table: TensorTable,
+    read: list[str],
+    order: list[str],
+    nested: Callable[[Any], list[Row]],
+) -> Row:
     is_program = isinstance(module, torch.fx.GraphModule)
     row: Row = {"path": path, "type": "torch.nn.Module" if not path else _class_of(module)}
     row["config"] = {} if is_program else config_of(module)
     row["parameters"] = {key: table.name(tensor) for key, tensor in module._parameters.items()}
-    row["buffers"] = {key: table.name(tensor) for key, tensor in module._buffers.items()}
-    missing = [key for key in module._buffers if key in module._non_persistent_buffers_set]
-    attributes = {}
-    for key in read:
-        if key in vars(module) and isinstance(vars(module)[key], torch.Tensor):
-            row["buffers"][key] = table.name(vars(module)[key])
-            missing.append(key)
-        elif key in vars(module):
-            attributes[key] = encode(vars(module)[key])
+    plain = {key: vars(module)[key] for key in read if key in vars(module)}
+    constants = {key: value for key, value in plain.items() if isinstance(value, torch.Tensor)}
+    attributes = {key: encode(value) for key, value in plain.items() if key not in constants}
+    found = {**module._buffers, **constants}
+    row["buffers"] = {key: table.name(found[key]) for key in dict.fromkeys([*order, *found]) if key in found}
+    missing = [key for key in row["buffers"] if key in constants or key in module._non_persistent_buffers_set]
     if missing:
         row["non_persistent"] = missing
     if attributes:
@@ -228,15 +226,20 @@ def parents(path: str) -> Iterator[str]:
         yield path
 
 
+def reach(root: torch.nn.Module, path: str) -> torch.nn.Module:
+    """The module at a path; empty ones are put where there is none."""
+    found = root
+    for part in path.split(".") if path else ():
+        if found._modules.get(part) is None:
+            found._modules[part] = torch.nn.Module()
+        found = found._modules[part]  # type: ignore[assignment]
+    return found
+
+
 def put(root: torch.nn.Module, path: str, module: torch.nn.Module) -> None:
     """At its path, in the place of one that is there; the way there is made of empty modules."""
-    parent = root
-    *way, last = path.split(".")
-    for part in way:
-        if parent._modules.get(part) is None:
-            parent._modules[part] = torch.nn.Module()
-        parent = parent._modules[part]  # type: ignore[assignment]
-    parent._modules[last] = module
+    parent, _, last = path.rpartition(".")
+    reach(root, parent)._modules[last] = module
 
 
 def take_over(root: torch.nn.Module, made: torch.nn.Module) -> None:

@@ -111,6 +111,9 @@ class State:
     added: set[str] = field(default_factory=set)  # modules that edits have put in, by path
     configs: dict[str, tuple[str, dict[str, Any]]] = field(default_factory=dict)  # type and config that edits gave, by path
     orders: dict[str, list[str]] = field(default_factory=dict)  # children as they were before one was taken out, by path
+    buffers: dict[str, list[str]] = field(default_factory=dict)  # in the order that edits gave, by the path of their module
+    table: list[str] = field(default_factory=list)  # names of tensors in the order that edits gave
+    constants: set[str] = field(default_factory=set)  # of `unowned`, those that no checkpoint has, by name
     history: Any = None  # of foldback.optimization
 
     def mark(self, name: str, read: list[str], tensors: Mapping[str, torch.Tensor], sums: torch.Tensor | None = None) -> None:
@@ -145,6 +148,10 @@ class State:
     def __getstate__(self) -> dict[str, Any]:
         """Of a copy and of a pickle, whose tensors are others."""
         return {**vars(self), "marks": {}}
+
+    def __setstate__(self, kept: dict[str, Any]) -> None:
+        """Pickles of earlier versions have fewer members."""
+        vars(self).update({**vars(State()), **kept})
 
     def snapshot(self) -> State:
         """A copy with the same tensors and modules, which later edits leave as it is."""
@@ -212,6 +219,13 @@ def walk(module: torch.nn.Module, path: str = "") -> list[tuple[str, torch.nn.Mo
     return found
 
 
+def programs(module: torch.nn.Module) -> Iterator[tuple[str, torch.fx.GraphModule]]:
+    """The program itself and those that are nested in it, by their paths."""
+    for path, child in walk(module):
+        if isinstance(child, torch.fx.GraphModule):
+            yield path, child
+
+
 def module_at(root: torch.nn.Module, path: str) -> torch.nn.Module | None:
     """The module with this path, or None."""
     found = root
@@ -235,12 +249,13 @@ def owners(module: torch.nn.Module) -> Iterator[tuple[str, torch.Tensor, bool]]:
 def plain_tensors(module: torch.nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
     """What a program reads, though it is neither a parameter nor a registered buffer: a document has a buffer for it that a
     checkpoint lacks."""
-    for node in module.graph.nodes if isinstance(module, torch.fx.GraphModule) else ():
-        if node.op == "get_attr":
-            path, _, key = str(node.target).rpartition(".")
-            value = vars(module.get_submodule(path)).get(key)
-            if isinstance(value, torch.Tensor):
-                yield str(node.target), value
+    for place, program in programs(module):
+        for node in program.graph.nodes:
+            if node.op == "get_attr":
+                path, _, key = str(node.target).rpartition(".")
+                value = vars(program.get_submodule(path)).get(key)
+                if isinstance(value, torch.Tensor):
+                    yield child_path(place, str(node.target)), value
 
 
 def _is_lacking(module: torch.nn.Module, key: str, tensor: torch.Tensor | None) -> bool:
@@ -308,8 +323,9 @@ class TensorTable:
         found: list[str] = []
         left_out: list[str] = []
         size = 0
-        for name in sorted(self.lacking(), key=lambda name: self.owned[name].nbytes):
-            size += self.owned[name].nbytes
+        unowned = State.of(self._module).constants & self.tensors.keys()
+        for name in sorted({*self.lacking(), *unowned}, key=lambda name: self.tensors[name].nbytes):
+            size += self.tensors[name].nbytes
             (found if size <= most else left_out).append(name)
         if left_out:
             warnings.warn(
@@ -348,10 +364,11 @@ class TensorTable:
                 found[name] = (
                     state.virtual.get(name)
                     or self._known_row(name, state)
-                    or self._row(name, self.tensors[name], None, data, digests)
+                    or self._row(name, self.tensors[name], None, data or name in constants, digests)
                 )
                 wanted += inputs_of(found[name]["recipe"]) if "recipe" in found[name] else []
-        return list(found.values())
+        places = {name: place for place, name in enumerate(state.table)}
+        return sorted(found.values(), key=lambda row: places.get(row["name"], len(places)))
 
     def _known_row(self, name: str, state: State) -> Row | None:
         """With the recipe that edits gave the tensor, as long as nobody changed what that made; with what it is now, else."""
@@ -365,8 +382,7 @@ class TensorTable:
 
     def _row(self, name: str, tensor: torch.Tensor, view: Expression | None, data: bool, digests: bool) -> Row:
         row: Row = {"name": name, "dtype": dtype_name(tensor.dtype), "shape": [int(size) for size in tensor.shape]}
-        is_parameter = name in self._parameters or (name not in self.owned and isinstance(tensor, torch.nn.Parameter))
-        if tensor.requires_grad != (tensor.is_floating_point() and is_parameter):
+        if tensor.requires_grad != (tensor.is_floating_point() and name in self._parameters):
             row["requires_grad"] = tensor.requires_grad
         if digests:
             row["digest"] = digest_of(tensor)
