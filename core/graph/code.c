@@ -22,11 +22,6 @@ typedef struct code_class {
     bool is_called;   /* known as a function's qualified name */
 } code_class;
 
-/* The numbers that Python has no literal for. */
-typedef struct code_numbers {
-    bool inf, nan;
-} code_numbers;
-
 /* Names are made when they are first printed and kept: as in torch.fx, the order of first use decides who gets the plain name.
  */
 typedef struct code_writer {
@@ -38,7 +33,6 @@ typedef struct code_writer {
     fb_table classes;        /* of code_class */
     fb_map class_index;      /* hash of the word -> classes */
     fb_arena texts;
-    code_numbers said; /* among the arguments of nodes */
     fb_buffer *out;
     bool failed; /* memory was out for a name */
 } code_writer;
@@ -363,12 +357,6 @@ static void write_dict(code_writer *writer, const fb_value_row *row) {
     fb_buffer_char(writer->out, '}');
 }
 
-/* Notes that the code says inf or nan. */
-static void mean_number(code_writer *writer, double value) {
-    writer->said.inf |= isinf(value);
-    writer->said.nan |= isnan(value);
-}
-
 static double part_of_complex(const fb_graph *graph, fb_value part) {
     double value = 0;
     if (!fb_value_is_number(graph, part, &value)) {
@@ -381,8 +369,15 @@ static double part_of_complex(const fb_graph *graph, fb_value part) {
 static void write_complex(code_writer *writer, const fb_value_row *row) {
     if (row->count != 2) return;
     double real = part_of_complex(writer->graph, row->items[0]), imaginary = part_of_complex(writer->graph, row->items[1]);
-    mean_number(writer, real);
-    fb_repr_complex(writer->out, real, imaginary);
+    if (isfinite(imaginary)) {
+        fb_repr_complex(writer->out, real, imaginary);
+        return;
+    }
+    fb_buffer_string(writer->out, "complex("); /* 1+infj would be the sum of 1 and something called infj */
+    fb_repr_float(writer->out, real);
+    fb_buffer_string(writer->out, ", ");
+    fb_repr_float(writer->out, imaginary);
+    fb_buffer_char(writer->out, ')');
 }
 
 /* "cuda:1" as repr(torch.device) has it */
@@ -454,10 +449,7 @@ static void code_value(code_writer *writer, fb_value value) {
     case FB_FALSE: fb_buffer_string(out, "False"); break;
     case FB_TRUE: fb_buffer_string(out, "True"); break;
     case FB_INT: fb_buffer_int(out, row->integer); break;
-    case FB_FLOAT:
-        mean_number(writer, row->real);
-        fb_repr_float(out, row->real);
-        break;
+    case FB_FLOAT: fb_repr_float(out, row->real); break;
     case FB_NODE: fb_buffer_string(out, code_node_name(writer, row->node)); break;
     case FB_STRING:
     case FB_BIG_INT:
@@ -573,11 +565,22 @@ static void code_path(code_writer *writer, fb_value base, const char *path, size
 
 #define INDENT "    "
 
+/* A parameter whose node has another name in the code, as it has where the parameter is called like something of Python's or
+ * PyTorch's: `input_1 = input`. */
+typedef struct code_parameter {
+    fb_node node;
+    const char *word;
+    size_t begin, end; /* of that line in the body */
+    bool is_known;     /* it hides something, or what the word means from here on is a node */
+} code_parameter;
+
 /* One program being written. The writer's output is `body`, but for parameters and the type of the result. */
 typedef struct program_writer {
     code_writer writer;
     fb_work *work;
-    code_numbers without, called; /* names that no parameter may have, and that one has */
+    const fb_map *hidden; /* by node: the parameter is called as its node is */
+    fb_table renamed;     /* of code_parameter */
+    fb_map by_word;       /* hash of the word -> renamed */
     fb_buffer wraps, parameters, body, result_type;
     fb_map wrapped;       /* symbols of the wrapped functions that are listed in `wraps` */
     fb_node *freed_after; /* by node: its last reader */
@@ -597,48 +600,51 @@ static void write_result(code_writer *writer, fb_node node, const fb_node_row *r
     fb_buffer_string(writer->out, " = ");
 }
 
-/* The name of the parameter behind its stars; NULL when it is not an identifier. */
+/* The name of the parameter behind its stars; NULL when nothing can be assigned to it. */
 static const char *parameter_name(const char *target) {
     size_t stars = strspn(target, "*");
     size_t length = strlen(target + stars);
     bool is_name = stars <= 2 && fb_python_is_identifier(target + stars, length) &&
-                   fb_python_word(target + stars, length) != FB_WORD_KEYWORD;
+                   fb_python_word(target + stars, length) != FB_WORD_KEYWORD && strcmp(target + stars, "__debug__") != 0;
     return is_name ? target + stars : NULL;
 }
 
-/* May no parameter be called so? Otherwise notes that one is. */
-static bool is_hidden(program_writer *program, const char *parameter) {
-    bool is_inf = strcmp(parameter, "inf") == 0, is_nan = strcmp(parameter, "nan") == 0;
-    program->called.inf |= is_inf;
-    program->called.nan |= is_nan;
-    return (is_inf && program->without.inf) || (is_nan && program->without.nan);
+static uint64_t hash_word(const program_writer *program, const char *word, size_t length) {
+    return fb_hash(word, length, (uintptr_t)program->writer.names);
+}
+
+static void note_renamed(program_writer *program, fb_node node, const char *word, size_t begin) {
+    uint32_t id = fb_table_add(&program->renamed);
+    if (id)
+        *(code_parameter *)fb_table_at(&program->renamed, id) = (code_parameter){node, word, begin, program->body.size, false};
+    if (!id || !fb_map_add(&program->by_word, hash_word(program, word, strlen(word)), id)) program->writer.failed = true;
 }
 
 static void write_placeholder(program_writer *program, fb_node node, const fb_node_row *row) {
     code_writer *writer = &program->writer;
     const char *target = fb_text(writer->graph, row->target);
     const char *parameter = parameter_name(target);
-    if (parameter && is_hidden(program, parameter)) parameter = NULL;
+    bool is_hidden = parameter && fb_map_get(program->hidden, node.id);
     const fb_value_row *args = fb_value_at(writer->graph, row->args);
     writer->out = &program->parameters;
     if (program->parameters.size) fb_buffer_string(writer->out, ", ");
-    fb_buffer_string(writer->out, parameter ? target : code_node_name(writer, node));
+    if (is_hidden) fb_buffer_append(writer->out, target, (size_t)(parameter - target)); /* its stars */
+    fb_buffer_string(writer->out, parameter && !is_hidden ? target : code_node_name(writer, node));
     write_type(writer, " : ", row->type);
     if (args->count) {
         fb_buffer_string(writer->out, " = ");
-        code_numbers said = writer->said; /* a default is evaluated before there are parameters */
         code_value(writer, args->items[0]);
-        writer->said = said;
     }
     writer->out = &program->body;
     const char *name = code_node_name(writer, node);
-    if (parameter && strcmp(parameter, name) != 0) {
-        fb_buffer_string(writer->out, INDENT);
-        fb_buffer_string(writer->out, name);
-        fb_buffer_string(writer->out, " = ");
-        fb_buffer_string(writer->out, parameter);
-        fb_buffer_char(writer->out, '\n');
-    }
+    if (!parameter || is_hidden || strcmp(parameter, name) == 0) return;
+    size_t begin = program->body.size;
+    fb_buffer_string(writer->out, INDENT);
+    fb_buffer_string(writer->out, name);
+    fb_buffer_string(writer->out, " = ");
+    fb_buffer_string(writer->out, parameter);
+    fb_buffer_char(writer->out, '\n');
+    note_renamed(program, node, parameter, begin);
 }
 
 /* torch.fx leaves out arguments beyond the operands, but has given their names away by then; so does this. */
@@ -811,19 +817,74 @@ static void join(const program_writer *program, fb_buffer *out) {
     }
 }
 
-/* `without`: no parameter is called so, but as its node is. Returns the numbers whose name stands for a parameter in the code.
- */
-static code_numbers write_program(const fb_graph *graph, fb_program which, fb_work *work, code_numbers without,
-                                  fb_buffer *out) {
+/* ---- parameters that hide something -------------------------------------------------------------------------------------- */
+
+static bool is_in_word(char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || (unsigned char)c >= 0x80;
+}
+
+static const char *behind_string(const char *quote, const char *end) {
+    const char *at = quote + 1;
+    while (at < end && *at != *quote) at += *at == '\\' ? 2 : 1;
+    return at < end ? at + 1 : end;
+}
+
+static code_parameter *find_renamed(const program_writer *program, const char *word, size_t length) {
+    uint32_t cursor = 0, id;
+    while ((id = fb_map_next(&program->by_word, hash_word(program, word, length), &cursor)) != 0) {
+        code_parameter *found = fb_table_at(&program->renamed, id);
+        if (!found->is_known && strlen(found->word) == length && memcmp(found->word, word, length) == 0) return found;
+    }
+    return NULL;
+}
+
+/* The parameter is called as its node; so is another one then, whose word that was. */
+static void hide(program_writer *program, code_parameter *parameter, fb_map *hidden) {
+    while (parameter) {
+        parameter->is_known = true;
+        if (!fb_map_put(hidden, parameter->node.id, 1)) program->writer.failed = true;
+        const char *name = code_node_name(&program->writer, parameter->node);
+        parameter = find_renamed(program, name, strlen(name));
+    }
+}
+
+/* Looks for what the body says by a parameter's word and is not the parameter: something of Python's or PyTorch's, or a node
+ * before the line that reads the parameter. Behind that line a node may have the name. */
+static void find_hidden(program_writer *program, fb_map *hidden) {
+    const char *body = program->body.data, *end = body + program->body.size;
+    int depth = 0;
+    for (const char *at = body; at < end;) {
+        if (*at == '\'' || *at == '"') {
+            at = behind_string(at, end);
+        } else if (!is_in_word(*at)) {
+            depth += strchr("([{", *at) ? 1 : strchr(")]}", *at) ? -1 : 0;
+            at++;
+        } else {
+            const char *word = at;
+            while (at < end && is_in_word(*at)) at++;
+            bool is_attribute = word > body && word[-1] == '.';
+            code_parameter *said = is_attribute ? NULL : find_renamed(program, word, (size_t)(at - word));
+            if (!said || (size_t)(word - body) - said->begin < said->end - said->begin) continue;
+            bool is_named = end - at > 3 && (strncmp(at, " = ", 3) == 0 || strncmp(at, " : ", 3) == 0);
+            if (depth && (is_named || (end > at && *at == '='))) continue; /* a keyword argument, also in device(type='cpu') */
+            if (is_named && (size_t)(word - body) > said->begin) said->is_known = true;
+            else hide(program, said, hidden);
+        }
+    }
+}
+
+static void write_program(const fb_graph *graph, fb_program which, fb_work *work, fb_map *hidden, fb_buffer *out) {
     program_writer program = {
         .work = work,
-        .without = without,
+        .hidden = hidden,
+        .renamed = {.row_size = sizeof(code_parameter)},
         .freed_after = calloc((size_t)fb_node_limit(graph) + 1, sizeof(fb_node)),
     };
     program.writer.out = &program.body;
     if (code_writer_init(&program.writer, graph) && program.freed_after) {
         find_last_readers(&program, which);
         write_body(&program, which);
+        if (program.renamed.count && !program.body.failed) find_hidden(&program, hidden);
         join(&program, out);
     } else {
         program.writer.failed = true;
@@ -832,19 +893,22 @@ static code_numbers write_program(const fb_graph *graph, fb_program which, fb_wo
     code_writer_free(&program.writer);
     free(program.freed_after);
     fb_map_free(&program.wrapped);
+    fb_table_free(&program.renamed);
+    fb_map_free(&program.by_word);
     fb_buffer_free(&program.wraps);
     fb_buffer_free(&program.parameters);
     fb_buffer_free(&program.body);
     fb_buffer_free(&program.result_type);
-    return (code_numbers){program.writer.said.inf && program.called.inf, program.writer.said.nan && program.called.nan};
 }
 
 bool fb_code_write(const fb_graph *graph, fb_program which, fb_work *work, fb_buffer *out) {
+    fb_map hidden = {0};
     size_t begin = out->size;
-    code_numbers hidden = write_program(graph, which, work, (code_numbers){0}, out);
-    if ((hidden.inf || hidden.nan) && !out->failed) {
+    write_program(graph, which, work, &hidden, out);
+    if (hidden.used && !out->failed) {
         out->size = begin;
-        write_program(graph, which, work, hidden, out);
+        write_program(graph, which, work, &hidden, out);
     }
+    fb_map_free(&hidden);
     return !out->failed;
 }

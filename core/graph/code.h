@@ -14,7 +14,7 @@
  *   - for an attribute whose name is a keyword: getattr(x, "class");
  *   - for a part of a path with quotes, backslashes or control characters: getattr with the part as an escaped literal;
  *   - for an operator with too few operands, where torch.fx fails: a plain call;
- *   - for an input called inf or nan, where the code has that number: a parameter that is called as its node;
+ *   - for an input called like something that the code says (torch, inf, slice, len): a parameter that is called as its node;
  *   - for a keyword argument whose name is none: `**{'name': value}`;
  *   - for a line with a string like "# COUNTER: 1": the line, which torch.fx loses.
  */

@@ -6,11 +6,14 @@
 import builtins
 import collections
 import enum
+import io
 import keyword
 import math
 import operator
 import random
 import struct
+import textwrap
+import tokenize
 import types
 
 import torch
@@ -335,6 +338,43 @@ def document_of(graph):
     return {"format": "foldback.graph/1", "name": "case", "nodes": nodes, "modules": list(modules.values()), "tensors": []}
 
 
+def names_of(source):
+    """The names that lines of code say, in their order, and whether they are assigned; the code need not be valid."""
+    tokens = [token for token in tokenize.generate_tokens(io.StringIO(source).readline) if token.type != tokenize.NL]
+    depth, names = 0, []
+    for before, token, behind in zip([None, *tokens], tokens, tokens[1:]):
+        depth += {**dict.fromkeys("([{", 1), **dict.fromkeys(")]}", -1)}.get(token.string, 0)
+        is_name = token.type == tokenize.NAME and (before is None or before.string != ".")
+        if is_name and not (depth and behind.string == "="):  # not a keyword argument
+            names.append((token.string, behind.string in ("=", ":")))
+    return names
+
+
+def right_code(graph):
+    """What torch.fx prints, once every input that hides something is called as its node: something else that the code says by
+    that name, or a node before the line that reads the input."""
+    inputs = {node: node.target.lstrip("*") for node in graph.find_nodes(op="placeholder")}
+    apart = {node: f"apart_{index}" for index, node in enumerate(inputs)}
+    for node, name in apart.items():
+        node.target = node.target.replace(inputs[node], name)
+    _, _, body = graph.python_code("self").src.partition("def forward(")
+    body = textwrap.dedent(body.partition(":\n")[2]).replace("\nreturn ", "\nresult = ")
+    lines = {line.partition(" = ")[2]: line.partition(" = ")[0] for line in body.splitlines()}
+    said, hiding = names_of(body), set()
+    for node, name in inputs.items():
+        read = next((at for at, (item, _) in enumerate(said) if item == apart[node]), -1)
+        first = next(((at, is_node) for at, (item, is_node) in enumerate(said) if item == name), None)
+        if lines.get(apart[node], name) != name and first is not None and (first[0] < read or not first[1]):
+            hiding.add(node)
+    while more := {node for node in inputs.keys() - hiding if inputs[node] in {lines[apart[one]] for one in hiding}
+                   and lines.get(apart[node], inputs[node]) != inputs[node]}:
+        hiding |= more
+    for node, name in apart.items():
+        node.target = node.target.replace(name, lines[name] if node in hiding else inputs[node])
+    return graph.python_code("self").src
+
+
 def random_case(seed):
     graph = build(random.Random(seed))
-    return document_of(graph), graph.python_code("self").src
+    document = document_of(graph)
+    return document, right_code(graph)

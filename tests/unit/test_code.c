@@ -1,5 +1,6 @@
 /* core/graph/code.h against what PyTorch 2.13 printed: the fixtures, and 200 random graphs over all kinds of values, targets
- * and names. The latter were built with torch.fx from a seed each, so nothing in them means anything. */
+ * and names. The latter were built with torch.fx from a seed each, so nothing in them means anything. Where code.h says that
+ * the code is another than torch.fx's, it is that one. */
 #include "core/graph/code.h"
 
 #include "tests/unit/checks.h"
@@ -185,6 +186,58 @@ START_TEST(test_inputs_called_like_numbers) {
 }
 END_TEST
 
+START_TEST(test_inputs_called_like_what_the_code_says) {
+    fb_value x = fb_make_node(graph, add_node("torch_1", FB_PLACEHOLDER, "torch", NULL, 0));
+    fb_value rest = fb_make_node(graph, add_node("slice_1", FB_PLACEHOLDER, "*slice", NULL, 0));
+    fb_value type = fb_make_node(graph, add_node("type_1", FB_PLACEHOLDER, "type", NULL, 0));
+    add_node("to", FB_CALL_METHOD, "to", (fb_value[]){x, fb_make_text(graph, FB_DEVICE, "cpu", 3)}, 2);
+    add_node("torch_2", FB_CALL_METHOD, "torch", (fb_value[]){rest, fb_make_string(graph, "the type of a torch slice")}, 2);
+    expect_body("\n\n\ndef forward(self, torch, *slice, type):\n"
+                "    torch_1 = torch\n"
+                "    slice_1 = slice\n"
+                "    type_1 = type\n"
+                "    to = torch_1.to(device(type='cpu'));  torch_1 = to = None\n"
+                "    torch_2 = slice_1.torch('the type of a torch slice');  slice_1 = torch_2 = None\n"
+                "    ");
+    fb_value nothing = fb_make_none(graph), part = fb_make_slice(graph, nothing, x, nothing);
+    add_node("getitem", FB_CALL_FUNCTION, "operator.getitem", (fb_value[]){type, part}, 2);
+    add_node("relu", FB_CALL_FUNCTION, "torch.relu", &x, 1);
+    expect_body("\n\n\ndef forward(self, torch_1, *slice_1, type):\n"
+                "    type_1 = type\n"
+                "    to = torch_1.to(device(type='cpu'));  to = None\n"
+                "    torch_2 = slice_1.torch('the type of a torch slice');  slice_1 = torch_2 = None\n"
+                "    getitem = type_1[slice(None, torch_1, None)];  type_1 = getitem = None\n"
+                "    relu = torch.relu(torch_1);  torch_1 = relu = None\n"
+                "    ");
+}
+END_TEST
+
+/* torch.fx would write over an input before it reads it. */
+START_TEST(test_inputs_with_each_others_names) {
+    fb_value a = fb_make_node(graph, add_node("b", FB_PLACEHOLDER, "a", NULL, 0));
+    fb_value b = fb_make_node(graph, add_node("a", FB_PLACEHOLDER, "b", NULL, 0));
+    fb_value c = fb_make_node(graph, add_node("y", FB_PLACEHOLDER, "c", NULL, 0));
+    fb_value sum = fb_make_node(graph, add_node("c", FB_CALL_FUNCTION, "operator.add", (fb_value[]){a, b}, 2));
+    add_node("sub", FB_CALL_FUNCTION, "operator.sub", (fb_value[]){sum, c}, 2);
+    expect_body("\n\n\ndef forward(self, b, a, c):\n"
+                "    y = c\n"
+                "    c = b + a;  b = a = None\n"
+                "    sub = c - y;  c = y = sub = None\n"
+                "    ");
+}
+END_TEST
+
+START_TEST(test_numbers_and_words_that_python_does_not_take) {
+    add_node("debug", FB_PLACEHOLDER, "__debug__", NULL, 0);
+    fb_value parts[] = {fb_make_float(graph, 1), fb_make_float(graph, -INFINITY)};
+    fb_value number = fb_make_items(graph, FB_COMPLEX, (fb_symbol){0}, parts, 2);
+    add_node("f", FB_CALL_FUNCTION, "torch.f", &number, 1);
+    expect_body("\n\n\ndef forward(self, debug):\n"
+                "    f = torch.f(complex(1.0, -inf));  f = None\n"
+                "    ");
+}
+END_TEST
+
 START_TEST(test_too_few_operands) {
     fb_value one = fb_make_int(graph, 1);
     add_node("add", FB_CALL_FUNCTION, "operator.add", &one, 1);
@@ -267,6 +320,9 @@ int main(void) {
     tcase_add_test(graphs, test_keywords_and_types_that_are_none);
     tcase_add_test(graphs, test_keyword_attributes);
     tcase_add_test(graphs, test_inputs_called_like_numbers);
+    tcase_add_test(graphs, test_inputs_called_like_what_the_code_says);
+    tcase_add_test(graphs, test_inputs_with_each_others_names);
+    tcase_add_test(graphs, test_numbers_and_words_that_python_does_not_take);
     tcase_add_test(graphs, test_too_few_operands);
     tcase_add_test(graphs, test_empty_program);
     tcase_add_test(graphs, test_nested_program);

@@ -3,6 +3,7 @@
 import copy
 import json
 import math
+import operator
 import os
 
 import pytest
@@ -363,6 +364,57 @@ def test_weights_in_several_files(client, tmp_path):
         foldback.fx.from_document(result, weights=tmp_path / "empty")
 
 
+USES = {
+    "torch": lambda graph, x: graph.call_function(torch.relu, (x,)),
+    "inf": lambda graph, x: graph.call_function(operator.sub, (x, math.inf)),
+    "nan": lambda graph, x: graph.call_function(operator.mul, (x, complex(math.nan, 1))),
+    "device": lambda graph, x: graph.call_method("to", (x, torch.device("cpu"))),
+    "slice": lambda graph, x: graph.call_function(operator.getitem, (x, (0, slice(0, 2, None)))),
+    "Ellipsis": lambda graph, x: graph.call_function(operator.getitem, (x, (Ellipsis, 0))),
+    "getattr": lambda graph, x: graph.call_function(getattr, (x, "real", "no name")),
+    "len": lambda graph, x: graph.call_function(len, (x,)),
+    "float": lambda graph, x: graph.call_function(float, (3,)),
+    "math": lambda graph, x: graph.call_function(math.sqrt, (3,)),
+    "operator": lambda graph, x: graph.call_function(operator.not_, (3,)),
+    "input": lambda graph, x: graph.call_function(torch.nn.functional.relu, (), {"input": x}),
+    "mode": lambda graph, x: graph.call_function(torch.nn.functional.pad, (x, (1, 1)), {"mode": "constant"}),
+    "fx_pytree": lambda graph, x: graph.get_attr("weight"),
+}
+HIDING = {("torch", "input"), ("torch", "mode"), *((use, use) for use in list(USES)[:9])}
+
+
+@pytest.mark.parametrize("use", USES)
+def test_inputs_that_are_called_like_what_the_code_says(client, use):
+    """PyTorch's own code takes the input for the number, module or builtin. The client refuses; the service's code is right.
+    Where PyTorch's code is right, so is everything else, and the service's code is the same."""
+    x = torch.randn(2, 3)
+    for name in dict.fromkeys([use, "torch", "inf", "slice", "type", "input", "x"]):
+        graph = torch.fx.Graph()
+        given = graph.placeholder(name)
+        graph.output((USES[use](graph, given), given))
+        live = torch.fx.GraphModule({"weight": torch.nn.Parameter(torch.ones(2))}, graph)
+        document = foldback.fx.to_document(live, data=True)
+        (expected, same), code = torch.fx.Interpreter(live).run(x), client.code(client.put_graph(document))
+        names = {"torch": torch, "inf": math.inf, "nan": math.nan, "device": torch.device}
+        exec(code, {**names, "math_sqrt": math.sqrt, "_operator_not_": operator.not_}, names)
+        assert str(names["forward"](live, x)) == str((expected, x)) and same is x
+        empty = torch.fx.Graph()
+        empty.output(empty.placeholder(name))
+        edited = torch.fx.GraphModule({}, empty)
+        edits = client.diff(client.put_graph(foldback.fx.to_document(edited)), client.put_graph(document))
+        assert (code != live.code) == ((name, use) in HIDING), (name, use)
+        if (name, use) in HIDING:
+            with pytest.raises(ValueError, match=f"would take the input '{name}' for what else it calls so.*rename the input"):
+                foldback.fx.from_document(document)
+            with pytest.raises(foldback.EditError, match="rename the input"):
+                foldback.apply_edits(edited, edits)
+            assert len(edited.graph.nodes) == 2
+        else:
+            foldback.apply_edits(edited, edits)
+            for module in (foldback.fx.from_document(document), live, edited):
+                assert str(module(x)) == str((expected, x))
+
+
 def test_an_input_called_like_a_number(client):
     """PyTorch's own code of such a program takes the input for the number: it is refused, and the service's code is right."""
 
@@ -374,7 +426,7 @@ def test_an_input_called_like_a_number(client):
     x, other = torch.tensor([-1.0, 2.0]), torch.tensor([3.0, 4.0])
     assert not torch.equal(live(x, other), Masked()(x, other))  # PyTorch's fault
     document = foldback.fx.to_document(live)
-    with pytest.raises(ValueError, match="would take the input 'inf' for the number; rename the input"):
+    with pytest.raises(ValueError, match="would take the input 'inf' for what else it calls so, in .*; rename the input"):
         foldback.fx.from_document(document)
     names = {"torch": torch, "inf": math.inf}
     exec(client.code(client.put_graph(document)), names)

@@ -15,7 +15,7 @@ import torch
 import torch.fx
 
 from . import modules
-from .fx import Document, Row, make_node, node_row, requires_grad_of, set_arguments, set_meta
+from .fx import Document, Row, make_node, node_row, refuse_hiding_inputs, requires_grad_of, set_arguments, set_meta
 from .history import History, carried_back
 from .hooks import hooks_of
 from .recipes import evaluate_finite, expanded, inputs_of, is_movement, shape_of
@@ -298,18 +298,16 @@ class Replay:
             return self.tensors[name]
         row = rows.get(name, {})
         if "data" in row:  # a constant, which no recipe makes
-            made = tensor_of(base64.b64decode(row["data"]), getattr(torch, row["dtype"]), row["shape"])
-            self.state.made.add(name)
-            self.tensors[name] = made.to(self._device())
-            return self.tensors[name]
-        if "recipe" not in row:
+            made = tensor_of(base64.b64decode(row["data"]), getattr(torch, row["dtype"]), row["shape"]).to(self._device())
+        elif "recipe" in row:
+            dtype, recipe = getattr(torch, row["dtype"]), self._past_virtual(row["recipe"])
+            made = self._evaluated(name, recipe, dtype, None, rows, parameters)
+            _check_shape(row, list(made.shape))
+            self._note_digest(name, recipe, made)
+        else:
             raise EditError(f"there is no tensor {name} here, and the edits do not say how to compute it")
-        dtype, recipe = getattr(torch, row["dtype"]), self._past_virtual(row["recipe"])
-        made = self._evaluated(name, recipe, dtype, None, rows, parameters)
-        _check_shape(row, list(made.shape))
         requires_grad = requires_grad_of(row, name in parameters)
         self.state.made.add(name)
-        self._note_digest(name, recipe, made)
         self.tensors[name] = (
             torch.nn.Parameter(made, requires_grad) if name in parameters else made.requires_grad_(requires_grad)
         )
@@ -485,7 +483,24 @@ class Replay:
         for row in rows.values():
             if row["op"] == "call_function":
                 resolve(row["target"])
+        self._check_names(rows)
         return rows
+
+    def _check_names(self, rows: Mapping[str, Row]) -> None:
+        """Nothing that the edits put in may be called like an input, in PyTorch's code."""
+        inputs = self.module.graph.find_nodes(op="placeholder")
+        if not rows or all(str(node.target) == node.name for node in inputs):
+            return
+        graph, read = torch.fx.Graph(), nodes_in([[row["args"], row["kwargs"]] for row in rows.values()])
+        made = {node.name: rows.get(node.name) or node_row(node) for node in inputs}
+        made = {**made, **{name: {"name": name, "op": "get_attr", "target": name} for name in read if name not in made}, **rows}
+        nodes = {name: make_node(graph, row) for name, row in made.items()}
+        for name, row in made.items():
+            set_arguments(nodes[name], row, nodes)
+        try:
+            refuse_hiding_inputs(graph)
+        except ValueError as error:
+            raise EditError(str(error)) from None
 
     def _changed_node(self, node: torch.fx.Node, edit: Edit) -> Row:
         row = self.known.get(node.name) or node_row(node)

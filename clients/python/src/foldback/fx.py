@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import base64
 import os
 import re
@@ -431,8 +432,8 @@ def _program(
         set_arguments(node, row, nodes)
         nodes[row["name"]] = node
     graph.lint()
-    _refuse_hidden_numbers(graph)
     _set_calling(graph, calling or {})
+    refuse_hiding_inputs(graph)
     made = torch.fx.GraphModule(root, graph, name)
     # torch.fx copies what the program reads and forgets what else there is, and that a buffer is not persistent.
     for key in ("_parameters", "_buffers", "_modules", "_non_persistent_buffers_set"):
@@ -440,17 +441,33 @@ def _program(
     return made
 
 
-def _refuse_hidden_numbers(graph: torch.fx.Graph) -> None:
-    """PyTorch writes inf and nan into its code by these names, which are an input's where one is called so."""
-    inputs = {str(node.target).lstrip("*") for node in graph.nodes if node.op == "placeholder"}
-    for node in graph.nodes if inputs & {"inf", "nan"} else ():
-        for value in pytree.tree_leaves((node.args, dict(node.kwargs))) if node.op != "placeholder" else ():
-            parts = (value.real, value.imag) if isinstance(value, complex) else (value,)
-            for part in parts:
-                name = repr(part).lstrip("-") if isinstance(part, float) else None
-                if name in inputs:
-                    said = f"PyTorch's code of {node.name} would take the input {name!r} for the number"
-                    raise ValueError(f"{said}; rename the input")
+def refuse_hiding_inputs(graph: torch.fx.Graph) -> None:
+    """PyTorch's code of a graph calls its parameters as the inputs are called, also where it says something else by that name:
+    inf, torch, a builtin, a node before the line that reads the parameter."""
+    renamed = {_input_name(node): node.name for node in graph.nodes if node.op == "placeholder"}
+    renamed = {name: node for name, node in renamed.items() if name != node}
+    if not renamed:
+        return
+    (program,) = (item for item in ast.parse(graph.python_code("self").src).body if isinstance(item, ast.FunctionDef))
+    read, nodes = set[str](), set[str]()
+    for statement in program.body:
+        value = getattr(statement, "value", None)
+        if isinstance(statement, ast.Assign) and isinstance(value, ast.Name) and value.id in renamed.keys() - read:
+            read.add(value.id)
+            said = {item.id for item in statement.targets if isinstance(item, ast.Name)} - {renamed[value.id]}
+        elif isinstance(value, ast.Call) and ast.unparse(value.func) == "fx_pytree.tree_flatten_spec":
+            said = {item.arg for item in program.args.args} & {"fx_pytree"}
+        else:
+            names = [item for item in ast.walk(statement) if isinstance(item, ast.Name) and item.id in renamed.keys() - nodes]
+            nodes |= {item.id for item in names if isinstance(item.ctx, ast.Store) and item.id in read}
+            said = {item.id for item in names} - nodes
+        if said:
+            raise ValueError(f"PyTorch's code would take the input {min(said)!r} for what else it calls so, in "
+                             f"`{ast.unparse(statement)}`; rename the input")
+
+
+def _input_name(node: torch.fx.Node) -> str:
+    return str(node.target).lstrip("*")
 
 
 def make_node(graph: torch.fx.Graph, row: Row) -> torch.fx.Node:
