@@ -25,7 +25,7 @@
  *
  * PyTorch stores entries without compression, so each is a range of bytes of the file. Deflated entries and ZIP64 are read as
  * well. What no writer makes and an attacker would is refused by the entry's name: names that are twice there, that
- * leave the folder or are absolute, entries that overlap or lie beyond the file, sizes that the file cannot hold, encryption,
+ * leave the folder or are absolute, entries that overlap or reach beyond the file, sizes that the file cannot hold, encryption,
  * several disks. */
 
 typedef struct fb_zip_entry {
@@ -60,7 +60,7 @@ fb_status fb_zip_check(const fb_zip *zip, const fb_zip_entry *entry, fb_work *wo
 /* The content, of at most `limit` bytes, with a NUL behind it; to be freed. The CRC is checked. */
 fb_status fb_zip_read(const fb_zip *zip, const fb_zip_entry *entry, uint64_t limit, fb_work *work, char **out, fb_error *error);
 
-/* What reading an archive may take. All 0: whatever it needs. */
+/* Limits on the reading of an archive. 0 of each: no limit. */
 typedef struct fb_archive_limits {
     uint64_t size;  /* bytes of entries that are in memory at once, together: FB_TOO_LARGE "body-too-large" */
     unsigned ratio; /* bytes of all entries to those of the archive (fb_is_within_ratio): FB_TOO_LARGE "body-ratio-too-large" */

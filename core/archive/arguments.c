@@ -279,8 +279,8 @@ bool pt_put_argument(pt_arguments *a, const fb_json *argument, fb_buffer *out) {
 
 enum { UNSAID = 0, POSITIONAL = 1, KEYWORD = 2 };
 
-/* What PyTorch calls an overload's parameter at a place, from calls.def: NULL when nothing is known of the operator. Then
- * whether it must be given, and stands before those by name only. */
+/* PyTorch's name of an overload's parameter at a place, from calls.def: NULL when nothing is known of the operator. Then
+ * whether it must be given, and precedes the parameters by name only. */
 static const char *parameters_of(const char *target) {
     if (!fb_is_spelled(target, FB_ATEN)) return NULL;
     const char *name = target + strlen(FB_ATEN), *dot = strchr(name, '.');
@@ -296,7 +296,7 @@ static const char *parameters_of(const char *target) {
     return NULL;
 }
 
-/* Where the parameter stands, from 0, and whether it is given by position where the archive does not say it. */
+/* The parameter's place, from 0, and whether it is given by position where the archive does not say it. */
 static bool find_parameter(const char *parameters, const char *name, size_t size, uint32_t *place, bool *by_position) {
     bool by_name_only = false;
     *place = 0;

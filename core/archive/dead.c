@@ -1,5 +1,5 @@
-/* What ExportedProgram.module() leaves out of a program in core ATen: calls, and items of results, that nothing reads and that
- * do nothing else. Programs as torch.export gives them at first ("TRAINING") keep them. */
+/* Finds what ExportedProgram.module() leaves out of a program in core ATen: calls, and items of results, that nothing reads and
+ * that do nothing else. Programs as torch.export gives them at first ("TRAINING") keep them. */
 #include <string.h>
 
 #include "core/archive/internal.h"

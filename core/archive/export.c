@@ -11,7 +11,7 @@
 #define ALIGNMENT 64
 #define PADDING 0x4246 /* the id that PyTorch gives the extra field that only takes room */
 #define BLOCK ((size_t)1 << 20)
-#define LARGE UINT32_MAX /* numbers from here on stand in fields of ZIP64, and this in their place */
+#define LARGE UINT32_MAX /* from this number on, a field holds this value and ZIP64's field the number */
 #define MANY UINT16_MAX  /* likewise of entries */
 #define ZIP64 1          /* the id of the extra field that has them */
 
@@ -68,7 +68,7 @@ static uint64_t at_most(uint64_t number, uint64_t most) {
     return number < most ? number : most;
 }
 
-/* What local headers and the directory have in common. `is_large`: both sizes stand in a field of ZIP64. */
+/* Writes the fields that local headers and the directory have in common. `is_large`: both sizes are in a field of ZIP64. */
 static void put_facts(fb_buffer *out, const pt_entry *entry, uint32_t crc, uint64_t stored, uint64_t size, bool is_large) {
     put(out, is_large ? 45 : 20, 2); /* the version that reads it */
     put(out, 0x800, 2);              /* names are UTF-8 */

@@ -50,7 +50,8 @@ typedef struct pt_tensor {
     int64_t *shape, *strides;
     int64_t offset, count;   /* in elements */
     int64_t reach;           /* elements from the first to the last, both included; 0 of an empty one */
-    bool overlaps;           /* shares memory with others, or among its elements, and is no view of one: it is carried whole */
+    bool overlaps;           /* shares memory with others, or among its elements, without being a view of one: it is carried
+                              * whole */
     const char *recipe;      /* a view of another one's memory: its expression; else NULL */
     uint32_t next_of_record; /* the next tensor of the same record, its index + 1 */
     uint32_t place;          /* among those of the document */
@@ -162,7 +163,7 @@ bool pt_read_payloads(pt_model *m);
 bool pt_place_tensors(pt_model *m);
 bool pt_write_tensors(pt_model *m, fb_buffer *out);
 
-/* Whether the three files are what PyTorch's schema says: schema.c */
+/* Checks the three files against PyTorch's schema: schema.c */
 bool pt_check_schema(pt_model *m);
 
 /* The rows of the main program and of those within: program.c */
@@ -190,7 +191,7 @@ bool pt_write_document(pt_model *m, pt_program *program, fb_buffer *out);
 typedef struct pt_arguments {
     pt_model *m;
     const pt_program *program;
-    const pt_row *row; /* of the program: it reads only what stands before it */
+    const pt_row *row; /* of the program: it reads only rows before it */
     int depth;
     pt_row *reads; /* the program's rows, to be marked as read; or NULL */
 } pt_arguments;
@@ -198,15 +199,15 @@ typedef struct pt_arguments {
 bool pt_put_argument(pt_arguments *a, const fb_json *argument, fb_buffer *out);
 /* A row's node. */
 void pt_put_row(pt_arguments *a, uint32_t index, fb_buffer *out);
-/* The arguments of any row; those of the output are in write.c. */
+/* The arguments of any row; an output's are in write.c. */
 bool pt_put_all(pt_arguments *a, fb_buffer *args, fb_buffer *kwargs);
 /* The items of args, and the members of kwargs. */
 bool pt_put_arguments(pt_arguments *a, const fb_json *inputs, fb_buffer *args, fb_buffer *kwargs);
-/* What PyTorch calls the parameter of an ATen operator that is given by position; false where that is not known. */
+/* PyTorch's name of a parameter of an ATen operator that is given by position; false where that is not known. */
 bool pt_parameter_at(const char *target, size_t place, const char **name, size_t *length);
 /* Its place among all of the operator's parameters, also those by name only; UINT32_MAX where that is not known. */
 uint32_t pt_place_of(const char *target, const char *parameter);
-/* What it takes, as a letter of calls.def without its marks; '\0' where that is not known. */
+/* The type that it takes, as a letter of calls.def without its marks; '\0' where that is not known. */
 char pt_type_of(const char *target, const char *parameter, size_t length);
 /* {"type": "cuda", "index": 0}, or null for the index. */
 bool pt_is_device(const fb_json *device);

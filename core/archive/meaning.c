@@ -1,4 +1,4 @@
-/* What documents say, for the writer of archives: see rewrite.h. */
+/* Reads documents for the writer of archives: see rewrite.h. */
 #include "core/archive/rewrite.h"
 
 #include <string.h>

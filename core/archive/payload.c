@@ -6,8 +6,8 @@
 #include "core/archive/internal.h"
 #include "core/base/sort.h"
 
-/* A tensor that lies in the memory of another one, as a movement over that. The same expressions as those of the Python client
- * (recipes.py, view_of): structures are compared. */
+/* A tensor that shares the memory of another one, as a movement over that one. The same expressions as those of the Python
+ * client (recipes.py, view_of): structures are compared. */
 
 #define MOST_PARTS 4096 /* of an expression */
 
@@ -84,7 +84,7 @@ static expression repeat(maker *k, expression part, int64_t count) {
     return (expression){made, NULL};
 }
 
-/* Of each row of a matrix the elements that lie at `offset` plus sums of (size, stride), as a matrix of as many rows. */
+/* Of each row of a matrix the elements at `offset` plus sums of (size, stride), as a matrix of as many rows. */
 static expression columns(maker *k, expression matrix, int64_t rows, int64_t length, int64_t offset, const axis *dims,
                           uint32_t rank) {
     if (++k->parts > MOST_PARTS || !matrix.text) return none;
@@ -362,8 +362,8 @@ static int64_t reach_within(const pt_tensor *t, int64_t stride) {
     return reach;
 }
 
-/* Whether no byte is in both, though they interleave, such as the halves of columns: sure where it says so. Modulo one of the
- * strides both are a run of bytes. */
+/* Two tensors that interleave without sharing a byte, such as the halves of columns: sure where true. Modulo one of the strides
+ * both are a run of bytes. */
 static bool is_apart(const pt_tensor *a, const pt_tensor *b) {
     const pt_tensor *both[] = {a, b};
     for (int which = 0; which < 2; which++) {
@@ -379,7 +379,8 @@ static bool is_apart(const pt_tensor *a, const pt_tensor *b) {
     return false;
 }
 
-/* Do elements of one tensor lie in each other? Sure where it says no: by ascending strides each step is past what is before. */
+/* Elements of one tensor that overlap each other: sure where false, since by ascending strides each step goes past all before
+ * it. */
 static bool overlaps_itself(const pt_tensor *t) {
     axis axes[PT_MOST_DIMENSIONS];
     uint32_t count = 0;
@@ -470,7 +471,7 @@ static void gather(const pt_tensor *t, const unsigned char *from, unsigned char 
     }
 }
 
-/* The bytes themselves, where they are no range of the archive. */
+/* The bytes themselves, where they are not a range of the archive. */
 static bool write_inline(pt_model *m, const pt_tensor *t, fb_buffer *out) {
     uint64_t size = (uint64_t)t->count * fb_dtype_size(t->dtype);
     m->inline_bytes += size > MOST_INLINE ? MOST_INLINE + 1 : size;

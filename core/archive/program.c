@@ -139,8 +139,8 @@ static bool read_output(pt_model *m, pt_program *p) {
 
 /* ---- calls -------------------------------------------------------------------------------------------------------------- */
 
-/* What the document calls the function; NULL and a failure for one that no archive has. The list of those outside of torch.ops
- * is the format's, not a fact of the operators: _SYM_OPS of torch/_export/serde/serialize.py. */
+/* The document's name of the function; NULL and a failure for one that no archive has. The list of functions outside of
+ * torch.ops is the format's, not a fact of the operators: _SYM_OPS of torch/_export/serde/serialize.py. */
 static const char *function_name(pt_model *m, const char *target, const char *node) {
     static const char *const sizes[] = {"eq",  "ne",       "le",  "ge",  "lt",      "gt",   "neg", "pos",    "mul",    "add",
                                         "sub", "floordiv", "mod", "pow", "truediv", "and_", "or_", "lshift", "rshift", NULL};
@@ -176,7 +176,7 @@ static bool read_programs(pt_model *m, pt_program *p, const fb_json *argument) {
     row->target = text;
     row->name = fresh(m, p, text);
     bool is_new;
-    /* The name of a graph is not that of a result: it is looked up with a mark before it. */
+    /* Names of graphs and of results are different namespaces: it is looked up with a mark before it. */
     const char *key = pt_format(m, "\n%s", text);
     if (!key || !pt_keys_put(&p->by_name, key, strlen(key), p->count - 1, &is_new)) return pt_no_memory(m);
     return is_new || pt_unsupported(m, m->program_file.name, "two nested programs are called \"%s\"", text);
@@ -355,7 +355,8 @@ static bool unlift_input(pt_model *m, pt_row *row, const fb_json *spec) {
     return pt_unsupported(m, m->program_file.name, "an input of the kind %s is not supported", kind);
 }
 
-/* What an output writes into, or NULL where it is returned. Returns the kind of the output; NULL for one that is not supported.
+/* The state or input that an output writes into, or NULL where it is returned. Returns the kind of the output; NULL for one
+ * that is not supported.
  */
 static const char *output_kind(const fb_json *spec, const fb_json **name) {
     const char *kind;

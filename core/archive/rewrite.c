@@ -1,5 +1,5 @@
 /* The files of a changed graph's archive: its program, its weights and their configs, from those of the archive that it was
- * read from. What has been written is read again as any archive is, and must be the graph. */
+ * read from. What has been written is read again as any archive is, and must equal the graph. */
 #include "core/archive/rewrite.h"
 
 #include <stdlib.h>
@@ -167,7 +167,7 @@ static json_t *list_owned(pt_rewriting *r) {
     return NULL;
 }
 
-/* What has changed becomes a record of its own, and so does a view of a tensor that is gone. */
+/* Writes records for changed weights, and for views of tensors that are gone. */
 static bool rewrite_weights(pt_rewriting *r) {
     json_t *before = owners_of(r, r->before), *names = list_owned(r), *owned;
     const char *owner;
@@ -213,7 +213,7 @@ static int order_of_entries(const void *a, const void *b) {
     return strcmp(((const fb_zip_entry *)a)->name, ((const fb_zip_entry *)b)->name);
 }
 
-/* The archive's records and the new ones, whose bytes nobody looks at. */
+/* The archive's records and the new ones, whose bytes are not read. */
 static bool check_again(pt_rewriting *r, const char *const *texts) {
     fb_archive archive = *r->m->archive;
     const pt_given given[] = {

@@ -45,7 +45,7 @@ typedef struct pt_scope {
 } pt_scope;
 
 typedef struct pt_rewriting {
-    pt_model *m; /* its status is that of the whole */
+    pt_model *m; /* its status is the whole result's */
     const fb_graph *graph;
     json_t *program, *weights, *constants; /* files of the archive, to be changed */
     json_t *before, *after;                /* documents */
@@ -89,10 +89,10 @@ bool pt_are_on_one_device(const pt_scope *s);
 
 /* ---- where it is from: origin.c ------------------------------------------------------------------------------------------ */
 
-/* What the graph's metadata say of its archive, as canonical JSON; NULL = nothing. */
+/* The graph's metadata about its archive, as canonical JSON; NULL = nothing. */
 const char *pt_origin_text(const fb_graph *graph);
 
-/* ---- what a document says, whatever its nodes are called: meaning.c ------------------------------------------------------ */
+/* ---- contents of a document, apart from the names of nodes: meaning.c ---------------------------------------------------- */
 
 /* All give NULL or false when memory is out. */
 
@@ -104,7 +104,7 @@ json_t *pt_owners_of(const json_t *document);
 bool pt_requires_grad(const json_t *owned);
 /* Is it one in an archive that did not have it? Not of integers: PyTorch 2.9 loads no such archive. */
 bool pt_is_parameter(const json_t *owned);
-/* What the document computes: inputs, calls in their order with what they read, and the dtype and shape of each state. Two
+/* The computation of a document: inputs, calls in their order with what they read, and the dtype and shape of each state. Two
  * documents with equal ones compute the same. With `records`, also the shape and dtype of each result and whether a state
  * requires gradients. */
 json_t *pt_meaning_of(const json_t *document, bool records);

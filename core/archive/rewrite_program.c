@@ -199,7 +199,7 @@ static bool lay_out(pt_scope *s, const char *result, const json_t *node, const j
     return pt_set(s->r, value, "strides", strides) && ok;
 }
 
-/* What the archive records of a result of the graph, or "". */
+/* The dtype that the archive records of a result of the graph, or "". */
 static const char *recorded_dtype(const pt_scope *s, const json_t *meta) {
     fb_dtype known = fb_dtype_find(pt_text_of(meta, "dtype")), recorded = known ? known : pt_exported_as(s->r->m, known);
     return recorded ? fb_dtype_name(recorded) : "";
@@ -322,7 +322,7 @@ static bool put_item(pt_scope *s, const pt_row *row, const json_t *node) {
     return pt_refuse(s->r, "\"%s\" takes another item than it did", pt_text_of(node, "name"));
 }
 
-/* What the program writes into a buffer or an input when it ends. */
+/* Maps a node that writes into a buffer or an input when the program ends. */
 static bool put_copy(pt_scope *s, const pt_row *row, json_t *node) {
     const json_t *args = json_object_get(node, "args");
     const char *into = pt_text_of(json_array_get(args, 0), "$node"), *was = s->p->rows[row->first].name;

@@ -1,5 +1,5 @@
-/* Are the JSON files of an archive what PyTorch's schema says? Also where nothing reads them here: what torch.export.load
- * refuses is not stored. Members that the schema does not have are those of later versions, and pass. */
+/* Checks the JSON files of an archive against PyTorch's schema. Parts that are not read here are checked too: what
+ * torch.export.load refuses is not stored. Members that the schema does not have come from later versions, and pass. */
 #include <string.h>
 
 #include "core/archive/internal.h"
@@ -73,7 +73,7 @@ static bool check_items(const checking *c, const fb_json *value, const char *kin
     return ok;
 }
 
-/* What the members of a row say, one after another: the name at `at`, its kind, and where the next one begins. */
+/* Iterates over the members of a row: the name at `at`, its kind, and where the next one begins. */
 typedef struct member {
     const char *name, *kind;
     size_t name_length, kind_length;

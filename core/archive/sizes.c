@@ -15,7 +15,7 @@ typedef struct text {
     int depth;
 } text;
 
-/* What is printed of a part, and how strongly it binds. */
+/* The text of a part of an expression, and how strongly it binds. */
 typedef struct part {
     fb_buffer out;
     int precedence;

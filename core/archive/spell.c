@@ -16,7 +16,7 @@ int64_t pt_scalar_type(const char *dtype) {
     return 0;
 }
 
-/* What the archive calls the value that is read; `kind` says what it is there. */
+/* The archive's name of the value that is read; `kind` is its kind there. */
 static const char *name_read(pt_scope *s, const json_t *value, const char **kind) {
     static const char *const lists[] = {"sym_int_values", "as_sym_int",      "sym_float_values",
                                         "as_sym_float",   "sym_bool_values", "as_sym_bool"};

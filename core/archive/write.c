@@ -38,7 +38,7 @@ static bool put_size(pt_model *m, const pt_row *row, const fb_json *size, fb_buf
     return ok;
 }
 
-/* What is not read here is copied into archives of changed graphs. */
+/* Checks the members that are only copied into archives of changed graphs. */
 static bool is_complete(const fb_json *value) {
     const fb_json *sizes = pt_member_of(value, "sizes", FB_JSON_ARRAY),
                   *strides = pt_member_of(value, "strides", FB_JSON_ARRAY);
@@ -89,7 +89,7 @@ static bool is_outdated(const pt_model *m, fb_dtype recorded) {
     return is_any;
 }
 
-/* Shape and dtype; where a result lies is recorded where a cast reads it. */
+/* Shape and dtype; a result's device is recorded where a cast reads it. */
 static bool put_meta(pt_model *m, const pt_row *row, fb_buffer *out) {
     fb_buffer_string(out, ",\"meta\":{");
     const fb_json *value = row->value;
@@ -117,7 +117,7 @@ static bool put_meta(pt_model *m, const pt_row *row, fb_buffer *out) {
     return true;
 }
 
-/* A cast to a device reads where its argument lies. */
+/* A cast to a device reads its argument's device. */
 static void mark_device(pt_program *p, const pt_row *row) {
     bool is_cast = fb_is_spelled(row->target, FB_ATEN "to.") || fb_is_spelled(row->target, FB_ATEN "_to_copy.");
     if (row->kind != PT_CALL || !is_cast) return;
@@ -157,8 +157,7 @@ static void look_at_calls(pt_model *m, pt_program *p) {
 
 /* ---- nodes -------------------------------------------------------------------------------------------------------------- */
 
-/* What the program returns: outputs that were mutations are not among it, and what is returned after it was written is what
- * was written. */
+/* Writes a result of the program: the copy, when it was also copied into a buffer or an input. */
 static bool put_result(pt_arguments *a, const fb_json *result, fb_buffer *out) {
     const char *kind;
     const fb_json *value = pt_union(result, &kind);

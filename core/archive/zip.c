@@ -64,7 +64,7 @@ bool fb_is_zip(const void *bytes, uint64_t size) {
 
 typedef struct directory {
     uint64_t offset, size, count;
-    uint64_t limit; /* where the records of the end begin: everything else lies before */
+    uint64_t limit; /* where the records of the end begin: everything else is before */
 } directory;
 
 /* The end record, which may have a comment behind it: the last one whose comment ends with the file. */
@@ -99,7 +99,7 @@ static fb_status find_directory(const fb_zip *zip, directory *found, fb_error *e
     return FB_OK;
 }
 
-/* What 32 bits cannot hold stands in an extra field, in this order and only as far as it is needed. */
+/* Reads ZIP64's extra field: the numbers that 32 bits cannot hold, in this order, and only as many as are needed. */
 static bool read_64(const unsigned char *extra, size_t length, uint64_t *values[3]) {
     while (length >= 4) {
         size_t size = two(extra + 2);
@@ -129,7 +129,7 @@ static bool is_utf8(const char *text, size_t length) {
     return true;
 }
 
-/* What is wrong with an entry's name, or NULL. */
+/* The fault of an entry's name, or NULL. */
 static const char *wrong_name(const char *name, size_t length) {
     if (length == 0) return "has no name";
     if (strlen(name) != length) return "has a NUL character in its name";

@@ -31,7 +31,7 @@ size_t fb_base64_size(const char *text, size_t length) {
 }
 
 void fb_base64_decode(const char *text, size_t start, size_t count, unsigned char *out) {
-    const char *group = text + start / 3 * 4; /* four digits for three bytes: each byte lies in two of them */
+    const char *group = text + start / 3 * 4; /* four digits for three bytes: each byte is spread over two of them */
     size_t byte = start % 3;
     for (size_t i = 0; i < count; i++) {
         out[i] = (unsigned char)(digit(group[byte]) << (2 * byte + 2) | digit(group[byte + 1]) >> (4 - 2 * byte));

@@ -1,4 +1,4 @@
-/* Files of other programs, recognised by their first bytes, for errors that say what somebody has sent instead. */
+/* Files of other programs, recognised by their first bytes, for errors that say what a client has sent instead. */
 #ifndef FB_BASE_FILE_KIND_H
 #define FB_BASE_FILE_KIND_H
 

@@ -64,7 +64,7 @@ static bool decimal_of_few_digits(double value, decimal *d) {
     return false;
 }
 
-/* At a power of two the doubles below lie twice as close as those above: the closest decimal may fall short of the half gap
+/* At a power of two the doubles below are twice as close as the ones above: the closest decimal may fall short of the half gap
  * below while the next one up, though farther, still reads back. So both are tried before a digit is added. */
 static decimal decimal_shortest(double value) {
     decimal few;

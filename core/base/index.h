@@ -2,7 +2,7 @@
  * the caller compares the row; with the hash beside the id, that is nearly always the row that is looked for. Open addressing,
  * linear probing. Hashes must be seeded by something that a document cannot foresee.
  *
- * Each slot has a tag of one byte, which lies with the other tags. A search reads those, which fit the processor's caches where
+ * Each slot has a tag of one byte, stored with the other tags. A search reads those, which fit the processor's caches where
  * slots do not, so that it need not wait for memory to know that nothing is there.
  *
  * It is not an fb_map: every graph has three of these, copied with it, and reading a document is mostly looking names up. So a

@@ -1,7 +1,7 @@
 /* A growing table of rows whose addresses never change: segments of 64, 128, 256, … rows. Row 0 is never handed out, so an id
  * of 0 can mean "none".
  *
- * Records of different lengths lie in a table of small rows, a run of them each, and have the id of their first one. */
+ * Records of different lengths are stored in a table of small rows, a run of them each, and have the id of their first one. */
 #ifndef FB_BASE_TABLE_H
 #define FB_BASE_TABLE_H
 
@@ -34,7 +34,7 @@ static inline void *fb_table_at(const fb_table *table, uint32_t id) {
 
 /* A new row's id, or 0 when memory is out. The caller writes the row whole. */
 uint32_t fb_table_add(fb_table *table);
-/* The same for `count` rows that lie behind one another. Such a table has FB_TABLE_NO_RUN rows of zeros at its beginning. */
+/* The same for `count` consecutive rows. Such a table has FB_TABLE_NO_RUN rows of zeros at its beginning. */
 uint32_t fb_table_add_run(fb_table *table, uint32_t count);
 /* Forgets the rows from `count` on; their memory stays. */
 void fb_table_truncate(fb_table *table, uint32_t count);

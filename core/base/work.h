@@ -13,8 +13,8 @@
 
 #include "core/base/error.h"
 
-/* Whether long work is still wanted, and how far it has come. core has no clock and knows no clients: who starts the work says
- * how it is asked.
+/* Lets the caller of long work stop it, and follow how far it has come. core has no clock and knows no clients: who starts the
+ * work says how it is asked.
  *
  * Either function may be NULL. They are called on the thread that works. */
 typedef struct fb_watch {
@@ -26,7 +26,7 @@ typedef struct fb_watch {
     void (*begins)(void *context, const char *name, size_t done, size_t total);
 } fb_watch;
 
-/* `watch` may be NULL: nobody stops it, nobody looks. */
+/* `watch` may be NULL: it is neither stopped nor watched. */
 static inline fb_status fb_watch_check(const fb_watch *watch, fb_error *error) {
     return watch && watch->check ? watch->check(watch->context, error) : FB_OK;
 }
@@ -39,7 +39,7 @@ static inline void fb_watch_begins(const fb_watch *watch, const char *name, size
 #define FB_WORK_BLOCK ((int64_t)1 << 14) /* elements that a loop handles without looking up */
 
 typedef struct fb_work {
-    const fb_watch *watch; /* may be NULL: nobody stops it */
+    const fb_watch *watch; /* may be NULL: it is never stopped */
     uint64_t unasked;      /* steps since the watch was asked; enough to ask again once it has been stopped */
     fb_error stopped;      /* why; its status is FB_OK as long as it goes on */
 } fb_work;

@@ -54,7 +54,7 @@ static fb_tensor_row *empty_row(change *c, fb_tensor tensor) {
     return row;
 }
 
-/* Gives back the digest `was` if it is that of the tensor's bytes, as far as these can be known. */
+/* Gives back the digest `was` if the tensor's bytes have it, as far as these can be known. */
 static fb_status restore_digest(change *c, fb_tensor tensor, fb_symbol was) {
     const fb_binder *b = c->b;
     char digest[FB_ID_LENGTH + 1];
@@ -128,7 +128,7 @@ static bool find_order(change *c) {
     return fb_inputs_end(&walk) && !c->order.failed;
 }
 
-/* What a recipe reads that was replaced by bytes is not needed any more. */
+/* Drops inputs of a recipe that bytes have replaced. */
 static bool find_needed(change *c) {
     const fb_graph *graph = c->b->graph;
     fb_inputs_walk needed, demanded;
@@ -192,7 +192,7 @@ static bool is_from(const fb_graph *graph, const fb_slot *slot, const char *blob
     return row->recipe.id ? !fb_tensor_is_made(graph, slot->tensor, is_owned) : !fb_slot_is_persistent(graph, slot);
 }
 
-/* Whether all that a checkpoint of the graph has comes from that file. */
+/* Finds out if all weights of the graph's checkpoint come from that file. */
 static fb_status is_all_from(const fb_graph *graph, const char *blob, bool *is_all, fb_error *error) {
     fb_slot slot;
     bool *is_owned = fb_owned_tensors(graph);

@@ -6,13 +6,13 @@
 #include "core/weights/blobs.h"
 #include "core/weights/safetensors.h"
 
-/* Whose weights the files hold. A key may name two tensors: after BatchNorm was folded into a convolution, "conv.weight" is
- * the weight that the folded one is computed from, and the path at which a module owns the folded one. */
+/* The model whose weights the files hold. A key may name two tensors: after BatchNorm was folded into a convolution,
+ * "conv.weight" is the weight that the folded one is computed from, and the path at which a module owns the folded one. */
 typedef enum fb_weights_reading {
     FB_WEIGHTS_UNKNOWN = 0, /* found out; "ambiguous-weights" where both readings fit */
-    FB_WEIGHTS_SOURCE,      /* those of the model before the passes */
+    FB_WEIGHTS_SOURCE,      /* weights of the model before the passes */
     FB_WEIGHTS_FINISHED,    /* those that the graph's modules own */
-    FB_WEIGHTS_ORIGINAL,    /* those of the first model, where runs over runs' results have left several generations */
+    FB_WEIGHTS_ORIGINAL,    /* weights of the first model, where runs over runs' results have left several versions */
 } fb_weights_reading;
 /* "source", "finished" or "original"; FB_WEIGHTS_UNKNOWN for any other text. */
 fb_weights_reading fb_weights_reading_find(const char *name);
@@ -23,7 +23,7 @@ typedef struct fb_bind_options {
                            NULL or "" = names are as they are */
 } fb_bind_options;
 
-/* What does not fit; as JSON for answers. */
+/* The result of a binding, with what does not fit as JSON for answers. */
 typedef struct fb_binding {
     size_t bound;        /* tensors of the graph whose bytes are in the files */
     json_t *missing;     /* names of tensors that a module owns or a recipe reads, and whose bytes are not known */
@@ -36,21 +36,21 @@ typedef struct fb_binding {
 void fb_binding_free(fb_binding *binding);
 
 /* Binds each tensor of the graph to the tensor of the same name in the files `blobs[0…count)`, or else of the path of one of
- * its owners ("encoder.0.query.weight"): sets `blob` and `offset`, and takes away data, recipe and a digest that is not that of
- * the new bytes. A file's tensor goes before what the graph had: so a fine-tuned file of an optimised graph can be bound to it.
+ * its owners ("encoder.0.query.weight"): sets `blob` and `offset`, and takes away data, recipe, and a digest that the new bytes
+ * do not have. A file's tensor goes before what the graph had: so a fine-tuned file of an optimised graph can be bound to it.
  * Where the bytes are what the tensor has in another blob, or what its recipe makes, it stays as it is: so nothing has changed
  * when a file is sent back as it was given out.
  *
  * A file that foldback wrote says which tensor each of its tensors is (weights_file.h), and is believed. All others together
  * are read as `options->as` says; where it does not, as bind_choose.c finds out, or else this fails with FB_CONFLICT
  * "ambiguous-weights". So it does where a file says that its tensor is one that the graph lacks, unless it must be read as
- * finished. `options` may be NULL. Paths of one tensor may each have a copy in the files, of the same
- * bytes. What only a recipe read that was replaced by bytes is dropped. A buffer that a checkpoint lacks (`non_persistent`) is
- * not missing, unless the recipe of another tensor reads it.
+ * finished. `options` may be NULL. Paths of one tensor may each have a copy in the files, of the same bytes. What only a recipe
+ * read that was replaced by bytes is dropped. A buffer that a checkpoint lacks (`non_persistent`) is not missing, unless the
+ * recipe of another tensor reads it.
  *
  * A tensor that has a digest and no bytes takes only bytes of that digest. Two files must not have one name; a file that is
  * given twice counts once. One of the files may be a model.safetensors.index.json: then its weight_map must be what the others
- * hold. A shard that is not among them is told in `mismatching`.
+ * hold. `mismatching` names a shard that is not among them.
  *
  * The graph is changed only when nothing mismatches. FB_NOT_FOUND "blob-missing", FB_INVALID "bad-safetensors" with a pointer
  * "/weights/1…", FB_NO_MEMORY, FB_IO. `binding` is set also when something mismatches (status FB_OK). */

@@ -100,7 +100,7 @@ static fb_status generations_new(const fb_binder *b, generations **out) {
     return ok ? FB_OK : fb_fail_memory(b->error);
 }
 
-/* Those of a path. */
+/* The members of a path. */
 static const member *find_members(const generations *g, const char *path, size_t *count) {
     const member *members = (const member *)(const void *)g->members.data;
     size_t low = 0, high = g->members.size / sizeof *members, end = high, length = strlen(path);
@@ -144,7 +144,7 @@ static bool find_chain(const generations *g, const fb_given *given, chain *out) 
     size_t count;
     const member *members = find_members(g, given->name, &count), *previous = NULL;
     *out = (chain){0};
-    if (count <= (given->by_path.id ? 2 : 1)) return true; /* nothing lies between */
+    if (count <= (given->by_path.id ? 2 : 1)) return true; /* nothing is between */
     fb_tensor last = given->by_path.id ? given->by_path : members[count - 1].tensor;
     bool *is_input = calloc(fb_tensor_limit(graph), sizeof *is_input), ok = is_input && mark_inputs(graph, last, is_input);
     for (size_t i = 0; i < count && ok; i++) {
@@ -219,7 +219,7 @@ static fb_status refuse(const generations *g, const fb_given *given, const chain
         given->entry->name, fb_tensor_name(graph, c->items[0]), fb_tensor_name(graph, c->items[1]));
 }
 
-/* Whether the dtypes and shapes are the same. */
+/* Compares dtype and shape. */
 static bool bind_fits(const fb_graph *graph, const fb_safetensors_entry *entry, fb_tensor tensor) {
     const fb_tensor_row *row = fb_tensor_at(graph, tensor);
     bool same = entry->dtype == row->dtype && entry->rank == fb_shape_rank(graph, row->shape);
@@ -256,7 +256,7 @@ static fb_status has_digest(const fb_binder *b, const char *digest, const fb_giv
     return ok ? FB_OK : fb_fail_memory(b->error);
 }
 
-/* Whether the file has the bytes, or the digest, that the graph has for the tensor. */
+/* Compares the file's bytes, or their digest, with the graph's for the tensor. */
 static fb_status bind_is_equal(const fb_binder *b, fb_tensor tensor, const fb_given *given, bool *same) {
     fb_symbol digest = fb_tensor_at(b->graph, tensor)->digest;
     return digest.id ? has_digest(b, fb_text(b->graph, digest), given, same) : fb_bind_has_already(b, tensor, given, same);
@@ -390,8 +390,8 @@ static void look_for_lack(void *context, fb_tensor tensor) {
     l->is_found |= !has_bytes(l->graph, tensor) && !fb_tensor_at(l->graph, tensor)->recipe.id && !l->is_given[tensor.id];
 }
 
-/* The source has no tensor that passes computed. One of its names may be that of such a tensor all the same: a path that was
- * tied to another one, until a pass gave it a tensor of its own. */
+/* The source has no tensor that passes computed. One of its names may name such a tensor all the same: a path that was tied to
+ * another one, until a pass gave it a tensor of its own. */
 static bool is_lacked_by_source(const fb_binder *b, const fb_given *given) {
     return given->by_name.id && fb_tensor_is_computed(b->graph, given->by_name);
 }
@@ -403,7 +403,7 @@ static fb_tensor meant_by(const fb_binder *b, const fb_given *given, const bool 
     return is_lacked_by_source(b, given) ? (fb_tensor){0} : given->by_name;
 }
 
-/* Whether something that a checkpoint has would have no bytes under that reading. */
+/* Finds out if a weight of a checkpoint would have no bytes under that reading. */
 static fb_status leaves_gaps(const fb_binder *b, const bool *is_owned, bool by_path, bool *out) {
     bool *is_given = calloc(fb_tensor_limit(b->graph), sizeof *is_given);
     lack l = {.graph = b->graph, .is_given = is_given};
@@ -421,7 +421,7 @@ static fb_status leaves_gaps(const fb_binder *b, const bool *is_owned, bool by_p
     return ok ? FB_OK : fb_fail_memory(b->error);
 }
 
-/* What speaks against each of the two readings. */
+/* The evidence against each of the two readings. */
 typedef struct evidence {
     size_t contested;
     size_t misfits_by_name, misfits_by_path; /* dtypes and shapes */
@@ -445,7 +445,8 @@ static void look_at(const fb_binder *b, const fb_given *given, const bool *is_ow
     found->has_finished |= path.id && fb_tensor_is_made(b->graph, path, is_owned);
 }
 
-/* Whether every contested tensor of the files has the bytes, or the digest, that the graph has for it under that reading. */
+/* Finds out if every contested tensor of the files has the bytes, or the digest, that the graph has for it under that reading.
+ */
 static fb_status has_bytes_of(const fb_binder *b, const bool *is_owned, bool by_path, bool *same) {
     fb_status status = FB_OK;
     *same = true;

@@ -65,7 +65,7 @@ fb_status fb_bind_choose(fb_binder *b);
 /* Appends to `mismatching`; `given` and `tensor` may be NULL and none. */
 fb_status fb_bind_mismatch(fb_binder *b, const char *name, const fb_given *given, fb_tensor tensor, const char *format, ...)
     __attribute__((format(printf, 5, 6)));
-/* Whether the file has the bytes that the tensor has, or that its recipe makes; not when those cannot be known. */
+/* Finds out if the file has the bytes that the tensor has, or that its recipe makes; false when those cannot be known. */
 fb_status fb_bind_has_already(const fb_binder *b, fb_tensor tensor, const fb_given *given, bool *same);
 /* The bytes of a file's tensor. */
 static inline const unsigned char *fb_given_bytes(const fb_binder *b, const fb_given *given) {

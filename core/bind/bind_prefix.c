@@ -1,5 +1,5 @@
 /* A prefix that all names of the files have and the graph lacks, or the other way round: "bert." of a checkpoint of
- * BertForMaskedLM, when the graph is that of the BertModel in it. */
+ * BertForMaskedLM, when the graph is the BertModel in it. */
 #include <stdlib.h>
 #include <string.h>
 

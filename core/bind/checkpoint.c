@@ -92,7 +92,7 @@ static void write_modules(const owned *list, size_t count, fb_buffer *out) {
     fb_buffer_char(out, ']');
 }
 
-/* `ties` are those of each file. */
+/* `ties` has one list per file. */
 static void write_tensors(const owned *list, size_t count, json_t *const *ties, fb_buffer *out) {
     fb_put_name(out, "tensors");
     fb_buffer_char(out, '[');

@@ -12,7 +12,7 @@
 #include "core/json/json.h"
 #include "core/passes/pass.h"
 
-/* What a client gives as a pass's parameters, held against the pass's schema. */
+/* Checks a client's parameters of a pass against the pass's schema. */
 
 typedef struct checker {
     const fb_pass *pass;
@@ -95,9 +95,9 @@ static fb_status check_all(checker *c, const json_t *schema, const json_t *param
     return FB_OK;
 }
 
-/* `pointer` says where the parameters stand, and where the fault is after a failure. FB_INVALID: unknown-parameter,
- * missing-parameter, wrong-type, bad-parameter. Of JSON Schema passes may use `properties`, `required`, and of one value
- * `type`, `enum`, `minimum`, `maximum`, `exclusiveMinimum`, `minItems` and `items`. */
+/* `pointer` is the place of the parameters, and of the fault after a failure. FB_INVALID: unknown-parameter, missing-parameter,
+ * wrong-type, bad-parameter. Of JSON Schema passes may use `properties`, `required`, and of one value `type`, `enum`,
+ * `minimum`, `maximum`, `exclusiveMinimum`, `minItems` and `items`. */
 static fb_status params_check(const fb_pass *pass, const json_t *params, fb_buffer *pointer, fb_error *error) {
     bool takes_none = json_object_size(params) == 0 && !strstr(pass->parameters, "\"required\"");
     if (takes_none) return FB_OK; /* most calls: the schema need not be read for them */
@@ -188,7 +188,7 @@ fb_status fb_composition_settle(fb_composition *composition, const fb_run *run, 
 
 /* ---- reading ----------------------------------------------------------------------------------------------------------- */
 
-/* Where the reader stands in the list, as a JSON Pointer that grows and shrinks. */
+/* The reader's place in the list, as a JSON Pointer that grows and shrinks. */
 typedef struct reader {
     fb_composition *out;
     const fb_pass_library *library;
@@ -250,7 +250,7 @@ static bool drop_defaults(const fb_pass *pass, json_t *params) {
     return schema != NULL;
 }
 
-/* Takes the pass. The parameters stand at the reader's pointer. */
+/* Takes the pass. The parameters are at the reader's pointer. */
 static fb_status add_with_params(reader *r, const fb_pass *pass, const json_t *given) {
     json_t *params = given ? json_copy((json_t *)(uintptr_t)given) : json_object();
     fb_buffer canonical = {0};

@@ -28,7 +28,7 @@ fb_status fb_pass_call_run(const fb_pass_call *call, fb_workpiece *work, const f
     return report->params ? fb_pass_apply(work, watch, report, arena, error) : fb_fail_memory(error);
 }
 
-/* What the tensors take that modules own, each once. False when memory is out. */
+/* Adds up the bytes of the tensors that modules own, each once. False when memory is out. */
 static bool count_bytes(const fb_graph *graph, uint64_t *out) {
     bool *is_owned = fb_owned_tensors(graph);
     *out = 0;
@@ -95,8 +95,8 @@ static bool was_idle(const fb_run *run, size_t count) {
 }
 
 /* One more round of a preset; gives where to go on. It ends where as many calls as a round has applied nothing, one after the
- * other: each of them has then looked at the graph as it is, and would find what it found. A round that applies nothing is no
- * part of the run, and the last one. */
+ * other: each of them has then looked at the graph as it is, and would find what it found. A round that applies nothing is the
+ * last one, and not a part of the run. */
 static fb_status run_round(running *r, size_t position, size_t *next) {
     const fb_pass_call *call = &r->composition->calls[position];
     size_t size = call->round_size, done = 0;

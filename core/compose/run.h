@@ -15,7 +15,7 @@ typedef struct fb_run {
     fb_arena arena; /* of the reports */
 } fb_run;
 
-/* Who looks on while a run is made. Any of the members may be NULL. */
+/* Callbacks that follow a run while it is made. Any of the members may be NULL. */
 typedef struct fb_run_watcher {
     const fb_watch *watch; /* stops it; its parts are the passes */
     const fb_blobs *blobs; /* where weights are, whose numbers may be why a pass refuses something */

@@ -14,9 +14,9 @@
 #include "core/graph/build.h"
 #include "core/passes/pass.h"
 
-/* What the nodes of a run's graphs stand for. A pass that lets a node take another one in (a convolution its BatchNorm) leaves
- * its name with the value of the other. So one name can stand for one value in one replay of a source and for another in
- * another; whoever reads it must know. */
+/* The meanings of the names of nodes in a run's graphs. A pass that lets a node take another one in (a convolution its
+ * BatchNorm) leaves its name with the value of the other. So one name can stand for one value in one replay of a source and for
+ * another in another; a reader must know which. */
 
 /* Of one replay; zeroed at its start. */
 typedef struct meaning_table {
@@ -148,7 +148,7 @@ static uint64_t kind_of_value(kinship *k, fb_value value, uint64_t seed) {
     return kind;
 }
 
-/* A module that passes made is who its path says, whatever it is called with. */
+/* A module that passes made is identified by its path, regardless of its arguments. */
 static uint64_t kind_of_node(kinship *k, fb_node node) {
     const fb_node_row *row = fb_node_at(k->graph, node);
     const char *name = fb_node_name(k->graph, node), *target = fb_node_target(k->graph, node);
@@ -158,7 +158,7 @@ static uint64_t kind_of_node(kinship *k, fb_node node) {
     return kind_of_value(k, row->kwargs, kind_of_value(k, row->args, kind));
 }
 
-/* The same, in whatever order the readers stand. */
+/* The same, in any order of the readers. */
 static uint64_t use_of_node(kinship *k, fb_node node) {
     uint64_t use = 0;
     for (uint32_t e = fb_user_first(k->graph, node); e && goes_on(k->work); e = fb_user_next(k->graph, e)) {
@@ -276,7 +276,7 @@ static fb_node stand_in(void *context, fb_node node) {
     return node.id < r->limit && r->now[node.id].id ? r->now[node.id] : node;
 }
 
-/* The same node under its new name, before the old one, which goes when nobody reads it any more. */
+/* The same node under its new name, before the old one, which goes when nothing reads it any more. */
 static bool add_renamed(renaming *r, fb_node old) {
     fb_graph *graph = r->graph;
     fb_node node = fb_graph_add_node(graph, FB_MAIN_PROGRAM, r->names[old.id], old);
@@ -439,7 +439,7 @@ static fb_status replay_rest(const fb_undo_plan *plan, replay *r, fb_graph **out
     return status;
 }
 
-/* What is known of the two replays; nothing when an external pass is among the steps. */
+/* Merges the two replays; the source counts as unknown when an external pass is among the steps. */
 static fb_status merge_replay(const fb_undo_plan *plan, const replay *whole, const replay *rest, const fb_graph *theirs,
                               fb_graph **out, fb_conflicts *conflicts, fb_error *error) {
     fb_buffer diverged = {0};

@@ -60,7 +60,7 @@ static void write_unevaluated(const char *const *nodes, size_t count, const char
 
 #define FB_DETAIL 400
 
-/* What one pass's comparison came to. */
+/* The result of one pass's comparison. */
 typedef struct outcome {
     const char *counted;     /* "regions" or "outputs" */
     size_t count, equal;     /* equal: regions that have another one's numbers */
@@ -218,7 +218,7 @@ static fb_status compare_on_inputs(const fb_graph *before, const fb_graph *after
     return status;
 }
 
-/* The tolerance is that of computed weights for every pass: sums of sums may go in another order. */
+/* Every pass gets the tolerance of computed weights: sums of sums may go in another order. */
 static fb_status compare_outputs(fb_run_validation *validation, const fb_graph *before, const fb_graph *after, outcome *found,
                                  fb_error *error) {
     fb_comparison outputs;

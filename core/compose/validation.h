@@ -19,7 +19,7 @@ typedef struct fb_run_validation {
     const fb_eval_options *options; /* weights that are not known are drawn in any case */
     const fb_tolerance *tolerance;  /* NULL: by dtype and by what the pass is allowed to do */
 
-    /* What was found. */
+    /* The result of a validation. */
     size_t compared;          /* regions or outputs */
     bool is_incomplete;       /* something could not be compared */
     const fb_pass *failed;    /* the pass whose result differs; NULL = none */

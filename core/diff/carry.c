@@ -23,7 +23,7 @@ static bool same_symbol(const fb_graph *a, fb_symbol x, const fb_graph *b, fb_sy
     return strcmp(fb_text(a, x), fb_text(b, y)) == 0;
 }
 
-/* Whether what is said about the two tensors' bytes is the same, where they themselves cannot be compared. */
+/* Compares the descriptions of two tensors' bytes, where the bytes themselves cannot be compared. */
 static bool is_described_alike(const fb_graph *base, const fb_tensor_row *before, const fb_graph *ours,
                                const fb_tensor_row *now) {
     return same_symbol(base, before->digest, ours, now->digest) && same_symbol(base, before->blob, ours, now->blob) &&
@@ -31,7 +31,7 @@ static bool is_described_alike(const fb_graph *base, const fb_tensor_row *before
            fb_same_text(base, before->recipe, ours, now->recipe);
 }
 
-/* Bytes that are not here are no failure. */
+/* Bytes that are not here do not count as a failure. */
 static fb_status unless_unknown(const fb_error *found, fb_error *error) {
     fb_status status = found->status;
     bool is_failure = status == FB_NO_MEMORY || status == FB_IO || status == FB_NO_SPACE;
@@ -45,7 +45,7 @@ static fb_status digest_of(const fb_sides *sides, const fb_graph *graph, fb_tens
     return unless_unknown(&found, error);
 }
 
-/* Whether two expressions over tensors of base give the same bytes; false when that is not known. */
+/* Evaluates two expressions over tensors of base and compares their bytes; false when that is not known. */
 static fb_status compare_bytes(const fb_sides *sides, fb_value a, fb_value b, fb_dtype dtype, bool *is_known, bool *is_same,
                                fb_error *error) {
     fb_evaluation *of_a = NULL, *of_b = NULL;
@@ -60,8 +60,8 @@ static fb_status compare_bytes(const fb_sides *sides, fb_value a, fb_value b, fb
     return unless_unknown(&found, error);
 }
 
-/* Whether a tensor's bytes changed since base. Bytes first: by a digest, or by what is in blobs and inline, and recipes over
- * that; where they are not known, a tensor has changed when what is said about them has. */
+/* Finds out if a tensor's bytes changed since base. Bytes first: by a digest, or by what is in blobs and inline, and recipes
+ * over that; where they are not known, a tensor has changed when its description has. */
 static fb_status tensor_changed(const fb_sides *sides, fb_tensor in_base, fb_tensor in_ours, bool *is_changed,
                                 fb_error *error) {
     const fb_graph *base = sides->base, *ours = sides->ours;
@@ -120,10 +120,10 @@ static bool find_stale(fb_sides *sides) {
     return fb_inputs_end(&walk);
 }
 
-/* A tensor that a module of base owns, or that stands between originals and such a one. */
+/* A tensor that a module of base owns, or that is computed on the way from originals to such a one. */
 typedef struct owned_tensor {
     fb_tensor base, ours;
-    bool is_between;    /* nobody owns it */
+    bool is_between;    /* without an owner */
     bool is_lost;       /* theirs lacks it at one of its places, or makes it differently */
     bool is_shared;     /* it comes back in theirs, or a tensor that comes back is made from it */
     bool is_carried;    /* it is lost, its bytes changed, and it was made from others */
@@ -453,7 +453,7 @@ static bool is_apart(const fb_piece *a, const fb_piece *b) {
     return false;
 }
 
-/* Whether two pieces of one box are shown to hold the same bytes. */
+/* Finds out if two pieces of one box surely hold the same bytes. */
 static fb_status compare_pieces(carrying *c, const fb_piece *a, const fb_piece *b, bool *is_same) {
     bool is_known;
     *is_same = a->from.id == b->from.id;
@@ -542,7 +542,7 @@ static fb_value copy_items(fb_graph *to, const fb_graph *from, const fb_value_ro
     return made;
 }
 
-/* The same expression in another graph, where stand-ins are those of `tensors`. */
+/* The same expression in another graph, with the stand-ins of `tensors`. */
 static fb_value copy_expression(fb_graph *to, const fb_graph *from, fb_value value, const fb_map *tensors) {
     const fb_value_row *row = fb_value_at(from, value);
     switch ((fb_kind)row->kind) {
@@ -599,7 +599,7 @@ static fb_status carry_source(carrying *c, const placed_piece *all, size_t count
 
 /* ---- all of them ------------------------------------------------------------------------------------------------------- */
 
-/* Adds the stand-ins of theirs, under the names that their tensors will have. `stand_ins` maps those of base to them. */
+/* Adds the stand-ins of theirs, under the names that their tensors will have. `stand_ins` maps base's stand-ins to them. */
 static fb_status add_their_stand_ins(carrying *c, fb_map *stand_ins) {
     fb_graph *base = c->sides->base, *theirs = c->sides->theirs, *ours = c->sides->ours;
     for (size_t i = 0; i < c->count; i++) {

@@ -151,7 +151,7 @@ static void erase_rows(maker *m) {
     }
 }
 
-/* From the last to the first: what a row shall stand before is in its place by then. */
+/* From the last to the first: the row that a row shall precede is in its place by then. */
 static void place_rows(maker *m) {
     fb_row_id behind = {0};
     for (size_t i = m->to.count; i-- > 1 && goes_on(m); behind.id = m->in_from[i]) {

@@ -1,8 +1,8 @@
-/* What differs between two graphs, as a list of edits that is data: it can be shown, applied, and turned round.
+/* The difference of two graphs, as a list of edits that is data: it can be shown, applied, and inverted.
  *
- * A node is who its name says, a module who its path says, a tensor who its name says. Applying diff(a, b) to a gives b, byte
- * for byte; so does the inverse applied to b give a. Edits are applied in their order; `before` and `was_before` are what
- * stands behind the place at that moment. */
+ * Names identify nodes and tensors, and paths identify modules. Applying diff(a, b) to a gives b, byte for byte; so does the
+ * inverse applied to b give a. Edits are applied in their order; `before` and `was_before` are what follows the place at that
+ * moment. */
 #ifndef FB_DIFF_DIFF_H
 #define FB_DIFF_DIFF_H
 
@@ -57,7 +57,7 @@ fb_status fb_diff_count(const fb_graph *from, const fb_graph *to, size_t most, f
 void fb_diff_invert(fb_diff *diff);
 
 /* A new graph: `graph` with the edits. FB_CONFLICT "edit-does-not-fit" when a row that an edit needs is missing, is there
- * already, stands elsewhere, or has another value than `was`; FB_INVALID when what comes out is not a valid graph. */
+ * already, is elsewhere, or has another value than `was`; FB_INVALID when what comes out is not a valid graph. */
 fb_status fb_diff_apply(const fb_diff *diff, const fb_graph *graph, fb_graph **out, fb_error *error);
 
 /* Appends the edits as a JSON array:
@@ -75,7 +75,7 @@ fb_status fb_diff_apply(const fb_diff *diff, const fb_graph *graph, fb_graph **o
  * In `was` and `now` a pointer that is missing is a member that is absent there. False: fb_work_failed says why. */
 bool fb_diff_write(const fb_diff *diff, fb_work *work, fb_buffer *out);
 
-/* ---- What differs between two rows, member by member. ------------------------------------------------------------------- */
+/* ---- The difference of two rows, member by member. ---------------------------------------------------------------------- */
 
 /* The members in which two rows of a table differ, in the arena, texts and pointers too; none when the rows are equal. False
  * when memory is out. */

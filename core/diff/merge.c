@@ -32,7 +32,7 @@ typedef struct adapter {
     size_t length;
     const char *rest; /* ".weight", or ".default.weight" */
     fb_tensor a, b;   /* of ours */
-    fb_value recipe;  /* of base: that of its weight */
+    fb_value recipe;  /* its weight's, in base */
     fb_tensor parts[PARTS_MAX];
     size_t part_count;
 } adapter;
@@ -103,7 +103,7 @@ static bool leaves_rows_whole(adopting *a, adapter *one, fb_value recipe, int64_
     fb_recipe_op op = fb_recipe_op_of(base, recipe);
     fb_value first = fb_recipe_arg(base, recipe, 0), dims = fb_recipe_value(base, recipe, "dims");
     if (fb_recipe_type_of(base, first, &from, NULL)) return false;
-    bool is_whole = op == FB_RECIPE_RESHAPE; /* the last size is that of the argument, which is looked at below */
+    bool is_whole = op == FB_RECIPE_RESHAPE; /* the last size is the argument's, which is looked at below */
     if (op == FB_RECIPE_CONCAT || op == FB_RECIPE_SLICE) is_whole = fb_recipe_int(base, recipe, "axis") < type.rank - 1;
     if (op == FB_RECIPE_PERMUTE) is_whole = fb_shape_size(base, dims, type.rank - 1) == type.rank - 1;
     for (size_t i = 0; i < fb_recipe_arg_count(base, recipe) && is_whole; i++)
@@ -197,7 +197,7 @@ static fb_value make_rows(fb_graph *graph, const adapter *one, const fb_value *r
     }
 }
 
-/* The names of what is made are no paths: a part may have the path of what it is taken from. */
+/* Parts that are made are not named by paths: a part may have the path of what it is taken from. */
 static fb_tensor add_made(adopting *a, const adapter *one, const char *which, fb_tensor like, fb_value recipe) {
     const char *path = text_of(a, one->module, one->length, which, one->rest);
     const char *name = text_of(a, path, strlen(path), "@", "adapter");
@@ -252,8 +252,8 @@ static fb_status merge_adapters(const fb_graph *base, const fb_graph *theirs, co
     return a.failed ? fb_work_failed(work, error) : FB_OK;
 }
 
-/* Graphs that compute nothing: no node says there what needs a tensor, and which tensors belong together. So whatever an edit
- * takes apart must be there as a whole, and nothing may have joined it.
+/* Graphs that compute nothing: no node says there what needs a tensor, and which tensors belong together. So everything that an
+ * edit takes apart must be there as a whole, and nothing may have joined it.
  *
  *     base:  qkv   theirs:  q k v    ours:  nothing           q, k and v would come back as they were before the training
  *     base:  qkv   theirs:  q k v    ours:  qkv qkv.absmax    the state would stay, and belong to nothing
@@ -265,7 +265,7 @@ static bool *find_edited(fb_merging *m) {
     bool *is_edited = calloc(fb_module_limit(base) + 1, sizeof *is_edited);
     for (size_t i = 0; is_edited && i < m->diff.count && fb_merging_goes_on(m); i++) {
         const fb_edit *edit = &m->diff.edits[i];
-        if (edit->table != FB_MODULE_TABLE || !*edit->name) continue; /* the root's tensors belong to nobody */
+        if (edit->table != FB_MODULE_TABLE || !*edit->name) continue; /* the root's tensors have no owner */
         if (edit->kind != FB_EDIT_SET && edit->kind != FB_EDIT_ERASE) continue;
         is_edited[fb_module_find(base, edit->name).id] = true;
         if (edit->kind == FB_EDIT_ERASE && !fb_module_find(m->sides.ours, edit->name).id)

@@ -1,4 +1,4 @@
-/* The three-way merge: what leads from `base` to `theirs` is done to `ours`, as `git merge` does it with three versions of a
+/* The three-way merge: the changes from `base` to `theirs` are made to `ours`, as `git merge` does it with three versions of a
  * file. Every conflict is reported; a merge with a conflict changes nothing.
  *
  *     base ────── passes undone ─────▶ theirs
@@ -18,8 +18,8 @@
  *     conflict   an edit that does not fit ours
  *     recomputed a node with one name in base and theirs that an edit makes compute differently, or that reads such a node
  *     diverged   a recomputed node whose value differs: base has under this name what theirs has under another one
- *     trail      the nodes that lie between an edited node and what it reads in both base and theirs
- *     stale      a tensor of base that theirs lacks, or makes differently
+ *     trail the nodes between an edited node and what it reads in both base and theirs stale a tensor of base that theirs
+ *     lacks, or makes differently
  *     carried    a stale tensor whose bytes changed in ours: its new bytes go back into the originals that theirs has
  *     stand-in   a tensor added to base or theirs for what ours has now, so that recipes can name it */
 #ifndef FB_DIFF_MERGE_H
@@ -41,7 +41,7 @@ const char *fb_conflict_kind_name(fb_conflict_kind kind); /* "node", "module", "
  *                                    right only as long as it is what it was
  *   new-users                        an edit erases it, or makes it compute something else, and something new reads it
  *   name-taken, path-taken           an edit adds it, and another one of that name is there
- *   not-topological                  it would stand before something that it reads
+ *   not-topological                  it would precede something that it reads
  *   invalid                          the merged graph would break a rule of the format
  * Codes of tensors, whose bytes changed since and would have to be carried back:
  *   computed          by a recipe that computes
@@ -71,7 +71,7 @@ void fb_conflicts_add(fb_conflicts *conflicts, fb_conflict_kind kind, const char
                       ...) __attribute__((format(printf, 5, 6)));
 void fb_conflicts_free(fb_conflicts *conflicts);
 
-/* What is known besides the graphs. */
+/* Facts that are known besides the graphs. */
 typedef struct fb_merge_facts {
     const fb_graph *source;      /* foldback's passes made `base` and `theirs` from it; NULL: something else did */
     const char *const *diverged; /* nodes of the source that have one value in base and another in theirs */

@@ -1,14 +1,15 @@
-/* What writes into memory. An erased node reads its inputs at its place in ours, an inserted one at its place in the merged
- * graph. One of them sees a write in between, the other does not. The passes made sure that base and theirs have no such write,
- * or a harmless one; a conflict is one that ours added.
+/* Conflicts about writes into memory. An erased node reads its inputs at its place in ours, an inserted one at its place in the
+ * merged graph. One of them sees a write in between, the other does not. The passes made sure that base and theirs have no such
+ * write, or a harmless one; a conflict is one that ours added.
  *
  *     base:    x   merged(x)      k = merged[…]         theirs:  x   q(x)           k = k(x)
  *     ours:    x   merged(x)   x.add_(1)   k = merged[…]         here k(x) would read what was written
  *
- * What is put back where nothing was read has no such place in ours. It reads what it read in theirs: behind the same writes.
+ * A node that is put back where nothing was read has no such place in ours. It reads what it read in theirs: after the same
+ * writes.
  *
  *     base:    x   t = x.transpose_(0, 1)               theirs:  x   dead(x)   t = x.transpose_(0, 1)
- *     ours:    x   turned = x.transpose_(0, 1)                   here dead(x) would stand behind it
+ *     ours:    x   turned = x.transpose_(0, 1)                   here dead(x) would follow it
  */
 #include <stdlib.h>
 #include <string.h>
@@ -156,7 +157,7 @@ static bool add_read(transition *t, fb_node node, uint32_t group, uint32_t ordin
     return true;
 }
 
-/* Whether anything writes it at any time. */
+/* Finds out if anything writes a node's memory at any time. */
 static bool may_be_disturbed(const transition *t, fb_node node) {
     return fb_last_write(t->alias, node) || fb_mode_switched_between(t->alias, 0, UINT32_MAX);
 }
@@ -180,7 +181,7 @@ static bool add_history(const memory *y, transition *t, fb_node node) {
     return !t->text.failed && !t->histories.failed;
 }
 
-/* The writes into a node's memory that stand before an ordinal; 0 for none. */
+/* The writes into a node's memory before an ordinal; 0 for none. */
 static bool find_history(const memory *y, transition *t, fb_node node, uint32_t ordinal, uint64_t *out) {
     uint32_t count, before = 0;
     const uint32_t *writes = fb_writes_of(t->alias, node, &count);
@@ -240,7 +241,7 @@ static bool reads_disturbed(const memory *y, const transition *t, const fb_graph
     return false;
 }
 
-/* The reads of a trail part are those of each edited node whose trail leads to it. */
+/* A trail part has the reads of each edited node whose trail leads to it. */
 static bool add_reads_of_part(memory *y, transition *t, const fb_graph *graph, fb_node reader, uint32_t part,
                               uint32_t ordinal) {
     bool ok = true;
@@ -316,7 +317,7 @@ static bool is_disturbed(const transition *t, const span *read) {
 
 /* ---- what happened since ----------------------------------------------------------------------------------------------- */
 
-/* Whether nodes stand in another order since, or there are others that write. */
+/* Finds out if ours reordered the nodes of base, or has other nodes that write. */
 static bool is_rearranged(fb_merging *m) {
     const fb_graph *base = m->sides.base, *ours = m->sides.ours;
     uint32_t last = 0;
@@ -362,7 +363,7 @@ static void report(const memory *y, const transition *before, const transition *
 /* Inserted or erased calls of a module whose type changed in ours, so that it may write into its input. A pass that removes
  * calls relied on it that they only compute.
  *
- *     base:    x   a = act(x)   (b = act(x), which nobody reads, went)      theirs:  x   a = act(x)   b = act(x)
+ *     base:    x   a = act(x)   (b = act(x), which nothing reads, went)      theirs:  x   a = act(x)   b = act(x)
  *     ours:    act is my.Block, and writes into x: b = act(x) would do it once more
  */
 /* Checks the calls of `graph` that `other` lacks; `then` has the same call from before the module changed. */

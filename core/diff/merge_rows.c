@@ -153,7 +153,7 @@ static void report_members(fb_merging *m, const fb_edit *edit, fb_span now) {
     fb_buffer_free(&what);
 }
 
-/* Whether both rows describe their value, and differently. */
+/* Finds out if both rows describe their value, and differently. */
 static bool is_redescribed(fb_span a, fb_span b) {
     static const char *const members[] = {"/meta/shape", "/meta/dtype"};
     for (size_t i = 0; i < 2; i++) {
@@ -291,7 +291,7 @@ static fb_status take_edit(fb_merging *m, size_t index) {
 
 /* ---- places ------------------------------------------------------------------------------------------------------------ */
 
-/* Nothing stands behind the output, whatever its name. */
+/* Nothing follows the output, regardless of its name. */
 static fb_row_id output_of(fb_merging *m, fb_document_table table) {
     fb_row_id last = m->tables[table].last;
     bool is_output = table == FB_NODE_TABLE && last.id &&
@@ -349,7 +349,7 @@ fb_status fb_merge_rows(fb_merging *m) {
 
 /* ---- order ------------------------------------------------------------------------------------------------------------- */
 
-/* Every node stands after what it reads. An inserted node stands before its next neighbour of theirs; where ours reordered the
+/* Every node follows what it reads. An inserted node precedes its next neighbour of theirs; where ours reordered the
  * neighbours, it moves behind the last of its inputs. */
 typedef struct waiter {
     uint32_t row, next;
@@ -358,8 +358,8 @@ typedef struct waiter {
 typedef struct ordering {
     fb_merging *m;
     fb_rows *rows;
-    bool *is_out;         /* by row: it stands in its place */
-    uint32_t *missing;    /* by row: inputs that do not stand yet */
+    bool *is_out;         /* by row: it is in its place */
+    uint32_t *missing;    /* by row: inputs that are not placed yet */
     uint32_t *first_wait; /* by row: who waits for it, 1 + index into waiters */
     fb_buffer waiters;
     fb_buffer text; /* of the row that is looked at */
@@ -429,7 +429,7 @@ static void check_input(ordering *o, uint32_t reader, const char *name) {
                          "%s would stand before %s, which it reads", reader_name, name);
 }
 
-/* The row stands now: the rows that only waited for it come next. */
+/* The row is placed now: the rows that only waited for it come next. */
 static void settle(ordering *o, uint32_t row) {
     fb_row_id next = o->rows->items[row].next;
     o->is_out[row] = true;
@@ -438,7 +438,7 @@ static void settle(ordering *o, uint32_t row) {
         memcpy(&waiting, o->waiters.data + (size_t)(w - 1) * sizeof waiting, sizeof waiting);
         if (--o->missing[waiting.row] == 0) {
             fb_rows_move(o->rows, (fb_row_id){waiting.row}, next);
-            next.id = waiting.row; /* the first to wait stands first: waiters are listed last to first */
+            next.id = waiting.row; /* the first to wait is placed first: waiters are listed last to first */
         }
         w = waiting.next;
     }
@@ -506,8 +506,8 @@ static bool same_row(gathering *g, const fb_graph *a, fb_tensor x, const fb_grap
     return is_same;
 }
 
-/* Whose description holds: if they differ, the one that changed since base, in itself or in what it is computed from. A source
- * without an owner whose bytes ours lost keeps those of theirs. */
+/* Chooses the description: if they differ, the one that changed since base, in itself or in what it is computed from. A source
+ * without an owner whose bytes ours lost keeps theirs. */
 static bool theirs_holds(gathering *g, const char *name, fb_tensor ours, fb_tensor theirs) {
     const fb_sides *sides = &g->m->sides;
     if (fb_map_get(&sides->stand_ins, theirs.id)) return false;

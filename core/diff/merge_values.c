@@ -34,7 +34,7 @@ bool fb_merging_is_same_call(const fb_merging *m, fb_node before, fb_node now) {
            is_alike(m, x->args, y->args) && is_alike(m, x->kwargs, y->kwargs);
 }
 
-/* Whether ours has a node of base as it was, and nothing new that reads it writes into it. */
+/* Finds out if ours has a node of base as it was, and no new reader of it writes into it. */
 static bool is_unchanged_since(fb_merging *m, fb_node node) {
     const fb_graph *base = m->sides.base, *ours = m->sides.ours;
     fb_node now = fb_counterpart(&m->sides, base, node, ours);
@@ -98,7 +98,7 @@ static uint64_t added_write(const fb_graph *graph, fb_node node, const fb_graph 
     return fb_merging_may_write(graph, node) && fb_node_named(other, name).id ? fb_hash_text(name, 0) : 0;
 }
 
-/* Marks the nodes of base that stand in theirs on the other side of a node that may write. False when memory is out. */
+/* Marks the nodes of base that are, in theirs, on the other side of a node that may write. False when memory is out. */
 static bool find_reordered(fb_merging *m, bool *marks) {
     const fb_graph *base = m->sides.base, *theirs = m->sides.theirs;
     uint64_t *writes = calloc(fb_node_limit(base), sizeof *writes), before = 0;
@@ -159,7 +159,7 @@ static void report_new_users(const users *u, const char *name) {
     }
 }
 
-/* What an inserted node reads must be of the same shape and dtype as in base. */
+/* Checks that the inputs of an inserted node have the shape and dtype that they have in base. */
 static void check_inputs(const users *u, fb_node inserted) {
     const fb_graph *base = u->m->sides.base, *ours = u->m->sides.ours, *theirs = u->m->sides.theirs;
     for (uint32_t e = fb_input_first(theirs, inserted); e && fb_merging_goes_on(u->m); e = fb_input_next(theirs, e)) {
@@ -227,7 +227,7 @@ static void check_still_calls(const users *u, fb_node before) {
                      "%s no longer calls module %s, whose result undo would change", name, path);
 }
 
-/* Whether a reader diverges though neither it nor its module was edited: then its input diverges. */
+/* Finds out if a reader diverges though neither it nor its module was edited: then its input diverges. */
 static bool gives_another_value(const users *u, fb_node node) {
     const fb_graph *base = u->m->sides.base, *theirs = u->m->sides.theirs;
     fb_node there = fb_counterpart(&u->m->sides, base, node, theirs);
@@ -239,7 +239,7 @@ static bool gives_another_value(const users *u, fb_node node) {
     return false;
 }
 
-/* Nodes of the source keep their names: what they stand for is known. The others were made by passes. */
+/* Nodes of the source keep their names: their meaning is known. The others were made by passes. */
 static bool is_of_source(const users *u, fb_node node) {
     const fb_merge_facts *facts = u->m->facts;
     return facts && fb_counterpart(&u->m->sides, u->m->sides.base, node, facts->source).id;
@@ -555,7 +555,7 @@ static meeting meeting_here(const values *v) {
     return here;
 }
 
-/* Whether an earlier trail came to here: then it has looked at all that follows. If not, a later one may. */
+/* Joins an earlier trail that came to here: it has looked at all that follows. If not, a later one may. */
 static bool meets_another(values *v) {
     if (v->has_turned || v->heap.size > MET_NODES * sizeof(fb_node)) return false;
     meeting here = meeting_here(v);
@@ -612,7 +612,7 @@ static void compare(values *v, fb_node node, fb_node there) {
 
 /* ---- what arguments mean ----------------------------------------------------------------------------------------------- */
 
-/* Whether a node of theirs replaces one of base, as far as is known. */
+/* Finds out if a node of theirs replaces one of base, as far as is known. */
 static bool replaces(const fb_merging *m, fb_node was, fb_node now) {
     const fb_graph *base = m->sides.base, *theirs = m->sides.theirs;
     const fb_node_row *x = fb_node_at(base, was), *y = fb_node_at(theirs, now);
@@ -632,7 +632,7 @@ static bool find_both(const fb_merging *m, fb_span was, fb_span now, fb_node *in
     return !*failed;
 }
 
-/* Whether two arguments are the same, except for nodes that replace each other. Documents are nested to a bounded depth. */
+/* Compares two arguments, where nodes that replace each other count as equal. Documents are nested to a bounded depth. */
 static bool means_the_same(const fb_merging *m, fb_span was, fb_span now, bool *failed) {
     if (fb_span_equal(was, now)) return true;
     size_t at_was = 0, at_now = 0;

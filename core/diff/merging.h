@@ -19,7 +19,7 @@
 /* The three graphs of a merge (merge.h), as copies in which one tensor has one name. For the merge alone.
  *
  * A tensor is identified by its owners: where a module of `ours` has another tensor at a place that `base` has too, that is the
- * same tensor, whatever its name. What has no owner is known by the recipes that read it, and then by its name (sides.c).
+ * same tensor, regardless of its name. What has no owner is known by the recipes that read it, and then by its name (sides.c).
  * `base` and `theirs` take over the names of `ours`; a tensor that only they have gets another name where its own is taken. A
  * tensor that comes back to a module is trained as it was in `base`, though it may have no owner in `ours`. */
 
@@ -37,7 +37,7 @@ typedef struct fb_sides {
     const fb_graph *given_base; /* `base` before tensors were renamed; the ids are the same */
     bool *is_stale;             /* by tensor of base: theirs lacks it, or makes it differently; filled by fb_carry_back */
     uint32_t stale_limit;       /* of is_stale: stand-ins, which fb_carry_back adds to base, have no entry and are not stale */
-    fb_map stand_ins;           /* tensors of `theirs` that stand for one of `ours` */
+    fb_map stand_ins;           /* tensors of `theirs` that represent one of `ours` */
     const fb_blobs *blobs;      /* where bytes are; NULL: only inline data is known */
     unsigned serial;            /* makes fresh names */
 } fb_sides;
@@ -65,10 +65,10 @@ void fb_slot_index_free(fb_slot_index *index);
 /* The tensor at the place of `slot`, which is one of `from`; or none. */
 fb_tensor fb_slot_index_find(const fb_slot_index *index, const fb_graph *from, const fb_slot *slot);
 
-/* Whether two values read the same in a document. */
+/* Compares two values as a document spells them. */
 bool fb_same_text(const fb_graph *a, fb_value x, const fb_graph *b, fb_value y);
 
-/* Whether anything is said about the tensor's bytes. */
+/* True if the tensor's bytes are described in any way. */
 bool fb_tensor_has_known_bytes(const fb_graph *graph, fb_tensor tensor);
 
 static inline bool fb_is_stale(const fb_sides *sides, fb_tensor tensor) {
@@ -132,9 +132,9 @@ static inline fb_node fb_counterpart(const fb_sides *sides, const fb_graph *grap
 
 /* The edit that inserts, erases or moves that row, or NULL. */
 const fb_edit *fb_merging_edit(const fb_merging *m, fb_document_table table, const char *name);
-/* Whether an edit of a node changes more than its meta. */
+/* True if an edit of a node changes more than its meta. */
 bool fb_merging_recomputes(const fb_edit *edit);
-/* Whether a graph has both nodes, and `reader` reads `input`. Neither may be in the graph. */
+/* True if a graph has both nodes, and `reader` reads `input`. Neither may be in the graph. */
 bool fb_merging_reads(fb_merging *m, const fb_graph *graph, fb_node reader, fb_node input);
 
 /* Does the edits of nodes and modules to the rows of ours. */
@@ -146,9 +146,9 @@ fb_status fb_merge_tensors(fb_merging *m);
 
 /* ---- merge_values.c ----------------------------------------------------------------------------------------------------- */
 
-/* Whether a node may write into its inputs, or has any other effect. */
+/* True if a node may write into its inputs, or has any other effect. */
 bool fb_merging_may_write(const fb_graph *graph, fb_node node);
-/* Whether a node of base and one of ours make the same call of nodes of the same names. */
+/* True if a node of base and one of ours make the same call of nodes of the same names. */
 bool fb_merging_is_same_call(const fb_merging *m, fb_node before, fb_node now);
 
 /* Finds the nodes of ours that an undo would give another value than they rely on, and leaves the trails. */

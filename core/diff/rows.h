@@ -1,6 +1,6 @@
 /* One table of a document as an ordered list of named rows, each a canonical text: what edits are applied to.
  *
- * Most rows are compared once and never changed. So a row of a graph has no text of its own before somebody asks for it. */
+ * Most rows are compared once and never changed. So the text of a graph's row is made when it is first asked for. */
 #ifndef FB_DIFF_ROWS_H
 #define FB_DIFF_ROWS_H
 

@@ -111,7 +111,7 @@ static void look_for_name(void *context, fb_tensor tensor) {
     search->is_found |= strcmp(fb_tensor_name(search->graph, tensor), search->name) == 0;
 }
 
-/* Whether a module now owns a tensor computed from its original: then the original is found by its name. */
+/* True if a module now owns a tensor computed from its original: then the original is found by its name. */
 static bool is_made_from(const identifying *i, fb_tensor original, fb_tensor now) {
     name_search search = {.graph = i->ours, .name = fb_tensor_name(i->base, original)};
     fb_value recipe = fb_tensor_at(i->ours, now)->recipe;
@@ -138,7 +138,7 @@ static bool is_same_text(const identifying *i, fb_symbol in_base, fb_symbol in_o
     return strcmp(fb_text(i->base, in_base), fb_text(i->ours, in_ours)) == 0;
 }
 
-/* Whether both tensors are known to have the same bytes. */
+/* True if both tensors are known to have the same bytes. */
 static bool has_same_bytes(const identifying *i, fb_tensor in_base, fb_tensor in_ours) {
     const fb_tensor_row *x = fb_tensor_at(i->base, in_base), *y = fb_tensor_at(i->ours, in_ours);
     if (x->digest.id && y->digest.id) return is_same_text(i, x->digest, y->digest);
@@ -146,7 +146,7 @@ static bool has_same_bytes(const identifying *i, fb_tensor in_base, fb_tensor in
     return x->blob.id && y->blob.id && is_same_text(i, x->blob, y->blob) && x->offset == y->offset;
 }
 
-/* The same operations, whatever the tensors are called. Expressions are nested to a bounded depth. */
+/* The same operations, regardless of the tensors' names. Expressions are nested to a bounded depth. */
 static bool is_same_recipe(const identifying *i, fb_value in_base, fb_value in_ours) {
     if (!in_base.id || !in_ours.id) return false;
     const fb_value_row *x = fb_value_at(i->base, in_base), *y = fb_value_at(i->ours, in_ours);
@@ -188,7 +188,7 @@ static void find_by_readers(identifying *i) {
     }
 }
 
-/* Those whose bytes are known to be the same, or unknown on both sides; or all. */
+/* Pairs tensors of one name: those whose bytes are known to be the same, or unknown on both sides; or all. */
 static void find_by_names(identifying *i, bool all) {
     for (fb_tensor t = fb_first_tensor(i->base); t.id; t = fb_tensor_at(i->base, t)->next) {
         fb_tensor same = fb_tensor_find(i->ours, fb_tensor_name(i->base, t));
@@ -303,7 +303,7 @@ static bool *find_parameters(const fb_graph *graph) {
     return is_parameter;
 }
 
-/* A parameter that lost its owner in ours counts as not trained there, though nobody said so. Where theirs gives it back to a
+/* A parameter that lost its owner in ours counts as not trained there, though nothing said so. Where theirs gives it back to a
  * module, requires_grad of base holds. */
 static bool keep_training(fb_sides *sides) {
     const fb_graph *base = sides->base, *theirs = sides->theirs;

@@ -214,7 +214,7 @@ static void write_key(const changes *c, const char *token, size_t size) {
 
 static void write_members(changes *c, fb_span container);
 
-/* What is not in the container yet. */
+/* Writes the members that the container does not have yet. */
 static void write_added(changes *c, fb_span container, bool *is_first) {
     size_t depth = c->path.size;
     for (size_t i = 0; i < c->count && !c->path.failed; i++) {

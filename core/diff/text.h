@@ -17,16 +17,16 @@ typedef struct fb_span {
 
 bool fb_span_equal(fb_span a, fb_span b); /* both absent, or the same bytes */
 fb_span fb_span_of(const char *text);
-/* The same value, whatever order the members of its objects have (those of kwargs, parameters and buffers have one of their
- * own). In time n log n, and linear where the order is the same. Sets *failed, which must be false, when memory is out. */
+/* Compares two values regardless of the order of their objects' members, except that kwargs, parameters and buffers are
+ * ordered. In time n log n, and linear where the order is the same. Sets *failed, which must be false, when memory is out. */
 bool fb_span_alike(fb_span a, fb_span b, bool *failed);
 
 /* Walks over an object's members or an array's items: start with *cursor = 0 and call until false comes back. `key` is the
  * member's name as it is spelled between its quotes, absent for an array's item. `key` may be NULL. */
 bool fb_span_next(fb_span container, size_t *cursor, fb_span *key, fb_span *value);
 
-/* What a pointer of one or two tokens names in a row: "/target", "/args/1", "/kwargs/dim", "/parameters/weight". Absent when
- * there is no such member. Tokens are escaped as JSON Pointers are, over the spelling in JSON. */
+/* The member of a row that a pointer of one or two tokens names: "/target", "/args/1", "/kwargs/dim", "/parameters/weight".
+ * Absent when there is no such member. Tokens are escaped as JSON Pointers are, over the spelling in JSON. */
 fb_span fb_span_at(fb_span row, const char *pointer);
 
 /* Appends `row` with each pointer's value exchanged: absent = the member is taken away; a member that is not there is added at

@@ -158,7 +158,7 @@ static bool is_wanted(fb_reader *reader) {
     return false;
 }
 
-/* Reads the elements of the array that the scanner stands before. Of modules that must wait, only the syntax is checked. */
+/* Reads the elements of the array that follows the scanner. Of modules that must wait, only the syntax is checked. */
 static void read_elements(fb_reader *reader, outline *outer, outer_member which, bool must_wait) {
     if (!fb_scan_enter(&reader->scan, '[')) {
         reader->element = fb_scan_value(&reader->scan);

@@ -19,7 +19,7 @@ typedef struct fb_reader {
     fb_errors *errors;
     size_t max_nodes, node_count;
 
-    /* What is in hand: an element of one of the outer lists ("/nodes", 17), or a whole outer member ("/name", SIZE_MAX). */
+    /* The value in hand: an element of one of the outer lists ("/nodes", 17), or a whole outer member ("/name", SIZE_MAX). */
     const fb_json *element;
     const char *section;
     size_t index;
@@ -77,7 +77,7 @@ fb_spelling fb_wrong_symbolic_size;
 /* Reports `code` when the string is spelled wrong. */
 bool fb_check_spelling(fb_reader *reader, const fb_json *string, fb_spelling *wrong, const char *code);
 
-/* ---- values (read_value.c): what is wrong is reported and stands as None; none when memory is out ------------------------ */
+/* ---- values (read_value.c): a wrong value is reported and becomes None; none when memory is out -------------------------- */
 
 /* An object as FB_MAP. */
 fb_value fb_read_map_sorted(fb_reader *reader, const fb_json *object);

@@ -98,12 +98,12 @@ static fb_value read_list(fb_reader *reader, const fb_json *array) {
     return read_items(reader, FB_LIST, (fb_symbol){0}, array);
 }
 
-/* What an object of one member holds if that member has this name. */
+/* The value of an object's only member if that has this name. */
 static const fb_json *form_content(const fb_json *tree, const char *name) {
     return tree->kind == FB_JSON_OBJECT && tree->count == 1 && fb_json_is(tree + 1, name) ? tree + 2 : NULL;
 }
 
-/* The object `{"$node": …}` around its content: it and the key stand right before the content in the tree. */
+/* The object `{"$node": …}` around its content: it and the key come right before the content in the tree. */
 static const fb_json *form_around(const fb_json *content) {
     return content - 2;
 }

@@ -36,7 +36,7 @@ static bool find_in_module(fb_kernel_call *call, const char *name, fb_object *ou
     return !call->status;
 }
 
-/* Whose parameters the call's arguments are. */
+/* The operator whose parameters the call's arguments are. */
 static fb_op op_of(const fb_kernel_call *call) {
     return call->recipes.id ? call->op : fb_node_op(call->graph, call->node);
 }
@@ -93,7 +93,7 @@ static const char *find_unread(const fb_kernel_call *call) {
 }
 
 const char *fb_unread_argument(fb_kernel_call *call) {
-    /* What says where a result lives, or matters in training alone; a kernel that it matters to asks for it. */
+    /* Arguments about a result's storage, or for training alone; a kernel that needs one asks for it. */
     static const char *const harmless[] = {"device",
                                            "memory_format",
                                            "pin_memory",
@@ -268,8 +268,8 @@ bool fb_argument_axis(fb_kernel_call *call, const char *name, int rank, int64_t 
 
 /* ---- lists ----------------------------------------------------------------------------------------------------------- */
 
-/* Where a parameter is variadic ("*size") the arguments from its position on, as a tuple; an only one that is a sequence stands
- * for itself. NULL: it is not, or was not given so. */
+/* Where a parameter is variadic ("*size") the arguments from its position on, as a tuple; a single one that is a sequence is
+ * taken as it is. NULL: it is not, or was not given so. */
 static const fb_object *find_variadic(fb_kernel_call *call, const char *name) {
     fb_argument_place place;
     const fb_object *object = fb_argument(call, name);

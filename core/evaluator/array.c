@@ -53,7 +53,7 @@ static int64_t count_elements(int rank, const int64_t *sizes) {
     return count;
 }
 
-/* Whether strides and sums over those sizes can be counted in bytes, also where one of them is 0. */
+/* True if strides and sums over those sizes can be counted in bytes, also where one of them is 0. */
 static bool are_countable(int rank, const int64_t *sizes) {
     int64_t product = 16; /* the largest element */
     for (int i = 0; i < rank; i++)

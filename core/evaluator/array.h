@@ -33,10 +33,10 @@ size_t fb_held_size(fb_held held); /* bytes of one element */
 
 typedef enum fb_precision {
     FB_PRECISION_RECORDED, /* as the graph says */
-    FB_PRECISION_DOUBLE,   /* all floating arithmetic in float64; dtypes are still those of the graph */
+    FB_PRECISION_DOUBLE,   /* all floating arithmetic in float64; dtypes are still the graph's */
 } fb_precision;
 
-/* What all arrays of an evaluation are taken from. */
+/* The memory that all arrays of an evaluation share. */
 typedef struct fb_array_memory {
     size_t used, peak, limit; /* bytes; limit 0 = none */
     fb_precision precision;
@@ -73,8 +73,8 @@ typedef struct fb_array {
 /* FB_HELD_NONE: such a dtype is not evaluated. */
 fb_held fb_held_of(fb_precision precision, fb_dtype dtype);
 
-/* FB_TOO_LARGE "evaluation-too-large": the elements, or those of as many where a size is 0, cannot be counted in bytes. Every
- * array and every view that a kernel returns has been checked, so products of their sizes and strides do not overflow. */
+/* FB_TOO_LARGE "evaluation-too-large": the elements, counting a size of 0 as 1, cannot be counted in bytes. Every array and
+ * every view that a kernel returns has been checked, so products of their sizes and strides do not overflow. */
 fb_status fb_array_check_sizes(int rank, const int64_t *sizes, fb_error *error);
 
 /* A new contiguous (row-major) array, its bytes not set. FB_NO_MEMORY; FB_TOO_LARGE "evaluation-too-large" beyond the limit or

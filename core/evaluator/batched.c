@@ -1,4 +1,4 @@
-/* What torch.export makes of torch.vmap: values of which each stands for a batch at one or several levels.
+/* torch.vmap as torch.export writes it: values that each represent a batch at one or several levels.
  *
  *     level = _vmap_increment_nesting(size, …)     x' = _add_batch_dim(x, 0, level)     … x' is one element of x
  *     y = _remove_batch_dim(y', level, size, 0)    _vmap_decrement_nesting()

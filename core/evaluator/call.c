@@ -224,7 +224,7 @@ static bool is_in_place(fb_kernel_call *call) {
     return fb_argument_bool(call, "inplace", false, &in_place) && in_place;
 }
 
-/* What has no kernel because it computes nothing: modules that call others, functions without a row. */
+/* Refuses a call that has no kernel, such as modules that call others and functions without a row. */
 static fb_status refuse(fb_kernel_call *call) {
     const fb_node_row *row = fb_node_at(call->graph, call->node);
     if (row->opcode == FB_CALL_MODULE) {

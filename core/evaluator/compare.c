@@ -20,7 +20,7 @@ typedef struct trial {
     struct node_search *search; /* for the first node that differs, or NULL */
 } trial;
 
-/* What a search has of the first graph: the value of each node, by name. */
+/* The first graph's part of a search: the value of each node, by name. */
 typedef struct node_search {
     const fb_graph *a;
     fb_array **values;    /* by node of a */

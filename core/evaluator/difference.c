@@ -58,7 +58,7 @@ static void compare(const fb_array *a, const fb_array *b, double largest, fb_dif
         for (int64_t i = 0; i < walk.count; i++, index++) {
             double y = element(walk.data[1], b->held, i * walk.strides[1]);
             double apart = distance(element(walk.data[0], a->held, i * walk.strides[0]), y);
-            /* A unit is no less than the floor, so most elements need not be asked for theirs. */
+            /* A unit is at least the floor, so most elements need not be asked for theirs. */
             if (apart == 0 || (apart / floor_of_unit <= out->ulp && apart <= out->absolute)) continue;
             double units = apart / fmax(unit_at(b->dtype, fabs(y)), floor_of_unit);
             if (units > out->ulp) out->ulp = units;

@@ -90,7 +90,7 @@ static bool is_argument(const fb_graph *graph, fb_node call, const char *paramet
     return argument.id && fb_value_kind(graph, argument) == FB_NODE && fb_value_node(graph, argument).id == node.id;
 }
 
-/* May this node's value be what is read in parts? Nobody may ask for it but kernels that do so, each for its weight. */
+/* May this node's value be read in parts? Only kernels that do so may ask for it, each for its weight. */
 static bool may_be_parts(const fb_evaluator *evaluator, fb_node node, fb_tensor tensor) {
     const fb_graph *graph = evaluator->graph;
     const fb_eval_hooks *hooks = evaluator->hooks;
@@ -205,7 +205,7 @@ static bool reads_failed(const fb_evaluator *evaluator, fb_node node) {
     return false;
 }
 
-/* The failure of one node need not be that of the whole. */
+/* The failure of one node need not end the whole. */
 static fb_status forgive(fb_evaluator *evaluator, const fb_eval_hooks *hooks, fb_node node, fb_status status, fb_error *found) {
     fb_error_set_node(found, fb_node_name(evaluator->graph, node));
     if (status != FB_INVALID || !hooks || !hooks->failed || !hooks->failed(hooks->context, node, found)) return status;
@@ -264,7 +264,7 @@ static bool waits_for_reader(const fb_evaluator *evaluator, fb_program program, 
            is_wanted(evaluator, program, node);
 }
 
-/* What nobody reads after this node. */
+/* Releases values and tensors that nothing reads after this node. */
 static void release(fb_evaluator *evaluator, fb_program program, fb_node node) {
     release_inputs(evaluator, node);
     if (program.id == FB_MAIN_PROGRAM.id) visit_tensors(evaluator, node, release_tensor, evaluator);
@@ -352,7 +352,7 @@ static fb_status begin(fb_evaluator *evaluator) {
         !evaluator->tensor_uses)
         return fb_fail_memory(evaluator->error);
     bool has_writes = false;
-    /* What nested programs read is kept to the end. */
+    /* Counts one more reader for each tensor that nested programs read, so that it is kept to the end. */
     for (uint32_t program = FB_MAIN_PROGRAM.id; program < fb_program_limit(graph); program++)
         for (fb_node node = fb_first_node(graph, (fb_program){program}); node.id; node = fb_next_node(graph, node)) {
             if (!is_wanted(evaluator, (fb_program){program}, node)) continue;

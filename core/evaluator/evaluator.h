@@ -60,8 +60,8 @@ typedef struct fb_eval_hooks {
     /* A node of the main program could not be computed (FB_INVALID); true = go on: then neither is what reads it, which is not
      * told again, and the evaluation does not fail for it. */
     bool (*failed)(void *context, fb_node node, const fb_error *error);
-    /* Does `computed` look at the elements of this node's value? NULL: it may look at any. A weight that nobody looks at may
-     * be read in parts, and is told as FB_OBJECT_WEIGHT. */
+    /* Does `computed` look at the elements of this node's value? NULL: it may look at any. A weight that is not looked at may
+     * be read in parts, and is given as FB_OBJECT_WEIGHT. */
     bool (*looks)(void *context, fb_node node);
 } fb_eval_hooks;
 
@@ -86,7 +86,8 @@ fb_status fb_random_array(fb_array_memory *memory, fb_dtype dtype, int rank, con
 
 /* ---- inputs and outputs ------------------------------------------------------------------------------------------------ */
 
-/* What whole graphs are evaluated on: arrays by placeholder, and seeded random ones in place of those that are not given. */
+/* The inputs of a whole graph's evaluation: arrays by placeholder, and seeded random ones in place of those that are not given.
+ */
 typedef struct fb_eval_inputs {
     const fb_graph *graph;
     fb_array_memory *memory; /* of the evaluation */
@@ -163,7 +164,7 @@ double fb_deviation(int attempt);
 /* Both together: the larger of each member, all elements. */
 void fb_difference_join(fb_difference *worst, const fb_difference *other);
 
-/* What is still the same: absolute + relative × the largest finite magnitude of the value (`largest`). */
+/* The largest difference that counts as equal: absolute + relative × the largest finite magnitude of the value (`largest`). */
 typedef struct fb_tolerance {
     double absolute, relative;
 } fb_tolerance;
@@ -171,7 +172,7 @@ typedef struct fb_tolerance {
  * p) when they were computed and rounded; 2^(2 - p) and 2^(4 - p) for float16 and bfloat16, which are summed in float32; 0 for
  * integers and bool. */
 fb_tolerance fb_tolerance_of(fb_dtype dtype, bool only_moves);
-/* `other` if both are floating and it has fewer bits of mantissa: a float32 sum of float16 numbers is no closer than these. */
+/* `other` if both are floating and it has fewer bits of mantissa: a float32 sum of float16 numbers is not closer than these. */
 fb_dtype fb_narrower_dtype(fb_dtype dtype, fb_dtype other);
 bool fb_difference_passes(const fb_difference *difference, double largest, const fb_tolerance *tolerance);
 double fb_largest_magnitude(const fb_array *array);
@@ -225,7 +226,7 @@ void fb_comparison_free(fb_comparison *comparison);
     "what it computes of random values is infinite or nan in its dtype, before the pass as well, so that nothing can be "      \
     "compared"
 typedef struct fb_region_report {
-    const char **nodes; /* those of `after` (of `before` where there are none) */
+    const char **nodes; /* names in `after` (in `before` where there are none) */
     size_t node_count;
     fb_difference between, before_exact, after_exact; /* the worst of the values that leave it */
     double rms;                                       /* the same; of fb_rms_difference, where a tolerance is given */
@@ -245,7 +246,7 @@ typedef struct fb_validation {
     fb_arena arena;
 } fb_validation;
 
-/* `only_moves`: what lies between them only moved weights, so the tighter tolerance holds; `tolerance` NULL = by dtype. */
+/* `only_moves`: the passes between them only moved weights, so the tighter tolerance holds; `tolerance` NULL = by dtype. */
 fb_status fb_validate_rewrite(const fb_graph *before, const fb_graph *after, const fb_eval_options *options, bool only_moves,
                               const fb_tolerance *tolerance, fb_validation *out, fb_error *error);
 void fb_validation_free(fb_validation *validation);

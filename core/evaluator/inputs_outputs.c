@@ -1,4 +1,4 @@
-/* What a graph is given, what it gives, and the files that these come from and go to. */
+/* The inputs and outputs of a graph, and the files that hold them. */
 #include "core/evaluator/evaluator.h"
 
 #include <ctype.h>
@@ -18,8 +18,8 @@ bool fb_is_input_name(const fb_graph *graph, fb_node node, const char *name) {
     return strcmp(name, target) == 0 || strcmp(name, fb_node_name(graph, node)) == 0;
 }
 
-/* A symbol stands for any size of a dynamic axis: it gets one of 5 to 15 by its name, so that all tensors agree about it. -1 =
- * the size is an expression. */
+/* A symbol is any size of a dynamic axis: it gets one of 5 to 15 by its name, so that all tensors agree about it. -1 = the size
+ * is an expression. */
 static int64_t size_of_symbol(const char *text) {
     for (const char *c = text; *c; c++)
         if (!isalnum((unsigned char)*c) && *c != '_') return -1;

@@ -41,7 +41,7 @@ struct fb_evaluator {
 fb_status fb_evaluate_value(fb_evaluator *evaluator, fb_value value, fb_object *out);
 /* A tensor's array: kept for the caller. */
 fb_status fb_evaluate_tensor(fb_evaluator *evaluator, fb_tensor tensor, fb_array **out);
-/* Is it a matrix that nobody writes, and that so many readers would rather read in parts than have in memory? */
+/* Is it a matrix that nothing writes, and that so many readers would rather read in parts than have in memory? */
 bool fb_weight_has_parts(const fb_evaluator *evaluator, fb_tensor tensor, uint32_t readers);
 /* Such a matrix as an object; what its bytes are made of is found here, or what is missing named. */
 fb_status fb_weight_open(fb_evaluator *evaluator, fb_tensor tensor, fb_object *out);
@@ -56,7 +56,7 @@ void fb_random_distribution(const fb_graph *graph, fb_tensor tensor, double *mea
 fb_status fb_evaluate_program(fb_evaluator *evaluator, fb_program program, const fb_object *inputs, size_t count,
                               fb_object *output);
 /* While levels are open: may the operator be computed of batches as if they were dimensions? False: the call has failed.
- * *levels are those of its result. */
+ * *levels are its result's. */
 bool fb_batches_allow(fb_kernel_call *call, unsigned *levels);
 /* FB_INVALID "evaluation-failed" when PyTorch has no overload that takes arguments of these kinds. */
 fb_status fb_check_signature(fb_kernel_call *call);
@@ -71,14 +71,14 @@ typedef enum fb_memory_format {
 static inline bool fb_format_is_channels_last(fb_memory_format format) {
     return format == FB_FORMAT_CHANNELS_LAST || format == FB_FORMAT_CHANNELS_LAST_3D;
 }
-/* What a call's memory_format= says. */
+/* The memory format that a call's memory_format= gives. */
 fb_memory_format fb_call_memory_format(const fb_kernel_call *call);
 /* Tensor.is_contiguous(memory_format=...), for any format but channels_last row-major. */
 bool fb_format_fits(const fb_array *array, fb_memory_format format);
 /* Does PyTorch take the tensor for one of channels_last (Tensor.suggest_memory_format)? */
 bool fb_strides_suggest_channels_last(const fb_array *array);
-/* Gives a new result the strides that PyTorch gives it (see layout.c): what is computed element by element lies as its operands
- * do. */
+/* Gives a new result the strides that PyTorch gives it (see layout.c): what is computed element by element is laid out as its
+ * operands are. */
 fb_status fb_lay_out_result(fb_kernel_call *call, fb_object *result);
 /* Is there an argument that the kernel did not ask for, and that may matter? Its keyword, or "positional". */
 const char *fb_unread_argument(fb_kernel_call *call);

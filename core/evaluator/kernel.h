@@ -120,7 +120,7 @@ bool fb_argument_bool(fb_kernel_call *call, const char *name, bool fallback, boo
 bool fb_argument_text(fb_kernel_call *call, const char *name, const char **out);
 /* dtype= */
 bool fb_argument_dtype(fb_kernel_call *call, fb_dtype fallback, fb_dtype *out);
-/* An axis, negative ones counted from the end: 0 … rank - 1 (0 for rank 0). There is no fallback. */
+/* An axis, negative ones counted from the end: 0 … rank - 1 (0 for rank 0). It has no default. */
 bool fb_argument_axis(fb_kernel_call *call, const char *name, int rank, int64_t *out);
 /* An int, a sequence of ints, or the rest of the arguments where the parameter is variadic: at most FB_MAX_RANK. count -1 when
  * absent or None. */
@@ -178,22 +178,22 @@ bool fb_kernel_goes_on(fb_kernel_call *call, int64_t steps);
 /* torch.result_type of two or three operands (tensors with dimensions, 0-d tensors and Python numbers rank differently). */
 fb_dtype fb_promote_objects(const fb_object *const *objects, size_t count);
 /* The operands `names` (NULL-terminated; tensors or numbers), promoted and broadcast to one dtype and common sizes, as arrays
- * to be dropped by the caller. `dtype` FB_DTYPE_UNKNOWN: that of promotion; it is written back. */
+ * to be dropped by the caller. `dtype` FB_DTYPE_UNKNOWN: found by promotion; it is written back. */
 bool fb_operands(fb_kernel_call *call, const char *const *names, fb_dtype *dtype, fb_array **out);
 
 /* A Python number, or a tensor without dimensions, as a new 0-d array of the dtype. Fails where torch does: when the number is
  * beyond the dtype's range. NULL on failure. */
 fb_array *fb_make_number(fb_kernel_call *call, const char *name, fb_dtype dtype);
 fb_array *fb_make_number_of(fb_kernel_call *call, const fb_object *object, fb_dtype dtype);
-/* A number, or nested sequences of them, as torch.tensor makes an array of them. `dtype` FB_DTYPE_UNKNOWN: that of the numbers.
+/* A number, or nested sequences of them, as torch.tensor makes an array of them. `dtype` FB_DTYPE_UNKNOWN: the numbers' dtype.
  */
 fb_array *fb_make_array_of(fb_kernel_call *call, const fb_object *object, fb_dtype dtype);
 
 /* v × g / norm of v over all dimensions but `dim` (-1: over all), which is checked; NULL on failure. */
 fb_array *fb_make_weight_norm(fb_kernel_call *call, fb_array *v, fb_array *g, int64_t dim);
 
-/* What torch.nn.utils.parametrizations.orthogonal computes of the original by its map ("matrix_exp", "cayley", "householder"),
- * by the way of `base` (NULL: none); NULL on failure. */
+/* Computes torch.nn.utils.parametrizations.orthogonal of the original by its map ("matrix_exp", "cayley", "householder"), from
+ * `base` on (NULL: none); NULL on failure. */
 fb_array *fb_make_orthogonal(fb_kernel_call *call, const char *map, fb_array *original, fb_array *base);
 
 /* real and imag: a view; a real tensor is its own real part, and has no imaginary one. */

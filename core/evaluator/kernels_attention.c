@@ -91,7 +91,7 @@ static fb_status kernel_one_hot(fb_kernel_call *call, fb_object *result) {
 typedef struct attention {
     fb_array *query, *key, *value, *mask; /* contiguous (…, L, E), (…, S, E), (…, S, Ev); mask broadcast to (…, L, S) or NULL */
     int lead;                             /* dimensions before the matrices, of which the last are heads */
-    int64_t leading[FB_MAX_RANK];         /* of the result: those of the three broadcast to each other */
+    int64_t leading[FB_MAX_RANK];         /* of the result: the three broadcast to each other */
     bool shares_keys;                     /* several heads of the query read one of key or value */
     int64_t rows, columns, width, value_width;
     double scale;
@@ -194,7 +194,7 @@ static bool join_leading(fb_kernel_call *call, attention *a, const fb_array *que
     return true;
 }
 
-/* Does PyTorch compute it by its fused kernel? Then the result lies in memory as the query does; otherwise row by row. See
+/* Does PyTorch compute it by its fused kernel? Then the result has the query's strides; otherwise it is row-major. See
  * use_flash_attention_cpp in ATen/native/transformers/sdp_utils_cpp.cpp. */
 static bool is_fused(const attention *a, const fb_array *query, const fb_array *key, const fb_array *value,
                      const fb_array *mask) {

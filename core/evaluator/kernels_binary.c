@@ -172,7 +172,7 @@ static loop *complex_loop_of(const binary *loops, bool is_double) {
     return NULL;
 }
 
-/* What promotion gives, integers as float32. */
+/* The dtype that promotion gives, with float32 for integers. */
 static fb_dtype floating_dtype(fb_kernel_call *call, const char *second) {
     const fb_object *objects[] = {fb_argument(call, "input"), fb_argument(call, second)};
     if (!objects[0] || !objects[1]) return FB_DTYPE_UNKNOWN;
@@ -333,7 +333,7 @@ FB_LOOP_2(pow_float, float, float, powf(x, y))
 FB_LOOP_2(pow_int, int64_t, int64_t, power_int(x, y))
 static const binary pow_loops = {pow_double, pow_float, pow_int, NULL};
 
-/* What PyTorch computes otherwise when the exponent is one of these numbers: pow_tensor_scalar_optimized_kernel. */
+/* Exponents for which PyTorch has another formula: pow_tensor_scalar_optimized_kernel. */
 FLOATING(power_of_two, ((void)y, x *x))
 FLOATING(power_of_three, ((void)y, x *x *x))
 FLOATING(power_of_minus_one, ((void)y, 1 / x))
@@ -492,7 +492,7 @@ static fb_array *difference(fb_kernel_call *call, fb_array *input, int64_t dim) 
     return out;
 }
 
-/* The input between what stands before and behind it; the input itself, kept, when nothing does. */
+/* The input joined with what is put before and after it; the input itself, kept, when that is nothing. */
 static fb_array *extended(fb_kernel_call *call, fb_array *input, int64_t dim) {
     fb_array *parts[3] = {NULL, input, NULL};
     int64_t sizes[FB_MAX_RANK], start = 0;

@@ -164,7 +164,7 @@ static fb_array *join(fb_kernel_call *call, fb_array *const *arrays, size_t coun
     const fb_array *first = arrays[0];
     for (size_t i = 0; i < count && is_legacy_empty(first); i++) first = arrays[i];
     int64_t sizes[FB_MAX_RANK], limit = first->rank;
-    if (is_legacy_empty(first)) dim = 0; /* nothing is joined, whatever dimension is named */
+    if (is_legacy_empty(first)) dim = 0; /* nothing is joined, so any dimension is allowed */
     if (dim < -limit || dim >= limit) {
         fb_kernel_fail(call, "dimension %lld is out of range", (long long)dim);
         return NULL;

@@ -16,9 +16,9 @@ typedef struct einsum {
     fb_array *inputs[MAX_OPERANDS];         /* row-major */
     int64_t strides[MAX_OPERANDS][LABELS];  /* by label: 0 where the operand lacks it, or has one element of it */
     int64_t sizes[LABELS];                  /* 0 … of a label that is used */
-    int uses[LABELS];                       /* how often a label stands in the operands */
+    int uses[LABELS];                       /* how often a label occurs in the operands */
     int order[LABELS], result_rank, labels; /* the result's labels, then those that are summed over */
-    int ellipsis;                           /* dimensions that `...` stands for, at most */
+    int ellipsis;                           /* dimensions that `...` represents, at most */
     bool is_complex;                        /* all operands are */
     fb_array *out;
     int64_t next;

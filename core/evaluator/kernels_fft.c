@@ -127,7 +127,8 @@ static bool begin(fb_kernel_call *call, int64_t count, double lines, transform *
 
 /* ---- along a dimension --------------------------------------------------------------------------------------------------- */
 
-/* What becomes of a line: its first numbers are read (what is beyond it is 0), it is transformed and scaled. */
+/* The transform of each line along a dimension: its first numbers are read (what is beyond it is 0), it is transformed and
+ * scaled. */
 typedef struct along {
     int dim;
     int64_t count; /* of the transform */
@@ -160,7 +161,7 @@ static void write_line(const transform *t, const along *how, void *target, bool 
     }
 }
 
-/* Every line of `from` along a dimension, into those of `to`: both complex and held as doubles, or `to` real. */
+/* Every line of `from` along a dimension, into the same lines of `to`: both complex and held as doubles, or `to` real. */
 static void transform_lines(const transform *t, const along *how, const fb_array *to, const fb_array *from) {
     int64_t given = from->sizes[how->dim], wanted = to->sizes[how->dim];
     int64_t from_step = from->strides[how->dim], to_step = to->strides[how->dim];
@@ -199,7 +200,7 @@ static void apply(fb_kernel_call *call, const along *how, int64_t wanted, fb_dty
 
 typedef enum kind { COMPLEX_TO_COMPLEX, REAL_TO_COMPLEX, COMPLEX_TO_REAL } kind;
 
-/* What is transformed; dims are in the order of the call, the last one is that of the real side. */
+/* A requested transform; dims are in the order of the call, the last one is the real side's. */
 typedef struct request {
     kind kind;
     bool is_inverse;  /* exp(+ …) */
@@ -266,14 +267,14 @@ static bool read_norm(fb_kernel_call *call, request *r) {
     return true;
 }
 
-/* What the name of the function says: "irfft2", or "fft_irfft2". */
+/* Reads the transform from the function's name: "irfft2", or "fft_irfft2". */
 static request request_of(const char *name) {
     if (strncmp(name, "fft_", 4) == 0) name += 4;
     bool is_inverse = *name == 'i';
     name += is_inverse;
     request r = {.is_inverse = is_inverse, .is_onesided = true};
     if (*name == 'r') r.kind = is_inverse ? COMPLEX_TO_REAL : REAL_TO_COMPLEX;
-    if (*name == 'h') { /* hfft(x) is the forward transform of what a real spectrum's half stands for: irfft of conj(x) */
+    if (*name == 'h') { /* hfft(x) is the forward transform of the spectrum whose half x is: irfft of conj(x) */
         r.kind = is_inverse ? REAL_TO_COMPLEX : COMPLEX_TO_REAL;
         r.is_inverse = !is_inverse;
         r.conjugates = true;

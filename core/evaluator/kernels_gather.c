@@ -37,7 +37,7 @@ static bool move_on(cursor *c) {
 
 /* Of as many dimensions, and not larger but along `dim`. */
 static bool fits(const fb_array *index, const fb_array *in, int64_t dim) {
-    bool is_single = index->rank + in->rank <= 1; /* one of one dimension may stand beside one of none */
+    bool is_single = index->rank + in->rank <= 1; /* one of one dimension may be paired with one of none */
     for (int i = 0; i < index->rank && index->rank == in->rank; i++)
         if (i != dim && index->sizes[i] > in->sizes[i]) return false;
     return index->rank == in->rank || is_single;

@@ -147,7 +147,7 @@ typedef struct targets {
     int rank; /* of the broadcast indices */
     int64_t sizes[FB_MAX_RANK];
     fb_array *rest; /* the view without the indexed dimensions */
-    int position;   /* of the broadcast dimensions among those of the rest, in the result */
+    int position;   /* of the broadcast dimensions among the rest's, in the result */
 } targets;
 
 static void end_targets(fb_kernel_call *call, targets *t) {

@@ -155,7 +155,7 @@ static void store(fb_kernel_call *call, const fb_array *to, int64_t batch, int64
             fb_array_put(to, (batch * rows + i) * columns + j, from[transposes ? j * stride + i : i * stride + j]);
 }
 
-/* Like `like`, whose last two sizes are matrices that lie column by column, as LAPACK leaves them. It is stored transposed. */
+/* Like `like`, whose last two sizes are column-major matrices, as LAPACK leaves them. It is stored transposed. */
 static fb_array *make_by_columns(fb_kernel_call *call, const fb_array *like) {
     int64_t sizes[FB_MAX_RANK];
     int last = like->rank - 1;

@@ -36,7 +36,7 @@ static bool open_matrix(fb_kernel_call *call, fb_array *array, matrix *out) {
     return out->array != NULL;
 }
 
-/* c (…, m, n) = a (…, m, k) · b (…, k, n), batches broadcast to those of c; c is contiguous. Integers in plain loops. */
+/* c (…, m, n) = a (…, m, k) · b (…, k, n), batches broadcast to c's; c is contiguous. Integers in plain loops. */
 static void multiply_ints(fb_kernel_call *call, const fb_array *c, const fb_array *a, const fb_array *b, int64_t at_a,
                           int64_t at_b, int64_t *to) {
     int64_t m = c->sizes[c->rank - 2], n = c->sizes[c->rank - 1], k = a->sizes[a->rank - 1];

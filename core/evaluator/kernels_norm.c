@@ -81,7 +81,7 @@ static void close_channels(channels *c) {
     fb_array_drop(c->variance);
 }
 
-/* `spatial` 0: whatever the input has, behind its batch and channels. A module of so many spatial dimensions may be given one
+/* `spatial` 0: all that the input has after its batch and channels. A module of so many spatial dimensions may be given one
  * sample alone where `takes_sample`. */
 static bool open_channels(fb_kernel_call *call, int spatial, bool takes_sample, channels *c) {
     fb_array *input;
@@ -135,7 +135,7 @@ static bool is_module(const fb_kernel_call *call) {
     return fb_node_at(call->graph, call->node)->opcode == FB_CALL_MODULE;
 }
 
-/* By the running statistics; by those of the batch where there are no others. What would write the running ones is refused. */
+/* By the running statistics, or the batch's where there are none. A call that would write the running ones is refused. */
 static fb_array *batch_norm(fb_kernel_call *call) {
     channels c;
     double eps;

@@ -84,7 +84,7 @@ static int64_t window_at(const patches *p, int i, int64_t at, int64_t k) {
     return is_one ? start / p->stride[i] : -1;
 }
 
-/* What all windows hold of one element of the image. */
+/* Sums one element of the image over all windows. */
 static double sum_at(fb_kernel_call *call, const patches *p, const fb_array *in, int64_t channel, int64_t y, int64_t x) {
     int64_t columns = p->grid[0] * p->grid[1], window = p->kernel[0] * p->kernel[1];
     double sum = 0;

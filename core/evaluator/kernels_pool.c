@@ -18,7 +18,7 @@ typedef struct pooling {
 /* The window of one output position: in each dimension the first element, the end (exclusive) and the step. */
 typedef struct window {
     int64_t start[MAX_SPATIAL], stop[MAX_SPATIAL], step[MAX_SPATIAL];
-    double with_padding; /* elements, those of the padding included */
+    double with_padding; /* elements, with the padding's */
 } window;
 
 typedef double pool(fb_work *work, const fb_array *input, int64_t plane, const int64_t strides[MAX_SPATIAL], const window *w,
@@ -198,7 +198,7 @@ static fb_status run_windows(fb_kernel_call *call, int spatial, bool is_max, fb_
     for (int i = 0; i < spatial; i++) {
         if (p.kernel[i] < 1 || p.stride[i] < 1 || p.dilation[i] < 1 || p.padding[i] < 0 || p.padding[i] > p.kernel[i] / 2)
             return fb_kernel_fail(call, "its window is smaller than 1, or its padding larger than half of it");
-        if (!is_max && spatial == 3 && p.kernel[i] > p.in[i]) /* whatever the padding is */
+        if (!is_max && spatial == 3 && p.kernel[i] > p.in[i]) /* for any padding */
             return fb_kernel_fail(call, "its window is larger than the input");
         p.out[i] = positions(&p, i, ceil_mode);
         if (p.out[i] < 1) return fb_kernel_fail(call, "its window is larger than the input");
@@ -221,7 +221,7 @@ static fb_status kernel_avg_pool(fb_kernel_call *call, fb_object *result) {
     return run_windows(call, call->op == FB_OP_AVG_POOL1D ? 1 : call->op == FB_OP_AVG_POOL2D ? 2 : 3, false, result);
 }
 
-/* Averages of two or three dimensions, all of one element: PyTorch takes the mean, of whatever stands before them. */
+/* Averages of two or three dimensions, all of one element: PyTorch takes the mean, with any dimensions before them. */
 static bool is_mean(int spatial, pool *function, const fb_object *size) {
     bool is_one = function == mean_of && spatial > 1;
     size_t count = fb_object_is_sequence(size) ? size->items->count : 1;

@@ -227,7 +227,7 @@ static fb_status kernel_broadcast_shapes(fb_kernel_call *call, fb_object *result
 
 /* ---- dtypes, devices ------------------------------------------------------------------------------------------------- */
 
-/* torch.finfo(dtype): the dtype stands for it; getattr knows what to ask. */
+/* torch.finfo(dtype): it is held as the dtype; getattr knows what to ask. */
 static fb_status kernel_dtype_info(fb_kernel_call *call, fb_object *result) {
     const fb_object *type = fb_argument(call, "type");
     if (!type || type->kind != FB_OBJECT_DTYPE) return fb_kernel_unsupported(call, "its argument is not a dtype");
@@ -343,7 +343,7 @@ static fb_status kernel_mode_question(fb_kernel_call *call, fb_object *result) {
     return give_bool(result, false);
 }
 
-/* What would raise in PyTorch was checked when the graph was traced; it gives None. */
+/* Checks that would raise in PyTorch passed when the graph was traced; the call gives None. */
 static fb_status kernel_nothing(fb_kernel_call *call, fb_object *result) {
     fb_arguments_are_read(call);
     (void)result;

@@ -6,7 +6,7 @@
 #include "core/evaluator/loops.h"
 #include "core/ops/shape.h"
 
-/* What a reduction says of the elements of one part. */
+/* The result of a reduction over the elements of one part. */
 typedef struct outcome {
     double number;
     int64_t integer; /* of integer inputs, exactly */
@@ -270,7 +270,7 @@ static fb_status reduce_as(fb_kernel_call *call, fb_array *input, const char *di
     return fb_return_array(call, out, result);
 }
 
-/* sum and mean of complex numbers are those of their parts. */
+/* sum and mean of complex numbers are taken part by part. */
 static fb_status reduce_parts(fb_kernel_call *call, fb_array *input, reduction *function, fb_object *result) {
     fb_array *out = NULL;
     for (int i = 0; i < 2 && !call->status; i++) {
@@ -374,7 +374,7 @@ static fb_status kernel_aminmax(fb_kernel_call *call, fb_object *result) {
     return call->status ? call->status : fb_return_tuple(call, (fb_array *const[]){low.array, high.array}, 2, result);
 }
 
-/* var, std, var_mean, std_mean: correction, or unbiased (true = 1), which may stand where dim does. */
+/* var, std, var_mean, std_mean: correction, or unbiased (true = 1), which may be given in dim's place. */
 static fb_status kernel_variance(fb_kernel_call *call, fb_object *result) {
     fb_array *input;
     settings s = {1};

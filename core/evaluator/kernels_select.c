@@ -115,7 +115,7 @@ static void limit_by(const fb_array *out, const fb_array *a, const fb_array *lim
     }
 }
 
-/* The limits of clamp are two tensors, or two numbers: a tensor without dimensions beside a number stands for one. */
+/* The limits of clamp are two tensors, or two numbers: a tensor without dimensions beside a number counts as a number. */
 static bool are_limits(fb_kernel_call *call, fb_dtype *dtype) {
     const fb_object *objects[] = {fb_argument(call, "input"), fb_argument(call, "min"), fb_argument(call, "max")};
     for (int i = 1; i < 3; i++) {

@@ -194,7 +194,7 @@ static fb_status kernel_unary(fb_kernel_call *call, fb_object *result) {
     return fb_kernel_unsupported(call, "there is no kernel for it");
 }
 
-/* Those that Python's numbers have, too. */
+/* Operators that Python's numbers have, too. */
 static fb_status kernel_unary_number(fb_kernel_call *call, fb_object *result) {
     if (fb_python_arithmetic(call, result) || call->status) return call->status;
     return kernel_unary(call, result);
@@ -239,7 +239,7 @@ static fb_status kernel_round(fb_kernel_call *call, fb_object *result) {
     return kernel_unary_number(call, result);
 }
 
-/* The limits that stand for infinities are those of the dtype unless they are given. */
+/* The limits that replace infinities are the dtype's unless they are given. */
 static fb_status kernel_nan_to_num(fb_kernel_call *call, fb_object *result) {
     fb_array *input;
     double for_nan, for_high, for_low;

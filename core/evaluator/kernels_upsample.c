@@ -38,7 +38,7 @@ static double step_of(const resizing *r, const axis *a) {
     return rounded(r, a->scale > 0 ? 1 / a->scale : (double)a->in / (double)a->out);
 }
 
-/* Where the element `at` of the result lies in the input. */
+/* The input's position of the result's element `at`. */
 static double position_of(const resizing *r, double step, int64_t at) {
     if (r->mode == NEAREST || (r->align_corners && r->mode >= LINEAR)) return rounded(r, step * (double)at);
     double position = rounded(r, rounded(r, step * ((double)at + 0.5)) - 0.5);
@@ -166,7 +166,7 @@ static bool open_input(fb_kernel_call *call, int spatial, upsampling mode, fb_ar
     return true;
 }
 
-/* The mode needs a dimension that the tensor has; one in front of it has one element, which stands for itself. */
+/* The mode needs a dimension that the tensor has; one in front of it has one element, which is copied. */
 static axis *first_axis(resizing *r) {
     return &r->axes[MAX_SPATIAL - r->spatial];
 }

@@ -60,7 +60,7 @@ static void draw_floats(const fb_array *array, uint64_t state, double deviation)
     else fb_array_round(array);
 }
 
-/* What was drawn, unless the work has been stopped meanwhile. */
+/* Keeps what was drawn, unless the work has been stopped meanwhile. */
 static fb_status drawn(fb_array **array, fb_error *error) {
     fb_status status = fb_work_status(fb_array_work(*array), error);
     if (!status) return FB_OK;

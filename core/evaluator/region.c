@@ -17,9 +17,9 @@
 
 /* Values that cannot be given at will, because others say what they are.
  *
- *     w ── tanh ── a ── …     a depends on weights alone, which are what they are
+ *     w ── tanh ── a ── …     a depends on weights alone, which are fixed
  *
- *     x ──┬─ exp ── a         a and b are equal, so both are computed from x, or two numbers would stand for one
+ *     x ──┬─ exp ── a         a and b are equal, so both are computed from x, or one number would be drawn twice
  *         └─ exp ── b
  *
  *     x ── view ── a          a is x in another shape, and a rewrite may read either
@@ -72,8 +72,8 @@ static void look_at(search *s, fb_node node) {
     s->out_of_memory |= !fb_map_add(&s->first, hash, node.id);
 }
 
-/* Sets determined[node] for those of the main program. What draws random numbers, writes, or is not known is not one of them.
- * False: fb_work_failed says why. Linear in the graph's size. */
+/* Sets determined[node] for such nodes of the main program. A node that draws random numbers, writes, or is not known is not
+ * one of them. False: fb_work_failed says why. Linear in the graph's size. */
 static bool find_determined(const fb_graph *graph, unsigned char *determined, fb_work *work) {
     uint32_t limit = fb_node_limit(graph);
     search s = {.graph = graph, .determined = determined, .is_constant = calloc(limit, 1), .now = calloc(limit, sizeof *s.now)};
@@ -173,8 +173,8 @@ static bool same_call(const fb_regions *r, fb_node a, fb_node b) {
            match_values(r, x->args, y->args, NULL, NULL) && match_values(r, x->kwargs, y->kwargs, NULL, NULL);
 }
 
-/* What a call reads by get_attr is part of it, as a module's weights are of the module: another weight makes another call.
- * Nodes come in order, so it is known whether the get_attr nodes changed. */
+/* Compares the weights that two calls read by get_attr: as with a module's weights, another weight makes another call. Nodes
+ * come in order, so it is known whether the get_attr nodes changed. */
 static bool same_weight(void *context, fb_node a, fb_node b) {
     const fb_regions *r = context;
     bool are_weights = fb_node_at(r->before, a)->opcode == FB_GET_ATTR && fb_node_at(r->after, b)->opcode == FB_GET_ATTR;
@@ -406,7 +406,7 @@ static void unite(const fb_regions *r, unsigned char *before, unsigned char *aft
     }
 }
 
-/* What is determined in one graph is so in the other: a value is given in both, or in neither. */
+/* Marks a value that is determined in one graph as determined in the other: a value is given in both, or in neither. */
 static bool find_determined_in_both(fb_regions *r) {
     if (!find_determined(r->before, r->determined_before, r->work)) return false;
     if (!find_determined(r->after, r->determined_after, r->work)) return false;
@@ -425,7 +425,7 @@ typedef struct demand {
 } demand;
 
 /* A value that both graphs have alike is given when its shape and dtype are recorded in both; what is not a tensor is computed,
- * and weights are what they are, whoever reads them: by get_attr here, by a module's call or through a recipe there. */
+ * and weights are fixed, however they are read: by get_attr here, by a module's call or through a recipe there. */
 static bool is_given(const demand *d, fb_node node) {
     const fb_graph *graph = d->graph;
     fb_shape_result type;
@@ -464,7 +464,7 @@ static bool spread_demand(demand *d) {
     return is_complete;
 }
 
-/* What changed and writes into the memory of a value that is computed, is computed as well: nobody need read what it gives. */
+/* Marks changed nodes that write into the memory of a computed value as computed: their result need not be read. */
 static bool mark_memories(const demand *d, const fb_alias *alias, bool *is_computed) {
     bool is_any = false;
     for (fb_node node = first(d->regions, d->graph); node.id; node = next(d->regions, d->graph, node)) {
@@ -509,7 +509,8 @@ static bool need_writers(demand *d) {
     return is_complete;
 }
 
-/* Who computes an element of a batch of torch.vmap needs its levels to be open, which is a state, and no value that is read. */
+/* Marks the calls that open levels of torch.vmap where a batch's element is computed: the levels are a state, not a value that
+ * is read. */
 static bool need_levels(demand *d) {
     bool is_any = false;
     for (fb_node node = first(d->regions, d->graph); node.id && !is_any; node = next(d->regions, d->graph, node)) {
@@ -522,7 +523,7 @@ static bool need_levels(demand *d) {
     return spread_demand(d);
 }
 
-/* What the pairs with is_wanted (NULL: all) need. */
+/* Finds the nodes that the pairs with is_wanted (NULL: all) need. */
 static bool find_computed(fb_regions *r, const bool *is_wanted) {
     const fb_region_pair *pairs = (const fb_region_pair *)(const void *)r->pairs.data;
     demand before = {r, r->before, r->changed_before, r->determined_before, r->computed_before, 0, NULL, {0}};
@@ -609,7 +610,7 @@ static unsigned char *given_of(fb_regions *r, const bool *is_doubted, bool of_af
     return NULL;
 }
 
-/* What is computed from a given value and leads to one, that one included, is determined. False: no memory. */
+/* Marks as determined what is computed from a given value and leads to one, that one included. False: no memory. */
 static bool determine_between(const fb_regions *r, const fb_graph *graph, const unsigned char *given, unsigned char *determined,
                               bool *has_changed) {
     unsigned char *follows = calloc(fb_node_limit(graph), 1), *leads = calloc(fb_node_limit(graph), 1);

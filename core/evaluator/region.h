@@ -1,4 +1,4 @@
-/* What a rewrite changed, as regions to be evaluated. */
+/* The changes of a rewrite, as regions to be evaluated. */
 #ifndef FB_EVALUATOR_REGION_H
 #define FB_EVALUATOR_REGION_H
 
@@ -15,7 +15,7 @@ typedef struct fb_regions {
     unsigned char *determined_before, *determined_after; /* by node: it must not be given, because others say what it is */
     unsigned char *computed_before, *computed_after;     /* by node: needed for a pair, and not given */
     fb_buffer pairs;                                     /* fb_region_pair */
-    uint32_t *parents; /* union-find over nodes: those of `before` first, then those of `after` */
+    uint32_t *parents;                                   /* union-find over nodes: `before`'s first, then `after`'s */
 } fb_regions;
 
 /* Two values that unchanged nodes read for each other, so they must be the same; or alike, for who asks for no more. */
@@ -33,7 +33,7 @@ void fb_regions_free(fb_regions *regions);
  *     x ── neg ─┬─ neg ── b        x ── b           x and a are given; b is -a before, and x after
  *               └─ a                 └─ neg ── a
  *
- * Computes what lies between given values that the pairs with is_doubted (by pair) need, and sets *has_changed if that changes
+ * Computes what is between given values that the pairs with is_doubted (by pair) need, and sets *has_changed if that changes
  * anything; then the regions must be evaluated again. FB_NO_MEMORY, or what the work is stopped with. Linear. */
 fb_status fb_regions_relate(fb_regions *regions, const bool *is_doubted, bool *has_changed, fb_error *error);
 

@@ -1,8 +1,8 @@
-/* Regions that are equal but for names, as those of a model's layers are: the same calls, before and after, of given values and
- * of weights that are drawn at random. Evaluating one of them is evaluating the others on other random numbers.
+/* Regions that are equal but for names, as the regions of a model's layers are: the same calls, before and after, of given
+ * values and of weights that are drawn at random. Evaluating one of them is evaluating the others on other random numbers.
  *
  * A region is written down, with numbers in place of names in the order in which they come up, and equal texts are equal
- * regions. One number stands for the given values of one name in both graphs, which are the same ones, and so for weights. */
+ * regions. The given values of one name in both graphs are the same, so they have one number; and so do weights. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -146,7 +146,7 @@ static void describe_module(description *d, fb_module module) {
     put_value(d, row->buffers);
 }
 
-/* What it computes depends on more than what it reads. */
+/* True for a node whose result depends on more than what it reads. */
 static bool has_state(const fb_graph *graph, fb_node node) {
     const fb_node_row *row = fb_node_at(graph, node);
     if (row->opcode == FB_GET_ATTR) return !row->attribute.id;
@@ -222,7 +222,7 @@ static bool describe_region(description *d, const fb_region_pair *pairs, const u
 
 /* ---- all of them -------------------------------------------------------------------------------------------------------- */
 
-/* Pairs by row: those of row i are order[starts[i]] … order[starts[i + 1] - 1]. */
+/* Pairs by row: row i has order[starts[i]] … order[starts[i + 1] - 1]. */
 static void sort_by_row(const uint32_t *row_of_pair, size_t pairs, size_t rows, uint32_t *starts, uint32_t *order) {
     for (size_t i = 0; i < pairs; i++) starts[row_of_pair[i] + 1]++;
     for (size_t i = 0; i < rows; i++) starts[i + 1] += starts[i];
@@ -251,7 +251,8 @@ static bool find_equal(description *d, size_t rows, const uint32_t *starts, cons
     return is_complete;
 }
 
-/* What a region computes may depend on when it does: something is written, or a level of torch.vmap is opened. */
+/* True for a region whose result may depend on the order of its calls: something is written, or a level of torch.vmap is
+ * opened. */
 static bool has_order(const fb_regions *r, const fb_graph *graph, const unsigned char *computed) {
     for (fb_node node = fb_first_node(graph, FB_MAIN_PROGRAM); node.id && fb_work_goes_on(r->work, 4);
          node = fb_next_node(graph, node)) {

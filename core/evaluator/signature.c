@@ -32,7 +32,7 @@ static bool takes_items(const given_call *call, const char *type, const fb_objec
     return does;
 }
 
-/* A tensor without dimensions stands for a number where Python's arguments are parsed. */
+/* A tensor without dimensions counts as a number where Python's arguments are parsed. */
 static bool takes_array(const given_call *call, char type, const fb_array *array) {
     if (type == 'T' || type == 'N' || type == 'x') return true;
     if (array->rank || call->is_aten || (call->is_of_python && type == 'J')) return false;
@@ -124,7 +124,7 @@ static bool overload_takes(const given_call *call, const char *parameters) {
 
 /* ---- a call ------------------------------------------------------------------------------------------------------------- */
 
-/* The overloads of the call's name, and whether it is that of one alone (*overload of *length). NULL: nothing is known. */
+/* The overloads of the call's name, and whether it names one alone (*overload of *length). NULL: nothing is known. */
 static const char *overloads_of(const fb_kernel_call *call, const char **overload, given_call *given) {
     const fb_node_row *row = fb_node_at(call->graph, call->node);
     const char *target = fb_node_target(call->graph, call->node), *name = target, *home = "method";
@@ -166,7 +166,7 @@ static bool fits(const given_call *call, const char *overloads, const char *only
         at = strchr(at, ')') + 1;
         at += *at == ' ';
     }
-    return !is_known; /* an overload that is not in the table: of numbers alone, of names, of somebody else */
+    return !is_known; /* an overload that is not in the table: of numbers alone, of names, of another library */
 }
 
 /* torch.add(2, 3) is a tensor, which 2 + 3 is not. */

@@ -195,7 +195,7 @@ static fb_status run_side(side *s, const side *last, fb_precision precision, fb_
     fb_node begin = next_computed(s, fb_first_node(s->graph, FB_MAIN_PROGRAM));
     if (begin.id) s->at = fb_node_at(s->graph, begin)->ordinal;
     fb_status status = fb_evaluate_graph(s->graph, &options, &hooks, &s->memory, &output, error);
-    /* What a pair names and nobody computes is one of the given values. */
+    /* A value that a pair names and no node computes is one of the given values. */
     for (fb_node node = fb_first_node(s->graph, FB_MAIN_PROGRAM); node.id && !status; node = fb_next_node(s->graph, node)) {
         if (!s->is_kept[node.id] || s->computed[node.id] || s->has_value[node.id]) continue;
         fb_error found = {0};
@@ -363,7 +363,7 @@ static void list_changed(validator *v, bool of_after, fb_buffer *list, bool *has
     }
 }
 
-/* The nodes that changed, in the reports of their regions: those of `after`, or of `before` where nothing is left. */
+/* The nodes that changed, in the reports of their regions: named as in `after`, or in `before` where nothing is left. */
 static fb_status list_nodes(validator *v) {
     fb_buffer list = {0};
     bool *has_after = calloc(v->out->count + 1, sizeof *has_after);
@@ -497,8 +497,8 @@ static bool *doubted(validator *v) {
 
 #define LOOKS 8
 
-/* What does not pass may rely on how the values that it was given hang together: then it is evaluated again from where they
- * come from, until nothing is left that could, or LOOKS times. Only a look that sees as much as the first is taken for it. */
+/* Evaluates regions that do not pass again from further back, as they may rely on relations among the values that they were
+ * given: until no region is left that could, or LOOKS times. Only a look that sees as much as the first replaces it. */
 static fb_status look_again(validator *v, const fb_eval_options *options, bool only_moves, const fb_tolerance *tolerance) {
     fb_validation *first = v->out, again = {0};
     fb_status status = FB_OK;
@@ -526,7 +526,7 @@ static bool is_hidden(const fb_region_report *report) {
     return report->unsupported && strcmp(report->unsupported, FB_NOT_FINITE) == 0 && report->passes;
 }
 
-/* What of a region overflowed before the rewrite, and so says nothing, is evaluated again of smaller values. */
+/* Evaluates again, of smaller values, the regions that overflowed before the rewrite and so show nothing. */
 static fb_status look_closer(validator *v, const fb_eval_options *options, bool only_moves, const fb_tolerance *tolerance) {
     fb_validation *first = v->out;
     fb_status status = FB_OK;

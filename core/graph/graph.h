@@ -5,7 +5,7 @@
  * immutable, and comparing two is comparing two ids. Nodes, modules and tensors are doubly linked lists in document order.
  *
  * A graph is read through this header. It is built by document.h and changed by core/rewrite alone, both through build.h.
- * Reading is safe from many threads at once as long as nobody changes the graph.
+ * Reading is safe from many threads at once as long as no thread changes the graph.
  */
 #ifndef FB_GRAPH_GRAPH_H
 #define FB_GRAPH_GRAPH_H
@@ -161,7 +161,7 @@ const char *fb_value_text(const fb_graph *graph, fb_value value);
 /* Looks up a key of an FB_MAP (or none); none when absent. */
 fb_value fb_map_value(const fb_graph *graph, fb_value map, const char *key);
 
-/* What every graph has from the start. */
+/* Values that every graph has from the start. */
 #define FB_VALUE_NONE ((fb_value){4})
 #define FB_VALUE_FALSE ((fb_value){6})
 #define FB_VALUE_TRUE ((fb_value){8})
@@ -200,14 +200,14 @@ fb_value fb_value_map_nodes(fb_graph *graph, fb_value value, fb_node (*replace)(
 
 /* ---- rows -------------------------------------------------------------------------------------------------------------- */
 
-/* What has that name is part of it: whoever looks for something by its name has just found the symbol. */
+/* A symbol, with the things of that name: a search by name has just found the symbol. */
 typedef struct fb_symbol_row {
     uint32_t length;
-    fb_value as_string; /* the FB_STRING of it; none = nobody asked yet */
+    fb_value as_string; /* the FB_STRING of it; none = not asked for yet */
     fb_node node;       /* of the main program */
     fb_module module;
     fb_tensor tensor;
-    uint16_t op_of_function, op_of_method, op_of_module; /* answers of core/operators/op.h, plus one; 0 = nobody asked yet */
+    uint16_t op_of_function, op_of_method, op_of_module; /* answers of core/operators/op.h, plus one; 0 = not asked for yet */
     char text[];
 } fb_symbol_row;
 
@@ -302,8 +302,8 @@ static inline size_t fb_text_length(const fb_graph *graph, fb_symbol symbol) {
 static inline const fb_node_row *fb_node_at(const fb_graph *graph, fb_node node) {
     return fb_table_row(&fb_graph_tables_of(graph)->nodes, node.id, sizeof(fb_node_row));
 }
-/* Rows lie in memory in the order of their ids, most nodes in that of their rows: those that are asked for soon are fetched
- * meanwhile. It is a hint; the address may be none. */
+/* Rows are in memory in the order of their ids, and most nodes in the order of their rows: those that are asked for soon are
+ * fetched meanwhile. It is a hint; the address may be none. */
 static inline fb_node fb_next_node(const fb_graph *graph, fb_node node) {
     const fb_node_row *row = fb_node_at(graph, node);
     uintptr_t soon = (uintptr_t)row + 24 * sizeof *row;

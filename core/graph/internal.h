@@ -18,7 +18,8 @@ struct fb_graph {
     fb_graph_tables tables; /* first: graph.h reads them */
     fb_index symbol_index;  /* by text */
     fb_index value_index;   /* by kind, scalar and items */
-    fb_index nested_index;  /* nodes of nested programs, by program and name; what else has a name stands in its symbol */
+    fb_index nested_index;  /* nodes of nested programs, by program and name; the symbol holds everything else that has a name
+                             */
     uint32_t free_edge;
     fb_module first_module, last_module;
     fb_tensor first_tensor, last_tensor;
@@ -36,7 +37,7 @@ static inline fb_edge_row *edge_row(const fb_graph *graph, uint32_t edge) {
     return fb_table_row(&graph->tables.edges, edge, sizeof(fb_edge_row));
 }
 
-/* Where a name stands in an index: multiplied by a secret odd number, which spreads ids that follow each other, and which a
+/* The place of a name in an index: multiplied by a secret odd number, which spreads ids that follow each other, and which a
  * document cannot foresee. */
 static inline uint32_t name_hash(const fb_graph *graph, fb_program program, fb_symbol name) {
     return (uint32_t)((((uint64_t)program.id << 32 | name.id) * (graph->seed | 1)) >> 32);

@@ -48,7 +48,7 @@ void fb_namespace_free(fb_namespace *names) {
     free(names);
 }
 
-/* Seeded by an address, so that nobody can prepare names that collide; no answer depends on it. */
+/* Seeded by an address, so that names that collide cannot be prepared; no answer depends on it. */
 static uint32_t hash_of(const fb_namespace *names, const char *text, size_t length) {
     return (uint32_t)(fb_hash(text, length, (uint64_t)(uintptr_t)names) >> 32);
 }

@@ -4,7 +4,7 @@
  * Where torch.fx and this differ: a newline at the end of a candidate is replaced like any other character that cannot be in
  * a name (torch.fx lets it through); `None` is never given out (torch.fx does, through a slip); a number of more than 18 digits
  * counts as part of the name and not as its number.
- * A name costs amortised O(length), whatever the order in which names are asked for.
+ * A name costs amortised O(length), in any order of the requests.
  */
 #ifndef FB_GRAPH_NAMESPACE_H
 #define FB_GRAPH_NAMESPACE_H
@@ -39,7 +39,7 @@ const char *fb_namespace_next(fb_namespace *names, fb_wanted_name wanted);
 bool fb_namespace_count(fb_namespace *names, const char *name);
 /* Marks a name as used and leaves the counting alone. */
 bool fb_namespace_reserve(fb_namespace *names, const char *name);
-/* Both: takes over a name that exists, whatever it is, as if it had been created here. */
+/* Both: takes over any name that exists, as if it had been created here. */
 bool fb_namespace_adopt(fb_namespace *names, const char *name);
 
 bool fb_namespace_is_used(const fb_namespace *names, const char *name);

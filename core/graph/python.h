@@ -16,7 +16,7 @@ typedef enum fb_word {
     FB_WORD_REGISTERED, /* globals that torch.fx gives to all generated code: "torch", "device", "inf" */
 } fb_word;
 
-/* What a word is to generated code. Everything but FB_WORD_FREE is an illegal name of torch.fx's _illegal_names. */
+/* The kind of a word in generated code. Everything but FB_WORD_FREE is an illegal name of torch.fx's _illegal_names. */
 fb_word fb_python_word(const char *text, size_t length);
 
 /* str.isidentifier(): true for keywords as well, false for "" and for what is not UTF-8. */
@@ -36,8 +36,7 @@ int fb_unicode_digit(uint32_t code);
 
 /* ---- Python literals as repr prints them. ------------------------------------------------------------------------------- */
 
-/* repr(str): quoted, and escaped so that the text is one token on one line whatever it holds. Bytes that are not UTF-8 become
- * \xNN. */
+/* repr(str): quoted, and escaped so that any text is one token on one line. Bytes that are not UTF-8 become \xNN. */
 void fb_repr_string(fb_buffer *out, const char *text, size_t length);
 /* repr(float); "inf" and "nan" are names in generated code. */
 void fb_repr_float(fb_buffer *out, double value);

@@ -26,7 +26,7 @@ void fb_slot_path(const fb_graph *graph, const fb_slot *slot, fb_buffer *out);
 fb_tensor fb_tensor_at_path(const fb_graph *graph, const char *path);
 /* The same, or else the tensor of that name. */
 fb_tensor fb_tensor_called(const fb_graph *graph, const char *name);
-/* Whether a checkpoint has it: not when it is a buffer that its module names in `non_persistent`. */
+/* True if a checkpoint has it: not when it is a buffer that its module names in `non_persistent`. */
 bool fb_slot_is_persistent(const fb_graph *graph, const fb_slot *slot);
 
 #endif

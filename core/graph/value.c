@@ -6,7 +6,7 @@
 
 #define SMALL_LIST 64 /* items that are edited on the stack */
 
-/* Indexes are seeded by where the graph lies, so that a crafted document cannot aim at one chain. A copy keeps its original's
+/* Indexes are seeded by the graph's address, so that a crafted document cannot aim at one chain. A copy keeps its original's
  * seed, since it copies the indexes. */
 static uint32_t text_hash(const fb_graph *graph, const char *bytes, size_t length) {
     return (uint32_t)(fb_hash(bytes, length, graph->seed) >> 32);
@@ -292,7 +292,7 @@ fb_value fb_list_with(fb_graph *graph, fb_value list, size_t index, fb_value ite
     return splice(graph, list, index, 1, &item, 1);
 }
 
-/* The value of a node or tensor says by itself which one, so that its row, which lies elsewhere, need not be read. */
+/* The value of a node or tensor holds its id, so that its row, which is elsewhere in memory, need not be read. */
 void fb_value_visit_nodes(const fb_graph *graph, fb_value value, void (*visit)(void *, fb_node), void *context) {
     if (value.id & FB_VALUE_IS_NODE) visit(context, (fb_node){value.id & ~FB_VALUE_IS_NODE});
     if (!value.id || value.id & (FB_VALUE_IS_NODE | FB_VALUE_IS_TENSOR)) return;

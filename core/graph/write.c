@@ -11,8 +11,8 @@ typedef struct writer {
     const fb_graph *graph;
     fb_buffer *out;
     const bool *is_parameter; /* by tensor: some module owns it as a parameter; NULL: requires_grad is always written */
-    fb_work *work;            /* NULL: nobody stops it */
-    fb_buffer *left_out;      /* spans of `out` that are no part of `structure`; NULL: nobody asks */
+    fb_work *work;            /* NULL: it is not stopped */
+    fb_buffer *left_out;      /* spans of `out` that are not part of `structure`; NULL: not asked for */
 } writer;
 
 typedef struct span {
@@ -70,7 +70,7 @@ static void put_int(const writer *w, int64_t value) {
     else fb_buffer_int(w->out, value);
 }
 
-/* What was written since `from` is no part of `structure`. */
+/* Leaves what was written since `from` out of `structure`. */
 static void leave_out(const writer *w, size_t from) {
     if (w->left_out) fb_buffer_append(w->left_out, &(span){from, w->out->size}, sizeof(span));
 }

@@ -23,14 +23,14 @@ bool fb_document_structure(const fb_graph *graph, char id[FB_ID_LENGTH + 1]);
 bool fb_document_write_marked(const fb_graph *graph, fb_work *work, fb_buffer *out, fb_buffer *left_out,
                               char id[FB_ID_LENGTH + 1]);
 bool fb_document_structure_of(const fb_buffer *document, const fb_buffer *left_out, fb_work *work, char id[FB_ID_LENGTH + 1]);
-/* Have two graphs the same canonical bytes? False: fb_work_failed says why there is no answer. */
+/* Have two graphs the same canonical bytes? False: fb_work_failed says why the answer is missing. */
 bool fb_document_is_same(const fb_graph *a, const fb_graph *b, fb_work *work, bool *is_same);
 
-/* Appends one value in canonical form, as it stands in a document. */
+/* Appends one value in canonical form, as a document has it. */
 void fb_value_write(const fb_graph *graph, fb_value value, fb_buffer *out);
 
-/* One row alone, as it stands in a document. A tensor's requires_grad is always written: what its default is depends on its
- * owners. */
+/* One row alone, as a document has it. A tensor's requires_grad is always written: what its default is depends on its owners.
+ */
 void fb_node_write(const fb_graph *graph, fb_node node, fb_buffer *out);
 void fb_module_write(const fb_graph *graph, fb_module module, fb_buffer *out);
 void fb_tensor_write(const fb_graph *graph, fb_tensor tensor, fb_buffer *out);

@@ -28,7 +28,7 @@ char *fb_dump_json(const json_t *value, size_t flags);
 
 /* ---- writing answers member by member: members.c ------------------------------------------------------------------------- */
 
-/* A comma is put wherever something stands before; large values go in as they are. */
+/* A comma is put wherever something comes before; large values go in as they are. */
 
 /* The comma before an array's next item (or an object's next member), if one is needed. */
 void fb_put_comma(fb_buffer *out);

@@ -54,7 +54,7 @@ bool fb_json_is_count(const fb_json *value, int64_t *count);
 const char *fb_json_kind_name(const fb_json *value);
 /* Keys of an object, sorted by their bytes; `keys` has room for all. */
 void fb_json_sort_keys(const fb_json *object, const fb_json **keys);
-/* Appends the JSON Pointer from `root` to `target`, an entry of root's tree; for a key, that of its member. */
+/* Appends the JSON Pointer from `root` to `target`, an entry of root's tree; for a key, its member's. */
 void fb_json_pointer(const fb_json *root, const fb_json *target, fb_buffer *out);
 /* Appends free JSON in canonical form: members sorted, floats as Python's repr, nothing wrapped. False: memory is out. */
 bool fb_json_canonical(const fb_json *value, fb_buffer *out);
@@ -68,7 +68,7 @@ typedef struct fb_scan {
     fb_status status; /* FB_OK, FB_SYNTAX, FB_INVALID (nested too deep), FB_NO_MEMORY, or what the work was stopped with */
     const char *code, *message;
     const char *failed_at;
-    fb_work *work; /* NULL: nobody stops it; what it is stopped with becomes the failure */
+    fb_work *work; /* NULL: it is not stopped; what it is stopped with becomes the failure */
 } fb_scan;
 
 #define FB_SCAN_MAX_BYTES (UINT32_MAX - 1)

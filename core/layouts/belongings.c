@@ -1,4 +1,4 @@
-/* What belongs to the weight W (out, in) of a Linear: it goes where the weight goes, if that is exact.
+/* Tensors that belong to the weight W (out, in) of a Linear: they go where the weight goes, if that is exact.
  *
  * LoRA adds B A to the weight, with B (out, rank) and A (rank, in). A recipe of rows leaves every row whole; then
  *
@@ -66,7 +66,7 @@ static fb_status missing(const fb_layout_scope *scope, size_t there, const char 
                    length, module_of, what);
 }
 
-/* What follows the module in the name of the row's source. */
+/* The part after the module in the name of the row's source. */
 static const char *ending_of(const fb_layout_scope *scope, size_t source) {
     const fb_layout_row *row = scope->application->row;
     size_t of = strlen(row->of->sources[source % row->of->source_count].pattern.text) - strlen("weight");
@@ -185,7 +185,7 @@ static int find_uncut(const fb_graph *graph, fb_value expression, const fb_stand
         while (fb_shape_size(graph, fb_recipe_value(graph, expression, "dims"), place) != at) place++;
         return place;
     }
-    /* A reshape: as many elements lie before it. */
+    /* A reshape: as many elements come before it. */
     int64_t before = 1, wanted = 1;
     if (fb_recipe_type_of(graph, fb_recipe_arg(graph, expression, 0), &type, NULL)) return -1;
     for (int i = 0; i < at; i++) before *= type.sizes[i];
@@ -195,7 +195,7 @@ static int find_uncut(const fb_graph *graph, fb_value expression, const fb_stand
     return -1;
 }
 
-/* Whether a recipe leaves the axis whole, and where it was. */
+/* True if a recipe leaves the axis whole, and where it was. */
 static bool leaves_whole(fb_graph *graph, fb_layout_scope *scope, const json_t *recipe, int axis) {
     fb_stand_in probes[SOURCES_MAX];
     fb_error ignored = {0};

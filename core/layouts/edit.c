@@ -14,7 +14,7 @@ static bool is_called(const char *text, const char *name, size_t length) {
     return strlen(text) == length && memcmp(text, name, length) == 0;
 }
 
-/* Whose recipes and shapes name sources. */
+/* The row whose recipes and shapes name sources. */
 static const fb_layout_row *document_row(const fb_layout_application *application) {
     return !application ? NULL : application->row->of ? application->row->of : application->row;
 }

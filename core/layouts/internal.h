@@ -1,4 +1,4 @@
-/* What the files of layouts share. */
+/* Declarations that the files of layouts share. */
 #ifndef FB_LAYOUTS_INTERNAL_H
 #define FB_LAYOUTS_INTERNAL_H
 
@@ -43,7 +43,7 @@ typedef struct fb_layout_target {
     const json_t *recipe;
 } fb_layout_target;
 
-/* What belongs to the weight of a Linear, and moves as its rows and columns do (belongings.c). */
+/* Kinds of tensors that belong to the weight of a Linear, and move as its rows and columns do (belongings.c). */
 typedef enum fb_belonging {
     FB_BELONGS_NOT, /* a row of the document */
     FB_ADAPTERS,    /* LoRA: A (rank, in) and B (out, rank) of every source; the targets come in pairs, A before B */
@@ -77,7 +77,7 @@ typedef struct fb_layout {
     char *document;
     fb_layout_parameter parameters[FB_LAYOUT_PARAMETERS_MAX];
     size_t parameter_count;
-    fb_layout_row *rows; /* those of the document, and then those of what belongs to them */
+    fb_layout_row *rows; /* the document's, and then the rows of tensors that belong to those */
     size_t row_count, all_count;
     fb_arena arena;
 } fb_layout;
@@ -89,7 +89,7 @@ typedef struct fb_layout_names {
     /* Finds the value of a name, or one of its sizes where `axis` is not -1. False = unknown. */
     bool (*find)(const void *context, const char *name, size_t length, int axis, int64_t *out);
     const void *context;
-    bool is_check; /* values are not known yet: whatever is computed fits */
+    bool is_check; /* values are not known yet: any computed value fits */
 } fb_layout_names;
 
 /* FB_INVALID "bad-expression" with what is wrong in it, "does-not-divide", "out-of-range". */
@@ -144,7 +144,7 @@ typedef struct fb_layout_application {
 /* The first tensor that it reads. */
 const fb_layout_owned *fb_layout_first(const fb_layout_application *application);
 
-/* What the numbers of one application are. */
+/* The variables of one application, and their values. */
 typedef struct fb_layout_scope {
     const fb_layout *layout;
     const int64_t *parameters;
@@ -159,7 +159,7 @@ typedef struct fb_layout_scope {
 } fb_layout_scope;
 
 fb_layout_names fb_layout_names_of(const fb_layout_scope *scope);
-/* How many tensors a name with captures stands for. */
+/* The number of tensors that a name with captures means. */
 fb_status fb_layout_count_of(const fb_layout_scope *scope, const fb_layout_count *each, int64_t *out, fb_error *error);
 /* The name of the target's tensor of that number; from then on the scope counts by it. */
 void fb_layout_target_name(fb_layout_scope *scope, const fb_layout_target *target, int64_t number, fb_buffer *out);
@@ -173,13 +173,13 @@ fb_value fb_layout_recipe(fb_graph *graph, fb_layout_scope *scope, const fb_layo
 
 /* ---- what belongs to weights -------------------------------------------------------------------------------------------- */
 
-/* What a recipe reads in the place of a source: it has as many rows, or as many columns. */
+/* The value that a recipe reads in the place of a source: it has as many rows, or as many columns. */
 typedef struct fb_stand_in {
     fb_value value;
     int64_t sizes[2];
 } fb_stand_in;
 
-/* What the document says, over the application's tensors or the scope's stand-ins. */
+/* Builds a recipe of the document over the application's tensors or the scope's stand-ins. */
 fb_value fb_layout_build(fb_graph *graph, fb_layout_scope *scope, const json_t *recipe, fb_error *error);
 
 /* Finds the sizes of the application's weights and checks what belongs to them against these, each other and the row's shapes:
@@ -187,7 +187,7 @@ fb_value fb_layout_build(fb_graph *graph, fb_layout_scope *scope, const json_t *
 fb_status fb_layout_check_belongings(const fb_layout_scope *scope, fb_error *error);
 fb_value fb_layout_belonging(fb_graph *graph, fb_layout_scope *scope, const fb_layout_target *target, fb_error *error);
 
-/* What edit does: found by match_graph, in the report's arena. The only node of a match is the number of its application,
+/* The plan of an edit: found by match_graph, in the report's arena. The only node of a match is the number of its application,
  * counted from 1. */
 typedef struct fb_layout_plan {
     const fb_layout *layout;

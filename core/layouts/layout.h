@@ -20,15 +20,15 @@
 #define FB_LAYOUT_ROWS_MAX 64
 #define FB_LAYOUT_PARAMETERS_MAX 16
 
-/* Reads and checks a layout. `pointer` says where the document stands in a request. FB_INVALID with a pointer to the place.
- * `out` is written on success only; free it with fb_pass_free. */
+/* Reads and checks a layout. `pointer` is the document's place in a request. FB_INVALID with a pointer to the place. `out` is
+ * written on success only; free it with fb_pass_free. */
 fb_status fb_layout_read(const json_t *document, const char *pointer, int version, const fb_pass **out, fb_error *error);
 
 /* Canonical JSON of the document of a pass that is a layout. Two that differ in nothing else are one version. */
 const char *fb_layout_document(const fb_pass *layout);
 
-/* Adds to `params` those of the layout's parameters that it lacks and that follow from a Hugging Face config.json, by the
- * expressions that the layout gives for them. A parameter that does not follow is left out. */
+/* Adds to `params` the layout's parameters that it lacks and that follow from a Hugging Face config.json, by the expressions
+ * that the layout gives for them. A parameter that does not follow is left out. */
 fb_status fb_layout_configure(const fb_pass *layout, const json_t *config, json_t *params, fb_error *error);
 
 /* A layout that comes with this binary. */

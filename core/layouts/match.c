@@ -207,7 +207,7 @@ static void refuse_incomplete(planner *p, fb_layout_application *application, si
     fb_buffer_free(&name);
 }
 
-/* What belongs to weights: each is one tensor, and may be missing where that has a meaning. */
+/* Takes the tensors that belong to weights: each is one tensor, and may be missing where that has a meaning. */
 static void take_belongings(planner *p, fb_layout_application *application, const hit *hits, size_t count) {
     const fb_layout_row *of = application->row->of;
     application->weights = allocate(p, of->source_count * sizeof *application->weights);
@@ -371,7 +371,7 @@ static size_t first_piece(const fb_pieces *pieces, fb_tensor source) {
     return low;
 }
 
-/* Whether every element of the sources is in the results: then what becomes of the results can be taken back. */
+/* True if every element of the sources is in the results: then changes of the results can be carried back. */
 static bool has_everything(fb_graph *scratch, const fb_layout_application *application, fb_pieces *pieces) {
     bool has_all = true;
     const fb_piece **list = malloc((pieces->count + 1) * sizeof *list);
@@ -510,7 +510,7 @@ static int by_made_name(const void *a, const void *b) {
     return strcmp(((const made_name *)a)->name, ((const made_name *)b)->name);
 }
 
-/* The first of by_name that lies beneath the path: whose name begins so, with a dot after it. The others follow it. */
+/* The first of by_name beneath the path: its name begins with the path and a dot. The others follow it. */
 static size_t first_beneath(const planner *p, const char *path, size_t length) {
     size_t low = 0, high = p->owned_count;
     while (low < high) {
@@ -527,7 +527,7 @@ static bool is_beneath(const char *name, const char *path, size_t length) {
     return strncmp(name, path, length) == 0 && name[length] == '.';
 }
 
-/* Whether something at or beneath the module of the tensor stays where it is. */
+/* True if a tensor at or beneath the module of the tensor stays where it is. */
 static bool leaves_something(planner *p, fb_layout_application *application, const char *name, const size_t *next_left) {
     size_t length = path_length(name);
     if (!length) length = strlen(name); /* the root's other tensors are others' business */
@@ -569,7 +569,7 @@ static bool is_taken(const planner *p, const made_name *made, const bool *taken)
     return (owned && !is_own) || (!owned && fb_module_find(p->graph, made->name).id) || (above && !taken[above - p->owned]);
 }
 
-/* Those of one name, made[0] to made[count - 1]. */
+/* Checks the results of one name, made[0] to made[count - 1]. */
 static bool check_made(planner *p, const made_name *made, size_t count, const bool *taken) {
     const char *name = made->name;
     bool is_valid = *name && *name != '.' && name[strlen(name) - 1] != '.' && !strstr(name, ".."), is_stable = true;
@@ -634,8 +634,8 @@ static const fb_layout_row *row_reading(const planner *p, const char *name) {
     return NULL;
 }
 
-/* What belongs to a weight that a row reads, and the weight is not there: adapters alone, or weights that are quantised under
- * another name. */
+/* Refuses tensors that belong to a weight that a row reads, when the weight is missing: adapters alone, or weights that are
+ * quantised under another name. */
 static void check_weightless(planner *p, const size_t *next_left) {
     const char *before = "";
     fb_buffer weight = {0};
@@ -658,14 +658,15 @@ static void check_weightless(planner *p, const size_t *next_left) {
     fb_buffer_free(&weight);
 }
 
-/* What is refused keeps its names and leaves others without their companions: until nothing more is refused. */
+/* Checks names until nothing more is refused: a refused application keeps its names and leaves others without their companions.
+ */
 static void check_names(planner *p) {
     size_t count, made_count = 0;
     fb_layout_application **applications = applications_of(p, &count);
     bool *taken = calloc(p->owned_count + 1, sizeof *taken), is_stable = false;
     size_t *next_left = calloc(p->owned_count + 1, sizeof *next_left);
     p->matcher->failed |= !taken || !next_left;
-    made_name *made = list_made(p, &made_count); /* those of what is refused among them, which are passed over */
+    made_name *made = list_made(p, &made_count); /* also of refused applications, which are passed over */
     while (made && !is_stable && !p->matcher->failed && fb_matcher_goes_on(p->matcher)) {
         is_stable = true;
         note_taken(p, taken);

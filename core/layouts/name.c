@@ -1,4 +1,4 @@
-/* Names with captures. Between two captures stands a dot, and only one may be deep: so a name fits in one way or not at all. */
+/* Names with captures. Between two captures is a dot, and only one may be deep: so a name fits in one way or not at all. */
 #include <string.h>
 
 #include "core/layouts/internal.h"

@@ -170,7 +170,7 @@ static fb_status read_capture(reader *r, const char **at, const char *each, bool
     return fail(r, "unbound-capture", "no name under \"from\" captures {%.*s}", (int)length, name);
 }
 
-/* A name fits a pattern in one way at most: between two captures stands a dot, only one is deep, and that ends with its dot. */
+/* A name fits a pattern in one way at most: between two captures is a dot, only one is deep, and that ends with its dot. */
 static const char *ambiguity(const fb_layout_part *parts, size_t count) {
     bool was_capture = false, was_deep = false;
     for (size_t i = 0; i < count; i++) {
@@ -265,7 +265,7 @@ static fb_status read_source(reader *r, const char *name, const json_t *json) {
     return FB_OK;
 }
 
-/* The sizes of one may be said by those of any other. */
+/* The sizes of one may be given by any other's. */
 static fb_status read_shapes(reader *r) {
     for (size_t i = 0; i < r->row->source_count; i++) {
         const fb_layout_source *source = &r->row->sources[i];

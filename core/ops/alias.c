@@ -19,7 +19,7 @@ struct fb_alias {
     uint32_t *writes;
 };
 
-#define AFTERWARDS (UINT32_MAX - 1) /* an ordinal behind those of all nodes */
+#define AFTERWARDS (UINT32_MAX - 1) /* an ordinal after all nodes */
 
 typedef struct write_event {
     uint32_t element, ordinal;
@@ -128,7 +128,7 @@ static void unite_attribute(builder *b, fb_module module, fb_symbol attribute, u
     else if (!fb_map_put(&b->attributes, key, element)) b->out_of_memory = true;
 }
 
-/* What is called with a nested program may do anything with the world. */
+/* Unites a node with all that it may reach: a nested program may be called with anything in the world. */
 static void add_read(builder *b, const fb_node_row *row) {
     if (!row->module.id) return;
     if (row->attribute.id) unite_attribute(b, row->module, row->attribute, b->node);
@@ -295,7 +295,7 @@ static void add_tensors(builder *b, const fb_usage *usage) {
     }
 }
 
-/* They have no value that could be relied on, as if somebody wrote to them afterwards. */
+/* They have no value that could be relied on, as if they were written afterwards. */
 static void write_carried_tensors(builder *b) {
     const fb_graph *graph = b->alias->graph;
     b->ordinal = AFTERWARDS;

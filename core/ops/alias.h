@@ -40,8 +40,8 @@ bool fb_mode_switched_between(const fb_alias *analysis, uint32_t after, uint32_t
  * in the place of another, and takes note of what they did, because what was harmless alone need not be harmless together.
  *
  * The answer is no when one of the two is written afterwards, as the other would then see it. And it is no when they leave the
- * graph by different ways: two results of the graph, or a result and an input or parameter. Whoever called the graph may write
- * into either, and must not find the other one changed. */
+ * graph by different ways: two results of the graph, or a result and an input or parameter. The graph's caller may write into
+ * either, and must not find the other one changed. */
 
 typedef struct fb_sharing fb_sharing;
 

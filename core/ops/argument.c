@@ -1,4 +1,4 @@
-/* Arguments by name: where a parameter of an operator stands in one call. */
+/* Arguments by name: the place of an operator's parameter in one call. */
 #include <string.h>
 
 #include "core/ops/parameter.h"

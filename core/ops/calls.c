@@ -43,7 +43,7 @@ bool fb_op_is_at_home(fb_op op, const char *home) {
 typedef struct seen_call {
     const fb_graph *graph;
     fb_value args, kwargs;
-    fb_node number; /* a number stands in the place of this node; or none */
+    fb_node number; /* this node is replaced by a number; or none */
     bool is_python; /* of a function of torch or a method: they take more than the overload says */
     bool is_exact;  /* of one that is written in Python: its parameters have one name, and no list is spread */
 } seen_call;
@@ -57,7 +57,7 @@ static bool is_scalar_tensor(const fb_graph *graph, fb_node node) {
     return !shape.id || fb_shape_rank(graph, shape) == 0;
 }
 
-/* A node without a dtype may also stand for a number. Python's functions take a tensor without dimensions for one. */
+/* A node without a dtype may also be a number. Python's functions take a tensor without dimensions for one. */
 static bool takes_node(char type, const seen_call *call, fb_node node) {
     bool takes_tensor = type == 'T' || type == 'N' || type == 'x' || type == 'a';
     if (call->number.id && node.id == call->number.id) return strchr("NSfx", type);

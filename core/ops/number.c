@@ -46,7 +46,7 @@ static bool power(fb_number a, fb_number b, bool are_ints, fb_number *out) {
         return give_real(pow(a.real, b.real), out);
     }
     int64_t all = 1, exponent = b.integer;
-    if (a.integer >= -1 && a.integer <= 1) exponent = exponent < 2 ? exponent : 2 + exponent % 2; /* as that of -1, 0 and 1 */
+    if (a.integer >= -1 && a.integer <= 1) exponent = exponent < 2 ? exponent : 2 + exponent % 2; /* as for -1, 0 and 1 */
     for (int64_t i = 0; i < exponent; i++)                                                        /* ends by its overflow */
         if (__builtin_mul_overflow(all, a.integer, &all)) return false;
     return give_int(all, out);

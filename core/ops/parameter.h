@@ -13,7 +13,7 @@
 
 /* The list of a module's forward(), of a method, or of the function with that target. */
 const char *fb_op_parameters(fb_op op, fb_opcode opcode, const char *target);
-/* Whether one of the operator's lists has the parameter, under that name. */
+/* True if one of the operator's lists has the parameter, under that name. */
 bool fb_op_has_parameter(fb_op op, const char *name);
 
 /* Walking a list: `for (const char *at = list; at; at = fb_parameter_next(at))`. */
@@ -32,26 +32,26 @@ static inline bool fb_parameter_is(const char *at, const char *name, size_t leng
 }
 /* The one at that position; NULL when there is none. */
 const char *fb_parameter_at(const char *list, size_t position);
-/* Whether a call may give the parameter under that keyword: its own name, ATen's, forward(x)'s, or NumPy's where torch takes
+/* True if a call may give the parameter under that keyword: its own name, ATen's, forward(x)'s, or NumPy's where torch takes
  * it.
  */
 bool fb_is_keyword_for(const char *keyword, const char *parameter);
 
-/* What a call gives: so many arguments by position, and others by name. */
+/* The arguments that a call gives: some by position, others by name. */
 typedef struct fb_supplied {
     size_t positions;
     const char *const *names;
     size_t count;
 } fb_supplied;
 
-/* The first required parameter that is missing. NULL when there is none, and when a name is not in the list: it may
- * stand for what is missing. */
+/* The first required parameter that is missing. NULL when there is none, and when a name is not in the list: it may be another
+ * name of the missing one. */
 const char *fb_parameter_missing(const char *list, const fb_supplied *given);
-/* Whether the list has the parameter, under that name or another. */
+/* True if the list has the parameter, under that name or another. */
 bool fb_parameters_have(const char *list, const char *name);
 
-/* Whether a call lacks what its operator must be given, or gives what the operator has in other spellings only. A call that
- * nothing is known against is possible. */
+/* False if a call lacks a required argument, or gives one that the operator has in other spellings only. A call that nothing is
+ * known against is possible. */
 bool fb_call_is_possible(const fb_graph *graph, fb_node node);
 
 #endif

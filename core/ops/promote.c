@@ -42,7 +42,7 @@ fb_dtype fb_promote(fb_dtype a, fb_dtype b) {
 }
 
 /* Tensors with dimensions, tensors without, and Python numbers are promoted apart: a group counts only when its category is
- * higher than that of the groups before it. */
+ * higher than any before it. */
 typedef struct promotion {
     fb_dtype dimensioned, scalar, number;
     bool has_tensor, is_unknown, has_unknown_number;

@@ -52,7 +52,7 @@ bool fb_rearrange_at(const fb_graph *graph, fb_node node, fb_rearrange *found) {
     return input->shape.id && row->dtype && row->dtype == input->dtype && read_form(&call, found);
 }
 
-/* Have both as many elements behind the one dimension as behind the other? Symbolic sizes must stand in the same places. */
+/* Have both as many elements behind the one dimension as behind the other? Symbolic sizes must be in the same places. */
 static bool has_same_rest(const fb_shape_result *a, int of_a, const fb_shape_result *b, int of_b) {
     int64_t products[2] = {1, 1};
     const fb_shape_result *shapes[2] = {a, b};

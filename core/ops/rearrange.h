@@ -18,8 +18,8 @@ typedef struct fb_rearrange {
     int dims[FB_MAX_RANK]; /* of a permutation: where each of its dimensions is in the input */
 } fb_rearrange;
 
-/* The dimension of the input whose elements are those of dimension `axis` of the result, one for one: the same size, with as
- * many elements behind it. False when no such axis exists or it is uncertain. */
+/* The dimension of the input that has the elements of dimension `axis` of the result, one for one: the same size, with as many
+ * elements behind it. False when no such axis exists or it is uncertain. */
 bool fb_rearrange_axis(const fb_graph *graph, const fb_rearrange *rearrange, int axis, int *out);
 
 /* Of a call whose result and input are recorded, in one dtype. */

@@ -1,4 +1,4 @@
-/* Calls that say the same, as a hash and a comparison, when some nodes stand for others. */
+/* Equality of calls, as a hash and a comparison, when some nodes replace others. */
 #ifndef FB_OPS_SAME_CALL_H
 #define FB_OPS_SAME_CALL_H
 

@@ -75,11 +75,11 @@ extern fb_shape_function *const fb_shape_rules[]; /* by fb_shape_rule; none for 
 
 /* ---- type promotion ----------------------------------------------------------------------------------------------------- */
 
-/* What two tensors of these dtypes give; FB_DTYPE_UNKNOWN when torch refuses or one is unknown. */
+/* The dtype of an operation on two tensors of these dtypes; FB_DTYPE_UNKNOWN when torch refuses or one is unknown. */
 fb_dtype fb_promote(fb_dtype a, fb_dtype b);
 /* The same of any operands, at most 64. */
 fb_dtype fb_promote_all(const fb_operand *operands, int count);
-/* That of a Python number of the same kind. */
+/* The dtype of a Python number of the same kind. */
 fb_dtype fb_default_dtype(fb_dtype dtype);
 /* A tensor without dimensions where PyTorch wants a number: only its kind counts. */
 fb_operand fb_as_number(fb_operand operand);

@@ -171,7 +171,7 @@ static bool append(fb_type *whole, const fb_type *part, int axis) {
     return !__builtin_add_overflow(whole->sizes[axis].size, part->sizes[axis].size, &whole->sizes[axis].size);
 }
 
-/* Of the old days torch.cat still skips tensors of shape (0,), whatever the others' rank. */
+/* For compatibility torch.cat still skips tensors of shape (0,), for any rank of the others. */
 static bool is_legacy_empty(const fb_type *type) {
     return type->rank == 1 && fb_dim_is(type->sizes[0], 0);
 }
@@ -687,7 +687,7 @@ static bool shape_linear(const fb_shape_call *call, fb_type *out) {
     fb_type weight;
     if (!tensor_named(call, "input", out) || !tensor_named(call, "weight", &weight)) return false;
     if (out->rank < 1 || weight.rank < 1 || weight.rank > 2) return false;
-    fb_dim features = out->sizes[out->rank - 1]; /* where a symbol stands for them, the weight says them */
+    fb_dim features = out->sizes[out->rank - 1]; /* where they are a symbol, the weight has them */
     if (!features.symbol.id && !fb_dim_equal(features, weight.sizes[weight.rank - 1])) return false;
     if (weight.rank == 1) erase_dim(out, out->rank - 1);
     else out->sizes[out->rank - 1] = weight.sizes[0];
@@ -742,7 +742,7 @@ static bool shape_pad(const fb_shape_call *call, fb_type *out) {
 
 /* ---- windows --------------------------------------------------------------------------------------------------------- */
 
-/* Sizes beyond this are no real network, and arithmetic on them could overflow. */
+/* Sizes beyond this are not from a real network, and arithmetic on them could overflow. */
 static const int64_t reasonable = (int64_t)1 << 40;
 
 typedef struct window {

@@ -4,7 +4,7 @@
 #include "core/ops/number.h"
 #include "core/ops/shape.h"
 
-/* Bounds the work for one value, whatever the graph looks like: a chain of sums doubles otherwise. */
+/* Bounds the work for one value in any graph: a chain of sums doubles otherwise. */
 typedef struct evaluator {
     const fb_graph *graph;
     int depth, steps;

@@ -1,5 +1,5 @@
-/* Who uses what: the calls of each module, the modules that are read by get_attr. Built once in O(graph) for the graph
- * as it is; does not follow later changes. */
+/* The uses of modules: the calls of each module, the modules that are read by get_attr. Built once in O(graph) for the graph as
+ * it is; does not follow later changes. */
 #ifndef FB_OPS_USAGE_H
 #define FB_OPS_USAGE_H
 

@@ -394,7 +394,7 @@ static bool is_zero(const fb_graph *graph, fb_value padding) {
     return is_sequence;
 }
 
-/* What follows from tensors and groups, which have been read. */
+/* Fills in what follows from tensors and groups, which have been read. */
 static bool measure_conv(const fb_graph *graph, fb_conv *conv) {
     if (!conv->weight.id || tensor_rank(graph, conv->weight) != conv->spatial + 2 || conv->groups < 1) return false;
     int64_t outer = tensor_size(graph, conv->weight, 0), inner;
@@ -612,7 +612,7 @@ static fb_node argument(const fb_graph *graph, fb_node node, size_t index) {
     return value.id ? fb_value_node(graph, value) : (fb_node){0};
 }
 
-/* The value before casts, to whatever dtype. */
+/* The value before casts, to any dtype. */
 static fb_node before_casts(const fb_graph *graph, fb_node node) {
     for (int i = 0; node.id && i < 4; i++) {
         fb_op op = fb_node_op(graph, node);

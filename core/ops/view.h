@@ -9,7 +9,7 @@
 #include "core/graph/graph.h"
 #include "core/operators/op.h"
 
-/* The operator of a call_function, call_method or call_module (then that of the module's type); FB_OP_UNKNOWN for others. */
+/* The operator of a call_function, call_method or call_module (then the module type's); FB_OP_UNKNOWN for others. */
 static inline fb_op fb_node_op(const fb_graph *graph, fb_node node);
 static inline bool fb_op_is(const fb_graph *graph, fb_node node, fb_op op) {
     return fb_node_op(graph, node) == op;
@@ -28,7 +28,7 @@ bool fb_is_aten(const fb_graph *graph, fb_node node);
 
 /* ---- arguments by name -------------------------------------------------------------------------------------------------- */
 
-/* Where an argument stands, so that a rewrite can exchange just that one. */
+/* The place of an argument, so that a rewrite can exchange just that one. */
 typedef struct fb_argument_place {
     bool is_keyword;
     size_t index;        /* args[index] when not a keyword */
@@ -38,7 +38,7 @@ typedef struct fb_argument_place {
 /* The argument of a parameter, by position or keyword, as ops.def names it; none when it is not given. For call_module the
  * names are those of forward(); for call_method self is the first parameter. "input" also finds the keyword `self`. */
 fb_value fb_call_argument(const fb_graph *graph, fb_node node, const char *parameter);
-/* The same for a call that is known to be one of `op`, whatever its spelling says. *place is written when there is one. */
+/* The same for a call that is known to be one of `op`, in any spelling. *place is written when there is one. */
 fb_value fb_call_argument_as(const fb_graph *graph, fb_node node, fb_op op, const char *parameter, fb_argument_place *place);
 bool fb_call_argument_place(const fb_graph *graph, fb_node node, const char *parameter, fb_argument_place *place);
 /* Does the parameter take all arguments from its position on: view(2, 3)? */
@@ -78,10 +78,10 @@ bool fb_reads_type_only(const fb_graph *graph, fb_node node);
 bool fb_reads_type_only_of(const fb_graph *graph, fb_node node, fb_node input);
 /* How often a call's arguments name an input. */
 int fb_mentions_of(const fb_graph *graph, fb_node node, fb_node input);
-/* Where a value lies, as meta.device says: JSON, with quotation marks; "" when it does not. */
+/* A value's device, from meta.device: JSON, with quotation marks; "" when it is not recorded. */
 const char *fb_recorded_device(const fb_graph *graph, fb_node node);
 
-/* What can be said of one node alone: is its result a Python value that is not a tensor? */
+/* The kind of a node's result as far as it follows from the node alone: is it a Python value that is not a tensor? */
 typedef enum fb_numberhood { FB_NOT_A_NUMBER, FB_A_NUMBER, FB_A_NUMBER_IF_INPUTS_ARE } fb_numberhood;
 fb_numberhood fb_numberhood_of(const fb_graph *graph, fb_node node);
 
@@ -198,7 +198,7 @@ typedef struct fb_norm {
 } fb_norm;
 bool fb_norm_at(const fb_graph *graph, fb_node node, fb_norm *norm);
 
-/* operator.truediv, torch.div, divide and true_divide, the methods of these names, and ATen's: a division, by whatever. */
+/* operator.truediv, torch.div, divide and true_divide, the methods of these names, and ATen's: a division by anything. */
 typedef enum fb_division_form {
     FB_DIVISION_OPERATOR,
     FB_DIVISION_FUNCTION,

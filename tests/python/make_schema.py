@@ -9,7 +9,7 @@ import re
 import torch._export.serde
 import yaml
 
-HEAD = """/* What the JSON files of an archive hold: torch/_export/serde/schema.yaml of PyTorch 2.13. Written by
+HEAD = """/* The schema of the JSON files of an archive: torch/_export/serde/schema.yaml of PyTorch 2.13. Written by
  * tests/python/make_schema.py, and held against PyTorch by tests/python/test_archives.py.
  *
  *     PT_SCHEMA_ROW("type", is_union, "member=kind,...")
