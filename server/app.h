@@ -1,4 +1,4 @@
-/* What the routes share: made by service.c before the first request, and there until the last one has been answered. */
+/* State that the routes share: made by service.c before the first request, and there until the last one has been answered. */
 #ifndef FB_SERVER_APP_H
 #define FB_SERVER_APP_H
 
@@ -12,7 +12,7 @@
 #include "server/store/retention.h"
 #include "server/store/store.h"
 
-/* What one evaluation of a graph may take, and how many there may be. */
+/* Limits of one evaluation of a graph, and of their number. */
 typedef struct fb_evaluation_bounds {
     size_t memory; /* bytes of all its values at once */
     unsigned timeout_ms;

@@ -5,7 +5,7 @@
 #include "core/graph/graph.h"
 #include "core/operators/op.h"
 
-/* Whether the operator's first name is in "functional" (torch.nn.functional), "torch" or "method" (torch.Tensor). */
+/* True if the operator's first name is in "functional" (torch.nn.functional), "torch" or "method" (torch.Tensor). */
 bool fb_op_is_at_home(fb_op op, const char *home);
 
 /* The overload of torch.ops.aten.{the operator's first name} that takes these arguments (an FB_LIST and an FB_MAP): `preferred`

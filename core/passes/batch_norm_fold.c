@@ -1,4 +1,4 @@
-/* BatchNorm folded into the layer before or after it: finding that layer, what stands against the fold, and the arithmetic. */
+/* BatchNorm folded into the layer before or after it: finding that layer, obstacles to the fold, and the arithmetic. */
 #include "core/passes/batch_norm_fold.h"
 #include "core/ops/infer.h"
 
@@ -86,7 +86,7 @@ static bool is_product(const fb_graph *g, fb_node node) {
 }
 
 /* The bmm before a BatchNorm that a decomposition makes of a Linear on more than two dimensions: it repeats the weight for each
- * item of the batch, so there is no one weight to exchange. Or an addmm that is no Linear: its beta or alpha is not 1. */
+ * item of the batch, so there is no one weight to exchange. Or an addmm that is not a Linear: its beta or alpha is not 1. */
 static fb_node product_before(const fb_graph *g, const fb_batch_norm *norm) {
     fb_layer calls = norm_calls_of(norm);
     fb_node at = fb_layer_input(g, &calls, norm->node);
@@ -126,7 +126,7 @@ static bool has_only_input(const fb_graph *g, const fb_layer *layer, fb_node cal
     return !layer->module.id || fb_call_has_only(g, call, "input"); /* of a function the view has seen to it */
 }
 
-/* Who reads a value on its way from one call to the other. */
+/* Readers of a value on its way from one call to the other. */
 typedef struct readers {
     bool is_taken, is_output, has_others, is_forked; /* the other call takes it, and so on */
 } readers;
@@ -147,7 +147,7 @@ static fb_node see_readers(const fb_graph *g, const fb_layer *second, fb_node at
     return r->is_taken ? (fb_node){0} : next;
 }
 
-/* What a call gives besides its value is not kept. */
+/* True if something reads a result of a call besides its value: that is not kept. */
 static bool gives_more(const fb_graph *g, fb_node call) {
     fb_node origin = fb_call_of_value(g, call);
     return origin.id != call.id && fb_node_at(g, origin)->user_count > 1;
@@ -190,7 +190,7 @@ static bool is_pairing_refused(fb_matcher *m, const fb_fold *fold, const fb_node
     return obstacle.code != NULL;
 }
 
-/* Between the two calls of a pair nobody may switch autocast or autograd: the work of one would be done in the mode of the
+/* Between the two calls of a pair autocast and autograd may not be switched: the work of one would be done in the mode of the
  * other. */
 static bool is_mode_switched(fb_matcher *m, const fb_layer *first, const fb_layer *second) {
     const fb_graph *g = m->graph;
@@ -460,8 +460,8 @@ static void fold_into_inputs(fb_rewrite *rw, const fb_fold *fold) {
     fb_layer_set_bias(rw, &fold->host.layer, bias);
 }
 
-/* Inserts all views from `from` to `old` again, on `now` in the place of `from`. `old` may be `from` itself. Gives what stands
- * in the place of `old`; the old views are gone at commit. */
+/* Inserts all views from `from` to `old` again, on `now` in the place of `from`. `old` may be `from` itself. Gives the node
+ * that replaces `old`; the old views are gone at commit. */
 static fb_node put_views_again(fb_rewrite *rw, fb_node old, fb_node from, fb_node now) {
     if (old.id == from.id) return now;
     fb_node input = fb_view_input(fb_rewrite_graph(rw), old, NULL);

@@ -1,4 +1,4 @@
-/* What the BatchNorm folds share: finding the layer that takes a BatchNorm in, and the arithmetic.
+/* Code that the BatchNorm folds share: finding the layer that takes a BatchNorm in, and the arithmetic.
  *
  * In eval mode BatchNorm is y = x * scale + shift per channel, with scale = weight / sqrt(running_var + eps) and
  * shift = bias - running_mean * scale (Ioffe and Szegedy 2015, section 3.1). */

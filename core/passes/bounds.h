@@ -1,4 +1,4 @@
-/* Between which numbers the elements of a value lie, as far as the graph tells. */
+/* Bounds of the elements of a value, as far as the graph shows them. */
 #ifndef FB_PASSES_BOUNDS_H
 #define FB_PASSES_BOUNDS_H
 

@@ -10,7 +10,7 @@
  * These stay in float32, with casts around them:
  *   - modules (paths, with * and ?) and operators (softmax) that `keep` names
  *   - operators that foldback does not know, and what gives a dtype that is not recorded and does not follow from what is
- *   - operators that give float32 whatever they read, float64 or complex numbers
+ *   - operators that give float32 for any input, float64 or complex numbers
  *   - everything that shares memory with a value that is written in place and stays
  *   - all calls of a module of which one call stays
  *   - casts that would copy no more, where that would be seen
@@ -47,8 +47,8 @@ static bool says_its_dtype(const fb_graph *g, fb_node n) {
            rule == FB_DTYPE_RULE_FULL || rule >= FB_DTYPE_RULE_BOOL;
 }
 
-/* The dtype of a node's value: as recorded; if not, of a get_attr node that of the tensor, and of a cast or a factory what it
- * says. Unknown for other values. */
+/* The dtype of a node's value: as recorded; if not, a get_attr node has its tensor's, and a cast or a factory the one that it
+ * names. Unknown for other values. */
 static fb_dtype value_dtype(const fb_graph *g, fb_node n) {
     const fb_node_row *row = fb_node_at(g, n);
     fb_shape_result found;
@@ -142,7 +142,7 @@ static bool owns_float32(const fb_graph *g, fb_node n) {
     return owns_dtype(g, n, FB_FLOAT32);
 }
 
-/* float32 comes out whatever it reads: of integers, or of nothing at all. */
+/* The result is float32 for any input: of integers, or of nothing at all. */
 static bool gives_float32(const fb_graph *g, fb_node n) {
     const fb_op_facts *facts = fb_op_facts_of(fb_node_op(g, n));
     if (value_dtype(g, n) != FB_FLOAT32 || names_float32(g, n) || owns_float32(g, n)) return false;
@@ -170,18 +170,17 @@ static fb_module called_around(const fb_graph *g, const fb_usage *usage, fb_modu
     return (fb_module){0};
 }
 
-/* Whose call decides about a module's tensors: its own, or that of the nearest one
- * around it; or none. */
+/* The module whose calls decide about a module's tensors: itself, or the nearest called one around it; or none. */
 static fb_module deciding_module(const fb_graph *g, const fb_usage *usage, fb_module module) {
     return fb_call_count(usage, module) ? module : called_around(g, usage, module);
 }
 
 /* ---- numbers ------------------------------------------------------------------------------------------------------------- */
 
-/* Of a number in an argument: does it not fit `dtype`, and is `out` to stand there instead? What is a factor stays as it is.
+/* A number in an argument: is it beyond `dtype`, so that `out` must replace it? A factor stays as it is.
  *
- * The ends of float32's range stand for infinity (masks), and become the ends of the other range. Other numbers that are stored
- * as they are become the nearest one too. Numbers to compute with stay: the computation is done wide. */
+ * The ends of float32's range mean infinity (masks), and become the ends of the other range. Other numbers that are stored as
+ * they are become the nearest one too. Numbers to compute with stay: the computation is done wide. */
 static bool literal_overflows(const fb_graph *g, fb_node n, fb_value value, fb_dtype dtype, double *out) {
     fb_dtype_range range;
     double number;
@@ -231,7 +230,7 @@ static bool casts_outputs(const json_t *params) {
     return !json_is_false(json_object_get(params, "cast_outputs"));
 }
 
-/* ---- why a node stays in float32 though nobody asked for it -------------------------------------------------------------- */
+/* ---- why a node stays in float32 without being named by `keep` ----------------------------------------------------------- */
 
 static bool reads_float32(const fb_graph *g, fb_node n) {
     bool reads = value_dtype(g, n) == FB_FLOAT32;
@@ -618,7 +617,7 @@ static void look_at(search *s, fb_node n) {
     if (obstacle.code || fb_keeps(&s->keep, g, n)) stay(s, n);
 }
 
-/* What nested programs call and read stays, because they do. */
+/* Keeps what nested programs call and read in float32, as those programs stay. */
 static void look_at_nested(search *s) {
     const fb_graph *g = s->graph;
     for (uint32_t p = FB_MAIN_PROGRAM.id + 1; p < fb_program_limit(g); p++) {
@@ -687,15 +686,15 @@ static void find(search *s) {
 }
 
 /* By node of the main program: does it stay as it is, reading and giving float32? So do
- *   - inputs of the graph, what `keep` names, what carries the pass's mark, unknown operators, what gives float32 whatever it
- *     reads, or float64, or complex numbers, or a dtype that cannot be told, or reads the other narrow dtype,
- *     or stands where autocast is on;
+ *   - inputs of the graph, what `keep` names, what carries the pass's mark, unknown operators, what gives float32 for any
+ *     input, or float64, or complex numbers, or a dtype that is not known, or reads the other narrow dtype, or is where
+ *     autocast is on;
  *   - with a call, the other calls of its module, and what reads that module's tensors;
  *   - with a value that is written in place, all that share its memory, because a cast would be a copy;
  *   - with a value of unknown dtype, its readers and its source, because it cannot be cast;
  *   - weights whose numbers are known to be too large, the calls of their modules, and what reads them;
  *   - weights that one of these reads by get_attr.
- * To be freed; NULL when memory is out. Refuses what stays though nobody asked for it. */
+ * To be freed; NULL when memory is out. Refuses what stays without being named by `keep`. */
 static bool *find_staying(fb_matcher *m, const fb_alias *alias) {
     const fb_graph *g = m->graph;
     size_t nodes = fb_node_limit(g), modules = fb_module_limit(g);
@@ -743,7 +742,7 @@ typedef struct weights_change {
     fb_rewrite *rewrite;
     fb_graph *graph;
     fb_dtype dtype;
-    fb_tensor *now; /* by tensor: what stands in its place */
+    fb_tensor *now; /* by tensor: its replacement */
 } weights_change;
 
 /* Rounded: evaluated in float64 and written in the new dtype, as every recipe that computes. */
@@ -846,7 +845,7 @@ static fb_node place_of_cast(const conversion *c, fb_node value) {
     return c->nodes[c->reader.id].is_end && !c->nodes[value.id].is_written ? c->end : c->reader;
 }
 
-/* The cast stands before the first node that reads it. Where the value is written in between, each has its own. */
+/* The cast precedes the first node that reads it. Where the value is written in between, each has its own. */
 static fb_node cast(conversion *c, fb_node value, fb_dtype dtype) {
     fb_graph *g = c->graph;
     state *s = &c->nodes[value.id];
@@ -861,7 +860,7 @@ static fb_node cast(conversion *c, fb_node value, fb_dtype dtype) {
     return s->cast;
 }
 
-/* What the reader reads in the place of a value. */
+/* The node that the reader reads in the place of a value. */
 static fb_node read(void *context, fb_node value) {
     conversion *c = context;
     const state *s = &c->nodes[value.id];
@@ -950,7 +949,7 @@ static void convert_read(conversion *c, fb_node n) {
     fb_mark(c->rewrite, n);
 }
 
-/* What is returned as it is, of a graph with one result. */
+/* Records the dtype of the output of a graph with one result, which is returned as it is. */
 static void return_converted(conversion *c, fb_node output) {
     fb_node value = fb_value_node(c->graph, fb_node_arg(c->graph, output, 0));
     if (value.id && fb_node_at(c->graph, output)->dtype)
@@ -1017,7 +1016,7 @@ static void refuse_overflow(fb_matcher *m, fb_node n, fb_dtype dtype) {
     }
 }
 
-/* What is known before the edit; both lists end with none. */
+/* Facts that are known before the edit; both lists end with none. */
 typedef struct precision_plan {
     const fb_node *written; /* values that are written in place */
     const fb_node *typed;   /* nodes whose types follow from others and are not recorded */

@@ -5,7 +5,7 @@
  *
  * Kept: inputs, the output, and each call that writes, draws random numbers, checks something, switches a mode, or whose
  * operator foldback does not know; also everything that these calls read. The call's own flags count: a BatchNorm writes in
- * training. If nobody reads such a call, the report says why it stays.
+ * training. If nothing reads such a call, the report says why it stays.
  *
  * A module is removed with its last call, unless something else uses the module or what it owns. The same holds for what a
  * get_attr node read, by the rules of core/rewrite. Marks nothing, because nothing is left to mark.

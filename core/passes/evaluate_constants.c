@@ -18,8 +18,8 @@
  * Kept:
  *   - what is an output of the graph, or shares memory with one: the caller may write into it
  *   - what is larger than `maximum_bytes`; what it is made from is kept as a buffer then
- *   - what lies on another device than the CPU, and what holds nan, whose bits are not determined
- *   - what does not lie row by row, where a reader may notice
+ *   - what is on another device than the CPU, and what holds nan, whose bits are not determined
+ *   - what is not row-major, where a reader may notice
  *
  * Exactness: moves (the same bits). Reversible.
  */
@@ -44,7 +44,7 @@ typedef enum constness {
     CONSTANT,   /* a call on nothing but such */
 } constness;
 
-/* What edit gets: the buffers, and by node which of them it becomes, counted from 1. */
+/* The input of edit: the buffers, and by node which of them it becomes, counted from 1. */
 typedef struct constant_plan {
     const fb_constant *constants;
     size_t count;
@@ -60,10 +60,10 @@ typedef struct search {
     uint8_t *constness;   /* by node */
     fb_object *values;    /* by node: what a constant is */
     fb_obstacle *refused; /* by node: why it must stay; without a code nothing is said */
-    bool *is_home;        /* by node before `unjudged`: surely on the CPU, where a buffer lies */
+    bool *is_home;        /* by node before `unjudged`: surely on the CPU, as a buffer is */
     fb_node unjudged;
     int open_levels;   /* of torch.vmap, at the node that is looked at */
-    const char **seen; /* by memory: the reason why no constant may lie there, or NULL */
+    const char **seen; /* by memory: the reason why a constant may not use it, or NULL */
     bool *is_open;     /* by memory: what varies may write it, or reads it before the last write */
     fb_array_memory memory;
     int64_t maximum_bytes;
@@ -78,7 +78,7 @@ static void refuse(search *s, fb_node node, const char *code, const char *detail
 
 /* ---- what may be constant ------------------------------------------------------------------------------------------------ */
 
-/* A device, or a text where a device may stand, that is not the CPU. */
+/* A device, or a text in the place of one, that is not the CPU. */
 static bool names_another_device(const fb_graph *g, fb_node node) {
     const fb_value_row *args = fb_value_at(g, fb_node_at(g, node)->args), *kwargs = fb_value_at(g, fb_node_at(g, node)->kwargs);
     fb_value device = fb_node_kwarg(g, node, "device");
@@ -90,7 +90,7 @@ static bool names_another_device(const fb_graph *g, fb_node node) {
     return is_named;
 }
 
-/* A call whose inputs all lie on the CPU gives a result there, unless it names another device. */
+/* A call whose inputs are all on the CPU gives a result there, unless it names another device. */
 static bool judge_home(const search *s, fb_node node) {
     const fb_graph *g = s->graph;
     fb_opcode opcode = (fb_opcode)fb_node_at(g, node)->opcode;
@@ -131,7 +131,7 @@ static bool reads_constants_only(search *s, fb_node node) {
     return true;
 }
 
-/* zeros_like and its kin lie in memory as what they are like. */
+/* zeros_like and its kin have the strides of their argument. */
 static bool has_unknown_layout(const search *s, fb_node node) {
     const fb_graph *g = s->graph;
     bool follows =
@@ -150,7 +150,7 @@ static void look_at_call(search *s, fb_node node) {
     if (effects.has_effect || effects.mutates_module) return;
     bool may_be_exact = s->may_round || (flags & (FB_FACT_EXACT | FB_FACT_EXACT_INTEGERS));
     if (effects.is_unknown || effects.is_random || !may_be_exact) {
-        if (!reads_any) return; /* it is no computation, or one of random numbers */
+        if (!reads_any) return; /* it is not a computation, or one of random numbers */
         if (effects.is_unknown) refuse(s, node, "unknown-operator", "what it does is not known");
         else if (effects.is_random) refuse(s, node, "random", "it draws random numbers");
         else refuse(s, node, "inexact", "its last bits differ from machine to machine");
@@ -213,7 +213,7 @@ static bool is_read_early(const search *s, fb_node node) {
     return false;
 }
 
-/* What reads a value that varies now varies, too. True when one does. */
+/* Marks readers of a varying value as varying. True when there are new ones. */
 static bool spread(search *s) {
     bool has_changed = false;
     for (fb_node n = fb_first_node(s->graph, FB_MAIN_PROGRAM); n.id && fb_matcher_goes_on(s->m);
@@ -225,7 +225,7 @@ static bool spread(search *s) {
     return has_changed;
 }
 
-/* What varies may write all that it reads, as far as is known; an input and a weight are somebody else's memory. */
+/* Marks memories that varying calls may write, as far as is known, and those of inputs and weights, which the caller owns. */
 static void open_memories(search *s, fb_node node) {
     fb_effects effects = fb_op_effects(s->graph, node);
     fb_opcode opcode = (fb_opcode)fb_node_at(s->graph, node)->opcode;
@@ -435,7 +435,8 @@ static const char *obstacle(search *s, fb_node node, char *detail, size_t size, 
     return NULL;
 }
 
-/* What is refused leaves those that it reads to be read outside: so it goes on until nothing is refused any more. */
+/* Finds the constants that become buffers; when one is refused, its inputs are read from outside: repeated until nothing is
+ * refused. */
 static void find_buffers(search *s) {
     bool goes_on = true;
     while (goes_on && !s->m->failed) {
@@ -520,7 +521,7 @@ static bool are_equal(const fb_constant *a, const fb_constant *b) {
            memcmp(a->sizes, b->sizes, (size_t)a->rank * sizeof *a->sizes) == 0 && memcmp(a->base64, b->base64, a->length) == 0;
 }
 
-/* The number of an equal one, or that of the new one; 0 when memory is out. */
+/* The number of an equal one, or of the new one; 0 when memory is out. */
 static uint32_t number_of(fb_buffer *constants, fb_map *by_hash, const fb_constant *constant) {
     uint64_t hash = fb_hash(constant->base64, constant->length, constant->dtype);
     uint32_t cursor = 0;

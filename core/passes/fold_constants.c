@@ -35,7 +35,7 @@
 #include "core/passes/pass.h"
 #include "core/weights/recipe.h"
 
-/* What a node gives whose inputs are weights only, as a recipe (core/weights/recipe.h), by a rule for each operator of
+/* The result of a node whose inputs are weights only, as a recipe (core/weights/recipe.h), by a rule for each operator of
  * constants.def.
  *
  * Recipes are made in the graph of a rewrite: in the real one by `edit`, in that of a copy, which is thrown away, by `match`,
@@ -110,8 +110,8 @@ static void constant_see_all(constant_call *c) {
     c->seen = fb_value_at(c->graph, row->args)->count + fb_value_at(c->graph, row->kwargs)->count / 2;
 }
 
-/* That of the first argument, for a rule that understands all that may be given: what matters is in the result's shape, or is
- * read by the rule. constant_see_all says so alone. */
+/* The first argument's recipe, for a rule that handles every argument: they are in the result's shape, or the rule reads them.
+ * constant_see_all alone only notes that. */
 static fb_value constant_first(constant_call *c) {
     constant_see_all(c);
     return constant_of(c, fb_first_argument(c->graph, c->call.node));
@@ -149,7 +149,7 @@ static fb_value operand(constant_call *c, const char *parameter) {
     return operand_of(c, constant_argument(c, parameter));
 }
 
-/* The second operand of a product, whatever its parameter is called. */
+/* The second operand of a product, under any parameter's name. */
 static fb_value second_operand(constant_call *c) {
     static const char *const names[] = {"other", "mat2", "vec", "tensor"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
@@ -384,8 +384,8 @@ static fb_tensor read_flat(const fb_graph *g, fb_value recipe) {
     return dtype == FB_INT64 || dtype == FB_INT32 ? tensor : (fb_tensor){0};
 }
 
-/* What lies along an axis where a tensor says: where that is a constant, perhaps one after another, as the positions of a text,
- * or the same again and again. */
+/* Selects along an axis by an index tensor: one that is a constant may be consecutive numbers, as the positions of a text are,
+ * or one repeated. */
 static fb_value selected(constant_call *c, fb_value from, int axis, fb_value argument, bool may_be_negative) {
     fb_graph *g = c->graph;
     fb_tensor index = read_flat(g, constant_of(c, argument));
@@ -528,7 +528,7 @@ static bool is_tensor_index(const fb_graph *g, fb_value item) {
     return fb_value_kind(g, item) == FB_NODE && !fb_evaluate_int(g, item, &ignored);
 }
 
-/* x[1, 2:4, None, ...]: axis by axis, then in the shape of the result. A tensor stands alone, or with whole axes. */
+/* x[1, 2:4, None, ...]: axis by axis, then in the shape of the result. A tensor is alone, or with whole axes. */
 static fb_value constant_index(constant_call *c) {
     fb_value recipe = constant_first(c), index = fb_node_arg(c->graph, c->call.node, 1);
     fb_recipe_type type;
@@ -724,7 +724,7 @@ static fb_value constant_move_dimension(constant_call *c) {
     return fb_recipe_permute(c->graph, recipe, dims, (size_t)rank);
 }
 
-/* x.T and x.mT; other attributes are no tensors, or not of a known shape. */
+/* x.T and x.mT; other attributes are not tensors, or not of a known shape. */
 static fb_value constant_attribute(constant_call *c) {
     fb_value name = fb_node_arg(c->graph, c->call.node, 1), recipe = constant_first(c);
     const char *text = name.id ? fb_value_text(c->graph, name) : NULL;
@@ -766,7 +766,7 @@ static bool read_recorded(const fb_graph *g, fb_node node, fb_shape_result *type
     return row->shape.id && read_shape(g, row->shape, (fb_dtype)row->dtype, type);
 }
 
-/* What is recorded must be what follows from the weights. */
+/* Compares the recorded type with the one that follows from the weights. */
 static bool agrees(const fb_graph *g, fb_node node, const fb_shape_result *type) {
     const fb_node_row *row = fb_node_at(g, node);
     if (row->dtype && row->dtype != type->dtype) return false;
@@ -850,7 +850,7 @@ static bool constant_recipe(constants_in *constants, fb_node node, fb_value *rec
     return true;
 }
 
-/* Who needs a tensor, to know what memory a constant would make free. */
+/* Counts what needs a tensor, to find the memory that a constant would free. */
 
 typedef struct tensor_needs {
     const fb_graph *graph;
@@ -871,7 +871,7 @@ typedef enum constness {
 typedef struct constant_finding {
     uint8_t constancy;    /* constness */
     bool is_claimed;      /* for the pass: it is part of a match */
-    bool is_turned;       /* it may lie in memory in another order of axes than a weight, which is row-major */
+    bool is_turned;       /* its axes may be in another order in memory than a weight's, which is row-major */
     fb_obstacle obstacle; /* why it is refused */
 } constant_finding;
 
@@ -941,7 +941,7 @@ static void count_freed(void *context, fb_tensor tensor) {
     needs->freed += element_count(needs->graph, fb_tensor_at(needs->graph, tensor)->shape);
 }
 
-/* Elements of the tensors in `recipe` (of the graph `trial`) that nobody but the node needs. */
+/* Elements of the tensors in `recipe` (of the graph `trial`) that only the node needs. */
 static int64_t elements_freed(tensor_needs *needs, const fb_graph *trial, fb_node node, fb_value recipe) {
     needs->node = node;
     needs->freed = 0;
@@ -958,7 +958,7 @@ typedef struct search {
     const fb_graph *graph;
     const fb_alias *alias;
     constant_finding *found; /* by node */
-    fb_obstacle *seen;       /* by memory: why no constant may lie there */
+    fb_obstacle *seen;       /* by memory: why a constant may not use it */
     bool *is_shared;         /* by memory: when it is written, more sees that than the one chain of values up to the writing */
     tensor_needs needs;
     constants_in constants; /* of a copy of the graph, in which recipes can be tried */
@@ -1178,7 +1178,7 @@ static bool may_have_constants(const fb_graph *g) {
 }
 
 /* Findings by node id, malloc'ed; NULL when memory is out. `maximum_growth`: by how many elements a node's weight may be larger
- * than those that it is made from and that nobody else needs. */
+ * than the weights that it is made from and that nothing else needs. */
 static constant_finding *find_constants(fb_matcher *m, int64_t maximum_growth) {
     search s = {.m = m, .graph = m->graph, .maximum_growth = maximum_growth};
     s.found = calloc((size_t)fb_node_limit(m->graph) + 1, sizeof *s.found);

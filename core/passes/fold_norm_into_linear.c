@@ -33,7 +33,7 @@ static bool is_linear_of(const fb_graph *g, fb_node node, fb_node value) {
     return fb_linear_at(g, node, &linear) && linear.input.id == value.id;
 }
 
-/* Appends the Linears and the views that read the value. NULL, or why one of the readers stands against the fold. */
+/* Appends the Linears and the views that read the value. NULL, or why one of the readers prevents the fold. */
 static fb_obstacle list_readers_of(fb_matcher *m, fb_node value, fb_buffer *nodes) {
     const fb_graph *g = m->graph;
     fb_obstacle obstacle = FB_NO_OBSTACLE;
@@ -69,7 +69,7 @@ static fb_obstacle list_readers(fb_matcher *m, fb_node norm, fb_buffer *nodes) {
     return obstacle;
 }
 
-/* Do the views between the norm and a Linear keep the features on the last axis, and lie in memory as they did? */
+/* Do the views between the norm and a Linear keep the features on the last axis, and the strides as they were? */
 static fb_obstacle views_obstacle(const fb_graph *g, const fb_norm *norm, const fb_linear *linear) {
     int rank = fb_shape_rank(g, fb_node_at(g, linear->input)->shape), axis = rank - 1, steps = 0;
     bool minds = false;

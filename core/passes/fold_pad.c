@@ -19,7 +19,7 @@
 
 enum { MAX_SPATIAL = 3 };
 
-/* What moves a window over its input: a convolution or a pool. */
+/* A layer that moves a window over its input: a convolution or a pool. */
 typedef struct window {
     fb_layer layer; /* its calls */
     int spatial;
@@ -72,7 +72,7 @@ static bool read_pad(const fb_graph *g, fb_node n, int spatial, int64_t *padding
     return true;
 }
 
-/* What a call reads, if that is a pad; or none. */
+/* The input of a call, if that is a pad; or none. */
 static fb_node pad_before(const fb_graph *g, const window *w, fb_node call) {
     fb_node input = fb_layer_input(g, &w->layer, call);
     return input.id && is_zero_pad(g, input) ? input : (fb_node){0};
@@ -148,7 +148,7 @@ static bool add_own_padding(const fb_shape_call *call, int spatial, int64_t *pad
 
 /* ---- match --------------------------------------------------------------------------------------------------------------- */
 
-/* Might the result lie in memory in another way than before? A padded image lies as x does. */
+/* May the result's strides differ from before? A padded image is laid out as x is. */
 static bool is_layout_read(const fb_graph *g, const window *w, fb_node call, fb_node x) {
     bool is_image = w->spatial > 1 && fb_shape_rank(g, fb_node_at(g, x)->shape) == w->spatial + 2;
     return !is_image && !fb_is_contiguous(g, x) && fb_layout_is_read(g, call);

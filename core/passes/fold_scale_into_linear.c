@@ -13,14 +13,14 @@
  * supported, too. A convolution with padding takes no addend before it.
  *
  * Conditions:
- *   - Nobody else reads the values between the two, except for their shape. None of these values is an output or has another
+ *   - Nothing else reads the values between the two, except for their shape. None of these values is an output or has another
  *     dtype.
  *   - The layer is called once.
  *   - c is finite, never written, and not 0 as a factor. A weight as a divisor must have its bytes in the document, without a
  *     zero.
  *   - In float16, c must be a factor of 1/16 to 1 (a divisor of 1 to 16), or an addend below 16 after the layer: W is unknown,
  *     and c W must neither overflow nor vanish.
- *   - In other dtypes, c must lie between the square roots of the least normal and the largest number (2^-63 to 2^64 in float32
+ *   - In other dtypes, c must be between the square roots of the least normal and the largest number (2^-63 to 2^64 in float32
  *     and bfloat16), unless it is an addend after the layer.
  *
  * Exactness: rounds. Not reversible.
@@ -128,7 +128,7 @@ static fb_node scaled_input(const fb_graph *graph, fb_node node) {
     return c.times == 1 ? c.input : (fb_node){0};
 }
 
-/* What a constant factor or addend makes of a layer's weight and bias. */
+/* A fold of a constant factor or addend into a layer's weight and bias. */
 
 typedef struct scale_fold {
     constant_call affine;
@@ -192,7 +192,7 @@ static void scale_fold_edit(fb_rewrite *rw, const scale_fold *fold) {
     }
 }
 
-/* Finding a layer beside a constant factor or addend, and what stands against folding it. */
+/* Finding a layer beside a constant factor or addend, and obstacles to folding it. */
 
 enum { CHAIN_MAX = 64 }; /* views between a layer and its factor */
 
@@ -228,7 +228,7 @@ static bool scale_before_at(const fb_graph *g, fb_node node, scale_fold *fold) {
     for (uint32_t e = fb_user_first(g, node); e; e = fb_user_next(g, e)) {
         fb_node user = fb_edge_user(g, e);
         if (fb_host_at(g, user, &fold->host) && fb_layer_input(g, &fold->host.layer, user).id == node.id) return true;
-        if (!fb_reads_type_only(g, user)) return false; /* it has another reader, whatever comes next */
+        if (!fb_reads_type_only(g, user)) return false; /* it has another reader, so the rest is not looked at */
     }
     return false;
 }
@@ -339,7 +339,7 @@ static fb_obstacle tensor_obstacle(fb_matcher *m, const scale_fold *fold) {
 
 /* ---- the value ----------------------------------------------------------------------------------------------------------- */
 
-/* Who reads the value besides `reader`, and would notice that it is another one. */
+/* Finds readers of the value besides `reader` that depend on its numbers. */
 static fb_obstacle other_readers(const fb_graph *g, fb_node value, fb_node reader) {
     for (uint32_t e = fb_user_first(g, value); e; e = fb_user_next(g, e)) {
         fb_node user = fb_edge_user(g, e);
@@ -416,7 +416,7 @@ static void take_row(fb_matcher *m, scale_fold *fold) {
     if (obstacle.code) fb_refuse_for(m, obstacle, (fb_node[]){fold->host.layer.call, fold->affine.node}, 2);
 }
 
-/* A constant of one number a channel goes into a layer only where it stands beside it: behind views it is refused. */
+/* A constant of one number a channel goes into a layer only where it is beside it: behind views it is refused. */
 static void refuse_views(fb_matcher *m, fb_node n) {
     const fb_graph *g = m->graph;
     scale_fold fold = {0};
@@ -452,7 +452,7 @@ static void match(fb_matcher *m, fb_node n) {
 }
 
 /* The views and products between the layer and what it took in give other values from now on. So they are new nodes, with new
- * names: whoever compares the graphs must not take them for what they were. */
+ * names: a comparison of the graphs must not take them for the old ones. */
 static fb_node put_again(fb_rewrite *rw, fb_node old, fb_node call) {
     if (old.id == call.id) return call;
     fb_node input = scaled_input(fb_rewrite_graph(rw), old);

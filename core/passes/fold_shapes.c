@@ -48,7 +48,7 @@ enum {
     MAX_NODES = 256 /* that one value is computed from */
 };
 
-/* What was found of a node, as far as others can be computed from it. */
+/* The known value of a node, as far as others can be computed from it. */
 typedef struct found {
     fb_node node;
     int depth; /* that was left when it was looked for: what was not found may be found with more */
@@ -152,7 +152,7 @@ static bool number_of(evaluator *e, fb_value value, int depth, fb_number *out) {
     return what.kind == FOUND_INT || what.kind == FOUND_FLOAT;
 }
 
-/* What gives a float; ints alone are core/ops/sizes.c's. */
+/* Evaluates arithmetic that gives a float; ints alone are core/ops/sizes.c's. */
 static bool evaluate_arithmetic(evaluator *e, fb_node node, fb_op op, int depth, known_value *known) {
     const fb_graph *g = e->graph;
     fb_number a, b, result;
@@ -173,11 +173,12 @@ static bool evaluate(evaluator *e, fb_node node, int depth, known_value *known) 
     return fb_evaluate_sizes(g, (fb_value){node.id | FB_VALUE_IS_NODE}, &known->sizes) && is_static(&known->sizes);
 }
 
-/* What a call gives: x.size(0), x.shape[:-1] + (4,), x.size(-1) ** -0.5, x.dtype, torch.finfo(x.dtype).min. False for tensors,
- * symbolic sizes, and what is not recorded. As recorded: whether the tensor is given another shape later is not looked at. */
+/* The known value of a call: x.size(0), x.shape[:-1] + (4,), x.size(-1) ** -0.5, x.dtype, torch.finfo(x.dtype).min. False for
+ * tensors, symbolic sizes, and what is not recorded. As recorded: whether the tensor is given another shape later is not looked
+ * at. */
 static bool known_at(const fb_graph *graph, fb_node node, known_value *known) {
     evaluator e;
-    e.graph = graph; /* what was seen is not set: most nodes are no arithmetic */
+    e.graph = graph; /* what was seen is not set: most nodes are not arithmetic */
     e.count = 0;
     return evaluate(&e, node, MAX_DEPTH, known);
 }

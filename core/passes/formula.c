@@ -117,7 +117,7 @@ typedef enum sample_kind { SMOOTH, EXTREME } sample_kind;
 #define ROWS 24                      /* of one that reduces */
 #define CLOSE_FROM 6                 /* a row: the scales below are those that show a norm's epsilon */
 
-/* What the evaluations of one comparison have in common. */
+/* The sample that all evaluations of one comparison share. */
 typedef struct sample {
     int rank;
     int64_t sizes[FB_MAX_RANK], count;

@@ -47,8 +47,8 @@ typedef enum fb_formula_verdict {
     FB_FORMULA_IS_SAME,
 } fb_formula_verdict;
 
-/* What formulas of one graph were found to be: most come many times. To compare takes time linear in the graph, so no more than
- * so many are. */
+/* Caches what the formulas of one graph were found to be: most come many times. To compare takes time linear in the graph, so
+ * no more than so many are. */
 #define FB_FORMULAS_MAX 512
 #define FB_FORMULA_NOT_COMPARED                                                                                                \
     ((fb_obstacle){"not-compared", "the graph has too many different formulas, or this one works on too many numbers"})

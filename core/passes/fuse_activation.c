@@ -19,7 +19,7 @@ static const fb_substitute activations[] = {
 
 #define ACTIVATIONS (sizeof activations / sizeof *activations)
 
-/* What a match needs to be edited. */
+/* The data of a match that its edit needs. */
 typedef struct found {
     fb_formula formula;
     size_t activation;

@@ -23,7 +23,7 @@
  *     finite: where(·, 0, lowest), (1 - bools) * lowest; but not of integers, which may be 3. With `masked_rows` such masks are
  *     taken all the same
  *   - what has such products and a softmax, and something else between them
- *   - where a reader may notice that the result lies in memory as q does, and not row by row
+ *   - where a reader may notice that the result has the strides of q, and is not row-major
  *   - where q, k, v or the mask is written in place meanwhile, or later: the operator keeps them for its gradient
  *
  * Where scores are nan, PyTorch's fused attention may give 0 in place of nan.
@@ -53,7 +53,7 @@ typedef enum mask_form {
 typedef struct attention {
     fb_node node;             /* the product with the values, which becomes the call */
     fb_node inner[INNER_MAX]; /* what goes, last first */
-    size_t count, before;     /* how many; the index of the first that stands before the transposition */
+    size_t count, before;     /* how many; the index of the first before the transposition */
     fb_node softmax, first;   /* first: the product of queries and keys */
     fb_node query, key, value, mask;
     fb_node transposition; /* of the keys; none: `key` is (…, E, S), as the product takes it */
@@ -124,7 +124,7 @@ static bool is_passed_on(const fb_graph *g, fb_node node, fb_identity *same) {
     return fb_cast_at(g, node, same);
 }
 
-/* What gives what it is given goes; the node before it. */
+/* Skips nodes that return their input, which the match removes; gives the node before them. */
 static fb_node before_identities(const fb_graph *g, attention *a, fb_node node) {
     fb_identity same;
     while (is_passed_on(g, node, &same) && add_inner(a, node)) {
@@ -146,7 +146,7 @@ static fb_node before_scalings(fb_matcher *m, attention *a, fb_node node) {
     return node;
 }
 
-/* Those of the queries or keys where nobody else reads what is scaled: it may be shared. */
+/* Scalings of the queries or keys, where nothing else reads the scaled value: it may be shared. */
 static fb_node before_own_scalings(fb_matcher *m, attention *a, fb_node node) {
     fb_node x;
     double factor;
@@ -271,7 +271,7 @@ static bool looks_like_it(const fb_graph *g, fb_node n) {
     return softmax.id && find_before(g, softmax, is_any_product).id;
 }
 
-/* ---- what stands against it ---------------------------------------------------------------------------------------------- */
+/* ---- obstacles ----------------------------------------------------------------------------------------------------------- */
 
 static bool are_alike(const fb_type *a, const fb_type *b, int from, int to) {
     for (int i = from; i < to; i++) {

@@ -13,9 +13,9 @@
  * convolution's value must have a batch dimension.
  *
  * Both must be in eval mode, with running statistics; for an ATen call, its argument decides. Each call of one must belong to
- * one call of the other, and nobody else may read the value between them. Exactness: rounds each weight once. Not reversible
- * from new weights; rollback is exact. Where the numbers are known, no new weight or bias may overflow, and no variance
- * be 0 if eps is.
+ * one call of the other, and nothing else may read the value between them. Exactness: rounds each weight once. Not reversible
+ * from new weights; rollback is exact. Where the numbers are known, no new weight or bias may overflow, and no variance be 0 if
+ * eps is.
  */
 #include "core/passes/batch_norm_fold.h"
 

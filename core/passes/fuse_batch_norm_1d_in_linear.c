@@ -7,8 +7,8 @@
  *     after:  weight := weight * scale per column,  bias := bias + weight · shift
  *
  * Works on 2-D input only, so the shape must be recorded: on (N, C, L), BatchNorm1d and Linear work on different axes. The
- * other conditions are those of FuseBatchNorm2dInConv2d. Both are presets of FuseBatchNorm. Exactness: rounds. Not reversible
- * from new weights; rollback is exact.
+ * other conditions are as in FuseBatchNorm2dInConv2d. Both are presets of FuseBatchNorm. Exactness: rounds. Not reversible from
+ * new weights; rollback is exact.
  */
 #include "core/passes/batch_norm_fold.h"
 

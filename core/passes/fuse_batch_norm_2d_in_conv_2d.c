@@ -4,7 +4,7 @@
  *
  *     weight := weight * scale per output channel,  bias := (bias - running_mean) * scale + BatchNorm's bias
  *
- * Both modules must be in eval mode, with running statistics, and each must be called only next to the other. Nobody else may
+ * Both modules must be in eval mode, with running statistics, and each must be called only next to the other. Nothing else may
  * read the value between them. The BatchNorm may be affine or not; the convolution may have a bias or not. A preset of
  * FuseBatchNorm.
  * Exactness: rounds each weight once. Not reversible from new weights; rollback is exact.

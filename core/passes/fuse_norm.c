@@ -12,8 +12,8 @@
  *
  * Refused: a softmax that does not subtract the largest number, as it overflows where the operator does not; a formula that
  * others read a part of; sizes that are not recorded; an input that is written in between; what the operator keeps for its
- * gradient, and is written later; and a result that a reader may need in the order in which its input lies in memory.
- * Exactness: rounds. Reversible.
+ * gradient, and is written later; and a result whose strides a reader may need as the input's are. Exactness: rounds.
+ * Reversible.
  */
 #include <math.h>
 
@@ -60,8 +60,8 @@ static void consider_softmax(search *s, const fb_formula *f) {
     if (f->axes == (uint32_t)1 << axis) consider(s, f, &softmax);
 }
 
-/* The formula reduces along the last axes. The sizes are those of its input; where they are not known any will do: it is
- * refused then. */
+/* The formula reduces along the last axes. Its input has these sizes; where they are not known any will do: it is refused then.
+ */
 static bool last_sizes(const fb_graph *g, const fb_formula *f, fb_substitute *norm) {
     int first = __builtin_ctz(f->axes);
     if (f->axes != (((uint64_t)1 << f->rank) - 1) >> first << first) return false;
@@ -147,7 +147,7 @@ static void take_casts(search *s, fb_node reader) {
     if (!is_larger) s->best = inner;
 }
 
-/* What the reader multiplies the formula's result by, or adds to it, where that has the sizes and the dtype of the norm. */
+/* The factor or addend that the reader joins to the formula's result, where it has the sizes and the dtype of the norm. */
 static fb_value take_vector(search *s, fb_op op) {
     const fb_graph *g = s->formulas.matcher->graph;
     fb_formula *f = &s->best.formula;
@@ -186,8 +186,8 @@ static void extend(search *s) {
 
 /* ---- match and edit ----------------------------------------------------------------------------------------------------- */
 
-/* The operators give a result that is contiguous, but F.normalize one that lies like its input, as a quotient x / n does; what
- * n * x lies like is another matter. */
+/* The operators give a result that is contiguous, but F.normalize one with its input's strides, as a quotient x / n has; the
+ * strides of n * x are another matter. */
 static fb_obstacle layout_obstacle(const fb_graph *g, const fb_formula *f, fb_op op) {
     fb_node first = fb_value_node(g, fb_first_argument(g, f->calls[f->count - 1]));
     bool keeps_layout = op == FB_OP_NORMALIZE && first.id == f->input.id;

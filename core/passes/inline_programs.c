@@ -41,7 +41,7 @@ static bool is_true(const fb_graph *g, fb_value value) {
     return value.id && fb_value_kind(g, value) == FB_TRUE;
 }
 
-/* Does it run a program in a way that is known, whatever the program and its inputs are? */
+/* Does it run a program in a way that is known for any program and inputs? */
 static bool is_run(const fb_graph *g, fb_node node) {
     return fb_op_is(g, node, FB_OP_RUN_WITH_GRAD) ||
            (fb_op_is(g, node, FB_OP_RUN_IN_AUTOCAST) && is_false(g, fb_node_arg(g, node, 2)));
@@ -83,7 +83,7 @@ static bool is_item(const fb_graph *g, fb_node reader, fb_node of, size_t count)
 
 typedef struct search {
     fb_matcher *m;
-    const uint8_t *reads; /* by module: how many get_attr nodes read its program; 2 stands for more */
+    const uint8_t *reads; /* by module: how many get_attr nodes read its program; 2: or more */
     bool switches_autocast, may_flow;
 } search;
 
@@ -168,7 +168,7 @@ static void match_graph(fb_matcher *m) {
 
 /* ---- edit ---------------------------------------------------------------------------------------------------------------- */
 
-/* What the nodes of one nested program are in the main one. */
+/* Maps the nodes of one nested program to the main one. */
 typedef struct copying {
     fb_rewrite *rw;
     fb_node before;
@@ -186,13 +186,13 @@ static fb_value translated(copying *c, fb_value value) {
 
 static fb_value put_program(fb_rewrite *rw, const run_call *call, fb_node before, fb_value inputs, int depth);
 
-/* What a call gives its program. */
+/* The inputs that a call gives its program. */
 static fb_value inputs_of(fb_graph *g, const run_call *call) {
     const fb_value_row *args = fb_value_at(g, fb_node_at(g, call->node)->args);
     return fb_make_list(g, args->items + call->first, args->count - call->first);
 }
 
-/* What a call of the nested program gives in the main one. */
+/* Copies a call of the nested program into the main one; gives its result. */
 static fb_value put_call(copying *c, fb_node n, int depth) {
     fb_graph *g = fb_rewrite_graph(c->rw);
     const fb_node_row *row = fb_node_at(g, n);

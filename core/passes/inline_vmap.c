@@ -12,14 +12,14 @@
  * vmap gives is expanded where it is not batched at all levels. What is computed from constants alone can be evaluated then.
  *
  * Taken are regions in which each level is opened once, batches are vectors, and the results leave from the innermost level, as
- * the first dimension. Shapes and dtypes must be recorded. What stands in the region and reads no batch stays.
+ * the first dimension. Shapes and dtypes must be recorded. Calls in the region that read no batch stay.
  *
  * Kept, all of the region:
  *   - where an operator of batches is not element by element, or has an effect; or operands have different dtypes, since single
  *     elements are promoted otherwise than tensors
  *   - where a call of torch.vmap has arguments that it does not know
  *   - where something is written meanwhile or afterwards that shares memory with a batch
- *   - where a reader may notice how the result lies in memory
+ *   - where a reader may notice the strides of the result
  *
  * Exactness: moves. Reversible.
  */
@@ -32,7 +32,7 @@ enum { FIRST_INDEX = 4 }; /* of flat_apply(function, shape, name, x, index …) 
 
 typedef enum role {
     STAYS = 0, /* it reads no batch */
-    GOES,      /* it opens or closes a level; or nobody reads it */
+    GOES,      /* it opens or closes a level; or nothing reads it */
     ENTERS,    /* _add_batch_dim */
     COMPUTES,  /* element by element */
     INDEXES,   /* x[i, j] */
@@ -127,7 +127,7 @@ static void enter(search *s, fb_node node) {
     else s->parts[node.id] = (part){ENTERS, (uint8_t)level, 1U << (level - 1)};
 }
 
-/* What leaves has the dimensions of all levels from this one on. */
+/* Checks that a value that leaves has the dimensions of all levels from this one on. */
 static bool has_sizes_from(const search *s, fb_node node, int64_t level) {
     fb_value shape = fb_node_at(s->graph, node)->shape;
     bool is_same = shape.id && fb_shape_rank(s->graph, shape) == s->at.depth - level + 1;
@@ -269,7 +269,7 @@ static void forget(search *s) {
     }
 }
 
-/* What loads decompositions for this region goes as well, unless the next one has none of its own. */
+/* Removes the call that loads decompositions for this region as well, unless the next region needs it. */
 static void take_load(search *s, fb_node load) {
     const fb_graph *g = s->graph;
     fb_node n = load.id ? fb_next_node(g, s->at.last) : (fb_node){0};
@@ -360,7 +360,7 @@ static bool enters_as_it_is(const region *at, const part *p) {
     return p->role == ENTERS && p->level == at->depth;
 }
 
-/* What leaves the levels: it went into the first _remove_batch_dim. */
+/* The value that leaves the levels: it went into the first _remove_batch_dim. */
 static fb_node batch_of(const fb_graph *g, const region *at, const part *parts, fb_node node) {
     while (parts[node.id].role == LEAVES || enters_as_it_is(at, &parts[node.id])) node = fb_value_node(g, input_of(g, node));
     return node;

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* `*` stands for any characters, `?` for one. */
+/* `*` matches any characters, `?` one. */
 static bool fits(const char *pattern, const char *text, size_t length) {
     const char *end = text + length, *star = NULL, *from = NULL;
     while (text < end) {
@@ -24,7 +24,7 @@ static bool fits(const char *pattern, const char *text, size_t length) {
     return !*pattern;
 }
 
-/* The path, or that of a module around it. */
+/* The path, or a surrounding module's. */
 static bool path_fits(const fb_graph *g, fb_module module, const char *pattern) {
     const char *path = fb_text(g, fb_module_at(g, module)->path);
     for (const char *dot = strchr(path, '.'); dot; dot = strchr(dot + 1, '.')) {

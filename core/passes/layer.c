@@ -124,7 +124,7 @@ fb_value fb_linear_times(fb_graph *g, const fb_linear *linear, fb_value x) {
 
 /* ---- a convolution's weight --------------------------------------------------------------------------------------------- */
 
-/* What a convolution's weight looks like, group by group: (groups, axis 0 / groups, axis 1, *kernel). */
+/* The sizes of a convolution's weight, group by group: (groups, axis 0 / groups, axis 1, *kernel). */
 typedef struct grouped {
     int64_t whole[FB_RECIPE_MAX_RANK], parts[FB_RECIPE_MAX_RANK + 1];
     size_t rank; /* of `whole`; `parts` has one more */
@@ -389,7 +389,7 @@ void fb_norm_clear_affine(fb_rewrite *rw, const fb_norm *norm) {
     } else {
         fb_release_read(rw, norm->weight_read);
         fb_release_read(rw, norm->bias_read);
-        take_argument(rw, norm->call, "bias"); /* before the weight, after which it stands */
+        take_argument(rw, norm->call, "bias"); /* before the weight, as it comes after that */
         take_argument(rw, norm->call, "weight");
     }
 }

@@ -1,13 +1,13 @@
-/* Changing layers, whichever dialect they are spelled in (view.h).
+/* Changing layers in any dialect (view.h).
  *
  * A called module is one layer with all its calls. A function that reads its weights by get_attr is a layer by itself: what it
- * reads may be read by others too, who keep what they have.
+ * reads may be read by others too, which keep what they have.
  *
  * What is set is a recipe (core/weights/recipe.h) for the tensor as the layer holds it: with `is_packed` or `is_transposed`,
  * axes 0 and 1 are exchanged. The module dialect gives the module's parameter another tensor, and keeps its config in step. In
- * the get_attr dialect the attribute gets another tensor when nobody else reads it; otherwise the module that owns it gets one
- * more attribute ("weight_1"), read by a get_attr node of its own before the call. What is read by nobody any more is dropped
- * at commit: get_attr node, attribute, and a module that owned nothing else.
+ * the get_attr dialect the attribute gets another tensor when nothing else reads it; otherwise the module that owns it gets one
+ * more attribute ("weight_1"), read by a get_attr node of its own before the call. What nothing reads any more is dropped at
+ * commit: get_attr node, attribute, and a module that owned nothing else.
  */
 #ifndef FB_PASSES_LAYER_H
 #define FB_PASSES_LAYER_H
@@ -83,7 +83,7 @@ const char *fb_free_attribute(fb_rewrite *rewrite, fb_module owner, const char *
 fb_value fb_host_scale_outputs(fb_graph *graph, const fb_host *host, fb_value factor);
 fb_value fb_host_scale_inputs(fb_graph *graph, const fb_host *host, fb_value factor);
 fb_value fb_linear_scale_inputs(fb_graph *graph, const fb_linear *linear, fb_value factor);
-/* What the layer makes of x, of shape (inputs), without padding and bias: W·x, of shape (outputs). A convolution takes x[c] all
+/* The layer's result for x, of shape (inputs), without padding and bias: W·x, of shape (outputs). A convolution takes x[c] all
  * over channel c, and is not transposed. */
 fb_value fb_host_times(fb_graph *graph, const fb_host *host, fb_value x);
 fb_value fb_linear_times(fb_graph *graph, const fb_linear *linear, fb_value x);

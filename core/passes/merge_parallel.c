@@ -209,7 +209,7 @@ static fb_module put_merged(fb_rewrite *rw, const fb_host *hosts, size_t count) 
     return merged;
 }
 
-/* What the first Linear calls; addmm in place of mm where there is a bias. */
+/* The target of the first Linear; addmm in place of mm where there is a bias. */
 static const char *target_of(const fb_graph *g, const fb_linear *first, bool has_bias) {
     if (first->form != FB_LINEAR_MM || !has_bias) return fb_node_target(g, first->node);
     return fb_is_aten(g, first->node) ? FB_TARGET_ADDMM_ATEN : FB_TARGET_ADDMM;
@@ -245,7 +245,7 @@ static fb_node insert_conv(fb_rewrite *rw, const fb_host *first, fb_node read, f
 }
 
 /* Inserts, before the first, a layer that gives the results of all side by side: weights and biases joined, zeros where one
- * has no bias. It is called as they are (they are spelled alike), and owned by a new module after that of the first:
+ * has no bias. It is called as they are (they are spelled alike), and owned by a new module after the first's:
  * "encoder.0.query-key-value-merged". None after a failure. */
 static fb_node insert_merged(fb_rewrite *rw, const fb_host *hosts, size_t count) {
     fb_graph *g = fb_rewrite_graph(rw);
@@ -262,11 +262,11 @@ static fb_node insert_merged(fb_rewrite *rw, const fb_host *hosts, size_t count)
     return first->is_linear ? insert_linear(rw, first, read, bias_read) : insert_conv(rw, first, read, bias_read);
 }
 
-/* The layer becomes the slice of `merged` from `start` on. What it called or read is dropped when nobody else needs it. */
+/* The layer becomes the slice of `merged` from `start` on. What it called or read is dropped when nothing else needs it. */
 static void cut_out_of_merged(fb_rewrite *rw, const fb_host *host, fb_node merged, int64_t start) {
     fb_graph *g = fb_rewrite_graph(rw);
     fb_node call = host->layer.call;
-    int behind = host->is_linear ? 0 : host->conv.spatial; /* axes behind that of the outputs */
+    int behind = host->is_linear ? 0 : host->conv.spatial; /* axes after the outputs' */
     fb_value from = fb_make_int(g, start), stop = fb_make_int(g, start + host->outputs), all = fb_make_node(g, merged);
     fb_release_reads(rw, call);
     if (fb_is_aten(g, call)) {
@@ -302,8 +302,8 @@ static bool is_call(const fb_graph *g, fb_node n, fb_node shared, bool is_linear
            (is_linear && !host.layer.call.id && is_linear_like_call(g, n, shared));
 }
 
-/* The elements of a result that lie in one row with the outputs: what becomes a part of a wider row. -1 when a row may not lie
- * as its sizes say: they are not known, or it has one channel, which is channels_last and contiguous alike. */
+/* The elements of a result that form one row with the outputs: what becomes a part of a wider row. -1 when a row's strides may
+ * not follow from its sizes: they are not known, or it has one channel, which is channels_last and contiguous alike. */
 static int64_t row_of(const fb_graph *g, const fb_host *host) {
     if (host->is_linear) return host->outputs;
     fb_value shape = fb_node_at(g, host->layer.call)->shape;

@@ -38,7 +38,7 @@ static fb_node reader_of(const fb_graph *g, const fb_rearrange *view) {
     return found;
 }
 
-/* A copy between two permutations, each read by the next alone: it moves elements for nobody. */
+/* A copy between two permutations, each read by the next alone: no other node needs the elements moved. */
 static bool is_between(const fb_graph *g, const fb_rearrange *copy) {
     fb_rearrange before, after;
     fb_node reader = reader_of(g, copy);
@@ -114,7 +114,7 @@ static void match_expand(fb_matcher *m, fb_node expand, const fb_rearrange *view
 
 /* ---- chains ------------------------------------------------------------------------------------------------------------- */
 
-/* view(x, sizes): its own sizes do for a reshape, whatever is put before them. */
+/* view(x, sizes): its own sizes do for a reshape, with anything put before them. */
 static bool has_sizes(const fb_graph *g, fb_node view) {
     const fb_node_row *row = fb_node_at(g, view);
     const fb_value_row *args = fb_value_at(g, row->args);

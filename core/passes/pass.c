@@ -61,7 +61,7 @@ bool fb_matcher_goes_on(fb_matcher *matcher) {
     return fb_matcher_takes(matcher, 1);
 }
 
-/* In `found`, a match is its size, then its data, which ends where the next size_t may stand. */
+/* In `found`, a match is its size, then its data, which ends where the next size_t may be. */
 void fb_match_found_as(fb_matcher *matcher, const void *data, size_t size) {
     size_t gap = -size % sizeof size, none = 0;
     fb_buffer_append(matcher->found, &size, sizeof size);

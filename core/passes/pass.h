@@ -1,4 +1,5 @@
-/* What a pass is. One pass is one file: a picture of before and after, its conditions, `match`, `edit` and a descriptor.
+/* The interface of a pass. One pass is one file: a picture of before and after, its conditions, `match`, `edit` and a
+ * descriptor.
  *
  * match looks at one node of a graph that does not change while matching, and reports what it finds: fb_match_found (this
  * can be done) or fb_refuse (this looks like it, but must not be done, because …). What it reports nothing about is not a
@@ -28,7 +29,7 @@ typedef enum fb_exactness {
 } fb_exactness;
 const char *fb_exactness_name(fb_exactness exactness);
 
-/* What a pass alone does to the time that PyTorch takes, as docs/performance.md measured it on models of real sizes. */
+/* The effect of a pass alone on the time that PyTorch takes, as docs/performance.md measured it on models of real sizes. */
 typedef enum fb_gain {
     FB_GAIN_UNMEASURED,
     FB_GAIN_FASTER,      /* by 5 % or more */
@@ -89,7 +90,7 @@ const fb_pass *fb_pass_find_version(const char *name, int version);
 
 /* ---- for `match` ------------------------------------------------------------------------------------------------------- */
 
-/* Why something must stay as it is: a reason code of the API, and one sentence. Without a code nothing stands against it. */
+/* Why something must stay as it is: a reason code of the API, and one sentence. Without a code there is no obstacle. */
 typedef struct fb_obstacle {
     const char *code, *detail;
 } fb_obstacle;
@@ -149,15 +150,15 @@ fb_obstacle fb_module_obstacle(fb_matcher *matcher, fb_module module);
 /* Why calls cannot be computed together, in the place of the last: "input-mutated" (what they read, or what they give each
  * other, is written in place between them), "mode-switched". */
 fb_obstacle fb_disturbance(fb_matcher *matcher, const fb_node *calls, size_t count);
-/* Why what stands in the place of `call` may not save `value` for its gradient: "mutated", as something writes it in place
- * later, and PyTorch raises in the backward pass then. Asked of what a new call reads, and of its result where its operator has
+/* Why the replacement of `call` may not save `value` for its gradient: "mutated", as something writes it in place later, and
+ * PyTorch raises in the backward pass then. Asked of what a new call reads, and of its result where its operator has
  * FB_FACT_SAVES_RESULT; not of what the old calls saved as well. */
 fb_obstacle fb_gradient_obstacle(fb_matcher *matcher, fb_node value, fb_node call);
 /* Of a matcher that has failed: it reports nothing. */
 #define FB_OUT_OF_MEMORY ((fb_obstacle){"out-of-memory", "memory is out"})
 
-/* Does this reader of `value` only assert its dtype, device and layout, and does `other`, which lies where `value` does, have
- * the same? Then fb_move_assertions may let it read that when `value` goes. */
+/* Does this reader of `value` only assert its dtype, device and layout, and does `other`, which is on the device of `value`,
+ * have the same? Then fb_move_assertions may let it read that when `value` goes. */
 bool fb_asserts_as_well(const fb_graph *graph, fb_node reader, fb_node value, fb_node other);
 
 /* ---- for `edit` -------------------------------------------------------------------------------------------------------- */
@@ -185,7 +186,7 @@ typedef struct fb_absorbed {
     const char *node, *by;
 } fb_absorbed;
 
-/* What one pass did; strings and lists lie in the report's arena. */
+/* The report of one pass; strings and lists are in its arena. */
 typedef struct fb_pass_report {
     const fb_pass *pass;
     size_t position;    /* of its call in the composition */
@@ -206,12 +207,12 @@ typedef struct fb_pass_report {
 /* Of this call: what its params ask for, where a pass takes "exactness"; otherwise the pass's. */
 fb_exactness fb_report_exactness(const fb_pass_report *report);
 
-/* What passes are applied to, one after the other: a graph, every name that is or was in use in it, and what one pass has
+/* The state that passes work on, one after the other: a graph, every name that is or was in use in it, and what one pass has
  * found out about it and the next can use, as long as nothing has changed. Graph and names are borrowed. */
 typedef struct fb_workpiece {
     fb_graph *graph;
     fb_namespace *names;
-    fb_usage *usage; /* NULL: nobody has asked yet; the same for `alias` */
+    fb_usage *usage; /* NULL: not computed yet; the same for `alias` */
     fb_alias *alias;
     const fb_blobs *blobs; /* where weights are, whose numbers may be why something is refused; NULL: they are not known */
 } fb_workpiece;
@@ -228,7 +229,7 @@ fb_status fb_pass_apply(fb_workpiece *work, const fb_watch *watch, fb_pass_repor
  * is stopped with. */
 fb_status fb_lint_graph(const fb_graph *graph, fb_work *work, fb_error *error);
 
-/* ---- Why a call that nobody reads, or that is there twice, must stay. --------------------------------------------------- */
+/* ---- Why a call that nothing reads, or that is there twice, must stay. -------------------------------------------------- */
 
 /* "unknown-operator", "mutates", "random" or "effect"; none when the call only computes. */
 fb_obstacle fb_effect_obstacle(const fb_graph *graph, fb_node node);
@@ -239,7 +240,7 @@ fb_obstacle fb_effect_obstacle(const fb_graph *graph, fb_node node);
  * they are not in it, or are not of a floating dtype that recipes compute with. */
 bool fb_tensor_extent(const fb_graph *graph, fb_tensor tensor, fb_extent *out);
 /* The same also of what a blob has that is here, and of what recipes make: for refusals (FB_TENSOR_OVERFLOWS). False as well
- * for a large tensor that meets no dtype as narrow as float16: `dtype` is that of the new weight. */
+ * for a large tensor that meets no dtype as narrow as float16: `dtype` is the new weight's. */
 bool fb_known_extent(fb_matcher *matcher, fb_tensor tensor, fb_dtype dtype, fb_extent *out);
 /* The largest absolute value; of none 0; nan when it is not known, or not finite. */
 double fb_known_largest(fb_matcher *matcher, fb_tensor tensor, fb_dtype dtype);

@@ -29,7 +29,7 @@
  * Refused: weights that something else has too ("shared-weight": it would still need them), that are not floating
  * ("unsupported-dtype"), that have one number for each channel or none ("saves-nothing"), in training mode, and transposed
  * convolutions in groups ("grouped"). In 4 bits: convolutions ("not-linear"), and Linears whose inputs are not a multiple of
- * `group_size` ("group-size"). `group_size` without `bits` 4 says nothing ("unused-parameter").
+ * `group_size` ("group-size"). `group_size` without `bits` 4 has no effect ("unused-parameter").
  * Exactness: changes. Not reversible: roll back to get the weights' own bytes.
  */
 #include <stdlib.h>

@@ -3,8 +3,8 @@
  *     y = linear(x)     float32, as its weight
  *     z = y.view(n, 4)  float32, as y
  *
- * A tracer such as that of torch.fx records neither, and passes that need them then refuse. The result of a Linear, a
- * convolution or an Embedding has the dtype of its weight; others follow by the rules of operators. What is recorded stays.
+ * A tracer such as torch.fx's records neither, and passes that need them then refuse. The result of a Linear, a convolution or
+ * an Embedding has the dtype of its weight; others follow by the rules of operators. What is recorded stays.
  *
  * `dtype` is what inputs are taken to be: those whose dtype is not recorded and that are not looked up in an Embedding. `rank`
  * is the number of their dimensions, where their shape is not recorded: each size becomes a symbol of its own. The option
@@ -24,7 +24,7 @@ static bool is_unknown(const fb_graph *g, fb_node n) {
     return !row->dtype || !row->shape.id;
 }
 
-/* What inputs are taken to be. */
+/* The assumed type of inputs. */
 typedef struct assumption {
     fb_dtype dtype; /* or FB_DTYPE_UNKNOWN */
     int rank;       /* or 0 */

@@ -53,8 +53,8 @@ static void gradients_free(gradient_flow *made) {
     free(made);
 }
 
-/* False only for what depends neither on an input of floating or complex numbers, nor on a tensor with requires_grad, nor on a
- * module or operator that may have such a tensor, unless detach stands in between. */
+/* False only for a value that depends neither on an input of floating or complex numbers, nor on a tensor with requires_grad,
+ * nor on a module or operator that may have such a tensor, unless detach is in between. */
 static bool may_carry_gradient(const gradient_flow *gradients, fb_node value) {
     return gradients->values[value.id] || gradients->memories[fb_memory_of(gradients->alias, value)];
 }
@@ -66,7 +66,7 @@ static bool reads_gradient(const gradient_flow *gradients, fb_node n) {
     return false;
 }
 
-/* What a caller gives may be trained, and so may the parameters of a module that is called. */
+/* True if the node's value may carry a gradient: a caller's inputs may be trained, and so may a called module's parameters. */
 static bool carries(const gradient_flow *gradients, fb_node n) {
     const fb_graph *g = gradients->graph;
     const fb_node_row *row = fb_node_at(g, n);
@@ -112,11 +112,11 @@ static gradient_flow *gradients_new(const fb_graph *graph, const fb_alias *alias
     return NULL;
 }
 
-/* What reads each memory before it is written for the last time, and who owns it. */
+/* The last reader of each memory before its last write, and the memory's owner. */
 typedef struct written_memory {
     uint32_t read_until; /* the ordinal of the last reader of what was there before the last write */
     bool is_foreign;     /* it is an input's, a weight's, or not known */
-    bool is_turned;      /* a write may change how a tensor lies in it: it is not computed element by element */
+    bool is_turned;      /* a write may change a tensor's strides in it: it is not element by element */
 } written_memory;
 
 static bool is_element_by_element(const fb_graph *g, fb_node n) {
@@ -170,8 +170,8 @@ typedef struct search {
     const fb_alias *alias;
     fb_sharing *sharing;
     gradient_flow *gradients;
-    written_memory *memories; /* NULL: nobody has asked yet */
-    fb_node *left;            /* by node: what stands in its place, of a chain its beginning */
+    written_memory *memories; /* NULL: not computed yet */
+    fb_node *left;            /* by node: its replacement, which for a chain is its beginning */
 } search;
 
 /* NULL when memory is out. */
@@ -204,7 +204,7 @@ static bool gives_what_it_writes(const fb_graph *g, fb_node writer) {
     return true;
 }
 
-/* Does the result lie in rows as before, where a reader may notice? */
+/* Is the result row-major as before, where a reader may notice? */
 static bool lies_as_written(search *s, fb_node instead, fb_node copy, fb_node writer) {
     const fb_graph *g = s->m->graph;
     if (!fb_layout_is_read(g, writer)) return true;
@@ -243,7 +243,7 @@ static fb_node writer_of(search *s, const fb_identity *found, fb_node instead) {
 
 /* ---- match -------------------------------------------------------------------------------------------------------------- */
 
-/* Must a reader of a copy in rows notice that what it is made of lies otherwise? */
+/* Does a reader of a row-major copy notice that its source has other strides? */
 static bool needs_rows(search *s, const fb_identity *found, fb_node instead) {
     const fb_graph *g = s->m->graph;
     if (!fb_layout_is_read(g, found->node)) return false;

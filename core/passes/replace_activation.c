@@ -2,10 +2,10 @@
  *
  *     x ── from ── y          x ── to ── y
  *
- * `from` and `to` are names of activations: "relu", "gelu", "silu", "hardswish" … `parameters` are those of `to`
- * ({"approximate": "tanh"}); those of `from` are dropped. A call keeps its form: a module stays a module, and so do functions,
- * methods and ATen operators. torch.relu becomes torch.tanh, or a function of torch.nn.functional if torch has none. A module
- * gets a new type and config, which counts as one match for all its calls.
+ * `from` and `to` are names of activations: "relu", "gelu", "silu", "hardswish" … `parameters` belong to `to` ({"approximate":
+ * "tanh"}); the parameters of `from` are dropped. A call keeps its form: a module stays a module, and so do functions, methods
+ * and ATen operators. torch.relu becomes torch.tanh, or a function of torch.nn.functional if torch has none. A module gets a
+ * new type and config, which counts as one match for all its calls.
  *
  * A call that works in place still does if `to` can. Otherwise its result is a new tensor and the input keeps its numbers, so
  * the pass refuses if something else may read the input's memory. It also refuses if the input is not a floating-point tensor,
@@ -22,7 +22,7 @@
 #include "core/ops/view.h"
 #include "core/passes/pass.h"
 
-/* Activations that can stand for one another: functions of one tensor, element by element (the rows of ops.def with HOMES). */
+/* Activations that can replace one another: functions of one tensor, element by element (the rows of ops.def with HOMES). */
 
 typedef struct activation_spelling {
     fb_opcode opcode;
@@ -102,10 +102,10 @@ static bool activation_spell(const fb_graph *graph, fb_node call, fb_op activati
 typedef struct search {
     fb_matcher *matcher;
     fb_op from, to;
-    bool *is_sole; /* by node: nobody reads its memory but through the readers of the node itself */
+    bool *is_sole; /* by node: its memory is read through the readers of the node itself alone */
 } search;
 
-/* A result in memory of its own, or in that of an input which only this node reads, and so on. */
+/* A result in memory of its own, or in an input's that only this node reads, and so on. */
 static bool has_sole_memory(const search *s, fb_node n) {
     const fb_graph *g = s->matcher->graph;
     fb_opcode opcode = (fb_opcode)fb_node_at(g, n)->opcode;
@@ -145,7 +145,7 @@ static bool gives_rows(fb_op op) {
     return fb_op_facts_of(op)->flags & FB_FACT_GIVES_ROWS;
 }
 
-/* One gives rows, the other a result that lies as the input, which may be transposed. */
+/* One gives a row-major result, the other one with the input's strides, which may be transposed. */
 static bool is_layout_lost(const search *s, fb_node n) {
     const fb_graph *g = s->matcher->graph;
     return gives_rows(s->from) != gives_rows(s->to) && !fb_is_contiguous(g, fb_call_argument_node(g, n, "input")) &&
@@ -245,7 +245,7 @@ static fb_value value_of(fb_graph *g, const json_t *json) {
     return json_is_null(json) ? FB_VALUE_NONE : fb_make_bool(g, json_is_true(json));
 }
 
-/* What `to` is given besides its input: keyword arguments, or a config. */
+/* The arguments of `to` besides its input: keyword arguments, or a config. */
 static fb_value add_options(fb_graph *g, const fb_match *match, const activation_spelling *spelling, fb_value map) {
     const char *name;
     json_t *value;

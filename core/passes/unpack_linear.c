@@ -6,9 +6,9 @@
  * decompositions make it.
  *
  * The first reshape must keep the last dimension (in_features). The second must restore the other dimensions, as recorded.
- * Nobody else may read the result of addmm. The first reshape is removed if nobody else reads it. Nothing may write the weight
- * or bias, and nothing may write the input after the first reshape. Exactness: moves (the weight is transposed; the product may
- * sum in another order). Reversible.
+ * Nothing else may read the result of addmm. The first reshape is removed if nothing else reads it. Nothing may write the
+ * weight or bias, and nothing may write the input after the first reshape. Exactness: moves (the weight is transposed; the
+ * product may sum in another order). Reversible.
  */
 #include "core/operators/spelling.h"
 #include "core/ops/rearrange.h"

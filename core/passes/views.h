@@ -11,10 +11,10 @@
 
 enum { FB_VIEWS_MAX = 16, FB_AXIS_LOST = -1 };
 
-/* What the node is a view of; none when it is not a view. `*axis`, a dimension of the node's value, becomes that dimension of
- * the input's, or FB_AXIS_LOST; it may be NULL. */
+/* The node's input that it is a view of; none when it is not a view. `*axis`, a dimension of the node's value, becomes that
+ * dimension of the input's, or FB_AXIS_LOST; it may be NULL. */
 fb_node fb_view_input(const fb_graph *graph, fb_node node, int *axis);
-/* Does the node lay its elements out in another order, or need them in order: so that strides matter? */
+/* Does the node order its elements in memory in another way, or need them in order: so that strides matter? */
 bool fb_view_minds_strides(const fb_graph *graph, fb_node node);
 
 /* Inserts the call `old` again before itself, reading `now` in the place of `input`, and lets it take the place of `old`. Its

@@ -1,4 +1,4 @@
-/* Which boxes there are, and which lines between them; place.c says where they stand. */
+/* Chooses the boxes of a picture and the lines between them; place.c places them. */
 #include "core/picture/picture.h"
 
 #include <stdio.h>
@@ -44,7 +44,7 @@ static char folded(char c) {
     return !is_word(c) ? '_' : c >= 'A' && c <= 'Z' ? (char)(c - 'A' + 'a') : c;
 }
 
-/* What of a node's name the modules around it do not say already: "query" of encoder_layer_0_attention_self_query. */
+/* The part of a node's name that does not repeat the modules around it: "query" of encoder_layer_0_attention_self_query. */
 static const char *short_name(const picturing *p, uint32_t place, const char *name) {
     const fb_place *around = &p->rows.places[place];
     for (uint32_t i = 0; i < around->path_size; i++)
@@ -114,7 +114,7 @@ static fb_item after(const picturing *p, fb_item item) {
     return item.id & FB_ITEM_IS_PLACE ? p->rows.places[item.id & ~FB_ITEM_IS_PLACE].next : p->rows.rows[item.id].next;
 }
 
-/* A module in which nothing stands but one other module is drawn as that one. */
+/* A module that contains nothing but one other module is drawn as that one. */
 static uint32_t shown_place(const picturing *p, uint32_t place) {
     const fb_place *row = &p->rows.places[place];
     while (row->item_count == 1 && row->first.id & FB_ITEM_IS_PLACE) {
@@ -287,7 +287,7 @@ static void want_named(picturing *p) {
     if (p->at) want_place(p, p->rows.rows[p->at].place);
 }
 
-/* In the order of levels, so that what fits is the same whatever was asked for deeper down. */
+/* In the order of levels, so that what fits does not depend on what was asked for deeper down. */
 static bool open_wanted(picturing *p) {
     fb_picture *picture = p->picture;
     for (uint32_t b = 1; b < picture->box_count; b++) {
@@ -331,7 +331,7 @@ static void find_boxes(picturing *p) {
             else p->rows.rows[item.id].box = b;
         }
     }
-    /* What is in something closed is what that is; a place comes after the one around it. */
+    /* Everything in a closed box is drawn as that box; a place comes after the one around it. */
     for (uint32_t place = 2; place < p->rows.place_count; place++) {
         uint32_t outer = p->rows.places[p->rows.places[place].parent].box;
         if (outer && !picture->boxes[outer].is_open) p->rows.places[place].box = outer;

@@ -1,12 +1,12 @@
 /* A picture of a graph, or of two graphs as one: boxes and lines between them.
  *
- * Boxes stand in one another as modules do. A box that is closed stands for all that is in it, so a picture has few boxes
- * however large the graph is; who looks opens what is of interest. Of two graphs the picture is that of their union: what both
- * have is kept or changed, the rest is added or removed.
+ * Boxes are nested as modules are. A closed box represents all that is in it, so a picture has few boxes however large the
+ * graph is; the viewer opens what is of interest. Two graphs are drawn as their union: what both have is kept or changed, the
+ * rest is added or removed.
  *
- * The same graphs and options give the same picture, byte for byte, and a change of the graph moves little of it: boxes stand
- * in the order of the document, in layers by the longest path, and nothing is moved to spare crossings. Lines that pass other
- * layers run straight where nothing is in their way, and else in lanes at the side, as those that lead back do. Time is linear
+ * The same graphs and options give the same picture, byte for byte, and a change of the graph moves little of it: boxes are in
+ * the order of the document, in layers by the longest path, and nothing is moved to spare crossings. Lines that pass other
+ * layers run straight where nothing is in their way, and else in lanes at the side, as lines that lead back do. Time is linear
  * in the graph. */
 #ifndef FB_PICTURE_PICTURE_H
 #define FB_PICTURE_PICTURE_H
@@ -60,7 +60,7 @@ typedef struct fb_picture_box {
     fb_node value;           /* the one whose value leaves the box, if only one does; `value_is_old`: it is one of the base */
     bool value_is_old;
     fb_picture_tally tally; /* of all that is in it */
-    uint32_t refused;       /* refusals of nodes that it is or, closed, stands for */
+    uint32_t refused;       /* refusals of nodes that it is or, closed, represents */
     int x, y, width, height;
     uint32_t place, first_item, item_count; /* of its maker: what is in it */
     uint32_t first_child, child_count;      /* boxes, when it is open */
@@ -70,7 +70,7 @@ typedef struct fb_picture_box {
 typedef struct fb_picture_line {
     uint32_t from, to; /* boxes that are nodes or closed */
     fb_picture_state state;
-    uint32_t count; /* edges of the graph that it stands for */
+    uint32_t count; /* edges of the graph that it represents */
     uint32_t in_was, in_now;
     const int *points; /* x, y, x, y … */
     uint32_t point_count;
@@ -88,7 +88,7 @@ typedef struct fb_picture_change {
 
 typedef struct fb_picture {
     const fb_graph *base, *graph; /* borrowed */
-    fb_picture_box *boxes;        /* [0] is the sheet they all stand on */
+    fb_picture_box *boxes;        /* [0] is the sheet around them all */
     uint32_t box_count;           /* with it */
     fb_picture_line *lines;
     uint32_t line_count;

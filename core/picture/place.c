@@ -183,7 +183,7 @@ static bool leads_on(const segment *g) {
     return g->from && g->to && g->from < g->to;
 }
 
-/* By the longest path. Boxes stand in the order of the document, in which a line that leads back is one of a cycle. */
+/* By the longest path. Boxes are in the order of the document, in which a line that leads back is one of a cycle. */
 static bool find_ranks(sheet *s) {
     placing *p = s->p;
     fb_arena *arena = &p->picture->arena;
@@ -207,7 +207,7 @@ static bool find_ranks(sheet *s) {
         }
         p->rank[s->first + c] = rank;
     }
-    /* What reads nothing stands just above what reads it, but for inputs, which stand at the top. */
+    /* A box that reads nothing goes just above its reader, except that inputs go to the top. */
     for (uint32_t i = 0; i < s->segment_count; i++) {
         const segment *g = segment_at(s, i);
         if (!leads_on(g)) continue;
@@ -259,7 +259,7 @@ static int enters_at(const placing *p, uint32_t box, uint32_t net) {
 typedef struct neighbour {
     uint32_t box;
     double wish, weight; /* for its left border, when its neighbours are thought away */
-    double offset;       /* from the first one's, when all stand side by side */
+    double offset;       /* from the first one's, when all are side by side */
 } neighbour;
 
 /* As near to where each wants to be as neighbours allow: the pool of those that touch moves as one. */
@@ -323,7 +323,7 @@ static bool place_ranks(sheet *s) {
             uint32_t b = row[i].box, c = b - s->first;
             for (uint32_t k = out[c]; k < out[c + 1]; k++) {
                 const segment *g = segment_at(s, order[k]);
-                /* What is near has more to say than what is far up, and a tensor more than a number. */
+                /* A near box counts more than one far up, and a tensor more than a number. */
                 const fb_node value = boxes[b].value;
                 bool is_number =
                     value.id && !fb_node_at(boxes[b].value_is_old ? p->picture->base : p->picture->graph, value)->shape.id;
@@ -557,7 +557,7 @@ static int by_start(const void *a, const void *b) {
     return (x->net > y->net) - (x->net < y->net);
 }
 
-/* What one value goes sideways in one gap is one. */
+/* Joins the sideways lines of one value in one gap. */
 static uint32_t unite(sideways *all, uint32_t count) {
     uint32_t kept = 0;
     fb_sort(all, count, sizeof *all, by_gap);
@@ -703,7 +703,7 @@ static bool place_box(placing *p, uint32_t b) {
     return fb_work_goes_on(p->work, s.count);
 }
 
-/* ---- where all of it stands on the sheet --------------------------------------------------------------------------------- */
+/* ---- the position of everything on the sheet ----------------------------------------------------------------------------- */
 
 static void put(int *points, uint32_t *count, int x, int y) {
     uint32_t n = *count;

@@ -78,8 +78,8 @@ static uint32_t common_place(const fb_drawn_rows *r, uint32_t a, uint32_t b) {
 
 /* ---- which module a node belongs to ---------------------------------------------------------------------------------------
  *
- * A call of a module stands in the module around that one, a read of an attribute in its owner, and a call that reads an
- * attribute beside it. meta.module_path says it of any node. What is left stands between two of these, and so in what both are
+ * A call of a module is in the module around that one, a read of an attribute in its owner, and a call that reads an attribute
+ * beside it. meta.module_path says it of any node. Any other node is between two of these, and so in the module that both are
  * in: a view between query and key in their attention. */
 
 static uint32_t place_of_owner(fb_drawn_rows *r, const fb_graph *graph, fb_node n) {
@@ -184,7 +184,7 @@ static void add_row(fb_drawn_rows *r, fb_node was, fb_node now) {
     if (now.id) r->of_now[now.id] = row;
 }
 
-/* What is only in the base stands behind what was before it there. */
+/* Joins the two lists: a node of the base alone follows the one that it followed there. */
 static bool join(fb_drawn_rows *r, const fb_node *was, size_t was_count, const fb_node *now, size_t now_count) {
     uint32_t *kept = fb_picture_take(r->arena, fb_node_limit(r->graph), sizeof *kept); /* by node of the graph: in `was` + 1 */
     bool *is_kept = fb_picture_take(r->arena, was_count + 1, sizeof *is_kept);
@@ -318,7 +318,7 @@ static bool find_changes(fb_drawn_rows *r) {
     return true;
 }
 
-/* ---- what stands in each place ------------------------------------------------------------------------------------------- */
+/* ---- the contents of each place ------------------------------------------------------------------------------------------ */
 
 static void append(fb_drawn_rows *r, uint32_t place, fb_item item) {
     fb_place *to = &r->places[place];

@@ -1,11 +1,11 @@
-/* What a picture is made of: the nodes of two graphs as one list, and the tree of modules that they belong to. */
+/* The data of a picture: the nodes of two graphs as one list, and the tree of modules that they belong to. */
 #ifndef FB_PICTURE_ROWS_H
 #define FB_PICTURE_ROWS_H
 
 #include "core/base/map.h"
 #include "core/picture/picture.h"
 
-/* A row of the list, or a module: what stands in a module, in its order. */
+/* A row of the list, or a module: the contents of a module, in their order. */
 typedef struct fb_item {
     uint32_t id;
 } fb_item;
@@ -27,7 +27,7 @@ typedef struct fb_drawn {
 typedef struct fb_place {
     const char *path; /* not terminated */
     uint32_t path_size, parent, depth;
-    fb_item first, last, next; /* what stands in it; its own neighbour */
+    fb_item first, last, next; /* its contents; its own neighbour */
     uint32_t item_count;
     fb_picture_tally tally;
     bool is_listed, is_wanted;
@@ -56,7 +56,7 @@ uint32_t fb_place_find(const fb_drawn_rows *rows, const char *path, size_t size)
 /* Memory of zeros; NULL when there is none. */
 void *fb_picture_take(fb_arena *arena, size_t count, size_t size);
 
-/* Where the boxes and lines of a picture stand. */
+/* Places the boxes and lines of a picture. */
 
 /* False: fb_work_failed says why. */
 bool fb_picture_place(fb_picture *picture, fb_work *work);

@@ -129,7 +129,7 @@ void fb_picture_write(const fb_picture *picture, fb_buffer *out) {
 
 /* ---- SVG ----------------------------------------------------------------------------------------------------------------- */
 
-/* Text in XML 1.0, in which most control characters cannot stand at all. */
+/* Text in XML 1.0, which cannot have most control characters. */
 static void write_text(const char *text, fb_buffer *out) {
     for (; *text; text++) {
         unsigned char c = (unsigned char)*text;

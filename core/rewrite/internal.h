@@ -28,7 +28,7 @@ void fb_journal_undo(fb_journal *journal);
 void fb_journal_free(fb_journal *journal);
 
 typedef struct pending_node {
-    fb_node old, now; /* now none: `old` is erased; `old` itself: it is, when nobody reads it */
+    fb_node old, now; /* now none: `old` is erased; `old` itself: it is, when nothing reads it */
 } pending_node;
 
 struct fb_rewrite {
@@ -43,7 +43,7 @@ struct fb_rewrite {
     fb_map literals;     /* node, which is erased -> the value that is written in its place */
     fb_buffer pending;   /* pending_node, in order */
     fb_buffer absorbed;  /* pending_node */
-    fb_buffer released;  /* fb_node: get_attr nodes that may be read by nobody any more */
+    fb_buffer released;  /* fb_node: get_attr nodes that may have lost their last reader */
     fb_map readers;      /* module << 32 | attribute -> get_attr nodes that read it, in all programs */
     bool readers_known;  /* they have been counted */
     fb_map reshaped;     /* node -> 1: its value is given another shape in place than is recorded */

@@ -319,7 +319,7 @@ void fb_tie_parameter(fb_rewrite *rewrite, fb_module module, const char *attribu
     if (!fb_rewrite_is_failed(rewrite)) set_parameter(rewrite, module, attribute, fb_make_tensor(rewrite->graph, tensor));
 }
 
-/* ---- tensors that nobody needs any more --------------------------------------------------------------------------------- */
+/* ---- tensors that nothing needs any more -------------------------------------------------------------------------------- */
 
 typedef struct sweep {
     const fb_graph *graph;

@@ -77,7 +77,7 @@ void fb_release_reads(fb_rewrite *rewrite, fb_node node) {
 
 /* ---- at commit --------------------------------------------------------------------------------------------------------- */
 
-/* Erases the released get_attr nodes that nobody reads. False when there are none. */
+/* Erases the released get_attr nodes that nothing reads. False when there are none. */
 static bool erase_unread(fb_rewrite *rewrite, const fb_node *released, size_t count) {
     fb_graph *graph = rewrite->graph;
     bool any = false;
@@ -95,7 +95,7 @@ static bool erase_unread(fb_rewrite *rewrite, const fb_node *released, size_t co
     return any;
 }
 
-/* It owns nothing but names that are null: so it is not valid, whatever else is said about it. */
+/* It owns nothing but names that are null: so it is not valid in any case. */
 static bool is_empty(const fb_graph *graph, const fb_module_row *row) {
     return !fb_value_at(graph, row->parameters)->has_tensors && !fb_value_at(graph, row->buffers)->has_tensors &&
            !row->attributes.id && !row->program.id && fb_text_length(graph, row->path) > 0;

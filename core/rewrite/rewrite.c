@@ -91,7 +91,7 @@ static void note_inputs_reshaped(fb_rewrite *rewrite, fb_node node) {
         note_reshaped(rewrite, fb_edge_input(rewrite->graph, e));
 }
 
-/* What the node's value may be, or be a view of, although it has a name of its own. */
+/* True if the node's value may be an input or a view of one, although it has a name of its own. */
 static bool may_be_an_input(const fb_graph *graph, fb_node node) {
     fb_effects effects = fb_op_effects(graph, node);
     return effects.may_alias_input || effects.may_alias_all;
@@ -111,7 +111,7 @@ static void find_reshaped_names(fb_rewrite *rewrite) {
     }
 }
 
-/* Values that calls reshape in place, under whatever name. And on: x.float() may be the x that is reshaped later. */
+/* Values that calls reshape in place, under any name. And on: x.float() may be the x that is reshaped later. */
 static void find_reshaped(fb_rewrite *rewrite) {
     const fb_graph *graph = rewrite->graph;
     find_reshaped_names(rewrite);
@@ -155,7 +155,7 @@ static bool reads_reshaped(fb_rewrite *rewrite, fb_node node) {
     return false;
 }
 
-/* What is not known is not recorded. */
+/* Records the inferred type of a result, or none when it is not known. */
 static void infer_result(fb_rewrite *rewrite, fb_node node) {
     fb_graph *graph = rewrite->graph;
     fb_shape_result result;

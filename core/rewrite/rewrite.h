@@ -28,13 +28,13 @@ fb_rewrite *fb_rewrite_begin(fb_graph *graph, fb_namespace *names, const char *s
 fb_rewrite *fb_rewrite_begin_trial(const fb_graph *graph, const char *signature);
 /* Asked now and then from here on; when it says stop, that is this rewrite's failure. */
 void fb_rewrite_watch(fb_rewrite *rewrite, const fb_watch *watch);
-/* Makes the changes final, drops tensors that nobody owns or computes from any more, numbers the nodes, and frees the rewrite.
+/* Makes the changes final, drops tensors that nothing owns or computes from any more, numbers the nodes, and frees the rewrite.
  * After a failure (of this or an earlier call) the graph is as it was at fb_rewrite_begin. */
 fb_status fb_rewrite_commit(fb_rewrite *rewrite, fb_error *error);
 /* Puts the graph back as it was at fb_rewrite_begin and frees the rewrite. Needs no memory. */
 void fb_rewrite_abort(fb_rewrite *rewrite);
 
-/* The graph as it stands; use it to make values and read rows. */
+/* The graph as it is now; use it to make values and read rows. */
 fb_graph *fb_rewrite_graph(fb_rewrite *rewrite);
 
 /* ---- nodes ------------------------------------------------------------------------------------------------------------- */
@@ -51,7 +51,7 @@ void fb_set_target(fb_rewrite *rewrite, fb_node node, fb_opcode opcode, const ch
 void fb_set_args(fb_rewrite *rewrite, fb_node node, fb_value args, fb_value kwargs);
 /* Of an ATen call whose arguments were exchanged: it calls the overload that takes them, its own if that does. */
 void fb_choose_overload(fb_rewrite *rewrite, fb_node node);
-/* Exchanges one argument of a call, given by its parameter's name, where it stands: by position or by keyword. */
+/* Exchanges one argument of a call, given by its parameter's name, in its place: by position or by keyword. */
 void fb_set_argument(fb_rewrite *rewrite, fb_node node, const char *parameter, fb_value value);
 /* Takes an optional keyword argument away; nothing happens when it is not given. */
 void fb_remove_argument(fb_rewrite *rewrite, fb_node node, const char *keyword);
@@ -66,16 +66,17 @@ void fb_write_literal(fb_rewrite *rewrite, fb_node node, fb_value literal);
 /* Releases what the node reads by get_attr (see fb_release_read), transposed on the way or not: before it is erased, or reads
  * something else. */
 void fb_release_reads(fb_rewrite *rewrite, fb_node node);
-/* Erases a node; and a module that it called, when nobody else does, or reads what the module owns. */
+/* Erases a node; and a module that it called, when nothing else does, or reads what the module owns. */
 void fb_erase_call(fb_rewrite *rewrite, fb_node node);
-/* The same at commit, and only when nobody reads the node then; so it may be asked several times. Ask for it before you erase
+/* The same at commit, and only when nothing reads the node then; so it may be asked several times. Ask for it before you erase
  * the node's readers: erasures take effect last first. */
 void fb_erase_unread(fb_rewrite *rewrite, fb_node node);
 /* The module alone: before the node calls something else. */
 void fb_release_call(fb_rewrite *rewrite, fb_node node);
 /* Adds the pass's signature to the node's meta.transformations. */
 void fb_mark(fb_rewrite *rewrite, fb_node node);
-/* What took in what so far: pairs of fb_node, first the one that was taken in; the same twice has a value that none had. */
+/* Nodes that took others in so far: pairs of fb_node, the one that was taken in first; a pair of the same node has a new value.
+ */
 const fb_buffer *fb_rewrite_absorbed(const fb_rewrite *rewrite);
 /* Does the node carry this signature in meta.transformations? */
 
@@ -87,10 +88,10 @@ static inline bool fb_node_is_marked(const fb_graph *graph, fb_node node, const 
 /* Adds a mark, a string, that the node does not carry yet, outside of a rewrite. False: memory is out. */
 bool fb_node_add_mark(fb_graph *graph, fb_node node, fb_value mark);
 
-/* What the pass knows of a node's result; none and 0 = unknown. */
+/* Records the type of a node's result, which the pass knows; none and 0 = unknown. */
 void fb_set_result_type(fb_rewrite *rewrite, fb_node node, fb_value shape, fb_dtype dtype);
 
-/* What ops.def knows of the result of a node whose call was changed. */
+/* Records the type that ops.def gives the result of a node whose call was changed. */
 void fb_infer_result_type(fb_rewrite *rewrite, fb_node node);
 /* The same for what is not recorded; true where more is recorded now. */
 bool fb_infer_what_is_missing(fb_rewrite *rewrite, fb_node node);
@@ -123,7 +124,7 @@ void fb_drop_module(fb_rewrite *rewrite, fb_module module);
 /* The same of one with a nested program, and of what the program consists of. */
 void fb_drop_program(fb_rewrite *rewrite, fb_module module);
 /* Sets a parameter, or the buffer of that name, to a new tensor computed by `recipe`, whose type it gets unless `dtype` is
- * given (then results are rounded to that). It is named after the module's path and the attribute, and stands after the first
+ * given (then results are rounded to that). It is named after the module's path and the attribute, and comes after the first
  * tensor that the recipe reads. */
 fb_tensor fb_put_parameter(fb_rewrite *rewrite, fb_module module, const char *attribute, fb_value recipe, fb_dtype dtype,
                            bool requires_grad);

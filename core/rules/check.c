@@ -1,4 +1,4 @@
-/* What a new rule must stand: calls that exist, and a pattern that something could match. */
+/* Checks of a new rule: its calls must exist, and something must be able to match its pattern. */
 #include <math.h>
 #include <string.h>
 

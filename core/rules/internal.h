@@ -1,4 +1,4 @@
-/* What the files of rules share. */
+/* Declarations that the files of rules share. */
 #ifndef FB_RULES_INTERNAL_H
 #define FB_RULES_INTERNAL_H
 
@@ -179,7 +179,7 @@ fb_value fb_rule_literal(const fb_rule *rule, size_t index);
 /* One literal on its way into fb_rule.given. */
 typedef struct fb_rule_reader {
     fb_rule *rule;
-    fb_buffer pointer;  /* where the reader stands */
+    fb_buffer pointer;  /* the reader's place */
     size_t start;       /* its length at the rule itself */
     fb_buffer literals; /* const json_t * */
     fb_buffer places;   /* const char *: their pointers, in the rule's arena */
@@ -197,7 +197,7 @@ char *fb_rule_text(fb_rule_reader *reader, const char *text);
 /* Reports a member that is not among the words of `known`, which are separated by spaces. */
 fb_status fb_rule_check_members(fb_rule_reader *reader, const json_t *object, const char *known);
 #define FB_RULE_MEMBERS_MAX 40
-/* An object's keys in the order of their bytes, which is that of the stored document: so it is the same rule again. */
+/* An object's keys in the order of their bytes, as in the stored document: so it is the same rule again. */
 fb_status fb_rule_sorted_keys(fb_rule_reader *reader, const json_t *object, const char *keys[FB_RULE_MEMBERS_MAX],
                               size_t *count);
 /* The variable of that name ("?x"), which is added when it is new. */
@@ -213,7 +213,7 @@ fb_status fb_rule_read_weights(fb_rule_reader *reader, const json_t *object);
 
 /* ---- values of two graphs ----------------------------------------------------------------------------------------------- */
 
-/* Whether a value without nodes is the same as one of another graph. */
+/* Compares a value without nodes with one of another graph. */
 bool fb_rule_same_value(const fb_graph *a, fb_value x, const fb_graph *b, fb_value y);
 /* The value in another graph, where `nodes` (perhaps NULL: there are none) says what its nodes are; none when memory is out. */
 fb_value fb_rule_copy_value(const fb_graph *from, fb_value value, fb_graph *to, const fb_map *nodes, fb_work *work);
@@ -222,7 +222,7 @@ fb_value fb_rule_copy_value(const fb_graph *from, fb_value value, fb_graph *to, 
 
 #define FB_RULE_READERS_MAX 64 /* readers of a node among which a further root is looked for: so a sweep stays linear */
 
-/* What a pattern's calls and variables stand for in one match. */
+/* The nodes and values of a pattern's calls and variables in one match. */
 typedef struct fb_rule_binding {
     fb_node nodes[FB_RULE_CALLS_MAX];
     fb_value values[FB_RULE_VARIABLES_MAX];
@@ -233,7 +233,7 @@ typedef struct fb_rule_binding {
 bool fb_rule_compute(const fb_graph *graph, const fb_rule_expression *expression, const fb_rule_binding *binding,
                      fb_number *out);
 
-/* Whether the conditions hold. `failed` is the first that does not. */
+/* True if the conditions hold. `failed` is the first that does not. */
 bool fb_rule_conditions_hold(const fb_rule *rule, fb_matcher *matcher, const fb_rule_binding *binding,
                              const fb_rule_condition **failed);
 
@@ -246,7 +246,7 @@ void fb_rule_build_lets(fb_rewrite *rewrite, const fb_rule *rule, fb_rule_bindin
 fb_node fb_rule_build_root(fb_rewrite *rewrite, const fb_rule *rule, const fb_rule_binding *binding,
                            const fb_rule_root *replaced, fb_spelling_style style, fb_node before, fb_node root);
 
-/* How a call is spelled, and those that stand in its place; valid while the graph lives. */
+/* The spelling of a call, and of the calls that replace it; valid while the graph lives. */
 fb_spelling_style fb_rule_style(const fb_graph *graph, fb_node node);
 
 /* Is the call of that index a root of the pattern? */
@@ -270,7 +270,7 @@ typedef struct fb_rule_trial {
     unsigned uses;
 } fb_rule_trial;
 
-/* What is seen of a root's replacement. */
+/* The known type of a root's replacement. */
 typedef struct fb_rule_outcome {
     bool is_computed; /* or a scalar cannot be computed, and the rest is unknown */
     fb_dtype dtype;   /* FB_DTYPE_UNKNOWN, and shape none: not known */
@@ -281,8 +281,8 @@ typedef struct fb_rule_outcome {
     bool saves_result; /* for its gradient, or may */
 } fb_rule_outcome;
 
-/* Whether PyTorch has the calls that the rule makes, for some values of its variables: each spelling that the rule writes out,
- * or one of an operator's. FB_INVALID "no-such-call". */
+/* Checks that PyTorch has the calls that the rule makes, for some values of its variables: each spelling that the rule writes
+ * out, or one of an operator's. FB_INVALID "no-such-call". */
 fb_status fb_rule_try_calls(const fb_rule *rule, fb_error *error);
 
 #endif

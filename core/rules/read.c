@@ -348,7 +348,7 @@ static bool may_be_call(comparison *c, const fb_rule_call *pattern, const fb_rul
     return pattern->takes_any_order && may_be_arguments(c, pattern, made, true);
 }
 
-/* Whether a condition on numbers excludes what the variables would be. */
+/* True if a condition on numbers excludes the values that the variables would have. */
 static bool is_excluded(const comparison *c) {
     for (size_t i = 0; i < c->rule->condition_count; i++) {
         const fb_rule_condition *condition = &c->rule->conditions[i];

@@ -195,7 +195,7 @@ static fb_status read_targets(fb_rule_reader *reader, const json_t *json, fb_rul
     return FB_OK;
 }
 
-/* Whether a replacement's target is a function or a method that changes what it is given. */
+/* Refuses a replacement whose target is a function or a method that changes its input. */
 static fb_status check_made(fb_rule_reader *reader, const char *target, fb_spelling_family family) {
     size_t length = strlen(target);
     fb_op op = family == FB_SPELLED_METHOD ? fb_op_of_method(target, length) : fb_op_of_function(target, length);

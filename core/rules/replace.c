@@ -41,7 +41,7 @@ static fb_value first_variable(const building *b, const fb_rule_expression *expr
     return FB_VALUE_NONE;
 }
 
-/* In a match it has been computed before, when the replacement was tried. Where its variables stand for anything, so does it.
+/* In a match it has been computed before, when the replacement was tried. Where its variables may be anything, so may it.
  */
 static fb_value build_number(building *b, const fb_rule_term *term) {
     fb_graph *graph = fb_rewrite_graph(b->rewrite);
@@ -69,7 +69,7 @@ static fb_value build_term(building *b, const fb_rule_term *term) {
 
 /* ---- arguments ---------------------------------------------------------------------------------------------------------- */
 
-/* Whether the parameter has that position in a call so spelled. */
+/* True if the parameter has that position in a call of that spelling. */
 static bool stands_at(const fb_rule_call *call, const char *name, size_t position, fb_opcode opcode, const char *target) {
     if (!call->operator_count) return true;
     const char *at = fb_parameter_at(fb_op_parameters(call->operators[0], opcode, target), position);
@@ -121,8 +121,8 @@ static const char *further_target(const fb_op_facts *facts, const char *beginnin
     return NULL;
 }
 
-/* What has a module beside it is a layer or an activation, which are functions of torch.nn.functional and no methods; but for
- * those that only look at memory another way (flatten). */
+/* True for operators that also have a module: layers and activations, which are functions of torch.nn.functional and not
+ * methods; but for those that only look at memory another way (flatten). */
 static bool is_functional(const fb_op_facts *facts) {
     return facts->modules && !(facts->flags & FB_FACT_ALIASES);
 }
@@ -173,7 +173,8 @@ static fb_opcode rule_spell(const fb_rule_call *call, fb_spelling_style style, f
     return others[i] == FB_SPELLED_METHOD ? FB_CALL_METHOD : FB_CALL_FUNCTION;
 }
 
-/* That of what was matched where it takes these arguments, else the first that does; where none does, the operator's first. */
+/* Spells the overload of the matched call where it takes these arguments, else the first that does; where none does, the
+ * operator's first. */
 static void rule_spell_overload(const fb_rule_call *call, fb_spelling_style style, const fb_graph *graph, fb_value args,
                                 fb_value kwargs, fb_buffer *target) {
     if (!target->size || target->data[target->size - 1] != '.') return;
@@ -245,7 +246,7 @@ void fb_rule_edit(fb_rewrite *rewrite, const fb_match *match) {
     const fb_graph *graph = fb_rewrite_graph(rewrite);
     fb_rule_binding binding = *(const fb_rule_binding *)match->data;
     fb_node first = first_root(rule, graph, &binding);
-    /* Inner calls that nobody reads afterwards go. They are asked last first, so each inner one comes before its readers. */
+    /* Inner calls that nothing reads afterwards go. They are asked last first, so each inner one comes before its readers. */
     for (size_t i = rule->call_count; i-- > 0;) {
         if (!fb_rule_is_root(rule, i)) fb_erase_unread(rewrite, binding.nodes[i]);
     }
@@ -262,7 +263,7 @@ void fb_rule_edit(fb_rewrite *rewrite, const fb_match *match) {
         } else {
             fb_node by = fb_value_node(graph, binding.values[replaced->term.variable]);
             if (gets_weights(rule, replaced->term.variable)) {
-                fb_absorb(rewrite, root, by); /* its name stands for another value than before */
+                fb_absorb(rewrite, root, by); /* its name has another value than before */
                 fb_release_call(rewrite, root);
             } else {
                 fb_replace_uses(rewrite, root, by);

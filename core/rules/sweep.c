@@ -1,4 +1,4 @@
-/* One sweep over a graph: every match is found, tried in a graph of its own, and refused when something stands against it. */
+/* One sweep over a graph: every match is found, tried in a graph of its own, and refused when there is an obstacle. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -93,7 +93,7 @@ static bool all_is_computed(const fb_rule *rule, const fb_graph *graph, const fb
 
 /* ---- what comes out ----------------------------------------------------------------------------------------------------- */
 
-/* What is seen of all nodes that the trial has made. */
+/* Checks all nodes that the trial has made. */
 static void look_at_all(const fb_graph *graph, fb_work *work, fb_rule_outcome *outcome) {
     outcome->is_possible = true;
     fb_node n = fb_first_node(graph, FB_MAIN_PROGRAM);
@@ -158,7 +158,7 @@ typedef struct call_trial {
     fb_rule_trial trial;
     fb_rewrite *rewrite;
     const fb_rule *rule;
-    fb_rule_binding anything; /* every variable stands for a node of which nothing is known */
+    fb_rule_binding anything; /* every variable is a node of which nothing is known */
 } call_trial;
 
 static bool bind_anything(call_trial *t) {
@@ -267,7 +267,7 @@ static bool is_called(const fb_rule_call *call, const fb_graph *graph, fb_node n
     return false;
 }
 
-/* By meaning: wherever the parameter stands. By target or type: as it is written. */
+/* By meaning: in any place of the parameter. By target or type: as it is written. */
 static fb_value argument_of(const fb_rule_call *call, const fb_rule_argument *argument, const fb_graph *graph, fb_node node) {
     if (call->operator_count) return fb_call_argument(graph, node, argument->name);
     if (argument->position != SIZE_MAX) return fb_node_arg(graph, node, argument->position);
@@ -290,7 +290,7 @@ static size_t count_writing(const fitting *f, fb_node node) {
     return count;
 }
 
-/* torch.fx writes out=None where nobody said it: torch.tensordot(x, y, dims=2, out=None). A pattern by meaning need not. */
+/* torch.fx writes out=None where it was not given: torch.tensordot(x, y, dims=2, out=None). A pattern by meaning need not. */
 static bool has_empty_out(const fb_rule_call *call, const fb_graph *graph, fb_node node) {
     fb_value out = call->operator_count ? fb_node_kwarg(graph, node, "out") : (fb_value){0};
     return out.id && fb_value_kind(graph, out) == FB_NONE;
@@ -372,15 +372,15 @@ static bool fits_roots(fitting *f, size_t index) {
     return false;
 }
 
-/* Whether the first root's operator or target is that of the node, which may write. */
+/* True if the first root has the operator or target of the node, which may write. */
 static bool rule_may_fit(const fb_rule *rule, const fb_graph *graph, fb_node node) {
     return is_called(rule->roots[0], graph, node, true);
 }
 
-/* Whether the pattern fits at `node`, its first root. `order` has a bit for each call that takes its arguments in any order.
- * With `takes_writers` also where calls of the same operators write, in place or into `out`; such a fit must be refused.
- * `is_taken` has the nodes that other matches replace. Looking for roots among readers takes long when there are many of both,
- * so it is metered: once `work` has been stopped nothing fits. */
+/* Fits the pattern at `node`, its first root. `order` has a bit for each call that takes its arguments in any order. With
+ * `takes_writers` also where calls of the same operators write, in place or into `out`; such a fit must be refused. `is_taken`
+ * has the nodes that other matches replace. Looking for roots among readers takes long when there are many of both, so it is
+ * metered: once `work` has been stopped nothing fits. */
 static bool rule_fits(const fb_rule *rule, const fb_graph *graph, fb_node node, unsigned order, bool takes_writers,
                       const fb_map *is_taken, fb_work *work, fb_rule_binding *out) {
     memset(out, 0, sizeof *out);
@@ -473,7 +473,7 @@ static fb_obstacle may_not_share(sweep *s, fb_node from, fb_node root) {
                : FB_NO_OBSTACLE;
 }
 
-/* Each call of the pattern gives a result that lies as what it reads. */
+/* Each call of the pattern gives a result with the strides of its input. */
 static bool is_elementwise(const sweep *s) {
     bool is = true;
     for (size_t i = 0; i < s->rule->call_count; i++) {
@@ -483,8 +483,8 @@ static bool is_elementwise(const sweep *s) {
     return is;
 }
 
-/* May a reader notice that what takes the place of a root lies in memory in another way? A copy may have closed gaps, which a
- * reader of the root itself sees, or changed the order of axes, which one of what is computed from it sees as well. */
+/* May a reader notice that the replacement of a root has other strides? A copy may have closed gaps, which a reader of the root
+ * itself sees, or changed the order of axes, which readers of values computed from it see as well. */
 static bool is_moved(const sweep *s, fb_node root, fb_node by) {
     const fb_graph *g = s->graph;
     if (!fb_layout_is_read(g, root) || (fb_is_contiguous(g, root) && fb_is_contiguous(g, by))) return false;
@@ -549,7 +549,7 @@ static fb_obstacle makes_something_else(sweep *s) {
     return obstacle;
 }
 
-/* ---- what stands before what is made ------------------------------------------------------------------------------------ */
+/* ---- nodes that must precede a replacement ------------------------------------------------------------------------------ */
 
 typedef struct ordering {
     sweep *s;
@@ -578,8 +578,8 @@ static void check_term(const sweep *s, const fb_rule_term *term, ordering *o) {
     for (size_t i = 0; i < term->count; i++) check_term(s, &term->items[i], o);
 }
 
-/* With one root everything stands before it. Shared calls stand before the first of several. And what they read must not be
- * written later, as they may keep it for their gradients. */
+/* With one root everything precedes it. Shared calls precede the first of several. And what they read must not be written
+ * later, as they may keep it for their gradients. */
 static fb_obstacle is_read_at_another_time(sweep *s) {
     ordering o = {.s = s, .root = s->binding.nodes[s->rule->roots[0]->index]};
     for (size_t i = 1; i < s->rule->root_count; i++) {

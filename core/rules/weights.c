@@ -23,7 +23,7 @@ static bool takes_two(fb_step_kind kind) {
     return kind >= FB_STEP_ADD && kind <= FB_STEP_POWER;
 }
 
-/* What recipes lack can be asked of numbers only; and something of a tensor must come out. */
+/* Checks that steps that recipes lack are used on numbers only, and that the result depends on a tensor. */
 static fb_status check_steps(fb_rule_reader *reader, const fb_rule_expression *expression) {
     bool is_tensor[STACK_MAX];
     size_t depth = 0;

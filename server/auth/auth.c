@@ -162,7 +162,7 @@ bool fb_auth_is_needed(fb_auth *auth) {
     return has_tokens;
 }
 
-/* Whoever comes first after the interval has it written; should that fail, the next interval has another. */
+/* Writes the time of use with the first request after an interval; should that fail, the next interval has another. */
 static void note_use(fb_auth *auth, known_token *token, int64_t now) {
     int64_t written = atomic_load(&token->written);
     atomic_store(&token->last_used, now);

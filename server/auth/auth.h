@@ -23,7 +23,7 @@ void fb_auth_close(fb_auth *auth);
 /* Reads which tokens other replicas have made and revoked. */
 void fb_auth_refresh(fb_auth *auth);
 
-/* Whether requests need a token. */
+/* True if requests need a token. */
 bool fb_auth_is_needed(fb_auth *auth);
 /* As fb_doorkeeper's. */
 fb_grant fb_auth_admit(fb_auth *auth, const char *token, fb_scope needed, char principal[FB_PRINCIPAL_MAX + 1]);

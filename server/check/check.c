@@ -228,7 +228,7 @@ static fb_status met_damage(const looking *at, const fb_error *met, fb_error *er
 
 /* Its rows. */
 
-/* The composition's signature is that of its passes', and the report tells of these passes. */
+/* The composition's signature follows from its passes', and the report is of these passes. */
 static fb_status check_run_rows(const looking *at, fb_error *error) {
     const fb_store_run *run = at->run;
     const char **signatures = calloc(run->pass_count + 1, sizeof *signatures);
@@ -262,8 +262,8 @@ static void check_calls(const looking *at, const fb_composition *composition) {
 
 /* Its result. */
 
-/* What a merge makes of tensors depends on which of their bytes were here then: where it differs by that, it is only not
- * counted.
+/* True for a graph whose merge depends on which bytes of its tensors were here then: a difference that this may explain is only
+ * not counted.
  */
 static bool reads_blobs(const fb_graph *ours) {
     for (fb_tensor t = ours ? fb_first_tensor(ours) : (fb_tensor){0}; t.id; t = fb_tensor_at(ours, t)->next)
@@ -345,7 +345,7 @@ static fb_status replay_undo(const looking *at, fb_error *error) {
     return status;
 }
 
-/* What was recorded is what its merge gives; a composition of this service is run as it was. */
+/* Replays a run of this service: a recorded merge is merged again, and a composition run as it was. */
 static fb_status replay_own(const looking *at, fb_error *error) {
     fb_history history = {0};
     fb_status status = fb_history_add(at->app, NULL, &history, at->run->id, false, error);

@@ -120,7 +120,7 @@ static int write_attestation(fb_cli *cli) {
 
 /* ---- verify-attestation -------------------------------------------------------------------------------------------------- */
 
-/* What a statement says, borrowed from it; NULL where it does not say that. */
+/* The claims of a statement, borrowed from it; NULL where it has none. */
 typedef struct claim {
     json_t *statement;
     const char *run, *kind, *version; /* `version`: of the foldback that made it */
@@ -201,7 +201,7 @@ static int check_files(const fb_graph *graph, const json_t *list) {
     return !result && listed != count ? refuse("it does not list all files of the graph") : result;
 }
 
-/* Passes as a request takes them: of whatever version this foldback has. */
+/* Passes as a request takes them: of the version that this foldback has. */
 static bool put_passes(const json_t *passes, fb_buffer *out) {
     size_t i;
     const json_t *pass;

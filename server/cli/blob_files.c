@@ -96,7 +96,7 @@ static int add_file(fb_blob_files *files, char *path) {
     return find_digest(one);
 }
 
-/* "model-00001-of-00002.safetensors" lies beside the index. */
+/* "model-00001-of-00002.safetensors" is beside the index. */
 static char *path_beside(const char *path, const char *name) {
     const char *slash = strrchr(path, '/');
     fb_buffer out = {0};

@@ -44,8 +44,8 @@ int fb_cli_print_json(const json_t *value) {
 
 /* ---- requests ----------------------------------------------------------------------------------------------------------- */
 
-/* The first line of --token-file, or $FOLDBACK_TOKEN. There is no option for the token itself: whoever lists the processes of
- * this machine sees their options. */
+/* The first line of --token-file, or $FOLDBACK_TOKEN. The token itself cannot be given as an option: a list of this machine's
+ * processes shows their options. */
 static int read_token(const fb_cli_values *values, fb_buffer *out, const char **token) {
     *token = fb_variable("FOLDBACK_TOKEN");
     if (values->token_file) {
@@ -148,7 +148,7 @@ int fb_cli_find_place(fb_cli *cli) {
     return FB_EXIT_DONE;
 }
 
-/* What could not be written counts, but nothing is said about a reader that has seen enough. */
+/* Flushes the output: a failure to write counts, but is not reported when the reader has seen enough. */
 static int finish_output(int result) {
     bool failed = ferror(stdout) | fflush(stdout);
     if (!failed) return result;

@@ -1,4 +1,4 @@
-/* What the verbs share: their options, the client, and how they report.
+/* Declarations that the verbs share: their options, the client, and how they report.
  *
  * A function that returns an int returns an exit status: FB_EXIT_DONE, or another one after it has said why on standard error.
  */
@@ -15,7 +15,7 @@
 
 #define FB_GRACE_UNSET UINT32_MAX /* the service's own */
 
-/* What the options set, those of all verbs. */
+/* The values of the options of all verbs. */
 typedef struct fb_cli_values {
     const char *data, *server;
     const char *database; /* of doctor */
@@ -88,7 +88,7 @@ int fb_cannot_copy(const char *path, const fb_error *error);
 /* Makes the client, if there is none yet. */
 int fb_cli_open(fb_cli *cli);
 
-/* One request, whatever its answer says; frees what is in `call`. `answer` is the caller's to free on FB_EXIT_DONE. */
+/* One request, with any answer; frees what is in `call`. `answer` is the caller's to free on FB_EXIT_DONE. */
 int fb_cli_try(fb_cli *cli, fb_call *call, fb_answer *answer);
 /* Reports a problem; FB_EXIT_FAILED. Frees the answer. */
 int fb_cli_refused(fb_cli *cli, fb_answer *answer);
@@ -101,7 +101,7 @@ int fb_cli_relay(fb_cli *cli, fb_call *call);
 /* fb_cli_call_json for a GET; steals the address. */
 int fb_cli_get(fb_cli *cli, fb_address *address, json_t **out, char *etag);
 
-/* Prints a problem (RFC 9457) in terms of commands: its sentence, then its places, conflicts and whatever else it names, a line
+/* Prints a problem (RFC 9457) in terms of commands: its sentence, then its places, conflicts and anything else it names, a line
  * each. */
 void fb_problem_print(fb_cli *cli, const json_t *problem);
 
@@ -186,16 +186,16 @@ int fb_reference_bytes(fb_cli *cli, const fb_reference *reference, fb_buffer *ou
 bool fb_is_archive_name(const char *path);
 /* False for the file of a document alone: an archive is stored when it is referred to. */
 bool fb_reference_needs_store(const fb_reference *reference);
-/* Sends such a file, unless the store has it, and has its graph read and stored; of several programs that of `model`, else
- * NULL. `answer` is that of POST /v1/graphs, and the caller's to free on FB_EXIT_DONE. */
+/* Sends such a file, unless the store has it, and has its graph read and stored; of several programs the one of `model`, else
+ * NULL. `answer` is POST /v1/graphs's, and the caller's to free on FB_EXIT_DONE. */
 int fb_archive_put(fb_cli *cli, const char *path, const char *model, fb_answer *answer);
 /* The graph, checked. */
 int fb_reference_graph(fb_cli *cli, const fb_reference *reference, fb_graph **out);
-/* The id that `text` is, or that alone begins so, of what lies below `folder` ("/v1/graphs", "/v1/blobs"). */
+/* The id that `text` is, or that alone begins so, of the items below `folder` ("/v1/graphs", "/v1/blobs"). */
 int fb_whole_id(fb_cli *cli, const char *folder, const char *text, char id[FB_ID_LENGTH + 1]);
 /* The graph's id. */
 int fb_reference_id(fb_cli *cli, const fb_reference *reference, char id[FB_ID_LENGTH + 1]);
-/* What a request's member "graph" holds: the document for a file (checked before), else the id as a string. Appended. */
+/* Appends a request's member "graph": the document for a file (checked before), else the id as a string. */
 int fb_reference_member(fb_cli *cli, const fb_reference *reference, fb_buffer *out);
 
 /* Reads a document; `errors` is the caller's (fb_errors_free), empty before. */
@@ -238,13 +238,13 @@ typedef struct fb_fact {
 void fb_print_facts(fb_cli *cli, const fb_fact *facts);
 
 void fb_print_run(fb_cli *cli, const json_t *run);
-/* What was bound to a graph, when something was. */
+/* Prints what was bound to a graph, if anything was. */
 void fb_print_binding(fb_cli *cli, const json_t *weights);
 
 /* A cell with a number of a difference (max_absolute …), short. */
 void fb_table_deviation(fb_screen_table *table, const json_t *difference, const char *name);
 
-/* What `foldback show` does with its argument, and with a model: run, graph and model show do it as well. */
+/* `foldback show` of its argument, and of a model: run, graph and model show do it as well. */
 int fb_cli_show(fb_cli *cli);
 int fb_cli_model_show(fb_cli *cli);
 
@@ -264,10 +264,10 @@ int fb_rollback_alias(fb_cli *cli, const fb_reference *alias);
 
 /* GETs the address, which it steals, into --output, or into standard output when that is not a terminal. A file gets its name
  * when it is whole; until then it is FILE.<8 hex digits of what it is a part of>.part, and a later call goes on where this one
- * was interrupted. `digest` is that of the bytes where it is known, else NULL. */
+ * was interrupted. `digest` is the bytes' where it is known, else NULL. */
 int fb_download(fb_cli *cli, fb_address *address, const char *digest);
 
-/* Whether shards can be named after it: it ends in ".safetensors". */
+/* True if shards can be named after it: it ends in ".safetensors". */
 bool fb_can_be_sharded(const char *path);
 /* The same for a safetensors file, as shards of up to `limit` bytes of tensors and their index; as one file where that is
  * enough. All files or none get their names. */

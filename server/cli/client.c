@@ -136,7 +136,7 @@ static bool add_header(struct curl_slist **headers, const char *line) {
 
 static CURLcode set_body(CURL *curl, const fb_call *call) {
     bool has_body = call->body.size > 0;
-    CURLcode code = curl_easy_setopt(curl, CURLOPT_HTTPGET, 1L); /* whatever the call before was */
+    CURLcode code = curl_easy_setopt(curl, CURLOPT_HTTPGET, 1L); /* after any earlier call */
     if (!code && strcmp(call->method, "HEAD") == 0) {
         code = curl_easy_setopt(curl, CURLOPT_NOBODY, 1L);
     } else if (!code && call->file) {
@@ -202,12 +202,12 @@ static fb_status remote_call(remote_service *remote, const fb_call *call, const 
 
 /* ---- to the store in this process ---------------------------------------------------------------------------------------- */
 
-/* A graph's weights, straight from the store in this process into a file. What a layout only puts elsewhere is written from
- * where it lies in the store's files: the kernel copies it once, and no byte of it passes through a connection. */
+/* A graph's weights, straight from the store in this process into a file. A tensor that a layout only moves is written from the
+ * store's files: the kernel copies it once, and no byte of it passes through a connection. */
 
-#define PART ((size_t)8 << 20)  /* written at once from where it lies */
+#define PART ((size_t)8 << 20)  /* written at once from the file */
 #define PIECE ((size_t)1 << 20) /* made at once */
-#define WORTH ((size_t)1 << 16) /* less that lies together is gathered first */
+#define WORTH ((size_t)1 << 16) /* shorter runs are gathered first */
 
 static bool is_weights_target(const char *target, char graph[FB_ID_LENGTH + 1]) {
     static const char before[] = "/v1/graphs/", after[] = "/weights";

@@ -93,7 +93,7 @@ typedef struct fb_call {
 
 void fb_call_free(fb_call *call);
 
-/* One request. FB_OK whatever its status; FB_IO "unreachable", "not-answered", "cut-off" (within the body) or "not-taken";
+/* One request. FB_OK with any HTTP status; FB_IO "unreachable", "not-answered", "cut-off" (within the body) or "not-taken";
  * FB_NO_MEMORY. Frees what is in the call; free the answer in either case. */
 fb_status fb_client_call(fb_client *client, fb_call *call, fb_answer *answer, fb_error *error);
 void fb_answer_free(fb_answer *answer);
@@ -103,7 +103,7 @@ void fb_answer_free(fb_answer *answer);
 fb_status fb_client_send_blob(fb_client *client, const fb_sent_file *file, const char *digest, fb_progress *progress,
                               bool *is_sent, fb_error *error);
 
-/* Whether fb_client_copy can write what a GET of the target sends: the service is in this process, and the target is the
+/* True if fb_client_copy can write what a GET of the target sends: the service is in this process, and the target is the
  * weights of a graph. */
 bool fb_client_can_copy(const fb_client *client, const char *target);
 /* Appends bytes from … to of those `size` to a file. FB_IO "file-failed", whose message is the system's, and what the

@@ -9,7 +9,7 @@
 #include "server/cli/cli.h"
 #include "server/cli/options.h"
 
-#define PATIENCE_MS 1500 /* with a service: whoever presses a key does not wait longer */
+#define PATIENCE_MS 1500 /* with a service: a user who presses a key does not wait longer */
 #define MODELS_MAX 20    /* whose aliases or versions are asked for */
 
 static int print_completion(fb_cli *cli) {
@@ -28,7 +28,7 @@ typedef struct line {
     fb_cli cli;                 /* its verb, place and client; arguments before the word in hand */
     char *noun;                 /* the first word, while the verb is not known */
     const fb_option *option;    /* whose value the word is, or NULL */
-    const char *current, *head; /* the word in hand; what stands before it in the same word: "MergeLinears," */
+    const char *current, *head; /* the word in hand; the part before it in the same word: "MergeLinears," */
     int head_length;
 } line;
 
@@ -302,7 +302,7 @@ static void offer_options(line *l) {
     }
 }
 
-/* What `l->current` begins with up to here stays as it is. */
+/* Keeps the beginning of `l->current` up to here as it is. */
 static void keep_head(line *l, const char *until) {
     l->head = l->current;
     l->head_length = (int)(until - l->current);

@@ -38,7 +38,7 @@ static void show(void *context, const char *what, uint64_t done, uint64_t total)
     fflush(stderr);
 }
 
-/* The same where nobody knows how many there will be. */
+/* The same where the number is not known in advance. */
 static void show_count(void *context, const char *what, uint64_t done, uint64_t total) {
     counter *line = context;
     if (total) show(context, what, done, total);
@@ -171,7 +171,7 @@ static int back_up(fb_cli *cli) {
 
 /* ---- restore ------------------------------------------------------------------------------------------------------------ */
 
-/* What is wrong goes to standard error: standard output tells what was restored. */
+/* Checks what was restored; faults go to standard error, as standard output shows the result. */
 static int restore_checked(fb_cli *cli, fb_restoring *restoring, const fb_copied *copied) {
     fb_error error = {0};
     int result = FB_EXIT_DONE;

@@ -74,7 +74,7 @@ static bool spawn(char *const *arguments, pid_t *child) {
     posix_spawnattr_t attributes;
     sigset_t pipe;
     sigemptyset(&pipe);
-    sigaddset(&pipe, SIGPIPE); /* as usual there: it ends when nobody reads on */
+    sigaddset(&pipe, SIGPIPE); /* as usual there: it ends when its reader does */
     posix_spawnattr_init(&attributes);
     posix_spawnattr_setsigdefault(&attributes, &pipe);
     posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGDEF);

@@ -139,7 +139,7 @@ static uint64_t limit_of_group(const char *root, char *group, const char *file) 
     }
 }
 
-/* What the control groups of this process leave it, of version 2 or 1. */
+/* The memory limit of this process's control groups, of version 2 or 1. */
 static uint64_t memory_of_groups(void) {
     FILE *file = fopen("/proc/self/cgroup", "re");
     char line[400];

@@ -1,4 +1,4 @@
-/* What `foldback doctor` finds: facts in sections, and what is wrong with them. */
+/* Findings of `foldback doctor`: facts in sections, and their faults. */
 #ifndef FB_CLI_DOCTOR_H
 #define FB_CLI_DOCTOR_H
 

@@ -1,4 +1,4 @@
-/* What `foldback doctor --server` learns from a service. */
+/* Facts that `foldback doctor --server` reads from a service. */
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -46,7 +46,7 @@ static void tell_readiness(fb_diagnosis *diagnosis, const fb_answer *answer) {
     json_decref(said);
 }
 
-/* What is only for those who have a token. */
+/* Reports a page that needs a token. */
 static void tell_refusal(fb_diagnosis *diagnosis, const char *what, int status) {
     fb_diagnosis_find(diagnosis, FB_WARNING, "not-allowed", "send a token that may: --token-file FILE, or FOLDBACK_TOKEN",
                       "the service does not show its %s to us (status %d)", what, status);
@@ -88,7 +88,7 @@ static const struct shown {
     {"jobs_that_failed", "foldback_jobs_finished_total", "failed"},
 };
 
-/* What should be 0, or small. */
+/* Metrics that should be 0, or small. */
 static const struct suspect {
     const char *metric, *label;
     double most;

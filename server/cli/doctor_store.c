@@ -1,4 +1,4 @@
-/* What `foldback doctor` finds in a data folder. */
+/* Findings of `foldback doctor` in a data folder. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -97,7 +97,7 @@ static void judge(fb_diagnosis *diagnosis, const fb_inspection *found) {
             (long long)(found->backed_up ? age / 86400000 : 0));
 }
 
-/* What to do when the store cannot be opened: by the code of its error. */
+/* The advice for a store that cannot be opened, by the code of its error. */
 static const char *cure_of(const char *code) {
     static const struct {
         const char *code, *cure;

@@ -12,7 +12,7 @@ typedef struct follower {
     fb_address address;
     fb_buffer line, data; /* of the event under way */
     char event[32], last_id[80];
-    bool is_job, has_begun, has_ended; /* begun: the service has answered once; ended: the job, or nobody reads */
+    bool is_job, has_begun, has_ended; /* begun: the service has answered once; ended: the job, or the output has no reader */
     bool has_succeeded;
 } follower;
 

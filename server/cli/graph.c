@@ -1,4 +1,4 @@
-/* What can be said of a graph without a store: its id, its faults, its code; and storing one. */
+/* Verbs for a graph without a store: its id, its faults, its code; and storing one. */
 #include <string.h>
 
 #include "core/graph/code.h"

@@ -225,7 +225,7 @@ static int read_config(const char *path, const fb_pass *layout, json_t *params) 
     return status ? fb_cli_error(&error) : FB_EXIT_DONE;
 }
 
-/* What the layout wants and nobody has said. */
+/* Complains of parameters that the layout requires and that were not given. */
 static int check_parameters(const json_t *stored, const json_t *params) {
     const json_t *needed;
     size_t i;
@@ -288,7 +288,7 @@ static void print_rows(fb_cli *cli, const json_t *layout, const json_t *report) 
     printf("%lld tensors stay as they are\n", (long long)json_integer_value(json_object_get(report, "kept")));
 }
 
-/* A file that is converted in part helps nobody: what is refused leaves none. */
+/* A file that is converted in part is of no use: a refusal leaves none. */
 static int check_run(const fb_cli *cli, const json_t *pass) {
     const json_t *refusal, *row;
     size_t i, shown = 0, refused = 0;
@@ -366,7 +366,7 @@ static int apply_layout(fb_cli *cli) {
     if (!result && !is_dry) result = store_checkpoint(cli, &files, words[0], &id);
     if (!result && !is_dry) fb_buffer_printf(&graph, "\"%s\"", id);
     if (graph.failed) result = fb_cli_no_memory();
-    /* What is refused leaves no run: so it is tried first. */
+    /* A refusal must not leave a run: so it is tried first. */
     if (!result) result = request_run(cli, stored, params, &graph, true, &run);
     if (!result) result = finish_apply(cli, stored, params, &graph, run);
     free(id);

@@ -150,7 +150,7 @@ static int read_version(fb_cli *cli, const fb_reference *alias, const char *give
     return fb_complain(FB_EXIT_USAGE, "%s: %s is not a version of %s", cli->verb->name, given, alias->model);
 }
 
-/* Who does it: --who, or the user of this machine. */
+/* The person who does it: --who, or the user of this machine. */
 static int put_who_and_why(const fb_cli_values *values, fb_buffer *out) {
     const char *user = getenv("USER");
     int result = fb_request_text(out, "who", values->who ? values->who : user && *user ? user : NULL);
@@ -178,7 +178,7 @@ static int change_alias(fb_cli *cli, fb_call *call) {
 
 /* ---- deploy ------------------------------------------------------------------------------------------------------------- */
 
-/* The header that makes the change conditional on what the alias is now: nobody's change in between is lost. */
+/* The header that makes the change conditional on what the alias is now: no change in between is lost. */
 static int find_condition(fb_cli *cli, const fb_reference *alias, const char *from, char *header, size_t space) {
     fb_call call = {.method = "GET"};
     fb_answer answer;

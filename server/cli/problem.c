@@ -8,9 +8,9 @@
 #include "core/passes/pass.h"
 #include "server/cli/cli.h"
 
-/* What the service says to programs, in terms of commands: its sentences name routes, headers and members. */
+/* Translates the service's sentences for programs into terms of commands: they name routes, headers and members. */
 
-/* An earlier row may hold a later one. "*" at the end stands for the rest of the sentence. */
+/* An earlier row may hold a later one. "*" at the end matches the rest of the sentence. */
 static const struct {
     const char *of_service, *of_commands;
 } phrases[] = {
@@ -230,7 +230,7 @@ static void print_names(const json_t *problem, const char *member) {
     fputs("\n", stderr);
 }
 
-/* The ids that a short one may stand for, a line each. */
+/* The ids that a short one may mean, a line each. */
 static void print_candidates(const json_t *problem) {
     const json_t *candidates = json_object_get(problem, "candidates"), *one;
     size_t i;

@@ -106,7 +106,7 @@ static void quote(const char *word, fb_buffer *out) {
     if (!is_plain) fb_buffer_char(out, '\'');
 }
 
-/* What to type for the same store: " --data DIR" when it was said so. */
+/* The option to type for the same store: " --data DIR" when it was given so. */
 static void spell_place(const fb_cli *cli, fb_buffer *out) {
     const char *usual = fb_variable("FOLDBACK_SERVER"), *server = cli->values.server;
     bool is_usual = server ? usual && strcmp(server, usual) == 0 : strcmp(cli->values.data, fb_usual_data()) == 0;
@@ -115,7 +115,7 @@ static void spell_place(const fb_cli *cli, fb_buffer *out) {
     quote(server ? server : cli->values.data, out);
 }
 
-/* What people do with a run; its id is long enough to be typed again. */
+/* Suggests commands for a run; its id is long enough to be typed again. */
 static void print_next_steps(fb_cli *cli, const json_t *run) {
     fb_buffer told = {0};
     const char *id = fb_text_of(run, "id");
@@ -162,7 +162,7 @@ static int run_call(fb_cli *cli, fb_call *call) {
     if (result) return result;
     if (output) result = write_graph(cli, output, &answer.body);
     bool is_silent = output && strcmp(output, "-") == 0;
-    /* The run is stored, whatever became of the file. */
+    /* The run is stored even if the file was not written. */
     int printed = is_silent ? FB_EXIT_DONE : print_answer(cli, &answer.body, !result);
     fb_answer_free(&answer);
     return result ? result : printed;
@@ -184,7 +184,7 @@ static int do_run(fb_cli *cli, fb_call *call, bool undoes, const fb_reference *g
 
 /* ---- verbs -------------------------------------------------------------------------------------------------------------- */
 
-/* Whether a pass may be a rule of the store. */
+/* True if a pass may be a rule of the store. */
 static bool may_name_rules(const fb_cli_values *values) {
     struct stat folder;
     for (size_t i = 0; i < values->passes.count; i++) {

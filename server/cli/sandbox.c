@@ -76,7 +76,7 @@ static bool allow_path(int rules, const char *path, uint64_t rights) {
     return ok;
 }
 
-/* What libraries look up while they work: certificates and settings of OpenSSL and GnuTLS, libgcc when a thread ends, the
+/* Files that libraries read while they work: certificates and settings of OpenSSL and GnuTLS, libgcc when a thread ends, the
  * time zone, the number of processors, random bytes, and our own figures for /metrics. */
 static const char *const always_readable[] = {"/usr/lib",
                                               "/lib",
@@ -168,7 +168,7 @@ static const int allowed_calls[] = {
     CALL(getrandom), CALL(getrlimit), CALL(getrusage), CALL(gettimeofday), CALL(getuid), CALL(nanosleep), CALL(prctl),
     CALL(prlimit64), CALL(sysinfo), CALL(time), CALL(uname)};
 
-/* What is not allowed fails with ENOSYS, which libraries take for an old kernel: clone3 too, so that the C library starts
+/* Makes every other call fail with ENOSYS, which libraries take for an old kernel: clone3 too, so that the C library starts
  * threads by clone, whose flags can be looked at. */
 static int add_rules(scmp_filter_ctx filter, bool may_connect) {
     int failed = 0;

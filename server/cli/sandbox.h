@@ -1,6 +1,6 @@
-/* What the service gives up before its first request, so that somebody who has taken it over gains little: with Landlock, files
- * outside the data folder; with seccomp, every system call that it does not need (no program can be started, no connection
- * made unless one is needed, no process traced), for all threads and for good. */
+/* Permissions that the service drops before its first request, so that an attacker who has taken it over gains little: with
+ * Landlock, files outside the data folder; with seccomp, every system call that it does not need (no program can be started, no
+ * connection made unless one is needed, no process traced), for all threads and for good. */
 #ifndef FB_CLI_SANDBOX_H
 #define FB_CLI_SANDBOX_H
 

@@ -140,8 +140,8 @@ static bool fit(const int *least, int *widths, size_t count, int width) {
     return true;
 }
 
-/* How many bytes of the text stand on a line of this width: to a space, or all of a word that is too wide. `*shown` is how many
- * columns they take. */
+/* The number of bytes of the text that fit on a line of this width: to a space, or all of a word that is too wide. `*shown` is
+ * how many columns they take. */
 static size_t take_line(const char *text, int width, int *shown) {
     size_t end = 0, size = 0;
     int columns = 0;

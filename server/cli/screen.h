@@ -1,4 +1,4 @@
-/* What goes to a terminal: text without control characters, colours, tables. */
+/* Output to a terminal: text without control characters, colours, tables. */
 #ifndef FB_CLI_SCREEN_H
 #define FB_CLI_SCREEN_H
 
@@ -21,7 +21,7 @@ bool fb_screen_has_colour(FILE *out);
 /* Columns of a terminal; 0 for anything else, and when it does not say: any width will do. */
 int fb_screen_width(FILE *out);
 
-/* Paragraphs, filled to the width at words; a line that begins with a space stands as it is. */
+/* Paragraphs, filled to the width at words; a line that begins with a space is kept as it is. */
 void fb_screen_paragraphs(FILE *out, const char *text, int width);
 
 typedef struct fb_short_text {

@@ -20,7 +20,7 @@
 #include "server/provenance/provenance.h"
 #include "server/service/service.h"
 
-/* What the options of `foldback serve` set. */
+/* The values of the options of `foldback serve`. */
 
 typedef struct serve_values {
     fb_service_config service;             /* without the access log, which is opened later */
@@ -171,7 +171,7 @@ static sigset_t block_signals(void) {
     return stop;
 }
 
-/* Whether the service works: every I/O thread answers a request, and the store reads and writes. */
+/* Checks that the service works: every I/O thread answers a request, and the store reads and writes. */
 static fb_status check_health(fb_service *service, unsigned timeout_ms, fb_error *error) {
     fb_status status = fb_http_probe(service->http, "/livez", timeout_ms, error);
     return status ? status : fb_store_health(service->app.store, error);
@@ -194,7 +194,7 @@ static void notify_systemd(const char *state) {
     close(socket_of_manager);
 }
 
-/* Within how many microseconds WATCHDOG=1 must be told again and again; 0 = nobody waits for it. */
+/* The interval in microseconds within which WATCHDOG=1 must be sent again and again; 0 = it is not expected. */
 static uint64_t watchdog_interval(void) {
     const char *interval = getenv("WATCHDOG_USEC"), *process = getenv("WATCHDOG_PID");
     if (!interval || (process && strtoull(process, NULL, 10) != (unsigned long long)getpid())) return 0;
@@ -298,8 +298,8 @@ static void close_access_log(FILE *log) {
 
 #define MOST_PATHS 8
 
-/* What is read for each request to the bucket or to a webhook, and for each connection to the database; malloc'ed, ended by
- * NULL. */
+/* Files that are read for each request to the bucket or to a webhook, and for each connection to the database; malloc'ed, ended
+ * by NULL. */
 typedef struct credential_paths {
     char *items[MOST_PATHS + 1];
     size_t count;
@@ -363,7 +363,7 @@ static int exit_status(const fb_error *error) {
     return is_misused ? FB_EXIT_USAGE : FB_EXIT_FAILED;
 }
 
-/* What is in the outbox stays there. */
+/* Warns of messages that wait in the outbox without --webhooks: they stay there. */
 static void warn_of_webhooks(const serve_values *values, fb_store *store) {
     uint64_t pending = 0, parked = 0;
     int64_t oldest = 0;

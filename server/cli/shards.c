@@ -258,8 +258,8 @@ static int write_index(sharding *s) {
     return close_part(s, s->index_part, result);
 }
 
-/* Whether the text ends as the name of a shard of these files does, -00001-of-00002.safetensors, and is not one of those that
- * were written. */
+/* True if the text ends like the name of a shard of these files, -00001-of-00002.safetensors, and is not one that was written.
+ */
 static bool is_stale(const sharding *s, const char *path) {
     size_t stem = strlen(s->index) - strlen(ENDING ".index.json"), length = strlen(path);
     unsigned number, count;
@@ -281,7 +281,7 @@ static void drop_stale(const sharding *s, const json_t *old) {
     }
 }
 
-/* No index stands beside shards of which some are older. */
+/* No index is left beside shards of which some are older. */
 static int put_in_place(sharding *s) {
     json_t *old = json_load_file(s->index, 0, NULL);
     int result = unlink(s->index) && errno != ENOENT ? fail_writing(s->index) : FB_EXIT_DONE;

@@ -11,7 +11,7 @@ fb_suggestion fb_suggest(const char *word) {
     return (fb_suggestion){.word = word, .distance = length / 2 + 1 < FURTHEST ? length / 2 + 1 : FURTHEST};
 }
 
-/* Levenshtein's distance, one row at a time; `b` is no longer than LONGEST. */
+/* Levenshtein's distance, one row at a time; `b` has at most LONGEST characters. */
 static size_t distance(const char *a, const char *b) {
     size_t row[LONGEST + 1], width = strlen(b);
     for (size_t j = 0; j <= width; j++) row[j] = j;

@@ -21,7 +21,7 @@ static bool is_of_noun(const fb_verb *verb, const char *noun) {
     return strncmp(verb->name, noun, length) == 0 && verb->name[length] == ' ';
 }
 
-/* All of them, or those of a noun, one below the other whatever their group. */
+/* All verbs, or a noun's, one below the other regardless of their group. */
 static void print_verbs(const char *noun, FILE *out) {
     fb_screen_table rows = {.columns = 2};
     const char *group;

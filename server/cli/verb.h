@@ -37,13 +37,13 @@ typedef struct fb_text_list {
     size_t count, capacity;
 } fb_text_list;
 
-/* What is not an option, in order. "--" ends the options, "-" is not an option. */
+/* The arguments that are not options, in order. "--" ends the options, "-" is not an option. */
 typedef struct fb_arguments {
     char **items;
     size_t count;
 } fb_arguments;
 
-/* The option that a word of a command line gives, or NULL; `*value` is the value that stands in the same word, or NULL. */
+/* The option that a word of a command line gives, or NULL; `*value` is the value in the same word, or NULL. */
 const fb_option *fb_option_find(const fb_option *table, const char *word, const char **value);
 
 /* Reads a command line into `values`, whose members hold the defaults. Texts are borrowed from argv, in which the arguments are
@@ -61,7 +61,7 @@ enum { FB_EXIT_DONE = 0, FB_EXIT_FAILED = 1, FB_EXIT_USAGE = 2, FB_EXIT_FOLDER_I
 
 typedef struct fb_cli fb_cli;
 
-/* What a verb does with a data folder that does not exist. */
+/* The use of a data folder that does not exist. */
 typedef enum fb_folder_use {
     FB_FOLDER_MUST_EXIST,
     FB_FOLDER_IS_MADE,
@@ -80,14 +80,14 @@ typedef struct fb_verb {
     int (*start)(const struct fb_verb *verb, int argc, char **argv); /* instead of fb_cli_start, for a verb without a `run` */
 } fb_verb;
 
-/* All verbs in the order of `foldback help`, from 0 on; NULL behind the last. `*group` is what stands above it there, or NULL.
+/* All verbs in the order of `foldback help`, from 0 on; NULL behind the last. `*group` is the title above it there, or NULL.
  */
 const fb_verb *fb_verb_at(size_t index, const char **group);
 
 /* The row of these words, of which the second may be NULL or something else; `*words` is how many of them are its name. NULL:
  * there is none. */
 const fb_verb *fb_verb_find(const char *first, const char *second, int *words);
-/* What may stand before a verb, where it means the same as behind it. */
+/* Options that may precede a verb, where they mean the same as after it. */
 extern const fb_option fb_leading_options[];
 
 bool fb_verb_takes(const fb_verb *verb, const char *option);

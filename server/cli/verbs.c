@@ -7,7 +7,7 @@ const fb_option fb_list_options[] = {LIMIT, STORE, JSON, END};
 
 /* In the order of `foldback help`. */
 static const struct {
-    const char *group; /* above it; NULL: that of the one before */
+    const char *group; /* above it; NULL: the same as the one before */
     const fb_verb *verbs;
 } tables[] = {
     {"Optimise and undo", fb_run_verbs},

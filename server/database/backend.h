@@ -1,4 +1,4 @@
-/* What runs the SQL of sql.h: a database's own functions. A connection's `handle` and a statement's are theirs. */
+/* The functions of a database that run the SQL of sql.h. A connection's `handle` and a statement's are theirs. */
 #ifndef FB_DATABASE_BACKEND_H
 #define FB_DATABASE_BACKEND_H
 
@@ -52,7 +52,7 @@ extern const fb_backend fb_sqlite, fb_postgres;
 
 struct sqlite3;
 struct sqlite3 *fb_sqlite_handle(const fb_connection *connection);
-/* What SQLite's result code means to our callers; FB_OK for SQLITE_OK, _ROW and _DONE. `connection` may have no handle. */
+/* The status of SQLite's result code for our callers; FB_OK for SQLITE_OK, _ROW and _DONE. `connection` may have no handle. */
 fb_status fb_sqlite_status(fb_connection *connection, int result, fb_error *error);
 
 #endif

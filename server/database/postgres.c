@@ -5,8 +5,8 @@
  * commit makes up for it: the more wait, the more are committed together.
  *
  * A connection that broke is made anew, after growing pauses. A commit that was not answered is looked for: with each one goes
- * a number that its session has not used before, into a row of the session's own. So it is told as done, as undone, or (if the
- * server does not come back in time) as unknown, never guessed. The number of the transaction would not do: a server that
+ * a number that its session has not used before, into a row of the session's own. So it is reported as done, as undone, or (if
+ * the server does not come back in time) as unknown, never guessed. The number of the transaction would not do: a server that
  * crashed, or a standby that took over, may give it to another one. */
 #include <ctype.h>
 #include <endian.h>
@@ -30,7 +30,7 @@
 #define LONGEST_PAUSE_MS 500
 #define COMMIT_PATIENCE_MS 30000 /* to learn what became of a commit */
 #define TIME_SPACE 48
-/* Advisory locks: of the transaction that writes, and of the process. Any numbers would do that nobody else has. */
+/* Advisory locks: of the transaction that writes, and of the process. Any numbers would do that no other program uses. */
 #define WRITE_LOCK "7381240360074215275"
 #define PROCESS_LOCK "7381240360074215276"
 
@@ -105,7 +105,7 @@ static fb_status fail_unavailable(fb_error *error, const char *what, const char 
     return fb_fail(error, FB_BUSY, "store-unavailable", NULL, "%s: %s", what, line);
 }
 
-/* What a class of SQLSTATE, or one, means to our callers. */
+/* The status of a class of SQLSTATE, or of one, for our callers. */
 static const struct {
     const char *state;
     fb_status status;
@@ -161,7 +161,7 @@ static void ignore_notice(void *context, const PGresult *notice) {
 }
 
 /* A session that lost its replica in the middle of a change ends, so that the others can write. A commit is durable when it is
- * answered, whatever the server's default is. */
+ * answered, with any default of the server. */
 static const char settings[] =
     "SET idle_in_transaction_session_timeout = '60s'; SET lock_timeout = '30s'; "
     "SELECT set_config('synchronous_commit', 'on', false) WHERE current_setting('synchronous_commit') = 'off';"
@@ -174,7 +174,7 @@ static bool is_true(PGconn *handle, const char *sql) {
     return is;
 }
 
-/* Held as long as the session is. Whoever gets it for itself is alone, and may then share it. */
+/* Held as long as the session is. A process that gets it exclusively is alone, and may then share it. */
 static fb_status hold_now(server *of, bool *is_alone, fb_error *error) {
     *is_alone = is_true(of->handle, "SELECT pg_try_advisory_lock(" PROCESS_LOCK ")");
     if (*is_alone && of->hold == ALONE) return FB_OK;
@@ -207,7 +207,7 @@ static fb_status give_up(server *of, fb_status status) {
 
 static fb_status connect_server(fb_connection *connection, fb_error *error) {
     server *of = server_of(connection);
-    /* The URL counts more than what stands before it, and less than what comes after. */
+    /* The URL counts more than what comes before it, and less than what comes after. */
     static const char *const names[] = {"fallback_application_name",
                                         "connect_timeout",
                                         "keepalives_idle",
@@ -236,7 +236,7 @@ static fb_status connect_server(fb_connection *connection, fb_error *error) {
 }
 
 /* Connects when there is no connection that works. While the server is down for longer than a request should wait, one attempt
- * is made now and then, and who comes in between is told at once. */
+ * is made now and then, and requests in between fail at once. */
 static fb_status ensure(fb_connection *connection, int64_t patience_ms, fb_error *error) {
     server *of = server_of(connection);
     if (is_connected(of)) settle(of);
@@ -577,8 +577,8 @@ static fb_status begin(fb_connection *connection, bool writes, fb_error *error) 
     return fb_fail(error, met.status, met.code, NULL, "%s", met.message);
 }
 
-/* What became of the transaction whose commit was not answered. The server's process for it may still be there, waiting for a
- * client that has gone: it is ended, so that it is decided. */
+/* Finds the outcome of the transaction whose commit was not answered. The server's process for it may still be there, waiting
+ * for a client that has gone: it is ended, so that it is decided. */
 static fb_status find_commit(fb_connection *connection, fb_error *error) {
     server *of = server_of(connection);
     char end[200], look[120], still[NUMBER_SPACE] = "", found[NUMBER_SPACE] = "", wanted[NUMBER_SPACE];
@@ -648,7 +648,7 @@ static fb_status read_version(fb_connection *connection, int64_t *version, bool 
     return status;
 }
 
-/* Where commits leave their numbers. Of sessions of long ago nobody asks any more. */
+/* Where commits leave their numbers. Sessions of long ago are not asked for any more. */
 #define COMMITS "foldback_commits (session BIGINT NOT NULL PRIMARY KEY, number BIGINT NOT NULL, at TIMESTAMPTZ NOT NULL)"
 
 static const char prepare_commits[] =

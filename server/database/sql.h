@@ -44,7 +44,7 @@ typedef struct fb_connection {
 typedef enum fb_access {
     FB_READS_AND_WRITES,
     FB_READS,        /* beside others; never checkpoints */
-    FB_READS_FROZEN, /* a file without a log that nobody changes meanwhile; its folder may be read-only */
+    FB_READS_FROZEN, /* a file without a log that does not change meanwhile; its folder may be read-only */
 } fb_access;
 
 /* True for the URL of a server, false for the path of a file. */
@@ -59,8 +59,8 @@ void fb_connection_close(fb_connection *connection);
 fb_status fb_sql_script(fb_connection *connection, const char *sql, fb_error *error);
 
 /* ---- transactions ----
- * The one that writes sees what everyone before it has committed, and nobody else writes until it ends, on no replica either:
- * so what it read stays true, and keys and numbers ascend in the order of the commits. One that reads sees one snapshot. */
+ * The one that writes sees all earlier commits, and no other one writes until it ends, on any replica: so what it read stays
+ * true, and keys and numbers ascend in the order of the commits. One that reads sees one snapshot. */
 
 fb_status fb_begin(fb_connection *connection, bool writes, fb_error *error);
 /* After FB_OK it is durable; after FB_IO "commit-unknown" perhaps; after any other failure it was undone. */
@@ -74,20 +74,20 @@ int64_t fb_changes(const fb_connection *connection);
 /* How many rows the last statement changed. */
 int64_t fb_changed_rows(const fb_connection *connection);
 
-/* For a database on a server, until the connection is closed: with `is_shared` beside others that said so as well, else alone.
- * *is_alone: there is no other now. FB_BUSY "store-locked". */
+/* For a database on a server, until the connection is closed: with `is_shared` beside others that share it as well, else alone.
+ * *is_alone: no other holds it now. FB_BUSY "store-locked". */
 fb_status fb_hold(fb_connection *connection, bool is_shared, bool *is_alone, fb_error *error);
 
 /* Puts the log into the database, as far as readers allow; `truncates` waits for none, and empties the log when it can. False
  * when it failed. */
 bool fb_checkpoint(fb_connection *connection, bool truncates);
 
-/* What looks through the database by itself: a SELECT of one text a fault ("ok" is none); NULL where there is none. */
+/* SQL with which the database checks itself: a SELECT of one text a fault ("ok" is none); NULL where there is none. */
 const char *fb_sql_check_pages(const fb_connection *connection);
 /* A SELECT of a table, a row in it, and a table in which a row is missing that it refers to; NULL where that cannot be. */
 const char *fb_sql_check_keys(const fb_connection *connection);
 
-/* What copies of a database read and write besides rows: see backend.h. */
+/* The parts of a database that copies of it read and write besides rows: see backend.h. */
 const char *fb_sql_columns(const fb_connection *connection);
 fb_status fb_read_counter(fb_connection *connection, const char *table, const char *column, int64_t *last, fb_error *error);
 fb_status fb_set_counter(fb_connection *connection, const char *table, const char *column, int64_t last, fb_error *error);

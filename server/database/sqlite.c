@@ -81,8 +81,8 @@ static const char common_settings[] = "PRAGMA foreign_keys = ON;"
                                       "PRAGMA temp_store = MEMORY;"
                                       "PRAGMA mmap_size = 0;";
 
-/* What a savepoint may have to restore stays in memory: else SQLite would write it to a file among the system's temporary ones.
- * SQLite's own count of its memory, which nobody reads, takes a lock at every allocation. */
+/* Keeps what a savepoint may have to restore in memory: else SQLite would write it to a file among the system's temporary ones.
+ * SQLite's own count of its memory, which is not read, would take a lock at every allocation. */
 static void configure(void) {
     sqlite3_config(SQLITE_CONFIG_MEMSTATUS, 0);
     sqlite3_config(SQLITE_CONFIG_STMTJRNL_SPILL, -1);
@@ -117,7 +117,7 @@ static fb_status open_file(fb_connection *connection, const char *path, fb_acces
         sqlite3_db_config(handle, SQLITE_DBCONFIG_DEFENSIVE, 1, NULL);
         sqlite3_db_config(handle, SQLITE_DBCONFIG_DQS_DML, 0, NULL);
         sqlite3_db_config(handle, SQLITE_DBCONFIG_DQS_DDL, 0, NULL);
-        /* One process, one writer: nobody is waited for, except during recovery, which takes a moment. */
+        /* One process, one writer: it never waits for another, except during recovery, which takes a moment. */
         sqlite3_busy_timeout(handle, 5000);
         status = script(connection, common_settings, error);
     }

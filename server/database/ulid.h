@@ -13,7 +13,7 @@
 #define FB_ULID_LENGTH 26
 #define FB_ULID_DIGITS "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 
-/* Bytes that nobody can guess, up to 256. False: the system gives none, and errno says why. */
+/* Unpredictable bytes, up to 256. False: the system gives none, and errno says why. */
 bool fb_fill_random(void *bytes, size_t size);
 
 typedef struct fb_ulid_source {

@@ -56,7 +56,7 @@ void fb_readers_give_back(fb_readers *readers, fb_connection *connection) {
     fb_timing_leave();
 }
 
-/* Waits until nobody reads, and lets nobody begin until readers_resume. */
+/* Waits until all readers have ended, and lets none begin until readers_resume. */
 static void readers_pause(fb_readers *readers) {
     pthread_mutex_lock(&readers->mutex);
     readers->is_paused = true;
@@ -82,7 +82,7 @@ struct fb_write {
     void *argument;
     bool is_unended; /* it ran, and `end` is still to be called */
     bool makes_room;
-    bool is_posted; /* nobody waits: it and its argument are the writer's */
+    bool is_posted; /* it is not waited for: it and its argument are the writer's */
     fb_write *next;
     fb_status status;
     fb_error error;
@@ -127,7 +127,7 @@ static fb_status run_function(fb_writer *writer, fb_write *write) {
     return write->function(&writer->connection, write->argument, &write->added, &write->error);
 }
 
-/* Whether the whole transaction is. A full disk is not this write's fault: all are undone, and tried again one by one. */
+/* True if the whole transaction is lost. A full disk is not this write's fault: all are undone, and tried again one by one. */
 static bool is_lost(const fb_writer *writer, const fb_write *write) {
     return write->status == FB_NO_SPACE || !fb_is_in_transaction(&writer->connection);
 }

@@ -49,7 +49,7 @@ typedef struct fb_totals {
  * it begins by forgetting what it said before. It reports to `error` alone; when it fails, what it wrote is undone. */
 typedef fb_status fb_write_function(fb_connection *connection, void *argument, fb_totals *added, fb_error *error);
 
-/* What became of a write. A commit that broke off may have been done: then nothing that a row may need is taken away. */
+/* The outcome of a write. A commit that broke off may have been done: then nothing that a row may need is taken away. */
 typedef enum fb_write_outcome { FB_WRITE_UNDONE, FB_WRITE_UNKNOWN, FB_WRITE_DURABLE } fb_write_outcome;
 
 /* For a write that also changes files. Runs on the writer's thread each time that the write ran; of one that was undone, before

@@ -203,7 +203,7 @@ static bool offer(fb_subscriber *subscriber, const fb_store_event *event, const 
     return true;
 }
 
-/* Whether it wants something that has been offered to all already. */
+/* True if the subscriber wants an event that has been offered to all already. */
 static bool is_before(const fb_subscriber *subscriber, const fb_event_place *place) {
     for (fb_event_kind kind = 0; kind < FB_EVENT_KINDS; kind++)
         if (subscriber->wish.kinds & 1U << kind && subscriber->position.of[kind] < place->of[kind]) return true;
@@ -231,7 +231,7 @@ static fb_status offer_to_all(fb_event_hub *hub, const fb_store_event *event, fb
     return FB_OK;
 }
 
-/* What somebody wishes for. */
+/* The kinds of events that any subscriber wishes for. */
 static fb_event_wish find_wish(fb_event_hub *hub) {
     fb_event_wish wish = {0};
     pthread_mutex_lock(&hub->mutex);
@@ -240,7 +240,7 @@ static fb_event_wish find_wish(fb_event_hub *hub) {
     return wish;
 }
 
-/* What nobody has seen yet. */
+/* Reads the events that have not been offered yet. */
 static fb_status read_news(fb_event_hub *hub, fb_error *error) {
     fb_store_events page;
     fb_status status;

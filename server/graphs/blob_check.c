@@ -1,5 +1,5 @@
-/* A blob that is mapped is not checked otherwise: those of a body are read beside it, in proportion. Where a part of them is
- * sent they are read before it, once while the files stay as they are. */
+/* A mapped blob is only checked here: the blobs of a body are read beside it, in proportion. Where a part of them is sent they
+ * are read before it, once while the files stay as they are. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -18,7 +18,7 @@ struct fb_blob_check {
     uint64_t at;
 };
 
-/* Those that are small were checked as they were opened, and one that is not here says so where it is needed. */
+/* Adds a blob to be checked: small ones were checked as they were opened, and a missing one fails where it is needed. */
 static fb_status add_blob(fb_blob_check *check, const char *digest, fb_error *error) {
     fb_blob *blob = NULL;
     fb_error met = {0};

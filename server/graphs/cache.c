@@ -95,7 +95,7 @@ const fb_buffer *fb_share_document_take(fb_shared_graph *shared, char *bytes, si
 
 /* ---- the cache; the functions below are called with the mutex held ---- */
 
-/* What points to the entry of that id in its bucket, or to NULL. */
+/* The pointer in its bucket to the entry of that id, or to NULL. */
 static entry **find(fb_cache *cache, const char *id) {
     entry **place = &cache->buckets[fb_hash(id, strlen(id), 0) % BUCKETS];
     while (*place && strcmp((*place)->shared->id, id) != 0) place = &(*place)->next_in_bucket;

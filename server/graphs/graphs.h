@@ -17,26 +17,26 @@
 /* ---- Decoded graphs, shared by the requests that read them, and a bounded cache of them by id, so that work by id does not
  * parse. All functions are safe from any thread. -------------------------------------------------------------------------- */
 
-/* A graph that nobody changes any more. It lives until its last holder lets go. */
+/* A graph that does not change any more. It lives until its last holder lets go. */
 typedef struct fb_shared_graph {
     const fb_graph *graph;
     char id[FB_ID_LENGTH + 1];
     size_t weight;                       /* bytes of memory, estimated */
-    _Atomic(fb_buffer *) code, document; /* NULL until somebody asks */
+    _Atomic(fb_buffer *) code, document; /* NULL until they are asked for */
     atomic_size_t holders;
     atomic_bool has_finite_weights; /* a file of all of them was begun, and none overflows */
 } fb_shared_graph;
 
-/* Steals the graph; the caller holds the result. `size` is that of the canonical document. NULL when memory is out, and then
- * the graph has been freed. */
+/* Steals the graph; the caller holds the result. `size` is the canonical document's. NULL when memory is out, and then the
+ * graph has been freed. */
 fb_shared_graph *fb_share_take(fb_graph *graph, const char *id, size_t size);
 /* One more holder, and one less; letting go of NULL is fine. */
 fb_shared_graph *fb_share_hold(fb_shared_graph *shared);
 void fb_share_release(fb_shared_graph *shared);
-/* Its code, which is written when somebody first asks for it, and lives as long as the graph. NULL: fb_work_failed says why. */
+/* Its code, which is written when it is first asked for, and lives as long as the graph. NULL: fb_work_failed says why. */
 const fb_buffer *fb_share_code(fb_shared_graph *shared, fb_work *work);
-/* Its canonical document, once somebody has brought it: the bytes are stolen, and live as long as the graph. NULL: nobody has,
- * or memory is out. */
+/* Keeps a canonical document that a caller brings: the bytes are stolen, and live as long as the graph. NULL: none was brought
+ * yet, or memory is out. */
 const fb_buffer *fb_share_document(fb_shared_graph *shared);
 const fb_buffer *fb_share_document_take(fb_shared_graph *shared, char *bytes, size_t size);
 
@@ -124,7 +124,7 @@ fb_status fb_load_document(const fb_app *app, const char *id, fb_loaded_document
 /* The graph with that id, held for the caller, from the cache or the store. FB_NOT_FOUND "unknown-graph". */
 fb_status fb_load_graph(const fb_app *app, const fb_watch *watch, const char *id, fb_shared_graph **out, fb_error *error);
 
-/* What the store takes. Its texts are borrowed from the input. */
+/* A graph as the store takes it. Its texts are borrowed from the input. */
 typedef struct fb_graph_row {
     fb_store_graph graph;
     char structure[FB_ID_LENGTH + 1];
@@ -152,7 +152,7 @@ typedef struct fb_new_run {
     const char *archive;          /* that the request had the source read from: its digest, or NULL */
 } fb_new_run;
 
-/* What the store takes with a run: those of its graphs that may be new. */
+/* The graphs that the store takes with a run, as they may be new. */
 typedef struct fb_new_graphs {
     fb_store_graph graphs[2];
     size_t count;

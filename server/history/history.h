@@ -1,4 +1,4 @@
-/* What led from one stored graph to another: the steps of one run, or of several that stand on each other. */
+/* The steps that led from one stored graph to another: of one run, or of several that build on each other. */
 #ifndef FB_HISTORY_HISTORY_H
 #define FB_HISTORY_HISTORY_H
 
@@ -33,7 +33,8 @@ void fb_history_free(fb_history *history);
 
 /* "optimize" or "external": what can be undone. The others undo. */
 bool fb_run_is_undoable(const fb_store_run *run);
-/* Whether a pass of it refused something for the numbers of weights: doing it again depends on their bytes. It has its report.
+/* True if a pass of the run refused something for the numbers of weights: a repetition depends on their bytes. It has its
+ * report.
  */
 bool fb_run_knew_numbers(const fb_store_run *run);
 
@@ -69,7 +70,7 @@ fb_status fb_history_replay(const fb_app *app, const fb_watch *watch, const fb_h
 fb_status fb_each_run(const fb_app *app, const fb_store_run_filter *filter,
                       fb_status (*take)(void *context, const fb_store_run *run, bool *goes_on), void *context, fb_error *error);
 
-/* Finds the steps that lead to the graph, as far back as those of the run; an empty history when there are none. */
+/* Finds the steps that lead to the graph, as far back as the run's; an empty history when there are none. */
 fb_status fb_history_find(const fb_app *app, const fb_watch *watch, const char *graph_id, const fb_store_run *run,
                           fb_history *out, fb_error *error);
 /* Of the graphs that are known to be made of the run's result by further runs or by undoing some of its passes, and of the
@@ -79,15 +80,15 @@ fb_status fb_history_nearest(const fb_app *app, const fb_watch *watch, const fb_
 /* Adds the newest run that made the history's source and is not in it; false when there is none. */
 fb_status fb_history_extend(const fb_app *app, const fb_watch *watch, fb_history *history, bool *is_extended, fb_error *error);
 
-/* Whether every run that made the graph began at one whose tensors no pass had made: then there is no graph between that
+/* Finds out if every run that made the graph began at one whose tensors no pass had made: then no graph is between that
  * original and this one. False where no run is known. */
 fb_status fb_history_begins_at_original(const fb_app *app, const fb_watch *watch, const char *graph_id, bool *does,
                                         fb_error *error);
 
-/* Whether the graph may have come from the run's result: it carries one of the run's marks, or a node that the run inserted or
- * changed is there with the same opcode, target and arguments. For a run that inserted and changed none, and where one of its
- * marks is elsewhere in the graph, it is enough that half of the result's nodes are there with the same opcode and target.
- * `run` has its report. */
+/* Finds out if the graph may have come from the run's result: it carries one of the run's marks, or a node that the run
+ * inserted or changed is there with the same opcode, target and arguments. For a run that inserted and changed none, and where
+ * one of its marks is elsewhere in the graph, it is enough that half of the result's nodes are there with the same opcode and
+ * target. `run` has its report. */
 fb_status fb_graph_is_related(const fb_app *app, const fb_watch *watch, const fb_graph *graph, const fb_store_run *run,
                               bool *is_related, fb_error *error);
 

@@ -11,7 +11,7 @@
 #include "server/history/history.h"
 
 #define RUNS_MAX 1000       /* looked at on the way back */
-#define DEPTH_MAX 100       /* runs that stand on each other */
+#define DEPTH_MAX 100       /* runs that build on each other */
 #define NEAREST_MAX 32      /* graphs compared with the one at hand */
 #define MARKED_MAX 100      /* runs with a signature of the graph, the newest; of these the marks are compared */
 #define COMPARED_MAX 16     /* runs with marks in the graph, of which the results are compared */
@@ -72,7 +72,7 @@ typedef struct search {
     bool is_found; /* a run that made it has steps of the one that is looked for: its place is the last one */
 } search;
 
-/* Whether the run's steps are or contain steps of that run. */
+/* True if the run's steps are or contain steps of that run. */
 static bool run_has_steps_of(const fb_store_run *run, const json_t *request, const char *run_id) {
     if (!strcmp(run->id, run_id)) return true;
     size_t i;
@@ -141,7 +141,7 @@ typedef struct beginning {
     const fb_app *app;
     const fb_watch *watch;
     char original[FB_ID_LENGTH + 1]; /* where a run began; "" before one is known */
-    bool is_elsewhere;               /* another run began at a graph that passes had made, or nobody knows where */
+    bool is_elsewhere;               /* another run began at a graph that passes had made, or at an unknown one */
     fb_error *error;
 } beginning;
 
@@ -297,7 +297,7 @@ static bool is_anywhere(const fb_graph *graph, const char *signature, fb_work *w
     return false;
 }
 
-/* Whether one of the nodes that the run marked carries its mark; or, `anywhere`, any node. */
+/* Finds out if one of the nodes that the run marked carries its mark; or, `anywhere`, any node. */
 static fb_status find_mark(const fb_graph *graph, const fb_store_run *run, bool anywhere, fb_work *work, bool *is_found,
                            fb_error *error) {
     if (!fb_work_goes_on(work, FB_WORK_UNASKED)) return fb_work_status(work, error); /* a report may be long */
@@ -320,7 +320,7 @@ static fb_status find_mark(const fb_graph *graph, const fb_store_run *run, bool 
     return fb_work_status(work, error);
 }
 
-/* Whether a node of the graph that is among those which the run marked carries the mark still. `run` has its report. */
+/* Finds out if a node that the run marked still carries the mark in the graph. `run` has its report. */
 static fb_status carries_marks(const fb_graph *graph, const fb_store_run *run, fb_work *work, bool *carries, fb_error *error) {
     return find_mark(graph, run, false, work, carries, error);
 }
@@ -335,7 +335,7 @@ static bool is_same_value(const fb_graph *a, fb_value of_a, const fb_graph *b, f
     return !scratch->failed && scratch->size == 2 * middle && !memcmp(scratch->data, scratch->data + middle, middle);
 }
 
-/* Whether a node of `a` is in `b`: by name, opcode and target, and perhaps arguments (else `scratch` is NULL). */
+/* True if a node of `a` is in `b`: by name, opcode and target, and perhaps arguments (else `scratch` is NULL). */
 static bool has_node(const fb_graph *a, fb_node node, const fb_graph *b, fb_buffer *scratch) {
     fb_node other = fb_node_find(b, FB_MAIN_PROGRAM, fb_node_name(a, node));
     if (!other.id || fb_node_at(a, node)->opcode != fb_node_at(b, other)->opcode) return false;
@@ -513,7 +513,7 @@ static fb_status keep_marked(const fb_graph *graph, const fb_store_runs *runs, f
     return status;
 }
 
-/* Those from whose result the fewest edits lead to the graph. */
+/* Finds the runs from whose result the fewest edits lead to the graph. */
 static fb_status find_nearest(const fb_app *app, const fb_watch *watch, const fb_graph *graph, const kept_runs *kept,
                               fb_related_runs *out, fb_error *error) {
     size_t least = SIZE_MAX;

@@ -221,7 +221,7 @@ typedef struct report_copy {
     const fb_past_run *of;
 } report_copy;
 
-/* What the undone passes had done goes from their run's report into the new one's, byte for byte. */
+/* Copies the reports of the undone passes from their run's report into the new one's, byte for byte. */
 static bool copy_report(void *context, size_t index, const char *text, size_t size) {
     const report_copy *copy = context;
     const fb_history *history = &copy->work->history;
@@ -390,8 +390,8 @@ static fb_status look_at_maker(void *context, const fb_store_run *run, bool *goe
     return FB_OK;
 }
 
-/* What the graph is made of, and the run whose passes positions mean; no steps when that is not known: because an undo merged
- * it, or because no run made it. */
+/* Finds the history of the graph, and the run whose passes positions mean; no steps when that is not known: because an undo
+ * merged it, or because no run made it. */
 static fb_status find_history_of_deployed(const fb_app *app, const fb_watch *watch, const char *graph_id, const char *run_id,
                                           fb_undo_task *task, bool *is_merged, fb_error *error) {
     fb_store_run run = {0};

@@ -21,12 +21,13 @@ typedef struct fb_undone {
 } fb_undone;
 void fb_undone_free(fb_undone *undone);
 
-/* What to undo, and on what. */
+/* A request to undo passes of a graph. */
 typedef struct fb_undo_task {
     fb_undo_kind kind;
     fb_history history;                /* what the graph at hand is made of, or was before it was changed */
     char run_id[FB_RUN_ID_LENGTH + 1]; /* the run whose passes are meant: positions are positions in it */
-    bool reaches_back;                 /* a name that this run lacks is looked for in those that it stands on, newest first */
+    bool reaches_back;                 /* names that this run lacks are looked for in the runs before it, newest first
+                                        */
     const json_t *passes;              /* names and positions; NULL: all of that run */
     const char *passes_pointer;
     const fb_graph_input *at_hand; /* may be empty: the graph is in the store */
@@ -51,7 +52,7 @@ fb_status fb_undo_work_out(const fb_app *app, const fb_watch *watch, fb_undo_tas
 
 /* A rollback of passes of a graph that is deployed. `run_id` is the run that made it (of any kind), or NULL: the newest one
  * with that result. `passes` are names (every occurrence in the newest run that has it, whether the one that made the graph or
- * one that this one stands on) and positions (in the passes of that run, or of the run that it undid). FB_NOT_FOUND
+ * one that this one builds on) and positions (in the passes of that run, or of the run that it undid). FB_NOT_FOUND
  * "unknown-graph", "unknown-run"; FB_CONFLICT "nothing-to-undo" when no run made the graph, "conflict" when an external pass
  * does not fit what is left; FB_INVALID "unknown-pass", "bad-position", "wrong-type", "no-passes" with a pointer that begins
  * with `passes_pointer`. */

@@ -1,7 +1,7 @@
-/* Who asks, whether it may, and whether it asks too often.
+/* Authorises requests: identity, scope and rate.
  *
  * The order is: the framing (nothing of a badly framed request is believed), access, rate, and only then whether there is
- * anything at the path: who has no token does not learn that. */
+ * anything at the path: a client without a token does not learn that. */
 #include "server/http/internal.h"
 
 #include "core/base/map.h"
@@ -12,11 +12,12 @@
 #include <strings.h>
 #include <sys/random.h>
 
-/* Which names a service without tokens answers to.
+/* The names that a service without tokens answers to.
  *
  * A web page's host name may be made to point to 127.0.0.1 after the page was loaded (DNS rebinding): for the browser it is
  * then of the service's own origin, and may read and write. What it cannot do is send another Host than its own name. So
- * without tokens only names that nobody else can own are answered: localhost, loopback addresses, and what --allow-host says.
+ * without tokens only names that no other site can own are answered: localhost, loopback addresses, and the names of
+ * --allow-host.
  */
 
 #define NAME_MAX_LENGTH 255
@@ -67,7 +68,7 @@ static bool is_loopback(const host_name *h) {
     return is_v6(h, &v6) && (IN6_IS_ADDR_LOOPBACK(&v6) || (IN6_IS_ADDR_V4MAPPED(&v6) && v6.s6_addr[12] == 127));
 }
 
-/* Nobody else can own an address: a page is of its origin only when it came from there. */
+/* No other site can own an address: a page is of its origin only when it came from there. */
 static bool is_address(const host_name *h) {
     struct in_addr v4;
     struct in6_addr v6;
@@ -98,7 +99,7 @@ bool fb_http_is_host_name(const char *name) {
     return read_allowed(name, &unused);
 }
 
-/* Whether a service without tokens answers to this Host. */
+/* True if a service without tokens answers to this Host. */
 static bool host_is_allowed(const fb_http_config *config, const char *text) {
     host_name asked, allowed;
     if (!split(text, &asked)) return false;
@@ -114,12 +115,12 @@ static bool needs_no_token(const fb_exchange *exchange) {
     return is_local || !exchange->server->config.doorkeeper.admit;
 }
 
-/* What an unknown path, or a method that it does not take, needs: a token, whatever its scope. */
+/* The scope of a route; an unknown path, or a method that it does not take, needs a token of any scope. */
 static fb_scope scope_of(const fb_exchange *exchange) {
     return exchange->route ? exchange->route->scope : FB_SCOPE_READ;
 }
 
-/* What this request needs: one that is answered later is stored, whatever it asks for. */
+/* The scope of this request: one that is answered later is stored, so it needs to write. */
 static fb_scope needed_scope(const fb_exchange *exchange) {
     fb_scope scope = scope_of(exchange);
     bool is_stored = exchange->route && exchange->route->defer && fb_prefers(exchange, "respond-async");

@@ -37,7 +37,7 @@ static fb_status too_large(const fb_body_reader *reader, fb_error *error) {
                    (unsigned long long)reader->limit, reader->coding == FB_CODING_IDENTITY ? "" : " after decompression");
 }
 
-/* Whether what came out so far may be: small bodies always. */
+/* Checks the size of what was decoded so far: small bodies always pass. */
 static fb_status check_size(const fb_body_reader *reader, fb_error *error) {
     if (reader->bytes.size > reader->limit) return too_large(reader, error);
     if (fb_is_within_ratio(reader->bytes.size, reader->taken, reader->ratio)) return FB_OK;

@@ -23,7 +23,7 @@ bool fb_tags_have(const char *list, const char *tag, bool *is_there) {
     return true;
 }
 
-/* `*`: there is one, whatever its tag. */
+/* `*`: there is one, with any tag. */
 static bool is_match(const fb_exchange *exchange, bool exists, const char *tag) {
     size_t cursor = 0;
     bool is_there = false;

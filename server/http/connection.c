@@ -347,8 +347,8 @@ static bool has_left(fb_http_connection *connection, int64_t now) {
     return recv(connection->socket, &byte, 1, MSG_PEEK | MSG_DONTWAIT) == 0;
 }
 
-/* A connection that is with a worker is out of libmicrohttpd's epoll set, so nobody else hears the client leave. It may only
- * have said its last word and still read: so the socket stays, and what is done by then is answered. */
+/* A connection that is with a worker is out of libmicrohttpd's epoll set, so nothing else notices that the client leaves. It
+ * may only have said its last word and still read: so the socket stays, and what is done by then is answered. */
 static void notice_leaving(fb_http_connection *connection, int64_t now) {
     if (connection->waiting != FB_WAITING_WORK || now - connection->touched < QUIET_TIME) return;
     struct pollfd wait = {.fd = connection->socket, .events = POLLRDHUP};

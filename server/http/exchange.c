@@ -414,7 +414,7 @@ static bool set_to_work(fb_intake *intake) {
     return intake->is_busy;
 }
 
-/* Whether `filling` has room; otherwise the connection is suspended, or there is an answer. */
+/* True if `filling` has room; otherwise the connection is suspended, or has an answer. */
 static bool has_room(fb_intake *intake) {
     fb_exchange *exchange = intake->exchange;
     pthread_mutex_lock(&intake->lock);

@@ -1,4 +1,4 @@
-/* What is checked before a request is believed.
+/* Checks of a request before its content is believed.
  *
  * libmicrohttpd 0.9.75 takes the first Content-Length of several, prefers Transfer-Encoding silently, and reads "until close"
  * for a coding that it does not know: each lets a proxy and us disagree on where a request ends, and what follows is then
@@ -92,7 +92,7 @@ bool fb_guard_sees_lines(void) {
     return !strncmp(MHD_get_version(), "0.", 2);
 }
 
-/* Whether the request line and the headers were lines as they should be; after all headers were taken. */
+/* True if the request line and the headers were well-formed lines; asked after all headers were taken. */
 static bool has_strict_lines(const fb_exchange *exchange, const framing *f, const char *method, const char *version) {
     const union MHD_ConnectionInfo *info = MHD_get_connection_info(exchange->mhd, MHD_CONNECTION_INFO_REQUEST_HEADER_SIZE);
     bool has_single_spaces = version == method + strlen(method) + 1 + strlen(exchange->target) + 1;
@@ -170,8 +170,8 @@ static bool is_header(const fb_exchange *exchange, const char *name, const char 
 }
 
 /* A web page of another origin must not make a browser write here, nor make it read in vain what costs much. Browsers send
- * Origin with what they write, also with forms and other requests for which they ask nobody (text/plain), and newer ones
- * Sec-Fetch-Site with all; other clients send neither. A link that somebody follows is not a page's request. */
+ * Origin with what they write, also with forms and other requests that need no preflight (text/plain), and newer ones
+ * Sec-Fetch-Site with all; other clients send neither. A link that a user follows is not a page's request. */
 static bool is_foreign_page(const fb_exchange *exchange) {
     const char *origin = fb_request_header(&exchange->request, "Origin"), *host = fb_request_header(&exchange->request, "Host");
     bool is_read = !strcmp(exchange->route->method, "GET");

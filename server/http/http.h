@@ -38,7 +38,7 @@
 #include <stdint.h>
 #include <stdio.h>
 
-/* What is sent back; see "response" below. */
+/* The response; see "response" below. */
 typedef struct fb_response fb_response;
 
 /* ------------------------------------------------------------------------------------------------------------- request */
@@ -56,7 +56,7 @@ typedef struct fb_request {
     const char *job;          /* what it is a part of, and within that job no other request has; NULL = it was asked for now */
     const char *body;         /* decompressed, followed by a NUL (not counted); never NULL */
     size_t body_size;
-    void *body_state;          /* that of the route's sink, which got body_size bytes; NULL without one */
+    void *body_state;          /* the state of the route's sink, which got body_size bytes; NULL without one */
     void *context;             /* what fb_http_start was given: the application */
     struct fb_exchange *inner; /* the layer's own */
 } fb_request;
@@ -83,7 +83,7 @@ bool fb_request_query_int(const fb_request *request, fb_response *response, cons
  */
 bool fb_request_query_bool(const fb_request *request, fb_response *response, const char *name, bool absent, bool *value);
 
-/* Nobody reads the body any more: its memory is free for what is made of it. `request` still says what it was. */
+/* The body is not read any more: its memory is free for what is made of it. `request` still says what it was. */
 void fb_request_forget_body(const fb_request *request);
 
 /* The first header of that name (any case), or NULL. */
@@ -95,8 +95,8 @@ bool fb_tags_have(const char *list, const char *tag, bool *is_there);
 /* How much the client's Accept wants `media_type` (lower case, without parameters): 0 = not at all … 1000. 1000 without Accept.
  */
 int fb_request_accepts(const fb_request *request, const char *media_type);
-/* Whether If-None-Match names this entity tag (without its quotes): then the handler may call fb_respond_not_modified and
- * need not make the body. Calling only fb_response_etag is right too, but costs the body. */
+/* True if If-None-Match names this entity tag (without its quotes): then the handler may call fb_respond_not_modified and need
+ * not make the body. Calling only fb_response_etag is right too, but costs the body. */
 bool fb_request_has_etag(const fb_request *request, const char *tag);
 
 /* ------------------------------------------------------------------------------------------------------------ response */
@@ -107,7 +107,7 @@ bool fb_request_has_etag(const fb_request *request, const char *tag);
 
 /* No body: 204. */
 void fb_respond_empty(fb_response *response, int status);
-/* 304 with the tag; `content_type` is that of the 200, which says whether it could be compressed (Vary). libmicrohttpd sends
+/* 304 with the tag; `content_type` is the 200's, which says whether it could be compressed (Vary). libmicrohttpd sends
  * `Content-Length: 0`, which clients pass over; with fb_response_etag alone it is the length of the 200. */
 void fb_respond_not_modified(fb_response *response, const char *content_type, const char *tag);
 /* Steals the buffer's bytes; `buffer` is empty afterwards. */
@@ -198,8 +198,8 @@ typedef struct fb_stream_source {
     /* Copies the next bytes, `size` at most, to `to` and returns how many. 0: there are none now; it is asked again after
      * fb_stream_wake(stream). FB_STREAM_END: that was all. Called on an I/O thread, never twice at once; it must not block. */
     size_t (*read)(void *state, fb_stream *stream, char *to, size_t size);
-    /* Called exactly once, from any thread: it is over, for whatever reason. When it has returned the stream must not be woken
-     * any more. */
+    /* Called exactly once, from any thread: it is over, for any reason. When it has returned the stream must not be woken any
+     * more. */
     void (*release)(void *state);
 } fb_stream_source;
 
@@ -220,7 +220,7 @@ typedef enum fb_body {
     FB_BODY_REQUIRED, /* an empty body is 400 missing-body */
 } fb_body;
 
-/* What a request may do. */
+/* Scopes of requests. */
 typedef enum fb_scope {
     FB_SCOPE_NONE, /* needs nothing: for probes, and for what says how to use the service */
     FB_SCOPE_READ,
@@ -229,7 +229,7 @@ typedef enum fb_scope {
     FB_SCOPE_ADMIN,
 } fb_scope;
 
-/* Whether a token of scope `has` may do what needs `needed`: each scope includes those before it, but hooks and write do not
+/* True if a token of scope `has` may do what needs `needed`: each scope includes those before it, but hooks and write do not
  * include each other. */
 static inline bool fb_scope_covers(fb_scope has, fb_scope needed) {
     return has >= needed && (has != FB_SCOPE_HOOKS || needed != FB_SCOPE_WRITE);
@@ -251,14 +251,14 @@ typedef enum fb_grant {
     FB_NOT_DECIDED,     /* 503 out-of-memory */
 } fb_grant;
 
-/* Knows who may ask. The context is that of the handlers. Called on I/O threads: they must not block. */
+/* Decides on access. The context is the handlers'. Called on I/O threads: they must not block. */
 typedef struct fb_doorkeeper {
     /* For each request of a route that needs a scope, unless it comes from within the process. `token` NULL: there was none.
      * When it is known who asks, granted or not, its name is written to `principal`, which is FB_ANONYMOUS before. */
     fb_grant (*admit)(void *context, const char *token, fb_scope needed, char principal[FB_PRINCIPAL_MAX + 1]);
     /* Now and then, for a stream that was granted: whether it may go on. */
     bool (*still_admits)(void *context, const char *principal, fb_scope needed);
-    /* Whether everybody may do everything now, because there are no tokens. Then Host must be one of those below. */
+    /* True if every client may do everything now, because there are no tokens. Then Host must be one of those below. */
     bool (*admits_all)(void *context);
 } fb_doorkeeper;
 
@@ -297,7 +297,7 @@ typedef struct fb_route {
     const char *instead_of_body; /* with FB_BODY_OPTIONAL: a query parameter; without it and a body it is 400 missing-body */
     const fb_sink *sink;    /* takes the body, in identity coding only (415); request->body is "" then. With FB_BODY_OPTIONAL it
                              * also gets a request without a body: `begin` with size 0 */
-    const char *sink_types; /* media types of the bodies that go to the sink, comma-separated, which are taken besides those of
+    const char *sink_types; /* media types of the bodies that go to the sink, comma-separated, which are taken besides
                              * `consumes`; all others are held in memory. NULL = all bodies go to the sink */
     bool (*defer)(const fb_request *request,
                   fb_response *response); /* called in place of the handler when the client has
@@ -305,7 +305,7 @@ typedef struct fb_route {
                                            * to. Needs FB_SCOPE_WRITE at least, because the request is stored */
     bool checks_conditions; /* it looks at If-Match and If-None-Match itself. Otherwise a PUT, PATCH or DELETE whose conditions
                              * do not hold for what GET of its path answers is 412, before the handler is called */
-    bool is_probe;          /* tells nothing that is worth having: answered whatever Host says */
+    bool is_probe;          /* reveals nothing of value: answered for any Host */
     bool is_inline;         /* runs on the I/O thread, also when the queue is full or the server stops: only for handlers that
                              * neither block nor compute (livez) */
 } fb_route;
@@ -344,8 +344,8 @@ typedef struct fb_http_config {
     unsigned request_timeout_ms;           /* from the end of a request to the end of its handler, waiting for a worker
                                             * included; see fb_request_watch */
     bool compress;                         /* gzip or zstd answers over 1 KiB when the client accepts them */
-    /* Called on a worker before a handler, for each parameter of the path and the query. Writes the value that stands for
-     * `value`, if it is another one. False: it has responded. NULL: values stay as they are. */
+    /* Called on a worker before a handler, for each parameter of the path and the query. Writes the value that `value` is short
+     * for, if it differs. False: it has responded. NULL: values stay as they are. */
     bool (*expand)(void *context, fb_response *response, const char *name, const char *value, char expanded[FB_EXPANDED_SIZE]);
     fb_doorkeeper doorkeeper;         /* without `admit` everybody may do everything */
     const char *const *allowed_hosts; /* as long as the doorkeeper admits all: answered besides localhost and loopback */
@@ -373,15 +373,15 @@ fb_status fb_http_check_address(const char *listen, fb_error *error);
  * address. FB_IO "cannot-listen" when a process listens there, or when the file is not a socket. To be called before
  * fb_http_start, and before a sandbox is entered. */
 fb_status fb_http_clear_address(const char *listen, int *lock, fb_error *error);
-/* Whether it is unix:PATH. */
+/* True for unix:PATH. */
 bool fb_http_is_path(const char *listen);
-/* Whether the address names this machine only: 127.0.0.0/8, ::1 or unix:PATH. False also for what is not an address. */
+/* True if the address names this machine only: 127.0.0.0/8, ::1 or unix:PATH. False also for what is not an address. */
 bool fb_http_is_loopback(const char *listen);
 
-/* Whether it is an origin as browsers write it: https://registry.example, http://localhost:3000. Not *, and no path. */
+/* True for an origin as browsers write it: https://registry.example, http://localhost:3000. Not *, and no path. */
 bool fb_cors_is_origin(const char *text);
 
-/* Whether it is a name or address without a port: "registry.example", "10.0.0.5", "::1", "[::1]". */
+/* True for a name or address without a port: "registry.example", "10.0.0.5", "::1", "[::1]". */
 bool fb_http_is_host_name(const char *name);
 
 typedef struct fb_http_server fb_http_server;
@@ -393,7 +393,7 @@ typedef struct fb_http_server fb_http_server;
 fb_status fb_http_start(const fb_http_config *config, const fb_route *routes, size_t route_count, void *context,
                         fb_http_server **server, fb_error *error);
 
-/* How many descriptors it has open at most, besides those of its connections and those that handlers and sinks open. */
+/* How many descriptors it has open at most, besides its connections' and the ones that handlers and sinks open. */
 unsigned fb_http_descriptors(const fb_http_config *config);
 
 /* "http://127.0.0.1:8080", with the real port, or "unix:PATH"; "" when it does not listen. Valid until fb_http_stop. */
@@ -422,7 +422,7 @@ typedef struct fb_http_replayed {
     const fb_watch *watch; /* what fb_request_watch gives */
 } fb_http_replayed;
 
-/* What it was answered, to be freed with fb_http_answer_free. */
+/* The answer to a request, to be freed with fb_http_answer_free. */
 typedef struct fb_http_answer {
     int status;
     const char *content_type;
@@ -443,13 +443,13 @@ void fb_http_answer_free(fb_http_answer *answer);
 void fb_http_metrics(const fb_http_server *server, fb_buffer *out);
 
 /* For a handler whose work may take long: says when it is to end with an error, which fb_respond_error knows how to answer.
- * FB_BUSY "deadline-exceeded" (it takes longer than fb_http_config.request_timeout_ms), "cancelled" (nobody waits for the
+ * FB_BUSY "deadline-exceeded" (it takes longer than fb_http_config.request_timeout_ms), "cancelled" (no client waits for the
  * answer any more), "stopping" (the server does, and has run out of time). What is not stored by then is not to be. */
 const fb_watch *fb_request_watch(const fb_request *request);
 
 /* Counts memory that a handler takes for what a client has sent, as bodies are counted; what is not released ends with the
- * request. FB_BUSY "overloaded" beyond fb_http_config.body_memory_limit, but not of a request that is replayed: nobody would
- * try it again. */
+ * request. FB_BUSY "overloaded" beyond fb_http_config.body_memory_limit, but not for a request that is replayed: it would not
+ * be tried again. */
 fb_status fb_request_hold(const fb_request *request, uint64_t size, fb_error *error);
 void fb_request_release(const fb_request *request, uint64_t size);
 

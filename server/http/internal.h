@@ -1,4 +1,4 @@
-/* What the files of the HTTP layer share. Routes include http.h only.
+/* Declarations that the files of the HTTP layer share. Routes include http.h only.
  *
  * One fb_http_connection per socket (its deadlines), one fb_exchange per request on it. An exchange belongs to its I/O thread,
  * except between fb_queue_push and MHD_resume_connection, when it belongs to a worker. What lives longer or is used by both at
@@ -40,14 +40,14 @@ int fb_accepts_type(const fb_exchange *exchange, const char *type, size_t size);
 bool fb_accepts_route(const fb_exchange *exchange, const fb_route *route);
 /* Where the request's body goes as it comes; NULL = it is held in memory. */
 const fb_sink *fb_exchange_sink(const fb_exchange *exchange);
-/* Whether Content-Type is one that the route takes. */
+/* True if Content-Type is one that the route takes. */
 bool fb_consumes(const fb_route *route, const char *content_type);
 bool fb_has_etag(const fb_exchange *exchange, const char *tag);
-/* Whether If-Match, or else If-Unmodified-Since, holds for what is answered. */
+/* True if If-Match, or else If-Unmodified-Since, holds for the answer. */
 bool fb_conditions_hold(const fb_exchange *exchange, const fb_response *now);
-/* Whether the conditions of a request that changes something hold for what is there now; else this has responded. */
+/* True if the conditions of a request that changes something hold for the present state; else this has responded. */
 bool fb_change_is_wanted(fb_exchange *exchange);
-/* Whether Prefer (RFC 7240) names this preference, without a value. */
+/* True if Prefer (RFC 7240) names this preference, without a value. */
 bool fb_prefers(const fb_exchange *exchange, const char *preference);
 
 typedef enum fb_byte_range {
@@ -95,7 +95,7 @@ struct fb_response {
     } * headers;
     size_t header_count;
     char etag[160];
-    int64_t changed_ms; /* when what is answered was changed last; 0 = it never is, or nobody knows */
+    int64_t changed_ms; /* when what is answered was changed last; 0 = it never is, or is not known */
     char coding[8];
     fb_stream *stream; /* when the body is one */
     fb_pull *pull;     /* what the stream reads from, when its size is known */
@@ -125,9 +125,9 @@ bool fb_target_parse(fb_exchange *exchange);
 /* ----------------------------------------------------------------------------------------------------- router.c */
 
 bool fb_route_check(const fb_route *route, fb_error *error);
-/* Finds exchange->route and fills its parameters; without one *pattern is that of the path, with other methods, or NULL. */
+/* Finds exchange->route and fills its parameters; without one *pattern is the path's, with other methods, or NULL. */
 void fb_route_find(fb_exchange *exchange, const char **pattern);
-/* When there is no route, responds (404, 405, OPTIONS) and returns false. */
+/* Without a route, responds (404, 405, OPTIONS) and returns false. */
 bool fb_route_require(fb_exchange *exchange, const char *pattern);
 
 /* ------------------------------------------------------------------------------------------------------ guard.c */
@@ -137,7 +137,7 @@ bool fb_route_require(fb_exchange *exchange, const char *pattern);
 bool fb_guard_framing(fb_exchange *exchange, const char *method, const char *version);
 /* After the last byte of a body. False: there are trailers; responded. */
 bool fb_guard_trailers(fb_exchange *exchange);
-/* Whether this libmicrohttpd is one whose parsing fb_guard_framing looks through; others are told to be strict themselves. */
+/* True if fb_guard_framing knows how this libmicrohttpd parses; other versions are configured to be strict themselves. */
 bool fb_guard_sees_lines(void);
 /* Checks of a routed request: Accept, Origin, query names, media type, coding, size. False: responded. */
 bool fb_guard_request(fb_exchange *exchange);
@@ -153,7 +153,7 @@ bool fb_cors_preflight(fb_exchange *exchange);
 
 /* Of a request whose route was looked for: fills request.principal. False: 401, 403 or 429; responded. */
 bool fb_access_check(fb_exchange *exchange);
-/* Whether it would still be granted; for streams. */
+/* True if access would still be granted; for streams. */
 bool fb_still_authorised(const fb_exchange *exchange);
 
 typedef struct fb_rates {
@@ -237,7 +237,7 @@ struct fb_exchange {
     fb_pull *pull;               /* the stream's, or NULL */
     fb_intake *intake;           /* when the route has a sink */
     const fb_route *route;       /* NULL until found */
-    fb_job job;                  /* the handler's, or those of the sink */
+    fb_job job;                  /* the handler's, or the sink's */
     fb_phase phase;
     bool is_head, is_counted, is_chunked, expects_continue, must_close;
     uint64_t content_length; /* 0 when chunked or absent */
@@ -251,7 +251,7 @@ struct fb_exchange {
     const char *segments[FB_SEGMENTS_MAX];
     size_t segment_count;
     fb_pair parameters[FB_ROUTE_PARAMS];
-    char expanded[FB_EXPANDED_MAX][FB_EXPANDED_SIZE]; /* values that stand for shorter ones */
+    char expanded[FB_EXPANDED_MAX][FB_EXPANDED_SIZE]; /* values that shorter ones expand to */
     size_t expanded_count;
     fb_pair *query;
     size_t query_count;
@@ -385,7 +385,7 @@ void fb_streams_look_after(fb_http_server *server, int64_t now);
 
 /* ----------------------------------------------------------------------------------------------- pull.c */
 
-/* What is handed between an I/O thread and a worker at a time: large enough that waking the other costs little beside it. A
+/* The size of the parts that an I/O thread and a worker exchange: large enough that waking the other costs little beside it. A
  * transfer holds two. */
 #define FB_PART_SIZE ((size_t)1 << 20)
 

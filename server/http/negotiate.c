@@ -111,7 +111,7 @@ bool fb_accepts_route(const fb_exchange *exchange, const fb_route *route) {
     size_t size;
     while (fb_text_next_element(&types, &type, &size))
         if (fb_accepts_type(exchange, type, size) > 0) return true;
-    /* Clients that generators make name only the errors where nothing else is JSON: whatever the path gives is wanted. */
+    /* Clients that generators make name only the errors where nothing else is JSON: any type that the path gives is wanted. */
     static const char problem[] = "application/problem+json";
     int quality = 0;
     return match_type(exchange, problem, sizeof problem - 1, &quality) == 3 && quality > 0;

@@ -41,7 +41,7 @@ static void set_timeout(int socket, int64_t deadline) {
     setsockopt(socket, SOL_SOCKET, SO_SNDTIMEO, &time, sizeof time);
 }
 
-/* Receives until the connection ends, or there is no room. */
+/* Receives until the connection ends, or the room is used up. */
 static size_t ask_plainly(int socket, const char *request, char *answer, size_t room) {
     size_t got = 0;
     if (send(socket, request, strlen(request), MSG_NOSIGNAL) < 0) return 0;

@@ -5,7 +5,7 @@
  * A worker makes one part while the one before is sent, and then is free until the two have changed places: a client that does
  * not read holds memory for two parts, but no worker.
  *
- * Our lock is taken before those of the queue and of the streams.
+ * Our lock is taken before the queue's and the streams'.
  */
 #include "server/http/internal.h"
 

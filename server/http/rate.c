@@ -1,4 +1,4 @@
-/* How often somebody may ask: a number of requests a second, and as many at once.
+/* Limits the rate of each client: a number of requests a second, and as many at once.
  *
  * For each asker one number is kept, the moment at which all that it asked would have been asked for at that rate (the generic
  * cell rate algorithm). The table has a fixed size: an asker that is new takes the place of the one that has been quiet for the

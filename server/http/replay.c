@@ -49,7 +49,7 @@ static void describe(fb_exchange *exchange, fb_http_answer *out) {
     out->size = response->size;
 }
 
-/* Who asked for it may have lost its token since. */
+/* Checks the requester's token again: it may have been lost since. */
 static bool is_still_admitted(fb_exchange *exchange) {
     if (fb_still_authorised(exchange)) return true;
     fb_respond_problem(&exchange->response, 403, "access-withdrawn", "the token that requested this has lost its permission");

@@ -1,4 +1,4 @@
-/* What a handler builds, and how it becomes libmicrohttpd's response. */
+/* Responses that handlers build, and how they become libmicrohttpd's. */
 #include "server/http/internal.h"
 
 #include <stdarg.h>
@@ -224,7 +224,7 @@ static bool has_header(const fb_response *response, const char *name) {
     return false;
 }
 
-/* What a page of another origin may read besides the few headers that every page may. */
+/* Headers that a page of another origin may read besides the few that every page may. */
 #define EXPOSED                                                                                                                \
     "Accept-Ranges, Content-Location, Content-Range, ETag, Idempotency-Replayed, Link, Location, Preference-Applied, Range, "  \
     "Retry-After, Server-Timing, Upload-Offset, WWW-Authenticate, X-Request-Id"

@@ -19,7 +19,7 @@ bool fb_route_check(const fb_route *route, fb_error *error) {
     return false;
 }
 
-/* Whether the path is the pattern's. The values of its parameters go to `parameters`. */
+/* True if the path fits the pattern. The values of its parameters go to `parameters`. */
 static bool pattern_matches(const fb_exchange *exchange, const char *pattern, fb_pair *parameters, size_t *count) {
     *count = 0;
     for (size_t i = 0; i < exchange->segment_count; i++) {

@@ -117,7 +117,7 @@ static size_t keep_escapes(void *context, struct MHD_Connection *mhd, char *text
     return strlen(text);
 }
 
-/* What TLS 1.2 and 1.3 have that is not known to be weak. */
+/* The ciphers of TLS 1.2 and 1.3 that are not known to be weak. */
 #define TLS_PRIORITIES "NORMAL:-VERS-ALL:+VERS-TLS1.3:+VERS-TLS1.2:%SERVER_PRECEDENCE"
 
 /* libmicrohttpd's own limit on connections, divided among its threads: never reached, for ours is less; see connection.c. */

@@ -1,11 +1,11 @@
 /* Bodies that are made while they are sent.
  *
  * libmicrohttpd asks for the next piece when the one before has gone to the socket. When there is none the connection is
- * suspended inside the content reader (0.9.75 allows that; returning 0 without it makes its loop spin), and whoever has news
- * resumes it. A suspended connection is out of libmicrohttpd's epoll set, so nobody hears the client leave: the reaper thread
- * looks now and then.
+ * suspended inside the content reader (0.9.75 allows that; returning 0 without it makes its loop spin), and the thread that has
+ * news resumes it. A suspended connection is out of libmicrohttpd's epoll set, so it is not noticed that the client leaves: the
+ * reaper thread looks now and then.
  *
- * Locks are taken in this order: a source's own, ours, those of the reaper and of libmicrohttpd.
+ * Locks are taken in this order: a source's own, ours, the reaper's and libmicrohttpd's.
  */
 #include "server/http/internal.h"
 
@@ -127,7 +127,7 @@ static bool wait_for(const fb_stream *stream, bool is_end, size_t given) {
     return fb_connection_wait(stream->server, stream->connection, waiting, given);
 }
 
-/* What comes after the source gave `given` bytes. A wake between its answer and the suspension must not be lost. */
+/* Decides what follows after the source gave `given` bytes. A wake between its answer and the suspension must not be lost. */
 static outcome settle(fb_stream *stream, size_t given) {
     fb_streams *streams = &stream->server->streams;
     pthread_mutex_lock(&streams->lock);
@@ -220,7 +220,7 @@ void fb_streams_end(fb_http_server *server) {
     pthread_mutex_unlock(&streams->lock);
 }
 
-/* Also when it sent something that nobody reads before it left. */
+/* Also when it sent something before it left that is not read. */
 static bool has_left(const fb_stream *stream) {
     struct pollfd wait = {.fd = stream->connection->socket, .events = POLLRDHUP};
     return poll(&wait, 1, 0) > 0;

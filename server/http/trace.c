@@ -1,4 +1,4 @@
-/* What a request is called in logs and traces, and where its time went. */
+/* The ids of a request in logs and traces, and where its time went. */
 #include "server/http/internal.h"
 
 #include <string.h>

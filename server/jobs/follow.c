@@ -1,4 +1,4 @@
-/* Those who follow a job: each reads its log at its own pace, on an I/O thread. */
+/* Followers of a job: each reads its log at its own pace, on an I/O thread. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -54,14 +54,14 @@ fb_status fb_jobs_follow(fb_jobs *jobs, const fb_store_job *stored, int64_t afte
         follower = NULL;
     }
     bool failed = !job;
-    if (job && !job->references) fb_live_job_release(job); /* revived for nobody */
+    if (job && !job->references) fb_live_job_release(job); /* revived for no follower */
     pthread_mutex_unlock(&jobs->mutex);
     if (failed) return fb_fail_memory(error);
     *out = follower;
     return FB_OK;
 }
 
-/* What to send next; NULL when nothing. */
+/* The text to send next; NULL when none. */
 static const char *next_text(fb_follower *follower) {
     static const char greeting[] = "retry: 2000\n\n", beat[] = ":\n\n";
     if (follower->rest) return follower->rest;

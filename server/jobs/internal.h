@@ -1,4 +1,4 @@
-/* What the files of the jobs share. */
+/* Declarations that the files of the jobs share. */
 #ifndef FB_JOBS_INTERNAL_H
 #define FB_JOBS_INTERNAL_H
 
@@ -19,7 +19,7 @@ typedef struct fb_job_log {
     int64_t last; /* number of the newest, also when that did not fit into memory */
 } fb_job_log;
 
-/* The numbers of the events of one start are greater than those of any before. */
+/* The numbers of the events of one start are greater than all numbers before. */
 void fb_job_log_begin(fb_job_log *log, uint32_t attempts);
 /* `data` is JSON. What finds no memory is left out. */
 void fb_job_log_add(fb_job_log *log, const char *event, const char *data);

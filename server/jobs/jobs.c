@@ -191,7 +191,7 @@ static void write_end(const fb_store_job_end *end, const char *code, fb_buffer *
     if (*code) fb_buffer_printf(out, ",\"code\":\"%s\"", code);
 }
 
-/* What is known of the job goes to the store with the end. */
+/* Stores what is known of the job with its end. */
 static fb_status store_end(fb_jobs *jobs, fb_live_job *job, fb_store_job_end end, const char *more, fb_error *error) {
     fb_buffer progress = {0}, data = {0}, events = {0};
     pthread_mutex_lock(&jobs->mutex);
@@ -412,7 +412,7 @@ static void tell_graph(fb_jobs *jobs, fb_live_job *job, const char *item) {
     pthread_mutex_unlock(&jobs->mutex);
 }
 
-/* One graph; *counter is that of its outcome. */
+/* One graph; *counter is its outcome's. */
 static fb_status run_one(fb_jobs *jobs, fb_live_job *job, const json_t *members, size_t index, fb_buffer *item,
                          size_t counters[2], fb_error *error) {
     const char *graph = json_string_value(json_array_get(json_object_get(members, "graphs"), index));
@@ -624,8 +624,8 @@ static bool is_listed(const fb_store_jobs *list, const char *id) {
     return false;
 }
 
-/* With the mutex: those that wait are known in every process, and taken by whoever is free. One that became known here since
- * this look began may not be among those that were read. */
+/* With the mutex: waiting jobs are known in every process, and taken by one that is free. A job that became known here since
+ * this look began may be missing from the list that was read. */
 static void take_in(fb_jobs *jobs, const fb_store_jobs *queued) {
     for (fb_live_job *job = jobs->first, *next; job; job = next) {
         next = job->next;
@@ -639,7 +639,7 @@ static void take_in(fb_jobs *jobs, const fb_store_jobs *queued) {
     }
 }
 
-/* Those that are to be cancelled may have been told so elsewhere. */
+/* Looks for queued jobs, and for jobs that were cancelled in another process. */
 static void look(fb_jobs *jobs) {
     fb_store_jobs queued;
     fb_buffer unwanted = {0};

@@ -23,13 +23,13 @@ typedef struct fb_jobs_config {
     unsigned heartbeat_ms; /* of event streams */
 } fb_jobs_config;
 
-/* Takes up the unfinished jobs of the store, whatever the limit. */
+/* Takes up the unfinished jobs of the store, even beyond the limit. */
 fb_status fb_jobs_new(const fb_jobs_config *config, fb_store *store, fb_jobs **out, fb_error *error);
 /* Starts the threads; requests are made through `http`. */
 fb_status fb_jobs_start(fb_jobs *jobs, fb_http_server *http, fb_error *error);
 /* Ends the threads: what they were at waits for the next start. Before `http` is stopped. NULL does nothing. */
 void fb_jobs_stop(fb_jobs *jobs);
-/* After `http` was stopped, so that nobody follows a job any more. NULL does nothing. */
+/* After `http` was stopped, so that no client follows a job any more. NULL does nothing. */
 void fb_jobs_free(fb_jobs *jobs);
 
 /* Stores the job (fb_store_new_job) with its body, and `answer` (may be NULL) with it. FB_BUSY "too-many-jobs". */
@@ -44,9 +44,9 @@ void fb_jobs_write_progress(fb_jobs *jobs, const char *id, fb_buffer *out);
 /* The target of a job over many graphs: its body is {"graphs": [ids], …}, and each graph is optimised with the rest. */
 #define FB_JOBS_TARGET "/v1/jobs"
 
-/* What happens to a job after event number `after`: for fb_respond_stream, with fb_follower_source. `job` is as the store has
- * it. *out is NULL when it has ended and there is nothing more to come; or, unless `is_last_look`, when it is unfinished there
- * and unknown here: then it has just ended, or runs in another process, and `job` is to be read again. FB_NO_MEMORY. */
+/* Follows a job from event number `after` on: for fb_respond_stream, with fb_follower_source. `job` is as the store has it.
+ * *out is NULL when it has ended and nothing more will come; or, unless `is_last_look`, when it is unfinished there and unknown
+ * here: then it has just ended, or runs in another process, and `job` is to be read again. FB_NO_MEMORY. */
 typedef struct fb_follower fb_follower;
 fb_status fb_jobs_follow(fb_jobs *jobs, const fb_store_job *job, int64_t after, bool is_last_look, fb_follower **out,
                          fb_error *error);

@@ -1,8 +1,7 @@
 /* glibc gives each thread an arena of its own, up to 8 for each processor, and returns only what is free at an arena's end. A
- * request's memory comes from whichever arena its worker has, and what outlives the request (decoded graphs in the cache, pages
- * of SQLite) lies scattered among it: so every arena grows to the most that was ever needed in it, and none shrinks. Over hours
- * that looks like a leak. Fewer arenas share that peak, and a trim now and then returns free pages in the middle of them as
- * well.
+ * request's memory comes from its worker's arena, and what outlives the request (decoded graphs in the cache, pages of SQLite)
+ * is scattered among it: so every arena grows to the most that was ever needed in it, and none shrinks. Over hours that looks
+ * like a leak. Fewer arenas share that peak, and a trim now and then returns free pages in the middle of them as well.
  */
 #include "server/metrics/metrics.h"
 

@@ -1,4 +1,4 @@
-/* What foldback counts of itself: where requests spend their time, what passes did, what the allocator holds. */
+/* Metrics of the service itself: where requests spend their time, what passes did, what the allocator holds. */
 #ifndef FB_METRICS_METRICS_H
 #define FB_METRICS_METRICS_H
 
@@ -10,7 +10,7 @@
 
 /* ---- Figures as Prometheus reads them ----------------------------------------------------------------------------------- */
 
-/* What a metric is; its lines follow. */
+/* Prints the head of a metric; its lines follow. */
 void fb_print_metric_head(fb_buffer *out, const char *name, const char *type, const char *help);
 /* A metric of one line. */
 void fb_print_metric(fb_buffer *out, const char *name, const char *type, const char *help, double value);
@@ -18,7 +18,7 @@ void fb_print_metric(fb_buffer *out, const char *name, const char *type, const c
 /* ---- Clocks ----------------------------------------------------------------------------------------------------------- */
 
 int64_t fb_wall_ms(void);      /* since 1970, UTC */
-int64_t fb_monotonic_ms(void); /* of a clock that nobody sets */
+int64_t fb_monotonic_ms(void); /* of a clock that is never set */
 int64_t fb_monotonic_ns(void);
 
 /* ---- How the C library keeps memory that was freed, in a service that runs for months ------------------------------------ */
@@ -56,7 +56,7 @@ typedef enum fb_timing_kind {
 } fb_timing_kind;
 
 void fb_timing_reset(void);
-/* What happens between the two counts, once: an inner pair counts with the outer one. */
+/* Counts the time between the two calls, once: an inner pair counts with the outer one. */
 void fb_timing_enter(fb_timing_kind kind);
 void fb_timing_leave(void);
 /* Nanoseconds. */

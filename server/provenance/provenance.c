@@ -138,7 +138,7 @@ fb_status fb_envelope_sign(const fb_signing_key *key, const char *payload, size_
     return ok && fb_buffer_text(out) ? FB_OK : fb_fail_memory(error);
 }
 
-/* Appends what base64 stands for, in the standard alphabet or the URL-safe one: DSSE's signers may use either. False when it is
+/* Appends the bytes of base64, in the standard alphabet or the URL-safe one: DSSE's signers may use either. False when it is
  * not valid. */
 static bool decode(const json_t *text, fb_buffer *out) {
     size_t length = json_string_length(text);

@@ -160,7 +160,7 @@ typedef struct rollback {
     fb_repeat *repeat;
 } rollback;
 
-/* What is stored with the change, for a repeated request. NULL when there is nothing to store. */
+/* The answer that is stored with the change, for a repeated request. NULL when none is stored. */
 static const fb_store_answer *make_answer(const rollback *work, fb_buffer *location, fb_error *error, fb_status *status) {
     fb_buffer_printf(location, "/v1/models/%s/aliases/%s", work->change.model, work->change.alias);
     const char *text = fb_buffer_text(location);
@@ -237,7 +237,7 @@ static fb_status store_rollback(const fb_request *request, const rollback *work,
     return status;
 }
 
-/* What is worked out here is of the version that the alias has now: the change is made only if it has it still. */
+/* Rolls passes back from the alias's present version: the change is made only if the alias still has it. */
 static void roll_back_passes(const fb_request *request, fb_response *response, rollback *work) {
     fb_app *app = request->context;
     fb_store_alias_change *change = &work->change;

@@ -1,4 +1,4 @@
-/* What several resources answer: a run, a graph, a blob that has come, and what was answered before. */
+/* Answers that several resources share: a run, a graph, a blob that has come, and what was answered before. */
 #ifndef FB_ROUTES_ANSWER_H
 #define FB_ROUTES_ANSWER_H
 
@@ -9,11 +9,11 @@
 #include "server/routes/input.h"
 #include "server/store/blobs.h"
 
-/* ---- What requests about blobs have in common ---------------------------------------------------------------------------- */
+/* ---- Answers about blobs ------------------------------------------------------------------------------------------------- */
 
 /* The bytes of a blob, or a Range of them, with its digest as the ETag. False when it answered 404 unknown-blob. */
 bool fb_respond_blob_bytes(const fb_request *request, fb_response *response, const char *digest);
-/* Whether `digest`, the parameter `name` of the path or the query, is spelled as one; otherwise this responds. */
+/* True if `digest`, the parameter `name` of the path or the query, is spelled as one; otherwise this responds. */
 bool fb_check_digest(fb_response *response, const char *name, const char *digest);
 
 /* Ends an upload whose bytes have all come: 201 with the blob, 200 when it was here already. Closes it in any case; one that
@@ -22,13 +22,13 @@ void fb_respond_uploaded_take(const fb_request *request, fb_response *response, 
 
 /* fb_sink.write for uploads whose state is a fb_upload. */
 bool fb_upload_sink_write(void *upload, const char *bytes, size_t size, fb_response *response);
-/* fb_sink.abandon likewise: nobody knows its id, so it goes. */
+/* fb_sink.abandon likewise: its id was not given out, so it goes. */
 void fb_upload_sink_abandon(void *upload);
 
 /* ---- A stored graph as an answer ----------------------------------------------------------------------------------------- */
 
-/* Responds with the canonical document, the id as its ETag, or 304 when the client has it. False when there is no such graph,
- * or it cannot be read: then with that problem. */
+/* Responds with the canonical document, the id as its ETag, or 304 when the client has it. False when the graph is missing, or
+ * it cannot be read: then with that problem. */
 bool fb_respond_graph(const fb_request *request, fb_response *response, const char *id);
 
 /* Responds with the archive of the graph, or a Range of it (archives.c). False when it cannot be had: then with that problem.
@@ -51,17 +51,17 @@ typedef struct fb_repeat {
 bool fb_repeat_begin(const fb_request *request, fb_response *response, fb_repeat *repeat);
 void fb_repeat_end(fb_repeat *repeat);
 
-/* What to store with the change, or NULL. `body` stays the caller's. The answer of a run is built again from the run:
- * its `body` says what was included in it ("graph code"), and on two more lines what the run does not know: weights, archive.
- * So is that of an alias: its body is the number of an entry. */
+/* The answer to store with the change, or NULL. `body` stays the caller's. The answer of a run is built again from the run: its
+ * `body` says what was included in it ("graph code"), and on two more lines what the run does not record: weights, archive. So
+ * is an alias's answer: its body is the number of an entry. */
 const fb_store_answer *fb_repeat_answer(fb_repeat *repeat, int status, const char *location, const char *body, size_t size);
 
 /* ---- A run as JSON, and how a new one is stored and answered ------------------------------------------------------------- */
 
-/* What an answer may include besides the run. */
+/* The parts that an answer may include besides the run. */
 typedef struct fb_run_extras {
     fb_buffer *document;     /* the result's canonical bytes, which become a part of the answer without a copy; or NULL */
-    size_t document_at;      /* where they stand in the answer then */
+    size_t document_at;      /* their place in the answer then */
     const fb_graph *code_of; /* the result, or NULL */
     const fb_graph *edits_from, *edits_to; /* source and result, or NULL */
     const json_t *weights;                 /* how the source was bound to them, or NULL */
@@ -91,7 +91,7 @@ void fb_respond_stored_alias(const fb_request *request, fb_response *response, i
 
 /* 409 for what cannot be read of a stored graph. `missing` (stolen, perhaps NULL) is [{"name", "code", "blob"?}, …]. */
 void fb_respond_unreadable(fb_response *response, const fb_error *error, json_t *missing);
-/* What fb_blob_check_new needs to know of a body of `size` bytes. */
+/* The facts that fb_blob_check_new needs of a body of `size` bytes. */
 fb_body_part fb_part_of_body(const fb_request *request, uint64_t size);
 /* The bytes' strong entity tag, known without making them: for the same graph, what of it, and version of the service they are
  * the same. `what` are texts. False when memory is out. */

@@ -59,7 +59,7 @@ static void release(void *request, uint64_t size) {
     fb_request_release(request, size);
 }
 
-/* Of an archive that a client gives: those of a body. One that is stored was within those of its day. */
+/* Limits of an archive that a client gives are a body's. A stored one was within the limits of its day. */
 static fb_archive_limits limits_of(const fb_request *request, bool is_stored) {
     return (fb_archive_limits){.size = is_stored ? 0 : fb_request_body_limit(request),
                                .ratio = is_stored ? 0 : fb_request_body_ratio(request),
@@ -201,7 +201,7 @@ bool fb_archive_read(const fb_request *request, fb_response *response, const cha
 
 /* ---- out ---------------------------------------------------------------------------------------------------------------- */
 
-/* Is the graph what its archive says? Then the archive is that of the graph, to the byte. */
+/* Is the graph what its archive says? Then it is the graph's archive, to the byte. */
 static fb_status compare(const fb_request *request, const fb_archive_origin *origin, const char *id, bool *is_same,
                          fb_error *error) {
     const fb_app *app = request->context;
@@ -364,8 +364,8 @@ static fb_status check_written_take(const fb_request *request, fb_shared_graph *
     return out->failed ? fb_fail_memory(error) : status;
 }
 
-/* An archive that foldback wrote and nobody changed stands for the graph that it was written for, with its marks and recipes.
- * Nothing in `out`: it is another archive, or the graph is no longer here; then it is read like any other. */
+/* An archive that foldback wrote, unchanged, means the graph that it was written for, with its marks and recipes. Nothing in
+ * `out`: it is another archive, or the graph is no longer here; then it is read like any other. */
 static fb_status find_written(const fb_request *request, const fb_archive *archive, const fb_blob *blob, const char *model,
                               fb_buffer *out, fb_error *error) {
     fb_archive_origin origin = {0};

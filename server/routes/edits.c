@@ -1,4 +1,4 @@
-/* What differs between two graphs: GET /v1/graphs/{id}/diff and /v1/runs/{run}/edits. */
+/* The difference of two graphs: GET /v1/graphs/{id}/diff and /v1/runs/{run}/edits. */
 #include "core/diff/diff.h"
 #include "core/json/json.h"
 #include "server/routes/input.h"

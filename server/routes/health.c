@@ -13,9 +13,9 @@
 #include "server/routes/routes.h"
 #include "server/webhooks/webhooks.h"
 
-/* What the process itself takes, under Prometheus' usual names. */
+/* Metrics of the process itself, under Prometheus' usual names. */
 
-/* A file of /proc as text; false when it cannot be read: then there is no such line. */
+/* A file of /proc as text; false when it cannot be read: then the line is left out. */
 static bool read_file(const char *path, char *text, size_t space) {
     FILE *file = fopen(path, "re");
     if (!file) return false;

@@ -1,4 +1,4 @@
-/* What requests bring: their parameters and bodies, and the graphs, weights and bounds that these name. */
+/* The input of requests: their parameters and bodies, and the graphs, weights and bounds that these name. */
 #ifndef FB_ROUTES_INPUT_H
 #define FB_ROUTES_INPUT_H
 
@@ -12,7 +12,7 @@
 #include "server/http/http.h"
 #include "server/store/store.h"
 
-/* ---- Who asks, for the store's audit ------------------------------------------------------------------------------------- */
+/* ---- The requester, for the store's audit -------------------------------------------------------------------------------- */
 
 /* Borrows from the request. */
 static inline fb_store_actor fb_actor_of(const fb_request *request) {
@@ -33,7 +33,7 @@ void fb_items_end(fb_buffer *out, const char *next_token);
 void fb_respond_items_take(fb_response *response, fb_buffer *answer, const char *next_token);
 /* 422 with the parameter's name; returns false. */
 bool fb_refuse_parameter(fb_response *response, const char *name, const char *code, const char *detail);
-/* Whether ?pass= is a pass of ours, or an external one that some run applied; otherwise this responds. */
+/* True if ?pass= is a pass of ours, or an external one that some run applied; otherwise this responds. */
 bool fb_check_pass_parameter(const fb_request *request, fb_response *response, const char *name);
 
 /* The outermost object of a request's body, cut into its members without making a tree of a graph that is among them. */
@@ -44,11 +44,11 @@ typedef struct fb_request_body {
     size_t graph_size;
     const char *pair[2]; /* likewise of the members source and result, or a and b */
     size_t pair_size[2];
-    json_t *members; /* the others, and those of the above that are no objects; empty for a document */
+    json_t *members; /* the others, and any of the above that is not an object; empty for a document */
 } fb_request_body;
 
 /* Reads the body, perhaps none (then there are no members). The document itself is not checked, everything else is, as strictly
- * as documents are. FB_SYNTAX; FB_INVALID wrong-type (no object), nesting-too-deep, unknown-member (not one of the
+ * as documents are. FB_SYNTAX; FB_INVALID wrong-type (not an object), nesting-too-deep, unknown-member (not one of the
  * NULL-terminated `known`), unexpected-graph (a document, and "graph" is not among them); FB_TOO_LARGE member-too-large. `out`
  * is written on success only; free it with fb_request_body_free. */
 fb_status fb_request_body_read(const fb_request *request, const char *const *known, fb_request_body *out, fb_error *error);
@@ -74,12 +74,12 @@ bool fb_refuse_member(fb_response *response, const char *code, const char *point
 
 /* ---- Names that a request gives to a model, a version or an alias -------------------------------------------------------- */
 
-/* Whether the path's parameter is a name; otherwise this responds. */
+/* True if the path's parameter is a name; otherwise this responds. */
 bool fb_check_path_name(const fb_request *request, fb_response *response, const char *parameter);
 /* The same for a member of the body; NULL is fine. */
 bool fb_check_body_name(fb_response *response, const char *pointer, const char *name);
 
-/* ---- Short ids: the beginning of an id, as tables print it, stands for the id if only one begins so ---------------------- */
+/* ---- Short ids: the beginning of an id, as tables print it, means the id if only one begins so --------------------------- */
 
 /* fb_http_config.expand; `context` is the fb_app. `name` says what `value` is the id of: id, graph, source, result and base of
  * a graph, run and of_run of a run, job of a job, digest and weights of a blob, structure and signature of these; others are
@@ -91,8 +91,8 @@ bool fb_expand_id(void *context, fb_response *response, const char *name, const 
 bool fb_expand_member(const fb_request *request, fb_response *response, const char *name, const char *pointer,
                       const char **value, char space[FB_EXPANDED_SIZE]);
 
-/* What POST …/optimize, …/reverse and …/rollback are asked for, from a JSON body, or from the query when the body is a bare
- * graph document or missing. */
+/* The request of POST …/optimize, …/reverse and …/rollback, from a JSON body, or from the query when the body is a bare graph
+ * document or missing. */
 
 /* The query parameters: `query` of the routes. */
 #define FB_RECORD_QUERY "include,dry_run,note,label"
@@ -101,7 +101,7 @@ bool fb_expand_member(const fb_request *request, fb_response *response, const ch
 
 #define FB_LABEL_KEY_MAX 256 /* characters */
 
-/* What an answer has besides the run. */
+/* The parts of an answer besides the run. */
 typedef enum fb_include {
     FB_INCLUDE_GRAPH = 1, /* the result's document */
     FB_INCLUDE_CODE = 2,  /* its Python code */
@@ -148,8 +148,8 @@ typedef struct fb_run_request {
     json_t *query; /* what stood in the query, in the form of a body */
 } fb_run_request;
 
-/* Errors: those of fb_request_body_read, and FB_INVALID wrong-type, unknown-option, unknown-option-value, given-twice,
- * note-too-long, too-many-labels, bad-label, bad-digest. `out` is written on success only; free it with fb_run_request_free. */
+/* Errors: as fb_request_body_read, and FB_INVALID wrong-type, unknown-option, unknown-option-value, given-twice, note-too-long,
+ * too-many-labels, bad-label, bad-digest. `out` is written on success only; free it with fb_run_request_free. */
 fb_status fb_run_request_read(const fb_request *request, unsigned takes, fb_run_request *out, fb_error *error);
 void fb_run_request_free(fb_run_request *run_request);
 
@@ -158,7 +158,7 @@ void fb_respond_request_error(fb_response *response, const fb_error *error);
 
 /* ---- The graphs that a request gives: as documents, or by the ids of stored ones ----------------------------------------- */
 
-/* Reads a document that stands at `pointer` of the request. When it is not valid this responds and returns false. */
+/* Reads a document at `pointer` of the request. When it is not valid this responds and returns false. */
 bool fb_graph_input_read(const fb_request *request, fb_response *response, const char *document, size_t size,
                          const char *pointer, fb_graph_input *out);
 /* The member `name` of a body, the first or second of its pair (fb_request_body): a document, or the id of one. Likewise. */
@@ -210,14 +210,14 @@ fb_status fb_archive_find_trained(const fb_request *request, fb_graph_input *giv
 /* Which files, and how they are read. */
 typedef struct fb_weights_asked {
     const json_t *files; /* an array of digests; NULL = none, the graph stays as it is */
-    const char *pointer; /* where they stand in the request: "/weights", or "?weights=" */
+    const char *pointer; /* their place in the request: "/weights", or "?weights=" */
     bool is_strict;      /* a tensor too many or too few is an error */
     fb_bind_options options;
 } fb_weights_asked;
 
 /* "source" or "finished": FB_INVALID wrong-type, unknown-option-value. */
 fb_status fb_weights_reading_read(const json_t *as, const char *pointer, fb_weights_reading *out, fb_error *error);
-/* Whether `files` is an array of digests: FB_INVALID wrong-type, bad-digest. */
+/* Checks that `files` is an array of digests: FB_INVALID wrong-type, bad-digest. */
 fb_status fb_weights_check(const json_t *files, const char *pointer, fb_error *error);
 
 /* Binds the graph's tensors to the files; then `graph` is the bound graph, with its document, and `*told` is {"bound": n,
@@ -235,7 +235,7 @@ void fb_respond_not_stored(const fb_request *request, fb_response *response, con
 /* An evaluation under way. It stays where it is. */
 typedef struct fb_evaluating {
     fb_eval_options options; /* of the service: memory, deadline, cancelling, where blobs are. The rest is the caller's */
-    fb_watch watch;          /* that of the request, and an evaluation's own deadline: FB_BUSY "evaluation-timeout" */
+    fb_watch watch;          /* the request's, and an evaluation's own deadline: FB_BUSY "evaluation-timeout" */
     const fb_watch *request;
     int64_t deadline;
     fb_blobs blobs;
@@ -251,11 +251,11 @@ void fb_evaluating_end(fb_evaluating *evaluating);
  * one of `a`, or else of `b`, which may be NULL. */
 void fb_respond_evaluation_error(fb_response *response, const fb_error *error, const fb_graph *a, const fb_graph *b);
 
-/* Whether each array of the file is an input of a graph, or of `b`, which may be NULL; otherwise this responds (422
+/* True if each array of the file is an input of a graph, or of `b`, which may be NULL; otherwise this responds (422
  * unknown-input). */
 bool fb_check_inputs(fb_response *response, const fb_array_file *file, const fb_graph *a, const fb_graph *b);
 
-/* Members of a request; `pointer` says where they stand. FB_INVALID wrong-type. */
+/* Members of a request; `pointer` is their place. FB_INVALID wrong-type. */
 fb_status fb_read_seed(const json_t *value, const char *pointer, uint64_t *out, fb_error *error);
 fb_status fb_read_tolerance(const json_t *value, const char *pointer, fb_tolerance *out, fb_error *error);
 

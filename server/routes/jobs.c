@@ -123,7 +123,7 @@ static bool check_graphs(fb_response *response, const json_t *graphs) {
     return true;
 }
 
-/* What is sent for every graph: checked with the first, so that what is wrong is known now. */
+/* Checks the members that are sent for every graph, with the first graph, so that faults are known now. */
 static bool check_rest(const fb_request *request, fb_response *response, const json_t *members) {
     json_t *body = json_copy((json_t *)(uintptr_t)members);
     const json_t *first = json_array_get(json_object_get(members, "graphs"), 0);

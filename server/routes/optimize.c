@@ -157,7 +157,7 @@ static void answer(const fb_request *request, fb_response *response, optimizatio
     fb_respond_new_run(request, response, &work->asked, &made, repeat);
 }
 
-/* On failure it has responded. Of a request with an archive everything stands in the query. */
+/* On failure it has responded. Of a request with an archive everything is in the query. */
 static bool read_asked(const fb_request *request, fb_response *response, bool is_archive, optimization *work) {
     fb_error error = {0};
     fb_request bodiless = *request;

@@ -8,7 +8,7 @@
 #include "server/routes/input.h"
 #include "server/routes/routes.h"
 
-/* What a pass's file says at its top: a picture, conditions, exactness. */
+/* The documentation at the top of a pass's file: a picture, conditions, exactness. */
 static const struct {
     const char *name, *text;
 } documentation[] = {
@@ -67,7 +67,7 @@ static void get_passes(const fb_request *request, fb_response *response) {
     fb_respond_json_buffer_take(response, 200, &answer);
 }
 
-/* Perhaps it is a rule or a layout, which stand elsewhere. */
+/* Perhaps it is a rule or a layout, which are listed elsewhere. */
 static void respond_unknown(const fb_request *request, fb_response *response, const char *name) {
     const fb_app *app = request->context;
     fb_error error = {0};

@@ -86,7 +86,7 @@ static void get_layout(const fb_request *request, fb_response *response) {
 
 /* ---- a run --------------------------------------------------------------------------------------------------------------- */
 
-/* What the first `count` passes made of the source. */
+/* Replays the first `count` passes of a run on its source. */
 static fb_status replay(const fb_app *app, const fb_watch *watch, const char *run_id, size_t count, fb_graph **out,
                         fb_error *error) {
     fb_history history = {0};

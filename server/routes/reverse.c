@@ -38,7 +38,7 @@ static bool check_undoable(const fb_store_run *run, fb_response *response) {
     return false;
 }
 
-/* What the graph at hand is made of: the run, and what was done to its result since. False when this has responded. */
+/* Finds the history of the graph at hand: the run, and what was done to its result since. False when this has responded. */
 static bool find_history_of_run(const fb_request *request, fb_response *response, const fb_store_run *run,
                                 fb_graph_input *given, fb_undo_task *task) {
     const fb_app *app = request->context;
@@ -147,7 +147,7 @@ static bool find_maker(const fb_request *request, fb_response *response, fb_grap
     return false;
 }
 
-/* What the graph is made of, as far back as one run; the last pass says which run to undo. */
+/* Finds the history of the graph, as far back as one run; the last pass shows which run to undo. */
 static fb_status find_steps(const fb_app *app, const fb_watch *watch, const char *maker, bool is_changed,
                             const fb_graph_input *given, fb_undo_task *task, fb_error *error) {
     fb_store_run run;

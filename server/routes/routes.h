@@ -7,11 +7,11 @@
 /* All of them in one table, for fb_http_start; the context of its handlers is a fb_app. The caller frees it; NULL without
  * memory. */
 fb_route *fb_routes_join(size_t *count);
-/* Those of the listener that only monitoring uses. */
+/* Routes of the listener that only monitoring uses. */
 extern const fb_route fb_metrics_routes[]; /* health.c */
 extern const size_t fb_metrics_route_count;
 
-/* Those of each resource, in its file; a table ends with a row without a method. */
+/* Routes of each resource, in its file; a table ends with a row without a method. */
 extern const fb_route fb_index_routes[], fb_health_routes[], fb_pass_routes[], fb_stored_pass_routes[], fb_graph_routes[],
     fb_archive_routes[], fb_node_routes[], fb_tensor_routes[], fb_weights_routes[], fb_evaluate_routes[], fb_compare_routes[],
     fb_edits_routes[], fb_optimize_routes[], fb_reverse_routes[], fb_external_run_routes[], fb_run_routes[], fb_pin_routes[],

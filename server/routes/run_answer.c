@@ -160,7 +160,7 @@ static fb_status store_run(const fb_request *request, const fb_run_request *aske
     fb_app *app = request->context;
     fb_buffer names = {0};
     fb_includes_write(asked->includes, &names);
-    /* What the run itself does not know: weights and archive, each on a line of its own. */
+    /* Parts that the run itself does not record: weights and archive, each on a line of its own. */
     if (made->weights || made->archive) fb_buffer_char(&names, '\n');
     if (made->weights) fb_write_json(&names, made->weights);
     if (made->archive) fb_buffer_printf(&names, "\n%s", made->archive);

@@ -108,7 +108,7 @@ static fb_status read_seed(json_t *options, const char *text, fb_error *error) {
     return json_object_set_new(options, "seed", json_integer(seed)) ? fb_fail_memory(error) : FB_OK;
 }
 
-/* Whether the query has said this before; note and the options are said once. */
+/* True if the query has this already; note and the options may be given once. */
 static bool is_repeated(const json_t *query, const char *name) {
     if (!strcmp(name, "weights") || !strcmp(name, "include")) return false;
     return json_object_get(query, name) || json_object_get(json_object_get(query, "options"), name);
@@ -293,7 +293,7 @@ static fb_status read_members(const json_t *members, bool is_query, unsigned tak
     return status;
 }
 
-/* What stands in the body may not stand in the query too. */
+/* Refuses members of the body that are in the query too. */
 static fb_status refuse_twice(const fb_run_request *run_request, fb_error *error) {
     const char *name;
     json_t *value;

@@ -80,7 +80,7 @@ static bool read_filter(const fb_request *request, fb_response *response, fb_sto
     return true;
 }
 
-/* A signature is that of one pass, or of a whole composition: they never coincide. */
+/* A signature is one pass's, or a whole composition's: they never coincide. */
 static fb_status set_signature(fb_store *store, const char *const *signature, fb_store_run_filter *filter, fb_error *error) {
     fb_store_runs runs;
     fb_store_run_filter whole = {.composition = *signature};

@@ -124,8 +124,7 @@ static void put_layout(const fb_request *request, fb_response *response) {
 
 /* ---- reading ------------------------------------------------------------------------------------------------------------ */
 
-/* What is asked for is there, all of it without a name: layouts that come with the service are stored when they are first
- * looked for. */
+/* Stores the layouts that come with the service when they are first looked for: the named one, or without a name all. */
 static fb_status prepare(const fb_app *app, fb_stored_kind kind, const char *name, fb_error *error) {
     return kind == FB_STORED_LAYOUT ? fb_keep_shipped_layouts(app, name, error) : FB_OK;
 }

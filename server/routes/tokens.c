@@ -63,7 +63,8 @@ static bool read_token(fb_response *response, const fb_request_body *body, fb_st
     return true;
 }
 
-/* The first token locks out everybody else: whoever reads the data folder makes it, not whoever reaches the port. */
+/* The first token locks out everybody else: it is made by someone who can read the data folder, not by anyone who reaches the
+ * port. */
 static bool check_first(const fb_request *request, fb_response *response) {
     if (strcmp(request->principal, FB_ANONYMOUS) != 0) return true;
     fb_respond_problem(

@@ -12,7 +12,7 @@ typedef struct ui_file {
 
 #include "ui.inc"
 
-/* Nothing from outside, no script or style in the page itself, and in nobody's frame. */
+/* Nothing from outside, no script or style in the page itself, and in no frame. */
 static const char policy[] =
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self'; base-uri 'none'; "
     "form-action 'none'; frame-ancestors 'none'";

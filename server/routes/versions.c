@@ -32,7 +32,7 @@ static void respond_version(fb_response *response, int status, const fb_store_ve
 
 /* ---- PUT ---------------------------------------------------------------------------------------------------------------- */
 
-/* What the body says; a document is not read yet. */
+/* Reads the members of the body; a document is not read yet. */
 static bool read_version(fb_response *response, const fb_request_body *body, fb_store_new_version *out) {
     const json_t *graph = json_object_get(body->members, "graph");
     if (graph && !json_is_string(graph))

@@ -36,7 +36,7 @@ static int compare_names(const void *a, const void *b) {
     return strcmp(*(char *const *)a, *(char *const *)b);
 }
 
-/* The file is the same in whatever order its tensors are asked for. */
+/* The file is the same in any order of the tensors that are asked for. */
 static void sort_names(weights_wanted *wanted) {
     size_t kept = 0;
     fb_sort(wanted->names, wanted->count, sizeof *wanted->names, compare_names);

@@ -60,7 +60,7 @@ static void respond_mismatch(fb_response *response, const fb_binding *binding) {
     fb_problem_member_take(response, "mismatching", json_incref(binding->mismatching));
 }
 
-/* An error of one of the files, whose pointer begins with "/weights/1": that is where it stands in a body. */
+/* An error of one of the files, whose pointer begins with "/weights/1": that is its place in a body. */
 static void respond_bad_file(fb_response *response, const fb_weights_asked *asked, const char *const *files, fb_error *error) {
     if (error->status == FB_NOT_FOUND) { /* it went while this ran */
         size_t index = strncmp(error->pointer, "/weights/", 9) == 0 ? strtoul(error->pointer + 9, NULL, 10) : SIZE_MAX;
@@ -94,7 +94,7 @@ static fb_status find_missing(fb_store *store, const char *const *files, size_t 
     return status;
 }
 
-/* The source is the original where no graph lies between that and this one: then no file is of one. */
+/* The source is the original where no graph is between that and this one: then no file is of one. */
 static fb_status find_source(const fb_app *app, const fb_watch *watch, const char *graph_id, fb_bind_options *options,
                              fb_error *error) {
     bool is_original = false;

@@ -157,7 +157,7 @@ static fb_status s3_credentials_read(fb_s3_credentials *out, fb_error *error) {
 /* ---- limits -------------------------------------------------------------------------------------------------------------- */
 
 #define ATTEMPTS 6
-#define LONGEST 60 /* seconds after which there is no other attempt */
+#define LONGEST 60 /* seconds after which attempts end */
 #define FIRST_WAIT_MS 100U
 #define LONGEST_WAIT_MS 3000U
 #define CONNECT_MS 5000L

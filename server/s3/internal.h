@@ -1,4 +1,4 @@
-/* What the files of the client share: one request and its answer. */
+/* Declarations that the files of the client share: one request and its answer. */
 #ifndef FB_S3_INTERNAL_H
 #define FB_S3_INTERNAL_H
 
@@ -65,7 +65,7 @@ typedef struct fb_s3_credentials {
     char token[8192]; /* of a session, or "" */
 } fb_s3_credentials;
 
-/* What a signature is made for, and with. */
+/* The input of a signature. */
 typedef struct fb_s3_signing {
     const fb_s3_credentials *credentials;
     const char *region;
@@ -93,8 +93,8 @@ void fb_s3_date(time_t now, char out[FB_S3_DATE_LENGTH + 1]);
  * `x-amz-content-sha256` (which is `payload`), `x-amz-date` of `now` and, with a session, `x-amz-security-token` among them. */
 void fb_s3_sign(const fb_s3_signing *signing, const fb_s3_header *headers, size_t count, const char *payload, fb_buffer *out);
 
-/* Appends the query of a URL with which whoever has it may do `method` for `seconds`: `host` is the one in the URL. The query
- * in `signing` is left out. */
+/* Appends the query of a URL with which anyone may do `method` for `seconds`: `host` is the one in the URL. The query in
+ * `signing` is left out. */
 void fb_s3_presign(const fb_s3_signing *signing, const char *host, unsigned seconds, fb_buffer *out);
 
 #endif

@@ -7,7 +7,8 @@
 
 #include "server/s3/internal.h"
 
-/* What is read of a store's XML: the text of elements, which have no attributes of interest and do not nest in themselves. */
+/* Reads a store's XML, as far as it is needed: the text of elements, which have no attributes of interest and do not nest in
+ * themselves. */
 
 /* "<name>" or "<name attribute…>", from `at` on. */
 static const char *find_tag(const char *at, const char *end, const char *name, size_t length) {

@@ -43,7 +43,7 @@ static bool wait_for_next(fb_collector *collector) {
     return !collector->is_stopping;
 }
 
-/* What the clock says, less the time that has passed since the machine was started: it changes when the clock is set. */
+/* The clock's time, less the time that has passed since the machine was started: it changes when the clock is set. */
 static int64_t clock_start_ms(void) {
     struct timespec clock, uptime;
     clock_gettime(CLOCK_REALTIME, &clock);

@@ -13,8 +13,8 @@ typedef struct fb_service_config {
     const char *metrics_listen;               /* where /metrics is served without a token; NULL = nowhere */
     bool is_open;                             /* may listen beyond this machine without tokens */
     const struct fb_signing_key *signing_key; /* of attestations; the caller's; or NULL */
-    const char *only_token;  /* who has it may do everything, as who has the data folder may; nobody else may anything, and
-                              * the store's tokens count for nothing. NULL = these count */
+    const char *only_token;  /* a client with it may do everything, as the owner of the data folder may; other clients may do
+                              * nothing, and the store's tokens are ignored. NULL = these count */
     const char *data;        /* the data folder; NULL: no store, for routes that need none */
     const char *database;    /* the URL of a server that has the rows; NULL: the one that the folder uses already, if any */
     fb_bucket_config bucket; /* where large blobs are instead */
@@ -39,10 +39,10 @@ typedef struct fb_service {
 } fb_service;
 
 /* FB_INVALID "bad-address" when it has none to listen on. Beyond this machine it listens for those who have a token alone:
- * FB_INVALID "no-tokens" when there is none yet. `app` is NULL
+ * FB_INVALID "no-tokens" when none exists yet. `app` is NULL
  * as long as there is no data folder. */
 fb_status fb_service_check_reach(const fb_service_config *config, const fb_app *app, fb_error *error);
-/* What the service opens at most at once, so that every connection that it takes is answered. Descriptors. */
+/* The most descriptors that the service has open at once, so that every connection that it takes is answered. */
 typedef struct fb_service_descriptors {
     unsigned connections;
     unsigned store;   /* the database, for each of `readers` and the writer */

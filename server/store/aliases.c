@@ -299,7 +299,7 @@ static int64_t number_of(const char *name) {
     return is_number ? strtoll(name, NULL, 10) : 0;
 }
 
-/* Whether the model's versions have numbers, and the last number that any of them has or was given. */
+/* Finds out if the model's versions have numbers, and the last number that was given to any. */
 static fb_status find_last_number(fb_connection *connection, int64_t model, bool *has_numbers, int64_t *last, fb_error *error) {
     fb_query naming = fb_query_begin(connection, "SELECT naming, last_number FROM models WHERE key = ?", error);
     fb_bind_int(&naming, model);

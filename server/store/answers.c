@@ -218,7 +218,7 @@ fb_status fb_write_answer(fb_connection *connection, const fb_packed_answer *pac
     fb_status status = is_of_job ? advance_job(connection, packed->store, answer->key.key, error) : FB_OK;
     if (!status && is_shared(packed->store, &answer->key)) status = end_request(connection, packed->store, &answer->key, error);
     if (status) return status;
-    /* What may be there is too old: otherwise the request would not have run. */
+    /* An answer that may be there is too old: otherwise the request would not have run. */
     fb_query insert = fb_query_begin(
         connection,
         "INSERT INTO answers (principal, scope, idempotency_key, request_digest, status, location, "
@@ -289,7 +289,7 @@ fb_status fb_store_begin_request(fb_store *store, const fb_store_key *key, const
                                  fb_store_answer *answer, fb_error *error) {
     fb_store_repeat what = FB_FIRST_REQUEST;
     fb_store_answer found = {0};
-    /* Noted before the store is read, so that of two equal requests one waits for the other, whatever their order. */
+    /* Noted before the store is read, so that of two equal requests one waits for the other, in either order. */
     fb_status status = note_request(&store->requests, key, request_digest, &what, error);
     if (status) return status;
     if (what == FB_FIRST_REQUEST && is_shared(store, key)) {

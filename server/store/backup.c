@@ -26,7 +26,7 @@ typedef struct copy {
     int from, to; /* folders */
     char *from_database, *to_database;
     fb_access access;
-    bool has_bucket; /* which has those of the blobs that are no files */
+    bool has_bucket; /* which has the blobs that are not files */
     fb_copied figures;
 } copy;
 
@@ -117,7 +117,7 @@ static fb_status write_all(int file, const char *bytes, size_t size, fb_error *e
     return FB_OK;
 }
 
-/* `digest` is that of what was copied. */
+/* `digest` is the copied file's. */
 static fb_status copy_bytes(int from, int to, char digest[FB_ID_LENGTH + 1], fb_error *error) {
     fb_sha256 *hash = fb_sha256_new();
     char *block = malloc(BLOCK);
@@ -268,7 +268,7 @@ static fb_status make_stage(const char *stage, int *lock, fb_error *error) {
     return status ? status : fb_folder_lock(stage, true, lock, error);
 }
 
-/* What fb_store_back_up does but for the last step: `stage` is complete, on disk, and unlocked. */
+/* All steps of fb_store_back_up but the last: `stage` is complete, on disk, and unlocked. */
 static fb_status copy_folder(const char *from, const char *stage, const fb_copying *how, fb_copied *out, fb_error *error) {
     copy work = {.how = how,
                  .from = open(from, O_RDONLY | O_DIRECTORY | O_CLOEXEC),
@@ -315,12 +315,12 @@ static fb_status refuse_within(const char *path, const char *folder, fb_error *e
     free(place);
     free(outer);
     free(name);
-    if (!is_within) return FB_OK; /* also when there is no such place: then it cannot be made there */
+    if (!is_within) return FB_OK; /* also when the place does not exist: then it cannot be made there */
     return fb_fail(error, FB_CONFLICT, "folder-in-use", NULL, "%s is within the data folder %s: name a place outside it", path,
                    folder);
 }
 
-/* For whoever asks when the last backup was. A folder that cannot be written to keeps none. */
+/* Shows when the last backup was made. A folder that cannot be written to keeps none. */
 static void note_backup(const char *folder, const char *target) {
     char *path = fb_path_with(folder, "/" FB_BACKED_UP_FILE);
     int file = path ? open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600) : -1;

@@ -12,7 +12,7 @@
 
 typedef struct fb_copying {
     bool may_link;  /* else every file is copied, and its digest computed */
-    bool is_frozen; /* nobody can open the folder meanwhile, and it has no log */
+    bool is_frozen; /* no process can open the folder meanwhile, and it has no log */
     void *context;
     void (*progress)(void *context, const char *what, uint64_t done, uint64_t total); /* or NULL; "pages", "files" */
 } fb_copying;
@@ -24,7 +24,7 @@ typedef struct fb_copied {
 
 /* Makes the folder `to`, which must not be there or be empty, and appears when it is complete and on disk; until then it is
  * TO.partial, which a later call removes. `from` may be read-only. FB_NOT_FOUND "no-store"; FB_CONFLICT "folder-in-use": `to`
- * is not empty, or within `from`, or somebody copies to it; FB_IO "store-corrupt": damaged pages; "store-failed",
+ * is not empty, or within `from`, or another copy to it is under way; FB_IO "store-corrupt": damaged pages; "store-failed",
  * "store-not-writable"; as fb_folder_look; FB_NO_SPACE. */
 fb_status fb_store_back_up(const char *from, const char *to, const fb_copying *how, fb_copied *out, fb_error *error);
 
@@ -53,9 +53,9 @@ void fb_restore_end(fb_restoring *restoring);
 char *fb_path_with(const char *path, const char *suffix);
 /* Takes the lock of a data folder: FB_BUSY "store-locked". *lock stays -1 when the folder has none and `is_made` is false. */
 fb_status fb_folder_lock(const char *folder, bool is_made, int *lock, fb_error *error);
-/* How the database of a folder that this process cannot write to is read: FB_READS when it can be beside others; else nobody
- * must have the folder open, and it is held (`lock` is as fb_folder_lock's). *access stays as it is for a folder that can be
- * written to. FB_IO "store-not-writable": it has a log that cannot be read there; FB_BUSY "store-locked". */
+/* How the database of a folder that this process cannot write to is read: FB_READS when others may use it too; else no other
+ * process may have the folder open, and it is held (`lock` is as fb_folder_lock's). *access stays as it is for a folder that
+ * can be written to. FB_IO "store-not-writable": it has a log that cannot be read there; FB_BUSY "store-locked". */
 fb_status fb_folder_look(const char *folder, fb_access *access, int *lock, fb_error *error);
 /* True when nothing but a lock is in it. A folder that cannot be read is not. */
 bool fb_folder_is_empty(const char *folder);
@@ -114,7 +114,7 @@ typedef struct fb_inspection {
     int64_t schema, our_schema;         /* of the store; the newest that this program knows */
     uint64_t database_bytes, log_bytes; /* of a file */
     int64_t backed_up;                  /* when foldback db backup last ended; 0: not known */
-    int64_t damages;                    /* lines of the database's quick check, beside those of fb_store_inspect's error */
+    int64_t damages;                    /* lines of the database's quick check, beside the ones of fb_store_inspect's error */
     char damage[200];                   /* the first of them */
 
     /* Of a store with our schema. */

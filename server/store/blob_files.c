@@ -65,7 +65,7 @@ bool fb_blob_file_is_there(const fb_store *store, const char *digest, uint64_t s
            (uint64_t)about.st_size == size;
 }
 
-/* What is at `to` already is damaged. */
+/* Links the file to its name; a file that is at `to` already is damaged. */
 static int give_name(int folder, const char *from, const char *to) {
     int result = linkat(folder, from, folder, to, 0);
     if (result && errno == EEXIST && unlinkat(folder, to, 0) == 0) result = linkat(folder, from, folder, to, 0);

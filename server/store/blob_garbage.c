@@ -2,7 +2,7 @@
  *
  * What might go is looked for by readers, and taken away by the writer, some at a time: it asks again whether the row may go,
  * and removes a file when the row's removal is durable, and only if there is no row then. The writer alone puts files there,
- * too; so it never takes one away that a row will stand for. */
+ * too; so it never takes one away that a row will refer to. */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -109,7 +109,7 @@ static fb_status has_row(fb_store *store, const char *digest, bool *answer, fb_e
     return status;
 }
 
-/* Nobody puts the blob while its digest is claimed; who puts it has the claim until there is a row. */
+/* The blob is not put while its digest is claimed; its writer has the claim until the row exists. */
 static fb_status remove_object(removal *batch, const candidate *item, fb_error *error) {
     fb_store *store = batch->store;
     fb_claim claim;
@@ -258,7 +258,7 @@ static fb_status look_at_object(void *context, const char *key, int64_t changed,
     return !status && batch->count == BATCH ? remove_batch(batch, s->is_dry, s->garbage, error) : status;
 }
 
-/* Parts of an upload whose process ended; not those of one that is being sent, which has the claim. */
+/* Parts of an upload whose process ended; not of one that is being sent, which has the claim. */
 static fb_status look_at_parts(void *context, const char *key, const char *upload, int64_t begun, fb_error *error) {
     sweep *s = context;
     fb_bucket *bucket = s->batch->store->bucket;

@@ -127,7 +127,7 @@ static fb_status write_references(fb_connection *connection, int64_t key, const 
     fb_status status = fb_document_read(document, size, &stored, "", &graph, &errors);
     fb_errors_free(&errors);
     if (status == FB_NO_MEMORY) return fb_fail_memory(error);
-    if (status) return FB_OK; /* damaged: nobody can ask for its weights */
+    if (status) return FB_OK; /* damaged: its weights cannot be asked for */
     status = fb_list_blobs(graph, &blobs, &count, error);
     if (!status) status = fb_write_graph_blobs(connection, key, blobs, count, error);
     free(blobs);

@@ -100,8 +100,8 @@ static fb_status open_blob(fb_store *store, const char *digest, fb_blob *blob, f
 
 /* ---- checks ---- */
 
-/* What was read in order from the beginning has the blob's digest, or this fails at the end. A damaged copy in the cache goes:
- * the bucket may have it right. */
+/* Checks that a blob which was read in order from the beginning has its digest; fails at the end if not. A damaged copy in the
+ * cache goes: the bucket may have it right. */
 static fb_status check_so_far(fb_blob *blob, uint64_t offset, const void *bytes, size_t size, fb_error *error) {
     char actual[FB_ID_LENGTH + 1];
     if (offset != blob->hashed) return FB_OK;

@@ -35,8 +35,8 @@ uint64_t fb_blob_size(const fb_blob *blob);
 fb_status fb_blob_map(fb_blob *blob, const unsigned char **bytes, fb_error *error);
 /* Gives the mapping's pages back to the page cache. */
 void fb_blob_forget(const fb_blob *blob);
-/* Of one thread at a time. Whoever reads all of it in order, in parts of any size, has the bytes of its digest: otherwise the
- * last part fails with FB_IO "store-corrupt". */
+/* Of one thread at a time. A caller that reads all of it in order, in parts of any size, gets the bytes of its digest:
+ * otherwise the last part fails with FB_IO "store-corrupt". */
 fb_status fb_blob_read(fb_blob *blob, uint64_t offset, void *to, size_t size, fb_error *error);
 /* Reads all of it; for a blob that was just opened. */
 fb_status fb_blob_verify(fb_blob *blob, fb_error *error);
@@ -75,20 +75,20 @@ typedef struct fb_upload fb_upload;
 fb_status fb_upload_new(fb_store *store, bool is_kept, fb_upload **out, fb_error *error);
 /* FB_NOT_FOUND "unknown-upload"; FB_CONFLICT "upload-busy" while another request has it open. */
 fb_status fb_upload_open(fb_store *store, const char *id, fb_upload **out, fb_error *error);
-/* How many bytes it has, without opening it: whoever looks is in nobody's way. Errors as fb_upload_open. */
+/* How many bytes it has, without opening it, so that the look blocks nothing. Errors as fb_upload_open. */
 fb_status fb_upload_look(fb_store *store, const char *id, uint64_t *size, fb_error *error);
 const char *fb_upload_id(const fb_upload *upload); /* "" when it is not kept */
 uint64_t fb_upload_size(const fb_upload *upload);  /* bytes so far */
 /* Appends, and hashes on the way. FB_NO_SPACE; then what was there before is still there. FB_CONFLICT "upload-whole" when it
  * was being finished as the process ended. */
 fb_status fb_upload_write(fb_upload *upload, const void *bytes, size_t size, fb_error *error);
-/* Makes the bytes durable. When that fails, nobody knows which of them the disk has: then the upload is empty again. */
+/* Makes the bytes durable. When that fails, it is not known which of them the disk has: then the upload is empty again. */
 fb_status fb_upload_sync(fb_upload *upload, fb_error *error);
 /* Maps the bytes so far, of which there are some. They are the caller's to unmap, with the upload's size. */
 fb_status fb_upload_map(const fb_upload *upload, unsigned char **bytes, fb_error *error);
-/* Makes it a blob: durable when this returns. FB_INVALID "digest-mismatch" when `digest` is not that of the bytes (the message
- * has both); NULL = whatever it is. `is_new` false: it was here already (idempotent; its grace period begins anew). The upload
- * is to be closed afterwards; its id is gone when this succeeded. */
+/* Makes it a blob: durable when this returns. FB_INVALID "digest-mismatch" when the bytes have another digest than `digest`
+ * (the message has both); NULL = any. `is_new` false: it was here already (idempotent; its grace period begins anew). The
+ * upload is to be closed afterwards; its id is gone when this succeeded. */
 fb_status fb_upload_finish(fb_upload *upload, const char *digest, const fb_store_actor *by, char found[FB_ID_LENGTH + 1],
                            bool *is_new, fb_error *error);
 /* When the blob was made that it has become. Another may have collected it since. */
@@ -104,7 +104,7 @@ fb_status fb_upload_audit(const fb_upload *upload, const char *action, const fb_
 
 typedef struct fb_garbage {
     uint64_t blobs, bytes; /* removed, or (dry run) to be removed */
-    uint64_t uploads;      /* that nobody went on with */
+    uint64_t uploads;      /* that were not continued */
     uint64_t files;        /* without a row */
     uint64_t kept, kept_bytes;
 } fb_garbage;

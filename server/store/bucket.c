@@ -25,7 +25,7 @@
 #define THREADS 4
 #define LINE_MAX_BYTES 1024
 
-/* What blobs-at says. */
+/* The contents of blobs-at. */
 typedef struct record {
     char url[LINE_MAX_BYTES], endpoint[LINE_MAX_BYTES], region[LINE_MAX_BYTES]; /* "" for none */
     char id[FB_ULID_LENGTH + 1];                                                /* of the store */

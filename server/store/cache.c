@@ -1,5 +1,5 @@
 /* Blobs of the bucket that are in the data folder as well: files cache/<sha256>, whole and on disk. The one used last longest
- * ago goes first. Whoever has one open keeps its bytes. */
+ * ago goes first. A reader that has one open keeps its bytes. */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>

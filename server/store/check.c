@@ -100,7 +100,7 @@ static fb_status check_keys(checking *check, fb_error *error) {
     return end_query(check, &query, "the database", &met, error);
 }
 
-/* What refers by its text: rows of two columns, the subject and what is wrong. */
+/* References by text: rows of two columns, the subject and what is wrong. */
 static const struct {
     const char *code, *sql;
 } text_references[] = {
@@ -169,7 +169,7 @@ fb_status fb_store_check_answers(fb_store *store, fb_store_found *found, void *c
 
 /* ---- the audit ---------------------------------------------------------------------------------------------------------- */
 
-/* Whoever writes an entry writes UTF-8 without control characters. */
+/* True for text as every writer of an entry writes it: UTF-8 without control characters. */
 static bool is_text(const char *text) {
     const unsigned char *at = (const unsigned char *)text, *end = at + strlen(text);
     for (size_t length; at < end; at += length) {
@@ -198,7 +198,7 @@ static fb_status is_audit_trimmed(fb_connection *connection, bool *is_trimmed, f
     return fb_query_end(&query);
 }
 
-/* What is wrong with its text; NULL: nothing. */
+/* The fault of an entry's text; NULL: none. */
 static const char *find_wrong_text(const fb_audit_entry *entry) {
     if (!is_text(entry->who) || !*entry->who) return "who is not the text that was written";
     if (entry->request && !is_text(entry->request)) return "the request is not the text that was written";
@@ -306,7 +306,7 @@ static fb_status check_blobs(checking *check, int64_t key, const fb_store_graph 
     return status ? status : ended;
 }
 
-/* What of the row is wrong; NULL when nothing is. */
+/* The fault of a row; NULL: none. */
 static const char *compare_row(fb_query *query, const fb_store_graph *graph) {
     if (strcmp(fb_column_text(query, 1), graph->structure) != 0) return "the structure is not that of the document";
     if (strcmp(fb_column_text(query, 2), graph->name) != 0) return "the name is not that of the document";

@@ -21,9 +21,9 @@ fb_status fb_store_list_texts(fb_store *store, fb_store_kind kind, fb_store_text
 
 /* Pages, indexes and constraints: SQLite's own checks. Code "database-damaged". */
 fb_status fb_store_check_pages(fb_store *store, fb_store_found *found, void *context, fb_error *error);
-/* What rows refer to, and that each alias is what its history says. Codes "reference-broken", "alias-broken". */
+/* Checks the references of rows, and that each alias is what its history says. Codes "reference-broken", "alias-broken". */
 fb_status fb_store_check_references(fb_store *store, fb_store_found *found, void *context, fb_error *error);
-/* What was kept for repeated requests; `*count` of them. Code "answer-damaged". */
+/* Checks the answers kept for repeated requests; `*count` of them. Code "answer-damaged". */
 fb_status fb_store_check_answers(fb_store *store, fb_store_found *found, void *context, uint64_t *count, fb_error *error);
 /* The text of every entry. It has no digest: of a change to other text nothing is seen. Code "audit-damaged". */
 fb_status fb_store_check_audit(fb_store *store, fb_store_found *found, void *context, fb_error *error);
@@ -38,7 +38,7 @@ typedef struct fb_store_tensor_digest {
     char dtype[24], shape[400]; /* "float32", "[2,3]"; a longer shape is left out of the list */
     char digest[FB_ID_LENGTH + 1];
 } fb_store_tensor_digest;
-/* Those of one blob; free(*out). */
+/* The tensor digests of one blob; free(*out). */
 fb_status fb_store_tensor_digests(fb_store *store, const char *blob, fb_store_tensor_digest **out, size_t *count,
                                   fb_error *error);
 

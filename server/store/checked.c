@@ -10,7 +10,7 @@
 typedef struct fb_checked_file {
     char digest[FB_ID_LENGTH + 1];
     struct stat about;
-    bool is_busy; /* somebody is reading it */
+    bool is_busy; /* a thread is reading it */
 } fb_checked_file;
 
 void fb_checked_init(fb_checked *checked) {

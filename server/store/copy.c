@@ -19,7 +19,8 @@
 #define LARGE_ROWS_AT_ONCE 16 /* of a table with a column of bytes */
 #define BLOCK ((size_t)1 << 20)
 
-/* What replicas know of each other, and what is of one place: nothing of it is the store's content. The last two are empty. */
+/* Tables that a copy leaves out, as they are not the store's content: what replicas know of each other, and what is of one
+ * place. The last two are empty. */
 static const char *const left_out[] = {"notes",     "replicas",   "requests",      "claims",
                                        "collected", "audit_trim", "unread_graphs", "unread_jobs"};
 
@@ -162,7 +163,7 @@ static fb_status add_column(fb_buffer *tables, fb_query *query, fb_error *error)
     return FB_OK;
 }
 
-/* Those that have the store's content, each after those that it refers to: as they were made. */
+/* Reads the tables with the store's content, each after the tables that it refers to: as they were made. */
 static fb_status read_tables(fb_connection *connection, fb_buffer *tables, fb_error *error) {
     fb_query query = fb_query_begin(connection, fb_sql_columns(connection), error);
     while (fb_query_row(&query))
@@ -180,7 +181,7 @@ static void free_place(place *of) {
     *of = (place){0};
 }
 
-/* From the columns of a row, or those of its key alone. */
+/* From the columns of a row, or of its key alone. */
 static fb_status take_place(const table *of, fb_query *query, bool is_key, place *out, fb_error *error) {
     free_place(out);
     out->is_set = true;
@@ -478,7 +479,7 @@ static fb_status compare_blob(copy *work, const char *digest, uint64_t size, fb_
 
 /* ---- the whole ---------------------------------------------------------------------------------------------------------- */
 
-/* The target's: both have the same, and those of the source may have been made in any order, if it was restored from a dump. */
+/* The target's: both have the same, and the source's may have been made in any order, if it was restored from a dump. */
 static fb_status read_target_tables(copy *work, fb_buffer *tables, fb_error *error) {
     fb_connection *connection = NULL;
     fb_status status = fb_readers_take(&work->to->readers, &connection, error);

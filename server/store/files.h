@@ -80,9 +80,9 @@ struct fb_s3 *fb_bucket_s3(const fb_bucket *bucket);
 /* True when what is in it may be removed. */
 bool fb_bucket_is_owned(const fb_bucket *bucket);
 
-/* Waits until nobody else has the digest. `claim` stays where it is until it is released. */
+/* Waits until no other thread has the digest. `claim` stays where it is until it is released. */
 void fb_bucket_claim(fb_bucket *bucket, const char *digest, fb_claim *claim);
-/* False, at once, when somebody has it. */
+/* False, at once, when it is taken. */
 bool fb_bucket_try_claim(fb_bucket *bucket, const char *digest, fb_claim *claim);
 void fb_bucket_release(fb_bucket *bucket, fb_claim *claim);
 
@@ -96,7 +96,7 @@ fb_status fb_bucket_put(fb_bucket *bucket, const char *digest, int file, uint64_
 fb_status fb_bucket_fetch(fb_bucket *bucket, const char *digest, int file, uint64_t size, fb_error *error);
 /* Reads a part. FB_IO "store-corrupt" when the object is not there. */
 fb_status fb_bucket_read(fb_bucket *bucket, const char *digest, uint64_t offset, void *to, size_t size, fb_error *error);
-/* Whether the object is there. FB_IO "store-corrupt" when it has another size. */
+/* Finds out if the object is there. FB_IO "store-corrupt" when it has another size. */
 fb_status fb_bucket_has(fb_bucket *bucket, const char *digest, uint64_t size, bool *is_there, fb_error *error);
 /* With the claim. */
 fb_status fb_bucket_remove(fb_bucket *bucket, const char *digest, fb_error *error);
@@ -118,7 +118,7 @@ fb_status fb_cache_make(fb_store *store, fb_error *error);
 fb_status fb_object_claim(fb_store *store, const char *digest, fb_claim *claim, fb_error *error);
 fb_status fb_object_try_claim(fb_store *store, const char *digest, fb_claim *claim, bool *is_had, fb_error *error);
 void fb_object_release(fb_store *store, fb_claim *claim);
-/* On the writer: FB_BUSY when it is no longer this replica's. */
+/* On the writer: FB_BUSY when it does not belong to this replica any more. */
 fb_status fb_check_claim(fb_connection *connection, fb_store *store, const char *digest, fb_error *error);
 
 #define FB_UPLOAD_BUCKETS 256
@@ -136,7 +136,7 @@ fb_status fb_upload_file_make(fb_store *store, char id[FB_UPLOAD_ID_LENGTH + 1],
 fb_status fb_uploads_load(fb_store *store, fb_error *error);
 void fb_uploads_free(fb_uploads *uploads);
 size_t fb_uploads_count(fb_uploads *uploads);
-/* Removes (or, `is_dry`, counts) those that nobody has open or went on with since `before`; returns how many. */
+/* Removes (or, `is_dry`, counts) uploads that are not open and were not continued since `before`; returns how many. */
 uint64_t fb_uploads_collect(fb_store *store, int64_t before, bool is_dry);
 
 /* ---- An upload ---- */

@@ -1,4 +1,4 @@
-/* What the request of a job names: ids of graphs, runs and blobs, found wherever they stand in its target and its body. */
+/* References in the request of a job: ids of graphs, runs and blobs, found anywhere in its target and its body. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -29,7 +29,7 @@ static const id_form forms[] = {
     "SELECT id FROM graphs WHERE " BEGINS("id") " UNION ALL SELECT digest FROM blobs WHERE " BEGINS(                           \
         "digest") " UNION ALL SELECT id FROM runs WHERE " BEGINS("id") " LIMIT 10"
 
-/* What begins so: with all the digits it is one thing at most. */
+/* Looks up the ids that begin so: with all the digits it is one at most. */
 static void look_up(fb_query *query, const char *prefix, const char *digits, size_t count, fb_buffer *out) {
     char id[FB_ID_LENGTH + 1] = "";
     snprintf(id, sizeof id, "%s%.*s", prefix, (int)count, digits);
@@ -144,7 +144,7 @@ fb_status fb_release_references(fb_connection *connection, const char *job, int6
 
 /* ---- jobs of earlier versions ------------------------------------------------------------------------------------------- */
 
-/* What the request of that row names; a damaged one names nothing that could be asked for. */
+/* Finds the references in the request of that row; a damaged one names nothing that could be asked for. */
 static fb_status read_request(fb_query *query, fb_buffer *found) {
     size_t frame_size = 0, size = (size_t)fb_column_int(query, 2);
     const void *frame = fb_column_bytes(query, 3, &frame_size);

@@ -179,7 +179,7 @@ typedef struct put_job {
     fb_packed_answer answer;
 } put_job;
 
-/* What it will do, without the query. */
+/* Writes the audit's entry of a job: its request without the query. */
 static fb_status audit_job(fb_connection *connection, const fb_store_job *job, fb_error *error) {
     char request[160];
     fb_store_actor by = {.who = job->principal, .request = job->request};
@@ -299,7 +299,8 @@ fb_status fb_store_requeue_job(fb_store *store, const char *id, fb_error *error)
     return fb_writer_run(&store->writer, write_requeue, &(change){.store = store, .id = id}, error);
 }
 
-/* The key of a job that may still be cancelled: not one whose only request has done its work. *is_new: nobody has yet. */
+/* The key of a job that may still be cancelled: not one whose only request has done its work. *is_new: it was not cancelled
+ * before. */
 static fb_status find_to_cancel(fb_connection *connection, const char *id, int64_t *key, bool *is_new, fb_error *error) {
     fb_query query = fb_query_begin(connection,
                                     "SELECT key, is_unwanted FROM jobs j WHERE id = ? AND finished IS NULL AND NOT EXISTS "
@@ -343,7 +344,7 @@ typedef struct finish_job {
     size_t frame_size;
 } finish_job;
 
-/* That a job is to be cancelled was acknowledged: it ends so, whatever it came to meanwhile. */
+/* That a job is to be cancelled was acknowledged: it ends so, with any outcome meanwhile. */
 static fb_status check_wanted(fb_connection *connection, const char *id, fb_error *error) {
     int64_t unwanted = 0;
     fb_query query = fb_query_begin(connection, "SELECT key FROM jobs WHERE id = ? AND is_unwanted = 1", error);

@@ -58,15 +58,15 @@ fb_status fb_store_get_job_result(fb_store *store, const char *id, char **bytes,
 fb_status fb_store_start_job(fb_store *store, const char *id, uint32_t *attempts, bool *is_unwanted, fb_error *error);
 /* It does not any more, and is to be started again. */
 fb_status fb_store_requeue_job(fb_store *store, const char *id, fb_error *error);
-/* Notes that the job is to be cancelled: from then on it stores no answer and ends as cancelled, whatever happens to it.
- * FB_CONFLICT "job-finished" when it has ended, or when its request has stored its answer; FB_NOT_FOUND. */
+/* Notes that the job is to be cancelled: from then on it stores no answer and ends as cancelled in any case. FB_CONFLICT
+ * "job-finished" when it has ended, or when its request has stored its answer; FB_NOT_FOUND. */
 fb_status fb_store_cancel_job(fb_store *store, const char *id, const fb_store_actor *by, fb_error *error);
 
 /* How a job ended. */
 typedef struct fb_store_job_end {
     fb_job_state state;
     const char *progress, *events; /* may be NULL */
-    int status;                    /* 0: there is no answer */
+    int status;                    /* 0: no answer */
     const char *result_type, *location;
     const char *result;
     size_t result_size;
@@ -78,7 +78,7 @@ fb_status fb_store_finish_job(fb_store *store, const char *id, const fb_store_jo
 /* Once, after the store was opened: those that are not finished, oldest first, all queued. What was running then has one
  * interruption more. Each answer that a job's request stores sets the count back to 0. */
 fb_status fb_store_unfinished_jobs(fb_store *store, fb_store_jobs *out, fb_error *error);
-/* Those that wait, whoever will run them. */
+/* The jobs that wait, for any replica. */
 fb_status fb_store_queued_jobs(fb_store *store, fb_store_jobs *out, fb_error *error);
 /* Appends the ids, each with its NUL, of those that this process runs and that are to be cancelled. */
 fb_status fb_store_unwanted_jobs(fb_store *store, fb_buffer *ids, fb_error *error);

@@ -129,7 +129,7 @@ typedef struct fb_store_alias_change {
     const char *model, *alias;
     fb_alias_condition condition; /* holds when the change is made, in one step with it */
     int64_t expected;
-    const char *who, *why; /* or NULL; what the client says of it, whoever it is */
+    const char *who, *why; /* or NULL; what the client says of it, unchecked */
     fb_store_actor by;
 } fb_store_alias_change;
 
@@ -160,8 +160,8 @@ typedef struct fb_store_partial_rollback {
     bool is_name_fixed; /* no: then FB_CONFLICT "version-exists" */
 } fb_store_partial_rollback;
 
-/* In one transaction: stores run and graphs, makes the run's result a version, and points the alias at it. Errors also those of
- * fb_store_put_run. */
+/* In one transaction: stores run and graphs, makes the run's result a version, and points the alias at it. Errors as of
+ * fb_store_put_run, too. */
 fb_status fb_store_roll_back_passes(fb_store *store, const fb_store_alias_change *change,
                                     const fb_store_partial_rollback *rollback, const fb_store_answer *answer,
                                     fb_store_alias_entry *out, fb_error *error);

@@ -88,7 +88,7 @@ fb_status fb_note_write(fb_store *store, const char *name, const char *text, fb_
 
 #define STORE_NOTE "store" /* its id, in a database on a server */
 
-/* A line of the note: what stands after "name "; "" when there is none. */
+/* A line of the note: the part after "name "; "" when it is missing. */
 static void take_line(const char *text, const char *name, char *to, size_t space) {
     size_t length = strlen(name);
     *to = '\0';
@@ -158,7 +158,7 @@ static fb_status find_id(fb_store *store, char id[FB_ULID_LENGTH + 1], fb_error 
     return status;
 }
 
-/* What the folder's note says: the store's id, its URL, and the folder's own id. */
+/* Reads the folder's note: the store's id, its URL, and the folder's own id. */
 static fb_status read_folder_note(fb_store *store, char id[FB_ULID_LENGTH + 1], char url[NOTE_MAX], fb_error *error) {
     char *text = NULL;
     fb_status status = read_file(store->folder, FB_STORE_FILE, &text, error);

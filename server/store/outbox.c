@@ -28,7 +28,7 @@ const char *fb_event_type(size_t index) {
 
 /* ---- who wants to know --------------------------------------------------------------------------------------------------- */
 
-/* Whether one of the words, which single spaces part, is `text` or (`are_patterns`) a pattern of it. */
+/* True if one of the words, between single spaces, is `text` or (`are_patterns`) a pattern of it. */
 static bool has_word(const char *words, const char *text, bool are_patterns) {
     char word[FB_NAME_MAX + 1];
     for (const char *at = words; *at;) {
@@ -44,7 +44,7 @@ static bool has_word(const char *words, const char *text, bool are_patterns) {
     return false;
 }
 
-/* Whether the token behind the row of webhooks is valid at that time, by its column FB_SQL_WEBHOOK_ENDS. */
+/* True if the token behind the row of webhooks is valid at that time, by its column FB_SQL_WEBHOOK_ENDS. */
 static bool is_valid(fb_query *query, int column, int64_t at) {
     return fb_column_is_null(query, column) || fb_column_int(query, column) > at;
 }

@@ -33,7 +33,7 @@ void fb_replica_id(fb_store *store, char id[FB_ULID_LENGTH + 1]) {
 }
 
 fb_status fb_replica_renew_id(fb_store *store, fb_error *error) {
-    fb_ulid_source source = {.mutex = PTHREAD_MUTEX_INITIALIZER}; /* not that of runs: it may be far in the future */
+    fb_ulid_source source = {.mutex = PTHREAD_MUTEX_INITIALIZER}; /* not the source for runs: that may be far in the future */
     char id[FB_ULID_LENGTH + 1];
     fb_status status = fb_ulid_next(&source, store->config.now_ms(), id, error);
     if (status) return status;
@@ -54,7 +54,7 @@ static fb_status insert_row(fb_connection *connection, fb_store *store, fb_error
     return fb_query_run(&insert);
 }
 
-/* What it had begun goes with its row, and its jobs wait again. */
+/* Removes a replica: what it had begun goes with its row, and its jobs wait again. */
 static fb_status take_out(fb_connection *connection, const char *id, fb_error *error) {
     fb_query delete = fb_query_begin(connection, "DELETE FROM replicas WHERE id = ?", error);
     fb_bind_text(&delete, id);
@@ -62,7 +62,7 @@ static fb_status take_out(fb_connection *connection, const char *id, fb_error *e
     return status ? status : fb_requeue_lost_jobs(connection, error);
 }
 
-/* Those that had the data folder; "": all. */
+/* Removes the replicas that had the data folder; "": all. */
 static fb_status take_out_ended(fb_connection *connection, const char *folder, fb_error *error) {
     fb_query delete = fb_query_begin(connection, "DELETE FROM replicas WHERE name LIKE '%' || ?", error);
     fb_bind_text(&delete, folder);
@@ -102,7 +102,7 @@ static fb_status look(fb_connection *connection, fb_store *store, fb_error *erro
     return fb_query_end(&query);
 }
 
-/* Forgets those that have gone, and takes out those that stand still. */
+/* Forgets replicas that have gone, and takes out the ones that have stopped. */
 static fb_status settle_others(fb_connection *connection, fb_store *store, fb_error *error) {
     fb_buffer *others = &store->replica.others;
     seen_replica *all = (seen_replica *)(void *)others->data;
@@ -219,7 +219,7 @@ fb_status fb_object_claim(fb_store *store, const char *digest, fb_claim *claim, 
         fb_bucket_release(store->bucket, claim);
         fb_status status = fb_object_try_claim(store, digest, claim, &is_had, error);
         if (status || is_had) return status;
-        nanosleep(&moment, NULL); /* and for those of other replicas */
+        nanosleep(&moment, NULL); /* and for other replicas' */
     }
 }
 

@@ -79,7 +79,7 @@ static fb_status read_steps(fb_connection *connection, const json_t *list, run_m
     return status;
 }
 
-/* What an undo says of what it was made from (server/history/history.c writes it). */
+/* Reads the request of an undo: what it was made from (server/history/history.c writes it). */
 static fb_status read_request(fb_connection *connection, const char *text, bool is_exact, run_marks *marks, marked_run *run,
                               fb_error *error) {
     json_t *request = json_loads(text, 0, NULL);
@@ -186,7 +186,7 @@ static fb_status spread(run_marks *marks, fb_error *error) {
     return ok && !marks->stack.failed ? FB_OK : fb_fail_memory(error);
 }
 
-/* ---- what is needed whatever its age ------------------------------------------------------------------------------------ */
+/* ---- runs that are needed at any age ------------------------------------------------------------------------------------ */
 
 /* Rows after a key: that key, a run's key or NULL, a graph's key or NULL. */
 static fb_status mark_rows(fb_connection *connection, const char *sql, int64_t after, int64_t *last, run_marks *marks,
@@ -229,7 +229,7 @@ static fb_status mark_answers(fb_connection *connection, run_marks *marks, fb_er
     return status ? status : spread(marks, error);
 }
 
-/* Reads all runs, and marks what is needed whatever its age. Free it also after a failure. */
+/* Reads all runs, and marks what is needed at any age. Free it also after a failure. */
 static fb_status marks_read(fb_connection *connection, const fb_watch *watch, run_marks *out, fb_error *error) {
     static const lasts none = {0};
     lasts last = {0};
@@ -380,7 +380,7 @@ static fb_status remove_all(removal *work, fb_error *error) {
 
 /* ---- counting ----------------------------------------------------------------------------------------------------------- */
 
-/* Whether a graph would go: no run that stays needs it, nor anything else. It is counted once. */
+/* Counts a graph, once, if it would go: no run that stays needs it, nor anything else. */
 static fb_status count_graph(fb_connection *connection, removal *work, int64_t graph, fb_error *error) {
     if (fb_map_get(&work->marks.graphs, (uint64_t)graph)) return FB_OK;
     int64_t free_key = 0;

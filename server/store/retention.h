@@ -11,7 +11,7 @@
 #include "core/base/work.h"
 #include "server/store/store.h"
 
-/* What goes: runs that are older, and runs beyond that many. 0 = unlimited. */
+/* The limits of retention: older runs go, and runs beyond that many. 0 = unlimited. */
 typedef struct fb_retention {
     int64_t age_ms;
     uint64_t count;

@@ -1,4 +1,4 @@
-/* The store's rows: how those of one table are written and read for the other tables, and how lists of them are read. */
+/* The store's rows: how rows of one table are written and read for the other tables, and how lists of them are read. */
 #ifndef FB_STORE_ROWS_H
 #define FB_STORE_ROWS_H
 
@@ -81,7 +81,7 @@ fb_status fb_read_alias_entry(fb_connection *connection, int64_t number, fb_stor
 
 /* On the writer: `insert` notes that the row (of a graph, a job) names a blob. It is the one way in which a blob is named, and
  * FB_UNLESS_COLLECTED is the end of each such statement: FB_CONFLICT "blob-missing" when the blob was here and has been
- * collected. While it is named nobody collects it. */
+ * collected. While it is named it is not collected. */
 #define FB_UNLESS_COLLECTED " WHERE NOT EXISTS (SELECT 1 FROM collected WHERE digest = ?2)"
 void fb_claim_named(fb_query *insert, int64_t row, const char *name);
 /* On the writer, with the blob's row: it is new; it was removed. */
@@ -127,7 +127,7 @@ const char *fb_copy_column(fb_query *query, int column, fb_store_memory **memory
 /* The same for a column that may be NULL. */
 const char *fb_copy_optional(fb_query *query, int column, fb_store_memory **memory, fb_status *status);
 
-/* ---- What the jobs that are not finished name: graphs, runs and blobs, which stay until the job has ended ---------------- */
+/* ---- References of unfinished jobs: graphs, runs and blobs, which stay until the job has ended --------------------------- */
 
 /* Appends to `out` every id of a graph, run or blob that is in the request and in the store, each with its NUL in
  * FB_ID_LENGTH + 1 bytes; each once. */
@@ -184,7 +184,7 @@ typedef struct fb_list_query {
 /* A page of the rows, read over a connection of the store's. FB_INVALID "bad-page-token". `list` is written on success only. */
 fb_status fb_list_read(fb_store *store, const fb_list_query *query, fb_row_list *list, fb_error *error);
 
-/* Gives what a list holds to `out`, which is one of the store's lists of whatever type. */
+/* Gives what a list holds to `out`, one of the store's lists of any type. */
 #define FB_LIST_GIVE(list, out)                                                                                                \
     do {                                                                                                                       \
         (out)->items = (list)->items;                                                                                          \

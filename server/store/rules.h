@@ -29,7 +29,7 @@ typedef struct fb_store_rules {
 } fb_store_rules;
 
 /* Stores the document as the next version of that name, unless one of its versions has that document already; that is `out`
- * then. FB_INVALID "name-taken-by-pass" where the name is that of another kind. Without `by` the audit gets no entry. */
+ * then. FB_INVALID "name-taken-by-pass" where another kind of pass has the name. Without `by` the audit gets no entry. */
 fb_status fb_store_put_rule(fb_store *store, fb_stored_kind kind, const char *name, const char *digest, const char *document,
                             const fb_store_actor *by, bool *is_new, fb_store_rule *out, fb_error *error);
 

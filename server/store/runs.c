@@ -39,7 +39,7 @@ fb_status fb_fail_unknown_run(fb_error *error, const char *id) {
     return fb_fail(error, FB_NOT_FOUND, "unknown-run", NULL, "there is no run %s", id);
 }
 
-/* What a run refers to. */
+/* The references of a run. */
 typedef struct references {
     int64_t source, result, of_run;
 } references;

@@ -68,10 +68,10 @@ void fb_replica_leave(fb_store *store);
 /* A fb_write_function, about once a second; the argument is the store. */
 fb_status fb_replica_keep(fb_connection *connection, void *store, fb_totals *added, fb_error *error);
 
-/* On the writer: jobs that ran on replicas that are no more wait again. */
+/* On the writer: jobs that ran on replicas that are gone wait again. */
 fb_status fb_requeue_lost_jobs(fb_connection *connection, fb_error *error);
 
-/* What the store counts: kept up by the writer, or counted where other replicas write as well. */
+/* The store's totals: kept up by the writer, or counted where other replicas write as well. */
 fb_status fb_store_totals(fb_store *store, fb_totals *out, fb_error *error);
 
 #define FB_REQUEST_BUCKETS 256

@@ -64,7 +64,8 @@ fb_status fb_store_make_folder(const char *folder, fb_error *error) {
     return FB_OK;
 }
 
-/* A folder that has files and no store is somebody else's: a slip of the hand, or a volume that is mounted elsewhere. */
+/* A folder that has files and no store belongs to another program: a slip of the hand, or a volume that is mounted elsewhere.
+ */
 static fb_status check_folder(const char *folder, fb_error *error) {
     static const char *const ours[] = {"foldback.sqlite", "foldback.sqlite-wal", FB_BLOBS_FOLDER, FB_STORE_FILE,
                                        FB_STORE_FILE ".part" /* of a first start that was killed */};
@@ -100,7 +101,8 @@ static fb_status hold_folder(fb_store *store, const char *folder, fb_error *erro
     return status;
 }
 
-/* What is made only after a database: where it is there, one that is missing or empty was lost, and is not made anew. */
+/* True if the folder has files that are made only after a database: then a missing or empty database was lost, and is not made
+ * anew. */
 static bool held_a_store(const fb_store *store) {
     struct stat about;
     return fstatat(store->folder, FB_BLOBS_FOLDER, &about, 0) == 0 || (stat(store->log_path, &about) == 0 && about.st_size > 0);
@@ -156,7 +158,7 @@ static fb_status make_files(fb_store *store, const char *folder, fb_error *error
     return FB_OK;
 }
 
-/* Whoever starts a service on a damaged store shall know what to do. */
+/* Adds what to do to the error of a damaged store. */
 static void tell_cure(const char *folder, const fb_error *met, fb_error *error) {
     bool is_damaged = strcmp(met->code, "store-corrupt") == 0;
     fb_fail(error, met->status, met->code, NULL, "%s%s%s%s", met->message, is_damaged ? ", in the data folder " : "",
@@ -219,7 +221,7 @@ static fb_status open_database(fb_store *store, fb_totals *totals, fb_error *err
     return status;
 }
 
-/* What is there in a store whose threads do not run. */
+/* Frees a store whose threads do not run, as far as it was made. */
 static void free_store(fb_store *store) {
     fb_connection_close(&store->writer.connection);
     if (store->lock >= 0) close(store->lock);

@@ -42,7 +42,7 @@ typedef struct fb_bucket_config {
     bool redirects;       /* fb_blob_url gives URLs */
 } fb_bucket_config;
 
-/* What others are told of. */
+/* Events that subscribers are notified of. */
 typedef enum fb_happening {
     FB_ALIAS_CHANGED = 1, /* entries were added to the history of aliases (models.h) */
     FB_VERSION_CREATED = 2,
@@ -61,9 +61,9 @@ typedef struct fb_store_config {
     int64_t answer_lifetime_ms; /* how long an Idempotency-Key is remembered; 24 hours */
     int64_t (*now_ms)(void);    /* the clock; the system's */
     bool may_only_read;         /* a folder that cannot be written to is opened for reading */
-    const char *filled_from;    /* for copy.c: the store must be empty, or an unfinished copy of this, and nobody else's */
-    const char *migrated;       /* for copy.c: the store is only read, and nobody else's; a file of an earlier schema is copied
-                                   to this, which is brought up to date */
+    const char *filled_from;    /* for copy.c: the store must be empty, or an unfinished copy of this, and not in use */
+    const char *migrated;       /* for copy.c: the store is only read, and not in use; a file of an earlier schema is copied to
+                                 * this, which is brought up to date */
     fb_bucket_config bucket;
 
     /* Called after something happened that others are told of, on the thread that made the change, before the function that
@@ -124,13 +124,13 @@ char *fb_store_url(const char *folder);
 /* Appends the store's counters and gauges in Prometheus' text format, all named foldback_store_…. */
 fb_status fb_store_metrics(fb_store *store, fb_buffer *out, fb_error *error);
 
-/* Who does something, for the audit (audit.h). None (NULL, or all NULL) is the service itself. */
+/* The actor of a change, for the audit (audit.h). None (NULL, or all NULL) is the service itself. */
 typedef struct fb_store_actor {
     const char *who;     /* a token's name, "anonymous" or "local" */
     const char *request; /* its id, or NULL */
 } fb_store_actor;
 
-#define FB_STORE_SERVICE "service" /* who did what nobody asked for */
+#define FB_STORE_SERVICE "service" /* the actor of what no request asked for */
 
 /* ---- pages ----
  * Lists are newest first. A page token names a place between two items, so what is added meanwhile neither repeats nor hides an
@@ -311,15 +311,14 @@ typedef struct fb_store_run {
  * back. */
 fb_status fb_store_new_run(fb_store *store, fb_store_run *run, fb_error *error);
 
-/* In one transaction: stores those of `graphs` that are not known, the run, and `answer` (may be NULL). Its source and result
- * must be among `graphs` or known: else FB_NOT_FOUND "unknown-graph". FB_NOT_FOUND "unknown-run" (of_run); FB_CONFLICT
- * "run-exists". */
+/* In one transaction: stores the unknown ones of `graphs`, the run, and `answer` (may be NULL). Its source and result must be
+ * among `graphs` or known: else FB_NOT_FOUND "unknown-graph". FB_NOT_FOUND "unknown-run" (of_run); FB_CONFLICT "run-exists". */
 fb_status fb_store_put_run(fb_store *store, const fb_store_run *run, const fb_store_graph *graphs, size_t graph_count,
                            const fb_store_answer *answer, fb_error *error);
 
 /* The whole run. FB_NOT_FOUND "unknown-run". */
 fb_status fb_store_get_run(fb_store *store, const char *id, fb_store_run *out, fb_error *error);
-/* Which of the runs are not here, in one query. `ids` is a JSON array of `count` ids, where null stands for none.
+/* Finds the runs that are not here, in one query. `ids` is a JSON array of `count` ids, where null is none.
  */
 fb_status fb_store_missing_runs(fb_store *store, const char *ids, size_t count, bool *is_missing, fb_error *error);
 
@@ -361,7 +360,7 @@ typedef struct fb_store_key {
     const char *key;
 } fb_store_key;
 
-/* What a request with an Idempotency-Key was answered. */
+/* The answer to a request with an Idempotency-Key. */
 struct fb_store_answer {
     fb_store_key key;           /* of one to be stored */
     const char *request_digest; /* of the request, to know a repetition from a key used twice */
@@ -373,7 +372,7 @@ struct fb_store_answer {
 };
 
 typedef enum fb_store_repeat {
-    FB_FIRST_REQUEST,   /* go on, and call fb_store_end_request when done, whatever the outcome */
+    FB_FIRST_REQUEST,   /* go on, and call fb_store_end_request when done, with any outcome */
     FB_REPEATED,        /* answered before: *answer holds what was said */
     FB_STILL_RUNNING,   /* the first request with this key has not been answered yet */
     FB_ANOTHER_REQUEST, /* the key belongs to a request with another digest */

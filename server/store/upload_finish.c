@@ -68,7 +68,7 @@ typedef struct put_blob {
     uint64_t size;
     int64_t now;
     int64_t created; /* now, or when it was here already: then */
-    void *bytes;     /* those of a small one; NULL: in the upload's file, or */
+    void *bytes;     /* of a small one; NULL: in the upload's file, or */
     bool is_object;  /* in the bucket */
     bool is_damaged; /* it is here with other bytes */
     bool is_put;     /* the upload's file is at the blob's place */

@@ -130,7 +130,7 @@ fb_status fb_upload_new(fb_store *store, bool is_kept, fb_upload **out, fb_error
     return FB_OK;
 }
 
-/* With the mutex: an upload that nobody has open. */
+/* With the mutex: an upload that is not open. */
 static fb_status find_free(fb_store *store, const char *id, fb_upload **out, fb_error *error) {
     fb_upload *upload = *bucket_of(&store->uploads, id);
     while (upload && strcmp(upload->id, id) != 0) upload = upload->next;

@@ -36,7 +36,7 @@ static fb_status walk_down(fb_connection *connection, const fb_condition *condit
             }
             *key = best;
         }
-        if (conditions[0].group == conditions[count - 1].group) break; /* nobody else to ask */
+        if (conditions[0].group == conditions[count - 1].group) break; /* no other group is left */
     }
     return FB_OK;
 }

@@ -20,7 +20,7 @@
 #define FB_SECRET_MAX 100       /* characters of "whsec_" and base64 */
 #define FB_WEBHOOKS_MAX 100     /* each act writes a row for each that wants to know */
 
-/* What webhooks are told: "alias.created", "alias.moved", "alias.rolled_back", "alias.deleted", "version.created",
+/* The events that webhooks get: "alias.created", "alias.moved", "alias.rolled_back", "alias.deleted", "version.created",
  * "run.finished", "job.finished". NULL after the last one. */
 const char *fb_event_type(size_t index);
 
@@ -38,7 +38,7 @@ typedef struct fb_store_webhook {
     const char *who; /* made it, or changed it last: a token's name, "anonymous" or "local"; NULL = not known any more */
     int64_t ends;    /* when that token expires or was revoked; 0 = never. From then on it is told nothing */
     int64_t created, changed;
-    int64_t old_secret_until; /* 0 = there is no old one */
+    int64_t old_secret_until; /* 0 = the old one is gone */
     uint64_t pending, parked; /* deliveries */
     fb_store_memory *memory;
 } fb_store_webhook;
@@ -55,15 +55,15 @@ typedef struct fb_store_webhooks {
 fb_status fb_store_put_webhook(fb_store *store, const fb_store_webhook *webhook, const char *secret, const fb_store_actor *by,
                                fb_store_webhook *out, fb_error *error);
 
-/* What is to be another: NULL and -1 stay as they are. */
+/* The changes of a webhook: NULL and -1 stay as they are. */
 typedef struct fb_store_webhook_change {
     const char *url, *events, *models;
     const char *note; /* "" takes it away */
     int is_enabled;
 } fb_store_webhook_change;
 
-/* Whoever changes one, or gives it another secret, answers for it from then on: `who`. FB_NOT_FOUND "unknown-webhook", as all
- * that follow. */
+/* Changes a webhook; the one who does, or who gives it another secret, answers for it from then on: `who`. FB_NOT_FOUND
+ * "unknown-webhook", as all that follow. */
 fb_status fb_store_change_webhook(fb_store *store, const char *id, const fb_store_webhook_change *change,
                                   const fb_store_actor *by, fb_store_webhook *out, fb_error *error);
 /* From now on `secret` signs; what signed until now does so as well, for another `overlap_ms`. */
@@ -103,7 +103,7 @@ fb_status fb_store_list_deliveries(fb_store *store, const char *webhook, const c
 /* FB_NOT_FOUND "unknown-webhook", "unknown-delivery"; so also the next. */
 fb_status fb_store_get_delivery(fb_store *store, const char *webhook, const char *id, fb_store_delivery *out, fb_error *error);
 
-/* Sends it again, at once, whatever became of it: under the same id, and in no order with others. */
+/* Sends it again, at once, after any outcome: under the same id, and in no order with others. */
 fb_status fb_store_redeliver(fb_store *store, const char *webhook, const char *id, const fb_store_actor *by,
                              fb_store_delivery *out, fb_error *error);
 /* Puts a message of type "webhook.test" into the outbox, for this webhook alone. */
@@ -131,11 +131,11 @@ typedef struct fb_due_deliveries {
 
 #define FB_DUE_EACH 8 /* of one webhook at once */
 
-/* What may be sent at `now`: of each enabled webhook up to FB_DUE_EACH, the longest due first; of one topic only the first that
- * is pending. */
+/* Lists the deliveries due at `now`: of each enabled webhook up to FB_DUE_EACH, the longest due first; of one topic only the
+ * first that is pending. */
 fb_status fb_store_due_deliveries(fb_store *store, int64_t now, fb_due_deliveries *out, fb_error *error);
 
-/* What became of an attempt. One of a delivery that is no longer pending, or was deleted meanwhile, changes nothing. */
+/* The end of an attempt. One of a delivery that is no longer pending, or was deleted meanwhile, changes nothing. */
 typedef struct fb_attempt_end {
     int64_t key;
     bool is_delivered, is_parked; /* neither: it is tried again at `due` */

@@ -1,5 +1,5 @@
-/* Which addresses are connected to: those of the Internet (IANA's special-purpose registries, RFC 6890), and what the operator
- * allows. Whatever spelling or name led to it, what is judged is the address that the connection is made to. */
+/* The addresses that may be connected to: the Internet's (IANA's special-purpose registries, RFC 6890), and what the operator
+ * allows. The address of the connection is judged, not the spelling or name that led to it. */
 #include "server/webhooks/webhooks.h"
 
 #include <arpa/inet.h>
@@ -38,7 +38,7 @@ static bool is_within(const struct in6_addr *address, const fb_network *network)
     return !rest || (address->s6_addr[bytes] ^ network->address.s6_addr[bytes]) >> (8 - rest) == 0;
 }
 
-/* Of 2000::/3, which is all that IPv6 has given out, without what stands for something else. */
+/* Of 2000::/3, which is all that IPv6 has given out, without ranges that have another meaning. */
 static bool is_public_v6(const struct in6_addr *address) {
     static const fb_network given = {.address = {{{0x20}}}, .bits = 3};
     static const fb_network others[] = {

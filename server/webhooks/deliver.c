@@ -17,11 +17,11 @@
 #define ATTEMPTS (FB_WEBHOOKS_MAX + ATTEMPTS_MORE)
 #define ATTEMPTS_EACH 4               /* of one webhook whose receiver answers; the store offers twice as many */
 #define CONNECT_MS 5000L              /* of the time of one attempt */
-#define ANSWER_MAX ((size_t)64 << 10) /* bytes of an answer's headers, and of its body, which nobody reads */
+#define ANSWER_MAX ((size_t)64 << 10) /* bytes of an answer's headers, and of its body, which is not read */
 #define URL_MAX 2000
 #define LONGEST_PAUSE_MS 3600000
 #define PATIENCE 3                                /* failures in a row of one webhook, after which it has a pause itself, */
-#define LONGEST_REST_MS 60000                     /* of this length at most: one that does not answer keeps nobody busy */
+#define LONGEST_REST_MS 60000                     /* of this length at most: one that does not answer costs little */
 #define POLL_MS 10000                             /* without any news */
 #define RETRY_MS 1000                             /* after the store could not be read or written */
 #define STOP_MS 5000                              /* for what is being sent when the service stops */
@@ -75,7 +75,7 @@ static fb_status fail_url(fb_error *error, const char *why) {
     return fb_fail(error, FB_INVALID, "bad-url", "/url", "%s", why);
 }
 
-/* An address that is spelled out, in whatever way: libcurl has made it the usual one. */
+/* An address that is spelled out, in any way: libcurl has made it the usual one. */
 static fb_status check_host(const fb_webhooks *webhooks, char *host, fb_error *error) {
     struct sockaddr_in v4 = {.sin_family = AF_INET};
     struct sockaddr_in6 v6 = {.sin6_family = AF_INET6};
@@ -329,7 +329,7 @@ static void end(attempt *one, CURLcode result) {
     one->state = ENDED;
 }
 
-/* What ended, and was not written down yet. False when that failed: then it stays, and is not sent again. */
+/* Stores the attempts that ended since the last call. False when that failed: then they stay, and are not sent again. */
 static bool write_ends(fb_webhooks *webhooks) {
     fb_attempt_end ends[ATTEMPTS];
     size_t count = 0;

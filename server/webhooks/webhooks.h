@@ -1,13 +1,14 @@
 /* Tells webhooks what happened, from the store's outbox.
  *
  *     commit ── fb_webhooks_notify ──► the deliverer's thread ── the store's due deliveries ──► libcurl ──► the receivers
- *                                            └── what became of them ──► the store
+ *                                            └── their outcome ──► the store
  *
  * One thread sends to all, several at once. A message is signed as Standard Webhooks says, sent at least once, always under the
  * same id, and tried again with growing pauses. Messages of one alias go one after the other. Of several replicas one sends.
  *
- * Whoever may make a webhook chooses where this service connects to, so it must not open a way into the network: https alone,
- * no redirects, no proxy, and each address is judged when the connection to it is made, whatever name or spelling led to it. */
+ * The maker of a webhook chooses where this service connects to, so it must not open a way into the network: https alone, no
+ * redirects, no proxy, and each address is judged when the connection to it is made, for any name or spelling that led to it.
+ */
 #ifndef FB_WEBHOOKS_WEBHOOKS_H
 #define FB_WEBHOOKS_WEBHOOKS_H
 
@@ -28,20 +29,20 @@ typedef struct fb_network {
 
 /* False when the text is not a network. */
 bool fb_network_read(const char *text, fb_network *out);
-/* Whether an address of the Internet, and not one of this machine, of a private network, or reserved; or within one of
- * `allowed`. */
+/* True for an address of the Internet that is not of this machine, of a private network, or reserved; or one within `allowed`.
+ */
 bool fb_address_may_be_told(const struct sockaddr *address, const fb_network *allowed, size_t count);
 
 /* ---- signatures ---------------------------------------------------------------------------------------------------------- */
 
 /* A new secret: "whsec_" and the base64 of 32 random bytes. FB_IO "no-randomness". */
 fb_status fb_hook_secret_make(char secret[FB_SECRET_MAX + 1], fb_error *error);
-/* Whether that is a secret: "whsec_" and the base64 of 24 to 64 bytes. */
+/* True for a secret: "whsec_" and the base64 of 24 to 64 bytes. */
 bool fb_is_hook_secret(const char *text);
 /* Appends "v1," and the base64 of the HMAC-SHA256 of "id.timestamp.body". The secret is one. */
 bool fb_hook_sign(const char *secret, const char *id, int64_t timestamp, const char *body, fb_buffer *out);
 
-#define FB_WEBHOOK_DESCRIPTORS 320 /* that the deliverer has open at most: connections, those of names, and those kept */
+#define FB_WEBHOOK_DESCRIPTORS 320 /* that the deliverer has open at most: connections, name lookups, and connections kept */
 
 /* ---- the deliverer ------------------------------------------------------------------------------------------------------- */
 
@@ -63,11 +64,11 @@ fb_status fb_webhooks_start(const fb_webhooks_config *config, fb_store *store, f
 /* Lets what is being sent end, for some seconds, and ends the thread. NULL does nothing. */
 void fb_webhooks_stop(fb_webhooks *webhooks);
 
-/* Whether a webhook may have that URL: FB_INVALID "bad-url" (no URL, not https, a user or password in it, a fragment, a port
- * of another protocol), "address-refused" (an address that is not told). A name is looked up later, each time. */
+/* Checks that a webhook may have that URL: FB_INVALID "bad-url" (not a URL, not https, a user or password in it, a fragment, a
+ * port of another protocol), "address-refused" (an address that is not told). A name is looked up later, each time. */
 fb_status fb_webhooks_check_url(const fb_webhooks *webhooks, const char *url, fb_error *error);
 
-/* There may be something to deliver. Cheap where there are no webhooks. */
+/* Says that something may be due. Cheap where no webhooks exist. */
 void fb_webhooks_notify(fb_webhooks *webhooks);
 /* A webhook is another, or a delivery was asked for: it is tried at once, although the last attempts failed. */
 void fb_webhooks_wake(fb_webhooks *webhooks);
