@@ -113,7 +113,7 @@ fb_status fb_archive_origin_of(const fb_graph *graph, fb_archive_origin *out, fb
 fb_status fb_archive_written_for(const fb_archive *archive, char id[FB_ID_LENGTH + 1], fb_error *error);
 
 /* Appends the document of the graph `written` with the weights of `trained`, which was read from an archive that PyTorch saved
- * again: nodes, names and marks are those of `written`. FB_CONFLICT "another-program" says where the two differ in anything but
+ * again: nodes, names and marks come from `written`. FB_CONFLICT "another-program" says where the two differ in anything but
  * names and the bytes of weights. */
 fb_status fb_archive_trained_document(const fb_graph *written, const fb_graph *trained, fb_buffer *out, fb_error *error);
 
@@ -126,7 +126,7 @@ fb_status fb_archive_trained_document(const fb_graph *written, const fb_graph *t
 typedef struct fb_archive_file fb_archive_file;
 
 /* The archive, the graph and `blobs` must outlive the file. `blob` is the id of the archive, and `model` the program of it that
- * the graph was. FB_CONFLICT "archive-changed" says what cannot be written; FB_NOT_FOUND and the others are those of
+ * the graph was. FB_CONFLICT "archive-changed" says what cannot be written; FB_NOT_FOUND and the others come from
  * fb_evaluation_new. */
 fb_status fb_archive_file_new(const fb_archive *archive, const char *model, const char *blob, const fb_graph *graph,
                               const fb_blobs *blobs, fb_work *work, fb_archive_file **out, fb_error *error);

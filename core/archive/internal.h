@@ -54,7 +54,7 @@ typedef struct pt_tensor {
                               * whole */
     const char *recipe;      /* a view of another one's memory: its expression; else NULL */
     uint32_t next_of_record; /* the next tensor of the same record, its index + 1 */
-    uint32_t place;          /* among those of the document */
+    uint32_t place;          /* its place in the document */
 } pt_tensor;
 
 /* ---- programs ----------------------------------------------------------------------------------------------------------- */

@@ -5,7 +5,6 @@
 
 #include "core/archive/internal.h"
 #include "core/base/buffer.h"
-#include "core/weights/dtype.h"
 
 bool pt_list_reads(const json_t *value, json_t *out) {
     size_t i;

@@ -1,5 +1,5 @@
-/* The files of a changed graph's archive: its program, its weights and their configs, from those of the archive that it was
- * read from. What has been written is read again as any archive is, and must equal the graph. */
+/* The files of a changed graph's archive: its program, its weights and their configs, from the same files of the archive that
+ * it was read from. What has been written is read again as any archive is, and must equal the graph. */
 #include "core/archive/rewrite.h"
 
 #include <stdlib.h>
@@ -202,7 +202,7 @@ static bool is_the_graph(pt_rewriting *r, const char *document, size_t size) {
         i++;
     const char *what = json_string_value(json_array_get(json_array_get(wanted, i), 1));
     if (found && !is_same)
-        pt_refuse(r, "what was written of it is not the graph when it is read again, from %s on", what ? what : "its end");
+        pt_refuse(r, "the archive written for it reads back as another graph, from %s on", what ? what : "its end");
     json_decref(read);
     json_decref(wanted);
     json_decref(found);

@@ -8,7 +8,6 @@
 #include "core/base/buffer.h"
 #include "core/base/sha256.h"
 #include "core/compose/run.h"
-#include "core/document/document.h"
 #include "core/json/json.h"
 #include "core/passes/pass.h"
 

@@ -46,9 +46,9 @@ typedef struct fb_pass_library {
 } fb_pass_library;
 
 /* Reads a list of passes: "Name", {"name": "Name", "params": {…}, "version": n} or a nested list; it must not be empty. The
- * name may be that of a preset (fb_preset), which stands for all its rounds. `pointer` is the place of the list ("/passes");
- * `library` may be NULL. FB_INVALID: unknown-pass, unknown-version, unknown-member, no-passes, and what fb_params_check finds.
- * `out` is written on success only; free it with fb_composition_free. */
+ * name may be a preset's (fb_preset), which means all its rounds. `pointer` is the place of the list ("/passes"); `library` may
+ * be NULL. FB_INVALID: unknown-pass, unknown-version, unknown-member, no-passes, and what fb_params_check finds. `out` is
+ * written on success only; free it with fb_composition_free. */
 fb_status fb_composition_read(const json_t *list, const char *pointer, const fb_pass_library *library, fb_composition *out,
                               fb_error *error);
 /* Reads a client's list: it names at most FB_MAX_PASSES ("too-many-passes"), and parameters that have their defaults are
@@ -61,7 +61,7 @@ void fb_composition_free(fb_composition *composition);
 /* The compact JSON from which fb_composition_read makes it again: names, parameters, versions. */
 void fb_composition_write(const fb_composition *composition, fb_buffer *out);
 
-/* Presets: names in a list of passes that stand for several passes, run again and again until nothing changes. */
+/* Presets: names in a list of passes that mean several passes, run again and again until nothing changes. */
 
 typedef struct fb_preset {
     const char *name;

@@ -31,7 +31,7 @@ typedef struct fb_run_watcher {
 fb_status fb_composition_run(const fb_composition *composition, const fb_graph *source, fb_lint lint,
                              const fb_run_watcher *watcher, fb_run *out, fb_error *error);
 void fb_run_free(fb_run *run);
-/* Makes of the composition what was run: the list that stands for the run, and gives it when it is run on the same source. */
+/* Makes of the composition what was run: the list that describes the run, and gives it when it is run on the same source. */
 fb_status fb_composition_settle(fb_composition *composition, const fb_run *run, fb_error *error);
 
 /* One call: what fb_composition_run does for each of its composition. `watch` may be NULL. */

@@ -15,8 +15,8 @@
 #include "core/passes/pass.h"
 
 /* The meanings of the names of nodes in a run's graphs. A pass that lets a node take another one in (a convolution its
- * BatchNorm) leaves its name with the value of the other. So one name can stand for one value in one replay of a source and for
- * another in another; a reader must know which. */
+ * BatchNorm) leaves its name with the value of the other. So one name can mean one value in one replay of a source and another
+ * value in another; a reader must know which. */
 
 /* Of one replay; zeroed at its start. */
 typedef struct meaning_table {
@@ -98,7 +98,7 @@ static void compare(const meaning_table *a, const meaning_table *b, fb_buffer *n
     }
 }
 
-/* Appends the names (const char *, the meanings' own) that stand for something else in the other replay. */
+/* Appends the names (const char *, the meanings' own) that mean something else in the other replay. */
 static void meanings_compare(const meaning_table *a, const meaning_table *b, fb_buffer *names) {
     compare(a, b, names);
     compare(b, a, names);
@@ -197,7 +197,7 @@ typedef struct renaming {
     fb_graph *graph;
     fb_node *same;    /* by node: the one of the result that it is, or none */
     fb_symbol *names; /* by node: the name that it gets, none = it keeps its own */
-    fb_node *now;     /* by node: what stands for it, none = itself */
+    fb_node *now;     /* by node: its replacement, none = itself */
     uint32_t limit;   /* of the three */
     bool is_any;
     fb_work *work;

@@ -261,7 +261,7 @@ static fb_status compare(fb_run_validation *validation, const fb_graph *before, 
     bool only_moves = fb_report_exactness(report) == FB_MOVES;
     if (!report->pass->preserves_computation && !validation->tolerance) {
         write_unevaluated(report->nodes, report->node_count, "not-compared",
-                          "the pass changes what is computed, as it is meant to; a tolerance compares it",
+                          "the pass is meant to change the result, so it is compared only when a tolerance is given",
                           &found->not_evaluated);
         return FB_OK;
     }

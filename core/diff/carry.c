@@ -11,7 +11,6 @@
 #include "core/base/sha256.h"
 #include "core/base/sort.h"
 #include "core/diff/merging.h"
-#include "core/document/document.h"
 #include "core/graph/build.h"
 #include "core/weights/evaluate.h"
 #include "core/weights/inputs.h"

@@ -81,8 +81,8 @@ typedef struct fb_merge_facts {
 } fb_merge_facts;
 
 /* `facts` may be NULL. Without a source a node that computes otherwise, and that something reads which did not, counts as one
- * that stands for something else. Makes a new graph, which the verifier has passed. FB_CONFLICT "conflict" when `conflicts`
- * (empty before) has any; what the watch stops it with; FB_NO_MEMORY. `out` is written on success only. */
+ * with another meaning. Makes a new graph, which the verifier has passed. FB_CONFLICT "conflict" when `conflicts` (empty
+ * before) has any; what the watch stops it with; FB_NO_MEMORY. `out` is written on success only. */
 fb_status fb_merge(const fb_graph *base, const fb_graph *theirs, const fb_graph *ours, const fb_merge_facts *facts,
                    fb_graph **out, fb_conflicts *conflicts, fb_error *error);
 

@@ -15,10 +15,8 @@
 #include <string.h>
 
 #include "core/diff/merging.h"
-#include "core/document/document.h"
 #include "core/graph/build.h"
 #include "core/ops/alias.h"
-#include "core/ops/view.h"
 
 /* Edited nodes in groups: an inserted or erased node belongs to the group of its readers. When another group reads the same
  * does not matter to a group. But the trail of an edited node reads for its group too, on the side where the node is made of

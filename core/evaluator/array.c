@@ -6,8 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/weights/dtype.h"
-
 size_t fb_held_size(fb_held held) {
     switch (held) {
     case FB_HELD_COMPLEX_DOUBLE: return 16;

@@ -6,7 +6,6 @@
 
 #include "core/evaluator/internal.h"
 #include "core/ops/view.h"
-#include "core/weights/evaluate.h"
 
 /* ---- values ---------------------------------------------------------------------------------------------------------- */
 

@@ -4,7 +4,6 @@
 
 #include "core/evaluator/internal.h"
 #include "core/evaluator/loops.h"
-#include "core/weights/dtype.h"
 
 /* ---- views --------------------------------------------------------------------------------------------------------------- */
 

@@ -9,7 +9,6 @@
 
 #include "core/evaluator/internal.h"
 #include "core/evaluator/loops.h"
-#include "core/weights/dtype.h"
 
 typedef double _Complex number;
 

@@ -3,7 +3,6 @@
 #include <string.h>
 
 #include "core/evaluator/internal.h"
-#include "core/weights/dtype.h"
 
 static bool is_floating(fb_kernel_call *call, const fb_array *input) {
     if (fb_dtype_is_floating(input->dtype)) return true;

@@ -3,7 +3,6 @@
 #include <string.h>
 
 #include "core/evaluator/internal.h"
-#include "core/ops/shape.h"
 
 /* ---- where and masks ---------------------------------------------------------------------------------------------------- */
 

@@ -9,7 +9,6 @@
 #include "core/base/buffer.h"
 #include "core/base/float.h"
 #include "core/base/sort.h"
-#include "core/document/document.h"
 #include "core/json/scan.h"
 
 bool fb_json_is(const fb_json *string, const char *text) {

@@ -687,7 +687,7 @@ static fb_status sign(reader *r) {
     if (!status && text.size > FB_LAYOUT_BYTES_MAX)
         status = fail(r, "layout-too-large", "a layout has at most %d bytes", FB_LAYOUT_BYTES_MAX);
     else if (status == FB_NO_MEMORY) fb_fail_memory(r->error);
-    else if (status) status = fail(r, "bad-value", "the layout holds what a document cannot hold");
+    else if (status) status = fail(r, "bad-value", "the layout has a text with a NUL character, which documents cannot hold");
     if (status) {
         fb_buffer_free(&text);
         return status;

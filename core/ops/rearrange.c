@@ -1,7 +1,5 @@
 #include "core/ops/rearrange.h"
 
-#include "core/ops/strides.h"
-
 static bool read_permutation(const fb_shape_call *call, int rank, int *dims) {
     fb_sizes given;
     if (!fb_sizes_named(call, "dims", &given) || given.count != rank) return false;

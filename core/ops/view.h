@@ -36,7 +36,7 @@ typedef struct fb_argument_place {
 } fb_argument_place;
 
 /* The argument of a parameter, by position or keyword, as ops.def names it; none when it is not given. For call_module the
- * names are those of forward(); for call_method self is the first parameter. "input" also finds the keyword `self`. */
+ * names are forward()'s; for call_method self is the first parameter. "input" also finds the keyword `self`. */
 fb_value fb_call_argument(const fb_graph *graph, fb_node node, const char *parameter);
 /* The same for a call that is known to be one of `op`, in any spelling. *place is written when there is one. */
 fb_value fb_call_argument_as(const fb_graph *graph, fb_node node, fb_op op, const char *parameter, fb_argument_place *place);
@@ -127,7 +127,7 @@ typedef enum fb_linear_form {
     FB_LINEAR_MODULE,
     FB_LINEAR_FUNCTION, /* linear(input, weight, bias) */
     FB_LINEAR_ADDMM,    /* addmm(bias, input, weightᵀ): the input is 2-D, and there must be a bias */
-    FB_LINEAR_MM,       /* mm(input, weightᵀ): the input is 2-D, and there is no bias */
+    FB_LINEAR_MM,       /* mm(input, weightᵀ): the input is 2-D, without a bias */
 } fb_linear_form;
 
 typedef struct fb_linear {

@@ -317,7 +317,7 @@ const fb_pass fb_channels_last = {
     .name = "ChannelsLast",
     .version = 1,
     .summary =
-        "Lays images that go into convolutions out with the channels of each pixel side by side, with one node at the input.",
+        "Lays images that go into convolutions out in `channels_last`, where that saves time, with one node at the input.",
     .parameters = FB_NO_PARAMETERS,
     .exactness = FB_ROUNDS,
     .gain = FB_GAIN_FASTER,

@@ -1112,7 +1112,7 @@ static void edit(fb_rewrite *rw, const fb_match *match) {
 #define CONVERT_PRECISION(number, before)                                                                                      \
     {                                                                                                                          \
         .name = "ConvertPrecision", .version = number, .earlier = before,                                                      \
-        .summary = "Computes in float16 or bfloat16 what was float32; inputs and results of the graph keep their dtype.",      \
+        .summary = "Computes in float16 or bfloat16 what was float32, except what `keep` names; reports what overflows.",      \
         .parameters =                                                                                                          \
             "{\"additionalProperties\":false,\"properties\":{"                                                                 \
             "\"cast_outputs\":{\"default\":true,\"description\":\"cast results back to float32\",\"type\":\"boolean\"},"       \

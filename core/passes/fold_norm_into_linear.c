@@ -236,7 +236,7 @@ static void edit(fb_rewrite *rw, const fb_match *match) {
 #define FOLD_NORM(number, before)                                                                                              \
     {                                                                                                                          \
         .name = "FoldNormIntoLinear", .version = number, .earlier = before,                                                    \
-        .summary = "Folds the scale and shift of a LayerNorm or RMSNorm into every Linear that follows.",                      \
+        .summary = "Folds the scale and shift of a LayerNorm or RMSNorm into all Linears that read it.",                       \
         .parameters = FB_NO_PARAMETERS, .exactness = FB_ROUNDS, .gain = FB_GAIN_FEWER_NODES, .reversible = false,              \
         .preserves_computation = true, .match = match, .edit = edit,                                                           \
     }

@@ -250,9 +250,9 @@ static void edit(fb_rewrite *rw, const fb_match *match) {
 #define FOLD_PAD(number, before)                                                                                               \
     {                                                                                                                          \
         .name = "FoldPad", .version = number, .earlier = before,                                                               \
-        .summary = "Makes zeros around a value the padding of the convolution or average pool that reads it.",                 \
-        .parameters = FB_NO_PARAMETERS, .exactness = FB_MOVES, .gain = FB_GAIN_FASTER, .reversible = true,                     \
-        .preserves_computation = true, .match = match, .edit = edit,                                                           \
+        .summary = "Moves zero padding into the convolution or average pool that reads it.", .parameters = FB_NO_PARAMETERS,   \
+        .exactness = FB_MOVES, .gain = FB_GAIN_FASTER, .reversible = true, .preserves_computation = true, .match = match,      \
+        .edit = edit,                                                                                                          \
     }
 
 static const fb_pass version_1 = FOLD_PAD(1, NULL);

@@ -243,7 +243,7 @@ static void edit(fb_rewrite *rw, const fb_match *match) {
 const fb_pass fb_fuse_norm = {
     .name = "FuseNorm",
     .version = 1,
-    .summary = "Replaces LayerNorm, RMSNorm, softmax, log-softmax or F.normalize that is spelled out with one call.",
+    .summary = "Replaces LayerNorm, RMSNorm, softmax, log-softmax or `F.normalize` that is spelled out with one call.",
     .parameters = FB_NO_PARAMETERS,
     .exactness = FB_ROUNDS,
     .gain = FB_GAIN_FEWER_NODES,

@@ -2,8 +2,8 @@
  *
  *     x ── unsqueeze(2) ── expand(2, 4, 3, 16, 8) ── reshape(2, 12, 16, 8)          x ── repeat_interleave(3, dim=1)
  *
- * Grouped heads of attention are written like this (repeat_kv of transformers). In both dialects; by any call that puts the
- * dimension of size 1 in, and any that merges the two dimensions, as recorded. PyTorch makes the same three calls of
+ * Grouped heads of attention are written like this (repeat_kv of transformers). In both dialects, with any call that inserts
+ * the dimension of size 1 and any that merges the two dimensions, as recorded. PyTorch makes the same three calls of
  * repeat_interleave.
  *
  * Not where the dimension before has one element: there a reshape copies nothing. Refused where something writes the memory, or

@@ -12,7 +12,6 @@
  * Exactness: moves: a product has the same bits, whichever of its factors is negated, but for the sign of nan. Reversible.
  */
 #include "core/operators/spelling.h"
-#include "core/ops/shape.h"
 #include "core/passes/pass.h"
 
 typedef struct rotation {
@@ -194,7 +193,8 @@ static void edit(fb_rewrite *rw, const fb_match *match) {
 const fb_pass fb_fuse_rotation = {
     .name = "FuseRotation",
     .version = 1,
-    .summary = "Rolls what rotary embeddings cut in halves, negate and put together, and negates half of the factor instead.",
+    .summary =
+        "Replaces slice, negate and concatenate in rotary embeddings with one `roll`; the minus sign moves into the factor.",
     .parameters = FB_NO_PARAMETERS,
     .exactness = FB_MOVES,
     .gain = FB_GAIN_SAME,

@@ -249,7 +249,7 @@ static void edit(fb_rewrite *rw, const fb_match *match) {
 const fb_pass fb_inline_programs = {
     .name = "InlinePrograms",
     .version = 1,
-    .summary = "Puts the calls of a nested program that runs without gradients or autocast into the program around it.",
+    .summary = "Replaces a nested program with its calls, if it runs without gradients or autocast.",
     .parameters = "{\"additionalProperties\":false,\"properties\":{\"gradients\":{\"default\":false,\"description\":\"also "
                   "where gradients are switched off: values stay, and gradients flow\",\"type\":\"boolean\"}},"
                   "\"type\":\"object\"}",

@@ -90,7 +90,7 @@ const fb_pass *fb_pass_find_version(const char *name, int version);
 
 /* ---- for `match` ------------------------------------------------------------------------------------------------------- */
 
-/* Why something must stay as it is: a reason code of the API, and one sentence. Without a code there is no obstacle. */
+/* Why something must stay as it is: a reason code of the API, and one sentence. No code: no obstacle. */
 typedef struct fb_obstacle {
     const char *code, *detail;
 } fb_obstacle;

@@ -1,5 +1,5 @@
-/* QuantizeWeights: keeps the weights of Linears and convolutions as int8, with one scale for each output channel; or those of
- * Linears in 4 bits, with one scale for each group of inputs.
+/* QuantizeWeights: keeps the weights of Linears and convolutions as int8, with one scale for each output channel; or Linears'
+ * weights in 4 bits, with one scale for each group of inputs.
  *
  *     W ──┐                              q ── * s ──┐
  *     x ── linear ── y                   x ── linear(·, ·, b) ── y
@@ -327,9 +327,8 @@ static void edit(fb_rewrite *rw, const fb_match *match) {
 #define QUANTIZE_WEIGHTS(number, before)                                                                                       \
     {                                                                                                                          \
         .name = "QuantizeWeights", .version = number, .earlier = before,                                                       \
-        .summary =                                                                                                             \
-            "Keeps the weights of Linears and convolutions as int8, with one scale for each output channel; or those of "      \
-            "Linears in 4 bits, with one scale for each group of inputs.",                                                     \
+        .summary = "Keeps the weights of Linears and convolutions as int8, with one scale for each output channel, or "        \
+                   "Linears' weights in 4 bits, with one scale for each group of inputs; except what `keep` names.",           \
         .parameters =                                                                                                          \
             "{\"additionalProperties\":false,\"properties\":{"                                                                 \
             "\"bits\":{\"default\":8,\"description\":\"how many each number of a weight takes\",\"enum\":[4,8],\"type\":"      \

@@ -264,10 +264,10 @@ static fb_obstacle obstacle_to_share(search *s, const fb_identity *found, fb_nod
     }
     if (found->layout != FB_LAYS_ALIKE && needs_rows(s, found, instead))
         return (fb_obstacle){"needs-contiguous",
-                             "it lays its result out in rows, what it is made of may lie otherwise, and a reader may notice"};
+                             "it gives a row-major result, its input may have other strides, and a reader may depend on that"};
     return !fb_is_dense(g, instead) && fb_strides_are_read(g, found->node)
                ? (fb_obstacle){"needs-contiguous",
-                               "it is a copy without gaps, what it is made of may be none, and a reader may need that"}
+                               "it is a copy without gaps, its input may have gaps in memory, and a reader may depend on that"}
                : FB_NO_OBSTACLE;
 }
 

@@ -226,7 +226,7 @@ static fb_status check_numbers(const fb_rule *rule, fb_error *error) {
         const fb_rule_call *call = rule->is_number[v] ? call_that_gives(rule, v) : NULL;
         if (call)
             return fb_fail(error, FB_INVALID, "never-holds", call->place,
-                           "%s is what a call gives, and computed with as a number", rule->variables[v]);
+                           "%s is the result of a call, and the replacement computes with it as a number", rule->variables[v]);
     }
     return FB_OK;
 }

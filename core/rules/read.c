@@ -517,7 +517,7 @@ static fb_status sign(fb_rule_reader *reader, const json_t *json) {
     if (status) {
         fb_buffer_free(&text);
         if (status == FB_NO_MEMORY) return fb_fail_memory(reader->error);
-        return fb_rule_fail(reader, "bad-value", "the rule holds what a document cannot hold");
+        return fb_rule_fail(reader, "bad-value", "the rule has a text with a NUL character, which documents cannot hold");
     }
     if (text.size > FB_RULE_BYTES_MAX) {
         fb_buffer_free(&text);

@@ -98,7 +98,7 @@ static void build_arguments(building *b, const fb_rule_call *call, fb_node root,
     for (size_t i = 0; i < call->argument_count; i++) {
         const fb_rule_argument *argument = &call->arguments[i];
         const char *keyword = keyword_of(b, call, argument, root, count, opcode, target);
-        if (!keyword && count < i) keyword = argument->name; /* behind a keyword there is no position */
+        if (!keyword && count < i) keyword = argument->name; /* after a keyword positions are not possible */
         fb_value value = build_term(b, &argument->term);
         if (keyword) map = fb_map_with(graph, map, keyword, value);
         else items[count++] = value;

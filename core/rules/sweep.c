@@ -5,7 +5,6 @@
 #include "core/graph/build.h"
 #include "core/ops/alias.h"
 #include "core/ops/calls.h"
-#include "core/ops/infer.h"
 #include "core/ops/parameter.h"
 #include "core/ops/strides.h"
 #include "core/passes/pass.h"
@@ -517,8 +516,9 @@ static fb_obstacle is_not_called(sweep *s, size_t replaced) {
     if (outcome->has_effects)
         return (fb_obstacle){"has-effects", "the replacement writes into what it reads, or has other effects"};
     if (!outcome->is_possible)
-        return (fb_obstacle){"no-such-call",
-                             "an operator of the replacement cannot be called so in the spelling of what it replaces"};
+        return (fb_obstacle){
+            "no-such-call",
+            "in the dialect of the replaced call, an operator of the replacement cannot be called with these arguments"};
     if ((outcome->dtype && was->dtype && outcome->dtype != was->dtype) ||
         (outcome->has_shape && was->shape.id && !outcome->is_same_shape))
         return (fb_obstacle){"type-changes", "the replacement has another shape or dtype"};

@@ -6,7 +6,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "core/document/document.h"
 #include "core/json/json.h"
 #include "server/cli/cli.h"
 #include "server/cli/options.h"

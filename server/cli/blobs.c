@@ -2,7 +2,6 @@
 #include <inttypes.h>
 #include <string.h>
 
-#include "core/json/json.h"
 #include "server/cli/cli.h"
 #include "server/cli/options.h"
 

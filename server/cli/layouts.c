@@ -7,7 +7,6 @@
 #include <unistd.h>
 
 #include "core/bind/bind.h"
-#include "core/json/json.h"
 #include "core/layouts/layout.h"
 #include "core/weights/safetensors.h"
 #include "core/weights/weights_file.h"

@@ -13,7 +13,6 @@
 #include <sys/file.h>
 #include <unistd.h>
 
-#include "core/json/json.h"
 #include "core/weights/safetensors.h"
 #include "core/weights/weights_file.h"
 #include "server/cli/cli.h"

@@ -235,8 +235,8 @@ static fb_status connect_server(fb_connection *connection, fb_error *error) {
     return status ? give_up(of, status) : FB_OK;
 }
 
-/* Connects when there is no connection that works. While the server is down for longer than a request should wait, one attempt
- * is made now and then, and requests in between fail at once. */
+/* Connects when no connection works. While the server is down for longer than a request should wait, one attempt is made now
+ * and then, and requests in between fail at once. */
 static fb_status ensure(fb_connection *connection, int64_t patience_ms, fb_error *error) {
     server *of = server_of(connection);
     if (is_connected(of)) settle(of);

@@ -101,7 +101,7 @@ fb_status fb_set_counter(fb_connection *connection, const char *table, const cha
 
 /* ---- queries ---- */
 
-/* The compiled statement for `sql`; compiled when it is missing, into an empty place or that of the least recently used one. */
+/* The compiled statement for `sql`; compiled when it is missing, into an empty place or the least recently used one's. */
 static fb_statement *find_statement(fb_connection *connection, const char *sql, fb_status *status, fb_error *error) {
     uint64_t hash = fb_hash(sql, strlen(sql), 0);
     fb_statement *place = NULL;

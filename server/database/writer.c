@@ -132,7 +132,7 @@ static bool is_lost(const fb_writer *writer, const fb_write *write) {
     return write->status == FB_NO_SPACE || !fb_is_in_transaction(&writer->connection);
 }
 
-/* One write without a savepoint. When it failed and had written something, the writer is no longer optimistic. */
+/* One write without a savepoint. When it failed and had written something, the writer stops being optimistic. */
 static fb_status perform_optimistically(fb_writer *writer, fb_write *write) {
     int64_t changes = fb_changes(&writer->connection);
     write->status = run_function(writer, write);

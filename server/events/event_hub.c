@@ -189,7 +189,7 @@ static bool wants(const fb_event_wish *wish, const fb_store_event *event) {
            (!wish->alias || !event->alias || strcmp(wish->alias, event->alias) == 0);
 }
 
-/* With the mutex. False when there is no room. */
+/* With the mutex. False when the room is used up. */
 static bool offer(fb_subscriber *subscriber, const fb_store_event *event, const fb_buffer *text) {
     bool is_wanted = wants(&subscriber->wish, event);
     fb_buffer *waiting = &subscriber->waiting;

@@ -4,7 +4,6 @@
 #include <string.h>
 
 #include "core/diff/diff.h"
-#include "core/document/document.h"
 #include "core/json/json.h"
 #include "core/rewrite/rewrite.h"
 #include "server/graphs/graphs.h"

@@ -4,7 +4,6 @@
  * anything at the path: a client without a token does not learn that. */
 #include "server/http/internal.h"
 
-#include "core/base/map.h"
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-/* Pages of other origins that may use the service (CORS, the Fetch standard): those of the configuration, each by its whole
+/* Pages of other origins that may use the service (CORS, the Fetch standard): the configuration lists them, each by its whole
  * name. A browser asks before it lets a page send what no form could send (a preflight), and then hides the answer from the
  * page unless that allows the origin as well. Credentials that a browser would send by itself are never allowed: a page brings
  * its token in Authorization. */

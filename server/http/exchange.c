@@ -250,7 +250,7 @@ void *fb_exchange_begin(void *server, const char *target, struct MHD_Connection 
  * at most, and all functions of its sink are called one after the other. A client that leaves is noticed while a worker is in
  * the sink: the exchange is then freed by the worker, after `abandon`.
  *
- * Locks are taken in this order: ours, those of the queue, the reaper and libmicrohttpd.
+ * Locks are taken in this order: ours, the queue's, the reaper's and libmicrohttpd's.
  */
 
 struct fb_intake {

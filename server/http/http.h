@@ -258,7 +258,7 @@ typedef struct fb_doorkeeper {
     fb_grant (*admit)(void *context, const char *token, fb_scope needed, char principal[FB_PRINCIPAL_MAX + 1]);
     /* Now and then, for a stream that was granted: whether it may go on. */
     bool (*still_admits)(void *context, const char *principal, fb_scope needed);
-    /* True if every client may do everything now, because there are no tokens. Then Host must be one of those below. */
+    /* True if every client may do everything now, because no tokens exist. Then Host must be one of those below. */
     bool (*admits_all)(void *context);
 } fb_doorkeeper;
 
@@ -386,10 +386,10 @@ bool fb_http_is_host_name(const char *name);
 
 typedef struct fb_http_server fb_http_server;
 
-/* Listens and serves; returns when connections are accepted. Without an address to listen on (NULL) there is no network, only
- * fb_http_connect. `routes` and `context` must live until fb_http_stop has returned; the configuration is copied. Blocks no
- * signals in the caller, all of them in its own threads. FB_INVALID: bad address or route; FB_IO: the address is taken, or the
- * system refused; FB_NO_MEMORY. */
+/* Listens and serves; returns when connections are accepted. Without an address to listen on (NULL) it is reached by
+ * fb_http_connect alone. `routes` and `context` must live until fb_http_stop has returned; the configuration is copied. Blocks
+ * no signals in the caller, all of them in its own threads. FB_INVALID: bad address or route; FB_IO: the address is taken, or
+ * the system refused; FB_NO_MEMORY. */
 fb_status fb_http_start(const fb_http_config *config, const fb_route *routes, size_t route_count, void *context,
                         fb_http_server **server, fb_error *error);
 

@@ -365,7 +365,7 @@ static fb_status check_written_take(const fb_request *request, fb_shared_graph *
 }
 
 /* An archive that foldback wrote, unchanged, means the graph that it was written for, with its marks and recipes. Nothing in
- * `out`: it is another archive, or the graph is no longer here; then it is read like any other. */
+ * `out`: it is another archive, or the graph is not here any more; then it is read like any other. */
 static fb_status find_written(const fb_request *request, const fb_archive *archive, const fb_blob *blob, const char *model,
                               fb_buffer *out, fb_error *error) {
     fb_archive_origin origin = {0};

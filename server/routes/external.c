@@ -5,7 +5,6 @@
 
 #include "core/compose/composition.h"
 #include "core/diff/diff.h"
-#include "core/document/document.h"
 #include "core/json/json.h"
 #include "core/rewrite/rewrite.h"
 #include "server/routes/answer.h"

@@ -47,8 +47,8 @@ typedef struct fb_request_body {
     json_t *members; /* the others, and any of the above that is not an object; empty for a document */
 } fb_request_body;
 
-/* Reads the body, perhaps none (then there are no members). The document itself is not checked, everything else is, as strictly
- * as documents are. FB_SYNTAX; FB_INVALID wrong-type (not an object), nesting-too-deep, unknown-member (not one of the
+/* Reads the body, perhaps none (then without members). The document itself is not checked, everything else is, as strictly as
+ * documents are. FB_SYNTAX; FB_INVALID wrong-type (not an object), nesting-too-deep, unknown-member (not one of the
  * NULL-terminated `known`), unexpected-graph (a document, and "graph" is not among them); FB_TOO_LARGE member-too-large. `out`
  * is written on success only; free it with fb_request_body_free. */
 fb_status fb_request_body_read(const fb_request *request, const char *const *known, fb_request_body *out, fb_error *error);

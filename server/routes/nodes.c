@@ -6,7 +6,6 @@
 
 #include "core/base/map.h"
 #include "core/compose/composition.h"
-#include "core/document/document.h"
 #include "core/json/json.h"
 #include "core/passes/pass.h"
 #include "server/routes/input.h"

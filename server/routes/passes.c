@@ -4,7 +4,6 @@
 #include "core/compose/composition.h"
 #include "core/json/json.h"
 #include "core/passes/pass.h"
-#include "server/graphs/graphs.h"
 #include "server/routes/input.h"
 #include "server/routes/routes.h"
 

@@ -6,7 +6,6 @@
 
 #include "core/base/base64.h"
 #include "core/base/map.h"
-#include "core/document/document.h"
 #include "core/graph/slot.h"
 #include "core/json/json.h"
 #include "core/weights/evaluate.h"

@@ -5,7 +5,6 @@
 #include "server/auth/auth.h"
 #include "server/routes/input.h"
 #include "server/routes/routes.h"
-#include "server/store/models.h"
 
 #include <string.h>
 

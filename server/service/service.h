@@ -40,7 +40,7 @@ typedef struct fb_service {
 
 /* FB_INVALID "bad-address" when it has none to listen on. Beyond this machine it listens for those who have a token alone:
  * FB_INVALID "no-tokens" when none exists yet. `app` is NULL
- * as long as there is no data folder. */
+ * as long as the data folder does not exist. */
 fb_status fb_service_check_reach(const fb_service_config *config, const fb_app *app, fb_error *error);
 /* The most descriptors that the service has open at once, so that every connection that it takes is answered. */
 typedef struct fb_service_descriptors {

@@ -1,8 +1,8 @@
 /* Garbage: blobs that nothing needs, files without rows, and old uploads.
  *
  * What might go is looked for by readers, and taken away by the writer, some at a time: it asks again whether the row may go,
- * and removes a file when the row's removal is durable, and only if there is no row then. The writer alone puts files there,
- * too; so it never takes one away that a row will refer to. */
+ * and removes a file when the row's removal is durable, and only if no row exists then. The writer alone puts files there, too;
+ * so it never takes one away that a row will refer to. */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>

@@ -9,7 +9,6 @@
 #include "server/database/sql.h"
 #include "server/database/ulid.h"
 #include "server/database/writer.h"
-#include "server/store/backup.h"
 #include "server/store/files.h"
 #include "server/store/rows.h"
 #include "server/store/state.h"

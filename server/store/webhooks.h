@@ -135,7 +135,7 @@ typedef struct fb_due_deliveries {
  * first that is pending. */
 fb_status fb_store_due_deliveries(fb_store *store, int64_t now, fb_due_deliveries *out, fb_error *error);
 
-/* The end of an attempt. One of a delivery that is no longer pending, or was deleted meanwhile, changes nothing. */
+/* The end of an attempt. One of a delivery that does not wait any more, or was deleted meanwhile, changes nothing. */
 typedef struct fb_attempt_end {
     int64_t key;
     bool is_delivered, is_parked; /* neither: it is tried again at `due` */

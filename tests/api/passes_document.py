@@ -1,4 +1,4 @@
-"""docs/passes.md, from what the service says of its passes, and what it refuses in the golden cases."""
+"""docs/passes.md and README.md's table, from what the service says of its passes, and what it refuses in the golden cases."""
 
 import json
 
@@ -87,6 +87,12 @@ def spelled(passes):
 
 def at_one_token(preset):
     return f' and with `{{"tokens": 1}}` {spelled(preset["at_one_token"])}' if "at_one_token" in preset else ""
+
+
+def readme_table(passes):
+    """The table of passes in README.md."""
+    rows = [[f"`{one['name']}`", cell(one["summary"]), one["exactness"], "yes" if one["reversible"] else "no"] for one in passes]
+    return table(["pass", "what it does", "exactness", "reversible"], rows) + "\n"
 
 
 def passes_document(service):

@@ -16,7 +16,7 @@ import subprocess
 
 import pytest
 from conftest import ROOT, binary, without_sandbox
-from passes_document import passes_document
+from passes_document import passes_document, readme_table
 
 PAGES = ["README.md", *(f"docs/{page}.md" for page in ("undo", "registry", "weights", "validation", "rules", "layouts", "store",
                                                        "webhooks", "provenance", "integrations"))]
@@ -69,16 +69,16 @@ def test_tour(new_service, tmp_path, page):
 
 
 def test_passes(service):
-    """docs/passes.md says what the service says, and README.md names all of it."""
-    path = ROOT / "docs/passes.md"
-    text = passes_document(service)
-    if os.environ.get("UPDATE"):
-        path.write_text(text)
-    assert path.read_text() == text
-    readme = (ROOT / "README.md").read_text()
+    """docs/passes.md and README.md's table say what the service says, and README.md names all presets."""
     answer = service.get("/v1/passes").json()
-    for item in answer["items"]:
-        assert f"| `{item['name']}` |" in readme and item["exactness"] in readme
+    old = (ROOT / "README.md").read_text()
+    head, title, rest = old.partition("## Passes\n\n")
+    assert title and rest.startswith("| pass |")
+    readme = head + title + readme_table(answer["items"]) + rest[rest.index("\n\n") + 1:]
+    for path, text in {ROOT / "docs/passes.md": passes_document(service), ROOT / "README.md": readme}.items():
+        if os.environ.get("UPDATE"):
+            path.write_text(text)
+        assert path.read_text() == text
     for preset in answer["presets"]:
         assert f'`"{preset["name"]}"`' in readme
 
