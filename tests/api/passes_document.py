@@ -89,9 +89,9 @@ def at_one_token(preset):
     return f' and with `{{"tokens": 1}}` {spelled(preset["at_one_token"])}' if "at_one_token" in preset else ""
 
 
-def readme_table(passes):
+def readme_table(items):
     """The table of passes in README.md."""
-    rows = [[f"`{one['name']}`", cell(one["summary"]), one["exactness"], "yes" if one["reversible"] else "no"] for one in passes]
+    rows = [[f"`{one['name']}`", cell(one["summary"]), one["exactness"], "yes" if one["reversible"] else "no"] for one in items]
     return table(["pass", "what it does", "exactness", "reversible"], rows) + "\n"
 
 
