@@ -63,7 +63,7 @@ fb_status fb_zip_read(const fb_zip *zip, const fb_zip_entry *entry, uint64_t lim
 /* Limits on the reading of an archive. 0 of each: no limit. */
 typedef struct fb_archive_limits {
     uint64_t size;  /* bytes of entries that are in memory at once, together: FB_TOO_LARGE "body-too-large" */
-    unsigned ratio; /* bytes of all entries to those of the archive (fb_is_within_ratio): FB_TOO_LARGE "body-ratio-too-large" */
+    unsigned ratio; /* bytes of all entries to the archive's (fb_is_within_ratio): FB_TOO_LARGE "body-ratio-too-large" */
     void *context;
     /* So many bytes of an entry are about to be in memory; those that were held have been freed. Both or neither is NULL. */
     fb_status (*hold)(void *context, uint64_t size, fb_error *error);
@@ -132,7 +132,7 @@ fb_status fb_archive_file_new(const fb_archive *archive, const char *model, cons
                               const fb_blobs *blobs, fb_work *work, fb_archive_file **out, fb_error *error);
 void fb_archive_file_free(fb_archive_file *file);
 uint64_t fb_archive_file_size(const fb_archive_file *file);
-/* Bytes offset … offset + size of it, which must lie within. One thread at a time. */
+/* Bytes offset … offset + size of it, which must be within it. One thread at a time. */
 fb_status fb_archive_file_read(fb_archive_file *file, uint64_t offset, void *to, size_t size, fb_error *error);
 
 #endif

@@ -6,8 +6,8 @@
 #include "core/archive/internal.h"
 #include "core/base/sort.h"
 
-/* A tensor that shares the memory of another one, as a movement over that one. The same expressions as those of the Python
- * client (recipes.py, view_of): structures are compared. */
+/* A tensor that shares the memory of another one, as a movement over that one. The same expressions as the Python client's
+ * (recipes.py, view_of): structures are compared. */
 
 #define MOST_PARTS 4096 /* of an expression */
 

@@ -18,8 +18,8 @@
  *     conflict   an edit that does not fit ours
  *     recomputed a node with one name in base and theirs that an edit makes compute differently, or that reads such a node
  *     diverged   a recomputed node whose value differs: base has under this name what theirs has under another one
- *     trail the nodes between an edited node and what it reads in both base and theirs stale a tensor of base that theirs
- *     lacks, or makes differently
+ *     trail      the nodes between an edited node and what it reads in both base and theirs
+ *     stale      a tensor of base that theirs lacks, or makes differently
  *     carried    a stale tensor whose bytes changed in ours: its new bytes go back into the originals that theirs has
  *     stand-in   a tensor added to base or theirs for what ours has now, so that recipes can name it */
 #ifndef FB_DIFF_MERGE_H

@@ -26,7 +26,7 @@ bool fb_span_alike(fb_span a, fb_span b, bool *failed);
 bool fb_span_next(fb_span container, size_t *cursor, fb_span *key, fb_span *value);
 
 /* The member of a row that a pointer of one or two tokens names: "/target", "/args/1", "/kwargs/dim", "/parameters/weight".
- * Absent when there is no such member. Tokens are escaped as JSON Pointers are, over the spelling in JSON. */
+ * Absent when the row lacks that member. Tokens are escaped as JSON Pointers are, over the spelling in JSON. */
 fb_span fb_span_at(fb_span row, const char *pointer);
 
 /* Appends `row` with each pointer's value exchanged: absent = the member is taken away; a member that is not there is added at

@@ -12,7 +12,7 @@
 /* Limits of a reader; a member that is 0 has its default. */
 typedef struct fb_document_limits {
     size_t max_bytes;      /* of the document; default 1 GiB, never more than 4 GiB */
-    size_t max_nodes;      /* with those of nested programs; default FB_MAX_NODES_DEFAULT */
+    size_t max_nodes;      /* with nested programs' nodes; default FB_MAX_NODES_DEFAULT */
     size_t max_nesting;    /* arrays and objects open at once; default 64, never more than 1,000 */
     const fb_watch *watch; /* may be NULL */
 } fb_document_limits;

@@ -19,7 +19,7 @@
  *
  *     w ── tanh ── a ── …     a depends on weights alone, which are fixed
  *
- *     x ──┬─ exp ── a         a and b are equal, so both are computed from x, or one number would be drawn twice
+ *     x ──┬─ exp ── a         a and b are equal, so both are computed from x, or one value would get two numbers
  *         └─ exp ── b
  *
  *     x ── view ── a          a is x in another shape, and a rewrite may read either

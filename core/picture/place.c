@@ -1,12 +1,12 @@
 /* Layers and lanes, box by box from the inside out.
  *
  *     ┌ encoder ──────────────┐      A box that is open holds layers of boxes. A line goes down from layer to layer; what must
- *     │   ┌─────┐             │      pass layers does so where nothing stands in its way, or in a lane at the right; what leads
+ *     │   ┌─────┐             │      pass layers does so where nothing is in its way, or in a lane at the right; what leads
  *     │   │ add ├─────────┐   │      back, at the left. Between two layers each value has a track of its own for going
  *     │   └──┬──┘         │   │      sideways. A value that leaves or enters a box does so once, however many read it.
  *     │   ┌──┴──┐         │   │
  *     │   │dense│         │   │      All of this is done in the box's own coordinates; at the end all are moved to where the
- *     │   └──┬──┘         │   │      boxes stand.
+ *     │   └──┬──┘         │   │      boxes are.
  *     │      ├────────────┘   │
  */
 

@@ -14,8 +14,8 @@ typedef struct fb_blas {
     __typeof__(cblas_zgemm) *zgemm;
 } fb_blas;
 
-/* Does nothing when `blas` has them. The library stays loaded. What kernels it takes
- * stands in the environment: OPENBLAS_CORETYPE, set here unless it is set. FB_IO "library-missing", FB_NO_MEMORY. */
+/* Does nothing when `blas` has them. The library stays loaded. The environment says which kernels it takes: OPENBLAS_CORETYPE,
+ * set here unless it is set. FB_IO "library-missing", FB_NO_MEMORY. */
 fb_status fb_blas_load(fb_blas *blas, fb_error *error);
 
 #endif

@@ -37,7 +37,7 @@ typedef struct fb_blobs {
     /* Remembers one; that it could not is not a failure of the caller's. NULL as above. */
     void (*remember)(void *context, const fb_blob_tensor *tensor, const char *digest);
     /* Writes elements first … first + count of a tensor whose own bytes are not known, or whose blob is not here. NULL: nothing
-     * stands in for them. */
+     * replaces them. */
     void (*stand_in)(void *context, const fb_graph *graph, fb_tensor tensor, int64_t first, int64_t count, unsigned char *to);
     /* A file without a name, open for reading and writing, for what does not fit into memory; the caller closes it. NULL: there
      * is only memory. FB_NO_SPACE, FB_IO. */

@@ -10,7 +10,7 @@ typedef struct fb_range {
 } fb_range;
 
 /* A tensor of shape `inner` is reshaped to `outer` (as many elements, none of the sizes 0). Which box of it holds the elements
- * of a box of the reshaped one, in the same row-major order? False when they are no box. */
+ * of a box of the reshaped one, in the same row-major order? False when they are not a box. */
 bool fb_box_through_reshape(const int64_t *outer, const fb_range *box, int rank, const int64_t *inner, fb_range *inner_box,
                             int inner_rank);
 

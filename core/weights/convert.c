@@ -103,8 +103,8 @@ static void encode_float16(const double *numbers, size_t count, unsigned char *b
     }
 }
 
-/* The upper half of float64, whose last bit stands for all of the lower half, is enough to round to bfloat16: integers of 32
- * bits, of which a vector holds twice as many. False: a number is subnormal or beyond the largest, or nan. */
+/* The upper half of float64, whose last bit summarises the lower half, is enough to round to bfloat16: integers of 32 bits, of
+ * which a vector holds twice as many. False: a number is subnormal or beyond the largest, or nan. */
 static bool encode_normal(const double *numbers, size_t count, uint16_t *halves) {
     const int32_t least = (1023 - 126) << 20, most = (1023 + 128) << 20;
     int32_t is_other = 0;

@@ -28,7 +28,7 @@ void fb_decode_numbers(fb_dtype dtype, const unsigned char *bytes, size_t count,
 /* Rounded once, to nearest even, as fb_dtype_encode does; nan becomes the positive quiet one. Also to int8, as
  * fb_recipe_rounds_to says. `bytes` may be `numbers`. */
 void fb_encode_numbers(fb_dtype dtype, const double *numbers, size_t count, unsigned char *bytes);
-/* What is left of the numbers when they are encoded and decoded again. */
+/* Rounds the numbers as encoding and decoding them does. */
 void fb_round_numbers(fb_dtype dtype, double *numbers, size_t count);
 
 /* x = op(x), for neg, sqrt, rsqrt, exp and round. */

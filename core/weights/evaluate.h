@@ -1,10 +1,10 @@
-/* The bytes of a tensor: those it has in a blob or inline, or what its recipe makes of others'. graph-format: "tensor".
+/* The bytes of a tensor: the ones that it has in a blob or inline, or what its recipe makes of others'. graph-format: "tensor".
  *
  * Movements copy elements of any dtype. Everything else is computed in float64 and rounded once, to nearest even, to the dtype
  * of the tensor that the recipe defines; a tensor that a recipe reads has its own dtype's values, rounded when it has a recipe
  * itself. matmul is BLAS' dgemm.
  *
- * Bytes are made a block at a time, when they are asked for: memory stays below FB_EVALUATION_MEMORY whatever the size. */
+ * Bytes are made a block at a time, when they are asked for: memory stays below FB_EVALUATION_MEMORY for any size. */
 #ifndef FB_WEIGHTS_EVALUATE_H
 #define FB_WEIGHTS_EVALUATE_H
 
@@ -29,12 +29,12 @@ void fb_evaluation_free(fb_evaluation *evaluation);
 
 /* Bytes of the whole: little-endian, row-major. */
 uint64_t fb_evaluation_size(const fb_evaluation *evaluation);
-/* Writes bytes offset … offset + size of it, which must lie within. Any part may be read, in any order; in order and in large
+/* Writes bytes offset … offset + size of it, which must be within it. Any part may be read, in any order; in order and in large
  * parts is fastest. One thread at a time. */
 fb_status fb_evaluation_read(fb_evaluation *evaluation, uint64_t offset, void *to, size_t size, fb_error *error);
 
-/* Where the bytes from `offset` on lie as they are, in a blob: how many, `size` at most; 0: they are there when they are read,
- * and not before. Valid until the next call. */
+/* The place of the bytes from `offset` on in a blob, as they are: how many, `size` at most; 0: they are there when they are
+ * read, and not before. Valid until the next call. */
 size_t fb_evaluation_lie(fb_evaluation *evaluation, uint64_t offset, size_t size, const unsigned char **bytes);
 
 /* ---- numbers that are finite no more ---- */
@@ -43,12 +43,12 @@ size_t fb_evaluation_lie(fb_evaluation *evaluation, uint64_t offset, size_t size
 #define FB_TENSOR_OVERFLOWS "tensor-overflows"
 
 /* From now on reading fails with FB_CONFLICT FB_TENSOR_OVERFLOWS where it comes to a number that a recipe computes and that is
- * infinite or nan, if all that it is made of are finite. What is no larger than `*left` bytes is looked at now, and lessens
- * that; `left` may be NULL. */
+ * infinite or nan, if all that it is made of are finite. A tensor of at most `*left` bytes is looked at now, and lessens that;
+ * `left` may be NULL. */
 fb_status fb_evaluation_refuse_overflow(fb_evaluation *evaluation, uint64_t *left, fb_error *error);
 #define FB_OVERFLOW_LOOK ((uint64_t)1 << 30) /* bytes that are looked at before the first one is sent */
 
-/* Whether two of them give the same bytes. */
+/* Finds out if two of them give the same bytes. */
 fb_status fb_evaluation_equal(fb_evaluation *a, fb_evaluation *b, bool *is_equal, fb_error *error);
 
 /* Bytes of a tensor, by its dtype and shape. */
@@ -62,7 +62,7 @@ typedef struct fb_extent {
 /* Of a floating dtype that recipes compute with. FB_TOO_LARGE: a recipe makes too much of too little. */
 fb_status fb_evaluation_extent(fb_evaluation *evaluation, fb_extent *out, fb_error *error);
 
-/* "sha256:…" of the tensor's bytes: its `digest` when it has one, or a remembered one, or that of its bytes. */
+/* "sha256:…" of the tensor's bytes: its `digest` when it has one, or a remembered one, or the bytes' own. */
 fb_status fb_evaluation_digest(const fb_graph *graph, fb_tensor tensor, const fb_blobs *blobs, char digest[FB_ID_LENGTH + 1],
                                fb_error *error);
 

@@ -1,5 +1,5 @@
-/* Where bytes lie: those of tensors without a recipe, in blobs or inline; and those of terms that are made once and kept, small
- * ones in memory, others in a file without a name. */
+/* Stored bytes: of tensors without a recipe, in blobs or inline; and of terms that are made once and kept, small ones in
+ * memory, others in a file without a name. */
 #include <errno.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -10,7 +10,7 @@
 
 #define KEPT_FREELY ((uint64_t)1 << 30) /* recipes may make much of little; beyond this they must read much as well */
 #define KEPT_FACTOR 16
-#define ALIGNMENT 65536 /* of parts of the file: a page, whatever its size */
+#define ALIGNMENT 65536 /* of parts of the file: a page of any size */
 
 /* True when the caller of the evaluation has bytes for what is not known. */
 static bool find_stand_in(const fb_evaluation *e, fb_tensor tensor, fb_term *term) {
@@ -46,7 +46,7 @@ static bool find_in_blob(fb_evaluation *e, fb_tensor tensor, uint64_t size, fb_t
         return false;
     }
     const fb_blob_bytes *blob = open_blob(e, row->blob, tensor, term);
-    if (!blob) return !e->status; /* something stands in for it */
+    if (!blob) return !e->status; /* something replaces it */
     uint64_t offset = (uint64_t)row->offset;
     if (row->offset < 0 || offset > blob->size || size > blob->size - offset) {
         fb_evaluation_fail(e, FB_INVALID, "blob-too-small", "%s is %llu bytes from %llu on, and the blob %s has %llu",

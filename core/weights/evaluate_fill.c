@@ -1,4 +1,4 @@
-/* Boxes of terms: what lies there is copied, what moves is taken from elsewhere, what computes is made in float64. */
+/* Boxes of terms: stored bytes are copied, movements take elements from elsewhere, computations are made in float64. */
 #include <math.h>
 #include <string.h>
 
@@ -14,7 +14,7 @@ static int64_t box_elements(int rank, const fb_range *box) {
     return count;
 }
 
-/* Bytes from one element to the next in each dimension, where they lie without gaps; the sizes are not 0. */
+/* Bytes from one element to the next in each dimension, where they have no gaps; the sizes are not 0. */
 static void packed_strides(int rank, const fb_range *box, int64_t element, int64_t *strides) {
     for (int i = rank - 1; i >= 0; i--) {
         strides[i] = element;
@@ -39,7 +39,7 @@ static bool is_packed(int rank, const fb_range *box, const fb_target *to) {
     return true;
 }
 
-/* Run by run: as many elements as lie without gaps in the whole, one run after the other. */
+/* Run by run: as many elements as are without gaps in the whole, one run after the other. */
 static bool each_run(const fb_term *term, const fb_range *box, unsigned char *to, int64_t element,
                      bool (*fill)(void *context, int64_t start, int64_t count, unsigned char *to), void *context) {
     int64_t strides[FB_RECIPE_MAX_RANK], index[FB_RECIPE_MAX_RANK] = {0}, run = 1, start = 0;
@@ -66,13 +66,13 @@ typedef struct filling {
     const fb_target *to;
 } filling;
 
-/* ---- what lies there ----------------------------------------------------------------------------------------------------- */
+/* ---- stored bytes -------------------------------------------------------------------------------------------------------- */
 
 typedef struct reading {
     const fb_term *term;
     const fb_target *to;
     int64_t first;   /* bytes from the tensor's begin */
-    int64_t element; /* bytes of one where it lies */
+    int64_t element; /* bytes of one as it is stored */
 } reading;
 
 /* Gathers a run of elements without gaps. */
@@ -109,7 +109,7 @@ static void decode_run(void *context, int64_t from, int64_t to, int64_t count, i
     }
 }
 
-/* Bytes of memory that come to be used when a box is read: each run brings pages around it along, up to those of the next. */
+/* Bytes of memory that come to be used when a box is read: each run brings pages around it along, up to the next run's. */
 static uint64_t touched_by(const fb_term *term, const fb_range *box, uint64_t element) {
     uint64_t run = element, runs = 1, first = 0, last = 0, inside = element;
     bool is_run = true;
@@ -152,7 +152,7 @@ static void fill_bytes(fb_evaluation *e, const fb_term *term, const fb_range *bo
     else fb_strided_each(&s, decode_run, &r);
 }
 
-/* ---- what somebody else writes ------------------------------------------------------------------------------------------- */
+/* ---- elements that a caller's function writes ---------------------------------------------------------------------------- */
 
 static bool stand_in(void *context, int64_t start, int64_t count, unsigned char *to) {
     const filling *f = context;
@@ -160,7 +160,7 @@ static bool stand_in(void *context, int64_t start, int64_t count, unsigned char 
     return true;
 }
 
-/* In its own order: then it lies there, and is read like anything else. */
+/* In its own order: then its bytes are stored, and read like any others. */
 static bool fill_stood_in(fb_evaluation *e, const fb_term *term, const fb_range *box, const fb_target *to) {
     int64_t sizes[FB_RECIPE_MAX_RANK], element = (int64_t)fb_dtype_size(term->dtype);
     fb_range whole[FB_RECIPE_MAX_RANK];

@@ -2,15 +2,15 @@
  *
  *     evaluate.c          opening an evaluation, and reading from it
  *     evaluate_plan.c     the recipe, and those of the tensors that it reads, as one tree of terms
- *     evaluate_bytes.c    where bytes lie: of tensors without a recipe, and of terms that are made once and kept
+ *     evaluate_bytes.c    stored bytes: of tensors without a recipe, and of terms that are made once and kept
  *     evaluate_fill.c     parts of terms are made
- *     strided.c           walking over elements that lie with gaps in two places
+ *     strided.c           walking over elements that have gaps in two places
  *     evaluate_digest.c   digests, comparing, what is missing
  *     evaluate_overflow.c numbers that are finite no more
  *
  * A part is a box: a range in each dimension. A term makes a box of itself out of boxes of its arguments, and writes it where
- * and as it is asked for: either the elements themselves, which movements copy whatever they mean, or their values in float64,
- * which is what everything that computes asks for. */
+ * and as it is asked for: either the elements themselves, which movements copy for any dtype, or their values in float64, which
+ * is what everything that computes asks for. */
 #ifndef FB_WEIGHTS_EVALUATE_INTERNAL_H
 #define FB_WEIGHTS_EVALUATE_INTERNAL_H
 
@@ -23,7 +23,7 @@
 #include "core/weights/recipe.h"
 
 typedef enum fb_recipe_term_kind {
-    FB_TERM_BYTES,   /* lies there: a tensor without a recipe, or a kept term */
+    FB_TERM_BYTES,   /* stored: a tensor without a recipe, or a kept term */
     FB_TERM_ROUNDED, /* the one argument, which computes, rounded to a dtype */
     FB_TERM_OP,      /* an operation of a recipe */
 } fb_recipe_term_kind;
@@ -88,7 +88,7 @@ void fb_strided_each(const fb_strided *s, fb_strided_run *run, void *context);
 /* Copies elements of 1, 2, 4, 8 or 16 bytes. */
 void fb_strided_copy(const fb_strided *s, const unsigned char *from, unsigned char *to, int64_t element);
 
-/* A term that is made once, when the first byte is read, and what stands for it. */
+/* A term that is made once, when the first byte is read, and its replacement. */
 typedef struct fb_kept {
     const fb_term *made;
     fb_term *stands;
@@ -136,7 +136,7 @@ struct fb_evaluation {
     fb_dtype dtype;
     bool computes, refuses_overflow; /* something in it is computed; what overflows is refused */
     int64_t element;
-    uint64_t source_bytes, kept_bytes; /* of all tensors that lie there; of all kept terms */
+    uint64_t source_bytes, kept_bytes; /* of all stored tensors; of all kept terms */
     /* Reading. */
     fb_stack stack;
     int64_t block;        /* elements that are made at once when something computes */
@@ -168,7 +168,7 @@ void fb_evaluation_close_bytes(fb_evaluation *e);
 /* Writes elements start … start + count in row-major order, without gaps. False when memory is out. */
 bool fb_fill_range(fb_evaluation *e, const fb_term *term, int64_t start, int64_t count, unsigned char *to, int64_t element,
                    bool is_numbers);
-/* Where elements start … start + count lie as they are, and how many of them; 0: nowhere. */
+/* The stored place of elements start … start + count, as they are, and how many of them; 0: nowhere. */
 int64_t fb_find_lying(const fb_term *term, int64_t start, int64_t count, const unsigned char **bytes);
 
 /* fb_evaluation_of with other limits, which outlive the evaluation. */
@@ -181,7 +181,7 @@ int64_t fb_evaluation_block(const fb_evaluation *e, const fb_term *term);
 /* Makes block `number`; gives how many elements it has. */
 bool fb_fill_block(fb_evaluation *e, const fb_term *term, int64_t block, int64_t number, unsigned char *to, int64_t element);
 
-/* A term that stands for `made`, which moves or is rounded, and is of that dtype. */
+/* A term in the place of `made`, which moves or is rounded, and is of that dtype. */
 fb_term *fb_evaluation_keep(fb_evaluation *e, const fb_term *made, fb_dtype dtype);
 /* Makes all that is kept; once. */
 bool fb_evaluation_make_kept(fb_evaluation *e);

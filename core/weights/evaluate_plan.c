@@ -1,4 +1,4 @@
-/* The plan: one tree of terms for a recipe and those of the tensors that it reads.
+/* The plan: one tree of terms for a recipe and the recipes of the tensors that it reads.
  *
  * A tensor with a recipe is looked through: what reads it reads what it is made from. It is made once and kept instead when
  * that would be more work: because several recipes read it, because one reads it again and again (the arguments of matmul, and
@@ -159,7 +159,7 @@ static fb_term *plan_full(planner *p, fb_value expression) {
     return term;
 }
 
-/* What is read again and again is kept when it is much work. */
+/* Caches expensive terms that are read more than once. */
 static const fb_term *repeated(planner *p, const fb_term *arg) {
     if (!arg->computes || (!arg->gathers && arg->cost <= p->e->limits->repeated)) return arg;
     if (arg->kind != FB_TERM_ROUNDED) arg = new_rounded(p, FB_FLOAT64, arg);

@@ -28,9 +28,9 @@ fb_status fb_inputs_blobs(const fb_graph *graph, const fb_tensor *tensors, size_
 
 /* By tensor: a module owns it. The caller's; NULL when memory is out. */
 bool *fb_owned_tensors(const fb_graph *graph);
-/* Whether it has a recipe that does more than copy bytes. */
+/* True if the tensor has a recipe that does more than copy bytes. */
 bool fb_tensor_is_computed(const fb_graph *graph, fb_tensor tensor);
-/* Whether passes made the tensor: it has a recipe, and is not a mere view of what modules own, as an exporter records two
+/* True if passes made the tensor: it has a recipe, and is not a mere view of what modules own, as an exporter records two
  * parameters in one memory. */
 bool fb_tensor_is_made(const fb_graph *graph, fb_tensor tensor, const bool *is_owned);
 

@@ -19,8 +19,8 @@ typedef struct axis {
     int64_t whole, dim; /* size and number of that dimension */
 } axis;
 
-/* A box of `expression` whose elements are those of a box of `origin`, an expression over the made tensor. Slices and
- * permutations on the way move the boxes; only a reshape makes a new origin. */
+/* A box of `expression` with the elements of a box of `origin`, an expression over the made tensor. Slices and permutations on
+ * the way move the boxes; only a reshape makes a new origin. */
 typedef struct place {
     fb_value expression, origin;
     int origin_depth;
@@ -58,7 +58,7 @@ static const int64_t *offsets_of(inverter *in, fb_value concat) {
     int64_t dim = fb_recipe_int(in->graph, concat, "axis"), sum = 0;
     if (first + count + 1 > UINT32_MAX / 2) in->is_too_large = true;
     if (in->is_too_large || !fb_buffer_reserve(&in->offsets, (count + 1) * sizeof sum)) return NULL;
-    in->offsets.size += (count + 1) * sizeof sum; /* before those of the concats inside */
+    in->offsets.size += (count + 1) * sizeof sum; /* before the concats' inside */
     for (size_t i = 0; i < count; i++) {
         int64_t size = extent(in, fb_recipe_arg(in->graph, concat, i), dim);
         if (size < 0) return NULL;

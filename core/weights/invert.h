@@ -7,7 +7,7 @@
 #define FB_PIECES_MAX 250000 /* half a kilobyte each */
 
 /* A part of a source: the box start <= index < stop of it is what `from` computes, which has the box's shape. For a filler
- * `source` is none, the box is that of the `full`, and `from` is where the constant `number` should be. */
+ * `source` is none, the box is the `full`'s, and `from` is where the constant `number` should be. */
 typedef struct fb_piece {
     fb_tensor source;
     fb_value number;

@@ -51,7 +51,7 @@ typedef struct fb_recipe_facts {
     fb_recipe_member members[4];
 } fb_recipe_facts;
 
-/* FB_RECIPE_NONE when there is no operation of that name. */
+/* FB_RECIPE_NONE when no operation has that name. */
 fb_recipe_op fb_recipe_op_find(const char *name);
 const fb_recipe_facts *fb_recipe_facts_of(fb_recipe_op op); /* not for FB_RECIPE_NONE */
 /* The operation of an FB_EXPRESSION value; FB_RECIPE_NONE for anything else. */
@@ -90,8 +90,8 @@ fb_value fb_recipe_round(fb_graph *graph, fb_value a);
 fb_value fb_recipe_matmul(fb_graph *graph, fb_value a, fb_value b);
 /* The largest absolute value over those dims, which become 1; nan where there is one. */
 fb_value fb_recipe_absmax(fb_graph *graph, fb_value from, const int64_t *dims, size_t count);
-/* torch.index_select: what lies along the axis at the places that `index` says, a tensor of int64 or int32 of any shape, which
- * is read row by row; a negative place counts from the end. */
+/* torch.index_select: the elements along the axis at the places that `index` has, a tensor of int64 or int32 of any shape,
+ * which is read row by row; a negative place counts from the end. */
 fb_value fb_recipe_index_select(fb_graph *graph, fb_value from, int64_t axis, fb_tensor index);
 
 /* ---- checking them ------------------------------------------------------------------------------------------------------ */
@@ -113,12 +113,12 @@ typedef struct fb_recipe_type {
  * broadcasting and matmul are NumPy's. */
 fb_status fb_recipe_type_of(const fb_graph *graph, fb_value expression, fb_recipe_type *type, fb_error *error);
 
-/* What a computed recipe may be rounded to: a floating dtype that can be computed with; and int8, where nan becomes 0 and what
- * is beyond the range the nearest end of it. */
+/* True for a dtype that a computed recipe may be rounded to: a floating one that can be computed with; and int8, where nan
+ * becomes 0 and what is beyond the range the nearest end of it. */
 bool fb_recipe_rounds_to(fb_dtype dtype);
 
 /* Every recipe of the graph: its type, that it agrees with the tensor's dtype and shape, and that no tensor depends on itself
- * ("recipe-cycle"). Pointers are "/tensors/3/recipe/args/0". Linear in the size of the document, whatever its depth. */
+ * ("recipe-cycle"). Pointers are "/tensors/3/recipe/args/0". Linear in the size of the document, at any depth. */
 void fb_recipe_check_all(const fb_graph *graph, fb_errors *errors);
 
 /* ---- For core/weights alone. -------------------------------------------------------------------------------------------- */

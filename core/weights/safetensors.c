@@ -82,7 +82,7 @@ static void fail_memory(reader *r) {
     if (!r->status) r->status = fb_fail_memory(r->error);
 }
 
-/* Whether the scanner has found something wrong; then that is told. */
+/* True if the scanner has found a fault, which is then reported. */
 static bool scan_failed(reader *r) {
     if (r->scan.status == FB_NO_MEMORY) fail_memory(r);
     else if (r->scan.status && !r->status)
@@ -94,7 +94,8 @@ static bool scan_failed(reader *r) {
 
 /* ---- members ------------------------------------------------------------------------------------------------------------ */
 
-/* The next value, which must be a string or an int; NULL otherwise. Only what is small is looked at, whatever stands there. */
+/* The next value, which must be a string or an int; NULL otherwise. Only a small one is looked at, so that any value is cheap.
+ */
 static const fb_json *scan_scalar(reader *r, fb_json_kind kind, const char *member, const char *message) {
     r->scan.max_nesting = r->scan.depth;
     const fb_json *value = fb_scan_value(&r->scan);
@@ -163,7 +164,7 @@ static void scan_offsets(reader *r, fb_safetensors_entry *entry) {
     entry->size = (uint64_t)offsets[1] - entry->offset;
 }
 
-/* Bytes of a tensor; false when its bits cannot be counted in 64 bits, or are no whole bytes. */
+/* Bytes of a tensor; false when its bits cannot be counted in 64 bits, or are not whole bytes. */
 static bool size_of_tensor(const int64_t *shape, int rank, unsigned bits, uint64_t *size) {
     uint64_t product = 1;
     for (int i = 0; i < rank; i++) {
@@ -275,7 +276,7 @@ static int by_offset(const void *a, const void *b) {
     return x < y ? -1 : x > y;
 }
 
-/* Sorts them by offset, into `sorted`; names must differ, and the bytes of one follow those of another. */
+/* Sorts them by offset, into `sorted`; names must differ, and the bytes of one follow another's. */
 static void check_entries(reader *r, const fb_safetensors_entry **order, size_t count, fb_safetensors_entry *sorted,
                           uint64_t data_size) {
     const fb_safetensors_entry *entries = (const fb_safetensors_entry *)(const void *)r->entries.data;

@@ -31,13 +31,12 @@ typedef struct fb_safetensors {
     void *memory;     /* names and shapes */
 } fb_safetensors;
 
-/* Parses the header of a file of `size` bytes, of which `bytes` are at least those of the header (mapped, usually all).
- * FB_INVALID "bad-safetensors", with a pointer into the header ("/encoder.weight/data_offsets") where there is one, for
- * everything that the reference implementation refuses: a header beyond the file or FB_SAFETENSORS_MAX_HEADER, that does not
- * begin with '{', is not UTF-8 or JSON, an unknown dtype, offsets that do not agree with dtype and shape, overlap, leave a hole
- * or do not end with the file; overflow of any product. And for what the format's description forbids though that
- * implementation takes it: a repeated name, an unknown member; for U+0000 in a name, more than FB_SAFETENSORS_MAX_RANK
- * dimensions, sizes from 2^63 on. */
+/* Parses the header of a file of `size` bytes, of which `bytes` has at least the header's (mapped, usually all). FB_INVALID
+ * "bad-safetensors", with a pointer into the header ("/encoder.weight/data_offsets") where it is known, for everything that the
+ * reference implementation refuses: a header beyond the file or FB_SAFETENSORS_MAX_HEADER, that does not begin with '{', is not
+ * UTF-8 or JSON, an unknown dtype, offsets that do not agree with dtype and shape, overlap, leave a hole or do not end with the
+ * file; overflow of any product. And for what the format's description forbids though that implementation takes it: a repeated
+ * name, an unknown member; for U+0000 in a name, more than FB_SAFETENSORS_MAX_RANK dimensions, sizes from 2^63 on. */
 fb_status fb_safetensors_read(const unsigned char *bytes, uint64_t size, fb_safetensors *out, fb_error *error);
 void fb_safetensors_free(fb_safetensors *file);
 

@@ -1,4 +1,4 @@
-/* Walks over elements that lie with gaps in two places. */
+/* Walks over elements that have gaps in two places. */
 #include <string.h>
 
 #include "core/weights/evaluate_internal.h"
@@ -15,7 +15,7 @@ void fb_strided_add(fb_strided *s, int64_t size, int64_t from, int64_t to) {
     s->to[last] = to;
 }
 
-/* The dimension that lies densest in one place. */
+/* The dimension that is densest in one place. */
 static int densest(const fb_strided *s, const int64_t *strides) {
     int found = s->rank - 1;
     for (int i = s->rank - 2; i >= 0; i--) {
@@ -36,8 +36,8 @@ static void move_last(fb_strided *s, int dimension, int place) {
     swap(s->to, dimension, place);
 }
 
-/* Tiles of the two innermost dimensions, of which one lies dense here and the other there: so a line of memory is read or
- * written as a whole while it is in the cache. */
+/* Tiles of the two innermost dimensions, of which one is dense here and the other there: so a line of memory is read or written
+ * as a whole while it is in the cache. */
 static void run_tiles(const fb_strided *s, int64_t from, int64_t to, fb_strided_run *run, void *context) {
     int inner = s->rank - 1, outer = s->rank - 2;
     for (int64_t i = 0; i < s->sizes[outer]; i += TILE) {

@@ -187,7 +187,7 @@ static fb_status check_numbers(const fb_weights_file *file, json_t **faulty, fb_
         if (!status && met.status && json_array_size(items) == 1) fb_fail(error, met.status, met.code, "", "%s", met.message);
     }
     if (!status && json_array_size(items)) {
-        status = FB_CONFLICT; /* `error` is that of the first */
+        status = FB_CONFLICT; /* `error` is the first one's */
         *faulty = json_incref(items);
     }
     json_decref(items);
@@ -368,7 +368,7 @@ static json_t *describe_tensors(const fb_weights_file *file) {
     return member;
 }
 
-/* Whether the tensors come from several files, or from parts of one: what these say of themselves is not true of all then. */
+/* True if the tensors come from several files, or from parts of one: then a file's metadata need not be true of all of them. */
 static bool is_put_together(const fb_weights_file *file) {
     const char *first = NULL;
     bool is_mixed = false;
@@ -381,7 +381,7 @@ static bool is_put_together(const fb_weights_file *file) {
     return is_mixed;
 }
 
-/* Whether what a file's metadata says of the tensors is true of these: another file may have replaced some. */
+/* True if a file's metadata is true of these tensors: another file may have replaced some. */
 static bool is_said_right(const fb_weights_file *file, const json_t *metadata) {
     const char *text = json_string_value(json_object_get(metadata, FB_WEIGHTS_TENSORS));
     json_t *said = text ? json_loads(text, 0, NULL) : NULL;
@@ -400,7 +400,7 @@ static void drop_said(const fb_weights_file *file) {
     for (size_t i = 0; i < sizeof members / sizeof *members; i++) json_object_del(file->metadata, members[i]);
 }
 
-/* Whose weights these are, where the names alone may not tell: see fb_bind. */
+/* Notes whose weights the file holds, where the names alone may not show it: see fb_bind. */
 static fb_status sign(fb_weights_file *file, bool has_made, fb_error *error) {
     char id[FB_ID_LENGTH + 1], structure[FB_ID_LENGTH + 1];
     bool ok = true;

@@ -1,19 +1,19 @@
 /* The safetensors file of a graph's weights, made while it is read.
  *
  * A graph that was bound to one file, and whose weights no pass has changed, gives that very file: one in which each tensor is
- * there under its path, which has no others but those that were extra when the graph was bound (weights_source.h), and which
- * says nothing of itself that is not true of this graph.
+ * there under its path, which has no others but the extra ones of the binding (weights_source.h), and which says nothing of
+ * itself that is not true of this graph.
  *
  * Any other file is laid out anew, and has every tensor that a module owns. The keys are the owners' paths. A tensor that
  * several own is there under those paths that its file has (or another shard of a model that no pass has changed), or else
- * under that of its first owner. Recipes are evaluated on the way. The `__metadata__` is that of the files that the bytes come
- * from, where they have one; the first that says a key is believed. A note of a tensor, by its name, follows it, and is left
- * out where its bytes are not in the file as they were.
+ * under its first owner's. Recipes are evaluated on the way. The `__metadata__` comes from the files of the bytes, where they
+ * have one; the first that says a key is believed. A note of a tensor, by its name, follows it, and is left out where its bytes
+ * are not in the file as they were.
  *
  * A file that has a tensor which passes made says whose weights it holds: FB_WEIGHTS_GRAPH and FB_WEIGHTS_STRUCTURE are the
  * graph's id and structure, FB_WEIGHTS_READING is "finished", and FB_WEIGHTS_TENSORS is JSON that gives for each key of the
  * file the tensor's name in the graph and the hash of its recipe: {"fc.weight": ["fc.weight@1a2b3c4d", "sha256:…"]}. A tensor
- * without a recipe has no hash, and stands there only if its name is not the key. fb_bind believes that, also for graphs that
+ * without a recipe has no hash, and is listed only if its name is not the key. fb_bind believes that, also for graphs that
  * later passes made of this one. So does a file that is put together from several of which one says such a thing.
  *
  * Buffers that a checkpoint lacks (`non_persistent`) are left out, unless their bytes came in a file as well. */
@@ -66,10 +66,11 @@ uint64_t fb_weights_file_size(const fb_weights_file *file);
 size_t fb_weights_file_count(const fb_weights_file *file); /* tensors */
 /* The blobs that its bytes come from. */
 const char *const *fb_weights_file_sources(const fb_weights_file *file, size_t *count);
-/* Bytes offset … offset + size of the file, which must lie within; as fb_evaluation_read. One evaluation is open at a time. */
+/* Bytes offset … offset + size of the file, which must be within it; as fb_evaluation_read. One evaluation is open at a time.
+ */
 fb_status fb_weights_file_read(fb_weights_file *file, uint64_t offset, void *to, size_t size, fb_error *error);
-/* Where bytes from `offset` on lie as they are, without being read: how many, of at most `size`; 0: nowhere. Valid until the
- * next call of any of these. */
+/* The place of the bytes from `offset` on, as they are, without reading them: how many, of at most `size`; 0: nowhere. Valid
+ * until the next call of any of these. */
 fb_status fb_weights_file_lie(fb_weights_file *file, uint64_t offset, size_t size, const unsigned char **bytes, size_t *count,
                               fb_error *error);
 

@@ -18,7 +18,7 @@ fb_status fb_weights_source_open(fb_weights_source *source, const fb_blobs *blob
 void fb_weights_source_close(fb_weights_source *source);
 /* The file's tensor of that name, or NULL. */
 const fb_safetensors_entry *fb_weights_source_find(const fb_weights_source *source, const char *name);
-/* Whether the file has the graph's tensor under that key: of the same dtype, shape and bytes. */
+/* Finds out if the file has the graph's tensor under that key: of the same dtype, shape and bytes. */
 fb_status fb_weights_source_has(const fb_weights_source *source, const fb_graph *graph, fb_tensor tensor, const char *key,
                                 bool *has, fb_error *error);
 
@@ -26,7 +26,7 @@ fb_status fb_weights_source_has(const fb_weights_source *source, const fb_graph 
  * "weights_file": {"blob": the file's digest, "extra": the digest of the sorted names}. No names: removes the note. Sorts
  * `extra`. False when memory is out. */
 bool fb_weights_note_extra(fb_graph *graph, const char *blob, const char **extra, size_t count);
-/* Whether exactly these are left over of the file: none, or those that the note says. Sorts `extra`. */
+/* Finds out if exactly these are left over of the file: none, or the ones in the note. Sorts `extra`. */
 fb_status fb_weights_check_extra(const fb_graph *graph, const char *blob, const char **extra, size_t count, bool *is_right,
                                  fb_error *error);
 

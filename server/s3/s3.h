@@ -4,8 +4,8 @@
  * reached, is overloaded or breaks off. Errors that any function may report:
  *
  *     FB_BUSY       blobs-unavailable  not reached, overloaded, or broken off, after the last attempt
- *     FB_IO blobs-refused the store said no: wrong credentials, no such bucket, a wrong region or clock; or credentials are
- *     missing FB_NO_MEMORY out-of-memory
+ *     FB_IO         blobs-refused      the store said no: missing or wrong credentials, no such bucket, a wrong region or clock
+ *     FB_NO_MEMORY  out-of-memory
  *
  * No message has a credential in it. Credentials are AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and AWS_SESSION_TOKEN, or the
  * profile AWS_PROFILE ("default") of the file AWS_SHARED_CREDENTIALS_FILE, which is read again for each request; AWS_CA_BUNDLE

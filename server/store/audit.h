@@ -1,6 +1,6 @@
-/* Who did what. Every act leaves an entry, written in the transaction of what it did: there is neither an act without one nor
- * one without its act. Entries are never changed; the database itself refuses that. They are removed for their age only. Each
- * has a digest of itself and of the digest before it, so that `db check` notices damage (fb_store_check_audit in check.h).
+/* The audit: who did what. Every act leaves an entry, written in the transaction of what it did: neither exists without the
+ * other. Entries are never changed; the database itself refuses that. They are removed for their age only. Each has a digest of
+ * itself and of the digest before it, so that `db check` notices damage (fb_store_check_audit in check.h).
  *
  *     action              object          outcome
  *     optimize, external  the run         the resulting graph
@@ -25,7 +25,7 @@
  *     gc                  uploads, files  how many
  *     retention           runs            how many, and how many graphs
  *     audit-trim          audit           how many entries, and from before when
- *     pin, unpin          the run         pinned, no longer pinned
+ *     pin, unpin          the run         pinned, not pinned any more
  *     token-create        the token       its scope
  *     token-revoke        the token       revoked
  *     webhook-create      the webhook     scheme and host of its URL; so also for webhook-change, or disabled
