@@ -16,6 +16,7 @@
 
 #include "core/diff/merging.h"
 #include "core/graph/build.h"
+#include "core/graph/write.h"
 #include "core/ops/alias.h"
 
 /* Edited nodes in groups: an inserted or erased node belongs to the group of its readers. When another group reads the same
