@@ -271,7 +271,7 @@ $(BUILD)/tests/load/load: $(patsubst %.c,$(BUILD)/%.o,$(wildcard tests/load/*.c)
 test-contract: all golden
 	@tests/contract/run $(BUILD) -n $${FOLDBACK_CONTRACT_CASES:-60}
 
-## make test-s3      blobs in a bucket, of S3-compatible servers on this machine in a venv of its own: their faults, and the API's tests
+## make test-s3      blobs in a bucket, of S3-compatible servers on this machine in a venv of its own: their faults, and the API's tests; FOLDBACK_S3_SHORT=1: those that are not on PostgreSQL, too
 test-s3: all
 	@tests/s3/run $(BUILD)
 
@@ -335,12 +335,13 @@ soak:
 
 ## make fuzz         libFuzzer on every reader in tests/fuzz, each FUZZ_SECONDS (60) long; needs clang (deploy/install-deps.sh lint)
 FUZZ_SECONDS ?= 60
+FUZZ_OPTIMISE ?= -O1 -g
 FUZZ_BUILD   := build-fuzz
 FUZZERS      ?= $(patsubst tests/fuzz/%.c,%,$(wildcard tests/fuzz/fuzz_*.c))
-FUZZ_FLAGS   := OPTIMISE='-O1 -g' SANITIZE='-fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=undefined'
+FUZZ_FLAGS   := OPTIMISE='$(FUZZ_OPTIMISE)' SANITIZE='-fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=undefined'
 fuzz:
 	@deploy/install-deps.sh build lint
-	@$(MAKE) --no-print-directory CC=clang BUILD=$(FUZZ_BUILD) $(FUZZ_FLAGS) $(FUZZERS:%=$(FUZZ_BUILD)/%)
+	@$(MAKE) --no-print-directory $(PARALLEL) CC=clang BUILD=$(FUZZ_BUILD) $(FUZZ_FLAGS) $(FUZZERS:%=$(FUZZ_BUILD)/%)
 	@tests/fuzz/run $(FUZZ_BUILD) $(FUZZ_SECONDS) $(FUZZERS)
 
 ## make fuzz-coverage   which lines the committed inputs of the fuzzers, and those that make fuzz found, reach
@@ -451,7 +452,7 @@ lint: lint-python
 	@command -v clang >/dev/null && command -v clang-format >/dev/null || \
 	    { echo 'make lint: clang or clang-format is missing; deploy/install-deps.sh lint installs them' >&2; exit 1; }
 	@clang-format --dry-run -Werror $(SOURCES)
-	@$(MAKE) --no-print-directory CC=clang BUILD=build-clang OPTIMISE=-O1 CI=true all $(UNIT_SOURCES:%.c=build-clang/%.o) $(FUZZERS:%=build-clang/tests/fuzz/%.o)
+	@$(MAKE) --no-print-directory CC=clang BUILD=build-clang OPTIMISE=-O0 CI=true all $(UNIT_SOURCES:%.c=build-clang/%.o) $(FUZZERS:%=build-clang/tests/fuzz/%.o)
 	@tests/lint/exports build-clang
 	@tests/lint/arrows build-clang
 

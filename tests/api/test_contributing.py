@@ -24,7 +24,7 @@ def copy_source(to):
             shutil.copytree(ROOT / "build" / part, to / "build" / part)
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_a_pass_by_the_recipe(tmp_path):
     if not (ROOT / ".git").exists():
         pytest.skip("this is no clone")

@@ -44,7 +44,7 @@ def test_every_fixture_is_a_graph():
     assert count > 5
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_every_golden_case_is_a_graph(service):
     """So is what the service makes of it, and this has the id that tests/golden/<Pass>/expected.diff says."""
     for path in sorted(ROOT.glob("tests/golden/rules/_rules/*.json")):

@@ -211,7 +211,7 @@ def test_weights_may_be_larger_than_the_memory(new_service):
     assert answer.status == 201, answer
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_a_llama_of_eight_billion_parameters(new_service):
     """It was exported without weights: those of one matrix alone take 2 GB in float32. It must take less than 60 s of CPU."""
     service = new_service()

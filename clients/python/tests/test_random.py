@@ -15,6 +15,7 @@ from case import COLLECTED
 from live import Live
 from proof import Tracer
 from random_models import random_model
+from sample import turn
 
 import foldback
 
@@ -45,5 +46,5 @@ def test_case(client, passes, case):
     choose = random.Random(case.name)
     for known in (passes.preserving, passes.each):
         live.prove(choose.sample(known, len(known)))
-    for preset in passes.presets:
+    for preset in turn(passes.presets, sorted(COLLECTED).index(case.name)):
         live.prove([preset])
