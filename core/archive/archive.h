@@ -4,7 +4,7 @@
  * ties, constants and nested programs, and so the same structure. Its tensors point into the archive, which must be a blob;
  * only tensors that are not a range of its bytes (deflated, or not row-major) go into the document.
  *
- * What cannot be told without a guess is refused by name: "bad-archive" for what is broken, "unsupported-archive" for what
+ * What cannot be known without a guess is refused by name: "bad-archive" for what is broken, "unsupported-archive" for what
  * PyTorch can load and this cannot. */
 #ifndef FB_ARCHIVE_ARCHIVE_H
 #define FB_ARCHIVE_ARCHIVE_H

@@ -84,7 +84,7 @@ static expression repeat(maker *k, expression part, int64_t count) {
     return (expression){made, NULL};
 }
 
-/* Of each row of a matrix the elements at `offset` plus sums of (size, stride), as a matrix of as many rows. */
+/* Takes from each row of a matrix the elements at `offset` plus sums of (size, stride), as a matrix of as many rows. */
 static expression columns(maker *k, expression matrix, int64_t rows, int64_t length, int64_t offset, const axis *dims,
                           uint32_t rank) {
     if (++k->parts > MOST_PARTS || !matrix.text) return none;

@@ -100,7 +100,7 @@ const char *pt_origin_text(const fb_graph *graph);
 bool pt_list_reads(const json_t *value, json_t *out);
 /* A document's tensors by owner: {"a.weight": [row, is a parameter]}. */
 json_t *pt_owners_of(const json_t *document);
-/* Of such an owner's tensor. */
+/* True if such an owner's tensor requires gradients. */
 bool pt_requires_grad(const json_t *owned);
 /* Is it one in an archive that did not have it? Not of integers: PyTorch 2.9 loads no such archive. */
 bool pt_is_parameter(const json_t *owned);

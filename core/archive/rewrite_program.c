@@ -234,7 +234,7 @@ static bool lay_out_results(pt_scope *s, const json_t *made, const json_t *node,
     return ok;
 }
 
-/* Of the document of the archive, in the graph. */
+/* The graph's program for a scope of the archive. */
 static fb_program program_of(const pt_scope *s) {
     fb_module owner = fb_module_find(s->r->graph, s->p->path);
     return s == &s->r->main ? FB_MAIN_PROGRAM : owner.id ? fb_module_at(s->r->graph, owner)->program : (fb_program){0};

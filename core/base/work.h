@@ -1,4 +1,4 @@
-/* Long work in small parts. A loop says how many steps it is about to take, and is told whether to go on:
+/* Long work in small parts. A loop says how many steps it is about to take, and learns whether to go on:
  *
  *     for (size_t i = 0; i < count && fb_work_goes_on(work, 1); i++) …
  *     if (!status) status = fb_work_status(work, error);

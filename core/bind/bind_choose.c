@@ -263,7 +263,7 @@ static fb_status bind_is_equal(const fb_binder *b, fb_tensor tensor, const fb_gi
 }
 
 /* Which one `given` is when `tensor` (perhaps none) is what the chosen reading says. Sets *tensor to an earlier one where that
- * must be meant; FB_CONFLICT "ambiguous-weights" where nothing tells. */
+ * must be meant; FB_CONFLICT "ambiguous-weights" where nothing decides. */
 static fb_status generations_settle(generations *all, const fb_given *given, bool is_finished, fb_tensor *tensor) {
     chain c;
     bool same = false;
@@ -370,7 +370,7 @@ static bool is_contested(const fb_binder *b, const fb_given *given, const bool *
     if (given->said.id) return false;
     if (given->is_alias) return true;
     if (!given->by_name.id || !given->by_path.id || given->by_name.id == given->by_path.id) return false;
-    /* Two tensors that modules own under each other's names are told apart by their owners. */
+    /* Two tensors that modules own under each other's names are distinguished by their owners. */
     return !is_owned[given->by_name.id] || fb_tensor_is_made(b->graph, given->by_path, is_owned);
 }
 
@@ -523,7 +523,7 @@ static fb_status choose_reading(const fb_binder *b, const bool *is_owned, readin
 
 /* ---- one by one --------------------------------------------------------------------------------------------------------- */
 
-/* Of tensors of one dtype and shape: paths of one tensor may each have a copy. */
+/* Compares tensors of one dtype and shape: paths of one tensor may each have a copy. */
 static bool same_bytes(const fb_binder *b, const fb_given *x, const fb_given *y) {
     for (uint64_t at = 0, count; at < x->entry->size; at += count) {
         count = x->entry->size - at < BLOCK ? x->entry->size - at : BLOCK;

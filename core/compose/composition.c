@@ -311,7 +311,7 @@ static fb_status add_rounds(reader *r, const fb_preset *preset, bool is_one_toke
     return status;
 }
 
-/* Of parameters a preset knows `tokens` at most: how many rows a Linear gets at once. */
+/* Reads a preset, whose only parameter may be `tokens`: how many rows a Linear gets at once. */
 static fb_status read_preset(reader *r, const fb_preset *preset, const json_t *params, int version) {
     const json_t *tokens = preset->at_one_token ? json_object_get(params, "tokens") : NULL;
     double count = json_number_value(tokens);

@@ -15,10 +15,10 @@
 
 typedef char fb_signature[FB_SIGNATURE_LENGTH + 1];
 
-/* Of {"params": …, "pass": name, "version": n}, where `params` is canonical free JSON; of a pass that is data also
+/* The hash of {"params": …, "pass": name, "version": n}, where `params` is canonical free JSON; of a pass that is data also
  * "rule": digest, else that is NULL. False when memory is out. */
 bool fb_pass_signature(const char *name, int version, const char *digest, const char *params, fb_signature out);
-/* Of the compact JSON array of the passes' signatures. */
+/* The hash of the compact JSON array of the passes' signatures. */
 bool fb_composition_signature(const char *const *signatures, size_t count, fb_signature out);
 
 typedef struct fb_pass_call {

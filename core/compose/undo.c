@@ -18,7 +18,7 @@
  * BatchNorm) leaves its name with the value of the other. So one name can mean one value in one replay of a source and another
  * value in another; a reader must know which. */
 
-/* Of one replay; zeroed at its start. */
+/* The meanings of one replay; zeroed at its start. */
 typedef struct meaning_table {
     fb_buffer items; /* the nodes that took others in */
     fb_map index;

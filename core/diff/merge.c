@@ -259,7 +259,7 @@ static fb_status merge_adapters(const fb_graph *base, const fb_graph *theirs, co
  *     base:  qkv   theirs:  q k v    ours:  qkv qkv.absmax    the state would stay, and belong to nothing
  */
 
-/* Of base: what an edit erases or changes. */
+/* Marks the modules of base that an edit erases or changes. */
 static bool *find_edited(fb_merging *m) {
     const fb_graph *base = m->sides.base;
     bool *is_edited = calloc(fb_module_limit(base) + 1, sizeof *is_edited);

@@ -94,7 +94,8 @@ fb_value fb_read_recipe(fb_reader *reader, const fb_json *tree);
 /* Values are gathered on a stack: push the items, then make a value of those since there were `base`. */
 void fb_push(fb_reader *reader, fb_value value);
 fb_value fb_pop_items(fb_reader *reader, fb_kind kind, fb_symbol symbol, size_t base);
-/* Of those since there were `base`, taking every `step`-th: the index of the first that came before, or SIZE_MAX. */
+/* The index of the first value that repeats an earlier one, among the values since there were `base`, taking every `step`-th;
+ * SIZE_MAX: none. */
 size_t fb_find_repeat(fb_reader *reader, size_t base, size_t step);
 
 /* ---- elements: each adds one row at the end of its list ------------------------------------------------------------------ */

@@ -7,7 +7,7 @@
 
 /* ---- finding --------------------------------------------------------------------------------------------------------- */
 
-/* Of a module: a parameter or buffer, the flag, or the config. */
+/* Finds an argument in a module: a parameter or buffer, the flag, or the config. */
 static bool find_in_module(fb_kernel_call *call, const char *name, fb_object *out) {
     if (call->recipes.id && fb_find_parametrized(call, name, out)) return !call->status;
     fb_module module = fb_node_at(call->graph, call->node)->module;

@@ -433,12 +433,12 @@ bool fb_array_join_sizes(const fb_array *array, int *rank, int64_t sizes[FB_MAX_
     return true;
 }
 
-/* Of a dimension that is broadcast to that size. */
+/* The stride of a dimension that is broadcast to that size. */
 static int64_t stride_of(const fb_array *array, int dim, int64_t size) {
     return array->sizes[dim] == 1 && size != 1 ? 0 : array->strides[dim];
 }
 
-/* Does axis `a` vary slower than `b` in memory? 1: yes, -1: no, 0: nothing tells. See TensorIteratorBase::reorder_dimensions.
+/* Does axis `a` vary slower than `b` in memory? 1: yes, -1: no, 0: not decided. See TensorIteratorBase::reorder_dimensions.
  */
 static int compare_axes(int rank, const int64_t *sizes, fb_array *const *from, size_t count, int a, int b) {
     for (size_t k = 0; k < count; k++) {

@@ -122,7 +122,7 @@ fb_status fb_array_part(const fb_array *array, bool is_imaginary, fb_array **out
 fb_status fb_array_broadcast(const fb_array *array, int rank, const int64_t *sizes, fb_array **out, fb_error *error);
 
 /* The strides that PyTorch's TensorIterator gives a new tensor of these sizes computed from `from`, each of which broadcasts to
- * them: dense, in the order of axes that the operands have, the first that tells two axes apart deciding. */
+ * them: dense, in the order of axes that the operands have, where the first that orders two axes decides. */
 void fb_array_strides_like(int rank, const int64_t *sizes, fb_array *const *from, size_t count, int64_t strides[FB_MAX_RANK]);
 /* Moves the elements of a contiguous array to those dense strides: *array is replaced by another. */
 fb_status fb_array_lay_out(fb_array **array, const int64_t *strides, fb_error *error);

@@ -1,7 +1,7 @@
 /* The evaluator: what a graph computes, on the CPU. A library of its own beside the engine; the rest of foldback includes
  * nothing but this header (make lint).
  *
- * It runs the operators of core/operators that have a kernel (kernels_*.c) on arrays in memory, and tells whether a rewrite
+ * It runs the operators of core/operators that have a kernel (kernels_*.c) on arrays in memory, and finds out if a rewrite
  * changed a number. So it must give the same numbers as PyTorch, and refuse by name what it cannot compute; being fast comes
  * second. That is why it is not libtorch, oneDNN or ggml:
  *
@@ -58,7 +58,7 @@ typedef struct fb_eval_hooks {
      * reader. A failure ends the evaluation. */
     fb_status (*computed)(void *context, fb_node node, const fb_object *object, fb_error *error);
     /* A node of the main program could not be computed (FB_INVALID); true = go on: then neither is what reads it, which is not
-     * told again, and the evaluation does not fail for it. */
+     * reported again, and the evaluation does not fail for it. */
     bool (*failed)(void *context, fb_node node, const fb_error *error);
     /* Does `computed` look at the elements of this node's value? NULL: it may look at any. A weight that is not looked at may
      * be read in parts, and is given as FB_OBJECT_WEIGHT. */
@@ -168,9 +168,9 @@ void fb_difference_join(fb_difference *worst, const fb_difference *other);
 typedef struct fb_tolerance {
     double absolute, relative;
 } fb_tolerance;
-/* Of a dtype with p bits of mantissa: relative 2^(6 - p) when weights were only moved (a sum may go in another order), 2^(9 -
- * p) when they were computed and rounded; 2^(2 - p) and 2^(4 - p) for float16 and bfloat16, which are summed in float32; 0 for
- * integers and bool. */
+/* The tolerance of a dtype with p bits of mantissa: relative 2^(6 - p) when weights were only moved (a sum may go in another
+ * order), 2^(9 - p) when they were computed and rounded; 2^(2 - p) and 2^(4 - p) for float16 and bfloat16, which are summed in
+ * float32; 0 for integers and bool. */
 fb_tolerance fb_tolerance_of(fb_dtype dtype, bool only_moves);
 /* `other` if both are floating and it has fewer bits of mantissa: a float32 sum of float16 numbers is not closer than these. */
 fb_dtype fb_narrower_dtype(fb_dtype dtype, fb_dtype other);
@@ -220,7 +220,7 @@ void fb_comparison_free(fb_comparison *comparison);
  * tensors included. It is evaluated before and after, on random values of the recorded shapes for what it reads, and with
  * random weights where they are not known: cheap, and it works without weights. Numbers computed from sizes are computed from
  * recorded shapes. The regions come from the graphs, never from the pass. */
-/* Of a value that overflows in its dtype before the rewrite, as far as was tried. */
+/* A value that overflows in its dtype before the rewrite, as far as was tried. */
 #define FB_NOT_FINITE "not-finite"
 #define FB_NOT_FINITE_DETAIL                                                                                                   \
     "what it computes of random values is infinite or nan in its dtype, before the pass as well, so that nothing can be "      \

@@ -32,7 +32,7 @@ struct fb_evaluator {
     double steps; /* that calls have said they take */
     fb_blas blas; /* once something was multiplied */
 
-    /* Of the call at hand; what kernels have asked for is kept until they return. */
+    /* The arguments of the call at hand; those that kernels have asked for are kept until they return. */
     fb_object arguments[FB_CALL_ARGUMENTS];
     size_t argument_count;
 };
@@ -82,8 +82,8 @@ bool fb_strides_suggest_channels_last(const fb_array *array);
 fb_status fb_lay_out_result(fb_kernel_call *call, fb_object *result);
 /* Is there an argument that the kernel did not ask for, and that may matter? Its keyword, or "positional". */
 const char *fb_unread_argument(fb_kernel_call *call);
-/* Of a call of a parametrised module whose config says how its weights are computed: the operator of the class that it was
- * before, and the recipes. FB_OP_UNKNOWN for any other node. */
+/* The operator of the class that a parametrised module was before, and the recipes, for a call whose module's config says how
+ * its weights are computed. FB_OP_UNKNOWN for any other node. */
 fb_op fb_parametrized_op(const fb_graph *graph, fb_node node, fb_value *recipes);
 /* Calls `visit` for each tensor that they read of modules below the called one. */
 void fb_visit_parametrized(const fb_graph *graph, fb_node node, void (*visit)(void *, fb_tensor), void *context);

@@ -38,7 +38,7 @@ static fb_status kernel_clone(fb_kernel_call *call, fb_object *result) {
     return fb_return_array(call, fb_make_cast(call, input, input->dtype), result);
 }
 
-/* Dropout that is off. A functional dropout is on unless it is told otherwise, a module's as its flag says. */
+/* Dropout that is off. A functional dropout is on unless the call says otherwise, a module's as its flag says. */
 static fb_status kernel_dropout(fb_kernel_call *call, fb_object *result) {
     bool training, train;
     double p;

@@ -173,7 +173,7 @@ static void fill(einsum *e, int depth, const int64_t at[MAX_OPERANDS]) {
     }
 }
 
-/* Of one operand without a sum PyTorch gives a view. */
+/* Gives a view, as PyTorch does of one operand without a sum. */
 static fb_status view_of(einsum *e, fb_array *operand, fb_object *result) {
     fb_array *view = fb_make_view(e->call, operand, e->result_rank);
     for (int i = 0; view && i < e->result_rank; i++) {

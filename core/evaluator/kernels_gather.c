@@ -35,7 +35,7 @@ static bool move_on(cursor *c) {
     return false;
 }
 
-/* Of as many dimensions, and not larger but along `dim`. */
+/* True if the index has as many dimensions, and is not larger except along `dim`. */
 static bool fits(const fb_array *index, const fb_array *in, int64_t dim) {
     bool is_single = index->rank + in->rank <= 1; /* one of one dimension may be paired with one of none */
     for (int i = 0; i < index->rank && index->rank == in->rank; i++)

@@ -32,7 +32,7 @@ static bool compare(fb_op op, fb_number a, fb_number b, fb_object *result) {
     }
 }
 
-/* Of ints; bits of two bools are a bool. False: Python would raise, or it is not an int of 64 bits. */
+/* Calculates with the bits of ints; bits of two bools are a bool. False: Python would raise, or it is not an int of 64 bits. */
 static bool calculate_bits(fb_op op, int64_t a, int64_t b, bool are_bools, fb_object *result) {
     int64_t integer = b < 63 ? a >> (b & 63) : a >> 63;
     switch (op) {
@@ -84,7 +84,7 @@ static bool calculate_one(fb_op op, fb_number a, fb_object *result) {
 
 #define STEPS_OF_AN_ITEM 10
 
-/* False: it cannot be told. */
+/* False: it cannot be known. */
 static bool compare_objects(fb_kernel_call *call, const fb_object *a, const fb_object *b, bool *equal) {
     double x, y;
     if (fb_object_number(a, &x) && fb_object_number(b, &y)) {

@@ -261,7 +261,7 @@ static bool open_named(fb_kernel_call *call, fb_array **input, resizing *r) {
     return mode < LINEAR || fb_argument_bool(call, "align_corners", false, &r->align_corners);
 }
 
-/* Of the overload `vec`, or a layer. */
+/* The overload `vec`, or a layer. */
 static fb_status kernel_upsample(fb_kernel_call *call, fb_object *result) {
     fb_array *input;
     resizing r;
@@ -270,7 +270,7 @@ static fb_status kernel_upsample(fb_kernel_call *call, fb_object *result) {
     return resize(call, input, &r, result);
 }
 
-/* Of the overload `default`: the size, and scales beside it that may be others than the sizes' ratios. */
+/* The overload `default`: the size, and scales beside it that may be others than the sizes' ratios. */
 static fb_status kernel_upsample_to(fb_kernel_call *call, fb_object *result) {
     static const char *const names[] = {"scales_d", "scales_h", "scales_w"};
     fb_array *input;

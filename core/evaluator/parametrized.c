@@ -119,7 +119,7 @@ static double length_of(fb_kernel_call *call, const fb_array *w) {
     return sqrt(squares);
 }
 
-/* Of a vector there is nothing to estimate: it is divided by its length. */
+/* Divides by the estimated spectral norm; a vector is divided by its length. */
 static fb_array *spectral_norm(fb_kernel_call *call, fb_value recipe, fb_array *before) {
     int64_t dim;
     double eps;

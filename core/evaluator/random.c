@@ -19,7 +19,7 @@ static uint64_t state_of(uint64_t seed, const char *name) {
     return hash;
 }
 
-/* Of standard deviation 1, uniform within ±√3. */
+/* A number of standard deviation 1, uniform within ±√3. */
 static double number_of(uint32_t half) {
     return (double)(int32_t)half * (1.7320508075688772 / 0x1p31);
 }

@@ -480,7 +480,7 @@ static bool add_metered(fb_sha256 *hash, const char *bytes, size_t size, fb_work
     return ok;
 }
 
-/* Of the bytes from `from` on, without the spans that are left out. */
+/* Hashes the bytes from `from` on, without the spans that are left out. */
 static bool hash_metered(const fb_buffer *bytes, size_t from, const fb_buffer *left_out, fb_work *work,
                          char id[FB_ID_LENGTH + 1]) {
     const span *spans = (const span *)(const void *)left_out->data;

@@ -295,7 +295,7 @@ static fb_value adapter(fb_graph *graph, fb_layout_scope *scope, const fb_layout
 
 /* ---- scales ------------------------------------------------------------------------------------------------------------- */
 
-/* Of rows, in a recipe of rows. */
+/* Scales of rows, in a recipe of rows. */
 static fb_value scales_of_rows(fb_graph *graph, fb_layout_scope *scope, const json_t *recipe, fb_error *error) {
     fb_stand_in stand_ins[SOURCES_MAX];
     bool is_flat = rank_of(scope, belonging(scope, 0)) == 1;

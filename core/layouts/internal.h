@@ -94,7 +94,7 @@ typedef struct fb_layout_names {
 
 /* FB_INVALID "bad-expression" with what is wrong in it, "does-not-divide", "out-of-range". */
 fb_status fb_layout_compute(const char *text, const fb_layout_names *names, int64_t *out, fb_error *error);
-/* Of an integer or an expression. */
+/* The value of an integer or an expression. */
 fb_status fb_layout_number(const json_t *json, const fb_layout_names *names, int64_t *out, fb_error *error);
 
 /* ---- names -------------------------------------------------------------------------------------------------------------- */

@@ -230,7 +230,7 @@ static void take_belongings(planner *p, fb_layout_application *application, cons
     fb_buffer_free(&name);
 }
 
-/* Of a run of hits with one row and one key. */
+/* Adds the application of a run of hits with one row and one key. */
 static void add_application(planner *p, const hit *hits, size_t count) {
     fb_layout_application *application = allocate(p, sizeof *application);
     if (!application) return;
@@ -360,7 +360,7 @@ static int by_piece(const void *a, const void *b) {
     return order ? order : memcmp(one->stop, two->stop, (size_t)one->rank * sizeof *one->stop);
 }
 
-/* Of this source, among sorted pieces. */
+/* The index of this source's first piece, among sorted pieces. */
 static size_t first_piece(const fb_pieces *pieces, fb_tensor source) {
     size_t low = 0, high = pieces->count;
     while (low < high) {
@@ -495,7 +495,7 @@ static bool may_stay(const fb_layout_application *application, const char *name)
 
 #define WEIGHT ".weight"
 
-/* Of the module that owns it; 0: the root. */
+/* The length of the owning module's path; 0: the root. */
 static size_t path_length(const char *name) {
     const char *dot = strrchr(name, '.');
     return dot ? (size_t)(dot - name) : 0;

@@ -15,14 +15,15 @@ const char *fb_aten_overload(const fb_graph *graph, fb_op op, fb_value args, fb_
                              size_t *length);
 
 /* Does PyTorch have the call: of an ATen operator's first name with an overload that takes its arguments, or of a function of
- * torch or a method that takes them by any, or by its own parameters if it is written in Python? True for all calls of which
- * calls.def does not tell. */
+ * torch or a method that takes them by any, or by its own parameters if it is written in Python? True for all calls that
+ * calls.def does not have. */
 bool fb_call_exists(const fb_graph *graph, fb_node node);
 /* Appends the target of the same call without a write: of `torch.ops.aten.pow_.Scalar` that is
  * `torch.ops.aten.pow.Tensor_Scalar`, of `operator.iadd` it is `operator.add`. False when the call does not write in place, or
  * when it is not certain that PyTorch has the other. */
 bool fb_spell_without_write(const fb_graph *graph, fb_node node, fb_buffer *out);
-/* Would PyTorch still have it with a number in every place of the node `tensor`? False for all calls of which nothing tells. */
+/* Would PyTorch still have it with a number in every place of the node `tensor`? False for all calls of which nothing is known.
+ */
 bool fb_call_takes_number(const fb_graph *graph, fb_node node, fb_node tensor);
 
 /* The overloads of a name, as calls.def has them; NULL when nothing is known. With a `home` that is not "" only where it takes

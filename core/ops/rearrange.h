@@ -22,7 +22,7 @@ typedef struct fb_rearrange {
  * elements behind it. False when no such axis exists or it is uncertain. */
 bool fb_rearrange_axis(const fb_graph *graph, const fb_rearrange *rearrange, int axis, int *out);
 
-/* Of a call whose result and input are recorded, in one dtype. */
+/* Finds a rearrangement in a call whose result and input are recorded, in one dtype. */
 bool fb_rearrange_at(const fb_graph *graph, fb_node node, fb_rearrange *found);
 
 #endif

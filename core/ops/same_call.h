@@ -10,7 +10,7 @@ typedef struct fb_same_call {
     uint64_t seed;      /* of the hashes: nothing that a document can foresee */
 } fb_same_call;
 
-/* Of opcode, target, arguments, and the recorded shape and dtype. O(arguments). */
+/* The hash of opcode, target, arguments, and the recorded shape and dtype. O(arguments). */
 uint64_t fb_call_hash(const fb_same_call *same, fb_node node);
 bool fb_calls_are_same(const fb_same_call *same, fb_node a, fb_node b);
 

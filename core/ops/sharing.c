@@ -2,7 +2,7 @@
 
 #include <stdlib.h>
 
-/* Of all that shares one memory. */
+/* Facts about all values that share one memory. */
 typedef struct memory {
     uint32_t parent;     /* union-find over the classes of the alias analysis; 0 = it is a root, element 0 being none */
     uint32_t last_write; /* 1 + ordinal; 0 = never written */

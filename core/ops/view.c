@@ -296,7 +296,7 @@ static bool linear_of_module_call(const fb_graph *graph, fb_node node, fb_linear
     return true;
 }
 
-/* Of a function whose tensors have been read: their shapes and what follows from them. */
+/* Fills in the shapes of a function's tensors, which have been read, and what follows from them. */
 static bool measure_linear(const fb_graph *graph, fb_linear *linear) {
     if (tensor_rank(graph, linear->weight) != 2) return false;
     linear->out_features = tensor_size(graph, linear->weight, linear->is_packed ? 1 : 0);

@@ -62,7 +62,7 @@ typedef struct fb_effects {
 } fb_effects;
 
 fb_effects fb_op_effects(const fb_graph *graph, fb_node node);
-/* Does the call run nested programs, or a function that is its argument? Of what happens inside, fb_op_effects alone tells. */
+/* Does the call run nested programs, or a function that is its argument? Of what happens inside, fb_op_effects alone knows. */
 static inline bool fb_runs_inside(const fb_graph *graph, fb_node node) {
     fb_op op = fb_node_op(graph, node);
     return (fb_op_facts_of(op)->flags & FB_FACT_RUNS_PROGRAMS) || op == FB_OP_FLAT_APPLY;
@@ -86,7 +86,7 @@ typedef enum fb_numberhood { FB_NOT_A_NUMBER, FB_A_NUMBER, FB_A_NUMBER_IF_INPUTS
 fb_numberhood fb_numberhood_of(const fb_graph *graph, fb_node node);
 
 /* The first argument as called, by position or keyword: what an operator with FB_FACT_MUTATES or FB_FACT_ALIASES acts on. None
- * when it cannot be told. */
+ * when it is not known. */
 fb_value fb_first_argument(const fb_graph *graph, fb_node node);
 
 /* The result is a Python number or another value that is not a tensor: a size, a dtype, arithmetic on sizes. False when that is

@@ -7,9 +7,8 @@
 #include "core/ops/strides.h"
 #include "core/weights/recipe.h"
 
-/* Of a pair whose modules are called together there are as many calls of one as of the other. Otherwise it is refused, and
- * these are enough to show why; without a bound, one module among 20,000 partners would take time and memory for each with
- * each. */
+/* A pair whose modules are called together has as many calls of one as of the other. Otherwise it is refused, and these are
+ * enough to show why; without a bound, one module among 20,000 partners would take time and memory for each with each. */
 #define MAX_LISTED 16
 
 /* The BatchNorm as a layer: its calls. */

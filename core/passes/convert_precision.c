@@ -95,7 +95,7 @@ static bool reads_dtype(const fb_graph *g, fb_node n) {
     return !(fb_op_facts_of(op)->flags & FB_FACT_NUMBER) || compares || names_float32(g, n);
 }
 
-/* A factory that is not told its dtype, but can be: torch.zeros. And the method .float(). */
+/* A factory that is given no dtype, but can be: torch.zeros. And the method .float(). */
 static bool takes_dtype(const fb_graph *g, fb_node n) {
     fb_dtype_rule rule = (fb_dtype_rule)fb_op_facts_of(fb_node_op(g, n))->dtype;
     bool is_factory = rule == FB_DTYPE_RULE_ARGUMENT || rule == FB_DTYPE_RULE_FULL;
@@ -305,7 +305,7 @@ static bool lacks_kernel_for_arguments(const fb_graph *g, fb_node n, const char 
 }
 
 /* Why a node that has to do with float32 cannot be converted. `reads_untyped`: it reads tensors of unknown dtype, which may be
- * float32. `gives_unknown`: it gives one whose dtype nothing tells. */
+ * float32. `gives_unknown`: it gives one whose dtype is not known. */
 static fb_obstacle precision_obstacle(const fb_matcher *m, fb_node n, bool reads_untyped, bool gives_unknown,
                                       bool is_in_autocast) {
     const fb_graph *g = m->graph;
@@ -466,7 +466,7 @@ static bool is_followed(const search *s, fb_node n) {
     return true;
 }
 
-/* A tensor, or several, whose dtype nothing tells: not what it is made from, nor what takes it apart. */
+/* A tensor, or several, whose dtype is not known: not what it is made from, nor what takes it apart. */
 static bool is_unknown(const search *s, fb_node n) {
     return is_untyped(s, n) && !s->carried[n.id] && !s->is_followed[n.id];
 }
@@ -541,7 +541,7 @@ static void look_at_weight(void *context, fb_tensor tensor) {
     if (o->fits[tensor.id] == 2) o->found = tensor;
 }
 
-/* Of a module and all inside it whose call is its own; by module. */
+/* Finds for each called module a weight that overflows, in it or in a module inside it. */
 static void look_at_modules(search *s, overflow_search *o, fb_tensor *of_module) {
     const fb_graph *g = s->graph;
     for (fb_module m = fb_first_module(g); m.id; m = fb_module_at(g, m)->next) {
@@ -938,7 +938,7 @@ static void convert(conversion *c, fb_node n) {
     fb_set_result_type(c->rewrite, n, row->shape, dtype);
 }
 
-/* Of a converted weight. */
+/* Converts the read of a converted weight. */
 static void convert_read(conversion *c, fb_node n) {
     const fb_node_row *row = fb_node_at(c->graph, n);
     fb_tensor tensor =
@@ -977,7 +977,7 @@ static void convert_nodes(fb_rewrite *rw, const precision_change *change) {
     free(c.nodes);
 }
 
-/* An input that is read and has no dtype: whether to cast it cannot be told. */
+/* An input that is read and has no dtype: whether to cast it is not known. */
 static bool refuse_unknown_inputs(fb_matcher *m) {
     bool refused = false;
     for (fb_node n = fb_first_node(m->graph, FB_MAIN_PROGRAM); n.id; n = fb_next_node(m->graph, n)) {

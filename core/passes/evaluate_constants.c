@@ -111,7 +111,7 @@ static bool is_home(search *s, fb_node node) {
 }
 
 /* May a result that has the type of `input` differ from a buffer in nothing but its numbers? In torch.vmap it is batched as
- * the input is, which no type tells. */
+ * the input is, which no type shows. */
 static bool is_type_known(search *s, fb_node node, fb_node input) {
     const fb_graph *g = s->graph;
     const fb_node_row *row = fb_node_at(g, input);
@@ -365,7 +365,7 @@ static void drop_values(search *s) {
     for (uint32_t i = 0; i <= fb_node_limit(s->graph) && s->values; i++) fb_object_drop(&s->values[i]);
 }
 
-/* Of what takes too much, the node that does is left out, and the others are evaluated again. */
+/* Evaluates the constants; a node that takes too much is left out, and the others are evaluated again. */
 static void evaluate(search *s) {
     fb_eval_options options = {.memory_limit = MEMORY_MAX, .step_limit = STEPS_MAX, .watch = s->m->work->watch};
     fb_eval_hooks hooks = {.context = s, .wanted = is_wanted, .given = give_type, .computed = keep_value, .failed = forgive};
@@ -564,7 +564,7 @@ static uint32_t root_of(uint32_t *parents, uint32_t node) {
     return node;
 }
 
-/* Constants that read each other, or share memory, are one match: a write has no reader that would tell where it belongs. */
+/* Constants that read each other, or share memory, are one match: a write has no reader that would show where it belongs. */
 static void join(search *s, uint32_t *parents, uint32_t *of_memory) {
     for (fb_node n = fb_first_node(s->graph, FB_MAIN_PROGRAM); n.id; n = fb_next_node(s->graph, n)) {
         if (s->constness[n.id] != CONSTANT) continue;

@@ -241,7 +241,7 @@ static fb_value constant_square(constant_call *c) {
     return a.id ? fb_recipe_mul(c->graph, a, a) : a;
 }
 
-/* Of the exponents that recipes can spell. */
+/* A power with an exponent that recipes can spell. */
 static fb_value constant_power(constant_call *c) {
     double exponent = 0;
     fb_value given = constant_argument(c, "exponent"), a = operand(c, "input");
@@ -341,7 +341,7 @@ static fb_value constant_layer_norm(constant_call *c) {
     return constant_reshaped(c, y);
 }
 
-/* Of little-endian integers of `width` bytes, 4 or 8. */
+/* One of the little-endian integers of `width` bytes, 4 or 8. */
 static int64_t integer_at(const char *base64, size_t width, int64_t index) {
     unsigned char bytes[8];
     uint64_t number = 0;

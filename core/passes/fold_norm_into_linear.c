@@ -134,7 +134,7 @@ static fb_obstacle linear_obstacle(fb_matcher *m, const fb_norm *norm, fb_node c
                : FB_NO_OBSTACLE;
 }
 
-/* Of one that is not spelled out. */
+/* The layer of a norm that is not spelled out. */
 static fb_layer layer_of(const fb_norm *norm) {
     return (fb_layer){
         .call = norm->node,

@@ -167,7 +167,7 @@ static void scale(fb_rewrite *rw, const scale_fold *fold, fb_value factor) {
         fb_layer_set_bias(rw, &fold->host.layer, fb_recipe_mul(g, fb_recipe_tensor(g, fold->host.layer.bias), factor));
 }
 
-/* Of the host, where it meets the constant. */
+/* The host's channels, where it meets the constant. */
 static int64_t channels_of(const scale_fold *fold) {
     return fold->is_after ? fold->host.outputs : fold->host.inputs;
 }
@@ -287,7 +287,7 @@ static bool keeps_weights(const scale_fold *fold, const fb_dtype_range *range, d
     return largest <= sqrt(range->largest) && (least == 0 || least >= sqrt(range->smallest_normal));
 }
 
-/* Of a constant whose absolute values are between these: is it, and is its inverse where it divides, a normal number? */
+/* Why a constant with absolute values between these is refused: it, or its inverse where it divides, is not a normal number. */
 static fb_obstacle range_obstacle(const scale_fold *fold, double least, double largest) {
     fb_dtype_range range = {0};
     bool divides = fold->affine.form == CONSTANT_DIV;
@@ -351,7 +351,7 @@ static fb_obstacle other_readers(const fb_graph *g, fb_node value, fb_node reade
     return FB_NO_OBSTACLE;
 }
 
-/* Of a view, a product, or a constant that goes in before. */
+/* The input of a view, a product, or a constant that goes in before. */
 static fb_node came_from(const fb_graph *g, fb_node node) {
     constant_call affine;
     return affine_at(g, node, &affine) ? affine.input : scaled_input(g, node);

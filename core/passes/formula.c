@@ -322,7 +322,7 @@ static fb_dtype narrowest_of(const fb_graph *g, const fb_formula *f) {
     return dtype;
 }
 
-/* Of the constants: they are Python's numbers, which meet tensors of the dtype. Of float16 numbers in float32. */
+/* The tolerance for constants: they are Python's numbers, which meet tensors of the dtype. For float16 numbers in float32. */
 static double tolerance_of(const sample *s, fb_dtype narrowest) {
     if (s->kind == EXTREME) return fb_tolerance_of(narrowest, false).relative;
     return s->dtype == FB_FLOAT64 ? 0x1p-44 : 0x1p-26;

@@ -284,7 +284,7 @@ static bool recorded(const fb_graph *g, fb_node node, fb_type *out) {
     return fb_recorded_shape(g, node, out) && out->rank >= 0 && out->dtype;
 }
 
-/* Of half floats, PyTorch's attention computes the softmax in float32 as well. */
+/* True if PyTorch's attention computes in that dtype: of half floats, the softmax in float32 as well. */
 static bool is_computed_in(fb_dtype dtype, const fb_node_row *inner) {
     bool is_half = dtype == FB_FLOAT16 || dtype == FB_BFLOAT16;
     return inner->dtype == dtype || (is_half && inner->dtype == FB_FLOAT32);

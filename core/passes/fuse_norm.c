@@ -197,7 +197,7 @@ static fb_obstacle layout_obstacle(const fb_graph *g, const fb_formula *f, fb_op
                : FB_NO_OBSTACLE;
 }
 
-/* Of what goes into the call besides its input, and of its result. */
+/* Checks what the gradient needs: the call's arguments besides its input, and its result. */
 static fb_obstacle gradient_obstacle(fb_matcher *m, const found *f) {
     fb_node result = f->formula.calls[f->formula.count - 1];
     const fb_value vectors[] = {f->weight, f->bias};

@@ -98,7 +98,7 @@ static fb_obstacle obstacle_of_results(const fb_graph *g, const run_call *call) 
 
 static fb_obstacle obstacle_of(const search *s, const run_call *call, int depth);
 
-/* Of one node of the nested program. */
+/* The obstacle of one node of the nested program. */
 static fb_obstacle obstacle_of_node(const search *s, const fb_graph *g, fb_node n, int depth) {
     run_call inner;
     const fb_node_row *row = fb_node_at(g, n);

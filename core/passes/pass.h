@@ -67,7 +67,7 @@ typedef struct fb_pass {
     void (*edit)(fb_rewrite *rewrite, const fb_match *match);
     /* For a pass that only looks (then match and edit are NULL): writes what it did or saw into `detail`. */
     fb_status (*inspect)(const fb_graph *graph, fb_work *work, fb_buffer *detail, fb_error *error);
-    /* Of a pass that is data (core/rules/rule.h, core/layouts/layout.h): what its document was read into, how that is freed,
+    /* For a pass that is data (core/rules/rule.h, core/layouts/layout.h): what its document was read into, how that is freed,
      * and the id of the document, which is part of the signature. NULL: a pass of this binary. */
     const void *data;
     void (*free)(const struct fb_pass *pass);
@@ -154,7 +154,7 @@ fb_obstacle fb_disturbance(fb_matcher *matcher, const fb_node *calls, size_t cou
  * PyTorch raises in the backward pass then. Asked of what a new call reads, and of its result where its operator has
  * FB_FACT_SAVES_RESULT; not of what the old calls saved as well. */
 fb_obstacle fb_gradient_obstacle(fb_matcher *matcher, fb_node value, fb_node call);
-/* Of a matcher that has failed: it reports nothing. */
+/* The obstacle of a matcher that has failed: it reports nothing. */
 #define FB_OUT_OF_MEMORY ((fb_obstacle){"out-of-memory", "memory is out"})
 
 /* Does this reader of `value` only assert its dtype, device and layout, and does `other`, which is on the device of `value`,
@@ -204,7 +204,7 @@ typedef struct fb_pass_report {
     const char *layout;                 /* of a layout: what was done row by row, JSON; else NULL */
     const char *validation; /* what comparing the graphs before and after has shown, JSON; NULL: they were not compared */
 } fb_pass_report;
-/* Of this call: what its params ask for, where a pass takes "exactness"; otherwise the pass's. */
+/* The exactness of this call: what its params ask for, where a pass takes "exactness"; otherwise the pass's. */
 fb_exactness fb_report_exactness(const fb_pass_report *report);
 
 /* The state that passes work on, one after the other: a graph, every name that is or was in use in it, and what one pass has

@@ -49,7 +49,7 @@ fb_node fb_insert_typed(fb_rewrite *rewrite, fb_node before, fb_opcode opcode, c
 fb_node fb_insert_copy(fb_rewrite *rewrite, fb_node before, fb_node call, fb_value args, fb_value kwargs);
 void fb_set_target(fb_rewrite *rewrite, fb_node node, fb_opcode opcode, const char *target);
 void fb_set_args(fb_rewrite *rewrite, fb_node node, fb_value args, fb_value kwargs);
-/* Of an ATen call whose arguments were exchanged: it calls the overload that takes them, its own if that does. */
+/* Makes an ATen call whose arguments were exchanged call the overload that takes them, its own if that does. */
 void fb_choose_overload(fb_rewrite *rewrite, fb_node node);
 /* Exchanges one argument of a call, given by its parameter's name, in its place: by position or by keyword. */
 void fb_set_argument(fb_rewrite *rewrite, fb_node node, const char *parameter, fb_value value);

@@ -220,7 +220,7 @@ static fb_status check_condition(const fb_rule *rule, size_t index, fb_error *er
     return FB_OK;
 }
 
-/* Of what is computed in the replacement; conditions have been looked at. */
+/* Checks the numbers that the replacement computes; conditions have been looked at. */
 static fb_status check_numbers(const fb_rule *rule, fb_error *error) {
     for (int v = 0; v < rule->variable_count; v++) {
         const fb_rule_call *call = rule->is_number[v] ? call_that_gives(rule, v) : NULL;

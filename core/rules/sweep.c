@@ -119,7 +119,7 @@ static fb_rule_outcome look_at_result(const fb_rule_trial *trial, fb_node made, 
     return outcome;
 }
 
-/* Of each replaced root. False: fb_work_failed says why. */
+/* Tries the replacement of each root. False: fb_work_failed says why. */
 static bool rule_try(fb_rule_trial *trial, const fb_rule *rule, const fb_graph *graph, const fb_rule_binding *binding,
                      fb_work *work, fb_rule_outcome *outcomes) {
     if (++trial->uses == USES_MAX) {

@@ -59,7 +59,7 @@ typedef struct fb_extent {
     double least, largest; /* absolute values; of those that are finite and not zero */
     bool has_zero, is_finite;
 } fb_extent;
-/* Of a floating dtype that recipes compute with. FB_TOO_LARGE: a recipe makes too much of too little. */
+/* The extent of a tensor of a floating dtype that recipes compute with. FB_TOO_LARGE: a recipe makes too much of too little. */
 fb_status fb_evaluation_extent(fb_evaluation *evaluation, fb_extent *out, fb_error *error);
 
 /* "sha256:…" of the tensor's bytes: its `digest` when it has one, or a remembered one, or the bytes' own. */

@@ -57,7 +57,7 @@ const fb_recipe_facts *fb_recipe_facts_of(fb_recipe_op op); /* not for FB_RECIPE
 /* The operation of an FB_EXPRESSION value; FB_RECIPE_NONE for anything else. */
 fb_recipe_op fb_recipe_op_of(const fb_graph *graph, fb_value expression);
 
-/* Of an FB_EXPRESSION value. A member is none, an int 0 when it is not there. */
+/* The number of arguments of an FB_EXPRESSION value. A member is none, an int 0 when it is not there. */
 size_t fb_recipe_arg_count(const fb_graph *graph, fb_value expression);
 fb_value fb_recipe_arg(const fb_graph *graph, fb_value expression, size_t index);
 fb_value fb_recipe_value(const fb_graph *graph, fb_value expression, const char *member);

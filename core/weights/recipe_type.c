@@ -137,7 +137,8 @@ static bool broadcast(fb_recipe_type *a, const fb_recipe_type *b, int skip) {
 
 /* ---- dtypes ---------------------------------------------------------------------------------------------------------- */
 
-/* Of a computed mixture: the wider one. It is information only, since the result is rounded to the defined tensor's dtype. */
+/* The dtype of a computed mixture: the wider one. It is information only, since the result is rounded to the defined tensor's
+ * dtype. */
 static fb_dtype wider(fb_dtype a, fb_dtype b) {
     if (a == b || !b) return a;
     if (!a) return b;

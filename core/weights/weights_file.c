@@ -304,7 +304,7 @@ static fb_status is_in_sources(const fb_weights_file *file, bool with_others, co
     return status;
 }
 
-/* Of the entries that are one tensor's, those stay that the files have, or else the first. */
+/* Drops entries of one tensor: the ones that the files have stay, or else the first. */
 static fb_status drop_copies(fb_weights_file *file, bool has_made, fb_error *error) {
     size_t count = fb_weights_file_count(file), limit = fb_tensor_limit(file->graph), kept = 0;
     fb_safetensors_entry *entries = entries_of(file);

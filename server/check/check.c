@@ -64,7 +64,7 @@ static void check_found(fb_check *check, const char *code, const char *subject, 
     tell(check, code, subject, detail);
 }
 
-/* The same for what the store tells: a fb_store_found, whose context is the check. */
+/* The same for what the store reports: a fb_store_found, whose context is the check. */
 static void check_stored(void *check, const char *code, const char *subject, const char *detail) {
     tell(check, code, subject, detail);
 }

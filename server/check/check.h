@@ -20,8 +20,8 @@ typedef struct fb_check {
     void (*progress)(void *context, const char *what, uint64_t done, uint64_t total);
 
     uint64_t graphs, rules, blobs, blob_bytes, tensors, answers;
-    uint64_t runs, replayed; /* not replayed: undos that merged, of which the store does not tell what
-                              * from, or that depended on bytes that were here then */
+    uint64_t runs, replayed; /* not replayed: undos that merged, of which the store does not know what from, or that depended on
+                              * bytes that were here then */
     uint64_t findings;
 } fb_check;
 

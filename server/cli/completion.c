@@ -154,7 +154,7 @@ static void offer_parts(line *l, const char *model, const char *list, const char
     json_decref(found);
 }
 
-/* Of the models that begin like the word in hand, before its @ or colon. */
+/* Offers names of the models that begin like the word in hand, before its @ or colon. */
 static void offer_of_models(line *l, const char *list, const char *member, char sign) {
     size_t length = strcspn(l->current, "@:"), asked = 0, i;
     bool is_whole = l->current[length];
@@ -184,7 +184,7 @@ static void offer_model_versions(line *l) {
     offer_of_models(l, "versions", "version", ':');
 }
 
-/* Of the model that an argument before names. */
+/* Offers versions of the model that an earlier argument names. */
 static void offer_versions(line *l) {
     char model[FB_NAME_MAX + 1];
     if (!l->cli.arguments.count) return;

@@ -545,7 +545,7 @@ static int find_run(fb_cli *cli, const char *graph, char run[RUN_ID_MAX + 1]) {
     return result;
 }
 
-/* The run to undo: as told, or as the files say. */
+/* The run to undo: as given, or as the files say. */
 static int need_run(fb_cli *cli, const fb_blob_files *files, char run[RUN_ID_MAX + 1]) {
     claim heard = {0};
     const char *path = cli->arguments.items[0];

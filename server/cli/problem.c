@@ -131,7 +131,7 @@ static void try_passes(fb_suggestion *nearest) {
 }
 
 /* A line on standard error when the problem is about a name, and one like it exists: of a pass, model, alias, version, run,
- * graph, job, token or transformation. Asks the service for the names; says nothing when it does not tell. */
+ * graph, job, token or transformation. Asks the service for the names; says nothing when it does not answer. */
 static void suggest_names(fb_cli *cli, const json_t *problem) {
     const char *detail = fb_text_of(problem, "detail");
     const kind_of_name *kind = find_kind(fb_text_of(problem, "code"));

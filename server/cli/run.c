@@ -264,7 +264,7 @@ static void print_passes(fb_cli *cli, const json_t *passes) {
     fb_cli_table(cli, &table);
 }
 
-/* How far the graphs before and after each pass are apart, and what of it could not be told. */
+/* How far the graphs before and after each pass are apart, and what of it is not known. */
 static void print_validation(fb_cli *cli, const json_t *passes) {
     static const char *const headings[] = {"VALIDATED", ">COMPARED", ">NOT", ">ABSOLUTE", ">RELATIVE", ">ULP"};
     fb_screen_table table = {.columns = 6, .headings = headings};

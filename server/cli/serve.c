@@ -221,7 +221,7 @@ static watchdog find_watchdog(void) {
     return (watchdog){.interval_ms = interval, .patience_ms = patience, .was_well = true};
 }
 
-/* Tells systemd's watchdog that the service works, when it does. Returns in how many milliseconds to tell it again. */
+/* Tells systemd's watchdog that the service works, when it does. Returns in how many milliseconds to notify it again. */
 static unsigned feed(watchdog *dog, fb_service *service) {
     fb_error error = {0};
     bool is_well = !check_health(service, dog->patience_ms, &error);

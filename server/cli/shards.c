@@ -135,8 +135,8 @@ static int name_files(sharding *s) {
     return ok && s->index_part ? FB_EXIT_DONE : fb_cli_no_memory();
 }
 
-/* Of the whole, with what that says of these tensors alone: {"fc.weight": [name, recipe], …} as text. NULL where the whole says
- * nothing, and when memory is out. */
+/* The whole's metadata, with what that says of these tensors alone: {"fc.weight": [name, recipe], …} as text. NULL where the
+ * whole says nothing, and when memory is out. */
 static json_t *metadata_of(const sharding *s, const shard *one) {
     json_t *metadata = json_copy(s->whole.metadata);
     const char *text = json_string_value(json_object_get(metadata, FB_WEIGHTS_TENSORS));

@@ -42,7 +42,7 @@ static int write_svg(fb_cli *cli, fb_buffer *svg) {
     return result;
 }
 
-/* Of a run what it changed, which the service knows. */
+/* Draws the changes of a run, which the service knows. */
 static int draw_run(fb_cli *cli, const fb_reference *what) {
     fb_call call = {.method = "GET", .header = "Accept: image/svg+xml"};
     fb_answer answer;

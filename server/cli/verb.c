@@ -88,7 +88,7 @@ static bool is_noun(const char *word) {
     return fb_verb_at(i, NULL) != NULL;
 }
 
-/* Of a noun only its verbs are offered. */
+/* Complains of an unknown verb; after a noun only its verbs are offered. */
 static int complain_of_verb(const char *first, const char *second) {
     char joined[64];
     bool has_noun = is_noun(first);

@@ -25,7 +25,7 @@
 #define PARAMETERS_MAX 32
 #define NUMBER_SPACE 24      /* of a 64-bit number as text */
 #define OLDEST_SERVER 130000 /* pg_current_xact_id */
-#define PATIENCE_MS 5000     /* with a server that does not answer, before a request is told so */
+#define PATIENCE_MS 5000     /* with a server that does not answer, before a request fails for it */
 #define PAUSE_MS 50          /* between two attempts, at first */
 #define LONGEST_PAUSE_MS 500
 #define COMMIT_PATIENCE_MS 30000 /* to learn what became of a commit */

@@ -61,7 +61,7 @@ void fb_event_hub_notify(void *context) {
     pthread_mutex_unlock(&hub->mutex);
 }
 
-/* ---- ids: the numbers of what a stream has told last, of each kind that it tells of -------------------------------------- */
+/* ---- ids: the numbers of the last events of a stream, one for each of its kinds ------------------------------------------ */
 
 static const struct {
     const char *name;

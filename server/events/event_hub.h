@@ -31,7 +31,7 @@ extern const fb_stream_source fb_event_source;
 
 /* The name of a kind of events: "run". NULL from FB_EVENT_KINDS on. */
 const char *fb_event_kind_name(fb_event_kind kind);
-/* Reads an event's id, "r17.v4.a42" or, of an alias, "42": a place, of those kinds that the id tells of. False when it is none.
+/* Reads an event's id, "r17.v4.a42" or, of an alias, "42": a place, of the kinds that the id has. False when it is none.
  */
 bool fb_event_id_read(const char *text, fb_event_place *place);
 

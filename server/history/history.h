@@ -51,9 +51,9 @@ fb_status fb_history_add(const fb_app *app, const fb_watch *watch, fb_history *h
 /* A pass of ours; NULL for an external one. */
 const fb_pass_call *fb_past_call(const fb_past_step *step);
 
-/* The history that a stored undo was made from, as far as the run tells: of one that was exact the steps that it left over; of
- * one that merged all of them, those marked that it undid. `is_known` false: the run does not say (it merged, and was stored by
- * an earlier version). Free it in either case. */
+/* The history that a stored undo was made from, as far as the run records it: of one that was exact the steps that it left
+ * over; of one that merged all of them, those marked that it undid. `is_known` false: the run does not say (it merged, and was
+ * stored by an earlier version). Free it in either case. */
 fb_status fb_history_of_undo(const fb_app *app, const fb_watch *watch, const fb_store_run *run, fb_history *out, bool *is_known,
                              fb_error *error);
 
@@ -73,8 +73,8 @@ fb_status fb_each_run(const fb_app *app, const fb_store_run_filter *filter,
 /* Finds the steps that lead to the graph, as far back as the run's; an empty history when there are none. */
 fb_status fb_history_find(const fb_app *app, const fb_watch *watch, const char *graph_id, const fb_store_run *run,
                           fb_history *out, fb_error *error);
-/* Of the graphs that are known to be made of the run's result by further runs or by undoing some of its passes, and of the
- * result itself: the history of the one that differs least from `graph`. */
+/* Finds the history of the graph that differs least from `graph`, among the run's result and the graphs that are known to be
+ * made of it by further runs or by undoing some of its passes. */
 fb_status fb_history_nearest(const fb_app *app, const fb_watch *watch, const fb_store_run *run, const fb_graph *graph,
                              fb_history *out, fb_error *error);
 /* Adds the newest run that made the history's source and is not in it; false when there is none. */

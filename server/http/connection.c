@@ -126,7 +126,7 @@ bool fb_connection_moved(fb_http_server *server, fb_http_connection *connection,
     return is_alive;
 }
 
-/* Of the process at the other end of a socket that is a file. */
+/* The user of the process at the other end of a socket that is a file. */
 static uid_t user_of(int socket) {
     struct ucred peer = {.uid = (uid_t)-1};
     socklen_t size = sizeof peer;
@@ -176,7 +176,7 @@ static unsigned limit_per_address(const fb_http_config *config) {
     return (config->connection_limit + 1) / 2;
 }
 
-/* Of an open socket; 0 when the descriptor is not one. */
+/* The inode of an open socket; 0 when the descriptor is not one. */
 static uint64_t inode_of(int socket) {
     struct stat about;
     return fstat(socket, &about) == 0 && S_ISSOCK(about.st_mode) ? about.st_ino : 0;

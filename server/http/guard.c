@@ -21,10 +21,10 @@ typedef struct framing {
     bool has_bad_name, has_bad_value, has_loose_lines;
 } framing;
 
-/* libmicrohttpd takes a bare LF for the end of a line, joins folded lines, and cuts a line at a NUL, all without telling. But
- * it parses in place and puts a NUL over each byte of a line's end: so a line that ended in CR LF has two of them after it, and
+/* libmicrohttpd takes a bare LF for the end of a line, joins folded lines, and cuts a line at a NUL, all silently. But it
+ * parses in place and puts a NUL over each byte of a line's end: so a line that ended in CR LF has two of them after it, and
  * the next one follows there. What is not so was not CR LF. (NUL LF looks the same and is let through.) From 1.0 on it does
- * this itself when told to be strict. */
+ * this itself when configured to be strict. */
 static const char *after_line(const char *end) {
     return end + 2;
 }

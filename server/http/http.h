@@ -265,8 +265,8 @@ typedef struct fb_doorkeeper {
 /* Where the body of a request goes as it comes, when it is not to be held in memory: a file. All functions run on workers, one
  * at a time for a request, in order; the I/O thread reads on meanwhile, into a second buffer of 1 MiB at most. */
 typedef struct fb_sink {
-    /* Before the first byte, and before a client that waits for 100-continue is told to go on: the request has everything but
-     * its body. `size` is the Content-Length, or FB_SIZE_UNKNOWN. False: it has responded, and the body is refused. */
+    /* Before the first byte, and before a client that waits for 100-continue may go on: the request has everything but its
+     * body. `size` is the Content-Length, or FB_SIZE_UNKNOWN. False: it has responded, and the body is refused. */
     bool (*begin)(const fb_request *request, fb_response *response, uint64_t size, void **state);
     /* The next bytes: 1 MiB, less only at the end. False: it has responded, the rest is refused, and `abandon` is called. */
     bool (*write)(void *state, const char *bytes, size_t size, fb_response *response);

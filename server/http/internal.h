@@ -151,7 +151,7 @@ bool fb_cors_preflight(fb_exchange *exchange);
 
 /* ---------------------------------------------------------------------------------------------- authorise.c, rate.c */
 
-/* Of a request whose route was looked for: fills request.principal. False: 401, 403 or 429; responded. */
+/* Checks the access of a request whose route was looked for: fills request.principal. False: 401, 403 or 429; responded. */
 bool fb_access_check(fb_exchange *exchange);
 /* True if access would still be granted; for streams. */
 bool fb_still_authorised(const fb_exchange *exchange);
@@ -165,7 +165,7 @@ typedef struct fb_rates {
 
 fb_status fb_rates_init(fb_rates *rates, unsigned per_second, fb_error *error);
 void fb_rates_free(fb_rates *rates);
-/* Of an asker's name or address. */
+/* The key of a client's name or address. */
 uint64_t fb_rate_key(const fb_rates *rates, const void *bytes, size_t size);
 /* 0: it may ask; otherwise in how many nanoseconds. */
 int64_t fb_rate_take(fb_rates *rates, uint64_t key, int64_t now);
@@ -375,7 +375,7 @@ bool fb_stream_is_endless(const fb_stream *stream);
 void fb_stream_free(void *stream);
 /* The libmicrohttpd response over it, which then owns it; NULL when memory is out. */
 struct MHD_Response *fb_stream_answer(fb_stream *stream, bool is_head);
-/* Around the sending of exchange->stream. End tells the bytes sent; it also takes a stream that never began. */
+/* Around the sending of exchange->stream. End gets the number of bytes sent; it also takes a stream that never began. */
 void fb_stream_begin(fb_exchange *exchange);
 uint64_t fb_stream_end(fb_exchange *exchange);
 /* Ends all endless ones, and those that begin later. */

@@ -251,7 +251,7 @@ static fb_store_job_end cancelled_with(const fb_live_job *job, const fb_store_jo
     return cancelled;
 }
 
-/* With the state that it ended in; tells everybody. */
+/* With the state that it ended in; notifies all followers. */
 static void job_end(fb_jobs *jobs, fb_live_job *job, const fb_store_job_end *end, const char *code) {
     static const char too_large[] = "{\"type\":\"/problems/result-too-large\",\"title\":\"Result too large\",\"status\":413,"
                                     "\"detail\":\"the answer is too large to be kept\",\"code\":\"result-too-large\"}";

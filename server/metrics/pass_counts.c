@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Of all rules together, whose names and reasons are their authors'. */
+/* The name of all rules together, whose names and reasons are their authors'. */
 #define RULES "rules"
 
 /* One line of the metrics. Names and reasons are constants of the passes. */

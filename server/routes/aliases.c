@@ -191,7 +191,7 @@ static void roll_back(const fb_request *request, fb_response *response, const ro
     fb_buffer_free(&location);
 }
 
-/* Of passes. */
+/* True if an earlier pass has the name. */
 
 static bool is_named_before(const fb_store_run *run, size_t index) {
     for (size_t i = 0; i < index; i++) {

@@ -55,7 +55,7 @@ static void get_openapi(const fb_request *request, fb_response *response) {
     fb_respond_bytes(response, 200, "application/yaml", openapi, sizeof openapi - 1, NULL, NULL);
 }
 
-/* The page loads nothing and runs nothing, and a browser is told so. */
+/* The page loads nothing and runs nothing, and its headers say so to a browser. */
 static void get_docs(const fb_request *request, fb_response *response) {
     (void)request;
     fb_response_header(response, "Content-Security-Policy", docs_policy);

@@ -66,7 +66,7 @@ bool fb_body_read(const fb_request *request, fb_response *response, const char *
  * false. The text lives as long as the body. */
 bool fb_body_text(fb_response *response, const fb_request_body *body, const char *name, size_t max, const char **out);
 
-/* Of a text in UTF-8. */
+/* The number of characters of a text in UTF-8. */
 size_t fb_count_characters(const char *text);
 
 /* 422 with a pointer; returns false. */

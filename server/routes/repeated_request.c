@@ -12,7 +12,7 @@ static bool is_key(const char *key) {
     return !*key;
 }
 
-/* Of everything that the answer depends on: query, type and body; the path is the scope. */
+/* The digest of everything that the answer depends on: query, type and body; the path is the scope. */
 static bool digest_request(const fb_request *request, char digest[FB_ID_LENGTH + 1]) {
     char body[FB_ID_LENGTH + 1];
     if (!fb_sha256_id(request->body, request->body_size, body)) return false;

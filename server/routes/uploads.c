@@ -12,7 +12,7 @@
 
 /* ---- answers ------------------------------------------------------------------------------------------------------------ */
 
-/* The specification's Range is "0-0" for nothing and for one byte; Upload-Offset tells them apart. */
+/* The specification's Range is "0-0" for nothing and for one byte; Upload-Offset distinguishes them. */
 static void add_progress(fb_response *response, uint64_t size) {
     fb_response_header_format(response, "Range", "0-%" PRIu64, size ? size - 1 : 0);
     fb_response_header_format(response, "Upload-Offset", "%" PRIu64, size);

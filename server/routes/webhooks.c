@@ -1,4 +1,4 @@
-/* /v1/webhooks: who is told what happens, and what became of it. */
+/* /v1/webhooks: the receivers of events, and their deliveries. */
 #include "server/webhooks/webhooks.h"
 
 #include <stdio.h>

@@ -466,7 +466,7 @@ static bool is_passing(long status, const char *code) {
            strcmp(code, "RequestTimeout") == 0;
 }
 
-/* Of one attempt. FB_BUSY: another one may help. */
+/* Judges one attempt. FB_BUSY: another one may help. */
 static fb_status judge(fb_s3 *s3, fb_s3_call *call, CURLcode result, const char *failure, fb_error *error) {
     const char *endpoint = s3->place.endpoint;
     if (call->reason == ENOSPC || call->reason == EDQUOT)

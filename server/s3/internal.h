@@ -24,7 +24,7 @@ typedef struct fb_s3_call {
     const char *query;        /* as in fb_s3_signing */
     const void *body;
     size_t size; /* of the body */
-    /* Of a range: where its bytes go. */
+    /* The range, and where its bytes go. */
     uint64_t offset;
     size_t wanted; /* 0: what comes is text */
     char *to;

@@ -117,7 +117,7 @@ typedef struct fb_inspection {
     int64_t damages;                    /* lines of the database's quick check, beside the ones of fb_store_inspect's error */
     char damage[200];                   /* the first of them */
 
-    /* Of a store with our schema. */
+    /* Counts of a store with our schema. */
     int64_t graphs, runs, blobs, blob_bytes;
     int64_t newest; /* when the newest graph, run or job was made; 0: the store has neither */
     int64_t failed_job_count;

@@ -375,7 +375,7 @@ static remembered *copy(uint64_t offset, const char *const texts[TEXTS]) {
     return row;
 }
 
-/* Of a blob that has gone meanwhile nothing is to be remembered. */
+/* Remembers a digest, unless the blob has gone meanwhile. */
 static fb_status write_digest(fb_connection *connection, void *argument, fb_totals *added, fb_error *error) {
     (void)added;
     const remembered *row = argument;

@@ -35,8 +35,8 @@ uint64_t fb_blob_size(const fb_blob *blob);
 fb_status fb_blob_map(fb_blob *blob, const unsigned char **bytes, fb_error *error);
 /* Gives the mapping's pages back to the page cache. */
 void fb_blob_forget(const fb_blob *blob);
-/* Of one thread at a time. A caller that reads all of it in order, in parts of any size, gets the bytes of its digest:
- * otherwise the last part fails with FB_IO "store-corrupt". */
+/* Reads a blob, in one thread at a time. A caller that reads all of it in order, in parts of any size, gets the bytes of its
+ * digest: otherwise the last part fails with FB_IO "store-corrupt". */
 fb_status fb_blob_read(fb_blob *blob, uint64_t offset, void *to, size_t size, fb_error *error);
 /* Reads all of it; for a blob that was just opened. */
 fb_status fb_blob_verify(fb_blob *blob, fb_error *error);

@@ -116,7 +116,7 @@ static fb_status choose_id(fb_store *store, char id[FB_ULID_LENGTH + 1], fb_erro
     return status;
 }
 
-/* Of two stores that do so at once the one that wrote last has it. */
+/* Takes the bucket over; of two stores that do so at once the one that wrote last has it. */
 static fb_status take_over(fb_store *store, fb_bucket *bucket, fb_error *error) {
     char id[FB_ULID_LENGTH + 1];
     fb_status status = fb_store_check_no_files(store, error);

@@ -13,7 +13,7 @@
 #include "server/store/state.h"
 #include "server/store/store.h"
 
-/* One connection, and where to tell what is found. */
+/* One connection, and where to report what is found. */
 typedef struct checking {
     fb_store *store;
     fb_connection *connection;

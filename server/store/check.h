@@ -1,4 +1,4 @@
-/* Reading all of a store for damage: what the database itself can tell. What graphs, runs and blobs must be is server/check/.
+/* Reading all of a store for damage: what the database itself can check. What graphs, runs and blobs must be is server/check/.
  * Nothing is changed. */
 #ifndef FB_STORE_CHECK_H
 #define FB_STORE_CHECK_H

@@ -150,7 +150,7 @@ static fb_status find_last(fb_connection *connection, fb_event_place *place, fb_
     return fb_query_end(&query);
 }
 
-/* Of those found, the one that was first. */
+/* The first of the events that were found. */
 static fb_event_kind find_first(found_event *const found[FB_EVENT_KINDS], const size_t counts[FB_EVENT_KINDS],
                                 const size_t taken[FB_EVENT_KINDS]) {
     fb_event_kind first = FB_EVENT_KINDS;

@@ -27,7 +27,7 @@ typedef struct fb_store_event {
     fb_event_kind kind;
     int64_t number;
     const char *model, *alias; /* NULL where it has none */
-    const char *data;          /* JSON, the `data` of what webhooks are told */
+    const char *data;          /* JSON, the `data` of what webhooks get */
 } fb_store_event;
 
 typedef struct fb_store_events {

@@ -132,7 +132,7 @@ typedef struct fb_uploads {
 
 /* A new file in uploads/, open for reading and writing. */
 fb_status fb_upload_file_make(fb_store *store, char id[FB_UPLOAD_ID_LENGTH + 1], int *file, fb_error *error);
-/* Of an opened store: finds the uploads that are there. */
+/* Finds the uploads of an opened store. */
 fb_status fb_uploads_load(fb_store *store, fb_error *error);
 void fb_uploads_free(fb_uploads *uploads);
 size_t fb_uploads_count(fb_uploads *uploads);

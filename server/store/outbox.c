@@ -1,4 +1,4 @@
-/* The outbox: what webhooks are to be told, and what became of it. */
+/* The outbox: the events that webhooks are to get, and their deliveries. */
 #include <errno.h>
 #include <fnmatch.h>
 #include <stdio.h>

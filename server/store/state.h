@@ -27,12 +27,12 @@ bool fb_store_is_on_server(const fb_store *store);
 /* While a store on a server is opened: notes in the folder which one it is, and names the folder. FB_CONFLICT
  * "store-elsewhere": the folder is of another store. */
 fb_status fb_store_identify(fb_store *store, fb_error *error);
-/* Of one that is only read: reads the folder's name. */
+/* Reads the folder's name, of a store that is only read. */
 fb_status fb_store_recognise(fb_store *store, fb_error *error);
 /* The same, once it is known whether there is a bucket: FB_CONFLICT "blobs-elsewhere" when another data folder has the blobs.
  */
 fb_status fb_store_claim_blobs(fb_store *store, fb_error *error);
-/* Of a store on a server that is only read, without a bucket: FB_CONFLICT "blobs-elsewhere" as above. */
+/* Finds the blobs of a store on a server that is only read, without a bucket: FB_CONFLICT "blobs-elsewhere" as above. */
 fb_status fb_store_find_blobs(fb_store *store, fb_error *error);
 /* Before a store on a server gets a bucket: FB_CONFLICT "blobs-elsewhere" when it has blobs in a data folder. */
 fb_status fb_store_check_no_files(fb_store *store, fb_error *error);
@@ -41,11 +41,11 @@ fb_status fb_store_check_no_files(fb_store *store, fb_error *error);
 
 /* FB_CONFLICT "copy-unfinished". */
 fb_status fb_store_check_filled(fb_connection *connection, fb_error *error);
-/* Of which store it is an unfinished copy, malloc'ed; NULL = not a copy. */
+/* The store that this is an unfinished copy of, malloc'ed; NULL = not a copy. */
 fb_status fb_store_read_filling(fb_connection *connection, char **from, fb_error *error);
 fb_status fb_store_begin_filling(fb_store *store, fb_error *error);
 fb_status fb_store_end_filling(fb_store *store, fb_error *error);
-/* Of a store that is being opened, before anything is changed: FB_CONFLICT "store-not-empty", "copy-unfinished" (of another
+/* Checks a store that is being opened, before anything is changed: FB_CONFLICT "store-not-empty", "copy-unfinished" (of another
  * store); FB_BUSY "store-locked". */
 fb_status fb_store_may_be_filled(fb_store *store, fb_error *error);
 
@@ -61,7 +61,7 @@ typedef struct fb_replica {
 
 void fb_replica_id(fb_store *store, char id[FB_ULID_LENGTH + 1]);
 fb_status fb_replica_renew_id(fb_store *store, fb_error *error);
-/* Of a store on a server, while it is opened: FB_BUSY "store-locked" when it cannot be beside others, and there are. */
+/* Joins a store on a server, while it is opened: FB_BUSY "store-locked" when it cannot be beside others, and there are. */
 fb_status fb_replica_join(fb_store *store, fb_error *error);
 /* Without the writer's thread. */
 void fb_replica_leave(fb_store *store);

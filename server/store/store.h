@@ -66,8 +66,8 @@ typedef struct fb_store_config {
                                  * this, which is brought up to date */
     fb_bucket_config bucket;
 
-    /* Called after something happened that others are told of, on the thread that made the change, before the function that
-     * made it returns. */
+    /* Called after an event that subscribers are notified of, on the thread that made the change, before the function that made
+     * it returns. */
     void (*happened)(void *context, unsigned what); /* fb_happening, one or several */
     void *happened_context;
 
@@ -103,7 +103,7 @@ void fb_store_close(fb_store *store);
 
 /* True when other replicas may use the store at the same time. */
 bool fb_store_is_shared(const fb_store *store);
-/* Of the replicas at work one leads: it does what is done now and then for all. For a moment there may be none, or two. */
+/* True in the one replica that leads: it does what is done now and then for all. For a moment there may be none, or two. */
 bool fb_store_leads(fb_store *store);
 
 /* FB_OK when the store can read and write now. Writes only when the last write failed, to see whether that has passed. FB_IO

@@ -263,7 +263,7 @@ void fb_upload_close(fb_upload *upload, bool is_cancelled) {
     if (!upload) return;
     fb_store *store = upload->store;
     bool is_over = upload->is_finished || is_cancelled || !upload->is_kept;
-    if (!is_over && upload->is_changed) fb_upload_sync(upload, NULL); /* when it fails, the upload's size tells */
+    if (!is_over && upload->is_changed) fb_upload_sync(upload, NULL); /* when it fails, the upload's size shows it */
     upload->is_changed = false;
     if (upload->file >= 0) close(upload->file);
     upload->file = -1;

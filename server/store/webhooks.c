@@ -1,4 +1,4 @@
-/* Webhooks: who is told what. */
+/* Webhooks: who gets which events. */
 #include "server/store/webhooks.h"
 
 #include <stdio.h>

@@ -1,4 +1,4 @@
-/* The store's webhooks, and the outbox: what they are to be told, and what became of it.
+/* The store's webhooks, and the outbox: the events that they are to get, and their deliveries.
  *
  *     an act's write ── fb_tell_… ──► a delivery for each webhook that wants it, in the same transaction
  *     the deliverer  ── fb_store_due_deliveries ──► sends ──► fb_store_end_attempts
@@ -26,7 +26,7 @@ const char *fb_event_type(size_t index);
 
 /* ---- webhooks ---- */
 
-/* Of a row of webhooks: fb_store_webhook.ends, or NULL. */
+/* The fb_store_webhook.ends of a row of webhooks, or NULL. */
 #define FB_SQL_WEBHOOK_ENDS "(SELECT coalesce(t.revoked, t.expires) FROM tokens t WHERE t.name = webhooks.who)"
 
 typedef struct fb_store_webhook {
@@ -36,7 +36,7 @@ typedef struct fb_store_webhook {
     const char *note;   /* or NULL */
     bool is_enabled;
     const char *who; /* made it, or changed it last: a token's name, "anonymous" or "local"; NULL = not known any more */
-    int64_t ends;    /* when that token expires or was revoked; 0 = never. From then on it is told nothing */
+    int64_t ends;    /* when that token expires or was revoked; 0 = never. From then on it gets nothing */
     int64_t created, changed;
     int64_t old_secret_until; /* 0 = the old one is gone */
     uint64_t pending, parked; /* deliveries */

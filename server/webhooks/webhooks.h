@@ -51,7 +51,7 @@ typedef struct fb_webhooks fb_webhooks;
 typedef struct fb_webhooks_config {
     bool is_on;                /* it delivers; without that webhooks cannot be made */
     bool allows_http;          /* besides https */
-    const fb_network *allowed; /* networks that are told although they are not of the Internet */
+    const fb_network *allowed; /* networks that may be told although not of the Internet */
     size_t allowed_count;
     const char *ca_file;     /* PEM: trust these certificates, not the system's; NULL = the system's */
     unsigned timeout_ms;     /* of one attempt */
@@ -65,7 +65,7 @@ fb_status fb_webhooks_start(const fb_webhooks_config *config, fb_store *store, f
 void fb_webhooks_stop(fb_webhooks *webhooks);
 
 /* Checks that a webhook may have that URL: FB_INVALID "bad-url" (not a URL, not https, a user or password in it, a fragment, a
- * port of another protocol), "address-refused" (an address that is not told). A name is looked up later, each time. */
+ * port of another protocol), "address-refused" (an address that may not be told). A name is looked up later, each time. */
 fb_status fb_webhooks_check_url(const fb_webhooks *webhooks, const char *url, fb_error *error);
 
 /* Says that something may be due. Cheap where no webhooks exist. */
