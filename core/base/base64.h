@@ -7,7 +7,7 @@
 
 /* Is it base64, padded, with bits beyond the last byte 0, so that one content has one spelling? */
 bool fb_is_base64(const char *text, size_t length);
-/* Decodes a base64 text. */
+/* The number of bytes that a base64 text encodes. */
 size_t fb_base64_size(const char *text, size_t length);
 /* Writes `count` of them from the `start`-th on. The text must be base64, and so long. */
 void fb_base64_decode(const char *text, size_t start, size_t count, unsigned char *out);

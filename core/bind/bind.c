@@ -128,7 +128,7 @@ static bool find_order(change *c) {
     return fb_inputs_end(&walk) && !c->order.failed;
 }
 
-/* Drops inputs of a recipe that bytes have replaced. */
+/* Marks the tensors that are still needed: not the inputs of a recipe that bytes have replaced. */
 static bool find_needed(change *c) {
     const fb_graph *graph = c->b->graph;
     fb_inputs_walk needed, demanded;

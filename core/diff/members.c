@@ -87,7 +87,7 @@ typedef struct member {
     bool is_met;
 } member;
 
-/* From the first two keys on that differ. */
+/* Compares members by key, from the first two places on whose keys differ. */
 static void compare_by_key(comparison *c, fb_span was, size_t at_was, fb_span now, size_t at_now, bool is_row) {
     fb_buffer list = {0}; /* member after member */
     fb_map index = {0};   /* hash of the key -> 1 + place in the list */

@@ -17,8 +17,8 @@ typedef struct fb_span {
 
 bool fb_span_equal(fb_span a, fb_span b); /* both absent, or the same bytes */
 fb_span fb_span_of(const char *text);
-/* Compares two values regardless of the order of their objects' members, except that kwargs, parameters and buffers are
- * ordered. In time n log n, and linear where the order is the same. Sets *failed, which must be false, when memory is out. */
+/* Compares two values regardless of the order of their objects' members, which kwargs, parameters and buffers keep as given. In
+ * time n log n, and linear where the order is the same. Sets *failed, which must be false, when memory is out. */
 bool fb_span_alike(fb_span a, fb_span b, bool *failed);
 
 /* Walks over an object's members or an array's items: start with *cursor = 0 and call until false comes back. `key` is the

@@ -351,7 +351,7 @@ static fb_status begin(fb_evaluator *evaluator) {
         !evaluator->tensor_uses)
         return fb_fail_memory(evaluator->error);
     bool has_writes = false;
-    /* Counts one more reader for each tensor that nested programs read, so that it is kept to the end. */
+    /* Counts the readers of tensors in all programs; nested programs release none, so what they read is kept to the end. */
     for (uint32_t program = FB_MAIN_PROGRAM.id; program < fb_program_limit(graph); program++)
         for (fb_node node = fb_first_node(graph, (fb_program){program}); node.id; node = fb_next_node(graph, node)) {
             if (!is_wanted(evaluator, (fb_program){program}, node)) continue;

@@ -220,7 +220,7 @@ void fb_comparison_free(fb_comparison *comparison);
  * tensors included. It is evaluated before and after, on random values of the recorded shapes for what it reads, and with
  * random weights where they are not known: cheap, and it works without weights. Numbers computed from sizes are computed from
  * recorded shapes. The regions come from the graphs, never from the pass. */
-/* A value that overflows in its dtype before the rewrite, as far as was tried. */
+/* The code of a value that overflows in its dtype before the rewrite, as far as was tried. */
 #define FB_NOT_FINITE "not-finite"
 #define FB_NOT_FINITE_DETAIL                                                                                                   \
     "what it computes of random values is infinite or nan in its dtype, before the pass as well, so that nothing can be "      \

@@ -72,8 +72,8 @@ static void look_at(search *s, fb_node node) {
     s->out_of_memory |= !fb_map_add(&s->first, hash, node.id);
 }
 
-/* Sets determined[node] for such nodes of the main program. A node that draws random numbers, writes, or is not known is not
- * one of them. False: fb_work_failed says why. Linear in the graph's size. */
+/* Sets determined[node] for the nodes of the main program with such values. A node that draws random numbers, writes, or is not
+ * known is not one of them. False: fb_work_failed says why. Linear in the graph's size. */
 static bool find_determined(const fb_graph *graph, unsigned char *determined, fb_work *work) {
     uint32_t limit = fb_node_limit(graph);
     search s = {.graph = graph, .determined = determined, .is_constant = calloc(limit, 1), .now = calloc(limit, sizeof *s.now)};

@@ -497,8 +497,8 @@ static bool *doubted(validator *v) {
 
 #define LOOKS 8
 
-/* Evaluates regions that do not pass again from further back, as they may rely on relations among the values that they were
- * given: until no region is left that could, or LOOKS times. Only a look that sees as much as the first replaces it. */
+/* Evaluates again, from further back, the regions that do not pass, as they may rely on relations among the values that they
+ * were given: until no such region is left, or LOOKS times. Only a look that sees as much as the first replaces it. */
 static fb_status look_again(validator *v, const fb_eval_options *options, bool only_moves, const fb_tolerance *tolerance) {
     fb_validation *first = v->out, again = {0};
     fb_status status = FB_OK;

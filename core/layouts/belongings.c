@@ -195,7 +195,7 @@ static int find_uncut(const fb_graph *graph, fb_value expression, const fb_stand
     return -1;
 }
 
-/* True if a recipe leaves the axis whole, and where it was. */
+/* True if a recipe leaves the axis whole and in its place. */
 static bool leaves_whole(fb_graph *graph, fb_layout_scope *scope, const json_t *recipe, int axis) {
     fb_stand_in probes[SOURCES_MAX];
     fb_error ignored = {0};

@@ -128,7 +128,7 @@ static void unite_attribute(builder *b, fb_module module, fb_symbol attribute, u
     else if (!fb_map_put(&b->attributes, key, element)) b->out_of_memory = true;
 }
 
-/* Unites a node with all that it may reach: a nested program may be called with anything in the world. */
+/* Unites a read with its attribute, and the read of a nested program with the world, which its calls may change. */
 static void add_read(builder *b, const fb_node_row *row) {
     if (!row->module.id) return;
     if (row->attribute.id) unite_attribute(b, row->module, row->attribute, b->node);

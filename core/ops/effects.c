@@ -47,7 +47,7 @@ static bool renormalises_weight(const fb_graph *graph, fb_node node, fb_op op) {
                                                          : fb_call_argument(graph, node, "max_norm"));
 }
 
-/* Attributes of a tensor that are no tensors. */
+/* Attributes of a tensor that are not tensors. */
 static bool is_plain_attribute(const char *name) {
     static const char *const names[] = {"shape",    "dtype",   "device",    "layout",    "ndim",
                                         "itemsize", "nbytes",  "is_cuda",   "is_cpu",    "requires_grad",
@@ -64,7 +64,7 @@ static bool reads_plain_attribute(const fb_graph *graph, fb_node node) {
     return name.id && fb_value_kind(graph, name) == FB_STRING && is_plain_attribute(fb_value_text(graph, name));
 }
 
-/* By one node and its row: it has a recorded shape or dtype, or its operator gives one tensor whatever it is called with. */
+/* By one node and its row: it has a recorded shape or dtype, or its operator gives one tensor for any arguments. */
 static bool is_certainly_tensor(const fb_graph *graph, fb_node node) {
     const fb_node_row *row = fb_node_at(graph, node);
     if (row->shape.id || row->dtype) return true;
@@ -141,7 +141,7 @@ static bool add_program(const fb_graph *graph, fb_program program, int *seen, fb
     return true;
 }
 
-/* What is called with nested programs does what these do, and what it gives may be what it is given. */
+/* The effects of a call with nested programs: it does what these do, and its result may be one of its inputs. */
 static fb_effects effects_of_programs(const fb_graph *graph, fb_node node) {
     fb_effects effects = {.may_alias_input = true, .may_alias_all = true};
     bool has_program = false;

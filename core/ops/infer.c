@@ -216,7 +216,7 @@ static void rules_of(fb_op op, fb_shape_rule *shape, fb_dtype_rule *dtype) {
     *dtype = FB_DTYPE_RULE_SAME;
 }
 
-/* By the operator's rules alone, apart from other arguments of the call. */
+/* Infers by the operator's rules alone, apart from other arguments of the call. */
 static bool infer_by_rules(const fb_graph *graph, fb_node node, bool is_item, fb_shape_result *result) {
     const fb_node_row *row = fb_node_at(graph, node);
     fb_op op = fb_node_op(graph, node);

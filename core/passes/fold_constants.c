@@ -110,8 +110,8 @@ static void constant_see_all(constant_call *c) {
     c->seen = fb_value_at(c->graph, row->args)->count + fb_value_at(c->graph, row->kwargs)->count / 2;
 }
 
-/* The first argument's recipe, for a rule that handles every argument: they are in the result's shape, or the rule reads them.
- * constant_see_all alone only notes that. */
+/* The first argument's recipe, for a rule that handles every argument: each is in the result's shape, or the rule reads it.
+ * constant_see_all notes that alone. */
 static fb_value constant_first(constant_call *c) {
     constant_see_all(c);
     return constant_of(c, fb_first_argument(c->graph, c->call.node));
@@ -384,8 +384,8 @@ static fb_tensor read_flat(const fb_graph *g, fb_value recipe) {
     return dtype == FB_INT64 || dtype == FB_INT32 ? tensor : (fb_tensor){0};
 }
 
-/* Selects along an axis by an index tensor: one that is a constant may be consecutive numbers, as the positions of a text are,
- * or one repeated. */
+/* Selects along an axis by an index tensor: a constant one may be consecutive numbers, as the positions of a text are, or one
+ * number repeated. */
 static fb_value selected(constant_call *c, fb_value from, int axis, fb_value argument, bool may_be_negative) {
     fb_graph *g = c->graph;
     fb_tensor index = read_flat(g, constant_of(c, argument));

@@ -37,7 +37,7 @@ static bool assertion_at(const fb_graph *graph, fb_node node) {
     return fb_op_is(graph, node, FB_OP_ASSERT);
 }
 
-/* Which values of the main program autograd may carry a gradient into, as far as the document shows. */
+/* The values of the main program that autograd may carry a gradient into, as far as the document shows. */
 
 typedef struct gradient_flow {
     const fb_graph *graph;

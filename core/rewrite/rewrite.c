@@ -136,7 +136,7 @@ static bool has_reshaped_input(fb_rewrite *rewrite, fb_node node) {
     return false;
 }
 
-/* The node that several parts, of which this is one, are parts of. */
+/* The call of which this node is one of several results. */
 static fb_node whole_of(const fb_graph *graph, fb_node node) {
     return fb_op_is(graph, node, FB_OP_GETITEM) ? fb_value_node(graph, fb_first_argument(graph, node)) : (fb_node){0};
 }

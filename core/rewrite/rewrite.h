@@ -75,7 +75,7 @@ void fb_erase_unread(fb_rewrite *rewrite, fb_node node);
 void fb_release_call(fb_rewrite *rewrite, fb_node node);
 /* Adds the pass's signature to the node's meta.transformations. */
 void fb_mark(fb_rewrite *rewrite, fb_node node);
-/* Nodes that took others in so far: pairs of fb_node, the one that was taken in first; a pair of the same node has a new value.
+/* Pairs of nodes so far, of which the second took the first one in; a pair of one node: it has a value that none had.
  */
 const fb_buffer *fb_rewrite_absorbed(const fb_rewrite *rewrite);
 /* Does the node carry this signature in meta.transformations? */

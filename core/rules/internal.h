@@ -246,7 +246,7 @@ void fb_rule_build_lets(fb_rewrite *rewrite, const fb_rule *rule, fb_rule_bindin
 fb_node fb_rule_build_root(fb_rewrite *rewrite, const fb_rule *rule, const fb_rule_binding *binding,
                            const fb_rule_root *replaced, fb_spelling_style style, fb_node before, fb_node root);
 
-/* The spelling of a call, and of the calls that replace it; valid while the graph lives. */
+/* The style in which a call is spelled, and so the calls that replace it; valid while the graph lives. */
 fb_spelling_style fb_rule_style(const fb_graph *graph, fb_node node);
 
 /* Is the call of that index a root of the pattern? */

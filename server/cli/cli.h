@@ -187,7 +187,7 @@ bool fb_is_archive_name(const char *path);
 /* False for the file of a document alone: an archive is stored when it is referred to. */
 bool fb_reference_needs_store(const fb_reference *reference);
 /* Sends such a file, unless the store has it, and has its graph read and stored; of several programs the one of `model`, else
- * NULL. `answer` is POST /v1/graphs's, and the caller's to free on FB_EXIT_DONE. */
+ * NULL. `answer` comes from POST /v1/graphs, and is the caller's to free on FB_EXIT_DONE. */
 int fb_archive_put(fb_cli *cli, const char *path, const char *model, fb_answer *answer);
 /* The graph, checked. */
 int fb_reference_graph(fb_cli *cli, const fb_reference *reference, fb_graph **out);

@@ -35,8 +35,8 @@ fb_shared_graph *fb_share_hold(fb_shared_graph *shared);
 void fb_share_release(fb_shared_graph *shared);
 /* Its code, which is written when it is first asked for, and lives as long as the graph. NULL: fb_work_failed says why. */
 const fb_buffer *fb_share_code(fb_shared_graph *shared, fb_work *work);
-/* Keeps a canonical document that a caller brings: the bytes are stolen, and live as long as the graph. NULL: none was brought
- * yet, or memory is out. */
+/* The graph's canonical document, once a caller has brought it: its bytes are stolen, and live as long as the graph. NULL: none
+ * was brought yet, or memory is out. */
 const fb_buffer *fb_share_document(fb_shared_graph *shared);
 const fb_buffer *fb_share_document_take(fb_shared_graph *shared, char *bytes, size_t size);
 

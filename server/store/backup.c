@@ -320,7 +320,7 @@ static fb_status refuse_within(const char *path, const char *folder, fb_error *e
                    folder);
 }
 
-/* Shows when the last backup was made. A folder that cannot be written to keeps none. */
+/* Notes when the last backup was made. A folder that cannot be written to keeps none. */
 static void note_backup(const char *folder, const char *target) {
     char *path = fb_path_with(folder, "/" FB_BACKED_UP_FILE);
     int file = path ? open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600) : -1;

@@ -80,7 +80,7 @@ struct fb_s3 *fb_bucket_s3(const fb_bucket *bucket);
 /* True when what is in it may be removed. */
 bool fb_bucket_is_owned(const fb_bucket *bucket);
 
-/* Waits until no other thread has the digest. `claim` stays where it is until it is released. */
+/* Waits until the digest is free. `claim` stays where it is until it is released. */
 void fb_bucket_claim(fb_bucket *bucket, const char *digest, fb_claim *claim);
 /* False, at once, when it is taken. */
 bool fb_bucket_try_claim(fb_bucket *bucket, const char *digest, fb_claim *claim);

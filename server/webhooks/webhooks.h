@@ -68,7 +68,7 @@ void fb_webhooks_stop(fb_webhooks *webhooks);
  * port of another protocol), "address-refused" (an address that may not be told). A name is looked up later, each time. */
 fb_status fb_webhooks_check_url(const fb_webhooks *webhooks, const char *url, fb_error *error);
 
-/* Says that something may be due. Cheap where no webhooks exist. */
+/* Wakes the deliverer, as something may be due. Cheap where no webhooks exist. */
 void fb_webhooks_notify(fb_webhooks *webhooks);
 /* A webhook is another, or a delivery was asked for: it is tried at once, although the last attempts failed. */
 void fb_webhooks_wake(fb_webhooks *webhooks);
