@@ -24,9 +24,9 @@
 /* The container of an archive: a zip file in memory (or mapped), read from its central directory.
  *
  * PyTorch stores entries without compression, so each is a range of bytes of the file. Deflated entries and ZIP64 are read as
- * well. What no writer makes and an attacker would is refused by the entry's name: names that are twice there, that
- * leave the folder or are absolute, entries that overlap or reach beyond the file, sizes that the file cannot hold, encryption,
- * several disks. */
+ * well. Archives that only an attacker would make are refused by the entry's name: names that are twice there, that leave the
+ * folder or are absolute, entries that overlap or reach beyond the file, sizes that the file cannot hold, encryption, several
+ * disks. */
 
 typedef struct fb_zip_entry {
     const char *name;
@@ -91,8 +91,8 @@ fb_status fb_archive_check(const fb_archive *archive, fb_work *work, fb_error *e
 /* The entry called `name` within the root folder, or NULL. */
 const fb_zip_entry *fb_archive_find(const fb_archive *archive, const char *name);
 
-/* Appends the document of a model; `model` may be NULL where there is only one. `blob` is the archive's id. What the document
- * says is to be read with fb_document_read, which checks it. */
+/* Appends the document of a model; `model` may be NULL where there is only one. `blob` is the archive's id. Read the document
+ * with fb_document_read, which checks it. */
 fb_status fb_archive_document(const fb_archive *archive, const char *model, const char *blob, fb_work *work, fb_buffer *out,
                               fb_error *error);
 

@@ -1,5 +1,5 @@
 /* The files of a changed graph's archive: its program, its weights and their configs, from the same files of the archive that
- * it was read from. What has been written is read again as any archive is, and must equal the graph. */
+ * it was read from. The written archive is read again as any archive is, and must equal the graph. */
 #include "core/archive/rewrite.h"
 
 #include <stdlib.h>

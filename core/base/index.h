@@ -7,7 +7,7 @@
  *
  * It is not an fb_map: every graph has three of these, copied with it, and reading a document is mostly looking names up. So a
  * slot has half the size of a map's, the hash comes from the caller, who keeps it, and is not hashed again, and looking up is
- * inline. What the two have in common is how they grow and are copied, a dozen lines over other slots. */
+ * inline. The two have in common only how they grow and are copied, a dozen lines over other slots. */
 #ifndef FB_BASE_INDEX_H
 #define FB_BASE_INDEX_H
 

@@ -44,9 +44,9 @@ void fb_binding_free(fb_binding *binding);
  * A file that foldback wrote says which tensor each of its tensors is (weights_file.h), and is believed. All others together
  * are read as `options->as` says; where it does not, as bind_choose.c finds out, or else this fails with FB_CONFLICT
  * "ambiguous-weights". So it does where a file says that its tensor is one that the graph lacks, unless it must be read as
- * finished. `options` may be NULL. Paths of one tensor may each have a copy in the files, of the same bytes. What only a recipe
- * read that was replaced by bytes is dropped. A buffer that a checkpoint lacks (`non_persistent`) is not missing, unless the
- * recipe of another tensor reads it.
+ * finished. `options` may be NULL. Paths of one tensor may each have a copy in the files, of the same bytes. Inputs of a recipe
+ * that bytes have replaced are dropped, unless something else needs them. A buffer that a checkpoint lacks (`non_persistent`)
+ * is not missing, unless the recipe of another tensor reads it.
  *
  * A tensor that has a digest and no bytes takes only bytes of that digest. Two files must not have one name; a file that is
  * given twice counts once. One of the files may be a model.safetensors.index.json: then its weight_map must be what the others

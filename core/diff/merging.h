@@ -19,9 +19,9 @@
 /* The three graphs of a merge (merge.h), as copies in which one tensor has one name. For the merge alone.
  *
  * A tensor is identified by its owners: where a module of `ours` has another tensor at a place that `base` has too, that is the
- * same tensor, regardless of its name. What has no owner is known by the recipes that read it, and then by its name (sides.c).
- * `base` and `theirs` take over the names of `ours`; a tensor that only they have gets another name where its own is taken. A
- * tensor that comes back to a module is trained as it was in `base`, though it may have no owner in `ours`. */
+ * same tensor, regardless of its name. A tensor without an owner is known by the recipes that read it, and then by its name
+ * (sides.c). `base` and `theirs` take over the names of `ours`; a tensor that only they have gets another name where its own is
+ * taken. A tensor that comes back to a module is trained as it was in `base`, though it may have no owner in `ours`. */
 
 /* Which node of another graph has the name of one of this graph. */
 typedef struct fb_namesakes {
@@ -76,8 +76,8 @@ static inline bool fb_is_stale(const fb_sides *sides, fb_tensor tensor) {
 }
 
 /* Carries bytes back: where the bytes of a tensor changed since `base`, and `theirs` has the originals again that it was moved
- * from, its recipe is inverted, so that these originals are computed from what `ours` has. What cannot be carried back is a
- * conflict. A tensor of `ours` that stays only as a source keeps its name if `theirs` has none of that name. */
+ * from, its recipe is inverted, so that these originals are computed from what `ours` has. Bytes that cannot be carried back
+ * are a conflict. A tensor of `ours` that stays only as a source keeps its name if `theirs` has none of that name. */
 fb_status fb_carry_back(fb_sides *sides, fb_conflicts *conflicts, fb_error *error);
 
 /* The trail of an edited node, in parts. A part continues in another one where the trails of several edited nodes meet: a chain

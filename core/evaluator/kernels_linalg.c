@@ -59,8 +59,8 @@ static double norm_of(fb_kernel_call *call, const double *a, int64_t n) {
 enum { TERMS = 13 };     /* of the series of exp where the norm is at most LEAST_NORM: what is left out is below 2^-75 */
 #define LEAST_NORM 0.125 /* a is halved until then */
 
-/* *a = exp(*a), by its series after halving, and squaring as often. *other is of the same size. What is left in which is
- * exchanged. Higham, Functions of Matrices, chapter 10. */
+/* *a = exp(*a), by its series after halving, and squaring as often. *other is of the same size. The matrices may be exchanged;
+ * *a has the result. Higham, Functions of Matrices, chapter 10. */
 static void exponentiate(fb_kernel_call *call, double **a, double **sum, double **other, int64_t n) {
     double norm = norm_of(call, *a, n);
     int halvings = isfinite(norm) && norm > LEAST_NORM ? (int)ceil(log2(norm / LEAST_NORM)) : 0;

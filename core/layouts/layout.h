@@ -8,7 +8,7 @@
  * a checkpoint, a document whose modules own tensors and that computes nothing; so what undoes passes undoes layouts.
  *
  * A row is applied once for every set of captures that its names share, or refused: nothing is guessed, and nothing is
- * converted in part. No two applications read or make the same tensor. What no row names stays as it is. */
+ * converted in part. No two applications read or make the same tensor. A tensor that no row names stays as it is. */
 #ifndef FB_LAYOUTS_LAYOUT_H
 #define FB_LAYOUTS_LAYOUT_H
 

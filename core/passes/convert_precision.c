@@ -787,7 +787,7 @@ static void convert_all(weights_change *c, const fb_node *nodes, size_t count, c
 }
 
 /* Gives the modules that the nodes call, with all modules inside them, and the attributes that they read, tensors of that dtype
- * in the place of float32 ones. What was tied stays tied. */
+ * in the place of float32 ones. Tied tensors stay tied. */
 static void convert_weights(fb_rewrite *rw, const precision_change *change) {
     fb_graph *g = fb_rewrite_graph(rw);
     weights_change c = {.rewrite = rw, .graph = g, .dtype = change->dtype, .now = calloc(fb_tensor_limit(g), sizeof *c.now)};

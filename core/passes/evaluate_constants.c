@@ -12,8 +12,8 @@
  * The bytes are the same on every machine. So only operators are run whose results PyTorch determines exactly: copies,
  * comparisons, integers, and arithmetic that IEEE 754 rounds correctly; not exp, sin, pow or sums of floats, nor random
  * numbers. A power of two to whole numbers, as slopes of ALiBi are, is exact. With `"exactness": "rounds"` all that the
- * evaluator computes is run, but for random numbers; then last bits may differ between machines, and so may ids. What is
- * written in place is followed, where all that shares the memory is constant and is read after the last write.
+ * evaluator computes is run, but for random numbers; then last bits may differ between machines, and so may ids. Writes in
+ * place are followed, where all that shares the memory is constant and is read after the last write.
  *
  * Kept:
  *   - what is an output of the graph, or shares memory with one: the caller may write into it
@@ -299,8 +299,8 @@ static bool reads_number(const search *s, fb_value argument, double *number) {
     return true;
 }
 
-/* A power of two to whole numbers: 0.25 ** [1, 2, 3]. What comes out is one as well, and needs no rounding; where it is a
- * normal number, PyTorch gives just that. */
+/* A power of two to whole numbers: 0.25 ** [1, 2, 3]. The result is one as well, and needs no rounding; where it is a normal
+ * number, PyTorch gives just that. */
 static bool is_power_of_two(const search *s, fb_node node, const fb_object *value) {
     const fb_graph *g = s->graph;
     double base;

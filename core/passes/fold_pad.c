@@ -3,9 +3,9 @@
  *     x ── pad(1) ── Conv(padding=0) ── y            x ── Conv(padding=1) ── y
  *     x ── pad(1) ── AvgPool(padding=0) ── y         x ── AvgPool(padding=1) ── y
  *
- * pad, constant_pad_nd, ZeroPad and ConstantPad, before a Conv or AvgPool of 1 to 3 dimensions, in both dialects. What is
- * padded already is padded more. Zeros must be added, as many on each side of a dimension, and only in the dimensions that the
- * window moves over. Nothing else may read the padded value. Each call of a module must read a value that is padded alike.
+ * pad, constant_pad_nd, ZeroPad and ConstantPad, before a Conv or AvgPool of 1 to 3 dimensions, in both dialects. Padding that
+ * the layer has already grows by it. Zeros must be added, as many on each side of a dimension, and only in the dimensions that
+ * the window moves over. Nothing else may read the padded value. Each call of a module must read a value that is padded alike.
  *
  * A convolution must pad with zeros. An average pool must count what it pads, must not round its size up, and pads half its
  * kernel at most. A max pool stays: it pads with minus infinity. A convolution that moves along a sequence may lay its result

@@ -12,8 +12,8 @@
  * k before the product; the mask may be added, or numbers of the scores replaced (where, masked_fill) by -inf or by a number
  * near the lowest of the dtype: then the mask is added, so that a row which is masked as a whole stays the average that softmax
  * makes of it. Dropout must be in eval mode. Casts to the same dtype go; half floats may be cast to float32 around the softmax,
- * as PyTorch's attention does. What asserts the dtype, device and layout of a value in between (torch.export writes that)
- * asserts q's afterwards.
+ * as PyTorch's attention does. Assertions of the dtype, device and layout of a value in between (torch.export writes them)
+ * assert q's afterwards.
  *
  * Kept:
  *   - where the scores or the weights have other readers, such as the caller (output_attentions)

@@ -17,7 +17,7 @@
 #include "core/passes/layer.h"
 #include "core/weights/recipe.h"
 
-/* The Linear that a node calls, when it is its first call and it has a bias. What only looks like one is refused. */
+/* The Linear that a node calls, when it is its first call and it has a bias. A call that only looks like one is refused. */
 static bool find_linear(fb_matcher *m, fb_node n, fb_linear *linear) {
     const fb_graph *g = m->graph;
     fb_module module = fb_node_at(g, n)->opcode == FB_CALL_MODULE ? fb_node_at(g, n)->module : (fb_module){0};

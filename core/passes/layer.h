@@ -6,8 +6,8 @@
  * What is set is a recipe (core/weights/recipe.h) for the tensor as the layer holds it: with `is_packed` or `is_transposed`,
  * axes 0 and 1 are exchanged. The module dialect gives the module's parameter another tensor, and keeps its config in step. In
  * the get_attr dialect the attribute gets another tensor when nothing else reads it; otherwise the module that owns it gets one
- * more attribute ("weight_1"), read by a get_attr node of its own before the call. What nothing reads any more is dropped at
- * commit: get_attr node, attribute, and a module that owned nothing else.
+ * more attribute ("weight_1"), read by a get_attr node of its own before the call. Everything that nothing reads any more is
+ * dropped at commit: get_attr node, attribute, and a module that owned nothing else.
  */
 #ifndef FB_PASSES_LAYER_H
 #define FB_PASSES_LAYER_H

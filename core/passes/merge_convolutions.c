@@ -4,9 +4,9 @@
  *     x ───┼─ b ── …          x ── a-b-merged ┤
  *          └─ c ── …                          └─ [..., i:j, :, :] ── …      c has another kernel
  *
- * In 1, 2 or 3 dimensions; modules, torch's functions, ATen's conv1d to conv3d and convolution. What merges must agree in the
- * size of the kernel, stride, padding, padding_mode and dilation, as they are written, and have one group. These are left out,
- * while the others merge if two remain:
+ * In 1, 2 or 3 dimensions; modules, torch's functions, ATen's conv1d to conv3d and convolution. The convolutions must agree in
+ * the size of the kernel, stride, padding, padding_mode and dilation, as they are written, and have one group. These are left
+ * out, while the others merge if two remain:
  *   - a convolution that differs from the largest group (merge_parallel.c). A second application merges the next group
  *   - one with groups, a transposed one, and one that is called more than once
  *   - one whose result must be contiguous (strides.h), or is written in place

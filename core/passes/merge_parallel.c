@@ -262,7 +262,8 @@ static fb_node insert_merged(fb_rewrite *rw, const fb_host *hosts, size_t count)
     return first->is_linear ? insert_linear(rw, first, read, bias_read) : insert_conv(rw, first, read, bias_read);
 }
 
-/* The layer becomes the slice of `merged` from `start` on. What it called or read is dropped when nothing else needs it. */
+/* The layer becomes the slice of `merged` from `start` on. The module or tensors that it called or read are dropped when
+ * nothing else needs them. */
 static void cut_out_of_merged(fb_rewrite *rw, const fb_host *host, fb_node merged, int64_t start) {
     fb_graph *g = fb_rewrite_graph(rw);
     fb_node call = host->layer.call;

@@ -2,9 +2,8 @@
  * descriptor.
  *
  * match looks at one node of a graph that does not change while matching, and reports what it finds: fb_match_found (this
- * can be done) or fb_refuse (this looks like it, but must not be done, because …). What it reports nothing about is not a
- * candidate. Then edit is called once for every match, in the order of matching, on a rewrite that succeeds or fails as a
- * whole.
+ * can be done) or fb_refuse (this looks like it, but must not be done, because …). A node without a report is not a candidate.
+ * Then edit is called once for every match, in the order of matching, on a rewrite that succeeds or fails as a whole.
  */
 #ifndef FB_PASSES_PASS_H
 #define FB_PASSES_PASS_H
@@ -225,8 +224,8 @@ fb_status fb_pass_apply(fb_workpiece *work, const fb_watch *watch, fb_pass_repor
 
 /* ---- Verifying a graph that passes made. -------------------------------------------------------------------------------- */
 
-/* FB_IO "lint-failed" with the first fault when the graph is not valid: a pass has made it so, which is our fault. What `work`
- * is stopped with. */
+/* FB_IO "lint-failed" with the first fault when the graph is not valid: a pass has made it so, which is our fault. Or what
+ * `work` is stopped with. */
 fb_status fb_lint_graph(const fb_graph *graph, fb_work *work, fb_error *error);
 
 /* ---- Why a call that nothing reads, or that is there twice, must stay. -------------------------------------------------- */

@@ -4,7 +4,7 @@
  *     z = y.view(n, 4)  float32, as y
  *
  * A tracer such as torch.fx's records neither, and passes that need them then refuse. The result of a Linear, a convolution or
- * an Embedding has the dtype of its weight; others follow by the rules of operators. What is recorded stays.
+ * an Embedding has the dtype of its weight; others follow by the rules of operators. Recorded types stay.
  *
  * `dtype` is what inputs are taken to be: those whose dtype is not recorded and that are not looked up in an Embedding. `rank`
  * is the number of their dimensions, where their shape is not recorded: each size becomes a symbol of its own. The option

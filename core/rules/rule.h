@@ -3,8 +3,8 @@
  *     {"name": "FuseSilu", "pattern": …, "conditions": […], "replacement": {…}, "exactness": "rounds"}
  *
  * A rule is applied like any pass: first every match is found in the graph as it is, in one sweep, then each match is replaced
- * once. What a replacement inserts is not looked at in the same sweep, so a run ends with any rule. Matches do not overlap: a
- * node that one match replaces belongs to no other.
+ * once. Nodes that a replacement inserts are not looked at in the same sweep, so a run ends with any rule. Matches do not
+ * overlap: a node that one match replaces belongs to no other.
  *
  * A rule need not state that a match may be moved: nodes that write, that draw random numbers or have other effects never
  * match, and a match is refused when what it reads is written, or a mode is switched, between its nodes; or when what its

@@ -18,7 +18,7 @@ bool fb_sandbox_mode_of(const char *text, fb_sandbox_mode *mode);
 /* Confines this thread and those that it starts from now on; so call it before there are others. `data` is the data folder,
  * which must exist, `readable` further files and folders that are read later, ended by NULL. `may_connect` leaves it what is
  * needed to look up names and to connect to other services. `sockets` is a folder in which it makes a socket and removes it, or
- * NULL. What is missing in a kernel or a build is said on standard error, a
+ * NULL. A feature that a kernel or a build lacks is reported on standard error, a
  * line each; with FB_SANDBOX_ON it is FB_IO "no-sandbox". */
 fb_status fb_sandbox_enter(fb_sandbox_mode mode, const char *data, const char *const *readable, const char *sockets,
                            bool may_connect, fb_error *error);

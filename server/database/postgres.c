@@ -141,7 +141,7 @@ static fb_status fail_state(fb_connection *connection, const char *state, const 
     return fb_fail(error, FB_IO, "store-failed", NULL, "the store failed: %s (PostgreSQL %s)", line, state);
 }
 
-/* After a command: FB_OK, or what went wrong. What failed counts as a change, because the transaction is over with it. */
+/* After a command: FB_OK, or what went wrong. A failed command counts as a change, because the transaction is over with it. */
 static fb_status judge(fb_connection *connection, const PGresult *result, fb_error *error) {
     server *of = server_of(connection);
     ExecStatusType status = result ? PQresultStatus(result) : PGRES_FATAL_ERROR;

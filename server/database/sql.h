@@ -102,7 +102,7 @@ typedef struct fb_query {
 
 fb_query fb_query_begin(fb_connection *connection, const char *sql, fb_error *error);
 
-/* Bind the next parameter. What is bound must live until fb_query_end. NULL binds SQL's NULL. */
+/* Bind the next parameter. A bound value must live until fb_query_end. NULL binds SQL's NULL. */
 void fb_bind_int(fb_query *query, int64_t value);
 void fb_bind_text(fb_query *query, const char *text);
 void fb_bind_bytes(fb_query *query, const void *bytes, size_t size);

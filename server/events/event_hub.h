@@ -2,9 +2,9 @@
  *
  *     commit ── fb_event_hub_notify ──► the hub's thread ── reads the store ──► what waits for each subscriber ──► I/O threads
  *
- * A subscriber remembers up to which place it has got everything. Those that have got all that the hub has seen
- * share what it reads next. One that cannot take an event, because too much waits for it already, stays where it is; when its
- * client has read what waits it goes on from the store by itself, a page at a time, until it is where the hub is. */
+ * A subscriber remembers up to which place it has got everything. Subscribers that have got all that the hub has seen share
+ * what it reads next. One that cannot take an event, because too much waits for it already, stays where it is; when its client
+ * has read what waits it goes on from the store by itself, a page at a time, until it is where the hub is. */
 #ifndef FB_EVENTS_EVENT_HUB_H
 #define FB_EVENTS_EVENT_HUB_H
 

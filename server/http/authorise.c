@@ -14,9 +14,8 @@
 /* The names that a service without tokens answers to.
  *
  * A web page's host name may be made to point to 127.0.0.1 after the page was loaded (DNS rebinding): for the browser it is
- * then of the service's own origin, and may read and write. What it cannot do is send another Host than its own name. So
- * without tokens only names that no other site can own are answered: localhost, loopback addresses, and the names of
- * --allow-host.
+ * then of the service's own origin, and may read and write. But it cannot send another Host than its own name. So without
+ * tokens only names that no other site can own are answered: localhost, loopback addresses, and the names of --allow-host.
  */
 
 #define NAME_MAX_LENGTH 255

@@ -444,7 +444,7 @@ void fb_http_metrics(const fb_http_server *server, fb_buffer *out);
 
 /* For a handler whose work may take long: says when it is to end with an error, which fb_respond_error knows how to answer.
  * FB_BUSY "deadline-exceeded" (it takes longer than fb_http_config.request_timeout_ms), "cancelled" (no client waits for the
- * answer any more), "stopping" (the server does, and has run out of time). What is not stored by then is not to be. */
+ * answer any more), "stopping" (the server does, and has run out of time). Nothing may be stored after that. */
 const fb_watch *fb_request_watch(const fb_request *request);
 
 /* Counts memory that a handler takes for what a client has sent, as bodies are counted; what is not released ends with the

@@ -1,9 +1,9 @@
 /* Declarations that the files of the HTTP layer share. Routes include http.h only.
  *
  * One fb_http_connection per socket (its deadlines), one fb_exchange per request on it. An exchange belongs to its I/O thread,
- * except between fb_queue_push and MHD_resume_connection, when it belongs to a worker. What lives longer or is used by both at
- * once has a lock of its own: exchange.c (a body on its way to a sink), pull.c and stream.c (bodies that are made while they
- * are sent).
+ * except between fb_queue_push and MHD_resume_connection, when it belongs to a worker. Data that lives longer or is used by
+ * both at once has a lock of its own: exchange.c (a body on its way to a sink), pull.c and stream.c (bodies that are made while
+ * they are sent).
  */
 #ifndef FB_HTTP_INTERNAL_H
 #define FB_HTTP_INTERNAL_H

@@ -21,7 +21,7 @@ static bool is_zero(const char *text, size_t digits) {
     return strspn(text, "0") >= digits;
 }
 
-/* W3C trace context, level 1: version, trace id, parent id, flags; a later version may have more. What is malformed counts as
+/* W3C trace context, level 1: version, trace id, parent id, flags; a later version may have more. A malformed one counts as
  * absent. */
 static bool is_traceparent(const char *text) {
     bool is_first_version = !strncmp(text, "00-", 3);

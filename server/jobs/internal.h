@@ -21,7 +21,7 @@ typedef struct fb_job_log {
 
 /* The numbers of the events of one start are greater than all numbers before. */
 void fb_job_log_begin(fb_job_log *log, uint32_t attempts);
-/* `data` is JSON. What finds no memory is left out. */
+/* `data` is JSON. An event that finds no memory is left out. */
 void fb_job_log_add(fb_job_log *log, const char *event, const char *data);
 /* The first one after that number, or NULL. */
 const fb_job_event *fb_job_log_after(const fb_job_log *log, int64_t number);

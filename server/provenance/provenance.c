@@ -164,7 +164,7 @@ static bool is_signed_with(const fb_signing_key *key, const fb_buffer *signed_by
     return ok;
 }
 
-/* The key that has made one of the signatures; `count` when none has. What an envelope says of its keys decides nothing. */
+/* The key that has made one of the signatures; `count` when none has. An envelope's own words about its keys decide nothing. */
 static size_t find_signer(const json_t *signatures, const fb_buffer *signed_bytes, fb_signing_key *const *keys, size_t count) {
     size_t i;
     const json_t *one;

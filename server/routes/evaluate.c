@@ -15,8 +15,8 @@ typedef struct question {
 
 /* ---- the request ------------------------------------------------------------------------------------------------------- */
 
-/* A safetensors file begins with the size of its header, a number below 2^56: its eighth byte is 0, which no JSON has. What is
- * neither is taken for what its type says. */
+/* A safetensors file begins with the size of its header, a number below 2^56: its eighth byte is 0, which no JSON has. A body
+ * that is neither is taken for what its type says. */
 static bool is_file(const fb_request *request) {
     bool is_binary = request->body_size >= 8 && request->body[7] == 0;
     bool is_json = request->body[0] == '{' || !strncasecmp(request->content_type, "application/json", 16);

@@ -41,8 +41,8 @@ fb_status fb_s3_probe(fb_s3 *s3, fb_error *error);
 
 /* Bytes. FB_NOT_FOUND "unknown-object". */
 fb_status fb_s3_size(fb_s3 *s3, const char *key, uint64_t *size, fb_error *error);
-/* Writes `size` bytes from `offset` on to `to`, or, when that is NULL, to the same place of `file`. FB_NOT_FOUND as above. What
- * is there after a failure is undefined. */
+/* Writes `size` bytes from `offset` on to `to`, or, when that is NULL, to the same place of `file`. FB_NOT_FOUND as above. The
+ * bytes there are undefined after a failure. */
 fb_status fb_s3_read(fb_s3 *s3, const char *key, uint64_t offset, size_t size, void *to, int file, fb_error *error);
 /* Replaces an object. It appears whole. */
 fb_status fb_s3_put(fb_s3 *s3, const char *key, const void *bytes, size_t size, fb_error *error);

@@ -194,7 +194,7 @@ static fb_status write_end(fb_connection *connection, void *argument, fb_totals 
     return delete_request(connection, &ended->key, ended->replica, error);
 }
 
-/* One that stored no answer: others may begin it. What cannot be written now goes with the replica's own row. */
+/* One that stored no answer: others may begin it. A row that cannot be written now goes with the replica's own row. */
 static void post_end(fb_store *store, const fb_store_key *key) {
     size_t scope = strlen(key->scope) + 1, text = strlen(key->key) + 1, principal = strlen(key->principal) + 1;
     ended_request *ended = malloc(sizeof *ended + scope + text + principal);

@@ -69,9 +69,9 @@ void fb_database_remove(const char *path);
 
 /* Copying a whole store: rows from SQLite to PostgreSQL or back, large blobs from files to a bucket or back.
  *
- * Every row is copied with its keys, so that ids, page tokens and numbers of events stay what they are. What is there already
- * is not copied again, so a copy that was broken off goes on where it was; until it is complete nothing opens the target. At
- * the end all rows of both are compared, and the target's blobs are read and hashed. The source is only read. */
+ * Every row is copied with its keys, so that ids, page tokens and numbers of events stay what they are. Rows and blobs that are
+ * there already are not copied again, so a copy that was broken off goes on where it was; until it is complete nothing opens
+ * the target. At the end all rows of both are compared, and the target's blobs are read and hashed. The source is only read. */
 
 typedef struct fb_copy_side {
     const char *folder;      /* the data folder */

@@ -1,5 +1,5 @@
-/* Reading all of a store for damage: what the database itself can check. What graphs, runs and blobs must be is server/check/.
- * Nothing is changed. */
+/* Reading all of a store for damage: what the database itself can check. The contents of graphs, runs and blobs are checked by
+ * server/check/. Nothing is changed. */
 #ifndef FB_STORE_CHECK_H
 #define FB_STORE_CHECK_H
 

@@ -75,7 +75,7 @@ typedef struct fb_store_job_end {
  * FB_NOT_FOUND "unknown-job": it is another process' by now. */
 fb_status fb_store_finish_job(fb_store *store, const char *id, const fb_store_job_end *end, fb_error *error);
 
-/* Once, after the store was opened: those that are not finished, oldest first, all queued. What was running then has one
+/* Once, after the store was opened: those that are not finished, oldest first, all queued. A job that was running then has one
  * interruption more. Each answer that a job's request stores sets the count back to 0. */
 fb_status fb_store_unfinished_jobs(fb_store *store, fb_store_jobs *out, fb_error *error);
 /* The jobs that wait, for any replica. */

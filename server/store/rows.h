@@ -135,7 +135,7 @@ fb_status fb_find_references(fb_connection *connection, const char *target, cons
                              fb_error *error);
 /* On the writer: notes what that found. */
 fb_status fb_write_references(fb_connection *connection, int64_t job, const fb_buffer *found, fb_error *error);
-/* On the writer: the job has ended. What it named was needed until now. */
+/* On the writer: the job has ended. Blobs and others that it named were needed until now. */
 fb_status fb_release_references(fb_connection *connection, const char *job, int64_t now, fb_error *error);
 /* While the store is opened: notes what jobs name that were stored before schema 9. */
 fb_status fb_read_unread_jobs(fb_connection *connection, fb_error *error);

@@ -153,7 +153,7 @@ static fb_status put_row(fb_upload *upload, put_blob *put, fb_error *error) {
     return status;
 }
 
-/* The digest is claimed until there is a row, so that gc lets the object be. What fails in between leaves an object without a
+/* The digest is claimed until there is a row, so that gc lets the object be. A failure in between leaves an object without a
  * row, and the upload as it was. */
 static fb_status put_object(fb_upload *upload, put_blob *put, fb_error *error) {
     fb_store *store = upload->store;

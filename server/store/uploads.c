@@ -1,5 +1,5 @@
-/* Uploads: opened by one request at a time, written, closed. What is known of them is in memory; the files are read again when
- * the store is opened. */
+/* Uploads: opened by one request at a time, written, closed. Facts about them are in memory; the files are read again when the
+ * store is opened. */
 
 #include <assert.h>
 #include <dirent.h>
