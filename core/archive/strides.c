@@ -202,7 +202,7 @@ static json_t *expand(const view *v) {
     return NULL;
 }
 
-/* As at::detail::computeStride does it, comparing by the sizes of the example. NULL where there is no such view. */
+/* As at::detail::computeStride does it, comparing by the sizes of the example. NULL where such a view does not exist. */
 static json_t *compute_view(const view *v, bool *exists) {
     size_t rank = json_array_size(v->sizes), next = rank;
     json_t *made = json_array(), *step = NULL;

@@ -1,13 +1,13 @@
-/* ChannelsLast: images that go into convolutions lie with the channels of each pixel side by side.
+/* ChannelsLast: images that go into convolutions get the memory format channels_last.
  *
  *     x ── Conv ── …          x ── contiguous(memory_format=channels_last) ── Conv ── …
  *
- * One node in front of the first convolutions of a network, in both dialects. What convolutions, pools, norms and arithmetic
- * give lies as the images that they are given. So all that follows lies in channels_last as well, and PyTorch on a CPU need not
+ * One node in front of the first convolutions of a network, in both dialects. Convolutions, pools, norms and arithmetic give
+ * images in the memory format of their inputs. So all that follows is in channels_last as well, and PyTorch on a CPU need not
  * rearrange images around each convolution. Weights stay as they are.
  *
  * Convolutions that hand each other images, also through pools, norms, arithmetic and concatenations, are decided on together.
- * Left alone: images of one channel or one pixel, where both orders are one, and what lies in channels_last already.
+ * Left alone: images of one channel or one pixel, where both orders are one, and images that are in channels_last already.
  *
  * The time that is saved is estimated by recorded sizes, from what PyTorch took on one thread. Max pools gain most, then
  * average pools, interpolations, convolutions by channel, and others with a window. But a convolution copies its weight at each
@@ -16,7 +16,7 @@
  * Refused:
  *   - more-work: it would take longer, by that estimate
  *   - needs-contiguous: something behind may need rows: a view of an image of more than one pixel, as_strided, stride()
- *   - graph-output: an image is returned, and would lie otherwise
+ *   - graph-output: an image is returned, and would have other strides
  *   - mutated: a reshape shows memory that is written later, and would copy it from now on
  *   - input-mutated, mode-switched: between two convolutions that would read one copy
  *   - random, mutates, unknown-operator: what comes behind may depend on the order, for all that is known
@@ -30,7 +30,7 @@
 #include "core/ops/rearrange.h"
 #include "core/passes/turned.h"
 
-/* What PyTorch 2.13 saves on one thread of a CPU, in picoseconds; negative: what it takes longer. */
+/* The time that PyTorch 2.13 saves on one thread of a CPU, in picoseconds; negative: time that it needs more. */
 enum {
     CONVOLUTION = 150, /* with a window: for each element that it reads or gives */
     WEIGHT = -900,     /* for each that is copied */
@@ -43,14 +43,14 @@ enum {
     LEAST_CHANNELS = 8,   /* with fewer, pools and interpolations are slower */
 };
 
-/* Of a node. Convolutions that hand each other images are a group, with all that stands between them. */
+/* The role of a node. Convolutions that hand each other images are a group, with all nodes between them. */
 typedef struct role {
     uint32_t parent;   /* of the union; 0: it is of no group */
     bool begins;       /* a convolution that reads an image from outside its group */
     bool is_given;     /* an image that such a convolution reads: counted */
     bool is_reported;  /* the same: matched or refused; of a group: refused */
     double saved;      /* of a group, at its root: picoseconds */
-    bool lies_already; /* … one of which lies in channels_last */
+    bool lies_already; /* … one of which is in channels_last */
     fb_obstacle why;   /* … why it must stay */
     fb_node nodes[2];  /* … those that are to blame */
 } role;
@@ -74,7 +74,7 @@ static bool are_sizes_known(const fb_graph *g, fb_node n) {
     return are_known;
 }
 
-/* Of a shape of which all sizes but the first are known; that counts as one when it is not. */
+/* The elements of a shape of which all sizes but the first are known; that counts as one when it is not. */
 static double elements_of(const fb_graph *g, fb_node n) {
     double count = 1;
     for (int i = 0; i < rank_of(g, n); i++) {
@@ -105,7 +105,7 @@ static double saved_by_convolution(const fb_shape_call *call, fb_node image) {
     return CONVOLUTION * images + (is_copied && !is_by_channel ? WEIGHT * count : 0);
 }
 
-/* Of a tuple, what takes its first item counts. */
+/* The time that a node saves; of a tuple, the reader of its first item counts. */
 static double saved_by(const fb_graph *g, fb_node n) {
     fb_shape_call call = shape_call_of(g, fb_call_of_value(g, n));
     double count = elements_of(g, n);

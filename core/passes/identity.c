@@ -7,7 +7,7 @@
 #include "core/ops/rearrange.h"
 #include "core/ops/shape.h"
 
-/* What the rows of ops.def do, where it can come to nothing. */
+/* Families of operators whose calls may return their input. */
 typedef enum family {
     NO_FAMILY,
     RETURNS,
@@ -131,7 +131,7 @@ static bool is_dtype(const fb_graph *graph, fb_value value) {
 
 typedef enum device_answer { NO_DEVICE, SAME_DEVICE, OTHER_DEVICE, UNKNOWN_DEVICE } device_answer;
 
-/* Does an argument name a device, itself, as a string or as y.device, and is it where the input lies? */
+/* Does an argument name a device, itself, as a string or as y.device, and is it the input's device? */
 static device_answer compare_device(const fb_graph *graph, fb_value value, fb_node input) {
     fb_kind kind = fb_value_kind(graph, value);
     const char *lies = fb_recorded_device(graph, input), *other;
@@ -169,7 +169,7 @@ static void judge_cast_argument(const fb_graph *graph, fb_value value, fb_identi
     else doubt(identity, "unsupported-arguments", "it may also move the tensor to another device or layout, or copy it");
 }
 
-/* Whether it does no more than cast: it names the device and the layout that the tensor has, and asks for no copy. */
+/* Judges if a call only casts: it names the device and the layout that the tensor has, and asks for no copy. */
 static void judge_cast(const fb_graph *graph, fb_identity *identity) {
     const fb_node_row *row = fb_node_at(graph, identity->node);
     const fb_value_row *args = fb_value_at(graph, row->args), *kwargs = fb_value_at(graph, row->kwargs);
@@ -230,8 +230,8 @@ static bool read_cast(const fb_graph *graph, fb_identity *identity) {
     return true;
 }
 
-/* Does a value lie where `other` does, as it is computed from it? Only numbers without dimensions may lie elsewhere, and
- * indices. */
+/* Is a value on the device of `other`, as it is computed from it? Only numbers without dimensions and indices may be elsewhere.
+ */
 static bool lies_with(const fb_graph *graph, fb_node value, fb_node other, int depth) {
     if (value.id == other.id) return true;
     fb_op op = (fb_op)(fb_node_op(graph, value) & ~FB_OP_IN_PLACE);
@@ -249,7 +249,7 @@ static bool lies_with(const fb_graph *graph, fb_node value, fb_node other, int d
     return false;
 }
 
-/* Whether the input lies where `other` does. */
+/* Judges if the input is on the device of `other`. */
 static void judge_place(const fb_graph *graph, fb_identity *identity, fb_node other) {
     const char *lies = fb_recorded_device(graph, identity->input);
     bool is_here = *lies ? strcmp(lies, fb_recorded_device(graph, other)) == 0 : lies_with(graph, identity->input, other, 4);

@@ -12,9 +12,9 @@ typedef enum fb_identity_form {
 
 /* Where a copy puts its elements. */
 typedef enum fb_identity_layout {
-    FB_LAYS_ALIKE,   /* as they lie in the input, where that has no gaps */
+    FB_LAYS_ALIKE,   /* as in the input, where that has no gaps */
     FB_LAYS_IMAGES,  /* in rows; images in channels_last stay so */
-    FB_LAYS_IN_ROWS, /* whatever the input is like */
+    FB_LAYS_IN_ROWS, /* for any input */
 } fb_identity_layout;
 
 typedef struct fb_identity {
@@ -29,7 +29,7 @@ typedef struct fb_identity {
 
 /* Also true for a call that is nearly an identity, and `doubt` says why. False for one that surely computes something else. */
 bool fb_identity_at(const fb_graph *graph, fb_node node, fb_identity *identity);
-/* A cast to whatever dtype; `doubt` says why it may do more. */
+/* A cast to any dtype; `doubt` says why it may do more. */
 bool fb_cast_at(const fb_graph *graph, fb_node node, fb_identity *cast);
 
 #endif
