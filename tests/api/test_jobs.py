@@ -166,7 +166,10 @@ def test_there_is_no_result_before_the_end(new_service):
 
 def test_metrics(service):
     wait(service, begin(service, "/v1/optimize", quick_request()))
-    text = service.get("/metrics").body.decode()
+    deadline, text = time.monotonic() + 60, ""
+    # The store has the end of a job before the counter has.
+    while 'foldback_jobs_finished_total{state="succeeded"} 1' not in text and time.monotonic() < deadline:
+        text = service.get("/metrics").body.decode()
     assert 'foldback_jobs_finished_total{state="succeeded"} 1' in text and 'foldback_jobs{state="queued"} 0' in text
 
 
