@@ -47,7 +47,9 @@ class Server:
         moto = [program("moto_server"), "-H", "127.0.0.1", "-p", str(self.port)]
         output = self.folder.parent / f"{self.folder.name}.log"
         with open(output, "ab") as log:
-            self.process = subprocess.Popen(rclone if self.kind == "rclone" else moto, stdout=log, stderr=log)
+            # It ends with this process, also where that is killed: one that is left goes on computing.
+            command = ["setpriv", "--pdeathsig", "KILL", *(rclone if self.kind == "rclone" else moto)]
+            self.process = subprocess.Popen(command, stdout=log, stderr=log)
         deadline = time.monotonic() + 600
         while not accepts(self.port):
             assert self.process.poll() is None and time.monotonic() < deadline, (
