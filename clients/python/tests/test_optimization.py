@@ -914,6 +914,22 @@ class Marked(optimization.Transformation):
         return graph_module
 
 
+def test_the_signature_of_a_pass_is_the_services(service):
+    client = foldback.Client(service.url)
+    rows = client._service.json("GET", "/v1/passes")["items"]
+    assert optimization.VERSIONS == {row["name"]: row["version"] for row in rows if row["version"] > 1}
+    made = [getattr(optimization, row["name"])() for row in rows if "required" not in row["parameters"]]
+    made += [optimization.MergeLinears(minimum_gain=2), optimization.ConvertPrecision(to="float16", keep=["q\u00e9", "k"]),
+             optimization.FoldConstants(maximum_growth=0),
+             optimization.ReplaceActivation(from_="relu", to="leaky_relu", parameters={"negative_slope": 0.5}),
+             optimization.ReplaceActivation(from_="relu", to="leaky_relu", parameters={"negative_slope": 1.0})]
+    assert len(made) > len(rows)
+    graph = client.put_graph(foldback.fx.to_document(torch.fx.symbolic_trace(nn.ReLU())))
+    for one in made:
+        (row,) = client.optimize(graph, [getattr(one, "_sent", type(one).__name__)])["passes"]
+        assert one.signature == row["signature"], one
+
+
 def test_a_default_that_is_spelled_out_is_the_same_transformation(service):
     rows = foldback.Client(service.url)._service.json("GET", "/v1/passes")["items"]
     defaults = [(name, one["default"]) for row in rows for name, one in row["parameters"].get("properties", {}).items()

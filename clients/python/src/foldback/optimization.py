@@ -82,10 +82,10 @@ class Transformation(ABC):
 
     @property
     def signature(self) -> str:
-        """Tells the class and its parameters, the same in every process. The service has that of a transformation of your own
-        under this very text."""
-        text = json.dumps({"params": self._told, "pass": self._name, "version": 1}, ensure_ascii=False, separators=(",", ":"),
-                          sort_keys=True)
+        """Tells the class and its parameters, the same in every process. The service knows the transformation by this very
+        text, one of your own and one that it lists."""
+        said = {"params": self._told, "pass": self._name, "version": VERSIONS.get(self._name, 1)}
+        text = json.dumps(said, ensure_ascii=False, separators=(",", ":"), sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:32]
 
     @property
@@ -93,7 +93,7 @@ class Transformation(ABC):
         return f"{type(self).__module__}.{type(self).__qualname__}"[-200:]
 
     @property
-    def _told(self) -> dict[str, str]:
+    def _told(self) -> Mapping[str, Any]:
         """The attributes that set this one apart from others of its class, as texts; digests of long ones."""
         texts = {key: _spelled(item) for key, item in vars(self).items() if key != "run"}
         return {key: text if len(text) <= 200 else hashlib.sha256(text.encode()).hexdigest() for key, text in texts.items()}
@@ -162,11 +162,24 @@ DEFAULTS = {"minimum_gain": 1, "gradients": False, "exactness": "moves", "maximu
             "cast_outputs": True, "bits": 8, "group_size": 128}  # of the passes' parameters
 
 
+VERSIONS = {"ChangeTrueDivToMulByInverse": 2, "ConvertPrecision": 2, "FoldConstants": 2, "FoldNormIntoLinear": 2, "FoldPad": 2,
+            "FuseBatchNorm": 2, "FuseBatchNorm1dInLinear": 2, "FuseBatchNorm2dInConv2d": 2, "QuantizeWeights": 2,
+            "ReplaceActivation": 2}  # of the passes that are not in their first
+
+
 def _is_default(name: str, value: Any) -> bool:
     return name in DEFAULTS and type(value) is type(DEFAULTS[name]) and value == DEFAULTS[name]
 
 
-class _Pass(Transformation):
+class _Listed(Transformation):
+    """One that the service lists, unless it is a class of yours that inherits from that."""
+
+    @property
+    def _name(self) -> str:
+        return type(self).__name__ if type(self).__module__ == __name__ else super()._name
+
+
+class _Pass(_Listed):
     """A pass of the service, under the name of its class, or of the one that a user's class inherits from."""
 
     preserves_computation = True
@@ -186,9 +199,16 @@ class _Pass(Transformation):
         return f"{type(self).__name__}({', '.join(f'{key}={item!r}' for key, item in self.params.items())})"
 
     @property
+    def _pass(self) -> str:
+        return next(one.__name__ for one in type(self).__mro__ if one.__module__ == __name__)
+
+    @property
+    def _told(self) -> Mapping[str, Any]:
+        return self.params if type(self).__module__ == __name__ else super()._told
+
+    @property
     def _sent(self) -> Any:
-        name = next(one.__name__ for one in type(self).__mro__ if one.__module__ == __name__)
-        return {"name": name, "params": dict(self.params)} if self.params else name
+        return {"name": self._pass, "params": dict(self.params)} if self.params else self._pass
 
     def transform(self, graph_module: GraphModule) -> GraphModule:
         return _recompiled(_transform_by_service(graph_module, [self]))
@@ -421,7 +441,7 @@ class cleanup(_ReversiblePass):
 _OF_TRACERS = ("config", "class_for_deserialization", "device")  # what transformers keeps at a traced module, and copies lose
 
 
-class DeepCopy(ReversibleTransformation):
+class DeepCopy(_Listed, ReversibleTransformation):
     """Gives a copy of the module with its marks and runs."""
 
     preserves_computation = True
@@ -440,7 +460,7 @@ class DeepCopy(ReversibleTransformation):
         return self.transform(graph_module)
 
 
-class LintAndRecompile(ReversibleTransformation):
+class LintAndRecompile(_Listed, ReversibleTransformation):
     """Checks the graph and generates its code."""
 
     preserves_computation = True
