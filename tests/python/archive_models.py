@@ -317,6 +317,19 @@ class Overlapping(nn.Module):
         return self.a(x) / 8.0, self.b(x), self.c(x), self.d(x) + self.bits[:, 0] % 7, self.e(x), self.f(x)
 
 
+class Integers(nn.Module):
+    """Linears of integers, which passes merge."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        for name, shape in {"q": (4, 6), "k": (4, 6), "a": (4,), "b": (4,)}.items():
+            self.register_buffer(name, torch.randint(-5, 5, shape))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        one, two = nn.functional.linear(x, self.q, self.a), nn.functional.linear(x, self.k, self.b)
+        return one * two + self.a[:2].repeat(2)
+
+
 MODELS: dict[str, Callable[[], Given]] = {
     "mlp": lambda: (Mlp().eval(), (torch.randn(3, 8),), ({0: BATCH},)),
     "convolutions": lambda: (Convolutions().eval(), (torch.randn(2, 3, 8, 8),), ({0: BATCH},)),
@@ -343,5 +356,6 @@ MODELS: dict[str, Callable[[], Given]] = {
     "key-cache": lambda: (KeyCache().eval(), (torch.randn(1, 1, 8),), None),
     "columns": lambda: (Columns().eval(), (torch.randn(3, 8),), ({0: BATCH},)),
     "overlapping": lambda: (Overlapping().eval(), (torch.randn(3, 6),), ({0: BATCH},)),
+    "integers": lambda: (Integers().eval(), (torch.randint(-5, 5, (3, 6)),), ({0: BATCH},)),
     "parts": lambda: (Parts().eval(), (torch.randn(3, 4), torch.randn(3, 4)), ({0: BATCH}, {0: BATCH})),
 }
