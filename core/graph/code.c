@@ -410,7 +410,7 @@ static void write_enum(code_writer *writer, const fb_value_row *row) {
     const char *member = fb_value_text(writer->graph, row->count ? row->items[0] : (fb_value){0});
     if (!member) return;
     size_t length = strlen(member);
-    bool is_attribute = fb_python_is_identifier(member, length);
+    bool is_attribute = fb_python_is_member(member, length);
     fb_buffer_char(writer->out, is_attribute ? '.' : '[');
     if (is_attribute) fb_buffer_append(writer->out, member, length);
     else fb_repr_string(writer->out, member, length);
@@ -497,7 +497,7 @@ static void code_arguments(code_writer *writer, const fb_node_row *row, size_t f
         const char *key = fb_value_text(writer->graph, kwargs->items[i]);
         if (!key) continue;
         size_t length = strlen(key);
-        bool is_keyword = fb_python_is_identifier(key, length) && fb_python_word(key, length) != FB_WORD_KEYWORD;
+        bool is_keyword = fb_python_is_member(key, length);
         fb_buffer_string(writer->out, separator);
         if (is_keyword) {
             fb_buffer_append(writer->out, key, length);
@@ -511,10 +511,6 @@ static void code_arguments(code_writer *writer, const fb_node_row *row, size_t f
         code_value(writer, kwargs->items[i + 1]);
         fb_buffer_char(writer->out, '}');
     }
-}
-
-static bool is_attribute(const char *part, size_t length) {
-    return fb_python_is_identifier(part, length) && fb_python_word(part, length) != FB_WORD_KEYWORD;
 }
 
 /* The first part of `path` and, in `rest`, what comes behind its dot (NULL: nothing). */
@@ -544,13 +540,13 @@ static void write_quoted_part(fb_buffer *out, const char *part, size_t length) {
 static void code_path(code_writer *writer, fb_value base, const char *path, size_t length) {
     const char *end = path + length, *rest;
     for (const char *part = path; part; part = rest) {
-        if (!is_attribute(part, first_part(part, end, &rest))) fb_buffer_string(writer->out, "getattr(");
+        if (!fb_python_is_member(part, first_part(part, end, &rest))) fb_buffer_string(writer->out, "getattr(");
     }
     if (base.id) code_value(writer, base);
     else fb_buffer_string(writer->out, "self");
     for (const char *part = path; part; part = rest) {
         size_t size = first_part(part, end, &rest);
-        if (is_attribute(part, size)) {
+        if (fb_python_is_member(part, size)) {
             fb_buffer_char(writer->out, '.');
             fb_buffer_append(writer->out, part, size);
             continue;

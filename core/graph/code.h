@@ -11,11 +11,11 @@
  *     the code would call it;
  *   - within a dict and within a named tuple, where torch.fx prints plain reprs (`P(a=1, b=2)`, `<Colour.RED: 1>`,
  *     `<OpOverload(…)>`): named tuples, enum members and operators as everywhere else;
- *   - for an attribute whose name is a keyword: getattr(x, "class");
+ *   - for an attribute whose name is a keyword, or one that Python reads as another (NFKC): getattr(x, "class");
  *   - for a part of a path with quotes, backslashes or control characters: getattr with the part as an escaped literal;
  *   - for an operator with too few operands, where torch.fx fails: a plain call;
  *   - for an input called like something that the code says (torch, inf, slice, len): a parameter that is called as its node;
- *   - for a keyword argument whose name is none: `**{'name': value}`;
+ *   - for a keyword argument whose name is none, or such a one: `**{'name': value}`;
  *   - for a line with a string like "# COUNTER: 1": the line, which torch.fx loses.
  */
 #ifndef FB_GRAPH_CODE_H

@@ -99,6 +99,13 @@ bool fb_python_is_identifier(const char *text, size_t length) {
     return length > 0;
 }
 
+bool fb_python_is_member(const char *text, size_t length) {
+    for (size_t at = 0, size; at < length; at += size) {
+        if (!fb_unicode_is_normal(fb_utf8_decode(text + at, length - at, &size))) return false;
+    }
+    return fb_python_is_identifier(text, length) && fb_python_word(text, length) != FB_WORD_KEYWORD;
+}
+
 bool fb_python_is_dotted(const char *text, size_t length) {
     for (;;) {
         const char *dot = memchr(text, '.', length);

@@ -167,6 +167,21 @@ START_TEST(test_keyword_attributes) {
 }
 END_TEST
 
+/* Python reads the NFKC form of an identifier: another module. */
+START_TEST(test_attributes_that_python_renames) {
+    fb_value x = fb_make_node(graph, add_node("x", FB_PLACEHOLDER, "x", NULL, 0));
+    fb_value args[] = {x, fb_make_string(graph, "\u212a")}; /* the sign of Kelvin, which becomes K */
+    add_node("a", FB_CALL_FUNCTION, "builtins.getattr", args, 2);
+    add_node("b", FB_CALL_MODULE, "gr\u00f6\u00dfe.fc", NULL, 0);
+    add_node("c", FB_CALL_MODULE, "gro\u0308\u00dfe.\uff41", NULL, 0);
+    expect_body("\n\n\ndef forward(self, x):\n"
+                "    a = getattr(x, \"\u212a\");  x = a = None\n"
+                "    b = self.gr\u00f6\u00dfe.fc();  b = None\n"
+                "    c = getattr(getattr(self, \"gro\u0308\u00dfe\"), \"\uff41\")();  c = None\n"
+                "    ");
+}
+END_TEST
+
 /* PyTorch's code would read the input in the place of the number. */
 START_TEST(test_inputs_called_like_numbers) {
     fb_value x = fb_make_node(graph, add_node("inf_1", FB_PLACEHOLDER, "inf", NULL, 0));
@@ -319,6 +334,7 @@ int main(void) {
     tcase_add_test(graphs, test_values_that_are_no_values);
     tcase_add_test(graphs, test_keywords_and_types_that_are_none);
     tcase_add_test(graphs, test_keyword_attributes);
+    tcase_add_test(graphs, test_attributes_that_python_renames);
     tcase_add_test(graphs, test_inputs_called_like_numbers);
     tcase_add_test(graphs, test_inputs_called_like_what_the_code_says);
     tcase_add_test(graphs, test_inputs_with_each_others_names);

@@ -15,7 +15,17 @@ import torch
 import torch.fx
 
 from . import modules
-from .fx import Document, Row, make_node, node_row, refuse_hiding_inputs, requires_grad_of, set_arguments, set_meta
+from .fx import (
+    Document,
+    Row,
+    make_node,
+    node_row,
+    refuse_hiding_inputs,
+    refuse_renamed_members,
+    requires_grad_of,
+    set_arguments,
+    set_meta,
+)
 from .history import History, carried_back
 from .hooks import hooks_of
 from .recipes import evaluate_finite, expanded, inputs_of, is_movement, shape_of
@@ -487,7 +497,14 @@ class Replay:
         return rows
 
     def _check_names(self, rows: Mapping[str, Row]) -> None:
-        """Nothing that the edits put in may be called like an input, in PyTorch's code."""
+        """PyTorch's code may not take anything that the edits put in for something else."""
+        try:
+            refuse_renamed_members(rows.values())
+            self._refuse_hiding_inputs(rows)
+        except ValueError as error:
+            raise EditError(str(error)) from None
+
+    def _refuse_hiding_inputs(self, rows: Mapping[str, Row]) -> None:
         inputs = self.module.graph.find_nodes(op="placeholder")
         if not rows or all(str(node.target) == node.name for node in inputs):
             return
@@ -497,10 +514,7 @@ class Replay:
         nodes = {name: make_node(graph, row) for name, row in made.items()}
         for name, row in made.items():
             set_arguments(nodes[name], row, nodes)
-        try:
-            refuse_hiding_inputs(graph)
-        except ValueError as error:
-            raise EditError(str(error)) from None
+        refuse_hiding_inputs(graph)
 
     def _changed_node(self, node: torch.fx.Node, edit: Edit) -> Row:
         row = self.known.get(node.name) or node_row(node)

@@ -6,8 +6,9 @@ import ast
 import base64
 import os
 import re
+import unicodedata
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -425,6 +426,7 @@ def requires_grad_of(row: Row, is_parameter: bool) -> bool:
 def _program(
     root: torch.nn.Module, rows: list[Row], name: str = "GraphModule", calling: Mapping[str, Any] | None = None
 ) -> torch.fx.GraphModule:
+    refuse_renamed_members(rows)
     graph = torch.fx.Graph()
     nodes: dict[str, torch.fx.Node] = {}
     for row in rows:
@@ -464,6 +466,18 @@ def refuse_hiding_inputs(graph: torch.fx.Graph) -> None:
         if said:
             raise ValueError(f"PyTorch's code would take the input {min(said)!r} for what else it calls so, in "
                              f"`{ast.unparse(statement)}`; rename the input")
+
+
+def refuse_renamed_members(rows: Iterable[Row]) -> None:
+    """Python reads identifiers in their NFKC form, so PyTorch's code would find another module, method or argument."""
+    for row in rows:
+        said = [row["target"]] if row["op"] in ("call_module", "get_attr", "call_method") else []
+        if row["op"] == "call_function" and row["target"] == "builtins.getattr":
+            said = [item for item in row["args"][1:2] if isinstance(item, str)]
+        for name in [*row.get("kwargs", ()), *(part for text in said for part in text.split("."))]:
+            read = unicodedata.normalize("NFKC", name)
+            if name.isidentifier() and read != name:
+                raise ValueError(f"node {row['name']}: Python reads {name!a} as {read!a} in PyTorch's code; rename it")
 
 
 def _input_name(node: torch.fx.Node) -> str:

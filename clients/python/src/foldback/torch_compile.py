@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import keyword
 import re
 import sys
 import threading
@@ -288,7 +289,7 @@ def _with_attributes(captured: GraphModule, lifted: Sequence[_Lifted]) -> tuple[
         if one is None:
             copies[node] = graph.node_copy(node, copies.__getitem__)
         else:
-            path = one.node.name if several or not _is_free(root, one.path) else one.path
+            path = one.path if not several and _is_free(root, one.path) and _can_be_said(one.path) else one.node.name
             _put(root, path, one.tensor)
             paths[path] = one.place
             copies[node] = graph.get_attr(path)
@@ -313,6 +314,11 @@ def _is_free(root: torch.nn.Module, path: str) -> bool:
             return True
         found = getattr(found, key)
     return False
+
+
+def _can_be_said(path: str) -> bool:
+    """Whether a document can hold a path, and PyTorch's code say it. Keys of modules may have any character but a dot."""
+    return path.isprintable() and not {*path} & {*"\"'\\"} and not any(map(keyword.iskeyword, path.split(".")))
 
 
 def _put(root: torch.nn.Module, path: str, value: Any) -> None:
