@@ -39,7 +39,7 @@ typedef struct code_writer {
 
 typedef struct code_operator {
     const char *name;   /* of Python's operator module */
-    const char *format; /* `$` stands for the next argument */
+    const char *format; /* `$`: the next argument */
     bool is_statement;  /* changes its first argument in place */
 } code_operator;
 
@@ -480,7 +480,7 @@ static void code_value(code_writer *writer, fb_value value) {
     case FB_SIZE: write_tuple(writer, row); break; /* torch.fx turns sizes into tuples */
     case FB_DICT: write_dict(writer, row); break;
     case FB_NONE:
-    default: fb_buffer_string(out, "None"); /* the other kinds are no arguments */
+    default: fb_buffer_string(out, "None"); /* the other kinds are not arguments */
     }
 }
 

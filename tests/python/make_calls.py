@@ -18,10 +18,10 @@ HEAD = """/* Where PyTorch 2.13 has the names of each operator of ops.def, and w
  *     FB_CALLS_ROW("name", "homes", "parsed", "overload(parameters) …", "home(parameters) …")
  *
  * homes       of "functional" (torch.nn.functional), "torch" and "method" (torch.Tensor)
- * parsed      those of them that are written in C++ and take what the overloads take; others are Python functions. What such a
- *             one takes when it runs is a row of its own, "functional.name", where its annotations tell it; else it stands
- *             last, as far as it is annotated, and not for functions of *args
- * parameters  "name=type" by position; those behind "|" by keyword only. With "?" before its type one may be None, with "!" it
+ * parsed      the homes where it is written in C++ and takes what the overloads take; others are Python functions. The
+ *             parameters of such a one have a row of their own, "functional.name", where its annotations have all of them;
+ *             else they come last, as far as they are annotated, and not for functions of *args
+ * parameters  "name=type" by position; after "|" by keyword only. With "?" before its type one may be None, with "!" it
  *             must be given. T: a tensor, N: that or a number, L: a list of tensors, O: of tensors and None, S: a number,
  *             i: an int, I: a list of ints, J: that or one int, K: that, or one int from Python alone, P: a list of ints
  *             and None, or one int, f: a float, F: a list of floats, b: a bool, B: a list of bools, s: a string, d: a dtype,
