@@ -40,6 +40,42 @@ static fb_status scratch(void *context, int *file, fb_error *error) {
     return fb_store_scratch(context, file, error);
 }
 
+/* ---- compared with their digests ---------------------------------------------------------------------------------------- */
+
+static fb_status open_checked(void *context, const char *digest, fb_blob_bytes *out, fb_error *error) {
+    const fb_checked_source *source = context;
+    fb_status status = open_blob(source->store, digest, out, error);
+    if (status) return status;
+    fb_error reason = {0};
+    status = fb_blob_verify_once(out->owner, source->watch, &reason);
+    if (!status) return FB_OK;
+    close_blob(context, out);
+    if (error && !error->status) *error = reason;
+    return status;
+}
+
+static fb_status recall_checked(void *context, const fb_blob_tensor *tensor, char digest[FB_ID_LENGTH + 1], fb_error *error) {
+    return recall(((const fb_checked_source *)context)->store, tensor, digest, error);
+}
+
+static void remember_checked(void *context, const fb_blob_tensor *tensor, const char *digest) {
+    remember(((const fb_checked_source *)context)->store, tensor, digest);
+}
+
+static fb_status scratch_checked(void *context, int *file, fb_error *error) {
+    return scratch(((const fb_checked_source *)context)->store, file, error);
+}
+
+fb_blobs fb_checked_blob_source(fb_checked_source *source) {
+    return (fb_blobs){.context = source,
+                      .open = open_checked,
+                      .close = close_blob,
+                      .forget = forget,
+                      .recall = recall_checked,
+                      .remember = remember_checked,
+                      .scratch = scratch_checked};
+}
+
 fb_blobs fb_blob_source(fb_store *store) {
     return (fb_blobs){.context = store,
                       .open = open_blob,

@@ -141,6 +141,14 @@ void fb_graph_row_free(fb_graph_row *row);
 /* Valid as long as the store is open. */
 fb_blobs fb_blob_source(fb_store *store);
 
+/* The same for what computes with the bytes: a blob's file is compared with its digest before, as by fb_blob_verify_once. */
+typedef struct fb_checked_source {
+    fb_store *store;
+    const fb_watch *watch; /* may stop the comparison */
+} fb_checked_source;
+/* Valid as long as `source` is. */
+fb_blobs fb_checked_blob_source(fb_checked_source *source);
+
 /* ---- A run that was done, on its way to the store with its graphs -------------------------------------------------------- */
 
 /* A run that has been done but not stored: everything in `run` but id and time is filled in. */

@@ -29,7 +29,8 @@ fb_status fb_history_replay(const fb_app *app, const fb_watch *watch, const fb_h
     if (!status && ours) status = fb_load_graph(app, watch, history->result, &result, error);
     for (size_t i = 0; i < history->step_count && !status; i++) steps[i] = step_of(history, i);
     if (!status) {
-        fb_blobs blobs = fb_blob_source(app->store);
+        fb_checked_source checked = {app->store, watch};
+        fb_blobs blobs = fb_checked_blob_source(&checked);
         fb_undo_plan plan = {.source = source->graph,
                              .steps = steps,
                              .step_count = history->step_count,

@@ -30,8 +30,9 @@ bool fb_evaluating_begin(const fb_request *request, fb_response *response, fb_ev
     *out = (fb_evaluating){.watch = {.context = out, .check = check},
                            .request = fb_request_watch(request),
                            .deadline = fb_monotonic_ns() + (int64_t)limits->timeout_ms * 1000000,
-                           .blobs = fb_blob_source(app->store),
+                           .checked = {app->store, &out->watch},
                            .app = app};
+    out->blobs = fb_checked_blob_source(&out->checked);
     out->options =
         (fb_eval_options){.memory_limit = limits->memory, .watch = &out->watch, .blobs = app->store ? &out->blobs : NULL};
     return true;

@@ -238,6 +238,7 @@ typedef struct fb_evaluating {
     fb_watch watch;          /* the request's, and an evaluation's own deadline: FB_BUSY "evaluation-timeout" */
     const fb_watch *request;
     int64_t deadline;
+    fb_checked_source checked;
     fb_blobs blobs;
     fb_app *app;
 } fb_evaluating;

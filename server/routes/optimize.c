@@ -115,7 +115,8 @@ static fb_status run_validated(const fb_request *request, fb_response *response,
 /* On failure it has responded. */
 static bool run_passes(const fb_request *request, fb_response *response, optimization *work) {
     const fb_app *app = request->context;
-    fb_blobs blobs = fb_blob_source(app->store);
+    fb_checked_source checked = {app->store, fb_request_watch(request)};
+    fb_blobs blobs = fb_checked_blob_source(&checked);
     fb_error error = {0};
     fb_status status;
     if (work->asked.validate) {

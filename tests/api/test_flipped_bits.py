@@ -171,6 +171,22 @@ def test_parts_of_what_is_made_of_a_blob(service):
     assert [part_of(service, path) for path in paths] == right and service.get(named).body == few
 
 
+def test_nothing_is_computed_from_it(service):
+    """By an evaluation, or the validation of a pass."""
+    document = linears(200_000)
+    content = safetensors({one["name"]: (one["shape"], some_bytes(4 * math.prod(one["shape"]), one["name"]))
+                           for one in document["tensors"]})
+    graph = service.post("/v1/graphs", document, raw_query=[("weights", stored(service, content))]).json()["id"]
+    merge = {"graph": graph, "passes": ["MergeLinears"]}
+    asked = {f"/v1/graphs/{graph}/evaluate": {}, "/v1/optimize": {**merge, "options": {"validate": "rewrites"}}}
+    flip(service, len(content), len(content) // 2)
+    for path, body in asked.items():
+        is_problem(service.post(path, body), 500, "store-corrupt")
+    assert service.post("/v1/optimize", merge).status == 201  # it reads none
+    assert put_blob(service, content).status == 200
+    assert [service.post(path, body).status for path, body in asked.items()] == [200, 201]
+
+
 def test_a_file_is_read_once_for_its_parts(service):
     """Also when many ask at the same time."""
     data = some_bytes(60 << 20)
