@@ -290,6 +290,19 @@ static json_t *like_first(const json_t *tensors, const json_t *sizes, bool secon
     return made;
 }
 
+/* Of a new tensor, by its operator's row; 2.0 ** x gives rows (fb_layout_of). */
+static json_t *of_new(const view *v, const char *target, const json_t *tensors) {
+    const fb_op_facts *facts = fb_op_facts_of(fb_op_of_function(target, strlen(target)));
+    bool is_asked_for = json_object_get(json_object_get(v->node, "kwargs"), "memory_format"),
+         is_power_of_number = strcmp(target, FB_ATEN "pow.Scalar") == 0;
+    bool follows = facts->layout == FB_LAYOUT_AS_ALL ||
+                   (facts->layout == FB_LAYOUT_AS_FIRST && is_whole(json_array_get(tensors, 0), v->sizes));
+    if (facts->flags & (FB_FACT_ALIASES | FB_FACT_COMPLEX_ROWS) || is_asked_for) return unknown(v);
+    if (is_power_of_number || (facts->layout == FB_LAYOUT_ROWS && facts->flags & FB_FACT_ELEMENTWISE))
+        return pt_row_major(v->sizes);
+    return follows ? like_first(tensors, v->sizes, facts->flags & FB_FACT_SECOND_LEADS) : unknown(v);
+}
+
 /* ---- all ---------------------------------------------------------------------------------------------------------------- */
 
 json_t *pt_strides_of(const char *target, const json_t *node, const json_t *tensors, const json_t *sizes, bool *is_known) {
@@ -336,8 +349,5 @@ json_t *pt_strides_of(const char *target, const json_t *node, const json_t *tens
     }
     bool is_itself = strcmp(name, "dropout.default") == 0 && json_is_false(argument(node, 2, "train"));
     if (is_itself || (strchr(name, '.') && strchr(name, '.')[-1] == '_')) return same(&v);
-    unsigned flags = fb_op_facts_of(fb_op_of_function(target, strlen(target)))->flags;
-    *is_known = (flags & FB_FACT_ELEMENTWISE) && !(flags & FB_FACT_COMPLEX_ROWS);
-    if (*is_known && (flags & FB_FACT_GIVES_ROWS)) return pt_row_major(sizes);
-    return *is_known ? like_first(tensors, sizes, flags & FB_FACT_SECOND_LEADS) : NULL;
+    return of_new(&v, target, tensors);
 }

@@ -6,6 +6,7 @@
 #include "core/evaluator/evaluator.h"
 #include "core/evaluator/kernel.h"
 #include "core/ops/alias.h"
+#include "core/ops/strides.h"
 #include "core/weights/blas.h"
 
 #define FB_EVAL_MEMORY ((size_t)1 << 30)
@@ -60,19 +61,6 @@ fb_status fb_evaluate_program(fb_evaluator *evaluator, fb_program program, const
 bool fb_batches_allow(fb_kernel_call *call, unsigned *levels);
 /* FB_INVALID "evaluation-failed" when PyTorch has no overload that takes arguments of these kinds. */
 fb_status fb_check_signature(fb_kernel_call *call);
-typedef enum fb_memory_format {
-    FB_FORMAT_UNSAID,
-    FB_FORMAT_CONTIGUOUS, /* these four in the order of their numbers in ATen */
-    FB_FORMAT_PRESERVE,
-    FB_FORMAT_CHANNELS_LAST,
-    FB_FORMAT_CHANNELS_LAST_3D,
-    FB_FORMAT_UNKNOWN,
-} fb_memory_format;
-static inline bool fb_format_is_channels_last(fb_memory_format format) {
-    return format == FB_FORMAT_CHANNELS_LAST || format == FB_FORMAT_CHANNELS_LAST_3D;
-}
-/* The memory format that a call's memory_format= gives. */
-fb_memory_format fb_call_memory_format(const fb_kernel_call *call);
 /* Tensor.is_contiguous(memory_format=...), for any format but channels_last row-major. */
 bool fb_format_fits(const fb_array *array, fb_memory_format format);
 /* Does PyTorch take the tensor for one of channels_last (Tensor.suggest_memory_format)? */

@@ -23,7 +23,7 @@ static fb_status kernel_detach(fb_kernel_call *call, fb_object *result) {
 
 static fb_status kernel_contiguous(fb_kernel_call *call, fb_object *result) {
     fb_array *input;
-    fb_memory_format format = fb_call_memory_format(call);
+    fb_memory_format format = fb_memory_format_of(call->graph, call->node);
     if (!fb_argument_array(call, "input", &input)) return call->status;
     if (format == FB_FORMAT_PRESERVE && !fb_array_is_contiguous(input))
         return fb_kernel_fail(call, "it cannot preserve the format");
@@ -68,7 +68,7 @@ static fb_status kernel_drawn(fb_kernel_call *call, fb_object *result) {
 /* ---- casts --------------------------------------------------------------------------------------------------------------- */
 
 static fb_status cast(fb_kernel_call *call, fb_array *input, fb_dtype dtype, bool copies, fb_object *result) {
-    fb_memory_format format = fb_call_memory_format(call);
+    fb_memory_format format = fb_memory_format_of(call->graph, call->node);
     bool is_told = format != FB_FORMAT_UNSAID && format != FB_FORMAT_PRESERVE;
     copies |= is_told && fb_format_is_channels_last(format) != fb_strides_suggest_channels_last(input);
     if (dtype == input->dtype && !copies) return fb_return_array(call, fb_array_keep(input), result);

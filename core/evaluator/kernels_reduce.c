@@ -476,8 +476,7 @@ static fb_status kernel_normalize(fb_kernel_call *call, fb_object *result) {
     fb_array_drop(r.part);
     fb_array_drop(norms);
     fb_array_drop(divisor);
-    if (!fb_return_array(call, out, result)) fb_lay_out_like(call, &input, 1, result);
-    return call->status;
+    return fb_return_array(call, out, result);
 }
 
 const fb_kernel_row fb_kernels_reduce[] = {

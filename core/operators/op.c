@@ -31,7 +31,6 @@ enum {
     RUNS_PROGRAMS = FB_FACT_RUNS_PROGRAMS,
     VMAP_LEVEL = FB_FACT_VMAP_LEVEL,
     SAVES_RESULT = FB_FACT_SAVES_RESULT,
-    GIVES_ROWS = FB_FACT_GIVES_ROWS,
     COMPLEX_ROWS = FB_FACT_COMPLEX_ROWS,
     SECOND_LEADS = FB_FACT_SECOND_LEADS,
 };
@@ -47,6 +46,7 @@ enum {
 #define MODULES(text) .modules = text
 #define FLAGS(bits) .flags = (bits)
 #define RULES(shape_rule, dtype_rule) .shape = FB_SHAPE_##shape_rule, .dtype = FB_DTYPE_RULE_##dtype_rule
+#define LAYOUT(name) .layout = FB_LAYOUT_##name
 #define FB_OP_ROW(name, names_text, ...) [FB_OP_##name] = {#name, names_text, FB_OP_ROW_REST(__VA_ARGS__)},
 #define FB_OP_ROW_REST(...) .parameters = __VA_ARGS__
 

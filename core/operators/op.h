@@ -49,9 +49,8 @@ enum {
     FB_FACT_RUNS_PROGRAMS = 1 << 20,  /* calls nested programs, which are among its arguments */
     FB_FACT_VMAP_LEVEL = 1 << 21,     /* opens or closes a level of torch.vmap, where later calls compute batches */
     FB_FACT_SAVES_RESULT = 1 << 22,   /* autograd saves its result: whoever writes into that cannot go backward any more */
-    FB_FACT_GIVES_ROWS = 1 << 23,     /* element by element, but the result is row-major however the input lies */
-    FB_FACT_COMPLEX_ROWS = 1 << 24,   /* the same of complex numbers */
-    FB_FACT_SECOND_LEADS = 1 << 25,   /* of two operands, the second is asked first which of two axes goes first */
+    FB_FACT_COMPLEX_ROWS = 1 << 23,   /* the result is row-major where the input is complex */
+    FB_FACT_SECOND_LEADS = 1 << 24,   /* of two operands, the second is asked first which of two axes goes first */
 };
 
 typedef enum fb_shape_rule {
@@ -87,6 +86,27 @@ typedef enum fb_dtype_rule {
     FB_DTYPE_RULE_FLOAT64,
 } fb_dtype_rule;
 
+/* How PyTorch lays the result out in memory on a CPU. A new result has no gaps; unless it is UNKNOWN, its numbers do not depend
+ * on the layout of the inputs. What one call's arguments change is in fb_layout_of (core/ops/strides.h). */
+typedef enum fb_memory_layout {
+    FB_LAYOUT_UNKNOWN = 0,
+    FB_LAYOUT_NONE,         /* gives no tensor */
+    FB_LAYOUT_ROWS,         /* row-major, whatever the inputs are like */
+    FB_LAYOUT_ROWS_OF_ROWS, /* row-major where the inputs are; fails for some that are not */
+    FB_LAYOUT_AS_FIRST,     /* in the order of the first input's axes, as empty_like(first) has it; or the first input itself */
+    FB_LAYOUT_AS_FIRST_WITH_GAPS, /* … with the gaps that the first input has */
+    FB_LAYOUT_AS_ALL,             /* as TensorIterator orders the axes of all inputs, of which the first that knows decides */
+    FB_LAYOUT_IMAGE, /* channels_last where all images given are, row-major or channels_last where some are; else row-major */
+    FB_LAYOUT_FREE,  /* in any order of axes */
+    FB_LAYOUT_FREE_IMAGE,   /* … but as a rule channels_last where the image given is */
+    FB_LAYOUT_VIEW,         /* the first input's memory, with any strides */
+    FB_LAYOUT_ORDERED_VIEW, /* … row-major where the input is */
+    FB_LAYOUT_TURNED_VIEW,  /* … with its axes exchanged */
+    FB_LAYOUT_FIXED_VIEW,   /* … row-major where the input is; fails where there is no such view */
+    FB_LAYOUT_MAYBE_VIEW, /* … row-major where the input is; a copy, row-major unless asked for otherwise, where there is none
+                           */
+} fb_memory_layout;
+
 typedef struct fb_op_facts {
     const char *id;         /* "LINEAR" */
     const char *names;      /* base names separated by spaces, see ops.def */
@@ -104,6 +124,7 @@ typedef struct fb_op_facts {
     uint32_t flags;         /* FB_FACT_… */
     uint8_t shape;          /* fb_shape_rule */
     uint8_t dtype;          /* fb_dtype_rule */
+    uint8_t layout;         /* fb_memory_layout */
 } fb_op_facts;
 
 extern const fb_op_facts fb_op_table[FB_OP_COUNT];
@@ -111,6 +132,11 @@ extern const fb_op_facts fb_op_table[FB_OP_COUNT];
 static inline const fb_op_facts *fb_op_facts_of(fb_op op) {
     unsigned row = op & (unsigned)~FB_OP_IN_PLACE;
     return &fb_op_table[row < FB_OP_COUNT ? row : FB_OP_UNKNOWN];
+}
+
+/* Shows the first input's memory, at least where it can. */
+static inline bool fb_is_layout_of_view(fb_memory_layout layout) {
+    return layout >= FB_LAYOUT_VIEW;
 }
 
 /* Meaning of a call_function target ("torch.nn.functional.linear"), of a method name ("view") and of a module's type

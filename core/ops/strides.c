@@ -1,5 +1,7 @@
 #include "core/ops/strides.h"
 
+#include <string.h>
+
 #include "core/ops/infer.h"
 #include "core/ops/view.h"
 
@@ -12,36 +14,117 @@ static fb_shape_rule shape_rule(const fb_graph *graph, fb_node node) {
     return (fb_shape_rule)fb_op_facts_of(fb_node_op(graph, node))->shape;
 }
 
-/* A call of a known operator that gives one new tensor. */
+/* With one dimension or none there is no order that it could put others in. */
+static bool has_no_order(const fb_graph *graph, fb_node node) {
+    int rank = fb_shape_rank(graph, fb_node_at(graph, node)->shape);
+    return rank == 0 || rank == 1;
+}
+
+fb_memory_format fb_memory_format_of(const fb_graph *graph, fb_node node) {
+    static const char *const names[] = {"contiguous_format", "preserve_format", "channels_last", "channels_last_3d"};
+    const fb_value_row *args = fb_value_at(graph, fb_node_at(graph, node)->args);
+    fb_value value = fb_node_kwarg(graph, node, "memory_format");
+    int64_t number = -1;
+    if (!value.id) value = fb_call_argument(graph, node, "memory_format");
+    for (uint32_t i = 0; i < args->count; i++)
+        if (fb_value_kind(graph, args->items[i]) == FB_MEMORY_FORMAT) value = args->items[i];
+    bool is_named = value.id && fb_value_kind(graph, value) == FB_MEMORY_FORMAT;
+    if (!value.id || fb_value_kind(graph, value) == FB_NONE) return FB_FORMAT_UNSAID;
+    if (!is_named && !(fb_is_aten(graph, node) && fb_value_is_int(graph, value, &number))) return FB_FORMAT_UNKNOWN;
+    for (int i = 0; i < 4; i++) {
+        if (is_named ? strcmp(fb_value_text(graph, value), names[i]) == 0 : number == i)
+            return (fb_memory_format)(FB_FORMAT_CONTIGUOUS + i);
+    }
+    return FB_FORMAT_UNKNOWN;
+}
+
+/* As memory_format= says; `otherwise` where it says nothing. */
+static fb_memory_layout layout_asked_for(fb_memory_format format, fb_memory_layout otherwise) {
+    if (format == FB_FORMAT_UNSAID || format == FB_FORMAT_PRESERVE) return otherwise;
+    return format == FB_FORMAT_CONTIGUOUS ? FB_LAYOUT_ROWS : FB_LAYOUT_FREE;
+}
+
+/* A max pool of one volume without a batch: PyTorch takes it in rows, and fails for images in channels_last. */
+static bool may_pool_one_volume(const fb_graph *graph, fb_node node) {
+    fb_node input = fb_call_argument_node(graph, node, "input");
+    bool is_volume = fb_op_is(graph, node, FB_OP_MAX_POOL3D) || strstr(fb_node_target(graph, node), "max_pool3d");
+    return is_volume && !(input.id && fb_shape_rank(graph, fb_node_at(graph, input)->shape) == 5);
+}
+
+fb_memory_layout fb_layout_of(const fb_graph *graph, fb_node node) {
+    fb_op op = fb_node_op(graph, node);
+    fb_memory_layout layout = (fb_memory_layout)fb_op_facts_of(op)->layout;
+    int rank = fb_shape_rank(graph, fb_node_at(graph, node)->shape);
+    if (layout <= FB_LAYOUT_NONE || fb_is_layout_of_view(layout)) return layout;
+    if (fb_op_effects(graph, node).mutates_input) return FB_LAYOUT_AS_FIRST; /* it is the first */
+    switch (op) {
+    case FB_OP_POW:
+    case FB_OP_FLOAT_POWER: return fb_leading_input(graph, node).id ? layout : FB_LAYOUT_ROWS; /* 2.0 ** x */
+    case FB_OP_CONV2D:
+    case FB_OP_CONV_TRANSPOSE2D:
+    case FB_OP_CONVOLUTION: return rank == 3 ? FB_LAYOUT_FREE : layout;
+    case FB_OP_STACK: return rank >= 0 && rank <= 3 ? FB_LAYOUT_ROWS : layout; /* images are stacked as they are */
+    case FB_OP_MAX_POOL3D:
+    case FB_OP_MAX_POOL_WITH_INDICES: return may_pool_one_volume(graph, node) ? FB_LAYOUT_ROWS_OF_ROWS : layout;
+    case FB_OP_TAKE_ALONG_DIM: return fb_call_argument(graph, node, "dim").id ? FB_LAYOUT_ROWS : layout;
+    default: return layout_asked_for(fb_memory_format_of(graph, node), layout);
+    }
+}
+
+fb_node fb_leading_input(const fb_graph *graph, fb_node node) {
+    bool is_where = fb_op_is(graph, node, FB_OP_WHERE),
+         is_reversed = fb_op_facts_of(fb_node_op(graph, node))->flags & FB_FACT_SECOND_LEADS;
+    if (!is_where && !is_reversed) return fb_value_node(graph, fb_first_argument(graph, node));
+    return fb_call_argument_node(graph, node, is_where ? "condition" : "other");
+}
+
+/* ---- layouts that passes count on ---------------------------------------------------------------------------------------- */
+
+/* The layout of operators that the questions below have always known. The column knows more: softmax gives rows. But passes
+ * that asked for that would change more than they did, and so need a new version each. */
+static fb_memory_layout counted_on(const fb_graph *graph, fb_node node) {
+    switch (shape_rule(graph, node)) {
+    case FB_SHAPE_MATMUL:
+    case FB_SHAPE_ADDMM:
+    case FB_SHAPE_LINEAR:
+    case FB_SHAPE_FACTORY:
+    case FB_SHAPE_NEW:
+    case FB_SHAPE_ARANGE:
+    case FB_SHAPE_EMBEDDING:
+    case FB_SHAPE_GATHER:
+    case FB_SHAPE_STACK:
+    case FB_SHAPE_VIEW:
+    case FB_SHAPE_FLATTEN:
+    case FB_SHAPE_UNFLATTEN:
+    case FB_SHAPE_UNSQUEEZE:
+    case FB_SHAPE_SQUEEZE:
+    case FB_SHAPE_PERMUTE:
+    case FB_SHAPE_TRANSPOSE:
+    case FB_SHAPE_T:
+    case FB_SHAPE_MOVEDIM: return fb_layout_of(graph, node);
+    default: return FB_LAYOUT_UNKNOWN;
+    }
+}
+
+/* A call of a known operator that gives one new tensor, without gaps. */
 static bool makes_tensor(const fb_graph *graph, fb_node node) {
     fb_effects effects = fb_op_effects(graph, node);
-    return fb_node_op(graph, node) != FB_OP_UNKNOWN && !effects.is_unknown && !effects.may_alias_input &&
-           shape_rule(graph, node) != FB_SHAPE_UNKNOWN;
+    fb_memory_layout layout = fb_layout_of(graph, node);
+    return layout != FB_LAYOUT_UNKNOWN && layout != FB_LAYOUT_AS_FIRST_WITH_GAPS && !effects.is_unknown &&
+           !effects.may_alias_input && shape_rule(graph, node) != FB_SHAPE_UNKNOWN;
 }
 
-/* Row-major when its input is. */
-static bool keeps_rows(fb_shape_rule rule) {
-    return rule == FB_SHAPE_VIEW || rule == FB_SHAPE_FLATTEN || rule == FB_SHAPE_UNFLATTEN || rule == FB_SHAPE_UNSQUEEZE ||
-           rule == FB_SHAPE_SQUEEZE;
+/* A view that is row-major when its input is. */
+static bool keeps_rows(fb_memory_layout layout) {
+    return layout == FB_LAYOUT_ORDERED_VIEW || layout == FB_LAYOUT_FIXED_VIEW || layout == FB_LAYOUT_MAYBE_VIEW;
 }
 
-bool fb_turns_axes(const fb_graph *graph, fb_node node) {
-    fb_shape_rule rule = shape_rule(graph, node);
-    return rule == FB_SHAPE_PERMUTE || rule == FB_SHAPE_TRANSPOSE || rule == FB_SHAPE_T || rule == FB_SHAPE_MOVEDIM;
-}
-
-/* Without gaps when its input is. */
+/* The input itself, a copy of it with its gaps, or a view of all of it. */
 static bool keeps_density(const fb_graph *graph, fb_node node) {
     fb_shape_rule rule = shape_rule(graph, node);
-    return rule == FB_SHAPE_SAME || rule == FB_SHAPE_SECOND || keeps_rows(rule) || fb_turns_axes(graph, node);
-}
-
-/* Row-major whatever it is given. What images in channels_last are stacked into lies as they do. */
-static bool makes_rows(const fb_graph *graph, fb_node node) {
-    fb_shape_rule rule = shape_rule(graph, node);
-    if (rule == FB_SHAPE_STACK) return (unsigned)fb_shape_rank(graph, fb_node_at(graph, node)->shape) <= 3;
-    return rule == FB_SHAPE_MATMUL || rule == FB_SHAPE_ADDMM || rule == FB_SHAPE_LINEAR || rule == FB_SHAPE_FACTORY ||
-           rule == FB_SHAPE_NEW || rule == FB_SHAPE_ARANGE || rule == FB_SHAPE_EMBEDDING || rule == FB_SHAPE_GATHER;
+    bool is_counted_on = rule == FB_SHAPE_SAME || rule == FB_SHAPE_SECOND || fb_is_layout_of_view(counted_on(graph, node));
+    fb_memory_layout layout = fb_layout_of(graph, node);
+    return is_counted_on && layout != FB_LAYOUT_UNKNOWN && layout != FB_LAYOUT_VIEW;
 }
 
 static bool is_reshaped_by_readers(const fb_graph *graph, fb_node node, int *readers) {
@@ -63,24 +146,13 @@ static bool is_reshaped(const fb_graph *graph, fb_node node) {
     return is_reshaped_by_readers(graph, node, &readers);
 }
 
-static bool is_expanding(const fb_graph *graph, fb_node node) {
-    return fb_op_is(graph, node, FB_OP_EXPAND_AS);
-}
-
 bool fb_is_dense(const fb_graph *graph, fb_node node) {
     for (int step = 0; node.id && step < MAX_STEPS && !is_reshaped(graph, node); step++) {
         if (makes_tensor(graph, node)) return true;
-        if (!keeps_density(graph, node) || is_expanding(graph, node)) return false;
-        if (fb_op_effects(graph, node).is_unknown) return false;
+        if (!keeps_density(graph, node) || fb_op_effects(graph, node).is_unknown) return false;
         node = fb_value_node(graph, fb_first_argument(graph, node));
     }
     return false;
-}
-
-/* With one dimension or none there is no order that it could put others in. */
-static bool has_no_order(const fb_graph *graph, fb_node node) {
-    int rank = fb_shape_rank(graph, fb_node_at(graph, node)->shape);
-    return rank == 0 || rank == 1;
 }
 
 static bool is_contiguous(const fb_graph *graph, fb_node node, int *steps);
@@ -89,9 +161,7 @@ static bool is_contiguous(const fb_graph *graph, fb_node node, int *steps);
  * tell. A first one of the result's shape that is row-major tells of all. */
 static bool leads_with_rows(const fb_graph *graph, fb_node node, int *steps) {
     unsigned flags = fb_op_facts_of(fb_node_op(graph, node))->flags;
-    bool is_where = fb_op_is(graph, node, FB_OP_WHERE); /* the condition leads, also of x.where(condition, y) */
-    fb_node first =
-        fb_value_node(graph, is_where ? fb_call_argument(graph, node, "condition") : fb_first_argument(graph, node));
+    fb_node first = fb_leading_input(graph, node);
     if (!first.id || !(flags & FB_FACT_ELEMENTWISE) || (flags & FB_FACT_SECOND_LEADS)) return false;
     fb_value shape = fb_node_at(graph, node)->shape;
     return shape.id && shape.id == fb_node_at(graph, first)->shape.id && is_contiguous(graph, first, steps);
@@ -113,11 +183,11 @@ static bool maps_rows(const fb_graph *graph, fb_node node, int *steps) {
 
 static bool is_contiguous(const fb_graph *graph, fb_node node, int *steps) {
     while (node.id && ++*steps < MAX_STEPS && !is_reshaped(graph, node)) {
-        fb_shape_rule rule = shape_rule(graph, node);
         if (fb_op_effects(graph, node).is_unknown) return false;
+        fb_memory_layout layout = counted_on(graph, node);
         bool has_one_argument = fb_call_has_only(graph, node, "input");
-        if (makes_rows(graph, node) || (fb_op_is(graph, node, FB_OP_CONTIGUOUS) && has_one_argument)) return true;
-        if (!keeps_rows(rule)) return leads_with_rows(graph, node, steps) || maps_rows(graph, node, steps);
+        if (layout == FB_LAYOUT_ROWS || (fb_op_is(graph, node, FB_OP_CONTIGUOUS) && has_one_argument)) return true;
+        if (!keeps_rows(layout)) return leads_with_rows(graph, node, steps) || maps_rows(graph, node, steps);
         node = fb_value_node(graph, fb_first_argument(graph, node));
     }
     return false;
@@ -135,15 +205,26 @@ static bool maps_one(const fb_graph *graph, fb_node node) {
     return is_mapped && first && !fb_input_next(graph, first);
 }
 
+/* A convolution or pool that gives images. */
+static bool makes_images(const fb_graph *graph, fb_node node) {
+    fb_shape_rule rule = shape_rule(graph, node);
+    bool is_counted_on = rule == FB_SHAPE_CONV || rule == FB_SHAPE_MAX_POOL || rule == FB_SHAPE_AVG_POOL;
+    return is_counted_on && fb_layout_of(graph, node) == FB_LAYOUT_IMAGE;
+}
+
 bool fb_lies_as_image(const fb_graph *graph, fb_node node) {
     for (int step = 0; node.id && step < MAX_STEPS && !is_reshaped(graph, node); step++) {
-        fb_op op = fb_node_op(graph, node);
         if (fb_op_effects(graph, node).is_unknown || fb_shape_rank(graph, fb_node_at(graph, node)->shape) != 4) return false;
-        if (op == FB_OP_CONV2D || op == FB_OP_MAX_POOL2D || op == FB_OP_AVG_POOL2D) return true;
+        if (makes_images(graph, node)) return true;
         if (!maps_one(graph, node)) return false;
         node = fb_value_node(graph, fb_first_argument(graph, node));
     }
     return false;
+}
+
+/* A call that fails for some layouts of its input. */
+static bool may_fail(fb_memory_layout layout) {
+    return layout == FB_LAYOUT_FIXED_VIEW || layout == FB_LAYOUT_ROWS_OF_ROWS;
 }
 
 /* Does this reader mind? Where it passes the memory on, `passes_on`. */
@@ -153,8 +234,7 @@ static bool minds(const fb_graph *graph, fb_node reader, bool *passes_on) {
     fb_op op = fb_node_op(graph, reader);
     *passes_on = effects.may_alias_input;
     if (op == FB_OP_UNKNOWN || effects.is_unknown || effects.mutates_input || fb_runs_inside(graph, reader)) return true;
-    bool is_view = op == FB_OP_VIEW || op == FB_OP_UNSAFE_VIEW || op == FB_OP_VIEW_AS; /* never copy, and so may fail */
-    return is_view || (fb_op_facts_of(op)->flags & FB_FACT_READS_LAYOUT);
+    return may_fail(fb_layout_of(graph, reader)) || (fb_op_facts_of(op)->flags & FB_FACT_READS_LAYOUT);
 }
 
 /* `is_far`: on through what is computed of it as well, which may lie as it does. */
@@ -168,7 +248,7 @@ static bool are_read(const fb_graph *graph, fb_node node, bool is_far) {
             fb_node reader = fb_edge_user(graph, edge);
             if (minds(graph, reader, &passes_on)) return true;
             if (is_far && fb_op_is(graph, reader, FB_OP_CONTIGUOUS) && fb_call_has_only(graph, reader, "input")) continue;
-            bool is_ordered = !makes_rows(graph, reader) && !has_no_order(graph, reader);
+            bool is_ordered = counted_on(graph, reader) != FB_LAYOUT_ROWS && !has_no_order(graph, reader);
             passes_on |= is_far && is_ordered && fb_numberhood_of(graph, reader) != FB_A_NUMBER;
             if (passes_on && count == MAX_READERS) return true;
             if (passes_on) queue[count++] = reader;
@@ -332,18 +412,15 @@ static bool reader_works(walk *w, fb_node user, sharer of) {
     if (effects.mutates_input && effects.may_alias_all) return false;           /* put into a list that others read */
     /* Random numbers are drawn in the order of memory, and by another algorithm where that is not contiguous. */
     if (effects.mutates_input && effects.is_random && of.layout != ONE_ROW) return false;
+    if (fb_layout_of(graph, user) == FB_LAYOUT_ROWS_OF_ROWS && of.layout != ONE_ROW) return false;
     if (!effects.may_alias_input || !is_among_shared(graph, user, of.node, &effects)) return true;
     bool is_view = (facts->flags & FB_FACT_ALIASES) || effects.may_alias_all, keeps_shape = facts->shape == FB_SHAPE_SAME;
     if ((op & FB_OP_IN_PLACE) && is_view && !keeps_shape) return false; /* t_ and the like: later readers see it so as well */
     if (op == (FB_OP_DETACH | FB_OP_IN_PLACE)) return false;            /* PyTorch detaches no view in place */
-    switch (op) {
-    case FB_OP_VIEW:
-    case FB_OP_UNSAFE_VIEW:
-    case FB_OP_VIEW_AS: return view_works(w, user, of);
-    case FB_OP_RESHAPE:
-    case FB_OP_FLATTEN:
-    case FB_OP_RAVEL: return reshape_works(w, user, of);
-    case FB_OP_CONTIGUOUS: return of.layout == ONE_ROW ? add(w, user, ONE_ROW) : !is_written_later(w, user);
+    if (op == FB_OP_CONTIGUOUS) return of.layout == ONE_ROW ? add(w, user, ONE_ROW) : !is_written_later(w, user);
+    switch (facts->layout) {
+    case FB_LAYOUT_FIXED_VIEW: return view_works(w, user, of);
+    case FB_LAYOUT_MAYBE_VIEW: return reshape_works(w, user, of);
     default: return add(w, user, of.layout == ONE_ROW || (keeps_shape || !is_view) ? of.layout : UNKNOWN);
     }
 }

@@ -3,8 +3,28 @@
 #define FB_OPS_STRIDES_H
 
 #include "core/graph/graph.h"
+#include "core/operators/op.h"
 #include "core/ops/alias.h"
 
+/* The memory format that a call asks for by memory_format=. */
+typedef enum fb_memory_format {
+    FB_FORMAT_UNSAID,
+    FB_FORMAT_CONTIGUOUS, /* these four in the order of their numbers in ATen */
+    FB_FORMAT_PRESERVE,
+    FB_FORMAT_CHANNELS_LAST,
+    FB_FORMAT_CHANNELS_LAST_3D,
+    FB_FORMAT_UNKNOWN,
+} fb_memory_format;
+static inline bool fb_format_is_channels_last(fb_memory_format format) {
+    return format == FB_FORMAT_CHANNELS_LAST || format == FB_FORMAT_CHANNELS_LAST_3D;
+}
+/* By name wherever it stands, as its position differs from overload to overload; by the number that ATen takes as well. */
+fb_memory_format fb_memory_format_of(const fb_graph *graph, fb_node node);
+
+/* How PyTorch lays out what a call gives: the layout of its operator, or of these arguments. */
+fb_memory_layout fb_layout_of(const fb_graph *graph, fb_node node);
+/* Of several inputs of an AS_ALL call, the one that decides before the others. None where it is a number. */
+fb_node fb_leading_input(const fb_graph *graph, fb_node node);
 /* Surely contiguous: row-major, without gaps. By the node that makes it and, through views, those that it reads; what an input
  * or a parameter looks like is its owner's business, and so not certain. Only for values that are never written in place: that
  * may change a layout as well. */
@@ -12,8 +32,6 @@ bool fb_is_contiguous(const fb_graph *graph, fb_node node);
 /* Surely images that lie either row-major or in channels_last: what convolutions and pools give, and what is computed of one of
  * those element by element, in place as well. */
 bool fb_lies_as_image(const fb_graph *graph, fb_node node);
-/* Does it exchange axes (permute, transpose, t, movedim), so that its result lies in memory in another order? */
-bool fb_turns_axes(const fb_graph *graph, fb_node node);
 /* Surely without gaps or overlaps, in whatever order of axes: a result computed from it element by element lies in memory as
  * it does. */
 bool fb_is_dense(const fb_graph *graph, fb_node node);

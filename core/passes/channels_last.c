@@ -196,10 +196,10 @@ static void count_reshape(const search *s, fb_node n) {
 /* Joins the groups of the images that it reads. */
 static void look_at(search *s, const fb_turned *turned, fb_node n) {
     const fb_graph *g = s->graph;
-    if (fb_lays_out_in_rows(g, n)) count_reshape(s, n);
+    if (fb_lays_out_in_rows(turned, n)) count_reshape(s, n);
     fb_node image = is_convolution(g, n) ? fb_call_argument_node(g, n, "input") : (fb_node){0};
     bool is_candidate = image.id && rank_of(g, n) == 4 && rank_of(g, image) == 4 && !fb_image_is_line(g, image);
-    if (!is_candidate && !fb_hands_image_on(g, n)) return;
+    if (!is_candidate && !fb_hands_image_on(turned, n)) return;
     s->roles[n.id].parent = is_candidate ? n.id : 0;
     for (uint32_t e = fb_input_first(g, n); e; e = fb_input_next(g, e)) {
         fb_node input = fb_edge_input(g, e);
@@ -272,7 +272,7 @@ static void match_graph(fb_matcher *m) {
     const fb_graph *g = m->graph;
     if (!has_convolution(g)) return; /* as most have none, nothing is asked about their memory */
     const fb_alias *alias = fb_matcher_alias(m);
-    fb_turned *turned = alias ? fb_turned_new(g, alias, m->work) : NULL;
+    fb_turned *turned = alias ? fb_turned_new(g, alias, m->work, m->report->pass->version) : NULL;
     search s = {m, g, calloc(fb_node_limit(g), sizeof *s.roles)};
     m->failed |= !turned || !s.roles;
     for (fb_node n = fb_first_node(g, FB_MAIN_PROGRAM); n.id && fb_matcher_goes_on(m); n = fb_next_node(g, n))
@@ -313,16 +313,15 @@ static void edit(fb_rewrite *rw, const fb_match *match) {
     for (size_t i = 0; i < match->count; i++) fb_set_argument(rw, match->nodes[i], "input", fb_make_node(g, copy));
 }
 
-const fb_pass fb_channels_last = {
-    .name = "ChannelsLast",
-    .version = 1,
-    .summary =
-        "Lays images that go into convolutions out in `channels_last`, where that saves time, with one node at the input.",
-    .parameters = FB_NO_PARAMETERS,
-    .exactness = FB_ROUNDS,
-    .gain = FB_GAIN_FASTER,
-    .reversible = true,
-    .preserves_computation = true,
-    .match_graph = match_graph,
-    .edit = edit,
-};
+/* Version 1 knew fewer operators, and refused what others read. */
+#define CHANNELS_LAST(number, before)                                                                                          \
+    {                                                                                                                          \
+        .name = "ChannelsLast", .version = number, .earlier = before,                                                          \
+        .summary = "Lays images that go into convolutions out in `channels_last`, where that saves time, with one node at "    \
+                   "the input.",                                                                                               \
+        .parameters = FB_NO_PARAMETERS, .exactness = FB_ROUNDS, .gain = FB_GAIN_FASTER, .reversible = true,                    \
+        .preserves_computation = true, .match_graph = match_graph, .edit = edit,                                               \
+    }
+
+static const fb_pass version_1 = CHANNELS_LAST(1, NULL);
+const fb_pass fb_channels_last = CHANNELS_LAST(2, &version_1);

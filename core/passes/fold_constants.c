@@ -1040,7 +1040,7 @@ static fb_obstacle reads_obstacle(search *s, fb_node node) {
 
 /* After a permutation, until something is computed row by row. */
 static bool is_turned(const search *s, fb_node node) {
-    bool is = fb_turns_axes(s->graph, node);
+    bool is = fb_layout_of(s->graph, node) == FB_LAYOUT_TURNED_VIEW;
     for (uint32_t e = fb_input_first(s->graph, node); e && !is; e = fb_input_next(s->graph, e))
         is = s->found[fb_edge_input(s->graph, e).id].is_turned;
     return is && !fb_is_contiguous(s->graph, node);

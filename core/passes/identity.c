@@ -6,6 +6,7 @@
 #include "core/ops/infer.h"
 #include "core/ops/rearrange.h"
 #include "core/ops/shape.h"
+#include "core/ops/strides.h"
 
 /* Families of operators whose calls may return their input. */
 typedef enum family {
@@ -193,15 +194,6 @@ static bool is_index_of_all(const fb_graph *graph, fb_value index) {
     return true;
 }
 
-/* The memory format: 'k'ept, 'c'ontiguous, or another. */
-static char format_of(const fb_graph *graph, fb_node node) {
-    fb_value format = fb_call_argument(graph, node, "memory_format");
-    if (!format.id) format = fb_node_kwarg(graph, node, "memory_format");
-    if (is_none(graph, format)) return 'k';
-    const char *name = fb_value_kind(graph, format) == FB_MEMORY_FORMAT ? fb_value_text(graph, format) : "";
-    return strcmp(name, "preserve_format") == 0 ? 'k' : strcmp(name, "contiguous_format") == 0 ? 'c' : '?';
-}
-
 /* ---- families ------------------------------------------------------------------------------------------------------------ */
 
 static bool read_reshape(const fb_graph *graph, fb_identity *identity) {
@@ -270,10 +262,12 @@ static bool read_cast_like(const fb_graph *graph, fb_identity *identity) {
 }
 
 static bool read_copy(const fb_graph *graph, fb_identity *identity, fb_identity_form form) {
-    char format = format_of(graph, identity->node);
+    fb_memory_format format = fb_memory_format_of(graph, identity->node);
+    bool is_kept = format == FB_FORMAT_UNSAID || format == FB_FORMAT_PRESERVE;
     identity->form = form;
-    identity->needs_contiguous = format == 'c' || (format == 'k' && form == FB_IDENTITY_ITSELF);
-    if (format == '?') doubt(identity, "unsupported-arguments", "it may give the tensor another memory layout");
+    identity->needs_contiguous = format == FB_FORMAT_CONTIGUOUS || (is_kept && form == FB_IDENTITY_ITSELF);
+    if (!is_kept && format != FB_FORMAT_CONTIGUOUS)
+        doubt(identity, "unsupported-arguments", "it may give the tensor another memory layout");
     return true;
 }
 
@@ -317,6 +311,11 @@ static bool read_dropout(const fb_graph *graph, fb_identity *identity) {
     return true;
 }
 
+/* How the operator lays out a copy of its input. */
+static fb_identity_layout layout_of_copy(const fb_graph *graph, fb_node node) {
+    return fb_layout_of(graph, node) == FB_LAYOUT_IMAGE ? FB_LAYS_IMAGES : FB_LAYS_IN_ROWS;
+}
+
 /* An adaptive pool whose result has as many elements as its input: each is the mean of one, 0.0 + x. */
 static bool read_average(const fb_graph *graph, fb_identity *identity) {
     fb_shape_result from, to;
@@ -324,7 +323,7 @@ static bool read_average(const fb_graph *graph, fb_identity *identity) {
     type_of(graph, identity->node, &to);
     if (from.rank < 0 || to.rank < 0 || !has_same_sizes(&from, &to)) return false;
     identity->form = FB_IDENTITY_COPY;
-    identity->layout = to.rank == 4 ? FB_LAYS_IMAGES : FB_LAYS_IN_ROWS;
+    identity->layout = layout_of_copy(graph, identity->node);
     identity->turns_minus_zero = true;
     return keeps_dtype(identity, &from, &to);
 }
@@ -390,7 +389,7 @@ static bool read_join(const fb_graph *graph, fb_identity *identity) {
     if (from.rank < 0 || to.rank < 0 || !has_same_sizes(&from, &to)) return false;
     bool is_alone = fb_value_at(graph, tensors)->count == 1;
     identity->form = FB_IDENTITY_COPY;
-    identity->layout = is_alone && to.rank == 4 ? FB_LAYS_IMAGES : FB_LAYS_IN_ROWS;
+    identity->layout = is_alone ? layout_of_copy(graph, identity->node) : FB_LAYS_IN_ROWS;
     return keeps_dtype(identity, &from, &to);
 }
 

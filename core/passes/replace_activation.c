@@ -142,7 +142,7 @@ static fb_obstacle gradient_obstacle(const search *s, fb_node n) {
 }
 
 static bool gives_rows(fb_op op) {
-    return fb_op_facts_of(op)->flags & FB_FACT_GIVES_ROWS;
+    return fb_op_facts_of(op)->layout == FB_LAYOUT_ROWS;
 }
 
 /* One gives a row-major result, the other one with the input's strides, which may be transposed. */

@@ -476,8 +476,9 @@ static fb_obstacle may_not_share(sweep *s, fb_node from, fb_node root) {
 static bool is_elementwise(const sweep *s) {
     bool is = true;
     for (size_t i = 0; i < s->rule->call_count; i++) {
-        unsigned flags = fb_op_facts_of(fb_node_op(s->graph, s->binding.nodes[i]))->flags;
-        is &= (flags & FB_FACT_ELEMENTWISE) && !(flags & (FB_FACT_GIVES_ROWS | FB_FACT_COMPLEX_ROWS));
+        const fb_op_facts *facts = fb_op_facts_of(fb_node_op(s->graph, s->binding.nodes[i]));
+        is &= (facts->flags & FB_FACT_ELEMENTWISE) && !(facts->flags & FB_FACT_COMPLEX_ROWS) &&
+              fb_layout_of(s->graph, s->binding.nodes[i]) != FB_LAYOUT_ROWS;
     }
     return is;
 }

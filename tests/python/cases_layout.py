@@ -14,6 +14,16 @@ def a_view_across_rows(self, x):
     return self.fc1(x).view(-1), self.fc2(x)
 
 
+@case((2, 4, 8), modules=two(), merge=(0, ["needs-contiguous"]))
+def what_is_taken_across_rows(self, x):
+    return torch.take_along_dim(self.fc1(x), (x * 0).long()), self.fc2(x)
+
+
+@case((2, 4, 8), modules=two(), merge=(1, []))
+def what_is_taken_within_rows(self, x):
+    return torch.take_along_dim(self.fc1(x), (x * 0).long(), -1), self.fc2(x)
+
+
 @case((2, 8), modules=two(), merge=(0, ["needs-contiguous"]))
 def detached_in_place(self, x):
     return self.fc1(x).detach_(), self.fc2(x)

@@ -299,10 +299,24 @@ class Strides(torch.fx.Interpreter):
         return found
 
 
-@pytest.mark.parametrize("passes", [["MergeLinears"], ["inference"], ["FuseBiasInLinear"]])
-def test_recorded_strides_are_those_that_the_calls_give(tmp_path: Path, passes: list[str]) -> None:
+class Copies(torch.nn.Module):
+    """New tensors of a transposed one, which lie as it does or in rows."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.a, self.b = torch.nn.Linear(8, 4), torch.nn.Linear(8, 4)
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        a = self.a(x).transpose(1, 2)
+        return (2.0 ** a, a.clone(), a.flip(1), a.clone(memory_format=torch.contiguous_format), torch.zeros_like(a), a ** 2,
+                a.to(torch.float64), torch.where(a > 0, a, 0), self.b(x))
+
+
+@pytest.mark.parametrize("model, passes", [(Attention, ["MergeLinears"]), (Attention, ["inference"]),
+                                           (Attention, ["FuseBiasInLinear"]), (Copies, ["MergeLinears"])])
+def test_recorded_strides_are_those_that_the_calls_give(tmp_path: Path, model: type, passes: list[str]) -> None:
     dims = {0: torch.export.Dim("b", min=2, max=16), 1: torch.export.Dim("n", min=2, max=30)}
-    program = torch.export.export(Attention().eval(), (torch.randn(3, 7, 8),), dynamic_shapes=(dims,))
+    program = torch.export.export(model().eval(), (torch.randn(3, 7, 8),), dynamic_shapes=(dims,))
     torch.export.save(program, tmp_path / "model.pt2")
     done = optimised(tmp_path, tmp_path / "model.pt2", *passes)
     assert done.returncode == 0, done.stderr

@@ -14,6 +14,7 @@ import foldback.export
 from foldback.fx import from_document, to_document
 
 sys.path.append(str(Path(__file__).parents[2] / "clients/python/tests"))
+import test_memory_layout
 import vision_models
 
 
@@ -268,3 +269,59 @@ def test_models_of_vision(service, name, dialect):
     (outcome,) = run["passes"]
     assert_alike(from_document(run["graph"])(x.clone()), expected, name)
     assert outcome["applied"] or name in OTHERS, outcome["refused"]
+
+
+def behind_images(row, call, image):
+    """A convolution and a pool give what the call reads in the place of `image`: exactly, values between 0 and 1. Its result is
+    returned, laid out in rows unless the row says that it is."""
+    function, leaves = call.function, call.leaves
+    result = call.attempt([leaf.clone() if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves])
+    is_copied = isinstance(result, torch.Tensor) and row.layout != "ROWS"
+    root, graph = nn.Module(), torch.fx.Graph()
+    root.conv = nn.Conv2d(3, 8, 3, padding=1, bias=False)
+    root.conv.weight.data = torch.randint(0, 4, root.conv.weight.shape) / 128
+    x = graph.call_module("conv", (graph.placeholder("x"), ))
+    pooled = graph.call_function(F.max_pool2d, (graph.call_function(F.max_pool2d, (x, 1, 1)), 1, 1))  # which pay for copies
+    given = []
+    for i, leaf in enumerate(leaves):
+        if isinstance(leaf, torch.Tensor) and leaf is not image:
+            root.register_buffer(f"given{i}", leaf)
+        given.append(pooled if leaf is image else graph.get_attr(f"given{i}") if isinstance(leaf, torch.Tensor) else leaf)
+    args, kwargs = torch.utils._pytree.tree_unflatten(given, call.form)
+    is_method = getattr(torch.Tensor, getattr(function, "__name__", ""), None) is function
+    made = graph.call_method(function.__name__, args, kwargs) if is_method else graph.call_function(function, args, kwargs)
+    graph.output(graph.call_method("contiguous", (made, )) if is_copied else made)
+    return torch.fx.GraphModule(root, graph).eval()
+
+
+def run_behind_images(service, row, call, image):
+    """What ChannelsLast did, the results without it, and those with it."""
+    model, x = behind_images(row, call, image), torch.randint(0, 1024, (2, 3, 14, 14)) / 1024
+    torch.manual_seed(0)
+    expected = model(x.clone())
+    run = optimise(service, to_document(model, x, data=True))
+    torch.manual_seed(0)
+    return run["passes"][0], leaves(expected), leaves(from_document(run["graph"])(x.clone()))
+
+
+@torch.no_grad()
+@pytest.mark.filterwarnings("ignore")
+def test_each_operator_behind_images(service):
+    """Every operator whose layout is known reads an image in channels_last, and gives the numbers and strides that it gave."""
+    applied, wrong, image = set(), [], torch.rand(2, 8, 14, 14)
+    for row in test_memory_layout.cases():
+        seen, is_unset = set(), any(flag.startswith("UNSET") for flag in row.flags)
+        for call in test_memory_layout.calls(row, image):
+            kind = (call.name.rsplit(",")[-1], call.is_in_place)
+            is_spelled = any(leaf is image for leaf in call.leaves) and not isinstance(call.function, nn.Module)
+            if is_unset or not is_spelled or kind in seen:
+                continue
+            seen.add(kind)
+            outcome, expected, found = run_behind_images(service, row, call, image)
+            if outcome["applied"]:
+                applied.add(row.name)
+            if not all(a.stride() == b.stride() and test_memory_layout.same_numbers(a, b)
+                       for a, b in zip(found, expected, strict=True)):
+                wrong.append((row.name, call.name, [a.stride() for a in found], [b.stride() for b in expected]))
+    assert not wrong
+    assert len(applied) > 250

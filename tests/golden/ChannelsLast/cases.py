@@ -93,6 +93,15 @@ def cases():
     lay("any-number-of-images", g.output(*summed(g, halved(g, g.conv("conv", x, 16)))), 1)
     lay("float64", net(summed, dtype="float64"), 1)
 
+    distances = net(lambda g, b: [g.fn("torch.cdist", b, b, shape=(1, 16, 64, 64), dtype="float32", name="cdist")])
+    softmax = net(lambda g, b: [g.fn("torch.softmax", b, 1, **like(g, b), name="softmax")])
+    lay("distances", distances, 1)
+    lay("softmax-gives-rows", softmax, 1)
+    for name, graph, why in ("distances", distances, seen("needs-contiguous", "cdist")), (
+            "softmax", softmax, seen("graph-output", "output")):
+        lay(f"{name}-version-1", graph, None, passes=[{"name": "ChannelsLast", "version": 1}],
+            expected=[("ChannelsLast", 0, [why])])
+
     # ---- left alone
     lay("twice", net(pooled), None, passes=["ChannelsLast"] * 2,
         expected=[("ChannelsLast", 1, []), ("ChannelsLast", 0, [])])
@@ -122,8 +131,12 @@ def cases():
         seen("needs-contiguous", "as_strided"))
     lay("unknown", net(lambda g, b: [g.fn("mine.op", b, shape=(), dtype="float32", name="op")]), 0,
         seen("unknown-operator", "op"))
-    lay("unlisted", net(lambda g, b: [g.fn("torch.cdist", b, b, shape=(1, 16, 64, 64), dtype="float32", name="cdist")]), 0,
-        seen("needs-contiguous", "cdist"))
+    lay("layout-not-known", net(lambda g, b: [g.fn("torch.einsum", "abcd,abcd->ad", b, b, shape=(1, 64), dtype="float32",
+                                                   name="einsum")]), 0,
+        seen("needs-contiguous", "einsum"))
+    lay("one-volume", net(lambda g, b: [g.fn("torch.nn.functional.max_pool3d", b, 2, shape=(1, 8, 32, 32), dtype="float32",
+                                             name="max_pool3d")]), 0,
+        seen("needs-contiguous", "max_pool3d"))
     lay("random",
         net(lambda g, b: [g.fn("torch.sum", g.fn("torch.rand_like", b, **like(g, b), name="rand"), shape=(), dtype="float32")]),
         0,
