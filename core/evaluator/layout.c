@@ -1,5 +1,5 @@
-/* How results lie in memory. Kernels make them row-major; PyTorch lets results that are computed element by element, and
- * copies, lie as their operands do, and `view` works or fails by that. */
+/* Strides of results. Kernels make them row-major; PyTorch gives results that are computed element by element, and copies, the
+ * order of axes of their operands, and `view` works or fails by that. */
 #include <string.h>
 
 #include "core/evaluator/internal.h"
@@ -52,7 +52,7 @@ static size_t collect(fb_kernel_call *call, fb_array *out[FB_CALL_ARGUMENTS]) {
 
 /* ---- memory_format= ------------------------------------------------------------------------------------------------------ */
 
-/* From the axis whose elements lie next to each other, the channels, to the one whose lie farthest apart, the batch. */
+/* From the axis with the smallest stride, the channels, to the one with the largest, the batch. */
 static int channels_last_axis(int rank, int i) {
     return i == 0 ? 1 : i + 1 == rank ? 0 : rank - i;
 }
@@ -100,7 +100,7 @@ static fb_status lay_out_channels_last(fb_kernel_call *call, fb_memory_format fo
     return call->status;
 }
 
-/* Of a batch of torch.vmap, the outermost level lies farthest apart; it is the last dimension here (batched.c). */
+/* In a batch of torch.vmap, the outermost level has the largest stride; it is the last dimension here (batched.c). */
 static fb_status lay_out_batch(fb_kernel_call *call, fb_object *result) {
     fb_array *array = result->array;
     int64_t strides[FB_MAX_RANK], step = 1;

@@ -21,7 +21,7 @@ fb_word fb_python_word(const char *text, size_t length);
 
 /* str.isidentifier(): true for keywords as well, false for "" and for what is not UTF-8. */
 bool fb_python_is_identifier(const char *text, size_t length);
-/* Whether a member can be written as this name, behind a dot or before the value of a keyword argument: Python reads it as it
+/* True if a member can be written as this name, behind a dot or before the value of a keyword argument: Python reads it as it
  * is. */
 bool fb_python_is_member(const char *text, size_t length);
 /* Identifiers joined by dots. */
@@ -34,7 +34,7 @@ uint32_t fb_utf8_decode(const char *text, size_t length, size_t *size);
 bool fb_unicode_is_printable(uint32_t code);
 bool fb_unicode_starts_identifier(uint32_t code);
 bool fb_unicode_continues_identifier(uint32_t code);
-/* Whether Python reads a character of an identifier as it is. Of others it may take the NFKC form of the identifier, which is
+/* True if Python reads a character of an identifier as it is. Of others it may take the NFKC form of the identifier, which is
  * another name. */
 bool fb_unicode_is_normal(uint32_t code);
 /* The value of a decimal digit of any script, which is what `\d` matches; -1 for other characters. */

@@ -22,7 +22,7 @@ enum {
     FB_OP_IN_PLACE = 0x8000,
 };
 
-/* What is true of every call of an operator, whatever its arguments are. Effects of one call: fb_op_effects in view.h. */
+/* Facts that hold for every call of an operator, with any arguments. Effects of one call: fb_op_effects in view.h. */
 enum {
     FB_FACT_ELEMENTWISE = 1 << 0,  /* element i of the result depends on element i of the (broadcast) inputs alone */
     FB_FACT_COMMUTATIVE = 1 << 1,  /* the first two arguments may be exchanged */
@@ -48,7 +48,7 @@ enum {
     FB_FACT_EXACT_INTEGERS = 1 << 19, /* … where all that it reads and gives are integers or bools */
     FB_FACT_RUNS_PROGRAMS = 1 << 20,  /* calls nested programs, which are among its arguments */
     FB_FACT_VMAP_LEVEL = 1 << 21,     /* opens or closes a level of torch.vmap, where later calls compute batches */
-    FB_FACT_SAVES_RESULT = 1 << 22,   /* autograd saves its result: whoever writes into that cannot go backward any more */
+    FB_FACT_SAVES_RESULT = 1 << 22,   /* autograd saves its result: a write into it ends the backward pass */
     FB_FACT_COMPLEX_ROWS = 1 << 23,   /* the result is row-major where the input is complex */
     FB_FACT_SECOND_LEADS = 1 << 24,   /* of two operands, the second is asked first which of two axes goes first */
 };
@@ -62,19 +62,19 @@ typedef enum fb_shape_rule {
 
 typedef enum fb_dtype_rule {
     FB_DTYPE_RULE_UNKNOWN = 0,
-    FB_DTYPE_RULE_SAME,     /* that of the first argument */
+    FB_DTYPE_RULE_SAME,     /* the first argument's */
     FB_DTYPE_RULE_ALL,      /* the same, which all tensors have; unknown where one has another */
     FB_DTYPE_RULE_REAL,     /* the same, where that is a real number; unknown for bool and complex */
-    FB_DTYPE_RULE_OTHER,    /* that of the second */
-    FB_DTYPE_RULE_WEIGHT,   /* that of the weight */
+    FB_DTYPE_RULE_OTHER,    /* the second argument's */
+    FB_DTYPE_RULE_WEIGHT,   /* the weight's */
     FB_DTYPE_RULE_PROMOTE,  /* torch's type promotion of all inputs */
     FB_DTYPE_RULE_FLOAT,    /* … and integers become float32 */
-    FB_DTYPE_RULE_SUM,      /* the argument `dtype`, or that of the first argument where integers become int64 */
-    FB_DTYPE_RULE_LIKE,     /* the argument `dtype`, or that of the first argument */
+    FB_DTYPE_RULE_SUM,      /* the argument `dtype`, or the first argument's where integers become int64 */
+    FB_DTYPE_RULE_LIKE,     /* the argument `dtype`, or the first argument's */
     FB_DTYPE_RULE_NORM,     /* the same, where that is a real number; unknown for bool and complex */
     FB_DTYPE_RULE_ARGUMENT, /* the argument `dtype`, or float32 */
-    FB_DTYPE_RULE_FULL,     /* the argument `dtype`, or that of the fill value */
-    FB_DTYPE_RULE_CAST,     /* any argument that is a dtype, or that of the first argument when nothing else can be one */
+    FB_DTYPE_RULE_FULL,     /* the argument `dtype`, or the fill value's */
+    FB_DTYPE_RULE_CAST,     /* any argument that is a dtype, or the first argument's dtype when nothing else can be one */
     FB_DTYPE_RULE_OWN,      /* the shape rule gives it */
     FB_DTYPE_RULE_TRUTH,    /* bool, and unknown for uint8: all() and any() of it give uint8 */
     FB_DTYPE_RULE_BOOL,
@@ -91,7 +91,7 @@ typedef enum fb_dtype_rule {
 typedef enum fb_memory_layout {
     FB_LAYOUT_UNKNOWN = 0,
     FB_LAYOUT_NONE,         /* gives no tensor */
-    FB_LAYOUT_ROWS,         /* row-major, whatever the inputs are like */
+    FB_LAYOUT_ROWS,         /* row-major for any inputs */
     FB_LAYOUT_ROWS_OF_ROWS, /* row-major where the inputs are; fails for some that are not */
     FB_LAYOUT_AS_FIRST,     /* in the order of the first input's axes, as empty_like(first) has it; or the first input itself */
     FB_LAYOUT_AS_FIRST_WITH_GAPS, /* … with the gaps that the first input has */
@@ -102,7 +102,7 @@ typedef enum fb_memory_layout {
     FB_LAYOUT_VIEW,         /* the first input's memory, with any strides */
     FB_LAYOUT_ORDERED_VIEW, /* … row-major where the input is */
     FB_LAYOUT_TURNED_VIEW,  /* … with its axes exchanged */
-    FB_LAYOUT_FIXED_VIEW,   /* … row-major where the input is; fails where there is no such view */
+    FB_LAYOUT_FIXED_VIEW,   /* … row-major where the input is; fails where such a view does not exist */
     FB_LAYOUT_MAYBE_VIEW, /* … row-major where the input is; a copy, row-major unless asked for otherwise, where there is none
                            */
 } fb_memory_layout;
@@ -128,7 +128,7 @@ typedef struct fb_op_facts {
 } fb_op_facts;
 
 extern const fb_op_facts fb_op_table[FB_OP_COUNT];
-/* The fact sheet; that of FB_OP_UNKNOWN has no flags, no parameters and no rules. FB_OP_IN_PLACE is ignored. */
+/* The fact sheet; FB_OP_UNKNOWN's has no flags, no parameters and no rules. FB_OP_IN_PLACE is ignored. */
 static inline const fb_op_facts *fb_op_facts_of(fb_op op) {
     unsigned row = op & (unsigned)~FB_OP_IN_PLACE;
     return &fb_op_table[row < FB_OP_COUNT ? row : FB_OP_UNKNOWN];

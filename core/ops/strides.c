@@ -14,7 +14,7 @@ static fb_shape_rule shape_rule(const fb_graph *graph, fb_node node) {
     return (fb_shape_rule)fb_op_facts_of(fb_node_op(graph, node))->shape;
 }
 
-/* With one dimension or none there is no order that it could put others in. */
+/* With one dimension or none no other order exists. */
 static bool has_no_order(const fb_graph *graph, fb_node node) {
     int rank = fb_shape_rank(graph, fb_node_at(graph, node)->shape);
     return rank == 0 || rank == 1;
@@ -139,8 +139,8 @@ static bool is_reshaped_by_readers(const fb_graph *graph, fb_node node, int *rea
     return false;
 }
 
-/* May the value lie otherwise than its node says, because a reader turns or resizes it in place (x.t_()), under this name or as
- * what x.add_(1) and x.contiguous() give? */
+/* May the value have other strides than its node says, because a reader transposes or resizes it in place (x.t_()), under this
+ * name or as what x.add_(1) and x.contiguous() give? */
 static bool is_reshaped(const fb_graph *graph, fb_node node) {
     int readers = 0;
     return is_reshaped_by_readers(graph, node, &readers);
@@ -237,7 +237,7 @@ static bool minds(const fb_graph *graph, fb_node reader, bool *passes_on) {
     return may_fail(fb_layout_of(graph, reader)) || (fb_op_facts_of(op)->flags & FB_FACT_READS_LAYOUT);
 }
 
-/* `is_far`: on through what is computed of it as well, which may lie as it does. */
+/* `is_far`: on through what is computed of it as well, which may have its layout. */
 static bool are_read(const fb_graph *graph, fb_node node, bool is_far) {
     fb_node queue[MAX_READERS];
     size_t count = 0;
@@ -268,13 +268,13 @@ bool fb_layout_is_read(const fb_graph *graph, fb_node node) {
 /* ---- a value cut out of a wider one ------------------------------------------------------------------------------------- */
 
 /* Tensors looked at for one result, and readers of those that share its memory; with more, the answer is yes. Its own readers
- * are no limit: each is the reader of few, but a list of 20,000 results may have as many readers. */
+ * are not limited: each is the reader of few, but a list of 20,000 results may have as many readers. */
 #define MAX_SHARERS 1000
 #define MAX_READERS 1000
 
 typedef enum arrangement {
     ONE_ROW, /* still contiguous */
-    ROWS,    /* whole rows, which lie apart */
+    ROWS,    /* whole rows, with gaps between them */
     UNKNOWN,
 } arrangement;
 

@@ -1,4 +1,4 @@
-/* How a value lies in memory, as far as its operators tell, and whether its readers mind. */
+/* The strides of a value, as far as its operators determine them, and whether its readers depend on them. */
 #ifndef FB_OPS_STRIDES_H
 #define FB_OPS_STRIDES_H
 
@@ -18,7 +18,7 @@ typedef enum fb_memory_format {
 static inline bool fb_format_is_channels_last(fb_memory_format format) {
     return format == FB_FORMAT_CHANNELS_LAST || format == FB_FORMAT_CHANNELS_LAST_3D;
 }
-/* By name wherever it stands, as its position differs from overload to overload; by the number that ATen takes as well. */
+/* By name in any place, as its position differs from overload to overload; by the number that ATen takes as well. */
 fb_memory_format fb_memory_format_of(const fb_graph *graph, fb_node node);
 
 /* How PyTorch lays out what a call gives: the layout of its operator, or of these arguments. */
@@ -29,16 +29,15 @@ fb_node fb_leading_input(const fb_graph *graph, fb_node node);
  * or a parameter looks like is its owner's business, and so not certain. Only for values that are never written in place: that
  * may change a layout as well. */
 bool fb_is_contiguous(const fb_graph *graph, fb_node node);
-/* Surely images that lie either row-major or in channels_last: what convolutions and pools give, and what is computed of one of
+/* Surely images that are either row-major or in channels_last: what convolutions and pools give, and what is computed of one of
  * those element by element, in place as well. */
 bool fb_lies_as_image(const fb_graph *graph, fb_node node);
-/* Surely without gaps or overlaps, in whatever order of axes: a result computed from it element by element lies in memory as
- * it does. */
+/* Surely without gaps or overlaps, in any order of axes: a result computed from it element by element has the same layout. */
 bool fb_is_dense(const fb_graph *graph, fb_node node);
-/* May some reader of the value, or of what shares its memory, fail or answer otherwise when it lies in memory in another way?
+/* May some reader of the value, or of what shares its memory, fail or answer otherwise when it has another layout in memory?
  * True for what the graph returns. */
 bool fb_strides_are_read(const fb_graph *graph, fb_node node);
-/* The same for what is computed of it as well, which may lie as it does. */
+/* The same for what is computed of it as well, which may have its layout. */
 bool fb_layout_is_read(const fb_graph *graph, fb_node node);
 
 /* By recorded sizes: every dimension of `from` stays in `to` or is split, none are joined. That is a view of any layout. */
@@ -46,7 +45,7 @@ bool fb_view_only_splits(const fb_graph *graph, fb_node from, fb_node to);
 /* May a call of `view` name a dtype in the place of sizes? The last dimension may have another size then. */
 bool fb_is_view_of_dtype(const fb_graph *graph, fb_node view);
 
-/* ---- What a rewrite may do to a tensor's memory layout without a reader noticing. --------------------------------------- */
+/* ---- Changes of a tensor's memory layout that no reader notices. -------------------------------------------------------- */
 
 /* May some reader notice that the node's result, so far contiguous with `row` elements in its last dimension, is now cut out of
  * the columns of a wider tensor? Then one of these reads it, or a tensor that shares its memory:
@@ -54,8 +53,8 @@ bool fb_is_view_of_dtype(const fb_graph *graph, fb_node view);
  *   - a reshape, flatten or contiguous, which would now copy, while one of the two tensors is written later;
  *   - a question about strides, detach_ (which PyTorch refuses for views), or an operator or module that is not known.
  * A row may cover the last dimensions together, as a convolution's channels with all behind them; channels_last has no other
- * views then. `row` -1: how the result lies is not known. By recorded shapes, or by a view's own sizes; true where these do not
- * tell. */
+ * views then. `row` -1: the layout of the result is not known. By recorded shapes, or by a view's own sizes; true where these
+ * are not known. */
 bool fb_needs_contiguous(const fb_graph *graph, const fb_alias *alias, fb_node node, int64_t row);
 
 #endif

@@ -1,5 +1,6 @@
-/* A value is followed through its readers. It lies as before, or so apart from the strides of dimensions of one element, which
- * nothing but a question about strides sees; or otherwise, in whatever order. An operator of unknown layout is taken to notice.
+/* A value is followed through its readers. Its layout is as before, or so apart from the strides of dimensions of one element,
+ * which nothing but a question about strides sees; or another one, in any order. An operator of unknown layout is taken to
+ * notice.
  */
 #include "core/passes/turned.h"
 
@@ -19,7 +20,7 @@ struct fb_turned {
     const fb_graph *graph;
     const fb_alias *alias;
     int version;        /* of ChannelsLast */
-    fb_notice *notices; /* by node, LIES of each: the first who would notice when it lies so */
+    fb_notice *notices; /* by node, LIES of each: the first reader that would notice that layout */
 };
 
 #define LAYOUT(detail) ((fb_obstacle){"needs-contiguous", detail})
@@ -123,7 +124,7 @@ bool fb_lays_out_in_rows(const fb_turned *t, fb_node n) {
     return layout_of(t, n) == FB_LAYOUT_MAYBE_VIEW;
 }
 
-/* No dimension that may have one element stands in it, or at most two dimensions, whose strides a view sets anew. */
+/* No dimension that may have one element is in it, or at most two dimensions, whose strides a view sets anew. */
 static bool has_plain_strides(const fb_graph *g, fb_node n) {
     fb_value shape = shape_of(g, n);
     int rank = fb_shape_rank(g, shape);
@@ -224,7 +225,7 @@ static lie lie_of_result(const fb_turned *t, fb_node reader, lie from) {
     return layout == FB_LAYOUT_FREE || layout == FB_LAYOUT_FREE_IMAGE ? OTHERWISE : from;
 }
 
-/* How its result lies then, and whatever else shows the memory that it writes. */
+/* The layout of its result then, and of all that shows the memory that it writes. */
 static lie lie_after(const fb_turned *t, fb_node reader, fb_node input, lie from) {
     const fb_graph *g = t->graph;
     bool is_written = fb_op_effects(g, reader).mutates_input;
