@@ -4,7 +4,6 @@
 #include <string.h>
 
 #include "core/archive/internal.h"
-#include "core/json/json.h"
 #include "core/operators/op.h"
 #include "core/operators/spelling.h"
 

@@ -6,7 +6,6 @@
 
 #include <stdlib.h>
 
-#include "core/ops/shape.h"
 #include "core/ops/strides.h"
 
 typedef enum lie {
