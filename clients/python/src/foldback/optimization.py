@@ -162,9 +162,9 @@ DEFAULTS = {"minimum_gain": 1, "gradients": False, "exactness": "moves", "maximu
             "cast_outputs": True, "bits": 8, "group_size": 128}  # of the passes' parameters
 
 
-VERSIONS = {"ChangeTrueDivToMulByInverse": 2, "ConvertPrecision": 2, "FoldConstants": 2, "FoldNormIntoLinear": 2, "FoldPad": 2,
-            "FuseBatchNorm": 2, "FuseBatchNorm1dInLinear": 2, "FuseBatchNorm2dInConv2d": 2, "QuantizeWeights": 2,
-            "ReplaceActivation": 2}  # of the passes that are not in their first
+_SECOND = ("ChangeTrueDivToMulByInverse", "ChannelsLast", "ConvertPrecision", "FoldConstants", "FoldNormIntoLinear", "FoldPad",
+           "FuseBatchNorm", "FuseBatchNorm1dInLinear", "FuseBatchNorm2dInConv2d", "QuantizeWeights", "ReplaceActivation")
+VERSIONS = dict.fromkeys(_SECOND, 2)  # of the passes that are not in their first
 
 
 def _is_default(name: str, value: Any) -> bool:
