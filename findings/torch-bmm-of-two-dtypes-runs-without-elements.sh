@@ -6,7 +6,7 @@
 # Seen:     where the batch, the rows or the terms of the sum are none, bmm computes, and the result is of the second
 #           operand's dtype. Where there are no terms that result has elements, which are zeros.
 # Versions: torch 2.13.0 (CPU)
-# Changed:  core/ops/infer.c, FB_DTYPE_RULE_ALL: the dtype of a product of two dtypes is unknown. It was taken for that of
+# Changed:  core/analysis/infer.c, FB_DTYPE_RULE_ALL: the dtype of a product of two dtypes is unknown. It was taken for that of
 #           the first, and ConvertPrecision went by it.
 . "$(dirname "$0")/setup"
 python_with torch==2.13.0 numpy==2.4.6 safetensors==0.8.0

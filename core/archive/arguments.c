@@ -5,9 +5,9 @@
 #include <math.h>
 #include <string.h>
 
+#include "core/analysis/calls.h"
 #include "core/base/float.h"
 #include "core/graph/python.h"
-#include "core/ops/calls.h"
 
 #define MOST_DEPTH 32
 

@@ -5,10 +5,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/analysis/calls.h"
 #include "core/archive/internal.h"
 #include "core/archive/rewrite.h"
 #include "core/operators/spelling.h"
-#include "core/ops/calls.h"
 
 /* ---- the rows of the archive -------------------------------------------------------------------------------------------- */
 

@@ -36,7 +36,8 @@ static inline void fb_watch_begins(const fb_watch *watch, const char *name, size
 }
 
 #define FB_WORK_UNASKED ((uint64_t)1 << 16)
-#define FB_WORK_BLOCK ((int64_t)1 << 14) /* elements that a loop handles without looking up */
+#define FB_WORK_NODE ((int64_t)FB_WORK_UNASKED / 256) /* steps that looking at a node of a graph takes */
+#define FB_WORK_BLOCK ((int64_t)1 << 14)              /* elements that a loop handles without looking up */
 
 typedef struct fb_work {
     const fb_watch *watch; /* may be NULL: it is never stopped */

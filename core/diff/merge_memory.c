@@ -14,10 +14,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/analysis/alias.h"
 #include "core/diff/merging.h"
 #include "core/graph/build.h"
 #include "core/graph/write.h"
-#include "core/ops/alias.h"
 
 /* Edited nodes in groups: an inserted or erased node belongs to the group of its readers. When another group reads the same
  * does not matter to a group. But the trail of an edited node reads for its group too, on the side where the node is made of

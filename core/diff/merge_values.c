@@ -2,10 +2,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/analysis/view.h"
 #include "core/diff/merging.h"
 #include "core/document/document.h"
 #include "core/graph/build.h"
-#include "core/ops/view.h"
 
 /* ---- calls ------------------------------------------------------------------------------------------------------------- */
 

@@ -40,7 +40,7 @@ fb_status fb_document_read(const char *bytes, size_t size, const fb_document_lim
  *   default, get_attr nothing, methods a self; modules and attributes that targets name exist (bad-arguments, duplicate-name,
  *   forward-reference, missing-output, duplicate-output, output-not-last, unknown-module, unknown-attribute, bad-wrap)
  * - modules: the root is there and first; every other is called, owns a tensor, has attributes or is a nested program; config
- *   agrees with the tensors (missing-root, root-not-first, unused-module, and the codes of core/ops/module.h)
+ *   agrees with the tensors (missing-root, root-not-first, unused-module, and the codes of core/analysis/module.h)
  * - tensors: every one is owned or read by a recipe; at most one place of its bytes; data of the right length, and of the
  *   digest that is given; a size that can be counted in bytes; recipes (unused-tensor, contradictory-source, bad-data,
  *   bad-digest, bad-shape, and those of core/weights/recipe.h)

@@ -5,10 +5,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/analysis/module.h"
 #include "core/base/base64.h"
 #include "core/base/map.h"
 #include "core/base/sha256.h"
-#include "core/ops/module.h"
 #include "core/weights/recipe.h"
 
 typedef struct checker {

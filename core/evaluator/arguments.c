@@ -2,8 +2,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/analysis/shape.h"
 #include "core/evaluator/internal.h"
-#include "core/ops/shape.h"
 
 /* ---- finding --------------------------------------------------------------------------------------------------------- */
 

@@ -16,9 +16,9 @@
 #ifndef FB_EVALUATOR_ARRAY_H
 #define FB_EVALUATOR_ARRAY_H
 
+#include "core/analysis/infer.h" /* FB_MAX_RANK */
 #include "core/base/work.h"
 #include "core/graph/graph.h"
-#include "core/ops/infer.h" /* FB_MAX_RANK */
 
 typedef enum fb_held {
     FB_HELD_NONE,

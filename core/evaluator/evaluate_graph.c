@@ -4,8 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/analysis/view.h"
 #include "core/evaluator/internal.h"
-#include "core/ops/view.h"
 
 /* ---- values ---------------------------------------------------------------------------------------------------------- */
 

@@ -2,11 +2,11 @@
 #ifndef FB_EVALUATOR_INTERNAL_H
 #define FB_EVALUATOR_INTERNAL_H
 
+#include "core/analysis/alias.h"
+#include "core/analysis/strides.h"
 #include "core/base/buffer.h"
 #include "core/evaluator/evaluator.h"
 #include "core/evaluator/kernel.h"
-#include "core/ops/alias.h"
-#include "core/ops/strides.h"
 #include "core/weights/blas.h"
 
 #define FB_EVAL_MEMORY ((size_t)1 << 30)
@@ -52,7 +52,6 @@ void fb_weights_begin(fb_evaluator *evaluator);
  * positive). A part of them alone when the work is stopped. */
 void fb_random_weight(const fb_graph *graph, fb_tensor tensor, uint64_t seed, int64_t first, int64_t count,
                       unsigned char *bytes, fb_work *work);
-void fb_random_distribution(const fb_graph *graph, fb_tensor tensor, double *mean, double *deviation);
 /* A nested program over these inputs (borrowed). */
 fb_status fb_evaluate_program(fb_evaluator *evaluator, fb_program program, const fb_object *inputs, size_t count,
                               fb_object *output);
@@ -73,8 +72,6 @@ const char *fb_unread_argument(fb_kernel_call *call);
 /* The operator of the class that a parametrised module was before, and the recipes, for a call whose module's config says how
  * its weights are computed. FB_OP_UNKNOWN for any other node. */
 fb_op fb_parametrized_op(const fb_graph *graph, fb_node node, fb_value *recipes);
-/* Calls `visit` for each tensor that they read of modules below the called one. */
-void fb_visit_parametrized(const fb_graph *graph, fb_node node, void (*visit)(void *, fb_tensor), void *context);
 /* Is the tensor computed by one of the recipes? Then *out is it, unless the call has failed. */
 bool fb_find_parametrized(fb_kernel_call *call, const char *name, fb_object *out);
 /* The kernels of all operators; those without one are left as they are. */

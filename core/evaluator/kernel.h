@@ -38,8 +38,8 @@
 #ifndef FB_EVALUATOR_KERNEL_H
 #define FB_EVALUATOR_KERNEL_H
 
+#include "core/analysis/view.h"
 #include "core/evaluator/object.h"
-#include "core/ops/view.h"
 
 typedef struct fb_evaluator fb_evaluator;
 

@@ -3,9 +3,9 @@
 #include <math.h>
 #include <string.h>
 
+#include "core/analysis/shape.h"
 #include "core/evaluator/internal.h"
 #include "core/evaluator/loops.h"
-#include "core/ops/shape.h"
 
 typedef void loop(const fb_array *out, const fb_array *a, const fb_array *b);
 

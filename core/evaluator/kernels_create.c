@@ -2,8 +2,8 @@
 #include <math.h>
 #include <string.h>
 
+#include "core/analysis/shape.h"
 #include "core/evaluator/internal.h"
-#include "core/ops/shape.h"
 
 /* torch's dtype of a number. */
 static fb_dtype dtype_of_number(const fb_object *object) {

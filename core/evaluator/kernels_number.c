@@ -3,8 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/analysis/number.h"
 #include "core/evaluator/internal.h"
-#include "core/ops/number.h"
 
 static bool give_number(fb_object *result, fb_number number) {
     *result = number.is_int ? (fb_object){.kind = FB_OBJECT_INT, .integer = number.integer}

@@ -2,9 +2,9 @@
 #include <math.h>
 #include <string.h>
 
+#include "core/analysis/shape.h"
 #include "core/evaluator/internal.h"
 #include "core/evaluator/loops.h"
-#include "core/ops/shape.h"
 
 /* The result of a reduction over the elements of one part. */
 typedef struct outcome {

@@ -3,9 +3,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/analysis/shape.h"
 #include "core/evaluator/internal.h"
 #include "core/evaluator/loops.h"
-#include "core/ops/shape.h"
 #include "core/weights/dtype.h"
 
 typedef void loop(const fb_array *out, const fb_array *a);

@@ -3,11 +3,11 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "core/analysis/calls.h"
+#include "core/analysis/parameter.h"
 #include "core/evaluator/internal.h"
 #include "core/graph/namespace.h"
 #include "core/operators/spelling.h"
-#include "core/ops/calls.h"
-#include "core/ops/parameter.h"
 
 typedef struct given_call {
     const fb_graph *graph;

@@ -234,7 +234,7 @@ typedef struct fb_node_row {
     uint32_t user_count;                       /* distinct nodes that read this one */
     uint32_t first_use, last_use, first_input; /* edges; walk them with fb_user_first and fb_input_first */
     uint32_t seen_by;                          /* scratch of build.c */
-    uint16_t op;    /* fb_op of a call_function or call_method; 0 = unknown. Ask fb_node_op (core/ops). */
+    uint16_t op;    /* fb_op of a call_function or call_method; 0 = unknown. Ask fb_node_op (core/analysis). */
     uint8_t opcode; /* fb_opcode */
     uint8_t dtype;  /* meta.dtype: fb_dtype */
     bool is_erased;

@@ -1,10 +1,10 @@
 /* BatchNorm folded into the layer before or after it: finding that layer, obstacles to the fold, and the arithmetic. */
 #include "core/passes/batch_norm_fold.h"
-#include "core/ops/infer.h"
+#include "core/analysis/infer.h"
 
 #include <math.h>
 
-#include "core/ops/strides.h"
+#include "core/analysis/strides.h"
 #include "core/weights/recipe.h"
 
 /* A pair whose modules are called together has as many calls of one as of the other. Otherwise it is refused, and these are

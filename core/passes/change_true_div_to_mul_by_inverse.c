@@ -10,8 +10,8 @@
  */
 #include <math.h>
 
+#include "core/analysis/infer.h"
 #include "core/operators/spelling.h"
-#include "core/ops/infer.h"
 #include "core/passes/pass.h"
 #include "core/weights/dtype.h"
 

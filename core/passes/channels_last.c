@@ -26,9 +26,10 @@
  */
 #include <stdlib.h>
 
+#include "core/analysis/memory_format.h"
+#include "core/analysis/rearrange.h"
 #include "core/operators/spelling.h"
-#include "core/ops/rearrange.h"
-#include "core/passes/turned.h"
+#include "core/passes/pass.h"
 
 /* The time that PyTorch 2.13 saves on one thread of a CPU, in picoseconds; negative: time that it needs more. */
 enum {

@@ -29,10 +29,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/analysis/infer.h"
+#include "core/analysis/view.h"
 #include "core/graph/namespace.h"
 #include "core/operators/spelling.h"
-#include "core/ops/infer.h"
-#include "core/ops/view.h"
 #include "core/passes/keep.h"
 #include "core/passes/pass.h"
 #include "core/weights/dtype.h"

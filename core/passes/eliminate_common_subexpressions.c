@@ -18,10 +18,10 @@
  */
 #include <stdlib.h>
 
+#include "core/analysis/alias.h"
+#include "core/analysis/same_call.h"
+#include "core/analysis/shape.h"
 #include "core/base/map.h"
-#include "core/ops/alias.h"
-#include "core/ops/same_call.h"
-#include "core/ops/shape.h"
 #include "core/passes/pass.h"
 
 /* A node, and the earlier one that computes the same. */

@@ -27,10 +27,10 @@
 #include <math.h>
 #include <stdlib.h>
 
+#include "core/analysis/strides.h"
 #include "core/base/base64.h"
 #include "core/base/map.h"
 #include "core/evaluator/evaluator.h"
-#include "core/ops/strides.h"
 #include "core/passes/pass.h"
 
 #define MEMORY_MAX ((size_t)256 << 20) /* bytes of all that is evaluated at once */
@@ -173,7 +173,7 @@ static bool look_forwards(search *s) {
         const fb_node_row *row = fb_node_at(s->graph, n);
         fb_tensor tensor;
         s->open_levels += fb_op_is(s->graph, n, FB_OP_ENTER_VMAP_LEVEL) - fb_op_is(s->graph, n, FB_OP_EXIT_VMAP_LEVEL);
-        if (fb_reads_constant(s->m, n, &tensor)) s->constness[n.id] = SOURCE;
+        if (fb_reads_constant(s->graph, s->alias, n, &tensor)) s->constness[n.id] = SOURCE;
         if (row->opcode == FB_CALL_FUNCTION || row->opcode == FB_CALL_METHOD) look_at_call(s, n);
         is_any |= s->constness[n.id] == CONSTANT;
     }

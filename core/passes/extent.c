@@ -6,22 +6,6 @@
 
 enum { BYTES_OF_A_STEP = 256, FREELY = 16 << 20 /* bytes */ };
 
-static bool measure(const fb_graph *g, fb_tensor tensor, const fb_blobs *blobs, fb_extent *out) {
-    const fb_tensor_row *row = fb_tensor_at(g, tensor);
-    bool has_bytes = row->recipe.id || row->data.id || (blobs && (row->blob.id || blobs->stand_in));
-    if (!has_bytes || !fb_dtype_is_computed((fb_dtype)row->dtype)) return false;
-    fb_evaluation *evaluation = NULL;
-    fb_error ignored = {0};
-    bool is_known =
-        !fb_evaluation_new(g, tensor, blobs, &evaluation, &ignored) && !fb_evaluation_extent(evaluation, out, &ignored);
-    fb_evaluation_free(evaluation);
-    return is_known;
-}
-
-bool fb_tensor_extent(const fb_graph *g, fb_tensor tensor, fb_extent *out) {
-    return fb_tensor_at(g, tensor)->data.id && measure(g, tensor, NULL, out);
-}
-
 /* Numbers near the end of float32's range are found in small tensors, as masks are; a large one is not read for them. */
 static bool is_worth_reading(uint64_t bytes, fb_dtype dtype) {
     fb_dtype_range range;
@@ -31,7 +15,7 @@ static bool is_worth_reading(uint64_t bytes, fb_dtype dtype) {
 bool fb_known_extent(fb_matcher *m, fb_tensor tensor, fb_dtype dtype, fb_extent *out) {
     uint64_t bytes = fb_tensor_bytes(m->graph, tensor);
     return is_worth_reading(bytes, dtype) && fb_matcher_takes(m, (unsigned)(bytes / BYTES_OF_A_STEP) + 1) &&
-           measure(m->graph, tensor, m->blobs, out);
+           fb_tensor_extent_of(m->graph, tensor, m->blobs, out);
 }
 
 double fb_known_largest(fb_matcher *m, fb_tensor tensor, fb_dtype dtype) {

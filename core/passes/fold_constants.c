@@ -26,11 +26,11 @@
  */
 #include <stdlib.h>
 
+#include "core/analysis/infer.h"
+#include "core/analysis/shape.h"
+#include "core/analysis/strides.h"
 #include "core/base/base64.h"
 #include "core/base/map.h"
-#include "core/ops/infer.h"
-#include "core/ops/shape.h"
-#include "core/ops/strides.h"
 #include "core/passes/layer.h"
 #include "core/passes/pass.h"
 #include "core/weights/recipe.h"

@@ -18,9 +18,9 @@
 #include <math.h>
 #include <stdlib.h>
 
+#include "core/analysis/infer.h"
+#include "core/analysis/strides.h"
 #include "core/base/map.h"
-#include "core/ops/infer.h"
-#include "core/ops/strides.h"
 #include "core/passes/layer.h"
 #include "core/passes/views.h"
 #include "core/weights/recipe.h"

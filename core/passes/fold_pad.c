@@ -13,8 +13,8 @@
  * Exactness: moves. (A weight that is not finite gives nan where it meets a zero; a convolution may not compute with its own
  * zeros.) Reversible.
  */
-#include "core/ops/shape.h"
-#include "core/ops/strides.h"
+#include "core/analysis/shape.h"
+#include "core/analysis/strides.h"
 #include "core/passes/layer.h"
 
 enum { MAX_SPATIAL = 3 };

@@ -27,9 +27,9 @@
  */
 #include <math.h>
 
-#include "core/ops/infer.h"
-#include "core/ops/shape.h"
-#include "core/ops/view.h"
+#include "core/analysis/infer.h"
+#include "core/analysis/shape.h"
+#include "core/analysis/view.h"
 #include "core/passes/layer.h"
 #include "core/passes/pass.h"
 #include "core/passes/views.h"

@@ -13,7 +13,7 @@
  * Kept:
  *   - what the graph returns
  *   - what an unknown operator reads, or whose method or attribute is read (a torch.Size has more of them than a tuple)
- *   - a tensor where PyTorch takes only tensors (torch.maximum: core/ops/calls.def)
+ *   - a tensor where PyTorch takes only tensors (torch.maximum: core/analysis/calls.def)
  *   - what is asked of a tensor that is written in place, because the write may change its shape
  *
  * Exactness: moves. Reversible.
@@ -22,9 +22,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/ops/calls.h"
-#include "core/ops/number.h"
-#include "core/ops/shape.h"
+#include "core/analysis/calls.h"
+#include "core/analysis/number.h"
+#include "core/analysis/shape.h"
 #include "core/passes/pass.h"
 #include "core/weights/dtype.h"
 
@@ -152,7 +152,7 @@ static bool number_of(evaluator *e, fb_value value, int depth, fb_number *out) {
     return what.kind == FOUND_INT || what.kind == FOUND_FLOAT;
 }
 
-/* Evaluates arithmetic that gives a float; ints alone are core/ops/sizes.c's. */
+/* Evaluates arithmetic that gives a float; ints alone are core/analysis/sizes.c's. */
 static bool evaluate_arithmetic(evaluator *e, fb_node node, fb_op op, int depth, known_value *known) {
     const fb_graph *g = e->graph;
     fb_number a, b, result;

@@ -4,11 +4,11 @@
 #include <math.h>
 #include <stdlib.h>
 
+#include "core/analysis/same_call.h"
+#include "core/analysis/shape.h"
 #include "core/evaluator/evaluator.h"
 #include "core/graph/build.h"
 #include "core/operators/spelling.h"
-#include "core/ops/same_call.h"
-#include "core/ops/shape.h"
 
 /* ---- growing ------------------------------------------------------------------------------------------------------------- */
 

@@ -7,7 +7,7 @@
 #ifndef FB_PASSES_FORMULA_H
 #define FB_PASSES_FORMULA_H
 
-#include "core/ops/infer.h"
+#include "core/analysis/infer.h"
 #include "core/passes/pass.h"
 
 #define FB_FORMULA_CALLS 24

@@ -33,12 +33,13 @@
 #include <math.h>
 #include <stdlib.h>
 
+#include "core/analysis/identity.h"
+#include "core/analysis/rearrange.h"
+#include "core/analysis/strides.h"
+#include "core/analysis/value_range.h"
 #include "core/base/base64.h"
 #include "core/operators/spelling.h"
-#include "core/ops/rearrange.h"
-#include "core/ops/strides.h"
-#include "core/passes/bounds.h"
-#include "core/passes/identity.h"
+#include "core/passes/pass.h"
 #include "core/weights/dtype.h"
 
 enum { INNER_MAX = 16 }; /* nodes of one attention; more are not looked for */
@@ -83,6 +84,11 @@ static bool is_product(const fb_graph *g, fb_node node, fb_node *a, fb_node *b) 
     return a->id && b->id;
 }
 
+static bool bounds_of(fb_matcher *m, fb_node value, fb_node reader, fb_bounds *out) {
+    const fb_alias *alias = fb_matcher_alias(m);
+    return alias && fb_bounds_of(m->graph, alias, m->work, value, reader, out);
+}
+
 /* A number, or a tensor without dimensions that has one value for certain. */
 static bool is_number(fb_matcher *m, fb_node call, fb_value argument, double *number) {
     const fb_graph *g = m->graph;
@@ -90,7 +96,7 @@ static bool is_number(fb_matcher *m, fb_node call, fb_value argument, double *nu
     if (fb_value_is_number(g, argument, number)) return true;
     fb_node node = fb_value_node(g, argument);
     if (!node.id || fb_shape_rank(g, fb_node_at(g, node)->shape) != 0) return false;
-    if (!fb_bounds_of(m, node, call, &bounds) || bounds.least != bounds.largest) return false;
+    if (!bounds_of(m, node, call, &bounds) || bounds.least != bounds.largest) return false;
     *number = bounds.least;
     return true;
 }
@@ -323,8 +329,9 @@ static fb_obstacle shape_obstacle(const fb_graph *g, const attention *a) {
 static bool has_open_rows(fb_matcher *m, const attention *a) {
     const fb_graph *g = m->graph;
     fb_node read = fb_op_is(g, a->mask, FB_OP_EXPAND) ? fb_value_node(g, fb_first_argument(g, a->mask)) : a->mask;
+    const fb_alias *alias = fb_matcher_alias(m);
     fb_tensor tensor;
-    if (!read.id || !fb_reads_constant(m, read, &tensor)) return false;
+    if (!alias || !read.id || !fb_reads_constant(g, alias, read, &tensor)) return false;
     const fb_tensor_row *row = fb_tensor_at(g, tensor);
     fb_dtype dtype = (fb_dtype)row->dtype;
     size_t width = fb_dtype_size(dtype), size = fb_base64_size(fb_text(g, row->data), fb_text_length(g, row->data));
@@ -364,7 +371,7 @@ static bool must_be_added(fb_matcher *m, const attention *a) {
 /* Is what is added finite for certain? In float16 a score may make it infinite. */
 static bool adds_no_infinity(fb_matcher *m, const attention *a) {
     fb_bounds bounds;
-    return fb_node_at(m->graph, a->first)->dtype != FB_FLOAT16 && fb_bounds_of(m, a->mask, a->node, &bounds) &&
+    return fb_node_at(m->graph, a->first)->dtype != FB_FLOAT16 && bounds_of(m, a->mask, a->node, &bounds) &&
            isfinite(bounds.least) && isfinite(bounds.largest);
 }
 

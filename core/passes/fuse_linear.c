@@ -9,8 +9,8 @@
  * The addend must be a vector of the Linear's outputs. All must have one dtype: under autocast the product has another. Nothing
  * else may read the product, or write what is read in between. Exactness: rounds. Reversible.
  */
+#include "core/analysis/shape.h"
 #include "core/operators/spelling.h"
-#include "core/ops/shape.h"
 #include "core/passes/pass.h"
 
 typedef struct found {

@@ -17,8 +17,8 @@
  */
 #include <math.h>
 
-#include "core/ops/shape.h"
-#include "core/ops/strides.h"
+#include "core/analysis/shape.h"
+#include "core/analysis/strides.h"
 #include "core/passes/formula.h"
 
 typedef struct found {

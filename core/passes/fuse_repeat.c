@@ -11,9 +11,9 @@
  *
  * Exactness: moves. Reversible.
  */
+#include "core/analysis/rearrange.h"
+#include "core/analysis/strides.h"
 #include "core/operators/spelling.h"
-#include "core/ops/rearrange.h"
-#include "core/ops/strides.h"
 #include "core/passes/pass.h"
 
 typedef struct repeat {

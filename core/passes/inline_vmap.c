@@ -23,9 +23,9 @@
  *
  * Exactness: moves. Reversible.
  */
+#include "core/analysis/shape.h"
+#include "core/analysis/strides.h"
 #include "core/operators/spelling.h"
-#include "core/ops/shape.h"
-#include "core/ops/strides.h"
 #include "core/passes/pass.h"
 
 enum { FIRST_INDEX = 4 }; /* of flat_apply(function, shape, name, x, index …) */

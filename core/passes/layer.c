@@ -1,8 +1,8 @@
 /* Layers in both dialects: see layer.h. */
 #include "core/passes/layer.h"
 
+#include "core/analysis/view.h"
 #include "core/operators/spelling.h"
-#include "core/ops/view.h"
 #include "core/weights/recipe.h"
 
 /* Every attribute that a module gets copies the list of those it has, and each reader of one may get its own. */

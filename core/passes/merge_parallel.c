@@ -4,10 +4,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/analysis/strides.h"
 #include "core/base/map.h"
 #include "core/base/sort.h"
 #include "core/operators/spelling.h"
-#include "core/ops/strides.h"
 #include "core/passes/layer.h"
 #include "core/passes/views.h"
 #include "core/weights/recipe.h"

@@ -13,10 +13,10 @@
  * memory. A reshape copies only where it must. So if one of the views may have copied, the reader of the last one must accept
  * any strides, and a result of the graph must not start to share memory with another result. Exactness: moves. Reversible.
  */
+#include "core/analysis/alias.h"
+#include "core/analysis/rearrange.h"
+#include "core/analysis/strides.h"
 #include "core/operators/spelling.h"
-#include "core/ops/alias.h"
-#include "core/ops/rearrange.h"
-#include "core/ops/strides.h"
 #include "core/passes/pass.h"
 
 #define IS_MUTATED ((fb_obstacle){"mutated", "the memory that they show is written in place"})

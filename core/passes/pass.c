@@ -4,9 +4,9 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "core/analysis/module.h"
 #include "core/document/document.h"
 #include "core/graph/slot.h"
-#include "core/ops/module.h"
 
 #define FB_PASS(descriptor) extern const fb_pass descriptor;
 #include "core/passes/passes.def"
@@ -51,10 +51,8 @@ const char *fb_gain_name(fb_gain gain) {
 
 /* ---- matching ---------------------------------------------------------------------------------------------------------- */
 
-#define STEPS_OF_A_NODE ((int64_t)FB_WORK_UNASKED / 256)
-
 bool fb_matcher_takes(fb_matcher *matcher, unsigned nodes) {
-    return !matcher->failed && !matcher->is_too_much && fb_work_goes_on(matcher->work, STEPS_OF_A_NODE * nodes);
+    return !matcher->failed && !matcher->is_too_much && fb_work_goes_on(matcher->work, FB_WORK_NODE * nodes);
 }
 
 bool fb_matcher_goes_on(fb_matcher *matcher) {
@@ -136,21 +134,6 @@ fb_exactness fb_report_exactness(const fb_pass_report *report) {
 
 bool fb_is_marked(const fb_matcher *matcher, fb_node node) {
     return fb_node_is_marked(matcher->graph, node, matcher->signature);
-}
-
-bool fb_reads_bytes(const fb_graph *graph, fb_node read, fb_tensor *tensor) {
-    const fb_node_row *row = fb_node_at(graph, read);
-    if (row->opcode != FB_GET_ATTR || !row->module.id || !row->attribute.id) return false;
-    fb_slot slot = {.module = row->module, .attribute = fb_text(graph, row->attribute)};
-    slot.tensor = fb_module_tensor(graph, slot.module, slot.attribute);
-    slot.is_buffer = fb_map_value(graph, fb_module_at(graph, slot.module)->buffers, slot.attribute).id != 0;
-    *tensor = slot.tensor;
-    return slot.tensor.id && fb_tensor_at(graph, slot.tensor)->data.id && !fb_slot_is_persistent(graph, &slot);
-}
-
-bool fb_reads_constant(fb_matcher *matcher, fb_node read, fb_tensor *tensor) {
-    const fb_alias *alias = fb_matcher_alias(matcher);
-    return alias && fb_reads_bytes(matcher->graph, read, tensor) && !fb_tensor_is_mutated(alias, *tensor);
 }
 
 typedef struct tensor_watch {

@@ -11,13 +11,16 @@
 #include <jansson.h>
 #include <string.h>
 
+#include "core/analysis/alias.h"
+#include "core/analysis/constant.h"
+#include "core/analysis/obstacle.h"
+#include "core/analysis/tensor_extent.h"
+#include "core/analysis/usage.h"
+#include "core/analysis/view.h"
 #include "core/base/arena.h"
 #include "core/base/buffer.h"
 #include "core/base/work.h"
 #include "core/graph/graph.h"
-#include "core/ops/alias.h"
-#include "core/ops/usage.h"
-#include "core/ops/view.h"
 #include "core/rewrite/rewrite.h"
 #include "core/weights/evaluate.h"
 
@@ -89,12 +92,6 @@ const fb_pass *fb_pass_find_version(const char *name, int version);
 
 /* ---- for `match` ------------------------------------------------------------------------------------------------------- */
 
-/* Why something must stay as it is: a reason code of the API, and one sentence. No code: no obstacle. */
-typedef struct fb_obstacle {
-    const char *code, *detail;
-} fb_obstacle;
-#define FB_NO_OBSTACLE ((fb_obstacle){0})
-
 struct fb_matcher {
     const fb_graph *graph;
     const fb_usage *usage;
@@ -129,11 +126,6 @@ void fb_refuse_node(fb_matcher *matcher, const char *reason, fb_node node, const
 /* A refusal for an obstacle. */
 void fb_refuse_for(fb_matcher *matcher, fb_obstacle obstacle, const fb_node *nodes, size_t count);
 
-/* Does the get_attr node read a constant: a buffer that no checkpoint has, whose bytes are in the document, and that is never
- * written? */
-bool fb_reads_constant(fb_matcher *matcher, fb_node read, fb_tensor *tensor);
-/* The same, without the question whether it is written. */
-bool fb_reads_bytes(const fb_graph *graph, fb_node read, fb_tensor *tensor);
 /* The alias analysis of the graph; NULL when memory is out (then the matcher has failed, and nothing is reported). */
 const fb_alias *fb_matcher_alias(fb_matcher *matcher);
 /* Does the node carry this pass's signature already? */
@@ -235,11 +227,8 @@ fb_obstacle fb_effect_obstacle(const fb_graph *graph, fb_node node);
 
 /* ---- How large the numbers of a weight are. ------------------------------------------------------------------------------ */
 
-/* Where the document has its bytes: what a pass allows depends on these alone, as a document is the same everywhere. False when
- * they are not in it, or are not of a floating dtype that recipes compute with. */
-bool fb_tensor_extent(const fb_graph *graph, fb_tensor tensor, fb_extent *out);
-/* The same also of what a blob has that is here, and of what recipes make: for refusals (FB_TENSOR_OVERFLOWS). False as well
- * for a large tensor that meets no dtype as narrow as float16: `dtype` is the new weight's. */
+/* As fb_tensor_extent, also of what a blob has that is here, and of what recipes make: for refusals (FB_TENSOR_OVERFLOWS).
+ * False as well for a large tensor that meets no dtype as narrow as float16: `dtype` is the new weight's. */
 bool fb_known_extent(fb_matcher *matcher, fb_tensor tensor, fb_dtype dtype, fb_extent *out);
 /* The largest absolute value; of none 0; nan when it is not known, or not finite. */
 double fb_known_largest(fb_matcher *matcher, fb_tensor tensor, fb_dtype dtype);

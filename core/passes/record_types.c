@@ -16,7 +16,7 @@
  */
 #include <stdlib.h>
 
-#include "core/ops/infer.h"
+#include "core/analysis/infer.h"
 #include "core/passes/pass.h"
 
 static bool is_unknown(const fb_graph *g, fb_node n) {

@@ -12,7 +12,7 @@
  *
  * Kept, with the reason:
  *   - a copy (x * 1, clone) if either of the two is written later in another way, if a result of the graph would start to
- *     share memory with an input or another result (core/ops/alias.h), or if a reader needs the copy's memory layout
+ *     share memory with an input or another result (core/analysis/alias.h), or if a reader needs the copy's memory layout
  *   - a view, if anything writes their memory: x.t_() would change the sizes of x
  *   - copy_, if what it writes is read later otherwise than through its result, or written again, or is an input or a weight
  *   - x + 0.0, which turns -0.0 into 0.0, and the mean of one element, unless `float_zeros` allows them
@@ -26,11 +26,12 @@
  */
 #include <stdlib.h>
 
-#include "core/ops/alias.h"
-#include "core/ops/calls.h"
-#include "core/ops/strides.h"
-#include "core/ops/view.h"
-#include "core/passes/identity.h"
+#include "core/analysis/alias.h"
+#include "core/analysis/calls.h"
+#include "core/analysis/identity.h"
+#include "core/analysis/strides.h"
+#include "core/analysis/view.h"
+#include "core/passes/pass.h"
 
 /* A call that only checks something, and gives nothing. */
 static bool assertion_at(const fb_graph *graph, fb_node node) {

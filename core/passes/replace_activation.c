@@ -15,11 +15,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/analysis/parameter.h"
+#include "core/analysis/strides.h"
+#include "core/analysis/view.h"
 #include "core/base/buffer.h"
 #include "core/operators/spelling.h"
-#include "core/ops/parameter.h"
-#include "core/ops/strides.h"
-#include "core/ops/view.h"
 #include "core/passes/pass.h"
 
 /* Activations that can replace one another: functions of one tensor, element by element (the rows of ops.def with HOMES). */

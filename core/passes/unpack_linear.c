@@ -10,8 +10,8 @@
  * weight or bias, and nothing may write the input after the first reshape. Exactness: moves (the weight is transposed; the
  * product may sum in another order). Reversible.
  */
+#include "core/analysis/rearrange.h"
 #include "core/operators/spelling.h"
-#include "core/ops/rearrange.h"
 #include "core/passes/layer.h"
 #include "core/weights/recipe.h"
 

@@ -1,7 +1,7 @@
 /* The views between two layers: see views.h. */
 #include "core/passes/views.h"
 
-#include "core/ops/rearrange.h"
+#include "core/analysis/rearrange.h"
 
 fb_node fb_view_input(const fb_graph *g, fb_node node, int *axis) {
     fb_rearrange view;

@@ -1,5 +1,5 @@
 /* Modules that have lost their last call. */
-#include "core/ops/usage.h"
+#include "core/analysis/usage.h"
 #include "core/rewrite/internal.h"
 
 void fb_release_call(fb_rewrite *rewrite, fb_node node) {

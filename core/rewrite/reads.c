@@ -1,8 +1,8 @@
 /* get_attr nodes under a rewrite, and the attributes that they read. */
 #include <string.h>
 
-#include "core/ops/usage.h"
-#include "core/ops/view.h"
+#include "core/analysis/usage.h"
+#include "core/analysis/view.h"
 #include "core/rewrite/internal.h"
 
 static uint64_t attribute_key(const fb_node_row *row) {

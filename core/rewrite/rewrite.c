@@ -4,9 +4,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/ops/calls.h"
-#include "core/ops/infer.h"
-#include "core/ops/view.h"
+#include "core/analysis/calls.h"
+#include "core/analysis/infer.h"
+#include "core/analysis/view.h"
 #include "core/rewrite/internal.h"
 
 #define STEPS_UNWATCHED 1024 /* microseconds of work each */

@@ -2,7 +2,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "core/ops/parameter.h"
+#include "core/analysis/parameter.h"
 #include "core/rules/internal.h"
 
 #define NAMES_MAX 64

@@ -2,10 +2,10 @@
 #ifndef FB_RULES_INTERNAL_H
 #define FB_RULES_INTERNAL_H
 
+#include "core/analysis/number.h"
 #include "core/base/arena.h"
 #include "core/base/map.h"
 #include "core/base/work.h"
-#include "core/ops/number.h"
 #include "core/rules/rule.h"
 
 /* ---- numbers ------------------------------------------------------------------------------------------------------------ */

@@ -1,8 +1,8 @@
 /* Reading calls and their arguments, in patterns and in replacements. */
 #include <string.h>
 
+#include "core/analysis/parameter.h"
 #include "core/graph/python.h"
-#include "core/ops/parameter.h"
 #include "core/rules/internal.h"
 
 #define ARGUMENTS_MAX 32

@@ -2,9 +2,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/analysis/calls.h"
+#include "core/analysis/parameter.h"
 #include "core/operators/spelling.h"
-#include "core/ops/calls.h"
-#include "core/ops/parameter.h"
 #include "core/rules/internal.h"
 
 #define ARGUMENTS_MAX 64

@@ -2,11 +2,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/analysis/alias.h"
+#include "core/analysis/calls.h"
+#include "core/analysis/parameter.h"
+#include "core/analysis/strides.h"
 #include "core/graph/build.h"
-#include "core/ops/alias.h"
-#include "core/ops/calls.h"
-#include "core/ops/parameter.h"
-#include "core/ops/strides.h"
 #include "core/passes/pass.h"
 #include "core/rules/internal.h"
 

@@ -1,9 +1,9 @@
 /* POST /v1/compare: two graphs on the same inputs. */
 #include <string.h>
 
-#include "core/compose/validation.h"
 #include "core/evaluator/evaluator.h"
 #include "core/json/json.h"
+#include "core/validation/run_validation.h"
 #include "server/routes/input.h"
 #include "server/routes/routes.h"
 

@@ -5,8 +5,8 @@
 #include <jansson.h>
 
 #include "core/bind/bind.h"
-#include "core/compose/validation.h"
 #include "core/evaluator/evaluator.h"
+#include "core/validation/run_validation.h"
 #include "server/app.h"
 #include "server/graphs/graphs.h"
 #include "server/http/http.h"

@@ -95,7 +95,7 @@ class Subject:
             if reads_unset_memory(model, self.inputs, before):
                 raise Unusable("it reads memory that nothing has set")
             if self.is_repeated and is_written(self.inputs, before):
-                raise Unusable("it writes to inputs, of which two are one: tracers take them for two (core/ops/alias.h)")
+                raise Unusable("it writes to inputs, of which two are one: tracers take them for two (core/analysis/alias.h)")
             self.live, self.exported = self.trace(model)
             if call(self.live, self.inputs).error is not None:
                 raise Unusable("the trace does not run")

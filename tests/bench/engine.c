@@ -6,9 +6,9 @@
 #include <stdlib.h>
 
 #include "core/compose/run.h"
-#include "core/compose/validation.h"
 #include "core/document/document.h"
 #include "core/graph/code.h"
+#include "core/validation/run_validation.h"
 
 void fb_bench_check(bool ok, const char *what) {
     if (ok) return;

@@ -1,6 +1,6 @@
-"""Writes core/ops/calls.def: where PyTorch has the names of each operator, and how its ATen overloads are called.
+"""Writes core/analysis/calls.def: where PyTorch has the names of each operator, and how its ATen overloads are called.
 
-    python tests/python/make_calls.py > core/ops/calls.def
+    python tests/python/make_calls.py > core/analysis/calls.def
 """
 
 import inspect

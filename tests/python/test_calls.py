@@ -1,5 +1,5 @@
-"""Calls that rules make of an operator are calls that PyTorch has: core/ops/calls.def, and what comes out, run. Functions are
-known under the names that torch.fx prints as well."""
+"""Calls that rules make of an operator are calls that PyTorch has: core/analysis/calls.def, and what comes out, run.
+Functions are known under the names that torch.fx prints as well."""
 
 import builtins
 import operator
@@ -14,7 +14,7 @@ from test_models_evaluate import evaluate
 from foldback.fx import to_document
 from foldback.values import qualified_name
 
-CALLS = pathlib.Path(__file__).resolve().parents[2] / "core" / "ops" / "calls.def"
+CALLS = pathlib.Path(__file__).resolve().parents[2] / "core" / "analysis" / "calls.def"
 X, LESS = "?x", {"operator": "gt", "args": ["?x", 0.5]}
 
 # What takes the place of relu(z), with z of shape [2, 4]; all of it can be computed.

@@ -1,6 +1,6 @@
 /* A reference evaluator for tests: runs a graph in double precision on small tensors, with PyTorch's rules for views and
  * in-place writes, so that a rewrite that moves a read across a write shows in the numbers. Independent of core/passes,
- * core/ops and core/weights on purpose: it knows operators by their spelling, and evaluates recipes by itself.
+ * core/analysis and core/weights on purpose: it knows operators by their spelling, and evaluates recipes by itself.
  *
  * What PyTorch would fail at (shapes that do not fit) gives a value that is unusable, and so does everything computed from it.
  * A call that it does not know does the worst that an unknown call may do: it writes into every tensor that it is given and

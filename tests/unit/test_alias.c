@@ -4,9 +4,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/analysis/strides.h"
+#include "core/analysis/usage.h"
 #include "core/document/document.h"
-#include "core/ops/strides.h"
-#include "core/ops/usage.h"
 #include "tests/unit/chaos.h"
 #include "tests/unit/documents.h"
 #include "tests/unit/quoted.h"

@@ -13,11 +13,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "core/analysis/calls.h"
 #include "core/compose/run.h"
 #include "core/document/document.h"
-#include "core/evaluator/evaluator.h"
 #include "core/graph/code.h"
-#include "core/ops/calls.h"
+#include "core/validation/validation.h"
 #include "tests/unit/documents.h"
 #include "tests/unit/evaluate.h"
 #include "tests/unit/golden.h"

@@ -5,8 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/ops/infer.h"
-#include "core/ops/view.h"
+#include "core/analysis/infer.h"
+#include "core/analysis/view.h"
 #include "tests/unit/documents.h"
 #include "tests/unit/quoted.h"
 #include "tests/unit/run_tests.h"

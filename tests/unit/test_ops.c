@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/ops/view.h"
+#include "core/analysis/view.h"
 #include "tests/unit/call_graph.h"
 #include "tests/unit/documents.h"
 #include "tests/unit/quoted.h"

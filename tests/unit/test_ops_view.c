@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "core/ops/view.h"
+#include "core/analysis/view.h"
 #include "tests/unit/call_graph.h"
 #include "tests/unit/quoted.h"
 #include "tests/unit/run_tests.h"

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/evaluator/evaluator.h"
+#include "core/validation/validation.h"
 #include "core/weights/safetensors.h"
 #include "tests/unit/documents.h"
 #include "tests/unit/pass_trial.h"

@@ -3,7 +3,7 @@
 #include "tests/unit/checks.h"
 #include <string.h>
 
-#include "core/evaluator/evaluator.h"
+#include "core/validation/validation.h"
 #include "tests/unit/pass_trial.h"
 #include "tests/unit/run_tests.h"
 

@@ -10,8 +10,8 @@
 #include <string.h>
 
 #include "core/compose/composition.h"
-#include "core/compose/validation.h"
 #include "core/graph/code.h"
+#include "core/validation/run_validation.h"
 #include "tests/unit/composition_part.h"
 #include "tests/unit/evaluate.h"
 #include "tests/unit/random_case.h"

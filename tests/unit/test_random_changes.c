@@ -5,9 +5,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/analysis/infer.h"
 #include "core/compose/undo.h"
-#include "core/evaluator/evaluator.h"
-#include "core/ops/infer.h"
+#include "core/validation/validation.h"
 #include "tests/unit/random_case.h"
 
 static uint64_t applied, compared, converted;

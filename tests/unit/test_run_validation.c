@@ -6,8 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/compose/validation.h"
-#include "core/ops/view.h"
+#include "core/analysis/view.h"
+#include "core/validation/run_validation.h"
 #include "tests/unit/chaos.h"
 #include "tests/unit/documents.h"
 #include "tests/unit/run_tests.h"

@@ -7,8 +7,8 @@
 
 #include "core/compose/run.h"
 #include "core/document/document.h"
-#include "core/evaluator/evaluator.h"
 #include "core/evaluator/internal.h"
+#include "core/validation/validation.h"
 #include "core/weights/dtype.h"
 #include "tests/unit/documents.h"
 #include "tests/unit/run_tests.h"

@@ -6,7 +6,7 @@
 
 #include "core/compose/undo.h"
 #include "core/document/document.h"
-#include "core/evaluator/evaluator.h"
+#include "core/validation/validation.h"
 #include "tests/unit/documents.h"
 #include "tests/unit/run_tests.h"
 

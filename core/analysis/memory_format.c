@@ -1,0 +1,278 @@
+/* A value is followed through its readers. Its layout is as before, or so apart from the strides of dimensions of one element,
+ * which nothing but a question about strides sees; or another one, in any order. An operator of unknown layout is taken to
+ * notice.
+ */
+#include "core/analysis/memory_format.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/analysis/strides.h"
+#include "core/analysis/view.h"
+
+typedef enum lie {
+    AS_BEFORE,
+    AS_A_LINE, /* the same, apart from strides of dimensions of one element */
+    OTHERWISE,
+    LIES,
+} lie;
+
+struct fb_turned {
+    const fb_graph *graph;
+    const fb_alias *alias;
+    int version;        /* of ChannelsLast */
+    fb_notice *notices; /* by node, LIES of each: the first reader that would notice that layout */
+};
+
+#define LAYOUT(detail) ((fb_obstacle){"needs-contiguous", detail})
+
+/* ---- layouts ------------------------------------------------------------------------------------------------------------- */
+
+/* The operators that version 1 of ChannelsLast knew beside those that compute element by element, as it took them. */
+static fb_memory_layout layout_in_version_1(fb_op op) {
+    static const struct {
+        fb_memory_layout layout;
+        fb_op ops[23];
+    } known[] = {
+        {FB_LAYOUT_IMAGE,
+         {FB_OP_CONV2D, FB_OP_CONV_TRANSPOSE2D, FB_OP_CONVOLUTION, FB_OP_MAX_POOL2D, FB_OP_AVG_POOL2D,
+          FB_OP_ADAPTIVE_AVG_POOL2D}},
+        {FB_LAYOUT_ROWS,
+         {FB_OP_LINEAR, FB_OP_ADDMM, FB_OP_MM, FB_OP_SUM, FB_OP_MEAN, FB_OP_PROD, FB_OP_AMAX, FB_OP_AMIN, FB_OP_ARGMAX,
+          FB_OP_ARGMIN}},
+        {FB_LAYOUT_AS_FIRST,
+         {FB_OP_BATCH_NORM,      FB_OP_BATCH_NORM1D, FB_OP_BATCH_NORM2D,  FB_OP_PRELU,      FB_OP_IDENTITY,  FB_OP_DROPOUT,
+          FB_OP_FEATURE_DROPOUT, FB_OP_DETACH,       FB_OP_ALIAS,         FB_OP_CLONE,      FB_OP_TO,        FB_OP_CAST_FLOAT,
+          FB_OP_CAST_DOUBLE,     FB_OP_CAST_HALF,    FB_OP_CAST_BFLOAT16, FB_OP_ZEROS_LIKE, FB_OP_ONES_LIKE, FB_OP_FULL_LIKE,
+          FB_OP_MASKED_FILL,     FB_OP_COPY,         FB_OP_FILL,          FB_OP_ZERO}},
+        {FB_LAYOUT_FREE_IMAGE,
+         {FB_OP_BATCH_NORM_INFERENCE, FB_OP_GROUP_NORM, FB_OP_MAX_POOL_WITH_INDICES, FB_OP_UPSAMPLE_NEAREST,
+          FB_OP_UPSAMPLE_NEAREST2D_TO, FB_OP_UPSAMPLE_BILINEAR, FB_OP_UPSAMPLE_LINEAR2D_TO, FB_OP_INTERPOLATE,
+          FB_OP_PIXEL_SHUFFLE, FB_OP_PIXEL_UNSHUFFLE, FB_OP_PAD, FB_OP_CONSTANT_PAD, FB_OP_ZERO_PAD_LAYER,
+          FB_OP_CONSTANT_PAD_LAYER, FB_OP_PAD_LAYER, FB_OP_EDGE_PAD, FB_OP_CAT}},
+        {FB_LAYOUT_FREE,
+         {FB_OP_CONV1D, FB_OP_CONV3D, FB_OP_LAYER_NORM, FB_OP_NATIVE_LAYER_NORM, FB_OP_ADAPTIVE_AVG_POOL1D,
+          FB_OP_ADAPTIVE_AVG_POOL3D, FB_OP_AVG_POOL1D, FB_OP_AVG_POOL3D, FB_OP_MAX_POOL1D, FB_OP_MAX_POOL3D, FB_OP_STACK,
+          FB_OP_INDEX, FB_OP_SOFTMAX, FB_OP_NATIVE_SOFTMAX, FB_OP_LOG_SOFTMAX, FB_OP_MATMUL, FB_OP_BMM, FB_OP_VAR, FB_OP_STD}},
+        {FB_LAYOUT_VIEW,
+         {FB_OP_PERMUTE, FB_OP_TRANSPOSE, FB_OP_T, FB_OP_UNSQUEEZE, FB_OP_SQUEEZE, FB_OP_EXPAND, FB_OP_EXPAND_AS, FB_OP_SELECT,
+          FB_OP_SLICE, FB_OP_NARROW, FB_OP_SPLIT, FB_OP_SPLIT_WITH_SIZES, FB_OP_CHUNK, FB_OP_UNBIND, FB_OP_GETITEM,
+          FB_OP_UNFLATTEN}},
+        {FB_LAYOUT_FIXED_VIEW, {FB_OP_VIEW, FB_OP_UNSAFE_VIEW, FB_OP_VIEW_AS}},
+        {FB_LAYOUT_MAYBE_VIEW, {FB_OP_RESHAPE, FB_OP_FLATTEN, FB_OP_RAVEL, FB_OP_CONTIGUOUS}},
+    };
+    op &= (fb_op)~FB_OP_IN_PLACE;
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
+        for (const fb_op *one = known[i].ops; *one; one++)
+            if (*one == op) return known[i].layout;
+    }
+    return fb_op_facts_of(op)->flags & FB_FACT_ELEMENTWISE ? FB_LAYOUT_AS_FIRST : FB_LAYOUT_UNKNOWN;
+}
+
+static fb_memory_layout layout_of(const fb_turned *t, fb_node n) {
+    fb_memory_layout layout = fb_layout_of(t->graph, n);
+    bool is_known_as_it_is = t->version > 1 || layout == FB_LAYOUT_ROWS_OF_ROWS;
+    return is_known_as_it_is ? layout : layout_in_version_1(fb_node_op(t->graph, n));
+}
+
+static bool follows_inputs(fb_memory_layout layout) {
+    return layout == FB_LAYOUT_AS_FIRST || layout == FB_LAYOUT_AS_FIRST_WITH_GAPS || layout == FB_LAYOUT_AS_ALL;
+}
+
+/* A view of any strides. */
+static bool is_view(fb_memory_layout layout) {
+    return layout == FB_LAYOUT_VIEW || layout == FB_LAYOUT_ORDERED_VIEW || layout == FB_LAYOUT_TURNED_VIEW;
+}
+
+/* ---- shapes -------------------------------------------------------------------------------------------------------------- */
+
+static fb_value shape_of(const fb_graph *g, fb_node n) {
+    return fb_node_at(g, n)->shape;
+}
+
+static bool is_image(const fb_graph *g, fb_node n) {
+    return fb_shape_rank(g, shape_of(g, n)) == 4;
+}
+
+bool fb_image_is_line(const fb_graph *g, fb_node n) {
+    fb_value shape = shape_of(g, n);
+    bool has_one_pixel = fb_shape_size(g, shape, 2) == 1 && fb_shape_size(g, shape, 3) == 1;
+    return is_image(g, n) && (has_one_pixel || fb_shape_size(g, shape, 1) == 1);
+}
+
+/* Parts of an image along a dimension, or the tuple that such a call gives. */
+static bool gives_parts(const fb_graph *g, fb_node n) {
+    switch (fb_node_op(g, n)) {
+    case FB_OP_SPLIT:
+    case FB_OP_SPLIT_WITH_SIZES:
+    case FB_OP_CHUNK: return true;
+    case FB_OP_GETITEM:
+    case FB_OP_SLICE:
+    case FB_OP_NARROW: return is_image(g, n);
+    default: return fb_op_facts_of(fb_node_op(g, n))->flags & FB_FACT_TUPLE;
+    }
+}
+
+bool fb_hands_image_on(const fb_turned *t, fb_node n) {
+    const fb_graph *g = t->graph;
+    fb_memory_layout layout = layout_of(t, n);
+    if (is_view(layout) || fb_op_facts_of(fb_node_op(g, n))->flags & FB_FACT_TUPLE) return gives_parts(g, n);
+    bool is_handed_on = follows_inputs(layout) || layout == FB_LAYOUT_IMAGE || layout == FB_LAYOUT_FREE_IMAGE;
+    return is_handed_on && is_image(g, n) && !fb_image_is_line(g, n);
+}
+
+bool fb_lays_out_in_rows(const fb_turned *t, fb_node n) {
+    return layout_of(t, n) == FB_LAYOUT_MAYBE_VIEW;
+}
+
+/* No dimension that may have one element is in it, or at most two dimensions, whose strides a view sets anew. */
+static bool has_plain_strides(const fb_graph *g, fb_node n) {
+    fb_value shape = shape_of(g, n);
+    int rank = fb_shape_rank(g, shape);
+    bool is_plain = rank >= 0;
+    for (int i = 0; i < rank && rank > 2; i++) is_plain &= fb_shape_size(g, shape, i) > 1;
+    return is_plain;
+}
+
+/* ---- one reader ---------------------------------------------------------------------------------------------------------- */
+
+/* contiguous() is row-major unless it says otherwise; others keep the format. */
+static bool asks_for_format(const fb_graph *g, fb_node n) {
+    return fb_memory_format_of(g, n) > FB_FORMAT_PRESERVE;
+}
+
+static bool asks_for_rows(const fb_graph *g, fb_node n) {
+    fb_memory_format format = fb_memory_format_of(g, n);
+    return format == FB_FORMAT_CONTIGUOUS || (format == FB_FORMAT_UNSAID && fb_op_is(g, n, FB_OP_CONTIGUOUS));
+}
+
+/* The call gives a Python value that does not depend on strides. */
+static bool gives_no_tensor(const fb_graph *g, fb_node n) {
+    unsigned flags = fb_op_facts_of(fb_node_op(g, n))->flags;
+    bool is_number = fb_numberhood_of(g, n) == FB_A_NUMBER && !(flags & (FB_FACT_READS_LAYOUT | FB_FACT_EFFECT));
+    return fb_reads_type_only(g, n) || (is_number && fb_node_op(g, n) != FB_OP_UNKNOWN);
+}
+
+static bool is_written_later(const fb_turned *t, fb_node n) {
+    return fb_mutated_after(t->alias, n, fb_node_at(t->graph, n)->ordinal);
+}
+
+static bool is_first(const fb_graph *g, fb_node reader, fb_node input) {
+    fb_value first = fb_first_argument(g, reader);
+    return first.id && fb_value_node(g, first).id == input.id;
+}
+
+static fb_obstacle obstacle_to_show(const fb_turned *t, fb_node reader, fb_node input, lie from) {
+    const fb_graph *g = t->graph;
+    fb_memory_layout layout = layout_of(t, reader);
+    if (layout == FB_LAYOUT_FIXED_VIEW && fb_is_view_of_dtype(g, reader)) return LAYOUT("it shows the memory in another dtype");
+    if (from != OTHERWISE) return FB_NO_OBSTACLE;
+    if (layout == FB_LAYOUT_FIXED_VIEW && !fb_view_only_splits(g, input, reader))
+        return LAYOUT("it is a view, which fails where its input does not lie row by row");
+    if (layout == FB_LAYOUT_MAYBE_VIEW && is_written_later(t, reader))
+        return (fb_obstacle){"mutated", "it would copy what it shows so far, and the memory is written later"};
+    return FB_NO_OBSTACLE;
+}
+
+static fb_obstacle obstacle_of_write(const fb_turned *t, fb_node reader, const fb_effects *effects) {
+    const fb_graph *g = t->graph;
+    fb_op op = fb_node_op(g, reader) & (fb_op)~FB_OP_IN_PLACE;
+    bool is_store = op == FB_OP_SETITEM && !effects->may_alias_all &&
+                    fb_shape_rank(g, shape_of(g, fb_value_node(g, fb_first_argument(g, reader)))) >= 0;
+    bool is_known = is_store || (follows_inputs(layout_of(t, reader)) && op != FB_OP_DETACH);
+    return is_known && !effects->may_alias_all
+               ? FB_NO_OBSTACLE
+               : (fb_obstacle){"mutates", "it may write into it in another way than element by element"};
+}
+
+/* Why `reader` would notice. */
+static fb_obstacle obstacle_of(const fb_turned *t, fb_node reader, fb_node input, lie from) {
+    const fb_graph *g = t->graph;
+    if (fb_node_at(g, reader)->opcode == FB_OUTPUT) {
+        bool is_seen = from == OTHERWISE || !has_plain_strides(g, input);
+        return is_seen ? (fb_obstacle){"graph-output", "it is returned, and whoever called the graph may read its strides"}
+                       : FB_NO_OBSTACLE;
+    }
+    if (gives_no_tensor(g, reader)) return FB_NO_OBSTACLE;
+    fb_effects effects = fb_op_effects(g, reader);
+    unsigned flags = fb_op_facts_of(fb_node_op(g, reader))->flags;
+    if (effects.is_unknown || fb_runs_inside(g, reader)) return (fb_obstacle){"unknown-operator", "what it does is not known"};
+    if (flags & FB_FACT_READS_LAYOUT) return LAYOUT("it reads how its input lies in memory");
+    if (effects.is_random) return (fb_obstacle){"random", "it draws random numbers in the order of memory"};
+    if (effects.mutates_input) return obstacle_of_write(t, reader, &effects);
+    fb_memory_layout layout = layout_of(t, reader);
+    if (layout == FB_LAYOUT_UNKNOWN || layout == FB_LAYOUT_ROWS_OF_ROWS || effects.may_alias_all || effects.has_effect)
+        return LAYOUT("it may depend on how its input lies in memory");
+    if (asks_for_format(g, reader) && layout != FB_LAYOUT_MAYBE_VIEW) return LAYOUT("it asks for a memory format");
+    return obstacle_to_show(t, reader, input, from);
+}
+
+/* An image; or what another normalisation than one of images gives, which follows its input on some devices. */
+static lie lie_of_image(const fb_graph *g, fb_node reader, lie from) {
+    int rank = fb_shape_rank(g, shape_of(g, reader));
+    bool is_norm = fb_op_facts_of(fb_node_op(g, reader))->shape == FB_SHAPE_SAME;
+    if (is_norm && rank >= 0 && !is_image(g, reader)) return from;
+    return fb_image_is_line(g, reader) ? AS_A_LINE : OTHERWISE;
+}
+
+static lie lie_of_result(const fb_turned *t, fb_node reader, lie from) {
+    const fb_graph *g = t->graph;
+    fb_memory_layout layout = layout_of(t, reader);
+    int rank = fb_shape_rank(g, shape_of(g, reader));
+    bool may_copy = layout == FB_LAYOUT_MAYBE_VIEW || fb_op_is(g, reader, FB_OP_CLONE);
+    bool copies = from == OTHERWISE && may_copy && asks_for_rows(g, reader);
+    if (layout == FB_LAYOUT_ROWS || rank == 0 || rank == 1 || copies) return AS_BEFORE;
+    if (layout == FB_LAYOUT_IMAGE) return lie_of_image(g, reader, from);
+    return layout == FB_LAYOUT_FREE || layout == FB_LAYOUT_FREE_IMAGE ? OTHERWISE : from;
+}
+
+/* The layout of its result then, and of all that shows the memory that it writes. */
+static lie lie_after(const fb_turned *t, fb_node reader, fb_node input, lie from) {
+    const fb_graph *g = t->graph;
+    bool is_written = fb_op_effects(g, reader).mutates_input;
+    if (gives_no_tensor(g, reader)) return AS_BEFORE;
+    if (is_written) return is_first(g, reader, input) ? from : AS_BEFORE;
+    return lie_of_result(t, reader, from);
+}
+
+/* ---- all readers, last first --------------------------------------------------------------------------------------------- */
+
+static fb_notice *notice_at(const fb_turned *t, fb_node n, lie how) {
+    return &t->notices[(size_t)n.id * LIES + how];
+}
+
+static fb_notice first_to_notice(const fb_turned *t, fb_node n, lie how) {
+    const fb_graph *g = t->graph;
+    for (uint32_t e = fb_user_first(g, n); e; e = fb_user_next(g, e)) {
+        fb_node reader = fb_edge_user(g, e);
+        fb_obstacle why = obstacle_of(t, reader, n, how);
+        if (why.code) return (fb_notice){reader, why};
+        lie next = fb_node_at(g, reader)->opcode == FB_OUTPUT ? AS_BEFORE : lie_after(t, reader, n, how);
+        if (notice_at(t, reader, next)->reader.id) return *notice_at(t, reader, next);
+    }
+    return (fb_notice){0};
+}
+
+fb_turned *fb_turned_new(const fb_graph *graph, const fb_alias *alias, fb_work *work, int version) {
+    fb_turned *t = malloc(sizeof *t);
+    if (!t) return NULL;
+    *t = (fb_turned){graph, alias, version, calloc(fb_node_limit(graph), LIES * sizeof *t->notices)};
+    fb_node n = fb_last_node(graph, FB_MAIN_PROGRAM);
+    for (; t->notices && n.id && fb_work_goes_on(work, 16); n = fb_node_at(graph, n)->previous) {
+        *notice_at(t, n, AS_A_LINE) = first_to_notice(t, n, AS_A_LINE);
+        *notice_at(t, n, OTHERWISE) = first_to_notice(t, n, OTHERWISE);
+    }
+    if (t->notices && !n.id) return t;
+    fb_turned_free(t);
+    return NULL;
+}
+
+void fb_turned_free(fb_turned *t) {
+    if (!t) return;
+    free(t->notices);
+    free(t);
+}
+
+fb_notice fb_turned_notice(const fb_turned *t, fb_node convolution) {
+    return *notice_at(t, convolution, fb_image_is_line(t->graph, convolution) ? AS_A_LINE : OTHERWISE);
+}
