@@ -621,14 +621,32 @@ class Chain:
             return
         before = copy.deepcopy(self.live)
         state = {key: tensor.clone() for key, tensor in self.live.state_dict().items()}
-        self.apply(run, "optimised")
+        try:
+            self.apply(run, "optimised")
+        except foldback.TensorOverflows:
+            self.assert_overflow_is_refused(items)
+            return
         self.compare(before, level_of(run), is_merged(run), "optimised")
         was = (flat_code(before), state)  # a copy of a GraphModule has other persistent buffers
         self.runs.append({"run": run, "was": was, "is_whole": True, "is_exact": True})
 
+    def assert_overflow_is_refused(self, items):
+        """Of weights that the service did not know: where it does, the passes leave what would overflow."""
+        known = self.subject.document_of(self.live, data=True)
+        run = optimize(self.subject, self.workshop, Check("chain", tuple(items)), "chain optimize with data", known)
+        reasons = {refused["reason"] for outcome in run["passes"] for refused in outcome["refused"]}
+        if "tensor-overflows" not in reasons:
+            raise Difference("chain TensorOverflows", f"with the weights at hand nothing overflows: {sorted(reasons)}")
+        self.apply(run, "optimised with data")
+        self.workshop.count("chain: tensor-overflows")
+
     def apply(self, run, what):
         try:
             foldback.apply_edits(self.live, self.client.edits(run))
+        except foldback.TensorOverflows:
+            if what == "optimised":
+                raise
+            raise Difference(f"chain {what} apply_edits", "TensorOverflows") from None
         except Exception as error:
             raise Difference(f"chain {what} apply_edits", f"{type(error).__name__}: {error}") from None
 
