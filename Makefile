@@ -353,7 +353,7 @@ fuzz-coverage:
 
 # The generator of random graphs, and what clients change of them.
 FUZZ_HELPERS := tests/fuzz/shared $(basename $(wildcard tests/unit/generator*.c tests/unit/client_*.c)) tests/unit/document_rows \
-    tests/unit/random_case tests/unit/run_tests tests/unit/composition_part
+    tests/unit/random_case tests/unit/run_tests tests/unit/composition_part tests/unit/diff_apply
 $(BUILD)/fuzz_target $(BUILD)/fuzz_body: $(SERVER_PARTS)
 $(BUILD)/fuzz_%: $(BUILD)/tests/fuzz/fuzz_%.o $(FUZZ_HELPERS:%=$(BUILD)/%.o) $(BUILD)/libfoldback.a
 	@echo '  LD  $@'; $(CC) $(ALL_CFLAGS) -fsanitize=fuzzer -o $@ $(filter %.o,$^) $(filter %.a,$^) $(SERVER_LIBS) -lcheck -lsubunit -lrt -lm

@@ -137,7 +137,7 @@ static void add_read(builder *b, const fb_node_row *row) {
 
 static bool is_number(const builder *b, fb_node node) {
     const fb_graph *graph = b->alias->graph;
-    fb_numberhood hood = fb_numberhood_of(graph, node);
+    fb_result_kind hood = fb_result_kind_of(graph, node);
     if (hood != FB_A_NUMBER_IF_INPUTS_ARE) return hood == FB_A_NUMBER;
     for (uint32_t edge = fb_input_first(graph, node); edge; edge = fb_input_next(graph, edge)) {
         if (!b->is_number[fb_edge_input(graph, edge).id]) return false;

@@ -198,7 +198,7 @@ bool fb_op_is_pure(const fb_graph *graph, fb_node node) {
     return !effects.mutates_input && !effects.is_random && !effects.mutates_module && !effects.has_effect;
 }
 
-fb_numberhood fb_numberhood_of(const fb_graph *graph, fb_node node) {
+fb_result_kind fb_result_kind_of(const fb_graph *graph, fb_node node) {
     const fb_node_row *row = fb_node_at(graph, node);
     if (row->opcode != FB_CALL_FUNCTION && row->opcode != FB_CALL_METHOD) return FB_NOT_A_NUMBER;
     fb_op op = row->op;
@@ -218,7 +218,7 @@ bool fb_is_python_number(const fb_graph *graph, fb_node node) {
     fb_node queue[limit] = {node};
     size_t count = 1;
     for (size_t done = 0; done < count; done++) {
-        fb_numberhood hood = fb_numberhood_of(graph, queue[done]);
+        fb_result_kind hood = fb_result_kind_of(graph, queue[done]);
         if (hood == FB_NOT_A_NUMBER) return false;
         if (hood == FB_A_NUMBER) continue;
         for (uint32_t edge = fb_input_first(graph, queue[done]); edge; edge = fb_input_next(graph, edge)) {
@@ -235,7 +235,7 @@ bool fb_is_surely_tensor(const fb_graph *graph, fb_node node) {
     size_t count = 1;
     for (size_t done = 0; done < count; done++) {
         const fb_node_row *row = fb_node_at(graph, queue[done]);
-        fb_numberhood hood = fb_numberhood_of(graph, queue[done]);
+        fb_result_kind hood = fb_result_kind_of(graph, queue[done]);
         if (row->dtype || fb_shape_rank(graph, row->shape) >= 0 || row->opcode == FB_GET_ATTR) return true;
         if (row->op == FB_OP_UNKNOWN || hood == FB_A_NUMBER) continue;
         if (hood == FB_NOT_A_NUMBER) return true;

@@ -217,7 +217,7 @@ static bool read_cast(const fb_graph *graph, fb_identity *identity) {
     type_of(graph, identity->input, &from);
     type_of(graph, identity->node, &to);
     if (!keeps_dtype(identity, &from, &to)) return false;
-    if (fb_numberhood_of(graph, identity->node) == FB_A_NUMBER) return false; /* x.type() */
+    if (fb_result_kind_of(graph, identity->node) == FB_A_NUMBER) return false; /* x.type() */
     judge_cast(graph, identity);
     return true;
 }
@@ -452,7 +452,7 @@ bool fb_cast_at(const fb_graph *graph, fb_node node, fb_identity *cast) {
     if (op & FB_OP_IN_PLACE || op >= FB_OP_COUNT || fb_op_effects(graph, node).is_unknown) return false;
     if (families[op] != CASTS && families[op] != CASTS_COPY && families[op] != CASTS_LIKE) return false;
     fb_identity found = {.node = node, .input = fb_value_node(graph, fb_first_argument(graph, node))};
-    if (!found.input.id || fb_numberhood_of(graph, node) == FB_A_NUMBER) return false; /* x.type() */
+    if (!found.input.id || fb_result_kind_of(graph, node) == FB_A_NUMBER) return false; /* x.type() */
     if (families[op] == CASTS_LIKE) {
         if (!judge_cast_like(graph, &found)) return false;
     } else {

@@ -174,7 +174,7 @@ static bool gives_one_tensor(const fb_shape_call *call, fb_shape_rule rule) {
     unsigned flags = fb_op_facts_of(call->op)->flags;
     if (rule == FB_SHAPE_GETITEM && fb_is_split(graph, fb_value_node(graph, fb_node_arg(graph, call->node, 0)))) return true;
     if (flags & FB_FACT_MAYBE_NUMBER && !reads_known_tensor(graph, call->node)) return false;
-    if (fb_numberhood_of(graph, call->node) == FB_A_NUMBER || flags & FB_FACT_TUPLE) return false;
+    if (fb_result_kind_of(graph, call->node) == FB_A_NUMBER || flags & FB_FACT_TUPLE) return false;
     switch (rule) {
     case FB_SHAPE_GETITEM: return first_is_known_tensor(graph, call->node);
     case FB_SHAPE_REDUCE_ALL: return fb_call_has_only(graph, call->node, "input");

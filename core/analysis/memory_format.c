@@ -10,18 +10,18 @@
 #include "core/analysis/strides.h"
 #include "core/analysis/view.h"
 
-typedef enum lie {
+typedef enum layout_effect {
     AS_BEFORE,
     AS_A_LINE, /* the same, apart from strides of dimensions of one element */
     OTHERWISE,
-    LIES,
-} lie;
+    LAYOUT_EFFECTS,
+} layout_effect;
 
-struct fb_turned {
+struct fb_layout_effects {
     const fb_graph *graph;
     const fb_alias *alias;
-    int version;        /* of ChannelsLast */
-    fb_notice *notices; /* by node, LIES of each: the first reader that would notice that layout */
+    int version;              /* of ChannelsLast */
+    fb_dependent *dependents; /* by node, LAYOUT_EFFECTS of each: the first reader that would notice that layout */
 };
 
 #define LAYOUT(detail) ((fb_obstacle){"needs-contiguous", detail})
@@ -69,7 +69,7 @@ static fb_memory_layout layout_in_version_1(fb_op op) {
     return fb_op_facts_of(op)->flags & FB_FACT_ELEMENTWISE ? FB_LAYOUT_AS_FIRST : FB_LAYOUT_UNKNOWN;
 }
 
-static fb_memory_layout layout_of(const fb_turned *t, fb_node n) {
+static fb_memory_layout layout_of(const fb_layout_effects *t, fb_node n) {
     fb_memory_layout layout = fb_layout_of(t->graph, n);
     bool is_known_as_it_is = t->version > 1 || layout == FB_LAYOUT_ROWS_OF_ROWS;
     return is_known_as_it_is ? layout : layout_in_version_1(fb_node_op(t->graph, n));
@@ -113,7 +113,7 @@ static bool gives_parts(const fb_graph *g, fb_node n) {
     }
 }
 
-bool fb_hands_image_on(const fb_turned *t, fb_node n) {
+bool fb_hands_image_on(const fb_layout_effects *t, fb_node n) {
     const fb_graph *g = t->graph;
     fb_memory_layout layout = layout_of(t, n);
     if (is_view(layout) || fb_op_facts_of(fb_node_op(g, n))->flags & FB_FACT_TUPLE) return gives_parts(g, n);
@@ -121,7 +121,7 @@ bool fb_hands_image_on(const fb_turned *t, fb_node n) {
     return is_handed_on && is_image(g, n) && !fb_image_is_line(g, n);
 }
 
-bool fb_lays_out_in_rows(const fb_turned *t, fb_node n) {
+bool fb_lays_out_in_rows(const fb_layout_effects *t, fb_node n) {
     return layout_of(t, n) == FB_LAYOUT_MAYBE_VIEW;
 }
 
@@ -149,11 +149,11 @@ static bool asks_for_rows(const fb_graph *g, fb_node n) {
 /* The call gives a Python value that does not depend on strides. */
 static bool gives_no_tensor(const fb_graph *g, fb_node n) {
     unsigned flags = fb_op_facts_of(fb_node_op(g, n))->flags;
-    bool is_number = fb_numberhood_of(g, n) == FB_A_NUMBER && !(flags & (FB_FACT_READS_LAYOUT | FB_FACT_EFFECT));
+    bool is_number = fb_result_kind_of(g, n) == FB_A_NUMBER && !(flags & (FB_FACT_READS_LAYOUT | FB_FACT_EFFECT));
     return fb_reads_type_only(g, n) || (is_number && fb_node_op(g, n) != FB_OP_UNKNOWN);
 }
 
-static bool is_written_later(const fb_turned *t, fb_node n) {
+static bool is_written_later(const fb_layout_effects *t, fb_node n) {
     return fb_mutated_after(t->alias, n, fb_node_at(t->graph, n)->ordinal);
 }
 
@@ -162,7 +162,7 @@ static bool is_first(const fb_graph *g, fb_node reader, fb_node input) {
     return first.id && fb_value_node(g, first).id == input.id;
 }
 
-static fb_obstacle obstacle_to_show(const fb_turned *t, fb_node reader, fb_node input, lie from) {
+static fb_obstacle obstacle_to_show(const fb_layout_effects *t, fb_node reader, fb_node input, layout_effect from) {
     const fb_graph *g = t->graph;
     fb_memory_layout layout = layout_of(t, reader);
     if (layout == FB_LAYOUT_FIXED_VIEW && fb_is_view_of_dtype(g, reader)) return LAYOUT("it shows the memory in another dtype");
@@ -174,7 +174,7 @@ static fb_obstacle obstacle_to_show(const fb_turned *t, fb_node reader, fb_node 
     return FB_NO_OBSTACLE;
 }
 
-static fb_obstacle obstacle_of_write(const fb_turned *t, fb_node reader, const fb_effects *effects) {
+static fb_obstacle obstacle_of_write(const fb_layout_effects *t, fb_node reader, const fb_effects *effects) {
     const fb_graph *g = t->graph;
     fb_op op = fb_node_op(g, reader) & (fb_op)~FB_OP_IN_PLACE;
     bool is_store = op == FB_OP_SETITEM && !effects->may_alias_all &&
@@ -186,7 +186,7 @@ static fb_obstacle obstacle_of_write(const fb_turned *t, fb_node reader, const f
 }
 
 /* Why `reader` would notice. */
-static fb_obstacle obstacle_of(const fb_turned *t, fb_node reader, fb_node input, lie from) {
+static fb_obstacle obstacle_of(const fb_layout_effects *t, fb_node reader, fb_node input, layout_effect from) {
     const fb_graph *g = t->graph;
     if (fb_node_at(g, reader)->opcode == FB_OUTPUT) {
         bool is_seen = from == OTHERWISE || !has_plain_strides(g, input);
@@ -208,71 +208,71 @@ static fb_obstacle obstacle_of(const fb_turned *t, fb_node reader, fb_node input
 }
 
 /* An image; or what another normalisation than one of images gives, which follows its input on some devices. */
-static lie lie_of_image(const fb_graph *g, fb_node reader, lie from) {
+static layout_effect effect_on_image(const fb_graph *g, fb_node reader, layout_effect from) {
     int rank = fb_shape_rank(g, shape_of(g, reader));
     bool is_norm = fb_op_facts_of(fb_node_op(g, reader))->shape == FB_SHAPE_SAME;
     if (is_norm && rank >= 0 && !is_image(g, reader)) return from;
     return fb_image_is_line(g, reader) ? AS_A_LINE : OTHERWISE;
 }
 
-static lie lie_of_result(const fb_turned *t, fb_node reader, lie from) {
+static layout_effect effect_on_result(const fb_layout_effects *t, fb_node reader, layout_effect from) {
     const fb_graph *g = t->graph;
     fb_memory_layout layout = layout_of(t, reader);
     int rank = fb_shape_rank(g, shape_of(g, reader));
     bool may_copy = layout == FB_LAYOUT_MAYBE_VIEW || fb_op_is(g, reader, FB_OP_CLONE);
     bool copies = from == OTHERWISE && may_copy && asks_for_rows(g, reader);
     if (layout == FB_LAYOUT_ROWS || rank == 0 || rank == 1 || copies) return AS_BEFORE;
-    if (layout == FB_LAYOUT_IMAGE) return lie_of_image(g, reader, from);
+    if (layout == FB_LAYOUT_IMAGE) return effect_on_image(g, reader, from);
     return layout == FB_LAYOUT_FREE || layout == FB_LAYOUT_FREE_IMAGE ? OTHERWISE : from;
 }
 
 /* The layout of its result then, and of all that shows the memory that it writes. */
-static lie lie_after(const fb_turned *t, fb_node reader, fb_node input, lie from) {
+static layout_effect effect_after(const fb_layout_effects *t, fb_node reader, fb_node input, layout_effect from) {
     const fb_graph *g = t->graph;
     bool is_written = fb_op_effects(g, reader).mutates_input;
     if (gives_no_tensor(g, reader)) return AS_BEFORE;
     if (is_written) return is_first(g, reader, input) ? from : AS_BEFORE;
-    return lie_of_result(t, reader, from);
+    return effect_on_result(t, reader, from);
 }
 
 /* ---- all readers, last first --------------------------------------------------------------------------------------------- */
 
-static fb_notice *notice_at(const fb_turned *t, fb_node n, lie how) {
-    return &t->notices[(size_t)n.id * LIES + how];
+static fb_dependent *dependent_at(const fb_layout_effects *t, fb_node n, layout_effect how) {
+    return &t->dependents[(size_t)n.id * LAYOUT_EFFECTS + how];
 }
 
-static fb_notice first_to_notice(const fb_turned *t, fb_node n, lie how) {
+static fb_dependent first_dependent(const fb_layout_effects *t, fb_node n, layout_effect how) {
     const fb_graph *g = t->graph;
     for (uint32_t e = fb_user_first(g, n); e; e = fb_user_next(g, e)) {
         fb_node reader = fb_edge_user(g, e);
         fb_obstacle why = obstacle_of(t, reader, n, how);
-        if (why.code) return (fb_notice){reader, why};
-        lie next = fb_node_at(g, reader)->opcode == FB_OUTPUT ? AS_BEFORE : lie_after(t, reader, n, how);
-        if (notice_at(t, reader, next)->reader.id) return *notice_at(t, reader, next);
+        if (why.code) return (fb_dependent){reader, why};
+        layout_effect next = fb_node_at(g, reader)->opcode == FB_OUTPUT ? AS_BEFORE : effect_after(t, reader, n, how);
+        if (dependent_at(t, reader, next)->reader.id) return *dependent_at(t, reader, next);
     }
-    return (fb_notice){0};
+    return (fb_dependent){0};
 }
 
-fb_turned *fb_turned_new(const fb_graph *graph, const fb_alias *alias, fb_work *work, int version) {
-    fb_turned *t = malloc(sizeof *t);
+fb_layout_effects *fb_layout_effects_new(const fb_graph *graph, const fb_alias *alias, fb_work *work, int version) {
+    fb_layout_effects *t = malloc(sizeof *t);
     if (!t) return NULL;
-    *t = (fb_turned){graph, alias, version, calloc(fb_node_limit(graph), LIES * sizeof *t->notices)};
+    *t = (fb_layout_effects){graph, alias, version, calloc(fb_node_limit(graph), LAYOUT_EFFECTS * sizeof *t->dependents)};
     fb_node n = fb_last_node(graph, FB_MAIN_PROGRAM);
-    for (; t->notices && n.id && fb_work_goes_on(work, 16); n = fb_node_at(graph, n)->previous) {
-        *notice_at(t, n, AS_A_LINE) = first_to_notice(t, n, AS_A_LINE);
-        *notice_at(t, n, OTHERWISE) = first_to_notice(t, n, OTHERWISE);
+    for (; t->dependents && n.id && fb_work_goes_on(work, 16); n = fb_node_at(graph, n)->previous) {
+        *dependent_at(t, n, AS_A_LINE) = first_dependent(t, n, AS_A_LINE);
+        *dependent_at(t, n, OTHERWISE) = first_dependent(t, n, OTHERWISE);
     }
-    if (t->notices && !n.id) return t;
-    fb_turned_free(t);
+    if (t->dependents && !n.id) return t;
+    fb_layout_effects_free(t);
     return NULL;
 }
 
-void fb_turned_free(fb_turned *t) {
+void fb_layout_effects_free(fb_layout_effects *t) {
     if (!t) return;
-    free(t->notices);
+    free(t->dependents);
     free(t);
 }
 
-fb_notice fb_turned_notice(const fb_turned *t, fb_node convolution) {
-    return *notice_at(t, convolution, fb_image_is_line(t->graph, convolution) ? AS_A_LINE : OTHERWISE);
+fb_dependent fb_layout_dependent(const fb_layout_effects *t, fb_node convolution) {
+    return *dependent_at(t, convolution, fb_image_is_line(t->graph, convolution) ? AS_A_LINE : OTHERWISE);
 }

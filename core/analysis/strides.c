@@ -250,7 +250,7 @@ static bool are_read(const fb_graph *graph, fb_node node, bool is_far) {
             if (minds(graph, reader, &passes_on)) return true;
             if (is_far && fb_op_is(graph, reader, FB_OP_CONTIGUOUS) && fb_call_has_only(graph, reader, "input")) continue;
             bool is_ordered = counted_on(graph, reader) != FB_LAYOUT_ROWS && !has_no_order(graph, reader);
-            passes_on |= is_far && is_ordered && fb_numberhood_of(graph, reader) != FB_A_NUMBER;
+            passes_on |= is_far && is_ordered && fb_result_kind_of(graph, reader) != FB_A_NUMBER;
             if (passes_on && count == MAX_READERS) return true;
             if (passes_on) queue[count++] = reader;
         }

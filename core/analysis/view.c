@@ -73,7 +73,7 @@ bool fb_asserts_type_only(const fb_graph *graph, fb_node node) {
 
 bool fb_reads_type_only(const fb_graph *graph, fb_node node) {
     switch (fb_node_op(graph, node)) {
-    case FB_OP_GETATTR: return fb_numberhood_of(graph, node) == FB_A_NUMBER;
+    case FB_OP_GETATTR: return fb_result_kind_of(graph, node) == FB_A_NUMBER;
     case FB_OP_SIZE:
     case FB_OP_SYM_SIZE:
     case FB_OP_DIM:

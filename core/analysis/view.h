@@ -82,8 +82,8 @@ int fb_mentions_of(const fb_graph *graph, fb_node node, fb_node input);
 const char *fb_recorded_device(const fb_graph *graph, fb_node node);
 
 /* The kind of a node's result as far as it follows from the node alone: is it a Python value that is not a tensor? */
-typedef enum fb_numberhood { FB_NOT_A_NUMBER, FB_A_NUMBER, FB_A_NUMBER_IF_INPUTS_ARE } fb_numberhood;
-fb_numberhood fb_numberhood_of(const fb_graph *graph, fb_node node);
+typedef enum fb_result_kind { FB_NOT_A_NUMBER, FB_A_NUMBER, FB_A_NUMBER_IF_INPUTS_ARE } fb_result_kind;
+fb_result_kind fb_result_kind_of(const fb_graph *graph, fb_node node);
 
 /* The first argument as called, by position or keyword: what an operator with FB_FACT_MUTATES or FB_FACT_ALIASES acts on. None
  * when it is not known. */

@@ -30,7 +30,7 @@
  *
  * Tensors that one pass made one after another (x * 2 * 3) are one generation: no graph has the ones between. */
 
-#define MAX_GENERATIONS 64
+#define MAX_VERSIONS 64
 
 typedef struct member {
     const char *name;
@@ -39,18 +39,18 @@ typedef struct member {
     fb_tensor tensor;
 } member;
 
-typedef struct generations {
+typedef struct versions {
     const fb_binder *b;
     bool *is_owned;
     fb_buffer members; /* sorted by path, inputs first */
-} generations;
+} versions;
 
-typedef struct chain {
-    fb_tensor items[MAX_GENERATIONS];
+typedef struct history {
+    fb_tensor items[MAX_VERSIONS];
     size_t count, limit; /* the file's is one of the items [first, limit) */
     size_t first;
     bool is_cut; /* there are more */
-} chain;
+} history;
 
 /* Without "@1a2b3c4d" (parts.c). */
 static size_t path_length(const char *name) {
@@ -71,24 +71,24 @@ static int compare_members(const void *a, const void *b) {
 }
 
 static void add_member(void *context, fb_tensor tensor) {
-    generations *g = context;
+    versions *g = context;
     const char *name = fb_tensor_name(g->b->graph, tensor);
     member one = {.name = name, .length = path_length(name), .order = g->members.size, .tensor = tensor};
     fb_buffer_append(&g->members, &one, sizeof one);
 }
 
-static void generations_free(generations *all) {
+static void versions_free(versions *all) {
     if (!all) return;
     fb_buffer_free(&all->members);
     free(all->is_owned);
     free(all);
 }
 
-static fb_status generations_new(const fb_binder *b, generations **out) {
-    generations *g = calloc(1, sizeof *g);
+static fb_status versions_new(const fb_binder *b, versions **out) {
+    versions *g = calloc(1, sizeof *g);
     fb_inputs_walk walk = {0};
     if (!g) return fb_fail_memory(b->error);
-    *g = (generations){.b = b, .is_owned = fb_owned_tensors(b->graph)};
+    *g = (versions){.b = b, .is_owned = fb_owned_tensors(b->graph)};
     if (fb_inputs_begin(&walk, b->graph)) {
         for (fb_tensor t = fb_first_tensor(b->graph); t.id; t = fb_tensor_at(b->graph, t)->next)
             fb_inputs_visit(&walk, t, add_member, g);
@@ -96,12 +96,12 @@ static fb_status generations_new(const fb_binder *b, generations **out) {
     bool ok = fb_inputs_end(&walk) && g->is_owned && !g->members.failed;
     if (ok) fb_sort(g->members.data, g->members.size / sizeof(member), sizeof(member), compare_members);
     if (ok) *out = g;
-    else generations_free(g);
+    else versions_free(g);
     return ok ? FB_OK : fb_fail_memory(b->error);
 }
 
 /* The members of a path. */
-static const member *find_members(const generations *g, const char *path, size_t *count) {
+static const member *find_members(const versions *g, const char *path, size_t *count) {
     const member *members = (const member *)(const void *)g->members.data;
     size_t low = 0, high = g->members.size / sizeof *members, end = high, length = strlen(path);
     while (low < high) {
@@ -114,7 +114,7 @@ static const member *find_members(const generations *g, const char *path, size_t
 }
 
 /* The first tensor that a path had, if no pass made it and it is not `by_path`; otherwise none. */
-static fb_tensor generations_first(const generations *all, const char *path, fb_tensor by_path) {
+static fb_tensor versions_first(const versions *all, const char *path, fb_tensor by_path) {
     const fb_graph *graph = all->b->graph;
     size_t count;
     const member *members = find_members(all, path, &count);
@@ -123,7 +123,8 @@ static fb_tensor generations_first(const generations *all, const char *path, fb_
     return is_first ? members[0].tensor : (fb_tensor){0};
 }
 
-/* ---- the chain of one path ---------------------------------------------------------------------------------------------- */
+/* ---- the history of one path ----------------------------------------------------------------------------------------------
+ */
 
 /* The digits of the pass behind the path; "" for a tensor that is called like its path. */
 static bool is_of_same_pass(const member *x, const member *y) {
@@ -139,18 +140,18 @@ static bool mark_inputs(const fb_graph *graph, fb_tensor from, bool *is_input) {
 }
 
 /* The tensors that the path has had, up to the one that it has now, or to the last. */
-static bool find_chain(const generations *g, const fb_given *given, chain *out) {
+static bool find_history(const versions *g, const fb_given *given, history *out) {
     const fb_graph *graph = g->b->graph;
     size_t count;
     const member *members = find_members(g, given->name, &count), *previous = NULL;
-    *out = (chain){0};
+    *out = (history){0};
     if (count <= (given->by_path.id ? 2 : 1)) return true; /* nothing is between */
     fb_tensor last = given->by_path.id ? given->by_path : members[count - 1].tensor;
     bool *is_input = calloc(fb_tensor_limit(graph), sizeof *is_input), ok = is_input && mark_inputs(graph, last, is_input);
     for (size_t i = 0; i < count && ok; i++) {
         if (!is_input[members[i].tensor.id]) continue;
         bool replaces = previous && is_of_same_pass(previous, &members[i]);
-        if (!replaces && out->count == MAX_GENERATIONS) {
+        if (!replaces && out->count == MAX_VERSIONS) {
             out->is_cut = true;
             break;
         }
@@ -164,25 +165,25 @@ static bool find_chain(const generations *g, const fb_given *given, chain *out) 
 
 /* ---- what else the passes read ------------------------------------------------------------------------------------------ */
 
-typedef struct witness {
-    const generations *g;
+typedef struct presence {
+    const versions *g;
     const fb_given *given;
     bool is_given, is_lacking, failed;
-} witness;
+} presence;
 
 /* Is it one that a file from before the pass has, and no later one? */
-static bool is_witness(const witness *w, fb_tensor tensor, const char *path) {
+static bool is_telling(const presence *w, fb_tensor tensor, const char *path) {
     const fb_graph *graph = w->g->b->graph;
     bool is_of_source = !w->g->is_owned[tensor.id] && !fb_tensor_at(graph, tensor)->recipe.id;
     return is_of_source && strcmp(path, w->given->name) != 0 && !fb_tensor_at_path(graph, path).id;
 }
 
-static void ask_witness(void *context, fb_tensor tensor) {
-    witness *w = context;
+static void note_input(void *context, fb_tensor tensor) {
+    presence *w = context;
     const fb_graph *graph = w->g->b->graph;
     const char *name = fb_tensor_name(graph, tensor);
     char *path = strndup(name, path_length(name));
-    if (path && is_witness(w, tensor, path)) {
+    if (path && is_telling(w, tensor, path)) {
         bool is_given = fb_bind_find_given(w->g->b, path) || fb_bind_find_given(w->g->b, name);
         w->is_given |= is_given;
         /* A buffer that no checkpoint has travels with the document: it may be missing in any file. */
@@ -193,24 +194,24 @@ static void ask_witness(void *context, fb_tensor tensor) {
 }
 
 /* Leaves out the items that files with these tensors cannot mean. */
-static bool narrow(const generations *g, const fb_given *given, chain *c) {
+static bool narrow(const versions *g, const fb_given *given, history *c) {
     fb_inputs_walk walk;
     bool ok = fb_inputs_begin(&walk, g->b->graph);
     for (size_t i = 0; i < c->count && ok; i++) {
-        witness w = {.g = g, .given = given};
-        fb_inputs_visit(&walk, c->items[i], ask_witness, &w); /* what the items before it were made from was visited */
+        presence w = {.g = g, .given = given};
+        fb_inputs_visit(&walk, c->items[i], note_input, &w); /* what the items before it were made from was visited */
         ok = !w.failed;
         if (w.is_given && c->limit > i) c->limit = i;
         else if (w.is_lacking && !w.is_given) c->first = i;
     }
     ok &= fb_inputs_end(&walk);
-    if (c->first >= c->limit) *c = (chain){.count = 0}; /* a part of a file: these say nothing */
+    if (c->first >= c->limit) *c = (history){.count = 0}; /* a part of a file: these say nothing */
     return ok;
 }
 
 /* ---- choosing ----------------------------------------------------------------------------------------------------------- */
 
-static fb_status refuse(const generations *g, const fb_given *given, const chain *c) {
+static fb_status refuse(const versions *g, const fb_given *given, const history *c) {
     const fb_graph *graph = g->b->graph;
     return fb_fail(
         g->b->error, FB_CONFLICT, "ambiguous-weights", "",
@@ -228,8 +229,8 @@ static bool bind_fits(const fb_graph *graph, const fb_safetensors_entry *entry, 
 }
 
 /* The items that the file's may be, in the order of the passes. */
-static void filter(const generations *g, const fb_given *given, bool is_finished, chain *c) {
-    chain kept = {0};
+static void filter(const versions *g, const fb_given *given, bool is_finished, history *c) {
+    history kept = {0};
     bool is_source = g->b->options.as == FB_WEIGHTS_SOURCE;
     for (size_t i = c->first; i < c->limit; i++) {
         bool is_now = c->items[i].id == given->by_path.id,
@@ -264,15 +265,15 @@ static fb_status bind_is_equal(const fb_binder *b, fb_tensor tensor, const fb_gi
 
 /* Which one `given` is when `tensor` (perhaps none) is what the chosen reading says. Sets *tensor to an earlier one where that
  * must be meant; FB_CONFLICT "ambiguous-weights" where nothing decides. */
-static fb_status generations_settle(generations *all, const fb_given *given, bool is_finished, fb_tensor *tensor) {
-    chain c;
+static fb_status versions_settle(versions *all, const fb_given *given, bool is_finished, fb_tensor *tensor) {
+    history c;
     bool same = false;
     fb_status status = FB_OK;
-    if (!find_chain(all, given, &c)) return fb_fail_memory(all->b->error);
+    if (!find_history(all, given, &c)) return fb_fail_memory(all->b->error);
     bool has_between = c.count > (given->by_path.id ? 2 : 1);
     if (!has_between) return FB_OK;
     if (c.is_cut) return refuse(all, given, &c);
-    const chain whole = c;
+    const history whole = c;
     if (!narrow(all, given, &c)) return fb_fail_memory(all->b->error);
     if (!c.count) c = whole;
     filter(all, given, is_finished, &c);
@@ -614,27 +615,27 @@ fb_weights_reading fb_weights_reading_find(const char *name) {
     return FB_WEIGHTS_UNKNOWN;
 }
 
-static void find_both(fb_binder *b, const generations *all) {
+static void find_both(fb_binder *b, const versions *all) {
     for (size_t i = 0; i < b->given_count; i++) {
         fb_given *given = &b->given[i];
         given->by_name = fb_tensor_find(b->graph, given->name);
         given->by_path = fb_tensor_at_path(b->graph, given->name);
-        if (!given->by_name.id) given->by_name = generations_first(all, given->name, given->by_path);
+        if (!given->by_name.id) given->by_name = versions_first(all, given->name, given->by_path);
     }
 }
 
 /* The tensor of one of the files, or none. */
-static fb_status choose_tensor(fb_binder *b, generations *all, const bool *is_owned, reading how, fb_given *given) {
+static fb_status choose_tensor(fb_binder *b, versions *all, const bool *is_owned, reading how, fb_given *given) {
     given->tensor = meant_by(b, given, is_owned, how.by_path);
     if (given->said.id || how.is_certain || given->is_alias) return FB_OK;
-    return generations_settle(all, given, how.by_path, &given->tensor);
+    return versions_settle(all, given, how.by_path, &given->tensor);
 }
 
 fb_status fb_bind_choose(fb_binder *b) {
     reading how = {0};
-    generations *all = NULL;
+    versions *all = NULL;
     bool *is_owned = fb_owned_tensors(b->graph);
-    fb_status status = is_owned ? generations_new(b, &all) : fb_fail_memory(b->error);
+    fb_status status = is_owned ? versions_new(b, &all) : fb_fail_memory(b->error);
     if (!status) find_both(b, all);
     if (!status) status = read_marks(b);
     if (!status) status = bind_read_said(b);
@@ -647,7 +648,7 @@ fb_status fb_bind_choose(fb_binder *b) {
         if (given->tensor.id) status = bind_given(b, i);
         else if (json_array_append_new(b->binding->extra, json_string(given->entry->name))) status = fb_fail_memory(b->error);
     }
-    generations_free(all);
+    versions_free(all);
     free(is_owned);
     return status;
 }

@@ -18,7 +18,7 @@ fb_namespace *fb_run_names(const fb_graph *graph, fb_work *work) {
     return NULL;
 }
 
-fb_status fb_pass_call_run(const fb_pass_call *call, fb_workpiece *work, const fb_watch *watch, fb_pass_report *report,
+fb_status fb_pass_call_run(const fb_pass_call *call, fb_graph_state *work, const fb_watch *watch, fb_pass_report *report,
                            fb_arena *arena, fb_error *error) {
     fb_status status = fb_watch_check(watch, error);
     if (status) return status;
@@ -41,7 +41,7 @@ static bool count_bytes(const fb_graph *graph, uint64_t *out) {
 /* One run of a composition, as far as it is. */
 typedef struct running {
     const fb_composition *composition;
-    fb_workpiece work; /* on the run's result */
+    fb_graph_state work; /* on the run's result */
     fb_run_watcher watcher;
     fb_graph *before;
     fb_lint lint;
@@ -118,8 +118,8 @@ fb_status fb_composition_run(const fb_composition *composition, const fb_graph *
         .lint = lint_when,
         .run = {.result = fb_graph_copy(source, &meter), .passes = calloc(composition->count + 1, sizeof *r.run.passes)},
         .error = error};
-    r.work =
-        (fb_workpiece){.graph = r.run.result, .names = fb_run_names(source, &meter), .blobs = watcher ? watcher->blobs : NULL};
+    r.work = (fb_graph_state){
+        .graph = r.run.result, .names = fb_run_names(source, &meter), .blobs = watcher ? watcher->blobs : NULL};
     fb_status status = r.run.result && r.work.names && r.run.passes ? FB_OK : fb_work_failed(&meter, error);
     for (size_t i = 0; i < composition->count && !status;) {
         if (composition->calls[i].round_size) status = run_round(&r, i, &i);
@@ -127,7 +127,7 @@ fb_status fb_composition_run(const fb_composition *composition, const fb_graph *
     }
     if (!status && lint_when == FB_LINT_END && composition->count) status = lint(&r);
     fb_graph_free(r.before);
-    fb_workpiece_forget(&r.work);
+    fb_graph_state_forget(&r.work);
     fb_namespace_free(r.work.names);
     if (status) fb_run_free(&r.run);
     else *out = r.run;

@@ -35,7 +35,7 @@ void fb_run_free(fb_run *run);
 fb_status fb_composition_settle(fb_composition *composition, const fb_run *run, fb_error *error);
 
 /* One call: what fb_composition_run does for each of its composition. `watch` may be NULL. */
-fb_status fb_pass_call_run(const fb_pass_call *call, fb_workpiece *work, const fb_watch *watch, fb_pass_report *report,
+fb_status fb_pass_call_run(const fb_pass_call *call, fb_graph_state *work, const fb_watch *watch, fb_pass_report *report,
                            fb_arena *arena, fb_error *error);
 /* The names of a graph, for a run that starts on a copy of it; NULL: fb_work_failed says why. */
 fb_namespace *fb_run_names(const fb_graph *graph, fb_work *work);

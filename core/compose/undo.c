@@ -376,9 +376,9 @@ static fb_status take_step(replay *r, const fb_undo_step *step) {
     if (step->call) {
         fb_pass_report report = {0};
         fb_arena arena = {0};
-        fb_workpiece work = {.graph = r->graph, .names = r->names, .blobs = step->knew_numbers ? r->blobs : NULL};
+        fb_graph_state work = {.graph = r->graph, .names = r->names, .blobs = step->knew_numbers ? r->blobs : NULL};
         status = fb_pass_call_run(step->call, &work, r->watch, &report, &arena, r->error);
-        fb_workpiece_forget(&work);
+        fb_graph_state_forget(&work);
         if (!status && !meanings_note(&r->meanings, &report)) status = fb_fail_memory(r->error);
         fb_arena_free(&arena);
         return status;

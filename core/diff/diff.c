@@ -234,31 +234,3 @@ void fb_diff_free(fb_diff *diff) {
     fb_arena_free(&diff->arena);
     *diff = (fb_diff){0};
 }
-
-/* ---- turned round ------------------------------------------------------------------------------------------------------ */
-
-static void invert_edit(fb_edit *edit) {
-    const char *before = edit->before;
-    switch (edit->kind) {
-    case FB_EDIT_INSERT: edit->kind = FB_EDIT_ERASE; break;
-    case FB_EDIT_ERASE: edit->kind = FB_EDIT_INSERT; break;
-    case FB_EDIT_MOVE:
-        edit->before = edit->was_before;
-        edit->was_before = before;
-        break;
-    case FB_EDIT_SET:
-        for (size_t i = 0; i < edit->member_count; i++) {
-            fb_member_edit *member = &edit->members[i];
-            *member = (fb_member_edit){member->pointer, member->now, member->was};
-        }
-    }
-}
-
-void fb_diff_invert(fb_diff *diff) {
-    for (size_t i = 0; i < diff->count; i++) invert_edit(&diff->edits[i]);
-    for (size_t i = 0; i < diff->count / 2; i++) {
-        fb_edit edit = diff->edits[i];
-        diff->edits[i] = diff->edits[diff->count - 1 - i];
-        diff->edits[diff->count - 1 - i] = edit;
-    }
-}

@@ -53,13 +53,6 @@ void fb_diff_free(fb_diff *diff);
 /* How many edits that would be, counted no further than `most`; in little memory. */
 fb_status fb_diff_count(const fb_graph *from, const fb_graph *to, size_t most, fb_work *work, size_t *count, fb_error *error);
 
-/* Turns the edits round in place. */
-void fb_diff_invert(fb_diff *diff);
-
-/* A new graph: `graph` with the edits. FB_CONFLICT "edit-does-not-fit" when a row that an edit needs is missing, is there
- * already, is elsewhere, or has another value than `was`; FB_INVALID when what comes out is not a valid graph. */
-fb_status fb_diff_apply(const fb_diff *diff, const fb_graph *graph, fb_graph **out, fb_error *error);
-
 /* Appends the edits as a JSON array:
  *
  *     {"edit": "insert_node", "node": {…}, "before": "name" or null}

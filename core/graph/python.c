@@ -101,7 +101,8 @@ bool fb_python_is_identifier(const char *text, size_t length) {
 
 bool fb_python_is_member(const char *text, size_t length) {
     for (size_t at = 0, size = 1; at < length; at += size, size = 1) {
-        if ((unsigned char)text[at] >= 0x80 && !fb_unicode_is_normal(fb_utf8_decode(text + at, length - at, &size))) return false;
+        if ((unsigned char)text[at] >= 0x80 && !fb_unicode_is_normal(fb_utf8_decode(text + at, length - at, &size)))
+            return false;
     }
     return fb_python_is_identifier(text, length) && fb_python_word(text, length) != FB_WORD_KEYWORD;
 }

@@ -43,7 +43,7 @@ typedef struct fb_layout_target {
     const json_t *recipe;
 } fb_layout_target;
 
-/* Kinds of tensors that belong to the weight of a Linear, and move as its rows and columns do (belongings.c). */
+/* Kinds of tensors that belong to the weight of a Linear, and move as its rows and columns do (adapters.c). */
 typedef enum fb_belonging {
     FB_BELONGS_NOT, /* a row of the document */
     FB_ADAPTERS,    /* LoRA: A (rank, in) and B (out, rank) of every source; the targets come in pairs, A before B */
@@ -137,7 +137,7 @@ typedef struct fb_layout_application {
     fb_layout_capture captures[CAPTURES_MAX + 1];
     fb_layout_owned **tensors[SOURCES_MAX]; /* of each source, in the order of its count; NULL where one is missing */
     size_t counts[SOURCES_MAX];
-    fb_layout_weight *weights; /* of a row of belongings: one for each source of the row that it is of */
+    fb_layout_weight *weights; /* of a row of adapters: one for each source of the row that it is of */
     bool is_refused;
 } fb_layout_application;
 
@@ -184,7 +184,7 @@ fb_value fb_layout_build(fb_graph *graph, fb_layout_scope *scope, const json_t *
 
 /* Finds the sizes of the application's weights and checks what belongs to them against these, each other and the row's shapes:
  * "shape-mismatch", "incomplete", "inexact", "does-not-divide". */
-fb_status fb_layout_check_belongings(const fb_layout_scope *scope, fb_error *error);
+fb_status fb_layout_check_adapters(const fb_layout_scope *scope, fb_error *error);
 fb_value fb_layout_belonging(fb_graph *graph, fb_layout_scope *scope, const fb_layout_target *target, fb_error *error);
 
 /* The plan of an edit: found by match_graph, in the report's arena. The only node of a match is the number of its application,

@@ -208,7 +208,7 @@ static void refuse_incomplete(planner *p, fb_layout_application *application, si
 }
 
 /* Takes the tensors that belong to weights: each is one tensor, and may be missing where that has a meaning. */
-static void take_belongings(planner *p, fb_layout_application *application, const hit *hits, size_t count) {
+static void take_adapters(planner *p, fb_layout_application *application, const hit *hits, size_t count) {
     const fb_layout_row *of = application->row->of;
     application->weights = allocate(p, of->source_count * sizeof *application->weights);
     for (size_t i = 0; i < count && !p->matcher->failed; i++) {
@@ -237,7 +237,7 @@ static void add_application(planner *p, const hit *hits, size_t count) {
     application->row = &p->layout->rows[hits[0].row];
     memcpy(application->captures, hits[0].captures, sizeof application->captures);
     if (application->row->of) {
-        take_belongings(p, application, hits, count);
+        take_adapters(p, application, hits, count);
         fb_buffer_append(&p->applications, &application, sizeof application);
         return;
     }
@@ -341,7 +341,7 @@ static void check_tensors(planner *p, fb_layout_application *application) {
     }
     fb_layout_scope scope = {.layout = p->layout, .parameters = p->parameters, .graph = p->graph, .application = application};
     fb_error error = {0};
-    if (application->weights && !application->is_refused && fb_layout_check_belongings(&scope, &error))
+    if (application->weights && !application->is_refused && fb_layout_check_adapters(&scope, &error))
         REFUSE(p, application, error.code, "%s", error.message);
     FOR_EACH_TENSOR(application, owned) owned->claims += !application->is_refused;
 }

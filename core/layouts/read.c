@@ -493,7 +493,7 @@ static fb_status read_row(reader *r, const json_t *json, fb_layout_row *row) {
 static const struct belonging {
     fb_belonging kind;
     const char *endings[2];
-} belongings[] = {
+} adapters[] = {
     {FB_ADAPTERS, {".lora_A.weight", ".lora_B.weight"}},
     {FB_ADAPTERS, {".lora_A.{adapter}.weight", ".lora_B.{adapter}.weight"}},
     {FB_SCALES, {".weight_scale"}},
@@ -501,7 +501,7 @@ static const struct belonging {
     {FB_SCALES, {".weight_zero_point"}},
     {FB_SCALES, {".input_scale"}},
 };
-enum { BELONGINGS = sizeof belongings / sizeof *belongings };
+enum { ADAPTERS = sizeof adapters / sizeof *adapters };
 
 /* The name of a weight with another ending. */
 static fb_status derive_pattern(reader *r, const fb_layout_pattern *weight, const char *ending, const char *each,
@@ -540,8 +540,8 @@ static fb_status derive_rows(reader *r) {
     fb_layout *layout = r->layout;
     layout->all_count = layout->row_count;
     for (size_t i = 0; i < layout->row_count; i++) {
-        for (size_t k = 0; k < BELONGINGS && layout->rows[i].is_linear; k++) {
-            fb_status status = derive_row(r, &layout->rows[i], &belongings[k], &layout->rows[layout->all_count++]);
+        for (size_t k = 0; k < ADAPTERS && layout->rows[i].is_linear; k++) {
+            fb_status status = derive_row(r, &layout->rows[i], &adapters[k], &layout->rows[layout->all_count++]);
             if (status) return status;
         }
     }
@@ -557,7 +557,7 @@ static fb_status read_rows(reader *r, const json_t *json) {
     json_t *row;
     size_t count = json_array_size(json);
     json_array_foreach((json_t *)(uintptr_t)json, index, row) {
-        if (json_is_true(json_object_get(row, "linear"))) count += BELONGINGS;
+        if (json_is_true(json_object_get(row, "linear"))) count += ADAPTERS;
     }
     r->layout->rows = allocate(r, count * sizeof *r->layout->rows);
     if (!r->layout->rows) return FB_NO_MEMORY;

@@ -120,14 +120,14 @@ static fb_status inspect(const fb_graph *graph, fb_work *work, fb_pass_report *r
     return status;
 }
 
-void fb_workpiece_forget(fb_workpiece *work) {
+void fb_graph_state_forget(fb_graph_state *work) {
     fb_alias_free(work->alias);
     fb_usage_free(work->usage);
     work->alias = NULL;
     work->usage = NULL;
 }
 
-fb_status fb_pass_apply(fb_workpiece *work, const fb_watch *watch, fb_pass_report *report, fb_arena *arena, fb_error *error) {
+fb_status fb_pass_apply(fb_graph_state *work, const fb_watch *watch, fb_pass_report *report, fb_arena *arena, fb_error *error) {
     fb_work meter = {.watch = watch};
     if (report->pass->inspect) return inspect(work->graph, &meter, report, arena, error);
     fb_buffer found = {0};
@@ -145,7 +145,7 @@ fb_status fb_pass_apply(fb_workpiece *work, const fb_watch *watch, fb_pass_repor
                           .blobs = work->blobs,
                           .failed = !params || !work->usage};
     if (!matcher.failed) match_all(&matcher, report->pass);
-    if (found.size) fb_workpiece_forget(work);
+    if (found.size) fb_graph_state_forget(work);
     fb_status status = FB_OK;
     if (matcher.failed || meter.stopped.status) status = fb_work_failed(&meter, error);
     else if (matcher.is_too_much)

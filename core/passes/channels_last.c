@@ -172,11 +172,11 @@ static bool lies_in_channels_last(const fb_graph *g, fb_node image) {
 }
 
 /* A convolution that reads an image from outside. */
-static void begin(search *s, const fb_turned *turned, fb_node n, fb_node image) {
+static void begin(search *s, const fb_layout_effects *layouts, fb_node n, fb_node image) {
     const fb_graph *g = s->graph;
     role *group = group_of(s, n);
     fb_dtype dtype = (fb_dtype)fb_node_at(g, image)->dtype;
-    fb_notice notice = fb_turned_notice(turned, n);
+    fb_dependent dependent = fb_layout_dependent(layouts, n);
     s->roles[n.id].begins = true;
     if (!s->roles[image.id].is_given) group->saved += CALL + COPY * elements_of(g, image);
     s->roles[image.id].is_given = true;
@@ -184,7 +184,7 @@ static void begin(search *s, const fb_turned *turned, fb_node n, fb_node image) 
     if (!fb_dtype_is_floating(dtype))
         blame(group, (fb_obstacle){"unknown-dtype", "the image has no floating dtype, or none is recorded" FB_RECORD_DTYPE}, n,
               image);
-    if (notice.reader.id) blame(group, notice.why, n, notice.reader);
+    if (dependent.reader.id) blame(group, dependent.why, n, dependent.reader);
 }
 
 /* A reshape behind a group, which copies then. */
@@ -195,12 +195,12 @@ static void count_reshape(const search *s, fb_node n) {
 }
 
 /* Joins the groups of the images that it reads. */
-static void look_at(search *s, const fb_turned *turned, fb_node n) {
+static void look_at(search *s, const fb_layout_effects *layouts, fb_node n) {
     const fb_graph *g = s->graph;
-    if (fb_lays_out_in_rows(turned, n)) count_reshape(s, n);
+    if (fb_lays_out_in_rows(layouts, n)) count_reshape(s, n);
     fb_node image = is_convolution(g, n) ? fb_call_argument_node(g, n, "input") : (fb_node){0};
     bool is_candidate = image.id && rank_of(g, n) == 4 && rank_of(g, image) == 4 && !fb_image_is_line(g, image);
-    if (!is_candidate && !fb_hands_image_on(turned, n)) return;
+    if (!is_candidate && !fb_hands_image_on(layouts, n)) return;
     s->roles[n.id].parent = is_candidate ? n.id : 0;
     for (uint32_t e = fb_input_first(g, n); e; e = fb_input_next(g, e)) {
         fb_node input = fb_edge_input(g, e);
@@ -213,7 +213,7 @@ static void look_at(search *s, const fb_turned *turned, fb_node n) {
     if (!are_sizes_known(g, n) || !are_sizes_known(g, image))
         blame(group_of(s, n), (fb_obstacle){"unknown-shape", "not all sizes but the first are recorded as numbers"}, n,
               (fb_node){0});
-    if (!s->roles[image.id].parent) begin(s, turned, n, image);
+    if (!s->roles[image.id].parent) begin(s, layouts, n, image);
 }
 
 /* ---- match --------------------------------------------------------------------------------------------------------------- */
@@ -273,11 +273,11 @@ static void match_graph(fb_matcher *m) {
     const fb_graph *g = m->graph;
     if (!has_convolution(g)) return; /* as most have none, nothing is asked about their memory */
     const fb_alias *alias = fb_matcher_alias(m);
-    fb_turned *turned = alias ? fb_turned_new(g, alias, m->work, m->report->pass->version) : NULL;
+    fb_layout_effects *layouts = alias ? fb_layout_effects_new(g, alias, m->work, m->report->pass->version) : NULL;
     search s = {m, g, calloc(fb_node_limit(g), sizeof *s.roles)};
-    m->failed |= !turned || !s.roles;
+    m->failed |= !layouts || !s.roles;
     for (fb_node n = fb_first_node(g, FB_MAIN_PROGRAM); n.id && fb_matcher_goes_on(m); n = fb_next_node(g, n))
-        look_at(&s, turned, n);
+        look_at(&s, layouts, n);
     for (fb_node n = fb_first_node(g, FB_MAIN_PROGRAM); n.id && fb_matcher_goes_on(m); n = fb_next_node(g, n)) {
         fb_node image = is_convolution(g, n) ? fb_call_argument_node(g, n, "input") : (fb_node){0};
         if (image.id && (rank_of(g, image) < 0 || rank_of(g, n) < 0))
@@ -287,7 +287,7 @@ static void match_graph(fb_matcher *m) {
         s.roles[image.id].is_reported = true;
         match_image(&s, image);
     }
-    fb_turned_free(turned);
+    fb_layout_effects_free(layouts);
     free(s.roles);
 }
 

@@ -88,7 +88,7 @@ static bool reads_dtype(const fb_graph *g, fb_node n) {
     fb_op op = fb_node_op(g, n);
     if (op == FB_OP_GETATTR) {
         fb_value name = fb_call_argument(g, n, "name");
-        bool gives_tensor = fb_numberhood_of(g, n) != FB_A_NUMBER; /* x.T, sort(x).values */
+        bool gives_tensor = fb_result_kind_of(g, n) != FB_A_NUMBER; /* x.T, sort(x).values */
         return gives_tensor || fb_value_kind(g, name) != FB_STRING || strcmp(fb_value_text(g, name), "dtype") == 0;
     }
     bool compares = op == FB_OP_ALLCLOSE || op == FB_OP_TYPES; /* two tensors */
@@ -655,7 +655,7 @@ static void keep_read_weights(search *s) {
 static void prepare(search *s) {
     const fb_graph *g = s->graph;
     for (fb_node n = fb_first_node(g, FB_MAIN_PROGRAM); n.id; n = fb_next_node(g, n)) {
-        fb_numberhood hood = fb_numberhood_of(g, n);
+        fb_result_kind hood = fb_result_kind_of(g, n);
         bool reads_tensor = false;
         for (uint32_t e = fb_input_first(g, n); e; e = fb_input_next(g, e))
             reads_tensor |= !s->is_number[fb_edge_input(g, e).id];

@@ -38,11 +38,11 @@
 #define TOTAL_MAX ((int64_t)64 << 20) /* bytes of all constants of one run */
 #define NOT_IN_ROWS "it may not lie row by row, and a reader may notice"
 
-typedef enum constness {
+typedef enum lattice_value {
     VARIES = 0, /* it depends on an input, or must stay */
     SOURCE,     /* a get_attr node that reads a buffer whose bytes are in the document */
     CONSTANT,   /* a call on nothing but such */
-} constness;
+} lattice_value;
 
 /* The input of edit: the buffers, and by node which of them it becomes, counted from 1. */
 typedef struct constant_plan {
@@ -57,7 +57,7 @@ typedef struct search {
     fb_matcher *m;
     const fb_graph *graph;
     const fb_alias *alias;
-    uint8_t *constness;   /* by node */
+    uint8_t *lattice;     /* by node */
     fb_object *values;    /* by node: what a constant is */
     fb_obstacle *refused; /* by node: why it must stay; without a code nothing is said */
     bool *is_home;        /* by node before `unjudged`: surely on the CPU, as a buffer is */
@@ -71,7 +71,7 @@ typedef struct search {
 } search;
 
 static void refuse(search *s, fb_node node, const char *code, const char *detail) {
-    s->constness[node.id] = VARIES;
+    s->lattice[node.id] = VARIES;
     s->refused[node.id] = (fb_obstacle){code, fb_arena_text(s->m->arena, detail, strlen(detail))};
     s->m->failed |= !s->refused[node.id].detail;
 }
@@ -94,7 +94,7 @@ static bool names_another_device(const fb_graph *g, fb_node node) {
 static bool judge_home(const search *s, fb_node node) {
     const fb_graph *g = s->graph;
     fb_opcode opcode = (fb_opcode)fb_node_at(g, node)->opcode;
-    if (s->constness[node.id] || strcmp(fb_recorded_device(g, node), "\"cpu\"") == 0) return true;
+    if (s->lattice[node.id] || strcmp(fb_recorded_device(g, node), "\"cpu\"") == 0) return true;
     if ((opcode != FB_CALL_FUNCTION && opcode != FB_CALL_METHOD) || fb_op_is(g, node, FB_OP_DEVICE_COPY)) return false;
     bool is = fb_node_op(g, node) && !fb_op_effects(g, node).is_unknown && !names_another_device(g, node);
     for (uint32_t e = fb_input_first(g, node); e && is; e = fb_input_next(g, e)) is = s->is_home[fb_edge_input(g, e).id];
@@ -125,7 +125,7 @@ static bool reads_constants_only(search *s, fb_node node) {
     for (uint32_t e = fb_input_first(s->graph, node); e; e = fb_input_next(s->graph, e)) {
         fb_node input = fb_edge_input(s->graph, e);
         bool is_constant =
-            s->constness[input.id] || (fb_reads_type_only_of(s->graph, node, input) && is_type_known(s, node, input));
+            s->lattice[input.id] || (fb_reads_type_only_of(s->graph, node, input) && is_type_known(s, node, input));
         if (!is_constant) return false;
     }
     return true;
@@ -137,7 +137,7 @@ static bool has_unknown_layout(const search *s, fb_node node) {
     bool follows =
         fb_op_is(g, node, FB_OP_ZEROS_LIKE) || fb_op_is(g, node, FB_OP_ONES_LIKE) || fb_op_is(g, node, FB_OP_FULL_LIKE);
     fb_node input = follows ? fb_call_argument_node(g, node, "input") : (fb_node){0};
-    return input.id && !s->constness[input.id] && !fb_is_contiguous(g, input) && fb_layout_is_read(g, node);
+    return input.id && !s->lattice[input.id] && !fb_is_contiguous(g, input) && fb_layout_is_read(g, node);
 }
 
 static void look_at_call(search *s, fb_node node) {
@@ -146,7 +146,7 @@ static void look_at_call(search *s, fb_node node) {
     bool reads_any = fb_input_first(g, node) != 0;
     fb_effects effects = fb_op_effects(g, node);
     uint32_t flags = fb_op_facts_of(fb_node_op(g, node))->flags;
-    if (!reads_constants_only(s, node) || fb_numberhood_of(g, node) == FB_A_NUMBER) return;
+    if (!reads_constants_only(s, node) || fb_result_kind_of(g, node) == FB_A_NUMBER) return;
     if (effects.has_effect || effects.mutates_module) return;
     bool may_be_exact = s->may_round || (flags & (FB_FACT_EXACT | FB_FACT_EXACT_INTEGERS));
     if (effects.is_unknown || effects.is_random || !may_be_exact) {
@@ -161,7 +161,7 @@ static void look_at_call(search *s, fb_node node) {
     } else if (has_unknown_layout(s, node)) {
         refuse(s, node, "needs-contiguous", NOT_IN_ROWS);
     } else {
-        s->constness[node.id] = CONSTANT;
+        s->lattice[node.id] = CONSTANT;
     }
 }
 
@@ -173,9 +173,9 @@ static bool look_forwards(search *s) {
         const fb_node_row *row = fb_node_at(s->graph, n);
         fb_tensor tensor;
         s->open_levels += fb_op_is(s->graph, n, FB_OP_ENTER_VMAP_LEVEL) - fb_op_is(s->graph, n, FB_OP_EXIT_VMAP_LEVEL);
-        if (fb_reads_constant(s->graph, s->alias, n, &tensor)) s->constness[n.id] = SOURCE;
+        if (fb_reads_constant(s->graph, s->alias, n, &tensor)) s->lattice[n.id] = SOURCE;
         if (row->opcode == FB_CALL_FUNCTION || row->opcode == FB_CALL_METHOD) look_at_call(s, n);
-        is_any |= s->constness[n.id] == CONSTANT;
+        is_any |= s->lattice[n.id] == CONSTANT;
     }
     return is_any;
 }
@@ -187,7 +187,7 @@ static void see_inputs(search *s, fb_node node, const char *reason) {
 
 static void find_seen(search *s) {
     for (fb_node n = fb_first_node(s->graph, FB_MAIN_PROGRAM); n.id; n = fb_next_node(s->graph, n)) {
-        bool is_constant = s->constness[n.id] == CONSTANT;
+        bool is_constant = s->lattice[n.id] == CONSTANT;
         if (fb_op_facts_of(fb_node_op(s->graph, n))->flags & FB_FACT_READS_LAYOUT && !is_constant)
             see_inputs(s, n, "layout-read");
         if (fb_node_at(s->graph, n)->opcode == FB_OUTPUT) see_inputs(s, n, "graph-output");
@@ -198,7 +198,7 @@ static void find_seen(search *s) {
 
 static bool is_read_outside(const search *s, fb_node node) {
     for (uint32_t e = fb_user_first(s->graph, node); e; e = fb_user_next(s->graph, e)) {
-        if (s->constness[fb_edge_user(s->graph, e).id] == VARIES) return true;
+        if (s->lattice[fb_edge_user(s->graph, e).id] == VARIES) return true;
     }
     return false;
 }
@@ -208,7 +208,7 @@ static bool is_read_early(const search *s, fb_node node) {
     uint32_t last = fb_last_write(s->alias, node);
     for (uint32_t e = fb_user_first(s->graph, node); e && last; e = fb_user_next(s->graph, e)) {
         fb_node user = fb_edge_user(s->graph, e);
-        if (s->constness[user.id] == VARIES && fb_node_at(s->graph, user)->ordinal + 1 < last) return true;
+        if (s->lattice[user.id] == VARIES && fb_node_at(s->graph, user)->ordinal + 1 < last) return true;
     }
     return false;
 }
@@ -218,8 +218,8 @@ static bool spread(search *s) {
     bool has_changed = false;
     for (fb_node n = fb_first_node(s->graph, FB_MAIN_PROGRAM); n.id && fb_matcher_goes_on(s->m);
          n = fb_next_node(s->graph, n)) {
-        if (s->constness[n.id] != CONSTANT || reads_constants_only(s, n)) continue;
-        s->constness[n.id] = VARIES;
+        if (s->lattice[n.id] != CONSTANT || reads_constants_only(s, n)) continue;
+        s->lattice[n.id] = VARIES;
         has_changed = true;
     }
     return has_changed;
@@ -229,7 +229,7 @@ static bool spread(search *s) {
 static void open_memories(search *s, fb_node node) {
     fb_effects effects = fb_op_effects(s->graph, node);
     fb_opcode opcode = (fb_opcode)fb_node_at(s->graph, node)->opcode;
-    bool is_call = opcode >= FB_CALL_MODULE && opcode <= FB_CALL_METHOD, is_varying = s->constness[node.id] == VARIES;
+    bool is_call = opcode >= FB_CALL_MODULE && opcode <= FB_CALL_METHOD, is_varying = s->lattice[node.id] == VARIES;
     if ((!is_call && opcode != FB_OUTPUT) || is_read_early(s, node)) s->is_open[fb_memory_of(s->alias, node)] = true;
     if (!is_call || !is_varying || !(effects.is_unknown || effects.mutates_input || effects.mutates_module)) return;
     for (uint32_t e = fb_input_first(s->graph, node); e; e = fb_input_next(s->graph, e))
@@ -245,7 +245,7 @@ static bool close_memories(search *s) {
         open_memories(s, n);
     for (fb_node n = fb_first_node(s->graph, FB_MAIN_PROGRAM); n.id && fb_matcher_goes_on(s->m);
          n = fb_next_node(s->graph, n)) {
-        if (s->constness[n.id] != CONSTANT || !s->is_open[fb_memory_of(s->alias, n)] || !fb_is_mutated(s->alias, n)) continue;
+        if (s->lattice[n.id] != CONSTANT || !s->is_open[fb_memory_of(s->alias, n)] || !fb_is_mutated(s->alias, n)) continue;
         refuse(s, n, "tensor-mutated", "what it gives is written in place by what is not constant, or read before that");
         has_changed = true;
     }
@@ -263,7 +263,7 @@ static void settle(search *s) {
 /* ---- evaluating ---------------------------------------------------------------------------------------------------------- */
 
 static bool is_wanted(void *context, fb_node node) {
-    return ((search *)context)->constness[node.id] != VARIES;
+    return ((search *)context)->lattice[node.id] != VARIES;
 }
 
 /* A tensor of which only the type is read: one number, seen everywhere. */
@@ -347,7 +347,7 @@ static fb_status keep_value(void *context, fb_node node, const fb_object *value,
     search *s = context;
     bool is_as_asked = s->may_round ? value->kind != FB_OBJECT_ARRAY || is_as_recorded(s->graph, node, value->array)
                                     : is_exact(s, node, value);
-    if (s->constness[node.id] == CONSTANT && !is_as_asked)
+    if (s->lattice[node.id] == CONSTANT && !is_as_asked)
         return fb_fail(error, FB_INVALID, "inexact", NULL, "its last bits may differ from machine to machine");
     s->values[node.id] = *value;
     fb_object_keep(value);
@@ -375,7 +375,7 @@ static void evaluate(search *s) {
         fb_object output;
         fb_status status = fb_evaluate_graph(s->graph, &options, &hooks, &s->memory, &output, &error);
         fb_node node = status == FB_TOO_LARGE ? fb_node_find(s->graph, FB_MAIN_PROGRAM, error.node) : (fb_node){0};
-        is_done = !node.id || s->constness[node.id] == VARIES;
+        is_done = !node.id || s->lattice[node.id] == VARIES;
         s->m->failed |= status && is_done;
         if (status) drop_values(s);
         if (!is_done) refuse(s, node, "too-large", error.message);
@@ -445,10 +445,10 @@ static void find_buffers(search *s) {
              n = fb_next_node(s->graph, n)) {
             char detail[200] = "";
             bool is_told;
-            if (s->constness[n.id] != CONSTANT || !is_read_outside(s, n)) continue;
+            if (s->lattice[n.id] != CONSTANT || !is_read_outside(s, n)) continue;
             const char *reason = obstacle(s, n, detail, sizeof detail, &is_told);
             if (reason && is_told) refuse(s, n, reason, detail);
-            else if (reason) s->constness[n.id] = VARIES;
+            else if (reason) s->lattice[n.id] = VARIES;
             goes_on |= reason != NULL;
         }
         if (goes_on) settle(s);
@@ -463,7 +463,7 @@ static void limit_total(search *s) {
         fb_node largest = {0};
         for (fb_node n = fb_first_node(s->graph, FB_MAIN_PROGRAM); n.id && fb_matcher_goes_on(s->m);
              n = fb_next_node(s->graph, n)) {
-            if (s->constness[n.id] != CONSTANT || !is_read_outside(s, n)) continue;
+            if (s->lattice[n.id] != CONSTANT || !is_read_outside(s, n)) continue;
             int64_t size = bytes_of(s->values[n.id].array);
             total += size;
             if (!largest.id || size > bytes_of(s->values[largest.id].array)) largest = n;
@@ -544,7 +544,7 @@ static bool make_plan(search *s, constant_plan *plan) {
     for (fb_node n = fb_first_node(s->graph, FB_MAIN_PROGRAM); n.id && ok && fb_matcher_goes_on(s->m);
          n = fb_next_node(s->graph, n)) {
         fb_constant made;
-        if (s->constness[n.id] != CONSTANT || !is_read_outside(s, n)) continue;
+        if (s->lattice[n.id] != CONSTANT || !is_read_outside(s, n)) continue;
         ok = describe(s, n, &made) && (constant_of[n.id] = number_of(&constants, &by_hash, &made));
         is_written[n.id] = fb_last_write(s->alias, n) > fb_node_at(s->graph, n)->ordinal + 1;
     }
@@ -567,10 +567,10 @@ static uint32_t root_of(uint32_t *parents, uint32_t node) {
 /* Constants that read each other, or share memory, are one match: a write has no reader that would show where it belongs. */
 static void join(search *s, uint32_t *parents, uint32_t *of_memory) {
     for (fb_node n = fb_first_node(s->graph, FB_MAIN_PROGRAM); n.id; n = fb_next_node(s->graph, n)) {
-        if (s->constness[n.id] != CONSTANT) continue;
+        if (s->lattice[n.id] != CONSTANT) continue;
         for (uint32_t e = fb_input_first(s->graph, n); e; e = fb_input_next(s->graph, e)) {
             fb_node input = fb_edge_input(s->graph, e);
-            if (s->constness[input.id] == CONSTANT) parents[root_of(parents, n.id)] = root_of(parents, input.id);
+            if (s->lattice[input.id] == CONSTANT) parents[root_of(parents, n.id)] = root_of(parents, input.id);
         }
         uint32_t *other = &of_memory[fb_memory_of(s->alias, n)];
         if (*other) parents[root_of(parents, n.id)] = root_of(parents, *other);
@@ -586,7 +586,7 @@ static void report(search *s, constant_plan *plan, uint32_t *parents) {
     bool *has_buffer = calloc(limit, sizeof *has_buffer);
     s->m->failed |= !next || !last || !has_buffer;
     for (fb_node n = fb_first_node(g, FB_MAIN_PROGRAM); n.id && !s->m->failed; n = fb_next_node(g, n)) {
-        if (s->constness[n.id] != CONSTANT) continue;
+        if (s->lattice[n.id] != CONSTANT) continue;
         uint32_t root = root_of(parents, n.id);
         if (last[root]) next[last[root]] = n.id;
         last[root] = n.id;
@@ -596,7 +596,7 @@ static void report(search *s, constant_plan *plan, uint32_t *parents) {
     for (fb_node n = fb_first_node(g, FB_MAIN_PROGRAM); n.id && !s->m->failed; n = fb_next_node(g, n)) {
         uint32_t root = root_of(parents, n.id);
         if (s->refused[n.id].code && reads_constants_only(s, n)) fb_refuse_for(s->m, s->refused[n.id], &n, 1);
-        if (s->constness[n.id] != CONSTANT || !has_buffer[root]) continue;
+        if (s->lattice[n.id] != CONSTANT || !has_buffer[root]) continue;
         has_buffer[root] = false; /* it is listed by its first node */
         nodes.size = 0;
         for (uint32_t id = n.id; id; id = next[id]) fb_buffer_append(&nodes, &(fb_node){id}, sizeof n);
@@ -630,13 +630,13 @@ static void match_graph(fb_matcher *m) {
     s.may_round = exactness && strcmp(exactness, "rounds") == 0;
     s.maximum_bytes = maximum ? json_integer_value(maximum) : (int64_t)4 << 20;
     size_t limit = (size_t)fb_node_limit(m->graph) + 1, memories = s.alias ? fb_memory_limit(s.alias) : 0;
-    s.constness = calloc(limit, 1);
+    s.lattice = calloc(limit, 1);
     s.values = calloc(limit, sizeof *s.values);
     s.refused = calloc(limit, sizeof *s.refused);
     s.is_home = calloc(limit, sizeof *s.is_home);
     s.seen = calloc(memories + 1, sizeof *s.seen);
     s.is_open = calloc(memories + 1, sizeof *s.is_open);
-    m->failed |= !s.constness || !s.values || !s.refused || !s.is_home || !s.seen || !s.is_open;
+    m->failed |= !s.lattice || !s.values || !s.refused || !s.is_home || !s.seen || !s.is_open;
     if (!m->failed && look_forwards(&s)) {
         find_seen(&s);
         settle(&s);
@@ -646,7 +646,7 @@ static void match_graph(fb_matcher *m) {
     }
     if (!m->failed) plan_and_report(&s);
     drop_values(&s);
-    free(s.constness);
+    free(s.lattice);
     free(s.values);
     free(s.refused);
     free(s.is_home);

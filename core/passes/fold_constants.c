@@ -860,19 +860,19 @@ typedef struct tensor_needs {
     int64_t freed;
 } tensor_needs;
 
-typedef enum constness {
+typedef enum lattice_value {
     FB_VARIES = 0, /* it depends on an input, or on what is not a weight */
     FB_WEIGHT,     /* a get_attr node that reads a weight */
     FB_INSIDE,     /* a call on weights only, whose readers are all of this or the next kind */
     FB_FOLDED,     /* the last one: what it gives becomes a weight */
     FB_REFUSED,    /* it looks constant, and must stay; so its readers vary */
-} constness;
+} lattice_value;
 
 typedef struct constant_finding {
-    uint8_t constancy;    /* constness */
-    bool is_claimed;      /* for the pass: it is part of a match */
-    bool is_turned;       /* its axes may be in another order in memory than a weight's, which is row-major */
-    fb_obstacle obstacle; /* why it is refused */
+    uint8_t lattice_value; /* lattice_value */
+    bool is_claimed;       /* for the pass: it is part of a match */
+    bool is_turned;        /* its axes may be in another order in memory than a weight's, which is row-major */
+    fb_obstacle obstacle;  /* why it is refused */
 } constant_finding;
 
 /* Nothing is made of the weights of a module that very many read; and to look each of them up takes as long as there are many.
@@ -1000,7 +1000,7 @@ static const fb_obstacle written = {"tensor-mutated", "what it gives is written 
 /* ---- forwards ------------------------------------------------------------------------------------------------------------ */
 
 static void refuse(search *s, fb_node node, fb_obstacle obstacle) {
-    s->found[node.id] = (constant_finding){.constancy = FB_REFUSED, .obstacle = obstacle};
+    s->found[node.id] = (constant_finding){.lattice_value = FB_REFUSED, .obstacle = obstacle};
 }
 
 static void measure(const fb_graph *g, fb_value recipe, int *left) {
@@ -1022,7 +1022,7 @@ static bool reads_constants_only(search *s, fb_node node) {
     uint32_t edge = fb_input_first(s->graph, node);
     bool is_any = edge != 0;
     for (; edge; edge = fb_input_next(s->graph, edge)) {
-        uint8_t input = s->found[fb_edge_input(s->graph, edge).id].constancy;
+        uint8_t input = s->found[fb_edge_input(s->graph, edge).id].lattice_value;
         if (input != FB_WEIGHT && input != FB_INSIDE) return false;
     }
     return is_any;
@@ -1033,7 +1033,7 @@ static fb_obstacle reads_obstacle(search *s, fb_node node) {
     fb_obstacle obstacle = FB_NO_OBSTACLE;
     for (uint32_t e = fb_input_first(s->graph, node); e && !obstacle.code; e = fb_input_next(s->graph, e)) {
         fb_node input = fb_edge_input(s->graph, e);
-        if (s->found[input.id].constancy == FB_WEIGHT) obstacle = fb_read_obstacle(s->m, input);
+        if (s->found[input.id].lattice_value == FB_WEIGHT) obstacle = fb_read_obstacle(s->m, input);
     }
     return obstacle;
 }
@@ -1053,7 +1053,7 @@ static bool writes_own(const search *s, fb_node node) {
     bool is_plain = effects.mutates_input && !effects.is_unknown && !effects.is_random && !effects.has_effect;
     bool is_elementwise = fb_op_facts_of(fb_node_op(g, node))->flags & FB_FACT_ELEMENTWISE;
     fb_node into = fb_value_node(g, fb_first_argument(g, node));
-    return is_plain && is_elementwise && into.id && s->found[into.id].constancy == FB_INSIDE &&
+    return is_plain && is_elementwise && into.id && s->found[into.id].lattice_value == FB_INSIDE &&
            !s->is_shared[fb_memory_of(s->alias, node)];
 }
 
@@ -1066,7 +1066,7 @@ static void look_at_call(search *s, fb_node node) {
     const fb_graph *g = s->graph;
     fb_obstacle obstacle, seen = s->seen[fb_memory_of(s->alias, node)];
     fb_value recipe;
-    if (!reads_constants_only(s, node) || fb_numberhood_of(g, node) == FB_A_NUMBER) return;
+    if (!reads_constants_only(s, node) || fb_result_kind_of(g, node) == FB_A_NUMBER) return;
     fb_effects effects = fb_op_effects(g, node);
     if (effects.has_effect && !effects.is_unknown) return; /* an assertion */
     obstacle = writes_own(s, node) ? FB_NO_OBSTACLE : fb_effect_obstacle(g, node);
@@ -1085,7 +1085,7 @@ static void look_at_call(search *s, fb_node node) {
     } else if (!is_small(s, recipe)) {
         refuse(s, node, (fb_obstacle){"too-complex", "its recipe would be too long"});
     } else {
-        s->found[node.id].constancy = FB_INSIDE;
+        s->found[node.id].lattice_value = FB_INSIDE;
         s->found[node.id].is_turned = is_turned(s, node);
     }
 }
@@ -1096,7 +1096,7 @@ static void look_forwards(search *s) {
         const fb_node_row *row = fb_node_at(s->graph, n);
         bool is_read = row->opcode == FB_GET_ATTR && row->module.id && row->attribute.id;
         if (is_read && (is_crowded(s->m, n) || constant_recipe(&s->constants, n, &recipe)))
-            s->found[n.id].constancy = FB_WEIGHT;
+            s->found[n.id].lattice_value = FB_WEIGHT;
         if (row->opcode >= FB_CALL_MODULE && row->opcode <= FB_CALL_METHOD) look_at_call(s, n);
     }
 }
@@ -1105,7 +1105,7 @@ static void look_forwards(search *s) {
 
 static bool is_read_by_others(const search *s, fb_node node) {
     for (uint32_t e = fb_user_first(s->graph, node); e; e = fb_user_next(s->graph, e)) {
-        uint8_t user = s->found[fb_edge_user(s->graph, e).id].constancy;
+        uint8_t user = s->found[fb_edge_user(s->graph, e).id].lattice_value;
         if (user != FB_INSIDE && user != FB_FOLDED) return true;
     }
     return false;
@@ -1122,14 +1122,14 @@ static void look_backwards(search *s) {
     for (fb_node n = fb_last_node(s->graph, FB_MAIN_PROGRAM); n.id; n = fb_node_at(s->graph, n)->previous) {
         constant_finding *finding = &s->found[n.id];
         fb_value recipe = {fb_map_get(&s->constants.recipes, n.id)};
-        if (finding->constancy != FB_INSIDE || (fb_node_at(s->graph, n)->user_count && !is_read_by_others(s, n))) continue;
+        if (finding->lattice_value != FB_INSIDE || (fb_node_at(s->graph, n)->user_count && !is_read_by_others(s, n))) continue;
         bool is_itself = fb_value_kind(fb_rewrite_graph(s->constants.rewrite), recipe) == FB_TENSOR; /* a weight as it is */
-        if (!fb_node_at(s->graph, n)->user_count || is_itself) finding->constancy = FB_VARIES;
+        if (!fb_node_at(s->graph, n)->user_count || is_itself) finding->lattice_value = FB_VARIES;
         else if (is_written_later(s, n)) refuse(s, n, written);
         else if (finding->is_turned && fb_layout_is_read(s->graph, n)) refuse(s, n, needs_order);
         else if (grows_too_much(s, n, recipe))
             refuse(s, n, (fb_obstacle){"too-large", "as a weight it would take more memory than allowed"});
-        else finding->constancy = FB_FOLDED;
+        else finding->lattice_value = FB_FOLDED;
     }
 }
 
@@ -1196,7 +1196,7 @@ static constant_finding *find_constants(fb_matcher *m, int64_t maximum_growth) {
 static void claim(const fb_graph *g, constant_finding *found, fb_node node, fb_buffer *nodes) {
     for (uint32_t e = fb_input_first(g, node); e; e = fb_input_next(g, e)) {
         fb_node input = fb_edge_input(g, e);
-        if (found[input.id].constancy != FB_INSIDE || found[input.id].is_claimed) continue;
+        if (found[input.id].lattice_value != FB_INSIDE || found[input.id].is_claimed) continue;
         found[input.id].is_claimed = true;
         claim(g, found, input, nodes);
     }
@@ -1207,8 +1207,8 @@ static void report(fb_matcher *m, constant_finding *found) {
     const fb_graph *g = m->graph;
     fb_buffer nodes = {0};
     for (fb_node n = fb_first_node(g, FB_MAIN_PROGRAM); n.id && fb_matcher_goes_on(m); n = fb_next_node(g, n)) {
-        if (found[n.id].constancy == FB_REFUSED) fb_refuse_for(m, found[n.id].obstacle, &n, 1);
-        if (found[n.id].constancy != FB_FOLDED) continue;
+        if (found[n.id].lattice_value == FB_REFUSED) fb_refuse_for(m, found[n.id].obstacle, &n, 1);
+        if (found[n.id].lattice_value != FB_FOLDED) continue;
         nodes.size = 0;
         claim(g, found, n, &nodes);
         m->failed |= nodes.failed;

@@ -200,19 +200,19 @@ fb_exactness fb_report_exactness(const fb_pass_report *report);
 
 /* The state that passes work on, one after the other: a graph, every name that is or was in use in it, and what one pass has
  * found out about it and the next can use, as long as nothing has changed. Graph and names are borrowed. */
-typedef struct fb_workpiece {
+typedef struct fb_graph_state {
     fb_graph *graph;
     fb_namespace *names;
     fb_usage *usage; /* NULL: not computed yet; the same for `alias` */
     fb_alias *alias;
     const fb_blobs *blobs; /* where weights are, whose numbers may be why something is refused; NULL: they are not known */
-} fb_workpiece;
+} fb_graph_state;
 /* Frees what was found out. */
-void fb_workpiece_forget(fb_workpiece *work);
+void fb_graph_state_forget(fb_graph_state *work);
 
 /* Matches and edits. FB_TOO_LARGE "report-too-large" when `arena` outgrows FB_REPORT_MAX; what `watch`, which may be NULL,
  * stops it with. `report` has pass, params and signature filled in. After a failure the graph is as before. */
-fb_status fb_pass_apply(fb_workpiece *work, const fb_watch *watch, fb_pass_report *report, fb_arena *arena, fb_error *error);
+fb_status fb_pass_apply(fb_graph_state *work, const fb_watch *watch, fb_pass_report *report, fb_arena *arena, fb_error *error);
 
 /* ---- Verifying a graph that passes made. -------------------------------------------------------------------------------- */
 

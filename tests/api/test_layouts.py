@@ -313,7 +313,7 @@ Q0, K0, V0 = (f"model.layers.0.self_attn.{name}_proj.weight" for name in "qkv")
 GPTQ, AWQ, FP8 = ("qweight", "qzeros", "scales", "g_idx"), ("qweight", "qzeros", "scales"), ("weight_scale_inv",)
 NF4 = ("weight.absmax", "weight.quant_map", "weight.nested_absmax", "weight.nested_quant_map",
        "weight.quant_state.bitsandbytes__nf4")
-BELONGINGS = {
+ADAPTERS = {
     **{f"qkv-fused, {name}": ("qkv-fused", {}, with_more(llama(), Q, name), "left-behind", f"{Q}.{name}") for name in (
         "lora_A.weight", "lora_A.default.weight", "lora_B.weight", "lora_B.default.weight",
         "lora_magnitude_vector.default.weight", *NF4, "SCB", "weight_scale", *FP8, "input_scale")},
@@ -364,9 +364,9 @@ REFUSED = {
 }
 
 
-@pytest.mark.parametrize("case", [*REFUSED, *BELONGINGS])
+@pytest.mark.parametrize("case", [*REFUSED, *ADAPTERS])
 def test_refused(shared, case):
-    layout, params, state, reason, said = {**REFUSED, **BELONGINGS}[case]
+    layout, params, state, reason, said = {**REFUSED, **ADAPTERS}[case]
     run = applied(shared, checkpoint(shared, file_of(state)), layout, params)
     found = [one for one in run["passes"][0]["refused"] if one["reason"] == reason]
     assert found and any(said in one["detail"] for one in found), run["passes"][0]["refused"]
@@ -802,9 +802,9 @@ def test_what_is_refused_leaves_no_file_and_no_run(cli):
     assert cli("run list").json()["items"] == []
 
 
-@pytest.mark.parametrize("case", BELONGINGS)
+@pytest.mark.parametrize("case", ADAPTERS)
 def test_a_weight_does_not_go_without_what_belongs_to_it(cli, case):
-    layout, params, state, reason, said = BELONGINGS[case]
+    layout, params, state, reason, said = ADAPTERS[case]
     cli.put("model.safetensors", file_of(state))
     settings = [word for key, value in params.items() for word in ("--set", f"{key}={value}")]
     done = cli("layout apply", layout, "model.safetensors", "-o", "new.safetensors", *settings)

@@ -8,6 +8,7 @@
 #include "core/diff/diff.h"
 #include "core/diff/merge.h"
 #include "tests/unit/client_changes.h"
+#include "tests/unit/diff_apply.h"
 
 #define MOST_CHANGES 8
 

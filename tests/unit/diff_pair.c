@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "core/document/document.h"
+#include "tests/unit/diff_apply.h"
 
 /* ---- the JSON's shape ---------------------------------------------------------------------------------------------------- */
 

@@ -176,7 +176,7 @@ static bool apply_failing(const fb_pass *pass, const char *params, const fb_grap
     fb_namespace *names = fb_run_names(source, &(fb_work){0});
     fb_arena arena = {0};
     fb_error error = {0};
-    fb_workpiece work = {.graph = graph, .names = names};
+    fb_graph_state work = {.graph = graph, .names = names};
     fb_pass_report report = {.pass = pass, .params = params};
     ck_assert(fb_pass_signature(pass->name, pass->version, NULL, report.params, report.signature));
     fail_from(k);
@@ -189,7 +189,7 @@ static bool apply_failing(const fb_pass *pass, const char *params, const fb_grap
         ck_as_before(graph, before, pass->name, name, k);
     }
     fb_graph_free(graph);
-    fb_workpiece_forget(&work);
+    fb_graph_state_forget(&work);
     fb_namespace_free(names);
     fb_arena_free(&arena);
     return !has_failed;

@@ -7,6 +7,7 @@
 #include "core/compose/run.h"
 #include "core/document/document.h"
 #include "tests/unit/chaos.h"
+#include "tests/unit/diff_apply.h"
 #include "tests/unit/diff_pair.h"
 #include "tests/unit/documents.h"
 #include "tests/unit/generator.h"

@@ -406,12 +406,12 @@ static fb_status read_and_apply(const json_t *document, const fb_graph *source, 
     fb_status status = fb_rule_read(document, "", 1, &rule, &error);
     fb_graph *graph = status ? NULL : fb_graph_copy(source, &(fb_work){0});
     fb_namespace *names = graph ? fb_run_names(source, &(fb_work){0}) : NULL;
-    fb_workpiece work = {.graph = graph, .names = names};
+    fb_graph_state work = {.graph = graph, .names = names};
     fb_pass_report report = {.params = "{}", .pass = status ? NULL : fb_rule_pass(rule), .signature = "s"};
     if (!status) status = names ? fb_pass_apply(&work, NULL, &report, &arena, &error) : FB_NO_MEMORY;
     if (!status && !fb_document_id(graph, id)) status = FB_NO_MEMORY;
     memcpy(last_code, error.code, sizeof last_code);
-    fb_workpiece_forget(&work);
+    fb_graph_state_forget(&work);
     fb_namespace_free(names);
     fb_graph_free(graph);
     fb_arena_free(&arena);

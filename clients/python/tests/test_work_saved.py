@@ -10,7 +10,7 @@ import transformers_models
 from torch import nn
 
 import foldback
-from foldback import guess, recipes, tensors
+from foldback import infer, recipes, tensors
 from foldback.optimization import (
     ChangeTrueDivToMulByInverse,
     FuseBatchNorm1dInLinear,
@@ -118,9 +118,9 @@ ALL = sorted(transformers_models.TRACED)
 def test_the_quick_way_finds_the_same_shapes(name, monkeypatch):
     """distilbert names a device, and so goes the other way; the result is the same."""
     live = transformers_models.trace(*transformers_models.make(name))
-    quick = guess.metas_of(live)
-    monkeypatch.setattr(guess, "propagate_on_meta", lambda *_: 1 / 0)
-    assert quick == guess.metas_of(live) and len(quick) > 10
+    quick = infer.metas_of(live)
+    monkeypatch.setattr(infer, "propagate_on_meta", lambda *_: 1 / 0)
+    assert quick == infer.metas_of(live) and len(quick) > 10
 
 
 def test_a_composition_generates_code_once(monkeypatch):

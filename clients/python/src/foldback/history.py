@@ -10,9 +10,9 @@ from typing import Any, TypeVar
 import torch
 import torch.fx
 
+from .fingerprint import Fingerprint
 from .fx import Document, Row, build, constants_of, module_rows, node_row
-from .guess import are_said
-from .imprint import Imprint
+from .infer import are_said
 from .marks import MARKS
 from .recipes import inputs_of
 from .run import Run
@@ -66,7 +66,7 @@ class History:
     graph: str | None = None  # the id of the module's document, if the service has it
     document: Document | None = None  # that document, if it was needed here
     seen: Document | None = None  # of the module, as this client wrote it at that time
-    imprint: Imprint | None = None  # of the module at that time; a copy of the module has none
+    fingerprint: Fingerprint | None = None  # of the module at that time; a copy of the module has none
     applied: list[tuple[int, str]] = field(default_factory=list)  # runs whose edits were applied: their places among the steps
     nodes: dict[str, dict[str, Any]] = field(default_factory=dict)  # in order: by name what `meta` says
     is_typed: bool = False  # whether the document has what the service says of types
@@ -79,7 +79,7 @@ class History:
         return replace(self, steps=steps, applied=list(self.applied), nodes=dict(self.nodes))
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**vars(self), "imprint": None, "within": None}
+        return {**vars(self), "fingerprint": None, "within": None}
 
     @staticmethod
     def of(module: torch.fx.GraphModule) -> History:
@@ -98,7 +98,7 @@ class History:
         seen = build(module) if look is None or are_said(module) else _seen_after(module, table, look.now, edits)
         self.graph, self.document, self.seen = graph, None, seen
         self.note_nodes(module)
-        self.imprint = Imprint(module, constants_of(table))
+        self.fingerprint = Fingerprint(module, constants_of(table))
 
     def asked(self, client: Asked, request: Callable[[Asked], Answer]) -> Answer:
         """What the service answers. One that does not know the module's runs learns them first."""
@@ -129,7 +129,7 @@ class History:
     def note_applied(self, module: torch.fx.GraphModule, run: str) -> None:
         """The module is what this run made, from now on until somebody changes it."""
         self.applied.append((len(self.steps) + len(self.applied), run))
-        self.document, self.graph, self.seen, self.imprint = None, None, build(module), None
+        self.document, self.graph, self.seen, self.fingerprint = None, None, build(module), None
         self.note_nodes(module)
 
     def settle(self, client: Runs) -> None:
@@ -319,7 +319,7 @@ def _with_known_rows(module: torch.fx.GraphModule, now: Document, known: Documen
 
 def _is_untouched(module: torch.fx.GraphModule, history: History) -> bool:
     """Whether nobody changed the module, or trained what a pass made, since the last run."""
-    if history.imprint is None or not history.imprint.is_of(module):
+    if history.fingerprint is None or not history.fingerprint.is_of(module):
         return False
     state = State.of(module)
     tensors = TensorTable(module).tensors

@@ -24,10 +24,10 @@ from torch.fx import GraphModule, Node
 from . import private
 from .client import Client, Problem
 from .edits import Edit, EditError, Replay, apply_edits
+from .fingerprint import members
 from .fx import Document, make_node, set_arguments
-from .guess import are_said, metas_of, with_metas
 from .history import TYPES, Answer, History, Look, Step, look_at, reverse_of_the_rest
-from .imprint import members
+from .infer import are_said, metas_of, with_metas
 from .marks import MARKS, marks_of, set_marks
 from .run import Refusal, Run
 from .shapes import propagate

@@ -149,7 +149,7 @@ static fb_status check_scale(const fb_layout_scope *scope, size_t index, size_t 
     return FB_OK;
 }
 
-fb_status fb_layout_check_belongings(const fb_layout_scope *scope, fb_error *error) {
+fb_status fb_layout_check_adapters(const fb_layout_scope *scope, fb_error *error) {
     const fb_layout_application *application = scope->application;
     size_t count = count_of(scope), there = 0;
     int64_t rank = -1;

@@ -18,7 +18,7 @@ _IN_META = ("foldback", "val", "tensor_meta", "is_wrapped")  # what a document t
 _PLAIN = (type(None), bool, int, float, complex, str, torch.dtype, torch.device, torch.memory_format, torch.layout)
 
 
-class Imprint:
+class Fingerprint:
     """A module at one moment. Whoever cannot tell that it is as it was says that it is not."""
 
     def __init__(self, module: torch.fx.GraphModule, constants: Iterable[torch.Tensor]) -> None:

@@ -1,4 +1,5 @@
-#include "core/diff/diff.h"
+#include "tests/unit/diff_apply.h"
+
 #include "core/diff/rows.h"
 
 static const char *const table_names[FB_TABLES] = {"graph", "node", "module", "tensor"};
@@ -93,4 +94,32 @@ fb_status fb_diff_apply(const fb_diff *diff, const fb_graph *graph, fb_graph **o
     if (!status) status = fb_rows_graph(tables, NULL, out, error);
     for (size_t i = 0; i < FB_TABLES; i++) fb_rows_free(&tables[i]);
     return status;
+}
+
+/* ---- turned round ------------------------------------------------------------------------------------------------------ */
+
+static void invert_edit(fb_edit *edit) {
+    const char *before = edit->before;
+    switch (edit->kind) {
+    case FB_EDIT_INSERT: edit->kind = FB_EDIT_ERASE; break;
+    case FB_EDIT_ERASE: edit->kind = FB_EDIT_INSERT; break;
+    case FB_EDIT_MOVE:
+        edit->before = edit->was_before;
+        edit->was_before = before;
+        break;
+    case FB_EDIT_SET:
+        for (size_t i = 0; i < edit->member_count; i++) {
+            fb_member_edit *member = &edit->members[i];
+            *member = (fb_member_edit){member->pointer, member->now, member->was};
+        }
+    }
+}
+
+void fb_diff_invert(fb_diff *diff) {
+    for (size_t i = 0; i < diff->count; i++) invert_edit(&diff->edits[i]);
+    for (size_t i = 0; i < diff->count / 2; i++) {
+        fb_edit edit = diff->edits[i];
+        diff->edits[i] = diff->edits[diff->count - 1 - i];
+        diff->edits[diff->count - 1 - i] = edit;
+    }
 }

@@ -107,7 +107,7 @@ def test_no_row_is_written_of_a_module_that_is_as_it_was(monkeypatch):
 def test_a_copy_is_looked_at(again):
     live = transformed()
     made = again(live)
-    assert History.of(made).imprint is None
+    assert History.of(made).fingerprint is None
     assert look_at(made, private.client()).graph == History.of(live).graph
 
 
@@ -121,7 +121,7 @@ def test_what_is_said_of_a_module_after_a_pass(passes):
         assert (seen["nodes"], seen["modules"]) == (now["nodes"], now["modules"])
 
 
-def test_an_imprint_keeps_nothing_in_memory():
+def test_a_fingerprint_keeps_nothing_in_memory():
     live = transformed()
     gone = weakref.ref(live.norm.weight)
     live.norm.weight = nn.Parameter(torch.ones(3))
