@@ -32,11 +32,11 @@ static void apply(const fb_rule *rule) {
     require(fb_document_read(document, sizeof document - 1, NULL, "", &graph, &errors) == FB_OK);
     fb_graph *source = fb_graph_copy(graph, &(fb_work){0});
     fb_namespace *names = fb_run_names(source, &(fb_work){0});
-    fb_workpiece work = {.graph = graph, .names = names};
+    fb_graph_state work = {.graph = graph, .names = names};
     fb_pass_report report = {.pass = fb_rule_pass(rule), .params = "{}", .signature = "fuzz"};
     require(fb_pass_apply(&work, NULL, &report, &arena, &error) == FB_OK);
     require(fb_lint_graph(graph, &(fb_work){0}, &error) == FB_OK);
-    fb_workpiece_forget(&work);
+    fb_graph_state_forget(&work);
     fb_namespace_free(names);
     fb_graph_free(graph);
     fb_graph_free(source);

@@ -364,6 +364,7 @@ def quietly():
         yield
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("row", cases(), ids=lambda row: row.name)
 def test_results_are_laid_out_as_the_table_says(row):
     names, against = examine(row, [row.layout])
@@ -371,6 +372,7 @@ def test_results_are_laid_out_as_the_table_says(row):
     assert not against
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("row", [row for row in cases() if row.layout == "FREE"], ids=lambda row: row.name)
 def test_what_is_free_is_not_known_better(row):
     known = {"ROWS", "AS_FIRST", "AS_ALL"} - examine(row, ["ROWS", "AS_FIRST", "AS_ALL"])[1].keys()
