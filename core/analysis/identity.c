@@ -311,7 +311,7 @@ static bool read_dropout(const fb_graph *graph, fb_identity *identity) {
     return true;
 }
 
-/* How the operator lays out a copy of its input. */
+/* The layout of a copy that the operator makes of its input. */
 static fb_identity_layout layout_of_copy(const fb_graph *graph, fb_node node) {
     return fb_layout_of(graph, node) == FB_LAYOUT_IMAGE ? FB_LAYS_IMAGES : FB_LAYS_IN_ROWS;
 }

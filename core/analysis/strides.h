@@ -21,7 +21,7 @@ static inline bool fb_format_is_channels_last(fb_memory_format format) {
 /* By name in any place, as its position differs from overload to overload; by the number that ATen takes as well. */
 fb_memory_format fb_memory_format_of(const fb_graph *graph, fb_node node);
 
-/* How PyTorch lays out what a call gives: the layout of its operator, or of these arguments. */
+/* The memory layout of what a call gives in PyTorch: of its operator, or of its operator with these arguments. */
 fb_memory_layout fb_layout_of(const fb_graph *graph, fb_node node);
 /* Of several inputs of an AS_ALL call, the one that decides before the others. None where it is a number. */
 fb_node fb_leading_input(const fb_graph *graph, fb_node node);

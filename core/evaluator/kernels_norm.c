@@ -134,7 +134,8 @@ static bool is_module(const fb_kernel_call *call) {
     return fb_node_at(call->graph, call->node)->opcode == FB_CALL_MODULE;
 }
 
-/* By the running statistics, or the batch's where there are none. A call that would write the running ones is refused. */
+/* Normalises by the running statistics, or by the batch's where the call has no running ones. A call that would write the
+ * running ones is refused. */
 static fb_array *batch_norm(fb_kernel_call *call) {
     channels c;
     double eps;

@@ -79,7 +79,7 @@ class Live:
             torch.testing.assert_close(one, other, rtol=tolerance, atol=tolerance * scale, equal_nan=True)
 
     def prove(self, passes):
-        """Optimises, checks, and takes it back; gives what each pass says. The short form replays no edits that are none."""
+        """Optimises, checks, and takes it back; gives what each pass says. The short form stops where nothing changed."""
         run = self.client.optimize(self.id, passes, include=["graph", "code"])
         assert run["result"] == identity(run["graph"])
         if IS_SHORT and run["result"] == self.id:

@@ -591,7 +591,7 @@ class Replay:
         self.state.keep_in(self.module)
 
     def _note_order(self) -> None:
-        """Where the rows of tensors are in the document."""
+        """The places of tensors in the document's table."""
         order = _Order(self.state.table or self.table.owned, [])
         for edit in self.edits:
             is_put = edit["edit"] == "move_tensor" or (edit["edit"] == "set_tensor" and edit["now"] is not None)

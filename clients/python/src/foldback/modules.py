@@ -227,7 +227,7 @@ def parents(path: str) -> Iterator[str]:
 
 
 def reach(root: torch.nn.Module, path: str) -> torch.nn.Module:
-    """The module at a path; empty ones are put where there is none."""
+    """The module at a path; makes empty modules on the way where it must."""
     found = root
     for part in path.split(".") if path else ():
         if found._modules.get(part) is None:

@@ -317,7 +317,7 @@ def _is_free(root: torch.nn.Module, path: str) -> bool:
 
 
 def _can_be_said(path: str) -> bool:
-    """Whether a document can hold a path, and PyTorch's code say it. Keys of modules may have any character but a dot."""
+    """Says if a document can hold a path, and PyTorch's code can read it. Keys of modules may have any character but a dot."""
     return path.isprintable() and not {*path} & {*"\"'\\"} and not any(map(keyword.iskeyword, path.split(".")))
 
 
