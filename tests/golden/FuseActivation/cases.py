@@ -7,7 +7,30 @@ from make_cases import Graph, case, refusal
 F = "torch.nn.functional."
 
 
+def before_layers():
+    """A preset finds a formula whose last factor a fold could take into the layer behind it."""
+    gelu = lambda bend: lambda g: g.step("operator.mul", g.step("operator.mul", g.x, g.step("operator.add", 1, bend(g))), 0.5)
+    erf = lambda g: g.step("torch.erf", g.step("operator.truediv", g.x, math.sqrt(2)))
+
+    def tanh(g):
+        cube = g.step("operator.mul", g.step("operator.mul", g.step("operator.mul", 0.044715, g.x), g.x), g.x)
+        return g.step("torch.tanh", g.step("operator.mul", math.sqrt(2 / math.pi), g.step("operator.add", g.x, cube)))
+
+    def hardswish(g):
+        return g.step("operator.truediv", g.step("operator.mul", g.x, g.step(F + "relu6", g.step("operator.add", g.x, 3))), 6)
+
+    for name, spelt in (("hardswish", hardswish), ("erf-gelu", gelu(erf)), ("tanh-gelu", gelu(tanh))):
+        for layer, shape in (("linear", (2, 4)), ("conv", (2, 4, 3, 3))):
+            g = Formula(shape=shape)
+            y = spelt(g)
+            g.output(g.conv("layer", y, 5) if layer == "conv" else g.linear("layer", y, 5))
+            case("FuseActivation", f"{name}-before-a-{layer}", g, None, passes=["FuseActivation", "FoldScaleIntoLinear"],
+                 expected=[("FuseActivation", 1, []), ("FoldScaleIntoLinear", 0, [])])
+
+
 def cases():
+    before_layers()
+
     def fuse(name, graph, applied, *refused):
         case("FuseActivation", name, graph, applied, *refused)
 
