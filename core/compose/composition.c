@@ -129,11 +129,13 @@ static void free_call(fb_pass_call *call) {
 void fb_composition_free(fb_composition *composition) {
     for (size_t i = 0; i < composition->count; i++) free_call(&composition->calls[i]);
     free(composition->calls);
+    fb_buffer_free(&composition->requested);
     *composition = (fb_composition){0};
 }
 
 /* Takes `params` and the pass. */
-static fb_status add_call(fb_composition *composition, const fb_pass *pass, char *params, fb_error *error) {
+static fb_status add_call(fb_composition *composition, const fb_pass *pass, char *params, const char *preset,
+                          fb_error *error) {
     fb_status status = FB_OK;
     if (!params) status = fb_fail_memory(error);
     if (!status && composition->count == composition->capacity) {
@@ -146,7 +148,7 @@ static fb_status add_call(fb_composition *composition, const fb_pass *pass, char
             status = fb_fail_memory(error);
         }
     }
-    fb_pass_call call = {.pass = pass, .params = params};
+    fb_pass_call call = {.pass = pass, .params = params, .preset = preset};
     if (!status && !fb_pass_signature(pass->name, pass->version, pass->digest, params, call.signature))
         status = fb_fail_memory(error);
     if (status) free_call(&call);
@@ -192,8 +194,8 @@ typedef struct reader {
     fb_composition *out;
     const fb_pass_library *library;
     size_t may_name; /* how many passes and presets a client's list may still name */
-    bool drops_defaults;
-    bool is_preset; /* a preset's own list */
+    bool is_clients;
+    const char *preset; /* whose own list it reads */
     fb_buffer pointer;
     fb_error *error;
 } reader;
@@ -254,7 +256,7 @@ static fb_status add_with_params(reader *r, const fb_pass *pass, const json_t *g
     json_t *params = given ? json_copy((json_t *)(uintptr_t)given) : json_object();
     fb_buffer canonical = {0};
     fb_status status = params ? params_check(pass, params, &r->pointer, r->error) : fb_fail_memory(r->error);
-    if (!status && r->drops_defaults && !drop_defaults(pass, params)) status = fb_fail_memory(r->error);
+    if (!status && r->is_clients && !drop_defaults(pass, params)) status = fb_fail_memory(r->error);
     if (!status) {
         status = fb_free_json_canonical(params, &canonical);
         if (status == FB_NO_MEMORY) fb_fail_memory(r->error);
@@ -266,7 +268,7 @@ static fb_status add_with_params(reader *r, const fb_pass *pass, const json_t *g
         fb_pass_free(pass);
         return status;
     }
-    return add_call(r->out, pass, fb_buffer_take(&canonical, NULL), r->error);
+    return add_call(r->out, pass, fb_buffer_take(&canonical, NULL), r->preset, r->error);
 }
 
 static fb_status read_params(reader *r, const fb_pass *pass, const json_t *given) {
@@ -299,9 +301,9 @@ static fb_status add_rounds(reader *r, const fb_preset *preset, bool is_one_toke
     size_t start = r->out->count;
     for (int round = 0; round < preset->rounds && !status; round++) {
         size_t first = r->out->count;
-        r->is_preset = true;
+        r->preset = preset->name;
         status = read_list(r, list, 1);
-        r->is_preset = false;
+        r->preset = NULL;
         if (status || round == 0) continue;
         r->out->calls[first].round_size = first - start;
         r->out->calls[first].rounds_left = (size_t)(preset->rounds - round);
@@ -376,13 +378,24 @@ static fb_status read_name(reader *r, const char *name) {
     return status ? status : read_params(r, pass, NULL);
 }
 
+/* An entry that has been read. */
+static fb_status keep_requested(reader *r, const json_t *entry) {
+    fb_buffer *out = &r->out->requested;
+    const char *name = json_string_value(json_is_object(entry) ? json_object_get(entry, "name") : entry);
+    fb_buffer_char(out, out->size ? ',' : '[');
+    if (json_object_size(entry) < 2) fb_buffer_json_string(out, name, strlen(name));
+    else if (fb_free_json_canonical(entry, out)) return fb_fail_memory(r->error); /* its parameters were read */
+    return FB_OK;
+}
+
 static fb_status read_entry(reader *r, const json_t *entry) {
     if (!json_is_string(entry) && !json_is_object(entry))
         return wrong_type(r, "a pass is a name, an object or a list of passes");
-    if (!r->is_preset && !r->may_name--)
+    if (!r->preset && !r->may_name--)
         return fb_fail(r->error, FB_INVALID, "too-many-passes", here(r),
                        "a list names at most %d passes; a preset counts as one", FB_MAX_PASSES);
-    return json_is_string(entry) ? read_name(r, json_string_value(entry)) : read_object(r, entry);
+    fb_status status = json_is_string(entry) ? read_name(r, json_string_value(entry)) : read_object(r, entry);
+    return status || r->preset || !r->is_clients ? status : keep_requested(r, entry);
 }
 
 static fb_status read_list(reader *r, const json_t *list, int depth) {
@@ -416,7 +429,7 @@ static fb_status read_composition(const json_t *assume, const char *assume_point
     reader r = {.out = &composition,
                 .library = library,
                 .may_name = is_clients ? FB_MAX_PASSES : SIZE_MAX,
-                .drops_defaults = is_clients,
+                .is_clients = is_clients,
                 .error = error ? error : &ignored};
     fb_status status = assume ? read_assumptions(&r, assume, assume_pointer) : FB_OK;
     size_t assumed = composition.count;
@@ -425,6 +438,8 @@ static fb_status read_composition(const json_t *assume, const char *assume_point
     if (!status && composition.count == assumed) {
         status = fb_fail(error, FB_INVALID, "no-passes", pointer, "the list of passes is empty");
     }
+    if (is_clients) fb_buffer_char(&composition.requested, ']');
+    if (!status && composition.requested.failed) status = fb_fail_memory(error);
     if (!status) status = finish(&composition, error);
     fb_buffer_free(&r.pointer);
     if (status) fb_composition_free(&composition);

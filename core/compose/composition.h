@@ -25,6 +25,7 @@ typedef struct fb_pass_call {
     const fb_pass *pass; /* the call's own where it is data */
     char *params;        /* canonical JSON */
     fb_signature signature;
+    const char *preset; /* the name of the preset that it is of; NULL: it was asked for itself, or that is not known */
     /* On the first call of every round of a preset but its first: how many calls a round has, and how many rounds there
      * are from here on. They are run until one applies nothing (run.h). */
     size_t round_size, rounds_left;
@@ -33,6 +34,7 @@ typedef struct fb_pass_call {
 typedef struct fb_composition {
     fb_pass_call *calls;
     size_t count, capacity;
+    fb_buffer requested; /* of a client's list, JSON: its entries in one list, each by its name alone where that says all */
     fb_signature signature;
     bool reversible;            /* every pass is */
     bool preserves_computation; /* every pass does */

@@ -23,6 +23,7 @@ fb_status fb_pass_call_run(const fb_pass_call *call, fb_graph_state *work, const
     fb_status status = fb_watch_check(watch, error);
     if (status) return status;
     report->pass = call->pass;
+    report->preset = call->preset;
     report->params = fb_arena_text(arena, call->params, strlen(call->params));
     memcpy(report->signature, call->signature, sizeof report->signature);
     return report->params ? fb_pass_apply(work, watch, report, arena, error) : fb_fail_memory(error);
@@ -177,6 +178,7 @@ static void write_pass(const fb_pass_report *report, fb_work *work, fb_buffer *o
         if (refusal->next) fb_buffer_char(out, ',');
     }
     fb_buffer_char(out, ']');
+    if (report->preset) fb_buffer_printf(out, ",\"preset\":\"%s\"", report->preset);
     if (report->bytes_before != report->bytes_after)
         fb_buffer_printf(out, ",\"weight_bytes\":{\"before\":%" PRIu64 ",\"after\":%" PRIu64 "}", report->bytes_before,
                          report->bytes_after);

@@ -180,6 +180,7 @@ typedef struct fb_absorbed {
 /* The report of one pass; strings and lists are in its arena. */
 typedef struct fb_pass_report {
     const fb_pass *pass;
+    const char *preset; /* that it was a part of, or NULL */
     size_t position;    /* of its call in the composition */
     const char *params; /* canonical JSON */
     char signature[FB_SIGNATURE_LENGTH + 1];

@@ -140,9 +140,14 @@ void fb_list_print_table(fb_cli *cli, const json_t *items, const char *const *he
 int fb_list_show(fb_cli *cli, fb_address *address, const char *const *headings, size_t columns, fb_list_row *row);
 
 /* The rows of runs. */
-#define FB_RUN_COLUMNS 5
+#define FB_RUN_COLUMNS 7
 extern const char *const fb_run_headings[FB_RUN_COLUMNS];
 fb_list_row fb_run_row;
+
+/* "inference, MergeLinears": what was asked for; of a run from before that was kept, its passes. */
+void fb_run_requested(const json_t *run, char *out, size_t space);
+/* How many nodes it has "before" or "after". */
+long long fb_run_nodes(const json_t *run, const char *when);
 
 /* A cell with a graph's id, shortened: "sha256:5ede3ef8c7ed…". */
 void fb_table_short_id(fb_screen_table *table, const char *id);

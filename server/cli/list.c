@@ -96,20 +96,35 @@ void fb_table_size(fb_screen_table *table, const json_t *object, const char *nam
     fb_table_cell(table, "%s", fb_readable_size((uint64_t)json_integer_value(json_object_get(object, name))).text);
 }
 
-const char *const fb_run_headings[FB_RUN_COLUMNS] = {"RUN", "KIND", "CREATED", "RESULT", "PASSES"};
+const char *const fb_run_headings[FB_RUN_COLUMNS] = {"RUN", "KIND", "CREATED", "GRAPH", "MODEL", ">NODES", "PASSES"};
+
+void fb_run_requested(const json_t *run, char *out, size_t space) {
+    const json_t *requested = json_object_get(run, "requested"), *one;
+    size_t i, used = 0;
+    *out = '\0';
+    json_array_foreach(requested ? requested : json_object_get(run, "passes"), i, one) {
+        const char *name = json_is_string(one) ? json_string_value(one) : fb_text_of(one, "name");
+        int added = snprintf(out + used, space - used, "%s%s", i ? ", " : "", name);
+        used += added > 0 ? (size_t)added : 0;
+        if (used >= space) return;
+    }
+}
+
+long long fb_run_nodes(const json_t *run, const char *when) {
+    return (long long)json_integer_value(json_object_get(json_object_get(run, "nodes"), when));
+}
 
 void fb_run_row(const json_t *run, fb_screen_table *table) {
-    char names[200] = "";
-    const json_t *pass;
-    size_t i, used = 0;
-    json_array_foreach(json_object_get(run, "passes"), i, pass) {
-        int added = snprintf(names + used, sizeof names - used, "%s%s", i ? ", " : "", fb_text_of(pass, "name"));
-        used += added > 0 ? (size_t)added : 0;
-        if (used >= sizeof names) break;
-    }
+    char names[200];
+    fb_run_requested(run, names, sizeof names);
+    long long before = fb_run_nodes(run, "before"), after = fb_run_nodes(run, "after");
     fb_table_text(table, run, "id");
     fb_table_text(table, run, "kind");
     fb_table_time(table, run, "created");
-    fb_table_short_id(table, fb_text_of(run, "result"));
+    fb_table_text(table, run, "name");
+    bool has_model = json_object_get(run, "model") != NULL;
+    fb_table_cell(table, "%s%s%s", fb_text_of(run, "model"), has_model ? ":" : "", fb_text_of(run, "version"));
+    if (before == after) fb_table_cell(table, "%lld", after);
+    else fb_table_cell(table, "%lld (%+lld)", after, after - before);
     fb_table_cell(table, "%s", names);
 }

@@ -140,10 +140,11 @@ static void suggest_names(fb_cli *cli, const json_t *problem) {
     if (!kind) return;
     read_wrong_name(detail, wrong, sizeof wrong);
     fb_suggestion nearest = fb_suggest(wrong);
-    if (strcmp(kind->code, "unknown-pass") == 0) try_passes(&nearest);
-    json_t *found = address_list(kind, detail, &address) ? ask(cli, &address) : NULL;
-    const json_t *one;
+    const json_t *known = json_object_get(problem, "passes"), *one; /* the only ones, where it says them */
     size_t i;
+    json_array_foreach(known, i, one) fb_suggest_try(&nearest, json_string_value(one) ? json_string_value(one) : "");
+    if (!known && strcmp(kind->code, "unknown-pass") == 0) try_passes(&nearest);
+    json_t *found = !known && address_list(kind, detail, &address) ? ask(cli, &address) : NULL;
     json_array_foreach(json_object_get(found, "items"), i, one) fb_suggest_try(&nearest, fb_text_of(one, kind->member));
     if (nearest.best) {
         fputs("  did you mean ", stderr);

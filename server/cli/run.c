@@ -249,19 +249,28 @@ void fb_print_facts(fb_cli *cli, const fb_fact *facts) {
     fb_cli_table(cli, &table);
 }
 
+/* Neither applied nor refused anything, and has nothing to say. */
+static bool is_idle(const json_t *pass) {
+    return json_is_integer(json_object_get(pass, "applied")) && !json_integer_value(json_object_get(pass, "applied")) &&
+           !json_array_size(json_object_get(pass, "refused")) && !json_object_get(pass, "detail");
+}
+
 static void print_passes(fb_cli *cli, const json_t *passes) {
     static const char *const headings[] = {"PASS", "EXACTNESS", "REVERSIBLE", ">APPLIED", ">REFUSED"};
     fb_screen_table table = {.columns = 5, .headings = headings};
     const json_t *pass;
     size_t i;
     json_array_foreach(passes, i, pass) {
+        if (is_idle(pass)) continue;
         fb_table_cell(&table, "%s", fb_text_of(pass, "name"));
         fb_table_cell(&table, "%s", fb_text_of(pass, "exactness"));
         fb_table_cell(&table, "%s", fb_yes_no(pass, "reversible"));
         fb_table_cell(&table, "%lld", (long long)json_integer_value(json_object_get(pass, "applied")));
         fb_table_cell(&table, "%zu", json_array_size(json_object_get(pass, "refused")));
     }
-    fb_cli_table(cli, &table);
+    size_t idle = json_array_size(passes) - table.count / table.columns;
+    if (table.count) fb_cli_table(cli, &table);
+    if (idle) printf("%zu pass%s changed nothing\n", idle, idle == 1 ? "" : "es");
 }
 
 /* How far the graphs before and after each pass are apart, and what of it is not known. */
@@ -273,7 +282,7 @@ static void print_validation(fb_cli *cli, const json_t *passes) {
     json_array_foreach(passes, i, pass) {
         const json_t *found = json_object_get(pass, "validation"), *compared = json_object_get(found, "regions");
         size_t unknown = json_array_size(json_object_get(found, "not_evaluated"));
-        if (!found) continue;
+        if (!found || is_idle(pass)) continue;
         if (!compared) compared = json_object_get(found, "outputs");
         fb_table_cell(&table, "%s", fb_text_of(pass, "name"));
         long long equal = (long long)json_integer_value(json_object_get(found, "equal_regions"));
@@ -338,11 +347,18 @@ void fb_print_run(fb_cli *cli, const json_t *run) {
     const char *source = fb_text_of(run, "source"), *result = fb_text_of(run, "result"), *id = fb_text_of(run, "id");
     bool is_undo = strcmp(fb_text_of(run, "kind"), "reverse") == 0 || strcmp(fb_text_of(run, "kind"), "rollback") == 0;
     const json_t *passes = json_object_get(run, "passes");
-    char labels[400];
+    char labels[400], requested[400], nodes[80];
     join_labels(run, labels, sizeof labels);
+    fb_run_requested(run, requested, sizeof requested);
+    long long before = fb_run_nodes(run, "before"), after = fb_run_nodes(run, "after");
+    if (before == after) snprintf(nodes, sizeof nodes, "%lld", after);
+    else snprintf(nodes, sizeof nodes, "%lld → %lld (%+lld)", before, after, after - before);
     fb_print_facts(cli, (const fb_fact[]){{"run", *id ? id : "none: nothing was stored"},
                                           {"kind", fb_text_of(run, "kind")},
+                                          {"passes", requested},
                                           {"of run", fb_text_of(run, "of_run")},
+                                          {"graph", fb_text_of(run, "name")},
+                                          {"nodes", nodes},
                                           {"source", source},
                                           {"result", strcmp(source, result) ? result : "the source, unchanged"},
                                           {"exact", is_undo ? fb_yes_no(run, "exact") : ""},

@@ -13,7 +13,14 @@ static void print_runs(fb_cli *cli, const char *title, const json_t *runs) {
 }
 
 static void print_lineage(fb_cli *cli, const json_t *lineage) {
-    fb_print_facts(cli, (const fb_fact[]){{"graph", fb_text_of(lineage, "id")}, {0}});
+    const json_t *size = json_object_get(lineage, "bytes");
+    char nodes[24];
+    snprintf(nodes, sizeof nodes, "%lld", (long long)json_integer_value(json_object_get(lineage, "nodes")));
+    fb_print_facts(cli, (const fb_fact[]){{"graph", fb_text_of(lineage, "id")},
+                                          {"name", fb_text_of(lineage, "name")},
+                                          {"nodes", nodes},
+                                          {"document", fb_readable_size((uint64_t)json_integer_value(size)).text},
+                                          {0}});
     print_runs(cli, "Made by:", json_object_get(json_object_get(lineage, "made_by"), "items"));
     print_runs(cli, "Used by:", json_object_get(json_object_get(lineage, "used_by"), "items"));
 }

@@ -30,6 +30,7 @@ static size_t distance(const char *a, const char *b) {
 }
 
 void fb_suggest_try(fb_suggestion *suggestion, const char *candidate) {
+    if (strcmp(candidate, suggestion->word) == 0) return; /* it is there, and was refused */
     if (strlen(candidate) > LONGEST || strlen(suggestion->word) > LONGEST) return;
     size_t found = distance(suggestion->word, candidate);
     if (found >= suggestion->distance) return;

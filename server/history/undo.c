@@ -16,21 +16,52 @@ static bool is_of(const fb_past_step *step, const char *run_id) {
     return !strcmp(step->of->run.id, run_id);
 }
 
-static const char *name_of(const fb_past_step *step) {
-    return step->of->run.passes[step->position].name;
+static const fb_store_pass *pass_of(const fb_past_step *step) {
+    return &step->of->run.passes[step->position];
+}
+
+/* By its own name, or by that of the preset that it was a part of. */
+static bool is_called(const fb_past_step *step, const char *name) {
+    const char *preset = pass_of(step)->preset;
+    return !strcmp(pass_of(step)->name, name) || (preset && !strcmp(preset, name));
 }
 
 /* The newest step of that name: of one run, or of any. */
 static const fb_past_step *find_step(const fb_history *history, const char *name, const char *run_id) {
     for (size_t i = history->step_count; i-- > 0;) {
         const fb_past_step *step = &history->steps[i];
-        if (!strcmp(name_of(step), name) && (!run_id || is_of(step, run_id))) return step;
+        if (is_called(step, name) && (!run_id || is_of(step, run_id))) return step;
     }
     return NULL;
 }
 
+static void add_name(json_t **names, const char *name) {
+    const json_t *one;
+    size_t i;
+    json_array_foreach(*names, i, one) {
+        if (!strcmp(json_string_value(one), name)) return;
+    }
+    fb_list_add_take(names, json_string(name));
+}
+
+/* The names that could have been given go into the refusal. */
+static fb_status fail_unknown(const fb_undo_task *task, const char *name, const char *pointer, fb_undo_refusal *refusal,
+                              fb_error *error) {
+    char brief[84];
+    fb_copy_text(brief, sizeof brief, name);
+    refusal->names = json_array();
+    for (size_t i = 0; i < task->history.step_count; i++) {
+        const fb_past_step *step = &task->history.steps[i];
+        if (!task->reaches_back && !is_of(step, task->run_id)) continue;
+        if (pass_of(step)->preset) add_name(&refusal->names, pass_of(step)->preset);
+        add_name(&refusal->names, pass_of(step)->name);
+    }
+    return fb_fail(error, FB_INVALID, "unknown-pass", pointer, "no pass \"%s\" of %s is in the graph (any more)", brief,
+                   task->reaches_back ? "the runs that made it" : task->run_id);
+}
+
 static fb_status select_name(const fb_app *app, const fb_watch *watch, fb_undo_task *task, const char *name,
-                             const char *pointer, fb_error *error) {
+                             const char *pointer, fb_undo_refusal *refusal, fb_error *error) {
     fb_history *history = &task->history;
     const fb_past_step *found = find_step(history, name, task->run_id);
     bool goes_on = task->reaches_back;
@@ -39,16 +70,11 @@ static fb_status select_name(const fb_app *app, const fb_watch *watch, fb_undo_t
         fb_status status = found ? FB_OK : fb_history_extend(app, watch, history, &goes_on, error);
         if (status) return status;
     }
-    if (!found) {
-        char brief[84];
-        fb_copy_text(brief, sizeof brief, name);
-        return fb_fail(error, FB_INVALID, "unknown-pass", pointer, "no pass \"%s\" of %s is in the graph (any more)", brief,
-                       task->reaches_back ? "the runs that made it" : task->run_id);
-    }
+    if (!found) return fail_unknown(task, name, pointer, refusal, error);
     const fb_past_run *of = found->of;
     for (size_t i = 0; i < history->step_count; i++) {
         fb_past_step *step = &history->steps[i];
-        if (step->of == of && !strcmp(name_of(step), name)) step->is_undone = true;
+        if (step->of == of && is_called(step, name)) step->is_undone = true;
     }
     return FB_OK;
 }
@@ -76,15 +102,16 @@ static fb_status select_position(fb_undo_task *task, double position, const char
 }
 
 static fb_status select_entry(const fb_app *app, const fb_watch *watch, fb_undo_task *task, const json_t *entry,
-                              const char *pointer, fb_error *error) {
-    if (json_is_string(entry)) return select_name(app, watch, task, json_string_value(entry), pointer, error);
+                              const char *pointer, fb_undo_refusal *refusal, fb_error *error) {
+    if (json_is_string(entry)) return select_name(app, watch, task, json_string_value(entry), pointer, refusal, error);
     if (json_is_number(entry)) return select_position(task, json_number_value(entry), pointer, error);
     return fb_fail(error, FB_INVALID, "wrong-type", pointer, "a pass is given by its name or its position");
 }
 
 /* Marks the steps of task->history that are to be undone, and makes the history longer where names reach back. FB_INVALID
  * unknown-pass, bad-position, wrong-type, no-passes. */
-static fb_status select_steps(const fb_app *app, const fb_watch *watch, fb_undo_task *task, fb_error *error) {
+static fb_status select_steps(const fb_app *app, const fb_watch *watch, fb_undo_task *task, fb_undo_refusal *refusal,
+                              fb_error *error) {
     const char *pointer = task->passes_pointer;
     if (!task->passes) {
         for (size_t i = 0; i < task->history.step_count; i++)
@@ -99,7 +126,7 @@ static fb_status select_steps(const fb_app *app, const fb_watch *watch, fb_undo_
         fb_buffer_printf(&at, "%s/%zu", pointer, i);
         const char *text = fb_buffer_text(&at);
         fb_status status =
-            text ? select_entry(app, watch, task, json_array_get(task->passes, i), text, error) : fb_fail_memory(error);
+            text ? select_entry(app, watch, task, json_array_get(task->passes, i), text, refusal, error) : fb_fail_memory(error);
         fb_buffer_free(&at);
         if (status) return status;
     }
@@ -117,7 +144,7 @@ typedef struct fb_undoing {
     const fb_past_run *newest;       /* of the runs that they are of */
     bool is_exact;
     fb_signature signature; /* of the undone passes */
-    fb_buffer request, report;
+    fb_buffer requested, request, report;
     fb_store_pass *passes;
 } undoing;
 
@@ -125,6 +152,7 @@ static void free_undoing(undoing *work) {
     if (!work) return;
     fb_history_free(&work->history);
     fb_graph_input_free(&work->result);
+    fb_buffer_free(&work->requested);
     fb_buffer_free(&work->request);
     fb_buffer_free(&work->report);
     free(work->passes);
@@ -138,16 +166,13 @@ void fb_undone_free(fb_undone *undone) {
 
 void fb_undo_refusal_free(fb_undo_refusal *refusal) {
     fb_conflicts_free(&refusal->conflicts);
+    json_decref(refusal->names);
     free(refusal->irreversible);
     free_undoing(refusal->work);
     *refusal = (fb_undo_refusal){0};
 }
 
 /* ---- which passes ------------------------------------------------------------------------------------------------------- */
-
-static const fb_store_pass *pass_of(const fb_past_step *step) {
-    return &step->of->run.passes[step->position];
-}
 
 static bool is_reversible(const fb_past_step *step) {
     const fb_pass_call *call = fb_past_call(step);
@@ -264,6 +289,28 @@ static fb_status list_passes(undoing *work, fb_error *error) {
     return ok ? FB_OK : fb_fail_memory(error);
 }
 
+/* The names and positions that were given, as names; without any, what that run had been asked for, if that is known. */
+static fb_status write_requested(undoing *work, const fb_undo_task *task, fb_error *error) {
+    const fb_past_run *run = work->newest;
+    for (size_t i = 0; i < work->history.step_count; i++) {
+        if (is_of(&work->history.steps[i], task->run_id)) run = work->history.steps[i].of;
+    }
+    fb_buffer *out = &work->requested;
+    if (!task->passes) {
+        if (run->run.requested) fb_buffer_string(out, run->run.requested);
+    } else {
+        for (size_t i = 0; i < json_array_size(task->passes); i++) {
+            const json_t *entry = json_array_get(task->passes, i);
+            const char *name = json_string_value(entry);
+            if (!name) name = run->run.passes[(size_t)json_number_value(entry)].name;
+            fb_buffer_char(out, i ? ',' : '[');
+            fb_buffer_json_string(out, name, strlen(name));
+        }
+        fb_buffer_char(out, ']');
+    }
+    return out->failed || (out->size && !fb_buffer_text(out)) ? fb_fail_memory(error) : FB_OK;
+}
+
 static void describe(undoing *work, fb_new_run *made) {
     bool is_replayed = work->result.shared != NULL;
     *made = (fb_new_run){.source = &work->at_hand, .result = &work->result};
@@ -276,6 +323,7 @@ static void describe(undoing *work, fb_new_run *made) {
                                .is_reversible = false,
                                .preserves_computation = true,
                                .lint = is_replayed ? "passed" : "skipped",
+                               .requested = work->requested.data,
                                .request = work->request.data,
                                .report = work->report.data,
                                .passes = work->passes,
@@ -346,13 +394,14 @@ static fb_status work_out(const fb_app *app, undoing *work, const fb_undo_task *
     if (!status) status = replay(app, work, &refusal->conflicts, error);
     if (!status) status = list_passes(work, error);
     if (!status) status = copy_reports(work, error);
+    if (!status) status = write_requested(work, task, error);
     return status ? status : history_write_rest(&work->history, work->is_exact, &work->request, error);
 }
 
 fb_status fb_undo_work_out(const fb_app *app, const fb_watch *watch, fb_undo_task *task, fb_undone *out,
                            fb_undo_refusal *refusal, fb_error *error) {
     undoing *work = calloc(1, sizeof *work);
-    fb_status status = work ? select_steps(app, watch, task, error) : fb_fail_memory(error);
+    fb_status status = work ? select_steps(app, watch, task, refusal, error) : fb_fail_memory(error);
     if (status) {
         fb_history_free(&task->history);
         free(work);

@@ -38,6 +38,7 @@ static fb_status list_passes(optimization *work, fb_error *error) {
     for (size_t i = 0; i < work->run.count; i++) {
         const fb_pass_report *report = &work->run.passes[i];
         work->passes[i] = (fb_store_pass){.name = report->pass->name,
+                                          .preset = report->preset,
                                           .version = (uint32_t)report->pass->version,
                                           .signature = report->signature,
                                           .applied = (uint32_t)report->applied,
@@ -135,7 +136,7 @@ static bool run_passes(const fb_request *request, fb_response *response, optimiz
 /* ---- the answer --------------------------------------------------------------------------------------------------------- */
 
 static void answer(const fb_request *request, fb_response *response, optimization *work, fb_repeat *repeat) {
-    const fb_composition *composition = &work->composition;
+    fb_composition *composition = &work->composition;
     fb_new_run made = {.source = &work->source,
                        .result = &work->result,
                        .weights = work->told,
@@ -148,6 +149,7 @@ static void answer(const fb_request *request, fb_response *response, optimizatio
                               .preserves_computation = composition->preserves_computation,
                               .lint = work->asked.lint == FB_LINT_NONE ? "skipped" : "passed",
                               .note = work->asked.note,
+                              .requested = fb_buffer_text(&composition->requested),
                               .request = work->request.data,
                               .report = work->report.data,
                               .validation = *work->validation_text ? work->validation_text : NULL,

@@ -1,5 +1,6 @@
 #include "server/routes/answer.h"
 
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -69,8 +70,17 @@ bool fb_run_write(const fb_store_run *run, fb_run_extras *extras, fb_work *work,
     else fb_buffer_string(out, "null");
     fb_put_text(out, "kind", run->kind);
     if (run->of_run) fb_put_text(out, "of_run", run->of_run);
+    if (run->requested) {
+        fb_put_name(out, "requested");
+        fb_buffer_string(out, run->requested);
+    }
     fb_put_text(out, "source", run->source);
     fb_put_text(out, "result", run->result);
+    fb_put_text(out, "name", run->name);
+    if (run->model) fb_put_text(out, "model", run->model);
+    if (run->model) fb_put_text(out, "version", run->version);
+    fb_put_name(out, "nodes");
+    fb_buffer_printf(out, "{\"before\":%" PRIu32 ",\"after\":%" PRIu32 "}", run->nodes_before, run->nodes_after);
     fb_put_text(out, "signature", run->signature);
     fb_put_bool(out, "exact", run->is_exact);
     fb_put_bool(out, "reversible", run->is_reversible);
@@ -146,6 +156,19 @@ static fb_status include(const fb_app *app, const fb_watch *watch, unsigned incl
 
 /* ---- a new run ---------------------------------------------------------------------------------------------------------- */
 
+/* The nodes of a graph that is at hand, or else in the store; and its name, which the caller frees. */
+static fb_status summarise(const fb_app *app, const fb_graph_input *at_hand, const char *id, uint32_t *nodes, char **name,
+                           fb_error *error) {
+    fb_store_summary summary = {0};
+    const fb_graph *graph = at_hand->shared ? at_hand->shared->graph : NULL;
+    fb_status status = graph ? FB_OK : fb_store_get_graph(app->store, id, &summary, error);
+    if (status) return status;
+    *nodes = graph ? (uint32_t)fb_node_count(graph) : (uint32_t)summary.node_count;
+    if (name && !(*name = strdup(graph ? fb_graph_name(graph) : summary.name))) status = fb_fail_memory(error);
+    FB_STORE_FREE(&summary);
+    return status;
+}
+
 static fb_status put_run(fb_app *app, const fb_watch *watch, const fb_new_run *made, bool trusts_cache,
                          const fb_store_answer *answer, fb_error *error) {
     fb_new_graphs new;
@@ -184,8 +207,11 @@ void fb_respond_new_run(const fb_request *request, fb_response *response, const 
     fb_app *app = request->context;
     fb_error error = {0};
     fb_status status = asked->dry_run ? FB_OK : fb_store_new_run(app->store, &made->run, &error);
-    char location[64];
+    char location[64], *name = NULL;
     snprintf(location, sizeof location, "/v1/runs/%s", made->run.id);
+    if (!status) status = summarise(app, made->source, made->run.source, &made->run.nodes_before, &name, &error);
+    if (!status) status = summarise(app, made->result, made->run.result, &made->run.nodes_after, NULL, &error);
+    made->run.name = name;
 
     included what = {.extras.weights = made->weights, .extras.archive = made->archive};
     if (!status)
@@ -208,6 +234,7 @@ void fb_respond_new_run(const fb_request *request, fb_response *response, const 
         fb_respond_json_buffer_take(response, asked->dry_run ? 200 : 201, &answer);
         if (!asked->dry_run) fb_response_header(response, "Location", location);
     }
+    free(name);
     free_included(&what);
 }
 
@@ -281,5 +308,6 @@ void fb_respond_undo_refusal(fb_response *response, fb_undo_refusal *refusal, co
         fb_problem_member_take(response, "passes", list_names(refusal));
         fb_problem_member_take(response, "rollback", json_sprintf("/v1/runs/%s/rollback", refusal->run_id));
     }
+    if (refusal->names) fb_problem_member_take(response, "passes", json_incref(refusal->names));
     fb_undo_refusal_free(refusal);
 }

@@ -163,10 +163,13 @@ static void get_lineage(const fb_request *request, fb_response *response) {
         fb_respond_error(response, &error);
         return;
     }
-    FB_STORE_FREE(&summary);
     fb_buffer answer = {0};
     fb_buffer_char(&answer, '{');
     fb_put_text(&answer, "id", id);
+    fb_put_text(&answer, "name", summary.name);
+    fb_put_int(&answer, "nodes", summary.node_count);
+    fb_put_int(&answer, "bytes", (int64_t)summary.size);
+    FB_STORE_FREE(&summary);
     status = write_list(app->store, "made_by", "result", &(fb_store_run_filter){.result = id}, &page, &answer, &error);
     if (!status)
         status = write_list(app->store, "used_by", "source", &(fb_store_run_filter){.source = id}, &page, &answer, &error);

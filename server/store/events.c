@@ -50,6 +50,7 @@ void fb_run_passes_write(const fb_store_run *run, bool is_identified, const char
         fb_put_comma(out);
         fb_buffer_char(out, '{');
         fb_put_text(out, "name", pass->name);
+        if (pass->preset) fb_put_text(out, "preset", pass->preset);
         if (is_identified) {
             fb_put_int(out, "version", pass->version);
             fb_put_text(out, "signature", pass->signature);
@@ -70,6 +71,10 @@ void fb_run_event_write(const fb_store_run *run, fb_buffer *out) {
     fb_put_text(out, "source", run->source);
     fb_put_text(out, "result", run->result);
     fb_put_text_or_null(out, "of_run", run->of_run);
+    if (run->requested) {
+        fb_put_name(out, "requested");
+        fb_buffer_string(out, run->requested);
+    }
     fb_put_name(out, "passes");
     fb_run_passes_write(run, false, "refused", out);
     fb_put_text_or_null(out, "note", run->note);

@@ -17,7 +17,7 @@
 
 #define SIGNATURES_MAX 1000
 #define LABELS_MAX 16
-#define CONDITIONS_MAX (SIGNATURES_MAX + LABELS_MAX + 6)
+#define CONDITIONS_MAX (SIGNATURES_MAX + LABELS_MAX + 7)
 
 fb_status fb_find_run(fb_connection *connection, const char *id, int64_t *key, fb_error *error) {
     fb_query query = fb_query_begin(connection, "SELECT key FROM runs WHERE id = ?", error);
@@ -73,8 +73,8 @@ static fb_status insert_run(fb_connection *connection, const fb_packed_run *pack
     fb_query insert =
         fb_query_begin(connection,
                        "INSERT INTO runs (id, kind, source, result, composition, exact, reversible, "
-                       "preserves_computation, lint, created, note, request, report_size, report, validation, of_run) "
-                       "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) RETURNING key",
+                       "preserves_computation, lint, created, note, request, report_size, report, validation, requested, of_run) "
+                       "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) RETURNING key",
                        error);
     fb_bind_text(&insert, run->id);
     fb_bind_text(&insert, run->kind);
@@ -91,6 +91,7 @@ static fb_status insert_run(fb_connection *connection, const fb_packed_run *pack
     fb_bind_int(&insert, (int64_t)strlen(run->report));
     fb_bind_bytes(&insert, packed->report, packed->report_frame_size);
     fb_bind_text(&insert, run->validation);
+    fb_bind_text(&insert, run->requested);
     if (keys->of_run) fb_bind_int(&insert, keys->of_run); /* else it stays NULL */
     return fb_query_insert(&insert, key);
 }
@@ -103,6 +104,7 @@ static bool insert_pass(fb_query *insert, int64_t run, size_t position, const fb
     fb_bind_int(insert, pass->version);
     fb_bind_int(insert, pass->applied);
     fb_bind_int(insert, pass->refused);
+    fb_bind_text(insert, pass->preset);
     fb_bind_text(insert, pass->signature);
     fb_query_row(insert);
     bool is_done = insert->status || fb_changed_rows(insert->connection) == 1;
@@ -112,9 +114,10 @@ static bool insert_pass(fb_query *insert, int64_t run, size_t position, const fb
 
 static fb_status insert_passes(fb_connection *connection, const fb_store_run *run, int64_t key, fb_error *error) {
     fb_query insert = fb_query_begin(connection,
-                                     "INSERT INTO run_passes (run, position, name, version, applied, refused, signature) "
+                                     "INSERT INTO run_passes (run, position, name, version, applied, refused, preset, "
+                                     "signature) "
                                      "SELECT CAST(? AS BIGINT), CAST(? AS BIGINT), CAST(? AS TEXT), CAST(? AS BIGINT), "
-                                     "CAST(? AS BIGINT), CAST(? AS BIGINT), id FROM signatures WHERE text = ?",
+                                     "CAST(? AS BIGINT), CAST(? AS BIGINT), CAST(? AS TEXT), id FROM signatures WHERE text = ?",
                                      error);
     for (size_t i = 0; i < run->pass_count && !insert.status; i++) {
         int64_t signature = 0;
@@ -206,7 +209,7 @@ static fb_status read_passes(fb_connection *connection, int64_t key, size_t coun
     out->passes = passes;
     if (!count) return FB_OK;
     fb_query query = fb_query_begin(connection,
-                                    "SELECT p.name, p.version, s.text, p.applied, p.refused FROM run_passes p "
+                                    "SELECT p.name, p.version, s.text, p.applied, p.refused, p.preset FROM run_passes p "
                                     "JOIN signatures s ON s.id = p.signature WHERE p.run = ? ORDER BY p.position",
                                     error);
     fb_bind_int(&query, key);
@@ -217,6 +220,7 @@ static fb_status read_passes(fb_connection *connection, int64_t key, size_t coun
         pass->signature = fb_copy_column(&query, 2, memory, &query.status);
         pass->applied = (uint32_t)fb_column_int(&query, 3);
         pass->refused = (uint32_t)fb_column_int(&query, 4);
+        pass->preset = fb_copy_optional(&query, 5, memory, &query.status);
     }
     return fb_query_end(&query);
 }
@@ -252,8 +256,10 @@ static void read_report(fb_query *query, int column, fb_store_memory **memory, f
 #define SELECT_RUN(more)                                                                                                       \
     "SELECT r.id, r.kind, s.id, t.id, r.composition, r.exact, r.reversible, r.preserves_computation, r.lint, r.created, "      \
     "r.request, r.note, o.id, r.validation, r.key, (SELECT count(*) FROM run_passes WHERE run = r.key), "                      \
-    "(SELECT count(*) FROM run_labels WHERE run = r.key)" more " FROM runs r JOIN graphs s ON s.key = r.source "               \
-    "JOIN graphs t ON t.key = r.result LEFT JOIN runs o ON o.key = r.of_run "
+    "(SELECT count(*) FROM run_labels WHERE run = r.key), r.requested, s.name, s.nodes, t.nodes, "                             \
+    "(SELECT m.name FROM models m WHERE m.key = v.model), v.name" more " FROM runs r JOIN graphs s ON s.key = r.source "               \
+    "JOIN graphs t ON t.key = r.result LEFT JOIN runs o ON o.key = r.of_run "                                                       \
+    "LEFT JOIN versions v ON v.key = (SELECT min(key) FROM versions WHERE run = r.key) "
 #define REPORT ", r.report_size, r.report"
 
 /* The query gives one row, or none: then *is_there is false. */
@@ -280,7 +286,13 @@ static fb_status read_run(fb_query *query, bool with_report, fb_store_memory **m
         key = fb_column_int(query, 14);
         passes = (size_t)fb_column_int(query, 15);
         labels = (size_t)fb_column_int(query, 16);
-        if (with_report && !query->status) read_report(query, 17, memory, out, error);
+        out->requested = fb_copy_optional(query, 17, memory, &query->status);
+        out->name = fb_copy_column(query, 18, memory, &query->status);
+        out->nodes_before = (uint32_t)fb_column_int(query, 19);
+        out->nodes_after = (uint32_t)fb_column_int(query, 20);
+        out->model = fb_copy_optional(query, 21, memory, &query->status);
+        out->version = fb_copy_optional(query, 22, memory, &query->status);
+        if (with_report && !query->status) read_report(query, 23, memory, out, error);
     }
     fb_connection *connection = query->connection;
     fb_status status = fb_query_end(query);
@@ -380,6 +392,14 @@ static void add_signatures(conditions *list, const fb_store_run_filter *filter) 
     }
 }
 
+/* A pass or a preset: the one or the other. */
+static void add_pass(conditions *list, const char *name) {
+    size_t group = list->groups;
+    add_text(list, "SELECT run FROM run_passes WHERE run <= ?1 AND name = ?2 ORDER BY run DESC LIMIT 1", name);
+    add_text(list, "SELECT run FROM run_passes WHERE run <= ?1 AND preset = ?2 ORDER BY run DESC LIMIT 1", name);
+    if (name) list->items[list->count - 1].group = group;
+}
+
 #define GRAPH_KEY "(SELECT key FROM graphs WHERE id = ?2)"
 #define NEWEST " ORDER BY key DESC LIMIT 1"
 
@@ -391,7 +411,7 @@ static void set_conditions(const fb_store_run_filter *filter, conditions *list) 
     add_text(list, "SELECT key FROM runs WHERE key <= ?1 AND composition = ?2" NEWEST, filter->composition);
     add_labels(list, filter);
     add_signatures(list, filter);
-    add_text(list, "SELECT run FROM run_passes WHERE run <= ?1 AND name = ?2 ORDER BY run DESC LIMIT 1", filter->pass);
+    add_pass(list, filter->pass);
     add_text(list, "SELECT key FROM runs WHERE key <= ?1 AND kind = ?2" NEWEST, filter->kind);
     if (list->count == 0) add(list, "SELECT key FROM runs WHERE key <= ?" NEWEST);
 }

@@ -278,6 +278,7 @@ typedef struct fb_store_pass {
     const char *name;
     uint32_t version;
     const char *signature;
+    const char *preset;        /* that it was a part of; NULL: of none, or the run was stored before that was kept */
     uint32_t applied, refused; /* matches; candidates that were refused */
 } fb_store_pass;
 
@@ -296,6 +297,10 @@ typedef struct fb_store_run {
     bool is_exact, is_reversible, preserves_computation;
     const char *lint;
     const char *note;       /* or NULL */
+    const char *requested;  /* JSON: the member `requested` of the answer; NULL: that is not known */
+    const char *name;       /* of the source; when read */
+    const char *model, *version; /* the first one that the run made, or NULL; when read */
+    uint32_t nodes_before, nodes_after;
     const char *request;    /* compact JSON, what a replay needs: of an optimize run the flattened pass list with parameters */
     const char *report;     /* JSON: the array `passes` of the answer; NULL in lists that were asked without */
     const char *validation; /* JSON: the member `validation` of the answer; NULL = it was not validated */
@@ -327,7 +332,7 @@ typedef struct fb_store_run_filter {
     const char *source, *result, *kind;
     const char *of_run;
     const char *composition;       /* signature of the whole composition */
-    const char *pass;              /* name of one of its passes */
+    const char *pass;              /* name of one of its passes, or of a preset of them */
     const char *const *signatures; /* one of its passes has one of these signatures */
     size_t signature_count;
     const fb_store_label *labels; /* has all of these; a NULL value means any */

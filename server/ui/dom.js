@@ -44,13 +44,32 @@ export function ago(time) {
     return h("time", { datetime: time, title: time }, text);
 }
 
-export const count = (number, noun) => `${number.toLocaleString("en")} ${noun}${number === 1 ? "" : "s"}`;
+export const count = (number, noun, many = `${noun}s`) => `${number.toLocaleString("en")} ${number === 1 ? noun : many}`;
+
+/** What of a run can be taken out by name, for a choice: its presets, then its passes that rewrote something. */
+export function partsOf(run) {
+    const rewrites = new Map();
+    const add = (name, applied) => name && applied && rewrites.set(name, (rewrites.get(name) ?? 0) + applied);
+    for (const pass of run.passes) add(pass.preset, pass.applied);
+    for (const pass of run.passes) add(pass.name, pass.applied);
+    return [...rewrites].map(([name, applied]) => [name, `${name} (${applied})`]);
+}
 
 export function bytes(size) {
     const units = ["bytes", "KiB", "MiB", "GiB", "TiB"];
     let i = 0;
     for (; size >= 1024 && i < units.length - 1; i++) size /= 1024;
     return `${i ? size.toFixed(1) : size} ${units[i]}`;
+}
+
+/** "inference + MergeLinears": what was asked for; of a run from before that was kept, its passes. */
+export const requested = (run) => (run.requested ?? run.passes).map((one) => one.name ?? one).join(" + ");
+
+/** "34 → 23 (−11)" */
+export function nodesOf({ nodes }) {
+    const [before, after] = [nodes.before, nodes.after].map((one) => one.toLocaleString("en"));
+    const gain = nodes.after - nodes.before;
+    return gain ? `${before} → ${after} (${gain > 0 ? "+" : "−"}${Math.abs(gain).toLocaleString("en")})` : after;
 }
 
 /** Told to who looks and to who listens. */
@@ -61,12 +80,12 @@ export function say(text) {
     say.timer = setTimeout(() => { said.textContent = ""; }, 8000);
 }
 
-/** A table that a narrow screen scrolls by itself. */
-export function table(caption, headings, rows) {
-    return h("div", { class: "table", tabindex: "0", role: "region", "aria-label": caption },
+/** A table; where it is `made` of cards, each row is one on a narrow screen, which scrolls any other table by itself. */
+export function table(caption, headings, rows, made = "") {
+    return h("div", { class: `table ${made}`, tabindex: "0", role: "region", "aria-label": caption },
         h("table", {},
             h("thead", {}, h("tr", {}, headings.map((heading) => h("th", { scope: "col" }, heading)))),
-            h("tbody", {}, rows.map((row) => h("tr", {}, row.map((cell) => h("td", {}, cell)))))));
+            h("tbody", {}, rows.map((row) => h("tr", {}, row.map((cell, i) => h("td", { "data-heading": headings[i] }, cell)))))));
 }
 
 /** The command that does the same. */

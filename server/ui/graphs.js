@@ -2,7 +2,7 @@
 
 import { curl, get, list } from "/ui/api.js";
 import { empty, problemText } from "/ui/acts.js";
-import { ago, bytes, count, curlLine, graphLink, h, link, put, runLink, table } from "/ui/dom.js";
+import { ago, bytes, count, curlLine, graphLink, h, link, nodesOf, put, requested, runLink, table } from "/ui/dom.js";
 import { Explorer } from "/ui/explore.js";
 
 export async function graphsPage({ query }) {
@@ -23,13 +23,13 @@ export async function graphPage({ id, query, signal }) {
     const explorer = new Explorer({ layout: `/v1/graphs/${lineage.id}/layout`, graph: lineage.id, base, query, signal });
     const weights = h("details", { class: "weights" }, h("summary", {}, "Weights"));
     weights.addEventListener("toggle", () => weights.open && showWeights(weights, lineage.id), { once: true });
-    const heading = h("h1", {}, "Graph ", h("span", { class: "id" }, lineage.id.slice(7, 19)));
-    const content = [heading,
+    const content = [h("h1", {}, "Graph ", lineage.name || h("span", { class: "id" }, lineage.id.slice(7, 19))),
+        h("p", {}, `${count(lineage.nodes, "node")}, document of ${bytes(lineage.bytes)}`),
         h("p", { class: "faint long" }, lineage.id, " · ", link(`/ui/compare?graph=${lineage.id}`, "compare with another")),
         explorer.element,
         h("section", {}, h("h2", {}, "Lineage"), await lineageList(lineage, signal)), weights];
     queueMicrotask(() => explorer.load().then(() => explorer.at && explorer.showNode(), (error) => explorer.failure.replaceChildren(problemText(error))));
-    return { title: `Graph ${lineage.id.slice(7, 19)}`, content };
+    return { title: `Graph ${lineage.name || lineage.id.slice(7, 19)}`, content };
 }
 
 async function showWeights(element, id) {
@@ -47,9 +47,9 @@ async function showWeights(element, id) {
 
 const STEPS = 20;
 
-const passesOf = (run) => run.kind === "optimize" || run.kind === "external" ? run.passes.map((pass) => pass.name).join(", ") || "no passes" : `${run.kind} of ${run.passes.map((pass) => pass.name).join(", ") || "all"}`;
+const passesOf = (run) => run.kind === "optimize" || run.kind === "external" ? requested(run) || "no passes" : `${run.kind} of ${requested(run) || "all"}`;
 
-const runStep = (run, side) => h("li", { class: "step" }, runLink(run.id), " ", passesOf(run), " ", h("span", { class: "faint" }, ago(run.created)), side);
+const runStep = (run, side) => h("li", { class: "step" }, runLink(run.id), " ", passesOf(run), " ", h("span", { class: "faint" }, `${nodesOf(run)} nodes, `, ago(run.created)), side);
 
 /** Ancestors above, the graph itself, what was made of it below. Runs that start and end here are no steps. */
 async function lineageList(lineage, signal) {

@@ -2,7 +2,7 @@
 
 import { curl, get, list, mayWrite } from "/ui/api.js";
 import { actButton, choice, empty, fieldOf } from "/ui/acts.js";
-import { ago, curlLine, graphLink, h, link, runLink, say, table } from "/ui/dom.js";
+import { ago, curlLine, graphLink, h, link, nodesOf, partsOf, requested, runLink, say, table } from "/ui/dom.js";
 
 const enc = encodeURIComponent;
 
@@ -70,9 +70,9 @@ function aliasSection({ model, path, alias, history, versions, run, may, again }
             done: said((now) => `${alias.alias} is ${now.version} again.`),
         }));
     }
-    const applied = run?.passes?.filter((pass) => pass.applied) ?? [];
-    if (may && applied.length) {
-        const which = choice("Pass", applied.map((pass) => [pass.name, `${pass.name} (${pass.applied})`])), reason = why();
+    const parts = run ? partsOf(run) : [];
+    if (may && parts.length) {
+        const which = choice("Pass", parts), reason = why();
         buttons.push(actButton({
             label: "Take one pass out…", confirm: "Take it out", title: `Take a pass out of ${alias.alias}`,
             says: `A new version is made: ${alias.version} without this pass, exactly as if it had never run. ${alias.alias} becomes that version.`,
@@ -107,7 +107,7 @@ function aliasSection({ model, path, alias, history, versions, run, may, again }
 function lastRun(run) {
     const refused = run.passes.reduce((sum, pass) => sum + (pass.refused?.length ?? 0), 0);
     return h("div", { class: "last-run" },
-        h("p", {}, "Made by a run of ", run.passes.map((pass, i) => [i > 0 && ", ", h("strong", {}, pass.name), ` (${pass.applied ?? 0} rewritten${pass.refused?.length ? `, ${pass.refused.length} refused` : ""})`]), " ", ago(run.created), "."),
+        h("p", {}, "Made by a run of ", h("strong", {}, requested(run)), `: ${run.passes.reduce((sum, pass) => sum + (pass.applied ?? 0), 0)} rewritten${refused ? `, ${refused} refused` : ""}, ${nodesOf(run)} nodes, `, ago(run.created), "."),
         h("p", {}, h("a", { href: `/ui/runs/${run.id}`, class: "button" }, "See what this run changed", refused > 0 && ` and refused (${refused})`)));
 }
 

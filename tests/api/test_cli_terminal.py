@@ -144,9 +144,9 @@ def test_no_table_is_wider_than_the_terminal(local, width):
 
 def test_shortened_ids_are_accepted_back(local):
     run = optimize(local, TOY, "MergeLinears")
-    shown = local.on_terminal("run", "list", width=60, NO_COLOR="1").out
+    shown = "".join(local.on_terminal(what, "list", width=60, NO_COLOR="1").out for what in ("run", "graph"))
     short = re.findall(r"(?:run_|sha256:)\w+…", shown)
-    assert len(short) == 2
+    assert len(short) == 3
     for word in short:
         assert local("show", word).status == 0, word
     assert local("run", "show", next(word for word in short if word.startswith("run_"))).json()["id"] == run["id"]

@@ -8,7 +8,7 @@ import pytest
 from documents import branches, counts
 from test_http import is_problem
 
-MEMBERS = ["id", "kind", "source", "result", "signature", "exact", "reversible", "preserves_computation", "lint",
+MEMBERS = ["id", "kind", "requested", "source", "result", "name", "nodes", "signature", "exact", "reversible", "preserves_computation", "lint",
            "created", "passes"]
 PASS_MEMBERS = ["name", "version", "params", "signature", "reversible", "exactness", "applied", "nodes", "refused"]
 

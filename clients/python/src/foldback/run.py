@@ -56,9 +56,20 @@ class Run(Drawn):
         ]
 
     def _repr_html_(self) -> str:
-        rows = [[row["name"], row.get("applied", ""), _reasons(row.get("refused", []))] for row in self.get("passes", [])]
+        passes = [row for row in self.get("passes", []) if row.get("applied", 1) or row.get("refused") or row.get("detail")]
+        rows = [[row["name"], row.get("applied", ""), _reasons(row.get("refused", []))] for row in passes]
+        idle = len(self.get("passes", [])) - len(passes)
+        if idle:
+            rows.append([f"{idle} pass{'' if idle == 1 else 'es'} changed nothing", "", ""])
         named = [f"{key} {self[key]}" for key in ("kind", "id", "source", "result") if self.get(key)]
-        return self._picture() + _table(", ".join(named), ["pass", "applied", "refused"], rows)
+        nodes = self.get("nodes")
+        counts = [f"nodes {nodes['before']} → {nodes['after']}"] if nodes else []
+        return self._picture() + _table(", ".join([*self._requested(), *counts, *named]), ["pass", "applied", "refused"], rows)
+
+    def _requested(self) -> list[str]:
+        """inference + MergeLinears"""
+        asked = [entry if isinstance(entry, str) else entry["name"] for entry in self.get("requested", [])]
+        return [" + ".join(asked)] if asked else []
 
 
 NODES = 50  # of a graph in a notebook
