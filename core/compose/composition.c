@@ -134,8 +134,7 @@ void fb_composition_free(fb_composition *composition) {
 }
 
 /* Takes `params` and the pass. */
-static fb_status add_call(fb_composition *composition, const fb_pass *pass, char *params, const char *preset,
-                          fb_error *error) {
+static fb_status add_call(fb_composition *composition, const fb_pass *pass, char *params, const char *preset, fb_error *error) {
     fb_status status = FB_OK;
     if (!params) status = fb_fail_memory(error);
     if (!status && composition->count == composition->capacity) {

@@ -125,8 +125,8 @@ static fb_status select_steps(const fb_app *app, const fb_watch *watch, fb_undo_
         fb_buffer at = {0};
         fb_buffer_printf(&at, "%s/%zu", pointer, i);
         const char *text = fb_buffer_text(&at);
-        fb_status status =
-            text ? select_entry(app, watch, task, json_array_get(task->passes, i), text, refusal, error) : fb_fail_memory(error);
+        fb_status status = text ? select_entry(app, watch, task, json_array_get(task->passes, i), text, refusal, error)
+                                : fb_fail_memory(error);
         fb_buffer_free(&at);
         if (status) return status;
     }

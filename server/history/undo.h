@@ -39,7 +39,7 @@ typedef struct fb_undo_refusal {
     fb_conflicts conflicts;    /* of the code "conflict" */
     const char **irreversible; /* names of passes, of the code "irreversible" */
     size_t irreversible_count;
-    json_t *names;             /* that could have been given, of the code "unknown-pass"; or NULL */
+    json_t *names;                     /* that could have been given, of the code "unknown-pass"; or NULL */
     char run_id[FB_RUN_ID_LENGTH + 1]; /* … and the run that a rollback of them is asked of */
     struct fb_undoing *work;           /* which the names live in */
 } fb_undo_refusal;

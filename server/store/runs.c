@@ -70,12 +70,12 @@ static fb_status find_references(fb_connection *connection, const fb_store_run *
 static fb_status insert_run(fb_connection *connection, const fb_packed_run *packed, const references *keys, int64_t *key,
                             fb_error *error) {
     const fb_store_run *run = packed->run;
-    fb_query insert =
-        fb_query_begin(connection,
-                       "INSERT INTO runs (id, kind, source, result, composition, exact, reversible, "
-                       "preserves_computation, lint, created, note, request, report_size, report, validation, requested, of_run) "
-                       "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) RETURNING key",
-                       error);
+    fb_query insert = fb_query_begin(
+        connection,
+        "INSERT INTO runs (id, kind, source, result, composition, exact, reversible, "
+        "preserves_computation, lint, created, note, request, report_size, report, validation, requested, of_run) "
+        "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) RETURNING key",
+        error);
     fb_bind_text(&insert, run->id);
     fb_bind_text(&insert, run->kind);
     fb_bind_int(&insert, keys->source);
@@ -257,8 +257,8 @@ static void read_report(fb_query *query, int column, fb_store_memory **memory, f
     "SELECT r.id, r.kind, s.id, t.id, r.composition, r.exact, r.reversible, r.preserves_computation, r.lint, r.created, "      \
     "r.request, r.note, o.id, r.validation, r.key, (SELECT count(*) FROM run_passes WHERE run = r.key), "                      \
     "(SELECT count(*) FROM run_labels WHERE run = r.key), r.requested, s.name, s.nodes, t.nodes, "                             \
-    "(SELECT m.name FROM models m WHERE m.key = v.model), v.name" more " FROM runs r JOIN graphs s ON s.key = r.source "               \
-    "JOIN graphs t ON t.key = r.result LEFT JOIN runs o ON o.key = r.of_run "                                                       \
+    "(SELECT m.name FROM models m WHERE m.key = v.model), v.name" more " FROM runs r JOIN graphs s ON s.key = r.source "       \
+    "JOIN graphs t ON t.key = r.result LEFT JOIN runs o ON o.key = r.of_run "                                                  \
     "LEFT JOIN versions v ON v.key = (SELECT min(key) FROM versions WHERE run = r.key) "
 #define REPORT ", r.report_size, r.report"
 

@@ -8,8 +8,8 @@ import pytest
 from documents import branches, counts
 from test_http import is_problem
 
-MEMBERS = ["id", "kind", "requested", "source", "result", "name", "nodes", "signature", "exact", "reversible", "preserves_computation", "lint",
-           "created", "passes"]
+MEMBERS = ["id", "kind", "requested", "source", "result", "name", "nodes", "signature", "exact", "reversible",
+           "preserves_computation", "lint", "created", "passes"]
 PASS_MEMBERS = ["name", "version", "params", "signature", "reversible", "exactness", "applied", "nodes", "refused"]
 
 

@@ -164,9 +164,12 @@ def test_lists_of_many_pages(client):
 
 
 def test_a_run_shows_itself(client):
-    run = client.optimize(relu(), PASSES)
+    run = client.optimize(TOY, ["inference", "MergeLinears"])
     shown = foldback.Run(run | {"passes": [*run["passes"], {"name": "<b>", "applied": 2, "refused": []}]})._repr_html_()
-    assert run["id"] in shown and "<td>ChangeTrueDivToMulByInverse</td>" in shown
+    assert run["id"] in shown and "<td>MergeLinears</td>" in shown and "inference + MergeLinears, nodes" in shown
+    assert f"nodes {run['nodes']['before']} → {run['nodes']['after']}" in shown
+    idle = sum(not one["applied"] and not one["refused"] for one in run["passes"])
+    assert idle and f"{idle} passes changed nothing" in shown and "<td>FoldPad</td>" not in shown
     assert "&lt;b&gt;" in shown and "<b>" not in shown
     assert isinstance(run, foldback.Run) and isinstance(client.run(run), foldback.Run)
 
