@@ -72,7 +72,7 @@ def eventually(found, timeout=600):
     deadline = time.monotonic() + timeout
     while not found():
         assert time.monotonic() < deadline
-        time.sleep(0.05)
+        time.sleep(0.25)  # each look is a psql
 
 
 def replicas(start):
