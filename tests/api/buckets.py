@@ -41,7 +41,7 @@ class Server:
         (self.folder / BUCKET).mkdir(parents=True, exist_ok=True)
 
     def start(self):
-        # Without a hash of its own: it would read an object as a whole for each HEAD and range.
+        # No hash: it would read an object as a whole for each HEAD and range.
         rclone = [program("rclone"), "serve", "s3", "--config", "", "--auth-key", f"{KEY},{SECRET}", "--addr",
                   f"127.0.0.1:{self.port}",
                   "--etag-hash", "", "--vfs-cache-mode", "off", "--dir-cache-time", "1ms", str(self.folder)]
