@@ -8,77 +8,14 @@
 #include "core/analysis/shape.h"
 #include "core/analysis/strides.h"
 
-/* Families of operators whose calls may return their input. */
-typedef enum family {
-    NO_FAMILY,
-    RETURNS,
-    DROPS,
-    DETACHES,
-    RESHAPES,
-    CASTS,
-    MAKES_CONTIGUOUS,
-    COPIES,
-    CASTS_COPY,
-    CASTS_LIKE,
-    ADDS,
-    SCALES,
-    AVERAGES,
-    OVERWRITES,
-    PADS,
-    TURNS,
-    JOINS
-} family;
+static fb_identity_rule rule_of(fb_op op) {
+    return (fb_identity_rule)fb_op_facts_of(op)->identity;
+}
 
-static const uint8_t families[FB_OP_COUNT] = {
-    [FB_OP_IDENTITY] = RETURNS,
-    [FB_OP_POSITIVE] = RETURNS,
-    [FB_OP_DROPOUT] = DROPS,
-    [FB_OP_FEATURE_DROPOUT] = DROPS,
-    [FB_OP_ALPHA_DROPOUT] = DROPS,
-    [FB_OP_DETACH] = DETACHES,
-    [FB_OP_ALIAS] = DETACHES,
-    [FB_OP_LIFT_FRESH] = DETACHES,
-    [FB_OP_VIEW] = RESHAPES,
-    [FB_OP_UNSAFE_VIEW] = RESHAPES,
-    [FB_OP_RESHAPE] = RESHAPES,
-    [FB_OP_VIEW_AS] = RESHAPES,
-    [FB_OP_FLATTEN] = RESHAPES,
-    [FB_OP_EXPAND] = RESHAPES,
-    [FB_OP_EXPAND_AS] = RESHAPES,
-    [FB_OP_SLICE] = RESHAPES,
-    [FB_OP_NARROW] = RESHAPES,
-    [FB_OP_GETITEM] = RESHAPES,
-    [FB_OP_TO] = CASTS,
-    [FB_OP_TO_OTHER] = CASTS,
-    [FB_OP_TYPE] = CASTS,
-    [FB_OP_TYPE_AS] = CASTS_LIKE,
-    [FB_OP_CAST_FLOAT] = CASTS,
-    [FB_OP_CAST_DOUBLE] = CASTS,
-    [FB_OP_CAST_HALF] = CASTS,
-    [FB_OP_CAST_BFLOAT16] = CASTS,
-    [FB_OP_CAST_LONG] = CASTS,
-    [FB_OP_CAST_INT] = CASTS,
-    [FB_OP_CAST_BOOL] = CASTS,
-    [FB_OP_CONTIGUOUS] = MAKES_CONTIGUOUS,
-    [FB_OP_CLONE] = COPIES,
-    [FB_OP_LIFT_FRESH_COPY] = COPIES,
-    [FB_OP_TO_COPY] = CASTS_COPY,
-    [FB_OP_COPY] = OVERWRITES,
-    [FB_OP_PERMUTE] = TURNS,
-    [FB_OP_TRANSPOSE] = TURNS,
-    [FB_OP_CAT] = JOINS,
-    [FB_OP_HSTACK] = JOINS,
-    [FB_OP_PAD] = PADS,
-    [FB_OP_CONSTANT_PAD] = PADS,
-    [FB_OP_ADD] = ADDS,
-    [FB_OP_SUB] = ADDS,
-    [FB_OP_MUL] = SCALES,
-    [FB_OP_DIV] = SCALES,
-    [FB_OP_TRUE_DIVIDE] = SCALES,
-    [FB_OP_ADAPTIVE_AVG_POOL1D] = AVERAGES,
-    [FB_OP_ADAPTIVE_AVG_POOL2D] = AVERAGES,
-    [FB_OP_ADAPTIVE_AVG_POOL3D] = AVERAGES,
-};
+static bool casts(fb_op op) {
+    fb_identity_rule rule = rule_of(op);
+    return rule == FB_IDENTITY_RULE_CASTS || rule == FB_IDENTITY_RULE_CASTS_COPY || rule == FB_IDENTITY_RULE_CASTS_LIKE;
+}
 
 static void doubt(fb_identity *identity, const char *reason, const char *detail) {
     if (!identity->doubt.code) identity->doubt = (fb_obstacle){reason, detail};
@@ -194,7 +131,7 @@ static bool is_index_of_all(const fb_graph *graph, fb_value index) {
     return true;
 }
 
-/* ---- families ------------------------------------------------------------------------------------------------------------ */
+/* ---- by rule ------------------------------------------------------------------------------------------------------------- */
 
 static bool read_reshape(const fb_graph *graph, fb_identity *identity) {
     fb_shape_result from, to;
@@ -227,8 +164,7 @@ static bool read_cast(const fb_graph *graph, fb_identity *identity) {
 static bool lies_with(const fb_graph *graph, fb_node value, fb_node other, int depth) {
     if (value.id == other.id) return true;
     fb_op op = (fb_op)(fb_node_op(graph, value) & ~FB_OP_IN_PLACE);
-    bool may_move = op == FB_OP_UNKNOWN || op == FB_OP_DEVICE_COPY || families[op] == CASTS || families[op] == CASTS_COPY ||
-                    families[op] == CASTS_LIKE || fb_node_kwarg(graph, value, "device").id;
+    bool may_move = op == FB_OP_UNKNOWN || op == FB_OP_DEVICE_COPY || casts(op) || fb_node_kwarg(graph, value, "device").id;
     if (!depth || may_move || fb_op_effects(graph, value).is_unknown) return false;
     fb_value first = fb_first_argument(graph, value);
     bool maps = fb_op_facts_of(op)->flags & FB_FACT_ELEMENTWISE;
@@ -408,39 +344,42 @@ static bool read_overwrite(const fb_graph *graph, fb_identity *identity) {
     return true;
 }
 
-static bool read_family(const fb_graph *graph, family of, fb_op op, fb_identity *identity) {
-    switch (of) {
-    case NO_FAMILY: return false;
-    case RETURNS: return true;
-    case DROPS: return read_dropout(graph, identity);
-    case DETACHES: identity->form = FB_IDENTITY_VIEW; return true;
-    case RESHAPES: identity->form = FB_IDENTITY_VIEW; return read_reshape(graph, identity);
-    case CASTS: return read_cast(graph, identity);
-    case MAKES_CONTIGUOUS: return read_copy(graph, identity, FB_IDENTITY_ITSELF);
-    case COPIES: return read_copy(graph, identity, FB_IDENTITY_COPY);
-    case CASTS_LIKE: return read_cast_like(graph, identity);
-    case CASTS_COPY: identity->form = FB_IDENTITY_COPY; return read_cast(graph, identity);
-    case ADDS: return read_arithmetic(graph, op, true, identity);
-    case SCALES: return read_arithmetic(graph, op, false, identity);
-    case AVERAGES: return read_average(graph, identity);
-    case OVERWRITES: return read_overwrite(graph, identity);
-    case PADS: return read_pad(graph, identity);
-    case TURNS: return read_turn(graph, identity);
-    case JOINS: return read_join(graph, identity);
+static bool read_by_rule(const fb_graph *graph, fb_op op, fb_identity *identity) {
+    switch (rule_of(op)) {
+    case FB_IDENTITY_RULE_NEVER: return false;
+    case FB_IDENTITY_RULE_RETURNS: return true;
+    case FB_IDENTITY_RULE_DROPS: return read_dropout(graph, identity);
+    case FB_IDENTITY_RULE_DETACHES: identity->form = FB_IDENTITY_VIEW; return true;
+    case FB_IDENTITY_RULE_RESHAPES: identity->form = FB_IDENTITY_VIEW; return read_reshape(graph, identity);
+    case FB_IDENTITY_RULE_CASTS: return read_cast(graph, identity);
+    case FB_IDENTITY_RULE_MAKES_CONTIGUOUS: return read_copy(graph, identity, FB_IDENTITY_ITSELF);
+    case FB_IDENTITY_RULE_COPIES: return read_copy(graph, identity, FB_IDENTITY_COPY);
+    case FB_IDENTITY_RULE_CASTS_LIKE: return read_cast_like(graph, identity);
+    case FB_IDENTITY_RULE_CASTS_COPY: identity->form = FB_IDENTITY_COPY; return read_cast(graph, identity);
+    case FB_IDENTITY_RULE_ADDS: return read_arithmetic(graph, op, true, identity);
+    case FB_IDENTITY_RULE_SCALES: return read_arithmetic(graph, op, false, identity);
+    case FB_IDENTITY_RULE_AVERAGES: return read_average(graph, identity);
+    case FB_IDENTITY_RULE_OVERWRITES: return read_overwrite(graph, identity);
+    case FB_IDENTITY_RULE_PADS: return read_pad(graph, identity);
+    case FB_IDENTITY_RULE_TURNS: return read_turn(graph, identity);
+    case FB_IDENTITY_RULE_JOINS: return read_join(graph, identity);
     }
     return false;
 }
 
 bool fb_identity_at(const fb_graph *graph, fb_node node, fb_identity *identity) {
     fb_op op = fb_node_op(graph, node), plain = (fb_op)(op & ~FB_OP_IN_PLACE);
-    family of = (family)families[plain < FB_OP_COUNT ? plain : FB_OP_UNKNOWN];
-    if (of == NO_FAMILY) return false;
+    fb_identity_rule rule = rule_of(op);
+    if (rule == FB_IDENTITY_RULE_NEVER) return false;
     /* Dropout in eval mode writes nothing, in place or not; and detach_ changes what autograd sees alone. */
-    if ((op & FB_OP_IN_PLACE) ? of != DROPS && plain != FB_OP_DETACH && of != OVERWRITES : of == OVERWRITES) return false;
+    if ((op & FB_OP_IN_PLACE) ? rule != FB_IDENTITY_RULE_DROPS && plain != FB_OP_DETACH && rule != FB_IDENTITY_RULE_OVERWRITES
+                              : rule == FB_IDENTITY_RULE_OVERWRITES)
+        return false;
     if (fb_op_effects(graph, node).is_unknown) return false;
     fb_identity found = {.node = node, .input = fb_value_node(graph, fb_first_argument(graph, node))};
-    if (!found.input.id && of != ADDS && of != SCALES && of != JOINS) return false;
-    if (!read_family(graph, of, plain, &found)) return false;
+    if (!found.input.id && rule != FB_IDENTITY_RULE_ADDS && rule != FB_IDENTITY_RULE_SCALES && rule != FB_IDENTITY_RULE_JOINS)
+        return false;
+    if (!read_by_rule(graph, plain, &found)) return false;
     if (op == (FB_OP_DETACH | FB_OP_IN_PLACE)) found.form = FB_IDENTITY_ITSELF;
     if (fb_is_python_number(graph, found.input)) return false;
     *identity = found;
@@ -450,10 +389,10 @@ bool fb_identity_at(const fb_graph *graph, fb_node node, fb_identity *identity) 
 bool fb_cast_at(const fb_graph *graph, fb_node node, fb_identity *cast) {
     fb_op op = fb_node_op(graph, node);
     if (op & FB_OP_IN_PLACE || op >= FB_OP_COUNT || fb_op_effects(graph, node).is_unknown) return false;
-    if (families[op] != CASTS && families[op] != CASTS_COPY && families[op] != CASTS_LIKE) return false;
+    if (!casts(op)) return false;
     fb_identity found = {.node = node, .input = fb_value_node(graph, fb_first_argument(graph, node))};
     if (!found.input.id || fb_result_kind_of(graph, node) == FB_A_NUMBER) return false; /* x.type() */
-    if (families[op] == CASTS_LIKE) {
+    if (rule_of(op) == FB_IDENTITY_RULE_CASTS_LIKE) {
         if (!judge_cast_like(graph, &found)) return false;
     } else {
         judge_cast(graph, &found);

@@ -184,10 +184,6 @@ static bool gives_one_tensor(const fb_shape_call *call, fb_shape_rule rule) {
     }
 }
 
-static bool gives_another_shape(fb_shape_rule shape) {
-    return shape == FB_SHAPE_TRANSPOSE || shape == FB_SHAPE_T || shape == FB_SHAPE_UNSQUEEZE || shape == FB_SHAPE_SQUEEZE;
-}
-
 /* PyTorch's names of what writes in place end so: x.set_(y), torch.ops.mine.grow_.default. */
 static bool is_named_in_place(const char *target) {
     size_t length = strlen(target);
@@ -198,12 +194,8 @@ static bool is_named_in_place(const char *target) {
 
 bool fb_reshapes_in_place(const fb_graph *graph, fb_node node) {
     fb_op op = fb_node_op(graph, node);
-    switch (op) {
-    case FB_OP_UNKNOWN: return is_named_in_place(fb_node_target(graph, node));
-    case FB_OP_RESIZE | FB_OP_IN_PLACE:
-    case FB_OP_AS_STRIDED | FB_OP_IN_PLACE: return true;
-    default: return op & FB_OP_IN_PLACE && gives_another_shape((fb_shape_rule)fb_op_facts_of(op)->shape);
-    }
+    if (op == FB_OP_UNKNOWN) return is_named_in_place(fb_node_target(graph, node));
+    return op & FB_OP_IN_PLACE && fb_op_facts_of(op)->flags & FB_FACT_RESHAPES_IN_PLACE;
 }
 
 /* In place the result is the first argument, except where the operator gives that one another shape. */
@@ -212,7 +204,7 @@ static void rules_of(fb_op op, fb_shape_rule *shape, fb_dtype_rule *dtype) {
     *shape = (fb_shape_rule)facts->shape;
     *dtype = (fb_dtype_rule)facts->dtype;
     if (!(op & FB_OP_IN_PLACE) || *shape == FB_SHAPE_UNKNOWN) return;
-    if (!gives_another_shape(*shape)) *shape = FB_SHAPE_SAME;
+    if (!(facts->flags & FB_FACT_RESHAPES_IN_PLACE)) *shape = FB_SHAPE_SAME;
     *dtype = FB_DTYPE_RULE_SAME;
 }
 

@@ -102,15 +102,9 @@ bool fb_image_is_line(const fb_graph *g, fb_node n) {
 
 /* Parts of an image along a dimension, or the tuple that such a call gives. */
 static bool gives_parts(const fb_graph *g, fb_node n) {
-    switch (fb_node_op(g, n)) {
-    case FB_OP_SPLIT:
-    case FB_OP_SPLIT_WITH_SIZES:
-    case FB_OP_CHUNK: return true;
-    case FB_OP_GETITEM:
-    case FB_OP_SLICE:
-    case FB_OP_NARROW: return is_image(g, n);
-    default: return fb_op_facts_of(fb_node_op(g, n))->flags & FB_FACT_TUPLE;
-    }
+    const fb_op_facts *facts = fb_op_facts_of(fb_node_op(g, n));
+    bool is_part = facts->shape == FB_SHAPE_GETITEM || facts->shape == FB_SHAPE_SLICE || facts->shape == FB_SHAPE_NARROW;
+    return is_part ? is_image(g, n) : facts->flags & (FB_FACT_TUPLE | FB_FACT_PARTS);
 }
 
 bool fb_hands_image_on(const fb_layout_effects *t, fb_node n) {

@@ -52,35 +52,35 @@ static bool power(fb_number a, fb_number b, bool are_ints, fb_number *out) {
     return give_int(all, out);
 }
 
-bool fb_number_calculate(fb_op op, fb_number a, fb_number b, fb_number *out) {
-    bool are_ints = a.is_int && b.is_int, wants_remainder = op == FB_OP_REMAINDER;
+bool fb_number_calculate(fb_arithmetic op, fb_number a, fb_number b, fb_number *out) {
+    bool are_ints = a.is_int && b.is_int, wants_remainder = op == FB_ARITHMETIC_REMAINDER;
     int64_t integer;
     switch (op) {
-    case FB_OP_ADD:
+    case FB_ARITHMETIC_ADD:
         if (!are_ints) return give_real(a.real + b.real, out);
         return !__builtin_add_overflow(a.integer, b.integer, &integer) && give_int(integer, out);
-    case FB_OP_SUB:
+    case FB_ARITHMETIC_SUB:
         if (!are_ints) return give_real(a.real - b.real, out);
         return !__builtin_sub_overflow(a.integer, b.integer, &integer) && give_int(integer, out);
-    case FB_OP_MUL:
+    case FB_ARITHMETIC_MUL:
         if (!are_ints) return give_real(a.real * b.real, out);
         return !__builtin_mul_overflow(a.integer, b.integer, &integer) && give_int(integer, out);
-    case FB_OP_TRUE_DIVIDE: return b.real != 0 && give_real(a.real / b.real, out);
-    case FB_OP_FLOOR_DIVIDE:
-    case FB_OP_REMAINDER:
+    case FB_ARITHMETIC_TRUE_DIVIDE: return b.real != 0 && give_real(a.real / b.real, out);
+    case FB_ARITHMETIC_FLOOR_DIVIDE:
+    case FB_ARITHMETIC_REMAINDER:
         return are_ints ? floor_divide_ints(a.integer, b.integer, wants_remainder, out)
                         : floor_divide_reals(a.real, b.real, wants_remainder, out);
-    case FB_OP_POW: return power(a, b, are_ints, out);
+    case FB_ARITHMETIC_POW: return power(a, b, are_ints, out);
     default: return false;
     }
 }
 
-bool fb_number_calculate_one(fb_op op, fb_number a, fb_number *out) {
+bool fb_number_calculate_one(fb_arithmetic op, fb_number a, fb_number *out) {
     bool fits = !a.is_int || a.integer != INT64_MIN;
     switch (op) {
-    case FB_OP_NEG: return fits && (a.is_int ? give_int(-a.integer, out) : give_real(-a.real, out));
-    case FB_OP_POSITIVE: *out = a; return true;
-    case FB_OP_ABS: return fits && (a.is_int ? give_int(llabs(a.integer), out) : give_real(fabs(a.real), out));
+    case FB_ARITHMETIC_NEG: return fits && (a.is_int ? give_int(-a.integer, out) : give_real(-a.real, out));
+    case FB_ARITHMETIC_POSITIVE: *out = a; return true;
+    case FB_ARITHMETIC_ABS: return fits && (a.is_int ? give_int(llabs(a.integer), out) : give_real(fabs(a.real), out));
     default: return false;
     }
 }

@@ -24,9 +24,9 @@ static inline fb_number fb_number_of_real(double real) {
 }
 
 /* a + b, a - b, a * b, a / b (TRUE_DIVIDE), a // b, a % b, a ** b. False: Python raises, the result is complex or an int beyond
- * 64 bits, or the operator is another one. */
-bool fb_number_calculate(fb_op op, fb_number a, fb_number b, fb_number *out);
+ * 64 bits, or it is other arithmetic. */
+bool fb_number_calculate(fb_arithmetic op, fb_number a, fb_number b, fb_number *out);
 /* -a, +a and abs(a); false as above. */
-bool fb_number_calculate_one(fb_op op, fb_number a, fb_number *out);
+bool fb_number_calculate_one(fb_arithmetic op, fb_number a, fb_number *out);
 
 #endif

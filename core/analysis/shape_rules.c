@@ -778,20 +778,6 @@ static bool slide_back(const window *w, fb_dim *size) {
     return true;
 }
 
-static int spatial_of(fb_op op) {
-    switch (op) {
-    case FB_OP_CONV1D:
-    case FB_OP_CONV_TRANSPOSE1D:
-    case FB_OP_MAX_POOL1D:
-    case FB_OP_AVG_POOL1D: return 1;
-    case FB_OP_CONV2D:
-    case FB_OP_CONV_TRANSPOSE2D:
-    case FB_OP_MAX_POOL2D:
-    case FB_OP_AVG_POOL2D: return 2;
-    default: return 3;
-    }
-}
-
 static bool read_windows(const fb_shape_call *call, int count, window *windows) {
     int64_t stride[3], padding[3], dilation[3], output_padding[3];
     if (!fb_option_ints(call, "stride", 1, count, stride) || !fb_option_ints(call, "padding", 0, count, padding)) return false;
@@ -833,7 +819,7 @@ static bool read_conv(const fb_shape_call *call, int spatial, fb_type *out, fb_t
 }
 
 static bool shape_convolution(const fb_shape_call *call, fb_type *out) {
-    int spatial = spatial_of(call->op);
+    int spatial = fb_op_facts_of(call->op)->spatial;
     fb_type weight;
     window windows[3];
     int64_t groups, channels;
@@ -851,7 +837,7 @@ static bool shape_convolution(const fb_shape_call *call, fb_type *out) {
 }
 
 static bool shape_transposed_convolution(const fb_shape_call *call, fb_type *out) {
-    int spatial = spatial_of(call->op);
+    int spatial = fb_op_facts_of(call->op)->spatial;
     fb_type weight;
     window windows[3];
     int64_t groups, channels;
@@ -888,7 +874,7 @@ static bool shape_any_convolution(const fb_shape_call *call, fb_type *out) {
 /* ---- pooling --------------------------------------------------------------------------------------------------------- */
 
 static bool pool(const fb_shape_call *call, bool has_dilation, fb_type *out) {
-    int spatial = spatial_of(call->op);
+    int spatial = fb_op_facts_of(call->op)->spatial;
     window windows[3];
     int64_t kernel[3], stride[3], ones[3] = {1, 1, 1};
     if (!first_tensor_of(call, out) || (out->rank != spatial + 1 && out->rank != spatial + 2)) return false;

@@ -114,22 +114,26 @@ static bool concatenate(fb_sizes *a, const fb_sizes *b) {
 }
 
 /* Ints; what a division gives of negative ones no size needs. */
-static bool compute(fb_op op, int64_t a, int64_t b, fb_sizes *out) {
+static bool compute(fb_arithmetic op, int64_t a, int64_t b, fb_sizes *out) {
     fb_number number;
-    bool divides = op == FB_OP_FLOOR_DIVIDE || op == FB_OP_REMAINDER;
+    bool divides = op == FB_ARITHMETIC_FLOOR_DIVIDE || op == FB_ARITHMETIC_REMAINDER;
     if (divides && (b <= 0 || a < 0)) return false;
     return fb_number_calculate(op, fb_number_of_int(a), fb_number_of_int(b), &number) && give(out, fb_dim_of(number.integer));
 }
 
-static bool evaluate_arithmetic(evaluator *e, fb_node node, fb_op op, fb_sizes *out) {
+static bool evaluate_arithmetic(evaluator *e, fb_node node, fb_arithmetic op, fb_sizes *out) {
     fb_sizes a, b;
     if (!evaluate(e, fb_node_arg(e->graph, node, 0), &a) || !evaluate(e, fb_node_arg(e->graph, node, 1), &b)) return false;
-    if (a.is_sequence && b.is_sequence && op == FB_OP_ADD && concatenate(&a, &b)) {
+    if (a.is_sequence && b.is_sequence && op == FB_ARITHMETIC_ADD && concatenate(&a, &b)) {
         *out = a;
         return true;
     }
     if (a.is_sequence || b.is_sequence || a.items[0].symbol.id || b.items[0].symbol.id) return false;
     return compute(op, a.items[0].size, b.items[0].size, out);
+}
+
+static bool may_be_size(fb_arithmetic op) {
+    return op && op <= FB_ARITHMETIC_REMAINDER && op != FB_ARITHMETIC_TRUE_DIVIDE;
 }
 
 static bool evaluate_product(const fb_type *type, fb_sizes *out) {
@@ -144,6 +148,7 @@ static bool evaluate_node(evaluator *e, fb_node node, fb_sizes *out) {
     const fb_node_row *row = fb_node_at(e->graph, node);
     if (row->opcode != FB_CALL_FUNCTION && row->opcode != FB_CALL_METHOD) return false;
     fb_op op = (fb_op)(row->op & ~FB_OP_IN_PLACE);
+    fb_arithmetic arithmetic = fb_op_arithmetic_of_numbers(op);
     fb_type type;
     switch (op) {
     case FB_OP_SIZE:
@@ -152,17 +157,12 @@ static bool evaluate_node(evaluator *e, fb_node node, fb_sizes *out) {
     case FB_OP_GETITEM: return evaluate_getitem(e, node, out);
     case FB_OP_DIM: return shape_of_argument(e, node, &type) && give(out, fb_dim_of(type.rank));
     case FB_OP_NUMEL: return shape_of_argument(e, node, &type) && evaluate_product(&type, out);
-    case FB_OP_ADD:
-    case FB_OP_SUB:
-    case FB_OP_MUL:
-    case FB_OP_FLOOR_DIVIDE:
-    case FB_OP_REMAINDER: return evaluate_arithmetic(e, node, op, out);
     case FB_OP_LEN: {
         fb_sizes from;
         if (!evaluate(e, fb_node_arg(e->graph, node, 0), &from) || !from.is_sequence) return false;
         return give(out, fb_dim_of(from.count));
     }
-    default: return false;
+    default: return may_be_size(arithmetic) && evaluate_arithmetic(e, node, arithmetic, out);
     }
 }
 

@@ -45,31 +45,25 @@ static fb_memory_layout layout_asked_for(fb_memory_format format, fb_memory_layo
     return format == FB_FORMAT_CONTIGUOUS ? FB_LAYOUT_ROWS : FB_LAYOUT_FREE;
 }
 
-/* A max pool of one volume without a batch: PyTorch takes it in rows, and fails for images in channels_last. */
-static bool may_pool_one_volume(const fb_graph *graph, fb_node node) {
+/* The input, or the result of a list, is an image without a batch; or may be, where then the call may fail. */
+static bool is_unbatched(const fb_graph *graph, fb_node node, const fb_op_facts *facts) {
     fb_node input = fb_call_argument_node(graph, node, "input");
-    bool is_volume = fb_op_is(graph, node, FB_OP_MAX_POOL3D) || strstr(fb_node_target(graph, node), "max_pool3d");
-    return is_volume && !(input.id && fb_shape_rank(graph, fb_node_at(graph, input)->shape) == 5);
+    bool may_fail = facts->unbatched == FB_LAYOUT_ROWS_OF_ROWS; /* a max pool of volumes */
+    bool is_volume = facts->spatial == 3 || strstr(fb_node_target(graph, node), "max_pool3d");
+    int rank = fb_shape_rank(graph, fb_node_at(graph, input.id ? input : node)->shape);
+    return may_fail ? is_volume && !(input.id && rank == 5) : rank >= 0 && rank < 4;
 }
 
 fb_memory_layout fb_layout_of(const fb_graph *graph, fb_node node) {
     fb_op op = fb_node_op(graph, node);
-    fb_memory_layout layout = (fb_memory_layout)fb_op_facts_of(op)->layout;
-    int rank = fb_shape_rank(graph, fb_node_at(graph, node)->shape);
+    const fb_op_facts *facts = fb_op_facts_of(op);
+    fb_memory_layout layout = (fb_memory_layout)facts->layout;
     if (layout <= FB_LAYOUT_NONE || fb_is_layout_of_view(layout)) return layout;
     if (fb_op_effects(graph, node).mutates_input) return FB_LAYOUT_AS_FIRST; /* it is the first */
-    switch (op) {
-    case FB_OP_POW:
-    case FB_OP_FLOAT_POWER: return fb_leading_input(graph, node).id ? layout : FB_LAYOUT_ROWS; /* 2.0 ** x */
-    case FB_OP_CONV2D:
-    case FB_OP_CONV_TRANSPOSE2D:
-    case FB_OP_CONVOLUTION: return rank == 3 ? FB_LAYOUT_FREE : layout;
-    case FB_OP_STACK: return rank >= 0 && rank <= 3 ? FB_LAYOUT_ROWS : layout; /* images are stacked as they are */
-    case FB_OP_MAX_POOL3D:
-    case FB_OP_MAX_POOL_WITH_INDICES: return may_pool_one_volume(graph, node) ? FB_LAYOUT_ROWS_OF_ROWS : layout;
-    case FB_OP_TAKE_ALONG_DIM: return fb_call_argument(graph, node, "dim").id ? FB_LAYOUT_ROWS : layout;
-    default: return layout_asked_for(fb_memory_format_of(graph, node), layout);
-    }
+    if (facts->unbatched) return is_unbatched(graph, node, facts) ? (fb_memory_layout)facts->unbatched : layout;
+    bool is_of_number = facts->flags & FB_FACT_ROWS_OF_NUMBER && !fb_leading_input(graph, node).id;
+    if (is_of_number || (op == FB_OP_TAKE_ALONG_DIM && fb_call_argument(graph, node, "dim").id)) return FB_LAYOUT_ROWS;
+    return layout_asked_for(fb_memory_format_of(graph, node), layout);
 }
 
 fb_node fb_leading_input(const fb_graph *graph, fb_node node) {
@@ -409,8 +403,8 @@ static bool reader_works(walk *w, fb_node user, sharer of) {
     const fb_op_facts *facts = fb_op_facts_of(op);
     if (op == FB_OP_UNKNOWN || effects.is_unknown || fb_runs_inside(graph, user) || (facts->flags & FB_FACT_READS_LAYOUT))
         return false;
-    if (op == FB_OP_ASSERT && !fb_asserts_type_only(graph, user)) return false; /* perhaps strides */
-    if (effects.mutates_input && effects.may_alias_all) return false;           /* put into a list that others read */
+    if (facts->flags & FB_FACT_ASSERTS && !fb_asserts_type_only(graph, user)) return false; /* perhaps strides */
+    if (effects.mutates_input && effects.may_alias_all) return false; /* put into a list that others read */
     /* Random numbers are drawn in the order of memory, and by another algorithm where that is not contiguous. */
     if (effects.mutates_input && effects.is_random && of.layout != ONE_ROW) return false;
     if (fb_layout_of(graph, user) == FB_LAYOUT_ROWS_OF_ROWS && of.layout != ONE_ROW) return false;

@@ -86,7 +86,7 @@ static bool of_both(walk *w, fb_node call, const char *first, const char *second
     return of_argument(w, call, first, a) && of_argument(w, call, second, b);
 }
 
-static bool of_arithmetic(walk *w, fb_node call, fb_op op, fb_bounds *out) {
+static bool of_arithmetic(walk *w, fb_node call, fb_arithmetic op, fb_bounds *out) {
     fb_bounds a, b;
     const char *const options[] = {"alpha", "rounding_mode"};
     for (size_t i = 0; i < 2; i++) {
@@ -94,10 +94,10 @@ static bool of_arithmetic(walk *w, fb_node call, fb_op op, fb_bounds *out) {
     }
     if (!of_both(w, call, "input", "other", &a, &b) || !are_finite(a) || !are_finite(b)) return false; /* inf - inf is nan */
     switch (op) {
-    case FB_OP_ADD: *out = (fb_bounds){a.least + b.least, a.largest + b.largest}; return true;
-    case FB_OP_SUB: return difference(a, b, out);
-    case FB_OP_RSUB: return difference(b, a, out);
-    case FB_OP_MUL: *out = product(a, b); return true;
+    case FB_ARITHMETIC_ADD: *out = (fb_bounds){a.least + b.least, a.largest + b.largest}; return true;
+    case FB_ARITHMETIC_SUB: return difference(a, b, out);
+    case FB_ARITHMETIC_REVERSED_SUB: return difference(b, a, out);
+    case FB_ARITHMETIC_MUL: *out = product(a, b); return true;
     default: return quotient(a, b, out);
     }
 }
@@ -142,6 +142,7 @@ static bool passes_on(const fb_graph *g, fb_node node, fb_op op) {
 
 static bool of_call(walk *w, fb_node node, fb_bounds *out) {
     fb_op op = (fb_op)(fb_node_op(w->graph, node) & ~FB_OP_IN_PLACE);
+    fb_arithmetic arithmetic = (fb_arithmetic)fb_op_facts_of(op)->arithmetic;
     fb_bounds other;
     bool is_known;
     switch (op) {
@@ -170,13 +171,9 @@ static bool of_call(walk *w, fb_node node, fb_bounds *out) {
         is_known = of_argument(w, node, "input", &other);
         *out = is_known ? (fb_bounds){-other.largest, -other.least} : *out;
         return is_known;
-    case FB_OP_ADD:
-    case FB_OP_SUB:
-    case FB_OP_RSUB:
-    case FB_OP_MUL:
-    case FB_OP_DIV:
-    case FB_OP_TRUE_DIVIDE: return of_arithmetic(w, node, op, out);
-    default: return passes_on(w->graph, node, op) && of_value(w, node, fb_first_argument(w->graph, node), out);
+    default:
+        if (arithmetic && arithmetic <= FB_ARITHMETIC_TRUE_DIVIDE) return of_arithmetic(w, node, arithmetic, out);
+        return passes_on(w->graph, node, op) && of_value(w, node, fb_first_argument(w->graph, node), out);
     }
 }
 

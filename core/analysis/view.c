@@ -72,15 +72,10 @@ bool fb_asserts_type_only(const fb_graph *graph, fb_node node) {
 }
 
 bool fb_reads_type_only(const fb_graph *graph, fb_node node) {
-    switch (fb_node_op(graph, node)) {
-    case FB_OP_GETATTR: return fb_result_kind_of(graph, node) == FB_A_NUMBER;
-    case FB_OP_SIZE:
-    case FB_OP_SYM_SIZE:
-    case FB_OP_DIM:
-    case FB_OP_NUMEL:
-    case FB_OP_LEN: return true;
-    default: return fb_asserts_type_only(graph, node);
-    }
+    fb_op op = fb_node_op(graph, node);
+    const fb_op_facts *facts = fb_op_facts_of(op);
+    if (op == FB_OP_GETATTR) return fb_result_kind_of(graph, node) == FB_A_NUMBER;
+    return (facts->type_of && facts->flags & FB_FACT_NUMBER) || fb_asserts_type_only(graph, node);
 }
 
 typedef struct mentions {
@@ -109,12 +104,8 @@ const char *fb_recorded_device(const fb_graph *graph, fb_node node) {
 bool fb_reads_type_only_of(const fb_graph *graph, fb_node node, fb_node input) {
     if (fb_reads_type_only(graph, node)) return true;
     fb_op op = fb_node_op(graph, node);
-    bool has_other = op == FB_OP_VIEW_AS || op == FB_OP_EXPAND_AS || op == FB_OP_TYPE_AS;
-    bool is_like = op == FB_OP_ZEROS_LIKE || op == FB_OP_ONES_LIKE || op == FB_OP_FULL_LIKE || op == FB_OP_NEW_ZEROS ||
-                   op == FB_OP_NEW_ONES || op == FB_OP_NEW_FULL;
-    if (!has_other && !is_like) return false;
-    return fb_mentions_of(graph, node, input) == 1 &&
-           fb_call_argument_node(graph, node, has_other ? "other" : "input").id == input.id;
+    const char *parameter = op & FB_OP_IN_PLACE ? NULL : fb_op_facts_of(op)->type_of;
+    return parameter && fb_mentions_of(graph, node, input) == 1 && fb_call_argument_node(graph, node, parameter).id == input.id;
 }
 
 /* ---- arguments ------------------------------------------------------------------------------------------------------- */
@@ -156,16 +147,16 @@ static bool is_transposition(const fb_graph *graph, fb_node node) {
     fb_sizes dims;
     fb_value name;
     int a, b;
-    switch (call.op) {
-    case FB_OP_T:
-    case FB_OP_NUMPY_T: return fb_call_has_only(graph, node, "input");
-    case FB_OP_GETATTR:
+    if (call.op & FB_OP_IN_PLACE) return false;
+    switch ((fb_shape_rule)fb_op_facts_of(call.op)->shape) {
+    case FB_SHAPE_T: return fb_call_has_only(graph, node, "input");
+    case FB_SHAPE_GETATTR:
         name = fb_node_arg(graph, node, 1);
         return name.id && fb_value_kind(graph, name) == FB_STRING &&
                (strcmp(fb_value_text(graph, name), "T") == 0 || strcmp(fb_value_text(graph, name), "mT") == 0);
-    case FB_OP_TRANSPOSE: return names_both(&call, "dim0", "dim1");
-    case FB_OP_MOVEDIM: return names_both(&call, "source", "destination");
-    case FB_OP_PERMUTE:
+    case FB_SHAPE_TRANSPOSE: return names_both(&call, "dim0", "dim1");
+    case FB_SHAPE_MOVEDIM: return names_both(&call, "source", "destination");
+    case FB_SHAPE_PERMUTE:
         return fb_sizes_named(&call, "dims", &dims) && dims.count == 2 && !dims.items[0].symbol.id &&
                !dims.items[1].symbol.id && fb_normalise_axis(dims.items[0].size, 2, &a) &&
                fb_normalise_axis(dims.items[1].size, 2, &b) && a == 1 && b == 0;
@@ -369,16 +360,9 @@ static int spatial_of_any(const fb_graph *graph, fb_node node, bool *is_transpos
 }
 
 static int spatial_of(fb_op op, bool *is_transposed) {
-    *is_transposed = op == FB_OP_CONV_TRANSPOSE1D || op == FB_OP_CONV_TRANSPOSE2D || op == FB_OP_CONV_TRANSPOSE3D;
-    switch (op) {
-    case FB_OP_CONV1D:
-    case FB_OP_CONV_TRANSPOSE1D: return 1;
-    case FB_OP_CONV2D:
-    case FB_OP_CONV_TRANSPOSE2D: return 2;
-    case FB_OP_CONV3D:
-    case FB_OP_CONV_TRANSPOSE3D: return 3;
-    default: return 0;
-    }
+    const fb_op_facts *facts = fb_op_facts_of(op);
+    *is_transposed = facts->shape == FB_SHAPE_CONV_TRANSPOSE;
+    return *is_transposed || facts->shape == FB_SHAPE_CONV ? facts->spatial : 0;
 }
 
 /* Certainly no padding: 0, "valid", or a sequence of zeros. */

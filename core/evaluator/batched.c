@@ -149,13 +149,7 @@ static fb_status kernel_apply_index(fb_kernel_call *call, fb_object *result) {
 
 /* Does the result hold an element for each of the operand's? */
 static bool keeps_batch(fb_op op) {
-    switch (op) {
-    case FB_OP_NEW_ZEROS:
-    case FB_OP_NEW_ONES:
-    case FB_OP_NEW_FULL:
-    case FB_OP_ASSERT: return false;
-    default: return true;
-    }
+    return !(fb_op_facts_of(op)->flags & FB_FACT_ASSERTS) && !fb_op_makes_anew(op);
 }
 
 static bool is_each(fb_op op) {

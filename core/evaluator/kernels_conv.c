@@ -142,18 +142,6 @@ static bool read_padding(fb_kernel_call *call, convolution *c, int64_t after[MAX
     return true;
 }
 
-static int spatial_of(fb_op op) {
-    switch (op) {
-    case FB_OP_CONV1D:
-    case FB_OP_CONV_TRANSPOSE1D: return 1;
-    case FB_OP_CONV2D:
-    case FB_OP_CONV_TRANSPOSE2D: return 2;
-    case FB_OP_CONV3D:
-    case FB_OP_CONV_TRANSPOSE3D: return 3;
-    default: return 0; /* aten.convolution: as many as the weight has */
-    }
-}
-
 /* Without a batch the input has one dimension less; *is_single says so. */
 static bool open_convolution(fb_kernel_call *call, bool is_transposed, convolution *c, bool *is_single) {
     fb_array *input, *weight, *bias;
@@ -163,7 +151,8 @@ static bool open_convolution(fb_kernel_call *call, bool is_transposed, convoluti
         !fb_argument_optional(call, "bias", &bias) || !fb_argument_int(call, "groups", 1, &c->groups) ||
         !fb_argument_text(call, "padding_mode", &mode))
         return false;
-    c->spatial = spatial_of(call->op) ? spatial_of(call->op) : weight->rank - 2;
+    int spatial = fb_op_facts_of(call->op)->spatial;
+    c->spatial = spatial ? spatial : weight->rank - 2;
     if (c->spatial < 1 || c->spatial > MAX_SPATIAL || weight->rank != c->spatial + 2)
         return fb_kernel_fail(call, "its weight has %d dimensions", weight->rank) == FB_OK;
     *is_single = input->rank == c->spatial + 1 && call->op != FB_OP_CONVOLUTION;

@@ -17,29 +17,29 @@ static bool give_bool(fb_object *result, bool boolean) {
     return true;
 }
 
-static bool compare(fb_op op, fb_number a, fb_number b, fb_object *result) {
+static bool compare(fb_arithmetic op, fb_number a, fb_number b, fb_object *result) {
     bool are_ints = a.is_int && b.is_int;
     bool less = are_ints ? a.integer < b.integer : a.real < b.real;
     bool equal = are_ints ? a.integer == b.integer : a.real == b.real;
     bool more = are_ints ? a.integer > b.integer : a.real > b.real;
     switch (op) {
-    case FB_OP_EQ: return give_bool(result, equal);
-    case FB_OP_NE: return give_bool(result, !equal);
-    case FB_OP_LT: return give_bool(result, less);
-    case FB_OP_LE: return give_bool(result, less || equal);
-    case FB_OP_GT: return give_bool(result, more);
+    case FB_ARITHMETIC_EQ: return give_bool(result, equal);
+    case FB_ARITHMETIC_NE: return give_bool(result, !equal);
+    case FB_ARITHMETIC_LT: return give_bool(result, less);
+    case FB_ARITHMETIC_LE: return give_bool(result, less || equal);
+    case FB_ARITHMETIC_GT: return give_bool(result, more);
     default: return give_bool(result, more || equal);
     }
 }
 
 /* Calculates with the bits of ints; bits of two bools are a bool. False: Python would raise, or it is not an int of 64 bits. */
-static bool calculate_bits(fb_op op, int64_t a, int64_t b, bool are_bools, fb_object *result) {
+static bool calculate_bits(fb_arithmetic op, int64_t a, int64_t b, bool are_bools, fb_object *result) {
     int64_t integer = b < 63 ? a >> (b & 63) : a >> 63;
     switch (op) {
-    case FB_OP_BITWISE_AND: integer = a & b; break;
-    case FB_OP_BITWISE_OR: integer = a | b; break;
-    case FB_OP_BITWISE_XOR: integer = a ^ b; break;
-    case FB_OP_SHIFT_LEFT:
+    case FB_ARITHMETIC_AND: integer = a & b; break;
+    case FB_ARITHMETIC_OR: integer = a | b; break;
+    case FB_ARITHMETIC_XOR: integer = a ^ b; break;
+    case FB_ARITHMETIC_SHIFT_LEFT:
         if (b < 0 || b >= 63 || __builtin_mul_overflow(a, (int64_t)1 << b, &integer)) return false;
         return give_number(result, fb_number_of_int(integer));
     default: return b >= 0 && give_number(result, fb_number_of_int(integer)); /* SHIFT_RIGHT */
@@ -47,33 +47,33 @@ static bool calculate_bits(fb_op op, int64_t a, int64_t b, bool are_bools, fb_ob
     return are_bools ? give_bool(result, integer != 0) : give_number(result, fb_number_of_int(integer));
 }
 
-static bool calculate(fb_op op, fb_number a, fb_number b, bool are_bools, fb_object *result) {
+static bool calculate(fb_arithmetic op, fb_number a, fb_number b, bool are_bools, fb_object *result) {
     fb_number number;
     switch (op) {
-    case FB_OP_EQ:
-    case FB_OP_NE:
-    case FB_OP_LT:
-    case FB_OP_LE:
-    case FB_OP_GT:
-    case FB_OP_GE: return compare(op, a, b, result);
-    case FB_OP_BITWISE_AND:
-    case FB_OP_BITWISE_OR:
-    case FB_OP_BITWISE_XOR:
-    case FB_OP_SHIFT_LEFT:
-    case FB_OP_SHIFT_RIGHT: return a.is_int && b.is_int && calculate_bits(op, a.integer, b.integer, are_bools, result);
+    case FB_ARITHMETIC_EQ:
+    case FB_ARITHMETIC_NE:
+    case FB_ARITHMETIC_LT:
+    case FB_ARITHMETIC_LE:
+    case FB_ARITHMETIC_GT:
+    case FB_ARITHMETIC_GE: return compare(op, a, b, result);
+    case FB_ARITHMETIC_AND:
+    case FB_ARITHMETIC_OR:
+    case FB_ARITHMETIC_XOR:
+    case FB_ARITHMETIC_SHIFT_LEFT:
+    case FB_ARITHMETIC_SHIFT_RIGHT: return a.is_int && b.is_int && calculate_bits(op, a.integer, b.integer, are_bools, result);
     default: return fb_number_calculate(op, a, b, &number) && give_number(result, number);
     }
 }
 
-static bool calculate_one(fb_op op, fb_number a, fb_object *result) {
+static bool calculate_one(fb_arithmetic op, fb_number a, fb_object *result) {
     fb_number number;
     switch (op) {
-    case FB_OP_BITWISE_NOT: return a.is_int && give_number(result, fb_number_of_int(~a.integer));
-    case FB_OP_FLOOR:
-    case FB_OP_CEIL:
-    case FB_OP_ROUND: {
+    case FB_ARITHMETIC_NOT: return a.is_int && give_number(result, fb_number_of_int(~a.integer));
+    case FB_ARITHMETIC_FLOOR:
+    case FB_ARITHMETIC_CEIL:
+    case FB_ARITHMETIC_ROUND: {
         if (a.is_int) return give_number(result, a);
-        double whole = op == FB_OP_FLOOR ? floor(a.real) : op == FB_OP_CEIL ? ceil(a.real) : nearbyint(a.real);
+        double whole = op == FB_ARITHMETIC_FLOOR ? floor(a.real) : op == FB_ARITHMETIC_CEIL ? ceil(a.real) : nearbyint(a.real);
         return fabs(whole) < 0x1p63 && give_number(result, fb_number_of_int((int64_t)whole));
     }
     default: return fb_number_calculate_one(op, a, &number) && give_number(result, number);
@@ -144,13 +144,14 @@ static bool calculate_others(fb_kernel_call *call, const fb_object *a, const fb_
 bool fb_python_arithmetic(fb_kernel_call *call, fb_object *result) {
     const fb_object *a = fb_argument(call, "input"), *b = fb_argument(call, call->op == FB_OP_POW ? "exponent" : "other");
     if (call->status || !a || a->kind == FB_OBJECT_ARRAY || (b && b->kind == FB_OBJECT_ARRAY)) return false;
+    fb_arithmetic op = fb_op_arithmetic_of_numbers(call->op);
     fb_number x = {.is_int = a->kind <= FB_OBJECT_INT}, y = {.is_int = b && b->kind <= FB_OBJECT_INT};
     bool are_numbers = fb_object_number(a, &x.real) && (!b || fb_object_number(b, &y.real)), is_done;
     if (x.is_int) fb_object_int(a, &x.integer);
     if (y.is_int) fb_object_int(b, &y.integer);
     if (!are_numbers) is_done = calculate_others(call, a, b, result);
-    else if (!b) is_done = calculate_one(call->op, x, result);
-    else is_done = calculate(call->op, x, y, a->kind == FB_OBJECT_BOOL && b->kind == FB_OBJECT_BOOL, result);
+    else if (!b) is_done = calculate_one(op, x, result);
+    else is_done = calculate(op, x, y, a->kind == FB_OBJECT_BOOL && b->kind == FB_OBJECT_BOOL, result);
     if (!is_done) fb_kernel_unsupported(call, "Python's numbers do not give one here");
     return is_done;
 }

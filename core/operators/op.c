@@ -33,6 +33,11 @@ enum {
     SAVES_RESULT = FB_FACT_SAVES_RESULT,
     COMPLEX_ROWS = FB_FACT_COMPLEX_ROWS,
     SECOND_LEADS = FB_FACT_SECOND_LEADS,
+    ROWS_OF_NUMBER = FB_FACT_ROWS_OF_NUMBER,
+    BATCHES = FB_FACT_BATCHES,
+    PARTS = FB_FACT_PARTS,
+    RESHAPES_IN_PLACE = FB_FACT_RESHAPES_IN_PLACE,
+    ASSERTS = FB_FACT_ASSERTS,
 };
 #define NATIVE(text) .native = text
 #define METHOD(text) .method = text
@@ -47,6 +52,11 @@ enum {
 #define FLAGS(bits) .flags = (bits)
 #define RULES(shape_rule, dtype_rule) .shape = FB_SHAPE_##shape_rule, .dtype = FB_DTYPE_RULE_##dtype_rule
 #define LAYOUT(name) .layout = FB_LAYOUT_##name
+#define UNBATCHED(name) .unbatched = FB_LAYOUT_##name
+#define SPATIAL(dimensions) .spatial = (dimensions)
+#define COMPUTES(name) .arithmetic = FB_ARITHMETIC_##name
+#define IDENTITY(name) .identity = FB_IDENTITY_RULE_##name
+#define TYPE_OF(text) .type_of = text
 #define FB_OP_ROW(name, names_text, ...) [FB_OP_##name] = {#name, names_text, FB_OP_ROW_REST(__VA_ARGS__)},
 #define FB_OP_ROW_REST(...) .parameters = __VA_ARGS__
 
@@ -132,16 +142,19 @@ fb_op fb_op_of_module(const char *type, size_t length) {
 }
 
 bool fb_op_maps_elements(fb_op op) {
-    switch (op) {
-    case FB_OP_TO:
-    case FB_OP_TO_OTHER:
-    case FB_OP_TO_COPY:
-    case FB_OP_CAST_BOOL:
-    case FB_OP_CLONE:
-    case FB_OP_DETACH:
-    case FB_OP_ALIAS: return true;
-    default: return fb_op_facts_of(op)->flags & FB_FACT_ELEMENTWISE;
-    }
+    uint32_t flags = fb_op_facts_of(op)->flags;
+    return flags & FB_FACT_ELEMENTWISE || (flags & FB_FACT_BATCHES && !(op & FB_OP_IN_PLACE));
+}
+
+bool fb_op_makes_anew(fb_op op) {
+    const fb_op_facts *facts = fb_op_facts_of(op);
+    return facts->shape == FB_SHAPE_NEW && facts->type_of;
+}
+
+fb_arithmetic fb_op_arithmetic_of_numbers(fb_op op) {
+    const fb_op_facts *facts = fb_op_facts_of(op);
+    bool takes_numbers = facts->flags & FB_FACT_MAYBE_NUMBER && !(op & FB_OP_IN_PLACE);
+    return takes_numbers ? (fb_arithmetic)facts->arithmetic : FB_NO_ARITHMETIC;
 }
 
 bool fb_op_lacks_kernel(fb_op op, const char *dtype) {

@@ -45,12 +45,17 @@ enum {
     /* PyTorch gives the same bits on every CPU: copies, comparisons, arithmetic on integers, and what IEEE 754 rounds
      * correctly. But not where a call has alpha or rounding_mode, nor where floating numbers become integers. */
     FB_FACT_EXACT = 1 << 18,
-    FB_FACT_EXACT_INTEGERS = 1 << 19, /* … where all that it reads and gives are integers or bools */
-    FB_FACT_RUNS_PROGRAMS = 1 << 20,  /* calls nested programs, which are among its arguments */
-    FB_FACT_VMAP_LEVEL = 1 << 21,     /* opens or closes a level of torch.vmap, where later calls compute batches */
-    FB_FACT_SAVES_RESULT = 1 << 22,   /* autograd saves its result: a write into it ends the backward pass */
-    FB_FACT_COMPLEX_ROWS = 1 << 23,   /* the result is row-major where the input is complex */
-    FB_FACT_SECOND_LEADS = 1 << 24,   /* of two operands, the second is asked first which of two axes goes first */
+    FB_FACT_EXACT_INTEGERS = 1 << 19,    /* … where all that it reads and gives are integers or bools */
+    FB_FACT_RUNS_PROGRAMS = 1 << 20,     /* calls nested programs, which are among its arguments */
+    FB_FACT_VMAP_LEVEL = 1 << 21,        /* opens or closes a level of torch.vmap, where later calls compute batches */
+    FB_FACT_SAVES_RESULT = 1 << 22,      /* autograd saves its result: a write into it ends the backward pass */
+    FB_FACT_COMPLEX_ROWS = 1 << 23,      /* the result is row-major where the input is complex */
+    FB_FACT_SECOND_LEADS = 1 << 24,      /* of two operands, the second is asked first which of two axes goes first */
+    FB_FACT_ROWS_OF_NUMBER = 1 << 25,    /* the result is row-major where the first operand is a number: 2.0 ** x */
+    FB_FACT_BATCHES = 1 << 26,           /* treats a batch of elements, as torch.vmap gives it, element by element: a copy */
+    FB_FACT_PARTS = 1 << 27,             /* gives a tuple of the first input's parts along one dimension */
+    FB_FACT_RESHAPES_IN_PLACE = 1 << 28, /* written in place, it gives its first input another shape: squeeze_ */
+    FB_FACT_ASSERTS = 1 << 29,           /* gives nothing, and fails where what it is given is wrong */
 };
 
 typedef enum fb_shape_rule {
@@ -107,6 +112,58 @@ typedef enum fb_memory_layout {
                            */
 } fb_memory_layout;
 
+/* The function of one or two numbers that the operator computes of each element, as Python's operator of that name. */
+typedef enum fb_arithmetic {
+    FB_NO_ARITHMETIC = 0,
+    FB_ARITHMETIC_ADD,
+    FB_ARITHMETIC_SUB,
+    FB_ARITHMETIC_REVERSED_SUB, /* b - a */
+    FB_ARITHMETIC_MUL,
+    FB_ARITHMETIC_TRUE_DIVIDE,
+    FB_ARITHMETIC_FLOOR_DIVIDE,
+    FB_ARITHMETIC_REMAINDER,
+    FB_ARITHMETIC_POW,
+    FB_ARITHMETIC_EQ,
+    FB_ARITHMETIC_NE,
+    FB_ARITHMETIC_LT,
+    FB_ARITHMETIC_LE,
+    FB_ARITHMETIC_GT,
+    FB_ARITHMETIC_GE,
+    FB_ARITHMETIC_AND,
+    FB_ARITHMETIC_OR,
+    FB_ARITHMETIC_XOR,
+    FB_ARITHMETIC_SHIFT_LEFT,
+    FB_ARITHMETIC_SHIFT_RIGHT,
+    FB_ARITHMETIC_NOT,
+    FB_ARITHMETIC_NEG,
+    FB_ARITHMETIC_POSITIVE,
+    FB_ARITHMETIC_ABS,
+    FB_ARITHMETIC_FLOOR,
+    FB_ARITHMETIC_CEIL,
+    FB_ARITHMETIC_ROUND,
+} fb_arithmetic;
+
+/* How a call gives the numbers of its input, where it does (core/analysis/identity.h judges one call). */
+typedef enum fb_identity_rule {
+    FB_IDENTITY_RULE_NEVER = 0,
+    FB_IDENTITY_RULE_RETURNS,          /* always, the input itself */
+    FB_IDENTITY_RULE_DROPS,            /* the input itself, outside training */
+    FB_IDENTITY_RULE_DETACHES,         /* always, a view */
+    FB_IDENTITY_RULE_RESHAPES,         /* a view, in the input's own shape */
+    FB_IDENTITY_RULE_CASTS,            /* the input itself, in its own dtype, device and memory format */
+    FB_IDENTITY_RULE_CASTS_COPY,       /* the same, copied */
+    FB_IDENTITY_RULE_CASTS_LIKE,       /* the input itself, where `other` has its dtype and device */
+    FB_IDENTITY_RULE_MAKES_CONTIGUOUS, /* the input itself, where it has the memory format */
+    FB_IDENTITY_RULE_COPIES,           /* always, copied */
+    FB_IDENTITY_RULE_ADDS,             /* copied: 0 is added or subtracted */
+    FB_IDENTITY_RULE_SCALES,           /* copied: it is multiplied or divided by 1 */
+    FB_IDENTITY_RULE_AVERAGES,         /* copied: a mean of each single element */
+    FB_IDENTITY_RULE_OVERWRITES,       /* in place: all of the input is replaced by `src` */
+    FB_IDENTITY_RULE_PADS,             /* copied: padded by nothing */
+    FB_IDENTITY_RULE_TURNS,            /* a view: each dimension stays where it is */
+    FB_IDENTITY_RULE_JOINS,            /* copied: nothing is joined to it */
+} fb_identity_rule;
+
 typedef struct fb_op_facts {
     const char *id;         /* "LINEAR" */
     const char *names;      /* base names separated by spaces, see ops.def */
@@ -125,6 +182,11 @@ typedef struct fb_op_facts {
     uint8_t shape;          /* fb_shape_rule */
     uint8_t dtype;          /* fb_dtype_rule */
     uint8_t layout;         /* fb_memory_layout */
+    uint8_t unbatched;      /* the same, of images without a batch, where it is another; or 0 */
+    uint8_t spatial;        /* dimensions that a window slides along, in every call; or 0 */
+    uint8_t arithmetic;     /* fb_arithmetic */
+    uint8_t identity;       /* fb_identity_rule */
+    const char *type_of;    /* the tensor among the parameters of which only shape, dtype and device are read, or NULL */
 } fb_op_facts;
 
 extern const fb_op_facts fb_op_table[FB_OP_COUNT];
@@ -146,8 +208,12 @@ fb_op fb_op_of_method(const char *name, size_t length);
 fb_op fb_op_of_module(const char *type, size_t length);
 /* Is `word` one of the words of `list`, which are separated by single spaces? NULL is an empty list. */
 bool fb_has_word(const char *list, const char *word, size_t length);
+/* What it computes of Python's numbers; FB_NO_ARITHMETIC where it doesn't take them. */
+fb_arithmetic fb_op_arithmetic_of_numbers(fb_op op);
 /* Is each element of its result made of one element of each tensor that it reads? Casts and copies are such as well. */
 bool fb_op_maps_elements(fb_op op);
+/* Does it make a new tensor that has the dtype and device of a tensor, and nothing else of it? */
+bool fb_op_makes_anew(fb_op op);
 /* Has PyTorch no kernel of it on a CPU for that dtype (its name: "float16"), though it has one for float32? */
 bool fb_op_lacks_kernel(fb_op op, const char *dtype);
 /* The same of calls with one of these values of a parameter: norm(x, p="nuc"). Values and dtypes are words. */

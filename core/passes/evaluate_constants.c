@@ -118,7 +118,7 @@ static bool is_type_known(search *s, fb_node node, fb_node input) {
     fb_op op = fb_node_op(g, node);
     bool is_known = row->shape.id && row->dtype && !fb_is_mutated(s->alias, input) && !s->open_levels;
     for (int i = 0; is_known && i < fb_shape_rank(g, row->shape); i++) is_known = fb_shape_size(g, row->shape, i) >= 0;
-    return is_known && (op == FB_OP_EXPAND_AS || op == FB_OP_VIEW_AS || is_home(s, input));
+    return is_known && (fb_op_facts_of(op)->shape == FB_SHAPE_SECOND || is_home(s, input));
 }
 
 static bool reads_constants_only(search *s, fb_node node) {
@@ -134,8 +134,8 @@ static bool reads_constants_only(search *s, fb_node node) {
 /* zeros_like and its kin have the strides of their argument. */
 static bool has_unknown_layout(const search *s, fb_node node) {
     const fb_graph *g = s->graph;
-    bool follows =
-        fb_op_is(g, node, FB_OP_ZEROS_LIKE) || fb_op_is(g, node, FB_OP_ONES_LIKE) || fb_op_is(g, node, FB_OP_FULL_LIKE);
+    const fb_op_facts *facts = fb_op_facts_of(fb_node_op(g, node));
+    bool follows = facts->type_of && facts->layout == FB_LAYOUT_AS_FIRST && facts->dtype == FB_DTYPE_RULE_LIKE;
     fb_node input = follows ? fb_call_argument_node(g, node, "input") : (fb_node){0};
     return input.id && !s->lattice[input.id] && !fb_is_contiguous(g, input) && fb_layout_is_read(g, node);
 }

@@ -80,34 +80,23 @@ static fb_node pad_before(const fb_graph *g, const window *w, fb_node call) {
 
 /* ---- windows ------------------------------------------------------------------------------------------------------------- */
 
-static int pool_spatial(fb_op op) {
-    switch (op) {
-    case FB_OP_AVG_POOL1D:
-    case FB_OP_MAX_POOL1D: return 1;
-    case FB_OP_AVG_POOL2D:
-    case FB_OP_MAX_POOL2D: return 2;
-    case FB_OP_AVG_POOL3D:
-    case FB_OP_MAX_POOL3D: return 3;
-    default: return 0;
-    }
-}
-
 static bool window_at(const fb_graph *g, fb_node n, window *w) {
     fb_conv conv = {0};
-    int spatial = pool_spatial(fb_node_op(g, n));
-    if (!spatial && !fb_conv_at(g, n, &conv)) return false;
+    const fb_op_facts *facts = fb_op_facts_of(fb_node_op(g, n));
+    bool is_pool = facts->shape == FB_SHAPE_MAX_POOL || facts->shape == FB_SHAPE_AVG_POOL;
+    if (!is_pool && !fb_conv_at(g, n, &conv)) return false;
     const fb_node_row *row = fb_node_at(g, n);
     fb_module module = row->opcode == FB_CALL_MODULE ? row->module : (fb_module){0};
     w->layer = (fb_layer){.call = n, .module = module, .input_parameter = "input"};
-    w->spatial = spatial ? spatial : conv.spatial;
-    w->is_pool = spatial != 0;
+    w->spatial = is_pool ? facts->spatial : conv.spatial;
+    w->is_pool = is_pool;
     return true;
 }
 
 static fb_obstacle pool_obstacle(const fb_shape_call *call, const int64_t *padding, int spatial) {
     int64_t kernel[MAX_SPATIAL];
     fb_value counts = fb_option(call, "count_include_pad");
-    if (call->op != FB_OP_AVG_POOL1D && call->op != FB_OP_AVG_POOL2D && call->op != FB_OP_AVG_POOL3D)
+    if (fb_op_facts_of(call->op)->shape != FB_SHAPE_AVG_POOL)
         return (fb_obstacle){"unsupported-type", "a max pool pads with minus infinity, not with zeros"};
     if (fb_option_is_set(call, "ceil_mode") || (counts.id && fb_value_kind(call->graph, counts) != FB_TRUE))
         return (fb_obstacle){"unsupported-arguments", "the pool rounds its size up, or does not count what it pads"};

@@ -36,11 +36,9 @@
 #include "core/weights/dtype.h"
 #include "core/weights/recipe.h"
 
-typedef enum constant_form { CONSTANT_MUL, CONSTANT_DIV, CONSTANT_ADD, CONSTANT_SUB } constant_form;
-
 typedef struct constant_call {
     fb_node node, input;
-    constant_form form;
+    fb_arithmetic form;
     fb_value number; /* an int or a float; or none, */
     fb_node read;    /* and a get_attr node reads the constant */
     fb_tensor tensor;
@@ -48,15 +46,10 @@ typedef struct constant_call {
 
 /* ---- scaling and shifting by constants: x * c, x / c, x + c, x - c ------------------------------------------------------- */
 
-static bool form_of(fb_op op, constant_form *form) {
-    switch (op) {
-    case FB_OP_MUL: *form = CONSTANT_MUL; return true;
-    case FB_OP_DIV:
-    case FB_OP_TRUE_DIVIDE: *form = CONSTANT_DIV; return true;
-    case FB_OP_ADD: *form = CONSTANT_ADD; return true;
-    case FB_OP_SUB: *form = CONSTANT_SUB; return true;
-    default: return false;
-    }
+/* Neither in place nor b - a. */
+static bool form_of(fb_op op, fb_arithmetic *form) {
+    *form = (fb_arithmetic)fb_op_facts_of(op)->arithmetic;
+    return *form && *form <= FB_ARITHMETIC_TRUE_DIVIDE && *form != FB_ARITHMETIC_REVERSED_SUB && !(op & FB_OP_IN_PLACE);
 }
 
 static bool read_constant(const fb_graph *graph, fb_value value, constant_call *affine) {
@@ -76,7 +69,7 @@ static bool affine_at(const fb_graph *graph, fb_node node, constant_call *affine
     if (fb_value_at(graph, row->args)->count + fb_value_at(graph, row->kwargs)->count / 2 != 2) return false;
     fb_value a = fb_call_argument(graph, node, "input"), b = fb_call_argument(graph, node, "other");
     if (!a.id || !b.id) return false;
-    bool commutes = found.form == CONSTANT_MUL || found.form == CONSTANT_ADD;
+    bool commutes = found.form == FB_ARITHMETIC_MUL || found.form == FB_ARITHMETIC_ADD;
     for (int i = 0; i < (commutes ? 2 : 1); i++) {
         fb_value x = i ? b : a, constant = i ? a : b;
         found.input = fb_value_node(graph, x);
@@ -185,10 +178,10 @@ static void scale_fold_edit(fb_rewrite *rw, const scale_fold *fold) {
     fb_graph *g = fb_rewrite_graph(rw);
     fb_value constant = constant_of(g, &fold->affine), one = fb_recipe_full(g, NULL, 0, fb_make_float(g, 1));
     switch (fold->affine.form) {
-    case CONSTANT_MUL: scale(rw, fold, constant); break;
-    case CONSTANT_DIV: scale(rw, fold, fb_recipe_div(g, one, constant)); break;
-    case CONSTANT_ADD: shift(rw, fold, constant); break;
-    case CONSTANT_SUB: shift(rw, fold, fb_recipe_neg(g, constant)); break;
+    case FB_ARITHMETIC_MUL: scale(rw, fold, constant); break;
+    case FB_ARITHMETIC_TRUE_DIVIDE: scale(rw, fold, fb_recipe_div(g, one, constant)); break;
+    case FB_ARITHMETIC_ADD: shift(rw, fold, constant); break;
+    default: shift(rw, fold, fb_recipe_neg(g, constant)); break; /* a subtraction */
     }
 }
 
@@ -199,7 +192,7 @@ enum { CHAIN_MAX = 64 }; /* views between a layer and its factor */
 /* ---- finding ------------------------------------------------------------------------------------------------------------- */
 
 static bool is_factor(const constant_call *affine) {
-    return affine->form == CONSTANT_MUL || affine->form == CONSTANT_DIV;
+    return affine->form == FB_ARITHMETIC_MUL || affine->form == FB_ARITHMETIC_TRUE_DIVIDE;
 }
 
 /* A number, or a tensor that is one. */
@@ -274,8 +267,8 @@ static bool fits(const fb_graph *g, const scale_fold *fold) {
 static bool keeps_float16(const scale_fold *fold, double least, double largest) {
     if (fold->host.dtype != FB_FLOAT16) return true;
     switch (fold->affine.form) {
-    case CONSTANT_MUL: return largest <= 1 && least >= 1.0 / 16;
-    case CONSTANT_DIV: return least >= 1 && largest <= 16;
+    case FB_ARITHMETIC_MUL: return largest <= 1 && least >= 1.0 / 16;
+    case FB_ARITHMETIC_TRUE_DIVIDE: return least >= 1 && largest <= 16;
     default: return fold->is_after && largest < 16;
     }
 }
@@ -290,7 +283,7 @@ static bool keeps_weights(const scale_fold *fold, const fb_dtype_range *range, d
 /* Why a constant with absolute values between these is refused: it, or its inverse where it divides, is not a normal number. */
 static fb_obstacle range_obstacle(const scale_fold *fold, double least, double largest) {
     fb_dtype_range range = {0};
-    bool divides = fold->affine.form == CONSTANT_DIV;
+    bool divides = fold->affine.form == FB_ARITHMETIC_TRUE_DIVIDE;
     bool is_in_range =
         fb_dtype_limits(fold->host.dtype, &range) && largest <= range.largest && (least == 0 || least >= range.smallest_normal);
     if (divides) is_in_range &= 1 / least <= range.largest && 1 / largest >= range.smallest_normal;
@@ -312,7 +305,7 @@ static fb_obstacle number_obstacle(const fb_graph *g, const scale_fold *fold) {
 /* A weight can be anything unless its bytes are in the document; then it is judged by its numbers. */
 static fb_obstacle numbers_obstacle(const fb_graph *g, const scale_fold *fold) {
     fb_extent extent;
-    bool is_known = fb_tensor_extent(g, fold->affine.tensor, &extent), divides = fold->affine.form == CONSTANT_DIV;
+    bool is_known = fb_tensor_extent(g, fold->affine.tensor, &extent), divides = fold->affine.form == FB_ARITHMETIC_TRUE_DIVIDE;
     if (divides && (!is_known || extent.has_zero))
         return (fb_obstacle){"zero-factor",
                              "it divides by a weight that has a zero, or may have one: its numbers are not in the document"};

@@ -153,11 +153,12 @@ static bool number_of(evaluator *e, fb_value value, int depth, fb_number *out) {
 }
 
 /* Evaluates arithmetic that gives a float; ints alone are core/analysis/sizes.c's. */
-static bool evaluate_arithmetic(evaluator *e, fb_node node, fb_op op, int depth, known_value *known) {
+static bool evaluate_arithmetic(evaluator *e, fb_node node, fb_arithmetic op, int depth, known_value *known) {
     const fb_graph *g = e->graph;
     fb_number a, b, result;
     if (!number_of(e, fb_node_arg(g, node, 0), depth, &a) || !number_of(e, fb_node_arg(g, node, 1), depth, &b)) return false;
-    if (op == FB_OP_FLOOR_DIVIDE || op == FB_OP_REMAINDER || (op == FB_OP_POW && a.real <= 0)) return false;
+    if (op == FB_ARITHMETIC_FLOOR_DIVIDE || op == FB_ARITHMETIC_REMAINDER || (op == FB_ARITHMETIC_POW && a.real <= 0))
+        return false;
     return fb_number_calculate(op, a, b, &result) && !result.is_int && give_real(known, result.real);
 }
 
@@ -168,7 +169,8 @@ static bool evaluate(evaluator *e, fb_node node, int depth, known_value *known) 
         return false;
     known->sizes.is_sequence = false;
     if (row->op == FB_OP_GETATTR && evaluate_attribute(e, node, depth - 1, known)) return true;
-    if (fb_value_at(g, row->args)->count == 2 && evaluate_arithmetic(e, node, row->op, depth - 1, known)) return true;
+    fb_arithmetic op = fb_op_arithmetic_of_numbers(row->op);
+    if (op && fb_value_at(g, row->args)->count == 2 && evaluate_arithmetic(e, node, op, depth - 1, known)) return true;
     known->kind = KNOWN_SIZES;
     return fb_evaluate_sizes(g, (fb_value){node.id | FB_VALUE_IS_NODE}, &known->sizes) && is_static(&known->sizes);
 }

@@ -178,19 +178,15 @@ static bool reads_elements(search *s, fb_node node, uint32_t *levels) {
     return true;
 }
 
-static bool makes_anew(fb_op op) {
-    return op == FB_OP_NEW_ZEROS || op == FB_OP_NEW_ONES || op == FB_OP_NEW_FULL;
-}
-
 static void compute(search *s, fb_node node) {
     const fb_graph *g = s->graph;
     uint32_t levels = 0;
     fb_op op = fb_node_op(g, node);
-    if (!(makes_anew(op) || fb_op_maps_elements(op)) || fb_effect_obstacle(g, node).code ||
+    if (!(fb_op_makes_anew(op) || fb_op_maps_elements(op)) || fb_effect_obstacle(g, node).code ||
         fb_node_kwarg(g, node, "memory_format").id)
         oppose(s, node, "unsupported-operator", "it computes of a batch otherwise than element by element");
     else if (!is_single(g, node)) oppose(s, node, "unsupported-shape", "what it gives is not recorded as a single element");
-    else if (reads_elements(s, node, &levels)) s->parts[node.id] = (part){COMPUTES, 0, makes_anew(op) ? 0 : levels};
+    else if (reads_elements(s, node, &levels)) s->parts[node.id] = (part){COMPUTES, 0, fb_op_makes_anew(op) ? 0 : levels};
 }
 
 /* flat_apply of what transformers' masks apply: x[i, j]. */
@@ -219,7 +215,8 @@ static void look_at(search *s, fb_node node) {
     else if (op == FB_OP_ADD_BATCH_DIM) enter(s, node);
     else if (op == FB_OP_REMOVE_BATCH_DIM) leave(s, node);
     else if (!reads_batch(s, node)) {
-        bool is_quiet = fb_node_at(g, node)->opcode == FB_GET_ATTR || op == FB_OP_ASSERT || fb_op_is_pure(g, node);
+        bool is_assertion = fb_op_facts_of(op)->flags & FB_FACT_ASSERTS;
+        bool is_quiet = fb_node_at(g, node)->opcode == FB_GET_ATTR || is_assertion || fb_op_is_pure(g, node);
         if (!is_quiet) oppose(s, node, "effect", "it does more than to compute, while a level is open");
     } else if (fb_asserts_type_only(g, node)) {
         /* It holds for the tensor as it did for its element. */

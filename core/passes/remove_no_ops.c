@@ -35,7 +35,7 @@
 
 /* A call that only checks something, and gives nothing. */
 static bool assertion_at(const fb_graph *graph, fb_node node) {
-    return fb_op_is(graph, node, FB_OP_ASSERT);
+    return fb_op_facts_of(fb_node_op(graph, node))->flags & FB_FACT_ASSERTS;
 }
 
 /* The values of the main program that autograd may carry a gradient into, as far as the document shows. */

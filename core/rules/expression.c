@@ -203,18 +203,18 @@ static bool read_size(const fb_graph *graph, fb_value value, int axis, fb_number
 }
 
 static bool binary(fb_step_kind kind, fb_number a, fb_number b, fb_number *out) {
-    static const fb_op ops[] = {[FB_STEP_ADD] = FB_OP_ADD,
-                                [FB_STEP_SUBTRACT] = FB_OP_SUB,
-                                [FB_STEP_MULTIPLY] = FB_OP_MUL,
-                                [FB_STEP_DIVIDE] = FB_OP_TRUE_DIVIDE,
-                                [FB_STEP_POWER] = FB_OP_POW};
+    static const fb_arithmetic ops[] = {[FB_STEP_ADD] = FB_ARITHMETIC_ADD,
+                                        [FB_STEP_SUBTRACT] = FB_ARITHMETIC_SUB,
+                                        [FB_STEP_MULTIPLY] = FB_ARITHMETIC_MUL,
+                                        [FB_STEP_DIVIDE] = FB_ARITHMETIC_TRUE_DIVIDE,
+                                        [FB_STEP_POWER] = FB_ARITHMETIC_POW};
     return fb_number_calculate(ops[kind], a, b, out);
 }
 
 static bool unary(fb_step_kind kind, fb_number a, fb_number *out) {
     switch (kind) {
-    case FB_STEP_NEGATE: return fb_number_calculate_one(FB_OP_NEG, a, out);
-    case FB_STEP_ABS: return fb_number_calculate_one(FB_OP_ABS, a, out);
+    case FB_STEP_NEGATE: return fb_number_calculate_one(FB_ARITHMETIC_NEG, a, out);
+    case FB_STEP_ABS: return fb_number_calculate_one(FB_ARITHMETIC_ABS, a, out);
     case FB_STEP_SQRT: *out = fb_number_of_real(sqrt(a.real)); return true;
     case FB_STEP_EXP: *out = fb_number_of_real(exp(a.real)); return true;
     case FB_STEP_LOG: *out = fb_number_of_real(log(a.real)); return true;

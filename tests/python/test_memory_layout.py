@@ -53,6 +53,8 @@ class Row:
         self.overloads, self.functions = word("ATEN").split() or ["default"], word("FUNCTIONS").split()
         self.in_place = word("IN_PLACE").split()
         self.modules, self.layout = word("MODULES").split(), word("LAYOUT") or "UNKNOWN"
+        self.unbatched, self.spatial, self.computes = word("UNBATCHED"), int(word("SPATIAL") or 0), word("COMPUTES")
+        self.identity, self.type_of = word("IDENTITY"), word("TYPE_OF")
 
 
 def rows():
@@ -256,14 +258,11 @@ class Invocation:
     def layout(self, row):
         """Of this call's result, where it is another one than its row's (fb_layout_of)."""
         first, is_volume = self.leaves[0], "max_pool3d" in self.name or "MaxPool3d" in self.name
-        if row.name in ("POW", "FLOAT_POWER") and not isinstance(first, torch.Tensor):
+        if "ROWS_OF_NUMBER" in row.flags and not isinstance(first, torch.Tensor):
             return "ROWS"
-        if row.name in ("CONVOLUTION", "CONV2D", "CONV_TRANSPOSE2D") and first.dim() == 3:
-            return "FREE"
-        if row.name == "STACK" and first.dim() < 3:
-            return "ROWS"
-        if row.name in ("MAX_POOL3D", "MAX_POOL_WITH_INDICES") and is_volume and first.dim() < 5:
-            return "ROWS_OF_ROWS"
+        images = {"ROWS": 3, "FREE": 4, "ROWS_OF_ROWS": 5 if is_volume else 0}  # stacked, they have a dimension more
+        if row.unbatched and first.dim() < images[row.unbatched]:
+            return row.unbatched
         if row.name == "TAKE_ALONG_DIM" and len(self.leaves) > 2:
             return "ROWS"
         return None
