@@ -411,6 +411,7 @@ static void write_numbers(const field_row *row, uint32_t number, const onnx_numb
     if (!numbers->count) return;
     size_t begun = is_packed ? onnx_begin(out, number) : 0;
     while (onnx_numbers_next(&cursor, &bits)) {
+        if (row->kind == ONNX_PACKED_INT32S) bits = (uint64_t)(int64_t)(int32_t)bits;
         if (!is_packed) onnx_put_tag(out, number, wire);
         onnx_put_number(out, wire, bits);
     }
