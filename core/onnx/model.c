@@ -356,6 +356,7 @@ fb_status onnx_open(const void *bytes, uint64_t size, const onnx_limits *limits,
 
 void onnx_close(onnx_file *file) {
     fb_arena_free(&file->arena);
+    fb_map_free(&file->by_location);
     *file = (onnx_file){0};
 }
 

@@ -13,6 +13,7 @@
 #include "core/base/arena.h"
 #include "core/base/buffer.h"
 #include "core/base/error.h"
+#include "core/base/map.h"
 #include "core/base/work.h"
 #include "core/onnx/wire.h"
 
@@ -155,6 +156,9 @@ typedef struct onnx_file {
     fb_arena arena;
     onnx_model *model;
     uint64_t node_count;
+    struct onnx_location **locations; /* of external data, each once: onnx_check gathers them */
+    uint32_t location_count, location_capacity;
+    fb_map by_location; /* by the hash of the location, an index + 1 */
 } onnx_file;
 
 /* Reads the messages. `limits` may be NULL. Close it also after a failure: FB_INVALID "bad-onnx" (broken) or "unsupported-onnx"
