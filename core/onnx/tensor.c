@@ -236,8 +236,8 @@ bool onnx_check_sparse(onnx_checking *c, const onnx_sparse *sparse) {
     if (!v || !i) return onnx_bad(c, ONNX_IS_sparse, sparse, 0, "it lacks its values or their indices");
     if (!onnx_stored_in(c, v, &values) || !onnx_stored_in(c, i, &indices)) return false;
     if (!count_elements(c, v, &sparse->dims, &count)) return false;
-    uint64_t per = i->dims.count == 2 ? sparse->dims.count : 1;
+    uint64_t each = i->dims.count == 2 ? sparse->dims.count : 1;
     bool fits = v->dims.count == 1 && i->data_type == 7 && (i->dims.count == 1 || i->dims.count == 2) &&
-                indices.count == values.count * per;
+                indices.count == values.count * each;
     return fits || onnx_bad(c, ONNX_IS_sparse, sparse, ONNX_sparse_indices, "the indices are not one for each value");
 }
