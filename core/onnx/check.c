@@ -64,7 +64,7 @@ bool onnx_same(onnx_bytes a, onnx_bytes b) {
 }
 
 const char *onnx_shown(onnx_bytes text, char out[96]) {
-    const unsigned char *at = (const unsigned char *)text.text, *end = at + text.size;
+    const unsigned char *at = (const unsigned char *)(text.size ? text.text : ""), *end = at + text.size;
     size_t length = 0;
     for (size_t size; at < end; at += size) {
         size = fb_utf8_length(at, end);
@@ -328,7 +328,8 @@ static bool check_attribute(checking *k, const onnx_attribute *a) {
 
 static int by_name(const void *a, const void *b) {
     const onnx_bytes *x = a, *y = b;
-    int order = memcmp(x->text, y->text, x->size < y->size ? x->size : y->size);
+    size_t least = x->size < y->size ? x->size : y->size;
+    int order = least ? memcmp(x->text, y->text, least) : 0;
     return order ? order : x->size < y->size ? -1 : x->size > y->size;
 }
 

@@ -1,0 +1,70 @@
+/* libFuzzer: whatever bytes come, the reader of ONNX answers; what it reads is written as the very bytes, and what is written anew
+ * is read as the same. */
+#include "tests/fuzz/fuzz.h"
+
+#include <string.h>
+
+#include "core/onnx/check.h"
+
+static bool find_file(void *context, const char *location, uint64_t *size) {
+    (void)context;
+    *size = 64;
+    require(location[0] && location[0] != '/');
+    return location[0] != 'x';
+}
+
+#define SET_MESSAGE(type, field)                                                                                               \
+    if (one->field) set_##type(one->field);
+#define SET_MESSAGES(type, field)                                                                                              \
+    for (size_t i = 0; i < one->field.count; i++) set_##type(&one->field.items[i]);
+#define ONNX_MESSAGE(message, name, most, alternatives) static void set_##message(onnx_##message *one);
+#define ONNX_FIELD(message, number, field, kind)
+#define ONNX_PART(message, number, field, kind, type)
+#define ONNX_END(message)
+#include "core/onnx/onnx.def"
+#undef ONNX_MESSAGE
+#undef ONNX_PART
+#undef ONNX_END
+
+/* Marks all fields as set, so that they are written anew. */
+#define ONNX_MESSAGE(message, name, most, alternatives)                                                                        \
+    static void set_##message(onnx_##message *one) {                                                                           \
+        one->head.is_set = one->head.has;                                                                                      \
+        one->head.first = NULL;
+#define ONNX_PART(message, number, field, kind, type) SET_##kind(type, field)
+#define ONNX_END(message) }
+#include "core/onnx/onnx.def"
+
+static bool is_same(const fb_buffer *a, const void *bytes, size_t size) {
+    return !a->failed && a->size == size && (!size || memcmp(a->data, bytes, size) == 0);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
+    onnx_files files = {.model = "m.onnx", .find = find_file};
+    onnx_limits limits = {.memory = (uint64_t)256 << 20};
+    onnx_file file, again;
+    fb_error error = {0};
+    fb_work work = {0};
+    fb_buffer same = {0}, anew = {0}, twice = {0};
+    fb_status status = onnx_open(data, size, &limits, &work, &file, &error);
+    require(!status || (error.code[0] && error.message[0]));
+    if (!status) {
+        status = onnx_check(&file, &files, &work, &error);
+        require(!status || (error.code[0] && error.message[0]));
+        onnx_write(ONNX_IS_model, file.model, &same);
+        require(is_same(&same, data, size));
+        set_model(file.model);
+        onnx_write(ONNX_IS_model, file.model, &anew);
+        fb_error ignored = {0};
+        require(!onnx_open(anew.size ? anew.data : "", anew.size, &limits, &work, &again, &ignored));
+        set_model(again.model);
+        onnx_write(ONNX_IS_model, again.model, &twice);
+        require(is_same(&twice, anew.data, anew.size));
+        onnx_close(&again);
+    }
+    onnx_close(&file);
+    fb_buffer_free(&same);
+    fb_buffer_free(&anew);
+    fb_buffer_free(&twice);
+    return 0;
+}
