@@ -184,7 +184,8 @@ static uint64_t call_hash(const checking *k, onnx_bytes domain, onnx_bytes name,
     return fb_hash(overload.text, overload.size, fb_hash(name.text, name.size, seed));
 }
 
-static const onnx_function *function_of(const checking *k, onnx_bytes domain, onnx_bytes name, onnx_bytes overload, size_t *at) {
+static const onnx_function *function_of(const checking *k, onnx_bytes domain, onnx_bytes name, onnx_bytes overload,
+                                        size_t *at) {
     const onnx_model *model = k->c.file->model;
     uint32_t cursor = 0, found;
     uint64_t hash = call_hash(k, domain_of(domain), name, overload);
@@ -233,8 +234,8 @@ static bool check_imports(checking *k, const imports *all, onnx_message kind, co
         for (size_t j = 0; j < i; j++)
             if (onnx_same(domain_of(all->items[j].domain), domain) && all->items[j].version != one->version)
                 return onnx_unsupported(&k->c, ONNX_IS_opset, one, ONNX_opset_domain,
-                                        "the domain \"%s\" is imported as version %lld and as version %lld", onnx_shown(domain, shown),
-                                        (long long)all->items[j].version, (long long)one->version);
+                                        "the domain \"%s\" is imported as version %lld and as version %lld",
+                                        onnx_shown(domain, shown), (long long)all->items[j].version, (long long)one->version);
     }
     return true;
 }
@@ -251,7 +252,8 @@ static bool check_type(checking *k, const onnx_type *type) {
         const onnx_tensor_type *tensor = type->tensor_type ? type->tensor_type : type->sparse_tensor_type;
         const onnx_sequence_type *sequence = type->sequence_type ? type->sequence_type : type->optional_type;
         if (tensor && !check_dtype(k, ONNX_IS_tensor_type, tensor, ONNX_tensor_type_elem_type, tensor->elem_type)) return false;
-        if (type->map_type && !check_dtype(k, ONNX_IS_map_type, type->map_type, ONNX_map_type_key_type, type->map_type->key_type))
+        if (type->map_type &&
+            !check_dtype(k, ONNX_IS_map_type, type->map_type, ONNX_map_type_key_type, type->map_type->key_type))
             return false;
         type = type->map_type ? type->map_type->value_type : sequence ? sequence->elem_type : NULL;
     }
@@ -381,8 +383,8 @@ static bool check_node(checking *k, const onnx_node *node) {
     if (!goes_on(&k->c)) return false;
     if (!node->op_type.size) return onnx_bad(&k->c, ONNX_IS_node, node, ONNX_node_op_type, "the node has no operator");
     if (!is_imported(&k->imports, node->domain))
-        return onnx_bad(&k->c, ONNX_IS_node, node, ONNX_node_domain, "the domain \"%s\" is not imported, so its version is unknown",
-                        onnx_shown(node->domain, shown));
+        return onnx_bad(&k->c, ONNX_IS_node, node, ONNX_node_domain,
+                        "the domain \"%s\" is not imported, so its version is unknown", onnx_shown(node->domain, shown));
     for (size_t i = 0; i < node->input.count; i++)
         if (node->input.items[i].size && !find(&k->scopes, node->input.items[i]))
             return onnx_bad(&k->c, ONNX_IS_node, node, ONNX_node_input,
@@ -422,7 +424,8 @@ static bool check_inside(checking *k, const onnx_graph *graph) {
     }
     for (size_t i = 0; i < graph->sparse_initializer.count; i++) {
         const onnx_sparse *sparse = &graph->sparse_initializer.items[i];
-        if (!onnx_check_sparse(&k->c, sparse) || !check_initializer(k, ONNX_IS_sparse, sparse, sparse->values->name)) return false;
+        if (!onnx_check_sparse(&k->c, sparse) || !check_initializer(k, ONNX_IS_sparse, sparse, sparse->values->name))
+            return false;
     }
     for (size_t i = 0; i < graph->value_info.count; i++)
         if (!check_type(k, graph->value_info.items[i].type)) return false;
@@ -465,7 +468,8 @@ static bool check_function(checking *k, const onnx_function *function) {
              onnx_bad(&k->c, ONNX_IS_function, function, ONNX_function_output, "nothing gives the output \"%s\"",
                       onnx_shown(function->output.items[i], shown));
     k->inside = NULL;
-    for (size_t i = 0; i < function->attribute_proto.count && ok; i++) ok = check_attribute(k, &function->attribute_proto.items[i]);
+    for (size_t i = 0; i < function->attribute_proto.count && ok; i++)
+        ok = check_attribute(k, &function->attribute_proto.items[i]);
     leave(&k->scopes, before);
     return ok;
 }
@@ -479,13 +483,15 @@ static bool add_functions(checking *k) {
         onnx_bytes domain = domain_of(one->domain);
         if (!one->name.size) return onnx_bad(&k->c, ONNX_IS_function, one, ONNX_function_name, "the function has no name");
         if (!domain.size && is_standard_operator(one->name))
-            return onnx_unsupported(&k->c, ONNX_IS_function, one, ONNX_function_name,
-                                    "the function \"%s\" is named as a standard operator, and libraries differ in which they call",
-                                    onnx_shown(one->name, shown));
+            return onnx_unsupported(
+                &k->c, ONNX_IS_function, one, ONNX_function_name,
+                "the function \"%s\" is named as a standard operator, and libraries differ in which they call",
+                onnx_shown(one->name, shown));
         if (function_of(k, domain, one->name, one->overload, &before))
             return onnx_bad(&k->c, ONNX_IS_function, one, ONNX_function_name, "the function \"%s\" is defined twice",
                             onnx_shown(one->name, shown));
-        if (!fb_map_add(&k->functions, call_hash(k, domain, one->name, one->overload), (uint32_t)i + 1)) return no_memory(&k->c);
+        if (!fb_map_add(&k->functions, call_hash(k, domain, one->name, one->overload), (uint32_t)i + 1))
+            return no_memory(&k->c);
     }
     return true;
 }
@@ -495,7 +501,8 @@ static bool check_circles(checking *k) {
     const onnx_model *model = k->c.file->model;
     size_t count = model->functions.count, ready = 0, done = 0;
     char shown[96];
-    size_t *callers = calloc(2 * count + 2, sizeof *callers), *queue = callers + count, *first = calloc(count + 2, sizeof *first);
+    size_t *callers = calloc(2 * count + 2, sizeof *callers), *queue = callers + count,
+           *first = calloc(count + 2, sizeof *first);
     bool ok = callers && first;
     if (!ok) no_memory(&k->c);
     for (size_t i = 0; i < k->call_count && ok; i++) callers[k->calls[i][1]]++, first[k->calls[i][0] + 1]++;
@@ -543,7 +550,8 @@ static bool check_model(checking *k) {
     onnx_checking *c = &k->c;
     imports all = {model->opset_import.items, model->opset_import.count};
     if (!onnx_has(&model->head, ONNX_model_ir_version))
-        return onnx_bad(c, ONNX_IS_model, model, ONNX_model_ir_version, "the version of the format is missing: this is not a model");
+        return onnx_bad(c, ONNX_IS_model, model, ONNX_model_ir_version,
+                        "the version of the format is missing: this is not a model");
     if (model->ir_version < FIRST_IR || model->ir_version > LAST_IR)
         return onnx_unsupported(c, ONNX_IS_model, model, ONNX_model_ir_version, "IR %lld is not read, only %d to %d",
                                 (long long)model->ir_version, FIRST_IR, LAST_IR);

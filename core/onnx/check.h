@@ -1,5 +1,5 @@
-/* What a model must be, beyond messages that can be read: its versions, values that are given before they are used, tensors with
- * as many bytes as their shapes, files beside it. */
+/* What a model must be, beyond messages that can be read: its versions, values that are given before they are used, tensors
+ * with as many bytes as their shapes, files beside it. */
 #ifndef FB_ONNX_CHECK_H
 #define FB_ONNX_CHECK_H
 
@@ -29,7 +29,8 @@ typedef struct onnx_checking {
     fb_status status;
 } onnx_checking;
 
-/* Checks all of it. FB_INVALID "bad-onnx", "unsupported-onnx", or "missing-files" with up to 8 of them; FB_NO_MEMORY; the work's. */
+/* Checks all of it. FB_INVALID "bad-onnx", "unsupported-onnx", or "missing-files" with up to 8 of them; FB_NO_MEMORY; the
+ * work's. */
 fb_status onnx_check(onnx_file *file, const onnx_files *files, fb_work *work, fb_error *error);
 
 /* ---- shared by check.c and tensor.c ------------------------------------------------------------------------------------- */

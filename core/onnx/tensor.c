@@ -87,7 +87,8 @@ static onnx_location *locate(onnx_checking *c, const onnx_tensor *tensor, onnx_b
     for (uint32_t cursor = 0, at; (at = fb_map_next(&file->by_location, hash, &cursor)) != 0;)
         if (onnx_same(file->locations[at - 1]->spelled, spelled)) return file->locations[at - 1];
     char *name = plain_name(&file->arena, spelled, &has_memory);
-    onnx_bytes model = {c->files && c->files->model ? c->files->model : "", c->files && c->files->model ? strlen(c->files->model) : 0};
+    onnx_bytes model = {c->files && c->files->model ? c->files->model : "",
+                        c->files && c->files->model ? strlen(c->files->model) : 0};
     const char *own = name && model.size ? plain_name(&file->arena, model, &same_memory) : NULL;
     onnx_location *made = fb_arena_alloc(&file->arena, sizeof *made);
     if (!has_memory || !same_memory || !made) {
@@ -96,7 +97,8 @@ static onnx_location *locate(onnx_checking *c, const onnx_tensor *tensor, onnx_b
     }
     if (!name || (own && strcmp(name, own) == 0)) {
         onnx_bad(c, ONNX_IS_tensor, tensor, ONNX_tensor_external_data,
-                 name ? "the location \"%s\" is the model's own file" : "the location \"%s\" is not a file within the model's folder",
+                 name ? "the location \"%s\" is the model's own file"
+                      : "the location \"%s\" is not a file within the model's folder",
                  onnx_shown(spelled, shown));
         return NULL;
     }
@@ -122,7 +124,8 @@ static bool read_decimal(onnx_bytes text, uint64_t *out) {
     *out = 0;
     for (size_t i = 0; i < text.size; i++) {
         if (text.text[i] < '0' || text.text[i] > '9') return false;
-        if (__builtin_mul_overflow(*out, 10, out) || __builtin_add_overflow(*out, (uint64_t)(text.text[i] - '0'), out)) return false;
+        if (__builtin_mul_overflow(*out, 10, out) || __builtin_add_overflow(*out, (uint64_t)(text.text[i] - '0'), out))
+            return false;
     }
     return text.size > 0;
 }
@@ -209,7 +212,8 @@ bool onnx_stored_in(onnx_checking *c, const onnx_tensor *tensor, onnx_stored *ou
     *out = (onnx_stored){0};
     if (!onnx_is_dtype(tensor->data_type))
         return onnx_bad(c, ONNX_IS_tensor, tensor, ONNX_tensor_data_type, "%d is not the number of a dtype", tensor->data_type);
-    if (tensor->segment) return onnx_unsupported(c, ONNX_IS_tensor, tensor, ONNX_tensor_segment, "tensors in segments are not read");
+    if (tensor->segment)
+        return onnx_unsupported(c, ONNX_IS_tensor, tensor, ONNX_tensor_segment, "tensors in segments are not read");
     if (!count_elements(c, tensor, &tensor->dims, &out->count)) return false;
     out->size = (out->count * dtypes[tensor->data_type].bits + 7) / 8;
     int field = typed_field(tensor);

@@ -25,7 +25,8 @@ static bool read_varint(onnx_cursor *cursor, size_t most, uint64_t *value) {
         *value = bits;
         return true;
     }
-    return fail(cursor, most == MOST_VARINT ? "a number has more than ten bytes" : "a tag or a length has more than five bytes");
+    return fail(cursor,
+                most == MOST_VARINT ? "a number has more than ten bytes" : "a tag or a length has more than five bytes");
 }
 
 static bool read_fixed(onnx_cursor *cursor, size_t size, uint64_t *value) {

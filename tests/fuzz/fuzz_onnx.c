@@ -1,5 +1,5 @@
-/* libFuzzer: whatever bytes come, the reader of ONNX answers; what it reads is written as the very bytes, and what is written anew
- * is read as the same. */
+/* libFuzzer: whatever bytes come, the reader of ONNX answers; what it reads is written as the very bytes, and what is written
+ * anew is read as the same. */
 #include "tests/fuzz/fuzz.h"
 
 #include <string.h>

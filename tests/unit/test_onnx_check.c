@@ -53,7 +53,8 @@ static size_t for_each(void (*visit)(const char *name, const char *code, const u
 static void check_code(const char *name, const char *code, const unsigned char *bytes, size_t size) {
     fb_error error = {0};
     fb_status status = check_in(bytes, size, &small_files, &error);
-    ck_assert_msg(strcmp(status ? error.code : "ok", code) == 0, "%s: %s \"%s\" instead of %s", name, error.code, error.message, code);
+    ck_assert_msg(strcmp(status ? error.code : "ok", code) == 0, "%s: %s \"%s\" instead of %s", name, error.code, error.message,
+                  code);
     ck_assert_msg(!status || status == FB_INVALID, "%s: %d", name, status);
     bool has_place = strstr(error.message, " at byte ") || strcmp(error.code, "missing-files") == 0;
     ck_assert_msg(!status || has_place, "%s: \"%s\" says no place", name, error.message);
@@ -126,7 +127,8 @@ START_TEST(test_files_are_gathered) {
     fb_error error = {0};
     ck_assert_int_eq(check_in(bytes, size, NULL, &error), FB_INVALID);
     ck_assert_str_eq(error.code, "missing-files");
-    ck_assert_msg(strstr(error.message, "2 files") && strstr(error.message, "two.data") && strstr(error.message, "weights/one.bin"),
+    ck_assert_msg(strstr(error.message, "2 files") && strstr(error.message, "two.data") &&
+                      strstr(error.message, "weights/one.bin"),
                   "%s", error.message);
     onnx_file file;
     fb_work work = {0};

@@ -1,5 +1,5 @@
-/* Messages of ONNX: read as protobuf's own library reads them, written as the bytes that they were, and never a byte read beyond
- * the file. tests/fixtures/onnx/make.py made messages.txt with that library. */
+/* Messages of ONNX: read as protobuf's own library reads them, written as the bytes that they were, and never a byte read
+ * beyond the file. tests/fixtures/onnx/make.py made messages.txt with that library. */
 #include "tests/unit/checks.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -94,16 +94,8 @@ static const struct {
     const char *kind;
     uint32_t path[6]; /* from the inside */
 } places[] = {
-    {"model", {0}},
-    {"graph", {7}},
-    {"node", {1, 7}},
-    {"attribute", {5, 1, 7}},
-    {"tensor", {5, 7}},
-    {"sparse", {15, 7}},
-    {"value_info", {11, 7}},
-    {"type", {2, 11, 7}},
-    {"dimension", {1, 2, 1, 2, 11, 7}},
-    {"function", {25}},
+    {"model", {0}},      {"graph", {7}},          {"node", {1, 7}},     {"attribute", {5, 1, 7}},           {"tensor", {5, 7}},
+    {"sparse", {15, 7}}, {"value_info", {11, 7}}, {"type", {2, 11, 7}}, {"dimension", {1, 2, 1, 2, 11, 7}}, {"function", {25}},
 };
 
 static fb_buffer from_hex(const char *text) {
@@ -117,7 +109,8 @@ static void check_message(const char *kind, const char *before, const char *afte
     fb_buffer bytes = from_hex(before), wanted = from_hex(strcmp(after, "refused") ? after : "");
     size_t place = 0;
     while (strcmp(places[place].kind, kind) != 0) place++;
-    for (int i = 0; i < 6 && places[place].path[i]; i++) wrap(&bytes, places[place].path[i]), wrap(&wanted, places[place].path[i]);
+    for (int i = 0; i < 6 && places[place].path[i]; i++)
+        wrap(&bytes, places[place].path[i]), wrap(&wanted, places[place].path[i]);
     onnx_file file;
     fb_error error = {0};
     fb_status status = open_buffer(&bytes, NULL, &file, &error);
@@ -205,7 +198,8 @@ START_TEST(test_one_field_is_changed) {
     onnx_set(&graph->head, ONNX_graph_node);
     onnx_set(&file.model->head, ONNX_model_graph);
     onnx_write(ONNX_IS_model, file.model, &out);
-    static const char wanted[] = "\x3a\x1d\x0a\x13\xa2\x38\x05later\x22\x03" "Elu\x0a\x01x\x1a\x01n\xaa\x38\x05later";
+    static const char wanted[] = "\x3a\x1d\x0a\x13\xa2\x38\x05later\x22\x03"
+                                 "Elu\x0a\x01x\x1a\x01n\xaa\x38\x05later";
     ck_assert_uint_eq(out.size, sizeof wanted - 1);
     ck_assert_mem_eq(out.data, wanted, sizeof wanted - 1);
     fb_buffer_free(&node);
@@ -253,7 +247,8 @@ static void try_bytes(const char *bytes, size_t size, const char *what, size_t a
         set_model(file.model);
         onnx_write(ONNX_IS_model, file.model, &out);
         onnx_file again;
-        ck_assert_msg(!open_in(out.size ? out.data : "", out.size, NULL, &again, &error), "%s %zu: %s", what, at, error.message);
+        ck_assert_msg(!open_in(out.size ? out.data : "", out.size, NULL, &again, &error), "%s %zu: %s", what, at,
+                      error.message);
         onnx_close(&again);
     }
     fb_buffer_free(&out);
@@ -292,7 +287,8 @@ static const struct {
     size_t size;
     const char *message;
 } broken[] = {
-#define CASE(bytes, message) {bytes, sizeof bytes - 1, message}
+#define CASE(bytes, message)                                                                                                   \
+    { bytes, sizeof bytes - 1, message }
     CASE("\x3a\x05\x12\x01", "ModelProto.graph at byte 0: a length reaches beyond the end"),
     CASE("\x08\x07\x3a\xff\xff\xff\xff\x0f", "ModelProto.graph at byte 2: a length reaches beyond the end"),
     CASE("\x3a\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01", "a tag or a length has more than five bytes"),
