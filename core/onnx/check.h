@@ -10,13 +10,15 @@ typedef struct onnx_files {
     const char *model; /* the name of the model's own file, or NULL */
     bool may_lack;     /* files may be missing: their tensors' bytes are nowhere */
     void *context;
-    /* Finds a file by its location: as the model spells it, then without `.` and `..`. NULL: there are none. */
-    bool (*find)(void *context, const char *location, uint64_t *size);
+    /* Finds a file by its location: as the model spells it, then without `.` and `..`; and says the id of its bytes, which it
+     * owns, where these are a blob. NULL: there are none. */
+    bool (*find)(void *context, const char *location, uint64_t *size, const char **blob);
 } onnx_files;
 
 typedef struct onnx_location {
     onnx_bytes spelled; /* as the tensor says */
     const char *name;   /* the one that was found; where none was, without `.` and `..` */
+    const char *blob; /* the id of its bytes, or NULL */
     uint64_t size;
     bool is_there;
 } onnx_location;
@@ -53,6 +55,8 @@ bool onnx_check_sparse(onnx_checking *c, const onnx_sparse *sparse);
 
 /* A number of TensorProto.DataType? */
 bool onnx_is_dtype(int32_t number);
+/* The dtype as documents have it: "float32"; NULL for another number. */
+const char *onnx_dtype_word(int32_t number);
 
 bool onnx_is(onnx_bytes text, const char *wanted);
 bool onnx_same(onnx_bytes a, onnx_bytes b);

@@ -8,18 +8,22 @@
 typedef enum per { ELEMENT, PAIR, BYTE } per;
 
 static const struct {
-    const char *name;
+    const char *name, *word;
     uint32_t bits;
     int field;
     per per;
 } dtypes[] = {
-#define ONNX_DTYPE(number, name, bits, field, per) [number] = {#name, bits, ONNX_tensor_##field, per},
+#define ONNX_DTYPE(number, name, word, bits, field, per) [number] = {#name, word, bits, ONNX_tensor_##field, per},
 #include "core/onnx/dtypes.def"
 };
 #undef ONNX_DTYPE
 
 bool onnx_is_dtype(int32_t number) {
     return number > 0 && (size_t)number < sizeof dtypes / sizeof *dtypes;
+}
+
+const char *onnx_dtype_word(int32_t number) {
+    return onnx_is_dtype(number) ? dtypes[number].word : NULL;
 }
 
 /* ---- shapes ------------------------------------------------------------------------------------------------------------- */
@@ -73,8 +77,8 @@ static bool find_file(onnx_checking *c, onnx_location *location, const char *pla
     if (!files || !files->find) return false;
     const char *spelled = fb_arena_text(&c->file->arena, location->spelled.text, location->spelled.size);
     if (!spelled) return !(c->status = fb_fail_memory(c->error));
-    if (files->find(files->context, spelled, &location->size)) location->name = spelled;
-    else if (!files->find(files->context, plain, &location->size)) return false;
+    if (files->find(files->context, spelled, &location->size, &location->blob)) location->name = spelled;
+    else if (!files->find(files->context, plain, &location->size, &location->blob)) return false;
     return true;
 }
 

@@ -11,8 +11,8 @@
 
 /* ---- helpers ------------------------------------------------------------------------------------------------------------ */
 
-static bool find_file(void *context, const char *location, uint64_t *size) {
-    (void)context;
+static bool find_file(void *context, const char *location, uint64_t *size, const char **blob) {
+    (void)context, (void)blob;
     *size = 64;
     return strcmp(location, "w.bin") == 0 || strcmp(location, "a/b.bin") == 0;
 }
@@ -101,8 +101,8 @@ START_TEST(test_memory_runs_out) {
 }
 END_TEST
 
-static bool find_two(void *context, const char *location, uint64_t *size) {
-    (void)context;
+static bool find_two(void *context, const char *location, uint64_t *size, const char **blob) {
+    (void)context, (void)blob;
     *size = strcmp(location, "two.data") == 0 ? 12288 : 6144;
     return strcmp(location, "two.data") == 0 || strcmp(location, "weights/one.bin") == 0;
 }

@@ -1,0 +1,692 @@
+/* A model as a document: its nodes are calls of `onnx.Softmax.v13`, the graphs within are nested programs, and the model's own
+ * names are in `meta.onnx`. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/base/base64.h"
+#include "core/base/float.h"
+#include "core/base/map.h"
+#include "core/document/read.h"
+#include "core/graph/namespace.h"
+#include "core/graph/python.h"
+#include "core/onnx/onnx.h"
+
+/* A value by its name in the model. */
+typedef struct value {
+    onnx_bytes name;
+    const char *node; /* in the program's document */
+} value;
+
+typedef struct program {
+    struct program *outer;     /* the one that it is nested in, or NULL */
+    struct program *next;      /* in the order in which modules are written */
+    const onnx_function *function;
+    const char *path;          /* of its module; "" of the model's graph */
+    fb_namespace *names;
+    fb_map by_name;            /* by hash, index + 1 */
+    value *values;
+    uint32_t count, capacity;
+    fb_buffer head, body;      /* nodes: placeholders, and the others */
+    fb_buffer buffers;         /* members of its module's `buffers` */
+    fb_buffer captures;        /* of values of the outer program: items of a list */
+    const onnx_opset *imports;
+    size_t import_count;
+} program;
+
+typedef struct reader {
+    onnx_checking c; /* status and error */
+    const char *blob;
+    program *first, *last;
+    fb_map tensor_names; /* hashes of those that are taken */
+    fb_buffer tensors;
+} reader;
+
+static bool no_memory(reader *r) {
+    if (!r->c.status) r->c.status = fb_fail_memory(r->c.error);
+    return false;
+}
+
+static const char *text_of(reader *r, onnx_bytes text) {
+    const char *made = fb_arena_text(&r->c.file->arena, text.text, text.size);
+    if (!made) no_memory(r);
+    return made;
+}
+
+static void put_text(fb_buffer *out, const char *text) {
+    fb_buffer_json_string(out, text, strlen(text));
+}
+
+static void put_bytes(fb_buffer *out, onnx_bytes text) {
+    fb_buffer_json_string(out, text.size ? text.text : "", text.size);
+}
+
+/* ---- values by name ----------------------------------------------------------------------------------------------------- */
+
+static const char *find_here(const program *p, onnx_bytes name) {
+    uint32_t cursor = 0, at;
+    uint64_t hash = fb_hash(name.text, name.size, (uint64_t)(uintptr_t)p);
+    while ((at = fb_map_next(&p->by_name, hash, &cursor)) != 0)
+        if (onnx_same(p->values[at - 1].name, name)) return p->values[at - 1].node;
+    return NULL;
+}
+
+static bool define(reader *r, program *p, onnx_bytes name, const char *node) {
+    if (p->count == p->capacity) {
+        uint32_t capacity = p->capacity ? 2 * p->capacity : 64;
+        value *grown = realloc(p->values, capacity * sizeof *grown);
+        if (!grown) return no_memory(r);
+        p->values = grown;
+        p->capacity = capacity;
+    }
+    p->values[p->count++] = (value){name, node};
+    return fb_map_add(&p->by_name, fb_hash(name.text, name.size, (uint64_t)(uintptr_t)p), p->count) || no_memory(r);
+}
+
+/* A fresh name of a node, which is like the value's. */
+static const char *fresh(reader *r, program *p, onnx_bytes like) {
+    const char *text = text_of(r, like), *made = text ? fb_namespace_create(p->names, *text ? text : "value") : NULL;
+    if (text && !made) no_memory(r);
+    return made;
+}
+
+/* Begins a node, up to its args; end_node ends it. */
+static void begin_node(fb_buffer *out, const char *name, const char *op, const char *target) {
+    if (out->size) fb_buffer_char(out, ',');
+    fb_buffer_string(out, "{\"name\":");
+    put_text(out, name);
+    fb_buffer_printf(out, ",\"op\":\"%s\",\"target\":", op);
+    put_text(out, target);
+}
+
+/* The node that gives a value in this program: a value of an outer one comes in as a placeholder. */
+static const char *find(reader *r, program *p, onnx_bytes name) {
+    const char *found = find_here(p, name), *outside;
+    if (found || !p->outer || r->c.status) return found;
+    outside = find(r, p->outer, name);
+    const char *node = outside ? fresh(r, p, name) : NULL;
+    if (!node || !define(r, p, name, node)) return NULL;
+    begin_node(&p->head, node, "placeholder", node);
+    fb_buffer_string(&p->head, ",\"args\":[],\"kwargs\":{},\"meta\":{\"onnx\":{\"captured\":");
+    put_bytes(&p->head, name);
+    fb_buffer_string(&p->head, "}}}");
+    fb_buffer_printf(&p->captures, "%s{\"$node\":\"%s\"}", p->captures.size ? "," : "", outside);
+    return node;
+}
+
+/* ---- types -------------------------------------------------------------------------------------------------------------- */
+
+/* A shape of which a size is not known is left out. */
+static void put_type(fb_buffer *out, const onnx_type *type) {
+    const onnx_tensor_type *tensor = type ? type->tensor_type : NULL;
+    const char *word = tensor ? onnx_dtype_word(tensor->elem_type) : NULL;
+    bool is_known = tensor && tensor->shape;
+    for (size_t i = 0; is_known && i < tensor->shape->dim.count; i++) {
+        const onnx_dimension *dim = &tensor->shape->dim.items[i];
+        is_known = onnx_has(&dim->head, ONNX_dimension_dim_value)
+                       ? dim->dim_value >= 0
+                       : dim->dim_param.size && !fb_wrong_symbolic_size(dim->dim_param.text, dim->dim_param.size);
+    }
+    if (word) fb_buffer_printf(out, "\"dtype\":\"%s\",", word);
+    if (!is_known) return;
+    fb_buffer_string(out, "\"shape\":[");
+    for (size_t i = 0; i < tensor->shape->dim.count; i++) {
+        const onnx_dimension *dim = &tensor->shape->dim.items[i];
+        if (i) fb_buffer_char(out, ',');
+        if (onnx_has(&dim->head, ONNX_dimension_dim_value)) fb_buffer_int(out, dim->dim_value);
+        else put_bytes(out, dim->dim_param);
+    }
+    fb_buffer_string(out, "],");
+}
+
+static void put_dims(fb_buffer *out, const onnx_numbers *dims) {
+    onnx_number_cursor cursor = onnx_numbers_from(dims, ONNX_VARINT);
+    uint64_t bits;
+    fb_buffer_char(out, '[');
+    for (size_t i = 0; onnx_numbers_next(&cursor, &bits); i++) fb_buffer_printf(out, i ? ",%llu" : "%llu", (unsigned long long)bits);
+    fb_buffer_char(out, ']');
+}
+
+/* ---- tensors ------------------------------------------------------------------------------------------------------------ */
+
+/* Bytes of numbers that are not in the file as such. */
+static bool put_data(reader *r, const onnx_tensor *tensor, const onnx_stored *stored, fb_buffer *out) {
+    const onnx_numbers *lists[] = {&tensor->float_data, &tensor->int32_data, &tensor->int64_data, &tensor->double_data,
+                                   &tensor->uint64_data};
+    static const onnx_wire wires[] = {ONNX_FIXED32, ONNX_VARINT, ONNX_VARINT, ONNX_FIXED64, ONNX_VARINT};
+    fb_buffer bytes = {0};
+    uint64_t bits;
+    for (int i = 0; i < 5; i++) {
+        onnx_number_cursor cursor = onnx_numbers_from(lists[i], wires[i]);
+        if (!lists[i]->count) continue;
+        size_t width = (size_t)(stored->size / lists[i]->count); /* a pair is two numbers, packed bytes are one each */
+        bool is_narrow = width * lists[i]->count != stored->size || !width;
+        if (is_narrow)
+            return onnx_unsupported(&r->c, ONNX_IS_tensor, tensor, 0, "numbers of 6 bits are only read as raw_data");
+        for (uint64_t k = 0; onnx_numbers_next(&cursor, &bits); k++) {
+            if (!fb_work_goes_on(r->c.work, 1)) break;
+            for (size_t j = 0; j < width; j++) fb_buffer_char(&bytes, (char)(unsigned char)(bits >> (8 * j)));
+        }
+    }
+    if (!r->c.status) r->c.status = fb_work_status(r->c.work, r->c.error);
+    fb_buffer_string(out, ",\"data\":\"");
+    char *to = bytes.failed ? NULL : fb_buffer_reserve(out, fb_base64_length(bytes.size));
+    if (to && bytes.size) {
+        fb_base64_encode((const unsigned char *)bytes.data, bytes.size, to);
+        out->size += fb_base64_length(bytes.size);
+    }
+    fb_buffer_char(out, '"');
+    bool failed = bytes.failed;
+    fb_buffer_free(&bytes);
+    return !r->c.status && (!failed || no_memory(r));
+}
+
+/* Packed floats are the bytes that they are. */
+static const onnx_run *only_run(const onnx_tensor *tensor) {
+    const onnx_numbers *numbers = tensor->float_data.count ? &tensor->float_data : &tensor->double_data;
+    return numbers->count && numbers->first == numbers->last && numbers->first->is_packed ? numbers->first : NULL;
+}
+
+static bool put_where(reader *r, const onnx_tensor *tensor, fb_buffer *out) {
+    onnx_stored stored;
+    const char *blob = r->blob;
+    if (!onnx_stored_in(&r->c, tensor, &stored)) return false;
+    uint64_t offset = stored.offset;
+    if (tensor->string_data.count) return true;
+    if (stored.where == ONNX_EXTERNAL) blob = stored.location->blob;
+    if (stored.where == ONNX_TYPED && only_run(tensor)) offset = (uint64_t)(only_run(tensor)->bytes - r->c.file->bytes);
+    else if (stored.where == ONNX_TYPED) return put_data(r, tensor, &stored, out);
+    if (stored.where == ONNX_NOWHERE && stored.count) return true;
+    if (blob) fb_buffer_printf(out, ",\"blob\":\"%s\",\"offset\":%llu", blob, (unsigned long long)offset);
+    return true;
+}
+
+/* The tensor's name is the model's, where that is in one line, and the first of it; else its owner's path. */
+static const char *name_tensor(reader *r, const program *p, const char *node, onnx_bytes wanted) {
+    fb_buffer text = {0};
+    const char *made = NULL;
+    for (unsigned i = 0; !made && !r->c.status; i++) {
+        text.size = 0;
+        bool is_own = !i && wanted.size && !fb_wrong_label(wanted.text, wanted.size);
+        if (is_own) fb_buffer_append(&text, wanted.text, wanted.size);
+        else fb_buffer_printf(&text, "%s%s%s", p->path, *p->path ? "." : "", node);
+        if (!is_own && i > 1) fb_buffer_printf(&text, "_%u", i - 1);
+        uint64_t hash = fb_buffer_text(&text) ? fb_hash(text.data, text.size, 0) : 0;
+        if (!text.failed && fb_map_get(&r->tensor_names, hash)) continue;
+        made = text.failed ? NULL : fb_arena_text(&r->c.file->arena, text.data, text.size);
+        if (!made || !fb_map_put(&r->tensor_names, hash, 1)) no_memory(r);
+    }
+    fb_buffer_free(&text);
+    return r->c.status ? NULL : made;
+}
+
+/* A tensor, its owner, and the node that reads it. `sparse` is carried without its bytes. */
+static const char *add_tensor(reader *r, program *p, const onnx_tensor *tensor, const onnx_sparse *sparse, onnx_bytes like,
+                              fb_buffer *nodes) {
+    const char *node = fresh(r, p, like), *name = node ? name_tensor(r, p, node, tensor->name) : NULL;
+    if (!name) return NULL;
+    if (r->tensors.size) fb_buffer_char(&r->tensors, ',');
+    fb_buffer_string(&r->tensors, "{\"name\":");
+    put_text(&r->tensors, name);
+    fb_buffer_printf(&r->tensors, ",\"dtype\":\"%s\",\"shape\":", onnx_dtype_word(tensor->data_type));
+    put_dims(&r->tensors, sparse ? &sparse->dims : &tensor->dims);
+    if (!sparse && !put_where(r, tensor, &r->tensors)) return NULL;
+    fb_buffer_char(&r->tensors, '}');
+    fb_buffer_printf(&p->buffers, "%s\"%s\":", p->buffers.size ? "," : "", node);
+    put_text(&p->buffers, name);
+    begin_node(nodes, node, "get_attr", node);
+    fb_buffer_printf(nodes, ",\"args\":[],\"kwargs\":{},\"meta\":{\"dtype\":\"%s\",\"shape\":", onnx_dtype_word(tensor->data_type));
+    put_dims(nodes, sparse ? &sparse->dims : &tensor->dims);
+    fb_buffer_string(nodes, ",\"onnx\":{\"value\":");
+    put_bytes(nodes, like);
+    fb_buffer_string(nodes, "}}}");
+    return node;
+}
+
+/* ---- targets ------------------------------------------------------------------------------------------------------------ */
+
+/* The version of an operator of the default domain that is in force at an opset: the last one that is not above it. */
+static int64_t version_of(onnx_bytes name, int64_t opset) {
+    static const struct {
+        const char *name;
+        uint8_t versions[16];
+    } operators[] = {
+#define ONNX_OPERATOR(name, ...) {name, {__VA_ARGS__}},
+#include "core/onnx/operators.def"
+#undef ONNX_OPERATOR
+    };
+    for (size_t i = 0; i < sizeof operators / sizeof *operators; i++) {
+        int64_t found = opset;
+        if (!onnx_is(name, operators[i].name)) continue;
+        for (int k = 0; k < 16 && operators[i].versions[k]; k++)
+            if (operators[i].versions[k] <= opset) found = operators[i].versions[k];
+        return found;
+    }
+    return opset;
+}
+
+/* A part of a dotted name: what no identifier has becomes `_xx`. */
+static void put_word(fb_buffer *out, onnx_bytes text, bool has_dots) {
+    bool begins = true;
+    for (size_t i = 0; i < text.size; i++) {
+        unsigned char c = (unsigned char)text.text[i];
+        bool is_digit = c >= '0' && c <= '9';
+        bool is_letter = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_';
+        bool is_dot = has_dots && c == '.' && !begins && i + 1 < text.size && text.text[i + 1] != '.';
+        if (is_letter || is_dot || (is_digit && !begins)) fb_buffer_char(out, (char)c);
+        else fb_buffer_printf(out, "_%02x", c);
+        begins = is_dot;
+    }
+}
+
+static int64_t imported(const program *p, onnx_bytes domain) {
+    bool is_default = !domain.size || onnx_is(domain, "ai.onnx");
+    for (size_t i = 0; i < p->import_count; i++) {
+        onnx_bytes one = p->imports[i].domain;
+        if (is_default ? !one.size || onnx_is(one, "ai.onnx") : onnx_same(one, domain)) return p->imports[i].version;
+    }
+    return 1;
+}
+
+static const onnx_function *function_of(const onnx_model *model, const onnx_node *node) {
+    for (size_t i = 0; i < model->functions.count; i++) {
+        const onnx_function *f = &model->functions.items[i];
+        if (onnx_same(f->name, node->op_type) && onnx_same(f->domain, node->domain) && onnx_same(f->overload, node->overload)) return f;
+    }
+    return NULL;
+}
+
+static void put_function(fb_buffer *out, const onnx_function *function) {
+    fb_buffer_string(out, "onnx.function.");
+    if (function->domain.size) put_word(out, function->domain, true), fb_buffer_char(out, '.');
+    put_word(out, function->name, false);
+    if (function->overload.size) fb_buffer_char(out, '.'), put_word(out, function->overload, false);
+}
+
+static const char *target_of(reader *r, const program *p, const onnx_node *node) {
+    const onnx_function *function = function_of(r->c.file->model, node);
+    bool is_default = !node->domain.size || onnx_is(node->domain, "ai.onnx");
+    int64_t version = imported(p, node->domain);
+    fb_buffer text = {0};
+    if (function) {
+        put_function(&text, function);
+    } else {
+        if (is_default) fb_buffer_string(&text, "onnx");
+        else put_word(&text, node->domain, true);
+        fb_buffer_char(&text, '.');
+        put_word(&text, node->op_type, false);
+        fb_buffer_printf(&text, ".v%lld", (long long)(is_default ? version_of(node->op_type, version) : version));
+    }
+    const char *made = fb_buffer_text(&text) ? fb_arena_text(&r->c.file->arena, text.data, text.size) : NULL;
+    fb_buffer_free(&text);
+    if (!made) no_memory(r);
+    return made;
+}
+
+/* ---- attributes --------------------------------------------------------------------------------------------------------- */
+
+static void put_float(fb_buffer *out, float number) {
+    char text[FB_FLOAT_MAX];
+    fb_float_repr((double)number, text);
+    fb_buffer_printf(out, "{\"$float\":\"%s\"}", text);
+}
+
+static void put_int(fb_buffer *out, int64_t number) {
+    fb_buffer_printf(out, "{\"$int\":\"%lld\"}", (long long)number);
+}
+
+/* Text, or bytes that are not, as base64. */
+static void put_string(fb_buffer *out, onnx_bytes text) {
+    const unsigned char *at = (const unsigned char *)(text.size ? text.text : ""), *end = at + text.size;
+    size_t size = 1;
+    for (; at < end && size && *at; at += size) size = fb_utf8_length(at, end);
+    if (at == end) {
+        put_bytes(out, text);
+        return;
+    }
+    fb_buffer_string(out, "{\"$opaque\":\"bytes:");
+    char *to = fb_buffer_reserve(out, fb_base64_length(text.size));
+    if (to) fb_base64_encode((const unsigned char *)text.text, text.size, to), out->size += fb_base64_length(text.size);
+    fb_buffer_string(out, "\"}");
+}
+
+static bool read_nested(reader *r, program *p, const onnx_graph *graph, onnx_bytes like, fb_buffer *out, fb_buffer *captures);
+
+static void put_numbers(fb_buffer *out, const onnx_numbers *numbers, onnx_wire wire) {
+    onnx_number_cursor cursor = onnx_numbers_from(numbers, wire);
+    uint64_t bits;
+    fb_buffer_char(out, '[');
+    for (size_t i = 0; onnx_numbers_next(&cursor, &bits); i++) {
+        uint32_t lower = (uint32_t)bits;
+        float number;
+        memcpy(&number, &lower, sizeof number);
+        if (i) fb_buffer_char(out, ',');
+        if (wire == ONNX_FIXED32) put_float(out, number);
+        else put_int(out, (int64_t)bits);
+    }
+    fb_buffer_char(out, ']');
+}
+
+static bool put_node(reader *r, const char *node, fb_buffer *out) {
+    fb_buffer_printf(out, "{\"$node\":\"%s\"}", node ? node : "");
+    return node != NULL && !r->c.status;
+}
+
+/* Appends the value. Tensors and graphs become nodes before the call. */
+static bool put_attribute(reader *r, program *p, const onnx_attribute *a, fb_buffer *out, fb_buffer *captures) {
+    char shown[96];
+    if (a->ref_attr_name.size) {
+        fb_buffer_string(out, "{\"$opaque\":");
+        put_bytes(out, a->ref_attr_name);
+        fb_buffer_char(out, '}');
+        return true;
+    }
+    switch (a->type) {
+    case 1: put_float(out, a->f); return true;
+    case 2: put_int(out, a->i); return true;
+    case 3: put_string(out, a->s); return true;
+    case 4: return put_node(r, add_tensor(r, p, a->t, NULL, a->name, &p->body), out);
+    case 5: return read_nested(r, p, a->g, a->name, out, captures);
+    case 6: put_numbers(out, &a->floats, ONNX_FIXED32); return true;
+    case 7: put_numbers(out, &a->ints, ONNX_VARINT); return true;
+    case 8:
+        fb_buffer_char(out, '[');
+        for (size_t i = 0; i < a->strings.count; i++) {
+            if (i) fb_buffer_char(out, ',');
+            put_string(out, a->strings.items[i]);
+        }
+        fb_buffer_char(out, ']');
+        return true;
+    case 9:
+        fb_buffer_char(out, '[');
+        for (size_t i = 0; i < a->tensors.count; i++) {
+            if (i) fb_buffer_char(out, ',');
+            if (!put_node(r, add_tensor(r, p, &a->tensors.items[i], NULL, a->name, &p->body), out)) return false;
+        }
+        fb_buffer_char(out, ']');
+        return true;
+    case 11: return put_node(r, add_tensor(r, p, a->sparse_tensor->values, a->sparse_tensor, a->name, &p->body), out);
+    case 13:
+    case 14: fb_buffer_string(out, "{\"$opaque\":\"type\"}"); return true;
+    default:
+        return onnx_unsupported(&r->c, ONNX_IS_attribute, a, 0, "the attribute \"%s\" is a list of graphs or of sparse tensors",
+                                onnx_shown(a->name, shown));
+    }
+}
+
+/* Appends the kwargs' members. */
+static bool put_attributes(reader *r, program *p, const onnx_node *node, fb_buffer *out) {
+    fb_buffer captures = {0};
+    bool ok = true, has_graph = false;
+    for (size_t i = 0; i < node->attribute.count && ok; i++) {
+        const onnx_attribute *a = &node->attribute.items[i];
+        fb_buffer name = {0};
+        put_word(&name, a->name, false);
+        if (!name.failed && fb_wrong_identifier(name.data, name.size)) fb_buffer_char(&name, '_'); /* a keyword */
+        fb_buffer_printf(out, "%s\"%.*s\":", i ? "," : "", (int)name.size, name.size ? name.data : "");
+        fb_buffer_free(&name);
+        has_graph |= a->type == 5;
+        ok = put_attribute(r, p, a, out, &captures);
+    }
+    if (has_graph && ok)
+        fb_buffer_printf(out, ",\"captures\":[%.*s]", (int)captures.size, captures.size ? captures.data : "");
+    fb_buffer_free(&captures);
+    return ok;
+}
+
+/* ---- nodes -------------------------------------------------------------------------------------------------------------- */
+
+static bool put_inputs(reader *r, program *p, const onnx_list *names, fb_buffer *out) {
+    for (size_t i = 0; i < names->count; i++) {
+        if (i) fb_buffer_char(out, ',');
+        if (!names->items[i].size) fb_buffer_string(out, "null");
+        else if (!put_node(r, find(r, p, names->items[i]), out)) return false;
+    }
+    return true;
+}
+
+static size_t first_given(const onnx_list *names) {
+    size_t at = 0;
+    while (at < names->count && !names->items[at].size) at++;
+    return at;
+}
+
+/* Results of several are items of the call's. */
+static bool put_items(reader *r, program *p, const onnx_node *node, const char *call) {
+    for (size_t i = 0; i < node->output.count; i++) {
+        onnx_bytes name = node->output.items[i];
+        const char *item = name.size ? fresh(r, p, name) : NULL;
+        if (!name.size) continue;
+        if (!item || !define(r, p, name, item)) return false;
+        begin_node(&p->body, item, "call_function", "operator.getitem");
+        fb_buffer_printf(&p->body, ",\"args\":[{\"$node\":\"%s\"},%zu],\"kwargs\":{},\"meta\":{\"onnx\":{\"value\":", call, i);
+        put_bytes(&p->body, name);
+        fb_buffer_string(&p->body, "}}}");
+    }
+    return true;
+}
+
+static bool read_node(reader *r, program *p, const onnx_node *node, size_t index) {
+    fb_buffer args = {0}, kwargs = {0};
+    size_t given = first_given(&node->output);
+    bool is_one = node->output.count == 1 && given == 0;
+    onnx_bytes like = is_one ? node->output.items[0] : node->op_type;
+    const char *target = fb_work_goes_on(r->c.work, 16) ? target_of(r, p, node) : NULL;
+    if (!target && !r->c.status) r->c.status = fb_work_status(r->c.work, r->c.error);
+    bool ok = target && put_inputs(r, p, &node->input, &args) && put_attributes(r, p, node, &kwargs);
+    const char *name = ok ? fresh(r, p, like) : NULL;
+    if (name) {
+        begin_node(&p->body, name, "call_function", target);
+        fb_buffer_string(&p->body, ",\"args\":[");
+        fb_buffer_append(&p->body, args.data, args.size);
+        fb_buffer_string(&p->body, "],\"kwargs\":{");
+        fb_buffer_append(&p->body, kwargs.data, kwargs.size);
+        fb_buffer_printf(&p->body, "},\"meta\":{\"onnx\":{\"node\":%zu", index);
+        if (is_one) fb_buffer_string(&p->body, ",\"value\":"), put_bytes(&p->body, like);
+        fb_buffer_string(&p->body, "}}}");
+        ok = is_one ? define(r, p, like, name) : put_items(r, p, node, name);
+    }
+    if ((args.failed || kwargs.failed) && ok) no_memory(r);
+    fb_buffer_free(&args);
+    fb_buffer_free(&kwargs);
+    return name && ok && !r->c.status;
+}
+
+/* ---- programs ----------------------------------------------------------------------------------------------------------- */
+
+static program *open_program(reader *r, program *outer, const char *path) {
+    program *p = fb_arena_alloc(&r->c.file->arena, sizeof *p);
+    if (p) *p = (program){.outer = outer, .path = path, .names = fb_namespace_new(NULL)};
+    if (p) {
+        if (r->last) r->last->next = p;
+        else r->first = p;
+        r->last = p;
+    }
+    if (!p || !p->names) {
+        no_memory(r);
+        return NULL;
+    }
+    if (outer) p->imports = outer->imports, p->import_count = outer->import_count, p->function = outer->function;
+    return p;
+}
+
+static bool end_program(reader *r, program *p, const fb_buffer *outputs) {
+    const char *name = fb_namespace_create(p->names, "output");
+    if (!name || outputs->failed) return no_memory(r);
+    begin_node(&p->body, name, "output", "output");
+    fb_buffer_string(&p->body, ",\"args\":[{\"$tuple\":[");
+    fb_buffer_append(&p->body, outputs->data, outputs->size);
+    fb_buffer_string(&p->body, "]}],\"kwargs\":{},\"meta\":{}}");
+    return !p->body.failed || no_memory(r);
+}
+
+static const onnx_tensor *default_of(const onnx_graph *graph, fb_map *initializers, onnx_bytes name) {
+    uint32_t cursor = 0, at;
+    uint64_t hash = fb_hash(name.text, name.size, (uint64_t)(uintptr_t)graph);
+    while ((at = fb_map_next(initializers, hash, &cursor)) != 0)
+        if (onnx_same(graph->initializer.items[at - 1].name, name)) return &graph->initializer.items[at - 1];
+    return NULL;
+}
+
+/* An input; before IR 4, one that an initializer is for is that constant. */
+static bool read_input(reader *r, program *p, const onnx_value_info *input, const onnx_tensor *given) {
+    if (given && r->c.file->model->ir_version < 4 && !p->outer) return true;
+    const char *node = fresh(r, p, input->name);
+    if (!node || !define(r, p, input->name, node)) return false;
+    begin_node(&p->head, node, "placeholder", node);
+    fb_buffer_string(&p->head, ",\"args\":[],\"kwargs\":{},\"meta\":{");
+    put_type(&p->head, input->type);
+    fb_buffer_string(&p->head, "\"onnx\":{\"value\":");
+    put_bytes(&p->head, input->name);
+    fb_buffer_string(&p->head, "}}}");
+    return true;
+}
+
+static bool read_graph(reader *r, program *p, const onnx_graph *graph) {
+    fb_map initializers = {0};
+    fb_buffer outputs = {0};
+    bool ok = true;
+    for (size_t i = 0; i < graph->initializer.count && ok; i++) {
+        onnx_bytes name = graph->initializer.items[i].name;
+        ok = fb_map_add(&initializers, fb_hash(name.text, name.size, (uint64_t)(uintptr_t)graph), (uint32_t)i + 1) || no_memory(r);
+    }
+    for (size_t i = 0; i < graph->input.count && ok; i++)
+        ok = read_input(r, p, &graph->input.items[i], default_of(graph, &initializers, graph->input.items[i].name));
+    for (size_t i = 0; i < graph->initializer.count && ok; i++) {
+        const onnx_tensor *tensor = &graph->initializer.items[i];
+        if (find_here(p, tensor->name)) /* the default of an input, which callers may give */
+            ok = onnx_unsupported(&r->c, ONNX_IS_tensor, tensor, 0, "defaults of inputs are not read yet");
+        const char *node = ok ? add_tensor(r, p, tensor, NULL, tensor->name, &p->body) : NULL;
+        ok = node && define(r, p, tensor->name, node);
+    }
+    for (size_t i = 0; i < graph->sparse_initializer.count && ok; i++) {
+        const onnx_sparse *sparse = &graph->sparse_initializer.items[i];
+        const char *node = add_tensor(r, p, sparse->values, sparse, sparse->values->name, &p->body);
+        ok = node && define(r, p, sparse->values->name, node);
+    }
+    for (size_t i = 0; i < graph->node.count && ok; i++) ok = read_node(r, p, &graph->node.items[i], i);
+    for (size_t i = 0; i < graph->output.count && ok; i++) {
+        if (i) fb_buffer_char(&outputs, ',');
+        ok = put_node(r, find(r, p, graph->output.items[i].name), &outputs);
+    }
+    ok = ok && end_program(r, p, &outputs);
+    fb_map_free(&initializers);
+    fb_buffer_free(&outputs);
+    return ok;
+}
+
+static bool read_nested(reader *r, program *p, const onnx_graph *graph, onnx_bytes like, fb_buffer *out, fb_buffer *captures) {
+    const char *node = fresh(r, p, like);
+    fb_buffer path = {0};
+    fb_buffer_printf(&path, "%s%s%s", p->path, *p->path ? "." : "", node ? node : "");
+    const char *text = node && fb_buffer_text(&path) ? fb_arena_text(&r->c.file->arena, path.data, path.size) : NULL;
+    fb_buffer_free(&path);
+    if (!text) return no_memory(r);
+    program *inner = open_program(r, p, text);
+    if (!inner || !read_graph(r, inner, graph)) return false;
+    begin_node(&p->body, node, "get_attr", node);
+    fb_buffer_string(&p->body, ",\"args\":[],\"kwargs\":{},\"meta\":{}}");
+    if (captures->size) fb_buffer_char(captures, ',');
+    fb_buffer_printf(captures, "[%.*s]", (int)inner->captures.size, inner->captures.size ? inner->captures.data : "");
+    return put_node(r, node, out);
+}
+
+static bool read_function(reader *r, const onnx_function *function) {
+    fb_buffer path = {0}, outputs = {0};
+    put_function(&path, function);
+    const char *text = fb_buffer_text(&path) ? fb_arena_text(&r->c.file->arena, path.data, path.size) : NULL;
+    fb_buffer_free(&path);
+    program *p = text ? open_program(r, NULL, text) : NULL;
+    if (!p) return no_memory(r);
+    p->function = function;
+    p->imports = function->opset_import.items;
+    p->import_count = function->opset_import.count;
+    bool ok = true;
+    for (size_t i = 0; i < function->input.count && ok; i++)
+        ok = read_input(r, p, &(onnx_value_info){.name = function->input.items[i]}, NULL);
+    for (size_t i = 0; i < function->node.count && ok; i++) ok = read_node(r, p, &function->node.items[i], i);
+    for (size_t i = 0; i < function->output.count && ok; i++) {
+        if (i) fb_buffer_char(&outputs, ',');
+        ok = put_node(r, find(r, p, function->output.items[i]), &outputs);
+    }
+    ok = ok && end_program(r, p, &outputs);
+    fb_buffer_free(&outputs);
+    return ok;
+}
+
+/* ---- the document ------------------------------------------------------------------------------------------------------- */
+
+static void put_module(const program *p, fb_buffer *out) {
+    bool is_root = !*p->path;
+    fb_buffer_string(out, is_root ? "{\"path\":" : ",{\"path\":");
+    put_text(out, p->path);
+    fb_buffer_printf(out, ",\"type\":\"%s\",\"config\":{},\"parameters\":{},\"buffers\":{",
+                     is_root ? "onnx.Model" : "torch.fx.GraphModule");
+    fb_buffer_append(out, p->buffers.data, p->buffers.size);
+    fb_buffer_string(out, "},\"training\":false");
+    if (!is_root) {
+        fb_buffer_string(out, ",\"graph\":{\"nodes\":[");
+        fb_buffer_append(out, p->head.data, p->head.size);
+        if (p->head.size) fb_buffer_char(out, ',');
+        fb_buffer_append(out, p->body.data, p->body.size);
+        fb_buffer_string(out, "]}");
+    }
+    fb_buffer_char(out, '}');
+}
+
+static void put_document(const reader *r, fb_buffer *out) {
+    const onnx_model *model = r->c.file->model;
+    const program *root = r->first;
+    fb_buffer_string(out, "{\"format\":\"foldback.graph/1\",\"name\":");
+    put_bytes(out, model->graph->name);
+    fb_buffer_string(out, ",\"nodes\":[");
+    fb_buffer_append(out, root->head.data, root->head.size);
+    if (root->head.size) fb_buffer_char(out, ',');
+    fb_buffer_append(out, root->body.data, root->body.size);
+    fb_buffer_string(out, "],\"modules\":[");
+    for (const program *p = root; p; p = p->next) put_module(p, out);
+    fb_buffer_string(out, "],\"tensors\":[");
+    fb_buffer_append(out, r->tensors.data, r->tensors.size);
+    fb_buffer_printf(out, "],\"metadata\":{\"dialect\":\"onnx\",\"onnx\":{\"blob\":\"%s\",\"files\":{", r->blob);
+    for (uint32_t i = 0; i < r->c.file->location_count; i++) {
+        const onnx_location *one = r->c.file->locations[i];
+        if (i) fb_buffer_char(out, ',');
+        put_bytes(out, one->spelled);
+        fb_buffer_printf(out, one->blob ? ":\"%s\"" : ":null", one->blob ? one->blob : "");
+    }
+    fb_buffer_printf(out, "},\"ir_version\":%lld,\"opsets\":{", (long long)model->ir_version);
+    bool has_default = false;
+    for (size_t i = 0, put = 0; i < model->opset_import.count; i++) { /* a domain may be there again, with the same version */
+        onnx_bytes domain = model->opset_import.items[i].domain;
+        bool is_default = !domain.size || onnx_is(domain, "ai.onnx"), is_again = is_default && has_default;
+        for (size_t j = 0; j < i && !is_default; j++) is_again |= onnx_same(model->opset_import.items[j].domain, domain);
+        has_default |= is_default;
+        if (is_again) continue;
+        if (put++) fb_buffer_char(out, ',');
+        put_bytes(out, is_default ? (onnx_bytes){0} : domain);
+        fb_buffer_printf(out, ":%lld", (long long)model->opset_import.items[i].version);
+    }
+    fb_buffer_string(out, "}}}}");
+}
+
+fb_status onnx_document(onnx_file *file, const char *blob, fb_work *work, fb_buffer *out, fb_error *error) {
+    const onnx_model *model = file->model;
+    reader r = {.c = {.file = file, .work = work, .error = error}, .blob = blob};
+    program *root = open_program(&r, NULL, "");
+    if (root) root->imports = model->opset_import.items, root->import_count = model->opset_import.count;
+    bool ok = root && read_graph(&r, root, model->graph);
+    for (size_t i = 0; i < model->functions.count && ok; i++) ok = read_function(&r, &model->functions.items[i]);
+    bool failed = r.tensors.failed;
+    for (program *p = r.first; p; p = p->next) failed |= p->head.failed || p->body.failed || p->buffers.failed || p->captures.failed;
+    if (ok && failed) no_memory(&r);
+    if (!r.c.status) put_document(&r, out);
+    if (!r.c.status && out->failed) no_memory(&r);
+    for (program *p = r.first; p; p = p->next) {
+        fb_namespace_free(p->names);
+        fb_map_free(&p->by_name);
+        free(p->values);
+        fb_buffer_free(&p->head), fb_buffer_free(&p->body), fb_buffer_free(&p->buffers), fb_buffer_free(&p->captures);
+    }
+    fb_map_free(&r.tensor_names);
+    fb_buffer_free(&r.tensors);
+    return r.c.status;
+}
