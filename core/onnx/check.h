@@ -18,7 +18,7 @@ typedef struct onnx_files {
 typedef struct onnx_location {
     onnx_bytes spelled; /* as the tensor says */
     const char *name;   /* the one that was found; where none was, without `.` and `..` */
-    const char *blob; /* the id of its bytes, or NULL */
+    const char *blob;   /* the id of its bytes, or NULL */
     uint64_t size;
     bool is_there;
 } onnx_location;

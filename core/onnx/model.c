@@ -165,7 +165,8 @@ static void *make(reader *r, size_t count, size_t size) {
     return made;
 }
 
-static bool is_utf8(const unsigned char *at, const unsigned char *end) {
+bool onnx_is_utf8(onnx_bytes text) {
+    const unsigned char *at = (const unsigned char *)(text.size ? text.text : ""), *end = at + text.size;
     for (size_t size; at < end; at += size) {
         size = *at < 0x80 ? 1 : fb_utf8_length(at, end);
         if (!size) return false;
@@ -202,9 +203,10 @@ static bool read_text(reader *r, onnx_message kind, const field_row *row, const 
     bool is_name = row->kind == ONNX_NAME || row->kind == ONNX_NAMES;
     if (is_name && field->size > MOST_NAME)
         return fail(r, FB_TOO_LARGE, "name-too-long", kind, row->name, field->start, "the name has more than 65,536 bytes");
-    if (is_name && !is_utf8(field->bytes, field->bytes + field->size))
-        return bad(r, kind, row->name, field->start, "the name is not UTF-8");
     *out = (onnx_bytes){(const char *)field->bytes, field->size};
+    if (is_name && !onnx_is_utf8(*out)) return bad(r, kind, row->name, field->start, "the name is not UTF-8");
+    if (is_name && memchr(field->bytes, 0, field->size))
+        return fail(r, FB_INVALID, "unsupported-onnx", kind, row->name, field->start, "the name has a NUL character");
     return true;
 }
 

@@ -23,6 +23,7 @@ typedef struct onnx_bytes {
     const char *text; /* not terminated */
     size_t size;
 } onnx_bytes;
+bool onnx_is_utf8(onnx_bytes text);
 typedef struct onnx_list {
     onnx_bytes *items;
     size_t count;

@@ -1,7 +1,7 @@
 /* ONNX models: read as documents, the third dialect beside torch.fx and `.pt2`.
  *
- * The document's tensors point into the model's file and the files beside it, which must be blobs. Only numbers that the file has
- * in another form than as their bytes go into the document. */
+ * The document's tensors point into the model's file and the files beside it, which must be blobs. Only numbers that the file
+ * has in another form than as their bytes go into the document. */
 #ifndef FB_ONNX_ONNX_H
 #define FB_ONNX_ONNX_H
 

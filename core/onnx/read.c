@@ -18,17 +18,17 @@ typedef struct value {
 } value;
 
 typedef struct program {
-    struct program *outer;     /* the one that it is nested in, or NULL */
-    struct program *next;      /* in the order in which modules are written */
+    struct program *outer; /* the one that it is nested in, or NULL */
+    struct program *next;  /* in the order in which modules are written */
     const onnx_function *function;
-    const char *path;          /* of its module; "" of the model's graph */
+    const char *path; /* of its module; "" of the model's graph */
     fb_namespace *names;
-    fb_map by_name;            /* by hash, index + 1 */
+    fb_map by_name; /* by hash, index + 1 */
     value *values;
     uint32_t count, capacity;
-    fb_buffer head, body;      /* nodes: placeholders, and the others */
-    fb_buffer buffers;         /* members of its module's `buffers` */
-    fb_buffer captures;        /* of values of the outer program: items of a list */
+    fb_buffer head, body; /* nodes: placeholders, and the others */
+    fb_buffer buffers;    /* members of its module's `buffers` */
+    fb_buffer captures;   /* of values of the outer program: items of a list */
     const onnx_opset *imports;
     size_t import_count;
 } program;
@@ -38,6 +38,7 @@ typedef struct reader {
     const char *blob;
     program *first, *last;
     fb_map tensor_names; /* hashes of those that are taken */
+    fb_map functions;    /* by the hash of what they are called, index + 1 */
     fb_buffer tensors;
 } reader;
 
@@ -71,6 +72,10 @@ static const char *find_here(const program *p, onnx_bytes name) {
 }
 
 static bool define(reader *r, program *p, onnx_bytes name, const char *node) {
+    char shown[96];
+    if (find_here(p, name)) /* libraries differ in which one is meant */
+        return onnx_bad(&r->c, ONNX_IS_model, r->c.file->model, 0,
+                        "a nested graph reads the value \"%s\" from around it, and defines it later", onnx_shown(name, shown));
     if (p->count == p->capacity) {
         uint32_t capacity = p->capacity ? 2 * p->capacity : 64;
         value *grown = realloc(p->values, capacity * sizeof *grown);
@@ -142,11 +147,22 @@ static void put_dims(fb_buffer *out, const onnx_numbers *dims) {
     onnx_number_cursor cursor = onnx_numbers_from(dims, ONNX_VARINT);
     uint64_t bits;
     fb_buffer_char(out, '[');
-    for (size_t i = 0; onnx_numbers_next(&cursor, &bits); i++) fb_buffer_printf(out, i ? ",%llu" : "%llu", (unsigned long long)bits);
+    for (size_t i = 0; onnx_numbers_next(&cursor, &bits); i++)
+        fb_buffer_printf(out, i ? ",%llu" : "%llu", (unsigned long long)bits);
     fb_buffer_char(out, ']');
 }
 
 /* ---- tensors ------------------------------------------------------------------------------------------------------------ */
+
+static void put_base64(fb_buffer *out, const char *bytes, size_t size) {
+    fb_buffer_string(out, ",\"data\":\"");
+    char *to = fb_buffer_reserve(out, fb_base64_length(size));
+    if (to && size) {
+        fb_base64_encode((const unsigned char *)bytes, size, to);
+        out->size += fb_base64_length(size);
+    }
+    fb_buffer_char(out, '"');
+}
 
 /* Bytes of numbers that are not in the file as such. */
 static bool put_data(reader *r, const onnx_tensor *tensor, const onnx_stored *stored, fb_buffer *out) {
@@ -159,25 +175,16 @@ static bool put_data(reader *r, const onnx_tensor *tensor, const onnx_stored *st
         onnx_number_cursor cursor = onnx_numbers_from(lists[i], wires[i]);
         if (!lists[i]->count) continue;
         size_t width = (size_t)(stored->size / lists[i]->count); /* a pair is two numbers, packed bytes are one each */
-        bool is_narrow = width * lists[i]->count != stored->size || !width;
-        if (is_narrow)
-            return onnx_unsupported(&r->c, ONNX_IS_tensor, tensor, 0, "numbers of 6 bits are only read as raw_data");
         for (uint64_t k = 0; onnx_numbers_next(&cursor, &bits); k++) {
             if (!fb_work_goes_on(r->c.work, 1)) break;
             for (size_t j = 0; j < width; j++) fb_buffer_char(&bytes, (char)(unsigned char)(bits >> (8 * j)));
         }
     }
     if (!r->c.status) r->c.status = fb_work_status(r->c.work, r->c.error);
-    fb_buffer_string(out, ",\"data\":\"");
-    char *to = bytes.failed ? NULL : fb_buffer_reserve(out, fb_base64_length(bytes.size));
-    if (to && bytes.size) {
-        fb_base64_encode((const unsigned char *)bytes.data, bytes.size, to);
-        out->size += fb_base64_length(bytes.size);
-    }
-    fb_buffer_char(out, '"');
-    bool failed = bytes.failed;
+    bool ok = !r->c.status && (!bytes.failed || no_memory(r));
+    if (ok) put_base64(out, bytes.data, bytes.size);
     fb_buffer_free(&bytes);
-    return !r->c.status && (!failed || no_memory(r));
+    return ok;
 }
 
 /* Packed floats are the bytes that they are. */
@@ -191,7 +198,8 @@ static bool put_where(reader *r, const onnx_tensor *tensor, fb_buffer *out) {
     const char *blob = r->blob;
     if (!onnx_stored_in(&r->c, tensor, &stored)) return false;
     uint64_t offset = stored.offset;
-    if (tensor->string_data.count) return true;
+    /* Documents do not have strings, nor elements of less than a byte: these are carried in the model's file alone. */
+    if (!fb_dtype_find(onnx_dtype_word(tensor->data_type))) return true;
     if (stored.where == ONNX_EXTERNAL) blob = stored.location->blob;
     if (stored.where == ONNX_TYPED && only_run(tensor)) offset = (uint64_t)(only_run(tensor)->bytes - r->c.file->bytes);
     else if (stored.where == ONNX_TYPED) return put_data(r, tensor, &stored, out);
@@ -219,10 +227,10 @@ static const char *name_tensor(reader *r, const program *p, const char *node, on
     return r->c.status ? NULL : made;
 }
 
-/* A tensor, its owner, and the node that reads it. `sparse` is carried without its bytes. */
-static const char *add_tensor(reader *r, program *p, const onnx_tensor *tensor, const onnx_sparse *sparse, onnx_bytes like,
-                              fb_buffer *nodes) {
-    const char *node = fresh(r, p, like), *name = node ? name_tensor(r, p, node, tensor->name) : NULL;
+/* A tensor, and the attribute of the program's module that owns it; its name. `sparse` is carried without its bytes. */
+static const char *add_owned(reader *r, program *p, const char *attribute, const onnx_tensor *tensor,
+                             const onnx_sparse *sparse) {
+    const char *name = name_tensor(r, p, attribute, tensor->name);
     if (!name) return NULL;
     if (r->tensors.size) fb_buffer_char(&r->tensors, ',');
     fb_buffer_string(&r->tensors, "{\"name\":");
@@ -231,14 +239,23 @@ static const char *add_tensor(reader *r, program *p, const onnx_tensor *tensor, 
     put_dims(&r->tensors, sparse ? &sparse->dims : &tensor->dims);
     if (!sparse && !put_where(r, tensor, &r->tensors)) return NULL;
     fb_buffer_char(&r->tensors, '}');
-    fb_buffer_printf(&p->buffers, "%s\"%s\":", p->buffers.size ? "," : "", node);
+    fb_buffer_printf(&p->buffers, "%s\"%s\":", p->buffers.size ? "," : "", attribute);
     put_text(&p->buffers, name);
-    begin_node(nodes, node, "get_attr", node);
-    fb_buffer_printf(nodes, ",\"args\":[],\"kwargs\":{},\"meta\":{\"dtype\":\"%s\",\"shape\":", onnx_dtype_word(tensor->data_type));
-    put_dims(nodes, sparse ? &sparse->dims : &tensor->dims);
-    fb_buffer_string(nodes, ",\"onnx\":{\"value\":");
-    put_bytes(nodes, like);
-    fb_buffer_string(nodes, "}}}");
+    return name;
+}
+
+/* The same, and the node that reads it. */
+static const char *add_tensor(reader *r, program *p, const onnx_tensor *tensor, const onnx_sparse *sparse, onnx_bytes like) {
+    const char *node = fresh(r, p, like);
+    fb_buffer *out = &p->body;
+    if (!node || !add_owned(r, p, node, tensor, sparse)) return NULL;
+    begin_node(out, node, "get_attr", node);
+    fb_buffer_printf(out,
+                     ",\"args\":[],\"kwargs\":{},\"meta\":{\"dtype\":\"%s\",\"shape\":", onnx_dtype_word(tensor->data_type));
+    put_dims(out, sparse ? &sparse->dims : &tensor->dims);
+    fb_buffer_string(out, ",\"onnx\":{\"value\":");
+    put_bytes(out, like);
+    fb_buffer_string(out, "}}}");
     return node;
 }
 
@@ -278,19 +295,30 @@ static void put_word(fb_buffer *out, onnx_bytes text, bool has_dots) {
     }
 }
 
+static bool is_default(onnx_bytes domain) {
+    return !domain.size || onnx_is(domain, "ai.onnx");
+}
+
+static bool is_same_domain(onnx_bytes a, onnx_bytes b) {
+    return is_default(a) ? is_default(b) : onnx_same(a, b);
+}
+
 static int64_t imported(const program *p, onnx_bytes domain) {
-    bool is_default = !domain.size || onnx_is(domain, "ai.onnx");
-    for (size_t i = 0; i < p->import_count; i++) {
-        onnx_bytes one = p->imports[i].domain;
-        if (is_default ? !one.size || onnx_is(one, "ai.onnx") : onnx_same(one, domain)) return p->imports[i].version;
-    }
+    for (size_t i = 0; i < p->import_count; i++)
+        if (is_same_domain(p->imports[i].domain, domain)) return p->imports[i].version;
     return 1;
 }
 
-static const onnx_function *function_of(const onnx_model *model, const onnx_node *node) {
-    for (size_t i = 0; i < model->functions.count; i++) {
-        const onnx_function *f = &model->functions.items[i];
-        if (onnx_same(f->name, node->op_type) && onnx_same(f->domain, node->domain) && onnx_same(f->overload, node->overload)) return f;
+static uint64_t hash_of_function(const reader *r, onnx_bytes name) {
+    return fb_hash(name.text, name.size, (uint64_t)(uintptr_t)r);
+}
+
+static const onnx_function *function_of(const reader *r, const onnx_node *node) {
+    uint32_t cursor = 0, at;
+    while ((at = fb_map_next(&r->functions, hash_of_function(r, node->op_type), &cursor)) != 0) {
+        const onnx_function *f = &r->c.file->model->functions.items[at - 1];
+        bool is_it = onnx_same(f->name, node->op_type) && onnx_same(f->overload, node->overload);
+        if (is_it && is_same_domain(f->domain, node->domain)) return f;
     }
     return NULL;
 }
@@ -303,18 +331,18 @@ static void put_function(fb_buffer *out, const onnx_function *function) {
 }
 
 static const char *target_of(reader *r, const program *p, const onnx_node *node) {
-    const onnx_function *function = function_of(r->c.file->model, node);
-    bool is_default = !node->domain.size || onnx_is(node->domain, "ai.onnx");
+    const onnx_function *function = function_of(r, node);
+    bool is_standard = is_default(node->domain);
     int64_t version = imported(p, node->domain);
     fb_buffer text = {0};
     if (function) {
         put_function(&text, function);
     } else {
-        if (is_default) fb_buffer_string(&text, "onnx");
+        if (is_standard) fb_buffer_string(&text, "onnx");
         else put_word(&text, node->domain, true);
         fb_buffer_char(&text, '.');
         put_word(&text, node->op_type, false);
-        fb_buffer_printf(&text, ".v%lld", (long long)(is_default ? version_of(node->op_type, version) : version));
+        fb_buffer_printf(&text, ".v%lld", (long long)(is_standard ? version_of(node->op_type, version) : version));
     }
     const char *made = fb_buffer_text(&text) ? fb_arena_text(&r->c.file->arena, text.data, text.size) : NULL;
     fb_buffer_free(&text);
@@ -384,7 +412,7 @@ static bool put_attribute(reader *r, program *p, const onnx_attribute *a, fb_buf
     case 1: put_float(out, a->f); return true;
     case 2: put_int(out, a->i); return true;
     case 3: put_string(out, a->s); return true;
-    case 4: return put_node(r, add_tensor(r, p, a->t, NULL, a->name, &p->body), out);
+    case 4: return put_node(r, add_tensor(r, p, a->t, NULL, a->name), out);
     case 5: return read_nested(r, p, a->g, a->name, out, captures);
     case 6: put_numbers(out, &a->floats, ONNX_FIXED32); return true;
     case 7: put_numbers(out, &a->ints, ONNX_VARINT); return true;
@@ -400,11 +428,11 @@ static bool put_attribute(reader *r, program *p, const onnx_attribute *a, fb_buf
         fb_buffer_char(out, '[');
         for (size_t i = 0; i < a->tensors.count; i++) {
             if (i) fb_buffer_char(out, ',');
-            if (!put_node(r, add_tensor(r, p, &a->tensors.items[i], NULL, a->name, &p->body), out)) return false;
+            if (!put_node(r, add_tensor(r, p, &a->tensors.items[i], NULL, a->name), out)) return false;
         }
         fb_buffer_char(out, ']');
         return true;
-    case 11: return put_node(r, add_tensor(r, p, a->sparse_tensor->values, a->sparse_tensor, a->name, &p->body), out);
+    case 11: return put_node(r, add_tensor(r, p, a->sparse_tensor->values, a->sparse_tensor, a->name), out);
     case 13:
     case 14: fb_buffer_string(out, "{\"$opaque\":\"type\"}"); return true;
     default:
@@ -422,13 +450,18 @@ static bool put_attributes(reader *r, program *p, const onnx_node *node, fb_buff
         fb_buffer name = {0};
         put_word(&name, a->name, false);
         if (!name.failed && fb_wrong_identifier(name.data, name.size)) fb_buffer_char(&name, '_'); /* a keyword */
-        fb_buffer_printf(out, "%s\"%.*s\":", i ? "," : "", (int)name.size, name.size ? name.data : "");
+        fb_buffer_string(out, i ? ",\"" : "\"");
+        fb_buffer_append(out, name.data, name.size);
+        fb_buffer_string(out, "\":");
         fb_buffer_free(&name);
         has_graph |= a->type == 5;
         ok = put_attribute(r, p, a, out, &captures);
     }
-    if (has_graph && ok)
-        fb_buffer_printf(out, ",\"captures\":[%.*s]", (int)captures.size, captures.size ? captures.data : "");
+    if (has_graph) {
+        fb_buffer_string(out, ",\"captures\":[");
+        fb_buffer_append(out, captures.data, captures.size);
+        fb_buffer_char(out, ']');
+    }
     fb_buffer_free(&captures);
     return ok;
 }
@@ -527,14 +560,16 @@ static const onnx_tensor *default_of(const onnx_graph *graph, fb_map *initialize
     return NULL;
 }
 
-/* An input; before IR 4, one that an initializer is for is that constant. */
+/* An input, which an initializer gives a default. Before IR 4 that one is a constant, and no input. */
 static bool read_input(reader *r, program *p, const onnx_value_info *input, const onnx_tensor *given) {
     if (given && r->c.file->model->ir_version < 4 && !p->outer) return true;
-    const char *node = fresh(r, p, input->name);
+    const char *node = fresh(r, p, input->name), *tensor = NULL;
     if (!node || !define(r, p, input->name, node)) return false;
+    if (given && !(tensor = add_owned(r, p, node, given, NULL))) return false;
     begin_node(&p->head, node, "placeholder", node);
     fb_buffer_string(&p->head, ",\"args\":[],\"kwargs\":{},\"meta\":{");
     put_type(&p->head, input->type);
+    if (tensor) fb_buffer_string(&p->head, "\"default\":"), put_text(&p->head, tensor), fb_buffer_char(&p->head, ',');
     fb_buffer_string(&p->head, "\"onnx\":{\"value\":");
     put_bytes(&p->head, input->name);
     fb_buffer_string(&p->head, "}}}");
@@ -547,20 +582,20 @@ static bool read_graph(reader *r, program *p, const onnx_graph *graph) {
     bool ok = true;
     for (size_t i = 0; i < graph->initializer.count && ok; i++) {
         onnx_bytes name = graph->initializer.items[i].name;
-        ok = fb_map_add(&initializers, fb_hash(name.text, name.size, (uint64_t)(uintptr_t)graph), (uint32_t)i + 1) || no_memory(r);
+        ok = fb_map_add(&initializers, fb_hash(name.text, name.size, (uint64_t)(uintptr_t)graph), (uint32_t)i + 1) ||
+             no_memory(r);
     }
     for (size_t i = 0; i < graph->input.count && ok; i++)
         ok = read_input(r, p, &graph->input.items[i], default_of(graph, &initializers, graph->input.items[i].name));
     for (size_t i = 0; i < graph->initializer.count && ok; i++) {
         const onnx_tensor *tensor = &graph->initializer.items[i];
-        if (find_here(p, tensor->name)) /* the default of an input, which callers may give */
-            ok = onnx_unsupported(&r->c, ONNX_IS_tensor, tensor, 0, "defaults of inputs are not read yet");
-        const char *node = ok ? add_tensor(r, p, tensor, NULL, tensor->name, &p->body) : NULL;
+        if (find_here(p, tensor->name)) continue; /* the default of an input */
+        const char *node = add_tensor(r, p, tensor, NULL, tensor->name);
         ok = node && define(r, p, tensor->name, node);
     }
     for (size_t i = 0; i < graph->sparse_initializer.count && ok; i++) {
         const onnx_sparse *sparse = &graph->sparse_initializer.items[i];
-        const char *node = add_tensor(r, p, sparse->values, sparse, sparse->values->name, &p->body);
+        const char *node = add_tensor(r, p, sparse->values, sparse, sparse->values->name);
         ok = node && define(r, p, sparse->values->name, node);
     }
     for (size_t i = 0; i < graph->node.count && ok; i++) ok = read_node(r, p, &graph->node.items[i], i);
@@ -586,7 +621,9 @@ static bool read_nested(reader *r, program *p, const onnx_graph *graph, onnx_byt
     begin_node(&p->body, node, "get_attr", node);
     fb_buffer_string(&p->body, ",\"args\":[],\"kwargs\":{},\"meta\":{}}");
     if (captures->size) fb_buffer_char(captures, ',');
-    fb_buffer_printf(captures, "[%.*s]", (int)inner->captures.size, inner->captures.size ? inner->captures.data : "");
+    fb_buffer_char(captures, '[');
+    fb_buffer_append(captures, inner->captures.data, inner->captures.size);
+    fb_buffer_char(captures, ']');
     return put_node(r, node, out);
 }
 
@@ -654,15 +691,13 @@ static void put_document(const reader *r, fb_buffer *out) {
         fb_buffer_printf(out, one->blob ? ":\"%s\"" : ":null", one->blob ? one->blob : "");
     }
     fb_buffer_printf(out, "},\"ir_version\":%lld,\"opsets\":{", (long long)model->ir_version);
-    bool has_default = false;
     for (size_t i = 0, put = 0; i < model->opset_import.count; i++) { /* a domain may be there again, with the same version */
         onnx_bytes domain = model->opset_import.items[i].domain;
-        bool is_default = !domain.size || onnx_is(domain, "ai.onnx"), is_again = is_default && has_default;
-        for (size_t j = 0; j < i && !is_default; j++) is_again |= onnx_same(model->opset_import.items[j].domain, domain);
-        has_default |= is_default;
+        bool is_again = false;
+        for (size_t j = 0; j < i; j++) is_again |= is_same_domain(model->opset_import.items[j].domain, domain);
         if (is_again) continue;
         if (put++) fb_buffer_char(out, ',');
-        put_bytes(out, is_default ? (onnx_bytes){0} : domain);
+        put_bytes(out, is_default(domain) ? (onnx_bytes){0} : domain);
         fb_buffer_printf(out, ":%lld", (long long)model->opset_import.items[i].version);
     }
     fb_buffer_string(out, "}}}}");
@@ -673,10 +708,14 @@ fb_status onnx_document(onnx_file *file, const char *blob, fb_work *work, fb_buf
     reader r = {.c = {.file = file, .work = work, .error = error}, .blob = blob};
     program *root = open_program(&r, NULL, "");
     if (root) root->imports = model->opset_import.items, root->import_count = model->opset_import.count;
-    bool ok = root && read_graph(&r, root, model->graph);
+    bool ok = root != NULL;
+    for (size_t i = 0; i < model->functions.count && ok; i++)
+        ok = fb_map_add(&r.functions, hash_of_function(&r, model->functions.items[i].name), (uint32_t)i + 1) || no_memory(&r);
+    ok = ok && read_graph(&r, root, model->graph);
     for (size_t i = 0; i < model->functions.count && ok; i++) ok = read_function(&r, &model->functions.items[i]);
     bool failed = r.tensors.failed;
-    for (program *p = r.first; p; p = p->next) failed |= p->head.failed || p->body.failed || p->buffers.failed || p->captures.failed;
+    for (program *p = r.first; p; p = p->next)
+        failed |= p->head.failed || p->body.failed || p->buffers.failed || p->captures.failed;
     if (ok && failed) no_memory(&r);
     if (!r.c.status) put_document(&r, out);
     if (!r.c.status && out->failed) no_memory(&r);
@@ -687,6 +726,7 @@ fb_status onnx_document(onnx_file *file, const char *blob, fb_work *work, fb_buf
         fb_buffer_free(&p->head), fb_buffer_free(&p->body), fb_buffer_free(&p->buffers), fb_buffer_free(&p->captures);
     }
     fb_map_free(&r.tensor_names);
+    fb_map_free(&r.functions);
     fb_buffer_free(&r.tensors);
     return r.c.status;
 }

@@ -91,6 +91,7 @@ static onnx_location *locate(onnx_checking *c, const onnx_tensor *tensor, onnx_b
     for (uint32_t cursor = 0, at; (at = fb_map_next(&file->by_location, hash, &cursor)) != 0;)
         if (onnx_same(file->locations[at - 1]->spelled, spelled)) return file->locations[at - 1];
     char *name = plain_name(&file->arena, spelled, &has_memory);
+    if (!onnx_is_utf8(spelled)) name = NULL;
     onnx_bytes model = {c->files && c->files->model ? c->files->model : "",
                         c->files && c->files->model ? strlen(c->files->model) : 0};
     const char *own = name && model.size ? plain_name(&file->arena, model, &same_memory) : NULL;
