@@ -11,6 +11,8 @@
 #include "core/graph/python.h"
 #include "core/onnx/onnx.h"
 
+#define NO_NODE SIZE_MAX
+
 /* A value by its name in the model. */
 typedef struct value {
     onnx_bytes name;
@@ -244,16 +246,18 @@ static const char *add_owned(reader *r, program *p, const char *attribute, const
     return name;
 }
 
-/* The same, and the node that reads it. */
-static const char *add_tensor(reader *r, program *p, const onnx_tensor *tensor, const onnx_sparse *sparse, onnx_bytes like) {
-    const char *node = fresh(r, p, like);
+/* The same, and the node that reads it, which is the value `like`. `from` is the Constant that it was, or NO_NODE. */
+static const char *add_tensor(reader *r, program *p, const onnx_tensor *tensor, const onnx_sparse *sparse, onnx_bytes like,
+                              size_t from) {
+    const char *node = fresh(r, p, like), *word = onnx_dtype_word(tensor->data_type);
     fb_buffer *out = &p->body;
     if (!node || !add_owned(r, p, node, tensor, sparse)) return NULL;
     begin_node(out, node, "get_attr", node);
-    fb_buffer_printf(out,
-                     ",\"args\":[],\"kwargs\":{},\"meta\":{\"dtype\":\"%s\",\"shape\":", onnx_dtype_word(tensor->data_type));
+    fb_buffer_printf(out, ",\"args\":[],\"kwargs\":{},\"meta\":{\"dtype\":\"%s\",\"shape\":", word);
     put_dims(out, sparse ? &sparse->dims : &tensor->dims);
-    fb_buffer_string(out, ",\"onnx\":{\"value\":");
+    fb_buffer_string(out, ",\"onnx\":{");
+    if (from != NO_NODE) fb_buffer_printf(out, "\"node\":%zu,", from);
+    fb_buffer_string(out, "\"value\":");
     put_bytes(out, like);
     fb_buffer_string(out, "}}}");
     return node;
@@ -412,7 +416,7 @@ static bool put_attribute(reader *r, program *p, const onnx_attribute *a, fb_buf
     case 1: put_float(out, a->f); return true;
     case 2: put_int(out, a->i); return true;
     case 3: put_string(out, a->s); return true;
-    case 4: return put_node(r, add_tensor(r, p, a->t, NULL, a->name), out);
+    case 4: return put_node(r, add_tensor(r, p, a->t, NULL, a->name, NO_NODE), out);
     case 5: return read_nested(r, p, a->g, a->name, out, captures);
     case 6: put_numbers(out, &a->floats, ONNX_FIXED32); return true;
     case 7: put_numbers(out, &a->ints, ONNX_VARINT); return true;
@@ -428,11 +432,11 @@ static bool put_attribute(reader *r, program *p, const onnx_attribute *a, fb_buf
         fb_buffer_char(out, '[');
         for (size_t i = 0; i < a->tensors.count; i++) {
             if (i) fb_buffer_char(out, ',');
-            if (!put_node(r, add_tensor(r, p, &a->tensors.items[i], NULL, a->name), out)) return false;
+            if (!put_node(r, add_tensor(r, p, &a->tensors.items[i], NULL, a->name, NO_NODE), out)) return false;
         }
         fb_buffer_char(out, ']');
         return true;
-    case 11: return put_node(r, add_tensor(r, p, a->sparse_tensor->values, a->sparse_tensor, a->name), out);
+    case 11: return put_node(r, add_tensor(r, p, a->sparse_tensor->values, a->sparse_tensor, a->name, NO_NODE), out);
     case 13:
     case 14: fb_buffer_string(out, "{\"$opaque\":\"type\"}"); return true;
     default:
@@ -498,7 +502,21 @@ static bool put_items(reader *r, program *p, const onnx_node *node, const char *
     return true;
 }
 
+/* The tensor of a Constant, which is a weight like any other; NULL: it is another node. */
+static const onnx_attribute *constant_of(const onnx_node *node) {
+    const onnx_attribute *a = node->attribute.count == 1 ? &node->attribute.items[0] : NULL;
+    bool is_constant = is_default(node->domain) && onnx_is(node->op_type, "Constant") && node->output.count == 1 &&
+                       node->output.items[0].size && !node->input.count;
+    return is_constant && a && !a->ref_attr_name.size && (a->t || a->sparse_tensor) ? a : NULL;
+}
+
+static bool read_constant(reader *r, program *p, const onnx_attribute *a, onnx_bytes name, size_t index) {
+    const char *node = add_tensor(r, p, a->t ? a->t : a->sparse_tensor->values, a->sparse_tensor, name, index);
+    return node && define(r, p, name, node);
+}
+
 static bool read_node(reader *r, program *p, const onnx_node *node, size_t index) {
+    if (constant_of(node)) return read_constant(r, p, constant_of(node), node->output.items[0], index);
     fb_buffer args = {0}, kwargs = {0};
     size_t given = first_given(&node->output);
     bool is_one = node->output.count == 1 && given == 0;
@@ -590,12 +608,12 @@ static bool read_graph(reader *r, program *p, const onnx_graph *graph) {
     for (size_t i = 0; i < graph->initializer.count && ok; i++) {
         const onnx_tensor *tensor = &graph->initializer.items[i];
         if (find_here(p, tensor->name)) continue; /* the default of an input */
-        const char *node = add_tensor(r, p, tensor, NULL, tensor->name);
+        const char *node = add_tensor(r, p, tensor, NULL, tensor->name, NO_NODE);
         ok = node && define(r, p, tensor->name, node);
     }
     for (size_t i = 0; i < graph->sparse_initializer.count && ok; i++) {
         const onnx_sparse *sparse = &graph->sparse_initializer.items[i];
-        const char *node = add_tensor(r, p, sparse->values, sparse, sparse->values->name);
+        const char *node = add_tensor(r, p, sparse->values, sparse, sparse->values->name, NO_NODE);
         ok = node && define(r, p, sparse->values->name, node);
     }
     for (size_t i = 0; i < graph->node.count && ok; i++) ok = read_node(r, p, &graph->node.items[i], i);

@@ -92,6 +92,20 @@ START_TEST(test_fixtures) {
 }
 END_TEST
 
+/* A Constant is a weight like any other. */
+START_TEST(test_constants) {
+    static const char model[] =
+        "\x08\x08\x42\x02\x10\x11\x3a\x30\x0a\x27\x22\x08\x43\x6f\x6e\x73\x74\x61\x6e\x74\x12\x01\x79\x2a"
+        "\x18\x0a\x05\x76\x61\x6c\x75\x65\xa0\x01\x04\x2a\x0c\x10\x01\x08\x01\x4a\x04\x01\x02\x03\x04\x42"
+        "\x00\x62\x03\x0a\x01\x79\x12\x00";
+    fb_graph *graph = graph_in(model, sizeof model - 1);
+    ck_assert_int_eq(fb_node_at(graph, node_called(graph, "y"))->opcode, FB_GET_ATTR);
+    fb_tensor tensor = fb_tensor_find(graph, "y");
+    ck_assert(tensor.id && memcmp(model + fb_tensor_at(graph, tensor)->offset, "\1\2\3\4", 4) == 0);
+    fb_graph_free(graph);
+}
+END_TEST
+
 static void check_tensor(const char *name, const char *wanted_hex, const char *hex) {
     size_t size, wanted_size;
     unsigned char *bytes = from_hex(hex, &size), *wanted = from_hex(wanted_hex, &wanted_size);
@@ -210,6 +224,7 @@ int main(void) {
     TCase *tests = tcase_create("onnx_read");
     tcase_add_loop_test(tests, test_fixtures, 0, FIXTURES);
     tcase_add_test(tests, test_bytes_of_tensors);
+    tcase_add_test(tests, test_constants);
     tcase_add_test(tests, test_nodes);
     tcase_add_test(tests, test_files_beside);
     tcase_add_test(tests, test_changed_bytes);
