@@ -153,6 +153,46 @@ START_TEST(test_nodes) {
 }
 END_TEST
 
+static const struct {
+    const char *domain, *op;
+    unsigned char opset;
+    const char *target;
+} versions[] = {
+    {"", "Softmax", 7, "onnx.Softmax.v1"},
+    {"", "Softmax", 10, "onnx.Softmax.v1"},
+    {"", "Softmax", 11, "onnx.Softmax.v11"},
+    {"", "Softmax", 12, "onnx.Softmax.v11"},
+    {"ai.onnx", "Softmax", 13, "onnx.Softmax.v13"},
+    {"", "Softmax", 28, "onnx.Softmax.v13"},
+    {"", "LayerNormalization", 14, "onnx.LayerNormalization.v14"},
+    {"", "Unheard-of 1", 14, "onnx.Unheard_2dof_201.v14"},
+    {"com.microsoft", "Gelu", 1, "com.microsoft.Gelu.v1"},
+    {"1.x-y..z", "2a", 3, "_31.x_2dy_2e.z._32a.v3"},
+};
+
+/* The version in force, and letters that no identifier has. */
+START_TEST(test_targets) {
+    fb_buffer model = {0}, opset = {0}, node = {0}, graph = {0}, value = {0};
+    onnx_put_bytes(&opset, ONNX_opset_domain, versions[_i].domain, strlen(versions[_i].domain));
+    onnx_put_tag(&opset, ONNX_opset_version, ONNX_VARINT);
+    onnx_put_number(&opset, ONNX_VARINT, versions[_i].opset);
+    onnx_put_bytes(&node, ONNX_node_op_type, versions[_i].op, strlen(versions[_i].op));
+    onnx_put_bytes(&node, ONNX_node_domain, versions[_i].domain, strlen(versions[_i].domain));
+    onnx_put_bytes(&node, ONNX_node_output, "y", 1);
+    onnx_put_bytes(&value, ONNX_value_info_name, "y", 1);
+    onnx_put_bytes(&graph, ONNX_graph_node, node.data, node.size);
+    onnx_put_bytes(&graph, ONNX_graph_output, value.data, value.size);
+    onnx_put_tag(&model, ONNX_model_ir_version, ONNX_VARINT);
+    onnx_put_number(&model, ONNX_VARINT, 8);
+    onnx_put_bytes(&model, ONNX_model_opset_import, opset.data, opset.size);
+    onnx_put_bytes(&model, ONNX_model_graph, graph.data, graph.size);
+    fb_graph *made = graph_in(model.data, model.size);
+    ck_assert_str_eq(target_of(made, "y"), versions[_i].target);
+    fb_graph_free(made);
+    fb_buffer_free(&model), fb_buffer_free(&opset), fb_buffer_free(&node), fb_buffer_free(&graph), fb_buffer_free(&value);
+}
+END_TEST
+
 START_TEST(test_files_beside) {
     size_t size;
     char *bytes = read_fixture("onnx", "external-two-files.onnx", &size);
@@ -226,6 +266,7 @@ int main(void) {
     tcase_add_test(tests, test_bytes_of_tensors);
     tcase_add_test(tests, test_constants);
     tcase_add_test(tests, test_nodes);
+    tcase_add_loop_test(tests, test_targets, 0, sizeof versions / sizeof *versions);
     tcase_add_test(tests, test_files_beside);
     tcase_add_test(tests, test_changed_bytes);
     tcase_add_loop_test(tests, test_memory_runs_out, 0, FIXTURES);
