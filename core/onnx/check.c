@@ -291,6 +291,14 @@ static bool is_parameter(const onnx_function *function, onnx_bytes name) {
     return false;
 }
 
+/* The fields that have a value. A list without items, which a writer may pack, has none. */
+static uint32_t given_fields(const onnx_attribute *a) {
+    uint32_t has = a->head.has;
+    if (!a->floats.count) has &= ~(1U << ONNX_attribute_floats);
+    if (!a->ints.count) has &= ~(1U << ONNX_attribute_ints);
+    return has;
+}
+
 /* A value that the file leaves out is 0, or an empty list; of a message it must be there. */
 static bool check_value(checking *k, const onnx_attribute *a) {
     uint32_t given = 0, type = (uint32_t)a->type;
@@ -298,12 +306,12 @@ static bool check_value(checking *k, const onnx_attribute *a) {
     if (type >= sizeof value_fields / sizeof *value_fields)
         return onnx_unsupported(&k->c, ONNX_IS_attribute, a, ONNX_attribute_type, "%u is not a type of attributes", type);
     for (size_t i = 1; i < sizeof value_fields / sizeof *value_fields; i++)
-        if (i != type) given |= a->head.has & 1U << value_fields[i];
+        if (i != type) given |= given_fields(a) & 1U << value_fields[i];
     if (a->ref_attr_name.size) {
         if (!k->inside || !is_parameter(k->inside, a->ref_attr_name))
             return onnx_bad(&k->c, ONNX_IS_attribute, a, ONNX_attribute_ref_attr_name,
                             k->inside ? "the function has no attribute of this name" : "only nodes of functions have it");
-        given |= a->head.has & 1U << value_fields[type];
+        given |= given_fields(a) & 1U << value_fields[type];
         return !given || onnx_bad(&k->c, ONNX_IS_attribute, a, 0, "the attribute has a value, and one of the function's, too");
     }
     if (given) return onnx_bad(&k->c, ONNX_IS_attribute, a, 0, "the attribute has a value of another type than its own");
