@@ -219,7 +219,7 @@ static bool is_imported(const imports *all, onnx_bytes domain) {
 static bool check_imports(checking *k, const imports *all, onnx_message kind, const void *message, int field) {
     char shown[96];
     if (!all->count) return onnx_bad(&k->c, kind, message, field, "it imports no operators, so their versions are unknown");
-    if (all->count > 1000) return onnx_unsupported(&k->c, kind, message, field, "it imports more than 1,000 domains");
+    if (all->count > 100) return onnx_unsupported(&k->c, kind, message, field, "it imports more than 100 domains");
     for (size_t i = 0; i < all->count; i++) {
         const onnx_opset *one = &all->items[i];
         onnx_bytes domain = domain_of(one->domain);
@@ -509,7 +509,7 @@ static bool check_circles(checking *k) {
     const onnx_model *model = k->c.file->model;
     size_t count = model->functions.count, ready = 0, done = 0;
     char shown[96];
-    size_t *callers = calloc(2 * count + 2, sizeof *callers), *queue = callers + count,
+    size_t *callers = calloc(2 * count + 2, sizeof *callers), *queue = callers ? callers + count : NULL,
            *first = calloc(count + 2, sizeof *first);
     bool ok = callers && first;
     if (!ok) no_memory(&k->c);

@@ -613,7 +613,10 @@ static bool read_graph(reader *r, program *p, const onnx_graph *graph) {
     }
     for (size_t i = 0; i < graph->sparse_initializer.count && ok; i++) {
         const onnx_sparse *sparse = &graph->sparse_initializer.items[i];
-        const char *node = add_tensor(r, p, sparse->values, sparse, sparse->values->name, NO_NODE);
+        if (find_here(p, sparse->values->name))
+            ok = onnx_unsupported(&r->c, ONNX_IS_sparse, sparse, 0,
+                                  "it is the default of an input, which is only read where it is dense");
+        const char *node = !ok ? NULL : add_tensor(r, p, sparse->values, sparse, sparse->values->name, NO_NODE);
         ok = node && define(r, p, sparse->values->name, node);
     }
     for (size_t i = 0; i < graph->node.count && ok; i++) ok = read_node(r, p, &graph->node.items[i], i);
