@@ -96,7 +96,7 @@ static const char *fresh(reader *r, program *p, onnx_bytes like) {
     return made;
 }
 
-/* Begins a node, up to its args; end_node ends it. */
+/* Begins a node, up to its target. */
 static void begin_node(fb_buffer *out, const char *name, const char *op, const char *target) {
     if (out->size) fb_buffer_char(out, ',');
     fb_buffer_string(out, "{\"name\":");
