@@ -1,6 +1,5 @@
 #include "core/base/file_kind.h"
 
-#include <stdbool.h>
 #include <string.h>
 
 #define EXPORT "export the model with the Python client: foldback.export.from_module(model, *inputs)"
@@ -33,12 +32,15 @@ static const kind kinds[] = {
     {"\x28\xb5\x2f\xfd", 4, "this is compressed with zstd, not JSON; " COMPRESSED "zstd",
      "this is compressed with zstd, not a safetensors file; decompress it first"},
 };
-static const kind onnx = ROW("", "an ONNX model");
+static const kind onnx = {
+    "", 0, "this is an ONNX model, not JSON; send it to POST /v1/graphs, or name the file .onnx for foldback put",
+    "this is an ONNX model, not a safetensors file; " SAVE};
 
 /* A protobuf whose first field is the version of the format (ModelProto.ir_version), and whose next one is the name of what
  * wrote it, that one's version, the graph or an import of operators. A safetensors file that begins so has a header of more
  * than 4096 bytes, and its upper bytes are 0. */
-static bool is_onnx(const unsigned char *bytes, uint64_t size) {
+bool fb_is_onnx(const void *start, uint64_t size) {
+    const unsigned char *bytes = start;
     return size >= 4 && bytes[0] == 0x08 && bytes[1] && bytes[1] < 32 && bytes[2] && strchr("\x12\x1a\x3a\x42", bytes[2]) &&
            !(size >= 9 && !bytes[5] && !bytes[6] && !bytes[7] && bytes[8] == '{');
 }
@@ -46,7 +48,7 @@ static bool is_onnx(const unsigned char *bytes, uint64_t size) {
 static const kind *find(const unsigned char *bytes, uint64_t size) {
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
         if (size >= kinds[i].size && memcmp(bytes, kinds[i].start, kinds[i].size) == 0) return &kinds[i];
-    return is_onnx(bytes, size) ? &onnx : NULL;
+    return fb_is_onnx(bytes, size) ? &onnx : NULL;
 }
 
 /* The size of a header of 1 to 2^32 - 1 bytes, and the header, which begins with {. Of a file only the header may be mapped, so

@@ -2,6 +2,7 @@
 #ifndef FB_BASE_FILE_KIND_H
 #define FB_BASE_FILE_KIND_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -11,5 +12,8 @@ const char *fb_kind_instead_of_json(const void *bytes, size_t size);
 
 /* The same where a safetensors file is expected. */
 const char *fb_kind_instead_of_safetensors(const void *bytes, uint64_t size);
+
+/* Does it begin as ONNX models do? */
+bool fb_is_onnx(const void *bytes, uint64_t size);
 
 #endif

@@ -545,7 +545,7 @@ static bool check_missing(checking *k) {
     if (missing && !(k->c.files && k->c.files->may_lack)) {
         const char *text = fb_buffer_text(&names);
         k->c.status = text ? fb_fail(k->c.error, FB_INVALID, "missing-files", "",
-                                     "%zu files of the model are missing: %s%s. Send them with it", missing, text,
+                                     "the model lacks files that have its weights: %s%s. Send them with it", text,
                                      missing > NAMED_MISSING ? ", …" : "")
                            : fb_fail_memory(k->c.error);
     }

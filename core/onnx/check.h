@@ -21,6 +21,7 @@ typedef struct onnx_location {
     const char *blob;   /* the id of its bytes, or NULL */
     uint64_t size;
     bool is_there;
+    bool is_first; /* of those with this name */
 } onnx_location;
 
 typedef struct onnx_checking {

@@ -7,7 +7,8 @@
 
 #define NUMBERS 32                    /* fields have smaller ones, so that a mask has a bit for each */
 #define MOST_NAME ((uint64_t)1 << 16) /* bytes */
-#define MOST_VALUES 1000000           /* of attributes, in all, that are not packed */
+#define HELD_AT_ONCE ((uint64_t)1 << 20)
+#define MOST_VALUES 1000000 /* of attributes, in all, that are not packed */
 
 /* ---- the table ---------------------------------------------------------------------------------------------------------- */
 
@@ -143,20 +144,28 @@ static bool goes_on(reader *r, int64_t steps) {
     return false;
 }
 
+fb_status onnx_use(onnx_file *file, uint64_t size, fb_error *error) {
+    uint64_t most = file->limits.memory;
+    if (most && (size > most || file->used > most - size))
+        return fb_fail(error, FB_TOO_LARGE, "body-too-large", "",
+                       "the model takes more than %llu bytes of memory, without its weights; --max-body allows more",
+                       (unsigned long long)most);
+    file->used += size;
+    if (!file->limits.hold || file->used <= file->held) return FB_OK;
+    uint64_t step = file->used - file->held > HELD_AT_ONCE ? file->used - file->held : HELD_AT_ONCE;
+    fb_status status = file->limits.hold(file->limits.context, step, error);
+    if (!status) file->held += step;
+    return status;
+}
+
 /* Zeros. */
 static void *make(reader *r, size_t count, size_t size) {
-    fb_arena *arena = &r->file->arena;
-    uint64_t most = r->file->limits.memory;
     size_t bytes;
     if (r->status) return NULL;
     if (__builtin_mul_overflow(count, size, &bytes)) bytes = SIZE_MAX;
-    if (most && (bytes > most || arena->total > most - bytes)) {
-        r->status = fb_fail(r->error, FB_TOO_LARGE, "body-too-large", "",
-                            "the messages of the model take more than %llu bytes of memory, without its weights",
-                            (unsigned long long)most);
-        return NULL;
-    }
-    void *made = fb_arena_alloc(arena, bytes);
+    r->status = onnx_use(r->file, bytes, r->error);
+    if (r->status) return NULL;
+    void *made = fb_arena_alloc(&r->file->arena, bytes);
     if (!made) {
         r->status = fb_fail_memory(r->error);
         return NULL;
@@ -251,7 +260,8 @@ static bool count_nodes(reader *r, onnx_message kind, const field_row *row, cons
     uint64_t most = r->file->limits.max_nodes;
     if (row->type != ONNX_IS_node || kinds[row->kind].shape != MESSAGES_OF) return true;
     if (++r->file->node_count <= most || !most) return true;
-    return fail(r, FB_TOO_LARGE, "too-many-nodes", kind, row->name, field->start, "the model has more nodes than are taken");
+    return fail(r, FB_TOO_LARGE, "too-many-nodes", kind, row->name, field->start,
+                "the model has more nodes than --max-nodes allows");
 }
 
 /* The others of a choice are as if they had never been there. */
@@ -359,6 +369,7 @@ fb_status onnx_open(const void *bytes, uint64_t size, const onnx_limits *limits,
 void onnx_close(onnx_file *file) {
     fb_arena_free(&file->arena);
     fb_map_free(&file->by_location);
+    if (file->held) file->limits.release(file->limits.context, file->held);
     *file = (onnx_file){0};
 }
 

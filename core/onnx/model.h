@@ -146,20 +146,25 @@ static inline bool onnx_has(const onnx_head *head, int number) {
 
 /* 0 of each: no limit. */
 typedef struct onnx_limits {
-    uint64_t memory;    /* bytes of rows, weights not among them: FB_TOO_LARGE "body-too-large" */
+    uint64_t memory;    /* bytes of rows and of the document's text, weights not among them: FB_TOO_LARGE "body-too-large" */
     uint64_t max_nodes; /* those of nested graphs and functions included: FB_TOO_LARGE "too-many-nodes" */
+    void *context;
+    /* So many bytes are about to be in memory; those that were held have been freed. Both or neither is NULL. */
+    fb_status (*hold)(void *context, uint64_t size, fb_error *error);
+    void (*release)(void *context, uint64_t size);
 } onnx_limits;
 
 typedef struct onnx_file {
     const unsigned char *bytes; /* borrowed */
     uint64_t size;
     onnx_limits limits;
+    uint64_t used, held; /* bytes of memory; in steps, as the limits' `hold` was told */
     fb_arena arena;
     onnx_model *model;
     uint64_t node_count;
     struct onnx_location **locations; /* of external data, each once: onnx_check gathers them */
     uint32_t location_count, location_capacity;
-    fb_map by_location; /* by the hash of the location, an index + 1 */
+    fb_map by_location; /* by the hash of the location as it is spelled, and of its name, an index + 1 */
 } onnx_file;
 
 /* Reads the messages. `limits` may be NULL. Close it also after a failure: FB_INVALID "bad-onnx" (broken) or "unsupported-onnx"
@@ -167,6 +172,9 @@ typedef struct onnx_file {
 fb_status onnx_open(const void *bytes, uint64_t size, const onnx_limits *limits, fb_work *work, onnx_file *file,
                     fb_error *error);
 void onnx_close(onnx_file *file);
+
+/* More bytes are about to be in memory for the file, until it is closed. FB_TOO_LARGE, or what `hold` says. */
+fb_status onnx_use(onnx_file *file, uint64_t size, fb_error *error);
 
 /* Appends the message's bytes, without a tag. */
 void onnx_write(onnx_message kind, const void *message, fb_buffer *out);

@@ -12,6 +12,8 @@
 #include "core/onnx/onnx.h"
 
 #define NO_NODE SIZE_MAX
+#define NODE_TEXT 256  /* bytes, about: of a node or a tensor, besides its names and values */
+#define NUMBER_TEXT 24 /* of a number */
 
 /* A value by its name in the model. */
 typedef struct value {
@@ -36,8 +38,8 @@ typedef struct program {
 } program;
 
 typedef struct reader {
-    onnx_checking c; /* status and error */
-    const char *blob;
+    onnx_checking c;         /* status and error */
+    const char *blob, *name; /* of the model's file */
     program *first, *last;
     fb_map tensor_names; /* hashes of those that are taken */
     fb_map functions;    /* by the hash of what they are called, index + 1 */
@@ -47,6 +49,12 @@ typedef struct reader {
 static bool no_memory(reader *r) {
     if (!r->c.status) r->c.status = fb_fail_memory(r->c.error);
     return false;
+}
+
+/* So much text more is in memory until the file is closed. */
+static bool use(reader *r, uint64_t size) {
+    if (!r->c.status) r->c.status = onnx_use(r->c.file, size, r->c.error);
+    return !r->c.status;
 }
 
 static const char *text_of(reader *r, onnx_bytes text) {
@@ -117,7 +125,7 @@ static const char *find(reader *r, program *p, onnx_bytes name) {
     put_bytes(&p->head, name);
     fb_buffer_string(&p->head, "}}}");
     fb_buffer_printf(&p->captures, "%s{\"$node\":\"%s\"}", p->captures.size ? "," : "", outside);
-    return node;
+    return use(r, NODE_TEXT + 2 * name.size) ? node : NULL;
 }
 
 /* ---- types -------------------------------------------------------------------------------------------------------------- */
@@ -173,6 +181,7 @@ static bool put_data(reader *r, const onnx_tensor *tensor, const onnx_stored *st
     static const onnx_wire wires[] = {ONNX_FIXED32, ONNX_VARINT, ONNX_VARINT, ONNX_FIXED64, ONNX_VARINT};
     fb_buffer bytes = {0};
     uint64_t bits;
+    if (!use(r, 3 * stored->size)) return false; /* as bytes, and as text */
     for (int i = 0; i < 5; i++) {
         onnx_number_cursor cursor = onnx_numbers_from(lists[i], wires[i]);
         if (!lists[i]->count) continue;
@@ -243,7 +252,7 @@ static const char *add_owned(reader *r, program *p, const char *attribute, const
     fb_buffer_char(&r->tensors, '}');
     fb_buffer_printf(&p->buffers, "%s\"%s\":", p->buffers.size ? "," : "", attribute);
     put_text(&p->buffers, name);
-    return name;
+    return use(r, NODE_TEXT + 2 * strlen(name)) ? name : NULL;
 }
 
 /* The same, and the node that reads it, which is the value `like`. `from` is the Constant that it was, or NO_NODE. */
@@ -363,7 +372,8 @@ static void put_float(fb_buffer *out, float number) {
 }
 
 static void put_int(fb_buffer *out, int64_t number) {
-    fb_buffer_printf(out, "{\"$int\":\"%lld\"}", (long long)number);
+    bool is_plain = number > -((int64_t)1 << 53) && number < (int64_t)1 << 53;
+    fb_buffer_printf(out, is_plain ? "%lld" : "{\"$int\":\"%lld\"}", (long long)number);
 }
 
 /* Text, or bytes that are not, as base64. */
@@ -383,9 +393,10 @@ static void put_string(fb_buffer *out, onnx_bytes text) {
 
 static bool read_nested(reader *r, program *p, const onnx_graph *graph, onnx_bytes like, fb_buffer *out, fb_buffer *captures);
 
-static void put_numbers(fb_buffer *out, const onnx_numbers *numbers, onnx_wire wire) {
+static bool put_numbers(reader *r, fb_buffer *out, const onnx_numbers *numbers, onnx_wire wire) {
     onnx_number_cursor cursor = onnx_numbers_from(numbers, wire);
     uint64_t bits;
+    if (!use(r, NUMBER_TEXT * numbers->count)) return false;
     fb_buffer_char(out, '[');
     for (size_t i = 0; onnx_numbers_next(&cursor, &bits); i++) {
         uint32_t lower = (uint32_t)bits;
@@ -396,6 +407,7 @@ static void put_numbers(fb_buffer *out, const onnx_numbers *numbers, onnx_wire w
         else put_int(out, (int64_t)bits);
     }
     fb_buffer_char(out, ']');
+    return true;
 }
 
 static bool put_node(reader *r, const char *node, fb_buffer *out) {
@@ -418,8 +430,8 @@ static bool put_attribute(reader *r, program *p, const onnx_attribute *a, fb_buf
     case 3: put_string(out, a->s); return true;
     case 4: return put_node(r, add_tensor(r, p, a->t, NULL, a->name, NO_NODE), out);
     case 5: return read_nested(r, p, a->g, a->name, out, captures);
-    case 6: put_numbers(out, &a->floats, ONNX_FIXED32); return true;
-    case 7: put_numbers(out, &a->ints, ONNX_VARINT); return true;
+    case 6: return put_numbers(r, out, &a->floats, ONNX_FIXED32);
+    case 7: return put_numbers(r, out, &a->ints, ONNX_VARINT);
     case 8:
         fb_buffer_char(out, '[');
         for (size_t i = 0; i < a->strings.count; i++) {
@@ -524,6 +536,7 @@ static bool read_node(reader *r, program *p, const onnx_node *node, size_t index
     const char *target = fb_work_goes_on(r->c.work, 16) ? target_of(r, p, node) : NULL;
     if (!target && !r->c.status) r->c.status = fb_work_status(r->c.work, r->c.error);
     bool ok = target && put_inputs(r, p, &node->input, &args) && put_attributes(r, p, node, &kwargs);
+    ok = ok && use(r, NODE_TEXT * (node->output.count + 1) + 2 * (args.size + kwargs.size));
     const char *name = ok ? fresh(r, p, like) : NULL;
     if (name) {
         begin_node(&p->body, name, "call_function", target);
@@ -591,7 +604,7 @@ static bool read_input(reader *r, program *p, const onnx_value_info *input, cons
     fb_buffer_string(&p->head, "\"onnx\":{\"value\":");
     put_bytes(&p->head, input->name);
     fb_buffer_string(&p->head, "}}}");
-    return true;
+    return use(r, NODE_TEXT + 2 * input->name.size);
 }
 
 static bool read_graph(reader *r, program *p, const onnx_graph *graph) {
@@ -704,11 +717,14 @@ static void put_document(const reader *r, fb_buffer *out) {
     for (const program *p = root; p; p = p->next) put_module(p, out);
     fb_buffer_string(out, "],\"tensors\":[");
     fb_buffer_append(out, r->tensors.data, r->tensors.size);
-    fb_buffer_printf(out, "],\"metadata\":{\"dialect\":\"onnx\",\"onnx\":{\"blob\":\"%s\",\"files\":{", r->blob);
-    for (uint32_t i = 0; i < r->c.file->location_count; i++) {
+    fb_buffer_printf(out, "],\"metadata\":{\"dialect\":\"onnx\",\"onnx\":{\"blob\":\"%s\",\"model\":", r->blob);
+    put_text(out, r->name);
+    fb_buffer_string(out, ",\"files\":{");
+    for (uint32_t i = 0, put = 0; i < r->c.file->location_count; i++) {
         const onnx_location *one = r->c.file->locations[i];
-        if (i) fb_buffer_char(out, ',');
-        put_bytes(out, one->spelled);
+        if (!one->is_first) continue;
+        if (put++) fb_buffer_char(out, ',');
+        put_text(out, one->name);
         fb_buffer_printf(out, one->blob ? ":\"%s\"" : ":null", one->blob ? one->blob : "");
     }
     fb_buffer_printf(out, "},\"ir_version\":%lld,\"opsets\":{", (long long)model->ir_version);
@@ -724,9 +740,9 @@ static void put_document(const reader *r, fb_buffer *out) {
     fb_buffer_string(out, "}}}}");
 }
 
-fb_status onnx_document(onnx_file *file, const char *blob, fb_work *work, fb_buffer *out, fb_error *error) {
+fb_status onnx_document(onnx_file *file, const char *blob, const char *name, fb_work *work, fb_buffer *out, fb_error *error) {
     const onnx_model *model = file->model;
-    reader r = {.c = {.file = file, .work = work, .error = error}, .blob = blob};
+    reader r = {.c = {.file = file, .work = work, .error = error}, .blob = blob, .name = name ? name : ONNX_MODEL_NAME};
     program *root = open_program(&r, NULL, "");
     if (root) root->imports = model->opset_import.items, root->import_count = model->opset_import.count;
     bool ok = root != NULL;

@@ -82,6 +82,17 @@ static bool find_file(onnx_checking *c, onnx_location *location, const char *pla
     return true;
 }
 
+/* Two spellings may be one file. False: memory is out. */
+static bool add_name(onnx_checking *c, onnx_location *made, uint64_t spelled) {
+    onnx_file *file = c->file;
+    uint64_t hash = fb_hash(made->name, strlen(made->name), (uint64_t)(uintptr_t)c->file + 1);
+    made->is_first = true;
+    for (uint32_t cursor = 0, at; (at = fb_map_next(&file->by_location, hash, &cursor)) != 0;)
+        if (strcmp(file->locations[at - 1]->name, made->name) == 0) made->is_first = false;
+    return fb_map_add(&file->by_location, spelled, file->location_count + 1) &&
+           (!made->is_first || fb_map_add(&file->by_location, hash, file->location_count + 1));
+}
+
 /* The file, each location once. */
 static onnx_location *locate(onnx_checking *c, const onnx_tensor *tensor, onnx_bytes spelled) {
     onnx_file *file = c->file;
@@ -120,7 +131,7 @@ static onnx_location *locate(onnx_checking *c, const onnx_tensor *tensor, onnx_b
     }
     *made = (onnx_location){.spelled = spelled};
     made->is_there = find_file(c, made, name);
-    if (!c->status && !fb_map_add(&file->by_location, hash, file->location_count + 1)) c->status = fb_fail_memory(c->error);
+    if (!c->status && !add_name(c, made, hash)) c->status = fb_fail_memory(c->error);
     return c->status ? NULL : (file->locations[file->location_count++] = made);
 }
 

@@ -81,8 +81,7 @@ static bool has_path(const fb_blob_files *files, const char *path) {
     return false;
 }
 
-/* Steals the path. */
-static int add_file(fb_blob_files *files, char *path) {
+int fb_blob_files_add_take(fb_blob_files *files, char *path) {
     if (path && has_path(files, path)) {
         free(path);
         return FB_EXIT_DONE;
@@ -121,7 +120,7 @@ static int add_shards(fb_blob_files *files, const char *index) {
         const char *name = json_string_value(shard);
         if (!name || !*name || strchr(name, '/'))
             result = fb_complain(FB_EXIT_FAILED, "%s: the shard of %s is not a file beside it", index, tensor);
-        else result = add_file(files, path_beside(index, name));
+        else result = fb_blob_files_add_take(files, path_beside(index, name));
         if (result) break;
     }
     json_decref(tree);
@@ -140,7 +139,7 @@ int fb_blob_files_read(fb_cli *cli, const char *const *words, size_t count, fb_b
             result = add_digest(cli, out, words[i]);
             continue;
         }
-        result = add_file(out, strdup(words[i]));
+        result = fb_blob_files_add_take(out, strdup(words[i]));
         if (!result && fb_is_index_name(words[i])) result = add_shards(out, words[i]);
     }
     return result;

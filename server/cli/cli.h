@@ -41,6 +41,8 @@ typedef struct fb_cli_values {
     const char *inputs, *seed, *precision, *validate; /* evaluating */
     const char *assume, *model;
     bool random_weights;
+    const char *root; /* that has the files of an ONNX model */
+    bool is_absent;   /* some of them are missing */
     bool is_strict;
     const char *reads_as, *prefix;                                 /* of files to bind */
     unsigned grace;                                                /* seconds */
@@ -186,14 +188,19 @@ void fb_reference_address(const fb_reference *reference, fb_address *out);
 int fb_reference_graph_address(fb_cli *cli, const fb_reference *reference, const char *part, fb_address *out);
 /* The document's bytes, as they are. */
 int fb_reference_bytes(fb_cli *cli, const fb_reference *reference, fb_buffer *out);
-/* Is this the name of an archive of torch.export? Such a file becomes a blob and a graph of the store when it is referred to.
- */
+/* Is this the name of an archive of torch.export or of an ONNX model? Such a file becomes a blob and a graph of the store when
+ * it is referred to. */
 bool fb_is_archive_name(const char *path);
+bool fb_is_onnx_name(const char *path);
 /* False for the file of a document alone: an archive is stored when it is referred to. */
 bool fb_reference_needs_store(const fb_reference *reference);
 /* Sends such a file, unless the store has it, and has its graph read and stored; of several programs the one of `model`, else
  * NULL. `answer` comes from POST /v1/graphs, and is the caller's to free on FB_EXIT_DONE. */
 int fb_archive_put(fb_cli *cli, const char *path, const char *model, fb_answer *answer);
+/* The same for an ONNX model, with the files beside it. */
+int fb_onnx_put(fb_cli *cli, const char *path, fb_answer *answer);
+/* Writes the ONNX model of a stored graph to --output, and its files beside it. */
+int fb_onnx_download(fb_cli *cli, const char *graph);
 /* The graph, checked. */
 int fb_reference_graph(fb_cli *cli, const fb_reference *reference, fb_graph **out);
 /* The id that `text` is, or that alone begins so, of the items below `folder` ("/v1/graphs", "/v1/blobs"). */
@@ -300,6 +307,8 @@ bool fb_is_index_name(const char *path);
 /* Reads words of a command line, each a path or the digest of a blob, perhaps a short one, and adds up the files. The shards
  * that a model.safetensors.index.json names come along with it. fb_blob_files_free is due in either case. */
 int fb_blob_files_read(fb_cli *cli, const char *const *words, size_t count, fb_blob_files *out);
+/* Adds one file, whatever its name is. Steals the path; NULL: memory is out. */
+int fb_blob_files_add_take(fb_blob_files *files, char *path);
 void fb_blob_files_free(fb_blob_files *files);
 
 /* Asks which of them the store lacks. */

@@ -150,16 +150,20 @@ static CURLcode set_body(CURL *curl, const fb_call *call) {
     return code ? code : curl_easy_setopt(curl, CURLOPT_CUSTOMREQUEST, call->method);
 }
 
-static const char *type_of(const fb_call *call) {
-    if (call->file) return "Content-Type: application/octet-stream";
-    return call->body.size ? "Content-Type: application/json" : NULL;
+/* A header, in `out`; NULL: none. */
+static const char *type_of(const fb_call *call, char out[100]) {
+    const char *type = call->file ? "application/octet-stream" : call->type ? call->type : "application/json";
+    snprintf(out, 100, "Content-Type: %s", type);
+    return call->file || call->body.size ? out : NULL;
 }
 
 static CURLcode perform(remote_service *remote, transfer *t, const char *url) {
     CURL *curl = remote->curl;
     struct curl_slist *headers = NULL;
+    char type[100];
     bool ok = add_header(&headers, remote->authorization) && add_header(&headers, t->call->header) &&
-              add_header(&headers, type_of(t->call)) && add_header(&headers, t->call->receiver ? "Prefer: no-redirect" : NULL);
+              add_header(&headers, type_of(t->call, type)) &&
+              add_header(&headers, t->call->receiver ? "Prefer: no-redirect" : NULL);
     CURLcode code = ok ? set_body(curl, t->call) : CURLE_OUT_OF_MEMORY;
     if (!code) code = curl_easy_setopt(curl, CURLOPT_URL, url);
     if (!code) code = curl_easy_setopt(curl, CURLOPT_ACCEPT_ENCODING, t->call->receiver ? NULL : ""); /* "": all it can */

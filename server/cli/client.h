@@ -85,6 +85,7 @@ typedef struct fb_call {
     const char *method;
     fb_address address;
     fb_buffer body;           /* JSON; empty: none */
+    const char *type;         /* of the body, or NULL: application/json */
     const fb_sent_file *file; /* instead of a body, or NULL */
     const char *header;       /* one more, "If-Match: …", or NULL */
     fb_receiver *receiver;    /* NULL: all goes to the answer */

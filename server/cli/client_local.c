@@ -17,9 +17,8 @@ static void write_head(const fb_call *call, const char *target, fb_buffer *out) 
     unsigned long long size = call->file ? call->file->size : call->body.size;
     fb_buffer_printf(out, "%s %s HTTP/1.1\r\nHost: local\r\nConnection: close\r\n", call->method, target);
     if (call->header) fb_buffer_printf(out, "%s\r\n", call->header);
-    if (has_body)
-        fb_buffer_printf(out, "Content-Type: application/%s\r\nContent-Length: %llu\r\n", call->file ? "octet-stream" : "json",
-                         size);
+    const char *type = call->file ? "application/octet-stream" : call->type ? call->type : "application/json";
+    if (has_body) fb_buffer_printf(out, "Content-Type: %s\r\nContent-Length: %llu\r\n", type, size);
     fb_buffer_string(out, "\r\n");
 }
 

@@ -126,7 +126,7 @@ static int put(fb_cli *cli) {
     if (reference.kind != FB_REFERS_TO_FILE)
         return fb_complain(FB_EXIT_USAGE, "put: %s is in the store; it takes a file", reference.text);
     bool is_archive = fb_is_archive_name(reference.text);
-    if (model && !is_archive)
+    if (model && (!is_archive || fb_is_onnx_name(reference.text)))
         return fb_complain(FB_EXIT_USAGE, "put: --model is for a .pt2 archive; %s has one graph", reference.text);
     int result = is_archive ? fb_archive_put(cli, reference.text, model, &answer) : send_document(cli, &reference, &answer);
     if (result) return result;
@@ -191,6 +191,8 @@ static int list_nodes(fb_cli *cli) {
 
 static const fb_option put_options[] = {
     TEXT("model", 0, "NAME", "which program of a .pt2 archive with several", model),
+    TEXT("root", 0, "DIR", "a folder around an .onnx model, that links to its files may lead to", root),
+    FLAG("absent", 0, "take an .onnx model whose files are missing: their weights are nowhere", is_absent),
     STORE,
     JSON,
     END,
@@ -227,10 +229,11 @@ static const fb_option id_options[] = {
 const fb_verb fb_graph_verbs[] = {
     {.name = "put",
      .arguments = "FILE",
-     .summary = "stores a graph: a document, or a .pt2 archive",
+     .summary = "stores a graph: a document, a .pt2 archive or an .onnx model",
      .description =
-         "An archive becomes a blob of the store, unless the store has it, and its weights stay in it. Other verbs that\n"
-         "take a graph store such a file as well.\n",
+         "An archive or a model becomes a blob of the store, unless the store has it, and its weights stay in it. The files\n"
+         "that have an .onnx model's weights come along: they must be in its folder or in one below. Other verbs that take a\n"
+         "graph store such a file as well.\n",
      .options = put_options,
      .folder = FB_FOLDER_IS_MADE,
      .run = put},

@@ -102,11 +102,19 @@ static int read_graph(const fb_reference *reference, const fb_buffer *bytes, fb_
     return status ? FB_EXIT_FAILED : FB_EXIT_DONE;
 }
 
-/* ---- archives of torch.export ------------------------------------------------------------------------------------------- */
+/* ---- archives of torch.export and ONNX models ------------------------------------------------------------------------ */
+
+static bool ends_in(const char *path, const char *ending) {
+    size_t length = strlen(path), size = strlen(ending);
+    return length > size && strcmp(path + length - size, ending) == 0;
+}
+
+bool fb_is_onnx_name(const char *path) {
+    return ends_in(path, ".onnx");
+}
 
 bool fb_is_archive_name(const char *path) {
-    size_t length = strlen(path);
-    return length > 4 && strcmp(path + length - 4, ".pt2") == 0;
+    return ends_in(path, ".pt2") || fb_is_onnx_name(path);
 }
 
 static bool is_archive(const fb_reference *reference) {
@@ -120,6 +128,7 @@ bool fb_reference_needs_store(const fb_reference *reference) {
 int fb_archive_put(fb_cli *cli, const char *path, const char *model, fb_answer *answer) {
     fb_blob_files files = {0};
     fb_call call = {.method = "POST"};
+    if (fb_is_onnx_name(path)) return fb_onnx_put(cli, path, answer);
     int result = fb_blob_files_read(cli, &path, 1, &files);
     if (!result) result = fb_blob_files_send(cli, &files);
     if (!result) {

@@ -75,6 +75,11 @@ static int write_archive(fb_cli *cli, const fb_buffer *answer) {
     json_t *run = json_loadb(answer->data, answer->size, 0, NULL);
     const char *result = fb_text_of(run, "result");
     bool is_known = *result != '\0';
+    if (is_known && fb_is_onnx_name(cli->values.output)) {
+        int done = fb_onnx_download(cli, result);
+        json_decref(run);
+        return done;
+    }
     fb_address_path(&address, "/v1/graphs");
     fb_address_segment(&address, result);
     fb_address_path(&address, "/archive");

@@ -67,6 +67,11 @@ const char *fb_request_target(const fb_request *request);
 /* The decoded path parameter `name` of the route's pattern; never NULL for a name that the pattern has, and never empty. */
 const char *fb_request_param(const fb_request *request, const char *name);
 
+/* Appends the decoded rest of the path from the parameter `name` on, of a route that takes_rest. */
+void fb_request_rest(const fb_request *request, const char *name, fb_buffer *out);
+/* Is the body's media type one of a comma-separated list? */
+bool fb_request_has_type(const fb_request *request, const char *types);
+
 /* The first value of the query parameter `name`, decoded ('+' is a space); "" for `?name` and `?name=`; NULL when absent. */
 const char *fb_request_query(const fb_request *request, const char *name);
 /* All values of a repeated parameter, in order: start with *cursor = 0 and call until NULL comes back. */
@@ -305,6 +310,7 @@ typedef struct fb_route {
                                            * to. Needs FB_SCOPE_WRITE at least, because the request is stored */
     bool checks_conditions; /* it looks at If-Match and If-None-Match itself. Otherwise a PUT, PATCH or DELETE whose conditions
                              * do not hold for what GET of its path answers is 412, before the handler is called */
+    bool takes_rest;        /* its last segment, a parameter, takes all that are left: a path within the path */
     bool is_probe;          /* reveals nothing of value: answered for any Host */
     bool is_inline;         /* runs on the I/O thread, also when the queue is full or the server stops: only for handlers that
                              * neither block nor compute (livez) */

@@ -128,10 +128,18 @@ static bool is_charset_utf8(const char *parameters) {
            (size == 8 && !strncasecmp(charset, "us-ascii", 8));
 }
 
-static bool goes_to_sink(const fb_route *route, const char *content_type) {
+static bool is_one_of(const char *content_type, const char *types) {
     content_type += strspn(content_type, " \t");
     size_t size = strcspn(content_type, "; \t");
-    return !route->sink_types || (size && fb_text_list_has(route->sink_types, content_type, size));
+    return size && fb_text_list_has(types, content_type, size);
+}
+
+bool fb_request_has_type(const fb_request *request, const char *types) {
+    return is_one_of(request->content_type, types);
+}
+
+static bool goes_to_sink(const fb_route *route, const char *content_type) {
+    return !route->sink_types || is_one_of(content_type, route->sink_types);
 }
 
 const fb_sink *fb_exchange_sink(const fb_exchange *exchange) {

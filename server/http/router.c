@@ -20,9 +20,11 @@ bool fb_route_check(const fb_route *route, fb_error *error) {
 }
 
 /* True if the path fits the pattern. The values of its parameters go to `parameters`. */
-static bool pattern_matches(const fb_exchange *exchange, const char *pattern, fb_pair *parameters, size_t *count) {
+static bool pattern_matches(const fb_exchange *exchange, const fb_route *route, fb_pair *parameters, size_t *count) {
+    const char *pattern = route->pattern;
     *count = 0;
     for (size_t i = 0; i < exchange->segment_count; i++) {
+        if (!*pattern && route->takes_rest) continue;
         if (*pattern != '/') return false;
         pattern++;
         size_t size = (size_t)(strchrnul(pattern, '/') - pattern);
@@ -62,7 +64,7 @@ void fb_route_find(fb_exchange *exchange, const char **found) {
         fb_pair parameters[FB_ROUTE_PARAMS];
         size_t count;
         const fb_route *route = &server->routes[i];
-        if (!pattern_matches(exchange, route->pattern, parameters, &count) || count > fewest) continue;
+        if (!pattern_matches(exchange, route, parameters, &count) || count > fewest) continue;
         if (count < fewest) exchange->route = NULL; /* a literal segment beats a parameter */
         fewest = count;
         pattern = route->pattern;

@@ -100,6 +100,17 @@ const char *fb_request_param(const fb_request *request, const char *name) {
     return NULL;
 }
 
+void fb_request_rest(const fb_request *request, const char *name, fb_buffer *out) {
+    const fb_exchange *exchange = request->inner;
+    const char *first = fb_request_param(request, name);
+    bool is_within = false;
+    for (size_t i = 0; i < exchange->segment_count; i++) {
+        if (is_within) fb_buffer_char(out, '/');
+        is_within |= exchange->segments[i] == first;
+        if (is_within) fb_buffer_string(out, exchange->segments[i]);
+    }
+}
+
 size_t fb_request_query_count(const fb_request *request) {
     return request->inner->query_count;
 }

@@ -1,10 +1,11 @@
-/* Archives of torch.export (.pt2): in as the bodies of requests for graphs, out as what a graph came from. */
+/* Archives of torch.export (.pt2) and ONNX models: in as the bodies of requests for graphs, out as what a graph came from. */
 #include "core/archive/archive.h"
 
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 
+#include "core/base/file_kind.h"
 #include "core/document/document.h"
 #include "server/app.h"
 #include "server/routes/answer.h"
@@ -28,12 +29,14 @@ static bool begin_archive(const fb_request *request, fb_response *response, uint
 const fb_sink fb_archive_sink = {.begin = begin_archive, .write = fb_upload_sink_write, .abandon = fb_upload_sink_abandon};
 
 /* A body that was held in memory, because nothing but its first bytes says what it is. */
-static bool is_zip_body(const fb_request *request) {
-    return !request->body_state && fb_is_zip(request->body, request->body_size);
+static bool is_archive_body(const fb_request *request) {
+    const void *body = request->body;
+    return !request->body_state && (fb_is_zip(body, request->body_size) || fb_is_onnx(body, request->body_size));
 }
 
 bool fb_is_archive_request(const fb_request *request) {
-    return request->body_state || fb_request_query(request, "archive") || is_zip_body(request);
+    return request->body_state || fb_request_query(request, "archive") || is_archive_body(request) ||
+           fb_is_files_request(request);
 }
 
 /* A request's watch that also gives back the pages that have been read, so that memory does not grow with the archive. */
@@ -68,21 +71,39 @@ static fb_archive_limits limits_of(const fb_request *request, bool is_stored) {
                                .release = release};
 }
 
+static fb_status check_pt2(const fb_request *request, const forgetting *forget, const char *digest, const fb_watch *watch,
+                           fb_buffer *document, fb_error *error) {
+    fb_work work = {.watch = watch};
+    fb_archive archive = {0};
+    fb_archive_limits limits = limits_of(request, false);
+    fb_status status = fb_archive_open(forget->mapped, forget->size, &limits, &work, &archive, error);
+    if (!status) status = fb_archive_check(&archive, &work, error);
+    if (!status) status = fb_archive_document(&archive, fb_request_query(request, "model"), digest, &work, document, error);
+    fb_archive_close(&archive);
+    return status;
+}
+
+static fb_status refuse_model(const fb_request *request, fb_error *error) {
+    if (!fb_request_query(request, "model")) return FB_OK;
+    return fb_fail(error, FB_INVALID, "contradictory-source", "?model=", "an ONNX file has one model");
+}
+
 /* Reads all of it before it becomes a blob: a file that is not an archive stores nothing. */
-static fb_status check_upload(const fb_request *request, const fb_upload *upload, fb_error *error) {
+static fb_status check_upload(const fb_request *request, const fb_upload *upload, json_t **missing, fb_error *error) {
     static const char no_digest[] = "sha256:0000000000000000000000000000000000000000000000000000000000000000";
     forgetting forget = {.request = fb_request_watch(request), .size = fb_upload_size(upload)};
     const fb_watch watch = {.context = &forget, .check = check_and_forget};
-    fb_work work = {.watch = &watch};
-    fb_archive archive = {0};
-    fb_archive_limits limits = limits_of(request, false);
     fb_buffer document = {0};
     fb_status status = forget.size ? fb_upload_map(upload, &forget.mapped, error) : FB_OK;
-    if (!status) status = fb_archive_open(forget.mapped, forget.size, &limits, &work, &archive, error);
-    if (!status) status = fb_archive_check(&archive, &work, error);
-    if (!status) status = fb_archive_document(&archive, fb_request_query(request, "model"), no_digest, &work, &document, error);
+    bool is_zip = !status && fb_is_zip(forget.mapped, forget.size);
+    if (!status && !is_zip && fb_is_onnx_body(request, forget.mapped, forget.size)) {
+        status = refuse_model(request, error);
+        if (!status)
+            status = fb_onnx_document(request, forget.mapped, forget.size, no_digest, NULL, &watch, missing, &document, error);
+    } else if (!status) {
+        status = check_pt2(request, &forget, no_digest, &watch, &document, error);
+    }
     fb_buffer_free(&document);
-    fb_archive_close(&archive);
     if (forget.mapped) munmap(forget.mapped, forget.size);
     return status;
 }
@@ -90,7 +111,7 @@ static fb_status check_upload(const fb_request *request, const fb_upload *upload
 static fb_status finish_upload(const fb_request *request, fb_upload *upload, fb_request_archive *archive, fb_error *error) {
     fb_store_actor by = fb_actor_of(request);
     bool is_new;
-    fb_status status = check_upload(request, upload, error);
+    fb_status status = check_upload(request, upload, &archive->missing, error);
     if (!status) status = fb_upload_finish(upload, NULL, &by, archive->digest, &is_new, error);
     if (!status && is_new) archive->put = fb_upload_created(upload);
     fb_upload_close(upload, status != FB_OK);
@@ -111,6 +132,8 @@ static fb_status upload_body(const fb_request *request, fb_request_archive *arch
 static bool check_source(const fb_request *request, fb_response *response) {
     const char *named = fb_request_query(request, "archive");
     bool has_body = request->body_state || request->body_size;
+    if (fb_is_files_request(request) && fb_request_query(request, "model"))
+        return fb_refuse_parameter(response, "model", "contradictory-source", "an ONNX file has one model");
     if (named && has_body)
         return fb_refuse_parameter(response, "archive", "contradictory-source", "the request has a body, and names an archive");
     if (named) return fb_check_digest(response, "archive", named);
@@ -125,6 +148,12 @@ void fb_archive_drop(const fb_request *request) {
     if (request->body_state) fb_upload_close(request->body_state, true);
 }
 
+/* Names the files that an ONNX model lacks. */
+static void respond_refused(fb_response *response, const fb_error *error, fb_request_archive *archive) {
+    fb_respond_request_error(response, error);
+    if (json_array_size(archive->missing)) fb_problem_member_take(response, "files", json_incref(archive->missing));
+}
+
 bool fb_archive_take(const fb_request *request, fb_response *response, fb_request *bare, fb_request_archive *archive) {
     const char *named = fb_request_query(request, "archive");
     fb_error error = {0};
@@ -135,10 +164,11 @@ bool fb_archive_take(const fb_request *request, fb_response *response, fb_reques
         fb_archive_drop(request);
         return false;
     }
+    if (fb_is_files_request(request) && !named) return fb_files_take(request, response, archive);
     if (request->body_state) status = finish_upload(request, request->body_state, archive, &error);
     else if (named) memcpy(archive->digest, named, FB_ID_LENGTH + 1);
-    else if (is_zip_body(request)) status = upload_body(request, archive, &error);
-    if (status) fb_respond_error(response, &error);
+    else if (is_archive_body(request)) status = upload_body(request, archive, &error);
+    if (status) respond_refused(response, &error, archive);
     if (*archive->digest) {
         bare->body = archive->digest;
         bare->body_size = FB_ID_LENGTH;
@@ -147,12 +177,14 @@ bool fb_archive_take(const fb_request *request, fb_response *response, fb_reques
     return !status;
 }
 
-void fb_archive_settle(const fb_request *request, const fb_response *response, const fb_request_archive *archive) {
+void fb_archive_settle(const fb_request *request, const fb_response *response, fb_request_archive *archive) {
     const fb_app *app = request->context;
     fb_store_actor by = fb_actor_of(request);
     fb_error ignored = {0}; /* gc takes what stays */
     if (archive->put && fb_response_status(response) >= 400)
         fb_blob_withdraw(app->store, archive->digest, archive->put, &by, &ignored);
+    onnx_bundle_free(&archive->bundle);
+    json_decref(archive->missing);
 }
 
 static fb_status find_written(const fb_request *request, const fb_archive *archive, const fb_blob *blob, const char *model,
@@ -160,40 +192,68 @@ static fb_status find_written(const fb_request *request, const fb_archive *archi
 
 typedef enum archive_use { STORED, UPLOADED, NAMED } archive_use;
 
-/* The document of a model of the blob. One that a request names is checked whole, unless foldback wrote it; an upload has been.
- */
-static fb_status make_document(const fb_request *request, const char *digest, const char *model, archive_use use,
-                               fb_buffer *out, fb_error *error) {
+/* Where a document is read from. */
+typedef struct archive_source {
+    const char *digest;
+    const char *model;         /* of a .pt2 archive with several */
+    const onnx_bundle *bundle; /* NULL: no files came with it */
+    archive_use use;
+    json_t **missing; /* files that the model lacks; or NULL */
+} archive_source;
+
+/* One that a request names is checked whole, unless foldback wrote it; an upload has been. */
+static fb_status read_pt2(const fb_request *request, const archive_source *source, const fb_blob *blob,
+                          const unsigned char *bytes, const fb_watch *watch, fb_buffer *out, fb_error *error) {
+    fb_work work = {.watch = watch};
+    fb_archive archive;
+    fb_archive_limits limits = limits_of(request, source->use == STORED);
+    fb_status status = fb_archive_open(bytes, fb_blob_size(blob), &limits, &work, &archive, error);
+    if (!status && source->use != STORED) status = find_written(request, &archive, blob, source->model, out, error);
+    bool is_read = out->size > 0;
+    if (!status && source->use == NAMED && !is_read) status = fb_archive_check(&archive, &work, error);
+    if (!status && !is_read) status = fb_archive_document(&archive, source->model, source->digest, &work, out, error);
+    fb_archive_close(&archive);
+    return status;
+}
+
+/* Of a graph that is stored, its metadata say what it was read from. */
+static bool is_onnx(const fb_request *request, const archive_source *source, const unsigned char *bytes, uint64_t size) {
+    bool is_asked = source->use != STORED && !fb_is_zip(bytes, size) && fb_is_onnx_body(request, bytes, size);
+    return is_asked || (source->bundle && source->bundle->blob);
+}
+
+static fb_status make_document(const fb_request *request, const archive_source *source, fb_buffer *out, fb_error *error) {
     const fb_app *app = request->context;
     fb_blob *blob;
     const unsigned char *bytes;
-    fb_status status = fb_blob_open(app->store, digest, &blob, error);
+    fb_status status = fb_blob_open(app->store, source->digest, &blob, error);
     if (status) return status;
     forgetting forget = {.request = fb_request_watch(request), .blob = blob};
     const fb_watch watch = {.context = &forget, .check = check_and_forget};
-    fb_work work = {.watch = &watch};
     status = fb_blob_map(blob, &bytes, error);
-    if (!status) {
-        fb_archive archive;
-        fb_archive_limits limits = limits_of(request, use == STORED);
-        status = fb_archive_open(bytes, fb_blob_size(blob), &limits, &work, &archive, error);
-        if (!status && use != STORED) status = find_written(request, &archive, blob, model, out, error);
-        bool is_read = out->size > 0;
-        if (!status && use == NAMED && !is_read) status = fb_archive_check(&archive, &work, error);
-        if (!status && !is_read) status = fb_archive_document(&archive, model, digest, &work, out, error);
-        fb_archive_close(&archive);
-        fb_blob_forget(blob);
+    if (!status && is_onnx(request, source, bytes, fb_blob_size(blob))) {
+        if (source->use != STORED) status = refuse_model(request, error);
+        if (!status)
+            status = fb_onnx_document(request, bytes, fb_blob_size(blob), source->digest, source->bundle, &watch,
+                                      source->missing, out, error);
+    } else if (!status) {
+        status = read_pt2(request, source, blob, bytes, &watch, out, error);
     }
+    fb_blob_forget(blob);
     fb_blob_close(blob);
     return status;
 }
 
-bool fb_archive_read(const fb_request *request, fb_response *response, const char *digest, fb_graph_input *out) {
+bool fb_archive_read(const fb_request *request, fb_response *response, fb_request_archive *archive, fb_graph_input *out) {
     fb_error error = {0};
     fb_buffer text = {0};
-    archive_use use = fb_request_query(request, "archive") ? NAMED : UPLOADED;
-    fb_status status = make_document(request, digest, fb_request_query(request, "model"), use, &text, &error);
-    if (status) fb_respond_error(response, &error);
+    archive_source source = {.digest = archive->digest,
+                             .model = fb_request_query(request, "model"),
+                             .bundle = archive->bundle.blob ? &archive->bundle : NULL,
+                             .use = fb_request_query(request, "archive") ? NAMED : UPLOADED,
+                             .missing = &archive->missing};
+    fb_status status = make_document(request, &source, &text, &error);
+    if (status) respond_refused(response, &error, archive);
     bool ok = !status && fb_graph_input_read(request, response, text.data, text.size, "", out);
     fb_buffer_free(&text);
     return ok;
@@ -201,9 +261,23 @@ bool fb_archive_read(const fb_request *request, fb_response *response, const cha
 
 /* ---- out ---------------------------------------------------------------------------------------------------------------- */
 
+/* What a graph was read from. */
+typedef struct graph_origin {
+    fb_archive_origin pt2;
+    onnx_bundle onnx; /* its blob is NULL: the graph came from no ONNX model */
+} graph_origin;
+
+static void free_origin(graph_origin *from) {
+    free(from->pt2.model);
+    onnx_bundle_free(&from->onnx);
+}
+
+static const char *blob_of(const graph_origin *from) {
+    return from->onnx.blob ? from->onnx.blob : from->pt2.blob;
+}
+
 /* Is the graph what its archive says? Then it is the graph's archive, to the byte. */
-static fb_status compare(const fb_request *request, const fb_archive_origin *origin, const char *id, bool *is_same,
-                         fb_error *error) {
+static fb_status compare(const fb_request *request, const graph_origin *from, const char *id, bool *is_same, fb_error *error) {
     const fb_app *app = request->context;
     fb_buffer text = {0};
     fb_errors errors = {0};
@@ -212,7 +286,8 @@ static fb_status compare(const fb_request *request, const fb_archive_origin *ori
     char found[FB_ID_LENGTH + 1];
     limits.watch = fb_request_watch(request);
     fb_work work = {.watch = limits.watch};
-    fb_status status = make_document(request, origin->blob, origin->model, STORED, &text, error);
+    archive_source source = {.digest = blob_of(from), .model = from->pt2.model, .bundle = &from->onnx, .use = STORED};
+    fb_status status = make_document(request, &source, &text, error);
     if (!status && fb_document_read(text.data, text.size, &limits, "", &graph, &errors)) {
         status = errors.count ? fb_fail(error, errors.items[0].status ? errors.items[0].status : FB_INVALID,
                                         errors.items[0].code, "", "%s", errors.items[0].message)
@@ -220,6 +295,10 @@ static fb_status compare(const fb_request *request, const fb_archive_origin *ori
     }
     if (!status && !fb_document_id_metered(graph, &work, found)) status = fb_work_failed(&work, error);
     if (!status) *is_same = strcmp(found, id) == 0;
+    if (status == FB_INVALID && from->onnx.blob) { /* the blob is not what the metadata say */
+        *error = (fb_error){0};
+        status = FB_OK;
+    }
     fb_graph_free(graph);
     fb_errors_free(&errors);
     fb_buffer_free(&text);
@@ -319,16 +398,41 @@ static bool respond_changed_take(const fb_request *request, fb_response *respons
     return true;
 }
 
-/* The graph and where it came from: 409 no-archive. */
-static fb_status find_origin(const fb_request *request, const char *id, fb_shared_graph **shared, fb_archive_origin *origin,
+/* The graph and where it came from: 409 no-archive; and archive-changed where it is an ONNX model no more, which cannot be
+ * written yet. `from` is the caller's to free also after a failure. */
+static fb_status find_origin(const fb_request *request, const char *id, fb_shared_graph **shared, graph_origin *from,
                              bool *is_same, fb_error *error) {
+    *from = (graph_origin){0};
     fb_status status = fb_load_graph(request->context, fb_request_watch(request), id, shared, error);
     if (status) return status;
-    status = fb_archive_origin_of((*shared)->graph, origin, error);
-    if (!status && !*origin->blob)
+    status = fb_archive_origin_of((*shared)->graph, &from->pt2, error);
+    if (!status) status = onnx_bundle_of((*shared)->graph, &from->onnx, error);
+    if (!status && !*blob_of(from))
         status = fb_fail(error, FB_CONFLICT, "no-archive", "",
                          "the graph was not read from an archive: GET /v1/graphs/{id} and its weights instead");
-    return status ? status : compare(request, origin, (*shared)->id, is_same, error);
+    if (!status) status = compare(request, from, (*shared)->id, is_same, error);
+    if (!status && !*is_same && from->onnx.blob)
+        status = fb_fail(error, FB_CONFLICT, "archive-changed", "",
+                         "the graph is not what its ONNX model says any more, and changed models cannot be written yet: GET "
+                         "/v1/graphs/{id} and its weights instead");
+    return status;
+}
+
+bool fb_find_bundle(const fb_request *request, fb_response *response, const char *id, onnx_bundle *out) {
+    fb_shared_graph *shared = NULL;
+    graph_origin from;
+    bool is_same = false;
+    fb_error error = {0};
+    fb_status status = find_origin(request, id, &shared, &from, &is_same, &error);
+    if (!status && !from.onnx.blob)
+        status = fb_fail(&error, FB_CONFLICT, "no-archive", "",
+                         "the graph was not read from an ONNX model, which may have several files");
+    if (status) fb_respond_error(response, &error);
+    if (shared) fb_share_release(shared);
+    *out = status ? (onnx_bundle){0} : from.onnx;
+    if (!status) from.onnx = (onnx_bundle){0};
+    free_origin(&from);
+    return !status;
 }
 
 /* ---- an archive that foldback wrote comes back --------------------------------------------------------------------------- */
@@ -464,15 +568,15 @@ fb_status fb_archive_find_trained(const fb_request *request, fb_graph_input *giv
 
 bool fb_respond_archive(const fb_request *request, fb_response *response, const char *id) {
     fb_shared_graph *shared = NULL;
-    fb_archive_origin origin = {0};
+    graph_origin from;
     bool is_same = false, ok = false;
     fb_error error = {0};
-    fb_status status = find_origin(request, id, &shared, &origin, &is_same, &error);
+    fb_status status = find_origin(request, id, &shared, &from, &is_same, &error);
     if (status) fb_respond_error(response, &error);
-    else if (is_same) ok = fb_respond_blob_bytes(request, response, origin.blob);
-    else ok = respond_changed_take(request, response, shared, &origin);
+    else if (is_same) ok = fb_respond_blob_bytes(request, response, blob_of(&from));
+    else ok = respond_changed_take(request, response, shared, &from.pt2);
     if (shared && (status || is_same)) fb_share_release(shared);
-    free(origin.model);
+    free_origin(&from);
     return ok;
 }
 
@@ -511,17 +615,21 @@ void fb_materialize_archive(const fb_request *request, fb_response *response) {
     static const char *const known[] = {NULL};
     fb_request_body body;
     fb_shared_graph *shared = NULL;
-    fb_archive_origin origin = {0};
+    graph_origin from;
     bool is_same = false;
     fb_error error = {0};
     if (!fb_body_read(request, response, known, &body)) return;
     fb_request_body_free(&body);
-    fb_status status = find_origin(request, fb_request_param(request, "id"), &shared, &origin, &is_same, &error);
+    fb_status status = find_origin(request, fb_request_param(request, "id"), &shared, &from, &is_same, &error);
+    if (!status && from.onnx.blob)
+        status = fb_fail(&error, FB_CONFLICT, "no-archive", "",
+                         "the graph was read from an ONNX model, which is a blob already: GET "
+                         "/v1/graphs/{id}/archive/files");
     if (status) fb_respond_error(response, &error);
-    else if (is_same) respond_same(request, response, origin.blob);
-    else materialize_changed_take(request, response, shared, &origin);
+    else if (is_same) respond_same(request, response, from.pt2.blob);
+    else materialize_changed_take(request, response, shared, &from.pt2);
     if (shared && (status || is_same)) fb_share_release(shared);
-    free(origin.model);
+    free_origin(&from);
 }
 
 const fb_route fb_archive_routes[] = {

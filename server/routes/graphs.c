@@ -11,6 +11,12 @@
 
 /* ---- POST /v1/graphs ---------------------------------------------------------------------------------------------------- */
 
+/* An archive's document says in its metadata what it is. */
+static bool is_onnx(const fb_graph *graph) {
+    fb_value metadata = fb_graph_metadata(graph);
+    return metadata.id && fb_map_value(graph, metadata, "onnx").id;
+}
+
 static void write_posted(const fb_graph_input *input, const fb_graph_row *row, const json_t *weights, const char *archive,
                          fb_buffer *out) {
     const fb_graph *graph = input->shared->graph;
@@ -23,6 +29,7 @@ static void write_posted(const fb_graph_input *input, const fb_graph_row *row, c
     fb_put_int(out, "tensors", (int64_t)fb_tensor_count(graph));
     fb_put_int(out, "bytes", (int64_t)row->graph.size);
     if (*archive) fb_put_text(out, "archive", archive);
+    if (*archive && is_onnx(graph)) fb_put_text(out, "dialect", "onnx");
     if (weights) fb_put_json(out, "weights", weights);
     fb_buffer_char(out, '}');
 }
@@ -95,8 +102,8 @@ static bool read_weights(const fb_request *request, fb_response *response, fb_we
     return !status;
 }
 
-static bool read_posted(const fb_request *request, fb_response *response, const char *archive, fb_graph_input *out) {
-    if (*archive) return fb_archive_read(request, response, archive, out);
+static bool read_posted(const fb_request *request, fb_response *response, fb_request_archive *archive, fb_graph_input *out) {
+    if (*archive->digest) return fb_archive_read(request, response, archive, out);
     return fb_graph_input_read(request, response, request->body, request->body_size, "", out);
 }
 
@@ -112,7 +119,7 @@ static void post_graph(const fb_request *request, fb_response *response) {
     if (fb_archive_take(request, response, &bare, &archive) && fb_repeat_begin(&bare, response, &repeat)) {
         fb_graph_input input = {0};
         json_t *told = NULL;
-        if (read_posted(&bare, response, archive.digest, &input) && fb_bind_weights(&bare, response, &weights, &input, &told))
+        if (read_posted(&bare, response, &archive, &input) && fb_bind_weights(&bare, response, &weights, &input, &told))
             store_graph(&bare, response, &input, told, archive.digest, &repeat);
         fb_graph_input_free(&input);
         json_decref(told);

@@ -6,6 +6,7 @@
 
 #include "core/bind/bind.h"
 #include "core/evaluator/evaluator.h"
+#include "core/onnx/onnx.h"
 #include "core/validation/run_validation.h"
 #include "server/app.h"
 #include "server/graphs/graphs.h"
@@ -172,9 +173,12 @@ bool fb_graph_input_find(const fb_request *request, fb_response *response, const
 bool fb_checkpoint_read(const fb_request *request, fb_response *response, const json_t *weights, const char *name,
                         fb_graph_input *out);
 
-/* ---- Archives of torch.export: as a body, or as a blob that is here already ---------------------------------------------- */
+/* ---- Files that graphs are read from: archives of torch.export and ONNX models, as a body or as blobs that are here already
+ */
 
-#define FB_ARCHIVE_TYPES "application/zip, application/vnd.pytorch.pt2"
+#define FB_ONNX_TYPES "application/onnx, application/x-onnx, application/vnd.onnx"
+#define FB_ARCHIVE_TYPES "application/zip, application/vnd.pytorch.pt2, " FB_ONNX_TYPES
+#define FB_FILES_TYPE "application/vnd.foldback.files+json"
 #define FB_ARCHIVE_QUERY "archive,model"
 extern const fb_sink fb_archive_sink;
 
@@ -186,16 +190,18 @@ void fb_archive_drop(const fb_request *request);
 typedef struct fb_request_archive {
     char digest[FB_ID_LENGTH + 1]; /* "" = the request has none */
     int64_t put;                   /* when the request made it a blob; 0: it was one before */
+    onnx_bundle bundle;            /* of an ONNX model with the files beside it */
+    json_t *missing;               /* names of those that are not here */
 } fb_request_archive;
 
 /* Makes the archive that the request brings a blob, or takes the one that it names. `*bare` is the request with the digest in
- * the place of its body. When that fails this responds and returns false; and also when there is neither an archive nor a body.
- * A request without an archive is given back as it is. */
+ * the place of its body; one that names several files stays as it is. When that fails this responds and returns false; and also
+ * when there is neither an archive nor a body. A request without an archive is given back as it is. */
 bool fb_archive_take(const fb_request *request, fb_response *response, fb_request *bare, fb_request_archive *archive);
 /* The request has been answered. Where that is an error, the blob that it brought goes, unless others need it. */
-void fb_archive_settle(const fb_request *request, const fb_response *response, const fb_request_archive *archive);
-/* Reads ?model= of the archive. 422 bad-archive, unsupported-archive. Likewise. */
-bool fb_archive_read(const fb_request *request, fb_response *response, const char *digest, fb_graph_input *out);
+void fb_archive_settle(const fb_request *request, const fb_response *response, fb_request_archive *archive);
+/* Reads ?model= of the archive. 422 bad-archive, unsupported-archive, bad-onnx, unsupported-onnx, missing-files. Likewise. */
+bool fb_archive_read(const fb_request *request, fb_response *response, fb_request_archive *archive, fb_graph_input *out);
 /* Puts the stored graph, with the weights that the archive has, in the place of `given`, which was read from that archive:
  * PyTorch has saved the program anew, with other names. FB_OK also when it is another program or the graph is not here: then
  * `given` stays, and `reason` says why. */
@@ -204,6 +210,20 @@ fb_status fb_archive_take_training(const fb_request *request, const char *graph_
 /* The same with the graph for which foldback wrote the archive; `id` becomes "" when that cannot be. */
 fb_status fb_archive_find_trained(const fb_request *request, fb_graph_input *given, char id[FB_ID_LENGTH + 1], fb_error *reason,
                                   fb_error *error);
+
+/* ---- ONNX models: onnx.c ------------------------------------------------------------------------------------------------ */
+
+/* Is the request's body an ONNX model, by its type or by its beginning? `bytes` are of the body, which may be on the disk. */
+bool fb_is_onnx_body(const fb_request *request, const void *bytes, uint64_t size);
+/* Does its body name the files of a model? */
+bool fb_is_files_request(const fb_request *request);
+/* Reads that body. All of its files must be here as blobs: 422 missing-files. When that fails this responds and returns false.
+ */
+bool fb_files_take(const fb_request *request, fb_response *response, fb_request_archive *archive);
+/* Appends the document of a model. `bundle` may be NULL: there are no files beside it. Where files are missing, their names are
+ * added to `missing`, unless it is NULL. */
+fb_status fb_onnx_document(const fb_request *request, const void *bytes, uint64_t size, const char *digest,
+                           const onnx_bundle *bundle, const fb_watch *watch, json_t **missing, fb_buffer *out, fb_error *error);
 
 /* ---- Weights that a request brings along for its graph: safetensors files that are here as blobs ------------------------- */
 

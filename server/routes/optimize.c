@@ -177,7 +177,7 @@ static bool read_asked(const fb_request *request, fb_response *response, bool is
 }
 
 static bool find_source(const fb_request *request, fb_response *response, optimization *work) {
-    if (*work->archive.digest) return fb_archive_read(request, response, work->archive.digest, &work->source);
+    if (*work->archive.digest) return fb_archive_read(request, response, &work->archive, &work->source);
     return fb_graph_input_find(request, response, &work->asked, &work->source);
 }
 

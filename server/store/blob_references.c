@@ -4,6 +4,7 @@
 #include "core/archive/archive.h"
 #include "core/base/sort.h"
 #include "core/document/document.h"
+#include "core/onnx/onnx.h"
 #include "server/database/frame.h"
 #include "server/database/sql.h"
 #include "server/store/blobs.h"
@@ -14,30 +15,50 @@
 
 /* ---- of a graph ---- */
 
-static int compare_pointers(const void *a, const void *b) {
-    const char *first = *(const char *const *)a, *second = *(const char *const *)b;
-    return (first > second) - (first < second);
+/* The files that it was read from: they stay as long as it is here, so that they can be given back. */
+static fb_status list_files(const fb_graph *graph, char (**files)[FB_ID_LENGTH + 1], size_t *count, fb_error *error) {
+    fb_archive_origin origin = {0};
+    onnx_bundle bundle = {0};
+    fb_status status = fb_archive_origin_of(graph, &origin, error);
+    if (!status) status = onnx_bundle_of(graph, &bundle, error);
+    *count = 0;
+    *files = calloc(bundle.count + 2, sizeof **files);
+    if (!status && !*files) status = fb_fail_memory(error);
+    if (!status && *origin.blob) memcpy((*files)[(*count)++], origin.blob, sizeof origin.blob);
+    if (!status && bundle.blob) memcpy((*files)[(*count)++], bundle.blob, sizeof origin.blob);
+    for (size_t i = 0; i < bundle.count && !status && bundle.blob; i++)
+        if (bundle.files[i].blob) memcpy((*files)[(*count)++], bundle.files[i].blob, sizeof origin.blob);
+    free(origin.model);
+    onnx_bundle_free(&bundle);
+    return status;
+}
+
+static int compare_texts(const void *a, const void *b) {
+    return strcmp(*(const char *const *)a, *(const char *const *)b);
 }
 
 fb_status fb_list_blobs(const fb_graph *graph, const char ***blobs, size_t *count, fb_error *error) {
-    fb_archive_origin origin;
-    fb_status status = fb_archive_origin_of(graph, &origin, error);
-    if (status) return status;
-    free(origin.model);
-    size_t most = fb_tensor_count(graph) + 1, all = 0, distinct = 0;
-    const char **found = calloc(1, most * sizeof *found + sizeof origin.blob); /* behind the list the archive's digest */
-    if (!found) return fb_fail_memory(error);
-    char *archive = memcpy(found + most, origin.blob, sizeof origin.blob);
-    bool has_archive = !*archive;
+    char(*files)[FB_ID_LENGTH + 1] = NULL;
+    size_t file_count = 0, all = 0, distinct = 0, last = 0;
+    fb_status status = list_files(graph, &files, &file_count, error);
+    size_t most = fb_tensor_count(graph) + file_count + 1;
+    const char **found = status ? NULL : calloc(1, most * sizeof *found + file_count * sizeof *files);
+    if (!status && !found) status = fb_fail_memory(error);
+    if (status) {
+        free(files);
+        return status;
+    }
     for (fb_tensor t = fb_first_tensor(graph); t.id; t = fb_tensor_at(graph, t)->next) {
         fb_symbol blob = fb_tensor_at(graph, t)->blob;
-        if (blob.id) found[all++] = fb_text(graph, blob);
+        if (blob.id && blob.id != last) found[all++] = fb_text(graph, blob); /* most follow one another */
+        last = blob.id;
     }
-    fb_sort(found, all, sizeof *found, compare_pointers); /* equal symbols are one text */
+    if (file_count) memcpy(found + most, files, file_count * sizeof *files); /* behind the list */
+    for (size_t i = 0; i < file_count; i++) found[all++] = (const char *)(found + most) + i * sizeof *files;
+    free(files);
+    fb_sort(found, all, sizeof *found, compare_texts);
     for (size_t i = 0; i < all; i++)
-        if (!i || found[i] != found[i - 1]) found[distinct++] = found[i];
-    for (size_t i = 0; i < distinct; i++) has_archive |= strcmp(found[i], archive) == 0;
-    if (!has_archive) found[distinct++] = archive;
+        if (!i || strcmp(found[i], found[distinct - 1]) != 0) found[distinct++] = found[i];
     *blobs = found;
     *count = distinct;
     return FB_OK;

@@ -134,7 +134,7 @@ fb_status fb_store_scratch(fb_store *store, int *file, fb_error *error);
 
 /* ---- Which blobs a graph refers to --------------------------------------------------------------------------------------- */
 
-/* The blobs that the tensors of a graph refer to, and the archive that it was read from, each once, for fb_store_graph. The
+/* The blobs that the tensors of a graph refer to, and the files that it was read from, each once, for fb_store_graph. The
  * array is malloc'ed (caller frees); the texts live as long as it and the graph. */
 fb_status fb_list_blobs(const fb_graph *graph, const char ***blobs, size_t *count, fb_error *error);
 

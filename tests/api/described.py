@@ -12,6 +12,7 @@ import jsonschema
 
 PROBLEM = "application/problem+json"
 # By these a schema takes members from others.
+RESTS = ("files/[^/]+", "files/.+")  # a path within the path
 COMBINED = {"$ref", "allOf", "anyOf", "oneOf", "not", "if", "dependentSchemas", "patternProperties"}
 
 
@@ -55,7 +56,7 @@ class Description:
         }
         self.checker = self.make_checker()
         self.patterns = [
-            (path.count("{"), re.compile(re.sub(r"\\\{\w+\\\}", "[^/]+", re.escape(path))), item)
+            (path.count("{"), re.compile(re.sub(r"\\\{\w+\\\}", "[^/]+", re.escape(path)).replace(*RESTS)), item)
             for path, item in self.document["paths"].items()
         ]
         self.patterns.sort(key=lambda pattern: pattern[0])  # a literal segment beats a parameter

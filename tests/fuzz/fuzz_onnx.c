@@ -47,7 +47,7 @@ static void check_document(onnx_file *file, fb_work *work) {
     fb_error error = {0};
     fb_errors errors = {0};
     fb_graph *graph = NULL;
-    fb_status status = onnx_document(file, BLOB, work, &text, &error);
+    fb_status status = onnx_document(file, BLOB, NULL, work, &text, &error);
     require(!status || (error.code[0] && error.message[0]));
     if (!status) {
         status = fb_document_read(text.data, text.size, NULL, "", &graph, &errors);

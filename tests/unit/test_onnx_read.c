@@ -32,7 +32,7 @@ static fb_status document_in(const void *bytes, size_t size, fb_buffer *out, fb_
     fb_work work = {0};
     fb_status status = onnx_open(bytes, size, NULL, &work, &file, error);
     if (!status) status = onnx_check(&file, &(onnx_files){.model = "model.onnx", .find = find_file}, &work, error);
-    if (!status) status = onnx_document(&file, BLOB, &work, out, error);
+    if (!status) status = onnx_document(&file, BLOB, NULL, &work, out, error);
     onnx_close(&file);
     return status;
 }
