@@ -127,9 +127,7 @@ START_TEST(test_files_are_gathered) {
     fb_error error = {0};
     ck_assert_int_eq(check_in(bytes, size, NULL, &error), FB_INVALID);
     ck_assert_str_eq(error.code, "missing-files");
-    ck_assert_msg(strstr(error.message, "2 files") && strstr(error.message, "two.data") &&
-                      strstr(error.message, "weights/one.bin"),
-                  "%s", error.message);
+    ck_assert_msg(strstr(error.message, "two.data") && strstr(error.message, "weights/one.bin"), "%s", error.message);
     onnx_file file;
     fb_work work = {0};
     ck_assert(!onnx_open(bytes, size, NULL, &work, &file, &error));
