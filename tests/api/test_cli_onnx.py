@@ -139,7 +139,7 @@ def test_what_is_refused(tmp_path):
 
 
 def test_with_a_service(shared, folder):
-    done = subprocess.run([binary(), "put", folder / "model.onnx", "--server", shared.url, "--json"], capture_output=True, text=True,
-                          timeout=600)
+    done = subprocess.run([binary(), "put", folder / "model.onnx", "--server", shared.url, "--json"], capture_output=True,
+                          text=True, timeout=600)
     assert done.returncode == 0, done.stderr
     assert shared.get(f"/v1/graphs/{json.loads(done.stdout)['id']}/archive").body == (folder / "model.onnx").read_bytes()

@@ -5,7 +5,7 @@ import json
 import urllib.parse
 
 import pytest
-from blobs import collect, digest_of, files, is_here, put_blob, stored
+from blobs import collect, digest_of, files, is_here, stored
 from conftest import ROOT
 from test_http import is_problem
 
@@ -222,7 +222,8 @@ def test_a_document_cannot_claim_a_file(shared):
     document["metadata"]["onnx"]["blob"] = secret
     claimed = shared.post("/v1/graphs", document).json()["id"]
     is_problem(shared.get(f"/v1/graphs/{claimed}/archive"), 409, "archive-changed")
-    for wrong in ({"blob": "x"}, {"blob": secret, "model": 1, "files": {}}, {"blob": secret, "model": "m", "files": {"a": 1}}, 1):
+    for wrong in ({"blob": "x"}, {"blob": secret, "model": 1, "files": {}},
+                  {"blob": secret, "model": "m", "files": {"a": 1}}, 1):
         document["metadata"]["onnx"] = wrong
         claimed = shared.post("/v1/graphs", document).json()["id"]
         is_problem(shared.get(f"/v1/graphs/{claimed}/archive"), 409, "no-archive")
@@ -279,7 +280,8 @@ def test_limits(new_service):
     problem = is_problem(send(narrow, b"\x08\x08\x3a" + varint(len(many)) + many), 413)
     assert problem["code"] in ("body-too-large", "too-many-nodes")
     eleven = b"\x0a\x00" * 11
-    assert "--max-nodes" in is_problem(send(narrow, b"\x08\x08\x3a" + varint(len(eleven)) + eleven), 413, "too-many-nodes")["detail"]
+    refused = send(narrow, b"\x08\x08\x3a" + varint(len(eleven)) + eleven)
+    assert "--max-nodes" in is_problem(refused, 413, "too-many-nodes")["detail"]
 
 
 def varint(number):
