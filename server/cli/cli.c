@@ -64,6 +64,7 @@ static int open_remote(fb_cli *cli, fb_error *error) {
     fb_buffer text = {0};
     fb_credentials credentials = {.ca_file = cli->values.ca_file, .patience_ms = cli->values.patience_ms};
     int result = read_token(&cli->values, &text, &credentials.token);
+    cli->has_token = credentials.token && *credentials.token;
     if (!result && fb_client_new_remote(cli->values.server, &credentials, &cli->client, error)) result = fb_cli_error(error);
     fb_buffer_free(&text);
     return result;

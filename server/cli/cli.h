@@ -49,6 +49,7 @@ typedef struct fb_cli_values {
     const char *scope, *expires, *action, *object, *since, *until; /* tokens and the audit */
     unsigned keep_runs_days, keep_runs, keep_audit_days;
     bool force, copies, unchecked; /* of data folders */
+    bool yes;                      /* to what a terminal would be asked */
     const char *new_data;          /* of the store that db copy makes */
     const char *blobs, *blobs_endpoint, *blobs_region;
     const char *state; /* of jobs */
@@ -70,6 +71,7 @@ struct fb_cli {
     fb_folder_use folder; /* the verb's, or less */
     bool is_json;         /* JSON on standard output, not tables: it is not a terminal, or --json */
     bool has_colour;      /* of standard output */
+    bool has_token;       /* of a service, once `client` is there */
     bool is_short;        /* a table could not be printed for want of memory */
     fb_client *client;    /* NULL until it is needed */
 };

@@ -1,6 +1,7 @@
 /* foldback model, register, deploy, history, delete, and rollback of an alias. */
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "server/cli/cli.h"
 #include "server/cli/options.h"
@@ -150,11 +151,11 @@ static int read_version(fb_cli *cli, const fb_reference *alias, const char *give
     return fb_complain(FB_EXIT_USAGE, "%s: %s is not a version of %s", cli->verb->name, given, alias->model);
 }
 
-/* The person who does it: --who, or the user of this machine. */
-static int put_who_and_why(const fb_cli_values *values, fb_buffer *out) {
-    const char *user = getenv("USER");
-    int result = fb_request_text(out, "who", values->who ? values->who : user && *user ? user : NULL);
-    return result ? result : fb_request_text(out, "why", values->why);
+/* The person who does it: --who; the service knows the name of a token; else the user of this machine. */
+static int put_who_and_why(fb_cli *cli, fb_buffer *out) {
+    const char *user = cli->has_token ? NULL : getenv("USER"), *who = cli->values.who;
+    int result = fb_request_text(out, "who", who ? who : user && *user ? user : NULL);
+    return result ? result : fb_request_text(out, "why", cli->values.why);
 }
 
 /* `call` has everything but who and why, and the end. */
@@ -162,7 +163,7 @@ static int change_alias(fb_cli *cli, fb_call *call) {
     const char *output = cli->values.output;
     bool is_silent = output && strcmp(output, "-") == 0;
     json_t *alias;
-    int result = put_who_and_why(&cli->values, &call->body);
+    int result = put_who_and_why(cli, &call->body);
     if (!result) result = fb_request_end(&call->body);
     if (result) {
         fb_call_free(call);
@@ -172,6 +173,9 @@ static int change_alias(fb_cli *cli, fb_call *call) {
     result = fb_cli_call_json(cli, call, &alias, NULL);
     if (result) return result;
     if (!is_silent) fb_print_alias(cli, alias);
+    if (!is_silent && *fb_text_of(alias, "from"))
+        printf("\n%s@%s: %s → %s\n", fb_text_of(alias, "model"), fb_text_of(alias, "alias"), fb_text_of(alias, "from"),
+               fb_text_of(alias, "version"));
     json_decref(alias);
     return FB_EXIT_DONE;
 }
@@ -226,15 +230,57 @@ static int write_deployed(fb_cli *cli, const fb_reference *alias) {
     return result;
 }
 
+static bool is_listed(const json_t *names, const char *name) {
+    const json_t *one;
+    size_t i;
+    json_array_foreach(names, i, one) {
+        if (json_is_string(one) && strcmp(json_string_value(one), name) == 0) return true;
+    }
+    return false;
+}
+
+/* Asks on the terminal; anything but a word that begins with y is a no. */
+static bool agrees(const char *question) {
+    char answer[16];
+    fprintf(stderr, "%s [y/N] ", question);
+    return fgets(answer, sizeof answer, stdin) && (*answer == 'y' || *answer == 'Y');
+}
+
+/* Says what is about to happen, asks where that brings back what was taken back, and makes it conditional on what the alias is
+ * now. */
+static int prepare_rollback(fb_cli *cli, const fb_reference *alias, const char *from, const char *to, char *header,
+                            size_t space) {
+    fb_address address = {0};
+    json_t *plan;
+    fb_reference_address(alias, &address);
+    fb_address_path(&address, "/rollback");
+    int result = fb_cli_get(cli, &address, &plan, NULL);
+    if (result) return result;
+    const char *now = fb_text_of(plan, "from"), *next = to ? to : fb_text_of(plan, "to");
+    bool is_partial = cli->values.passes.count > 0, is_asked = isatty(STDIN_FILENO) && !cli->values.yes;
+    char question[3 * FB_NAME_MAX];
+    snprintf(question, sizeof question, "%s was taken back from %s before. Is it to be %s again?", alias->text, next, next);
+    snprintf(header, space, "If-Match: %s", fb_text_of(plan, "etag"));
+    if (from && strcmp(from, now) != 0) result = fb_complain(FB_EXIT_FAILED, "%s is at %s, not at %s", alias->text, now, from);
+    else if (!is_partial && *next && !cli->is_json) fprintf(stderr, "%s: %s → %s\n", alias->text, now, next);
+    if (!result && to && is_asked && is_listed(json_object_get(plan, "withdrawn"), to) && !agrees(question))
+        result = fb_complain(FB_EXIT_FAILED, "nothing was changed");
+    json_decref(plan);
+    return result;
+}
+
 int fb_rollback_alias(fb_cli *cli, const fb_reference *alias) {
     const fb_cli_values *values = &cli->values;
     if (values->note || values->labels.count || values->dry_run)
         return fb_complain(FB_EXIT_USAGE, "rollback: --note, --label and --dry-run are for a run; say --why");
-    fb_reference to;
-    const char *version;
+    fb_reference to, old;
+    const char *version, *from;
+    char condition[190];
     int result = read_version(cli, alias, values->to, &to, &version);
+    if (!result) result = read_version(cli, alias, values->from, &old, &from);
+    if (!result) result = prepare_rollback(cli, alias, from, version, condition, sizeof condition);
     if (result) return result;
-    fb_call call = {.method = "POST"};
+    fb_call call = {.method = "POST", .header = condition};
     fb_request_begin(&call.body);
     fb_reference_address(alias, &call.address);
     fb_address_path(&call.address, "/rollback");

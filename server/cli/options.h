@@ -41,7 +41,7 @@
 #define GOES_TO TEXT("output", 'o', "FILE", "write to this file; resumes an interrupted download", output)
 #define SEED TEXT("seed", 0, "N", "random seed (0)", seed)
 #define RANDOM_WEIGHTS FLAG("random-weights", 0, "use random weights where the store has none", random_weights)
-#define WHO TEXT("who", 0, "NAME", "who does it ($USER)", who)
+#define WHO TEXT("who", 0, "NAME", "who does it (the token's name, else $USER)", who)
 #define WHY TEXT("why", 0, "TEXT", "why it is done", why)
 
 #define ASYNC FLAG("async", 0, "do not wait: the service runs it as a job; see foldback help job", is_async)

@@ -236,8 +236,8 @@ static int roll_back(fb_cli *cli) {
     if (what.kind == FB_REFERS_TO_ALIAS) return fb_rollback_alias(cli, &what);
     if (what.kind != FB_REFERS_TO_RUN)
         return fb_complain(FB_EXIT_USAGE, "rollback: %s is neither a run (run_…) nor MODEL@ALIAS", what.text);
-    if (cli->values.to || cli->values.as || cli->values.who || cli->values.why)
-        return fb_complain(FB_EXIT_USAGE, "rollback: --to, --as, --who and --why are for MODEL@ALIAS");
+    if (cli->values.from || cli->values.to || cli->values.as || cli->values.who || cli->values.why)
+        return fb_complain(FB_EXIT_USAGE, "rollback: --from, --to, --as, --who and --why are for MODEL@ALIAS");
     address_run(&call, what.text, "rollback");
     return do_run(cli, &call, true, NULL);
 }
@@ -456,6 +456,8 @@ static const fb_option reverse_options[] = {
 static const fb_option rollback_options[] = {
     UNDONE,
     TEXT("to", 0, "VERSION", "for an alias: go back to this version, not to the one before", to),
+    TEXT("from", 0, "VERSION", "for an alias: only if it is at this version now", from),
+    FLAG("yes", 'y', "for an alias: do not ask before --to brings back a version that was taken back", yes),
     TEXT("as", 0, "VERSION", "for an alias, with --pass: the name of the new version", as),
     OUTPUT,
     WHO,
@@ -518,7 +520,9 @@ const fb_verb fb_run_verbs[] = {
      .description =
          "Undoes any pass, reversible or not. A run: gives its source, or with --pass the source with only the other passes\n"
          "applied. An alias: goes back to the version before, or to --to VERSION; with --pass it goes to a new version, which\n"
-         "is the deployed one without these passes.\n",
+         "is the deployed one without these passes. A version that the alias was taken back from, by a rollback or by "
+         "deploying\n"
+         "an earlier one again, is skipped without --to.\n",
      .options = rollback_options,
      .run = roll_back},
     {.name = "record",

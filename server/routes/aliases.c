@@ -28,6 +28,7 @@ static void alias_write(const fb_store_alias_entry *entry, fb_buffer *out) {
     fb_put_text(out, "version", entry->to);
     fb_put_text(out, "graph", entry->to_graph);
     fb_put_text_or_null(out, "run", entry->run);
+    fb_put_text_or_null(out, "from", entry->from);
     fb_put_time(out, "updated", entry->at);
     if (entry->who) fb_put_text(out, "who", entry->who);
     if (entry->why) fb_put_text(out, "why", entry->why);
@@ -79,8 +80,10 @@ static void respond_alias_error(fb_response *response, const fb_error *error, co
 
 /* Reads "who" and "why"; they live as long as the body. */
 static bool alias_change_read(fb_response *response, const fb_request_body *body, fb_store_alias_change *out) {
-    return fb_body_text(response, body, "who", WHO_MAX, &out->who) &&
-           fb_body_text(response, body, "why", FB_NOTE_MAX, &out->why);
+    const char *who = NULL;
+    bool ok = fb_body_text(response, body, "who", WHO_MAX, &who) && fb_body_text(response, body, "why", FB_NOTE_MAX, &out->why);
+    if (who) out->who = who;
+    return ok;
 }
 
 /* ---- If-Match ----------------------------------------------------------------------------------------------------------- */
@@ -134,6 +137,8 @@ static bool alias_change_begin(const fb_request *request, fb_response *response,
     const char *if_match = fb_request_header(request, "If-Match"), *if_none_match = fb_request_header(request, "If-None-Match");
     *out = (fb_store_alias_change){
         .model = fb_request_param(request, "model"), .alias = fb_request_param(request, "alias"), .by = fb_actor_of(request)};
+    bool has_token = strcmp(out->by.who, FB_ANONYMOUS) && strcmp(out->by.who, FB_LOCAL);
+    if (has_token) out->who = out->by.who; /* unless the body says who */
     if (!fb_check_path_name(request, response, "model") || !fb_check_path_name(request, response, "alias")) return false;
     if (if_none_match && (kind != FB_ALIAS_SET || if_match || strcmp(if_none_match, "*") != 0))
         return respond_bad_precondition(response, kind == FB_ALIAS_SET
@@ -168,9 +173,29 @@ static const fb_store_answer *make_answer(const rollback *work, fb_buffer *locat
     return text ? fb_repeat_answer(work->repeat, 200, text, NULL, 0) : NULL;
 }
 
-static void respond(fb_response *response, fb_status status, const fb_error *error, fb_store_alias_entry *entry) {
+static json_t *list_withdrawn(const fb_store_rollback_plan *plan) {
+    json_t *list = json_array();
+    for (size_t i = 0; i < plan->withdrawn_count; i++) fb_list_add_take(&list, json_string(plan->withdrawn[i]));
+    return list;
+}
+
+/* The versions that can be named. */
+static void add_versions(const fb_request *request, fb_response *response) {
+    const fb_app *app = request->context;
+    fb_error error = {0};
+    fb_store_rollback_plan plan;
+    if (fb_store_plan_rollback(app->store, fb_request_param(request, "model"), fb_request_param(request, "alias"), &plan,
+                               &error))
+        return;
+    if (plan.withdrawn_count) fb_problem_member_take(response, "versions", list_withdrawn(&plan));
+    FB_STORE_FREE(&plan);
+}
+
+static void respond(const fb_request *request, fb_response *response, fb_status status, const fb_error *error,
+                    fb_store_alias_entry *entry) {
     if (status) {
         respond_alias_error(response, error, "/version");
+        if (!strcmp(error->code, "nothing-to-roll-back")) add_versions(request, response);
         return;
     }
     respond_alias(response, 200, entry);
@@ -187,7 +212,7 @@ static void roll_back(const fb_request *request, fb_response *response, const ro
     fb_status status = FB_OK;
     const fb_store_answer *answer = make_answer(work, &location, &error, &status);
     if (!status) status = fb_store_roll_back_alias(app->store, &work->change, work->to, answer, &entry, &error);
-    respond(response, status, &error, &entry);
+    respond(request, response, status, &error, &entry);
     fb_buffer_free(&location);
 }
 
@@ -258,7 +283,7 @@ static void roll_back_passes(const fb_request *request, fb_response *response, r
         fb_respond_undo_refusal(response, &refusal, &error);
     } else {
         fb_status status = store_rollback(request, work, present.to, &undone, &entry, &error);
-        respond(response, status, &error, &entry);
+        respond(request, response, status, &error, &entry);
         fb_undone_free(&undone);
     }
     FB_STORE_FREE(&present);
@@ -353,6 +378,31 @@ static void get_alias(const fb_request *request, fb_response *response) {
     if (!find_alias(request, response, &entry)) return;
     respond_alias(response, 200, &entry);
     FB_STORE_FREE(&entry);
+}
+
+/* What POST would do. */
+static void get_alias_rollback(const fb_request *request, fb_response *response) {
+    const fb_app *app = request->context;
+    const char *model = fb_request_param(request, "model"), *alias = fb_request_param(request, "alias");
+    fb_error error = {0};
+    fb_store_rollback_plan plan;
+    char tag[24];
+    if (fb_store_plan_rollback(app->store, model, alias, &plan, &error)) {
+        fb_respond_error(response, &error);
+        return;
+    }
+    print_tag(&plan.present, tag);
+    fb_buffer answer = {0};
+    fb_buffer_char(&answer, '{');
+    fb_put_text(&answer, "from", plan.present.to);
+    fb_put_text_or_null(&answer, "to", plan.to);
+    json_t *list = list_withdrawn(&plan);
+    fb_put_json(&answer, "withdrawn", list);
+    json_decref(list);
+    fb_put_text(&answer, "etag", tag);
+    fb_buffer_char(&answer, '}');
+    fb_respond_json_buffer_take(response, 200, &answer);
+    FB_STORE_FREE(&plan);
 }
 
 static void get_alias_graph(const fb_request *request, fb_response *response) {
@@ -455,6 +505,11 @@ const fb_route fb_alias_routes[] = {
      .handler = get_alias_history,
      .scope = FB_SCOPE_READ,
      .query = "limit,page_token"},
+    {.method = "GET",
+     .pattern = "/v1/models/{model}/aliases/{alias}/rollback",
+     .handler = get_alias_rollback,
+     .scope = FB_SCOPE_READ,
+     .query = ""},
     {.method = "POST",
      .pattern = "/v1/models/{model}/aliases/{alias}/rollback",
      .handler = post_alias_rollback,

@@ -2,12 +2,14 @@
  * is, and appends it.
  *
  * Each entry keeps a parent, the entry to which a rollback returns: for a deployment the entry before, and for a rollback the
- * parent of the entry that it returned to. So rolling back again and again goes down a stack and never forward again. */
+ * parent of the entry that it returned to. So rolling back again and again goes down a stack and never forward again. It skips
+ * what was taken back: after 1, 2 and 1 again, whoever rolls back next does not bring 2. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "server/database/memory.h"
 #include "server/database/sql.h"
 #include "server/database/writer.h"
 #include "server/store/audit.h"
@@ -235,14 +237,59 @@ static fb_status read_step(fb_connection *connection, int64_t number, int64_t *v
     return fb_query_end(&query);
 }
 
-/* Goes down from entry `number` to the first one with the version `wanted`, or (0) with any. `version` is 0 when there is none.
- */
-static fb_status go_down(fb_connection *connection, int64_t number, int64_t wanted, next_entry *next, fb_error *error) {
+/* Versions that the alias was taken back from since it had them last: it went back from one of them, or to a version that it
+ * had had before them. It goes back by a rollback down the stack, or by deploying one that it had had before the present one.
+ * (To take passes out is to put a new version on top.) The last one left comes first. */
+typedef struct withdrawn {
+    int64_t *keys;
+    const char **names;
+    size_t count;
+} withdrawn;
+
+#define WITHDRAWN_MAX 1000
+
+static fb_status read_withdrawn(fb_connection *connection, const alias_state *state, fb_store_memory **memory, withdrawn *out,
+                                fb_error *error) {
+    *out = (withdrawn){.keys = fb_memory_take(memory, WITHDRAWN_MAX * sizeof *out->keys),
+                       .names = fb_memory_take(memory, WITHDRAWN_MAX * sizeof *out->names)};
+    if (!out->keys || !out->names) return fb_fail_memory(error);
+    fb_query query = fb_query_begin(
+        connection,
+        "WITH had AS (SELECT version, min(number) AS first, max(number) AS last FROM alias_entries "
+        "WHERE alias = ?1 AND version IS NOT NULL GROUP BY version), "
+        "back AS (SELECT n.number, n.previous, had.first FROM alias_entries n JOIN alias_entries p ON p.number = n.previous "
+        "JOIN had ON had.version = n.version LEFT JOIN had was ON was.version = p.version WHERE n.alias = ?1 AND "
+        "CASE n.action WHEN 'rollback' THEN coalesce(n.parent, 0) < coalesce(p.parent, 0) ELSE had.first < was.first END) "
+        "SELECT v.key, v.name FROM had JOIN versions v ON v.key = had.version WHERE EXISTS (SELECT 1 FROM back "
+        "WHERE back.number > had.last AND (back.previous = had.last OR back.first < had.first)) "
+        "ORDER BY had.last DESC LIMIT ?2",
+        error);
+    fb_bind_int(&query, state->key);
+    fb_bind_int(&query, WITHDRAWN_MAX);
+    while (fb_query_row(&query)) {
+        out->keys[out->count] = fb_column_int(&query, 0);
+        out->names[out->count++] = fb_copy_column(&query, 1, memory, &query.status);
+    }
+    return fb_query_end(&query);
+}
+
+static bool is_withdrawn(const withdrawn *list, int64_t version) {
+    for (size_t i = 0; i < list->count; i++) {
+        if (list->keys[i] == version) return true;
+    }
+    return false;
+}
+
+/* Goes down from entry `number` to the first one with the version `wanted`, or (0) with any but the present one and those that
+ * are skipped. Without one there is no action. */
+static fb_status go_down(fb_connection *connection, const alias_state *state, int64_t number, int64_t wanted,
+                         const withdrawn *skipped, next_entry *next, fb_error *error) {
     fb_status status = FB_OK;
     int64_t version = 0, parent = 0;
     for (; number && !status; number = parent) {
         status = read_step(connection, number, &version, &parent, error);
-        if (status || !version || (wanted && version != wanted)) continue;
+        if (status || !version || (wanted ? version != wanted : version == state->version || is_withdrawn(skipped, version)))
+            continue;
         *next = (next_entry){.action = "rollback", .version = version, .parent = parent};
         break;
     }
@@ -267,20 +314,65 @@ static fb_status decide_to(fb_connection *connection, alias_write *write, const 
     if (!status && !number)
         return fb_fail(error, FB_CONFLICT, "never-deployed", NULL, "alias %s of model %s never had version %s",
                        write->change->alias, write->change->model, write->version);
-    if (!status) status = go_down(connection, state->parent, version, next, error);
-    if (!status && !next->action) status = go_down(connection, number, version, next, error);
+    if (!status) status = go_down(connection, state, state->parent, version, NULL, next, error);
+    if (!status && !next->action) status = go_down(connection, state, number, version, NULL, next, error);
     return status;
+}
+
+static fb_status find_previous(fb_connection *connection, const alias_state *state, fb_store_memory **memory,
+                               withdrawn *skipped, next_entry *next, fb_error *error) {
+    fb_status status = read_withdrawn(connection, state, memory, skipped, error);
+    return status ? status : go_down(connection, state, state->parent, 0, skipped, next, error);
+}
+
+static fb_status name_version(fb_connection *connection, int64_t key, fb_store_rollback_plan *plan, fb_error *error) {
+    fb_query query = fb_query_begin(connection, "SELECT name FROM versions WHERE key = ?", error);
+    fb_bind_int(&query, key);
+    if (fb_query_row(&query)) plan->to = fb_copy_column(&query, 0, &plan->memory, &query.status);
+    return fb_query_end(&query);
 }
 
 static fb_status decide_roll_back(fb_connection *connection, alias_write *write, const alias_state *state, fb_totals *added,
                                   next_entry *next, fb_error *error) {
     (void)added;
     if (write->version) return decide_to(connection, write, state, next, error);
-    fb_status status = go_down(connection, state->parent, 0, next, error);
-    if (!status && !next->action)
-        return fb_fail(error, FB_CONFLICT, "nothing-to-roll-back", NULL,
-                       "alias %s of model %s had no version before the present one", write->change->alias,
-                       write->change->model);
+    fb_store_memory *memory = NULL;
+    withdrawn skipped;
+    fb_status status = find_previous(connection, state, &memory, &skipped, next, error);
+    if (!status && !next->action && skipped.count)
+        status =
+            fb_fail(error, FB_CONFLICT, "nothing-to-roll-back", NULL,
+                    "alias %s of model %s was taken back from every version that it had before; name the one that you mean",
+                    write->change->alias, write->change->model);
+    else if (!status && !next->action)
+        status =
+            fb_fail(error, FB_CONFLICT, "nothing-to-roll-back", NULL,
+                    "alias %s of model %s had no version before the present one", write->change->alias, write->change->model);
+    fb_memory_free(memory);
+    return status;
+}
+
+fb_status fb_store_plan_rollback(fb_store *store, const char *model, const char *alias, fb_store_rollback_plan *out,
+                                 fb_error *error) {
+    fb_connection *connection = NULL;
+    fb_status status = fb_readers_take(&store->readers, &connection, error);
+    if (status) return status;
+    fb_store_alias_change change = {.model = model, .alias = alias};
+    fb_store_rollback_plan plan = {0};
+    alias_state state = {0};
+    next_entry next = {0};
+    withdrawn skipped = {0};
+    status = find_alias(connection, &change, &state, error);
+    if (!status && !state.version)
+        status = fb_fail(error, FB_NOT_FOUND, "unknown-alias", NULL, "model %s has no alias %s", model, alias);
+    if (!status) status = fb_read_alias_entry(connection, state.last, &plan.memory, &plan.present, error);
+    if (!status) status = find_previous(connection, &state, &plan.memory, &skipped, &next, error);
+    if (!status && next.action) status = name_version(connection, next.version, &plan, error);
+    fb_readers_give_back(&store->readers, connection);
+    plan.withdrawn = skipped.names;
+    plan.withdrawn_count = skipped.count;
+    if (status) fb_memory_free(plan.memory);
+    else *out = plan;
     return status;
 }
 

@@ -144,11 +144,25 @@ fb_status fb_store_set_alias(fb_store *store, const fb_store_alias_change *chang
 /* The history stays. */
 fb_status fb_store_delete_alias(fb_store *store, const fb_store_alias_change *change, fb_error *error);
 
-/* Back to version `to`, or (NULL) to the version that was deployed before the present one; what was rolled back does not count
- * as deployed before. FB_CONFLICT "nothing-to-roll-back", "never-deployed"; FB_NOT_FOUND "unknown-version" (to). When the alias
- * has `to` already nothing is added. */
+/* Back to version `to`, or (NULL) to the version that was deployed before the present one; a version that was rolled back from,
+ * or left for one that the alias had had before it, the last time that it was left, does not count as deployed before.
+ * FB_CONFLICT "nothing-to-roll-back", "never-deployed"; FB_NOT_FOUND "unknown-version" (to). When the alias has `to` already
+ * nothing is added. */
 fb_status fb_store_roll_back_alias(fb_store *store, const fb_store_alias_change *change, const char *to,
                                    const fb_store_answer *answer, fb_store_alias_entry *out, fb_error *error);
+
+/* What a rollback without `to` would do. */
+typedef struct fb_store_rollback_plan {
+    fb_store_alias_entry present;
+    const char *to;         /* NULL: there is none */
+    const char **withdrawn; /* versions that it skips; the last one left comes first */
+    size_t withdrawn_count;
+    fb_store_memory *memory;
+} fb_store_rollback_plan;
+
+/* FB_NOT_FOUND "unknown-model", "unknown-alias". */
+fb_status fb_store_plan_rollback(fb_store *store, const char *model, const char *alias, fb_store_rollback_plan *out,
+                                 fb_error *error);
 
 /* A run that took passes out of what is deployed, on its way to be the next version. */
 typedef struct fb_store_partial_rollback {

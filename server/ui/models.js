@@ -30,10 +30,11 @@ export async function modelPage({ id: model, again, signal }) {
     await get(path, options);
     const [aliases, versions, may] = await Promise.all([list(`${path}/aliases`, 50, options), list(`${path}/versions`, 200, options), mayWrite()]);
     const histories = await Promise.all(aliases.map((alias) => list(`${path}/aliases/${enc(alias.alias)}/history`, 100, options)));
+    const plans = await Promise.all(aliases.map((alias) => get(`${path}/aliases/${enc(alias.alias)}/rollback`, options)));
     const runs = new Map(await Promise.all([...new Set(aliases.map((alias) => alias.run).filter(Boolean))].map(async (id) => [id, await get(`/v1/runs/${id}`, options).catch(() => undefined)])));
     const content = [h("h1", {}, model)];
     if (!aliases.length) content.push(empty("Nothing is deployed under a name yet.", versions.length ? `curl -X PUT -H 'If-None-Match: *' -d '{"version": "${versions[0].version}"}' ${location.origin}${path}/aliases/champion` : undefined));
-    aliases.forEach((alias, i) => content.push(aliasSection({ model, path, alias, history: histories[i], versions, run: runs.get(alias.run), may, again })));
+    aliases.forEach((alias, i) => content.push(aliasSection({ model, path, alias, history: histories[i], plan: plans[i], versions, run: runs.get(alias.run), may, again })));
     if (may && versions.length) content.push(h("div", { class: "buttons" }, newAlias({ path, versions, again })));
     content.push(h("section", {}, h("h2", {}, "Versions"),
         versions.length ? table("Versions", ["Version", "Graph", "Made by", "Note", "Since", "Deployed as"], versions.map((one) => [h("strong", {}, one.version), graphLink(one.graph), one.run ? runLink(one.run) : "an upload", one.note ?? "", ago(one.created),
@@ -42,20 +43,9 @@ export async function modelPage({ id: model, again, signal }) {
     return { title: model, content };
 }
 
-/** The version that a rollback would bring: of what was deployed, what was rolled back does not count. */
-export function versionBefore(history) {
-    const stack = [];
-    for (const entry of [...history].reverse()) {
-        if (entry.action === "rollback" && stack.includes(entry.to)) while (stack.at(-1) !== entry.to) stack.pop();
-        else if (entry.action === "delete") continue;
-        else stack.push(entry.to);
-    }
-    return stack.at(-2);
-}
-
-function aliasSection({ model, path, alias, history, versions, run, may, again }) {
+function aliasSection({ model, path, alias, history, plan, versions, run, may, again }) {
     const own = `${path}/aliases/${enc(alias.alias)}`;
-    const before = versionBefore(history);
+    const before = plan.to;
     const headers = { "If-Match": alias.etag };
     const why = () => fieldOf("Why (for the history)", { maxlength: 200 });
     const said = (text) => (now) => { say(text(now)); again(); };
@@ -83,7 +73,7 @@ function aliasSection({ model, path, alias, history, versions, run, may, again }
     }
     const others = versions.filter((one) => one.version !== alias.version);
     if (may && others.length) {
-        const which = choice("Version", others.map((one) => [one.version, one.version])), reason = why();
+        const which = choice("Version", others.map((one) => [one.version, plan.withdrawn.includes(one.version) ? `${one.version} (was taken back)` : one.version])), reason = why();
         buttons.push(actButton({
             label: "Deploy another version…", confirm: "Deploy", title: `Deploy under ${alias.alias}`,
             says: `${alias.alias} of ${model} is ${alias.version} now. It becomes the version that you choose.`,
@@ -99,6 +89,7 @@ function aliasSection({ model, path, alias, history, versions, run, may, again }
         run && lastRun(run),
         previous && previous.graph !== alias.graph && h("p", {}, link(`/ui/compare?base=${previous.graph}&graph=${alias.graph}`, `Compare ${before} with ${alias.version}`)),
         buttons.length > 0 && h("div", { class: "buttons" }, buttons),
+        plan.withdrawn.length > 0 && h("p", { class: "faint" }, `${alias.alias} was taken back from ${plan.withdrawn.slice(0, 5).join(", ")}: a rollback does not bring ${plan.withdrawn.length === 1 ? "it" : "these"} back.`),
         !may && h("p", { class: "faint" }, "Your token may read only, so nothing can be deployed here."),
         h("details", { open: true }, h("summary", {}, "History"), timeline(model, history)),
         curlLine(curl("GET", own)));

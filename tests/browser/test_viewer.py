@@ -272,6 +272,47 @@ def test_roll_back_by_button(browser, new_service):
     tab.close("viewer-rolled-back")
 
 
+def test_what_was_taken_back_is_not_offered(browser, new_service):
+    """Somebody else has put v1 back by deploying it: no button brings v2 again, and the page says why."""
+    url, _ = new_service()
+    service = Service(url)
+    fill(service)
+    service.call("PUT", "/v1/models/resnet/aliases/champion", {"version": "v1"}, If_Match="*")
+    tab = Tab(browser, url)
+    page = tab.open("/ui/models/resnet")
+    assert page.get_by_role("button", name=re.compile("Roll back")).count() == 0
+    assert "champion was taken back from v2" in page.locator("section.alias").inner_text()
+    page.get_by_role("button", name="Deploy another version…").click()
+    assert page.get_by_role("dialog").locator("option").all_inner_texts() == ["v2 (was taken back)"]
+    tab.close()
+
+
+def test_a_run_of_a_preset(browser, new_service):
+    """Its title, its table and its buttons have the preset in the place of its passes; on a phone the button is in sight."""
+    url, _ = new_service()
+    service = Service(url)
+    run = service.call("POST", "/v1/optimize", {"graph": document("bert-tiny"), "passes": ["inference", "MergeLinears"]})
+    tab = Tab(browser, url, width=360, height=740)
+    page = tab.open(f"/ui/runs/{run['id']}")
+    assert page.locator("h1").inner_text() == "Run: inference + MergeLinears"
+    before, after = run["nodes"]["before"], run["nodes"]["after"]
+    assert f"{before} → {after} (−{before - after}) nodes" in page.locator("main").inner_text()
+    button = page.get_by_role("button", name="Undo this run…")
+    assert button.bounding_box()["y"] < page.locator(".stage").bounding_box()["y"] and button.bounding_box()["y"] < 300
+    page.get_by_text("Passes", exact=True).click()
+    told = [one for one in run["passes"] if one["applied"] or one["refused"]]
+    assert page.locator("main tbody tr").count() == len(told)
+    assert f"{len(run['passes']) - len(told)} passes changed nothing" in page.locator("main").inner_text()
+    page.get_by_role("button", name="Undo a part…").click()
+    assert page.get_by_role("dialog").locator("option").first.inner_text().startswith("inference (")
+    page.get_by_role("dialog").get_by_role("button", name="Take it out").click()
+    page.get_by_role("heading", name="Rollback: inference").wait_for()
+    assert service.get("/v1/runs")["items"][0]["requested"] == ["inference"]
+    tab.open("/ui/runs")
+    assert page.locator("thead").is_hidden() and "bert-tiny" in page.locator("tbody tr").first.inner_text()
+    tab.close("viewer-preset-360")
+
+
 def test_take_one_pass_out(browser, new_service):
     url, _ = new_service()
     service = Service(url)

@@ -239,7 +239,8 @@ START_TEST(a_store_from_before_models_gets_them) {
             "unread_graphs; DROP TABLE tensor_digests; DROP "
             "TABLE graph_blobs; DROP TABLE collected; DROP TABLE blobs; "
             "DROP TABLE alias_entries; DROP TABLE aliases; DROP TABLE versions; DROP TABLE models; ALTER TABLE runs DROP "
-            "COLUMN validation; PRAGMA user_version = 1");
+            "COLUMN validation; ALTER TABLE runs DROP COLUMN requested; DROP INDEX run_passes_preset; "
+            "ALTER TABLE run_passes DROP COLUMN preset; PRAGMA user_version = 1");
     open_models_store();
     check_ok(put_version("v1", 1), &fixture.error);
     ck_assert_int_ne(set_live("v1", FB_ALIAS_IS_FREE, 0), 0);

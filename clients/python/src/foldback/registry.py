@@ -194,9 +194,15 @@ class Registry:
     def rollback_alias(
         self, /, model: str, alias: str, version: str | None = None, *, if_match: str | None = None, **rest: Any
     ) -> Row:
-        """Lets an alias name what it named before, or a version that it named once; `rest`: passes, as, who, why."""
+        """Lets an alias name what it named before, or a version that it named once; `rest`: passes, as, who, why. Without a
+        version it skips those that the alias was taken back from; `rollback_plan` says what it would do."""
         body = _given({"version": version, **rest})
         return self._send("POST", f"{self._alias(model, alias)}/rollback", body, {"If-Match": if_match} if if_match else {})
+
+    def rollback_plan(self, model: str, alias: str) -> Row:
+        """What `rollback_alias` without a version would do: "from", "to" (None: no version is left) and the versions that it
+        skips, "withdrawn"; its "etag" as `if_match` makes it that or nothing."""
+        return self._get(f"{self._alias(model, alias)}/rollback")
 
     def alias_graph(self, model: str, alias: str) -> Graph:
         """The document that an alias names."""
