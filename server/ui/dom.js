@@ -85,7 +85,7 @@ export function table(caption, headings, rows, made = "") {
     return h("div", { class: `table ${made}`, tabindex: "0", role: "region", "aria-label": caption },
         h("table", {},
             h("thead", {}, h("tr", {}, headings.map((heading) => h("th", { scope: "col" }, heading)))),
-            h("tbody", {}, rows.map((row) => h("tr", {}, row.map((cell, i) => h("td", { "data-heading": headings[i] }, cell)))))));
+            h("tbody", {}, rows.map((row) => h("tr", {}, row.map((cell, i) => h("td", { "data-heading": headings[i] }, h("div", {}, cell))))))));
 }
 
 /** The command that does the same. */
