@@ -9,7 +9,7 @@ from access import bearer, make_token
 from cli import CommandLine, environment
 from conftest import ROOT, binary
 from documents import branches
-from test_aliases import ANY, CREATE, make_versions, path_of, put_alias, roll_back, version_of
+from test_aliases import ANY, CREATE, make_versions, path_of, put_alias, roll_back
 from test_http import is_problem
 from test_models import put_version
 from test_runs import optimize
