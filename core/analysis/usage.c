@@ -151,3 +151,19 @@ uint32_t fb_module_readers(const fb_usage *usage, fb_module module) {
 bool fb_module_is_inside_call(const fb_usage *usage, fb_module module) {
     return usage->is_inside_call[module.id];
 }
+
+fb_module fb_called_around(const fb_graph *g, const fb_usage *usage, fb_module module) {
+    fb_symbol path = fb_module_at(g, module)->path;
+    const char *text = fb_text(g, path);
+    for (size_t length = fb_text_length(g, path); length > 0; length--) {
+        if (text[length - 1] != '.') continue;
+        fb_symbol around = fb_symbol_find(g, text, length - 1);
+        fb_module found = around.id ? fb_module_find(g, fb_text(g, around)) : (fb_module){0};
+        if (found.id && fb_call_count(usage, found)) return found;
+    }
+    return (fb_module){0};
+}
+
+fb_module fb_deciding_module(const fb_graph *g, const fb_usage *usage, fb_module module) {
+    return fb_call_count(usage, module) ? module : fb_called_around(g, usage, module);
+}

@@ -22,4 +22,9 @@ uint32_t fb_module_readers(const fb_usage *usage, fb_module module);
 /* A module around this one (by path) is called as a whole by a call_module, so this one may be used out of sight. */
 bool fb_module_is_inside_call(const fb_usage *usage, fb_module module);
 
+/* The nearest module around this one that is called as a whole, or none. */
+fb_module fb_called_around(const fb_graph *graph, const fb_usage *usage, fb_module module);
+/* The module whose calls decide about a module's tensors: itself, or the nearest called one around it; or none. */
+fb_module fb_deciding_module(const fb_graph *graph, const fb_usage *usage, fb_module module);
+
 #endif
