@@ -1,6 +1,5 @@
 """What CI and `make nightly` run: no file of tests is forgotten, and the table at the end counts right."""
 
-import functools
 import importlib.machinery
 import importlib.util
 import os
@@ -38,7 +37,7 @@ def without_comments(script):
     return "\n".join(line for line in script.splitlines() if not line.lstrip().startswith("#"))
 
 
-@functools.cache
+@pytest.fixture(scope="module")
 def said():
     """The words of all commands, of what make runs for them, and of the scripts that these call: paths from the root, and
     others as they are."""
@@ -66,23 +65,23 @@ def said():
     return words
 
 
-def is_reached(path):
+def is_reached(path, said):
     if path.suffix == ".c":  # a program
         name = path.stem if path.parent.name == "fuzz" else f"build/tests/unit/{path.stem}"
-        return name in said()
-    return not said().isdisjoint({str(path), *map(str, path.parents)} - {".", "tests", "clients"})
+        return name in said
+    return not said.isdisjoint({str(path), *map(str, path.parents)} - {".", "tests", "clients"})
 
 
-def test_every_file_of_tests_is_run():
+def test_every_file_of_tests_is_run(said):
     files = [*files_of_tests()]
     assert len(files) > 240
-    assert [str(path) for path in files if not is_reached(path)] == []
+    assert [str(path) for path in files if not is_reached(path, said)] == []
 
 
 @pytest.mark.parametrize("path", ["tests/elsewhere/test_new.py", "tests/unit/test_new.c", "tests/fuzz/fuzz_new.c",
                                   "tests/bench/test_new.py"])
-def test_a_file_that_nothing_runs_is_noticed(path):
-    assert not is_reached(pathlib.Path(path))
+def test_a_file_that_nothing_runs_is_noticed(path, said):
+    assert not is_reached(pathlib.Path(path), said)
 
 
 @pytest.mark.parametrize(
