@@ -13,11 +13,11 @@ WARNINGS += -Werror
 endif
 # No path of the machine that builds gets into the binary: the same source gives the same bytes (make reproducible).
 ALL_CFLAGS := -std=c17 $(WARNINGS) $(OPTIMISE) -ffile-prefix-map=$(CURDIR)=. -fno-strict-aliasing -pthread $(SANITIZE) $(CFLAGS)
-# Libraries that few requests need are loaded by the first of these: core/weights/blas.h. Of OpenBLAS it is the variant without
+# Libraries that few need are loaded by the first of these: core/base/library.h. Of OpenBLAS it is the variant without
 # threads, where it is, whatever others may have made the default.
 OPENBLAS    := $(firstword $(wildcard /usr/lib/*/openblas-serial))
 CORE_LIBS   := -ljansson -lcrypto -lz $(OPENBLAS:%=-Wl,-rpath,%) -lm
-SERVER_LIBS := -lmicrohttpd -lcurl -lsqlite3 -lpq -lseccomp -lzstd -lssl $(CORE_LIBS)
+SERVER_LIBS := -lmicrohttpd -lsqlite3 -lseccomp -lzstd -lssl $(CORE_LIBS)
 
 CORE_SOURCES   := $(shell find core -name '*.c' | sort)
 SERVER_SOURCES := $(shell find server -name '*.c' | sort)

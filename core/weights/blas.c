@@ -1,9 +1,8 @@
 #include "core/weights/blas.h"
 
-#include <dlfcn.h>
-#include <errno.h>
 #include <stdlib.h>
-#include <string.h>
+
+#include "core/base/library.h"
 
 /* OpenBLAS 0.3.21 (Debian 12) takes a processor that it does not know, such as Emerald Rapids, for one of 2004, and needs three
  * to seven times as long. So its kernels are named by what the processor can do, unless the environment names others. False
@@ -22,15 +21,5 @@ fb_status fb_blas_load(fb_blas *blas, fb_error *error) {
     _Static_assert(sizeof *blas == sizeof names, "");
     if (blas->zgemm) return FB_OK;
     if (!choose_kernels()) return fb_fail_memory(error);
-    errno = 0;
-    void *library = dlopen("libopenblas.so.0", RTLD_NOW | RTLD_NODELETE), *function = library;
-    for (size_t i = 0; function && i < sizeof names / sizeof *names; i++) {
-        function = dlsym(library, names[i]);
-        memcpy((char *)blas + i * sizeof function, &function, sizeof function);
-    }
-    fb_status status = FB_OK;
-    if (!function && errno == ENOMEM) status = fb_fail_memory(error);
-    else if (!function) status = fb_fail(error, FB_IO, "library-missing", NULL, "a library cannot be loaded: %s", dlerror());
-    if (library) dlclose(library);
-    return status;
+    return fb_library_load("libopenblas.so.0", names, sizeof names / sizeof *names, blas, error);
 }

@@ -2,7 +2,6 @@
 
 #include <assert.h>
 #include <ctype.h>
-#include <curl/curl.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,6 +12,7 @@
 #include "server/cli/verb.h"
 #include "server/graphs/graphs.h"
 #include "server/http/http.h"
+#include "server/libraries/curl.h"
 #include "server/service/service.h"
 
 /* ---- to a service somewhere ---------------------------------------------------------------------------------------------- */
@@ -41,7 +41,7 @@ typedef struct transfer {
 static size_t keep_body(char *bytes, size_t unit, size_t count, void *context) {
     transfer *t = context;
     long status = 0;
-    curl_easy_getinfo(t->curl, CURLINFO_RESPONSE_CODE, &status);
+    fb_curl.easy_getinfo(t->curl, CURLINFO_RESPONSE_CODE, &status);
     t->answer->status = (int)status;
     t->is_begun = true;
     t->is_refused = !fb_answer_body(t->call, t->answer, bytes, unit * count);
@@ -76,23 +76,26 @@ static size_t keep_header(char *line, size_t unit, size_t count, void *answer) {
 
 static bool set_options(remote_service *remote) {
     CURL *curl = remote->curl;
-    return !curl_easy_setopt(curl, CURLOPT_ERRORBUFFER, remote->failure) && !curl_easy_setopt(curl, CURLOPT_NOSIGNAL, 1L) &&
-           !curl_easy_setopt(curl, CURLOPT_PROTOCOLS_STR, "http,https") && !curl_easy_setopt(curl, CURLOPT_PATH_AS_IS, 1L) &&
-           !curl_easy_setopt(curl, CURLOPT_CONNECTTIMEOUT, CONNECT_SECONDS) &&
-           !curl_easy_setopt(curl, CURLOPT_TCP_KEEPALIVE, 1L) &&
-           !curl_easy_setopt(curl, CURLOPT_USERAGENT, "foldback/" FB_VERSION) &&
-           !curl_easy_setopt(curl, CURLOPT_WRITEFUNCTION, keep_body) &&
-           !curl_easy_setopt(curl, CURLOPT_READFUNCTION, read_file) &&
-           !curl_easy_setopt(curl, CURLOPT_SEEKFUNCTION, seek_file) && !curl_easy_setopt(curl, CURLOPT_BUFFERSIZE, BUFFER) &&
-           !curl_easy_setopt(curl, CURLOPT_UPLOAD_BUFFERSIZE, BUFFER) &&
-           !curl_easy_setopt(curl, CURLOPT_HEADERFUNCTION, keep_header);
+    return !fb_curl.easy_setopt(curl, CURLOPT_ERRORBUFFER, remote->failure) &&
+           !fb_curl.easy_setopt(curl, CURLOPT_NOSIGNAL, 1L) &&
+           !fb_curl.easy_setopt(curl, CURLOPT_PROTOCOLS_STR, "http,https") &&
+           !fb_curl.easy_setopt(curl, CURLOPT_PATH_AS_IS, 1L) &&
+           !fb_curl.easy_setopt(curl, CURLOPT_CONNECTTIMEOUT, CONNECT_SECONDS) &&
+           !fb_curl.easy_setopt(curl, CURLOPT_TCP_KEEPALIVE, 1L) &&
+           !fb_curl.easy_setopt(curl, CURLOPT_USERAGENT, "foldback/" FB_VERSION) &&
+           !fb_curl.easy_setopt(curl, CURLOPT_WRITEFUNCTION, keep_body) &&
+           !fb_curl.easy_setopt(curl, CURLOPT_READFUNCTION, read_file) &&
+           !fb_curl.easy_setopt(curl, CURLOPT_SEEKFUNCTION, seek_file) &&
+           !fb_curl.easy_setopt(curl, CURLOPT_BUFFERSIZE, BUFFER) &&
+           !fb_curl.easy_setopt(curl, CURLOPT_UPLOAD_BUFFERSIZE, BUFFER) &&
+           !fb_curl.easy_setopt(curl, CURLOPT_HEADERFUNCTION, keep_header);
 }
 
 /* Answers are never followed elsewhere, so the token goes to this service alone. */
 static bool set_credentials(remote_service *remote, const fb_credentials *credentials) {
     fb_buffer header = {0};
-    if (credentials->ca_file && curl_easy_setopt(remote->curl, CURLOPT_CAINFO, credentials->ca_file)) return false;
-    if (curl_easy_setopt(remote->curl, CURLOPT_TIMEOUT_MS, (long)credentials->patience_ms)) return false;
+    if (credentials->ca_file && fb_curl.easy_setopt(remote->curl, CURLOPT_CAINFO, credentials->ca_file)) return false;
+    if (fb_curl.easy_setopt(remote->curl, CURLOPT_TIMEOUT_MS, (long)credentials->patience_ms)) return false;
     if (!credentials->token) return true;
     fb_buffer_printf(&header, "Authorization: Bearer %s", credentials->token);
     remote->authorization = fb_buffer_take(&header, NULL);
@@ -101,8 +104,7 @@ static bool set_credentials(remote_service *remote, const fb_credentials *creden
 
 static void remote_free(remote_service *remote) {
     if (!remote) return;
-    if (remote->curl) curl_easy_cleanup(remote->curl);
-    curl_global_cleanup();
+    if (remote->curl) fb_curl.easy_cleanup(remote->curl);
     free(remote->url);
     free(remote->authorization);
     free(remote);
@@ -110,14 +112,11 @@ static void remote_free(remote_service *remote) {
 
 static remote_service *remote_new(const char *url, const fb_credentials *credentials) {
     remote_service *remote = calloc(1, sizeof *remote);
-    if (!remote || curl_global_init(CURL_GLOBAL_DEFAULT)) {
-        free(remote);
-        return NULL;
-    }
-    remote->curl = curl_easy_init();
+    if (!remote) return NULL;
+    remote->curl = fb_curl.easy_init();
     remote->url = strdup(url);
     if (!remote->curl || !remote->url || !set_options(remote) || !set_credentials(remote, credentials) ||
-        (fb_http_is_path(url) && curl_easy_setopt(remote->curl, CURLOPT_UNIX_SOCKET_PATH, strchr(url, ':') + 1))) {
+        (fb_http_is_path(url) && fb_curl.easy_setopt(remote->curl, CURLOPT_UNIX_SOCKET_PATH, strchr(url, ':') + 1))) {
         remote_free(remote);
         return NULL;
     }
@@ -129,25 +128,25 @@ static remote_service *remote_new(const char *url, const fb_credentials *credent
 
 static bool add_header(struct curl_slist **headers, const char *line) {
     if (!line) return true;
-    struct curl_slist *longer = curl_slist_append(*headers, line);
+    struct curl_slist *longer = fb_curl.slist_append(*headers, line);
     if (longer) *headers = longer;
     return longer != NULL;
 }
 
 static CURLcode set_body(CURL *curl, const fb_call *call) {
     bool has_body = call->body.size > 0;
-    CURLcode code = curl_easy_setopt(curl, CURLOPT_HTTPGET, 1L); /* after any earlier call */
+    CURLcode code = fb_curl.easy_setopt(curl, CURLOPT_HTTPGET, 1L); /* after any earlier call */
     if (!code && strcmp(call->method, "HEAD") == 0) {
-        code = curl_easy_setopt(curl, CURLOPT_NOBODY, 1L);
+        code = fb_curl.easy_setopt(curl, CURLOPT_NOBODY, 1L);
     } else if (!code && call->file) {
-        code = curl_easy_setopt(curl, CURLOPT_UPLOAD, 1L);
-        if (!code) code = curl_easy_setopt(curl, CURLOPT_INFILESIZE_LARGE, (curl_off_t)call->file->size);
+        code = fb_curl.easy_setopt(curl, CURLOPT_UPLOAD, 1L);
+        if (!code) code = fb_curl.easy_setopt(curl, CURLOPT_INFILESIZE_LARGE, (curl_off_t)call->file->size);
     } else if (!code && (has_body || strcmp(call->method, "POST") == 0)) {
-        code = curl_easy_setopt(curl, CURLOPT_POST, 1L);
-        if (!code) code = curl_easy_setopt(curl, CURLOPT_POSTFIELDS, has_body ? call->body.data : "");
-        if (!code) code = curl_easy_setopt(curl, CURLOPT_POSTFIELDSIZE_LARGE, (curl_off_t)call->body.size);
+        code = fb_curl.easy_setopt(curl, CURLOPT_POST, 1L);
+        if (!code) code = fb_curl.easy_setopt(curl, CURLOPT_POSTFIELDS, has_body ? call->body.data : "");
+        if (!code) code = fb_curl.easy_setopt(curl, CURLOPT_POSTFIELDSIZE_LARGE, (curl_off_t)call->body.size);
     }
-    return code ? code : curl_easy_setopt(curl, CURLOPT_CUSTOMREQUEST, call->method);
+    return code ? code : fb_curl.easy_setopt(curl, CURLOPT_CUSTOMREQUEST, call->method);
 }
 
 /* A header, in `out`; NULL: none. */
@@ -165,24 +164,24 @@ static CURLcode perform(remote_service *remote, transfer *t, const char *url) {
               add_header(&headers, type_of(t->call, type)) &&
               add_header(&headers, t->call->receiver ? "Prefer: no-redirect" : NULL);
     CURLcode code = ok ? set_body(curl, t->call) : CURLE_OUT_OF_MEMORY;
-    if (!code) code = curl_easy_setopt(curl, CURLOPT_URL, url);
-    if (!code) code = curl_easy_setopt(curl, CURLOPT_ACCEPT_ENCODING, t->call->receiver ? NULL : ""); /* "": all it can */
-    if (!code) code = curl_easy_setopt(curl, CURLOPT_HTTPHEADER, headers);
-    if (!code) code = curl_easy_setopt(curl, CURLOPT_WRITEDATA, t);
-    if (!code) code = curl_easy_setopt(curl, CURLOPT_READDATA, t);
-    if (!code) code = curl_easy_setopt(curl, CURLOPT_SEEKDATA, t);
-    if (!code) code = curl_easy_setopt(curl, CURLOPT_HEADERDATA, t->answer);
-    if (!code) code = curl_easy_perform(curl);
+    if (!code) code = fb_curl.easy_setopt(curl, CURLOPT_URL, url);
+    if (!code) code = fb_curl.easy_setopt(curl, CURLOPT_ACCEPT_ENCODING, t->call->receiver ? NULL : ""); /* "": all it can */
+    if (!code) code = fb_curl.easy_setopt(curl, CURLOPT_HTTPHEADER, headers);
+    if (!code) code = fb_curl.easy_setopt(curl, CURLOPT_WRITEDATA, t);
+    if (!code) code = fb_curl.easy_setopt(curl, CURLOPT_READDATA, t);
+    if (!code) code = fb_curl.easy_setopt(curl, CURLOPT_SEEKDATA, t);
+    if (!code) code = fb_curl.easy_setopt(curl, CURLOPT_HEADERDATA, t->answer);
+    if (!code) code = fb_curl.easy_perform(curl);
     long status = 0;
-    curl_easy_getinfo(curl, CURLINFO_RESPONSE_CODE, &status);
+    fb_curl.easy_getinfo(curl, CURLINFO_RESPONSE_CODE, &status);
     t->answer->status = (int)status;
-    curl_easy_setopt(curl, CURLOPT_HTTPHEADER, NULL);
-    curl_slist_free_all(headers);
+    fb_curl.easy_setopt(curl, CURLOPT_HTTPHEADER, NULL);
+    fb_curl.slist_free_all(headers);
     return code;
 }
 
 static fb_status report(const remote_service *remote, const transfer *t, CURLcode code, fb_error *error) {
-    const char *reason = *remote->failure ? remote->failure : curl_easy_strerror(code);
+    const char *reason = *remote->failure ? remote->failure : fb_curl.easy_strerror(code);
     if (code == CURLE_OUT_OF_MEMORY || t->answer->body.failed) return fb_fail_memory(error);
     if (t->is_refused) return fb_fail(error, FB_IO, "not-taken", "", "the answer could not be taken");
     if (code == CURLE_COULDNT_CONNECT || code == CURLE_COULDNT_RESOLVE_HOST || code == CURLE_COULDNT_RESOLVE_PROXY)
@@ -358,6 +357,8 @@ fb_status fb_client_new_remote(const char *url, const fb_credentials *credential
     if (strncasecmp(url, "http://", 7) != 0 && strncasecmp(url, "https://", 8) != 0 && !fb_http_is_path(url))
         return fb_fail(error, FB_INVALID, "bad-address", "",
                        "%s is not an address of a service; write http://host:port or unix:PATH", url);
+    fb_status status = fb_curl_load(error);
+    if (status) return status;
     fb_client *client = calloc(1, sizeof *client);
     if (client) client->remote = remote_new(url, credentials);
     if (client && client->remote) {

@@ -1,16 +1,16 @@
 /* foldback doctor. */
 #include "server/cli/doctor.h"
 #include "server/cli/options.h"
+#include "server/libraries/curl.h"
+#include "server/libraries/pq.h"
 
 #include <ctype.h>
-#include <curl/curl.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
 #include <linux/magic.h>
 #include <microhttpd.h>
 #include <openssl/crypto.h>
-#include <postgresql/libpq-fe.h>
 #include <sqlite3.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -100,13 +100,14 @@ static void diagnose_versions(fb_diagnosis *diagnosis) {
     fb_fact_text(diagnosis, "foldback", FB_VERSION);
     fb_fact_text(diagnosis, "libmicrohttpd", MHD_get_version());
     fb_fact_text(diagnosis, "sqlite", sqlite3_libversion());
-    fb_fact_text(diagnosis, "curl", curl_version_info(CURLVERSION_NOW)->version);
+    fb_fact_text(diagnosis, "curl", fb_curl_load(NULL) ? "missing" : fb_curl.version_info(CURLVERSION_NOW)->version);
     fb_fact_text(diagnosis, "openssl", OpenSSL_version(OPENSSL_VERSION_STRING));
     fb_fact_text(diagnosis, "jansson", jansson_version_str());
     fb_fact_text(diagnosis, "zstd", ZSTD_versionString());
     fb_fact_text(diagnosis, "zlib", zlibVersion());
-    snprintf(postgres, sizeof postgres, "%d.%d", PQlibVersion() / 10000, PQlibVersion() % 10000);
-    fb_fact_text(diagnosis, "libpq", postgres);
+    bool has_pq = !fb_pq_load(NULL);
+    if (has_pq) snprintf(postgres, sizeof postgres, "%d.%d", fb_pq.PQlibVersion() / 10000, fb_pq.PQlibVersion() % 10000);
+    fb_fact_text(diagnosis, "libpq", has_pq ? postgres : "missing");
     if (uname(&kernel) == 0) fb_fact_text(diagnosis, "kernel", kernel.release);
     if (uname(&kernel) == 0) fb_fact_text(diagnosis, "machine", kernel.machine);
     if (system) system[strcspn(system, "\"")] = '\0';

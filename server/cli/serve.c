@@ -16,6 +16,8 @@
 #include "core/weights/blas.h"
 #include "server/cli/cli.h"
 #include "server/cli/sandbox.h"
+#include "server/libraries/curl.h"
+#include "server/libraries/pq.h"
 #include "server/metrics/metrics.h"
 #include "server/provenance/provenance.h"
 #include "server/service/service.h"
@@ -345,9 +347,10 @@ static fb_status start(const serve_values *values, fb_sandbox_mode sandbox, fb_s
     bool may_connect = has_bucket || is_on_server || values->service.webhooks.is_on;
     char *socket = fb_http_is_path(listen) ? strdup(strchr(listen, ':') + 1) : NULL;
     const char *sockets = socket ? dirname(socket) : NULL;
-    /* Not by the first request that multiplies: the sandbox may hide it, and while it is loaded it does not check for memory.
-     */
+    /* Not by the first who needs one: the sandbox may hide it, and OpenBLAS does not check for memory while it is loaded. */
     if (!status) status = fb_blas_load(&(fb_blas){0}, error);
+    if (!status && (has_bucket || values->service.webhooks.is_on)) status = fb_curl_load(error);
+    if (!status && is_on_server) status = fb_pq_load(error);
     if (!status) status = fb_sandbox_enter(sandbox, data, (const char *const *)paths.items, sockets, may_connect, error);
     free(socket);
     for (char **path = paths.items; *path; path++) free(*path);

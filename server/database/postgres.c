@@ -11,7 +11,6 @@
 #include <ctype.h>
 #include <endian.h>
 #include <inttypes.h>
-#include <postgresql/libpq-fe.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,6 +19,7 @@
 
 #include "core/base/buffer.h"
 #include "server/database/backend.h"
+#include "server/libraries/pq.h"
 #include "server/metrics/metrics.h"
 
 #define PARAMETERS_MAX 32
@@ -69,14 +69,14 @@ static server *server_of(const fb_connection *connection) {
 }
 
 static bool is_connected(const server *of) {
-    return of->handle && !of->is_broken && PQstatus(of->handle) == CONNECTION_OK;
+    return of->handle && !of->is_broken && fb_pq.PQstatus(of->handle) == CONNECTION_OK;
 }
 
 /* Before anything else is sent: takes the answer to the end of a transaction that read. */
 static void settle(server *of) {
     if (!of->is_ending) return;
     of->is_ending = false;
-    for (PGresult *result; (result = PQgetResult(of->handle));) PQclear(result);
+    for (PGresult *result; (result = fb_pq.PQgetResult(of->handle));) fb_pq.PQclear(result);
 }
 
 static void pause_for(int milliseconds) {
@@ -144,14 +144,15 @@ static fb_status fail_state(fb_connection *connection, const char *state, const 
 /* After a command: FB_OK, or what went wrong. A failed command counts as a change, because the transaction is over with it. */
 static fb_status judge(fb_connection *connection, const PGresult *result, fb_error *error) {
     server *of = server_of(connection);
-    ExecStatusType status = result ? PQresultStatus(result) : PGRES_FATAL_ERROR;
+    ExecStatusType status = result ? fb_pq.PQresultStatus(result) : PGRES_FATAL_ERROR;
     if (status == PGRES_COMMAND_OK || status == PGRES_TUPLES_OK) return FB_OK;
     of->changes++;
-    const char *state = result ? PQresultErrorField(result, PG_DIAG_SQLSTATE) : NULL;
-    if (!result && PQstatus(of->handle) == CONNECTION_OK) return fb_fail_memory(error);
-    of->is_broken = PQstatus(of->handle) != CONNECTION_OK || !state || !strncmp(state, "57P0", 4) || !strcmp(state, "25P03");
-    if (of->is_broken && !state) return fail_unavailable(error, LOST, PQerrorMessage(of->handle));
-    return fail_state(connection, state, PQresultErrorField(result, PG_DIAG_MESSAGE_PRIMARY), error);
+    const char *state = result ? fb_pq.PQresultErrorField(result, PG_DIAG_SQLSTATE) : NULL;
+    if (!result && fb_pq.PQstatus(of->handle) == CONNECTION_OK) return fb_fail_memory(error);
+    of->is_broken =
+        fb_pq.PQstatus(of->handle) != CONNECTION_OK || !state || !strncmp(state, "57P0", 4) || !strcmp(state, "25P03");
+    if (of->is_broken && !state) return fail_unavailable(error, LOST, fb_pq.PQerrorMessage(of->handle));
+    return fail_state(connection, state, fb_pq.PQresultErrorField(result, PG_DIAG_MESSAGE_PRIMARY), error);
 }
 
 /* ---- the connection ----------------------------------------------------------------------------------------------------- */
@@ -168,9 +169,9 @@ static const char settings[] =
     "SELECT current_setting('server_encoding'), (SELECT backend_start FROM pg_stat_activity WHERE pid = pg_backend_pid())";
 
 static bool is_true(PGconn *handle, const char *sql) {
-    PGresult *result = PQexec(handle, sql);
-    bool is = PQntuples(result) == 1 && *PQgetvalue(result, 0, 0) == 't';
-    PQclear(result);
+    PGresult *result = fb_pq.PQexec(handle, sql);
+    bool is = fb_pq.PQntuples(result) == 1 && *fb_pq.PQgetvalue(result, 0, 0) == 't';
+    fb_pq.PQclear(result);
     return is;
 }
 
@@ -188,17 +189,17 @@ static fb_status hold_now(server *of, bool *is_alone, fb_error *error) {
 }
 
 static fb_status check_server(PGconn *handle, const PGresult *found, fb_error *error) {
-    if (PQserverVersion(handle) < OLDEST_SERVER)
+    if (fb_pq.PQserverVersion(handle) < OLDEST_SERVER)
         return fb_fail(error, FB_INVALID, "old-database", NULL, "the database is PostgreSQL %d, and 13 or newer is needed",
-                       PQserverVersion(handle) / 10000);
-    if (PQntuples(found) == 1 && !strcmp(PQgetvalue(found, 0, 0), "UTF8")) return FB_OK;
+                       fb_pq.PQserverVersion(handle) / 10000);
+    if (fb_pq.PQntuples(found) == 1 && !strcmp(fb_pq.PQgetvalue(found, 0, 0), "UTF8")) return FB_OK;
     return fb_fail(error, FB_INVALID, "bad-database", NULL,
                    "the database has the encoding %s: make one with ENCODING 'UTF8' TEMPLATE template0",
-                   PQntuples(found) == 1 ? PQgetvalue(found, 0, 0) : "?");
+                   fb_pq.PQntuples(found) == 1 ? fb_pq.PQgetvalue(found, 0, 0) : "?");
 }
 
 static fb_status give_up(server *of, fb_status status) {
-    PQfinish(of->handle);
+    fb_pq.PQfinish(of->handle);
     of->handle = NULL;
     of->is_ending = false;
     of->is_broken = false;
@@ -218,18 +219,18 @@ static fb_status connect_server(fb_connection *connection, fb_error *error) {
                                         "client_encoding",
                                         NULL};
     const char *values[] = {"foldback", "5", "10", "5", "3", "30000", of->url, "UTF8", NULL};
-    of->handle = PQconnectdbParams(names, values, 1);
+    of->handle = fb_pq.PQconnectdbParams(names, values, 1);
     of->generation++;
     if (!of->handle) return fb_fail_memory(error);
-    if (PQstatus(of->handle) != CONNECTION_OK)
-        return give_up(of, fail_unavailable(error, "cannot connect to the database", PQerrorMessage(of->handle)));
-    PQsetNoticeReceiver(of->handle, ignore_notice, NULL);
-    PGresult *result = PQexec(of->handle, settings);
+    if (fb_pq.PQstatus(of->handle) != CONNECTION_OK)
+        return give_up(of, fail_unavailable(error, "cannot connect to the database", fb_pq.PQerrorMessage(of->handle)));
+    fb_pq.PQsetNoticeReceiver(of->handle, ignore_notice, NULL);
+    PGresult *result = fb_pq.PQexec(of->handle, settings);
     fb_status status = judge(connection, result, error);
     if (!status) status = check_server(of->handle, result, error);
-    if (!status) snprintf(of->since, sizeof of->since, "%s", PQgetvalue(result, 0, 1));
-    of->pid = PQbackendPID(of->handle);
-    PQclear(result);
+    if (!status) snprintf(of->since, sizeof of->since, "%s", fb_pq.PQgetvalue(result, 0, 1));
+    of->pid = fb_pq.PQbackendPID(of->handle);
+    fb_pq.PQclear(result);
     bool is_alone = false;
     if (!status && of->hold) status = hold_now(of, &is_alone, error);
     return status ? give_up(of, status) : FB_OK;
@@ -267,13 +268,13 @@ static fb_status ensure(fb_connection *connection, int64_t patience_ms, fb_error
 /* A password in the URL would be seen in the list of processes, and in what logs it. */
 static fb_status check_url(const char *url, fb_error *error) {
     char *reason = NULL;
-    PQconninfoOption *options = PQconninfoParse(url, &reason);
+    PQconninfoOption *options = fb_pq.PQconninfoParse(url, &reason);
     bool has_password = false;
     for (const PQconninfoOption *option = options; option && option->keyword; option++)
         has_password |= option->val && strcmp(option->keyword, "password") == 0;
-    PQconninfoFree(options);
+    fb_pq.PQconninfoFree(options);
     bool is_bad = !options;
-    PQfreemem(reason); /* it may repeat a part of the URL, which may have a password */
+    fb_pq.PQfreemem(reason); /* it may repeat a part of the URL, which may have a password */
     if (is_bad)
         return fb_fail(
             error, FB_INVALID, "bad-store", NULL,
@@ -285,7 +286,8 @@ static fb_status check_url(const char *url, fb_error *error) {
 }
 
 static fb_status open_server(fb_connection *connection, const char *url, fb_access access, fb_error *error) {
-    fb_status status = check_url(url, error);
+    fb_status status = fb_pq_load(error);
+    if (!status) status = check_url(url, error);
     if (status) return status;
     server *of = calloc(1, sizeof *of);
     if (!of || !(of->url = strdup(url))) {
@@ -315,7 +317,7 @@ static fb_status hold(fb_connection *connection, bool is_shared, bool *is_alone,
 
 static void close_server(fb_connection *connection) {
     server *of = server_of(connection);
-    PQfinish(of->handle);
+    fb_pq.PQfinish(of->handle);
     free(of->url);
     free(of);
 }
@@ -355,13 +357,13 @@ static fb_status prepare(fb_connection *connection, const char *sql, void **out,
 static void finalize(fb_connection *connection, void *handle) {
     server *of = server_of(connection);
     statement *old = handle;
-    PQclear(old->result);
+    fb_pq.PQclear(old->result);
     if (is_connected(of)) settle(of);
     bool is_known = is_connected(of) && old->generation == of->generation;
-    if (is_known && PQtransactionStatus(of->handle) != PQTRANS_INERROR) {
+    if (is_known && fb_pq.PQtransactionStatus(of->handle) != PQTRANS_INERROR) {
         char command[NUMBER_SPACE + 16];
         snprintf(command, sizeof command, "DEALLOCATE %s", old->name);
-        PQclear(PQexec(of->handle, command));
+        fb_pq.PQclear(fb_pq.PQexec(of->handle, command));
     }
     free(old->sql);
     free(old);
@@ -396,15 +398,15 @@ static fb_status bind_bytes(fb_query *query, int at, const void *bytes, size_t s
 static fb_status make_known(fb_connection *connection, statement *of, fb_error *error) {
     server *at = server_of(connection);
     if (of->generation == at->generation) return FB_OK;
-    PGresult *result = PQprepare(at->handle, of->name, of->sql, 0, NULL);
+    PGresult *result = fb_pq.PQprepare(at->handle, of->name, of->sql, 0, NULL);
     fb_status status = judge(connection, result, error);
-    PQclear(result);
+    fb_pq.PQclear(result);
     if (!status) of->generation = at->generation;
     return status;
 }
 
 static void count_changes(server *of, PGresult *result) {
-    const char *rows = PQcmdTuples(result), *command = PQcmdStatus(result);
+    const char *rows = fb_pq.PQcmdTuples(result), *command = fb_pq.PQcmdStatus(result);
     if (!*rows || !strncmp(command, "SELECT", 6)) return;
     of->changed_rows = strtoll(rows, NULL, 10);
     of->changes += of->changed_rows;
@@ -414,9 +416,9 @@ static const char begin_reading[] = "BEGIN ISOLATION LEVEL REPEATABLE READ READ 
 
 /* The next result of a pipeline, and what ends it. */
 static PGresult *take_result(server *at) {
-    PGresult *result = PQgetResult(at->handle);
-    PGresult *end = result && PQresultStatus(result) != PGRES_PIPELINE_SYNC ? PQgetResult(at->handle) : NULL;
-    PQclear(end);
+    PGresult *result = fb_pq.PQgetResult(at->handle);
+    PGresult *end = result && fb_pq.PQresultStatus(result) != PGRES_PIPELINE_SYNC ? fb_pq.PQgetResult(at->handle) : NULL;
+    fb_pq.PQclear(end);
     return result;
 }
 
@@ -425,21 +427,21 @@ static fb_status run_first(fb_query *query) {
     server *at = server_of(query->connection);
     statement *of = query->statement->handle;
     bool is_new = of->generation != at->generation;
-    PQenterPipelineMode(at->handle);
-    bool is_sent = PQsendQueryParams(at->handle, begin_reading, 0, NULL, NULL, NULL, NULL, 0) &&
-                   (!is_new || PQsendPrepare(at->handle, of->name, of->sql, 0, NULL)) &&
-                   PQsendQueryPrepared(at->handle, of->name, of->count, of->values, of->lengths, of->formats, 1) &&
-                   PQpipelineSync(at->handle);
+    fb_pq.PQenterPipelineMode(at->handle);
+    bool is_sent = fb_pq.PQsendQueryParams(at->handle, begin_reading, 0, NULL, NULL, NULL, NULL, 0) &&
+                   (!is_new || fb_pq.PQsendPrepare(at->handle, of->name, of->sql, 0, NULL)) &&
+                   fb_pq.PQsendQueryPrepared(at->handle, of->name, of->count, of->values, of->lengths, of->formats, 1) &&
+                   fb_pq.PQpipelineSync(at->handle);
     PGresult *begun = is_sent ? take_result(at) : NULL, *made = is_sent && is_new ? take_result(at) : NULL;
     of->result = is_sent ? take_result(at) : NULL;
-    PQclear(is_sent ? take_result(at) : NULL);
+    fb_pq.PQclear(is_sent ? take_result(at) : NULL);
     fb_status status = judge(query->connection, begun, query->error);
     if (!status && is_new) status = judge(query->connection, made, query->error);
     if (!status && is_new) of->generation = at->generation;
     if (!status) status = judge(query->connection, of->result, query->error);
-    PQclear(begun);
-    PQclear(made);
-    if (!PQexitPipelineMode(at->handle) || !is_sent) at->is_broken = true;
+    fb_pq.PQclear(begun);
+    fb_pq.PQclear(made);
+    if (!fb_pq.PQexitPipelineMode(at->handle) || !is_sent) at->is_broken = true;
     return status;
 }
 
@@ -455,7 +457,7 @@ static fb_status begin_with(fb_query *query) {
         fb_status status = run_first(&first);
         if (!status) return FB_OK;
         if (is_connected(at) || attempt) break;
-        PQclear(((statement *)query->statement->handle)->result);
+        fb_pq.PQclear(((statement *)query->statement->handle)->result);
         ((statement *)query->statement->handle)->result = NULL;
         met = (fb_error){0};
         if (ensure(query->connection, PATIENCE_MS, &met)) break;
@@ -472,7 +474,7 @@ static fb_status run(fb_query *query) {
     settle(at);
     fb_status status = make_known(query->connection, of, query->error);
     if (status) return status;
-    of->result = PQexecPrepared(at->handle, of->name, of->count, of->values, of->lengths, of->formats, 1);
+    of->result = fb_pq.PQexecPrepared(at->handle, of->name, of->count, of->values, of->lengths, of->formats, 1);
     status = judge(query->connection, of->result, query->error);
     if (!status) count_changes(at, of->result);
     return status;
@@ -481,18 +483,18 @@ static fb_status run(fb_query *query) {
 static fb_status step(fb_query *query, bool *is_row) {
     statement *of = query->statement->handle;
     fb_status status = of->result ? FB_OK : run(query);
-    *is_row = !status && ++of->row < PQntuples(of->result);
+    *is_row = !status && ++of->row < fb_pq.PQntuples(of->result);
     return status;
 }
 
 /* Values come in their binary form: numbers with the most significant byte first. */
 static int64_t column_int(fb_query *query, int column) {
     const statement *of = query->statement->handle;
-    const char *value = PQgetvalue(of->result, of->row, column);
+    const char *value = fb_pq.PQgetvalue(of->result, of->row, column);
     uint64_t large;
     uint32_t small;
     uint16_t tiny;
-    switch (PQgetisnull(of->result, of->row, column) ? 0 : PQgetlength(of->result, of->row, column)) {
+    switch (fb_pq.PQgetisnull(of->result, of->row, column) ? 0 : fb_pq.PQgetlength(of->result, of->row, column)) {
     case 1: return *value;
     case 2: memcpy(&tiny, value, sizeof tiny); return (int16_t)be16toh(tiny);
     case 4: memcpy(&small, value, sizeof small); return (int32_t)be32toh(small);
@@ -503,23 +505,23 @@ static int64_t column_int(fb_query *query, int column) {
 
 static bool column_is_null(fb_query *query, int column) {
     const statement *of = query->statement->handle;
-    return PQgetisnull(of->result, of->row, column);
+    return fb_pq.PQgetisnull(of->result, of->row, column);
 }
 
 static const char *column_text(fb_query *query, int column) {
     const statement *of = query->statement->handle;
-    return PQgetvalue(of->result, of->row, column);
+    return fb_pq.PQgetvalue(of->result, of->row, column);
 }
 
 static const void *column_bytes(fb_query *query, int column, size_t *size) {
     const statement *of = query->statement->handle;
-    *size = (size_t)PQgetlength(of->result, of->row, column);
-    return *size ? PQgetvalue(of->result, of->row, column) : NULL;
+    *size = (size_t)fb_pq.PQgetlength(of->result, of->row, column);
+    return *size ? fb_pq.PQgetvalue(of->result, of->row, column) : NULL;
 }
 
 static void reset(fb_statement *running) {
     statement *of = running->handle;
-    PQclear(of->result);
+    fb_pq.PQclear(of->result);
     of->result = NULL;
     memset(of->values, 0, sizeof of->values);
 }
@@ -530,10 +532,10 @@ static fb_status command(fb_connection *connection, const char *sql, char *value
     server *of = server_of(connection);
     if (!is_connected(of)) return fail_unavailable(error, LOST, "the connection was lost");
     settle(of);
-    PGresult *result = PQexec(of->handle, sql);
+    PGresult *result = fb_pq.PQexec(of->handle, sql);
     fb_status status = judge(connection, result, error);
-    if (!status && value) snprintf(value, space, "%s", PQntuples(result) ? PQgetvalue(result, 0, 0) : "");
-    PQclear(result);
+    if (!status && value) snprintf(value, space, "%s", fb_pq.PQntuples(result) ? fb_pq.PQgetvalue(result, 0, 0) : "");
+    fb_pq.PQclear(result);
     return status;
 }
 
@@ -544,7 +546,7 @@ static fb_status script(fb_connection *connection, const char *sql, fb_error *er
 static bool is_in_transaction(const fb_connection *connection) {
     const server *of = server_of(connection);
     if (of->is_to_begin || of->is_ending) return of->is_to_begin;
-    PGTransactionStatusType status = is_connected(of) ? PQtransactionStatus(of->handle) : PQTRANS_UNKNOWN;
+    PGTransactionStatusType status = is_connected(of) ? fb_pq.PQtransactionStatus(of->handle) : PQTRANS_UNKNOWN;
     return status == PQTRANS_INTRANS || status == PQTRANS_INERROR;
 }
 
@@ -553,7 +555,7 @@ static void roll_back(fb_connection *connection) {
     bool has_begun = is_in_transaction(connection) && !of->is_to_begin;
     of->is_to_begin = false;
     if (!has_begun) return;
-    if (of->is_reading) of->is_ending = PQsendQuery(of->handle, "ROLLBACK");
+    if (of->is_reading) of->is_ending = fb_pq.PQsendQuery(of->handle, "ROLLBACK");
     else script(connection, "ROLLBACK", NULL);
 }
 
@@ -604,16 +606,16 @@ static fb_status commit(fb_connection *connection, fb_error *error) {
     server *of = server_of(connection);
     char sql[300] = "COMMIT";
     if (!is_in_transaction(connection)) return fail_unavailable(error, LOST, "the connection was lost");
-    bool has_failed = PQtransactionStatus(of->handle) == PQTRANS_INERROR;
+    bool has_failed = fb_pq.PQtransactionStatus(of->handle) == PQTRANS_INERROR;
     if (of->session && !has_failed)
         snprintf(sql, sizeof sql,
                  "INSERT INTO foldback_commits (session, number, at) VALUES (%" PRId64 ", %" PRId64 ", now()) "
                  "ON CONFLICT (session) DO UPDATE SET number = excluded.number, at = excluded.at; COMMIT",
                  of->session, ++of->number);
-    PGresult *result = PQexec(of->handle, sql);
+    PGresult *result = fb_pq.PQexec(of->handle, sql);
     fb_status status = judge(connection, result, error ? error : &(fb_error){0});
-    bool is_undone = !status && strcmp(PQcmdStatus(result), "COMMIT") != 0;
-    PQclear(result);
+    bool is_undone = !status && strcmp(fb_pq.PQcmdStatus(result), "COMMIT") != 0;
+    fb_pq.PQclear(result);
     bool is_lost = !is_connected(of) || status == FB_BUSY;
     if (is_undone || (has_failed && !is_lost))
         return fb_fail(error, FB_IO, "store-failed", NULL, "the store failed: a statement of the transaction had failed");

@@ -1,6 +1,5 @@
 /* Where the bucket is, the credentials for it, and one request: signed, sent, and sent again when that may help. */
 #include <ctype.h>
-#include <curl/curl.h>
 #include <errno.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -10,6 +9,7 @@
 #include <strings.h>
 #include <unistd.h>
 
+#include "server/libraries/curl.h"
 #include "server/s3/internal.h"
 
 static const char *given(const char *name) {
@@ -183,14 +183,12 @@ const fb_s3_place *fb_s3_place_of(const fb_s3 *s3) {
 }
 
 fb_status fb_s3_new(const fb_s3_config *config, fb_s3 **out, fb_error *error) {
-    fb_s3 *s3 = calloc(1, sizeof *s3);
-    if (!s3 || curl_global_init(CURL_GLOBAL_DEFAULT)) {
-        free(s3);
-        return fb_fail_memory(error);
-    }
+    fb_status status = fb_curl_load(error);
+    fb_s3 *s3 = status ? NULL : calloc(1, sizeof *s3);
+    if (!s3) return status ? status : fb_fail_memory(error);
     pthread_mutex_init(&s3->mutex, NULL);
     s3->seed = (unsigned)time(NULL) ^ (unsigned)getpid();
-    fb_status status = s3_place_read(config, &s3->place, error);
+    status = s3_place_read(config, &s3->place, error);
     if (status) fb_s3_free(s3);
     else *out = s3;
     return status;
@@ -205,27 +203,26 @@ fb_status fb_s3_has_credentials(fb_error *error) {
 
 void fb_s3_free(fb_s3 *s3) {
     if (!s3) return;
-    while (s3->idle_count) curl_easy_cleanup(s3->idle[--s3->idle_count]);
+    while (s3->idle_count) fb_curl.easy_cleanup(s3->idle[--s3->idle_count]);
     pthread_mutex_destroy(&s3->mutex);
     s3_place_free(&s3->place);
     free(s3);
-    curl_global_cleanup();
 }
 
 static CURL *take_handle(fb_s3 *s3) {
     pthread_mutex_lock(&s3->mutex);
     CURL *curl = s3->idle_count ? s3->idle[--s3->idle_count] : NULL;
     pthread_mutex_unlock(&s3->mutex);
-    return curl ? curl : curl_easy_init();
+    return curl ? curl : fb_curl.easy_init();
 }
 
 static void give_handle_back(fb_s3 *s3, CURL *curl) {
-    curl_easy_reset(curl); /* keeps the connection */
+    fb_curl.easy_reset(curl); /* keeps the connection */
     pthread_mutex_lock(&s3->mutex);
     bool has_room = s3->idle_count < IDLE_MAX;
     if (has_room) s3->idle[s3->idle_count++] = curl;
     pthread_mutex_unlock(&s3->mutex);
-    if (!has_room) curl_easy_cleanup(curl);
+    if (!has_room) fb_curl.easy_cleanup(curl);
 }
 
 /* ---- what comes and goes ------------------------------------------------------------------------------------------------ */
@@ -238,7 +235,7 @@ typedef struct attempt {
 
 static bool is_whole_range(fb_s3_call *call, CURL *curl) {
     unsigned long long start = 0;
-    curl_easy_getinfo(curl, CURLINFO_RESPONSE_CODE, &call->status);
+    fb_curl.easy_getinfo(curl, CURLINFO_RESPONSE_CODE, &call->status);
     if (*call->range) return sscanf(call->range, "bytes %llu-", &start) == 1 && start == call->offset;
     return call->status == 200 && call->offset == 0; /* the whole object, of which this is the beginning */
 }
@@ -265,7 +262,7 @@ static size_t take(char *bytes, size_t unit, size_t count, void *context) {
     fb_s3_call *call = now->call;
     size_t size = unit * count;
     long status = 0;
-    curl_easy_getinfo(now->curl, CURLINFO_RESPONSE_CODE, &status);
+    fb_curl.easy_getinfo(now->curl, CURLINFO_RESPONSE_CODE, &status);
     bool is_range = call->wanted && (status == 200 || status == 206);
     if (is_range) return is_whole_range(call, now->curl) && put_bytes(call, bytes, size) ? size : 0;
     if (size > TEXT_MAX - call->text.size) return 0;
@@ -321,7 +318,7 @@ static struct curl_slist *add_header(struct curl_slist *list, const char *name, 
     fb_buffer line = {0};
     fb_buffer_printf(&line, "%s: %s", name, value);
     const char *text = fb_buffer_text(&line);
-    struct curl_slist *longer = text ? curl_slist_append(list, text) : NULL;
+    struct curl_slist *longer = text ? fb_curl.slist_append(list, text) : NULL;
     fb_buffer_free(&line);
     *is_short |= !longer;
     return longer ? longer : list;
@@ -364,59 +361,59 @@ static struct curl_slist *make_headers(const fb_s3_place *place, const fb_s3_cre
                  (unsigned long long)(call->offset + call->wanted - 1));
         list = add_header(list, "Range", range, &is_short);
     }
-    if (is_short || !text) curl_slist_free_all(list), list = NULL;
+    if (is_short || !text) fb_curl.slist_free_all(list), list = NULL;
     fb_buffer_free(&host);
     fb_buffer_free(&authorization);
     return list;
 }
 
 static void set_method(CURL *curl, const fb_s3_call *call) {
-    if (strcmp(call->method, "HEAD") == 0) curl_easy_setopt(curl, CURLOPT_NOBODY, 1L);
+    if (strcmp(call->method, "HEAD") == 0) fb_curl.easy_setopt(curl, CURLOPT_NOBODY, 1L);
     if (strcmp(call->method, "PUT") == 0) {
-        curl_easy_setopt(curl, CURLOPT_UPLOAD, 1L);
-        curl_easy_setopt(curl, CURLOPT_INFILESIZE_LARGE, (curl_off_t)call->size);
+        fb_curl.easy_setopt(curl, CURLOPT_UPLOAD, 1L);
+        fb_curl.easy_setopt(curl, CURLOPT_INFILESIZE_LARGE, (curl_off_t)call->size);
     } else if (strcmp(call->method, "POST") == 0) {
-        curl_easy_setopt(curl, CURLOPT_POST, 1L);
-        curl_easy_setopt(curl, CURLOPT_POSTFIELDSIZE_LARGE, (curl_off_t)call->size);
+        fb_curl.easy_setopt(curl, CURLOPT_POST, 1L);
+        fb_curl.easy_setopt(curl, CURLOPT_POSTFIELDSIZE_LARGE, (curl_off_t)call->size);
     } else if (strcmp(call->method, "DELETE") == 0) {
-        curl_easy_setopt(curl, CURLOPT_CUSTOMREQUEST, "DELETE");
+        fb_curl.easy_setopt(curl, CURLOPT_CUSTOMREQUEST, "DELETE");
     }
 }
 
 static bool set_options(CURL *curl, attempt *now, const char *url, struct curl_slist *headers, char *failure) {
     const char *certificates = getenv("AWS_CA_BUNDLE");
     fb_s3_call *call = now->call;
-    curl_easy_setopt(curl, CURLOPT_ERRORBUFFER, failure);
-    curl_easy_setopt(curl, CURLOPT_NOSIGNAL, 1L);
-    curl_easy_setopt(curl, CURLOPT_PROTOCOLS_STR, "http,https");
-    curl_easy_setopt(curl, CURLOPT_PATH_AS_IS, 1L);
-    curl_easy_setopt(curl, CURLOPT_USERAGENT, "foldback/" FB_VERSION);
-    curl_easy_setopt(curl, CURLOPT_CONNECTTIMEOUT_MS, call->is_probe ? PROBE_MS : CONNECT_MS);
-    if (call->is_probe) curl_easy_setopt(curl, CURLOPT_TIMEOUT_MS, PROBE_MS);
-    curl_easy_setopt(curl, CURLOPT_LOW_SPEED_LIMIT, SLOWEST);
-    curl_easy_setopt(curl, CURLOPT_LOW_SPEED_TIME, call->is_long ? LONG_PATIENCE : PATIENCE);
-    curl_easy_setopt(curl, CURLOPT_BUFFERSIZE, BUFFER);
-    curl_easy_setopt(curl, CURLOPT_UPLOAD_BUFFERSIZE, BUFFER);
-    curl_easy_setopt(curl, CURLOPT_WRITEFUNCTION, take);
-    curl_easy_setopt(curl, CURLOPT_WRITEDATA, now);
-    curl_easy_setopt(curl, CURLOPT_READFUNCTION, give);
-    curl_easy_setopt(curl, CURLOPT_READDATA, now);
-    curl_easy_setopt(curl, CURLOPT_SEEKFUNCTION, rewind_body);
-    curl_easy_setopt(curl, CURLOPT_SEEKDATA, now);
-    curl_easy_setopt(curl, CURLOPT_HEADERFUNCTION, keep_header);
-    curl_easy_setopt(curl, CURLOPT_HEADERDATA, now);
+    fb_curl.easy_setopt(curl, CURLOPT_ERRORBUFFER, failure);
+    fb_curl.easy_setopt(curl, CURLOPT_NOSIGNAL, 1L);
+    fb_curl.easy_setopt(curl, CURLOPT_PROTOCOLS_STR, "http,https");
+    fb_curl.easy_setopt(curl, CURLOPT_PATH_AS_IS, 1L);
+    fb_curl.easy_setopt(curl, CURLOPT_USERAGENT, "foldback/" FB_VERSION);
+    fb_curl.easy_setopt(curl, CURLOPT_CONNECTTIMEOUT_MS, call->is_probe ? PROBE_MS : CONNECT_MS);
+    if (call->is_probe) fb_curl.easy_setopt(curl, CURLOPT_TIMEOUT_MS, PROBE_MS);
+    fb_curl.easy_setopt(curl, CURLOPT_LOW_SPEED_LIMIT, SLOWEST);
+    fb_curl.easy_setopt(curl, CURLOPT_LOW_SPEED_TIME, call->is_long ? LONG_PATIENCE : PATIENCE);
+    fb_curl.easy_setopt(curl, CURLOPT_BUFFERSIZE, BUFFER);
+    fb_curl.easy_setopt(curl, CURLOPT_UPLOAD_BUFFERSIZE, BUFFER);
+    fb_curl.easy_setopt(curl, CURLOPT_WRITEFUNCTION, take);
+    fb_curl.easy_setopt(curl, CURLOPT_WRITEDATA, now);
+    fb_curl.easy_setopt(curl, CURLOPT_READFUNCTION, give);
+    fb_curl.easy_setopt(curl, CURLOPT_READDATA, now);
+    fb_curl.easy_setopt(curl, CURLOPT_SEEKFUNCTION, rewind_body);
+    fb_curl.easy_setopt(curl, CURLOPT_SEEKDATA, now);
+    fb_curl.easy_setopt(curl, CURLOPT_HEADERFUNCTION, keep_header);
+    fb_curl.easy_setopt(curl, CURLOPT_HEADERDATA, now);
     set_method(curl, call);
-    return !curl_easy_setopt(curl, CURLOPT_URL, url) && !curl_easy_setopt(curl, CURLOPT_HTTPHEADER, headers) &&
-           (!certificates || !*certificates || !curl_easy_setopt(curl, CURLOPT_CAINFO, certificates));
+    return !fb_curl.easy_setopt(curl, CURLOPT_URL, url) && !fb_curl.easy_setopt(curl, CURLOPT_HTTPHEADER, headers) &&
+           (!certificates || !*certificates || !fb_curl.easy_setopt(curl, CURLOPT_CAINFO, certificates));
 }
 
 static CURLcode perform(CURL *curl, attempt *now, const char *url, struct curl_slist *headers, char *failure) {
     fb_s3_call *call = now->call;
     if (!set_options(curl, now, url, headers, failure)) return CURLE_OUT_OF_MEMORY;
-    CURLcode result = curl_easy_perform(curl);
+    CURLcode result = fb_curl.easy_perform(curl);
     curl_off_t length = -1;
-    curl_easy_getinfo(curl, CURLINFO_RESPONSE_CODE, &call->status);
-    curl_easy_getinfo(curl, CURLINFO_CONTENT_LENGTH_DOWNLOAD_T, &length);
+    fb_curl.easy_getinfo(curl, CURLINFO_RESPONSE_CODE, &call->status);
+    fb_curl.easy_getinfo(curl, CURLINFO_CONTENT_LENGTH_DOWNLOAD_T, &length);
     call->length = length < 0 ? UINT64_MAX : (uint64_t)length;
     return result;
 }
@@ -435,7 +432,7 @@ static CURLcode send_once(fb_s3 *s3, const fb_s3_credentials *credentials, fb_s3
     attempt now = {.call = call, .curl = curl};
     CURLcode result = curl ? perform(curl, &now, url_text, headers, failure) : CURLE_OUT_OF_MEMORY;
     if (curl) give_handle_back(s3, curl);
-    curl_slist_free_all(headers);
+    fb_curl.slist_free_all(headers);
     fb_buffer_free(&url);
     fb_buffer_free(&path);
     return result;
@@ -480,7 +477,7 @@ static fb_status judge(fb_s3 *s3, fb_s3_call *call, CURLcode result, const char 
                        "the blobs' store at %s sent other bytes than the range that it was asked for", endpoint);
     if (result)
         return fb_fail(error, FB_BUSY, "blobs-unavailable", NULL, "the blobs' store at %s cannot be reached: %s", endpoint,
-                       *failure ? failure : curl_easy_strerror(result));
+                       *failure ? failure : fb_curl.easy_strerror(result));
     char code[64];
     find_code(call, code, sizeof code);
     bool is_good = call->status >= 200 && call->status < 300;

@@ -1,9 +1,9 @@
 /* The deliverer: takes what is due from the outbox, sends it, and notes what became of it. */
+#include "server/libraries/curl.h"
 #include "server/metrics/metrics.h"
 #include "server/webhooks/webhooks.h"
 
 #include <arpa/inet.h>
-#include <curl/curl.h>
 #include <inttypes.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -103,16 +103,16 @@ static fb_status check_port(const char *scheme, const char *port, fb_error *erro
 
 static bool has_part(CURLU *parts, CURLUPart part) {
     char *text = NULL;
-    bool is_there = curl_url_get(parts, part, &text, 0) == CURLUE_OK;
-    curl_free(text);
+    bool is_there = fb_curl.url_get(parts, part, &text, 0) == CURLUE_OK;
+    fb_curl.free(text);
     return is_there;
 }
 
 static fb_status check_parts(const fb_webhooks *webhooks, CURLU *parts, fb_error *error) {
     char *scheme = NULL, *host = NULL, *port = NULL;
     fb_status status = FB_OK;
-    if (curl_url_get(parts, CURLUPART_SCHEME, &scheme, 0) || curl_url_get(parts, CURLUPART_HOST, &host, 0) ||
-        curl_url_get(parts, CURLUPART_PORT, &port, CURLU_DEFAULT_PORT))
+    if (fb_curl.url_get(parts, CURLUPART_SCHEME, &scheme, 0) || fb_curl.url_get(parts, CURLUPART_HOST, &host, 0) ||
+        fb_curl.url_get(parts, CURLUPART_PORT, &port, CURLU_DEFAULT_PORT))
         status = fail_url(error, "a URL is https://host/path");
     else if (strcmp(scheme, "https") != 0 && strcmp(scheme, "http") != 0)
         status = fail_url(error, "the URL must begin with https://");
@@ -124,9 +124,9 @@ static fb_status check_parts(const fb_webhooks *webhooks, CURLU *parts, fb_error
     else if (has_part(parts, CURLUPART_ZONEID)) status = fail_url(error, "the address has a zone, which only this machine has");
     if (!status) status = check_port(scheme, port, error);
     if (!status) status = check_host(webhooks, host, error);
-    curl_free(scheme);
-    curl_free(host);
-    curl_free(port);
+    fb_curl.free(scheme);
+    fb_curl.free(host);
+    fb_curl.free(port);
     return status;
 }
 
@@ -134,15 +134,15 @@ fb_status fb_webhooks_check_url(const fb_webhooks *webhooks, const char *url, fb
     if (strlen(url) > URL_MAX) return fail_url(error, "a URL has 2000 characters at most");
     const char *host = strstr(url, "://"); /* libcurl takes fewer slashes and more as well */
     if (!host || host[3] == '/') return fail_url(error, "a URL is https://host/path");
-    CURLU *parts = curl_url();
+    CURLU *parts = fb_curl.url();
     if (!parts) return fb_fail_memory(error);
     fb_status status = FB_OK;
-    CURLUcode result = curl_url_set(parts, CURLUPART_URL, url, 0);
+    CURLUcode result = fb_curl.url_set(parts, CURLUPART_URL, url, 0);
     if (result == CURLUE_OUT_OF_MEMORY) status = fb_fail_memory(error);
     else if (result == CURLUE_UNSUPPORTED_SCHEME) status = fail_url(error, "the URL must begin with https://");
     else if (result) status = fail_url(error, "a URL is https://host/path");
     else status = check_parts(webhooks, parts, error);
-    curl_url_cleanup(parts);
+    fb_curl.url_cleanup(parts);
     return status;
 }
 
@@ -176,7 +176,7 @@ static size_t take_header(char *line, size_t unit, size_t count, void *context) 
 
 static bool add_header(attempt *one, fb_buffer *line) {
     const char *text = fb_buffer_text(line);
-    struct curl_slist *longer = text ? curl_slist_append(one->headers, text) : NULL;
+    struct curl_slist *longer = text ? fb_curl.slist_append(one->headers, text) : NULL;
     if (longer) one->headers = longer;
     fb_buffer_free(line);
     return longer != NULL;
@@ -207,38 +207,38 @@ static bool set_options(attempt *one, const char *url) {
     const fb_webhooks_config *config = &one->webhooks->config;
     CURL *curl = one->curl;
     long connect_ms = config->timeout_ms < CONNECT_MS ? (long)config->timeout_ms : CONNECT_MS;
-    curl_easy_setopt(curl, CURLOPT_PRIVATE, one);
-    curl_easy_setopt(curl, CURLOPT_NOSIGNAL, 1L);
-    curl_easy_setopt(curl, CURLOPT_PROTOCOLS_STR, config->allows_http ? "http,https" : "https");
-    curl_easy_setopt(curl, CURLOPT_FOLLOWLOCATION, 0L);
-    curl_easy_setopt(curl, CURLOPT_PROXY, ""); /* of the environment: it would connect to any address */
-    curl_easy_setopt(curl, CURLOPT_HTTP_VERSION, CURL_HTTP_VERSION_1_1);
-    curl_easy_setopt(curl, CURLOPT_USERAGENT, "foldback/" FB_VERSION);
-    curl_easy_setopt(curl, CURLOPT_CONNECTTIMEOUT_MS, connect_ms);
-    curl_easy_setopt(curl, CURLOPT_TIMEOUT_MS, (long)config->timeout_ms);
-    curl_easy_setopt(curl, CURLOPT_OPENSOCKETFUNCTION, open_socket);
-    curl_easy_setopt(curl, CURLOPT_OPENSOCKETDATA, one);
-    curl_easy_setopt(curl, CURLOPT_WRITEFUNCTION, take_body);
-    curl_easy_setopt(curl, CURLOPT_WRITEDATA, one);
-    curl_easy_setopt(curl, CURLOPT_HEADERFUNCTION, take_header);
-    curl_easy_setopt(curl, CURLOPT_HEADERDATA, one);
-    curl_easy_setopt(curl, CURLOPT_POST, 1L);
-    curl_easy_setopt(curl, CURLOPT_POSTFIELDSIZE_LARGE, (curl_off_t)strlen(one->body));
-    curl_easy_setopt(curl, CURLOPT_POSTFIELDS, one->body);
-    return !curl_easy_setopt(curl, CURLOPT_URL, url) && !curl_easy_setopt(curl, CURLOPT_HTTPHEADER, one->headers) &&
-           (!config->ca_file || !curl_easy_setopt(curl, CURLOPT_CAINFO, config->ca_file));
+    fb_curl.easy_setopt(curl, CURLOPT_PRIVATE, one);
+    fb_curl.easy_setopt(curl, CURLOPT_NOSIGNAL, 1L);
+    fb_curl.easy_setopt(curl, CURLOPT_PROTOCOLS_STR, config->allows_http ? "http,https" : "https");
+    fb_curl.easy_setopt(curl, CURLOPT_FOLLOWLOCATION, 0L);
+    fb_curl.easy_setopt(curl, CURLOPT_PROXY, ""); /* of the environment: it would connect to any address */
+    fb_curl.easy_setopt(curl, CURLOPT_HTTP_VERSION, CURL_HTTP_VERSION_1_1);
+    fb_curl.easy_setopt(curl, CURLOPT_USERAGENT, "foldback/" FB_VERSION);
+    fb_curl.easy_setopt(curl, CURLOPT_CONNECTTIMEOUT_MS, connect_ms);
+    fb_curl.easy_setopt(curl, CURLOPT_TIMEOUT_MS, (long)config->timeout_ms);
+    fb_curl.easy_setopt(curl, CURLOPT_OPENSOCKETFUNCTION, open_socket);
+    fb_curl.easy_setopt(curl, CURLOPT_OPENSOCKETDATA, one);
+    fb_curl.easy_setopt(curl, CURLOPT_WRITEFUNCTION, take_body);
+    fb_curl.easy_setopt(curl, CURLOPT_WRITEDATA, one);
+    fb_curl.easy_setopt(curl, CURLOPT_HEADERFUNCTION, take_header);
+    fb_curl.easy_setopt(curl, CURLOPT_HEADERDATA, one);
+    fb_curl.easy_setopt(curl, CURLOPT_POST, 1L);
+    fb_curl.easy_setopt(curl, CURLOPT_POSTFIELDSIZE_LARGE, (curl_off_t)strlen(one->body));
+    fb_curl.easy_setopt(curl, CURLOPT_POSTFIELDS, one->body);
+    return !fb_curl.easy_setopt(curl, CURLOPT_URL, url) && !fb_curl.easy_setopt(curl, CURLOPT_HTTPHEADER, one->headers) &&
+           (!config->ca_file || !fb_curl.easy_setopt(curl, CURLOPT_CAINFO, config->ca_file));
 }
 
 static void clear(attempt *one) {
-    if (one->curl) curl_easy_reset(one->curl);
-    curl_slist_free_all(one->headers);
+    if (one->curl) fb_curl.easy_reset(one->curl);
+    fb_curl.slist_free_all(one->headers);
     free(one->body);
     *one = (attempt){.webhooks = one->webhooks, .curl = one->curl};
 }
 
 /* False when memory is out: the message stays due. */
 static bool begin(attempt *one, const fb_due_delivery *due) {
-    if (!one->curl) one->curl = curl_easy_init();
+    if (!one->curl) one->curl = fb_curl.easy_init();
     one->body = strdup(due->body);
     one->key = due->key;
     one->webhook = due->webhook;
@@ -246,7 +246,7 @@ static bool begin(attempt *one, const fb_due_delivery *due) {
     one->attempts = due->attempts;
     one->begun = fb_wall_ms();
     bool ok = one->curl && one->body && add_headers(one, due, one->begun / 1000) && set_options(one, due->url) &&
-              !curl_multi_add_handle(one->webhooks->multi, one->curl);
+              !fb_curl.multi_add_handle(one->webhooks->multi, one->curl);
     if (ok) one->state = SENDING;
     else clear(one);
     return ok;
@@ -263,7 +263,7 @@ static int64_t pause_after(const attempt *one) {
     if (pause > LONGEST_PAUSE_MS) pause = LONGEST_PAUSE_MS;
     pause = pause * (80 + rand_r(&webhooks->seed) % 41) / 100;
     curl_off_t wanted = 0; /* Retry-After, in seconds */
-    curl_easy_getinfo(one->curl, CURLINFO_RETRY_AFTER, &wanted);
+    fb_curl.easy_getinfo(one->curl, CURLINFO_RETRY_AFTER, &wanted);
     if (wanted > LONGEST_PAUSE_MS / 1000) wanted = LONGEST_PAUSE_MS / 1000;
     return wanted * 1000 > pause ? wanted * 1000 : pause;
 }
@@ -294,14 +294,14 @@ static void note_failure(fb_webhooks *webhooks, int64_t webhook) {
 
 static bool judge(attempt *one, CURLcode result) {
     long status = 0;
-    curl_easy_getinfo(one->curl, CURLINFO_RESPONSE_CODE, &status);
+    fb_curl.easy_getinfo(one->curl, CURLINFO_RESPONSE_CODE, &status);
     one->end.status = (int)status;
     bool is_cut = result == CURLE_WRITE_ERROR && one->received > ANSWER_MAX; /* by us: it had answered */
     if (one->is_refused && !one->is_tried)
         snprintf(one->failure, sizeof one->failure, "the host's address is private, of this machine or reserved");
     else if (one->header_bytes > ANSWER_MAX)
         snprintf(one->failure, sizeof one->failure, "the answer's headers are longer than %zu KiB", ANSWER_MAX >> 10);
-    else if (result && !is_cut) snprintf(one->failure, sizeof one->failure, "%s", curl_easy_strerror(result));
+    else if (result && !is_cut) snprintf(one->failure, sizeof one->failure, "%s", fb_curl.easy_strerror(result));
     else if (status >= 300 && status < 400)
         snprintf(one->failure, sizeof one->failure, "it answered %ld: redirects are not followed", status);
     else if (status < 200 || status >= 300) snprintf(one->failure, sizeof one->failure, "it answered %ld", status);
@@ -345,11 +345,11 @@ static bool write_ends(fb_webhooks *webhooks) {
 
 static void take_ended(fb_webhooks *webhooks) {
     int left;
-    for (CURLMsg *message; (message = curl_multi_info_read(webhooks->multi, &left));) {
+    for (CURLMsg *message; (message = fb_curl.multi_info_read(webhooks->multi, &left));) {
         attempt *one = NULL;
         CURLcode result = message->data.result;
-        if (message->msg != CURLMSG_DONE || curl_easy_getinfo(message->easy_handle, CURLINFO_PRIVATE, &one)) continue;
-        curl_multi_remove_handle(webhooks->multi, one->curl);
+        if (message->msg != CURLMSG_DONE || fb_curl.easy_getinfo(message->easy_handle, CURLINFO_PRIVATE, &one)) continue;
+        fb_curl.multi_remove_handle(webhooks->multi, one->curl);
         end(one, result);
     }
 }
@@ -432,12 +432,12 @@ static void *work(void *argument) {
         if (!is_stopping && now >= webhooks->next_trim) trim(webhooks, now);
         if (!is_stopping && (atomic_exchange(&webhooks->has_news, false) || now >= webhooks->next_look))
             send_due(webhooks, now);
-        curl_multi_perform(webhooks->multi, &running);
+        fb_curl.multi_perform(webhooks->multi, &running);
         take_ended(webhooks);
         if (!write_ends(webhooks) && webhooks->next_look > now + RETRY_MS) webhooks->next_look = now + RETRY_MS;
         int64_t left = (is_stopping ? stop_at : webhooks->next_look) - fb_monotonic_ms();
         if (atomic_load(&webhooks->has_news) && !is_stopping) left = 0;
-        if (left > 0) curl_multi_poll(webhooks->multi, NULL, 0, left > POLL_MS ? POLL_MS : (int)left, NULL);
+        if (left > 0) fb_curl.multi_poll(webhooks->multi, NULL, 0, left > POLL_MS ? POLL_MS : (int)left, NULL);
     }
     write_ends(webhooks);
     return NULL;
@@ -445,13 +445,13 @@ static void *work(void *argument) {
 
 void fb_webhooks_notify(fb_webhooks *webhooks) {
     if (!atomic_load(&webhooks->known) && !fb_store_is_shared(webhooks->store)) return; /* another replica may have made one */
-    if (!atomic_exchange(&webhooks->has_news, true)) curl_multi_wakeup(webhooks->multi);
+    if (!atomic_exchange(&webhooks->has_news, true)) fb_curl.multi_wakeup(webhooks->multi);
 }
 
 void fb_webhooks_wake(fb_webhooks *webhooks) {
     atomic_store(&webhooks->forgets_rests, true);
     atomic_store(&webhooks->has_news, true);
-    curl_multi_wakeup(webhooks->multi);
+    fb_curl.multi_wakeup(webhooks->multi);
 }
 
 /* ---- begin and end ------------------------------------------------------------------------------------------------------- */
@@ -459,28 +459,25 @@ void fb_webhooks_wake(fb_webhooks *webhooks) {
 static void free_webhooks(fb_webhooks *webhooks) {
     for (size_t i = 0; i < ATTEMPTS; i++) {
         attempt *one = &webhooks->attempts[i];
-        if (one->state == SENDING) curl_multi_remove_handle(webhooks->multi, one->curl);
+        if (one->state == SENDING) fb_curl.multi_remove_handle(webhooks->multi, one->curl);
         clear(one);
-        curl_easy_cleanup(one->curl);
+        fb_curl.easy_cleanup(one->curl);
     }
-    curl_multi_cleanup(webhooks->multi);
-    curl_global_cleanup();
+    fb_curl.multi_cleanup(webhooks->multi);
     free(webhooks);
 }
 
 fb_status fb_webhooks_start(const fb_webhooks_config *config, fb_store *store, fb_webhooks **out, fb_error *error) {
-    fb_webhooks *webhooks = calloc(1, sizeof *webhooks);
-    if (!webhooks || curl_global_init(CURL_GLOBAL_DEFAULT)) {
-        free(webhooks);
-        return fb_fail_memory(error);
-    }
+    fb_status status = fb_curl_load(error);
+    fb_webhooks *webhooks = status ? NULL : calloc(1, sizeof *webhooks);
+    if (!webhooks) return status ? status : fb_fail_memory(error);
     webhooks->config = *config;
     webhooks->store = store;
     webhooks->seed = (unsigned)time(NULL) ^ (unsigned)getpid();
-    webhooks->multi = curl_multi_init();
+    webhooks->multi = fb_curl.multi_init();
     for (size_t i = 0; i < ATTEMPTS; i++) webhooks->attempts[i].webhooks = webhooks;
-    if (webhooks->multi) curl_multi_setopt(webhooks->multi, CURLMOPT_MAX_TOTAL_CONNECTIONS, (long)ATTEMPTS);
-    fb_status status = webhooks->multi ? FB_OK : fb_fail_memory(error);
+    if (webhooks->multi) fb_curl.multi_setopt(webhooks->multi, CURLMOPT_MAX_TOTAL_CONNECTIONS, (long)ATTEMPTS);
+    status = webhooks->multi ? FB_OK : fb_fail_memory(error);
     int failure = status ? 0 : pthread_create(&webhooks->thread, NULL, work, webhooks);
     if (failure) status = fb_fail(error, FB_IO, "no-thread", NULL, "cannot start a thread: %s", strerror(failure));
     if (status) free_webhooks(webhooks);
@@ -491,7 +488,7 @@ fb_status fb_webhooks_start(const fb_webhooks_config *config, fb_store *store, f
 void fb_webhooks_stop(fb_webhooks *webhooks) {
     if (!webhooks) return;
     atomic_store(&webhooks->is_stopping, true);
-    curl_multi_wakeup(webhooks->multi);
+    fb_curl.multi_wakeup(webhooks->multi);
     pthread_join(webhooks->thread, NULL);
     free_webhooks(webhooks);
 }
