@@ -102,7 +102,8 @@ def lacking(info):
 
 
 def rows(initial=""):
-    """The rows that begin so. An operator that has variants in the table (norm: "nuc") is judged by the plain one where there is one."""
+    """The rows that begin so. An operator that has variants in the table (norm: "nuc") is judged by the plain one where there
+    is one."""
     spelled, plain, variants = rows_of_operators(), {}, {}
     for info in operator_table():
         row = row_of(info, spelled)
