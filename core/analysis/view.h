@@ -111,7 +111,7 @@ bool fb_config_int(const fb_graph *graph, fb_module module, const char *key, int
 
 /* Layers come in two dialects. In the one, a module is called, and owns its weights; then `module` is given. In the other, a
  * function is called (of torch, torch.nn.functional or ATen), and get_attr nodes read its weights; then `module` is none, and
- * `weight_read` and the like are those nodes. Passes change both through core/passes/layer.h. */
+ * `weight_read` and the like are those nodes. Passes change both through core/pass/layer.h. */
 
 /* The call that gives a node's value: of getitem(call, 0), where the call gives a tuple whose first item is the value proper
  * (native_layer_norm), that call; of every other node the node itself. */

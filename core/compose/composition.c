@@ -9,7 +9,7 @@
 #include "core/base/sha256.h"
 #include "core/compose/run.h"
 #include "core/json/json.h"
-#include "core/passes/pass.h"
+#include "core/passes/passes.h"
 
 /* Checks a client's parameters of a pass against the pass's schema. */
 

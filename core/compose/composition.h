@@ -6,7 +6,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-#include "core/passes/pass.h"
+#include "core/pass/pass.h"
 #include "core/rewrite/rewrite.h"
 
 #define FB_MAX_PASSES 100 /* that a client's list names; a preset counts as one, whose rounds the watch of a run ends */

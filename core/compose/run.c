@@ -3,7 +3,7 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
-#include "core/passes/pass.h"
+#include "core/pass/pass.h"
 #include "core/weights/inputs.h"
 
 /* The names that exist when a run starts; those that it makes are added as it goes. */

@@ -12,7 +12,7 @@
 #include "core/diff/merge.h"
 #include "core/document/document.h"
 #include "core/graph/build.h"
-#include "core/passes/pass.h"
+#include "core/pass/pass.h"
 
 /* The meanings of the names of nodes in a run's graphs. A pass that lets a node take another one in (a convolution its
  * BatchNorm) leaves its name with the value of the other. So one name can mean one value in one replay of a source and another

@@ -14,7 +14,7 @@
 
 #include <jansson.h>
 
-#include "core/passes/pass.h"
+#include "core/pass/pass.h"
 
 #define FB_LAYOUT_BYTES_MAX 65536 /* of the canonical document */
 #define FB_LAYOUT_ROWS_MAX 64

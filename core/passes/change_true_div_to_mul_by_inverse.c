@@ -12,7 +12,7 @@
 
 #include "core/analysis/infer.h"
 #include "core/operators/spelling.h"
-#include "core/passes/pass.h"
+#include "core/pass/pass.h"
 #include "core/weights/dtype.h"
 
 static bool is_in_range(double number, const fb_dtype_range *range) {

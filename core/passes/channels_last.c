@@ -29,7 +29,7 @@
 #include "core/analysis/memory_format.h"
 #include "core/analysis/rearrange.h"
 #include "core/operators/spelling.h"
-#include "core/passes/pass.h"
+#include "core/pass/pass.h"
 
 /* The time that PyTorch 2.13 saves on one thread of a CPU, in picoseconds; negative: time that it needs more. */
 enum {

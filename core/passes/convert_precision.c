@@ -33,8 +33,8 @@
 #include "core/analysis/value_dtype.h"
 #include "core/analysis/view.h"
 #include "core/operators/spelling.h"
-#include "core/passes/keep.h"
-#include "core/passes/pass.h"
+#include "core/pass/keep.h"
+#include "core/pass/pass.h"
 #include "core/weights/dtype.h"
 #include "core/weights/recipe.h"
 

@@ -1,6 +1,6 @@
 /* DeepCopy: does nothing. Optimum's users put it first in a list to protect their model. foldback never modifies a source
  * graph, so it accepts the pass and reports that there was nothing to copy. Exactness: moves. Reversible. */
-#include "core/passes/pass.h"
+#include "core/pass/pass.h"
 
 static fb_status inspect(const fb_graph *graph, fb_work *work, fb_buffer *detail, fb_error *error) {
     (void)graph;

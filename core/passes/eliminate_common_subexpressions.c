@@ -22,7 +22,7 @@
 #include "core/analysis/same_call.h"
 #include "core/analysis/shape.h"
 #include "core/base/map.h"
-#include "core/passes/pass.h"
+#include "core/pass/pass.h"
 
 /* A node, and the earlier one that computes the same. */
 typedef struct repetition {

@@ -13,7 +13,7 @@
  */
 #include <stdlib.h>
 
-#include "core/passes/pass.h"
+#include "core/pass/pass.h"
 
 static bool may_go(const fb_graph *g, fb_node n) {
     fb_opcode opcode = (fb_opcode)fb_node_at(g, n)->opcode;

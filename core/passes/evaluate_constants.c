@@ -31,7 +31,7 @@
 #include "core/base/base64.h"
 #include "core/base/map.h"
 #include "core/evaluator/evaluator.h"
-#include "core/passes/pass.h"
+#include "core/pass/pass.h"
 
 #define MEMORY_MAX ((size_t)256 << 20) /* bytes of all that is evaluated at once */
 #define STEPS_MAX 1e10

@@ -31,8 +31,8 @@
 #include "core/analysis/strides.h"
 #include "core/base/base64.h"
 #include "core/base/map.h"
-#include "core/passes/layer.h"
-#include "core/passes/pass.h"
+#include "core/pass/layer.h"
+#include "core/pass/pass.h"
 #include "core/weights/recipe.h"
 
 /* The result of a node whose inputs are weights only, as a recipe (core/weights/recipe.h), by a rule for each operator of

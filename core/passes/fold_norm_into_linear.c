@@ -21,8 +21,8 @@
 #include "core/analysis/infer.h"
 #include "core/analysis/strides.h"
 #include "core/base/map.h"
-#include "core/passes/layer.h"
-#include "core/passes/views.h"
+#include "core/pass/layer.h"
+#include "core/pass/views.h"
 #include "core/weights/recipe.h"
 
 /* ---- match --------------------------------------------------------------------------------------------------------------- */

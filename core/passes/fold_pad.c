@@ -15,7 +15,7 @@
  */
 #include "core/analysis/shape.h"
 #include "core/analysis/strides.h"
-#include "core/passes/layer.h"
+#include "core/pass/layer.h"
 
 enum { MAX_SPATIAL = 3 };
 

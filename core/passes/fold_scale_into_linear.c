@@ -30,9 +30,9 @@
 #include "core/analysis/infer.h"
 #include "core/analysis/shape.h"
 #include "core/analysis/view.h"
-#include "core/passes/layer.h"
-#include "core/passes/pass.h"
-#include "core/passes/views.h"
+#include "core/pass/layer.h"
+#include "core/pass/pass.h"
+#include "core/pass/views.h"
 #include "core/weights/dtype.h"
 #include "core/weights/recipe.h"
 

@@ -25,7 +25,7 @@
 #include "core/analysis/calls.h"
 #include "core/analysis/number.h"
 #include "core/analysis/shape.h"
-#include "core/passes/pass.h"
+#include "core/pass/pass.h"
 #include "core/weights/dtype.h"
 
 /* ---- values that are known without running anything: recorded sizes and dtypes, and arithmetic on them ------------------- */

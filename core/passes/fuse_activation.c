@@ -9,7 +9,7 @@
  * that others read a part of, and one whose input is written in between, or later: the operator keeps it for its gradient.
  * PyTorch's own gelu of +inf is inf or nan on a CPU, as its vector instructions have it. Exactness: rounds. Reversible.
  */
-#include "core/passes/formula.h"
+#include "core/pass/formula.h"
 
 static const fb_substitute activations[] = {
     {.op = FB_OP_GELU},       {.op = FB_OP_GELU, .option = "approximate", .word = "tanh"},

@@ -39,7 +39,7 @@
 #include "core/analysis/value_range.h"
 #include "core/base/base64.h"
 #include "core/operators/spelling.h"
-#include "core/passes/pass.h"
+#include "core/pass/pass.h"
 #include "core/weights/dtype.h"
 
 enum { INNER_MAX = 16 }; /* nodes of one attention; more are not looked for */

@@ -17,7 +17,7 @@
  * from new weights; rollback is exact. Where the numbers are known, no new weight or bias may overflow, and no variance be 0 if
  * eps is.
  */
-#include "core/passes/batch_norm_fold.h"
+#include "core/pass/batch_norm_fold.h"
 
 static bool is_wanted(const fb_fold *fold) {
     return fold->is_before || fold->host.is_linear || !fold->host.conv.is_transposed;

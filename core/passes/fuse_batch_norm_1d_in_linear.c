@@ -10,7 +10,7 @@
  * other conditions are as in FuseBatchNorm2dInConv2d. Both are presets of FuseBatchNorm. Exactness: rounds. Not reversible from
  * new weights; rollback is exact.
  */
-#include "core/passes/batch_norm_fold.h"
+#include "core/pass/batch_norm_fold.h"
 
 static bool is_wanted(const fb_fold *fold) {
     return fold->host.is_linear && (!fold->norm.module.id || fold->norm.spatial == 1);

@@ -9,7 +9,7 @@
  * FuseBatchNorm.
  * Exactness: rounds each weight once. Not reversible from new weights; rollback is exact.
  */
-#include "core/passes/batch_norm_fold.h"
+#include "core/pass/batch_norm_fold.h"
 
 static bool is_wanted(const fb_fold *fold) {
     bool is_conv2d = !fold->host.is_linear && fold->host.conv.spatial == 2 && !fold->host.conv.is_transposed;

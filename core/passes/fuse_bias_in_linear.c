@@ -14,7 +14,7 @@
  * Reversible.
  */
 #include "core/operators/spelling.h"
-#include "core/passes/layer.h"
+#include "core/pass/layer.h"
 #include "core/weights/recipe.h"
 
 /* The Linear that a node calls, when it is its first call and it has a bias. A call that only looks like one is refused. */

@@ -11,7 +11,7 @@
  */
 #include "core/analysis/shape.h"
 #include "core/operators/spelling.h"
-#include "core/passes/pass.h"
+#include "core/pass/pass.h"
 
 typedef struct found {
     fb_node product, transposition, sum; /* the last two: or none */

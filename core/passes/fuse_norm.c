@@ -19,7 +19,7 @@
 
 #include "core/analysis/shape.h"
 #include "core/analysis/strides.h"
-#include "core/passes/formula.h"
+#include "core/pass/formula.h"
 
 typedef struct found {
     fb_formula formula;

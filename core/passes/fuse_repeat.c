@@ -14,7 +14,7 @@
 #include "core/analysis/rearrange.h"
 #include "core/analysis/strides.h"
 #include "core/operators/spelling.h"
-#include "core/passes/pass.h"
+#include "core/pass/pass.h"
 
 typedef struct repeat {
     fb_rearrange before, after; /* the calls around the expansion */

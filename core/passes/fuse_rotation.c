@@ -12,7 +12,7 @@
  * Exactness: moves: a product has the same bits, whichever of its factors is negated, but for the sign of nan. Reversible.
  */
 #include "core/operators/spelling.h"
-#include "core/passes/pass.h"
+#include "core/pass/pass.h"
 
 typedef struct rotation {
     fb_node product, cat, negation, upper, lower, input; /* upper: what is negated, lower: what is not */

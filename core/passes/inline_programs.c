@@ -20,7 +20,7 @@
  * Exactness: moves. Reversible.
  */
 #include "core/base/map.h"
-#include "core/passes/pass.h"
+#include "core/pass/pass.h"
 
 enum { DEPTH_MAX = 8 };
 

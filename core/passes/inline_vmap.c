@@ -26,7 +26,7 @@
 #include "core/analysis/shape.h"
 #include "core/analysis/strides.h"
 #include "core/operators/spelling.h"
-#include "core/passes/pass.h"
+#include "core/pass/pass.h"
 
 enum { FIRST_INDEX = 4 }; /* of flat_apply(function, shape, name, x, index …) */
 

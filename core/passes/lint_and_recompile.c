@@ -1,7 +1,7 @@
 /* LintAndRecompile: verifies the graph at this place in the list, and generates its forward(). Changes nothing. An invalid
  * graph fails the run. Exactness: moves. Reversible. */
 #include "core/graph/code.h"
-#include "core/passes/pass.h"
+#include "core/pass/pass.h"
 
 static fb_status inspect(const fb_graph *graph, fb_work *work, fb_buffer *detail, fb_error *error) {
     fb_status status = fb_lint_graph(graph, work, error);

@@ -12,8 +12,8 @@
  */
 #include <stdlib.h>
 
-#include "core/passes/layer.h"
-#include "core/passes/pass.h"
+#include "core/pass/layer.h"
+#include "core/pass/pass.h"
 #include "core/weights/recipe.h"
 
 typedef struct pair {

@@ -13,7 +13,7 @@
  *
  * Biases, views of one value and results of the graph are treated as by MergeLinears. Exactness: moves. Reversible.
  */
-#include "core/passes/merge_parallel.h"
+#include "core/pass/merge_parallel.h"
 
 static void match(fb_matcher *m, fb_node shared) {
     fb_match_parallel(m, shared, false);

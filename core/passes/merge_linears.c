@@ -18,7 +18,7 @@
  * A slice has the strides of the whole. If one of the Linears gives a result of the graph, the caller gets the same numbers in
  * a tensor that is not contiguous: `view(-1)` of it fails, `reshape(-1)` works. Optimum merges there, too.
  */
-#include "core/passes/merge_parallel.h"
+#include "core/pass/merge_parallel.h"
 
 static void match(fb_matcher *m, fb_node shared) {
     fb_match_parallel(m, shared, true);

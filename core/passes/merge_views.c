@@ -17,7 +17,7 @@
 #include "core/analysis/rearrange.h"
 #include "core/analysis/strides.h"
 #include "core/operators/spelling.h"
-#include "core/passes/pass.h"
+#include "core/pass/pass.h"
 
 #define IS_MUTATED ((fb_obstacle){"mutated", "the memory that they show is written in place"})
 

@@ -35,8 +35,8 @@
 #include <stdlib.h>
 
 #include "core/operators/spelling.h"
-#include "core/passes/keep.h"
-#include "core/passes/layer.h"
+#include "core/pass/keep.h"
+#include "core/pass/layer.h"
 #include "core/weights/dtype.h"
 #include "core/weights/recipe.h"
 

@@ -17,7 +17,7 @@
 #include <stdlib.h>
 
 #include "core/analysis/infer.h"
-#include "core/passes/pass.h"
+#include "core/pass/pass.h"
 
 static bool is_unknown(const fb_graph *g, fb_node n) {
     const fb_node_row *row = fb_node_at(g, n);

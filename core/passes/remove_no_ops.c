@@ -31,7 +31,7 @@
 #include "core/analysis/identity.h"
 #include "core/analysis/strides.h"
 #include "core/analysis/view.h"
-#include "core/passes/pass.h"
+#include "core/pass/pass.h"
 
 /* A call that only checks something, and gives nothing. */
 static bool assertion_at(const fb_graph *graph, fb_node node) {

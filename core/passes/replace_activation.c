@@ -20,7 +20,7 @@
 #include "core/analysis/view.h"
 #include "core/base/buffer.h"
 #include "core/operators/spelling.h"
-#include "core/passes/pass.h"
+#include "core/pass/pass.h"
 
 /* Activations that can replace one another: functions of one tensor, element by element (the rows of ops.def with HOMES). */
 

@@ -12,7 +12,7 @@
  */
 #include "core/analysis/rearrange.h"
 #include "core/operators/spelling.h"
-#include "core/passes/layer.h"
+#include "core/pass/layer.h"
 #include "core/weights/recipe.h"
 
 /* The two reshapes around the call. */

@@ -14,7 +14,7 @@
 
 #include <jansson.h>
 
-#include "core/passes/pass.h"
+#include "core/pass/pass.h"
 
 #define FB_RULE_NAME_MAX 100    /* bytes */
 #define FB_RULE_BYTES_MAX 65536 /* of the canonical document */

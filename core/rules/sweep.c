@@ -7,7 +7,7 @@
 #include "core/analysis/parameter.h"
 #include "core/analysis/strides.h"
 #include "core/graph/build.h"
-#include "core/passes/pass.h"
+#include "core/pass/pass.h"
 #include "core/rules/internal.h"
 
 /* ---- trying a replacement in a graph of its own -------------------------------------------------------------------------- */

@@ -3,10 +3,10 @@
  *     {"weights": {"?l": {"weight": "?l.weight * ?c", "bias": "?l.bias * ?c"}}, "?y": "?l"}
  *
  * Element by element: all tensors of an expression have one shape. Works on called modules and on functions whose weights are
- * read by get_attr (core/passes/layer.h). */
+ * read by get_attr (core/pass/layer.h). */
 #include <string.h>
 
-#include "core/passes/layer.h"
+#include "core/pass/layer.h"
 #include "core/rules/internal.h"
 #include "core/weights/recipe.h"
 

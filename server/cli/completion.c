@@ -5,7 +5,7 @@
 #include "completions.inc"
 #include "core/compose/composition.h"
 #include "core/graph/graph.h"
-#include "core/passes/pass.h"
+#include "core/passes/passes.h"
 #include "server/cli/cli.h"
 #include "server/cli/options.h"
 

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "core/compose/composition.h"
-#include "core/passes/pass.h"
+#include "core/passes/passes.h"
 #include "server/cli/cli.h"
 
 /* Translates the service's sentences for programs into terms of commands: they name routes, headers and members. */

@@ -5,7 +5,7 @@
 #include "core/compose/composition.h"
 #include "core/json/json.h"
 #include "core/json/scan.h"
-#include "core/passes/pass.h"
+#include "core/passes/passes.h"
 #include "server/cli/cli.h"
 #include "server/cli/options.h"
 

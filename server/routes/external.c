@@ -6,6 +6,7 @@
 #include "core/compose/composition.h"
 #include "core/diff/diff.h"
 #include "core/json/json.h"
+#include "core/passes/passes.h"
 #include "core/rewrite/rewrite.h"
 #include "server/routes/answer.h"
 #include "server/routes/input.h"

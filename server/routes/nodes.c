@@ -7,7 +7,7 @@
 #include "core/base/map.h"
 #include "core/compose/composition.h"
 #include "core/json/json.h"
-#include "core/passes/pass.h"
+#include "core/passes/passes.h"
 #include "server/routes/input.h"
 #include "server/routes/routes.h"
 

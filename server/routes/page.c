@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "core/json/json.h"
-#include "core/passes/pass.h"
+#include "core/passes/passes.h"
 #include "server/app.h"
 #include "server/store/rules.h"
 

@@ -5,6 +5,7 @@
 #include "core/compose/composition.h"
 #include "core/json/json.h"
 #include "core/layouts/layout.h"
+#include "core/passes/passes.h"
 #include "core/rules/rule.h"
 #include "server/graphs/graphs.h"
 #include "server/routes/input.h"

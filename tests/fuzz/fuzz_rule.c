@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "core/compose/run.h"
-#include "core/passes/pass.h"
+#include "core/pass/pass.h"
 #include "core/rules/rule.h"
 
 #define SHAPED "\"meta\":{\"shape\":[2,4],\"dtype\":\"float32\"}"

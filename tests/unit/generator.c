@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "core/compose/composition.h"
-#include "core/passes/pass.h"
+#include "core/passes/passes.h"
 #include "tests/unit/generator_internal.h"
 
 uint64_t random_next(random_source *source) { /* splitmix64 */

@@ -9,6 +9,7 @@
 #include "core/compose/run.h"
 #include "core/document/document.h"
 #include "core/json/json.h"
+#include "core/passes/passes.h"
 #include "tests/unit/documents.h"
 #include "tests/unit/run_tests.h"
 

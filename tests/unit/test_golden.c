@@ -17,6 +17,7 @@
 #include "core/compose/run.h"
 #include "core/document/document.h"
 #include "core/graph/code.h"
+#include "core/passes/passes.h"
 #include "core/validation/validation.h"
 #include "tests/unit/documents.h"
 #include "tests/unit/evaluate.h"

@@ -1,6 +1,8 @@
 /* Every pass on every fixture: it applies where it should, what it makes computes the same, and undoing gives the source back.
  * Whoever adds a pass adds a row. */
 #include "tests/unit/checks.h"
+
+#include "core/passes/passes.h"
 #include <string.h>
 
 #include "core/validation/validation.h"

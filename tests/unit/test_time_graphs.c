@@ -14,7 +14,7 @@
 #include "core/diff/diff.h"
 #include "core/document/document.h"
 #include "core/graph/code.h"
-#include "core/passes/pass.h"
+#include "core/passes/passes.h"
 #include "core/rules/rule.h"
 #include "core/validation/region.h"
 #include "tests/unit/cpu_watch.h"

@@ -1,8 +1,8 @@
 /* `keep`, the parameter of passes that leave parts of a model as they are: paths of modules, with * and ?, and operators. */
-#ifndef FB_PASSES_KEEP_H
-#define FB_PASSES_KEEP_H
+#ifndef FB_PASS_KEEP_H
+#define FB_PASS_KEEP_H
 
-#include "core/passes/pass.h"
+#include "core/pass/pass.h"
 
 typedef struct fb_keep {
     const json_t *patterns;

@@ -1,8 +1,8 @@
 /* Layers that read the same value become one, whose result is sliced: what MergeLinears and MergeConvolutions share. */
-#ifndef FB_PASSES_MERGE_PARALLEL_H
-#define FB_PASSES_MERGE_PARALLEL_H
+#ifndef FB_PASS_MERGE_PARALLEL_H
+#define FB_PASS_MERGE_PARALLEL_H
 
-#include "core/passes/pass.h"
+#include "core/pass/pass.h"
 
 /* Reports the Linears, or the convolutions, that read `shared` or an equal view of it, group by group. */
 void fb_match_parallel(fb_matcher *matcher, fb_node shared, bool is_linear);

@@ -1,5 +1,5 @@
 /* The views between two layers: see views.h. */
-#include "core/passes/views.h"
+#include "core/pass/views.h"
 
 #include "core/analysis/rearrange.h"
 

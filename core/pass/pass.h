@@ -5,8 +5,8 @@
  * can be done) or fb_refuse (this looks like it, but must not be done, because …). A node without a report is not a candidate.
  * Then edit is called once for every match, in the order of matching, on a rewrite that succeeds or fails as a whole.
  */
-#ifndef FB_PASSES_PASS_H
-#define FB_PASSES_PASS_H
+#ifndef FB_PASS_PASS_H
+#define FB_PASS_PASS_H
 
 #include <jansson.h>
 #include <string.h>
@@ -83,12 +83,6 @@ static inline void fb_pass_free(const fb_pass *pass) {
 
 /* The schema of a pass that takes none. */
 #define FB_NO_PARAMETERS "{\"additionalProperties\":false,\"properties\":{},\"type\":\"object\"}"
-
-/* All passes in their newest version, in the order of passes.def; NULL past the end. */
-const fb_pass *fb_pass_at(size_t index);
-/* The newest version of that name, or NULL; and a version of it, or NULL. */
-const fb_pass *fb_pass_find(const char *name);
-const fb_pass *fb_pass_find_version(const char *name, int version);
 
 /* ---- for `match` ------------------------------------------------------------------------------------------------------- */
 

@@ -2,11 +2,11 @@
  *
  * In eval mode BatchNorm is y = x * scale + shift per channel, with scale = weight / sqrt(running_var + eps) and
  * shift = bias - running_mean * scale (Ioffe and Szegedy 2015, section 3.1). */
-#ifndef FB_PASSES_BATCH_NORM_FOLD_H
-#define FB_PASSES_BATCH_NORM_FOLD_H
+#ifndef FB_PASS_BATCH_NORM_FOLD_H
+#define FB_PASS_BATCH_NORM_FOLD_H
 
-#include "core/passes/layer.h"
-#include "core/passes/views.h"
+#include "core/pass/layer.h"
+#include "core/pass/views.h"
 
 /* A BatchNorm, and the Linear or convolution before or after it that takes it in. */
 typedef struct fb_fold {

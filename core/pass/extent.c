@@ -1,7 +1,7 @@
 #include <float.h>
 #include <math.h>
 
-#include "core/passes/pass.h"
+#include "core/pass/pass.h"
 #include "core/weights/dtype.h"
 
 enum { BYTES_OF_A_STEP = 256, FREELY = 16 << 20 /* bytes */ };

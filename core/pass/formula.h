@@ -4,11 +4,11 @@
  * samples, twice. In float64 they must agree up to the rounding of the formula's constants. In the formula's own dtype they
  * must agree up to the rounding of its calls, also on zeros, infinities, nan, and numbers near both ends of the dtype's range.
  */
-#ifndef FB_PASSES_FORMULA_H
-#define FB_PASSES_FORMULA_H
+#ifndef FB_PASS_FORMULA_H
+#define FB_PASS_FORMULA_H
 
 #include "core/analysis/infer.h"
-#include "core/passes/pass.h"
+#include "core/pass/pass.h"
 
 #define FB_FORMULA_CALLS 24
 #define FB_FORMULA_SIZE 8 /* of what is reduced, where it is not recorded */

@@ -1,5 +1,5 @@
 /* Layers in both dialects: see layer.h. */
-#include "core/passes/layer.h"
+#include "core/pass/layer.h"
 
 #include "core/analysis/view.h"
 #include "core/operators/spelling.h"

@@ -1,4 +1,4 @@
-#include "core/passes/formula.h"
+#include "core/pass/formula.h"
 
 #include <float.h>
 #include <math.h>

@@ -1,4 +1,4 @@
-#include "core/passes/pass.h"
+#include "core/pass/pass.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -7,33 +7,6 @@
 #include "core/analysis/module.h"
 #include "core/document/document.h"
 #include "core/graph/slot.h"
-
-#define FB_PASS(descriptor) extern const fb_pass descriptor;
-#include "core/passes/passes.def"
-#undef FB_PASS
-
-static const fb_pass *const passes[] = {
-#define FB_PASS(descriptor) &descriptor,
-#include "core/passes/passes.def"
-#undef FB_PASS
-};
-
-const fb_pass *fb_pass_at(size_t index) {
-    return index < sizeof passes / sizeof *passes ? passes[index] : NULL;
-}
-
-const fb_pass *fb_pass_find(const char *name) {
-    for (size_t i = 0; i < sizeof passes / sizeof *passes; i++) {
-        if (strcmp(passes[i]->name, name) == 0) return passes[i];
-    }
-    return NULL;
-}
-
-const fb_pass *fb_pass_find_version(const char *name, int version) {
-    const fb_pass *found = fb_pass_find(name);
-    while (found && found->version != version) found = found->earlier;
-    return found;
-}
 
 const char *fb_exactness_name(fb_exactness exactness) {
     static const char *const names[] = {[FB_MOVES] = "moves", [FB_ROUNDS] = "rounds", [FB_CHANGES] = "changes"};

@@ -1,5 +1,5 @@
 /* BatchNorm folded into the layer before or after it: finding that layer, obstacles to the fold, and the arithmetic. */
-#include "core/passes/batch_norm_fold.h"
+#include "core/pass/batch_norm_fold.h"
 #include "core/analysis/infer.h"
 
 #include <math.h>

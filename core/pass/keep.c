@@ -1,4 +1,4 @@
-#include "core/passes/keep.h"
+#include "core/pass/keep.h"
 
 #include <stdlib.h>
 #include <string.h>

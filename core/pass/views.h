@@ -4,10 +4,10 @@
  *
  * What one layer gives and the other takes are then the same numbers in another shape, and a weight of one number a channel can
  * go from the one to the other where the views keep the channels on one axis. */
-#ifndef FB_PASSES_VIEWS_H
-#define FB_PASSES_VIEWS_H
+#ifndef FB_PASS_VIEWS_H
+#define FB_PASS_VIEWS_H
 
-#include "core/passes/pass.h"
+#include "core/pass/pass.h"
 
 enum { FB_VIEWS_MAX = 16, FB_AXIS_LOST = -1 };
 

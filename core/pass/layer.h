@@ -9,10 +9,10 @@
  * more attribute ("weight_1"), read by a get_attr node of its own before the call. Everything that nothing reads any more is
  * dropped at commit: get_attr node, attribute, and a module that owned nothing else.
  */
-#ifndef FB_PASSES_LAYER_H
-#define FB_PASSES_LAYER_H
+#ifndef FB_PASS_LAYER_H
+#define FB_PASS_LAYER_H
 
-#include "core/passes/pass.h"
+#include "core/pass/pass.h"
 
 typedef struct fb_layer {
     fb_node call;                                  /* one call of it */

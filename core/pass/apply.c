@@ -3,7 +3,7 @@
 
 #include "core/base/map.h"
 #include "core/json/json.h"
-#include "core/passes/pass.h"
+#include "core/pass/pass.h"
 
 /* Candidates that an earlier run of this pass made are not looked at again. */
 static void refuse_marked(fb_matcher *matcher, fb_node node) {

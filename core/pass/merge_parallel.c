@@ -1,5 +1,5 @@
 /* Merging layers that read the same value: see merge_parallel.h. */
-#include "core/passes/merge_parallel.h"
+#include "core/pass/merge_parallel.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -8,8 +8,8 @@
 #include "core/base/map.h"
 #include "core/base/sort.h"
 #include "core/operators/spelling.h"
-#include "core/passes/layer.h"
-#include "core/passes/views.h"
+#include "core/pass/layer.h"
+#include "core/pass/views.h"
 #include "core/weights/recipe.h"
 
 /* Candidates that may be merged where they agree: the largest group of equals is the match, the others are refused. */
