@@ -255,6 +255,7 @@ test-compile: all
 ## make wheel        the Python package with the program and its libraries, which needs nothing of apt: build/wheel/foldback_graphs-*.whl
 wheel: $(BUILD)/wheel/foldback
 	@rm -f $(BUILD)/wheel/*.whl
+	@echo "packing the wheel, with the service's libraries; pip is silent for a minute"
 	@FOLDBACK_BUILD=$(BUILD) python3 -m pip wheel -q --no-deps -w $(BUILD)/wheel clients/python
 	@ls $(BUILD)/wheel/*.whl
 

@@ -16,8 +16,13 @@ static void show(fb_progress *progress, int64_t time) {
     fb_screen_text(stderr, progress->name);
     fprintf(stderr, "  %3.0f %%  %s of %s", percent, fb_readable_size(progress->done).text,
             fb_readable_size(progress->total).text);
-    if (seconds > 0)
-        fprintf(stderr, "  %s/s", fb_readable_size((uint64_t)((double)(progress->done - progress->first) / seconds)).text);
+    double rate = seconds > 0 ? (double)(progress->done - progress->first) / seconds : 0;
+    if (seconds > 0) fprintf(stderr, "  %s/s", fb_readable_size((uint64_t)rate).text);
+    if (rate > 0 && seconds >= 1 && progress->total > progress->done) {
+        unsigned left = (unsigned)((double)(progress->total - progress->done) / rate) + 1;
+        if (left < 120) fprintf(stderr, "  %u s left", left);
+        else fprintf(stderr, "  %u min left", (left + 59) / 60);
+    }
     fputs("\033[K", stderr); /* to the line's end: what was there before */
     fflush(stderr);
     progress->shown = time;

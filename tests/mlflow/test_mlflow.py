@@ -131,6 +131,35 @@ def both(tmp_path, tracking, request):
     service.kill()
 
 
+def command_line(*words):
+    begun = time.monotonic()
+    done = subprocess.run([*COMMAND, "sync", *words], capture_output=True, text=True, timeout=600)
+    return done, time.monotonic() - begun
+
+
+@pytest.mark.parametrize("is_mute", [False, True])
+def test_mlflow_that_does_not_answer_is_said_at_once(both, is_mute):
+    """Nobody listens, or somebody takes the connection and never answers."""
+    with socket.create_server(("127.0.0.1", 0)) as mute:
+        port = mute.getsockname()[1] if is_mute else free_port()
+        address = f"http://127.0.0.1:{port}"
+        done, took = command_line("any", "--server", both.service.url, "--mlflow", address)
+    assert done.returncode == 1 and done.stdout == "" and f"no MLflow answers at {address}" in done.stderr
+    assert "Traceback" not in done.stderr and took < 60  # MLflow's own client goes on for minutes
+
+
+def test_foldback_that_does_not_answer_is_said_at_once(both):
+    address = f"http://127.0.0.1:{free_port()}"
+    done, took = command_line("any", "--server", address, "--mlflow", both.tracking.url)
+    assert done.returncode == 1 and f"no service answers at {address}" in done.stderr and took < 60
+
+
+def test_a_model_that_neither_side_has(both):
+    done, _ = command_line(both.model, "--server", both.service.url, "--mlflow", both.tracking.url)
+    assert done.returncode == 1 and f"{both.model}: neither foldback nor MLflow has a model of this name" in done.stderr
+    assert list(both.client.models()) == [] and both.registry.search_registered_models(f"name = '{both.model}'") == []
+
+
 def optimized(both, name):
     return both.client.optimize(branches(2, name), PASSES)
 

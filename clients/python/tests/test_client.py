@@ -1,8 +1,10 @@
 """The calls of the client, and that none of it needs PyTorch."""
 
+import socket
 import struct
 import subprocess
 import sys
+import time
 
 import pytest
 
@@ -99,3 +101,20 @@ def test_there_is_nothing_else():
     functions = {"apply_edits", "compiled_runs", "connect", "disconnect"}
     assert set(foldback.__all__) == errors | modules | functions | {"AsyncClient", "Client", "Event", "Graph", "Job", "Picture",
                                                                     "Refusal", "Run", "Version"}
+
+
+def test_an_address_that_swallows_connections(monkeypatch):
+    """The kernel of the other side answers nothing: its queue is full, as behind a firewall."""
+    monkeypatch.setattr(foldback.client, "CONNECT", 0.5)
+    with socket.create_server(("127.0.0.1", 0), backlog=0) as full:
+        address = f"http://127.0.0.1:{full.getsockname()[1]}"
+        waiting = [socket.socket() for _ in range(4)]
+        for one in waiting:
+            one.setblocking(False)
+            one.connect_ex(full.getsockname())
+        begun = time.monotonic()
+        with foldback.Client(address) as client, pytest.raises(foldback.service.Unreachable, match=address):
+            list(client.models())
+        assert time.monotonic() - begun < 30
+        for one in waiting:
+            one.close()

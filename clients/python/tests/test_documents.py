@@ -629,3 +629,10 @@ def test_a_constant_that_a_nested_program_reads(client, has_module):
     back = foldback.fx.from_document(document, live if has_module else None)
     assert torch.equal(back(x), live(x))
     assert identity(foldback.fx.to_document(back, x, data=True)) == identity(document) == client.put_graph(document)
+
+
+def test_shapes_say_how_far_they_are():
+    module = torch.fx.symbolic_trace(torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.ReLU()))
+    told = []
+    foldback.fx.to_document(module, torch.zeros(1, 2), progress=lambda done, total: told.append((done, total)))
+    assert told == [(done, 4) for done in range(5)]

@@ -15,7 +15,7 @@ import httpx
 from .progress import Progress
 from .run import Run
 from .runs import RunOrId, Runs
-from .service import Problem, Service, socket_of
+from .service import CONNECT, Problem, Service, socket_of
 from .transfer import DIGEST, LONG, Uploads, download
 from .weights import File, GraphOrId
 
@@ -47,7 +47,8 @@ class Client(Runs):
         path = socket_of(url)
         if http is None:
             transport = None if path is None else httpx.HTTPTransport(uds=path)
-            http = httpx.Client(timeout=timeout, verify=trusted, transport=transport)
+            limits = httpx.Timeout(timeout, connect=min(timeout, CONNECT))
+            http = httpx.Client(timeout=limits, verify=trusted, transport=transport)
         self._service = Service(url, http, token)
         self._uploads = Uploads(self._service)
 

@@ -18,6 +18,7 @@ import torch.utils._pytree as pytree
 from . import modules
 from .files import files_of, refuse_other_kinds
 from .hooks import refuse_global_hooks, refuse_hooks
+from .progress import Progress
 from .readings import NAMES_OF_READINGS, AmbiguousWeights, Owned, assign, read_said, says_finished
 from .recipes import evaluate_finite, inputs_of, is_view
 from .shapes import Meta, meta_of, propagate
@@ -43,18 +44,21 @@ def to_document(
     model: torch.nn.Module | None = None,
     data: bool = False,
     digests: bool = False,
+    progress: Progress = True,
 ) -> Document:
     """The document of a GraphModule. With `inputs`, an example of its arguments, shapes and dtypes are those of a call with
     them, which is traced without being computed; without, they are what the nodes say already. Tensors are named and
     described; their bytes stay here, but for those that no checkpoint has (constants of the program, buffers that are not
     persistent), unless `data` is set; `digests` tells what they are. torch.fx forgets which buffers those are: `model`, the
-    one that was traced, says it. Without it a warning names the buffers that may be either; they count as persistent."""
+    one that was traced, says it. Without it a warning names the buffers that may be either; they count as persistent.
+    `progress`: with `inputs`, how many nodes have a shape; True is a bar (of tqdm, on a terminal) after two seconds, a function
+    gets the nodes that are done and all."""
     if model is not None:
         refuse_hooks(model, f"the model {type(model).__name__}")
         mark_buffers(graph_module, model)
     elif "foldback" not in graph_module.meta:  # from_document knows them
         _warn_of_buffers(graph_module)
-    found = propagate(graph_module, inputs) if inputs else None
+    found = propagate(graph_module, inputs, progress) if inputs else None
     return build(graph_module, name=name, found=found, data=data, digests=digests)
 
 

@@ -6,17 +6,19 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Any
 
-Progress = bool | Callable[[int, int], None]  # called with the bytes that are done, and all
+Progress = bool | Callable[[int, int], None]  # called with the bytes (of a trace: the nodes) that are done, and all
 
 
 class Meter:
-    """Counts bytes, for a function of the caller's or else for a bar of tqdm, where that is installed and standard error is a
-    terminal."""
+    """Counts bytes or nodes, for a function of the caller's or else for a bar of tqdm, where that is installed and standard
+    error is a terminal. The bar says how much time is left; it appears after `delay` seconds."""
 
-    def __init__(self, what: str, total: int, progress: Progress, *, done: int = 0) -> None:
+    def __init__(
+        self, what: str, total: int, progress: Progress, *, done: int = 0, unit: str = "B", delay: float = 0
+    ) -> None:
         self._total, self._done = total, done
         self._tell = progress if callable(progress) else None
-        self._bar = _bar(what, total, done) if progress is True else None
+        self._bar = _bar(what, total, done, unit, delay) if progress is True else None
         if self._tell:
             self._tell(done, total)
 
@@ -36,9 +38,9 @@ class Meter:
             self._tell(done, self._total)
 
 
-def _bar(what: str, total: int, done: int) -> Any:
+def _bar(what: str, total: int, done: int, unit: str, delay: float) -> Any:
     try:
         from tqdm.auto import tqdm
     except ImportError:
         return None
-    return tqdm(desc=what, total=total, initial=done, unit="B", unit_scale=True, disable=None, leave=False)
+    return tqdm(desc=what, total=total, initial=done, unit=unit, unit_scale=True, disable=None, leave=False, delay=delay)

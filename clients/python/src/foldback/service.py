@@ -16,6 +16,7 @@ Query = Mapping[str, str | list[str]]
 
 
 ATTEMPTS = 4  # of a request that may be sent again
+CONNECT = 10.0  # seconds
 IN_PROGRESS = 60.0  # seconds for which a request is waited for whose first attempt still runs
 # Where the service knows a request again by its Idempotency-Key.
 _KEYED = (
@@ -76,7 +77,7 @@ class Service:
         """Anything but 2xx is a Problem. A request that the service was too busy for (503 or 429 with Retry-After) is sent
         again, and so is one whose connection broke, where the service knows it again. While its first attempt still runs
         (409 request-in-progress) this waits for it, for IN_PROGRESS seconds at most."""
-        wait = httpx.USE_CLIENT_DEFAULT if timeout is None else httpx.Timeout(timeout)
+        wait = httpx.USE_CLIENT_DEFAULT if timeout is None else httpx.Timeout(timeout, connect=CONNECT)
         sent = {**self._credentials, **(headers or {})}
         if method == "POST" and path.startswith(_KEYED):
             sent.setdefault("Idempotency-Key", str(uuid.uuid4()))
@@ -92,7 +93,7 @@ class Service:
             try:
                 answer = self._http.request(method, self._base + path, content=content, headers=sent,
                                             params=query, timeout=wait)
-            except httpx.ConnectError as error:
+            except (httpx.ConnectError, httpx.ConnectTimeout) as error:
                 said = f"no service answers at {self._url}: {error}. Start foldback serve, or give another address"
                 raise Unreachable(said) from error
             except (httpx.TimeoutException, httpx.UnsupportedProtocol):

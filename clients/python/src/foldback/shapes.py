@@ -12,6 +12,7 @@ import torch.fx
 from torch._subclasses import fake_tensor
 from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode, ShapeEnv
 
+from .progress import Meter, Progress
 from .values import DTYPES, dtype_name
 
 Meta = dict[str, Any]
@@ -53,12 +54,21 @@ def _size(size: Any) -> int | str | None:
 class _Recorder(torch.fx.Interpreter):
     """Notes what every node gives at the moment when it is made: a later write in place does not count."""
 
-    def __init__(self, module: torch.fx.GraphModule, unknowable: tuple[type[Exception], ...] = _UNKNOWABLE) -> None:
+    def __init__(
+        self,
+        module: torch.fx.GraphModule,
+        unknowable: tuple[type[Exception], ...] = _UNKNOWABLE,
+        meter: Meter | None = None,
+    ) -> None:
         super().__init__(module)
+        self.meter, self.done = meter, 0
         self.unknowable = unknowable
         self.found: dict[str, Meta] = {}
 
     def run_node(self, node: torch.fx.Node) -> Any:
+        self.done += 1
+        if self.meter:
+            self.meter.at(self.done)
         if any(self.env.get(given) is _UNKNOWN for given in node.all_input_nodes):
             return _UNKNOWN
         try:
@@ -69,25 +79,25 @@ class _Recorder(torch.fx.Interpreter):
         return result
 
 
-def propagate(module: torch.fx.GraphModule, inputs: Sequence[Any]) -> dict[str, Meta]:
+def propagate(module: torch.fx.GraphModule, inputs: Sequence[Any], progress: Progress = True) -> dict[str, Meta]:
     """By node, what a call with these inputs gives: on copies without storage, so that nothing is computed and nothing
-    written.
+    written. PyTorch takes about a millisecond for a node.
 
     A few programs fail there and yet run (PyTorch's max_pool1d gives a view, which detach_() refuses). They are computed once,
     on whole copies, to see that they run; then what fails, and what depends on it, is left out."""
     try:
-        return _propagate_without_storage(module, inputs, _UNKNOWABLE)
+        return _propagate_without_storage(module, inputs, _UNKNOWABLE, progress)
     except Exception as error:
         try:
             with torch.random.fork_rng(), torch.no_grad():
                 copy.deepcopy(module)(*copy.deepcopy(tuple(inputs)))
         except Exception:
             raise error from None
-        return _propagate_without_storage(module, inputs, (Exception,))
+        return _propagate_without_storage(module, inputs, (Exception,), progress)
 
 
 def _propagate_without_storage(
-    module: torch.fx.GraphModule, inputs: Sequence[Any], unknowable: tuple[type[Exception], ...]
+    module: torch.fx.GraphModule, inputs: Sequence[Any], unknowable: tuple[type[Exception], ...], progress: Progress
 ) -> dict[str, Meta]:
     env = ShapeEnv(allow_scalar_outputs=True, allow_dynamic_output_shape_ops=True)
     mode = fake_tensor.FakeTensorMode(allow_non_fake_inputs=True, shape_env=env, static_shapes=True)
@@ -103,9 +113,10 @@ def _propagate_without_storage(
 
     held = [*module.parameters(), *module.buffers()]
     copies = {id(tensor): to_fake(tensor) for tensor in held}  # which deepcopy would make one by one, in ten times the time
+    meter = Meter("finding shapes", len(module.graph.nodes), progress, unit=" nodes", delay=2)
     with fake_tensor.FakeCopyMode(mode):
-        recorder = _Recorder(copy.deepcopy(module, copies), unknowable)
-    with mode, torch.no_grad():
+        recorder = _Recorder(copy.deepcopy(module, copies), unknowable, meter)
+    with mode, torch.no_grad(), meter:
         recorder.run(*torch.utils._pytree.tree_map(to_fake, tuple(inputs)), enable_io_processing=False)
     return recorder.found
 

@@ -5,8 +5,11 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import ssl
 import sys
 import time
+import urllib.error
+import urllib.request
 from collections.abc import Sequence
 
 from ..client import Client
@@ -14,6 +17,7 @@ from .listener import Listener
 from .mirror import Mirror
 
 PAUSE = 5.0  # seconds, after a failure
+PATIENCE = 8.0  # seconds, until MLflow answers anything
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -38,10 +42,11 @@ def main(argv: Sequence[str] | None = None) -> int:
                       help="who counts when both have moved an alias (%(default)s)")
     options = parser.parse_args(argv)
 
-    from mlflow import MlflowClient
+    from mlflow import MlflowClient, get_tracking_uri
 
     client = Client(options.server or os.environ.get("FOLDBACK_SERVER") or "http://127.0.0.1:8080")
     registry = MlflowClient(options.mlflow)
+    address = options.mlflow or get_tracking_uri()
     mirrors = {model: Mirror(client, registry, model, prefer=options.prefer) for model in options.model}
     listener = None
     if options.listen is not None:
@@ -56,7 +61,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(json.dumps({"listening": listener.port}), flush=True)
     due = set(mirrors)
     while True:
-        failed = {model for model in sorted(due) if not _sync(mirrors[model])}
+        is_there = _answers(address)
+        failed = {model for model in sorted(due) if not (is_there and _sync(mirrors[model]))}
         if listener is None and options.every is None:
             return int(bool(failed))
         pause = min(PAUSE, options.every or PAUSE) if failed else options.every
@@ -66,6 +72,23 @@ def main(argv: Sequence[str] | None = None) -> int:
         else:
             told = listener.wait(pause)
             due = (told & set(mirrors)) | failed if told else failed or set(mirrors)
+
+
+def _answers(address: str) -> bool:
+    """Whether anything answers there; says so where not. MLflow's own client tries for minutes."""
+    if not address.startswith(("http://", "https://")):
+        return True
+    try:
+        urllib.request.urlopen(f"{address.rstrip('/')}/health", timeout=PATIENCE).close()
+    except urllib.error.HTTPError:
+        pass
+    except OSError as failure:
+        reason = getattr(failure, "reason", failure)
+        if not isinstance(reason, ssl.SSLError):  # MLflow has settings of its own for certificates
+            said = f"foldback mlflow: no MLflow answers at {address}: {reason}. Start mlflow server, or give --mlflow"
+            print(said, file=sys.stderr, flush=True)
+            return False
+    return True
 
 
 def _sync(mirror: Mirror) -> bool:

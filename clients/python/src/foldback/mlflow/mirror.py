@@ -69,8 +69,10 @@ class Mirror:
         self._changes: list[Change] = []
 
     def sync(self) -> list[Change]:
-        """Brings both sides together; what that took. A call that fails in between may be made again."""
+        """Brings both sides together; what that took. A call that fails in between may be made again. Raises LookupError for a
+        model that neither side has."""
         self._changes = []
+        self._find_model()
         self._number_versions()
         _ensure_model(self.registry, self.model)
         to_foldback, to_mlflow = self._mirror_versions()
@@ -79,6 +81,16 @@ class Mirror:
 
     def _did(self, side: Side, action: str, name: str, was: str | None = None, now: str | None = None) -> None:
         self._changes.append(Change(side, action, name, was, now))
+
+    def _find_model(self) -> None:
+        """So that a name that is misspelt makes no model."""
+        try:
+            self.client.model(self.model)
+        except Problem as problem:
+            if problem.status != 404:
+                raise
+            if not self.registry.search_registered_models(f"name = '{self.model}'"):
+                raise LookupError("neither foldback nor MLflow has a model of this name") from None
 
     # ---- versions -------------------------------------------------------------------------------------------------------
 
