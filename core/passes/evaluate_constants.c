@@ -38,12 +38,6 @@
 #define TOTAL_MAX ((int64_t)64 << 20) /* bytes of all constants of one run */
 #define NOT_IN_ROWS "it may not lie row by row, and a reader may notice"
 
-typedef enum lattice_value {
-    VARIES = 0, /* it depends on an input, or must stay */
-    SOURCE,     /* a get_attr node that reads a buffer whose bytes are in the document */
-    CONSTANT,   /* a call on nothing but such */
-} lattice_value;
-
 /* The input of edit: the buffers, and by node which of them it becomes, counted from 1. */
 typedef struct constant_plan {
     const fb_constant *constants;
@@ -56,80 +50,24 @@ typedef struct constant_plan {
 typedef struct search {
     fb_matcher *m;
     const fb_graph *graph;
-    const fb_alias *alias;
-    uint8_t *lattice;     /* by node */
-    fb_object *values;    /* by node: what a constant is */
-    fb_obstacle *refused; /* by node: why it must stay; without a code nothing is said */
-    bool *is_home;        /* by node before `unjudged`: surely on the CPU, as a buffer is */
-    fb_node unjudged;
-    int open_levels;   /* of torch.vmap, at the node that is looked at */
-    const char **seen; /* by memory: the reason why a constant may not use it, or NULL */
-    bool *is_open;     /* by memory: what varies may write it, or reads it before the last write */
+    fb_constants constants; /* its sources are buffers whose bytes are in the document */
+    fb_object *values;      /* by node: what a constant is */
     fb_array_memory memory;
     int64_t maximum_bytes;
     bool may_round;
 } search;
 
+static bool is_constant(const search *s, fb_node node) {
+    return s->constants.lattice[node.id] == FB_CONSTANT;
+}
+
 static void refuse(search *s, fb_node node, const char *code, const char *detail) {
-    s->lattice[node.id] = VARIES;
-    s->refused[node.id] = (fb_obstacle){code, fb_arena_text(s->m->arena, detail, strlen(detail))};
-    s->m->failed |= !s->refused[node.id].detail;
+    const char *kept = fb_arena_text(s->m->arena, detail, strlen(detail));
+    fb_constants_refuse(&s->constants, node, code, kept);
+    s->m->failed |= !kept;
 }
 
 /* ---- what may be constant ------------------------------------------------------------------------------------------------ */
-
-/* A device, or a text in the place of one, that is not the CPU. */
-static bool names_another_device(const fb_graph *g, fb_node node) {
-    const fb_value_row *args = fb_value_at(g, fb_node_at(g, node)->args), *kwargs = fb_value_at(g, fb_node_at(g, node)->kwargs);
-    fb_value device = fb_node_kwarg(g, node, "device");
-    bool is_named = device.id && fb_value_text(g, device) && strncmp(fb_value_text(g, device), "cpu", 3) != 0;
-    for (uint32_t i = 0; i < args->count + kwargs->count; i++) {
-        fb_value value = i < args->count ? args->items[i] : kwargs->items[i - args->count];
-        is_named |= fb_value_kind(g, value) == FB_DEVICE && strncmp(fb_value_text(g, value), "cpu", 3) != 0;
-    }
-    return is_named;
-}
-
-/* A call whose inputs are all on the CPU gives a result there, unless it names another device. */
-static bool judge_home(const search *s, fb_node node) {
-    const fb_graph *g = s->graph;
-    fb_opcode opcode = (fb_opcode)fb_node_at(g, node)->opcode;
-    if (s->lattice[node.id] || strcmp(fb_recorded_device(g, node), "\"cpu\"") == 0) return true;
-    if ((opcode != FB_CALL_FUNCTION && opcode != FB_CALL_METHOD) || fb_op_is(g, node, FB_OP_DEVICE_COPY)) return false;
-    bool is = fb_node_op(g, node) && !fb_op_effects(g, node).is_unknown && !names_another_device(g, node);
-    for (uint32_t e = fb_input_first(g, node); e && is; e = fb_input_next(g, e)) is = s->is_home[fb_edge_input(g, e).id];
-    return is;
-}
-
-/* For a node before the one that is looked at. Few graphs ask, so nodes are judged when the first does. */
-static bool is_home(search *s, fb_node node) {
-    const fb_graph *g = s->graph;
-    for (; s->unjudged.id && fb_node_at(g, s->unjudged)->ordinal <= fb_node_at(g, node)->ordinal;
-         s->unjudged = fb_next_node(g, s->unjudged))
-        s->is_home[s->unjudged.id] = judge_home(s, s->unjudged);
-    return s->is_home[node.id];
-}
-
-/* May a result that has the type of `input` differ from a buffer in nothing but its numbers? In torch.vmap it is batched as
- * the input is, which no type shows. */
-static bool is_type_known(search *s, fb_node node, fb_node input) {
-    const fb_graph *g = s->graph;
-    const fb_node_row *row = fb_node_at(g, input);
-    fb_op op = fb_node_op(g, node);
-    bool is_known = row->shape.id && row->dtype && !fb_is_mutated(s->alias, input) && !s->open_levels;
-    for (int i = 0; is_known && i < fb_shape_rank(g, row->shape); i++) is_known = fb_shape_size(g, row->shape, i) >= 0;
-    return is_known && (fb_op_facts_of(op)->shape == FB_SHAPE_SECOND || is_home(s, input));
-}
-
-static bool reads_constants_only(search *s, fb_node node) {
-    for (uint32_t e = fb_input_first(s->graph, node); e; e = fb_input_next(s->graph, e)) {
-        fb_node input = fb_edge_input(s->graph, e);
-        bool is_constant =
-            s->lattice[input.id] || (fb_reads_type_only_of(s->graph, node, input) && is_type_known(s, node, input));
-        if (!is_constant) return false;
-    }
-    return true;
-}
 
 /* zeros_like and its kin have the strides of their argument. */
 static bool has_unknown_layout(const search *s, fb_node node) {
@@ -137,7 +75,7 @@ static bool has_unknown_layout(const search *s, fb_node node) {
     const fb_op_facts *facts = fb_op_facts_of(fb_node_op(g, node));
     bool follows = facts->type_of && facts->layout == FB_LAYOUT_AS_FIRST && facts->dtype == FB_DTYPE_RULE_LIKE;
     fb_node input = follows ? fb_call_argument_node(g, node, "input") : (fb_node){0};
-    return input.id && !s->lattice[input.id] && !fb_is_contiguous(g, input) && fb_layout_is_read(g, node);
+    return input.id && !s->constants.lattice[input.id] && !fb_is_contiguous(g, input) && fb_layout_is_read(g, node);
 }
 
 static void look_at_call(search *s, fb_node node) {
@@ -146,7 +84,7 @@ static void look_at_call(search *s, fb_node node) {
     bool reads_any = fb_input_first(g, node) != 0;
     fb_effects effects = fb_op_effects(g, node);
     uint32_t flags = fb_op_facts_of(fb_node_op(g, node))->flags;
-    if (!reads_constants_only(s, node) || fb_result_kind_of(g, node) == FB_A_NUMBER) return;
+    if (!fb_reads_constants_only(&s->constants, node) || fb_result_kind_of(g, node) == FB_A_NUMBER) return;
     if (effects.has_effect || effects.mutates_module) return;
     bool may_be_exact = s->may_round || (flags & (FB_FACT_EXACT | FB_FACT_EXACT_INTEGERS));
     if (effects.is_unknown || effects.is_random || !may_be_exact) {
@@ -154,116 +92,36 @@ static void look_at_call(search *s, fb_node node) {
         if (effects.is_unknown) refuse(s, node, "unknown-operator", "what it does is not known");
         else if (effects.is_random) refuse(s, node, "random", "it draws random numbers");
         else refuse(s, node, "inexact", "its last bits differ from machine to machine");
-    } else if (names_another_device(g, node)) {
+    } else if (fb_names_another_device(g, node)) {
         refuse(s, node, "device", "it is made on another device than the CPU, where a buffer would not lie");
-    } else if (!row->dtype && fb_mode_switched_between(s->alias, 0, row->ordinal)) {
+    } else if (!row->dtype && fb_mode_switched_between(s->constants.alias, 0, row->ordinal)) {
         refuse(s, node, "mode-switched", "a mode is switched before it, so its dtype, which is not recorded, is not certain");
     } else if (has_unknown_layout(s, node)) {
         refuse(s, node, "needs-contiguous", NOT_IN_ROWS);
     } else {
-        s->lattice[node.id] = CONSTANT;
+        s->constants.lattice[node.id] = FB_CONSTANT;
     }
 }
 
 static bool look_forwards(search *s) {
     bool is_any = false;
-    s->unjudged = fb_first_node(s->graph, FB_MAIN_PROGRAM);
     for (fb_node n = fb_first_node(s->graph, FB_MAIN_PROGRAM); n.id && fb_matcher_goes_on(s->m);
          n = fb_next_node(s->graph, n)) {
         const fb_node_row *row = fb_node_at(s->graph, n);
         fb_tensor tensor;
-        s->open_levels += fb_op_is(s->graph, n, FB_OP_ENTER_VMAP_LEVEL) - fb_op_is(s->graph, n, FB_OP_EXIT_VMAP_LEVEL);
-        if (fb_reads_constant(s->graph, s->alias, n, &tensor)) s->lattice[n.id] = SOURCE;
+        s->constants.open_levels +=
+            fb_op_is(s->graph, n, FB_OP_ENTER_VMAP_LEVEL) - fb_op_is(s->graph, n, FB_OP_EXIT_VMAP_LEVEL);
+        if (fb_reads_constant(s->graph, s->constants.alias, n, &tensor)) s->constants.lattice[n.id] = FB_SOURCE;
         if (row->opcode == FB_CALL_FUNCTION || row->opcode == FB_CALL_METHOD) look_at_call(s, n);
-        is_any |= s->lattice[n.id] == CONSTANT;
+        is_any |= is_constant(s, n);
     }
     return is_any;
-}
-
-static void see_inputs(search *s, fb_node node, const char *reason) {
-    for (uint32_t e = fb_input_first(s->graph, node); e; e = fb_input_next(s->graph, e))
-        s->seen[fb_memory_of(s->alias, fb_edge_input(s->graph, e))] = reason;
-}
-
-static void find_seen(search *s) {
-    for (fb_node n = fb_first_node(s->graph, FB_MAIN_PROGRAM); n.id; n = fb_next_node(s->graph, n)) {
-        bool is_constant = s->lattice[n.id] == CONSTANT;
-        if (fb_op_facts_of(fb_node_op(s->graph, n))->flags & FB_FACT_READS_LAYOUT && !is_constant)
-            see_inputs(s, n, "layout-read");
-        if (fb_node_at(s->graph, n)->opcode == FB_OUTPUT) see_inputs(s, n, "graph-output");
-    }
-}
-
-/* ---- what stays constant ------------------------------------------------------------------------------------------------- */
-
-static bool is_read_outside(const search *s, fb_node node) {
-    for (uint32_t e = fb_user_first(s->graph, node); e; e = fb_user_next(s->graph, e)) {
-        if (s->lattice[fb_edge_user(s->graph, e).id] == VARIES) return true;
-    }
-    return false;
-}
-
-/* Does something that varies read it before its memory is written for the last time? */
-static bool is_read_early(const search *s, fb_node node) {
-    uint32_t last = fb_last_write(s->alias, node);
-    for (uint32_t e = fb_user_first(s->graph, node); e && last; e = fb_user_next(s->graph, e)) {
-        fb_node user = fb_edge_user(s->graph, e);
-        if (s->lattice[user.id] == VARIES && fb_node_at(s->graph, user)->ordinal + 1 < last) return true;
-    }
-    return false;
-}
-
-/* Marks readers of a varying value as varying. True when there are new ones. */
-static bool spread(search *s) {
-    bool has_changed = false;
-    for (fb_node n = fb_first_node(s->graph, FB_MAIN_PROGRAM); n.id && fb_matcher_goes_on(s->m);
-         n = fb_next_node(s->graph, n)) {
-        if (s->lattice[n.id] != CONSTANT || reads_constants_only(s, n)) continue;
-        s->lattice[n.id] = VARIES;
-        has_changed = true;
-    }
-    return has_changed;
-}
-
-/* Marks memories that varying calls may write, as far as is known, and those of inputs and weights, which the caller owns. */
-static void open_memories(search *s, fb_node node) {
-    fb_effects effects = fb_op_effects(s->graph, node);
-    fb_opcode opcode = (fb_opcode)fb_node_at(s->graph, node)->opcode;
-    bool is_call = opcode >= FB_CALL_MODULE && opcode <= FB_CALL_METHOD, is_varying = s->lattice[node.id] == VARIES;
-    if ((!is_call && opcode != FB_OUTPUT) || is_read_early(s, node)) s->is_open[fb_memory_of(s->alias, node)] = true;
-    if (!is_call || !is_varying || !(effects.is_unknown || effects.mutates_input || effects.mutates_module)) return;
-    for (uint32_t e = fb_input_first(s->graph, node); e; e = fb_input_next(s->graph, e))
-        s->is_open[fb_memory_of(s->alias, fb_edge_input(s->graph, e))] = true;
-}
-
-/* All writes into a memory are constant, and come before it is read by what varies; or nothing in it is constant. True when
- * something is not any more. */
-static bool close_memories(search *s) {
-    bool has_changed = false;
-    memset(s->is_open, 0, fb_memory_limit(s->alias) * sizeof *s->is_open);
-    for (fb_node n = fb_first_node(s->graph, FB_MAIN_PROGRAM); n.id && fb_matcher_goes_on(s->m); n = fb_next_node(s->graph, n))
-        open_memories(s, n);
-    for (fb_node n = fb_first_node(s->graph, FB_MAIN_PROGRAM); n.id && fb_matcher_goes_on(s->m);
-         n = fb_next_node(s->graph, n)) {
-        if (s->lattice[n.id] != CONSTANT || !s->is_open[fb_memory_of(s->alias, n)] || !fb_is_mutated(s->alias, n)) continue;
-        refuse(s, n, "tensor-mutated", "what it gives is written in place by what is not constant, or read before that");
-        has_changed = true;
-    }
-    return has_changed;
-}
-
-static void settle(search *s) {
-    bool goes_on = true;
-    while (goes_on && !s->m->failed && fb_matcher_goes_on(s->m)) {
-        goes_on = spread(s);
-        goes_on |= close_memories(s);
-    }
 }
 
 /* ---- evaluating ---------------------------------------------------------------------------------------------------------- */
 
 static bool is_wanted(void *context, fb_node node) {
-    return ((search *)context)->lattice[node.id] != VARIES;
+    return ((search *)context)->constants.lattice[node.id] != FB_VARIES;
 }
 
 /* A tensor of which only the type is read: one number, seen everywhere. */
@@ -347,7 +205,7 @@ static fb_status keep_value(void *context, fb_node node, const fb_object *value,
     search *s = context;
     bool is_as_asked = s->may_round ? value->kind != FB_OBJECT_ARRAY || is_as_recorded(s->graph, node, value->array)
                                     : is_exact(s, node, value);
-    if (s->lattice[node.id] == CONSTANT && !is_as_asked)
+    if (is_constant(s, node) && !is_as_asked)
         return fb_fail(error, FB_INVALID, "inexact", NULL, "its last bits may differ from machine to machine");
     s->values[node.id] = *value;
     fb_object_keep(value);
@@ -375,11 +233,11 @@ static void evaluate(search *s) {
         fb_object output;
         fb_status status = fb_evaluate_graph(s->graph, &options, &hooks, &s->memory, &output, &error);
         fb_node node = status == FB_TOO_LARGE ? fb_node_find(s->graph, FB_MAIN_PROGRAM, error.node) : (fb_node){0};
-        is_done = !node.id || s->lattice[node.id] == VARIES;
+        is_done = !node.id || s->constants.lattice[node.id] == FB_VARIES;
         s->m->failed |= status && is_done;
         if (status) drop_values(s);
         if (!is_done) refuse(s, node, "too-large", error.message);
-        settle(s);
+        fb_constants_settle(&s->constants);
     }
 }
 
@@ -401,15 +259,13 @@ static bool has_nan(const fb_array *array) {
 /* Why what is read outside must not become a buffer; NULL: it may. *is_told: whether to say so. */
 static const char *obstacle(search *s, fb_node node, char *detail, size_t size, bool *is_told) {
     const fb_object *value = &s->values[node.id];
-    const char *seen = s->seen[fb_memory_of(s->alias, node)];
+    fb_obstacle seen = s->constants.seen[fb_memory_of(s->constants.alias, node)];
     *is_told = value->kind == FB_OBJECT_ARRAY;
     if (!*is_told) return "unsupported-arguments"; /* several tensors, or none: its readers take them apart */
     const fb_array *array = value->array;
-    if (seen) {
-        snprintf(detail, size, "%s",
-                 strcmp(seen, "graph-output") == 0 ? "it is an output of the graph, which the caller may write into"
-                                                   : "its strides are asked for, and a buffer has others");
-        return seen;
+    if (seen.code) {
+        snprintf(detail, size, "%s", seen.detail);
+        return seen.code;
     }
     if (fb_dtype_is_complex(array->dtype)) {
         snprintf(detail, size, "it is %s", fb_dtype_name(array->dtype));
@@ -445,13 +301,13 @@ static void find_buffers(search *s) {
              n = fb_next_node(s->graph, n)) {
             char detail[200] = "";
             bool is_told;
-            if (s->lattice[n.id] != CONSTANT || !is_read_outside(s, n)) continue;
+            if (!is_constant(s, n) || !fb_constant_is_read_outside(&s->constants, n)) continue;
             const char *reason = obstacle(s, n, detail, sizeof detail, &is_told);
             if (reason && is_told) refuse(s, n, reason, detail);
-            else if (reason) s->lattice[n.id] = VARIES;
+            else if (reason) s->constants.lattice[n.id] = FB_VARIES;
             goes_on |= reason != NULL;
         }
-        if (goes_on) settle(s);
+        if (goes_on) fb_constants_settle(&s->constants);
     }
 }
 
@@ -463,7 +319,7 @@ static void limit_total(search *s) {
         fb_node largest = {0};
         for (fb_node n = fb_first_node(s->graph, FB_MAIN_PROGRAM); n.id && fb_matcher_goes_on(s->m);
              n = fb_next_node(s->graph, n)) {
-            if (s->lattice[n.id] != CONSTANT || !is_read_outside(s, n)) continue;
+            if (!is_constant(s, n) || !fb_constant_is_read_outside(&s->constants, n)) continue;
             int64_t size = bytes_of(s->values[n.id].array);
             total += size;
             if (!largest.id || size > bytes_of(s->values[largest.id].array)) largest = n;
@@ -471,7 +327,7 @@ static void limit_total(search *s) {
         goes_on = total > TOTAL_MAX;
         if (!goes_on) return;
         refuse(s, largest, "too-large", "all buffers together would take more than 64 MiB, and it is the largest");
-        settle(s);
+        fb_constants_settle(&s->constants);
         find_buffers(s);
     }
 }
@@ -544,9 +400,9 @@ static bool make_plan(search *s, constant_plan *plan) {
     for (fb_node n = fb_first_node(s->graph, FB_MAIN_PROGRAM); n.id && ok && fb_matcher_goes_on(s->m);
          n = fb_next_node(s->graph, n)) {
         fb_constant made;
-        if (s->lattice[n.id] != CONSTANT || !is_read_outside(s, n)) continue;
+        if (!is_constant(s, n) || !fb_constant_is_read_outside(&s->constants, n)) continue;
         ok = describe(s, n, &made) && (constant_of[n.id] = number_of(&constants, &by_hash, &made));
-        is_written[n.id] = fb_last_write(s->alias, n) > fb_node_at(s->graph, n)->ordinal + 1;
+        is_written[n.id] = fb_last_write(s->constants.alias, n) > fb_node_at(s->graph, n)->ordinal + 1;
     }
     fb_constant *list = ok ? fb_arena_alloc(s->m->arena, constants.size + 1) : NULL;
     if (list && constants.size) memcpy(list, constants.data, constants.size);
@@ -567,12 +423,12 @@ static uint32_t root_of(uint32_t *parents, uint32_t node) {
 /* Constants that read each other, or share memory, are one match: a write has no reader that would show where it belongs. */
 static void join(search *s, uint32_t *parents, uint32_t *of_memory) {
     for (fb_node n = fb_first_node(s->graph, FB_MAIN_PROGRAM); n.id; n = fb_next_node(s->graph, n)) {
-        if (s->lattice[n.id] != CONSTANT) continue;
+        if (!is_constant(s, n)) continue;
         for (uint32_t e = fb_input_first(s->graph, n); e; e = fb_input_next(s->graph, e)) {
             fb_node input = fb_edge_input(s->graph, e);
-            if (s->lattice[input.id] == CONSTANT) parents[root_of(parents, n.id)] = root_of(parents, input.id);
+            if (is_constant(s, input)) parents[root_of(parents, n.id)] = root_of(parents, input.id);
         }
-        uint32_t *other = &of_memory[fb_memory_of(s->alias, n)];
+        uint32_t *other = &of_memory[fb_memory_of(s->constants.alias, n)];
         if (*other) parents[root_of(parents, n.id)] = root_of(parents, *other);
         *other = n.id;
     }
@@ -586,7 +442,7 @@ static void report(search *s, constant_plan *plan, uint32_t *parents) {
     bool *has_buffer = calloc(limit, sizeof *has_buffer);
     s->m->failed |= !next || !last || !has_buffer;
     for (fb_node n = fb_first_node(g, FB_MAIN_PROGRAM); n.id && !s->m->failed; n = fb_next_node(g, n)) {
-        if (s->lattice[n.id] != CONSTANT) continue;
+        if (!is_constant(s, n)) continue;
         uint32_t root = root_of(parents, n.id);
         if (last[root]) next[last[root]] = n.id;
         last[root] = n.id;
@@ -595,8 +451,9 @@ static void report(search *s, constant_plan *plan, uint32_t *parents) {
     fb_buffer nodes = {0};
     for (fb_node n = fb_first_node(g, FB_MAIN_PROGRAM); n.id && !s->m->failed; n = fb_next_node(g, n)) {
         uint32_t root = root_of(parents, n.id);
-        if (s->refused[n.id].code && reads_constants_only(s, n)) fb_refuse_for(s->m, s->refused[n.id], &n, 1);
-        if (s->lattice[n.id] != CONSTANT || !has_buffer[root]) continue;
+        if (s->constants.refused[n.id].code && fb_reads_constants_only(&s->constants, n))
+            fb_refuse_for(s->m, s->constants.refused[n.id], &n, 1);
+        if (!is_constant(s, n) || !has_buffer[root]) continue;
         has_buffer[root] = false; /* it is listed by its first node */
         nodes.size = 0;
         for (uint32_t id = n.id; id; id = next[id]) fb_buffer_append(&nodes, &(fb_node){id}, sizeof n);
@@ -613,7 +470,7 @@ static void report(search *s, constant_plan *plan, uint32_t *parents) {
 static void plan_and_report(search *s) {
     constant_plan *plan = fb_arena_alloc(s->m->arena, sizeof *plan);
     uint32_t limit = fb_node_limit(s->graph) + 1, *parents = malloc(limit * sizeof *parents);
-    uint32_t *of_memory = calloc(fb_memory_limit(s->alias), sizeof *of_memory);
+    uint32_t *of_memory = calloc(fb_memory_limit(s->constants.alias), sizeof *of_memory);
     s->m->failed |= !plan || !parents || !of_memory || !make_plan(s, plan);
     for (uint32_t i = 0; i < limit && !s->m->failed; i++) parents[i] = i;
     if (!s->m->failed) join(s, parents, of_memory);
@@ -625,33 +482,24 @@ static void plan_and_report(search *s) {
 
 static void match_graph(fb_matcher *m) {
     const json_t *maximum = json_object_get(m->params, "maximum_bytes");
-    search s = {.m = m, .graph = m->graph, .alias = fb_matcher_alias(m)};
+    search s = {.m = m, .graph = m->graph};
     const char *exactness = json_string_value(json_object_get(m->params, "exactness"));
     s.may_round = exactness && strcmp(exactness, "rounds") == 0;
     s.maximum_bytes = maximum ? json_integer_value(maximum) : (int64_t)4 << 20;
-    size_t limit = (size_t)fb_node_limit(m->graph) + 1, memories = s.alias ? fb_memory_limit(s.alias) : 0;
-    s.lattice = calloc(limit, 1);
-    s.values = calloc(limit, sizeof *s.values);
-    s.refused = calloc(limit, sizeof *s.refused);
-    s.is_home = calloc(limit, sizeof *s.is_home);
-    s.seen = calloc(memories + 1, sizeof *s.seen);
-    s.is_open = calloc(memories + 1, sizeof *s.is_open);
-    m->failed |= !s.lattice || !s.values || !s.refused || !s.is_home || !s.seen || !s.is_open;
+    bool ok = fb_constants_begin(&s.constants, m->graph, fb_matcher_alias(m), m->work);
+    s.values = calloc((size_t)fb_node_limit(m->graph) + 1, sizeof *s.values);
+    m->failed |= !ok || !s.values;
     if (!m->failed && look_forwards(&s)) {
-        find_seen(&s);
-        settle(&s);
+        fb_constants_find_seen(&s.constants, "its strides are asked for, and a buffer has others");
+        fb_constants_settle(&s.constants);
         evaluate(&s);
         find_buffers(&s);
         limit_total(&s);
     }
     if (!m->failed) plan_and_report(&s);
     drop_values(&s);
-    free(s.lattice);
     free(s.values);
-    free(s.refused);
-    free(s.is_home);
-    free(s.seen);
-    free(s.is_open);
+    fb_constants_end(&s.constants);
 }
 
 /* ---- edit ---------------------------------------------------------------------------------------------------------------- */
