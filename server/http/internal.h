@@ -185,10 +185,11 @@ typedef struct fb_queue {
     pthread_mutex_t lock;
     pthread_cond_t ready;
     fb_job *head, **tail;
-    unsigned depth, limit; /* requests */
+    unsigned depth, limit;  /* requests */
+    unsigned pending, idle; /* jobs, requests or not; threads that wait for one */
     bool is_closed;
     pthread_t *threads;
-    unsigned thread_count;
+    unsigned thread_count, most_threads;
 } fb_queue;
 
 /* False when the queue is closed, or for a request when too many wait. */

@@ -24,6 +24,7 @@ static fb_job *pop(fb_queue *queue) {
     queue->head = job->next;
     if (!queue->head) queue->tail = &queue->head;
     queue->depth -= job->is_request;
+    queue->pending--;
     return job;
 }
 
@@ -31,7 +32,9 @@ static void *work(void *context) {
     fb_queue *queue = context;
     for (;;) {
         pthread_mutex_lock(&queue->lock);
+        queue->idle++;
         while (!queue->head && !queue->is_closed) pthread_cond_wait(&queue->ready, &queue->lock);
+        queue->idle--;
         fb_job *job = pop(queue);
         pthread_mutex_unlock(&queue->lock);
         if (!job) return NULL; /* closed and empty */
@@ -39,16 +42,21 @@ static void *work(void *context) {
     }
 }
 
+static int start_worker(fb_queue *queue) {
+    int failure = fb_http_thread(&queue->threads[queue->thread_count], work, queue);
+    queue->thread_count += !failure;
+    return failure;
+}
+
+/* Starts one worker; others are started when a job finds none that is idle. */
 static fb_status queue_start(fb_queue *queue, unsigned threads, unsigned limit, fb_error *error) {
     queue->limit = limit;
     queue->tail = &queue->head;
+    queue->most_threads = threads;
     queue->threads = calloc(threads, sizeof *queue->threads);
     if (!queue->threads) return fb_fail_memory(error);
-    for (; queue->thread_count < threads; queue->thread_count++) {
-        int failure = fb_http_thread(&queue->threads[queue->thread_count], work, queue);
-        if (failure) return fb_fail(error, FB_IO, "no-thread", NULL, "cannot start a worker thread: %s", strerror(failure));
-    }
-    return FB_OK;
+    int failure = start_worker(queue);
+    return failure ? fb_fail(error, FB_IO, "no-thread", NULL, "cannot start a worker thread: %s", strerror(failure)) : FB_OK;
 }
 
 bool fb_queue_push(fb_queue *queue, fb_job *job) {
@@ -59,7 +67,10 @@ bool fb_queue_push(fb_queue *queue, fb_job *job) {
         *queue->tail = job;
         queue->tail = &job->next;
         queue->depth += job->is_request;
+        queue->pending++;
         pthread_cond_signal(&queue->ready);
+        bool is_short = queue->pending > queue->idle && queue->thread_count < queue->most_threads;
+        if (is_short) (void)start_worker(queue); /* else it waits for those that there are */
     }
     pthread_mutex_unlock(&queue->lock);
     return is_taken;

@@ -7,12 +7,14 @@ import concurrent.futures
 import gzip
 import http.client
 import json
+import os
 import re
 import socket
 import time
 
 import pytest
 from conftest import receive_all
+from documents import branches
 
 GRAPH = {
     "format": "foldback.graph/1",
@@ -453,3 +455,13 @@ def test_zstd_window_too_large(shared):
     frame = b"\x28\xb5\x2f\xfd" + b"\x00" + bytes([(28 - 10) << 3]) + b"\x11\x00\x00" + b"{}"
     answer = shared.request("POST", "/v1/graphs", frame, {"Content-Encoding": "zstd", "Content-Type": "application/json"})
     assert "--long=27" in is_problem(answer, 413, "window-too-large")["detail"]
+
+
+def test_workers_start_when_there_is_work(new_service):
+    service = new_service("--workers", "40")
+    threads = lambda: len(os.listdir(f"/proc/{service.process.pid}/task"))
+    before = threads()
+    with concurrent.futures.ThreadPoolExecutor(30) as pool:
+        answers = [*pool.map(lambda number: service.post("/v1/graphs", branches(2, f"w{number}")).status, range(300))]
+    assert answers == [201] * 300
+    assert before < 20 and before < threads() < before + 40
