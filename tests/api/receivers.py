@@ -2,8 +2,10 @@
 only."""
 
 import base64
+import contextlib
 import hashlib
 import hmac
+import http.client
 import http.server
 import json
 import socket
@@ -73,8 +75,19 @@ class Receiver:
             def handle_error(self, request, address):
                 pass
 
+            def process_request(self, request, address):  # in the order in which they connected
+                with self.receiver.changed:
+                    self.receiver.connections += 1
+                super().process_request(request, address)
+
+            def shutdown_request(self, request):  # at the end of a connection
+                super().shutdown_request(request)
+                with self.receiver.changed:
+                    self.receiver.connections -= 1
+                    self.receiver.changed.notify_all()
+
         self.answer, self.messages, self.strays = answer, [], []
-        self.changed = threading.Condition()
+        self.changed, self.connections = threading.Condition(), 0
         self.server = Server((host, port), Handler)
         if context:
             self.server.socket = context.wrap_socket(self.server.socket, server_side=True)
@@ -93,6 +106,14 @@ class Receiver:
                 assert left > 0, [(message.type, message.id) for message in self.messages]
                 self.changed.wait(left)
             return list(self.messages)
+
+    def settle(self):
+        """Reads all that processes had sent which are dead now: a later one may send the same again."""
+        with contextlib.closing(http.client.HTTPConnection("127.0.0.1", self.port)) as last:
+            last.request("OPTIONS", "/")
+            last.getresponse().read()
+        with self.changed:
+            assert self.changed.wait_for(lambda: self.connections == 0, 600)
 
     def close(self):
         self.server.shutdown()

@@ -64,6 +64,7 @@ def test_nothing_told_is_lost(service, writers):
         time.sleep(rng.uniform(0, LONGEST))
         service.kill()
         writers.end(ledger)
+        receiver.settle()
     receiver.answer = lambda message: 200
     service.start()
     path = f"/v1/webhooks/{made['id']}"
