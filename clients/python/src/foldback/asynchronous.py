@@ -127,6 +127,7 @@ class AsyncClient:
     delete_alias = _awaited(Client.delete_alias)
     history = _iterated(Client.history)
     rollback_alias = _awaited(Client.rollback_alias)
+    rollback_plan = _awaited(Client.rollback_plan)
     alias_graph = _awaited(Client.alias_graph)
     alias_events = _iterated(Client.alias_events)
     passes = _awaited(Client.passes)
