@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "core/archive/internal.h"
+#include "core/base/file_kind.h"
 #include "core/base/ratio.h"
 
 #define MOST_JSON ((uint64_t)1 << 30) /* bytes of a program or a config */
@@ -54,9 +55,12 @@ static fb_status expect_text(const fb_archive *archive, const char *name, const 
     const fb_zip_entry *entry = fb_archive_find(archive, name);
     fb_work work = {0};
     char *text;
-    if (!entry)
+    if (!entry) {
+        const char *kind = fb_kind_instead_of_archive(archive->zip.bytes, archive->zip.size);
+        if (kind) return fb_fail(error, FB_INVALID, "bad-archive", "", "%s", kind);
         return fb_fail(error, FB_INVALID, "bad-archive", "", "the entry %s is missing: this is not a .pt2 of torch.export.save",
                        name);
+    }
     fb_status status = fb_zip_read(&archive->zip, entry, 4096, &work, &text, error);
     if (status) return status;
     text[strcspn(text, "\r\n")] = '\0';
@@ -105,6 +109,8 @@ static fb_status check_ratio(const fb_archive *archive, fb_error *error) {
 fb_status fb_archive_open(const void *bytes, uint64_t size, const fb_archive_limits *limits, fb_work *work, fb_archive *archive,
                           fb_error *error) {
     *archive = (fb_archive){.limits = limits ? *limits : (fb_archive_limits){0}};
+    const char *kind = fb_is_zip(bytes, size) ? NULL : fb_kind_instead_of_archive(bytes, size);
+    if (kind) return fb_fail(error, FB_INVALID, "bad-archive", "", "%s", kind);
     fb_status status = fb_zip_open(bytes, size, work, &archive->zip, error);
     if (!status) status = check_ratio(archive, error);
     if (!status) status = find_root(archive, error);

@@ -13,6 +13,12 @@ const char *fb_kind_instead_of_json(const void *bytes, size_t size);
 /* The same where a safetensors file is expected. */
 const char *fb_kind_instead_of_safetensors(const void *bytes, uint64_t size);
 
+/* The same where an archive of torch.export is expected. */
+const char *fb_kind_instead_of_archive(const void *bytes, uint64_t size);
+
+/* The same where an ONNX model is expected. */
+const char *fb_kind_instead_of_onnx(const void *bytes, uint64_t size);
+
 /* Does it begin as ONNX models do? */
 bool fb_is_onnx(const void *bytes, uint64_t size);
 

@@ -1,5 +1,6 @@
 /* The reader and the writer of all messages, which the rows of onnx.def drive. */
 #include "core/onnx/model.h"
+#include "core/base/file_kind.h"
 
 #include <string.h>
 
@@ -362,6 +363,8 @@ fb_status onnx_open(const void *bytes, uint64_t size, const onnx_limits *limits,
     *file = (onnx_file){.bytes = bytes, .size = size, .limits = limits ? *limits : (onnx_limits){0}};
     reader r = {.file = file, .work = work, .error = error};
     file->model = make(&r, 1, sizeof *file->model);
+    const char *kind = fb_is_onnx(bytes, size) ? NULL : fb_kind_instead_of_onnx(bytes, size);
+    if (kind) return fb_fail(error, FB_INVALID, "bad-onnx", "", "%s", kind);
     if (file->model && add_part(&r, &file->model->head, bytes, size)) read_message(&r, ONNX_IS_model, file->model);
     return r.status;
 }

@@ -121,6 +121,8 @@ const char *fb_yes_no(const json_t *object, const char *name);
 
 /* ---- Files, "-" being standard input and output -------------------------------------------------------------------------- */
 
+/* How a message goes on that begins with "FOLDER is a folder": whose it is, and what to do. */
+const char *fb_kind_of_folder(const char *path);
 int fb_file_read(const char *path, fb_buffer *out);
 int fb_file_write(const char *path, const char *bytes, size_t size);
 

@@ -1,7 +1,9 @@
 #include "server/cli/cli.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #define PIECE ((size_t)1 << 16)
 
@@ -12,6 +14,21 @@ static bool read_all(FILE *file, fb_buffer *out) {
         out->size += got;
         if (!got) return space && !ferror(file);
     }
+}
+
+const char *fb_kind_of_folder(const char *path) {
+    static const struct {
+        const char *file, *kind;
+    } kinds[] = {
+        {"saved_model.pb", " with a SavedModel of TensorFlow; python -m tf2onnx.convert --saved-model FOLDER makes ONNX of it"},
+        {"config.json", " of Hugging Face, which has weights and no graph; export the model with the Python client"},
+    };
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
+        char name[4096];
+        int length = snprintf(name, sizeof name, "%s/%s", path, kinds[i].file);
+        if (length > 0 && (size_t)length < sizeof name && access(name, F_OK) == 0) return kinds[i].kind;
+    }
+    return "; name a file";
 }
 
 int fb_file_read(const char *path, fb_buffer *out) {
@@ -25,6 +42,7 @@ int fb_file_read(const char *path, fb_buffer *out) {
     bool is_short = out->failed;
     fb_buffer_free(out);
     if (is_short) return fb_cli_no_memory();
+    if (failure == EISDIR) return fb_complain(FB_EXIT_FAILED, "%s is a folder%s", path, fb_kind_of_folder(path));
     return fb_complain(FB_EXIT_FAILED, "cannot read %s: %s", is_input ? "standard input" : path, strerror(failure));
 }
 

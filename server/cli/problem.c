@@ -31,6 +31,7 @@ static const struct {
     {": pass it as prefix", ": give it with --prefix"},
     {"send as=source or as=finished", "say --as source or --as finished"},
     {"upload it first", "foldback upload sends it"},
+    {"; PUT a safetensors file with them*", ""},
     {"the query parameter ", "--"},
     {"the body is larger than", "what is sent is larger than"},
 };
@@ -76,7 +77,7 @@ static const kind_of_name kinds[] = {
     {"unknown-version", "versions", "version", true},       {"unknown-run", "/v1/runs", "id", false},
     {"unknown-graph", "/v1/graphs", "id", false},           {"unknown-job", "/v1/jobs", "id", false},
     {"unknown-token", "/v1/tokens", "name", false},         {"unknown-transformation", "/v1/transformations", "name", false},
-    {"unknown-pass", "/v1/transformations", "name", false},
+    {"unknown-pass", "/v1/transformations", "name", false}, {"unknown-layout", "/v1/layouts", "name", false},
 };
 
 static const kind_of_name *find_kind(const char *code) {

@@ -36,6 +36,17 @@ static void put_page(fb_address *page, const char *folder, const char *thing) {
     fb_address_segment(page, thing);
 }
 
+/* Fails where it does not exist: the item of that name in a folder, or the reference. */
+static int find_thing(fb_cli *cli, const char *folder, const char *name, const fb_reference *reference) {
+    fb_address address = {0};
+    json_t *found;
+    if (reference) fb_reference_address(reference, &address);
+    else put_page(&address, folder, name);
+    int result = fb_cli_get(cli, &address, &found, NULL);
+    if (!result) json_decref(found);
+    return result;
+}
+
 static int find_page(fb_cli *cli, fb_address *page) {
     fb_address_path(page, "/ui");
     if (!cli->arguments.count) return FB_EXIT_DONE;
@@ -43,10 +54,13 @@ static int find_page(fb_cli *cli, fb_address *page) {
     char id[FB_ID_LENGTH + 1];
     if (is_model_name(&what)) {
         put_page(page, "/models", what.text);
+        return find_thing(cli, "/v1/models", what.text, NULL);
     } else if (what.kind == FB_REFERS_TO_ALIAS) {
         put_page(page, "/models", what.model);
+        return find_thing(cli, NULL, NULL, &what);
     } else if (what.kind == FB_REFERS_TO_RUN) {
         put_page(page, "/runs", what.text);
+        return find_thing(cli, NULL, NULL, &what);
     } else {
         int result = what.kind == FB_REFERS_TO_FILE ? store_file(cli, &what, id) : fb_reference_id(cli, &what, id);
         if (result) return result;

@@ -68,7 +68,9 @@ static fb_status set_path(const char *path, struct sockaddr_un *out, fb_error *e
 }
 
 static fb_status fail_listen(const char *address, const char *reason, fb_error *error) {
-    return fb_fail(error, FB_IO, "cannot-listen", NULL, "cannot listen on %s: %s", address, reason);
+    bool is_taken = strcmp(reason, strerror(EADDRINUSE)) == 0;
+    return fb_fail(error, FB_IO, "cannot-listen", NULL, "cannot listen on %s: %s%s", address, reason,
+                   is_taken ? "; give another address with --listen (with port 0 any free port is taken)" : "");
 }
 
 /* 0 when a process listens there, else why it cannot be reached. */

@@ -57,8 +57,7 @@ void fb_respond_evaluation_error(fb_response *response, const fb_error *error, c
     for (size_t i = 0; i < sizeof known / sizeof *known; i++) is_known |= !strcmp(error->code, known[i]);
     bool is_blob = !strcmp(error->code, "blob-too-small");
     if (error->status == FB_NOT_FOUND || is_blob) { /* the request is right: the stored graph says more than is here */
-        told.status = FB_CONFLICT;
-        fb_copy_text(told.code, sizeof told.code, "bytes-missing");
+        fb_error_bytes_missing(&told);
     } else if (is_late) { /* the same request would take as long again */
         told.status = FB_INVALID;
     } else if (error->status == FB_INVALID && !is_known) {

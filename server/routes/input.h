@@ -271,6 +271,8 @@ void fb_evaluating_end(fb_evaluating *evaluating);
  * output-mismatch, evaluation-timeout …; 409 bytes-missing; 413 evaluation-too-large; 503 when the server stops. The node is
  * one of `a`, or else of `b`, which may be NULL. */
 void fb_respond_evaluation_error(fb_response *response, const fb_error *error, const fb_graph *a, const fb_graph *b);
+/* Makes it 409 bytes-missing, and adds how a graph gets its bytes (weights.c). */
+void fb_error_bytes_missing(fb_error *error);
 
 /* True if each array of the file is an input of a graph, or of `b`, which may be NULL; otherwise this responds (422
  * unknown-input). */

@@ -155,13 +155,22 @@ static bool check_names(fb_response *response, const fb_graph *graph, const weig
 
 /* ---- the file ----------------------------------------------------------------------------------------------------------- */
 
+void fb_error_bytes_missing(fb_error *error) {
+    static const char cure[] = "; PUT a safetensors file with them to /v1/blobs/{digest}, and POST the graph to "
+                               "/v1/graphs?weights={digest}: the graph that comes out has them";
+    size_t length = strlen(error->message);
+    error->status = FB_CONFLICT;
+    fb_copy_text(error->code, sizeof error->code, "bytes-missing");
+    if (length + sizeof cure <= sizeof error->message) memcpy(error->message + length, cure, sizeof cure);
+}
+
 /* 409 for what cannot be read of a stored graph. `faulty` (stolen, perhaps NULL) is [{"name", "code", "blob"?}, …]. */
 void fb_respond_unreadable(fb_response *response, const fb_error *error, json_t *faulty) {
     fb_error conflict = *error;
     bool is_missing = error->status == FB_NOT_FOUND || (faulty && strcmp(error->code, FB_TENSOR_OVERFLOWS) != 0);
     /* The request is right: it is the stored graph that says more than is here. */
     if (is_missing || error->status == FB_INVALID) conflict.status = FB_CONFLICT;
-    if (is_missing) fb_copy_text(conflict.code, sizeof conflict.code, "bytes-missing");
+    if (is_missing) fb_error_bytes_missing(&conflict);
     conflict.pointer[0] = '\0';
     fb_respond_error(response, &conflict);
     if (faulty) fb_problem_member_take(response, "tensors", faulty);

@@ -30,7 +30,7 @@ KINDS = {
     "an HDF5 file": b"\x89HDF\r\n\x1a\n" + bytes(16),
     "a NumPy array": b"\x93NUMPY\x01\x00v\x00{'descr': '<f4'}",
 }
-ADVICE = ("export", "POST /v1/graphs", "decompress", "bind", "safetensors.torch.save_file")
+ADVICE = ("export", "POST /v1/graphs", "decompress", "bind", "safetensors.torch.save_file", "foldback convert")
 NOT_JSON = {**KINDS, "a safetensors file": weights_of("toy")}
 
 
@@ -82,3 +82,63 @@ def test_a_header_that_begins_like_another_kind(shared):
         digest = blobs.stored(shared, padded)
         answer = shared.post("/v1/graphs", documents.document("toy"), raw_query=[("weights", digest)])
         assert answer.status in (200, 201), answer.json()
+
+
+def torch_zip(*entries):
+    """As PyTorch writes them: in this order, uncompressed."""
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w") as archive:
+        for name, data in entries:
+            archive.writestr(f"model/{name}", data)
+    return out.getvalue()
+
+
+OF_TORCH = {
+    "a TorchScript model (torch.jit.save)": torch_zip(("data/0", bytes(64)), ("data.pkl", b"\x80\x02c__torch__\nNet\n"),
+                                                      ("code/n.py", "")),
+    "a checkpoint of torch.save (.pt, .bin)": torch_zip(("data.pkl", b"\x80\x02ccollections\nOrderedDict\n"),
+                                                        ("data/0", bytes(64))),
+    "a TensorFlow Lite model": b"\x1c\x00\x00\x00TFL3" + bytes(64),
+    "a saved_model.pb of TensorFlow": b"\x08\x01\x12\x10" + bytes(64),
+}
+CURES = ("export", "tf2onnx.convert", "python -m foldback convert")
+
+
+@pytest.mark.parametrize("kind", OF_TORCH)
+def test_each_place_says_what_it_is_and_a_way_on(tmp_path, shared, kind):
+    """The command line wherever it takes a graph or weights, under any name, and HTTP."""
+    local = CommandLine(tmp_path, "--data", tmp_path / "store")
+    graph = local.put("graph.json", documents.document("toy"))
+    for name in ("model.bin", "model.pt2", "model.onnx", "model.safetensors"):
+        local.put(name, OF_TORCH[kind])
+        for words in (["put", name], ["id", name], ["code", name], ["show", name], ["diff", name, graph], ["verify", name],
+                      ["optimize", name, "-p", "cleanup"], ["register", "m:1", name], ["reverse", name], ["weights", name],
+                      ["optimize", graph, "-p", "cleanup", "--weights", name], ["bind", graph, name],
+                      ["layout", "apply", "qkv-fused", name, "-o", "out.safetensors"],
+                      ["layout", "undo", name, "-o", "out.safetensors"], ["compare", graph, name]):
+            needs_store = words[0] not in ("id", "verify") or name in ("model.pt2", "model.onnx")
+            done = local(*words) if needs_store else local.run(*words)
+            said = done.out + done.err
+            assert done.status == 1 and f"this is {kind}" in said, (words, done)
+            assert any(cure in said for cure in CURES) or "save_file" in said, (words, done)
+    for headers in ({"Content-Type": "application/json"}, {"Content-Type": "application/octet-stream"}, {}):
+        for path in ("/v1/graphs", "/v1/optimize?pass=cleanup", "/v1/compare"):
+            answer = shared.post(path, OF_TORCH[kind], headers=headers)
+            if answer.status != 415:
+                assert answer.status in (400, 422) and f"this is {kind}" in answer.json()["detail"], (path, headers, answer)
+
+
+def test_folders_are_said_to_be_folders(tmp_path):
+    local = CommandLine(tmp_path, "--data", tmp_path / "store")
+    (tmp_path / "saved").mkdir()
+    (tmp_path / "saved" / "saved_model.pb").write_bytes(b"\x08\x01\x12\x10")
+    done = local("put", "saved")
+    assert done.status == 1 and "SavedModel of TensorFlow" in done.err and "tf2onnx" in done.err
+
+
+def test_bytes_that_are_missing_come_by_binding(shared):
+    graph = shared.post("/v1/graphs", documents.document("toy")).json()["id"]
+    for answer in (shared.get(f"/v1/graphs/{graph}/weights"), shared.post(f"/v1/graphs/{graph}/evaluate", {})):
+        problem = answer.json()
+        assert (answer.status, problem["code"]) == (409, "bytes-missing")
+        assert "/v1/blobs/{digest}" in problem["detail"] and "/v1/graphs?weights={digest}" in problem["detail"]

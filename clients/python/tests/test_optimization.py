@@ -1016,3 +1016,17 @@ def test_two_reverses_in_any_order(order):
     assert alone.code == traced.code
     parts[left](traced, reverse=True)
     assert traced.code == code and torch.equal(traced(x), expected)
+
+
+@pytest.mark.parametrize("parts", [[optimization.MergeLinears, optimization.FuseBatchNorm2dInConv2d],
+                                   [optimization.FuseBatchNorm2dInConv2d]])
+def test_what_cannot_be_reversed_says_which_pass_and_what_can(parts):
+    model = torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3), torch.nn.BatchNorm2d(4)).eval()
+    live, x = torch.fx.symbolic_trace(model), torch.randn(1, 3, 8, 8)
+    made = optimization.compose(*(part() for part in parts)) if len(parts) > 1 else parts[0]()
+    made(live)
+    with pytest.raises(optimization.Irreversible, match=r"FuseBatchNorm2dInConv2d\(\) cannot be reversed.*rollback") as raised:
+        made(live, reverse=True)
+    assert "MergeLinears" not in str(raised.value) and isinstance(raised.value, TypeError)
+    assert [type(one) for one in raised.value.transformations] == [optimization.FuseBatchNorm2dInConv2d]
+    assert torch.equal(optimization.rollback(live)(x), model(x))

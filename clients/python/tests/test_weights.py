@@ -18,6 +18,7 @@ from torch import nn
 
 import foldback
 from foldback import transfer
+from foldback.convert import convert
 
 TOY = ROOT / "tests" / "fixtures" / "toy"
 
@@ -384,7 +385,7 @@ def test_a_file_of_another_kind(client, graph, tmp_path, kind, start):
         lambda: client.optimize(graph, ["MergeLinears"], weights=[path]),
         lambda: foldback.fx.from_document(graph, weights=path),
     ):
-        with pytest.raises(ValueError, match=f"is .*{kind}.*not a safetensors file.*save_file"):
+        with pytest.raises(ValueError, match=f"is .*{kind}.*not a safetensors file.*(save_file|foldback convert)"):
             refused()
 
 
@@ -429,3 +430,32 @@ def test_a_checkpoint_may_have_any_name_of_a_tensor(client, tmp_path, make, firs
     for graph, weights in ((document, tmp_path / "model.safetensors"),
                            (client.graph(run["result"]), client.weights(run["result"], tmp_path / "result.safetensors"))):
         torch.testing.assert_close(foldback.fx.from_document(graph, weights=weights)(x), model(x))
+
+
+def test_tensors_of_a_real_checkpoint(tmp_path):
+    """Not contiguous, shared, on the way of training: what save_file refuses, and the states of an optimiser stay out."""
+    model = nn.Sequential(nn.Linear(4, 3), nn.Linear(4, 3))
+    model[1].weight = model[0].weight
+    optimiser = torch.optim.AdamW(model.parameters())
+    state = model.state_dict() | {"turned": torch.arange(6.0).reshape(2, 3).T, "number": torch.tensor(3)}
+    for parameter in model.parameters():
+        parameter.grad = torch.ones_like(parameter)
+    optimiser.step()
+    whole = {"model": state, "optimizer": optimiser.state_dict(), "step": 3, "config": {"rate": 1e-3}}
+    for number, (saved, more) in enumerate([(state, {}), (whole, {}), (whole | {"ema": state}, {"key": "ema"})]):
+        path, target = tmp_path / f"{number}.pt", tmp_path / f"{number}.safetensors"
+        torch.save(saved, path, _use_new_zipfile_serialization=number != 1)
+        convert(path, target, **more)
+        found = load_file(target)
+        assert found.keys() == state.keys() and all(torch.equal(found[name], state[name]) for name in state)
+        with pytest.raises(ValueError, match="is there already"):
+            convert(path, target, **more)
+    with pytest.raises(ValueError, match=r"tensors at model \(6\), ema \(6\)"):
+        convert(tmp_path / "2.pt", tmp_path / "new.safetensors")
+    torch.save(model, tmp_path / "whole.pt")
+    with pytest.raises(ValueError, match="holds more than tensors"):
+        convert(tmp_path / "whole.pt", tmp_path / "new.safetensors")
+    torch.jit.trace(nn.Linear(2, 2), torch.zeros(1, 2)).save(tmp_path / "script.pt")
+    command = [sys.executable, "-m", "foldback", "convert", str(tmp_path / "script.pt"), "-o", str(tmp_path / "s.safetensors")]
+    assert subprocess.run(command, capture_output=True, text=True).stdout.startswith("2 tensors written to")
+    assert not (tmp_path / "new.safetensors").exists()

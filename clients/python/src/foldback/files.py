@@ -9,7 +9,6 @@ from pathlib import Path
 
 # What a file of another kind begins with, and what it is.
 _BEGINNINGS = (
-    (b"PK\x03\x04", "a zip archive: of torch.save (.pt, .bin) or torch.export.save (.pt2)"),
     (b"\x80\x02", "a pickle"),
     (b"\x80\x03", "a pickle"),
     (b"\x80\x04", "a pickle"),
@@ -21,6 +20,8 @@ _BEGINNINGS = (
     (b"\x93NUMPY", "a NumPy array"),
 )
 _ADVICE = "save the tensors with safetensors.torch.save_file"
+OF_TORCH = ("a pickle", "a checkpoint of torch.save", "a TorchScript model")
+SHOWN = 512  # bytes that tell
 
 
 def kind_of(beginning: bytes) -> str | None:
@@ -31,7 +32,23 @@ def kind_of(beginning: bytes) -> str | None:
     for start, kind in _BEGINNINGS:
         if beginning.startswith(start):
             return kind
+    if beginning.startswith((b"PK\x03\x04", b"PK\x05\x06")):
+        return _kind_of_zip(beginning)
+    if beginning[4:8] == b"TFL3":
+        return "a TensorFlow Lite model"
+    if beginning.startswith(b"\x08\x01\x12"):
+        return "a saved_model.pb of TensorFlow"
     return "an ONNX model" if _is_onnx(beginning) else None
+
+
+def _kind_of_zip(beginning: bytes) -> str:
+    """By its first entry; the pickle of TorchScript names classes of __torch__."""
+    _, _, first = beginning[30 : 30 + int.from_bytes(beginning[26:28], "little")].partition(b"/")
+    if first.startswith((b"data/weights/", b"data/constants/", b"models/", b"archive_format", b"archive_version")):
+        return "an archive of torch.export.save (.pt2)"
+    if first.startswith((b"data/", b"code/")) or b"__torch__" in beginning:
+        return "a TorchScript model"
+    return "a checkpoint of torch.save" if first == b"data.pkl" else "a zip archive"
 
 
 def _is_safetensors(beginning: bytes) -> bool:
@@ -42,13 +59,16 @@ def _is_safetensors(beginning: bytes) -> bool:
 def _is_onnx(beginning: bytes) -> bool:
     """A protobuf whose first field is the version of the format, and whose next is the producer's name or what follows it. A
     safetensors file begins with a size of eight bytes, of which the upper ones are 0."""
-    return len(beginning) >= 4 and beginning[0] == 8 and 0 < beginning[1] < 32 and beginning[2] in (0x12, 0x1A, 0x3A, 0x42)
+    return len(beginning) >= 4 and beginning[0] == 8 and 1 < beginning[1] < 32 and beginning[2] in (0x12, 0x1A, 0x3A, 0x42)
 
 
 def refuse_other_kinds(path: str | os.PathLike[str]) -> None:
     """Raises ValueError for a file that is not a safetensors file, by its first bytes."""
     with open(path, "rb") as file:
-        kind = kind_of(file.read(16))
+        kind = kind_of(file.read(SHOWN))
+    if kind in OF_TORCH:
+        command = f"python -m foldback convert {os.fspath(path)} -o weights.safetensors"
+        raise ValueError(f"{os.fspath(path)} is {kind}, not a safetensors file; `{command}` takes the tensors out")
     if kind is not None:
         raise ValueError(f"{os.fspath(path)} is {kind}, not a safetensors file; {_ADVICE}")
 

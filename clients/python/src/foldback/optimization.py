@@ -39,7 +39,7 @@ __all__ = [
     "EliminateCommonSubexpressions", "EliminateDeadCode", "EvaluateConstants", "FoldConstants", "FoldNormIntoLinear", "FoldPad",
     "FoldScaleIntoLinear", "FoldShapes", "FuseActivation", "FuseAttention", "FuseBatchNorm",
     "FuseBatchNorm1dInLinear", "FuseBatchNorm2dInConv2d", "FuseBiasInLinear", "FuseLinear", "FuseNorm", "FuseRepeat",
-    "FuseRotation", "InlinePrograms", "InlineVmap", "LintAndRecompile", "MergeConsecutiveLinears",
+    "FuseRotation", "InlinePrograms", "InlineVmap", "Irreversible", "LintAndRecompile", "MergeConsecutiveLinears",
     "MergeConvolutions", "MergeLinears", "MergeViews", "QuantizeWeights", "RecordTypes", "Refusal", "RemoveNoOps",
     "ReplaceActivation", "ReversibleTransformation", "Run", "Transformation", "UndoConflict", "UnpackLinear",
     "cleanup", "compose", "inference", "latency", "record_shapes", "rollback", "runs",
@@ -59,6 +59,17 @@ class UndoConflict(EditError):
 # ---- what users subclass --------------------------------------------------------------------------------------------------
 
 
+class Irreversible(TypeError):
+    """`reverse` was asked of transformations that cannot be reversed; `transformations` are those."""
+
+    def __init__(self, transformations: Sequence[Transformation]) -> None:
+        self.transformations = list(transformations)
+        names = ", ".join(f"{type(one).__name__}()" for one in self.transformations)
+        super().__init__(
+            f"{names} cannot be reversed: what it would need is lost. foldback.optimization.rollback(graph_module) takes back "
+            "every run, these as well")
+
+
 class Transformation(ABC):
     """A transformation of a torch.fx graph. Subclasses implement `transform`; an instance is called with a module.
 
@@ -75,10 +86,12 @@ class Transformation(ABC):
         """Transforms the module, in place or not, and gives the transformed one."""
         raise NotImplementedError("The transform method needs to be implemented.")
 
-    def __call__(self, graph_module: GraphModule, lint_and_recompile: bool = True) -> GraphModule:
+    def __call__(self, graph_module: GraphModule, lint_and_recompile: bool = True, reverse: bool = False) -> GraphModule:
         """Transforms the module. `lint_and_recompile=False` leaves both to a later call. When something is raised, the graph
-        and the modules are as they were."""
-        return _call([(self, False)], graph_module, lint_and_recompile)
+        and the modules are as they were. `reverse` undoes a reversible transformation; any other raises Irreversible."""
+        if reverse and not isinstance(self, ReversibleTransformation):
+            raise Irreversible([part for part, _ in _flat([(self, False)]) if not isinstance(part, ReversibleTransformation)])
+        return _call([(self, reverse)], graph_module, lint_and_recompile)
 
     @property
     def signature(self) -> str:
@@ -119,11 +132,6 @@ class ReversibleTransformation(Transformation):
     def reverse(self, graph_module: GraphModule) -> GraphModule:
         """Undoes what `transform` did, and gives the restored module."""
         raise NotImplementedError("The reverse transform method needs to be implemented.")
-
-    def __call__(self, graph_module: GraphModule, lint_and_recompile: bool = True, reverse: bool = False) -> GraphModule:
-        """Transforms the module, or with `reverse` undoes that. When something is raised, the graph and the modules are as they
-        were."""
-        return _call([(self, reverse)], graph_module, lint_and_recompile)
 
     def mark_as_restored(self, node: Node) -> None:
         """Takes the mark off a node. Raises ValueError if it has none of this transformation."""
