@@ -51,7 +51,7 @@ def _load(path: Path) -> Any:
 def _tensors_of(loaded: Any, key: str | None, name: str) -> Tensors:
     if isinstance(loaded, torch.Tensor):
         return {"tensor": loaded}
-    parts = dict(_parts(loaded, ""))
+    parts: dict[str, Tensors] = dict(_parts(loaded, ""))
     if key is not None:
         if key not in parts:
             raise ValueError(f"{name} has no tensors at {key!r}; it has them at {_listed(parts)}")
