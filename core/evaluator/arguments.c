@@ -125,8 +125,19 @@ const char *fb_unread_argument(fb_kernel_call *call) {
     return find_unread(call);
 }
 
+static bool find_in_part(const fb_kernel_call *call, const char *name, fb_object *out) {
+    for (const fb_part_argument *one = call->part; one->name; one++) {
+        if (strcmp(one->name, name) != 0) continue;
+        *out = one->object;
+        fb_object_keep(out);
+        return true;
+    }
+    return false;
+}
+
 static bool find(fb_kernel_call *call, const char *name, fb_object *out) {
     *out = (fb_object){.kind = FB_OBJECT_NONE};
+    if (call->part) return find_in_part(call, name, out);
     fb_argument_place place;
     fb_value value = fb_call_argument_as(call->graph, call->node, op_of(call), name, &place);
     if (value.id) mark_read(call, name);
@@ -273,7 +284,7 @@ bool fb_argument_axis(fb_kernel_call *call, const char *name, int rank, int64_t 
 static const fb_object *find_variadic(fb_kernel_call *call, const char *name) {
     fb_argument_place place;
     const fb_object *object = fb_argument(call, name);
-    if (!object || fb_object_is_sequence(object)) return object;
+    if (!object || fb_object_is_sequence(object) || call->part) return object;
     if (!fb_call_argument_place(call->graph, call->node, name, &place) || place.is_keyword) return object;
     const fb_value_row *args = fb_value_at(call->graph, fb_node_at(call->graph, call->node)->args);
     if (!fb_call_parameter_is_variadic(call->graph, call->node, name)) return object;

@@ -27,6 +27,7 @@ static const fb_kernel_row *kernel_of(const fb_evaluator *evaluator, fb_op op) {
 }
 
 const char *fb_call_spelling(const fb_kernel_call *call) {
+    if (call->spelling) return call->spelling;
     const fb_node_row *row = fb_node_at(call->graph, call->node);
     const char *text = fb_node_target(call->graph, call->node);
     if (row->opcode == FB_CALL_MODULE) text = fb_text(call->graph, fb_module_at(call->graph, row->module)->type);
@@ -177,10 +178,30 @@ void fb_free_workspace(fb_kernel_call *call, void *workspace, int64_t count, siz
 /* ---- results --------------------------------------------------------------------------------------------------------- */
 
 /* Views show what was rounded when it was computed. */
-static void round_result(const fb_object *result) {
+void fb_round_result(const fb_object *result) {
     if (result->kind == FB_OBJECT_ARRAY && result->array->storage->references == 1) fb_array_round(result->array);
     if (!fb_object_is_sequence(result)) return;
-    for (size_t i = 0; i < result->items->count; i++) round_result(&result->items->objects[i]);
+    for (size_t i = 0; i < result->items->count; i++) fb_round_result(&result->items->objects[i]);
+}
+
+fb_status fb_evaluate_part(fb_kernel_call *call, fb_op op, const char *spelling, const fb_part_argument *arguments,
+                           fb_object *result) {
+    fb_evaluator *evaluator = call->evaluator;
+    const fb_kernel_row *row = kernel_of(evaluator, op);
+    size_t outer = evaluator->argument_count;
+    fb_kernel_call part = *call;
+    *result = (fb_object){.kind = FB_OBJECT_NONE};
+    if (call->status) return call->status;
+    if (!row) return fb_kernel_unsupported(call, "there is no kernel for its part %s", spelling);
+    part.op = op;
+    part.takes_complex = row->takes_complex;
+    part.spelling = spelling;
+    part.part = arguments;
+    part.status = row->function(&part, result);
+    if (!part.status) fb_round_result(result);
+    else fb_object_drop(result);
+    while (evaluator->argument_count > outer) fb_object_drop(&evaluator->arguments[--evaluator->argument_count]);
+    return call->status = part.status;
 }
 
 /* transpose_, unsqueeze_ …: the tensor itself becomes the view that the operator gives. */
@@ -252,7 +273,8 @@ fb_status fb_evaluate_call(fb_evaluator *evaluator, fb_node node, fb_object *out
     fb_value written = fb_map_value(graph, fb_node_at(graph, node)->kwargs, "out");
     unsigned levels = 0;
     size_t outer = evaluator->argument_count; /* of the call that a nested program is run for */
-    if (!row) refuse(&call);
+    if (fb_is_onnx_call(graph, node)) call.status = fb_evaluate_onnx(&call, out);
+    else if (!row) refuse(&call);
     else if (written.id && fb_value_kind(graph, written) != FB_NONE) fb_kernel_unsupported(&call, "out= is not known");
     else if (is_by_name && fb_check_signature(&call)) (void)0;
     else if (!is_by_name && fb_value_at(graph, fb_node_at(graph, node)->kwargs)->count)
@@ -262,9 +284,10 @@ fb_status fb_evaluate_call(fb_evaluator *evaluator, fb_node node, fb_object *out
     const char *unread = is_by_name && !call.status ? fb_unread_argument(&call) : NULL;
     if (unread) fb_kernel_unsupported(&call, "its %s argument is not known", unread);
     if (!call.status) call.status = fb_object_check(out, call.error);
-    if (!call.status) round_result(out);
-    if (!call.status && !is_in_place(&call)) fb_lay_out_result(&call, out);
-    else if (!call.status) {
+    if (!call.status) fb_round_result(out);
+    if (call.status || (!row && fb_is_onnx_call(graph, node))) (void)0;
+    else if (!is_in_place(&call)) fb_lay_out_result(&call, out);
+    else {
         fb_object first;
         call.status = fb_evaluate_value(evaluator, fb_first_argument(graph, node), &first);
         if (!call.status) {

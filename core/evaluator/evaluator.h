@@ -107,7 +107,7 @@ fb_status fb_give_input(void *context, fb_node node, fb_object *out, fb_error *e
  */
 fb_status fb_draw_value(const fb_graph *graph, fb_node node, fb_array_memory *memory, const fb_eval_options *options,
                         fb_object *out, fb_error *error);
-/* Is it one of the names of this placeholder: the node's, or its target's without stars? */
+/* Is it one of the names of this placeholder: that of an ONNX model, or else the node's, or its target's without stars? */
 bool fb_is_input_name(const fb_graph *graph, fb_node node, const char *name);
 
 /* The arrays of a safetensors file of inputs. */

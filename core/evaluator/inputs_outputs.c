@@ -10,12 +10,47 @@
 #include "core/base/map.h"
 #include "core/weights/safetensors.h"
 
+#define INPUT "input."
+#define OUTPUT "output."
+
 /* ---- placeholders ------------------------------------------------------------------------------------------------------ */
+
+/* Is it the name that an ONNX model gives the placeholder? Its metadata are {"value": name}. */
+static bool is_value_name(const fb_graph *graph, fb_node node, const char *value) {
+    fb_value rest = fb_node_at(graph, node)->meta_rest;
+    const char *said = rest.id ? fb_value_text(graph, fb_map_value(graph, rest, "onnx")) : NULL;
+    return said && strcmp(said, value) == 0;
+}
+
+static bool is_name_of_value(const fb_graph *graph, fb_node node, const char *name, bool *is_of_another) {
+    fb_buffer value = {0};
+    fb_buffer_string(&value, "{\"value\":");
+    fb_buffer_json_string(&value, name, strlen(name));
+    fb_buffer_char(&value, '}');
+    const char *text = fb_buffer_text(&value);
+    bool is_it = text && is_value_name(graph, node, text);
+    *is_of_another = !text;
+    for (fb_node n = fb_first_node(graph, FB_MAIN_PROGRAM); n.id && !is_it && !*is_of_another; n = fb_next_node(graph, n))
+        *is_of_another = fb_node_at(graph, n)->opcode == FB_PLACEHOLDER && is_value_name(graph, n, text);
+    fb_buffer_free(&value);
+    return is_it;
+}
 
 bool fb_is_input_name(const fb_graph *graph, fb_node node, const char *name) {
     const char *target = fb_node_target(graph, node);
+    bool is_of_another = false;
+    if (fb_node_at(graph, node)->meta_rest.id) {
+        if (is_name_of_value(graph, node, name, &is_of_another)) return true;
+        fb_buffer whole = {0};
+        bool is_another, is_it = false;
+        fb_buffer_printf(&whole, INPUT "%s", name); /* which a file's names have lost */
+        const char *text = is_of_another ? NULL : fb_buffer_text(&whole);
+        if (text) is_it = is_name_of_value(graph, node, text, &is_another);
+        fb_buffer_free(&whole);
+        if (is_it) return true;
+    }
     target += strspn(target, "*");
-    return strcmp(name, target) == 0 || strcmp(name, fb_node_name(graph, node)) == 0;
+    return !is_of_another && (strcmp(name, target) == 0 || strcmp(name, fb_node_name(graph, node)) == 0);
 }
 
 /* A symbol is any size of a dynamic axis: it gets one of 5 to 15 by its name, so that all tensors agree about it. -1 = the size
@@ -133,9 +168,6 @@ fb_status fb_flatten_output(const fb_object *output, fb_array ***items, size_t *
 }
 
 /* ---- files ------------------------------------------------------------------------------------------------------------- */
-
-#define INPUT "input."
-#define OUTPUT "output."
 
 static fb_status read_array(const unsigned char *bytes, const fb_safetensors_entry *entry, fb_array_file *out,
                             fb_error *error) {

@@ -12,6 +12,12 @@
 #define FB_EVAL_MEMORY ((size_t)1 << 30)
 #define FB_CALL_ARGUMENTS 24 /* distinct arguments that one kernel may ask for */
 
+typedef struct fb_onnx_scope {
+    const fb_value_row *kwargs;
+    fb_value defaults; /* the config of the function's module */
+    const struct fb_onnx_scope *outer;
+} fb_onnx_scope;
+
 struct fb_evaluator {
     const fb_graph *graph;
     const fb_eval_options *options;
@@ -29,9 +35,10 @@ struct fb_evaluator {
     fb_usage *usage;                           /* what is written, where something is; or NULL */
     fb_alias *alias;
 
-    int levels;   /* of torch.vmap that are open */
-    double steps; /* that calls have said they take */
-    fb_blas blas; /* once something was multiplied */
+    const struct fb_onnx_scope *scope; /* attributes of the ONNX function that is being evaluated, or NULL */
+    int levels;                        /* of torch.vmap that are open */
+    double steps;                      /* that calls have said they take */
+    fb_blas blas;                      /* once something was multiplied */
 
     /* The arguments of the call at hand; those that kernels have asked for are kept until they return. */
     fb_object arguments[FB_CALL_ARGUMENTS];
@@ -76,6 +83,14 @@ fb_op fb_parametrized_op(const fb_graph *graph, fb_node node, fb_value *recipes)
 bool fb_find_parametrized(fb_kernel_call *call, const char *name, fb_object *out);
 /* The kernels of all operators; those without one are left as they are. */
 void fb_find_kernels(const fb_kernel_row *by_op[FB_OP_COUNT]);
+/* The call's operator as a part of the call's node: with these arguments, up to one without a name, and a spelling of it. */
+fb_status fb_evaluate_part(fb_kernel_call *call, fb_op op, const char *spelling, const fb_part_argument *arguments,
+                           fb_object *result);
+/* Rounds what a kernel has made to its dtype. */
+void fb_round_result(const fb_object *result);
+/* Is it a call of an operator or a function of ONNX? Then it is evaluated in parts: onnx.c. */
+bool fb_is_onnx_call(const fb_graph *graph, fb_node node);
+fb_status fb_evaluate_onnx(fb_kernel_call *call, fb_object *result);
 /* A call: its kernel, and what its spelling adds. */
 fb_status fb_evaluate_call(fb_evaluator *evaluator, fb_node node, fb_object *out);
 

@@ -51,11 +51,19 @@ typedef struct fb_kernel_call {
     bool takes_complex; /* its row says so: complex tensors may be asked for and made */
     fb_value recipes;   /* a parametrised module's config.parametrized: how its weights are computed; see parametrized.c */
     fb_array_memory *memory;
-    fb_status status;                /* FB_OK until something failed; then `error` says what */
-    bool takes_weight;               /* the argument that is being found may be a matrix of weights */
-    uint64_t read_args, read_kwargs; /* by position: arguments that were asked for */
+    fb_status status;                    /* FB_OK until something failed; then `error` says what */
+    bool takes_weight;                   /* the argument that is being found may be a matrix of weights */
+    uint64_t read_args, read_kwargs;     /* by position: arguments that were asked for */
+    const char *spelling;                /* of a call that is a part of another one; NULL: the node's own */
+    const struct fb_part_argument *part; /* its arguments, up to one without a name */
     fb_error *error;
 } fb_kernel_call;
+
+/* An operator that is computed as parts of another one gets its arguments by these. */
+typedef struct fb_part_argument {
+    const char *name;
+    fb_object object; /* borrowed */
+} fb_part_argument;
 
 typedef fb_status fb_kernel(fb_kernel_call *call, fb_object *result);
 

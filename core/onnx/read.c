@@ -32,6 +32,7 @@ typedef struct program {
     uint32_t count, capacity;
     fb_buffer head, body; /* nodes: placeholders, and the others */
     fb_buffer buffers;    /* members of its module's `buffers` */
+    fb_buffer config;     /* members of `config`: of a function, defaults of its attributes that are no tensors or graphs */
     fb_buffer captures;   /* of values of the outer program: items of a list */
     const onnx_opset *imports;
     size_t import_count;
@@ -457,19 +458,24 @@ static bool put_attribute(reader *r, program *p, const onnx_attribute *a, fb_buf
     }
 }
 
+/* Appends the member's name, which is an identifier. */
+static void put_key(fb_buffer *out, onnx_bytes text, bool is_first) {
+    fb_buffer name = {0};
+    put_word(&name, text, false);
+    if (!name.failed && fb_wrong_identifier(name.data, name.size)) fb_buffer_char(&name, '_'); /* a keyword */
+    fb_buffer_string(out, is_first ? "\"" : ",\"");
+    fb_buffer_append(out, name.data, name.size);
+    fb_buffer_string(out, "\":");
+    fb_buffer_free(&name);
+}
+
 /* Appends the kwargs' members. */
 static bool put_attributes(reader *r, program *p, const onnx_node *node, fb_buffer *out) {
     fb_buffer captures = {0};
     bool ok = true, has_graph = false;
     for (size_t i = 0; i < node->attribute.count && ok; i++) {
         const onnx_attribute *a = &node->attribute.items[i];
-        fb_buffer name = {0};
-        put_word(&name, a->name, false);
-        if (!name.failed && fb_wrong_identifier(name.data, name.size)) fb_buffer_char(&name, '_'); /* a keyword */
-        fb_buffer_string(out, i ? ",\"" : "\"");
-        fb_buffer_append(out, name.data, name.size);
-        fb_buffer_string(out, "\":");
-        fb_buffer_free(&name);
+        put_key(out, a->name, !i);
         has_graph |= a->type == 5;
         ok = put_attribute(r, p, a, out, &captures);
     }
@@ -546,6 +552,7 @@ static bool read_node(reader *r, program *p, const onnx_node *node, size_t index
         fb_buffer_append(&p->body, kwargs.data, kwargs.size);
         fb_buffer_printf(&p->body, "},\"meta\":{\"onnx\":{\"node\":%zu", index);
         if (is_one) fb_buffer_string(&p->body, ",\"value\":"), put_bytes(&p->body, like);
+        else fb_buffer_printf(&p->body, ",\"results\":%zu", node->output.count);
         fb_buffer_string(&p->body, "}}}");
         ok = is_one ? define(r, p, like, name) : put_items(r, p, node, name);
     }
@@ -672,6 +679,13 @@ static bool read_function(reader *r, const onnx_function *function) {
     p->imports = function->opset_import.items;
     p->import_count = function->opset_import.count;
     bool ok = true;
+    for (size_t i = 0; i < function->attribute_proto.count && ok; i++) {
+        const onnx_attribute *a = &function->attribute_proto.items[i];
+        bool is_plain = (a->type >= 1 && a->type <= 3) || (a->type >= 6 && a->type <= 8);
+        if (!is_plain) continue;
+        put_key(&p->config, a->name, !p->config.size);
+        ok = put_attribute(r, p, a, &p->config, NULL);
+    }
     for (size_t i = 0; i < function->input.count && ok; i++)
         ok = read_input(r, p, &(onnx_value_info){.name = function->input.items[i]}, NULL);
     for (size_t i = 0; i < function->node.count && ok; i++) ok = read_node(r, p, &function->node.items[i], i);
@@ -690,8 +704,9 @@ static void put_module(const program *p, fb_buffer *out) {
     bool is_root = !*p->path;
     fb_buffer_string(out, is_root ? "{\"path\":" : ",{\"path\":");
     put_text(out, p->path);
-    fb_buffer_printf(out, ",\"type\":\"%s\",\"config\":{},\"parameters\":{},\"buffers\":{",
-                     is_root ? "onnx.Model" : "torch.fx.GraphModule");
+    fb_buffer_printf(out, ",\"type\":\"%s\",\"config\":{", is_root ? "onnx.Model" : "torch.fx.GraphModule");
+    fb_buffer_append(out, p->config.data, p->config.size);
+    fb_buffer_string(out, "},\"parameters\":{},\"buffers\":{");
     fb_buffer_append(out, p->buffers.data, p->buffers.size);
     fb_buffer_string(out, "},\"training\":false");
     if (!is_root) {
@@ -752,7 +767,7 @@ fb_status onnx_document(onnx_file *file, const char *blob, const char *name, fb_
     for (size_t i = 0; i < model->functions.count && ok; i++) ok = read_function(&r, &model->functions.items[i]);
     bool failed = r.tensors.failed;
     for (program *p = r.first; p; p = p->next)
-        failed |= p->head.failed || p->body.failed || p->buffers.failed || p->captures.failed;
+        failed |= p->head.failed || p->body.failed || p->buffers.failed || p->config.failed || p->captures.failed;
     if (ok && failed) no_memory(&r);
     if (!r.c.status) put_document(&r, out);
     if (!r.c.status && out->failed) no_memory(&r);
@@ -760,7 +775,8 @@ fb_status onnx_document(onnx_file *file, const char *blob, const char *name, fb_
         fb_namespace_free(p->names);
         fb_map_free(&p->by_name);
         free(p->values);
-        fb_buffer_free(&p->head), fb_buffer_free(&p->body), fb_buffer_free(&p->buffers), fb_buffer_free(&p->captures);
+        fb_buffer_free(&p->head), fb_buffer_free(&p->body), fb_buffer_free(&p->buffers), fb_buffer_free(&p->config),
+            fb_buffer_free(&p->captures);
     }
     fb_map_free(&r.tensor_names);
     fb_map_free(&r.functions);

@@ -1,0 +1,176 @@
+/* ONNX's control flow: nested programs, whose values from around them are in the call's `captures`. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/evaluator/onnx.h"
+
+/* Which of the call's graph attributes `name` is; -1: none of them. */
+static int place_of(const onnx_op *op, const char *name) {
+    int place = 0;
+    for (uint32_t i = 0; i + 1 < op->kwargs->count; i += 2) {
+        const fb_graph *graph = op->call->graph;
+        const char *key = fb_text(graph, fb_value_at(graph, op->kwargs->items[i])->symbol);
+        bool is_node = fb_value_kind(graph, op->kwargs->items[i + 1]) == FB_NODE;
+        const fb_node_row *row = is_node ? fb_node_at(graph, fb_value_node(graph, op->kwargs->items[i + 1])) : NULL;
+        bool is_program = row && row->opcode == FB_GET_ATTR && !row->attribute.id;
+        if (is_program && strcmp(key, name) == 0) return place;
+        place += is_program;
+    }
+    return -1;
+}
+
+/* Runs the program of an attribute over these inputs, and what it captures. `out` is its tuple, the caller's to drop. */
+static bool run(onnx_op *op, const char *name, const fb_object *inputs, size_t count, fb_object *out) {
+    fb_kernel_call *call = op->call;
+    const fb_graph *graph = call->graph;
+    int place = place_of(op, name);
+    fb_value value = onnx_attribute(op, name), captures = onnx_attribute(op, "captures");
+    fb_object program, all;
+    *out = (fb_object){.kind = FB_OBJECT_NONE};
+    if (!onnx_ok(op)) return false;
+    bool has_captures = captures.id && fb_value_kind(graph, captures) == FB_LIST;
+    fb_value own = has_captures && place >= 0 ? fb_value_item(graph, captures, (uint32_t)place) : (fb_value){0};
+    if (place < 0 || !own.id || fb_value_kind(graph, own) != FB_LIST)
+        return onnx_refuse(op, "it has no program %s", name) != NULL;
+    const fb_value_row *captured = fb_value_at(graph, own);
+    call->status = fb_evaluate_value(call->evaluator, value, &program);
+    if (!onnx_ok(op)) return false;
+    if (program.kind != FB_OBJECT_PROGRAM) {
+        fb_object_drop(&program);
+        return onnx_refuse(op, "its %s is not a program", name) != NULL;
+    }
+    call->status = fb_object_sequence(FB_OBJECT_TUPLE, count + captured->count, &all, call->error);
+    if (!onnx_ok(op)) return false;
+    for (size_t i = 0; i < count; i++) {
+        all.items->objects[i] = inputs[i];
+        fb_object_keep(&inputs[i]);
+    }
+    for (uint32_t i = 0; i < captured->count && onnx_ok(op); i++)
+        call->status = fb_evaluate_value(call->evaluator, captured->items[i], &all.items->objects[count + i]);
+    if (onnx_ok(op))
+        call->status = fb_evaluate_program(call->evaluator, program.program, all.items->objects, count + captured->count, out);
+    fb_object_drop(&all);
+    return onnx_ok(op);
+}
+
+/* Its arrays are kept. */
+static bool take(onnx_op *op, fb_object *given, size_t count, fb_array **out) {
+    bool fits = fb_object_is_sequence(given) && given->items->count == count;
+    for (size_t i = 0; i < count && fits; i++) {
+        fits = given->items->objects[i].kind == FB_OBJECT_ARRAY;
+        if (fits) out[i] = fb_array_keep(given->items->objects[i].array);
+        else
+            while (i) fb_array_drop(out[--i]);
+    }
+    fb_object_drop(given);
+    return fits || onnx_refuse(op, "its program gives something else than tensors") != NULL;
+}
+
+static bool truth_of(onnx_op *op, const fb_array *array) {
+    if (array && fb_array_count(array) == 1 && array->held == FB_HELD_BOOL) return fb_array_int(array, 0);
+    onnx_fail(op, "its condition is not a bool");
+    return false;
+}
+
+static fb_array *op_if(onnx_op *op) {
+    fb_array *condition = onnx_in(op, 0);
+    fb_object made;
+    bool is_true = condition && truth_of(op, condition);
+    onnx_ignore(op, is_true ? "else_branch" : "then_branch");
+    if (!onnx_ok(op) || !run(op, is_true ? "then_branch" : "else_branch", NULL, 0, &made)) return NULL;
+    fb_array *arrays[ONNX_RESULTS];
+    if (!take(op, &made, op->wanted, arrays)) return NULL;
+    for (size_t i = 0; i < op->wanted; i++) op->results[i] = onnx_keep(op, arrays[i]);
+    return op->results[0];
+}
+
+typedef struct looping {
+    size_t state_count, scan_count;
+    fb_array *states[ONNX_RESULTS];
+    fb_array **scans[ONNX_RESULTS]; /* of each turn */
+    size_t turns, capacity;
+} looping;
+
+static void end_loop(looping *l) {
+    for (size_t i = 0; i < l->state_count; i++) fb_array_drop(l->states[i]);
+    for (size_t i = 0; i < l->scan_count; i++) {
+        for (size_t t = 0; t < l->turns && l->scans[i]; t++) fb_array_drop(l->scans[i][t]);
+        free(l->scans[i]);
+    }
+}
+
+static bool grow(onnx_op *op, looping *l) {
+    if (l->turns < l->capacity) return true;
+    size_t capacity = l->capacity ? 2 * l->capacity : 16;
+    for (size_t i = 0; i < l->scan_count; i++) {
+        fb_array **grown = realloc(l->scans[i], capacity * sizeof *grown);
+        if (!grown) {
+            op->call->status = fb_fail_memory(op->call->error);
+            return false;
+        }
+        l->scans[i] = grown;
+    }
+    l->capacity = capacity;
+    return true;
+}
+
+static bool turn(onnx_op *op, looping *l, bool *goes_on) {
+    fb_object inputs[ONNX_RESULTS + 2], made;
+    fb_array *iteration = onnx_new(op, FB_INT64, 0, NULL), *condition = onnx_new(op, FB_BOOL, 0, NULL), *out[ONNX_RESULTS + 1];
+    if (!condition || !iteration || !grow(op, l) || !onnx_goes_on(op, 1000)) return false;
+    onnx_put_int(iteration, 0, (int64_t)l->turns);
+    onnx_put_int(condition, 0, 1);
+    inputs[0] = (fb_object){.kind = FB_OBJECT_ARRAY, .array = iteration};
+    inputs[1] = (fb_object){.kind = FB_OBJECT_ARRAY, .array = condition};
+    for (size_t i = 0; i < l->state_count; i++) inputs[i + 2] = (fb_object){.kind = FB_OBJECT_ARRAY, .array = l->states[i]};
+    if (!run(op, "body", inputs, l->state_count + 2, &made)) return false;
+    if (!take(op, &made, 1 + l->state_count + l->scan_count, out)) return false;
+    *goes_on = truth_of(op, out[0]);
+    fb_array_drop(out[0]);
+    for (size_t i = 0; i < l->state_count; i++) {
+        fb_array_drop(l->states[i]);
+        l->states[i] = out[1 + i];
+    }
+    for (size_t i = 0; i < l->scan_count; i++) l->scans[i][l->turns] = out[1 + l->state_count + i];
+    l->turns++;
+    /* what a turn has made of its own is not kept to the end */
+    for (int i = 0; i < 2; i++) fb_object_drop(&op->kept[--op->kept_count]);
+    return onnx_ok(op);
+}
+
+static fb_array *op_loop(onnx_op *op) {
+    fb_array *most = onnx_maybe(op, 0), *condition = onnx_maybe(op, 1);
+    looping l = {.state_count = onnx_in_count(op) < 2 ? 0 : onnx_in_count(op) - 2};
+    if (!onnx_ok(op)) return NULL;
+    if (l.state_count > op->wanted || op->wanted + 2 > ONNX_RESULTS) return onnx_refuse(op, "its results are not so many");
+    l.scan_count = op->wanted - l.state_count;
+    int64_t turns = most ? (fb_array_count(most) == 1 && most->held == FB_HELD_INT ? fb_array_int(most, 0) : -1) : INT64_MAX;
+    if (turns < 0 && most && fb_array_count(most) != 1) return onnx_fail(op, "its number of turns is not one");
+    bool goes_on = !condition || truth_of(op, condition);
+    size_t given = 0;
+    for (; given < l.state_count; given++) {
+        fb_array *state = onnx_in(op, given + 2);
+        if (!state) break;
+        l.states[given] = fb_array_keep(state);
+    }
+    l.state_count = given;
+    while (onnx_ok(op) && goes_on && (int64_t)l.turns < turns)
+        if (!turn(op, &l, &goes_on)) break;
+    onnx_ignore(op, "body");
+    onnx_ignore(op, "captures");
+    for (size_t i = 0; i < l.state_count && onnx_ok(op); i++) op->results[i] = onnx_keep(op, fb_array_keep(l.states[i]));
+    for (size_t i = 0; i < l.scan_count && onnx_ok(op); i++) {
+        if (!l.turns) onnx_refuse(op, "it makes no turn, so the shape of what it gathers is not known");
+        else
+            op->results[l.state_count + i] =
+                ONNX_PART(STACK, "stack", ONNX_O("tensors", onnx_arrays(op, l.scans[i], l.turns)), ONNX_I("dim", 0));
+    }
+    end_loop(&l);
+    return onnx_ok(op) ? op->results[0] : NULL;
+}
+
+const onnx_row onnx_rows_program[] = {
+    {"If", 1, 28, op_if, 0, NULL},
+    {"Loop", 1, 28, op_loop, 0, NULL},
+    {0},
+};

@@ -1,0 +1,132 @@
+"""What ONNX models compute: ONNX's own node cases, traps, and models whose outputs ONNX Runtime gave. No result may be wrong; what is not
+evaluated is refused by name. FOLDBACK_ONNX_SUITE names a folder of all node cases (tests/onnx/make_node_suite.py)."""
+
+import collections
+import json
+import math
+import os
+import pathlib
+import struct
+import tarfile
+
+import pytest
+from conftest import ROOT
+from test_onnx import BESIDE, contents_of, model, send, send_set
+
+CASES = ROOT / "tests" / "fixtures" / "onnx" / "cases.tar.xz"
+SUITE = os.environ.get("FOLDBACK_ONNX_SUITE")
+LEAST = 1120 if SUITE else 200  # cases of nodes that are evaluated
+REFUSALS = ("unsupported-operator", "unsupported-dtype", "unsupported-onnx", "evaluation-failed")
+FORMATS = {"F64": "d", "F32": "f", "F16": "e", "I64": "q", "I32": "i", "I16": "h", "I8": "b", "U8": "B", "BOOL": "?"}
+CLOSE = {"F64": 1e-4, "F32": 1e-4, "F16": 2e-3, "BF16": 2e-2}  # the oracle sums in another order; some cases are typed by hand
+
+
+def stored():
+    """name → part → bytes."""
+    found = collections.defaultdict(dict)
+    with tarfile.open(CASES) as archive:
+        for entry in archive:
+            name, _, part = entry.name.rpartition("/")
+            found[name][part] = archive.extractfile(entry).read()
+    return found
+
+
+def node_cases():
+    if not SUITE:
+        yield from ((name, parts) for name, parts in stored().items() if name.startswith("node/"))
+        return
+    suite = pathlib.Path(SUITE)
+    for name, case in json.loads((suite / "cases.json").read_text()).items():
+        if case["files"] == "safetensors" and not case["random"]:
+            yield name, {part: (suite / name / part).read_bytes()
+                         for part in ("model.onnx", "inputs.safetensors", "outputs.safetensors")}
+
+
+def tensors(data):
+    """[(name, dtype, shape, numbers)]"""
+    size = int.from_bytes(data[:8], "little")
+    found = []
+    for name, tensor in json.loads(data[8 : 8 + size]).items():
+        begin, end = (8 + size + offset for offset in tensor["data_offsets"])
+        raw = data[begin:end]
+        if tensor["dtype"] == "BF16":
+            numbers = [struct.unpack("<f", b"\0\0" + raw[at : at + 2])[0] for at in range(0, len(raw), 2)]
+        else:
+            count = len(raw) // struct.calcsize(FORMATS[tensor["dtype"]])
+            numbers = struct.unpack(f"<{count}{FORMATS[tensor['dtype']]}", raw)
+        found.append((name, tensor["dtype"], tensor["shape"], numbers))
+    return found
+
+
+def is_close(got, wanted, dtype):
+    if dtype not in CLOSE:
+        return got == wanted
+    if math.isnan(wanted) or math.isinf(wanted):
+        return got == wanted or (math.isnan(got) and math.isnan(wanted))
+    return abs(got - wanted) <= CLOSE[dtype] * (1 + abs(wanted))
+
+
+def judge(answer, outputs):
+    """None, or what differs."""
+    given = {name: rest for name, *rest in tensors(answer)}
+    for at, (name, dtype, shape, wanted) in enumerate(tensors(outputs)):
+        if f"output.{at}" not in given:
+            return f"{name} is missing"
+        got_dtype, got_shape, got = given[f"output.{at}"]
+        if (got_dtype, got_shape) != (dtype, shape):
+            return f"{name}: {got_dtype} {got_shape} for {dtype} {shape}"
+        for one, other in zip(got, wanted):
+            if not is_close(one, other, dtype):
+                return f"{name}: {one} for {other}"
+    return None
+
+
+def evaluate(service, graph, parts):
+    return service.request("POST", f"/v1/graphs/{graph}/evaluate", body=parts["inputs.safetensors"],
+                           headers={"Content-Type": "application/octet-stream"})
+
+
+def test_node_cases(new_service):
+    service, counts, wrong, other = new_service(), collections.Counter(), [], []
+    for name, parts in node_cases():
+        made = send(service, parts["model.onnx"])
+        if made.status not in (200, 201):
+            counts["refused"] += 1
+            other += [(name, made.json())] if made.json()["code"] not in REFUSALS else []
+            continue
+        answer = evaluate(service, made.json()["id"], parts)
+        if answer.status != 200:
+            problem = answer.json()
+            counts["refused"] += 1
+            other += [(name, problem)] if problem["code"] not in REFUSALS or not problem["detail"] else []
+            continue
+        difference = judge(answer.body, parts["outputs.safetensors"])
+        counts["wrong" if difference else "right"] += 1
+        wrong += [(name, difference)] if difference else []
+    print(dict(counts))
+    assert not wrong and not other
+    assert counts["right"] >= LEAST, counts
+
+
+@pytest.mark.parametrize("name", sorted(name for name in stored() if name.startswith("trap/")))
+def test_traps(shared, name):
+    parts = stored()[name]
+    made = send(shared, parts["model.onnx"])
+    assert made.status in (200, 201), made.body
+    graph = made.json()["id"]
+    assert shared.get(f"/v1/graphs/{graph}/archive").body == parts["model.onnx"]
+    answer = evaluate(shared, graph, parts)
+    if name in ("trap/two_random_draws", "trap/batch_norm_in_training_mode", "trap/loop_that_never_runs"):
+        assert answer.status == 422 and answer.json()["code"] == "unsupported-operator"
+    else:
+        assert answer.status == 200, answer.body
+        assert judge(answer.body, parts["outputs.safetensors"]) is None
+
+
+@pytest.mark.parametrize("name", sorted(name for name in stored() if name.startswith("model/")))
+def test_models(shared, name):
+    parts, stem = stored()[name], name.removeprefix("model/")
+    made = send_set(shared, "model.onnx", contents_of(stem)) if stem in BESIDE else send(shared, model(stem))
+    answer = evaluate(shared, made.json()["id"], parts)
+    assert answer.status == 200, answer.body
+    assert judge(answer.body, parts["outputs.safetensors"]) is None
