@@ -1,5 +1,6 @@
-"""What ONNX models compute: ONNX's own node cases, traps, and models whose outputs ONNX Runtime gave. No result may be wrong; what is not
-evaluated is refused by name. FOLDBACK_ONNX_SUITE names a folder of all node cases (tests/onnx/make_node_suite.py)."""
+"""What ONNX models compute: ONNX's own node cases, traps, and models whose outputs ONNX Runtime gave. No result may be wrong;
+what is not evaluated is refused by name. FOLDBACK_ONNX_SUITE names a folder of all node cases
+(tests/onnx/make_node_suite.py)."""
 
 import collections
 import json

@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
-"""Writes tests/fixtures/onnx/cases.tar.xz: of ONNX's own node cases the two smallest of each operator, and one that is made of simpler
-ones; the traps of traps.py; the outputs of the models beside it, which ONNX Runtime gave.
+"""Writes tests/fixtures/onnx/cases.tar.xz: of ONNX's own node cases the two smallest of each operator, and one that is made of
+simpler ones; the traps of traps.py; the outputs of the models beside it, which ONNX Runtime gave.
 
-    python make_cases.py SUITE MODELS      SUITE: what make_node_suite.py wrote; MODELS: NAME/model.onnx, inputs.npz, outputs.npz
+    python make_cases.py SUITE MODELS      SUITE: what make_node_suite.py wrote; MODELS: NAME/model.onnx, inputs.npz,
+                                           outputs.npz
 """
 import io
 import json
