@@ -350,7 +350,7 @@ START_TEST(a_full_disk_is_told_and_recovered_from) {
     struct rlimit before;
     getrlimit(RLIMIT_FSIZE, &before);
     signal(SIGXFSZ, SIG_IGN);
-    setrlimit(RLIMIT_FSIZE, &(struct rlimit){.rlim_cur = 400 * 1024, .rlim_max = before.rlim_max});
+    setrlimit(RLIMIT_FSIZE, &(struct rlimit){.rlim_cur = 440 * 1024, .rlim_max = before.rlim_max});
     ck_assert_msg(put_graph(store, 2, 600000, &error) == FB_NO_SPACE, "%s", error.message);
     ck_assert_str_eq(error.code, "disk-full");
     ck_assert_int_eq(fb_store_health(store, NULL), FB_OK); /* it only was too large: there still is room for less */

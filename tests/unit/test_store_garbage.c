@@ -353,6 +353,7 @@ START_TEST(graphs_stored_before_blobs_refer_to_them) {
     ck_assert_int_eq(fb_store_put_graph(store, &damaged.graph, NULL, NULL, NULL), FB_OK);
     fb_store_close(store);
     run_sql(
+        "ALTER TABLE runs DROP COLUMN requested; DROP INDEX run_passes_preset; ALTER TABLE run_passes DROP COLUMN preset; "
         "DROP INDEX node_signatures_signature; ALTER TABLE node_signatures DROP COLUMN name; "
         "DROP TABLE webhook_deliveries; DROP TABLE webhooks; ALTER TABLE models DROP COLUMN naming; ALTER TABLE models DROP "
         "COLUMN last_number; DROP TABLE claims; DROP TABLE requests; DROP TABLE replicas; DROP TABLE notes; DROP TABLE "
