@@ -39,6 +39,28 @@ fb_memory_format fb_memory_format_of(const fb_graph *graph, fb_node node) {
     return FB_FORMAT_UNKNOWN;
 }
 
+fb_memory_format fb_tensor_format(const fb_graph *graph, fb_tensor tensor) {
+    const fb_tensor_row *row = fb_tensor_at(graph, tensor);
+    const char *said = row->rest.id ? fb_value_text(graph, fb_map_value(graph, row->rest, "memory_format")) : NULL;
+    int rank = said ? fb_shape_rank(graph, row->shape) : 0;
+    int64_t behind = 1;
+    for (int i = 2; i < rank; i++) behind *= fb_shape_size(graph, row->shape, i);
+    if (rank < 4 || behind < 2 || fb_shape_size(graph, row->shape, 1) < 2) return FB_FORMAT_UNSAID;
+    if (rank == 4 && strcmp(said, "\"channels_last\"") == 0) return FB_FORMAT_CHANNELS_LAST;
+    return rank == 5 && strcmp(said, "\"channels_last_3d\"") == 0 ? FB_FORMAT_CHANNELS_LAST_3D : FB_FORMAT_UNSAID;
+}
+
+fb_tensor fb_convolution_weight(const fb_graph *graph, fb_node node) {
+    const fb_node_row *row = fb_node_at(graph, node);
+    fb_shape_rule rule = shape_rule(graph, node);
+    if (rule != FB_SHAPE_CONV && rule != FB_SHAPE_CONV_TRANSPOSE && rule != FB_SHAPE_ANY_CONV) return (fb_tensor){0};
+    if (row->opcode == FB_CALL_MODULE) return fb_module_tensor(graph, row->module, "weight");
+    fb_node read = fb_call_argument_node(graph, node, "weight");
+    const fb_node_row *from = read.id ? fb_node_at(graph, read) : NULL;
+    bool is_read = from && from->opcode == FB_GET_ATTR && from->module.id && from->attribute.id;
+    return is_read ? fb_module_tensor(graph, from->module, fb_text(graph, from->attribute)) : (fb_tensor){0};
+}
+
 /* As memory_format= says; `otherwise` where it says nothing. */
 static fb_memory_layout layout_asked_for(fb_memory_format format, fb_memory_layout otherwise) {
     if (format == FB_FORMAT_UNSAID || format == FB_FORMAT_PRESERVE) return otherwise;

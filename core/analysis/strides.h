@@ -21,6 +21,12 @@ static inline bool fb_format_is_channels_last(fb_memory_format format) {
 /* By name in any place, as its position differs from overload to overload; by the number that ATen takes as well. */
 fb_memory_format fb_memory_format_of(const fb_graph *graph, fb_node node);
 
+/* The memory format of a tensor of the document, as its member "memory_format" says it: channels_last of four dimensions, or
+ * channels_last_3d of five. UNSAID: row-major, also where both orders are one. */
+fb_memory_format fb_tensor_format(const fb_graph *graph, fb_tensor tensor);
+/* The weight of a call of a convolution that reads one as the document has it; else none. */
+fb_tensor fb_convolution_weight(const fb_graph *graph, fb_node node);
+
 /* The memory layout of what a call gives in PyTorch: of its operator, or of its operator with these arguments. */
 fb_memory_layout fb_layout_of(const fb_graph *graph, fb_node node);
 /* Of several inputs of an AS_ALL call, the one that decides before the others. None where it is a number. */

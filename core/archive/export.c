@@ -5,8 +5,10 @@
 #include <string.h>
 #include <zlib.h>
 
+#include "core/analysis/strides.h"
 #include "core/archive/rewrite.h"
 #include "core/weights/evaluate.h"
+#include "core/weights/recipe.h"
 
 #define ALIGNMENT 64
 #define PADDING 0x4246 /* the id that PyTorch gives the extra field that only takes room */
@@ -24,7 +26,7 @@ typedef struct part {
 } part;
 
 struct fb_archive_file {
-    const fb_graph *graph;
+    fb_graph *graph; /* a copy, for expressions over its tensors */
     const fb_blobs *blobs;
     fb_work *work;
     fb_error *error;
@@ -151,11 +153,22 @@ static fb_status end_file(fb_archive_file *file) {
     return add_buffer_take(file, &file->directory);
 }
 
+/* The tensor's bytes in the order of its strides: channels_last is row-major with the channels last. */
+static fb_status evaluate(fb_archive_file *file, fb_tensor tensor, fb_evaluation **out, fb_error *error) {
+    const fb_tensor_row *row = fb_tensor_at(file->graph, tensor);
+    size_t rank = fb_tensor_format(file->graph, tensor) == FB_FORMAT_UNSAID ? 0 : fb_value_at(file->graph, row->shape)->count;
+    if (!rank) return fb_evaluation_new(file->graph, tensor, file->blobs, out, error);
+    int64_t dims[5] = {0};
+    for (size_t i = 1; i < rank; i++) dims[i] = i + 1 == rank ? 1 : (int64_t)i + 1;
+    fb_value turned = fb_recipe_permute(file->graph, fb_recipe_tensor(file->graph, tensor), dims, rank);
+    return turned.id ? fb_evaluation_of(file->graph, turned, (fb_dtype)row->dtype, file->blobs, out, error)
+                     : fb_fail_memory(error);
+}
+
 static fb_status checksum(fb_archive_file *file, fb_tensor tensor, uint64_t *size, uint32_t *crc) {
     fb_evaluation *evaluation = NULL;
     unsigned char *block = malloc(BLOCK);
-    fb_status status =
-        block ? fb_evaluation_new(file->graph, tensor, file->blobs, &evaluation, file->error) : fb_fail_memory(file->error);
+    fb_status status = block ? evaluate(file, tensor, &evaluation, file->error) : fb_fail_memory(file->error);
     *size = status ? 0 : fb_evaluation_size(evaluation);
     *crc = 0;
     if (!status) status = fb_evaluation_refuse_overflow(evaluation, NULL, file->error);
@@ -199,8 +212,9 @@ fb_status fb_archive_file_new(const fb_archive *archive, const char *model, cons
                               const fb_blobs *blobs, fb_work *work, fb_archive_file **out, fb_error *error) {
     fb_archive_file *file = calloc(1, sizeof *file);
     if (!file) return fb_fail_memory(error);
-    *file = (fb_archive_file){.graph = graph, .blobs = blobs, .work = work, .error = error};
-    fb_status status = pt_rewrite(archive, model, blob, graph, work, add_entry, file, error);
+    *file = (fb_archive_file){.graph = fb_graph_copy(graph, work), .blobs = blobs, .work = work, .error = error};
+    fb_status status = file->graph ? FB_OK : fb_work_failed(work, error);
+    if (!status) status = pt_rewrite(archive, model, blob, file->graph, work, add_entry, file, error);
     if (!status) status = end_file(file);
     file->work = NULL;
     file->error = NULL;
@@ -215,6 +229,7 @@ void fb_archive_file_free(fb_archive_file *file) {
     for (size_t i = 0; i < file->count; i++) free(file->parts[i].text);
     free(file->parts);
     fb_buffer_free(&file->directory);
+    fb_graph_free(file->graph);
     free(file);
 }
 
@@ -231,7 +246,7 @@ static fb_status read_part(fb_archive_file *file, size_t index, uint64_t at, uns
     if (!file->evaluation || file->open != index) {
         fb_evaluation_free(file->evaluation);
         file->evaluation = NULL;
-        fb_status status = fb_evaluation_new(file->graph, from->tensor, file->blobs, &file->evaluation, error);
+        fb_status status = evaluate(file, from->tensor, &file->evaluation, error);
         if (status) return status;
         file->open = index;
     }

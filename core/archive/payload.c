@@ -332,6 +332,19 @@ static bool is_contiguous(const pt_tensor *t) {
     return true;
 }
 
+/* The memory format of a tensor that is not row-major, as a document says it; NULL: another one. */
+static const char *format_of(const pt_tensor *t) {
+    int64_t step = 1;
+    uint32_t rank = t->dimensions;
+    if ((rank != 4 && rank != 5) || is_contiguous(t)) return NULL;
+    for (uint32_t i = 0; i < rank; i++) { /* channels first, then from the last one back, and the batch */
+        uint32_t dimension = i == 0 ? 1 : i + 1 == rank ? 0 : rank - i;
+        if (t->shape[dimension] != 1 && t->strides[dimension] != step) return NULL;
+        step *= t->shape[dimension];
+    }
+    return rank == 4 ? "channels_last" : "channels_last_3d";
+}
+
 /* The largest first, of those the row-major ones; else in the document's order. */
 static int by_size(const void *a, const void *b) {
     const pt_tensor *x = *(pt_tensor *const *)a, *y = *(pt_tensor *const *)b;
@@ -471,8 +484,9 @@ static void gather(const pt_tensor *t, const unsigned char *from, unsigned char 
     }
 }
 
-/* The bytes themselves, where they are not a range of the archive. */
+/* The bytes themselves, where they are not a range of the archive. An archive that is still being written has no bytes. */
 static bool write_inline(pt_model *m, const pt_tensor *t, fb_buffer *out) {
+    if (m->given_count) return true;
     uint64_t size = (uint64_t)t->count * fb_dtype_size(t->dtype);
     m->inline_bytes += size > MOST_INLINE ? MOST_INLINE + 1 : size;
     if (m->inline_bytes > MOST_INLINE)
@@ -521,6 +535,8 @@ static bool write_tensor(pt_model *m, const pt_tensor *t, fb_buffer *out) {
         uint64_t offset = t->count ? (uint64_t)t->offset * fb_dtype_size(t->dtype) : 0;
         fb_buffer_printf(out, ",\"blob\":\"%s\",\"offset\":%llu", m->blob, (unsigned long long)(t->record->offset + offset));
     }
+    const char *format = t->recipe ? NULL : format_of(t);
+    if (format) fb_buffer_printf(out, ",\"memory_format\":\"%s\"", format);
     if (t->overlaps && !t->recipe) fb_buffer_string(out, ",\"overlaps\":true");
     fb_buffer_char(out, '}');
     return ok;

@@ -1,10 +1,12 @@
 /* The files of a changed graph's archive: its program, its weights and their configs, from the same files of the archive that
  * it was read from. The written archive is read again as any archive is, and must equal the graph. */
 #include "core/archive/rewrite.h"
+#include "core/analysis/strides.h"
 
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/analysis/strides.h"
 #include "core/archive/internal.h"
 #include "core/base/sort.h"
 #include "core/document/document.h"
@@ -110,6 +112,26 @@ static const char *record_of(pt_rewriting *r, const char *tensor, bool is_consta
     }
 }
 
+/* The strides of a weight that its row lays out in channels_last. */
+static bool lay_out(pt_rewriting *r, json_t *meta, const json_t *row) {
+    fb_tensor tensor = fb_tensor_find(r->graph, pt_text_of(row, "name"));
+    if (!tensor.id || fb_tensor_format(r->graph, tensor) == FB_FORMAT_UNSAID) return true;
+    const json_t *sizes = json_object_get(row, "shape");
+    size_t rank = json_array_size(sizes);
+    json_int_t strides[5], step = 1;
+    for (size_t i = 0; i < rank; i++) { /* channels first, then from the last one back, and the batch */
+        size_t dimension = i == 0 ? 1 : i + 1 == rank ? 0 : rank - i;
+        strides[dimension] = step;
+        step *= json_integer_value(json_array_get(sizes, dimension));
+    }
+    json_t *made = json_array();
+    bool ok = made != NULL;
+    for (size_t i = 0; i < rank && ok; i++) ok = json_array_append_new(made, json_pack("{s:I}", "as_int", strides[i])) == 0;
+    if (ok) return pt_set(r, meta, "strides", made);
+    json_decref(made);
+    return pt_no_memory(r->m);
+}
+
 static bool put_weight(pt_rewriting *r, const char *owner, const json_t *owned) {
     json_t *constants = json_object_get(r->constants, "config"), *weights = json_object_get(r->weights, "config");
     const json_t *row = json_array_get(owned, 0), *old = json_object_get(constants, owner);
@@ -121,7 +143,7 @@ static bool put_weight(pt_rewriting *r, const char *owner, const json_t *owned) 
         return pt_refuse(r, "\"%s\" is a new weight of a program of several devices", owner);
     json_t *meta =
         pt_make_meta(&r->main, json_object_get(row, "shape"), pt_text_of(row, "dtype"), pt_requires_grad(owned), device);
-    const char *record = meta ? record_of(r, pt_text_of(row, "name"), is_constant) : NULL;
+    const char *record = meta && lay_out(r, meta, row) ? record_of(r, pt_text_of(row, "name"), is_constant) : NULL;
     json_t *made = record ? json_pack("{s:s,s:b,s:b,s:O}", "path_name", record, "is_param", is_parameter, "use_pickle", false,
                                       "tensor_meta", meta)
                           : NULL;

@@ -324,6 +324,45 @@ static bool keep_training(fb_sides *sides) {
     return ok;
 }
 
+/* ---- how tensors are laid out ------------------------------------------------------------------------------------------- */
+
+static fb_value format_of(const fb_graph *graph, fb_tensor tensor) {
+    return fb_map_value(graph, fb_tensor_at(graph, tensor)->rest, "memory_format");
+}
+
+static fb_value text_in(fb_graph *graph, const char *text) {
+    return fb_make_text(graph, FB_RAW, text, strlen(text));
+}
+
+static bool set_format(fb_graph *graph, fb_tensor tensor, fb_value format) {
+    fb_tensor_row *row = fb_tensor_row_at(graph, tensor);
+    fb_value had = row->rest.id ? row->rest : FB_VALUE_EMPTY_MAP;
+    fb_value rest =
+        format.id ? fb_sorted_map_with(graph, had, "memory_format", format) : fb_map_with(graph, had, "memory_format", format);
+    row->rest = rest.id == FB_VALUE_EMPTY_MAP.id ? (fb_value){0} : rest;
+    return rest.id;
+}
+
+/* A tensor's memory format has nothing to do with its bytes, which may have changed in ours: where theirs has another one than
+ * base, and ours has not, base and ours get it. */
+static bool take_formats(fb_sides *sides) {
+    bool ok = true;
+    for (fb_tensor t = fb_first_tensor(sides->theirs); t.id && ok; t = fb_tensor_at(sides->theirs, t)->next) {
+        const char *name = fb_tensor_name(sides->theirs, t);
+        fb_tensor base = fb_tensor_find(sides->base, name), ours = fb_tensor_find(sides->ours, name);
+        if (!base.id || !ours.id) continue;
+        fb_value was = format_of(sides->base, base), is = format_of(sides->ours, ours), format = format_of(sides->theirs, t);
+        bool is_changed = !fb_same_text(sides->base, was, sides->theirs, format);
+        if (!is_changed || !fb_same_text(sides->base, was, sides->ours, is)) continue;
+        fb_graph *graphs[] = {sides->base, sides->ours};
+        for (int i = 0; i < 2 && ok; i++) {
+            fb_value there = format.id ? text_in(graphs[i], fb_value_text(sides->theirs, format)) : (fb_value){0};
+            ok = (there.id || !format.id) && set_format(graphs[i], i ? ours : base, there);
+        }
+    }
+    return ok;
+}
+
 fb_status fb_sides_make(const fb_graph *base, const fb_graph *theirs, const fb_graph *ours, fb_work *work, fb_sides *out,
                         fb_error *error) {
     fb_sides sides = {.given_base = base,
@@ -331,7 +370,7 @@ fb_status fb_sides_make(const fb_graph *base, const fb_graph *theirs, const fb_g
                       .theirs = fb_graph_copy(theirs, work),
                       .ours = fb_graph_copy(ours, work)};
     bool is_copied = sides.base && sides.theirs && sides.ours;
-    if (is_copied && align_names(&sides) && fb_work_ask(work) && keep_training(&sides)) {
+    if (is_copied && align_names(&sides) && fb_work_ask(work) && keep_training(&sides) && take_formats(&sides)) {
         *out = sides;
         return FB_OK;
     }

@@ -71,6 +71,8 @@ fb_status fb_check_signature(fb_kernel_call *call);
 bool fb_format_fits(const fb_array *array, fb_memory_format format);
 /* Does PyTorch take the tensor for one of channels_last (Tensor.suggest_memory_format)? */
 bool fb_strides_suggest_channels_last(const fb_array *array);
+/* Moves the elements of a contiguous array of four or five dimensions into channels_last: *array is replaced by another. */
+fb_status fb_lay_out_channels_last(fb_array **array, fb_error *error);
 /* Gives a new result the strides that PyTorch gives it (see layout.c): what is computed element by element is laid out as its
  * operands are. */
 fb_status fb_lay_out_result(fb_kernel_call *call, fb_object *result);

@@ -100,6 +100,8 @@ fb_status fb_evaluate_tensor(fb_evaluator *evaluator, fb_tensor tensor, fb_array
         if (status) return status;
         status = load(evaluator, tensor, bytes, loaded);
         fb_evaluation_free(bytes);
+        bool is_last = fb_tensor_format(evaluator->graph, tensor) != FB_FORMAT_UNSAID;
+        if (!status && is_last) status = fb_lay_out_channels_last(loaded, evaluator->error);
         if (status) return status;
     }
     *out = fb_array_keep(*loaded);

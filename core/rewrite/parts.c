@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/analysis/strides.h"
 #include "core/rewrite/internal.h"
 #include "core/weights/recipe.h"
 
@@ -180,6 +181,20 @@ static fb_tensor place_tensor(fb_rewrite *rewrite, fb_module module, const char 
     return fb_graph_add_tensor(graph, name, after);
 }
 
+static void set_format(fb_rewrite *rewrite, fb_tensor tensor, fb_value format) {
+    fb_tensor_row *row = fb_tensor_row_at(rewrite->graph, tensor);
+    fb_value rest = fb_sorted_map_with(rewrite->graph, row->rest.id ? row->rest : FB_VALUE_EMPTY_MAP, "memory_format", format);
+    if (rest.id) row->rest = rest;
+    else fb_fail_memory(&rewrite->error);
+}
+
+void fb_set_memory_format(fb_rewrite *rewrite, fb_tensor tensor, const char *format) {
+    char text[32];
+    int length = snprintf(text, sizeof text, "\"%s\"", format);
+    if (fb_rewrite_is_failed(rewrite) || !fb_rewrite_save(rewrite, fb_journal_tensor(&rewrite->journal, tensor))) return;
+    set_format(rewrite, tensor, fb_make_text(rewrite->graph, FB_RAW, text, (size_t)length));
+}
+
 /* One that a recipe computes. */
 static fb_tensor add_tensor(fb_rewrite *rewrite, fb_module module, const char *attribute, fb_value recipe, fb_dtype dtype,
                             bool requires_grad) {
@@ -201,6 +216,9 @@ static fb_tensor add_tensor(fb_rewrite *rewrite, fb_module module, const char *a
     row->dtype = (uint8_t)(dtype ? dtype : type.dtype);
     row->recipe = recipe;
     row->requires_grad = requires_grad;
+    bool is_alike = after.id && fb_shape_rank(graph, fb_tensor_at(graph, after)->shape) == type.rank;
+    if (is_alike && fb_tensor_format(graph, after) != FB_FORMAT_UNSAID)
+        set_format(rewrite, tensor, fb_map_value(graph, fb_tensor_at(graph, after)->rest, "memory_format"));
     return tensor;
 }
 

@@ -124,7 +124,8 @@ void fb_drop_module(fb_rewrite *rewrite, fb_module module);
 /* The same of one with a nested program, and of what the program consists of. */
 void fb_drop_program(fb_rewrite *rewrite, fb_module module);
 /* Sets a parameter, or the buffer of that name, to a new tensor computed by `recipe`, whose type it gets unless `dtype` is
- * given (then results are rounded to that). It is named after the module's path and the attribute, and comes after the first
+ * given (then results are rounded to that). It has the memory format of the first tensor that the recipe reads, if that has as
+ * many dimensions. It is named after the module's path and the attribute, and comes after the first
  * tensor that the recipe reads. */
 fb_tensor fb_put_parameter(fb_rewrite *rewrite, fb_module module, const char *attribute, fb_value recipe, fb_dtype dtype,
                            bool requires_grad);
@@ -152,6 +153,9 @@ typedef struct fb_constant {
 } fb_constant;
 /* New ones of one module, behind its others, in time linear in what it owns. */
 void fb_put_constants(fb_rewrite *rewrite, fb_module module, const fb_constant *constants, size_t count);
+/* Says how the tensor is to be laid out in memory by all who load it: "channels_last" of four dimensions, "channels_last_3d" of
+ * five. Its bytes in the document stay row-major. */
+void fb_set_memory_format(fb_rewrite *rewrite, fb_tensor tensor, const char *format);
 /* Sets a parameter, or the buffer of that name, to a tensor that there is: the two are then tied. */
 void fb_tie_parameter(fb_rewrite *rewrite, fb_module module, const char *attribute, fb_tensor tensor);
 

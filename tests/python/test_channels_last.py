@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import safetensors.torch
 import torch
 import torch.nn.functional as F
 from sample import IS_SHORT
@@ -325,3 +326,89 @@ def test_each_operator_behind_images(service):
                 wrong.append((row.name, call.name, [a.stride() for a in found], [b.stride() for b in expected]))
     assert not wrong
     assert len(applied) > 250
+
+
+class Residual(nn.Module):
+    def __init__(self, norm=True):
+        super().__init__()
+        self.stem, self.bn = nn.Conv2d(3, 16, 3, padding=1), nn.BatchNorm2d(16) if norm else nn.Identity()
+        self.grouped, self.up = nn.Conv2d(16, 16, 3, padding=1, groups=4), nn.ConvTranspose2d(16, 8, 2, 2)
+
+    def forward(self, x):
+        y = self.bn(self.stem(x)).relu()
+        return self.up(y + self.grouped(y)).mean((2, 3))
+
+
+def lies(tensor):
+    return not tensor.is_contiguous() and tensor.is_contiguous(memory_format=torch.channels_last)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("norm", [False, True])
+def test_archives_have_the_strides_of_weights(service, tmp_path, norm):
+    """Written and read: PyTorch loads weights in channels_last, and the service reads them so again. A rollback gives the old
+    file, whose weights are row-major; and what PyTorch saved of the new one is the same graph."""
+    torch.manual_seed(0)
+    model, x = Residual(norm).eval(), torch.randn(2, 3, 48, 48)
+    torch.export.save(torch.export.export(model, (x,)), tmp_path / "a.pt2")
+    content = {"Content-Type": "application/octet-stream"}
+    source = service.post("/v1/graphs", (tmp_path / "a.pt2").read_bytes(), headers=content).json()["id"]
+    run = service.post("/v1/optimize", {"graph": source, "passes": ["latency"]}).json()
+    written = service.get(f"/v1/graphs/{run['result']}/archive").body
+    (tmp_path / "b.pt2").write_bytes(written)
+    program = torch.export.load(tmp_path / "b.pt2")
+    assert sum(lies(tensor) for tensor in program.state_dict.values()) == 3
+    assert torch.allclose(program.module()(x), model(x), atol=1e-5)
+    torch.export.save(program, tmp_path / "c.pt2")
+    for name in ("b.pt2", "c.pt2"):
+        read = service.post("/v1/graphs", (tmp_path / name).read_bytes(), headers=content).json()["id"]
+        document = service.get(f"/v1/graphs/{read}").json()
+        assert len([row for row in document["tensors"] if row.get("memory_format") == "channels_last"]) == 3
+        weights = safetensors.torch.load(service.get(f"/v1/graphs/{read}/weights").body)
+        assert all(torch.equal(weights[key], tensor) for key, tensor in program.state_dict.items())
+    back = service.post(f"/v1/runs/{run['id']}/rollback").json()
+    assert back["result"] == source and service.get(f"/v1/graphs/{source}/archive").body == (tmp_path / "a.pt2").read_bytes()
+
+
+class Shown(nn.Module):
+    """Strides of a convolution's result, and views by which PyTorch notices them."""
+
+    def __init__(self, view):
+        super().__init__()
+        self.conv, self.view = nn.Conv2d(3, 4, 3, padding=1), view
+
+    def forward(self, x):
+        return self.view(self.conv(x))
+
+
+VIEWS = [lambda y: y.view(2, -1), lambda y: y.permute(0, 2, 3, 1).view(2, -1), lambda y: y.view(2, 2, 2, 6, 6),
+         lambda y: torch.relu(y).permute(0, 2, 3, 1).view(2, -1), lambda y: F.max_pool2d(y, 2).permute(0, 2, 3, 1).view(2, -1),
+         lambda y: torch.cat([y, y], 1).view(2, -1), lambda y: F.adaptive_avg_pool2d(y, 1).view(2, -1)]
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("number", range(len(VIEWS)))
+@pytest.mark.parametrize("of", ["", "weight", "image", "both"])
+def test_evaluation_has_the_strides_that_pytorch_gives(service, number, of):
+    """A view works or fails in the evaluation as it does in PyTorch."""
+    torch.manual_seed(0)
+    model, x = Shown(VIEWS[number]).eval(), torch.randn(2, 3, 6, 6)
+    traced = torch.fx.symbolic_trace(model)
+    if of in ("image", "both"):
+        image = next(iter(traced.graph.nodes))
+        with traced.graph.inserting_after(image):
+            copied = traced.graph.call_method("contiguous", (image,), {"memory_format": torch.channels_last})
+        image.replace_all_uses_with(copied, lambda user: user is not copied)
+    if of in ("weight", "both"):
+        traced.conv.weight.data = traced.conv.weight.data.contiguous(memory_format=torch.channels_last)
+    traced.recompile()
+    try:
+        traced(x)
+        works = True
+    except RuntimeError:
+        works = False
+    document = to_document(traced, data=True)
+    document["nodes"][0]["meta"] = {"shape": [2, 3, 6, 6], "dtype": "float32"}
+    graph = service.post("/v1/graphs", document).json()["id"]
+    answer = service.post(f"/v1/graphs/{graph}/evaluate")
+    assert (answer.status == 200) == works, answer.body[:300]

@@ -30,7 +30,19 @@ from .history import History, carried_back
 from .hooks import hooks_of
 from .recipes import evaluate_finite, expanded, inputs_of, is_movement, shape_of
 from .runs import RunEdits
-from .tensors import State, TensorTable, can_be_marked, digest_of, has_changed, module_at, sums_of, tensor_of
+from .tensors import (
+    Mark,
+    State,
+    TensorTable,
+    can_be_marked,
+    digest_of,
+    format_of,
+    has_changed,
+    lay_out,
+    module_at,
+    sums_of,
+    tensor_of,
+)
 from .values import annotation_of, dtype_name, nodes_in, resolve
 
 Edit = Mapping[str, Any]
@@ -103,6 +115,7 @@ class Replay:
         self.sums: dict[str, torch.Tensor] = {}  # of these
         self.noted: dict[str, Row | None] = {}  # by name: the rows of these tensors, None for one that has no recipe any more
         self.virtual: dict[str, Row] = dict(self.state.virtual)  # as they will be
+        self.formats: dict[str, str | None] = {}  # by name: the memory format that these edits give a tensor
 
     def run(self) -> None:
         """Applies the edits. Raises EditError where the module is not the one that they were made from, and LostTraining where
@@ -129,6 +142,7 @@ class Replay:
                     tensor.copy_(value)
                 else:
                     tensor.data = value  # the object stays
+            self._lay_out()
         self._put_modules(by_table["module"], planned)
         self._put_nodes(by_table["node"], node_rows)
         for edit in by_table["graph"]:
@@ -215,6 +229,7 @@ class Replay:
         for edit in edits:
             if edit["edit"] == "set_tensor":
                 self._note_recipe(edit)
+                self._note_format(edit)
                 self._note_virtual(edit, rows, owned)
         for name in [name for name, row in self.virtual.items() if name in owned or not is_movement(row["recipe"])]:
             rows[name] = self.virtual.pop(name)
@@ -251,6 +266,27 @@ class Replay:
             _check_shape(rows[name], shape_of(self._past_virtual(rows[name]["recipe"]),
                                               lambda read: self._described(read, rows)))
             self.virtual[name] = rows[name]
+
+    def _note_format(self, edit: Edit) -> None:
+        now, was = edit.get("now") or {}, edit.get("was") or {}
+        if "/memory_format" in now or "/memory_format" in was:
+            self.formats[edit["name"]] = now.get("/memory_format")
+        elif now.get("memory_format") is not None:
+            self.formats[edit["name"]] = now["memory_format"]
+
+    def _lay_out(self) -> None:
+        """Tensors that are laid out otherwise stay what they were: that is nobody's training."""
+        for name, format_ in self.formats.items():
+            tensor = self.tensors.get(name)
+            if tensor is None:
+                continue
+            marked = [marks for marks in self.state.marks.values() if name in marks and marks[name].is_of(tensor)]
+            lay_out(tensor, format_)
+            self.sums.pop(name, None)  # they follow the order in memory
+            mark = Mark.of(tensor, None)
+            for marks in marked:
+                if mark is not None:
+                    marks[name] = mark
 
     def _described(self, name: str, rows: Mapping[str, Row]) -> torch.Tensor:
         """One of the shape that it will have."""
@@ -293,6 +329,7 @@ class Replay:
             if tensor.requires_grad and dtype != tensor.dtype and not dtype.is_floating_point:
                 raise EditError(f"tensor {name} is trained, and cannot become {dtype_name(dtype)}")
             made = self._evaluated(name, recipe, dtype, tensor.device, rows, parameters)
+            lay_out(made, format_of(tensor))
             self._note_digest(name, recipe, made)
             self.values[name] = made
 

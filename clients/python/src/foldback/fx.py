@@ -22,7 +22,7 @@ from .progress import Progress
 from .readings import NAMES_OF_READINGS, AmbiguousWeights, Owned, assign, read_said, says_finished
 from .recipes import evaluate_finite, inputs_of, is_view
 from .shapes import Meta, meta_of, propagate
-from .tensors import State, TensorTable, child_path, copied_buffers, owners, plain_tensors, tensor_of
+from .tensors import State, TensorTable, child_path, copied_buffers, lay_out, owners, plain_tensors, tensor_of
 from .values import annotation_of, annotation_text, decode, encode, qualified_name, resolve
 
 Document = dict[str, Any]
@@ -311,11 +311,20 @@ class _Source:
             if not self.owned.fits(name, found):
                 raise ValueError(f"tensor {name} is {found.dtype} {list(found.shape)} here, and not what the document says")
             self.made[name] = found
+            self._lay_out(name, found)
         if is_parameter and not isinstance(self.made[name], torch.nn.Parameter):
             self.made[name] = torch.nn.Parameter(self.made[name].detach(), requires_grad_of(self.rows[name], True))
         elif name not in self.parameters and not self.made[name].requires_grad and requires_grad_of(self.rows[name], False):
             self.made[name].requires_grad_(True)
         return self.made[name]
+
+    def _lay_out(self, name: str, tensor: torch.Tensor) -> None:
+        """As the document says, if the tensor does not share the memory of another one of it."""
+        row = self.rows[name]
+        shares = "recipe" in row and any(_share_storage(tensor, self.made[item])
+                                         for item in inputs_of(row["recipe"]) if item in self.made)
+        if row.get("memory_format") is not None and not shares:
+            lay_out(tensor, row["memory_format"])
 
     def _find(self, name: str) -> torch.Tensor:
         row, dtype = self.rows[name], _dtype_of(self.rows[name])

@@ -170,9 +170,9 @@ DEFAULTS = {"minimum_gain": 1, "gradients": False, "exactness": "moves", "maximu
             "cast_outputs": True, "bits": 8, "group_size": 128}  # of the passes' parameters
 
 
-_SECOND = ("ChangeTrueDivToMulByInverse", "ChannelsLast", "ConvertPrecision", "FoldConstants", "FoldNormIntoLinear", "FoldPad",
+_SECOND = ("ChangeTrueDivToMulByInverse", "ConvertPrecision", "FoldConstants", "FoldNormIntoLinear", "FoldPad",
            "FuseBatchNorm", "FuseBatchNorm1dInLinear", "FuseBatchNorm2dInConv2d", "QuantizeWeights", "ReplaceActivation")
-VERSIONS = dict.fromkeys(_SECOND, 2)  # of the passes that are not in their first
+VERSIONS = {**dict.fromkeys(_SECOND, 2), "ChannelsLast": 3}  # of the passes that are not in their first
 
 
 def _is_default(name: str, value: Any) -> bool:
@@ -278,7 +278,8 @@ class FoldPad(_ReversiblePass):
 
 
 class ChannelsLast(_ReversiblePass):
-    """Lays images that go into convolutions out in channels_last, where that saves time, with one node at the input."""
+    """Lays images that go into convolutions out in channels_last, and their weights, where that saves time, with one node at
+    the input."""
 
 
 class FoldShapes(_ReversiblePass):

@@ -56,24 +56,57 @@ class Mark:
         """Whether this is the same tensor and nobody wrote to it since."""
         if (self.identity, self.version, self.address) != (id(tensor), tensor._version, tensor.data_ptr()):
             return False
-        return tensor.is_contiguous() and torch.equal(self.sums, sample_of(tensor) if self.is_sampled else sums_of(tensor))
+        is_dense = tensor.is_contiguous() or format_of(tensor) is not None
+        return is_dense and torch.equal(self.sums, sample_of(tensor) if self.is_sampled else sums_of(tensor))
 
 
 def can_be_marked(tensor: torch.Tensor) -> bool:
-    """Whether the bytes of a tensor can be read where they are: it is contiguous, not sparse, lazy, fake or of "meta"."""
+    """Whether the bytes of a tensor can be read where they are: it is contiguous or in channels_last, not sparse, lazy, fake or
+    of "meta"."""
     is_plain = tensor.layout is torch.strided and not tensor.is_meta and not isinstance(tensor, FakeTensor)
-    is_lazy = tensor.is_conj() or tensor.is_neg()
-    return is_plain and not is_lazy and not tensor.is_inference() and tensor.is_contiguous()
+    is_lazy, is_dense = tensor.is_conj() or tensor.is_neg(), tensor.is_contiguous() or format_of(tensor) is not None
+    return is_plain and not is_lazy and not tensor.is_inference() and is_dense
+
+
+# By the number of dimensions: a tensor's member memory_format in a document, and PyTorch's
+_FORMATS = {4: ("channels_last", torch.channels_last), 5: ("channels_last_3d", torch.channels_last_3d)}
+
+
+def format_of(tensor: torch.Tensor) -> str | None:
+    """What a document says of how the tensor lies in memory: "channels_last" or "channels_last_3d", or None if it is row-major,
+    or lies otherwise. A tensor that is both is row-major."""
+    if tensor.layout is not torch.strided or tensor.dim() not in _FORMATS or tensor.is_contiguous():
+        return None
+    name, format_ = _FORMATS[tensor.dim()]
+    return name if tensor.is_contiguous(memory_format=format_) else None
+
+
+def lay_out(tensor: torch.Tensor, name: str | None) -> None:
+    """Lays a tensor out as a document says, or row-major for None. The object stays, and so do its numbers. A name that does
+    not fit its dimensions says nothing."""
+    known, format_ = _FORMATS.get(tensor.dim(), (None, None))
+    if name is not None and name != known:
+        return
+    wanted = torch.contiguous_format if name is None else format_
+    if not tensor.is_contiguous(memory_format=wanted):
+        tensor.data = tensor.data.contiguous(memory_format=wanted)
+
+
+def _flat(tensor: torch.Tensor) -> torch.Tensor:
+    """The elements in the order of memory, of a tensor that is dense."""
+    if tensor.is_contiguous():
+        return tensor.reshape(-1)
+    return tensor.permute(0, *range(2, tensor.dim()), 1).reshape(-1)
 
 
 def _as_bytes(tensor: torch.Tensor) -> torch.Tensor:
-    """The bytes of a contiguous tensor, which is contiguous whatever the stride of a single element is."""
-    flat = tensor.reshape(-1)
+    """The bytes of a dense tensor, which is contiguous whatever the stride of a single element is."""
+    flat = _flat(tensor)
     return flat.as_strided(flat.shape, (1,)).view(torch.uint8)
 
 
 def sums_of(tensor: torch.Tensor) -> torch.Tensor:
-    """Sums over all bytes of a contiguous tensor, read as whole numbers: a write to any element changes them."""
+    """Sums over all bytes of a dense tensor, read as whole numbers: a write to any element changes them."""
     data = _as_bytes(tensor.detach())
     whole = data.numel() // (8 * WIDTH) * (8 * WIDTH)
     if numpy is not None and data.is_cpu:  # it adds rows twice as fast, and takes words that lie anywhere
@@ -91,7 +124,7 @@ def sample_of(tensor: torch.Tensor) -> torch.Tensor:
     count = tensor.numel() // BLOCK
     if count <= BLOCKS:
         return sums_of(tensor)
-    blocks = tensor.detach().reshape(-1)[: count * BLOCK].view(count, BLOCK)
+    blocks = _flat(tensor.detach())[: count * BLOCK].view(count, BLOCK)
     return sums_of(blocks[:: -(-count // BLOCKS)].contiguous())
 
 
@@ -390,6 +423,9 @@ class TensorTable:
             row["recipe"] = view
         elif data:
             row["data"] = base64.b64encode(bytes_of(tensor)).decode()
+        format_ = format_of(tensor)
+        if view is None and format_ is not None:
+            row["memory_format"] = format_
         return row
 
 

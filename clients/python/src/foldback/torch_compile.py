@@ -344,10 +344,19 @@ def _is_module(root: torch.nn.Module, path: str) -> bool:
 
 def _apply(program: GraphModule, document: Document, edits: list[dict[str, Any]]) -> None:
     known = {row["name"] for row in document["tensors"]}
+    found = []
     for edit in edits:
-        if edit["edit"] == "set_tensor" and edit["name"] in known and edit["now"] is not None:
+        is_of_weight = edit["edit"] == "set_tensor" and edit["name"] in known and edit["now"] is not None
+        if is_of_weight and not _is_of_memory(edit):
             raise _LeftAlone(f"a pass would change the weight {edit['name']} itself")
-    apply_edits(program, edits)
+        if not is_of_weight:
+            found.append(edit)
+    apply_edits(program, found)
+
+
+def _is_of_memory(edit: dict[str, Any]) -> bool:
+    """Whether it only lays a weight out otherwise: the compiler chooses that itself."""
+    return {*(edit["was"] or {}), *edit["now"]} <= {"/memory_format"}
 
 
 @dataclass

@@ -1,0 +1,196 @@
+"""Weights in channels_last: a document says it, and every way to load it lays them out so; numbers and strides are PyTorch's."""
+
+import copy
+
+import foldback.export
+import foldback.fx
+import pytest
+import torch
+from foldback import apply_edits, torch_compile
+from torch import nn
+
+LAST = torch.channels_last
+
+
+class Net(nn.Module):
+    """A small residual network, with a depthwise, a pixelwise, a grouped and a transposed convolution."""
+
+    def __init__(self):
+        super().__init__()
+        self.stem, self.bn = nn.Conv2d(3, 16, 3, padding=1), nn.BatchNorm2d(16)
+        self.depth, self.pixel = nn.Conv2d(16, 16, 3, padding=1, groups=16), nn.Conv2d(16, 32, 1)
+        self.grouped, self.up = nn.Conv2d(32, 32, 3, padding=1, groups=4), nn.ConvTranspose2d(32, 8, 2, 2)
+        self.head = nn.Linear(8, 5)
+
+    def forward(self, x):
+        y = torch.relu(self.bn(self.stem(x)))
+        y = self.pixel(y + self.depth(y))
+        y = self.up(torch.relu(y + self.grouped(y)))
+        return self.head(y.mean((2, 3)))
+
+
+MOVED = {"stem.weight", "grouped.weight", "up.weight"}
+
+
+@pytest.fixture
+def net():
+    torch.manual_seed(0)
+    return Net().eval(), torch.randn(2, 3, 64, 64)
+
+
+def laid_out(module):
+    """Names of what is in channels_last and not row-major."""
+    return {name for name, tensor in [*module.named_parameters(), *module.named_buffers()]
+            if tensor.dim() == 4 and not tensor.is_contiguous() and tensor.is_contiguous(memory_format=LAST)}
+
+
+def said(document):
+    return {row["name"] for row in document["tensors"] if row.get("memory_format") == "channels_last"}
+
+
+class Strides(torch.fx.Interpreter):
+    def run_node(self, node):
+        made = super().run_node(node)
+        if isinstance(made, torch.Tensor):
+            self.strides[node.name] = made.stride()
+        return made
+
+    def of(module, x):
+        interpreter = Strides(module)
+        interpreter.strides = {}
+        interpreter.run(x)
+        return interpreter.strides
+
+
+def test_a_live_module_is_edited_and_comes_back(client, net):
+    model, x = net
+    live = torch.fx.symbolic_trace(model)
+    parameters, before = dict(live.named_parameters()), {name: tensor.clone() for name, tensor in live.state_dict().items()}
+    expected, source = live(x), foldback.fx.to_document(live, x)
+    assert not said(source)
+    run = client.optimize(source, ["ChannelsLast"])
+    assert run["passes"][0]["applied"] == 1
+    result = client.graph(run["result"])
+    assert said(result) == MOVED
+    apply_edits(live, client.edits(run))
+    assert laid_out(live) == MOVED
+    # The same objects
+    assert all(live.get_parameter(name) is parameter for name, parameter in parameters.items())
+    assert all(torch.equal(tensor, before[name]) for name, tensor in live.state_dict().items())
+    assert torch.allclose(live(x), expected, atol=1e-5)
+    assert client.put_graph(foldback.fx.to_document(live, x)) == run["result"]  # the member is written again
+    strides = Strides.of(live, x)
+    assert all(strides[name][1] == 1 for name in ("stem", "pixel", "grouped", "up"))
+    copied = copy.deepcopy(live)
+    assert laid_out(copied) == MOVED
+
+    apply_edits(live, client.edits(client.rollback(run)))
+    assert not laid_out(live)
+    assert client.put_graph(foldback.fx.to_document(live, x)) == run["source"]
+    assert torch.equal(live(x), expected)
+
+
+def test_training_goes_on_and_comes_back(client, net):
+    model, x = net
+    model.train()
+    live = torch.fx.symbolic_trace(model)
+    optimizer = torch.optim.SGD(live.parameters(), 0.1, momentum=0.9)
+
+    def step():
+        optimizer.zero_grad()
+        live(x).square().mean().backward()
+        optimizer.step()
+
+    step()
+    run = client.optimize(foldback.fx.to_document(live, x), ["ChannelsLast"])
+    apply_edits(live, client.edits(run))
+    step()
+    step()
+    trained = {name: tensor.clone() for name, tensor in live.state_dict().items()}
+    assert laid_out(live) >= MOVED
+    back = client.reverse(run, graph=foldback.fx.to_document(live, x, digests=True))
+    apply_edits(live, client.edits(back))
+    assert not laid_out(live)
+    assert all(torch.equal(tensor, trained[name]) for name, tensor in live.state_dict().items())
+
+
+def test_after_a_fold(client, net):
+    """The folded weight is new, and is laid out; the original, which comes back, is not."""
+    model, x = net
+    live = torch.fx.symbolic_trace(model)
+    expected = live(x)
+    run = client.optimize(foldback.fx.to_document(live, x), ["latency"])
+    apply_edits(live, client.edits(run))
+    assert laid_out(live) == MOVED and torch.allclose(live(x), expected, atol=1e-4)
+    second = client.optimize(foldback.fx.to_document(live, x), ["latency"])
+    assert second["result"] == second["source"]
+    apply_edits(live, client.edits(client.rollback(run)))
+    assert not laid_out(live) and torch.equal(live(x), expected)
+
+
+@pytest.mark.parametrize("dialect", ["fx", "export"])
+def test_from_document(client, net, dialect):
+    model, x = net
+    if dialect == "fx":
+        document = foldback.fx.to_document(torch.fx.symbolic_trace(model), x, data=True)
+    else:
+        document = foldback.export.from_exported_program(torch.export.export(model, (x,)), data=True)
+    run = client.optimize(document, ["latency"])
+    result = client.graph(run["result"])
+    made = foldback.fx.from_document(result)
+    assert len(laid_out(made)) == 3
+    found = made(x)
+    assert torch.allclose(found, model(x), atol=1e-4)
+    again = foldback.fx.to_document(made, x) if dialect == "fx" else foldback.fx.to_document(made)
+    assert len(said(again)) == 3
+    # The very objects of a module that is given
+    given = copy.deepcopy(model)
+    held = dict(given.named_parameters())
+    only_laid_out = client.graph(client.optimize(document, ["ChannelsLast"])["result"])
+    live = foldback.fx.from_document(only_laid_out, given)
+    assert laid_out(live) == MOVED and all(live.get_parameter(name) is held[name] for name in MOVED)
+
+
+def test_the_source_says_what_it_has(client, net):
+    """A model that was converted by hand: documents of both dialects say so, and ChannelsLast finds nothing to do."""
+    model, x = net
+    model = model.to(memory_format=LAST)
+    for document in (foldback.fx.to_document(torch.fx.symbolic_trace(model), x),
+                     foldback.export.from_exported_program(torch.export.export(model, (x,)))):
+        assert said(document) == MOVED
+        run = client.optimize(document, ["ChannelsLast"])
+        assert run["passes"][0]["applied"] == 0 and not run["passes"][0]["refused"]
+    folded = client.graph(client.optimize(document, ["FuseBatchNorm"])["result"])
+    assert len([row for row in folded["tensors"] if row.get("memory_format") and "recipe" in row]) == 1
+    live = torch.fx.symbolic_trace(model)
+    apply_edits(live, client.edits(client.optimize(foldback.fx.to_document(live, x), ["FuseBatchNorm"])))
+    assert laid_out(live) == MOVED
+
+
+def test_three_dimensions_and_what_does_not_fit(client):
+    torch.manual_seed(0)
+    model, x = nn.Sequential(nn.Conv3d(2, 4, 3)).eval(), torch.randn(1, 2, 5, 5, 5)
+    document = foldback.fx.to_document(torch.fx.symbolic_trace(model), x, data=True)
+    for said_so, format_, fits in (("channels_last_3d", torch.channels_last_3d, True), ("channels_last", None, False),
+                                   ("mine", None, False)):
+        document["tensors"][0]["memory_format"] = said_so
+        assert client.put_graph(document)
+        made = foldback.fx.from_document(document)
+        assert made.get_parameter("0.weight").is_contiguous() != fits
+        assert not fits or made.get_parameter("0.weight").is_contiguous(memory_format=format_)
+        assert torch.allclose(made(x), model(x), atol=1e-6)
+
+
+def test_torch_compile_chooses_itself(service, net):
+    """Weights stay as they are, and the passes apply."""
+    model, x = net
+    foldback.connect(service.url)
+    torch._dynamo.reset()
+    try:
+        compiled = torch.compile(model, backend=torch_compile.backend, options={"passes": ["latency"], "then": "eager"})
+        with torch.no_grad():
+            assert torch.allclose(compiled(x), model(x), atol=1e-4)
+        (run,) = foldback.compiled_runs(model)
+        assert not laid_out(model) and any(one["name"] == "ChannelsLast" and one["applied"] for one in run["passes"])
+    finally:
+        foldback.disconnect()
