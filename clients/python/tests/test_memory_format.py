@@ -1,4 +1,5 @@
-"""Weights in channels_last: a document says it, and every way to load it lays them out so; numbers and strides are PyTorch's."""
+"""Weights in channels_last: a document says it, and every way to load it lays them out so; numbers and strides are
+PyTorch's."""
 
 import copy
 

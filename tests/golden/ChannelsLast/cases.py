@@ -208,11 +208,13 @@ def weights():
 
     lay("weight-is-read-by-another", two(lambda g: [total(g, g.get_attr("second.weight", (16, 16, 3, 3)), "read")]), 1)
     lay("weight-is-computed-from", two(lambda g: [g.module("other", "torch.nn.Module", parameters={"w": g.tensor(
-        "w", [9, 256], recipe={"op": "reshape", "args": ["second.weight"], "shape": [9, 256]})}) or g.get_attr("other.w", (9, 256))]),
+        "w", [9, 256], recipe={"op": "reshape", "args": ["second.weight"], "shape": [9, 256]})})
+                                                  or g.get_attr("other.w", (9, 256))]),
         1)
     lay("weight-overlaps", two(lambda g: [g.tensors["second.weight"].update(overlaps=True) or total(g, "x", "read")]), 1)
     lay("weight-is-written", two(lambda g: [g.add_(g.get_attr("second.weight", (16, 16, 3, 3)))]), 1)
-    lay("weights-lie-so", two(lambda g: [g.tensors[f"{name}.weight"].update(memory_format="channels_last") or total(g, "x", name)
+    lay("weights-lie-so",
+        two(lambda g: [g.tensors[f"{name}.weight"].update(memory_format="channels_last") or total(g, "x", name)
                                          for name in ("first", "second")]), 0)
 
     g, x = begin()
@@ -234,7 +236,8 @@ def weights():
     g, x = begin((1, 32, 32, 32))
     lay("transposed", g.output(total(g, g.conv("up", g.conv("stem", x, 32), 16, type="torch.nn.ConvTranspose2d"))), 1)
     g, x = begin((1, 128, 4, 4))
-    y = g.fn("torch.nn.functional.max_pool2d", g.conv("deep", x, 128), 3, 1, 1, shape=(1, 128, 4, 4), dtype="float32", name="pool")
+    y = g.fn("torch.nn.functional.max_pool2d", g.conv("deep", x, 128), 3, 1, 1, shape=(1, 128, 4, 4),
+             dtype="float32", name="pool")
     deep = g.output(total(g, y))
     lay("large-weight", deep, 1)
     lay("large-weight-version-2", deep, None, passes=[{"name": "ChannelsLast", "version": 2}],
