@@ -3,12 +3,13 @@ PyTorch's."""
 
 import copy
 
-import foldback.export
-import foldback.fx
 import pytest
 import torch
-from foldback import apply_edits, torch_compile
 from torch import nn
+
+import foldback.export
+import foldback.fx
+from foldback import apply_edits, torch_compile
 
 LAST = torch.channels_last
 
