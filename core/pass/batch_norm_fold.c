@@ -307,7 +307,7 @@ static bool list_calls(fb_matcher *m, const fb_layer *layer, uint32_t limit, fb_
     return !nodes->failed;
 }
 
-static fb_obstacle obstacle_of_norm(fb_matcher *m, const fb_batch_norm *norm) {
+fb_obstacle fb_batch_norm_obstacle(fb_matcher *m, const fb_batch_norm *norm) {
     if (norm->module.id) return fb_module_obstacle(m, norm->module);
     fb_obstacle obstacle = FB_NO_OBSTACLE;
     for (size_t i = 0; i < 4 && !obstacle.code; i++) obstacle = fb_read_obstacle(m, norm->reads[i]);
@@ -315,9 +315,9 @@ static fb_obstacle obstacle_of_norm(fb_matcher *m, const fb_batch_norm *norm) {
 }
 
 static fb_obstacle obstacle_of(fb_matcher *m, const fb_fold *fold) {
-    fb_obstacle first = fold->is_before ? fb_layer_obstacle(m, &fold->host.layer) : obstacle_of_norm(m, &fold->norm);
+    fb_obstacle first = fold->is_before ? fb_layer_obstacle(m, &fold->host.layer) : fb_batch_norm_obstacle(m, &fold->norm);
     if (first.code) return first;
-    return fold->is_before ? obstacle_of_norm(m, &fold->norm) : fb_layer_obstacle(m, &fold->host.layer);
+    return fold->is_before ? fb_batch_norm_obstacle(m, &fold->norm) : fb_layer_obstacle(m, &fold->host.layer);
 }
 
 static bool is_any_marked(const fb_matcher *m, const fb_node *nodes, size_t count) {
@@ -340,8 +340,7 @@ static fb_dtype uncomputed_dtype(const fb_matcher *m, const fb_fold *fold) {
     return FB_DTYPE_UNKNOWN;
 }
 
-/* The largest absolute values of scale and shift. */
-static void measure_norm(fb_matcher *m, const fb_batch_norm *norm, fb_dtype dtype, double *scale, double *shift) {
+void fb_batch_norm_measure(fb_matcher *m, const fb_batch_norm *norm, fb_dtype dtype, double *scale, double *shift) {
     fb_extent variance;
     bool is_known = fb_known_extent(m, norm->running_var, dtype, &variance);
     double least = !is_known ? NAN : variance.has_zero ? 0 : variance.least;
@@ -349,19 +348,24 @@ static void measure_norm(fb_matcher *m, const fb_batch_norm *norm, fb_dtype dtyp
     *shift = fb_known_largest(m, norm->bias, dtype) + fb_known_largest(m, norm->running_mean, dtype) * *scale;
 }
 
+fb_obstacle fb_batch_norm_numbers_obstacle(const fb_graph *g, const fb_batch_norm *norm) {
+    fb_extent variance;
+    if (!isfinite(norm->eps_number)) return (fb_obstacle){"unsupported-constant", "the BatchNorm's eps is not a finite number"};
+    if (norm->eps_number > 0 || (fb_tensor_extent(g, norm->running_var, &variance) && !variance.has_zero))
+        return FB_NO_OBSTACLE;
+    return (fb_obstacle){"unsupported-constant",
+                         "eps is 0, and a variance of 0, which there may be, makes a number infinite that the fold makes nan"};
+}
+
 static fb_obstacle numbers_obstacle(fb_matcher *m, const fb_fold *fold) {
     const fb_graph *g = m->graph;
     const fb_batch_norm *norm = &fold->norm;
     const fb_layer *layer = &fold->host.layer;
     fb_dtype dtype = (fb_dtype)fb_tensor_at(g, layer->weight)->dtype;
-    fb_extent variance;
-    bool is_positive = norm->eps_number > 0 || (fb_tensor_extent(g, norm->running_var, &variance) && !variance.has_zero);
-    if (!is_positive)
-        return (fb_obstacle){
-            "unsupported-constant",
-            "eps is 0, and a variance of 0, which there may be, makes a number infinite that the fold makes nan"};
+    fb_obstacle obstacle = fb_batch_norm_numbers_obstacle(g, norm);
+    if (obstacle.code) return obstacle;
     double scale, shift, weight = fb_known_largest(m, layer->weight, dtype), bias = fb_known_largest(m, layer->bias, dtype);
-    measure_norm(m, norm, dtype, &scale, &shift);
+    fb_batch_norm_measure(m, norm, dtype, &scale, &shift);
     double terms = 1; /* of each sum */
     fb_value shape = fb_tensor_at(g, layer->weight)->shape;
     for (int i = 0; i < fb_shape_rank(g, shape); i++) terms *= (double)fb_shape_size(g, shape, i);
@@ -417,17 +421,15 @@ void fb_match_fold(fb_matcher *m, fb_node n, fb_fold_filter *is_wanted) {
 
 /* ---- edit --------------------------------------------------------------------------------------------------------------- */
 
-/* scale, of shape (channels) */
-static fb_value scale_of(fb_graph *g, const fb_batch_norm *norm) {
+fb_value fb_batch_norm_scale(fb_graph *g, const fb_batch_norm *norm) {
     bool is_as_written = norm->eps.id && fb_value_kind(g, norm->eps) != FB_BIG_INT; /* recipes have ints of 64 bits */
     fb_value eps = fb_recipe_full(g, NULL, 0, is_as_written ? norm->eps : fb_make_float(g, norm->eps_number));
     fb_value inverse = fb_recipe_rsqrt(g, fb_recipe_add(g, fb_recipe_tensor(g, norm->running_var), eps));
     return norm->weight.id ? fb_recipe_mul(g, fb_recipe_tensor(g, norm->weight), inverse) : inverse;
 }
 
-/* shift, of shape (channels) */
-static fb_value shift_of(fb_graph *g, const fb_batch_norm *norm) {
-    fb_value mean = fb_recipe_mul(g, fb_recipe_tensor(g, norm->running_mean), scale_of(g, norm));
+fb_value fb_batch_norm_shift(fb_graph *g, const fb_batch_norm *norm) {
+    fb_value mean = fb_recipe_mul(g, fb_recipe_tensor(g, norm->running_mean), fb_batch_norm_scale(g, norm));
     return norm->bias.id ? fb_recipe_sub(g, fb_recipe_tensor(g, norm->bias), mean) : fb_recipe_neg(g, mean);
 }
 
@@ -437,13 +439,13 @@ static fb_value shift_of(fb_graph *g, const fb_batch_norm *norm) {
 static void fold_into_outputs(fb_rewrite *rw, const fb_fold *fold) {
     fb_graph *g = fb_rewrite_graph(rw);
     const fb_batch_norm *norm = &fold->norm;
-    fb_value scale = scale_of(g, norm), bias = {0};
+    fb_value scale = fb_batch_norm_scale(g, norm), bias = {0};
     if (fold->host.layer.bias.id) {
         bias = fb_recipe_sub(g, fb_recipe_tensor(g, fold->host.layer.bias), fb_recipe_tensor(g, norm->running_mean));
         bias = fb_recipe_mul(g, bias, scale);
         if (norm->bias.id) bias = fb_recipe_add(g, bias, fb_recipe_tensor(g, norm->bias));
     } else {
-        bias = shift_of(g, norm);
+        bias = fb_batch_norm_shift(g, norm);
     }
     fb_layer_set_weight(rw, &fold->host.layer, fb_host_scale_outputs(g, &fold->host, scale));
     fb_layer_set_bias(rw, &fold->host.layer, bias);
@@ -452,7 +454,7 @@ static void fold_into_outputs(fb_rewrite *rw, const fb_fold *fold) {
 /* The BatchNorm comes first: weight := weight * scale per input, bias := bias + weight · shift. */
 static void fold_into_inputs(fb_rewrite *rw, const fb_fold *fold) {
     fb_graph *g = fb_rewrite_graph(rw);
-    fb_value scale = scale_of(g, &fold->norm), shift = shift_of(g, &fold->norm);
+    fb_value scale = fb_batch_norm_scale(g, &fold->norm), shift = fb_batch_norm_shift(g, &fold->norm);
     fb_value weight = fb_host_scale_inputs(g, &fold->host, scale), bias = fb_host_times(g, &fold->host, shift);
     if (fold->host.layer.bias.id) bias = fb_recipe_add(g, fb_recipe_tensor(g, fold->host.layer.bias), bias);
     fb_layer_set_weight(rw, &fold->host.layer, weight);

@@ -24,4 +24,16 @@ void fb_match_fold(fb_matcher *matcher, fb_node node, fb_fold_filter *is_wanted)
 /* Does it. */
 void fb_edit_fold(fb_rewrite *rewrite, const fb_match *match);
 
+/* ---- of a BatchNorm alone ------------------------------------------------------------------------------------------------ */
+
+/* Why its weights must stay as they are: fb_layer_obstacle's reasons. */
+fb_obstacle fb_batch_norm_obstacle(fb_matcher *matcher, const fb_batch_norm *norm);
+/* "unsupported-constant": eps is not finite, or it and a variance may both be 0. */
+fb_obstacle fb_batch_norm_numbers_obstacle(const fb_graph *graph, const fb_batch_norm *norm);
+/* The largest absolute values of scale and shift, as fb_known_largest. */
+void fb_batch_norm_measure(fb_matcher *matcher, const fb_batch_norm *norm, fb_dtype dtype, double *scale, double *shift);
+/* Scale and shift as recipes of shape (channels). */
+fb_value fb_batch_norm_scale(fb_graph *graph, const fb_batch_norm *norm);
+fb_value fb_batch_norm_shift(fb_graph *graph, const fb_batch_norm *norm);
+
 #endif

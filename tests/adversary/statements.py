@@ -380,9 +380,9 @@ class Generator:
         given = self.pick(lambda value: value.dim() > 1 and value.is_floating_point())
         width, channels, dtype = self.values[given].shape[-1], self.values[given].shape[1], self.values[given].dtype
         index = len(self.init)
-        kind = choose.choice([0, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 19])
+        kind = choose.choice([0, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 19, 20, 20])
         motifs = {8: self.constants, 9: self.attention, 10: self.rotation, 11: self.repeated, 12: self.nested, 13: self.mask,
-                  15: self.copied, 16: self.widened, 17: self.images, 18: self.normalised, 19: self.table}
+                  15: self.copied, 16: self.widened, 17: self.images, 18: self.normalised, 19: self.table, 20: self.branches}
         lines, made = [], []
         if kind == 0:
             for item in range(choose.choice([2, 3])):
@@ -460,6 +460,40 @@ class Generator:
                 return
             self.body.append(f"v{len(self.body)} = {text}")
             self.values[f"v{len(self.body) - 1}"] = value
+
+    def branches(self, given):
+        """Convolutions of one value, BatchNorms of it and the value, added or subtracted; most of them fit together."""
+        choose, value = self.random, self.values[given]
+        rank, channels, dtype = value.dim(), value.shape[1], value.dtype
+        if rank not in (3, 4):
+            return []
+        index, sides = len(self.init), rank - 2
+        groups = choose.choice([1, 1, 1, channels])
+        stride, dilation = choose.choice([1, 1, 1, 2]), choose.choice([1, 1, 1, 2])
+        lines, terms = [], []
+        for item in range(choose.choice([2, 2, 3, 4])):
+            kind = choose.choice(["conv", "conv", "conv", "norm", "value"]) if item else "conv"
+            if kind == "value":
+                terms.append(given)
+                continue
+            made = f"nn.BatchNorm{sides}d({channels}, dtype={dtype})"
+            if kind == "conv":
+                kernel = [choose.choice([1, 3]) for _ in range(sides)]
+                padding = [dilation * (size // 2) for size in kernel] if choose.random() < 0.9 else 1
+                made = (f"nn.Conv{sides}d({channels}, {channels}, {kernel}, {stride}, {padding}, {dilation}, groups={groups}, "
+                        f"bias={choose.random() < 0.5}, dtype={dtype})")
+            if item and choose.random() < 0.1:
+                lines.append(self.write(given, f"self.p{index}_0"))
+            self.add_init(f"self.p{index}_{item} = stats({made}).eval()" if kind == "norm" else
+                          f"self.p{index}_{item} = {made}.eval()")
+            lines.append(f"self.p{index}_{item}({given})")
+            terms.append(f"v{len(self.body) + len(lines) - 1}")
+        choose.shuffle(terms)
+        for i, term in enumerate(terms[1:]):
+            first = terms[0] if i == 0 else "<last>"
+            lines.append(choose.choice([f"{first} + {term}", f"{first} + {term}", f"{first} - {term}", f"{term} - {first}",
+                                        f"{first}.add_({term})" if i or first != given else f"{first} + {term}"]))
+        return lines
 
     def constants(self, given):
         """Positions, masks and tables, which depend on no input; sometimes written to, or sliced so that they do not lie row by

@@ -48,6 +48,18 @@ def cases():
     case("FuseBatchNorm", "float16-conv-transpose-overflows", filled(conv_norm("ConvTranspose"), **scale), 0, refused)
     case("FuseBatchNorm2dInConv2d", "float16-overflows", filled(conv_norm(), **scale), 0, refused)
 
+    def branches(**numbers):
+        g = Graph()
+        x = g.input(shape=(2, 4, 6, 6), dtype="float16")
+        y = g.fn("operator.add", g.conv("conv", x, 4, dtype="float16"), x, shape=(2, 4, 6, 6), dtype="float16", name="y")
+        return filled(g.output(g.fn("operator.add", y, g.norm("norm", x, dtype="float16"), shape=(2, 4, 6, 6), dtype="float16",
+                                    name="z")), **numbers)
+
+    refused = refusal("tensor-overflows", "conv", "norm", "z")
+    case("MergeBranches", "float16-in-range", branches(conv__weight=60000.0), 1)
+    case("MergeBranches", "float16-weight-overflows", branches(conv__weight=60000.0, norm__weight=6000.0), 0, refused)
+    case("MergeBranches", "float16-bias-overflows", branches(conv__bias=60000.0, norm__bias=6000.0), 0, refused)
+
     def norm_linear(dtype="float16"):
         g = Graph()
         tensors = {n: g.tensor(f"norm.{n}", [4], dtype) for n in ("weight", "bias")}

@@ -62,6 +62,8 @@ static const char *const documents[] = {
     "build/golden/FuseNorm/layer-norm/before.json",
     "build/golden/MergeConsecutiveLinears/modules/before.json",
     "build/golden/FuseLinear/transposed/before.json",
+    "build/golden/MergeBranches/modules-2d/before.json",
+    "build/golden/MergeBranches/aten-native-norm/before.json",
     "build/golden/FoldPad/called-twice/before.json",
     "build/golden/FoldPad/without-options/before.json",
     "tests/fixtures/toy/graph.json",
@@ -87,7 +89,7 @@ static char *document_at(int i, size_t *size, const char **name) {
     "\"FoldShapes\", {\"name\": \"InlinePrograms\", \"params\": {\"gradients\": true}}, \"InlineVmap\", "                      \
     "\"EvaluateConstants\", \"FoldConstants\", \"FoldNormIntoLinear\", \"FoldScaleIntoLinear\", {\"name\": "                   \
     "\"FuseBiasInLinear\", "                                                                                                   \
-    "\"params\": {}}, \"MergeConvolutions\", \"FoldPad\", "                                                                    \
+    "\"params\": {}}, \"MergeConvolutions\", \"MergeBranches\", \"FoldPad\", "                                                 \
     "\"UnpackLinear\", \"FuseLinear\", \"MergeConsecutiveLinears\", \"FuseRotation\", \"FuseRepeat\", \"FuseNorm\", "          \
     "\"FuseActivation\", \"ChannelsLast\", "                                                                                   \
     "\"MergeViews\", "                                                                                                         \

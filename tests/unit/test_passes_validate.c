@@ -17,6 +17,7 @@ static const struct {
     {"\"MergeLinears\"", true, "toy bert-tiny aten-toy aten-bert aten-llama"},
     {"\"MergeConsecutiveLinears\"", false, ""}, /* they have no two in a row that would be worth it */
     {"\"MergeConvolutions\"", true, ""},        /* they have no two of one kind on one value */
+    {"\"MergeBranches\"", false, ""},           /* they add no two branches of one value */
     {"\"FuseBiasInLinear\"", true, "toy bert-tiny aten-toy aten-bert"},
     {"\"ChangeTrueDivToMulByInverse\"", false, "toy aten-toy"},
     {"\"FuseBatchNorm\"", false, "toy resnet-tiny mobilenet aten-toy aten-resnet18"},

@@ -39,8 +39,9 @@ __all__ = [
     "EliminateCommonSubexpressions", "EliminateDeadCode", "EvaluateConstants", "FoldConstants", "FoldNormIntoLinear", "FoldPad",
     "FoldScaleIntoLinear", "FoldShapes", "FuseActivation", "FuseAttention", "FuseBatchNorm",
     "FuseBatchNorm1dInLinear", "FuseBatchNorm2dInConv2d", "FuseBiasInLinear", "FuseLinear", "FuseNorm", "FuseRepeat",
-    "FuseRotation", "InlinePrograms", "InlineVmap", "Irreversible", "LintAndRecompile", "MergeConsecutiveLinears",
-    "MergeConvolutions", "MergeLinears", "MergeViews", "QuantizeWeights", "RecordTypes", "Refusal", "RemoveNoOps",
+    "FuseRotation", "InlinePrograms", "InlineVmap", "Irreversible", "LintAndRecompile", "MergeBranches",
+    "MergeConsecutiveLinears", "MergeConvolutions", "MergeLinears", "MergeViews", "QuantizeWeights", "RecordTypes", "Refusal",
+    "RemoveNoOps",
     "ReplaceActivation", "ReversibleTransformation", "Run", "Transformation", "UndoConflict", "UnpackLinear",
     "cleanup", "compose", "inference", "latency", "record_shapes", "rollback", "runs",
 ]
@@ -241,6 +242,13 @@ class MergeConvolutions(_ReversiblePass):
 
     def __init__(self, *, minimum_gain: int | None = None) -> None:
         self._set(minimum_gain=minimum_gain)
+
+
+class MergeBranches(_ReversiblePass):
+    """Merges parallel branches whose results are added (convolutions of one value, BatchNorms of it, the value itself) into one
+    convolution. Once the convolution is trained, reverse() refuses."""
+
+    _says_what_it_lacks = True
 
 
 class FuseBiasInLinear(_ReversiblePass):
