@@ -18,14 +18,6 @@ static int tensor_rank(const fb_graph *graph, fb_tensor tensor) {
 
 /* ---- config ---------------------------------------------------------------------------------------------------------- */
 
-bool fb_config_int(const fb_graph *graph, fb_module module, const char *key, int64_t fallback, int64_t *out) {
-    fb_value value = fb_module_config(graph, module, key);
-    int64_t number = fallback;
-    if (value.id && !fb_value_is_int(graph, value, &number)) return false;
-    *out = number;
-    return true;
-}
-
 /* The same of a number. */
 static bool config_number(const fb_graph *graph, fb_module module, const char *key, double fallback, double *out) {
     fb_value value = fb_module_config(graph, module, key);
@@ -39,26 +31,6 @@ static bool config_number(const fb_graph *graph, fb_module module, const char *k
 }
 
 /* ---- modules --------------------------------------------------------------------------------------------------------- */
-
-bool fb_module_is_linear_like(const fb_graph *graph, fb_module module) {
-    static const char word[] = "Linear";
-    const size_t size = sizeof word - 1;
-    if (fb_module_op(graph, module) != FB_OP_UNKNOWN) return false;
-    const char *type = fb_text(graph, fb_module_at(graph, module)->type);
-    const char *dot = strrchr(type, '.');
-    const char *last = dot ? dot + 1 : type;
-    size_t length = strlen(last);
-    return length >= size && (memcmp(last, word, size) == 0 || memcmp(last + length - size, word, size) == 0);
-}
-
-bool fb_module_is_linear_subclass(const fb_graph *graph, fb_module module) {
-    fb_tensor weight = fb_module_tensor(graph, module, "weight");
-    int64_t in_features, out_features;
-    return weight.id && tensor_rank(graph, weight) == 2 && fb_module_is_linear_like(graph, module) &&
-           fb_config_int(graph, module, "in_features", -1, &in_features) &&
-           fb_config_int(graph, module, "out_features", -1, &out_features) && tensor_size(graph, weight, 0) == out_features &&
-           tensor_size(graph, weight, 1) == in_features;
-}
 
 bool fb_is_aten(const fb_graph *graph, fb_node node) {
     return fb_node_at(graph, node)->opcode == FB_CALL_FUNCTION && fb_is_spelled(fb_node_target(graph, node), FB_ATEN);

@@ -21,7 +21,7 @@ static bool wrong(pt_arguments *a, const char *kind) {
 
 /* ---- scalars ------------------------------------------------------------------------------------------------------------ */
 
-void pt_put_row(pt_arguments *a, uint32_t index, fb_buffer *out) {
+static void pt_put_row(pt_arguments *a, uint32_t index, fb_buffer *out) {
     const char *name = a->program->rows[index].name;
     if (a->reads) a->reads[index].is_read = true;
     fb_buffer_string(out, "{\"$node\":");
@@ -210,6 +210,8 @@ static bool put_list_of_tensors(pt_arguments *a, const fb_json *value, fb_buffer
     return put_list(a, value, put_tensor, out);
 }
 
+static bool pt_put_argument(pt_arguments *a, const fb_json *argument, fb_buffer *out);
+
 static bool put_dict(pt_arguments *a, const fb_json *value, fb_buffer *out) {
     if (!value || value->kind != FB_JSON_OBJECT || a->depth >= MOST_DEPTH) return wrong(a, "as_string_to_argument");
     a->depth++;
@@ -228,7 +230,7 @@ static bool put_dict(pt_arguments *a, const fb_json *value, fb_buffer *out) {
     return ok;
 }
 
-bool pt_put_argument(pt_arguments *a, const fb_json *argument, fb_buffer *out) {
+static bool pt_put_argument(pt_arguments *a, const fb_json *argument, fb_buffer *out) {
     static const struct {
         const char *kind;
         put_item *put;
@@ -357,7 +359,7 @@ static int kind_of(pt_arguments *a, const fb_json *input, const fb_json *name, c
     return by_position || is_reserved ? POSITIONAL : KEYWORD;
 }
 
-bool pt_put_arguments(pt_arguments *a, const fb_json *inputs, fb_buffer *args, fb_buffer *kwargs) {
+static bool pt_put_arguments(pt_arguments *a, const fb_json *inputs, fb_buffer *args, fb_buffer *kwargs) {
     const char *parameters = parameters_of(a->row->target);
     const fb_json *input = fb_json_first(inputs);
     uint32_t positions = 0, names = 0, last = 0, place;
@@ -382,5 +384,59 @@ bool pt_put_arguments(pt_arguments *a, const fb_json *inputs, fb_buffer *args, f
         }
         if (!pt_put_argument(a, argument, out)) return false;
     }
+    return true;
+}
+
+/* Writes a result of the program: the copy, when it was also copied into a buffer or an input. */
+static bool put_result(pt_arguments *a, const fb_json *result, fb_buffer *out) {
+    const char *kind;
+    const fb_json *value = pt_union(result, &kind);
+    bool is_tensor = value && strcmp(kind, "as_tensor") == 0;
+    uint32_t from = is_tensor ? pt_row_of(a->program, pt_member(value, "name")) : UINT32_MAX;
+    for (uint32_t i = a->program->count; is_tensor && !a->program->parent && i-- > 0;) {
+        const pt_row *row = &a->program->rows[i];
+        if (row->kind < PT_COPY) break;
+        if (row->kind != PT_COPY || row->second != from) continue;
+        pt_put_row(a, i, out);
+        return true;
+    }
+    return pt_put_argument(a, result, out);
+}
+
+static bool is_mutation(const fb_json *spec) {
+    const char *kind = "";
+    pt_union(spec, &kind);
+    return strlen(kind) > 9 && strcmp(kind + strlen(kind) - 9, "_mutation") == 0;
+}
+
+static bool put_output(pt_arguments *a, fb_buffer *out) {
+    const pt_row *row = a->row;
+    if (a->program->parent && row->first) return pt_put_argument(a, fb_json_first(row->source), out);
+    const fb_json *signature = pt_member(pt_member(a->m->program_file.root, "graph_module"), "signature");
+    const fb_json *specs = a->program->parent ? NULL : pt_member_of(signature, "output_specs", FB_JSON_ARRAY);
+    const fb_json *spec = specs ? fb_json_first(specs) : NULL, *result = fb_json_first(row->source);
+    bool is_first = true;
+    fb_buffer_string(out, "{\"$tuple\":[");
+    for (uint32_t i = 0; i < row->source->count; i++, result = fb_json_next(result)) {
+        bool is_left = !spec || !is_mutation(spec);
+        if (spec) spec = fb_json_next(spec);
+        if (!is_left) continue;
+        if (!is_first) fb_buffer_char(out, ',');
+        is_first = false;
+        if (!put_result(a, result, out)) return false;
+    }
+    fb_buffer_string(out, "]}");
+    return true;
+}
+
+bool pt_put_all(pt_arguments *a, fb_buffer *args, fb_buffer *kwargs) {
+    const pt_row *row = a->row;
+    if (row->kind == PT_CALL) return pt_put_arguments(a, pt_member(row->source, "inputs"), args, kwargs);
+    if (row->kind == PT_OUTPUT) return put_output(a, args);
+    if (row->kind != PT_ITEM && row->kind != PT_COPY) return true;
+    pt_put_row(a, row->first, args);
+    fb_buffer_char(args, ',');
+    if (row->kind == PT_COPY) pt_put_row(a, row->second, args);
+    else fb_buffer_int(args, row->second);
     return true;
 }

@@ -196,13 +196,8 @@ typedef struct pt_arguments {
     pt_row *reads; /* the program's rows, to be marked as read; or NULL */
 } pt_arguments;
 
-bool pt_put_argument(pt_arguments *a, const fb_json *argument, fb_buffer *out);
-/* A row's node. */
-void pt_put_row(pt_arguments *a, uint32_t index, fb_buffer *out);
-/* The arguments of any row; an output's are in write.c. */
+/* The arguments of any row. */
 bool pt_put_all(pt_arguments *a, fb_buffer *args, fb_buffer *kwargs);
-/* The items of args, and the members of kwargs. */
-bool pt_put_arguments(pt_arguments *a, const fb_json *inputs, fb_buffer *args, fb_buffer *kwargs);
 /* PyTorch's name of a parameter of an ATen operator that is given by position; false where that is not known. */
 bool pt_parameter_at(const char *target, size_t place, const char **name, size_t *length);
 /* Its place among all of the operator's parameters, also those by name only; UINT32_MAX where that is not known. */

@@ -150,34 +150,6 @@ static const char *view_of(pt_model *m, const pt_tensor *base, const pt_tensor *
 
 #define MOST_INLINE ((uint64_t)64 << 20) /* bytes of tensors that go into a document, together */
 
-const char *pt_dtype_name(int64_t scalar_type) {
-    static const char *const names[] = {
-        [1] = "uint8",
-        [2] = "int8",
-        [3] = "int16",
-        [4] = "int32",
-        [5] = "int64",
-        [6] = "float16",
-        [7] = "float32",
-        [8] = "float64",
-        [9] = "complex32",
-        [10] = "complex64",
-        [11] = "complex128",
-        [12] = "bool",
-        [13] = "bfloat16",
-        [28] = "uint16",
-        [29] = "float8_e4m3fn",
-        [30] = "float8_e5m2",
-        [31] = "float8_e4m3fnuz",
-        [32] = "float8_e5m2fnuz",
-        [33] = "float8_e8m0fnu",
-        [34] = "uint32",
-        [35] = "uint64",
-    };
-    bool is_known = scalar_type > 0 && scalar_type < (int64_t)(sizeof names / sizeof *names);
-    return is_known ? names[scalar_type] : NULL;
-}
-
 /* ---- reading ------------------------------------------------------------------------------------------------------------ */
 
 static bool read_count(const fb_json *size, int64_t *out) {

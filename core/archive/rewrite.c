@@ -15,36 +15,6 @@
 
 /* ---- failures ----------------------------------------------------------------------------------------------------------- */
 
-bool pt_refuse(pt_rewriting *r, const char *format, ...) {
-    pt_model *m = r->m;
-    if (m->status) return false;
-    fb_buffer reason = {0};
-    va_list args;
-    va_start(args, format);
-    fb_buffer_vprintf(&reason, format, args);
-    va_end(args);
-    const char *text = fb_buffer_text(&reason);
-    m->status = text ? fb_fail(m->error, FB_CONFLICT, "archive-changed", "",
-                               "the graph differs from its archive %s in a way that cannot be written yet: %s", m->blob, text)
-                     : fb_fail_memory(m->error);
-    fb_buffer_free(&reason);
-    return false;
-}
-
-bool pt_set(pt_rewriting *r, json_t *object, const char *key, json_t *value) {
-    return json_object_set_new(object, key, value) == 0 || pt_no_memory(r->m);
-}
-
-bool pt_append(pt_rewriting *r, json_t *array, json_t *value) {
-    return json_array_append_new(array, value) == 0 || pt_no_memory(r->m);
-}
-
-bool pt_push(pt_rewriting *r, json_t *lists, const char *key, json_t *value) {
-    json_t *list = json_object_get(lists, key);
-    if (!list && !pt_set(r, lists, key, list = json_array())) return json_decref(value), false;
-    return pt_append(r, list, value);
-}
-
 static json_t *load(pt_rewriting *r, const char *text, size_t size, const char *what) {
     json_error_t failure;
     json_t *made = fb_load_json_bytes(text, size, 0, &failure);

@@ -157,60 +157,6 @@ static void look_at_calls(pt_model *m, pt_program *p) {
 
 /* ---- nodes -------------------------------------------------------------------------------------------------------------- */
 
-/* Writes a result of the program: the copy, when it was also copied into a buffer or an input. */
-static bool put_result(pt_arguments *a, const fb_json *result, fb_buffer *out) {
-    const char *kind;
-    const fb_json *value = pt_union(result, &kind);
-    bool is_tensor = value && strcmp(kind, "as_tensor") == 0;
-    uint32_t from = is_tensor ? pt_row_of(a->program, pt_member(value, "name")) : UINT32_MAX;
-    for (uint32_t i = a->program->count; is_tensor && !a->program->parent && i-- > 0;) {
-        const pt_row *row = &a->program->rows[i];
-        if (row->kind < PT_COPY) break;
-        if (row->kind != PT_COPY || row->second != from) continue;
-        pt_put_row(a, i, out);
-        return true;
-    }
-    return pt_put_argument(a, result, out);
-}
-
-static bool is_mutation(const fb_json *spec) {
-    const char *kind = "";
-    pt_union(spec, &kind);
-    return strlen(kind) > 9 && strcmp(kind + strlen(kind) - 9, "_mutation") == 0;
-}
-
-static bool put_output(pt_arguments *a, fb_buffer *out) {
-    const pt_row *row = a->row;
-    if (a->program->parent && row->first) return pt_put_argument(a, fb_json_first(row->source), out);
-    const fb_json *signature = pt_member(pt_member(a->m->program_file.root, "graph_module"), "signature");
-    const fb_json *specs = a->program->parent ? NULL : pt_member_of(signature, "output_specs", FB_JSON_ARRAY);
-    const fb_json *spec = specs ? fb_json_first(specs) : NULL, *result = fb_json_first(row->source);
-    bool is_first = true;
-    fb_buffer_string(out, "{\"$tuple\":[");
-    for (uint32_t i = 0; i < row->source->count; i++, result = fb_json_next(result)) {
-        bool is_left = !spec || !is_mutation(spec);
-        if (spec) spec = fb_json_next(spec);
-        if (!is_left) continue;
-        if (!is_first) fb_buffer_char(out, ',');
-        is_first = false;
-        if (!put_result(a, result, out)) return false;
-    }
-    fb_buffer_string(out, "]}");
-    return true;
-}
-
-bool pt_put_all(pt_arguments *a, fb_buffer *args, fb_buffer *kwargs) {
-    const pt_row *row = a->row;
-    if (row->kind == PT_CALL) return pt_put_arguments(a, pt_member(row->source, "inputs"), args, kwargs);
-    if (row->kind == PT_OUTPUT) return put_output(a, args);
-    if (row->kind != PT_ITEM && row->kind != PT_COPY) return true;
-    pt_put_row(a, row->first, args);
-    fb_buffer_char(args, ',');
-    if (row->kind == PT_COPY) pt_put_row(a, row->second, args);
-    else fb_buffer_int(args, row->second);
-    return true;
-}
-
 static bool put_node(pt_model *m, const pt_program *p, const pt_row *row, fb_buffer *out) {
     static const char *const opcodes[] = {
         [PT_INPUT] = "placeholder",  [PT_STATE] = "get_attr",     [PT_PROGRAM] = "get_attr", [PT_CALL] = "call_function",

@@ -11,8 +11,6 @@
 #include "core/weights/inputs.h"
 #include "core/weights/weights_source.h"
 
-#define BLOCK ((size_t)4 << 20)
-
 typedef struct change {
     fb_binder *b;
     fb_journal journal;
@@ -24,25 +22,6 @@ typedef struct change {
 } change;
 
 /* ---- one tensor --------------------------------------------------------------------------------------------------------- */
-
-fb_status fb_bind_has_already(const fb_binder *b, fb_tensor tensor, const fb_given *given, bool *same) {
-    fb_evaluation *evaluation = NULL;
-    fb_error error = {0};
-    unsigned char *block = malloc(BLOCK);
-    fb_status status = block ? fb_evaluation_new(b->graph, tensor, b->blobs, &evaluation, &error) : fb_fail_memory(&error);
-    *same = status == FB_OK;
-    for (uint64_t at = 0; at < given->entry->size && *same && !status;) {
-        size_t count = given->entry->size - at < BLOCK ? (size_t)(given->entry->size - at) : BLOCK;
-        status = fb_evaluation_read(evaluation, at, block, count, &error);
-        *same = !status && memcmp(block, fb_given_bytes(b, given) + at, count) == 0;
-        fb_bind_forget(b, given);
-        at += count;
-    }
-    fb_evaluation_free(evaluation);
-    free(block);
-    if (!status || status == FB_NOT_FOUND) return FB_OK;
-    return fb_fail(b->error, status, error.code, error.pointer, "%s", error.message);
-}
 
 /* The row to write to, without its bytes and without its digest; NULL when memory is out. */
 static fb_tensor_row *empty_row(change *c, fb_tensor tensor) {

@@ -652,3 +652,22 @@ fb_status fb_bind_choose(fb_binder *b) {
     free(is_owned);
     return status;
 }
+
+fb_status fb_bind_has_already(const fb_binder *b, fb_tensor tensor, const fb_given *given, bool *same) {
+    fb_evaluation *evaluation = NULL;
+    fb_error error = {0};
+    unsigned char *block = malloc((size_t)BLOCK);
+    fb_status status = block ? fb_evaluation_new(b->graph, tensor, b->blobs, &evaluation, &error) : fb_fail_memory(&error);
+    *same = status == FB_OK;
+    for (uint64_t at = 0; at < given->entry->size && *same && !status;) {
+        size_t count = given->entry->size - at < (size_t)BLOCK ? (size_t)(given->entry->size - at) : (size_t)BLOCK;
+        status = fb_evaluation_read(evaluation, at, block, count, &error);
+        *same = !status && memcmp(block, fb_given_bytes(b, given) + at, count) == 0;
+        fb_bind_forget(b, given);
+        at += count;
+    }
+    fb_evaluation_free(evaluation);
+    free(block);
+    if (!status || status == FB_NOT_FOUND) return FB_OK;
+    return fb_fail(b->error, status, error.code, error.pointer, "%s", error.message);
+}

@@ -45,6 +45,8 @@ struct fb_evaluator {
     size_t argument_count;
 };
 
+/* Asks the hooks for the value of a node that is not computed; a placeholder has its default otherwise. */
+fb_status fb_give_value(fb_evaluator *evaluator, fb_node node);
 /* The value of an argument, nodes in it replaced by their values. */
 fb_status fb_evaluate_value(fb_evaluator *evaluator, fb_value value, fb_object *out);
 /* A tensor's array: kept for the caller. */

@@ -420,3 +420,21 @@ void fb_graph_restore(fb_graph *graph, fb_graph_mark mark) {
     }
     graph->out_of_memory = false;
 }
+
+fb_graph *fb_graph_new(void) {
+    fb_graph *graph = calloc(1, sizeof *graph);
+    if (!graph) return NULL;
+    graph->seed = fb_hash(&graph, sizeof graph, 0);
+    graph->tables.symbols.row_size = graph->tables.values.row_size = FB_RECORD_UNIT;
+    graph->tables.nodes.row_size = sizeof(fb_node_row);
+    graph->tables.modules.row_size = sizeof(fb_module_row);
+    graph->tables.tensors.row_size = sizeof(fb_tensor_row);
+    graph->tables.programs.row_size = sizeof(fb_program_row);
+    graph->tables.edges.row_size = sizeof(fb_edge_row);
+    graph->name = fb_intern(graph, "");
+    if (!graph->name.id || !fb_graph_make_first_values(graph) || !fb_graph_add_program(graph, (fb_module){0}).id) {
+        fb_graph_free(graph);
+        return NULL;
+    }
+    return graph;
+}

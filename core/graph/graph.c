@@ -22,24 +22,6 @@ fb_opcode fb_opcode_find(const char *name) {
     return 0;
 }
 
-fb_graph *fb_graph_new(void) {
-    fb_graph *graph = calloc(1, sizeof *graph);
-    if (!graph) return NULL;
-    graph->seed = fb_hash(&graph, sizeof graph, 0);
-    graph->tables.symbols.row_size = graph->tables.values.row_size = FB_RECORD_UNIT;
-    graph->tables.nodes.row_size = sizeof(fb_node_row);
-    graph->tables.modules.row_size = sizeof(fb_module_row);
-    graph->tables.tensors.row_size = sizeof(fb_tensor_row);
-    graph->tables.programs.row_size = sizeof(fb_program_row);
-    graph->tables.edges.row_size = sizeof(fb_edge_row);
-    graph->name = fb_intern(graph, "");
-    if (!graph->name.id || !fb_graph_make_first_values(graph) || !fb_graph_add_program(graph, (fb_module){0}).id) {
-        fb_graph_free(graph);
-        return NULL;
-    }
-    return graph;
-}
-
 static fb_table *table_at(fb_graph *graph, size_t index) {
     fb_graph_tables *t = &graph->tables;
     fb_table *tables[] = {&t->symbols, &t->values, &t->nodes, &t->modules, &t->tensors, &t->programs, &t->edges};
@@ -83,11 +65,6 @@ fb_value fb_graph_metadata(const fb_graph *graph) {
 
 bool fb_graph_out_of_memory(const fb_graph *graph) {
     return graph->out_of_memory;
-}
-
-fb_value fb_graph_fail_memory(fb_graph *graph) {
-    graph->out_of_memory = true;
-    return (fb_value){0};
 }
 
 fb_node fb_first_node(const fb_graph *graph, fb_program program) {

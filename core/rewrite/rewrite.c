@@ -9,8 +9,6 @@
 #include "core/analysis/view.h"
 #include "core/rewrite/internal.h"
 
-#define STEPS_UNWATCHED 1024 /* microseconds of work each */
-
 static fb_rewrite *new_rewrite(fb_graph *graph, const char *signature) {
     fb_rewrite *rewrite = calloc(1, sizeof *rewrite);
     if (!rewrite) return NULL;
@@ -67,17 +65,6 @@ fb_graph *fb_rewrite_graph(fb_rewrite *rewrite) {
 
 void fb_rewrite_watch(fb_rewrite *rewrite, const fb_watch *watch) {
     rewrite->watch = watch;
-}
-
-bool fb_rewrite_is_failed(fb_rewrite *rewrite) {
-    if (fb_graph_out_of_memory(rewrite->graph)) fb_fail_memory(&rewrite->error);
-    if (!rewrite->error.status && ++rewrite->steps % STEPS_UNWATCHED == 0) fb_watch_check(rewrite->watch, &rewrite->error);
-    return rewrite->error.status != FB_OK;
-}
-
-bool fb_rewrite_save(fb_rewrite *rewrite, bool is_saved) {
-    if (!is_saved) fb_fail_memory(&rewrite->error);
-    return is_saved;
 }
 
 /* ---- nodes ------------------------------------------------------------------------------------------------------------- */

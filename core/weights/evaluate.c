@@ -8,8 +8,6 @@
 
 #include "core/weights/evaluate_internal.h"
 
-#define STACK_CHUNK ((size_t)1 << 20) /* bytes */
-
 const fb_evaluation_limits fb_evaluation_usual = {
     .moved = (int64_t)1 << 20,
     .computed = (int64_t)32 << 10,
@@ -25,78 +23,14 @@ const fb_evaluation_limits fb_evaluation_usual = {
     .repeated = 32,
 };
 
-fb_status fb_evaluation_fail(fb_evaluation *e, fb_status status, const char *code, const char *format, ...) {
-    va_list arguments;
-    char message[sizeof e->error->message];
-    va_start(arguments, format);
-    vsnprintf(message, sizeof message, format, arguments);
-    va_end(arguments);
-    if (!e->status) e->status = fb_fail(e->error, status, code, "", "%s", message);
-    return e->status;
-}
-
-bool fb_evaluation_no_memory(fb_evaluation *e) {
-    if (!e->status) e->status = fb_fail_memory(e->error);
-    return false;
-}
-
 /* ---- the stack ----------------------------------------------------------------------------------------------------------- */
-
-typedef struct stack_chunk {
-    unsigned char *bytes;
-    size_t size, used;
-} stack_chunk;
-
-static stack_chunk *chunk_at(const fb_evaluation *e, size_t index) {
-    return (stack_chunk *)(void *)e->stack.chunks.data + index;
-}
-
-static size_t chunk_count(const fb_evaluation *e) {
-    return e->stack.chunks.size / sizeof(stack_chunk);
-}
-
-static bool add_chunk(fb_evaluation *e, size_t size) {
-    stack_chunk fresh = {.size = size < STACK_CHUNK ? STACK_CHUNK : size};
-    if (!fb_buffer_reserve(&e->stack.chunks, sizeof fresh) || !(fresh.bytes = malloc(fresh.size)))
-        return fb_evaluation_no_memory(e);
-    fb_buffer_append(&e->stack.chunks, &fresh, sizeof fresh);
-    return true;
-}
-
-void *fb_stack_take(fb_evaluation *e, size_t size) {
-    size = (size + 63) / 64 * 64;
-    while (e->stack.current < chunk_count(e)) {
-        stack_chunk *chunk = chunk_at(e, e->stack.current);
-        if (size <= chunk->size - chunk->used) break;
-        if (++e->stack.current < chunk_count(e)) chunk_at(e, e->stack.current)->used = 0;
-    }
-    if (e->stack.current == chunk_count(e) && !add_chunk(e, size)) return NULL;
-    stack_chunk *chunk = chunk_at(e, e->stack.current);
-    chunk->used += size;
-    return chunk->bytes + chunk->used - size;
-}
-
-fb_stack_mark fb_stack_top(const fb_evaluation *e) {
-    size_t current = e->stack.current;
-    return (fb_stack_mark){current, current < chunk_count(e) ? chunk_at(e, current)->used : 0};
-}
-
-void fb_stack_give_back(fb_evaluation *e, fb_stack_mark mark) {
-    e->stack.current = mark.chunk;
-    if (mark.chunk < chunk_count(e)) chunk_at(e, mark.chunk)->used = mark.used;
-}
-
-static void free_stack(fb_evaluation *e) {
-    for (size_t i = 0; i < chunk_count(e); i++) free(chunk_at(e, i)->bytes);
-    fb_buffer_free(&e->stack.chunks);
-}
 
 /* ---- opening ------------------------------------------------------------------------------------------------------------- */
 
 void fb_evaluation_free(fb_evaluation *e) {
     if (!e) return;
     fb_evaluation_close_bytes(e);
-    free_stack(e);
+    fb_stack_free(e);
     fb_arena_free(&e->arena);
     free(e->cache);
     free(e);
@@ -142,21 +76,6 @@ uint64_t fb_evaluation_size(const fb_evaluation *e) {
 }
 
 /* ---- blocks -------------------------------------------------------------------------------------------------------------- */
-
-int64_t fb_evaluation_block(const fb_evaluation *e, const fb_term *term) {
-    const fb_evaluation_limits *limits = e->limits;
-    bool repeats = term->gathers || term->is_turned;
-    int64_t most = repeats ? limits->repeating : term->computes ? limits->computed : limits->moved;
-    int64_t fits = limits->block / (int64_t)sizeof(double) / (term->live + 3), row = 1;
-    if (most > fits) most = fits;
-    for (int i = term->rank - 1; i >= 0 && term->elements && row <= most / term->sizes[i]; i--) row *= term->sizes[i];
-    return most / row * row;
-}
-
-bool fb_fill_block(fb_evaluation *e, const fb_term *term, int64_t block, int64_t number, unsigned char *to, int64_t element) {
-    int64_t start = number * block, left = term->elements - start;
-    return fb_fill_range(e, term, start, left < block ? left : block, to, element, false);
-}
 
 static bool fill_own_block(fb_evaluation *e, int64_t number, unsigned char *to, uint64_t size) {
     return fb_fill_block(e, e->root, e->block, number, to, e->element) && fb_evaluation_check_finite(e, to, (size_t)size);

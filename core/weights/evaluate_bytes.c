@@ -83,14 +83,6 @@ bool fb_evaluation_source(fb_evaluation *e, fb_tensor tensor, fb_term *term) {
 
 /* ---- terms that are kept ------------------------------------------------------------------------------------------------- */
 
-static fb_kept *kept_at(const fb_evaluation *e, size_t index) {
-    return (fb_kept *)(void *)e->kept.data + index;
-}
-
-static size_t kept_count(const fb_evaluation *e) {
-    return e->kept.size / sizeof(fb_kept);
-}
-
 fb_term *fb_evaluation_keep(fb_evaluation *e, const fb_term *made, fb_dtype dtype) {
     fb_term *stands = fb_arena_alloc(&e->arena, sizeof *stands);
     fb_kept kept = {.made = made, .stands = stands, .size = (size_t)made->elements * fb_dtype_size(dtype)};
@@ -172,8 +164,8 @@ bool fb_evaluation_make_kept(fb_evaluation *e) {
         return false;
     }
     uint64_t in_memory = 0;
-    for (size_t i = 0; i < kept_count(e); i++) {
-        fb_kept *kept = kept_at(e, i);
+    for (size_t i = 0; i < fb_kept_count(e); i++) {
+        fb_kept *kept = fb_kept_at(e, i);
         int64_t element = (int64_t)fb_dtype_size(kept->stands->dtype), block = fb_evaluation_block(e, kept->made);
         bool has_file = e->blobs && e->blobs->scratch;
         if (kept->stands->bytes || kept->size == 0) continue; /* made before a later one failed */
@@ -187,23 +179,11 @@ bool fb_evaluation_make_kept(fb_evaluation *e) {
 
 /* ---- letting go ---------------------------------------------------------------------------------------------------------- */
 
-void fb_evaluation_touch(fb_evaluation *e, uint64_t bytes) {
-    if (e->touched + bytes > e->limits->touched) {
-        const fb_blob_bytes *opened = (const fb_blob_bytes *)(const void *)e->opened.data;
-        for (size_t i = 0; i < e->opened.size / sizeof *opened; i++) e->blobs->forget(e->blobs->context, &opened[i]);
-        for (size_t i = 0; i < kept_count(e); i++) {
-            if (kept_at(e, i)->mapped) madvise(kept_at(e, i)->mapped, kept_at(e, i)->size, MADV_DONTNEED);
-        }
-        e->touched = 0;
-    }
-    e->touched += bytes;
-}
-
 void fb_evaluation_close_bytes(fb_evaluation *e) {
     fb_blob_bytes *opened = (fb_blob_bytes *)(void *)e->opened.data;
     for (size_t i = 0; i < e->opened.size / sizeof *opened; i++) e->blobs->close(e->blobs->context, &opened[i]);
-    for (size_t i = 0; i < kept_count(e); i++) {
-        if (kept_at(e, i)->mapped) munmap(kept_at(e, i)->mapped, kept_at(e, i)->size);
+    for (size_t i = 0; i < fb_kept_count(e); i++) {
+        if (fb_kept_at(e, i)->mapped) munmap(fb_kept_at(e, i)->mapped, fb_kept_at(e, i)->size);
     }
     if (e->scratch >= 0) close(e->scratch);
     fb_buffer_free(&e->opened);

@@ -640,3 +640,18 @@ bool fb_fill_range(fb_evaluation *e, const fb_term *term, int64_t start, int64_t
     }
     return true;
 }
+
+int64_t fb_evaluation_block(const fb_evaluation *e, const fb_term *term) {
+    const fb_evaluation_limits *limits = e->limits;
+    bool repeats = term->gathers || term->is_turned;
+    int64_t most = repeats ? limits->repeating : term->computes ? limits->computed : limits->moved;
+    int64_t fits = limits->block / (int64_t)sizeof(double) / (term->live + 3), row = 1;
+    if (most > fits) most = fits;
+    for (int i = term->rank - 1; i >= 0 && term->elements && row <= most / term->sizes[i]; i--) row *= term->sizes[i];
+    return most / row * row;
+}
+
+bool fb_fill_block(fb_evaluation *e, const fb_term *term, int64_t block, int64_t number, unsigned char *to, int64_t element) {
+    int64_t start = number * block, left = term->elements - start;
+    return fb_fill_range(e, term, start, left < block ? left : block, to, element, false);
+}

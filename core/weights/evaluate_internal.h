@@ -183,9 +183,17 @@ bool fb_fill_block(fb_evaluation *e, const fb_term *term, int64_t block, int64_t
 
 /* A term in the place of `made`, which moves or is rounded, and is of that dtype. */
 fb_term *fb_evaluation_keep(fb_evaluation *e, const fb_term *made, fb_dtype dtype);
+static inline fb_kept *fb_kept_at(const fb_evaluation *e, size_t index) {
+    return (fb_kept *)(void *)e->kept.data + index;
+}
+
+static inline size_t fb_kept_count(const fb_evaluation *e) {
+    return e->kept.size / sizeof(fb_kept);
+}
 /* Makes all that is kept; once. */
 bool fb_evaluation_make_kept(fb_evaluation *e);
 
+void fb_stack_free(fb_evaluation *e);
 /* Aligned for numbers; NULL when memory is out. */
 void *fb_stack_take(fb_evaluation *e, size_t size);
 fb_stack_mark fb_stack_top(const fb_evaluation *e);

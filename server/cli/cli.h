@@ -211,8 +211,6 @@ int fb_reference_graph(fb_cli *cli, const fb_reference *reference, fb_graph **ou
 int fb_whole_id(fb_cli *cli, const char *folder, const char *text, char id[FB_ID_LENGTH + 1]);
 /* The graph's id. */
 int fb_reference_id(fb_cli *cli, const fb_reference *reference, char id[FB_ID_LENGTH + 1]);
-/* Appends a request's member "graph": the document for a file (checked before), else the id as a string. */
-int fb_reference_member(fb_cli *cli, const fb_reference *reference, fb_buffer *out);
 
 /* Reads a document; `errors` is the caller's (fb_errors_free), empty before. */
 fb_status fb_read_any_document(const fb_buffer *bytes, fb_graph **out, fb_errors *errors);

@@ -128,3 +128,13 @@ void fb_run_row(const json_t *run, fb_screen_table *table) {
     else fb_table_cell(table, "%lld (%+lld)", after, after - before);
     fb_table_cell(table, "%s", names);
 }
+
+void fb_print_facts(fb_cli *cli, const fb_fact *facts) {
+    fb_screen_table table = {.columns = 2};
+    for (; facts->name; facts++) {
+        if (!facts->value || !*facts->value) continue;
+        fb_table_cell(&table, "%s", facts->name);
+        fb_table_cell(&table, "%s", facts->value);
+    }
+    fb_cli_table(cli, &table);
+}

@@ -1,9 +1,12 @@
-#include "server/cli/verb.h"
+#include "server/cli/options.h"
 
+#include <ctype.h>
+#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "server/cli/screen.h"
+#include "server/cli/verb.h"
 
 /* ---- help --------------------------------------------------------------------------------------------------------------- */
 
@@ -14,7 +17,7 @@ static void spell(const fb_option *one, bool has_letters, char *out, size_t size
     snprintf(out, size, "%s--%s%s%s", letter, one->name, one->argument ? " " : "", one->argument ? one->argument : "");
 }
 
-void fb_options_print(const fb_option *table, FILE *out) {
+static void print_options(const fb_option *table, FILE *out) {
     bool has_letters = false;
     char left[64];
     fb_screen_table rows = {.columns = 2};
@@ -125,8 +128,11 @@ const fb_option *fb_option_find(const fb_option *table, const char *word, const 
     return find_name(table, name, equals ? (size_t)(equals - name) : strlen(name));
 }
 
-bool fb_options_read(const fb_option *table, int argc, char **argv, void *values, fb_arguments *arguments, char *message,
-                     size_t message_size) {
+/* Reads a command line into `values`, whose members hold the defaults. Texts are borrowed from argv, in which the arguments are
+ * moved to the front, and names cut at their commas. On failure writes one sentence to `message` and returns false. In either
+ * case fb_options_free is due. */
+static bool read_options(const fb_option *table, int argc, char **argv, void *values, fb_arguments *arguments, char *message,
+                         size_t message_size) {
     bool is_ended = false;
     *arguments = (fb_arguments){.items = argv};
     for (int i = 0; i < argc; i++) {
@@ -160,4 +166,105 @@ void fb_options_free(const fb_option *table, void *values) {
         bool is_list = one->kind == FB_OPTION_LIST || one->kind == FB_OPTION_NAMES;
         if (is_list) free(((fb_text_list *)(void *)((char *)values + one->offset))->items);
     }
+}
+
+bool fb_verb_takes(const fb_verb *verb, const char *option) {
+    const fb_option *one = verb->options;
+    while (one->name && strcmp(one->name, option) != 0) one++;
+    return one->name != NULL;
+}
+
+static bool wants_help(const fb_verb *verb, const void *values) {
+    const fb_option *one = verb->options;
+    while (one->name && strcmp(one->name, "help") != 0) one++;
+    return one->name && *(const bool *)((const char *)values + one->offset);
+}
+
+typedef struct argument_range {
+    size_t least, most;
+} argument_range;
+
+/* How many arguments a usage line allows: of its alternatives the one with the fewest, and the one with the most. A word with
+ * "..." is the last one. */
+static argument_range range_of(const char *usage) {
+    argument_range range = {.least = SIZE_MAX}, one = {0};
+    for (const char *at = usage;; at++) {
+        size_t length = strcspn(at, " |");
+        if (length && *at != '[') one.least++;
+        if (length > 3 && strncmp(at + length - 3, "...", 3) == 0) one.most = SIZE_MAX;
+        else if (length) one.most++;
+        at += length;
+        if (*at == ' ') continue;
+        if (one.least < range.least) range.least = one.least;
+        if (one.most > range.most) range.most = one.most;
+        if (!*at) return range;
+        one = (argument_range){0};
+    }
+}
+
+bool fb_verb_read(const fb_verb *verb, int argc, char **argv, void *values, fb_arguments *arguments, int *result) {
+    char message[300] = "";
+    argument_range range = range_of(verb->arguments);
+    bool is_read = read_options(verb->options, argc, argv, values, arguments, message, sizeof message);
+    if (is_read && wants_help(verb, values)) {
+        fb_verb_print(verb, stdout);
+        *result = FB_EXIT_DONE;
+        return false;
+    }
+    if (is_read && arguments->count < range.least) snprintf(message, sizeof message, "it needs %s", verb->arguments);
+    else if (is_read && arguments->count > range.most)
+        snprintf(message, sizeof message, "%s: too many arguments%s%s", arguments->items[range.most],
+                 *verb->arguments ? "; it takes " : "", verb->arguments);
+    if (!*message) return true;
+    *result = fb_complain(FB_EXIT_USAGE, "%s: %s; foldback %s --help lists what it takes", verb->name, message, verb->name);
+    return false;
+}
+
+const char *fb_variable(const char *name) {
+    const char *value = getenv(name);
+    return value && *value ? value : NULL;
+}
+
+const char *fb_usual_data(void) {
+    const char *usual = fb_variable("FOLDBACK_DATA");
+    return usual ? usual : "./.foldback";
+}
+
+/* Nothing is read into their offsets: the verb reads them. */
+const fb_option fb_leading_options[] = {
+    {.name = "data", .argument = "DIR", .help = "the data folder"},
+    {.name = "server", .argument = "URL", .help = "talk to a service instead"},
+    {.name = "token-file", .argument = "FILE", .help = "with --server: where the token is"},
+    {.name = "ca-file", .argument = "FILE", .help = "with --server: trust these certificates"},
+    {.name = "json", .help = "JSON, also on a terminal"},
+    {.name = "help", .letter = 'h', .help = "the verbs"},
+    {.name = "version", .help = "the version"},
+    {0},
+};
+
+int fb_complain(int status, const char *format, ...) {
+    char message[1400];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(message, sizeof message, format, args);
+    va_end(args);
+    fputs("foldback: ", stderr);
+    fb_screen_text(stderr, message);
+    fputs("\n", stderr);
+    return status;
+}
+
+const fb_option fb_help_options[] = {END};
+const fb_option fb_store_options[] = {STORE, END};
+const fb_option fb_plain_options[] = {STORE, JSON, END};
+const fb_option fb_list_options[] = {LIMIT, STORE, JSON, END};
+
+void fb_verb_print(const fb_verb *verb, FILE *out) {
+    fprintf(out, "usage: foldback %s%s%s [options]\n\n", verb->name, *verb->arguments ? " " : "", verb->arguments);
+    if (verb->now) fprintf(out, "This is called %s now.\n", verb->now);
+    else fprintf(out, "%c%s.\n", toupper((unsigned char)*verb->summary), verb->summary + 1);
+    if (verb->description) fputc('\n', out);
+    if (verb->description) fb_screen_paragraphs(out, verb->description, fb_screen_width(out));
+    fputs("\n", out);
+    print_options(verb->options, out);
 }

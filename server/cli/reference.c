@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "core/base/sha256.h"
+#include "core/json/json.h"
 #include "server/database/ulid.h"
 #include "server/store/store.h"
 
@@ -228,7 +229,8 @@ int fb_reference_graph(fb_cli *cli, const fb_reference *reference, fb_graph **ou
     return result;
 }
 
-int fb_reference_member(fb_cli *cli, const fb_reference *reference, fb_buffer *out) {
+/* Appends a request's member "graph": the document for a file (checked before), else the id as a string. */
+static int put_member(fb_cli *cli, const fb_reference *reference, fb_buffer *out) {
     if (reference->kind == FB_REFERS_TO_FILE && !is_archive(reference)) {
         fb_graph *graph;
         int result = fb_reference_graph(cli, reference, &graph);
@@ -242,4 +244,9 @@ int fb_reference_member(fb_cli *cli, const fb_reference *reference, fb_buffer *o
         fb_buffer_json_string(out, id, strlen(id));
     }
     return out->failed ? fb_cli_no_memory() : FB_EXIT_DONE;
+}
+
+int fb_request_graph(fb_cli *cli, fb_buffer *out, const char *name, const fb_reference *graph) {
+    fb_put_name(out, name);
+    return put_member(cli, graph, out);
 }

@@ -79,11 +79,6 @@ int fb_request_labels(fb_buffer *out, const fb_text_list *labels) {
     return result;
 }
 
-int fb_request_graph(fb_cli *cli, fb_buffer *out, const char *name, const fb_reference *graph) {
-    fb_put_name(out, name);
-    return fb_reference_member(cli, graph, out);
-}
-
 int fb_request_seed(fb_buffer *out, const char *text) {
     if (!text) return FB_EXIT_DONE;
     size_t length = strlen(text);

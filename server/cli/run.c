@@ -244,16 +244,6 @@ static int roll_back(fb_cli *cli) {
 
 /* ---- what is printed of a run -------------------------------------------------------------------------------------------- */
 
-void fb_print_facts(fb_cli *cli, const fb_fact *facts) {
-    fb_screen_table table = {.columns = 2};
-    for (; facts->name; facts++) {
-        if (!facts->value || !*facts->value) continue;
-        fb_table_cell(&table, "%s", facts->name);
-        fb_table_cell(&table, "%s", facts->value);
-    }
-    fb_cli_table(cli, &table);
-}
-
 /* Neither applied nor refused anything, and has nothing to say. */
 static bool is_idle(const json_t *pass) {
     return json_is_integer(json_object_get(pass, "applied")) && !json_integer_value(json_object_get(pass, "applied")) &&

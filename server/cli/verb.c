@@ -8,12 +8,6 @@
 
 #define VERB_WIDTH 19 /* of "transformation list" */
 
-bool fb_verb_takes(const fb_verb *verb, const char *option) {
-    const fb_option *one = verb->options;
-    while (one->name && strcmp(one->name, option) != 0) one++;
-    return one->name != NULL;
-}
-
 /* ---- help --------------------------------------------------------------------------------------------------------------- */
 
 static bool is_of_noun(const fb_verb *verb, const char *noun) {
@@ -56,16 +50,6 @@ static void print_noun(const char *noun, FILE *out) {
     fprintf(out, "usage: foldback %s VERB [arguments and options]\n\n", noun);
     print_verbs(noun, out);
     fprintf(out, "\nfoldback help %s VERB tells more about one.\n", noun);
-}
-
-static void print_verb(const fb_verb *verb, FILE *out) {
-    fprintf(out, "usage: foldback %s%s%s [options]\n\n", verb->name, *verb->arguments ? " " : "", verb->arguments);
-    if (verb->now) fprintf(out, "This is called %s now.\n", verb->now);
-    else fprintf(out, "%c%s.\n", toupper((unsigned char)*verb->summary), verb->summary + 1);
-    if (verb->description) fputc('\n', out);
-    if (verb->description) fb_screen_paragraphs(out, verb->description, fb_screen_width(out));
-    fputs("\n", out);
-    fb_options_print(verb->options, out);
 }
 
 /* ---- finding ------------------------------------------------------------------------------------------------------------ */
@@ -116,84 +100,14 @@ static int help(fb_cli *cli) {
     int count;
     const char *second = given > 1 ? words[1] : NULL;
     const fb_verb *verb = given ? fb_verb_find(words[0], second, &count) : NULL;
-    if (verb) print_verb(verb, stdout);
+    if (verb) fb_verb_print(verb, stdout);
     else if (given == 1 && is_noun(words[0])) print_noun(words[0], stdout);
     else if (given) return complain_of_verb(words[0], second);
     else print_help(stdout);
     return FB_EXIT_DONE;
 }
 
-/* ---- its own line ------------------------------------------------------------------------------------------------------- */
-
-static bool wants_help(const fb_verb *verb, const void *values) {
-    const fb_option *one = verb->options;
-    while (one->name && strcmp(one->name, "help") != 0) one++;
-    return one->name && *(const bool *)((const char *)values + one->offset);
-}
-
-typedef struct argument_range {
-    size_t least, most;
-} argument_range;
-
-/* How many arguments a usage line allows: of its alternatives the one with the fewest, and the one with the most. A word with
- * "..." is the last one. */
-static argument_range range_of(const char *usage) {
-    argument_range range = {.least = SIZE_MAX}, one = {0};
-    for (const char *at = usage;; at++) {
-        size_t length = strcspn(at, " |");
-        if (length && *at != '[') one.least++;
-        if (length > 3 && strncmp(at + length - 3, "...", 3) == 0) one.most = SIZE_MAX;
-        else if (length) one.most++;
-        at += length;
-        if (*at == ' ') continue;
-        if (one.least < range.least) range.least = one.least;
-        if (one.most > range.most) range.most = one.most;
-        if (!*at) return range;
-        one = (argument_range){0};
-    }
-}
-
-bool fb_verb_read(const fb_verb *verb, int argc, char **argv, void *values, fb_arguments *arguments, int *result) {
-    char message[300] = "";
-    argument_range range = range_of(verb->arguments);
-    bool is_read = fb_options_read(verb->options, argc, argv, values, arguments, message, sizeof message);
-    if (is_read && wants_help(verb, values)) {
-        print_verb(verb, stdout);
-        *result = FB_EXIT_DONE;
-        return false;
-    }
-    if (is_read && arguments->count < range.least) snprintf(message, sizeof message, "it needs %s", verb->arguments);
-    else if (is_read && arguments->count > range.most)
-        snprintf(message, sizeof message, "%s: too many arguments%s%s", arguments->items[range.most],
-                 *verb->arguments ? "; it takes " : "", verb->arguments);
-    if (!*message) return true;
-    *result = fb_complain(FB_EXIT_USAGE, "%s: %s; foldback %s --help lists what it takes", verb->name, message, verb->name);
-    return false;
-}
-
-const char *fb_variable(const char *name) {
-    const char *value = getenv(name);
-    return value && *value ? value : NULL;
-}
-
-const char *fb_usual_data(void) {
-    const char *usual = fb_variable("FOLDBACK_DATA");
-    return usual ? usual : "./.foldback";
-}
-
 /* ---- the whole line ----------------------------------------------------------------------------------------------------- */
-
-/* Nothing is read into their offsets: the verb reads them. */
-const fb_option fb_leading_options[] = {
-    {.name = "data", .argument = "DIR", .help = "the data folder"},
-    {.name = "server", .argument = "URL", .help = "talk to a service instead"},
-    {.name = "token-file", .argument = "FILE", .help = "with --server: where the token is"},
-    {.name = "ca-file", .argument = "FILE", .help = "with --server: trust these certificates"},
-    {.name = "json", .help = "JSON, also on a terminal"},
-    {.name = "help", .letter = 'h', .help = "the verbs"},
-    {.name = "version", .help = "the version"},
-    {0},
-};
 
 /* The index of the first word from `at` on that is neither one of these options nor the value of one. */
 static int next_word(int argc, char **argv, int at) {
@@ -247,18 +161,6 @@ int fb_run_command_line(int argc, char **argv) {
     if (words == 2) take_out(&argc, argv, second);
     take_out(&argc, argv, first);
     return (verb->start ? verb->start : fb_cli_start)(verb, argc - 1, argv + 1);
-}
-
-int fb_complain(int status, const char *format, ...) {
-    char message[1400];
-    va_list args;
-    va_start(args, format);
-    vsnprintf(message, sizeof message, format, args);
-    va_end(args);
-    fputs("foldback: ", stderr);
-    fb_screen_text(stderr, message);
-    fputs("\n", stderr);
-    return status;
 }
 
 /* ---- the verbs --------------------------------------------------------------------------------------------------------- */

@@ -46,15 +46,7 @@ typedef struct fb_arguments {
 /* The option that a word of a command line gives, or NULL; `*value` is the value in the same word, or NULL. */
 const fb_option *fb_option_find(const fb_option *table, const char *word, const char **value);
 
-/* Reads a command line into `values`, whose members hold the defaults. Texts are borrowed from argv, in which the arguments are
- * moved to the front, and names cut at their commas. On failure writes one sentence to `message` and returns false. In either
- * case fb_options_free is due. */
-bool fb_options_read(const fb_option *table, int argc, char **argv, void *values, fb_arguments *arguments, char *message,
-                     size_t message_size);
 void fb_options_free(const fb_option *table, void *values);
-
-/* The options as lines of a help text. */
-void fb_options_print(const fb_option *table, FILE *out);
 
 /* Exit statuses of every verb. FAILED: refused, a conflict, not valid, not found. */
 enum { FB_EXIT_DONE = 0, FB_EXIT_FAILED = 1, FB_EXIT_USAGE = 2, FB_EXIT_FOLDER_IN_USE = 3 };
@@ -90,6 +82,7 @@ const fb_verb *fb_verb_find(const char *first, const char *second, int *words);
 /* Options that may precede a verb, where they mean the same as after it. */
 extern const fb_option fb_leading_options[];
 
+void fb_verb_print(const fb_verb *verb, FILE *out); /* its help */
 bool fb_verb_takes(const fb_verb *verb, const char *option);
 
 /* Reads the options and arguments that follow the verb. False when there is nothing more to do: it printed its help, or said

@@ -1,10 +1,5 @@
 #include "server/cli/options.h"
 
-const fb_option fb_help_options[] = {END};
-const fb_option fb_store_options[] = {STORE, END};
-const fb_option fb_plain_options[] = {STORE, JSON, END};
-const fb_option fb_list_options[] = {LIMIT, STORE, JSON, END};
-
 /* In the order of `foldback help`. */
 static const struct {
     const char *group; /* above it; NULL: the same as the one before */

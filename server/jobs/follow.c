@@ -124,3 +124,14 @@ void fb_followers_beat(fb_live_job *job) {
     for (fb_follower *follower = job->followers; follower; follower = follower->next) follower->has_beat = true;
     fb_followers_wake(job);
 }
+
+void fb_live_job_free(fb_live_job *job) {
+    fb_job_log_free(&job->log);
+    FB_STORE_FREE(&job->stored);
+    free(job);
+}
+
+void fb_live_job_release(fb_live_job *job) {
+    if (job->references > 1) job->references--;
+    else fb_live_job_free(job);
+}

@@ -78,6 +78,7 @@ struct fb_jobs {
 
 /* With the mutex. */
 void fb_live_job_release(fb_live_job *job);
+void fb_live_job_free(fb_live_job *job); /* at once */
 /* With the mutex: followers get a comment. */
 void fb_followers_beat(fb_live_job *job);
 void fb_followers_wake(fb_live_job *job);

@@ -19,17 +19,6 @@
 
 /* ---- jobs in memory ----------------------------------------------------------------------------------------------------- */
 
-static void free_live(fb_live_job *job) {
-    fb_job_log_free(&job->log);
-    FB_STORE_FREE(&job->stored);
-    free(job);
-}
-
-void fb_live_job_release(fb_live_job *job) {
-    if (job->references > 1) job->references--;
-    else free_live(job);
-}
-
 static fb_live_job *new_live(const fb_store_job *stored) {
     fb_live_job *job = calloc(1, sizeof *job);
     if (!job) return NULL;
@@ -46,7 +35,7 @@ static fb_live_job *new_live(const fb_store_job *stored) {
     atomic_init(&job->is_unwanted, stored->is_unwanted);
     job->references = 1;
     if (copy->principal && copy->request && copy->method && copy->target && copy->content_type) return job;
-    free_live(job);
+    fb_live_job_free(job);
     return NULL;
 }
 
@@ -146,7 +135,7 @@ fb_status fb_jobs_add(fb_jobs *jobs, const fb_store_job *stored, const char *bod
     if (is_new) append(jobs, job);
     else if (has_room) jobs->queued--;
     pthread_mutex_unlock(&jobs->mutex);
-    if (!is_new) free_live(job);
+    if (!is_new) fb_live_job_free(job);
     return status;
 }
 

@@ -38,19 +38,6 @@ unsigned fb_includes_read(const char *text, size_t size) {
     return found;
 }
 
-void fb_respond_request_error(fb_response *response, const fb_error *error) {
-    if (error->pointer[0] != '?') {
-        fb_respond_error(response, error);
-        if (error->status == FB_INVALID) fb_problem_pointer(response, error->pointer); /* "" is the body's root */
-        return;
-    }
-    fb_error without = *error;
-    without.pointer[0] = '\0';
-    fb_respond_error(response, &without);
-    const char *name = error->pointer + 1;
-    fb_problem_member_take(response, "parameter", json_stringn(name, strcspn(name, "=")));
-}
-
 /* ---- the query in the form of a body ------------------------------------------------------------------------------------ */
 
 static bool is_position(const char *text) {

@@ -49,8 +49,9 @@ const fb_s3_place *fb_s3_place_of(const fb_s3 *s3);
 
 /* ---- XML of answers ---- */
 
-/* The text of the first element `name` between `*at` and `end`, unescaped and malloc'ed (caller frees); NULL when there is
- * none, or memory is out. `*at` moves behind it. */
+/* The first element `name` between `*at` and `end`, which `*at` moves behind. */
+bool fb_s3_xml_find(const char **at, const char *end, const char *name, const char **inside, size_t *size);
+/* Its text, unescaped and malloc'ed (caller frees); NULL when there is none, or memory is out. */
 char *fb_s3_xml_text(const char **at, const char *end, const char *name);
 
 /* Signatures of requests to an S3-compatible store: AWS Signature Version 4, in headers and in URLs.

@@ -23,21 +23,6 @@ fb_status fb_find_graph(fb_connection *connection, const char *id, int64_t *key,
     return fb_read_key(&query, key);
 }
 
-const char *fb_copy_column(fb_query *query, int column, fb_store_memory **memory, fb_status *status) {
-    const char *copy = fb_memory_text(memory, fb_column_text(query, column));
-    if (!copy && !*status) *status = fb_fail_memory(query->error);
-    return copy;
-}
-
-const char *fb_copy_optional(fb_query *query, int column, fb_store_memory **memory, fb_status *status) {
-    return fb_column_is_null(query, column) ? NULL : fb_copy_column(query, column, memory, status);
-}
-
-void fb_bind_key(fb_query *query, int64_t key) {
-    if (key) fb_bind_int(query, key);
-    else fb_bind_text(query, NULL);
-}
-
 /* ---- signatures ---- */
 
 static fb_status find_signature(fb_connection *connection, const char *text, int64_t *id, fb_error *error) {

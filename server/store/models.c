@@ -152,27 +152,6 @@ fb_status fb_fail_unknown_version(fb_error *error, const char *model, const char
     return fb_fail(error, FB_NOT_FOUND, "unknown-version", NULL, "model %s has no version %s", model, name);
 }
 
-fb_status fb_read_version(fb_connection *connection, int64_t key, fb_store_memory **memory, fb_store_version *out,
-                          fb_error *error) {
-    fb_query query = fb_query_begin(connection,
-                                    "SELECT m.name, v.name, g.id, r.id, v.note, v.created FROM versions v "
-                                    "JOIN models m ON m.key = v.model JOIN graphs g ON g.key = v.graph "
-                                    "LEFT JOIN runs r ON r.key = v.run WHERE v.key = ?",
-                                    error);
-    fb_bind_int(&query, key);
-    if (fb_query_row(&query)) {
-        out->model = fb_copy_column(&query, 0, memory, &query.status);
-        out->name = fb_copy_column(&query, 1, memory, &query.status);
-        out->graph = fb_copy_column(&query, 2, memory, &query.status);
-        out->run = fb_copy_optional(&query, 3, memory, &query.status);
-        out->note = fb_copy_optional(&query, 4, memory, &query.status);
-        out->created = fb_column_int(&query, 5);
-    } else if (!query.status) {
-        query.status = fb_fail_corrupt(error, "a version without its graph");
-    }
-    return fb_query_end(&query);
-}
-
 fb_status fb_store_get_version(fb_store *store, const char *model, const char *name, fb_store_version *out, fb_error *error) {
     fb_connection *connection = NULL;
     fb_status status = fb_readers_take(&store->readers, &connection, error);
@@ -359,34 +338,6 @@ fb_status fb_store_delete_version(fb_store *store, const char *model, const char
 }
 
 /* ---- aliases: their last entries, their histories, and all entries after one ---- */
-
-fb_status fb_read_alias_entry(fb_connection *connection, int64_t number, fb_store_memory **memory, fb_store_alias_entry *out,
-                              fb_error *error) {
-    fb_query query = fb_query_begin(
-        connection,
-        "SELECT e.number, e.at, m.name, a.name, e.action, e.who, e.why, p.version_name, p.graph, e.version_name, e.graph, "
-        "e.run FROM alias_entries e JOIN aliases a ON a.key = e.alias JOIN models m ON m.key = a.model "
-        "LEFT JOIN alias_entries p ON p.number = e.previous WHERE e.number = ?",
-        error);
-    fb_bind_int(&query, number);
-    if (fb_query_row(&query)) {
-        out->number = fb_column_int(&query, 0);
-        out->at = fb_column_int(&query, 1);
-        out->model = fb_copy_column(&query, 2, memory, &query.status);
-        out->alias = fb_copy_column(&query, 3, memory, &query.status);
-        out->action = fb_copy_column(&query, 4, memory, &query.status);
-        out->who = fb_copy_optional(&query, 5, memory, &query.status);
-        out->why = fb_copy_optional(&query, 6, memory, &query.status);
-        out->from = fb_copy_optional(&query, 7, memory, &query.status);
-        out->from_graph = fb_copy_optional(&query, 8, memory, &query.status);
-        out->to = fb_copy_optional(&query, 9, memory, &query.status);
-        out->to_graph = fb_copy_optional(&query, 10, memory, &query.status);
-        out->run = fb_copy_optional(&query, 11, memory, &query.status);
-    } else if (!query.status) {
-        query.status = fb_fail(error, FB_NOT_FOUND, "unknown-alias", NULL, "no alias has an entry %lld", (long long)number);
-    }
-    return fb_query_end(&query);
-}
 
 /* ---- one ---- */
 

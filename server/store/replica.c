@@ -26,12 +26,6 @@ typedef struct seen_replica {
     bool is_there;
 } seen_replica;
 
-void fb_replica_id(fb_store *store, char id[FB_ULID_LENGTH + 1]) {
-    pthread_mutex_lock(&store->replica.mutex);
-    memcpy(id, store->replica.id, FB_ULID_LENGTH + 1);
-    pthread_mutex_unlock(&store->replica.mutex);
-}
-
 fb_status fb_replica_renew_id(fb_store *store, fb_error *error) {
     fb_ulid_source source = {.mutex = PTHREAD_MUTEX_INITIALIZER}; /* not the source for runs: that may be far in the future */
     char id[FB_ULID_LENGTH + 1];

@@ -59,6 +59,7 @@ fb_status fb_write_run(fb_connection *connection, fb_packed_run *packed, fb_tota
 /* The key of a run, 0 = unknown. */
 fb_status fb_find_run(fb_connection *connection, const char *id, int64_t *key, fb_error *error);
 fb_status fb_fail_unknown_run(fb_error *error, const char *id);
+fb_status fb_read_run_by_id(fb_connection *connection, const char *id, fb_store_run *out, fb_error *error);
 fb_status fb_read_run(fb_connection *connection, int64_t key, bool with_report, fb_store_memory **memory, fb_store_run *out,
                       fb_error *error);
 

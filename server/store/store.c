@@ -123,10 +123,6 @@ static fb_status name_files(fb_store *store, const char *folder, fb_error *error
     return open_folder(store, folder, error);
 }
 
-bool fb_store_is_on_server(const fb_store *store) {
-    return !store->log_path;
-}
-
 /* The URL of the database, if it is on a server: the one that is given, or that the folder's note has. */
 static fb_status find_server(fb_store *store, const char *folder, fb_error *error) {
     const char *given = store->config.database;
@@ -167,13 +163,6 @@ static void tell_cure(const char *folder, const fb_error *met, fb_error *error) 
 }
 
 /* ---- open and close ---- */
-
-fb_status fb_read_key(fb_query *query, int64_t *key) {
-    int64_t found = fb_query_row(query) ? fb_column_int(query, 0) : 0;
-    fb_status status = fb_query_end(query);
-    if (!status) *key = found;
-    return status;
-}
 
 static fb_status count(fb_connection *connection, const char *sql, int64_t *number, fb_error *error) {
     fb_query query = fb_query_begin(connection, sql, error);

@@ -1,0 +1,97 @@
+/* Members of a document's objects, and errors that say where. */
+#include "core/document/read.h"
+
+#include <stdio.h>
+
+void fb_reader_no_memory(fb_reader *reader) {
+    reader->failed = true;
+}
+
+fb_error *fb_reader_error(fb_reader *reader, const fb_json *at, const char *code, const char *format, ...) {
+    fb_errors *errors = reader->errors;
+    if (errors->count >= (errors->limit ? errors->limit : 100)) {
+        errors->total++;
+        return NULL; /* the pointer costs as much as the element is long */
+    }
+    fb_buffer pointer = {0};
+    fb_buffer_string(&pointer, reader->section);
+    if (reader->index != SIZE_MAX) fb_buffer_printf(&pointer, "/%zu", reader->index);
+    if (at) fb_json_pointer(reader->element, at, &pointer);
+    const char *text = fb_buffer_text(&pointer);
+    if (!text) fb_reader_no_memory(reader);
+    va_list args;
+    va_start(args, format);
+    fb_error *error = fb_errors_add_list(errors, code, text, format, args);
+    va_end(args);
+    fb_buffer_free(&pointer);
+    if (reader->node_name.id) fb_error_set_node(error, fb_text(reader->graph, reader->node_name));
+    return error;
+}
+
+static const char *expected_name(fb_json_kind kind) {
+    return kind == FB_JSON_TRUE ? "true or false" : fb_json_kind_name(&(fb_json){.kind = (uint8_t)kind});
+}
+
+bool fb_expect(fb_reader *reader, const fb_json *value, fb_json_kind kind) {
+    if (value->kind == kind) return true;
+    fb_reader_error(reader, value, "wrong-type", "%s is expected here, not %s", expected_name(kind), fb_json_kind_name(value));
+    return false;
+}
+
+size_t fb_find_members(const fb_json *object, const char *const *names, size_t count, const fb_json **found) {
+    for (size_t i = 0; i < count; i++) found[i] = NULL;
+    size_t unknown = 0, likely = 0;
+    const fb_json *key = fb_json_first(object);
+    for (uint32_t i = 0; i < object->count; i++, key = fb_json_next(key + 1)) {
+        size_t name = fb_find_name(key, names, count, likely);
+        if (name < count) found[name] = key + 1;
+        else unknown++;
+        likely = name + 1;
+    }
+    return unknown;
+}
+
+void fb_refuse_unknown(fb_reader *reader, const fb_json *object, const char *const *names, size_t count) {
+    const fb_json *key = fb_json_first(object);
+    for (uint32_t i = 0; i < object->count; i++, key = fb_json_next(key + 1)) {
+        if (fb_find_name(key, names, count, 0) == count) {
+            fb_reader_error(reader, key, "unknown-member", "the format has no such member here");
+        }
+    }
+}
+
+const fb_json *fb_require(fb_reader *reader, const fb_json *object, const fb_json *value, const char *name, fb_json_kind kind) {
+    if (value) return fb_expect(reader, value, kind) ? value : NULL;
+    fb_reader_error(reader, object, "missing-member", "the member \"%s\" is missing", name);
+    return NULL;
+}
+
+const fb_json *fb_optional(fb_reader *reader, const fb_json *value, fb_json_kind kind) {
+    return value && fb_expect(reader, value, kind) ? value : NULL;
+}
+
+bool fb_optional_bool(fb_reader *reader, const fb_json *value) {
+    return value && value->kind != FB_JSON_FALSE && fb_expect(reader, value, FB_JSON_TRUE);
+}
+
+fb_symbol fb_read_symbol(fb_reader *reader, const fb_json *string) {
+    fb_symbol symbol = fb_intern_bytes(reader->graph, string->text, string->count);
+    if (!symbol.id) fb_reader_no_memory(reader);
+    return symbol;
+}
+
+fb_symbol fb_stand_in_name(fb_reader *reader, uint32_t number) {
+    char name[16];
+    snprintf(name, sizeof name, "\n%u", number); /* no name may hold a line break */
+    fb_symbol symbol = fb_intern(reader->graph, name);
+    if (!symbol.id) fb_reader_no_memory(reader);
+    return symbol;
+}
+
+/* The index of the name, or `count`. Members mostly come in the order of the names, so the search begins at `likely`. */
+size_t fb_find_name(const fb_json *key, const char *const *names, size_t count, size_t likely) {
+    if (likely < count && fb_json_is(key, names[likely])) return likely;
+    size_t i = 0;
+    while (i < count && !fb_json_is(key, names[i])) i++;
+    return i;
+}

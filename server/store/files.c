@@ -1,0 +1,35 @@
+/* Paths of files in the data folder, and their failures. */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <unistd.h>
+
+#include "server/store/files.h"
+#include "server/store/state.h"
+
+fb_status fb_fail_file(fb_error *error, const char *what, int reason) {
+    if (reason == ENOSPC || reason == EDQUOT || reason == EFBIG) return fb_fail_full(error);
+    if (reason == ENOMEM) return fb_fail_memory(error);
+    return fb_fail(error, FB_IO, "store-failed", NULL, "the store cannot %s: %s", what, strerror(reason));
+}
+
+int64_t fb_changed_ms(const struct stat *about) {
+    return (int64_t)about->st_mtim.tv_sec * 1000 + about->st_mtim.tv_nsec / 1000000;
+}
+
+void fb_blob_path(const char *digest, char path[FB_FILE_PATH_MAX]) {
+    const char *hex = digest + strlen("sha256:");
+    snprintf(path, FB_FILE_PATH_MAX, FB_BLOBS_FOLDER "/%.2s/%.2s/%s", hex, hex + 2, hex);
+}
+
+void fb_upload_path(const char *id, char path[FB_FILE_PATH_MAX]) {
+    snprintf(path, FB_FILE_PATH_MAX, FB_UPLOADS_FOLDER "/%s", id);
+}
+
+fb_status fb_folder_sync(const fb_store *store, const char *path, fb_error *error) {
+    int folder = openat(store->folder, path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    int result = folder < 0 ? -1 : fsync(folder);
+    int reason = errno;
+    if (folder >= 0) close(folder);
+    return result ? fb_fail_file(error, "sync a folder", reason) : FB_OK;
+}
