@@ -29,10 +29,10 @@ static const fb_kernel_row *kernel_of(const fb_evaluator *evaluator, fb_op op) {
 /* ---- results --------------------------------------------------------------------------------------------------------- */
 
 /* Views show what was rounded when it was computed. */
-void fb_round_result(const fb_object *result) {
+static void round_result(const fb_object *result) {
     if (result->kind == FB_OBJECT_ARRAY && result->array->storage->references == 1) fb_array_round(result->array);
     if (!fb_object_is_sequence(result)) return;
-    for (size_t i = 0; i < result->items->count; i++) fb_round_result(&result->items->objects[i]);
+    for (size_t i = 0; i < result->items->count; i++) round_result(&result->items->objects[i]);
 }
 
 fb_status fb_evaluate_part(fb_kernel_call *call, fb_op op, const char *spelling, const fb_part_argument *arguments,
@@ -49,7 +49,7 @@ fb_status fb_evaluate_part(fb_kernel_call *call, fb_op op, const char *spelling,
     part.spelling = spelling;
     part.part = arguments;
     part.status = row->function(&part, result);
-    if (!part.status) fb_round_result(result);
+    if (!part.status) round_result(result);
     else fb_object_drop(result);
     while (evaluator->argument_count > outer) fb_object_drop(&evaluator->arguments[--evaluator->argument_count]);
     return call->status = part.status;
@@ -135,7 +135,7 @@ fb_status fb_evaluate_call(fb_evaluator *evaluator, fb_node node, fb_object *out
     const char *unread = is_by_name && !call.status ? fb_unread_argument(&call) : NULL;
     if (unread) fb_kernel_unsupported(&call, "its %s argument is not known", unread);
     if (!call.status) call.status = fb_object_check(out, call.error);
-    if (!call.status) fb_round_result(out);
+    if (!call.status) round_result(out);
     if (call.status || (!row && fb_is_onnx_call(graph, node))) (void)0;
     else if (!is_in_place(&call)) fb_lay_out_result(&call, out);
     else {

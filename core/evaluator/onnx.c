@@ -73,14 +73,15 @@ size_t onnx_in_count(const onnx_op *op) {
     return op->args->count;
 }
 
-bool onnx_has(onnx_op *op, size_t index) {
+/* Is there such an input, and is it not omitted? */
+static bool has_input(onnx_op *op, size_t index) {
     if (index < 64) op->call->read_args |= (uint64_t)1 << index;
     return index < op->args->count && fb_value_kind(op->call->graph, op->args->items[index]) != FB_NONE;
 }
 
 fb_array *onnx_maybe(onnx_op *op, size_t index) {
     fb_object object;
-    if (!onnx_has(op, index) || !onnx_ok(op)) return NULL;
+    if (!has_input(op, index) || !onnx_ok(op)) return NULL;
     op->call->status = fb_evaluate_value(op->call->evaluator, op->args->items[index], &object);
     if (!onnx_ok(op)) return NULL;
     if (object.kind == FB_OBJECT_ARRAY && !fb_dtype_is_complex(object.array->dtype)) return onnx_keep(op, object.array);
@@ -89,7 +90,7 @@ fb_array *onnx_maybe(onnx_op *op, size_t index) {
 }
 
 fb_array *onnx_in(onnx_op *op, size_t index) {
-    if (onnx_ok(op) && !onnx_has(op, index)) return onnx_fail(op, "it lacks its input %zu", index);
+    if (onnx_ok(op) && !has_input(op, index)) return onnx_fail(op, "it lacks its input %zu", index);
     return onnx_maybe(op, index);
 }
 

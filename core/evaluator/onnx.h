@@ -44,8 +44,6 @@ extern const onnx_row onnx_rows_math[], onnx_rows_shape[], onnx_rows_layer[], on
 
 /* ---- arguments ---------------------------------------------------------------------------------------------------------- */
 
-/* Is there such an input, and is it not omitted? */
-bool onnx_has(onnx_op *op, size_t index);
 size_t onnx_in_count(const onnx_op *op);
 /* A tensor; NULL and a failure where it is missing. */
 fb_array *onnx_in(onnx_op *op, size_t index);

@@ -95,6 +95,31 @@ def test_an_archive_and_back(client, tmp_path):
         client.put_archive({})
 
 
+def test_an_onnx_model_and_back(client, tmp_path):
+    """With the files beside it, which may not lead out of its folder."""
+    models, given = FIXTURES / "onnx", tmp_path / "given"
+    (given / "weights").mkdir(parents=True)
+    for name in ("two.data", "weights/one.bin"):
+        (given / name).write_bytes((models / name).read_bytes())
+    (given / "m.onnx").write_bytes((models / "external-two-files.onnx").read_bytes())
+    graph = client.put_onnx(given / "m.onnx", progress=False)
+    assert client.put_onnx(str(given / "m.onnx")) == graph
+    assert client.archive(graph, tmp_path / "back.onnx").read_bytes() == (given / "m.onnx").read_bytes()
+    assert client.put_onnx(models / "functions.onnx", progress=False)
+    (given / "two.data").rename(tmp_path / "blob")
+    with pytest.raises(FileNotFoundError, match=r"two\.data is not beside"):
+        client.put_onnx(given / "m.onnx", progress=False)
+    assert client.put_onnx(given / "m.onnx", absent=True, progress=False) != graph
+    (given / "two.data").symlink_to("../blob")
+    with pytest.raises(ValueError, match="leads out of"):
+        client.put_onnx(given / "m.onnx", progress=False)
+    assert client.put_onnx(given / "m.onnx", root=tmp_path, progress=False) == graph
+    (tmp_path / "bad.onnx").write_bytes(b"hello")
+    with pytest.raises(foldback.Problem) as caught:
+        client.put_onnx(tmp_path / "bad.onnx", progress=False)
+    assert caught.value.code == "bad-onnx"
+
+
 def deploy_an_archive(client):
     """As a version, and an optimised program as another, which an alias names."""
     graph = client.put_archive(FIXTURES / "archives/mlp.pt2", progress=False)

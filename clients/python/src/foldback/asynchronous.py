@@ -80,6 +80,7 @@ class AsyncClient:
 
     put_graph = _awaited(Client.put_graph)
     put_archive = _awaited(Client.put_archive)
+    put_onnx = _awaited(Client.put_onnx)
     archive = _awaited(Client.archive)
     version_archive = _awaited(Client.version_archive)
     alias_archive = _awaited(Client.alias_archive)

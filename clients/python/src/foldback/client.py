@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import ssl
 import tempfile
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import httpx
 
+from .beside import find_beside
 from .progress import Progress
 from .run import Run
 from .runs import RunOrId, Runs
@@ -89,6 +91,31 @@ class Client(Runs):
             file = Path(folder) / "program.pt2"
             torch.export.save(program, file)
             return self.upload(file, progress=progress)
+
+    def put_onnx(self, model: File, *, root: File | None = None, absent: bool = False, progress: Progress = True) -> str:
+        """Stores the graph of an ONNX model, with the files beside it that have its weights, and gives its id. These must be
+        ordinary files in its folder or below, or within `root` where they are links that lead out, as in a cache of Hugging
+        Face. Raises FileNotFoundError for one that is missing; with `absent` its weights are nowhere."""
+        path = Path(model)
+        files = {path.name: self.upload(path, progress=progress)}
+        try:
+            return self._put_files(path.name, files, False)
+        except Problem as problem:
+            if problem.code != "missing-files":
+                raise
+            names = [str(name) for name in problem.body["files"]]
+        for name in names:
+            file = find_beside(path, name, None if root is None else Path(root))
+            if file is not None:
+                files[name] = self.upload(file, progress=progress)
+            elif not absent:
+                raise FileNotFoundError(f"{name} is not beside {path}, which has weights in it")
+        return self._put_files(path.name, files, absent)
+
+    def _put_files(self, model: str, files: Mapping[str, str], absent: bool) -> str:
+        body = json.dumps({"model": model, "files": dict(files), "absent": absent}, ensure_ascii=False).encode()
+        headers = {"Content-Type": "application/vnd.foldback.files+json"}
+        return str(self._service.request("POST", "/v1/graphs", body, headers, timeout=LONG).json()["id"])
 
     def archive(self, graph: RunOrId, file: File, *, progress: Progress = True) -> Path:
         """Writes the .pt2 archive of a graph, or of a run's result: the very file that was stored as long as the graph is what
