@@ -40,7 +40,8 @@ typedef struct onnx_row {
     fb_op same; /* an operator of ours that it is, or 0 */
     const char *spelling;
 } onnx_row;
-extern const onnx_row onnx_rows_math[], onnx_rows_shape[], onnx_rows_layer[], onnx_rows_reduce[], onnx_rows_program[];
+extern const onnx_row onnx_rows_math[], onnx_rows_shape[], onnx_rows_layer[], onnx_rows_reduce[], onnx_rows_attention[],
+    onnx_rows_program[];
 
 /* ---- arguments ---------------------------------------------------------------------------------------------------------- */
 

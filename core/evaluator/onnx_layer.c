@@ -39,6 +39,38 @@ static fb_array *op_gemm(onnx_op *op) {
     return fits || !sum ? sum : onnx_fail(op, "its addend is larger than the product");
 }
 
+static fb_array *op_einsum(onnx_op *op) {
+    fb_array *items[ONNX_RESULTS];
+    const char *equation = onnx_text(op, "equation", "");
+    size_t count = onnx_in_count(op);
+    if (!count || count > ONNX_RESULTS) return onnx_refuse(op, "it has too many inputs");
+    for (size_t i = 0; i < count; i++) {
+        items[i] = onnx_in(op, i);
+        if (!items[i]) return NULL;
+        if (items[i]->dtype != items[0]->dtype) return onnx_fail(op, "its inputs have several dtypes");
+    }
+    fb_object operands = onnx_arrays(op, items, count);
+    return ONNX_PART(EINSUM, "einsum", ONNX_T("equation", equation), ONNX_O("operands", operands));
+}
+
+/* Integers less their zero points, in int32, which holds all that float64 makes of them here. */
+static fb_array *less_zero(onnx_op *op, fb_array *x, fb_array *zero, bool is_left) {
+    if (!x || !onnx_ok(op)) return NULL;
+    if (x->dtype != FB_UINT8 && x->dtype != FB_INT8) return onnx_fail(op, "its operands are not of 8 bits");
+    fb_array *wide = onnx_cast(op, x, FB_INT32);
+    if (!zero) return wide;
+    if (zero->dtype != x->dtype || zero->rank > 1)
+        return onnx_refuse(op, "its zero point is not one number, or one for each row or column");
+    fb_array *number = onnx_cast(op, zero, FB_INT32);
+    if (is_left && fb_array_count(zero) != 1) number = onnx_reshape(op, number, 2, (const int64_t[]){fb_array_count(zero), 1});
+    return ONNX_SUB(wide, number);
+}
+
+static fb_array *op_matmul_integer(onnx_op *op) {
+    fb_array *a = onnx_in(op, 0), *b = onnx_in(op, 1), *a_zero = onnx_maybe(op, 2), *b_zero = onnx_maybe(op, 3);
+    return matmul(op, less_zero(op, a, a_zero, true), less_zero(op, b, b_zero, false));
+}
+
 /* ---- windows ------------------------------------------------------------------------------------------------------------ */
 
 typedef struct window {
@@ -614,6 +646,8 @@ static fb_array *op_dynamic_quantize_linear(onnx_op *op) {
 const onnx_row onnx_rows_layer[] = {
     ROW("MatMul", 1, op_matmul),
     ROW("Gemm", 7, op_gemm),
+    ROW("Einsum", 12, op_einsum),
+    ROW("MatMulInteger", 10, op_matmul_integer),
     ROW("Conv", 1, op_conv),
     ROW("ConvTranspose", 1, op_conv_transpose),
     ROW("MaxPool", 1, op_max_pool),
