@@ -23,6 +23,7 @@ typedef struct fb_app {
     fb_store *store; /* NULL for a command that needs no data folder */
     fb_auth *auth;
     struct fb_cache *cache;
+    struct fb_drawn_cache *drawn;
     fb_pass_counts *counts;
     struct fb_event_hub *events;
     fb_jobs *jobs;                /* NULL: it does none */

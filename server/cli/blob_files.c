@@ -1,5 +1,6 @@
 #include "server/cli/cli.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
@@ -127,22 +128,100 @@ static int add_shards(fb_blob_files *files, const char *index) {
     return result;
 }
 
+static int add_path_take(fb_blob_files *files, char *path);
+
 static int add_digest(fb_cli *cli, fb_blob_files *files, const char *digest) {
     fb_blob_file *one = add(files);
     return one ? fb_whole_id(cli, "/v1/blobs", digest, one->digest) : fb_cli_no_memory();
 }
 
+static bool ends_in(const char *text, const char *end) {
+    size_t length = strlen(text), wanted = strlen(end);
+    return length >= wanted && strcmp(text + length - wanted, end) == 0;
+}
+
+/* The one file in the folder whose name ends so: its path, to be freed; NULL where there are none, or (`are_many`) several. */
+static char *find_in_folder(const char *folder, const char *end, bool *are_many) {
+    DIR *listing = opendir(folder);
+    const struct dirent *one;
+    fb_buffer path = {0};
+    while (listing && (one = readdir(listing))) {
+        if (!ends_in(one->d_name, end)) continue;
+        *are_many |= path.size > 0;
+        path.size = 0;
+        fb_buffer_printf(&path, "%s/%s", folder, one->d_name);
+    }
+    if (listing) closedir(listing);
+    return path.size && !*are_many ? fb_buffer_take(&path, NULL) : (fb_buffer_free(&path), NULL);
+}
+
+/* What save_pretrained leaves in a folder: an index of shards, or one file. */
+static int add_folder(fb_blob_files *files, const char *folder) {
+    bool are_many = false;
+    char *path = find_in_folder(folder, ".safetensors.index.json", &are_many);
+    if (!path && !are_many) path = find_in_folder(folder, ".safetensors", &are_many);
+    if (are_many)
+        return fb_complain(FB_EXIT_FAILED, "%s has several models in it; name the index or the file that you mean", folder);
+    if (!path) return fb_complain(FB_EXIT_FAILED, "%s is a folder%s", folder, fb_kind_of_folder(folder));
+    return add_path_take(files, path);
+}
+
+/* A file, with its shards where it is an index. */
+static int add_path_take(fb_blob_files *files, char *path) {
+    if (!path) return fb_cli_no_memory();
+    struct stat facts;
+    bool is_folder = stat(path, &facts) == 0 && S_ISDIR(facts.st_mode);
+    char *index = is_folder || !fb_is_index_name(path) ? NULL : strdup(path);
+    int result = is_folder ? add_folder(files, path) : fb_blob_files_add_take(files, path);
+    if (is_folder) free(path);
+    if (!result && index) result = add_shards(files, index);
+    free(index);
+    return result;
+}
+
 int fb_blob_files_read(fb_cli *cli, const char *const *words, size_t count, fb_blob_files *out) {
     int result = FB_EXIT_DONE;
     for (size_t i = 0; i < count && !result; i++) {
-        if (fb_reference_read(words[i]).kind == FB_REFERS_TO_GRAPH) {
-            result = add_digest(cli, out, words[i]);
-            continue;
-        }
-        result = fb_blob_files_add_take(out, strdup(words[i]));
-        if (!result && fb_is_index_name(words[i])) result = add_shards(out, words[i]);
+        bool is_digest = fb_reference_read(words[i]).kind == FB_REFERS_TO_GRAPH;
+        result = is_digest ? add_digest(cli, out, words[i]) : add_path_take(out, strdup(words[i]));
     }
     return result;
+}
+
+/* The numbers in "model-00002-of-00007.safetensors", or false. */
+static bool read_shard_name(const char *path, unsigned *number, unsigned *count, size_t *stem) {
+    const char *of = strrchr(path, '-');
+    static const char before[] = "-of-";
+    size_t length = strlen(path);
+    if (!of || !ends_in(path, ".safetensors") || of - path < 9 || memcmp(of - 3, before, sizeof before - 1) != 0) return false;
+    const char *first = of - 3;
+    while (first > path && first[-1] >= '0' && first[-1] <= '9') first--;
+    *stem = (size_t)(first - path);
+    char *end;
+    *number = (unsigned)strtoul(first, &end, 10);
+    bool is_number = end == of - 3 && end > first && first > path && first[-1] == '-';
+    *count = (unsigned)strtoul(of + 1, &end, 10);
+    return is_number && end == path + length - strlen(".safetensors") && *count;
+}
+
+int fb_blob_files_check_shards(const fb_blob_files *files) {
+    for (size_t i = 0; i < files->count; i++) {
+        const char *path = files->items[i].path;
+        unsigned number, count, other_number, other_count, found = 0;
+        size_t stem, other_stem;
+        if (!path || !read_shard_name(path, &number, &count, &stem)) continue;
+        for (size_t j = 0; j < files->count; j++) {
+            const char *other = files->items[j].path;
+            found += other && read_shard_name(other, &other_number, &other_count, &other_stem) && other_stem == stem &&
+                     other_count == count && !memcmp(path, other, stem);
+        }
+        if (found < count)
+            return fb_complain(FB_EXIT_FAILED,
+                               "%s is shard %u of %u, and %u of them are given: name the index beside it, "
+                               "%.*s.safetensors.index.json, or the folder",
+                               path, number, count, found, (int)stem - 1, path);
+    }
+    return FB_EXIT_DONE;
 }
 
 void fb_blob_files_free(fb_blob_files *files) {

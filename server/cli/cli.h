@@ -307,11 +307,14 @@ typedef struct fb_blob_files {
 /* Is this the name of an index of shards, "model.safetensors.index.json"? */
 bool fb_is_index_name(const char *path);
 /* Reads words of a command line, each a path or the digest of a blob, perhaps a short one, and adds up the files. The shards
- * that a model.safetensors.index.json names come along with it. fb_blob_files_free is due in either case. */
+ * that a model.safetensors.index.json names come along with it; a folder is the index or the file in it. fb_blob_files_free is
+ * due in either case. */
 int fb_blob_files_read(fb_cli *cli, const char *const *words, size_t count, fb_blob_files *out);
 /* Adds one file, whatever its name is. Steals the path; NULL: memory is out. */
 int fb_blob_files_add_take(fb_blob_files *files, char *path);
 void fb_blob_files_free(fb_blob_files *files);
+/* Refuses where some shards of a checkpoint are given and others are not. */
+int fb_blob_files_check_shards(const fb_blob_files *files);
 
 /* Asks which of them the store lacks. */
 int fb_blob_files_ask(fb_cli *cli, fb_blob_files *files);

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "core/bind/bind.h"
@@ -153,12 +154,45 @@ static int write_result(fb_cli *cli, const json_t *run) {
     return result;
 }
 
+/* A file, or an index of shards that the file would contradict, is not written over without --force. */
+static int keep_what_is_there(const char *output) {
+    struct stat facts;
+    fb_buffer index = {0};
+    fb_buffer_printf(&index, "%s.index.json", output);
+    const char *beside = fb_buffer_text(&index);
+    bool is_there = stat(output, &facts) == 0 && S_ISREG(facts.st_mode), has_index = beside && access(beside, F_OK) == 0;
+    int result = beside ? FB_EXIT_DONE : fb_cli_no_memory();
+    if (is_there) result = fb_complain(FB_EXIT_FAILED, "%s is there already; --force writes over it", output);
+    else if (has_index)
+        result = fb_complain(FB_EXIT_FAILED, "%s names shards in the place of %s; name another file, or give --force", beside,
+                             output);
+    fb_buffer_free(&index);
+    return result;
+}
+
+/* On a terminal: what stays in the store, which has all that an undo needs. */
+static void print_kept(fb_cli *cli, const fb_blob_files *files) {
+    uint64_t size = 0;
+    for (size_t i = 0; i < files->count; i++) size += files->items[i].size;
+    if (cli->is_json || cli->values.dry_run || !size) return;
+    char text[400];
+    snprintf(
+        text, sizeof text,
+        "The store keeps %s of what was read, so that this can be undone. It goes with the run: foldback gc --keep-runs-days "
+        "DAYS removes older ones. Or work in a folder of its own, --data DIR, and remove that.\n",
+        fb_readable_size(size).text);
+    putchar('\n');
+    fb_screen_paragraphs(stdout, text, fb_screen_width(stdout));
+}
+
 static int need_output(const fb_cli *cli) {
     const char *output = cli->values.output;
     if (!output && !cli->values.dry_run)
         return fb_complain(FB_EXIT_USAGE, "%s: name the file to write with --output FILE", cli->verb->name);
-    if (!output || !cli->values.shard_size || fb_can_be_sharded(output)) return FB_EXIT_DONE;
-    return fb_complain(FB_EXIT_USAGE, "%s: with --shard-size, --output ends in .safetensors", cli->verb->name);
+    if (output && cli->values.shard_size && !fb_can_be_sharded(output))
+        return fb_complain(FB_EXIT_USAGE, "%s: with --shard-size, --output ends in .safetensors", cli->verb->name);
+    return !output || cli->values.dry_run || cli->values.force || strcmp(output, "-") == 0 ? FB_EXIT_DONE
+                                                                                           : keep_what_is_there(output);
 }
 
 /* ---- a dry run stores nothing: the files are read where they are -------------------------------------------------------- */
@@ -361,6 +395,7 @@ static int apply_layout(fb_cli *cli) {
     int result = need_output(cli);
     if (!result) result = prepare(cli, &stored, &params);
     if (!result) result = fb_blob_files_read(cli, words, cli->arguments.count - 1, &files);
+    if (!result) result = fb_blob_files_check_shards(&files);
     if (!result && is_dry) result = read_checkpoint(&files, words[0], &graph);
     if (!result && !is_dry) result = store_checkpoint(cli, &files, words[0], &id);
     if (!result && !is_dry) fb_buffer_printf(&graph, "\"%s\"", id);
@@ -368,6 +403,7 @@ static int apply_layout(fb_cli *cli) {
     /* A refusal must not leave a run: so it is tried first. */
     if (!result) result = request_run(cli, stored, params, &graph, true, &run);
     if (!result) result = finish_apply(cli, stored, params, &graph, run);
+    if (!result) print_kept(cli, &files);
     free(id);
     json_decref(stored);
     json_decref(params);
@@ -645,6 +681,7 @@ static int undo_layout(fb_cli *cli) {
     fb_address address = {0};
     int result = need_output(cli);
     if (!result) result = fb_blob_files_read(cli, words, cli->arguments.count, &files);
+    if (!result) result = fb_blob_files_check_shards(&files);
     if (!result && !run) result = need_run(cli, &files, found);
     if (!run) run = found;
     if (!result) result = store_checkpoint(cli, &files, words[0], &id);
@@ -659,6 +696,7 @@ static int undo_layout(fb_cli *cli) {
     }
     if (!result) result = write_result(cli, undone);
     if (!result) print_undone(cli, undone);
+    if (!result && strcmp(cli->values.output, "-") != 0) print_kept(cli, &files);
     json_decref(undone);
     free(id);
     fb_blob_files_free(&files);
@@ -672,9 +710,11 @@ static int undo_layout(fb_cli *cli) {
         "shard-size", 0, "BYTES", "write shards of up to this size, and their index: 5GB", FB_OPTION_BYTES, AT(shard_size), 1, \
             UINT64_MAX                                                                                                         \
     }
+#define FORCE FLAG("force", 0, "write over a file that is there, or beside an index of shards", force)
 static const fb_option layout_apply_options[] = {
     TEXT("output", 'o', "FILE", "write the safetensors file there; - is standard output", output),
     SHARD_SIZE,
+    FORCE,
     TEXT("config", 0, "FILE", "the model's config.json, from which the layout's parameters follow", config),
     LIST("set", 0, "NAME=N", "a parameter of the layout: heads=32; may be repeated", settings),
     FLAG("strict", 0, "also refuse when a row matches nothing, or could not be undone", is_strict),
@@ -687,6 +727,7 @@ static const fb_option layout_apply_options[] = {
 static const fb_option layout_undo_options[] = {
     TEXT("output", 'o', "FILE", "write the safetensors file there; - is standard output", output),
     SHARD_SIZE,
+    FORCE,
     TEXT("run", 0, "RUN", "the run of layout apply, if the file does not name it", run),
     FLAG("strict", 0, "refuse a file that has other tensors than layout apply made", is_strict),
     STORE,

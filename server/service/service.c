@@ -10,6 +10,7 @@
 
 #include "core/base/sha256.h"
 #include "server/events/event_hub.h"
+#include "server/graphs/drawn.h"
 #include "server/graphs/graphs.h"
 #include "server/routes/input.h"
 #include "server/routes/routes.h"
@@ -176,10 +177,11 @@ static fb_status open_app(const fb_service_config *config, fb_app *app, fb_error
                                   .count = config->keep_runs,
                                   .audit_age_ms = (int64_t)config->keep_audit_days * 86400000},
                     .cache = fb_cache_new(config->cache_bytes),
+                    .drawn = fb_drawn_cache_new(),
                     .counts = fb_pass_counts_new(),
                     .events = fb_event_hub_new(config->heartbeat_ms)};
     app->limits.max_bytes = config->http.body_limit;
-    if (!app->cache || !app->counts || !app->events) return fb_fail_memory(error);
+    if (!app->cache || !app->drawn || !app->counts || !app->events) return fb_fail_memory(error);
     if (!config->data) return FB_OK;
     fb_store_config store = {.database = config->database,
                              .readers = readers_of(config),
@@ -208,6 +210,7 @@ static void close_service(fb_service *service) {
     fb_jobs_free(app->jobs);
     fb_auth_close(app->auth);
     fb_store_close(app->store); /* checkpoints */
+    fb_drawn_cache_free(app->drawn);
     fb_cache_free(app->cache);
     fb_pass_counts_free(app->counts);
     free(service->routes);

@@ -7,6 +7,7 @@ import { nodeDetails } from "/ui/node.js";
 import { PictureView } from "/ui/picture.js";
 
 const READ_WHOLE = 20_000; // nodes: of larger graphs the document is not fetched
+const FOUND_MOST = 30;
 const OPEN_MOST = 60;      // boxes that an address names
 
 /**
@@ -19,6 +20,7 @@ export class Explorer {
         this.open = new Set(what.query.getAll("open"));
         this.at = what.query.get("at") ?? undefined;
         this.isFirst = true;
+        this.searches = 0;
         this.documents = {};
         this.codes = {};
         this.refused = new Map();
@@ -146,13 +148,25 @@ export class Explorer {
         }));
     }
 
+    /** What a document says of one node, where the document is too large to be read here whole. */
+    async part(id, name) {
+        if (!id) return undefined;
+        const whole = await get(`/v1/graphs/${id}/nodes/${encodeURIComponent(name)}`, { signal: this.signal }).catch((error) => { if (error.code !== "unknown-node") throw error; });
+        if (!whole) return undefined;
+        return {
+            nodes: [whole.node], byName: new Map([[name, whole.node]]), readers: new Map([[name, whole.read_by]]),
+            modulesByPath: new Map(whole.module ? [[whole.module.path, whole.module]] : []), tensorsByName: new Map((whole.tensors ?? []).map((tensor) => [tensor.name, tensor])),
+        };
+    }
+
     async showNode() {
         const name = this.at;
         if (!name) return;
         try {
-            const [now, was] = await Promise.all([this.document(this.graph), this.document(this.base)]);
-            const line = now && this.lineOf(await this.codeOf(this.graph), name);
-            const oldLine = was && this.lineOf(await this.codeOf(this.base), name);
+            const isLarge = this.picture.nodes > READ_WHOLE;
+            const [now, was] = await Promise.all([this.graph, this.base].map((id) => isLarge ? this.part(id, name) : this.document(id)));
+            const line = now && !isLarge && this.lineOf(await this.codeOf(this.graph), name);
+            const oldLine = was && !isLarge && this.lineOf(await this.codeOf(this.base), name);
             const content = nodeDetails({
                 name, now, was, line, oldLine, graph: this.graph, base: this.base,
                 state: this.view.find(name)?.state ?? "kept", refusals: this.refused.get(name) ?? [],
@@ -250,27 +264,32 @@ export class Explorer {
 
     // ---- search
 
+    /** Where the service is asked: a run has both of its graphs. */
+    searched() {
+        return this.run ? [`/v1/runs/${this.run}/nodes`] : [this.graph, this.base].filter(Boolean).map((id) => `/v1/graphs/${id}/nodes`);
+    }
+
     searchForm() {
         const results = h("ul", { class: "results", hidden: true });
-        const field = h("input", { type: "search", id: "search", placeholder: "name, target or signature", autocomplete: "off" });
+        const field = h("input", { type: "search", id: "search", placeholder: this.run ? "layers.3 linear, changed, refused …" : "name, module, operator, dtype", autocomplete: "off" });
         const pick = (name) => { results.hidden = true; this.select(name); };
         const find = async () => {
-            const text = field.value.trim().toLowerCase();
+            const text = field.value.trim();
             if (!text) { results.hidden = true; return []; }
-            const documents = (await Promise.all([this.document(this.graph), this.document(this.base)])).filter(Boolean);
-            const found = new Map();
-            for (const document of documents)
-                for (const node of document.nodes)
-                    if (found.size < 30 && `${node.name} ${node.target} ${(node.meta?.transformations ?? []).join(" ")}`.toLowerCase().includes(text)) found.set(node.name, node.target);
-            if (!documents.length) {
-                const answer = await get(`/v1/graphs/${this.graph}/nodes?limit=30&target=${encodeURIComponent(field.value.trim())}`);
-                for (const node of answer.items) found.set(node.name, node.target);
-                found.set(field.value.trim(), "the node of this name");
-            }
-            results.replaceChildren(...[...found].map(([name, target]) => h("li", {}, h("button", { type: "button", class: "link", onclick: () => pick(name) }, name), " ", h("span", { class: "faint" }, target))));
-            if (!found.size) results.replaceChildren(h("li", { class: "faint" }, "No node has that in its name, target or signatures."));
+            const asked = ++this.searches;
+            const pages = await Promise.all(this.searched().map((path) => get(`${path}?limit=${FOUND_MOST}&search=${encodeURIComponent(text)}`, { signal: this.signal })));
+            if (asked !== this.searches) return this.found ?? [];
+            const found = new Map(pages.flatMap((page) => page.items).map((node) => [node.name, node]));
+            const first = found.get(text), nodes = [...(first ? [first] : []), ...[...found.values()].filter((node) => node !== first)].slice(0, FOUND_MOST);
+            const more = pages.reduce((sum, page) => sum + (page.left_out ?? 0), 0);
+            results.replaceChildren(...nodes.map((node) => h("li", {},
+                h("button", { type: "button", class: "link", onclick: () => pick(node.name) }, node.name), " ", h("span", { class: "faint" }, node.target), " ",
+                node.state && node.state !== "kept" && h("span", { class: `state ${node.state}` }, node.state), (node.refused ?? []).map((one) => h("p", { class: "refusal" }, `${one.pass}: ${one.detail}`)))));
+            if (!nodes.length) results.replaceChildren(h("li", { class: "faint" }, "No node has each of these words in its name, target, module, type or dtype."));
+            if (more) results.append(h("li", { class: "faint" }, `and ${count(more, "more")}`.replace("mores", "more")));
+            if (pages.some((page) => page.next_page_token)) results.append(h("li", { class: "faint" }, "and more"));
             results.hidden = false;
-            return [...found.keys()];
+            return this.found = nodes.map((node) => node.name);
         };
         const search = async () => {
             try {

@@ -147,6 +147,14 @@ function side(title, document, graph, name, line, select, passes) {
         ownTensors(document, node).length > 0 && h("ul", { class: "tensors" }, ownTensors(document, node).filter(([, tensor]) => tensor).map(([attribute, tensor]) => tensorDetails(graph, attribute, tensor))));
 }
 
+/** The readers of the refused node that the pass did not mean to take along. */
+function inTheWay(refusal, document, select) {
+    const [first, ...others] = refusal.nodes;
+    const readers = (document && (document.readers ??= readersOf(document)).get(first)) ?? [];
+    const those = readers.filter((one) => !others.includes(one));
+    return those.length > 0 && [" Also read by ", those.slice(0, 12).map((one, i) => [i > 0 && ", ", h("button", { type: "button", class: "link", onclick: () => select(one) }, one)]), those.length > 12 && " …", "."];
+}
+
 function readersOf(document) {
     const readers = new Map();
     for (const node of document.nodes)
@@ -158,8 +166,7 @@ export function nodeDetails({ name, now, was, line, oldLine, graph, base, state,
     const isBoth = was && state !== "kept";
     return [
         h("h2", {}, name, state !== "kept" && [" ", h("span", { class: `state ${state}` }, state)]),
-        refusals.map((one) => h("p", { class: "refusal" }, h("strong", {}, `${one.pass} left it as it is. `), sentence(one.detail ?? one.reason), " ", h("span", { class: "faint" }, one.reason))),
-        !now && !was && h("p", { class: "faint" }, "This graph is too large to be read here whole; its code and nodes are at the API."),
+        refusals.map((one) => h("p", { class: "refusal" }, h("strong", {}, `${one.pass} left it as it is. `), sentence(one.detail ?? one.reason), " ", h("span", { class: "faint" }, one.reason), one.reason === "other-readers" && inTheWay(one, was ?? now, select))),
         isBoth && side("Before", was, base, name, oldLine, select, passes),
         side(isBoth && now?.byName.has(name) ? "After" : undefined, now, graph, name, line, select, passes),
     ].flat(Infinity).filter(Boolean);

@@ -28,7 +28,7 @@ export async function runPage({ id, query, signal }) {
     const refusals = run.passes.flatMap((pass) => (pass.refused ?? []).map((one) => ({ ...one, pass: pass.name })));
     const steps = isUndoable ? run.passes.length : 0;
     let chosen = Math.min(steps, query.has("passes") ? Math.max(0, parseInt(query.get("passes"), 10) || 0) : steps);
-    const explorer = new Explorer({ layout: `/v1/runs/${run.id}/layout`, graph: run.result, base: run.source, refusals, query, signal });
+    const explorer = new Explorer({ layout: `/v1/runs/${run.id}/layout`, run: run.id, graph: run.result, base: run.source, refusals, query, signal });
     explorer.passes = new Map(run.passes.map((pass) => [pass.signature, pass.name]));
     explorer.more = () => ({ passes: chosen < steps ? chosen : undefined });
 

@@ -341,7 +341,7 @@ def test_refusals(foldback):
     refused = foldback("bind", TOY, NOWHERE)
     assert refused.status == 1 and f"  blobs: {NOWHERE}\n" in refused.err
     (foldback.folder / "folder").mkdir()
-    for name, said in (("nowhere", "No such file"), ("folder", "not an ordinary file")):
+    for name, said in (("nowhere", "No such file"), ("folder", "folder is a folder")):
         for words in (["upload", name], ["bind", TOY, name], ["missing", name],
                       ["optimize", TOY, "-p", "DeepCopy", "--weights", name]):
             refused = foldback(*words)

@@ -749,7 +749,7 @@ def test_which_of_several_runs_is_not_guessed(cli):
     """One graph, made of two others; and one that was made twice of the same."""
     cli.put("model.safetensors", file_of(llama()))
     one = cli("layout apply", "qkv-fused", "model.safetensors", "-o", "new").json()
-    assert cli("layout apply", "qkv-fused", "model.safetensors", "-o", "new").json()["result"] == one["result"]
+    assert cli("layout apply", "qkv-fused", "model.safetensors", "-o", "new", "--force").json()["result"] == one["result"]
     assert cli("layout undo", "new", "-o", "back").status == 0
     both = cli("optimize", one["source"], "-p", "qkv-fused", "-p", "gate-up-fused").json()
     assert cli("optimize", one["result"], "-p", "gate-up-fused").json()["result"] == both["result"]
@@ -857,7 +857,7 @@ def test_strict_undo(cli, case):
     assert done.status != 0 and said in done.err and "nothing was written" in done.err and not cli.path("back").exists(), done
     assert cli("layout undo", "tuned", "-o", "back", "--run", run).status == 0
     cli.put("tuned", file_of(replaced(state, QKV), 0.5))
-    assert cli("layout undo", "tuned", "-o", "back", "--run", run, "--strict").status == 0
+    assert cli("layout undo", "tuned", "-o", "back", "--run", run, "--strict", "--force").status == 0
     assert_same(state_of(cli.path("back")), state, 0.5)
 
 
@@ -896,7 +896,7 @@ def read_shards(cli, name):
 
 
 def shards_of(cli, *more):
-    return cli("layout apply", "qkv-fused", "model.safetensors", "-o", "new.safetensors", *more)
+    return cli("layout apply", "qkv-fused", "model.safetensors", "-o", "new.safetensors", "--force", *more)
 
 
 @pytest.mark.parametrize("limit", [1, 400, 1000])
@@ -1036,3 +1036,55 @@ def test_what_stays_is_counted(shared):
     state = {**llama(), "model.layers.0.self_attn.q_proj.weight_scale": Array([], [1])}
     run = applied(shared, checkpoint(shared, file_of(state)), "qkv-fused")
     assert run["passes"][0]["layout"]["kept"] == len(state) - 3 * (LAYERS - 1)
+
+
+# ---- folders and shards, as people have them
+
+
+@pytest.fixture
+def folder(cli):
+    """A folder as save_pretrained leaves it, of a file whose layout was applied; and the file."""
+    cli.put("one.safetensors", (documents.FIXTURES / "aten-llama" / "weights.safetensors").read_bytes())
+    cli.path("hf").mkdir()
+    assert cli("layout", "apply", "qkv-fused", "one.safetensors", "-o", "hf/model.safetensors", "--shard-size",
+               "100KB").status == 0
+    return cli
+
+
+def test_a_folder_is_taken_where_a_file_is(folder):
+    by_index = folder("layout", "undo", "hf/model.safetensors.index.json", "-o", "by-index.safetensors")
+    by_folder = folder("layout", "undo", "hf", "-o", "by-folder.safetensors")
+    assert by_index.status == by_folder.status == 0, by_folder
+    assert_same(state_of(folder.path("by-index.safetensors")), state_of(folder.path("by-folder.safetensors")))
+    assert len(folder("upload", "hf").json()["items"]) == len(list(folder.path("hf").iterdir()))
+    folder.path("two").mkdir()
+    for name in ("a", "b"):
+        folder.put(f"two/{name}.safetensors", folder.path("one.safetensors").read_bytes())
+    folder.path("none").mkdir()
+    for name, said in (("two", "several models"), ("none", "none is a folder; name a file")):
+        refused = folder("layout", "apply", "qkv-fused", name, "-o", "out.safetensors")
+        assert refused.status == 1 and said in refused.err
+
+
+def test_one_shard_of_several_is_recognised(folder):
+    first = sorted(folder.path("hf").glob("model-00001-of-*"))[0]
+    for words in (["undo", first], ["apply", "qkv-fused", first]):
+        refused = folder("layout", *words, "-o", "out.safetensors")
+        assert refused.status == 1 and "is shard 1 of" in refused.err and "model.safetensors.index.json" in refused.err
+    every = sorted(folder.path("hf").glob("model-*"))
+    assert folder("layout", "undo", *every, "-o", "out.safetensors").status == 0
+
+
+def test_nothing_is_written_over(folder):
+    for output in ("one.safetensors", "hf/model.safetensors"):
+        before = folder.path(output).read_bytes() if folder.path(output).exists() else None
+        refused = folder("layout", "undo", "hf", "-o", output)
+        assert refused.status == 1 and "--force" in refused.err
+        assert (folder.path(output).read_bytes() if folder.path(output).exists() else None) == before
+    assert folder("layout", "undo", "hf", "-o", "one.safetensors", "--force").status == 0
+
+
+def test_what_the_store_keeps_is_said(folder):
+    shown = folder.on_terminal("layout", "undo", "hf", "-o", "back.safetensors", width=80, NO_COLOR="1").out
+    assert "The store keeps" in shown and "gc --keep-runs-days" in " ".join(shown.split())
+    assert max(map(len, shown.splitlines())) <= 80 or "/" in max(shown.splitlines(), key=len)

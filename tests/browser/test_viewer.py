@@ -9,7 +9,7 @@ import time
 import axe_playwright_python.sync_playwright as axe
 import pytest
 from conftest import BINARY, SCREENSHOTS, serve
-from viewed import Service, document, fill
+from viewed import Service, document, fill, many_layers
 
 WIDTHS = [360, 768, 1440]  # CSS pixels
 THEMES = ["light", "dark"]
@@ -238,6 +238,53 @@ def test_keyboard_alone(tab, filled):
     tab.settle()
     assert (page.evaluate(name) == "encoder.layer"
             and page.evaluate("document.activeElement.getAttribute('aria-expanded')") == "true")
+
+
+# ---- large graphs
+
+
+def test_search_and_panel_of_a_large_run(browser, new_service):
+    """Over 20,000 nodes: a part of a name, a module, a type and words are found, also when they are typed at once; Enter shows
+    a node whose panel is whole."""
+    url, _ = new_service()
+    service = Service(url)
+    run = service.call("POST", "/v1/optimize",
+                       {"graph": many_layers(10_200), "passes": ["ChangeTrueDivToMulByInverse", "RemoveNoOps"]})
+    tab = Tab(browser, url)
+    page = tab.open(f"/ui/runs/{run['id']}")
+    for text, name in (("layers.777", "layers_777_fc"), ("layers_777", "layers_777_fc"), ("7077 linear", "layers_7077_fc"),
+                       ("truediv_5 changed", "truediv_5"), ("layers_4321_fc", "layers_4321_fc")):
+        page.reload()
+        page.get_by_label("Find a node").fill(text)  # while the picture loads
+        until(page, "name => [...document.querySelectorAll('ul.results .link')].some((one) => one.innerText === name)", name)
+    tab.settle()
+    page.get_by_label("Find a node").press("Enter")
+    page.wait_for_selector("section.node:not([hidden]) .side")
+    shown = page.locator("section.node").inner_text()
+    assert ("torch.nn.Linear" in shown and "layers.4321.fc.weight" in shown and "truediv_4321" in shown
+            and "too large" not in shown)
+    page.locator("section.node").get_by_role("button", name="truediv_4321", exact=True).click()
+    until(page, "() => document.querySelector('section.node h2')?.innerText.startsWith('truediv_4321')")
+    assert "Before" in page.locator("section.node").inner_text() and "After" in page.locator("section.node").inner_text()
+    page.get_by_label("Find a node").fill("no node has this")
+    page.get_by_text("No node has each of these words").wait_for()
+    tab.close("viewer-large")
+
+
+def test_who_stands_in_the_way(browser, new_service):
+    url, _ = new_service()
+    service = Service(url)
+    run = service.call("POST", "/v1/optimize", {"graph": document("bert-tiny"), "passes": ["inference"]})
+    refusal = next(one for each in run["passes"] for one in each["refused"] if one["reason"] == "other-readers")
+    tab = Tab(browser, url)
+    page = tab.open(f"/ui/runs/{run['id']}?at={refusal['nodes'][0]}")
+    page.wait_for_selector(".node .refusal .link")
+    named = page.locator(".node .refusal .link").all_inner_texts()
+    readers = service.get(f"/v1/graphs/{run['source']}/nodes/{refusal['nodes'][0]}")["read_by"]
+    assert named and set(named) <= set(readers) - set(refusal["nodes"][1:])
+    page.get_by_label("Find a node").fill("refused")
+    page.locator("ul.results .refusal").first.wait_for()
+    tab.close()
 
 
 # ---- acts -------------------------------------------------------------------------------------------------------------------

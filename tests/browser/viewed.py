@@ -58,3 +58,21 @@ def fill(service):
     graph, conv = resnet()
     resnet50 = deploy(service, "resnet", graph, ["FuseBatchNorm2dInConv2d", "RemoveNoOps"], "ben")
     return {"bert": bert, "resnet": resnet50}, conv
+
+
+def many_layers(count):
+    """A chain of Linears, each divided by 4: two nodes a layer."""
+    modules, tensors, last = [{"path": "", "type": "torch.nn.Module"}], [], "x"
+    nodes = [{"name": "x", "op": "placeholder", "target": "x", "args": [], "meta": {"shape": [2, 4], "dtype": "float32"}}]
+    typed = {"meta": {"shape": [2, 4], "dtype": "float32"}}
+    for i in range(count):
+        path = f"layers.{i}.fc"
+        modules.append({"path": path, "type": "torch.nn.Linear", "config": {"in_features": 4, "out_features": 4, "bias": False},
+                        "parameters": {"weight": f"{path}.weight", "bias": None}})
+        tensors.append({"name": f"{path}.weight", "dtype": "float32", "shape": [4, 4]})
+        nodes.append({"name": f"layers_{i}_fc", "op": "call_module", "target": path, "args": [{"$node": last}], **typed})
+        nodes.append({"name": f"truediv_{i}", "op": "call_function", "target": "operator.truediv",
+                      "args": [{"$node": f"layers_{i}_fc"}, 4.0], **typed})
+        last = f"truediv_{i}"
+    nodes.append({"name": "output", "op": "output", "target": "output", "args": [{"$node": last}]})
+    return {"format": "foldback.graph/1", "name": "many", "nodes": nodes, "modules": modules, "tensors": tensors}
