@@ -332,8 +332,8 @@ bool fb_is_onnx_call(const fb_graph *graph, fb_node node) {
 }
 
 static const onnx_row *find_row(const onnx_op *op, bool *is_known) {
-    static const onnx_row *const tables[] = {onnx_rows_math,   onnx_rows_shape,     onnx_rows_layer,
-                                             onnx_rows_reduce, onnx_rows_attention, onnx_rows_program};
+    static const onnx_row *const tables[] = {onnx_rows_math,      onnx_rows_shape,  onnx_rows_layer,  onnx_rows_reduce,
+                                             onnx_rows_attention, onnx_rows_resize, onnx_rows_program};
     *is_known = false;
     for (size_t t = 0; t < sizeof tables / sizeof *tables; t++) {
         for (const onnx_row *row = tables[t]; row->name; row++) {

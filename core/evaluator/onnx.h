@@ -41,7 +41,7 @@ typedef struct onnx_row {
     const char *spelling;
 } onnx_row;
 extern const onnx_row onnx_rows_math[], onnx_rows_shape[], onnx_rows_layer[], onnx_rows_reduce[], onnx_rows_attention[],
-    onnx_rows_program[];
+    onnx_rows_resize[], onnx_rows_program[];
 
 /* ---- arguments ---------------------------------------------------------------------------------------------------------- */
 

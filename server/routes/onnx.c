@@ -133,6 +133,7 @@ static void list_missing(const onnx_file *file, json_t **missing) {
     for (uint32_t i = 0; i < file->location_count && names; i++)
         if (!file->locations[i]->is_there && file->locations[i]->is_first) names[count++] = file->locations[i]->name;
     if (names) fb_sort(names, count, sizeof *names, by_name);
+    json_decref(*missing); /* no blob was */
     *missing = json_array();
     for (size_t i = 0; i < count; i++) fb_list_add_take(missing, json_string(names[i]));
     free(names);

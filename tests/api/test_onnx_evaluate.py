@@ -16,7 +16,7 @@ from test_onnx import BESIDE, contents_of, model, send, send_set
 
 CASES = ROOT / "tests" / "fixtures" / "onnx" / "cases.tar.xz"
 SUITE = os.environ.get("FOLDBACK_ONNX_SUITE")
-LEAST = 1330 if SUITE else 280  # cases of nodes that are evaluated
+LEAST = 1365 if SUITE else 290  # cases of nodes that are evaluated
 REFUSALS = ("unsupported-operator", "unsupported-dtype", "unsupported-onnx", "evaluation-failed")
 FORMATS = {"F64": "d", "F32": "f", "F16": "e", "I64": "q", "I32": "i", "I16": "h", "I8": "b", "U8": "B", "BOOL": "?"}
 CLOSE = {"F64": 1e-4, "F32": 1e-4, "F16": 2e-3, "BF16": 2e-2}  # the oracle sums in another order; some cases are typed by hand
