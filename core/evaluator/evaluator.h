@@ -96,7 +96,8 @@ typedef struct fb_eval_inputs {
     bool is_drawn; /* what is not given is random, of its recorded shape and dtype; otherwise it is missing. A symbol among the
                     * sizes is what an array that is given says, or else any */
     uint64_t seed;
-    double deviation; /* of what is drawn; 0 = 1 */
+    uint64_t sizes_seed; /* of the sizes that symbols get */
+    double deviation;    /* of what is drawn; 0 = 1 */
 } fb_eval_inputs;
 
 /* `given` of fb_eval_hooks; the context is a fb_eval_inputs. Of what is to be drawn and has no recorded shape, and no default

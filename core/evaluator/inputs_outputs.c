@@ -55,10 +55,10 @@ bool fb_is_input_name(const fb_graph *graph, fb_node node, const char *name) {
 
 /* A symbol is any size of a dynamic axis: it gets one of 5 to 15 by its name, so that all tensors agree about it. -1 = the size
  * is an expression. */
-static int64_t size_of_symbol(const char *text) {
+static int64_t size_of_symbol(const char *text, uint64_t seed) {
     for (const char *c = text; *c; c++)
         if (!isalnum((unsigned char)*c) && *c != '_') return -1;
-    return isdigit((unsigned char)*text) ? -1 : 5 + (int64_t)(fb_hash_text(text, 0) % 11);
+    return isdigit((unsigned char)*text) ? -1 : 5 + (int64_t)(fb_hash_text(text, seed) % 11);
 }
 
 /* The size that an array which is given has on an axis of this symbol; -1 = none has one. */
@@ -89,7 +89,7 @@ static fb_status draw_value(const fb_eval_inputs *given, fb_node node, fb_object
     for (int i = 0; i < type.rank; i++) {
         const char *symbol = fb_text(graph, type.sizes[i].symbol);
         sizes[i] = *symbol ? given_size(given, type.sizes[i].symbol) : type.sizes[i].size;
-        if (*symbol && sizes[i] < 0) sizes[i] = size_of_symbol(symbol);
+        if (*symbol && sizes[i] < 0) sizes[i] = size_of_symbol(symbol, given->sizes_seed);
         if (sizes[i] < 0)
             return fb_fail(error, FB_INVALID, "missing-shape", NULL, "%s is not given, and its size %s is an expression", name,
                            symbol);

@@ -16,8 +16,11 @@ typedef struct trial {
     fb_object output;
     fb_array **arrays;
     size_t count;
-    fb_dtype narrowest;         /* floating dtype that a node computed in */
-    struct node_search *search; /* for the first node that differs, or NULL */
+    fb_dtype narrowest;          /* floating dtype that a node computed in */
+    struct node_search *search;  /* for the first node that differs, or NULL */
+    const unsigned char *wanted; /* by node; NULL = all are */
+    const bool *skipped;         /* by leaf of the output; NULL = none is */
+    fb_array **memory_of;        /* by node: what may be written, kept to the end; NULL = nothing is */
 } trial;
 
 /* The first graph's part of a search: the value of each node, by name. */
@@ -32,8 +35,14 @@ typedef struct node_search {
 
 /* ---- one evaluation ----------------------------------------------------------------------------------------------------- */
 
+static void keep_memory(trial *attempt, fb_node node, const fb_object *object) {
+    if (attempt->memory_of && object->kind == FB_OBJECT_ARRAY) attempt->memory_of[node.id] = fb_array_keep(object->array);
+}
+
 static fb_status give(void *context, fb_node node, fb_object *out, fb_error *error) {
     trial *attempt = context;
+    const fb_node_row *row = fb_node_at(attempt->graph, node);
+    if (row->opcode != FB_PLACEHOLDER || (attempt->wanted && !attempt->wanted[node.id])) return FB_OK; /* None: it is skipped */
     fb_eval_inputs given = {.graph = attempt->graph,
                             .memory = &attempt->memory,
                             .items = attempt->inputs->items,
@@ -41,24 +50,75 @@ static fb_status give(void *context, fb_node node, fb_object *out, fb_error *err
                             .is_drawn = true,
                             .seed = attempt->options->seed,
                             .deviation = attempt->options->deviation};
-    return fb_give_input(&given, node, out, error);
+    fb_status status = fb_give_input(&given, node, out, error);
+    if (!status) keep_memory(attempt, node, out);
+    return status;
 }
 
 static fb_status look(void *context, fb_node node, const fb_object *object, fb_error *error);
+
+static bool is_wanted(void *context, fb_node node) {
+    const trial *attempt = context;
+    return !attempt->wanted || attempt->wanted[node.id];
+}
 
 static bool is_looked_at(void *context, fb_node node) {
     (void)node;
     return ((trial *)context)->search != NULL;
 }
 
+/* Calls `visit` for each leaf of the output with what it has become, from leaf number `leaf` on; gives the number after them.
+ */
+static size_t visit_leaves(const fb_graph *graph, fb_value value, fb_object *object, size_t leaf,
+                           void (*visit)(void *, size_t, fb_object *), void *context) {
+    const fb_value_row *row = fb_value_at(graph, value);
+    bool is_dict = row->kind == FB_DICT;
+    if (row->kind == FB_NODE) {
+        visit(context, leaf, object);
+        return leaf + 1;
+    }
+    bool has_items = is_dict || row->kind == FB_LIST || row->kind == FB_TUPLE || row->kind == FB_SIZE ||
+                     row->kind == FB_NAMED_TUPLE || row->kind == FB_SLICE;
+    for (uint32_t i = 0; has_items && i < row->count; i++)
+        leaf = visit_leaves(graph, row->items[i], &object->items->objects[i], leaf, visit, context);
+    return leaf;
+}
+
+static void blank(void *context, size_t leaf, fb_object *object) {
+    const bool *skipped = context;
+    if (skipped[leaf]) fb_object_drop(object);
+}
+
+static void visit_output(const trial *attempt, fb_object *output, void (*visit)(void *, size_t, fb_object *), void *context) {
+    fb_node last = fb_last_node(attempt->graph, FB_MAIN_PROGRAM);
+    visit_leaves(attempt->graph, fb_node_arg(attempt->graph, last, 0), output, 0, visit, context);
+}
+
 /* `last` is the one that ran before it, or NULL: what that holds counts against the limit. */
 static fb_status run(trial *attempt, const trial *last, fb_precision precision, fb_error *error) {
     fb_eval_options options = *attempt->options;
-    fb_eval_hooks hooks = {.context = attempt, .given = give, .computed = look, .looks = is_looked_at};
+    fb_eval_hooks hooks = {.context = attempt, .wanted = is_wanted, .given = give, .computed = look, .looks = is_looked_at};
     options.precision = precision;
     options.memory_held = last ? last->memory.used : 0;
     fb_status status = fb_evaluate_graph(attempt->graph, &options, &hooks, &attempt->memory, &attempt->output, error);
+    if (!status && attempt->skipped) visit_output(attempt, &attempt->output, blank, (void *)(uintptr_t)attempt->skipped);
     return status ? status : fb_flatten_output(&attempt->output, &attempt->arrays, &attempt->count, error);
+}
+
+static void inputs_of(const fb_comparison_inputs *inputs, fb_comparison_inputs given[2]) {
+    const fb_comparison_scope *scope = inputs->scope;
+    given[0] = given[1] = *inputs;
+    if (scope) given[1] = (fb_comparison_inputs){scope->items_of_b, scope->count_of_b, scope};
+}
+
+static trial trial_of(const fb_graph *graph, const fb_comparison_inputs *inputs, int side, const fb_eval_options *options) {
+    const fb_comparison_scope *scope = inputs->scope;
+    return (trial){.graph = graph,
+                   .inputs = inputs,
+                   .options = options,
+                   .narrowest = FB_FLOAT64,
+                   .wanted = scope ? scope->wanted[side] : NULL,
+                   .skipped = scope ? scope->skipped : NULL};
 }
 
 static fb_status stopped(trial attempts[4], fb_error *error) {
@@ -77,6 +137,8 @@ static fb_status check_steps(const trial *attempt, fb_error *error) {
 }
 
 static void end(trial *attempt) {
+    for (uint32_t i = 0; attempt->memory_of && i < fb_node_limit(attempt->graph); i++) fb_array_drop(attempt->memory_of[i]);
+    free(attempt->memory_of);
     for (size_t i = 0; i < attempt->count; i++) fb_array_drop(attempt->arrays[i]);
     free(attempt->arrays);
     fb_object_drop(&attempt->output);
@@ -88,6 +150,7 @@ static fb_status look(void *context, fb_node node, const fb_object *object, fb_e
     trial *attempt = context;
     node_search *search = attempt->search;
     bool is_weight = object->kind == FB_OBJECT_WEIGHT;
+    if (fb_node_at(attempt->graph, node)->opcode == FB_GET_ATTR) keep_memory(attempt, node, object);
     if (object->kind != FB_OBJECT_ARRAY && !is_weight) return FB_OK;
     if (!search) {
         fb_dtype dtype = is_weight ? object->weight->dtype : object->array->dtype;
@@ -109,16 +172,19 @@ static fb_status look(void *context, fb_node node, const fb_object *object, fb_e
     return status ? status : fb_work_status(fb_array_work(object->array), error);
 }
 
-static fb_status find_first(const fb_graph *a, const fb_graph *b, const fb_comparison_inputs *inputs,
-                            const fb_eval_options *options, const fb_tolerance *tolerance, fb_dtype narrowest,
-                            fb_comparison *out, fb_error *error) {
+fb_status fb_compare_nodes(const fb_graph *a, const fb_graph *b, const fb_comparison_inputs *inputs,
+                           const fb_eval_options *options, fb_precision precision, const fb_tolerance *tolerance,
+                           fb_dtype narrowest, fb_comparison *out, fb_error *error) {
+    fb_comparison_inputs given[2];
+    inputs_of(inputs, given);
     uint32_t limit = fb_node_limit(a);
     node_search search = {
         a, calloc(limit, sizeof(fb_array *)), calloc(limit, sizeof(fb_difference)), calloc(limit, 1), tolerance, narrowest};
-    trial of_a = {a, inputs, options, .search = &search}, of_b = {b, inputs, options, .search = &search};
+    trial of_a = trial_of(a, &given[0], 0, options), of_b = trial_of(b, &given[1], 1, options);
+    of_a.search = of_b.search = &search;
     fb_status status = search.values && search.found && search.differs ? FB_OK : fb_fail_memory(error);
-    if (!status) status = run(&of_a, NULL, FB_PRECISION_RECORDED, error);
-    if (!status) status = run(&of_b, &of_a, FB_PRECISION_RECORDED, error);
+    if (!status) status = run(&of_a, NULL, precision, error);
+    if (!status) status = run(&of_b, &of_a, precision, error);
     for (fb_node node = fb_first_node(a, FB_MAIN_PROGRAM); node.id && !status; node = fb_next_node(a, node)) {
         if (!search.differs[node.id]) continue;
         out->first_node = fb_arena_text(&out->arena, fb_node_name(a, node), strlen(fb_node_name(a, node)));
@@ -160,12 +226,117 @@ static bool same_structure(const fb_object *a, const fb_object *b) {
     }
 }
 
+typedef struct leaf_walk {
+    fb_comparison *out;
+    size_t next;
+} leaf_walk;
+
+/* The arrays of an object are outputs of one leaf; fb_flatten_output has them in the same order. */
+static void take_leaf(void *context, size_t leaf, fb_object *object) {
+    leaf_walk *walk = context;
+    if (object->kind == FB_OBJECT_ARRAY && walk->next < walk->out->count) walk->out->outputs[walk->next++].leaf = leaf;
+    bool is_dict = object->kind == FB_OBJECT_DICT;
+    if (!is_dict && !fb_object_is_sequence(object)) return;
+    for (size_t i = is_dict; i < object->items->count; i += is_dict ? 2 : 1)
+        take_leaf(context, leaf, &object->items->objects[i]);
+}
+
+static fb_status compare_output(trial attempts[4], size_t i, const fb_tolerance *given, fb_output_comparison *o,
+                                fb_error *error) {
+    const fb_array *a = attempts[0].arrays[i], *b = attempts[1].arrays[i];
+    const fb_array *a_double = attempts[2].arrays[i], *b_double = attempts[3].arrays[i];
+    fb_tolerance tolerance = given ? *given : fb_tolerance_of(fb_narrower_dtype(b->dtype, attempts[0].narrowest), false);
+    o->dtype = b->dtype;
+    if (a->dtype != b->dtype) o->mismatch = "dtype";
+    if (!fb_compare_arrays(a, b, &o->between)) o->mismatch = "shape";
+    bool is_known = fb_compare_arrays(a, a_double, &o->a_exact) & fb_compare_arrays(b, b_double, &o->b_exact);
+    bool is_whole = is_known && fb_compare_arrays(a_double, b_double, &o->exact);
+    fb_status status = stopped(attempts, error);
+    if (status || !is_whole || (o->mismatch && !strcmp(o->mismatch, "shape"))) {
+        o->mismatch = "shape";
+        return status;
+    }
+    o->is_hidden = fb_overflow_hides(b, a, a_double);
+    o->largest = fb_largest_magnitude(b);
+    o->largest_exact = fb_largest_magnitude(b_double);
+    o->passes = a->dtype == b->dtype && fb_difference_passes(&o->between, o->largest, &tolerance);
+    for (int k = 0; k < 2; k++) o->narrowest[k] = fb_narrower_dtype(b->dtype, attempts[k].narrowest);
+    if (!fb_array_count(b) || fb_dtype_is_complex(b->dtype)) return FB_OK;
+    o->a_value = fb_array_number(a, o->between.worst);
+    o->b_value = fb_array_number(b, o->between.worst);
+    o->a_value_exact = fb_array_number(a_double, o->exact.worst);
+    o->b_value_exact = fb_array_number(b_double, o->exact.worst);
+    return FB_OK;
+}
+
+typedef struct leaf_object {
+    size_t leaf;
+    fb_object *object;
+} leaf_object;
+
+static void list_leaf(void *context, size_t leaf, fb_object *object) {
+    fb_buffer_append(context, &(leaf_object){leaf, object}, sizeof(leaf_object));
+}
+
+static fb_status flatten_again(trial *attempt, fb_error *error) {
+    for (size_t i = 0; i < attempt->count; i++) fb_array_drop(attempt->arrays[i]);
+    free(attempt->arrays);
+    attempt->arrays = NULL;
+    attempt->count = 0;
+    return fb_flatten_output(&attempt->output, &attempt->arrays, &attempt->count, error);
+}
+
+/* Leaf by leaf: one that differs in what is not a tensor is noted, and has no outputs to compare. */
+static fb_status match_leaves(trial attempts[4], fb_comparison *out, fb_error *error) {
+    fb_buffer leaves[4] = {0};
+    fb_status status = FB_OK;
+    bool is_any = false, failed = false;
+    for (int i = 0; i < 4; i++) {
+        visit_output(&attempts[i], &attempts[i].output, list_leaf, &leaves[i]);
+        failed |= leaves[i].failed;
+    }
+    size_t count = leaves[0].size / sizeof(leaf_object);
+    const leaf_object *of[4];
+    for (int i = 0; i < 4; i++) {
+        of[i] = (const leaf_object *)(const void *)leaves[i].data;
+        if (leaves[i].size / sizeof(leaf_object) < count) count = leaves[i].size / sizeof(leaf_object);
+    }
+    out->leaves = count;
+    out->mismatched = fb_arena_alloc(&out->arena, count + 1);
+    if (failed || !out->mismatched) status = fb_fail_memory(error);
+    for (size_t i = 0; i < count && !status; i++) {
+        bool same = same_structure(of[0][i].object, of[1][i].object);
+        for (int k = 2; k < 4; k++) same &= of[0][i].object->kind == of[k][i].object->kind;
+        out->mismatched[i] = !same;
+        is_any |= !same;
+        for (int k = 0; k < 4 && !same; k++) fb_object_drop(of[k][i].object);
+    }
+    for (int i = 0; i < 4; i++) fb_buffer_free(&leaves[i]);
+    for (int i = 0; i < 4 && !status && is_any; i++) status = flatten_again(&attempts[i], error);
+    return status;
+}
+
+/* What both have written, or left as it was. */
+static void compare_memory(const trial attempts[2], const fb_tolerance *given, fb_comparison *out) {
+    const fb_comparison_scope *scope = attempts[0].inputs->scope;
+    for (uint32_t i = 0; attempts[0].memory_of && attempts[1].memory_of && i < fb_node_limit(attempts[0].graph); i++) {
+        const fb_array *a = attempts[0].memory_of[i], *b = attempts[1].memory_of[scope->partner[i].id];
+        fb_difference between;
+        if (!a || !b) continue;
+        fb_tolerance tolerance = given ? *given : fb_tolerance_of(fb_narrower_dtype(b->dtype, attempts[0].narrowest), false);
+        out->writes_differ |=
+            !fb_compare_arrays(a, b, &between) || !fb_difference_passes(&between, fb_largest_magnitude(b), &tolerance);
+    }
+}
+
 static fb_status compare_outputs(trial attempts[4], const fb_tolerance *given, fb_comparison *out, fb_error *error) {
+    bool is_judged = attempts[0].inputs->scope;
+    fb_status status = is_judged ? match_leaves(attempts, out, error) : FB_OK;
     size_t count = attempts[0].count;
-    if (attempts[0].count == attempts[1].count && !same_structure(&attempts[0].output, &attempts[1].output))
+    if (!is_judged && count == attempts[1].count && !same_structure(&attempts[0].output, &attempts[1].output))
         return fb_fail(error, FB_INVALID, "output-mismatch", NULL,
                        "the outputs differ in what is not a tensor: how they are nested, a key, a number");
-    fb_status status = check_steps(&attempts[0], error);
+    if (!status) status = check_steps(&attempts[0], error);
     if (status) return status;
     for (int i = 1; i < 4; i++) {
         if (attempts[i].count != count)
@@ -176,33 +347,34 @@ static fb_status compare_outputs(trial attempts[4], const fb_tolerance *given, f
     if (!out->outputs) return fb_fail_memory(error);
     out->count = count;
     out->passes = true;
-    for (size_t i = 0; i < count; i++) {
+    for (size_t i = 0; i < count && !status; i++) {
         fb_output_comparison *o = &out->outputs[i];
-        const fb_array *a = attempts[0].arrays[i], *b = attempts[1].arrays[i];
-        fb_tolerance tolerance = given ? *given : fb_tolerance_of(fb_narrower_dtype(b->dtype, attempts[0].narrowest), false);
         char name[40];
         int length = snprintf(name, sizeof name, "output.%zu", i);
-        *o = (fb_output_comparison){.name = fb_arena_text(&out->arena, name, (size_t)length), .dtype = b->dtype};
+        *o = (fb_output_comparison){.name = fb_arena_text(&out->arena, name, (size_t)length)};
         if (!o->name) return fb_fail_memory(error);
-        bool same = fb_compare_arrays(a, b, &o->between) && fb_compare_arrays(a, attempts[2].arrays[i], &o->a_exact) &&
-                    fb_compare_arrays(b, attempts[3].arrays[i], &o->b_exact);
-        if ((status = stopped(attempts, error))) return status;
-        if (!same)
+        status = compare_output(attempts, i, given, o, error);
+        bool is_shape = o->mismatch && !strcmp(o->mismatch, "shape");
+        if (!status && is_shape && !is_judged)
             return fb_fail(error, FB_INVALID, "output-mismatch", NULL,
                            "%s has another shape in the one graph than in the other", o->name);
-        o->is_hidden = fb_overflow_hides(b, a, attempts[2].arrays[i]);
-        o->passes = a->dtype == b->dtype && fb_difference_passes(&o->between, fb_largest_magnitude(b), &tolerance);
         out->passes &= o->passes;
     }
-    return stopped(attempts, error);
+    leaf_walk walk = {.out = out};
+    if (!status) visit_output(&attempts[0], &attempts[0].output, take_leaf, &walk);
+    return status ? status : stopped(attempts, error);
 }
 
 fb_status fb_compare_graphs(const fb_graph *a, const fb_graph *b, const fb_comparison_inputs *inputs,
                             const fb_eval_options *options, const fb_tolerance *tolerance, fb_comparison *out,
                             fb_error *error) {
     trial attempts[4];
-    for (int i = 0; i < 4; i++)
-        attempts[i] = (trial){.graph = i % 2 ? b : a, .inputs = inputs, .options = options, .narrowest = FB_FLOAT64};
+    const fb_comparison_scope *scope = inputs->scope;
+    fb_comparison_inputs given[2];
+    inputs_of(inputs, given);
+    for (int i = 0; i < 4; i++) attempts[i] = trial_of(i % 2 ? b : a, &given[i % 2], i % 2, options);
+    for (int i = 0; i < 2 && scope && scope->partner; i++)
+        attempts[i].memory_of = calloc(fb_node_limit(attempts[i].graph), sizeof(fb_array *));
     *out = (fb_comparison){.first_node = ""};
     fb_status status = FB_OK;
     const fb_graph *failed = NULL;
@@ -210,9 +382,12 @@ fb_status fb_compare_graphs(const fb_graph *a, const fb_graph *b, const fb_compa
         status = run(&attempts[i], i ? &attempts[i - 1] : NULL, i < 2 ? FB_PRECISION_RECORDED : FB_PRECISION_DOUBLE, error);
         if (status) failed = attempts[i].graph;
     }
+    if (!status) compare_memory(attempts, tolerance, out);
     if (!status) status = compare_outputs(attempts, tolerance, out, error);
     for (int i = 0; i < 4; i++) end(&attempts[i]);
-    if (!status && !out->passes) status = find_first(a, b, inputs, options, tolerance, attempts[0].narrowest, out, error);
+    bool is_searched = !scope || !scope->without_first_node;
+    if (!status && !out->passes && is_searched)
+        status = fb_compare_nodes(a, b, inputs, options, FB_PRECISION_RECORDED, tolerance, attempts[0].narrowest, out, error);
     if (status) fb_comparison_free(out);
     out->failed = failed;
     return status;

@@ -46,6 +46,15 @@ typedef struct fb_output_comparison {
     fb_difference a_exact, b_exact; /* each against itself in float64 */
     bool passes;
     bool is_hidden; /* fb_overflow_hides: passing says nothing */
+
+    /* For who judges (fb_comparison_scope). */
+    size_t leaf;                   /* of the first graph's output, counted from 0 as fb_comparison_scope.skipped is */
+    const char *mismatch;          /* "shape", "dtype"; NULL = none. Of another shape nothing else is known */
+    fb_difference exact;           /* a and b, both in float64 */
+    double largest, largest_exact; /* b's magnitude */
+    double a_value, b_value;       /* where they are furthest apart, and the same in float64 */
+    double a_value_exact, b_value_exact;
+    fb_dtype narrowest[2]; /* floating dtype that a, and b, compute in somewhere */
 } fb_output_comparison;
 
 typedef struct fb_comparison {
@@ -55,6 +64,9 @@ typedef struct fb_comparison {
     const char *first_node; /* in the order of `a`: the first node that both have and whose value differs beyond the tolerance;
                                "" = none */
     fb_difference first_difference;
+    size_t leaves;          /* of the output, where a scope is given … */
+    bool writes_differ;     /* … the memory of a node and its partner */
+    bool *mismatched;       /* … by leaf: it differs in what is not a tensor, and has no outputs here */
     const fb_graph *failed; /* when comparing failed: the graph that could not be evaluated (`b` where `a` could); or NULL */
     fb_arena arena;
 } fb_comparison;
@@ -62,7 +74,19 @@ typedef struct fb_comparison {
 typedef struct fb_comparison_inputs {
     const fb_named_array *items; /* by placeholder; what is not given is drawn from the options' seed in its recorded shape */
     size_t count;
+    const struct fb_comparison_scope *scope; /* NULL: all outputs are compared, and must be of the same shapes */
 } fb_comparison_inputs;
+
+/* A part of the outputs, for who judges one after another. A leaf is a place of a node in the output's arguments, counted from
+ * 0; both graphs have as many, or none is skipped. */
+typedef struct fb_comparison_scope {
+    const fb_named_array *items_of_b; /* in the place of the items */
+    size_t count_of_b;
+    const bool *skipped;            /* by leaf */
+    const unsigned char *wanted[2]; /* by node of a and of b: the outputs that are not skipped need it; NULL = all are */
+    const fb_node *partner; /* by node of a: the node of b whose memory must hold the same at the end; NULL = none has one */
+    bool without_first_node;
+} fb_comparison_scope;
 
 /* May a graph that could not be evaluated for this reason, found at this node, be held to be wrong, where the graph that it was
  * made of could be? Not for want of a shape, nor for a function or module that is not PyTorch's: these say nothing. */
@@ -72,7 +96,67 @@ bool fb_failure_counts(const fb_graph *graph, const char *code, fb_node node);
  * another number or shape of outputs it is "output-mismatch". */
 fb_status fb_compare_graphs(const fb_graph *a, const fb_graph *b, const fb_comparison_inputs *inputs,
                             const fb_eval_options *options, const fb_tolerance *tolerance, fb_comparison *out, fb_error *error);
+/* Sets first_node and first_difference of `out`, which fb_compare_graphs made: the first node whose value differs in that
+ * precision. */
+fb_status fb_compare_nodes(const fb_graph *a, const fb_graph *b, const fb_comparison_inputs *inputs,
+                           const fb_eval_options *options, fb_precision precision, const fb_tolerance *tolerance,
+                           fb_dtype narrowest, fb_comparison *out, fb_error *error);
 void fb_comparison_free(fb_comparison *comparison);
+
+/* ---- a verdict on two graphs ------------------------------------------------------------------------------------------ */
+
+/* The worse the later. */
+typedef enum fb_verdict {
+    FB_VERDICT_SAME,          /* the same operators on the same bytes, but for names and order */
+    FB_VERDICT_MOVED,         /* equal after movements that copy bytes only */
+    FB_VERDICT_EVALUATED,     /* within the tolerance on all inputs that were drawn: no proof */
+    FB_VERDICT_NOT_EVALUATED, /* nothing is known */
+    FB_VERDICT_DIFFERS,       /* on inputs that can be drawn again */
+} fb_verdict;
+const char *fb_verdict_name(fb_verdict verdict); /* "not-evaluated" */
+
+typedef struct fb_judged {
+    const char *name; /* "output.0"; of inputs the placeholder's, of `a` where it has it */
+    fb_dtype dtype;   /* of `b`, where it is known */
+    fb_verdict verdict;
+    size_t samples;                          /* drawn inputs that say something about it */
+    fb_difference between, a_exact, b_exact; /* the worst of all samples */
+    const char *reason; /* a code; NULL: none is needed. "bytes-missing", "random", "unsupported-operator" …; "shape", "dtype",
+                           "missing-in-a", "missing-in-b"; "float64": it differs there, and rounding hides it otherwise */
+    const char *detail, *node, *target; /* or NULL */
+    bool has_spread;                    /* one of the samples has many values; all equal and all zero say little */
+    bool has_counterexample;
+    size_t sample; /* of it, counted from 0 */
+    int64_t index; /* row-major; -1 = the whole value */
+    double a, b;
+} fb_judged;
+
+typedef struct fb_judgement {
+    fb_verdict verdict;          /* the worst */
+    fb_judged *outputs, *inputs; /* of inputs those alone that have no partner */
+    size_t count, input_count;
+    fb_verdict writes;      /* to inputs, to buffers, and to the state of random numbers */
+    const char *first_node; /* as in fb_comparison */
+    fb_difference first_difference;
+    size_t samples; /* that were drawn */
+    fb_arena arena;
+} fb_judgement;
+
+typedef struct fb_judging {
+    const fb_named_array *items; /* inputs that are given */
+    size_t count;
+    size_t samples; /* at most; 0 = FB_SAMPLES. One where nothing is drawn */
+    const fb_eval_options *options;
+    const fb_tolerance *tolerance; /* NULL: by dtype, and closer in float64 where the weights are the same bytes */
+} fb_judging;
+#define FB_SAMPLES 8
+#define FB_MOST_SAMPLES 1000
+
+/* Inputs are matched by name, and the rest by position, shape and dtype. Sample i is drawn from the options' seed + i: what
+ * hides a difference is not drawn alone: equal, repeated, large, small and denormal values. FB_NO_MEMORY; what the watch stops
+ * it with before one sample was compared. */
+fb_status fb_judge_graphs(const fb_graph *a, const fb_graph *b, const fb_judging *judging, fb_judgement *out, fb_error *error);
+void fb_judgement_free(fb_judgement *judgement);
 
 /* ---- the rewritten regions of two graphs ------------------------------------------------------------------------------------
  *

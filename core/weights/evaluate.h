@@ -65,6 +65,9 @@ fb_status fb_evaluation_extent(fb_evaluation *evaluation, fb_extent *out, fb_err
 /* "sha256:…" of the tensor's bytes: its `digest` when it has one, or a remembered one, or the bytes' own. */
 fb_status fb_evaluation_digest(const fb_graph *graph, fb_tensor tensor, const fb_blobs *blobs, char digest[FB_ID_LENGTH + 1],
                                fb_error *error);
+/* The same of the bytes themselves, whatever digest the document says that they have. */
+fb_status fb_evaluation_digest_of_bytes(const fb_graph *graph, fb_tensor tensor, const fb_blobs *blobs,
+                                        char digest[FB_ID_LENGTH + 1], fb_error *error);
 
 /* Which tensors' bytes cannot be known here, among all that `tensor` is made from (itself included); calls `report` for each
  * with the code "blob-missing", "blob-too-small" (it ends before the tensor does) or "bytes-unknown" and, but for the last, the

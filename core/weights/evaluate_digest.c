@@ -159,6 +159,13 @@ static fb_status digest_in_blob(const fb_graph *graph, fb_tensor tensor, const f
     return status;
 }
 
+fb_status fb_evaluation_digest_of_bytes(const fb_graph *graph, fb_tensor tensor, const fb_blobs *blobs,
+                                        char digest[FB_ID_LENGTH + 1], fb_error *error) {
+    const fb_tensor_row *row = fb_tensor_at(graph, tensor);
+    bool is_in_blob = blobs && row->blob.id && !row->recipe.id && !row->data.id;
+    return (is_in_blob ? digest_in_blob : digest_of_bytes)(graph, tensor, blobs, digest, error);
+}
+
 fb_status fb_evaluation_digest(const fb_graph *graph, fb_tensor tensor, const fb_blobs *blobs, char digest[FB_ID_LENGTH + 1],
                                fb_error *error) {
     tensor = with_same_bytes(graph, tensor);
@@ -167,8 +174,7 @@ fb_status fb_evaluation_digest(const fb_graph *graph, fb_tensor tensor, const fb
         fb_copy_text(digest, FB_ID_LENGTH + 1, fb_text(graph, row->digest));
         return FB_OK;
     }
-    bool is_in_blob = blobs && row->blob.id && !row->recipe.id;
-    return (is_in_blob ? digest_in_blob : digest_of_bytes)(graph, tensor, blobs, digest, error);
+    return fb_evaluation_digest_of_bytes(graph, tensor, blobs, digest, error);
 }
 
 /* ---- what is missing ----------------------------------------------------------------------------------------------------- */

@@ -38,7 +38,7 @@ typedef struct fb_cli_values {
     const char *config;          /* a Hugging Face config.json */
     uint64_t shard_size;         /* bytes; 0: one file */
     const char *tied;
-    const char *inputs, *seed, *precision, *validate; /* evaluating */
+    const char *inputs, *seed, *precision, *validate, *samples, *tolerance; /* evaluating */
     const char *assume, *model;
     bool random_weights;
     const char *root; /* that has the files of an ONNX model */

@@ -1,4 +1,7 @@
 /* foldback evaluate, compare. */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -54,10 +57,33 @@ static int put_inputs(fb_cli *cli, fb_buffer *out) {
     return result;
 }
 
+static int put_samples(const char *text, fb_buffer *out) {
+    if (!text) return FB_EXIT_DONE;
+    size_t length = strlen(text);
+    if (!length || length > 4 || strspn(text, "0123456789") != length || *text == '0')
+        return fb_complain(FB_EXIT_USAGE, "--samples %s: give a number from 1 to 1000", text);
+    fb_put_name(out, "samples");
+    fb_buffer_string(out, text);
+    return FB_EXIT_DONE;
+}
+
+static int put_tolerance(const char *text, fb_buffer *out) {
+    if (!text) return FB_EXIT_DONE;
+    char *rest;
+    double number = strtod(text, &rest);
+    if (rest == text || *rest || !(number >= 0) || isinf(number))
+        return fb_complain(FB_EXIT_USAGE, "--tolerance %s: give a number, 0 or greater", text);
+    fb_put_name(out, "tolerance");
+    fb_buffer_printf(out, "{\"relative\":%.17g}", number);
+    return FB_EXIT_DONE;
+}
+
 static int make_request(fb_cli *cli, const fb_reference graphs[2], fb_buffer *out) {
     const fb_cli_values *values = &cli->values;
     fb_request_begin(out);
     int result = fb_request_seed(out, values->seed);
+    if (!result) result = put_samples(values->samples, out);
+    if (!result) result = put_tolerance(values->tolerance, out);
     if (values->random_weights) fb_put_bool(out, "random_weights", true);
     if (!result) result = fb_request_graph(cli, out, "a", &graphs[0]);
     if (!result) result = fb_request_graph(cli, out, "b", &graphs[1]);
@@ -81,15 +107,17 @@ void fb_table_deviation(fb_screen_table *table, const json_t *difference, const 
 }
 
 static void print_outputs(fb_cli *cli, const json_t *outputs) {
-    static const char *const headings[] = {"OUTPUT",    "DTYPE", "SAME",       ">ABSOLUTE",
+    static const char *const headings[] = {"OUTPUT",    "DTYPE", "VERDICT",    ">SAMPLES",  ">ABSOLUTE",
                                            ">RELATIVE", ">ULP",  ">A-FLOAT64", ">B-FLOAT64"};
-    fb_screen_table table = {.columns = 8, .headings = headings};
+    fb_screen_table table = {.columns = 9, .headings = headings};
     const json_t *output;
     size_t i;
     json_array_foreach(outputs, i, output) {
+        const char *dtype = fb_text_of(output, "dtype");
         fb_table_cell(&table, "%s", fb_text_of(output, "name"));
-        fb_table_cell(&table, "%s", fb_text_of(output, "dtype"));
-        fb_table_cell(&table, "%s", fb_yes_no(output, "passes"));
+        fb_table_cell(&table, "%s", *dtype ? dtype : "-");
+        fb_table_cell(&table, "%s", fb_text_of(output, "verdict"));
+        fb_table_cell(&table, "%lld", (long long)json_integer_value(json_object_get(output, "samples")));
         fb_table_deviation(&table, output, "max_absolute");
         fb_table_deviation(&table, output, "max_relative");
         fb_table_deviation(&table, output, "max_ulp");
@@ -99,22 +127,57 @@ static void print_outputs(fb_cli *cli, const json_t *outputs) {
     fb_cli_table(cli, &table);
 }
 
+/* Why, below the table: one line each. */
+static void print_reasons(const json_t *items) {
+    const json_t *one;
+    size_t i;
+    json_array_foreach(items, i, one) {
+        const char *detail = fb_text_of(one, "detail"), *reason = fb_text_of(one, "reason");
+        const json_t *example = json_object_get(one, "counterexample"), *index = json_object_get(example, "index");
+        if (!*reason && !json_is_object(example)) continue;
+        printf("\n%s: ", fb_text_of(one, "name"));
+        fb_screen_text(stdout, *detail ? detail : *reason ? reason : "a and b are apart");
+        if (json_is_object(example))
+            printf("; seed %lld, sample %lld", (long long)json_integer_value(json_object_get(example, "seed")),
+                   (long long)json_integer_value(json_object_get(example, "sample")));
+        if (!json_is_integer(index)) continue;
+        printf(", element %lld: ", (long long)json_integer_value(index));
+        for (int k = 0; k < 2; k++) {
+            const json_t *value = json_object_get(example, k ? "b" : "a");
+            if (json_is_string(value)) printf("%s", json_string_value(value));
+            else printf("%.9g", json_number_value(value));
+            if (!k) fputs(" in a, ", stdout);
+        }
+        fputs(" in b", stdout);
+    }
+    putchar('\n');
+}
+
+/* 0: same, moved or evaluated; 1: differs; 2: nothing is known. */
 static int print_comparison(fb_cli *cli, const json_t *answer) {
     bool passes = json_is_true(json_object_get(answer, "passes"));
     const json_t *first = json_object_get(answer, "first_node");
+    const char *verdict = fb_text_of(answer, "verdict");
+    int status = passes ? FB_EXIT_DONE : strcmp(verdict, "differs") == 0 ? FB_EXIT_FAILED : FB_EXIT_USAGE;
     if (cli->is_json) {
         int result = fb_cli_print_json(answer);
-        return result || passes ? result : FB_EXIT_FAILED;
+        return result ? FB_EXIT_USAGE : status;
     }
+    printf("%s\n\n", verdict);
     print_outputs(cli, json_object_get(answer, "outputs"));
+    if (!passes) {
+        print_reasons(json_object_get(answer, "outputs"));
+        print_reasons(json_object_get(answer, "inputs"));
+    }
     if (json_is_object(first)) {
         fputs("\nthe first node that differs: ", stdout);
         fb_screen_text(stdout, fb_text_of(first, "name"));
         putchar('\n');
     }
-    return passes ? FB_EXIT_DONE : FB_EXIT_FAILED;
+    return status;
 }
 
+/* Any trouble is "nothing is known": 1 says that they differ. */
 static int compare(fb_cli *cli) {
     fb_reference graphs[2];
     fb_call call = {.method = "POST"};
@@ -122,14 +185,12 @@ static int compare(fb_cli *cli) {
     for (int i = 0; i < 2; i++) graphs[i] = fb_reference_read(cli->arguments.items[i]);
     if (!needs_store(cli, graphs)) cli->folder = FB_FOLDER_UNUSED;
     fb_address_path(&call.address, "/v1/compare");
-    int result = make_request(cli, graphs, &call.body);
-    if (result) {
+    if (make_request(cli, graphs, &call.body)) {
         fb_call_free(&call);
-        return result;
+        return FB_EXIT_USAGE;
     }
-    result = fb_cli_call_json(cli, &call, &answer, NULL);
-    if (result) return result;
-    result = print_comparison(cli, answer);
+    if (fb_cli_call_json(cli, &call, &answer, NULL)) return FB_EXIT_USAGE;
+    int result = print_comparison(cli, answer);
     json_decref(answer);
     return result;
 }
@@ -147,8 +208,10 @@ static const fb_option evaluate_options[] = {
 };
 
 static const fb_option compare_options[] = {
-    TEXT("inputs", 0, "FILE", "a safetensors file or sha256:…; inputs it lacks are random, of the recorded shapes", inputs),
+    TEXT("inputs", 0, "FILE", "a safetensors file or sha256:…; inputs that it lacks are drawn", inputs),
+    TEXT("samples", 0, "N", "how many inputs are drawn at most (8)", samples),
     SEED,
+    TEXT("tolerance", 0, "T", "how far apart outputs may be, relative to the largest number", tolerance),
     RANDOM_WEIGHTS,
     STORE,
     JSON,
@@ -164,8 +227,9 @@ const fb_verb fb_evaluate_verbs[] = {
      .run = evaluate},
     {.name = "compare",
      .arguments = "GRAPH GRAPH",
-     .summary = "evaluates two graphs on the same inputs, and compares the outputs",
-     .description = GRAPH_NAMES "Exit status 1 if they differ by more than rounding explains.\n",
+     .summary = "says if graph B computes what graph A does, whoever made them",
+     .description = GRAPH_NAMES "What is equal by content is proved; the rest is evaluated on several inputs.\n"
+                                "Exit status 0 if all outputs are the same, 1 if one differs, 2 if that is not known.\n",
      .options = compare_options,
      .run = compare},
     {0},

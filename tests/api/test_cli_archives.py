@@ -69,7 +69,7 @@ def test_an_archive_needs_a_store_where_a_document_does_not(tmp_path):
     """An archive is stored when it is referred to: also by verbs that work on documents without a store."""
     given = ARCHIVES / "kinds.pt2"
     done = run(tmp_path, "compare", given, given)
-    assert done.returncode == 1 and "there is no data folder" in done.stderr, done
+    assert done.returncode == 2 and "there is no data folder" in done.stderr, done
     done = run(tmp_path, "optimize", given, "--pass", "MergeLinears", "-n", "--json")
     assert done.returncode == 0 and json.loads(done.stdout)["id"] is None, done.stderr
     assert run(tmp_path, "compare", given, given).returncode == 0

@@ -1,6 +1,7 @@
 """The command line: evaluate, compare, optimize --validate."""
 
 import json
+import pathlib
 
 import documents
 import weights_files
@@ -60,6 +61,8 @@ def test_compare_files_that_differ(foldback):
     answer = foldback("compare", "a.json", "b.json")
     found = json.loads(answer.out)
     assert answer.status == 1 and not found["passes"] and found["first_node"]["name"] == "relu"
+    assert foldback("compare", "a.json", "b.json", "--tolerance", "1000").status == 0
+    assert foldback("compare", "a.json", "b.json", "--samples", "1").status == 1
     assert foldback("compare", "a.json", "a.json").status == 0
     assert not foldback.path(".foldback").exists()  # nothing that needs a store
     foldback.path("x.safetensors").write_bytes(x_file([1] * 6))
@@ -68,9 +71,17 @@ def test_compare_files_that_differ(foldback):
 
 
 def test_compare_refuses(foldback):
-    answer = foldback("compare", TOY, TOY)
-    assert answer.status == 1 and "bytes" in answer.err
-    assert foldback("compare", TOY, TOY, "--random-weights").status == 0
+    other = json.loads(pathlib.Path(TOY).read_text())
+    other["name"] = "other"
+    foldback.path("other.json").write_text(json.dumps(other))
+    answer = foldback("compare", TOY, "other.json")
+    assert answer.status == 2 and json.loads(answer.out)["outputs"][0]["reason"] == "bytes-unknown"
+    assert foldback("compare", TOY, "missing.json").status == 2
+    answer = foldback("compare", TOY, "other.json", "--random-weights")
+    assert answer.status == 0 and answer.json()["verdict"] == "same"
+    assert foldback("compare", TOY, TOY).json()["verdict"] == "same"  # one document is itself, whatever its weights are
+    assert foldback("compare", TOY, TOY, "--samples", "0").status == 2
+    assert foldback("compare", TOY, TOY, "--tolerance", "small").status == 2
     assert foldback("compare", TOY).status == 2
     assert foldback("compare", TOY, TOY, "--seed", "many").status == 2
 

@@ -58,8 +58,8 @@ def test_a_comparison(local):
     optimize(local, TOY, "FuseBatchNorm2dInConv2d")
     shown = local.on_terminal("compare", TOY, "out.json", "--random-weights", NO_COLOR="1")
     lines = rows(shown.out)
-    assert shown.status == 0 and lines[0][:3] == ["OUTPUT", "DTYPE", "SAME"] and len(lines) == 3
-    assert [line[:3] for line in lines[1:]] == [["output.0", "float32", "yes"], ["output.1", "float32", "yes"]]
+    assert shown.status == 0 and lines[0] == ["evaluated"] and lines[1][:3] == ["OUTPUT", "DTYPE", "VERDICT"]
+    assert [line[:3] for line in lines[2:]] == [["output.0", "float32", "evaluated"], ["output.1", "float32", "evaluated"]]
     other = json.loads(pathlib.Path(TOY).read_text().replace("torch.sigmoid", "torch.tanh"))
     shown = local.on_terminal("compare", TOY, local.put("other.json", other), "--random-weights", NO_COLOR="1")
     assert shown.status == 1 and "the first node that differs: sigmoid" in shown.out

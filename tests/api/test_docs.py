@@ -18,7 +18,7 @@ import pytest
 from conftest import ROOT, binary, without_sandbox
 from passes_document import passes_document, readme_table
 
-PAGES = ["README.md", *(f"docs/{page}.md" for page in ("undo", "registry", "weights", "validation", "rules", "layouts", "store",
+PAGES = ["README.md", *(f"docs/{page}.md" for page in ("undo", "registry", "weights", "compare", "validation", "rules", "layouts", "store",
                                                        "webhooks", "provenance", "integrations"))]
 OPTIONS = {"docs/webhooks.md": ("--webhooks", "--webhook-allow", "127.0.0.0/8", "--webhook-allow-http")}  # of the service
 ADDRESS = "localhost:8080"

@@ -208,15 +208,18 @@ class Client(Runs):
         *,
         inputs: File | None = None,
         seed: int = 0,
+        samples: int | None = None,
         tolerance: Mapping[str, float] | None = None,
         random_weights: bool = False,
         progress: Progress = True,
     ) -> dict[str, Any]:
-        """Evaluates two graphs on the same inputs: "passes", how far each of the "outputs" are apart, and the "first_node" that
-        differs."""
+        """A verdict on two graphs: "passes", the "verdict" on each of the "outputs" and how far they are apart, and the
+        "first_node" that differs. `samples` is how many inputs are drawn at most."""
         body: dict[str, Any] = {"a": a, "b": b, "seed": seed, "random_weights": random_weights}
         if inputs is not None:
             body["inputs"] = self._blobs(inputs, progress)[0]
+        if samples is not None:
+            body["samples"] = samples
         if tolerance is not None:
             body["tolerance"] = dict(tolerance)
         return dict(self._service.json("POST", "/v1/compare", body, timeout=LONG))
