@@ -18,8 +18,8 @@ import pytest
 from conftest import ROOT, binary, without_sandbox
 from passes_document import passes_document, readme_table
 
-PAGES = ["README.md", *(f"docs/{page}.md" for page in ("undo", "registry", "weights", "compare", "validation", "rules", "layouts", "store",
-                                                       "webhooks", "provenance", "integrations"))]
+PAGES = ["README.md", *(f"docs/{page}.md" for page in ("undo", "registry", "weights", "compare", "validation", "rules",
+                                                       "layouts", "store", "webhooks", "provenance", "integrations"))]
 OPTIONS = {"docs/webhooks.md": ("--webhooks", "--webhook-allow", "127.0.0.0/8", "--webhook-allow-http")}  # of the service
 ADDRESS = "localhost:8080"
 RUN = re.compile(r"(?:run|hook|msg)_[0-9A-Z]{26}")
