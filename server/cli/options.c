@@ -243,14 +243,14 @@ const fb_option fb_leading_options[] = {
 };
 
 int fb_complain(int status, const char *format, ...) {
+    static const char start[] = "foldback: ";
     char message[1400];
+    memcpy(message, start, sizeof start);
     va_list args;
     va_start(args, format);
-    vsnprintf(message, sizeof message, format, args);
+    vsnprintf(message + sizeof start - 1, sizeof message - (sizeof start - 1), format, args);
     va_end(args);
-    fputs("foldback: ", stderr);
-    fb_screen_text(stderr, message);
-    fputs("\n", stderr);
+    fb_screen_message(stderr, "", message);
     return status;
 }
 

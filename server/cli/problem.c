@@ -158,14 +158,11 @@ static void suggest_names(fb_cli *cli, const json_t *problem) {
 /* "  first: second: third"; empty ones are left out. */
 static void print_line(const char *first, const char *second, const char *third) {
     const char *parts[] = {first, second, third};
-    bool is_first = true;
-    for (size_t i = 0; i < 3; i++) {
-        if (!*parts[i]) continue;
-        fputs(is_first ? "  " : ": ", stderr);
-        fb_screen_text(stderr, parts[i]);
-        is_first = false;
-    }
-    fputs("\n", stderr);
+    fb_buffer line = {0};
+    for (size_t i = 0; i < 3; i++)
+        if (*parts[i]) fb_buffer_printf(&line, "%s%s", line.size ? ": " : "", parts[i]);
+    if (fb_buffer_text(&line)) fb_screen_message(stderr, "  ", line.data);
+    fb_buffer_free(&line);
 }
 
 static void print_errors(const json_t *problem) {
@@ -224,12 +221,12 @@ static void print_names(const json_t *problem, const char *member) {
     const json_t *names = json_object_get(problem, member), *one;
     size_t i;
     if (!json_array_size(names)) return;
-    fprintf(stderr, "  %s: ", member);
-    json_array_foreach(names, i, one) {
-        if (i) fputs(", ", stderr);
-        fb_screen_text(stderr, json_string_value(one) ? json_string_value(one) : "?");
-    }
-    fputs("\n", stderr);
+    fb_buffer line = {0};
+    fb_buffer_printf(&line, "%s: ", member);
+    json_array_foreach(names, i, one)
+        fb_buffer_printf(&line, "%s%s", i ? ", " : "", json_string_value(one) ? json_string_value(one) : "?");
+    if (fb_buffer_text(&line)) fb_screen_message(stderr, "  ", line.data);
+    fb_buffer_free(&line);
 }
 
 /* The ids that a short one may mean, a line each. */

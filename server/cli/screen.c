@@ -308,6 +308,25 @@ void fb_screen_paragraphs(FILE *out, const char *text, int width) {
     free(paragraph);
 }
 
+void fb_screen_message(FILE *out, const char *indent, const char *text) {
+    int width = fb_screen_width(out), used = 0, margin = (int)strlen(indent);
+    fputs(indent, out);
+    for (const char *word = text; *word;) {
+        char piece[256];
+        size_t size = strcspn(word, " ");
+        snprintf(piece, sizeof piece, "%.*s", (int)(size < sizeof piece ? size : sizeof piece - 1), word);
+        size = strlen(piece);
+        bool is_first = word == text, breaks = width && !is_first && used && margin + used + 1 + width_of(piece) > width;
+        if (breaks) fprintf(out, "\n%s", indent);
+        else if (!is_first && word[-1] == ' ') fputc(' ', out);
+        used = breaks ? width_of(piece) : used + (is_first ? 0 : 1) + width_of(piece);
+        fb_screen_text(out, piece);
+        word += size;
+        if (*word == ' ') word++;
+    }
+    fputc('\n', out);
+}
+
 /* ---- times and sizes ---------------------------------------------------------------------------------------------------- */
 
 #define NO_BREAK "\u00a0"

@@ -11,6 +11,10 @@
  * written as "?". */
 void fb_screen_text(FILE *out, const char *text);
 
+/* One paragraph, in which a control character is written as "?": on a terminal filled to its width at words. Each line begins
+ * with `indent`; ends with a newline. */
+void fb_screen_message(FILE *out, const char *indent, const char *text);
+
 typedef enum fb_colour { FB_PLAIN = 0, FB_BOLD = 1, FB_RED = 31, FB_GREEN = 32, FB_YELLOW = 33, FB_CYAN = 36 } fb_colour;
 
 /* On a terminal, unless TERM is dumb: a line can be written over. */

@@ -296,9 +296,9 @@ typedef struct fb_store_run {
     const char *signature;         /* of the composition */
     bool is_exact, is_reversible, preserves_computation;
     const char *lint;
-    const char *note;       /* or NULL */
-    const char *requested;  /* JSON: the member `requested` of the answer; NULL: that is not known */
-    const char *name;       /* of the source; when read */
+    const char *note;            /* or NULL */
+    const char *requested;       /* JSON: the member `requested` of the answer; NULL: that is not known */
+    const char *name;            /* of the source; when read */
     const char *model, *version; /* the first one that the run made, or NULL; when read */
     uint32_t nodes_before, nodes_after;
     const char *request;    /* compact JSON, what a replay needs: of an optimize run the flattened pass list with parameters */

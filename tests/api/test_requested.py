@@ -1,10 +1,16 @@
 """A run keeps what was asked for: a preset is one thing in its titles, in undo and in hints. And what it did to the nodes."""
 
+import fcntl
 import json
+import os
+import pty
+import struct
+import subprocess
+import termios
 
 import pytest
-from cli import CommandLine
-from conftest import ROOT
+from cli import CommandLine, environment
+from conftest import ROOT, binary
 from documents import document
 from test_http import is_problem
 from test_runs import optimize
@@ -124,3 +130,19 @@ def test_a_run_of_a_preset_is_short(local, width):
     assert "inference, MergeLinears" in " ".join(listed.split())
     assert "toy" in listed and f"{after} ({after - before:+d})" in listed
     assert max(map(len, listed.splitlines())) <= width and listed.startswith("RUN ")
+
+
+def test_messages_are_broken_at_words(local):
+    """On a terminal of 80 columns; whole lines elsewhere."""
+    run = local("optimize", TOY_FILE, "-p", "inference,MergeLinears").json()
+    words = ["rollback", run["id"], "-p", "MergeConvolutions"]
+    whole = local(*words).err
+    ours, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 80, 0, 0))
+    process = subprocess.Popen([binary(), *words, *local.place], cwd=local.folder, stdin=subprocess.DEVNULL, stdout=theirs,
+                               stderr=theirs, env=environment(NO_COLOR="1"))
+    os.close(theirs)
+    assert process.wait(60) == 1
+    shown = os.read(ours, 65536).decode().replace("\r\n", "\n")
+    os.close(ours)
+    assert max(map(len, shown.splitlines())) <= 80 < max(map(len, whole.splitlines())) and shown.split() == whole.split()
