@@ -253,7 +253,7 @@ class Generator:
         self.init.append(line)
 
     def decorate(self, name):
-        """Ties, hooks, frozen weights."""
+        """Ties, hooks, frozen weights, weights in channels_last."""
         choose, made = self.random, eval(name, self.space)
         if choose.random() < 0.06:
             hook = choose.choice(
@@ -267,6 +267,9 @@ class Generator:
         if choose.random() < 0.06:
             self.add_init(f"{name}.requires_grad_(False)")
         weight = getattr(made, "weight", None)
+        rank = weight.dim() if isinstance(weight, torch.nn.Parameter) else 0
+        if rank in (4, 5) and choose.random() < 0.3:
+            self.add_init(f"{name}.to(memory_format=torch.channels_last{'_3d' if rank == 5 else ''})")
         for other in self.modules[:-1]:
             theirs = getattr(eval(other, self.space), "weight", None)
             is_like = (
@@ -601,8 +604,12 @@ class Generator:
         width, first = self.values[given].shape[-1], len(self.body)
         half = choose.choice([width // 2, width // 2, width // 2, 1])
         cosine, sine, product, front, back, negated = (f"v{first + i}" for i in range(6))
-        if choose.random() < 0.8:
+        kind = choose.random()
+        if kind < 0.5:
             parts = [f"{given}[..., :{half}]", f"{given}[..., {half}:]"]
+        elif kind < 0.8:
+            of = choose.choice(["chunk(2, -1)", f"split({half}, -1)", f"chunk(2, {self.values[given].dim() - 1})"])
+            parts = [f"{given}.{of}[0]", f"{given}.{of}[1]"]
         else:
             parts = [f"{given}.narrow(-1, 0, {half})", f"{given}.chunk(2, -1)[1]"]
         lines = [
@@ -612,8 +619,9 @@ class Generator:
         ]
         if choose.random() < 0.15:
             lines.append(f"{choose.choice([given, sine, front])}.{choose.choice(['add_(1)', 'mul_(2)', 'neg_()'])}")
-        lines.append(f"torch.cat(({choose.choice([negated, negated, back])}, {choose.choice([front, front, back])}), "
-                     f"{choose.choice(['-1', 'dim=-1'])})")
+        order = choose.choice([f"{negated}, {front}", f"{negated}, {front}", f"{negated}, {back}", f"{back}, {negated}",
+                               f"{back}, {negated}", f"{back}, {front}"])
+        lines.append(f"torch.cat(({order}), {choose.choice(['-1', 'dim=-1'])})")
         lines.append(choose.choice([f"<last> * {sine}", f"{sine} * <last>", f"<last>.mul({sine})", f"<last>.mul_({sine})"]))
         lines.append(choose.choice([f"{product} + <last>", f"<last> + {product}", f"<last> - {product}"]))
         return lines + choose.choice([[f"{sine} * 3"], [f"{sine} + 1", f"{sine}.add_(1)"], []])
@@ -741,6 +749,8 @@ class Generator:
         self.add_init(f"self.c{index} = nn.Conv2d({channels}, 8, 3, padding=1, dtype={dtype}).eval()")
         self.add_init(f"self.d{index} = nn.Conv2d(8, 8, {choose.choice([1, 3])}, groups={choose.choice([1, 8])}, padding=1, "
                       f"dtype={dtype}).eval()")
+        for name in choose.sample("cd", choose.choice([0, 0, 1, 2])):
+            self.add_init(f"self.{name}{index}.to(memory_format=torch.channels_last)")
         lines = [f"self.c{index}({given})", "F.max_pool2d(<last>, 3, 1, 1)", f"self.d{index}(<last>)"]
         steps = [
             "<last>.relu()", "F.relu(<last>, inplace=True)", "<last>.add_(1)", "torch.cat([<last>, <last> * 2], 1)",

@@ -63,6 +63,11 @@ def is_written(inputs, outcome):
                for one, other in zip(pytree.tree_leaves(inputs), outcome.inputs))
 
 
+def has_said_strides(tensor):
+    formats = {4: torch.channels_last, 5: torch.channels_last_3d}
+    return tensor.is_contiguous() or (tensor.dim() in formats and tensor.is_contiguous(memory_format=formats[tensor.dim()]))
+
+
 @contextlib.contextmanager
 def unset_memory_is_filled():
     """PyTorch fills what empty and resize_ give."""
@@ -99,8 +104,8 @@ class Subject:
             self.live, self.exported = self.trace(model)
             if call(self.live, self.inputs).error is not None:
                 raise Unusable("the trace does not run")
-            if not all(tensor.is_contiguous() and not tensor.storage_offset() for tensor in state_of(self.live).values()):
-                raise Unusable("documents do not hold where weights begin, nor their strides")
+            if not all(has_said_strides(tensor) and not tensor.storage_offset() for tensor in state_of(self.live).values()):
+                raise Unusable("documents do not hold where weights begin, nor other strides than channels_last")
             if any(tensor.dtype == torch.complex32 for tensor in [*state_of(self.live).values(), *vars(self.live).values()]
                    if isinstance(tensor, torch.Tensor)):
                 raise Unusable("documents do not hold complex32")
