@@ -1,10 +1,11 @@
-/* FuseRotation: half of a tensor that is negated, put before the other half and multiplied, is rolled and multiplied.
+/* FuseRotation: halves of a tensor that change places, one of them negated, and are multiplied, are rolled and multiplied.
  *
  *     x ─┬─ [..., h:] ── neg ─┐                        x ── roll(h) ──┐
  *        └─ [..., :h] ─────── cat ── * m ── y          m, half of it negated ── * ── y
  *
- * Rotary embeddings are written like this (rotate_half of transformers). The factor is much smaller than x, and the same for
- * all layers: EliminateCommonSubexpressions keeps one that is negated. Along the last dimension, in both dialects.
+ * Rotary embeddings are written like this (rotate_half of transformers). Either half may be negated. The halves are slices, or
+ * the parts that chunk or split gives. The factor is much smaller than x, and the same for all layers:
+ * EliminateCommonSubexpressions keeps one that is negated. Along the last dimension, in both dialects.
  *
  * Refused where the factor has more than half as many elements as x or no other reader, where something writes what is read in
  * between, and where not all is of one floating dtype.
@@ -15,10 +16,11 @@
 #include "core/pass/pass.h"
 
 typedef struct rotation {
-    fb_node product, cat, negation, upper, lower, input; /* upper: what is negated, lower: what is not */
+    fb_node product, cat, negation, upper, lower, input; /* upper: the part that comes first in `cat` */
     fb_value factor;
     int64_t size, start; /* of the last dimension; of the upper part in it */
     int rank;
+    bool is_lower_negated; /* else the upper part is */
 } rotation;
 
 /* ---- match --------------------------------------------------------------------------------------------------------------- */
@@ -38,6 +40,50 @@ static int64_t bound_of(const fb_graph *g, fb_value value, int64_t fallback, int
     if (!fb_value_is_int(g, value, &bound)) return -1;
     if (bound < 0) bound += size;
     return bound > size ? size : bound;
+}
+
+/* The call of chunk or split whose item the node is; or none. */
+static fb_node parts_of(const fb_graph *g, fb_node node) {
+    fb_node parts = fb_op_is(g, node, FB_OP_GETITEM) ? fb_value_node(g, fb_first_argument(g, node)) : (fb_node){0};
+    bool is_one = parts.id && (fb_op_is(g, parts, FB_OP_CHUNK) || fb_op_is(g, parts, FB_OP_SPLIT) ||
+                               fb_op_is(g, parts, FB_OP_SPLIT_WITH_SIZES));
+    return is_one ? parts : (fb_node){0};
+}
+
+/* The size of the first of two parts of so many elements: of chunk(x, 2), split(x, size), split(x, [size, rest]). -1: there are
+ * not two. */
+static int64_t first_size(const fb_graph *g, fb_node parts, int64_t whole) {
+    const char *name = fb_op_is(g, parts, FB_OP_CHUNK)   ? "chunks"
+                       : fb_op_is(g, parts, FB_OP_SPLIT) ? "split_size_or_sections"
+                                                         : "split_sizes";
+    fb_value given = fb_call_argument(g, parts, name);
+    int64_t first, second;
+    if (!given.id) return -1;
+    if (fb_value_is_int(g, given, &first)) {
+        if (fb_op_is(g, parts, FB_OP_CHUNK)) first = first == 2 ? whole - whole / 2 : whole;
+        return first > 0 && first < whole && whole - first <= first && !fb_op_is(g, parts, FB_OP_SPLIT_WITH_SIZES) ? first : -1;
+    }
+    const fb_value_row *row = fb_value_at(g, given);
+    bool is_pair = (row->kind == FB_LIST || row->kind == FB_TUPLE) && row->count == 2;
+    if (!is_pair || !fb_value_is_int(g, row->items[0], &first) || !fb_value_is_int(g, row->items[1], &second)) return -1;
+    return first > 0 && second > 0 && first + second == whole ? first : -1;
+}
+
+/* An item of chunk or split along the last dimension. By its recorded shape it is what the sizes say: tensor_split, which has
+ * the same row of the table, takes places instead. */
+static bool read_item(const fb_graph *g, fb_node node, fb_node *x, int64_t *start, int64_t *end) {
+    fb_node parts = parts_of(g, node);
+    fb_value dim = fb_call_argument(g, parts, "dim"), index = fb_node_arg(g, node, 1);
+    int64_t axis, item;
+    *x = fb_call_argument_node(g, parts, "input");
+    fb_value shape = x->id ? fb_node_at(g, *x)->shape : (fb_value){0};
+    int rank = fb_shape_rank(g, shape);
+    int64_t size = rank > 0 ? fb_shape_size(g, shape, rank - 1) : -1, first = size > 1 ? first_size(g, parts, size) : -1;
+    if (first < 0 || !dim.id || !fb_value_is_int(g, dim, &axis) || !is_last(axis, rank)) return false;
+    if (!index.id || !fb_value_is_int(g, index, &item) || item < 0 || item > 1) return false;
+    *start = item ? first : 0;
+    *end = item ? size : first;
+    return fb_shape_size(g, fb_node_at(g, node)->shape, rank - 1) == *end - *start;
 }
 
 /* x[..., start:end], of a call or an index. False when it is anything else. */
@@ -69,20 +115,28 @@ static bool read_part(const fb_graph *g, fb_node node, fb_node *x, int64_t *star
     return size > 1 && is_last(dim, rank) && is_one_or_absent(g, step) && *start >= 0 && *end >= 0;
 }
 
-static bool find_cat(const fb_graph *g, rotation *r) {
+static bool read_half(const fb_graph *g, int version, fb_node node, fb_node *x, int64_t *start, int64_t *end) {
+    return version > 1 && parts_of(g, node).id ? read_item(g, node, x, start, end) : read_part(g, node, x, start, end);
+}
+
+static bool find_cat(const fb_graph *g, int version, rotation *r) {
     fb_value tensors = fb_call_argument(g, r->cat, "tensors"), dim = fb_call_argument(g, r->cat, "dim");
     int64_t axis = 0, upper_end, lower_start, lower_end;
     fb_node other;
     if (!fb_op_is(g, r->cat, FB_OP_CAT) || fb_node_at(g, r->cat)->user_count != 1 || !tensors.id) return false;
     fb_kind kind = fb_value_kind(g, tensors);
     if ((kind != FB_LIST && kind != FB_TUPLE) || fb_value_at(g, tensors)->count != 2) return false;
-    r->negation = fb_value_node(g, fb_value_item(g, tensors, 0));
-    r->lower = fb_value_node(g, fb_value_item(g, tensors, 1));
-    if (!r->negation.id || !r->lower.id || !fb_op_is(g, r->negation, FB_OP_NEG)) return false;
+    fb_node parts[] = {fb_value_node(g, fb_value_item(g, tensors, 0)), fb_value_node(g, fb_value_item(g, tensors, 1))};
+    if (!parts[0].id || !parts[1].id) return false;
+    r->is_lower_negated = version > 1 && !fb_op_is(g, parts[0], FB_OP_NEG);
+    r->negation = parts[r->is_lower_negated];
+    if (!fb_op_is(g, r->negation, FB_OP_NEG)) return false;
     if (fb_node_at(g, r->negation)->user_count != 1 || !dim.id || !fb_value_is_int(g, dim, &axis)) return false;
-    r->upper = fb_call_argument_node(g, r->negation, "input");
-    if (!r->upper.id || !read_part(g, r->upper, &r->input, &r->start, &upper_end)) return false;
-    if (!read_part(g, r->lower, &other, &lower_start, &lower_end) || other.id != r->input.id) return false;
+    parts[r->is_lower_negated] = fb_call_argument_node(g, r->negation, "input");
+    r->upper = parts[0];
+    r->lower = parts[1];
+    if (!r->upper.id || !r->lower.id || !read_half(g, version, r->upper, &r->input, &r->start, &upper_end)) return false;
+    if (!read_half(g, version, r->lower, &other, &lower_start, &lower_end) || other.id != r->input.id) return false;
     fb_value shape = fb_node_at(g, r->input)->shape;
     r->rank = fb_shape_rank(g, shape);
     r->size = fb_shape_size(g, shape, r->rank - 1);
@@ -90,14 +144,14 @@ static bool find_cat(const fb_graph *g, rotation *r) {
            r->start < r->size;
 }
 
-static bool find(const fb_graph *g, fb_node n, rotation *r) {
+static bool find(const fb_graph *g, int version, fb_node n, rotation *r) {
     if (!fb_op_is(g, n, FB_OP_MUL)) return false;
     fb_value sides[] = {fb_call_argument(g, n, "input"), fb_call_argument(g, n, "other")};
     r->product = n;
     for (int i = 0; i < 2; i++) {
         r->cat = sides[i].id ? fb_value_node(g, sides[i]) : (fb_node){0};
         r->factor = sides[1 - i];
-        if (r->cat.id && r->factor.id && fb_value_node(g, r->factor).id && find_cat(g, r)) return true;
+        if (r->cat.id && r->factor.id && fb_value_node(g, r->factor).id && find_cat(g, version, r)) return true;
     }
     return false;
 }
@@ -142,7 +196,7 @@ static fb_obstacle obstacle(fb_matcher *m, const rotation *r) {
 
 static void match(fb_matcher *m, fb_node n) {
     rotation r;
-    if (!find(m->graph, n, &r) || fb_is_marked(m, n)) return;
+    if (!find(m->graph, m->report->pass->version, n, &r) || fb_is_marked(m, n)) return;
     fb_obstacle stands = obstacle(m, &r);
     if (stands.code) fb_refuse_for(m, stands, &n, 1);
     else fb_match_found(m, &n, 1);
@@ -171,35 +225,40 @@ static void edit(fb_rewrite *rw, const fb_match *match) {
     fb_graph *g = fb_rewrite_graph(rw);
     rotation r;
     fb_node n = match->nodes[0];
-    if (!find(g, n, &r)) return;
+    if (!find(g, match->pass->version, n, &r)) return;
     int64_t shift = r.size - r.start;
     bool is_aten = fb_is_aten(g, n), is_first = fb_value_node(g, fb_call_argument(g, n, "input")).id == r.cat.id;
     fb_value by = fb_make_int(g, shift), dim = fb_make_int(g, r.rank - 1), last = fb_make_int(g, -1);
     fb_value x = fb_make_node(g, r.input);
     fb_value rolled = put(rw, &r, FB_TARGET_ROLL, FB_TARGET_ROLL_ATEN,
                           is_aten ? FB_ARGS(g, x, FB_ARGS(g, by), FB_ARGS(g, dim)) : FB_ARGS(g, x, by, dim));
-    fb_value negated = put(rw, &r, FB_TARGET_NEG, FB_TARGET_NEG_ATEN, FB_ARGS(g, put_part(rw, &r, r.factor, 0, shift)));
-    fb_value kept = put_part(rw, &r, r.factor, shift, r.size);
-    fb_value factor = put(rw, &r, FB_TARGET_CAT, FB_TARGET_CAT_ATEN, FB_ARGS(g, FB_ARGS(g, negated, kept), last));
+    fb_value parts[2];
+    for (int i = 0; i < 2; i++) {
+        parts[i] = put_part(rw, &r, r.factor, i ? shift : 0, i ? r.size : shift);
+        if (i == r.is_lower_negated) parts[i] = put(rw, &r, FB_TARGET_NEG, FB_TARGET_NEG_ATEN, FB_ARGS(g, parts[i]));
+    }
+    fb_value factor = put(rw, &r, FB_TARGET_CAT, FB_TARGET_CAT_ATEN, FB_ARGS(g, FB_ARGS(g, parts[0], parts[1]), last));
     fb_set_argument(rw, n, is_first ? "input" : "other", rolled);
     fb_set_argument(rw, n, is_first ? "other" : "input", factor);
     fb_mark(rw, n);
+    fb_node whole[] = {parts_of(g, r.upper), parts_of(g, r.lower)};
+    if (whole[0].id) fb_erase_unread(rw, whole[0]); /* the last goes first */
+    if (whole[1].id && whole[1].id != whole[0].id) fb_erase_unread(rw, whole[1]);
     fb_erase_unread(rw, r.upper);
     fb_erase_unread(rw, r.lower);
     fb_erase(rw, r.negation);
     fb_erase(rw, r.cat);
 }
 
-const fb_pass fb_fuse_rotation = {
-    .name = "FuseRotation",
-    .version = 1,
-    .summary =
-        "Replaces slice, negate and concatenate in rotary embeddings with one `roll`; the minus sign moves into the factor.",
-    .parameters = FB_NO_PARAMETERS,
-    .exactness = FB_MOVES,
-    .gain = FB_GAIN_SAME,
-    .reversible = true,
-    .preserves_computation = true,
-    .match = match,
-    .edit = edit,
-};
+/* Version 1 knew slices alone, of which the second is negated. */
+#define FUSE_ROTATION(number, before)                                                                                          \
+    {                                                                                                                          \
+        .name = "FuseRotation", .version = number, .earlier = before,                                                          \
+        .summary = "Replaces slice, negate and concatenate in rotary embeddings with one `roll`; the minus sign moves into "   \
+                   "the factor.",                                                                                              \
+        .parameters = FB_NO_PARAMETERS, .exactness = FB_MOVES, .gain = FB_GAIN_SAME, .reversible = true,                       \
+        .preserves_computation = true, .match = match, .edit = edit,                                                           \
+    }
+
+static const fb_pass version_1 = FUSE_ROTATION(1, NULL);
+const fb_pass fb_fuse_rotation = FUSE_ROTATION(2, &version_1);

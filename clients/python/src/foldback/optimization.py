@@ -172,7 +172,8 @@ DEFAULTS = {"minimum_gain": 1, "gradients": False, "exactness": "moves", "maximu
 
 
 _SECOND = ("ChangeTrueDivToMulByInverse", "ConvertPrecision", "FoldConstants", "FoldNormIntoLinear", "FoldPad",
-           "FuseBatchNorm", "FuseBatchNorm1dInLinear", "FuseBatchNorm2dInConv2d", "QuantizeWeights", "ReplaceActivation")
+           "FuseBatchNorm", "FuseBatchNorm1dInLinear", "FuseBatchNorm2dInConv2d", "FuseRotation", "QuantizeWeights",
+           "ReplaceActivation")
 VERSIONS = {**dict.fromkeys(_SECOND, 2), "ChannelsLast": 3}  # of the passes that are not in their first
 
 
