@@ -250,7 +250,13 @@ fb_status fb_evaluate_program(fb_evaluator *evaluator, fb_program program, const
         evaluator->is_known[node.id] = true;
     }
     if (given < count) return fail_inputs(evaluator, "takes fewer inputs than it is given");
-    return run(evaluator, program, output);
+    if (evaluator->depth == FB_PROGRAM_DEPTH)
+        return fb_fail(evaluator->error, FB_INVALID, "unsupported-operator", NULL, "more than %d programs call each other",
+                       FB_PROGRAM_DEPTH);
+    evaluator->depth++;
+    fb_status status = run(evaluator, program, output);
+    evaluator->depth--;
+    return status;
 }
 
 /* ---- the whole ------------------------------------------------------------------------------------------------------- */

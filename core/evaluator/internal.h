@@ -10,6 +10,7 @@
 #include "core/weights/blas.h"
 
 #define FB_EVAL_MEMORY ((size_t)1 << 30)
+#define FB_PROGRAM_DEPTH 100 /* of programs that call each other */
 #define FB_CALL_ARGUMENTS 24 /* distinct arguments that one kernel may ask for */
 
 typedef struct fb_onnx_scope {
@@ -36,6 +37,7 @@ struct fb_evaluator {
     fb_alias *alias;
 
     const struct fb_onnx_scope *scope; /* attributes of the ONNX function that is being evaluated, or NULL */
+    int depth;                         /* of programs that call each other */
     int levels;                        /* of torch.vmap that are open */
     double steps;                      /* that calls have said they take */
     fb_blas blas;                      /* once something was multiplied */

@@ -169,8 +169,115 @@ static fb_array *op_loop(onnx_op *op) {
     return onnx_ok(op) ? op->results[0] : NULL;
 }
 
+/* ---- Scan --------------------------------------------------------------------------------------------------------------- */
+
+typedef struct scan {
+    looping loop;
+    size_t input_count;
+    fb_array *inputs[ONNX_RESULTS];
+    int64_t axes[FB_MAX_RANK], is_backward[FB_MAX_RANK];
+    int64_t length;
+} scan;
+
+/* A list of ints, one for each; 0 where it is not given. */
+static bool read_each(onnx_op *op, const char *name, size_t count, int64_t out[FB_MAX_RANK]) {
+    memset(out, 0, FB_MAX_RANK * sizeof *out);
+    int given = onnx_ints(op, name, out);
+    if (count > FB_MAX_RANK) return onnx_refuse(op, "it scans too many") != NULL;
+    return given < 0 || (size_t)given == count || onnx_fail(op, "%s is not one number for each", name) != NULL;
+}
+
+static bool open_scan(onnx_op *op, scan *s) {
+    int64_t count = onnx_int(op, "num_scan_inputs", 0);
+    if (count < 1 || (size_t)count > onnx_in_count(op) || onnx_in_count(op) > ONNX_RESULTS)
+        return onnx_refuse(op, "its inputs are not so many") != NULL;
+    s->input_count = (size_t)count;
+    size_t states = onnx_in_count(op) - s->input_count;
+    if (states > op->wanted) return onnx_refuse(op, "its results are not so many") != NULL;
+    if (!read_each(op, "scan_input_axes", s->input_count, s->axes) ||
+        !read_each(op, "scan_input_directions", s->input_count, s->is_backward))
+        return false;
+    for (size_t i = 0; i < s->input_count && onnx_ok(op); i++) {
+        fb_array *x = s->inputs[i] = onnx_in(op, states + i);
+        if (!x || !x->rank) return onnx_fail(op, "what it scans has no dimension") != NULL;
+        s->axes[i] = onnx_axis_of(op, s->axes[i], x->rank);
+        if (i && x->sizes[s->axes[i]] != s->length) return onnx_fail(op, "what it scans has several lengths") != NULL;
+        s->length = x->sizes[s->axes[i]];
+    }
+    for (size_t i = 0; i < states && onnx_ok(op); i++) {
+        fb_array *state = onnx_in(op, i);
+        if (state) s->loop.states[s->loop.state_count++] = fb_array_keep(state);
+    }
+    s->loop.scan_count = op->wanted - states;
+    return onnx_ok(op);
+}
+
+/* What one turn reads of an input: without the axis. */
+static fb_array *slice_of(onnx_op *op, const scan *s, size_t i, int64_t turn) {
+    const fb_array *x = s->inputs[i];
+    int axis = (int)s->axes[i];
+    int64_t at = s->is_backward[i] ? s->length - 1 - turn : turn;
+    fb_array *view = fb_make_view(op->call, x, x->rank);
+    if (!view) return NULL;
+    memcpy(view->sizes, x->sizes, sizeof view->sizes);
+    memcpy(view->strides, x->strides, sizeof view->strides);
+    fb_array_slice(view, axis, at, at + 1, 1);
+    fb_array_remove_dim(view, axis);
+    return view;
+}
+
+static bool scan_turn(onnx_op *op, scan *s) {
+    looping *l = &s->loop;
+    fb_object inputs[ONNX_RESULTS], made;
+    fb_array *out[ONNX_RESULTS];
+    size_t count = l->state_count;
+    if (!grow(op, l) || !onnx_goes_on(op, 1000)) return false;
+    for (size_t i = 0; i < count; i++) inputs[i] = (fb_object){.kind = FB_OBJECT_ARRAY, .array = fb_array_keep(l->states[i])};
+    for (size_t i = 0; i < s->input_count && onnx_ok(op); i++) {
+        fb_array *slice = slice_of(op, s, i, (int64_t)l->turns);
+        if (slice) inputs[count++] = (fb_object){.kind = FB_OBJECT_ARRAY, .array = slice};
+    }
+    bool ok = onnx_ok(op) && run(op, "body", inputs, count, &made) && take(op, &made, op->wanted, out);
+    for (size_t i = 0; i < count; i++) fb_object_drop(&inputs[i]);
+    for (size_t i = 0; i < l->state_count && ok; i++) {
+        fb_array_drop(l->states[i]);
+        l->states[i] = out[i];
+    }
+    for (size_t i = 0; i < l->scan_count && ok; i++) l->scans[i][l->turns] = out[l->state_count + i];
+    l->turns += ok;
+    return ok;
+}
+
+/* Each turn reads the next slice of what is scanned, and gives slices of what is gathered. */
+static fb_array *op_scan(onnx_op *op) {
+    scan s = {0};
+    int64_t axes[FB_MAX_RANK], is_backward[FB_MAX_RANK];
+    bool ok = open_scan(op, &s) && read_each(op, "scan_output_axes", s.loop.scan_count, axes) &&
+              read_each(op, "scan_output_directions", s.loop.scan_count, is_backward);
+    if (ok && !s.length && s.loop.scan_count) onnx_refuse(op, "it makes no turn, so the shape of what it gathers is not known");
+    while (ok && onnx_ok(op) && (int64_t)s.loop.turns < s.length) ok = scan_turn(op, &s);
+    onnx_ignore(op, "body");
+    onnx_ignore(op, "captures");
+    for (size_t i = 0; i < s.loop.state_count && onnx_ok(op); i++)
+        op->results[i] = onnx_keep(op, fb_array_keep(s.loop.states[i]));
+    for (size_t i = 0; i < s.loop.scan_count && onnx_ok(op); i++) {
+        fb_array **items = s.loop.scans[i];
+        for (size_t a = 0, b = s.loop.turns; is_backward[i] && a + 1 < b; a++) {
+            fb_array *last = items[--b];
+            items[b] = items[a];
+            items[a] = last;
+        }
+        int axis = onnx_axis_of(op, axes[i], items[0]->rank + 1);
+        op->results[s.loop.state_count + i] =
+            ONNX_PART(STACK, "stack", ONNX_O("tensors", onnx_arrays(op, items, s.loop.turns)), ONNX_I("dim", axis));
+    }
+    end_loop(&s.loop);
+    return onnx_ok(op) ? op->results[0] : NULL;
+}
+
 const onnx_row onnx_rows_program[] = {
     {"If", 1, 28, op_if, 0, NULL},
     {"Loop", 1, 28, op_loop, 0, NULL},
+    {"Scan", 9, 28, op_scan, 0, NULL},
     {0},
 };

@@ -12,11 +12,11 @@ import tarfile
 
 import pytest
 from conftest import ROOT
-from test_onnx import BESIDE, contents_of, model, send, send_set
+from test_onnx import BESIDE, contents_of, model, send, send_set, varint
 
 CASES = ROOT / "tests" / "fixtures" / "onnx" / "cases.tar.xz"
 SUITE = os.environ.get("FOLDBACK_ONNX_SUITE")
-LEAST = 1365 if SUITE else 290  # cases of nodes that are evaluated
+LEAST = 1380 if SUITE else 290  # cases of nodes that are evaluated
 REFUSALS = ("unsupported-operator", "unsupported-dtype", "unsupported-onnx", "evaluation-failed")
 FORMATS = {"F64": "d", "F32": "f", "F16": "e", "I64": "q", "I32": "i", "I16": "h", "I8": "b", "U8": "B", "BOOL": "?"}
 CLOSE = {"F64": 1e-4, "F32": 1e-4, "F16": 2e-3, "BF16": 2e-2}  # the oracle sums in another order; some cases are typed by hand
@@ -122,6 +122,36 @@ def test_traps(shared, name):
     else:
         assert answer.status == 200, answer.body
         assert judge(answer.body, parts["outputs.safetensors"]) is None
+
+
+def field(number, data):
+    return varint(number << 3 | 2) + varint(len(data)) + data
+
+
+def chain(length):
+    """A model of so many functions, each of which calls the next one."""
+    def function(at):
+        calls = field(4, f"f{at + 1}".encode()) + field(7, b"d") if at + 1 < length else field(4, b"Relu")
+        node = field(1, b"a") + field(2, b"b") + calls
+        imports = field(9, field(1, b"") + b"\x10\x11") + field(9, field(1, b"d") + b"\x10\x01")
+        return field(25, field(1, f"f{at}".encode()) + field(4, b"a") + field(5, b"b") + field(7, node) + imports
+                     + field(10, b"d"))
+
+    def value(name):
+        return field(1, name) + field(2, field(1, b"\x08\x01" + field(2, field(1, b"\x08\x02"))))
+    graph = field(1, field(1, b"x") + field(2, b"y") + field(4, b"f0")
+                  + field(7, b"d")) + field(11, value(b"x")) + field(12, value(b"y"))
+    imports = field(8, field(1, b"") + b"\x10\x11") + field(8, field(1, b"d") + b"\x10\x01")
+    return b"\x08\x0a" + imports + field(7, graph) + b"".join(function(at) for at in range(length))
+
+
+def test_functions_in_functions(shared):
+    """As many as the stack allows, whatever the model has."""
+    for length, status in ((90, 200), (5000, 422)):
+        made = send(shared, chain(length))
+        assert made.status in (200, 201), made.body
+        answer = shared.post(f"/v1/graphs/{made.json()['id']}/evaluate", {"seed": 1})
+        assert answer.status == status, answer.body
 
 
 @pytest.mark.parametrize("name", sorted(name for name in stored() if name.startswith("model/")))
