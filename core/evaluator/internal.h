@@ -98,4 +98,9 @@ fb_status fb_evaluate_onnx(fb_kernel_call *call, fb_object *result);
 /* A call: its kernel, and what its spelling adds. */
 fb_status fb_evaluate_call(fb_evaluator *evaluator, fb_node node, fb_object *out);
 
+/* The last dimensions padded with the array's own elements: mode is "reflect", "replicate" or "circular". NULL: the call
+ * failed. */
+fb_array *fb_make_padded(fb_kernel_call *call, const fb_array *input, const char *mode, int spatial, const int64_t *before,
+                         const int64_t *after);
+
 #endif

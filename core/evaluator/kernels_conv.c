@@ -13,6 +13,7 @@ typedef struct convolution {
     int64_t stride[MAX_SPATIAL], before[MAX_SPATIAL], dilation[MAX_SPATIAL];
     int64_t in_size, out_size, kernel_size; /* products */
     fb_array *input, *weight, *bias, *result;
+    const char *pads_first; /* a padding mode, or NULL: zeros, which need no place */
 } convolution;
 
 static void end_convolution(convolution *c) {
@@ -158,7 +159,8 @@ static bool open_convolution(fb_kernel_call *call, bool is_transposed, convoluti
     *is_single = input->rank == c->spatial + 1 && call->op != FB_OP_CONVOLUTION;
     if (!*is_single && input->rank != c->spatial + 2)
         return fb_kernel_fail(call, "its input has %d dimensions", input->rank) == FB_OK;
-    if (*mode && strcmp(mode, "zeros") != 0) return fb_kernel_unsupported(call, "its padding mode is %s", mode) == FB_OK;
+    c->pads_first = *mode && strcmp(mode, "zeros") != 0 ? mode : NULL;
+    if (c->pads_first && is_transposed) return fb_kernel_fail(call, "its padding mode is %s", mode) == FB_OK;
     if (input->dtype != weight->dtype || (bias && bias->dtype != weight->dtype) || !fb_dtype_is_floating(weight->dtype))
         return fb_kernel_fail(call, "input, weight and bias have several dtypes, or none that is floating") == FB_OK;
     const int64_t *sizes = input->sizes + !*is_single; /* (C, *) */
@@ -209,12 +211,31 @@ static fb_array *make_result(fb_kernel_call *call, convolution *c, bool is_singl
     return result;
 }
 
+/* A module that pads with its input's own elements does so first, and convolves without padding. */
+static bool pad_first(fb_kernel_call *call, convolution *c, int64_t after[MAX_SPATIAL]) {
+    if (!c->pads_first) return true;
+    fb_array *padded = fb_make_padded(call, c->input, c->pads_first, c->spatial, c->before, after);
+    if (!padded || call->status) {
+        fb_array_drop(padded);
+        return false;
+    }
+    fb_array_drop(c->input);
+    c->input = padded;
+    c->in_size = 1;
+    for (int i = 0; i < c->spatial; i++) {
+        c->in[i] = padded->sizes[padded->rank - c->spatial + i];
+        c->in_size *= c->in[i];
+        c->before[i] = after[i] = 0;
+    }
+    return true;
+}
+
 static fb_status run(fb_kernel_call *call, bool is_transposed, fb_object *result) {
     convolution c;
     bool is_single = false;
     int64_t after[MAX_SPATIAL], extra[MAX_SPATIAL];
     bool is_open = open_convolution(call, is_transposed, &c, &is_single) && read_padding(call, &c, after) &&
-                   fb_argument_each(call, "output_padding", c.spatial, 0, extra);
+                   pad_first(call, &c, after) && fb_argument_each(call, "output_padding", c.spatial, 0, extra);
     if (is_open && is_transposed && fb_argument_is_given(call, "output_size"))
         is_open = fb_kernel_unsupported(call, "it is given an output size") == FB_OK;
     for (int i = 0; i < c.spatial && is_open; i++) {

@@ -4,6 +4,7 @@
 #include "core/evaluator/internal.h"
 
 #define STEPS_OF_A_PLACE 8
+#define STEPS_OF_A_SLICE 200
 
 /* Where element `at` of each of three arrays of one rank is: the whole's dimension `dim` is indexed by what `index` says. */
 typedef struct cursor {
@@ -112,9 +113,68 @@ static fb_status kernel_scatter(fb_kernel_call *call, fb_object *result) {
     return fb_return_array(call, out, result);
 }
 
+/* slice += alpha × source, in the dtype: rounded after the product and after the sum, as torch does. */
+static void add_slice(const fb_array *to, const fb_array *from, double alpha, int64_t whole) {
+    fb_walk walk;
+    for (fb_walk_begin(&walk, to, from, NULL); fb_walk_more(&walk); fb_walk_next(&walk)) {
+        for (int64_t i = 0; i < walk.count; i++) {
+            int64_t t = i * walk.strides[0], f = i * walk.strides[1];
+            switch (to->held) {
+            case FB_HELD_INT: ((uint64_t *)walk.data[0])[t] += (uint64_t)whole * ((const uint64_t *)walk.data[1])[f]; break;
+            case FB_HELD_FLOAT:
+                ((float *)walk.data[0])[t] +=
+                    alpha == 1 ? ((const float *)walk.data[1])[f] : (float)alpha * ((const float *)walk.data[1])[f];
+                break;
+            default: ((double *)walk.data[0])[t] += alpha * ((const double *)walk.data[1])[f];
+            }
+        }
+    }
+    fb_array_round(to);
+}
+
+/* index_add(dim, index, source): slice by slice, in the order of the index. */
+static fb_status kernel_index_add(fb_kernel_call *call, fb_object *result) {
+    fb_array *input, *index, *source;
+    int64_t dim;
+    double alpha;
+    if (!fb_argument_array(call, "input", &input) || !fb_argument_index(call, "index", &index) ||
+        !fb_argument_array(call, "source", &source) || !fb_argument_axis(call, "dim", input->rank, &dim) ||
+        !fb_argument_number(call, "alpha", 1, &alpha))
+        return call->status;
+    if (!input->rank || index->rank > 1 || source->rank != input->rank)
+        return fb_kernel_unsupported(call, "it is evaluated for tensors with dimensions, and an index of one at most");
+    if (input->held == FB_HELD_BOOL) return fb_kernel_unsupported(call, "it adds bools");
+    if (alpha != 1 && (input->dtype == FB_FLOAT16 || input->dtype == FB_BFLOAT16))
+        return fb_kernel_unsupported(call, "its alpha is not 1, in half precision");
+    if (source->dtype != input->dtype) return fb_kernel_fail(call, "its source has another dtype");
+    int64_t count = fb_array_count(index);
+    bool is_right = source->sizes[dim] == count;
+    for (int i = 0; i < input->rank; i++) is_right &= i == dim || source->sizes[i] == input->sizes[i];
+    if (!is_right) return fb_kernel_fail(call, "its source does not fit its input and index");
+    fb_kernel_takes(call, STEPS_OF_A_SLICE * (double)count);
+    fb_array *out = fb_make_cast(call, input, input->dtype);
+    for (int64_t i = 0; i < count && out && fb_kernel_goes_on(call, STEPS_OF_A_SLICE); i++) {
+        int64_t at = fb_array_int(index, i);
+        if (at < 0 || at >= input->sizes[dim]) {
+            fb_kernel_fail(call, "index %lld is out of a size of %lld", (long long)at, (long long)input->sizes[dim]);
+            break;
+        }
+        fb_array *to = fb_make_view(call, out, out->rank), *from = to ? fb_make_view(call, source, source->rank) : NULL;
+        if (from) {
+            fb_array_slice(to, (int)dim, at, at + 1, 1);
+            fb_array_slice(from, (int)dim, i, i + 1, 1);
+            add_slice(to, from, alpha, (int64_t)alpha);
+        }
+        fb_array_drop(from);
+        fb_array_drop(to);
+    }
+    return fb_return_array(call, out, result);
+}
+
 const fb_kernel_row fb_kernels_gather[] = {
     FB_KERNEL(GATHER, gather),
     FB_KERNEL(SCATTER, scatter),
     FB_KERNEL(SCATTER_ADD, scatter),
+    FB_KERNEL(INDEX_ADD, index_add),
     FB_KERNELS_END,
 };

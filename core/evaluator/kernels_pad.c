@@ -107,6 +107,20 @@ static bool read_pads(fb_kernel_call *call, const char *name, const fb_array *in
     return true;
 }
 
+fb_array *fb_make_padded(fb_kernel_call *call, const fb_array *input, const char *mode, int spatial, const int64_t *before,
+                         const int64_t *after) {
+    static const struct {
+        const char *name;
+        pad_mode mode;
+    } modes[] = {{"reflect", PAD_REFLECT}, {"replicate", PAD_REPLICATE}, {"circular", PAD_CIRCULAR}};
+    padding pads[FB_MAX_RANK] = {{0}};
+    for (int i = 0; i < spatial; i++) pads[input->rank - spatial + i] = (padding){before[i], after[i]};
+    for (size_t i = 0; i < sizeof modes / sizeof *modes; i++)
+        if (!strcmp(mode, modes[i].name)) return pad_with_itself(call, input, pads, modes[i].mode);
+    fb_kernel_unsupported(call, "its padding mode is %s", mode);
+    return NULL;
+}
+
 static fb_status pad(fb_kernel_call *call, const char *name, int pairs, pad_mode mode, fb_object *result) {
     fb_array *input, *out = NULL;
     padding pads[FB_MAX_RANK];

@@ -144,14 +144,43 @@ static fb_status kernel_topk(fb_kernel_call *call, fb_object *result) {
         return call->status;
     if (kept < 0 || kept > (input->rank ? input->sizes[dim] : 1)) return fb_kernel_fail(call, "k is out of range");
     if (!input->rank && !kept) return fb_kernel_unsupported(call, "it takes nothing of a tensor without dimensions");
-    if (!is_sorted) return fb_kernel_unsupported(call, "its order is left open");
+    (void)is_sorted; /* without it any order will do, this one as well */
     if (input->dtype == FB_BOOL) return fb_kernel_unsupported(call, "it is not evaluated for bools");
     return sort_along(call, input, dim, kept, takes_largest, true, result);
 }
 
+/* histc(bins, min, max): the place of an element is computed in its dtype, as torch does; what is outside does not count. */
+static fb_status kernel_histc(fb_kernel_call *call, fb_object *result) {
+    fb_array *input;
+    int64_t bins;
+    double least, largest;
+    if (!fb_argument_array(call, "input", &input) || !fb_argument_int(call, "bins", 100, &bins) ||
+        !fb_argument_number(call, "min", 0, &least) || !fb_argument_number(call, "max", 0, &largest))
+        return call->status;
+    if (input->dtype != FB_FLOAT32 && input->dtype != FB_FLOAT64)
+        return fb_kernel_unsupported(call, "it is evaluated for float32 and float64");
+    if (bins < 1) return fb_kernel_fail(call, "it has no bins");
+    if (!(least < largest)) return fb_kernel_unsupported(call, "its range is that of its elements");
+    fb_array *out = fb_make_array(call, input->dtype, 1, &bins), *from = out ? fb_make_contiguous(call, input) : NULL;
+    if (from) fb_array_fill(out, 0, 0);
+    int64_t count = from ? fb_array_count(from) : 0;
+    bool is_single = input->dtype == FB_FLOAT32;
+    float first = (float)least, width = (float)largest - (float)least;
+    for (int64_t i = 0; i < count && fb_work_at(fb_call_work(call), i, count); i++) {
+        double value = from->held == FB_HELD_FLOAT ? (double)((const float *)fb_array_data(from))[i]
+                                                   : ((const double *)fb_array_data(from))[i];
+        bool is_inside =
+            is_single ? (float)value >= first && (float)value <= (float)largest : value >= least && value <= largest;
+        if (!is_inside) continue;
+        int64_t at = is_single ? (int64_t)(((float)value - first) * (float)bins / width)
+                               : (int64_t)((value - least) * (double)bins / (largest - least));
+        at = at < bins ? at : bins - 1;
+        fb_array_put(out, at, fb_array_get(out, at) + 1);
+    }
+    fb_array_drop(from);
+    return fb_return_array(call, out, result);
+}
+
 const fb_kernel_row fb_kernels_sort[] = {
-    FB_KERNEL(SORT, sort),
-    FB_KERNEL(ARGSORT, sort),
-    FB_KERNEL(TOPK, topk),
-    FB_KERNELS_END,
+    FB_KERNEL(SORT, sort), FB_KERNEL(ARGSORT, sort), FB_KERNEL(TOPK, topk), FB_KERNEL(HISTC, histc), FB_KERNELS_END,
 };

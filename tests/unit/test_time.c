@@ -311,6 +311,8 @@ static const worst calls[] = {
     /* kernels_gather.c */
     {.ops = "GATHER", "@f[8192,4096],1,@i[8192,4096]", HEAVY},
     {.ops = "SCATTER SCATTER_ADD", "@f[8192,4096],1,@i[8192,4096],@f[8192,4096]", HEAVY},
+    {.ops = "INDEX_ADD", "@f[8192,4096],0,@i[8192],@f[8192,4096]", HEAVY},
+    {.ops = "HISTC", "@f[60000000],100,0,1", HEAVY},
 
     /* kernels_attention.c */
     {.ops = "EMBEDDING", "@i[65536],@f[1024,1024]", HEAVY, "torch.nn.functional.embedding"},

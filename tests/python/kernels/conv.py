@@ -116,7 +116,10 @@ def main(recorder):
     for mode in ("reflect", "replicate", "circular"):
         case = recorder.start(f"padding mode {mode}")
         config = {"in_channels": 4, "out_channels": 4, "kernel_size": 3, "padding": 1, "padding_mode": mode}
-        recorder.finish(case, case.module("Conv2d", config, case.input(x), tensors={"weight": w, "bias": b}), refused=True)
+        recorder.finish(case, case.module("Conv2d", config, case.input(x), tensors={"weight": w, "bias": b}), **CLOSE)
+        config = {"in_channels": 4, "out_channels": 4, "kernel_size": 3, "padding": "same", "padding_mode": mode, "dilation": 2}
+        case = recorder.start(f"padding mode {mode}, the same size")
+        recorder.finish(case, case.module("Conv2d", config, case.input(x), tensors={"weight": w, "bias": b}), **CLOSE)
     case = recorder.start("an output size")
     config = {"in_channels": 4, "out_channels": 4, "kernel_size": 3, "stride": 2}
     y = case.module("ConvTranspose2d", config, case.input(x), output_size=[12, 14],

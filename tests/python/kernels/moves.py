@@ -81,6 +81,17 @@ def gathers(recorder):
         keywords = {key: case.input(item) if isinstance(item, torch.Tensor) else item for key, item in keywords.items()}
         recorder.finish(case, case.method(name, case.input(values(torch.float32, 3, 4)), dim=1,
                                           index=case.input(index), **keywords))
+    for dtype in (torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int64):
+        for dim, rows, shape in [(0, [1, 0, 1, 1], (4, 3)), (-1, [2, 2, 0], (2, 3)), (1, [], (2, 0))]:
+            case = recorder.start(f"index_add {dim} {rows} {short(dtype)}")
+            recorder.finish(case, case.method("index_add", case.input(values(dtype, 2, 3)), dim,
+                                              case.input(torch.tensor(rows, dtype=torch.int64)),
+                                              case.input(values(dtype, *shape, seed=2))))
+    for bins, least, most in [(4, -1, 1), (7, 0, 6), (3, 0.5, 0.75)]:
+        for dtype in (torch.float32, torch.float64):
+            for x in (values(dtype, 5, 6), torch.arange(8).to(dtype)):
+                case = recorder.start(f"histc {bins} {least} {most} {short(dtype)} {tuple(x.shape)}")
+                recorder.finish(case, case.call("torch.histc", case.input(x), bins, least, most))
     case = recorder.start("scatter of another dtype")
     recorder.finish(case, case.method("scatter", case.input(values(torch.float32, 3, 4)), 1, case.input(index),
                                       case.input(values(torch.int64, 2, 2))))
