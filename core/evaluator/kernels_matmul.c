@@ -343,6 +343,42 @@ static fb_status kernel_linear(fb_kernel_call *call, fb_object *result) {
     return fb_return_array(call, out, result);
 }
 
+#define INT8_INPUTS 16 /* PyTorch 2.13 reads as many at once, and behind the end of its input where they are not a multiple */
+
+/* (input · weightᵀ) * scales, of a weight of int8: summed up and scaled in float32, and rounded once. */
+static fb_status kernel_int8pack_mm(fb_kernel_call *call, fb_object *result) {
+    fb_array *input, *weight, *scales;
+    if (!fb_argument_array(call, "input", &input) || !fb_argument_array(call, "weight", &weight) ||
+        !fb_argument_array(call, "scales", &scales))
+        return call->status;
+    bool is_narrow = input->dtype == FB_FLOAT32 || input->dtype == FB_BFLOAT16 || input->dtype == FB_FLOAT16;
+    if (!is_narrow || scales->dtype != input->dtype || weight->dtype != FB_INT8)
+        return fb_kernel_fail(call, "it takes float32 or narrower, a weight of int8, and scales of the input's dtype");
+    if (input->rank != 2 || weight->rank != 2 || scales->rank != 1 || input->sizes[1] != weight->sizes[1] ||
+        scales->sizes[0] != weight->sizes[0])
+        return fb_kernel_fail(call, "the sizes of input, weight and scales do not fit together");
+    if (input->sizes[1] % INT8_INPUTS)
+        return fb_kernel_fail(call, "PyTorch reads beyond an input whose last size is not a multiple of %d", INT8_INPUTS);
+    fb_array *x = fb_make_cast(call, input, FB_FLOAT32), *w = x ? fb_make_cast(call, weight, FB_FLOAT32) : NULL;
+    fb_array *s = w ? fb_make_cast(call, scales, FB_FLOAT32) : NULL, *factors = s ? fb_make_contiguous(call, s) : NULL;
+    fb_array *wide = factors ? multiply_by_rows(call, x, w) : NULL, *out = NULL;
+    if (wide) {
+        void *to = fb_array_data(wide), *by = fb_array_data(factors);
+        int64_t count = fb_array_count(wide), outputs = wide->sizes[1];
+        for (int64_t i = 0; i < count; i++) {
+            if (wide->held == FB_HELD_DOUBLE) ((double *)to)[i] *= ((double *)by)[i % outputs];
+            else ((float *)to)[i] *= ((float *)by)[i % outputs];
+        }
+        out = fb_make_cast(call, wide, input->dtype);
+    }
+    fb_array_drop(x);
+    fb_array_drop(w);
+    fb_array_drop(s);
+    fb_array_drop(factors);
+    fb_array_drop(wide);
+    return fb_return_array(call, out, result);
+}
+
 static fb_status kernel_outer(fb_kernel_call *call, fb_object *result) {
     fb_array *a, *b;
     if (!fb_argument_array(call, "input", &a) || !fb_argument_array(call, "vec2", &b)) return call->status;
@@ -360,15 +396,8 @@ static fb_status kernel_outer(fb_kernel_call *call, fb_object *result) {
 }
 
 const fb_kernel_row fb_kernels_matmul[] = {
-    FB_KERNEL_COMPLEX(MATMUL, matmul),
-    FB_KERNEL_COMPLEX(MM, matmul),
-    FB_KERNEL_COMPLEX(BMM, matmul),
-    FB_KERNEL_COMPLEX(MV, matmul),
-    FB_KERNEL_COMPLEX(DOT, matmul),
-    FB_KERNEL(ADDMM, addmm),
-    FB_KERNEL(BADDBMM, addmm),
-    FB_KERNEL(ADDMV, addmm),
-    FB_KERNEL(LINEAR, linear),
-    FB_KERNEL(OUTER, outer),
-    FB_KERNELS_END,
+    FB_KERNEL_COMPLEX(MATMUL, matmul),   FB_KERNEL_COMPLEX(MM, matmul),  FB_KERNEL_COMPLEX(BMM, matmul),
+    FB_KERNEL_COMPLEX(MV, matmul),       FB_KERNEL_COMPLEX(DOT, matmul), FB_KERNEL(ADDMM, addmm),
+    FB_KERNEL(BADDBMM, addmm),           FB_KERNEL(ADDMV, addmm),        FB_KERNEL(LINEAR, linear),
+    FB_KERNEL(INT8PACK_MM, int8pack_mm), FB_KERNEL(OUTER, outer),        FB_KERNELS_END,
 };

@@ -131,6 +131,8 @@ CALLS = {
     "MATMUL": [lambda x: Call(x, T(x.shape[-1], 5)), lambda x: Call(x, T(x.shape[-1])), lambda x: Call(x, other(x).mT),
                lambda x: Call(T(5, x.shape[-2]), x), lambda x: Call(T(x.shape[-2]), x), lambda x: Call(x, x[0].mT)],
     "MM": [lambda x: Call(x[0] if x.dim() == 3 else x[0, 0], T(x.shape[-1], 5))],
+    "INT8PACK_MM": [lambda x: Call((x if x.dim() == 3 else x[0])[0].repeat(1, 16),
+                                   ints(5, 16 * x.shape[-1], below=9).to(torch.int8), T(5))],
     "BMM": [lambda x: LINES(x, T(x.shape[0], x.shape[2], 5))],
     "MV": [lambda x: Call(x[0] if x.dim() == 3 else x[0, 0], T(x.shape[-1]))],
     "DOT": [lambda x: Call(T(5), T(5))],

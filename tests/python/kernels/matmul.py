@@ -40,6 +40,14 @@ def main(recorder):
         for name in ("torch.outer", "torch.ger", ATEN + "outer.default"):
             case = recorder.start(f"{name} {short(one)} {short(other)}")
             recorder.finish(case, case.call(name, case.input(values(one, 3)), case.input(values(other, 4, seed=2))))
+    for dtype in FLOATS:
+        for rows, inputs, outputs in ((1, 32, 3), (5, 64, 8), (2, 16, 1), (0, 32, 4)):
+            case = recorder.start(f"_weight_int8pack_mm {short(dtype)} {rows} {inputs} {outputs}")
+            arguments = [case.input(values(dtype, rows, inputs)), case.input(values(torch.int8, outputs, inputs, seed=3)),
+                         case.input(values(dtype, outputs, seed=5).abs())]
+            tolerance = dict(ulps=16, absolute=1e-3) if dtype == torch.float32 else close(dtype)  # of sums of hundreds
+            recorder.finish(case, case.call(ATEN + "_weight_int8pack_mm.default", *arguments), **tolerance,
+                            refused=dtype == torch.float64)
     case = recorder.start("two dtypes")
     recorder.finish(case, case.method("matmul", case.input(values(torch.float32, 2, 3)),
                                       case.input(values(torch.float64, 3, 2))))
