@@ -84,10 +84,11 @@ def format_of(tensor: torch.Tensor) -> str | None:
 def lay_out(tensor: torch.Tensor, name: str | None) -> None:
     """Lays a tensor out as a document says, or row-major for None. The object stays, and so do its numbers. A name that does
     not fit its dimensions says nothing."""
-    known, format_ = _FORMATS.get(tensor.dim(), (None, None))
-    if name is not None and name != known:
+    known, wanted = _FORMATS.get(tensor.dim(), (None, torch.contiguous_format))
+    if name is None:
+        wanted = torch.contiguous_format
+    elif name != known:
         return
-    wanted = torch.contiguous_format if name is None else format_
     if not tensor.is_contiguous(memory_format=wanted):
         tensor.data = tensor.data.contiguous(memory_format=wanted)
 
