@@ -258,6 +258,7 @@ static fb_status compare_output(trial attempts[4], size_t i, const fb_tolerance 
     }
     o->is_hidden = fb_overflow_hides(b, a, a_double);
     o->largest = fb_largest_magnitude(b);
+    o->largest_a = fb_largest_magnitude(a);
     o->largest_exact = fb_largest_magnitude(b_double);
     o->passes = a->dtype == b->dtype && fb_difference_passes(&o->between, o->largest, &tolerance);
     for (int k = 0; k < 2; k++) o->narrowest[k] = fb_narrower_dtype(b->dtype, attempts[k].narrowest);

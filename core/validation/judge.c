@@ -561,7 +561,7 @@ static finding look_at(const judge *j, const fb_output_comparison *o, draw_kind 
     loose.absolute += smallest_of(narrowest);
     bool is_near = fb_difference_passes(&o->between, o->largest, &loose);
     if (is_near && fb_difference_passes(&o->exact, o->largest_exact, &close)) return FOUND_EQUAL;
-    if (!is_certain(&o->a_exact, o->narrowest[0], o->largest)) return FOUND_NOTHING;
+    if (!is_certain(&o->a_exact, o->narrowest[0], o->largest_a)) return FOUND_NOTHING;
     if (has_ties && !is_certain(&o->b_exact, o->narrowest[1], o->largest)) return FOUND_NOTHING;
     return is_near ? FOUND_DIFFERENT_EXACTLY : FOUND_DIFFERENT;
 }

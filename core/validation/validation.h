@@ -52,6 +52,7 @@ typedef struct fb_output_comparison {
     const char *mismatch;          /* "shape", "dtype"; NULL = none. Of another shape nothing else is known */
     fb_difference exact;           /* a and b, both in float64 */
     double largest, largest_exact; /* b's magnitude */
+    double largest_a;              /* a's: what is compared with its own float64 is held against itself */
     double a_value, b_value;       /* where they are furthest apart, and the same in float64 */
     double a_value_exact, b_value_exact;
     fb_dtype narrowest[2]; /* floating dtype that a, and b, compute in somewhere */

@@ -18,6 +18,7 @@ import foldback.fx
 
 PAIRS = int(os.environ.get("FOLDBACK_JUDGE_PAIRS", "24"))
 DTYPES = [torch.float32, torch.float32, torch.float16, torch.bfloat16, torch.float64]
+FOUND = [82]  # seeds that found a mistake: nan in b alone
 SURE = 1e-5  # relative to the largest magnitude, in float64: what is nearer may be rounding of a constant
 
 
@@ -268,7 +269,7 @@ def compare(service, a, b, **more):
     return answer.json() if answer.status == 200 else None
 
 
-@pytest.mark.parametrize("seed", range(PAIRS))
+@pytest.mark.parametrize("seed", sorted({*range(PAIRS), *FOUND}))
 def test_a_broken_pair(service, seed):
     rng = random.Random(seed)
     name = rng.choice(list(NETS))
