@@ -243,7 +243,8 @@ def _check(
             f"the program that PyTorch made of {name} fails on the examples, where the model does not: {error}") from error
     counts = [key for key, value in left.items() if not isinstance(value, torch.Tensor)]
     if counts:
-        warnings.warn(f"{name} changes {', '.join(counts)} in each call; the program has what the first call gives", stacklevel=3)
+        what = ", ".join(counts)
+        warnings.warn(f"{name} changes {what} in each call; the program has what the first call gives", stacklevel=3)
     differs = _difference(tree_leaves(result), tree_leaves(found))
     lost = [key for key, value in left.items() if key in kept and key not in counts and not _is_close(value, kept[key])]
     if (differs or lost) and not _is_random(model, given, result):
