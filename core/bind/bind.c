@@ -4,9 +4,8 @@
 #include <string.h>
 
 #include "core/bind/bind_internal.h"
-#include "core/graph/build.h"
 #include "core/graph/slot.h"
-#include "core/rewrite/internal.h"
+#include "core/rewrite/journal.h"
 #include "core/weights/evaluate.h"
 #include "core/weights/inputs.h"
 #include "core/weights/weights_source.h"

@@ -15,17 +15,6 @@ typedef struct fb_run {
     fb_arena arena; /* of the reports */
 } fb_run;
 
-/* Callbacks that follow a run while it is made. Any of the members may be NULL. */
-typedef struct fb_run_watcher {
-    const fb_watch *watch; /* stops it; its parts are the passes */
-    const fb_blobs *blobs; /* where weights are, whose numbers may be why a pass refuses something */
-    void *context;
-    /* Looks at what a pass that applied something made of a graph, before the next pass begins; a failure ends the run.
-     * `position` counts what was run. */
-    fb_status (*applied)(void *context, size_t position, const fb_graph *before, const fb_graph *after, fb_pass_report *report,
-                         fb_arena *arena, fb_error *error);
-} fb_run_watcher;
-
 /* FB_NO_MEMORY, or FB_IO "lint-failed" when a pass made an invalid graph (our fault). `out` is written on success only; free it
  * with fb_run_free. `watcher` may be NULL. */
 fb_status fb_composition_run(const fb_composition *composition, const fb_graph *source, fb_lint lint,

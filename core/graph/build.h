@@ -1,4 +1,5 @@
-/* Building and changing the rows of a graph. For the document reader and core/rewrite only: everybody else reads.
+/* Building and changing the rows of a graph. For those who own it: the document reader, core/rewrite, which
+ * keeps a journal, and what makes a graph of its own, as a merge, a replay and a region do. Others only read.
  *
  * The functions that add return none and set fb_graph_out_of_memory when memory is out. Names and paths must be free: the
  * caller checks. Rows may be written through the _row pointers, except the members that these functions keep: name and path

@@ -190,6 +190,17 @@ typedef struct fb_pass_report {
     const char *layout;                 /* of a layout: what was done row by row, JSON; else NULL */
     const char *validation; /* what comparing the graphs before and after has shown, JSON; NULL: they were not compared */
 } fb_pass_report;
+/* Callbacks that follow a run while it is made. Any of the members may be NULL. */
+typedef struct fb_run_watcher {
+    const fb_watch *watch; /* stops it; its parts are the passes */
+    const fb_blobs *blobs; /* where weights are, whose numbers may be why a pass refuses something */
+    void *context;
+    /* Looks at what a pass that applied something made of a graph, before the next pass begins; a failure ends the run.
+     * `position` counts what was run. */
+    fb_status (*applied)(void *context, size_t position, const fb_graph *before, const fb_graph *after, fb_pass_report *report,
+                         fb_arena *arena, fb_error *error);
+} fb_run_watcher;
+
 /* The exactness of this call: what its params ask for, where a pass takes "exactness"; otherwise the pass's. */
 fb_exactness fb_report_exactness(const fb_pass_report *report);
 

@@ -2,30 +2,9 @@
 #ifndef FB_REWRITE_INTERNAL_H
 #define FB_REWRITE_INTERNAL_H
 
-#include "core/base/arena.h"
 #include "core/base/map.h"
-#include "core/graph/build.h"
+#include "core/rewrite/journal.h"
 #include "core/rewrite/rewrite.h"
-
-/* The journal of a rewrite: the rows that it overwrote, as they were. */
-typedef struct fb_journal {
-    fb_graph *graph;
-    fb_graph_mark start;
-    fb_arena memory;
-    struct fb_saved_row *saved;                        /* newest first */
-    bool *nodes_saved, *modules_saved, *tensors_saved; /* by id: only what a row was first is needed */
-} fb_journal;
-
-/* False when memory is out; then it needs no fb_journal_free. */
-bool fb_journal_begin(fb_journal *journal, fb_graph *graph);
-/* Saves a row before it changes, unless it is saved already; none is fine. False when memory is out: then it must not change.
- */
-bool fb_journal_node(fb_journal *journal, fb_node node);
-bool fb_journal_module(fb_journal *journal, fb_module module);
-bool fb_journal_tensor(fb_journal *journal, fb_tensor tensor);
-/* Puts every saved row back and forgets the rows added since. Allocates nothing. */
-void fb_journal_undo(fb_journal *journal);
-void fb_journal_free(fb_journal *journal);
 
 typedef struct pending_node {
     fb_node old, now; /* now none: `old` is erased; `old` itself: it is, when nothing reads it */

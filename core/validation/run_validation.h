@@ -2,7 +2,7 @@
 #ifndef FB_VALIDATION_RUN_VALIDATION_H
 #define FB_VALIDATION_RUN_VALIDATION_H
 
-#include "core/compose/run.h"
+#include "core/pass/pass.h"
 #include "core/validation/validation.h"
 
 typedef enum fb_validation_mode {

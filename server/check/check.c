@@ -10,7 +10,7 @@
 
 #include "core/compose/run.h"
 #include "core/graph/graph.h"
-#include "server/app.h"
+#include "server/graphs/app.h"
 #include "server/graphs/graphs.h"
 #include "server/history/history.h"
 #include "server/store/blobs.h"

@@ -10,7 +10,7 @@
 #include "core/compose/composition.h"
 #include "core/graph/graph.h"
 #include "core/weights/blobs.h"
-#include "server/app.h"
+#include "server/graphs/app.h"
 #include "server/store/blobs.h"
 #include "server/store/rules.h"
 

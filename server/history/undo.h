@@ -3,7 +3,7 @@
 #ifndef FB_HISTORY_UNDO_H
 #define FB_HISTORY_UNDO_H
 
-#include "server/app.h"
+#include "server/graphs/app.h"
 #include "server/graphs/graphs.h"
 #include "server/history/history.h"
 

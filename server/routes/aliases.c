@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "core/json/json.h"
-#include "server/app.h"
+#include "server/graphs/app.h"
 #include "server/history/undo.h"
 #include "server/http/http.h"
 #include "server/routes/answer.h"

@@ -2,7 +2,7 @@
 #ifndef FB_ROUTES_ANSWER_H
 #define FB_ROUTES_ANSWER_H
 
-#include "server/app.h"
+#include "server/graphs/app.h"
 #include "server/graphs/graphs.h"
 #include "server/history/undo.h"
 #include "server/http/http.h"

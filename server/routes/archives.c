@@ -7,7 +7,7 @@
 
 #include "core/base/file_kind.h"
 #include "core/document/document.h"
-#include "server/app.h"
+#include "server/graphs/app.h"
 #include "server/routes/answer.h"
 #include "server/routes/input.h"
 #include "server/routes/routes.h"

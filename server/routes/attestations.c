@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "core/json/json.h"
-#include "server/app.h"
+#include "server/graphs/app.h"
 #include "server/graphs/graphs.h"
 #include "server/history/undo.h"
 #include "server/provenance/provenance.h"

@@ -3,7 +3,7 @@
 
 #include "core/base/timestamp.h"
 #include "core/json/json.h"
-#include "server/app.h"
+#include "server/graphs/app.h"
 #include "server/routes/input.h"
 #include "server/routes/routes.h"
 

@@ -1,8 +1,8 @@
 /* GET /v1/events: what happens, as server-sent events (WHATWG HTML, 9.2). */
 #include <string.h>
 
-#include "server/app.h"
 #include "server/events/event_hub.h"
+#include "server/graphs/app.h"
 #include "server/routes/input.h"
 #include "server/routes/routes.h"
 

@@ -2,7 +2,7 @@
 #include <math.h>
 
 #include "core/json/json.h"
-#include "server/app.h"
+#include "server/graphs/app.h"
 #include "server/graphs/graphs.h"
 #include "server/routes/input.h"
 #include "server/routes/routes.h"

@@ -7,7 +7,7 @@
 #include <unistd.h>
 
 #include "core/base/buffer.h"
-#include "server/app.h"
+#include "server/graphs/app.h"
 #include "server/graphs/graphs.h"
 #include "server/metrics/metrics.h"
 #include "server/routes/routes.h"

@@ -8,7 +8,7 @@
 #include "core/evaluator/evaluator.h"
 #include "core/onnx/onnx.h"
 #include "core/validation/run_validation.h"
-#include "server/app.h"
+#include "server/graphs/app.h"
 #include "server/graphs/graphs.h"
 #include "server/http/http.h"
 #include "server/store/store.h"

@@ -5,7 +5,7 @@
 
 #include "core/json/json.h"
 #include "core/passes/passes.h"
-#include "server/app.h"
+#include "server/graphs/app.h"
 #include "server/store/rules.h"
 
 bool fb_page_read(const fb_request *request, fb_response *response, fb_store_page *page) {

@@ -1,6 +1,6 @@
 /* /v1/runs/{run}/pin: runs that retention keeps. */
 #include "core/json/json.h"
-#include "server/app.h"
+#include "server/graphs/app.h"
 #include "server/routes/input.h"
 #include "server/routes/routes.h"
 #include "server/store/retention.h"

@@ -5,7 +5,7 @@
 
 #include "core/json/json.h"
 #include "core/json/scan.h"
-#include "server/app.h"
+#include "server/graphs/app.h"
 #include "server/store/models.h"
 
 #define MEMBER_MAX ((size_t)4 << 20) /* bytes of a member that is not a graph */

@@ -2,7 +2,7 @@
 #include <string.h>
 
 #include "core/json/json.h"
-#include "server/app.h"
+#include "server/graphs/app.h"
 #include "server/routes/answer.h"
 #include "server/routes/input.h"
 #include "server/routes/routes.h"

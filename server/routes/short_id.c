@@ -5,8 +5,8 @@
 #include <string.h>
 
 #include "core/json/json.h"
-#include "server/app.h"
 #include "server/database/ulid.h"
+#include "server/graphs/app.h"
 
 typedef struct form {
     const char *prefix, *characters;

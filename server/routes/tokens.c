@@ -1,8 +1,8 @@
 /* /v1/tokens: who may ask. */
 #include "core/base/timestamp.h"
 #include "core/json/json.h"
-#include "server/app.h"
 #include "server/auth/auth.h"
+#include "server/graphs/app.h"
 #include "server/routes/input.h"
 #include "server/routes/routes.h"
 

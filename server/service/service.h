@@ -3,7 +3,7 @@
 #ifndef FB_SERVICE_SERVICE_H
 #define FB_SERVICE_SERVICE_H
 
-#include "server/app.h"
+#include "server/graphs/app.h"
 #include "server/http/http.h"
 #include "server/webhooks/webhooks.h"
 

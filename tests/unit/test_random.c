@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "core/compose/composition.h"
+#include "core/compose/run.h"
 #include "core/graph/code.h"
 #include "core/validation/run_validation.h"
 #include "tests/unit/composition_part.h"

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "core/analysis/view.h"
+#include "core/compose/run.h"
 #include "core/validation/run_validation.h"
 #include "tests/unit/chaos.h"
 #include "tests/unit/documents.h"

@@ -1,6 +1,6 @@
 /* State that the routes share: made by service.c before the first request, and there until the last one has been answered. */
-#ifndef FB_SERVER_APP_H
-#define FB_SERVER_APP_H
+#ifndef FB_GRAPHS_APP_H
+#define FB_GRAPHS_APP_H
 
 #include <pthread.h>
 #include <stdatomic.h>
