@@ -25,13 +25,13 @@ static double elu(double x, const double *with) {
     return x < 0 ? with[0] * expm1(x) : x;
 }
 static double celu(double x, const double *with) {
-    return fmax(0, x) + fmin(0, with[0] * expm1(x / with[0]));
+    return x != x ? x : fmax(0, x) + fmin(0, with[0] * expm1(x / with[0]));
 }
 static double selu(double x, const double *with) {
     return with[1] * (x > 0 ? x : with[0] * expm1(x));
 }
 static double thresholded(double x, const double *with) {
-    return x > with[0] ? x : x != x ? x : 0;
+    return x > with[0] ? x : 0;
 }
 static double hard_sigmoid(double x, const double *with) {
     return x != x ? x : fmax(0, fmin(1, with[0] * x + with[1]));
@@ -58,8 +58,13 @@ static double gelu_by_tanh(double x, const double *with) {
     (void)with;
     return 0.5 * x * (1 + tanh(0.79788456080286535588 * (x + 0.044715 * x * x * x)));
 }
+/* PyTorch's sign of nan is 0. */
+static double sign(double x, const double *with) {
+    (void)with;
+    return x != x ? x : (x > 0) - (x < 0);
+}
 static double shrink(double x, const double *with) {
-    return x < -with[1] ? x + with[0] : x > with[1] ? x - with[0] : x != x ? x : 0;
+    return x < -with[1] ? x + with[0] : x > with[1] ? x - with[0] : 0;
 }
 
 #define MAPPED(name, function, ...)                                                                                            \
@@ -85,6 +90,11 @@ MAPPED(shrink, shrink, onnx_float(op, "bias", 0), onnx_float(op, "lambd", 0.5))
 static fb_array *op_gelu(onnx_op *op) {
     bool by_tanh = strcmp(onnx_text(op, "approximate", "none"), "tanh") == 0;
     return onnx_map(op, onnx_in(op, 0), by_tanh ? gelu_by_tanh : gelu, NULL);
+}
+
+static fb_array *op_sign(onnx_op *op) {
+    fb_array *x = onnx_in(op, 0);
+    return x && fb_dtype_is_integer(x->dtype) ? ONNX_PART(SIGN, "sign", ONNX_A("input", x)) : onnx_map(op, x, sign, NULL);
 }
 
 /* Also where an integer is inf or nan, which it never is. */
@@ -283,7 +293,6 @@ const onnx_row onnx_rows_math[] = {
     SAME("Relu", 6, RELU, "relu"),
     SAME("Round", 11, ROUND, "round"),
     SAME("Sigmoid", 6, SIGMOID, "sigmoid"),
-    SAME("Sign", 9, SIGN, "sign"),
     SAME("Sin", 7, SIN, "sin"),
     SAME("Sinh", 9, SINH, "sinh"),
     SAME("Softsign", 1, SOFTSIGN, "softsign"),
@@ -318,6 +327,7 @@ const onnx_row onnx_rows_math[] = {
     ROW("Swish", 24, op_swish),
     ROW("Mish", 18, op_mish),
     ROW("Gelu", 20, op_gelu),
+    ROW("Sign", 9, op_sign),
     ROW("Shrink", 9, op_shrink),
     ROW("IsNaN", 9, op_is_nan),
     ROW("IsInf", 10, op_is_inf),

@@ -161,3 +161,41 @@ def test_models(shared, name):
     answer = evaluate(shared, made.json()["id"], parts)
     assert answer.status == 200, answer.body
     assert judge(answer.body, parts["outputs.safetensors"]) is None
+
+
+def part(field, data):
+    """A field of protobuf: a number, or bytes."""
+    if isinstance(data, int):
+        return bytes([field << 3, data])
+    return bytes([field << 3 | 2, len(data)]) + data
+
+
+def unary_model(operator, element=1):
+    tensor = part(1, element) + part(2, part(1, part(2, b"n")))
+    values = {name: part(1, name) + part(2, part(1, tensor)) for name in (b"x", b"y")}
+    node = part(1, b"x") + part(2, b"y") + part(4, operator.encode())
+    graph = part(1, node) + part(2, b"g") + part(11, values[b"x"]) + part(12, values[b"y"])
+    return part(1, 8) + part(7, graph) + part(8, part(2, 17))
+
+
+@pytest.mark.parametrize("operator,wanted", [
+    ("Celu", math.nan), ("Sign", math.nan), ("Elu", math.nan), ("HardSwish", math.nan), ("Softplus", math.nan),
+    ("ThresholdedRelu", 0.0), ("Shrink", 0.0),
+])
+def test_nan_is_what_the_formula_gives(shared, operator, wanted):
+    """onnx.reference and ONNX Runtime agree on these. PyTorch's sign of nan is 0."""
+    graph = send(shared, unary_model(operator)).json()["id"]
+    header = json.dumps({"x": {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]}}).encode()
+    inputs = struct.pack("<Q", len(header)) + header + struct.pack("<2f", math.nan, 2)
+    answer = evaluate(shared, graph, {"inputs.safetensors": inputs})
+    assert answer.status == 200, answer.body
+    ((_, dtype, shape, numbers),) = tensors(answer.body)
+    assert (dtype, shape) == ("F32", [2]) and is_close(numbers[0], wanted, dtype)
+
+
+def test_the_sign_of_integers(shared):
+    graph = send(shared, unary_model("Sign", element=7)).json()["id"]
+    header = json.dumps({"x": {"dtype": "I64", "shape": [3], "data_offsets": [0, 24]}}).encode()
+    inputs = struct.pack("<Q", len(header)) + header + struct.pack("<3q", -(2**62), 0, 5)
+    ((_, *rest),) = tensors(evaluate(shared, graph, {"inputs.safetensors": inputs}).body)
+    assert rest == ["I64", [3], (-1, 0, 1)]
