@@ -135,7 +135,8 @@ static bool are_branches_of(const fb_graph *g, fb_node input, sum *s) {
 
 /* The value itself may be the result of a convolution, so each is asked what it reads. */
 static bool sum_at(const fb_graph *g, fb_node n, sum *s) {
-    *s = (sum){.node = n};
+    s->node = n;
+    s->count = s->call_count = s->widest = 0; /* the rest is filled as far as these say */
     if (!list_terms(g, n, false, s)) return false;
     for (size_t i = 0; i < s->count && s->count > 1; i++) {
         fb_node input = input_of(g, s->branches[i].node);
@@ -416,8 +417,9 @@ static void match_sum(fb_matcher *m, fb_node n) {
     fb_node operands[2];
     bool ignored;
     sum s, larger;
-    if (!is_sum(m->graph, n, operands, &ignored) || !fb_matcher_takes(m, MAX_BRANCHES)) return;
-    if (!sum_at(m->graph, n, &s) || is_inner(m->graph, n, &larger)) return;
+    if (!is_sum(m->graph, n, operands, &ignored) || !sum_at(m->graph, n, &s) || !fb_matcher_takes(m, MAX_BRANCHES) ||
+        is_inner(m->graph, n, &larger))
+        return;
     fb_obstacle obstacle = obstacle_of(m, &s);
     if (!obstacle.code) {
         fb_match_found_as(m, &s, sizeof s);
