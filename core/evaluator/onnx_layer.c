@@ -629,8 +629,9 @@ static fb_array *op_dynamic_quantize_linear(onnx_op *op) {
         low = fminf(low, one);
         high = fmaxf(high, one);
     }
-    float scale = (high - low) / 255, zero = scale ? rintf(fminf(255, fmaxf(0, -low / scale))) : 0;
-    if (!scale) return onnx_refuse(op, "all numbers are 0");
+    float scale = (high - low) / 255;
+    if (scale == 0) return onnx_refuse(op, "all numbers are 0");
+    float zero = rintf(fminf(255, fmaxf(0, -low / scale)));
     fb_array *made = onnx_new(op, FB_UINT8, x->rank, x->sizes);
     for (int64_t i = 0; made && i < count && fb_work_at(fb_call_work(op->call), i, count); i++)
         onnx_put(made, i, (double)fminf(255, fmaxf(0, rintf((float)onnx_get(x, i) / scale) + zero)));

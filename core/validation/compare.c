@@ -249,7 +249,8 @@ static fb_status compare_output(trial attempts[4], size_t i, const fb_tolerance 
     o->dtype = b->dtype;
     if (a->dtype != b->dtype) o->mismatch = "dtype";
     if (!fb_compare_arrays(a, b, &o->between)) o->mismatch = "shape";
-    bool is_known = fb_compare_arrays(a, a_double, &o->a_exact) & fb_compare_arrays(b, b_double, &o->b_exact);
+    bool is_a_known = fb_compare_arrays(a, a_double, &o->a_exact), is_b_known = fb_compare_arrays(b, b_double, &o->b_exact);
+    bool is_known = is_a_known && is_b_known;
     bool is_whole = is_known && fb_compare_arrays(a_double, b_double, &o->exact);
     fb_status status = stopped(attempts, error);
     if (status || !is_whole || (o->mismatch && !strcmp(o->mismatch, "shape"))) {
