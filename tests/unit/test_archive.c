@@ -244,7 +244,7 @@ static const struct {
     {{{.name = "a/archive_format", .content = "1", .method = 8}}, "bad-archive", "cannot be inflated"},
     {{MARKS, {.name = "a/x", .content = "1", .at = 7}}, "bad-archive", "is not where the directory says"},
     {{MARKS, {.name = "a/x", .content = "1", .at = 1 << 30}}, "bad-archive", "lies beyond its end"},
-    {{{.name = "a/x", .content = "1"}}, "bad-archive", "archive_format is missing"},
+    {{{.name = "a/x", .content = "1"}}, "bad-archive", "this is a zip archive"},
     {{{.name = "a/archive_format", .content = "pt3"}}, "unsupported-archive", "does not say \"pt2\""},
     {{MARKS, {.name = "a/byteorder", .content = "big"}}, "unsupported-archive", "does not say \"little\""},
     {{{"a/archive_format", "pt2"}, {"a/archive_version", "0"}}, "bad-archive", ".data/version is missing"},
