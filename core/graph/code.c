@@ -34,7 +34,8 @@ typedef struct code_writer {
     fb_map class_index;      /* hash of the word -> classes */
     fb_arena texts;
     fb_buffer *out;
-    bool failed; /* memory was out for a name */
+    const char *onnx; /* the module of ONNX's operators; NULL: none is called yet */
+    bool failed;      /* memory was out for a name */
 } code_writer;
 
 typedef struct code_operator {
@@ -198,7 +199,12 @@ static const char *create_global(code_writer *writer, const char *qualified_name
     return name;
 }
 
-/* `hint` is the qualified name, or what torch.fx uses in its place. */
+/* What follows "onnx" in an operator's target, "onnx.Softmax.v13"; NULL for another target. */
+static const char *onnx_operator(const char *target) {
+    return strncmp(target, "onnx.", 5) == 0 && fb_python_is_dotted(target, strlen(target)) ? target + 4 : NULL;
+}
+
+/* `hint` is the qualified name, or what torch.fx uses in its place. Of an operator of ONNX: the module that has it. */
 static const char *code_global(code_writer *writer, fb_symbol qualified_name, const char *hint) {
     const char **place = &writer->globals[qualified_name.id];
     if (*place) return *place;
@@ -207,7 +213,9 @@ static const char *code_global(code_writer *writer, fb_symbol qualified_name, co
     if (is_from_torch(name, fb_text_length(writer->graph, qualified_name))) return *place = name;
     const char *builtin = builtin_name(name);
     if (builtin) return *place = builtin;
-    return keep(writer, place, create_global(writer, name, hint));
+    if (!onnx_operator(name)) return keep(writer, place, create_global(writer, name, hint));
+    if (!writer->onnx) keep(writer, &writer->onnx, create_global(writer, "onnx", "onnx"));
+    return writer->onnx ? *place = writer->onnx : "";
 }
 
 /* `text` is made of words and characters of `marks`, has at least one word and no keyword but None, True and False. */
@@ -696,6 +704,7 @@ static void write_function(program_writer *program, fb_node node, const fb_node_
         }
     }
     fb_buffer_string(writer->out, global);
+    if (onnx_operator(target)) fb_buffer_string(writer->out, onnx_operator(target));
     fb_buffer_char(writer->out, '(');
     code_arguments(writer, row, 0);
     fb_buffer_char(writer->out, ')');

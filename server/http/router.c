@@ -29,6 +29,8 @@ static bool pattern_matches(const fb_exchange *exchange, const fb_route *route, 
         pattern++;
         size_t size = (size_t)(strchrnul(pattern, '/') - pattern);
         const char *segment = exchange->segments[i];
+        bool is_rest = route->takes_rest && !pattern[size];
+        if (strchr(segment, '/') && !is_rest) return false; /* it was encoded */
         if (*pattern == '{') {
             if (!*segment) return false;
             parameters[(*count)++] = (fb_pair){.name = pattern + 1, .value = segment};
@@ -79,6 +81,11 @@ void fb_route_find(fb_exchange *exchange, const char **found) {
 bool fb_route_require(fb_exchange *exchange, const char *pattern) {
     const char *method = exchange->request.method;
     if (exchange->route) return true;
+    for (size_t i = 0; i < exchange->segment_count && !pattern; i++) {
+        if (!strchr(exchange->segments[i], '/')) continue;
+        fb_respond_problem(&exchange->response, 400, "bad-target", "the path holds an encoded slash where a name has none");
+        return false;
+    }
     if (!pattern) {
         fb_respond_problem(&exchange->response, 404, "not-found", "there is nothing at this path");
         return false;

@@ -11,8 +11,8 @@ static bool refuse(fb_exchange *exchange, const char *detail) {
     return false;
 }
 
-/* Decodes %XX (and '+' when `plus`) in place and terminates; false on malformed escapes, control characters, invalid UTF-8,
- * and, when `is_segment`, on an encoded slash. text[size] must be writable. */
+/* Decodes %XX (and '+' when `plus`) in place and terminates; false on malformed escapes, control characters and invalid UTF-8.
+ * text[size] must be writable. */
 static bool text_decode(char *text, size_t size, bool plus, bool is_segment) {
     size_t written = 0;
     for (size_t i = 0; i < size; i++) {
@@ -20,7 +20,6 @@ static bool text_decode(char *text, size_t size, bool plus, bool is_segment) {
         if (c == '%') {
             if (size - i < 3 || fb_hex_digit(text[i + 1]) < 0 || fb_hex_digit(text[i + 2]) < 0) return false;
             c = (char)(fb_hex_digit(text[i + 1]) * 16 + fb_hex_digit(text[i + 2]));
-            if (is_segment && c == '/') return false;
             i += 2;
         } else if (plus && c == '+') {
             c = ' ';
@@ -40,9 +39,7 @@ static bool parse_path(fb_exchange *exchange, char *path) {
         bool is_last = !*end;
         if (exchange->segment_count == FB_SEGMENTS_MAX) return refuse(exchange, "the path has too many segments");
         if (!text_decode(segment, (size_t)(end - segment), false, true))
-            return refuse(exchange,
-                          "the path holds a malformed percent escape, an encoded slash or control character, or is not "
-                          "UTF-8");
+            return refuse(exchange, "the path holds a malformed percent escape or a control character, or is not UTF-8");
         if (!strcmp(segment, ".") || !strcmp(segment, "..")) return refuse(exchange, "the path holds a dot segment");
         exchange->segments[exchange->segment_count++] = segment;
         if (is_last) return true;
