@@ -19,6 +19,7 @@ static const struct {
     {"GET /v1/passes lists them", "foldback pass list lists them"},
     {"GET /v1/passes lists ours", "foldback pass list lists ours"},
     {"GET /v1/transformations/", "foldback transformation show "},
+    {", which is a blob already: GET /v1/graphs/{id}/archive/files", ", which is a blob already"},
     {"GET /v1/graphs/{id} and its weights instead", "foldback show and foldback weights give the graph and its weights"},
     {"POST to the rollback link undoes any of them exactly, from the store", "foldback rollback undoes any of them exactly"},
     {"POST it to the reverse link of the run to undo", "Name the run: foldback reverse GRAPH --run RUN"},

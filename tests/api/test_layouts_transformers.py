@@ -35,8 +35,9 @@ def test_the_same_bytes(tmp_path, name, layout):
     ours = (tmp_path / "ours").read_bytes()
     assert tensors_of(ours) == tensors_of(arranged) != tensors_of(apart)
     run = json.loads(made.out)["id"]
-    for theirs, expected in ((arranged, apart), (changed(arranged), changed(apart))):
+    for theirs, expected, back in ((arranged, apart, tmp_path / "back"),
+                                   (changed(arranged), changed(apart), tmp_path / "changed")):
         (tmp_path / "theirs.safetensors").write_bytes(theirs)
-        undone = foldback("layout", "undo", tmp_path / "theirs.safetensors", "--run", run, "-o", tmp_path / "back")
+        undone = foldback("layout", "undo", tmp_path / "theirs.safetensors", "--run", run, "-o", back)
         assert undone.status == 0, undone
-        assert tensors_of((tmp_path / "back").read_bytes()) == tensors_of(expected)
+        assert tensors_of(back.read_bytes()) == tensors_of(expected)

@@ -145,6 +145,8 @@ def test_ui_of_a_folder(tmp_path):
 def test_ui_of_things(tmp_path):
     run = json.loads(foldback("optimize", FIXTURES / "toy" / "graph.json", "--pass", "MergeLinears",
                               folder=tmp_path).stdout)["id"]
+    assert foldback("register", "bert:1", run, folder=tmp_path).returncode == 0
+    assert foldback("deploy", "bert@champion", "1", folder=tmp_path).returncode == 0
     for arguments, page in ((["bert"], "/ui/models/bert"), (["bert@champion"], "/ui/models/bert"), ([run], f"/ui/runs/{run}"),
                             ([ids("toy")[0][7:19]], f"/ui/graphs/{ids('toy')[0]}")):
         viewer = Viewer(*arguments, folder=tmp_path)
@@ -154,8 +156,10 @@ def test_ui_of_things(tmp_path):
 
 def test_ui_of_a_service(shared, tmp_path):
     """Of a service elsewhere it is its own viewer, and no token is put into an address."""
-    made = foldback("ui", "--no-browser", "--server", shared.url, "bert@champion", folder=tmp_path)
-    assert (made.returncode, made.stdout.strip()) == (0, f"{shared.url}/ui/models/bert")
+    assert foldback("register", "viewed:1", FIXTURES / "toy" / "graph.json", "--server", shared.url, folder=tmp_path).returncode == 0
+    assert foldback("deploy", "viewed@champion", "1", "--server", shared.url, folder=tmp_path).returncode == 0
+    made = foldback("ui", "--no-browser", "--server", shared.url, "viewed@champion", folder=tmp_path)
+    assert (made.returncode, made.stdout.strip()) == (0, f"{shared.url}/ui/models/viewed")
 
 
 def test_ui_of_a_folder_with_tokens(tmp_path):

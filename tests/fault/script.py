@@ -146,13 +146,16 @@ class Script:
         return Request("PUT", path, {"version": version, "why": why}, headers, 200 if now.status == 200 else 201, told)
 
     def alias_rollback(self):
+        """To a version by name: without one, a rollback skips those that the alias was taken back from, until none is left."""
         self.ask(self.alias())
-        why = self.fresh("why")
+        why, now = self.fresh("why"), self.service.get("/v1/models/m/aliases/live").json()["version"]
+        before = sorted({version for version, _ in self.ledger.movements["m", "live"]} - {now})
+        version = before[self.rng.randrange(len(before))]
 
         def told(answer):
             self.ledger.moved("m", "live", answer.json()["version"], why)
 
-        return Request("POST", "/v1/models/m/aliases/live/rollback", {"why": why}, status=200, told=told)
+        return Request("POST", "/v1/models/m/aliases/live/rollback", {"version": version, "why": why}, status=200, told=told)
 
     def upload(self, size=100000):
         data = self.rng.randbytes(size)

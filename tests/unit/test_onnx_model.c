@@ -239,7 +239,9 @@ static void try_bytes(const char *bytes, size_t size, const char *what, size_t a
     fb_status status = open_in(copy, size, NULL, &file, &error);
     if (status) {
         ck_assert_msg(status == FB_INVALID || status == FB_TOO_LARGE, "%s %zu: %d %s", what, at, status, error.message);
-        ck_assert_msg(strstr(error.message, " at byte "), "%s %zu: \"%s\" says no place", what, at, error.message);
+        /* The version of another one's is the first member there, too. */
+        bool has_place = strstr(error.message, " at byte ") || strstr(error.message, "saved_model.pb of TensorFlow");
+        ck_assert_msg(has_place, "%s %zu: \"%s\" says no place", what, at, error.message);
     } else {
         onnx_write(ONNX_IS_model, file.model, &out);
         ck_assert_msg(out.size == size && (!size || memcmp(out.data, copy, size) == 0), "%s %zu: other bytes", what, at);

@@ -22,6 +22,7 @@ typedef struct exception {
 static const exception known[] = {
     {"EliminateCommonSubexpressions", "FuseBatchNorm",
      "One convolution for two BatchNorms costs less than two that are folded"},
+    {"EliminateCommonSubexpressions", "MergeBranches", "One convolution added to itself is less than two that are merged"},
     {"FuseLinear", "FoldScaleIntoLinear", "The sum is part of a Linear in both orders; one get_attr more reads its bias"},
     {NULL, NULL, NULL},
 };
