@@ -156,8 +156,8 @@ def test_ui_of_things(tmp_path):
 
 def test_ui_of_a_service(shared, tmp_path):
     """Of a service elsewhere it is its own viewer, and no token is put into an address."""
-    assert foldback("register", "viewed:1", FIXTURES / "toy" / "graph.json", "--server", shared.url, folder=tmp_path).returncode == 0
-    assert foldback("deploy", "viewed@champion", "1", "--server", shared.url, folder=tmp_path).returncode == 0
+    for words in (["register", "viewed:1", FIXTURES / "toy" / "graph.json"], ["deploy", "viewed@champion", "1"]):
+        assert foldback(*words, "--server", shared.url, folder=tmp_path).returncode == 0
     made = foldback("ui", "--no-browser", "--server", shared.url, "viewed@champion", folder=tmp_path)
     assert (made.returncode, made.stdout.strip()) == (0, f"{shared.url}/ui/models/viewed")
 
