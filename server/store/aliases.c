@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/base/map.h"
 #include "server/database/memory.h"
 #include "server/database/sql.h"
 #include "server/database/writer.h"
@@ -242,35 +243,74 @@ static fb_status read_step(fb_connection *connection, int64_t number, int64_t *v
  * (To take passes out is to put a new version on top.) The last one left comes first. */
 typedef struct withdrawn {
     int64_t *keys;
-    const char **names;
+    const char **names; /* or NULL: they are not needed */
     size_t count;
 } withdrawn;
 
 #define WITHDRAWN_MAX 1000
 
-static fb_status read_withdrawn(fb_connection *connection, const alias_state *state, fb_store_memory **memory, withdrawn *out,
-                                fb_error *error) {
-    *out = (withdrawn){.keys = fb_memory_take(memory, WITHDRAWN_MAX * sizeof *out->keys),
-                       .names = fb_memory_take(memory, WITHDRAWN_MAX * sizeof *out->names)};
-    if (!out->keys || !out->names) return fb_fail_memory(error);
-    fb_query query = fb_query_begin(
-        connection,
-        "WITH had AS (SELECT version, min(number) AS first, max(number) AS last FROM alias_entries "
-        "WHERE alias = ?1 AND version IS NOT NULL GROUP BY version), "
-        "back AS (SELECT n.number, n.previous, had.first FROM alias_entries n JOIN alias_entries p ON p.number = n.previous "
-        "JOIN had ON had.version = n.version LEFT JOIN had was ON was.version = p.version WHERE n.alias = ?1 AND "
-        "CASE n.action WHEN 'rollback' THEN coalesce(n.parent, 0) < coalesce(p.parent, 0) ELSE had.first < was.first END) "
-        "SELECT v.key, v.name FROM had JOIN versions v ON v.key = had.version WHERE EXISTS (SELECT 1 FROM back "
-        "WHERE back.number > had.last AND (back.previous = had.last OR back.first < had.first)) "
-        "ORDER BY had.last DESC LIMIT ?2",
-        error);
+/* The moves back, the last one first. */
+static const char moves_back[] =
+    "WITH had AS (SELECT version, min(number) AS first FROM alias_entries WHERE alias = ?1 AND version IS NOT NULL "
+    "GROUP BY version) "
+    "SELECT n.number, n.previous, had.first FROM alias_entries n JOIN alias_entries p ON p.number = n.previous "
+    "JOIN had ON had.version = n.version LEFT JOIN had was ON was.version = p.version WHERE n.alias = ?1 AND "
+    "CASE n.action WHEN 'rollback' THEN coalesce(n.parent, 0) < coalesce(p.parent, 0) ELSE had.first < was.first END "
+    "ORDER BY n.number DESC";
+
+/* The versions that the alias had, the last one first, with the numbers of their first and last entry. */
+static const char versions_had[] =
+    "SELECT v.key, v.name, had.first, had.last FROM (SELECT version, min(number) AS first, max(number) AS last "
+    "FROM alias_entries WHERE alias = ?1 AND version IS NOT NULL GROUP BY version) had JOIN versions v ON v.key = had.version "
+    "ORDER BY had.last DESC";
+
+typedef struct move_back {
+    int64_t number, previous, first; /* the entry, the one before it, and the first entry of the version that it went back to */
+} move_back;
+
+static fb_status read_moves_back(fb_connection *connection, const alias_state *state, fb_buffer *out, fb_error *error) {
+    fb_query query = fb_query_begin(connection, moves_back, error);
     fb_bind_int(&query, state->key);
-    fb_bind_int(&query, WITHDRAWN_MAX);
     while (fb_query_row(&query)) {
+        move_back move = {fb_column_int(&query, 0), fb_column_int(&query, 1), fb_column_int(&query, 2)};
+        fb_buffer_append(out, &move, sizeof move);
+    }
+    fb_status status = fb_query_end(&query);
+    return status || !out->failed ? status : fb_fail_memory(error);
+}
+
+/* Both lists are walked from their ends at once: all moves back since a version's last entry are known when its turn comes. */
+static fb_status match_moves(fb_connection *connection, const alias_state *state, const fb_buffer *moves, fb_map *left,
+                             fb_store_memory **memory, withdrawn *out, fb_error *error) {
+    const move_back *move = (const void *)moves->data, *end = move + moves->size / sizeof *move;
+    int64_t lowest = INT64_MAX;
+    fb_query query = fb_query_begin(connection, versions_had, error);
+    fb_bind_int(&query, state->key);
+    while (out->count < WITHDRAWN_MAX && fb_query_row(&query)) {
+        int64_t first = fb_column_int(&query, 2), last = fb_column_int(&query, 3);
+        for (; move < end && move->number > last && !query.status; move++) {
+            if (!fb_map_put(left, (uint64_t)move->previous, 1)) query.status = fb_fail_memory(error);
+            if (move->first < lowest) lowest = move->first;
+        }
+        if (query.status || (lowest >= first && !fb_map_get(left, (uint64_t)last))) continue;
         out->keys[out->count] = fb_column_int(&query, 0);
-        out->names[out->count++] = fb_copy_column(&query, 1, memory, &query.status);
+        if (out->names) out->names[out->count] = fb_copy_column(&query, 1, memory, &query.status);
+        out->count++;
     }
     return fb_query_end(&query);
+}
+
+static fb_status read_withdrawn(fb_connection *connection, const alias_state *state, fb_store_memory **memory, withdrawn *out,
+                                fb_error *error) {
+    out->keys = fb_memory_take(memory, WITHDRAWN_MAX * sizeof *out->keys);
+    if (!out->keys) return fb_fail_memory(error);
+    fb_buffer moves = {0};
+    fb_map left = {0}; /* entries that a move back went away from */
+    fb_status status = read_moves_back(connection, state, &moves, error);
+    if (!status && moves.size) status = match_moves(connection, state, &moves, &left, memory, out, error);
+    fb_map_free(&left);
+    fb_buffer_free(&moves);
+    return status;
 }
 
 static bool is_withdrawn(const withdrawn *list, int64_t version) {
@@ -337,7 +377,7 @@ static fb_status decide_roll_back(fb_connection *connection, alias_write *write,
     (void)added;
     if (write->version) return decide_to(connection, write, state, next, error);
     fb_store_memory *memory = NULL;
-    withdrawn skipped;
+    withdrawn skipped = {0};
     fb_status status = find_previous(connection, state, &memory, &skipped, next, error);
     if (!status && !next->action && skipped.count)
         status =
@@ -366,6 +406,8 @@ fb_status fb_store_plan_rollback(fb_store *store, const char *model, const char 
     if (!status && !state.version)
         status = fb_fail(error, FB_NOT_FOUND, "unknown-alias", NULL, "model %s has no alias %s", model, alias);
     if (!status) status = fb_read_alias_entry(connection, state.last, &plan.memory, &plan.present, error);
+    if (!status && !(skipped.names = fb_memory_take(&plan.memory, WITHDRAWN_MAX * sizeof *skipped.names)))
+        status = fb_fail_memory(error);
     if (!status) status = find_previous(connection, &state, &plan.memory, &skipped, &next, error);
     if (!status && next.action) status = name_version(connection, next.version, &plan, error);
     fb_readers_give_back(&store->readers, connection);
