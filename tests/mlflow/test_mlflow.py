@@ -314,6 +314,7 @@ def listening(both):
     both.service.options = [*receivers.OPTIONS, *both.service.options]
     both.service.start()
     both.connect()
+    both.registry.create_registered_model(both.model)
     both.sync()
     secrets = {"MLFLOW_WEBHOOK_SECRET": "of mlflow, in any characters",
                "FOLDBACK_WEBHOOK_SECRET": "whsec_" + base64.b64encode(os.urandom(32)).decode()}
