@@ -461,10 +461,10 @@ def test_leave_a_job_while_its_end_is_read(browser, new_service):
 def test_search_after_the_service_did_not_answer(filled, tab):
     """A search that fails says why, and finds again when the service answers again."""
     page = tab.open(f"/ui/graphs/{filled.runs['bert']['source']}")
-    page.route("**/v1/graphs/*", lambda route: route.abort())
+    page.route("**/v1/graphs/**", lambda route: route.abort())
     page.get_by_label("Find a node").fill("query")
     page.get_by_text("the service does not answer").wait_for()
-    page.unroute("**/v1/graphs/*")
+    page.unroute("**/v1/graphs/**")
     page.get_by_label("Find a node").fill("query ")
     page.locator(".results button").first.wait_for()
     tab.said = [line for line in tab.said if "ERR_FAILED" not in line]
