@@ -79,7 +79,7 @@ class Folder:
     def apply(self, layout: str, source: Path | None = None, name: str = "made.safetensors") -> subprocess.CompletedProcess:
         ranks = ("--set", f"ranks={RANKS}") if layout == "tensor-parallel" else ()
         return self.foldback("layout", "apply", layout, source or self.path / "model.safetensors", "--config",
-                             self.path / "config.json", "--output", self.path / name, *ranks)
+                             self.path / "config.json", "--output", self.path / name, "--force", *ranks)
 
     def applied(self, layout: str) -> dict[str, torch.Tensor]:
         done = self.apply(layout)
@@ -233,7 +233,8 @@ def test_there_and_back(tmp_path: Path, name: str, layout: str) -> None:
         metadata = file.metadata()
     save_file(trained(made), tmp_path / "trained.safetensors", metadata)
     for source, expected in (("made", folder.source), ("trained", trained(folder.source))):
-        done = folder.foldback("layout", "undo", tmp_path / f"{source}.safetensors", "--output", tmp_path / "back.safetensors")
+        done = folder.foldback("layout", "undo", tmp_path / f"{source}.safetensors", "--output", tmp_path / "back.safetensors",
+                               *(["--force"] if source == "trained" else []))
         assert done.returncode == 0, done.stderr
         assert_same(load_file(tmp_path / "back.safetensors"), expected)
 
