@@ -83,6 +83,7 @@ bool fb_route_require(fb_exchange *exchange, const char *pattern) {
     if (exchange->route) return true;
     for (size_t i = 0; i < exchange->segment_count && !pattern; i++) {
         if (!strchr(exchange->segments[i], '/')) continue;
+        exchange->must_close = true; /* a proxy may have read it as another request than we */
         fb_respond_problem(&exchange->response, 400, "bad-target", "the path holds an encoded slash where a name has none");
         return false;
     }

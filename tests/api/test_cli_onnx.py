@@ -60,7 +60,7 @@ def test_wherever_a_graph_stands(tmp_path, folder):
     for words in (["show", given], ["verify", given], ["weights", given, "-o", tmp_path / "w.safetensors"]):
         done = run(tmp_path, *words)
         assert done.returncode == 0, (words, done.stderr)
-    assert "onnx_function" in run(tmp_path, "diff", given, MODELS / "functions.onnx").stdout
+    assert "onnx.function" in run(tmp_path, "diff", given, MODELS / "functions.onnx").stdout
 
 
 def test_from_where_it_is(tmp_path, folder, monkeypatch):
