@@ -46,7 +46,7 @@ fb_error *fb_reader_error(fb_reader *reader, const fb_json *at, const char *code
 
 /* Reports wrong-type and returns false when the value is of another kind. */
 bool fb_expect(fb_reader *reader, const fb_json *value, fb_json_kind kind);
-/* The index of the key among the names, of which it is likely the one at `likely`; `count` if it is none. */
+/* Finds the key among the names, and looks at `likely` first: its index, or `count`. */
 size_t fb_find_name(const fb_json *key, const char *const *names, size_t count, size_t likely);
 /* Sorts an object's members: found[i] is the value of names[i], or NULL. Returns how many have none of the names. */
 size_t fb_find_members(const fb_json *object, const char *const *names, size_t count, const fb_json **found);

@@ -57,8 +57,8 @@ bool onnx_has_attribute(onnx_op *op, const char *name);
 int64_t onnx_int(onnx_op *op, const char *name, int64_t fallback);
 double onnx_float(onnx_op *op, const char *name, double fallback);
 const char *onnx_text(onnx_op *op, const char *name, const char *fallback);
-fb_array *onnx_tensor(onnx_op *op, const char *name); /* NULL: there is none */
-/* The count, or -1 where there is none. */
+fb_array *onnx_tensor(onnx_op *op, const char *name); /* or NULL */
+/* The count, or -1. */
 int onnx_ints(onnx_op *op, const char *name, int64_t out[FB_MAX_RANK]);
 int onnx_floats(onnx_op *op, const char *name, double out[FB_MAX_RANK]);
 /* The attribute's value may be whatever it is. */

@@ -312,7 +312,8 @@ static bool check_value(checking *k, const onnx_attribute *a) {
             return onnx_bad(&k->c, ONNX_IS_attribute, a, ONNX_attribute_ref_attr_name,
                             k->inside ? "the function has no attribute of this name" : "only nodes of functions have it");
         given |= given_fields(a) & 1U << value_fields[type];
-        return !given || onnx_bad(&k->c, ONNX_IS_attribute, a, 0, "the attribute has a value, and one of the function's, too");
+        return !given ||
+               onnx_bad(&k->c, ONNX_IS_attribute, a, 0, "the attribute has a value, and also refers to one of the function");
     }
     if (given) return onnx_bad(&k->c, ONNX_IS_attribute, a, 0, "the attribute has a value of another type than its own");
     bool is_message = value_fields[type] == ONNX_attribute_t || value_fields[type] == ONNX_attribute_g ||

@@ -10,8 +10,8 @@ typedef struct onnx_files {
     const char *model; /* the name of the model's own file, or NULL */
     bool may_lack;     /* files may be missing: their tensors' bytes are nowhere */
     void *context;
-    /* Finds a file by its location: as the model spells it, then without `.` and `..`; and says the id of its bytes, which it
-     * owns, where these are a blob. NULL: there are none. */
+    /* Finds a file by its location: as the model spells it, then without `.` and `..`; and gives the id of its bytes, which it
+     * owns, where these are a blob. Or NULL, if there are no files. */
     bool (*find)(void *context, const char *location, uint64_t *size, const char **blob);
 } onnx_files;
 

@@ -194,7 +194,7 @@ static bool add_part(reader *r, onnx_head *head, const unsigned char *bytes, uin
     return true;
 }
 
-/* Is the field one of the table's, and as the table has it? What is not is an unknown field to libraries, too. */
+/* Is the field in the table, in that form? Libraries take any other for an unknown field as well. */
 static const field_row *row_of(onnx_message kind, const onnx_wire_field *field) {
     if (field->number >= NUMBERS) return NULL;
     const field_row *row = &messages[kind].fields[field->number];

@@ -28,7 +28,7 @@ const char *onnx_dtype_word(int32_t number) {
 
 /* ---- shapes ------------------------------------------------------------------------------------------------------------- */
 
-/* The product of the sizes. That of those which are not 0 must fit, too, so that no stride overflows. */
+/* Multiplies the sizes. The product without zeros must also fit, so that no stride overflows. */
 static bool count_elements(onnx_checking *c, const onnx_tensor *tensor, const onnx_numbers *dims, uint64_t *count) {
     onnx_number_cursor cursor = onnx_numbers_from(dims, ONNX_VARINT);
     uint64_t product = 1;

@@ -282,14 +282,13 @@ static void put_attribute(numbering *n, side *s, fb_node node, fb_buffer *to) {
     else put_value(n, s, fb_map_value(s->graph, module->attributes, attribute), to);
 }
 
-/* Later calls see what it did. Assertions change nothing; they may fail, which is not a matter of results. */
-static bool has_effect(const fb_graph *graph, fb_node node, const fb_effects *effects) {
-    bool asserts = fb_op_facts_of(fb_node_op(graph, node))->flags & FB_FACT_ASSERTS;
-    bool opens = fb_op_facts_of(fb_node_op(graph, node))->flags & FB_FACT_VMAP_LEVEL;
-    bool is_call = fb_node_at(graph, node)->opcode >= FB_CALL_MODULE && fb_node_at(graph, node)->opcode <= FB_CALL_METHOD;
-    if (!is_call) return false;
-    return effects->is_unknown || effects->mutates_input || effects->mutates_module || opens ||
-           (effects->has_effect && !asserts && !fb_asserts_type_only(graph, node));
+bool fb_changes_state(const fb_graph *graph, fb_node node) {
+    const fb_node_row *row = fb_node_at(graph, node);
+    if (row->opcode < FB_CALL_MODULE || row->opcode > FB_CALL_METHOD) return false;
+    fb_effects effects = fb_op_effects(graph, node);
+    uint64_t flags = fb_op_facts_of(fb_node_op(graph, node))->flags;
+    return effects.is_unknown || effects.mutates_input || effects.mutates_module || flags & FB_FACT_VMAP_LEVEL ||
+           (effects.has_effect && !(flags & FB_FACT_ASSERTS) && !fb_asserts_type_only(graph, node));
 }
 
 static void put_call(numbering *n, side *s, fb_node node, fb_buffer *to) {
@@ -396,7 +395,7 @@ static uint32_t number_program(numbering *n, side *s, fb_program program) {
         if (n->by_movement) check_shape(s, node);
         uint32_t number = n->by_movement ? moved_number(n, s, node, base) : 0;
         last = s->of_node[node.id] = number ? number : number_call(n, s, node, position++);
-        if (has_effect(s->graph, node, &effects)) s->state = last;
+        if (fb_changes_state(s->graph, node)) s->state = last;
         if (effects.is_random || effects.is_unknown) s->drawn = last;
     }
     free(base);
@@ -411,8 +410,7 @@ static uint32_t number_program(numbering *n, side *s, fb_program program) {
 static void look_for_writes(const fb_graph *graph, bool *has_writes, bool *reads_layout) {
     for (uint32_t p = 1; p < fb_program_limit(graph); p++) {
         for (fb_node node = fb_first_node(graph, (fb_program){p}); node.id; node = fb_next_node(graph, node)) {
-            fb_effects effects = fb_op_effects(graph, node);
-            *has_writes |= has_effect(graph, node, &effects);
+            *has_writes |= fb_changes_state(graph, node);
             *reads_layout |= (fb_op_facts_of(fb_node_op(graph, node))->flags & FB_FACT_READS_LAYOUT) != 0;
         }
     }

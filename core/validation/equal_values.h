@@ -28,4 +28,7 @@ typedef struct fb_equality {
 fb_status fb_equal_values_find(const fb_equality *equality, bool by_movement, fb_equal_values *out, fb_error *error);
 void fb_equal_values_free(fb_equal_values *values);
 
+/* Do later calls see that this one ran? Assertions change nothing; they may fail, which is not a matter of results. */
+bool fb_changes_state(const fb_graph *graph, fb_node node);
+
 #endif

@@ -143,7 +143,14 @@ static fb_status list_lonely_inputs(judge *j) {
 /* ---- inputs: drawing ------------------------------------------------------------------------------------------------------
  */
 
-/* The number of rows that a table has whose rows the integers are; 2 = none was found. */
+/* The tensor that a get_attr node reads. */
+static fb_tensor tensor_of(const fb_graph *graph, fb_node node) {
+    const fb_node_row *row = fb_node_at(graph, node);
+    bool is_read = row->opcode == FB_GET_ATTR && row->attribute.id;
+    return is_read ? fb_module_tensor(graph, row->module, fb_text(graph, row->attribute)) : (fb_tensor){0};
+}
+
+/* The number of rows of the smallest table that the integers index; 0 = none was found. */
 static int64_t rows_read(const fb_graph *graph, fb_node node, int depth) {
     int64_t most = 0;
     for (uint32_t e = fb_user_first(graph, node); e; e = fb_user_next(graph, e)) {
@@ -151,12 +158,10 @@ static int64_t rows_read(const fb_graph *graph, fb_node node, int depth) {
         const fb_node_row *row = fb_node_at(graph, user);
         int64_t rows = 0;
         if (fb_node_op(graph, user) == FB_OP_EMBEDDING) {
-            fb_tensor table = {0};
             fb_node weight = fb_value_node(graph, fb_call_argument(graph, user, "weight"));
+            fb_tensor table = {0};
             if (row->opcode == FB_CALL_MODULE) table = fb_module_tensor(graph, row->module, "weight");
-            else if (weight.id && fb_node_at(graph, weight)->opcode == FB_GET_ATTR && fb_node_at(graph, weight)->attribute.id)
-                table = fb_module_tensor(graph, fb_node_at(graph, weight)->module,
-                                         fb_text(graph, fb_node_at(graph, weight)->attribute));
+            else if (weight.id) table = tensor_of(graph, weight);
             if (table.id) rows = fb_shape_size(graph, fb_tensor_at(graph, table)->shape, 0);
             else if (weight.id && fb_node_at(graph, weight)->shape.id)
                 rows = fb_shape_size(graph, fb_node_at(graph, weight)->shape, 0);
@@ -408,12 +413,6 @@ static fb_status prove(judge *j) {
 /* ---- what is written ------------------------------------------------------------------------------------------------------
  */
 
-static fb_tensor tensor_of(const fb_graph *graph, fb_node node) {
-    const fb_node_row *row = fb_node_at(graph, node);
-    bool is_read = row->opcode == FB_GET_ATTR && row->attribute.id;
-    return is_read ? fb_module_tensor(graph, row->module, fb_text(graph, row->attribute)) : (fb_tensor){0};
-}
-
 static fb_node reader_of(const fb_graph *graph, const char *tensor) {
     for (fb_node n = fb_first_node(graph, FB_MAIN_PROGRAM); n.id; n = fb_next_node(graph, n)) {
         fb_tensor read = tensor_of(graph, n);
@@ -460,14 +459,6 @@ static fb_status find_shared(judge *j) {
 /* ---- what is evaluated ----------------------------------------------------------------------------------------------------
  */
 
-static bool is_writing(const fb_graph *graph, fb_node node) {
-    const fb_node_row *row = fb_node_at(graph, node);
-    fb_effects effects = fb_op_effects(graph, node);
-    bool is_call = row->opcode >= FB_CALL_MODULE && row->opcode <= FB_CALL_METHOD;
-    bool asserts = fb_op_facts_of(fb_node_op(graph, node))->flags & FB_FACT_ASSERTS;
-    return is_call && !asserts && (effects.is_unknown || effects.mutates_input || effects.mutates_module || effects.has_effect);
-}
-
 /* What the open leaves are computed from, and all that writes. True: there is an open one. */
 static bool want(judge *j) {
     bool is_open = false;
@@ -485,7 +476,7 @@ static bool want(judge *j) {
                 j->wanted[k][n.id] = true;
                 continue;
             }
-            j->wanted[k][n.id] |= is_writing(graph, n);
+            j->wanted[k][n.id] |= fb_changes_state(graph, n);
             if (!j->wanted[k][n.id]) continue;
             for (uint32_t e = fb_input_first(graph, n); e; e = fb_input_next(graph, e))
                 j->wanted[k][fb_edge_input(graph, e).id] = true;
@@ -500,7 +491,7 @@ static fb_status close_behind(judge *j, int k, const fb_error *found, fb_verdict
     fb_node node = fb_node_find(graph, FB_MAIN_PROGRAM, found->node);
     fb_effects effects = node.id ? fb_op_effects(graph, node) : (fb_effects){0};
     const fb_node_row *row = node.id ? fb_node_at(graph, node) : NULL;
-    bool hides_all = !node.id || is_writing(graph, node);
+    bool hides_all = !node.id || fb_changes_state(graph, node);
     unsigned char *behind = calloc(fb_node_limit(graph), 1);
     if (!behind) return fb_fail_memory(j->error);
     if (node.id) behind[node.id] = true;

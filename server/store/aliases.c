@@ -242,12 +242,12 @@ static fb_status read_step(fb_connection *connection, int64_t number, int64_t *v
  * had had before them. It goes back by a rollback down the stack, or by deploying one that it had had before the present one.
  * (To take passes out is to put a new version on top.) The last one left comes first. */
 typedef struct withdrawn {
-    int64_t *keys;
-    const char **names; /* or NULL: they are not needed */
+    fb_map keys;        /* -> 1 */
+    const char **names; /* of the first NAMES_MAX; or NULL: they are not needed */
     size_t count;
 } withdrawn;
 
-#define WITHDRAWN_MAX 1000
+#define NAMES_MAX 1000
 
 /* The moves back, the last one first. */
 static const char moves_back[] =
@@ -279,31 +279,30 @@ static fb_status read_moves_back(fb_connection *connection, const alias_state *s
     return status || !out->failed ? status : fb_fail_memory(error);
 }
 
-/* Both lists are walked from their ends at once: all moves back since a version's last entry are known when its turn comes. */
+/* `memory` is for names. Both lists are walked from their ends at once: all moves back since a version's last entry are known
+ * when its turn comes. */
 static fb_status match_moves(fb_connection *connection, const alias_state *state, const fb_buffer *moves, fb_map *left,
                              fb_store_memory **memory, withdrawn *out, fb_error *error) {
     const move_back *move = (const void *)moves->data, *end = move + moves->size / sizeof *move;
     int64_t lowest = INT64_MAX;
     fb_query query = fb_query_begin(connection, versions_had, error);
     fb_bind_int(&query, state->key);
-    while (out->count < WITHDRAWN_MAX && fb_query_row(&query)) {
+    while (fb_query_row(&query)) {
         int64_t first = fb_column_int(&query, 2), last = fb_column_int(&query, 3);
         for (; move < end && move->number > last && !query.status; move++) {
             if (!fb_map_put(left, (uint64_t)move->previous, 1)) query.status = fb_fail_memory(error);
             if (move->first < lowest) lowest = move->first;
         }
         if (query.status || (lowest >= first && !fb_map_get(left, (uint64_t)last))) continue;
-        out->keys[out->count] = fb_column_int(&query, 0);
-        if (out->names) out->names[out->count] = fb_copy_column(&query, 1, memory, &query.status);
-        out->count++;
+        if (!fb_map_put(&out->keys, (uint64_t)fb_column_int(&query, 0), 1)) query.status = fb_fail_memory(error);
+        if (!out->names || out->count == NAMES_MAX) continue;
+        out->names[out->count++] = fb_copy_column(&query, 1, memory, &query.status);
     }
     return fb_query_end(&query);
 }
 
 static fb_status read_withdrawn(fb_connection *connection, const alias_state *state, fb_store_memory **memory, withdrawn *out,
                                 fb_error *error) {
-    out->keys = fb_memory_take(memory, WITHDRAWN_MAX * sizeof *out->keys);
-    if (!out->keys) return fb_fail_memory(error);
     fb_buffer moves = {0};
     fb_map left = {0}; /* entries that a move back went away from */
     fb_status status = read_moves_back(connection, state, &moves, error);
@@ -311,13 +310,6 @@ static fb_status read_withdrawn(fb_connection *connection, const alias_state *st
     fb_map_free(&left);
     fb_buffer_free(&moves);
     return status;
-}
-
-static bool is_withdrawn(const withdrawn *list, int64_t version) {
-    for (size_t i = 0; i < list->count; i++) {
-        if (list->keys[i] == version) return true;
-    }
-    return false;
 }
 
 /* Goes down from entry `number` to the first one with the version `wanted`, or (0) with any but the present one and those that
@@ -328,7 +320,8 @@ static fb_status go_down(fb_connection *connection, const alias_state *state, in
     int64_t version = 0, parent = 0;
     for (; number && !status; number = parent) {
         status = read_step(connection, number, &version, &parent, error);
-        if (status || !version || (wanted ? version != wanted : version == state->version || is_withdrawn(skipped, version)))
+        if (status || !version ||
+            (wanted ? version != wanted : version == state->version || fb_map_get(&skipped->keys, (uint64_t)version)))
             continue;
         *next = (next_entry){.action = "rollback", .version = version, .parent = parent};
         break;
@@ -376,10 +369,9 @@ static fb_status decide_roll_back(fb_connection *connection, alias_write *write,
                                   next_entry *next, fb_error *error) {
     (void)added;
     if (write->version) return decide_to(connection, write, state, next, error);
-    fb_store_memory *memory = NULL;
     withdrawn skipped = {0};
-    fb_status status = find_previous(connection, state, &memory, &skipped, next, error);
-    if (!status && !next->action && skipped.count)
+    fb_status status = find_previous(connection, state, NULL, &skipped, next, error);
+    if (!status && !next->action && skipped.keys.used)
         status =
             fb_fail(error, FB_CONFLICT, "nothing-to-roll-back", NULL,
                     "alias %s of model %s was taken back from every version that it had before; name the one that you mean",
@@ -388,7 +380,7 @@ static fb_status decide_roll_back(fb_connection *connection, alias_write *write,
         status =
             fb_fail(error, FB_CONFLICT, "nothing-to-roll-back", NULL,
                     "alias %s of model %s had no version before the present one", write->change->alias, write->change->model);
-    fb_memory_free(memory);
+    fb_map_free(&skipped.keys);
     return status;
 }
 
@@ -406,11 +398,12 @@ fb_status fb_store_plan_rollback(fb_store *store, const char *model, const char 
     if (!status && !state.version)
         status = fb_fail(error, FB_NOT_FOUND, "unknown-alias", NULL, "model %s has no alias %s", model, alias);
     if (!status) status = fb_read_alias_entry(connection, state.last, &plan.memory, &plan.present, error);
-    if (!status && !(skipped.names = fb_memory_take(&plan.memory, WITHDRAWN_MAX * sizeof *skipped.names)))
+    if (!status && !(skipped.names = fb_memory_take(&plan.memory, NAMES_MAX * sizeof *skipped.names)))
         status = fb_fail_memory(error);
     if (!status) status = find_previous(connection, &state, &plan.memory, &skipped, &next, error);
     if (!status && next.action) status = name_version(connection, next.version, &plan, error);
     fb_readers_give_back(&store->readers, connection);
+    fb_map_free(&skipped.keys);
     plan.withdrawn = skipped.names;
     plan.withdrawn_count = skipped.count;
     if (status) fb_memory_free(plan.memory);

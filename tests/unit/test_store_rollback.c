@@ -137,6 +137,29 @@ START_TEST(the_answer_names_the_entry) {
 }
 END_TEST
 
+/* However many there are: none of them is a version to go back to. */
+START_TEST(all_that_was_taken_back_is_skipped) {
+    char name[16];
+    put_versions();
+    set_live("v0", FB_ALIAS_IS_FREE, 0);
+    for (int i = 0; i < 1100; i++) {
+        snprintf(name, sizeof name, "n%d", i);
+        check_ok(put_version(name, 1), &fixture.error);
+        set_live(name, FB_ALIAS_EXISTS, 0);
+    }
+    set_live("v0", FB_ALIAS_EXISTS, 0);
+    ck_assert_int_eq(roll_back_live(NULL), 0);
+    ck_assert_str_eq(fixture.error.code, "nothing-to-roll-back");
+    fb_store_rollback_plan plan;
+    fixture.error = (fb_error){0};
+    check_ok(fb_store_plan_rollback(fixture.store, "bert", "live", &plan, &fixture.error), &fixture.error);
+    ck_assert_ptr_null(plan.to);
+    ck_assert_uint_eq(plan.withdrawn_count, 1000); /* the answer's limit */
+    ck_assert_str_eq(plan.withdrawn[0], "n1099");
+    FB_STORE_FREE(&plan);
+}
+END_TEST
+
 int main(void) {
     TCase *tests = tcase_create("rollback");
     tcase_add_checked_fixture(tests, open_models, close_models);
@@ -146,5 +169,6 @@ int main(void) {
     tcase_add_test(tests, a_deleted_version_is_passed_over);
     tcase_add_test(tests, passes_come_out_in_one_step);
     tcase_add_test(tests, the_answer_names_the_entry);
+    tcase_add_test(tests, all_that_was_taken_back_is_skipped);
     return run_tests("store_rollback", tests);
 }

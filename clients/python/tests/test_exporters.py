@@ -1,4 +1,4 @@
-"""What exporters change without a word: one test for each row of docs/exporters.md that needs nothing but PyTorch."""
+"""Silent changes of exporters: one test for each row of docs/exporters.md that needs nothing but PyTorch."""
 
 import base64
 import warnings

@@ -200,7 +200,7 @@ class Registry:
         return self._send("POST", f"{self._alias(model, alias)}/rollback", body, {"If-Match": if_match} if if_match else {})
 
     def rollback_plan(self, model: str, alias: str) -> Row:
-        """What `rollback_alias` without a version would do: "from", "to" (None: no version is left) and the versions that it
+        """The plan of `rollback_alias` without a version: "from", "to" (None: no version is left) and the versions that it
         skips, "withdrawn"; its "etag" as `if_match` makes it that or nothing."""
         return self._get(f"{self._alias(model, alias)}/rollback")
 

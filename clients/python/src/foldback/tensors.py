@@ -61,7 +61,7 @@ class Mark:
 
 
 def can_be_marked(tensor: torch.Tensor) -> bool:
-    """Whether the bytes of a tensor can be read where they are: it is contiguous or in channels_last, not sparse, lazy, fake or
+    """True if the bytes of a tensor can be read where they are: it is contiguous or in channels_last, not sparse, lazy, fake or
     of "meta"."""
     is_plain = tensor.layout is torch.strided and not tensor.is_meta and not isinstance(tensor, FakeTensor)
     is_lazy, is_dense = tensor.is_conj() or tensor.is_neg(), tensor.is_contiguous() or format_of(tensor) is not None
@@ -73,7 +73,7 @@ _FORMATS = {4: ("channels_last", torch.channels_last), 5: ("channels_last_3d", t
 
 
 def format_of(tensor: torch.Tensor) -> str | None:
-    """What a document says of how the tensor lies in memory: "channels_last" or "channels_last_3d", or None if it is row-major,
+    """The tensor's memory format as a document has it: "channels_last" or "channels_last_3d", or None if it is row-major,
     or lies otherwise. A tensor that is both is row-major."""
     if tensor.layout is not torch.strided or tensor.dim() not in _FORMATS or tensor.is_contiguous():
         return None

@@ -355,7 +355,7 @@ def _apply(program: GraphModule, document: Document, edits: list[dict[str, Any]]
 
 
 def _is_of_memory(edit: dict[str, Any]) -> bool:
-    """Whether it only lays a weight out otherwise: the compiler chooses that itself."""
+    """True if the edit only changes the memory format of a weight: the compiler chooses that itself."""
     return {*(edit["was"] or {}), *edit["now"]} <= {"/memory_format"}
 
 

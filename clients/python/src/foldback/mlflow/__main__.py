@@ -75,7 +75,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _answers(address: str) -> bool:
-    """Whether anything answers there; says so where not. MLflow's own client tries for minutes."""
+    """Checks that something answers there, and says so where nothing does. MLflow's own client tries for minutes."""
     if not address.startswith(("http://", "https://")):
         return True
     try:
