@@ -3,6 +3,8 @@
 #define FB_BIND_BIND_H
 
 #include "core/base/buffer.h"
+#include "core/base/work.h"
+#include "core/graph/graph.h"
 #include "core/weights/blobs.h"
 #include "core/weights/safetensors.h"
 
@@ -65,5 +67,9 @@ fb_status fb_bind(fb_graph *graph, const char *const *files, size_t count, const
  * name or the index names another one, "unsupported-dtype"; FB_NOT_FOUND "blob-missing". */
 fb_status fb_checkpoint_write(const char *const *files, size_t count, const char *name, const fb_blobs *blobs, fb_buffer *out,
                               fb_error *error);
+/* True of two checkpoints whose modules own the same tensors, byte for byte, under the same paths; false of a graph that
+ * computes. */
+fb_status fb_checkpoints_equal(const fb_graph *a, const fb_graph *b, const fb_blobs *blobs, const fb_watch *watch,
+                               bool *are_equal, fb_error *error);
 
 #endif

@@ -6,8 +6,10 @@
 
 #include "core/base/sort.h"
 #include "core/bind/bind_internal.h"
+#include "core/graph/slot.h"
 #include "core/json/json.h"
 #include "core/operators/spelling.h"
+#include "core/weights/evaluate.h"
 #include "core/weights/weights_file.h"
 
 typedef struct owned {
@@ -162,5 +164,54 @@ fb_status fb_checkpoint_write(const char *const *files, size_t count, const char
     if (!status) status = write_document(&b, name, out, error);
     fb_bind_close(&b);
     json_decref(found.mismatching);
+    return status;
+}
+
+/* ---- comparing two ------------------------------------------------------------------------------------------------------ */
+
+static size_t count_slots(const fb_graph *graph) {
+    fb_slot slot;
+    size_t count = 0;
+    for (fb_slot_cursor cursor = {0}; fb_slot_next(graph, &cursor, &slot);) count++;
+    return count;
+}
+
+static bool have_same_type(const fb_graph *a, fb_tensor of_a, const fb_graph *b, fb_tensor of_b) {
+    fb_value shape = fb_tensor_at(a, of_a)->shape, other = fb_tensor_at(b, of_b)->shape;
+    bool is_same = !strcmp(fb_tensor_dtype_name(a, of_a), fb_tensor_dtype_name(b, of_b)) &&
+                   fb_shape_rank(a, shape) == fb_shape_rank(b, other);
+    for (int i = 0; is_same && i < fb_shape_rank(a, shape); i++)
+        is_same = fb_shape_size(a, shape, i) == fb_shape_size(b, other, i);
+    return is_same;
+}
+
+static fb_status compare_tensors(const fb_graph *a, fb_tensor of_a, const fb_graph *b, fb_tensor of_b, const fb_blobs *blobs,
+                                 bool *are_equal, fb_error *error) {
+    fb_evaluation *one = NULL, *other = NULL;
+    fb_status status = fb_evaluation_new(a, of_a, blobs, &one, error);
+    if (!status) status = fb_evaluation_new(b, of_b, blobs, &other, error);
+    if (!status) status = fb_evaluation_equal(one, other, are_equal, error);
+    fb_evaluation_free(one);
+    fb_evaluation_free(other);
+    return status;
+}
+
+fb_status fb_checkpoints_equal(const fb_graph *a, const fb_graph *b, const fb_blobs *blobs, const fb_watch *watch,
+                               bool *are_equal, fb_error *error) {
+    fb_buffer path = {0};
+    fb_slot slot;
+    fb_status status = FB_OK;
+    bool is_same = fb_node_count(a) <= 1 && fb_node_count(b) <= 1 && count_slots(a) == count_slots(b);
+    for (fb_slot_cursor cursor = {0}; is_same && !status && fb_slot_next(a, &cursor, &slot);) {
+        path.size = 0;
+        fb_slot_path(a, &slot, &path);
+        const char *text = fb_buffer_text(&path);
+        fb_tensor other = text ? fb_tensor_at_path(b, text) : (fb_tensor){0};
+        is_same = other.id && have_same_type(a, slot.tensor, b, other);
+        status = text ? fb_watch_check(watch, error) : fb_fail_memory(error);
+        if (is_same && !status) status = compare_tensors(a, slot.tensor, b, other, blobs, &is_same, error);
+    }
+    fb_buffer_free(&path);
+    if (!status) *are_equal = is_same;
     return status;
 }

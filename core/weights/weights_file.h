@@ -2,7 +2,7 @@
  *
  * A graph that was bound to one file, and whose weights no pass has changed, gives that very file: one in which each tensor is
  * there under its path, which has no others but the extra ones of the binding (weights_source.h), and which says nothing of
- * itself that is not true of this graph.
+ * itself that is not true of this graph, unless that is a checkpoint, which computes nothing.
  *
  * Any other file is laid out anew, and has every tensor that a module owns. The keys are the owners' paths. A tensor that
  * several own is there under those paths that its file has (or another shard of a model that no pass has changed), or else

@@ -160,9 +160,11 @@ static int keep_what_is_there(const char *output) {
     fb_buffer index = {0};
     fb_buffer_printf(&index, "%s.index.json", output);
     const char *beside = fb_buffer_text(&index);
-    bool is_there = stat(output, &facts) == 0 && S_ISREG(facts.st_mode), has_index = beside && access(beside, F_OK) == 0;
+    mode_t there = stat(output, &facts) == 0 ? facts.st_mode : 0;
+    bool has_index = beside && access(beside, F_OK) == 0;
     int result = beside ? FB_EXIT_DONE : fb_cli_no_memory();
-    if (is_there) result = fb_complain(FB_EXIT_FAILED, "%s is there already; --force writes over it", output);
+    if (S_ISDIR(there)) result = fb_complain(FB_EXIT_FAILED, "%s is a folder; name a file in it", output);
+    else if (S_ISREG(there)) result = fb_complain(FB_EXIT_FAILED, "%s is there already; --force writes over it", output);
     else if (has_index)
         result = fb_complain(FB_EXIT_FAILED, "%s names shards in the place of %s; name another file, or give --force", beside,
                              output);

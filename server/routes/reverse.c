@@ -1,6 +1,7 @@
 /* POST /v1/runs/{run}/reverse, /v1/runs/{run}/rollback and /v1/reverse. */
 #include <string.h>
 
+#include "core/bind/bind.h"
 #include "core/json/json.h"
 #include "server/history/undo.h"
 #include "server/routes/answer.h"
@@ -38,6 +39,25 @@ static bool check_undoable(const fb_store_run *run, fb_response *response) {
     return false;
 }
 
+/* A checkpoint whose files are what the run's result gives, unchanged, means that result: it takes the place of `given`. */
+static fb_status take_untouched(const fb_app *app, const fb_watch *watch, const fb_store_run *run, fb_graph_input *given,
+                                fb_undo_task *task, fb_error *error) {
+    fb_shared_graph *result = NULL;
+    fb_checked_source checked = {app->store, watch};
+    fb_blobs blobs = fb_checked_blob_source(&checked);
+    bool is_untouched = false;
+    fb_status status = fb_load_graph(app, watch, run->result, &result, error);
+    if (!status) status = fb_checkpoints_equal(given->shared->graph, result->graph, &blobs, watch, &is_untouched, error);
+    if (status || !is_untouched) {
+        fb_share_release(result);
+        return status;
+    }
+    fb_graph_input_free(given);
+    *given = (fb_graph_input){.shared = result};
+    task->graph_id = result->id;
+    return fb_history_find(app, watch, task->graph_id, run, &task->history, error);
+}
+
 /* Finds the history of the graph at hand: the run, and what was done to its result since. False when this has responded. */
 static bool find_history_of_run(const fb_request *request, fb_response *response, const fb_store_run *run,
                                 fb_graph_input *given, fb_undo_task *task) {
@@ -45,6 +65,7 @@ static bool find_history_of_run(const fb_request *request, fb_response *response
     fb_error error = {0};
     bool is_related = true;
     fb_status status = fb_history_find(app, fb_request_watch(request), task->graph_id, run, &task->history, &error);
+    if (!status && !task->history.step_count) status = take_untouched(app, fb_request_watch(request), run, given, task, &error);
     if (!status && !task->history.step_count) {
         status = fb_archive_take_training(request, run->result, given, &(fb_error){0}, &error);
         task->graph_id = given->shared->id;

@@ -713,6 +713,51 @@ def test_shards_of_different_graphs(cli):
     assert done.status != 0 and "a.new says" in done.err and "b.new that" in done.err and not cli.path("back").exists(), done
 
 
+def test_a_folder_is_not_written_over(cli):
+    """Refused before anything is stored."""
+    cli.put("model.safetensors", file_of(llama()))
+    cli.path("hf").mkdir()
+    done = cli("layout apply", "qkv-fused", "model.safetensors", "-o", "hf")
+    assert done.status == 1 and "hf is a folder; name a file in it" in done.err, done
+    assert not cli.path(".foldback").exists()
+
+
+@pytest.mark.parametrize("limit", [None, 400])
+@pytest.mark.parametrize("names_run", [False, True])
+def test_undo_of_an_untouched_file_gives_the_file(cli, limit, names_run):
+    """Byte for byte, with what its header says, where nobody has changed a number; also of shards, and of another writer's file."""
+    cli.put("model.safetensors", file_of(llama(2, True), metadata={"format": "pt", "step": "7"}))
+    shards = () if limit is None else ("--shard-size", limit)
+    run = cli("layout apply", "qkv-fused", "model.safetensors", "-o", "new.safetensors", *shards).json()
+    name = "new.safetensors" if limit is None else "new.safetensors.index.json"
+    if names_run and limit is None:
+        cli.put(name, file_of(state_of(cli.path(name))))  # without metadata
+    done = cli("layout undo", name, "-o", "back.safetensors", *(("--run", run["id"]) if names_run else ()))
+    assert done.status == 0 and done.json()["exact"] is True and done.json()["result"] == run["source"], done
+    assert cli.path("back.safetensors").read_bytes() == cli.path("model.safetensors").read_bytes()
+
+
+CHANGED = {
+    "one number": lambda s: {**s, "model.norm.weight": Array([2], [1.5, 2])},
+    "a tensor more": lambda s: {**s, "extra.weight": Array([1], [1])},
+    "a tensor less": dropped("model.norm.weight"),
+    "another shape": lambda s: {**s, "model.norm.weight": Array([1, 2], s["model.norm.weight"].values)},
+}
+
+
+@pytest.mark.parametrize("case", CHANGED)
+def test_undo_of_a_changed_file_is_not_exact(cli, case):
+    cli.put("model.safetensors", file_of({**llama(), "model.norm.weight": Array([2], [1, 2])}))
+    run = cli("layout apply", "qkv-fused", "model.safetensors", "-o", "new").json()["id"]
+    changed = CHANGED[case](state_of(cli.path("new")))
+    cli.put("tuned", file_of(changed))
+    done = cli("layout undo", "tuned", "-o", "back", "--run", run)
+    assert done.status == 0 and done.json()["exact"] is False, done
+    kept = {name: array for name, array in changed.items() if "qkv_proj" not in name}
+    back = state_of(cli.path("back"))
+    assert_same({name: back[name] for name in kept}, kept)
+
+
 def test_undo_of_files_of_the_store(cli):
     state = llama()
     cli.put("model.safetensors", file_of(state))
