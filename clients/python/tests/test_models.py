@@ -6,6 +6,7 @@ proving."""
 import collections
 import os
 import pathlib
+import pickle
 
 import pytest
 import torch
@@ -15,6 +16,7 @@ from live import Live
 from sample import turn
 
 import foldback
+from foldback import optimization
 
 TABLE = pathlib.Path(__file__).resolve().parents[3] / "docs" / "models.md"
 IS_UPDATE = bool(os.environ.get("UPDATE"))
@@ -110,6 +112,20 @@ def test_packed_projections_merge(client):
     for before in ("EliminateCommonSubexpressions", "UnpackLinear", "inference"):
         merged = live.prove([before, "MergeLinears"])[-1]
         assert (merged["name"], merged["applied"]) == ("MergeLinears", 1)
+
+
+@pytest.mark.parametrize("name", ["bert", "gpt-neo"])
+def test_what_was_pickled_is_undone(name):
+    """Reading a pickle traces its code anew, and transformers' tracer makes x.size() of x.shape."""
+    model, inputs = transformers_models.make(name)
+    traced = transformers_models.trace(model, inputs)
+    code, nodes = traced.code.strip(), [(node.name, node.op) for node in traced.graph.nodes]
+    composed = optimization.compose(optimization.MergeLinears(), optimization.FuseBiasInLinear())
+    read = pickle.loads(pickle.dumps(composed(traced)))
+    assert [(node.name, node.op, node.target) for node in read.graph.nodes if node.op == "call_function"] == [
+        (node.name, node.op, node.target) for node in traced.graph.nodes if node.op == "call_function"]
+    composed(read, reverse=True)
+    assert read.code.strip() == code and [(node.name, node.op) for node in read.graph.nodes] == nodes
 
 
 def test_there_are_enough():

@@ -234,9 +234,24 @@ def restore(module: torch.fx.GraphModule) -> None:
     nodes = list(module.graph.nodes)
     if len(noted) != len(nodes):
         return
+    rows = {row["name"]: row for row in (state.history.seen or {"nodes": []})["nodes"]}
+    are_changed = False
     for node, (name, meta) in zip(nodes, noted.items(), strict=True):
         node.name = name
         node.meta.update(meta)
+        are_changed |= _read_shape_again(node, rows.get(name, {}))
+    if are_changed:
+        module.recompile()
+
+
+def _read_shape_again(node: torch.fx.Node, row: Mapping[str, Any]) -> bool:
+    """A pickle is traced anew when it is read, and transformers' tracer makes x.size() of x.shape. A node that read the shape
+    does so again."""
+    read_it = row.get("target") == "builtins.getattr" and row["args"][1:] == ["shape"]
+    if not (read_it and node.op == "call_method" and node.target == "size" and len(node.args) == 1):
+        return False
+    node.op, node.target, node.args = "call_function", getattr, (*node.args, "shape")
+    return True
 
 
 def child_path(path: str, key: str) -> str:
