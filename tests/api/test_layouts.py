@@ -725,7 +725,7 @@ def test_a_folder_is_not_written_over(cli):
 @pytest.mark.parametrize("limit", [None, 400])
 @pytest.mark.parametrize("names_run", [False, True])
 def test_undo_of_an_untouched_file_gives_the_file(cli, limit, names_run):
-    """Byte for byte, with what its header says, where nobody has changed a number; also of shards, and of another writer's file."""
+    """Byte for byte, with what its header says; also of shards, and of a file that another program has written."""
     cli.put("model.safetensors", file_of(llama(2, True), metadata={"format": "pt", "step": "7"}))
     shards = () if limit is None else ("--shard-size", limit)
     run = cli("layout apply", "qkv-fused", "model.safetensors", "-o", "new.safetensors", *shards).json()
