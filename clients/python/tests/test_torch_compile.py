@@ -248,6 +248,26 @@ def test_new_weights_count(how):
     assert applied(run)["MergeLinears"] == 1
 
 
+@pytest.mark.parametrize("shape", [(768, 2304), (512, 512), (64, 32, 3, 3)])
+@pytest.mark.parametrize("kind", ["dense", "channels_last", "part of another", "transposed"])
+def test_a_write_through_data_to_whole_columns_is_noticed(shape, kind):
+    tensor = torch.ones(shape)
+    if kind == "channels_last" and len(shape) == 4:
+        tensor = tensor.contiguous(memory_format=torch.channels_last)
+    elif kind == "part of another":
+        tensor = torch.ones(2 * shape[0], *shape[1:]).transpose(0, 1)[:, : shape[0]].transpose(0, 1)
+    elif kind == "transposed":
+        tensor = torch.ones(*shape[2:], shape[1], shape[0]).permute(*reversed(range(len(shape))))
+    weight = nn.Parameter(tensor)
+    version = foldback.torch_compile._Version([weight], lambda _: None)
+    assert version.is_of([weight])
+    for at in (slice(None), slice(0, None, 2), slice(1, None, 2)):
+        weight.data[:, at] *= 2
+        assert not version.is_of([weight]), at
+        weight.data[:, at] /= 2
+        assert version.is_of([weight])
+
+
 def test_weights_that_always_change_go_to_the_captured_graph():
     model, x = make()
     fast = compiled(model, options=PASSES)
