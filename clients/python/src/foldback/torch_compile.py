@@ -424,8 +424,8 @@ SAMPLES = 256  # elements
 
 class _Version:
     """Weights, and what tells whether they have the same values still: PyTorch's counts of writes, and for writes through
-    `.data`, which are not counted, a sample of the elements. Every call looks at it, so it is only taken on the CPU, and through
-    a view that is made once: making one takes twice the time of the look."""
+    `.data`, which are not counted, a sample of the elements. Every call looks at it, so it is taken on the CPU only, and by
+    views that are made once: making one takes twice the time of the look."""
 
     def __init__(self, tensors: Sequence[torch.Tensor], forget: Callable[[Any], None]) -> None:
         self.noted = [(weakref.ref(tensor, forget), tensor._version, tensor.data_ptr()) for tensor in tensors]
