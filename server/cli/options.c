@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/base/suggest.h"
 #include "server/cli/screen.h"
 #include "server/cli/verb.h"
 
@@ -113,7 +114,7 @@ static void report_unknown(const fb_option *table, const char *word, char *messa
     fb_suggestion nearest = fb_suggest(word + strspn(word, "-"));
     for (const fb_option *one = table; one->name; one++) fb_suggest_try(&nearest, one->name);
     int length = snprintf(message, message_size, "there is no option %s", word);
-    if (nearest.best && length > 0 && (size_t)length < message_size)
+    if (*nearest.best && length > 0 && (size_t)length < message_size)
         snprintf(message + length, message_size - (size_t)length, "; did you mean --%s?", nearest.best);
 }
 

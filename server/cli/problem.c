@@ -4,8 +4,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "core/compose/composition.h"
-#include "core/passes/passes.h"
+#include "core/base/suggest.h"
+#include "core/weights/evaluate.h"
 #include "server/cli/cli.h"
 
 /* Translates the service's sentences for programs into terms of commands: they name routes, headers and members. */
@@ -19,6 +19,7 @@ static const struct {
     {"GET /v1/passes lists them", "foldback pass list lists them"},
     {"GET /v1/passes lists ours", "foldback pass list lists ours"},
     {"GET /v1/transformations/", "foldback transformation show "},
+    {"GET /v1/layouts/", "foldback layout show "},
     {", which is a blob already: GET /v1/graphs/{id}/archive/files", ", which is a blob already"},
     {"GET /v1/graphs/{id} and its weights instead", "foldback show and foldback weights give the graph and its weights"},
     {"POST to the rollback link undoes any of them exactly, from the store", "foldback rollback undoes any of them exactly"},
@@ -63,22 +64,20 @@ static void speak_of_commands(const char *detail, char *out, size_t space) {
     }
 }
 
-/* "did you mean …?" for names that the store does not have. */
+/* "did you mean …?": the service says it of names, and ids are looked for here. */
 
 #define NAMES_MAX "1000" /* asked for: one page */
 
 /* Where the names are that a problem of this code is about. */
 typedef struct kind_of_name {
     const char *code, *list, *member;
-    bool is_of_model; /* the list is one of the model that the sentence names: "model bert has no alias prd" */
 } kind_of_name;
 
 static const kind_of_name kinds[] = {
-    {"unknown-model", "/v1/models", "name", false},         {"unknown-alias", "aliases", "alias", true},
-    {"unknown-version", "versions", "version", true},       {"unknown-run", "/v1/runs", "id", false},
-    {"unknown-graph", "/v1/graphs", "id", false},           {"unknown-job", "/v1/jobs", "id", false},
-    {"unknown-token", "/v1/tokens", "name", false},         {"unknown-transformation", "/v1/transformations", "name", false},
-    {"unknown-pass", "/v1/transformations", "name", false}, {"unknown-layout", "/v1/layouts", "name", false},
+    {"unknown-run", "/v1/runs", "id"},
+    {"unknown-graph", "/v1/graphs", "id"},
+    {"unknown-job", "/v1/jobs", "id"},
+    {"unknown-token", "/v1/tokens", "name"},
 };
 
 static const kind_of_name *find_kind(const char *code) {
@@ -86,29 +85,6 @@ static const kind_of_name *find_kind(const char *code) {
         if (strcmp(kinds[i].code, code) == 0) return &kinds[i];
     }
     return NULL;
-}
-
-/* The name that does not exist: what is in quotes, else the last word. */
-static void read_wrong_name(const char *detail, char *out, size_t space) {
-    const char *quote = strchr(detail, '"'), *last = strrchr(detail, ' ');
-    *out = '\0';
-    if (quote) snprintf(out, space, "%.*s", (int)strcspn(quote + 1, "\""), quote + 1);
-    else if (last) snprintf(out, space, "%s", last + 1);
-}
-
-static bool address_list(const kind_of_name *kind, const char *detail, fb_address *out) {
-    char model[256];
-    if (!kind->is_of_model) {
-        fb_address_path(out, kind->list);
-    } else if (sscanf(detail, "model %255s has no ", model) == 1) {
-        fb_address_path(out, "/v1/models");
-        fb_address_segment(out, model);
-        fb_address_segment(out, kind->list);
-    } else {
-        return false;
-    }
-    fb_address_query(out, "limit", NAMES_MAX);
-    return true;
 }
 
 /* Without a word about what fails: this is for a hint. */
@@ -127,33 +103,32 @@ static json_t *ask(fb_cli *cli, fb_address *address) {
     return found;
 }
 
-static void try_passes(fb_suggestion *nearest) {
-    for (size_t i = 0; fb_pass_at(i); i++) fb_suggest_try(nearest, fb_pass_at(i)->name);
-    for (size_t i = 0; fb_preset_at(i); i++) fb_suggest_try(nearest, fb_preset_at(i)->name);
+/* The id like the last word of the sentence. Asks the service for ids; nothing when it does not answer. */
+static void find_id(fb_cli *cli, const kind_of_name *kind, const char *detail, char out[FB_SUGGESTED_MAX + 1]) {
+    const char *last = strrchr(detail, ' ');
+    fb_suggestion nearest = fb_suggest(last ? last + 1 : detail);
+    fb_address address = {0};
+    const json_t *one;
+    size_t i;
+    fb_address_path(&address, kind->list);
+    fb_address_query(&address, "limit", NAMES_MAX);
+    json_t *found = ask(cli, &address);
+    json_array_foreach(json_object_get(found, "items"), i, one) fb_suggest_try(&nearest, fb_text_of(one, kind->member));
+    strcpy(out, nearest.best);
+    json_decref(found);
 }
 
-/* A line on standard error when the problem is about a name, and one like it exists: of a pass, model, alias, version, run,
- * graph, job, token or transformation. Asks the service for the names; says nothing when it does not answer. */
-static void suggest_names(fb_cli *cli, const json_t *problem) {
-    const char *detail = fb_text_of(problem, "detail");
+/* A line on standard error when the problem is about a name, and one like it exists. */
+static void print_suggestion(fb_cli *cli, const json_t *problem) {
     const kind_of_name *kind = find_kind(fb_text_of(problem, "code"));
-    char wrong[256];
-    fb_address address = {0};
-    if (!kind) return;
-    read_wrong_name(detail, wrong, sizeof wrong);
-    fb_suggestion nearest = fb_suggest(wrong);
-    const json_t *known = json_object_get(problem, "passes"), *one; /* the only ones, where it says them */
-    size_t i;
-    json_array_foreach(known, i, one) fb_suggest_try(&nearest, json_string_value(one) ? json_string_value(one) : "");
-    if (!known && strcmp(kind->code, "unknown-pass") == 0) try_passes(&nearest);
-    json_t *found = !known && address_list(kind, detail, &address) ? ask(cli, &address) : NULL;
-    json_array_foreach(json_object_get(found, "items"), i, one) fb_suggest_try(&nearest, fb_text_of(one, kind->member));
-    if (nearest.best) {
-        fputs("  did you mean ", stderr);
-        fb_screen_text(stderr, nearest.best);
-        fputs("?\n", stderr);
-    }
-    json_decref(found);
+    char id[FB_SUGGESTED_MAX + 1] = "";
+    const char *meant = fb_text_of(problem, "did_you_mean");
+    if (kind) find_id(cli, kind, fb_text_of(problem, "detail"), id);
+    if (!*meant) meant = id;
+    if (!*meant) return;
+    fputs("  did you mean ", stderr);
+    fb_screen_text(stderr, meant);
+    fputs("?\n", stderr);
 }
 
 /* "  first: second: third"; empty ones are left out. */
@@ -262,7 +237,7 @@ void fb_problem_print(fb_cli *cli, const json_t *problem) {
     print_tensors(json_object_get(problem, "mismatching"));
     print_tensors(json_object_get(problem, "tensors"));
     for (size_t i = 0; i < sizeof lists / sizeof *lists; i++) print_names(problem, lists[i]);
-    suggest_names(cli, problem);
+    print_suggestion(cli, problem);
     if (strcmp(code, "irreversible") == 0) suggest_rollback(fb_text_of(problem, "rollback"));
     else if (strcmp(code, "bytes-missing") == 0) fputs("  foldback bind GRAPH FILE gives tensors their bytes\n", stderr);
     else if (strcmp(code, FB_TENSOR_OVERFLOWS) == 0)

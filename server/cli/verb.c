@@ -1,3 +1,4 @@
+#include "core/base/suggest.h"
 #include "server/cli/cli.h"
 #include "server/cli/options.h"
 
@@ -88,10 +89,9 @@ static int complain_of_verb(const char *first, const char *second) {
         if (strchr(verb->name, ' ')) fb_suggest_try(&whole, verb->name);
         else fb_suggest_try(&word, verb->name);
     }
-    const char *best = word.best && (!whole.best || word.distance <= whole.distance) ? word.best : whole.best;
+    const char *best = *word.best && (!*whole.best || word.distance <= whole.distance) ? word.best : whole.best;
     return fb_complain(FB_EXIT_USAGE, "there is no verb %s; %s%s%sfoldback help%s%s lists all", has_noun ? joined : first,
-                       best ? "did you mean " : "", best ? best : "", best ? "? " : "", has_noun ? " " : "",
-                       has_noun ? first : "");
+                       *best ? "did you mean " : "", best, *best ? "? " : "", has_noun ? " " : "", has_noun ? first : "");
 }
 
 static int help(fb_cli *cli) {

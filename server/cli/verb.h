@@ -100,17 +100,6 @@ const char *fb_usual_data(void);
 /* "foldback: …" on standard error; returns `status`. */
 int fb_complain(int status, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
-/* ---- "Did you mean …?" for a name that does not exist -------------------------------------------------------------------- */
-
-typedef struct fb_suggestion {
-    const char *word, *best; /* best is NULL while nothing is near enough */
-    size_t distance;         /* only what is nearer than this is taken */
-} fb_suggestion;
-
-fb_suggestion fb_suggest(const char *word);
-/* Keeps the candidate (borrowed) when it is nearer than those before. Case does not count. */
-void fb_suggest_try(fb_suggestion *suggestion, const char *candidate);
-
 /* ---- The verbs, a table in each noun's file; the tables end with a row without a name ------------------------------------ */
 
 extern const fb_verb fb_run_verbs[], fb_graph_verbs[], fb_diff_verbs[], fb_show_verbs[], fb_ui_verbs[], fb_pass_verbs[],

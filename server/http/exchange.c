@@ -129,6 +129,12 @@ bool fb_exchange_expand(fb_exchange *exchange) {
     return true;
 }
 
+void fb_exchange_handle(fb_exchange *exchange) {
+    const fb_http_server *server = exchange->server;
+    exchange->route->handler(&exchange->request, &exchange->response);
+    if (exchange->response.problem && server->config.explain) server->config.explain(server->context, &exchange->response);
+}
+
 static void run(fb_exchange *exchange) {
     const fb_route *route = exchange->route;
     fb_request *request = &exchange->request;
@@ -138,7 +144,7 @@ static void run(fb_exchange *exchange) {
         return;
     }
     bool is_deferred = route->defer && fb_prefers(exchange, "respond-async") && route->defer(request, &exchange->response);
-    if (!is_deferred) route->handler(request, &exchange->response);
+    if (!is_deferred) fb_exchange_handle(exchange);
 }
 
 /* Runs the handler when it is due, and makes the answer. */

@@ -138,6 +138,8 @@ void fb_respond_problem(fb_response *response, int status, const char *code, con
 void fb_problem_pointer(fb_response *response, const char *pointer);
 void fb_problem_node(fb_response *response, const char *node);                       /* appends to "nodes" */
 void fb_problem_member_take(fb_response *response, const char *name, json_t *value); /* "conflicts", "passes", "rollback" … */
+/* The problem's members (borrowed); NULL when the response is not a problem. */
+const json_t *fb_problem_members(const fb_response *response);
 
 /* The problem for an error, by its status: FB_SYNTAX 400, FB_INVALID 422, FB_TOO_LARGE 413, FB_NOT_FOUND 404, FB_CONFLICT 409,
  * FB_NO_SPACE 507, FB_BUSY and FB_NO_MEMORY 503 with Retry-After, FB_IO 500. Its code, message, pointer and node go along. */
@@ -353,6 +355,8 @@ typedef struct fb_http_config {
     /* Called on a worker before a handler, for each parameter of the path and the query. Writes the value that `value` is short
      * for, if it differs. False: it has responded. NULL: values stay as they are. */
     bool (*expand)(void *context, fb_response *response, const char *name, const char *value, char expanded[FB_EXPANDED_SIZE]);
+    /* Called on a worker after a handler that responded with a problem; adds to it. NULL: problems stay as they are. */
+    void (*explain)(void *context, fb_response *response);
     fb_doorkeeper doorkeeper;         /* without `admit` everybody may do everything */
     const char *const *allowed_hosts; /* as long as the doorkeeper admits all: answered besides localhost and loopback */
     size_t allowed_host_count;        /* addresses, each with any port; see fb_http_is_host_name */

@@ -272,6 +272,8 @@ void *fb_exchange_begin(void *server, const char *target, struct MHD_Connection 
 enum MHD_Result fb_exchange_step(void *server, struct MHD_Connection *mhd, const char *url, const char *method,
                                  const char *version, const char *data, size_t *size, void **exchange);
 void fb_exchange_end(void *server, struct MHD_Connection *mhd, void **exchange, enum MHD_RequestTerminationCode code);
+/* Calls the route's handler, and fb_http_config.explain after a problem. */
+void fb_exchange_handle(fb_exchange *exchange);
 /* Lets the service replace parameters of the path and the query (fb_http_config.expand); false: it has responded. */
 bool fb_exchange_expand(fb_exchange *exchange);
 /* After fb_exchange_end: the last thing that is done with it. */

@@ -71,6 +71,10 @@ void fb_problem_member_take(fb_response *response, const char *name, json_t *val
     else json_decref(value);
 }
 
+const json_t *fb_problem_members(const fb_response *response) {
+    return response->problem;
+}
+
 static int http_status(fb_status status) {
     switch (status) {
     case FB_SYNTAX: return 400;

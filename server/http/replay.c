@@ -63,7 +63,7 @@ fb_status fb_http_replay(fb_http_server *server, const fb_http_replayed *replaye
     bool is_target = fb_target_parse(exchange);
     if (is_target) fb_route_find(exchange, &pattern);
     if (is_target && fb_route_require(exchange, pattern) && is_still_admitted(exchange) && fb_exchange_expand(exchange))
-        exchange->route->handler(&exchange->request, &exchange->response);
+        fb_exchange_handle(exchange);
     fb_response_require(&exchange->response);
     describe(exchange, out);
     return FB_OK;

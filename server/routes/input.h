@@ -82,6 +82,9 @@ bool fb_check_body_name(fb_response *response, const char *pointer, const char *
 
 /* ---- Short ids: the beginning of an id, as tables print it, means the id if only one begins so --------------------------- */
 
+/* fb_http_config.explain; `context` is the fb_app. Adds `did_you_mean` to a problem about a pass, preset, rule, layout, model,
+ * version or alias that does not exist, where one of nearly that name does. */
+void fb_suggest_name(void *context, fb_response *response);
 /* fb_http_config.expand; `context` is the fb_app. `name` says what `value` is the id of: id, graph, source, result and base of
  * a graph, run and of_run of a run, job of a job, digest and weights of a blob, structure and signature of these; others are
  * left alone. At least 8 digits after "sha256:", "run_" or "job_"; "sha256:" may be missing, and "…" or "..." at the end is

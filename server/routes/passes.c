@@ -3,6 +3,7 @@
 
 #include "core/compose/composition.h"
 #include "core/json/json.h"
+#include "core/layouts/layout.h"
 #include "core/passes/passes.h"
 #include "server/routes/input.h"
 #include "server/routes/routes.h"
@@ -66,25 +67,26 @@ static void get_passes(const fb_request *request, fb_response *response) {
     fb_respond_json_buffer_take(response, 200, &answer);
 }
 
-/* Perhaps it is a rule or a layout, which are listed elsewhere. */
+/* Perhaps it is a rule or a layout, which are listed elsewhere. `foldback passes` needs no store, and has none. */
 static void respond_unknown(const fb_request *request, fb_response *response, const char *name) {
     const fb_app *app = request->context;
     fb_error error = {0};
-    fb_store_rule stored;
-    /* `foldback passes` needs no store, and has none. */
+    fb_store_rule stored = {0};
     fb_status status = app->store ? fb_store_get_rule(app->store, FB_STORED_ANY, name, 0, &stored, &error) : FB_NOT_FOUND;
-    if (!status) {
-        bool is_layout = stored.kind == FB_STORED_LAYOUT;
-        fb_respond_problem(response, 404, "unknown-pass", "\"%s\" is a %s: GET /v1/%s/%s", stored.name,
-                           is_layout ? "layout" : "rule", is_layout ? "layouts" : "transformations", stored.name);
-        FB_STORE_FREE(&stored);
-    } else if (status == FB_NOT_FOUND) {
+    bool is_layout = stored.kind == FB_STORED_LAYOUT || fb_layout_is_shipped(name);
+    if (status && status != FB_NOT_FOUND) {
+        fb_respond_error(response, &error);
+    } else if (!status || is_layout) {
+        fb_respond_problem(response, 404, "unknown-pass",
+                           is_layout ? "\"%.80s\" is a layout: GET /v1/layouts/%.80s"
+                                     : "\"%.80s\" is a rule: GET /v1/transformations/%.80s",
+                           name, name);
+    } else {
         fb_respond_problem(response, 404, "unknown-pass",
                            "there is no pass named \"%.80s\"; GET /v1/passes lists them, and GET /v1/transformations the rules",
                            name);
-    } else {
-        fb_respond_error(response, &error);
     }
+    FB_STORE_FREE(&stored);
 }
 
 static void get_pass(const fb_request *request, fb_response *response) {

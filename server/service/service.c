@@ -291,6 +291,7 @@ static fb_status start_http(const fb_service_config *config, fb_service *service
     service->app.signing_key = config->signing_key;
     http.allows_addresses = config->is_open;
     http.expand = fb_expand_id;
+    http.explain = fb_suggest_name;
     size_t count;
     service->routes = fb_routes_join(&count);
     if (!service->routes) return fb_fail_memory(error);

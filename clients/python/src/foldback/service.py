@@ -31,7 +31,8 @@ class Problem(Exception):
     def __init__(self, status: int, body: dict[str, Any]) -> None:
         self.status, self.body = status, body
         self.code: str = body.get("code", "")
-        super().__init__(f"{status} {body.get('title', '')}: {body.get('detail', '')}")
+        hint = f" (did you mean {body['did_you_mean']}?)" if "did_you_mean" in body else ""
+        super().__init__(f"{status} {body.get('title', '')}: {body.get('detail', '')}{hint}")
 
 
 class Unreachable(httpx.ConnectError, ConnectionError):

@@ -1,9 +1,8 @@
-#include "server/cli/verb.h"
+#include "core/base/suggest.h"
 
 #include <ctype.h>
 #include <string.h>
 
-#define LONGEST 80 /* a graph's id */
 #define FURTHEST 4
 
 fb_suggestion fb_suggest(const char *word) {
@@ -11,9 +10,9 @@ fb_suggestion fb_suggest(const char *word) {
     return (fb_suggestion){.word = word, .distance = length / 2 + 1 < FURTHEST ? length / 2 + 1 : FURTHEST};
 }
 
-/* Levenshtein's distance, one row at a time; `b` has at most LONGEST characters. */
+/* Levenshtein's distance, one row at a time; `b` has at most FB_SUGGESTED_MAX characters. */
 static size_t distance(const char *a, const char *b) {
-    size_t row[LONGEST + 1], width = strlen(b);
+    size_t row[FB_SUGGESTED_MAX + 1], width = strlen(b);
     for (size_t j = 0; j <= width; j++) row[j] = j;
     for (size_t i = 1; *a; i++, a++) {
         size_t diagonal = row[0];
@@ -31,9 +30,9 @@ static size_t distance(const char *a, const char *b) {
 
 void fb_suggest_try(fb_suggestion *suggestion, const char *candidate) {
     if (strcmp(candidate, suggestion->word) == 0) return; /* it is there, and was refused */
-    if (strlen(candidate) > LONGEST || strlen(suggestion->word) > LONGEST) return;
+    if (strlen(candidate) > FB_SUGGESTED_MAX || strlen(suggestion->word) > FB_SUGGESTED_MAX) return;
     size_t found = distance(suggestion->word, candidate);
     if (found >= suggestion->distance) return;
     suggestion->distance = found;
-    suggestion->best = candidate;
+    strcpy(suggestion->best, candidate);
 }
