@@ -26,7 +26,10 @@ fb_held fb_held_of(fb_precision precision, fb_dtype dtype) {
     case FB_INT16:
     case FB_INT32:
     case FB_INT64:
-    case FB_UINT8: return FB_HELD_INT;
+    case FB_UINT8:
+    case FB_UINT16:
+    case FB_UINT32:
+    case FB_UINT64: return FB_HELD_INT;
     case FB_FLOAT64: return FB_HELD_DOUBLE;
     case FB_FLOAT32:
     case FB_FLOAT16:
@@ -120,7 +123,7 @@ static fb_status new_array(fb_array_memory *memory, fb_array **out, fb_error *er
 fb_status fb_array_new(fb_array_memory *memory, fb_dtype dtype, int rank, const int64_t *sizes, fb_array **out,
                        fb_error *error) {
     fb_held held = fb_held_of(memory->precision, dtype);
-    if (!held) {
+    if (!held || (fb_dtype_is_wide_unsigned(dtype) && !memory->has_wide_unsigned)) {
         return fb_fail(error, FB_INVALID, "unsupported-operator", NULL, "tensors of %s are not evaluated",
                        dtype ? fb_dtype_name(dtype) : "an unknown dtype");
     }

@@ -6,13 +6,14 @@
  *
  *     float64, and every floating dtype when precision is FB_PRECISION_DOUBLE        double
  *     float32, float16, bfloat16 (whose values are rounded to their dtype)           float
- *     int8 … int64, uint8 (whose values are wrapped to their dtype)                  int64_t
+ *     int8 … int64, uint8 … uint64 (whose values are wrapped to their dtype)         int64_t
  *     bool                                                                           unsigned char, 0 or 1
  *     complex128, and complex64 when precision is FB_PRECISION_DOUBLE                double _Complex
  *     complex64                                                                      float _Complex
  *
- * Only the kernels that say so (FB_KERNEL_COMPLEX) see complex arrays. Other dtypes are refused. Reference counts are not
- * atomic: an evaluation belongs to one thread. */
+ * Only the kernels that say so (FB_KERNEL_COMPLEX) see complex arrays. uint16, uint32 and uint64 are for ONNX's operators,
+ * which refuse numbers from 2^63 on. Other dtypes are refused. Reference counts are not atomic: an evaluation belongs to one
+ * thread. */
 #ifndef FB_EVALUATOR_ARRAY_H
 #define FB_EVALUATOR_ARRAY_H
 
@@ -40,8 +41,13 @@ typedef enum fb_precision {
 typedef struct fb_array_memory {
     size_t used, peak, limit; /* bytes; limit 0 = none */
     fb_precision precision;
-    fb_work work; /* of all loops over these arrays */
+    bool has_wide_unsigned; /* uint16, uint32 and uint64, with which PyTorch hardly computes */
+    fb_work work;           /* of all loops over these arrays */
 } fb_array_memory;
+
+static inline bool fb_dtype_is_wide_unsigned(fb_dtype dtype) {
+    return dtype == FB_UINT16 || dtype == FB_UINT32 || dtype == FB_UINT64;
+}
 
 /* Bytes that are about to be allocated beside arrays: FB_TOO_LARGE "evaluation-too-large" beyond the limit. Give them back when
  * they are freed. */

@@ -28,6 +28,8 @@ static int64_t wrap_int(int64_t value, fb_dtype dtype) {
     case FB_INT16: return (int16_t)value;
     case FB_INT32: return (int32_t)value;
     case FB_UINT8: return (uint8_t)value;
+    case FB_UINT16: return (uint16_t)value;
+    case FB_UINT32: return (uint32_t)value;
     default: return value;
     }
 }

@@ -120,6 +120,9 @@ static fb_status draw(const fb_eval_inputs *given, fb_node node, fb_object *out,
 /* The same numbers, as an array of the evaluation's precision. */
 static fb_status take(const fb_eval_inputs *given, const fb_array *array, fb_object *out, fb_error *error) {
     size_t size = (size_t)fb_array_count(array) * fb_dtype_size(array->dtype);
+    if (fb_dtype_is_wide_unsigned(array->dtype) && !given->memory->has_wide_unsigned)
+        return fb_fail(error, FB_INVALID, "unsupported-dtype", NULL, "an input has the dtype %s, which is not evaluated",
+                       fb_dtype_name(array->dtype));
     fb_status status = fb_array_memory_take(given->memory, size, error);
     if (status) return status;
     void *bytes = malloc(size ? size : 1);
@@ -196,7 +199,8 @@ static fb_status read_array(const unsigned char *bytes, const fb_safetensors_ent
 fb_status fb_array_file_read(const unsigned char *bytes, uint64_t size, size_t limit, const fb_watch *watch, fb_array_file *out,
                              fb_error *error) {
     fb_safetensors file;
-    *out = (fb_array_file){.memory = {.limit = limit, .precision = FB_PRECISION_RECORDED, .work = {.watch = watch}}};
+    *out = (fb_array_file){
+        .memory = {.limit = limit, .precision = FB_PRECISION_RECORDED, .has_wide_unsigned = true, .work = {.watch = watch}}};
     fb_status status = fb_safetensors_read(bytes, size, &file, error);
     if (status) return status;
     out->items = calloc(file.count + 1, sizeof *out->items);

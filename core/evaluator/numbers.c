@@ -12,7 +12,8 @@ static bool fits(const fb_object *object, double number, int64_t integer, fb_dty
     fb_dtype_range range;
     if (fb_dtype_limits(fb_dtype_part(dtype), &range)) return !isfinite(number) || fabs(number) <= range.largest;
     int bits = (int)fb_dtype_size(dtype) * 8;
-    double largest = dtype == FB_UINT8 ? 255 : ldexp(1, bits - 1) - 1, smallest = dtype == FB_UINT8 ? 0 : -ldexp(1, bits - 1);
+    bool is_unsigned = dtype == FB_UINT8 || fb_dtype_is_wide_unsigned(dtype);
+    double largest = ldexp(1, is_unsigned ? bits : bits - 1) - 1, smallest = is_unsigned ? 0 : -ldexp(1, bits - 1);
     if (object->kind == FB_OBJECT_FLOAT) return number >= smallest && number <= largest && number < 0x1p63;
     if (dtype == FB_UINT8) smallest = -255;
     return bits == 64 || ((double)integer >= smallest && (double)integer <= largest);

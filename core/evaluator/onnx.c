@@ -7,6 +7,8 @@
 
 #include "core/graph/namespace.h"
 
+#define DEFAULT "onnx." /* the default domain */
+#define PREVIEW "ai.onnx.preview."
 #define FUNCTION "onnx.function."
 
 /* ---- failing ------------------------------------------------------------------------------------------------------------ */
@@ -67,6 +69,16 @@ fb_object onnx_arrays(onnx_op *op, fb_array *const *items, size_t count) {
     return list;
 }
 
+/* A uint64 is held as an int64, whose order and quotients are those of numbers below 2^63 alone. */
+static fb_array *check_unsigned(onnx_op *op, fb_array *array) {
+    if (!array || array->dtype != FB_UINT64) return array;
+    fb_walk walk;
+    bool is_beyond = false;
+    for (fb_walk_begin(&walk, array, NULL); fb_walk_more(&walk); fb_walk_next(&walk))
+        for (int64_t i = 0; i < walk.count; i++) is_beyond |= ((const int64_t *)walk.data[0])[i * walk.strides[0]] < 0;
+    return is_beyond ? onnx_refuse(op, "numbers of uint64 from 2^63 on are not evaluated") : array;
+}
+
 /* ---- inputs ------------------------------------------------------------------------------------------------------------- */
 
 size_t onnx_in_count(const onnx_op *op) {
@@ -84,7 +96,8 @@ fb_array *onnx_maybe(onnx_op *op, size_t index) {
     if (!has_input(op, index) || !onnx_ok(op)) return NULL;
     op->call->status = fb_evaluate_value(op->call->evaluator, op->args->items[index], &object);
     if (!onnx_ok(op)) return NULL;
-    if (object.kind == FB_OBJECT_ARRAY && !fb_dtype_is_complex(object.array->dtype)) return onnx_keep(op, object.array);
+    if (object.kind == FB_OBJECT_ARRAY && !fb_dtype_is_complex(object.array->dtype))
+        return check_unsigned(op, onnx_keep(op, object.array));
     fb_object_drop(&object);
     return onnx_refuse(op, "its input %zu is not a tensor of numbers", index);
 }
@@ -220,8 +233,9 @@ int onnx_axis(onnx_op *op, const char *name, int64_t fallback, const fb_array *a
 
 fb_dtype onnx_dtype(onnx_op *op, int64_t number) {
     static const fb_dtype dtypes[] = {
-        [1] = FB_FLOAT32, [2] = FB_UINT8, [3] = FB_INT8,     [5] = FB_INT16,    [6] = FB_INT32,
-        [7] = FB_INT64,   [9] = FB_BOOL,  [10] = FB_FLOAT16, [11] = FB_FLOAT64, [16] = FB_BFLOAT16};
+        [1] = FB_FLOAT32, [2] = FB_UINT8,   [3] = FB_INT8,     [4] = FB_UINT16,   [5] = FB_INT16,
+        [6] = FB_INT32,   [7] = FB_INT64,   [9] = FB_BOOL,     [10] = FB_FLOAT16, [11] = FB_FLOAT64,
+        [12] = FB_UINT32, [13] = FB_UINT64, [16] = FB_BFLOAT16};
     fb_dtype found = number > 0 && number < (int64_t)(sizeof dtypes / sizeof *dtypes) ? dtypes[number] : FB_DTYPE_UNKNOWN;
     if (!found) onnx_refuse(op, "its dtype %lld is not evaluated", (long long)number);
     return found;
@@ -317,8 +331,12 @@ fb_array *onnx_map(onnx_op *op, fb_array *array, double (*function)(double x, co
 
 /* ---- a call ------------------------------------------------------------------------------------------------------------- */
 
+static bool is_of_default(const char *target) {
+    return strncmp(target, DEFAULT, strlen(DEFAULT)) == 0;
+}
+
 static bool is_operator(const char *target, onnx_op *op, char *name, size_t size) {
-    const char *part = target + strlen("onnx."), *dot = strstr(part, ".v");
+    const char *part = is_of_default(target) ? target + strlen(DEFAULT) : target, *dot = strstr(part, ".v");
     if (!dot || (size_t)(dot - part) >= size || strchr(dot + 2, '.')) return false;
     memcpy(name, part, (size_t)(dot - part));
     name[dot - part] = '\0';
@@ -327,13 +345,22 @@ static bool is_operator(const char *target, onnx_op *op, char *name, size_t size
     return true;
 }
 
+bool fb_is_onnx_graph(const fb_graph *graph) {
+    fb_value metadata = fb_graph_metadata(graph);
+    const char *dialect = metadata.id ? fb_value_text(graph, fb_map_value(graph, metadata, "dialect")) : NULL;
+    return dialect && strcmp(dialect, "\"onnx\"") == 0;
+}
+
 bool fb_is_onnx_call(const fb_graph *graph, fb_node node) {
-    return fb_node_at(graph, node)->opcode == FB_CALL_FUNCTION && strncmp(fb_node_target(graph, node), "onnx.", 5) == 0;
+    const char *target = fb_node_target(graph, node);
+    return fb_node_at(graph, node)->opcode == FB_CALL_FUNCTION &&
+           (is_of_default(target) || strncmp(target, PREVIEW, strlen(PREVIEW)) == 0);
 }
 
 static const onnx_row *find_row(const onnx_op *op, bool *is_known) {
-    static const onnx_row *const tables[] = {onnx_rows_math,      onnx_rows_shape,  onnx_rows_layer,  onnx_rows_reduce,
-                                             onnx_rows_attention, onnx_rows_resize, onnx_rows_program};
+    static const onnx_row *const tables[] = {onnx_rows_math,      onnx_rows_shape,    onnx_rows_layer,   onnx_rows_reduce,
+                                             onnx_rows_attention, onnx_rows_resize,   onnx_rows_program, onnx_rows_state,
+                                             onnx_rows_sample,    onnx_rows_quantised};
     *is_known = false;
     for (size_t t = 0; t < sizeof tables / sizeof *tables; t++) {
         for (const onnx_row *row = tables[t]; row->name; row++) {
@@ -370,6 +397,7 @@ static void check_unread(onnx_op *op) {
 
 static void give_results(onnx_op *op, fb_array *first, fb_object *result) {
     if (!op->results[0]) op->results[0] = first;
+    for (size_t i = 0; i < op->wanted && onnx_ok(op); i++) check_unsigned(op, op->results[i]);
     if (!onnx_ok(op)) return;
     if (!op->results[0]) {
         onnx_refuse(op, "it gives nothing");

@@ -41,7 +41,7 @@ typedef struct onnx_row {
     const char *spelling;
 } onnx_row;
 extern const onnx_row onnx_rows_math[], onnx_rows_shape[], onnx_rows_layer[], onnx_rows_reduce[], onnx_rows_attention[],
-    onnx_rows_resize[], onnx_rows_program[];
+    onnx_rows_resize[], onnx_rows_program[], onnx_rows_state[], onnx_rows_sample[], onnx_rows_quantised[];
 
 /* ---- arguments ---------------------------------------------------------------------------------------------------------- */
 
@@ -69,6 +69,11 @@ int onnx_axis(onnx_op *op, const char *name, int64_t fallback, const fb_array *a
 /* A dtype by its number in ONNX; fails where it is not evaluated. */
 fb_dtype onnx_dtype(onnx_op *op, int64_t number);
 fb_value onnx_attribute(onnx_op *op, const char *name);
+
+/* Runs the program of an attribute over these inputs, and what it captures. `out` is its tuple, the caller's to drop. */
+bool onnx_run(onnx_op *op, const char *name, const fb_object *inputs, size_t count, fb_object *out);
+/* The arrays that a program gave, each kept; they are so many. Drops what was given. */
+bool onnx_take(onnx_op *op, fb_object *given, size_t count, fb_array **out);
 
 /* ---- making ------------------------------------------------------------------------------------------------------------- */
 
@@ -132,6 +137,12 @@ fb_array *onnx_binary(onnx_op *op, fb_op part, const char *spelling, fb_array *a
 #define ONNX_DIV(a, b) onnx_binary(op, FB_OP_TRUE_DIVIDE, "true_divide", a, b)
 /* A function of each element of a floating array. */
 fb_array *onnx_map(onnx_op *op, fb_array *array, double (*function)(double x, const double *with), const double *with);
+
+fb_array *onnx_matmul(onnx_op *op, fb_array *a, fb_array *b);
+/* Reads the call's attributes of a Conv; `bias` may be NULL. */
+fb_array *onnx_convolve(onnx_op *op, fb_array *x, fb_array *weight, fb_array *bias);
+/* Cast: refuses a number beyond the range of an integer. */
+fb_array *onnx_convert(onnx_op *op, fb_array *x, fb_dtype dtype);
 
 /* Fails: it is not evaluated, though it is right; it is wrong. */
 fb_array *onnx_refuse(onnx_op *op, const char *format, ...) __attribute__((format(printf, 2, 3)));

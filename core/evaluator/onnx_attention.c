@@ -151,6 +151,44 @@ static fb_array *op_attention(onnx_op *op) {
     return made;
 }
 
+/* What a program of the call makes of scores or probabilities, where it has one. */
+static fb_array *modified(onnx_op *op, const char *name, fb_array *x) {
+    fb_array *made = NULL;
+    fb_object given;
+    if (!x || !onnx_has_attribute(op, name)) return x;
+    if (!onnx_run(op, name, &(fb_object){.kind = FB_OBJECT_ARRAY, .array = x}, 1, &given) || !onnx_take(op, &given, 1, &made))
+        return NULL;
+    made = onnx_keep(op, made);
+    bool fits = made && made->dtype == x->dtype && made->rank == 4 && memcmp(made->sizes, x->sizes, 4 * sizeof *x->sizes) == 0;
+    return fits || !made ? made : onnx_fail(op, "its %s changes shape or dtype", name);
+}
+
+/* All is computed in the precision of the softmax but the scores. */
+static fb_array *op_flex_attention(onnx_op *op) {
+    fb_array *q = onnx_in(op, 0), *k = onnx_in(op, 1), *v = onnx_in(op, 2);
+    int64_t number = onnx_int(op, "softmax_precision", 0);
+    bool has_scale = onnx_has_attribute(op, "scale");
+    double scale = onnx_float(op, "scale", 0);
+    onnx_ignore(op, "captures");
+    if (!q || !k || !v || !onnx_ok(op)) return NULL;
+    bool fits = q->rank == 4 && k->rank == 4 && v->rank == 4 && q->sizes[0] == k->sizes[0] && k->sizes[0] == v->sizes[0] &&
+                k->sizes[1] && k->sizes[1] == v->sizes[1] && q->sizes[1] % k->sizes[1] == 0 && k->sizes[2] == v->sizes[2] &&
+                q->sizes[3] == k->sizes[3] && q->sizes[3] && k->sizes[2] && q->dtype == k->dtype && q->dtype == v->dtype;
+    if (!fits) return onnx_fail(op, "its inputs do not fit");
+    if (!fb_dtype_is_floating(q->dtype)) return onnx_refuse(op, "it is evaluated for floats alone");
+    if (!has_scale) scale = 1 / sqrt((double)q->sizes[3]);
+    if (scale < 0) return onnx_refuse(op, "its scale is negative");
+    fb_dtype precision = number ? onnx_dtype(op, number) : q->dtype == FB_FLOAT64 ? FB_FLOAT64 : FB_FLOAT32;
+    int64_t times = q->sizes[1] / k->sizes[1];
+    fb_array *factor = onnx_scalar(op, sqrt(scale), q->dtype);
+    fb_array *keys = onnx_permute(op, ONNX_MUL(repeated(op, k, times), factor), (const int[]){0, 1, 3, 2});
+    fb_array *scores = modified(op, "score_mod", onnx_cast(op, product(op, ONNX_MUL(q, factor), keys), precision));
+    if (!scores) return NULL;
+    fb_array *weights = ONNX_PART(SOFTMAX, "softmax", ONNX_A("input", scores), ONNX_I("dim", -1));
+    return onnx_cast(op, product(op, modified(op, "prob_mod", weights), onnx_cast(op, repeated(op, v, times), precision)),
+                     q->dtype);
+}
+
 /* ---- losses ------------------------------------------------------------------------------------------------------------- */
 
 /* Of logarithms of probabilities (N, C, …) and targets (N, …). */
@@ -344,6 +382,7 @@ static fb_array *op_lstm(onnx_op *op) {
     { name, first, LAST, function, 0, NULL }
 const onnx_row onnx_rows_attention[] = {
     ROW("Attention", 23, op_attention),
+    ROW("ai.onnx.preview.FlexAttention", 1, op_flex_attention),
     ROW("NegativeLogLikelihoodLoss", 12, op_nll_loss),
     ROW("SoftmaxCrossEntropyLoss", 12, op_cross_entropy),
     ROW("RNN", 7, op_rnn),

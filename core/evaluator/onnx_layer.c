@@ -9,14 +9,14 @@
 
 /* ---- products ----------------------------------------------------------------------------------------------------------- */
 
-static fb_array *matmul(onnx_op *op, fb_array *a, fb_array *b) {
+fb_array *onnx_matmul(onnx_op *op, fb_array *a, fb_array *b) {
     if (!a || !b || !onnx_ok(op)) return NULL;
     if (a->dtype != b->dtype) return onnx_fail(op, "its operands have two dtypes");
     return ONNX_PART(MATMUL, "matmul", ONNX_A("input", a), ONNX_A("other", b));
 }
 
 static fb_array *op_matmul(onnx_op *op) {
-    return matmul(op, onnx_in(op, 0), onnx_in(op, 1));
+    return onnx_matmul(op, onnx_in(op, 0), onnx_in(op, 1));
 }
 
 static fb_array *turned(onnx_op *op, fb_array *x) {
@@ -30,7 +30,7 @@ static fb_array *op_gemm(onnx_op *op) {
     if (!a || !b || !onnx_ok(op)) return NULL;
     if (a->rank != 2 || b->rank != 2) return onnx_fail(op, "its operands are not matrices");
     if (!fb_dtype_is_floating(a->dtype) && (alpha != 1 || beta != 1)) return onnx_refuse(op, "integers are not scaled");
-    fb_array *made = matmul(op, turns_a ? turned(op, a) : a, turns_b ? turned(op, b) : b);
+    fb_array *made = onnx_matmul(op, turns_a ? turned(op, a) : a, turns_b ? turned(op, b) : b);
     if (made && alpha != 1) made = ONNX_MUL(made, onnx_scalar(op, alpha, made->dtype));
     if (!c || !made) return made;
     if (beta != 1) c = ONNX_MUL(c, onnx_scalar(op, beta, c->dtype));
@@ -51,24 +51,6 @@ static fb_array *op_einsum(onnx_op *op) {
     }
     fb_object operands = onnx_arrays(op, items, count);
     return ONNX_PART(EINSUM, "einsum", ONNX_T("equation", equation), ONNX_O("operands", operands));
-}
-
-/* Integers less their zero points, in int32, which holds all that float64 makes of them here. */
-static fb_array *less_zero(onnx_op *op, fb_array *x, fb_array *zero, bool is_left) {
-    if (!x || !onnx_ok(op)) return NULL;
-    if (x->dtype != FB_UINT8 && x->dtype != FB_INT8) return onnx_fail(op, "its operands are not of 8 bits");
-    fb_array *wide = onnx_cast(op, x, FB_INT32);
-    if (!zero) return wide;
-    if (zero->dtype != x->dtype || zero->rank > 1)
-        return onnx_refuse(op, "its zero point is not one number, or one for each row or column");
-    fb_array *number = onnx_cast(op, zero, FB_INT32);
-    if (is_left && fb_array_count(zero) != 1) number = onnx_reshape(op, number, 2, (const int64_t[]){fb_array_count(zero), 1});
-    return ONNX_SUB(wide, number);
-}
-
-static fb_array *op_matmul_integer(onnx_op *op) {
-    fb_array *a = onnx_in(op, 0), *b = onnx_in(op, 1), *a_zero = onnx_maybe(op, 2), *b_zero = onnx_maybe(op, 3);
-    return matmul(op, less_zero(op, a, a_zero, true), less_zero(op, b, b_zero, false));
 }
 
 /* ---- windows ------------------------------------------------------------------------------------------------------------ */
@@ -147,10 +129,9 @@ static fb_array *padded(onnx_op *op, fb_array *x, const window *w) {
                      ONNX_F("value", 0));
 }
 
-static fb_array *op_conv(onnx_op *op) {
+fb_array *onnx_convolve(onnx_op *op, fb_array *x, fb_array *weight, fb_array *bias) {
     static const fb_op ops[] = {FB_OP_CONV1D, FB_OP_CONV2D, FB_OP_CONV3D};
     static const char *const spellings[] = {"conv1d", "conv2d", "conv3d"};
-    fb_array *x = onnx_in(op, 0), *weight = onnx_in(op, 1), *bias = onnx_maybe(op, 2);
     int64_t groups = onnx_int(op, "group", 1);
     window w;
     if (!x || !weight || !onnx_ok(op)) return NULL;
@@ -167,6 +148,11 @@ static fb_array *op_conv(onnx_op *op) {
                                                      ONNX_I("groups", groups),
                                                      {NULL, {.kind = FB_OBJECT_NONE}}},
                           0);
+}
+
+static fb_array *op_conv(onnx_op *op) {
+    fb_array *x = onnx_in(op, 0), *weight = onnx_in(op, 1);
+    return onnx_convolve(op, x, weight, onnx_maybe(op, 2));
 }
 
 /* The whole result without padding, and then what the padding takes away, or adds. */
@@ -372,12 +358,40 @@ static fb_array *root_of(onnx_op *op, fb_array *variance, double epsilon) {
                     : NULL;
 }
 
+/* x less the mean, by the deviation; scaled and moved. One number for each channel of each. */
+static fb_array *scaled_by_channel(onnx_op *op, fb_array *x, fb_array *const in[4], double epsilon) {
+    fb_array *scaled = ONNX_DIV(ONNX_SUB(x, in[2]), root_of(op, in[3], epsilon));
+    return ONNX_ADD(ONNX_MUL(scaled, in[0]), in[1]);
+}
+
+/* By the input's own mean and variance, in float32 at least; gives the new running ones. */
+static fb_array *train_batch(onnx_op *op, fb_array *x, fb_array *in[4], double epsilon, double momentum) {
+    fb_dtype dtype = x->dtype, wide = dtype == FB_FLOAT64 ? dtype : FB_FLOAT32;
+    int64_t axes[FB_MAX_RANK], count = 0, channels = x->sizes[1];
+    for (int i = 0; i < x->rank; i++)
+        if (i != 1) axes[count++] = i;
+    fb_object dims = onnx_list(op, axes, (int)count);
+    x = onnx_cast(op, x, wide);
+    for (int i = 0; i < 4; i++) in[i] = onnx_cast(op, in[i], wide);
+    if (!x || !onnx_ok(op)) return NULL;
+    fb_array *now[2] = {ONNX_PART(MEAN, "mean", ONNX_A("input", x), ONNX_O("dim", dims), ONNX_B("keepdim", true))};
+    fb_array *centred = ONNX_SUB(x, now[0]), *square = ONNX_MUL(centred, centred);
+    if (square) now[1] = ONNX_PART(MEAN, "mean", ONNX_A("input", square), ONNX_O("dim", dims), ONNX_B("keepdim", true));
+    for (int i = 0; i < 2 && now[1] && onnx_ok(op); i++) {
+        fb_array *before = ONNX_MUL(in[i + 2], onnx_scalar(op, momentum, wide));
+        fb_array *sum = ONNX_ADD(before, ONNX_MUL(now[i], onnx_scalar(op, 1 - momentum, wide)));
+        op->results[i + 1] = onnx_cast(op, onnx_reshape(op, sum, 1, &channels), dtype);
+        in[i + 2] = now[i];
+    }
+    return op->results[0] = onnx_cast(op, scaled_by_channel(op, x, in, epsilon), dtype);
+}
+
 static fb_array *op_batch_normalization(onnx_op *op) {
     fb_array *x = onnx_in(op, 0), *in[4];
-    double epsilon = onnx_float(op, "epsilon", 1e-5f);
-    onnx_ignore(op, "momentum");
-    if (onnx_int(op, "training_mode", 0) || !onnx_int(op, "spatial", 1) || op->wanted > 1)
-        return onnx_refuse(op, "it is evaluated as it is deployed, with one result");
+    double epsilon = onnx_float(op, "epsilon", 1e-5f), momentum = onnx_float(op, "momentum", 0.9f);
+    bool trains = onnx_int(op, "training_mode", 0);
+    if (!onnx_int(op, "spatial", 1) || (op->wanted > 1 && !trains))
+        return onnx_refuse(op, "it is evaluated by channel, and with one result unless training_mode says so");
     if (!x) return NULL;
     for (size_t i = 0; i < 4; i++) {
         in[i] = onnx_in(op, i + 1);
@@ -386,8 +400,8 @@ static fb_array *op_batch_normalization(onnx_op *op) {
         if (in[i]->dtype != x->dtype) return onnx_refuse(op, "its inputs are of several dtypes");
         in[i] = by_channel(op, in[i], x);
     }
-    fb_array *scaled = ONNX_DIV(ONNX_SUB(x, in[2]), root_of(op, in[3], epsilon));
-    return ONNX_ADD(ONNX_MUL(scaled, in[0]), in[1]);
+    if (trains && onnx_ok(op)) return train_batch(op, x, in, epsilon, momentum);
+    return scaled_by_channel(op, x, in, epsilon);
 }
 
 /* Over these axes; the mean and 1 / deviation are kept where they are asked for. In float32 at least. */
@@ -554,93 +568,6 @@ static fb_array *op_dropout(onnx_op *op) {
     return x;
 }
 
-/* ---- quantised numbers -------------------------------------------------------------------------------------------------- */
-
-/* Scale or zero point as wide as it is broadcast: one number, or one for each place along the axis. Blocks are not. */
-static fb_array *along_axis(onnx_op *op, fb_array *given, const fb_array *x, int64_t axis) {
-    int64_t sizes[FB_MAX_RANK];
-    if (!given || !onnx_ok(op)) return NULL;
-    if (fb_array_count(given) == 1 && given->rank <= 1) return onnx_reshape(op, given, 0, NULL);
-    int at = onnx_axis_of(op, axis, x->rank);
-    if (!onnx_ok(op)) return NULL;
-    if (given->rank != 1 || given->sizes[0] != onnx_size(x, at))
-        return onnx_refuse(op, "its scale is not one number for each place of the axis");
-    for (int i = 0; i < x->rank; i++) sizes[i] = i == at ? given->sizes[0] : 1;
-    return onnx_reshape(op, given, x->rank, sizes);
-}
-
-static bool range_of(fb_dtype dtype, double *low, double *high) {
-    *low = dtype == FB_UINT8 ? 0 : dtype == FB_INT8 ? -128 : -32768;
-    *high = dtype == FB_UINT8 ? 255 : dtype == FB_INT8 ? 127 : 32767;
-    return dtype == FB_UINT8 || dtype == FB_INT8 || dtype == FB_INT16;
-}
-
-static fb_array *op_quantize_linear(onnx_op *op) {
-    fb_array *x = onnx_in(op, 0), *scale = onnx_in(op, 1), *zero = onnx_maybe(op, 2);
-    int64_t axis = onnx_int(op, "axis", 1), number = onnx_int(op, "output_dtype", 0), precision = onnx_int(op, "precision", 0);
-    double low, high;
-    onnx_ignore(op, "saturate"); /* of float8 */
-    if (!x || !scale || !onnx_ok(op)) return NULL;
-    if (onnx_int(op, "block_size", 0)) return onnx_refuse(op, "blocks are not evaluated");
-    fb_dtype dtype = zero ? zero->dtype : number ? onnx_dtype(op, number) : FB_UINT8;
-    if (!dtype || !range_of(dtype, &low, &high)) return onnx_ok(op) ? onnx_refuse(op, "its dtype is not evaluated") : NULL;
-    if (number && zero && onnx_dtype(op, number) != dtype) return onnx_fail(op, "its zero point has another dtype");
-    if (precision && onnx_dtype(op, precision) != x->dtype) return onnx_refuse(op, "its precision is not that of its input");
-    if (x->dtype != scale->dtype || !fb_dtype_is_floating(x->dtype)) return onnx_refuse(op, "its scale has another dtype");
-    fb_array *divided = ONNX_DIV(x, along_axis(op, scale, x, axis));
-    fb_array *rounded = divided ? ONNX_PART(ROUND, "round", ONNX_A("input", divided)) : NULL;
-    fb_array *shifted =
-        rounded && zero ? ONNX_ADD(onnx_cast(op, rounded, FB_FLOAT64), onnx_cast(op, along_axis(op, zero, x, axis), FB_FLOAT64))
-                        : onnx_cast(op, rounded, FB_FLOAT64);
-    shifted = onnx_rows(op, shifted);
-    fb_array *made = shifted ? onnx_new(op, dtype, shifted->rank, shifted->sizes) : NULL;
-    for (int64_t i = 0, count = made ? fb_array_count(made) : 0; i < count && fb_work_at(fb_call_work(op->call), i, count);
-         i++) {
-        double one = onnx_get(shifted, i);
-        if (one != one) return onnx_refuse(op, "what nan becomes is not defined");
-        onnx_put(made, i, one < low ? low : one > high ? high : one);
-    }
-    return made;
-}
-
-static fb_array *op_dequantize_linear(onnx_op *op) {
-    fb_array *x = onnx_in(op, 0), *scale = onnx_in(op, 1), *zero = onnx_maybe(op, 2);
-    int64_t axis = onnx_int(op, "axis", 1), number = onnx_int(op, "output_dtype", 0);
-    if (!x || !scale || !onnx_ok(op)) return NULL;
-    if (onnx_int(op, "block_size", 0)) return onnx_refuse(op, "blocks are not evaluated");
-    fb_dtype dtype = number ? onnx_dtype(op, number) : scale->dtype;
-    if (!dtype || x->held != FB_HELD_INT || (zero && zero->dtype != x->dtype))
-        return onnx_ok(op) ? onnx_refuse(op, "its dtypes are not evaluated") : NULL;
-    fb_array *number_of = onnx_cast(op, x, FB_INT64);
-    if (zero) number_of = ONNX_SUB(number_of, onnx_cast(op, along_axis(op, zero, x, axis), FB_INT64));
-    fb_array *made = ONNX_MUL(onnx_cast(op, number_of, FB_FLOAT32), onnx_cast(op, along_axis(op, scale, x, axis), FB_FLOAT32));
-    return onnx_cast(op, made, dtype);
-}
-
-static fb_array *op_dynamic_quantize_linear(onnx_op *op) {
-    fb_array *x = onnx_rows(op, onnx_in(op, 0));
-    float low = 0, high = 0;
-    if (!x) return NULL;
-    if (x->dtype != FB_FLOAT32 || x->held != FB_HELD_FLOAT) return onnx_refuse(op, "it is evaluated in float32 alone");
-    int64_t count = fb_array_count(x);
-    for (int64_t i = 0; i < count && fb_work_at(fb_call_work(op->call), i, count); i++) {
-        float one = (float)onnx_get(x, i);
-        if (!isfinite(one)) return onnx_refuse(op, "a number is not finite");
-        low = fminf(low, one);
-        high = fmaxf(high, one);
-    }
-    float scale = (high - low) / 255;
-    if (scale == 0) return onnx_refuse(op, "all numbers are 0");
-    float zero = rintf(fminf(255, fmaxf(0, -low / scale)));
-    fb_array *made = onnx_new(op, FB_UINT8, x->rank, x->sizes);
-    for (int64_t i = 0; made && i < count && fb_work_at(fb_call_work(op->call), i, count); i++)
-        onnx_put(made, i, (double)fminf(255, fmaxf(0, rintf((float)onnx_get(x, i) / scale) + zero)));
-    op->results[0] = made;
-    op->results[1] = onnx_scalar(op, (double)scale, FB_FLOAT32);
-    op->results[2] = onnx_scalar(op, (double)zero, FB_UINT8);
-    return made;
-}
-
 #define LAST 28
 #define ROW(name, first, function)                                                                                             \
     { name, first, LAST, function, 0, NULL }
@@ -648,7 +575,6 @@ const onnx_row onnx_rows_layer[] = {
     ROW("MatMul", 1, op_matmul),
     ROW("Gemm", 7, op_gemm),
     ROW("Einsum", 12, op_einsum),
-    ROW("MatMulInteger", 10, op_matmul_integer),
     ROW("Conv", 1, op_conv),
     ROW("ConvTranspose", 1, op_conv_transpose),
     ROW("MaxPool", 1, op_max_pool),
@@ -665,8 +591,5 @@ const onnx_row onnx_rows_layer[] = {
     ROW("MeanVarianceNormalization", 9, op_mean_variance_normalization),
     ROW("LRN", 1, op_lrn),
     ROW("Dropout", 7, op_dropout),
-    ROW("QuantizeLinear", 10, op_quantize_linear),
-    ROW("DequantizeLinear", 10, op_dequantize_linear),
-    ROW("DynamicQuantizeLinear", 11, op_dynamic_quantize_linear),
     {0},
 };

@@ -119,9 +119,7 @@ static fb_array *op_is_inf(onnx_op *op) {
 
 /* ---- dtypes ------------------------------------------------------------------------------------------------------------- */
 
-static fb_array *cast(onnx_op *op, fb_array *x, fb_dtype dtype) {
-    onnx_ignore(op, "saturate"); /* of float8 alone, which is not evaluated */
-    onnx_ignore(op, "round_mode");
+fb_array *onnx_convert(onnx_op *op, fb_array *x, fb_dtype dtype) {
     if (!x || !dtype || !onnx_ok(op)) return NULL;
     bool narrows = fb_dtype_is_floating(x->dtype) && fb_dtype_is_integer(dtype) && dtype != FB_BOOL;
     fb_array *rows = narrows ? onnx_rows(op, x) : NULL; /* what is beyond an integer's range is left open */
@@ -130,6 +128,9 @@ static fb_array *cast(onnx_op *op, fb_array *x, fb_dtype dtype) {
         double low, high;
     } ranges[] = {{FB_INT8, -129, 128},
                   {FB_UINT8, -1, 256},
+                  {FB_UINT16, -1, 65536},
+                  {FB_UINT32, -1, 0x1p32},
+                  {FB_UINT64, -1, 0x1p63}, /* beyond which none is evaluated */
                   {FB_INT16, -32769, 32768},
                   {FB_INT32, -0x1p31 - 1, 0x1p31},
                   {FB_INT64, -0x1.0000000000001p63, 0x1p63}};
@@ -141,6 +142,12 @@ static fb_array *cast(onnx_op *op, fb_array *x, fb_dtype dtype) {
                 return onnx_refuse(op, "what a number beyond the range of %s becomes is not defined", fb_dtype_name(dtype));
         }
     return onnx_cast(op, x, dtype);
+}
+
+static fb_array *cast(onnx_op *op, fb_array *x, fb_dtype dtype) {
+    onnx_ignore(op, "saturate"); /* of float8 alone, which is not evaluated */
+    onnx_ignore(op, "round_mode");
+    return onnx_convert(op, x, dtype);
 }
 
 static fb_array *op_cast(onnx_op *op) {
@@ -194,10 +201,11 @@ static fb_array *op_pow(onnx_op *op) {
     if (base->dtype == power->dtype) return power_of(op, base, power);
     if (fb_dtype_is_integer(base->dtype) && fb_dtype_is_integer(power->dtype))
         return onnx_cast(op, power_of(op, onnx_cast(op, base, FB_INT64), onnx_cast(op, power, FB_INT64)), base->dtype);
-    return cast(op, power_of(op, onnx_cast(op, base, FB_FLOAT64), onnx_cast(op, power, FB_FLOAT64)), base->dtype);
+    return onnx_convert(op, power_of(op, onnx_cast(op, base, FB_FLOAT64), onnx_cast(op, power, FB_FLOAT64)), base->dtype);
 }
 
-/* Bits that leave are lost; the sign stays when a signed number is shifted to the right. */
+/* Bits that leave are lost; the sign stays when a signed number is shifted to the right. Version 28 says that a shift by too
+ * many bits or by a negative number leaves nothing but the sign. */
 static fb_array *op_bit_shift(onnx_op *op) {
     fb_array *a = onnx_in(op, 0), *b = onnx_in(op, 1);
     const char *direction = onnx_text(op, "direction", "");
@@ -207,7 +215,7 @@ static fb_array *op_bit_shift(onnx_op *op) {
     fb_array *rows = onnx_rows(op, b);
     int64_t bits = 8 * (int64_t)fb_dtype_size(a->dtype);
     for (int64_t i = 0, count = rows ? fb_array_count(rows) : 0; i < count && fb_work_at(fb_call_work(op->call), i, count); i++)
-        if (onnx_get_int(rows, i) < 0 || onnx_get_int(rows, i) >= bits)
+        if (op->version < 28 && (onnx_get_int(rows, i) < 0 || onnx_get_int(rows, i) >= bits))
             return onnx_refuse(op, "it shifts by a negative number, or by more bits than there are");
     if (is_left) return onnx_binary(op, FB_OP_SHIFT_LEFT, "__lshift__", a, b);
     return onnx_binary(op, FB_OP_SHIFT_RIGHT, "__rshift__", a, b);

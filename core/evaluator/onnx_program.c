@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "core/evaluator/onnx.h"
+#include "core/json/json.h"
 
 /* Which of the call's graph attributes `name` is; -1: none of them. */
 static int place_of(const onnx_op *op, const char *name) {
@@ -19,8 +20,7 @@ static int place_of(const onnx_op *op, const char *name) {
     return -1;
 }
 
-/* Runs the program of an attribute over these inputs, and what it captures. `out` is its tuple, the caller's to drop. */
-static bool run(onnx_op *op, const char *name, const fb_object *inputs, size_t count, fb_object *out) {
+bool onnx_run(onnx_op *op, const char *name, const fb_object *inputs, size_t count, fb_object *out) {
     fb_kernel_call *call = op->call;
     const fb_graph *graph = call->graph;
     int place = place_of(op, name);
@@ -53,8 +53,7 @@ static bool run(onnx_op *op, const char *name, const fb_object *inputs, size_t c
     return onnx_ok(op);
 }
 
-/* Its arrays are kept. */
-static bool take(onnx_op *op, fb_object *given, size_t count, fb_array **out) {
+bool onnx_take(onnx_op *op, fb_object *given, size_t count, fb_array **out) {
     bool fits = fb_object_is_sequence(given) && given->items->count == count;
     for (size_t i = 0; i < count && fits; i++) {
         fits = given->items->objects[i].kind == FB_OBJECT_ARRAY;
@@ -77,9 +76,9 @@ static fb_array *op_if(onnx_op *op) {
     fb_object made;
     bool is_true = condition && truth_of(op, condition);
     onnx_ignore(op, is_true ? "else_branch" : "then_branch");
-    if (!onnx_ok(op) || !run(op, is_true ? "then_branch" : "else_branch", NULL, 0, &made)) return NULL;
+    if (!onnx_ok(op) || !onnx_run(op, is_true ? "then_branch" : "else_branch", NULL, 0, &made)) return NULL;
     fb_array *arrays[ONNX_RESULTS];
-    if (!take(op, &made, op->wanted, arrays)) return NULL;
+    if (!onnx_take(op, &made, op->wanted, arrays)) return NULL;
     for (size_t i = 0; i < op->wanted; i++) op->results[i] = onnx_keep(op, arrays[i]);
     return op->results[0];
 }
@@ -123,8 +122,8 @@ static bool turn(onnx_op *op, looping *l, bool *goes_on) {
     inputs[0] = (fb_object){.kind = FB_OBJECT_ARRAY, .array = iteration};
     inputs[1] = (fb_object){.kind = FB_OBJECT_ARRAY, .array = condition};
     for (size_t i = 0; i < l->state_count; i++) inputs[i + 2] = (fb_object){.kind = FB_OBJECT_ARRAY, .array = l->states[i]};
-    if (!run(op, "body", inputs, l->state_count + 2, &made)) return false;
-    if (!take(op, &made, 1 + l->state_count + l->scan_count, out)) return false;
+    if (!onnx_run(op, "body", inputs, l->state_count + 2, &made)) return false;
+    if (!onnx_take(op, &made, 1 + l->state_count + l->scan_count, out)) return false;
     *goes_on = truth_of(op, out[0]);
     fb_array_drop(out[0]);
     for (size_t i = 0; i < l->state_count; i++) {
@@ -136,6 +135,40 @@ static bool turn(onnx_op *op, looping *l, bool *goes_on) {
     /* what a turn has made of its own is not kept to the end */
     for (int i = 0; i < 2; i++) fb_object_drop(&op->kept[--op->kept_count]);
     return onnx_ok(op);
+}
+
+/* What the graph of an attribute says of an output; its metadata have it. NULL: nothing. */
+static json_t *declared(onnx_op *op, const char *name, size_t index) {
+    const fb_graph *graph = op->call->graph;
+    fb_value value = onnx_attribute(op, name);
+    fb_program program = fb_module_at(graph, fb_node_at(graph, fb_value_node(graph, value))->module)->program;
+    fb_value rest = {0};
+    for (fb_node n = fb_first_node(graph, program); n.id; n = fb_next_node(graph, n))
+        if (fb_node_at(graph, n)->opcode == FB_OUTPUT) rest = fb_node_at(graph, n)->meta_rest;
+    const char *text = rest.id ? fb_value_text(graph, fb_map_value(graph, rest, "onnx")) : NULL;
+    json_error_t failure;
+    json_t *said = text ? fb_load_json_bytes(text, strlen(text), 0, &failure) : NULL;
+    json_t *found = json_incref(json_array_get(json_object_get(said, "outputs"), index));
+    json_decref(said);
+    return found;
+}
+
+/* What no turn gathers: nothing, of the shape that the body says. */
+static fb_array *nothing_of(onnx_op *op, size_t index) {
+    json_t *said = place_of(op, "body") < 0 ? NULL : declared(op, "body", index), *size;
+    const json_t *shape = json_object_get(said, "shape");
+    const char *word = json_string_value(json_object_get(said, "dtype"));
+    fb_dtype dtype = word ? fb_dtype_find(word) : FB_DTYPE_UNKNOWN;
+    size_t rank = 1, i;
+    int64_t sizes[FB_MAX_RANK] = {0};
+    bool is_known = json_is_array(shape) && json_array_size(shape) < FB_MAX_RANK && dtype;
+    json_array_foreach(is_known ? shape : NULL, i, size) {
+        is_known &= json_is_integer(size);
+        sizes[rank++] = json_integer_value(size);
+    }
+    json_decref(said);
+    return is_known ? onnx_new(op, dtype, (int)rank, sizes)
+                    : onnx_refuse(op, "it makes no turn, so the shape of what it gathers is not known");
 }
 
 static fb_array *op_loop(onnx_op *op) {
@@ -154,16 +187,18 @@ static fb_array *op_loop(onnx_op *op) {
         l.states[given] = fb_array_keep(state);
     }
     l.state_count = given;
-    while (onnx_ok(op) && goes_on && (int64_t)l.turns < turns)
+    while (onnx_ok(op) && goes_on && (int64_t)l.turns < turns) {
         if (!turn(op, &l, &goes_on)) break;
+        if (!goes_on && !condition && (int64_t)l.turns < turns)
+            onnx_refuse(op, "it has no condition, so what its body says of one is left open");
+    }
     onnx_ignore(op, "body");
     onnx_ignore(op, "captures");
     for (size_t i = 0; i < l.state_count && onnx_ok(op); i++) op->results[i] = onnx_keep(op, fb_array_keep(l.states[i]));
     for (size_t i = 0; i < l.scan_count && onnx_ok(op); i++) {
-        if (!l.turns) onnx_refuse(op, "it makes no turn, so the shape of what it gathers is not known");
-        else
-            op->results[l.state_count + i] =
-                ONNX_PART(STACK, "stack", ONNX_O("tensors", onnx_arrays(op, l.scans[i], l.turns)), ONNX_I("dim", 0));
+        op->results[l.state_count + i] =
+            l.turns ? ONNX_PART(STACK, "stack", ONNX_O("tensors", onnx_arrays(op, l.scans[i], l.turns)), ONNX_I("dim", 0))
+                    : nothing_of(op, 1 + l.state_count + i);
     }
     end_loop(&l);
     return onnx_ok(op) ? op->results[0] : NULL;
@@ -237,7 +272,7 @@ static bool scan_turn(onnx_op *op, scan *s) {
         fb_array *slice = slice_of(op, s, i, (int64_t)l->turns);
         if (slice) inputs[count++] = (fb_object){.kind = FB_OBJECT_ARRAY, .array = slice};
     }
-    bool ok = onnx_ok(op) && run(op, "body", inputs, count, &made) && take(op, &made, op->wanted, out);
+    bool ok = onnx_ok(op) && onnx_run(op, "body", inputs, count, &made) && onnx_take(op, &made, op->wanted, out);
     for (size_t i = 0; i < count; i++) fb_object_drop(&inputs[i]);
     for (size_t i = 0; i < l->state_count && ok; i++) {
         fb_array_drop(l->states[i]);

@@ -204,6 +204,6 @@ static fb_array *op_upsample(onnx_op *op) {
 const onnx_row onnx_rows_resize[] = {
     {"Resize", 11, 28, op_resize, 0, NULL},
     {"Resize", 10, 10, op_upsample, 0, NULL},
-    {"Upsample", 7, 10, op_upsample, 0, NULL},
+    {"Upsample", 7, 9, op_upsample, 0, NULL}, /* 10 is gone */
     {0},
 };

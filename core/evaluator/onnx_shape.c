@@ -684,7 +684,7 @@ const onnx_row onnx_rows_shape[] = {
     ROW("Gather", 1, op_gather),
     ROW("GatherElements", 11, op_gather_elements),
     ROW("GatherND", 11, op_gather_nd),
-    ROW("Scatter", 9, op_scatter_elements),
+    {"Scatter", 9, 10, op_scatter_elements, 0, NULL}, /* 11 is gone */
     ROW("ScatterElements", 11, op_scatter_elements),
     ROW("ScatterND", 11, op_scatter_nd),
     ROW("OneHot", 9, op_one_hot),

@@ -580,14 +580,21 @@ static program *open_program(reader *r, program *outer, const char *path) {
     return p;
 }
 
-static bool end_program(reader *r, program *p, const fb_buffer *outputs) {
+/* `types`: what the nested graph says of its outputs; empty: nothing. */
+static bool end_program(reader *r, program *p, const fb_buffer *outputs, const fb_buffer *types) {
     const char *name = fb_namespace_create(p->names, "output");
     if (!name || outputs->failed) return no_memory(r);
     begin_node(&p->body, name, "output", "output");
     fb_buffer_string(&p->body, ",\"args\":[{\"$tuple\":[");
     fb_buffer_append(&p->body, outputs->data, outputs->size);
-    fb_buffer_string(&p->body, "]}],\"kwargs\":{},\"meta\":{}}");
-    return !p->body.failed || no_memory(r);
+    fb_buffer_string(&p->body, "]}],\"kwargs\":{},\"meta\":{");
+    if (types->size) {
+        fb_buffer_string(&p->body, "\"onnx\":{\"outputs\":[");
+        fb_buffer_append(&p->body, types->data, types->size);
+        fb_buffer_string(&p->body, "]}");
+    }
+    fb_buffer_string(&p->body, "}}");
+    return (!types->failed && !p->body.failed) || no_memory(r);
 }
 
 static const onnx_tensor *default_of(const onnx_graph *graph, fb_map *initializers, onnx_bytes name) {
@@ -614,9 +621,19 @@ static bool read_input(reader *r, program *p, const onnx_value_info *input, cons
     return use(r, NODE_TEXT + 2 * input->name.size);
 }
 
+/* A Loop that makes no turn gives what its body says of its outputs. */
+static bool put_output(reader *r, const onnx_value_info *output, fb_buffer *types) {
+    fb_buffer_string(types, types->size ? ",{" : "{");
+    put_type(types, output->type);
+    fb_buffer_string(types, "\"value\":");
+    put_bytes(types, output->name);
+    fb_buffer_char(types, '}');
+    return use(r, NODE_TEXT + 2 * output->name.size);
+}
+
 static bool read_graph(reader *r, program *p, const onnx_graph *graph) {
     fb_map initializers = {0};
-    fb_buffer outputs = {0};
+    fb_buffer outputs = {0}, types = {0};
     bool ok = true;
     for (size_t i = 0; i < graph->initializer.count && ok; i++) {
         onnx_bytes name = graph->initializer.items[i].name;
@@ -643,10 +660,12 @@ static bool read_graph(reader *r, program *p, const onnx_graph *graph) {
     for (size_t i = 0; i < graph->output.count && ok; i++) {
         if (i) fb_buffer_char(&outputs, ',');
         ok = put_node(r, find(r, p, graph->output.items[i].name), &outputs);
+        if (p->outer) ok = ok && put_output(r, &graph->output.items[i], &types);
     }
-    ok = ok && end_program(r, p, &outputs);
+    ok = ok && end_program(r, p, &outputs, &types);
     fb_map_free(&initializers);
     fb_buffer_free(&outputs);
+    fb_buffer_free(&types);
     return ok;
 }
 
@@ -693,7 +712,7 @@ static bool read_function(reader *r, const onnx_function *function) {
         if (i) fb_buffer_char(&outputs, ',');
         ok = put_node(r, find(r, p, function->output.items[i]), &outputs);
     }
-    ok = ok && end_program(r, p, &outputs);
+    ok = ok && end_program(r, p, &outputs, &(fb_buffer){0});
     fb_buffer_free(&outputs);
     return ok;
 }

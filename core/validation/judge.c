@@ -789,7 +789,8 @@ fb_status fb_judge_graphs(const fb_graph *a, const fb_graph *b, const fb_judging
     bool is_same_structure = true, is_complete = true;
     size_t inputs = 1;
     *out = (fb_judgement){.first_node = ""};
-    j.memory = (fb_array_memory){.limit = judging->options->memory_limit, .work = {.watch = judging->options->watch}};
+    j.memory = (fb_array_memory){
+        .limit = judging->options->memory_limit, .has_wide_unsigned = true, .work = {.watch = judging->options->watch}};
     for (int k = 0; k < 2; k++)
         for (fb_node n = first_input(j.graphs[k]); n.id; n = next_input(j.graphs[k], n)) inputs++;
     for (int k = 0; k < 2; k++) {

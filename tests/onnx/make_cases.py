@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Writes tests/fixtures/onnx/cases.tar.xz: of ONNX's own node cases the two smallest of each operator, and one that is made of
-simpler ones; the traps of traps.py; the outputs of the models beside it, which ONNX Runtime gave.
+simpler ones; the cases of versions.py; the traps of traps.py; the outputs of the models beside it. ONNX Runtime gave the
+outputs of versions and models.
 
     python make_cases.py SUITE MODELS      SUITE: what make_node_suite.py wrote; MODELS: NAME/model.onnx, inputs.npz,
                                            outputs.npz
@@ -14,6 +15,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 import traps
+import versions
 from make_node_suite import safetensors
 
 OUT = Path(__file__).resolve().parents[1] / "fixtures" / "onnx" / "cases.tar.xz"
@@ -41,6 +43,13 @@ def node_cases(suite):
         yield f"node/{name.removeprefix('test_')}", {part: (suite / name / part).read_bytes() for part in PARTS}
 
 
+def version_cases():
+    for name, made, feeds, right in versions.recorded():
+        yield f"version/{name}", {"model.onnx": made.SerializeToString(),
+                                  "inputs.safetensors": in_order(made.graph.input, feeds),
+                                  "outputs.safetensors": in_order(made.graph.output, right)}
+
+
 def trap_cases():
     for name, function in sorted(traps.TRAPS.items()):
         made, feeds, *want = function()
@@ -59,7 +68,7 @@ def model_cases(models):
 
 def main(suite, models):
     with tarfile.open(OUT, "w:xz", preset=9) as archive:
-        for name, parts in (*node_cases(Path(suite)), *trap_cases(), *model_cases(Path(models))):
+        for name, parts in (*node_cases(Path(suite)), *version_cases(), *trap_cases(), *model_cases(Path(models))):
             for part, data in parts.items():
                 entry = tarfile.TarInfo(f"{name}/{part}")
                 entry.size = len(data)
