@@ -123,6 +123,8 @@ static beginning brief(const char *text) {
 
 static void free_call(fb_pass_call *call) {
     free(call->params);
+    free(call->chosen);
+    free(call->pointer);
     fb_pass_free(call->pass);
 }
 
@@ -133,10 +135,11 @@ void fb_composition_free(fb_composition *composition) {
     *composition = (fb_composition){0};
 }
 
-/* Takes `params` and the pass. */
-static fb_status add_call(fb_composition *composition, const fb_pass *pass, char *params, const char *preset, fb_error *error) {
+/* Takes what the call has. */
+static fb_status add_call(fb_composition *composition, fb_pass_call call, fb_error *error) {
+    const fb_pass *pass = call.pass;
     fb_status status = FB_OK;
-    if (!params) status = fb_fail_memory(error);
+    if (!call.params) status = fb_fail_memory(error);
     if (!status && composition->count == composition->capacity) {
         size_t capacity = composition->capacity ? composition->capacity * 2 : 8;
         fb_pass_call *calls = realloc(composition->calls, capacity * sizeof *calls);
@@ -147,8 +150,7 @@ static fb_status add_call(fb_composition *composition, const fb_pass *pass, char
             status = fb_fail_memory(error);
         }
     }
-    fb_pass_call call = {.pass = pass, .params = params, .preset = preset};
-    if (!status && !fb_pass_signature(pass->name, pass->version, pass->digest, params, call.signature))
+    if (!status && !fb_pass_signature(pass->name, pass->version, pass->digest, call.params, call.chosen, call.signature))
         status = fb_fail_memory(error);
     if (status) free_call(&call);
     else composition->calls[composition->count++] = call;
@@ -250,8 +252,45 @@ static bool drop_defaults(const fb_pass *pass, json_t *params) {
     return schema != NULL;
 }
 
-/* Takes the pass. The parameters are at the reader's pointer. */
-static fb_status add_with_params(reader *r, const fb_pass *pass, const json_t *given) {
+/* `only` and `except` of a call: the names of matches, each once and in order. An empty `except` is the same as none. */
+static fb_status read_chosen(reader *r, const json_t *entry, fb_pass_call *call) {
+    static const char *const names[] = {"only", "except"};
+    json_t *kept = json_object();
+    fb_status status = kept ? FB_OK : fb_fail_memory(r->error);
+    for (size_t k = 0; k < 2 && !status; k++) {
+        const json_t *list = json_object_get(entry, names[k]);
+        json_t *name;
+        json_t *set = list ? json_object() : NULL, *once = list ? json_array() : NULL;
+        size_t mark = fb_pointer_enter(&r->pointer, names[k]), index;
+        if (list && !json_is_array(list)) status = wrong_type(r, "only and except are lists of names of matches");
+        json_array_foreach((json_t *)(uintptr_t)list, index, name) {
+            if (status) break;
+            size_t at = fb_pointer_enter_item(&r->pointer, index);
+            const char *text = json_string_value(name);
+            if (!text) status = wrong_type(r, "a match is named by its first marked node, a string");
+            else if (!json_object_get(set, text) && (json_object_set(set, text, name) || json_array_append(once, name)))
+                status = fb_fail_memory(r->error);
+            if (!status) r->pointer.size = at;
+        }
+        if (!status && (k == 0 ? once != NULL : json_array_size(once) > 0) && json_object_set(kept, names[k], once))
+            status = fb_fail_memory(r->error);
+        json_decref(once);
+        json_decref(set);
+        if (!status) r->pointer.size = mark;
+    }
+    if (!status && json_object_size(kept)) {
+        fb_buffer text = {0};
+        if (fb_free_json_canonical(kept, &text)) status = fb_fail_memory(r->error);
+        else if (!(call->chosen = fb_buffer_take(&text, NULL)) || !(call->pointer = strdup(here(r))))
+            status = fb_fail_memory(r->error);
+    }
+    json_decref(kept);
+    return status;
+}
+
+/* Takes what the call has. The parameters are at the reader's pointer. */
+static fb_status add_with_params(reader *r, fb_pass_call call, const json_t *given) {
+    const fb_pass *pass = call.pass;
     json_t *params = given ? json_copy((json_t *)(uintptr_t)given) : json_object();
     fb_buffer canonical = {0};
     fb_status status = params ? params_check(pass, params, &r->pointer, r->error) : fb_fail_memory(r->error);
@@ -264,15 +303,23 @@ static fb_status add_with_params(reader *r, const fb_pass *pass, const json_t *g
     json_decref(params);
     if (status) {
         fb_buffer_free(&canonical);
-        fb_pass_free(pass);
+        free_call(&call);
         return status;
     }
-    return add_call(r->out, pass, fb_buffer_take(&canonical, NULL), r->preset, r->error);
+    call.params = fb_buffer_take(&canonical, NULL);
+    call.preset = r->preset;
+    return add_call(r->out, call, r->error);
 }
 
-static fb_status read_params(reader *r, const fb_pass *pass, const json_t *given) {
+static fb_status read_call(reader *r, const fb_pass *pass, const json_t *given, const json_t *entry) {
+    fb_pass_call call = {.pass = pass};
+    fb_status status = read_chosen(r, entry, &call);
+    if (status) {
+        free_call(&call);
+        return status;
+    }
     size_t mark = given ? fb_pointer_enter(&r->pointer, "params") : r->pointer.size;
-    fb_status status = add_with_params(r, pass, given);
+    status = add_with_params(r, call, given);
     if (!status) r->pointer.size = mark;
     return status;
 }
@@ -350,13 +397,20 @@ static fb_status read_object(reader *r, const json_t *entry) {
             if (!json_is_object(params = value)) return wrong_type(r, "a pass's params are an object");
         } else if (strcmp(key, "version") == 0) {
             if (!(version = version_of(value))) return wrong_type(r, "a pass's version is a positive integer");
-        } else {
-            return fb_fail(r->error, FB_INVALID, "unknown-member", here(r), "a pass has name, params and version");
+        } else if (strcmp(key, "only") && strcmp(key, "except")) {
+            return fb_fail(r->error, FB_INVALID, "unknown-member", here(r),
+                           "a pass has name, params, version, only and except");
         }
         r->pointer.size = mark;
     }
     if (!name) return fb_fail(r->error, FB_INVALID, "missing-member", here(r), "a pass needs a name");
     const fb_preset *preset = fb_preset_find(name);
+    const char *chosen = json_object_get(entry, "only") ? "only" : json_object_get(entry, "except") ? "except" : NULL;
+    if (preset && chosen) {
+        fb_pointer_enter(&r->pointer, chosen);
+        return fb_fail(r->error, FB_INVALID, "unknown-member", here(r),
+                       "%s is a preset: list the passes of its run, and choose the matches of one of them", name);
+    }
     if (preset) return read_preset(r, preset, params, version);
     size_t mark = fb_pointer_enter(&r->pointer, "version");
     char version_pointer[FB_POINTER_MAX];
@@ -366,7 +420,7 @@ static fb_status read_object(reader *r, const json_t *entry) {
     const fb_pass *pass;
     fb_status status = find_pass(r, name, version, version_pointer, &pass);
     r->pointer.size = mark;
-    return status ? status : read_params(r, pass, params);
+    return status ? status : read_call(r, pass, params, entry);
 }
 
 static fb_status read_name(reader *r, const char *name) {
@@ -374,7 +428,7 @@ static fb_status read_name(reader *r, const char *name) {
     if (preset) return add_rounds(r, preset, false);
     const fb_pass *pass;
     fb_status status = find_pass(r, name, 0, "", &pass);
-    return status ? status : read_params(r, pass, NULL);
+    return status ? status : read_call(r, pass, NULL, NULL);
 }
 
 /* An entry that has been read. */
@@ -415,7 +469,7 @@ static fb_status read_assumptions(reader *r, const json_t *assume, const char *p
     const fb_pass *pass;
     fb_buffer_string(&r->pointer, pointer);
     fb_status status = find_pass(r, "RecordTypes", 0, "", &pass);
-    if (!status) status = add_with_params(r, pass, assume);
+    if (!status) status = add_with_params(r, (fb_pass_call){.pass = pass}, assume);
     r->pointer.size = 0;
     return status;
 }
@@ -456,16 +510,41 @@ fb_status fb_composition_read_request(const json_t *assume, const char *assume_p
     return read_composition(assume, assume_pointer, list, pointer, true, library, out, error);
 }
 
-void fb_composition_write(const fb_composition *composition, fb_buffer *out) {
+static void write_call(const fb_pass_call *call, const char *chosen, fb_buffer *out) {
+    fb_buffer_printf(out, "{\"name\":\"%s\",\"version\":%d,\"params\":", call->pass->name, call->pass->version);
+    fb_buffer_string(out, call->params);
+    fb_put_chosen(out, chosen);
+    fb_buffer_char(out, '}');
+}
+
+/* A choice that leaves out one more match; to be freed. */
+static char *choose_without(const char *chosen, const char *match) {
+    json_t *choice = chosen ? fb_load_json(chosen) : json_object();
+    if (choice && !json_object_get(choice, "except")) json_object_set_new(choice, "except", json_array());
+    fb_buffer text = {0};
+    bool ok = choice && !json_array_append_new(json_object_get(choice, "except"), json_string(match)) &&
+              !fb_free_json_canonical(choice, &text);
+    json_decref(choice);
+    if (ok) return fb_buffer_take(&text, NULL);
+    fb_buffer_free(&text);
+    return NULL;
+}
+
+void fb_composition_write_without(const fb_composition *composition, size_t position, const char *match, fb_buffer *out) {
     fb_buffer_char(out, '[');
     for (size_t i = 0; i < composition->count; i++) {
         const fb_pass_call *call = &composition->calls[i];
-        fb_buffer_printf(out, "%s{\"name\":\"%s\",\"version\":%d,\"params\":", i ? "," : "", call->pass->name,
-                         call->pass->version);
-        fb_buffer_string(out, call->params);
-        fb_buffer_char(out, '}');
+        char *chosen = match && i == position ? choose_without(call->chosen, match) : NULL;
+        out->failed |= match && i == position && !chosen;
+        if (i) fb_buffer_char(out, ',');
+        write_call(call, chosen ? chosen : call->chosen, out);
+        free(chosen);
     }
     fb_buffer_char(out, ']');
+}
+
+void fb_composition_write(const fb_composition *composition, fb_buffer *out) {
+    fb_composition_write_without(composition, 0, NULL, out);
 }
 
 /* ---- signatures --------------------------------------------------------------------------------------------------------- */
@@ -481,9 +560,12 @@ static bool sign(fb_buffer *text, fb_signature out) {
     return ok;
 }
 
-bool fb_pass_signature(const char *name, int version, const char *digest, const char *params, fb_signature out) {
+bool fb_pass_signature(const char *name, int version, const char *digest, const char *params, const char *chosen,
+                       fb_signature out) {
     fb_buffer text = {0};
-    fb_buffer_string(&text, "{\"params\":");
+    fb_buffer_char(&text, '{');
+    if (chosen) fb_buffer_append(&text, chosen + 1, strlen(chosen) - 2);
+    fb_buffer_string(&text, chosen ? ",\"params\":" : "\"params\":");
     fb_buffer_string(&text, params);
     fb_buffer_string(&text, ",\"pass\":");
     fb_buffer_json_string(&text, name, strlen(name));

@@ -16,14 +16,18 @@
 typedef char fb_signature[FB_SIGNATURE_LENGTH + 1];
 
 /* The hash of {"params": …, "pass": name, "version": n}, where `params` is canonical free JSON; of a pass that is data also
- * "rule": digest, else that is NULL. False when memory is out. */
-bool fb_pass_signature(const char *name, int version, const char *digest, const char *params, fb_signature out);
+ * "rule": digest, else that is NULL; of a call for some matches also what `chosen` has, else that is NULL. False when memory is
+ * out. */
+bool fb_pass_signature(const char *name, int version, const char *digest, const char *params, const char *chosen,
+                       fb_signature out);
 /* The hash of the compact JSON array of the passes' signatures. */
 bool fb_composition_signature(const char *const *signatures, size_t count, fb_signature out);
 
 typedef struct fb_pass_call {
     const fb_pass *pass; /* the call's own where it is data */
     char *params;        /* canonical JSON */
+    char *chosen;        /* canonical JSON: {"except": [names of matches], "only": […]}; NULL: all matches are applied */
+    char *pointer;       /* where a client's list has that, or NULL */
     fb_signature signature;
     const char *preset; /* the name of the preset that it is of; NULL: it was asked for itself, or that is not known */
     /* On the first call of every round of a preset but its first: how many calls a round has, and how many rounds there
@@ -47,10 +51,10 @@ typedef struct fb_pass_library {
     fb_status (*find)(void *context, const char *name, int version, const fb_pass **out, fb_error *error);
 } fb_pass_library;
 
-/* Reads a list of passes: "Name", {"name": "Name", "params": {…}, "version": n} or a nested list; it must not be empty. The
- * name may be a preset's (fb_preset), which means all its rounds. `pointer` is the place of the list ("/passes"); `library` may
- * be NULL. FB_INVALID: unknown-pass, unknown-version, unknown-member, no-passes, and what fb_params_check finds. `out` is
- * written on success only; free it with fb_composition_free. */
+/* Reads a list of passes: "Name", {"name": "Name", "params": {…}, "version": n, "only": […], "except": […]} or a nested list;
+ * it must not be empty. The name may be a preset's (fb_preset), which means all its rounds. `pointer` is the place of the list
+ * ("/passes"); `library` may be NULL. FB_INVALID: unknown-pass, unknown-version, unknown-member, no-passes, and what
+ * fb_params_check finds. `out` is written on success only; free it with fb_composition_free. */
 fb_status fb_composition_read(const json_t *list, const char *pointer, const fb_pass_library *library, fb_composition *out,
                               fb_error *error);
 /* Reads a client's list: it names at most FB_MAX_PASSES ("too-many-passes"), and parameters that have their defaults are
@@ -62,6 +66,8 @@ void fb_composition_free(fb_composition *composition);
 
 /* The compact JSON from which fb_composition_read makes it again: names, parameters, versions. */
 void fb_composition_write(const fb_composition *composition, fb_buffer *out);
+/* The same, but the call at that position leaves out one more match. */
+void fb_composition_write_without(const fb_composition *composition, size_t position, const char *match, fb_buffer *out);
 
 /* Presets: names in a list of passes that mean several passes, run again and again until nothing changes. */
 

@@ -2,6 +2,7 @@
 
 #include <inttypes.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "core/pass/pass.h"
 #include "core/weights/inputs.h"
@@ -25,8 +26,10 @@ fb_status fb_pass_call_run(const fb_pass_call *call, fb_graph_state *work, const
     report->pass = call->pass;
     report->preset = call->preset;
     report->params = fb_arena_text(arena, call->params, strlen(call->params));
+    report->chosen = call->chosen ? fb_arena_text(arena, call->chosen, strlen(call->chosen)) : NULL;
     memcpy(report->signature, call->signature, sizeof report->signature);
-    return report->params ? fb_pass_apply(work, watch, report, arena, error) : fb_fail_memory(error);
+    return report->params && !report->chosen == !call->chosen ? fb_pass_apply(work, watch, report, arena, error)
+                                                              : fb_fail_memory(error);
 }
 
 /* Adds up the bytes of the tensors that modules own, each once. False when memory is out. */
@@ -65,6 +68,13 @@ static fb_status run_call(running *r, size_t position) {
     uint64_t bytes = 0;
     if (counts_bytes && !count_bytes(run->result, &bytes)) return fb_fail_memory(r->error);
     fb_status status = fb_pass_call_run(call, &r->work, watcher->watch, report, &run->arena, r->error);
+    if (status == FB_INVALID && call->pointer && r->error) { /* at the place of the call */
+        fb_buffer pointer = {0};
+        fb_buffer_string(&pointer, call->pointer);
+        fb_buffer_string(&pointer, r->error->pointer);
+        if (fb_buffer_text(&pointer)) fb_copy_text(r->error->pointer, sizeof r->error->pointer, fb_buffer_text(&pointer));
+        fb_buffer_free(&pointer);
+    }
     report->bytes_before = bytes;
     if (counts_bytes && !status && !count_bytes(run->result, &report->bytes_after)) status = fb_fail_memory(r->error);
     if (status || !watcher->applied || !report->applied) return status;
@@ -119,8 +129,11 @@ fb_status fb_composition_run(const fb_composition *composition, const fb_graph *
         .lint = lint_when,
         .run = {.result = fb_graph_copy(source, &meter), .passes = calloc(composition->count + 1, sizeof *r.run.passes)},
         .error = error};
-    r.work = (fb_graph_state){
-        .graph = r.run.result, .names = fb_run_names(source, &meter), .blobs = watcher ? watcher->blobs : NULL};
+    r.work = (fb_graph_state){.graph = r.run.result,
+                              .names = fb_run_names(source, &meter),
+                              .blobs = watcher ? watcher->blobs : NULL,
+                              .names_matches = r.watcher.names_matches,
+                              .may_lack_matches = r.watcher.may_lack_matches};
     fb_status status = r.run.result && r.work.names && r.run.passes ? FB_OK : fb_work_failed(&meter, error);
     for (size_t i = 0; i < composition->count && !status;) {
         if (composition->calls[i].round_size) status = run_round(&r, i, &i);
@@ -135,15 +148,6 @@ fb_status fb_composition_run(const fb_composition *composition, const fb_graph *
     return status;
 }
 
-void fb_run_free(fb_run *run) {
-    fb_graph_free(run->result);
-    free(run->passes);
-    fb_arena_free(&run->arena);
-    *run = (fb_run){0};
-}
-
-/* ---- the report as JSON ------------------------------------------------------------------------------------------------- */
-
 #define STEPS_OF_A_NAME 8
 
 static void write_names(const char *const *names, size_t count, fb_work *work, fb_buffer *out) {
@@ -154,6 +158,39 @@ static void write_names(const char *const *names, size_t count, fb_work *work, f
     }
     fb_buffer_char(out, ']');
 }
+
+static char *write_only(const fb_match_names *names) {
+    fb_buffer text = {0};
+    fb_buffer_string(&text, "{\"only\":");
+    write_names(names->items, names->count, &(fb_work){0}, &text);
+    fb_buffer_char(&text, '}');
+    return fb_buffer_take(&text, NULL);
+}
+
+fb_status fb_composition_run_part(const fb_composition *composition, const fb_run_part *part, const fb_graph *source,
+                                  const fb_run_watcher *watcher, fb_run *out, fb_error *error) {
+    fb_composition some = {.calls = calloc(part->passes + 1, sizeof *some.calls), .count = part->passes};
+    fb_status status = some.calls ? FB_OK : fb_fail_memory(error);
+    if (!status && part->passes) memcpy(some.calls, composition->calls, part->passes * sizeof *some.calls);
+    for (size_t i = 0; i < part->passes && !status; i++) {
+        bool is_whole = !part->only || !part->only[i].items;
+        if (!is_whole && !(some.calls[i].chosen = write_only(&part->only[i]))) status = fb_fail_memory(error);
+    }
+    if (!status) status = fb_composition_run(&some, source, FB_LINT_END, watcher, out, error);
+    for (size_t i = 0; i < part->passes && some.calls; i++)
+        if (some.calls[i].chosen != composition->calls[i].chosen) free(some.calls[i].chosen);
+    free(some.calls);
+    return status;
+}
+
+void fb_run_free(fb_run *run) {
+    fb_graph_free(run->result);
+    free(run->passes);
+    fb_arena_free(&run->arena);
+    *run = (fb_run){0};
+}
+
+/* ---- the report as JSON ------------------------------------------------------------------------------------------------- */
 
 static void write_refusal(const fb_refusal *refusal, fb_work *work, fb_buffer *out) {
     fb_buffer_printf(out, "{\"reason\":\"%s\",\"nodes\":", refusal->reason);
@@ -167,10 +204,15 @@ static void write_pass(const fb_pass_report *report, fb_work *work, fb_buffer *o
     const fb_pass *pass = report->pass;
     fb_buffer_printf(out, "{\"name\":\"%s\",\"version\":%d,\"params\":", pass->name, pass->version);
     fb_buffer_string(out, report->params);
+    fb_put_chosen(out, report->chosen);
     fb_buffer_printf(
         out, ",\"signature\":\"%s\",\"reversible\":%s,\"exactness\":\"%s\",\"applied\":%zu,\"nodes\":", report->signature,
         pass->reversible ? "true" : "false", fb_exactness_name(fb_report_exactness(report)), report->applied);
     write_names(report->nodes, report->node_count, work, out);
+    if (report->matches) {
+        fb_buffer_string(out, ",\"matches\":");
+        write_names(report->matches, report->match_count, work, out);
+    }
     fb_buffer_string(out, ",\"refused\":[");
     const fb_refusal *refusal = report->refused;
     for (; refusal && fb_work_goes_on(work, 4 * STEPS_OF_A_NAME); refusal = refusal->next) {

@@ -2,6 +2,7 @@
 #ifndef FB_COMPOSE_RUN_H
 #define FB_COMPOSE_RUN_H
 
+#include "core/compose/bisect.h"
 #include "core/compose/composition.h"
 
 /* When the graph is verified: once at the end, after each pass, or never. */
@@ -22,6 +23,10 @@ fb_status fb_composition_run(const fb_composition *composition, const fb_graph *
 void fb_run_free(fb_run *run);
 /* Makes of the composition what was run: the list that describes the run, and gives it when it is run on the same source. */
 fb_status fb_composition_settle(fb_composition *composition, const fb_run *run, fb_error *error);
+
+/* The same of a part of a composition that is settled. */
+fb_status fb_composition_run_part(const fb_composition *composition, const fb_run_part *part, const fb_graph *source,
+                                  const fb_run_watcher *watcher, fb_run *out, fb_error *error);
 
 /* One call: what fb_composition_run does for each of its composition. `watch` may be NULL. */
 fb_status fb_pass_call_run(const fb_pass_call *call, fb_graph_state *work, const fb_watch *watch, fb_pass_report *report,

@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include <jansson.h>
+
 #include "core/base/arena.h"
 #include "core/base/buffer.h"
 #include "core/base/map.h"
@@ -12,6 +14,7 @@
 #include "core/diff/merge.h"
 #include "core/document/document.h"
 #include "core/graph/build.h"
+#include "core/json/json.h"
 #include "core/pass/pass.h"
 
 /* The meanings of the names of nodes in a run's graphs. A pass that lets a node take another one in (a convolution its
@@ -350,6 +353,7 @@ typedef struct replay {
     meaning_table meanings;
     const fb_blobs *blobs;
     const fb_watch *watch;
+    bool is_rest; /* some steps are left out */
     fb_work work; /* on the same watch */
     fb_conflicts *conflicts;
     fb_error *error;
@@ -371,12 +375,41 @@ static fb_status is_same_graph(const fb_graph *a, const fb_graph *b, fb_work *wo
     return fb_document_is_same(a, b, work, is_same) ? FB_OK : fb_work_failed(work, error);
 }
 
+/* Names of matches mean the same in another replay only where no step in between could have given them to other nodes. */
+static bool has_stable_names(const fb_graph *source, const char *chosen) {
+    static const char *const members[] = {"only", "except"};
+    json_t *choice = fb_load_json(chosen), *name;
+    bool ok = choice != NULL;
+    for (size_t k = 0, i; k < 2; k++)
+        json_array_foreach(json_object_get(choice, members[k]), i, name) ok &= has_node(source, json_string_value(name));
+    json_decref(choice);
+    return ok;
+}
+
+/* A pass whose matches were chosen by name, behind a step that is undone now: the names must be of nodes that no pass made. */
+static fb_status check_choice(const fb_undo_plan *plan, size_t index, fb_error *error) {
+    const fb_undo_step *step = &plan->steps[index];
+    bool is_behind = false, is_later_run = false;
+    if (!step->call || !step->call->chosen) return FB_OK;
+    for (size_t i = 0; i <= index; i++) {
+        is_behind |= plan->steps[i].is_undone;
+        is_later_run |= is_behind && plan->steps[i].begins_run;
+    }
+    if (!is_behind || (!is_later_run && has_stable_names(plan->source, step->call->chosen))) return FB_OK;
+    return fb_fail(error, FB_CONFLICT, "matches-renamed", "",
+                   "%s applies some of its matches, and without the other passes their names may mean others; undo it as well",
+                   step->call->pass->name);
+}
+
 static fb_status take_step(replay *r, const fb_undo_step *step) {
     fb_status status;
     if (step->call) {
         fb_pass_report report = {0};
         fb_arena arena = {0};
-        fb_graph_state work = {.graph = r->graph, .names = r->names, .blobs = step->knew_numbers ? r->blobs : NULL};
+        fb_graph_state work = {.graph = r->graph,
+                               .names = r->names,
+                               .blobs = step->knew_numbers ? r->blobs : NULL,
+                               .may_lack_matches = r->is_rest};
         status = fb_pass_call_run(step->call, &work, r->watch, &report, &arena, r->error);
         fb_graph_state_forget(&work);
         if (!status && !meanings_note(&r->meanings, &report)) status = fb_fail_memory(r->error);
@@ -419,11 +452,13 @@ static fb_status begin_run(replay *r) {
 /* The steps that are not undone, or (`is_whole`) all of them. */
 static fb_status run_steps(const fb_undo_plan *plan, bool is_whole, replay *r) {
     fb_status status = begin(plan, r);
+    r->is_rest = !is_whole;
     for (size_t i = 0; i < plan->step_count && !status; i++) {
         const fb_undo_step *step = &plan->steps[i];
         fb_watch_begins(plan->watch, step->call ? step->call->pass->name : "external", i, plan->step_count);
         status = fb_watch_check(plan->watch, r->error);
         if (!status && step->begins_run) status = begin_run(r);
+        if (!status && !is_whole && !step->is_undone) status = check_choice(plan, i, r->error);
         if (!status && (is_whole || !step->is_undone)) status = take_step(r, step);
     }
     return status;

@@ -1,4 +1,6 @@
 /* Applying a pass: match everything, then edit everything, then list what was marked. */
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "core/base/map.h"
@@ -23,19 +25,65 @@ static void match_all(fb_matcher *matcher, const fb_pass *pass) {
     }
 }
 
-static void edit_all(fb_rewrite *rewrite, const fb_pass *pass, const fb_matcher *matcher, size_t *applied) {
+/* A match as it was edited. */
+typedef struct edited_match {
+    const char *name;          /* of its first node; "" = it touches none */
+    size_t first_named, named; /* the names that its new nodes got, among all of the rewrite */
+    bool is_left_out;
+} edited_match;
+
+typedef struct edited_matches {
+    edited_match *items;
+    size_t count;
+    fb_made_name *made; /* by the rewrite that they were edited in first */
+} edited_matches;
+
+static size_t count_matches(const fb_matcher *matcher) {
+    size_t count = 0;
     const char *at = matcher->found->data, *end = at + matcher->found->size;
-    for (size_t size; at < end; at += size + -size % sizeof size, (*applied)++) {
+    for (size_t size; at < end; at += sizeof size + size + -size % sizeof size, count++) memcpy(&size, at, sizeof size);
+    return count;
+}
+
+static size_t count_made(const fb_rewrite *rewrite) {
+    return fb_rewrite_made_names(rewrite)->size / sizeof(fb_made_name);
+}
+
+static const char *first_name(fb_rewrite *rewrite, fb_arena *arena) {
+    fb_node node = fb_rewrite_first_node(rewrite);
+    const char *name = node.id ? fb_node_name(fb_rewrite_graph(rewrite), node) : "";
+    return fb_arena_text(arena, name, strlen(name));
+}
+
+/* Edits the matches that are not left out. `matches` may be NULL; their names are noted unless they have some. False when
+ * memory is out. */
+static bool edit_all(fb_rewrite *rewrite, const fb_pass *pass, const fb_matcher *matcher, edited_matches *matches,
+                     size_t *applied) {
+    const char *at = matcher->found->data, *end = at + matcher->found->size;
+    size_t index = 0;
+    bool ok = true;
+    for (size_t size; at < end && ok; at += size + -size % sizeof size, index++) {
         memcpy(&size, at, sizeof size);
         at += sizeof size;
+        edited_match *one = matches ? &matches->items[index] : NULL;
+        if (one && one->is_left_out) continue;
         fb_match match = {.pass = pass,
                           .data = at,
                           .nodes = (const fb_node *)(const void *)at,
                           .count = size / sizeof(fb_node),
                           .params = matcher->params,
                           .plan = matcher->plan};
+        size_t first = one ? count_made(rewrite) : 0;
+        if (one) fb_rewrite_begin_match(rewrite, matches->made ? matches->made + one->first_named : NULL, one->named);
         pass->edit(rewrite, &match);
+        (*applied)++;
+        if (!one || one->name) continue;
+        one->name = first_name(rewrite, matcher->arena);
+        one->first_named = first;
+        one->named = count_made(rewrite) - first;
+        ok = one->name != NULL;
     }
+    return ok;
 }
 
 /* The nodes that carry the signature now and did not before: a pass marks no node twice, so these are all that it marked,
@@ -87,18 +135,79 @@ static bool collect_marked(const fb_graph *graph, const char *signature, fb_map 
     return true;
 }
 
-static fb_status apply_found(fb_graph *graph, fb_namespace *names, fb_pass_report *report, const fb_matcher *matcher,
-                             fb_error *error) {
+/* Leaves out the matches that the call does not choose. Those of one name go together. */
+static fb_status choose(const fb_graph_state *work, const fb_pass_report *report, edited_matches *matches, fb_error *error) {
+    json_t *chosen = fb_load_json(report->chosen), *known = json_object();
+    const json_t *only = json_object_get(chosen, "only"), *except = json_object_get(chosen, "except");
+    json_t *keeps = only ? json_object() : NULL, *drops = json_object();
+    fb_status status = chosen && known && drops && (!only || keeps) ? FB_OK : fb_fail_memory(error);
+    for (size_t i = 0; i < matches->count && !status; i++)
+        if (json_object_set_new(known, matches->items[i].name, json_true())) status = fb_fail_memory(error);
+    for (int k = 0; k < 2 && !status; k++) {
+        const json_t *list = k ? except : only;
+        for (size_t i = 0; i < json_array_size(list) && !status; i++) {
+            const char *name = json_string_value(json_array_get(list, i));
+            char pointer[40];
+            snprintf(pointer, sizeof pointer, "/%s/%zu", k ? "except" : "only", i);
+            if (!json_object_get(known, name) && !work->may_lack_matches)
+                status = fb_fail(error, FB_INVALID, "unknown-match", pointer,
+                                 "%s has no match here whose first node is \"%.80s\"", report->pass->name, name);
+            else if (json_object_set_new(k ? drops : keeps, name, json_true())) status = fb_fail_memory(error);
+        }
+    }
+    for (size_t i = 0; i < matches->count && !status; i++) {
+        const char *name = matches->items[i].name;
+        matches->items[i].is_left_out = (only && !json_object_get(keeps, name)) || json_object_get(drops, name);
+    }
+    json_decref(chosen);
+    json_decref(known);
+    json_decref(keeps);
+    json_decref(drops);
+    return status;
+}
+
+/* Edits all matches and takes that back: so each has its name, and its new nodes the names that they have beside all others. */
+static fb_status find_chosen(fb_graph_state *work, const fb_pass_report *report, const fb_matcher *matcher,
+                             edited_matches *matches, fb_error *error) {
+    fb_rewrite *rewrite = fb_rewrite_begin(work->graph, work->names, report->signature);
+    size_t applied = 0;
+    if (!rewrite) return fb_fail_memory(error);
+    fb_rewrite_watch(rewrite, matcher->work->watch);
+    bool ok = edit_all(rewrite, report->pass, matcher, matches, &applied);
+    const fb_buffer *made = fb_rewrite_made_names(rewrite);
+    matches->made = ok ? fb_arena_alloc(matcher->arena, made->size + 1) : NULL;
+    if (matches->made && made->size) memcpy(matches->made, made->data, made->size);
+    fb_status status = matches->made ? fb_rewrite_status(rewrite, error) : fb_fail_memory(error);
+    fb_rewrite_abort(rewrite);
+    return status ? status : choose(work, report, matches, error);
+}
+
+static fb_status list_matches(fb_pass_report *report, const edited_matches *matches, fb_arena *arena, fb_error *error) {
+    const char **names = fb_arena_alloc(arena, (matches->count + 1) * sizeof *names);
+    if (!names) return fb_fail_memory(error);
+    for (size_t i = 0; i < matches->count; i++)
+        if (!matches->items[i].is_left_out) names[report->match_count++] = matches->items[i].name;
+    report->matches = names;
+    return FB_OK;
+}
+
+static fb_status apply_found(fb_graph_state *work, fb_pass_report *report, const fb_matcher *matcher, fb_error *error) {
+    fb_graph *graph = work->graph;
     fb_arena *arena = matcher->arena;
     fb_map marked_before = {0};
     fb_rewrite *rewrite = NULL;
     fb_status status = FB_OK;
-    if (!collect_marked(graph, report->signature, &marked_before)) status = fb_fail_memory(error);
-    if (!status && !(rewrite = fb_rewrite_begin(graph, names, report->signature))) status = fb_fail_memory(error);
+    edited_matches all = {.count = count_matches(matcher)}, *matches = report->chosen || work->names_matches ? &all : NULL;
+    if (matches && !(all.items = calloc(all.count + 1, sizeof *all.items))) status = fb_fail_memory(error);
+    if (!status && report->chosen) status = find_chosen(work, report, matcher, matches, error);
+    if (!status && !collect_marked(graph, report->signature, &marked_before)) status = fb_fail_memory(error);
+    if (!status && !(rewrite = fb_rewrite_begin(graph, work->names, report->signature))) status = fb_fail_memory(error);
     if (!status) {
         fb_rewrite_watch(rewrite, matcher->work->watch);
-        edit_all(rewrite, report->pass, matcher, &report->applied);
-        if (list_marked(graph, report, &marked_before, arena) && list_absorbed(graph, rewrite, report, arena)) {
+        bool ok = edit_all(rewrite, report->pass, matcher, matches, &report->applied) &&
+                  list_marked(graph, report, &marked_before, arena) && list_absorbed(graph, rewrite, report, arena);
+        if (ok && matches) ok = !list_matches(report, matches, arena, error);
+        if (ok) {
             status = fb_rewrite_commit(rewrite, error); /* the last thing that can fail */
         } else {
             fb_rewrite_abort(rewrite);
@@ -106,7 +215,23 @@ static fb_status apply_found(fb_graph *graph, fb_namespace *names, fb_pass_repor
         }
     }
     fb_map_free(&marked_before);
+    free(all.items);
     return status;
+}
+
+/* What is left of a pass's matches must be a whole graph; if it is not, the request is at fault, not the pass. */
+static fb_status check_chosen(const fb_graph_state *work, const fb_pass_report *report, fb_work *meter, fb_status status,
+                              fb_error *error) {
+    fb_error found = {0};
+    if (!report->chosen || (status && status != FB_IO)) return status;
+    if (!status) status = fb_lint_graph(work->graph, meter, &found);
+    if (status != FB_IO) {
+        if (status && error) *error = found;
+        return status;
+    }
+    if (error) *error = (fb_error){0};
+    return fb_fail(error, FB_INVALID, "matches-depend", "",
+                   "the matches of %s here depend on each other: choose others as well", report->pass->name);
 }
 
 static fb_status inspect(const fb_graph *graph, fb_work *work, fb_pass_report *report, fb_arena *arena, fb_error *error) {
@@ -118,6 +243,12 @@ static fb_status inspect(const fb_graph *graph, fb_work *work, fb_pass_report *r
     }
     fb_buffer_free(&detail);
     return status;
+}
+
+void fb_put_chosen(fb_buffer *out, const char *chosen) {
+    if (!chosen) return;
+    fb_buffer_char(out, ',');
+    fb_buffer_append(out, chosen + 1, strlen(chosen) - 2);
 }
 
 void fb_graph_state_forget(fb_graph_state *work) {
@@ -151,7 +282,8 @@ fb_status fb_pass_apply(fb_graph_state *work, const fb_watch *watch, fb_pass_rep
     else if (matcher.is_too_much)
         status = fb_fail(error, FB_TOO_LARGE, "report-too-large", "",
                          "what the passes refuse does not fit into a report of %zu MiB", FB_REPORT_MAX >> 20);
-    else if (found.size) status = apply_found(work->graph, work->names, report, &matcher, error);
+    else if (found.size) status = check_chosen(work, report, &meter, apply_found(work, report, &matcher, error), error);
+    else if (report->chosen) status = choose(work, report, &(edited_matches){0}, error);
     fb_buffer_free(&found);
     json_decref(params);
     return status;

@@ -177,8 +177,11 @@ typedef struct fb_pass_report {
     const char *preset; /* that it was a part of, or NULL */
     size_t position;    /* of its call in the composition */
     const char *params; /* canonical JSON */
+    const char *chosen; /* canonical JSON of a call for some matches (fb_pass_call); else NULL */
     char signature[FB_SIGNATURE_LENGTH + 1];
-    size_t applied; /* matches */
+    size_t applied;             /* matches */
+    const char *const *matches; /* their names, where the state asks for them: in order, of those that are applied */
+    size_t match_count;
     const fb_absorbed *absorbed;
     size_t absorbed_count;
     const char *const *nodes; /* names of the nodes that it marked, in document order */
@@ -192,14 +195,18 @@ typedef struct fb_pass_report {
 } fb_pass_report;
 /* Callbacks that follow a run while it is made. Any of the members may be NULL. */
 typedef struct fb_run_watcher {
-    const fb_watch *watch; /* stops it; its parts are the passes */
-    const fb_blobs *blobs; /* where weights are, whose numbers may be why a pass refuses something */
+    const fb_watch *watch;                /* stops it; its parts are the passes */
+    const fb_blobs *blobs;                /* where weights are, whose numbers may be why a pass refuses something */
+    bool names_matches, may_lack_matches; /* as in fb_graph_state */
     void *context;
     /* Looks at what a pass that applied something made of a graph, before the next pass begins; a failure ends the run.
      * `position` counts what was run. */
     fb_status (*applied)(void *context, size_t position, const fb_graph *before, const fb_graph *after, fb_pass_report *report,
                          fb_arena *arena, fb_error *error);
 } fb_run_watcher;
+
+/* Appends the members `only` and `except` of a call, if it has them. */
+void fb_put_chosen(fb_buffer *out, const char *chosen);
 
 /* The exactness of this call: what its params ask for, where a pass takes "exactness"; otherwise the pass's. */
 fb_exactness fb_report_exactness(const fb_pass_report *report);
@@ -212,12 +219,16 @@ typedef struct fb_graph_state {
     fb_usage *usage; /* NULL: not computed yet; the same for `alias` */
     fb_alias *alias;
     const fb_blobs *blobs; /* where weights are, whose numbers may be why something is refused; NULL: they are not known */
+    bool names_matches;    /* reports list the names of matches */
+    bool may_lack_matches; /* the name of a match that a call chooses, and that is not found, is no fault */
 } fb_graph_state;
 /* Frees what was found out. */
 void fb_graph_state_forget(fb_graph_state *work);
 
-/* Matches and edits. FB_TOO_LARGE "report-too-large" when `arena` outgrows FB_REPORT_MAX; what `watch`, which may be NULL,
- * stops it with. `report` has pass, params and signature filled in. After a failure the graph is as before. */
+/* Matches and edits. Of a call that chooses matches, FB_INVALID "unknown-match" at "/only/0" or "/except/0", and
+ * "matches-depend" where the others cannot be applied without those that are left out. FB_TOO_LARGE "report-too-large" when
+ * `arena` outgrows FB_REPORT_MAX; what `watch`, which may be NULL, stops it with. `report` has pass, params and signature
+ * filled in. After a failure the graph is as before. */
 fb_status fb_pass_apply(fb_graph_state *work, const fb_watch *watch, fb_pass_report *report, fb_arena *arena, fb_error *error);
 
 /* ---- Verifying a graph that passes made. -------------------------------------------------------------------------------- */

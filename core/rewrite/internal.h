@@ -28,7 +28,12 @@ struct fb_rewrite {
     fb_map reshaped;     /* node -> 1: its value is given another shape in place than is recorded */
     bool reshaped_known; /* they have been looked for */
     fb_buffer uncalled;  /* fb_module: a call of it was erased */
-    bool frees_tensors;  /* a tensor may have lost its last owner */
+    bool notes_names;    /* a match has begun */
+    fb_buffer made;      /* fb_made_name */
+    const fb_made_name *given;
+    size_t given_count; /* that the match at hand has not used yet */
+    fb_node marked, touched;
+    bool frees_tensors; /* a tensor may have lost its last owner */
     const fb_watch *watch;
     unsigned steps; /* since the rewrite began: it is asked at some of them */
     fb_error error;

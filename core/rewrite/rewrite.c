@@ -46,6 +46,7 @@ static void rewrite_free(fb_rewrite *rewrite) {
     fb_buffer_free(&rewrite->uncalled);
     fb_buffer_free(&rewrite->pending);
     fb_buffer_free(&rewrite->absorbed);
+    fb_buffer_free(&rewrite->made);
     free(rewrite);
 }
 
@@ -152,9 +153,42 @@ static void infer_result(fb_rewrite *rewrite, fb_node node) {
     row->dtype = is_known ? (uint8_t)result.dtype : FB_DTYPE_UNKNOWN;
 }
 
+static void touch(fb_rewrite *rewrite, fb_node node) {
+    if (!rewrite->touched.id) rewrite->touched = node;
+}
+
+void fb_rewrite_begin_match(fb_rewrite *rewrite, const fb_made_name *names, size_t count) {
+    rewrite->notes_names = true;
+    rewrite->given = names;
+    rewrite->given_count = count;
+    rewrite->marked = rewrite->touched = (fb_node){0};
+}
+
+fb_node fb_rewrite_first_node(const fb_rewrite *rewrite) {
+    return rewrite->marked.id ? rewrite->marked : rewrite->touched;
+}
+
+fb_status fb_rewrite_status(const fb_rewrite *rewrite, fb_error *error) {
+    const fb_error *own = &rewrite->error;
+    return own->status ? fb_fail(error, own->status, own->code, own->pointer, "%s", own->message) : FB_OK;
+}
+
+const fb_buffer *fb_rewrite_made_names(const fb_rewrite *rewrite) {
+    return &rewrite->made;
+}
+
+/* A name that the same match got before; NULL: there is none. */
+static const char *take_given_name(fb_rewrite *rewrite, uint64_t wanted) {
+    if (!rewrite->given_count || rewrite->given->wanted != wanted) return NULL;
+    rewrite->given_count--;
+    return rewrite->given++->name;
+}
+
 /* A new node's name: NULL when memory is out. */
 static const char *make_name(fb_rewrite *rewrite, fb_opcode opcode, fb_symbol target) {
     uint64_t key = (uint64_t)opcode << 32 | target.id;
+    const char *given = take_given_name(rewrite, key);
+    if (given) return given;
     fb_wanted_name wanted = {fb_map_get(&rewrite->wanted_names, key)};
     if (!wanted.id) {
         fb_buffer candidate = {0};
@@ -164,7 +198,9 @@ static const char *make_name(fb_rewrite *rewrite, fb_opcode opcode, fb_symbol ta
         fb_buffer_free(&candidate);
         if (!wanted.id || !fb_map_put(&rewrite->wanted_names, key, wanted.id)) return NULL;
     }
-    return fb_namespace_next(rewrite->names, wanted);
+    fb_made_name made = {key, fb_namespace_next(rewrite->names, wanted)};
+    if (rewrite->notes_names) fb_buffer_append(&rewrite->made, &made, sizeof made);
+    return rewrite->made.failed ? NULL : made.name;
 }
 
 fb_node fb_insert_typed(fb_rewrite *rewrite, fb_node before, fb_opcode opcode, const char *target, fb_value args,
@@ -185,6 +221,7 @@ fb_node fb_insert_typed(fb_rewrite *rewrite, fb_node before, fb_opcode opcode, c
     }
     fb_node node = fb_graph_add_node(graph, fb_node_at(graph, before)->program, name, before);
     if (!node.id) return none;
+    touch(rewrite, node);
     fb_graph_set_target(graph, node, opcode, target_symbol);
     fb_graph_set_args(graph, node, args, kwargs.id ? kwargs : FB_VALUE_EMPTY_MAP);
     fb_node_row *row = fb_node_row_at(graph, node);
@@ -215,6 +252,7 @@ fb_node fb_insert_copy(fb_rewrite *rewrite, fb_node before, fb_node call, fb_val
 static fb_node_row *change(fb_rewrite *rewrite, fb_node node) {
     if (fb_rewrite_is_failed(rewrite) || !node.id) return NULL;
     if (!fb_rewrite_save(rewrite, fb_journal_node(&rewrite->journal, node))) return NULL;
+    touch(rewrite, node);
     return fb_node_row_at(rewrite->graph, node);
 }
 
@@ -309,6 +347,7 @@ const fb_buffer *fb_rewrite_absorbed(const fb_rewrite *rewrite) {
 
 void fb_erase(fb_rewrite *rewrite, fb_node node) {
     if (fb_rewrite_is_failed(rewrite)) return;
+    touch(rewrite, node);
     fb_buffer_append(&rewrite->pending, &(pending_node){node, {0}}, sizeof(pending_node));
     if (rewrite->pending.failed) fb_fail_memory(&rewrite->error);
 }
@@ -333,6 +372,7 @@ bool fb_node_add_mark(fb_graph *graph, fb_node node, fb_value mark) {
 
 void fb_mark(fb_rewrite *rewrite, fb_node node) {
     fb_graph *graph = rewrite->graph;
+    if (!rewrite->marked.id) rewrite->marked = node;
     if (fb_node_is_marked(graph, node, rewrite->signature) || !change(rewrite, node)) return;
     if (!rewrite->mark.id) rewrite->mark = fb_make_string(graph, rewrite->signature);
     if (!fb_node_add_mark(graph, node, rewrite->mark)) fb_fail_memory(&rewrite->error);
@@ -408,8 +448,7 @@ fb_status fb_rewrite_commit(fb_rewrite *rewrite, fb_error *error) {
     if (!fb_rewrite_is_failed(rewrite)) fb_drop_uncalled(rewrite);
     if (!fb_rewrite_is_failed(rewrite)) fb_drop_unread_tensors(rewrite);
     if (fb_rewrite_is_failed(rewrite)) {
-        fb_fail(error, rewrite->error.status, rewrite->error.code, rewrite->error.pointer, "%s", rewrite->error.message);
-        fb_status status = rewrite->error.status;
+        fb_status status = fb_rewrite_status(rewrite, error);
         fb_rewrite_abort(rewrite);
         return status;
     }

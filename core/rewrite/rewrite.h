@@ -34,6 +34,24 @@ fb_status fb_rewrite_commit(fb_rewrite *rewrite, fb_error *error);
 /* Puts the graph back as it was at fb_rewrite_begin and frees the rewrite. Needs no memory. */
 void fb_rewrite_abort(fb_rewrite *rewrite);
 
+/* ---- one match after the other ------------------------------------------------------------------------------------------- */
+
+/* A name that a new node got, and what it was made for. */
+typedef struct fb_made_name {
+    uint64_t wanted;
+    const char *name; /* the namespace's */
+} fb_made_name;
+
+/* From here on the changes are for the next match. If `names` were made for the same match before, in a rewrite that was
+ * aborted, its new nodes get them again. */
+void fb_rewrite_begin_match(fb_rewrite *rewrite, const fb_made_name *names, size_t count);
+/* The first node that was marked for this match; where none is, the first that is inserted, changed or erased; or none. */
+fb_node fb_rewrite_first_node(const fb_rewrite *rewrite);
+/* Its failure so far, which commit would report. */
+fb_status fb_rewrite_status(const fb_rewrite *rewrite, fb_error *error);
+/* All names since the first match began: fb_made_name, in order. */
+const fb_buffer *fb_rewrite_made_names(const fb_rewrite *rewrite);
+
 /* The graph as it is now; use it to make values and read rows. */
 fb_graph *fb_rewrite_graph(fb_rewrite *rewrite);
 

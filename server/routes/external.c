@@ -173,7 +173,7 @@ static void write_pass(const record *made, fb_buffer *out) {
 
 static fb_status describe(record *made, const fb_watch *watch, fb_error *error) {
     const char *signature = made->signature;
-    if (!fb_pass_signature(made->name, made->version, NULL, made->params.data, made->signature) ||
+    if (!fb_pass_signature(made->name, made->version, NULL, made->params.data, NULL, made->signature) ||
         !fb_composition_signature(&signature, 1, made->composition))
         return fb_fail_memory(error);
     fb_work work = {.watch = watch};

@@ -43,7 +43,7 @@ typedef struct fb_request_body {
     bool is_document;  /* the whole body is a graph document: it has a member "format" */
     const char *graph; /* the text of the document: the body, or its member "graph" where that is an object; else NULL */
     size_t graph_size;
-    const char *pair[2]; /* likewise of the members source and result, or a and b */
+    const char *pair[2]; /* likewise of the members source and result, a and b, or against */
     size_t pair_size[2];
     json_t *members; /* the others, and any of the above that is not an object; empty for a document */
 } fb_request_body;
@@ -101,7 +101,7 @@ bool fb_expand_member(const fb_request *request, fb_response *response, const ch
 /* The query parameters: `query` of the routes. */
 #define FB_RECORD_QUERY "include,dry_run,note,label"
 #define FB_RUN_QUERY "pass," FB_RECORD_QUERY
-#define FB_OPTIMIZE_QUERY FB_RUN_QUERY ",lint,weights,strict,as,prefix,validate,seed,assume"
+#define FB_OPTIMIZE_QUERY FB_RUN_QUERY ",lint,weights,strict,as,prefix,validate,seed,assume,matches"
 
 #define FB_LABEL_KEY_MAX 256 /* characters */
 
@@ -135,6 +135,7 @@ typedef struct fb_run_request {
     const char *passes_pointer;  /* "/passes", or "?pass=" for the query: see fb_respond_request_error */
     const json_t *weights;       /* digests of files to bind the graph to (fb_bind_weights); NULL when there are none */
     const char *weights_pointer; /* "/weights" or "?weights=" */
+    bool names_matches;          /* in the report */
     bool is_strict;
     fb_bind_options binding;    /* how the files are read */
     const json_t *assume;       /* the option, an object that is not checked yet; NULL where it is not given */

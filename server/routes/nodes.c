@@ -45,7 +45,7 @@ static fb_status is_signature_of(fb_store *store, const char *signature, const c
     if (!runs.count) {
         for (const fb_pass *known = fb_pass_find(pass); known; known = known->earlier) {
             fb_signature expected;
-            if (!fb_pass_signature(known->name, known->version, NULL, "{}", expected)) status = fb_fail_memory(error);
+            if (!fb_pass_signature(known->name, known->version, NULL, "{}", NULL, expected)) status = fb_fail_memory(error);
             else *is_of_pass |= !strcmp(expected, signature);
         }
     }

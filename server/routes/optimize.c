@@ -96,6 +96,7 @@ static fb_status run_validated(const fb_request *request, fb_response *response,
     fb_run_watcher watcher = fb_validation_watcher(validation);
     watcher.watch = fb_request_watch(request);
     watcher.blobs = blobs;
+    watcher.names_matches = work->asked.names_matches;
     if (!fb_evaluating_begin(request, response, &evaluating)) return FB_BUSY;
     evaluating.options.seed = work->asked.seed;
     validation->mode = work->asked.validate;
@@ -124,7 +125,8 @@ static bool run_passes(const fb_request *request, fb_response *response, optimiz
         if (run_validated(request, response, work, &blobs, &error)) return false;
         status = FB_OK;
     } else {
-        fb_run_watcher watcher = {.watch = fb_request_watch(request), .blobs = &blobs};
+        fb_run_watcher watcher = {
+            .watch = fb_request_watch(request), .blobs = &blobs, .names_matches = work->asked.names_matches};
         status =
             fb_composition_run(&work->composition, work->source.shared->graph, work->asked.lint, &watcher, &work->run, &error);
     }

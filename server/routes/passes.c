@@ -23,7 +23,7 @@ static void write_documentation(const char *name, fb_buffer *out) {
 
 static void write_pass(const fb_pass *pass, bool is_whole, fb_buffer *out) {
     fb_signature signature;
-    out->failed |= !fb_pass_signature(pass->name, pass->version, NULL, "{}", signature);
+    out->failed |= !fb_pass_signature(pass->name, pass->version, NULL, "{}", NULL, signature);
     fb_put_comma(out);
     fb_buffer_char(out, '{');
     fb_put_text(out, "name", pass->name);

@@ -90,7 +90,7 @@ static fb_status keep_value(body_reader *reader, const char *start, const char *
 /* Where the text of a member goes that may be a document; NULL for others. */
 static const char **document_of(fb_request_body *body, const char *name, size_t **size) {
     if (!strcmp(name, "graph")) return *size = &body->graph_size, &body->graph;
-    bool is_first = !strcmp(name, "source") || !strcmp(name, "a");
+    bool is_first = !strcmp(name, "source") || !strcmp(name, "a") || !strcmp(name, "against");
     if (!is_first && strcmp(name, "result") && strcmp(name, "b")) return NULL;
     return *size = &body->pair_size[!is_first], &body->pair[!is_first];
 }

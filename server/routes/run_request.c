@@ -114,7 +114,7 @@ static fb_status read_parameter(json_t *query, const char *name, const char *val
     else if (!strcmp(name, "note")) ok = !json_object_set_new(query, "note", json_string(value));
     else if (!strcmp(name, "weights")) ok = append_text(query, "weights", json_string(value));
     else if (!strcmp(name, "as") || !strcmp(name, "prefix")) ok = !json_object_set_new(query, name, json_string(value));
-    else if (!strcmp(name, "dry_run") || !strcmp(name, "strict"))
+    else if (!strcmp(name, "dry_run") || !strcmp(name, "strict") || !strcmp(name, "matches"))
         return read_flag(query_object(query, "options"), name, value, error);
     else if (!strcmp(name, "validate"))
         ok = !json_object_set_new(query_object(query, "options"), "validate", json_string(value));
@@ -203,6 +203,8 @@ static fb_status read_options(const json_t *options, bool is_query, unsigned tak
         if (!strcmp(name, "include")) status = read_include(value, pointer, is_query, out, error);
         else if (!strcmp(name, "lint") && takes & FB_TAKES_LINT) status = read_lint(value, pointer, out, error);
         else if (!strcmp(name, "dry_run")) status = take_flag(value, name, pointer, &out->dry_run, error);
+        else if (!strcmp(name, "matches") && takes & FB_TAKES_VALIDATION)
+            status = take_flag(value, name, pointer, &out->names_matches, error);
         else if (!strcmp(name, "strict") && takes & FB_TAKES_WEIGHTS)
             status = take_flag(value, name, pointer, &out->is_strict, error);
         else if (!strcmp(name, "validate") && takes & FB_TAKES_VALIDATION) status = read_validate(value, pointer, out, error);
@@ -214,7 +216,7 @@ static fb_status read_options(const json_t *options, bool is_query, unsigned tak
         } else
             status = fb_fail(error, FB_INVALID, "unknown-option", pointer, "the options here are include, dry_run%s%s%s",
                              takes & FB_TAKES_LINT ? ", lint" : "", takes & FB_TAKES_WEIGHTS ? ", strict" : "",
-                             takes & FB_TAKES_VALIDATION ? ", validate, tolerance, seed, assume" : "");
+                             takes & FB_TAKES_VALIDATION ? ", validate, tolerance, seed, assume, matches" : "");
         if (status) return status;
     }
     return FB_OK;

@@ -16,7 +16,7 @@
 static void write_pass(const fb_store_rule *stored, const fb_pass *pass, fb_buffer *out) {
     bool is_layout = stored->kind == FB_STORED_LAYOUT;
     fb_signature signature;
-    out->failed |= !fb_pass_signature(pass->name, pass->version, pass->digest, "{}", signature);
+    out->failed |= !fb_pass_signature(pass->name, pass->version, pass->digest, "{}", NULL, signature);
     fb_put_comma(out);
     fb_buffer_char(out, '{');
     fb_put_text(out, "name", stored->name);

@@ -98,7 +98,7 @@ static const char *sizes_text(generator *g, int rank, const int64_t *sizes, bool
 static void write_marks(generator *g, fb_buffer *out) {
     const fb_pass *pass = fb_pass_at(below(g, 5));
     fb_signature signature;
-    if (!fb_pass_signature(pass->name, once_in(g, 3) ? 2 : pass->version, NULL, "{}", signature)) abort();
+    if (!fb_pass_signature(pass->name, once_in(g, 3) ? 2 : pass->version, NULL, "{}", NULL, signature)) abort();
     fb_buffer_printf(out, ",\"transformations\":[\"%s\"]", signature);
 }
 

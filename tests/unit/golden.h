@@ -29,6 +29,10 @@ void ck_id(const golden *g, const fb_graph *graph, const char *expected, const c
  * are undone on a result that was changed since, too: then nothing is left to tell but the change. Settles the composition. */
 void ck_golden_undone(golden *g, const fb_run *run);
 
+/* Each match alone, and all but it: what is left of the pass has its names, and computes the same where `preserves` says so. Of
+ * a composition that is settled. */
+void ck_golden_matches(const golden *g, bool preserves);
+
 /* signatures.json: those of the passes and of the whole list. Passes that differ in any way have different ones. */
 void ck_golden_signatures(const golden *g, const fb_run *run);
 

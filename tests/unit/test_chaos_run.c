@@ -181,7 +181,7 @@ static bool apply_failing(const fb_pass *pass, const char *params, const fb_grap
     fb_error error = {0};
     fb_graph_state work = {.graph = graph, .names = names};
     fb_pass_report report = {.pass = pass, .params = params};
-    ck_assert(fb_pass_signature(pass->name, pass->version, NULL, report.params, report.signature));
+    ck_assert(fb_pass_signature(pass->name, pass->version, NULL, report.params, NULL, report.signature));
     fail_from(k);
     fb_status status = fb_pass_apply(&work, NULL, &report, &arena, &error);
     bool has_failed = chaos_off();

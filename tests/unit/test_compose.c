@@ -86,14 +86,14 @@ START_TEST(test_signatures_of_parameters) {
         json_t *params = json_loads(expected[i][0], 0, NULL);
         fb_buffer canonical = {0};
         ck_assert_int_eq(fb_free_json_canonical(params, &canonical), FB_OK);
-        ck_assert(fb_pass_signature("P", 1, NULL, fb_buffer_text(&canonical), signatures[i]));
+        ck_assert(fb_pass_signature("P", 1, NULL, fb_buffer_text(&canonical), NULL, signatures[i]));
         ck_assert_str_eq(signatures[i], expected[i][1]);
         for (size_t k = 0; k < i; k++) ck_assert_str_ne(signatures[i], signatures[k]);
         fb_buffer_free(&canonical);
         json_decref(params);
     }
     fb_signature other;
-    ck_assert(fb_pass_signature("P", 2, NULL, "{}", other));
+    ck_assert(fb_pass_signature("P", 2, NULL, "{}", NULL, other));
     ck_assert_str_ne(other, signatures[COUNT - 1]);
 }
 END_TEST

@@ -307,6 +307,7 @@ static void run_case(golden *g) {
     if (preserves_computation(&run)) ck_validates(g, &run);
     if (preserves_computation(&run) && !is_foreign(g->before) && !is_foreign(run.result)) ck_computes_the_same(g, run.result);
     ck_golden_undone(g, &run);
+    ck_golden_matches(g, preserves_computation(&run));
     fb_buffer_free(&after);
     fb_buffer_free(&code);
     fb_run_free(&run);
