@@ -126,7 +126,8 @@ def test_a_choice_behind_a_pass_that_is_undone(shared):
            "replacement": {"?y": {"operator": "cos", "args": ["?x"]}}}
     assert shared.post("/v1/transformations", one).status in (200, 201)
     graph = graph_of(node("r", "call_function", "torch.relu", [ref("x")]),
-                     node("sin", "call_function", "torch.sin", [ref("r")]), node("s", "call_function", "torch.sin", [ref("sin")]), output("s"))
+                     node("sin", "call_function", "torch.sin", [ref("r")]),
+                     node("s", "call_function", "torch.sin", [ref("sin")]), output("s"))
 
     def rolled_back(left_out):
         passes = ["TwoSteps", {"name": "CosForSin", "except": [left_out]}]
