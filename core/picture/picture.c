@@ -178,73 +178,149 @@ static const char *row_name(const picturing *p, uint32_t row) {
     return drawn->now.id ? fb_node_name(p->rows.graph, drawn->now) : fb_node_name(p->rows.base, drawn->was);
 }
 
-/* Items from `item` on, `count` of them; `*item` is the one behind them. */
-static bool add_group_box(picturing *p, uint32_t parent, fb_item *item, uint32_t count) {
+/* The number that a module is called by among its neighbours: 3 of "layers.3"; -1 = it is no module, or has a name. */
+static int64_t number_of(const picturing *p, fb_item item) {
+    if (!(item.id & FB_ITEM_IS_PLACE)) return -1;
+    const fb_place *row = &p->rows.places[item.id & ~FB_ITEM_IS_PLACE];
+    uint32_t from = row->path_size;
+    int64_t number = 0;
+    while (from && row->path[from - 1] >= '0' && row->path[from - 1] <= '9') from--;
+    if (from == row->path_size || row->path_size - from > 9 || (from && row->path[from - 1] != '.')) return -1;
+    for (uint32_t i = from; i < row->path_size; i++) number = number * 10 + (row->path[i] - '0');
+    return number;
+}
+
+/* Items that stay together: a numbered module, as one of repeated layers is, with what follows it up to the next; before the
+ * first one, and where none is numbered, each item alone. */
+typedef struct unit {
+    fb_item first, next;
+    uint32_t items;
+    int64_t number;
+} unit;
+
+/* `left` items are there from `item` on. */
+static unit unit_at(const picturing *p, fb_item item, uint32_t left) {
+    unit u = {.first = item, .next = after(p, item), .items = 1, .number = number_of(p, item)};
+    while (u.number >= 0 && u.items < left && number_of(p, u.next) < 0) {
+        u.next = after(p, u.next);
+        u.items++;
+    }
+    return u;
+}
+
+/* How many of its units become one box. */
+static uint32_t group_size(const picturing *p, const fb_picture_box *box) {
+    static const uint32_t steps[] = {1, 2, 5};
+    uint32_t units = 0, size = 1;
+    if (box->item_count <= NEIGHBOURS_MOST) return 0; /* each item is one */
+    fb_item item = {box->first_item};
+    for (uint32_t left = box->item_count; left && fb_work_goes_on(p->rows.work, 1); units++) {
+        unit u = unit_at(p, item, left);
+        item = u.next;
+        left -= u.items;
+    }
+    for (uint32_t i = 0, tens = 1; (units + size - 1) / size > GROUPS; size = steps[i % 3] * tens) /* 1, 2, 5, 10, 20 … */
+        if (++i % 3 == 0) tens *= 10;
+    return size;
+}
+
+static uint32_t children_of(const picturing *p, const fb_picture_box *box) {
+    uint32_t size = group_size(p, box), count = 0;
+    fb_item item = {box->first_item};
+    if (!size) return box->item_count;
+    for (uint32_t left = box->item_count, units = 0; left && fb_work_goes_on(p->rows.work, 1); units++) {
+        unit u = unit_at(p, item, left);
+        item = u.next;
+        left -= u.items;
+        count += units % size == 0;
+    }
+    return count;
+}
+
+static void count_in(const picturing *p, fb_item item, fb_picture_tally *tally) {
+    fb_picture_tally one = {.nodes = 1};
+    if (item.id & FB_ITEM_IS_PLACE) {
+        one = p->rows.places[item.id & ~FB_ITEM_IS_PLACE].tally;
+    } else {
+        fb_picture_state state = p->rows.rows[item.id].state;
+        one.added = state == FB_PICTURE_ADDED;
+        one.removed = state == FB_PICTURE_REMOVED;
+        one.changed = state == FB_PICTURE_CHANGED;
+    }
+    tally->nodes += one.nodes, tally->added += one.added;
+    tally->removed += one.removed, tally->changed += one.changed;
+}
+
+/* "layers 0 … 19", or the names of its first and last node. */
+static const char *group_label(picturing *p, const fb_place *around, fb_item first, fb_item last, const int64_t numbers[2]) {
+    fb_buffer text = {0};
+    const char *name = row_name(p, first_row(p, first));
+    uint32_t from = around->path_size;
+    while (from && around->path[from - 1] != '.') from--;
+    if (numbers[0] >= 0) {
+        fb_buffer_append(&text, around->path + from, around->path_size - from);
+        fb_buffer_printf(&text, "%s%lld", around->path_size ? " " : "", (long long)numbers[0]);
+        if (numbers[1] != numbers[0]) fb_buffer_printf(&text, " … %lld", (long long)numbers[1]);
+    } else {
+        fb_buffer_printf(&text, "%s … %s", name, row_name(p, first_row(p, last)));
+    }
+    const char *label = fb_buffer_text(&text) ? cut(&p->picture->arena, text.data, text.size) : NULL;
+    fb_buffer_free(&text);
+    return label;
+}
+
+/* Units from `item` on, `size` of them or what is left; `*item` is the one behind them. */
+static bool add_group_box(picturing *p, uint32_t parent, fb_item *item, uint32_t *left, uint32_t size) {
     fb_arena *arena = &p->picture->arena;
-    uint32_t place = p->picture->boxes[parent].place, b = add_box(p, parent), first = first_row(p, *item);
+    uint32_t place = p->picture->boxes[parent].place, b = add_box(p, parent);
     fb_picture_box *box = &p->picture->boxes[b];
     const fb_place *around = &p->rows.places[place];
+    fb_item first = *item, last = *item;
+    int64_t numbers[2] = {-1, -1}; /* the first and the last */
     box->kind = FB_BOX_GROUP;
     box->place = place;
     box->first_item = item->id;
-    box->item_count = count;
-    for (uint32_t i = 0; i < count && fb_work_goes_on(p->rows.work, 1); i++, *item = after(p, *item)) {
-        const fb_picture_tally *more;
-        fb_picture_tally one;
-        if (item->id & FB_ITEM_IS_PLACE) {
-            more = &p->rows.places[item->id & ~FB_ITEM_IS_PLACE].tally;
-        } else {
-            fb_picture_state state = p->rows.rows[item->id].state;
-            one = (fb_picture_tally){1, state == FB_PICTURE_ADDED, state == FB_PICTURE_REMOVED, state == FB_PICTURE_CHANGED};
-            more = &one;
-        }
-        box->tally.nodes += more->nodes, box->tally.added += more->added;
-        box->tally.removed += more->removed, box->tally.changed += more->changed;
+    for (uint32_t i = 0; i < size && *left && fb_work_goes_on(p->rows.work, 1); i++) {
+        unit u = unit_at(p, *item, *left);
+        if (numbers[0] < 0) numbers[0] = u.number;
+        if (u.number >= 0) numbers[1] = u.number;
+        for (uint32_t k = 0; k < u.items; k++, *item = after(p, *item)) count_in(p, last = *item, &box->tally);
+        box->item_count += u.items;
+        *left -= u.items;
     }
     box->state = state_of(&box->tally);
     fb_buffer key = {0}, detail = {0};
-    const char *name = row_name(p, first);
     fb_buffer_append(&key, around->path, around->path_size);
-    fb_buffer_printf(&key, "#%s+%u", name, count);
-    fb_buffer_printf(&detail, "and on · %u nodes", box->tally.nodes);
+    fb_buffer_printf(&key, "#%s+%u", row_name(p, first_row(p, first)), box->item_count);
+    fb_buffer_printf(&detail, "%u nodes", box->tally.nodes);
     box->key = fb_buffer_text(&key) ? fb_arena_text(arena, key.data, key.size) : NULL;
-    box->label = cut(arena, name, strlen(name));
+    box->label = group_label(p, around, first, last, numbers);
     box->detail = fb_buffer_text(&detail) ? fb_arena_text(arena, detail.data, detail.size) : NULL;
     fb_buffer_free(&key);
     fb_buffer_free(&detail);
     return box->key && box->label && box->detail;
 }
 
-static uint32_t group_size(uint32_t items) {
-    return items <= NEIGHBOURS_MOST ? 1 : (items + GROUPS - 1) / GROUPS;
-}
-
-static uint32_t children_of(const fb_picture_box *box) {
-    uint32_t size = group_size(box->item_count);
-    return (box->item_count + size - 1) / size;
-}
-
 /* Its children become boxes. False: memory is out. */
 static bool open_box(picturing *p, uint32_t b) {
     fb_picture_box *box = &p->picture->boxes[b];
-    uint32_t size = group_size(box->item_count), left = box->item_count;
+    uint32_t size = group_size(p, box), left = box->item_count;
     fb_item item = {box->first_item};
     box->is_open = true;
     box->first_child = p->picture->box_count;
-    while (left) {
-        uint32_t count = left < size ? left : size;
+    while (left && fb_work_goes_on(p->rows.work, 1)) {
+        fb_item next = after(p, item);
         bool ok;
-        if (size > 1) {
-            ok = add_group_box(p, b, &item, count);
+        if (size > 1 || (size && unit_at(p, item, left).items > 1)) {
+            ok = add_group_box(p, b, &item, &left, size);
         } else {
-            fb_item next = after(p, item);
             ok = item.id & FB_ITEM_IS_PLACE ? add_place_box(p, b, item.id & ~FB_ITEM_IS_PLACE) : add_node_box(p, b, item.id);
             item = next;
+            left--;
         }
         if (!ok) return false;
-        left -= count;
     }
-    return true;
+    return fb_work_goes_on(p->rows.work, 0);
 }
 
 /* ---- which are open ------------------------------------------------------------------------------------------------------ */
@@ -293,7 +369,7 @@ static bool open_wanted(picturing *p) {
     for (uint32_t b = 1; b < picture->box_count; b++) {
         fb_picture_box *box = &picture->boxes[b];
         if (box->kind == FB_BOX_NODE || box->is_open || !is_wanted(p, box)) continue;
-        if (picture->box_count - 1 + children_of(box) > FB_PICTURE_BOXES) picture->left_closed++;
+        if (picture->box_count - 1 + children_of(p, box) > FB_PICTURE_BOXES) picture->left_closed++;
         else if (!open_box(p, b)) return false;
     }
     return true;
@@ -306,12 +382,12 @@ static bool open_levels(picturing *p) {
     for (uint32_t from = 1, to = picture->box_count; from < to && depth; from = to, to = picture->box_count, depth--) {
         uint32_t more = 0;
         for (uint32_t b = from; b < to; b++)
-            if (picture->boxes[b].kind == FB_BOX_MODULE) more += children_of(&picture->boxes[b]);
+            if (picture->boxes[b].kind == FB_BOX_MODULE) more += children_of(p, &picture->boxes[b]);
         if (!more || (depth < 0 && picture->box_count + more > SURVEYED)) return true;
         for (uint32_t b = from; b < to; b++) {
             const fb_picture_box *box = &picture->boxes[b];
             if (box->kind != FB_BOX_MODULE) continue;
-            if (picture->box_count - 1 + children_of(box) > FB_PICTURE_BOXES) picture->left_closed++;
+            if (picture->box_count - 1 + children_of(p, box) > FB_PICTURE_BOXES) picture->left_closed++;
             else if (!open_box(p, b)) return false;
         }
     }

@@ -374,7 +374,8 @@ START_TEST(test_many_neighbours) {
     fb_graph *graph = flat(20000);
     fb_picture p = make(NULL, graph, NULL);
     check(&p, "flat");
-    ck_assert(p.box_count - 1 == 60 && p.boxes[1].kind == FB_BOX_GROUP);
+    ck_assert(p.box_count - 1 == 41 && p.boxes[1].kind == FB_BOX_GROUP); /* of 500 */
+    ck_assert_str_eq(p.boxes[1].label, "x … n498");
     const char *open[] = {p.boxes[2].key};
     fb_picture q = make(NULL, graph, &(fb_picture_options){.open = open, .open_count = 1, .depth = 0});
     check(&q, "flat, with one group open");
@@ -386,6 +387,69 @@ START_TEST(test_many_neighbours) {
     fb_picture_free(&q);
     fb_picture_free(&r);
     fb_graph_free(graph);
+}
+END_TEST
+
+/* Layers, and between two of them a sum that belongs to neither: 2 * count nodes below "encoder.layers". */
+static fb_graph *layered(int count) {
+    fb_buffer nodes = {0}, modules = {0};
+    fb_buffer_string(&nodes, INPUT);
+    fb_buffer_string(&modules, "{\"path\":\"\",\"type\":\"torch.nn.Module\"}");
+    for (int i = 0; i < count; i++) {
+        fb_buffer_printf(&modules, ",{\"path\":\"encoder.layers.%d.act\",\"type\":\"torch.nn.ReLU\"}", i);
+        fb_buffer_printf(&nodes, ",{\"name\":\"act_%d\",\"op\":\"call_module\",\"target\":\"encoder.layers.%d.act\",\"args\":[",
+                         i, i);
+        if (i) fb_buffer_printf(&nodes, "{\"$node\":\"sum_%d\"}]}", i - 1);
+        else fb_buffer_string(&nodes, "{\"$node\":\"x\"}]}");
+        fb_buffer_printf(&nodes,
+                         ",{\"name\":\"sum_%d\",\"op\":\"call_function\",\"target\":\"operator.add\",\"args\":[{\"$node\":"
+                         "\"act_%d\"},1]}",
+                         i, i);
+    }
+    fb_buffer_string(&nodes, OUTPUT("null"));
+    fb_graph *graph = read(fb_buffer_text(&nodes), fb_buffer_text(&modules));
+    fb_buffer_free(&nodes);
+    fb_buffer_free(&modules);
+    return graph;
+}
+
+/* Repeated layers become groups that are called by their numbers and end where a layer does: each has its layers and their
+ * sums. */
+START_TEST(test_groups_of_layers) {
+    static const struct {
+        int count;
+        const char *first, *second, *last;
+        int groups, items; /* items of the first */
+    } cases[] = {{100, "layers 0 … 1", "layers 2 … 3", "layers 98 … 99", 50, 4},
+                 {1150, "layers 0 … 19", "layers 20 … 39", "layers 1140 … 1149", 58, 40},
+                 {61, "layers 0 … 1", "layers 2 … 3", "layers 60", 31, 4}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        fb_graph *graph = layered(cases[i].count);
+        const char *open[] = {"encoder.layers"};
+        fb_picture p = make(NULL, graph, &(fb_picture_options){.open = open, .open_count = 1, .depth = 0});
+        check(&p, "layers");
+        const fb_picture_box *around = find(&p, FB_BOX_MODULE, "encoder.layers"), *group = NULL;
+        int groups = 0;
+        ck_assert(around && around->is_open);
+        for (uint32_t b = 1; b < p.box_count; b++) {
+            if (p.boxes[b].kind != FB_BOX_GROUP) continue;
+            group = &p.boxes[b];
+            if (++groups == 1) {
+                ck_assert_str_eq(group->label, cases[i].first);
+                ck_assert_uint_eq(group->tally.nodes, (uint32_t)cases[i].items);
+            }
+            if (groups == 2) ck_assert_str_eq(group->label, cases[i].second);
+        }
+        ck_assert_int_eq(groups, cases[i].groups);
+        ck_assert_str_eq(group->label, cases[i].last);
+        const char *both[] = {"encoder.layers", group->key};
+        fb_picture q = make(NULL, graph, &(fb_picture_options){.open = both, .open_count = 2, .depth = 0});
+        check(&q, "layers, with the last group open");
+        ck_assert_uint_gt(q.box_count, p.box_count);
+        fb_picture_free(&p);
+        fb_picture_free(&q);
+        fb_graph_free(graph);
+    }
 }
 END_TEST
 
@@ -495,6 +559,7 @@ int main(void) {
     tcase_add_test(tests, test_module_that_is_called_twice);
     tcase_add_test(tests, test_odd_names);
     tcase_add_test(tests, test_many_neighbours);
+    tcase_add_test(tests, test_groups_of_layers);
     tcase_add_test(tests, test_too_many_to_open);
     tcase_add_test(tests, test_random_graphs);
     tcase_add_test(tests, test_stopped);
