@@ -14,7 +14,7 @@ typedef struct ui_file {
 
 /* Nothing from outside, no script or style in the page itself, and in no frame. */
 static const char policy[] =
-    "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self'; base-uri 'none'; "
+    "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' blob:; base-uri 'none'; "
     "form-action 'none'; frame-ancestors 'none'";
 
 static const char *type_of(const char *name) {

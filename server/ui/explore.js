@@ -26,8 +26,13 @@ export class Explorer {
         this.refused = new Map();
         for (const refusal of what.refusals ?? [])
             for (const node of refusal.nodes) this.refused.set(node, [...(this.refused.get(node) ?? []), refusal]);
-        this.view = new PictureView({ toggle: (box) => this.toggle(box), select: (box) => this.select(box.key) });
+        this.acts = {
+            toggle: (box) => this.toggle(box), select: (box) => this.select(box.key),
+            placed: (view) => (view === this.view ? this.twin : this.view)?.follow(view),
+        };
+        this.view = new PictureView(this.acts);
         this.view.choose(this.at);
+        this.stages = h("div", { class: "stages" }, this.view.element);
         this.node = h("section", { class: "node", "aria-label": "Node", hidden: true });
         this.changes = h("section", { class: "changes", "aria-label": "What changed", hidden: true });
         this.code = h("details", { class: "code" }, h("summary", {}, "Code"));
@@ -36,9 +41,48 @@ export class Explorer {
         this.notice = h("p", { class: "notice" });
         this.command = h("div", {});
         this.element = h("div", { class: "explore" },
-            h("div", { class: "tools" }, this.searchForm(), h("button", { type: "button", class: "small", onclick: () => this.closeAll() }, "Close all")),
+            h("div", { class: "tools" }, this.searchForm(), this.tool("Close all", () => this.closeAll()),
+                this.base && (this.sides = this.tool("Side by side", () => this.showSides(!this.twin), { "aria-pressed": "false" })),
+                this.tool("Save as SVG", () => this.save("svg")), this.tool("Save as PNG", () => this.save("png"))),
             this.failure, this.notice,
-            h("div", { class: "split" }, this.view.element, h("div", { class: "panel" }, this.node, this.refusedList(), this.changes, this.code, this.command)));
+            h("div", { class: "split" }, this.stages, h("div", { class: "panel" }, this.node, this.refusedList(), this.changes, this.code, this.command)));
+    }
+
+    tool(text, act, more = {}) {
+        return h("button", { type: "button", class: "small", onclick: act, ...more }, text);
+    }
+
+    /** Both graphs beside one another, each without what only the other has. They move together, and select the same node. */
+    showSides(isWanted) {
+        this.twin?.element.remove();
+        this.twin = isWanted ? new PictureView(this.acts, "added") : undefined;
+        this.sides.setAttribute("aria-pressed", String(isWanted));
+        this.stages.classList.toggle("sides", isWanted);
+        for (const [view, name] of [[this.twin, "Before"], [this.view, isWanted ? "After" : undefined]]) view?.call(name);
+        if (isWanted) {
+            this.twin.isTwin = true;
+            this.twin.choose(this.at);
+            this.stages.prepend(this.twin.element);
+            if (this.picture) this.twin.show(this.picture);
+        }
+        this.view.hide(isWanted ? "removed" : undefined);
+        if (!this.view.picture) return;
+        if (!this.at || !(this.view.look(this.at) || this.twin?.look(this.at))) this.view.fit(true);
+        this.writeAddress();
+    }
+
+    /** A file of the picture as it is now, drawn by the service. */
+    async save(kind) {
+        try {
+            const svg = new Blob([await getText(this.address(), { accept: "image/svg+xml", signal: this.signal })], { type: "image/svg+xml" });
+            const file = kind === "svg" ? svg : await drawn(svg, this.picture);
+            const place = URL.createObjectURL(file);
+            h("a", { href: place, download: `${(this.run ?? this.graph).replace("sha256:", "").slice(0, 14)}.${kind}` }).click();
+            setTimeout(() => URL.revokeObjectURL(place), 60_000);
+            say(`Saved as ${kind.toUpperCase()}.`);
+        } catch (error) {
+            if (error.name !== "AbortError") this.failure.replaceChildren(problemText(error));
+        }
     }
 
     /** The picture's address for what is open now. */
@@ -86,7 +130,10 @@ export class Explorer {
         if (picture.base && !picture.added && !picture.removed && !picture.changed) notes.push("Both graphs are the same here: nothing is added, removed or changed.");
         this.notice.textContent = notes.join(" ");
         this.isFirst = false;
-        this.view.show(picture, { focus: this.at && options.anchor === undefined ? this.at : undefined, ...options });
+        const shown = { focus: this.at && options.anchor === undefined ? this.at : undefined, ...options };
+        if (!this.twin && this.base && new URLSearchParams(location.search).has("sides")) this.showSides(true);
+        this.twin?.show(picture, { focus: shown.focus });
+        this.view.show(picture, shown);
         this.showChanges();
         this.writeAddress();
     }
@@ -96,6 +143,8 @@ export class Explorer {
         const query = new URLSearchParams(location.search);
         query.delete("open");
         query.delete("at");
+        query.delete("sides");
+        if (this.twin) query.set("sides", "1");
         const inner = [...this.open].filter((key) => ![...this.open].some((other) => other !== key && other.startsWith(`${key}.`)));
         for (const key of inner.slice(-12)) query.append("open", key);
         if (this.at) query.set("at", this.at);
@@ -104,6 +153,7 @@ export class Explorer {
     }
 
     async toggle(box) {
+        const from = document.activeElement;
         if (box.open) {
             const inside = new Set([box.id]);
             for (const one of this.picture.boxes) if (inside.has(one.parent)) inside.add(one.id);
@@ -113,25 +163,27 @@ export class Explorer {
             this.open.add(box.key);
         }
         await this.load({ anchor: box.key });
-        const now = this.view.find(box.key);
-        if (now) this.view.rove(now, true);
+        const view = this.twin?.element.contains(from) ? this.twin : this.view, now = view.find(box.key);
+        if (now) view.rove(now, true);
     }
 
     async closeAll() {
         this.open.clear();
         this.at = undefined;
         this.view.picture = undefined;
+        if (this.twin) this.twin.picture = undefined;
         await this.load();
     }
 
     /** Shows a node: opens what it is in, marks it and its line of code, and says what is known of it. */
     async select(name) {
         this.at = name;
-        this.view.choose(name);
-        if (this.view.find(name)) this.writeAddress();
+        const views = [this.view, this.twin].filter(Boolean);
+        for (const view of views) view.choose(name);
+        if (views.some((view) => view.find(name))) this.writeAddress();
         else await this.load();
         if (this.at !== name) return;
-        this.view.look(name);
+        for (const view of views) view.look(name);
         this.markCode();
         await this.showNode();
     }
@@ -169,7 +221,7 @@ export class Explorer {
             const oldLine = was && !isLarge && this.lineOf(await this.codeOf(this.base), name);
             const content = nodeDetails({
                 name, now, was, line, oldLine, graph: this.graph, base: this.base,
-                state: this.view.find(name)?.state ?? "kept", refusals: this.refused.get(name) ?? [],
+                state: (this.view.find(name) ?? this.twin?.find(name))?.state ?? "kept", refusals: this.refused.get(name) ?? [],
                 select: (other) => this.select(other), passes: this.passes,
             });
             if (this.at !== name) return;
@@ -308,6 +360,26 @@ export class Explorer {
 
 export const tally = (picture) => h("span", { class: "tally" },
     h("span", { class: "added" }, `+${picture.added}`), " ", h("span", { class: "removed" }, `−${picture.removed}`), " ", h("span", { class: "changed" }, `~${picture.changed}`));
+
+const PIXELS_MOST = 60e6; // of a picture: browsers draw no larger ones
+
+/** A PNG of the SVG, twice as fine where that is not too large. */
+async function drawn(svg, { width, height }) {
+    const scale = Math.min(2, Math.sqrt(PIXELS_MOST / (width * height)), 16_000 / Math.max(width, height));
+    const image = new Image(), place = URL.createObjectURL(svg);
+    try {
+        image.src = place;
+        await image.decode();
+        const canvas = h("canvas", { width: Math.round(width * scale), height: Math.round(height * scale) });
+        const sheet = canvas.getContext("2d");
+        sheet.fillStyle = getComputedStyle(document.documentElement).getPropertyValue("--sheet");
+        sheet.fillRect(0, 0, canvas.width, canvas.height);
+        sheet.drawImage(image, 0, 0, canvas.width, canvas.height);
+        return await new Promise((take, fail) => canvas.toBlob((file) => file ? take(file) : fail(new Error("the browser cannot draw a picture of this size; save it as SVG")), "image/png"));
+    } finally {
+        URL.revokeObjectURL(place);
+    }
+}
 
 /** What was asked for once, kept in `cache`; what failed is asked for again. */
 function once(cache, key, ask) {

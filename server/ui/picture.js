@@ -30,18 +30,22 @@ function spoken(box) {
 }
 
 /**
- * `on` = {toggle(box), select(box)}. The element has show(picture, options), choose(key), and view functions.
+ * `on` = {toggle(box), select(box), placed(view)}. The element has show(picture, options), choose(key), and view functions. A
+ * view of one side of a comparison `hides` the boxes and lines of the other side: "added" or "removed".
  */
 export class PictureView {
-    constructor(on) {
+    constructor(on, hides) {
         this.on = on;
+        this.hides = hides;
         this.scale = 1;
         this.x = this.y = 0;
         this.pointers = new Map();
         this.sheet = s("g", {});
-        this.svg = s("svg", { class: "picture", role: "group", "aria-label": "Picture of the graph. Arrow keys move between boxes, Enter opens or shows one, plus and minus scale." }, markers(), this.sheet);
+        this.svg = s("svg", { class: "picture", role: "group" }, !hides && markers(), this.sheet);
+        this.caption = h("p", { class: "caption" });
+        this.call();
         const button = (text, label, act) => h("button", { type: "button", class: "small", "aria-label": label, title: label, onclick: act }, text);
-        this.element = h("div", { class: "stage" }, this.svg,
+        this.element = h("div", { class: "stage" }, this.svg, this.caption,
             h("div", { class: "zoom" },
                 button("+", "Larger", () => this.zoom(1.25)),
                 button("−", "Smaller", () => this.zoom(0.8)),
@@ -54,7 +58,7 @@ export class PictureView {
         this.svg.addEventListener("keydown", (event) => this.key(event));
         // What is in the middle stays there when the window changes.
         new ResizeObserver(() => {
-            if (this.picture && this.lastWidth) {
+            if (this.picture && this.lastWidth && !this.isTwin) {
                 this.x += (this.width - this.lastWidth) / 2;
                 this.place();
             }
@@ -69,8 +73,9 @@ export class PictureView {
         this.picture = picture;
         this.elements = new Map();
         const open = [], closed = [];
-        for (const box of picture.boxes) (box.open ? open : closed).push(this.draw(box));
-        const lines = picture.lines.map((line) => s("path", { class: `line ${line.state}`, d: path(line.points), "marker-end": `url(#end-${line.state})`, "data-from": line.from, "data-to": line.to }));
+        this.boxes = picture.boxes.filter((box) => box.state !== this.hides);
+        for (const box of this.boxes) (box.open ? open : closed).push(this.draw(box));
+        const lines = picture.lines.filter((line) => line.state !== this.hides).map((line) => s("path", { class: `line ${line.state}`, d: path(line.points), "marker-end": `url(#end-${line.state})`, "data-from": line.from, "data-to": line.to }));
         this.sheet.replaceChildren(...open, s("g", { class: "lines", "aria-hidden": "true" }, lines), ...closed);
         const after = before && this.find(anchor);
         if (after) {
@@ -80,12 +85,23 @@ export class PictureView {
         } else if (!had) {
             this.fit(true);
         }
-        if (focus) this.look(focus);
-        else this.rove(this.find(this.chosen) ?? picture.boxes[0]);
+        if (!focus || !this.look(focus)) this.rove(this.find(this.chosen) ?? this.boxes[0]);
         this.mark();
     }
 
-    find(key) { return this.picture?.boxes.find((box) => box.key === key && (box.kind === "node" || !this.picture.boxes.some((other) => other.key === key && other.kind === "node"))); }
+    find(key) { return this.boxes?.find((box) => box.key === key && (box.kind === "node" || !this.boxes.some((other) => other.key === key && other.kind === "node"))); }
+
+    /** A name for this side, on it and for those who listen. */
+    call(name) {
+        this.caption.textContent = name ?? "";
+        this.svg.setAttribute("aria-label", `${name ? `${name}: picture` : "Picture"} of the graph. Arrow keys move between boxes, Enter opens or shows one, plus and minus scale.`);
+    }
+
+    /** What is shown on this side; of both, all of it. */
+    hide(hides) {
+        this.hides = hides;
+        if (this.picture) this.show(this.picture);
+    }
 
     draw(box) {
         const tally = box.kind !== "node" && (box.added || box.removed || box.changed);
@@ -113,7 +129,17 @@ export class PictureView {
 
     get width() { return this.svg.clientWidth || 600; }
     get height() { return this.svg.clientHeight || 400; }
-    place() { this.sheet.setAttribute("transform", `translate(${this.x} ${this.y}) scale(${this.scale})`); }
+    place() {
+        this.sheet.setAttribute("transform", `translate(${this.x} ${this.y}) scale(${this.scale})`);
+        this.on.placed?.(this);
+    }
+
+    /** Stands where the other view does; both have one layout. */
+    follow(other) {
+        if (!this.picture || (this.x === other.x && this.y === other.y && this.scale === other.scale)) return;
+        [this.x, this.y, this.scale] = [other.x, other.y, other.scale];
+        this.place();
+    }
 
     fit(isFirst = false) {
         const { width, height } = this.picture;
@@ -226,7 +252,7 @@ export class PictureView {
     }
 
     key(event) {
-        const box = this.picture.boxes[this.roving - 1];
+        const box = this.boxAt(event.target) ?? this.picture.boxes[this.roving - 1]; // a screen reader may focus any
         const steps = { ArrowUp: [0, -1], ArrowDown: [0, 1], ArrowLeft: [-1, 0], ArrowRight: [1, 0] };
         if (steps[event.key] && box) this.step(box, ...steps[event.key]);
         else if ((event.key === "Enter" || event.key === " ") && box) this.act(box);
@@ -242,7 +268,7 @@ export class PictureView {
         const middle = (box) => [box.x + box.width / 2, box.y + (box.open ? 12 : box.height / 2)];
         const [x, y] = middle(from);
         let best, least = Infinity;
-        for (const box of this.picture.boxes) {
+        for (const box of this.boxes) {
             const [bx, by] = middle(box);
             const along = (bx - x) * dx + (by - y) * dy, aside = Math.abs((bx - x) * dy) + Math.abs((by - y) * dx);
             if (along > 4 && along + 2 * aside < least) [best, least] = [box, along + 2 * aside];

@@ -59,7 +59,7 @@ class Tab:
             self.page.screenshot(path=SCREENSHOTS / f"{name}.png")
         self.page.close()
         assert self.said == []
-        assert all(address.startswith(self.url + "/") for address in self.asked), self.asked
+        assert all(address.removeprefix("blob:").startswith(self.url + "/") for address in self.asked), self.asked
 
 
 @pytest.fixture
@@ -238,6 +238,92 @@ def test_keyboard_alone(tab, filled):
     tab.settle()
     assert (page.evaluate(name) == "encoder.layer"
             and page.evaluate("document.activeElement.getAttribute('aria-expanded')") == "true")
+
+
+# ---- side by side, and as a file
+
+
+def keys(page, stage):
+    return set(page.locator(".stage").nth(stage).locator(".box.node > title").all_text_contents())
+
+
+def place(page, stage):
+    return page.locator(".stage").nth(stage).locator("svg.picture > g").get_attribute("transform")
+
+
+def check_widths(tab, name):
+    """Nothing is wider than the window, a box is in sight, and axe finds nothing, at each width and in each theme."""
+    page, faults = tab.page, []
+    for theme in THEMES:
+        page.emulate_media(color_scheme=theme)
+        for width in WIDTHS:
+            page.set_viewport_size({"width": width, "height": 900})
+            page.wait_for_timeout(50)
+            assert page.evaluate("document.documentElement.scrollWidth") <= width
+            assert page.evaluate(SEEN), f"no box is in sight: {width}, {theme}"
+            page.screenshot(path=SCREENSHOTS / f"{name}-{width}-{theme}.png")
+            if (theme, width) in AXED:
+                found = axe.Axe().run(page).response["violations"]
+                faults += [(theme, width, one["id"], [node["html"][:200] for node in one["nodes"][:3]]) for one in found]
+    assert faults == []
+
+
+def test_side_by_side(tab, filled):
+    """Before and after, each without the other's nodes; they move, open and select together, and the address says so."""
+    run = filled.runs["bert"]
+    attention = "encoder.layer.3.attention.self"
+    page = tab.open(f"/ui/runs/{run['id']}?open={attention}")
+    page.get_by_role("button", name="Side by side").click()
+    assert page.locator(".stage").count() == 2 and page.locator(".caption").all_inner_texts() == ["Before", "After"]
+    drawn = filled.get(f"/v1/runs/{run['id']}/layout?open={attention}")["boxes"]
+    of_state = {state: {box["key"] for box in drawn if box["kind"] == "node" and box["state"] == state} for state in
+                ("added", "removed")}
+    assert of_state["added"] and of_state["removed"]
+    assert keys(page, 0) - keys(page, 1) == of_state["removed"] and keys(page, 1) - keys(page, 0) == of_state["added"]
+    assert page.locator(".stage").nth(0).locator(".box.added").count() == 0
+    assert page.locator(".stage").nth(1).locator(".box.removed").count() == 0
+    both = sorted(keys(page, 0) & keys(page, 1))[0]
+    for stage in (0, 1):
+        one = page.locator(".stage").nth(stage)
+        one.get_by_role("button", name="Larger").click()
+        assert place(page, 0) == place(page, 1)
+    page.locator(".stage").nth(0).get_by_role("button", name=f"node, {both},").focus()
+    page.keyboard.press("Enter")
+    until(page, "() => document.querySelectorAll('.stage .box.chosen').length === 2")
+    assert place(page, 0) == place(page, 1)
+    before = [page.locator(".stage").nth(stage).locator(".box").count() for stage in (0, 1)]
+    page.locator(".stage").nth(1).locator(".box.module[aria-expanded='false']").first.focus()
+    page.keyboard.press("Enter")
+    for stage in (0, 1):
+        until(page, "([stage, was]) => document.querySelectorAll('.stage')[stage].querySelectorAll('.box').length > was",
+              [stage, before[stage]])
+    assert place(page, 0) == place(page, 1)
+    assert page.evaluate("document.activeElement.closest('.stage') === document.querySelectorAll('.stage')[1]")
+    assert "sides=1" in page.url
+    page.reload()
+    tab.settle()
+    assert page.locator(".stage").count() == 2
+    check_widths(tab, "viewer-sides")
+    page.get_by_role("button", name="Side by side").click()
+    assert page.locator(".stage").count() == 1 and of_state["removed"] <= keys(page, 0) and "sides" not in page.url
+
+
+def test_save_the_picture(tab, filled):
+    """What is open now, as the service draws it; a PNG is as large as the SVG, twice as fine."""
+    page = tab.open(f"/ui/runs/{filled.runs['bert']['id']}?open=encoder.layer.3.attention.self")
+    with page.expect_download() as got:
+        page.get_by_role("button", name="Save as SVG").click()
+    svg = got.value.path().read_text()
+    assert got.value.suggested_filename.endswith(".svg") and svg.startswith("<svg")
+    assert "encoder_layer_3_attention_self_query" in svg
+    width, height = (int(number) for number in re.search(r'width="(\d+)" height="(\d+)"', svg).groups())
+    with page.expect_download() as got:
+        page.get_by_role("button", name="Save as PNG").click()
+    png = got.value.path().read_bytes()
+    assert got.value.suggested_filename.endswith(".png") and png.startswith(b"\x89PNG\r\n")
+    size = struct.unpack(">II", png[16:24])
+    assert abs(size[0] / size[1] - width / height) < 0.01 and size[0] in (2 * width, round(size[0])) and size[0] >= width / 2
+    tab.close()
 
 
 # ---- large graphs
@@ -593,6 +679,7 @@ def test_large_graph(browser, new_service):
     page = tab.open(f"/ui/graphs/{graph}?at=n54321")
     took = time.monotonic() - begun
     assert 0 < page.locator(".stage .box").count() <= 500
+    assert page.locator(".stage .box.group.open > .label").all_text_contents() == ["block 540 … 559"]
     frames = page.evaluate(
         """async () => {
             const svg = document.querySelector(".stage svg.picture"), gaps = [];
@@ -611,4 +698,9 @@ def test_large_graph(browser, new_service):
     heap = {one["name"]: one["value"] for one in session.send("Performance.getMetrics")["metrics"]}["JSHeapTotalSize"]
     print(f"first picture after {took:.2f} s; median frame {frames[30]:.1f} ms; heap {heap / 2**20:.0f} MB")
     assert heap < 200 * 2**20
-    tab.close("viewer-large")
+    check_widths(tab, "viewer-large")
+    page.locator(".stage .box.chosen").focus()  # by keys alone from here
+    page.keyboard.press("ArrowUp")
+    page.keyboard.press("Enter")
+    until(page, "() => /^n54320/.test(document.querySelector('section.node h2')?.innerText ?? '')")
+    tab.close()
