@@ -39,6 +39,7 @@ typedef struct fb_cli_values {
     uint64_t shard_size;         /* bytes; 0: one file */
     const char *tied;
     const char *inputs, *seed, *precision, *validate, *samples, *tolerance; /* evaluating */
+    const char *against, *exec;                                             /* bisecting */
     const char *assume, *model;
     bool random_weights;
     const char *root; /* that has the files of an ONNX model */
@@ -234,6 +235,8 @@ int fb_request_graph(fb_cli *cli, fb_buffer *out, const char *name, const fb_ref
 int fb_request_weights(fb_cli *cli, fb_buffer *out);
 /* "seed", a number, unless `text` is NULL. */
 int fb_request_seed(fb_buffer *out, const char *text);
+/* The members of a request for a verdict, from --inputs, --samples and so on; files are sent first. */
+int fb_request_judging(fb_cli *cli, fb_buffer *out);
 int fb_request_end(fb_buffer *out);
 
 /* ---- Keys that sign ------------------------------------------------------------------------------------------------------ */
@@ -252,10 +255,17 @@ typedef struct fb_fact {
 void fb_print_facts(fb_cli *cli, const fb_fact *facts);
 
 void fb_print_run(fb_cli *cli, const json_t *run);
+/* Appends a word as a shell reads it back. */
+void fb_quote_word(const char *word, fb_buffer *out);
+/* Takes a member, not the first one, out of an object's text: so numbers are printed as they came, and a document is written
+ * byte for byte. */
+bool fb_cut_member(fb_buffer *text, const char *name, fb_buffer *value);
 /* Prints what was bound to a graph, if anything was. */
 void fb_print_binding(fb_cli *cli, const json_t *weights);
 
 /* A cell with a number of a difference (max_absolute …), short. */
+/* Prints the outputs of a verdict, why they are not the same, and the first node that differs. */
+void fb_print_compared(fb_cli *cli, const json_t *answer);
 void fb_table_deviation(fb_screen_table *table, const json_t *difference, const char *name);
 
 /* `foldback show` of its argument, and of a model: run, graph and model show do it as well. */

@@ -78,16 +78,20 @@ static int put_tolerance(const char *text, fb_buffer *out) {
     return FB_EXIT_DONE;
 }
 
-static int make_request(fb_cli *cli, const fb_reference graphs[2], fb_buffer *out) {
+int fb_request_judging(fb_cli *cli, fb_buffer *out) {
     const fb_cli_values *values = &cli->values;
-    fb_request_begin(out);
     int result = fb_request_seed(out, values->seed);
     if (!result) result = put_samples(values->samples, out);
     if (!result) result = put_tolerance(values->tolerance, out);
     if (values->random_weights) fb_put_bool(out, "random_weights", true);
-    if (!result) result = fb_request_graph(cli, out, "a", &graphs[0]);
+    return result ? result : put_inputs(cli, out);
+}
+
+static int make_request(fb_cli *cli, const fb_reference graphs[2], fb_buffer *out) {
+    fb_request_begin(out);
+    int result = fb_request_graph(cli, out, "a", &graphs[0]);
     if (!result) result = fb_request_graph(cli, out, "b", &graphs[1]);
-    if (!result) result = put_inputs(cli, out);
+    if (!result) result = fb_request_judging(cli, out);
     return result ? result : fb_request_end(out);
 }
 
@@ -153,27 +157,31 @@ static void print_reasons(const json_t *items) {
     putchar('\n');
 }
 
+void fb_print_compared(fb_cli *cli, const json_t *answer) {
+    const json_t *first = json_object_get(answer, "first_node");
+    putchar('\n');
+    print_outputs(cli, json_object_get(answer, "outputs"));
+    if (!json_is_true(json_object_get(answer, "passes"))) {
+        print_reasons(json_object_get(answer, "outputs"));
+        print_reasons(json_object_get(answer, "inputs"));
+    }
+    if (!json_is_object(first)) return;
+    fputs("\nthe first node that differs: ", stdout);
+    fb_screen_text(stdout, fb_text_of(first, "name"));
+    putchar('\n');
+}
+
 /* 0: same, moved or evaluated; 1: differs; 2: nothing is known. */
 static int print_comparison(fb_cli *cli, const json_t *answer) {
     bool passes = json_is_true(json_object_get(answer, "passes"));
-    const json_t *first = json_object_get(answer, "first_node");
     const char *verdict = fb_text_of(answer, "verdict");
     int status = passes ? FB_EXIT_DONE : strcmp(verdict, "differs") == 0 ? FB_EXIT_FAILED : FB_EXIT_USAGE;
     if (cli->is_json) {
         int result = fb_cli_print_json(answer);
         return result ? FB_EXIT_USAGE : status;
     }
-    printf("%s\n\n", verdict);
-    print_outputs(cli, json_object_get(answer, "outputs"));
-    if (!passes) {
-        print_reasons(json_object_get(answer, "outputs"));
-        print_reasons(json_object_get(answer, "inputs"));
-    }
-    if (json_is_object(first)) {
-        fputs("\nthe first node that differs: ", stdout);
-        fb_screen_text(stdout, fb_text_of(first, "name"));
-        putchar('\n');
-    }
+    printf("%s\n", verdict);
+    fb_print_compared(cli, answer);
     return status;
 }
 

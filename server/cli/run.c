@@ -46,9 +46,7 @@ static int make_request(fb_cli *cli, bool undoes, const fb_reference *graph, fb_
 
 /* ---- the answer --------------------------------------------------------------------------------------------------------- */
 
-/* Takes a member, not the first one, out of an object's text: so numbers are printed as they came, and the document is written
- * byte for byte. */
-static bool cut_member(fb_buffer *text, const char *name, fb_buffer *value) {
+bool fb_cut_member(fb_buffer *text, const char *name, fb_buffer *value) {
     fb_scan scan;
     size_t index = SIZE_MAX;
     bool is_cut = false;
@@ -93,14 +91,13 @@ static int write_graph(fb_cli *cli, const char *path, fb_buffer *answer) {
     if (fb_is_archive_name(path)) return write_archive(cli, answer);
     fb_buffer graph = {0};
     int result = FB_EXIT_DONE;
-    if (!cut_member(answer, "graph", &graph)) result = fb_complain(FB_EXIT_FAILED, "the answer has no graph in it");
+    if (!fb_cut_member(answer, "graph", &graph)) result = fb_complain(FB_EXIT_FAILED, "the answer has no graph in it");
     else result = fb_file_write(path, graph.data, graph.size);
     fb_buffer_free(&graph);
     return result;
 }
 
-/* As a shell reads it back. */
-static void quote(const char *word, fb_buffer *out) {
+void fb_quote_word(const char *word, fb_buffer *out) {
     static const char plain[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_./:@%+=,-";
     bool is_plain = word[strspn(word, plain)] == '\0';
     if (!is_plain) fb_buffer_char(out, '\'');
@@ -117,7 +114,7 @@ static void spell_place(const fb_cli *cli, fb_buffer *out) {
     bool is_usual = server ? usual && strcmp(server, usual) == 0 : strcmp(cli->values.data, fb_usual_data()) == 0;
     if (is_usual) return;
     fb_buffer_string(out, server ? " --server " : " --data ");
-    quote(server ? server : cli->values.data, out);
+    fb_quote_word(server ? server : cli->values.data, out);
 }
 
 /* Suggests commands for a run; its id is long enough to be typed again. */

@@ -103,8 +103,8 @@ int fb_complain(int status, const char *format, ...) __attribute__((format(print
 /* ---- The verbs, a table in each noun's file; the tables end with a row without a name ------------------------------------ */
 
 extern const fb_verb fb_run_verbs[], fb_graph_verbs[], fb_diff_verbs[], fb_show_verbs[], fb_ui_verbs[], fb_pass_verbs[],
-    fb_transformation_verbs[], fb_layout_verbs[], fb_weights_verbs[], fb_evaluate_verbs[], fb_blob_verbs[], fb_model_verbs[],
-    fb_serve_verbs[], fb_doctor_verbs[], fb_event_verbs[], fb_job_verbs[], fb_attestation_verbs[], fb_webhook_verbs[],
-    fb_token_verbs[], fb_db_verbs[], fb_help_verbs[], fb_completion_verbs[];
+    fb_transformation_verbs[], fb_layout_verbs[], fb_weights_verbs[], fb_evaluate_verbs[], fb_bisect_verbs[], fb_blob_verbs[],
+    fb_model_verbs[], fb_serve_verbs[], fb_doctor_verbs[], fb_event_verbs[], fb_job_verbs[], fb_attestation_verbs[],
+    fb_webhook_verbs[], fb_token_verbs[], fb_db_verbs[], fb_help_verbs[], fb_completion_verbs[];
 
 #endif

@@ -15,6 +15,7 @@ static const struct {
     {"Checkpoints", fb_layout_verbs},
     {"Weights and numbers", fb_weights_verbs},
     {NULL, fb_evaluate_verbs},
+    {NULL, fb_bisect_verbs},
     {NULL, fb_blob_verbs},
     {"Models", fb_model_verbs},
     {"The service", fb_serve_verbs},

@@ -2,6 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/compose/changes.h"
 #include "core/compose/run.h"
 #include "core/json/json.h"
 #include "server/history/history.h"
@@ -20,15 +21,28 @@ typedef struct bisection {
     const fb_past_run *past;
     const fb_graph *a; /* what the parts are compared with */
     fb_evaluating evaluating;
-    fb_run whole; /* with the names of its matches */
+    fb_change_set changes; /* of an external run, whose matches are groups of them */
+    fb_run whole;          /* with the names of its matches */
     fb_bisected found;
+    fb_graph *rest;      /* of an external run */
     fb_run shown;        /* the part of the run that was found to be wrong */
     fb_judgement judged; /* of that; where nothing was found, of the whole run */
 } bisection;
 
 /* ---- one part of the run ------------------------------------------------------------------------------------------------ */
 
+/* An external pass is known by what it made of what. */
+static fb_status apply_part(bisection *work, const fb_run_part *part, fb_run *out, fb_error *error) {
+    fb_work meter = {.watch = fb_request_watch(work->request)};
+    const fb_match_names *chosen = part->passes && part->only && part->only[0].items ? &part->only[0] : NULL;
+    *out = (fb_run){0};
+    if (chosen) return fb_changes_apply(&work->changes, chosen, &meter, &out->result, error);
+    out->result = fb_graph_copy(part->passes ? work->past->after->graph : work->source->graph, &meter);
+    return out->result ? FB_OK : fb_work_failed(&meter, error);
+}
+
 static fb_status run_part(bisection *work, const fb_run_part *part, fb_run *out, fb_error *error) {
+    if (work->past->after) return apply_part(work, part, out, error);
     const fb_run_watcher watcher = {.watch = fb_request_watch(work->request),
                                     .blobs = fb_run_knew_numbers(&work->past->run) ? &work->evaluating.blobs : NULL,
                                     .names_matches = true};
@@ -86,8 +100,12 @@ static fb_status judge_part(void *context, const fb_run_part *part, fb_outcome *
 
 static fb_status list_matches(void *context, size_t position, fb_match_names *out, fb_error *error) {
     const bisection *work = context;
-    const fb_pass_report *report = &work->whole.passes[position];
     (void)error;
+    if (work->past->after) {
+        *out = work->changes.names;
+        return FB_OK;
+    }
+    const fb_pass_report *report = &work->whole.passes[position];
     *out = (fb_match_names){report->matches, report->match_count};
     return FB_OK;
 }
@@ -108,16 +126,16 @@ static bool find_run(const fb_request *request, fb_response *response, bisection
     fb_error error = {0};
     fb_store_run run = {0};
     fb_status status = fb_store_get_run(app->store, id, &run, &error);
-    bool is_optimisation = !status && !strcmp(run.kind, "optimize");
-    if (!status && !is_optimisation)
-        fb_respond_problem(response, 409, "not-an-optimize-run", "%s is of the kind %s; only an optimize run has matches", id,
-                           run.kind);
+    bool is_undoable = !status && fb_run_is_undoable(&run);
+    if (!status && !is_undoable)
+        fb_respond_problem(response, 409, "not-an-optimize-run",
+                           "%s is a %s; only what an optimize or an external run did has matches", id, run.kind);
     FB_STORE_FREE(&run);
-    if (is_optimisation) status = fb_history_add(app, fb_request_watch(request), &work->history, id, false, &error);
-    if (!status && is_optimisation)
+    if (is_undoable) status = fb_history_add(app, fb_request_watch(request), &work->history, id, false, &error);
+    if (!status && is_undoable)
         status = fb_load_graph(app, fb_request_watch(request), work->history.source, &work->source, &error);
     if (status) fb_respond_error(response, &error);
-    if (status || !is_optimisation) return false;
+    if (status || !is_undoable) return false;
     work->past = work->history.runs[0];
     work->a = work->against.shared ? work->against.shared->graph : work->source->graph;
     return true;
@@ -148,15 +166,32 @@ static fb_status run_shown(bisection *work, fb_error *error) {
     return status;
 }
 
+static fb_status make_rest(bisection *work, fb_error *error) {
+    const fb_match_names *all = &work->changes.names;
+    const char **items = calloc(all->count + 1, sizeof *items);
+    fb_match_names others = {items, 0};
+    fb_work meter = {.watch = fb_request_watch(work->request)};
+    if (!items) return fb_fail_memory(error);
+    for (size_t i = 0; i < all->count; i++)
+        if (strcmp(all->items[i], work->found.matches[0].name) != 0) items[others.count++] = all->items[i];
+    fb_status status = fb_changes_apply(&work->changes, &others, &meter, &work->rest, error);
+    free(items);
+    return status;
+}
+
 static fb_status search(bisection *work, fb_error *error) {
     const fb_store_run *run = &work->past->run;
     const fb_bisect_oracle oracle = {work, judge_part, list_matches};
     bool *is_active = calloc(run->pass_count + 1, sizeof *is_active);
     fb_status status = is_active ? FB_OK : fb_fail_memory(error);
     for (size_t i = 0; i < run->pass_count && !status; i++) is_active[i] = run->passes[i].applied > 0;
+    fb_work meter = {.watch = fb_request_watch(work->request)};
+    if (!status && work->past->after)
+        status = fb_changes_find(work->source->graph, work->past->after->graph, &meter, &work->changes, error);
     if (!status) status = run_part(work, &(fb_run_part){.passes = run->pass_count}, &work->whole, error);
     if (!status) status = fb_bisect(&oracle, is_active, run->pass_count, work->against.shared != NULL, &work->found, error);
     if (!status) status = run_shown(work, error);
+    if (!status && work->past->after && work->found.count && work->found.matches[0].name) status = make_rest(work, error);
     free(is_active);
     return status;
 }
@@ -164,13 +199,29 @@ static fb_status search(bisection *work, fb_error *error) {
 /* ---- the answer --------------------------------------------------------------------------------------------------------- */
 
 static void put_pass(const bisection *work, size_t position, fb_buffer *out) {
-    const fb_pass_report *report = &work->whole.passes[position];
+    const fb_store_pass *pass = &work->past->run.passes[position];
     fb_put_name(out, "pass");
     fb_buffer_char(out, '{');
-    fb_put_text(out, "name", report->pass->name);
-    fb_put_int(out, "version", report->pass->version);
+    fb_put_text(out, "name", pass->name);
+    fb_put_int(out, "version", pass->version);
     fb_put_int(out, "position", (int64_t)position);
     fb_buffer_char(out, '}');
+}
+
+/* The nodes of a group of changes, of the result, or of the source where they were erased. */
+static void put_changed_nodes(const fb_change_set *changes, const char *match, fb_buffer *out) {
+    size_t group = 0;
+    while (group < changes->names.count && strcmp(changes->names.items[group], match) != 0) group++;
+    for (int is_before = 0; is_before < 2; is_before++) {
+        const fb_graph *graph = is_before ? changes->before : changes->after;
+        const uint32_t *groups = is_before ? changes->group_before : changes->group_after;
+        for (fb_node n = fb_first_node(graph, FB_MAIN_PROGRAM); n.id; n = fb_next_node(graph, n)) {
+            const char *name = fb_node_name(graph, n);
+            if (groups[n.id] != group + 1 || (is_before && fb_node_find(changes->after, FB_MAIN_PROGRAM, name).id)) continue;
+            fb_put_comma(out);
+            fb_buffer_json_string(out, name, strlen(name));
+        }
+    }
 }
 
 /* The nodes that the pass marked in that part of the run; of a pass that marks none the match's own name. */
@@ -178,11 +229,13 @@ static void put_nodes(const bisection *work, const fb_found_match *match, fb_buf
     const fb_pass_report *report = match->position < work->shown.count ? &work->shown.passes[match->position] : NULL;
     fb_put_name(out, "nodes");
     fb_buffer_char(out, '[');
+    if (work->past->after && match->name) put_changed_nodes(&work->changes, match->name, out);
     for (size_t i = 0; report && i < report->node_count; i++) {
         fb_put_comma(out);
         fb_buffer_json_string(out, report->nodes[i], strlen(report->nodes[i]));
     }
-    if (match->name && !(report && report->node_count)) fb_buffer_json_string(out, match->name, strlen(match->name));
+    if (match->name && !work->past->after && !(report && report->node_count))
+        fb_buffer_json_string(out, match->name, strlen(match->name));
     fb_buffer_char(out, ']');
 }
 
@@ -201,7 +254,17 @@ static void put_counterexample(const bisection *work, fb_buffer *out) {
     fb_counterexample_write(i < judged->count ? &judged->outputs[i] : &none, work->asked.seed, out);
 }
 
-/* The run's passes without the match: what POST /v1/optimize takes. */
+/* What an external pass did but for the match: what POST /v1/runs takes. */
+static void put_external_rest(const bisection *work, fb_buffer *out) {
+    const fb_store_run *run = &work->past->run;
+    fb_put_text(out, "source", work->history.source);
+    fb_put_text(out, "name", run->passes[0].name);
+    fb_put_int(out, "version", run->passes[0].version);
+    fb_put_name(out, "result");
+    fb_document_write(work->rest, out);
+}
+
+/* The run without the match: what POST /v1/optimize takes, or of an external run POST /v1/runs. */
 static void put_rest(const bisection *work, fb_buffer *out) {
     static const char *const names[] = {"passes", "differs", "not-evaluated", "not-evaluated"};
     const fb_found_match *match = &work->found.matches[0];
@@ -215,9 +278,13 @@ static void put_rest(const bisection *work, fb_buffer *out) {
     fb_put_text(out, "verdict", names[work->found.rest]);
     fb_put_name(out, "request");
     fb_buffer_char(out, '{');
-    fb_put_text(out, "graph", work->history.source);
-    fb_put_name(out, "passes");
-    fb_composition_write_without(composition, match->position, match->name, out);
+    if (work->past->after) {
+        put_external_rest(work, out);
+    } else {
+        fb_put_text(out, "graph", work->history.source);
+        fb_put_name(out, "passes");
+        fb_composition_write_without(composition, match->position, match->name, out);
+    }
     fb_buffer_string(out, "}}");
 }
 
@@ -279,6 +346,8 @@ static void post_bisect(const fb_request *request, fb_response *response) {
         fb_evaluating_end(&work.evaluating);
     }
     fb_judgement_free(&work.judged);
+    fb_graph_free(work.rest);
+    fb_changes_free(&work.changes);
     fb_run_free(&work.shown);
     fb_bisected_free(&work.found);
     fb_run_free(&work.whole);

@@ -1,7 +1,8 @@
 """POST /v1/runs/{run}/bisect: which match of which pass makes a result wrong; and passes that apply some of their matches.
 
-FOLDBACK_BISECT_CASES planted faults are searched (6 in CI, 50 in make nightly)."""
+FOLDBACK_BISECT_CASES planted faults are searched (10 in CI, 50 in make nightly)."""
 
+import json
 import math
 import os
 import random
@@ -11,7 +12,7 @@ from documents import node, ref
 from test_evaluate import graph_of, output
 from test_http import is_problem
 
-CASES = int(os.environ.get("FOLDBACK_BISECT_CASES", "6"))
+CASES = int(os.environ.get("FOLDBACK_BISECT_CASES", "10"))
 WRONG = 97  # the constant for which a planted rule is wrong
 
 
@@ -289,3 +290,47 @@ def test_a_planted_fault_is_found(planted, case):
     assert found["steps"]["passes"] <= math.ceil(math.log2(active)) if active > 1 else found["steps"]["passes"] == 0
     matches = len(names(run, found["pass"]["position"]))
     assert found["steps"]["matches"] <= math.ceil(math.log2(matches))
+
+
+# ---- external passes -------------------------------------------------------------------------------------------------------
+
+
+def inverted(graph, wrong):
+    """A user's own pass: every division becomes a new multiplication, but one is wrong."""
+    out = json.loads(json.dumps(graph))
+    names = {}
+    for one in out["nodes"]:
+        text = json.dumps(one["args"])
+        for old, new in names.items():
+            text = text.replace(json.dumps(ref(old)), json.dumps(ref(new)))
+        one["args"] = json.loads(text)
+        if one["target"] == "operator.truediv":
+            names[one["name"]] = f"{one['name']}_times"
+            factor = 1 / one["args"][1]
+            one.update(name=f"{one['name']}_times", target="operator.mul",
+                       args=[one["args"][0], 0.9 * factor if one["args"][1] == wrong else factor])
+    return out
+
+
+@pytest.mark.parametrize("case", range(CASES))
+def test_a_fault_of_an_external_pass_is_found(shared, case):
+    generator = random.Random(2000 + case)
+    count = generator.randint(2, 20)
+    constants = [generator.choice([3, 5, 7, 11]) for _ in range(count)]
+    at = generator.randrange(count)
+    constants[at] = WRONG
+    nodes, last = chain(constants, between=range(count))
+    graph = graph_of(*nodes, output(last))
+    answer = shared.post("/v1/runs", {"source": graph, "result": inverted(graph, WRONG), "name": "MyInverse"})
+    assert answer.status == 201
+    run = answer.json()
+    found = bisected(shared, run, samples=2)
+    assert found["found"] and found["pass"]["name"] == "MyInverse" and found["is_smallest"]
+    assert found["match"] == f"d{at}_times" and set(found["nodes"]) == {f"d{at}_times", f"d{at}", f"d{at}_up"}
+    assert found["steps"]["matches"] <= math.ceil(math.log2(count))
+    assert found["rest"]["verdict"] == "passes"
+    rest = shared.post("/v1/runs", found["rest"]["request"])
+    assert rest.status == 201 and rest.json()["source"] == run["source"]
+    verdict = shared.post("/v1/compare", {"a": run["source"], "b": rest.json()["result"]}).json()["verdict"]
+    assert verdict == "evaluated"
+    assert shared.post(f"/v1/runs/{rest.json()['id']}/reverse").json()["result"] == run["source"]

@@ -59,6 +59,11 @@ def test_evaluation(client, tmp_path):
     found = client.compare(graph, other, inputs=inputs, progress=False)
     assert not found["passes"] and found["outputs"][0]["max_absolute"] == 1 and found["first_node"]["name"] == "y"
     assert client.compare(graph, other, inputs=inputs, tolerance={"absolute": 1}, progress=False)["passes"]
+    assert not client.bisect(run, inputs=inputs, progress=False)["found"]
+    kept = client.optimize(graph, [{"name": "ChangeTrueDivToMulByInverse", "only": []}])
+    assert kept["passes"][0]["only"] == [] and kept["result"] == kept["source"]
+    found = client.bisect(run["id"], against=other, output=0, samples=2, seed=1)
+    assert found["source_differs"] and not found["found"]
 
 
 def test_problems(client):

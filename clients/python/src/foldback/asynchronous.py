@@ -100,6 +100,7 @@ class AsyncClient:
     job = _awaited(Client.job)
     evaluate = _awaited(Client.evaluate)
     compare = _awaited(Client.compare)
+    bisect = _awaited(Client.bisect)
     missing = _awaited(Client.missing)
     upload = _awaited(Client.upload)
     bind = _awaited(Client.bind)

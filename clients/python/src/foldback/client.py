@@ -215,11 +215,47 @@ class Client(Runs):
     ) -> dict[str, Any]:
         """A verdict on two graphs: "passes", the "verdict" on each of the "outputs" and how far they are apart, and the
         "first_node" that differs. `samples` is how many inputs are drawn at most."""
-        body: dict[str, Any] = {"a": a, "b": b, "seed": seed, "random_weights": random_weights}
+        body = {"a": a, "b": b, **self._judging(inputs, seed, samples, tolerance, random_weights, progress)}
+        return dict(self._service.json("POST", "/v1/compare", body, timeout=LONG))
+
+    def bisect(
+        self,
+        run: RunOrId,
+        *,
+        against: GraphOrId | None = None,
+        output: int | None = None,
+        inputs: File | None = None,
+        seed: int = 0,
+        samples: int | None = None,
+        tolerance: Mapping[str, float] | None = None,
+        random_weights: bool = False,
+        progress: Progress = True,
+    ) -> dict[str, Any]:
+        """Which "match" of which "pass" makes the run's result differ from its source, or from `against`; "found" is False
+        where nothing does. `output` is the only one that counts. "rest" has the run without the match, as a request."""
+        body = self._judging(inputs, seed, samples, tolerance, random_weights, progress)
+        if against is not None:
+            body["against"] = against
+        if output is not None:
+            body["output"] = output
+        name = run if isinstance(run, str) else run["id"]
+        return dict(self._service.json("POST", f"/v1/runs/{name}/bisect", body, timeout=LONG))
+
+    def _judging(
+        self,
+        inputs: File | None,
+        seed: int,
+        samples: int | None,
+        tolerance: Mapping[str, float] | None,
+        random_weights: bool,
+        progress: Progress,
+    ) -> dict[str, Any]:
+        """The members of a request for a verdict."""
+        body: dict[str, Any] = {"seed": seed, "random_weights": random_weights}
         if inputs is not None:
             body["inputs"] = self._blobs(inputs, progress)[0]
         if samples is not None:
             body["samples"] = samples
         if tolerance is not None:
             body["tolerance"] = dict(tolerance)
-        return dict(self._service.json("POST", "/v1/compare", body, timeout=LONG))
+        return body
