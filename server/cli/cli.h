@@ -143,6 +143,9 @@ typedef void fb_list_row(const json_t *item, fb_screen_table *table);
 /* The rows alone, as a table. */
 void fb_list_print_table(fb_cli *cli, const json_t *items, const char *const *headings, size_t columns, fb_list_row *row);
 
+/* As JSON or as a table with these headings, and frees the list. */
+int fb_list_print(fb_cli *cli, fb_list *list, const char *const *headings, size_t columns, fb_list_row *row);
+
 /* fb_list_get, then printed: as JSON, or as a table with these headings. */
 int fb_list_show(fb_cli *cli, fb_address *address, const char *const *headings, size_t columns, fb_list_row *row);
 

@@ -157,11 +157,11 @@ static int list_graphs(fb_cli *cli) {
 /* ---- nodes -------------------------------------------------------------------------------------------------------------- */
 
 static void node_row(const json_t *node, fb_screen_table *table) {
-    json_t *marks = json_object_get(node, "transformations"), *mark;
+    json_t *marks = json_object_get(node, "passes"), *mark; /* name_marks */
     char *shape = json_dumps(json_object_get(node, "shape"), JSON_COMPACT), shown[200] = "";
     size_t i, used = 0;
     json_array_foreach(marks, i, mark) {
-        int added = snprintf(shown + used, sizeof shown - used, "%s%.8s", i ? " " : "", json_string_value(mark));
+        int added = snprintf(shown + used, sizeof shown - used, "%s%s", i ? ", " : "", json_string_value(mark));
         used += added > 0 ? (size_t)added : 0;
         if (used >= sizeof shown) break;
     }
@@ -173,8 +173,42 @@ static void node_row(const json_t *node, fb_screen_table *table) {
     free(shape);
 }
 
+/* The pass that has the signature in the newest run with it; without one, the signature's beginning. */
+static json_t *find_pass_name(fb_cli *cli, const char *signature) {
+    fb_address address = {0};
+    json_t *page, *pass, *name = NULL;
+    size_t i;
+    fb_address_path(&address, "/v1/runs");
+    fb_address_query(&address, "signature", signature);
+    fb_address_query(&address, "limit", "1");
+    if (fb_cli_get(cli, &address, &page, NULL)) page = NULL;
+    const json_t *run = json_array_get(json_object_get(page, "items"), 0);
+    json_array_foreach(json_object_get(run, "passes"), i, pass) {
+        if (!name && !strcmp(fb_text_of(pass, "signature"), signature)) name = json_incref(json_object_get(pass, "name"));
+    }
+    json_decref(page);
+    return name ? name : json_sprintf("%.8s", signature);
+}
+
+/* Gives each node the names of the passes that marked it: "passes". */
+static void name_marks(fb_cli *cli, json_t *nodes) {
+    json_t *names = json_object(), *node, *mark;
+    size_t i, k;
+    json_array_foreach(nodes, i, node) {
+        json_t *list = json_array();
+        json_array_foreach(json_object_get(node, "transformations"), k, mark) {
+            const char *signature = json_string_value(mark);
+            if (!json_object_get(names, signature)) json_object_set_new(names, signature, find_pass_name(cli, signature));
+            json_array_append(list, json_object_get(names, signature));
+        }
+        json_object_set_new(node, "passes", list);
+    }
+    json_decref(names);
+}
+
 static int list_nodes(fb_cli *cli) {
-    static const char *const headings[] = {"NODE", "OP", "TARGET", "VALUE", "SIGNATURES"};
+    static const char *const headings[] = {"NODE", "OP", "TARGET", "VALUE", "PASSES"};
+    fb_list list;
     const fb_cli_values *values = &cli->values;
     fb_reference graph = fb_reference_read(cli->arguments.items[0]);
     fb_address address = {0};
@@ -184,7 +218,10 @@ static int list_nodes(fb_cli *cli) {
     fb_address_query(&address, "signature", values->signature);
     fb_address_query(&address, "op", values->op);
     fb_address_query(&address, "target", values->target);
-    return fb_list_show(cli, &address, headings, 5, node_row);
+    result = fb_list_get(cli, &address, &list);
+    if (result) return result;
+    if (!cli->is_json) name_marks(cli, list.items);
+    return fb_list_print(cli, &list, headings, 5, node_row);
 }
 
 /* ---- the verbs --------------------------------------------------------------------------------------------------------- */

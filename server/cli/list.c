@@ -52,8 +52,7 @@ void fb_list_print_table(fb_cli *cli, const json_t *items, const char *const *he
     fb_cli_table(cli, &table);
 }
 
-/* As JSON or as a table with these headings, and frees it. */
-static int print_list(fb_cli *cli, fb_list *list, const char *const *headings, size_t columns, fb_list_row *row) {
+int fb_list_print(fb_cli *cli, fb_list *list, const char *const *headings, size_t columns, fb_list_row *row) {
     int result = FB_EXIT_DONE;
     if (cli->is_json) {
         json_t *answer = json_pack("{sO}", "items", list->items);
@@ -70,7 +69,7 @@ static int print_list(fb_cli *cli, fb_list *list, const char *const *headings, s
 int fb_list_show(fb_cli *cli, fb_address *address, const char *const *headings, size_t columns, fb_list_row *row) {
     fb_list list;
     int result = fb_list_get(cli, address, &list);
-    return result ? result : print_list(cli, &list, headings, columns, row);
+    return result ? result : fb_list_print(cli, &list, headings, columns, row);
 }
 
 /* ---- cells -------------------------------------------------------------------------------------------------------------- */

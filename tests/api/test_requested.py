@@ -4,6 +4,7 @@ import fcntl
 import json
 import os
 import pty
+import re
 import struct
 import subprocess
 import termios
@@ -95,6 +96,24 @@ def test_an_unknown_name_lists_what_can_be_named(shared, run):
             "inference", *dict.fromkeys(one["name"] for one in run["passes"])]
 
 
+def test_a_rollback_of_what_changed_nothing_makes_no_run(shared, run):
+    """By name, by position, of several, and of a version; a pass that changed something beside them is taken out."""
+    idle = [at for at, one in enumerate(run["passes"]) if one["applied"] == 0]
+    busy = next(at for at, one in enumerate(run["passes"]) if one["applied"])
+    before = len(shared.get("/v1/runs?limit=1000").json()["items"])
+    name = run["passes"][idle[0]]["name"]
+    for passes in ([idle[0]], [name], idle[:2]):
+        problem = is_problem(shared.post(f"/v1/runs/{run['id']}/rollback", {"passes": passes}), 409, "nothing-to-undo")
+        assert f"{name}{' and the others named' if passes == idle[:2] else ''} changed nothing" in problem["detail"]
+    assert shared.request("PUT", "/v1/models/idle/versions/1", {"run": run["id"]}).status == 201
+    assert shared.request("PUT", "/v1/models/idle/aliases/champion", {"version": "1"}, headers={"If-None-Match": "*"}).status == 201
+    is_problem(shared.post("/v1/models/idle/aliases/champion/rollback", {"passes": [name]}, headers={"If-Match": "*"}), 409,
+               "nothing-to-undo")
+    assert len(shared.get("/v1/runs?limit=1000").json()["items"]) == before
+    undone = shared.post(f"/v1/runs/{run['id']}/rollback", {"passes": [idle[0], busy]}).json()
+    assert undone["result"] not in (run["source"], run["result"])
+
+
 # ---- the command line
 
 
@@ -114,6 +133,16 @@ def test_hints_name_what_is_in_the_run(local):
         assert refused.status == 1 and ("did you mean" in refused.err) == bool(hint), refused
         assert not hint or f"did you mean {hint}?" in refused.err
         assert "passes: inference, " in refused.err
+
+
+def test_nodes_name_the_passes_that_marked_them(local):
+    run = local("optimize", TOY_FILE, "-p", "inference,MergeLinears").json()
+    shown = local.on_terminal("graph", "nodes", run["id"], width=120)
+    assert shown.status == 0 and "PASSES" in shown.out and "SIGNATURES" not in shown.out
+    [row] = [line for line in shown.out.splitlines() if re.search(r"\bc1\b", line)]
+    assert row.rstrip().endswith("FuseBatchNorm"), row
+    nodes = local("graph", "nodes", run["id"]).json()["items"]
+    assert "passes" not in nodes[1] and nodes[1]["transformations"]  # JSON is the service's
 
 
 @pytest.mark.parametrize("width", [80, 120])
