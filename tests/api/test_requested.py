@@ -106,7 +106,8 @@ def test_a_rollback_of_what_changed_nothing_makes_no_run(shared, run):
         problem = is_problem(shared.post(f"/v1/runs/{run['id']}/rollback", {"passes": passes}), 409, "nothing-to-undo")
         assert f"{name}{' and the others named' if passes == idle[:2] else ''} changed nothing" in problem["detail"]
     assert shared.request("PUT", "/v1/models/idle/versions/1", {"run": run["id"]}).status == 201
-    assert shared.request("PUT", "/v1/models/idle/aliases/champion", {"version": "1"}, headers={"If-None-Match": "*"}).status == 201
+    assert shared.request("PUT", "/v1/models/idle/aliases/champion", {"version": "1"},
+                          headers={"If-None-Match": "*"}).status == 201
     is_problem(shared.post("/v1/models/idle/aliases/champion/rollback", {"passes": [name]}, headers={"If-Match": "*"}), 409,
                "nothing-to-undo")
     assert len(shared.get("/v1/runs?limit=1000").json()["items"]) == before
