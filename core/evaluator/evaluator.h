@@ -111,7 +111,7 @@ fb_status fb_draw_value(const fb_graph *graph, fb_node node, fb_array_memory *me
 /* Is it one of the names of this placeholder: that of an ONNX model, or else the node's, or its target's without stars? */
 bool fb_is_input_name(const fb_graph *graph, fb_node node, const char *name);
 
-/* The arrays of a safetensors file of inputs. */
+/* The arrays of a file of inputs, safetensors or NumPy's .npz. */
 typedef struct fb_array_file {
     fb_named_array *items;
     size_t count;
@@ -121,7 +121,7 @@ typedef struct fb_array_file {
 
 /* `watch` stops it, and may be NULL; it stays until the file is freed. Names may begin with "input.", which is taken off; what
  * begins with "output." is left out, so that a file of recorded inputs and outputs will do. `limit` as
- * fb_eval_options.memory_limit. FB_INVALID "bad-safetensors", "unsupported-dtype"; FB_TOO_LARGE "evaluation-too-large". `out`
+ * fb_eval_options.memory_limit. FB_INVALID "bad-safetensors", "bad-archive", "bad-npy", "unsupported-dtype"; FB_TOO_LARGE "evaluation-too-large". `out`
  * stays where it is, and is freed also after a failure. */
 fb_status fb_array_file_read(const unsigned char *bytes, uint64_t size, size_t limit, const fb_watch *watch, fb_array_file *out,
                              fb_error *error);

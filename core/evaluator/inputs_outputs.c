@@ -6,8 +6,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/archive/archive.h"
 #include "core/base/buffer.h"
 #include "core/base/map.h"
+#include "core/weights/npy.h"
 #include "core/weights/safetensors.h"
 
 #define INPUT "input."
@@ -172,15 +174,25 @@ fb_status fb_flatten_output(const fb_object *output, fb_array ***items, size_t *
 
 /* ---- files ------------------------------------------------------------------------------------------------------------- */
 
-static fb_status read_array(const unsigned char *bytes, const fb_safetensors_entry *entry, fb_array_file *out,
-                            fb_error *error) {
-    bool is_input = strncmp(entry->name, INPUT, sizeof INPUT - 1) == 0;
-    const char *name = entry->name + (is_input ? sizeof INPUT - 1 : 0);
-    if (!entry->dtype || fb_held_of(FB_PRECISION_RECORDED, entry->dtype) == FB_HELD_NONE)
-        return fb_fail(error, FB_INVALID, "unsupported-dtype", NULL, "%s has the dtype %s, which is not evaluated", entry->name,
-                       entry->dtype_name);
-    if (entry->rank > FB_MAX_RANK)
-        return fb_fail(error, FB_TOO_LARGE, "evaluation-too-large", NULL, "%s has too many dimensions", entry->name);
+/* One array of a file: its elements are from `bytes` on. */
+typedef struct stored_array {
+    const char *name, *dtype_name;
+    fb_dtype dtype;
+    int rank;
+    const int64_t *shape;
+    const unsigned char *bytes;
+    size_t size;
+} stored_array;
+
+static fb_status read_array(const stored_array *stored, fb_array_file *out, fb_error *error) {
+    bool is_input = strncmp(stored->name, INPUT, sizeof INPUT - 1) == 0;
+    const char *name = stored->name + (is_input ? sizeof INPUT - 1 : 0);
+    if (strncmp(stored->name, OUTPUT, sizeof OUTPUT - 1) == 0) return FB_OK;
+    if (!stored->dtype || fb_held_of(FB_PRECISION_RECORDED, stored->dtype) == FB_HELD_NONE)
+        return fb_fail(error, FB_INVALID, "unsupported-dtype", NULL, "%s has the dtype %s, which is not evaluated",
+                       stored->name, stored->dtype_name);
+    if (stored->rank > FB_MAX_RANK)
+        return fb_fail(error, FB_TOO_LARGE, "evaluation-too-large", NULL, "%s has too many dimensions", stored->name);
     for (size_t i = 0; i < out->count && fb_work_goes_on(&out->memory.work, 10); i++) {
         if (strcmp(out->items[i].name, name) == 0)
             return fb_fail(error, FB_INVALID, "given-twice", NULL, "%s is given twice, with and without \"" INPUT "\"", name);
@@ -190,27 +202,80 @@ static fb_status read_array(const unsigned char *bytes, const fb_safetensors_ent
     fb_named_array *item = &out->items[out->count];
     item->name = fb_arena_text(&out->arena, name, strlen(name));
     if (!item->name) return fb_fail_memory(error);
-    status = fb_array_from_bytes(&out->memory, entry->dtype, entry->rank, entry->shape, bytes + entry->offset,
-                                 (size_t)entry->size, &item->array, error);
+    status = fb_array_from_bytes(&out->memory, stored->dtype, stored->rank, stored->shape, stored->bytes, stored->size,
+                                 &item->array, error);
     out->count += !status;
     return status;
 }
 
-fb_status fb_array_file_read(const unsigned char *bytes, uint64_t size, size_t limit, const fb_watch *watch, fb_array_file *out,
-                             fb_error *error) {
+static fb_status read_safetensors(const unsigned char *bytes, uint64_t size, fb_array_file *out, fb_error *error) {
     fb_safetensors file;
-    *out = (fb_array_file){
-        .memory = {.limit = limit, .precision = FB_PRECISION_RECORDED, .has_wide_unsigned = true, .work = {.watch = watch}}};
     fb_status status = fb_safetensors_read(bytes, size, &file, error);
     if (status) return status;
     out->items = calloc(file.count + 1, sizeof *out->items);
     if (!out->items) status = fb_fail_memory(error);
     for (size_t i = 0; i < file.count && !status; i++) {
-        bool is_output = strncmp(file.entries[i].name, OUTPUT, sizeof OUTPUT - 1) == 0;
-        if (!is_output) status = read_array(bytes, &file.entries[i], out, error);
+        const fb_safetensors_entry *entry = &file.entries[i];
+        status = read_array(&(stored_array){entry->name, entry->dtype_name, entry->dtype, entry->rank, entry->shape,
+                                            bytes + entry->offset, (size_t)entry->size},
+                            out, error);
     }
     fb_safetensors_free(&file);
     return status;
+}
+
+/* The array of one entry of a .npz, row by row. */
+static fb_status read_npy(const char *name, const unsigned char *bytes, uint64_t size, fb_array_file *out, fb_error *error) {
+    fb_npy npy;
+    fb_status status = fb_npy_read(name, bytes, size, &npy, error);
+    if (!status) status = fb_array_memory_take(&out->memory, (size_t)npy.size, error);
+    if (status) return status;
+    unsigned char *rows = malloc(npy.size ? (size_t)npy.size : 1);
+    if (rows) {
+        fb_npy_copy(&npy, bytes, rows);
+        status =
+            read_array(&(stored_array){name, fb_dtype_name(npy.dtype), npy.dtype, npy.rank, npy.shape, rows, (size_t)npy.size},
+                       out, error);
+    } else {
+        status = fb_fail_memory(error);
+    }
+    free(rows);
+    fb_array_memory_give(&out->memory, (size_t)npy.size);
+    return status;
+}
+
+static fb_status read_entry(const fb_zip *zip, const fb_zip_entry *entry, fb_array_file *out, fb_error *error) {
+    static const char ending[] = ".npy";
+    size_t length = strlen(entry->name), end = sizeof ending - 1;
+    if (length <= end || strcmp(entry->name + length - end, ending) != 0)
+        return fb_fail(error, FB_INVALID, "bad-npy", NULL, "the entry %.200s of the .npz file is not a .npy file", entry->name);
+    uint64_t left = out->memory.limit ? out->memory.limit - out->memory.used : UINT64_MAX;
+    char *name = strndup(entry->name, length - end), *content = NULL;
+    fb_status status = name ? fb_array_memory_take(&out->memory, (size_t)entry->size, error) : fb_fail_memory(error);
+    if (!status) {
+        status = fb_zip_read(zip, entry, left, &out->memory.work, &content, error);
+        if (!status) status = read_npy(name, (unsigned char *)content, entry->size, out, error);
+        fb_array_memory_give(&out->memory, (size_t)entry->size);
+    }
+    free(content);
+    free(name);
+    return status;
+}
+
+static fb_status read_npz(const unsigned char *bytes, uint64_t size, fb_array_file *out, fb_error *error) {
+    fb_zip zip;
+    fb_status status = fb_zip_open(bytes, size, &out->memory.work, &zip, error);
+    if (!status && !(out->items = calloc(zip.count + 1, sizeof *out->items))) status = fb_fail_memory(error);
+    for (size_t i = 0; i < zip.count && !status; i++) status = read_entry(&zip, &zip.entries[i], out, error);
+    fb_zip_close(&zip);
+    return status;
+}
+
+fb_status fb_array_file_read(const unsigned char *bytes, uint64_t size, size_t limit, const fb_watch *watch, fb_array_file *out,
+                             fb_error *error) {
+    *out = (fb_array_file){
+        .memory = {.limit = limit, .precision = FB_PRECISION_RECORDED, .has_wide_unsigned = true, .work = {.watch = watch}}};
+    return fb_is_zip(bytes, size) ? read_npz(bytes, size, out, error) : read_safetensors(bytes, size, out, error);
 }
 
 void fb_array_file_free(fb_array_file *file) {

@@ -3,6 +3,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -29,6 +30,20 @@ int fb_sent_file_open(const char *path, fb_sent_file *out) {
     return FB_EXIT_FAILED;
 }
 
+int fb_sent_inputs_open(const char *path, fb_sent_file *out) {
+    fb_buffer joined = {0};
+    if (!fb_is_npy_folder(path)) return fb_sent_file_open(path, out);
+    int result = fb_npy_folder_join(path, &joined);
+    FILE *file = result ? NULL : tmpfile();
+    bool is_written = file && fwrite(joined.data, 1, joined.size, file) == joined.size && fseek(file, 0, SEEK_SET) == 0;
+    int copy = is_written ? fcntl(fileno(file), F_DUPFD_CLOEXEC, 0) : -1;
+    if (file) fclose(file);
+    if (!result && copy < 0) result = fb_complain(FB_EXIT_FAILED, "cannot write a temporary file: %s", strerror(errno));
+    if (!result) *out = (fb_sent_file){.file = copy, .size = joined.size};
+    fb_buffer_free(&joined);
+    return result;
+}
+
 static int add_up(int file, fb_sha256 *hash, char *piece, const fb_blob_file *one) {
     fb_progress progress;
     ssize_t got;
@@ -48,7 +63,7 @@ static int add_up(int file, fb_sha256 *hash, char *piece, const fb_blob_file *on
 
 static int find_digest(fb_blob_file *one) {
     fb_sent_file body;
-    int result = fb_sent_file_open(one->path, &body);
+    int result = fb_sent_inputs_open(one->path, &body);
     if (result) return result;
     one->size = body.size;
     fb_sha256 *hash = fb_sha256_new();
@@ -162,6 +177,7 @@ static int add_folder(fb_blob_files *files, const char *folder) {
     if (!path && !are_many) path = find_in_folder(folder, ".safetensors", &are_many);
     if (are_many)
         return fb_complain(FB_EXIT_FAILED, "%s has several models in it; name the index or the file that you mean", folder);
+    if (!path && fb_is_npy_folder(folder)) return fb_blob_files_add_take(files, strdup(folder));
     if (!path) return fb_complain(FB_EXIT_FAILED, "%s is a folder%s", folder, fb_kind_of_folder(folder));
     return add_path_take(files, path);
 }
@@ -265,7 +281,7 @@ static int send_one(fb_cli *cli, const fb_blob_file *one) {
     fb_answer answer;
     fb_error error = {0};
     bool is_sent = false;
-    int result = fb_sent_file_open(one->path, &body);
+    int result = fb_sent_inputs_open(one->path, &body);
     if (result) return result;
     fb_progress_begin(&progress, "sending", one->path, 0, body.size);
     if (fb_client_send_blob(cli->client, &body, one->digest, &progress, &is_sent, &error)) {

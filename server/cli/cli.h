@@ -304,6 +304,12 @@ int fb_download_shards(fb_cli *cli, fb_address *address, uint64_t limit);
 
 /* Opens a file to be sent; the caller closes it. */
 int fb_sent_file_open(const char *path, fb_sent_file *out);
+/* The same of inputs, which may also be a folder of .npy files: they are sent as one safetensors file. */
+int fb_sent_inputs_open(const char *path, fb_sent_file *out);
+/* Has the folder files of arrays? */
+bool fb_is_npy_folder(const char *path);
+/* Appends a safetensors file of the folder's arrays, by the names of their files. */
+int fb_npy_folder_join(const char *path, fb_buffer *out);
 
 typedef struct fb_blob_file {
     char *path; /* owned; NULL: it was given as a digest */

@@ -29,7 +29,7 @@ static int evaluate(fb_cli *cli) {
     if (!values->output)
         return fb_complain(FB_EXIT_USAGE, "evaluate: name the file for the outputs with -o FILE; - is standard output");
     int result = fb_reference_graph_address(cli, &graph, "/evaluate", &call.address);
-    if (!result && values->inputs) result = fb_sent_file_open(values->inputs, &inputs);
+    if (!result && values->inputs) result = fb_sent_inputs_open(values->inputs, &inputs);
     if (result) {
         fb_call_free(&call);
         return result;
@@ -206,7 +206,7 @@ static int compare(fb_cli *cli) {
 /* ---- the verbs --------------------------------------------------------------------------------------------------------- */
 
 static const fb_option evaluate_options[] = {
-    TEXT("inputs", 0, "FILE", "a safetensors file; without it, inputs are random, of the recorded shapes", inputs),
+    TEXT("inputs", 0, "FILE", "safetensors, .npz or a folder of .npy; without it, inputs are random", inputs),
     TEXT("output", 'o', "FILE", "write the outputs there, as safetensors; - is standard output", output),
     TEXT("precision", 0, "recorded|float64", "as recorded, or float64 throughout (recorded)", precision),
     SEED,
@@ -216,7 +216,7 @@ static const fb_option evaluate_options[] = {
 };
 
 static const fb_option compare_options[] = {
-    TEXT("inputs", 0, "FILE", "a safetensors file or sha256:…; inputs that it lacks are drawn", inputs),
+    TEXT("inputs", 0, "FILE", "safetensors, .npz, a folder of .npy or sha256:…; inputs that it lacks are drawn", inputs),
     TEXT("samples", 0, "N", "how many inputs are drawn at most (8)", samples),
     SEED,
     TEXT("tolerance", 0, "T", "how far apart outputs may be, relative to the largest number", tolerance),
