@@ -1,4 +1,4 @@
-"""Inputs as NumPy writes them: .npz, and on the command line a folder of .npy. Made here byte by byte; a pickle is never read."""
+"""Inputs as NumPy writes them: .npz, and on the command line a folder of .npy. A pickle is never read."""
 
 import io
 import struct
