@@ -9,6 +9,7 @@
 #ifndef FB_ARCHIVE_ARCHIVE_H
 #define FB_ARCHIVE_ARCHIVE_H
 
+#include <jansson.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -126,10 +127,12 @@ fb_status fb_archive_trained_document(const fb_graph *written, const fb_graph *t
 typedef struct fb_archive_file fb_archive_file;
 
 /* The archive, the graph and `blobs` must outlive the file. `blob` is the id of the archive, and `model` the program of it that
- * the graph was. FB_CONFLICT "archive-changed" says what cannot be written; FB_NOT_FOUND and the others come from
- * fb_evaluation_new. */
+ * the graph was. `makers`: the passes that made nodes of the graph, texts by node, or NULL: new nodes say which
+ * pass made them, and of what. FB_CONFLICT "archive-changed" says what cannot be written; FB_NOT_FOUND and the others
+ * come from fb_evaluation_new. */
 fb_status fb_archive_file_new(const fb_archive *archive, const char *model, const char *blob, const fb_graph *graph,
-                              const fb_blobs *blobs, fb_work *work, fb_archive_file **out, fb_error *error);
+                              const json_t *makers, const fb_blobs *blobs, fb_work *work, fb_archive_file **out,
+                              fb_error *error);
 void fb_archive_file_free(fb_archive_file *file);
 uint64_t fb_archive_file_size(const fb_archive_file *file);
 /* Bytes offset … offset + size of it, which must be within it. One thread at a time. */

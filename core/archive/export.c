@@ -209,12 +209,13 @@ static fb_status add_entry(void *context, const pt_entry *entry) {
 }
 
 fb_status fb_archive_file_new(const fb_archive *archive, const char *model, const char *blob, const fb_graph *graph,
-                              const fb_blobs *blobs, fb_work *work, fb_archive_file **out, fb_error *error) {
+                              const json_t *makers, const fb_blobs *blobs, fb_work *work, fb_archive_file **out,
+                              fb_error *error) {
     fb_archive_file *file = calloc(1, sizeof *file);
     if (!file) return fb_fail_memory(error);
     *file = (fb_archive_file){.graph = fb_graph_copy(graph, work), .blobs = blobs, .work = work, .error = error};
     fb_status status = file->graph ? FB_OK : fb_work_failed(work, error);
-    if (!status) status = pt_rewrite(archive, model, blob, file->graph, work, add_entry, file, error);
+    if (!status) status = pt_rewrite(archive, model, blob, file->graph, makers, work, add_entry, file, error);
     if (!status) status = end_file(file);
     file->work = NULL;
     file->error = NULL;

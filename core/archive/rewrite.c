@@ -1,7 +1,6 @@
 /* The files of a changed graph's archive: its program, its weights and their configs, from the same files of the archive that
  * it was read from. The written archive is read again as any archive is, and must equal the graph. */
 #include "core/archive/rewrite.h"
-#include "core/analysis/strides.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -23,8 +22,8 @@ static json_t *load(pt_rewriting *r, const char *text, size_t size, const char *
     return made;
 }
 
-/* A document in canonical form. */
-static json_t *load_document(pt_rewriting *r, const char *text, size_t size) {
+/* A document in canonical form. `keep`, which may be NULL, gets its graph. */
+static json_t *load_document(pt_rewriting *r, const char *text, size_t size, fb_graph **keep) {
     fb_graph *graph = NULL;
     fb_errors errors = {0};
     fb_buffer canonical = {0};
@@ -39,7 +38,8 @@ static json_t *load_document(pt_rewriting *r, const char *text, size_t size) {
         else made = load(r, canonical.data, canonical.size, "the document");
     }
     fb_buffer_free(&canonical);
-    fb_graph_free(graph);
+    if (keep) *keep = graph;
+    else fb_graph_free(graph);
     fb_errors_free(&errors);
     return made;
 }
@@ -185,7 +185,7 @@ static bool rewrite_weights(pt_rewriting *r) {
 /* ---- what was written, read again ---------------------------------------------------------------------------------------- */
 
 static bool is_the_graph(pt_rewriting *r, const char *document, size_t size) {
-    json_t *read = load_document(r, document, size);
+    json_t *read = load_document(r, document, size, NULL);
     json_t *wanted = read ? pt_meaning_of(r->after, true) : NULL, *found = wanted ? pt_meaning_of(read, true) : NULL;
     bool is_same = found && json_equal(wanted, found);
     if (read && !found) pt_no_memory(r->m);
@@ -323,7 +323,7 @@ static bool load_all(pt_rewriting *r, const char *document, size_t size) {
     bool ok = !changed.failed || pt_no_memory(r->m);
     if (ok) r->after = load(r, changed.data, changed.size, "the graph");
     fb_buffer_free(&changed);
-    if (r->after) r->before = load_document(r, document, size);
+    if (r->after) r->before = load_document(r, document, size, &r->graph_before);
     if (r->before) r->program = load(r, program->text, strlen(program->text), program->name);
     if (r->program) r->weights = load(r, weights->text, strlen(weights->text), weights->name);
     if (r->weights) r->constants = load(r, constants->text, strlen(constants->text), constants->name);
@@ -354,14 +354,15 @@ static void free_rewriting(pt_rewriting *r) {
                            r->owners,  r->states,  r->inputs_of, r->state_inputs, r->record_of, r->records};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) json_decref(all[i]);
     pt_scope_free(&r->main);
+    fb_graph_free(r->graph_before);
 }
 
-fb_status pt_rewrite(const fb_archive *archive, const char *model, const char *blob, const fb_graph *graph, fb_work *work,
-                     pt_add_entry *add, void *context, fb_error *error) {
+fb_status pt_rewrite(const fb_archive *archive, const char *model, const char *blob, const fb_graph *graph,
+                     const json_t *makers, fb_work *work, pt_add_entry *add, void *context, fb_error *error) {
     pt_model *m = calloc(1, sizeof *m);
     pt_program *program;
     fb_buffer document = {0};
-    pt_rewriting r = {.m = m, .graph = graph};
+    pt_rewriting r = {.m = m, .graph = graph, .makers = makers};
     if (!m) return fb_fail_memory(error);
     *m = (pt_model){.archive = archive, .blob = blob, .work = work, .error = error};
     fb_status status = pt_model_document(m, model, &program, &document);

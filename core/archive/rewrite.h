@@ -6,6 +6,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "core/analysis/ancestry.h"
 #include "core/archive/archive.h"
 #include "core/archive/internal.h"
 #include "core/graph/graph.h"
@@ -25,28 +26,34 @@ typedef struct pt_entry {
 
 typedef fb_status pt_add_entry(void *context, const pt_entry *entry);
 
-/* Calls `add` for each entry. FB_CONFLICT "archive-changed": with what cannot be written. */
-fb_status pt_rewrite(const fb_archive *archive, const char *model, const char *blob, const fb_graph *graph, fb_work *work,
-                     pt_add_entry *add, void *context, fb_error *error);
+/* Calls `add` for each entry. `makers`: as fb_archive_file_new has it. FB_CONFLICT "archive-changed": with what cannot be
+ * written. */
+fb_status pt_rewrite(const fb_archive *archive, const char *model, const char *blob, const fb_graph *graph,
+                     const json_t *makers, fb_work *work, pt_add_entry *add, void *context, fb_error *error);
 
 /* A program of the archive that is rewritten: the main one, or one within. */
 typedef struct pt_scope {
     struct pt_rewriting *r;
     pt_program *p;
-    json_t *graph;        /* in the archive's file, to be changed */
-    json_t *values;       /* its tensor_values */
-    json_t *rows;         /* by node of the document, indexes of rows */
-    json_t *names;        /* by node of the document, what the archive calls its result */
-    json_t *kept;         /* by node of the document */
-    json_t *laid_out;     /* names of results whose strides are not those that the archive had */
-    json_t *copied;       /* what is copied into each buffer or input that is written, names of nodes */
-    json_t *nodes_before; /* of the document of the archive, by name */
-    json_t **sources;     /* by row, its node in the archive, or NULL */
+    json_t *graph;                      /* in the archive's file, to be changed */
+    json_t *values;                     /* its tensor_values */
+    json_t *rows;                       /* by node of the document, indexes of rows */
+    json_t *names;                      /* by node of the document, what the archive calls its result */
+    json_t *kept;                       /* by node of the document */
+    json_t *laid_out;                   /* names of results whose strides are not those that the archive had */
+    json_t *copied;                     /* what is copied into each buffer or input that is written, names of nodes */
+    json_t *nodes_before;               /* of the document of the archive, by name */
+    json_t *inserted;                   /* new nodes of the document, by name */
+    json_t **sources;                   /* by row, its node in the archive, or NULL */
+    fb_program program_before, program; /* in the two graphs */
+    fb_ancestry ancestry;
 } pt_scope;
 
 typedef struct pt_rewriting {
     pt_model *m; /* its status is the whole result's */
     const fb_graph *graph;
+    fb_graph *graph_before;
+    const json_t *makers;                  /* passes that made nodes, by node; or NULL */
     json_t *program, *weights, *constants; /* files of the archive, to be changed */
     json_t *before, *after;                /* documents */
     json_t *sizes;                         /* by what documents print, symbolic sizes as the archive has them */
@@ -74,6 +81,9 @@ static inline const char *pt_text_of(const json_t *object, const char *key) {
 /* Rewrites the nodes of the archive's program: rewrite_program.c */
 bool pt_rewrite_program(pt_rewriting *r, pt_program *program);
 void pt_scope_free(pt_scope *scope);
+
+/* Fills the metadata of the new ones among the nodes of a program: provenance.c */
+bool pt_describe_new_nodes(pt_scope *s, const json_t *nodes);
 
 /* ---- new calls, as archives spell them: spell.c. NULL: a failure --------------------------------------------------------- */
 

@@ -234,12 +234,6 @@ static bool lay_out_results(pt_scope *s, const json_t *made, const json_t *node,
     return ok;
 }
 
-/* The graph's program for a scope of the archive. */
-static fb_program program_of(const pt_scope *s) {
-    fb_module owner = fb_module_find(s->r->graph, s->p->path);
-    return s == &s->r->main ? FB_MAIN_PROGRAM : owner.id ? fb_module_at(s->r->graph, owner)->program : (fb_program){0};
-}
-
 /* A call that changed has arguments that its overload takes: nothing else looks at their types before PyTorch does. */
 static bool check_call(pt_scope *s, const json_t *node) {
     const char *name = pt_text_of(node, "name"), *target = pt_text_of(node, "target");
@@ -248,8 +242,7 @@ static bool check_call(pt_scope *s, const json_t *node) {
     bool is_same = before != NULL;
     for (size_t i = 0; i < 3 && is_same; i++)
         is_same = json_equal(json_object_get(before, parts[i]), json_object_get(node, parts[i]));
-    fb_program program = program_of(s);
-    fb_node n = is_same || !program.id ? (fb_node){0} : fb_node_find(s->r->graph, program, name);
+    fb_node n = is_same ? (fb_node){0} : fb_node_find(s->r->graph, s->program, name);
     return !n.id || fb_call_exists(s->r->graph, n) ||
            pt_refuse(s->r, "PyTorch has no %s that takes the arguments of \"%s\"", target, name);
 }
@@ -288,8 +281,9 @@ static json_t *insert_node(pt_scope *s, const json_t *node) {
     }
     json_t *made = json_pack("{s:s,s:o,s:[{s:{s:s}}],s:{},s:n,s:s}", "target", target, "inputs", inputs, "outputs", "as_tensor",
                              "name", result, "metadata", "is_hop_single_tensor_return", "name", name);
-    if (made && lay_out_results(s, made, node, true)) return made;
-    if (!made) pt_no_memory(s->r->m);
+    bool ok = made && lay_out_results(s, made, node, true);
+    if (ok && json_object_set(s->inserted, name, (json_t *)(uintptr_t)node) == 0) return made;
+    if (ok || !made) pt_no_memory(s->r->m);
     json_decref(made);
     return NULL;
 }
@@ -389,6 +383,18 @@ static bool put_outputs(pt_scope *s, const json_t *node, json_t *specs) {
         (specs ? put_output(s, output, json_array_get(specs, i), reads, &next, &copy) : rename_reads(s, output, reads, &next));
     json_decref(reads);
     return ok;
+}
+
+/* A constant that the modules own still keeps its input, though nothing reads it: torch.export.unflatten asks for one. */
+static bool keep_constants(pt_scope *s) {
+    const json_t *constants = json_object_get(s->r->constants, "config");
+    for (uint32_t i = 0; i < s->p->count; i++) {
+        const pt_row *row = &s->p->rows[i];
+        bool is_owned =
+            row->kind == PT_STATE && json_object_get(constants, row->target) && json_object_get(s->r->owners, row->target);
+        if (is_owned && !row->is_dead && !pt_set(s->r, s->kept, row->name, json_true())) return false;
+    }
+    return true;
 }
 
 /* Leaves out the inputs of state that the graph reads no more. */
@@ -498,9 +504,24 @@ static bool return_copies(pt_scope *s, json_t *nodes) {
 
 /* ---- programs ------------------------------------------------------------------------------------------------------------ */
 
+/* A graph's program for a program of the archive. */
+static fb_program program_of(const fb_graph *graph, const char *path) {
+    fb_module owner = fb_module_find(graph, path);
+    return !*path ? FB_MAIN_PROGRAM : owner.id ? fb_module_at(graph, owner)->program : (fb_program){0};
+}
+
+static bool find_ancestors(pt_scope *s) {
+    pt_model *m = s->r->m;
+    s->program_before = program_of(s->r->graph_before, s->p->path);
+    s->program = program_of(s->r->graph, s->p->path);
+    m->status =
+        fb_ancestry_find(s->r->graph_before, s->program_before, s->r->graph, s->program, m->work, &s->ancestry, m->error);
+    return !m->status;
+}
+
 static bool open_scope(pt_scope *s, pt_rewriting *r, pt_program *program, json_t *graph, const json_t *nodes_before) {
     *s = (pt_scope){.r = r, .p = program, .graph = graph, .values = json_object_get(graph, "tensor_values")};
-    json_t **const tables[] = {&s->rows, &s->names, &s->kept, &s->laid_out, &s->nodes_before};
+    json_t **const tables[] = {&s->rows, &s->names, &s->kept, &s->laid_out, &s->nodes_before, &s->inserted};
     json_t *node;
     size_t i;
     bool ok = (s->copied = json_array()) != NULL;
@@ -508,53 +529,15 @@ static bool open_scope(pt_scope *s, pt_rewriting *r, pt_program *program, json_t
     if (!ok) return pt_no_memory(r->m);
     json_array_foreach(nodes_before, i, node) ok =
         ok && pt_set(r, s->nodes_before, pt_text_of(node, "name"), json_incref(node));
-    return ok && list_sizes(s) && index_rows(s);
+    return ok && find_ancestors(s) && list_sizes(s) && index_rows(s);
 }
 
 void pt_scope_free(pt_scope *s) {
-    json_t *const tables[] = {s->rows, s->names, s->kept, s->laid_out, s->nodes_before, s->copied};
+    json_t *const tables[] = {s->rows, s->names, s->kept, s->laid_out, s->nodes_before, s->inserted, s->copied};
     for (size_t i = 0; i < sizeof tables / sizeof *tables; i++) json_decref(tables[i]);
     free(s->sources);
+    fb_ancestry_free(&s->ancestry);
     *s = (pt_scope){0};
-}
-
-/* "L__self__,,net.Outer;L__self__fc,fc,torch.nn.modules.linear.Linear": the outermost module first. */
-#define STACK "nn_module_stack"
-
-static const char *stack_of(const json_t *node) {
-    return pt_text_of(json_object_get(node, "metadata"), STACK);
-}
-
-/* The modules that both are in. */
-static size_t common_stack(const char *a, const char *b) {
-    size_t common = 0;
-    for (size_t i = 0; a[i] == b[i] || !a[i] || !b[i]; i++) {
-        if ((!a[i] || a[i] == ';') && (!b[i] || b[i] == ';')) common = i;
-        if (!a[i] || !b[i]) break;
-    }
-    return common;
-}
-
-/* A new node is in the modules that the nodes before and behind it are in. torch.export.unflatten asks. */
-static bool place_new_nodes(pt_scope *s, const json_t *nodes) {
-    size_t count = json_array_size(nodes);
-    const char **behind = calloc(count + 1, sizeof *behind), *before = "";
-    bool ok = behind || pt_no_memory(s->r->m);
-    for (size_t i = count; ok && i-- > 0;) {
-        const char *own = stack_of(json_array_get(nodes, i));
-        behind[i] = *own ? own : i + 1 < count ? behind[i + 1] : "";
-    }
-    for (size_t i = 0; i < count && ok; i++) {
-        json_t *metadata = json_object_get(json_array_get(nodes, i), "metadata");
-        const char *own = stack_of(json_array_get(nodes, i));
-        if (*own) before = own;
-        if (json_object_size(metadata)) continue;
-        const char *one = *before ? before : behind[i], *other = *behind[i] ? behind[i] : before;
-        size_t length = common_stack(one, other);
-        if (length) ok = pt_set(s->r, metadata, STACK, json_stringn(one, length));
-    }
-    free(behind);
-    return ok;
 }
 
 /* `specs` of inputs and outputs, NULL for a nested program. */
@@ -564,7 +547,8 @@ static bool rewrite_nodes(pt_scope *s, const json_t *list, json_t *inputs, json_
     bool ok = nodes || pt_no_memory(s->r->m);
     json_array_foreach(list, i, node) ok = ok && fb_work_goes_on(s->r->m->work, 256) && put_node(s, node, nodes);
     node = json_array_get(list, json_array_size(list) - 1);
-    ok = ok && put_outputs(s, node, outputs) && put_inputs(s, inputs) && forget_values(s) && place_new_nodes(s, nodes);
+    ok = ok && put_outputs(s, node, outputs) && keep_constants(s) && put_inputs(s, inputs) && forget_values(s) &&
+         pt_describe_new_nodes(s, nodes);
     if (ok) return pt_set(s->r, s->graph, "nodes", nodes);
     json_decref(nodes);
     return false;

@@ -220,6 +220,10 @@ static void write_pass(const fb_pass_report *report, fb_work *work, fb_buffer *o
         if (refusal->next) fb_buffer_char(out, ',');
     }
     fb_buffer_char(out, ']');
+    if (report->inserted_count) {
+        fb_buffer_string(out, ",\"inserted\":");
+        write_names(report->inserted, report->inserted_count, work, out);
+    }
     if (report->preset) fb_buffer_printf(out, ",\"preset\":\"%s\"", report->preset);
     if (report->bytes_before != report->bytes_after)
         fb_buffer_printf(out, ",\"weight_bytes\":{\"before\":%" PRIu64 ",\"after\":%" PRIu64 "}", report->bytes_before,

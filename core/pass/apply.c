@@ -86,29 +86,58 @@ static bool edit_all(fb_rewrite *rewrite, const fb_pass *pass, const fb_matcher 
     return ok;
 }
 
-/* The nodes that carry the signature now and did not before: a pass marks no node twice, so these are all that it marked,
- * less those which carried it from an earlier run. */
-static bool list_marked(const fb_graph *graph, fb_pass_report *report, const fb_map *marked_before, fb_arena *arena) {
-    fb_buffer names = {0};
-    for (fb_node n = fb_first_node(graph, FB_MAIN_PROGRAM); n.id; n = fb_next_node(graph, n)) {
-        if (!fb_node_is_marked(graph, n, report->signature) || fb_map_get(marked_before, n.id)) continue;
-        const char *name = fb_arena_text(arena, fb_node_name(graph, n), strlen(fb_node_name(graph, n)));
-        if (!name) names.failed = true;
-        fb_buffer_append(&names, &name, sizeof name);
-    }
-    const char **list = fb_arena_alloc(arena, names.size + 1);
-    bool ok = list && !names.failed;
-    if (ok && names.size) memcpy(list, names.data, names.size);
-    if (ok) {
-        report->nodes = list;
-        report->node_count = names.size / sizeof *list;
-    }
-    fb_buffer_free(&names);
+static const char *keep_name(const fb_graph *graph, fb_node node, fb_arena *arena) {
+    return fb_arena_text(arena, fb_node_name(graph, node), strlen(fb_node_name(graph, node)));
+}
+
+typedef struct name_list {
+    const char **names;
+    size_t count;
+} name_list;
+
+static bool take_names(fb_buffer *names, fb_arena *arena, name_list *out) {
+    const char **list = fb_arena_alloc(arena, names->size + 1);
+    bool ok = list && !names->failed;
+    if (ok && names->size) memcpy(list, names->data, names->size);
+    if (ok) *out = (name_list){list, names->size / sizeof *list};
+    fb_buffer_free(names);
     return ok;
 }
 
-static const char *keep_name(const fb_graph *graph, fb_node node, fb_arena *arena) {
-    return fb_arena_text(arena, fb_node_name(graph, node), strlen(fb_node_name(graph, node)));
+static void add_name(fb_buffer *names, const fb_graph *graph, fb_node node, fb_arena *arena) {
+    const char *name = keep_name(graph, node, arena);
+    if (!name) names->failed = true;
+    fb_buffer_append(names, &name, sizeof name);
+}
+
+/* The nodes that carry the signature now and did not before: a pass marks no node twice, so these are all that it marked,
+ * less those which carried it from an earlier run. And those that are new. */
+static bool list_nodes(const fb_graph *graph, const fb_rewrite *rewrite, fb_pass_report *report, const fb_map *marked_before,
+                       fb_arena *arena) {
+    fb_buffer marked = {0}, inserted = {0};
+    name_list lists[2] = {0};
+    for (fb_node n = fb_first_node(graph, FB_MAIN_PROGRAM); n.id; n = fb_next_node(graph, n)) {
+        bool is_marked = fb_node_is_marked(graph, n, report->signature) && !fb_map_get(marked_before, n.id);
+        bool is_call = fb_node_at(graph, n)->opcode != FB_GET_ATTR;
+        if (is_marked) add_name(&marked, graph, n, arena);
+        if (is_call && fb_rewrite_has_inserted(rewrite, n)) add_name(&inserted, graph, n, arena);
+    }
+    bool ok = take_names(&marked, arena, &lists[0]);
+    ok = take_names(&inserted, arena, &lists[1]) && ok;
+    report->nodes = lists[0].names;
+    report->node_count = lists[0].count;
+    report->inserted = lists[1].names;
+    report->inserted_count = lists[1].count;
+    return ok;
+}
+
+/* A new node that nothing reads in the end is not there any more. */
+static void drop_erased(const fb_graph *graph, fb_pass_report *report) {
+    size_t kept = 0;
+    for (size_t i = 0; i < report->inserted_count; i++) {
+        if (fb_node_find(graph, FB_MAIN_PROGRAM, report->inserted[i]).id) report->inserted[kept++] = report->inserted[i];
+    }
+    report->inserted_count = kept;
 }
 
 static bool list_absorbed(const fb_graph *graph, const fb_rewrite *rewrite, fb_pass_report *report, fb_arena *arena) {
@@ -205,7 +234,7 @@ static fb_status apply_found(fb_graph_state *work, fb_pass_report *report, const
     if (!status) {
         fb_rewrite_watch(rewrite, matcher->work->watch);
         bool ok = edit_all(rewrite, report->pass, matcher, matches, &report->applied) &&
-                  list_marked(graph, report, &marked_before, arena) && list_absorbed(graph, rewrite, report, arena);
+                  list_nodes(graph, rewrite, report, &marked_before, arena) && list_absorbed(graph, rewrite, report, arena);
         if (ok && matches) ok = !list_matches(report, matches, arena, error);
         if (ok) {
             status = fb_rewrite_commit(rewrite, error); /* the last thing that can fail */
@@ -214,6 +243,7 @@ static fb_status apply_found(fb_graph_state *work, fb_pass_report *report, const
             status = fb_fail_memory(error);
         }
     }
+    if (!status) drop_erased(graph, report);
     fb_map_free(&marked_before);
     free(all.items);
     return status;

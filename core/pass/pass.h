@@ -186,6 +186,8 @@ typedef struct fb_pass_report {
     size_t absorbed_count;
     const char *const *nodes; /* names of the nodes that it marked, in document order */
     size_t node_count;
+    const char **inserted; /* names of calls that are new, or call something else, in document order */
+    size_t inserted_count;
     fb_refusal *refused, *last_refused; /* in document order */
     size_t refused_count;
     uint64_t bytes_before, bytes_after; /* of the weights, of a pass that changes what is computed; else 0 */

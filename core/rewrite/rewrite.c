@@ -47,6 +47,7 @@ static void rewrite_free(fb_rewrite *rewrite) {
     fb_buffer_free(&rewrite->pending);
     fb_buffer_free(&rewrite->absorbed);
     fb_buffer_free(&rewrite->made);
+    fb_map_free(&rewrite->inserted);
     free(rewrite);
 }
 
@@ -203,6 +204,10 @@ static const char *make_name(fb_rewrite *rewrite, fb_opcode opcode, fb_symbol ta
     return rewrite->made.failed ? NULL : made.name;
 }
 
+static void note_inserted(fb_rewrite *rewrite, fb_node node) {
+    if (!fb_map_put(&rewrite->inserted, node.id, 1)) fb_fail_memory(&rewrite->error);
+}
+
 fb_node fb_insert_typed(fb_rewrite *rewrite, fb_node before, fb_opcode opcode, const char *target, fb_value args,
                         fb_value kwargs, fb_value shape, fb_dtype dtype) {
     fb_node none = {0};
@@ -222,6 +227,7 @@ fb_node fb_insert_typed(fb_rewrite *rewrite, fb_node before, fb_opcode opcode, c
     fb_node node = fb_graph_add_node(graph, fb_node_at(graph, before)->program, name, before);
     if (!node.id) return none;
     touch(rewrite, node);
+    note_inserted(rewrite, node);
     fb_graph_set_target(graph, node, opcode, target_symbol);
     fb_graph_set_args(graph, node, args, kwargs.id ? kwargs : FB_VALUE_EMPTY_MAP);
     fb_node_row *row = fb_node_row_at(graph, node);
@@ -259,6 +265,7 @@ static fb_node_row *change(fb_rewrite *rewrite, fb_node node) {
 void fb_set_target(fb_rewrite *rewrite, fb_node node, fb_opcode opcode, const char *target) {
     if (!change(rewrite, node)) return;
     fb_symbol symbol = fb_intern(rewrite->graph, target);
+    note_inserted(rewrite, node);
     if (symbol.id) fb_graph_set_target(rewrite->graph, node, opcode, symbol);
 }
 
@@ -343,6 +350,10 @@ void fb_note_new_value(fb_rewrite *rewrite, fb_node node) {
 
 const fb_buffer *fb_rewrite_absorbed(const fb_rewrite *rewrite) {
     return &rewrite->absorbed;
+}
+
+bool fb_rewrite_has_inserted(const fb_rewrite *rewrite, fb_node node) {
+    return fb_map_get(&rewrite->inserted, node.id) != 0;
 }
 
 void fb_erase(fb_rewrite *rewrite, fb_node node) {

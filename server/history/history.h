@@ -109,4 +109,9 @@ fb_status fb_find_runs_by_result(const fb_app *app, const char *id, bool is_whol
 fb_status fb_find_runs_by_marks(const fb_app *app, const fb_watch *watch, const fb_graph *graph, bool is_whole,
                                 fb_related_runs *out, fb_error *error);
 
+/* Finds the passes that made the graph's nodes, as their runs report it: {"linear_default": "MergeLinears 0123…"}, the name and
+ * the signature. Without the nodes of which no run says so. */
+fb_status fb_find_makers(const fb_app *app, const fb_watch *watch, const char *graph_id, const fb_graph *graph, json_t **out,
+                         fb_error *error);
+
 #endif

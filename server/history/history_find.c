@@ -547,3 +547,59 @@ fb_status fb_find_runs_by_marks(const fb_app *app, const fb_watch *watch, const 
     free(signatures);
     return status;
 }
+
+/* ---- which pass made which node ------------------------------------------------------------------------------------------ */
+
+typedef struct makers {
+    const fb_graph *graph;
+    const fb_history *history;
+    const fb_past_run *of;
+    json_t *names; /* by node: "MergeLinears 0123…" */
+    bool failed;
+} makers;
+
+/* Names in the report of the pass: later passes have been looked at, and the last one that made a node of that name made it. */
+static void note_maker(makers *m, size_t position, const json_t *report) {
+    const fb_store_pass *pass = &m->of->run.passes[position];
+    bool is_external = !m->of->composition.count;
+    const json_t *name, *made = json_object_get(report, is_external ? "nodes" : "inserted");
+    size_t i;
+    json_array_foreach(made, i, name) {
+        const char *node = json_string_value(name);
+        if (!node || json_object_get(m->names, node) || !fb_node_find(m->graph, FB_MAIN_PROGRAM, node).id) continue;
+        if (json_object_set_new(m->names, node, json_sprintf("%s %s", pass->name, pass->signature)) != 0) m->failed = true;
+    }
+}
+
+/* From the last step to the first; the steps of one run are neighbours. */
+static fb_status note_makers(makers *m, fb_error *error) {
+    json_t *reports = NULL;
+    for (size_t i = m->history->step_count; i-- > 0;) {
+        const fb_past_step *step = &m->history->steps[i];
+        if (step->of != m->of) {
+            json_decref(reports);
+            reports = fb_load_json(step->of->run.report);
+            m->of = step->of;
+        }
+        if (!step->is_undone) note_maker(m, step->position, json_array_get(reports, step->position));
+    }
+    json_decref(reports);
+    return m->failed ? fb_fail_memory(error) : FB_OK;
+}
+
+fb_status fb_find_makers(const fb_app *app, const fb_watch *watch, const char *graph_id, const fb_graph *graph, json_t **out,
+                         fb_error *error) {
+    fb_history history = {0};
+    makers m = {.graph = graph, .history = &history, .names = json_object()};
+    bool is_extended = true;
+    memcpy(history.source, graph_id, sizeof history.source);
+    memcpy(history.result, graph_id, sizeof history.result);
+    fb_status status = m.names ? FB_OK : fb_fail_memory(error);
+    for (size_t i = 0; is_extended && i < DEPTH_MAX && !status; i++)
+        status = fb_history_extend(app, watch, &history, &is_extended, error);
+    if (!status) status = note_makers(&m, error);
+    fb_history_free(&history);
+    if (status) json_decref(m.names);
+    else *out = m.names;
+    return status;
+}

@@ -7,7 +7,9 @@
 
 #include "core/base/file_kind.h"
 #include "core/document/document.h"
+#include "core/json/json.h"
 #include "server/graphs/app.h"
+#include "server/history/history.h"
 #include "server/routes/answer.h"
 #include "server/routes/input.h"
 #include "server/routes/routes.h"
@@ -311,6 +313,7 @@ typedef struct open_archive {
     fb_blob *blob;
     fb_blobs blobs;
     fb_archive archive;
+    json_t *makers; /* of its nodes, as fb_find_makers gives them */
     fb_archive_file *file;
     fb_blob_check *check;
     uint64_t unforgotten; /* bytes since the pages of the old archive were given back */
@@ -335,22 +338,29 @@ static void release_archive(void *state) {
     fb_blob_check_free(open->check);
     fb_archive_close(&open->archive);
     if (open->blob) fb_blob_close(open->blob);
+    json_decref(open->makers);
     fb_share_release(open->shared);
     free(open);
 }
 
-/* Steals `shared`. */
+static fb_status find_makers(const fb_request *request, const fb_shared_graph *shared, json_t **out, fb_error *error) {
+    return fb_find_makers(request->context, fb_request_watch(request), shared->id, shared->graph, out, error);
+}
+
+/* Steals `shared` and `makers`, which may be NULL: they are looked up. */
 static fb_status open_archive_take(const fb_request *request, fb_shared_graph *shared, const fb_archive_origin *origin,
-                                   open_archive **out, fb_error *error) {
+                                   json_t *makers, open_archive **out, fb_error *error) {
     const fb_app *app = request->context;
     open_archive *open = calloc(1, sizeof *open);
     const unsigned char *bytes;
     if (!open) {
         fb_share_release(shared);
+        json_decref(makers);
         return fb_fail_memory(error);
     }
-    *open = (open_archive){.shared = shared, .blobs = fb_blob_source(app->store)};
-    fb_status status = fb_blob_open(app->store, origin->blob, &open->blob, error);
+    *open = (open_archive){.shared = shared, .makers = makers, .blobs = fb_blob_source(app->store)};
+    fb_status status = makers ? FB_OK : find_makers(request, shared, &open->makers, error);
+    if (!status) status = fb_blob_open(app->store, origin->blob, &open->blob, error);
     forgetting forget = {.request = fb_request_watch(request), .blob = open->blob};
     const fb_watch watch = {.context = &forget, .check = check_and_forget};
     fb_work work = {.watch = &watch};
@@ -358,8 +368,8 @@ static fb_status open_archive_take(const fb_request *request, fb_shared_graph *s
     if (!status) status = fb_blob_map(open->blob, &bytes, error);
     if (!status) status = fb_archive_open(bytes, fb_blob_size(open->blob), &limits, &work, &open->archive, error);
     if (!status)
-        status = fb_archive_file_new(&open->archive, origin->model, origin->blob, shared->graph, &open->blobs, &work,
-                                     &open->file, error);
+        status = fb_archive_file_new(&open->archive, origin->model, origin->blob, shared->graph, open->makers, &open->blobs,
+                                     &work, &open->file, error);
     const char **sources = NULL;
     size_t count = 0;
     if (!status) status = fb_list_blobs(shared->graph, &sources, &count, error);
@@ -375,21 +385,32 @@ static fb_status open_archive_take(const fb_request *request, fb_shared_graph *s
 
 static const fb_pull_source changed_source = {.read = read_archive, .release = release_archive};
 
+/* The archive says which passes made its nodes, which the store may forget. */
+static bool tag_changed(const fb_shared_graph *shared, const json_t *makers, char tag[FB_ID_LENGTH + 1]) {
+    char *names = fb_dump_json(makers, JSON_COMPACT | JSON_SORT_KEYS);
+    const char *const what[] = {"archive", names};
+    bool ok = names && fb_bytes_tag(shared->id, what, 2, tag);
+    free(names);
+    return ok;
+}
+
 /* Steals `shared`. */
 static bool respond_changed_take(const fb_request *request, fb_response *response, fb_shared_graph *shared,
                                  const fb_archive_origin *origin) {
-    static const char *const what[] = {"archive"};
     char tag[FB_ID_LENGTH + 1];
     fb_error error = {0};
     open_archive *open = NULL;
-    bool is_tagged = fb_bytes_tag(shared->id, what, 1, tag);
-    if (!is_tagged || fb_request_has_etag(request, tag)) {
-        if (!is_tagged) fb_respond_no_memory(response);
+    json_t *makers = NULL;
+    fb_status status = find_makers(request, shared, &makers, &error);
+    if (!status && !tag_changed(shared, makers, tag)) status = fb_fail_memory(&error);
+    if (status || fb_request_has_etag(request, tag)) {
+        if (status) fb_respond_error(response, &error);
         else fb_respond_not_modified(response, "application/octet-stream", tag);
         fb_share_release(shared);
-        return is_tagged;
+        json_decref(makers);
+        return !status;
     }
-    if (open_archive_take(request, shared, origin, &open, &error)) {
+    if (open_archive_take(request, shared, origin, makers, &open, &error)) {
         fb_respond_unreadable(response, &error, NULL);
         return false;
     }
@@ -461,7 +482,7 @@ static fb_status check_written_take(const fb_request *request, fb_shared_graph *
                                     const fb_archive *archive, const fb_blob *blob, fb_buffer *out, fb_error *error) {
     open_archive *written = NULL;
     bool is_same = false;
-    fb_status status = open_archive_take(request, shared, origin, &written, error);
+    fb_status status = open_archive_take(request, shared, origin, NULL, &written, error);
     if (!status) status = compare_bytes(request, written, archive, blob, &is_same, error);
     if (is_same) fb_document_write(written->shared->graph, out);
     if (written) release_archive(written);
@@ -603,7 +624,7 @@ static void materialize_changed_take(const fb_request *request, fb_response *res
                                      const fb_archive_origin *origin) {
     fb_error error = {0};
     open_archive *open = NULL;
-    if (open_archive_take(request, shared, origin, &open, &error)) {
+    if (open_archive_take(request, shared, origin, NULL, &open, &error)) {
         fb_respond_unreadable(response, &error, NULL);
         return;
     }

@@ -81,7 +81,7 @@ static void check(fb_graph *graph, size_t which) {
     fb_error error = {0};
     fb_work work = {0};
     const fb_archive *archive = &archives[which].archive;
-    fb_status status = fb_archive_file_new(archive, archive->models[0], BLOB, graph, &blobs, &work, &file, &error);
+    fb_status status = fb_archive_file_new(archive, archive->models[0], BLOB, graph, NULL, &blobs, &work, &file, &error);
     require(!status || (error.message[0] && error.code[0]));
     if (status) return;
     check_file(file);

@@ -145,7 +145,7 @@ START_TEST(test_above_4_gib) {
                   error.message);
     ck_assert_uint_eq(fb_archive_find(&archive, "extra/zeros")->size, HOLE);
     fb_graph *graph = changed_graph(&archive, "torch.ops.aten.gelu.default", "torch.ops.aten.silu.default");
-    fb_status status = fb_archive_file_new(&archive, NULL, BLOB, graph, NULL, &work, &file, &error);
+    fb_status status = fb_archive_file_new(&archive, NULL, BLOB, graph, NULL, NULL, &work, &file, &error);
     ck_assert_msg(status == FB_OK, "%s", error.message);
     write_out(file, &made);
     ck_assert_msg(fb_archive_open(made.bytes, made.size, NULL, &(fb_work){0}, &again, &error) == FB_OK, "%s", error.message);
