@@ -1,5 +1,5 @@
-"""New nodes of an optimised archive say where they are from, all of them, as PyTorch's own passes do: `from_node` has the nodes
-that they replace and the pass, and PyTorch's tools follow it. They have the stack trace of those nodes, if all have the same."""
+"""All new nodes of an optimised archive say where they are from, as PyTorch's own passes do: `from_node` has the nodes that
+they replace and the pass, and PyTorch's tools follow it. They have the stack trace of those nodes, if all have the same."""
 
 import json
 import subprocess
@@ -14,8 +14,9 @@ from archive_models import MODELS
 
 BINARY = Path(__file__).parents[2] / "build/foldback"
 READS_SOURCES = tuple(map(int, torch.__version__.split(".")[:2])) >= (2, 13)  # older ones pass over it
+HALF = {"name": "ConvertPrecision", "params": {"to": "float16"}}
 LISTS: list[list[Any]] = [["inference"], [{"name": "latency", "params": {"tokens": 1}}],
-                          ["cleanup", "MergeLinears", "FuseAttention"], [{"name": "ConvertPrecision", "params": {"to": "float16"}}]]
+                          ["cleanup", "MergeLinears", "FuseAttention"], [HALF]]
 Nodes = dict[str, dict[str, Any]]
 
 

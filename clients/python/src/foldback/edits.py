@@ -15,6 +15,7 @@ import torch
 import torch.fx
 
 from . import modules
+from .ancestry import Ancestry, makers_of
 from .fx import (
     Document,
     Row,
@@ -77,9 +78,13 @@ def apply_edits(
     possible, edits that would drop a tensor which was trained raise LostTraining, unless `force` is set. PyTorch does not count
     writes through `.data`; they are seen all the same, but for those to a few elements of a large parameter that a pass put
     away.
+    A new node says in `meta` where it is from, as PyTorch's own passes do: `from_node` has the nodes that it replaces, with the
+    pass's name and signature where `edits` are those of `client.edits`; `stack_trace`, `torch_fn` and `nn_module_stack`
+    are what those nodes have in common. A document has none of this.
+
     `recompile=False` leaves checking the graph and generating its code to the caller."""
     try:
-        Replay(module, list(edits), force).run()
+        Replay(module, list(edits), force, makers=_makers(edits)).run()
     except LostTraining:
         again = carried_back(module, edits) if isinstance(edits, RunEdits) else None
         if again is None:
@@ -94,14 +99,28 @@ def apply_edits(
     return module
 
 
+def _makers(edits: Iterable[Edit]) -> Mapping[str, str]:
+    """The passes that made new nodes; of a run that its service still knows."""
+    if not isinstance(edits, RunEdits) or not any(edit["edit"] in ("insert_node", "set_node") for edit in edits):
+        return {}
+    return makers_of(edits.client.run(edits.run)["passes"])
+
+
 class Replay:
     """Edits, and the live module that they are for. Each edit is checked before the first one changes the module."""
 
     def __init__(
-        self, module: torch.fx.GraphModule, edits: list[Edit], force: bool, known: Document | None = None
+        self,
+        module: torch.fx.GraphModule,
+        edits: list[Edit],
+        force: bool,
+        known: Document | None = None,
+        makers: Mapping[str, str] | None = None,
     ) -> None:
-        """`known`: the module's document as this client writes it, if it is known."""
+        """`known`: the module's document as this client writes it, if it is known. `makers`: the passes that made new nodes, by
+        their names."""
         self.module, self.edits, self.force = module, edits, force
+        self.makers = makers or {}
         self.state = State.of(module)
         self.table = TensorTable(module)
         self.tensors: dict[str, torch.Tensor] = dict(self.table.tensors)  # by name, as they will be
@@ -569,7 +588,7 @@ class Replay:
 
     def _put_nodes(self, edits: list[Edit], rows: Mapping[str, Row]) -> None:
         """First all nodes are there and in their places, then they get their arguments, then others are erased."""
-        graph = self.module.graph
+        graph, ancestry = self.module.graph, Ancestry(self.module.graph) if edits else None
         for edit in edits:
             if edit["edit"] == "insert_node":
                 with graph.inserting_before(self._anchor(edit["before"])):
@@ -588,6 +607,8 @@ class Replay:
                 node.kwargs = {}
         for node in gone:
             graph.erase_node(node)
+        if ancestry is not None:
+            ancestry.note(self.makers)
 
     def _anchor(self, before: str | None) -> torch.fx.Node:
         return self.nodes[before] if before is not None else self.module.graph._root

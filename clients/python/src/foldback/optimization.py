@@ -22,6 +22,7 @@ import torch.fx
 from torch.fx import GraphModule, Node
 
 from . import private
+from .ancestry import makers_of
 from .client import Client, Problem
 from .edits import Edit, EditError, Replay, apply_edits
 from .fingerprint import members
@@ -719,7 +720,7 @@ def _optimized(graph_module: GraphModule, look: Look, sent: list[Any], says_what
 def _applied(graph_module: GraphModule, look: Look, run: Run) -> list[Edit]:
     """Does the run's edits to the module. A look that found no change found no training either."""
     edits: list[Edit] = run.pop("edits")
-    Replay(graph_module, edits, look.graph is not None, look.now).run()
+    Replay(graph_module, edits, look.graph is not None, look.now, makers_of(run["passes"])).run()
     return edits
 
 

@@ -30,8 +30,9 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.fx import GraphModule, Node
 
 from . import private
+from .ancestry import makers_of
 from .client import Problem
-from .edits import apply_edits
+from .edits import Edit, Replay
 from .fx import Document, build
 from .modules import put
 from .optimization import Run
@@ -258,7 +259,7 @@ def _optimized(
             document, passes, include=["graph"], note=f"torch.compile of {model.name}, {frame}", labels=model.labels(frame)
         )
         result = run.pop("graph")
-        _apply(program, document, list(client.edits(run)))
+        _apply(program, document, list(client.edits(run)), makers_of(run["passes"]))
         made = _with_inputs(captured, program, lifted)
         weights = _Weights(made.computed, result, paths, lifted, inputs)
     compiled = _Compiled(then(made.module, [*inputs, *_with_fixed_sizes(weights.values(inputs))]), weights, captured, model)
@@ -343,16 +344,18 @@ def _is_module(root: torch.nn.Module, path: str) -> bool:
     return True
 
 
-def _apply(program: GraphModule, document: Document, edits: list[dict[str, Any]]) -> None:
+def _apply(program: GraphModule, document: Document, edits: list[dict[str, Any]], makers: Mapping[str, str]) -> None:
     known = {row["name"] for row in document["tensors"]}
-    found = []
+    found: list[Edit] = []
     for edit in edits:
         is_of_weight = edit["edit"] == "set_tensor" and edit["name"] in known and edit["now"] is not None
         if is_of_weight and not _is_of_memory(edit):
             raise _LeftAlone(f"a pass would change the weight {edit['name']} itself")
         if not is_of_weight:
             found.append(edit)
-    apply_edits(program, found)
+    Replay(program, found, False, makers=makers).run()
+    program.graph.lint()
+    program.recompile()
 
 
 def _is_of_memory(edit: dict[str, Any]) -> bool:
