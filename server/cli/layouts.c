@@ -61,7 +61,7 @@ static int answer_layout(fb_cli *cli, fb_call *call, bool wants_document) {
     char *text = wants_document ? json_dumps(json_object_get(layout, "layout"), JSON_INDENT(2)) : NULL;
     if (text) {
         fputs("\n", stdout);
-        fb_screen_text(stdout, text);
+        fb_screen_lines(stdout, text);
         fputs("\n", stdout);
     }
     free(text);

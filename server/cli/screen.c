@@ -33,12 +33,20 @@ static size_t control_size(const char *text) {
     return first == 0xc2 && second >= 0x80 && second < 0xa0 ? 2 : 0;
 }
 
-void fb_screen_text(FILE *out, const char *text) {
+static void write_text(FILE *out, const char *text, bool keeps_lines) {
     while (*text) {
-        size_t control = control_size(text);
+        size_t control = keeps_lines && *text == '\n' ? 0 : control_size(text);
         fputc(control ? '?' : *text, out);
         text += control ? control : 1;
     }
+}
+
+void fb_screen_text(FILE *out, const char *text) {
+    write_text(out, text, false);
+}
+
+void fb_screen_lines(FILE *out, const char *text) {
+    write_text(out, text, true);
 }
 
 /* Characters as a person counts them, roughly: no combining marks, no wide ones. */

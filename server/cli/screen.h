@@ -11,6 +11,9 @@
  * written as "?". */
 void fb_screen_text(FILE *out, const char *text);
 
+/* The same of JSON or code, whose lines stay lines. */
+void fb_screen_lines(FILE *out, const char *text);
+
 /* One paragraph, in which a control character is written as "?": on a terminal filled to its width at words. Each line begins
  * with `indent`; ends with a newline. */
 void fb_screen_message(FILE *out, const char *indent, const char *text);

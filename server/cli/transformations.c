@@ -33,7 +33,7 @@ static int answer_rule(fb_cli *cli, fb_call *call, bool wants_document) {
     char *text = wants_document ? json_dumps(json_object_get(rule, "rule"), JSON_INDENT(2)) : NULL;
     if (text) {
         fputs("\n", stdout);
-        fb_screen_text(stdout, text);
+        fb_screen_lines(stdout, text);
         fputs("\n", stdout);
     }
     free(text);

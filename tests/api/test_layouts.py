@@ -1046,6 +1046,9 @@ def test_list_and_show(cli):
                                        for name in ("qkv-fused", "gate-up-fused", "phi3", "gpt2-conv1d", "megatron-gqa",
                                                     "llama-cpp-rope", "stacked-experts", "tensor-parallel"))), listed
     assert cli("layout show", "phi3").json()["layout"]["name"] == "phi3"
+    shown = cli.on_terminal("layout", "show", "phi3", width=80).out.replace("\r", "")
+    document = cli("layout show", "phi3").json()["layout"]
+    assert json.loads(shown[shown.index("\n{") :]) == document and max(map(len, shown.splitlines())) < 200  # lines are lines
     assert "there is no layout" in cli("layout show", "unknown").err
 
 
