@@ -308,7 +308,7 @@ fb_status fb_evaluate_graph(const fb_graph *graph, const fb_eval_options *option
                                 .peak = options->memory_held,
                                 .limit = options->memory_limit ? options->memory_limit : FB_EVAL_MEMORY,
                                 .precision = options->precision,
-                                .has_wide_unsigned = fb_is_onnx_graph(graph),
+                                .has_wide_unsigned = fb_graph_is_onnx(graph),
                                 .work = {.watch = options->watch}};
     *output = (fb_object){.kind = FB_OBJECT_NONE};
     fb_evaluator evaluator = {.graph = graph, .options = options, .hooks = hooks, .memory = memory, .error = error};

@@ -92,8 +92,6 @@ void fb_find_kernels(const fb_kernel_row *by_op[FB_OP_COUNT]);
 /* The call's operator as a part of the call's node: with these arguments, up to one without a name, and a spelling of it. */
 fb_status fb_evaluate_part(fb_kernel_call *call, fb_op op, const char *spelling, const fb_part_argument *arguments,
                            fb_object *result);
-/* Is the document a model of ONNX? */
-bool fb_is_onnx_graph(const fb_graph *graph);
 /* Is it a call of an operator or a function of ONNX? Then it is evaluated in parts: onnx.c. */
 bool fb_is_onnx_call(const fb_graph *graph, fb_node node);
 fb_status fb_evaluate_onnx(fb_kernel_call *call, fb_object *result);

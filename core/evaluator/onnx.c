@@ -345,12 +345,6 @@ static bool is_operator(const char *target, onnx_op *op, char *name, size_t size
     return true;
 }
 
-bool fb_is_onnx_graph(const fb_graph *graph) {
-    fb_value metadata = fb_graph_metadata(graph);
-    const char *dialect = metadata.id ? fb_value_text(graph, fb_map_value(graph, metadata, "dialect")) : NULL;
-    return dialect && strcmp(dialect, "\"onnx\"") == 0;
-}
-
 bool fb_is_onnx_call(const fb_graph *graph, fb_node node) {
     const char *target = fb_node_target(graph, node);
     return fb_node_at(graph, node)->opcode == FB_CALL_FUNCTION &&

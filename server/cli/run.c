@@ -67,14 +67,36 @@ bool fb_cut_member(fb_buffer *text, const char *name, fb_buffer *value) {
     return is_cut && !value->failed;
 }
 
+/* An ONNX model has files, an archive of torch.export has none; a result without either is refused by what downloads it. */
+static int check_kind(fb_cli *cli, const char *result) {
+    bool is_onnx_name = fb_is_onnx_name(cli->values.output);
+    fb_call files = {.method = "GET"}, archive = {.method = "HEAD"};
+    fb_answer answer = {0};
+    for (int i = 0; i < 2; i++) {
+        fb_call *call = i ? &archive : &files;
+        fb_address_path(&call->address, "/v1/graphs");
+        fb_address_segment(&call->address, result);
+        fb_address_path(&call->address, i ? "/archive" : "/archive/files");
+        int failed = fb_cli_try(cli, call, &answer);
+        if (failed) return failed;
+        fb_buffer_free(&answer.body);
+        if (answer.status == 200 && (i == 0) != is_onnx_name)
+            return fb_complain(FB_EXIT_USAGE, "the result is %s: give it a name that ends in %s, not %s",
+                               i ? "an archive of torch.export" : "an ONNX model", i ? ".pt2" : ".onnx", cli->values.output);
+        if (answer.status == 200 || !is_onnx_name) break;
+    }
+    return FB_EXIT_DONE;
+}
+
 /* The archive of the result. */
 static int write_archive(fb_cli *cli, const fb_buffer *answer) {
     fb_address address = {0};
     json_t *run = json_loadb(answer->data, answer->size, 0, NULL);
     const char *result = fb_text_of(run, "result");
     bool is_known = *result != '\0';
-    if (is_known && fb_is_onnx_name(cli->values.output)) {
-        int done = fb_onnx_download(cli, result);
+    int done = is_known ? check_kind(cli, result) : FB_EXIT_DONE;
+    if (done || (is_known && fb_is_onnx_name(cli->values.output))) {
+        if (!done) done = fb_onnx_download(cli, result);
         json_decref(run);
         return done;
     }

@@ -158,6 +158,7 @@ typedef struct fb_new_run {
     fb_graph_input *result;       /* likewise; its document may become a part of the answer */
     const json_t *weights;        /* how the source was bound to them (fb_bind_weights), or NULL */
     const char *archive;          /* that the request had the source read from: its digest, or NULL */
+    bool is_onnx;                 /* … a model of ONNX */
 } fb_new_run;
 
 /* The graphs that the store takes with a run, as they may be new. */

@@ -55,8 +55,8 @@ bool fb_repeat_begin(const fb_request *request, fb_response *response, fb_repeat
 void fb_repeat_end(fb_repeat *repeat);
 
 /* The answer to store with the change, or NULL. `body` stays the caller's. The answer of a run is built again from the run: its
- * `body` says what was included in it ("graph code"), and on two more lines what the run does not record: weights, archive. So
- * is an alias's answer: its body is the number of an entry. */
+ * `body` says what was included in it ("graph code"), and on three more lines what the run does not record: weights, archive,
+ * dialect. So is an alias's answer: its body is the number of an entry. */
 const fb_store_answer *fb_repeat_answer(fb_repeat *repeat, int status, const char *location, const char *body, size_t size);
 
 /* ---- A run as JSON, and how a new one is stored and answered ------------------------------------------------------------- */
@@ -69,6 +69,7 @@ typedef struct fb_run_extras {
     const fb_graph *edits_from, *edits_to; /* source and result, or NULL */
     const json_t *weights;                 /* how the source was bound to them, or NULL */
     const char *archive;                   /* that the source was read from, or NULL */
+    bool is_onnx;                          /* … a model of ONNX */
 } fb_run_extras;
 
 /* Appends the run. Without an id (a dry run) "id" and "created" are null; without a report (in lists) "passes" is short.

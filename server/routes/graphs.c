@@ -11,12 +11,6 @@
 
 /* ---- POST /v1/graphs ---------------------------------------------------------------------------------------------------- */
 
-/* An archive's document says in its metadata what it is. */
-static bool is_onnx(const fb_graph *graph) {
-    fb_value metadata = fb_graph_metadata(graph);
-    return metadata.id && fb_map_value(graph, metadata, "onnx").id;
-}
-
 static void write_posted(const fb_graph_input *input, const fb_graph_row *row, const json_t *weights, const char *archive,
                          fb_buffer *out) {
     const fb_graph *graph = input->shared->graph;
@@ -29,7 +23,7 @@ static void write_posted(const fb_graph_input *input, const fb_graph_row *row, c
     fb_put_int(out, "tensors", (int64_t)fb_tensor_count(graph));
     fb_put_int(out, "bytes", (int64_t)row->graph.size);
     if (*archive) fb_put_text(out, "archive", archive);
-    if (*archive && is_onnx(graph)) fb_put_text(out, "dialect", "onnx");
+    if (*archive && fb_graph_is_onnx(graph)) fb_put_text(out, "dialect", "onnx");
     if (weights) fb_put_json(out, "weights", weights);
     fb_buffer_char(out, '}');
 }

@@ -142,7 +142,8 @@ static void answer(const fb_request *request, fb_response *response, optimizatio
     fb_new_run made = {.source = &work->source,
                        .result = &work->result,
                        .weights = work->told,
-                       .archive = *work->archive.digest ? work->archive.digest : NULL};
+                       .archive = *work->archive.digest ? work->archive.digest : NULL,
+                       .is_onnx = *work->archive.digest && fb_graph_is_onnx(work->source.shared->graph)};
     made.run = (fb_store_run){.kind = "optimize",
                               .source = work->source.shared->id,
                               .result = work->result.shared->id,

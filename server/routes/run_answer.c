@@ -10,6 +10,8 @@
 #include "server/routes/input.h"
 #include "server/store/events.h"
 
+#define ONNX "onnx"
+
 /* ---- as JSON ------------------------------------------------------------------------------------------------------------ */
 
 static void write_labels(const fb_store_run *run, fb_buffer *out) {
@@ -60,6 +62,7 @@ static void write_extras(fb_run_extras *extras, fb_work *work, fb_buffer *out) {
     }
     if (extras->weights) fb_put_json(out, "weights", extras->weights);
     if (extras->archive) fb_put_text(out, "archive", extras->archive);
+    if (extras->is_onnx) fb_put_text(out, "dialect", ONNX);
 }
 
 bool fb_run_write(const fb_store_run *run, fb_run_extras *extras, fb_work *work, fb_buffer *out) {
@@ -183,10 +186,10 @@ static fb_status store_run(const fb_request *request, const fb_run_request *aske
     fb_app *app = request->context;
     fb_buffer names = {0};
     fb_includes_write(asked->includes, &names);
-    /* Parts that the run itself does not record: weights and archive, each on a line of its own. */
+    /* Parts that the run itself does not record: weights, archive and dialect, each on a line of its own. */
     if (made->weights || made->archive) fb_buffer_char(&names, '\n');
     if (made->weights) fb_write_json(&names, made->weights);
-    if (made->archive) fb_buffer_printf(&names, "\n%s", made->archive);
+    if (made->archive) fb_buffer_printf(&names, "\n%s%s", made->archive, made->is_onnx ? "\n" ONNX : "");
     const char *text = fb_buffer_text(&names);
     const fb_store_answer *answer = fb_repeat_answer(repeat, 201, location, text, names.size);
     made->run.by = fb_actor_of(request);
@@ -213,7 +216,7 @@ void fb_respond_new_run(const fb_request *request, fb_response *response, const 
     if (!status) status = summarise(app, made->result, made->run.result, &made->run.nodes_after, NULL, &error);
     made->run.name = name;
 
-    included what = {.extras.weights = made->weights, .extras.archive = made->archive};
+    included what = {.extras.weights = made->weights, .extras.archive = made->archive, .extras.is_onnx = made->is_onnx};
     if (!status)
         status =
             include(app, fb_request_watch(request), asked->includes, &made->run, made->source, made->result, &what, &error);
@@ -239,7 +242,7 @@ void fb_respond_new_run(const fb_request *request, fb_response *response, const 
 }
 
 static void respond_stored(const fb_request *request, fb_response *response, int status_code, const char *id, unsigned includes,
-                           const json_t *weights, const char *archive) {
+                           const json_t *weights, const char *archive, bool is_onnx) {
     const fb_app *app = request->context;
     fb_error error = {0};
     fb_store_run run;
@@ -248,7 +251,7 @@ static void respond_stored(const fb_request *request, fb_response *response, int
         fb_respond_error(response, &error);
         return;
     }
-    included what = {.extras.weights = weights, .extras.archive = archive};
+    included what = {.extras.weights = weights, .extras.archive = archive, .extras.is_onnx = is_onnx};
     status = include(app, fb_request_watch(request), includes, &run, NULL, NULL, &what, &error);
     fb_work work = {.watch = fb_request_watch(request)};
     fb_buffer answer = {0};
@@ -265,7 +268,7 @@ static void respond_stored(const fb_request *request, fb_response *response, int
 }
 
 void fb_respond_stored_run(const fb_request *request, fb_response *response, const char *id, unsigned includes) {
-    respond_stored(request, response, 200, id, includes, NULL, NULL);
+    respond_stored(request, response, 200, id, includes, NULL, NULL, false);
 }
 
 void fb_respond_run_again(const fb_request *request, fb_response *response, int status, const char *id, const char *body) {
@@ -278,8 +281,11 @@ void fb_respond_run_again(const fb_request *request, fb_response *response, int 
         fb_respond_no_memory(response);
         return;
     }
-    respond_stored(request, response, status, id, fb_includes_read(body, line), weights,
-                   second[length] ? second + length + 1 : NULL);
+    char archive[FB_ID_LENGTH + 1] = "";
+    const char *third = second[length] ? second + length + 1 : "", *end = third + strcspn(third, "\n");
+    snprintf(archive, sizeof archive, "%.*s", (int)(end - third), third);
+    respond_stored(request, response, status, id, fb_includes_read(body, line), weights, *archive ? archive : NULL,
+                   strcmp(end, "\n" ONNX) == 0);
     json_decref(weights);
 }
 

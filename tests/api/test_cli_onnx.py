@@ -51,6 +51,16 @@ def test_put_and_back(tmp_path, folder):
     assert (out / "weights" / "one.bin").read_bytes() == b"mine"
 
 
+def test_the_name_says_what_is_written(tmp_path, folder):
+    """An ONNX model under the name of an archive would be read as one by whoever gets it."""
+    archive = ROOT / "tests" / "fixtures" / "archives" / "constants.pt2"
+    for given, name, kind, ending in ((folder / "model.onnx", "x.pt2", "an ONNX model", ".onnx"),
+                                      (archive, "x.onnx", "an archive of torch.export", ".pt2")):
+        done = run(tmp_path, "optimize", given, "--pass", "RemoveNoOps", "-o", tmp_path / name)
+        assert done.returncode == 2 and f"the result is {kind}: give it a name that ends in {ending}" in done.stderr
+        assert not (tmp_path / name).exists()
+
+
 def test_wherever_a_graph_stands(tmp_path, folder):
     given = folder / "model.onnx"
     made = put(tmp_path, given)["id"]

@@ -197,7 +197,8 @@ def test_passes_leave_it(shared):
                    send_set(shared, "model.onnx", contents, "/v1/optimize", "?pass=inference")):
         assert answer.status == 201, answer.body
         run = answer.json()
-        assert run["archive"] and run["source"] == run["result"] and not any(one["applied"] for one in run["passes"])
+        assert run["archive"] and run["dialect"] == "onnx" and run["source"] == run["result"]
+        assert not any(one["applied"] for one in run["passes"])
         assert shared.get(f"/v1/graphs/{run['source']}/archive").status == 200
     is_problem(send(shared, model("torchscript-resnet"), path="/v1/optimize"), 422, "no-passes")
     body = json.dumps({"model": "m.onnx", "files": {"m.onnx": digest_of(b"x")}})
@@ -267,6 +268,9 @@ def test_repeated(shared):
     again = shared.request("POST", "/v1/graphs", body=body, headers=headers)
     assert again.body == first.body and again.headers["idempotency-replayed"] == "true"
     is_problem(shared.request("POST", "/v1/graphs", body=body + " ", headers=headers), 422, "idempotency-key-reused")
+    headers["Idempotency-Key"] = "onnx-set-2"
+    runs = [shared.request("POST", "/v1/optimize?pass=inference", body=body, headers=headers).json() for _ in range(2)]
+    assert runs[0] == runs[1] and runs[1]["dialect"] == "onnx" and runs[1]["archive"]
 
 
 def test_limits(new_service):

@@ -511,6 +511,58 @@ def test_a_document_and_its_weights_are_loaded(loading, tmp_path):
             found.predict(wrong)
 
 
+@pytest.fixture
+def onnx_folder(tmp_path):
+    """A model with two files beside it, as the flavour `onnx` of MLflow has them."""
+    folder, given = tmp_path / "model", ROOT / "tests" / "fixtures" / "onnx"
+    for name, source in (("model.onnx", "external-two-files.onnx"), ("two.data",) * 2, ("weights/one.bin",) * 2):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes((given / source).read_bytes())
+    description = mlflow.models.Model()
+    description.add_flavor("onnx", data="model.onnx", onnx_version="1.23.2", providers=["CPUExecutionProvider"])
+    description.save(folder / "MLmodel")
+    return folder
+
+
+def contents(folder):
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*")
+            if path.is_file() and path.name not in ("MLmodel", "registered_model_meta")}
+
+
+def test_an_onnx_model_of_foldback(loading, onnx_folder, tmp_path):
+    """Its own bytes, under the flavour that MLflow loads such a model by."""
+    graph = loading.client.put_onnx(onnx_folder, progress=False)
+    loading.client.put_version(loading.model, "1", graph=graph)
+    loading.client.deploy(loading.model, "champion", "1")
+    loading.sync()
+    (tmp_path / "back").mkdir()
+    back = mlflow.artifacts.download_artifacts(f"models:/{loading.model}@champion", dst_path=str(tmp_path / "back"))
+    assert contents(pathlib.Path(back)) == contents(onnx_folder)
+    flavours = mlflow.models.Model.load(back).flavors
+    assert flavours["onnx"]["data"] == "model.onnx"
+    assert (flavours["python_function"]["loader_module"], flavours["python_function"]["data"]) == ("mlflow.onnx", "model.onnx")
+
+
+def test_an_onnx_model_of_mlflow(loading, onnx_folder):
+    """A version that knows nothing of foldback; one of another flavour stays MLflow's own."""
+    registry = loading.registry
+    registry.create_registered_model(loading.model)
+    run = registry.create_run("0")
+    other = mlflow.models.Model()
+    other.add_flavor("sklearn", pickled_model="model.pkl")
+    (onnx_folder.parent / "other").mkdir()
+    other.save(onnx_folder.parent / "other" / "MLmodel")
+    for folder, name in ((onnx_folder, "net"), (onnx_folder.parent / "other", "other")):
+        registry.log_artifacts(run.info.run_id, str(folder), name)
+        registry.create_model_version(loading.model, f"{run.info.artifact_uri}/{name}", run.info.run_id, await_creation_for=0)
+    registry.set_registered_model_alias(loading.model, "champion", "1")
+    assert [(change.side, change.action, change.name) for change in loading.sync()] == [
+        ("foldback", "version", "1"), ("foldback", "alias", "champion")]
+    graph = loading.client.put_onnx(onnx_folder, progress=False)
+    assert loading.agree() == {"champion": graph}
+    assert [row["version"] for row in loading.client.versions(loading.model)] == ["1"]
+
+
 def test_what_cannot_be_loaded_is_said(loading):
     """A graph without weights; a source that is none of foldback's."""
     loading.client.put_version(loading.model, "1", graph=loading.client.put_graph(branches(2, "no weights")))

@@ -5,7 +5,7 @@ import subprocess
 
 import pytest
 import torch
-from conftest import pytorch_conftest
+from conftest import ROOT, pytorch_conftest
 from fake_hub import Hub
 from huggingface_hub import constants, errors, file_download
 from test_huggingface import TEXT, folder_of, output
@@ -133,3 +133,23 @@ def test_it_is_signed_where_the_service_signs(fake, made, tmp_path):
     assert done.returncode == 0 and json.loads(done.stdout)["verified"], done.stderr
     assert "foldback verify-attestation" in fake.repos["me/signed"][-1]["README.md"].decode()
     service.stop()
+
+
+def test_an_onnx_model(client, fake, tmp_path):
+    """With the weights beside it, in a folder below; no pickles."""
+    given = ROOT / "tests/fixtures/onnx"
+    model = (given / "external-two-files.onnx").read_bytes().replace(b"weights/one.bin", b"model.onnx.data")  # as torch writes
+    files = {"model.onnx": model, "model.onnx.data": (given / "weights/one.bin").read_bytes(),
+             "two.data": (given / "two.data").read_bytes()}
+    fake.repos["them/net"] = [{".gitattributes": b"", "config.json": b"{}", "pytorch_model.bin": b"pickle",
+                               **{f"onnx/{name}": data for name, data in files.items()}}]
+    fetched = hub.pull("them/net", tmp_path / "fetched", **on_hub(fake))
+    assert {path.name: path.read_bytes() for path in (fetched / "onnx").iterdir()} == files
+    assert not (fetched / "pytorch_model.bin").exists()
+    graph = client.put_onnx(fetched, progress=False)
+    assert client.archive(graph, tmp_path / "back.onnx", progress=False).read_bytes() == model
+    (fetched / "second.onnx").write_bytes(model)
+    with pytest.raises(ValueError, match=r"several models, name one: onnx/model\.onnx, second\.onnx"):
+        client.put_onnx(fetched, progress=False)
+    with pytest.raises(FileNotFoundError, match="no file called"):
+        client.put_onnx(given / "weights", progress=False)

@@ -1,4 +1,4 @@
-"""The files beside an ONNX model, by the names that its tensors have for them."""
+"""ONNX models in folders, and the files beside one, by the names that its tensors have for them."""
 
 from __future__ import annotations
 
@@ -18,3 +18,17 @@ def find_beside(model: Path, name: str, root: Path | None) -> Path | None:
     if not file.is_file():
         raise ValueError(f"{name} of {model} is not an ordinary file")
     return file
+
+
+def find_model(path: Path) -> Path:
+    """The ONNX model in a folder, or below it; a file is itself. Raises FileNotFoundError where there is none, and ValueError
+    where there are several."""
+    if not path.is_dir():
+        return path
+    found = sorted(path.rglob("*.onnx"))
+    if not found:
+        raise FileNotFoundError(f"{path} has no file called .onnx")
+    if len(found) > 1:
+        names = ", ".join(str(file.relative_to(path)) for file in found)
+        raise ValueError(f"{path} has several models, name one: {names}")
+    return found[0]

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import httpx
 
-from .beside import find_beside
+from .beside import find_beside, find_model
 from .progress import Progress
 from .run import Run
 from .runs import RunOrId, Runs
@@ -93,10 +93,12 @@ class Client(Runs):
             return self.upload(file, progress=progress)
 
     def put_onnx(self, model: File, *, root: File | None = None, absent: bool = False, progress: Progress = True) -> str:
-        """Stores the graph of an ONNX model, with the files beside it that have its weights, and gives its id. These must be
-        ordinary files in its folder or below, or within `root` where they are links that lead out, as in a cache of Hugging
-        Face. Raises FileNotFoundError for one that is missing; with `absent` its weights are nowhere."""
-        path = Path(model)
+        """Stores the graph of an ONNX model, with the files beside it that have its weights, and gives its id. `model` may be
+        a folder with one such file in it, as MLflow and Hugging Face have them. The files must be ordinary ones in the model's
+        folder or below, or within `root` where they are links that lead out, as in a cache of Hugging Face. Raises
+        FileNotFoundError for one that is missing, and with `absent` its weights are nowhere; ValueError for a folder with
+        several models."""
+        path = find_model(Path(model))
         files = {path.name: self.upload(path, progress=progress)}
         try:
             return self._put_files(path.name, files, False)

@@ -30,7 +30,8 @@ __all__ = ["describe", "pull", "push"]
 PROVENANCE, ATTESTATION, CARD = "foldback.provenance.json", "foldback.attestation.json", "README.md"
 BEGIN, END = "<!-- foldback: what was done to this model -->", "<!-- foldback: end -->"
 _SECTION = re.compile(re.escape(BEGIN) + ".*?" + re.escape(END) + "\n?", re.S)
-_FETCHED = ["*.json", "*.safetensors", "*.md", "*.txt", "*.model", "*.jinja"]  # no pickles, which would run code
+# No pickles, which would run code. ONNX models have weights beside them, as torch and optimum call these.
+_FETCHED = ["*.json", "*.safetensors", "*.md", "*.txt", "*.model", "*.jinja", "*.onnx", "*.data", "*.onnx_data*"]
 
 Path_ = str | os.PathLike[str]
 
@@ -100,7 +101,7 @@ def push(
 
 def pull(repo: str, folder: Path_, *, revision: str | None = None, token: str | None = None) -> Path:
     """Fetches a repository of the hub into a new folder, which appears when it is complete, and gives it. Files that would run
-    code, such as pickled weights, are left out.
+    code, such as pickled weights, are left out. ONNX models come with their weights: `client.put_onnx(folder)` takes them.
 
     Raises FileExistsError if the folder exists and is not empty, and ValueError if a file is not what the repository's
     foldback.provenance.json says."""

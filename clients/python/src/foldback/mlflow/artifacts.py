@@ -1,7 +1,8 @@
 """What MLflow loads of a version that foldback made: `mlflow.pyfunc.load_model("models:/bert@champion")`.
 
 The source of such a version is foldback:/models/MODEL/versions/VERSION, or foldback:/graphs/ID. As a plugin of MLflow's this
-gives the files of such a source: the .pt2 archive of the graph, or else its document and its weights. The service is
+gives the files of such a source: the .pt2 archive of the graph, or else its document and its weights; of an ONNX model the
+model and the files beside it, which MLflow's own flavour `onnx` loads. The service is
 $FOLDBACK_SERVER (http://127.0.0.1:8080), and its token $FOLDBACK_TOKEN.
 """
 
@@ -14,7 +15,7 @@ import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 from mlflow.entities import FileInfo
 from mlflow.exceptions import MlflowException
@@ -22,8 +23,9 @@ from mlflow.store.artifact.artifact_repo import ArtifactRepository
 
 from ..client import Client
 from ..service import Problem
+from ..transfer import download
+from .mirror import DESCRIPTION
 
-DESCRIPTION = "MLmodel"
 GRAPH, ARCHIVE, WEIGHTS = "graph.json", "program.pt2", "weights.safetensors"
 _SOURCE = re.compile(r"/(?:models/([^/]+)/versions/([^/]+)|graphs/([0-9a-f]{64}))")
 
@@ -42,33 +44,57 @@ class Artifacts(ArtifactRepository):  # type: ignore[misc]
         self._client = Client(os.environ.get("FOLDBACK_SERVER") or "http://127.0.0.1:8080")
         model, version, graph = found.groups()
         self._graph = f"sha256:{graph}" if graph else str(self._client.version(model, version)["graph"])
-        self._has_archive: bool | None = None
+        self._files: list[str] | None = None
+        self._onnx: str | None = None  # the model's file
 
     def list_artifacts(self, path: str | None = None) -> list[FileInfo]:
-        """The files of the version: MLflow's description, the graph, and its archive or else its weights. No folder has any."""
-        if path:
-            return []
-        if self._has_archive is None:
-            self._has_archive = self._asks_for_archive()
-        return [FileInfo(name, False, None) for name in (DESCRIPTION, GRAPH, ARCHIVE if self._has_archive else WEIGHTS)]
+        """The files of the version: MLflow's description, and those of an ONNX model; or else the graph, and its archive or its
+        weights. Those of a folder have its name before theirs."""
+        begin = f"{path.rstrip('/')}/" if path else ""
+        inner = [name.removeprefix(begin) for name in self._find_files() if name.startswith(begin)]
+        is_folder = {name.partition("/")[0]: "/" in name for name in inner}
+        return [FileInfo(begin + name, is_it, None) for name, is_it in is_folder.items()]
 
-    def _asks_for_archive(self) -> bool:
+    def _find_files(self) -> list[str]:
+        if self._files is None:
+            listed = self._ask("GET", "/archive/files")
+            if listed is not None:
+                said = json.loads(listed)
+                self._onnx = str(said["model"])
+                self._files = [DESCRIPTION, self._onnx]
+                self._files += [name for name, one in said["files"].items() if one and name != self._onnx]
+            else:
+                self._files = [DESCRIPTION, GRAPH, WEIGHTS if self._ask("HEAD", "/archive") is None else ARCHIVE]
+        return self._files
+
+    def _ask(self, method: str, path: str) -> bytes | None:
+        """None: the graph has no such archive."""
         try:
-            self._client._service.request("HEAD", f"/v1/graphs/{self._graph}/archive")
+            return self._client._service.request(method, f"/v1/graphs/{self._graph}{path}").content
         except Problem as problem:
             if problem.status != 409:
                 raise
-            return False
-        return True
+            return None
+
+    def _describe(self, file: str) -> None:
+        from mlflow import pyfunc  # which would need this module, while MLflow looks for its plugins
+        from mlflow.models import Model
+
+        model = Model()
+        if self._onnx is None:
+            pyfunc.add_to_model(model, loader_module=__name__)
+        else:
+            pyfunc.add_to_model(model, loader_module="mlflow.onnx", data=self._onnx)
+            model.add_flavor("onnx", data=self._onnx, providers=["CPUExecutionProvider"], onnx_session_options=None)
+        model.save(file)
 
     def _download_file(self, remote_file_path: str, local_path: str) -> None:
+        if remote_file_path not in self._find_files():
+            raise MlflowException.invalid_parameter_value(f"{self.artifact_uri} has no {remote_file_path}")
         if remote_file_path == DESCRIPTION:
-            from mlflow import pyfunc  # which would need this module, while MLflow looks for its plugins
-            from mlflow.models import Model
-
-            model = Model()
-            pyfunc.add_to_model(model, loader_module=__name__)
-            model.save(local_path)
+            self._describe(local_path)
+        elif remote_file_path == self._onnx:
+            self._client.archive(self._graph, local_path, progress=False)
         elif remote_file_path == GRAPH:
             document = self._client._service.request("GET", f"/v1/graphs/{self._graph}").content
             if f"sha256:{hashlib.sha256(document).hexdigest()}" != self._graph:
@@ -79,7 +105,8 @@ class Artifacts(ArtifactRepository):  # type: ignore[misc]
         elif remote_file_path == WEIGHTS:
             self._client.weights(self._graph, local_path, progress=False)
         else:
-            raise MlflowException.invalid_parameter_value(f"{self.artifact_uri} has no {remote_file_path}")
+            path = f"/v1/graphs/{self._graph}/archive/files/{quote(remote_file_path)}"
+            download(self._client._service, path, {}, Path(local_path), False)
 
     def log_artifact(self, local_file: str, artifact_path: str | None = None) -> None:
         """Raises MlflowException: a version of foldback is never written to."""

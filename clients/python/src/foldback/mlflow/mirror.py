@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import re
+import tempfile
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from ..client import Client
@@ -16,6 +18,7 @@ if TYPE_CHECKING:
 __all__ = ["Change", "Mirror", "register"]
 
 GRAPH, VERSION, RUN = "foldback.graph", "foldback.version", "foldback.run"
+DESCRIPTION = "MLmodel"
 BASE = "foldback.alias."
 ALIAS = re.compile(r"(?!latest$|v\d+$)[a-z0-9_-]{1,200}", re.IGNORECASE | re.ASCII)  # names that both sides take
 
@@ -25,8 +28,9 @@ Side = Literal["foldback", "mlflow"]
 @dataclass(frozen=True)
 class Change:
     """What `sync` did, or why it did not. `action`: "version" (made one), "alias" (moved it), "deleted", "conflict" (both sides
-    had moved it: the other one's move was dropped), "unknown" (foldback does not have that version of MLflow, so the alias is
-    not followed), "unnameable" (that side takes no such alias)."""
+    had moved it: the other one's move was dropped), "unreadable" (an ONNX model of MLflow's that foldback cannot store;
+    `now` says why), "unknown" (foldback does not have that version of MLflow, so the alias is not followed), "unnameable" (that
+    side takes no such alias)."""
 
     side: Side  # that was changed, or that is in the way
     action: str
@@ -67,6 +71,7 @@ class Mirror:
             raise ValueError(f"prefer is foldback or mlflow, not {prefer}")
         self.client, self.registry, self.model, self.prefer = client, registry, model, prefer
         self._changes: list[Change] = []
+        self._others: set[str] = set()  # MLflow's versions that have no graph for foldback: looked at once
 
     def sync(self) -> list[Change]:
         """Brings both sides together; what that took. A call that fails in between may be made again. Raises LookupError for a
@@ -120,6 +125,8 @@ class Mirror:
         to_foldback: dict[str, str] = {}
         to_mlflow: dict[str, str] = {}
         for theirs in self._all_versions():
+            if GRAPH not in theirs.tags:
+                self._take_onnx(theirs)
             name = self._bring(theirs, ours) if GRAPH in theirs.tags else None
             if name is not None:
                 to_foldback[str(theirs.version)] = name
@@ -163,6 +170,31 @@ class Mirror:
             self.registry.set_model_version_tag(self.model, number, VERSION, name)
             return str(name)
         return None
+
+    def _take_onnx(self, theirs: Any) -> None:
+        """Stores the model of a version of the flavour `onnx`, and the files beside it. The version gets its graph as a tag."""
+        from mlflow.artifacts import download_artifacts
+        from mlflow.exceptions import MlflowException
+        from mlflow.models import Model
+
+        number = str(theirs.version)
+        if number in self._others:
+            return
+        self._others.add(number)
+        with tempfile.TemporaryDirectory() as folder:
+            try:
+                uri = self.registry.get_model_version_download_uri(self.model, number)
+                there = {"dst_path": folder, "tracking_uri": self.registry.tracking_uri}
+                said = Model.load(download_artifacts(f"{uri}/{DESCRIPTION}", **there)).flavors.get("onnx")
+                if not said:
+                    return
+                model = Path(download_artifacts(uri, **there)) / said["data"]
+                theirs.tags[GRAPH] = self.client.put_onnx(model, progress=False)
+            except (MlflowException, OSError, ValueError, Problem) as failure:
+                if not isinstance(failure, MlflowException):  # of what MLflow does not give, nothing is known
+                    self._did("foldback", "unreadable", number, None, str(failure))
+                return
+        self.registry.set_model_version_tag(self.model, number, GRAPH, theirs.tags[GRAPH])
 
     def _send(self, row: dict[str, Any]) -> str:
         """Makes one of foldback's versions one of MLflow's; its number."""
