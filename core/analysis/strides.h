@@ -22,7 +22,7 @@ static inline bool fb_format_is_channels_last(fb_memory_format format) {
 fb_memory_format fb_memory_format_of(const fb_graph *graph, fb_node node);
 
 /* The memory format of a tensor of the document, as its member "memory_format" says it: channels_last of four dimensions, or
- * channels_last_3d of five. UNSAID: row-major, also where both orders are one. */
+ * channels_last_3d of five. UNSAID: row-major. */
 fb_memory_format fb_tensor_format(const fb_graph *graph, fb_tensor tensor);
 /* The weight of a call of a convolution that reads one as the document has it; else none. */
 fb_tensor fb_convolution_weight(const fb_graph *graph, fb_node node);

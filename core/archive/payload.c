@@ -304,16 +304,22 @@ static bool is_contiguous(const pt_tensor *t) {
     return true;
 }
 
-/* The memory format of a tensor that is not row-major, as a document says it; NULL: another one. */
-static const char *format_of(const pt_tensor *t) {
+/* Is it in channels_last? `is_exact`: also the strides of dimensions of one element say so. */
+static bool is_channels_last(const pt_tensor *t, bool is_exact) {
     int64_t step = 1;
-    uint32_t rank = t->dimensions;
-    if ((rank != 4 && rank != 5) || is_contiguous(t)) return NULL;
-    for (uint32_t i = 0; i < rank; i++) { /* channels first, then from the last one back, and the batch */
-        uint32_t dimension = i == 0 ? 1 : i + 1 == rank ? 0 : rank - i;
-        if (t->shape[dimension] != 1 && t->strides[dimension] != step) return NULL;
+    for (uint32_t i = 0; i < t->dimensions; i++) { /* channels first, then from the last one back, and the batch */
+        uint32_t dimension = i == 0 ? 1 : i + 1 == t->dimensions ? 0 : t->dimensions - i;
+        if ((t->shape[dimension] != 1 || is_exact) && t->strides[dimension] != step) return false;
         step *= t->shape[dimension];
     }
+    return true;
+}
+
+/* The memory format of a tensor that is not row-major, as a document says it; NULL: another one. A tensor may have both orders,
+ * as the weight of a convolution of 1x1 has: then its strides decide, by which PyTorch, too, decides in which it computes. */
+static const char *format_of(const pt_tensor *t) {
+    uint32_t rank = t->dimensions;
+    if ((rank != 4 && rank != 5) || t->count <= t->shape[0] || !is_channels_last(t, is_contiguous(t))) return NULL;
     return rank == 4 ? "channels_last" : "channels_last_3d";
 }
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 import torch.fx
+from torch._prims_common import suggest_memory_format
 from torch._subclasses.fake_tensor import FakeTensor
 
 try:
@@ -74,11 +75,13 @@ _FORMATS = {4: ("channels_last", torch.channels_last), 5: ("channels_last_3d", t
 
 def format_of(tensor: torch.Tensor) -> str | None:
     """The tensor's memory format as a document has it: "channels_last" or "channels_last_3d", or None if it is row-major,
-    or lies otherwise. A tensor that is both is row-major."""
-    if tensor.layout is not torch.strided or tensor.dim() not in _FORMATS or tensor.is_contiguous():
+    or lies otherwise. A tensor may have both orders, as the weight of a convolution of 1x1 has: then its strides decide, by
+    which PyTorch, too, decides in which format it computes."""
+    if tensor.layout is not torch.strided or tensor.dim() not in _FORMATS:
         return None
     name, format_ = _FORMATS[tensor.dim()]
-    return name if tensor.is_contiguous(memory_format=format_) else None
+    is_last = tensor.is_contiguous(memory_format=format_)
+    return name if is_last and (not tensor.is_contiguous() or suggest_memory_format(tensor) is format_) else None
 
 
 def lay_out(tensor: torch.Tensor, name: str | None) -> None:
@@ -89,8 +92,8 @@ def lay_out(tensor: torch.Tensor, name: str | None) -> None:
         wanted = torch.contiguous_format
     elif name != known:
         return
-    if not tensor.is_contiguous(memory_format=wanted):
-        tensor.data = tensor.data.contiguous(memory_format=wanted)
+    if format_of(tensor) != name or not tensor.is_contiguous(memory_format=wanted):
+        tensor.data = torch.empty_like(tensor.data, memory_format=wanted).copy_(tensor.data)
 
 
 def _flat(tensor: torch.Tensor) -> torch.Tensor:
