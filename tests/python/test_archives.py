@@ -249,6 +249,23 @@ def test_parameters_cast_after_the_export(service: Any, tmp_path: Path, passes: 
     assert not any("dtype" in node["meta"] for node in document["nodes"] if node["op"] != "get_attr")
 
 
+def test_a_weight_of_both_orders_keeps_its_strides(service: Any, tmp_path: Path) -> None:
+    """PyTorch goes by them: the image is in channels_last."""
+    model = torch.nn.Sequential(torch.nn.Conv2d(3, 4, 1), torch.nn.BatchNorm2d(4), torch.nn.Conv2d(4, 8, 3, groups=4)).eval()
+    x = torch.randn(2, 3, 6, 6)
+    program = torch.export.export(model.to(memory_format=torch.channels_last), (x,))  # type: ignore[call-overload]
+    torch.export.save(program, tmp_path / "model.pt2")
+    stored = service.post("/v1/graphs", (tmp_path / "model.pt2").read_bytes(), headers={"Content-Type": "application/zip"})
+    document = service.get(f"/v1/graphs/{stored.json()['id']}").json()
+    formats = {row["name"]: row.get("memory_format") for row in document["tensors"]}
+    assert formats["0.weight"] == formats["2.weight"] == "channels_last" and not formats["0.bias"]
+    assert {row["name"]: row.get("memory_format") for row in from_exported_program(program)["tensors"]} == formats
+    assert optimised(tmp_path, tmp_path / "model.pt2", "FuseBatchNorm").returncode == 0
+    fast = torch.export.load(tmp_path / "fast.pt2").module()
+    assert fast(x).stride() == program.module()(x).stride()
+    torch.testing.assert_close(fast(x), program.module()(x), rtol=0, atol=1e-5)
+
+
 NAMES = sorted(path.stem for path in ARCHIVES.glob("*.pt2") if path.stem != "several")
 
 

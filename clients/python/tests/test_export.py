@@ -296,3 +296,23 @@ def test_the_device_is_recorded_where_a_cast_names_one() -> None:
 
 def test_a_sparse_tensor_has_no_recorded_device() -> None:
     assert "device" not in foldback.shapes.meta_of(torch.eye(2).to_sparse())
+
+
+class Noisy(torch.nn.Module):
+    """torch.export refuses a write to a leaf that wants a gradient, and torch.fx makes a constant of the noise."""
+
+    def __init__(self):
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.ones(2))
+
+    def forward(self, x):
+        noise = torch.randn(2)
+        self.weight.mul_(2)
+        return x + noise
+
+
+def test_noise_does_not_become_a_constant():
+    with pytest.raises(ValueError, match="draws random numbers"), pytest.warns(UserWarning, match="so torch.fx traces it"):
+        foldback.export.from_module(Noisy(), torch.ones(2))
+    with pytest.raises(ValueError, match="draws random numbers"):
+        foldback.export.traced(Noisy(), torch.ones(2))

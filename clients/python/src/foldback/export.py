@@ -158,9 +158,14 @@ class _Tracer(torch.fx.Tracer):
 
 def _trace(model: torch.nn.Module) -> torch.fx.GraphModule:
     refuse_hooks(model, f"the model {type(model).__name__}")
+    name, before = type(model).__name__, torch.get_rng_state()
     with _left_alone(model):
         # Has the constants that the tracer leaves
-        return torch.fx.GraphModule(model, _Tracer().trace(model), type(model).__name__)
+        made = torch.fx.GraphModule(model, _Tracer().trace(model), name)
+    if not torch.equal(before, torch.get_rng_state()):
+        raise ValueError(f"{name} draws random numbers where torch.fx does not see it, as torch.rand(2, 3) does: they would be "
+                         "the same in each call")
+    return made
 
 
 # ---- the model beside its program -----------------------------------------------------------------------------------------
