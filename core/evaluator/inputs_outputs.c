@@ -285,35 +285,51 @@ void fb_array_file_free(fb_array_file *file) {
     *file = (fb_array_file){0};
 }
 
-#define NAME_SIZE 40
-
-/* Where an entry's array is, by its name, which sorting has moved. */
-static const fb_array *array_of(fb_array *const *arrays, const fb_safetensors_entry *entry) {
-    return arrays[strtoul(entry->name + sizeof OUTPUT - 1, NULL, 10)];
+/* By the place of an entry's name, which sorting leaves. */
+static uint64_t key_of(const char *name) {
+    return (uint64_t)(uintptr_t)name;
 }
 
-fb_status fb_outputs_write(fb_array *const *arrays, size_t count, fb_buffer *out, fb_error *error) {
+fb_status fb_arrays_write(const fb_named_array *items, size_t count, fb_buffer *out, fb_error *error) {
     fb_safetensors_entry *entries = calloc(count + 1, sizeof *entries);
-    char(*names)[NAME_SIZE] = calloc(count + 1, sizeof *names);
+    fb_map places = {0};
     uint64_t size;
-    fb_status status = entries && names ? FB_OK : fb_fail_memory(error);
+    fb_status status = entries ? FB_OK : fb_fail_memory(error);
     for (size_t i = 0; i < count && !status; i++) {
-        snprintf(names[i], sizeof names[i], OUTPUT "%zu", i);
-        entries[i] = (fb_safetensors_entry){
-            .name = names[i], .dtype = arrays[i]->dtype, .rank = arrays[i]->rank, .shape = arrays[i]->sizes};
+        if (!fb_map_put(&places, key_of(items[i].name), (uint32_t)i)) status = fb_fail_memory(error);
+        entries[i] = (fb_safetensors_entry){.name = items[i].name,
+                                            .dtype = items[i].array->dtype,
+                                            .rank = items[i].array->rank,
+                                            .shape = items[i].array->sizes};
     }
     if (!status) status = fb_safetensors_lay_out(entries, count, NULL, out, &size, error);
-    fb_array_memory *memory = count ? arrays[0]->storage->memory : NULL;
+    fb_array_memory *memory = count ? items[0].array->storage->memory : NULL;
     if (!status && memory) status = fb_array_memory_take(memory, size, error);
     char *bytes = status ? NULL : fb_buffer_reserve(out, size); /* at once: it does not move while it grows */
     for (size_t i = 0; i < count && !status; i++) {
         if (!bytes) status = fb_fail_memory(error);
-        if (bytes) fb_array_to_bytes(array_of(arrays, &entries[i]), out->data + out->size);
+        if (bytes) fb_array_to_bytes(items[fb_map_get(&places, key_of(entries[i].name))].array, out->data + out->size);
         if (!status) status = fb_work_status(&memory->work, error);
         if (!status) out->size += (size_t)entries[i].size;
     }
     if (!status && memory) fb_array_memory_give(memory, size);
+    fb_map_free(&places);
     free(entries);
+    return status;
+}
+
+#define NAME_SIZE 40
+
+fb_status fb_outputs_write(fb_array *const *arrays, size_t count, fb_buffer *out, fb_error *error) {
+    fb_named_array *items = calloc(count + 1, sizeof *items);
+    char(*names)[NAME_SIZE] = calloc(count + 1, sizeof *names);
+    fb_status status = items && names ? FB_OK : fb_fail_memory(error);
+    for (size_t i = 0; i < count && !status; i++) {
+        snprintf(names[i], sizeof names[i], OUTPUT "%zu", i);
+        items[i] = (fb_named_array){names[i], arrays[i]};
+    }
+    if (!status) status = fb_arrays_write(items, count, out, error);
+    free(items);
     free(names);
     return status;
 }

@@ -653,6 +653,24 @@ static fb_status find_first(judge *j, const fb_comparison_inputs *inputs, const 
     return status;
 }
 
+/* The inputs of both on which something differs for the first time, in A's names, and where A has none in B's. */
+static fb_status keep_inputs(judge *j, size_t sample) {
+    if (!j->asked->keeps_inputs || j->out->drawn.size) return FB_OK;
+    fb_named_array *items = calloc(j->item_count[0] + j->item_count[1] + 1, sizeof *items);
+    size_t count = 0;
+    if (!items) return fb_fail_memory(j->error);
+    for (int k = 0; k < 2; k++) {
+        for (size_t i = 0; i < j->item_count[k]; i++) {
+            fb_node node = fb_node_find(j->graphs[k], FB_MAIN_PROGRAM, j->items[k][i].name);
+            if (!k || !j->partner[1][node.id].id) items[count++] = j->items[k][i];
+        }
+    }
+    fb_status status = fb_arrays_write(items, count, &j->out->drawn, j->error);
+    j->out->drawn_sample = sample;
+    free(items);
+    return status;
+}
+
 static bool is_stop(fb_status status, const fb_error *found) {
     return status == FB_NO_MEMORY || status == FB_BUSY || status == FB_IO || (status == FB_INVALID && !*found->code);
 }
@@ -682,6 +700,7 @@ static fb_status judge_sample(judge *j, size_t sample) {
         if (!status) {
             if (found.writes_differ) j->out->writes = FB_VERDICT_DIFFERS;
             status = take_sample(j, &found, sample, is_last, &is_unsure, &is_new);
+            if (!status && is_new) status = keep_inputs(j, sample);
             if (!status && is_new && !*j->out->first_node) status = find_first(j, &inputs, &options, &found, sample);
             fb_comparison_free(&found);
             is_over = !is_unsure || is_last;
@@ -825,6 +844,7 @@ fb_status fb_judge_graphs(const fb_graph *a, const fb_graph *b, const fb_judging
 }
 
 void fb_judgement_free(fb_judgement *judgement) {
+    fb_buffer_free(&judgement->drawn);
     fb_arena_free(&judgement->arena);
     *judgement = (fb_judgement){.first_node = ""};
 }

@@ -139,7 +139,9 @@ typedef struct fb_judgement {
     fb_verdict writes;      /* to inputs, to buffers, and to the state of random numbers */
     const char *first_node; /* as in fb_comparison */
     fb_difference first_difference;
-    size_t samples; /* that were drawn */
+    size_t samples;      /* that were drawn */
+    fb_buffer drawn;     /* of the first sample on which something differs, a safetensors file, where it was asked for */
+    size_t drawn_sample; /* that sample */
     fb_arena arena;
 } fb_judgement;
 
@@ -149,6 +151,7 @@ typedef struct fb_judging {
     size_t samples; /* at most; 0 = FB_SAMPLES. One where nothing is drawn */
     const fb_eval_options *options;
     const fb_tolerance *tolerance; /* NULL: by dtype, and closer in float64 where the weights are the same bytes */
+    bool keeps_inputs;             /* of a counterexample */
 } fb_judging;
 #define FB_SAMPLES 8
 #define FB_MOST_SAMPLES 1000

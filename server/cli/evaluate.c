@@ -185,6 +185,38 @@ static int print_comparison(fb_cli *cli, const json_t *answer) {
     return status;
 }
 
+/* The part of a multipart body that begins behind `from`: its content, without its headers. */
+static bool next_part(const fb_buffer *body, const char *line, const char **from, const char **part, size_t *size) {
+    const char *end = body->data + body->size, *start = memmem(*from, (size_t)(end - *from), "\r\n\r\n", 4);
+    const char *stop = start ? memmem(start + 4, (size_t)(end - start - 4), line, strlen(line)) : NULL;
+    if (!stop) return false;
+    *part = start + 4;
+    *size = (size_t)(stop - *part);
+    *from = stop + strlen(line);
+    return true;
+}
+
+/* The answer, and beside it the inputs of a counterexample, which are written to --output. */
+static int take_parts(fb_cli *cli, fb_call *call, json_t **out) {
+    fb_answer answer;
+    call->header = "Accept: multipart/mixed";
+    int result = fb_cli_call(cli, call, &answer);
+    if (result) return result;
+    const char *data = answer.body.data, *stop = data ? strstr(data, "\r\n") : NULL, *from = stop, *part;
+    size_t size;
+    fb_buffer line = {0};
+    fb_buffer_string(&line, "\r\n");
+    fb_buffer_append(&line, data, stop ? (size_t)(stop - data) : 0);
+    bool is_known = stop && fb_buffer_text(&line) && next_part(&answer.body, line.data, &from, &part, &size);
+    *out = is_known ? json_loadb(part, size, 0, NULL) : NULL;
+    if (!*out) result = fb_complain(FB_EXIT_USAGE, "the answer is not in parts: is this foldback?");
+    else if (next_part(&answer.body, line.data, &from, &part, &size)) result = fb_file_write(cli->values.output, part, size);
+    fb_buffer_free(&line);
+    fb_answer_free(&answer);
+    if (result) json_decref(*out);
+    return result;
+}
+
 /* Any trouble is "nothing is known": 1 says that they differ. */
 static int compare(fb_cli *cli) {
     fb_reference graphs[2];
@@ -197,7 +229,8 @@ static int compare(fb_cli *cli) {
         fb_call_free(&call);
         return FB_EXIT_USAGE;
     }
-    if (fb_cli_call_json(cli, &call, &answer, NULL)) return FB_EXIT_USAGE;
+    int asked = cli->values.output ? take_parts(cli, &call, &answer) : fb_cli_call_json(cli, &call, &answer, NULL);
+    if (asked) return FB_EXIT_USAGE;
     int result = print_comparison(cli, answer);
     json_decref(answer);
     return result;
@@ -221,6 +254,7 @@ static const fb_option compare_options[] = {
     SEED,
     TEXT("tolerance", 0, "T", "how far apart outputs may be, relative to the largest number", tolerance),
     RANDOM_WEIGHTS,
+    TEXT("output", 'o', "FILE", "write the inputs of the first counterexample there, as safetensors", output),
     STORE,
     JSON,
     END,

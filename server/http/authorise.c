@@ -155,9 +155,9 @@ static bool refuse_invalid(fb_exchange *exchange, const char *detail) {
     return refuse_token(exchange, "token-invalid", ", error=\"invalid_token\"", detail);
 }
 
-static bool refuse_scope(fb_exchange *exchange) {
+static bool refuse_scope(fb_exchange *exchange, fb_scope scope) {
     static const char *const names[] = {"none", "read", "write", "hooks", "admin"};
-    const char *needed = names[needed_scope(exchange)];
+    const char *needed = names[scope];
     fb_respond_problem(&exchange->response, 403, "scope-too-small", "this needs a token of scope %s", needed);
     fb_response_header_format(&exchange->response, "WWW-Authenticate",
                               "Bearer realm=\"foldback\", error=\"insufficient_scope\", scope=\"%s\"", needed);
@@ -173,7 +173,7 @@ static bool answer_grant(fb_exchange *exchange, fb_grant grant) {
     case FB_TOKEN_UNKNOWN: return refuse_invalid(exchange, "the token is not one of this service");
     case FB_TOKEN_EXPIRED: return refuse_invalid(exchange, "the token has expired");
     case FB_TOKEN_REVOKED: return refuse_invalid(exchange, "the token has been revoked");
-    case FB_SCOPE_TOO_SMALL: return refuse_scope(exchange);
+    case FB_SCOPE_TOO_SMALL: return refuse_scope(exchange, needed_scope(exchange));
     case FB_NOT_DECIDED: break;
     }
     return fb_respond_no_memory(&exchange->response);
@@ -233,4 +233,11 @@ bool fb_still_authorised(const fb_exchange *exchange) {
     const fb_doorkeeper *doorkeeper = &exchange->server->config.doorkeeper;
     if (needs_no_token(exchange) || scope_of(exchange) == FB_SCOPE_NONE) return true;
     return doorkeeper->still_admits(exchange->server->context, exchange->principal, scope_of(exchange));
+}
+
+bool fb_request_may(const fb_request *request, fb_scope scope) {
+    fb_exchange *exchange = request->inner;
+    const fb_doorkeeper *doorkeeper = &exchange->server->config.doorkeeper;
+    bool may = needs_no_token(exchange) || doorkeeper->still_admits(exchange->server->context, exchange->principal, scope);
+    return may || refuse_scope(exchange, scope);
 }

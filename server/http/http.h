@@ -242,6 +242,9 @@ static inline bool fb_scope_covers(fb_scope has, fb_scope needed) {
     return has >= needed && (has != FB_SCOPE_HOOKS || needed != FB_SCOPE_WRITE);
 }
 
+/* True if the request's token has this scope, where only a part of what a route does needs it; otherwise this responds. */
+bool fb_request_may(const fb_request *request, fb_scope scope);
+
 /* Principals that no token is called. */
 #define FB_ANONYMOUS "anonymous" /* where no tokens are needed */
 #define FB_LOCAL "local"         /* fb_http_connect */

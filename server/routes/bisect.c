@@ -251,7 +251,7 @@ static void put_counterexample(const bisection *work, fb_buffer *out) {
     size_t i = 0;
     while (i < judged->count && !judged->outputs[i].has_counterexample) i++;
     const fb_judged none = {0};
-    fb_counterexample_write(i < judged->count ? &judged->outputs[i] : &none, work->asked.seed, out);
+    fb_counterexample_write(i < judged->count ? &judged->outputs[i] : &none, work->asked.seed, NULL, out);
 }
 
 /* What an external pass did but for the match: what POST /v1/runs takes. */
@@ -313,7 +313,7 @@ static void answer(fb_response *response, const bisection *work) {
     if (found->count && found->first < found->matches[0].position) fb_buffer_int(&out, (int64_t)found->first);
     else fb_buffer_string(&out, "null");
     fb_put_bool(&out, "source_differs", found->is_source_bad);
-    fb_judgement_write(&work->judged, work->asked.seed, &out);
+    fb_judgement_write(&work->judged, work->asked.seed, NULL, &out);
     put_counterexample(work, &out);
     put_rest(work, &out);
     fb_put_name(&out, "steps");

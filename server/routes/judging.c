@@ -84,7 +84,7 @@ static void put_number(fb_buffer *out, const char *name, double number) {
     else fb_buffer_string(out, isnan(number) ? "\"nan\"" : number > 0 ? "\"inf\"" : "\"-inf\"");
 }
 
-void fb_counterexample_write(const fb_judged *one, uint64_t seed, fb_buffer *out) {
+void fb_counterexample_write(const fb_judged *one, uint64_t seed, const char *kept, fb_buffer *out) {
     fb_put_name(out, "counterexample");
     if (!one->has_counterexample) {
         fb_buffer_string(out, "null");
@@ -93,6 +93,7 @@ void fb_counterexample_write(const fb_judged *one, uint64_t seed, fb_buffer *out
     fb_buffer_char(out, '{');
     fb_put_int(out, "seed", (int64_t)seed);
     fb_put_int(out, "sample", (int64_t)one->sample);
+    if (kept) fb_put_text(out, "inputs", kept);
     fb_put_name(out, "index");
     if (one->index < 0) {
         fb_buffer_string(out, "null");
@@ -104,7 +105,7 @@ void fb_counterexample_write(const fb_judged *one, uint64_t seed, fb_buffer *out
     fb_buffer_char(out, '}');
 }
 
-static void put_judged(fb_buffer *out, const fb_judged *one, uint64_t seed, bool is_output) {
+static void put_judged(fb_buffer *out, const fb_judged *one, uint64_t seed, const char *kept, bool is_output) {
     fb_put_comma(out);
     fb_buffer_char(out, '{');
     fb_put_text(out, "name", one->name);
@@ -117,26 +118,30 @@ static void put_judged(fb_buffer *out, const fb_judged *one, uint64_t seed, bool
     if (is_output) {
         put_numbers(out, one);
         fb_put_int(out, "samples", (int64_t)one->samples);
-        fb_counterexample_write(one, seed, out);
+        fb_counterexample_write(one, seed, kept, out);
         fb_put_bool(out, "passes", one->verdict <= FB_VERDICT_EVALUATED);
     }
     fb_buffer_char(out, '}');
 }
 
-static void put_all(fb_buffer *out, const char *name, const fb_judged *items, size_t count, uint64_t seed, bool are_outputs) {
+static void put_all(fb_buffer *out, const char *name, const fb_judgement *found, bool are_outputs, uint64_t seed,
+                    const char *kept) {
+    const fb_judged *items = are_outputs ? found->outputs : found->inputs;
+    size_t count = are_outputs ? found->count : found->input_count;
     fb_put_name(out, name);
     fb_buffer_char(out, '[');
-    for (size_t i = 0; i < count; i++) put_judged(out, &items[i], seed, are_outputs);
+    for (size_t i = 0; i < count; i++)
+        put_judged(out, &items[i], seed, items[i].sample == found->drawn_sample ? kept : NULL, are_outputs);
     fb_buffer_char(out, ']');
 }
 
-void fb_judgement_write(const fb_judgement *found, uint64_t seed, fb_buffer *out) {
+void fb_judgement_write(const fb_judgement *found, uint64_t seed, const char *kept, fb_buffer *out) {
     fb_put_text(out, "verdict", fb_verdict_name(found->verdict));
     fb_put_bool(out, "passes", found->verdict <= FB_VERDICT_EVALUATED);
     fb_put_int(out, "seed", (int64_t)seed);
     fb_put_int(out, "samples", (int64_t)found->samples);
-    put_all(out, "outputs", found->outputs, found->count, seed, true);
-    put_all(out, "inputs", found->inputs, found->input_count, seed, false);
+    put_all(out, "outputs", found, true, seed, kept);
+    put_all(out, "inputs", found, false, seed, kept);
     fb_put_text(out, "writes", fb_verdict_name(found->writes));
     fb_put_name(out, "first_node");
     if (*found->first_node) {

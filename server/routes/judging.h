@@ -24,9 +24,10 @@ bool fb_judging_read_inputs(const fb_request *request, fb_response *response, fb
 /* For fb_judge_graphs: borrows both. */
 fb_judging fb_judging_of(const fb_judging_request *work, fb_evaluating *evaluating);
 
-/* Appends the members of an answer: verdict, outputs, inputs, writes, first_node … */
-void fb_judgement_write(const fb_judgement *found, uint64_t seed, fb_buffer *out);
-/* Appends the member `counterexample` of an output, perhaps null. */
-void fb_counterexample_write(const fb_judged *one, uint64_t seed, fb_buffer *out);
+/* Appends the members of an answer: verdict, outputs, inputs, writes, first_node … `kept` is the blob that has the inputs of
+ * the first counterexample, or NULL. */
+void fb_judgement_write(const fb_judgement *found, uint64_t seed, const char *kept, fb_buffer *out);
+/* Appends the member `counterexample` of an output, perhaps null; `kept` is the blob of its inputs, or NULL. */
+void fb_counterexample_write(const fb_judged *one, uint64_t seed, const char *kept, fb_buffer *out);
 
 #endif

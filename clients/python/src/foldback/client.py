@@ -213,11 +213,15 @@ class Client(Runs):
         samples: int | None = None,
         tolerance: Mapping[str, float] | None = None,
         random_weights: bool = False,
+        keep: bool = False,
         progress: Progress = True,
     ) -> dict[str, Any]:
         """A verdict on two graphs: "passes", the "verdict" on each of the "outputs" and how far they are apart, and the
-        "first_node" that differs. `samples` is how many inputs are drawn at most."""
+        "first_node" that differs. `samples` is how many inputs are drawn at most. With `keep` those of the first
+        counterexample become a blob, which it names."""
         body = {"a": a, "b": b, **self._judging(inputs, seed, samples, tolerance, random_weights, progress)}
+        if keep:
+            body["keep"] = True
         return dict(self._service.json("POST", "/v1/compare", body, timeout=LONG))
 
     def bisect(
