@@ -43,7 +43,8 @@ static void check_found(fb_exchange *exchange) {
     for (size_t i = 0; i < FB_ROUTE_PARAMS && exchange->parameters[i].name; i++) {
         const char *value = exchange->parameters[i].value;
         require_text(value, "");
-        require(*value && !strchr(value, '/') && strcmp(value, ".") && strcmp(value, ".."));
+        require(!strchr(value, '/') || exchange->route->takes_rest);
+        require(*value && strcmp(value, ".") && strcmp(value, ".."));
     }
     if (!fb_guard_request(exchange)) require(exchange->response.status >= 400 && exchange->response.status < 500);
     check_query(exchange);
@@ -54,6 +55,7 @@ static void check_route(fb_exchange *exchange) {
     fb_route_find(exchange, &pattern);
     int *status = &exchange->response.status;
     if (fb_route_require(exchange, pattern)) check_found(exchange);
+    else if (*status == 400) require(exchange->must_close && strstr(exchange->target, "%2"));
     else require(pattern ? *status == 405 || *status == 204 : *status == 404);
 }
 
