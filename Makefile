@@ -204,14 +204,14 @@ test test-all test-long run-tests test-postgres test-s3: export PYTHONPYCACHEPRE
 ##                   STORE=postgresql, BLOBS=s3 or both: the API's tests and kills against a server and a bucket of the tests' own
 test: deps
 	@$(MAKE) --no-print-directory $(PARALLEL) tests
-	@$(if $(STORE)$(BLOBS),STORE=$(STORE) BLOBS=$(BLOBS) tests/stores/run $(BUILD) all,tests/run $(BUILD) short)
+	@$(if $(STORE)$(BLOBS),STORE=$(STORE) BLOBS=$(BLOBS) tests/scratch tests/stores/run $(BUILD) all,tests/scratch tests/run $(BUILD) short)
 
 ## make test-all     the same tests at full length; make test-long: only what make test leaves out or shortens
 test-all: deps
 	@$(MAKE) --no-print-directory $(PARALLEL) run-tests
 test-long: deps
 	@$(MAKE) --no-print-directory $(PARALLEL) tests
-	@tests/run $(BUILD) long
+	@tests/scratch tests/run $(BUILD) long
 
 # Makes calls of the service fail; not beside a sanitizer, which has an allocator of its own.
 FAULTS := $(if $(SANITIZE),,$(BUILD)/tests/fault/faults.so)
@@ -221,7 +221,7 @@ $(BUILD)/tests/fault/faults.so: tests/fault/faults.c
 
 tests: all golden $(UNIT_PROGRAMS) $(FAULTS) $(BUILD)/tests/load/load
 run-tests: tests
-	@tests/run $(BUILD) all
+	@tests/scratch tests/run $(BUILD) all
 
 # Evaluates documents, for tests and measurements in Python.
 EVALUATE := $(BUILD)/tests/eval/evaluate_document

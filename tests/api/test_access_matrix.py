@@ -131,6 +131,7 @@ def test_refusals_have_the_headers_of_every_answer(guarded):
         assert not [name for name in answer.headers if name.startswith("access-control-")]
 
 
+@pytest.mark.heavy
 def test_access_comes_before_what_is_wrong_with_the_request(guarded):
     service, tokens = guarded
     for token, status in ((None, 401), (tokens["read"], 403)):

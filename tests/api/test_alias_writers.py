@@ -92,6 +92,7 @@ def test_a_hundred_writers_lose_no_update(versions):
     assert sum(operator.refused for operator in operators) > 0  # they did meet
 
 
+@pytest.mark.heavy
 def test_kill_in_the_middle_of_writers(versions):
     put_alias(versions, "v0", CREATE)
     everyone = []

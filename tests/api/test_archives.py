@@ -414,6 +414,7 @@ def test_a_rollback_hands_out_the_old_file(service):
     is_problem(service.get(versions + "4/archive"), 409, "no-archive")
 
 
+@pytest.mark.heavy
 def test_memory_does_not_grow_with_an_archive(service, tmp_path):
     """Checking an archive reads all of it; its pages are given back on the way."""
     large = tmp_path / "large.pt2"
@@ -458,6 +459,7 @@ def give(service, data, way):
 
 
 @pytest.mark.parametrize("way", ["application/zip", "application/json", "blob"])
+@pytest.mark.heavy
 def test_the_content_counts_as_a_body_does(new_service, way):
     entry = "mlp/models/model.json"
     service = new_service("--max-body", "24M", "--max-body-memory", "48M")

@@ -67,6 +67,7 @@ def fill_log(service, **options):
     is_problem(service.post("/v1/graphs", branches(40, "more"), **options), 507, "disk-full")
 
 
+@pytest.mark.heavy
 def test_a_blob_that_does_not_fit(cramped):
     small, large = some_bytes(8 << 20), some_bytes(40 << 20)
     digest = stored(cramped, small)
@@ -342,6 +343,7 @@ def test_killed_at_any_instant(service):
 
 
 @pytest.mark.shortened
+@pytest.mark.heavy
 def test_killed_while_it_collects(service):
     """Many blobs go at once: some of them, in any state, and the others at the next time."""
     kept = [stored(service, some_bytes(INLINE + 64 + i, "kept")) for i in range(10)]

@@ -176,6 +176,7 @@ def memory(service):
     return int(re.search(r"VmHWM:\s*(\d+) kB", status)[1]) >> 10
 
 
+@pytest.mark.heavy
 def test_large(new_service):
     """The memory of the service does not grow with a blob, on the way in or out."""
     # Or a sanitizer keeps what was freed.

@@ -45,6 +45,7 @@ def await_connections(service, count):
     ],
     ids=["one-address", "three-addresses", "one-io-thread", "four-io-threads"],
 )
+@pytest.mark.heavy
 def test_burst_is_survived(new_service, options, count, addresses):
     service = new_service("--access-log", "off", *options)
     for _ in range(ROUNDS):

@@ -234,6 +234,7 @@ def options(verb):
     return re.findall(r"^ +(?:(-\w), )?(--[a-z-]+)(?: (\S+))?  +\S.*$", text, re.M)
 
 
+@pytest.mark.heavy
 def test_help():
     foldback = CommandLine(ROOT)
     found = [name for name, _ in verbs()]
@@ -303,6 +304,7 @@ def test_verbs_with_typos():
         assert wrong.status == 2 and said in wrong.err and len(wrong.err.splitlines()) == 1, wrong
 
 
+@pytest.mark.heavy
 def test_the_man_page_tells_of_every_verb_and_option():
     page = (ROOT / "deploy" / "foldback.1").read_text().replace("\\-", "-")
     common = page[page.index(".SH COMMON OPTIONS") :]
@@ -387,6 +389,7 @@ def offered(foldback, *words, **variables):
     return [line.split("\t")[0] for line in done.out.splitlines()]
 
 
+@pytest.mark.heavy
 def test_completion_of_every_verb():
     foldback = CommandLine(ROOT)
     for verb, _ in verbs():

@@ -21,6 +21,7 @@ from test_migrations import VERSIONS, lay_out
 
 HAS_S3 = "FOLDBACK_S3_SERVERS" in os.environ
 SIDES = ["folder", "bucket"] if HAS_S3 else ["folder"]
+pytestmark = pytest.mark.heavy
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -225,6 +225,7 @@ def test_linked_or_copied(filled, tmp_path):
     assert (tmp_path / "copied" / inside).read_bytes() == original.read_bytes()
 
 
+@pytest.mark.heavy
 def test_while_a_service_writes(service, tmp_path):
     """Every backup that is taken meanwhile is whole, has all that was acknowledged before it began, and the service is fine."""
     stopped, failures, told = threading.Event(), [], []

@@ -37,6 +37,7 @@ def test_work_that_takes_too_long_is_stopped(hasty):
     assert hasty.post("/v1/optimize", quick_request()).status == 201
 
 
+@pytest.mark.heavy
 def test_evaluations_too(hasty):
     graph = hasty.post("/v1/graphs", slow_graph(FOREVER)).json()["id"]
     is_too_late(hasty.post(f"/v1/graphs/{graph}/evaluate"))
@@ -72,6 +73,7 @@ def chain(count):
 PASSES = ["ChangeTrueDivToMulByInverse", *["EliminateCommonSubexpressions", "RemoveNoOps", "EliminateDeadCode"] * 30]
 
 
+@pytest.mark.heavy
 def test_passes_too(hasty):
     """Hundreds of passes over a large graph, none of which takes long by itself."""
     is_too_late(hasty.post("/v1/optimize", {"graph": chain(400000), "passes": PASSES}))
@@ -131,6 +133,7 @@ def wait_for_work(service, what="/v1/optimize"):
 
 
 @pytest.mark.parametrize("how", ["closes", "resets"])
+@pytest.mark.heavy
 def test_a_client_that_leaves_ends_its_work(new_service, how):
     service = new_service("--workers", "2")
     connection = send(service, "/v1/optimize", slow_request(FOREVER))

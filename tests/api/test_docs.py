@@ -44,6 +44,7 @@ def paste(blocks, service, folder):
 
 @pytest.mark.skipif(not (shutil.which("curl") and shutil.which("jq")), reason="needs curl and jq")
 @pytest.mark.parametrize("page", PAGES)
+@pytest.mark.heavy
 def test_tour(new_service, tmp_path, page):
     service = new_service(*OPTIONS.get(page, ()))
     path = ROOT / page
@@ -68,6 +69,7 @@ def test_tour(new_service, tmp_path, page):
         path.write_text(text)
 
 
+@pytest.mark.heavy
 def test_passes(service):
     """docs/passes.md and README.md's table say what the service says, and README.md names all presets."""
     answer = service.get("/v1/passes").json()

@@ -22,6 +22,7 @@ def undone(service, run, how, **body):
     return service.post(f"/v1/runs/{run['run']}/{how}", body)
 
 
+@pytest.mark.heavy
 def test_each_run_goes_back_to_its_source(place, tmp_path, new_service):
     lay_out_database(place, tmp_path / "data")
     service = new_service(data=tmp_path / "data")
@@ -30,6 +31,7 @@ def test_each_run_goes_back_to_its_source(place, tmp_path, new_service):
         assert (back.status, back.json()["result"], back.json()["exact"]) == (201, run["source"], True), (run, back)
 
 
+@pytest.mark.heavy
 def test_each_run_is_undone_in_part(place, tmp_path, new_service):
     lay_out_database(place, tmp_path / "data")
     service = new_service(data=tmp_path / "data")

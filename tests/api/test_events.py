@@ -519,6 +519,7 @@ def test_a_slow_reader_blocks_nobody(new_service):
 # ------------------------------------------------------------------------------------------------------------ the end
 
 
+@pytest.mark.heavy
 def test_stop_ends_the_streams(new_service):
     service = new_service("--stop-timeout", "50")
     make_versions(service)

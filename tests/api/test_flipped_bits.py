@@ -187,6 +187,7 @@ def test_nothing_is_computed_from_it(service):
     assert [service.post(path, body).status for path, body in asked.items()] == [200, 201]
 
 
+@pytest.mark.heavy
 def test_a_file_is_read_once_for_its_parts(service):
     """Also when many ask at the same time."""
     data = some_bytes(60 << 20)

@@ -132,6 +132,7 @@ def test_never_one_in_use(service):
     assert finish(service, location, digest_of(b"x" * 100)).status == 201
 
 
+@pytest.mark.heavy
 def test_while_others_write(service):
     """Blobs come, and graphs that refer to them come before or after: none that a graph refers to is ever gone."""
     stopped, failures, kept = threading.Event(), [], []

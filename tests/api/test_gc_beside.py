@@ -62,6 +62,7 @@ class Beside:
 
 
 @pytest.mark.parametrize("way", WAYS)
+@pytest.mark.heavy
 def test_what_is_acknowledged_stays(new_service, way):
     service = new_service("--access-log", "off")
     beside = Beside(service, way)

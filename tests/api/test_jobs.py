@@ -239,6 +239,7 @@ def test_no_more_wait_than_may(new_service):
     assert len(service.get("/v1/jobs").json()["items"]) == 4
 
 
+@pytest.mark.heavy
 def test_finished_jobs_go_after_their_lifetime(new_service):
     service = new_service("--job-lifetime", "1", "--job-threads", "1")
     finished = begin(service, "/v1/optimize", quick_request())
@@ -347,6 +348,7 @@ def test_bad_last_event_ids(service, last_id):
 # ---- at once ----
 
 
+@pytest.mark.heavy
 def test_who_follows_a_quick_job_hears_how_it_ended(service):
     """Also where it ends between the look for it in the store and the look among those that run."""
     ends = []

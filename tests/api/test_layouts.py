@@ -805,6 +805,7 @@ def test_which_of_several_runs_is_not_guessed(cli):
     assert_same(state_of(cli.path("more")), llama())
 
 
+@pytest.mark.heavy
 def test_the_oldest_of_many_runs_counts(service):
     graph = checkpoint(service,
                        file_of({"q_proj.weight": Array([2, 2], range(4)),

@@ -198,6 +198,7 @@ def test_the_log_has_no_code_where_nothing_went_wrong(service):
 # ------------------------------------------------------------------------------------------------------------ limits
 
 
+@pytest.mark.heavy
 def test_bodies_that_decompress_too_well(new_service):
     """As small as it comes, it would take memory: more than 200 to 1 is refused from 16 MiB on."""
     service = new_service()

@@ -154,6 +154,7 @@ def test_text_of_documents_is_text(shared):
     assert not re.search(rb"url\((?!#end-)|@import|https?://(?!www\.w3\.org/2000/svg)", answer.body)
 
 
+@pytest.mark.heavy
 def test_large_graph(shared):
     """100,000 nodes in 1,000 modules: a picture of few boxes, in which any of them can be opened."""
     nodes = [node("x", "placeholder", "x")]

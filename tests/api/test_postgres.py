@@ -18,6 +18,7 @@ from test_http import is_problem
 from test_runs import optimize
 
 PASSES = ["ChangeTrueDivToMulByInverse"]
+pytestmark = pytest.mark.heavy
 
 
 @pytest.fixture(scope="module")

@@ -34,6 +34,7 @@ def check_graph(name, document, schema):
     assert not errors, (name, jsonschema.exceptions.best_match(iter(errors)))
 
 
+@pytest.mark.heavy
 def test_every_fixture_is_a_graph():
     schema, count = validator("graph.schema.json"), 0
     for path in DOCUMENTS:

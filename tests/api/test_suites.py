@@ -72,6 +72,7 @@ def is_reached(path, said):
     return not said.isdisjoint({str(path), *map(str, path.parents)} - {".", "tests", "clients"})
 
 
+@pytest.mark.heavy
 def test_every_file_of_tests_is_run(said):
     files = [*files_of_tests()]
     assert len(files) > 240
@@ -127,6 +128,7 @@ def program(path, text):
 
 
 @pytest.mark.parametrize("is_right", [True, False])
+@pytest.mark.heavy
 def test_make_test_counts_all_and_shows_what_failed(is_right, tmp_path, monkeypatch, capsys):
     status = 0 if is_right else 1
     program(tmp_path / "tests/unit/test_one", "echo '100%: Checks: 5, Failures: 0, Errors: 0'")

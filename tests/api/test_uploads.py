@@ -55,6 +55,7 @@ def is_gone(service, location):
     return True
 
 
+@pytest.mark.heavy
 def test_who_looks_is_in_nobodys_way(service):
     """Others ask how far it is all the time; no part is refused for that."""
     location, stopped, seen = begin(service), threading.Event(), set()

@@ -197,6 +197,7 @@ def norms(layers=3, inputs=1024, outputs=16384):
     return {"format": "foldback.graph/1", "name": "norms", "nodes": nodes, "modules": modules, "tensors": tensors}
 
 
+@pytest.mark.heavy
 def test_weights_may_be_larger_than_the_memory(new_service):
     """They are drawn a part at a time; and of equal layers one is evaluated."""
     service = new_service("--evaluation-memory", "48M")

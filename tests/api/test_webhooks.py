@@ -232,6 +232,7 @@ def test_a_receiver_that_hangs_holds_no_other_up(hooked, receiver):
 
 
 @pytest.mark.parametrize("had_answered", [False, True])
+@pytest.mark.heavy
 def test_as_many_as_there_may_be_hang_and_hold_no_other_up(hooked, receiver, had_answered):
     """Attempts take 600 s here: all messages come to the one that answers before any is given up."""
     over = threading.Event()

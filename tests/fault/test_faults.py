@@ -138,6 +138,7 @@ def torture(tmp_path):
 
 
 @pytest.mark.parametrize("calls", faults.CALLS)
+@pytest.mark.heavy
 def test_calls_that_fail(calls, torture, usual_blocks):
     for step in STEPS:
         torture.every(step, calls)

@@ -52,6 +52,7 @@ def check_order(messages):
         last[key] = number
 
 
+@pytest.mark.heavy
 def test_nothing_told_is_lost(service, writers):
     rng, ledger = random.Random(SEED), Ledger()
     receiver = receivers.Receiver(answer=lambda message: 503 if rng.random() < 0.05 else 200)

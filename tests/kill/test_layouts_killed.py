@@ -62,6 +62,7 @@ def whole(folder, verb, more):
 
 @pytest.mark.parametrize("more", [(), ("--shard-size", "1MB")], ids=["file", "shards"])
 @pytest.mark.parametrize("verb", ["apply", "undo"])
+@pytest.mark.heavy
 def test_killed(folder, verb, more):
     made = whole(folder, verb, more)
     begin = time.monotonic()

@@ -423,23 +423,30 @@ value linear(fb_arena *arena, const value *x, const value *weight, const value *
     return result;
 }
 
-static double convolved_at(const value *x, const value *weight, const convolution *o, int64_t n, int64_t channel, int64_t row,
-                           int64_t column) {
+/* Adds the products of one number of the weight, and of a line of the input, to a line of the result. */
+static void add_products(double *to, int64_t count, double by, const double *line, int64_t step, int64_t length, int64_t left,
+                         int64_t stride) {
+    int64_t first = left < 0 ? (stride - 1 - left) / stride : 0, end = left < length ? (length - 1 - left) / stride + 1 : 0;
+    if (end > count) end = count;
+    for (int64_t i = first; i < end; i++) to[i] += line[(left + i * stride) * step] * by;
+}
+
+/* One line of the result, without the bias. */
+static void convolve_line(const value *x, const value *weight, const convolution *o, int64_t n, int64_t channel, int64_t row,
+                          double *to, int64_t count) {
     int64_t per_group = weight->sizes[1], first = channel / (weight->sizes[0] / o->groups) * per_group;
-    int64_t width = weight->sizes[3], line = x->sizes[3], x_step = x->strides[3], weight_step = weight->strides[3];
-    int64_t left = column * o->stride[1] - o->padding[1], dilation = o->dilation[1];
-    double sum = 0;
+    for (int64_t i = 0; i < count; i++) to[i] = 0;
     for (int64_t c = 0; c < per_group; c++) {
         for (int64_t i = 0; i < weight->sizes[2]; i++) {
             int64_t y = row * o->stride[0] - o->padding[0] + i * o->dilation[0];
             if (y < 0 || y >= x->sizes[2]) continue;
             const double *read = x->data + n * x->strides[0] + (first + c) * x->strides[1] + y * x->strides[2];
             const double *by = weight->data + channel * weight->strides[0] + c * weight->strides[1] + i * weight->strides[2];
-            for (int64_t j = 0, z = left; j < width; j++, z += dilation)
-                if (z >= 0 && z < line) sum += read[z * x_step] * by[j * weight_step];
+            for (int64_t j = 0; j < weight->sizes[3]; j++)
+                add_products(to, count, by[j * weight->strides[3]], read, x->strides[3], x->sizes[3],
+                             j * o->dilation[1] - o->padding[1], o->stride[1]);
         }
     }
-    return sum;
 }
 
 value convolve(fb_arena *arena, const value *x, const value *weight, const value *bias, const convolution *options) {
@@ -457,8 +464,9 @@ value convolve(fb_arena *arena, const value *x, const value *weight, const value
     for (int64_t n = 0; n < sizes[0]; n++) {
         for (int64_t c = 0; c < sizes[1]; c++) {
             double start = bias->kind == V_TENSOR ? *element(bias, c) : 0;
-            for (int64_t i = 0; i < sizes[2]; i++) {
-                for (int64_t j = 0; j < sizes[3]; j++) *to++ = start + convolved_at(x, weight, options, n, c, i, j);
+            for (int64_t i = 0; i < sizes[2]; i++, to += sizes[3]) {
+                convolve_line(x, weight, options, n, c, i, to, sizes[3]);
+                for (int64_t j = 0; j < sizes[3]; j++) to[j] += start;
             }
         }
     }
