@@ -25,13 +25,13 @@ export class Problem extends Error {
     get code() { return this.members.code; }
 }
 
-async function send(method, path, { body, headers, accept, signal } = {}) {
+async function send(method, path, { body, text, headers, accept, signal } = {}) {
     const all = { Accept: accept ?? "application/json", ...headers };
     if (token()) all.Authorization = `Bearer ${token()}`;
-    if (body !== undefined) all["Content-Type"] = "application/json";
+    if (body !== undefined || text !== undefined) all["Content-Type"] = "application/json";
     let answer;
     try {
-        answer = await fetch(path, { method, headers: all, body: body === undefined ? undefined : JSON.stringify(body), signal, cache: "no-store" });
+        answer = await fetch(path, { method, headers: all, body: body === undefined ? text : JSON.stringify(body), signal, cache: "no-store" });
     } catch (error) {
         if (error.name === "AbortError") throw error;
         throw new Problem(0, { title: "No answer", detail: "the service does not answer; it may have been stopped" });

@@ -5,6 +5,7 @@ import { problemText } from "/ui/acts.js";
 import { graphLink, h } from "/ui/dom.js";
 import { Explorer } from "/ui/explore.js";
 import { go } from "/ui/app.js";
+import { judging, judgingFiles } from "/ui/verdict.js";
 
 async function idOf(text) {
     const alias = /^([^@/]+)@([^@/]+)$/.exec(text), version = /^([^:/]+):([^:/]+)$/.exec(text);
@@ -22,11 +23,11 @@ export async function comparePage({ query, signal }) {
         h("form", { class: "compare", onsubmit: (event) => { event.preventDefault(); go(`/ui/compare?${new URLSearchParams({ base: first.value.trim(), graph: second.value.trim() })}`); } },
             h("label", { for: "base" }, "From"), first, h("label", { for: "graph" }, "To"), second, h("button", { class: "main" }, "Compare")),
         h("p", { class: "faint" }, "A graph's id or its first 8 digits, a run, MODEL@ALIAS or MODEL:VERSION.")];
-    if (!base || !graph) return { title: "Compare", content };
+    if (!base || !graph) return { title: "Compare", content: [...content, judgingFiles(signal)] };
     try {
         const [from, to] = await Promise.all([idOf(base), idOf(graph)]);
         const explorer = new Explorer({ layout: `/v1/graphs/${to}/layout?base=${from}`, graph: to, base: from, query, signal });
-        content.push(h("p", {}, "From ", graphLink(from), " to ", graphLink(to)), explorer.element);
+        content.push(h("p", {}, "From ", graphLink(from), " to ", graphLink(to)), judging(from, to, signal), explorer.element);
         queueMicrotask(() => explorer.load().then(() => explorer.at && explorer.showNode(), (error) => explorer.failure.replaceChildren(problemText(error))));
     } catch (error) {
         if (!(error instanceof Problem) || error.status === 401) throw error;

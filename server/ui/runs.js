@@ -4,6 +4,7 @@ import { curl, get, list, mayWrite } from "/ui/api.js";
 import { actButton, choice, empty, problemText } from "/ui/acts.js";
 import { ago, count, curlLine, graphLink, h, link, nodesOf, partsOf, put, requested, say, table } from "/ui/dom.js";
 import { Explorer, tally } from "/ui/explore.js";
+import { bisecting } from "/ui/verdict.js";
 import { go } from "/ui/app.js";
 
 const kinds = { optimize: "Run", external: "Recorded change", reverse: "Reversal", rollback: "Rollback" };
@@ -61,6 +62,7 @@ export async function runPage({ id, query, signal }) {
         steps > 0 && h("div", { class: "steps" }, h("label", { for: "step" }, "Passes done"), slider,
             put(h("datalist", { id: "steps" }), run.passes.map((pass, i) => h("option", { value: i + 1, label: pass.name }))), said),
         explorer.element,
+        isUndoable && run.source !== run.result && bisecting(run, signal),
         h("details", {}, h("summary", {}, "Passes"), passesTable(run)),
         curlLine(curl("GET", `/v1/runs/${run.id}`)),
     ];
