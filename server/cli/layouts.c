@@ -154,6 +154,18 @@ static int write_result(fb_cli *cli, const json_t *run) {
     return result;
 }
 
+/* Found out before anything is stored. */
+static int check_folder_of(const char *output) {
+    const char *slash = strrchr(output, '/');
+    char *folder = slash ? strndup(output, (size_t)(slash + (slash == output) - output)) : strdup(".");
+    if (!folder) return fb_cli_no_memory();
+    bool can_write = access(folder, W_OK | X_OK) == 0;
+    int failure = errno, result = FB_EXIT_DONE;
+    if (!can_write) result = fb_complain(FB_EXIT_FAILED, "cannot write %s: %s", output, strerror(failure));
+    free(folder);
+    return result;
+}
+
 /* A file, or an index of shards that the file would contradict, is not written over without --force. */
 static int keep_what_is_there(const char *output) {
     struct stat facts;
@@ -193,8 +205,9 @@ static int need_output(const fb_cli *cli) {
         return fb_complain(FB_EXIT_USAGE, "%s: name the file to write with --output FILE", cli->verb->name);
     if (output && cli->values.shard_size && !fb_can_be_sharded(output))
         return fb_complain(FB_EXIT_USAGE, "%s: with --shard-size, --output ends in .safetensors", cli->verb->name);
-    return !output || cli->values.dry_run || cli->values.force || strcmp(output, "-") == 0 ? FB_EXIT_DONE
-                                                                                           : keep_what_is_there(output);
+    if (!output || cli->values.dry_run || strcmp(output, "-") == 0) return FB_EXIT_DONE;
+    int result = check_folder_of(output);
+    return result || cli->values.force ? result : keep_what_is_there(output);
 }
 
 /* ---- a dry run stores nothing: the files are read where they are -------------------------------------------------------- */
@@ -577,6 +590,8 @@ static int find_run(fb_cli *cli, const char *graph, char run[RUN_ID_MAX + 1]) {
         result = find_maker(cli, at.graph, run);
         if (result || *run) return result;
         result = find_put_back(cli, at.graph, before.graph);
+        bool is_as_before = !strcmp(before.graph, at.graph); /* an exact undo gave the checkpoint itself */
+        if (is_as_before) *before.graph = '\0';
         if (!result && !*before.graph) result = hear_checkpoint(cli, at.graph, &before);
         at = before;
     }

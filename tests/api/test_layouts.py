@@ -737,6 +737,23 @@ def test_undo_of_an_untouched_file_gives_the_file(cli, limit, names_run):
     assert cli.path("back.safetensors").read_bytes() == cli.path("model.safetensors").read_bytes()
 
 
+def test_undo_of_untouched_shards_one_layout_after_the_other(cli):
+    """Of shards, each undo gives the checkpoint before it, exactly, and the next one goes on from there."""
+    first = llama(2, True)
+    cli.put("0.safetensors", file_of(first))
+    name = "{}.safetensors.index.json".format
+    for i, layout in enumerate(("gate-up-fused", "qkv-fused")):
+        source = name(i) if i else "0.safetensors"
+        assert cli("layout apply", layout, source, "-o", f"{i + 1}.safetensors", "--shard-size", 400).status == 0
+    one = read_shards(cli, "1")[0]
+    done = cli("layout undo", name(2), "-o", "back1.safetensors", "--shard-size", 400)
+    assert done.status == 0 and done.json()["exact"] is True, done
+    assert_same(read_shards(cli, "back1")[0], one)
+    done = cli("layout undo", name("back1"), "-o", "back0.safetensors")
+    assert done.status == 0, done
+    assert_same(state_of(cli.path("back0.safetensors")), first)
+
+
 CHANGED = {
     "one number": lambda s: {**s, "model.norm.weight": Array([2], [1.5, 2])},
     "a tensor more": lambda s: {**s, "extra.weight": Array([1], [1])},
@@ -824,10 +841,12 @@ def test_the_oldest_of_many_runs_counts(service):
 def test_what_cannot_be_written_is_not_told_as_done(cli):
     cli.put("model.safetensors", file_of(llama()))
     done = cli("layout apply", "qkv-fused", "model.safetensors", "-o", "missing/new")
-    assert done.status != 0 and done.out == "" and "run_" in done.err, done
+    assert done.status == 1 and done.out == "" and "cannot write missing/new: No such file" in done.err, done
+    assert not cli.path(".foldback").exists()  # found out before anything is stored
     assert cli("layout apply", "qkv-fused", "model.safetensors", "-o", "new").status == 0
     done = cli("layout undo", "new", "-o", "missing/back")
-    assert done.status != 0 and done.out == "" and "run_" in done.err, done
+    assert done.status == 1 and done.out == "" and "cannot write missing/back: No such file" in done.err, done
+    assert len(cli("run list").json()["items"]) == 1
 
 
 def test_parameters_from_a_config(cli):
@@ -1014,7 +1033,7 @@ def test_all_shards_or_none(cli, blocked):
     cli.put("model.safetensors", file_of(llama()))
     cli.path(blocked).mkdir()
     done = shards_of(cli, "--shard-size", "1000")
-    assert done.status != 0 and blocked in done.err and done.out == "", done
+    assert done.status != 0 and blocked in done.err and "run_" in done.err and done.out == "", done
     assert [path.name for path in cli.folder.glob("new*")] == [blocked]
     cli.path(blocked).rmdir()
     assert shards_of(cli, "--shard-size", "1000").status == 0
