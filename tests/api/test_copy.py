@@ -18,6 +18,7 @@ from conftest import Service, binary, without_sandbox
 from documents import branches
 from full_store import fill, is_clean, verify
 from test_migrations import VERSIONS, lay_out
+from test_onnx import contents_of, send_set
 
 HAS_S3 = "FOLDBACK_S3_SERVERS" in os.environ
 SIDES = ["folder", "bucket"] if HAS_S3 else ["folder"]
@@ -65,11 +66,23 @@ def filled(plain, tmp_path_factory):
     folder = tmp_path_factory.mktemp("filled") / "data"
     service = Service(folder).start()
     found = fill(service)
+    model = send_set(service, "model.onnx", contents_of("external-two-files"))
+    assert model.status == 201, model.body
+    found["onnx"] = model.json()["id"]
     newest = service.post("/v1/graphs", branches(7, "to go")).json()["id"]
     assert service.delete(f"/v1/graphs/{newest}").status == 204  # its key is never given again
     found["blobs"] += [stored(service, some_bytes(INLINE + number)) for number in range(2, 6)] + [stored(service, b"")]
     assert service.stop() == 0
     return folder, found
+
+
+def holds_all(service, found):
+    """With the ONNX model and the files beside it, byte for byte."""
+    verify(service, found)
+    listed = service.get(f"/v1/graphs/{found['onnx']}/archive/files").json()["files"]
+    contents = contents_of("external-two-files")
+    assert listed.keys() == contents.keys()
+    assert {name: service.get(f"/v1/graphs/{found['onnx']}/archive/files/{name}").body for name in listed} == contents
 
 
 @pytest.fixture
@@ -118,9 +131,9 @@ def test_there_and_back(side, filled, copy, url, s3, name, tmp_path, new_service
     assert {path for path in fingerprint(back)
             if path.startswith("blobs/")} == {path for path in before if path.startswith("blobs/")}
     is_clean(back)
-    verify(new_service(data=back), found)
+    holds_all(new_service(data=back), found)
     service = new_service(*place, data=tmp_path / "there", environment=buckets.CREDENTIALS)
-    verify(service, found)
+    holds_all(service, found)
     assert service.stop() == 0
 
 
@@ -133,7 +146,7 @@ def test_without_data_folders(filled, copy, url, s3, name, tmp_path, new_service
     assert copy("--from", url, "--to", other, *buckets.options(s3.url, name + "/2"))["large_blobs"] == 5
     assert not list(tmp_path.iterdir())
     service = new_service("--store", other, *buckets.options(s3.url, name + "/2"), environment=buckets.CREDENTIALS)
-    verify(service, found)
+    holds_all(service, found)
     assert service.stop() == 0
     copy("--from", other, "--to", tmp_path / "back", *buckets.options(s3.url, name + "/3"))
     assert (tmp_path / "back" / "blobs-at").exists() and not list((tmp_path / "back" / "blobs").iterdir())
