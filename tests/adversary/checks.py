@@ -526,11 +526,13 @@ def check_undo(subject, workshop, check):
     if len(run["passes"]) > 1:
         choose = random.Random(run["source"])
         position = choose.randrange(len(run["passes"]))
-        partly = try_client("rollback one", client.rollback, run, [position])
-        document = client.graph(partly["result"])
         rest = [{"name": one["name"], "params": one.get("params", {})} for one in run["passes"]]
         del rest[position]
         without = try_client("optimize without one", client.optimize, subject.document, rest)
+        if without["result"] == run["result"]:  # refused: the pass changed nothing
+            return
+        partly = try_client("rollback one", client.rollback, run, [position])
+        document = client.graph(partly["result"])
         if without["result"] != partly["result"]:
             raise Difference("rollback one",
                              f"position {position} gives {partly['result']}, and the others {without['result']}")
@@ -658,8 +660,16 @@ class Chain:
         try:
             Judge(before, self.subject.inputs).assert_same(copy.deepcopy(self.live), level, are_slices=are_slices)
         except Difference as difference:
+            if what == "undone" and difference.kind == "raises" and self.runs_without_dead_code():
+                return  # a user's transpose_ gave dead code, which came back, a shape that it cannot take
             raise Difference(f"chain {what} {difference.kind}",
                              f"{difference.detail}\n{self.live.code}\nwhere it was\n{before.code}") from None
+
+    def runs_without_dead_code(self):
+        alive = copy.deepcopy(self.live)
+        alive.graph.eliminate_dead_code()
+        alive.recompile()
+        return call(alive, self.subject.inputs).error is None
 
     def train(self):
         before = copy.deepcopy(self.live)
@@ -791,7 +801,7 @@ def check_module(subject, workshop, check):
     try_client("from_module put", workshop.client.put_graph, document)
     workshop.count("from_module")
     try:
-        Judge(made_of(subject, document, "from_module"), subject.inputs).assert_same(was, "close")
+        Judge(made_of(subject, document, "from_module"), subject.inputs).assert_same(was, "close", are_sizes_tuples=True)
     except Difference as difference:
         raise Difference(f"from_module {difference.kind}", difference.detail) from None
 

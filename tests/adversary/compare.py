@@ -292,8 +292,9 @@ class Judge:
                 "values", f"{what} is {describe(found, expected)}, off by {apart:.3g}, where rounding explains {allowed:.3g}"
             )
 
-    def assert_same(self, module, level="close", may_run=False, are_slices=False):
-        """`may_run`: also where the original raises. `are_slices`: results may be parts of a merged one, with its strides."""
+    def assert_same(self, module, level="close", may_run=False, are_slices=False, are_sizes_tuples=False):
+        """`may_run`: also where the original raises. `are_slices`: results may be parts of a merged one, with its strides.
+        `are_sizes_tuples`: of the original, as torch.export makes them."""
         found, expected = call(module, self.inputs), self.expected
         if expected.error is not None:
             if found.error is None and not may_run:
@@ -301,7 +302,8 @@ class Judge:
             return
         if found.error is not None:
             raise Difference("raises", f"{type(found.error).__name__}: {str(found.error)[:300]}")
-        if found.spec != expected.spec or len(found.leaves) != len(expected.leaves):
+        spec = str(found.spec).replace("(Size,", "(tuple,") if are_sizes_tuples else str(found.spec)
+        if spec != str(expected.spec) or len(found.leaves) != len(expected.leaves):
             raise Difference("structure", f"the result is {found.spec} instead of {expected.spec}")
         for index, (one, other) in enumerate(zip(found.leaves, expected.leaves)):
             self.assert_leaf(one, other, index, level, are_slices)

@@ -2,6 +2,7 @@
 
 import contextlib
 import copy
+import operator
 
 import programs
 import pytest
@@ -316,3 +317,32 @@ def test_noise_does_not_become_a_constant():
         foldback.export.from_module(Noisy(), torch.ones(2))
     with pytest.raises(ValueError, match="draws random numbers"):
         foldback.export.traced(Noisy(), torch.ones(2))
+
+
+class Accumulating(torch.nn.Module):
+    def __init__(self, write):
+        super().__init__()
+        self.write = write
+
+    def forward(self, x):
+        total = torch.zeros(4)
+        total = self.write(total, x)
+        return total
+
+
+def put(total, x):
+    total[:2] = x[:2]
+    return total
+
+
+@pytest.mark.parametrize("write", [lambda total, x: operator.iadd(total, x), lambda total, x: total.add_(x), put,
+                                   lambda total, x: torch.add(x, 1, out=total)])
+def test_a_tensor_of_each_call_does_not_become_one_of_all(write):
+    with pytest.raises(ValueError, match="one for all calls"):
+        foldback.export.traced(Accumulating(write), torch.ones(4))
+
+
+def test_a_constant_result_is_a_copy():
+    model = foldback.fx.from_document(foldback.export.traced(Accumulating(lambda total, x: total), torch.ones(4), data=True))
+    model(torch.ones(4)).add_(1)
+    assert torch.equal(model(torch.ones(4)), torch.zeros(4))

@@ -7,6 +7,7 @@ import copy
 import operator
 import warnings
 from collections.abc import Callable, Iterator, Sequence
+from operator import attrgetter
 from typing import Any
 
 import torch
@@ -144,8 +145,9 @@ def _in_place(name: str) -> Callable[[torch.fx.Proxy, Any], torch.fx.Proxy]:
     return write
 
 
-for _name in ("iadd", "isub", "imul", "itruediv", "ifloordiv", "imod", "ipow", "iand", "ior", "ixor", "ilshift",
-              "irshift", "imatmul"):
+_AUGMENTED = ("iadd", "isub", "imul", "itruediv", "ifloordiv", "imod", "ipow", "iand", "ior", "ixor", "ilshift", "irshift",
+              "imatmul")
+for _name in _AUGMENTED:
     setattr(_Proxy, f"__{_name}__", _in_place(_name))
 
 
@@ -165,7 +167,43 @@ def _trace(model: torch.nn.Module) -> torch.fx.GraphModule:
     if not torch.equal(before, torch.get_rng_state()):
         raise ValueError(f"{name} draws random numbers where torch.fx does not see it, as torch.rand(2, 3) does: they would be "
                          "the same in each call")
+    _settle_constants(made, model)
     return made
+
+
+def _settle_constants(made: torch.fx.GraphModule, model: torch.nn.Module) -> None:
+    """A tensor that forward makes of no input, as torch.zeros(4) does, is one for all calls after torch.fx. So a result is a
+    copy of it, and a program that writes to it is refused."""
+    known = {id(tensor) for _, tensor, _ in owners(model)}
+    for node in [node for node in made.graph.nodes if node.op == "get_attr"]:
+        tensor = attrgetter(node.target)(made)
+        if not isinstance(tensor, torch.Tensor) or id(tensor) in known or not _is_new(tensor, model):
+            continue
+        if writer := next((user for user in node.users if _writes(user, node)), None):
+            raise ValueError(f"{type(model).__name__} writes by {writer} to a tensor that it makes itself, as torch.zeros(4) "
+                             "does. After torch.fx this tensor is one for all calls: compute a new one instead")
+        if any(user.op == "output" for user in node.users):
+            with made.graph.inserting_after(node):
+                copied = made.graph.call_method("clone", (node,))
+            node.replace_all_uses_with(copied, lambda user: user.op == "output")
+    made.recompile()
+
+
+def _is_new(tensor: torch.Tensor, model: torch.nn.Module) -> bool:
+    """It shares no memory with a tensor of the model."""
+    if tensor.layout is not torch.strided or isinstance(tensor, FakeTensor):
+        return False
+    place = tensor.untyped_storage()._cdata
+    return all(one.layout is not torch.strided or one.untyped_storage()._cdata != place
+               for one in [*model.parameters(), *model.buffers(), *_plain(model).values()])
+
+
+def _writes(call: torch.fx.Node, read: torch.fx.Node) -> bool:
+    """By the names that PyTorch and Python have for what writes in place."""
+    name = call.target if isinstance(call.target, str) else getattr(call.target, "__name__", "")
+    is_named = (name.endswith("_") and not name.endswith("__")) or name.strip("_") in (*_AUGMENTED, "setitem")
+    is_first = call.op != "output" and call.args[:1] == (read,)
+    return call.kwargs.get("out") is read or (is_first and (is_named or call.kwargs.get("inplace") is True))
 
 
 # ---- the model beside its program -----------------------------------------------------------------------------------------
