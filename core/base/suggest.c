@@ -2,8 +2,10 @@
 
 #include <ctype.h>
 #include <string.h>
+#include <strings.h>
 
 #define FURTHEST 4
+#define BEGINNING 3 /* characters that are enough of a name */
 
 fb_suggestion fb_suggest(const char *word) {
     size_t length = strlen(word);
@@ -31,7 +33,8 @@ static size_t distance(const char *a, const char *b) {
 void fb_suggest_try(fb_suggestion *suggestion, const char *candidate) {
     if (strcmp(candidate, suggestion->word) == 0) return; /* it is there, and was refused */
     if (strlen(candidate) > FB_SUGGESTED_MAX || strlen(suggestion->word) > FB_SUGGESTED_MAX) return;
-    size_t found = distance(suggestion->word, candidate);
+    size_t length = strlen(suggestion->word), found = distance(suggestion->word, candidate);
+    if (length >= BEGINNING && strncasecmp(suggestion->word, candidate, length) == 0) found = 1; /* "tls-cert" */
     if (found >= suggestion->distance) return;
     suggestion->distance = found;
     strcpy(suggestion->best, candidate);

@@ -58,7 +58,7 @@ export function problemText(error, graph) {
     const named = places(error.members, graph);
     const conflicts = (error.members.conflicts ?? []).slice(0, 20);
     return h("div", { class: "failed" },
-        h("p", {}, h("strong", {}, error.members.title ?? (error.status || "No answer")), " ", sentence(error.message)),
+        h("p", {}, h("strong", {}, error.members.title ?? (error.status || "No answer")), " ", sentence(error.message), error.members.did_you_mean && ` Did you mean ${error.members.did_you_mean}?`),
         conflicts.length > 0 && h("ul", {}, conflicts.map((one) => h("li", {}, one.detail ?? one.reason ?? one.code))),
         named.length > 0 && h("ul", {}, named),
         error.members.rollback && h("p", {}, "A rollback can do it: ", link(error.members.rollback.replace("/v1/", "/ui/").replace(/\/rollback$/, ""), "go to that run"), "."));

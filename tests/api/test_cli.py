@@ -468,6 +468,7 @@ def test_several_passes_in_one_word(foldback):
         (["optimize"], "it needs GRAPH"),
         (["optimize", TOY], "which passes?"),
         (["optimize", TOY, "--pas", "MergeLinears"], "did you mean --pass?"),
+        (["serve", "--tls-cert", "c.pem"], "did you mean --tls-certificate?"),
         (["optimize", TOY, "--pass"], "--pass needs a value"),
         (["optimize", TOY, "--pass="], "--pass needs a value"),
         (["optimize", TOY, "-p", "MergeLinears", "-z"], "there is no option -z"),

@@ -33,6 +33,7 @@ CASES = {
     "a shipped layout": ("GET", "/v1/layouts/megatron-gqu", None, 404, "unknown-layout", "megatron-gqa"),
     "a custom layout": ("GET", "/v1/layouts/kv_fused", None, 404, "unknown-layout", "kv-fused"),
     "a model": ("GET", "/v1/models/resnet5O", None, 404, "unknown-model", "resnet50"),
+    "the beginning of a model": ("GET", "/v1/models/res", None, 404, "unknown-model", "resnet50"),
     "a model with an alias": ("GET", "/v1/models/resnett50/aliases/production", None, 404, "unknown-model", "resnet50"),
     "a version": ("GET", "/v1/models/resnet50/versions/v11", None, 404, "unknown-version", "v1"),
     "an alias": ("GET", "/v1/models/resnet50/aliases/produktion", None, 404, "unknown-alias", "production"),

@@ -218,6 +218,12 @@ def test_boxes_open_in_place(tab, filled):
     until(page, "count => document.querySelectorAll('.stage .box').length === count", count)
 
 
+def test_a_name_like_one_that_exists_is_offered(tab, filled):
+    page = tab.open("/ui/models/resnett")
+    page.get_by_text("Did you mean resnet?").wait_for()
+    expect_404(tab)
+
+
 def test_keyboard_alone(tab, filled):
     """Tab reaches the picture, arrows go from box to box, Enter opens and shows."""
     page = tab.open(f"/ui/graphs/{filled.runs['bert']['source']}")
@@ -376,12 +382,13 @@ def test_who_stands_in_the_way(browser, new_service):
 # ---- acts -------------------------------------------------------------------------------------------------------------------
 
 
-def test_roll_back_by_button(browser, new_service):
+@pytest.mark.parametrize("width, theme", [(1440, "light"), (360, "dark")])
+def test_roll_back_by_button(browser, new_service, width, theme):
     """The button says what it will do, asks once, and then the alias and its history have changed."""
     url, _ = new_service()
     service = Service(url)
     fill(service)
-    tab = Tab(browser, url)
+    tab = Tab(browser, url, width, theme)
     page = tab.open("/ui/models/resnet")
     page.get_by_role("button", name="Roll back to v1…").click()
     dialog = page.get_by_role("dialog")
