@@ -906,7 +906,7 @@ static void write_program(const fb_graph *graph, fb_program which, fb_work *work
     fb_buffer_free(&program.result_type);
 }
 
-bool fb_code_write(const fb_graph *graph, fb_program which, fb_work *work, fb_buffer *out) {
+static void write_whole(const fb_graph *graph, fb_program which, fb_work *work, fb_buffer *out) {
     fb_map hidden = {0};
     size_t begin = out->size;
     write_program(graph, which, work, &hidden, out);
@@ -915,5 +915,18 @@ bool fb_code_write(const fb_graph *graph, fb_program which, fb_work *work, fb_bu
         write_program(graph, which, work, &hidden, out);
     }
     fb_map_free(&hidden);
+}
+
+bool fb_code_write(const fb_graph *graph, fb_program which, fb_work *work, fb_buffer *out) {
+    write_whole(graph, which, work, out);
+    bool has_others = which.id == FB_MAIN_PROGRAM.id && fb_graph_is_onnx(graph);
+    for (fb_module m = has_others ? fb_first_module(graph) : (fb_module){0}; m.id && !out->failed;
+         m = fb_module_at(graph, m)->next) {
+        const fb_module_row *row = fb_module_at(graph, m);
+        if (!row->program.id || row->program.id == which.id) continue;
+        fb_buffer_string(out, "\n\n# ");
+        fb_repr_string(out, fb_text(graph, row->path), fb_text_length(graph, row->path));
+        write_whole(graph, row->program, work, out);
+    }
     return !out->failed;
 }

@@ -26,8 +26,9 @@
 #include "core/base/buffer.h"
 #include "core/graph/graph.h"
 
-/* Appends the code of a program; nested programs are modules that it calls. False when memory is out, and then out->failed is
- * set, or when `work` was stopped: fb_work_failed says which. Time and space are O(nodes + edges + text). */
+/* Appends the code of a program; nested programs are modules that it calls. Behind the main program of an ONNX model, which has
+ * no modules in Python, come its nested graphs and functions, each below its path. False when memory is out, and then
+ * out->failed is set, or when `work` was stopped: fb_work_failed says which. Time and space are O(nodes + edges + text). */
 bool fb_code_write(const fb_graph *graph, fb_program program, fb_work *work, fb_buffer *out);
 
 #endif

@@ -303,3 +303,12 @@ def varint(number):
 def test_code_calls_operators_by_their_targets(shared):
     graph = send(shared, model("half-mlp")).json()["id"]
     assert "= onnx.Gemm.v13(x, " in shared.get(f"/v1/graphs/{graph}/code").body.decode()
+
+
+def test_code_has_nested_graphs_and_functions(shared):
+    """Below their paths, behind what the model itself computes: so a diff sees them."""
+    for name, path, inner in (("if-and-loop", "body", "onnx."), ("functions", "onnx.function.own.nn.Act", "onnx.LeakyRelu")):
+        graph = send(shared, model(name)).json()["id"]
+        text = shared.get(f"/v1/graphs/{graph}/code").body.decode()
+        whole, _, nested = text.partition(f"# '{path}'")
+        assert "def forward(self, x" in whole and "def forward(self" in nested and inner in nested, text
