@@ -28,8 +28,12 @@ fb_status fb_pass_call_run(const fb_pass_call *call, fb_graph_state *work, const
     report->params = fb_arena_text(arena, call->params, strlen(call->params));
     report->chosen = call->chosen ? fb_arena_text(arena, call->chosen, strlen(call->chosen)) : NULL;
     memcpy(report->signature, call->signature, sizeof report->signature);
-    return report->params && !report->chosen == !call->chosen ? fb_pass_apply(work, watch, report, arena, error)
-                                                              : fb_fail_memory(error);
+    if (!report->params || !report->chosen != !call->chosen) return fb_fail_memory(error);
+    status = fb_pass_apply(work, watch, report, arena, error);
+    if (status || !call->chosen || !report->applied) return status;
+    fb_error found = {0};
+    status = fb_lint_graph(work->graph, &(fb_work){.watch = watch}, &found);
+    return status ? fb_fail_applied(report, &found, error) : FB_OK;
 }
 
 /* Adds up the bytes of the tensors that modules own, each once. False when memory is out. */

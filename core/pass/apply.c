@@ -220,6 +220,13 @@ static fb_status list_matches(fb_pass_report *report, const edited_matches *matc
     return FB_OK;
 }
 
+fb_status fb_fail_applied(const fb_pass_report *report, const fb_error *found, fb_error *error) {
+    if (!report->chosen || found->status != FB_IO)
+        return fb_fail(error, found->status, found->code, found->pointer, "%s", found->message);
+    return fb_fail(error, FB_INVALID, "matches-depend", "",
+                   "the matches of %s here depend on each other: choose others as well", report->pass->name);
+}
+
 static fb_status apply_found(fb_graph_state *work, fb_pass_report *report, const fb_matcher *matcher, fb_error *error) {
     fb_graph *graph = work->graph;
     fb_arena *arena = matcher->arena;
@@ -237,7 +244,9 @@ static fb_status apply_found(fb_graph_state *work, fb_pass_report *report, const
                   list_nodes(graph, rewrite, report, &marked_before, arena) && list_absorbed(graph, rewrite, report, arena);
         if (ok && matches) ok = !list_matches(report, matches, arena, error);
         if (ok) {
-            status = fb_rewrite_commit(rewrite, error); /* the last thing that can fail */
+            fb_error found = {0};
+            status = fb_rewrite_commit(rewrite, &found); /* the last thing that can fail */
+            if (status) status = fb_fail_applied(report, &found, error);
         } else {
             fb_rewrite_abort(rewrite);
             status = fb_fail_memory(error);
@@ -247,21 +256,6 @@ static fb_status apply_found(fb_graph_state *work, fb_pass_report *report, const
     fb_map_free(&marked_before);
     free(all.items);
     return status;
-}
-
-/* What is left of a pass's matches must be a whole graph; if it is not, the request is at fault, not the pass. */
-static fb_status check_chosen(const fb_graph_state *work, const fb_pass_report *report, fb_work *meter, fb_status status,
-                              fb_error *error) {
-    fb_error found = {0};
-    if (!report->chosen || (status && status != FB_IO)) return status;
-    if (!status) status = fb_lint_graph(work->graph, meter, &found);
-    if (status != FB_IO) {
-        if (status && error) *error = found;
-        return status;
-    }
-    if (error) *error = (fb_error){0};
-    return fb_fail(error, FB_INVALID, "matches-depend", "",
-                   "the matches of %s here depend on each other: choose others as well", report->pass->name);
 }
 
 static fb_status inspect(const fb_graph *graph, fb_work *work, fb_pass_report *report, fb_arena *arena, fb_error *error) {
@@ -312,7 +306,7 @@ fb_status fb_pass_apply(fb_graph_state *work, const fb_watch *watch, fb_pass_rep
     else if (matcher.is_too_much)
         status = fb_fail(error, FB_TOO_LARGE, "report-too-large", "",
                          "what the passes refuse does not fit into a report of %zu MiB", FB_REPORT_MAX >> 20);
-    else if (found.size) status = check_chosen(work, report, &meter, apply_found(work, report, &matcher, error), error);
+    else if (found.size) status = apply_found(work, report, &matcher, error);
     else if (report->chosen) status = choose(work, report, &(edited_matches){0}, error);
     fb_buffer_free(&found);
     json_decref(params);

@@ -207,6 +207,10 @@ typedef struct fb_run_watcher {
                          fb_arena *arena, fb_error *error);
 } fb_run_watcher;
 
+/* Passes on why what a pass made is no graph. Of a call that chooses matches the request is at fault and not the pass:
+ * FB_INVALID "matches-depend". */
+fb_status fb_fail_applied(const fb_pass_report *report, const fb_error *found, fb_error *error);
+
 /* Appends the members `only` and `except` of a call, if it has them. */
 void fb_put_chosen(fb_buffer *out, const char *chosen);
 

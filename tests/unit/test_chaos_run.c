@@ -173,14 +173,14 @@ static const char *params_of(const fb_pass *pass, size_t index) {
 }
 
 /* One pass: true when no allocation failed any more. */
-static bool apply_failing(const fb_pass *pass, const char *params, const fb_graph *source, const fb_buffer *before,
-                          failure fail_from, long k, const char *name) {
+static bool apply_failing(const fb_pass *pass, const char *params, const char *chosen, const fb_graph *source,
+                          const fb_buffer *before, failure fail_from, long k, const char *name) {
     fb_graph *graph = fb_graph_copy(source, &(fb_work){0});
     fb_namespace *names = fb_run_names(source, &(fb_work){0});
     fb_arena arena = {0};
     fb_error error = {0};
-    fb_graph_state work = {.graph = graph, .names = names};
-    fb_pass_report report = {.pass = pass, .params = params};
+    fb_graph_state work = {.graph = graph, .names = names, .names_matches = chosen, .may_lack_matches = true};
+    fb_pass_report report = {.pass = pass, .params = params, .chosen = chosen};
     ck_assert(fb_pass_signature(pass->name, pass->version, NULL, report.params, NULL, report.signature));
     fail_from(k);
     fb_status status = fb_pass_apply(&work, NULL, &report, &arena, &error);
@@ -208,8 +208,9 @@ START_TEST(test_failed_pass_leaves_the_graph) {
     for (size_t i = 0; fb_pass_at(i); i++) {
         if (strstr(fb_pass_at(i)->parameters, "\"required\"")) continue; /* not without parameters */
         const char *params;
-        for (size_t way = 0; (params = params_of(fb_pass_at(i), way / 2)); way++) {
-            for (long k = 0; !apply_failing(fb_pass_at(i), params, source, &before, failures[way % 2], k, name);
+        for (size_t way = 0; (params = params_of(fb_pass_at(i), way / 4)); way++) {
+            const char *chosen = way % 4 < 2 ? NULL : "{\"except\":[\"no-such-node\"]}"; /* all, by their names */
+            for (long k = 0; !apply_failing(fb_pass_at(i), params, chosen, source, &before, failures[way % 2], k, name);
                  k += fault_step())
                 continue;
         }
