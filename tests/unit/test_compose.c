@@ -283,10 +283,11 @@ START_TEST(test_report_as_json) {
     fb_run_report(&run, &(fb_work){0}, &text);
     ck_assert_ptr_nonnull(strstr(fb_buffer_text(&text), "\"name\":\"MergeLinears\",\"version\":1,\"params\":{},\"signature\":"
                                                         "\"b7e7e446c42ce08d52a07df4212c1a13\",\"reversible\":true,"
-                                                        "\"exactness\":\"moves\",\"applied\":1,\"nodes\":[\"q_k_merged\"],"
-                                                        "\"refused\":[]}"));
+                                                        "\"exactness\":\"moves\",\"applied\":1,\"nodes\":[\"q_k_merged\"],"));
+    ck_assert_ptr_nonnull(strstr(fb_buffer_text(&text), "\"inserted\":[\"q_k_merged\""));
     json_t *report = json_loads(fb_buffer_text(&text), JSON_REJECT_DUPLICATES, NULL);
     ck_assert_uint_eq(json_array_size(report), 3);
+    ck_assert_uint_eq(json_array_size(json_object_get(json_array_get(report, 0), "refused")), 0);
     const json_t *refused = json_object_get(json_array_get(report, 1), "refused");
     ck_assert_uint_eq(json_array_size(refused), 1);
     ck_assert_str_eq(json_string_value(json_object_get(json_array_get(refused, 0), "reason")), "already-transformed");
