@@ -15,6 +15,7 @@ import torch.fx
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils._pytree import tree_leaves, tree_map
 
+from .comparison import difference, is_close, outcome, plain
 from .fx import Document, build, mark_buffers
 from .hooks import refuse_hooks
 from .modules import reach
@@ -195,7 +196,7 @@ def _is_new(tensor: torch.Tensor, model: torch.nn.Module) -> bool:
         return False
     place = tensor.untyped_storage()._cdata
     return all(one.layout is not torch.strided or one.untyped_storage()._cdata != place
-               for one in [*model.parameters(), *model.buffers(), *_plain(model).values()])
+               for one in [*model.parameters(), *model.buffers(), *plain(model).values()])
 
 
 def _writes(call: torch.fx.Node, read: torch.fx.Node) -> bool:
@@ -212,7 +213,7 @@ def _writes(call: torch.fx.Node, read: torch.fx.Node) -> bool:
 def _distinct(model: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """Each example as a tensor of its own: torch.export takes two that are one object for one input, and one that the model
     owns for that parameter."""
-    seen = {id(tensor) for tensor in [*model.parameters(), *model.buffers()]} | {id(item) for item in _plain(model).values()}
+    seen = {id(tensor) for tensor in [*model.parameters(), *model.buffers()]} | {id(item) for item in plain(model).values()}
 
     def alone(value: Any) -> Any:
         if not isinstance(value, torch.Tensor) or id(value) not in seen:
@@ -224,13 +225,6 @@ def _distinct(model: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, A
     return found
 
 
-def _plain(module: torch.nn.Module, kinds: type | tuple[type, ...] = torch.Tensor) -> dict[str, Any]:
-    """By path the tensors, or what else is asked for, in plain attributes."""
-    children = list(module.named_modules())
-    return {child_path(path, key): item for path, one in children
-            for key, item in vars(one).items() if isinstance(item, kinds)}
-
-
 _TABLES = ("_parameters", "_buffers", "_modules", "_non_persistent_buffers_set")
 
 
@@ -240,7 +234,7 @@ def _left_alone(model: torch.nn.Module) -> Iterator[None]:
     parameters."""
     held = [(child, dict(vars(child)), {key: copy.copy(vars(child)[key]) for key in _TABLES}) for child in model.modules()]
     lists = [(item, copy.copy(item)) for _, members, _ in held for item in members.values() if type(item) in (list, dict, set)]
-    tensors = [*model.buffers(), *_plain(model).values()]
+    tensors = [*model.buffers(), *plain(model).values()]
     values = [(tensor, _version(tensor), tensor.detach().clone()) for tensor in tensors if tensor.layout is torch.strided]
     try:
         yield
@@ -276,76 +270,30 @@ def _check(
     if any(isinstance(item, FakeTensor) or (isinstance(item, torch.Tensor) and item.is_meta) for item in held):
         return
     try:
-        result, left = _outcome(model, given, model)
+        wanted = outcome(model, [given], model)
     except Exception as error:
         raise ValueError(f"{name} cannot be run on the examples: {error}") from error
     try:
-        found, kept = _outcome(program, inputs, model)
+        found = outcome(program, [inputs], model)
     except Exception as error:
         raise ValueError(
             f"the program that PyTorch made of {name} fails on the examples, where the model does not: {error}") from error
-    counts = [key for key, value in left.items() if not isinstance(value, torch.Tensor)]
+    counts = [key for key, value in wanted.left.items() if not isinstance(value, torch.Tensor)]
     if counts:
         what = ", ".join(counts)
         warnings.warn(f"{name} changes {what} in each call; the program has what the first call gives", stacklevel=3)
-    differs = _difference(tree_leaves(result), tree_leaves(found))
-    lost = [key for key, value in left.items() if key in kept and key not in counts and not _is_close(value, kept[key])]
-    if (differs or lost) and not _is_random(model, given, result):
+    differs = difference(wanted.results, found.results)
+    lost = [key for key, value in wanted.left.items()
+            if key in found.left and key not in counts and not is_close(value, found.left[key])]
+    if not (differs or lost) and len(wanted.inputs) == len(found.inputs):
+        differs = difference(wanted.inputs, found.inputs).replace("value", "argument")
+    if (differs or lost) and not difference(wanted.results, outcome(model, [given], model, seed=1).results):
         what = f"leaves another value in {lost[0]}" if lost else f"gives another result: {differs}"
         raise ValueError(
             f"the program that PyTorch made of {name} {what}. Write the model without what tracing loses, such as writes to "
             "plain "
             "attributes, then export it again"
         )
-
-
-def _outcome(
-    module: torch.nn.Module, given: tuple[tuple[Any, ...], dict[str, Any]], model: torch.nn.Module, seed: int = 0
-) -> tuple[Any, dict[str, Any]]:
-    """The results, and what the call leaves in buffers and plain attributes that the model has: tensors, and numbers that it
-    changes."""
-    memo: dict[int, Any] = {}
-    for tensor in [*module.buffers(), *_plain(module).values()]:
-        memo[id(tensor)] = tensor.detach().clone()
-    for parameter in module.parameters():
-        memo[id(parameter)] = torch.nn.Parameter(parameter.detach().clone(), parameter.requires_grad)
-    copied = copy.deepcopy(module, memo)
-    args, kwargs = tree_map(lambda item: item.detach().clone() if isinstance(item, torch.Tensor) else item, given)
-    with torch.random.fork_rng(), torch.no_grad():
-        torch.manual_seed(seed)
-        result = copied(*args, **kwargs)
-    numbers, names = _plain(module, (int, float)), {*dict(model.named_buffers()), *_plain(model)}
-    changed = {key: value for key, value in _plain(copied, (int, float)).items() if value != numbers.get(key, value)}
-    left = {**dict(copied.named_parameters()), **dict(copied.named_buffers()), **_plain(copied)}
-    kept = {key: tensor for key, tensor in left.items() if key in names or isinstance(tensor, torch.nn.Parameter)}
-    return result, {**kept, **changed}
-
-
-def _is_random(model: torch.nn.Module, given: tuple[tuple[Any, ...], dict[str, Any]], result: Any) -> bool:
-    other, _ = _outcome(model, given, model, seed=1)
-    return bool(_difference(tree_leaves(result), tree_leaves(other)))
-
-
-def _difference(wanted: list[Any], found: list[Any]) -> str:
-    """Where the results are not alike; "" where they are."""
-    if len(wanted) != len(found):
-        return f"{len(found)} values instead of {len(wanted)}"
-    for index, (one, other) in enumerate(zip(wanted, found, strict=True)):
-        if isinstance(one, torch.Tensor) and not (isinstance(other, torch.Tensor) and _is_close(one, other)):
-            return f"value {index} is not the model's"
-    return ""
-
-
-def _is_close(one: torch.Tensor, other: torch.Tensor) -> bool:
-    if one.shape != other.shape or one.dtype != other.dtype:
-        return False
-    if one.layout is not torch.strided or not (one.is_floating_point() or one.is_complex()):
-        return one.layout is not torch.strided or torch.equal(one, other)
-    wide = torch.complex128 if one.is_complex() else torch.float64
-    near = torch.finfo(one.dtype).eps ** 0.5
-    finite = one[one.isfinite()] if one.numel() else one
-    scale = max(1.0, float(finite.abs().max())) if finite.numel() else 1.0
-    return torch.allclose(one.to(wide), other.to(wide), rtol=near, atol=near * scale, equal_nan=True)
 
 
 def _in_order(graph: torch.fx.Graph, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
