@@ -1,4 +1,5 @@
 /* POST /v1/compare: two graphs on the same inputs. */
+#include <stdio.h>
 #include <string.h>
 
 #include "core/json/json.h"
@@ -13,22 +14,31 @@ typedef struct comparison {
     bool is_kept, is_mixed; /* the inputs of a counterexample: as a blob, beside the answer */
 } comparison;
 
-/* JSON has no line like this, and bytes of numbers have none but by intent. */
-#define BOUNDARY "foldback-5a1f0c7e93d24b68-part"
+static bool holds(const fb_buffer *buffer, const char *text) {
+    return buffer->size && memmem(buffer->data, buffer->size, text, strlen(text));
+}
 
-/* The answer and the inputs of the first counterexample as parts of one body (RFC 2046, 5.1). */
+/* The answer and the inputs of the first counterexample as parts of one body (RFC 2046, 5.1), between lines that neither has.
+ */
 static void respond_parts(fb_response *response, const fb_buffer *json, const fb_buffer *inputs) {
+    char boundary[40], type[80];
+    unsigned number = 0;
+    do snprintf(boundary, sizeof boundary, "foldback-part-%u", number++);
+    while (holds(json, boundary) || holds(inputs, boundary));
     fb_buffer out = {0};
-    fb_buffer_string(&out, "--" BOUNDARY "\r\nContent-Type: application/json\r\n\r\n");
+    fb_buffer_printf(&out, "--%s\r\nContent-Type: application/json\r\n\r\n", boundary);
     fb_buffer_append(&out, json->data, json->size);
     if (inputs->size) {
-        fb_buffer_string(&out, "\r\n--" BOUNDARY "\r\nContent-Type: application/octet-stream\r\n"
-                               "Content-Disposition: attachment; filename=\"inputs.safetensors\"\r\n\r\n");
+        fb_buffer_printf(&out,
+                         "\r\n--%s\r\nContent-Type: application/octet-stream\r\n"
+                         "Content-Disposition: attachment; filename=\"inputs.safetensors\"\r\n\r\n",
+                         boundary);
         fb_buffer_append(&out, inputs->data, inputs->size);
     }
-    fb_buffer_string(&out, "\r\n--" BOUNDARY "--\r\n");
+    fb_buffer_printf(&out, "\r\n--%s--\r\n", boundary);
     out.failed |= json->failed;
-    fb_respond_buffer_take(response, 200, "multipart/mixed; boundary=" BOUNDARY, &out);
+    snprintf(type, sizeof type, "multipart/mixed; boundary=%s", boundary);
+    fb_respond_buffer_take(response, 200, type, &out);
     fb_response_identity(response);
 }
 

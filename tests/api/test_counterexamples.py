@@ -1,6 +1,7 @@
 """The inputs of a counterexample: beside the answer, as a blob, and in a file of the command line."""
 
 import json
+import struct
 
 from access import bearer, make_token
 from blobs import stored as stored_blob
@@ -9,7 +10,7 @@ from documents import node, ref
 from test_cli import foldback  # noqa: F401 (a fixture)
 from test_evaluate import graph_of, output
 from test_http import is_problem
-from weights_files import numbers, tensors_of
+from weights_files import file_of, numbers, tensors_of
 
 LOWER = graph_of(node("y", "call_function", "operator.gt", [ref("x"), 0.5]), output("y"))
 OTHER = graph_of(node("y", "call_function", "operator.ge", [ref("x"), 0.5]), output("y"))
@@ -33,6 +34,14 @@ def test_in_parts(shared):
     assert again["verdict"] == "differs" and again["outputs"][0]["counterexample"]["index"] == example["index"]
     (only,) = parts_of(shared.post("/v1/compare", {"a": LOWER, "b": LOWER}, headers={"Accept": "multipart/mixed"}))
     assert json.loads(only)["verdict"] == "same"
+
+
+def test_parts_may_hold_what_looks_like_the_line_between_them(shared):
+    x = ("float32", [2, 3], b"foldback-part-0\0" + struct.pack("<2f", 0.5, 0))
+    given = stored_blob(shared, file_of({"x": x}))
+    answer = shared.post("/v1/compare", {"a": LOWER, "b": OTHER, "inputs": given}, headers={"Accept": "multipart/mixed"})
+    found, inputs = parts_of(answer)
+    assert json.loads(found)["verdict"] == "differs" and tensors_of(inputs) == {"x": x}
 
 
 def test_as_a_blob(service):
