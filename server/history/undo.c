@@ -385,17 +385,6 @@ static fb_status history_write_rest(const fb_history *history, bool is_exact, fb
     return ok && fb_buffer_text(out) ? FB_OK : fb_fail_memory(error);
 }
 
-/* A rollback that names passes is of no use where they changed nothing: what is meant is another pass. */
-static fb_status check_effect(const undoing *work, const fb_undo_task *task, fb_error *error) {
-    const fb_past_step *step = work->history.steps;
-    bool is_idle = work->result.shared && !strcmp(work->result.shared->id, work->graph_id);
-    if (work->kind != FB_UNDO_ROLLBACK || !task->passes || !is_idle) return FB_OK;
-    while (!step->is_undone) step++;
-    return fb_fail(error, FB_CONFLICT, "nothing-to-undo", "", "%s%s changed nothing in %s: without %s the graph is as it is",
-                   pass_of(step)->name, work->count > 1 ? " and the others named" : "", work->newest->run.id,
-                   work->count > 1 ? "them" : "it");
-}
-
 static fb_status work_out(const fb_app *app, undoing *work, const fb_undo_task *task, fb_undo_refusal *refusal,
                           fb_error *error) {
     count_undone(work);
@@ -403,7 +392,6 @@ static fb_status work_out(const fb_app *app, undoing *work, const fb_undo_task *
         return fb_fail(error, FB_CONFLICT, "nothing-to-undo", "", "nothing of %s is in the graph any more", task->run_id);
     fb_status status = work->kind == FB_UNDO_ROLLBACK ? FB_OK : check_reversible(work, refusal, error);
     if (!status) status = replay(app, work, &refusal->conflicts, error);
-    if (!status) status = check_effect(work, task, error);
     if (!status) status = list_passes(work, error);
     if (!status) status = copy_reports(work, error);
     if (!status) status = write_requested(work, task, error);

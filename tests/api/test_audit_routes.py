@@ -135,7 +135,7 @@ def readers(tmp_path_factory):
 
 
 def test_what_may_be_deferred():
-    assert ("POST", "/v1/graphs/{id}/evaluate") in DEFERRED and ("POST", "/v1/compare") in DEFERRED and len(DEFERRED) == 8
+    assert ("POST", "/v1/graphs/{id}/evaluate") in DEFERRED and ("POST", "/v1/compare") in DEFERRED and len(DEFERRED) == 9
 
 
 @pytest.mark.parametrize(("method", "path"), DEFERRED)

@@ -96,25 +96,6 @@ def test_an_unknown_name_lists_what_can_be_named(shared, run):
             "inference", *dict.fromkeys(one["name"] for one in run["passes"])]
 
 
-def test_a_rollback_of_what_changed_nothing_makes_no_run(shared, run):
-    """By name, by position, of several, and of a version; a pass that changed something beside them is taken out."""
-    idle = [at for at, one in enumerate(run["passes"]) if one["applied"] == 0]
-    busy = next(at for at, one in enumerate(run["passes"]) if one["applied"])
-    before = len(shared.get("/v1/runs?limit=1000").json()["items"])
-    name = run["passes"][idle[0]]["name"]
-    for passes in ([idle[0]], [name], idle[:2]):
-        problem = is_problem(shared.post(f"/v1/runs/{run['id']}/rollback", {"passes": passes}), 409, "nothing-to-undo")
-        assert f"{name}{' and the others named' if passes == idle[:2] else ''} changed nothing" in problem["detail"]
-    assert shared.request("PUT", "/v1/models/idle/versions/1", {"run": run["id"]}).status == 201
-    assert shared.request("PUT", "/v1/models/idle/aliases/champion", {"version": "1"},
-                          headers={"If-None-Match": "*"}).status == 201
-    is_problem(shared.post("/v1/models/idle/aliases/champion/rollback", {"passes": [name]}, headers={"If-Match": "*"}), 409,
-               "nothing-to-undo")
-    assert len(shared.get("/v1/runs?limit=1000").json()["items"]) == before
-    undone = shared.post(f"/v1/runs/{run['id']}/rollback", {"passes": [idle[0], busy]}).json()
-    assert undone["result"] not in (run["source"], run["result"])
-
-
 # ---- the command line
 
 

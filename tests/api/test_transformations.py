@@ -66,7 +66,8 @@ def test_a_rule_is_a_pass(service):
     assert (run["reversible"], run["preserves_computation"]) == (True, False)
     (one,) = run["passes"]
     assert one == {"name": "DoubleTheDoubles", "version": 1, "params": {}, "signature": made["signature"], "reversible": True,
-                   "exactness": "changes", "applied": 2, "nodes": ["mul_1", "mul_3"], "refused": []}
+                   "exactness": "changes", "applied": 2, "nodes": ["mul_1", "mul_3"], "refused": [],
+                   "inserted": ["mul_1", "mul_3"]}
     marked = service.get(f"/v1/graphs/{run['result']}/nodes?pass=DoubleTheDoubles").json()["items"]
     assert [one["name"] for one in marked] == ["mul_1", "mul_3"]
     assert [one["id"] for one in service.get("/v1/runs?pass=DoubleTheDoubles").json()["items"]] == [run["id"]]

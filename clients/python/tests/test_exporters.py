@@ -218,6 +218,9 @@ EXPORT = [
     Row("An input of another dtype than the example is accepted, and the results have other dtypes than recorded "
         "(`export-checks-sizes-and-not-dtypes`)", lambda: Call(lambda x: x * 2), export, lambda: [X],
         lambda: [X.double()]),
+    Row("Each cast (`.float()`) comes with an assertion of the dtype before it: under autocast the program raises "
+        "(`export-asserts-dtypes-that-autocast-changes`)", lambda: nn.Sequential(nn.Linear(2, 2), Call(lambda x: x.float())),
+        export, lambda: [torch.ones(1, 2)]),
     Row("`run_decompositions` drops the regions that switch autocast off: called under autocast they compute in bfloat16",
         Protected, decomposed, lambda: [torch.ones(2, 2)]),
     Row("`run_decompositions` gives `torch.ones` the dtype of that moment; the model takes the default of its caller",
@@ -306,7 +309,7 @@ def check_page(mark, text):
 def test_tables():
     (export_rows, export_text), (fx_rows, fx_text) = table(EXPORT), table(FX)
     caught = [row for row in export_rows + fx_rows if row[1]]
-    assert len(caught) >= 20 and len(export_rows + fx_rows) == 23, caught
+    assert len(caught) >= 20 and len(export_rows + fx_rows) == 24, caught
     check_page("torch.export", export_text)
     check_page("torch.fx", fx_text)
 
