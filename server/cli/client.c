@@ -26,6 +26,7 @@ typedef struct remote_service {
     CURL *curl;
     char *url;           /* without a slash at its end */
     char *authorization; /* a header, or NULL */
+    bool has_ca_file;
     char failure[CURL_ERROR_SIZE];
 } remote_service;
 
@@ -94,7 +95,8 @@ static bool set_options(remote_service *remote) {
 /* Answers are never followed elsewhere, so the token goes to this service alone. */
 static bool set_credentials(remote_service *remote, const fb_credentials *credentials) {
     fb_buffer header = {0};
-    if (credentials->ca_file && fb_curl.easy_setopt(remote->curl, CURLOPT_CAINFO, credentials->ca_file)) return false;
+    remote->has_ca_file = credentials->ca_file != NULL;
+    if (remote->has_ca_file && fb_curl.easy_setopt(remote->curl, CURLOPT_CAINFO, credentials->ca_file)) return false;
     if (fb_curl.easy_setopt(remote->curl, CURLOPT_TIMEOUT_MS, (long)credentials->patience_ms)) return false;
     if (!credentials->token) return true;
     fb_buffer_printf(&header, "Authorization: Bearer %s", credentials->token);
@@ -187,7 +189,9 @@ static fb_status report(const remote_service *remote, const transfer *t, CURLcod
     if (code == CURLE_COULDNT_CONNECT || code == CURLE_COULDNT_RESOLVE_HOST || code == CURLE_COULDNT_RESOLVE_PROXY)
         return fb_fail(error, FB_IO, "unreachable", "", "cannot reach %s: %s", remote->url, reason);
     if (t->is_begun) return fb_fail(error, FB_IO, "cut-off", "", "%s ended its answer early: %s", remote->url, reason);
-    return fb_fail(error, FB_IO, "not-answered", "", "%s did not answer: %s", remote->url, reason);
+    const char *help =
+        code == CURLE_PEER_FAILED_VERIFICATION && !remote->has_ca_file ? "; --ca-file FILE names certificates to trust" : "";
+    return fb_fail(error, FB_IO, "not-answered", "", "%s did not answer: %s%s", remote->url, reason, help);
 }
 
 static fb_status remote_call(remote_service *remote, const fb_call *call, const char *target, fb_answer *answer,

@@ -776,16 +776,16 @@ const fb_verb fb_layout_verbs[] = {
      .arguments = "LAYOUT[:VERSION] FILE...",
      .summary = "rearranges the tensors of a checkpoint",
      .description =
-         "The files are safetensors files, all shards of a checkpoint, or its model.safetensors.index.json. Shows what\n"
-         "each row of the layout did. If anything is refused, writes no file.\n",
+         "The files are safetensors files, all shards of a checkpoint, its model.safetensors.index.json, or a folder with\n"
+         "one of these. Shows what each row of the layout did. If anything is refused, writes no file.\n",
      .options = layout_apply_options,
      .folder = FB_FOLDER_IS_MADE,
      .run = apply_layout},
     {.name = "layout undo",
      .arguments = "FILE...",
      .summary = "puts the tensors of a checkpoint back, also after training",
-     .description = "The file says which run of layout apply made it. If another program has rewritten the file, name the run "
-                    "with --run.\n",
+     .description = "The files are those that layout apply takes, and say which run of it made them. If another program has\n"
+                    "rewritten them, name the run with --run; foldback run list shows the runs.\n",
      .options = layout_undo_options,
      .run = undo_layout},
     {0},

@@ -125,6 +125,7 @@ def test_who_is_not_trusted_gets_no_token(guarded, tmp_path):
     for more in ([], ["--ca-file", tmp_path / "cert.pem"], ["--ca-file", tmp_path / "missing"]):
         done = stranger("graphs", *more, FOLDBACK_TOKEN=token)
         assert done.status == 1 and "certificate" in done.err.lower(), done
+        assert ("--ca-file" in done.err) == (not more), done  # says how, to those who have not done it
     wrong_name = CommandLine(tmp_path, "--server", service.url.replace("127.0.0.1", "127.0.0.2"), "--ca-file",
                              foldback.place[-1])
     assert wrong_name("graphs", FOLDBACK_TOKEN=token).status == 1

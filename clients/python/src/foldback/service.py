@@ -96,6 +96,8 @@ class Service:
                                             params=query, timeout=wait)
             except (httpx.ConnectError, httpx.ConnectTimeout) as error:
                 said = f"no service answers at {self._url}: {error}. Start foldback serve, or give another address"
+                if "CERTIFICATE_VERIFY_FAILED" in str(error):
+                    said = f"{self._url} is not trusted: {error}. Name certificates to trust: ca_file=…, or $SSL_CERT_FILE"
                 raise Unreachable(said) from error
             except (httpx.TimeoutException, httpx.UnsupportedProtocol):
                 raise
