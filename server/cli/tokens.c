@@ -25,7 +25,8 @@ static int answer_token(fb_cli *cli, fb_call *call) {
     int result = fb_cli_call_json(cli, call, &token, NULL);
     if (result) return result;
     print_token(cli, token);
-    if (*fb_text_of(token, "token")) fb_complain(0, "keep the token now: it is not shown again");
+    const char *place = cli->values.server ? cli->values.server : cli->values.data;
+    if (*fb_text_of(token, "token")) fb_complain(0, "keep the token now: it is not shown again. It is for %s", place);
     json_decref(token);
     return FB_EXIT_DONE;
 }

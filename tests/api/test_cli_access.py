@@ -69,6 +69,7 @@ def test_what_is_shown_on_a_terminal(tmp_path):
     foldback = local(tmp_path)
     shown = foldback.on_terminal("token", "create", "--scope", "write", "--name", "ci", NO_COLOR="1")
     assert SECRET.search(shown.out) and "not shown again" in shown.err
+    assert str(tmp_path / "data") in shown.err  # the default is easily another folder than the service has
     shown = foldback.on_terminal("token", "list", NO_COLOR="1")
     assert not SECRET.search(shown.out) and re.search(r"ci +write", shown.out)
     assert re.search(r"local +token-create +ci +write", foldback.on_terminal("audit", NO_COLOR="1").out)
