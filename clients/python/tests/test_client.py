@@ -103,9 +103,9 @@ def test_there_is_nothing_else():
         foldback.nothing
     errors = {"AmbiguousWeights", "Cancelled", "EditError", "LostTraining", "Problem", "ServiceNotStarted", "TensorOverflows"}
     modules = {"export", "fx", "hub", "huggingface", "optimization"}
-    functions = {"apply_edits", "compiled_runs", "connect", "disconnect"}
-    assert set(foldback.__all__) == errors | modules | functions | {"AsyncClient", "Client", "Event", "Graph", "Job", "Picture",
-                                                                    "Refusal", "Run", "Version"}
+    functions = {"apply_edits", "compare", "compiled_runs", "connect", "disconnect"}
+    assert set(foldback.__all__) == errors | modules | functions | {
+        "AsyncClient", "Client", "Comparison", "Difference", "Event", "Graph", "Job", "Picture", "Refusal", "Run", "Version"}
 
 
 def test_an_address_that_swallows_connections(monkeypatch):
