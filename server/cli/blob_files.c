@@ -170,13 +170,32 @@ static char *find_in_folder(const char *folder, const char *end, bool *are_many)
     return path.size && !*are_many ? fb_buffer_take(&path, NULL) : (fb_buffer_free(&path), NULL);
 }
 
+/* Is model.safetensors beside this index, which does not name it? Some readers take the one, some the other. */
+static bool is_beside_another(const char *index) {
+    char *whole = strndup(index, strlen(index) - strlen(".index.json"));
+    bool is_another = whole && access(whole, F_OK) == 0;
+    json_t *tree = is_another ? json_load_file(index, 0, NULL) : NULL, *shard;
+    const char *tensor;
+    json_object_foreach(json_object_get(tree, "weight_map"), tensor, shard) {
+        char *named = json_is_string(shard) ? path_beside(index, json_string_value(shard)) : NULL;
+        if (named && strcmp(named, whole) == 0) is_another = false;
+        free(named);
+    }
+    json_decref(tree);
+    free(whole);
+    return is_another;
+}
+
 /* What save_pretrained leaves in a folder: an index of shards, or one file. */
 static int add_folder(fb_blob_files *files, const char *folder) {
     bool are_many = false;
     char *path = find_in_folder(folder, ".safetensors.index.json", &are_many);
     if (!path && !are_many) path = find_in_folder(folder, ".safetensors", &are_many);
-    if (are_many)
+    else if (path) are_many = is_beside_another(path);
+    if (are_many) {
+        free(path);
         return fb_complain(FB_EXIT_FAILED, "%s has several models in it; name the index or the file that you mean", folder);
+    }
     if (!path && fb_is_npy_folder(folder)) return fb_blob_files_add_take(files, strdup(folder));
     if (!path) return fb_complain(FB_EXIT_FAILED, "%s is a folder%s", folder, fb_kind_of_folder(folder));
     return add_path_take(files, path);

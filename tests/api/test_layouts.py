@@ -1152,6 +1152,16 @@ def test_nothing_is_written_over(folder):
     assert folder("layout", "undo", "hf", "-o", "one.safetensors", "--force").status == 0
 
 
+def test_an_index_beside_a_file_that_it_does_not_name(folder):
+    """transformers takes the file, so the shards may be older: which one is meant is not guessed."""
+    assert folder("layout", "undo", "hf", "-o", "hf/model.safetensors", "--force").status == 0
+    refused = folder("layout", "apply", "qkv-fused", "hf", "-o", "out.safetensors")
+    assert refused.status == 1 and "several models" in refused.err and not folder.path("out.safetensors").exists()
+    assert folder("layout", "apply", "qkv-fused", "hf/model.safetensors", "-o", "out.safetensors").status == 0
+    folder.put("hf/model.safetensors.index.json", {"weight_map": {"x": "model.safetensors"}})  # its only shard: no other model
+    assert "several models" not in folder("layout", "apply", "qkv-fused", "hf", "-o", "next.safetensors").err
+
+
 def test_what_the_store_keeps_is_said(folder):
     shown = folder.on_terminal("layout", "undo", "hf", "-o", "back.safetensors", width=80, NO_COLOR="1").out
     assert "The store keeps" in shown and "gc --keep-runs-days" in " ".join(shown.split())
