@@ -359,6 +359,9 @@ def test_weights_in_several_files(client, tmp_path):
     foldback.fx.from_document(result, weights=[finished])
     with pytest.raises(AmbiguousWeights, match="leave as_ out"):
         foldback.fx.from_document(result, weights=[finished], as_="source")
+    save(state, folder / "model.safetensors")  # transformers reads this one, and not what the index names
+    with pytest.raises(ValueError, match="model.safetensors.index.json and model.safetensors; name the one"):
+        foldback.fx.from_document(result, weights=folder)
     (tmp_path / "empty").mkdir()
     with pytest.raises(ValueError, match="has no .safetensors file"):
         foldback.fx.from_document(result, weights=tmp_path / "empty")

@@ -100,6 +100,8 @@ def _in_folder(folder: Path) -> Path:
     """What save_pretrained has left there: one index of shards, or one file."""
     for pattern in ("*.safetensors.index.json", "*.safetensors"):
         found = sorted(folder.glob(pattern))
+        beside = [(path, path.with_name(path.name.removesuffix(".index.json"))) for path in found]
+        found += [whole for path, whole in beside if whole.is_file() and whole not in with_shards(path)]  # transformers' choice
         if len(found) > 1:
             raise ValueError(f"{folder} has {found[0].name} and {found[1].name}; name the one that you mean, or list both")
         if found:
