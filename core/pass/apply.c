@@ -104,8 +104,7 @@ static bool take_names(fb_buffer *names, fb_arena *arena, name_list *out) {
     return ok;
 }
 
-static void add_name(fb_buffer *names, const fb_graph *graph, fb_node node, fb_arena *arena) {
-    const char *name = keep_name(graph, node, arena);
+static void add_name(fb_buffer *names, const char *name) {
     if (!name) names->failed = true;
     fb_buffer_append(names, &name, sizeof name);
 }
@@ -118,9 +117,11 @@ static bool list_nodes(const fb_graph *graph, const fb_rewrite *rewrite, fb_pass
     name_list lists[2] = {0};
     for (fb_node n = fb_first_node(graph, FB_MAIN_PROGRAM); n.id; n = fb_next_node(graph, n)) {
         bool is_marked = fb_node_is_marked(graph, n, report->signature) && !fb_map_get(marked_before, n.id);
-        bool is_call = fb_node_at(graph, n)->opcode != FB_GET_ATTR;
-        if (is_marked) add_name(&marked, graph, n, arena);
-        if (is_call && fb_rewrite_has_inserted(rewrite, n)) add_name(&inserted, graph, n, arena);
+        bool is_inserted = fb_rewrite_has_inserted(rewrite, n) && fb_node_at(graph, n)->opcode != FB_GET_ATTR;
+        if (!is_marked && !is_inserted) continue;
+        const char *name = keep_name(graph, n, arena);
+        if (is_marked) add_name(&marked, name);
+        if (is_inserted) add_name(&inserted, name);
     }
     bool ok = take_names(&marked, arena, &lists[0]);
     ok = take_names(&inserted, arena, &lists[1]) && ok;

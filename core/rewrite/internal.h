@@ -22,7 +22,7 @@ struct fb_rewrite {
     fb_map literals;     /* node, which is erased -> the value that is written in its place */
     fb_buffer pending;   /* pending_node, in order */
     fb_buffer absorbed;  /* pending_node */
-    fb_map inserted;     /* node -> 1: it is new, or calls something else */
+    fb_buffer inserted;  /* a bit for each node: it is new, or calls something else */
     fb_buffer released;  /* fb_node: get_attr nodes that may have lost their last reader */
     fb_map readers;      /* module << 32 | attribute -> get_attr nodes that read it, in all programs */
     bool readers_known;  /* they have been counted */

@@ -47,7 +47,7 @@ static void rewrite_free(fb_rewrite *rewrite) {
     fb_buffer_free(&rewrite->pending);
     fb_buffer_free(&rewrite->absorbed);
     fb_buffer_free(&rewrite->made);
-    fb_map_free(&rewrite->inserted);
+    fb_buffer_free(&rewrite->inserted);
     free(rewrite);
 }
 
@@ -205,7 +205,11 @@ static const char *make_name(fb_rewrite *rewrite, fb_opcode opcode, fb_symbol ta
 }
 
 static void note_inserted(fb_rewrite *rewrite, fb_node node) {
-    if (!fb_map_put(&rewrite->inserted, node.id, 1)) fb_fail_memory(&rewrite->error);
+    static const char zeros[256];
+    fb_buffer *bits = &rewrite->inserted;
+    while (bits->size <= node.id / 8 && !bits->failed) fb_buffer_append(bits, zeros, sizeof zeros);
+    if (bits->failed) fb_fail_memory(&rewrite->error);
+    else bits->data[node.id / 8] |= (char)(1 << node.id % 8);
 }
 
 fb_node fb_insert_typed(fb_rewrite *rewrite, fb_node before, fb_opcode opcode, const char *target, fb_value args,
@@ -353,7 +357,8 @@ const fb_buffer *fb_rewrite_absorbed(const fb_rewrite *rewrite) {
 }
 
 bool fb_rewrite_has_inserted(const fb_rewrite *rewrite, fb_node node) {
-    return fb_map_get(&rewrite->inserted, node.id) != 0;
+    const fb_buffer *bits = &rewrite->inserted;
+    return node.id / 8 < bits->size && bits->data[node.id / 8] >> node.id % 8 & 1;
 }
 
 void fb_erase(fb_rewrite *rewrite, fb_node node) {
