@@ -174,7 +174,6 @@ class Mirror:
     def _take_onnx(self, theirs: Any) -> None:
         """Stores the model of a version of the flavour `onnx`, and the files beside it. The version gets its graph as a tag."""
         from mlflow.artifacts import download_artifacts
-        from mlflow.exceptions import MlflowException
         from mlflow.models import Model
 
         number = str(theirs.version)
@@ -189,10 +188,12 @@ class Mirror:
                 if not said:
                     return
                 model = Path(download_artifacts(uri, **there)) / said["data"]
+            except Exception:  # each store of artifacts has its own; of what MLflow does not give, nothing is known
+                return
+            try:
                 theirs.tags[GRAPH] = self.client.put_onnx(model, progress=False)
-            except (MlflowException, OSError, ValueError, Problem) as failure:
-                if not isinstance(failure, MlflowException):  # of what MLflow does not give, nothing is known
-                    self._did("foldback", "unreadable", number, None, str(failure))
+            except (OSError, ValueError, Problem) as failure:
+                self._did("foldback", "unreadable", number, None, str(failure))
                 return
         self.registry.set_model_version_tag(self.model, number, GRAPH, theirs.tags[GRAPH])
 
