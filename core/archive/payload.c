@@ -316,7 +316,7 @@ static bool is_channels_last(const pt_tensor *t, bool is_exact) {
 }
 
 /* The memory format of a tensor that is not row-major, as a document says it; NULL: another one. A tensor may have both orders,
- * as the weight of a convolution of 1x1 has: then its strides decide, by which PyTorch, too, decides in which it computes. */
+ * as the weight of a convolution of 1x1 has: then its strides decide, as they do in PyTorch. */
 static const char *format_of(const pt_tensor *t) {
     uint32_t rank = t->dimensions;
     if ((rank != 4 && rank != 5) || t->count <= t->shape[0] || !is_channels_last(t, is_contiguous(t))) return NULL;

@@ -50,8 +50,8 @@ static void weights_of(int taps, double t, double weights[TAPS]) {
     weights[3] = ((a * (2 - t) - 5 * a) * (2 - t) + 8 * a) * (2 - t) - 4 * a;
 }
 
-/* Finds the elements of one dimension and how much of each; false where the number is none to compute with. In float32, as all
- * do: where a number is rounded to the nearest, the place may be halfway. */
+/* Finds the elements of one dimension and how much of each; false for a number that is not finite, or too
+ * large. It computes in float32, as all do: a place that is rounded to the nearest may be halfway. */
 static bool locate(const sampling *s, double given, int64_t size, int64_t *elements, double *weights) {
     float n = (float)given, length = (float)size, x;
     if (!isfinite(n) || fabsf(n) > 0x1p20F || size > 1 << 23) return false;

@@ -1,5 +1,5 @@
-"""Where the new nodes of a graph are from, as PyTorch's own passes note it in `meta`: `from_node`, and what all nodes that were
-replaced agree on. The service finds the same for the archives that it writes (core/analysis/ancestry.c)."""
+"""Notes in `meta` where the new nodes of a graph are from, as PyTorch's own passes do: `from_node`, and what all nodes that
+were replaced agree on. The service finds the same for the archives that it writes (core/analysis/ancestry.c)."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class Ancestry:
                 known.append(ancestor)
 
     def _pair(self, node: torch.fx.Node) -> None:
-        """What a node reads that was there before, in the places where it reads new nodes now."""
+        """Pairs the new nodes that a node reads now with the nodes that it read in their places before."""
         was, now = self.was.get(node), _reads(node)
         if was is None or len(was.reads) != len(now):
             return
@@ -101,7 +101,7 @@ class Ancestry:
             self._add(node, [user for user in node.users if user in self.was])
 
     def _described(self, node: torch.fx.Node, maker: str) -> dict[str, Any]:
-        """What `meta` is to have of it; None for what the ancestors do not agree on."""
+        """The members for `meta`; None for one on which the ancestors do not agree."""
         metas = [ancestor.meta for ancestor in self.found[node] if self.was[ancestor].op.startswith("call_")]
         stacks = [list((meta.get("nn_module_stack") or {}).items()) for meta in metas]
         depth = 0

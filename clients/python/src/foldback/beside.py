@@ -21,8 +21,8 @@ def find_beside(model: Path, name: str, root: Path | None) -> Path | None:
 
 
 def find_model(path: Path) -> Path:
-    """The ONNX model in a folder, or below it; a file is itself. Raises FileNotFoundError where there is none, and ValueError
-    where there are several."""
+    """Finds the ONNX model in a folder, or below it; takes a file as it is. Raises FileNotFoundError where there is none,
+    and ValueError where there are several."""
     if not path.is_dir():
         return path
     found = sorted(path.rglob("*.onnx"))

@@ -36,7 +36,7 @@ class Difference:
 
 @dataclass
 class Comparison:
-    """What `compare` found. It is true where nothing differs."""
+    """The differences that `compare` found. It is true if there are none."""
 
     differences: list[Difference] = field(default_factory=list)
     unread: list[str] = field(default_factory=list)  # inputs that neither reads
@@ -118,7 +118,7 @@ def _is_plain(value: Any) -> bool:
 
 @dataclass
 class Outcome:
-    """What calls gave and left behind."""
+    """The results of calls, and the state that they left behind."""
 
     results: list[Any]
     left: dict[str, Any]  # by name: buffers, parameters, plain tensors that the model has, and numbers that changed
@@ -220,7 +220,7 @@ def _compare_calls(module: torch.nn.Module, live: torch.nn.Module, calls: list[G
 
 
 def difference(wanted: list[Any], found: list[Any]) -> str:
-    """Where the results are not alike; "" where they are."""
+    """Names the first results that differ; "" if none do."""
     return next(iter(_places(wanted, found).values()), "")
 
 

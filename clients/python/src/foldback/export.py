@@ -175,10 +175,10 @@ def _trace(model: torch.nn.Module) -> torch.fx.GraphModule:
 def _settle_constants(made: torch.fx.GraphModule, model: torch.nn.Module) -> None:
     """A tensor that forward makes of no input, as torch.zeros(4) does, is one for all calls after torch.fx. So a result is a
     copy of it, and a program that writes to it is refused."""
-    known = {id(tensor) for _, tensor, _ in owners(model)}
+    places = {_place(tensor) for tensor in [*model.parameters(), *model.buffers(), *plain(model).values()]}
     for node in [node for node in made.graph.nodes if node.op == "get_attr"]:
         tensor = attrgetter(node.target)(made)
-        if not isinstance(tensor, torch.Tensor) or id(tensor) in known or not _is_new(tensor, model):
+        if not isinstance(tensor, torch.Tensor) or _place(tensor) in {None, *places}:
             continue
         if writer := next((user for user in node.users if _writes(user, node)), None):
             raise ValueError(f"{type(model).__name__} writes by {writer} to a tensor that it makes itself, as torch.zeros(4) "
@@ -190,13 +190,9 @@ def _settle_constants(made: torch.fx.GraphModule, model: torch.nn.Module) -> Non
     made.recompile()
 
 
-def _is_new(tensor: torch.Tensor, model: torch.nn.Module) -> bool:
-    """It shares no memory with a tensor of the model."""
-    if tensor.layout is not torch.strided or isinstance(tensor, FakeTensor):
-        return False
-    place = tensor.untyped_storage()._cdata
-    return all(one.layout is not torch.strided or one.untyped_storage()._cdata != place
-               for one in [*model.parameters(), *model.buffers(), *plain(model).values()])
+def _place(tensor: torch.Tensor) -> int | None:
+    """Tells tensors of different memory apart; None for one without plain memory, such as a sparse one."""
+    return None if tensor.layout is not torch.strided or isinstance(tensor, FakeTensor) else tensor.untyped_storage()._cdata
 
 
 def _writes(call: torch.fx.Node, read: torch.fx.Node) -> bool:

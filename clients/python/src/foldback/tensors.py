@@ -75,8 +75,8 @@ _FORMATS = {4: ("channels_last", torch.channels_last), 5: ("channels_last_3d", t
 
 def format_of(tensor: torch.Tensor) -> str | None:
     """The tensor's memory format as a document has it: "channels_last" or "channels_last_3d", or None if it is row-major,
-    or lies otherwise. A tensor may have both orders, as the weight of a convolution of 1x1 has: then its strides decide, by
-    which PyTorch, too, decides in which format it computes."""
+    or lies otherwise. A tensor may have both orders, as the weight of a convolution of 1x1 has: then its strides decide, as
+    they do in PyTorch."""
     if tensor.layout is not torch.strided or tensor.dim() not in _FORMATS:
         return None
     name, format_ = _FORMATS[tensor.dim()]
