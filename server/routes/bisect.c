@@ -267,10 +267,10 @@ static void put_external_rest(const bisection *work, fb_buffer *out) {
 /* The run without the match: what POST /v1/optimize takes, or of an external run POST /v1/runs. */
 static void put_rest(const bisection *work, fb_buffer *out) {
     static const char *const names[] = {"passes", "differs", "not-evaluated", "not-evaluated"};
-    const fb_found_match *match = &work->found.matches[0];
+    const fb_found_match *match = work->found.count ? work->found.matches : NULL;
     const fb_composition *composition = &work->past->composition;
     fb_put_name(out, "rest");
-    if (!work->found.count || !match->name) {
+    if (!match || !match->name) {
         fb_buffer_string(out, "null");
         return;
     }
