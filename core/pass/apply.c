@@ -300,7 +300,11 @@ fb_status fb_pass_apply(fb_graph_state *work, const fb_watch *watch, fb_pass_rep
                           .work = &meter,
                           .blobs = work->blobs,
                           .failed = !params || !work->usage};
-    if (!matcher.failed) match_all(&matcher, report->pass);
+    bool is_foreign = !report->pass->reads_onnx && fb_graph_is_onnx(work->graph);
+    if (!matcher.failed && is_foreign)
+        fb_refuse(&matcher, "other-dialect", NULL, 0, "the graph is an ONNX model, and %s knows only PyTorch's operators",
+                  report->pass->name);
+    else if (!matcher.failed) match_all(&matcher, report->pass);
     if (found.size) fb_graph_state_forget(work);
     fb_status status = FB_OK;
     if (matcher.failed || meter.stopped.status) status = fb_work_failed(&meter, error);

@@ -64,6 +64,7 @@ typedef struct fb_pass {
     fb_gain gain;
     bool reversible, preserves_computation;
     bool only_removes; /* nodes: nothing is left that it could mark */
+    bool reads_onnx;   /* what it asks of a call is known of ONNX's operators, and it writes none of PyTorch's in their place */
     void (*match)(fb_matcher *matcher, fb_node node);
     void (*match_graph)(fb_matcher *matcher); /* in place of `match`: for what is decided by the graph as a whole */
     void (*edit)(fb_rewrite *rewrite, const fb_match *match);

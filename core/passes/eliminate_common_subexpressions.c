@@ -159,6 +159,7 @@ const fb_pass fb_eliminate_common_subexpressions = {
     .reversible = true,
     .preserves_computation = true,
     .only_removes = true,
+    .reads_onnx = true,
     .match_graph = match_graph,
     .edit = edit,
 };

@@ -66,6 +66,7 @@ const fb_pass fb_eliminate_dead_code = {
     .reversible = true,
     .preserves_computation = true,
     .only_removes = true,
+    .reads_onnx = true,
     .match_graph = match_graph,
     .edit = edit,
 };

@@ -363,6 +363,7 @@ const fb_pass fb_remove_no_ops = {
     .reversible = true,
     .preserves_computation = true,
     .only_removes = true,
+    .reads_onnx = true,
     .match_graph = match_graph,
     .edit = edit,
 };
