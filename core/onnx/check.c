@@ -199,17 +199,6 @@ static const onnx_function *function_of(const checking *k, onnx_bytes domain, on
     return NULL;
 }
 
-static bool is_standard_operator(onnx_bytes name) {
-    static const char *const names[] = {
-#define ONNX_OPERATOR(name, ...) name,
-#include "core/onnx/operators.def"
-#undef ONNX_OPERATOR
-    };
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-        if (onnx_is(name, names[i])) return true;
-    return false;
-}
-
 static bool is_imported(const imports *all, onnx_bytes domain) {
     for (size_t i = 0; i < all->count; i++)
         if (onnx_same(domain_of(all->items[i].domain), domain_of(domain))) return true;
@@ -491,7 +480,7 @@ static bool add_functions(checking *k) {
         const onnx_function *one = &model->functions.items[i];
         onnx_bytes domain = domain_of(one->domain);
         if (!one->name.size) return onnx_bad(&k->c, ONNX_IS_function, one, ONNX_function_name, "the function has no name");
-        if (!domain.size && is_standard_operator(one->name))
+        if (!domain.size && onnx_is_standard_operator(one->name))
             return onnx_unsupported(
                 &k->c, ONNX_IS_function, one, ONNX_function_name,
                 "the function \"%s\" is named as a standard operator, and libraries differ in which they call",

@@ -36,7 +36,7 @@ typedef struct onnx_checking {
  * work's. */
 fb_status onnx_check(onnx_file *file, const onnx_files *files, fb_work *work, fb_error *error);
 
-/* ---- shared by check.c and tensor.c ------------------------------------------------------------------------------------- */
+/* ---- shared by the files of this folder ---------------------------------------------------------------------------------- */
 
 #define ONNX_MOST_DIMENSIONS 64
 
@@ -58,6 +58,12 @@ bool onnx_check_sparse(onnx_checking *c, const onnx_sparse *sparse);
 bool onnx_is_dtype(int32_t number);
 /* The dtype as documents have it: "float32"; NULL for another number. */
 const char *onnx_dtype_word(int32_t number);
+
+/* Of the default domain, at any opset. */
+bool onnx_is_standard_operator(onnx_bytes name);
+/* The version of an operator that is in force at an opset: the last one that is not above it. An operator that is unknown, or
+ * newer than the opset, has the opset's number. */
+int64_t onnx_operator_version(onnx_bytes name, int64_t opset);
 
 bool onnx_is(onnx_bytes text, const char *wanted);
 bool onnx_same(onnx_bytes a, onnx_bytes b);

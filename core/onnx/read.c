@@ -273,27 +273,11 @@ static const char *add_tensor(reader *r, program *p, const onnx_tensor *tensor, 
     return node;
 }
 
-/* ---- targets ------------------------------------------------------------------------------------------------------------ */
-
-/* The version of an operator of the default domain that is in force at an opset: the last one that is not above it. */
-static int64_t version_of(onnx_bytes name, int64_t opset) {
-    static const struct {
-        const char *name;
-        uint8_t versions[16];
-    } operators[] = {
-#define ONNX_OPERATOR(name, ...) {name, {__VA_ARGS__}},
-#include "core/onnx/operators.def"
-#undef ONNX_OPERATOR
-    };
-    for (size_t i = 0; i < sizeof operators / sizeof *operators; i++) {
-        int64_t found = opset;
-        if (!onnx_is(name, operators[i].name)) continue;
-        for (int k = 0; k < 16 && operators[i].versions[k]; k++)
-            if (operators[i].versions[k] <= opset) found = operators[i].versions[k];
-        return found;
-    }
-    return opset;
+static const char *add_sparse(reader *r, program *p, const onnx_sparse *sparse, onnx_bytes like, size_t from) {
+    return add_tensor(r, p, sparse->values, sparse, like, from);
 }
+
+/* ---- targets ------------------------------------------------------------------------------------------------------------ */
 
 /* A part of a dotted name: what no identifier has becomes `_xx`. */
 static void put_word(fb_buffer *out, onnx_bytes text, bool has_dots) {
@@ -356,7 +340,7 @@ static const char *target_of(reader *r, const program *p, const onnx_node *node)
         else put_word(&text, node->domain, true);
         fb_buffer_char(&text, '.');
         put_word(&text, node->op_type, false);
-        fb_buffer_printf(&text, ".v%lld", (long long)(is_standard ? version_of(node->op_type, version) : version));
+        fb_buffer_printf(&text, ".v%lld", (long long)(is_standard ? onnx_operator_version(node->op_type, version) : version));
     }
     const char *made = fb_buffer_text(&text) ? fb_arena_text(&r->c.file->arena, text.data, text.size) : NULL;
     fb_buffer_free(&text);
@@ -416,9 +400,22 @@ static bool put_node(reader *r, const char *node, fb_buffer *out) {
     return node != NULL && !r->c.status;
 }
 
+/* A list of tensors or graphs: only that of the attribute's type has items. */
+static bool put_several(reader *r, program *p, const onnx_attribute *a, fb_buffer *out, fb_buffer *captures) {
+    bool ok = true;
+    fb_buffer_char(out, '[');
+    for (size_t i = 0; i < a->tensors.count + a->graphs.count + a->sparse_tensors.count && ok; i++) {
+        if (i) fb_buffer_char(out, ',');
+        if (a->graphs.count) ok = read_nested(r, p, &a->graphs.items[i], a->name, out, captures);
+        else if (a->tensors.count) ok = put_node(r, add_tensor(r, p, &a->tensors.items[i], NULL, a->name, NO_NODE), out);
+        else ok = put_node(r, add_sparse(r, p, &a->sparse_tensors.items[i], a->name, NO_NODE), out);
+    }
+    fb_buffer_char(out, ']');
+    return ok;
+}
+
 /* Appends the value. Tensors and graphs become nodes before the call. */
 static bool put_attribute(reader *r, program *p, const onnx_attribute *a, fb_buffer *out, fb_buffer *captures) {
-    char shown[96];
     if (a->ref_attr_name.size) {
         fb_buffer_string(out, "{\"$opaque\":");
         put_bytes(out, a->ref_attr_name);
@@ -442,19 +439,13 @@ static bool put_attribute(reader *r, program *p, const onnx_attribute *a, fb_buf
         fb_buffer_char(out, ']');
         return true;
     case 9:
-        fb_buffer_char(out, '[');
-        for (size_t i = 0; i < a->tensors.count; i++) {
-            if (i) fb_buffer_char(out, ',');
-            if (!put_node(r, add_tensor(r, p, &a->tensors.items[i], NULL, a->name, NO_NODE), out)) return false;
-        }
-        fb_buffer_char(out, ']');
-        return true;
-    case 11: return put_node(r, add_tensor(r, p, a->sparse_tensor->values, a->sparse_tensor, a->name, NO_NODE), out);
+    case 10:
+    case 12: return put_several(r, p, a, out, captures);
+    case 11: return put_node(r, add_sparse(r, p, a->sparse_tensor, a->name, NO_NODE), out);
     case 13:
     case 14: fb_buffer_string(out, "{\"$opaque\":\"type\"}"); return true;
     default:
-        return onnx_unsupported(&r->c, ONNX_IS_attribute, a, 0, "the attribute \"%s\" is a list of graphs or of sparse tensors",
-                                onnx_shown(a->name, shown));
+        return onnx_unsupported(&r->c, ONNX_IS_attribute, a, ONNX_attribute_type, "%d is not a type of attributes", a->type);
     }
 }
 
@@ -476,7 +467,7 @@ static bool put_attributes(reader *r, program *p, const onnx_node *node, fb_buff
     for (size_t i = 0; i < node->attribute.count && ok; i++) {
         const onnx_attribute *a = &node->attribute.items[i];
         put_key(out, a->name, !i);
-        has_graph |= a->type == 5;
+        has_graph |= a->g || a->graphs.count;
         ok = put_attribute(r, p, a, out, &captures);
     }
     if (has_graph) {
@@ -525,11 +516,12 @@ static const onnx_attribute *constant_of(const onnx_node *node) {
     const onnx_attribute *a = node->attribute.count == 1 ? &node->attribute.items[0] : NULL;
     bool is_constant = is_default(node->domain) && onnx_is(node->op_type, "Constant") && node->output.count == 1 &&
                        node->output.items[0].size && !node->input.count;
-    return is_constant && a && !a->ref_attr_name.size && (a->t || a->sparse_tensor) ? a : NULL;
+    bool is_tensor = a && ((a->t && onnx_is(a->name, "value")) || (a->sparse_tensor && onnx_is(a->name, "sparse_value")));
+    return is_constant && is_tensor ? a : NULL;
 }
 
 static bool read_constant(reader *r, program *p, const onnx_attribute *a, onnx_bytes name, size_t index) {
-    const char *node = add_tensor(r, p, a->t ? a->t : a->sparse_tensor->values, a->sparse_tensor, name, index);
+    const char *node = a->t ? add_tensor(r, p, a->t, NULL, name, index) : add_sparse(r, p, a->sparse_tensor, name, index);
     return node && define(r, p, name, node);
 }
 
@@ -653,7 +645,7 @@ static bool read_graph(reader *r, program *p, const onnx_graph *graph) {
         if (find_here(p, sparse->values->name))
             ok = onnx_unsupported(&r->c, ONNX_IS_sparse, sparse, 0,
                                   "it is the default of an input, which is only read where it is dense");
-        const char *node = !ok ? NULL : add_tensor(r, p, sparse->values, sparse, sparse->values->name, NO_NODE);
+        const char *node = ok ? add_sparse(r, p, sparse, sparse->values->name, NO_NODE) : NULL;
         ok = node && define(r, p, sparse->values->name, node);
     }
     for (size_t i = 0; i < graph->node.count && ok; i++) ok = read_node(r, p, &graph->node.items[i], i);

@@ -248,6 +248,25 @@ bool onnx_stored_in(onnx_checking *c, const onnx_tensor *tensor, onnx_stored *ou
                                    (unsigned long long)out->count);
 }
 
+/* The indices that the model's own file has; those of another file are not read here. */
+static bool check_indices(onnx_checking *c, const onnx_sparse *sparse, const onnx_stored *stored, uint64_t count) {
+    const onnx_tensor *i = sparse->indices;
+    uint64_t sizes[ONNX_MOST_DIMENSIONS], each = 0, bits;
+    onnx_run raw = {(const unsigned char *)i->raw_data.text, i->raw_data.size, true, NULL};
+    const onnx_numbers all = {stored->count, &raw, &raw};
+    onnx_number_cursor dims = onnx_numbers_from(&sparse->dims, ONNX_VARINT);
+    onnx_number_cursor cursor =
+        stored->where == ONNX_RAW ? onnx_numbers_from(&all, ONNX_FIXED64) : onnx_numbers_from(&i->int64_data, ONNX_VARINT);
+    while (onnx_numbers_next(&dims, &bits)) sizes[each++] = bits;
+    if (i->dims.count == 1) sizes[0] = count, each = 1;
+    for (uint64_t k = 0; onnx_numbers_next(&cursor, &bits); k++) {
+        if (!fb_work_goes_on(c->work, 1)) return !(c->status = fb_work_status(c->work, c->error));
+        if (bits >= sizes[k % each])
+            return onnx_bad(c, ONNX_IS_sparse, sparse, ONNX_sparse_indices, "an index is beyond the tensor's shape");
+    }
+    return true;
+}
+
 /* Values at positions: an index of the flat tensor for each, or one for each dimension. */
 bool onnx_check_sparse(onnx_checking *c, const onnx_sparse *sparse) {
     onnx_stored values, indices;
@@ -259,5 +278,6 @@ bool onnx_check_sparse(onnx_checking *c, const onnx_sparse *sparse) {
     uint64_t each = i->dims.count == 2 ? sparse->dims.count : 1;
     bool fits = v->dims.count == 1 && i->data_type == 7 && (i->dims.count == 1 || i->dims.count == 2) &&
                 indices.count == values.count * each;
-    return fits || onnx_bad(c, ONNX_IS_sparse, sparse, ONNX_sparse_indices, "the indices are not one for each value");
+    if (!fits) return onnx_bad(c, ONNX_IS_sparse, sparse, ONNX_sparse_indices, "the indices are not one for each value");
+    return check_indices(c, sparse, &indices, count);
 }
