@@ -126,6 +126,9 @@ const char *fb_yes_no(const json_t *object, const char *name);
 const char *fb_kind_of_folder(const char *path);
 int fb_file_read(const char *path, fb_buffer *out);
 int fb_file_write(const char *path, const char *bytes, size_t size);
+/* Refuses, before anything is done, a checkpoint's output that cannot be written, or that would replace a file or contradict an
+ * index of shards beside it; --force allows the last two. */
+int fb_output_check(const fb_cli *cli, const char *path);
 
 /* ---- Lists of the API, page by page -------------------------------------------------------------------------------------- */
 

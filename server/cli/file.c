@@ -2,7 +2,9 @@
 
 #include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #define PIECE ((size_t)1 << 16)
@@ -60,4 +62,38 @@ int fb_file_write(const char *path, const char *bytes, size_t size) {
         is_written = false;
     }
     return is_written ? FB_EXIT_DONE : fb_complain(FB_EXIT_FAILED, "cannot write %s: %s", path, strerror(failure));
+}
+
+static int check_folder_of(const char *output) {
+    const char *slash = strrchr(output, '/');
+    char *folder = slash ? strndup(output, (size_t)(slash + (slash == output) - output)) : strdup(".");
+    if (!folder) return fb_cli_no_memory();
+    bool can_write = access(folder, W_OK | X_OK) == 0;
+    int failure = errno, result = FB_EXIT_DONE;
+    if (!can_write) result = fb_complain(FB_EXIT_FAILED, "cannot write %s: %s", output, strerror(failure));
+    free(folder);
+    return result;
+}
+
+/* A file, or an index of shards that the file would contradict, is not written over without --force. */
+static int keep_what_is_there(const char *output) {
+    struct stat facts;
+    fb_buffer index = {0};
+    fb_buffer_printf(&index, "%s.index.json", output);
+    const char *beside = fb_buffer_text(&index);
+    mode_t there = stat(output, &facts) == 0 ? facts.st_mode : 0;
+    bool has_index = beside && access(beside, F_OK) == 0;
+    int result = beside ? FB_EXIT_DONE : fb_cli_no_memory();
+    if (S_ISDIR(there)) result = fb_complain(FB_EXIT_FAILED, "%s is a folder; name a file in it", output);
+    else if (S_ISREG(there)) result = fb_complain(FB_EXIT_FAILED, "%s is there already; --force writes over it", output);
+    else if (has_index)
+        result = fb_complain(FB_EXIT_FAILED, "%s names shards in the place of %s; name another file, or give --force", beside,
+                             output);
+    fb_buffer_free(&index);
+    return result;
+}
+
+int fb_output_check(const fb_cli *cli, const char *path) {
+    int result = check_folder_of(path);
+    return result || cli->values.force ? result : keep_what_is_there(path);
 }

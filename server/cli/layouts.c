@@ -154,36 +154,6 @@ static int write_result(fb_cli *cli, const json_t *run) {
     return result;
 }
 
-/* Found out before anything is stored. */
-static int check_folder_of(const char *output) {
-    const char *slash = strrchr(output, '/');
-    char *folder = slash ? strndup(output, (size_t)(slash + (slash == output) - output)) : strdup(".");
-    if (!folder) return fb_cli_no_memory();
-    bool can_write = access(folder, W_OK | X_OK) == 0;
-    int failure = errno, result = FB_EXIT_DONE;
-    if (!can_write) result = fb_complain(FB_EXIT_FAILED, "cannot write %s: %s", output, strerror(failure));
-    free(folder);
-    return result;
-}
-
-/* A file, or an index of shards that the file would contradict, is not written over without --force. */
-static int keep_what_is_there(const char *output) {
-    struct stat facts;
-    fb_buffer index = {0};
-    fb_buffer_printf(&index, "%s.index.json", output);
-    const char *beside = fb_buffer_text(&index);
-    mode_t there = stat(output, &facts) == 0 ? facts.st_mode : 0;
-    bool has_index = beside && access(beside, F_OK) == 0;
-    int result = beside ? FB_EXIT_DONE : fb_cli_no_memory();
-    if (S_ISDIR(there)) result = fb_complain(FB_EXIT_FAILED, "%s is a folder; name a file in it", output);
-    else if (S_ISREG(there)) result = fb_complain(FB_EXIT_FAILED, "%s is there already; --force writes over it", output);
-    else if (has_index)
-        result = fb_complain(FB_EXIT_FAILED, "%s names shards in the place of %s; name another file, or give --force", beside,
-                             output);
-    fb_buffer_free(&index);
-    return result;
-}
-
 /* On a terminal: what stays in the store, which has all that an undo needs. */
 static void print_kept(fb_cli *cli, const fb_blob_files *files) {
     uint64_t size = 0;
@@ -206,8 +176,7 @@ static int need_output(const fb_cli *cli) {
     if (output && cli->values.shard_size && !fb_can_be_sharded(output))
         return fb_complain(FB_EXIT_USAGE, "%s: with --shard-size, --output ends in .safetensors", cli->verb->name);
     if (!output || cli->values.dry_run || strcmp(output, "-") == 0) return FB_EXIT_DONE;
-    int result = check_folder_of(output);
-    return result || cli->values.force ? result : keep_what_is_there(output);
+    return fb_output_check(cli, output);
 }
 
 /* ---- a dry run stores nothing: the files are read where they are -------------------------------------------------------- */
@@ -727,7 +696,6 @@ static int undo_layout(fb_cli *cli) {
         "shard-size", 0, "BYTES", "write shards of up to this size, and their index: 5GB", FB_OPTION_BYTES, AT(shard_size), 1, \
             UINT64_MAX                                                                                                         \
     }
-#define FORCE FLAG("force", 0, "write over a file that is there, or beside an index of shards", force)
 static const fb_option layout_apply_options[] = {
     TEXT("output", 'o', "FILE", "write the safetensors file there; - is standard output", output),
     SHARD_SIZE,

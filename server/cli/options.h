@@ -39,6 +39,7 @@
          "which weights the files hold: those from before the passes, after them, or before all runs", reads_as)
 #define PREFIX TEXT("prefix", 0, "PREFIX", "remove this from the front of the names in the files, or add it: bert.", prefix)
 #define GOES_TO TEXT("output", 'o', "FILE", "write to this file; resumes an interrupted download", output)
+#define FORCE FLAG("force", 0, "write over a file that is there, or beside an index of shards", force)
 #define SEED TEXT("seed", 0, "N", "random seed (0)", seed)
 #define RANDOM_WEIGHTS FLAG("random-weights", 0, "use random weights where the store has none", random_weights)
 #define WHO TEXT("who", 0, "NAME", "who does it (the token's name, else $USER)", who)

@@ -9,6 +9,8 @@
 /* ---- weights ------------------------------------------------------------------------------------------------------------ */
 
 static int write_weights(fb_cli *cli) {
+    const char *output = cli->values.output;
+    if (output && strcmp(output, "-") != 0 && fb_output_check(cli, output)) return FB_EXIT_FAILED;
     fb_reference graph = fb_reference_read(cli->arguments.items[0]);
     fb_address address = {0};
     int result = fb_reference_graph_address(cli, &graph, "/weights", &address);
@@ -124,6 +126,7 @@ static const fb_option bind_options[] = {
 
 static const fb_option weights_options[] = {
     GOES_TO,
+    FORCE,
     NAMES("names", 0, "NAME,NAME", "these tensors only, by an owner's path; may be repeated", names),
     TEXT("tied", 0, "first|each", "write a tensor of several modules once, or for each; default: as uploaded", tied),
     STORE,

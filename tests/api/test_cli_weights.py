@@ -164,9 +164,9 @@ def test_where_it_goes(local):
     refused = local.on_terminal("weights", graph)
     assert refused.status == 2 and refused.out == "" and "--output" in refused.err
     assert local.on_terminal("weights", graph, "-o", "w", NO_COLOR="1").out == "9.4 kB written to w\n"
-    for place in ("nowhere/w", "."):
+    for place, said in (("nowhere/w", "cannot write nowhere/w"), (".", ". is a folder")):
         failed = local("weights", graph, "-o", place)
-        assert failed.status == 1 and failed.err.startswith("foldback: cannot write "), failed
+        assert failed.status == 1 and failed.err.startswith(f"foldback: {said}"), failed
     full = local("weights", graph, "-o", "/dev/full")
     assert full.status == 1 and "No space left" in full.err
 
@@ -230,7 +230,7 @@ def test_an_interrupted_download_is_gone_on_with(proxy, tmp_path, what):
     folder = documents.FIXTURES / "bert-tiny"
     whole = (folder / "weights.safetensors").read_bytes()
     bound = foldback("bind", folder / "graph.json", folder / "weights.safetensors").json()
-    words = ["weights", bound["id"]] if what == "weights" else ["download", identity(folder / "weights.safetensors")]
+    words = ["weights", bound["id"], "--force"] if what == "weights" else ["download", identity(folder / "weights.safetensors")]
     foldback.put("w", b"an older file")
     proxy.heard.clear()
     proxy.limit = 40000
@@ -265,7 +265,10 @@ def test_what_was_left_belongs_to_what_was_asked_for(proxy, tmp_path):
     before = read_file(WEIGHTS)
     assert foldback.path("w").stat().st_size > 5000
     assert read_file(foldback.path("w")) == {name: before[name] for name in ("c1.weight", "c2.weight", "q.weight", "k.weight")}
-    assert foldback("weights", graph, "-o", "w").status == 0
+    kept = foldback.path("w").read_bytes()
+    refused = foldback("weights", graph, "-o", "w")
+    assert refused.status == 1 and "--force" in refused.err and foldback.path("w").read_bytes() == kept
+    assert foldback("weights", graph, "-o", "w", "--force").status == 0
     assert foldback.path("w").read_bytes() == WEIGHTS.read_bytes()
 
 
