@@ -12,7 +12,7 @@ typedef struct operator_row {
 } operator_row;
 
 static const operator_row operators[] = {
-#define ONNX_OPERATOR(name, ...) {name, {__VA_ARGS__}},
+#define ONNX_OPERATOR(name, shape, value, ...) {name, {__VA_ARGS__}},
 #include "core/onnx/operators.def"
 #undef ONNX_OPERATOR
 };

@@ -12,8 +12,10 @@
 #include "core/onnx/onnx.h"
 
 #define NO_NODE SIZE_MAX
-#define NODE_TEXT 256  /* bytes, about: of a node or a tensor, besides its names and values */
-#define NUMBER_TEXT 24 /* of a number */
+#define NODE_TEXT 256                     /* bytes, about: of a node or a tensor, besides its names and values */
+#define NUMBER_TEXT 24                    /* of a number */
+#define MOST_INTEGERS ((uint64_t)8 << 10) /* bytes of integers that are in the document, where sizes may be made of them */
+#define MOST_FLOATS 256
 
 /* A value by its name in the model. */
 typedef struct value {
@@ -205,6 +207,12 @@ static const onnx_run *only_run(const onnx_tensor *tensor) {
     return numbers->count && numbers->first == numbers->last && numbers->first->is_packed ? numbers->first : NULL;
 }
 
+/* A document has so many bytes of a tensor itself: a pass computes with sizes and bounds, and sees no blob. */
+static uint64_t most_bytes(const onnx_tensor *tensor) {
+    fb_dtype dtype = fb_dtype_find(onnx_dtype_word(tensor->data_type));
+    return fb_dtype_is_integer(dtype) ? MOST_INTEGERS : fb_dtype_is_floating(dtype) ? MOST_FLOATS : 0;
+}
+
 static bool put_where(reader *r, const onnx_tensor *tensor, fb_buffer *out) {
     onnx_stored stored;
     const char *blob = r->blob;
@@ -213,6 +221,10 @@ static bool put_where(reader *r, const onnx_tensor *tensor, fb_buffer *out) {
     /* Documents do not have strings, nor elements of less than a byte: these are carried in the model's file alone. */
     if (!fb_dtype_find(onnx_dtype_word(tensor->data_type))) return true;
     if (stored.where == ONNX_EXTERNAL) blob = stored.location->blob;
+    if (stored.where == ONNX_RAW && stored.size <= most_bytes(tensor)) {
+        if (use(r, 2 * stored.size)) put_base64(out, tensor->raw_data.text, tensor->raw_data.size);
+        return !r->c.status;
+    }
     if (stored.where == ONNX_TYPED && only_run(tensor)) offset = (uint64_t)(only_run(tensor)->bytes - r->c.file->bytes);
     else if (stored.where == ONNX_TYPED) return put_data(r, tensor, &stored, out);
     if (stored.where == ONNX_NOWHERE && stored.count) return true;

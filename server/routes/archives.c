@@ -5,6 +5,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
+#include "core/analysis/onnx_types.h"
 #include "core/base/file_kind.h"
 #include "core/document/document.h"
 #include "core/json/json.h"
@@ -201,6 +202,7 @@ typedef struct archive_source {
     const onnx_bundle *bundle; /* NULL: no files came with it */
     archive_use use;
     json_t **missing; /* files that the model lacks; or NULL */
+    bool *is_model;   /* set where the document is made of a model of ONNX, whose types nobody has looked for */
 } archive_source;
 
 /* One that a request names is checked whole, unless foldback wrote it; an upload has been. */
@@ -238,6 +240,7 @@ static fb_status make_document(const fb_request *request, const archive_source *
         if (!status)
             status = fb_onnx_document(request, bytes, fb_blob_size(blob), source->digest, source->bundle, &watch,
                                       source->missing, out, error);
+        *source->is_model = true;
     } else if (!status) {
         status = read_pt2(request, source, blob, bytes, &watch, out, error);
     }
@@ -249,14 +252,16 @@ static fb_status make_document(const fb_request *request, const archive_source *
 bool fb_archive_read(const fb_request *request, fb_response *response, fb_request_archive *archive, fb_graph_input *out) {
     fb_error error = {0};
     fb_buffer text = {0};
+    bool is_model = false;
     archive_source source = {.digest = archive->digest,
                              .model = fb_request_query(request, "model"),
                              .bundle = archive->bundle.blob ? &archive->bundle : NULL,
                              .use = fb_request_query(request, "archive") ? NAMED : UPLOADED,
-                             .missing = &archive->missing};
+                             .missing = &archive->missing,
+                             .is_model = &is_model};
     fb_status status = make_document(request, &source, &text, &error);
     if (status) respond_refused(response, &error, archive);
-    bool ok = !status && fb_graph_input_read(request, response, text.data, text.size, "", out);
+    bool ok = !status && fb_graph_input_of_archive(request, response, &text, is_model, out);
     fb_buffer_free(&text);
     return ok;
 }
@@ -288,13 +293,16 @@ static fb_status compare(const fb_request *request, const graph_origin *from, co
     char found[FB_ID_LENGTH + 1];
     limits.watch = fb_request_watch(request);
     fb_work work = {.watch = limits.watch};
-    archive_source source = {.digest = blob_of(from), .model = from->pt2.model, .bundle = &from->onnx, .use = STORED};
+    bool is_model = false;
+    archive_source source = {
+        .digest = blob_of(from), .model = from->pt2.model, .bundle = &from->onnx, .use = STORED, .is_model = &is_model};
     fb_status status = make_document(request, &source, &text, error);
     if (!status && fb_document_read(text.data, text.size, &limits, "", &graph, &errors)) {
         status = errors.count ? fb_fail(error, errors.items[0].status ? errors.items[0].status : FB_INVALID,
                                         errors.items[0].code, "", "%s", errors.items[0].message)
                               : fb_fail_memory(error);
     }
+    if (!status && is_model && !fb_onnx_record_types(graph, &work)) status = fb_work_failed(&work, error);
     if (!status && !fb_document_id_metered(graph, &work, found)) status = fb_work_failed(&work, error);
     if (!status) *is_same = strcmp(found, id) == 0;
     if (status == FB_INVALID && from->onnx.blob) { /* the blob is not what the metadata say */

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "core/analysis/onnx_types.h"
 #include "core/document/document.h"
 #include "server/metrics/metrics.h"
 
@@ -18,8 +19,8 @@ static void respond_bad_document(fb_response *response, fb_status status, const 
     fb_respond_error(response, &error);
 }
 
-bool fb_graph_input_read(const fb_request *request, fb_response *response, const char *document, size_t size,
-                         const char *pointer, fb_graph_input *out) {
+static bool read_document(const fb_request *request, fb_response *response, const char *document, size_t size,
+                          const char *pointer, bool is_onnx, fb_graph_input *out) {
     const fb_app *app = request->context;
     fb_document_limits limits = app->limits;
     limits.watch = fb_request_watch(request);
@@ -32,9 +33,22 @@ bool fb_graph_input_read(const fb_request *request, fb_response *response, const
     fb_errors_free(&errors);
     if (status) return false;
     fb_error error = {0};
-    status = fb_graph_input_take(graph, limits.watch, out, &error);
+    fb_work work = {.watch = limits.watch};
+    if (is_onnx && !fb_onnx_record_types(graph, &work)) status = fb_work_failed(&work, &error);
+    if (!status) status = fb_graph_input_take(graph, limits.watch, out, &error);
+    else fb_graph_free(graph);
     if (status) fb_respond_error(response, &error);
     return !status;
+}
+
+bool fb_graph_input_read(const fb_request *request, fb_response *response, const char *document, size_t size,
+                         const char *pointer, fb_graph_input *out) {
+    return read_document(request, response, document, size, pointer, false, out);
+}
+
+bool fb_graph_input_of_archive(const fb_request *request, fb_response *response, const fb_buffer *document, bool is_onnx,
+                               fb_graph_input *out) {
+    return read_document(request, response, document->data, document->size, "", is_onnx, out);
 }
 
 /* A graph that is given as a document (`text`, NULL when it is not) or by its id. `pointer` says where. Likewise. */

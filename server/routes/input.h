@@ -166,6 +166,9 @@ void fb_respond_request_error(fb_response *response, const fb_error *error);
 /* Reads a document at `pointer` of the request. When it is not valid this responds and returns false. */
 bool fb_graph_input_read(const fb_request *request, fb_response *response, const char *document, size_t size,
                          const char *pointer, fb_graph_input *out);
+/* The same of a document that was made of an archive. Of a model of ONNX the types of its values are found, and recorded. */
+bool fb_graph_input_of_archive(const fb_request *request, fb_response *response, const fb_buffer *document, bool is_onnx,
+                               fb_graph_input *out);
 /* The member `name` of a body, the first or second of its pair (fb_request_body): a document, or the id of one. Likewise. */
 bool fb_graph_input_pair(const fb_request *request, fb_response *response, const fb_request_body *body, int which,
                          const char *name, fb_graph_input *out);
