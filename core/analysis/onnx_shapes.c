@@ -1373,7 +1373,7 @@ SHAPE(scan) {
 
 const fb_onnx_operator fb_onnx_operators[] = {
 #define ONNX_OPERATOR(name, shape, value, ...) {name, shape_##shape, fb_onnx_value_##value, {__VA_ARGS__}},
-#include "core/onnx/operators.def"
+#include "core/operators/onnx_operators.def"
 #undef ONNX_OPERATOR
 };
 const size_t fb_onnx_operator_count = sizeof fb_onnx_operators / sizeof *fb_onnx_operators;

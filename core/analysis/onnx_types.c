@@ -160,7 +160,7 @@ bool fb_onnx_all_ints(fb_onnx_call *c, const fb_onnx_list *list, int64_t out[FB_
 fb_dtype fb_onnx_dtype(int64_t number) {
     static const char *const words[] = {
 #define ONNX_DTYPE(number, NAME, word, bits, field, per) [number] = word,
-#include "core/onnx/dtypes.def"
+#include "core/operators/onnx_dtypes.def"
 #undef ONNX_DTYPE
     };
     return number > 0 && number < (int64_t)(sizeof words / sizeof *words) ? fb_dtype_find(words[number]) : FB_DTYPE_UNKNOWN;

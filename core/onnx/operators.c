@@ -13,7 +13,7 @@ typedef struct operator_row {
 
 static const operator_row operators[] = {
 #define ONNX_OPERATOR(name, shape, value, ...) {name, {__VA_ARGS__}},
-#include "core/onnx/operators.def"
+#include "core/operators/onnx_operators.def"
 #undef ONNX_OPERATOR
 };
 

@@ -14,7 +14,7 @@ static const struct {
     per per;
 } dtypes[] = {
 #define ONNX_DTYPE(number, name, word, bits, field, per) [number] = {#name, word, bits, ONNX_tensor_##field, per},
-#include "core/onnx/dtypes.def"
+#include "core/operators/onnx_dtypes.def"
 };
 #undef ONNX_DTYPE
 
