@@ -144,6 +144,7 @@ static void put_bytes(numbering *n, side *s, fb_tensor tensor, fb_buffer *to) {
     const fb_tensor_row *row = fb_tensor_at(s->graph, tensor);
     char digest[FB_ID_LENGTH + 1];
     fb_error ignored = {0};
+    if (n->asked->any_weights) return;
     if (is_at_a_place(row) && fb_map_get(&n->places, hash_of_place(n, s->graph, tensor)) == 3) {
         put(to, 'p');
         put_place(s->graph, tensor, to);
@@ -203,10 +204,9 @@ static void number_source(void *context, fb_tensor tensor) {
     number_of_tensor(walk->numbering, walk->side, tensor);
 }
 
-/* The weights that are read, and those that they are moved from. */
-static bool have_same_weights(numbering *n) {
+/* Of the weights that are read, and those that they are moved from, how many each graph reads alone. */
+static void count_lonely_weights(numbering *n, size_t lonely[2]) {
     unsigned char *has = calloc((size_t)n->known.count + tensors_of(n) + 1, 1);
-    bool same = has != NULL;
     if (!has) fail(n);
     for (int k = 0; k < 2 && !n->status; k++) {
         side *s = &n->sides[k];
@@ -222,12 +222,11 @@ static bool have_same_weights(numbering *n) {
                 uint32_t number = s->of_tensor[t.id];
                 if (!number) continue;
                 if (!look) has[number] |= (unsigned char)(1U << k);
-                else same &= has[number] == 3 || is_moved(s->graph, t);
+                else if (has[number] != 3 && !is_moved(s->graph, t)) lonely[k]++;
             }
         }
     }
     free(has);
-    return same && !n->status;
 }
 
 /* ---- modules --------------------------------------------------------------------------------------------------------------
@@ -446,12 +445,13 @@ fb_status fb_equal_values_find(const fb_equality *equality, bool by_movement, fb
     for (int k = 0; k < 2 && !n.status; k++) find_places(&n, k);
     for (int k = 0; k < 2 && !n.status; k++) number_program(&n, &n.sides[k], FB_MAIN_PROGRAM);
     if (!n.status) n.status = fb_work_status(equality->work, error);
-    bool same_weights = !n.status && have_same_weights(&n);
+    size_t lonely[2] = {0};
+    if (!n.status) count_lonely_weights(&n, lonely);
     *out = (fb_equal_values){.of_a = n.sides[0].of_node,
                              .of_b = n.sides[1].of_node,
                              .end_of_a = n.sides[0].state,
                              .end_of_b = n.sides[1].state,
-                             .has_same_weights = same_weights,
+                             .lonely_weights = {lonely[0], lonely[1]},
                              .has_writes = n.has_writes};
     end(&n.sides[0]);
     end(&n.sides[1]);

@@ -9,8 +9,8 @@
 typedef struct fb_equal_values {
     uint32_t *of_a, *of_b;       /* by node of the main program: values of equal numbers are equal; 0 = nothing is known */
     uint32_t end_of_a, end_of_b; /* the same of all that is written: inputs, buffers, the state of random numbers */
-    bool has_same_weights; /* what b reads of weights a reads as well, or it is a movement of that; and the other way round */
-    bool has_writes;       /* one of the graphs writes into a tensor, or has an effect that later calls may see */
+    size_t lonely_weights[2];    /* that a, and b, reads and the other does not, nor anything that they are a movement of */
+    bool has_writes;             /* one of the graphs writes into a tensor, or has an effect that later calls may see */
 } fb_equal_values;
 
 typedef struct fb_equality {
@@ -18,6 +18,7 @@ typedef struct fb_equality {
     const fb_node *input_of_b; /* by node of b: the placeholder of a that is given the same; none = no such */
     const fb_blobs *blobs;     /* NULL: inline bytes are known alone */
     bool random_weights;       /* tensors whose bytes are not known are equal where name, dtype and shape are */
+    bool any_weights;          /* all tensors are equal where dtype and shape are: do the graphs differ in nothing else? */
     fb_work *work;
 } fb_equality;
 

@@ -10,6 +10,7 @@
 #include "core/analysis/alias.h"
 #include "core/analysis/infer.h"
 #include "core/analysis/view.h"
+#include "core/base/map.h"
 #include "core/validation/equal_values.h"
 #include "core/validation/validation.h"
 #include "core/weights/dtype.h"
@@ -28,9 +29,12 @@ typedef enum draw_kind {
 } draw_kind;
 #define SMALL 0x1p-10
 #define LARGE 0x1p7
+#define MOST_BOUNDS 64
+#define BESIDE 0x1p-7 /* relative to a bound */
 
-/* Relative to the largest magnitude, in float64, where both graphs have the same weights: constants that were rounded to
- * float32 are allowed, another epsilon is not. */
+/* Relative to the largest magnitude, in float64, where both graphs have the same weights, or all but one and the same calls:
+ * constants that were rounded to float32 are allowed, another epsilon is not. Where several weights differ, they may have been
+ * rounded. */
 #define CLOSE 0x1p-22
 
 typedef struct leaf {
@@ -51,7 +55,10 @@ typedef struct judge {
     size_t leaf_count;
     bool *skipped; /* by leaf */
     unsigned char *wanted[2];
-    bool has_writes, has_same_weights, is_drawn;
+    bool has_writes, is_close, is_drawn;
+    double
+        bounds[MOST_BOUNDS]; /* numbers among the arguments of calls that are not proved equal: a comparison may be with them */
+    size_t bound_count;
     fb_node *shared; /* by node of a: of b, whose memory is the same input or weight; NULL = nothing of that is written */
     fb_named_array *items[2];
     size_t item_count[2];
@@ -174,7 +181,25 @@ static int64_t rows_read(const fb_graph *graph, fb_node node, int depth) {
     return most;
 }
 
-static double changed(draw_kind kind, double number, fb_dtype dtype) {
+/* A bound, the dtype's next number on either side of it, or one between it and another bound that is near. Where it is not a
+ * number of the dtype, rounding decides what is equal to it, and a sample with it would say nothing. */
+static double near_bound(double bound, double fraction, fb_dtype dtype) {
+    fb_dtype_range range;
+    int exponent, bits = fb_dtype_limits(dtype, &range) && range.mantissa_bits < 24 ? range.mantissa_bits : 24;
+    double mantissa = ldexp(frexp(bound, &exponent), bits), whole = round(mantissa), sign = fraction < 0.75 ? 1 : -1;
+    if (fraction < 0.5 && mantissa == whole) return bound;
+    return fmod(fraction, 0.25) < 0.125 ? ldexp(whole + sign, exponent - bits) : bound * (1 + sign * BESIDE);
+}
+
+/* Half of the numbers, which are drawn within ±√3, become bounds, and the rest multiples of 0.5 within ±3.5. */
+static double repeated(const judge *j, double number, fb_dtype dtype) {
+    double part = (number / 1.7320508075688772 + 1) / 2 * (j->bound_count ? 2 : 1), place;
+    if (part < 1) return round((2 * part - 1) * 7) / 2;
+    double fraction = modf(fmin(part - 1, 1 - 0x1p-20) * (double)j->bound_count, &place);
+    return near_bound(j->bounds[(size_t)place], fraction, dtype);
+}
+
+static double changed(const judge *j, draw_kind kind, double number, fb_dtype dtype) {
     fb_dtype_range range;
     switch (kind) {
     case DRAW_EQUAL: return 0.5;
@@ -182,14 +207,22 @@ static double changed(draw_kind kind, double number, fb_dtype dtype) {
     case DRAW_SMALL: return number * SMALL;
     case DRAW_LARGE: return number * LARGE;
     case DRAW_NEGATIVE: return -fabs(number);
-    case DRAW_REPEATED: return round(number * 2) / 2;
+    case DRAW_REPEATED: return repeated(j, number, dtype);
     case DRAW_DENORMAL: return fb_dtype_limits(dtype, &range) ? number * range.smallest_normal / 4 : number;
     default: return number;
     }
 }
 
+/* Every other integer becomes a bound that is one, and within the table. */
+static int64_t changed_integer(const judge *j, draw_kind kind, int64_t number, int64_t i, int64_t high) {
+    if (kind == DRAW_EQUAL || kind == DRAW_ZERO) return kind == DRAW_EQUAL && high > 1;
+    if (kind != DRAW_REPEATED || !j->bound_count || i % 2) return number;
+    double bound = j->bounds[(size_t)(i / 2) % j->bound_count];
+    return bound >= 0 && bound == floor(bound) && (high <= 2 || bound < (double)high) ? (int64_t)bound : number;
+}
+
 /* `array` was just drawn: it is contiguous. */
-static void change(const fb_array *array, draw_kind kind, int64_t high) {
+static void change(const judge *j, const fb_array *array, draw_kind kind, int64_t high) {
     int64_t count = fb_array_count(array) * (fb_dtype_is_complex(array->dtype) ? 2 : 1);
     fb_dtype dtype = fb_dtype_part(array->dtype);
     void *data = fb_array_data(array);
@@ -198,13 +231,11 @@ static void change(const fb_array *array, draw_kind kind, int64_t high) {
         case FB_HELD_BOOL:
             if (kind == DRAW_EQUAL || kind == DRAW_ZERO) ((unsigned char *)data)[i] = kind == DRAW_EQUAL;
             break;
-        case FB_HELD_INT:
-            if (kind == DRAW_EQUAL || kind == DRAW_ZERO) ((int64_t *)data)[i] = kind == DRAW_EQUAL && high > 1;
-            break;
+        case FB_HELD_INT: ((int64_t *)data)[i] = changed_integer(j, kind, ((int64_t *)data)[i], i, high); break;
         case FB_HELD_DOUBLE:
-        case FB_HELD_COMPLEX_DOUBLE: ((double *)data)[i] = changed(kind, ((double *)data)[i], dtype); break;
+        case FB_HELD_COMPLEX_DOUBLE: ((double *)data)[i] = changed(j, kind, ((double *)data)[i], dtype); break;
         case FB_HELD_FLOAT:
-        case FB_HELD_COMPLEX_FLOAT: ((float *)data)[i] = (float)changed(kind, ((float *)data)[i], dtype); break;
+        case FB_HELD_COMPLEX_FLOAT: ((float *)data)[i] = (float)changed(j, kind, ((float *)data)[i], dtype); break;
         default: break;
         }
     }
@@ -265,8 +296,8 @@ static fb_status draw_input(judge *j, int k, fb_node node, draw_kind kind, uint6
             fb_array_drop(array);
             object.array = array = wide;
         }
-        bool is_kept = is_mild && (kind == DRAW_ZERO || kind == DRAW_EQUAL) && !fb_dtype_is_floating(array->dtype);
-        if (!is_kept) change(array, kind, high > 2 ? high : 2);
+        bool is_kept = is_mild && !fb_dtype_is_floating(array->dtype);
+        if (!is_kept) change(j, array, kind, high > 2 ? high : 2);
     }
     add_item(j, k, node, object.array);
     if (!partner.id) return FB_OK;
@@ -374,6 +405,41 @@ static fb_status find_leaves(judge *j, bool *is_same_structure) {
 /* ---- proof ----------------------------------------------------------------------------------------------------------------
  */
 
+static void add_bound(judge *j, double number) {
+    bool is_drawn_anyway = fabs(number) <= 3.5 && number * 2 == round(number * 2);
+    bool is_known = is_drawn_anyway || !(fabs(number) >= SMALL && fabs(number) <= 1 / SMALL);
+    for (size_t i = 0; i < j->bound_count && !is_known; i++) is_known = j->bounds[i] == number;
+    if (!is_known && j->bound_count < MOST_BOUNDS) j->bounds[j->bound_count++] = number;
+}
+
+static void add_bounds(judge *j, const fb_graph *graph, fb_value value) {
+    const fb_value_row *row = value.id ? fb_value_at(graph, value) : NULL;
+    if (!row) return;
+    if (row->kind == FB_INT) add_bound(j, (double)row->integer);
+    else if (row->kind == FB_FLOAT) add_bound(j, row->real);
+    for (uint32_t i = 0; i < row->count && fb_work_goes_on(&j->work, 1); i++) add_bounds(j, graph, row->items[i]);
+}
+
+/* Of calls whose values one graph has alone. */
+static fb_status find_bounds(judge *j, const fb_equal_values *equal) {
+    const uint32_t *of[] = {equal->of_a, equal->of_b};
+    fb_map sides = {0};
+    bool failed = false;
+    for (int k = 0; k < 2; k++)
+        for (fb_node n = fb_first_node(j->graphs[k], FB_MAIN_PROGRAM); n.id && !failed; n = fb_next_node(j->graphs[k], n))
+            failed = !fb_map_put(&sides, of[k][n.id], fb_map_get(&sides, of[k][n.id]) | 1U << k);
+    for (int k = 0; k < 2 && !failed; k++) {
+        for (fb_node n = fb_first_node(j->graphs[k], FB_MAIN_PROGRAM); n.id; n = fb_next_node(j->graphs[k], n)) {
+            const fb_node_row *row = fb_node_at(j->graphs[k], n);
+            if (row->opcode == FB_OUTPUT || fb_map_get(&sides, of[k][n.id]) == 3) continue;
+            add_bounds(j, j->graphs[k], row->args);
+            add_bounds(j, j->graphs[k], row->kwargs);
+        }
+    }
+    fb_map_free(&sides);
+    return failed ? fb_fail_memory(j->error) : FB_OK;
+}
+
 static fb_status prove(judge *j) {
     fb_node *inputs = calloc(fb_node_limit(j->graphs[1]), sizeof *inputs);
     if (!inputs) return fb_fail_memory(j->error);
@@ -388,14 +454,15 @@ static fb_status prove(judge *j) {
                             .random_weights = j->asked->options->random_weights,
                             .work = &j->work};
     fb_status status = FB_OK;
-    bool is_open = true;
+    bool is_open = true, is_one_weight = false;
     for (int by_movement = 0; by_movement < 2 && is_open && !status; by_movement++) {
         fb_equal_values equal;
         status = fb_equal_values_find(&equality, by_movement, &equal, j->error);
         if (status) break;
         bool same_end = equal.end_of_a == equal.end_of_b;
         j->has_writes = equal.has_writes;
-        j->has_same_weights = equal.has_same_weights;
+        j->is_close = !equal.lonely_weights[0] && !equal.lonely_weights[1];
+        is_one_weight = !j->is_close && equal.lonely_weights[0] <= 1 && equal.lonely_weights[1] <= 1;
         if (!by_movement) j->out->writes = same_end ? FB_VERDICT_SAME : FB_VERDICT_NOT_EVALUATED;
         is_open = false;
         for (size_t i = 0; i < j->leaf_count; i++) {
@@ -404,7 +471,16 @@ static fb_status prove(judge *j) {
             if (are_equal) settle(l, by_movement ? FB_VERDICT_MOVED : FB_VERDICT_SAME, NULL, NULL);
             is_open |= !l->is_skipped;
         }
+        if (is_open && by_movement) status = find_bounds(j, &equal);
         fb_equal_values_free(&equal);
+    }
+    equality.any_weights = true;
+    if (is_open && is_one_weight && !status) {
+        fb_equal_values equal;
+        status = fb_equal_values_find(&equality, false, &equal, j->error);
+        fb_node last[] = {fb_last_node(j->graphs[0], FB_MAIN_PROGRAM), fb_last_node(j->graphs[1], FB_MAIN_PROGRAM)};
+        if (!status) j->is_close = equal.of_a[last[0].id] == equal.of_b[last[1].id];
+        if (!status) fb_equal_values_free(&equal);
     }
     free(inputs);
     return status;
@@ -544,7 +620,7 @@ static bool is_certain(const fb_difference *own, fb_dtype narrowest, double larg
 static finding look_at(const judge *j, const fb_output_comparison *o, draw_kind kind) {
     fb_dtype narrowest = shared_narrowest(o);
     fb_tolerance loose = j->asked->tolerance ? *j->asked->tolerance : fb_tolerance_of(narrowest, false);
-    fb_tolerance close = {smallest_of(narrowest), j->has_same_weights ? CLOSE : loose.relative};
+    fb_tolerance close = {smallest_of(narrowest), j->is_close ? CLOSE : loose.relative};
     bool has_ties = kind == DRAW_EQUAL || kind == DRAW_ZERO || kind == DRAW_REPEATED;
     if (o->mismatch && !strcmp(o->mismatch, "shape")) return FOUND_DIFFERENT;
     if (o->is_hidden) return FOUND_NOTHING;
@@ -640,7 +716,7 @@ static fb_status find_first(judge *j, const fb_comparison_inputs *inputs, const 
         break;
     }
     if (!worst) return FB_OK;
-    fb_tolerance close = {smallest_of(shared_narrowest(worst)), j->has_same_weights ? CLOSE : 0x1p-15};
+    fb_tolerance close = {smallest_of(shared_narrowest(worst)), j->is_close ? CLOSE : 0x1p-15};
     fb_comparison first = {.first_node = ""};
     fb_status status =
         fb_compare_nodes(j->graphs[0], j->graphs[1], inputs, options, exactly ? FB_PRECISION_DOUBLE : FB_PRECISION_RECORDED,

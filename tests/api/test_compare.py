@@ -1,7 +1,9 @@
 """POST /v1/compare: two graphs on the same inputs."""
 
+import base64
 import copy
 import json
+import struct
 
 import pytest
 from blobs import stored as stored_blob
@@ -258,6 +260,54 @@ def test_a_counterexample_can_be_replayed(shared, one, other):
     again = compare(shared, a, b, seed=at["seed"], samples=at["sample"] + 1)
     assert again["outputs"][0]["counterexample"] == at and at["a"] != at["b"]
     assert compare(shared, a, copy.deepcopy(a))["verdict"] == "same"
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16", "float64"])
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (("torch.gt", 2.5), ("torch.ge", 2.5)),  # beyond what random numbers reach
+        (("torch.lt", -17.3), ("torch.lt", -17.5)),  # between two numbers that the graphs name
+        (("torch.lt", 1.5), ("torch.lt", 1.515)),  # which are neighbours in bfloat16
+        (("torch.clamp", -40.0, 60.0), ("torch.clamp", -40.0, 60.5)),
+    ],
+)
+def test_what_differs_at_numbers_that_the_graphs_name_is_drawn_there(shared, one, other, dtype):
+    found = compare(shared, chain(one, dtype=dtype, shape=(16, 24)), chain(other, dtype=dtype, shape=(16, 24)))
+    assert found["verdict"] == "differs", found
+
+
+def test_integers_that_the_graphs_name_are_drawn(shared):
+    def graph(pad):
+        return chain(("torch.eq", pad), dtype="int64", shape=(16, 24))
+
+    assert compare(shared, graph(7), graph(9))["verdict"] == "differs"
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_one_weight_that_differs_less_than_the_dtype_rounds(shared, dtype):
+    """The calls are the same, so that nothing else explains it. Where two weights differ, they may be rounded."""
+
+    def graph(first, second):
+        tensors = {"w": first, "v": second}
+        made = {
+            "format": "foldback.graph/1", "modules": [{"path": "", "type": "Net", "parameters": {k: k for k in tensors}}],
+            "tensors": [{"name": k, "dtype": "float32", "shape": [64], "data": base64.b64encode(v).decode()}
+                        for k, v in tensors.items()],
+            "nodes": [
+                node("x", "placeholder", "x", meta={"shape": [64], "dtype": dtype}),
+                node("w", "get_attr", "w"), node("v", "get_attr", "v"),
+                node("wide", "call_method", "to", [ref("x"), {"$dtype": "float32"}]),
+                node("a", "call_function", "torch.add", [ref("wide"), ref("w")]),
+                node("b", "call_function", "torch.add", [ref("a"), ref("v")]),
+                output("b"),
+            ],
+        }
+        return made
+
+    plain, other = struct.pack("<64f", *[1.0] * 64), struct.pack("<64f", 1.0004, *[1.0] * 63)
+    assert verdicts(compare(shared, graph(plain, plain), graph(plain, other))) == [("output.0", "differs", "float64")]
+    assert compare(shared, graph(plain, plain), graph(other, other))["verdict"] == "evaluated"
 
 
 @pytest.mark.parametrize(
