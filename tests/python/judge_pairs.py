@@ -169,7 +169,8 @@ NETS = {
 }
 SINGLE = ["bert", "gpt2"]  # their forward has casts to float32
 BASES = [(name, ("fx", "export")[(i + j) % 2], dtype) for i, name in enumerate(NETS) if name not in SINGLE
-         for j, dtype in enumerate(DTYPES)] + [(name, dialect, torch.float32) for name in SINGLE for dialect in ("fx", "export")]
+         for j, dtype in enumerate(DTYPES)] + [(name, dialect, torch.float32) for name in SINGLE
+                                               for dialect in ("fx", "export")]
 
 
 def inputs_of(shapes, dtype, seed=0, kind=0):
@@ -280,7 +281,8 @@ def all_numbers(document):
 
 
 def other_epsilon(document, rng):
-    places = [place for place in all_numbers(document) if isinstance(place[0][place[1]], float) and 0 < place[0][place[1]] < 0.02]
+    places = [place for place in all_numbers(document) if isinstance(place[0][place[1]], float)
+              and 0 < place[0][place[1]] < 0.02]
     places += [(row["config"], "eps") for row in document["modules"] if row.get("config", {}).get("eps")]
     for where, key in places:
         yield functools.partial(put, where, key, where[key] * rng.choice([0.1, 10, 100]))
@@ -435,8 +437,8 @@ def distance(a, b):
 
 
 def truth_of(base, other):
-    """How far each output of the other graph is from that of the base at most, and on which part of all elements of a plain draw
-    they differ. None where PyTorch refuses it or it has other shapes: then nobody doubts that it is broken."""
+    """How far each output of the other graph is from that of the base at most, and on which part of all elements of a plain
+    draw they differ. None where PyTorch refuses it or it has other shapes: then nobody doubts that it is broken."""
     draws, expected = expected_of(*base)
     worst, differing, elements = [0] * len(expected[0]), 0, 0
     try:
@@ -487,8 +489,8 @@ def broken_pair(seed, is_sparse):
 
 
 def right_pair(number, optimised, exports):
-    """Two graphs that compute the same, by five ways in turn. `optimised` gives a preset's result; `exports` is a folder with what
-    another version of PyTorch exported, or None."""
+    """Two graphs that compute the same, by five ways in turn. `optimised` gives a preset's result; `exports` is a folder with
+    what another version of PyTorch exported, or None."""
     name, dtype = BASES[number // 5 % 40][::2]
     way, dialect = number % 5, ("fx", "export")[number % 2]
     presets = ["inference", "latency", "cleanup"]

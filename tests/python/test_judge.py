@@ -6,7 +6,6 @@ import collections
 import os
 import pathlib
 import subprocess
-import sys
 
 import judge_pairs
 import pytest
@@ -23,7 +22,8 @@ def compare(service, a, b, **more):
 
 
 def reasons(found):
-    return [(one["name"], one["verdict"], one["reason"], one.get("detail"), one["max_relative"], one.get("node"), one.get("target")) for one in found["outputs"]]
+    return [(one["name"], one["verdict"], one["reason"], one.get("detail"), one["max_relative"], one.get("node"),
+             one.get("target")) for one in found["outputs"]]
 
 
 @pytest.mark.parametrize("is_sparse", [False, True], ids=["dense", "sparse"])
