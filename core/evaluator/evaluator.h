@@ -65,11 +65,14 @@ typedef struct fb_eval_hooks {
     bool (*looks)(void *context, fb_node node);
 } fb_eval_hooks;
 
+#define FB_UNDEFINED_RESULT "undefined-result" /* on these elements, not on all */
+
 /* Evaluates the main program, frees each value after its last use, and gives the value of the output node (a tensor, or nested
  * lists, tuples and dicts of them; None when it is not wanted). `hooks` may be NULL. `memory` is set up here; what is returned
  * lives on it, so it must outlive it.
  *
- * FB_INVALID "unsupported-operator" names the first node that no kernel computes, "missing-input", "evaluation-failed";
+ * FB_INVALID "unsupported-operator" names the first node that no kernel computes, "missing-input", "evaluation-failed",
+ * FB_UNDEFINED_RESULT;
  * FB_TOO_LARGE "evaluation-too-large"; what the watch stops it with; FB_NOT_FOUND "bytes-unknown"; FB_NO_MEMORY. Errors
  * have the node's name (error->node) where one is to blame. */
 fb_status fb_evaluate_graph(const fb_graph *graph, const fb_eval_options *options, const fb_eval_hooks *hooks,

@@ -54,6 +54,14 @@ fb_status fb_kernel_fail(fb_kernel_call *call, const char *format, ...) {
     return call->status;
 }
 
+fb_status fb_kernel_undefined(fb_kernel_call *call, const char *format, ...) {
+    va_list list;
+    va_start(list, format);
+    fail(call, FB_UNDEFINED_RESULT, " cannot be evaluated", format, list);
+    va_end(list);
+    return call->status;
+}
+
 fb_status fb_return_array(fb_kernel_call *call, fb_array *array, fb_object *result) {
     if (array && !call->status) call->status = fb_array_check_sizes(array->rank, array->sizes, call->error);
     if (array && !call->status) *result = (fb_object){.kind = FB_OBJECT_ARRAY, .array = array};

@@ -156,6 +156,8 @@ fb_status fb_kernel_unsupported(fb_kernel_call *call, const char *format, ...) _
 /* For what is given where fb_array_may_overlap; PyTorch writes it in its own order, or raises. */
 #define FB_WRITES_OVERLAP "elements that it writes share memory, so the result depends on their order"
 /* FB_INVALID "evaluation-failed": PyTorch would raise, too (sizes that do not fit). */
+/* It could be evaluated, but on these elements its result is not defined, or not known. */
+fb_status fb_kernel_undefined(fb_kernel_call *call, const char *format, ...) __attribute__((format(printf, 2, 3)));
 fb_status fb_kernel_fail(fb_kernel_call *call, const char *format, ...) __attribute__((format(printf, 2, 3)));
 /* *result = the array, whose reference is given up to it. NULL (after a failure) is passed on as call->status. */
 fb_status fb_return_array(fb_kernel_call *call, fb_array *array, fb_object *result);

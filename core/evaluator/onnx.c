@@ -6,10 +6,10 @@
 #include <string.h>
 
 #include "core/graph/namespace.h"
+#include "core/operators/onnx.h"
 
 #define DEFAULT "onnx." /* the default domain */
 #define PREVIEW "ai.onnx.preview."
-#define FUNCTION "onnx.function."
 
 /* ---- failing ------------------------------------------------------------------------------------------------------------ */
 
@@ -20,6 +20,16 @@ fb_array *onnx_refuse(onnx_op *op, const char *format, ...) {
     vsnprintf(why, sizeof why, format, list);
     va_end(list);
     fb_kernel_unsupported(op->call, "%s", why);
+    return NULL;
+}
+
+fb_array *onnx_undefined(onnx_op *op, const char *format, ...) {
+    char why[200];
+    va_list list;
+    va_start(list, format);
+    vsnprintf(why, sizeof why, format, list);
+    va_end(list);
+    fb_kernel_undefined(op->call, "%s", why);
     return NULL;
 }
 
@@ -76,7 +86,7 @@ static fb_array *check_unsigned(onnx_op *op, fb_array *array) {
     bool is_beyond = false;
     for (fb_walk_begin(&walk, array, NULL); fb_walk_more(&walk); fb_walk_next(&walk))
         for (int64_t i = 0; i < walk.count; i++) is_beyond |= ((const int64_t *)walk.data[0])[i * walk.strides[0]] < 0;
-    return is_beyond ? onnx_refuse(op, "numbers of uint64 from 2^63 on are not evaluated") : array;
+    return is_beyond ? onnx_undefined(op, "numbers of uint64 from 2^63 on are not evaluated") : array;
 }
 
 /* ---- inputs ------------------------------------------------------------------------------------------------------------- */
@@ -450,7 +460,7 @@ fb_status fb_evaluate_onnx(fb_kernel_call *call, fb_object *result) {
     const fb_node_row *node = fb_node_at(call->graph, call->node);
     char name[64];
     bool is_known = false;
-    if (strncmp(target, FUNCTION, strlen(FUNCTION)) == 0) return call_function(call, target, result);
+    if (strncmp(target, FB_ONNX_FUNCTION, strlen(FB_ONNX_FUNCTION)) == 0) return call_function(call, target, result);
     onnx_op *op = calloc(1, sizeof *op);
     if (!op) return fb_fail_memory(call->error);
     op->call = call;

@@ -144,8 +144,9 @@ fb_array *onnx_convolve(onnx_op *op, fb_array *x, fb_array *weight, fb_array *bi
 /* Cast: refuses a number beyond the range of an integer. */
 fb_array *onnx_convert(onnx_op *op, fb_array *x, fb_dtype dtype);
 
-/* Fails: it is not evaluated, though it is right; it is wrong. */
+/* Fails: it is not evaluated, though it is right; what it gives for these elements is not defined; it is wrong. */
 fb_array *onnx_refuse(onnx_op *op, const char *format, ...) __attribute__((format(printf, 2, 3)));
+fb_array *onnx_undefined(onnx_op *op, const char *format, ...) __attribute__((format(printf, 2, 3)));
 fb_array *onnx_fail(onnx_op *op, const char *format, ...) __attribute__((format(printf, 2, 3)));
 static inline bool onnx_ok(const onnx_op *op) {
     return !op->call->status;

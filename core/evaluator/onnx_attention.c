@@ -219,7 +219,7 @@ static fb_array *negative_log_likelihood(onnx_op *op, fb_array *given, fb_array 
     if (is_none) return made;
     bool is_mean = strcmp(reduction, "mean") == 0;
     if (!is_mean && strcmp(reduction, "sum") != 0) return onnx_refuse(op, "its reduction is %s", reduction);
-    if (is_mean && all == 0) return onnx_refuse(op, "all weights are 0, and what then is given is not defined");
+    if (is_mean && all == 0) return onnx_undefined(op, "all weights are 0, and what then is given is not defined");
     return onnx_scalar(op, is_mean ? sum / all : sum, x->dtype);
 }
 

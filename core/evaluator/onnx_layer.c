@@ -504,7 +504,7 @@ static fb_array *op_lp_normalization(onnx_op *op) {
     if (p == 2 && norm) norm = ONNX_PART(SQRT, "sqrt", ONNX_A("input", norm));
     fb_array *rows = onnx_rows(op, norm);
     for (int64_t i = 0, count = rows ? fb_array_count(rows) : 0; i < count && fb_work_at(fb_call_work(op->call), i, count); i++)
-        if (onnx_get(rows, i) == 0) return onnx_refuse(op, "a norm is 0, and what then is given is not defined");
+        if (onnx_get(rows, i) == 0) return onnx_undefined(op, "a norm is 0, and what then is given is not defined");
     return ONNX_DIV(x, norm);
 }
 

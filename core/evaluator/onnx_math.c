@@ -139,7 +139,7 @@ fb_array *onnx_convert(onnx_op *op, fb_array *x, fb_dtype dtype) {
              ranges[r].dtype == dtype && i < count && fb_work_at(fb_call_work(op->call), i, count); i++) {
             double number = onnx_get(rows, i);
             if (!(number > ranges[r].low && number < ranges[r].high))
-                return onnx_refuse(op, "what a number beyond the range of %s becomes is not defined", fb_dtype_name(dtype));
+                return onnx_undefined(op, "what a number beyond the range of %s becomes is not defined", fb_dtype_name(dtype));
         }
     return onnx_cast(op, x, dtype);
 }
@@ -161,17 +161,6 @@ static fb_array *op_cast_like(onnx_op *op) {
 
 /* ---- two operands ------------------------------------------------------------------------------------------------------- */
 
-static fb_array *op_div(onnx_op *op) {
-    fb_array *a = onnx_in(op, 0), *b = onnx_in(op, 1);
-    if (!a || !b) return NULL;
-    if (a->dtype != b->dtype) return onnx_fail(op, "its operands have two dtypes");
-    if (fb_dtype_is_floating(a->dtype)) return ONNX_DIV(a, b);
-    fb_array *rows = onnx_rows(op, b);
-    for (int64_t i = 0, count = rows ? fb_array_count(rows) : 0; i < count && fb_work_at(fb_call_work(op->call), i, count); i++)
-        if (!onnx_get_int(rows, i)) return onnx_refuse(op, "it divides an integer by 0");
-    return ONNX_PART(DIV, "div", ONNX_A("input", a), ONNX_A("other", b), ONNX_T("rounding_mode", "trunc"));
-}
-
 static bool has_zero(onnx_op *op, fb_array *b) {
     fb_array *rows = onnx_rows(op, b);
     for (int64_t i = 0, count = rows ? fb_array_count(rows) : 0; i < count && fb_work_at(fb_call_work(op->call), i, count); i++)
@@ -179,12 +168,21 @@ static bool has_zero(onnx_op *op, fb_array *b) {
     return !rows;
 }
 
+static fb_array *op_div(onnx_op *op) {
+    fb_array *a = onnx_in(op, 0), *b = onnx_in(op, 1);
+    if (!a || !b) return NULL;
+    if (a->dtype != b->dtype) return onnx_fail(op, "its operands have two dtypes");
+    if (fb_dtype_is_floating(a->dtype)) return ONNX_DIV(a, b);
+    if (has_zero(op, b)) return onnx_undefined(op, "it divides an integer by 0");
+    return ONNX_PART(DIV, "div", ONNX_A("input", a), ONNX_A("other", b), ONNX_T("rounding_mode", "trunc"));
+}
+
 /* The remainder has the divisor's sign, or the dividend's with fmod. */
 static fb_array *op_mod(onnx_op *op) {
     fb_array *a = onnx_in(op, 0), *b = onnx_in(op, 1);
     bool is_fmod = onnx_int(op, "fmod", 0);
     if (!a || !b) return NULL;
-    if (fb_dtype_is_integer(a->dtype) && has_zero(op, b)) return onnx_refuse(op, "it divides an integer by 0");
+    if (fb_dtype_is_integer(a->dtype) && has_zero(op, b)) return onnx_undefined(op, "it divides an integer by 0");
     if (fb_dtype_is_floating(a->dtype) && !is_fmod && op->version < 28)
         return onnx_refuse(op, "floats have the remainder of fmod alone");
     return is_fmod ? onnx_binary(op, FB_OP_FMOD, "fmod", a, b) : onnx_binary(op, FB_OP_REMAINDER, "remainder", a, b);
@@ -216,7 +214,7 @@ static fb_array *op_bit_shift(onnx_op *op) {
     int64_t bits = 8 * (int64_t)fb_dtype_size(a->dtype);
     for (int64_t i = 0, count = rows ? fb_array_count(rows) : 0; i < count && fb_work_at(fb_call_work(op->call), i, count); i++)
         if (op->version < 28 && (onnx_get_int(rows, i) < 0 || onnx_get_int(rows, i) >= bits))
-            return onnx_refuse(op, "it shifts by a negative number, or by more bits than there are");
+            return onnx_undefined(op, "it shifts by a negative number, or by more bits than there are");
     if (is_left) return onnx_binary(op, FB_OP_SHIFT_LEFT, "__lshift__", a, b);
     return onnx_binary(op, FB_OP_SHIFT_RIGHT, "__rshift__", a, b);
 }

@@ -168,7 +168,7 @@ static fb_array *nothing_of(onnx_op *op, size_t index) {
     }
     json_decref(said);
     return is_known ? onnx_new(op, dtype, (int)rank, sizes)
-                    : onnx_refuse(op, "it makes no turn, so the shape of what it gathers is not known");
+                    : onnx_undefined(op, "it makes no turn, so the shape of what it gathers is not known");
 }
 
 static fb_array *op_loop(onnx_op *op) {
@@ -289,7 +289,8 @@ static fb_array *op_scan(onnx_op *op) {
     int64_t axes[FB_MAX_RANK], is_backward[FB_MAX_RANK];
     bool ok = open_scan(op, &s) && read_each(op, "scan_output_axes", s.loop.scan_count, axes) &&
               read_each(op, "scan_output_directions", s.loop.scan_count, is_backward);
-    if (ok && !s.length && s.loop.scan_count) onnx_refuse(op, "it makes no turn, so the shape of what it gathers is not known");
+    if (ok && !s.length && s.loop.scan_count)
+        onnx_undefined(op, "it makes no turn, so the shape of what it gathers is not known");
     while (ok && onnx_ok(op) && (int64_t)s.loop.turns < s.length) ok = scan_turn(op, &s);
     onnx_ignore(op, "body");
     onnx_ignore(op, "captures");

@@ -49,7 +49,7 @@ static fb_array *quantise(onnx_op *op, fb_array *x, fb_array *zero, fb_dtype dty
     for (int64_t i = 0, count = made ? fb_array_count(made) : 0; i < count && fb_work_at(fb_call_work(op->call), i, count);
          i++) {
         double one = onnx_get(shifted, i);
-        if (one != one) return onnx_refuse(op, "what nan becomes is not defined");
+        if (one != one) return onnx_undefined(op, "what nan becomes is not defined");
         onnx_put(made, i, one < low ? low : one > high ? high : one);
     }
     return made;
@@ -89,12 +89,12 @@ static fb_array *op_dynamic_quantize_linear(onnx_op *op) {
     int64_t count = fb_array_count(x);
     for (int64_t i = 0; i < count && fb_work_at(fb_call_work(op->call), i, count); i++) {
         float one = (float)onnx_get(x, i);
-        if (!isfinite(one)) return onnx_refuse(op, "a number is not finite");
+        if (!isfinite(one)) return onnx_undefined(op, "a number is not finite");
         low = fminf(low, one);
         high = fmaxf(high, one);
     }
     float scale = (high - low) / 255;
-    if (scale == 0) return onnx_refuse(op, "all numbers are 0");
+    if (scale == 0) return onnx_undefined(op, "all numbers are 0");
     float zero = rintf(fminf(255, fmaxf(0, -low / scale)));
     fb_array *made = onnx_new(op, FB_UINT8, x->rank, x->sizes);
     for (int64_t i = 0; made && i < count && fb_work_at(fb_call_work(op->call), i, count); i++)

@@ -128,7 +128,7 @@ static fb_array *op_grid_sample(onnx_op *op) {
     if (!s.made || !onnx_takes(op, work * (double)(fb_array_count(s.made) + points))) return NULL;
     for (int64_t at = 0; at < sizes[0] * points && onnx_goes_on(op, (int64_t)work * (sizes[1] + 1)); at++) {
         mix m;
-        if (!mix_at(&s, at, &m)) return onnx_refuse(op, "its grid points where what is given is not defined");
+        if (!mix_at(&s, at, &m)) return onnx_undefined(op, "its grid points where what is given is not defined");
         for (int64_t c = 0; c < sizes[1]; c++) {
             int64_t channel = at / points * sizes[1] + c;
             double sum = 0;
@@ -193,7 +193,7 @@ static int64_t pick(onnx_op *op, const suppression *s, int64_t first_box, int64_
     int64_t found = 0, all = 0;
     for (int64_t i = 0; i < count && onnx_goes_on(op, 40); i++) {
         double score = onnx_get(s->scores, first_score + i);
-        if (score != score) onnx_refuse(op, "a score is nan");
+        if (score != score) onnx_undefined(op, "a score is nan");
         if (score > threshold) items[all++] = (candidate){score, first_box + i};
     }
     fb_sort(items, (size_t)all, sizeof *items, by_score);
@@ -310,7 +310,7 @@ static fb_array *op_unique(onnx_op *op) {
     x = onnx_rows(op, onnx_permute(op, flat, axes));
     if (!x) return NULL;
     if (!x->sizes[0] || !all) return onnx_refuse(op, "it is evaluated for what has elements alone");
-    if (has_nan(op, x)) return onnx_refuse(op, "what is equal to nan is not defined");
+    if (has_nan(op, x)) return onnx_undefined(op, "what is equal to nan is not defined");
     slices s = {.x = x, .count = x->sizes[0], .inner = all / x->sizes[0]};
     int64_t *space = onnx_takes(op, 20 * (double)all) ? fb_make_workspace(op->call, 5 * s.count, sizeof *space) : NULL;
     int64_t found = space ? group(op, &s, is_sorted, space, &first, &times) : 0;
@@ -342,10 +342,10 @@ static fb_array *op_bit_cast(onnx_op *op) {
     if (!bytes) return NULL;
     fb_array_to_bytes(x, bytes);
     for (int64_t i = 0; i < size && dtype == FB_BOOL; i++)
-        if (bytes[i] > 1) onnx_refuse(op, "a bool that is neither 0 nor 1 is not defined");
+        if (bytes[i] > 1) onnx_undefined(op, "a bool that is neither 0 nor 1 is not defined");
     fb_array_put_bytes(made, 0, fb_array_count(made), bytes);
     fb_free_workspace(op->call, bytes, size, 1);
-    if (has_nan(op, x) || has_nan(op, made)) return onnx_refuse(op, "the bits of nan are not kept here");
+    if (has_nan(op, x) || has_nan(op, made)) return onnx_undefined(op, "the bits of nan are not kept here");
     return made;
 }
 

@@ -228,7 +228,7 @@ static fb_array *op_tensor_scatter(onnx_op *op) {
     fb_array_copy_bytes(fb_call_work(op->call), to, fb_array_data(past), (size_t)fb_array_count(past) * bytes);
     for (int64_t at = 0; at < outer * length && onnx_goes_on(op, inner); at++) {
         int64_t first = begin ? onnx_get_int(begin, at / length / (outer / past->sizes[0])) : 0, place = first + at % length;
-        if (first < 0 || first > INT32_MAX) return onnx_refuse(op, "it begins before the cache, or far behind it");
+        if (first < 0 || first > INT32_MAX) return onnx_undefined(op, "it begins before the cache, or far behind it");
         if (place >= size && !is_circular) return onnx_fail(op, "it writes behind the cache");
         memcpy(to + (size_t)(at / length * size + place % size) * line, from + (size_t)at * line, line);
     }

@@ -6,6 +6,7 @@
 #include "core/base/map.h"
 #include "core/base/sort.h"
 #include "core/json/scan.h"
+#include "core/operators/onnx.h"
 
 #define FIRST_IR 3
 #define LAST_IR 14
@@ -480,7 +481,7 @@ static bool add_functions(checking *k) {
         const onnx_function *one = &model->functions.items[i];
         onnx_bytes domain = domain_of(one->domain);
         if (!one->name.size) return onnx_bad(&k->c, ONNX_IS_function, one, ONNX_function_name, "the function has no name");
-        if (!domain.size && onnx_is_standard_operator(one->name))
+        if (!domain.size && fb_onnx_version(one->name.text, one->name.size, LAST_OPSET))
             return onnx_unsupported(
                 &k->c, ONNX_IS_function, one, ONNX_function_name,
                 "the function \"%s\" is named as a standard operator, and libraries differ in which they call",

@@ -59,12 +59,6 @@ bool onnx_is_dtype(int32_t number);
 /* The dtype as documents have it: "float32"; NULL for another number. */
 const char *onnx_dtype_word(int32_t number);
 
-/* Of the default domain, at any opset. */
-bool onnx_is_standard_operator(onnx_bytes name);
-/* The version of an operator that is in force at an opset: the last one that is not above it. An operator that is unknown, or
- * newer than the opset, has the opset's number. */
-int64_t onnx_operator_version(onnx_bytes name, int64_t opset);
-
 bool onnx_is(onnx_bytes text, const char *wanted);
 bool onnx_same(onnx_bytes a, onnx_bytes b);
 /* The text for a message: cut where it is long, and in one line. */

@@ -10,6 +10,7 @@
 #include "core/graph/namespace.h"
 #include "core/graph/python.h"
 #include "core/onnx/onnx.h"
+#include "core/operators/onnx.h"
 
 #define NO_NODE SIZE_MAX
 #define NODE_TEXT 256                     /* bytes, about: of a node or a tensor, besides its names and values */
@@ -334,7 +335,7 @@ static const onnx_function *function_of(const reader *r, const onnx_node *node) 
 }
 
 static void put_function(fb_buffer *out, const onnx_function *function) {
-    fb_buffer_string(out, "onnx.function.");
+    fb_buffer_string(out, FB_ONNX_FUNCTION);
     if (function->domain.size) put_word(out, function->domain, true), fb_buffer_char(out, '.');
     put_word(out, function->name, false);
     if (function->overload.size) fb_buffer_char(out, '.'), put_word(out, function->overload, false);
@@ -352,7 +353,8 @@ static const char *target_of(reader *r, const program *p, const onnx_node *node)
         else put_word(&text, node->domain, true);
         fb_buffer_char(&text, '.');
         put_word(&text, node->op_type, false);
-        fb_buffer_printf(&text, ".v%lld", (long long)(is_standard ? onnx_operator_version(node->op_type, version) : version));
+        int64_t own = is_standard ? fb_onnx_version(node->op_type.text, node->op_type.size, version) : 0;
+        fb_buffer_printf(&text, ".v%lld", (long long)(own ? own : version));
     }
     const char *made = fb_buffer_text(&text) ? fb_arena_text(&r->c.file->arena, text.data, text.size) : NULL;
     fb_buffer_free(&text);

@@ -13,10 +13,12 @@
 #include "core/analysis/rearrange.h"
 #include "core/analysis/view.h"
 #include "core/base/map.h"
+#include "core/operators/onnx.h"
 #include "core/weights/evaluate.h"
 #include "core/weights/recipe.h"
 
 #define STEPS_OF_A_NODE 64
+#define MOST_NESTED 64 /* programs in one another, in which calls of functions are looked for */
 
 /* Numbers by text. */
 typedef struct numbers {
@@ -290,13 +292,29 @@ bool fb_changes_state(const fb_graph *graph, fb_node node) {
            (effects.has_effect && !(flags & FB_FACT_ASSERTS) && !fb_asserts_type_only(graph, node));
 }
 
+/* The function of ONNX that is called, or none: another graph may have another one of that name. */
+static fb_module function_of(const fb_graph *graph, fb_node node) {
+    const char *target = fb_node_at(graph, node)->opcode == FB_CALL_FUNCTION ? fb_node_target(graph, node) : "";
+    fb_module module = {0};
+    if (strncmp(target, FB_ONNX_FUNCTION, strlen(FB_ONNX_FUNCTION)) == 0) module = fb_module_find(graph, target);
+    return module.id && fb_module_at(graph, module)->program.id ? module : (fb_module){0};
+}
+
 static void put_call(numbering *n, side *s, fb_node node, fb_buffer *to) {
     const fb_node_row *row = fb_node_at(s->graph, node);
     fb_effects effects = fb_op_effects(s->graph, node);
+    fb_module function = function_of(s->graph, node);
     put(to, row->opcode);
+    if (function.id && s->of_module[function.id]) { /* number_functions has been there */
+        put(to, 'F');
+        put(to, s->of_module[function.id]);
+    } else if (function.id) { /* it calls itself, which only another reader could have let in */
+        put(to, s->graph == n->asked->a ? 'x' : 'y');
+        put(to, function.id);
+    }
     if (row->opcode == FB_CALL_MODULE) put(to, number_of_module(n, s, row->module, fb_node_op(s->graph, node) != 0));
     else if (row->opcode == FB_GET_ATTR) put_attribute(n, s, node, to);
-    else if (row->opcode != FB_OUTPUT) put_text(to, fb_text(s->graph, row->target));
+    else if (row->opcode != FB_OUTPUT && !function.id) put_text(to, fb_text(s->graph, row->target));
     put_value(n, s, row->args, to);
     put_value(n, s, row->kwargs, to);
     put(to, s->state);
@@ -405,6 +423,51 @@ static uint32_t number_program(numbering *n, side *s, fb_program program) {
     return number_of(n, &text);
 }
 
+/* A function that the program calls, and that has not been looked at. */
+static fb_module unseen_function(const fb_graph *graph, fb_program program, const unsigned char *is_seen, int depth) {
+    for (fb_node node = fb_first_node(graph, program); node.id; node = fb_next_node(graph, node)) {
+        const fb_node_row *row = fb_node_at(graph, node);
+        bool is_program = row->opcode == FB_GET_ATTR && row->module.id && !row->attribute.id && depth < MOST_NESTED;
+        fb_module found = function_of(graph, node);
+        if (is_program) found = unseen_function(graph, fb_module_at(graph, row->module)->program, is_seen, depth + 1);
+        if (found.id && !is_seen[found.id]) return found;
+    }
+    return (fb_module){0};
+}
+
+/* Names do not count, but the defaults of attributes do. */
+static void number_function(numbering *n, side *s, fb_module function) {
+    const fb_module_row *row = fb_module_at(s->graph, function);
+    fb_buffer text = {0};
+    put(&text, 'F');
+    put_value(n, s, row->config, &text);
+    put(&text, number_program(n, s, row->program));
+    s->of_module[function.id] = number_of(n, &text);
+    s->state = s->drawn = 0;
+}
+
+/* The functions of ONNX, each after those that it calls: they may be thousands deep. */
+static void number_functions(numbering *n, side *s) {
+    const fb_graph *graph = s->graph;
+    fb_module *open = calloc(fb_module_limit(graph) + 1, sizeof *open);
+    unsigned char *is_seen = calloc(fb_module_limit(graph) + 1, 1);
+    size_t count = 0;
+    if (!open || !is_seen) fail(n);
+    for (fb_module m = fb_first_module(graph); m.id && !n->status; m = fb_module_at(graph, m)->next) {
+        const char *path = fb_text(graph, fb_module_at(graph, m)->path);
+        bool is_function = strncmp(path, FB_ONNX_FUNCTION, strlen(FB_ONNX_FUNCTION)) == 0;
+        if (!is_function || is_seen[m.id] || !fb_module_at(graph, m)->program.id) continue;
+        is_seen[(open[count++] = m).id] = true;
+        while (count && !n->status && fb_work_goes_on(n->asked->work, STEPS_OF_A_NODE)) {
+            fb_module top = open[count - 1], next = unseen_function(graph, fb_module_at(graph, top)->program, is_seen, 0);
+            if (next.id) is_seen[(open[count++] = next).id] = true;
+            else number_function(n, s, open[--count]);
+        }
+    }
+    free(open);
+    free(is_seen);
+}
+
 /* Is something written, or do the strides of a value count? In any program. */
 static void look_for_writes(const fb_graph *graph, bool *has_writes, bool *reads_layout) {
     for (uint32_t p = 1; p < fb_program_limit(graph); p++) {
@@ -443,7 +506,10 @@ fb_status fb_equal_values_find(const fb_equality *equality, bool by_movement, fb
     }
     n.by_movement = by_movement && !n.has_writes && !reads_layout;
     for (int k = 0; k < 2 && !n.status; k++) find_places(&n, k);
-    for (int k = 0; k < 2 && !n.status; k++) number_program(&n, &n.sides[k], FB_MAIN_PROGRAM);
+    for (int k = 0; k < 2 && !n.status; k++) {
+        number_functions(&n, &n.sides[k]);
+        if (!n.status) number_program(&n, &n.sides[k], FB_MAIN_PROGRAM);
+    }
     if (!n.status) n.status = fb_work_status(equality->work, error);
     size_t lonely[2] = {0};
     if (!n.status) count_lonely_weights(&n, lonely);

@@ -30,7 +30,8 @@ typedef enum draw_kind {
 #define SMALL 0x1p-10
 #define LARGE 0x1p7
 #define MOST_BOUNDS 64
-#define BESIDE 0x1p-7 /* relative to a bound */
+#define BESIDE 0x1p-7   /* relative to a bound */
+#define MOST_INTEGER 10 /* of the inputs of an ONNX model: integers are from -10 to 9 */
 
 /* Relative to the largest magnitude, in float64, where both graphs have the same weights, or all but one and the same calls:
  * constants that were rounded to float32 are allowed, another epsilon is not. Where several weights differ, they may have been
@@ -242,6 +243,15 @@ static void change(const judge *j, const fb_array *array, draw_kind kind, int64_
     fb_array_round(array);
 }
 
+/* ONNX's operators compute with integers: to half of them, where these may be, a sign is given. An index that is then out of
+ * range is drawn again as it is elsewhere. */
+static void give_signs(const fb_array *array) {
+    int64_t *data = (int64_t *)fb_array_data(array), count = fb_array_count(array);
+    if (array->dtype == FB_UINT8 || array->dtype == FB_UINT16 || array->dtype == FB_UINT32 || array->dtype == FB_UINT64) return;
+    for (int64_t i = 0; i < count && fb_work_at(fb_array_work(array), i, count); i++)
+        if (data[i] >= MOST_INTEGER) data[i] = MOST_INTEGER - 1 - data[i];
+}
+
 static bool is_given(const judge *j, int k, fb_node node) {
     for (size_t i = 0; i < j->asked->count; i++)
         if (fb_is_input_name(j->graphs[k], node, j->asked->items[i].name)) return true;
@@ -286,7 +296,8 @@ static fb_status draw_input(judge *j, int k, fb_node node, draw_kind kind, uint6
     }
     if (!has_value && !by_partner) {
         fb_array *array = object.array;
-        int64_t high = array->held == FB_HELD_INT && !is_mild ? rows_read(graph, node, 8) : 0;
+        bool is_integer = array->held == FB_HELD_INT && !is_mild;
+        int64_t high = !is_integer ? 0 : fb_graph_is_onnx(graph) ? 2 * MOST_INTEGER : rows_read(graph, node, 8);
         j->is_drawn = true;
         if (high > 2) {
             fb_array *wide;
@@ -295,6 +306,7 @@ static fb_status draw_input(judge *j, int k, fb_node node, draw_kind kind, uint6
             if (status) return fb_object_drop(&object), status;
             fb_array_drop(array);
             object.array = array = wide;
+            if (fb_graph_is_onnx(graph)) give_signs(array);
         }
         bool is_kept = is_mild && !fb_dtype_is_floating(array->dtype);
         if (!is_kept) change(j, array, kind, high > 2 ? high : 2);
@@ -751,6 +763,17 @@ static bool is_stop(fb_status status, const fb_error *found) {
     return status == FB_NO_MEMORY || status == FB_BUSY || status == FB_IO || (status == FB_INVALID && !*found->code);
 }
 
+static size_t samples_of(const judge *j) {
+    return j->asked->samples ? j->asked->samples : FB_SAMPLES;
+}
+
+/* Has a sample said something of what is still open? */
+static bool is_any_known(const judge *j) {
+    for (size_t i = 0; i < j->leaf_count; i++)
+        if (!j->leaves[i].is_skipped && j->leaves[i].parts) return true;
+    return false;
+}
+
 /* As drawn, and smaller where that says nothing. */
 static fb_status judge_sample(judge *j, size_t sample) {
     fb_status status = FB_OK;
@@ -788,10 +811,12 @@ static fb_status judge_sample(judge *j, size_t sample) {
         }
         int k = found.failed == j->graphs[1] && found.failed != j->graphs[0];
         fb_node node = fb_node_find(j->graphs[k], FB_MAIN_PROGRAM, why.node);
-        bool is_of_inputs = status == FB_INVALID && !strcmp(why.code, "evaluation-failed");
+        bool is_undefined = status == FB_INVALID && !strcmp(why.code, FB_UNDEFINED_RESULT);
+        bool is_of_inputs = is_undefined || (!k && status == FB_INVALID && !strcmp(why.code, "evaluation-failed"));
         bool is_broken = k && status == FB_INVALID && found.failed && fb_failure_counts(j->graphs[1], why.code, node);
         status = FB_OK;
-        if (!k && is_of_inputs && attempt < FB_DEVIATIONS - 1) continue; /* a index out of range, perhaps */
+        if (is_of_inputs && !is_last) continue; /* an index out of range, perhaps */
+        if (is_undefined && j->is_drawn && (sample + 1 < samples_of(j) || is_any_known(j))) return FB_OK;
         status = close_behind(j, k, &why, is_broken ? FB_VERDICT_DIFFERS : FB_VERDICT_NOT_EVALUATED);
         attempt--; /* the others, on the same */
     }
@@ -803,9 +828,8 @@ static fb_status judge_sample(judge *j, size_t sample) {
 
 static fb_status evaluate(judge *j) {
     const fb_judging *asked = j->asked;
-    size_t most = asked->samples ? asked->samples : FB_SAMPLES;
     fb_status status = FB_OK;
-    for (size_t sample = 0; sample < most && !status; sample++) {
+    for (size_t sample = 0; sample < samples_of(j) && !status; sample++) {
         j->is_drawn = asked->options->random_weights;
         if (!want(j)) break;
         status = judge_sample(j, sample);

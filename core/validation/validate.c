@@ -127,7 +127,8 @@ static bool has_writes(const fb_graph *graph, const unsigned char *computed) {
 }
 
 bool fb_failure_counts(const fb_graph *graph, const char *code, fb_node node) {
-    if (strcmp(code, "missing-shape") == 0 || strcmp(code, "missing-input") == 0) return false;
+    if (strcmp(code, "missing-shape") == 0 || strcmp(code, "missing-input") == 0 || strcmp(code, FB_UNDEFINED_RESULT) == 0)
+        return false;
     if (strcmp(code, "unsupported-operator") != 0 || !node.id) return true;
     const fb_node_row *row = fb_node_at(graph, node);
     const char *name = fb_node_target(graph, node);

@@ -90,7 +90,8 @@ typedef struct fb_comparison_scope {
 } fb_comparison_scope;
 
 /* May a graph that could not be evaluated for this reason, found at this node, be held to be wrong, where the graph that it was
- * made of could be? Not for want of a shape, nor for a function or module that is not PyTorch's: these say nothing. */
+ * made of could be? Not for want of a shape, nor for elements of which the result is not defined, nor for a function or module
+ * that is not PyTorch's: these say nothing. */
 bool fb_failure_counts(const fb_graph *graph, const char *code, fb_node node);
 
 /* FB_INVALID "missing-shape" for a placeholder that has neither value nor recorded shape; otherwise as fb_evaluate_graph. Of

@@ -1,8 +1,7 @@
-/* The operators of the default domain, by name. */
+#include "core/operators/onnx.h"
+
 #include <stdlib.h>
 #include <string.h>
-
-#include "core/onnx/check.h"
 
 #define MOST_VERSIONS 16
 
@@ -17,24 +16,23 @@ static const operator_row operators[] = {
 #undef ONNX_OPERATOR
 };
 
+typedef struct wanted_name {
+    const char *text; /* not terminated */
+    size_t size;
+} wanted_name;
+
 static int by_name(const void *name, const void *row) {
-    const onnx_bytes *wanted = name;
+    const wanted_name *wanted = name;
     const char *other = ((const operator_row *)row)->name;
     int order = strncmp(wanted->text, other, wanted->size);
     return order ? order : -(other[wanted->size] != '\0');
 }
 
-static const operator_row *find(onnx_bytes name) {
-    return name.size ? bsearch(&name, operators, sizeof operators / sizeof *operators, sizeof *operators, by_name) : NULL;
-}
-
-bool onnx_is_standard_operator(onnx_bytes name) {
-    return find(name) != NULL;
-}
-
-int64_t onnx_operator_version(onnx_bytes name, int64_t opset) {
-    const operator_row *row = find(name);
-    int64_t found = opset;
+int64_t fb_onnx_version(const char *name, size_t size, int64_t opset) {
+    const wanted_name wanted = {name, size};
+    const operator_row *row =
+        size ? bsearch(&wanted, operators, sizeof operators / sizeof *operators, sizeof *operators, by_name) : NULL;
+    int64_t found = 0;
     for (int i = 0; row && i < MOST_VERSIONS && row->versions[i]; i++)
         if (row->versions[i] <= opset) found = row->versions[i];
     return found;
