@@ -77,10 +77,9 @@ static bool is_noun(const char *word) {
 static int complain_of_verb(const char *first, const char *second) {
     char joined[64];
     bool has_noun = is_noun(first);
-    if (strcmp(first, "mlflow") == 0)
-        return fb_complain(
-            FB_EXIT_USAGE,
-            "foldback mlflow is in the Python package: install its wheel with the extra mlflow (docs/mlflow.md)");
+    if (strcmp(first, "mlflow") == 0 || strcmp(first, "hub") == 0)
+        return fb_complain(FB_EXIT_USAGE, "foldback %s is in the Python package: install its wheel with the extra %s (%s)",
+                           first, first, *first == 'm' ? "docs/mlflow.md" : "clients/python/README.md");
     snprintf(joined, sizeof joined, "%s%s%s", first, second ? " " : "", second ? second : "");
     fb_suggestion whole = fb_suggest(joined), word = fb_suggest(first);
     const fb_verb *verb;

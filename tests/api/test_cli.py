@@ -465,6 +465,8 @@ def test_several_passes_in_one_word(foldback):
         (["frobnicate"], "there is no verb frobnicate;"),
         (["mlflow", "sync"], "foldback mlflow is in the Python package: install its wheel with the extra mlflow "
                              "(docs/mlflow.md)"),
+        (["hub", "pull"], "foldback hub is in the Python package: install its wheel with the extra hub "
+                          "(clients/python/README.md)"),
         (["optimize"], "it needs GRAPH"),
         (["optimize", TOY], "which passes?"),
         (["optimize", TOY, "--pas", "MergeLinears"], "did you mean --pass?"),

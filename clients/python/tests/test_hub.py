@@ -11,7 +11,7 @@ from huggingface_hub import constants, errors, file_download
 from test_huggingface import TEXT, folder_of, output
 
 import foldback
-from foldback import hub, huggingface
+from foldback import hub, huggingface, private
 
 api = pytorch_conftest.api
 PASSES = ["MergeLinears", "ChangeTrueDivToMulByInverse"]
@@ -153,3 +153,22 @@ def test_an_onnx_model(client, fake, tmp_path):
         client.put_onnx(fetched, progress=False)
     with pytest.raises(FileNotFoundError, match="no file called"):
         client.put_onnx(given / "weights", progress=False)
+
+
+def test_the_command(fake, tmp_path, monkeypatch, capsys):
+    """foldback hub pull: it prints the models that can be put, and says in a line what is wrong."""
+    model = (ROOT / "tests/fixtures/onnx/functions.onnx").read_bytes()
+    fake.repos["them/net"] = [{".gitattributes": b"", "config.json": b"{}", "onnx/model.onnx": model}]
+    monkeypatch.setenv("HF_TOKEN", fake.token)
+    monkeypatch.setattr("sys.argv", ["foldback", "hub", "pull", "them/net", str(tmp_path / "net")])
+    with pytest.raises(SystemExit) as ended:
+        private.main()
+    assert ended.value.code == 0
+    assert capsys.readouterr().out == f"{tmp_path / 'net/onnx/model.onnx'}\n"
+    assert (tmp_path / "net/onnx/model.onnx").read_bytes() == model
+    assert hub.main(["pull", "them/net", str(tmp_path / "net")]) == 1
+    assert "exists; give a new folder" in capsys.readouterr().err
+    assert hub.main(["pull", "them/none", str(tmp_path / "none")]) == 1 and not (tmp_path / "none").exists()
+    assert capsys.readouterr().err.startswith("foldback hub: ")
+    with pytest.raises(SystemExit):
+        hub.main(["push"])

@@ -11,6 +11,7 @@ HF_TOKEN unless a token is given.
 
 from __future__ import annotations
 
+import argparse
 import hashlib
 import importlib
 import json
@@ -18,6 +19,8 @@ import os
 import re
 import secrets
 import shutil
+import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -120,6 +123,34 @@ def pull(repo: str, folder: Path_, *, revision: str | None = None, token: str | 
         shutil.rmtree(made, ignore_errors=True)
         raise
     return to
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs `foldback hub pull REPO FOLDER`, and returns 0, or 1 if it failed. Wrong usage raises SystemExit."""
+    parser = argparse.ArgumentParser(prog="foldback hub", description="models on the Hugging Face Hub, or a mirror of it")
+    verbs = parser.add_subparsers(required=True, metavar="pull")
+    verb = verbs.add_parser(
+        "pull",
+        help="fetch a repository into a new folder",
+        description="Fetches a repository of the Hugging Face Hub into a new folder, ONNX models with their weights. Files "
+                    "that "
+        "would run code stay out. The hub is $HF_ENDPOINT, the token $HF_TOKEN.",
+    )
+    verb.add_argument("repo", metavar="REPO", help="as me/net")
+    verb.add_argument("folder", metavar="FOLDER", help="which must not exist, or be empty")
+    verb.add_argument("--revision", help="a branch, a tag or a commit (main)")
+    options = parser.parse_args(argv)
+    try:
+        folder = pull(options.repo, options.folder, revision=options.revision)
+    except ImportError:
+        print("foldback hub needs huggingface_hub: install the wheel with the extra hub", file=sys.stderr)
+        return 1
+    except (OSError, ValueError) as error:  # those of the hub are OSErrors
+        print(f"foldback hub: {error}", file=sys.stderr)
+        return 1
+    models = sorted(str(path) for path in folder.rglob("*.onnx"))
+    print("\n".join(models or [str(folder)]))
+    return 0
 
 
 def _files(path: Path) -> list[Path]:

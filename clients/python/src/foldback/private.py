@@ -81,11 +81,16 @@ def _is_our_script(path: str) -> bool:
 
 
 def main() -> None:
-    """The command foldback of an installed wheel: becomes the program, but for `foldback mlflow`, which is Python."""
+    """The command foldback of an installed wheel: becomes the program, but for `foldback mlflow` and `foldback hub`, which are
+    Python."""
     if sys.argv[1:2] == ["mlflow"]:
         from .mlflow.__main__ import main as mlflow
 
         sys.exit(mlflow(sys.argv[2:]))
+    if sys.argv[1:2] == ["hub"]:
+        from .hub import main as hub
+
+        sys.exit(hub(sys.argv[2:]))
     try:
         binary = find_binary()
     except ServiceNotStarted as error:
