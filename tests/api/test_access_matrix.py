@@ -154,6 +154,7 @@ def table():
     return "\n".join(lines)
 
 
+@pytest.mark.heavy
 def test_the_document_has_the_matrix():
     """UPDATE=1 writes it anew."""
     text = DOCUMENT.read_text()

@@ -219,6 +219,7 @@ def lies(statement):
     yield "do not start from its source", other(lambda made, definition: replay(definition).pop("passes"))
 
 
+@pytest.mark.heavy
 def test_what_is_not_true_is_refused(signing, foldback):
     run = optimize(signing, branches(2), [*PASSES, {"name": "ReplaceActivation", "params": {"from": "relu", "to": "gelu"}}])
     _, statement = attested(signing, run)

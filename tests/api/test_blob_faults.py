@@ -108,6 +108,7 @@ def test_a_full_disk_is_freed(cramped, small_disk):
     assert cramped.delete(f"/v1/graphs/{graphs[2]}").status == 204 and collect(cramped)["blobs"] == 1
 
 
+@pytest.mark.heavy
 def test_everything_can_be_deleted_on_a_full_disk(small_disk, new_service):
     """Each DELETE that there is: one without the other may be what keeps a graph, or what must not go on."""
     service = new_service(*OPTIONS, data=small_disk / "data")
@@ -176,6 +177,7 @@ def test_a_disk_that_is_full_to_the_last_byte(cramped, small_disk, size):
     assert files(cramped, "uploads") == files(cramped, "blobs") == []
 
 
+@pytest.mark.heavy
 @pytest.mark.skipif(buckets.IN_USE, reason="large blobs are not on that disk")
 def test_garbage_makes_room(cramped, small_disk):
     """A disk full of blobs that nothing refers to is a reason to collect, not an obstacle."""

@@ -55,6 +55,7 @@ def test_burst_is_survived(new_service, options, count, addresses):
     assert service.stop() == 0
 
 
+@pytest.mark.heavy
 def test_limit_holds_in_a_burst(new_service):
     """While the I/O threads are far behind: what the kernel says is open is never more than the limit."""
     limit = 16

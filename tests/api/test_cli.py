@@ -152,6 +152,7 @@ def test_there_and_back(foldback):
     assert kinds == ["rollback", "rollback", "reverse", "optimize", "reverse", "reverse", "optimize"]
 
 
+@pytest.mark.heavy
 def test_both_ways_answer_alike(local, service):
     """A data folder and a service: the same words, the same output but for ids of runs and times."""
     remote = CommandLine(local.folder, "--server", service.url)
@@ -260,6 +261,7 @@ def test_notes_labels_lists(foldback):
     assert [node["name"] for node in nodes] == [f"fc{i}" for i in range(6)]
 
 
+@pytest.mark.heavy
 def test_long_lists_are_fetched_page_by_page(local, service):
     remote = CommandLine(local.folder, "--server", service.url)
     graph = remote.put("large.json", branches(1200))

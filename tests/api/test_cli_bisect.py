@@ -3,6 +3,7 @@
 import json
 import re
 
+import pytest
 from documents import ref
 from test_bisect import WRONG, chain, rule
 from test_cli import foldback  # noqa: F401 (a fixture)
@@ -57,6 +58,7 @@ sys.exit({} if any(abs(one - 0.9 / 97) < 1e-9 for one in factors) else 0)
 """
 
 
+@pytest.mark.heavy
 def test_by_a_command(foldback):
     run = planted(foldback, [3, 5, WRONG, 7, 9])
     foldback.path("check.py").write_text(CHECK.format(3))

@@ -168,6 +168,7 @@ def test_times_and_sizes(local):
     assert made["expires"][:10] in shown and re.search(r"in [45]\u00a0days", shown)
 
 
+@pytest.mark.heavy
 def test_a_pass_with_picture_and_documentation(local):
     shown = CommandLine(local.folder).on_terminal("pass", "show", "MergeLinears", NO_COLOR="1", width=80)
     whole = local.run("pass", "show", "MergeLinears").json()
@@ -266,6 +267,7 @@ def test_groups():
     assert [noun for i, noun in enumerate(nouns) if noun in nouns[:i] and nouns[i - 1] != noun] == []
 
 
+@pytest.mark.heavy
 def test_names_of_before(local):
     """They do the same as those of today."""
     run = optimize(local, TOY, "MergeLinears")
@@ -396,6 +398,7 @@ def test_completion_of_every_verb():
         assert offered(foldback, *verb.split(), "--") == [name for _, name, _ in options(verb)], verb
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("place", ["data", "server"])
 def test_completion_of_names(request, tmp_path, place):
     where = ["--data", str(tmp_path / "store")] if place == "data" else ["--server", request.getfixturevalue("service").url]

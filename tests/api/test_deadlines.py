@@ -110,6 +110,7 @@ def test_a_job_has_a_time_of_its_own(new_service):
     assert "--job-timeout" in answer.json()["detail"] and is_empty(service)
 
 
+@pytest.mark.heavy
 def test_an_evaluation_has_a_time_of_its_own(new_service):
     service = new_service("--evaluation-timeout", "1")
     is_problem(service.post("/v1/optimize", slow_request(FOREVER)), 422, "evaluation-timeout")
@@ -148,6 +149,7 @@ def test_a_client_that_leaves_ends_its_work(new_service, how):
     assert is_empty(service)
 
 
+@pytest.mark.heavy
 def test_its_key_may_be_used_again(new_service):
     service = new_service()
     connection = send(service, "/v1/optimize", slow_request(FOREVER), ["Idempotency-Key: k"])
@@ -175,6 +177,7 @@ def test_a_job_does_not_care(new_service):
     assert done["state"] == "succeeded", done
 
 
+@pytest.mark.heavy
 def test_a_stopped_service_stops_its_work(new_service):
     service = new_service("--stop-timeout", "1")
     connection = send(service, "/v1/optimize", slow_request(FOREVER))

@@ -45,6 +45,7 @@ def test_kill_right_after_an_upload(service):
     assert counts(service) == (5, 0)
 
 
+@pytest.mark.heavy
 def test_kill_in_the_middle_of_many(service):
     """Clients write until the service is killed; each of them remembers what it was told."""
     told, started = [], threading.Event()

@@ -146,6 +146,7 @@ def test_every_kind_of_change(versions):
     stream.close()
 
 
+@pytest.mark.heavy
 def test_where_it_begins(versions):
     put_alias(versions, "v0", CREATE)
     for i in range(1, 250):  # more than the service reads at once
@@ -265,6 +266,7 @@ def test_limit(new_service):
 # ------------------------------------------------------------------------------------------- none missing, none twice
 
 
+@pytest.mark.heavy
 def test_twenty_writers(versions):
     everything, one_alias = Stream(versions), Stream(versions, "?alias=a3")
     for alias in range(5):
@@ -280,6 +282,7 @@ def test_twenty_writers(versions):
     assert everything.next()["alias"] == "last"
 
 
+@pytest.mark.heavy
 def test_connections_die(versions):
     names = [("m", f"a{i}") for i in range(5)]
     for _, alias in names:
@@ -395,6 +398,7 @@ def test_what_is_told_is_what_webhooks_are_told(new_service):
     receiver.close()
 
 
+@pytest.mark.heavy
 def test_all_types_over_kills(new_service):
     """A client that comes back with its last id, while the service is killed: each event once, each type in its order."""
     service = new_service()

@@ -171,6 +171,7 @@ def test_parts_of_what_is_made_of_a_blob(service):
     assert [part_of(service, path) for path in paths] == right and service.get(named).body == few
 
 
+@pytest.mark.heavy
 def test_nothing_is_computed_from_it(service):
     """By an evaluation, or the validation of a pass."""
     document = linears(200_000)

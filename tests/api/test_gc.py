@@ -110,6 +110,7 @@ def test_files_that_nobody_knows(service):
     assert removed(collect(service)) == NOTHING
 
 
+@pytest.mark.heavy
 def test_never_one_in_use(service):
     """Who reads a blob gets all of it; who brings one keeps it."""
     data = some_bytes(40 << 20)

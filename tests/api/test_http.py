@@ -363,6 +363,7 @@ def test_garbage(shared):
     assert shared.get("/livez").status == 200
 
 
+@pytest.mark.heavy
 def test_many_requests_on_many_connections(shared):
     def client(number):
         connection = http.client.HTTPConnection(shared.host, shared.port, timeout=600)
@@ -457,6 +458,7 @@ def test_zstd_window_too_large(shared):
     assert "--long=27" in is_problem(answer, 413, "window-too-large")["detail"]
 
 
+@pytest.mark.heavy
 def test_workers_start_when_there_is_work(new_service):
     service = new_service("--workers", "40")
     threads = lambda: len(os.listdir(f"/proc/{service.process.pid}/task"))

@@ -85,6 +85,7 @@ def test_cancelling_a_job_over_many_keeps_what_was_done(new_service):
     assert [run["source"] for run in runs(service)] == [quick]
 
 
+@pytest.mark.heavy
 def test_what_a_cancelled_job_over_many_had_done_is_listed(new_service):
     service = new_service()
     graphs = [store(service, slow_graph(0, f"{i}")) for i in range(3)] + [store(service, slow_graph(FOREVER))]

@@ -80,6 +80,7 @@ def test_a_job_that_was_to_be_cancelled_is_not_done_after_a_restart(new_service)
     assert wait(service, job)["state"] == "cancelled" and runs(service) == []
 
 
+@pytest.mark.heavy
 def test_kills_at_any_moment_give_one_run_each(new_service):
     """Jobs, single and over many graphs, while the service is killed again and again: each graph has one run, or none when its
     job was given up."""

@@ -145,6 +145,7 @@ def test_a_refused_request_ends_the_pipeline(target):
     assert not has_run(target, mark)
 
 
+@pytest.mark.heavy
 def test_refusals_are_counted(target):
     def count():
         return int(re.search(r'rejected_total\{reason="framing"\} (\d+)', target.get("/metrics").body.decode())[1])

@@ -100,6 +100,7 @@ def large(layers):
     return {"format": "foldback.graph/1", "name": "large", "nodes": nodes, "modules": modules, "tensors": tensors}
 
 
+@pytest.mark.heavy
 def test_a_large_graph_is_searched_whole(shared):
     graph = large(10_000)
     run = optimize(shared, graph, ["RemoveNoOps"])

@@ -6,6 +6,7 @@ import html.parser
 import json
 import re
 
+import pytest
 import yaml
 from conftest import description
 from documents import branches
@@ -18,6 +19,7 @@ def test_index(shared):
         assert shared.get(index[link]).status == 200
 
 
+@pytest.mark.heavy
 def test_description_is_served(shared):
     answer = shared.get("/openapi.yaml")
     assert answer.headers["content-type"] == "application/yaml"

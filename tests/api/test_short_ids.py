@@ -91,6 +91,7 @@ def test_the_other_ids(service):
     assert service.request("PUT", "/v1/models/m/versions/v2", {"run": run["id"][:-1]}).json()["run"] == run["id"]
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("place", ["data", "server"])
 def test_commands(request, tmp_path, place):
     where = ["--data", tmp_path / "store"] if place == "data" else ["--server", request.getfixturevalue("service").url]

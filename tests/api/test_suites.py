@@ -79,6 +79,7 @@ def test_every_file_of_tests_is_run(said):
     assert [str(path) for path in files if not is_reached(path, said)] == []
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("path", ["tests/elsewhere/test_new.py", "tests/unit/test_new.c", "tests/fuzz/fuzz_new.c",
                                   "tests/bench/test_new.py"])
 def test_a_file_that_nothing_runs_is_noticed(path, said):

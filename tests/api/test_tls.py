@@ -165,6 +165,7 @@ def test_a_slow_sender_of_headers_is_cut_off(tls):
                 time.sleep(0.1)
 
 
+@pytest.mark.heavy
 def test_large_bodies_both_ways(tls):
     """Sinks and pulls: a blob larger than what is held at once; and a part of it."""
     data = some_bytes(24 << 20)
@@ -226,6 +227,7 @@ def test_old_versions_are_refused(tls, version):
     assert "Cipher is (NONE)" in said.stdout
 
 
+@pytest.mark.heavy
 def test_a_certificate_of_rsa(tmp_path):
     make_certificate(tmp_path, algorithm=("rsa", "rsa_keygen_bits:2048"))
     service = TlsService(tmp_path / "data", tmp_path).start()

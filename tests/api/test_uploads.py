@@ -232,6 +232,7 @@ def test_ids_lead_nowhere_else(service):
     assert (service.data / "uploads" / "planted").read_bytes() == b"secret"
 
 
+@pytest.mark.heavy
 def test_a_connection_that_breaks(service):
     """What came stays, and the rest follows."""
     data = some_bytes(3 << 20, "breaks")

@@ -142,6 +142,7 @@ def check_weights(service, graph, blobs):
     return document, inside
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("passes", [[one] for one in PASSES] + [COMPOSED], ids="-".join)
 @pytest.mark.parametrize("name", FIXTURES)
 def test_optimised_and_back(shared, name, passes):

@@ -76,6 +76,7 @@ def test_kill_while_materializing(service):
     assert service.get(f"/v1/blobs/{made['blob']}").body == whole
 
 
+@pytest.mark.heavy
 def test_kill_while_downloading(service):
     """What came is the begin of the file, and the client asks for the rest."""
     graph = merged(service)
