@@ -7,6 +7,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "server/store/backup.h"
+
 #define DEFAULT_LIMIT 50
 
 /* ---- reporting ---------------------------------------------------------------------------------------------------------- */
@@ -55,14 +57,42 @@ static int open_remote(fb_cli *cli, fb_error *error) {
     return result;
 }
 
+static bool all_are_files(const fb_cli *cli) {
+    bool all = true;
+    for (size_t i = 0; i < cli->arguments.count; i++)
+        all &= fb_reference_read(cli->arguments.items[i]).kind == FB_REFERS_TO_FILE;
+    return all;
+}
+
+/* Below $TMPDIR, or /tmp where it is too long. */
+static int make_own_folder(fb_cli *cli) {
+    const char *place = fb_variable("TMPDIR");
+    size_t space = sizeof cli->own_folder;
+    if (!place || (size_t)snprintf(cli->own_folder, space, "%s/foldback-XXXXXX", place) >= space)
+        strcpy(cli->own_folder, "/tmp/foldback-XXXXXX");
+    if (mkdtemp(cli->own_folder)) {
+        cli->values.data = cli->own_folder;
+        return FB_EXIT_DONE;
+    }
+    cli->own_folder[0] = '\0';
+    return fb_complain(FB_EXIT_FAILED, "cannot make a folder for what the files hold: %s; name one with --data", strerror(errno));
+}
+
+/* The data folder is not there. */
+static int find_folder(fb_cli *cli) {
+    if (cli->folder == FB_FOLDER_IS_MADE || cli->folder == FB_FOLDER_UNUSED) return FB_EXIT_DONE;
+    if (cli->folder == FB_FOLDER_FOR_FILES && !cli->has_place && all_are_files(cli)) return make_own_folder(cli);
+    return fb_complain(FB_EXIT_FAILED, "there is no data folder %s; name one with --data, or a service with --server",
+                       cli->values.data);
+}
+
 int fb_cli_open(fb_cli *cli) {
     fb_error error = {0};
     const fb_cli_values *values = &cli->values;
     struct stat folder;
     if (cli->client) return FB_EXIT_DONE;
-    if (!values->server && cli->folder == FB_FOLDER_MUST_EXIST && stat(values->data, &folder) && errno == ENOENT)
-        return fb_complain(FB_EXIT_FAILED, "there is no data folder %s; name one with --data, or a service with --server",
-                           values->data);
+    int result = !values->server && stat(values->data, &folder) && errno == ENOENT ? find_folder(cli) : FB_EXIT_DONE;
+    if (result) return result;
     if (values->server) return open_remote(cli, &error);
     fb_status status = fb_client_new_local(cli->folder == FB_FOLDER_UNUSED ? NULL : values->data, &cli->client, &error);
     return status ? fb_cli_error(&error) : FB_EXIT_DONE;
@@ -130,6 +160,7 @@ int fb_cli_find_place(fb_cli *cli) {
     if (is_open && server && data && fb_verb_takes(verb, "data") && fb_verb_takes(verb, "server"))
         return fb_complain(FB_EXIT_USAGE, "FOLDBACK_DATA and FOLDBACK_SERVER are both set: say --data DIR or --server URL");
     if (is_open && fb_verb_takes(verb, "server")) values->server = server;
+    cli->has_place = values->data || data;
     if (!values->data) values->data = fb_usual_data();
     return FB_EXIT_DONE;
 }
@@ -145,6 +176,7 @@ static int run(fb_cli *cli) {
     int result = fb_cli_find_place(cli);
     if (!result) result = cli->verb->run(cli);
     fb_client_free(cli->client);
+    if (*cli->own_folder) fb_folder_remove(cli->own_folder, NULL);
     return result;
 }
 

@@ -74,6 +74,8 @@ struct fb_cli {
     bool has_colour;      /* of standard output */
     bool has_token;       /* of a service, once `client` is there */
     bool is_short;        /* a table could not be printed for want of memory */
+    bool has_place;       /* an option or a variable names the store */
+    char own_folder[64];  /* a data folder of this command alone; "" = none */
     fb_client *client;    /* NULL until it is needed */
 };
 

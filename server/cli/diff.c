@@ -207,6 +207,7 @@ const fb_verb fb_diff_verbs[] = {
      .summary = "compares the code of two graphs, or a run's source and result",
      .description = GRAPH_NAMES,
      .options = diff_options,
+     .folder = FB_FOLDER_FOR_FILES,
      .run = diff},
     {0},
 };

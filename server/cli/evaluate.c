@@ -266,6 +266,7 @@ const fb_verb fb_evaluate_verbs[] = {
      .summary = "evaluates a graph on your inputs, or on random ones",
      .description = GRAPH_NAMES "The store must have it, and the bytes of its weights: see foldback bind.\n",
      .options = evaluate_options,
+     .folder = FB_FOLDER_FOR_FILES,
      .run = evaluate},
     {.name = "compare",
      .arguments = "GRAPH GRAPH",
@@ -273,6 +274,7 @@ const fb_verb fb_evaluate_verbs[] = {
      .description = GRAPH_NAMES "What is equal by content is proved; the rest is evaluated on several inputs.\n"
                                 "Exit status 0 if all outputs are the same, 1 if one differs, 2 if that is not known.\n",
      .options = compare_options,
+     .folder = FB_FOLDER_FOR_FILES,
      .run = compare},
     {0},
 };

@@ -121,6 +121,7 @@ const fb_verb fb_show_verbs[] = {
      .summary = "shows a run, a graph, a model, a version or an alias",
      .description = "A thing is run_…, sha256:…, a file, MODEL, MODEL:VERSION or MODEL@ALIAS.\n",
      .options = show_options,
+     .folder = FB_FOLDER_FOR_FILES,
      .run = fb_cli_show},
     {0},
 };

@@ -152,6 +152,7 @@ const fb_verb fb_weights_verbs[] = {
      "made from: see foldback bind. Until the file is whole it is called FILE.xxxxxxxx.part; after an interruption\n"
      "the same command resumes from there.\n",
      .options = weights_options,
+     .folder = FB_FOLDER_FOR_FILES,
      .run = write_weights},
     {0},
 };

@@ -11,9 +11,12 @@ ARCHIVES = pathlib.Path(__file__).resolve().parents[1] / "fixtures" / "archives"
 
 
 def run(folder, *words):
-    environment = {**os.environ, "NO_COLOR": "1"}
-    return subprocess.run([binary(), *map(str, words), "--data", folder / "store"], capture_output=True, text=True,
-                          env=environment, timeout=600)
+    return run_in(None, *words, "--data", folder / "store")
+
+
+def run_in(folder, *words, **variables):
+    environment = {**os.environ, "NO_COLOR": "1", **variables}
+    return subprocess.run([binary(), *map(str, words)], cwd=folder, capture_output=True, text=True, env=environment, timeout=600)
 
 
 def test_optimize_and_back(tmp_path):
@@ -65,11 +68,18 @@ def test_diff_of_archives(tmp_path):
     assert "linear" in other.stdout
 
 
-def test_an_archive_needs_a_store_where_a_document_does_not(tmp_path):
-    """An archive is stored when it is referred to: also by verbs that work on documents without a store."""
-    given = ARCHIVES / "kinds.pt2"
-    done = run(tmp_path, "compare", given, given)
-    assert done.returncode == 2 and "there is no data folder" in done.stderr, done
+def test_files_are_read_without_a_data_folder(tmp_path):
+    """An archive is stored when it is referred to; where there is no data folder, in one that goes with the command."""
+    given, place = ARCHIVES / "kinds.pt2", tmp_path / "tmp"
+    place.mkdir()
+    for words in (["compare", given, given], ["diff", given, given], ["code", given], ["show", given], ["verify", given],
+                  ["graph", "nodes", given], ["weights", given, "-o", "w.safetensors"]):
+        done = run_in(tmp_path, *words, TMPDIR=str(place))
+        assert done.returncode == 0, done
+        assert {path.name for path in tmp_path.iterdir()} - {"w.safetensors"} == {"tmp"} and not list(place.iterdir())
+    for words in (["compare", given, "sha256:" + "0" * 64], ["compare", given, given, "--data", "none"]):
+        done = run_in(tmp_path, *words)
+        assert done.returncode == 2 and "there is no data folder" in done.stderr, done
     done = run(tmp_path, "optimize", given, "--pass", "MergeLinears", "-n", "--json")
     assert done.returncode == 0 and json.loads(done.stdout)["id"] is None, done.stderr
     assert run(tmp_path, "compare", given, given).returncode == 0
