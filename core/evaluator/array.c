@@ -215,7 +215,7 @@ void *fb_array_data(const fb_array *array) {
 /* The next run of the line at hand, unless the work has been stopped. */
 static void begin_run(fb_walk *walk) {
     int64_t left = walk->line - walk->at, steps = 1;
-    for (int k = 0; k < walk->arrays; k++) {
+    for (int k = 0; k < walk->arrays && walk->line > 1; k++) { /* the stride of one element may be any number */
         int64_t more = fb_work_steps_at(walk->strides[k] * (int64_t)walk->element[k]);
         if (more > steps) steps = more;
     }

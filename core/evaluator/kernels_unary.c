@@ -213,7 +213,7 @@ static fb_status round_decimals(fb_kernel_call *call, fb_array *input, int64_t d
     if (input->dtype != FB_FLOAT32 && input->dtype != FB_FLOAT64)
         return fb_kernel_unsupported(call, "decimals of %s are not rounded", fb_dtype_name(input->dtype));
     fb_array *out = fb_make_array(call, input->dtype, input->rank, input->sizes), *from = fb_make_contiguous(call, input);
-    double ten = pow(10, (double)llabs(decimals));
+    double ten = pow(10, fabs((double)decimals));
     bool is_float = input->held == FB_HELD_FLOAT;
     for (int64_t i = 0, count = out && from ? fb_array_count(out) : 0; i < count && fb_work_at(fb_call_work(call), i, count);
          i++) {
