@@ -16,7 +16,8 @@ def run(folder, *words):
 
 def run_in(folder, *words, **variables):
     environment = {**os.environ, "NO_COLOR": "1", **variables}
-    return subprocess.run([binary(), *map(str, words)], cwd=folder, capture_output=True, text=True, env=environment, timeout=600)
+    return subprocess.run([binary(), *map(str, words)], cwd=folder, capture_output=True, text=True, env=environment,
+                          timeout=600)
 
 
 def test_optimize_and_back(tmp_path):
