@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/operators/onnx.h"
 #include "core/picture/rows.h"
 
 #define SURVEYED 60         /* boxes that are opened unasked */
@@ -58,6 +59,15 @@ static const char *last_part(const char *path) {
     return dot && dot[1] ? dot + 1 : path;
 }
 
+/* Of ONNX the operator with its version, and the domain but for the default one: `Softmax.v13`, `com.microsoft.Gelu.v1`. */
+static const char *short_target(const char *target) {
+    static const char *const prefixes[] = {"torch.ops.", FB_ONNX_FUNCTION, "onnx."};
+    const char *last = last_part(target);
+    for (size_t i = 0; i < sizeof prefixes / sizeof *prefixes; i++)
+        if (strncmp(target, prefixes[i], strlen(prefixes[i])) == 0) return target + strlen(prefixes[i]);
+    return *last == 'v' && last[1] && !last[1 + strspn(last + 1, "0123456789")] ? target : last;
+}
+
 /* "aten.add.Tensor" and "softmax": what is called, as people say it. */
 static const char *what_of(const fb_graph *graph, fb_node n) {
     const fb_node_row *row = fb_node_at(graph, n);
@@ -68,7 +78,7 @@ static const char *what_of(const fb_graph *graph, fb_node n) {
     case FB_GET_ATTR: return "attribute";
     case FB_CALL_MODULE: return row->module.id ? last_part(fb_text(graph, fb_module_at(graph, row->module)->type)) : "module";
     case FB_CALL_METHOD: return target;
-    default: return strncmp(target, "torch.ops.", 10) == 0 ? target + 10 : last_part(target);
+    default: return short_target(target);
     }
 }
 

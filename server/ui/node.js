@@ -126,6 +126,22 @@ function ownTensors(document, node) {
     return module ? Object.entries({ ...module.parameters, ...module.buffers }).filter(([, name]) => name).map(([attribute, name]) => [attribute, document.tensorsByName.get(name)]) : [];
 }
 
+/** The program within that a node gives or calls: a graph of ONNX or of torch.export, a function of ONNX. */
+function programOf(document, node) {
+    const module = (node.op === "get_attr" || node.op === "call_function") && document.modulesByPath.get(node.target);
+    return module && module.graph ? module.graph.nodes : undefined;
+}
+
+function programLine(node) {
+    const args = [...node.args.map(said), ...Object.entries(node.kwargs ?? {}).map(([key, value]) => `${key}=${said(value)}`)].join(", ");
+    switch (node.op) {
+        case "placeholder": return `${node.name}: ${shapeText(node.meta) ?? "input"}`;
+        case "output": return `return ${args}`;
+        case "get_attr": return `${node.name} = self.${node.target}`;
+        default: return `${node.name} = ${node.target}(${args})`;
+    }
+}
+
 function side(title, document, graph, name, line, select, passes) {
     const node = document?.byName.get(name);
     if (!node) return null;
@@ -135,15 +151,17 @@ function side(title, document, graph, name, line, select, passes) {
     const readers = document.readers.get(name) ?? [];
     const links = (names) => names.length ? names.slice(0, 24).map((one, i) => [i > 0 && ", ", h("button", { type: "button", class: "link", onclick: () => select(one) }, one)]) : undefined;
     const marks = (node.meta?.transformations ?? []).map((mark) => passes?.get(mark) ?? mark);
+    const program = programOf(document, node), value = node.meta?.onnx?.value;
     const config = module && Object.entries(module.config ?? {}).map(([key, value]) => `${key}=${said(value)}`).join(", ");
     return h("div", { class: "side" },
         title && h("h3", {}, title),
         line && h("pre", { tabindex: "0" }, h("code", {}, line.trim())),
-        facts([["does", node.op], ["target", h("code", {}, node.target)], ["module", module && `${module.type}${config && ` (${config})`}`],
+        facts([["does", node.op], ["target", h("code", {}, node.target)], ["value in the model", value !== node.name ? value : undefined], ["module", module && `${module.type}${config && ` (${config})`}`],
             ["shape", shapeText(node.meta)],
             ["arguments", node.args.length ? node.args.map(said).join(", ") : undefined],
             ["keywords", Object.keys(node.kwargs ?? {}).length ? Object.entries(node.kwargs).map(([key, value]) => `${key}=${said(value)}`).join(", ") : undefined],
             ["reads", links(inputs)], ["read by", links(readers)], ["marked by", marks.length ? marks.join(", ") : undefined]]),
+        program && h("details", { open: "" }, h("summary", {}, "Its program"), h("pre", { tabindex: "0", class: "program" }, h("code", {}, program.map(programLine).join("\n")))),
         ownTensors(document, node).length > 0 && h("ul", { class: "tensors" }, ownTensors(document, node).filter(([, tensor]) => tensor).map(([attribute, tensor]) => tensorDetails(graph, attribute, tensor))));
 }
 

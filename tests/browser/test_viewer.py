@@ -1,15 +1,17 @@
 """/ui in a real browser. Screenshots of what was looked at are left in build/screenshots."""
 
 import base64
+import json
 import re
 import struct
 import subprocess
 import time
+import urllib.request
 
 import axe_playwright_python.sync_playwright as axe
 import pytest
 from conftest import BINARY, SCREENSHOTS, serve
-from viewed import Service, document, fill, many_layers
+from viewed import FIXTURES, Service, document, fill, many_layers
 
 WIDTHS = [360, 768, 1440]  # CSS pixels
 THEMES = ["light", "dark"]
@@ -586,6 +588,26 @@ def test_histogram(browser, new_service):
     facts = page.locator(".node .tensors dl").inner_text().replace("\n", " ")
     assert re.search(r"mean 0\.4949\b", facts) and re.search(r"zeros 1\b", facts) and re.search(r"not finite 1\b", facts)
     tab.close("viewer-histogram")
+
+
+@pytest.mark.parametrize("width", [360, 768, 1440])
+def test_onnx(browser, new_service, width):
+    """Operators by their names, values as the model calls them, and the program within a Loop."""
+    url, _ = new_service()
+    data = (FIXTURES / "onnx" / "if-and-loop.onnx").read_bytes()
+    request = urllib.request.Request(f"{url}/v1/graphs", data, {"Content-Type": "application/onnx"})
+    graph = json.load(urllib.request.urlopen(request))["id"]
+    tab = Tab(browser, url, width)
+    page = tab.open(f"/ui/graphs/{graph}?at=body")
+    page.wait_for_selector("section.node:not([hidden]) .side")
+    boxes = page.locator(".stage").inner_text()
+    assert "Loop.v16" in boxes and "If.v16" in boxes, boxes
+    program = page.locator(".node .program").inner_text()
+    assert program.splitlines()[0].startswith("i: ") and "= onnx." in program and "return (" in program, program
+    page = tab.open(f"/ui/graphs/{graph}?at=x0")
+    page.wait_for_selector("section.node:not([hidden]) .side")
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    tab.close(f"viewer-onnx-{width}")
 
 
 # ---- who may what -----------------------------------------------------------------------------------------------------------
