@@ -36,6 +36,7 @@ typedef struct builder {
     uint32_t node;   /* the element at hand */
     uint32_t ordinal;
     bool is_written;
+    bool has_values_only; /* nothing writes, and nothing shares memory: ONNX */
     bool out_of_memory;
 } builder;
 
@@ -213,6 +214,7 @@ static void add_node(builder *b, fb_node node) {
     b->node = node.id;
     b->ordinal = row->ordinal;
     if (row->opcode == FB_GET_ATTR) add_read(b, row);
+    if (b->has_values_only) return;
     if (row->opcode < FB_CALL_MODULE || row->opcode > FB_CALL_METHOD) return;
     b->is_number[node.id] = is_number(b, node);
     add_call(b, row);
@@ -348,6 +350,7 @@ fb_alias *fb_alias_new(const fb_graph *graph, const fb_usage *usage, fb_work *wo
         .is_number = calloc(alias->nodes, sizeof *b.is_number),
         .is_nested = calloc((size_t)fb_module_limit(graph) + 1, sizeof *b.is_nested),
         .is_quiet = calloc((size_t)fb_module_limit(graph) + 1, sizeof *b.is_quiet),
+        .has_values_only = fb_graph_is_onnx(graph),
     };
     bool ok = alias->parent && b.is_number && b.is_nested && b.is_quiet;
     for (uint32_t e = 0; ok && e < elements; e++) alias->parent[e] = e;

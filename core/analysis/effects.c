@@ -1,7 +1,7 @@
 /* Effects of one call: the facts of its operator, and what its arguments make of them. */
-#include <stdlib.h>
 #include <string.h>
 
+#include "core/analysis/onnx.h"
 #include "core/analysis/view.h"
 #include "core/operators/onnx.h"
 #include "core/operators/spelling.h"
@@ -107,7 +107,7 @@ static bool may_join_containers(const fb_graph *graph, fb_node node, fb_op op) {
     return is_store || may_be_container(graph, fb_node_arg(graph, node, 1), is_product);
 }
 
-static const fb_effects everything = {true, true, true, true, true, true, true};
+static const fb_effects everything = {true, true, true, true, true, true, true, false};
 
 /* A subclass of Linear may do anything with what it owns; that it writes into its input is not assumed. */
 static const fb_effects linear_subclass = {
@@ -160,76 +160,10 @@ static fb_effects effects_of_programs(const fb_graph *graph, fb_node node) {
     return has_program ? effects : everything;
 }
 
-/* ---- ONNX --------------------------------------------------------------------------------------------------------------- */
-
-enum { MAX_ONNX_NODES = 4096, MAX_ONNX_DEPTH = 32 }; /* of the programs and functions that are looked at for one call */
-
-typedef struct onnx_look {
-    const fb_graph *graph;
-    int seen, depth;
-    fb_effects effects;
-} onnx_look;
-
-static bool look_at_onnx(onnx_look *look, fb_node node);
-
-/* Its values are never written to, so a program does what its nodes do. False: that is anything, or they are too many. */
-static bool look_at_onnx_program(onnx_look *look, fb_module module) {
-    fb_program program = module.id ? fb_module_at(look->graph, module)->program : (fb_program){0};
-    bool is_known = program.id && ++look->depth <= MAX_ONNX_DEPTH;
-    for (fb_node n = program.id ? fb_first_node(look->graph, program) : (fb_node){0}; n.id && is_known;
-         n = fb_next_node(look->graph, n))
-        is_known = ++look->seen <= MAX_ONNX_NODES && look_at_onnx(look, n);
-    look->depth--;
-    return is_known;
-}
-
-static bool is_random_onnx(const fb_graph *graph, fb_node node, const char *name, size_t size) {
-    static const char *const names[] = {"Bernoulli",        "Multinomial",   "RandomNormal",
-                                        "RandomNormalLike", "RandomUniform", "RandomUniformLike"};
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-        if (strlen(names[i]) == size && memcmp(names[i], name, size) == 0) return true;
-    bool is_dropout = size == strlen("Dropout") && memcmp(name, "Dropout", size) == 0;
-    return is_dropout && is_given(graph, fb_node_arg(graph, node, 2)); /* training_mode */
-}
-
-/* A call of `onnx.Softmax.v13`, in the versions that ONNX has, computes and does nothing else. */
-static bool look_at_onnx_operator(onnx_look *look, fb_node node, const char *name) {
-    const fb_graph *graph = look->graph;
-    size_t size = strcspn(name, ".");
-    int64_t version = strncmp(name + size, ".v", 2) == 0 ? atoll(name + size + 2) : 0;
-    if (!version || fb_onnx_version(name, size, version) != version) return false;
-    look->effects.is_random |= is_random_onnx(graph, node, name, size);
-    bool is_known = true;
-    for (uint32_t edge = fb_input_first(graph, node); edge && is_known; edge = fb_input_next(graph, edge)) {
-        const fb_node_row *row = fb_node_at(graph, fb_edge_input(graph, edge));
-        bool is_program = row->opcode == FB_GET_ATTR && row->module.id && !row->attribute.id;
-        is_known = !is_program || look_at_onnx_program(look, row->module);
-    }
-    return is_known;
-}
-
-static bool look_at_onnx(onnx_look *look, fb_node node) {
-    const fb_graph *graph = look->graph;
-    const fb_node_row *row = fb_node_at(graph, node);
-    if (row->opcode == FB_PLACEHOLDER || row->opcode == FB_GET_ATTR || row->opcode == FB_OUTPUT) return true;
-    if (fb_node_op(graph, node) != FB_OP_UNKNOWN) return fb_op_is_pure(graph, node);
-    const char *target = fb_node_target(graph, node);
-    if (row->opcode != FB_CALL_FUNCTION || strncmp(target, "onnx.", 5) != 0) return false;
-    if (strncmp(target, FB_ONNX_FUNCTION, strlen(FB_ONNX_FUNCTION)) == 0)
-        return look_at_onnx_program(look, fb_module_find(graph, target));
-    return look_at_onnx_operator(look, node, target + 5);
-}
-
-static fb_effects effects_of_onnx(const fb_graph *graph, fb_node node) {
-    onnx_look look = {.graph = graph};
-    return look_at_onnx(&look, node) ? look.effects : everything;
-}
-
-/* ---- all --------------------------------------------------------------------------------------------------------------- */
-
 fb_effects fb_op_effects(const fb_graph *graph, fb_node node) {
     const fb_node_row *row = fb_node_at(graph, node);
     fb_effects effects = {0};
+    if (fb_graph_is_onnx(graph)) return fb_onnx_effects(graph, node);
     if (row->opcode == FB_PLACEHOLDER || row->opcode == FB_GET_ATTR || row->opcode == FB_OUTPUT) return effects;
     fb_op op = fb_node_op(graph, node);
     if (op == FB_OP_UNKNOWN && row->opcode == FB_CALL_MODULE && fb_module_is_linear_subclass(graph, row->module))
@@ -237,8 +171,8 @@ fb_effects fb_op_effects(const fb_graph *graph, fb_node node) {
     bool has_keywords = row->kwargs.id != FB_VALUE_EMPTY_MAP.id;
     if (fb_op_facts_of(op)->flags & FB_FACT_RUNS_PROGRAMS) return effects_of_programs(graph, node);
     if (op == FB_OP_FLAT_APPLY && !applies_index(graph, node)) return everything;
-    if (op == FB_OP_UNKNOWN) return effects_of_onnx(graph, node);
-    if (has_keywords && is_given(graph, fb_node_kwarg(graph, node, "out"))) return everything;
+    if (op == FB_OP_UNKNOWN && fb_is_spelled(fb_node_target(graph, node), FB_ONNX_DEFAULT)) return fb_onnx_effects(graph, node);
+    if (op == FB_OP_UNKNOWN || (has_keywords && is_given(graph, fb_node_kwarg(graph, node, "out")))) return everything;
 
     bool is_module = row->opcode == FB_CALL_MODULE;
     unsigned flags = fb_op_facts_of(op)->flags;

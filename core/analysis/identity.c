@@ -1,4 +1,5 @@
 #include "core/analysis/identity.h"
+#include "core/analysis/onnx.h"
 
 #include <math.h>
 #include <string.h>
@@ -363,11 +364,14 @@ static bool read_by_rule(const fb_graph *graph, fb_op op, fb_identity *identity)
     case FB_IDENTITY_RULE_PADS: return read_pad(graph, identity);
     case FB_IDENTITY_RULE_TURNS: return read_turn(graph, identity);
     case FB_IDENTITY_RULE_JOINS: return read_join(graph, identity);
+    case FB_IDENTITY_RULE_SUBTRACTS:
+    case FB_IDENTITY_RULE_CUTS: return false;
     }
     return false;
 }
 
 bool fb_identity_at(const fb_graph *graph, fb_node node, fb_identity *identity) {
+    if (fb_graph_is_onnx(graph)) return fb_onnx_identity_at(graph, node, identity);
     fb_op op = fb_node_op(graph, node), plain = (fb_op)(op & ~FB_OP_IN_PLACE);
     fb_identity_rule rule = rule_of(op);
     if (rule == FB_IDENTITY_RULE_NEVER) return false;

@@ -275,11 +275,11 @@ static bool are_read(const fb_graph *graph, fb_node node, bool is_far) {
 }
 
 bool fb_strides_are_read(const fb_graph *graph, fb_node node) {
-    return are_read(graph, node, false);
+    return !fb_graph_is_onnx(graph) && are_read(graph, node, false);
 }
 
 bool fb_layout_is_read(const fb_graph *graph, fb_node node) {
-    return are_read(graph, node, true);
+    return !fb_graph_is_onnx(graph) && are_read(graph, node, true);
 }
 
 /* ---- a value cut out of a wider one ------------------------------------------------------------------------------------- */

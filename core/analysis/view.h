@@ -59,6 +59,7 @@ typedef struct fb_effects {
     bool may_alias_all;   /* … with any; and the first, when it is written, may share memory with the others from then on */
     bool mutates_module;  /* call_module: writes into the module's own buffers (BatchNorm in training) */
     bool has_effect;      /* any other effect: assertions, switches of autograd mode; never removed or moved */
+    bool is_named;        /* something beside the graph names its value: an ONNX model's training_info */
 } fb_effects;
 
 fb_effects fb_op_effects(const fb_graph *graph, fb_node node);

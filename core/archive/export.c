@@ -5,10 +5,8 @@
 #include <string.h>
 #include <zlib.h>
 
-#include "core/analysis/strides.h"
+#include "core/archive/parts.h"
 #include "core/archive/rewrite.h"
-#include "core/weights/evaluate.h"
-#include "core/weights/recipe.h"
 
 #define ALIGNMENT 64
 #define PADDING 0x4246 /* the id that PyTorch gives the extra field that only takes room */
@@ -17,49 +15,19 @@
 #define MANY UINT16_MAX  /* likewise of entries */
 #define ZIP64 1          /* the id of the extra field that has them */
 
-/* Bytes of the file: a text, a range of the old archive, or a tensor. */
-typedef struct part {
-    uint64_t start, size;
-    char *text;                 /* owned; or NULL */
-    const unsigned char *range; /* or NULL */
-    fb_tensor tensor;
-} part;
-
 struct fb_archive_file {
     fb_graph *graph; /* a copy, for expressions over its tensors */
-    const fb_blobs *blobs;
     fb_work *work;
     fb_error *error;
-    part *parts;
-    size_t count, capacity;
-    uint64_t size;
+    fb_parts parts;
     fb_buffer directory;
     size_t entries;
-    fb_evaluation *evaluation; /* of part `open`, or NULL */
-    size_t open;
 };
-
-static fb_status add_part(fb_archive_file *file, part added) {
-    if (file->count == file->capacity) {
-        size_t capacity = file->capacity ? file->capacity * 2 : 64;
-        part *parts = realloc(file->parts, capacity * sizeof *parts);
-        if (!parts) {
-            free(added.text);
-            return fb_fail_memory(file->error);
-        }
-        file->parts = parts;
-        file->capacity = capacity;
-    }
-    added.start = file->size;
-    file->size += added.size;
-    file->parts[file->count++] = added;
-    return FB_OK;
-}
 
 static fb_status add_buffer_take(fb_archive_file *file, fb_buffer *buffer) {
     size_t size;
     char *text = fb_buffer_take(buffer, &size);
-    return text ? add_part(file, (part){.text = text, .size = size}) : fb_fail_memory(file->error);
+    return text ? fb_parts_add(&file->parts, (fb_part){.text = text, .size = size}, file->error) : fb_fail_memory(file->error);
 }
 
 static void put(fb_buffer *out, uint64_t number, int bytes) {
@@ -90,9 +58,9 @@ static void put_large(fb_buffer *out, uint64_t stored, uint64_t size) {
 
 static fb_status begin_entry(fb_archive_file *file, const pt_entry *entry, uint32_t crc, uint64_t stored, uint64_t size) {
     fb_buffer header = {0};
-    bool is_large = stored >= LARGE || size >= LARGE, is_far = file->size >= LARGE;
+    bool is_large = stored >= LARGE || size >= LARGE, is_far = file->parts.size >= LARGE;
     size_t sizes = is_large ? 16 : 0, extra = sizes + (is_far ? 8 : 0), before = sizes ? 4 + sizes : 0;
-    size_t name = strlen(entry->name), at = (size_t)((file->size + 30 + name + before + 4) % ALIGNMENT),
+    size_t name = strlen(entry->name), at = (size_t)((file->parts.size + 30 + name + before + 4) % ALIGNMENT),
            room = (ALIGNMENT - at) % ALIGNMENT;
     if (name > UINT16_MAX)
         return fb_fail(file->error, FB_CONFLICT, "archive-changed", "", "the name of the entry %.80s… is too long",
@@ -102,13 +70,13 @@ static fb_status begin_entry(fb_archive_file *file, const pt_entry *entry, uint3
     put_facts(&file->directory, entry, crc, stored, size, is_large);
     put(&file->directory, extra ? 4 + extra : 0, 2);
     put(&file->directory, 0, 10); /* no comment, disk, attributes: 2 + 2 + 2 + 4 */
-    put(&file->directory, at_most(file->size, LARGE), 4);
+    put(&file->directory, at_most(file->parts.size, LARGE), 4);
     fb_buffer_string(&file->directory, entry->name);
     if (extra) {
         put(&file->directory, ZIP64, 2);
         put(&file->directory, extra, 2);
         if (is_large) put_large(&file->directory, stored, size);
-        if (is_far) put(&file->directory, file->size, 8);
+        if (is_far) put(&file->directory, file->parts.size, 8);
     }
     file->entries++;
     put(&header, 0x04034b50, 4);
@@ -127,7 +95,7 @@ static fb_status begin_entry(fb_archive_file *file, const pt_entry *entry, uint3
 }
 
 static fb_status end_file(fb_archive_file *file) {
-    uint64_t start = file->size, size = file->directory.size;
+    uint64_t start = file->parts.size, size = file->directory.size;
     if (file->entries >= MANY || start >= LARGE || size >= LARGE) {
         put(&file->directory, 0x06064b50, 4);
         put(&file->directory, 44, 8); /* bytes of this record that follow */
@@ -153,22 +121,10 @@ static fb_status end_file(fb_archive_file *file) {
     return add_buffer_take(file, &file->directory);
 }
 
-/* The tensor's bytes in the order of its strides: channels_last is row-major with the channels last. */
-static fb_status evaluate(fb_archive_file *file, fb_tensor tensor, fb_evaluation **out, fb_error *error) {
-    const fb_tensor_row *row = fb_tensor_at(file->graph, tensor);
-    size_t rank = fb_tensor_format(file->graph, tensor) == FB_FORMAT_UNSAID ? 0 : fb_value_at(file->graph, row->shape)->count;
-    if (!rank) return fb_evaluation_new(file->graph, tensor, file->blobs, out, error);
-    int64_t dims[5] = {0};
-    for (size_t i = 1; i < rank; i++) dims[i] = i + 1 == rank ? 1 : (int64_t)i + 1;
-    fb_value turned = fb_recipe_permute(file->graph, fb_recipe_tensor(file->graph, tensor), dims, rank);
-    return turned.id ? fb_evaluation_of(file->graph, turned, (fb_dtype)row->dtype, file->blobs, out, error)
-                     : fb_fail_memory(error);
-}
-
 static fb_status checksum(fb_archive_file *file, fb_tensor tensor, uint64_t *size, uint32_t *crc) {
     fb_evaluation *evaluation = NULL;
     unsigned char *block = malloc(BLOCK);
-    fb_status status = block ? evaluate(file, tensor, &evaluation, file->error) : fb_fail_memory(file->error);
+    fb_status status = block ? fb_parts_evaluate(&file->parts, tensor, &evaluation, file->error) : fb_fail_memory(file->error);
     *size = status ? 0 : fb_evaluation_size(evaluation);
     *crc = 0;
     if (!status) status = fb_evaluation_refuse_overflow(evaluation, NULL, file->error);
@@ -186,7 +142,7 @@ static fb_status checksum(fb_archive_file *file, fb_tensor tensor, uint64_t *siz
 
 static fb_status add_entry(void *context, const pt_entry *entry) {
     fb_archive_file *file = context;
-    part content = {.tensor = entry->tensor, .size = entry->size};
+    fb_part content = {.tensor = entry->tensor, .size = entry->size};
     uint64_t size = entry->size;
     uint32_t crc = entry->crc;
     fb_status status = FB_OK;
@@ -203,7 +159,7 @@ static fb_status add_entry(void *context, const pt_entry *entry) {
         size = content.size;
     }
     if (!status) status = begin_entry(file, entry, crc, content.size, size);
-    if (!status) return add_part(file, content);
+    if (!status) return fb_parts_add(&file->parts, content, file->error);
     free(content.text);
     return status;
 }
@@ -213,7 +169,8 @@ fb_status fb_archive_file_new(const fb_archive *archive, const char *model, cons
                               fb_error *error) {
     fb_archive_file *file = calloc(1, sizeof *file);
     if (!file) return fb_fail_memory(error);
-    *file = (fb_archive_file){.graph = fb_graph_copy(graph, work), .blobs = blobs, .work = work, .error = error};
+    *file = (fb_archive_file){.graph = fb_graph_copy(graph, work), .work = work, .error = error};
+    file->parts = (fb_parts){.graph = file->graph, .blobs = blobs};
     fb_status status = file->graph ? FB_OK : fb_work_failed(work, error);
     if (!status) status = pt_rewrite(archive, model, blob, file->graph, makers, work, add_entry, file, error);
     if (!status) status = end_file(file);
@@ -226,51 +183,16 @@ fb_status fb_archive_file_new(const fb_archive *archive, const char *model, cons
 
 void fb_archive_file_free(fb_archive_file *file) {
     if (!file) return;
-    fb_evaluation_free(file->evaluation);
-    for (size_t i = 0; i < file->count; i++) free(file->parts[i].text);
-    free(file->parts);
+    fb_parts_free(&file->parts);
     fb_buffer_free(&file->directory);
     fb_graph_free(file->graph);
     free(file);
 }
 
 uint64_t fb_archive_file_size(const fb_archive_file *file) {
-    return file->size;
-}
-
-static fb_status read_part(fb_archive_file *file, size_t index, uint64_t at, unsigned char *to, size_t size, fb_error *error) {
-    const part *from = &file->parts[index];
-    if (from->text || from->range) {
-        memcpy(to, from->text ? (const unsigned char *)from->text + at : from->range + at, size);
-        return FB_OK;
-    }
-    if (!file->evaluation || file->open != index) {
-        fb_evaluation_free(file->evaluation);
-        file->evaluation = NULL;
-        fb_status status = evaluate(file, from->tensor, &file->evaluation, error);
-        if (status) return status;
-        file->open = index;
-    }
-    return fb_evaluation_read(file->evaluation, at, to, size, error);
+    return file->parts.size;
 }
 
 fb_status fb_archive_file_read(fb_archive_file *file, uint64_t offset, void *to, size_t size, fb_error *error) {
-    size_t low = 0, high = file->count;
-    while (low + 1 < high) {
-        size_t middle = low + (high - low) / 2;
-        if (file->parts[middle].start <= offset) low = middle;
-        else high = middle;
-    }
-    unsigned char *next = to;
-    for (size_t i = low; size; i++) {
-        const part *from = &file->parts[i];
-        uint64_t at = offset - from->start, left = from->size - at;
-        size_t now = left < size ? (size_t)left : size;
-        fb_status status = now ? read_part(file, i, at, next, now, error) : FB_OK;
-        if (status) return status;
-        next += now;
-        offset += now;
-        size -= now;
-    }
-    return FB_OK;
+    return fb_parts_read(&file->parts, offset, to, size, error);
 }

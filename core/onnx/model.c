@@ -2,6 +2,7 @@
 #include "core/onnx/model.h"
 #include "core/base/file_kind.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #include "core/json/scan.h"
@@ -420,6 +421,49 @@ bool onnx_make_numbers(fb_arena *arena, onnx_wire wire, const uint64_t *bits, si
 
 /* ---- writing ------------------------------------------------------------------------------------------------------------ */
 
+/* A length goes in front of what is appended since. */
+typedef struct opened {
+    size_t at, hole;
+    uint64_t in_holes;
+} opened;
+
+static opened begin(onnx_pieces *out, uint32_t number) {
+    onnx_put_tag(&out->text, number, ONNX_LENGTH);
+    return (opened){out->text.size, out->count, out->in_holes};
+}
+
+static void end(onnx_pieces *out, opened begun) {
+    size_t added = onnx_end_with(&out->text, begun.at, out->in_holes - begun.in_holes);
+    for (size_t i = begun.hole; i < out->count; i++) out->holes[i].at += added;
+}
+
+static void add_hole(onnx_pieces *out, const void *bytes, uint64_t size) {
+    if (out->count == out->capacity) {
+        size_t capacity = out->capacity ? 2 * out->capacity : 64;
+        onnx_hole *grown = realloc(out->holes, capacity * sizeof *grown);
+        if (!grown) {
+            out->text.failed = true;
+            return;
+        }
+        out->holes = grown;
+        out->capacity = capacity;
+    }
+    out->holes[out->count++] = (onnx_hole){out->text.size, bytes, size};
+    out->in_holes += size;
+}
+
+static void write_text(onnx_message kind, uint32_t number, const onnx_bytes *text, onnx_pieces *out) {
+    bool is_raw = kind == ONNX_IS_tensor && number == ONNX_tensor_raw_data;
+    bool is_hole = is_raw && !out->copies && text->size > ONNX_LARGE;
+    if (!is_hole) {
+        onnx_put_bytes(&out->text, number, text->text, text->size);
+        return;
+    }
+    onnx_put_tag(&out->text, number, ONNX_LENGTH);
+    onnx_put_number(&out->text, ONNX_VARINT, text->size);
+    add_hole(out, text->text, text->size);
+}
+
 static void write_numbers(const field_row *row, uint32_t number, const onnx_numbers *numbers, fb_buffer *out) {
     onnx_wire wire = kinds[row->kind].wire;
     bool is_packed = kinds[row->kind].is_packed;
@@ -435,10 +479,10 @@ static void write_numbers(const field_row *row, uint32_t number, const onnx_numb
     if (is_packed) onnx_end(out, begun);
 }
 
-static void write_one(onnx_message type, uint32_t number, const void *message, fb_buffer *out) {
-    size_t begun = onnx_begin(out, number);
-    onnx_write(type, message, out);
-    onnx_end(out, begun);
+static void write_one(onnx_message type, uint32_t number, const void *message, onnx_pieces *out) {
+    opened begun = begin(out, number);
+    onnx_write_pieces(type, message, out);
+    end(out, begun);
 }
 
 /* An int of 32 bits takes ten bytes where it is negative. */
@@ -452,17 +496,19 @@ static uint64_t bits_of(const void *member, field_kind kind) {
     return bits;
 }
 
-static void write_field(const field_row *row, uint32_t number, const void *member, fb_buffer *out) {
+static void write_field(onnx_message kind, const void *message, uint32_t number, onnx_pieces *out) {
+    const field_row *row = &messages[kind].fields[number];
+    const void *member = member_of(message, row);
     switch (kinds[row->kind].shape) {
     case ONE_NUMBER:
-        onnx_put_tag(out, number, kinds[row->kind].wire);
-        onnx_put_number(out, kinds[row->kind].wire, bits_of(member, row->kind));
+        onnx_put_tag(&out->text, number, kinds[row->kind].wire);
+        onnx_put_number(&out->text, kinds[row->kind].wire, bits_of(member, row->kind));
         break;
-    case ONE_TEXT: onnx_put_bytes(out, number, ((const onnx_bytes *)member)->text, ((const onnx_bytes *)member)->size); break;
-    case NUMBERS_OF: write_numbers(row, number, member, out); break;
+    case ONE_TEXT: write_text(kind, number, member, out); break;
+    case NUMBERS_OF: write_numbers(row, number, member, &out->text); break;
     case TEXTS_OF: {
         const onnx_list *list = member;
-        for (size_t i = 0; i < list->count; i++) onnx_put_bytes(out, number, list->items[i].text, list->items[i].size);
+        for (size_t i = 0; i < list->count; i++) onnx_put_bytes(&out->text, number, list->items[i].text, list->items[i].size);
         break;
     }
     case ONE_MESSAGE: write_one(row->type, number, *(void *const *)member, out); break;
@@ -476,27 +522,62 @@ static void write_field(const field_row *row, uint32_t number, const void *membe
 }
 
 /* The set field, once: where the first of its number was, or behind the others. */
-static void write_set(onnx_message kind, const void *message, uint32_t number, uint32_t *left, fb_buffer *out) {
-    const field_row *row = &messages[kind].fields[number];
+static void write_set(onnx_message kind, const void *message, uint32_t number, uint32_t *left, onnx_pieces *out) {
     if (!(*left >> number & 1)) return;
     *left &= ~(1U << number);
-    if (onnx_has(message, (int)number)) write_field(row, number, member_of(message, row), out);
+    if (onnx_has(message, (int)number)) write_field(kind, message, number, out);
 }
 
-void onnx_write(onnx_message kind, const void *message, fb_buffer *out) {
+/* Bytes of a message as they are, but for large raw_data in it. */
+static void copy_message(onnx_message kind, const unsigned char *bytes, uint64_t size, onnx_pieces *out);
+
+static void copy_field(onnx_message kind, const onnx_wire_field *field, onnx_pieces *out) {
+    const field_row *row = field->size > ONNX_LARGE && !out->copies ? row_of(kind, field) : NULL;
+    bool is_raw = row && kind == ONNX_IS_tensor && field->number == ONNX_tensor_raw_data;
+    bool is_message = row && (row->kind == ONNX_MESSAGE || row->kind == ONNX_MESSAGES);
+    if (!is_raw && !is_message) {
+        fb_buffer_append(&out->text, field->start, (size_t)(field->bytes + field->size - field->start));
+        return;
+    }
+    fb_buffer_append(&out->text, field->start, (size_t)(field->bytes - field->start));
+    if (is_raw) add_hole(out, field->bytes, field->size);
+    else copy_message(row->type, field->bytes, field->size, out);
+}
+
+static void copy_message(onnx_message kind, const unsigned char *bytes, uint64_t size, onnx_pieces *out) {
+    onnx_cursor cursor = {bytes, bytes + size, NULL};
+    onnx_wire_field field;
+    if (size <= ONNX_LARGE || out->copies) fb_buffer_append(&out->text, bytes, size);
+    else
+        while (onnx_next_field(&cursor, &field)) copy_field(kind, &field, out);
+}
+
+void onnx_write_pieces(onnx_message kind, const void *message, onnx_pieces *out) {
     const onnx_head *head = message;
     uint32_t left = head->is_set;
     for (const onnx_part *part = head->first; part; part = part->next) {
         onnx_cursor cursor = {part->bytes, part->bytes + part->size, NULL};
         onnx_wire_field field;
         if (!head->is_set) {
-            fb_buffer_append(out, part->bytes, part->size);
+            copy_message(kind, part->bytes, part->size, out);
             continue;
         }
         while (onnx_next_field(&cursor, &field)) {
             if (field.number < NUMBERS && head->is_set >> field.number & 1) write_set(kind, message, field.number, &left, out);
-            else fb_buffer_append(out, field.start, (size_t)(field.bytes + field.size - field.start));
+            else copy_field(kind, &field, out);
         }
     }
     for (uint32_t i = 0; left; i++) write_set(kind, message, i, &left, out);
+}
+
+void onnx_pieces_free(onnx_pieces *pieces) {
+    fb_buffer_free(&pieces->text);
+    free(pieces->holes);
+    *pieces = (onnx_pieces){0};
+}
+
+void onnx_write(onnx_message kind, const void *message, fb_buffer *out) {
+    onnx_pieces pieces = {.text = *out, .copies = true};
+    onnx_write_pieces(kind, message, &pieces);
+    *out = pieces.text;
 }

@@ -179,6 +179,25 @@ fb_status onnx_use(onnx_file *file, uint64_t size, fb_error *error);
 /* Appends the message's bytes, without a tag. */
 void onnx_write(onnx_message kind, const void *message, fb_buffer *out);
 
+/* The same without weights: raw_data of more than ONNX_LARGE bytes is not copied into the text, nor looked at, but belongs
+ * between its bytes. So a new tensor's may have a pointer to anything. */
+#define ONNX_LARGE 1024
+typedef struct onnx_hole {
+    size_t at; /* byte of the text that it is before */
+    const void *bytes;
+    uint64_t size;
+} onnx_hole;
+
+typedef struct onnx_pieces {
+    fb_buffer text;
+    onnx_hole *holes; /* in order; free() */
+    size_t count, capacity;
+    uint64_t in_holes; /* bytes */
+    bool copies;       /* there are to be no holes */
+} onnx_pieces;
+void onnx_write_pieces(onnx_message kind, const void *message, onnx_pieces *out);
+void onnx_pieces_free(onnx_pieces *pieces);
+
 /* The byte of the file where a message begins, for errors; 0 for a new one. */
 uint64_t onnx_place(const onnx_file *file, const onnx_head *head);
 

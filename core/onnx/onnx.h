@@ -8,8 +8,10 @@
 #include <jansson.h>
 
 #include "core/base/buffer.h"
+#include "core/base/sha256.h"
 #include "core/graph/graph.h"
 #include "core/onnx/check.h"
+#include "core/weights/blobs.h"
 
 #define ONNX_MODEL_NAME "model.onnx" /* of a file that came without a name */
 
@@ -41,5 +43,26 @@ void onnx_bundle_free(onnx_bundle *bundle);
 bool onnx_bundle_gather(const json_t *files, onnx_bundle *bundle);
 /* NULL: the bundle has no file of this name. */
 const onnx_bundle_file *onnx_bundle_find(const onnx_bundle *bundle, const char *name);
+
+/* The files of a graph that was read from a model and has been changed since: messages that nothing touched are as they were,
+ * new weights are evaluated while a file is read. Before the first byte the model that was written is read again and compared
+ * with the graph, so that one which says something else is never given. */
+typedef struct onnx_written onnx_written;
+
+/* `file` is the model that the graph came from, which onnx_check has found right; its bytes and the blobs must outlive what is
+ * written. `makers`: as fb_archive_file_new has it. FB_CONFLICT "archive-changed" says what cannot be written;
+ * FB_NOT_FOUND and the others come from fb_evaluation_new. */
+fb_status onnx_written_new(onnx_file *file, const onnx_bundle *bundle, const fb_graph *graph, const json_t *makers,
+                           const fb_blobs *blobs, fb_work *work, onnx_written **out, fb_error *error);
+void onnx_written_free(onnx_written *written);
+/* The name of the new file for weights, or NULL: there is none. */
+const char *onnx_written_data_name(const onnx_written *written);
+uint64_t onnx_written_size(const onnx_written *written, bool is_data);
+/* Bytes offset … offset + size of the model, or of the new file. One thread at a time. */
+fb_status onnx_written_read(onnx_written *written, bool is_data, uint64_t offset, void *to, size_t size, fb_error *error);
+
+/* The id of the graph for which foldback wrote the model, or "". Others may have changed it since: it is the graph's only if it
+ * has the same bytes as what onnx_written_new writes of that graph. */
+void onnx_written_for(const onnx_file *file, char id[FB_ID_LENGTH + 1]);
 
 #endif

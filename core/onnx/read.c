@@ -9,7 +9,7 @@
 #include "core/document/read.h"
 #include "core/graph/namespace.h"
 #include "core/graph/python.h"
-#include "core/onnx/onnx.h"
+#include "core/onnx/rewrite.h"
 #include "core/operators/onnx.h"
 
 #define NO_NODE SIZE_MAX
@@ -47,6 +47,7 @@ typedef struct reader {
     program *first, *last;
     fb_map tensor_names; /* hashes of those that are taken */
     fb_map functions;    /* by the hash of what they are called, index + 1 */
+    fb_map named;        /* hashes of names that training_info and quantization_annotation have */
     fb_buffer tensors;
 } reader;
 
@@ -99,6 +100,12 @@ static bool define(reader *r, program *p, onnx_bytes name, const char *node) {
     }
     p->values[p->count++] = (value){name, node};
     return fb_map_add(&p->by_name, fb_hash(name.text, name.size, (uint64_t)(uintptr_t)p), p->count) || no_memory(r);
+}
+
+/* Appends that something beside the graphs names the value. */
+static void put_named(const reader *r, const program *p, onnx_bytes name, fb_buffer *out) {
+    if (!p->outer && !p->function && fb_map_get(&r->named, fb_hash(name.text, name.size, 0)))
+        fb_buffer_string(out, "\"named\":true,");
 }
 
 /* A fresh name of a node, which is like the value's. */
@@ -279,6 +286,7 @@ static const char *add_tensor(reader *r, program *p, const onnx_tensor *tensor, 
     fb_buffer_printf(out, ",\"args\":[],\"kwargs\":{},\"meta\":{\"dtype\":\"%s\",\"shape\":", word);
     put_dims(out, sparse ? &sparse->dims : &tensor->dims);
     fb_buffer_string(out, ",\"onnx\":{");
+    put_named(r, p, like, out);
     if (from != NO_NODE) fb_buffer_printf(out, "\"node\":%zu,", from);
     fb_buffer_string(out, "\"value\":");
     put_bytes(out, like);
@@ -334,7 +342,7 @@ static const onnx_function *function_of(const reader *r, const onnx_node *node) 
     return NULL;
 }
 
-static void put_function(fb_buffer *out, const onnx_function *function) {
+void onnx_put_function(fb_buffer *out, const onnx_function *function) {
     fb_buffer_string(out, FB_ONNX_FUNCTION);
     if (function->domain.size) put_word(out, function->domain, true), fb_buffer_char(out, '.');
     put_word(out, function->name, false);
@@ -347,7 +355,7 @@ static const char *target_of(reader *r, const program *p, const onnx_node *node)
     int64_t version = imported(p, node->domain);
     fb_buffer text = {0};
     if (function) {
-        put_function(&text, function);
+        onnx_put_function(&text, function);
     } else {
         if (is_standard) fb_buffer_string(&text, "onnx");
         else put_word(&text, node->domain, true);
@@ -518,7 +526,9 @@ static bool put_items(reader *r, program *p, const onnx_node *node, const char *
         if (!name.size) continue;
         if (!item || !define(r, p, name, item)) return false;
         begin_node(&p->body, item, "call_function", "operator.getitem");
-        fb_buffer_printf(&p->body, ",\"args\":[{\"$node\":\"%s\"},%zu],\"kwargs\":{},\"meta\":{\"onnx\":{\"value\":", call, i);
+        fb_buffer_printf(&p->body, ",\"args\":[{\"$node\":\"%s\"},%zu],\"kwargs\":{},\"meta\":{\"onnx\":{", call, i);
+        put_named(r, p, name, &p->body);
+        fb_buffer_string(&p->body, "\"value\":");
         put_bytes(&p->body, name);
         fb_buffer_string(&p->body, "}}}");
     }
@@ -556,7 +566,9 @@ static bool read_node(reader *r, program *p, const onnx_node *node, size_t index
         fb_buffer_append(&p->body, args.data, args.size);
         fb_buffer_string(&p->body, "],\"kwargs\":{");
         fb_buffer_append(&p->body, kwargs.data, kwargs.size);
-        fb_buffer_printf(&p->body, "},\"meta\":{\"onnx\":{\"node\":%zu", index);
+        fb_buffer_string(&p->body, "},\"meta\":{\"onnx\":{");
+        if (is_one) put_named(r, p, like, &p->body);
+        fb_buffer_printf(&p->body, "\"node\":%zu", index);
         if (is_one) fb_buffer_string(&p->body, ",\"value\":"), put_bytes(&p->body, like);
         else fb_buffer_printf(&p->body, ",\"results\":%zu", node->output.count);
         fb_buffer_string(&p->body, "}}}");
@@ -695,7 +707,7 @@ static bool read_nested(reader *r, program *p, const onnx_graph *graph, onnx_byt
 
 static bool read_function(reader *r, const onnx_function *function) {
     fb_buffer path = {0}, outputs = {0};
-    put_function(&path, function);
+    onnx_put_function(&path, function);
     const char *text = fb_buffer_text(&path) ? fb_arena_text(&r->c.file->arena, path.data, path.size) : NULL;
     fb_buffer_free(&path);
     program *p = text ? open_program(r, NULL, text) : NULL;
@@ -780,12 +792,48 @@ static void put_document(const reader *r, fb_buffer *out) {
     fb_buffer_string(out, "}}}}");
 }
 
+static bool name_elsewhere(reader *r, onnx_bytes name) {
+    return !name.size || fb_map_put(&r->named, fb_hash(name.text, name.size, 0), 1) || no_memory(r);
+}
+
+static bool name_bindings(reader *r, const onnx_entry *items, size_t count) {
+    bool ok = true;
+    for (size_t i = 0; i < count && ok; i++) ok = name_elsewhere(r, items[i].key) && name_elsewhere(r, items[i].value);
+    return ok;
+}
+
+/* What the nodes of training read of the graph. */
+static bool name_inputs(reader *r, const onnx_graph *graph) {
+    bool ok = true;
+    for (size_t i = 0; graph && i < graph->node.count && ok; i++)
+        for (size_t k = 0; k < graph->node.items[i].input.count && ok; k++)
+            ok = name_elsewhere(r, graph->node.items[i].input.items[k]);
+    return ok;
+}
+
+static bool find_named(reader *r, const onnx_model *model) {
+    bool ok = true;
+    for (size_t i = 0; i < model->graph->quantization_annotation.count && ok; i++) {
+        const onnx_annotation *one = &model->graph->quantization_annotation.items[i];
+        ok = name_elsewhere(r, one->tensor_name);
+        for (size_t k = 0; k < one->quant_parameter_tensor_names.count && ok; k++)
+            ok = name_elsewhere(r, one->quant_parameter_tensor_names.items[k].value);
+    }
+    for (size_t i = 0; i < model->training_info.count && ok; i++) {
+        const onnx_training *one = &model->training_info.items[i];
+        ok = name_bindings(r, one->initialization_binding.items, one->initialization_binding.count) &&
+             name_bindings(r, one->update_binding.items, one->update_binding.count) && name_inputs(r, one->initialization) &&
+             name_inputs(r, one->algorithm);
+    }
+    return ok;
+}
+
 fb_status onnx_document(onnx_file *file, const char *blob, const char *name, fb_work *work, fb_buffer *out, fb_error *error) {
     const onnx_model *model = file->model;
     reader r = {.c = {.file = file, .work = work, .error = error}, .blob = blob, .name = name ? name : ONNX_MODEL_NAME};
     program *root = open_program(&r, NULL, "");
     if (root) root->imports = model->opset_import.items, root->import_count = model->opset_import.count;
-    bool ok = root != NULL;
+    bool ok = root != NULL && find_named(&r, model);
     for (size_t i = 0; i < model->functions.count && ok; i++)
         ok = fb_map_add(&r.functions, hash_of_function(&r, model->functions.items[i].name), (uint32_t)i + 1) || no_memory(&r);
     ok = ok && read_graph(&r, root, model->graph);
@@ -805,6 +853,7 @@ fb_status onnx_document(onnx_file *file, const char *blob, const char *name, fb_
     }
     fb_map_free(&r.tensor_names);
     fb_map_free(&r.functions);
+    fb_map_free(&r.named);
     fb_buffer_free(&r.tensors);
     return r.c.status;
 }

@@ -118,14 +118,19 @@ size_t onnx_begin(fb_buffer *out, uint32_t number) {
 }
 
 /* The length goes in front of what was appended since. */
-void onnx_end(fb_buffer *out, size_t begun) {
-    if (out->failed) return;
+size_t onnx_end_with(fb_buffer *out, size_t begun, uint64_t elsewhere) {
+    if (out->failed) return 0;
     size_t size = out->size - begun;
-    onnx_put_number(out, ONNX_VARINT, size);
-    if (out->failed) return;
+    onnx_put_number(out, ONNX_VARINT, size + elsewhere);
+    if (out->failed) return 0;
     unsigned char length[MOST_VARINT];
     size_t added = out->size - begun - size;
     memcpy(length, out->data + begun + size, added);
     memmove(out->data + begun + added, out->data + begun, size);
     memcpy(out->data + begun, length, added);
+    return added;
+}
+
+void onnx_end(fb_buffer *out, size_t begun) {
+    onnx_end_with(out, begun, 0);
 }

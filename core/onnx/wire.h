@@ -42,5 +42,7 @@ void onnx_put_bytes(fb_buffer *out, uint32_t number, const void *bytes, uint64_t
 /* A message or a packed list within: what is appended between the two calls. */
 size_t onnx_begin(fb_buffer *out, uint32_t number);
 void onnx_end(fb_buffer *out, size_t begun);
+/* The same where so many bytes belong to it that are not in the buffer. Gives the bytes that the length takes. */
+size_t onnx_end_with(fb_buffer *out, size_t begun, uint64_t elsewhere);
 
 #endif

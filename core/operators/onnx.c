@@ -23,7 +23,7 @@ typedef struct wanted_name {
 
 static int by_name(const void *name, const void *row) {
     const wanted_name *wanted = name;
-    const char *other = ((const operator_row *)row)->name;
+    const char *other = *(const char *const *)row; /* rows of both tables begin with it */
     int order = strncmp(wanted->text, other, wanted->size);
     return order ? order : -(other[wanted->size] != '\0');
 }
@@ -36,4 +36,25 @@ int64_t fb_onnx_version(const char *name, size_t size, int64_t opset) {
     for (int i = 0; row && i < MOST_VERSIONS && row->versions[i]; i++)
         if (row->versions[i] <= opset) found = row->versions[i];
     return found;
+}
+
+/* ---- facts -------------------------------------------------------------------------------------------------------------- */
+
+static const fb_onnx_facts facts[] = {
+#define ONNX_FACTS(name, effect, identity, is_commutative)                                                                     \
+    {name, FB_ONNX_##effect, FB_IDENTITY_RULE_##identity, is_commutative},
+#include "core/operators/onnx_facts.def"
+#undef ONNX_FACTS
+};
+
+const fb_onnx_facts *fb_onnx_facts_of(const char *target) {
+    static const fb_onnx_facts usual = {"", FB_ONNX_COMPUTES, FB_IDENTITY_RULE_NEVER, false};
+    if (strncmp(target, FB_ONNX_DEFAULT, strlen(FB_ONNX_DEFAULT)) != 0) return NULL;
+    const wanted_name wanted = {target + strlen(FB_ONNX_DEFAULT), strcspn(target + strlen(FB_ONNX_DEFAULT), ".")};
+    const char *rest = wanted.text + wanted.size;
+    char *end = NULL;
+    long version = rest[0] == '.' && rest[1] == 'v' ? strtol(rest + 2, &end, 10) : 0;
+    if (version <= 0 || *end || fb_onnx_version(wanted.text, wanted.size, version) != version) return NULL;
+    const fb_onnx_facts *found = bsearch(&wanted, facts, sizeof facts / sizeof *facts, sizeof *facts, by_name);
+    return found ? found : &usual;
 }

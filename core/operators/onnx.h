@@ -1,14 +1,35 @@
-/* The operators of ONNX's default domain, and the opsets that changed them. */
+/* The operators of ONNX's default domain: the opsets that changed them, and what is true of all their calls. */
 #ifndef FB_OPERATORS_ONNX_H
 #define FB_OPERATORS_ONNX_H
 
 #include <stddef.h>
 #include <stdint.h>
 
+#include "core/operators/op.h"
+
+#define FB_ONNX_DEFAULT "onnx."           /* begins the target of a call of an operator: onnx.Softmax.v13 */
 #define FB_ONNX_FUNCTION "onnx.function." /* begins the target of a call of a function, and its module's path */
 
 /* The version of an operator that is in force at an opset: the last one that is not above it. 0: there is no operator of this
  * name, or it is newer than the opset. */
 int64_t fb_onnx_version(const char *name, size_t size, int64_t opset);
+
+typedef enum fb_onnx_effect {
+    FB_ONNX_COMPUTES = 0,      /* the same inputs give the same results */
+    FB_ONNX_DRAWS,             /* random numbers */
+    FB_ONNX_DRAWS_IN_TRAINING, /* where its input `training_mode` says so */
+    FB_ONNX_RUNS,              /* nested programs, which say what it does */
+} fb_onnx_effect;
+
+typedef struct fb_onnx_facts {
+    const char *name;
+    fb_onnx_effect effect;
+    fb_identity_rule identity;
+    bool is_commutative; /* the first two inputs may be exchanged */
+} fb_onnx_facts;
+
+/* Facts of a call's target, `onnx.Softmax.v13`; NULL where it is not an operator of the default domain, in a version that this
+ * has. */
+const fb_onnx_facts *fb_onnx_facts_of(const char *target);
 
 #endif

@@ -162,6 +162,8 @@ typedef enum fb_identity_rule {
     FB_IDENTITY_RULE_PADS,             /* copied: padded by nothing */
     FB_IDENTITY_RULE_TURNS,            /* a view: each dimension stays where it is */
     FB_IDENTITY_RULE_JOINS,            /* copied: nothing is joined to it */
+    FB_IDENTITY_RULE_SUBTRACTS,        /* as ADDS, of a zero that is subtracted: ONNX */
+    FB_IDENTITY_RULE_CUTS,             /* a part that is the whole: ONNX */
 } fb_identity_rule;
 
 typedef struct fb_op_facts {

@@ -207,6 +207,8 @@ fb_status fb_lint_graph(const fb_graph *graph, fb_work *work, fb_error *error) {
 fb_obstacle fb_effect_obstacle(const fb_graph *graph, fb_node node) {
     fb_effects effects = fb_op_effects(graph, node);
     if (effects.is_unknown) return (fb_obstacle){"unknown-operator", "what it does is not known"};
+    if (effects.is_named)
+        return (fb_obstacle){"named-elsewhere", "the model's training_info or quantization_annotation names its value"};
     if (effects.mutates_input || effects.mutates_module)
         return (fb_obstacle){"mutates", "it writes into memory that others may read"};
     if (effects.is_random)

@@ -18,7 +18,16 @@
 static bool may_go(const fb_graph *g, fb_node n) {
     fb_opcode opcode = (fb_opcode)fb_node_at(g, n)->opcode;
     if (opcode == FB_PLACEHOLDER || opcode == FB_OUTPUT) return false;
-    return opcode == FB_GET_ATTR || !fb_effect_obstacle(g, n).code;
+    return !fb_effect_obstacle(g, n).code;
+}
+
+/* The results that an ONNX node names are a part of it: all go with it, or stay. */
+static void keep_results(const fb_graph *g, bool *is_alive) {
+    if (!fb_graph_is_onnx(g)) return;
+    for (fb_node n = fb_first_node(g, FB_MAIN_PROGRAM); n.id; n = fb_next_node(g, n)) {
+        fb_node call = fb_op_is(g, n, FB_OP_GETITEM) ? fb_value_node(g, fb_node_arg(g, n, 0)) : (fb_node){0};
+        is_alive[n.id] |= call.id && is_alive[call.id];
+    }
 }
 
 /* From the last node to the first, so that all readers of a node are known when it is its turn. */
@@ -43,6 +52,7 @@ static void match_graph(fb_matcher *m) {
     bool *is_alive = calloc(fb_node_limit(g), sizeof *is_alive);
     m->failed |= !is_alive;
     if (is_alive) mark_alive(g, is_alive);
+    if (is_alive) keep_results(g, is_alive);
     for (fb_node n = fb_first_node(g, FB_MAIN_PROGRAM); n.id && fb_matcher_goes_on(m); n = fb_next_node(g, n)) {
         if (!is_alive[n.id]) fb_match_found(m, &n, 1);
         else explain(m, n);

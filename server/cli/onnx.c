@@ -227,7 +227,7 @@ static int is_there(const char *path, const char *digest, bool *out) {
     return result;
 }
 
-static int download_file(fb_cli *cli, const char *folder, const char *name, const char *digest) {
+static int download_file(fb_cli *cli, const char *graph, const char *folder, const char *name, const char *digest) {
     fb_address address = {0};
     bool is_here = false;
     char *path = is_plain(name) ? join(folder, name) : NULL;
@@ -237,8 +237,10 @@ static int download_file(fb_cli *cli, const char *folder, const char *name, cons
     if (!result) result = is_there(path, digest, &is_here);
     if (!result && !is_here) {
         cli->values.output = path;
-        fb_address_path(&address, "/v1/blobs");
-        fb_address_segment(&address, digest);
+        fb_address_path(&address, "/v1/graphs");
+        fb_address_segment(&address, graph);
+        fb_address_path(&address, "/archive/files");
+        fb_address_segment(&address, name);
         result = fb_download(cli, &address, digest);
         cli->values.output = output;
     }
@@ -246,7 +248,7 @@ static int download_file(fb_cli *cli, const char *folder, const char *name, cons
     return result;
 }
 
-static int download_files(fb_cli *cli, const json_t *listed) {
+static int download_files(fb_cli *cli, const char *graph, const json_t *listed) {
     const char *model = fb_text_of(listed, "model"), *name;
     json_t *files = json_object_get(listed, "files"), *one;
     char *folder = folder_of(cli->values.output);
@@ -254,7 +256,7 @@ static int download_files(fb_cli *cli, const json_t *listed) {
         folder ? FB_EXIT_DONE : fb_complain(FB_EXIT_FAILED, "cannot write %s: %s", cli->values.output, strerror(errno));
     json_object_foreach(files, name, one) {
         if (result || strcmp(name, model) == 0 || json_is_null(one)) continue;
-        result = download_file(cli, folder, name, fb_text_of(one, "digest"));
+        result = download_file(cli, graph, folder, name, fb_text_of(one, "digest"));
     }
     free(folder);
     return result;
@@ -267,7 +269,7 @@ int fb_onnx_download(fb_cli *cli, const char *graph) {
     fb_address_segment(&list, graph);
     fb_address_path(&list, "/archive/files");
     int result = fb_cli_get(cli, &list, &listed, NULL);
-    if (!result) result = download_files(cli, listed);
+    if (!result) result = download_files(cli, graph, listed);
     json_decref(listed);
     if (result) return result;
     fb_address_path(&model, "/v1/graphs");

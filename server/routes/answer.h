@@ -34,9 +34,6 @@ bool fb_respond_graph(const fb_request *request, fb_response *response, const ch
 /* Responds with the archive of the graph, or a Range of it (archives.c). False when it cannot be had: then with that problem.
  */
 bool fb_respond_archive(const fb_request *request, fb_response *response, const char *id);
-/* The files of the graph's ONNX model, as long as the graph is what they say; free `out` with onnx_bundle_free. When that
- * cannot be this responds and returns false. */
-bool fb_find_bundle(const fb_request *request, fb_response *response, const char *id, onnx_bundle *out);
 
 /* Idempotency-Key: a POST that was answered before is answered the same again, and not done again. Each request of a job has a
  * key as well, which no client could give. */

@@ -102,7 +102,8 @@ static fb_status check_upload(const fb_request *request, const fb_upload *upload
     if (!status && !is_zip && fb_is_onnx_body(request, forget.mapped, forget.size)) {
         status = refuse_model(request, error);
         if (!status)
-            status = fb_onnx_document(request, forget.mapped, forget.size, no_digest, NULL, &watch, missing, &document, error);
+            status =
+                fb_onnx_document(request, forget.mapped, forget.size, no_digest, NULL, &watch, missing, &document, NULL, error);
     } else if (!status) {
         status = check_pt2(request, &forget, no_digest, &watch, &document, error);
     }
@@ -205,6 +206,10 @@ typedef struct archive_source {
     bool *is_model;   /* set where the document is made of a model of ONNX, whose types nobody has looked for */
 } archive_source;
 
+/* The same as find_written for an ONNX model, whose document is in `out` already. */
+static fb_status find_written_model(const fb_request *request, const archive_source *source, const fb_blob *blob,
+                                    const unsigned char *bytes, const char *id, fb_buffer *out, fb_error *error);
+
 /* One that a request names is checked whole, unless foldback wrote it; an upload has been. */
 static fb_status read_pt2(const fb_request *request, const archive_source *source, const fb_blob *blob,
                           const unsigned char *bytes, const fb_watch *watch, fb_buffer *out, fb_error *error) {
@@ -230,6 +235,7 @@ static fb_status make_document(const fb_request *request, const archive_source *
     const fb_app *app = request->context;
     fb_blob *blob;
     const unsigned char *bytes;
+    char written_for[FB_ID_LENGTH + 1] = "";
     fb_status status = fb_blob_open(app->store, source->digest, &blob, error);
     if (status) return status;
     forgetting forget = {.request = fb_request_watch(request), .blob = blob};
@@ -239,8 +245,10 @@ static fb_status make_document(const fb_request *request, const archive_source *
         if (source->use != STORED) status = refuse_model(request, error);
         if (!status)
             status = fb_onnx_document(request, bytes, fb_blob_size(blob), source->digest, source->bundle, &watch,
-                                      source->missing, out, error);
+                                      source->missing, out, written_for, error);
         *source->is_model = true;
+        if (!status && source->use != STORED && *written_for)
+            status = find_written_model(request, source, blob, bytes, written_for, out, error);
     } else if (!status) {
         status = read_pt2(request, source, blob, bytes, &watch, out, error);
     }
@@ -320,9 +328,11 @@ typedef struct open_archive {
     fb_shared_graph *shared;
     fb_blob *blob;
     fb_blobs blobs;
-    fb_archive archive;
     json_t *makers; /* of its nodes, as fb_find_makers gives them */
-    fb_archive_file *file;
+    fb_archive archive;
+    fb_archive_file *file; /* of a .pt2 archive */
+    onnx_written *written; /* of an ONNX model */
+    bool is_data;          /* it is read for the new file of weights */
     fb_blob_check *check;
     uint64_t unforgotten; /* bytes since the pages of the old archive were given back */
 } open_archive;
@@ -337,12 +347,18 @@ static fb_status read_archive(void *state, uint64_t offset, void *to, size_t siz
         open->unforgotten = 0;
     }
     fb_status status = fb_blob_check_go_on(open->check, offset, size, error);
+    if (!status && open->written) return onnx_written_read(open->written, open->is_data, offset, to, size, error);
     return status ? status : fb_archive_file_read(open->file, offset, to, size, error);
+}
+
+static uint64_t size_of(const open_archive *open) {
+    return open->written ? onnx_written_size(open->written, open->is_data) : fb_archive_file_size(open->file);
 }
 
 static void release_archive(void *state) {
     open_archive *open = state;
     fb_archive_file_free(open->file);
+    onnx_written_free(open->written);
     fb_blob_check_free(open->check);
     fb_archive_close(&open->archive);
     if (open->blob) fb_blob_close(open->blob);
@@ -355,34 +371,57 @@ static fb_status find_makers(const fb_request *request, const fb_shared_graph *s
     return fb_find_makers(request->context, fb_request_watch(request), shared->id, shared->graph, out, error);
 }
 
-/* Steals `shared` and `makers`, which may be NULL: they are looked up. */
-static fb_status open_archive_take(const fb_request *request, fb_shared_graph *shared, const fb_archive_origin *origin,
-                                   json_t *makers, open_archive **out, fb_error *error) {
+/* Messages are in memory no longer than this takes. */
+static fb_status write_model(const fb_request *request, open_archive *open, const onnx_bundle *from, const unsigned char *bytes,
+                             fb_work *work, fb_error *error) {
+    onnx_file file;
+    fb_error met = {0};
+    fb_status status = fb_onnx_open_stored(request, bytes, fb_blob_size(open->blob), from, work, &file, &met);
+    if (status == FB_INVALID) /* the blob is not what the metadata say */
+        status = fb_fail(error, FB_CONFLICT, "archive-changed", "",
+                         "the blob that the graph names as its model is not read: %s", met.message);
+    else if (status) *error = met;
+    else status = onnx_written_new(&file, from, open->shared->graph, open->makers, &open->blobs, work, &open->written, error);
+    onnx_close(&file);
+    return status;
+}
+
+static fb_status write_changed(const fb_request *request, open_archive *open, const graph_origin *from, fb_error *error) {
+    const unsigned char *bytes;
+    const fb_graph *graph = open->shared->graph;
+    forgetting forget = {.request = fb_request_watch(request), .blob = open->blob};
+    const fb_watch watch = {.context = &forget, .check = check_and_forget};
+    fb_work work = {.watch = &watch};
+    fb_archive_limits limits = limits_of(request, true);
+    fb_status status = fb_blob_map(open->blob, &bytes, error);
+    if (status) return status;
+    uint64_t size = fb_blob_size(open->blob);
+    if (from->onnx.blob) return write_model(request, open, &from->onnx, bytes, &work, error);
+    status = fb_archive_open(bytes, size, &limits, &work, &open->archive, error);
+    return status ? status
+                  : fb_archive_file_new(&open->archive, from->pt2.model, from->pt2.blob, graph, open->makers, &open->blobs,
+                                        &work, &open->file, error);
+}
+
+/* Steals `shared` and `makers`, which may be NULL: they are looked up. `is_data`: to read the new file of an ONNX model. */
+static fb_status open_archive_take(const fb_request *request, fb_shared_graph *shared, const graph_origin *from, json_t *makers,
+                                   bool is_data, open_archive **out, fb_error *error) {
     const fb_app *app = request->context;
     open_archive *open = calloc(1, sizeof *open);
-    const unsigned char *bytes;
     if (!open) {
         fb_share_release(shared);
         json_decref(makers);
         return fb_fail_memory(error);
     }
-    *open = (open_archive){.shared = shared, .makers = makers, .blobs = fb_blob_source(app->store)};
+    *open = (open_archive){.shared = shared, .makers = makers, .blobs = fb_blob_source(app->store), .is_data = is_data};
     fb_status status = makers ? FB_OK : find_makers(request, shared, &open->makers, error);
-    if (!status) status = fb_blob_open(app->store, origin->blob, &open->blob, error);
-    forgetting forget = {.request = fb_request_watch(request), .blob = open->blob};
-    const fb_watch watch = {.context = &forget, .check = check_and_forget};
-    fb_work work = {.watch = &watch};
-    fb_archive_limits limits = limits_of(request, true);
-    if (!status) status = fb_blob_map(open->blob, &bytes, error);
-    if (!status) status = fb_archive_open(bytes, fb_blob_size(open->blob), &limits, &work, &open->archive, error);
-    if (!status)
-        status = fb_archive_file_new(&open->archive, origin->model, origin->blob, shared->graph, open->makers, &open->blobs,
-                                     &work, &open->file, error);
+    if (!status) status = fb_blob_open(app->store, blob_of(from), &open->blob, error);
+    if (!status) status = write_changed(request, open, from, error);
     const char **sources = NULL;
     size_t count = 0;
     if (!status) status = fb_list_blobs(shared->graph, &sources, &count, error);
     if (!status) {
-        fb_body_part part = fb_part_of_body(request, fb_archive_file_size(open->file));
+        fb_body_part part = fb_part_of_body(request, size_of(open));
         status = fb_blob_check_new(app->store, sources, count, &part, &open->check, error);
     }
     free(sources);
@@ -394,9 +433,9 @@ static fb_status open_archive_take(const fb_request *request, fb_shared_graph *s
 static const fb_pull_source changed_source = {.read = read_archive, .release = release_archive};
 
 /* The archive says which passes made its nodes, which the store may forget. */
-static bool tag_changed(const fb_shared_graph *shared, const json_t *makers, char tag[FB_ID_LENGTH + 1]) {
+static bool tag_changed(const fb_shared_graph *shared, const json_t *makers, bool is_data, char tag[FB_ID_LENGTH + 1]) {
     char *names = fb_dump_json(makers, JSON_COMPACT | JSON_SORT_KEYS);
-    const char *const what[] = {"archive", names};
+    const char *const what[] = {is_data ? "archive-data" : "archive", names};
     bool ok = names && fb_bytes_tag(shared->id, what, 2, tag);
     free(names);
     return ok;
@@ -404,13 +443,13 @@ static bool tag_changed(const fb_shared_graph *shared, const json_t *makers, cha
 
 /* Steals `shared`. */
 static bool respond_changed_take(const fb_request *request, fb_response *response, fb_shared_graph *shared,
-                                 const fb_archive_origin *origin) {
+                                 const graph_origin *from, bool is_data) {
     char tag[FB_ID_LENGTH + 1];
     fb_error error = {0};
     open_archive *open = NULL;
     json_t *makers = NULL;
     fb_status status = find_makers(request, shared, &makers, &error);
-    if (!status && !tag_changed(shared, makers, tag)) status = fb_fail_memory(&error);
+    if (!status && !tag_changed(shared, makers, is_data, tag)) status = fb_fail_memory(&error);
     if (status || fb_request_has_etag(request, tag)) {
         if (status) fb_respond_error(response, &error);
         else fb_respond_not_modified(response, "application/octet-stream", tag);
@@ -418,17 +457,16 @@ static bool respond_changed_take(const fb_request *request, fb_response *respons
         json_decref(makers);
         return !status;
     }
-    if (open_archive_take(request, shared, origin, makers, &open, &error)) {
+    if (open_archive_take(request, shared, from, makers, is_data, &open, &error)) {
         fb_respond_unreadable(response, &error, NULL);
         return false;
     }
     fb_response_etag(response, tag);
-    fb_respond_pulled(request, response, "application/octet-stream", fb_archive_file_size(open->file), &changed_source, open);
+    fb_respond_pulled(request, response, "application/octet-stream", size_of(open), &changed_source, open);
     return true;
 }
 
-/* The graph and where it came from: 409 no-archive; and archive-changed where it is an ONNX model no more, which cannot be
- * written yet. `from` is the caller's to free also after a failure. */
+/* The graph and where it came from: 409 no-archive. `from` is the caller's to free also after a failure. */
 static fb_status find_origin(const fb_request *request, const char *id, fb_shared_graph **shared, graph_origin *from,
                              bool *is_same, fb_error *error) {
     *from = (graph_origin){0};
@@ -440,37 +478,169 @@ static fb_status find_origin(const fb_request *request, const char *id, fb_share
         status = fb_fail(error, FB_CONFLICT, "no-archive", "",
                          "the graph was not read from an archive: GET /v1/graphs/{id} and its weights instead");
     if (!status) status = compare(request, from, (*shared)->id, is_same, error);
-    if (!status && !*is_same && from->onnx.blob)
-        status = fb_fail(error, FB_CONFLICT, "archive-changed", "",
-                         "the graph is not what its ONNX model says any more, and changed models cannot be written yet: GET "
-                         "/v1/graphs/{id} and its weights instead");
     return status;
 }
 
-bool fb_find_bundle(const fb_request *request, fb_response *response, const char *id, onnx_bundle *out) {
+/* ---- the files of an ONNX model ------------------------------------------------------------------------------------------ */
+
+/* Finds the origin, which is an ONNX model. Without success nothing is to be freed. */
+static bool find_model(const fb_request *request, fb_response *response, fb_shared_graph **shared, graph_origin *from,
+                       bool *is_same) {
+    fb_error error = {0};
+    fb_status status = find_origin(request, fb_request_param(request, "id"), shared, from, is_same, &error);
+    if (!status && !from->onnx.blob)
+        status = fb_fail(&error, FB_CONFLICT, "no-archive", "",
+                         "the graph was not read from an ONNX model, which may have several files");
+    if (!status) return true;
+    fb_respond_error(response, &error);
+    if (*shared) fb_share_release(*shared);
+    free_origin(from);
+    return false;
+}
+
+static fb_status put_file(fb_buffer *out, const char *name, const char *digest, uint64_t size) {
+    fb_put_comma(out);
+    fb_buffer_json_string(out, name, strlen(name));
+    fb_buffer_char(out, ':');
+    if (!digest) {
+        fb_buffer_string(out, "null");
+        return FB_OK;
+    }
+    fb_buffer_char(out, '{');
+    fb_put_text(out, "digest", digest);
+    fb_put_int(out, "size", (int64_t)size);
+    fb_buffer_char(out, '}');
+    return FB_OK;
+}
+
+static fb_status put_blob(const fb_app *app, const char *name, const char *digest, fb_buffer *out, fb_error *error) {
+    fb_blob *blob;
+    if (!digest) return put_file(out, name, NULL, 0);
+    fb_status status = fb_blob_open(app->store, digest, &blob, error);
+    if (status) return status;
+    put_file(out, name, digest, fb_blob_size(blob));
+    fb_blob_close(blob);
+    return FB_OK;
+}
+
+enum { HASHED_AT_ONCE = 1 << 20 };
+
+/* The digest of a file that is made while it is read. */
+static fb_status hash_written(const fb_request *request, open_archive *open, bool is_data, char digest[FB_ID_LENGTH + 1],
+                              fb_error *error) {
+    open->is_data = is_data;
+    uint64_t size = size_of(open);
+    fb_sha256 *hash = fb_sha256_new();
+    unsigned char *block = malloc(HASHED_AT_ONCE);
+    fb_status status = hash && block ? FB_OK : fb_fail_memory(error);
+    for (uint64_t at = 0; at < size && !status; at += HASHED_AT_ONCE) {
+        size_t now = size - at < HASHED_AT_ONCE ? (size_t)(size - at) : HASHED_AT_ONCE;
+        status = fb_watch_check(fb_request_watch(request), error);
+        if (!status) status = onnx_written_read(open->written, is_data, at, block, now, error);
+        if (!status && !fb_sha256_add(hash, block, now)) status = fb_fail_memory(error);
+        if (open->unforgotten++ % 16 == 0) fb_blob_forget(open->blob);
+    }
+    if (!status && !fb_sha256_id_so_far(hash, digest)) status = fb_fail_memory(error);
+    fb_sha256_free(hash);
+    free(block);
+    return status;
+}
+
+/* Of a changed graph: the model, and its new file. Steals `shared`. */
+static fb_status put_written_take(const fb_request *request, fb_shared_graph *shared, const graph_origin *from, fb_buffer *out,
+                                  fb_error *error) {
+    open_archive *open = NULL;
+    char digest[FB_ID_LENGTH + 1];
+    fb_status status = open_archive_take(request, shared, from, NULL, false, &open, error);
+    if (status) return status;
+    const char *data = onnx_written_data_name(open->written);
+    for (int i = 0; i < (data ? 2 : 1) && !status; i++) {
+        status = hash_written(request, open, i, digest, error);
+        if (!status) put_file(out, i ? data : from->onnx.model, digest, size_of(open));
+    }
+    release_archive(open);
+    return status;
+}
+
+static void get_files(const fb_request *request, fb_response *response) {
     fb_shared_graph *shared = NULL;
     graph_origin from;
     bool is_same = false;
+    fb_buffer answer = {0};
     fb_error error = {0};
-    fb_status status = find_origin(request, id, &shared, &from, &is_same, &error);
-    if (!status && !from.onnx.blob)
-        status = fb_fail(&error, FB_CONFLICT, "no-archive", "",
-                         "the graph was not read from an ONNX model, which may have several files");
-    if (status) fb_respond_error(response, &error);
-    if (shared) fb_share_release(shared);
-    *out = status ? (onnx_bundle){0} : from.onnx;
-    if (!status) from.onnx = (onnx_bundle){0};
+    if (!find_model(request, response, &shared, &from, &is_same)) return;
+    fb_buffer_char(&answer, '{');
+    fb_put_text(&answer, "model", from.onnx.model);
+    fb_put_name(&answer, "files");
+    fb_buffer_char(&answer, '{');
+    fb_status status = is_same ? put_blob(request->context, from.onnx.model, from.onnx.blob, &answer, &error)
+                               : put_written_take(request, shared, &from, &answer, &error);
+    for (size_t i = 0; i < from.onnx.count && !status; i++)
+        status = put_blob(request->context, from.onnx.files[i].name, from.onnx.files[i].blob, &answer, &error);
+    fb_buffer_string(&answer, "}}");
+    if (status) fb_respond_unreadable(response, &error, NULL);
+    else fb_respond_json_buffer_take(response, 200, &answer);
+    fb_buffer_free(&answer);
+    if (is_same) fb_share_release(shared);
     free_origin(&from);
-    return !status;
+}
+
+/* A file that is not the model's own. Steals `shared`. */
+static void respond_beside_take(const fb_request *request, fb_response *response, fb_shared_graph *shared,
+                                const graph_origin *from, bool is_same, const char *name) {
+    const onnx_bundle_file *found = onnx_bundle_find(&from->onnx, name);
+    bool has_written = false;
+    open_archive *open = NULL;
+    fb_error error = {0};
+    if (!is_same) {
+        if (open_archive_take(request, fb_share_hold(shared), from, NULL, true, &open, &error)) {
+            fb_share_release(shared);
+            fb_respond_unreadable(response, &error, NULL);
+            return;
+        }
+        const char *data = onnx_written_data_name(open->written);
+        has_written = data && strcmp(data, name) == 0;
+        release_archive(open);
+    }
+    if (has_written) {
+        respond_changed_take(request, response, shared, from, true);
+        return;
+    }
+    if (found && found->blob) fb_respond_blob_bytes(request, response, found->blob);
+    else fb_respond_problem(response, 404, "unknown-file", "the model has no file of this name, or it did not come along");
+    fb_share_release(shared);
+}
+
+static void get_file(const fb_request *request, fb_response *response) {
+    fb_shared_graph *shared = NULL;
+    graph_origin from;
+    bool is_same = false;
+    fb_buffer location = {0};
+    fb_request_rest(request, "location", &location);
+    const char *name = fb_buffer_text(&location);
+    if (!name) fb_respond_no_memory(response);
+    if (name && find_model(request, response, &shared, &from, &is_same)) {
+        bool is_model = strcmp(name, from.onnx.model) == 0;
+        if (!is_model) {
+            respond_beside_take(request, response, shared, &from, is_same, name);
+        } else if (is_same) {
+            fb_respond_blob_bytes(request, response, from.onnx.blob);
+            fb_share_release(shared);
+        } else {
+            respond_changed_take(request, response, shared, &from, false);
+        }
+        free_origin(&from);
+    }
+    fb_buffer_free(&location);
 }
 
 /* ---- an archive that foldback wrote comes back --------------------------------------------------------------------------- */
 
 enum { COMPARED_AT_ONCE = 1 << 20 };
 
-static fb_status compare_bytes(const fb_request *request, open_archive *written, const fb_archive *archive, const fb_blob *blob,
-                               bool *is_same, fb_error *error) {
-    uint64_t size = fb_archive_file_size(written->file);
+static fb_status compare_bytes(const fb_request *request, open_archive *written, const unsigned char *bytes,
+                               const fb_blob *blob, bool *is_same, fb_error *error) {
+    uint64_t size = size_of(written);
     unsigned char *block = malloc(COMPARED_AT_ONCE);
     fb_status status = block ? FB_OK : fb_fail_memory(error);
     *is_same = size == fb_blob_size(blob);
@@ -478,7 +648,7 @@ static fb_status compare_bytes(const fb_request *request, open_archive *written,
         size_t now = size - at < COMPARED_AT_ONCE ? (size_t)(size - at) : COMPARED_AT_ONCE;
         status = fb_watch_check(fb_request_watch(request), error);
         if (!status) status = read_archive(written, at, block, now, error);
-        *is_same = !status && memcmp(block, archive->zip.bytes + at, now) == 0;
+        *is_same = !status && memcmp(block, bytes + at, now) == 0;
         fb_blob_forget(blob);
     }
     free(block);
@@ -486,12 +656,12 @@ static fb_status compare_bytes(const fb_request *request, open_archive *written,
 }
 
 /* The document of the graph if the blob is its archive. Steals `shared`. */
-static fb_status check_written_take(const fb_request *request, fb_shared_graph *shared, const fb_archive_origin *origin,
-                                    const fb_archive *archive, const fb_blob *blob, fb_buffer *out, fb_error *error) {
+static fb_status check_written_take(const fb_request *request, fb_shared_graph *shared, const graph_origin *origin,
+                                    const unsigned char *bytes, const fb_blob *blob, fb_buffer *out, fb_error *error) {
     open_archive *written = NULL;
     bool is_same = false;
-    fb_status status = open_archive_take(request, shared, origin, NULL, &written, error);
-    if (!status) status = compare_bytes(request, written, archive, blob, &is_same, error);
+    fb_status status = open_archive_take(request, shared, origin, NULL, false, &written, error);
+    if (!status) status = compare_bytes(request, written, bytes, blob, &is_same, error);
     if (is_same) fb_document_write(written->shared->graph, out);
     if (written) release_archive(written);
     return out->failed ? fb_fail_memory(error) : status;
@@ -501,17 +671,66 @@ static fb_status check_written_take(const fb_request *request, fb_shared_graph *
  * `out`: it is another archive, or the graph is not here any more; then it is read like any other. */
 static fb_status find_written(const fb_request *request, const fb_archive *archive, const fb_blob *blob, const char *model,
                               fb_buffer *out, fb_error *error) {
-    fb_archive_origin origin = {0};
+    graph_origin origin = {0};
     fb_shared_graph *shared = NULL;
     fb_error met = {0};
     char id[FB_ID_LENGTH + 1];
     bool is_named = !fb_archive_written_for(archive, id, &met) && *id &&
                     !fb_load_graph(request->context, fb_request_watch(request), id, &shared, &met) &&
-                    !fb_archive_origin_of(shared->graph, &origin, &met) && *origin.blob &&
-                    (!model || strcmp(model, origin.model) == 0);
-    if (is_named) check_written_take(request, shared, &origin, archive, blob, out, &met);
+                    !fb_archive_origin_of(shared->graph, &origin.pt2, &met) && *origin.pt2.blob &&
+                    (!model || strcmp(model, origin.pt2.model) == 0);
+    if (is_named) check_written_take(request, shared, &origin, archive->zip.bytes, blob, out, &met);
     else if (shared) fb_share_release(shared);
-    free(origin.model);
+    free_origin(&origin);
+    bool is_final = met.status == FB_NO_MEMORY || met.status == FB_BUSY;
+    return is_final ? fb_fail(error, met.status, met.code, "", "%s", met.message) : FB_OK;
+}
+
+/* Are the files that came with a model those of the graph, and the new one what is written? */
+static fb_status compare_files(const fb_request *request, open_archive *written, const onnx_bundle *of,
+                               const onnx_bundle *given, bool *is_same, fb_error *error) {
+    const char *data = onnx_written_data_name(written->written);
+    char digest[FB_ID_LENGTH + 1] = "";
+    fb_status status = FB_OK;
+    for (size_t i = 0; given && i < given->count && *is_same && !status; i++) {
+        const onnx_bundle_file *one = &given->files[i], *known = onnx_bundle_find(of, one->name);
+        bool is_data = data && strcmp(data, one->name) == 0;
+        if (is_data && !*digest) status = hash_written(request, written, true, digest, error);
+        const char *wanted = is_data ? digest : known ? known->blob : NULL;
+        *is_same = !status && (one->blob && wanted ? strcmp(one->blob, wanted) == 0 : !one->blob && !wanted);
+    }
+    return status;
+}
+
+/* Steals `shared`. */
+static fb_status check_written_model_take(const fb_request *request, fb_shared_graph *shared, const graph_origin *origin,
+                                          const archive_source *source, const fb_blob *blob, const unsigned char *bytes,
+                                          fb_buffer *out, fb_error *error) {
+    open_archive *written = NULL;
+    bool is_same = false;
+    fb_status status = open_archive_take(request, shared, origin, NULL, false, &written, error);
+    if (!status) status = compare_bytes(request, written, bytes, blob, &is_same, error);
+    if (!status && is_same) status = compare_files(request, written, &origin->onnx, source->bundle, &is_same, error);
+    if (!status && is_same) {
+        out->size = 0;
+        *source->is_model = false;
+        fb_document_write(written->shared->graph, out);
+        if (out->failed) status = fb_fail_memory(error);
+    }
+    if (written) release_archive(written);
+    return status;
+}
+
+static fb_status find_written_model(const fb_request *request, const archive_source *source, const fb_blob *blob,
+                                    const unsigned char *bytes, const char *id, fb_buffer *out, fb_error *error) {
+    graph_origin origin = {0};
+    fb_shared_graph *shared = NULL;
+    fb_error met = {0};
+    bool is_named = !fb_load_graph(request->context, fb_request_watch(request), id, &shared, &met) &&
+                    !onnx_bundle_of(shared->graph, &origin.onnx, &met) && origin.onnx.blob;
+    if (is_named) check_written_model_take(request, shared, &origin, source, blob, bytes, out, &met);
+    else if (shared) fb_share_release(shared);
+    free_origin(&origin);
     bool is_final = met.status == FB_NO_MEMORY || met.status == FB_BUSY;
     return is_final ? fb_fail(error, met.status, met.code, "", "%s", met.message) : FB_OK;
 }
@@ -603,7 +822,7 @@ bool fb_respond_archive(const fb_request *request, fb_response *response, const 
     fb_status status = find_origin(request, id, &shared, &from, &is_same, &error);
     if (status) fb_respond_error(response, &error);
     else if (is_same) ok = fb_respond_blob_bytes(request, response, blob_of(&from));
-    else ok = respond_changed_take(request, response, shared, &from.pt2);
+    else ok = respond_changed_take(request, response, shared, &from, false);
     if (shared && (status || is_same)) fb_share_release(shared);
     free_origin(&from);
     return ok;
@@ -629,14 +848,14 @@ static void respond_same(const fb_request *request, fb_response *response, const
 
 /* Steals `shared`. */
 static void materialize_changed_take(const fb_request *request, fb_response *response, fb_shared_graph *shared,
-                                     const fb_archive_origin *origin) {
+                                     const graph_origin *origin) {
     fb_error error = {0};
     open_archive *open = NULL;
-    if (open_archive_take(request, shared, origin, NULL, &open, &error)) {
+    if (open_archive_take(request, shared, origin, NULL, false, &open, &error)) {
         fb_respond_unreadable(response, &error, NULL);
         return;
     }
-    fb_materialize(request, response, &changed_source, open, fb_archive_file_size(open->file), NULL);
+    fb_materialize(request, response, &changed_source, open, size_of(open), NULL);
     release_archive(open);
 }
 
@@ -656,7 +875,7 @@ void fb_materialize_archive(const fb_request *request, fb_response *response) {
                          "/v1/graphs/{id}/archive/files");
     if (status) fb_respond_error(response, &error);
     else if (is_same) respond_same(request, response, from.pt2.blob);
-    else materialize_changed_take(request, response, shared, &from.pt2);
+    else materialize_changed_take(request, response, shared, &from);
     if (shared && (status || is_same)) fb_share_release(shared);
     free_origin(&from);
 }
@@ -665,6 +884,14 @@ const fb_route fb_archive_routes[] = {
     {.method = "GET",
      .pattern = "/v1/graphs/{id}/archive",
      .handler = get_archive,
+     .scope = FB_SCOPE_READ,
+     .produces = "application/octet-stream",
+     .query = ""},
+    {.method = "GET", .pattern = "/v1/graphs/{id}/archive/files", .handler = get_files, .scope = FB_SCOPE_READ, .query = ""},
+    {.method = "GET",
+     .pattern = "/v1/graphs/{id}/archive/files/{location}",
+     .handler = get_file,
+     .takes_rest = true,
      .scope = FB_SCOPE_READ,
      .produces = "application/octet-stream",
      .query = ""},

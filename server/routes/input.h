@@ -227,10 +227,14 @@ bool fb_is_files_request(const fb_request *request);
 /* Reads that body. All of its files must be here as blobs: 422 missing-files. When that fails this responds and returns false.
  */
 bool fb_files_take(const fb_request *request, fb_response *response, fb_request_archive *archive);
+/* Reads the messages of a model that a stored graph came from. Close the file also after a failure. */
+fb_status fb_onnx_open_stored(const fb_request *request, const void *bytes, uint64_t size, const onnx_bundle *bundle,
+                              fb_work *work, onnx_file *file, fb_error *error);
 /* Appends the document of a model. `bundle` may be NULL: there are no files beside it. Where files are missing, their names are
- * added to `missing`, unless it is NULL. */
+ * added to `missing`, unless it is NULL. `written_for` gets the graph that foldback wrote it for, or ""; it may be NULL. */
 fb_status fb_onnx_document(const fb_request *request, const void *bytes, uint64_t size, const char *digest,
-                           const onnx_bundle *bundle, const fb_watch *watch, json_t **missing, fb_buffer *out, fb_error *error);
+                           const onnx_bundle *bundle, const fb_watch *watch, json_t **missing, fb_buffer *out,
+                           char *written_for, fb_error *error);
 
 /* ---- Weights that a request brings along for its graph: safetensors files that are here as blobs ------------------------- */
 

@@ -147,9 +147,25 @@ static void release(void *request, uint64_t size) {
     fb_request_release(request, size);
 }
 
+/* Messages that were within the limits of their day. */
+fb_status fb_onnx_open_stored(const fb_request *request, const void *bytes, uint64_t size, const onnx_bundle *bundle,
+                              fb_work *work, onnx_file *file, fb_error *error) {
+    const fb_app *app = request->context;
+    const onnx_limits limits = {.context = (void *)(uintptr_t)request, .hold = hold, .release = release};
+    finding found = {.store = app->store, .bundle = bundle};
+    const onnx_files files = {.model = bundle->model, .may_lack = bundle->may_lack, .context = &found, .find = find_file};
+    fb_status status = onnx_open(bytes, size, &limits, work, file, error);
+    if (!status) status = onnx_check(file, &files, work, error);
+    if (found.error.status) {
+        *error = found.error;
+        status = found.error.status;
+    }
+    return status;
+}
+
 fb_status fb_onnx_document(const fb_request *request, const void *bytes, uint64_t size, const char *digest,
                            const onnx_bundle *bundle, const fb_watch *watch, json_t **missing, fb_buffer *out,
-                           fb_error *error) {
+                           char *written_for, fb_error *error) {
     const fb_app *app = request->context;
     fb_work work = {.watch = watch};
     onnx_file file;
@@ -169,74 +185,7 @@ fb_status fb_onnx_document(const fb_request *request, const void *bytes, uint64_
     }
     if (status && missing && strcmp(error->code, "missing-files") == 0) list_missing(&file, missing);
     if (!status) status = onnx_document(&file, digest, files.model, &work, out, error);
+    if (!status && written_for) onnx_written_for(&file, written_for);
     onnx_close(&file);
     return status;
 }
-
-/* ---- GET …/archive/files ------------------------------------------------------------------------------------------------- */
-
-static fb_status put_file(const fb_app *app, const char *name, const char *digest, fb_buffer *out, fb_error *error) {
-    fb_blob *blob;
-    fb_put_comma(out);
-    fb_buffer_json_string(out, name, strlen(name));
-    fb_buffer_char(out, ':');
-    if (!digest) {
-        fb_buffer_string(out, "null");
-        return FB_OK;
-    }
-    fb_status status = fb_blob_open(app->store, digest, &blob, error);
-    if (status) return status;
-    fb_buffer_char(out, '{');
-    fb_put_text(out, "digest", digest);
-    fb_put_int(out, "size", (int64_t)fb_blob_size(blob));
-    fb_buffer_char(out, '}');
-    fb_blob_close(blob);
-    return FB_OK;
-}
-
-static void get_files(const fb_request *request, fb_response *response) {
-    onnx_bundle bundle;
-    fb_buffer answer = {0};
-    fb_error error = {0};
-    if (!fb_find_bundle(request, response, fb_request_param(request, "id"), &bundle)) return;
-    fb_buffer_char(&answer, '{');
-    fb_put_text(&answer, "model", bundle.model);
-    fb_put_name(&answer, "files");
-    fb_buffer_char(&answer, '{');
-    fb_status status = put_file(request->context, bundle.model, bundle.blob, &answer, &error);
-    for (size_t i = 0; i < bundle.count && !status; i++)
-        status = put_file(request->context, bundle.files[i].name, bundle.files[i].blob, &answer, &error);
-    fb_buffer_string(&answer, "}}");
-    if (status) fb_respond_error(response, &error);
-    else fb_respond_json_buffer_take(response, 200, &answer);
-    fb_buffer_free(&answer);
-    onnx_bundle_free(&bundle);
-}
-
-static void get_file(const fb_request *request, fb_response *response) {
-    onnx_bundle bundle;
-    fb_buffer location = {0};
-    fb_request_rest(request, "location", &location);
-    const char *name = fb_buffer_text(&location);
-    if (!name) fb_respond_no_memory(response);
-    if (name && fb_find_bundle(request, response, fb_request_param(request, "id"), &bundle)) {
-        const onnx_bundle_file *found = onnx_bundle_find(&bundle, name);
-        const char *digest = strcmp(name, bundle.model) == 0 ? bundle.blob : found ? found->blob : NULL;
-        if (digest) fb_respond_blob_bytes(request, response, digest);
-        else fb_respond_problem(response, 404, "unknown-file", "the model has no file of this name, or it did not come along");
-        onnx_bundle_free(&bundle);
-    }
-    fb_buffer_free(&location);
-}
-
-const fb_route fb_onnx_routes[] = {
-    {.method = "GET", .pattern = "/v1/graphs/{id}/archive/files", .handler = get_files, .scope = FB_SCOPE_READ, .query = ""},
-    {.method = "GET",
-     .pattern = "/v1/graphs/{id}/archive/files/{location}",
-     .handler = get_file,
-     .takes_rest = true,
-     .scope = FB_SCOPE_READ,
-     .produces = "application/octet-stream",
-     .query = ""},
-    {0},
-};

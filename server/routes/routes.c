@@ -10,7 +10,7 @@ static const fb_route *const tables[] = {
     fb_run_routes,         fb_pin_routes,    fb_model_routes,    fb_version_routes,     fb_alias_routes,
     fb_blob_routes,        fb_upload_routes, fb_gc_routes,       fb_token_routes,       fb_audit_routes,
     fb_job_routes,         fb_event_routes,  fb_picture_routes,  fb_ui_routes,          fb_webhook_routes,
-    fb_attestation_routes, fb_onnx_routes,   fb_bisect_routes,
+    fb_attestation_routes, fb_bisect_routes,
 };
 
 enum { TABLES = sizeof tables / sizeof *tables };

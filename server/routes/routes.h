@@ -17,7 +17,7 @@ extern const fb_route fb_index_routes[], fb_health_routes[], fb_pass_routes[], f
     fb_bisect_routes[], fb_edits_routes[], fb_optimize_routes[], fb_reverse_routes[], fb_external_run_routes[], fb_run_routes[],
     fb_pin_routes[], fb_model_routes[], fb_version_routes[], fb_alias_routes[], fb_blob_routes[], fb_upload_routes[],
     fb_gc_routes[], fb_token_routes[], fb_audit_routes[], fb_job_routes[], fb_event_routes[], fb_picture_routes[],
-    fb_ui_routes[], fb_webhook_routes[], fb_attestation_routes[], fb_onnx_routes[];
+    fb_ui_routes[], fb_webhook_routes[], fb_attestation_routes[];
 
 /* fb_route.defer: makes the request a job. */
 bool fb_defer_request(const fb_request *request, fb_response *response); /* jobs.c */

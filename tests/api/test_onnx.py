@@ -206,15 +206,25 @@ def test_passes_leave_it(shared):
 
 
 def test_a_changed_graph(shared):
-    """Its model cannot be written yet."""
+    """Its model is written anew, but for what ONNX has no words for."""
     made = send(shared, model("half-mlp")).json()["id"]
     document = json.loads(shared.get(f"/v1/graphs/{made}").body)
     document["name"] += "x"
     changed = shared.post("/v1/graphs", document).json()["id"]
-    is_problem(shared.get(f"/v1/graphs/{changed}/archive"), 409, "archive-changed")
-    is_problem(shared.get(f"/v1/graphs/{changed}/archive/files"), 409, "archive-changed")
-    is_problem(shared.get(f"/v1/graphs/{changed}/archive/files/model.onnx"), 409, "archive-changed")
+    data = shared.get(f"/v1/graphs/{changed}/archive").body
+    assert changed.encode() in data and data != model("half-mlp")
+    listed = shared.get(f"/v1/graphs/{changed}/archive/files").json()
+    assert listed == {"model": "model.onnx", "files": {"model.onnx": {"digest": digest_of(data), "size": len(data)}}}
+    assert shared.get(f"/v1/graphs/{changed}/archive/files/model.onnx").body == data
+    assert send(shared, data).json()["id"] == changed, "what foldback wrote is the graph that it wrote it for"
+    touched = data.replace(b"foldback.graph", b"foldback.grapf")
+    assert send(shared, touched).json()["id"] not in (made, changed)
     is_problem(shared.post(f"/v1/graphs/{made}/materialize?format=pt2", {}), 409, "no-archive")
+    call = next(one for one in document["nodes"] if one["op"] == "call_function")
+    call["target"] = "torch.relu"
+    strange = shared.post("/v1/graphs", document).json()["id"]
+    for path in ("archive", "archive/files", "archive/files/model.onnx"):
+        assert "torch.relu" in is_problem(shared.get(f"/v1/graphs/{strange}/{path}"), 409, "archive-changed")["detail"]
 
 
 def test_a_document_cannot_claim_a_file(shared):

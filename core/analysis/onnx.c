@@ -1,0 +1,282 @@
+#include "core/analysis/onnx.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/base/base64.h"
+#include "core/operators/onnx.h"
+#include "core/operators/spelling.h"
+#include "core/weights/dtype.h"
+
+/* ---- what the document says of a node's message -------------------------------------------------------------------------- */
+
+/* What follows a member of meta.onnx, or NULL; quotes within a text have a backslash. */
+static const char *find_member(const fb_graph *graph, fb_node node, const char *member) {
+    fb_value rest = fb_node_at(graph, node)->meta_rest;
+    const char *text = rest.id ? fb_value_text(graph, fb_map_value(graph, rest, "onnx")) : NULL;
+    const char *found = text ? strstr(text, member) : NULL;
+    return found ? found + strlen(member) : NULL;
+}
+
+int64_t fb_onnx_results(const fb_graph *graph, fb_node node) {
+    const char *count = find_member(graph, node, "\"results\":");
+    return count ? atoll(count) : -1;
+}
+
+static bool is_named(const fb_graph *graph, fb_node node) {
+    return find_member(graph, node, "\"named\":") != NULL;
+}
+
+/* ---- constants ----------------------------------------------------------------------------------------------------------- */
+
+/* The tensor whose bytes are in the document, where the argument is a constant; or none. */
+static fb_tensor constant_of(const fb_graph *graph, fb_value argument) {
+    fb_node node = argument.id ? fb_value_node(graph, argument) : (fb_node){0};
+    const fb_node_row *row = node.id ? fb_node_at(graph, node) : NULL;
+    if (!row || row->opcode != FB_GET_ATTR || !row->attribute.id) return (fb_tensor){0};
+    fb_tensor tensor = fb_module_tensor(graph, row->module, fb_text(graph, row->attribute));
+    return tensor.id && fb_tensor_at(graph, tensor)->data.id ? tensor : (fb_tensor){0};
+}
+
+enum { MOST_NUMBERS = 4096 };
+
+/* An element as a number; false: it is of a dtype that is not read. */
+static bool read_number(fb_dtype dtype, const unsigned char *bytes, size_t width, double *out) {
+    uint64_t bits = 0;
+    if (fb_dtype_is_computed(dtype)) {
+        fb_decode_numbers(dtype, bytes, 1, out);
+        return true;
+    }
+    if (!fb_dtype_is_integer(dtype) || width > sizeof bits) return false;
+    for (size_t i = width; i-- > 0;) bits = bits << 8 | bytes[i];
+    bool is_unsigned = dtype == FB_UINT8 || dtype == FB_UINT16 || dtype == FB_UINT32 || dtype == FB_UINT64 || dtype == FB_BOOL;
+    if (!is_unsigned && width < sizeof bits && bits >> (8 * width - 1)) bits |= UINT64_MAX << (8 * width);
+    *out = is_unsigned ? (double)bits : (double)(int64_t)bits;
+    return true;
+}
+
+/* Are all elements of the constant so? Also true of one without elements. */
+static bool all_are(const fb_graph *graph, fb_value argument, bool (*is_it)(double number)) {
+    fb_tensor tensor = constant_of(graph, argument);
+    if (!tensor.id) return false;
+    const fb_tensor_row *row = fb_tensor_at(graph, tensor);
+    const char *text = fb_text(graph, row->data);
+    size_t length = fb_text_length(graph, row->data), width = fb_dtype_size((fb_dtype)row->dtype);
+    size_t count = width ? fb_base64_size(text, length) / width : MOST_NUMBERS + 1;
+    if (count > MOST_NUMBERS) return false;
+    for (size_t i = 0; i < count; i++) {
+        unsigned char bytes[16];
+        double number;
+        if (width > sizeof bytes) return false;
+        fb_base64_decode(text, i * width, width, bytes);
+        if (!read_number((fb_dtype)row->dtype, bytes, width, &number) || !is_it(number)) return false;
+    }
+    return true;
+}
+
+static bool is_zero(double number) {
+    return number == 0;
+}
+static bool is_negative_zero(double number) {
+    return number == 0 && signbit(number);
+}
+static bool is_positive_zero(double number) {
+    return number == 0 && !signbit(number);
+}
+static bool is_one(double number) {
+    return number == 1;
+}
+static bool is_positive(double number) {
+    return number > 0;
+}
+
+/* ---- effects ------------------------------------------------------------------------------------------------------------- */
+
+static const fb_effects anything = {.is_unknown = true, .is_random = true, .has_effect = true};
+
+enum { MAX_NESTED = 20000, MAX_DEPTH = 40 }; /* nodes of programs within that are looked at for one call, and their depth */
+
+static bool add_effects(const fb_graph *graph, fb_node node, int *seen, int depth, fb_effects *effects);
+
+/* False when what happens inside may be anything, or is too much to look at. */
+static bool add_program(const fb_graph *graph, fb_program program, int *seen, int depth, fb_effects *effects) {
+    for (fb_node n = fb_first_node(graph, program); n.id; n = fb_next_node(graph, n))
+        if (++*seen > MAX_NESTED || !add_effects(graph, n, seen, depth, effects)) return false;
+    return true;
+}
+
+static bool add_attributes(const fb_graph *graph, fb_node node, int *seen, int depth, fb_effects *effects) {
+    bool has_program = false;
+    for (uint32_t edge = fb_input_first(graph, node); edge; edge = fb_input_next(graph, edge)) {
+        const fb_node_row *row = fb_node_at(graph, fb_edge_input(graph, edge));
+        if (row->opcode != FB_GET_ATTR || !row->module.id || row->attribute.id) continue;
+        fb_program program = fb_module_at(graph, row->module)->program;
+        if (!program.id || !add_program(graph, program, seen, depth, effects)) return false;
+        has_program = true;
+    }
+    return has_program;
+}
+
+static bool add_function(const fb_graph *graph, const char *target, int *seen, int depth, fb_effects *effects) {
+    fb_module module = fb_module_find(graph, target);
+    fb_program program = module.id ? fb_module_at(graph, module)->program : (fb_program){0};
+    return program.id && add_program(graph, program, seen, depth, effects);
+}
+
+static bool is_in_training(const fb_graph *graph, fb_node node) {
+    fb_value mode = fb_node_arg(graph, node, 2);
+    return mode.id && fb_value_kind(graph, mode) != FB_NONE && !all_are(graph, mode, is_zero);
+}
+
+static bool add_effects(const fb_graph *graph, fb_node node, int *seen, int depth, fb_effects *effects) {
+    const fb_node_row *row = fb_node_at(graph, node);
+    const char *target = fb_text(graph, row->target);
+    if (row->opcode == FB_PLACEHOLDER || row->opcode == FB_GET_ATTR || row->opcode == FB_OUTPUT) return true;
+    if (row->opcode != FB_CALL_FUNCTION || depth > MAX_DEPTH) return false;
+    if (row->op == FB_OP_GETITEM) return true;
+    if (fb_is_spelled(target, FB_ONNX_FUNCTION)) return add_function(graph, target, seen, depth + 1, effects);
+    const fb_onnx_facts *facts = fb_onnx_facts_of(target);
+    if (!facts) return false;
+    switch (facts->effect) {
+    case FB_ONNX_COMPUTES: return true;
+    case FB_ONNX_DRAWS: effects->is_random = true; return true;
+    case FB_ONNX_DRAWS_IN_TRAINING: effects->is_random |= is_in_training(graph, node); return true;
+    case FB_ONNX_RUNS: return add_attributes(graph, node, seen, depth + 1, effects);
+    }
+    return false;
+}
+
+fb_effects fb_onnx_effects(const fb_graph *graph, fb_node node) {
+    fb_effects effects = {0};
+    int seen = 0;
+    if (!add_effects(graph, node, &seen, 0, &effects)) effects = anything;
+    effects.is_named = is_named(graph, node);
+    return effects;
+}
+
+/* ---- identities ---------------------------------------------------------------------------------------------------------- */
+
+static void doubt(fb_identity *identity, const char *reason, const char *detail) {
+    if (!identity->doubt.code) identity->doubt = (fb_obstacle){reason, detail};
+}
+
+static bool is_absent(const fb_graph *graph, fb_value value) {
+    return !value.id || fb_value_kind(graph, value) == FB_NONE;
+}
+
+/* Values are interned: equal sizes, symbols included, are one value. */
+static bool has_same_shape(const fb_graph *graph, const fb_identity *identity) {
+    fb_value from = fb_node_at(graph, identity->input)->shape, to = fb_node_at(graph, identity->node)->shape;
+    return from.id && from.id == to.id;
+}
+
+static bool read_cast(const fb_graph *graph, fb_identity *identity) {
+    uint8_t from = fb_node_at(graph, identity->input)->dtype, to = fb_node_at(graph, identity->node)->dtype;
+    return from && from == to;
+}
+
+/* A constant of one element and no dimension leaves the shape as it is; others do where the document says so. */
+static bool keeps_shape(const fb_graph *graph, const fb_identity *identity, fb_value constant) {
+    fb_tensor tensor = constant_of(graph, constant);
+    bool is_scalar = tensor.id && fb_value_at(graph, fb_tensor_at(graph, tensor)->shape)->count == 0;
+    return is_scalar || has_same_shape(graph, identity);
+}
+
+/* x + 0, 0 + x, x - 0; x * 1, 1 * x, x / 1. `call` has the operands. */
+static bool read_arithmetic(const fb_graph *graph, fb_node call, fb_identity_rule rule, bool commutes, fb_identity *identity) {
+    bool is_sum = rule != FB_IDENTITY_RULE_SCALES;
+    for (size_t i = 0; i < (commutes ? 2 : 1); i++) {
+        fb_value tensor = fb_node_arg(graph, call, i), constant = fb_node_arg(graph, call, 1 - i);
+        if (is_absent(graph, tensor) || is_absent(graph, constant)) return false;
+        if (!all_are(graph, constant, is_sum ? is_zero : is_one)) continue;
+        identity->input = fb_value_node(graph, tensor);
+        if (!identity->input.id || !keeps_shape(graph, identity, constant)) continue;
+        fb_dtype dtype = (fb_dtype)fb_tensor_at(graph, constant_of(graph, constant))->dtype;
+        bool is_exact = all_are(graph, constant, rule == FB_IDENTITY_RULE_SUBTRACTS ? is_positive_zero : is_negative_zero);
+        identity->turns_minus_zero = is_sum && fb_dtype_is_floating(dtype) && !is_exact;
+        return true;
+    }
+    return false;
+}
+
+static bool read_turn(const fb_graph *graph, fb_node call, const fb_identity *identity) {
+    fb_value perm = fb_node_kwarg(graph, call, "perm");
+    int64_t axis;
+    if (!perm.id) {
+        int rank = fb_shape_rank(graph, fb_node_at(graph, identity->input)->shape);
+        return rank == 0 || rank == 1;
+    }
+    const fb_value_row *list = fb_value_at(graph, perm);
+    for (uint32_t i = 0; i < list->count; i++)
+        if (!fb_value_is_int(graph, list->items[i], &axis) || axis != i) return false;
+    return list->kind == FB_LIST;
+}
+
+static bool read_pad(const fb_graph *graph, fb_node call) {
+    fb_value pads = fb_node_kwarg(graph, call, "pads");
+    int64_t pad;
+    if (!pads.id) return all_are(graph, fb_node_arg(graph, call, 1), is_zero);
+    const fb_value_row *list = fb_value_at(graph, pads);
+    for (uint32_t i = 0; i < list->count; i++)
+        if (!fb_value_is_int(graph, list->items[i], &pad) || pad) return false;
+    return list->kind == FB_LIST;
+}
+
+/* All of a shape that goes forward is the whole. */
+static bool read_cut(const fb_graph *graph, fb_node call, const fb_identity *identity) {
+    fb_value steps = fb_node_arg(graph, call, 4);
+    return has_same_shape(graph, identity) && (is_absent(graph, steps) || all_are(graph, steps, is_positive));
+}
+
+static bool read_by_rule(const fb_graph *graph, fb_node call, const fb_onnx_facts *facts, fb_identity *identity) {
+    switch (facts->identity) {
+    case FB_IDENTITY_RULE_RETURNS: return true;
+    case FB_IDENTITY_RULE_DROPS:
+        if (is_in_training(graph, call)) doubt(identity, "training-mode", "it is in training mode, or may be");
+        return true;
+    case FB_IDENTITY_RULE_CASTS: return read_cast(graph, identity);
+    case FB_IDENTITY_RULE_RESHAPES: return has_same_shape(graph, identity);
+    case FB_IDENTITY_RULE_TURNS: return read_turn(graph, call, identity);
+    case FB_IDENTITY_RULE_JOINS: return fb_value_at(graph, fb_node_at(graph, call)->args)->count == 1;
+    case FB_IDENTITY_RULE_PADS: return read_pad(graph, call);
+    case FB_IDENTITY_RULE_CUTS: return read_cut(graph, call, identity);
+    case FB_IDENTITY_RULE_ADDS:
+    case FB_IDENTITY_RULE_SUBTRACTS:
+    case FB_IDENTITY_RULE_SCALES: return read_arithmetic(graph, call, facts->identity, facts->is_commutative, identity);
+    default: return false;
+    }
+}
+
+static bool is_output(const fb_graph *graph, fb_node node) {
+    for (uint32_t e = fb_user_first(graph, node); e; e = fb_user_next(graph, e))
+        if (fb_node_at(graph, fb_edge_user(graph, e))->opcode == FB_OUTPUT) return true;
+    return false;
+}
+
+/* A value that becomes an output gets that one's name; so the one that goes, and the one that is renamed, must not be named
+ * elsewhere. */
+static void judge_names(const fb_graph *graph, fb_identity *identity) {
+    bool is_kept = is_named(graph, identity->node) || (is_named(graph, identity->input) && is_output(graph, identity->node));
+    if (is_kept)
+        doubt(identity, "named-elsewhere",
+              "the model's training_info or quantization_annotation names its value, or its input's");
+}
+
+bool fb_onnx_identity_at(const fb_graph *graph, fb_node node, fb_identity *identity) {
+    const fb_node_row *row = fb_node_at(graph, node);
+    int64_t index = -1;
+    if (row->opcode != FB_CALL_FUNCTION) return false;
+    bool is_item = row->op == FB_OP_GETITEM;
+    fb_node call = is_item ? fb_value_node(graph, fb_node_arg(graph, node, 0)) : node;
+    if (is_item && (!call.id || !fb_value_is_int(graph, fb_node_arg(graph, node, 1), &index) || index != 0)) return false;
+    if (!is_item && fb_onnx_results(graph, call) >= 0) return false; /* its items are looked at */
+    const fb_onnx_facts *facts = fb_onnx_facts_of(fb_node_target(graph, call));
+    fb_value first = fb_node_arg(graph, call, 0);
+    if (!facts || facts->identity == FB_IDENTITY_RULE_NEVER || is_absent(graph, first)) return false;
+    fb_identity found = {.node = node, .input = fb_value_node(graph, first), .form = FB_IDENTITY_COPY};
+    if (!found.input.id || !read_by_rule(graph, call, facts, &found)) return false;
+    judge_names(graph, &found);
+    *identity = found;
+    return true;
+}
