@@ -13,7 +13,8 @@ bool fb_reads_bytes(const fb_graph *graph, fb_node read, fb_tensor *tensor) {
     slot.tensor = fb_module_tensor(graph, slot.module, slot.attribute);
     slot.is_buffer = fb_map_value(graph, fb_module_at(graph, slot.module)->buffers, slot.attribute).id != 0;
     *tensor = slot.tensor;
-    return slot.tensor.id && fb_tensor_at(graph, slot.tensor)->data.id && !fb_slot_is_persistent(graph, &slot);
+    bool is_kept = fb_graph_is_onnx(graph) || !fb_slot_is_persistent(graph, &slot); /* an ONNX model has no buffers */
+    return slot.tensor.id && fb_tensor_at(graph, slot.tensor)->data.id && is_kept;
 }
 
 bool fb_reads_constant(const fb_graph *graph, const fb_alias *alias, fb_node read, fb_tensor *tensor) {

@@ -37,6 +37,7 @@ struct fb_onnx_call {
 typedef struct fb_onnx_operator {
     const char *name;
     fb_onnx_rule *shape, *value;
+    fb_onnx_exact exact;
     uint8_t versions[16];
 } fb_onnx_operator;
 

@@ -1372,7 +1372,8 @@ SHAPE(scan) {
 #define fb_onnx_value_none NULL
 
 const fb_onnx_operator fb_onnx_operators[] = {
-#define ONNX_OPERATOR(name, shape, value, ...) {name, shape_##shape, fb_onnx_value_##value, {__VA_ARGS__}},
+#define ONNX_OPERATOR(name, shape, value, exact, ...)                                                                          \
+    {name, shape_##shape, fb_onnx_value_##value, FB_ONNX_EXACT_##exact, {__VA_ARGS__}},
 #include "core/operators/onnx_operators.def"
 #undef ONNX_OPERATOR
 };

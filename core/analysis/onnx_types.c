@@ -29,10 +29,9 @@ struct fb_onnx_types {
     fb_work *work;
     fb_onnx_sizes *sizes;
     fb_arena arena;
-    look *now;    /* by node: in the look at hand */
-    type *all;    /* by node: what holds of all looks */
-    bool *is_any; /* by node: `all` is of one or more */
-    fb_map operators;
+    look *now;     /* by node: in the look at hand */
+    type *all;     /* by node: what holds of all looks */
+    bool *is_any;  /* by node: `all` is of one or more */
     uint64_t left; /* looks at nodes */
     bool failed;
 };
@@ -304,17 +303,38 @@ typedef struct call_state { /* beside the call that rules see */
     int depth;
 } call_state;
 
-static const fb_onnx_operator *operator_of(fb_onnx_types *t, const char *target, int *version) {
+typedef struct name_key {
+    const char *name;
+    size_t length;
+} name_key;
+
+static int by_name(const void *a, const void *b) {
+    const name_key *key = a;
+    const char *name = ((const fb_onnx_operator *)b)->name;
+    int order = strncmp(key->name, name, key->length);
+    return order ? order : name[key->length] ? -1 : 0;
+}
+
+/* Of a version that is known. */
+static const fb_onnx_operator *operator_of(const char *target, int *version) {
+    if (strncmp(target, DEFAULT, strlen(DEFAULT)) != 0) return NULL;
     const char *name = target + strlen(DEFAULT), *dot = strchr(name, '.');
-    if (strncmp(target, DEFAULT, strlen(DEFAULT)) != 0 || !dot || dot[1] != 'v' || strchr(dot + 1, '.')) return NULL;
+    if (!dot || dot[1] != 'v' || strchr(dot + 1, '.')) return NULL;
+    const name_key key = {name, (size_t)(dot - name)};
+    const fb_onnx_operator *found =
+        bsearch(&key, fb_onnx_operators, fb_onnx_operator_count, sizeof *fb_onnx_operators, by_name);
+    bool is_known = false;
     *version = atoi(dot + 2);
-    uint32_t cursor = 0, at;
-    size_t length = (size_t)(dot - name);
-    while ((at = fb_map_next(&t->operators, fb_hash(name, length, 0), &cursor)) != 0) {
-        const fb_onnx_operator *o = &fb_onnx_operators[at - 1];
-        if (strncmp(o->name, name, length) == 0 && !o->name[length]) return *version >= o->versions[0] ? o : NULL;
-    }
-    return NULL;
+    for (int i = 0; found && i < 16 && found->versions[i]; i++) is_known |= found->versions[i] == *version;
+    return is_known ? found : NULL;
+}
+
+fb_onnx_exact fb_onnx_exact_of(const fb_graph *graph, fb_node node) {
+    int version;
+    if (fb_node_at(graph, node)->opcode != FB_CALL_FUNCTION) return FB_ONNX_EXACT_NEVER;
+    if (strcmp(fb_node_target(graph, node), "operator.getitem") == 0) return FB_ONNX_EXACT_ANY;
+    const fb_onnx_operator *found = operator_of(fb_node_target(graph, node), &version);
+    return found ? found->exact : FB_ONNX_EXACT_NEVER;
 }
 
 /* The node's metadata say how many results it has; without it is one. */
@@ -422,7 +442,7 @@ static void look_at_call(fb_onnx_types *t, fb_node node, const fb_onnx_scope *sc
     c->version = 0;
     c->wanted = several ? several : 1;
     for (uint32_t i = 0; i < FB_ONNX_RESULTS; i++) c->results[i] = unknown; /* a rule may give more than are wanted */
-    const fb_onnx_operator *operator= is_function ? NULL : operator_of(t, target, &c->version);
+    const fb_onnx_operator *operator= is_function ? NULL : operator_of(target, &c->version);
     if (is_function) look_at_function(t, c, target, depth);
     else if (operator&& operator->shape) operator->shape(c);
     if (operator&& operator->value) operator->value(c);
@@ -496,7 +516,6 @@ void fb_onnx_types_free(fb_onnx_types *t) {
     if (!t) return;
     fb_onnx_sizes_free(t->sizes);
     fb_arena_free(&t->arena);
-    fb_map_free(&t->operators);
     free(t->now);
     free(t->all);
     free(t->is_any);
@@ -515,15 +534,109 @@ fb_onnx_types *fb_onnx_types_find(const fb_graph *graph, fb_work *work) {
                          .is_any = calloc(limit, sizeof *t->is_any),
                          .left = VISITS * limit + 1000};
     t->failed = !t->sizes || !t->now || !t->all || !t->is_any;
-    for (uint32_t i = 0; i < fb_onnx_operator_count && !t->failed; i++) {
-        const char *name = fb_onnx_operators[i].name;
-        t->failed = !fb_map_add(&t->operators, fb_hash(name, strlen(name), 0), i + 1);
-    }
     if (!t->failed) look_at_program(t, FB_MAIN_PROGRAM, NULL, 0, NULL, NULL, 0);
     t->failed |= (t->sizes && fb_onnx_sizes_failed(t->sizes)) || work->stopped.status;
     if (!t->failed) return t;
     fb_onnx_types_free(t);
     return NULL;
+}
+
+bool fb_onnx_is_constant(const fb_graph *g, fb_node node) {
+    fb_value rest = fb_node_at(g, node)->meta_rest;
+    const char *text = rest.id ? fb_value_text(g, fb_map_value(g, rest, "onnx")) : NULL;
+    return fb_node_at(g, node)->opcode == FB_GET_ATTR && text && strncmp(text, "{\"node\":", 8) == 0;
+}
+
+/* ---- views --------------------------------------------------------------------------------------------------------------- */
+
+static const fb_onnx_operator *operator_at(const fb_graph *g, fb_node node) {
+    int version;
+    bool is_call = fb_node_at(g, node)->opcode == FB_CALL_FUNCTION && !results_of(g, node);
+    return is_call ? operator_of(fb_node_target(g, node), &version) : NULL;
+}
+
+static bool is_called(const fb_onnx_operator *operator, const char * name) {
+    return operator&& strcmp(operator->name, name) == 0;
+}
+
+static bool read_permutation(const fb_onnx_types *t, fb_node node, fb_rearrange *found) {
+    fb_value perm = fb_node_kwarg(t->graph, node, "perm");
+    for (int i = 0; i < found->rank; i++) {
+        int64_t axis = found->rank - 1 - i;
+        if (perm.id && !fb_value_is_int(t->graph, fb_value_item(t->graph, perm, (size_t)i), &axis)) return false;
+        if (axis < 0 || axis >= found->rank) return false;
+        found->dims[i] = (int)axis;
+    }
+    return true;
+}
+
+bool fb_onnx_rearrange_at(const fb_onnx_types *t, fb_node node, fb_rearrange *found) {
+    static const char *const ordered[] = {"Reshape", "Flatten", "Squeeze", "Unsqueeze"};
+    const fb_onnx_operator *operator= operator_at(t->graph, node);
+    const type *of = fb_onnx_type_of(t, node);
+    bool is_ordered = false;
+    for (size_t i = 0; i < sizeof ordered / sizeof *ordered; i++) is_ordered |= is_called(operator, ordered[i]);
+    if ((!is_ordered && !is_called(operator, "Transpose")) || of->rank < 0) return false;
+    fb_value input = fb_node_arg(t->graph, node, 0);
+    *found = (fb_rearrange){.node = node, .input = input.id ? fb_value_node(t->graph, input) : (fb_node){0}, .rank = of->rank};
+    found->form = is_ordered ? FB_REARRANGE_RESHAPE : FB_REARRANGE_PERMUTE;
+    return found->input.id && (is_ordered || read_permutation(t, node, found));
+}
+
+const char *fb_onnx_operator_name(const fb_graph *graph, fb_node node) {
+    const fb_onnx_operator *operator= operator_at(graph, node);
+    return operator? operator->name : NULL;
+}
+
+bool fb_onnx_is_reshape(const fb_graph *graph, fb_node node) {
+    fb_value allows = fb_node_kwarg(graph, node, "allowzero");
+    int64_t number = 1;
+    bool copies = !allows.id || (fb_value_is_int(graph, allows, &number) && !number);
+    return is_called(operator_at(graph, node), "Reshape") && copies;
+}
+
+bool fb_onnx_same_shape(const fb_onnx_types *t, fb_node a, fb_node b) {
+    const type *x = fb_onnx_type_of(t, a), *y = fb_onnx_type_of(t, b);
+    return x->rank >= 0 && x->rank == y->rank && memcmp(x->sizes, y->sizes, (size_t)x->rank * sizeof *x->sizes) == 0;
+}
+
+/* 0 for a size that the input has at the same place, and -1 for one that is no number. */
+static int sizes_to_give(const fb_onnx_types *t, const type *x, const size *wanted, int count, int64_t sizes[FB_ONNX_RANK]) {
+    int open = -1, copied = 0;
+    bool has_rest = false;
+    for (int i = 0; i < count; i++) {
+        bool is_number = fb_size_is_number(t->sizes, wanted[i], &sizes[i]);
+        if (!is_number && wanted[i] && i < x->rank && x->sizes[i] == wanted[i]) sizes[i] = 0, is_number = true;
+        copied += is_number && sizes[i] == 0;
+        has_rest |= is_number && sizes[i] < 0;
+        if (is_number) continue;
+        if (open >= 0) return -1;
+        sizes[open = i] = -1;
+    }
+    return open >= 0 && (copied || has_rest) ? -1 : count; /* beside -1 a size of 0 at run time fails */
+}
+
+int fb_onnx_sizes_to_give(const fb_onnx_types *t, fb_node node, int64_t sizes[FB_ONNX_RANK]) {
+    const fb_graph *g = t->graph;
+    size wanted_sizes[FB_ONNX_RANK];
+    if (!fb_onnx_is_reshape(g, node)) return -1;
+    fb_value given = fb_node_arg(g, node, 1);
+    fb_node input = fb_value_node(g, fb_node_arg(g, node, 0)), asked = given.id ? fb_value_node(g, given) : (fb_node){0};
+    if (!input.id || !asked.id || fb_node_at(g, asked)->opcode != FB_CALL_FUNCTION) return -1;
+    const type *of = fb_onnx_type_of(t, asked);
+    if (!of->elements || of->count > FB_ONNX_RANK) return -1;
+    for (uint32_t i = 0; i < of->count; i++)
+        wanted_sizes[i] = of->elements[i].kind == FB_ONNX_INT ? of->elements[i].integer : 0;
+    return sizes_to_give(t, fb_onnx_type_of(t, input), wanted_sizes, (int)of->count, sizes);
+}
+
+int fb_onnx_sizes_between(const fb_onnx_types *t, fb_node from, fb_node to, int64_t sizes[FB_ONNX_RANK]) {
+    const type *of = fb_onnx_type_of(t, to);
+    int count = of->rank < 0 ? -1 : sizes_to_give(t, fb_onnx_type_of(t, from), of->sizes, of->rank, sizes);
+    int64_t number;
+    for (int i = 0; i < count; i++) /* 0 is no size, but copies one */
+        if (fb_size_is_number(t->sizes, of->sizes[i], &number) && number == 0) return -1;
+    return count;
 }
 
 /* ---- recording ----------------------------------------------------------------------------------------------------------- */

@@ -206,10 +206,13 @@ static fb_node call_of_item(const fb_graph *graph, fb_node node) {
     return is_item ? fb_value_node(graph, fb_node_arg(graph, node, 0)) : (fb_node){0};
 }
 
+bool onnx_stays_constant(onnx_writer *w, fb_node node) {
+    return fb_node_at(w->graph, node)->opcode == FB_GET_ATTR && w->twins[node.id].id &&
+           onnx_note_of(w, w->before, w->twins[node.id]).node >= 0 && onnx_note_of(w, w->graph, node).node >= 0;
+}
+
 static bool is_initializer(onnx_writer *w, fb_node node) {
-    const fb_node_row *row = fb_node_at(w->graph, node);
-    if (row->opcode != FB_GET_ATTR) return false;
-    return !w->twins[node.id].id || onnx_note_of(w, w->before, w->twins[node.id]).node < 0;
+    return fb_node_at(w->graph, node)->opcode == FB_GET_ATTR && !onnx_stays_constant(w, node);
 }
 
 static bool is_given(onnx_writer *w, fb_node node) {

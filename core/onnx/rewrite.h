@@ -52,6 +52,8 @@ typedef struct onnx_writer {
 bool onnx_refuse_change(onnx_writer *w, const char *format, ...) __attribute__((format(printf, 2, 3)));
 bool onnx_writer_no_memory(onnx_writer *w);
 onnx_note onnx_note_of(onnx_writer *w, const fb_graph *graph, fb_node node);
+/* A Constant that the graph still has as such; a pass may have made an initializer of it. */
+bool onnx_stays_constant(onnx_writer *w, fb_node node);
 /* Fills `model`. */
 bool onnx_rewrite_model(onnx_writer *w);
 /* Does the model that was written, read again, say what the graph says? */

@@ -11,7 +11,7 @@ typedef struct operator_row {
 } operator_row;
 
 static const operator_row operators[] = {
-#define ONNX_OPERATOR(name, shape, value, ...) {name, {__VA_ARGS__}},
+#define ONNX_OPERATOR(name, shape, value, exact, ...) {name, {__VA_ARGS__}},
 #include "core/operators/onnx_operators.def"
 #undef ONNX_OPERATOR
 };

@@ -5,6 +5,7 @@
 
 #include "core/analysis/constant.h"
 #include "core/analysis/infer.h"
+#include "core/analysis/onnx_types.h"
 #include "core/analysis/shape.h"
 #include "core/base/base64.h"
 #include "core/weights/recipe.h"
@@ -700,6 +701,158 @@ static constant_rule *const rules[FB_OP_COUNT] = {
 #undef FB_CONSTANT_RULE
 };
 
+/* ---- ONNX ---------------------------------------------------------------------------------------------------------------- */
+
+static fb_value onnx_operand(constant_call *c, size_t index) {
+    fb_value argument = fb_node_arg(c->graph, c->call.node, index);
+    return constant_of(c, argument.id ? argument : FB_VALUE_NONE);
+}
+
+static fb_value onnx_same(constant_call *c) {
+    return onnx_operand(c, 0);
+}
+
+static fb_value onnx_reshape(constant_call *c) {
+    return constant_reshaped(c, onnx_operand(c, 0));
+}
+
+static fb_value onnx_transpose(constant_call *c) {
+    fb_value recipe = onnx_operand(c, 0), perm = fb_node_kwarg(c->graph, c->call.node, "perm");
+    int64_t dims[FB_MAX_RANK];
+    for (int i = 0; i < c->type.rank; i++) {
+        dims[i] = c->type.rank - 1 - i;
+        if (perm.id && !fb_value_is_int(c->graph, fb_value_item(c->graph, perm, (size_t)i), &dims[i])) return (fb_value){0};
+    }
+    return recipe.id ? fb_recipe_permute(c->graph, recipe, dims, (size_t)c->type.rank) : recipe;
+}
+
+static bool onnx_axis(constant_call *c, int64_t fallback, int rank, int *out) {
+    fb_value given = fb_node_kwarg(c->graph, c->call.node, "axis");
+    int64_t axis = fallback;
+    if (given.id && !fb_value_is_int(c->graph, given, &axis)) return false;
+    return fb_normalise_axis(axis, rank, out);
+}
+
+static fb_value onnx_concat(constant_call *c) {
+    const fb_value_row *args = fb_value_at(c->graph, fb_node_at(c->graph, c->call.node)->args);
+    fb_value parts[64], recipe = {0};
+    int axis;
+    if (!args->count || args->count > 64 || !onnx_axis(c, 1, c->type.rank, &axis)) return recipe;
+    for (uint32_t i = 0; i < args->count; i++)
+        if (!(parts[i] = onnx_operand(c, i)).id) return recipe;
+    return args->count == 1 ? parts[0] : fb_recipe_concat(c->graph, axis, parts, args->count);
+}
+
+/* Integers of an attribute, or of an input, that are numbers of the document. */
+static int onnx_integers(constant_call *c, const char *name, size_t input, int64_t out[FB_MAX_RANK]) {
+    const fb_graph *g = c->graph;
+    fb_value attribute = fb_node_kwarg(g, c->call.node, name), argument = fb_node_arg(g, c->call.node, input);
+    const fb_value_row *row = attribute.id ? fb_value_at(g, attribute) : NULL;
+    fb_node read = argument.id && !row ? fb_value_node(g, argument) : (fb_node){0};
+    fb_tensor tensor;
+    if (row && (row->kind != FB_LIST || row->count > FB_MAX_RANK)) return -1;
+    for (uint32_t i = 0; row && i < row->count; i++)
+        if (!fb_value_is_int(g, row->items[i], &out[i])) return -1;
+    if (row) return (int)row->count;
+    if (!read.id) return 0;
+    if (!fb_reads_bytes(g, read, &tensor)) return -1;
+    const fb_tensor_row *of = fb_tensor_at(g, tensor);
+    if (of->dtype != FB_INT64 && of->dtype != FB_INT32) return -1;
+    size_t width = fb_dtype_size((fb_dtype)of->dtype),
+           count = fb_base64_size(fb_text(g, of->data), fb_text_length(g, of->data)) / width;
+    for (size_t i = 0; i < count && count <= FB_MAX_RANK; i++) out[i] = integer_at(fb_text(g, of->data), width, (int64_t)i);
+    return count <= FB_MAX_RANK ? (int)count : -1;
+}
+
+static int64_t cut_at(int64_t at, int64_t size) {
+    if (at < 0) at = at < -size ? 0 : at + size;
+    return at > size ? size : at;
+}
+
+static fb_value onnx_slice(constant_call *c) {
+    int64_t starts[FB_MAX_RANK], ends[FB_MAX_RANK], axes[FB_MAX_RANK], steps[FB_MAX_RANK];
+    fb_value recipe = onnx_operand(c, 0);
+    fb_recipe_type type;
+    int count = onnx_integers(c, "starts", 1, starts), end_count = onnx_integers(c, "ends", 2, ends),
+        axis_count = onnx_integers(c, "axes", 3, axes), step_count = onnx_integers(c, "steps", 4, steps);
+    bool fits = count >= 0 && end_count == count && axis_count >= 0 && step_count >= 0 && (!axis_count || axis_count == count);
+    if (!fits || !constant_type_of(c, recipe, &type)) return (fb_value){0};
+    for (int i = 0; i < step_count; i++)
+        if (steps[i] != 1) return no_constant(c, "unsupported-arguments", "recipes have no slices with a step");
+    for (int i = 0; i < count; i++) {
+        int axis;
+        if (!fb_normalise_axis(axis_count ? axes[i] : i, type.rank, &axis)) return (fb_value){0};
+        int64_t size = type.sizes[axis], start = cut_at(starts[i], size), stop = cut_at(ends[i], size);
+        recipe = fb_recipe_slice(c->graph, recipe, axis, start, stop < start ? start : stop);
+    }
+    return recipe;
+}
+
+static fb_value onnx_gather(constant_call *c) {
+    fb_value recipe = onnx_operand(c, 0), given = fb_node_arg(c->graph, c->call.node, 1);
+    fb_node read = given.id ? fb_value_node(c->graph, given) : (fb_node){0};
+    fb_recipe_type type;
+    fb_tensor index;
+    integers found;
+    int axis;
+    if (!read.id || !constant_type_of(c, recipe, &type) || !onnx_axis(c, 0, type.rank, &axis)) return (fb_value){0};
+    if (!fb_reads_bytes(c->graph, read, &index) || !reads_integers(c->graph, read, &found))
+        return no_constant(c, "unsupported-arguments", "its indices are not numbers of the document");
+    fb_dtype dtype = (fb_dtype)fb_tensor_at(c->graph, index)->dtype;
+    if ((dtype != FB_INT64 && dtype != FB_INT32) || !found.count) return (fb_value){0};
+    if (found.smallest < -type.sizes[axis] || found.largest >= type.sizes[axis]) return (fb_value){0};
+    if (found.is_run && found.first >= 0)
+        recipe = fb_recipe_slice(c->graph, recipe, axis, found.first, found.first + found.count);
+    else recipe = fb_recipe_index_select(c->graph, recipe, axis, index);
+    return constant_reshaped(c, recipe);
+}
+
+/* An operand that nothing has computed: the result is rounded once, as the operator rounds it. */
+static fb_value onnx_moved(constant_call *c, size_t index) {
+    fb_recipe_type type;
+    fb_value recipe = onnx_operand(c, index);
+    if (!constant_type_of(c, recipe, &type)) return (fb_value){0};
+    bool is_right = type.is_movement && type.dtype == c->type.dtype && fb_dtype_is_computed(type.dtype);
+    return is_right ? recipe : no_constant(c, "inexact", "it computes with floats that are computed themselves");
+}
+
+#define ONNX_OF_TWO(name, function)                                                                                            \
+    static fb_value onnx_##name(constant_call *c) {                                                                            \
+        fb_value a = onnx_moved(c, 0), b = a.id ? onnx_moved(c, 1) : a;                                                        \
+        return b.id ? function(c->graph, a, b) : b;                                                                            \
+    }
+ONNX_OF_TWO(add, fb_recipe_add)
+ONNX_OF_TWO(subtract, fb_recipe_sub)
+ONNX_OF_TWO(multiply, fb_recipe_mul)
+ONNX_OF_TWO(divide, fb_recipe_div)
+
+static fb_value onnx_negate(constant_call *c) {
+    fb_value a = onnx_moved(c, 0);
+    return a.id ? fb_recipe_neg(c->graph, a) : a;
+}
+
+static fb_value onnx_square_root(constant_call *c) {
+    fb_value a = onnx_moved(c, 0);
+    return a.id ? fb_recipe_sqrt(c->graph, a) : a;
+}
+
+static constant_rule *onnx_rule_of(const fb_graph *g, fb_node node) {
+    static const struct {
+        const char *name;
+        constant_rule *rule;
+    } onnx_rules[] = {
+#define FB_CONSTANT_RULE(op, function)
+#define FB_ONNX_CONSTANT_RULE(op, function) {#op, onnx_##function},
+#include "core/pass/call_recipes.def"
+#undef FB_CONSTANT_RULE
+#undef FB_ONNX_CONSTANT_RULE
+    };
+    const char *name = fb_onnx_operator_name(g, node);
+    for (size_t i = 0; name && i < sizeof onnx_rules / sizeof *onnx_rules; i++)
+        if (strcmp(onnx_rules[i].name, name) == 0) return onnx_rules[i].rule;
+    return NULL;
+}
+
 /* ---- one node ------------------------------------------------------------------------------------------------------------ */
 
 static bool is_static(const fb_shape_result *type) {
@@ -775,6 +928,7 @@ static fb_value make(constant_call *c, constant_rule *rule) {
     if (!recipe.id && !c->recipes->obstacle.code) no_constant(c, "unsupported-arguments", "its arguments are not all constant");
     if (!recipe.id) return recipe;
     const fb_node_row *row = fb_node_at(c->graph, c->call.node);
+    if (fb_graph_is_onnx(c->graph)) constant_see_all(c); /* the rules know all attributes of these operators */
     bool is_read_whole = fb_value_at(c->graph, row->args)->count + fb_value_at(c->graph, row->kwargs)->count / 2 <= c->seen;
     if (!is_read_whole) return no_constant(c, "unsupported-arguments", "it has arguments that recipes do not know");
     if (!has_type(c->graph, recipe, &c->type))
@@ -792,7 +946,8 @@ bool fb_recipe_of_call(fb_call_recipes *recipes, fb_node node, fb_value *recipe)
     c.call = (fb_shape_call){g, node, op, false};
     if (!read_weight(g, node, &tensor, &c.type)) {
         bool is_call = fb_node_at(g, node)->opcode == FB_CALL_FUNCTION || fb_node_at(g, node)->opcode == FB_CALL_METHOD;
-        *recipe = make(&c, is_call ? rules[op] : NULL);
+        constant_rule *rule = !is_call ? NULL : fb_graph_is_onnx(g) ? onnx_rule_of(g, node) : rules[op];
+        *recipe = make(&c, rule);
     } else if (agrees(g, node, &c.type)) {
         *recipe = fb_recipe_tensor(g, tensor);
     } else {

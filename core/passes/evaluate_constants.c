@@ -27,10 +27,10 @@
 #include <math.h>
 #include <stdlib.h>
 
+#include "core/analysis/onnx_types.h"
 #include "core/analysis/strides.h"
-#include "core/base/base64.h"
-#include "core/base/map.h"
 #include "core/evaluator/evaluator.h"
+#include "core/pass/constants.h"
 #include "core/pass/pass.h"
 
 #define MEMORY_MAX ((size_t)256 << 20) /* bytes of all that is evaluated at once */
@@ -38,13 +38,10 @@
 #define TOTAL_MAX ((int64_t)64 << 20) /* bytes of all constants of one run */
 #define NOT_IN_ROWS "it may not lie row by row, and a reader may notice"
 
-/* The input of edit: the buffers, and by node which of them it becomes, counted from 1. */
+/* The input of edit. */
 typedef struct constant_plan {
-    const fb_constant *constants;
-    size_t count;
-    const uint32_t *constant_of;
+    fb_constant_plan made;
     const bool *is_written; /* by node: in place, so what becomes a buffer is not what the node gave at first */
-    fb_node first;          /* of the first match */
 } constant_plan;
 
 typedef struct search {
@@ -54,7 +51,7 @@ typedef struct search {
     fb_object *values;      /* by node: what a constant is */
     fb_array_memory memory;
     int64_t maximum_bytes;
-    bool may_round;
+    bool may_round, is_onnx;
 } search;
 
 static bool is_constant(const search *s, fb_node node) {
@@ -78,20 +75,55 @@ static bool has_unknown_layout(const search *s, fb_node node) {
     return input.id && !s->constants.lattice[input.id] && !fb_is_contiguous(g, input) && fb_layout_is_read(g, node);
 }
 
+/* A power of floats as libraries give it: correctly rounded, but where the middle between two numbers is near. A cube is
+ * computed in two steps. */
+static bool is_sure_power(const search *s, fb_node node, const fb_object *value) {
+    const fb_value_row *args = fb_value_at(s->graph, fb_node_at(s->graph, node)->args);
+    const fb_array *of[2];
+    for (uint32_t i = 0; i < 2; i++) {
+        fb_node input = i < args->count ? fb_value_node(s->graph, args->items[i]) : (fb_node){0};
+        if (!input.id || s->values[input.id].kind != FB_OBJECT_ARRAY) return false;
+        of[i] = s->values[input.id].array;
+        if (of[i]->dtype != FB_FLOAT32) return false;
+    }
+    int64_t count = value->kind == FB_OBJECT_ARRAY ? fb_array_count(value->array) : 0;
+    bool fits = count > 0;
+    for (int i = 0; i < 2; i++)
+        fits &= fb_array_count(of[i]) == 1 || (fb_array_count(of[i]) == count && of[i]->rank == value->array->rank);
+    for (int64_t i = 0; i < count && fits; i++) {
+        double base = fb_array_number(of[0], fb_array_count(of[0]) == 1 ? 0 : i);
+        double exponent = fb_array_number(of[1], fb_array_count(of[1]) == 1 ? 0 : i);
+        float result = (float)fb_array_number(value->array, i), step = nextafterf(fabsf(result), INFINITY) - fabsf(result);
+        long double far = fabsl(powl((long double)base, (long double)exponent) - (long double)result) / (long double)step;
+        fits = base > 0 && exponent != 3 && isnormal(result) && far < 0.48L; /* ONNX Runtime: 0.002 from the middle */
+    }
+    return fits;
+}
+
+/* The facts FB_FACT_EXACT and FB_FACT_EXACT_INTEGERS of a call. */
+static uint32_t exactness_of(const search *s, fb_node node) {
+    if (!s->is_onnx) return fb_op_facts_of(fb_node_op(s->graph, node))->flags & (FB_FACT_EXACT | FB_FACT_EXACT_INTEGERS);
+    fb_onnx_exact exact = fb_onnx_exact_of(s->graph, node);
+    return exact == FB_ONNX_EXACT_ANY || exact == FB_ONNX_EXACT_POWERS ? FB_FACT_EXACT
+           : exact == FB_ONNX_EXACT_INTEGERS                           ? FB_FACT_EXACT_INTEGERS
+                                                                       : 0;
+}
+
 static void look_at_call(search *s, fb_node node) {
     const fb_graph *g = s->graph;
     const fb_node_row *row = fb_node_at(g, node);
     bool reads_any = fb_input_first(g, node) != 0;
     fb_effects effects = fb_op_effects(g, node);
-    uint32_t flags = fb_op_facts_of(fb_node_op(g, node))->flags;
     if (!fb_reads_constants_only(&s->constants, node) || fb_result_kind_of(g, node) == FB_A_NUMBER) return;
     if (effects.has_effect || effects.mutates_module) return;
-    bool may_be_exact = s->may_round || (flags & (FB_FACT_EXACT | FB_FACT_EXACT_INTEGERS));
+    bool may_be_exact = s->may_round || exactness_of(s, node);
     if (effects.is_unknown || effects.is_random || !may_be_exact) {
         if (!reads_any) return; /* it is not a computation, or one of random numbers */
         if (effects.is_unknown) refuse(s, node, "unknown-operator", "what it does is not known");
         else if (effects.is_random) refuse(s, node, "random", "it draws random numbers");
         else refuse(s, node, "inexact", "its last bits differ from machine to machine");
+    } else if (effects.is_named) {
+        refuse(s, node, "named-elsewhere", "the model's training_info or quantization_annotation names its value");
     } else if (fb_names_another_device(g, node)) {
         refuse(s, node, "device", "it is made on another device than the CPU, where a buffer would not lie");
     } else if (!row->dtype && fb_mode_switched_between(s->constants.alias, 0, row->ordinal)) {
@@ -187,24 +219,31 @@ static bool is_exact(const search *s, fb_node node, const fb_object *value) {
     if (is_power_of_two(s, node, value)) return true;
     for (uint32_t e = fb_input_first(g, node); e; e = fb_input_next(g, e))
         reads_floats |= is_floating(&s->values[fb_edge_input(g, e).id]);
-    bool is_of_any = fb_op_facts_of(fb_node_op(g, node))->flags & FB_FACT_EXACT && !fb_call_argument(g, node, "alpha").id &&
+    if (s->is_onnx && fb_onnx_exact_of(g, node) == FB_ONNX_EXACT_POWERS) return is_sure_power(s, node, value);
+    if (s->is_onnx) return exactness_of(s, node) == FB_FACT_EXACT || (!reads_floats && !gives_floats);
+    bool is_of_any = exactness_of(s, node) & FB_FACT_EXACT && !fb_call_argument(g, node, "alpha").id &&
                      !fb_call_argument(g, node, "rounding_mode").id;
     if (!is_of_any) return !reads_floats && !gives_floats && value->kind == FB_OBJECT_ARRAY;
     return !reads_floats || gives_floats || value->kind != FB_OBJECT_ARRAY || value->array->dtype == FB_BOOL;
 }
 
-static bool is_as_recorded(const fb_graph *g, fb_node node, const fb_array *array) {
+/* Of an ONNX graph a symbol may be of a size that no rule knew. */
+static bool is_as_recorded(const search *s, fb_node node, const fb_array *array) {
+    const fb_graph *g = s->graph;
     const fb_node_row *row = fb_node_at(g, node);
     bool agrees = !row->dtype || row->dtype == array->dtype;
     if (row->shape.id && fb_shape_rank(g, row->shape) != array->rank) return false;
-    for (int i = 0; row->shape.id && i < array->rank; i++) agrees &= fb_shape_size(g, row->shape, i) == array->sizes[i];
+    for (int i = 0; row->shape.id && i < array->rank; i++) {
+        int64_t size = fb_shape_size(g, row->shape, i);
+        agrees &= size == array->sizes[i] || (s->is_onnx && size < 0);
+    }
     return agrees;
 }
 
 static fb_status keep_value(void *context, fb_node node, const fb_object *value, fb_error *error) {
     search *s = context;
-    bool is_as_asked = s->may_round ? value->kind != FB_OBJECT_ARRAY || is_as_recorded(s->graph, node, value->array)
-                                    : is_exact(s, node, value);
+    bool is_as_asked =
+        s->may_round ? value->kind != FB_OBJECT_ARRAY || is_as_recorded(s, node, value->array) : is_exact(s, node, value);
     if (is_constant(s, node) && !is_as_asked)
         return fb_fail(error, FB_INVALID, "inexact", NULL, "its last bits may differ from machine to machine");
     s->values[node.id] = *value;
@@ -271,7 +310,7 @@ static const char *obstacle(search *s, fb_node node, char *detail, size_t size, 
         snprintf(detail, size, "it is %s", fb_dtype_name(array->dtype));
         return "unsupported-dtype";
     }
-    if (!is_as_recorded(s->graph, node, array)) {
+    if (!is_as_recorded(s, node, array)) {
         snprintf(detail, size, "another shape or dtype is recorded than it has");
         return "recorded-otherwise";
     }
@@ -334,83 +373,30 @@ static void limit_total(search *s) {
 
 /* ---- the plan ------------------------------------------------------------------------------------------------------------ */
 
-static bool is_taken(const fb_graph *g, const char *name) {
-    const fb_module_row *root = fb_module_at(g, fb_module_find(g, ""));
-    return fb_map_value(g, root->parameters, name).id || fb_map_value(g, root->buffers, name).id ||
-           (root->attributes.id && fb_map_value(g, root->attributes, name).id) || fb_module_find(g, name).id;
-}
-
-/* "le_constant": names of nodes differ, so these do. NULL when memory is out. */
-static const char *name_of(const search *s, fb_node node) {
-    fb_buffer name = {0};
-    fb_buffer_printf(&name, "%s_constant", fb_node_name(s->graph, node));
-    size_t length = name.size;
-    for (unsigned number = 1; fb_buffer_text(&name) && is_taken(s->graph, fb_buffer_text(&name)); number++) {
-        name.size = length;
-        fb_buffer_printf(&name, "_again_%u", number);
-    }
-    const char *text = name.failed ? NULL : fb_arena_text(s->m->arena, name.data, name.size);
-    fb_buffer_free(&name);
-    return text;
-}
-
-static bool describe(search *s, fb_node node, fb_constant *out) {
+static bool add(search *s, fb_constant_list *list, fb_node node) {
     const fb_array *array = s->values[node.id].array;
-    size_t size = (size_t)bytes_of(array), length = fb_base64_length(size);
+    size_t size = (size_t)bytes_of(array);
     unsigned char *bytes = malloc(size ? size : 1);
-    char *text = fb_arena_alloc(s->m->arena, length + 1);
-    int64_t *sizes = fb_arena_alloc(s->m->arena, ((size_t)array->rank + 1) * sizeof *sizes);
-    const char *name = name_of(s, node);
-    bool ok = bytes && text && sizes && name;
-    if (ok) {
-        memcpy(sizes, array->sizes, (size_t)array->rank * sizeof *sizes);
-        fb_array_to_bytes(array, bytes);
-        fb_base64_encode(bytes, size, text);
-        *out = (fb_constant){name, array->dtype, array->rank, sizes, text, length};
-    }
+    if (bytes) fb_array_to_bytes(array, bytes);
+    bool ok = bytes && fb_constant_list_add(list, node, array->dtype, array->rank, array->sizes, bytes, size);
     free(bytes);
     return ok;
 }
 
-static bool are_equal(const fb_constant *a, const fb_constant *b) {
-    return a->dtype == b->dtype && a->rank == b->rank && a->length == b->length &&
-           memcmp(a->sizes, b->sizes, (size_t)a->rank * sizeof *a->sizes) == 0 && memcmp(a->base64, b->base64, a->length) == 0;
-}
-
-/* The number of an equal one, or of the new one; 0 when memory is out. */
-static uint32_t number_of(fb_buffer *constants, fb_map *by_hash, const fb_constant *constant) {
-    uint64_t hash = fb_hash(constant->base64, constant->length, constant->dtype);
-    uint32_t cursor = 0;
-    for (uint32_t number; (number = fb_map_next(by_hash, hash, &cursor));) {
-        if (are_equal((const fb_constant *)(const void *)constants->data + (number - 1), constant)) return number;
-    }
-    fb_buffer_append(constants, constant, sizeof *constant);
-    uint32_t made = (uint32_t)(constants->size / sizeof *constant);
-    return !constants->failed && fb_map_add(by_hash, hash, made) ? made : 0;
-}
-
 static bool make_plan(search *s, constant_plan *plan) {
     size_t limit = (size_t)fb_node_limit(s->graph) + 1;
-    uint32_t *constant_of = fb_arena_alloc(s->m->arena, limit * sizeof *constant_of);
     bool *is_written = fb_arena_alloc(s->m->arena, limit * sizeof *is_written);
-    fb_buffer constants = {0};
-    fb_map by_hash = {0};
-    bool ok = constant_of && is_written;
-    if (ok) memset(constant_of, 0, limit * sizeof *constant_of);
+    fb_constant_list list;
+    bool ok = fb_constant_list_begin(&list, s->m) && is_written;
     for (fb_node n = fb_first_node(s->graph, FB_MAIN_PROGRAM); n.id && ok && fb_matcher_goes_on(s->m);
          n = fb_next_node(s->graph, n)) {
-        fb_constant made;
         if (!is_constant(s, n) || !fb_constant_is_read_outside(&s->constants, n)) continue;
-        ok = describe(s, n, &made) && (constant_of[n.id] = number_of(&constants, &by_hash, &made));
+        ok = add(s, &list, n);
         is_written[n.id] = fb_last_write(s->constants.alias, n) > fb_node_at(s->graph, n)->ordinal + 1;
     }
-    fb_constant *list = ok ? fb_arena_alloc(s->m->arena, constants.size + 1) : NULL;
-    if (list && constants.size) memcpy(list, constants.data, constants.size);
-    *plan = (constant_plan){
-        .constants = list, .count = constants.size / sizeof *list, .constant_of = constant_of, .is_written = is_written};
-    fb_buffer_free(&constants);
-    fb_map_free(&by_hash);
-    return list != NULL;
+    ok &= fb_constant_list_end(&list, &plan->made);
+    plan->is_written = is_written;
+    return ok;
 }
 
 /* ---- what goes together -------------------------------------------------------------------------------------------------- */
@@ -446,7 +432,7 @@ static void report(search *s, constant_plan *plan, uint32_t *parents) {
         uint32_t root = root_of(parents, n.id);
         if (last[root]) next[last[root]] = n.id;
         last[root] = n.id;
-        has_buffer[root] |= plan->constant_of[n.id] != 0;
+        has_buffer[root] |= plan->made.constant_of[n.id] != 0;
     }
     fb_buffer nodes = {0};
     for (fb_node n = fb_first_node(g, FB_MAIN_PROGRAM); n.id && !s->m->failed; n = fb_next_node(g, n)) {
@@ -458,7 +444,7 @@ static void report(search *s, constant_plan *plan, uint32_t *parents) {
         nodes.size = 0;
         for (uint32_t id = n.id; id; id = next[id]) fb_buffer_append(&nodes, &(fb_node){id}, sizeof n);
         s->m->failed |= nodes.failed;
-        if (!plan->first.id) plan->first = n;
+        if (!plan->made.first.id) plan->made.first = n;
         if (!nodes.failed) fb_match_found(s->m, (const fb_node *)(const void *)nodes.data, nodes.size / sizeof n);
     }
     fb_buffer_free(&nodes);
@@ -480,9 +466,33 @@ static void plan_and_report(search *s) {
     free(of_memory);
 }
 
+static bool reads_tensor(const fb_graph *g, fb_node n, fb_tensor *tensor) {
+    const fb_node_row *row = fb_node_at(g, n);
+    *tensor =
+        row->module.id && row->attribute.id ? fb_module_tensor(g, row->module, fb_text(g, row->attribute)) : (fb_tensor){0};
+    return tensor->id != 0;
+}
+
+static bool is_returned(const fb_graph *g, fb_node n) {
+    for (uint32_t e = fb_user_first(g, n); e; e = fb_user_next(g, e))
+        if (fb_node_at(g, fb_edge_user(g, e))->opcode == FB_OUTPUT) return true;
+    return false;
+}
+
+/* ONNX's Constants, each of which is a match: a node that is called at every run. */
+static void match_constants(fb_matcher *m) {
+    const fb_graph *g = m->graph;
+    for (fb_node n = fb_first_node(g, FB_MAIN_PROGRAM); n.id && fb_matcher_goes_on(m); n = fb_next_node(g, n)) {
+        fb_tensor tensor;
+        bool is_it = fb_onnx_is_constant(g, n) && fb_node_at(g, n)->user_count && reads_tensor(g, n, &tensor);
+        if (is_it && !fb_tensor_is_carried(g, tensor) && !is_returned(g, n) && !fb_op_effects(g, n).is_named)
+            fb_match_found(m, &n, 1);
+    }
+}
+
 static void match_graph(fb_matcher *m) {
     const json_t *maximum = json_object_get(m->params, "maximum_bytes");
-    search s = {.m = m, .graph = m->graph};
+    search s = {.m = m, .graph = m->graph, .is_onnx = fb_graph_is_onnx(m->graph)};
     const char *exactness = json_string_value(json_object_get(m->params, "exactness"));
     s.may_round = exactness && strcmp(exactness, "rounds") == 0;
     s.maximum_bytes = maximum ? json_integer_value(maximum) : (int64_t)4 << 20;
@@ -497,6 +507,7 @@ static void match_graph(fb_matcher *m) {
         limit_total(&s);
     }
     if (!m->failed) plan_and_report(&s);
+    if (s.is_onnx && !m->failed) match_constants(m);
     drop_values(&s);
     free(s.values);
     fb_constants_end(&s.constants);
@@ -504,8 +515,8 @@ static void match_graph(fb_matcher *m) {
 
 /* ---- edit ---------------------------------------------------------------------------------------------------------------- */
 
-static void put_read(fb_rewrite *rw, const constant_plan *plan, fb_node node, fb_module root) {
-    fb_node read = fb_insert_read(rw, node, root, plan->constants[plan->constant_of[node.id] - 1].attribute);
+static void put_read(fb_rewrite *rw, const constant_plan *plan, fb_node node) {
+    fb_node read = fb_read_planned(rw, &plan->made, node);
     if (!read.id) return;
     if (plan->is_written[node.id]) {
         fb_replace_uses(rw, node, read);
@@ -518,11 +529,15 @@ static void put_read(fb_rewrite *rw, const constant_plan *plan, fb_node node, fb
 
 static void edit(fb_rewrite *rw, const fb_match *match) {
     const constant_plan *plan = match->plan;
-    fb_module root = fb_module_find(fb_rewrite_graph(rw), "");
-    if (match->nodes[0].id == plan->first.id) fb_put_constants(rw, root, plan->constants, plan->count);
+    if (match->count == 1 && fb_onnx_is_constant(fb_rewrite_graph(rw), match->nodes[0])) {
+        fb_forget_meta(rw, match->nodes[0], "onnx");
+        fb_mark(rw, match->nodes[0]);
+        return;
+    }
+    fb_put_planned(rw, &plan->made, match);
     for (size_t i = 0; i < match->count; i++) fb_release_reads(rw, match->nodes[i]);
     for (size_t i = 0; i < match->count; i++) {
-        if (plan->constant_of[match->nodes[i].id]) put_read(rw, plan, match->nodes[i], root);
+        if (plan->made.constant_of[match->nodes[i].id]) put_read(rw, plan, match->nodes[i]);
         else fb_erase(rw, match->nodes[i]);
     }
 }
@@ -541,6 +556,7 @@ const fb_pass fb_evaluate_constants = {
     .gain = FB_GAIN_FEWER_NODES,
     .reversible = true,
     .preserves_computation = true,
+    .reads_onnx = true,
     .match_graph = match_graph,
     .edit = edit,
 };

@@ -432,7 +432,7 @@ static void edit(fb_rewrite *rw, const fb_match *match) {
             "reads. A view of a weight that others keep, or an expanded one, grows by all of it.\",\"minimum\":0,"             \
             "\"type\":\"integer\"}},\"type\":\"object\"}",                                                                     \
         .exactness = FB_ROUNDS, .gain = FB_GAIN_FEWER_NODES, .reversible = false, .preserves_computation = true,               \
-        .match_graph = match_graph, .edit = edit,                                                                              \
+        .reads_onnx = true, .match_graph = match_graph, .edit = edit,                                                          \
     }
 
 static const fb_pass version_1 = FOLD_CONSTANTS(1, NULL);

@@ -24,7 +24,9 @@
 
 #include "core/analysis/calls.h"
 #include "core/analysis/number.h"
+#include "core/analysis/onnx_types.h"
 #include "core/analysis/shape.h"
+#include "core/pass/constants.h"
 #include "core/pass/pass.h"
 #include "core/weights/dtype.h"
 
@@ -297,8 +299,180 @@ static void match_known(fb_matcher *m, const fb_alias *alias, fb_node n, bool *s
     else fb_match_found(m, &n, 1);
 }
 
+/* ---- ONNX: values that only sizes make are tensors, and become constants ------------------------------------------------- */
+
+enum { CHAIN = 256 }; /* calls that go with one value */
+
+typedef struct onnx_plan {
+    fb_constant_plan made;
+    const bool *is_shape; /* by node: it gets the constant as its shape */
+} onnx_plan;
+
+typedef struct onnx_search {
+    fb_matcher *m;
+    const fb_graph *graph;
+    fb_onnx_types *types;
+    bool *is_known;  /* by node: it is computed, and all its elements are numbers */
+    uint32_t *is_in; /* by node: the last match that has it */
+    fb_buffer chain; /* nodes of the match at hand, what one reads before it */
+    fb_constant_list constants;
+    bool *is_shape;
+} onnx_search;
+
+static bool is_computed_from_sizes(const onnx_search *s, fb_node n) {
+    const fb_onnx_type *type = fb_onnx_type_of(s->types, n);
+    fb_effects effects = fb_op_effects(s->graph, n);
+    return fb_node_at(s->graph, n)->opcode == FB_CALL_FUNCTION && type->elements && !effects.is_unknown && !effects.is_random &&
+           !effects.is_named;
+}
+
+/* The bytes of its elements; NULL where one is not a number, or the dtype is another. */
+static unsigned char *bytes_of(const onnx_search *s, const fb_onnx_type *type, size_t *size) {
+    size_t width = fb_dtype_size(type->dtype);
+    bool is_single = type->dtype == FB_FLOAT32, is_real = is_single || type->dtype == FB_FLOAT64;
+    unsigned char *bytes =
+        type->dtype && (is_real || fb_dtype_is_integer(type->dtype)) ? malloc(type->count * width + 1) : NULL;
+    *size = type->count * width;
+    for (uint32_t i = 0; bytes && i < type->count; i++) {
+        const fb_onnx_element *e = &type->elements[i];
+        int64_t number = 0;
+        bool is_right =
+            is_real ? e->kind == FB_ONNX_REAL : fb_onnx_is_number(s->types, e->integer, &number) && e->kind == FB_ONNX_INT;
+        uint64_t bits = (uint64_t)number;
+        float single = (float)e->real;
+        if (is_single) memcpy(&bits, &single, sizeof single);
+        else if (is_real) memcpy(&bits, &e->real, sizeof bits);
+        for (size_t k = 0; k < width; k++) bytes[i * width + k] = (unsigned char)(bits >> (8 * k));
+        if (is_right) continue;
+        free(bytes);
+        return NULL;
+    }
+    return bytes;
+}
+
+static bool is_read_by_others(const onnx_search *s, fb_node n, bool *is_output) {
+    bool is_read = false;
+    *is_output = false;
+    for (uint32_t e = fb_user_first(s->graph, n); e; e = fb_user_next(s->graph, e)) {
+        fb_node reader = fb_edge_user(s->graph, e);
+        is_read |= !s->is_known[reader.id];
+        *is_output |= fb_node_at(s->graph, reader)->opcode == FB_OUTPUT;
+    }
+    return is_read;
+}
+
+/* What it is computed from, each after what it reads itself: it may go with the value. */
+static void gather_chain(onnx_search *s, fb_node n, uint32_t match, int depth) {
+    if (s->is_in[n.id] == match || s->chain.size > CHAIN * sizeof n || depth > CHAIN) return;
+    s->is_in[n.id] = match;
+    for (uint32_t e = fb_input_first(s->graph, n); e; e = fb_input_next(s->graph, e))
+        if (is_computed_from_sizes(s, fb_edge_input(s->graph, e)))
+            gather_chain(s, fb_edge_input(s->graph, e), match, depth + 1);
+    fb_buffer_append(&s->chain, &n, sizeof n);
+}
+
+/* The node, and before it in the chain what may go with its value. */
+static bool report(onnx_search *s, fb_node n, fb_node from, onnx_plan *plan) {
+    s->chain.size = 0;
+    fb_buffer_append(&s->chain, &n, sizeof n);
+    if (from.id) gather_chain(s, from, n.id, 0);
+    if (s->chain.failed) return false;
+    fb_match_found(s->m, (const fb_node *)(const void *)s->chain.data, s->chain.size / sizeof n);
+    if (!plan->made.first.id) plan->made.first = n;
+    return true;
+}
+
+static bool match_value(onnx_search *s, fb_node n, onnx_plan *plan) {
+    const fb_onnx_type *type = fb_onnx_type_of(s->types, n);
+    int64_t sizes[FB_ONNX_RANK];
+    size_t size;
+    bool is_output, ok = true;
+    if (!is_read_by_others(s, n, &is_output)) return true;
+    if (is_output) {
+        fb_refuse_node(s->m, "graph-output", n, "the graph returns it");
+        return true;
+    }
+    unsigned char *bytes = bytes_of(s, type, &size);
+    for (int i = 0; i < type->rank; i++) ok &= fb_onnx_is_number(s->types, type->sizes[i], &sizes[i]);
+    ok = ok && bytes && fb_constant_list_add(&s->constants, n, type->dtype, type->rank, sizes, bytes, size);
+    free(bytes);
+    return ok && report(s, n, n, plan);
+}
+
+/* A Reshape whose sizes are numbers, or those of its input. */
+static bool match_shape(onnx_search *s, fb_node n, onnx_plan *plan) {
+    int64_t sizes[FB_ONNX_RANK];
+    unsigned char bytes[8 * FB_ONNX_RANK];
+    int count = fb_onnx_sizes_to_give(s->types, n, sizes);
+    if (count < 0) return true;
+    fb_node from = fb_value_node(s->graph, fb_node_arg(s->graph, n, 1));
+    if (s->is_known[from.id]) return true; /* it becomes a constant itself */
+    for (int i = 0; i < 8 * count; i++) bytes[i] = (unsigned char)((uint64_t)sizes[i / 8] >> (i % 8 * 8));
+    s->is_shape[n.id] = true;
+    return fb_constant_list_add(&s->constants, n, FB_INT64, 1, (int64_t[]){count}, bytes, (size_t)count * 8) &&
+           report(s, n, from, plan);
+}
+
+static void match_onnx(fb_matcher *m) {
+    const fb_graph *g = m->graph;
+    size_t limit = (size_t)fb_node_limit(g) + 1;
+    onnx_search s = {.m = m,
+                     .graph = g,
+                     .types = fb_onnx_types_find(g, m->work),
+                     .is_known = calloc(limit, sizeof *s.is_known),
+                     .is_in = calloc(limit, sizeof *s.is_in)};
+    onnx_plan *plan = fb_arena_alloc(m->arena, sizeof *plan), made = {0};
+    s.is_shape = fb_arena_alloc(m->arena, limit * sizeof *s.is_shape);
+    bool ok = fb_constant_list_begin(&s.constants, m) && s.types && s.is_known && s.is_in && s.is_shape && plan;
+    if (s.is_shape) memset(s.is_shape, 0, limit * sizeof *s.is_shape);
+    for (fb_node n = fb_first_node(g, FB_MAIN_PROGRAM); n.id && ok && fb_matcher_goes_on(m); n = fb_next_node(g, n)) {
+        size_t size;
+        unsigned char *bytes = is_computed_from_sizes(&s, n) ? bytes_of(&s, fb_onnx_type_of(s.types, n), &size) : NULL;
+        s.is_known[n.id] = bytes != NULL;
+        free(bytes);
+    }
+    for (fb_node n = fb_first_node(g, FB_MAIN_PROGRAM); n.id && ok && fb_matcher_goes_on(m); n = fb_next_node(g, n))
+        ok = s.is_known[n.id] ? match_value(&s, n, &made) : match_shape(&s, n, &made);
+    fb_node first = made.made.first;
+    ok &= fb_constant_list_end(&s.constants, &made.made);
+    made.made.first = first;
+    made.is_shape = s.is_shape;
+    if (ok) *plan = made;
+    m->plan = plan;
+    m->failed |= !ok;
+    fb_buffer_free(&s.chain);
+    fb_onnx_types_free(s.types);
+    free(s.is_known);
+    free(s.is_in);
+}
+
+static void edit_onnx(fb_rewrite *rw, const fb_match *match) {
+    const onnx_plan *plan = match->plan;
+    fb_graph *g = fb_rewrite_graph(rw);
+    fb_node n = match->nodes[0];
+    fb_put_planned(rw, &plan->made, match);
+    for (size_t i = 1; i < match->count; i++) /* what is read before what reads it: erasures take effect last first */
+        if (match->nodes[i].id != n.id) fb_erase_unread(rw, match->nodes[i]);
+    fb_node read = fb_read_planned(rw, &plan->made, n);
+    if (!read.id) return;
+    if (plan->is_shape[n.id]) {
+        fb_set_args(rw, n, fb_list_with(g, fb_node_at(g, n)->args, 1, fb_make_node(g, read)), fb_node_at(g, n)->kwargs);
+        fb_mark(rw, n);
+        return;
+    }
+    fb_release_reads(rw, n);
+    fb_absorb(rw, n, read);
+    fb_mark(rw, read);
+}
+
+/* ---- the pass ------------------------------------------------------------------------------------------------------------ */
+
 static void match_graph(fb_matcher *m) {
     const fb_graph *g = m->graph;
+    if (fb_graph_is_onnx(g)) {
+        match_onnx(m);
+        return;
+    }
     const fb_alias *alias = fb_matcher_alias(m);
     bool *settled = calloc(fb_node_limit(g), sizeof *settled);
     m->failed |= !settled;
@@ -313,6 +487,10 @@ static void match_graph(fb_matcher *m) {
 
 static void edit(fb_rewrite *rw, const fb_match *match) {
     known_value known;
+    if (match->plan) {
+        edit_onnx(rw, match);
+        return;
+    }
     if (find(fb_rewrite_graph(rw), match->nodes[0], &known))
         fb_write_literal(rw, match->nodes[0], make_known(fb_rewrite_graph(rw), &known));
 }
@@ -326,6 +504,7 @@ const fb_pass fb_fold_shapes = {
     .reversible = true,
     .preserves_computation = true,
     .only_removes = true,
+    .reads_onnx = true,
     .match_graph = match_graph,
     .edit = edit,
 };

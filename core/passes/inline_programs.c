@@ -19,6 +19,8 @@
  *
  * Exactness: moves. Reversible.
  */
+#include "core/analysis/onnx.h"
+#include "core/analysis/onnx_types.h"
 #include "core/base/map.h"
 #include "core/pass/pass.h"
 
@@ -147,8 +149,109 @@ static void look_at_all(search *s, uint8_t *reads) {
     }
 }
 
+/* ---- ONNX ---------------------------------------------------------------------------------------------------------------- */
+
+enum { COPIES_MAX = 100000 }; /* nodes that one call may become */
+
+/* An If whose condition is known, or the call of a function. Begins with the node, as matches do. */
+typedef struct onnx_call {
+    fb_node node;
+    fb_program program;
+    fb_value captures;         /* what a branch reads from around it: a list, or none */
+    fb_value kwargs, defaults; /* of a function: its attributes */
+    bool is_function;
+} onnx_call;
+
+#define ONNX_FUNCTION "onnx.function."
+#define ONNX_IF "onnx.If."
+static const char *const branches[] = {"else_branch", "then_branch"};
+
+static fb_program program_read_by(const fb_graph *g, fb_node read) {
+    const fb_node_row *row = read.id ? fb_node_at(g, read) : NULL;
+    bool is_program = row && row->opcode == FB_GET_ATTR && row->module.id && !row->attribute.id;
+    return is_program ? fb_module_at(g, row->module)->program : (fb_program){0};
+}
+
+static bool is_function_call(const fb_graph *g, fb_node n) {
+    return fb_node_at(g, n)->opcode == FB_CALL_FUNCTION &&
+           strncmp(fb_node_target(g, n), ONNX_FUNCTION, strlen(ONNX_FUNCTION)) == 0;
+}
+
+static bool function_at(const fb_graph *g, fb_node n, onnx_call *out) {
+    fb_module module = is_function_call(g, n) ? fb_module_find(g, fb_node_target(g, n)) : (fb_module){0};
+    if (!module.id) return false;
+    *out = (onnx_call){.node = n,
+                       .program = fb_module_at(g, module)->program,
+                       .kwargs = fb_node_at(g, n)->kwargs,
+                       .defaults = fb_module_at(g, module)->config,
+                       .is_function = true};
+    return out->program.id != 0;
+}
+
+/* The branch that is taken, of an If. */
+static bool branch_at(const fb_graph *g, fb_node n, bool is_true, onnx_call *out) {
+    const fb_value_row *kwargs = fb_value_at(g, fb_node_at(g, n)->kwargs);
+    fb_value captures = fb_node_kwarg(g, n, "captures");
+    size_t at = 0;
+    *out = (onnx_call){.node = n};
+    for (uint32_t i = 0; i + 1 < kwargs->count; i += 2) { /* captures are in the order of the programs */
+        fb_program program = program_read_by(g, fb_value_node(g, kwargs->items[i + 1]));
+        if (strcmp(fb_value_text(g, kwargs->items[i]), branches[is_true]) == 0) {
+            out->program = program;
+            out->captures = captures.id ? fb_value_item(g, captures, at) : captures;
+        }
+        at += program.id != 0;
+    }
+    return out->program.id != 0;
+}
+
+static bool is_if(const fb_graph *g, fb_node n) {
+    return fb_node_at(g, n)->opcode == FB_CALL_FUNCTION && strncmp(fb_node_target(g, n), ONNX_IF, strlen(ONNX_IF)) == 0;
+}
+
+/* Counts what the program becomes, and looks for what cannot be copied. */
+static fb_obstacle obstacle_of_copies(fb_matcher *m, fb_program program, int depth, int64_t *left) {
+    const fb_graph *g = m->graph;
+    for (fb_node n = fb_first_node(g, program); n.id && fb_matcher_goes_on(m); n = fb_next_node(g, n)) {
+        onnx_call inner;
+        if (--*left < 0) return (fb_obstacle){"too-large", "it would become too many calls"};
+        if (program_read_by(g, n).id) return (fb_obstacle){"unsupported-operator", "its program runs another one"};
+        if (!function_at(g, n, &inner)) continue;
+        if (!depth) return (fb_obstacle){"too-large", "too many functions call each other"};
+        fb_obstacle stands = obstacle_of_copies(m, inner.program, depth - 1, left);
+        if (stands.code) return stands;
+    }
+    return FB_NO_OBSTACLE;
+}
+
+static void match_onnx(fb_matcher *m) {
+    const fb_graph *g = m->graph;
+    fb_onnx_types *types = NULL;
+    for (fb_node n = fb_first_node(g, FB_MAIN_PROGRAM); n.id && !m->failed && fb_matcher_goes_on(m); n = fb_next_node(g, n)) {
+        onnx_call call;
+        bool is_found = function_at(g, n, &call);
+        int64_t left = COPIES_MAX, is_true;
+        if (is_if(g, n)) {
+            if (!types) types = fb_onnx_types_find(g, m->work);
+            m->failed |= !types;
+            const fb_onnx_type *of = types ? fb_onnx_type_of(types, fb_value_node(g, fb_node_arg(g, n, 0))) : NULL;
+            is_found = of && of->elements && of->count == 1 && fb_onnx_numbers(types, of, &is_true) &&
+                       branch_at(g, n, is_true != 0, &call);
+        }
+        if (!is_found || fb_op_effects(g, n).is_named) continue;
+        fb_obstacle stands = obstacle_of_copies(m, call.program, DEPTH_MAX, &left);
+        if (stands.code) fb_refuse_for(m, stands, &n, 1);
+        else fb_match_found_as(m, &call, sizeof call);
+    }
+    fb_onnx_types_free(types);
+}
+
 static void match_graph(fb_matcher *m) {
     const fb_graph *g = m->graph;
+    if (fb_graph_is_onnx(g)) {
+        match_onnx(m);
+        return;
+    }
     if (fb_program_limit(g) <= FB_MAIN_PROGRAM.id + 1) return;
     uint8_t *reads = fb_arena_alloc(m->arena, fb_module_limit(g) + (size_t)1);
     m->failed |= !reads;
@@ -171,8 +274,8 @@ static void match_graph(fb_matcher *m) {
 /* Maps the nodes of one nested program to the main one. */
 typedef struct copying {
     fb_rewrite *rw;
-    fb_node before;
-    fb_map now; /* node of the program -> value: what it gives; of a call that runs a program, its results */
+    fb_node before, of; /* of: the call that it becomes, in ONNX */
+    fb_map now;         /* node of the program -> value: what it gives; of a call that runs a program, its results */
 } copying;
 
 static fb_value value_now(void *context, fb_node node) {
@@ -227,9 +330,148 @@ static fb_value put_program(fb_rewrite *rw, const run_call *call, fb_node before
     return results;
 }
 
+/* ---- edit of ONNX -------------------------------------------------------------------------------------------------------- */
+
+/* An attribute of a function's node that refers to one of the function's. None: it is not given. */
+static fb_value resolved(const fb_graph *g, const onnx_call *call, fb_value value) {
+    const char *name = fb_value_kind(g, value) == FB_OPAQUE ? fb_value_text(g, value) : NULL;
+    if (!name || !call->is_function) return value;
+    fb_value given = fb_map_value(g, call->kwargs, name);
+    return given.id ? given : fb_map_value(g, call->defaults, name);
+}
+
+static fb_value attributes_now(copying *c, const onnx_call *call, fb_value kwargs) {
+    fb_graph *g = fb_rewrite_graph(c->rw);
+    fb_value made = translated(c, kwargs);
+    uint32_t count = fb_value_at(g, made)->count;
+    for (uint32_t i = 0; i + 1 < count; i += 2) {
+        const fb_value_row *row = fb_value_at(g, translated(c, kwargs));
+        fb_value value = row->items[i + 1], now = resolved(g, call, value);
+        if (now.id != value.id) made = fb_map_with(g, made, fb_value_text(g, row->items[i]), now);
+    }
+    return made;
+}
+
+/* The tensor is the root's from now on. */
+static fb_node put_tensor(copying *c, fb_node n) {
+    const fb_graph *g = fb_rewrite_graph(c->rw);
+    const fb_node_row *row = fb_node_at(g, n);
+    fb_module root = fb_module_find(g, "");
+    const fb_module_row *owner = fb_module_at(g, root);
+    fb_tensor tensor = fb_module_tensor(g, row->module, fb_text(g, row->attribute));
+    fb_buffer name = {0};
+    fb_node read = {0};
+    fb_buffer_printf(&name, "%s_%s", fb_node_name(g, c->of), fb_node_name(g, n));
+    size_t length = name.size;
+    for (unsigned i = 1;
+         fb_buffer_text(&name) && (fb_map_value(g, owner->buffers, name.data).id ||
+                                   fb_map_value(g, owner->parameters, name.data).id || fb_module_find(g, name.data).id);
+         i++) {
+        name.size = length;
+        fb_buffer_printf(&name, "_%u", i);
+    }
+    if (!name.failed && tensor.id) {
+        fb_tie_parameter(c->rw, root, name.data, tensor);
+        read = fb_insert_read(c->rw, c->before, root, name.data);
+    }
+    fb_buffer_free(&name);
+    return read;
+}
+
+static fb_value put_copies(fb_rewrite *rw, const onnx_call *call, fb_node before, fb_node of, fb_value args, fb_value captures,
+                           int depth);
+
+static fb_value put_onnx_call(copying *c, const onnx_call *call, fb_node n, int depth) {
+    fb_graph *g = fb_rewrite_graph(c->rw);
+    const fb_node_row *row = fb_node_at(g, n);
+    fb_node from = fb_op_is(g, n, FB_OP_GETITEM) ? fb_value_node(g, fb_node_arg(g, n, 0)) : (fb_node){0};
+    int64_t index;
+    onnx_call inner;
+    if (from.id && is_function_call(g, from) && fb_value_is_int(g, fb_node_arg(g, n, 1), &index))
+        return fb_value_item(g, value_now(c, from), (size_t)index);
+    fb_value args = translated(c, row->args), kwargs = attributes_now(c, call, row->kwargs);
+    if (function_at(g, n, &inner) && depth) {
+        inner.kwargs = kwargs;
+        fb_value results = put_copies(c->rw, &inner, c->before, c->of, args, (fb_value){0}, depth - 1);
+        return fb_onnx_results(g, n) < 0 ? fb_value_item(g, results, 0) : results;
+    }
+    fb_node made = fb_insert_copy(c->rw, c->before, n, args, kwargs);
+    fb_mark(c->rw, made);
+    return fb_make_node(g, made);
+}
+
+/* The program's calls before `before`, named for the call `of`; their results as a list. */
+static fb_value put_copies(fb_rewrite *rw, const onnx_call *call, fb_node before, fb_node of, fb_value args, fb_value captures,
+                           int depth) {
+    fb_graph *g = fb_rewrite_graph(rw);
+    copying c = {.rw = rw, .before = before, .of = of};
+    size_t input = 0;
+    bool is_kept = true;
+    fb_value inputs = call->is_function ? args : captures;
+    for (fb_node n = fb_first_node(g, call->program); n.id && is_kept; n = fb_next_node(g, n)) {
+        const fb_node_row *row = fb_node_at(g, n);
+        fb_value value = {0};
+        if (row->opcode == FB_PLACEHOLDER) {
+            value = inputs.id ? fb_value_item(g, inputs, input++) : value;
+            if (!value.id) value = FB_VALUE_NONE;
+        } else if (row->opcode == FB_GET_ATTR) {
+            value = fb_make_node(g, put_tensor(&c, n));
+        } else if (row->opcode != FB_OUTPUT) {
+            value = put_onnx_call(&c, call, n, depth);
+        }
+        is_kept = !value.id || fb_map_put(&c.now, n.id, value.id);
+    }
+    fb_value results = is_kept ? translated(&c, results_of(g, call->program)) : fb_graph_fail_memory(g);
+    fb_map_free(&c.now);
+    return results;
+}
+
+/* A nested program that nothing runs any more, and those within it. */
+static void drop_nested(fb_rewrite *rw, fb_module module) {
+    const fb_graph *g = fb_rewrite_graph(rw);
+    for (fb_node n = fb_first_node(g, fb_module_at(g, module)->program); n.id; n = fb_next_node(g, n))
+        if (program_read_by(g, n).id) drop_nested(rw, fb_node_at(g, n)->module);
+    fb_drop_program(rw, module);
+}
+
+static void drop_branches(fb_rewrite *rw, fb_node n) {
+    const fb_graph *g = fb_rewrite_graph(rw);
+    for (int i = 0; i < 2; i++) {
+        fb_value value = fb_node_kwarg(g, n, branches[i]);
+        fb_node read = value.id ? fb_value_node(g, value) : (fb_node){0};
+        if (!program_read_by(g, read).id) continue;
+        drop_nested(rw, fb_node_at(g, read)->module);
+        fb_release_read(rw, read);
+    }
+}
+
+static void edit_onnx(fb_rewrite *rw, const onnx_call *call) {
+    fb_graph *g = fb_rewrite_graph(rw);
+    fb_node n = call->node;
+    fb_value results = put_copies(rw, call, n, n, fb_node_at(g, n)->args, call->captures, DEPTH_MAX);
+    if (!results.id) return;
+    fb_release_reads(rw, n);
+    if (fb_onnx_results(g, n) < 0) {
+        fb_absorb(rw, n, fb_value_node(g, fb_value_item(g, results, 0)));
+    } else {
+        fb_erase(rw, n);
+        for (uint32_t e = fb_user_first(g, n); e; e = fb_user_next(g, e)) {
+            int64_t index = 0;
+            fb_node item = fb_edge_user(g, e);
+            fb_value_is_int(g, fb_node_arg(g, item, 1), &index);
+            fb_absorb(rw, item, fb_value_node(g, fb_value_item(g, results, (size_t)index)));
+        }
+    }
+    if (!call->is_function) drop_branches(rw, n);
+}
+
 static void edit(fb_rewrite *rw, const fb_match *match) {
     fb_graph *g = fb_rewrite_graph(rw);
     run_call call;
+    if (fb_graph_is_onnx(g)) {
+        edit_onnx(rw, match->data);
+        return;
+    }
     fb_node n = match->nodes[0];
     if (!run_call_at(g, n, &call)) return;
     fb_value results = put_program(rw, &call, n, inputs_of(g, &call), DEPTH_MAX);
@@ -257,6 +499,7 @@ const fb_pass fb_inline_programs = {
     .gain = FB_GAIN_SAME,
     .reversible = true,
     .preserves_computation = true,
+    .reads_onnx = true,
     .match_graph = match_graph,
     .edit = edit,
 };

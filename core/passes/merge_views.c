@@ -14,9 +14,11 @@
  * any strides, and a result of the graph must not start to share memory with another result. Exactness: moves. Reversible.
  */
 #include "core/analysis/alias.h"
+#include "core/analysis/onnx_types.h"
 #include "core/analysis/rearrange.h"
 #include "core/analysis/strides.h"
 #include "core/operators/spelling.h"
+#include "core/pass/constants.h"
 #include "core/pass/pass.h"
 
 #define IS_MUTATED ((fb_obstacle){"mutated", "the memory that they show is written in place"})
@@ -181,8 +183,140 @@ static void match_chain(fb_matcher *m, fb_sharing *sharing, const fb_rearrange *
     fb_buffer_free(&chain);
 }
 
+/* ---- ONNX: values, and no memory ------------------------------------------------------------------------------------------
+ */
+
+typedef struct onnx_plan {
+    fb_constant_plan made;  /* shapes */
+    const uint8_t *becomes; /* by node: one of these */
+    const int *dims;        /* FB_MAX_RANK by match, in `match_of` */
+    const uint32_t *match_of;
+} onnx_plan;
+enum { ITS_INPUT = 1, A_RESHAPE, A_PERMUTATION };
+
+typedef struct onnx_search {
+    fb_matcher *m;
+    fb_onnx_types *types;
+    fb_constant_list shapes;
+    fb_buffer chain, dims;
+    uint8_t *becomes;
+    uint32_t *match_of, count;
+    fb_node first;
+} onnx_search;
+
+static bool view_at(const onnx_search *s, fb_node n, fb_rearrange *view) {
+    return n.id && fb_onnx_rearrange_at(s->types, n, view) && !fb_op_effects(s->m->graph, n).is_named;
+}
+
+/* Does the view go into the one that reads it, and nothing else does? */
+static bool goes_into_onnx(const onnx_search *s, fb_node n, const fb_rearrange *next, fb_rearrange *view) {
+    const fb_graph *g = s->m->graph;
+    return view_at(s, n, view) && is_ordered(view) == is_ordered(next) && reader_of(g, view).id == next->node.id &&
+           fb_mentions_of(g, next->node, n) == 1;
+}
+
+static bool is_inside_onnx(const onnx_search *s, const fb_rearrange *view) {
+    fb_rearrange next, same;
+    fb_node reader = reader_of(s->m->graph, view);
+    return reader.id && view_at(s, reader, &next) && next.input.id == view->node.id &&
+           goes_into_onnx(s, view->node, &next, &same);
+}
+
+/* A Reshape among the chain, which says how this model spells it. */
+static fb_node reshape_in(const fb_graph *g, const fb_node *nodes, size_t count) {
+    for (size_t i = 0; i < count; i++)
+        if (fb_onnx_is_reshape(g, nodes[i])) return nodes[i];
+    return (fb_node){0};
+}
+
+static bool take_ordered(onnx_search *s, fb_node last, fb_node origin, const fb_node *nodes, size_t count) {
+    int64_t sizes[FB_ONNX_RANK];
+    unsigned char bytes[8 * FB_ONNX_RANK];
+    if (fb_onnx_same_shape(s->types, origin, last)) {
+        s->becomes[last.id] = ITS_INPUT;
+        return true;
+    }
+    int rank = reshape_in(s->m->graph, nodes, count).id ? fb_onnx_sizes_between(s->types, origin, last, sizes) : -1;
+    if (rank < 0) return false;
+    for (int i = 0; i < 8 * rank; i++) bytes[i] = (unsigned char)((uint64_t)sizes[i / 8] >> (i % 8 * 8));
+    s->becomes[last.id] = A_RESHAPE;
+    s->m->failed |= !fb_constant_list_add(&s->shapes, last, FB_INT64, 1, (int64_t[]){rank}, bytes, (size_t)rank * 8);
+    return true;
+}
+
+static bool take_permutation(onnx_search *s, const fb_rearrange *last, const fb_node *nodes, size_t count) {
+    int from[FB_MAX_RANK] = {0};
+    fb_rearrange before;
+    bool is_same = true;
+    for (int i = 0; i < last->rank; i++) from[i] = last->dims[i];
+    for (size_t k = 1; k < count; k++) {
+        if (!view_at(s, nodes[k], &before) || before.rank != last->rank) return false;
+        for (int i = 0; i < last->rank; i++) from[i] = before.dims[from[i]];
+    }
+    for (int i = 0; i < last->rank; i++) is_same &= from[i] == i;
+    s->becomes[last->node.id] = is_same ? ITS_INPUT : A_PERMUTATION;
+    fb_buffer_append(&s->dims, from, sizeof from);
+    s->match_of[last->node.id] = s->count;
+    s->m->failed |= s->dims.failed;
+    return true;
+}
+
+static void match_onnx_chain(onnx_search *s, const fb_rearrange *last) {
+    fb_rearrange at = *last, before;
+    s->chain.size = 0;
+    fb_buffer_append(&s->chain, &at.node, sizeof at.node);
+    while (fb_matcher_goes_on(s->m) && goes_into_onnx(s, at.input, &at, &before)) {
+        fb_buffer_append(&s->chain, &before.node, sizeof before.node);
+        at = before;
+    }
+    const fb_node *nodes = (const fb_node *)(const void *)s->chain.data;
+    size_t count = s->chain.size / sizeof *nodes;
+    s->m->failed |= s->chain.failed;
+    if (s->m->failed || count < 2) return;
+    bool is_taken =
+        is_ordered(last) ? take_ordered(s, last->node, at.input, nodes, count) : take_permutation(s, last, nodes, count);
+    if (is_taken) {
+        if (!s->first.id) s->first = last->node;
+        if (!is_ordered(last)) s->count++;
+        fb_match_found(s->m, nodes, count);
+    } else {
+        fb_refuse_for(s->m, (fb_obstacle){"unknown-shape", "not all sizes of what the last one gives are numbers"}, nodes,
+                      count);
+    }
+}
+
+static void match_onnx(fb_matcher *m) {
+    const fb_graph *g = m->graph;
+    size_t limit = (size_t)fb_node_limit(g) + 1;
+    onnx_search s = {.m = m,
+                     .types = fb_onnx_types_find(g, m->work),
+                     .becomes = fb_arena_alloc(m->arena, limit),
+                     .match_of = fb_arena_alloc(m->arena, limit * sizeof *s.match_of)};
+    onnx_plan *plan = fb_arena_alloc(m->arena, sizeof *plan);
+    m->failed |= !fb_constant_list_begin(&s.shapes, m) || !s.types || !s.becomes || !s.match_of || !plan;
+    if (!m->failed) memset(s.becomes, 0, limit);
+    for (fb_node n = fb_first_node(g, FB_MAIN_PROGRAM); n.id && !m->failed && fb_matcher_goes_on(m); n = fb_next_node(g, n)) {
+        fb_rearrange view;
+        if (view_at(&s, n, &view) && !is_inside_onnx(&s, &view)) match_onnx_chain(&s, &view);
+    }
+    int *dims = fb_arena_alloc(m->arena, s.dims.size + 1);
+    fb_constant_plan made;
+    m->failed |= !fb_constant_list_end(&s.shapes, &made) || !dims;
+    if (dims && s.dims.size) memcpy(dims, s.dims.data, s.dims.size);
+    made.first = s.first;
+    if (!m->failed) *plan = (onnx_plan){made, s.becomes, dims, s.match_of};
+    m->plan = plan;
+    fb_buffer_free(&s.chain);
+    fb_buffer_free(&s.dims);
+    fb_onnx_types_free(s.types);
+}
+
 static void match_graph(fb_matcher *m) {
     const fb_graph *g = m->graph;
+    if (fb_graph_is_onnx(g)) {
+        match_onnx(m);
+        return;
+    }
     const fb_alias *alias = fb_matcher_alias(m);
     fb_sharing *sharing = alias ? fb_sharing_new(g, alias, m->work) : NULL;
     m->failed |= !sharing;
@@ -248,9 +382,37 @@ static void edit_expand(fb_rewrite *rw, fb_node expand, const fb_rearrange *view
     fb_mark(rw, expand);
 }
 
+static void edit_onnx(fb_rewrite *rw, const fb_match *match) {
+    fb_graph *g = fb_rewrite_graph(rw);
+    const onnx_plan *plan = match->plan;
+    fb_node n = match->nodes[0], first = match->nodes[match->count - 1];
+    fb_value origin = fb_node_arg(g, first, 0), dims[FB_MAX_RANK];
+    fb_put_planned(rw, &plan->made, match);
+    for (size_t k = match->count; k-- > 0;) fb_release_reads(rw, match->nodes[k]);
+    for (size_t k = match->count - 1; k > 0; k--) fb_erase(rw, match->nodes[k]);
+    if (plan->becomes[n.id] == ITS_INPUT) {
+        fb_absorb(rw, n, fb_value_node(g, origin));
+    } else if (plan->becomes[n.id] == A_RESHAPE) {
+        fb_node read = fb_read_planned(rw, &plan->made, n);
+        if (!read.id) return;
+        fb_set_target(rw, n, FB_CALL_FUNCTION, fb_node_target(g, reshape_in(g, match->nodes, match->count)));
+        fb_set_args(rw, n, FB_ARGS(g, origin, fb_make_node(g, read)), FB_VALUE_EMPTY_MAP);
+    } else {
+        int rank = (int)fb_value_at(g, fb_node_at(g, n)->shape)->count;
+        for (int i = 0; i < rank; i++) dims[i] = fb_make_int(g, plan->dims[plan->match_of[n.id] * FB_MAX_RANK + (size_t)i]);
+        fb_value perm = fb_make_list(g, dims, (size_t)rank);
+        fb_set_args(rw, n, FB_ARGS(g, origin), fb_map_with(g, fb_node_at(g, n)->kwargs, "perm", perm));
+    }
+    if (plan->becomes[n.id] != ITS_INPUT) fb_mark(rw, n);
+}
+
 static void edit(fb_rewrite *rw, const fb_match *match) {
     const fb_graph *g = fb_rewrite_graph(rw);
     fb_rearrange last, first;
+    if (match->plan) {
+        edit_onnx(rw, match);
+        return;
+    }
     if (expanded_view(g, match->nodes[0], &last)) {
         edit_expand(rw, match->nodes[0], &last);
         return;
@@ -272,6 +434,7 @@ const fb_pass fb_merge_views = {
     .gain = FB_GAIN_FEWER_NODES,
     .reversible = true,
     .preserves_computation = true,
+    .reads_onnx = true,
     .match_graph = match_graph,
     .edit = edit,
 };

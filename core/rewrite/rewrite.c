@@ -266,6 +266,14 @@ static fb_node_row *change(fb_rewrite *rewrite, fb_node node) {
     return fb_node_row_at(rewrite->graph, node);
 }
 
+void fb_forget_meta(fb_rewrite *rewrite, fb_node node, const char *key) {
+    fb_value rest = fb_node_at(rewrite->graph, node)->meta_rest;
+    if (!rest.id || !fb_map_value(rewrite->graph, rest, key).id || !change(rewrite, node)) return;
+    fb_value now = fb_map_with(rewrite->graph, rest, key, (fb_value){0});
+    if (now.id) fb_node_row_at(rewrite->graph, node)->meta_rest = now.id == FB_VALUE_EMPTY_MAP.id ? (fb_value){0} : now;
+    else fb_fail_memory(&rewrite->error);
+}
+
 void fb_set_target(fb_rewrite *rewrite, fb_node node, fb_opcode opcode, const char *target) {
     if (!change(rewrite, node)) return;
     fb_symbol symbol = fb_intern(rewrite->graph, target);

@@ -1,0 +1,252 @@
+"""FoldShapes, EvaluateConstants, FoldConstants, MergeViews and InlinePrograms over ONNX models: what they fold, what they must
+leave, and that no result computes anything else."""
+
+import collections
+import struct
+
+import pytest
+from test_onnx import NAMES, contents_of, send, send_set
+from test_onnx_changed import field, graph, made_of, node, number, optimize, part, tensor, value
+from test_onnx_evaluate import evaluate, judge, stored
+
+FOLDS = ("InlinePrograms", "RemoveNoOps", "FoldShapes", "EvaluateConstants", "FoldConstants", "MergeViews",
+         "EliminateCommonSubexpressions", "EliminateDeadCode")
+QUERY = "?" + "&".join(f"pass={name}" for name in FOLDS)
+
+
+def attribute(name, kind, content):
+    return field(1, name) + content + number(20, kind)
+
+
+def ints(name, numbers):
+    return attribute(name, 7, b"".join(number(8, one % 2**64) for one in numbers))
+
+
+def integer(name, one):
+    return attribute(name, 2, number(3, one % 2**64))
+
+
+def whole(name, numbers, shape=None):
+    shape = (len(numbers),) if shape is None else shape
+    return b"".join(number(1, size) for size in shape) + number(2, 7) + field(8, name) + field(
+        9, struct.pack(f"<{len(numbers)}q", *numbers))
+
+
+def named(name, sizes, dtype=1):
+    """An input, whose sizes are numbers or symbols."""
+    dims = b"".join(field(1, field(2, one) if isinstance(one, str) else number(1, one)) for one in sizes)
+    return field(1, name) + field(2, field(1, number(1, dtype) + field(2, dims)))
+
+
+def unshaped(name, dtype=1):
+    return field(1, name) + field(2, field(1, number(1, dtype)))
+
+
+def is_undone(service, run, data):
+    """From the store, and where only what can be reversed was done, from the graph alone."""
+    back = service.post(f"/v1/runs/{run['id']}/rollback")
+    assert back.status in (200, 201), back.body
+    assert service.get(f"/v1/graphs/{back.json()['result']}/archive").body == data
+    if run["result"] != run["source"] and not any(one["applied"] for one in run["passes"] if one["name"] == "FoldConstants"):
+        undone = service.post("/v1/reverse", {"graph": run["result"], "passes": [
+            one["name"] for one in run["passes"] if one["applied"]]})
+        assert undone.status in (200, 201), undone.body
+        assert service.get(f"/v1/graphs/{undone.json()['result']}/archive").body == data
+
+
+def operators(data):
+    return [part(one, 4)[0].decode() for one in part(data, 7, 1)]
+
+
+def folded(service, data, passes=" ".join(FOLDS)):
+    """Operators of what is left, and the model; undone, it is the file."""
+    run, written = optimize(service, data, passes)
+    assert written.status == 200, written.body
+    is_undone(service, run, data)
+    return operators(written.body), written.body
+
+
+def initializers(data):
+    """name → numbers of int64."""
+    found = {}
+    for one in part(data, 7, 5):
+        raw = b"".join(part(one, 9))
+        found[part(one, 8)[0].decode()] = list(struct.unpack(f"<{len(raw) // 8}q", raw)) if part(one, 2) == [7] else raw
+    return found
+
+
+SIZES = [node("Shape", "x", "s"), node("Gather", "s zero", "b", integer("axis", 0)),
+         node("Unsqueeze", "b front", "b1"), node("Concat", "b1 rest", "to", integer("axis", 0)), node("Reshape", "x to", "y")]
+NUMBERS = [whole("zero", [0], ()), whole("front", [0]), whole("rest", [3, 4])]
+
+
+def test_sizes_become_numbers(shared):
+    data = made_of(graph(SIZES, [named("x", (2, 12))], [unshaped("y")], NUMBERS))
+    left, written = folded(shared, data)
+    assert left == ["Reshape"] and [2, 3, 4] in initializers(written).values()
+
+
+def test_symbols_are_copied_by_reshape(shared):
+    """A size that is the input's at the same place is 0 for Reshape, also where there are no elements."""
+    data = made_of(graph(SIZES, [named("x", ("batch", 12))], [unshaped("y")], NUMBERS))
+    left, written = folded(shared, data)
+    assert left == ["Reshape"] and [0, 3, 4] in initializers(written).values()
+
+
+def test_another_symbol_is_what_is_left(shared):
+    nodes = [node("Shape", "z", "s"), *SIZES[1:]]
+    data = made_of(graph(nodes, [named("x", ("batch", 12)), named("z", ("other", 1))], [unshaped("y")], NUMBERS))
+    left, written = folded(shared, data)
+    assert left == ["Reshape"] and [-1, 3, 4] in initializers(written).values()
+
+
+def test_two_other_symbols_stay(shared):
+    nodes = [node("Shape", "z", "s"), node("Concat", "s rest", "to", integer("axis", 0)), SIZES[-1]]
+    data = made_of(graph(nodes, [named("x", ("batch", 12)), named("z", ("one", "other"))], [unshaped("y")], NUMBERS[2:]))
+    assert folded(shared, data)[0] == ["Shape", "Concat", "Reshape"]
+
+
+def test_constants_become_initializers(shared):
+    constant = field(1, field(2, "c") + field(4, "Constant")
+                     + field(5, attribute("value", 4, field(5, tensor("", [2.0] * 3, (3,))))))
+    data = made_of(graph([constant, node("Mul", "x c", "y")], [value("x")], [value("y")]))
+    left, written = folded(shared, data)
+    assert left == ["Mul"] and list(initializers(written)) == ["c"]
+
+
+def test_a_constant_that_is_returned_stays(shared):
+    constant = field(1, field(2, "c") + field(4, "Constant")
+                     + field(5, attribute("value", 4, field(5, tensor("", [2.0] * 3, (3,))))))
+    data = made_of(graph([constant, node("Mul", "x c", "y")], [value("x")], [value("y"), value("c", shape=(3,))]))
+    assert folded(shared, data)[0] == ["Constant", "Mul"]
+
+
+def test_weights_are_moved(shared):
+    """A transposed weight is the recipe of one, which is computed when it is asked for; undone, it is the file again."""
+    data = made_of(graph([node("Transpose", "w", "t"), node("MatMul", "x t", "y")], [value("x")],
+                         [value("y", shape=(2, 40))], [tensor("w", range(120), (40, 3))]))
+    left, written = folded(shared, data)
+    raw = [part(one, 9)[0] for one in part(written, 7, 5)]
+    assert left == ["MatMul"]
+    assert [struct.unpack("<120f", one)[:3] for one in raw] == [(0.0, 3.0, 6.0)]
+
+
+def test_arithmetic_is_rounded_once(shared):
+    """One product of weights is what ONNX Runtime computes, bit for bit; a product with that is rounded twice there."""
+    weights = [tensor(name, [0.1 + k / 7 for k in range(120)], (120,)) for name in ("a", "b", "c")]
+    nodes = [node("Mul", "a b", "p"), node("Mul", "p c", "q"), node("Mul", "x q", "y")]
+    left, _ = folded(shared, made_of(graph(nodes, [value("x", shape=(120,))], [value("y", shape=(120,))], weights)))
+    assert left == ["Mul", "Mul"]
+
+
+VIEWS = {
+    "a pair that is nothing": (["Transpose 0 2 1", "Transpose 0 2 1"], 0),
+    "twice is not nothing": (["Transpose 1 2 0", "Transpose 1 2 0"], 1),
+    "three times is": (["Transpose 1 2 0"] * 3, 0),
+}
+
+
+@pytest.mark.parametrize("name", VIEWS)
+def test_permutations_are_merged(shared, name):
+    steps, count = VIEWS[name]
+    nodes = [node("Transpose", f"v{at}", f"v{at + 1}", ints("perm", map(int, step.split()[1:])))
+             for at, step in enumerate(steps)]
+    nodes = [node("Relu", "x", "v0"), *nodes, node("Relu", f"v{len(steps)}", "y")]
+    data = made_of(graph(nodes, [value("x", shape=(3, 3, 3))], [value("y", shape=(3, 3, 3))]))
+    assert folded(shared, data)[0] == ["Relu"] + ["Transpose"] * count + ["Relu"]
+
+
+def test_reshapes_are_merged(shared):
+    """The 0 of the second copies a size of what the first gives."""
+    nodes = [node("Relu", "x", "r"), node("Reshape", "r a", "t"), node("Reshape", "t b", "y")]
+    data = made_of(graph(nodes, [value("x", shape=(2, 3, 4))], [unshaped("y")],
+                         [whole("a", [6, 4]), whole("b", [0, 2, 2])]))
+    left, written = folded(shared, data)
+    assert left == ["Relu", "Reshape"] and [6, 2, 2] in initializers(written).values()
+
+
+def branch(op, name):
+    return graph([node(op, "r", name)], [], [unshaped(name)], name=name)
+
+
+def truth(name, one):
+    return number(2, 9) + field(8, name) + field(9, bytes([one]))
+
+
+@pytest.mark.parametrize("is_true", [True, False])
+def test_a_known_branch_is_put_in_place(shared, is_true):
+    choice = node("If", "c", "y", attribute("then_branch", 5, field(6, branch("Abs", "a"))),
+                  attribute("else_branch", 5, field(6, branch("Neg", "n"))))
+    data = made_of(graph([node("Relu", "x", "r"), choice], [value("x")], [value("y")], [truth("c", is_true)]))
+    assert folded(shared, data)[0] == ["Relu", "Abs" if is_true else "Neg"]
+
+
+def test_an_unknown_branch_stays(shared):
+    choice = node("If", "c", "y", attribute("then_branch", 5, field(6, branch("Abs", "a"))),
+                  attribute("else_branch", 5, field(6, branch("Neg", "n"))))
+    inputs = [value("x"), named("c", (), 9)]
+    assert folded(shared, made_of(graph([node("Relu", "x", "r"), choice], inputs, [value("y")])))[0] == ["Relu", "If"]
+    assert folded(shared, made_of(graph([node("Relu", "x", "r"), choice], inputs, [value("y")], [truth("c", True)])))[0] == [
+        "Relu", "If"], "the caller may give another one than the default"
+
+
+def test_functions_are_put_in_place(shared):
+    left, _ = folded(shared, contents_of("functions")["model.onnx"])
+    assert "Layer" not in left and left.count("MatMul") == 2
+
+
+@pytest.mark.parametrize("nodes, initial", [
+    ([node("RandomUniform", "", "a", ints("shape", [3])), node("Add", "x a", "y")], []),
+    ([node("Mul", "w w", "q"), node("Add", "x q", "y")], [tensor("w", [1.0] * 3, (3,))]),
+    ([node("ConstantOfShape", "n", "z"), node("Gather", "z i", "g"), node("Add", "x g", "y")],
+     [whole("n", [2**40]), whole("i", [0])]),
+    ([node("Sin", "w", "q"), node("Add", "x q", "y")], [tensor("w", [1.0] * 3, (3,))])],
+    ids=["random", "default", "large", "inexact"])
+def test_what_is_left(shared, nodes, initial, request):
+    """Random numbers, the default of an input, what would be huge, what libraries round otherwise."""
+    inputs = [value("x", shape=(3,))]
+    if request.node.callspec.id == "default":
+        inputs.append(value("w", shape=(3,)))
+    left, _ = folded(shared, made_of(graph(nodes, inputs, [unshaped("y")], initial)))
+    assert left == [part(one, 1, 4)[0].decode() for one in nodes]
+
+
+LEFT = {"dynamo-bert": 86, "functions": 18, "half-mlp": 12, "if-and-loop": 2, "keras-cnn-11": 12, "qdq-cnn": 26,
+        "torchscript-resnet": 23, "external-two-files": 9}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_models(shared, name):
+    contents = contents_of(name)
+    made = send_set(shared, "model.onnx", contents, "/v1/optimize", QUERY).json()
+    written = shared.get(f"/v1/graphs/{made['result']}/archive")
+    assert written.status == 200, written.body
+    assert len(operators(written.body)) <= LEFT[name]
+    is_undone(shared, made, contents["model.onnx"])
+
+
+@pytest.mark.parametrize("suite", ["node", "version", "trap"])
+def test_no_case_computes_anything_else(new_service, suite):
+    service, counts, wrong = new_service(), collections.Counter(), []
+    for name, parts in ((name, parts) for name, parts in stored().items() if name.startswith(f"{suite}/")):
+        answer = send(service, parts["model.onnx"], QUERY, path="/v1/optimize")
+        if answer.status not in (200, 201):
+            counts["refused"] += 1
+            continue
+        run = answer.json()
+        written = service.get(f"/v1/graphs/{run['result']}/archive")
+        if written.status != 200:
+            wrong.append((name, written.body))
+            continue
+        counts["changed"] += run["result"] != run["source"]
+        result = evaluate(service, run["result"], parts)
+        if result.status != 200:
+            before = evaluate(service, run["source"], parts)
+            wrong += [(name, result.body)] if before.status == 200 else []
+            continue
+        difference = judge(result.body, parts["outputs.safetensors"])
+        counts["right"] += difference is None
+        wrong += [(name, difference)] if difference else []
+    print(dict(counts))
+    assert not wrong
+    assert counts["changed"] > {"node": 15, "version": 1, "trap": 1}[suite]
