@@ -244,6 +244,11 @@ test-python: all $(EVALUATE)
 adversary: all
 	@tests/adversary/run $(BUILD)
 
+## make adversary-onnx  random ONNX programs against ONNX Runtime: ADVERSARY_COUNT (60) of them from ADVERSARY_SEED (1) on
+adversary-onnx: all
+	@OMP_NUM_THREADS=1 $$(tests/venv onnxruntime tests/onnx/runtime.txt)/bin/python tests/onnx/hunt.py $(BUILD)/foldback \
+		--count $${ADVERSARY_COUNT:-60} --seed $${ADVERSARY_SEED:-1}
+
 ## make test-client  the Python client on real architectures; with UPDATE=1 docs/models.md is written anew; FOLDBACK_ALL_MODELS=1 tries each with all sources of weights
 test-client: all
 	@tests/python/run $(BUILD) clients/python/tests
@@ -499,5 +504,5 @@ clean:
 	rm -rf build build-asan build-clang build-deb build-fuzz build-fuzz-coverage build-tsan build-valgrind
 
 -include $(shell find $(BUILD) -name '*.d' 2>/dev/null)
-.PHONY: all help deps demo golden test test-all test-long nightly everything tests run-tests test-contract test-s3 test-postgres test-mlflow test-generators test-typescript test-browser test-python adversary test-client test-compile test-deploy test-load asan soak fuzz fuzz-coverage bench bench-instructions bench-compare bench-durable bench-weights bench-archives bench-layouts bench-peers bench-nodes format lint lint-python install wheel deb sbom reproducible clean
+.PHONY: all help deps demo golden test test-all test-long nightly everything tests run-tests test-contract test-s3 test-postgres test-mlflow test-generators test-typescript test-browser test-python adversary adversary-onnx test-client test-compile test-deploy test-load asan soak fuzz fuzz-coverage bench bench-instructions bench-compare bench-durable bench-weights bench-archives bench-layouts bench-peers bench-nodes format lint lint-python install wheel deb sbom reproducible clean
 .SECONDARY:

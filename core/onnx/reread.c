@@ -36,10 +36,11 @@ static fb_program nested(const fb_graph *graph, fb_node node) {
     return reads ? fb_module_at(graph, row->module)->program : (fb_program){0};
 }
 
-/* Names of values of the program that was read again. */
+/* Names of initializers of the program that was read again, and of what it captures, each once. */
 static bool list_values(pairing *p, fb_program program, fb_map *out) {
     for (fb_node n = fb_first_node(p->again, program); n.id; n = fb_next_node(p->again, n)) {
-        if (fb_node_at(p->again, n)->opcode != FB_GET_ATTR) continue;
+        fb_opcode opcode = (fb_opcode)fb_node_at(p->again, n)->opcode;
+        if (opcode != FB_GET_ATTR && !(opcode == FB_PLACEHOLDER && onnx_note_of(p->w, p->again, n).is_captured)) continue;
         onnx_note note = onnx_note_of(p->w, p->again, n);
         if (note.has_name && note.node < 0 && !fb_map_get(out, fb_hash(note.value.text, note.value.size, 0)) &&
             !fb_map_put(out, fb_hash(note.value.text, note.value.size, 0), n.id))
@@ -57,9 +58,11 @@ static bool is_constant(pairing *p, const fb_graph *graph, fb_node node) {
     return is_of_tensor(graph, node) && onnx_note_of(p->w, graph, node).node >= 0;
 }
 
-/* The next one of a kind behind `node`, or none. */
-static fb_node next_placeholder(const fb_graph *graph, fb_node node) {
-    while (node.id && fb_node_at(graph, node)->opcode != FB_PLACEHOLDER) node = fb_next_node(graph, node);
+/* The next one of a kind from `node` on, or none. */
+static fb_node next_placeholder(pairing *p, const fb_graph *graph, fb_node node, bool is_captured) {
+    while (node.id &&
+           (fb_node_at(graph, node)->opcode != FB_PLACEHOLDER || onnx_note_of(p->w, graph, node).is_captured != is_captured))
+        node = fb_next_node(graph, node);
     return node;
 }
 
@@ -84,7 +87,7 @@ static bool is_written_as_constant(pairing *p, fb_node node) {
 static bool pair_program(pairing *p, fb_program is, fb_program again) {
     fb_map values = {0};
     bool ok = list_values(p, again, &values);
-    fb_node placeholder = next_placeholder(p->again, fb_first_node(p->again, again));
+    fb_node placeholder = next_placeholder(p, p->again, fb_first_node(p->again, again), false);
     fb_node call = next_call(p, fb_first_node(p->again, again));
     for (fb_node n = fb_first_node(p->graph, is); n.id && ok; n = fb_next_node(p->graph, n)) {
         const fb_node_row *row = fb_node_at(p->graph, n);
@@ -92,9 +95,9 @@ static bool pair_program(pairing *p, fb_program is, fb_program again) {
         fb_node *partner = &p->partner[n.id];
         int64_t index = 0;
         if (row->opcode == FB_OUTPUT || (row->opcode == FB_GET_ATTR && !name.size)) continue;
-        if (row->opcode == FB_PLACEHOLDER) {
+        if (row->opcode == FB_PLACEHOLDER && !onnx_note_of(p->w, p->graph, n).is_captured) {
             *partner = placeholder;
-            if (placeholder.id) placeholder = next_placeholder(p->again, fb_next_node(p->again, placeholder));
+            if (placeholder.id) placeholder = next_placeholder(p, p->again, fb_next_node(p->again, placeholder), false);
         } else if (is_item(p->graph, n)) {
             fb_node of = p->partner[fb_value_node(p->graph, fb_node_arg(p->graph, n, 0)).id];
             if (of.id && fb_value_is_int(p->graph, fb_node_arg(p->graph, n, 1), &index))
@@ -158,6 +161,80 @@ static bool same_value(pairing *p, fb_value a, fb_value b) {
     return is_same;
 }
 
+/* What a nested program captures: that of a value which is captured twice, as it took the place of another one, is read as one.
+ */
+static bool same_captures(pairing *p, fb_program is, fb_program again, const fb_value_row *a, const fb_value_row *b) {
+    fb_map places = {0};
+    uint32_t count = 0, at = 0;
+    bool is_same = true;
+    for (fb_node q = next_placeholder(p, p->again, fb_first_node(p->again, again), true); q.id;
+         q = next_placeholder(p, p->again, fb_next_node(p->again, q), true))
+        if (!fb_map_put(&places, q.id, ++count)) is_same = onnx_writer_no_memory(p->w);
+    is_same = is_same && count == b->count;
+    for (fb_node n = next_placeholder(p, p->graph, fb_first_node(p->graph, is), true); n.id && is_same;
+         n = next_placeholder(p, p->graph, fb_next_node(p->graph, n), true)) {
+        uint32_t place = fb_map_get(&places, p->partner[n.id].id);
+        fb_node outer = at < a->count ? fb_value_node(p->graph, a->items[at++]) : (fb_node){0};
+        is_same = place && outer.id && p->partner[outer.id].id &&
+                  fb_value_node(p->again, b->items[place - 1]).id == p->partner[outer.id].id;
+    }
+    fb_map_free(&places);
+    return is_same && at == a->count;
+}
+
+typedef struct programs {
+    pairing *p;
+    const fb_graph *graph;
+    fb_program *items; /* of a call, in order */
+    size_t count;
+} programs;
+
+static void add_program(void *context, fb_node node) {
+    programs *list = context;
+    fb_program program = nested(list->graph, node);
+    if (program.id && list->items) list->items[list->count] = program;
+    list->count += program.id != 0;
+}
+
+static programs programs_of(pairing *p, const fb_graph *graph, fb_node call) {
+    programs list = {.p = p, .graph = graph};
+    fb_value kwargs = fb_node_at(graph, call)->kwargs;
+    fb_value_visit_nodes(graph, kwargs, add_program, &list);
+    list.items = calloc(list.count + 1, sizeof *list.items);
+    if (!list.items) onnx_writer_no_memory(p->w);
+    list.count = 0;
+    if (list.items) fb_value_visit_nodes(graph, kwargs, add_program, &list);
+    return list;
+}
+
+static bool same_lists(pairing *p, fb_node a, fb_node b, fb_value one, fb_value other) {
+    programs is = programs_of(p, p->graph, a), again = programs_of(p, p->again, b);
+    const fb_value_row *x = fb_value_at(p->graph, one), *y = fb_value_at(p->again, other);
+    bool is_same = is.items && again.items && is.count == again.count && x->count == is.count && y->count == again.count;
+    for (size_t i = 0; i < is.count && is_same; i++)
+        is_same = same_captures(p, is.items[i], again.items[i], fb_value_at(p->graph, x->items[i]),
+                                fb_value_at(p->again, y->items[i]));
+    free(is.items);
+    free(again.items);
+    return is_same;
+}
+
+static bool same_attributes(pairing *p, fb_node a, fb_node b) {
+    const fb_value_row *one = fb_value_at(p->graph, fb_node_at(p->graph, a)->kwargs),
+                       *other = fb_value_at(p->again, fb_node_at(p->again, b)->kwargs);
+    bool is_same = one->count == other->count;
+    for (uint32_t i = 0; i + 1 < one->count && is_same; i += 2) {
+        const char *key = fb_value_text(p->graph, one->items[i]);
+        bool is_list = strcmp(key, "captures") == 0 && i + 2 == one->count && i &&
+                       fb_value_kind(p->graph, one->items[i + 1]) == FB_LIST &&
+                       fb_value_kind(p->again, other->items[i + 1]) == FB_LIST;
+        is_same = strcmp(key, fb_value_text(p->again, other->items[i])) == 0;
+        if (is_same && is_list) is_same = same_lists(p, a, b, one->items[i + 1], other->items[i + 1]);
+        else if (is_same) is_same = same_value(p, one->items[i + 1], other->items[i + 1]);
+    }
+    return is_same;
+}
+
 /* An output may be an Identity of what the graph has there. */
 static bool same_output(pairing *p, fb_value a, fb_value b) {
     fb_node value = fb_value_node(p->graph, a), other = fb_value_node(p->again, b);
@@ -182,7 +259,7 @@ static bool same_call(pairing *p, fb_node a, fb_node b) {
     if (one->opcode == FB_GET_ATTR) return same_tensor(p, a, b);
     if (one->opcode == FB_PLACEHOLDER) return true;
     return strcmp(fb_node_target(p->graph, a), fb_node_target(p->again, b)) == 0 && same_value(p, one->args, other->args) &&
-           same_value(p, one->kwargs, other->kwargs);
+           same_attributes(p, a, b);
 }
 
 static bool same_program(pairing *p, fb_program is, fb_program again) {

@@ -167,6 +167,18 @@ def test_nested_graphs_read_what_replaces_a_value(shared):
     assert shared.get(f"/v1/graphs/{back['result']}/archive").body == made_of(body)
 
 
+def test_a_value_that_is_captured_twice(shared):
+    """A branch reads two values, of which one takes the place of the other."""
+    branch = graph([node("Add", "r i", "inner")], [], [value("inner")], name="branch")
+    graphs = [field(1, at) + number(20, 5) + field(6, branch) for at in ("then_branch", "else_branch")]
+    body = graph([node("Relu", "x", "r"), node("Identity", "r", "i"), node("If", "flag", "y", *graphs)],
+                 [value("x"), value("flag", 9, ())], [value("y")])
+    run, written = optimize(shared, made_of(body))
+    assert written.status == 200, written.body
+    assert part(written.body, 7, 1, 5, 6, 1, 1) == [b"r", b"r"] * 2
+    assert send(shared, written.body).json()["id"] == run["result"]
+
+
 @pytest.mark.parametrize("rest, annotations", [
     (field(20, field(4, field(1, "w") + field(2, "b"))), ()),  # update_binding
     (field(20, field(2, graph([node("Neg", "b", "n")], [], [value("n")], name="algorithm"))), ()),

@@ -1,0 +1,453 @@
+#!/usr/bin/env python3
+"""Random ONNX programs, cleaned and undone: an adversary of what passes know of ONNX's operators and of how models are written.
+
+    python tests/onnx/hunt.py build/foldback [--count 60] [--seed 1] [--passes cleanup] [--keep FOLDER]
+
+Each program is drawn from a number: opsets 11 to 23, names as tools write them, shared and overridable weights, graphs in one
+another, functions, what is there twice, what nothing reads, and what nearly is nothing (x + 0.0, a Pad by zeros). ONNX Runtime
+without optimisation computes the model and what `foldback optimize` makes of it: every bit of every output must be the same, but
+for those of a nan. The checker must take the result if it took the model, inputs and outputs must keep their declarations, random
+numbers must be drawn as often, and `foldback reverse` without a run must give the very bytes. Prints the seeds that fail, and how
+often each pass found something: one that never does has not been tried."""
+
+import argparse
+import collections
+import json
+import random
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnxruntime
+from onnx import TensorProto as T
+from onnx import helper, numpy_helper
+
+F, I = np.float32, np.int64
+RANDOM = {"RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Bernoulli", "Multinomial"}
+TYPES = {T.FLOAT: F, T.INT64: I, T.BOOL: np.bool_, T.FLOAT16: np.float16}
+
+
+class Value:
+    def __init__(self, name, shape, dtype=T.FLOAT, constant=False):
+        self.name, self.shape, self.dtype, self.constant = name, tuple(shape), dtype, constant
+
+
+class Program:
+    """A graph that is being drawn; `outer` is the one around it."""
+
+    def __init__(self, draw, opset, outer=None):
+        self.draw, self.opset, self.outer = draw, opset, outer
+        self.names = outer.names if outer else set()
+        self.nodes, self.stored, self.values, self.functions = [], [], [], outer.functions if outer else {}
+
+    def name(self, like):
+        spelled = self.draw.choice(["{}_{}", "/layer/{}/{}", "onnx::{}_{}", "{}.{}", "{} {}", "{}:{}", "é{}'\"{}", "{}__{}"])
+        while True:
+            made = self.draw.choice([spelled.format(like, self.draw.randrange(1000)), str(self.draw.randrange(10000))])
+            if made not in self.names:
+                self.names.add(made)
+                return made
+
+    def weight(self, array, constant_too=True):
+        array = np.asarray(array)
+        name = self.name("w")
+        if constant_too and self.draw.random() < 0.3:
+            self.nodes.append(helper.make_node("Constant", [], [name], value=numpy_helper.from_array(array)))
+        elif self.draw.random() < 0.3:
+            kind = helper.np_dtype_to_tensor_dtype(array.dtype)
+            self.stored.append(helper.make_tensor(name, kind, array.shape, array.flatten().tolist()))
+        else:
+            self.stored.append(numpy_helper.from_array(array, name))
+        return Value(name, array.shape, helper.np_dtype_to_tensor_dtype(array.dtype), True)
+
+    def node(self, op, inputs, shapes, dtypes=(), outputs=None, **attributes):
+        """Appends a node; `outputs` are names, or one for each shape is made."""
+        names = outputs or [self.name(op) for _ in shapes]
+        inputs = [one.name if isinstance(one, Value) else one for one in inputs]
+        domain = attributes.pop("domain", "")
+        made = helper.make_node(op, inputs, names, domain=domain, **attributes)
+        if self.draw.random() < 0.5:
+            made.name = self.name("node")
+        if self.draw.random() < 0.1:
+            made.doc_string = "what a tool said"
+        self.nodes.append(made)
+        several = [Value(name, shape, (list(dtypes) or [T.FLOAT] * len(shapes))[i])
+                   for i, (name, shape) in enumerate(zip(names, shapes)) if name]
+        self.values += several
+        return several
+
+    def seen(self, dtype=T.FLOAT):
+        found = [one for one in self.values if one.dtype == dtype]
+        if self.outer and (not found or self.draw.random() < 0.4):
+            return self.outer.seen(dtype)
+        return self.draw.choice(found) if found else None
+
+    def ints(self, numbers):
+        return self.weight(np.array(numbers, I))
+
+    # ---- statements ----------------------------------------------------------------------------------------------------
+
+    def unary(self, x):
+        op = self.draw.choice(["Relu", "Neg", "Abs", "Sigmoid", "Tanh", "Floor", "Softsign", "Elu"])
+        self.node(op, [x], [x.shape], **({"alpha": 0.5} if op == "Elu" and self.draw.random() < 0.5 else {}))
+
+    def identity(self, x):
+        self.node("Identity", [x], [x.shape])
+
+    def dropout(self, x):
+        inputs, more = [x], {}
+        if self.opset >= 12:
+            if self.draw.random() < 0.6:
+                inputs.append(self.weight(F(0.5)))
+                if self.draw.random() < 0.6:
+                    inputs.append(self.weight(np.bool_(False)))
+        else:
+            more["ratio"] = 0.5
+        shapes = [x.shape] * self.draw.choice([1, 2])
+        self.node("Dropout", inputs, shapes, [T.FLOAT, T.BOOL][:len(shapes)], **more)
+
+    def cast(self, x):
+        to = self.draw.choice([T.FLOAT, T.FLOAT, T.FLOAT16, T.INT64])
+        (made,) = self.node("Cast", [x], [x.shape], [to], to=to)
+        if to != T.FLOAT:
+            self.node("Cast", [made], [x.shape], to=T.FLOAT)
+
+    def transpose(self, x):
+        perm = list(range(len(x.shape)))
+        if self.draw.random() < 0.5:
+            self.draw.shuffle(perm)
+        more = {} if self.draw.random() < 0.2 else {"perm": perm}
+        perm = more.get("perm", list(reversed(range(len(x.shape)))))
+        self.node("Transpose", [x], [[x.shape[i] for i in perm]], **more)
+
+    def reshape(self, x):
+        size = int(np.prod(x.shape))
+        to = self.draw.choice([x.shape, (size,), (1, *x.shape), (size, 1)])
+        spelled = list(to)
+        if self.draw.random() < 0.4:
+            spelled[self.draw.randrange(len(spelled))] = -1
+        self.node("Reshape", [x, self.ints(spelled)], [to])
+
+    def squeeze(self, x):
+        if self.opset < 13:
+            self.node("Unsqueeze", [x], [(1, *x.shape)], axes=[0])
+        else:
+            self.node("Unsqueeze", [x, self.ints([0])], [(1, *x.shape)])
+
+    def flatten(self, x):
+        axis = self.draw.randrange(len(x.shape) + 1)
+        left = int(np.prod(x.shape[:axis])) if axis else 1
+        self.node("Flatten", [x], [(left, int(np.prod(x.shape)) // left)], axis=axis)
+
+    def pad(self, x):
+        by = [self.draw.choice([0, 0, 0, 1]) if self.draw.random() < 0.5 else 0 for _ in range(2 * len(x.shape))]
+        shape = [n + by[i] + by[i + len(x.shape)] for i, n in enumerate(x.shape)]
+        inputs = [x, self.ints(by)] + ([self.weight(F(self.draw.choice([0, 2])))] if self.draw.random() < 0.5 else [])
+        self.node("Pad", inputs, [shape])
+
+    def slice(self, x):
+        axis = self.draw.randrange(len(x.shape))
+        n = x.shape[axis]
+        start, end, step = self.draw.choice([(0, n, 1), (0, 2**62, 1), (-n, n, 1), (n - 1, -n - 1, -1), (0, max(1, n - 1), 1),
+                                             (0, n, 2)])
+        count = len(range(*slice(start, end if end > -n - 1 else None, step).indices(n)))
+        shape = [count if i == axis else one for i, one in enumerate(x.shape)]
+        inputs = [x, self.ints([start]), self.ints([end]), self.ints([axis])]
+        if step != 1 or self.draw.random() < 0.5:
+            inputs.append(self.ints([step]))
+        self.node("Slice", inputs, [shape])
+
+    def expand(self, x):
+        to = self.draw.choice([x.shape, (1,) * len(x.shape), (2, *x.shape)])
+        self.node("Expand", [x, self.ints(to)], [np.broadcast_shapes(x.shape, to)])
+
+    def tile(self, x):
+        by = [self.draw.choice([1, 1, 1, 2]) for _ in x.shape]
+        if by:
+            self.node("Tile", [x, self.ints(by)], [[a * b for a, b in zip(x.shape, by)]])
+
+    def concat(self, x):
+        axis, several = self.draw.randrange(len(x.shape)), self.draw.choice([1, 1, 2, 3])
+        self.node("Concat", [x] * several, [[n * several if i == axis else n for i, n in enumerate(x.shape)]], axis=axis)
+
+    def variadic(self, x):
+        self.node(self.draw.choice(["Sum", "Max", "Min", "Mean"]), [x] * self.draw.choice([1, 1, 2]), [x.shape])
+
+    def binary(self, x):
+        op = self.draw.choice(["Add", "Sub", "Mul", "Div"])
+        neutral = self.draw.choice([0.0, -0.0, 1.0, 1.0, 2.0])
+        if op == "Div" and neutral == 0:
+            neutral = 1.0
+        shape = self.draw.choice([(), (1,), (1,) * len(x.shape), x.shape, (2,) + (1,) * len(x.shape)])
+        other = self.weight(np.full(shape, neutral, F))
+        inputs = [x, other] if self.draw.random() < 0.6 or op in ("Sub", "Div") else [other, x]
+        self.node(op, inputs, [np.broadcast_shapes(x.shape, shape)])
+
+    def both(self, x):
+        same = [one for one in self.values if one.dtype == T.FLOAT and one.shape == x.shape]
+        other = self.draw.choice(same) if same else x
+        self.node(self.draw.choice(["Add", "Mul", "Sub"]), [x, other], [x.shape])
+
+    def matmul(self, x):
+        if len(x.shape) != 2:
+            return
+        w = self.weight(np.random.default_rng(len(self.nodes)).standard_normal((x.shape[1], 3)).astype(F))
+        self.node("MatMul", [x, w], [(x.shape[0], 3)])
+
+    def softmax(self, x):
+        self.node("Softmax", [x], [x.shape], axis=self.draw.randrange(len(x.shape)))
+
+    def split(self, x):
+        axis = self.draw.randrange(len(x.shape))
+        parts = self.draw.choice([k for k in (1, 2, 3) if x.shape[axis] % k == 0])
+        more = {"num_outputs": parts} if self.opset >= 18 else {}
+        shape = [n // parts if i == axis else n for i, n in enumerate(x.shape)]
+        self.node("Split", [x], [shape] * parts, axis=axis, **more)
+
+    def topk(self, x):
+        axis = self.draw.randrange(len(x.shape))
+        shape = [1 if i == axis else n for i, n in enumerate(x.shape)]
+        self.node("TopK", [x, self.ints([1])], [shape, shape], [T.FLOAT, T.INT64], axis=axis)
+
+    def drawn(self, x):
+        """Random numbers, of which only the shape comes back."""
+        if self.opset >= 22:  # ONNX Runtime has none of these
+            return
+        op = self.draw.choice(["RandomNormalLike", "RandomUniformLike"])
+        (made,) = self.node(op, [x], [x.shape], **({"seed": 1.0} if self.draw.random() < 0.5 else {}))
+        self.values.remove(made)
+        if self.draw.random() < 0.5:
+            (shape,) = self.node("Shape", [made], [(len(x.shape),)], [T.INT64])
+            self.node("Reshape", [x, shape], [x.shape])
+
+    def branch(self, count, shape, index):
+        inner = Program(self.draw, self.opset, self)
+        inner.step(self.draw.randrange(1, 4), deeper=self.draw.random() < 0.3)
+        same = [one for one in inner.values if one.dtype == T.FLOAT and one.shape == shape]
+        x = self.draw.choice(same) if same and self.draw.random() < 0.7 else None
+        if x is None:
+            (x,) = inner.node("Expand", [inner.weight(F(index)), inner.ints(shape)], [shape])
+        return inner.graph("branch", [x])
+
+    def condition(self, x):
+        flag = self.draw.choice([one for one in self.values if one.dtype == T.BOOL and one.shape == ()] or [None])
+        if flag is None:
+            (total,) = self.node("ReduceMax", [x], [()], keepdims=0)
+            (flag,) = self.node("Greater", [total, self.weight(F(self.draw.choice([-9, 0, 9])))], [()], [T.BOOL])
+        self.node("If", [flag], [x.shape], then_branch=self.branch(1, x.shape, 1), else_branch=self.branch(1, x.shape, 2))
+
+    def loop(self, x):
+        inner = Program(self.draw, self.opset, self)
+        i, go, state = (Value(inner.name(one), shape, dtype) for one, shape, dtype in
+                        (("i", (), T.INT64), ("go", (), T.BOOL), ("state", x.shape, T.FLOAT)))
+        inner.values += [state]
+        inner.step(self.draw.randrange(1, 3), deeper=False)
+        same = [one for one in inner.values if one.dtype == T.FLOAT and one.shape == x.shape and one is not state]
+        if same:
+            last = self.draw.choice(same)
+        else:
+            (last,) = inner.node("Neg", [state], [x.shape])
+        (still,) = inner.node("Identity", [go], [()], [T.BOOL])
+        body = inner.graph("body", [still, last], [i, go, state])
+        self.node("Loop", [self.weight(I(self.draw.choice([0, 1, 2]))), "", x], [x.shape], body=body)
+
+    def function(self, x):
+        name = self.draw.choice(["Act", "Twice"])
+        if name not in self.functions:
+            nodes = [helper.make_node("Identity", ["in"], ["a"]), helper.make_node("Abs", ["a"], ["b"]),
+                     helper.make_node("Add", ["b", "b" if name == "Twice" else "a"], ["out"])]
+            self.functions[name] = helper.make_function("own.nn", name, ["in"], ["out"], nodes,
+                                                        [helper.make_opsetid("", self.opset)])
+        self.node(name, [x], [x.shape], domain="own.nn")
+
+    def again(self, x):
+        """A node once more, of other names."""
+        of = [one for one in self.nodes if one.op_type not in RANDOM]
+        made = onnx.NodeProto()
+        if not of:
+            return
+        made.CopyFrom(self.draw.choice(of))
+        known = {one.name: one for one in self.values}
+        if any(name not in known for name in made.output):
+            return
+        of_it = [known[name] for name in made.output]
+        del made.output[:]
+        made.output.extend(self.name("again") for _ in of_it)
+        made.name = self.name("node")
+        self.nodes.append(made)
+        self.values += [Value(name, one.shape, one.dtype) for name, one in zip(made.output, of_it)]
+
+    STATEMENTS = [unary, unary, identity, identity, dropout, cast, transpose, reshape, squeeze, flatten, pad, slice, expand, tile,
+                  concat, variadic, binary, binary, both, both, matmul, softmax, split, topk, drawn, function, again, again, again]
+
+    def step(self, count, deeper=True):
+        for _ in range(count):
+            x = self.seen()
+            if not x.shape or np.prod(x.shape) > 2000 or len(x.shape) > 5:
+                continue
+            self.draw.choice(self.STATEMENTS + [Program.condition, Program.loop] * 2 if deeper else self.STATEMENTS)(self, x)
+
+    def graph(self, name, outputs, inputs=(), infos=()):
+        def declared(one):
+            return helper.make_tensor_value_info(one.name, one.dtype, one.shape)
+        return helper.make_graph(self.nodes, name, [declared(one) for one in inputs], [declared(one) for one in outputs],
+                                 self.stored, value_info=[declared(one) for one in infos])
+
+
+def draw_model(seed):
+    """A model and its inputs."""
+    draw = random.Random(seed)
+    numbers = np.random.default_rng(seed)
+    opset = draw.randint(11, 23)
+    ir = draw.choice([3, 6, 7, 8, 9, 10])
+    p = Program(draw, opset)
+    feeds, inputs = {}, []
+    for _ in range(draw.choice([1, 2, 2])):
+        one = Value(p.name("x"), draw.choice([(2, 3), (4, 6), (1, 2, 6), (6,)]))
+        feeds[one.name] = numbers.standard_normal(one.shape).astype(F)
+        feeds[one.name].flat[0] = -0.0
+        inputs.append(one)
+    p.values += inputs
+    for _ in range(draw.choice([0, 1, 2])):  # weights that several read; from IR 4 on the caller may give another
+        w = p.weight(draw.choice([np.ones, np.zeros])(draw.choice([(), (6,), (2, 3)]), F), constant_too=False)
+        if w.shape:
+            p.values.append(w)
+        if ir >= 4 and draw.random() < 0.5:
+            inputs.append(w)
+            if draw.random() < 0.5:
+                feeds[w.name] = numbers.standard_normal(w.shape).astype(F)
+    p.step(draw.randrange(4, 25))
+    made = [one for one in p.values if not any(one is other for other in inputs)]
+    outputs, taken = [], set()
+    for one in draw.sample(made, min(len(made), draw.choice([1, 2, 3]))) or p.node("Neg", [inputs[0]], [inputs[0].shape]):
+        if one.name in taken or any(one.name == stored.name for stored in p.stored):
+            continue
+        taken.add(one.name)
+        outputs.append(one)
+    if not outputs:
+        outputs = p.node("Neg", [inputs[0]], [inputs[0].shape])
+    if draw.random() < 0.4:  # the same under another name; of an input or a weight as well
+        x = draw.choice([*outputs, *inputs])
+        outputs += p.node("Identity", [x], [x.shape], [x.dtype])
+    if ir < 4:
+        inputs += [Value(one.name, one.dims, one.data_type) for one in p.stored]
+    known = {one.name for one in outputs} | {one.name for one in inputs}
+    infos = [one for one in p.values if one.name not in known] if draw.random() < 0.5 else []
+    graph = p.graph("drawn", outputs, inputs, infos)
+    opsets = [helper.make_opsetid("", opset)] + ([helper.make_opsetid("own.nn", 1)] if p.functions else [])
+    model = helper.make_model(graph, opset_imports=opsets, ir_version=max(ir, 8) if p.functions else ir,
+                              functions=list(p.functions.values()), producer_name="hunt")
+    if p.functions and ir < 4:
+        del model.graph.input[len(model.graph.input) - len(p.stored):]
+    return model, feeds
+
+
+def compute(data, feeds):
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    options.intra_op_num_threads = options.inter_op_num_threads = 1
+    return onnxruntime.InferenceSession(data, options, providers=["CPUExecutionProvider"]).run(None, feeds)
+
+
+def same_bits(a, b):
+    if a.dtype != b.dtype or a.shape != b.shape:
+        return False
+    if a.dtype.kind != "f":
+        return np.array_equal(a, b)
+    return np.array_equal(np.isnan(a), np.isnan(b)) and np.where(np.isnan(a), 0, a).tobytes() == np.where(
+        np.isnan(b), 0, b).tobytes()
+
+
+def nodes_of(graph):
+    for one in graph.node:
+        yield one
+        for attribute in one.attribute:
+            if attribute.HasField("g"):
+                yield from nodes_of(attribute.g)
+
+
+def is_right(data):
+    try:
+        onnx.checker.check_model(data, full_check=True)
+    except Exception:
+        return False
+    return True
+
+
+class Hunt:
+    def __init__(self, binary, passes, folder):
+        self.binary, self.passes, self.folder = binary, passes, folder
+        self.applied, self.programs, self.changed = collections.Counter(), 0, 0
+
+    def run(self, *words):
+        done = subprocess.run([self.binary, *map(str, words), "--data", str(self.folder / "data")], capture_output=True, text=True)
+        assert done.returncode == 0, f"{words[0]}: {done.stdout}{done.stderr}"
+        return done.stdout
+
+    def judge(self, seed):
+        model, feeds = draw_model(seed)
+        data = model.SerializeToString()
+        try:
+            wanted = compute(data, feeds)
+        except Exception:
+            return  # not a model that can be judged
+        given, made, back = (self.folder / f"{name}-{seed}.onnx" for name in ("given", "made", "back"))
+        given.write_bytes(data)
+        passes = [word for one in self.passes for word in ("--pass", one)]
+        run = json.loads(self.run("optimize", given, *passes, "-o", made, "--json"))
+        self.programs += 1
+        for one in run["passes"]:
+            self.applied[one["name"]] += one["applied"]
+        result = made.read_bytes()
+        if run["result"] == run["source"]:
+            assert result == data, "nothing was changed, and the model is another"
+        else:
+            self.changed += 1
+            self.compare(model, onnx.load_from_string(result), result, data)
+            for index, (a, b) in enumerate(zip(wanted, compute(result, feeds))):
+                assert same_bits(a, b), f"output {index} differs"
+            self.run("reverse", made, "-o", back, "--json")
+            assert back.read_bytes() == data, "it is not undone to the same bytes"
+            back.unlink()
+        given.unlink()
+        made.unlink()
+
+    def compare(self, model, changed, result, data):
+        assert is_right(result) or not is_right(data), "the checker refuses the result"
+        if model.ir_version >= 4:
+            assert list(changed.graph.input) == list(model.graph.input), "inputs are declared otherwise"
+        assert list(changed.graph.output) == list(model.graph.output), "outputs are declared otherwise"
+        drawn = [sum(one.op_type in RANDOM for one in nodes_of(each.graph)) for each in (model, changed)]
+        assert drawn[0] == drawn[1], "random numbers are drawn less or more often"
+        assert len(list(nodes_of(changed.graph))) <= len(list(nodes_of(model.graph))), "it has more nodes"
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("binary")
+    parser.add_argument("--count", type=int, default=60)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--passes", default="cleanup")
+    parser.add_argument("--keep", type=Path)
+    given = parser.parse_args()
+    onnxruntime.set_default_logger_severity(4)
+    failed = 0
+    with tempfile.TemporaryDirectory() as folder:
+        hunt = Hunt(given.binary, given.passes.split(","), given.keep or Path(folder))
+        hunt.folder.mkdir(parents=True, exist_ok=True)
+        for seed in range(given.seed, given.seed + given.count):
+            try:
+                hunt.judge(seed)
+            except Exception as failure:
+                failed += 1
+                print(f"seed {seed}: {str(failure)[:600]}", flush=True)
+    print(f"{hunt.programs} programs of {given.count}, {hunt.changed} changed, {failed} wrong; {dict(hunt.applied)}")
+    is_tried = hunt.programs >= given.count * 0.7 and hunt.changed >= hunt.programs * 0.4 and all(hunt.applied.values())
+    sys.exit(bool(failed) or not is_tried)
+
+
+if __name__ == "__main__":
+    main()
