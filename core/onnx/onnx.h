@@ -61,6 +61,11 @@ uint64_t onnx_written_size(const onnx_written *written, bool is_data);
 /* Bytes offset … offset + size of the model, or of the new file. One thread at a time. */
 fb_status onnx_written_read(onnx_written *written, bool is_data, uint64_t offset, void *to, size_t size, fb_error *error);
 
+/* Appends the document of the graph `written` with the weights of `trained`, which was read from a model that another tool made
+ * of its: nodes, names and marks come from `written`. FB_CONFLICT "another-program" says where the two differ in anything but
+ * names and the bytes of weights. */
+fb_status onnx_trained_document(const fb_graph *written, const fb_graph *trained, fb_buffer *out, fb_error *error);
+
 /* The id of the graph for which foldback wrote the model, or "". Others may have changed it since: it is the graph's only if it
  * has the same bytes as what onnx_written_new writes of that graph. */
 void onnx_written_for(const onnx_file *file, char id[FB_ID_LENGTH + 1]);

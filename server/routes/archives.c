@@ -778,7 +778,10 @@ fb_status fb_archive_take_training(const fb_request *request, const char *writte
     fb_error met = {0};
     limits.watch = watch;
     fb_status status = fb_load_graph(app, watch, written, &shared, &met);
-    if (!status) status = fb_archive_trained_document(shared->graph, given->shared->graph, &text, &met);
+    bool are_onnx = !status && fb_graph_is_onnx(shared->graph) && fb_graph_is_onnx(given->shared->graph);
+    if (!status)
+        status = are_onnx ? onnx_trained_document(shared->graph, given->shared->graph, &text, &met)
+                          : fb_archive_trained_document(shared->graph, given->shared->graph, &text, &met);
     if (!status && fb_document_read(text.data, text.size, &limits, "", &graph, &errors))
         status = errors.count ? fb_fail(&met, FB_CONFLICT, "another-program", "", "%s", errors.items[0].message)
                               : fb_fail_memory(&met);

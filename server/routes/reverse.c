@@ -67,9 +67,10 @@ static bool find_history_of_run(const fb_request *request, fb_response *response
     fb_status status = fb_history_find(app, fb_request_watch(request), task->graph_id, run, &task->history, &error);
     if (!status && !task->history.step_count) status = take_untouched(app, fb_request_watch(request), run, given, task, &error);
     if (!status && !task->history.step_count) {
-        status = fb_archive_take_training(request, run->result, given, &(fb_error){0}, &error);
+        fb_error reason = {0}; /* none: it is the result's program */
+        status = fb_archive_take_training(request, run->result, given, &reason, &error);
         task->graph_id = given->shared->id;
-        if (!status)
+        if (!status && reason.status)
             status = fb_graph_is_related(app, fb_request_watch(request), given->shared->graph, run, &is_related, &error);
         if (!status && is_related)
             status = fb_history_nearest(app, fb_request_watch(request), run, given->shared->graph, &task->history, &error);

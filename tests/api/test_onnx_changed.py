@@ -249,3 +249,35 @@ def test_new_nodes_say_what_made_them(shared):
     document["nodes"][at + 1]["target"] = "onnx.ReduceSum.v11"
     wrong = shared.post("/v1/graphs", document).json()["id"]
     assert "ReduceSum.v11" in is_problem(shared.get(f"/v1/graphs/{wrong}/archive"), 409, "archive-changed")["detail"]
+
+
+def test_what_another_tool_trained_is_merged(shared):
+    """It renames values and writes other weights; --run says of which run's result."""
+    def made(names, factor, extra=()):
+        x, r, s, w, v = names
+        nodes = [node("Relu", x, r), node("Identity", r, s), node("Mul", f"{s} {w}", "m"), node("Add", f"m {v}", "y")]
+        if extra:
+            nodes[1:2] = []
+            nodes[1] = node("Mul", f"{r} {w}", "m")
+        weights = [tensor(w, [factor * one for one in range(6)], (2, 3)), tensor(v, [factor] * 3, (3,))]
+        return made_of(graph(nodes, [value(x)], [value("y")], weights[::-1] if extra else weights))
+    source = made(["x", "r", "s", "w", "v"], 1)
+    run, written = optimize(shared, source)
+    trained = send(shared, made(["input", "7", "8", "onnx::w", "b"], 3, extra=True)).json()["id"]
+    back = shared.post(f"/v1/runs/{run['id']}/reverse", {"graph": trained})
+    assert back.status == 201, back.body
+    model = shared.get(f"/v1/graphs/{back.json()['result']}/archive").body
+    assert [part(one, 4)[0] for one in part(model, 7, 1)] == [b"Relu", b"Identity", b"Mul", b"Add"]
+    assert part(model, 7, 1, 2) == [b"r", b"s", b"m", b"y"] and part(model, 7, 11, 1) == [b"x"]
+    assert part(model, 7, 5) == part(made(["x", "r", "s", "w", "v"], 3), 7, 5), "the weights are the trained ones"
+    other = send(shared, made_of(graph([node("Neg", "x", "y")], [value("x")], [value("y")]))).json()["id"]
+    is_problem(shared.post(f"/v1/runs/{run['id']}/reverse", {"graph": other}), 409, "unrelated-graph")
+    is_problem(shared.post("/v1/reverse", {"graph": trained}), 409)
+
+
+def test_rolled_back_and_bisected(shared):
+    run, written = optimize(shared, model("keras-cnn-11"))
+    back = shared.post(f"/v1/runs/{run['id']}/rollback", {}).json()
+    assert shared.get(f"/v1/graphs/{back['result']}/archive").body == model("keras-cnn-11")
+    found = shared.post(f"/v1/runs/{run['id']}/bisect", {}).json()
+    assert found["found"] is False and found["verdict"] in ("moved", "same", "evaluated")

@@ -3,12 +3,12 @@
 
     python tests/onnx/hunt.py build/foldback [--count 60] [--seed 1] [--passes cleanup] [--keep FOLDER]
 
-Each program is drawn from a number: opsets 11 to 23, names as tools write them, shared and overridable weights, graphs in one
-another, functions, what is there twice, what nothing reads, and what nearly is nothing (x + 0.0, a Pad by zeros). ONNX Runtime
-without optimisation computes the model and what `foldback optimize` makes of it: every bit of every output must be the same, but
-for those of a nan. The checker must take the result if it took the model, inputs and outputs must keep their declarations, random
-numbers must be drawn as often, and `foldback reverse` without a run must give the very bytes. Prints the seeds that fail, and how
-often each pass found something: one that never does has not been tried."""
+Each program is drawn from a number: opsets 11 to 23, names as tools write them, shared and overridable weights, graphs in
+one another, functions, what is there twice, what nothing reads, and what nearly is nothing (x + 0.0, a Pad by zeros). ONNX
+Runtime without optimisation computes the model and what `foldback optimize` makes of it: every bit of every output must be
+the same, but for those of a nan. The checker must take the result if it took the model, inputs and outputs must keep their
+declarations, random numbers must be drawn as often, and `foldback reverse` without a run must give the very bytes. Prints
+the seeds that fail, and how often each pass found something: one that never does has not been tried."""
 
 import argparse
 import collections
@@ -25,9 +25,8 @@ import onnxruntime
 from onnx import TensorProto as T
 from onnx import helper, numpy_helper
 
-F, I = np.float32, np.int64
+F = np.float32
 RANDOM = {"RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Bernoulli", "Multinomial"}
-TYPES = {T.FLOAT: F, T.INT64: I, T.BOOL: np.bool_, T.FLOAT16: np.float16}
 
 
 class Value:
@@ -86,7 +85,7 @@ class Program:
         return self.draw.choice(found) if found else None
 
     def ints(self, numbers):
-        return self.weight(np.array(numbers, I))
+        return self.weight(np.array(numbers, np.int64))
 
     # ---- statements ----------------------------------------------------------------------------------------------------
 
@@ -252,7 +251,7 @@ class Program:
             (last,) = inner.node("Neg", [state], [x.shape])
         (still,) = inner.node("Identity", [go], [()], [T.BOOL])
         body = inner.graph("body", [still, last], [i, go, state])
-        self.node("Loop", [self.weight(I(self.draw.choice([0, 1, 2]))), "", x], [x.shape], body=body)
+        self.node("Loop", [self.weight(np.int64(self.draw.choice([0, 1, 2]))), "", x], [x.shape], body=body)
 
     def function(self, x):
         name = self.draw.choice(["Act", "Twice"])
@@ -280,8 +279,9 @@ class Program:
         self.nodes.append(made)
         self.values += [Value(name, one.shape, one.dtype) for name, one in zip(made.output, of_it)]
 
-    STATEMENTS = [unary, unary, identity, identity, dropout, cast, transpose, reshape, squeeze, flatten, pad, slice, expand, tile,
-                  concat, variadic, binary, binary, both, both, matmul, softmax, split, topk, drawn, function, again, again, again]
+    STATEMENTS = [unary, unary, identity, identity, dropout, cast, transpose, reshape, squeeze, flatten, pad, slice, expand,
+                  tile, concat, variadic, binary, binary, both, both, matmul, softmax, split, topk, drawn, function, again,
+                  again, again]
 
     def step(self, count, deeper=True):
         for _ in range(count):
@@ -383,7 +383,8 @@ class Hunt:
         self.applied, self.programs, self.changed = collections.Counter(), 0, 0
 
     def run(self, *words):
-        done = subprocess.run([self.binary, *map(str, words), "--data", str(self.folder / "data")], capture_output=True, text=True)
+        command = [self.binary, *map(str, words), "--data", str(self.folder / "data")]
+        done = subprocess.run(command, capture_output=True, text=True)
         assert done.returncode == 0, f"{words[0]}: {done.stdout}{done.stderr}"
         return done.stdout
 
