@@ -1,11 +1,14 @@
 """make bench-archives: a .pt2 archive of 500 MB on its way in, beside sha256sum of it, and optimised on its way out, beside cat
 of the answer's bytes; and the memory of the service. Prints Markdown. Each round does everything once, and a ratio is the
-median of those within one round. Needs the venv of `make test-python`, 12 GB of disk, and room for the archives in the page
+median of those within one round. The same for an ONNX model whose weights are in a file beside it, and for one of 100,000
+nodes, beside its own document. Needs the venv of `make test-python`, 12 GB of disk, and room for the archives in the page
 cache."""
 
 import argparse
+import hashlib
 import http.client
 import json
+import os
 import shutil
 import statistics
 import subprocess
@@ -19,6 +22,7 @@ import torch
 
 WIDTH = 2896  # a Linear is 33.5 MB
 PIECE = 1 << 20
+NODES = 100_000
 
 
 class Stack(torch.nn.Module):
@@ -151,6 +155,84 @@ def print_memory(binary: str, folder: Path, sizes: list[int]) -> None:
             print(f"| {size / 1e6:.0f} | {idle:.0f} | {service.memory('VmHWM:'):.0f} | 100 at 4 GB |", flush=True)
 
 
+def varint(value: int) -> bytes:
+    out = b""
+    while value > 127:
+        out, value = out + bytes([value & 127 | 128]), value >> 7
+    return out + bytes([value])
+
+
+def field(number: int, data: bytes | int) -> bytes:
+    """Of protobuf: a number, or bytes."""
+    if isinstance(data, int):
+        return varint(number << 3) + varint(data)
+    return varint(number << 3 | 2) + varint(len(data)) + data
+
+
+def onnx_model(nodes: list[bytes], weights: list[bytes], last: str, sizes: tuple[int, ...]) -> bytes:
+    def value(name: str) -> bytes:
+        shape = b"".join(field(1, field(1, size)) for size in sizes)
+        return field(1, name.encode()) + field(2, field(1, field(1, 1) + field(2, shape)))
+
+    graph = b"".join([*(field(1, node) for node in nodes), *(field(5, weight) for weight in weights),
+                      field(11, value("x")), field(12, value(last))])
+    return field(1, 8) + field(7, graph) + field(8, field(2, 17))
+
+
+def onnx_node(operator: str, inputs: list[str], output: str) -> bytes:
+    return b"".join(field(1, one.encode()) for one in inputs) + field(2, output.encode()) + field(4, operator.encode())
+
+
+def print_onnx(binary: str, folder: Path, rounds: int, megabytes: int) -> None:
+    """Weights of 1 MiB each, added one after the other."""
+    weights, count = folder / "model.data", max(1, round(megabytes * 1e6 / PIECE))
+    with weights.open("wb") as file:
+        for _ in range(count):
+            file.write(os.urandom(PIECE))
+    tensors = [b"".join([field(1, 512), field(1, 512), field(2, 1), field(8, f"w{i}".encode()), field(14, 1),
+                         *(field(13, field(1, key) + field(2, said.encode()))
+                           for key, said in ((b"location", "model.data"), (b"offset", str(i * PIECE)), (b"length", str(PIECE))))])
+               for i in range(count)]
+    nodes = [onnx_node("Add", ["x" if i == 0 else f"h{i - 1}", f"w{i}"], f"h{i}") for i in range(count)]
+    model = onnx_model(nodes, tensors, f"h{count - 1}", (512, 512))
+    digest, own = (f"sha256:{hashlib.sha256(data).hexdigest()}" for data in (weights.read_bytes(), model))
+    body = json.dumps({"model": "model.onnx", "files": {"model.onnx": own, "model.data": digest}})
+    many = [onnx_node("Relu", ["x" if i == 0 else f"/layer/value_{i - 1}"], f"/layer/value_{i}") for i in range(NODES)]
+    large = onnx_model(many, [], f"/layer/value_{NODES - 1}", (512, 512))
+    times: dict[str, list[float]] = {"openssl": [], "in": [], "document": [], "nodes": []}
+    with Service(binary, folder / "data") as service:
+        kept = service.ask("POST", "/v1/graphs", large, "application/onnx")["id"]
+        document = json.dumps(service.ask("GET", f"/v1/graphs/{kept}")).encode()
+        for i in range(rounds + 1):
+            made: list[str] = []
+
+            def take_in(made: list[str] = made) -> None:
+                with weights.open("rb") as file:
+                    service.ask("PUT", f"/v1/blobs/{digest}", file, "application/octet-stream")
+                service.ask("PUT", f"/v1/blobs/{own}", model, "application/octet-stream")
+                made.append(service.ask("POST", "/v1/graphs", body, "application/vnd.foldback.files+json")["id"])
+
+            one = {"openssl": seconds(lambda: subprocess.run(["openssl", "dgst", "-sha256", str(weights)], check=True,
+                                                             stdout=subprocess.DEVNULL)),
+                   "in": seconds(take_in),
+                   "document": seconds(lambda: service.ask("POST", "/v1/graphs", document)),
+                   "nodes": seconds(lambda: service.ask("POST", "/v1/graphs", large, "application/onnx"))}
+            service.forget(made[0])
+            for name, taken in one.items():
+                if i:
+                    times[name].append(taken)
+    rate = {name: bytes_ / 1e6 / min(times[name]) for name, bytes_ in (
+        ("openssl", count * PIECE), ("in", count * PIECE), ("document", len(document)), ("nodes", len(large)))}
+    ratio = {a: statistics.median(x / y for x, y in zip(times[b], times[a], strict=True))
+             for a, b in (("in", "openssl"), ("nodes", "document"))}
+    print(f"\nAn ONNX model of {count * PIECE / 1e6:.0f} MB in two files, and one of {NODES:,} nodes; {rounds} rounds\n")
+    print("| | MB/s at best | speed, to the row before |\n| --- | ---: | ---: |")
+    print(f"| `openssl dgst -sha256` of the weights | {rate['openssl']:.0f} | 1.00 |")
+    print(f"| PUT of both files, POST of the set | {rate['in']:.0f} | {ratio['in']:.2f} |")
+    print(f"| POST of the document, {len(document) / 1e6:.1f} MB | {rate['document']:.0f} | 1.00 |")
+    print(f"| POST of the model, {len(large) / 1e6:.1f} MB | {rate['nodes']:.0f} | {ratio['nodes']:.2f} |")
+
+
 def main() -> None:
     arguments = argparse.ArgumentParser(description=__doc__)
     arguments.add_argument("binary")
@@ -160,6 +242,7 @@ def main() -> None:
     given = arguments.parse_args()
     with tempfile.TemporaryDirectory(dir="build") as folder:
         print_speed(given.binary, Path(folder), given.rounds, given.megabytes)
+        print_onnx(given.binary, Path(folder), given.rounds, given.megabytes)
         print_memory(given.binary, Path(folder), given.memory)
 
 
