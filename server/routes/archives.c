@@ -92,18 +92,20 @@ static fb_status refuse_model(const fb_request *request, fb_error *error) {
 }
 
 /* Reads all of it before it becomes a blob: a file that is not an archive stores nothing. */
-static fb_status check_upload(const fb_request *request, const fb_upload *upload, json_t **missing, fb_error *error) {
+static fb_status check_upload(const fb_request *request, fb_upload *upload, fb_request_archive *archive, fb_error *error) {
     static const char no_digest[] = "sha256:0000000000000000000000000000000000000000000000000000000000000000";
     forgetting forget = {.request = fb_request_watch(request), .size = fb_upload_size(upload)};
     const fb_watch watch = {.context = &forget, .check = check_and_forget};
+    char digest[FB_ID_LENGTH + 1];
     fb_buffer document = {0};
     fb_status status = forget.size ? fb_upload_map(upload, &forget.mapped, error) : FB_OK;
     bool is_zip = !status && fb_is_zip(forget.mapped, forget.size);
     if (!status && !is_zip && fb_is_onnx_body(request, forget.mapped, forget.size)) {
         status = refuse_model(request, error);
+        if (!status) status = fb_upload_digest(upload, digest, error);
         if (!status)
-            status =
-                fb_onnx_document(request, forget.mapped, forget.size, no_digest, NULL, &watch, missing, &document, NULL, error);
+            status = fb_onnx_document(request, forget.mapped, forget.size, digest, NULL, &watch, &archive->missing,
+                                      &archive->document, archive->written_for, error);
     } else if (!status) {
         status = check_pt2(request, &forget, no_digest, &watch, &document, error);
     }
@@ -115,7 +117,7 @@ static fb_status check_upload(const fb_request *request, const fb_upload *upload
 static fb_status finish_upload(const fb_request *request, fb_upload *upload, fb_request_archive *archive, fb_error *error) {
     fb_store_actor by = fb_actor_of(request);
     bool is_new;
-    fb_status status = check_upload(request, upload, &archive->missing, error);
+    fb_status status = check_upload(request, upload, archive, error);
     if (!status) status = fb_upload_finish(upload, NULL, &by, archive->digest, &is_new, error);
     if (!status && is_new) archive->put = fb_upload_created(upload);
     fb_upload_close(upload, status != FB_OK);
@@ -189,6 +191,7 @@ void fb_archive_settle(const fb_request *request, const fb_response *response, f
         fb_blob_withdraw(app->store, archive->digest, archive->put, &by, &ignored);
     onnx_bundle_free(&archive->bundle);
     json_decref(archive->missing);
+    fb_buffer_free(&archive->document);
 }
 
 static fb_status find_written(const fb_request *request, const fb_archive *archive, const fb_blob *blob, const char *model,
@@ -202,8 +205,9 @@ typedef struct archive_source {
     const char *model;         /* of a .pt2 archive with several */
     const onnx_bundle *bundle; /* NULL: no files came with it */
     archive_use use;
-    json_t **missing; /* files that the model lacks; or NULL */
-    bool *is_model;   /* set where the document is made of a model of ONNX, whose types nobody has looked for */
+    json_t **missing;             /* files that the model lacks; or NULL */
+    fb_request_archive *uploaded; /* may have the document already; or NULL */
+    bool *is_model;               /* set where the document is made of a model of ONNX, whose types nobody has looked for */
 } archive_source;
 
 /* The same as find_written for an ONNX model, whose document is in `out` already. */
@@ -243,9 +247,14 @@ static fb_status make_document(const fb_request *request, const archive_source *
     status = fb_blob_map(blob, &bytes, error);
     if (!status && is_onnx(request, source, bytes, fb_blob_size(blob))) {
         if (source->use != STORED) status = refuse_model(request, error);
-        if (!status)
+        if (!status && source->uploaded && source->uploaded->document.size) {
+            *out = source->uploaded->document;
+            source->uploaded->document = (fb_buffer){0};
+            memcpy(written_for, source->uploaded->written_for, sizeof written_for);
+        } else if (!status) {
             status = fb_onnx_document(request, bytes, fb_blob_size(blob), source->digest, source->bundle, &watch,
                                       source->missing, out, written_for, error);
+        }
         *source->is_model = true;
         if (!status && source->use != STORED && *written_for)
             status = find_written_model(request, source, blob, bytes, written_for, out, error);
@@ -266,6 +275,7 @@ bool fb_archive_read(const fb_request *request, fb_response *response, fb_reques
                              .bundle = archive->bundle.blob ? &archive->bundle : NULL,
                              .use = fb_request_query(request, "archive") ? NAMED : UPLOADED,
                              .missing = &archive->missing,
+                             .uploaded = archive,
                              .is_model = &is_model};
     fb_status status = make_document(request, &source, &text, &error);
     if (status) respond_refused(response, &error, archive);

@@ -195,10 +195,12 @@ bool fb_is_archive_request(const fb_request *request);
 void fb_archive_drop(const fb_request *request);
 /* The archive of a request. */
 typedef struct fb_request_archive {
-    char digest[FB_ID_LENGTH + 1]; /* "" = the request has none */
-    int64_t put;                   /* when the request made it a blob; 0: it was one before */
-    onnx_bundle bundle;            /* of an ONNX model with the files beside it */
-    json_t *missing;               /* names of those that are not here */
+    char digest[FB_ID_LENGTH + 1];      /* "" = the request has none */
+    int64_t put;                        /* when the request made it a blob; 0: it was one before */
+    onnx_bundle bundle;                 /* of an ONNX model with the files beside it */
+    json_t *missing;                    /* names of those that are not here */
+    fb_buffer document;                 /* of an ONNX model that was uploaded, until fb_archive_read takes it */
+    char written_for[FB_ID_LENGTH + 1]; /* the graph that such a model names */
 } fb_request_archive;
 
 /* Makes the archive that the request brings a blob, or takes the one that it names. `*bare` is the request with the digest in

@@ -86,6 +86,8 @@ fb_status fb_upload_write(fb_upload *upload, const void *bytes, size_t size, fb_
 fb_status fb_upload_sync(fb_upload *upload, fb_error *error);
 /* Maps the bytes so far, of which there are some. They are the caller's to unmap, with the upload's size. */
 fb_status fb_upload_map(const fb_upload *upload, unsigned char **bytes, fb_error *error);
+/* The id of its bytes so far. */
+fb_status fb_upload_digest(fb_upload *upload, char digest[FB_ID_LENGTH + 1], fb_error *error);
 /* Makes it a blob: durable when this returns. FB_INVALID "digest-mismatch" when the bytes have another digest than `digest`
  * (the message has both); NULL = any. `is_new` false: it was here already (idempotent; its grace period begins anew). The
  * upload is to be closed afterwards; its id is gone when this succeeded. */

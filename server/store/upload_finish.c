@@ -44,7 +44,7 @@ static fb_status hash_file(const fb_upload *upload, fb_sha256 *hash, fb_error *e
     return status;
 }
 
-static fb_status find_digest(fb_upload *upload, char digest[FB_ID_LENGTH + 1], fb_error *error) {
+fb_status fb_upload_digest(fb_upload *upload, char digest[FB_ID_LENGTH + 1], fb_error *error) {
     if (!upload->hash) {
         fb_sha256 *hash = fb_sha256_new();
         fb_status status = hash_file(upload, hash, error);
@@ -185,7 +185,7 @@ fb_status fb_upload_finish(fb_upload *upload, const char *digest, const fb_store
     assert(!upload->is_finished);
     fb_store *store = upload->store;
     char actual[FB_ID_LENGTH + 1];
-    fb_status status = find_digest(upload, actual, error);
+    fb_status status = fb_upload_digest(upload, actual, error);
     if (status) return status;
     if (digest && strcmp(digest, actual) != 0)
         return fb_fail(error, FB_INVALID, "digest-mismatch", NULL, "the digest of the bytes is %s, not %s", actual, digest);
