@@ -190,8 +190,9 @@ def print_onnx(binary: str, folder: Path, rounds: int, megabytes: int) -> None:
         for _ in range(count):
             file.write(os.urandom(PIECE))
     tensors = [b"".join([field(1, 512), field(1, 512), field(2, 1), field(8, f"w{i}".encode()), field(14, 1),
-                         *(field(13, field(1, key) + field(2, said.encode()))
-                           for key, said in ((b"location", "model.data"), (b"offset", str(i * PIECE)), (b"length", str(PIECE))))])
+                         *(field(13, field(1, key) + field(2, said))
+                           for key, said in ((b"location", b"model.data"), (b"offset", b"%d" % (i * PIECE)),
+                                             (b"length", b"%d" % PIECE)))])
                for i in range(count)]
     nodes = [onnx_node("Add", ["x" if i == 0 else f"h{i - 1}", f"w{i}"], f"h{i}") for i in range(count)]
     model = onnx_model(nodes, tensors, f"h{count - 1}", (512, 512))
