@@ -308,7 +308,7 @@ static fb_value *items_of(const fb_graph *graph, fb_value value, size_t extra, s
 
 void fb_put_constants(fb_rewrite *rewrite, fb_module module, const fb_constant *constants, size_t count) {
     fb_graph *graph = rewrite->graph;
-    fb_module_row *row = change(rewrite, module);
+    fb_module_row *row = count ? change(rewrite, module) : NULL; /* of none there is no empty list */
     if (!row) return;
     size_t owned, named;
     fb_value *buffers = items_of(graph, row->buffers, 2 * count, &owned);

@@ -281,3 +281,14 @@ def test_rolled_back_and_bisected(shared):
     assert shared.get(f"/v1/graphs/{back['result']}/archive").body == model("keras-cnn-11")
     found = shared.post(f"/v1/runs/{run['id']}/bisect", {}).json()
     assert found["found"] is False and found["verdict"] in ("moved", "same", "evaluated")
+
+
+def test_the_document_of_a_result_is_canonical(shared):
+    """A pass that adds no constant leaves no empty list of them: what is stored has the id that is computed of it again."""
+    perm = field(1, "perm") + number(20, 7)
+    turns = [perm + b"".join(number(8, one) for one in axes) for axes in ((1, 2, 0), (1, 2, 0))]
+    body = graph([node("Transpose", "x", "t", turns[0]), node("Transpose", "t", "y", turns[1])],
+                 [value("x", 1, (3, 3, 3))], [value("y", 1, (3, 3, 3))])
+    run, written = optimize(shared, made_of(body), "MergeViews")
+    assert run["passes"][0]["applied"] == 1
+    assert send(shared, written.body).json()["id"] == run["result"]
