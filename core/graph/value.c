@@ -95,10 +95,40 @@ const char *fb_value_text(const fb_graph *graph, fb_value value) {
     return has_symbol(fb_value_kind(graph, value)) ? fb_text(graph, fb_value_at(graph, value)->symbol) : NULL;
 }
 
+/* A large map has a table of places behind its items: of each key by its symbol, counted from 1, with 0 for none. */
+enum { LARGE_MAP = 64 }; /* keys */
+
+static uint32_t places_of(const fb_value_row *row) {
+    uint32_t keys = row->kind == FB_MAP ? row->count / 2 : 0, count = LARGE_MAP;
+    while (keys >= LARGE_MAP && count < 2 * keys) count *= 2;
+    return keys >= LARGE_MAP ? count : 0;
+}
+
+static uint32_t *place_of(const fb_graph *graph, const fb_value_row *row, uint32_t places, fb_symbol key) {
+    uint32_t *table = (uint32_t *)(uintptr_t)(row->items + row->count);
+    uint32_t at = (uint32_t)(((uint64_t)key.id * (graph->seed | 1)) >> 32) & (places - 1);
+    while (table[at] && fb_value_at(graph, row->items[2 * (table[at] - 1)])->symbol.id != key.id) at = (at + 1) & (places - 1);
+    return &table[at];
+}
+
+static void fill_places(const fb_graph *graph, const fb_value_row *row, uint32_t places) {
+    memset((void *)(uintptr_t)(row->items + row->count), 0, places * sizeof(uint32_t));
+    for (uint32_t i = 0; places && i < row->count / 2; i++) {
+        uint32_t *place = place_of(graph, row, places, fb_value_at(graph, row->items[2 * i])->symbol);
+        if (!*place) *place = i + 1;
+    }
+}
+
 fb_value fb_map_value(const fb_graph *graph, fb_value map, const char *key) {
     if (!map.id) return map;
     const fb_value_row *row = fb_value_at(graph, map);
     size_t length = strlen(key);
+    uint32_t places = places_of(row);
+    if (places) {
+        fb_symbol symbol = fb_symbol_find(graph, key, length);
+        uint32_t place = symbol.id ? *place_of(graph, row, places, symbol) : 0;
+        return place ? row->items[2 * place - 1] : (fb_value){0};
+    }
     for (uint32_t i = 0; i + 1 < row->count; i += 2) {
         fb_symbol symbol = fb_value_at(graph, row->items[i])->symbol;
         if (fb_text_length(graph, symbol) == length && !memcmp(fb_text(graph, symbol), key, length)) return row->items[i + 1];
@@ -131,7 +161,8 @@ static bool rows_equal(const fb_value_row *a, const fb_value_row *b, const fb_va
 /* Adds a row that is not there yet. False when memory is out. */
 static bool add_row(fb_graph *graph, const fb_value_row *row, const fb_value *items, uint32_t *id) {
     size_t size = row->count * sizeof *items;
-    if (!(*id = add_record(&graph->tables.values, sizeof *row + size))) return false;
+    uint32_t places = places_of(row);
+    if (!(*id = add_record(&graph->tables.values, sizeof *row + size + places * sizeof places))) return false;
     fb_value_row *added = fb_table_row(&graph->tables.values, *id, FB_RECORD_UNIT);
     *added = *row;
     if (size) memcpy(added->items, items, size);
@@ -141,6 +172,7 @@ static bool add_row(fb_graph *graph, const fb_value_row *row, const fb_value *it
         added->has_nodes |= item ? item->has_nodes : (items[i].id & FB_VALUE_IS_NODE) != 0;
         added->has_tensors |= item ? item->has_tensors : (items[i].id & FB_VALUE_IS_TENSOR) != 0;
     }
+    if (places) fill_places(graph, added, places);
     return true;
 }
 
