@@ -119,15 +119,16 @@ typedef struct fb_array_file {
     fb_named_array *items;
     size_t count;
     fb_array_memory memory;
-    fb_arena arena; /* of the names */
+    fb_arena arena;   /* of the names */
+    bool has_outputs; /* what begins with "output." is among them */
 } fb_array_file;
 
 /* `watch` stops it, and may be NULL; it stays until the file is freed. Names may begin with "input.", which is taken off; what
- * begins with "output." is left out, so that a file of recorded inputs and outputs will do. `limit` as
+ * begins with "output." is left out unless it is asked for, so that a file of recorded inputs and outputs will do. `limit` as
  * fb_eval_options.memory_limit. FB_INVALID "bad-safetensors", "bad-archive", "bad-npy", "unsupported-dtype"; FB_TOO_LARGE
  * "evaluation-too-large". `out` stays where it is, and is freed also after a failure. */
-fb_status fb_array_file_read(const unsigned char *bytes, uint64_t size, size_t limit, const fb_watch *watch, fb_array_file *out,
-                             fb_error *error);
+fb_status fb_array_file_read(const unsigned char *bytes, uint64_t size, size_t limit, bool has_outputs, const fb_watch *watch,
+                             fb_array_file *out, fb_error *error);
 void fb_array_file_free(fb_array_file *file);
 
 /* Appends a safetensors file of arrays, all of one memory, beside which the file has room. FB_INVALID "not-in-safetensors",

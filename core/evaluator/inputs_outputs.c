@@ -187,7 +187,7 @@ typedef struct stored_array {
 static fb_status read_array(const stored_array *stored, fb_array_file *out, fb_error *error) {
     bool is_input = strncmp(stored->name, INPUT, sizeof INPUT - 1) == 0;
     const char *name = stored->name + (is_input ? sizeof INPUT - 1 : 0);
-    if (strncmp(stored->name, OUTPUT, sizeof OUTPUT - 1) == 0) return FB_OK;
+    if (strncmp(stored->name, OUTPUT, sizeof OUTPUT - 1) == 0 && !out->has_outputs) return FB_OK;
     if (!stored->dtype || fb_held_of(FB_PRECISION_RECORDED, stored->dtype) == FB_HELD_NONE)
         return fb_fail(error, FB_INVALID, "unsupported-dtype", NULL, "%s has the dtype %s, which is not evaluated",
                        stored->name, stored->dtype_name);
@@ -271,9 +271,10 @@ static fb_status read_npz(const unsigned char *bytes, uint64_t size, fb_array_fi
     return status;
 }
 
-fb_status fb_array_file_read(const unsigned char *bytes, uint64_t size, size_t limit, const fb_watch *watch, fb_array_file *out,
-                             fb_error *error) {
+fb_status fb_array_file_read(const unsigned char *bytes, uint64_t size, size_t limit, bool has_outputs, const fb_watch *watch,
+                             fb_array_file *out, fb_error *error) {
     *out = (fb_array_file){
+        .has_outputs = has_outputs,
         .memory = {.limit = limit, .precision = FB_PRECISION_RECORDED, .has_wide_unsigned = true, .work = {.watch = watch}}};
     return fb_is_zip(bytes, size) ? read_npz(bytes, size, out, error) : read_safetensors(bytes, size, out, error);
 }

@@ -39,6 +39,7 @@ typedef struct fb_cli_values {
     uint64_t shard_size;         /* bytes; 0: one file */
     const char *tied;
     const char *inputs, *seed, *precision, *validate, *samples, *tolerance; /* evaluating */
+    const char *metric, *at_least, *mask;                                   /* of a run's result */
     const char *against, *exec;                                             /* bisecting */
     const char *assume, *model;
     bool random_weights;
@@ -243,6 +244,10 @@ int fb_request_graph(fb_cli *cli, fb_buffer *out, const char *name, const fb_ref
 int fb_request_weights(fb_cli *cli, fb_buffer *out);
 /* "seed", a number, unless `text` is NULL. */
 int fb_request_seed(fb_buffer *out, const char *text);
+/* "inputs" from --inputs: the file is sent first, so this comes after all that is checked here. */
+int fb_request_inputs(fb_cli *cli, fb_buffer *out);
+/* "tolerance", relative, of a number's text, or NULL. */
+int fb_request_tolerance(const char *text, fb_buffer *out);
 /* The members of a request for a verdict, from --inputs, --samples and so on; files are sent first. */
 int fb_request_judging(fb_cli *cli, fb_buffer *out);
 int fb_request_end(fb_buffer *out);

@@ -45,8 +45,7 @@ static int evaluate(fb_cli *cli) {
 
 /* ---- compare: the request ----------------------------------------------------------------------------------------------- */
 
-/* "inputs" from --inputs: the file is sent first, so this comes after all that is checked here. */
-static int put_inputs(fb_cli *cli, fb_buffer *out) {
+int fb_request_inputs(fb_cli *cli, fb_buffer *out) {
     const char *words[] = {cli->values.inputs};
     fb_blob_files files = {0};
     if (!words[0]) return FB_EXIT_DONE;
@@ -67,7 +66,7 @@ static int put_samples(const char *text, fb_buffer *out) {
     return FB_EXIT_DONE;
 }
 
-static int put_tolerance(const char *text, fb_buffer *out) {
+int fb_request_tolerance(const char *text, fb_buffer *out) {
     if (!text) return FB_EXIT_DONE;
     char *rest;
     double number = strtod(text, &rest);
@@ -82,9 +81,9 @@ int fb_request_judging(fb_cli *cli, fb_buffer *out) {
     const fb_cli_values *values = &cli->values;
     int result = fb_request_seed(out, values->seed);
     if (!result) result = put_samples(values->samples, out);
-    if (!result) result = put_tolerance(values->tolerance, out);
+    if (!result) result = fb_request_tolerance(values->tolerance, out);
     if (values->random_weights) fb_put_bool(out, "random_weights", true);
-    return result ? result : put_inputs(cli, out);
+    return result ? result : fb_request_inputs(cli, out);
 }
 
 static int make_request(fb_cli *cli, const fb_reference graphs[2], fb_buffer *out) {

@@ -1,4 +1,6 @@
 /* foldback optimize, reverse, rollback. */
+#include <math.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 
@@ -6,16 +8,56 @@
 #include "core/json/json.h"
 #include "core/json/scan.h"
 #include "core/passes/passes.h"
+#include "core/validation/task.h"
 #include "server/cli/cli.h"
 #include "server/cli/options.h"
 
 /* ---- the request -------------------------------------------------------------------------------------------------------- */
 
-static int put_options(const fb_cli_values *values, fb_buffer *out) {
+static int put_bound(const char *text, const char *option, const char *name, fb_buffer *out) {
+    char *rest;
+    double number = strtod(text, &rest);
+    if (rest == text || *rest || !isfinite(number)) return fb_complain(FB_EXIT_USAGE, "%s %s: give a number", option, text);
+    fb_put_name(out, name);
+    fb_buffer_printf(out, "%.17g", number);
+    return FB_EXIT_DONE;
+}
+
+/* "validate" by the measure of a task, from --inputs, --metric and a bound. */
+static int put_task(fb_cli *cli, fb_buffer *out) {
+    const fb_cli_values *values = &cli->values;
+    fb_metric metric;
+    if (!values->metric || !values->inputs)
+        return fb_complain(FB_EXIT_USAGE,
+                           "--metric and --inputs belong together: a measure, and the inputs that it is taken on");
+    if (values->validate)
+        return fb_complain(FB_EXIT_USAGE, "--validate compares after each pass, --metric judges the result: give one of them");
+    if (!fb_metric_find(values->metric, &metric))
+        return fb_complain(FB_EXIT_USAGE, "--metric %s: give one of " FB_METRIC_NAMES, values->metric);
+    bool grows = fb_metric_grows(metric);
+    const char *bound = grows ? values->at_least : values->tolerance, *option = grows ? "--at-least" : "--tolerance";
+    if (!bound || (grows ? values->tolerance : values->at_least))
+        return fb_complain(FB_EXIT_USAGE, "--metric %s needs %s, how %s it must be", values->metric, option,
+                           grows ? "large" : "small");
+    fb_put_name(out, "validate");
+    fb_buffer_char(out, '{');
+    fb_put_text(out, "metric", values->metric);
+    int result = put_bound(bound, option, grows ? "at_least" : "at_most", out);
+    if (!result && values->mask) fb_put_text(out, "mask", values->mask);
+    if (!result) result = fb_request_inputs(cli, out);
+    fb_buffer_char(out, '}');
+    return result;
+}
+
+static int put_options(fb_cli *cli, fb_buffer *out) {
+    const fb_cli_values *values = &cli->values;
+    bool has_task = values->metric || values->inputs || values->at_least || values->mask;
     fb_put_name(out, "options");
     fb_buffer_char(out, '{');
     int result = fb_request_text(out, "lint", values->lint);
     if (!result) result = fb_request_text(out, "validate", values->validate);
+    if (!result && has_task) result = put_task(cli, out);
+    else if (!result) result = fb_request_tolerance(values->tolerance, out);
     if (!result) result = fb_request_seed(out, values->seed);
     if (!result && values->assume) {
         fb_put_name(out, "assume");
@@ -36,7 +78,7 @@ static int make_request(fb_cli *cli, bool undoes, const fb_reference *graph, fb_
     const fb_cli_values *values = &cli->values;
     fb_request_begin(out);
     int result = fb_request_passes(out, &values->passes, undoes);
-    if (!result) result = put_options(values, out);
+    if (!result) result = put_options(cli, out);
     if (!result) result = fb_request_text(out, "note", values->note);
     if (!result) result = fb_request_labels(out, &values->labels);
     if (!result && graph) result = fb_request_graph(cli, out, "graph", graph);
@@ -443,6 +485,12 @@ static const fb_option optimize_options[] = {
     OUTPUT,
     TEXT("lint", 0, "end|each|none", "when to verify: at the end, after each pass, or not (end)", lint),
     TEXT("validate", 0, "off|rewrites|graph", "what must compute the same after each pass (off)", validate),
+    TEXT("tolerance", 0, "T", "how far it may be off, relative to the largest magnitude (by dtype)", tolerance),
+    TEXT("inputs", 0, "FILE", "judge the result on these: safetensors, .npz or a folder of .npy; see --metric", inputs),
+    TEXT("metric", 0, "METRIC", "by top1, cosine, mse or max-relative: to the graph before, or to output.0 of the file",
+         metric),
+    TEXT("at-least", 0, "X", "how large top1 or cosine must be; --tolerance is for the others", at_least),
+    TEXT("mask", 0, "NAME", "positions where this array of the file is 0 do not count", mask),
     TEXT("assume", 0, "DTYPE", "record dtypes that follow from weights; an input without a dtype gets this one", assume),
     SEED,
     NOTE,

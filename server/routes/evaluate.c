@@ -148,8 +148,8 @@ static void post_evaluate(const fb_request *request, fb_response *response) {
     const unsigned char *bytes = (const unsigned char *)request->body;
     fb_status status = FB_OK;
     if (asked.has_file)
-        status =
-            fb_array_file_read(bytes, request->body_size, app->evaluation.memory, fb_request_watch(request), &file, &error);
+        status = fb_array_file_read(bytes, request->body_size, app->evaluation.memory, false, fb_request_watch(request), &file,
+                                    &error);
     if (status) {
         fb_respond_error(response, &error);
     } else if (fb_check_inputs(response, &file, shared->graph, NULL) && fb_evaluating_begin(request, response, &evaluating)) {

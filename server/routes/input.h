@@ -8,6 +8,7 @@
 #include "core/evaluator/evaluator.h"
 #include "core/onnx/onnx.h"
 #include "core/validation/run_validation.h"
+#include "core/validation/task.h"
 #include "server/graphs/app.h"
 #include "server/graphs/graphs.h"
 #include "server/http/http.h"
@@ -142,6 +143,11 @@ typedef struct fb_run_request {
     const char *assume_pointer; /* "/options/assume" or "?assume=" */
     fb_lint lint;
     fb_validation_mode validate;
+    struct {
+        const char *inputs, *mask; /* the digest of a file, NULL = the run is not judged by a task; a name in it, or NULL */
+        fb_metric metric;
+        double bound;
+    } task;
     bool has_tolerance; /* else by dtype and pass */
     fb_tolerance tolerance;
     uint64_t seed;

@@ -33,30 +33,35 @@ fb_status fb_judging_read(const json_t *members, fb_judging_request *work, fb_er
     return status;
 }
 
-bool fb_judging_read_inputs(const fb_request *request, fb_response *response, fb_judging_request *work,
-                            const fb_evaluating *evaluating, const fb_graph *a, const fb_graph *b) {
+bool fb_judging_open_inputs(const fb_request *request, fb_response *response, const char *digest, const char *pointer,
+                            bool has_outputs, const fb_evaluating *evaluating, fb_array_file *out) {
     const fb_app *app = request->context;
     const fb_blobs *blobs = &evaluating->blobs;
     fb_error error = {0};
     fb_blob_bytes bytes;
-    if (!work->inputs) return true;
-    fb_status status = !app->store ? FB_NOT_FOUND : blobs->open(blobs->context, work->inputs, &bytes, &error);
+    fb_status status = !app->store ? FB_NOT_FOUND : blobs->open(blobs->context, digest, &bytes, &error);
     if (status == FB_NOT_FOUND) {
-        fb_respond_problem(response, 409, "blob-missing", "there is no blob %s here; upload it first", work->inputs);
-        fb_problem_member_take(response, "blobs", json_pack("[s]", work->inputs));
+        fb_respond_problem(response, 409, "blob-missing", "there is no blob %s here; upload it first", digest);
+        fb_problem_member_take(response, "blobs", json_pack("[s]", digest));
         return false;
     }
     if (!status) {
-        status =
-            fb_array_file_read(bytes.bytes, bytes.size, app->evaluation.memory, fb_request_watch(request), &work->file, &error);
+        status = fb_array_file_read(bytes.bytes, bytes.size, app->evaluation.memory, has_outputs, fb_request_watch(request),
+                                    out, &error);
         blobs->close(blobs->context, &bytes);
     }
     if (status) {
         error.pointer[0] = '\0';
-        fb_respond_error_at(response, "/inputs", &error);
-        return false;
+        fb_respond_error_at(response, pointer, &error);
     }
-    return fb_check_inputs(response, &work->file, a, b);
+    return !status;
+}
+
+bool fb_judging_read_inputs(const fb_request *request, fb_response *response, fb_judging_request *work,
+                            const fb_evaluating *evaluating, const fb_graph *a, const fb_graph *b) {
+    return !work->inputs ||
+           (fb_judging_open_inputs(request, response, work->inputs, "/inputs", false, evaluating, &work->file) &&
+            fb_check_inputs(response, &work->file, a, b));
 }
 
 /* ---- the answer -------------------------------------------------------------------------------------------------------- */

@@ -21,6 +21,9 @@ fb_status fb_judging_read(const json_t *members, fb_judging_request *out, fb_err
 /* Reads the file of inputs, each of which must be one of a graph. On failure it has responded. */
 bool fb_judging_read_inputs(const fb_request *request, fb_response *response, fb_judging_request *work,
                             const fb_evaluating *evaluating, const fb_graph *a, const fb_graph *b);
+/* The same without a look at the names; with what begins with "output." if has_outputs. */
+bool fb_judging_open_inputs(const fb_request *request, fb_response *response, const char *digest, const char *pointer,
+                            bool has_outputs, const fb_evaluating *evaluating, fb_array_file *out);
 /* For fb_judge_graphs: borrows both. */
 fb_judging fb_judging_of(const fb_judging_request *work, fb_evaluating *evaluating);
 

@@ -1,11 +1,15 @@
 /* POST /v1/optimize: a graph and a list of passes in, a run out. */
+#include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/base/float.h"
 #include "core/json/json.h"
 #include "server/graphs/graphs.h"
 #include "server/routes/answer.h"
 #include "server/routes/input.h"
+#include "server/routes/judging.h"
 #include "server/routes/routes.h"
 
 typedef struct optimization {
@@ -14,7 +18,9 @@ typedef struct optimization {
     fb_graph_input source, result;
     fb_run run;
     fb_run_validation validation;
-    char validation_text[100]; /* for the answer; "" = the run is not validated */
+    char validation_text[100]; /* for the answer; "" = the run is not validated, or by a task */
+    fb_buffer task_text;       /* the same of a task */
+    fb_array_file task_file;
     fb_buffer request, report;
     fb_store_pass *passes;
     json_t *told;               /* of weights that were bound */
@@ -114,6 +120,105 @@ static fb_status run_validated(const fb_request *request, fb_response *response,
     return status;
 }
 
+static void put_measured(fb_buffer *out, const char *name, double number) {
+    char text[FB_FLOAT_MAX] = "null";
+    if (isfinite(number)) fb_float_repr(number, text);
+    fb_put_name(out, name);
+    fb_buffer_string(out, text);
+}
+
+static void write_outputs(const fb_task_result *found, fb_buffer *out) {
+    fb_buffer_char(out, '[');
+    for (size_t i = 0; i < found->count; i++) {
+        char name[40];
+        snprintf(name, sizeof name, "output.%zu", i);
+        fb_put_comma(out);
+        fb_buffer_char(out, '{');
+        fb_put_text(out, "name", name);
+        put_measured(out, "value", found->outputs[i].value);
+        put_measured(out, "before", found->outputs[i].before);
+        fb_put_bool(out, "passes", found->outputs[i].passes);
+        fb_buffer_char(out, '}');
+    }
+    fb_buffer_char(out, ']');
+}
+
+static void write_task(const fb_run_request *asked, const fb_task_result *found, fb_buffer *out) {
+    fb_buffer_char(out, '{');
+    fb_put_text(out, "mode", "task");
+    fb_put_bool(out, "passes", found->passes);
+    fb_put_bool(out, "complete", true);
+    fb_put_text(out, "inputs", asked->task.inputs);
+    fb_put_text(out, "metric", fb_metric_name(asked->task.metric));
+    put_measured(out, fb_metric_grows(asked->task.metric) ? "at_least" : "at_most", asked->task.bound);
+    if (asked->task.mask) fb_put_text(out, "mask", asked->task.mask);
+    fb_put_name(out, "outputs");
+    write_outputs(found, out);
+    fb_buffer_char(out, '}');
+}
+
+static void respond_task_failed(fb_response *response, const fb_run_request *asked, const fb_task_result *found) {
+    size_t worst = 0;
+    while (worst + 1 < found->count && found->outputs[worst].passes) worst++;
+    fb_buffer text = {0};
+    bool grows = fb_metric_grows(asked->task.metric);
+    fb_respond_problem(response, 422, "validation-failed", "%s of output.%zu is %.6g; at %s %.6g is asked for",
+                       fb_metric_name(asked->task.metric), worst, found->outputs[worst].value, grows ? "least" : "most",
+                       asked->task.bound);
+    write_outputs(found, &text);
+    const char *list = fb_buffer_text(&text);
+    fb_problem_member_take(response, "measured", list ? fb_load_json(list) : NULL);
+    fb_buffer_free(&text);
+}
+
+/* What the file has besides the inputs, and each input is one of the graph's. */
+static bool check_task(fb_response *response, const optimization *work) {
+    const fb_array_file *file = &work->task_file;
+    const char *mask = work->asked.task.mask;
+    bool has_mask = !mask;
+    fb_array_file one = {.count = 1};
+    for (size_t i = 0; i < file->count; i++) {
+        bool is_mask = mask && !strcmp(file->items[i].name, mask);
+        has_mask |= is_mask;
+        one.items = &file->items[i];
+        if (is_mask || fb_is_expected_name(file->items[i].name)) continue;
+        if (!fb_check_inputs(response, &one, work->source.shared->graph, NULL)) return false;
+    }
+    if (has_mask) return true;
+    fb_error error = {0};
+    fb_fail(&error, FB_INVALID, "unknown-input", NULL, "the file has no array \"%.80s\"", mask);
+    fb_respond_error_at(response, "/options/validate/mask", &error);
+    return false;
+}
+
+/* Judges the run's result by the task that the request has. On failure it has responded. */
+static bool judge_task(const fb_request *request, fb_response *response, optimization *work) {
+    const fb_run_request *asked = &work->asked;
+    const fb_graph *source = work->source.shared->graph;
+    fb_evaluating evaluating;
+    fb_task_result found = {0};
+    fb_error error = {0};
+    if (!fb_evaluating_begin(request, response, &evaluating)) return false;
+    bool is_done = fb_judging_open_inputs(request, response, asked->task.inputs, "/options/validate/inputs", true, &evaluating,
+                                          &work->task_file) &&
+                   check_task(response, work);
+    if (is_done) {
+        fb_task task = {.items = work->task_file.items,
+                        .count = work->task_file.count,
+                        .mask = asked->task.mask,
+                        .metric = asked->task.metric,
+                        .bound = asked->task.bound};
+        fb_status status = fb_task_measure(source, work->run.result, &task, &evaluating.options, &found, &error);
+        if (status) fb_respond_evaluation_error(response, &error, source, work->run.result);
+        else if (!found.passes) respond_task_failed(response, asked, &found);
+        else write_task(asked, &found, &work->task_text);
+        is_done = !status && found.passes;
+    }
+    free(found.outputs);
+    fb_evaluating_end(&evaluating);
+    return is_done;
+}
+
 /* On failure it has responded. */
 static bool run_passes(const fb_request *request, fb_response *response, optimization *work) {
     const fb_app *app = request->context;
@@ -130,6 +235,7 @@ static bool run_passes(const fb_request *request, fb_response *response, optimiz
         status =
             fb_composition_run(&work->composition, work->source.shared->graph, work->asked.lint, &watcher, &work->run, &error);
     }
+    if (!status && work->asked.task.inputs && !judge_task(request, response, work)) return false;
     if (!status) status = finish_run(request->context, fb_request_watch(request), work, &error);
     if (status) fb_respond_error(response, &error);
     return !status;
@@ -155,7 +261,9 @@ static void answer(const fb_request *request, fb_response *response, optimizatio
                               .requested = fb_buffer_text(&composition->requested),
                               .request = work->request.data,
                               .report = work->report.data,
-                              .validation = *work->validation_text ? work->validation_text : NULL,
+                              .validation = work->task_text.size     ? fb_buffer_text(&work->task_text)
+                                            : *work->validation_text ? work->validation_text
+                                                                     : NULL,
                               .passes = work->passes,
                               .pass_count = work->run.count,
                               .labels = work->asked.labels,
@@ -210,6 +318,8 @@ static void post_optimize(const fb_request *request, fb_response *response) {
     fb_archive_settle(request, response, &work.archive);
     free(work.passes);
     json_decref(work.told);
+    fb_array_file_free(&work.task_file);
+    fb_buffer_free(&work.task_text);
     fb_buffer_free(&work.report);
     fb_buffer_free(&work.request);
     fb_run_validation_free(&work.validation);

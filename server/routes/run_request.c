@@ -172,8 +172,48 @@ static fb_status read_lint(const json_t *value, const char *pointer, fb_run_requ
     return unknown_value(pointer, value, "end, each, none", error);
 }
 
+/* {"inputs": "sha256:…", "metric": "top1", "at_least": 0.99, "mask": "attention_mask"} */
+static fb_status read_task(const json_t *value, fb_run_request *out, fb_error *error) {
+    static const char *const known[] = {"inputs", "metric", "at_least", "at_most", "mask", NULL};
+    const json_t *inputs = json_object_get(value, "inputs"), *metric = json_object_get(value, "metric");
+    const json_t *mask = json_object_get(value, "mask");
+    const char *name;
+    json_t *member;
+    json_object_foreach((json_t *)(uintptr_t)value, name, member) {
+        char at[96];
+        bool is_known = false;
+        for (size_t i = 0; known[i]; i++) is_known |= !strcmp(known[i], name);
+        snprintf(at, sizeof at, "/options/validate/%.64s", name);
+        if (!is_known)
+            return fb_fail(error, FB_INVALID, "unknown-member", at, "validate has inputs, metric, at_least, at_most and mask");
+    }
+    if (!json_is_string(inputs))
+        return wrong_type("/options/validate/inputs", "inputs is the digest of a safetensors file or a .npz", error);
+    if (!fb_is_sha256_id(json_string_value(inputs)))
+        return fb_fail(error, FB_INVALID, "bad-digest", "/options/validate/inputs",
+                       "a file is named by sha256: and the 64 lower-case hex digits of its digest, not \"%.80s\"",
+                       json_string_value(inputs));
+    if (!json_is_string(metric)) return wrong_type("/options/validate/metric", "metric is a string: " FB_METRIC_NAMES, error);
+    if (!fb_metric_find(json_string_value(metric), &out->task.metric))
+        return unknown_value("/options/validate/metric", metric, FB_METRIC_NAMES, error);
+    if (mask && !json_is_string(mask))
+        return wrong_type("/options/validate/mask", "mask is the name of an array in the file of inputs", error);
+    bool grows = fb_metric_grows(out->task.metric);
+    const json_t *bound = json_object_get(value, grows ? "at_least" : "at_most");
+    if (json_object_get(value, grows ? "at_most" : "at_least") || !json_is_number(bound))
+        return fb_fail(error, FB_INVALID, "wrong-type", grows ? "/options/validate/at_least" : "/options/validate/at_most",
+                       "%s is better the %s it is: give %s, a number, and not %s", fb_metric_name(out->task.metric),
+                       grows ? "larger" : "smaller", grows ? "at_least" : "at_most", grows ? "at_most" : "at_least");
+    out->task.inputs = json_string_value(inputs);
+    out->task.mask = json_string_value(mask);
+    out->task.bound = json_number_value(bound);
+    return FB_OK;
+}
+
 static fb_status read_validate(const json_t *value, const char *pointer, fb_run_request *out, fb_error *error) {
-    if (!json_is_string(value)) return wrong_type(pointer, "validate is a string: off, rewrites or graph", error);
+    if (json_is_object(value)) return read_task(value, out, error);
+    if (!json_is_string(value))
+        return wrong_type(pointer, "validate is off, rewrites or graph, or an object with inputs and a metric", error);
     if (fb_validation_mode_find(json_string_value(value), &out->validate)) return FB_OK;
     return unknown_value(pointer, value, "off, rewrites, graph", error);
 }

@@ -95,3 +95,32 @@ def test_optimize_validated(foldback):
     assert foldback("optimize", TOY, "-p", "MergeLinears", "--validate", "all").status == 1
     tried = foldback("optimize", TOY, "-p", "MergeLinears", "--validate", "rewrites", "--dry-run").json()
     assert tried["id"] is None and tried["validation"]["passes"]
+
+
+def test_optimize_is_judged_by_its_task(foldback):
+    """The fixture's file has the inputs, and the outputs that are expected of them."""
+    options = ["--weights", WEIGHTS, "-p", "QuantizeWeights", "--inputs", IO, "--json"]
+    answer = foldback("optimize", TOY, *options, "--metric", "cosine", "--at-least", "0.99")
+    assert answer.status == 0, answer
+    validation = json.loads(answer.out)["validation"]
+    assert validation["metric"] == "cosine" and 0.99 < validation["outputs"][0]["value"] < 1
+    assert validation["outputs"][0]["before"] > 0.999999
+    small = foldback("optimize", TOY, *options, "--metric", "mse", "--tolerance", "1e-12")
+    assert small.status == 1 and "mse of output.0" in small.err, small
+
+
+def test_a_tolerance_of_passes_that_are_meant_to_change_the_result(foldback):
+    options = ["--weights", WEIGHTS, "-p", "QuantizeWeights", "--validate", "rewrites"]
+    assert foldback("optimize", TOY, *options, "--tolerance", "0.1").status == 0
+    assert foldback("optimize", TOY, *options, "--tolerance", "1e-9").status == 1
+
+
+def test_options_of_a_task_that_do_not_fit(foldback):
+    for options in (
+        ["--metric", "top1", "--at-least", "1"], ["--inputs", IO], ["--inputs", IO, "--metric", "f1", "--at-least", "1"],
+        ["--inputs", IO, "--metric", "top1"], ["--inputs", IO, "--metric", "mse", "--at-least", "1"],
+        ["--inputs", IO, "--metric", "top1", "--at-least", "x"],
+        ["--inputs", IO, "--metric", "top1", "--at-least", "1", "--validate", "graph"],
+    ):
+        answer = foldback("optimize", TOY, "-p", "DeepCopy", *options)
+        assert answer.status == 2 and "--" in answer.err, (options, answer)

@@ -1,15 +1,20 @@
 """options.validate of a run: what each pass did is held against what it began with, and a run that fails is not stored."""
 
+import base64
 import json
+import math
 import os
 import re
+import struct
 from pathlib import Path
 
 import pytest
+from blobs import stored as stored_blob
 from conftest import is_sanitized
 from documents import FIXTURES, NAMES, batch_norm_fold, branches, counts, node, ref
 from test_compare import PASSES
 from test_evaluate import bound
+from weights_files import file_of
 
 STRICT = {"absolute": 0, "relative": 0}
 SMALL = [name for name in NAMES if name not in ("bert-base", "resnet50")]
@@ -322,3 +327,120 @@ def test_a_tolerance_compares_the_outputs_of_what_is_meant_to_change(shared):
                                                     tolerance={"relative": 0.01})["passes"]]
     assert found["outputs"] > 0 and "each" not in found and 0 < found["max_relative"] < 0.01
     assert optimize(shared, graph, change, validate="graph", tolerance={"relative": 1e-6}).json()["code"] == "validation-failed"
+
+
+# ---- what is meant to change the result, judged by its task ------------------------------------------------------------------
+
+
+def classifier(service):
+    """relu(x W), whose largest element is the class."""
+    weight = struct.pack("<12f", 1, 0, 0, 0, 0, 1, 0, 0, 0, 0, 1, 0)
+    graph = {
+        "format": "foldback.graph/1", "modules": [{"path": "", "type": "Net", "parameters": {"w": "w"}}],
+        "tensors": [{"name": "w", "dtype": "float32", "shape": [3, 4], "data": base64.b64encode(weight).decode()}],
+        "nodes": [
+            node("x", "placeholder", "x", meta={"shape": [5, 3], "dtype": "float32"}), node("w", "get_attr", "w"),
+            node("matmul", "call_function", "torch.matmul", [ref("x"), ref("w")], meta={"shape": [5, 4], "dtype": "float32"}),
+            node("relu", "call_function", "torch.relu", [ref("matmul")], meta={"shape": [5, 4], "dtype": "float32"}),
+            node("output", "output", "output", [ref("relu")]),
+        ],
+    }
+    return graph
+
+
+ROWS = [3.0, 1, 2, 0, 2, 1, 1, 0, 4, -1, -2, -3, -0.5, -0.4, -0.3]  # of the last two rows relu leaves nothing
+ACTIVATION = [{"name": "ReplaceActivation", "params": {"from": "relu", "to": "gelu"}}]
+
+
+def task_file(service, **more):
+    tensors = {"x": ("float32", [5, 3], struct.pack("<15f", *ROWS))} | more
+    return stored_blob(service, file_of(tensors))
+
+
+def judged(service, metric, passes=ACTIVATION, **more):
+    file = more.pop("file", None) or task_file(service)
+    return optimize(service, classifier(service), passes, validate={"inputs": file, "metric": metric, **more})
+
+
+def test_a_run_is_judged_by_its_task(service):
+    answer = judged(service, "cosine", at_least=0.9)
+    assert answer.status == 201, answer
+    run = answer.json()
+    (one,) = run["validation"]["outputs"]
+    assert 0.98 < one["value"] < 1 and one["before"] is None and one["passes"]
+    assert {key: run["validation"][key] for key in ("mode", "passes", "complete", "metric", "at_least")} == {
+        "mode": "task", "passes": True, "complete": True, "metric": "cosine", "at_least": 0.9}
+    assert service.get(f"/v1/runs/{run['id']}").json()["validation"] == run["validation"]
+    before = counts(service)
+    answer = judged(service, "cosine", at_least=0.9999999)
+    assert (answer.status, answer.json()["code"]) == (422, "validation-failed"), answer
+    assert answer.json()["measured"] == [{**one, "passes": False}] and counts(service) == before
+
+
+def gelu(x):
+    return x * (1 + math.erf(x / math.sqrt(2))) / 2
+
+
+def test_the_measures_are_what_they_say(shared):
+    relu = [max(value, 0) for value in ROWS]
+    other = [gelu(value) for value in ROWS]
+    assert judged(shared, "mse", at_most=1).json()["validation"]["outputs"][0]["value"] == pytest.approx(
+        sum((a - b) ** 2 for a, b in zip(relu, other)) / 20, rel=1e-5)
+    assert judged(shared, "max-relative", at_most=1).json()["validation"]["outputs"][0]["value"] == pytest.approx(
+        max(abs(a - b) for a, b in zip(relu, other)) / 4, rel=1e-5)
+    dot, square = sum(a * b for a, b in zip(relu, other)), sum(a * a for a in other) * sum(a * a for a in relu)
+    assert judged(shared, "cosine", at_least=0).json()["validation"]["outputs"][0]["value"] == pytest.approx(
+        dot / math.sqrt(square), rel=1e-6)
+
+
+def test_labels_and_what_is_expected(shared):
+    """The last two rows are all 0 before, so that their class is 0; after, it is column 3, whose weights are 0."""
+    labels = ("int64", [5], struct.pack("<5q", 0, 1, 2, 0, 3))
+    file = task_file(shared, **{"output.0": labels})
+    (one,) = judged(shared, "top1", at_least=0.5, file=file).json()["validation"]["outputs"]
+    assert (one["value"], one["before"]) == (0.8, 0.8)
+    assert judged(shared, "top1", at_least=0.81, file=file).status == 422
+    assert judged(shared, "top1", at_least=0.6).json()["validation"]["outputs"][0]["value"] == 0.6
+    expected = ("float32", [5, 4], struct.pack("<20f", *[0.0] * 20))
+    (one,) = judged(shared, "mse", at_most=9, file=task_file(shared, **{"output.0": expected})).json()["validation"]["outputs"]
+    assert one["before"] == pytest.approx(sum(max(x, 0) ** 2 for x in ROWS) / 20)
+
+
+def test_positions_of_a_mask_do_not_count(shared):
+    file = task_file(shared, mask=("int64", [5], struct.pack("<5q", 1, 1, 1, 0, 0)))
+    (one,) = judged(shared, "top1", at_least=1, mask="mask", file=file).json()["validation"]["outputs"]
+    assert one["value"] == 1
+    (one,) = judged(shared, "mse", at_most=1, mask="mask", file=file).json()["validation"]["outputs"]
+    assert one["value"] == pytest.approx(sum((max(x, 0) - gelu(x)) ** 2 for x in ROWS[:9]) / 12, rel=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("task", "status", "code"),
+    [
+        ({"metric": "top1"}, 422, "wrong-type"),
+        ({"metric": "top1", "at_most": 1}, 422, "wrong-type"),
+        ({"metric": "mse", "at_least": 1}, 422, "wrong-type"),
+        ({"metric": "f1", "at_least": 1}, 422, "unknown-option-value"),
+        ({"metric": 1, "at_least": 1}, 422, "wrong-type"),
+        ({"metric": "top1", "at_least": 1, "k": 5}, 422, "unknown-member"),
+        ({"metric": "top1", "at_least": 1, "mask": "y"}, 422, "unknown-input"),
+        ({"metric": "top1", "at_least": 1, "mask": 1}, 422, "wrong-type"),
+        ({"metric": "top1", "at_least": 1, "inputs": "x"}, 422, "bad-digest"),
+        ({"metric": "top1", "at_least": 1, "inputs": None}, 422, "wrong-type"),
+        ({"metric": "top1", "at_least": 1, "inputs": "sha256:" + "0" * 64}, 409, "blob-missing"),
+    ],
+)
+def test_tasks_that_say_too_little(shared, task, status, code):
+    answer = optimize(shared, classifier(shared), ACTIVATION, validate={"inputs": task_file(shared), **task})
+    assert (answer.status, answer.json()["code"]) == (status, code), answer
+
+
+def test_files_that_do_not_fit_a_task(shared):
+    x = ("float32", [5, 3], struct.pack("<15f", *ROWS))
+    for more, code in (
+        ({"y": x}, "unknown-input"), ({"output.1": x}, "output-mismatch"), ({"output.0": x}, "output-mismatch"),
+    ):
+        answer = judged(shared, "mse", at_most=1, file=task_file(shared, **more))
+        assert (answer.status, answer.json()["code"]) == (422, code), answer
+    file = stored_blob(shared, file_of({"output.0": x}))
+    assert judged(shared, "mse", at_most=1, file=file).json()["code"] == "missing-input"

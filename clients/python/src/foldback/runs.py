@@ -39,7 +39,7 @@ class Runs(Weights):
         weights: Sequence[File] | File = (),
         as_: str | None = None,
         prefix: str | None = None,
-        validate: str = "off",
+        validate: str | Mapping[str, Any] = "off",
         tolerance: Mapping[str, float] | None = None,
         seed: int = 0,
         assume: Mapping[str, str | int] | None = None,
@@ -49,7 +49,8 @@ class Runs(Weights):
         bound to them first, as `bind` does; `as_` and `prefix` are those of `bind`.
         `validate`: "rewrites" compares the rewritten regions after each pass with those before, "graph" the whole outputs; a
         pass that changes what is computed is a Problem, `validation-failed`. With a `tolerance`, {"relative": 0.05} or
-        {"absolute": …}, passes that are meant to change it are compared as well.
+        {"absolute": …}, passes that are meant to change it are compared as well. Or the result is judged by its task:
+        {"inputs": "sha256:…", "metric": "top1" or "cosine", "at_least": 0.99}, or "mse" or "max-relative" with "at_most".
         `assume` first records the dtypes and shapes that follow from weights, where the graph does not say them; with
         {"dtype": "float32"} inputs without a dtype are of that one, with {"rank": 2} inputs without a shape have two
         dimensions. It becomes the first pass of the run, RecordTypes."""
