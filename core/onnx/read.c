@@ -45,7 +45,7 @@ typedef struct reader {
     onnx_checking c;         /* status and error */
     const char *blob, *name; /* of the model's file */
     program *first, *last;
-    fb_map tensor_names; /* hashes of those that are taken */
+    fb_map tensor_names; /* hashes of those that are taken; and of the paths of functions, with another seed */
     fb_map functions;    /* by the hash of what they are called, index + 1 */
     fb_map named;        /* hashes of names that training_info and quantization_annotation have */
     fb_buffer tensors;
@@ -710,7 +710,11 @@ static bool read_function(reader *r, const onnx_function *function) {
     onnx_put_function(&path, function);
     const char *text = fb_buffer_text(&path) ? fb_arena_text(&r->c.file->arena, path.data, path.size) : NULL;
     fb_buffer_free(&path);
-    program *p = text ? open_program(r, NULL, text) : NULL;
+    uint64_t hash = text ? fb_hash(text, strlen(text), 1) : 0;
+    if (text && fb_map_get(&r->tensor_names, hash))
+        return onnx_unsupported(&r->c, ONNX_IS_function, function, ONNX_function_name,
+                                "it and a function before it would both be called %s", text);
+    program *p = text && fb_map_put(&r->tensor_names, hash, 1) ? open_program(r, NULL, text) : NULL;
     if (!p) return no_memory(r);
     p->function = function;
     p->imports = function->opset_import.items;
