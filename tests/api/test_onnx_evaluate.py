@@ -205,6 +205,16 @@ def test_functions_in_functions(shared):
         assert answer.status == status, answer.body
 
 
+def test_functions_whose_names_meet(shared):
+    """`-` is written as `_2d`: two functions of one name would be one module of the document."""
+    def function(name):
+        body = field(7, field(1, b"a") + field(2, b"b") + field(4, b"Relu")) + field(9, field(1, b"") + b"\x10\x11")
+        return field(25, field(1, name) + field(4, b"a") + field(5, b"b") + body + field(10, b"d"))
+    assert send(shared, chain(1) + function(b"a-") + function(b"a_2e")).status == 201
+    refused = send(shared, chain(1) + function(b"a-") + function(b"a_2d"))
+    assert (refused.status, refused.json()["code"]) == (422, "unsupported-onnx")
+
+
 @pytest.mark.parametrize("name", sorted(name for name in stored() if name.startswith("model/")))
 def test_models(shared, rows, name):
     parts, stem = stored()[name], name.removeprefix("model/")
