@@ -72,23 +72,40 @@ static uint64_t hash_of(onnx_bytes name) {
     return fb_hash(name.text, name.size, 0);
 }
 
+/* What follows a member, or NULL: quotes within a text have a backslash. */
+static const char *find_member(const char *text, const char *member) {
+    const char *found = strstr(text, member);
+    return found ? found + strlen(member) : NULL;
+}
+
+/* A text up to its quote; one that has a backslash is read as JSON. */
+static onnx_bytes read_name(onnx_writer *w, const char *text, const char *said, const char *key) {
+    size_t size = strcspn(text, "\\\"");
+    if (text[size] == '"') return (onnx_bytes){text, size};
+    json_error_t failure;
+    json_t *all = fb_load_json_bytes(said, strlen(said), 0, &failure);
+    const json_t *value = json_object_get(all, key);
+    onnx_bytes made = {0};
+    if (!all && !failure.text[0]) onnx_writer_no_memory(w);
+    if (json_is_string(value)) made = keep(w, json_string_value(value), json_string_length(value));
+    json_decref(all);
+    return made;
+}
+
 onnx_note onnx_note_of(onnx_writer *w, const fb_graph *graph, fb_node node) {
     onnx_note note = {.node = -1, .results = -1};
     fb_value rest = node.id ? fb_node_at(graph, node)->meta_rest : (fb_value){0};
     const char *text = rest.id ? fb_value_text(graph, fb_map_value(graph, rest, "onnx")) : NULL;
-    if (!text || w->status) return note;
-    json_error_t failure;
-    json_t *said = fb_load_json_bytes(text, strlen(text), 0, &failure);
-    if (!said && !failure.text[0]) onnx_writer_no_memory(w);
-    const json_t *index = json_object_get(said, "node"), *results = json_object_get(said, "results"),
-                 *captured = json_object_get(said, "captured"), *value = captured ? captured : json_object_get(said, "value");
-    note.is_there = said != NULL;
-    if (json_is_integer(index)) note.node = json_integer_value(index);
-    if (json_is_integer(results)) note.results = json_integer_value(results);
+    if (!text || *text != '{' || w->status) return note;
+    const char *index = find_member(text, "\"node\":"), *results = find_member(text, "\"results\":"),
+               *captured = find_member(text, "\"captured\":\""),
+               *value = captured ? captured : find_member(text, "\"value\":\"");
+    note.is_there = true;
+    if (index) note.node = atoll(index);
+    if (results) note.results = atoll(results);
     note.is_captured = captured != NULL;
-    note.has_name = json_is_string(value);
-    if (note.has_name) note.value = keep(w, json_string_value(value), json_string_length(value));
-    json_decref(said);
+    note.has_name = value != NULL;
+    if (value) note.value = read_name(w, value, text, captured ? "captured" : "value");
     return note;
 }
 
@@ -224,8 +241,22 @@ static bool take_name(onnx_writer *w, scope *s, fb_node node, onnx_bytes name) {
     return fb_map_put(&s->taken, hash_of(name), 1) || onnx_writer_no_memory(w);
 }
 
+/* A result of a call that another node reads as well is one value: it gets the name of that. */
+static void share_name(onnx_writer *w, fb_node item) {
+    fb_node call = call_of_item(w->graph, item);
+    int64_t index, its;
+    if (!call.id || w->names[item.id].size || !fb_value_is_int(w->graph, fb_node_arg(w->graph, item, 1), &index)) return;
+    for (uint32_t e = fb_user_first(w->graph, call); e; e = fb_user_next(w->graph, e)) {
+        fb_node other = fb_edge_user(w->graph, e);
+        bool is_same = w->names[other.id].size && call_of_item(w->graph, other).id == call.id &&
+                       fb_value_is_int(w->graph, fb_node_arg(w->graph, other, 1), &its) && its == index;
+        if (is_same) w->names[item.id] = w->names[other.id];
+    }
+}
+
 /* The name that it has in the file, unless another value took it; for a new node one that is like its own. */
 static bool name_node(onnx_writer *w, scope *s, fb_node node) {
+    share_name(w, node);
     if (w->names[node.id].size || w->status) return !w->status;
     fb_node twin = w->twins[node.id];
     onnx_note note = twin.id ? onnx_note_of(w, w->before, twin) : (onnx_note){0};
@@ -274,6 +305,7 @@ static bool name_outputs(onnx_writer *w, scope *s, const onnx_function *function
         fb_node n = fb_value_node(w->graph, list->items[i]);
         onnx_bytes name = output_name(s, function, i);
         if (!n.id) return onnx_refuse_change(w, "an output is not a value");
+        share_name(w, n);
         bool is_named = w->names[n.id].size != 0;
         if (!is_named && is_initializer(w, n) && !name_node(w, s, n)) return false;
         if (!is_named && !is_given(w, n) && !take_name(w, s, n, name)) return false;

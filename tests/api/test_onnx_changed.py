@@ -200,6 +200,17 @@ def test_a_result_that_is_not_read_keeps_its_name(shared):
     assert [part(one, 2) for one in part(written.body, 7, 1)] == [[b"a", b"b"], [b"c", b"d", b"e"], [b"y"], [b"z"]]
 
 
+def test_results_of_calls_that_are_one(shared):
+    """Two outputs that are the same result of it: the second is a copy."""
+    body = graph([node("Split", "x", "a b"), node("Split", "x", "c d"), node("Relu", "c", "y")],
+                 [value("x", 1, (6,))], [value("b", 1, (3,)), value("d", 1, (3,)), value("y", 1, (3,))])
+    run, written = optimize(shared, made_of(body, opset=13))
+    assert written.status == 200, written.body
+    assert [part(one, 4)[0] for one in part(written.body, 7, 1)] == [b"Split", b"Relu", b"Identity"]
+    assert part(written.body, 7, 12, 1) == [b"b", b"d", b"y"] and part(written.body, 7, 1, 2)[-1] == b"d"
+    assert send(shared, written.body).json()["id"] == run["result"]
+
+
 @pytest.mark.parametrize("op", ["RandomNormalLike", "RandomUniformLike", "Bernoulli", "Unknown", "LayerNormalization"])
 def test_what_may_do_anything_stays(shared, op):
     """Random numbers are drawn as often as before. LayerNormalization is unknown where the opset has none."""
