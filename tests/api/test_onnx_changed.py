@@ -303,3 +303,36 @@ def test_the_document_of_a_result_is_canonical(shared):
     run, written = optimize(shared, made_of(body), "MergeViews")
     assert run["passes"][0]["applied"] == 1
     assert send(shared, written.body).json()["id"] == run["result"]
+
+
+def test_new_weights_of_a_model_with_files(shared):
+    """They go into one new file; the others stay as they came."""
+    import base64
+    contents = contents_of("external-two-files")
+    document = json.loads(shared.get(f"/v1/graphs/{send_set(shared, 'model.onnx', contents).json()['id']}").body)
+    for name, size in (("new_large", 2048), ("new_small", 16)):
+        data = base64.b64encode(bytes([7]) * size).decode()
+        document["tensors"].append({"name": name, "dtype": "uint8", "shape": [size], "data": data})
+        document["modules"][0]["buffers"][name] = name
+        document["nodes"].insert(-1, {"name": name, "op": "get_attr", "target": name, "args": [], "kwargs": {}, "meta": {}})
+        document["nodes"].insert(-1, {"name": f"{name}_size", "op": "call_function", "target": "onnx.Size.v13",
+                                      "args": [{"$node": name}], "kwargs": {}, "meta": {}})
+    made = shared.post("/v1/graphs", document)
+    assert made.status == 201, made.body
+    made = made.json()["id"]
+    listed = shared.get(f"/v1/graphs/{made}/archive/files")
+    assert listed.status == 200, listed.body
+    files = listed.json()["files"]
+    assert set(files) == {*contents, "model.onnx.foldback.data"}
+    got = {one: shared.get(f"/v1/graphs/{made}/archive/files/{one}").body for one in files}
+    assert {one: {"digest": digest_of(data), "size": len(data)} for one, data in got.items()} == files
+    assert got["model.onnx.foldback.data"] == bytes([7]) * 2048 and bytes([7]) * 16 in got["model.onnx"]
+    assert {one: got[one] for one in contents if one != "model.onnx"} == {
+        one: data for one, data in contents.items() if one != "model.onnx"}
+    path = f"/v1/graphs/{made}/archive/files/model.onnx.foldback.data"
+    part_of = shared.request("GET", path, headers={"Range": "bytes=8-11"})
+    assert part_of.status == 206 and part_of.body == bytes([7]) * 4
+    again = send_set(shared, "model.onnx", got)
+    assert again.json().get("id") == made, again.body
+    changed = got | {"model.onnx.foldback.data": bytes([8]) * 2048}
+    assert send_set(shared, "model.onnx", changed).json()["id"] != made
