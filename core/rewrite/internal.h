@@ -45,6 +45,8 @@ bool fb_rewrite_is_failed(fb_rewrite *rewrite);
 bool fb_rewrite_save(fb_rewrite *rewrite, bool is_saved);
 void fb_drop_unread_tensors(fb_rewrite *rewrite);
 void fb_drop_released(fb_rewrite *rewrite);
+/* fb_drop_attribute for many, by their symbols. */
+void fb_drop_attributes(fb_rewrite *rewrite, fb_module module, const fb_map *gone);
 void fb_drop_uncalled(fb_rewrite *rewrite);
 
 #endif

@@ -117,6 +117,36 @@ void fb_drop_attribute(fb_rewrite *rewrite, fb_module module, const char *attrib
     rewrite->frees_tensors = true;
 }
 
+/* The map without these keys, by symbol. */
+static fb_value without(fb_graph *graph, fb_value map, const fb_map *gone) {
+    const fb_value_row *row = fb_value_at(graph, map);
+    fb_value *items = malloc((row->count + 1) * sizeof *items);
+    uint32_t count = 0;
+    for (uint32_t i = 0; items && i + 1 < row->count; i += 2) {
+        if (fb_map_get(gone, fb_value_at(graph, row->items[i])->symbol.id)) continue;
+        items[count++] = row->items[i];
+        items[count++] = row->items[i + 1];
+    }
+    fb_value made = !items                ? fb_graph_fail_memory(graph)
+                    : count == row->count ? map
+                                          : fb_make_items(graph, FB_MAP, (fb_symbol){0}, items, count);
+    free(items);
+    return made;
+}
+
+void fb_drop_attributes(fb_rewrite *rewrite, fb_module module, const fb_map *gone) {
+    fb_module_row *row = change(rewrite, module);
+    if (!row) return;
+    fb_value *maps[] = {&row->parameters, &row->buffers, &row->attributes};
+    for (int i = 0; i < 3; i++) {
+        fb_value map = maps[i]->id ? without(rewrite->graph, *maps[i], gone) : *maps[i];
+        if (map.id || !maps[i]->id) *maps[i] = map;
+        else fb_fail_memory(&rewrite->error);
+    }
+    if (row->attributes.id == FB_VALUE_EMPTY_MAP.id) row->attributes = (fb_value){0};
+    rewrite->frees_tensors = true;
+}
+
 void fb_drop_module(fb_rewrite *rewrite, fb_module module) {
     const fb_module_row *row = change(rewrite, module);
     if (!row) return;

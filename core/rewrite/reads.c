@@ -3,6 +3,7 @@
 
 #include "core/analysis/usage.h"
 #include "core/analysis/view.h"
+#include "core/base/sort.h"
 #include "core/rewrite/internal.h"
 
 static uint64_t attribute_key(const fb_node_row *row) {
@@ -101,13 +102,30 @@ static bool is_empty(const fb_graph *graph, const fb_module_row *row) {
            !row->attributes.id && !row->program.id && fb_text_length(graph, row->path) > 0;
 }
 
-static void release_attribute(fb_rewrite *rewrite, fb_module module, const char *attribute) {
+typedef struct released_attribute {
+    fb_module module;
+    fb_symbol attribute;
+} released_attribute;
+
+static int by_module(const void *a, const void *b) {
+    uint32_t one = ((const released_attribute *)a)->module.id, other = ((const released_attribute *)b)->module.id;
+    return (one > other) - (one < other);
+}
+
+/* Those of one module at once: a module may own as many as there are nodes. */
+static void release_attributes(fb_rewrite *rewrite, const released_attribute *list, size_t count) {
     fb_graph *graph = rewrite->graph;
-    const fb_module_row *row = fb_module_at(graph, module);
-    if (row->is_erased || fb_module_op(graph, module) != FB_OP_UNKNOWN) return; /* a known type has what it has */
-    if (fb_value_has_text(graph, row->non_persistent, attribute)) return;
-    fb_drop_attribute(rewrite, module, attribute);
-    if (!fb_rewrite_is_failed(rewrite) && is_empty(graph, row)) fb_drop_module(rewrite, module);
+    const fb_module_row *row = fb_module_at(graph, list->module);
+    if (row->is_erased || fb_module_op(graph, list->module) != FB_OP_UNKNOWN) return; /* a known type has what it has */
+    fb_map gone = {0};
+    bool ok = true;
+    for (size_t i = 0; i < count && ok; i++) ok = fb_map_put(&gone, list[i].attribute.id, 1);
+    const fb_value_row *kept = row->non_persistent.id ? fb_value_at(graph, row->non_persistent) : NULL;
+    for (uint32_t i = 0; kept && i < kept->count; i++) fb_map_remove(&gone, fb_value_at(graph, kept->items[i])->symbol.id);
+    if (!ok) fb_fail_memory(&rewrite->error);
+    else fb_drop_attributes(rewrite, list->module, &gone);
+    fb_map_free(&gone);
+    if (!fb_rewrite_is_failed(rewrite) && is_empty(graph, row)) fb_drop_module(rewrite, list->module);
 }
 
 void fb_drop_released(fb_rewrite *rewrite) {
@@ -115,14 +133,24 @@ void fb_drop_released(fb_rewrite *rewrite) {
     size_t count = rewrite->released.size / sizeof *released;
     if (!erase_unread(rewrite, released, count)) return;
     fb_map readers = {0};
+    fb_buffer gone = {0};
     fb_usage *usage = fb_usage_new(rewrite->graph);
     if (!usage || !count_readers(rewrite->graph, &readers)) fb_fail_memory(&rewrite->error);
     for (size_t i = 0; i < count && !fb_rewrite_is_failed(rewrite); i++) {
         const fb_node_row *row = fb_node_at(rewrite->graph, released[i]);
         if (!row->is_erased || fb_map_get(&readers, attribute_key(row))) continue;
         if (fb_call_count(usage, row->module) || fb_module_is_inside_call(usage, row->module)) continue;
-        release_attribute(rewrite, row->module, fb_text(rewrite->graph, row->attribute));
+        fb_buffer_append(&gone, &(released_attribute){row->module, row->attribute}, sizeof(released_attribute));
     }
+    if (gone.failed) fb_fail_memory(&rewrite->error);
+    released_attribute *list = (released_attribute *)(void *)gone.data;
+    size_t left = gone.size / sizeof *list;
+    if (left) fb_sort(list, left, sizeof *list, by_module);
+    for (size_t i = 0, end; i < left && !fb_rewrite_is_failed(rewrite); i = end) {
+        for (end = i + 1; end < left && list[end].module.id == list[i].module.id;) end++;
+        release_attributes(rewrite, list + i, end - i);
+    }
+    fb_buffer_free(&gone);
     fb_usage_free(usage);
     fb_map_free(&readers);
 }
