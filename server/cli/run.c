@@ -353,6 +353,30 @@ static void print_validation(fb_cli *cli, const json_t *passes) {
     if (table.count) fb_cli_table(cli, &table);
 }
 
+static void put_measured(fb_screen_table *table, const json_t *number) {
+    if (json_is_number(number)) fb_table_cell(table, "%.6g", json_number_value(number));
+    else fb_table_cell(table, "-");
+}
+
+/* The outputs by the measure of a task. */
+static void print_measured(fb_cli *cli, const json_t *validation) {
+    const char *headings[] = {"OUTPUT", NULL, ">BEFORE"};
+    char measure[40];
+    fb_screen_table table = {.columns = 3, .headings = headings};
+    const json_t *output;
+    size_t i;
+    if (!json_object_get(validation, "metric")) return;
+    snprintf(measure, sizeof measure, ">%s", fb_text_of(validation, "metric"));
+    headings[1] = measure;
+    json_array_foreach(json_object_get(validation, "outputs"), i, output) {
+        fb_table_cell(&table, "%s", fb_text_of(output, "name"));
+        put_measured(&table, json_object_get(output, "value"));
+        put_measured(&table, json_object_get(output, "before"));
+    }
+    putchar('\n');
+    fb_cli_table(cli, &table);
+}
+
 /* "a, b, c", or the first ones of many: "a, b, … (31 in all)". */
 static void join_names(const json_t *names, char *out, size_t space) {
     const json_t *name;
@@ -426,6 +450,7 @@ void fb_print_run(fb_cli *cli, const json_t *run) {
     putchar('\n');
     print_passes(cli, passes);
     print_validation(cli, passes);
+    print_measured(cli, json_object_get(run, "validation"));
     print_refusals(cli, passes);
 }
 

@@ -17,6 +17,10 @@ static void write_version(const fb_store_version *version, fb_buffer *out) {
     fb_put_text_or_null(out, "run", version->run);
     if (version->note) fb_put_text(out, "note", version->note);
     fb_put_time(out, "created", version->created);
+    if (version->validation) {
+        fb_put_name(out, "validation");
+        fb_buffer_string(out, version->validation);
+    }
     fb_buffer_char(out, '}');
 }
 

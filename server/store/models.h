@@ -43,9 +43,10 @@ fb_status fb_store_list_models(fb_store *store, const fb_store_page *page, fb_st
 
 typedef struct fb_store_version {
     const char *model, *name;
-    const char *graph; /* its id */
-    const char *run;   /* whose result it was given as, or NULL */
-    const char *note;  /* or NULL */
+    const char *graph;      /* its id */
+    const char *run;        /* whose result it was given as, or NULL */
+    const char *note;       /* or NULL */
+    const char *validation; /* JSON: how that run was validated, or NULL */
     int64_t created;
     fb_store_memory *memory;
 } fb_store_version;

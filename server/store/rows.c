@@ -9,7 +9,7 @@
 fb_status fb_read_version(fb_connection *connection, int64_t key, fb_store_memory **memory, fb_store_version *out,
                           fb_error *error) {
     fb_query query = fb_query_begin(connection,
-                                    "SELECT m.name, v.name, g.id, r.id, v.note, v.created FROM versions v "
+                                    "SELECT m.name, v.name, g.id, r.id, v.note, v.created, r.validation FROM versions v "
                                     "JOIN models m ON m.key = v.model JOIN graphs g ON g.key = v.graph "
                                     "LEFT JOIN runs r ON r.key = v.run WHERE v.key = ?",
                                     error);
@@ -21,6 +21,7 @@ fb_status fb_read_version(fb_connection *connection, int64_t key, fb_store_memor
         out->run = fb_copy_optional(&query, 3, memory, &query.status);
         out->note = fb_copy_optional(&query, 4, memory, &query.status);
         out->created = fb_column_int(&query, 5);
+        out->validation = fb_copy_optional(&query, 6, memory, &query.status);
     } else if (!query.status) {
         query.status = fb_fail_corrupt(error, "a version without its graph");
     }

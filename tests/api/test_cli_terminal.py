@@ -54,6 +54,15 @@ def test_a_validated_run(local):
         assert all(float(cell) < 1e-4 for line in found for cell in line[3:5])
 
 
+def test_a_run_that_is_judged_by_its_task(local):
+    words = ["--weights", TOY.parent / "weights.safetensors", "--inputs", TOY.parent / "io.safetensors"]
+    shown = local.on_terminal("optimize", TOY, "-p", "QuantizeWeights", *words, "--metric", "cosine", "--at-least", "0.9",
+                              NO_COLOR="1")
+    lines = rows(shown.out)
+    (found,) = [line for line in lines if line[0] == "output.0"]
+    assert ["OUTPUT", "cosine", "BEFORE"] in lines and 0.99 < float(found[1]) <= 1 and float(found[2]) == 1, shown
+
+
 def test_a_comparison(local):
     optimize(local, TOY, "FuseBatchNorm2dInConv2d")
     shown = local.on_terminal("compare", TOY, "out.json", "--random-weights", NO_COLOR="1")

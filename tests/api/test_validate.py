@@ -371,6 +371,9 @@ def test_a_run_is_judged_by_its_task(service):
     assert {key: run["validation"][key] for key in ("mode", "passes", "complete", "metric", "at_least")} == {
         "mode": "task", "passes": True, "complete": True, "metric": "cosine", "at_least": 0.9}
     assert service.get(f"/v1/runs/{run['id']}").json()["validation"] == run["validation"]
+    version = service.request("PUT", "/v1/models/m/versions/v1", {"run": run["id"]}).json()
+    assert version["validation"] == run["validation"]
+    assert service.get("/v1/models/m/versions").json()["items"] == [version]
     before = counts(service)
     answer = judged(service, "cosine", at_least=0.9999999)
     assert (answer.status, answer.json()["code"]) == (422, "validation-failed"), answer
