@@ -491,7 +491,6 @@ static fb_status begin(side *s, const fb_graph *graph, fb_error *error) {
 static void end(side *s) {
     free(s->of_tensor);
     free(s->of_module);
-    free(s->has_true_shape);
     fb_map_free(&s->times);
 }
 
@@ -515,6 +514,8 @@ fb_status fb_equal_values_find(const fb_equality *equality, bool by_movement, fb
     if (!n.status) count_lonely_weights(&n, lonely);
     *out = (fb_equal_values){.of_a = n.sides[0].of_node,
                              .of_b = n.sides[1].of_node,
+                             .has_shape_of_a = n.sides[0].has_true_shape,
+                             .has_shape_of_b = n.sides[1].has_true_shape,
                              .end_of_a = n.sides[0].state,
                              .end_of_b = n.sides[1].state,
                              .lonely_weights = {lonely[0], lonely[1]},
@@ -531,5 +532,7 @@ fb_status fb_equal_values_find(const fb_equality *equality, bool by_movement, fb
 void fb_equal_values_free(fb_equal_values *values) {
     free(values->of_a);
     free(values->of_b);
+    free(values->has_shape_of_a);
+    free(values->has_shape_of_b);
     *values = (fb_equal_values){0};
 }

@@ -7,7 +7,8 @@
 #include "core/weights/blobs.h"
 
 typedef struct fb_equal_values {
-    uint32_t *of_a, *of_b;       /* by node of the main program: values of equal numbers are equal; 0 = nothing is known */
+    uint32_t *of_a, *of_b; /* by node of the main program: values of equal numbers are equal; 0 = nothing is known */
+    unsigned char *has_shape_of_a, *has_shape_of_b; /* by node: its recorded shape follows from operators; by movement alone */
     uint32_t end_of_a, end_of_b; /* the same of all that is written: inputs, buffers, the state of random numbers */
     size_t lonely_weights[2];    /* that a, and b, reads and the other does not, nor anything that they are a movement of */
     bool has_writes;             /* one of the graphs writes into a tensor, or has an effect that later calls may see */

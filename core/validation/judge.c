@@ -12,25 +12,11 @@
 #include "core/analysis/view.h"
 #include "core/base/map.h"
 #include "core/validation/equal_values.h"
+#include "core/validation/samples.h"
 #include "core/validation/validation.h"
 #include "core/weights/dtype.h"
+#include "core/weights/evaluate.h"
 
-/* Kinds of samples, in turn. */
-typedef enum draw_kind {
-    DRAW_RANDOM,
-    DRAW_EQUAL,
-    DRAW_SMALL,
-    DRAW_REPEATED,
-    DRAW_LARGE,
-    DRAW_ZERO,
-    DRAW_NEGATIVE,
-    DRAW_DENORMAL,
-    DRAW_KINDS,
-} draw_kind;
-#define SMALL 0x1p-10
-#define LARGE 0x1p7
-#define MOST_BOUNDS 64
-#define BESIDE 0x1p-7   /* relative to a bound */
 #define MOST_INTEGER 10 /* of the inputs of an ONNX model: integers are from -10 to 9 */
 
 /* Relative to the largest magnitude, in float64, where both graphs have the same weights, or all but one and the same calls:
@@ -57,9 +43,8 @@ typedef struct judge {
     bool *skipped; /* by leaf */
     unsigned char *wanted[2];
     bool has_writes, is_close, is_drawn;
-    double
-        bounds[MOST_BOUNDS]; /* numbers among the arguments of calls that are not proved equal: a comparison may be with them */
-    size_t bound_count;
+    fb_bounds bounds;            /* of calls that are not proved equal */
+    unsigned char *has_shape[2]; /* by node: its recorded shape is true */
     fb_node *shared; /* by node of a: of b, whose memory is the same input or weight; NULL = nothing of that is written */
     fb_named_array *items[2];
     size_t item_count[2];
@@ -158,91 +143,6 @@ static fb_tensor tensor_of(const fb_graph *graph, fb_node node) {
     return is_read ? fb_module_tensor(graph, row->module, fb_text(graph, row->attribute)) : (fb_tensor){0};
 }
 
-/* The number of rows of the smallest table that the integers index; 0 = none was found. */
-static int64_t rows_read(const fb_graph *graph, fb_node node, int depth) {
-    int64_t most = 0;
-    for (uint32_t e = fb_user_first(graph, node); e; e = fb_user_next(graph, e)) {
-        fb_node user = fb_edge_user(graph, e);
-        const fb_node_row *row = fb_node_at(graph, user);
-        int64_t rows = 0;
-        if (fb_node_op(graph, user) == FB_OP_EMBEDDING) {
-            fb_node weight = fb_value_node(graph, fb_call_argument(graph, user, "weight"));
-            fb_tensor table = {0};
-            if (row->opcode == FB_CALL_MODULE) table = fb_module_tensor(graph, row->module, "weight");
-            else if (weight.id) table = tensor_of(graph, weight);
-            if (table.id) rows = fb_shape_size(graph, fb_tensor_at(graph, table)->shape, 0);
-            else if (weight.id && fb_node_at(graph, weight)->shape.id)
-                rows = fb_shape_size(graph, fb_node_at(graph, weight)->shape, 0);
-        } else if (depth && row->dtype && row->dtype == fb_node_at(graph, node)->dtype &&
-                   fb_op_effects(graph, user).may_alias_input) {
-            rows = rows_read(graph, user, depth - 1);
-        }
-        if (rows > 0 && (!most || rows < most)) most = rows;
-    }
-    return most;
-}
-
-/* A bound, the dtype's next number on either side of it, or one between it and another bound that is near. Where it is not a
- * number of the dtype, rounding decides what is equal to it, and a sample with it would say nothing. */
-static double near_bound(double bound, double fraction, fb_dtype dtype) {
-    fb_dtype_range range;
-    int exponent, bits = fb_dtype_limits(dtype, &range) && range.mantissa_bits < 24 ? range.mantissa_bits : 24;
-    double mantissa = ldexp(frexp(bound, &exponent), bits), whole = round(mantissa), sign = fraction < 0.75 ? 1 : -1;
-    if (fraction < 0.5 && mantissa == whole) return bound;
-    return fmod(fraction, 0.25) < 0.125 ? ldexp(whole + sign, exponent - bits) : bound * (1 + sign * BESIDE);
-}
-
-/* Half of the numbers, which are drawn within ±√3, become bounds, and the rest multiples of 0.5 within ±3.5. */
-static double repeated(const judge *j, double number, fb_dtype dtype) {
-    double part = (number / 1.7320508075688772 + 1) / 2 * (j->bound_count ? 2 : 1), place;
-    if (part < 1) return round((2 * part - 1) * 7) / 2;
-    double fraction = modf(fmin(part - 1, 1 - 0x1p-20) * (double)j->bound_count, &place);
-    return near_bound(j->bounds[(size_t)place], fraction, dtype);
-}
-
-static double changed(const judge *j, draw_kind kind, double number, fb_dtype dtype) {
-    fb_dtype_range range;
-    switch (kind) {
-    case DRAW_EQUAL: return 0.5;
-    case DRAW_ZERO: return 0;
-    case DRAW_SMALL: return number * SMALL;
-    case DRAW_LARGE: return number * LARGE;
-    case DRAW_NEGATIVE: return -fabs(number);
-    case DRAW_REPEATED: return repeated(j, number, dtype);
-    case DRAW_DENORMAL: return fb_dtype_limits(dtype, &range) ? number * range.smallest_normal / 4 : number;
-    default: return number;
-    }
-}
-
-/* Every other integer becomes a bound that is one, and within the table. */
-static int64_t changed_integer(const judge *j, draw_kind kind, int64_t number, int64_t i, int64_t high) {
-    if (kind == DRAW_EQUAL || kind == DRAW_ZERO) return kind == DRAW_EQUAL && high > 1;
-    if (kind != DRAW_REPEATED || !j->bound_count || i % 2) return number;
-    double bound = j->bounds[(size_t)(i / 2) % j->bound_count];
-    return bound >= 0 && bound == floor(bound) && (high <= 2 || bound < (double)high) ? (int64_t)bound : number;
-}
-
-/* `array` was just drawn: it is contiguous. */
-static void change(const judge *j, const fb_array *array, draw_kind kind, int64_t high) {
-    int64_t count = fb_array_count(array) * (fb_dtype_is_complex(array->dtype) ? 2 : 1);
-    fb_dtype dtype = fb_dtype_part(array->dtype);
-    void *data = fb_array_data(array);
-    for (int64_t i = 0; i < count && fb_work_at(fb_array_work(array), i, count); i++) {
-        switch (array->held) {
-        case FB_HELD_BOOL:
-            if (kind == DRAW_EQUAL || kind == DRAW_ZERO) ((unsigned char *)data)[i] = kind == DRAW_EQUAL;
-            break;
-        case FB_HELD_INT: ((int64_t *)data)[i] = changed_integer(j, kind, ((int64_t *)data)[i], i, high); break;
-        case FB_HELD_DOUBLE:
-        case FB_HELD_COMPLEX_DOUBLE: ((double *)data)[i] = changed(j, kind, ((double *)data)[i], dtype); break;
-        case FB_HELD_FLOAT:
-        case FB_HELD_COMPLEX_FLOAT: ((float *)data)[i] = (float)changed(j, kind, ((float *)data)[i], dtype); break;
-        default: break;
-        }
-    }
-    fb_array_round(array);
-}
-
 /* ONNX's operators compute with integers: to half of them, where these may be, a sign is given. An index that is then out of
  * range is drawn again as it is elsewhere. */
 static void give_signs(const fb_array *array) {
@@ -271,7 +171,8 @@ static void add_item(judge *j, int k, fb_node node, fb_array *array) {
 
 /* Gives a placeholder of one graph a value, and its partner the same, in the dtype that is recorded there. A placeholder
  * without a recorded shape stays without a value: who reads it reports that. */
-static fb_status draw_input(judge *j, int k, fb_node node, draw_kind kind, uint64_t sample, double deviation, bool is_mild) {
+static fb_status draw_input(judge *j, int k, fb_node node, fb_sample_kind kind, uint64_t sample, double deviation,
+                            bool is_mild) {
     const fb_graph *graph = j->graphs[k], *other = j->graphs[1 - k];
     fb_node partner = j->partner[k][node.id];
     const fb_named_array *items = j->asked->items;
@@ -297,7 +198,7 @@ static fb_status draw_input(judge *j, int k, fb_node node, draw_kind kind, uint6
     if (!has_value && !by_partner) {
         fb_array *array = object.array;
         bool is_integer = array->held == FB_HELD_INT && !is_mild;
-        int64_t high = !is_integer ? 0 : fb_graph_is_onnx(graph) ? 2 * MOST_INTEGER : rows_read(graph, node, 8);
+        int64_t high = !is_integer ? 0 : fb_graph_is_onnx(graph) ? 2 * MOST_INTEGER : fb_table_rows(graph, node);
         j->is_drawn = true;
         if (high > 2) {
             fb_array *wide;
@@ -309,7 +210,7 @@ static fb_status draw_input(judge *j, int k, fb_node node, draw_kind kind, uint6
             if (fb_graph_is_onnx(graph)) give_signs(array);
         }
         bool is_kept = is_mild && !fb_dtype_is_floating(array->dtype);
-        if (!is_kept) change(j, array, kind, high > 2 ? high : 2);
+        if (!is_kept) fb_sample_change(&j->bounds, kind, array, high > 2 ? high : 2);
     }
     add_item(j, k, node, object.array);
     if (!partner.id) return FB_OK;
@@ -324,7 +225,7 @@ static fb_status draw_input(judge *j, int k, fb_node node, draw_kind kind, uint6
 }
 
 static fb_status draw(judge *j, uint64_t sample, int attempt) {
-    draw_kind kind = (draw_kind)(sample % DRAW_KINDS);
+    fb_sample_kind kind = (fb_sample_kind)(sample % FB_SAMPLE_KINDS);
     fb_status status = FB_OK;
     drop_items(j);
     for (int k = 0; k < 2 && !status; k++) {
@@ -417,21 +318,6 @@ static fb_status find_leaves(judge *j, bool *is_same_structure) {
 /* ---- proof ----------------------------------------------------------------------------------------------------------------
  */
 
-static void add_bound(judge *j, double number) {
-    bool is_drawn_anyway = fabs(number) <= 3.5 && number * 2 == round(number * 2);
-    bool is_known = is_drawn_anyway || !(fabs(number) >= SMALL && fabs(number) <= 1 / SMALL);
-    for (size_t i = 0; i < j->bound_count && !is_known; i++) is_known = j->bounds[i] == number;
-    if (!is_known && j->bound_count < MOST_BOUNDS) j->bounds[j->bound_count++] = number;
-}
-
-static void add_bounds(judge *j, const fb_graph *graph, fb_value value) {
-    const fb_value_row *row = value.id ? fb_value_at(graph, value) : NULL;
-    if (!row) return;
-    if (row->kind == FB_INT) add_bound(j, (double)row->integer);
-    else if (row->kind == FB_FLOAT) add_bound(j, row->real);
-    for (uint32_t i = 0; i < row->count && fb_work_goes_on(&j->work, 1); i++) add_bounds(j, graph, row->items[i]);
-}
-
 /* Of calls whose values one graph has alone. */
 static fb_status find_bounds(judge *j, const fb_equal_values *equal) {
     const uint32_t *of[] = {equal->of_a, equal->of_b};
@@ -444,8 +330,8 @@ static fb_status find_bounds(judge *j, const fb_equal_values *equal) {
         for (fb_node n = fb_first_node(j->graphs[k], FB_MAIN_PROGRAM); n.id; n = fb_next_node(j->graphs[k], n)) {
             const fb_node_row *row = fb_node_at(j->graphs[k], n);
             if (row->opcode == FB_OUTPUT || fb_map_get(&sides, of[k][n.id]) == 3) continue;
-            add_bounds(j, j->graphs[k], row->args);
-            add_bounds(j, j->graphs[k], row->kwargs);
+            fb_bounds_add(&j->bounds, j->graphs[k], row->args, &j->work);
+            fb_bounds_add(&j->bounds, j->graphs[k], row->kwargs, &j->work);
         }
     }
     fb_map_free(&sides);
@@ -483,7 +369,12 @@ static fb_status prove(judge *j) {
             if (are_equal) settle(l, by_movement ? FB_VERDICT_MOVED : FB_VERDICT_SAME, NULL, NULL);
             is_open |= !l->is_skipped;
         }
-        if (is_open && by_movement) status = find_bounds(j, &equal);
+        if (is_open && by_movement) {
+            status = find_bounds(j, &equal);
+            j->has_shape[0] = equal.has_shape_of_a;
+            j->has_shape[1] = equal.has_shape_of_b;
+            equal.has_shape_of_a = equal.has_shape_of_b = NULL;
+        }
         fb_equal_values_free(&equal);
     }
     equality.any_weights = true;
@@ -608,13 +499,6 @@ static fb_status close_behind(judge *j, int k, const fb_error *found, fb_verdict
 /* ---- one sample -----------------------------------------------------------------------------------------------------------
  */
 
-/* Of a value that may have become as small as the dtype goes. */
-static double smallest_of(fb_dtype dtype) {
-    fb_dtype_range range;
-    if (!fb_dtype_limits(fb_dtype_part(dtype), &range)) return 0;
-    return range.smallest_subnormal * fmax(8, ldexp(1, range.mantissa_bits - 11));
-}
-
 typedef enum finding { FOUND_NOTHING, FOUND_EQUAL, FOUND_DIFFERENT, FOUND_DIFFERENT_EXACTLY } finding;
 
 /* What both compute in: a cast that only one makes excuses no error. */
@@ -625,19 +509,19 @@ static fb_dtype shared_narrowest(const fb_output_comparison *o) {
 /* Is the graph near its own float64? */
 static bool is_certain(const fb_difference *own, fb_dtype narrowest, double largest) {
     fb_tolerance tolerance = fb_tolerance_of(narrowest, false);
-    tolerance.absolute += smallest_of(narrowest);
+    tolerance.absolute += fb_smallest_of(narrowest);
     return fb_difference_passes(own, largest, &tolerance);
 }
 
-static finding look_at(const judge *j, const fb_output_comparison *o, draw_kind kind) {
+static finding look_at(const judge *j, const fb_output_comparison *o, fb_sample_kind kind) {
     fb_dtype narrowest = shared_narrowest(o);
     fb_tolerance loose = j->asked->tolerance ? *j->asked->tolerance : fb_tolerance_of(narrowest, false);
-    fb_tolerance close = {smallest_of(narrowest), j->is_close ? CLOSE : loose.relative};
-    bool has_ties = kind == DRAW_EQUAL || kind == DRAW_ZERO || kind == DRAW_REPEATED;
+    fb_tolerance close = {fb_smallest_of(narrowest), j->is_close ? CLOSE : loose.relative};
+    bool has_ties = kind == FB_SAMPLE_EQUAL || kind == FB_SAMPLE_ZERO || kind == FB_SAMPLE_REPEATED;
     if (o->mismatch && !strcmp(o->mismatch, "shape")) return FOUND_DIFFERENT;
     if (o->is_hidden) return FOUND_NOTHING;
     if (j->asked->tolerance) return fb_difference_passes(&o->between, o->largest, &loose) ? FOUND_EQUAL : FOUND_DIFFERENT;
-    loose.absolute += smallest_of(narrowest);
+    loose.absolute += fb_smallest_of(narrowest);
     bool is_near = fb_difference_passes(&o->between, o->largest, &loose);
     if (is_near && fb_difference_passes(&o->exact, o->largest_exact, &close)) return FOUND_EQUAL;
     if (!is_certain(&o->a_exact, o->narrowest[0], o->largest_a)) return FOUND_NOTHING;
@@ -661,10 +545,10 @@ static void join(fb_judged *part, const fb_output_comparison *o) {
 }
 
 static void take(fb_judged *part, const fb_output_comparison *o, size_t sample, finding found) {
-    draw_kind kind = (draw_kind)(sample % DRAW_KINDS);
+    fb_sample_kind kind = (fb_sample_kind)(sample % FB_SAMPLE_KINDS);
     if (part->verdict == FB_VERDICT_DIFFERS || found == FOUND_NOTHING) return;
     part->samples++;
-    part->has_spread |= kind != DRAW_EQUAL && kind != DRAW_ZERO;
+    part->has_spread |= kind != FB_SAMPLE_EQUAL && kind != FB_SAMPLE_ZERO;
     join(part, o);
     if (found == FOUND_EQUAL) return;
     bool is_shape = o->mismatch && !strcmp(o->mismatch, "shape"), exactly = found == FOUND_DIFFERENT_EXACTLY;
@@ -679,7 +563,7 @@ static void take(fb_judged *part, const fb_output_comparison *o, size_t sample, 
 
 /* Takes in the outputs of a sample; those that it said nothing of are to be drawn again if *is_unsure, which also asks that. */
 static fb_status take_sample(judge *j, const fb_comparison *found, size_t sample, bool is_last, bool *is_unsure, bool *is_new) {
-    draw_kind kind = (draw_kind)(sample % DRAW_KINDS);
+    fb_sample_kind kind = (fb_sample_kind)(sample % FB_SAMPLE_KINDS);
     fb_status status = FB_OK;
     for (size_t i = 0, first = 0; i < j->leaf_count && !status; i++) {
         leaf *l = &j->leaves[i];
@@ -728,7 +612,7 @@ static fb_status find_first(judge *j, const fb_comparison_inputs *inputs, const 
         break;
     }
     if (!worst) return FB_OK;
-    fb_tolerance close = {smallest_of(shared_narrowest(worst)), j->is_close ? CLOSE : 0x1p-15};
+    fb_tolerance close = {fb_smallest_of(shared_narrowest(worst)), j->is_close ? CLOSE : 0x1p-15};
     fb_comparison first = {.first_node = ""};
     fb_status status =
         fb_compare_nodes(j->graphs[0], j->graphs[1], inputs, options, exactly ? FB_PRECISION_DOUBLE : FB_PRECISION_RECORDED,
@@ -820,6 +704,103 @@ static fb_status judge_sample(judge *j, size_t sample) {
         status = close_behind(j, k, &why, is_broken ? FB_VERDICT_DIFFERS : FB_VERDICT_NOT_EVALUATED);
         attempt--; /* the others, on the same */
     }
+    return status;
+}
+
+/* ---- regions --------------------------------------------------------------------------------------------------------------
+ */
+
+/* From here on the changed regions come first; below, the graphs as a whole, which say more: values that are given are not
+ * always those that the inputs lead to. */
+#define MANY_NODES 10000
+#define MANY_BYTES ((size_t)256 << 20)
+
+static bool is_large(const fb_graph *graph) {
+    size_t nodes = 0, bytes = 0;
+    for (fb_node n = fb_first_node(graph, FB_MAIN_PROGRAM); n.id; n = fb_next_node(graph, n)) nodes++;
+    for (fb_tensor t = fb_first_tensor(graph); t.id; t = fb_tensor_at(graph, t)->next)
+        bytes += (size_t)fb_tensor_bytes(graph, t);
+    return nodes >= MANY_NODES || bytes >= MANY_BYTES;
+}
+
+/* Are values of equal names given alike: are inputs the same, is nothing random or written, has each weight something that says
+ * what it is? */
+static bool may_cut(const judge *j) {
+    bool may = !j->has_writes && !j->asked->count && !j->asked->tolerance && !j->out->input_count && j->has_shape[0];
+    for (int k = 0; k < 2 && may; k++) {
+        const fb_graph *graph = j->graphs[k];
+        for (fb_node n = fb_first_node(graph, FB_MAIN_PROGRAM); n.id && may; n = fb_next_node(graph, n)) {
+            fb_effects effects = fb_op_effects(graph, n);
+            fb_node partner = j->partner[k][n.id];
+            may = !effects.is_random && !effects.is_unknown;
+            if (fb_node_at(graph, n)->opcode == FB_PLACEHOLDER)
+                may &= !strcmp(fb_node_name(graph, n), fb_node_name(j->graphs[1 - k], partner)) &&
+                       same_type(j, k ? partner : n, k ? n : partner);
+        }
+        for (fb_tensor t = fb_first_tensor(graph); t.id && may; t = fb_tensor_at(graph, t)->next) {
+            const fb_tensor_row *row = fb_tensor_at(graph, t);
+            may = j->asked->options->random_weights || row->digest.id || row->data.id || row->blob.id || row->recipe.id;
+        }
+    }
+    return may;
+}
+
+/* May regions say more of this output than what is known? */
+static bool is_for_regions(const leaf *l) {
+    bool may = l->a.id && l->b.id && (l->is_skipped ? l->verdict == FB_VERDICT_NOT_EVALUATED : !l->parts);
+    for (size_t i = 0; i < l->count; i++) may &= l->parts[i].verdict != FB_VERDICT_DIFFERS;
+    return may && (!l->common.reason || strcmp(l->common.reason, "random") != 0);
+}
+
+static bool is_any_for_regions(const judge *j) {
+    bool is_any = false;
+    for (size_t i = 0; i < j->leaf_count; i++) is_any |= is_for_regions(&j->leaves[i]);
+    return is_any;
+}
+
+static fb_status take_regions(judge *j, const fb_validation *found, size_t samples) {
+    fb_status status = FB_OK;
+    for (size_t i = 0; i < j->leaf_count && !status; i++) {
+        leaf *l = &j->leaves[i];
+        if (!is_for_regions(l)) continue;
+        l->parts = NULL;
+        status = make_parts(j, l, 1);
+        if (status) return status;
+        settle(l, FB_VERDICT_EVALUATED, NULL, NULL);
+        l->common.node = l->common.target = NULL;
+        l->parts[0] = (fb_judged){.verdict = FB_VERDICT_EVALUATED,
+                                  .samples = samples,
+                                  .has_spread = true,
+                                  .between = found->worst,
+                                  .a_exact = found->before_exact,
+                                  .b_exact = found->after_exact,
+                                  .dtype = (fb_dtype)fb_node_at(j->graphs[1], l->b)->dtype};
+    }
+    return FB_OK;
+}
+
+/* Evaluates what differs and hangs together, on values in the place of what is equal. Where all of it agrees, so do the
+ * outputs; where it does not, nothing is known yet: no inputs may lead to these values. */
+static fb_status judge_regions(judge *j) {
+    fb_region_samples samples = {.bounds = &j->bounds,
+                                 .count = samples_of(j),
+                                 .close = j->is_close ? CLOSE : 0,
+                                 .has_shape = {j->has_shape[0], j->has_shape[1]}};
+    fb_validation found;
+    fb_error why = {0};
+    if (!may_cut(j)) return FB_OK;
+    fb_status status = fb_validate_samples(j->graphs[0], j->graphs[1], j->asked->options, &samples, &found, &why);
+    if (status) {
+        if (is_stop(status, &why)) *j->error = why;
+        return is_stop(status, &why) ? status : FB_OK;
+    }
+    if (found.passes && found.is_complete && found.count) {
+        j->out->regions = found.count;
+        j->out->nodes = found.nodes;
+        if (j->out->samples < samples.count) j->out->samples = samples.count;
+        status = take_regions(j, &found, samples.count);
+    }
+    fb_validation_free(&found);
     return status;
 }
 
@@ -924,7 +905,10 @@ fb_status fb_judge_graphs(const fb_graph *a, const fb_graph *b, const fb_judging
     if (!status) status = find_leaves(&j, &is_same_structure);
     if (!status) status = prove(&j);
     if (!status) status = find_shared(&j);
+    bool is_cut_first = !status && is_any_for_regions(&j) && is_large(a);
+    if (is_cut_first) status = judge_regions(&j);
     if (!status) status = evaluate(&j);
+    if (!status && !is_cut_first && is_any_for_regions(&j)) status = judge_regions(&j);
     if (!status) status = fb_work_status(&j.work, &own);
     if (!status) status = write_verdict(&j, is_same_structure);
     if (j.items[0] && j.items[1]) drop_items(&j);
@@ -933,6 +917,7 @@ fb_status fb_judge_graphs(const fb_graph *a, const fb_graph *b, const fb_judging
         free(j.wanted[k]);
         free(j.items[k]);
     }
+    for (int k = 0; k < 2; k++) free(j.has_shape[k]);
     free(j.shared);
     free(j.leaves);
     free(j.skipped);

@@ -15,16 +15,24 @@ typedef struct failure {
     fb_node node; /* at which it was found */
 } failure;
 
+/* The one of some samples that is drawn now. */
+typedef struct region_sample {
+    const fb_region_samples *all;
+    fb_sample_kind kind;
+} region_sample;
+
 /* One evaluation of the regions in one of the graphs. */
 typedef struct side {
     const fb_graph *graph;
     const unsigned char *computed;
     const fb_eval_options *options;
-    unsigned char *is_kept; /* by node: a pair names it */
-    fb_object *values;      /* by node, of those */
-    bool *has_value;        /* by node */
-    fb_dtype narrowest;     /* floating dtype that a node computed in */
-    bool has_writes;        /* a computed node writes into what it is given */
+    const region_sample *sample;    /* or NULL */
+    const unsigned char *has_shape; /* of the sample */
+    unsigned char *is_kept;         /* by node: a pair names it */
+    fb_object *values;              /* by node, of those */
+    bool *has_value;                /* by node */
+    fb_dtype narrowest;             /* floating dtype that a node computed in */
+    bool has_writes;                /* a computed node writes into what it is given */
     const unsigned char *changed;
     uint32_t at;        /* ordinal of the node that is computed now */
     fb_buffer pending;  /* fb_node: kept, and perhaps written before those that did not change read it */
@@ -89,10 +97,31 @@ static fb_status hold(side *s, fb_node node, const fb_object *object, fb_error *
     return s->pending.failed ? fb_fail_memory(error) : FB_OK;
 }
 
+/* Makes what was drawn a sample of its kind. */
+static fb_status change_sample(side *s, fb_node node, fb_object *drawn, fb_error *error) {
+    fb_array *array = drawn->array;
+    int64_t high = array->held == FB_HELD_INT ? fb_table_rows(s->graph, node) : 0;
+    fb_status status = FB_OK;
+    if (high > 2) {
+        fb_array *wide = NULL;
+        status = fb_random_array(&s->memory, array->dtype, array->rank, array->sizes, s->options->seed,
+                                 fb_node_name(s->graph, node), 1, high, &wide, error);
+        if (status) return fb_object_drop(drawn), status;
+        fb_array_drop(array);
+        drawn->array = wide;
+    }
+    fb_sample_change(s->sample->all->bounds, s->sample->kind, drawn->array, high > 2 ? high : 2);
+    return FB_OK;
+}
+
 /* Random values of the recorded shape, the same for the same name in both graphs. */
 static fb_status give(void *context, fb_node node, fb_object *out, fb_error *error) {
     side *s = context;
+    if (s->has_shape && !s->has_shape[node.id])
+        return fb_fail(error, FB_INVALID, "missing-shape", NULL, "the shape of %s does not follow from the operators",
+                       fb_node_name(s->graph, node));
     fb_status status = fb_draw_value(s->graph, node, &s->memory, s->options, out, error);
+    if (!status && s->sample && out->kind == FB_OBJECT_ARRAY) status = change_sample(s, node, out, error);
     if (status || !s->is_kept[node.id] || s->has_value[node.id]) return status;
     status = hold(s, node, out, error);
     bool is_due = s->has_writes && first_reading(s, node) <= s->at;
@@ -171,9 +200,11 @@ static const failure *failure_of(side *s, fb_node node) {
 }
 
 static fb_status begin_side(side *s, const fb_graph *graph, const unsigned char *computed, const unsigned char *changed,
-                            const fb_eval_options *options, fb_error *error) {
+                            const fb_eval_options *options, const region_sample *sample, int of_after, fb_error *error) {
     uint32_t limit = fb_node_limit(graph);
     *s = (side){.graph = graph,
+                .sample = sample,
+                .has_shape = sample ? sample->all->has_shape[of_after] : NULL,
                 .computed = computed,
                 .changed = changed,
                 .options = options,
@@ -191,7 +222,7 @@ static fb_status run_side(side *s, const side *last, fb_precision precision, fb_
     fb_eval_hooks hooks = {s, is_wanted, give, keep, note_failure, is_looked_at};
     fb_object output;
     options.precision = precision;
-    options.random_weights = true;
+    options.random_weights |= !s->sample;
     options.memory_held = last ? last->memory.used : 0;
     fb_node begin = next_computed(s, fb_first_node(s->graph, FB_MAIN_PROGRAM));
     if (begin.id) s->at = fb_node_at(s->graph, begin)->ordinal;
@@ -236,9 +267,18 @@ static bool are_alike(const fb_object *before, const fb_object *after) {
     return a->dtype == b->dtype && a->rank == b->rank && memcmp(a->sizes, b->sizes, (size_t)a->rank * sizeof *a->sizes) == 0;
 }
 
-/* `narrowest`: the dtype that rounds most of those that `before` computes in. */
-static void compare_objects(const fb_object *before, const fb_object *after, const fb_object *exact, bool only_moves,
-                            fb_dtype narrowest, const fb_tolerance *given, verdict *out) {
+/* Are both near enough in float64? */
+static bool are_close(const fb_object *before, const fb_object *after, fb_dtype dtype, double close) {
+    fb_difference exactly;
+    fb_tolerance tolerance = {fb_smallest_of(dtype), close > 0 ? close : fb_tolerance_of(dtype, false).relative};
+    return after->kind == FB_OBJECT_ARRAY && fb_compare_arrays(before->array, after->array, &exactly) &&
+           fb_difference_passes(&exactly, fb_largest_magnitude(after->array), &tolerance);
+}
+
+/* `narrowest`: the dtype that rounds most of those that `before` computes in. `exact_after` counts where there is a sample. */
+static void compare_objects(const fb_object *before, const fb_object *after, const fb_object *exact,
+                            const fb_object *exact_after, const region_sample *sample, bool only_moves, fb_dtype narrowest,
+                            const fb_tolerance *given, verdict *out) {
     if (before->kind == FB_OBJECT_ARRAY && after->kind == FB_OBJECT_ARRAY && exact->kind == FB_OBJECT_ARRAY) {
         fb_difference between, of_before, of_after;
         fb_dtype dtype = only_moves ? before->array->dtype : fb_narrower_dtype(before->array->dtype, narrowest);
@@ -260,15 +300,17 @@ static void compare_objects(const fb_object *before, const fb_object *after, con
         fb_difference_join(&out->before_exact, &of_before);
         fb_difference_join(&out->after_exact, &of_after);
         out->passes &= fb_difference_passes(&between, fb_largest_magnitude(before->array), &tolerance);
+        if (sample) out->passes &= are_close(exact, exact_after, dtype, sample->all->close);
         return;
     }
     double a, b;
     bool are_items = fb_object_is_sequence(before) && fb_object_is_sequence(after) && fb_object_is_sequence(exact) &&
-                     before->items->count == after->items->count;
+                     fb_object_is_sequence(exact_after) && before->items->count == after->items->count &&
+                     before->items->count == exact_after->items->count;
     if (are_items) {
         for (size_t i = 0; i < before->items->count; i++)
-            compare_objects(&before->items->objects[i], &after->items->objects[i], &exact->items->objects[i], only_moves,
-                            narrowest, given, out);
+            compare_objects(&before->items->objects[i], &after->items->objects[i], &exact->items->objects[i],
+                            &exact_after->items->objects[i], sample, only_moves, narrowest, given, out);
     } else if (fb_object_number(before, &a) && fb_object_number(after, &b)) {
         out->passes &= a == b || (isnan(a) && isnan(b));
     } else {
@@ -280,7 +322,8 @@ static void compare_objects(const fb_object *before, const fb_object *after, con
 
 typedef struct validator {
     fb_regions regions;
-    side before, after, exact;
+    side before, after, exact, exact_after; /* the last one where there is a sample */
+    const region_sample *sample;
     fb_work work; /* of all but evaluating */
     fb_map rows;  /* 1 + root of a region -> 1 + its report */
     fb_validation *out;
@@ -292,7 +335,7 @@ static char *copy(validator *v, const char *text) {
 }
 
 static fb_status stopped(const validator *v) {
-    const side *sides[] = {&v->before, &v->after, &v->exact};
+    const side *sides[] = {&v->before, &v->after, &v->exact, &v->exact_after};
     fb_status status = FB_OK;
     for (size_t i = 0; i < sizeof sides / sizeof *sides && !status; i++)
         status = fb_work_status(&sides[i]->memory.work, v->error);
@@ -302,8 +345,8 @@ static fb_status stopped(const validator *v) {
 static fb_status report_pair(validator *v, const fb_region_pair *pair, bool only_moves, const fb_tolerance *tolerance) {
     fb_region_report *report = &v->out->regions[fb_map_get(&v->rows, fb_region_of(&v->regions, pair) + 1) - 1];
     const failure *why = NULL;
-    bool has_all =
-        v->before.has_value[pair->before.id] && v->after.has_value[pair->after.id] && v->exact.has_value[pair->before.id];
+    bool has_all = v->before.has_value[pair->before.id] && v->after.has_value[pair->after.id] &&
+                   v->exact.has_value[pair->before.id] && (!v->sample || v->exact_after.has_value[pair->after.id]);
     if (!has_all) {
         if (report->is_broken) return FB_OK;
         if (!v->before.has_value[pair->before.id]) why = failure_of(&v->before, pair->before);
@@ -328,8 +371,10 @@ static fb_status report_pair(validator *v, const fb_region_pair *pair, bool only
         return FB_OK;
     }
     verdict found = {report->between, report->before_exact, report->after_exact, report->rms, report->passes, false};
-    compare_objects(&v->before.values[pair->before.id], &v->after.values[pair->after.id], &v->exact.values[pair->before.id],
-                    only_moves, v->before.narrowest, tolerance, &found);
+    const fb_object *after = &v->after.values[pair->after.id];
+    compare_objects(&v->before.values[pair->before.id], after, &v->exact.values[pair->before.id],
+                    v->sample ? &v->exact_after.values[pair->after.id] : after, v->sample, only_moves, v->before.narrowest,
+                    tolerance, &found);
     report->between = found.between;
     report->before_exact = found.before_exact;
     report->after_exact = found.after_exact;
@@ -440,17 +485,24 @@ static fb_status choose(validator *v, const fb_region_pair *pairs, size_t count,
 static fb_status run_sides(validator *v, const fb_region_pair *pairs, size_t count, const bool *is_wanted,
                            const fb_eval_options *options) {
     fb_regions *r = &v->regions;
-    fb_status status = begin_side(&v->before, r->before, r->computed_before, r->changed_before, options, v->error);
-    if (!status) status = begin_side(&v->after, r->after, r->computed_after, r->changed_after, options, v->error);
-    if (!status) status = begin_side(&v->exact, r->before, r->computed_before, r->changed_before, options, v->error);
+    const unsigned char *of[] = {r->computed_before, r->computed_after}, *changed[] = {r->changed_before, r->changed_after};
+    const region_sample *sample = v->sample;
+    fb_status status = begin_side(&v->before, r->before, of[0], changed[0], options, sample, 0, v->error);
+    if (!status) status = begin_side(&v->after, r->after, of[1], changed[1], options, sample, 1, v->error);
+    if (!status) status = begin_side(&v->exact, r->before, of[0], changed[0], options, sample, 0, v->error);
+    if (!status && sample) status = begin_side(&v->exact_after, r->after, of[1], changed[1], options, sample, 1, v->error);
     for (size_t i = 0; i < count && !status; i++) {
         if (!is_wanted[i]) continue;
         v->before.is_kept[pairs[i].before.id] = v->exact.is_kept[pairs[i].before.id] = true;
         v->after.is_kept[pairs[i].after.id] = true;
+        if (sample) v->exact_after.is_kept[pairs[i].after.id] = true;
     }
     if (!status && count) status = run_side(&v->before, NULL, FB_PRECISION_RECORDED, v->error);
     if (!status && count) status = run_side(&v->after, &v->before, FB_PRECISION_RECORDED, v->error);
     if (!status && count) status = run_side(&v->exact, &v->after, FB_PRECISION_DOUBLE, v->error);
+    if (!status && count && sample) status = run_side(&v->exact_after, &v->exact, FB_PRECISION_DOUBLE, v->error);
+    for (int k = 0; k < 2 && !status; k++)
+        for (uint32_t i = 0; i < fb_node_limit(k ? r->after : r->before); i++) v->out->nodes += of[k][i];
     return status;
 }
 
@@ -478,7 +530,7 @@ static fb_status evaluate(validator *v, const fb_eval_options *options, bool onl
 }
 
 static void end_evaluation(validator *v) {
-    side *sides[] = {&v->before, &v->after, &v->exact};
+    side *sides[] = {&v->before, &v->after, &v->exact, &v->exact_after};
     for (size_t i = 0; i < sizeof sides / sizeof *sides; i++) {
         end_side(sides[i]);
         *sides[i] = (side){0};
@@ -559,16 +611,49 @@ static fb_status look_closer(validator *v, const fb_eval_options *options, bool 
     return status;
 }
 
+static fb_status look(validator *v, const fb_eval_options *options, bool only_moves, const fb_tolerance *tolerance) {
+    fb_validation *out = v->out;
+    fb_status status = evaluate(v, options, only_moves, tolerance);
+    if (!status && !out->is_complete) status = look_closer(v, options, only_moves, tolerance);
+    if (!status && !out->passes) status = look_again(v, options, only_moves, tolerance);
+    end_evaluation(v);
+    return status;
+}
+
 fb_status fb_validate_rewrite(const fb_graph *before, const fb_graph *after, const fb_eval_options *options, bool only_moves,
                               const fb_tolerance *tolerance, fb_validation *out, fb_error *error) {
     *out = (fb_validation){0};
     validator v = {
         .regions = {.before = before, .after = after}, .work = {.watch = options->watch}, .out = out, .error = error};
     fb_status status = fb_regions_find(before, after, &v.work, &v.regions, error);
-    if (!status) status = evaluate(&v, options, only_moves, tolerance);
-    if (!status && !out->is_complete) status = look_closer(&v, options, only_moves, tolerance);
-    if (!status && !out->passes) status = look_again(&v, options, only_moves, tolerance);
-    end_evaluation(&v);
+    if (!status) status = look(&v, options, only_moves, tolerance);
+    fb_regions_free(&v.regions);
+    if (status) fb_validation_free(out);
+    return status;
+}
+
+fb_status fb_validate_samples(const fb_graph *a, const fb_graph *b, const fb_eval_options *options,
+                              const fb_region_samples *samples, fb_validation *out, fb_error *error) {
+    region_sample sample = {.all = samples};
+    fb_eval_options drawn = *options;
+    fb_difference worst = {0}, of_a = {0}, of_b = {0};
+    *out = (fb_validation){0};
+    validator v = {
+        .regions = {.before = a, .after = b}, .sample = &sample, .work = {.watch = options->watch}, .out = out, .error = error};
+    fb_status status = fb_regions_find(a, b, &v.work, &v.regions, error);
+    for (size_t i = 0; i < samples->count && !status; i++) {
+        fb_validation_free(out);
+        sample.kind = (fb_sample_kind)(i % FB_SAMPLE_KINDS);
+        drawn.seed = options->seed + i;
+        status = look(&v, &drawn, false, NULL);
+        fb_difference_join(&worst, &out->worst);
+        fb_difference_join(&of_a, &out->before_exact);
+        fb_difference_join(&of_b, &out->after_exact);
+        if (!out->passes || !out->is_complete || !out->count) break;
+    }
+    out->worst = worst;
+    out->before_exact = of_a;
+    out->after_exact = of_b;
     fb_regions_free(&v.regions);
     if (status) fb_validation_free(out);
     return status;

@@ -5,6 +5,7 @@
 #define FB_VALIDATION_VALIDATION_H
 
 #include "core/evaluator/evaluator.h"
+#include "core/validation/samples.h"
 
 /* How far a value is from another, over all its elements. Equal NaNs and equal infinities differ by 0; one alone by infinity.
  */
@@ -141,6 +142,8 @@ typedef struct fb_judgement {
     const char *first_node; /* as in fb_comparison */
     fb_difference first_difference;
     size_t samples;      /* that were drawn */
+    size_t regions;      /* in which alone the graphs were evaluated; 0 = nothing was, or the graphs as a whole */
+    size_t nodes;        /* of both graphs, in the regions */
     fb_buffer drawn;     /* of the first sample on which something differs, a safetensors file, where it was asked for */
     size_t drawn_sample; /* that sample */
     fb_arena arena;
@@ -191,13 +194,27 @@ typedef struct fb_validation {
     size_t count;
     bool passes;      /* all that could be evaluated pass */
     bool is_complete; /* all could be */
+    size_t nodes;     /* of both graphs that were evaluated */
     fb_difference worst, before_exact, after_exact;
     fb_arena arena;
 } fb_validation;
 
+/* Samples on which regions are judged as fb_judge_graphs judges outputs. */
+typedef struct fb_region_samples {
+    const fb_bounds *bounds;
+    size_t count;
+    double close;                      /* how near their float64 must be, relative to the largest magnitude; 0 = by dtype */
+    const unsigned char *has_shape[2]; /* by node of each graph: its recorded shape is true, so that it may be given */
+} fb_region_samples;
+
 /* `only_moves`: the passes between them only moved weights, so the tighter tolerance holds; `tolerance` NULL = by dtype. */
 fb_status fb_validate_rewrite(const fb_graph *before, const fb_graph *after, const fb_eval_options *options, bool only_moves,
                               const fb_tolerance *tolerance, fb_validation *out, fb_error *error);
+/* The same of any two graphs whose nodes have the same names where they are the same: on samples, and by float64 of both, until
+ * one of them does not pass or is not complete. Sample i is drawn from the options' seed + i, weights only where the options
+ * say so. `out` has the nodes of the last sample and the worst differences of all. */
+fb_status fb_validate_samples(const fb_graph *a, const fb_graph *b, const fb_eval_options *options,
+                              const fb_region_samples *samples, fb_validation *out, fb_error *error);
 void fb_validation_free(fb_validation *validation);
 
 #endif

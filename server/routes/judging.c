@@ -145,6 +145,9 @@ void fb_judgement_write(const fb_judgement *found, uint64_t seed, const char *ke
     fb_put_bool(out, "passes", found->verdict <= FB_VERDICT_EVALUATED);
     fb_put_int(out, "seed", (int64_t)seed);
     fb_put_int(out, "samples", (int64_t)found->samples);
+    fb_put_name(out, "regions");
+    if (found->regions) fb_buffer_printf(out, "{\"count\":%zu,\"nodes\":%zu}", found->regions, found->nodes);
+    else fb_buffer_string(out, "null");
     put_all(out, "outputs", found, true, seed, kept);
     put_all(out, "inputs", found, false, seed, kept);
     fb_put_text(out, "writes", fb_verdict_name(found->writes));

@@ -2,6 +2,7 @@
 
 import base64
 import copy
+import hashlib
 import json
 import struct
 
@@ -385,3 +386,90 @@ def test_a_file_that_is_none(shared):
 def test_nothing_is_stored(service):
     compare(service, RELU, RELU)
     assert counts(service) == (0, 0)
+
+
+# ---- regions: of large graphs, and of those whose weights are elsewhere ------------------------------------------------------
+
+
+def layers(count, changes=None, known=(), factor=2.0):
+    """Linears in a row, whose weights are named and nowhere but in `known`; `changes` gives a layer's activation."""
+    nodes, tensors, parameters = [node("x", "placeholder", "x", meta={"shape": [2, 8], "dtype": "float32"})], [], {}
+    last = "x"
+    for i in range(count):
+        name = f"w{i}"
+        data = struct.pack("<64f", *[((i + 1) * (k % 7) - 3) / 16 for k in range(64)])
+        digest = "sha256:" + hashlib.sha256(data).hexdigest()
+        tensors.append({"name": name, "dtype": "float32", "shape": [8, 8], "digest": digest}
+                       | ({"data": base64.b64encode(data).decode()} if i in known else {}))
+        parameters[name] = name
+        target, arguments = (changes or {}).get(i, ("torch.mul", [factor]))
+        meta = {"shape": [2, 8], "dtype": "float32"}
+        nodes += [node(name, "get_attr", name, meta={"shape": [8, 8], "dtype": "float32"}),
+                  node(f"l{i}", "call_function", "torch.nn.functional.linear", [ref(last), ref(name)], meta=meta),
+                  node(f"a{i}", "call_function", target, [ref(f"l{i}"), *arguments], meta=meta)]
+        last = f"a{i}"
+    return {"format": "foldback.graph/1", "modules": [{"path": "", "type": "Net", "parameters": parameters}],
+            "tensors": tensors, "nodes": [*nodes, output(last)]}
+
+
+def test_graphs_that_differ_in_a_few_places_are_judged_there(shared):
+    """Of forty layers three differ, and no weight is there."""
+    a = layers(40)
+    b = layers(40, {i: ("torch.div", [0.5]) for i in (3, 20, 39)})
+    found = compare(shared, a, b)
+    assert (found["verdict"], found["regions"]) == ("evaluated", {"count": 3, "nodes": 6})
+    assert found["outputs"][0]["samples"] == found["samples"] == 8 and found["outputs"][0]["max_relative"] == 0
+
+
+def test_the_weights_of_these_places_alone_are_read(shared):
+    def merged(known):
+        """One of the layers has another operand order, so that its weight is needed."""
+        made = layers(20, known=known)
+        row = next(row for row in made["nodes"] if row["name"] == "l7")
+        row["target"], row["args"] = "torch.matmul", [row["args"][0], ref("t7")]
+        turned = node("t7", "call_function", "torch.t", [ref("w7")], meta={"shape": [8, 8], "dtype": "float32"})
+        made["nodes"].insert(made["nodes"].index(row), turned)
+        return made
+
+    found = compare(shared, layers(20, known=[7]), merged([7]))
+    assert (found["verdict"], found["regions"]["count"]) == ("evaluated", 1), found
+    assert verdicts(compare(shared, layers(20), merged([]))) == [("output.0", "not-evaluated", "bytes-unknown")]
+
+
+@pytest.mark.parametrize("wrong", [("torch.div", [0.5 + 2**-20]), ("torch.relu", []), ("torch.clamp", [-100.0, 100.0])])
+def test_regions_that_do_not_agree_prove_nothing(shared, wrong):
+    """The weights are needed to find inputs that lead there."""
+    broken = layers(10, {4: wrong})
+    found = compare(shared, layers(10), broken)
+    assert (verdicts(found), found["regions"]) == ([("output.0", "not-evaluated", "bytes-unknown")], None)
+    known = compare(shared, layers(10, known=range(10)), layers(10, {4: wrong}, known=range(10)))
+    assert known["verdict"] == "differs" and known["regions"] is None
+
+
+def test_a_weight_that_nobody_knows_is_not_the_same_in_a_region(shared):
+    a, b = layers(4), layers(4, {2: ("torch.div", [0.5])})
+    for graph in (a, b):
+        del graph["tensors"][0]["digest"]
+    assert compare(shared, a, b)["verdict"] == "not-evaluated"
+    assert compare(shared, a, b, random_weights=True)["verdict"] == "evaluated"
+
+
+def test_a_recorded_shape_that_is_wrong_is_not_given_to_a_region(shared):
+    a, b = layers(4), layers(4, {2: ("torch.div", [0.5])})
+    for graph in (a, b):
+        next(row for row in graph["nodes"] if row["name"] == "l2")["meta"]["shape"] = [8, 2]
+    assert compare(shared, a, b)["verdict"] == "not-evaluated"
+
+
+def test_a_graph_of_many_nodes_is_not_evaluated_as_a_whole(shared):
+    def long(change):
+        steps = [("torch.neg",)] * 10001
+        for i in change:
+            steps[i] = ("torch.mul", -1.0)
+        made = chain(*steps)
+        for row in made["nodes"][1:-1]:
+            row["meta"] = {"shape": [2, 3], "dtype": "float32"}
+        return made
+
+    found = compare(shared, long([]), long([5, 500, 9000]))
+    assert (found["verdict"], found["regions"]) == ("evaluated", {"count": 3, "nodes": 6})
