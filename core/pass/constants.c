@@ -65,8 +65,8 @@ bool fb_constant_list_add(fb_constant_list *list, fb_node node, fb_dtype dtype, 
 bool fb_constant_list_end(fb_constant_list *list, fb_constant_plan *out) {
     fb_constant *kept = list->constant_of ? fb_arena_alloc(list->matcher->arena, list->constants.size + 1) : NULL;
     if (kept && list->constants.size) memcpy(kept, list->constants.data, list->constants.size);
-    *out = (fb_constant_plan){
-        .constants = kept, .count = list->constants.size / sizeof *kept, .constant_of = list->constant_of};
+    *out =
+        (fb_constant_plan){.constants = kept, .count = list->constants.size / sizeof *kept, .constant_of = list->constant_of};
     fb_buffer_free(&list->constants);
     fb_map_free(&list->by_hash);
     return kept != NULL;

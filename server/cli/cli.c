@@ -75,7 +75,8 @@ static int make_own_folder(fb_cli *cli) {
         return FB_EXIT_DONE;
     }
     cli->own_folder[0] = '\0';
-    return fb_complain(FB_EXIT_FAILED, "cannot make a folder for what the files hold: %s; name one with --data", strerror(errno));
+    return fb_complain(FB_EXIT_FAILED, "cannot make a folder for what the files hold: %s; name one with --data",
+                       strerror(errno));
 }
 
 /* The data folder is not there. */

@@ -57,8 +57,9 @@ typedef struct fb_cli fb_cli;
 typedef enum fb_folder_use {
     FB_FOLDER_MUST_EXIST,
     FB_FOLDER_IS_MADE,
-    FB_FOLDER_FOR_FILES, /* where all graphs are files and no place was named, one of the command's own, which goes at its end */
-    FB_FOLDER_UNUSED, /* it needs no store */
+    FB_FOLDER_FOR_FILES, /* where all graphs are files and no place was named, one of the command's own, which goes at its end
+                          */
+    FB_FOLDER_UNUSED,    /* it needs no store */
 } fb_folder_use;
 
 typedef struct fb_verb {
