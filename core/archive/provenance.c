@@ -84,8 +84,7 @@ static bool put_agreed(const pt_scope *s, const fb_ancestors *ancestors, json_t 
     return !agreed || pt_set(s->r, metadata, key, json_copy((json_t *)(uintptr_t)agreed));
 }
 
-/* ---- the modules that nodes are in: "L__self__,,net.Outer;L__self__fc,fc,torch.nn.modules.linear.Linear" -------------------
- */
+/* ---- the modules that nodes are in: "L__self__,,net.Outer;L__self__fc,fc,torch.nn.modules.linear.Linear" ----------------- */
 
 /* PyTorch's word for a node that is in none, such as one of a size. */
 #define NO_STACK "_empty_nn_module_stack_from_metadata_hook"

@@ -123,8 +123,7 @@ static fb_tensor versions_first(const versions *all, const char *path, fb_tensor
     return is_first ? members[0].tensor : (fb_tensor){0};
 }
 
-/* ---- the history of one path ----------------------------------------------------------------------------------------------
- */
+/* ---- the history of one path --------------------------------------------------------------------------------------------- */
 
 /* The digits of the pass behind the path; "" for a tensor that is called like its path. */
 static bool is_of_same_pass(const member *x, const member *y) {

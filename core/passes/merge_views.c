@@ -183,8 +183,7 @@ static void match_chain(fb_matcher *m, fb_sharing *sharing, const fb_rearrange *
     fb_buffer_free(&chain);
 }
 
-/* ---- ONNX: values, and no memory ------------------------------------------------------------------------------------------
- */
+/* ---- ONNX: values, and no memory ----------------------------------------------------------------------------------------- */
 
 typedef struct onnx_plan {
     fb_constant_plan made;  /* shapes */

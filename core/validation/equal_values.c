@@ -51,8 +51,7 @@ static void fail(numbering *n) {
     if (!n->status) n->status = fb_fail_memory(n->error);
 }
 
-/* ---- texts and their numbers ----------------------------------------------------------------------------------------------
- */
+/* ---- texts and their numbers --------------------------------------------------------------------------------------------- */
 
 static void put(fb_buffer *to, int64_t number) {
     fb_buffer_append(to, &number, sizeof number);
@@ -109,8 +108,7 @@ static void put_value(numbering *n, side *s, fb_value value, fb_buffer *to) {
     for (uint32_t i = 0; i < row->count && fb_work_goes_on(n->asked->work, 1); i++) put_value(n, s, row->items[i], to);
 }
 
-/* ---- weights --------------------------------------------------------------------------------------------------------------
- */
+/* ---- weights ------------------------------------------------------------------------------------------------------------- */
 
 static bool is_at_a_place(const fb_tensor_row *row) {
     return row->blob.id && !row->recipe.id && !row->data.id;
@@ -231,8 +229,7 @@ static void count_lonely_weights(numbering *n, size_t lonely[2]) {
     free(has);
 }
 
-/* ---- modules --------------------------------------------------------------------------------------------------------------
- */
+/* ---- modules ------------------------------------------------------------------------------------------------------------- */
 
 static void put_module_row(numbering *n, side *s, fb_module module, fb_buffer *to) {
     const fb_module_row *row = fb_module_at(s->graph, module);
@@ -263,8 +260,7 @@ static uint32_t number_of_module(numbering *n, side *s, fb_module module, bool i
     return s->of_module[module.id] = number_of(n, &text);
 }
 
-/* ---- nodes ----------------------------------------------------------------------------------------------------------------
- */
+/* ---- nodes --------------------------------------------------------------------------------------------------------------- */
 
 static uint32_t number_program(numbering *n, side *s, fb_program program);
 
@@ -331,8 +327,7 @@ static void put_placeholder(numbering *n, side *s, fb_node node, size_t position
     put_value(n, s, row->args, to);
 }
 
-/* ---- movements ------------------------------------------------------------------------------------------------------------
- */
+/* ---- movements ----------------------------------------------------------------------------------------------------------- */
 
 static bool same_shape(const fb_shape_result *a, const fb_shape_result *b) {
     bool same = a->rank == b->rank && a->rank >= 0;
@@ -383,8 +378,7 @@ static uint32_t moved_number(numbering *n, side *s, fb_node node, fb_node *base)
     return number_of(n, &text);
 }
 
-/* ---- both graphs ----------------------------------------------------------------------------------------------------------
- */
+/* ---- both graphs --------------------------------------------------------------------------------------------------------- */
 
 static uint32_t number_call(numbering *n, side *s, fb_node node, size_t position) {
     fb_buffer text = {0};

@@ -64,8 +64,7 @@ static const char *keep(judge *j, const char *text) {
     return kept ? kept : "";
 }
 
-/* ---- inputs: which are the same -------------------------------------------------------------------------------------------
- */
+/* ---- inputs: which are the same ------------------------------------------------------------------------------------------ */
 
 static fb_node first_input(const fb_graph *graph) {
     fb_node node = fb_first_node(graph, FB_MAIN_PROGRAM);
@@ -133,8 +132,7 @@ static fb_status list_lonely_inputs(judge *j) {
     return FB_OK;
 }
 
-/* ---- inputs: drawing ------------------------------------------------------------------------------------------------------
- */
+/* ---- inputs: drawing ----------------------------------------------------------------------------------------------------- */
 
 /* The tensor that a get_attr node reads. */
 static fb_tensor tensor_of(const fb_graph *graph, fb_node node) {
@@ -237,8 +235,7 @@ static fb_status draw(judge *j, uint64_t sample, int attempt) {
     return status ? status : fb_work_status(&j->memory.work, j->error);
 }
 
-/* ---- outputs --------------------------------------------------------------------------------------------------------------
- */
+/* ---- outputs ------------------------------------------------------------------------------------------------------------- */
 
 /* The output as written: the nodes among its arguments in order, as fb_comparison_scope counts leaves; how they are nested; and
  * what is not a node, in order. An exported program gives in one list what the model gave in any nesting. */
@@ -315,8 +312,7 @@ static fb_status find_leaves(judge *j, bool *is_same_structure) {
     return failed ? fb_fail_memory(j->error) : FB_OK;
 }
 
-/* ---- proof ----------------------------------------------------------------------------------------------------------------
- */
+/* ---- proof --------------------------------------------------------------------------------------------------------------- */
 
 /* Of calls whose values one graph has alone. */
 static fb_status find_bounds(judge *j, const fb_equal_values *equal) {
@@ -389,8 +385,7 @@ static fb_status prove(judge *j) {
     return status;
 }
 
-/* ---- what is written ------------------------------------------------------------------------------------------------------
- */
+/* ---- what is written ----------------------------------------------------------------------------------------------------- */
 
 static fb_node reader_of(const fb_graph *graph, const char *tensor) {
     for (fb_node n = fb_first_node(graph, FB_MAIN_PROGRAM); n.id; n = fb_next_node(graph, n)) {
@@ -435,8 +430,7 @@ static fb_status find_shared(judge *j) {
     return status;
 }
 
-/* ---- what is evaluated ----------------------------------------------------------------------------------------------------
- */
+/* ---- what is evaluated --------------------------------------------------------------------------------------------------- */
 
 /* What the open leaves are computed from, and all that writes. True: there is an open one. */
 static bool want(judge *j) {
@@ -496,8 +490,7 @@ static fb_status close_behind(judge *j, int k, const fb_error *found, fb_verdict
     return FB_OK;
 }
 
-/* ---- one sample -----------------------------------------------------------------------------------------------------------
- */
+/* ---- one sample ---------------------------------------------------------------------------------------------------------- */
 
 typedef enum finding { FOUND_NOTHING, FOUND_EQUAL, FOUND_DIFFERENT, FOUND_DIFFERENT_EXACTLY } finding;
 
@@ -707,8 +700,7 @@ static fb_status judge_sample(judge *j, size_t sample) {
     return status;
 }
 
-/* ---- regions --------------------------------------------------------------------------------------------------------------
- */
+/* ---- regions ------------------------------------------------------------------------------------------------------------- */
 
 /* From here on the changed regions come first; below, the graphs as a whole, which say more: values that are given are not
  * always those that the inputs lead to. */
@@ -804,8 +796,7 @@ static fb_status judge_regions(judge *j) {
     return status;
 }
 
-/* ---- all of it ------------------------------------------------------------------------------------------------------------
- */
+/* ---- all of it ----------------------------------------------------------------------------------------------------------- */
 
 static fb_status evaluate(judge *j) {
     const fb_judging *asked = j->asked;

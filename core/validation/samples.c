@@ -10,8 +10,7 @@
 #define BESIDE 0x1p-7 /* relative to a bound */
 #define MOST_VIEWS 8  /* between integers and the table */
 
-/* ---- numbers that the graphs name -----------------------------------------------------------------------------------------
- */
+/* ---- numbers that the graphs name ---------------------------------------------------------------------------------------- */
 
 static void add_bound(fb_bounds *bounds, double number) {
     bool is_drawn_anyway = fabs(number) <= 3.5 && number * 2 == round(number * 2);
@@ -28,8 +27,7 @@ void fb_bounds_add(fb_bounds *bounds, const fb_graph *graph, fb_value value, fb_
     for (uint32_t i = 0; i < row->count && fb_work_goes_on(work, 1); i++) fb_bounds_add(bounds, graph, row->items[i], work);
 }
 
-/* ---- changes of what was drawn --------------------------------------------------------------------------------------------
- */
+/* ---- changes of what was drawn ------------------------------------------------------------------------------------------- */
 
 /* A bound, the dtype's next number on either side of it, or one between it and another bound that is near. Where it is not a
  * number of the dtype, rounding decides what is equal to it, and a sample with it would say nothing. */
@@ -100,8 +98,7 @@ void fb_sample_change(const fb_bounds *bounds, fb_sample_kind kind, const fb_arr
     else fb_array_round(array);
 }
 
-/* ---- tables ---------------------------------------------------------------------------------------------------------------
- */
+/* ---- tables -------------------------------------------------------------------------------------------------------------- */
 
 static int64_t rows_within(const fb_graph *graph, fb_node node, int depth) {
     int64_t most = 0;
@@ -132,8 +129,7 @@ int64_t fb_table_rows(const fb_graph *graph, fb_node node) {
     return rows_within(graph, node, MOST_VIEWS);
 }
 
-/* ---- dtypes ---------------------------------------------------------------------------------------------------------------
- */
+/* ---- dtypes -------------------------------------------------------------------------------------------------------------- */
 
 double fb_smallest_of(fb_dtype dtype) {
     fb_dtype_range range;

@@ -36,8 +36,7 @@ bool fb_is_expected_name(const char *name) {
     return strncmp(name, EXPECTED, length) == 0 && name[length] && strspn(name + length, "0123456789") == strlen(name + length);
 }
 
-/* ---- one graph ------------------------------------------------------------------------------------------------------------
- */
+/* ---- one graph ----------------------------------------------------------------------------------------------------------- */
 
 typedef struct evaluation {
     fb_array_memory memory;
@@ -62,8 +61,7 @@ static void end(evaluation *e) {
     fb_object_drop(&e->output);
 }
 
-/* ---- measures -------------------------------------------------------------------------------------------------------------
- */
+/* ---- measures ------------------------------------------------------------------------------------------------------------ */
 
 static const fb_array *item_named(const fb_task *task, const char *name) {
     for (size_t i = 0; i < task->count && name; i++)
@@ -160,8 +158,7 @@ static fb_status measure(const fb_task *task, size_t i, const fb_array *found, c
     return fb_work_status(work, error);
 }
 
-/* ---- both graphs ----------------------------------------------------------------------------------------------------------
- */
+/* ---- both graphs --------------------------------------------------------------------------------------------------------- */
 
 static fb_status measure_output(const fb_task *task, size_t i, const fb_array *before, const fb_array *after,
                                 fb_task_output *out, fb_error *error) {

@@ -417,8 +417,7 @@ static fb_status sign(fb_weights_file *file, bool has_made, fb_error *error) {
     return ok ? FB_OK : fb_fail_memory(error);
 }
 
-/* ---- the file that the graph was bound to ---------------------------------------------------------------------------------
- */
+/* ---- the file that the graph was bound to -------------------------------------------------------------------------------- */
 
 /* All of the entries are the source's. */
 static fb_status has_all(const fb_weights_file *file, const fb_weights_source *source, bool *out, fb_error *error) {

@@ -241,8 +241,7 @@ START_TEST(test_equal) {
 }
 END_TEST
 
-/* ---- long, deep and large recipes
- * -------------------------------------------------------------------------------------------- */
+/* ---- long, deep and large recipes ---------------------------------------------------------------------------------------- */
 
 /* Each tensor reads the one before twice: looked through, the last one would be read 2^100000 times. */
 START_TEST(test_shared_chain) {

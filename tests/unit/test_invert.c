@@ -161,8 +161,7 @@ START_TEST(test_random_movements) {
 }
 END_TEST
 
-/* ---- recipes of our passes
- * --------------------------------------------------------------------------------------------------- */
+/* ---- recipes of our passes ----------------------------------------------------------------------------------------------- */
 
 static fb_graph *run_on(const char *fixture, const char *passes) {
     size_t size;
@@ -259,8 +258,7 @@ START_TEST(test_folds_are_computed) {
 }
 END_TEST
 
-/* ---- single cases
- * ------------------------------------------------------------------------------------------------------------ */
+/* ---- single cases -------------------------------------------------------------------------------------------------------- */
 
 #define T(name, shape, rest) "{'name':'" name "','dtype':'float32','shape':" shape rest "}"
 #define OP(name, args, rest) "{'op':'" name "','args':[" args "]" rest "}"

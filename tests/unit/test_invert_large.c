@@ -15,8 +15,7 @@ static fb_status invert(fb_graph *graph, fb_tensor made, fb_tensor now, fb_piece
     return status;
 }
 
-/* ---- long and wide
- * ----------------------------------------------------------------------------------------------------------- */
+/* ---- long and wide ------------------------------------------------------------------------------------------------------- */
 
 /* A chain of tensors, each made from the one before. */
 static fb_tensor add_chain(fb_graph *graph, int length, fb_value (*next)(fb_graph *, fb_tensor, int)) {
@@ -136,8 +135,7 @@ START_TEST(test_wide_concats) {
 }
 END_TEST
 
-/* ---- without memory
- * ---------------------------------------------------------------------------------------------------------- */
+/* ---- without memory ------------------------------------------------------------------------------------------------------ */
 
 START_TEST(test_without_memory) {
     void (*start)(long) = _i ? chaos_fail_once : chaos_fail_after;

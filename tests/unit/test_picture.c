@@ -22,8 +22,7 @@ static fb_picture make(const fb_graph *base, const fb_graph *graph, const fb_pic
     return picture;
 }
 
-/* ---- what holds of every picture ------------------------------------------------------------------------------------------
- */
+/* ---- what holds of every picture ----------------------------------------------------------------------------------------- */
 
 static bool is_within(const fb_picture_box *in, const fb_picture_box *around) {
     return in->x >= around->x && in->y >= around->y && in->x + in->width <= around->x + around->width &&
@@ -140,8 +139,7 @@ static void check_same(const fb_graph *base, const fb_graph *graph, const fb_pic
     fb_picture_free(&twice);
 }
 
-/* ---- the fixtures ---------------------------------------------------------------------------------------------------------
- */
+/* ---- the fixtures -------------------------------------------------------------------------------------------------------- */
 
 static fb_graph *fixture(const char *name) {
     size_t size;
@@ -279,8 +277,7 @@ START_TEST(test_node_that_is_to_be_seen) {
 }
 END_TEST
 
-/* ---- odd graphs -----------------------------------------------------------------------------------------------------------
- */
+/* ---- odd graphs ---------------------------------------------------------------------------------------------------------- */
 
 #define INPUT "{\"name\":\"x\",\"op\":\"placeholder\",\"target\":\"x\",\"args\":[]}"
 #define OUTPUT(of) ",{\"name\":\"output\",\"op\":\"output\",\"target\":\"output\",\"args\":[" of "]}"
@@ -464,8 +461,7 @@ START_TEST(test_too_many_to_open) {
 }
 END_TEST
 
-/* ---- random graphs, stopped work, short memory ----------------------------------------------------------------------------
- */
+/* ---- random graphs, stopped work, short memory --------------------------------------------------------------------------- */
 
 START_TEST(test_random_graphs) {
     static const char *const passes[] = {"[\"inference\"]", "[\"MergeLinears\", \"EliminateDeadCode\"]",

@@ -70,8 +70,7 @@ START_TEST(what_passes_do_is_passed) {
 }
 END_TEST
 
-/* ---- done wrong
- * -------------------------------------------------------------------------------------------------------------- */
+/* ---- done wrong ---------------------------------------------------------------------------------------------------------- */
 
 static const struct {
     const char *what, *fixture, *pass, *right, *wrong; /* the first `right` in the result becomes `wrong` */
