@@ -69,7 +69,7 @@ static const fb_array *item_named(const fb_task *task, const char *name) {
     return NULL;
 }
 
-/* The mask, where its sizes are the first of the array's; otherwise all of the array counts. */
+/* The mask, where its sizes are the first of the array's; otherwise all of the array counts. It must be that of one output. */
 static const fb_array *mask_of(const fb_task *task, const fb_array *array) {
     const fb_array *mask = item_named(task, task->mask);
     bool fits = mask && mask->rank <= array->rank && fb_array_count(mask);
@@ -80,6 +80,12 @@ static const fb_array *mask_of(const fb_task *task, const fb_array *array) {
 /* `per` elements of the array have one position of the mask. */
 static bool counts(const fb_array *mask, int64_t per, int64_t i) {
     return !mask || fb_array_number(mask, i / per) != 0;
+}
+
+static bool leaves_any(const fb_array *mask) {
+    bool any = !mask;
+    for (int64_t i = 0, count = mask ? fb_array_count(mask) : 0; i < count && !any; i++) any = fb_array_number(mask, i) != 0;
+    return any;
 }
 
 static int64_t largest_of_row(const fb_array *array, int64_t row, int64_t size) {
@@ -153,6 +159,9 @@ static fb_status measure(const fb_task *task, size_t i, const fb_array *found, c
                        i);
     if (fb_dtype_is_complex(found->dtype) || fb_dtype_is_complex(expected->dtype))
         return fb_fail(error, FB_INVALID, "unsupported-dtype", NULL, "output.%zu is complex, which has no measure", i);
+    if (!leaves_any(mask))
+        return fb_fail(error, FB_INVALID, "output-mismatch", NULL, "the mask %.80s leaves nothing of output.%zu", task->mask,
+                       i);
     fb_work *work = fb_array_work(found);
     *out = is_top1 ? top1(found, expected, mask, work) : distance(task->metric, found, expected, mask, work);
     return fb_work_status(work, error);
@@ -186,6 +195,11 @@ fb_status fb_task_measure(const fb_graph *before, const fb_graph *after, const f
             strtoul(task->items[i].name + strlen(EXPECTED), NULL, 10) >= (unsigned long)out->count)
             status = fb_fail(error, FB_INVALID, "output-mismatch", NULL, "there is no %.80s: the graph gives %zu tensors",
                              task->items[i].name, out->count);
+    bool is_used = !task->mask || status;
+    for (size_t i = 0; i < of[1].count && !is_used; i++) is_used = mask_of(task, of[1].arrays[i]) != NULL;
+    if (!is_used)
+        status = fb_fail(error, FB_INVALID, "output-mismatch", NULL, "the mask %.80s has not the first sizes of any output",
+                         task->mask);
     if (!status && !(out->outputs = calloc(out->count + 1, sizeof *out->outputs))) status = fb_fail_memory(error);
     for (size_t i = 0; i < out->count && !status; i++) {
         status = measure_output(task, i, of[0].arrays[i], of[1].arrays[i], &out->outputs[i], error);

@@ -42,7 +42,8 @@ typedef struct fb_task_result {
 /* Is it the name of what is expected of an output? */
 bool fb_is_expected_name(const char *name);
 
-/* FB_INVALID "output-mismatch": other numbers of outputs, or shapes; otherwise as fb_evaluate_graph. Free the result. */
+/* FB_INVALID "output-mismatch": other numbers of outputs, or shapes, or a mask of none of them or of zeros; otherwise as
+ * fb_evaluate_graph. Free the result. */
 fb_status fb_task_measure(const fb_graph *before, const fb_graph *after, const fb_task *task, const fb_eval_options *options,
                           fb_task_result *out, fb_error *error);
 

@@ -417,6 +417,14 @@ def test_positions_of_a_mask_do_not_count(shared):
     assert one["value"] == pytest.approx(sum((max(x, 0) - gelu(x)) ** 2 for x in ROWS[:9]) / 12, rel=1e-5)
 
 
+@pytest.mark.parametrize(("numbers", "why"), [([0] * 5, "leaves nothing"), ([1] * 3, "has not the first sizes of any output")])
+def test_a_mask_that_hides_all_or_fits_nothing(shared, numbers, why):
+    """Nothing would have been judged, or all of it."""
+    file = task_file(shared, mask=("int64", [len(numbers)], struct.pack(f"<{len(numbers)}q", *numbers)))
+    answer = judged(shared, "top1", at_least=0, mask="mask", file=file)
+    assert (answer.status, answer.json()["code"]) == (422, "output-mismatch") and why in answer.json()["detail"], answer
+
+
 @pytest.mark.parametrize(
     ("task", "status", "code"),
     [
