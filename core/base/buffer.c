@@ -193,3 +193,16 @@ size_t fb_pointer_enter_item(fb_buffer *pointer, size_t index) {
     fb_buffer_printf(pointer, "/%zu", index);
     return mark;
 }
+
+void fb_buffer_xml_text(fb_buffer *buffer, const char *text) {
+    for (; *text; text++) {
+        unsigned char c = (unsigned char)*text;
+        if (c == '&') fb_buffer_string(buffer, "&amp;");
+        else if (c == '<') fb_buffer_string(buffer, "&lt;");
+        else if (c == '>') fb_buffer_string(buffer, "&gt;");
+        else if (c == '"') fb_buffer_string(buffer, "&quot;");
+        else if (c == 0xEF && (unsigned char)text[1] == 0xBF && (unsigned char)text[2] >= 0xBE) text += 2; /* U+FFFE, U+FFFF */
+        else if (c >= 0x20) fb_buffer_char(buffer, (char)c);
+        else fb_buffer_char(buffer, ' ');
+    }
+}

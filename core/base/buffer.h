@@ -32,6 +32,10 @@ void fb_buffer_free(fb_buffer *buffer);
 /* A JSON string as RFC 8785 spells it: quotes, and only `"`, `\` and control characters escaped. `text` must be UTF-8. */
 void fb_buffer_json_string(fb_buffer *buffer, const char *text, size_t length);
 
+/* As text, or an attribute's value in "", of XML 1.0 and HTML, which cannot have most control characters: they become spaces.
+ */
+void fb_buffer_xml_text(fb_buffer *buffer, const char *text);
+
 /* One token of a JSON Pointer: "/" and `token` with ~ and / escaped (RFC 6901). */
 void fb_buffer_pointer_token(fb_buffer *buffer, const char *token, size_t length);
 

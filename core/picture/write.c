@@ -129,23 +129,9 @@ void fb_picture_write(const fb_picture *picture, fb_buffer *out) {
 
 /* ---- SVG ----------------------------------------------------------------------------------------------------------------- */
 
-/* Text in XML 1.0, which cannot have most control characters. */
-static void write_text(const char *text, fb_buffer *out) {
-    for (; *text; text++) {
-        unsigned char c = (unsigned char)*text;
-        if (c == '&') fb_buffer_string(out, "&amp;");
-        else if (c == '<') fb_buffer_string(out, "&lt;");
-        else if (c == '>') fb_buffer_string(out, "&gt;");
-        else if (c == '"') fb_buffer_string(out, "&quot;");
-        else if (c == 0xEF && (unsigned char)text[1] == 0xBF && (unsigned char)text[2] >= 0xBE) text += 2; /* U+FFFE, U+FFFF */
-        else if (c >= 0x20) fb_buffer_char(out, (char)c);
-        else fb_buffer_char(out, ' ');
-    }
-}
-
 static void write_at(const char *class, int x, int y, const char *anchor, const char *text, fb_buffer *out) {
     fb_buffer_printf(out, "<text class=\"%s\" x=\"%d\" y=\"%d\"%s>", class, x, y, anchor);
-    write_text(text, out);
+    fb_buffer_xml_text(out, text);
     fb_buffer_string(out, "</text>");
 }
 
@@ -206,7 +192,7 @@ static void write_svg_shape(const fb_picture *picture, const fb_picture_box *box
         const char *text = fb_value_text(graph, list->items[i]);
         if (i) fb_buffer_string(out, "×");
         if (fb_value_is_int(graph, list->items[i], &length)) fb_buffer_int(out, length);
-        else write_text(text && strlen(text) < 12 ? text : "?", out);
+        else fb_buffer_xml_text(out, text && strlen(text) < 12 ? text : "?");
     }
     if (row->dtype && row->dtype != FB_FLOAT32) fb_buffer_printf(out, " %s", fb_dtype_name((fb_dtype)row->dtype));
     fb_buffer_string(out, "</text>");
@@ -223,7 +209,7 @@ static void write_svg_badge(const fb_picture_box *box, fb_buffer *out) {
 static void write_svg_box(const fb_picture *picture, const fb_picture_box *box, fb_buffer *out) {
     fb_buffer_printf(out, "<g class=\"box %s %s%s\"><title>", kinds[box->kind], states[box->state],
                      box->is_open ? " open" : "");
-    write_text(box->key, out);
+    fb_buffer_xml_text(out, box->key);
     fb_buffer_printf(out, "</title><rect x=\"%d\" y=\"%d\" width=\"%d\" height=\"%d\" rx=\"6\"/>", box->x, box->y, box->width,
                      box->height);
     write_at("label", box->x + 10, box->y + 17, "", box->label, out);
@@ -242,7 +228,7 @@ void fb_picture_write_svg(const fb_picture *picture, fb_buffer *out) {
                      "<svg xmlns=\"http://www.w3.org/2000/svg\" class=\"picture\" width=\"%d\" height=\"%d\" viewBox=\"0 0 %d "
                      "%d\" role=\"img\">\n<title>",
                      width, height, width, height);
-    write_text(*name ? name : "graph", out);
+    fb_buffer_xml_text(out, *name ? name : "graph");
     fb_buffer_string(out, "</title>\n<style>");
     fb_buffer_string(out, style); /* without markup of its own */
     fb_buffer_string(out, "</style>\n<defs>");

@@ -39,6 +39,7 @@ typedef struct fb_cli_values {
     uint64_t shard_size;         /* bytes; 0: one file */
     const char *tied;
     const char *inputs, *seed, *precision, *validate, *samples, *tolerance; /* evaluating */
+    const char *html;                                                       /* a page of a comparison */
     const char *metric, *at_least, *mask;                                   /* of a run's result */
     const char *against, *exec;                                             /* bisecting */
     const char *assume, *model;
@@ -226,6 +227,9 @@ int fb_reference_id(fb_cli *cli, const fb_reference *reference, char id[FB_ID_LE
 fb_status fb_read_any_document(const fb_buffer *bytes, fb_graph **out, fb_errors *errors);
 /* "  /nodes/2/args/1: unknown-node: …" for each, and how many more there are. */
 void fb_errors_print(const fb_errors *errors, const char *indent, FILE *out);
+
+/* A page of HTML about POST /v1/compare's answer on the graphs that were called a and b. */
+int fb_write_comparison_page(const char *path, const char *a, const char *b, const json_t *answer);
 
 /* ---- Bodies of requests: `out` is the body under construction. Its failure is sticky, and found at the end --------------- */
 

@@ -171,15 +171,18 @@ void fb_print_compared(fb_cli *cli, const json_t *answer) {
 }
 
 /* 0: same, moved or evaluated; 1: differs; 2: nothing is known. */
-static int print_comparison(fb_cli *cli, const json_t *answer) {
+static int status_of(const json_t *answer) {
     bool passes = json_is_true(json_object_get(answer, "passes"));
-    const char *verdict = fb_text_of(answer, "verdict");
-    int status = passes ? FB_EXIT_DONE : strcmp(verdict, "differs") == 0 ? FB_EXIT_FAILED : FB_EXIT_USAGE;
+    return passes ? FB_EXIT_DONE : strcmp(fb_text_of(answer, "verdict"), "differs") == 0 ? FB_EXIT_FAILED : FB_EXIT_USAGE;
+}
+
+static int print_comparison(fb_cli *cli, const json_t *answer) {
+    int status = status_of(answer);
     if (cli->is_json) {
         int result = fb_cli_print_json(answer);
         return result ? FB_EXIT_USAGE : status;
     }
-    printf("%s\n", verdict);
+    printf("%s\n", fb_text_of(answer, "verdict"));
     fb_print_compared(cli, answer);
     return status;
 }
@@ -230,7 +233,11 @@ static int compare(fb_cli *cli) {
     }
     int asked = cli->values.output ? take_parts(cli, &call, &answer) : fb_cli_call_json(cli, &call, &answer, NULL);
     if (asked) return FB_EXIT_USAGE;
-    int result = print_comparison(cli, answer);
+    const char *page = cli->values.html;
+    bool is_page_alone = page && strcmp(page, "-") == 0;
+    if (page && fb_write_comparison_page(page, graphs[0].text, graphs[1].text, answer)) asked = FB_EXIT_USAGE;
+    int result = is_page_alone ? status_of(answer) : print_comparison(cli, answer);
+    if (asked) result = asked;
     json_decref(answer);
     return result;
 }
@@ -254,6 +261,7 @@ static const fb_option compare_options[] = {
     TEXT("tolerance", 0, "T", "how far apart outputs may be, relative to the largest number", tolerance),
     RANDOM_WEIGHTS,
     TEXT("output", 'o', "FILE", "write the inputs of the first counterexample there, as safetensors", output),
+    TEXT("html", 0, "FILE", "write a page about it there; with -, print it and nothing else", html),
     STORE,
     JSON,
     END,

@@ -70,6 +70,19 @@ def test_compare_files_that_differ(foldback):
     assert foldback("compare", "a.json", "b.json", "--inputs", "x.safetensors").status == 1
 
 
+def test_a_page_about_a_comparison(foldback):
+    other = json.loads(json.dumps(RELU).replace("torch.relu", "torch.sigmoid"))
+    for name, graph in (("a<.json", RELU), ("b.json", other)):
+        foldback.path(name).write_text(json.dumps(graph))
+    assert foldback("compare", "a<.json", "b.json", "--html", "page.html").status == 1
+    page = foldback.path("page.html").read_text()
+    assert "<h1 class=\"differs\">differs</h1>" in page and "<code>a&lt;.json</code>" in page and "seed 0, sample 0" in page
+    assert "a<" not in page and "<script" not in page and "http" not in page
+    alone = foldback("compare", "a<.json", "a<.json", "--html", "-")
+    assert alone.status == 0 and alone.out.startswith("<!doctype html>") and alone.out.count("<h1") == 1
+    assert foldback("compare", "a<.json", "a<.json", "--html", "none/page.html").status == 2
+
+
 def test_compare_refuses(foldback):
     other = json.loads(pathlib.Path(TOY).read_text())
     other["name"] = "other"
