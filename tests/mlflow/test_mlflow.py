@@ -45,7 +45,7 @@ IS_SHORT = "FOLDBACK_MLFLOW_SHORT" in os.environ
 ACTS = int(os.environ.get("FOLDBACK_MLFLOW_ACTS", "40" if IS_SHORT else "200"))
 KILLS = int(os.environ.get("FOLDBACK_MLFLOW_KILLS", "4" if IS_SHORT else "20"))
 SEED = int(os.environ.get("FOLDBACK_MLFLOW_SEED", "1"))
-COMMAND = [sys.executable, "-c", "from foldback.private import main; main()", "mlflow"]  # as the console script of a wheel
+COMMAND = [sys.executable, "-c", "from foldback.command import main; main()", "mlflow"]  # as the console script of a wheel
 PASSES = ["MergeLinears", "ChangeTrueDivToMulByInverse"]
 
 

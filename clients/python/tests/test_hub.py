@@ -11,7 +11,7 @@ from huggingface_hub import constants, errors, file_download
 from test_huggingface import TEXT, folder_of, output
 
 import foldback
-from foldback import hub, huggingface, private
+from foldback import command, hub, huggingface
 
 api = pytorch_conftest.api
 PASSES = ["MergeLinears", "ChangeTrueDivToMulByInverse"]
@@ -162,7 +162,7 @@ def test_the_command(fake, tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("HF_TOKEN", fake.token)
     monkeypatch.setattr("sys.argv", ["foldback", "hub", "pull", "them/net", str(tmp_path / "net")])
     with pytest.raises(SystemExit) as ended:
-        private.main()
+        command.main()
     assert ended.value.code == 0
     assert capsys.readouterr().out == f"{tmp_path / 'net/onnx/model.onnx'}\n"
     assert (tmp_path / "net/onnx/model.onnx").read_bytes() == model

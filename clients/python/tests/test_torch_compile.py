@@ -1,6 +1,7 @@
 """torch.compile(model, backend="foldback"): the same outputs as eager, passes at work, and a model that always runs."""
 
 import gc
+import math
 import os
 import pathlib
 import re
@@ -603,3 +604,63 @@ def test_a_sequential_at_the_root():
         torch.testing.assert_close(compiled(model, options={"passes": ["inference"]})(x), model(x), rtol=1e-4, atol=1e-5)
     (run,) = foldback.compiled_runs(model)
     assert run.nodes[1] < run.nodes[0]
+
+
+# ---- the first call, twice ------------------------------------------------------------------------------------------------
+
+
+def broken(graph_module, inputs):
+    """A backend that computes something else."""
+    return lambda *args: [one * 1.01 for one in graph_module(*args)]
+
+
+def test_a_result_that_computes_something_else_is_found():
+    model, x = make()
+    fast = compiled(model, options={**PASSES, "then": broken, "check": True})
+    with torch.no_grad(), pytest.warns(UserWarning, match="output 0 is .* apart, where the largest magnitude is"):
+        assert_close(fast(x), model(x))
+    with torch.no_grad():
+        assert_close(fast(x), model(x))  # nor the next time
+
+
+@pytest.mark.parametrize(("then", "check"), [("eager", True), (broken, 0.05), ("eager", 1e-4)])
+def test_a_result_that_is_near_is_kept(then, check):
+    model, x = make()
+    calls = []
+
+    def counting(graph_module, inputs):
+        run = broken(graph_module, inputs) if then is broken else graph_module
+        return lambda *args: calls.append(1) or run(*args)
+
+    fast = compiled(model, options={**PASSES, "then": counting, "check": check})
+    with torch.no_grad(), warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert_close(fast(x), model(x))  # as captured
+        fast(x)
+    assert len(calls) == 2
+
+
+def test_what_a_graph_writes_is_checked_too():
+    class Model(nn.Module):
+        def forward(self, x):
+            x.mul_(2)
+            return x + 1
+
+    x = torch.ones(3)
+    with torch.no_grad():
+        compiled(Model().eval(), options={"check": True})(x)
+    assert x.tolist() == [2, 2, 2]  # once
+
+    def forgets(graph_module, inputs):
+        return lambda *args: graph_module(*(one.clone() if isinstance(one, torch.Tensor) else one for one in args))
+
+    with torch.no_grad(), pytest.warns(UserWarning, match="output 1 is 2 apart"):
+        compiled(Model().eval(), options={"check": True, "then": forgets})(x)
+    assert x.tolist() == [4, 4, 4]
+
+
+@pytest.mark.parametrize("check", [-1, "yes", math.inf, math.nan])
+def test_distances_that_are_none(check):
+    model, x = make()
+    with torch.no_grad(), pytest.raises(Exception, match='"check" is True, or the distance'):
+        compiled(model, options={"check": check})(x)

@@ -13,7 +13,6 @@ import os
 import shutil
 import socket
 import subprocess
-import sys
 import tempfile
 import threading
 import time
@@ -74,28 +73,11 @@ def find_binary() -> str:
 
 
 def _is_our_script(path: str) -> bool:
-    """Whether it is the script that pip makes of `main`, which looks for the program itself."""
+    """Whether it is the script that pip makes of `command.main` (of `private.main`, in older wheels), which looks for the
+    program itself."""
     with open(path, "rb") as file:
         text = file.read(4096)
-    return text.startswith(b"#!") and b"foldback.private" in text
-
-
-def main() -> None:
-    """The command foldback of an installed wheel: becomes the program, but for `foldback mlflow` and `foldback hub`, which are
-    Python."""
-    if sys.argv[1:2] == ["mlflow"]:
-        from .mlflow.__main__ import main as mlflow
-
-        sys.exit(mlflow(sys.argv[2:]))
-    if sys.argv[1:2] == ["hub"]:
-        from .hub import main as hub
-
-        sys.exit(hub(sys.argv[2:]))
-    try:
-        binary = find_binary()
-    except ServiceNotStarted as error:
-        sys.exit(f"foldback: {error}")
-    os.execv(binary, ["foldback", *sys.argv[1:]])
+    return text.startswith(b"#!") and (b"foldback.command" in text or b"foldback.private" in text)
 
 
 class _Address:

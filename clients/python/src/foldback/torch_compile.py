@@ -28,6 +28,7 @@ from torch._dynamo.eval_frame import OptimizedModule
 from torch._dynamo.exc import TorchDynamoException
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.fx import GraphModule, Node
+from torch.utils._pytree import tree_leaves
 
 from . import private
 from .ancestry import makers_of
@@ -44,7 +45,7 @@ Compiled = Callable[..., Any]
 Then = str | Callable[[GraphModule, list[Any]], Compiled]
 
 TESTED = ("2.9.1", "2.13.0", "2.14.1")  # versions of PyTorch
-_OPTIONS = {"passes", "then"}
+_OPTIONS = {"check", "passes", "then"}
 _STEP = re.compile(r"\._(modules|parameters|buffers)\['([^']*)'\]")
 _OUTSIDE = re.compile(r"G\[|L\['self'\]\.")  # the name of a source that is no argument of the call
 # Methods that change the shape of what they are called on: the shape that Dynamo notes is the one after the last of them.
@@ -89,7 +90,9 @@ def backend(
     graph_module: GraphModule, inputs: list[Any], *, options: Mapping[str, Any] | None = None, **others: Any
 ) -> Compiled:
     """Runs passes on a graph that Dynamo captured. `options`: "passes" as in `Client.optimize`, ["inference"] unless given;
-    "then" is the backend, by its name or as a function, that gets the result, none unless given.
+    "then" is the backend, by its name or as a function, that gets the result, none unless given; with "check" the first call of
+    each graph is computed twice, by the result and as captured: True, or the distance that is allowed, relative to the largest
+    magnitude of an output. Where they are further apart, a warning says so, and the graph stays as it was captured.
 
     The graph stays as it was captured when gradients, training mode or autocast are on, when it writes to its weights, and when
     the service cannot be reached or refuses the graph: a warning says so once for each model. Raises ValueError for options and
@@ -100,9 +103,10 @@ def backend(
         raise ValueError(f'backend="foldback" has no option {unknown[0]!r}; it has {", ".join(sorted(_OPTIONS))}')
     passes = _listed((options or {}).get("passes", ["inference"]))
     then = _backend_of((options or {}).get("then"))
+    check = _checked((options or {}).get("check", False))
     model = _models.of(_Place.now(), graph_module)
     try:
-        return _optimized(graph_module, inputs, passes, then, model)
+        return _optimized(graph_module, inputs, passes, then, check, model)
     except TorchDynamoException:  # Dynamo begins anew, or leaves the frame out, because the next backend says so
         raise
     except Exception as error:  # whatever it is, the model goes on, unless the caller named what does not exist
@@ -133,6 +137,14 @@ def _backend_of(then: Then | None) -> Callable[[GraphModule, list[Any]], Compile
     if not callable(found):
         raise ValueError(f'"then" is the name of a backend or a function, not {then!r}')
     return found  # type: ignore[no-any-return]
+
+
+def _checked(check: Any) -> _Check | None:
+    if check is False or check is None:
+        return None
+    if check is not True and (not isinstance(check, (int, float)) or not 0 <= check < math.inf):
+        raise ValueError(f'"check" is True, or the distance that is allowed, not {check!r}')
+    return _Check(None if check is True else float(check))
 
 
 # ---- what is compiled -----------------------------------------------------------------------------------------------------
@@ -244,7 +256,7 @@ def _check_mode(lifted: Sequence[_Lifted], graph_module: GraphModule, place: _Pl
 
 def _optimized(
     captured: GraphModule, inputs: list[Any], passes: list[Any],
-    then: Callable[[GraphModule, list[Any]], Compiled], model: _Model
+    then: Callable[[GraphModule, list[Any]], Compiled], check: _Check | None, model: _Model
 ) -> Compiled:
     place = _Place.now()
     _check_sources(captured, inputs, place)
@@ -262,7 +274,8 @@ def _optimized(
         _apply(program, document, list(client.edits(run)), makers_of(run["passes"]))
         made = _with_inputs(captured, program, lifted)
         weights = _Weights(made.computed, result, paths, lifted, inputs)
-    compiled = _Compiled(then(made.module, [*inputs, *_with_fixed_sizes(weights.values(inputs))]), weights, captured, model)
+    called = then(made.module, [*inputs, *_with_fixed_sizes(weights.values(inputs))])
+    compiled = _Compiled(called, weights, captured, check, model)
     noted = CompiledRun(run)
     noted.model, noted.frame, noted.nodes = model.name, frame, (len(document["nodes"]), len(result["nodes"]))
     model.runs.append(noted)
@@ -555,16 +568,72 @@ class _Weights:
             return [tensor(name) for name in self.names]
 
 
+@dataclass
+class _Check:
+    """Compares what the result gives with what the captured graph gives."""
+
+    allowed: float | None  # relative to the largest magnitude; None: 256 times the dtype's eps, and at most 0.05
+
+    def difference(self, found: Any, captured: Any) -> str:
+        """What is wrong; "" where nothing is."""
+        ours, theirs = tree_leaves(found), tree_leaves(captured)
+        if len(ours) != len(theirs):
+            return f"it gives {len(ours)} values instead of {len(theirs)}"
+        said = (self._of_one(one, other) for one, other in zip(ours, theirs, strict=True))
+        return next((f"output {i} {why}" for i, why in enumerate(said) if why), "")
+
+    def _of_one(self, found: Any, captured: Any) -> str:
+        if not isinstance(captured, torch.Tensor) or not isinstance(found, torch.Tensor):
+            return "" if type(found) is type(captured) and bool(found == captured) else f"is {found!r} instead of {captured!r}"
+        if (found.shape, found.dtype) != (captured.shape, captured.dtype):
+            return f"has {list(found.shape)} of {found.dtype} instead of {list(captured.shape)} of {captured.dtype}"
+        if not (captured.is_floating_point() or captured.is_complex()):
+            return "" if torch.equal(found, captured) else "has other elements"
+        allowed = min(256 * torch.finfo(captured.dtype).eps, 0.05) if self.allowed is None else self.allowed
+        wide = torch.complex128 if captured.is_complex() else torch.float64
+        ours, theirs = found.detach().to(wide), captured.detach().to(wide)
+        is_finite = theirs.isfinite()
+        if not torch.equal(ours[~is_finite].nan_to_num(0.5), theirs[~is_finite].nan_to_num(0.5)):
+            return "is infinite or not a number elsewhere"
+        apart, largest = (ours - theirs)[is_finite].abs(), theirs[is_finite].abs()
+        if not apart.numel() or bool(apart.max() <= allowed * largest.max()):
+            return ""
+        return f"is {float(apart.max()):.3g} apart, where the largest magnitude is {float(largest.max()):.3g}"
+
+
 class _Compiled:
     """What Dynamo calls: the result, with computed weights, or the captured graph where these cannot be had."""
 
-    def __init__(self, compiled: Compiled, weights: _Weights, captured: GraphModule, model: _Model) -> None:
-        self.compiled, self.captured, self.model = compiled, captured, model
+    def __init__(
+        self, compiled: Compiled, weights: _Weights, captured: GraphModule, check: _Check | None, model: _Model
+    ) -> None:
+        self.compiled, self.captured, self.check, self.model = compiled, captured, check, model
         self.weights: _Weights | None = weights
 
     def __call__(self, *inputs: Any) -> Any:
         weights = self._weights(inputs)
-        return self.captured(*inputs) if weights is None else self.compiled(*inputs, *weights)
+        if weights is None:
+            return self.captured(*inputs)
+        if self.check is not None:
+            return self._call_twice(self.check, inputs, weights)
+        return self.compiled(*inputs, *weights)
+
+    def _call_twice(self, check: _Check, inputs: Sequence[Any], weights: Sequence[torch.Tensor]) -> Any:
+        """The first call: of copies of the inputs, to which a graph may write, and with the same random numbers."""
+        self.check = None
+        copies = [one.clone() if isinstance(one, torch.Tensor) else one for one in inputs]
+        with torch.random.fork_rng():
+            found = self.compiled(*copies, *weights)
+        before = torch.get_rng_state()
+        captured = self.captured(*inputs)
+        why = "it draws random numbers, so that nothing can be compared"
+        if torch.equal(before, torch.get_rng_state()):
+            why = check.difference([found, *copies], [captured, *inputs])
+            if why:
+                why, self.weights = f"of what the passes made, {why}", None
+        if why:
+            self.model.warn(why)
+        return captured
 
     def _weights(self, inputs: Sequence[Any]) -> list[torch.Tensor] | None:
         if self.weights is None:
