@@ -405,7 +405,8 @@ def test_inputs_that_are_called_like_what_the_code_says(client, use):
         empty.output(empty.placeholder(name))
         edited = torch.fx.GraphModule({}, empty)
         edits = client.diff(client.put_graph(foldback.fx.to_document(edited)), client.put_graph(document))
-        assert (code != live.code) == ((name, use) in HIDING), (name, use)
+        theirs = live.code.replace("complex(nan, 1.0)", "(nan+1j)")  # as PyTorch 2.14 spells it
+        assert (code != theirs) == ((name, use) in HIDING), (name, use)
         if (name, use) in HIDING:
             with pytest.raises(ValueError, match=f"would take the input '{name}' for what else it calls so.*rename the input"):
                 foldback.fx.from_document(document)
