@@ -336,7 +336,9 @@ void fb_graph_set_name(fb_graph *graph, fb_symbol name) {
 }
 
 void fb_graph_set_metadata(fb_graph *graph, fb_value metadata) {
+    const char *dialect = metadata.id ? fb_value_text(graph, fb_map_value(graph, metadata, "dialect")) : NULL;
     graph->metadata = metadata;
+    graph->is_onnx = dialect && strcmp(dialect, "\"onnx\"") == 0;
 }
 
 /* ---- undoing ----------------------------------------------------------------------------------------------------------- */

@@ -64,8 +64,7 @@ fb_value fb_graph_metadata(const fb_graph *graph) {
 }
 
 bool fb_graph_is_onnx(const fb_graph *graph) {
-    const char *dialect = graph->metadata.id ? fb_value_text(graph, fb_map_value(graph, graph->metadata, "dialect")) : NULL;
-    return dialect && strcmp(dialect, "\"onnx\"") == 0;
+    return graph->is_onnx;
 }
 
 bool fb_graph_out_of_memory(const fb_graph *graph) {

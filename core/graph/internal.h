@@ -26,6 +26,7 @@ struct fb_graph {
     uint32_t module_count, tensor_count;
     fb_symbol name;
     fb_value metadata;
+    bool is_onnx;  /* as the metadata say */
     uint64_t seed; /* of the hash tables */
     bool out_of_memory;
 };
