@@ -11,7 +11,7 @@
 
 /* ---- what the document says of a node's message -------------------------------------------------------------------------- */
 
-/* What follows a member of meta.onnx, or NULL; quotes within a text have a backslash. */
+/* The text behind a member of meta.onnx, or NULL; quotes within a text have a backslash. */
 static const char *find_member(const fb_graph *graph, fb_node node, const char *member) {
     fb_value rest = fb_node_at(graph, node)->meta_rest;
     const char *text = rest.id ? fb_value_text(graph, fb_map_value(graph, rest, "onnx")) : NULL;

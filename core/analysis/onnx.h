@@ -8,7 +8,7 @@
 
 /* Of any node of an ONNX graph. What is not known may do anything but write. */
 fb_effects fb_onnx_effects(const fb_graph *graph, fb_node node);
-/* How many results the node's message names; -1: it gives one value, and not a list of them. */
+/* The number of results that the node's message names; -1: it gives one value, and not a list of them. */
 int64_t fb_onnx_results(const fb_graph *graph, fb_node node);
 /* As fb_identity_at. */
 bool fb_onnx_identity_at(const fb_graph *graph, fb_node node, fb_identity *identity);

@@ -52,7 +52,7 @@ const char *fb_onnx_text(const fb_onnx_call *call, const char *name, const char 
 /* The count, or -1 where it is absent, or not a list of ints. */
 int fb_onnx_ints(const fb_onnx_call *call, const char *name, int64_t out[FB_ONNX_ELEMENTS]);
 
-/* What was an attribute and became an input: either. */
+/* An argument that later versions take as an input: the attribute, or the constant input. */
 typedef struct fb_onnx_list {
     bool is_given, is_known; /* known: how many there are, each of which may be unknown */
     uint32_t count;
@@ -73,7 +73,7 @@ element *fb_onnx_elements(fb_onnx_call *call, uint32_t index, uint32_t *count);
 
 /* Runs the program of an attribute; false: there is none. `out` has room for `count` results, which it must have. */
 bool fb_onnx_run(fb_onnx_call *call, const char *name, const type *inputs, uint32_t input_count, type *out, uint32_t count);
-/* What the program of an attribute says itself of an output; unknown sizes are 0. */
+/* The type that the program of an attribute declares for an output; unknown sizes are 0. */
 bool fb_onnx_declared(fb_onnx_call *call, const char *name, uint32_t output, type *out);
 type fb_onnx_join(fb_onnx_types *types, const type *a, const type *b);
 

@@ -31,7 +31,7 @@ struct fb_onnx_sizes {
 
 fb_onnx_sizes *fb_onnx_sizes_new(void) {
     fb_onnx_sizes *s = calloc(1, sizeof *s);
-    if (s) s->product_count = s->atom_count = 1; /* 0 is none */
+    if (s) s->product_count = s->atom_count = 1; /* ids begin with 1 */
     return s;
 }
 

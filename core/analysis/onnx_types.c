@@ -10,10 +10,8 @@
 #include "core/base/map.h"
 #include "core/graph/build.h"
 #include "core/graph/namespace.h"
+#include "core/operators/onnx.h"
 #include "core/operators/spelling.h"
-
-#define FUNCTION "onnx.function."
-#define DEFAULT "onnx."
 
 enum { MAX_DEPTH = 32, VISITS = 8 }; /* programs in one another; looks at a node, on average */
 
@@ -317,8 +315,8 @@ static int by_name(const void *a, const void *b) {
 
 /* Of a version that is known. */
 static const fb_onnx_operator *operator_of(const char *target, int *version) {
-    if (strncmp(target, DEFAULT, strlen(DEFAULT)) != 0) return NULL;
-    const char *name = target + strlen(DEFAULT), *dot = strchr(name, '.');
+    if (!fb_is_spelled(target, FB_ONNX_DEFAULT)) return NULL;
+    const char *name = target + strlen(FB_ONNX_DEFAULT), *dot = strchr(name, '.');
     if (!dot || dot[1] != 'v' || strchr(dot + 1, '.')) return NULL;
     const name_key key = {name, (size_t)(dot - name)};
     const fb_onnx_operator *found =
@@ -332,7 +330,7 @@ static const fb_onnx_operator *operator_of(const char *target, int *version) {
 fb_onnx_exact fb_onnx_exact_of(const fb_graph *graph, fb_node node) {
     int version;
     if (fb_node_at(graph, node)->opcode != FB_CALL_FUNCTION) return FB_ONNX_EXACT_NEVER;
-    if (strcmp(fb_node_target(graph, node), "operator.getitem") == 0) return FB_ONNX_EXACT_ANY;
+    if (strcmp(fb_node_target(graph, node), FB_TARGET_GETITEM) == 0) return FB_ONNX_EXACT_ANY;
     const fb_onnx_operator *found = operator_of(fb_node_target(graph, node), &version);
     return found ? found->exact : FB_ONNX_EXACT_NEVER;
 }
@@ -427,7 +425,7 @@ static void look_at_call(fb_onnx_types *t, fb_node node, const fb_onnx_scope *sc
     const fb_node_row *row = fb_node_at(g, node);
     const char *target = fb_node_target(g, node);
     uint32_t several = results_of(g, node);
-    bool is_function = strncmp(target, FUNCTION, strlen(FUNCTION)) == 0;
+    bool is_function = fb_is_spelled(target, FB_ONNX_FUNCTION);
     if (several > FB_ONNX_RESULTS) return;
     call_state state; /* results are many, and only those that are wanted are set */
     fb_onnx_call *c = &state.call;
@@ -501,7 +499,7 @@ static bool look_at_program(fb_onnx_types *t, fb_program program, const type *in
             look_at_input(t, n, given);
         } else if (row->opcode == FB_GET_ATTR) {
             look_at_read(t, n);
-        } else if (row->opcode == FB_CALL_FUNCTION && strcmp(fb_node_target(g, n), "operator.getitem") == 0) {
+        } else if (row->opcode == FB_CALL_FUNCTION && strcmp(fb_node_target(g, n), FB_TARGET_GETITEM) == 0) {
             look_at_item(t, n);
         } else if (row->opcode == FB_CALL_FUNCTION) {
             look_at_call(t, n, scope, depth);
@@ -634,7 +632,7 @@ int fb_onnx_sizes_between(const fb_onnx_types *t, fb_node from, fb_node to, int6
     const type *of = fb_onnx_type_of(t, to);
     int count = of->rank < 0 ? -1 : sizes_to_give(t, fb_onnx_type_of(t, from), of->sizes, of->rank, sizes);
     int64_t number;
-    for (int i = 0; i < count; i++) /* 0 is no size, but copies one */
+    for (int i = 0; i < count; i++) /* 0 copies a size of the input */
         if (fb_size_is_number(t->sizes, of->sizes[i], &number) && number == 0) return -1;
     return count;
 }

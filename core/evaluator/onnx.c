@@ -8,7 +8,6 @@
 #include "core/graph/namespace.h"
 #include "core/operators/onnx.h"
 
-#define DEFAULT "onnx." /* the default domain */
 #define PREVIEW "ai.onnx.preview."
 
 /* ---- failing ------------------------------------------------------------------------------------------------------------ */
@@ -342,11 +341,11 @@ fb_array *onnx_map(onnx_op *op, fb_array *array, double (*function)(double x, co
 /* ---- a call ------------------------------------------------------------------------------------------------------------- */
 
 static bool is_of_default(const char *target) {
-    return strncmp(target, DEFAULT, strlen(DEFAULT)) == 0;
+    return strncmp(target, FB_ONNX_DEFAULT, strlen(FB_ONNX_DEFAULT)) == 0;
 }
 
 static bool is_operator(const char *target, onnx_op *op, char *name, size_t size) {
-    const char *part = is_of_default(target) ? target + strlen(DEFAULT) : target, *dot = strstr(part, ".v");
+    const char *part = is_of_default(target) ? target + strlen(FB_ONNX_DEFAULT) : target, *dot = strstr(part, ".v");
     if (!dot || (size_t)(dot - part) >= size || strchr(dot + 2, '.')) return false;
     memcpy(name, part, (size_t)(dot - part));
     name[dot - part] = '\0';

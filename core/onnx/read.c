@@ -11,6 +11,7 @@
 #include "core/graph/python.h"
 #include "core/onnx/rewrite.h"
 #include "core/operators/onnx.h"
+#include "core/operators/spelling.h"
 
 #define NO_NODE SIZE_MAX
 #define NODE_TEXT 256                     /* bytes, about: of a node or a tensor, besides its names and values */
@@ -525,7 +526,7 @@ static bool put_items(reader *r, program *p, const onnx_node *node, const char *
         const char *item = name.size ? fresh(r, p, name) : NULL;
         if (!name.size) continue;
         if (!item || !define(r, p, name, item)) return false;
-        begin_node(&p->body, item, "call_function", "operator.getitem");
+        begin_node(&p->body, item, "call_function", FB_TARGET_GETITEM);
         fb_buffer_printf(&p->body, ",\"args\":[{\"$node\":\"%s\"},%zu],\"kwargs\":{},\"meta\":{\"onnx\":{", call, i);
         put_named(r, p, name, &p->body);
         fb_buffer_string(&p->body, "\"value\":");

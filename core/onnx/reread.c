@@ -19,10 +19,6 @@ static bool is_of_tensor(const fb_graph *graph, fb_node node) {
     return row->opcode == FB_GET_ATTR && row->attribute.id;
 }
 
-static bool is_item(const fb_graph *graph, fb_node node) {
-    return fb_node_at(graph, node)->opcode == FB_CALL_FUNCTION && strcmp(fb_node_target(graph, node), FB_TARGET_GETITEM) == 0;
-}
-
 static bool differs(pairing *p, fb_node node) {
     return onnx_refuse_change(p->w, "the model written for it reads back as another graph, at %s",
                               fb_node_name(p->graph, node));
@@ -51,7 +47,7 @@ static bool list_values(pairing *p, fb_program program, fb_map *out) {
 
 static bool is_call(const fb_graph *graph, fb_node node, bool is_constant) {
     const fb_node_row *row = fb_node_at(graph, node);
-    return (row->opcode == FB_CALL_FUNCTION && !is_item(graph, node)) || (is_constant && row->opcode == FB_GET_ATTR);
+    return (row->opcode == FB_CALL_FUNCTION && !onnx_is_item(graph, node)) || (is_constant && row->opcode == FB_GET_ATTR);
 }
 
 static bool is_constant(pairing *p, const fb_graph *graph, fb_node node) {
@@ -75,7 +71,8 @@ static fb_node item_of(const fb_graph *graph, fb_node call, int64_t index) {
     int64_t found;
     for (uint32_t e = fb_user_first(graph, call); e; e = fb_user_next(graph, e)) {
         fb_node user = fb_edge_user(graph, e);
-        if (is_item(graph, user) && fb_value_is_int(graph, fb_node_arg(graph, user, 1), &found) && found == index) return user;
+        if (onnx_is_item(graph, user) && fb_value_is_int(graph, fb_node_arg(graph, user, 1), &found) && found == index)
+            return user;
     }
     return (fb_node){0};
 }
@@ -98,7 +95,7 @@ static bool pair_program(pairing *p, fb_program is, fb_program again) {
         if (row->opcode == FB_PLACEHOLDER && !onnx_note_of(p->w, p->graph, n).is_captured) {
             *partner = placeholder;
             if (placeholder.id) placeholder = next_placeholder(p, p->again, fb_next_node(p->again, placeholder), false);
-        } else if (is_item(p->graph, n)) {
+        } else if (onnx_is_item(p->graph, n)) {
             fb_node of = p->partner[fb_value_node(p->graph, fb_node_arg(p->graph, n, 0)).id];
             if (of.id && fb_value_is_int(p->graph, fb_node_arg(p->graph, n, 1), &index))
                 *partner = item_of(p->again, of, index);
@@ -240,7 +237,7 @@ static bool same_output(pairing *p, fb_value a, fb_value b) {
     fb_node value = fb_value_node(p->graph, a), other = fb_value_node(p->again, b);
     if (!value.id || !other.id) return false;
     if (p->partner[value.id].id == other.id) return true;
-    bool is_copy = strncmp(fb_node_target(p->again, other), "onnx.Identity.", strlen("onnx.Identity.")) == 0;
+    bool is_copy = fb_is_spelled(fb_node_target(p->again, other), FB_ONNX_IDENTITY);
     fb_value input = is_copy ? fb_node_arg(p->again, other, 0) : (fb_value){0};
     return input.id && fb_value_node(p->again, input).id == p->partner[value.id].id;
 }

@@ -218,9 +218,7 @@ static onnx_bytes fresh(onnx_writer *w, onnx_bytes like) {
 
 /* The call of which the node is a result, or none. */
 static fb_node call_of_item(const fb_graph *graph, fb_node node) {
-    const fb_node_row *row = fb_node_at(graph, node);
-    bool is_item = row->opcode == FB_CALL_FUNCTION && strcmp(fb_text(graph, row->target), FB_TARGET_GETITEM) == 0;
-    return is_item ? fb_value_node(graph, fb_node_arg(graph, node, 0)) : (fb_node){0};
+    return onnx_is_item(graph, node) ? fb_value_node(graph, fb_node_arg(graph, node, 0)) : (fb_node){0};
 }
 
 bool onnx_stays_constant(onnx_writer *w, fb_node node) {

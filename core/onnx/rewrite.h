@@ -1,10 +1,11 @@
-/* Shared by the files that write a changed graph's model; for core/onnx alone. */
+/* Shared by the files that write a changed graph's model, or read it back; for core/onnx alone. */
 #ifndef FB_ONNX_REWRITE_H
 #define FB_ONNX_REWRITE_H
 
 #include "core/analysis/ancestry.h"
 #include "core/base/arena.h"
 #include "core/onnx/onnx.h"
+#include "core/operators/spelling.h"
 
 /* What meta.onnx says of a node. */
 typedef struct onnx_note {
@@ -47,6 +48,11 @@ typedef struct onnx_writer {
     fb_ancestry ancestry; /* of the main program */
     bool has_ancestry;
 } onnx_writer;
+
+/* One of several results of a call. */
+static inline bool onnx_is_item(const fb_graph *graph, fb_node node) {
+    return fb_node_at(graph, node)->opcode == FB_CALL_FUNCTION && strcmp(fb_node_target(graph, node), FB_TARGET_GETITEM) == 0;
+}
 
 /* FB_CONFLICT "archive-changed"; false. */
 bool onnx_refuse_change(onnx_writer *w, const char *format, ...) __attribute__((format(printf, 2, 3)));

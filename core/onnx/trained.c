@@ -8,7 +8,7 @@
 #include "core/base/buffer.h"
 #include "core/graph/write.h"
 #include "core/json/json.h"
-#include "core/onnx/onnx.h"
+#include "core/onnx/rewrite.h"
 #include "core/operators/onnx.h"
 #include "core/operators/spelling.h"
 
@@ -29,16 +29,12 @@ static bool differs(pairing *p, fb_node node) {
     return another(p, "its program is another one, from this node on: ", fb_node_name(p->written, node));
 }
 
-static bool is_item(const fb_graph *graph, fb_node node) {
-    return fb_node_at(graph, node)->opcode == FB_CALL_FUNCTION && strcmp(fb_node_target(graph, node), FB_TARGET_GETITEM) == 0;
-}
-
 /* The next one from `node` on that is an input, or (`is_call`) a call or the output; or none. */
 static fb_node next_of(const fb_graph *graph, fb_node node, bool is_call) {
     for (; node.id; node = fb_next_node(graph, node)) {
         fb_opcode opcode = (fb_opcode)fb_node_at(graph, node)->opcode;
-        bool is_it =
-            is_call ? opcode != FB_PLACEHOLDER && opcode != FB_GET_ATTR && !is_item(graph, node) : opcode == FB_PLACEHOLDER;
+        bool is_it = is_call ? opcode != FB_PLACEHOLDER && opcode != FB_GET_ATTR && !onnx_is_item(graph, node)
+                             : opcode == FB_PLACEHOLDER;
         if (is_it) break;
     }
     return node;
@@ -76,8 +72,9 @@ static bool pair_read(pairing *p, fb_node a, fb_node b) {
 static bool pair_node(pairing *p, fb_node a, fb_node b) {
     if (p->partner[a.id].id) return p->partner[a.id].id == b.id || differs(p, a);
     const fb_node_row *one = fb_node_at(p->written, a), *other = fb_node_at(p->trained, b);
-    bool is_known = one->opcode == FB_GET_ATTR || is_item(p->written, a);
-    if (!is_known || one->opcode != other->opcode || is_item(p->written, a) != is_item(p->trained, b)) return differs(p, a);
+    bool is_known = one->opcode == FB_GET_ATTR || onnx_is_item(p->written, a);
+    if (!is_known || one->opcode != other->opcode || onnx_is_item(p->written, a) != onnx_is_item(p->trained, b))
+        return differs(p, a);
     p->partner[a.id] = b;
     if (one->opcode == FB_GET_ATTR) return pair_read(p, a, b);
     return pair_value(p, one->args, other->args);

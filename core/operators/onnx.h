@@ -7,7 +7,9 @@
 
 #include "core/operators/op.h"
 
-#define FB_ONNX_DEFAULT "onnx."           /* begins the target of a call of an operator: onnx.Softmax.v13 */
+#define FB_ONNX_DEFAULT "onnx." /* begins the target of a call of an operator: onnx.Softmax.v13 */
+#define FB_ONNX_IF FB_ONNX_DEFAULT "If."
+#define FB_ONNX_IDENTITY FB_ONNX_DEFAULT "Identity."
 #define FB_ONNX_FUNCTION "onnx.function." /* begins the target of a call of a function, and its module's path */
 
 /* The version of an operator that is in force at an opset: the last one that is not above it. 0: there is no operator of this

@@ -22,6 +22,8 @@
 #include "core/analysis/onnx.h"
 #include "core/analysis/onnx_types.h"
 #include "core/base/map.h"
+#include "core/operators/onnx.h"
+#include "core/operators/spelling.h"
 #include "core/pass/pass.h"
 
 enum { DEPTH_MAX = 8 };
@@ -162,8 +164,6 @@ typedef struct onnx_call {
     bool is_function;
 } onnx_call;
 
-#define ONNX_FUNCTION "onnx.function."
-#define ONNX_IF "onnx.If."
 static const char *const branches[] = {"else_branch", "then_branch"};
 
 static fb_program program_read_by(const fb_graph *g, fb_node read) {
@@ -173,8 +173,7 @@ static fb_program program_read_by(const fb_graph *g, fb_node read) {
 }
 
 static bool is_function_call(const fb_graph *g, fb_node n) {
-    return fb_node_at(g, n)->opcode == FB_CALL_FUNCTION &&
-           strncmp(fb_node_target(g, n), ONNX_FUNCTION, strlen(ONNX_FUNCTION)) == 0;
+    return fb_node_at(g, n)->opcode == FB_CALL_FUNCTION && fb_is_spelled(fb_node_target(g, n), FB_ONNX_FUNCTION);
 }
 
 static bool function_at(const fb_graph *g, fb_node n, onnx_call *out) {
@@ -206,7 +205,7 @@ static bool branch_at(const fb_graph *g, fb_node n, bool is_true, onnx_call *out
 }
 
 static bool is_if(const fb_graph *g, fb_node n) {
-    return fb_node_at(g, n)->opcode == FB_CALL_FUNCTION && strncmp(fb_node_target(g, n), ONNX_IF, strlen(ONNX_IF)) == 0;
+    return fb_node_at(g, n)->opcode == FB_CALL_FUNCTION && fb_is_spelled(fb_node_target(g, n), FB_ONNX_IF);
 }
 
 /* Counts what the program becomes, and looks for what cannot be copied. */

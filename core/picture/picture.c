@@ -61,7 +61,7 @@ static const char *last_part(const char *path) {
 
 /* Of ONNX the operator with its version, and the domain but for the default one: `Softmax.v13`, `com.microsoft.Gelu.v1`. */
 static const char *short_target(const char *target) {
-    static const char *const prefixes[] = {"torch.ops.", FB_ONNX_FUNCTION, "onnx."};
+    static const char *const prefixes[] = {"torch.ops.", FB_ONNX_FUNCTION, FB_ONNX_DEFAULT};
     const char *last = last_part(target);
     for (size_t i = 0; i < sizeof prefixes / sizeof *prefixes; i++)
         if (strncmp(target, prefixes[i], strlen(prefixes[i])) == 0) return target + strlen(prefixes[i]);

@@ -73,7 +73,7 @@ def find_binary() -> str:
 
 
 def _is_our_script(path: str) -> bool:
-    """Whether it is the script that pip makes of `command.main` (of `private.main`, in older wheels), which looks for the
+    """Says if it is the script that pip makes of `command.main` (of `private.main`, in older wheels), which looks for the
     program itself."""
     with open(path, "rb") as file:
         text = file.read(4096)

@@ -575,7 +575,7 @@ class _Check:
     allowed: float | None  # relative to the largest magnitude; None: 256 times the dtype's eps, and at most 0.05
 
     def difference(self, found: Any, captured: Any) -> str:
-        """What is wrong; "" where nothing is."""
+        """Names the first output that is further apart; "" if none is."""
         ours, theirs = tree_leaves(found), tree_leaves(captured)
         if len(ours) != len(theirs):
             return f"it gives {len(ours)} values instead of {len(theirs)}"
