@@ -108,7 +108,21 @@ int fb_blob_files_add_take(fb_blob_files *files, char *path) {
         return fb_cli_no_memory();
     }
     one->path = path;
-    return find_digest(one);
+    if (fb_is_npy_folder(path)) return find_digest(one);
+    fb_sent_file body;
+    int result = fb_sent_file_open(path, &body);
+    if (result) return result;
+    one->size = body.size;
+    close(body.file);
+    return FB_EXIT_DONE;
+}
+
+int fb_blob_files_digest(fb_blob_files *files) {
+    int result = FB_EXIT_DONE;
+    for (size_t i = 0; i < files->count && !result; i++) {
+        if (!*files->items[i].digest) result = find_digest(&files->items[i]);
+    }
+    return result;
 }
 
 /* "model-00001-of-00002.safetensors" is beside the index. */
@@ -278,7 +292,8 @@ static void mark_missing(fb_blob_files *files, const json_t *missing) {
 int fb_blob_files_ask(fb_cli *cli, fb_blob_files *files) {
     fb_call call = {.method = "POST"};
     json_t *answer;
-    if (!files->count) return FB_EXIT_DONE;
+    int result = fb_blob_files_digest(files);
+    if (!files->count || result) return result;
     fb_address_path(&call.address, "/v1/blobs/missing");
     fb_buffer_string(&call.body, "{\"digests\":[");
     for (size_t i = 0; i < files->count; i++) {
@@ -286,26 +301,25 @@ int fb_blob_files_ask(fb_cli *cli, fb_blob_files *files) {
         fb_buffer_printf(&call.body, "\"%s\"", files->items[i].digest);
     }
     fb_buffer_string(&call.body, "]}");
-    int result = fb_cli_call_json(cli, &call, &answer, NULL);
+    result = fb_cli_call_json(cli, &call, &answer, NULL);
     if (result) return result;
     mark_missing(files, json_object_get(answer, "missing"));
     json_decref(answer);
     return FB_EXIT_DONE;
 }
 
-static int send_one(fb_cli *cli, const fb_blob_file *one) {
+static int send_one(fb_cli *cli, fb_blob_file *one) {
     fb_progress progress;
     fb_sent_file body;
     fb_call call = {.method = "PUT", .file = &body, .progress = &progress};
     fb_answer answer;
     fb_error error = {0};
-    bool is_sent = false;
     int result = fb_sent_inputs_open(one->path, &body);
     if (result) return result;
     fb_progress_begin(&progress, "sending", one->path, 0, body.size);
-    if (fb_client_send_blob(cli->client, &body, one->digest, &progress, &is_sent, &error)) {
+    if (fb_client_send_blob(cli->client, &body, one->digest, &progress, &one->is_sent, &error)) {
         result = fb_complain(FB_EXIT_FAILED, "%s: %s", one->path, error.message);
-    } else if (!is_sent) {
+    } else if (!one->is_sent) {
         fb_address_path(&call.address, "/v1/blobs");
         fb_address_segment(&call.address, one->digest);
         result = fb_cli_call(cli, &call, &answer);
@@ -316,11 +330,18 @@ static int send_one(fb_cli *cli, const fb_blob_file *one) {
 }
 
 int fb_blob_files_send(fb_cli *cli, fb_blob_files *files) {
-    int result = fb_blob_files_ask(cli, files);
+    int result = files->count ? fb_cli_open(cli) : FB_EXIT_DONE;
     for (size_t i = 0; i < files->count && !result; i++) {
-        const fb_blob_file *one = &files->items[i];
-        bool is_sent = false; /* two files may hold the same bytes */
-        for (size_t j = 0; j < i && !is_sent; j++)
+        fb_blob_file *one = &files->items[i];
+        if (*one->digest || !fb_client_is_new_size(cli->client, one->size)) continue;
+        result = send_one(cli, one);
+        one->is_missing = one->is_sent;
+    }
+    if (!result) result = fb_blob_files_ask(cli, files);
+    for (size_t i = 0; i < files->count && !result; i++) {
+        fb_blob_file *one = &files->items[i];
+        bool is_sent = one->is_sent;
+        for (size_t j = 0; j < i && !is_sent; j++) /* two files may hold the same bytes */
             is_sent = files->items[j].path && !strcmp(files->items[j].digest, one->digest);
         if (one->path && one->is_missing && !is_sent) result = send_one(cli, one);
     }

@@ -326,10 +326,10 @@ bool fb_is_npy_folder(const char *path);
 int fb_npy_folder_join(const char *path, fb_buffer *out);
 
 typedef struct fb_blob_file {
-    char *path; /* owned; NULL: it was given as a digest */
-    char digest[FB_ID_LENGTH + 1];
-    uint64_t size; /* of a path */
-    bool is_missing;
+    char *path;                    /* owned; NULL: it was given as a digest */
+    char digest[FB_ID_LENGTH + 1]; /* "": not yet found */
+    uint64_t size;                 /* of a path */
+    bool is_missing, is_sent;
 } fb_blob_file;
 
 typedef struct fb_blob_files {
@@ -349,9 +349,12 @@ void fb_blob_files_free(fb_blob_files *files);
 /* Refuses where some shards of a checkpoint are given and others are not. */
 int fb_blob_files_check_shards(const fb_blob_files *files);
 
+/* Reads the files whose digests are not yet found. */
+int fb_blob_files_digest(fb_blob_files *files);
 /* Asks which of them the store lacks. */
 int fb_blob_files_ask(fb_cli *cli, fb_blob_files *files);
-/* The same, and sends those; of a digest that is missing there is nothing to send. */
+/* The same, and sends those; of a digest that is missing there is nothing to send. A file that cannot be in a store of this
+ * process is read once: its digest is found while it is stored. */
 int fb_blob_files_send(fb_cli *cli, fb_blob_files *files);
 
 #endif

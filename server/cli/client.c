@@ -290,15 +290,14 @@ static fb_status take(fb_upload *upload, const fb_sent_file *from, fb_progress *
     return status;
 }
 
-static fb_status store_take_blob(const fb_app *app, const fb_sent_file *from, const char *digest, fb_progress *progress,
-                                 fb_error *error) {
+static fb_status store_take_blob(const fb_app *app, const fb_sent_file *from, char digest[FB_ID_LENGTH + 1],
+                                 fb_progress *progress, fb_error *error) {
     fb_upload *upload = NULL;
     fb_store_actor by = {.who = FB_LOCAL};
-    char found[FB_ID_LENGTH + 1];
     bool is_new;
     fb_status status = fb_upload_new(app->store, false, &upload, error);
     if (!status) status = take(upload, from, progress, error);
-    if (!status) status = fb_upload_finish(upload, digest, &by, found, &is_new, error);
+    if (!status) status = fb_upload_finish(upload, *digest ? digest : NULL, &by, digest, &is_new, error);
     fb_upload_close(upload, status != FB_OK);
     return status;
 }
@@ -404,13 +403,18 @@ void fb_answer_free(fb_answer *answer) {
     fb_buffer_free(&answer->body);
 }
 
-fb_status fb_client_send_blob(fb_client *client, const fb_sent_file *file, const char *digest, fb_progress *progress,
+fb_status fb_client_send_blob(fb_client *client, const fb_sent_file *file, char digest[FB_ID_LENGTH + 1], fb_progress *progress,
                               bool *is_sent, fb_error *error) {
     *is_sent = !client->remote;
     if (client->remote) return FB_OK;
     fb_status status = store_take_blob(&client->service.app, file, digest, progress, error);
     fb_progress_end(progress);
     return status;
+}
+
+bool fb_client_is_new_size(fb_client *client, uint64_t size) {
+    bool has = true;
+    return !client->remote && !fb_blobs_have_size(client->service.app.store, size, &has, NULL) && !has;
 }
 
 bool fb_client_can_copy(const fb_client *client, const char *target) {

@@ -8,6 +8,7 @@
 
 #include "core/base/buffer.h"
 #include "core/base/error.h"
+#include "core/base/sha256.h"
 
 /* ---- How far something large has come: one line on standard error, when that is a terminal ------------------------------- */
 
@@ -100,9 +101,12 @@ fb_status fb_client_call(fb_client *client, fb_call *call, fb_answer *answer, fb
 void fb_answer_free(fb_answer *answer);
 
 /* Makes a file a blob of that digest where the service is in this process; `is_sent` false: it is not, and nothing was done.
- * The errors of the store; FB_INVALID "digest-mismatch" when the file is not that any more. */
-fb_status fb_client_send_blob(fb_client *client, const fb_sent_file *file, const char *digest, fb_progress *progress,
+ * "" takes any file, and becomes its digest. The errors of the store; FB_INVALID "digest-mismatch" when the file is not that
+ * any more. */
+fb_status fb_client_send_blob(fb_client *client, const fb_sent_file *file, char digest[FB_ID_LENGTH + 1], fb_progress *progress,
                               bool *is_sent, fb_error *error);
+/* Is the service in this process, and has no blob of that size? Then it lacks the file, whatever its digest is. */
+bool fb_client_is_new_size(fb_client *client, uint64_t size);
 
 /* True if fb_client_copy can write what a GET of the target sends: the service is in this process, and the target is the
  * weights of a graph. */

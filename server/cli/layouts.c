@@ -181,19 +181,22 @@ static int need_output(const fb_cli *cli) {
 
 /* ---- a dry run stores nothing: the files are read where they are -------------------------------------------------------- */
 
+static fb_status map_file(const fb_blob_file *one, fb_blob_bytes *out, fb_error *error) {
+    int file = open(one->path, O_RDONLY | O_CLOEXEC);
+    void *bytes = file >= 0 && one->size ? mmap(NULL, (size_t)one->size, PROT_READ, MAP_PRIVATE, file, 0) : MAP_FAILED;
+    int failure = errno;
+    if (file >= 0) close(file);
+    if (bytes == MAP_FAILED)
+        return fb_fail(error, FB_IO, "file-failed", NULL, "cannot read %s: %s", one->path, strerror(failure));
+    *out = (fb_blob_bytes){.bytes = bytes, .size = one->size};
+    return FB_OK;
+}
+
 static fb_status open_file(void *context, const char *blob, fb_blob_bytes *out, fb_error *error) {
     const fb_blob_files *files = context;
     for (size_t i = 0; i < files->count; i++) {
         const fb_blob_file *one = &files->items[i];
-        if (!one->path || strcmp(one->digest, blob) != 0) continue;
-        int file = open(one->path, O_RDONLY | O_CLOEXEC);
-        void *bytes = file >= 0 && one->size ? mmap(NULL, (size_t)one->size, PROT_READ, MAP_PRIVATE, file, 0) : MAP_FAILED;
-        int failure = errno;
-        if (file >= 0) close(file);
-        if (bytes == MAP_FAILED)
-            return fb_fail(error, FB_IO, "file-failed", NULL, "cannot read %s: %s", one->path, strerror(failure));
-        *out = (fb_blob_bytes){.bytes = bytes, .size = one->size};
-        return FB_OK;
+        if (one->path && strcmp(one->digest, blob) == 0) return map_file(one, out, error);
     }
     return fb_fail(error, FB_NOT_FOUND, "blob-missing", NULL, "with --dry-run give files, not %s", blob);
 }
@@ -380,6 +383,7 @@ static int apply_layout(fb_cli *cli) {
     if (!result) result = prepare(cli, &stored, &params);
     if (!result) result = fb_blob_files_read(cli, words, cli->arguments.count - 1, &files);
     if (!result) result = fb_blob_files_check_shards(&files);
+    if (!result && is_dry) result = fb_blob_files_digest(&files);
     if (!result && is_dry) result = read_checkpoint(&files, words[0], &graph);
     if (!result && !is_dry) result = store_checkpoint(cli, &files, words[0], &id);
     if (!result && !is_dry) fb_buffer_printf(&graph, "\"%s\"", id);
@@ -418,12 +422,12 @@ static int hear(claim *heard, const char *file, const json_t *metadata) {
     return FB_EXIT_DONE;
 }
 
-static int hear_file(const fb_blob_files *files, const fb_blob_file *one, claim *heard) {
+static int hear_file(const fb_blob_file *one, claim *heard) {
     fb_blob_bytes bytes;
     fb_error error = {0};
     fb_safetensors header;
     if (fb_is_index_name(one->path)) return FB_EXIT_DONE;
-    if (open_file((void *)(uintptr_t)files, one->digest, &bytes, &error)) return fb_cli_error(&error);
+    if (map_file(one, &bytes, &error)) return fb_cli_error(&error);
     int result = FB_EXIT_DONE;
     if (fb_safetensors_read(bytes.bytes, bytes.size, &header, &error)) {
         result = fb_complain(FB_EXIT_FAILED, "%s: %s", one->path, error.message);
@@ -467,7 +471,7 @@ static int hear_blob(fb_cli *cli, const char *digest, claim *heard) {
 static int hear_files(fb_cli *cli, const fb_blob_files *files, claim *heard) {
     int result = FB_EXIT_DONE;
     for (const fb_blob_file *one = files->items; one < files->items + files->count && !result; one++)
-        result = one->path ? hear_file(files, one, heard) : hear_blob(cli, one->digest, heard);
+        result = one->path ? hear_file(one, heard) : hear_blob(cli, one->digest, heard);
     return result;
 }
 

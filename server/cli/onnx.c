@@ -220,6 +220,7 @@ static int is_there(const char *path, const char *digest, bool *out) {
     if (!*out) return FB_EXIT_DONE;
     int result = S_ISREG(facts.st_mode) ? fb_blob_files_add_take(&files, strdup(path))
                                         : fb_complain(FB_EXIT_FAILED, "%s is there already, and not an ordinary file", path);
+    if (!result) result = fb_blob_files_digest(&files);
     if (!result && strcmp(files.items[0].digest, digest) != 0)
         result =
             fb_complain(FB_EXIT_FAILED, "%s is there already, with other bytes; write the model into another folder", path);

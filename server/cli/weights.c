@@ -70,7 +70,7 @@ void fb_print_binding(fb_cli *cli, const json_t *weights) {
     fb_print_facts(cli, (const fb_fact[]){{"tensors bound", bound}, {"missing", missing}, {"extra", extra}, {0}});
 }
 
-static int make_request(fb_cli *cli, const fb_blob_files *files, fb_call *call) {
+static int make_request(fb_cli *cli, fb_call *call) {
     fb_reference reference = fb_reference_read(cli->arguments.items[0]);
     fb_graph *graph;
     int result = fb_reference_graph(cli, &reference, &graph);
@@ -78,7 +78,6 @@ static int make_request(fb_cli *cli, const fb_blob_files *files, fb_call *call) 
     fb_document_write(graph, &call->body);
     fb_graph_free(graph);
     fb_address_path(&call->address, "/v1/graphs");
-    for (size_t i = 0; i < files->count; i++) fb_address_query(&call->address, "weights", files->items[i].digest);
     if (cli->values.is_strict) fb_address_query(&call->address, "strict", "true");
     fb_address_query(&call->address, "as", cli->values.reads_as);
     fb_address_query(&call->address, "prefix", cli->values.prefix);
@@ -107,8 +106,9 @@ static int bind_weights(fb_cli *cli) {
     fb_blob_files files = {0};
     json_t *answer = NULL;
     int result = fb_blob_files_read(cli, (const char *const *)cli->arguments.items + 1, cli->arguments.count - 1, &files);
-    if (!result) result = make_request(cli, &files, &call);
+    if (!result) result = make_request(cli, &call);
     if (!result) result = fb_blob_files_send(cli, &files);
+    for (size_t i = 0; i < files.count && !result; i++) fb_address_query(&call.address, "weights", files.items[i].digest);
     if (!result) result = fb_cli_call_json(cli, &call, &answer, NULL);
     else fb_call_free(&call);
     if (!result && output) result = write_bound(cli, fb_text_of(answer, "id"));

@@ -289,6 +289,18 @@ fb_status fb_blobs_missing(fb_store *store, const char *const *digests, size_t c
     return status;
 }
 
+fb_status fb_blobs_have_size(fb_store *store, uint64_t size, bool *out, fb_error *error) {
+    fb_connection *connection = NULL;
+    fb_status status = fb_readers_take(&store->readers, &connection, error);
+    if (status) return status;
+    fb_query query = fb_query_begin(connection, "SELECT 1 FROM blobs WHERE size = ? LIMIT 1", error);
+    fb_bind_int(&query, (int64_t)size);
+    *out = fb_query_row(&query);
+    status = fb_query_end(&query);
+    fb_readers_give_back(&store->readers, connection);
+    return status;
+}
+
 static fb_status read_item(fb_connection *connection, int64_t key, fb_store_memory **memory, void *item, fb_error *error) {
     (void)memory;
     fb_blob_row *out = item;

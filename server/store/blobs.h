@@ -51,6 +51,9 @@ fb_status fb_blob_url(fb_store *store, const char *digest, char **url, fb_error 
 /* Which of these are not here: sets is_missing[i]. */
 fb_status fb_blobs_missing(fb_store *store, const char *const *digests, size_t count, bool *is_missing, fb_error *error);
 
+/* Is there a blob of that size? */
+fb_status fb_blobs_have_size(fb_store *store, uint64_t size, bool *out, fb_error *error);
+
 typedef struct fb_blob_row {
     char digest[FB_ID_LENGTH + 1];
     uint64_t size;
