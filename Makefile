@@ -244,10 +244,12 @@ test-python: all $(EVALUATE)
 adversary: all
 	@tests/adversary/run $(BUILD)
 
-## make adversary-onnx  random ONNX programs against ONNX Runtime: ADVERSARY_COUNT (60) of them from ADVERSARY_SEED (1) on
+## make adversary-onnx  random ONNX programs, and shapes of five times as many calls, against ONNX Runtime: ADVERSARY_COUNT (60) from ADVERSARY_SEED (1) on
 adversary-onnx: all
-	@OMP_NUM_THREADS=1 $$(tests/venv onnxruntime tests/onnx/runtime.txt)/bin/python tests/onnx/hunt.py $(BUILD)/foldback \
-		--count $${ADVERSARY_COUNT:-60} --seed $${ADVERSARY_SEED:-1}
+	@python=$$(tests/venv onnxruntime tests/onnx/runtime.txt)/bin/python && export OMP_NUM_THREADS=1 && \
+		$$python tests/onnx/hunt.py $(BUILD)/foldback --count $${ADVERSARY_COUNT:-60} --seed $${ADVERSARY_SEED:-1} && \
+		$$python tests/onnx/hunt_shapes.py $(BUILD)/foldback --count $$((5 * $${ADVERSARY_COUNT:-60})) \
+			--seed $${ADVERSARY_SEED:-1}
 
 ## make test-client  the Python client on real architectures; with UPDATE=1 docs/models.md is written anew; FOLDBACK_ALL_MODELS=1 tries each with all sources of weights
 test-client: all

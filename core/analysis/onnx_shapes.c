@@ -288,12 +288,13 @@ static bool ints_of(fb_onnx_call *c, const char *name, int dims, int64_t fallbac
 static bool read_window(fb_onnx_call *c, int dims, const type *weight, window *w) {
     int64_t pads[FB_ONNX_ELEMENTS];
     *w = (window){.dims = dims, .auto_pad = fb_onnx_text(c, "auto_pad", "NOTSET")};
+    bool is_padded = strcmp(w->auto_pad, "VALID") != 0;
     if (dims < 1 || dims > FB_ONNX_RANK / 2) return false;
     bool ok = ints_of(c, "kernel_shape", dims, 0, w->kernel) && ints_of(c, "strides", dims, 1, w->strides) &&
               ints_of(c, "dilations", dims, 1, w->dilations) && ints_of(c, "pads", 2 * dims, 0, pads);
     for (int i = 0; i < dims && ok; i++) {
-        w->begin[i] = pads[i];
-        w->end[i] = pads[dims + i];
+        w->begin[i] = is_padded ? pads[i] : 0;
+        w->end[i] = is_padded ? pads[dims + i] : 0;
         bool is_here = w->kernel[i] > 0 ||
                        (weight && weight->rank == dims + 2 && fb_size_is_number(c->sizes, weight->sizes[i + 2], &w->kernel[i]));
         ok = is_here && w->strides[i] > 0 && w->dilations[i] > 0;
@@ -301,11 +302,14 @@ static bool read_window(fb_onnx_call *c, int dims, const type *weight, window *w
     return ok;
 }
 
+static bool is_same_padded(const window *w) {
+    return strncmp(w->auto_pad, "SAME", 4) == 0;
+}
+
 /* How many steps a window takes along one dimension. */
 static size steps(fb_onnx_call *c, const window *w, int i, size in, bool is_ceil) {
     int64_t reach = (w->kernel[i] - 1) * w->dilations[i] + 1, pads = w->begin[i] + w->end[i], x;
-    if (strncmp(w->auto_pad, "SAME", 4) == 0) return fb_size_ceil_div(c->sizes, in, number(c, w->strides[i]));
-    if (strcmp(w->auto_pad, "VALID") == 0) pads = 0;
+    if (is_same_padded(w)) return fb_size_ceil_div(c->sizes, in, number(c, w->strides[i]));
     size span = fb_size_add(c->sizes, in, number(c, pads - reach)), stride = number(c, w->strides[i]);
     if (!is_ceil) return fb_size_add(c->sizes, fb_size_floor_div(c->sizes, span, stride), number(c, 1));
     if (!fb_size_is_number(c->sizes, in, &x)) return w->strides[i] == 1 ? fb_size_add(c->sizes, span, number(c, 1)) : 0;
@@ -324,7 +328,10 @@ static void give_windows(fb_onnx_call *c, fb_dtype dtype, const type *weight, bo
     bool is_known = read_window(c, dims, weight, &w);
     sizes[0] = x->sizes[0];
     sizes[1] = is_conv ? weight->sizes[0] : x->sizes[1];
-    for (int i = 0; i < dims; i++) sizes[i + 2] = is_known ? steps(c, &w, i, x->sizes[i + 2], is_ceil) : 0;
+    for (int i = 0; i < dims; i++) { /* libraries pad otherwise for a pool with dilations */
+        bool is_clear = is_known && (is_conv || !is_same_padded(&w) || w.dilations[i] == 1);
+        sizes[i + 2] = is_clear ? steps(c, &w, i, x->sizes[i + 2], is_ceil) : 0;
+    }
     fb_onnx_give(c, 0, dtype, x->rank, sizes);
 }
 
@@ -372,12 +379,14 @@ SHAPE(conv_transpose) {
     for (int i = 0; i < dims; i++) {
         if (count >= dims) sizes[i + 2] = number(c, wanted[count - dims + i]);
         else if (!is_known) sizes[i + 2] = 0;
-        else if (strncmp(w.auto_pad, "SAME", 4) == 0)
-            sizes[i + 2] = fb_size_mul(c->sizes, x->sizes[i + 2], number(c, w.strides[i]));
         else {
-            bool is_valid = strcmp(w.auto_pad, "VALID") == 0;
-            int64_t rest =
-                extra[i] + (w.kernel[i] - 1) * w.dilations[i] + 1 - (is_valid ? 0 : w.begin[i] + w.end[i]) - w.strides[i];
+            int64_t rest = extra[i] + (w.kernel[i] - 1) * w.dilations[i] + 1 - w.strides[i];
+            bool is_same = is_same_padded(&w); /* where there is more to take away; else libraries differ */
+            if (is_same && rest < 0) {
+                sizes[i + 2] = 0;
+                continue;
+            }
+            rest = is_same ? 0 : rest - w.begin[i] - w.end[i];
             sizes[i + 2] =
                 fb_size_add(c->sizes, fb_size_mul(c->sizes, x->sizes[i + 2], number(c, w.strides[i])), number(c, rest));
         }
@@ -582,6 +591,9 @@ static size sliced(fb_onnx_call *c, size all, const element *start, const elemen
     bool has_to = end->kind == FB_ONNX_INT && fb_size_is_number(c->sizes, end->integer, &to);
     if (!step) return 0;
     if (is_counted && n == 0) return all;
+    /* Backwards, libraries differ in what begins before the first element, or ends at the largest integer. */
+    bool is_unclear = (has_from && is_counted && from < -n) || (has_to && (to == INT32_MAX || to == INT64_MAX));
+    if (step < 0 && is_unclear) return 0;
     if (is_counted && has_from && has_to) {
         int64_t lowest = step < 0 ? -1 : 0, highest = step < 0 ? n - 1 : n;
         if (from < 0) from = from < -n ? -1 : from + n;
@@ -912,9 +924,10 @@ static size range_count(fb_onnx_call *c) {
                                                                                                               : 0;
     }
     if (of[0]->kind != FB_ONNX_REAL || of[1]->kind != FB_ONNX_REAL || of[2]->kind != FB_ONNX_REAL || of[2]->real == 0) return 0;
-    double span = of[1]->real - of[0]->real;
-    if (dtype_in(c, 0) == FB_FLOAT32) span = (double)(float)span;
-    double count = ceil(span / of[2]->real);
+    double span = of[1]->real - of[0]->real, count = ceil(span / of[2]->real);
+    float single = (float)span / (float)of[2]->real; /* as ONNX Runtime, whose count may be another */
+    if (dtype_in(c, 0) == FB_FLOAT32 && ((double)ceilf(single) != count || ceil((double)(float)span / of[2]->real) != count))
+        return 0;
     return isfinite(count) && count < 1e9 ? number(c, count > 0 ? (int64_t)count : 0) : 0;
 }
 

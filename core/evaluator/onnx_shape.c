@@ -184,6 +184,9 @@ static fb_array *op_range(onnx_op *op) {
     double a = fb_array_number(start, 0), b = fb_array_number(limit, 0), step = fb_array_number(delta, 0),
            all = ceil((b - a) / step);
     if (!(all <= 1e15)) return onnx_fail(op, "its step is 0, or a bound is too large");
+    bool is_single = start->dtype == FB_FLOAT32;
+    if (is_single && ((double)ceilf((float)(b - a) / (float)step) != all || ceil((double)(float)(b - a) / step) != all))
+        return onnx_undefined(op, "how many numbers there are depends on how its quotient is rounded");
     int64_t count = all > 0 ? (int64_t)all : 0;
     fb_array *made = onnx_new(op, start->dtype, 1, &count);
     for (int64_t i = 0; made && i < count && fb_work_at(fb_call_work(op->call), i, count); i++)
@@ -248,6 +251,9 @@ static fb_array *op_split(onnx_op *op) {
 static fb_array *slice_axis(onnx_op *op, fb_array *x, int axis, int64_t start, int64_t end, int64_t step) {
     int64_t size = x->sizes[axis], count;
     if (!step) return onnx_fail(op, "a step is 0");
+    if (size && step < 0 && (start < -size || end == INT32_MAX || end == INT64_MAX))
+        return onnx_undefined(op,
+                              "backwards, a start before the first element and the largest integer as an end are not defined");
     if (start < 0) start = start < -size ? (step > 0 ? 0 : -1) : start + size;
     if (end < 0) end = end < -size ? (step > 0 ? 0 : -1) : end + size;
     if (step > 0) {

@@ -106,6 +106,42 @@ def test_two_other_symbols_stay(shared):
     assert folded(shared, data)[0] == ["Shape", "Concat", "Reshape"]
 
 
+SAME = attribute("auto_pad", 3, field(4, "SAME_UPPER"))
+# Operator, its inputs, attributes, the sizes of x and the other numbers: libraries give results of different shapes.
+UNCLEAR = {
+    "slice-from-before": ("Slice", "x a b c d", (), (4,), {"a": [-7], "b": [-5], "c": [0], "d": [-3]}),
+    "slice-to-the-largest": ("Slice", "x a b c d", (), (4,), {"a": [3], "b": [2**63 - 1], "c": [0], "d": [-1]}),
+    "transposed-convolution": ("ConvTranspose", "x w", (SAME, ints("strides", [3, 3])), (1, 1, 2, 2), {}),
+    "pool": ("MaxPool", "x", (SAME, ints("kernel_shape", [2]), ints("strides", [3]), ints("dilations", [2])), (1, 1, 6), {}),
+}
+
+
+@pytest.mark.parametrize("name", UNCLEAR)
+def test_a_shape_on_which_libraries_differ_is_not_known(shared, name):
+    op, inputs, attributes, shape, numbers = UNCLEAR[name]
+    nodes = [node(op, inputs, "o", *attributes), node("Shape", "o", "s"), node("Concat", "s z", "y", integer("axis", 0))]
+    data = made_of(graph(nodes, [named("x", shape), named("z", (1,), 7)], [unshaped("y", 7)],
+                         [tensor("w", [1.0] * 4, (1, 1, 2, 2)), *(whole(key, one) for key, one in numbers.items())]))
+    assert "Shape" in folded(shared, data)[0]
+
+
+@pytest.mark.parametrize("name", [name for name in UNCLEAR if name.startswith("slice")])
+def test_a_slice_on_which_libraries_differ_is_not_evaluated(shared, name):
+    op, inputs, _, _, numbers = UNCLEAR[name]
+    data = made_of(graph([node(op, inputs, "o"), node("Concat", "o z", "y", integer("axis", 0))], [named("z", (1,), 7)],
+                         [unshaped("y", 7)], [whole("x", [1, 2, 3, 4]), *(whole(key, one) for key, one in numbers.items())]))
+    assert folded(shared, data)[0] == ["Slice", "Concat"]
+
+
+def test_a_range_whose_count_depends_on_rounding_is_not_known(shared):
+    """From -0.3 to 1.4 by 0.1: 17 numbers where the quotient is a float32, else 18."""
+    bounds = [tensor(name, [one], ()) for name, one in (("a", -0.3), ("b", 1.4), ("c", 0.1))]
+    nodes = [node("Range", "a b c", "o"), node("Shape", "o", "s"), node("Concat", "s z", "y", integer("axis", 0))]
+    data = made_of(graph(nodes, [named("z", (1,), 7)], [unshaped("y", 7)], bounds))
+    for passes in (" ".join(FOLDS), "FoldShapes"):
+        assert "Shape" in folded(shared, data, passes)[0]
+
+
 def test_constants_become_initializers(shared):
     constant = field(1, field(2, "c") + field(4, "Constant")
                      + field(5, attribute("value", 4, field(5, tensor("", [2.0] * 3, (3,))))))
