@@ -64,7 +64,7 @@ static bool is_wanted(void *context, fb_node node) {
 
 static bool is_looked_at(void *context, fb_node node) {
     (void)node;
-    return ((trial *)context)->search != NULL;
+    return ((trial *)context)->search || ((trial *)context)->memory_of;
 }
 
 /* Calls `visit` for each leaf of the output with what it has become, from leaf number `leaf` on; gives the number after them.
@@ -208,8 +208,8 @@ static bool same_structure(const fb_object *a, const fb_object *b) {
     double x, y;
     if (a->kind != b->kind) return false;
     switch (a->kind) {
+    case FB_OBJECT_INT: return a->integer == b->integer;
     case FB_OBJECT_BOOL:
-    case FB_OBJECT_INT:
     case FB_OBJECT_FLOAT: return fb_object_number(a, &x) && fb_object_number(b, &y) && (x == y || (x != x && y != y));
     case FB_OBJECT_STRING:
     case FB_OBJECT_DEVICE: return strcmp(a->text, b->text) == 0;
@@ -322,9 +322,13 @@ static fb_status match_leaves(trial attempts[4], fb_comparison *out, fb_error *e
 static void compare_memory(const trial attempts[2], const fb_tolerance *given, fb_comparison *out) {
     const fb_comparison_scope *scope = attempts[0].inputs->scope;
     for (uint32_t i = 0; attempts[0].memory_of && attempts[1].memory_of && i < fb_node_limit(attempts[0].graph); i++) {
+        if (!scope->partner[i].id) continue;
         const fb_array *a = attempts[0].memory_of[i], *b = attempts[1].memory_of[scope->partner[i].id];
         fb_difference between;
-        if (!a || !b) continue;
+        if (!a || !b) {
+            out->writes_unknown = true;
+            continue;
+        }
         fb_tolerance tolerance = given ? *given : fb_tolerance_of(fb_narrower_dtype(b->dtype, attempts[0].narrowest), false);
         out->writes_differ |=
             !fb_compare_arrays(a, b, &between) || !fb_difference_passes(&between, fb_largest_magnitude(b), &tolerance);

@@ -31,9 +31,11 @@ typedef struct side {
     const fb_graph *graph;
     uint32_t *of_node;   /* of all programs */
     uint32_t *of_tensor; /* 0 = not asked for yet */
+    uint32_t *memory_of; /* by tensor: the how-manieth that is read; where memory is written */
     uint32_t *of_module;
+    unsigned char *has_inner;      /* by module: others are inside it */
     unsigned char *has_true_shape; /* by node: its recorded shape follows from operators and inputs */
-    uint32_t state, drawn;
+    uint32_t state, drawn, memories;
     fb_map times; /* number -> how often it came up; where memory is written */
 } side;
 
@@ -78,6 +80,15 @@ static uint32_t number_of(numbering *n, fb_buffer *text) {
 }
 
 static uint32_t number_of_tensor(numbering *n, side *s, fb_tensor tensor);
+static uint32_t number_program(numbering *n, side *s, fb_program program);
+
+/* Two tensors of the same bytes are two memories, of which one may be written and the other not; read twice, one is one. */
+static void put_tensor(numbering *n, side *s, fb_tensor tensor, fb_buffer *to) {
+    put(to, number_of_tensor(n, s, tensor));
+    if (!n->has_writes) return;
+    if (!s->memory_of[tensor.id]) s->memory_of[tensor.id] = ++s->memories;
+    put(to, s->memory_of[tensor.id]);
+}
 
 static void put_value(numbering *n, side *s, fb_value value, fb_buffer *to) {
     if (!value.id) {
@@ -89,7 +100,7 @@ static void put_value(numbering *n, side *s, fb_value value, fb_buffer *to) {
     put(to, row->count);
     switch ((fb_kind)row->kind) {
     case FB_NODE: put(to, s->of_node[row->node.id]); break;
-    case FB_TENSOR: put(to, number_of_tensor(n, s, row->tensor)); break;
+    case FB_TENSOR: put_tensor(n, s, row->tensor, to); break;
     case FB_INT: put(to, row->integer); break;
     case FB_FLOAT: fb_buffer_append(to, &row->real, sizeof row->real); break;
     case FB_NONE:
@@ -240,17 +251,35 @@ static void put_module_row(numbering *n, side *s, fb_module module, fb_buffer *t
     put_value(n, s, row->parameters, to);
     put_value(n, s, row->buffers, to);
     put_value(n, s, row->rest, to);
+    if (row->program.id) put(to, number_program(n, s, row->program));
 }
 
-/* Of a type that is not known, also the modules inside, which it may call. */
-static uint32_t number_of_module(numbering *n, side *s, fb_module module, bool is_known) {
+/* Marks the modules that others are inside. */
+static void find_inner(numbering *n, side *s) {
+    const fb_graph *graph = s->graph;
+    for (fb_module m = fb_first_module(graph); m.id && !n->status; m = fb_module_at(graph, m)->next) {
+        char *path = strdup(fb_text(graph, fb_module_at(graph, m)->path)), *dot;
+        if (!path) fail(n);
+        while (path && (dot = strrchr(path, '.')) && fb_work_goes_on(n->asked->work, 4)) {
+            *dot = '\0';
+            fb_module outer = fb_module_find(graph, path);
+            if (outer.id && s->has_inner[outer.id]) break; /* and so have all that it is in */
+            if (outer.id) s->has_inner[outer.id] = true;
+        }
+        free(path);
+    }
+}
+
+/* With the modules inside, which the call may read: the projection behind attention is one of them. */
+static uint32_t number_of_module(numbering *n, side *s, fb_module module) {
     if (s->of_module[module.id]) return s->of_module[module.id];
     const char *path = fb_text(s->graph, fb_module_at(s->graph, module)->path);
     size_t length = strlen(path);
     fb_buffer text = {0};
     put(&text, 'M');
     put_module_row(n, s, module, &text);
-    for (fb_module m = fb_first_module(s->graph); m.id && !is_known && fb_work_goes_on(n->asked->work, 4);
+    bool has_inner = s->has_inner[module.id] || !length;
+    for (fb_module m = fb_first_module(s->graph); m.id && has_inner && fb_work_goes_on(n->asked->work, 4);
          m = fb_module_at(s->graph, m)->next) {
         const char *inner = fb_text(s->graph, fb_module_at(s->graph, m)->path);
         if (m.id == module.id || strncmp(inner, path, length) != 0 || (length && inner[length] != '.')) continue;
@@ -261,8 +290,6 @@ static uint32_t number_of_module(numbering *n, side *s, fb_module module, bool i
 }
 
 /* ---- nodes --------------------------------------------------------------------------------------------------------------- */
-
-static uint32_t number_program(numbering *n, side *s, fb_program program);
 
 static void put_attribute(numbering *n, side *s, fb_node node, fb_buffer *to) {
     const fb_node_row *row = fb_node_at(s->graph, node);
@@ -275,7 +302,7 @@ static void put_attribute(numbering *n, side *s, fb_node node, fb_buffer *to) {
     const char *attribute = fb_text(s->graph, row->attribute);
     fb_tensor tensor = fb_module_tensor(s->graph, row->module, attribute);
     put(to, tensor.id ? 't' : 'a');
-    if (tensor.id) put(to, number_of_tensor(n, s, tensor));
+    if (tensor.id) put_tensor(n, s, tensor, to);
     else put_value(n, s, fb_map_value(s->graph, module->attributes, attribute), to);
 }
 
@@ -308,7 +335,7 @@ static void put_call(numbering *n, side *s, fb_node node, fb_buffer *to) {
         put(to, s->graph == n->asked->a ? 'x' : 'y');
         put(to, function.id);
     }
-    if (row->opcode == FB_CALL_MODULE) put(to, number_of_module(n, s, row->module, fb_node_op(s->graph, node) != 0));
+    if (row->opcode == FB_CALL_MODULE) put(to, number_of_module(n, s, row->module));
     else if (row->opcode == FB_GET_ATTR) put_attribute(n, s, node, to);
     else if (row->opcode != FB_OUTPUT && !function.id) put_text(to, fb_text(s->graph, row->target));
     put_value(n, s, row->args, to);
@@ -336,6 +363,17 @@ static bool same_shape(const fb_shape_result *a, const fb_shape_result *b) {
     return same;
 }
 
+/* Inputs have the shapes that both graphs record of them. */
+static void check_inputs(numbering *n) {
+    side *a = &n->sides[0], *b = &n->sides[1];
+    for (fb_node node = fb_first_node(b->graph, FB_MAIN_PROGRAM); node.id; node = fb_next_node(b->graph, node)) {
+        fb_node twin = fb_node_at(b->graph, node)->opcode == FB_PLACEHOLDER ? n->asked->input_of_b[node.id] : (fb_node){0};
+        fb_shape_result x, y;
+        bool are_known = twin.id && fb_recorded_shape(a->graph, twin, &x) && fb_recorded_shape(b->graph, node, &y);
+        a->has_true_shape[twin.id] = b->has_true_shape[node.id] = are_known && x.dtype == y.dtype && same_shape(&x, &y);
+    }
+}
+
 /* A document may say any shape of a node: it counts where it is what the operators make of the inputs' shapes. */
 static void check_shape(side *s, fb_node node) {
     const fb_node_row *row = fb_node_at(s->graph, node);
@@ -343,7 +381,7 @@ static void check_shape(side *s, fb_node node) {
     if (!fb_recorded_shape(s->graph, node, &recorded) || recorded.rank < 0 || !recorded.dtype) return;
     for (int i = 0; i < recorded.rank; i++)
         if (recorded.sizes[i].symbol.id) return;
-    bool is_true = row->opcode == FB_PLACEHOLDER;
+    bool is_true = s->has_true_shape[node.id];
     if (row->opcode == FB_GET_ATTR && row->attribute.id) {
         fb_tensor tensor = fb_module_tensor(s->graph, row->module, fb_text(s->graph, row->attribute));
         is_true = tensor.id && fb_tensor_at(s->graph, tensor)->dtype == recorded.dtype &&
@@ -476,15 +514,19 @@ static fb_status begin(side *s, const fb_graph *graph, fb_error *error) {
     *s = (side){.graph = graph,
                 .of_node = calloc(fb_node_limit(graph), sizeof *s->of_node),
                 .of_tensor = calloc(fb_tensor_limit(graph) + 1, sizeof *s->of_tensor),
+                .memory_of = calloc(fb_tensor_limit(graph) + 1, sizeof *s->memory_of),
                 .of_module = calloc(fb_module_limit(graph) + 1, sizeof *s->of_module),
+                .has_inner = calloc(fb_module_limit(graph) + 1, 1),
                 .has_true_shape = calloc(fb_node_limit(graph), 1)};
-    bool is_complete = s->of_node && s->of_tensor && s->of_module && s->has_true_shape;
+    bool is_complete = s->of_node && s->of_tensor && s->memory_of && s->of_module && s->has_inner && s->has_true_shape;
     return is_complete ? FB_OK : fb_fail_memory(error);
 }
 
 static void end(side *s) {
     free(s->of_tensor);
+    free(s->memory_of);
     free(s->of_module);
+    free(s->has_inner);
     fb_map_free(&s->times);
 }
 
@@ -499,6 +541,8 @@ fb_status fb_equal_values_find(const fb_equality *equality, bool by_movement, fb
     }
     n.by_movement = by_movement && !n.has_writes && !reads_layout;
     for (int k = 0; k < 2 && !n.status; k++) find_places(&n, k);
+    for (int k = 0; k < 2 && !n.status; k++) find_inner(&n, &n.sides[k]);
+    if (!n.status && n.by_movement) check_inputs(&n);
     for (int k = 0; k < 2 && !n.status; k++) {
         number_functions(&n, &n.sides[k]);
         if (!n.status) number_program(&n, &n.sides[k], FB_MAIN_PROGRAM);

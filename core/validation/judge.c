@@ -244,6 +244,14 @@ typedef struct written {
     bool is_nested; /* more than one list, or a dict */
 } written;
 
+static void write_number(const fb_graph *graph, fb_value value, fb_buffer *out) {
+    const fb_value_row *row = fb_value_at(graph, value);
+    fb_buffer_append(out, &row->kind, sizeof row->kind);
+    if (row->kind == FB_INT) fb_buffer_append(out, &row->integer, sizeof row->integer);
+    else if (row->kind == FB_FLOAT) fb_buffer_append(out, &row->real, sizeof row->real);
+    for (uint32_t i = 0; row->kind == FB_COMPLEX && i < row->count; i++) write_number(graph, row->items[i], out);
+}
+
 static void write_output(const fb_graph *graph, fb_value value, int depth, written *out) {
     const fb_value_row *row = fb_value_at(graph, value);
     bool has_items = row->kind == FB_LIST || row->kind == FB_TUPLE || row->kind == FB_SIZE || row->kind == FB_NAMED_TUPLE ||
@@ -260,10 +268,9 @@ static void write_output(const fb_graph *graph, fb_value value, int depth, writt
         else if (key->kind == FB_STRING) fb_buffer_string(&out->nesting, fb_text(graph, key->symbol));
     }
     if (has_items || row->kind == FB_NODE) return;
-    fb_buffer_append(&out->rest, &row->kind, sizeof row->kind);
-    if (row->kind == FB_INT) fb_buffer_append(&out->rest, &row->integer, sizeof row->integer);
-    else if (row->kind == FB_FLOAT) fb_buffer_append(&out->rest, &row->real, sizeof row->real);
-    else if (row->kind != FB_NONE && row->kind != FB_TRUE && row->kind != FB_FALSE && row->kind != FB_ELLIPSIS)
+    bool is_number = row->kind == FB_INT || row->kind == FB_FLOAT || row->kind == FB_COMPLEX;
+    write_number(graph, value, &out->rest);
+    if (!is_number && row->kind != FB_NONE && row->kind != FB_TRUE && row->kind != FB_FALSE && row->kind != FB_ELLIPSIS)
         fb_buffer_string(&out->rest, fb_text(graph, row->symbol));
 }
 
@@ -432,7 +439,7 @@ static fb_status find_shared(judge *j) {
 
 /* ---- what is evaluated --------------------------------------------------------------------------------------------------- */
 
-/* What the open leaves are computed from, and all that writes. True: there is an open one. */
+/* What the open leaves are computed from, all that writes, and what one of the graphs writes. True: there is an open one. */
 static bool want(judge *j) {
     bool is_open = false;
     for (size_t i = 0; i < j->leaf_count; i++) is_open |= !(j->skipped[i] = j->leaves[i].is_skipped);
@@ -444,6 +451,8 @@ static bool want(judge *j) {
             fb_node node = k ? j->leaves[i].b : j->leaves[i].a;
             if (!j->skipped[i] && node.id) j->wanted[k][node.id] = true;
         }
+        for (uint32_t i = 0; j->shared && i < fb_node_limit(j->graphs[0]); i++)
+            if (j->shared[i].id) j->wanted[k][k ? j->shared[i].id : i] = true;
         for (fb_node n = last; n.id && fb_work_goes_on(&j->work, 16); n = fb_node_at(graph, n)->previous) {
             if (n.id == last.id) {
                 j->wanted[k][n.id] = true;
@@ -674,6 +683,7 @@ static fb_status judge_sample(judge *j, size_t sample) {
         status = fb_compare_graphs(j->graphs[0], j->graphs[1], &inputs, &options, j->asked->tolerance, &found, &why);
         bool is_last = attempt == FB_DEVIATIONS - 1 || !j->is_drawn, is_unsure = false, is_new = false;
         if (!status) {
+            if (found.writes_unknown && j->out->writes < FB_VERDICT_NOT_EVALUATED) j->out->writes = FB_VERDICT_NOT_EVALUATED;
             if (found.writes_differ) j->out->writes = FB_VERDICT_DIFFERS;
             status = take_sample(j, &found, sample, is_last, &is_unsure, &is_new);
             if (!status && is_new) status = keep_inputs(j, sample);
@@ -690,7 +700,9 @@ static fb_status judge_sample(judge *j, size_t sample) {
         fb_node node = fb_node_find(j->graphs[k], FB_MAIN_PROGRAM, why.node);
         bool is_undefined = status == FB_INVALID && !strcmp(why.code, FB_UNDEFINED_RESULT);
         bool is_of_inputs = is_undefined || (!k && status == FB_INVALID && !strcmp(why.code, "evaluation-failed"));
-        bool is_broken = k && status == FB_INVALID && found.failed && fb_failure_counts(j->graphs[1], why.code, node);
+        bool is_unknown = !strcmp(why.code, "unsupported-operator"); /* another tool's spelling of what a computes, perhaps */
+        bool is_broken =
+            k && status == FB_INVALID && found.failed && !is_unknown && fb_failure_counts(j->graphs[1], why.code, node);
         status = FB_OK;
         if (is_of_inputs && !is_last) continue; /* an index out of range, perhaps */
         if (is_undefined && j->is_drawn && (sample + 1 < samples_of(j) || is_any_known(j))) return FB_OK;

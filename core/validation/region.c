@@ -382,8 +382,8 @@ static bool add_pair(void *context, fb_node before, fb_node after) {
     fb_regions *r = at->regions;
     if (!fb_reads_type_only_of(r->before, at->reader, before)) return note_pair(r, (fb_region_pair){before, after, false});
     const fb_node_row *x = fb_node_at(r->before, before), *y = fb_node_at(r->after, after);
-    bool are_equal =
-        x->dtype && x->dtype == y->dtype && x->shape.id && y->shape.id && match_values(r, x->shape, y->shape, NULL, NULL);
+    bool are_equal = !r->doubts_shapes && x->dtype && x->dtype == y->dtype && x->shape.id && y->shape.id &&
+                     match_values(r, x->shape, y->shape, NULL, NULL);
     return are_equal || note_pair(r, (fb_region_pair){before, after, true});
 }
 
@@ -560,9 +560,10 @@ fb_status fb_regions_compute(fb_regions *r, const bool *is_wanted, fb_error *err
     return find_computed(r, is_wanted) ? fb_work_status(r->work, error) : fb_work_failed(r->work, error);
 }
 
-fb_status fb_regions_find(const fb_graph *before, const fb_graph *after, fb_work *work, fb_regions *out, fb_error *error) {
+fb_status fb_regions_find(const fb_graph *before, const fb_graph *after, fb_work *work, bool doubts_shapes, fb_regions *out,
+                          fb_error *error) {
     uint32_t of_before = fb_node_limit(before), of_after = fb_node_limit(after);
-    *out = (fb_regions){.before = before, .after = after, .work = work};
+    *out = (fb_regions){.before = before, .after = after, .work = work, .doubts_shapes = doubts_shapes};
     out->twin_of_before = calloc(of_before, sizeof(fb_node));
     out->twin_of_after = calloc(of_after, sizeof(fb_node));
     out->changed_before = calloc(of_before, 1);

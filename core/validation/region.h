@@ -10,6 +10,7 @@
 typedef struct fb_regions {
     const fb_graph *before, *after;
     fb_work *work;
+    bool doubts_shapes;
     fb_node *twin_of_before, *twin_of_after;       /* by node: of the same name in the other graph, or none */
     unsigned char *changed_before, *changed_after; /* by node: it is in one graph alone, or computes otherwise in the other */
     unsigned char *determined_before, *determined_after; /* by node: it must not be given, because others say what it is */
@@ -24,8 +25,10 @@ typedef struct fb_region_pair {
     bool by_type; /* shape and dtype are all that counts */
 } fb_region_pair;
 
-/* FB_NO_MEMORY, or what `work`, which is borrowed, is stopped with. Freed also after a failure. Linear in the graphs' sizes. */
-fb_status fb_regions_find(const fb_graph *before, const fb_graph *after, fb_work *work, fb_regions *out, fb_error *error);
+/* `doubts_shapes`: a recorded shape may be wrong, so that values that are equal by type alone are pairs as well. FB_NO_MEMORY,
+ * or what `work`, which is borrowed, is stopped with. Freed also after a failure. Linear in the graphs' sizes. */
+fb_status fb_regions_find(const fb_graph *before, const fb_graph *after, fb_work *work, bool doubts_shapes, fb_regions *out,
+                          fb_error *error);
 void fb_regions_free(fb_regions *regions);
 
 /* Values are given at random although some depend on others, so a rewrite that relies on that may look wrong:

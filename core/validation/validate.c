@@ -625,11 +625,17 @@ fb_status fb_validate_rewrite(const fb_graph *before, const fb_graph *after, con
     *out = (fb_validation){0};
     validator v = {
         .regions = {.before = before, .after = after}, .work = {.watch = options->watch}, .out = out, .error = error};
-    fb_status status = fb_regions_find(before, after, &v.work, &v.regions, error);
+    fb_status status = fb_regions_find(before, after, &v.work, false, &v.regions, error);
     if (!status) status = look(&v, options, only_moves, tolerance);
     fb_regions_free(&v.regions);
     if (status) fb_validation_free(out);
     return status;
+}
+
+/* Are the outputs among what is compared? Not where their nodes have two names, or give them in another order or nesting. */
+static bool are_outputs_paired(const fb_regions *r) {
+    fb_node last = fb_last_node(r->before, FB_MAIN_PROGRAM);
+    return r->twin_of_before[last.id].id == fb_last_node(r->after, FB_MAIN_PROGRAM).id && !r->changed_before[last.id];
 }
 
 fb_status fb_validate_samples(const fb_graph *a, const fb_graph *b, const fb_eval_options *options,
@@ -640,8 +646,9 @@ fb_status fb_validate_samples(const fb_graph *a, const fb_graph *b, const fb_eva
     *out = (fb_validation){0};
     validator v = {
         .regions = {.before = a, .after = b}, .sample = &sample, .work = {.watch = options->watch}, .out = out, .error = error};
-    fb_status status = fb_regions_find(a, b, &v.work, &v.regions, error);
-    for (size_t i = 0; i < samples->count && !status; i++) {
+    fb_status status = fb_regions_find(a, b, &v.work, true, &v.regions, error);
+    size_t count = !status && are_outputs_paired(&v.regions) ? samples->count : 0;
+    for (size_t i = 0; i < count && !status; i++) {
         fb_validation_free(out);
         sample.kind = (fb_sample_kind)(i % FB_SAMPLE_KINDS);
         drawn.seed = options->seed + i;

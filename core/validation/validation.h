@@ -68,6 +68,7 @@ typedef struct fb_comparison {
     fb_difference first_difference;
     size_t leaves;          /* of the output, where a scope is given … */
     bool writes_differ;     /* … the memory of a node and its partner */
+    bool writes_unknown;    /* … one of the two has none here */
     bool *mismatched;       /* … by leaf: it differs in what is not a tensor, and has no outputs here */
     const fb_graph *failed; /* when comparing failed: the graph that could not be evaluated (`b` where `a` could); or NULL */
     fb_arena arena;

@@ -343,7 +343,7 @@ static void write_diff(const pair *of, fb_work *work) {
 static void find_regions(const pair *of, fb_work *work) {
     fb_regions regions;
     fb_error error;
-    fb_regions_find(of->before, of->after, work, &regions, &error);
+    fb_regions_find(of->before, of->after, work, false, &regions, &error);
     fb_regions_free(&regions);
 }
 
