@@ -23,6 +23,17 @@
  * subnormal numbers, where s is rounded coarsely: with it no W / s is beyond 7. Where the largest weight of a group is
  * the largest number of its dtype, s may be rounded up, and weights within 7.2 % of that number become infinite.
  *
+ * With `form` "packed" a Linear with an 8-bit weight is computed in bfloat16 from the int8 numbers, which are not made into a
+ * weight first:
+ *
+ *     x ── to(bfloat16) ── _weight_int8pack_mm(·, q, s) ── to(x's dtype) ── + b
+ *
+ * s is bfloat16 then, and q is made with it. PyTorch has no derivative of that operator, so such a model is not to be trained.
+ * For few rows it is two to three times as fast as float32, and slower for many (docs/performance.md). Without `form` a Linear
+ * is packed if it has over a million weights, and `tokens` says that it gets 8 rows or fewer. A Linear that cannot be packed
+ * has the portable form above: its inputs are not a multiple of 32, its dtype is neither float32 nor bfloat16, it is spelled as
+ * another operator, or more than one dimension of its input is symbolic.
+ *
  * `keep` names modules (paths, with * and ?) and operators (linear, conv2d) that stay as they are. A called module becomes a
  * function; all its calls use what the first one made.
  *
@@ -47,6 +58,50 @@ static int64_t group_size_of(const json_t *params) {
     const json_t *size = json_object_get(params, "group_size");
     if (json_integer_value(json_object_get(params, "bits")) != 4) return 0;
     return size ? json_integer_value(size) : USUAL_GROUP_SIZE;
+}
+
+/* A Linear with larger weights gains, if it gets as few rows. Measured with one thread on PyTorch 2.13, AVX-512. */
+#define PACKED_WEIGHTS ((int64_t)1 << 20)
+#define PACKED_ROWS 8
+#define PACKED_MULTIPLE 32 /* of inputs: vectors that the kernel loads at once */
+
+/* A shape as ATen's reshape takes it, with -1 in place of what is symbolic; none: more than one size is, or -1 would not say
+ * which it is. */
+static fb_value shape_of_reshape(fb_graph *g, fb_value shape) {
+    int64_t sizes[FB_RECIPE_MAX_RANK];
+    int rank = fb_shape_rank(g, shape), unknown = 0;
+    bool is_empty = false;
+    for (int i = 0; i < rank && i < FB_RECIPE_MAX_RANK; i++) {
+        sizes[i] = fb_shape_size(g, shape, i);
+        unknown += sizes[i] < 0;
+        is_empty |= sizes[i] == 0;
+    }
+    bool is_one = rank >= 0 && rank <= FB_RECIPE_MAX_RANK && unknown <= 1 && !is_empty;
+    return is_one ? fb_make_shape(g, sizes, (size_t)rank) : (fb_value){0};
+}
+
+static bool is_asked_for_packed(const json_t *params, const fb_host *host) {
+    const char *form = json_string_value(json_object_get(params, "form"));
+    const json_t *tokens = json_object_get(params, "tokens");
+    if (form) return strcmp(form, "packed") == 0;
+    return tokens && json_integer_value(tokens) <= PACKED_ROWS && host->inputs * host->outputs > PACKED_WEIGHTS;
+}
+
+static bool can_be_packed(fb_graph *g, const fb_usage *usage, const fb_host *host) {
+    const fb_layer *layer = &host->layer;
+    bool can = host->is_linear && !host->linear.is_packed && !layer->transposition.id &&
+               fb_op_is(g, layer->call, FB_OP_LINEAR) && (host->dtype == FB_FLOAT32 || host->dtype == FB_BFLOAT16) &&
+               host->inputs > 0 && host->outputs > 0 && host->inputs % PACKED_MULTIPLE == 0;
+    for (fb_node call = layer->call; call.id && can; call = layer->module.id ? fb_next_call(usage, call) : (fb_node){0}) {
+        fb_node input = fb_call_argument_node(g, call, "input");
+        int rank = input.id ? fb_shape_rank(g, fb_node_at(g, input)->shape) : -1;
+        can = rank == 2 || (rank > 2 && (!fb_is_aten(g, call) || shape_of_reshape(g, fb_node_at(g, call)->shape).id));
+    }
+    return can;
+}
+
+static bool is_to_be_packed(fb_graph *g, const fb_usage *usage, const json_t *params, const fb_host *host) {
+    return !group_size_of(params) && is_asked_for_packed(params, host) && can_be_packed(g, usage, host);
 }
 
 /* ---- match --------------------------------------------------------------------------------------------------------------- */
@@ -159,7 +214,7 @@ static fb_value number(fb_graph *g, double value) {
     return fb_recipe_full(g, NULL, 0, fb_make_float(g, value));
 }
 
-static fb_value scale_recipe(fb_graph *g, const fb_host *host) {
+static fb_value channel_scale_recipe(fb_graph *g, const fb_host *host) {
     int64_t dims[FB_RECIPE_MAX_RANK];
     size_t count = 0;
     for (int i = 0; i < fb_shape_rank(g, fb_tensor_at(g, host->layer.weight)->shape); i++) {
@@ -249,17 +304,105 @@ static fb_node put_groups(fb_rewrite *rw, const fb_match *match, const fb_host *
 
 /* ---- in 8 bits ---- */
 
+static fb_node put_channels_numbers(fb_rewrite *rw, const fb_match *match, const fb_layer *layer, fb_module owner,
+                                    fb_value scale) {
+    fb_graph *g = fb_rewrite_graph(rw);
+    fb_tensor numbers;
+    fb_value recipe = fb_recipe_div(g, fb_recipe_tensor(g, layer->weight), scale);
+    return put(rw, match, layer, owner, "weight_int8", recipe, FB_INT8, &numbers);
+}
+
 /* The weight again, before the layer's call. */
 static fb_node put_channels(fb_rewrite *rw, const fb_match *match, const fb_host *host, fb_module owner) {
     fb_graph *g = fb_rewrite_graph(rw);
     const fb_layer *layer = &host->layer;
-    fb_tensor scale, numbers;
-    fb_node scale_read = put(rw, match, layer, owner, "weight_scale", scale_recipe(g, host), host->dtype, &scale);
-    fb_value recipe = fb_recipe_div(g, fb_recipe_tensor(g, layer->weight), fb_recipe_tensor(g, scale));
-    fb_node read = put(rw, match, layer, owner, "weight_int8", recipe, FB_INT8, &numbers);
+    fb_tensor scale;
+    fb_node scale_read = put(rw, match, layer, owner, "weight_scale", channel_scale_recipe(g, host), host->dtype, &scale);
+    fb_node read = put_channels_numbers(rw, match, layer, owner, fb_recipe_tensor(g, scale));
     const char *target = fb_is_aten(g, layer->call) ? FB_TARGET_MUL_ATEN : FB_TARGET_MUL_FUNCTION;
     fb_value args = FB_ARGS(g, fb_make_node(g, read), fb_make_node(g, scale_read));
     return fb_insert_before(rw, layer->call, FB_CALL_FUNCTION, target, args, (fb_value){0});
+}
+
+/* ---- packed ---- */
+
+/* The scales have one dimension, as the operator takes them. */
+static fb_node put_packed(fb_rewrite *rw, const fb_match *match, const fb_host *host, fb_module owner, fb_node *scale_read) {
+    fb_graph *g = fb_rewrite_graph(rw);
+    const fb_layer *layer = &host->layer;
+    fb_tensor scale;
+    fb_value recipe = fb_recipe_reshape(g, channel_scale_recipe(g, host), &host->outputs, 1);
+    *scale_read = put(rw, match, layer, owner, "weight_scale", recipe, FB_BFLOAT16, &scale);
+    fb_value column = fb_recipe_reshape(g, fb_recipe_tensor(g, scale), (int64_t[]){host->outputs, 1}, 2);
+    return put_channels_numbers(rw, match, layer, owner, column);
+}
+
+/* The last call of a chain is the node that the layer's call was, so it waits until a further one makes it a node of its own.
+ */
+typedef struct chain {
+    fb_rewrite *rw;
+    fb_node call;
+    fb_opcode opcode;
+    const char *target; /* NULL: none waits */
+    fb_value args;
+} chain;
+
+static fb_value flush(chain *c, fb_value input) {
+    if (!c->target) return input;
+    fb_node made = fb_insert_before(c->rw, c->call, c->opcode, c->target, c->args, (fb_value){0});
+    return fb_make_node(fb_rewrite_graph(c->rw), made);
+}
+
+static void then(chain *c, const char *function, const char *aten, bool is_method, fb_value args) {
+    bool is_aten = fb_is_aten(fb_rewrite_graph(c->rw), c->call);
+    c->opcode = is_method && !is_aten ? FB_CALL_METHOD : FB_CALL_FUNCTION;
+    c->target = is_aten ? aten : function;
+    c->args = args;
+}
+
+static void then_cast(chain *c, fb_value input, fb_dtype dtype) {
+    fb_graph *g = fb_rewrite_graph(c->rw);
+    fb_value to = FB_TEXT(g, FB_DTYPE, fb_dtype_name(dtype));
+    then(c, FB_TARGET_TO_METHOD, FB_TARGET_TO_ATEN, true, FB_ARGS(g, flush(c, input), to));
+}
+
+/* x.shape[:-1] */
+static fb_value batch_of(fb_rewrite *rw, fb_node call, fb_value x) {
+    fb_graph *g = fb_rewrite_graph(rw);
+    fb_value none = fb_make_none(g), but_last = fb_make_slice(g, none, fb_make_int(g, -1), none), nothing = {0};
+    fb_node shape =
+        fb_insert_before(rw, call, FB_CALL_FUNCTION, FB_TARGET_GETATTR, FB_ARGS(g, x, fb_make_string(g, "shape")), nothing);
+    fb_value args = FB_ARGS(g, fb_make_node(g, shape), but_last);
+    return fb_make_node(g, fb_insert_before(rw, call, FB_CALL_FUNCTION, FB_TARGET_GETITEM, args, nothing));
+}
+
+/* A call of the Linear becomes the chain of the comment at the top. */
+static void pack_call(fb_rewrite *rw, const fb_host *host, fb_node call, fb_node numbers, fb_node scale, fb_value bias) {
+    fb_graph *g = fb_rewrite_graph(rw);
+    chain c = {.rw = rw, .call = call};
+    fb_value x = fb_call_argument(g, call, "input"), one = fb_make_int(g, -1);
+    int rank = fb_shape_rank(g, fb_node_at(g, fb_value_node(g, x))->shape);
+    if (rank > 2) {
+        fb_value sizes = FB_ARGS(g, one, fb_make_int(g, host->inputs));
+        then(&c, FB_TARGET_RESHAPE_FUNCTION, FB_TARGET_RESHAPE_ATEN, false, FB_ARGS(g, x, sizes));
+    }
+    if (host->dtype != FB_BFLOAT16) then_cast(&c, x, FB_BFLOAT16);
+    then(&c, FB_TARGET_CONTIGUOUS, FB_TARGET_CONTIGUOUS_ATEN, true, FB_ARGS(g, flush(&c, x)));
+    fb_value product = FB_ARGS(g, flush(&c, x), fb_make_node(g, numbers), fb_make_node(g, scale));
+    then(&c, FB_TARGET_INT8PACK_MM, FB_TARGET_INT8PACK_MM_ATEN, false, product);
+    if (host->dtype != FB_BFLOAT16) then_cast(&c, x, host->dtype);
+    if (rank > 2 && fb_is_aten(g, call)) {
+        fb_value sizes = shape_of_reshape(g, fb_node_at(g, call)->shape);
+        then(&c, NULL, FB_TARGET_RESHAPE_ATEN, false, FB_ARGS(g, flush(&c, x), sizes));
+    } else if (rank > 2) {
+        fb_value rows = flush(&c, x);
+        then(&c, FB_TARGET_UNFLATTEN, NULL, false, FB_ARGS(g, rows, fb_make_int(g, 0), batch_of(rw, call, x)));
+    }
+    if (bias.id && bias.id != FB_VALUE_NONE.id)
+        then(&c, FB_TARGET_ADD_FUNCTION, FB_TARGET_ADD_ATEN, false, FB_ARGS(g, flush(&c, x), bias));
+    fb_set_target(rw, call, c.opcode, c.target);
+    fb_set_args(rw, call, c.args, FB_VALUE_EMPTY_MAP);
+    fb_mark(rw, call);
 }
 
 static fb_node put_weight(fb_rewrite *rw, const fb_match *match, const fb_host *host, fb_module owner) {
@@ -287,17 +430,23 @@ static void edit_module(fb_rewrite *rw, const fb_match *match, const fb_host *ho
     fb_op_functional_target(fb_node_op(g, layer->call), &target);
     const char *text = fb_buffer_text(&target);
     if (!usage || !text) fb_graph_fail_memory(g);
+    bool is_packed = usage && is_to_be_packed(g, usage, match->params, host);
     fb_value options = host->is_linear ? FB_VALUE_EMPTY_MAP : options_of(g, layer->module);
     fb_set_module(rw, layer->module, FB_TYPE_MODULE, FB_VALUE_EMPTY_MAP);
     fb_drop_attribute(rw, layer->module, "weight");
     if (!layer->bias.id) fb_drop_attribute(rw, layer->module, "bias");
-    fb_value weight = fb_make_node(g, put_weight(rw, match, host, layer->module));
+    fb_node scale = {0}, weight = is_packed ? put_packed(rw, match, host, layer->module, &scale)
+                                            : put_weight(rw, match, host, layer->module);
     fb_node bias_read = layer->bias.id ? fb_insert_read(rw, layer->call, layer->module, "bias") : (fb_node){0};
     fb_value bias = bias_read.id ? fb_make_node(g, bias_read) : FB_VALUE_NONE;
     for (fb_node call = usage && text ? layer->call : (fb_node){0}; call.id; call = fb_next_call(usage, call)) {
+        if (is_packed) {
+            pack_call(rw, host, call, weight, scale, bias);
+            continue;
+        }
         fb_value input = fb_call_argument(g, call, "input");
         fb_set_target(rw, call, FB_CALL_FUNCTION, text);
-        fb_set_args(rw, call, FB_ARGS(g, input, weight, bias), options);
+        fb_set_args(rw, call, FB_ARGS(g, input, fb_make_node(g, weight), bias), options);
         fb_mark(rw, call);
     }
     fb_buffer_free(&target);
@@ -315,6 +464,12 @@ static void edit(fb_rewrite *rw, const fb_match *match) {
     }
     fb_module owner = fb_node_at(g, layer->weight_read)->module;
     if (fb_module_op(g, owner) != FB_OP_UNKNOWN) fb_set_module(rw, owner, FB_TYPE_MODULE, FB_VALUE_EMPTY_MAP);
+    if (is_to_be_packed(g, NULL, match->params, &host)) {
+        fb_node scale, numbers = put_packed(rw, match, &host, owner, &scale);
+        pack_call(rw, &host, layer->call, numbers, scale, fb_call_argument(g, layer->call, "bias"));
+        fb_release_read(rw, layer->weight_read);
+        return;
+    }
     fb_node weight = put_weight(rw, match, &host, owner);
     if (weight.id && layer->transposition.id) weight = fb_transpose_again(rw, layer, weight);
     if (weight.id) fb_give_argument(rw, layer->call, layer->weight_parameter, fb_make_node(g, weight));
@@ -332,11 +487,15 @@ static void edit(fb_rewrite *rw, const fb_match *match) {
         .parameters =                                                                                                          \
             "{\"additionalProperties\":false,\"properties\":{"                                                                 \
             "\"bits\":{\"default\":8,\"description\":\"how many each number of a weight takes\",\"enum\":[4,8],\"type\":"      \
-            "\"integer\"},"                                                                                                    \
+            "\"integer\"},\"form\":{\"description\":\"of Linears in 8 bits: portable makes the weight again at every call, "   \
+            "packed computes from int8 in bfloat16; by default what is faster for `tokens`\",\"enum\":[\"portable\","          \
+            "\"packed\"],\"type\":\"string\"},"                                                                                \
             "\"group_size\":{\"default\":128,\"description\":\"with 4 bits: how many inputs have a scale in common\","         \
             "\"enum\":[32,64,128],\"type\":\"integer\"},\"keep\":{\"default\":[],\"description\":\"what stays as it "          \
             "is: paths of modules, in which * and ? stand for others, and operators such as linear or conv2d\","               \
-            "\"items\":{\"type\":\"string\"},\"type\":\"array\"}},\"type\":\"object\"}",                                       \
+            "\"items\":{\"type\":\"string\"},\"type\":\"array\"},\"tokens\":{\"description\":\"how many rows a Linear gets "   \
+            "at "                                                                                                              \
+            "most; without it, many\",\"minimum\":1,\"type\":\"integer\"}},\"type\":\"object\"}",                              \
         .exactness = FB_CHANGES, .gain = FB_GAIN_SMALLER, .reversible = false, .preserves_computation = false,                 \
         .match_graph = match_graph, .edit = edit,                                                                              \
     }

@@ -84,7 +84,7 @@ class Workshop:
             params = {"to": choose.choice(["bfloat16", "float16"])} | ({"keep": ["softmax"]} if choose.random() < 0.3 else {})
             params |= {"cast_outputs": False} if choose.random() < 0.2 else {}
         elif name == "QuantizeWeights" and choose.random() < 0.5:
-            params = {"bits": 4, "group_size": 32}
+            params = choose.choice(({"bits": 4, "group_size": 32}, {"form": "packed"}))
         return {"name": name, "params": params} if params else name
 
     def fits(self, item, items, keeps_numbers):
@@ -146,7 +146,8 @@ class Workshop:
             elif name == "ConvertPrecision":
                 name = {"name": name, "params": {"to": "bfloat16"}}
             elif name == "QuantizeWeights":
-                yield Check("passes", ({"name": name, "params": {"bits": 4, "group_size": 32}},), "graph")
+                for params in {"bits": 4, "group_size": 32}, {"form": "packed"}:
+                    yield Check("passes", ({"name": name, "params": params},), "graph")
             yield Check("passes", (name,), "graph")
         yield Check("undo", ("inference",))
         several = ("MergeLinears", "FuseBiasInLinear", "MergeViews", "EliminateCommonSubexpressions")

@@ -123,6 +123,74 @@ def test_extreme_weights(service, dtype):
     assert again[6:].isnan().all() and again[:6].isfinite().all() and not again[0].any()
 
 
+class Rows(nn.Module):
+    """Linears of both forms: `last` has 33 inputs, `narrow` float16's result, and the second call of `first` is of a
+    transposed input."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.last = nn.Linear(64, 64), nn.Linear(33, 3)
+        self.weight = nn.Parameter(torch.randn(33, 64))
+
+    def forward(self, x):
+        rows = self.first(self.first(x).transpose(-1, -2).relu()[..., :64].transpose(-1, -2))
+        return self.last(nn.functional.linear(rows, self.weight))
+
+
+def linear_by_int8(x, weight, bias=None):
+    numbers, scale = by_rounded_scale(weight)
+    rows = torch._weight_int8pack_mm(x.to(torch.bfloat16).reshape(-1, x.shape[-1]).contiguous(), numbers, scale)
+    result = rows.to(x.dtype).unflatten(0, x.shape[:-1])
+    return result if bias is None else result + bias
+
+
+def by_rounded_scale(weight):
+    wide = weight.detach().double()
+    scale = (wide.abs().amax(1) / 127).to(torch.bfloat16)
+    return (wide / scale.double()[:, None]).round().clamp(-128, 127).to(torch.int8), scale
+
+
+@pytest.mark.parametrize("dialect", ["fx", "aten"])
+@pytest.mark.parametrize("shape", [(64, 64), (3, 64, 64), (2, 1, 64, 64)])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_packed(service, dialect, shape, dtype):
+    torch.manual_seed(6)
+    model, x = Rows().to(dtype).eval(), torch.randn(shape, dtype=dtype)
+    if dialect == "fx":
+        document = to_document(torch.fx.symbolic_trace(model), x, data=True)
+    else:
+        rows = torch.export.Dim("rows", min=2)  # the other sizes stay numbers
+        sizes = ({0: rows} if shape[0] == 3 else None,)
+        document = foldback.export.from_exported_program(torch.export.export(model, (x,), dynamic_shapes=sizes), data=True)
+    passes = [{"name": "QuantizeWeights", "params": {"form": "packed"}}]
+    run = service.post("/v1/optimize", {"graph": document, "passes": passes,
+                                        "options": {"include": ["graph"], "lint": "each"}}).json()
+    made = from_document(run["graph"])
+    code = made.code
+    assert run["passes"][0]["applied"] == (3 if dialect == "fx" else 2), run  # both calls of a module, or the weight is shared
+    assert code.count("_weight_int8pack_mm(" if dialect == "fx" else "_weight_int8pack_mm.default(") == (3 if dialect == "fx" else 1)
+    first = linear_by_int8 if dialect == "fx" else nn.functional.linear
+    with torch.no_grad():
+        rows = first(x, model.first.weight, model.first.bias).transpose(-1, -2).relu()[..., :64].transpose(-1, -2)
+        rows = first(rows, model.first.weight, model.first.bias)
+        numbers, scale = quantized(model.last.weight, 0)
+        expected = nn.functional.linear(linear_by_int8(rows, model.weight), numbers * scale, model.last.bias)
+        assert torch.equal(made(x), expected)
+        exact = model(x)
+    assert ((made(x) - exact).abs().max() / exact.abs().max()).item() < (2e-2 if dtype == torch.float32 else 6e-2)
+    assert service.post(f"/v1/runs/{run['id']}/rollback").json()["result"] == run["source"]
+
+
+@pytest.mark.parametrize("params, packed", [({}, 0), ({"tokens": 8}, 1), ({"tokens": 9}, 0), ({"form": "packed"}, 2),
+                                            ({"tokens": 1, "form": "portable"}, 0), ({"bits": 4, "form": "packed"}, 0)])
+def test_who_is_packed(service, params, packed):
+    model = nn.Sequential(nn.Linear(1024, 1056), nn.Linear(1056, 32)).eval()
+    document = to_document(torch.fx.symbolic_trace(model), torch.randn(1, 1024))
+    run = service.post("/v1/optimize", {"graph": document, "passes": [{"name": "QuantizeWeights", "params": params}],
+                                        "options": {"include": ["graph"]}}).json()
+    assert [node["target"] for node in run["graph"]["nodes"]].count("torch._weight_int8pack_mm") == packed
+
+
 class PackedOnly(nn.Module):
     def __init__(self):
         super().__init__()

@@ -21,6 +21,14 @@ def cases():
 
     for form in [*LINEAR, *ADDMM]:
         g = Graph()
+        quantize(f"packed-{form}", g.output(linear(g, "a", g.input(shape=(2, 32)), 3, form)), 1, form="packed")
+    for shape in (2, 5, 32), ("n", 5, 32), ("n", "m", 32):
+        for form in "functional", "aten":
+            g = Graph()
+            quantize(f"packed-{form}-{'-'.join(map(str, shape))}", g.output(linear(g, "a", g.input(shape=shape), 3, form)), 1,
+                     form="packed")
+    for form in [*LINEAR, *ADDMM]:
+        g = Graph()
         quantize(form, g.output(linear(g, "a", g.input(), 3, form)), 1)
     g = Graph()
     quantize("aten-typed-owner",

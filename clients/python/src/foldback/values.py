@@ -58,7 +58,12 @@ def qualified_name(function: Callable[..., Any]) -> str:
 
 @functools.lru_cache(maxsize=4096)
 def resolve(name: str) -> Any:
-    """The object with a qualified name: the longest importable prefix, then attributes."""
+    """The object with a qualified name: the longest importable prefix, then attributes. ValueError where there is none: this
+    PyTorch lacks the operator, or a package that the graph calls is not installed."""
+    lacks = f"there is no {name} here"
+    if name.startswith("torch."):
+        lacks += (f": PyTorch {torch.__version__} lacks it. Load the graph with the version that it was exported with, or"
+                  " optimise again without the pass or the parameter that brought it in")
     first, *rest = name.split(".")
     found = importlib.import_module(first)
     for part in rest:
@@ -66,9 +71,9 @@ def resolve(name: str) -> Any:
             try:
                 importlib.import_module(f"{found.__name__}.{part}")
             except ImportError as error:
-                raise ValueError(f"there is no {name} here") from error
+                raise ValueError(lacks) from error
         if not hasattr(found, part):
-            raise ValueError(f"there is no {name} here")
+            raise ValueError(lacks)
         found = getattr(found, part)
     return found
 
