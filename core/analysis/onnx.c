@@ -24,6 +24,20 @@ int64_t fb_onnx_results(const fb_graph *graph, fb_node node) {
     return count ? atoll(count) : -1;
 }
 
+uint32_t fb_programs_to_clean(const fb_graph *graph) {
+    return fb_graph_is_onnx(graph) ? fb_program_limit(graph) : FB_MAIN_PROGRAM.id + 1;
+}
+
+fb_program fb_onnx_program_read_by(const fb_graph *graph, fb_node node) {
+    const fb_node_row *row = node.id ? fb_node_at(graph, node) : NULL;
+    bool reads = row && row->opcode == FB_GET_ATTR && row->module.id && !row->attribute.id;
+    return reads ? fb_module_at(graph, row->module)->program : (fb_program){0};
+}
+
+bool fb_onnx_is_captured(const fb_graph *graph, fb_node placeholder) {
+    return find_member(graph, placeholder, "{\"captured\":") != NULL;
+}
+
 static bool is_named(const fb_graph *graph, fb_node node) {
     return find_member(graph, node, "\"named\":") != NULL;
 }

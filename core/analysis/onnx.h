@@ -10,6 +10,13 @@
 fb_effects fb_onnx_effects(const fb_graph *graph, fb_node node);
 /* The number of results that the node's message names; -1: it gives one value, and not a list of them. */
 int64_t fb_onnx_results(const fb_graph *graph, fb_node node);
+/* One behind the last program that a pass over whole programs looks at: of an ONNX model those within are the model's own
+ * code; of others only the main program is. */
+uint32_t fb_programs_to_clean(const fb_graph *graph);
+/* The program that a get_attr node reads; none for another node, or none. */
+fb_program fb_onnx_program_read_by(const fb_graph *graph, fb_node node);
+/* Is the placeholder of a nested program a value of the program around it? */
+bool fb_onnx_is_captured(const fb_graph *graph, fb_node placeholder);
 /* As fb_identity_at. */
 bool fb_onnx_identity_at(const fb_graph *graph, fb_node node, fb_identity *identity);
 

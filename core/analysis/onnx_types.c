@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/analysis/onnx.h"
 #include "core/analysis/onnx_call.h"
 #include "core/base/base64.h"
 #include "core/base/map.h"
@@ -345,10 +346,7 @@ static uint32_t results_of(const fb_graph *g, fb_node node) {
 }
 
 static fb_program program_read_by(const fb_graph *g, fb_value value) {
-    fb_node read = value.id ? fb_value_node(g, value) : (fb_node){0};
-    const fb_node_row *row = read.id ? fb_node_at(g, read) : NULL;
-    bool is_program = row && row->opcode == FB_GET_ATTR && row->module.id && !row->attribute.id;
-    return is_program ? fb_module_at(g, row->module)->program : (fb_program){0};
+    return fb_onnx_program_read_by(g, value.id ? fb_value_node(g, value) : (fb_node){0});
 }
 
 /* Which of the call's programs is it: its captures are at that place. */
@@ -472,12 +470,6 @@ static void look_at_input(fb_onnx_types *t, fb_node node, const type *given) {
     set_one(t, node, &made);
 }
 
-static bool is_captured(const fb_graph *g, fb_node node) {
-    fb_value rest = fb_node_at(g, node)->meta_rest;
-    const char *text = rest.id ? fb_value_text(g, fb_map_value(g, rest, "onnx")) : NULL;
-    return text && strncmp(text, "{\"captured\":", 12) == 0;
-}
-
 /* `inputs` NULL: those of the model, as recorded. */
 static bool look_at_program(fb_onnx_types *t, fb_program program, const type *inputs, uint32_t input_count,
                             const fb_value_row *captures, const fb_onnx_scope *scope, int depth) {
@@ -489,7 +481,7 @@ static bool look_at_program(fb_onnx_types *t, fb_program program, const type *in
         if (!t->left || t->failed || !fb_work_goes_on(t->work, FB_WORK_NODE)) return false;
         t->left--;
         t->now[n.id] = (look){0};
-        if (row->opcode == FB_PLACEHOLDER && !is_main && is_captured(g, n)) {
+        if (row->opcode == FB_PLACEHOLDER && !is_main && fb_onnx_is_captured(g, n)) {
             fb_node outer = captures && capture < captures->count ? fb_value_node(g, captures->items[capture]) : (fb_node){0};
             capture++;
             look_at_input(t, n, now(t, outer));

@@ -2,6 +2,8 @@
 
 #include <stdlib.h>
 
+#include "core/analysis/onnx.h"
+
 /* Facts about all values that share one memory. */
 typedef struct memory {
     uint32_t parent;     /* union-find over the classes of the alias analysis; 0 = it is a root, element 0 being none */
@@ -55,8 +57,10 @@ fb_sharing *fb_sharing_new(const fb_graph *graph, const fb_alias *alias, fb_work
         fb_sharing_free(sharing);
         return NULL;
     }
-    fb_node n = fb_first_node(graph, FB_MAIN_PROGRAM);
-    for (; n.id && fb_work_goes_on(work, 8); n = fb_next_node(graph, n)) add_node(sharing, graph, n);
+    fb_node n = {0};
+    for (uint32_t p = FB_MAIN_PROGRAM.id; p < fb_programs_to_clean(graph) && !n.id; p++)
+        for (n = fb_first_node(graph, (fb_program){p}); n.id && fb_work_goes_on(work, 8); n = fb_next_node(graph, n))
+            add_node(sharing, graph, n);
     if (!n.id) return sharing;
     fb_sharing_free(sharing);
     return NULL;

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/analysis/onnx.h"
 #include "core/graph/write.h"
 #include "core/onnx/rewrite.h"
 #include "core/operators/onnx.h"
@@ -25,12 +26,6 @@ static bool differs(pairing *p, fb_node node) {
 }
 
 /* ---- pairs --------------------------------------------------------------------------------------------------------------- */
-
-static fb_program nested(const fb_graph *graph, fb_node node) {
-    const fb_node_row *row = fb_node_at(graph, node);
-    bool reads = row->opcode == FB_GET_ATTR && !row->attribute.id && row->module.id;
-    return reads ? fb_module_at(graph, row->module)->program : (fb_program){0};
-}
 
 /* Names of initializers of the program that was read again, and of what it captures, each once. */
 static bool list_values(pairing *p, fb_program program, fb_map *out) {
@@ -134,7 +129,7 @@ static bool same_tensor(const pairing *p, fb_node a, fb_node b) {
 
 static bool same_node(pairing *p, fb_node a, fb_node b) {
     if (p->partner[a.id].id) return p->partner[a.id].id == b.id;
-    fb_program one = nested(p->graph, a), other = nested(p->again, b);
+    fb_program one = fb_onnx_program_read_by(p->graph, a), other = fb_onnx_program_read_by(p->again, b);
     if (one.id || other.id) return one.id && other.id && same_program(p, one, other);
     return same_tensor(p, a, b);
 }
@@ -188,7 +183,7 @@ typedef struct programs {
 
 static void add_program(void *context, fb_node node) {
     programs *list = context;
-    fb_program program = nested(list->graph, node);
+    fb_program program = fb_onnx_program_read_by(list->graph, node);
     if (program.id && list->items) list->items[list->count] = program;
     list->count += program.id != 0;
 }

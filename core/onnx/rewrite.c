@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/analysis/onnx.h"
 #include "core/analysis/view.h"
 #include "core/graph/write.h"
 #include "core/json/json.h"
@@ -124,12 +125,6 @@ static fb_tensor tensor_read_by(const fb_graph *graph, fb_node node) {
     const fb_node_row *row = fb_node_at(graph, node);
     bool reads = row->opcode == FB_GET_ATTR && row->attribute.id;
     return reads ? fb_module_tensor(graph, row->module, fb_text(graph, row->attribute)) : (fb_tensor){0};
-}
-
-static fb_program program_read_by(const fb_graph *graph, fb_node node) {
-    const fb_node_row *row = fb_node_at(graph, node);
-    bool reads = row->opcode == FB_GET_ATTR && !row->attribute.id && row->module.id;
-    return reads ? fb_module_at(graph, row->module)->program : (fb_program){0};
 }
 
 /* The same bytes of the same dtype and shape, as far as the documents say. */
@@ -317,9 +312,9 @@ static bool name_values(onnx_writer *w, scope *s) {
     for (fb_node n = fb_first_node(w->graph, s->is); n.id && ok; n = fb_next_node(w->graph, n)) {
         const fb_node_row *row = fb_node_at(w->graph, n);
         if (row->opcode == FB_PLACEHOLDER || row->opcode == FB_OUTPUT) continue;
-        bool is_attribute =
-            row->opcode == FB_GET_ATTR && !w->is_value[n.id] &&
-            (row->user_count || program_read_by(w->graph, n).id || (w->twins[n.id].id && w->was_attribute[w->twins[n.id].id]));
+        bool is_attribute = row->opcode == FB_GET_ATTR && !w->is_value[n.id] &&
+                            (row->user_count || fb_onnx_program_read_by(w->graph, n).id ||
+                             (w->twins[n.id].id && w->was_attribute[w->twins[n.id].id]));
         if (!is_attribute) ok = name_node(w, s, n);
     }
     return ok;
@@ -598,7 +593,7 @@ static bool has_programs(onnx_writer *w, fb_value value) {
     fb_kind kind = fb_value_kind(w->graph, value);
     fb_value first = kind == FB_LIST && fb_value_at(w->graph, value)->count ? fb_value_item(w->graph, value, 0) : value;
     fb_node node = fb_value_node(w->graph, first);
-    return node.id && program_read_by(w->graph, node).id;
+    return node.id && fb_onnx_program_read_by(w->graph, node).id;
 }
 
 static bool put_attribute(onnx_writer *w, const scope *s, fb_value key, fb_value value, fb_value was,
@@ -1088,8 +1083,8 @@ static bool fill_graph(onnx_writer *w, scope *s, onnx_graph *made, bool *is_chan
 
 static bool make_graph(onnx_writer *w, const scope *outer, fb_node node, fb_node twin, const onnx_graph *was,
                        const fb_value_row *captures, onnx_graph *made, bool *is_changed) {
-    scope s = {.was = twin.id ? program_read_by(w->before, twin) : (fb_program){0},
-               .is = program_read_by(w->graph, node),
+    scope s = {.was = twin.id ? fb_onnx_program_read_by(w->before, twin) : (fb_program){0},
+               .is = fb_onnx_program_read_by(w->graph, node),
                .graph = was,
                .nodes = was->node.items,
                .node_count = was->node.count,

@@ -19,6 +19,7 @@
 #include <stdlib.h>
 
 #include "core/analysis/alias.h"
+#include "core/analysis/onnx.h"
 #include "core/analysis/same_call.h"
 #include "core/analysis/shape.h"
 #include "core/base/map.h"
@@ -134,10 +135,10 @@ static void match_graph(fb_matcher *m) {
                 .latest = calloc(fb_node_limit(g), sizeof *s.latest)};
     s.same = (fb_same_call){.graph = g, .now = s.now, .seed = fb_hash(&s.now, sizeof s.now, 0), .is_onnx = fb_graph_is_onnx(g)};
     m->failed |= !s.sharing || !s.now || !s.latest;
-    for (fb_node n = fb_first_node(g, FB_MAIN_PROGRAM); n.id && fb_matcher_goes_on(m); n = fb_next_node(g, n)) {
-        match(&s, n);
+    for (uint32_t p = FB_MAIN_PROGRAM.id; p < fb_programs_to_clean(g); p++) {
+        for (fb_node n = fb_first_node(g, (fb_program){p}); n.id && fb_matcher_goes_on(m); n = fb_next_node(g, n)) match(&s, n);
+        fb_map_free(&s.first);
     }
-    fb_map_free(&s.first);
     fb_sharing_free(s.sharing);
     free(s.now);
     free(s.latest);

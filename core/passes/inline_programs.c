@@ -166,12 +166,6 @@ typedef struct onnx_call {
 
 static const char *const branches[] = {"else_branch", "then_branch"};
 
-static fb_program program_read_by(const fb_graph *g, fb_node read) {
-    const fb_node_row *row = read.id ? fb_node_at(g, read) : NULL;
-    bool is_program = row && row->opcode == FB_GET_ATTR && row->module.id && !row->attribute.id;
-    return is_program ? fb_module_at(g, row->module)->program : (fb_program){0};
-}
-
 static bool is_function_call(const fb_graph *g, fb_node n) {
     return fb_node_at(g, n)->opcode == FB_CALL_FUNCTION && fb_is_spelled(fb_node_target(g, n), FB_ONNX_FUNCTION);
 }
@@ -194,7 +188,7 @@ static bool branch_at(const fb_graph *g, fb_node n, bool is_true, onnx_call *out
     size_t at = 0;
     *out = (onnx_call){.node = n};
     for (uint32_t i = 0; i + 1 < kwargs->count; i += 2) { /* captures are in the order of the programs */
-        fb_program program = program_read_by(g, fb_value_node(g, kwargs->items[i + 1]));
+        fb_program program = fb_onnx_program_read_by(g, fb_value_node(g, kwargs->items[i + 1]));
         if (strcmp(fb_value_text(g, kwargs->items[i]), branches[is_true]) == 0) {
             out->program = program;
             out->captures = captures.id ? fb_value_item(g, captures, at) : captures;
@@ -214,7 +208,7 @@ static fb_obstacle obstacle_of_copies(fb_matcher *m, fb_program program, int dep
     for (fb_node n = fb_first_node(g, program); n.id && fb_matcher_goes_on(m); n = fb_next_node(g, n)) {
         onnx_call inner;
         if (--*left < 0) return (fb_obstacle){"too-large", "it would become too many calls"};
-        if (program_read_by(g, n).id) return (fb_obstacle){"unsupported-operator", "its program runs another one"};
+        if (fb_onnx_program_read_by(g, n).id) return (fb_obstacle){"unsupported-operator", "its program runs another one"};
         if (!function_at(g, n, &inner)) continue;
         if (!depth) return (fb_obstacle){"too-large", "too many functions call each other"};
         fb_obstacle stands = obstacle_of_copies(m, inner.program, depth - 1, left);
@@ -429,7 +423,7 @@ static fb_value put_copies(fb_rewrite *rw, const onnx_call *call, fb_node before
 static void drop_nested(fb_rewrite *rw, fb_module module) {
     const fb_graph *g = fb_rewrite_graph(rw);
     for (fb_node n = fb_first_node(g, fb_module_at(g, module)->program); n.id; n = fb_next_node(g, n))
-        if (program_read_by(g, n).id) drop_nested(rw, fb_node_at(g, n)->module);
+        if (fb_onnx_program_read_by(g, n).id) drop_nested(rw, fb_node_at(g, n)->module);
     fb_drop_program(rw, module);
 }
 
@@ -438,7 +432,7 @@ static void drop_branches(fb_rewrite *rw, fb_node n) {
     for (int i = 0; i < 2; i++) {
         fb_value value = fb_node_kwarg(g, n, branches[i]);
         fb_node read = value.id ? fb_value_node(g, value) : (fb_node){0};
-        if (!program_read_by(g, read).id) continue;
+        if (!fb_onnx_program_read_by(g, read).id) continue;
         drop_nested(rw, fb_node_at(g, read)->module);
         fb_release_read(rw, read);
     }

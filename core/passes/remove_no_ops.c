@@ -29,6 +29,7 @@
 #include "core/analysis/alias.h"
 #include "core/analysis/calls.h"
 #include "core/analysis/identity.h"
+#include "core/analysis/onnx.h"
 #include "core/analysis/strides.h"
 #include "core/analysis/view.h"
 #include "core/pass/pass.h"
@@ -319,10 +320,13 @@ static void match_graph(fb_matcher *m) {
     s.left = calloc(fb_node_limit(g), sizeof *s.left);
     s.gradients = s.alias ? gradients_new(g, s.alias, m->work) : NULL;
     m->failed |= !s.sharing || !s.left || !s.gradients;
-    for (fb_node n = fb_first_node(g, FB_MAIN_PROGRAM); n.id && fb_matcher_goes_on(m); n = fb_next_node(g, n)) {
-        fb_identity found;
-        if (fb_identity_at(g, n, &found)) match_identity(&s, &found);
-        else if (assertion_at(g, n)) match_assertion(m, n);
+    for (uint32_t p = FB_MAIN_PROGRAM.id; p < fb_programs_to_clean(g); p++) {
+        for (fb_node n = fb_first_node(g, (fb_program){p}); n.id && fb_matcher_goes_on(m); n = fb_next_node(g, n)) {
+            fb_identity found;
+            if (p != FB_MAIN_PROGRAM.id && !fb_node_at(g, n)->user_count) continue; /* with it goes what it captures */
+            if (fb_identity_at(g, n, &found)) match_identity(&s, &found);
+            else if (assertion_at(g, n)) match_assertion(m, n);
+        }
     }
     fb_sharing_free(s.sharing);
     free(s.left);

@@ -336,3 +336,64 @@ def test_new_weights_of_a_model_with_files(shared):
     assert again.json().get("id") == made, again.body
     changed = got | {"model.onnx.foldback.data": bytes([8]) * 2048}
     assert send_set(shared, "model.onnx", changed).json()["id"] != made
+
+
+def within(nodes, output, name):
+    """The attribute of a branch that reads what is around it."""
+    return field(1, name) + number(20, 5) + field(6, graph(nodes, [], [value(output)], name=name))
+
+
+def renamed(one, at):
+    """The node with names of one branch: a message says how long each is."""
+    return field(1, b"".join(field(tag, content.replace(b"@", at.encode())) for tag, content in fields(part(one, 1)[0])))
+
+
+def cleaned_within(service, nodes, initializers=(), passes="cleanup"):
+    """A choice whose branches compute the same: what cleanup leaves of each, and of the nodes around; undone, it is the file."""
+    branches = [within([renamed(one, at.decode()) for one in nodes], at.decode() + "out", name)
+                for at, name in ((b"t", "then_branch"), (b"e", "else_branch"))]
+    choice = node("If", "c", "y")
+    choice = field(1, part(choice, 1)[0] + b"".join(field(5, one) for one in branches))
+    data = made_of(graph([node("Sin", "x", "s"), choice], [value("x"), value("c", dtype=9, shape=())], [value("y")],
+                         initializers))
+    run, written = optimize(service, data, passes)
+    assert written.status == 200, written.body
+    if run["result"] != run["source"]:
+        back = service.post("/v1/reverse", {"graph": run["result"], "passes": [one["name"] for one in run["passes"]]}).json()
+        assert service.get(f"/v1/graphs/{back['result']}/archive").body == data
+    nodes = part(written.body, 7, 1)
+    left = [part(one, 4)[0].decode() for one in nodes]
+    return left, [[part(one, 4)[0].decode() for one in part(graph_of, 1)]
+                  for choice in nodes for graph_of in part(choice, 5, 6)]
+
+
+def test_what_nothing_reads_within_goes_with_what_it_captured(shared):
+    dead = [node("Exp", "s", "@dead"), node("Neg", "x", "@out")]
+    assert cleaned_within(shared, dead) == (["If"], [["Neg"], ["Neg"]])
+
+
+def test_what_is_there_twice_within(shared):
+    twice = [node("Neg", "s", "@a"), node("Neg", "s", "@b"), node("Add", "@a @b", "@out")]
+    assert cleaned_within(shared, twice) == (["Sin", "If"], [["Neg", "Add"]] * 2)
+
+
+def test_what_does_nothing_within(shared):
+    """The order in which values are captured changes with it."""
+    nothing = [node("Identity", "s", "@i"), node("Sub", "x @i", "@out")]
+    assert cleaned_within(shared, nothing) == (["Sin", "If"], [["Sub"], ["Sub"]])
+
+
+def test_an_output_within_that_is_captured_keeps_its_identity(shared):
+    assert cleaned_within(shared, [node("Neg", "s", "@dead"), node("Identity", "x", "@out")]) == (
+        ["If"], [["Identity"], ["Identity"]])
+
+
+def test_random_numbers_within_stay(shared):
+    drawn = [node("RandomNormalLike", "s", "@d"), node("Neg", "x", "@out")]
+    assert cleaned_within(shared, drawn) == (["Sin", "If"], [["RandomNormalLike", "Neg"]] * 2)
+
+
+def test_programs_that_are_alike_share_nothing(shared):
+    """What two branches compute is computed by each."""
+    alike = [node("Exp", "x", "@e"), node("Add", "@e s", "@out")]
+    assert cleaned_within(shared, [*alike, node("Exp", "x", "@f")])[1] == [["Exp", "Add"]] * 2
