@@ -349,7 +349,8 @@ def renamed(one, at):
 
 
 def cleaned_within(service, nodes, initializers=(), passes="cleanup"):
-    """A choice whose branches compute the same: what cleanup leaves of each, and of the nodes around; undone, it is the file."""
+    """A choice whose branches compute the same: what cleanup leaves of each, and of the nodes around; undone, it is the
+    file."""
     branches = [within([renamed(one, at.decode()) for one in nodes], at.decode() + "out", name)
                 for at, name in ((b"t", "then_branch"), (b"e", "else_branch"))]
     choice = node("If", "c", "y")
