@@ -62,11 +62,11 @@ def _convert(file: str, output: str, key: str | None) -> int:
 
 
 def _document(build: str, name: str | None, data: bool) -> dict[str, Any]:
-    from .export import from_module, traced
-
     module, _, function = build.partition(":")
     if not function:
         raise SystemExit(f"{build} names no function: say module:function")
+    from .export import from_module, traced  # with PyTorch
+
     sys.path.insert(0, "")
     made = getattr(importlib.import_module(module), function)()
     if not isinstance(made, tuple):
