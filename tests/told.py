@@ -1,5 +1,6 @@
-"""A plugin of pytest. As soon as a test has ended, it writes [its name, its outcome, how it failed] as a line of JSON to the
-pipe $FOLDBACK_TOLD. The tests of a file that has fixtures of its own run in one process, so that each fixture is made once."""
+"""A plugin of pytest. It writes lines of JSON to the pipe $FOLDBACK_TOLD: how many tests were collected, and, as soon as a test
+has ended, [its name, its outcome, how it failed]. The tests of a file that has fixtures of its own run in one process, so that
+each fixture is made once."""
 
 import json
 import os
@@ -24,6 +25,13 @@ def pytest_configure(config):
 class Told:
     def __init__(self):
         self.pipe = open(os.environ["FOLDBACK_TOLD"], "a", buffering=1)
+        self.has_number = False
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_xdist_node_collection_finished(self, ids):
+        if ids and not self.has_number:
+            self.has_number = True
+            print(len(ids), file=self.pipe)
 
     def pytest_runtest_logreport(self, report):
         if report.when == "call" or report.outcome != "passed":

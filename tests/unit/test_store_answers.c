@@ -14,6 +14,7 @@
 #include "server/store/rows.h"
 #include "server/store/state.h"
 #include "server/store/store.h"
+#include "tests/unit/chaos.h"
 #include "tests/unit/file_faults.h"
 #include "tests/unit/store_fixture.h"
 
@@ -148,7 +149,7 @@ static int64_t number_of(fb_store *store, const char *sql) {
 START_TEST(a_migration_that_dies_at_any_call_is_gone_on_with) {
     int64_t newest = 0;
     long deaths = 0;
-    for (bool is_done = false; !is_done; deaths++) {
+    for (bool is_done = false; !is_done; deaths += fault_step()) {
         make_old_store();
         is_done = open_in_child(deaths);
         fb_store *store = open_store(folder, NULL);
