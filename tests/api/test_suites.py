@@ -45,11 +45,13 @@ def said():
     stores = [command.partition("make ")[2].split() for command in COMMANDS if "STORE=" in command or "BLOBS=" in command]
     todo = [*COMMANDS]
     for arguments in (targets, *stores):
-        command = ["make", "-Bn", "--no-print-directory", "BUILD=build", *arguments]
+        # Of a folder that is empty: make reads what it knows of a build, and does so again for each target.
+        command = ["make", "-Bn", "--no-print-directory", "BUILD=unbuilt", *arguments]
         made = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, env={"PATH": os.environ["PATH"]})
         assert made.returncode == 0, made.stderr[-2000:]
         # The compiler sees all; what counts is what is run.
-        todo += [line for line in made.stdout.splitlines() if not line.startswith(("echo ", "clang-format ", "{ ", "mkdir "))]
+        lines = made.stdout.replace("unbuilt", "build").splitlines()
+        todo += [line for line in lines if not line.startswith(("echo ", "clang-format ", "{ ", "mkdir "))]
     words, read = set(), set()
     while todo:
         text = todo.pop()
