@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/validation/equal_values.h"
 #include "core/validation/validation.h"
 
 #define STEPS_OF_AN_ELEMENT 40 /* to find how far it is from another, three times */
@@ -108,7 +109,7 @@ static fb_status run(trial *attempt, const trial *last, fb_precision precision, 
 static void inputs_of(const fb_comparison_inputs *inputs, fb_comparison_inputs given[2]) {
     const fb_comparison_scope *scope = inputs->scope;
     given[0] = given[1] = *inputs;
-    if (scope) given[1] = (fb_comparison_inputs){scope->items_of_b, scope->count_of_b, scope};
+    if (scope) given[1] = (fb_comparison_inputs){.items = scope->items_of_b, .count = scope->count_of_b, .scope = scope};
 }
 
 static trial trial_of(const fb_graph *graph, const fb_comparison_inputs *inputs, int side, const fb_eval_options *options) {
@@ -121,9 +122,9 @@ static trial trial_of(const fb_graph *graph, const fb_comparison_inputs *inputs,
                    .skipped = scope ? scope->skipped : NULL};
 }
 
-static fb_status stopped(trial attempts[4], fb_error *error) {
+static fb_status stopped(trial *const attempts[4], fb_error *error) {
     fb_status status = FB_OK;
-    for (int i = 0; i < 4 && !status; i++) status = fb_work_status(&attempts[i].memory.work, error);
+    for (int i = 0; i < 4 && !status; i++) status = fb_work_status(&attempts[i]->memory.work, error);
     return status;
 }
 
@@ -241,11 +242,11 @@ static void take_leaf(void *context, size_t leaf, fb_object *object) {
         take_leaf(context, leaf, &object->items->objects[i]);
 }
 
-static fb_status compare_output(trial attempts[4], size_t i, const fb_tolerance *given, fb_output_comparison *o,
+static fb_status compare_output(trial *const attempts[4], size_t i, const fb_tolerance *given, fb_output_comparison *o,
                                 fb_error *error) {
-    const fb_array *a = attempts[0].arrays[i], *b = attempts[1].arrays[i];
-    const fb_array *a_double = attempts[2].arrays[i], *b_double = attempts[3].arrays[i];
-    fb_tolerance tolerance = given ? *given : fb_tolerance_of(fb_narrower_dtype(b->dtype, attempts[0].narrowest), false);
+    const fb_array *a = attempts[0]->arrays[i], *b = attempts[1]->arrays[i];
+    const fb_array *a_double = attempts[2]->arrays[i], *b_double = attempts[3]->arrays[i];
+    fb_tolerance tolerance = given ? *given : fb_tolerance_of(fb_narrower_dtype(b->dtype, attempts[0]->narrowest), false);
     o->dtype = b->dtype;
     if (a->dtype != b->dtype) o->mismatch = "dtype";
     if (!fb_compare_arrays(a, b, &o->between)) o->mismatch = "shape";
@@ -262,7 +263,7 @@ static fb_status compare_output(trial attempts[4], size_t i, const fb_tolerance 
     o->largest_a = fb_largest_magnitude(a);
     o->largest_exact = fb_largest_magnitude(b_double);
     o->passes = a->dtype == b->dtype && fb_difference_passes(&o->between, o->largest, &tolerance);
-    for (int k = 0; k < 2; k++) o->narrowest[k] = fb_narrower_dtype(b->dtype, attempts[k].narrowest);
+    for (int k = 0; k < 2; k++) o->narrowest[k] = fb_narrower_dtype(b->dtype, attempts[k]->narrowest);
     if (!fb_array_count(b) || fb_dtype_is_complex(b->dtype)) return FB_OK;
     o->a_value = fb_array_number(a, o->between.worst);
     o->b_value = fb_array_number(b, o->between.worst);
@@ -289,12 +290,12 @@ static fb_status flatten_again(trial *attempt, fb_error *error) {
 }
 
 /* Leaf by leaf: one that differs in what is not a tensor is noted, and has no outputs to compare. */
-static fb_status match_leaves(trial attempts[4], fb_comparison *out, fb_error *error) {
+static fb_status match_leaves(trial *const attempts[4], fb_comparison *out, fb_error *error) {
     fb_buffer leaves[4] = {0};
     fb_status status = FB_OK;
     bool is_any = false, failed = false;
     for (int i = 0; i < 4; i++) {
-        visit_output(&attempts[i], &attempts[i].output, list_leaf, &leaves[i]);
+        visit_output(attempts[i], &attempts[i]->output, list_leaf, &leaves[i]);
         failed |= leaves[i].failed;
     }
     size_t count = leaves[0].size / sizeof(leaf_object);
@@ -314,40 +315,40 @@ static fb_status match_leaves(trial attempts[4], fb_comparison *out, fb_error *e
         for (int k = 0; k < 4 && !same; k++) fb_object_drop(of[k][i].object);
     }
     for (int i = 0; i < 4; i++) fb_buffer_free(&leaves[i]);
-    for (int i = 0; i < 4 && !status && is_any; i++) status = flatten_again(&attempts[i], error);
+    for (int i = 0; i < 4 && !status && is_any; i++) status = flatten_again(attempts[i], error);
     return status;
 }
 
 /* What both have written, or left as it was. */
-static void compare_memory(const trial attempts[2], const fb_tolerance *given, fb_comparison *out) {
-    const fb_comparison_scope *scope = attempts[0].inputs->scope;
-    for (uint32_t i = 0; attempts[0].memory_of && attempts[1].memory_of && i < fb_node_limit(attempts[0].graph); i++) {
+static void compare_memory(trial *const attempts[4], const fb_tolerance *given, fb_comparison *out) {
+    const fb_comparison_scope *scope = attempts[0]->inputs->scope;
+    for (uint32_t i = 0; attempts[0]->memory_of && attempts[1]->memory_of && i < fb_node_limit(attempts[0]->graph); i++) {
         if (!scope->partner[i].id) continue;
-        const fb_array *a = attempts[0].memory_of[i], *b = attempts[1].memory_of[scope->partner[i].id];
+        const fb_array *a = attempts[0]->memory_of[i], *b = attempts[1]->memory_of[scope->partner[i].id];
         fb_difference between;
         if (!a || !b) {
             out->writes_unknown = true;
             continue;
         }
-        fb_tolerance tolerance = given ? *given : fb_tolerance_of(fb_narrower_dtype(b->dtype, attempts[0].narrowest), false);
+        fb_tolerance tolerance = given ? *given : fb_tolerance_of(fb_narrower_dtype(b->dtype, attempts[0]->narrowest), false);
         out->writes_differ |=
             !fb_compare_arrays(a, b, &between) || !fb_difference_passes(&between, fb_largest_magnitude(b), &tolerance);
     }
 }
 
-static fb_status compare_outputs(trial attempts[4], const fb_tolerance *given, fb_comparison *out, fb_error *error) {
-    bool is_judged = attempts[0].inputs->scope;
+static fb_status compare_outputs(trial *const attempts[4], const fb_tolerance *given, fb_comparison *out, fb_error *error) {
+    bool is_judged = attempts[0]->inputs->scope;
     fb_status status = is_judged ? match_leaves(attempts, out, error) : FB_OK;
-    size_t count = attempts[0].count;
-    if (!is_judged && count == attempts[1].count && !same_structure(&attempts[0].output, &attempts[1].output))
+    size_t count = attempts[0]->count;
+    if (!is_judged && count == attempts[1]->count && !same_structure(&attempts[0]->output, &attempts[1]->output))
         return fb_fail(error, FB_INVALID, "output-mismatch", NULL,
                        "the outputs differ in what is not a tensor: how they are nested, a key, a number");
-    if (!status) status = check_steps(&attempts[0], error);
+    if (!status) status = check_steps(attempts[0], error);
     if (status) return status;
     for (int i = 1; i < 4; i++) {
-        if (attempts[i].count != count)
+        if (attempts[i]->count != count)
             return fb_fail(error, FB_INVALID, "output-mismatch", NULL, "one graph gives %zu tensors, the other %zu", count,
-                           attempts[i].count);
+                           attempts[i]->count);
     }
     out->outputs = fb_arena_alloc(&out->arena, (count ? count : 1) * sizeof *out->outputs);
     if (!out->outputs) return fb_fail_memory(error);
@@ -367,35 +368,129 @@ static fb_status compare_outputs(trial attempts[4], const fb_tolerance *given, f
         out->passes &= o->passes;
     }
     leaf_walk walk = {.out = out};
-    if (!status) visit_output(&attempts[0], &attempts[0].output, take_leaf, &walk);
+    if (!status) visit_output(attempts[0], &attempts[0]->output, take_leaf, &walk);
     return status ? status : stopped(attempts, error);
+}
+
+/* ---- both graphs --------------------------------------------------------------------------------------------------------- */
+
+/* Ends it unless it is NULL. */
+static void drop(trial *attempt) {
+    if (attempt) end(attempt);
+    free(attempt);
+}
+
+void fb_comparison_chain_free(fb_comparison_chain *chain) {
+    drop(chain->recorded);
+    drop(chain->exact);
+    *chain = (fb_comparison_chain){0};
+}
+
+/* A text is one of the graph, which does not last as long as what is kept. */
+static bool has_text(const fb_object *object) {
+    bool has_items = object->kind == FB_OBJECT_DICT || object->kind == FB_OBJECT_SLICE || fb_object_is_sequence(object);
+    bool has = object->kind == FB_OBJECT_STRING || object->kind == FB_OBJECT_DEVICE;
+    for (size_t i = 0; has_items && i < object->items->count && !has; i++) has = has_text(&object->items->objects[i]);
+    return has;
+}
+
+/* Are the outputs equal by content, and all that is written? */
+static fb_status prove(const fb_graph *a, const fb_graph *b, const fb_eval_options *options, bool *are_equal, fb_error *error) {
+    fb_node *input_of_b = calloc(fb_node_limit(b), sizeof *input_of_b);
+    fb_node of_a = fb_last_node(a, FB_MAIN_PROGRAM), of_b = fb_last_node(b, FB_MAIN_PROGRAM);
+    fb_work work = {.watch = options->watch};
+    fb_equality equality = {.a = a,
+                            .b = b,
+                            .input_of_b = input_of_b,
+                            .blobs = options->blobs,
+                            .random_weights = options->random_weights,
+                            .work = &work};
+    fb_status status = input_of_b ? FB_OK : fb_fail_memory(error);
+    for (fb_node n = fb_first_node(b, FB_MAIN_PROGRAM); n.id && !status; n = fb_next_node(b, n))
+        if (fb_node_at(b, n)->opcode == FB_PLACEHOLDER) input_of_b[n.id] = fb_node_find(a, FB_MAIN_PROGRAM, fb_node_name(b, n));
+    for (int by_movement = 0; by_movement < 2 && !*are_equal && !status; by_movement++) {
+        fb_equal_values equal;
+        status = fb_equal_values_find(&equality, by_movement, &equal, error);
+        if (status) break;
+        *are_equal = equal.end_of_a == equal.end_of_b && equal.of_a[of_a.id] == equal.of_b[of_b.id];
+        fb_equal_values_free(&equal);
+    }
+    free(input_of_b);
+    return status;
+}
+
+/* The evaluations, of which a chain has some, and gives those up. */
+typedef struct evaluations {
+    trial *attempts[4];  /* a and b, and both in float64 */
+    bool is_borrowed[4]; /* it is another one of them */
+    fb_comparison_inputs given[2];
+    const fb_graph *failed;
+} evaluations;
+
+static fb_status evaluate(evaluations *e, const fb_graph *a, const fb_graph *b, const fb_comparison_inputs *inputs,
+                          const fb_eval_options *options, fb_error *error) {
+    const fb_comparison_scope *scope = inputs->scope;
+    fb_comparison_chain *chain = inputs->chain;
+    bool are_equal = false;
+    fb_status status = FB_OK;
+    inputs_of(inputs, e->given);
+    if (chain) {
+        e->attempts[0] = chain->recorded;
+        e->attempts[2] = chain->exact;
+        *chain = (fb_comparison_chain){0};
+        status = prove(a, b, options, &are_equal, error);
+    }
+    for (int i = 0; i < 4 && !status; i++) {
+        trial now = trial_of(i % 2 ? b : a, &e->given[i % 2], i % 2, options), *last = i ? e->attempts[i - 1] : NULL;
+        bool is_known = e->attempts[i] != NULL;
+        e->is_borrowed[i] = (i == 1 && are_equal) || (i == 3 && chain);
+        if (e->is_borrowed[i]) e->attempts[i] = last;
+        else if (!is_known) e->attempts[i] = malloc(sizeof now);
+        if (!e->attempts[i]) return fb_fail_memory(error);
+        if (e->is_borrowed[i]) continue;
+        if (is_known) { /* the graph was another copy */
+            e->attempts[i]->graph = now.graph;
+            e->attempts[i]->inputs = now.inputs;
+            e->attempts[i]->options = now.options;
+            continue;
+        }
+        *e->attempts[i] = now;
+        if (i < 2 && scope && scope->partner) e->attempts[i]->memory_of = calloc(fb_node_limit(now.graph), sizeof(fb_array *));
+        status = run(e->attempts[i], last, i < 2 ? FB_PRECISION_RECORDED : FB_PRECISION_DOUBLE, error);
+        if (status) e->failed = now.graph;
+    }
+    return status;
+}
+
+/* Keeps for the next comparison what it has in common with this one. */
+static void end_evaluations(evaluations *e, fb_comparison_chain *chain) {
+    trial **of = e->attempts;
+    if (chain && !has_text(&of[1]->output)) {
+        *chain = (fb_comparison_chain){.recorded = of[1], .exact = of[2]};
+        of[2] = NULL;
+        if (e->is_borrowed[1]) of[0] = NULL;
+        of[1] = NULL;
+    }
+    for (int i = 0; i < 4; i++)
+        if (!e->is_borrowed[i]) drop(of[i]);
 }
 
 fb_status fb_compare_graphs(const fb_graph *a, const fb_graph *b, const fb_comparison_inputs *inputs,
                             const fb_eval_options *options, const fb_tolerance *tolerance, fb_comparison *out,
                             fb_error *error) {
-    trial attempts[4];
+    evaluations all = {0};
     const fb_comparison_scope *scope = inputs->scope;
-    fb_comparison_inputs given[2];
-    inputs_of(inputs, given);
-    for (int i = 0; i < 4; i++) attempts[i] = trial_of(i % 2 ? b : a, &given[i % 2], i % 2, options);
-    for (int i = 0; i < 2 && scope && scope->partner; i++)
-        attempts[i].memory_of = calloc(fb_node_limit(attempts[i].graph), sizeof(fb_array *));
     *out = (fb_comparison){.first_node = ""};
-    fb_status status = FB_OK;
-    const fb_graph *failed = NULL;
-    for (int i = 0; i < 4 && !status; i++) {
-        status = run(&attempts[i], i ? &attempts[i - 1] : NULL, i < 2 ? FB_PRECISION_RECORDED : FB_PRECISION_DOUBLE, error);
-        if (status) failed = attempts[i].graph;
-    }
-    if (!status) compare_memory(attempts, tolerance, out);
-    if (!status) status = compare_outputs(attempts, tolerance, out, error);
-    for (int i = 0; i < 4; i++) end(&attempts[i]);
+    fb_status status = evaluate(&all, a, b, inputs, options, error);
+    if (!status) compare_memory(all.attempts, tolerance, out);
+    if (!status) status = compare_outputs(all.attempts, tolerance, out, error);
+    fb_dtype narrowest = status ? FB_FLOAT64 : all.attempts[0]->narrowest;
+    end_evaluations(&all, status ? NULL : inputs->chain);
     bool is_searched = !scope || !scope->without_first_node;
     if (!status && !out->passes && is_searched)
-        status = fb_compare_nodes(a, b, inputs, options, FB_PRECISION_RECORDED, tolerance, attempts[0].narrowest, out, error);
+        status = fb_compare_nodes(a, b, inputs, options, FB_PRECISION_RECORDED, tolerance, narrowest, out, error);
     if (status) fb_comparison_free(out);
-    out->failed = failed;
+    out->failed = all.failed;
     return status;
 }
 

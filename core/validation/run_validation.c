@@ -206,10 +206,11 @@ static bool is_any_hidden(const fb_comparison *outputs) {
 
 /* On smaller and smaller inputs as long as an output overflows before the pass; on the first again if that does not help. */
 static fb_status compare_on_inputs(const fb_graph *before, const fb_graph *after, fb_eval_options *options,
-                                   const fb_tolerance *tolerance, fb_comparison *out, fb_error *error) {
-    static const fb_comparison_inputs drawn = {0};
+                                   const fb_tolerance *tolerance, fb_comparison_chain *chain, fb_comparison *out,
+                                   fb_error *error) {
     fb_status status = FB_OK;
     for (int attempt = 0; attempt <= FB_DEVIATIONS; attempt++) {
+        fb_comparison_inputs drawn = {.chain = attempt ? NULL : chain}; /* of what is drawn at first */
         options->deviation = attempt < FB_DEVIATIONS ? fb_deviation(attempt) : 1;
         status = fb_compare_graphs(before, after, &drawn, options, tolerance, out, error);
         if (status || !is_any_hidden(out) || attempt == FB_DEVIATIONS) break;
@@ -225,7 +226,8 @@ static fb_status compare_outputs(fb_run_validation *validation, const fb_graph *
     fb_error failure = {0};
     fb_eval_options options = *validation->options;
     options.random_weights = true;
-    fb_status status = compare_on_inputs(before, after, &options, validation->tolerance, &outputs, &failure);
+    fb_status status =
+        compare_on_inputs(before, after, &options, validation->tolerance, &validation->chain, &outputs, &failure);
     if (status == FB_INVALID && strcmp(failure.code, "output-mismatch") == 0) {
         found->fails = true;
         found->between.absolute = found->between.relative = found->between.ulp = HUGE_VAL;
@@ -260,14 +262,17 @@ static fb_status compare(fb_run_validation *validation, const fb_graph *before, 
                          const fb_pass_report *report, outcome *found, fb_error *error) {
     bool only_moves = fb_report_exactness(report) == FB_MOVES;
     if (!report->pass->preserves_computation && !validation->tolerance) {
+        fb_comparison_chain_free(&validation->chain);
         write_unevaluated(report->nodes, report->node_count, "not-compared",
                           "the pass is meant to change the result, so it is compared only when a tolerance is given",
                           &found->not_evaluated);
         return FB_OK;
     }
     found->lists_regions = !report->pass->preserves_computation && validation->mode == FB_VALIDATE_REWRITES;
-    return validation->mode == FB_VALIDATE_GRAPH ? compare_outputs(validation, before, after, found, error)
-                                                 : compare_regions(validation, before, after, only_moves, found, error);
+    if (validation->mode == FB_VALIDATE_REWRITES) return compare_regions(validation, before, after, only_moves, found, error);
+    fb_status status = compare_outputs(validation, before, after, found, error);
+    if (!report->pass->preserves_computation) fb_comparison_chain_free(&validation->chain); /* another truth from here on */
+    return status;
 }
 
 static fb_status look(void *context, size_t position, const fb_graph *before, const fb_graph *after, fb_pass_report *report,
@@ -292,4 +297,5 @@ void fb_run_validation_free(fb_run_validation *validation) {
     fb_buffer_free(&validation->failed_numbers);
     fb_buffer_free(&validation->failed_nodes);
     fb_arena_free(&validation->failed_names);
+    fb_comparison_chain_free(&validation->chain);
 }

@@ -27,6 +27,8 @@ typedef struct fb_run_validation {
     fb_buffer failed_numbers; /* of it, JSON: "regions" or "outputs" that differ, with their numbers */
     fb_buffer failed_nodes;   /* const char * in failed_names */
     fb_arena failed_names;
+
+    fb_comparison_chain chain; /* of whole graphs, as long as one pass after another is compared */
 } fb_run_validation;
 
 /* The watcher of a validated run (fb_composition_run); the context is a fb_run_validation. Passes get

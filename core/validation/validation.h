@@ -74,10 +74,19 @@ typedef struct fb_comparison {
     fb_arena arena;
 } fb_comparison;
 
+/* What a comparison leaves to the next one, whose first graph is the second of this one and whose inputs are the same: so each
+ * graph is evaluated once, and what is equal by content not at all. Both are then held against the first graph in float64. */
+typedef struct fb_comparison_chain {
+    struct trial *recorded; /* the second graph; NULL = it is evaluated */
+    struct trial *exact;    /* the first of all in float64; likewise */
+} fb_comparison_chain;
+void fb_comparison_chain_free(fb_comparison_chain *chain);
+
 typedef struct fb_comparison_inputs {
     const fb_named_array *items; /* by placeholder; what is not given is drawn from the options' seed in its recorded shape */
     size_t count;
     const struct fb_comparison_scope *scope; /* NULL: all outputs are compared, and must be of the same shapes */
+    fb_comparison_chain *chain;              /* NULL: this is the only comparison; not where there is a scope */
 } fb_comparison_inputs;
 
 /* A part of the outputs, for who judges one after another. A leaf is a place of a node in the output's arguments, counted from

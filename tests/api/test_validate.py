@@ -455,3 +455,25 @@ def test_files_that_do_not_fit_a_task(shared):
         assert (answer.status, answer.json()["code"]) == (422, code), answer
     file = stored_blob(shared, file_of({"output.0": x}))
     assert judged(shared, "mse", at_most=1, file=file).json()["code"] == "missing-input"
+
+
+def test_each_pass_is_compared_with_the_one_before(shared):
+    """The second of three is wrong, and only there; what was computed for the first is not taken for it."""
+    nodes = [node("x", "placeholder", "x", meta={"shape": [4, 6], "dtype": "float32"}),
+             node("half", "call_function", "operator.truediv", [ref("x"), 2.0]),
+             node("seventh", "call_function", "operator.truediv", [ref("half"), 7.0]),
+             node("flat", "call_method", "contiguous", [ref("seventh")], meta={"shape": [4, 6], "dtype": "float32"}),
+             node("output", "output", "output", [[ref("flat")]])]
+    graph = {"format": "foldback.graph/1", "modules": [{"path": "", "type": "Net"}], "tensors": [], "nodes": nodes}
+    for name, number, factor in (("ByTwo", 2.0, 0.5), ("BySeven", 7.0, 0.15)):
+        rule = {"name": f"Chain{name}", "exactness": "rounds",
+                "pattern": {"operator": ["div", "true_divide"], "args": ["?x", number], "as": "?y"},
+                "replacement": {"?y": {"operator": "mul", "args": ["?x", factor]}}}
+        made = shared.post("/v1/transformations", rule)
+        assert made.status in (200, 201), made
+    good = optimize(shared, graph, ["RemoveNoOps", "ChainByTwo"], validate="graph")
+    assert good.status == 201 and good.json()["validation"]["passes"]
+    for passes in (["ChainByTwo", "ChainBySeven"], ["RemoveNoOps", "ChainBySeven", "ChainByTwo"]):
+        answer = optimize(shared, graph, passes, validate="graph")
+        assert answer.status == 422 and answer.json()["code"] == "validation-failed", answer
+        assert "ChainBySeven" in answer.json()["detail"]
