@@ -867,6 +867,8 @@ static fb_status write_verdict(judge *j, bool is_same_structure) {
             snprintf(name, sizeof name, "output.%zu", out->count++);
             *one = judged_of(l, k);
             one->name = keep(j, name);
+            if (l->a.id) one->given_by[0] = keep(j, fb_node_name(j->graphs[0], l->a));
+            if (l->b.id) one->given_by[1] = keep(j, fb_node_name(j->graphs[1], l->b));
             fb_node of = l->b.id ? l->b : l->a;
             if (!one->dtype) one->dtype = (fb_dtype)fb_node_at(j->graphs[l->b.id ? 1 : 0], of)->dtype;
         }

@@ -137,6 +137,7 @@ typedef struct fb_judged {
     const char *reason; /* a code; NULL: none is needed. "bytes-missing", "random", "unsupported-operator" …; "shape", "dtype",
                            "missing-in-a", "missing-in-b"; "float64": it differs there, and rounding hides it otherwise */
     const char *detail, *node, *target; /* or NULL */
+    const char *given_by[2];            /* of an output: the nodes of a and b whose value it is; NULL = it has none */
     bool has_spread;                    /* one of the samples has many values; all equal and all zero say little */
     bool has_counterexample;
     size_t sample; /* of it, counted from 0 */

@@ -121,6 +121,11 @@ static void put_judged(fb_buffer *out, const fb_judged *one, uint64_t seed, cons
     if (one->node) fb_put_text(out, "node", one->node);
     if (one->target) fb_put_text(out, "target", one->target);
     if (is_output) {
+        fb_put_name(out, "given_by");
+        fb_buffer_char(out, '{');
+        fb_put_text_or_null(out, "a", one->given_by[0]);
+        fb_put_text_or_null(out, "b", one->given_by[1]);
+        fb_buffer_char(out, '}');
         put_numbers(out, one);
         fb_put_int(out, "samples", (int64_t)one->samples);
         fb_counterexample_write(one, seed, kept, out);

@@ -1,4 +1,4 @@
-/* Pictures of graphs: GET /v1/graphs/{id}/layout and /v1/runs/{run}/layout, as JSON or SVG. */
+/* Pictures of graphs: GET /v1/graphs/{id}/layout and /v1/runs/{run}/layout, POST /v1/picture, as JSON or SVG. */
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
@@ -82,6 +82,24 @@ static void get_layout(const fb_request *request, fb_response *response) {
     }
     fb_share_release(from);
     fb_share_release(to);
+}
+
+/* Two graphs that need not be here. */
+static void post_picture(const fb_request *request, fb_response *response) {
+    static const char *const known[] = {"a", "b", NULL};
+    fb_request_body body = {0};
+    fb_graph_input a = {0}, b = {0};
+    picture_request asked;
+    if (!read_options(request, response, &asked) || !fb_body_read(request, response, known, &body)) return;
+    if (fb_graph_input_pair(request, response, &body, 0, "a", &a) &&
+        fb_graph_input_pair(request, response, &body, 1, "b", &b)) {
+        fb_buffer answer = {0};
+        fb_buffer_char(&answer, '{');
+        respond_picture(request, response, a.shared->graph, b.shared->graph, &asked, &answer);
+    }
+    fb_graph_input_free(&a);
+    fb_graph_input_free(&b);
+    fb_request_body_free(&body);
 }
 
 /* ---- a run --------------------------------------------------------------------------------------------------------------- */
@@ -192,6 +210,13 @@ const fb_route fb_picture_routes[] = {
      .handler = get_run_layout,
      .scope = FB_SCOPE_READ,
      .query = "passes,open,at,depth",
+     .produces = "application/json,image/svg+xml"},
+    {.method = "POST",
+     .pattern = "/v1/picture",
+     .handler = post_picture,
+     .scope = FB_SCOPE_READ,
+     .body = FB_BODY_REQUIRED,
+     .query = "open,at,depth",
      .produces = "application/json,image/svg+xml"},
     {0},
 };

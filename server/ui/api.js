@@ -28,7 +28,7 @@ export class Problem extends Error {
 async function send(method, path, { body, text, headers, accept, signal } = {}) {
     const all = { Accept: accept ?? "application/json", ...headers };
     if (token()) all.Authorization = `Bearer ${token()}`;
-    if (body !== undefined || text !== undefined) all["Content-Type"] = "application/json";
+    if (body !== undefined || text !== undefined) all["Content-Type"] ??= "application/json";
     let answer;
     try {
         answer = await fetch(path, { method, headers: all, body: body === undefined ? text : JSON.stringify(body), signal, cache: "no-store" });
@@ -46,7 +46,8 @@ export async function call(method, path, options) {
     return answer.status === 204 ? null : answer.json();
 }
 export const get = (path, options) => call("GET", path, options);
-export const getText = async (path, options) => (await send("GET", path, { accept: "text/x-python", ...options })).text();
+export const callText = async (method, path, options) => (await send(method, path, options)).text();
+export const getText = (path, options) => callText("GET", path, { accept: "text/x-python", ...options });
 export const getBytes = async (path) => (await send("GET", path, { accept: "application/octet-stream" })).arrayBuffer();
 
 /** The items of a list, page by page, up to `most`. */

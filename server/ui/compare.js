@@ -27,7 +27,7 @@ export async function comparePage({ query, signal }) {
     try {
         const [from, to] = await Promise.all([idOf(base), idOf(graph)]);
         const explorer = new Explorer({ layout: `/v1/graphs/${to}/layout?base=${from}`, graph: to, base: from, query, signal });
-        content.push(h("p", {}, "From ", graphLink(from), " to ", graphLink(to)), judging(from, to, signal), explorer.element);
+        content.push(h("p", {}, "From ", graphLink(from), " to ", graphLink(to)), judging(from, to, explorer, signal), explorer.element);
         queueMicrotask(() => explorer.load().then(() => explorer.at && explorer.showNode(), (error) => explorer.failure.replaceChildren(problemText(error))));
     } catch (error) {
         if (!(error instanceof Problem) || error.status === 401) throw error;

@@ -1,6 +1,6 @@
 // A picture with what belongs to it: what changed, what was refused, one node, the code. Graphs, runs and comparisons are this.
 
-import { curl, get, getText } from "/ui/api.js";
+import { call, callText, curl, get, getText } from "/ui/api.js";
 import { problemText, sentence } from "/ui/acts.js";
 import { count, curlLine, h, put, say } from "/ui/dom.js";
 import { nodeDetails } from "/ui/node.js";
@@ -12,7 +12,8 @@ const OPEN_MOST = 60;      // boxes that an address names
 
 /**
  * `what` = {layout: path of the picture, graph, base: ids or undefined, refusals: [{pass, reason, nodes, detail}], query, signal,
- * steps: of a run: {names, chosen}, notes(picture): what stands above the picture}.
+ * steps: of a run: {names, chosen}, notes(picture): what stands above the picture}. Of two files, of which nothing is kept, it is
+ * {layout, texts: [a, b], documents: {a, b}, base: "a", graph: "b"}: the picture is asked for with both.
  */
 export class Explorer {
     constructor(what) {
@@ -23,6 +24,7 @@ export class Explorer {
         this.searches = 0;
         this.documents = {};
         this.codes = {};
+        for (const [id, document] of Object.entries(what.documents ?? {})) this.documents[id] = Promise.resolve(indexed(document));
         this.refused = new Map();
         for (const refusal of what.refusals ?? [])
             for (const node of refusal.nodes) this.refused.set(node, [...(this.refused.get(node) ?? []), refusal]);
@@ -35,7 +37,7 @@ export class Explorer {
         this.stages = h("div", { class: "stages" }, this.view.element);
         this.node = h("section", { class: "node", "aria-label": "Node", hidden: true });
         this.changes = h("section", { class: "changes", "aria-label": "What changed", hidden: true });
-        this.code = h("details", { class: "code" }, h("summary", {}, "Code"));
+        this.code = h("details", { class: "code", hidden: Boolean(this.texts) }, h("summary", {}, "Code"));
         this.code.addEventListener("toggle", () => this.showCode());
         this.failure = h("div", { role: "alert" });
         this.notice = h("p", { class: "notice" });
@@ -61,6 +63,7 @@ export class Explorer {
         for (const [view, name] of [[this.twin, "Before"], [this.view, isWanted ? "After" : undefined]]) view?.call(name);
         if (isWanted) {
             this.twin.isTwin = true;
+            this.twin.judged = this.view.judged;
             this.twin.choose(this.at);
             this.stages.prepend(this.twin.element);
             if (this.picture) this.twin.show(this.picture);
@@ -74,7 +77,7 @@ export class Explorer {
     /** A file of the picture as it is now, drawn by the service. */
     async save(kind) {
         try {
-            const svg = new Blob([await getText(this.address(), { accept: "image/svg+xml", signal: this.signal })], { type: "image/svg+xml" });
+            const svg = new Blob([await callText(...this.request("image/svg+xml"))], { type: "image/svg+xml" });
             const file = kind === "svg" ? svg : await drawn(svg, this.picture);
             const place = URL.createObjectURL(file);
             h("a", { href: place, download: `${(this.run ?? this.graph).replace("sha256:", "").slice(0, 14)}.${kind}` }).click();
@@ -96,15 +99,21 @@ export class Explorer {
         return this.layout + (text && (this.layout.includes("?") ? "&" : "?") + text);
     }
 
+    /** Asks for the picture. */
+    request(accept) {
+        const both = this.texts && { text: `{"a":${this.texts[0]},"b":${this.texts[1]}}` };
+        return [both ? "POST" : "GET", this.address(), { accept, signal: this.signal, ...both }];
+    }
+
     /** Fetches and shows the picture; `anchor` is the key of the box that stays where it is. */
     async load(options = {}) {
         const address = this.address();
         this.view.element.setAttribute("aria-busy", "true");
         try {
-            const picture = await get(address, { signal: this.signal });
+            const picture = await call(...this.request());
             this.failure.replaceChildren();
             this.shown(picture, options);
-            this.command.replaceChildren(curlLine(`${curl("GET", address)}\n# as a picture: add -H 'Accept: image/svg+xml' -o graph.svg`));
+            if (!this.texts) this.command.replaceChildren(curlLine(`${curl("GET", address)}\n# as a picture: add -H 'Accept: image/svg+xml' -o graph.svg`));
         } catch (error) {
             if (error.name === "AbortError") return;
             if (error.code === "unknown-node" && this.at) {
@@ -138,8 +147,21 @@ export class Explorer {
         this.writeAddress();
     }
 
+    /** Marks the verdicts on the outputs, and shows the first node that differs. */
+    async judge(found) {
+        const marks = new Map(), worst = found.outputs.find((one) => one.verdict === found.verdict) ?? found.outputs[0];
+        for (const one of found.outputs)
+            for (const name of Object.values(one.given_by)) if (name) marks.set(name, one.verdict);
+        if (worst) marks.set("output", found.outputs.length === 1 ? worst.verdict : `${found.outputs.filter((one) => one.verdict === worst.verdict).length} of ${found.outputs.length} ${worst.verdict}`);
+        const first = found.first_node?.name;
+        if (first) marks.set(first, "differs first");
+        for (const view of [this.view, this.twin]) view?.judge(marks);
+        if (first) await this.select(first);
+    }
+
     /** What is selected stands in the address. */
     writeAddress() {
+        if (this.texts) return;
         const query = new URLSearchParams(location.search);
         query.delete("open");
         query.delete("at");
@@ -191,13 +213,8 @@ export class Explorer {
     // ---- the panel
 
     async document(id) {
-        if (!id || this.picture.nodes > READ_WHOLE) return undefined;
-        return once(this.documents, id, () => get(`/v1/graphs/${id}`, { signal: this.signal }).then((document) => {
-            document.byName = new Map(document.nodes.map((node) => [node.name, node]));
-            document.modulesByPath = new Map((document.modules ?? []).map((module) => [module.path, module]));
-            document.tensorsByName = new Map((document.tensors ?? []).map((tensor) => [tensor.name, tensor]));
-            return document;
-        }));
+        if (!id || (this.picture.nodes > READ_WHOLE && !this.texts)) return undefined;
+        return once(this.documents, id, () => get(`/v1/graphs/${id}`, { signal: this.signal }).then(indexed));
     }
 
     /** What a document says of one node, where the document is too large to be read here whole. */
@@ -215,7 +232,7 @@ export class Explorer {
         const name = this.at;
         if (!name) return;
         try {
-            const isLarge = this.picture.nodes > READ_WHOLE;
+            const isLarge = this.picture.nodes > READ_WHOLE && !this.texts;
             const [now, was] = await Promise.all([this.graph, this.base].map((id) => isLarge ? this.part(id, name) : this.document(id)));
             const line = now && !isLarge && this.lineOf(await this.codeOf(this.graph), name);
             const oldLine = was && !isLarge && this.lineOf(await this.codeOf(this.base), name);
@@ -282,6 +299,7 @@ export class Explorer {
     // ---- code
 
     codeOf(id) {
+        if (this.texts) return [];
         return once(this.codes, id, () => getText(`/v1/graphs/${id}/code`, { signal: this.signal }).then((text) => text.split("\n")));
     }
 
@@ -321,6 +339,16 @@ export class Explorer {
         return this.run ? [`/v1/runs/${this.run}/nodes`] : [this.graph, this.base].filter(Boolean).map((id) => `/v1/graphs/${id}/nodes`);
     }
 
+    /** The same of files that only this page has. */
+    async searchDocuments(text) {
+        const words = text.toLowerCase().split(/\s+/);
+        const documents = await Promise.all([this.graph, this.base].map((id) => this.documents[id]));
+        return documents.map((document) => {
+            const items = document.nodes.filter((node) => words.every((word) => `${node.name} ${node.target} ${node.meta?.dtype ?? ""}`.toLowerCase().includes(word)));
+            return { items: items.slice(0, FOUND_MOST), left_out: Math.max(0, items.length - FOUND_MOST) };
+        });
+    }
+
     searchForm() {
         const results = h("ul", { class: "results", hidden: true });
         const field = h("input", { type: "search", id: "search", placeholder: this.run ? "layers.3 linear, changed, refused …" : "name, module, operator, dtype", autocomplete: "off" });
@@ -329,7 +357,8 @@ export class Explorer {
             const text = field.value.trim();
             if (!text) { results.hidden = true; return []; }
             const asked = ++this.searches;
-            const pages = await Promise.all(this.searched().map((path) => get(`${path}?limit=${FOUND_MOST}&search=${encodeURIComponent(text)}`, { signal: this.signal })));
+            const pages = this.texts ? await this.searchDocuments(text) :
+                await Promise.all(this.searched().map((path) => get(`${path}?limit=${FOUND_MOST}&search=${encodeURIComponent(text)}`, { signal: this.signal })));
             if (asked !== this.searches) return this.found ?? [];
             const found = new Map(pages.flatMap((page) => page.items).map((node) => [node.name, node]));
             const first = found.get(text), nodes = [...(first ? [first] : []), ...[...found.values()].filter((node) => node !== first)].slice(0, FOUND_MOST);
@@ -379,6 +408,13 @@ async function drawn(svg, { width, height }) {
     } finally {
         URL.revokeObjectURL(place);
     }
+}
+
+function indexed(document) {
+    document.byName = new Map(document.nodes.map((node) => [node.name, node]));
+    document.modulesByPath = new Map((document.modules ?? []).map((module) => [module.path, module]));
+    document.tensorsByName = new Map((document.tensors ?? []).map((tensor) => [tensor.name, tensor]));
+    return document;
 }
 
 /** What was asked for once, kept in `cache`; what failed is asked for again. */

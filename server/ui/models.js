@@ -37,10 +37,19 @@ export async function modelPage({ id: model, again, signal }) {
     aliases.forEach((alias, i) => content.push(aliasSection({ model, path, alias, history: histories[i], plan: plans[i], versions, run: runs.get(alias.run), may, again })));
     if (may && versions.length) content.push(h("div", { class: "buttons" }, newAlias({ path, versions, again })));
     content.push(h("section", {}, h("h2", {}, "Versions"),
-        versions.length ? table("Versions", ["Version", "Graph", "Made by", "Note", "Since", "Deployed as"], versions.map((one) => [h("strong", {}, one.version), graphLink(one.graph), one.run ? runLink(one.run) : "an upload", one.note ?? "", ago(one.created),
+        versions.length ? table("Versions", ["Version", "Graph", "Made by", "Validation", "Note", "Since", "Deployed as"], versions.map((one) => [h("strong", {}, one.version), graphLink(one.graph), one.run ? runLink(one.run) : "an upload", validated(one.validation), one.note ?? "", ago(one.created),
             aliases.filter((alias) => alias.version === one.version).map((alias) => alias.alias).join(", ")])) : empty("There are no versions.")),
     curlLine(curl("GET", `${path}/versions`)));
     return { title: model, content };
+}
+
+/** The numbers of the run that made a version, with the bound: "top1 0.994 (at least 0.99)". */
+function validated(found) {
+    if (!found) return "";
+    const short = (number) => (typeof number === "number" ? Number(number.toPrecision(4)).toString() : "not known");
+    if (found.mode !== "task") return `${found.mode}: ${found.passes === null ? "nothing could be evaluated" : found.passes ? "passes" : "differs"}${found.complete ? "" : ", in part"}`;
+    const bound = found.at_least !== undefined ? `at least ${short(found.at_least)}` : `at most ${short(found.at_most)}`;
+    return found.outputs.map((one, i) => [i > 0 && h("br"), `${found.metric} ${short(one.value)}${one.before === null ? "" : `, before ${short(one.before)}`} (${bound})`, !one.passes && h("strong", {}, " fails")]);
 }
 
 function aliasSection({ model, path, alias, history, plan, versions, run, may, again }) {

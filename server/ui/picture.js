@@ -40,6 +40,7 @@ export class PictureView {
         this.scale = 1;
         this.x = this.y = 0;
         this.pointers = new Map();
+        this.judged = new Map();
         this.sheet = s("g", {});
         this.svg = s("svg", { class: "picture", role: "group" }, !hides && markers(), this.sheet);
         this.caption = h("p", { class: "caption" });
@@ -89,6 +90,12 @@ export class PictureView {
         this.mark();
     }
 
+    /** Writes a verdict beside some nodes: a map from names to words. */
+    judge(marks) {
+        this.judged = marks;
+        if (this.picture) this.show(this.picture);
+    }
+
     find(key) { return this.boxes?.find((box) => box.key === key && (box.kind === "node" || !this.boxes.some((other) => other.key === key && other.kind === "node"))); }
 
     /** A name for this side, on it and for those who listen. */
@@ -105,9 +112,10 @@ export class PictureView {
 
     draw(box) {
         const tally = box.kind !== "node" && (box.added || box.removed || box.changed);
+        const verdict = box.kind === "node" && this.judged.get(box.key);
         const group = s("g", {
             class: `box ${box.kind} ${box.state}${box.open ? " open" : ""}`, role: "button", tabindex: "-1",
-            "aria-label": spoken(box), "aria-expanded": box.kind === "node" ? undefined : String(box.open), "data-id": box.id,
+            "aria-label": [spoken(box), verdict].filter(Boolean).join(", "), "aria-expanded": box.kind === "node" ? undefined : String(box.open), "data-id": box.id,
         },
         s("title", {}, box.key),
         s("rect", { x: box.x, y: box.y, width: box.width, height: box.height, rx: 6 }),
@@ -118,9 +126,8 @@ export class PictureView {
             box.removed > 0 && s("tspan", { class: "removed" }, `−${box.removed} `),
             box.changed > 0 && s("tspan", { class: "changed" }, `~${box.changed}`)),
         !box.open && box.shape && s("text", { class: "shape", x: box.x + box.width / 2 + 5, y: box.y + box.height + 12 }, shapeText(box)),
-        box.refused > 0 && s("g", { class: "badge" },
-            s("rect", { x: box.x + box.width - 50, y: box.y - 13, width: 54, height: 16, rx: 8 }),
-            s("text", { x: box.x + box.width - 23, y: box.y - 1, "text-anchor": "middle" }, "refused")));
+        verdict && badge(box, verdict, verdict.includes("differs") ? "bad" : verdict.includes("not-evaluated") ? "" : "good"),
+        box.refused > 0 && badge(box, "refused"));
         this.elements.set(box.id, group);
         return group;
     }
@@ -282,6 +289,14 @@ export class PictureView {
             this.zoom(scale / this.scale);
         }
     }
+}
+
+/** A word on the right upper corner of a box. */
+function badge(box, text, kind = "") {
+    const width = 12 + text.length * 6, right = box.x + box.width + 4;
+    return s("g", { class: `badge ${kind}` },
+        s("rect", { x: right - width, y: box.y - 13, width, height: 16, rx: 8 }),
+        s("text", { x: right - width / 2, y: box.y - 1, "text-anchor": "middle" }, text));
 }
 
 function markers() {

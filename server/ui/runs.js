@@ -62,7 +62,7 @@ export async function runPage({ id, query, signal }) {
         steps > 0 && h("div", { class: "steps" }, h("label", { for: "step" }, "Passes done"), slider,
             put(h("datalist", { id: "steps" }), run.passes.map((pass, i) => h("option", { value: i + 1, label: pass.name }))), said),
         explorer.element,
-        isUndoable && run.source !== run.result && bisecting(run, signal),
+        isUndoable && run.source !== run.result && bisecting(run, explorer, signal),
         h("details", {}, h("summary", {}, "Passes"), passesTable(run)),
         curlLine(curl("GET", `/v1/runs/${run.id}`)),
     ];

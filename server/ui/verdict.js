@@ -1,8 +1,10 @@
 // Verdicts: on two graphs of the store, on two files that nothing is kept of, and on a run, whose wrong match is looked for.
 
-import { call } from "/ui/api.js";
+import { call, mayWrite } from "/ui/api.js";
 import { problemText } from "/ui/acts.js";
+import { go } from "/ui/app.js";
 import { count, h, link, table } from "/ui/dom.js";
+import { Explorer } from "/ui/explore.js";
 
 const MEANINGS = {
     same: "The same operators on the same bytes, but for names and order. This is a proof.",
@@ -55,33 +57,64 @@ function asking(label, ask) {
     return h("div", { class: "asking" }, h("div", { class: "buttons" }, button), result);
 }
 
-/** A verdict on two graphs that are here. Weights that are not are drawn. */
-export const judging = (a, b, signal) => asking("Do they compute the same?", async () => verdict(await call("POST", "/v1/compare", { body: { a, b, random_weights: true }, signal }), a));
+/** A verdict on two graphs that are here, also in their picture. Weights that are not are drawn. */
+export const judging = (a, b, explorer, signal) => asking("Do they compute the same?", async () => {
+    const found = await call("POST", "/v1/compare", { body: { a, b, random_weights: true }, signal });
+    await explorer.judge(found);
+    return verdict(found, a);
+});
 
 /** Which match of a run makes its result differ from its source. */
-export const bisecting = (run, signal) => asking("Find what makes it differ", async () => culprit(run, await call("POST", `/v1/runs/${run.id}/bisect`, { body: { random_weights: true }, signal })));
+export const bisecting = (run, explorer, signal) => asking("Find what makes it differ", async () => {
+    const found = await call("POST", `/v1/runs/${run.id}/bisect`, { body: { random_weights: true }, signal });
+    if (found.outputs) await explorer.judge(found);
+    return culprit(run, found);
+});
+
+const KINDS = [[".onnx", "application/onnx"], [".pt2", "application/zip"], [".json", "application/json"]];
+
+/** Stores both files, which may be archives, and goes to the page of the two graphs. */
+async function keepBoth(files, signal) {
+    const ids = [];
+    for (const file of files) {
+        const kind = KINDS.find(([end]) => file.name.endsWith(end));
+        if (!kind) throw new Error(`${file.name} is neither .json nor .pt2 nor .onnx.`);
+        ids.push((await call("POST", "/v1/graphs", { text: file, headers: { "Content-Type": kind[1] }, signal })).id);
+    }
+    go(`/ui/compare?${new URLSearchParams({ base: ids[0], graph: ids[1] })}`);
+}
 
 /** Two files of documents, chosen or dropped. Their text is sent as it is: numbers keep their spelling. */
 export function judgingFiles(signal) {
-    const fields = ["a", "b"].map((name) => h("input", { type: "file", id: `file-${name}`, accept: ".json,application/json" }));
+    const fields = ["a", "b"].map((name) => h("input", { type: "file", id: `file-${name}`, accept: ".json,.pt2,.onnx,application/json" }));
+    const keep = h("input", { type: "checkbox", id: "keep" });
     const dropped = [null, null];
     const names = fields.map(() => h("span", { class: "faint" }));
-    const put = (i, file) => { dropped[i] = file; names[i].textContent = file ? ` ${file.name}` : ""; };
+    const put = (i, file, name = "") => { dropped[i] = file; names[i].textContent = name; };
     fields.forEach((field, i) => field.addEventListener("change", () => put(i, field.files[0] ?? null)));
-    const texts = async () => {
+    const both = () => {
         if (!dropped[0] || !dropped[1]) throw new Error("Choose two files, or drop them here.");
-        const both = await Promise.all(dropped.map((file) => file.text()));
-        both.forEach((text, i) => { if (!text.trimStart().startsWith("{")) throw new Error(`${dropped[i].name} is not a document. Archives are stored when they are read: use foldback compare.`); });
-        return both;
+        return dropped;
     };
-    const zone = h("section", { class: "empty", "aria-label": "Two files",
-        ondragover: (event) => event.preventDefault(),
-        ondrop: (event) => { event.preventDefault(); [...event.dataTransfer.files].slice(0, 2).forEach((file) => put(dropped[0] ? 1 : 0, file)); } },
-    h("h2", {}, "Two files"), h("p", { class: "faint" }, "Documents of graphs, chosen or dropped here. Nothing is kept."),
-    fields.map((field, i) => h("label", { for: field.id }, i ? "Second file " : "First file ", field, names[i])),
-    asking("Compare the files", async () => {
+    const texts = async () => {
+        const read = await Promise.all(both().map((file) => file.text()));
+        read.forEach((text, i) => { if (!text.trimStart().startsWith("{")) throw new Error(`${dropped[i].name} is not a document. Archives are stored when they are read: tick "Keep both files", or use foldback compare.`); });
+        return read;
+    };
+    const judge = async () => {
+        if (keep.checked) return keepBoth(both(), signal);
         const [a, b] = await texts();
-        return verdict(await call("POST", "/v1/compare", { text: `{"a":${a},"b":${b},"random_weights":true}`, signal }));
-    }));
-    return zone;
+        const found = await call("POST", "/v1/compare", { text: `{"a":${a},"b":${b},"random_weights":true}`, signal });
+        const explorer = new Explorer({ layout: "/v1/picture", texts: [a, b], documents: { a: JSON.parse(a), b: JSON.parse(b) }, base: "a", graph: "b", query: new URLSearchParams(), signal });
+        queueMicrotask(() => explorer.load().then(() => explorer.judge(found)).catch((error) => explorer.failure.replaceChildren(problemText(error))));
+        return [verdict(found), explorer.element];
+    };
+    const keeping = h("p", { hidden: true }, h("label", { for: "keep" }, keep, " Keep both files. Archives, .pt2 and .onnx, need this."));
+    mayWrite().then((may) => { keeping.hidden = !may; }, () => {});
+    return h("section", {}, h("section", { class: "empty", "aria-label": "Two files",
+        ondragover: (event) => event.preventDefault(),
+        ondrop: (event) => { event.preventDefault(); [...event.dataTransfer.files].slice(0, 2).forEach((file) => put(dropped[0] ? 1 : 0, file, ` ${file.name} `)); } },
+    h("h2", {}, "Two files"), h("p", { class: "faint" }, "Documents of graphs, chosen or dropped here. Nothing is kept unless you ask for it."),
+    fields.map((field, i) => h("label", { for: field.id }, i ? "Second file " : "First file ", field, names[i])), keeping),
+    asking("Compare the files", judge));
 }

@@ -188,3 +188,20 @@ def test_pictures_of_the_documentation(shared):
             file.write_bytes(svg)
         assert file.read_bytes() == svg, f"{file} shows something else now: UPDATE=1 draws it anew"
         assert f"pictures/{name}.svg)" in page.read_text().split("\n## ")[0]
+
+
+def test_two_graphs_that_are_not_here(shared, service, run):
+    """The picture is that of the same graphs when they are stored."""
+    a, b = (shared.get(f"/v1/graphs/{run[which]}").json() for which in ("source", "result"))
+    drawn = service.post("/v1/picture?open=bert.encoder.layer.3", {"a": a, "b": b})
+    assert drawn.status == 200 and service.get("/v1/graphs").json()["items"] == []
+    stored_one = shared.get(f"/v1/graphs/{run['result']}/layout?base={run['source']}&open=bert.encoder.layer.3").json()
+    assert drawn.json() == {key: value for key, value in stored_one.items() if key not in ("base", "graph")}
+    assert shared.post("/v1/picture", {"a": run["source"], "b": run["result"]}).json()["changed"] == stored_one["changed"]
+    assert service.request("POST", "/v1/picture", json.dumps({"a": a, "b": b}), headers=SVG).body.startswith(b"<svg")
+    for body, query, status, code in (({"a": a}, "", 422, "missing-member"),
+                                      ({"a": a, "b": "sha256:" + "0" * 64}, "", 404, "unknown-graph"),
+                                      ({"a": a, "b": b}, "?at=nowhere", 404, "unknown-node"),
+                                      ({"a": a, "b": {}}, "", 422, None)):
+        answer = service.post(f"/v1/picture{query}", body)
+        assert answer.status == status and code in (None, answer.json()["code"]), answer

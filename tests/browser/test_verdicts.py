@@ -4,7 +4,7 @@ import json
 
 import axe_playwright_python.sync_playwright as axe
 from test_viewer import Tab, until
-from viewed import Service
+from viewed import FIXTURES, Service
 
 
 def node(name, op, target, args, **more):
@@ -62,6 +62,35 @@ def test_two_graphs_that_are_here(browser, new_service):
     assert not tab.said
 
 
+def test_two_archives_that_are_kept_on_request(browser, new_service):
+    address, _ = new_service()
+    tab = Tab(browser, address, width=768)
+    page = tab.open("/ui/compare")
+    page.get_by_label("First file").set_input_files(FIXTURES / "onnx/functions.onnx")
+    page.get_by_label("Second file").set_input_files(FIXTURES / "onnx/half-mlp.onnx")
+    page.get_by_label("Keep both files").check()
+    page.get_by_role("button", name="Compare the files").click()
+    until(page, "() => location.search.includes('base=') || document.querySelector('[role=alert]')?.textContent")
+    page.get_by_role("button", name="Do they compute the same?").wait_for(timeout=20_000)
+    tab.settle()
+    assert len(Service(address).get("/v1/graphs")["items"]) == 2
+    tab.close("compare-kept")
+    assert not tab.said
+
+
+def test_the_numbers_of_a_validation_stand_beside_the_version(browser, new_service, tmp_path):
+    address, _ = new_service()
+    service = Service(address)
+    run = service.call("POST", "/v1/optimize", {"graph": chain(3, 9), "passes": ["ChangeTrueDivToMulByInverse"],
+                                                "options": {"validate": "graph"}})
+    service.call("PUT", "/v1/models/net/versions/v1", {"run": run["id"]})
+    tab = Tab(browser, address, width=360)
+    page = tab.open("/ui/models/net")
+    assert page.get_by_role("cell", name="graph: passes").count() == 1
+    tab.close("model-validated")
+    assert not tab.said
+
+
 def test_two_files_of_which_nothing_is_kept(browser, new_service, tmp_path):
     address, _ = new_service()
     tab = Tab(browser, address)
@@ -81,6 +110,15 @@ def test_two_files_of_which_nothing_is_kept(browser, new_service, tmp_path):
     page.get_by_label("Second file").set_input_files(tmp_path / "a.json")
     page.get_by_role("button", name="Compare the files").click()
     shown(tab, "This is a proof")
+    page.get_by_label("Second file").set_input_files(tmp_path / "b.json")
+    page.get_by_role("button", name="Compare the files").click()
+    until(page, "() => document.querySelector('.stage .box.chosen')")
+    marks = dict(page.eval_on_selector_all(
+        ".stage .badge", "(all) => all.map((one) => [one.parentElement.querySelector('title').textContent, one.textContent])"))
+    assert marks == {"output": "differs", "by7": "differs first"}
+    page.get_by_role("button", name="node, by7").first.click()
+    until(page, "() => document.querySelector('.panel .node').textContent.includes('truediv')")
+    assert page.locator(".panel .node").get_by_text("7.5").count()
     assert Service(address).get("/v1/graphs")["items"] == [] and not axe.Axe().run(page).response["violations"]
     tab.close("compare-files")
     assert not tab.said
