@@ -347,9 +347,7 @@ FUZZ_OPTIMISE ?= -O1 -g
 FUZZ_BUILD   := build-fuzz
 FUZZERS      ?= $(patsubst tests/fuzz/%.c,%,$(wildcard tests/fuzz/fuzz_*.c))
 FUZZ_FLAGS   := OPTIMISE='$(FUZZ_OPTIMISE)' SANITIZE='-fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=undefined'
-fuzz:
-	@deploy/install-deps.sh build lint
-	@$(MAKE) --no-print-directory $(PARALLEL) CC=clang BUILD=$(FUZZ_BUILD) $(FUZZ_FLAGS) $(FUZZERS:%=$(FUZZ_BUILD)/%)
+fuzz: fuzzers
 	@tests/fuzz/run $(FUZZ_BUILD) $(FUZZ_SECONDS) $(FUZZERS)
 
 ## make fuzz-coverage   which lines the committed inputs of the fuzzers, and those that make fuzz found, reach
@@ -358,6 +356,10 @@ fuzz-coverage:
 	@$(MAKE) --no-print-directory CC=clang BUILD=build-fuzz-coverage OPTIMISE='-O1 -g' \
 	    SANITIZE='-fprofile-instr-generate -fcoverage-mapping' $(FUZZERS:%=build-fuzz-coverage/%)
 	@tests/fuzz/coverage build-fuzz-coverage $(FUZZ_BUILD) $(FUZZERS)
+
+fuzzers:
+	@deploy/install-deps.sh build lint
+	@$(MAKE) --no-print-directory $(PARALLEL) CC=clang BUILD=$(FUZZ_BUILD) $(FUZZ_FLAGS) $(FUZZERS:%=$(FUZZ_BUILD)/%)
 
 # The generator of random graphs, and what clients change of them.
 FUZZ_HELPERS := tests/fuzz/shared $(basename $(wildcard tests/unit/generator*.c tests/unit/client_*.c)) tests/unit/document_rows \
@@ -455,14 +457,19 @@ SOURCES := $(shell find core server tests -name '*.[ch]' 2>/dev/null)
 format:
 	@clang-format -i $(SOURCES)
 
+# Where clang's objects of the service are: CI looks at those of the fuzzers, so that it compiles once for both.
+LINT_BUILD ?= build-clang
+LINT_FLAGS := $(if $(filter $(FUZZ_BUILD),$(LINT_BUILD)),$(FUZZ_FLAGS),OPTIMISE=-O0)
 ## make lint         formatting, a build by clang with every warning an error, exports that nothing uses, and folders that call one above them; lint-python
 lint: lint-python
 	@command -v clang >/dev/null && command -v clang-format >/dev/null || \
 	    { echo 'make lint: clang or clang-format is missing; deploy/install-deps.sh lint installs them' >&2; exit 1; }
 	@clang-format --dry-run -Werror $(SOURCES)
-	@$(MAKE) --no-print-directory CC=clang BUILD=build-clang OPTIMISE=-O0 CI=true all $(UNIT_SOURCES:%.c=build-clang/%.o) $(FUZZERS:%=build-clang/tests/fuzz/%.o)
-	@tests/lint/exports build-clang
-	@tests/lint/arrows build-clang
+	@$(MAKE) --no-print-directory CC=clang BUILD=$(LINT_BUILD) $(LINT_FLAGS) CI=true \
+	    $(patsubst %.c,$(LINT_BUILD)/%.o,$(CORE_SOURCES) $(SERVER_SOURCES) $(FUZZERS:%=tests/fuzz/%.c))
+	@$(MAKE) --no-print-directory CC=clang BUILD=build-clang OPTIMISE=-O0 CI=true $(UNIT_SOURCES:%.c=build-clang/%.o)
+	@tests/lint/exports $(LINT_BUILD)
+	@tests/lint/arrows $(LINT_BUILD)
 
 ## make lint-python   ruff on all Python (ruff.toml), mypy --strict on the client, its imports in a circle, tests that are defined twice
 lint-python:
@@ -506,5 +513,5 @@ clean:
 	rm -rf build build-asan build-clang build-deb build-fuzz build-fuzz-coverage build-tsan build-valgrind
 
 -include $(shell find $(BUILD) -name '*.d' 2>/dev/null)
-.PHONY: all help deps demo golden test test-all test-long nightly everything tests run-tests test-contract test-s3 test-postgres test-mlflow test-generators test-typescript test-browser test-python adversary adversary-onnx test-client test-compile test-deploy test-load asan soak fuzz fuzz-coverage bench bench-instructions bench-compare bench-durable bench-weights bench-archives bench-layouts bench-peers bench-nodes format lint lint-python install wheel deb sbom reproducible clean
+.PHONY: all help deps demo golden test test-all test-long nightly everything tests run-tests test-contract test-s3 test-postgres test-mlflow test-generators test-typescript test-browser test-python adversary adversary-onnx test-client test-compile test-deploy test-load asan soak fuzz fuzzers fuzz-coverage bench bench-instructions bench-compare bench-durable bench-weights bench-archives bench-layouts bench-peers bench-nodes format lint lint-python install wheel deb sbom reproducible clean
 .SECONDARY:

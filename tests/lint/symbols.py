@@ -13,7 +13,7 @@ def symbols(build):
                 continue
             for line in subprocess.run(["nm", "-g", path], check=True, capture_output=True, text=True).stdout.splitlines():
                 kind, name = line.split()[-2:]
-                if kind == "U":
+                if kind in "Uw":
                     used.setdefault(source, set()).add(name)
                 else:
                     defined[name] = source
