@@ -7,8 +7,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "server/store/backup.h"
-
 #define DEFAULT_LIMIT 50
 
 /* ---- reporting ---------------------------------------------------------------------------------------------------------- */
@@ -64,19 +62,10 @@ static bool all_are_files(const fb_cli *cli) {
     return all;
 }
 
-/* Below $TMPDIR, or /tmp where it is too long. */
 static int make_own_folder(fb_cli *cli) {
-    const char *place = fb_variable("TMPDIR");
-    size_t space = sizeof cli->own_folder;
-    if (!place || (size_t)snprintf(cli->own_folder, space, "%s/foldback-XXXXXX", place) >= space)
-        strcpy(cli->own_folder, "/tmp/foldback-XXXXXX");
-    if (mkdtemp(cli->own_folder)) {
-        cli->values.data = cli->own_folder;
-        return FB_EXIT_DONE;
-    }
-    cli->own_folder[0] = '\0';
-    return fb_complain(FB_EXIT_FAILED, "cannot make a folder for what the files hold: %s; name one with --data",
-                       strerror(errno));
+    int result = fb_own_folder_make(&cli->own_folder);
+    if (!result) cli->values.data = cli->own_folder.path;
+    return result;
 }
 
 /* The data folder is not there. */
@@ -177,7 +166,7 @@ static int run(fb_cli *cli) {
     int result = fb_cli_find_place(cli);
     if (!result) result = cli->verb->run(cli);
     fb_client_free(cli->client);
-    if (*cli->own_folder) fb_folder_remove(cli->own_folder, NULL);
+    fb_own_folder_remove(&cli->own_folder);
     return result;
 }
 

@@ -6,6 +6,8 @@
 #define FB_CLI_CLI_H
 
 #include <jansson.h>
+#include <limits.h>
+#include <sys/types.h>
 
 #include "core/base/sha256.h"
 #include "core/document/document.h"
@@ -67,6 +69,18 @@ typedef struct fb_cli_values {
     fb_text_list keys; /* that sign */
 } fb_cli_values;
 
+/* A data folder of this command alone. */
+typedef struct fb_own_folder {
+    char path[PATH_MAX]; /* "": none */
+    pid_t watcher;       /* removes it when the process has ended */
+    int alive;           /* closed by then */
+} fb_own_folder;
+
+/* Below $TMPDIR, or /tmp where that is too long. For a process that has no threads yet. */
+int fb_own_folder_make(fb_own_folder *own);
+/* Waits until it is removed; nothing happens where there is none. */
+void fb_own_folder_remove(fb_own_folder *own);
+
 struct fb_cli {
     const fb_verb *verb;
     fb_cli_values values;
@@ -77,8 +91,8 @@ struct fb_cli {
     bool has_token;       /* of a service, once `client` is there */
     bool is_short;        /* a table could not be printed for want of memory */
     bool has_place;       /* an option or a variable names the store */
-    char own_folder[64];  /* a data folder of this command alone; "" = none */
-    fb_client *client;    /* NULL until it is needed */
+    fb_own_folder own_folder;
+    fb_client *client; /* NULL until it is needed */
 };
 
 /* Says where the store is, when no option does. */

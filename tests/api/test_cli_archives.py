@@ -3,7 +3,9 @@
 import json
 import os
 import pathlib
+import signal
 import subprocess
+import time
 
 from conftest import binary
 
@@ -84,6 +86,21 @@ def test_files_are_read_without_a_data_folder(tmp_path):
     done = run(tmp_path, "optimize", given, "--pass", "MergeLinears", "-n", "--json")
     assert done.returncode == 0 and json.loads(done.stdout)["id"] is None, done.stderr
     assert run(tmp_path, "compare", given, given).returncode == 0
+
+
+def test_an_own_folder_goes_with_a_killed_command(tmp_path):
+    place = tmp_path / ("tmp" * 50)
+    place.mkdir()
+    command = subprocess.Popen([binary(), "compare", ARCHIVES / "kinds.pt2", "-"], stdin=subprocess.PIPE,
+                               env={**os.environ, "TMPDIR": str(place)})
+    while not list(place.iterdir()) and command.poll() is None:
+        time.sleep(0.001)
+    command.kill()
+    assert command.wait() == -signal.SIGKILL
+    end = time.monotonic() + 60
+    while list(place.iterdir()) and time.monotonic() < end:
+        time.sleep(0.01)
+    assert not list(place.iterdir())
 
 
 def test_a_broken_archive_is_named(tmp_path):
