@@ -246,9 +246,10 @@ static fb_tensor add_tensor(fb_rewrite *rewrite, fb_module module, const char *a
     row->dtype = (uint8_t)(dtype ? dtype : type.dtype);
     row->recipe = recipe;
     row->requires_grad = requires_grad;
-    bool is_alike = after.id && fb_shape_rank(graph, fb_tensor_at(graph, after)->shape) == type.rank;
-    if (is_alike && fb_tensor_format(graph, after) != FB_FORMAT_UNSAID)
-        set_format(rewrite, tensor, fb_map_value(graph, fb_tensor_at(graph, after)->rest, "memory_format"));
+    /* Also of a kernel of 1 x 1, which has both orders: PyTorch lays a convolution's result out as its strides are. */
+    fb_value rest = after.id ? fb_tensor_at(graph, after)->rest : (fb_value){0};
+    fb_value format = rest.id ? fb_map_value(graph, rest, "memory_format") : (fb_value){0};
+    if (format.id && fb_shape_rank(graph, fb_tensor_at(graph, after)->shape) == type.rank) set_format(rewrite, tensor, format);
     return tensor;
 }
 

@@ -1,6 +1,7 @@
 """A live GraphModule beside its document: what a run does to the one, edits do to the other."""
 
 import copy
+import re
 
 import torch
 from canonical import canonical_bytes, identity
@@ -11,6 +12,11 @@ from sample import IS_SHORT
 import foldback
 
 
+def spelled_as_before(code):
+    """PyTorch 2.14 writes complex(0.0, 1.0) where it wrote 1j, as foldback still does."""
+    return re.sub(r"(?<![\w.])complex\((-?[\w.]+), (-?[\w.]+)\)", lambda m: repr(complex(float(m[1]), float(m[2]))), code)
+
+
 def flat_code(live):
     """The code over flat placeholders: torch.export's way of nested arguments is left out, and its checks of inputs."""
     copied = copy.deepcopy(live.graph)
@@ -18,7 +24,7 @@ def flat_code(live):
     for node in list(copied.nodes):
         if node.op == "call_module" and node.target == "_guards_fn":
             copied.erase_node(node)
-    return copied.python_code("self").src
+    return spelled_as_before(copied.python_code("self").src)
 
 
 def without_tensors(document):

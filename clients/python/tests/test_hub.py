@@ -22,7 +22,10 @@ def fake(monkeypatch):
     """As if HF_ENDPOINT had named it when huggingface_hub was imported."""
     fake = Hub()
     monkeypatch.setattr(constants, "ENDPOINT", fake.url)
-    monkeypatch.setattr(file_download, "HUGGINGFACE_CO_URL_TEMPLATE", fake.url + "/{repo_id}/resolve/{revision}/{filename}")
+    monkeypatch.setattr(constants, "HF_HUB_DISABLE_XET", True, raising=False)  # the fake one speaks git LFS
+    for module in constants, file_download:  # from the first in version 2, a copy in the second before
+        monkeypatch.setattr(module, "HUGGINGFACE_CO_URL_TEMPLATE", fake.url + "/{repo_id}/resolve/{revision}/{filename}",
+                            raising=False)
     yield fake
     fake.close()
 

@@ -183,6 +183,19 @@ def test_both_orders(dialect, dtype):
     assert made(x).stride() == model(x).stride() and torch.equal(made(x), model(x))
 
 
+@pytest.mark.parametrize("kernel", [1, 2])
+def test_what_is_made_of_such_a_weight_lies_as_it(client, kernel):
+    class Scaled(nn.Sequential):
+        def forward(self, x):
+            return self[0](x * 2)
+
+    model, x = Scaled(nn.ConvTranspose2d(3, 4, kernel, bias=False)).to(memory_format=LAST), torch.randn(3, 3, 4)
+    live = torch.fx.symbolic_trace(model)
+    run = client.optimize(foldback.fx.to_document(live, x), ["FoldScaleIntoLinear"])
+    apply_edits(live, client.edits(run))
+    assert run["passes"][0]["applied"] == 1 and live(x).stride() == model(x).stride()
+
+
 def test_three_dimensions_and_what_does_not_fit(client):
     torch.manual_seed(0)
     model, x = nn.Sequential(nn.Conv3d(2, 4, 3)).eval(), torch.randn(1, 2, 5, 5, 5)

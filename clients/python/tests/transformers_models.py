@@ -115,11 +115,7 @@ def make(name):
 
 
 def trace(model, inputs):
-    """By the tracer that transformers has for its models, until version 5; skips the test without it."""
-    try:
-        from transformers.utils.fx import symbolic_trace
-    except ModuleNotFoundError:
-        import pytest
+    """By the tracer that transformers has for its models, until version 5."""
+    from transformers.utils.fx import symbolic_trace
 
-        pytest.skip("transformers 5 has no tracer")
     return symbolic_trace(model, list(inputs))
