@@ -89,6 +89,51 @@ static bool all_are(const fb_graph *graph, fb_value argument, bool (*is_it)(doub
     return true;
 }
 
+/* Its elements; -1: they are not known, or more than `most`. */
+static int numbers_of(const fb_graph *graph, fb_value argument, double *out, int most) {
+    fb_tensor tensor = constant_of(graph, argument);
+    const fb_tensor_row *row = tensor.id ? fb_tensor_at(graph, tensor) : NULL;
+    size_t width = row ? fb_dtype_size((fb_dtype)row->dtype) : 0;
+    unsigned char bytes[16];
+    if (!width || width > sizeof bytes) return -1;
+    const char *text = fb_text(graph, row->data);
+    size_t count = fb_base64_size(text, fb_text_length(graph, row->data)) / width;
+    if (count > (size_t)most) return -1;
+    for (size_t i = 0; i < count; i++) {
+        fb_base64_decode(text, i * width, width, bytes);
+        if (!read_number((fb_dtype)row->dtype, bytes, width, &out[i])) return -1;
+    }
+    return (int)count;
+}
+
+bool fb_onnx_number(const fb_graph *graph, fb_value argument, double *out) {
+    double number;
+    if (numbers_of(graph, argument, &number, 1) != 1) return false;
+    *out = number;
+    return true;
+}
+
+enum { MOST_INTS = 32 };
+
+int fb_onnx_ints_of(const fb_graph *graph, fb_node node, const char *attribute, size_t input, int64_t *out, int most) {
+    fb_value list = fb_node_kwarg(graph, node, attribute), given = input ? fb_node_arg(graph, node, input) : (fb_value){0};
+    if (list.id) {
+        const fb_value_row *row = fb_value_at(graph, list);
+        if (row->kind != FB_LIST || row->count > (uint32_t)most) return -2;
+        for (uint32_t i = 0; i < row->count; i++)
+            if (!fb_value_is_int(graph, row->items[i], &out[i])) return -2;
+        return (int)row->count;
+    }
+    if (!given.id || fb_value_kind(graph, given) == FB_NONE) return -1;
+    double numbers[MOST_INTS];
+    int count = numbers_of(graph, given, numbers, most < MOST_INTS ? most : MOST_INTS);
+    for (int i = 0; i < count; i++) {
+        if (fabs(numbers[i]) > 1e15) return -2;
+        out[i] = (int64_t)numbers[i];
+    }
+    return count < 0 ? -2 : count;
+}
+
 static bool is_zero(double number) {
     return number == 0;
 }

@@ -444,6 +444,7 @@ static bool reader_works(walk *w, fb_node user, sharer of) {
 
 bool fb_needs_contiguous(const fb_graph *graph, const fb_alias *alias, fb_node node, int64_t row) {
     walk w; /* whose list of sharers is long, and starts empty */
+    if (fb_graph_is_onnx(graph)) return false;
     w.graph = graph;
     w.alias = alias;
     w.row = row;

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/analysis/onnx.h"
 #include "core/analysis/shape.h"
 #include "core/operators/spelling.h"
 
@@ -304,6 +305,34 @@ static bool linear_of_mm(const fb_graph *graph, fb_node node, fb_linear *linear)
     return is_read_whole(&reader) && measure_linear(graph, linear);
 }
 
+/* Without factors, and with a vector for a bias. */
+static bool linear_of_gemm(const fb_graph *graph, fb_node node, fb_linear *linear) {
+    call_reader reader = {.graph = graph, .node = node};
+    linear->form = FB_LINEAR_GEMM;
+    linear->node = node;
+    linear->input = next_input(&reader, "input");
+    linear->weight = next_tensor(&reader, "weight", false, &linear->weight_read);
+    linear->bias = next_tensor(&reader, "bias", true, &linear->bias_read);
+    bool is_plain = next_number(&reader, "beta", 1) == 1 && next_number(&reader, "alpha", 1) == 1;
+    is_plain &= next_number(&reader, "transA", 0) == 0;
+    linear->is_packed = next_number(&reader, "transB", 0) == 0;
+    return is_plain && is_read_whole(&reader) && measure_linear(graph, linear);
+}
+
+/* MatMul(input, weight) of ONNX, whose input has two dimensions or more: of one it would be a product of another shape. */
+static bool linear_of_matmul(const fb_graph *graph, fb_node node, fb_linear *linear) {
+    call_reader reader = {.graph = graph, .node = node};
+    linear->form = FB_LINEAR_MATMUL;
+    linear->node = node;
+    linear->is_packed = true;
+    linear->input = next_input(&reader, "input");
+    linear->weight = next_tensor(&reader, "other", false, &linear->weight_read);
+    if (!is_read_whole(&reader) || !measure_linear(graph, linear)) return false;
+    int rank = fb_shape_rank(graph, fb_node_at(graph, linear->input)->shape);
+    linear->takes_no_bias = rank != 2;
+    return rank >= 2;
+}
+
 bool fb_linear_at(const fb_graph *graph, fb_node node, fb_linear *linear) {
     fb_linear found = {0};
     fb_op op = fb_node_op(graph, node);
@@ -312,6 +341,8 @@ bool fb_linear_at(const fb_graph *graph, fb_node node, fb_linear *linear) {
     else if (op == FB_OP_LINEAR) is_linear = linear_of_module_call(graph, node, &found);
     else if (op == FB_OP_ADDMM && is_function) is_linear = linear_of_addmm(graph, node, &found);
     else if (op == FB_OP_MM && is_function) is_linear = linear_of_mm(graph, node, &found);
+    else if (op == FB_OP_ONNX_GEMM) is_linear = linear_of_gemm(graph, node, &found);
+    else if (op == FB_OP_MATMUL && fb_graph_is_onnx(graph)) is_linear = linear_of_matmul(graph, node, &found);
     if (is_linear) *linear = found;
     return is_linear;
 }
@@ -403,10 +434,41 @@ static bool conv_of_function(const fb_graph *graph, fb_node node, fb_conv *conv)
     return conv->spatial && is_read_whole(&reader) && conv->input.id != conv->weight_read.id && measure_conv(graph, conv);
 }
 
+/* Does it say that it pads nothing? */
+static bool is_unpadded(call_reader *reader) {
+    fb_value automatic = next_argument(reader, "auto_pad"), pads = next_argument(reader, "pads");
+    const char *word = automatic.id ? fb_value_text(reader->graph, automatic) : "NOTSET";
+    if (word && strcmp(word, "VALID") == 0) return true;
+    return word && strcmp(word, "NOTSET") == 0 && is_zero(reader->graph, pads);
+}
+
+static bool conv_of_onnx(const fb_graph *graph, fb_node node, fb_conv *conv) {
+    static const char *const options[] = {"dilations", "kernel_shape", "strides", "output_padding", "output_shape"};
+    call_reader reader = {.graph = graph, .node = node};
+    conv->node = node;
+    conv->is_transposed = fb_op_is(graph, node, FB_OP_ONNX_CONV_TRANSPOSE);
+    conv->input = next_input(&reader, "input");
+    conv->weight = next_tensor(&reader, "weight", false, &conv->weight_read);
+    conv->bias = next_tensor(&reader, "bias", true, &conv->bias_read);
+    conv->is_padded = !is_unpadded(&reader);
+    fb_value groups = next_argument(&reader, "group");
+    conv->groups = 1;
+    if (groups.id && !fb_value_is_int(graph, groups, &conv->groups)) return false;
+    for (size_t i = 0; i < sizeof options / sizeof *options; i++) next_argument(&reader, options[i]);
+    if (!is_read_whole(&reader)) return false;
+    conv->spatial = tensor_rank(graph, conv->weight) - 2;
+    return conv->spatial >= 1 && conv->spatial <= 3 && conv->input.id != conv->weight_read.id && measure_conv(graph, conv);
+}
+
 bool fb_conv_at(const fb_graph *graph, fb_node node, fb_conv *conv) {
     fb_conv found = {0};
     bool is_transposed, is_function = fb_node_at(graph, node)->opcode == FB_CALL_FUNCTION;
     fb_op op = fb_node_op(graph, node);
+    if (op == FB_OP_ONNX_CONV || op == FB_OP_ONNX_CONV_TRANSPOSE) {
+        if (!conv_of_onnx(graph, node, &found)) return false;
+        *conv = found;
+        return true;
+    }
     if (!spatial_of(op, &is_transposed) && !(op == FB_OP_CONVOLUTION && is_function)) return false;
     bool is_conv = is_function ? conv_of_function(graph, node, &found) : conv_of_module_call(graph, node, &found);
     if (is_conv) *conv = found;
@@ -490,11 +552,33 @@ static bool batch_norm_of_function(const fb_graph *graph, fb_node node, fb_batch
     return (rank < 0 || rank >= 2) && measure_batch_norm(graph, -1, norm);
 }
 
+/* BatchNormalization with one result: others are statistics of the batch. Opset 7 has `spatial`. */
+static bool batch_norm_of_onnx(const fb_graph *graph, fb_node node, fb_batch_norm *norm) {
+    call_reader reader = {.graph = graph, .node = node};
+    norm->node = norm->call = node;
+    norm->input = next_input(&reader, "input");
+    norm->weight = next_tensor(&reader, "weight", false, &norm->reads[0]);
+    norm->bias = next_tensor(&reader, "bias", false, &norm->reads[1]);
+    norm->running_mean = next_tensor(&reader, "running_mean", false, &norm->reads[2]);
+    norm->running_var = next_tensor(&reader, "running_var", false, &norm->reads[3]);
+    norm->training = next_number(&reader, "training_mode", 0) != 0;
+    norm->eps = next_argument(&reader, "epsilon");
+    norm->eps_number = (double)1e-5f;
+    if (norm->eps.id && !fb_value_is_number(graph, norm->eps, &norm->eps_number)) norm->eps_number = NAN;
+    next_argument(&reader, "momentum");
+    bool is_by_channel = next_number(&reader, "spatial", 1) == 1;
+    if (!is_by_channel || !is_read_whole(&reader) || fb_onnx_results(graph, node) >= 0) return false;
+    int rank = fb_shape_rank(graph, fb_node_at(graph, norm->input)->shape);
+    norm->spatial = rank < 0 ? -1 : rank - 2;
+    return (rank < 0 || rank >= 2) && measure_batch_norm(graph, -1, norm);
+}
+
 bool fb_batch_norm_at(const fb_graph *graph, fb_node node, fb_batch_norm *norm) {
     fb_batch_norm found = {0};
     const fb_node_row *row = fb_node_at(graph, node);
     bool is_norm = false;
     if (row->opcode == FB_CALL_MODULE) is_norm = batch_norm_of_module_call(graph, node, &found);
+    else if (row->op == FB_OP_ONNX_BATCH_NORM) is_norm = batch_norm_of_onnx(graph, node, &found);
     else if (row->opcode == FB_CALL_FUNCTION && (row->op == FB_OP_BATCH_NORM || row->op == FB_OP_GETITEM))
         is_norm = batch_norm_of_function(graph, node, &found);
     if (is_norm) *norm = found;
@@ -653,6 +737,7 @@ static fb_division_form division_form(const fb_graph *graph, fb_node node) {
     const char *target = fb_node_target(graph, node);
     if (fb_node_at(graph, node)->opcode == FB_CALL_METHOD) return FB_DIVISION_METHOD;
     if (fb_is_spelled(target, FB_PYTHON_OPERATOR)) return FB_DIVISION_OPERATOR;
+    if (fb_graph_is_onnx(graph)) return FB_DIVISION_ONNX;
     if (!fb_is_aten(graph, node)) return FB_DIVISION_FUNCTION;
     return strstr(target, ".Scalar") ? FB_DIVISION_ATEN_SCALAR : FB_DIVISION_ATEN; /* .Scalar or .Scalar_mode */
 }

@@ -121,12 +121,14 @@ fb_node fb_call_of_value(const fb_graph *graph, fb_node node);
 /* The tensor that a get_attr node of the main program reads, as an argument. False when the argument is anything else. */
 bool fb_tensor_read_by(const fb_graph *graph, fb_value argument, fb_node *read, fb_tensor *tensor);
 
-/* torch.nn.Linear, linear, addmm and mm: input (…, in_features), weight (out_features, in_features), bias (out_features) or
- * none.
+/* torch.nn.Linear, linear, addmm and mm, and ONNX's Gemm and MatMul: input (…, in_features), weight (out_features,
+ * in_features), bias (out_features) or none.
  */
 typedef enum fb_linear_form {
     FB_LINEAR_MODULE,
     FB_LINEAR_FUNCTION, /* linear(input, weight, bias) */
+    FB_LINEAR_GEMM,     /* ONNX's, of two dimensions */
+    FB_LINEAR_MATMUL,   /* ONNX's: without a bias */
     FB_LINEAR_ADDMM,    /* addmm(bias, input, weightᵀ): the input is 2-D, and there must be a bias */
     FB_LINEAR_MM,       /* mm(input, weightᵀ): the input is 2-D, without a bias */
 } fb_linear_form;
@@ -138,7 +140,8 @@ typedef struct fb_linear {
     fb_node weight_read, bias_read;
     fb_node transposition; /* the t, transpose or permute between weight_read and the call; or none */
     fb_linear_form form;
-    bool is_packed; /* the tensor `weight` is (in_features, out_features) */
+    bool is_packed;     /* the tensor `weight` is (in_features, out_features) */
+    bool takes_no_bias; /* a MatMul on more than two dimensions */
     int64_t in_features, out_features;
     fb_dtype dtype; /* of the weight */
     bool training;
@@ -206,6 +209,7 @@ typedef enum fb_division_form {
     FB_DIVISION_METHOD,
     FB_DIVISION_ATEN,        /* by a tensor or a number */
     FB_DIVISION_ATEN_SCALAR, /* by a number */
+    FB_DIVISION_ONNX,        /* by a tensor */
 } fb_division_form;
 typedef struct fb_division {
     fb_node node;

@@ -335,10 +335,16 @@ void fb_graph_set_name(fb_graph *graph, fb_symbol name) {
     graph->name = name;
 }
 
+/* Quotes within a text have a backslash, and members are sorted. */
+static const char opset_said[] = "\"opsets\":{\"\":";
+
 void fb_graph_set_metadata(fb_graph *graph, fb_value metadata) {
     const char *dialect = metadata.id ? fb_value_text(graph, fb_map_value(graph, metadata, "dialect")) : NULL;
     graph->metadata = metadata;
     graph->is_onnx = dialect && strcmp(dialect, "\"onnx\"") == 0;
+    const char *said = graph->is_onnx ? fb_value_text(graph, fb_map_value(graph, metadata, "onnx")) : NULL;
+    const char *opset = said ? strstr(said, opset_said) : NULL;
+    graph->opset = opset ? atoll(opset + strlen(opset_said)) : 0;
 }
 
 /* ---- undoing ----------------------------------------------------------------------------------------------------------- */

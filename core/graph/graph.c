@@ -67,6 +67,10 @@ bool fb_graph_is_onnx(const fb_graph *graph) {
     return graph->is_onnx;
 }
 
+int64_t fb_graph_opset(const fb_graph *graph) {
+    return graph->opset;
+}
+
 bool fb_graph_out_of_memory(const fb_graph *graph) {
     return graph->out_of_memory;
 }

@@ -350,7 +350,8 @@ void fb_graph_free(fb_graph *graph);
 
 const char *fb_graph_name(const fb_graph *graph);
 fb_value fb_graph_metadata(const fb_graph *graph); /* FB_MAP of FB_RAW sorted by key; none = empty */
-bool fb_graph_is_onnx(const fb_graph *graph);      /* its metadata say that it is a model of ONNX */
+bool fb_graph_is_onnx(const fb_graph *graph);      /* its metadata say that it is a model of ONNX; */
+int64_t fb_graph_opset(const fb_graph *graph);     /* and the version of ONNX's operators, or 0 */
 /* True once an allocation of a symbol, value or row failed; sticky. */
 bool fb_graph_out_of_memory(const fb_graph *graph);
 /* For makers of values whose own allocation failed: sets it, and returns none. */

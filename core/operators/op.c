@@ -4,6 +4,7 @@
 #include <ctype.h>
 #include <string.h>
 
+#include "core/operators/onnx.h"
 #include "core/operators/spelling.h"
 
 /* Short words for the rows of ops.def. */
@@ -43,6 +44,7 @@ enum {
 #define METHOD(text) .method = text
 #define FORWARD(text) .forward = text
 #define ATEN(text) .aten = text
+#define ONNX(text) .onnx = text
 #define FUNCTIONS(text) .functions = text
 #define KEPT(text) .kept = text
 #define IN_PLACE(text) .in_place = text
@@ -108,11 +110,23 @@ static fb_op find_target(const char *target, size_t length) {
     return FB_OP_UNKNOWN;
 }
 
+/* In a version that is known. */
+static fb_op find_onnx(const char *target, const char *name, size_t length) {
+    const char *dot = memchr(name, '.', length);
+    size_t size = dot ? (size_t)(dot - name) : length;
+    for (fb_op op = 1; op < FB_OP_COUNT; op++) {
+        const char *own = fb_op_table[op].onnx;
+        if (own && strlen(own) == size && memcmp(own, name, size) == 0) return fb_onnx_facts_of(target) ? op : FB_OP_UNKNOWN;
+    }
+    return FB_OP_UNKNOWN;
+}
+
 fb_op fb_op_of_function(const char *target, size_t length) {
     fb_op op = find_target(target, length);
     if (op) return op;
     const char *name = target;
     size_t rest = length;
+    if (skip_prefix(&name, &rest, FB_ONNX_DEFAULT)) return find_onnx(target, name, rest);
     if (skip_prefix(&name, &rest, FB_ATEN)) {
         const char *dot = memchr(name, '.', rest);
         if (!dot) return FB_OP_UNKNOWN;

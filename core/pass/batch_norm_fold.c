@@ -309,7 +309,7 @@ static bool list_calls(fb_matcher *m, const fb_layer *layer, uint32_t limit, fb_
 
 fb_obstacle fb_batch_norm_obstacle(fb_matcher *m, const fb_batch_norm *norm) {
     if (norm->module.id) return fb_module_obstacle(m, norm->module);
-    fb_obstacle obstacle = FB_NO_OBSTACLE;
+    fb_obstacle obstacle = fb_named_obstacle(m->graph, norm->call);
     for (size_t i = 0; i < 4 && !obstacle.code; i++) obstacle = fb_read_obstacle(m, norm->reads[i]);
     return obstacle;
 }
@@ -396,7 +396,8 @@ static void decide(fb_matcher *m, const fb_fold *fold, const fb_node *nodes, siz
                   fb_dtype_name(dtype));
     else if (!isfinite(norm->eps_number))
         fb_refuse(m, "unsupported-constant", nodes, count, "the BatchNorm's eps is not a finite number");
-    else if ((obstacle = obstacle_of(m, fold)).code) fb_refuse_for(m, obstacle, nodes, count);
+    else if ((obstacle = obstacle_of(m, fold)).code || (obstacle = fb_layer_bias_obstacle(&fold->host.layer)).code)
+        fb_refuse_for(m, obstacle, nodes, count);
     else if (m->report->pass->version > 1 && (obstacle = numbers_obstacle(m, fold)).code)
         fb_refuse_for(m, obstacle, nodes, count);
     else if (!is_change_between_refused(m, fold, nodes, count) && !is_rank_refused(m, fold)) fb_match_found(m, nodes, count);

@@ -3,6 +3,7 @@
 
 #include "core/analysis/view.h"
 #include "core/operators/spelling.h"
+#include "core/pass/build.h"
 #include "core/weights/recipe.h"
 
 /* Every attribute that a module gets copies the list of those it has, and each reader of one may get its own. */
@@ -17,8 +18,11 @@ fb_layer fb_linear_layer(const fb_linear *linear) {
         .weight_read = linear->weight_read,
         .bias_read = linear->bias_read,
         .transposition = linear->transposition,
-        .is_mm = linear->form == FB_LINEAR_MM,
-        .weight_parameter = linear->form >= FB_LINEAR_ADDMM ? "mat2" : "weight",
+        .is_mm = linear->form == FB_LINEAR_MM || linear->form == FB_LINEAR_MATMUL,
+        .takes_no_bias = linear->takes_no_bias,
+        .weight_parameter = linear->form >= FB_LINEAR_ADDMM    ? "mat2"
+                            : linear->form == FB_LINEAR_MATMUL ? "other"
+                                                               : "weight",
         .bias_parameter = linear->form == FB_LINEAR_ADDMM ? "input" : "bias",
         .input_parameter = linear->form == FB_LINEAR_ADDMM ? "mat1" : "input",
     };
@@ -67,16 +71,28 @@ fb_obstacle fb_read_obstacle(fb_matcher *m, fb_node read) {
     if (fb_call_count(m->usage, owner) || fb_module_is_inside_call(m->usage, owner))
         return (fb_obstacle){"module-called",
                              "its weights belong to a module that is called as a whole too, which the change would reach"};
-    if (fb_module_readers(m->usage, owner) > MAX_READERS)
+    if (fb_module_readers(m->usage, owner) > MAX_READERS && !fb_graph_is_onnx(m->graph))
         return (fb_obstacle){"crowded-module", "what owns its weights is read by too many nodes for each to be given its own"};
     const fb_alias *alias = fb_matcher_alias(m);
     if (!alias) return FB_OUT_OF_MEMORY;
     return fb_is_mutated(alias, read) ? FB_TENSOR_MUTATED : FB_NO_OBSTACLE;
 }
 
+fb_obstacle fb_named_obstacle(const fb_graph *g, fb_node call) {
+    bool is_named = fb_graph_is_onnx(g) && fb_op_effects(g, call).is_named;
+    return is_named ? fb_effect_obstacle(g, call) : FB_NO_OBSTACLE;
+}
+
+fb_obstacle fb_layer_bias_obstacle(const fb_layer *layer) {
+    return layer->takes_no_bias && !layer->bias.id
+               ? (fb_obstacle){"unsupported-form", "a MatMul of more than two dimensions takes no bias"}
+               : FB_NO_OBSTACLE;
+}
+
 fb_obstacle fb_layer_obstacle(fb_matcher *m, const fb_layer *layer) {
     if (layer->module.id) return fb_module_obstacle(m, layer->module);
-    fb_obstacle obstacle = fb_read_obstacle(m, layer->weight_read);
+    fb_obstacle obstacle = fb_named_obstacle(m->graph, layer->call);
+    if (!obstacle.code) obstacle = fb_read_obstacle(m, layer->weight_read);
     return obstacle.code ? obstacle : fb_read_obstacle(m, layer->bias_read);
 }
 
@@ -204,12 +220,13 @@ fb_value fb_host_times(fb_graph *g, const fb_host *host, fb_value x) {
 
 /* ---- for `edit` --------------------------------------------------------------------------------------------------------- */
 
-/* mm(x, W) becomes addmm(bias, x, W). */
-static void make_addmm(fb_rewrite *rw, fb_node call, fb_value bias) {
+/* mm(x, W) becomes addmm(bias, x, W), and MatMul(x, W) Gemm(x, W, bias). */
+static void make_addmm(fb_rewrite *rw, const fb_layer *layer, fb_value bias) {
     fb_graph *g = fb_rewrite_graph(rw);
-    fb_value input = fb_call_argument(g, call, "input"), weight = fb_call_argument(g, call, "mat2");
-    fb_set_target(rw, call, FB_CALL_FUNCTION, fb_is_aten(g, call) ? FB_TARGET_ADDMM_ATEN : FB_TARGET_ADDMM);
-    fb_set_args(rw, call, FB_ARGS(g, bias, input, weight), FB_VALUE_EMPTY_MAP);
+    fb_node call = layer->call;
+    fb_value input = fb_call_argument(g, call, "input"), weight = fb_call_argument(g, call, layer->weight_parameter);
+    fb_new_linear made = fb_linear_call(g, input, weight, bias, true);
+    fb_build_over(rw, call, made.made, made.args, made.kwargs);
 }
 
 void fb_give_argument(fb_rewrite *rw, fb_node call, const char *parameter, fb_value value) {
@@ -293,6 +310,11 @@ fb_node fb_transpose_again(fb_rewrite *rw, const fb_layer *layer, fb_node now) {
                             fb_value_map_nodes(g, row->kwargs, instead_of_read, exchange));
 }
 
+/* Does it own too much for its list to be copied for each change? The root of an ONNX model owns all weights. */
+static bool is_crowded(const fb_graph *g, fb_module owner) {
+    return fb_graph_is_onnx(g) && fb_value_at(g, fb_module_at(g, owner)->parameters)->count / 2 > MAX_READERS;
+}
+
 /* Gives a call of a function its parameter: `read` reads the old tensor, or is none. */
 static void set_argument(fb_rewrite *rw, const fb_layer *layer, const char *parameter, fb_node read, const char *attribute,
                          fb_value recipe, bool requires_grad) {
@@ -301,7 +323,7 @@ static void set_argument(fb_rewrite *rw, const fb_layer *layer, const char *para
     fb_node transposition = read.id == layer->weight_read.id ? layer->transposition : (fb_node){0};
     fb_module owner = fb_node_at(g, read.id ? read : layer->weight_read)->module;
     bool is_alone = !transposition.id || fb_node_at(g, transposition)->user_count == 1;
-    if (read.id && is_alone && is_exchangeable(rw, read, recipe)) {
+    if (read.id && is_alone && !is_crowded(g, owner) && is_exchangeable(rw, read, recipe)) {
         fb_tensor tensor =
             fb_put_parameter(rw, owner, fb_text(g, fb_node_at(g, read)->attribute), recipe, dtype, requires_grad);
         if (tensor.id) fb_set_result_type(rw, read, fb_tensor_at(g, tensor)->shape, dtype);
@@ -310,11 +332,15 @@ static void set_argument(fb_rewrite *rw, const fb_layer *layer, const char *para
     }
     fb_buffer name = {0};
     const char *text = fb_free_attribute(rw, owner, read.id ? fb_text(g, fb_node_at(g, read)->attribute) : attribute, &name);
+    if (text && is_crowded(g, owner)) {
+        owner = fb_put_module(rw, owner, text, FB_TYPE_MODULE, FB_VALUE_EMPTY_MAP, fb_module_at(g, owner)->training);
+        text = attribute;
+    }
     if (text) {
         fb_put_parameter(rw, owner, text, recipe, dtype, requires_grad);
         fb_node now = fb_insert_read(rw, layer->call, owner, text);
         if (now.id && transposition.id) now = fb_transpose_again(rw, layer, now);
-        if (now.id && layer->is_mm && !read.id) make_addmm(rw, layer->call, fb_make_node(g, now));
+        if (now.id && layer->is_mm && !read.id) make_addmm(rw, layer, fb_make_node(g, now));
         else if (now.id) fb_give_argument(rw, layer->call, parameter, fb_make_node(g, now));
         if (transposition.id) fb_erase_unread(rw, transposition);
         fb_release_read(rw, read);

@@ -20,7 +20,8 @@ typedef struct fb_layer {
     fb_tensor weight, bias;                        /* as the view gives them */
     fb_node weight_read, bias_read;                /* get_attr nodes of a function */
     fb_node transposition;                         /* between weight_read and the call, or none */
-    bool is_mm;                                    /* it becomes addmm when it gets a bias */
+    bool is_mm;                                    /* it becomes addmm, or Gemm, when it gets a bias; */
+    bool takes_no_bias;                            /* and then it can't */
     const char *weight_parameter, *bias_parameter; /* of a function: the parameters' names */
     const char *input_parameter;
 } fb_layer;
@@ -49,6 +50,10 @@ bool fb_host_at(const fb_graph *graph, fb_node node, fb_host *out);
 fb_obstacle fb_layer_obstacle(fb_matcher *matcher, const fb_layer *layer);
 /* The same for one get_attr node, or none. */
 fb_obstacle fb_read_obstacle(fb_matcher *matcher, fb_node read);
+/* Why it cannot get a bias: "unsupported-form". */
+fb_obstacle fb_layer_bias_obstacle(const fb_layer *layer);
+/* "named-elsewhere": something beside an ONNX graph names the call's value, which must stay then. */
+fb_obstacle fb_named_obstacle(const fb_graph *graph, fb_node call);
 
 /* The calls of the layer, in order: all of the module's, or the one. */
 fb_node fb_layer_first_call(const fb_usage *usage, const fb_layer *layer);

@@ -8,6 +8,7 @@
 #include "core/base/map.h"
 #include "core/base/sort.h"
 #include "core/operators/spelling.h"
+#include "core/pass/build.h"
 #include "core/pass/layer.h"
 #include "core/pass/views.h"
 #include "core/weights/recipe.h"
@@ -90,8 +91,8 @@ static const candidate *in_largest(fb_matcher *m, const candidate *candidates, s
 
 /* Reports the largest group of candidates with equal keys as a match when it has two members or more, in the order given; of
  * equally large groups, the one that is complete first. Every other candidate is refused for the first key that differs. A
- * group of fewer than `least` members is refused ("minimum-gain"). */
-static void match_largest_group(fb_matcher *m, const candidate *candidates, size_t count, size_t least) {
+ * group that saves fewer than `gain` calls is refused ("minimum-gain"); `cost`: of those that take the result apart. */
+static void match_largest_group(fb_matcher *m, const candidate *candidates, size_t count, size_t gain, size_t cost) {
     if (count < 2) return;
     const candidate *model = in_largest(m, candidates, count);
     fb_buffer group = {0};
@@ -104,10 +105,10 @@ static void match_largest_group(fb_matcher *m, const candidate *candidates, size
     size_t size = group.size / sizeof(fb_node);
     m->failed |= group.failed;
     const fb_node *nodes = (const fb_node *)(const void *)group.data;
-    if (size >= 2 && size >= least && !m->failed) fb_match_found(m, nodes, size);
+    if (size >= 2 && size >= gain + 1 + cost && !m->failed) fb_match_found(m, nodes, size);
     else if (size >= 2 && !m->failed)
-        fb_refuse(m, "minimum-gain", nodes, size, "merging %zu saves %zu, and minimum_gain asks for %zu", size, size - 1,
-                  least - 1);
+        fb_refuse(m, "minimum-gain", nodes, size, "merging %zu saves %zu, and minimum_gain asks for %zu", size, size - 1 - cost,
+                  gain);
     fb_buffer_free(&group);
 }
 
@@ -209,13 +210,7 @@ static fb_module put_merged(fb_rewrite *rw, const fb_host *hosts, size_t count) 
     return merged;
 }
 
-/* The target of the first Linear; addmm in place of mm where there is a bias. */
-static const char *target_of(const fb_graph *g, const fb_linear *first, bool has_bias) {
-    if (first->form != FB_LINEAR_MM || !has_bias) return fb_node_target(g, first->node);
-    return fb_is_aten(g, first->node) ? FB_TARGET_ADDMM_ATEN : FB_TARGET_ADDMM;
-}
-
-/* `bias` none = without. */
+/* Spelled as the first; addmm in place of mm where there is a bias. `bias_read` none = without. */
 static fb_node insert_linear(fb_rewrite *rw, const fb_host *first, fb_node read, fb_node bias_read) {
     fb_graph *g = fb_rewrite_graph(rw);
     const fb_linear *linear = &first->linear;
@@ -227,8 +222,9 @@ static fb_node insert_linear(fb_rewrite *rw, const fb_host *first, fb_node read,
         fb_value bias = fb_make_node(g, bias_read);
         args = linear->form >= FB_LINEAR_ADDMM ? FB_ARGS(g, bias, input, weight) : FB_ARGS(g, input, weight, bias);
     }
-    const char *target = target_of(g, linear, bias_read.id);
-    return fb_insert_before(rw, linear->node, FB_CALL_FUNCTION, target, args, (fb_value){0});
+    if (linear->form == FB_LINEAR_MM && bias_read.id) return fb_build(rw, linear->node, FB_MADE_ADDMM, args, (fb_value){0});
+    fb_value kwargs = fb_graph_is_onnx(g) ? fb_node_at(g, linear->node)->kwargs : (fb_value){0};
+    return fb_insert_before(rw, linear->node, FB_CALL_FUNCTION, fb_node_target(g, linear->node), args, kwargs);
 }
 
 /* A copy of the first call, with weight and bias exchanged. */
@@ -268,18 +264,19 @@ static void cut_out_of_merged(fb_rewrite *rw, const fb_host *host, fb_node merge
     fb_graph *g = fb_rewrite_graph(rw);
     fb_node call = host->layer.call;
     int behind = host->is_linear ? 0 : host->conv.spatial; /* axes after the outputs' */
-    fb_value from = fb_make_int(g, start), stop = fb_make_int(g, start + host->outputs), all = fb_make_node(g, merged);
     fb_release_reads(rw, call);
-    if (fb_is_aten(g, call)) {
-        fb_set_target(rw, call, FB_CALL_FUNCTION, FB_TARGET_SLICE_ATEN);
-        fb_set_args(rw, call, FB_ARGS(g, all, fb_make_int(g, -1 - behind), from, stop), FB_VALUE_EMPTY_MAP);
-    } else {
-        fb_value none = fb_make_none(g), whole = fb_make_slice(g, none, none, none);
-        fb_value place[] = {FB_TEXT(g, FB_ELLIPSIS, ""), fb_make_slice(g, from, stop, none), whole, whole, whole};
-        fb_set_target(rw, call, FB_CALL_FUNCTION, FB_TARGET_GETITEM);
-        fb_set_args(rw, call, FB_ARGS(g, all, fb_make_tuple(g, place, 2 + (size_t)behind)), FB_VALUE_EMPTY_MAP);
-    }
+    fb_build_over(rw, call, FB_MADE_PART,
+                  fb_part_args(g, call, fb_make_node(g, merged), -1 - behind, behind, start, start + host->outputs),
+                  FB_VALUE_EMPTY_MAP);
     if (host->layer.module.id) fb_drop_module(rw, host->layer.module);
+}
+
+/* The same of a call that gives the parts. */
+static void cut_out_of_split(fb_rewrite *rw, const fb_host *host, fb_node split, size_t index) {
+    fb_graph *g = fb_rewrite_graph(rw);
+    fb_release_reads(rw, host->layer.call);
+    fb_set_target(rw, host->layer.call, FB_CALL_FUNCTION, FB_TARGET_GETITEM);
+    fb_set_args(rw, host->layer.call, FB_ARGS(g, fb_make_node(g, split), fb_make_int(g, (int64_t)index)), FB_VALUE_EMPTY_MAP);
 }
 
 /* ---- candidates ---------------------------------------------------------------------------------------------------------- */
@@ -322,6 +319,8 @@ static int64_t row_of(const fb_graph *g, const fb_host *host) {
 static fb_obstacle obstacle(fb_matcher *m, const fb_host *host) {
     const fb_graph *g = m->graph;
     const fb_layer *layer = &host->layer;
+    if (fb_graph_is_onnx(g) && host->is_linear && fb_shape_rank(g, fb_node_at(g, layer->call)->shape) < 1)
+        return (fb_obstacle){"unknown-shape", "the shape of its result is not recorded"};
     if (fb_layer_call_count(m->usage, layer) > 1) return (fb_obstacle){"shared-module", "its module is called more than once"};
     if (host->conv.is_transposed) return (fb_obstacle){"transposed", "it is a transposed convolution"};
     if (host->conv.groups > 1) return (fb_obstacle){"grouped", "its channels are in groups"};
@@ -341,9 +340,9 @@ static fb_obstacle obstacle(fb_matcher *m, const fb_host *host) {
 }
 
 /* An option of a convolution, as it is written: values are equal when their ids are. None when it is left out. */
-static int64_t option(const fb_graph *g, const fb_layer *layer, const char *name) {
+static int64_t option(const fb_graph *g, const fb_layer *layer, const char *name, const char *onnx) {
     if (layer->module.id) return fb_module_config(g, layer->module, name).id;
-    return fb_call_argument(g, layer->call, name).id;
+    return fb_call_argument(g, layer->call, fb_graph_is_onnx(g) ? onnx : name).id;
 }
 
 static void fill_keys(const fb_graph *g, const fb_host *host, int64_t key[FB_GROUP_KEYS]) {
@@ -357,10 +356,10 @@ static void fill_keys(const fb_graph *g, const fb_host *host, int64_t key[FB_GRO
     if (host->is_linear) return;
     fb_value shape = fb_tensor_at(g, layer->weight)->shape;
     for (int i = 0; i < host->conv.spatial; i++) key[KERNEL + i] = fb_shape_size(g, shape, 2 + i);
-    key[STRIDE] = option(g, layer, "stride");
-    key[PADDING] = option(g, layer, "padding");
-    key[DILATION] = option(g, layer, "dilation");
-    if (layer->module.id) key[PADDING_MODE] = option(g, layer, "padding_mode");
+    key[STRIDE] = option(g, layer, "stride", "strides");
+    key[PADDING] = option(g, layer, "padding", "pads");
+    key[DILATION] = option(g, layer, "dilation", "dilations");
+    key[PADDING_MODE] = option(g, layer, "padding_mode", "auto_pad");
 }
 
 /* Reads one reader of the shared value. False when it cannot take part; then it has been refused, or is not a candidate. */
@@ -403,9 +402,10 @@ static size_t match_spelled_alike(fb_matcher *m, fb_node shared, candidate *cand
         if (is_alike) alike[alike_count++] = candidates[i];
         else candidates[rest++] = candidates[i];
     }
-    size_t least = (size_t)json_integer_value(json_object_get(m->params, "minimum_gain")) + 1;
+    const json_t *asked = json_object_get(m->params, "minimum_gain");
+    size_t gain = asked ? (size_t)json_integer_value(asked) : 1;
     number_epochs(m, shared, alike, alike_count);
-    match_largest_group(m, alike, alike_count, least);
+    match_largest_group(m, alike, alike_count, gain, fb_graph_is_onnx(m->graph));
     return rest;
 }
 
@@ -523,13 +523,33 @@ void fb_match_parallel(fb_matcher *m, fb_node shared, bool is_linear) {
 
 /* ---- edit -------------------------------------------------------------------------------------------------------------- */
 
+/* The parts of what ONNX's merged layer gives, by one call. */
+static fb_node split_merged(fb_rewrite *rw, const fb_host *hosts, size_t count, fb_node merged) {
+    fb_graph *g = fb_rewrite_graph(rw);
+    fb_node first = hosts->layer.call;
+    fb_value shape = fb_node_at(g, first)->shape;
+    int axis = hosts->is_linear ? fb_shape_rank(g, shape) - 1 : 1;
+    int64_t *sizes = malloc(count * sizeof *sizes), outputs = 0;
+    for (size_t i = 0; sizes && i < count; i++) outputs += sizes[i] = hosts[i].outputs;
+    if (sizes && shape.id)
+        fb_set_result_type(rw, merged, fb_list_with(g, shape, (size_t)axis, fb_make_int(g, outputs)), hosts->dtype);
+    fb_module owner = fb_node_at(g, fb_call_argument_node(g, merged, hosts->layer.weight_parameter))->module;
+    fb_node split = sizes ? fb_build_split(rw, first, owner, merged, axis, sizes, count) : (fb_node){0};
+    if (!sizes) fb_graph_fail_memory(g);
+    free(sizes);
+    return split;
+}
+
 static void edit_hosts(fb_rewrite *rw, const fb_host *hosts, size_t count) {
-    fb_node all = insert_merged(rw, hosts, count);
+    fb_graph *g = fb_rewrite_graph(rw);
+    fb_node all = insert_merged(rw, hosts, count), split = {0};
     if (!all.id) return;
     fb_mark(rw, all);
+    if (fb_graph_is_onnx(g) && !(split = split_merged(rw, hosts, count, all)).id) return;
     int64_t start = 0;
     for (size_t i = 0; i < count; i++) {
-        cut_out_of_merged(rw, &hosts[i], all, start);
+        if (split.id) cut_out_of_split(rw, &hosts[i], split, i);
+        else cut_out_of_merged(rw, &hosts[i], all, start);
         start += hosts[i].outputs;
         if (input_of(&hosts[i]).id != input_of(&hosts[0]).id) fb_erase_unread(rw, input_of(&hosts[i]));
     }

@@ -2,17 +2,18 @@
  *
  *     x / 4.0          x * 0.25
  *
- * Matches operator.truediv, torch.div, divide, true_divide, the methods of these names and their ATen operators, on tensors.
- * The constant must not be zero, inf or nan. It and its inverse must be normal numbers of the result's dtype, or of float16
- * where that is not recorded.
+ * Matches operator.truediv, torch.div, divide, true_divide, the methods of these names and their ATen operators, and ONNX's
+ * Div, on tensors. The constant must not be zero, inf or nan. It and its inverse must be normal numbers of the result's dtype,
+ * or of float16 where that is not recorded.
  *
  * Exactness: rounds. Exact for powers of two. Otherwise 1/c is rounded once, and results differ by up to one ULP. Reversible.
  */
 #include <math.h>
 
 #include "core/analysis/infer.h"
+#include "core/analysis/onnx.h"
 #include "core/operators/spelling.h"
-#include "core/pass/pass.h"
+#include "core/pass/build.h"
 #include "core/weights/dtype.h"
 
 static bool is_in_range(double number, const fb_dtype_range *range) {
@@ -66,12 +67,20 @@ static bool has_more_arguments(const fb_graph *g, const fb_division *division) {
     return fb_value_at(g, row->args)->count + fb_value_at(g, row->kwargs)->count / 2 != known;
 }
 
+/* Of ONNX a constant of one element; not of integers, whose quotient is cut off. */
+static bool read_divisor(const fb_graph *g, const fb_division *division, double *divisor) {
+    if (division->form != FB_DIVISION_ONNX) return fb_value_is_number(g, division->divisor, divisor);
+    fb_node read = fb_value_node(g, division->divisor);
+    return read.id && fb_dtype_is_computed((fb_dtype)fb_node_at(g, read)->dtype) &&
+           fb_onnx_number(g, division->divisor, divisor);
+}
+
 static void match(fb_matcher *m, fb_node n) {
     const fb_graph *g = m->graph;
     fb_division division;
     double divisor;
     if (!fb_division_at(g, n, &division) || fb_is_marked(m, n)) return;
-    if (!fb_value_is_number(g, division.divisor, &divisor)) {
+    if (!read_divisor(g, &division, &divisor)) {
         fb_kind kind = fb_value_kind(g, division.divisor);
         if (kind == FB_TRUE || kind == FB_FALSE || kind == FB_BIG_INT || kind == FB_COMPLEX) {
             fb_refuse_node(m, "unsupported-constant", n, "the divisor is neither a 64-bit int nor a float");
@@ -94,7 +103,14 @@ static void edit(fb_rewrite *rw, const fb_match *match) {
     fb_node n = match->nodes[0];
     fb_division division;
     double divisor;
-    if (!fb_division_at(g, n, &division) || !fb_value_is_number(g, division.divisor, &divisor)) return;
+    if (!fb_division_at(g, n, &division) || !read_divisor(g, &division, &divisor)) return;
+    if (division.form == FB_DIVISION_ONNX) {
+        fb_value inverse = fb_make_node(g, fb_build_constant(rw, n, fb_value_node(g, division.divisor), 1.0 / divisor));
+        fb_release_reads(rw, n);
+        fb_build_over(rw, n, FB_MADE_MUL, FB_ARGS(g, division.numerator, inverse), FB_VALUE_EMPTY_MAP);
+        fb_mark(rw, n);
+        return;
+    }
     fb_set_argument(rw, n, "other", fb_make_float(g, 1.0 / divisor));
     fb_remove_argument(rw, n, "rounding_mode");
     switch (division.form) {
@@ -102,6 +118,7 @@ static void edit(fb_rewrite *rw, const fb_match *match) {
     case FB_DIVISION_FUNCTION: fb_set_target(rw, n, FB_CALL_FUNCTION, FB_TARGET_MUL_FUNCTION); break;
     case FB_DIVISION_ATEN: fb_set_target(rw, n, FB_CALL_FUNCTION, FB_TARGET_MUL_ATEN); break;
     case FB_DIVISION_ATEN_SCALAR: fb_set_target(rw, n, FB_CALL_FUNCTION, FB_TARGET_MUL_ATEN_SCALAR); break;
+    case FB_DIVISION_ONNX: break;
     case FB_DIVISION_METHOD: fb_set_target(rw, n, FB_CALL_METHOD, FB_TARGET_MUL_METHOD); break;
     }
     fb_mark(rw, n);
@@ -112,7 +129,7 @@ static void edit(fb_rewrite *rw, const fb_match *match) {
         .name = "ChangeTrueDivToMulByInverse", .version = number, .earlier = before,                                           \
         .summary = "Replaces a division of a tensor by a constant with a multiplication by its inverse.",                      \
         .parameters = FB_NO_PARAMETERS, .exactness = FB_ROUNDS, .gain = FB_GAIN_SAME, .reversible = true,                      \
-        .preserves_computation = true, .match = match, .edit = edit,                                                           \
+        .preserves_computation = true, .reads_onnx = true, .match = match, .edit = edit,                                       \
     }
 
 static const fb_pass version_1 = CHANGE_TRUE_DIV(1, NULL);

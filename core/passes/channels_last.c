@@ -33,6 +33,7 @@
 #include "core/analysis/strides.h"
 #include "core/graph/slot.h"
 #include "core/operators/spelling.h"
+#include "core/pass/build.h"
 #include "core/pass/layer.h"
 #include "core/pass/pass.h"
 
@@ -521,11 +522,9 @@ static void lay_out_image(fb_rewrite *rw, const fb_match *match) {
     fb_graph *g = fb_rewrite_graph(rw);
     fb_value image = fb_call_argument(g, match->nodes[0], "input");
     fb_node first = first_of(g, match, image);
-    bool is_aten = fb_is_aten(g, first);
     fb_value format = FB_TEXT(g, FB_MEMORY_FORMAT, "channels_last");
-    fb_node copy = fb_insert_before(rw, first, is_aten ? FB_CALL_FUNCTION : FB_CALL_METHOD,
-                                    is_aten ? FB_TARGET_CONTIGUOUS_ATEN : FB_TARGET_CONTIGUOUS, FB_ARGS(g, image),
-                                    fb_map_with(g, FB_VALUE_EMPTY_MAP, "memory_format", format));
+    fb_node copy =
+        fb_build(rw, first, FB_MADE_CONTIGUOUS, FB_ARGS(g, image), fb_map_with(g, FB_VALUE_EMPTY_MAP, "memory_format", format));
     fb_mark(rw, copy);
     for (size_t i = 0; i < match->count; i++)
         if (fb_call_argument(g, match->nodes[i], "input").id == image.id)

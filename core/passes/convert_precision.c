@@ -33,8 +33,8 @@
 #include "core/analysis/value_dtype.h"
 #include "core/analysis/view.h"
 #include "core/operators/spelling.h"
+#include "core/pass/build.h"
 #include "core/pass/keep.h"
-#include "core/pass/pass.h"
 #include "core/weights/dtype.h"
 #include "core/weights/recipe.h"
 
@@ -198,19 +198,13 @@ typedef struct conversion {
     bool reads_low;
 } conversion;
 
-/* A call of ATen, or an item of what it gives. */
-static bool comes_of_aten(const fb_graph *g, fb_node n) {
-    uint32_t edge = fb_op_is(g, n, FB_OP_GETITEM) ? fb_input_first(g, n) : 0;
-    return fb_is_aten(g, edge ? fb_edge_input(g, edge) : n);
-}
-
 /* The writes that end an ATen program, and the output: archives of torch.export end with them, and have no place between them.
  */
 static void find_end(conversion *c) {
     fb_node n = fb_last_node(c->graph, FB_MAIN_PROGRAM);
     for (; n.id; n = fb_node_at(c->graph, n)->previous) {
         const fb_node_row *row = fb_node_at(c->graph, n);
-        bool is_write = !row->user_count && fb_is_aten(c->graph, n) && fb_op_is(c->graph, n, FB_OP_COPY | FB_OP_IN_PLACE);
+        bool is_write = !row->user_count && strcmp(fb_node_target(c->graph, n), FB_TARGET_COPY_ATEN) == 0;
         if (row->opcode != FB_OUTPUT && !is_write) break;
         c->nodes[n.id].is_end = true;
         c->end = n;
@@ -227,10 +221,7 @@ static fb_node cast(conversion *c, fb_node value, fb_dtype dtype) {
     fb_graph *g = c->graph;
     state *s = &c->nodes[value.id];
     if (s->cast.id && !s->is_written) return s->cast;
-    bool is_aten = fb_is_aten(g, c->reader) || comes_of_aten(g, value);
-    fb_value args = FB_ARGS(g, fb_make_node(g, value), FB_TEXT(g, FB_DTYPE, fb_dtype_name(dtype)));
-    s->cast = fb_insert_before(c->rewrite, place_of_cast(c, value), is_aten ? FB_CALL_FUNCTION : FB_CALL_METHOD,
-                               is_aten ? FB_TARGET_TO_ATEN : FB_TARGET_TO_METHOD, args, FB_VALUE_EMPTY_MAP);
+    s->cast = fb_build_cast(c->rewrite, place_of_cast(c, value), c->reader, value, dtype);
     if (!s->cast.id) return value;
     fb_set_result_type(c->rewrite, s->cast, fb_node_at(g, s->cast)->shape, dtype);
     fb_mark(c->rewrite, s->cast);

@@ -13,11 +13,18 @@
  * Exactness: moves. (A weight that is not finite gives nan where it meets a zero; a convolution may not compute with its own
  * zeros.) Reversible.
  */
+#include "core/analysis/onnx.h"
 #include "core/analysis/shape.h"
 #include "core/analysis/strides.h"
+#include "core/pass/build.h"
 #include "core/pass/layer.h"
 
 enum { MAX_SPATIAL = 3 };
+
+/* What is added in front of and behind each dimension that the window moves over. */
+typedef struct sides {
+    int64_t before[MAX_SPATIAL], after[MAX_SPATIAL];
+} sides;
 
 /* A layer that moves a window over its input: a convolution or a pool. */
 typedef struct window {
@@ -41,6 +48,19 @@ static bool fills_with_zeros(const fb_shape_call *call) {
     return fb_value_is_number(call->graph, value, &number) && number == 0;
 }
 
+static bool is_word(const fb_graph *g, fb_value value, const char *word) {
+    return fb_value_kind(g, value) == FB_STRING && strcmp(fb_value_text(g, value), word) == 0;
+}
+
+/* Before opset 11 the number is an attribute. */
+static bool is_zero_pad_of_onnx(const fb_graph *g, fb_node n) {
+    double number = 0;
+    fb_value mode = fb_node_kwarg(g, n, "mode"), said = fb_node_kwarg(g, n, "value"), given = fb_call_argument(g, n, "value");
+    if (mode.id && !is_word(g, mode, "constant")) return false;
+    if (said.id) return fb_value_is_number(g, said, &number) && number == 0;
+    return !given.id || fb_value_kind(g, given) == FB_NONE || (fb_onnx_number(g, given, &number) && number == 0);
+}
+
 static bool is_zero_pad(const fb_graph *g, fb_node n) {
     fb_shape_call call = shape_call_of(g, n);
     switch (call.op) {
@@ -52,22 +72,42 @@ static bool is_zero_pad(const fb_graph *g, fb_node n) {
     case FB_OP_CONSTANT_PAD:
     case FB_OP_CONSTANT_PAD_LAYER:
     case FB_OP_ZERO_PAD_LAYER: return fills_with_zeros(&call);
+    case FB_OP_ONNX_PAD: return is_zero_pad_of_onnx(g, n);
     default: return false;
     }
 }
 
-/* The zeros on each side of the last `spatial` dimensions, if there are as many on both, and none elsewhere. */
-static bool read_pad(const fb_graph *g, fb_node n, int spatial, int64_t *padding) {
+/* All dimensions in order, before and then after each; or those that its input `axes` names. */
+static bool read_pad_of_onnx(const fb_graph *g, fb_node n, int spatial, sides *padding) {
+    int64_t pads[2 * FB_MAX_RANK], axes[FB_MAX_RANK];
+    int count = fb_onnx_ints_of(g, n, "pads", 1, pads, 2 * FB_MAX_RANK), rank = spatial + 2;
+    int named = fb_onnx_ints_of(g, n, "axes", 3, axes, FB_MAX_RANK), given = named >= 0 ? named : rank;
+    if (named == -2 || count != 2 * given) return false;
+    for (int i = 0; i < given; i++) {
+        int axis = i;
+        if (named >= 0 && !fb_normalise_axis(axes[i], rank, &axis)) return false;
+        int64_t before = pads[i], after = pads[given + i];
+        if (before < 0 || after < 0 || (axis < 2 && (before || after))) return false;
+        if (axis < 2) continue;
+        padding->before[axis - 2] = before;
+        padding->after[axis - 2] = after;
+    }
+    return true;
+}
+
+/* The zeros on each side of the last `spatial` dimensions, if there are none elsewhere; of PyTorch's as many on both sides. */
+static bool read_pad(const fb_graph *g, fb_node n, int spatial, sides *padding) {
     fb_shape_call call = shape_call_of(g, n);
     fb_sizes sizes;
+    memset(padding, 0, sizeof *padding);
+    if (call.op == FB_OP_ONNX_PAD) return read_pad_of_onnx(g, n, spatial, padding);
     fb_value given = fb_option(&call, call.is_module ? "padding" : "pad");
     if (!given.id || !fb_evaluate_sizes(g, given, &sizes) || !sizes.is_sequence || sizes.count % 2) return false;
-    memset(padding, 0, (size_t)spatial * sizeof *padding);
     for (int i = 0; i < sizes.count; i += 2) { /* before and after, of the last dimension first */
         fb_dim before = sizes.items[i], after = sizes.items[i + 1];
         if (before.symbol.id || after.symbol.id || before.size != after.size || before.size < 0) return false;
         if (before.size && i / 2 >= spatial) return false;
-        if (before.size) padding[spatial - 1 - i / 2] = before.size;
+        if (before.size) padding->before[spatial - 1 - i / 2] = padding->after[spatial - 1 - i / 2] = before.size;
     }
     return true;
 }
@@ -83,27 +123,42 @@ static fb_node pad_before(const fb_graph *g, const window *w, fb_node call) {
 static bool window_at(const fb_graph *g, fb_node n, window *w) {
     fb_conv conv = {0};
     const fb_op_facts *facts = fb_op_facts_of(fb_node_op(g, n));
-    bool is_pool = facts->shape == FB_SHAPE_MAX_POOL || facts->shape == FB_SHAPE_AVG_POOL;
+    bool is_of_onnx = fb_op_is(g, n, FB_OP_ONNX_MAX_POOL) || fb_op_is(g, n, FB_OP_ONNX_AVERAGE_POOL);
+    bool is_pool = facts->shape == FB_SHAPE_MAX_POOL || facts->shape == FB_SHAPE_AVG_POOL || is_of_onnx;
     if (!is_pool && !fb_conv_at(g, n, &conv)) return false;
     const fb_node_row *row = fb_node_at(g, n);
     fb_module module = row->opcode == FB_CALL_MODULE ? row->module : (fb_module){0};
     w->layer = (fb_layer){.call = n, .module = module, .input_parameter = "input"};
-    w->spatial = is_pool ? facts->spatial : conv.spatial;
+    w->spatial = is_of_onnx ? fb_shape_rank(g, fb_node_at(g, n)->shape) - 2 : is_pool ? facts->spatial : conv.spatial;
     w->is_pool = is_pool;
-    return true;
+    return w->spatial >= 1 && w->spatial <= MAX_SPATIAL;
 }
 
-static fb_obstacle pool_obstacle(const fb_shape_call *call, const int64_t *padding, int spatial) {
+/* ONNX's flags are ints, and what a pool pads is not counted unless it says so. */
+static bool counts_all(const fb_shape_call *call) {
+    const fb_graph *g = call->graph;
+    int64_t counts = 0, rounds = 0;
+    fb_value value = fb_option(call, "count_include_pad"), ceil_mode = fb_node_kwarg(g, call->node, "ceil_mode");
+    if (call->op != FB_OP_ONNX_AVERAGE_POOL)
+        return !fb_option_is_set(call, "ceil_mode") && (!value.id || fb_value_kind(g, value) == FB_TRUE);
+    bool is_read =
+        (!value.id || fb_value_is_int(g, value, &counts)) && (!ceil_mode.id || fb_value_is_int(g, ceil_mode, &rounds));
+    return is_read && counts && !rounds;
+}
+
+static fb_obstacle pool_obstacle(const fb_shape_call *call, const sides *padding, int spatial) {
     int64_t kernel[MAX_SPATIAL];
-    fb_value counts = fb_option(call, "count_include_pad");
-    if (fb_op_facts_of(call->op)->shape != FB_SHAPE_AVG_POOL)
+    bool is_of_onnx = call->op == FB_OP_ONNX_AVERAGE_POOL;
+    if (!is_of_onnx && fb_op_facts_of(call->op)->shape != FB_SHAPE_AVG_POOL)
         return (fb_obstacle){"unsupported-type", "a max pool pads with minus infinity, not with zeros"};
-    if (fb_option_is_set(call, "ceil_mode") || (counts.id && fb_value_kind(call->graph, counts) != FB_TRUE))
+    if (!counts_all(call))
         return (fb_obstacle){"unsupported-arguments", "the pool rounds its size up, or does not count what it pads"};
-    if (!fb_option_ints(call, "kernel_size", 0, spatial, kernel))
-        return (fb_obstacle){"unsupported-arguments", "the pool's kernel is not known"};
+    bool is_known = is_of_onnx ? fb_onnx_ints_of(call->graph, call->node, "kernel_shape", 0, kernel, spatial) == spatial
+                               : fb_option_ints(call, "kernel_size", 0, spatial, kernel);
+    if (!is_known) return (fb_obstacle){"unsupported-arguments", "the pool's kernel is not known"};
     for (int i = 0; i < spatial; i++) {
-        if (padding[i] > kernel[i] / 2) return (fb_obstacle){"unsupported-arguments", "a pool pads half its kernel at most"};
+        if (padding->before[i] > kernel[i] / 2 || padding->after[i] > kernel[i] / 2)
+            return (fb_obstacle){"unsupported-arguments", "a pool pads half its kernel at most"};
     }
     return FB_NO_OBSTACLE;
 }
@@ -122,16 +177,34 @@ static fb_obstacle conv_obstacle(const fb_shape_call *call) {
     return FB_NO_OBSTACLE;
 }
 
+static bool own_padding_of_onnx(const fb_graph *g, fb_node n, int spatial, int64_t *own) {
+    fb_value automatic = fb_node_kwarg(g, n, "auto_pad");
+    bool is_none = automatic.id && is_word(g, automatic, "VALID");
+    memset(own, 0, 2 * (size_t)spatial * sizeof *own);
+    if (automatic.id && !is_none && !is_word(g, automatic, "NOTSET")) return false;
+    int count = is_none ? -1 : fb_onnx_ints_of(g, n, "pads", 0, own, 2 * spatial);
+    return count == -1 || count == 2 * spatial;
+}
+
+static bool grow(int64_t *padding, int64_t own) {
+    if (own < 0 || own > INT32_MAX || *padding > INT32_MAX - own) return false;
+    *padding += own;
+    return true;
+}
+
 /* Adds the window's own padding. */
-static bool add_own_padding(const fb_shape_call *call, int spatial, int64_t *padding) {
-    int64_t own[MAX_SPATIAL];
+static bool add_own_padding(const fb_shape_call *call, int spatial, sides *padding) {
+    int64_t own[2 * MAX_SPATIAL];
     fb_value given = fb_option(call, "padding");
-    if (given.id && fb_value_kind(call->graph, given) == FB_STRING) return false; /* "same", or "valid" */
-    if (!fb_option_ints(call, "padding", 0, spatial, own)) return false;
-    for (int i = 0; i < spatial; i++) {
-        if (own[i] < 0 || own[i] > INT32_MAX || padding[i] > INT32_MAX - own[i]) return false;
-        padding[i] += own[i];
+    if (fb_graph_is_onnx(call->graph)) {
+        if (!own_padding_of_onnx(call->graph, call->node, spatial, own)) return false;
+    } else {
+        if (given.id && fb_value_kind(call->graph, given) == FB_STRING) return false; /* "same", or "valid" */
+        if (!fb_option_ints(call, "padding", 0, spatial, own)) return false;
+        memcpy(own + spatial, own, (size_t)spatial * sizeof *own);
     }
+    for (int i = 0; i < spatial; i++)
+        if (!grow(&padding->before[i], own[i]) || !grow(&padding->after[i], own[spatial + i])) return false;
     return true;
 }
 
@@ -144,13 +217,13 @@ static bool is_layout_read(const fb_graph *g, const window *w, fb_node call, fb_
 }
 
 /* Why a call must keep its pad, or have none. */
-static fb_obstacle call_obstacle(fb_matcher *m, const window *w, fb_node call, const int64_t *padding) {
+static fb_obstacle call_obstacle(fb_matcher *m, const window *w, fb_node call, const sides *padding) {
     const fb_graph *g = m->graph;
-    int64_t own[MAX_SPATIAL];
+    sides own;
     fb_node pad = pad_before(g, w, call);
     if (w->layer.module.id && !fb_call_has_only(g, call, "input"))
         return (fb_obstacle){"unsupported-arguments", "it is called with more than one input"};
-    if (!pad.id || !read_pad(g, pad, w->spatial, own) || memcmp(own, padding, (size_t)w->spatial * sizeof *own) != 0)
+    if (!pad.id || !read_pad(g, pad, w->spatial, &own) || memcmp(&own, padding, sizeof own) != 0)
         return (fb_obstacle){"shared-module", "not every call of the module reads a value that is padded alike"};
     fb_node x = fb_call_argument_node(g, pad, "input");
     if (!x.id) return (fb_obstacle){"unsupported-arguments", "what is padded is not the result of a node"};
@@ -165,24 +238,24 @@ static fb_obstacle call_obstacle(fb_matcher *m, const window *w, fb_node call, c
 
 /* The padding of the result, from the first dimension to the last; false when one of the two is not given as the pass reads it.
  */
-static bool read_sum(const fb_graph *g, fb_node pad, fb_node n, int spatial, int64_t *added, int64_t *sum) {
+static bool read_sum(const fb_graph *g, fb_node pad, fb_node n, int spatial, sides *added, sides *sum) {
     fb_shape_call call = shape_call_of(g, n);
     if (!read_pad(g, pad, spatial, added)) return false;
-    memcpy(sum, added, (size_t)spatial * sizeof *sum);
+    *sum = *added;
     return add_own_padding(&call, spatial, sum);
 }
 
 static fb_obstacle obstacle_of(fb_matcher *m, const window *w, fb_node n, fb_node pad) {
     fb_shape_call call = shape_call_of(m->graph, n);
-    int64_t added[MAX_SPATIAL], sum[MAX_SPATIAL];
-    if (!read_sum(m->graph, pad, n, w->spatial, added, sum))
+    sides added, sum;
+    if (!read_sum(m->graph, pad, n, w->spatial, &added, &sum))
         return (fb_obstacle){"unsupported-arguments",
                              "it does not pad both sides alike, pads other dimensions, or the padding behind it is not given "
                              "in numbers"};
-    fb_obstacle obstacle = w->is_pool ? pool_obstacle(&call, sum, w->spatial) : conv_obstacle(&call);
+    fb_obstacle obstacle = w->is_pool ? pool_obstacle(&call, &sum, w->spatial) : conv_obstacle(&call);
     if (!obstacle.code && w->layer.module.id) obstacle = fb_module_obstacle(m, w->layer.module);
     for (; n.id && !obstacle.code && fb_matcher_goes_on(m); n = fb_layer_next_call(m->usage, &w->layer, n))
-        obstacle = call_obstacle(m, w, n, added);
+        obstacle = call_obstacle(m, w, n, &added);
     return obstacle;
 }
 
@@ -210,7 +283,10 @@ static void match(fb_matcher *m, fb_node n) {
 static void give_padding(fb_rewrite *rw, fb_node call, fb_value padding, int version) {
     fb_graph *g = fb_rewrite_graph(rw);
     const fb_node_row *row = fb_node_at(g, call);
-    if (fb_call_argument(g, call, "padding").id) fb_set_argument(rw, call, "padding", padding);
+    if (fb_graph_is_onnx(g)) {
+        fb_value unpadded = fb_map_with(g, row->kwargs, "auto_pad", (fb_value){0});
+        fb_set_args(rw, call, row->args, fb_map_with(g, unpadded, "pads", padding));
+    } else if (fb_call_argument(g, call, "padding").id) fb_set_argument(rw, call, "padding", padding);
     else fb_set_args(rw, call, row->args, fb_map_with(g, row->kwargs, "padding", padding));
     if (version > 1) fb_choose_overload(rw, call);
 }
@@ -218,19 +294,17 @@ static void give_padding(fb_rewrite *rw, fb_node call, fb_value padding, int ver
 static void edit(fb_rewrite *rw, const fb_match *match) {
     fb_graph *g = fb_rewrite_graph(rw);
     window w;
-    int64_t added[MAX_SPATIAL], sum[MAX_SPATIAL];
-    fb_value sizes[MAX_SPATIAL];
+    sides added, sum;
     fb_node first = match->nodes[0];
-    if (!window_at(g, first, &w) || !read_sum(g, pad_before(g, &w, first), first, w.spatial, added, sum)) return;
-    size_t count = (size_t)w.spatial;
-    for (size_t i = 0; i < count; i++) sizes[i] = fb_make_int(g, sum[i]);
-    fb_value padding = fb_is_aten(g, first) ? fb_make_list(g, sizes, count) : fb_make_tuple(g, sizes, count);
+    if (!window_at(g, first, &w) || !read_sum(g, pad_before(g, &w, first), first, w.spatial, &added, &sum)) return;
+    fb_value padding = fb_build_padding(g, first, sum.before, sum.after, w.spatial);
     if (w.layer.module.id) fb_set_config(rw, w.layer.module, "padding", padding);
     for (size_t i = 0; i < match->count; i++) {
         fb_node call = match->nodes[i], pad = fb_layer_input(g, &w.layer, call);
         fb_set_argument(rw, call, "input", fb_call_argument(g, pad, "input"));
         if (!w.layer.module.id) give_padding(rw, call, padding, match->pass->version);
         fb_mark(rw, call);
+        fb_release_reads(rw, pad);
         fb_erase_call(rw, pad);
     }
 }
@@ -240,8 +314,8 @@ static void edit(fb_rewrite *rw, const fb_match *match) {
     {                                                                                                                          \
         .name = "FoldPad", .version = number, .earlier = before,                                                               \
         .summary = "Moves zero padding into the convolution or average pool that reads it.", .parameters = FB_NO_PARAMETERS,   \
-        .exactness = FB_MOVES, .gain = FB_GAIN_FASTER, .reversible = true, .preserves_computation = true, .match = match,      \
-        .edit = edit,                                                                                                          \
+        .exactness = FB_MOVES, .gain = FB_GAIN_FASTER, .reversible = true, .preserves_computation = true, .reads_onnx = true,  \
+        .match = match, .edit = edit,                                                                                          \
     }
 
 static const fb_pass version_1 = FOLD_PAD(1, NULL);

@@ -334,6 +334,8 @@ static fb_obstacle tensor_obstacle(fb_matcher *m, const scale_fold *fold) {
 
 /* Finds readers of the value besides `reader` that depend on its numbers. */
 static fb_obstacle other_readers(const fb_graph *g, fb_node value, fb_node reader) {
+    fb_obstacle named = fb_named_obstacle(g, value);
+    if (named.code) return named;
     for (uint32_t e = fb_user_first(g, value); e; e = fb_user_next(g, e)) {
         fb_node user = fb_edge_user(g, e);
         bool is_output = fb_node_at(g, user)->opcode == FB_OUTPUT;
@@ -386,6 +388,8 @@ static fb_obstacle scale_obstacle(fb_matcher *m, const scale_fold *fold) {
     uint32_t a = fb_node_at(g, fold->affine.node)->ordinal, b = fb_node_at(g, fold->host.layer.call)->ordinal;
     fb_dtype dtype = (fb_dtype)fb_node_at(g, fold->affine.node)->dtype;
     fb_obstacle obstacle = fold->is_after ? chain_obstacle(g, fold) : input_obstacle(m, fold);
+    if (!obstacle.code) obstacle = fb_named_obstacle(g, fold->affine.node);
+    if (!obstacle.code && !is_factor(&fold->affine)) obstacle = fb_layer_bias_obstacle(&fold->host.layer);
     if (!obstacle.code) obstacle = fold->affine.number.id ? number_obstacle(g, fold) : tensor_obstacle(m, fold);
     if (obstacle.code) return obstacle;
     if (!fb_dtype_is_computed(fold->host.dtype) || (dtype && dtype != fold->host.dtype))
@@ -482,6 +486,7 @@ const fb_pass fb_fold_scale_into_linear = {
     .gain = FB_GAIN_FEWER_NODES,
     .reversible = false,
     .preserves_computation = true,
+    .reads_onnx = true,
     .match = match,
     .edit = edit,
 };

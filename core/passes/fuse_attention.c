@@ -39,7 +39,7 @@
 #include "core/analysis/value_range.h"
 #include "core/base/base64.h"
 #include "core/operators/spelling.h"
-#include "core/pass/pass.h"
+#include "core/pass/build.h"
 #include "core/weights/dtype.h"
 
 enum { INNER_MAX = 16 }; /* nodes of one attention; more are not looked for */
@@ -453,17 +453,8 @@ static void match(fb_matcher *m, fb_node n) {
 static fb_value key_of(fb_rewrite *rw, const attention *a) {
     fb_graph *g = fb_rewrite_graph(rw);
     fb_value key = fb_make_node(g, a->key), last = fb_make_int(g, -1), other = fb_make_int(g, -2);
-    bool is_aten = fb_is_aten(g, a->node);
     if (a->transposition.id) return key;
-    return fb_make_node(g, fb_insert_before(rw, a->node, is_aten ? FB_CALL_FUNCTION : FB_CALL_METHOD,
-                                            is_aten ? FB_TARGET_TRANSPOSE_ATEN : FB_TARGET_TRANSPOSE,
-                                            FB_ARGS(g, key, other, last), FB_VALUE_EMPTY_MAP));
-}
-
-static fb_node put_call(fb_rewrite *rw, const attention *a, const char *target, const char *aten, fb_value args,
-                        fb_value kwargs) {
-    return fb_insert_before(rw, a->node, FB_CALL_FUNCTION, fb_is_aten(fb_rewrite_graph(rw), a->node) ? aten : target, args,
-                            kwargs);
+    return fb_make_node(g, fb_build(rw, a->node, FB_MADE_TRANSPOSE, FB_ARGS(g, key, other, last), FB_VALUE_EMPTY_MAP));
 }
 
 /* Added, or true where a score stays. */
@@ -474,14 +465,13 @@ static fb_value mask_of(fb_rewrite *rw, const attention *a) {
     if (a->is_added) {
         const char *name = fb_dtype_name((fb_dtype)fb_node_at(g, a->first)->dtype);
         fb_value kwargs = fb_map_with(g, FB_VALUE_EMPTY_MAP, "dtype", FB_TEXT(g, FB_DTYPE, name));
-        made = put_call(rw, a, FB_TARGET_ZEROS_LIKE, FB_TARGET_ZEROS_LIKE_ATEN, FB_ARGS(g, mask), kwargs);
+        made = fb_build(rw, a->node, FB_MADE_ZEROS_LIKE, FB_ARGS(g, mask), kwargs);
         fb_value zeros = fb_make_node(g, made);
         bool is_selected = a->form == SELECTED;
-        made = put_call(rw, a, is_selected ? FB_TARGET_WHERE : FB_TARGET_MASKED_FILL,
-                        is_selected ? FB_TARGET_WHERE_ATEN : FB_TARGET_MASKED_FILL_ATEN,
+        made = fb_build(rw, a->node, is_selected ? FB_MADE_WHERE : FB_MADE_MASKED_FILL,
                         is_selected ? FB_ARGS(g, mask, zeros, fill) : FB_ARGS(g, zeros, mask, fill), FB_VALUE_EMPTY_MAP);
     } else if (a->form == FILLED) {
-        made = put_call(rw, a, FB_TARGET_LOGICAL_NOT, FB_TARGET_LOGICAL_NOT_ATEN, FB_ARGS(g, mask), FB_VALUE_EMPTY_MAP);
+        made = fb_build(rw, a->node, FB_MADE_LOGICAL_NOT, FB_ARGS(g, mask), FB_VALUE_EMPTY_MAP);
     } else {
         return mask;
     }
@@ -497,8 +487,7 @@ static void edit(fb_rewrite *rw, const fb_match *match) {
     fb_value kwargs = FB_VALUE_EMPTY_MAP;
     if (a->mask.id) kwargs = fb_map_with(g, kwargs, "attn_mask", mask_of(rw, a));
     kwargs = fb_map_with(g, kwargs, "scale", fb_make_float(g, a->scale));
-    fb_set_target(rw, n, FB_CALL_FUNCTION, fb_is_aten(g, n) ? FB_TARGET_ATTENTION_ATEN : FB_TARGET_ATTENTION);
-    fb_set_args(rw, n, args, kwargs);
+    fb_build_over(rw, n, FB_MADE_ATTENTION, args, kwargs);
     fb_mark(rw, n);
     size_t before = a->transposition.id ? a->before : a->count;
     for (size_t i = a->count; i-- > before;) fb_erase_call(rw, a->inner[i]);

@@ -14,6 +14,7 @@
  * Reversible.
  */
 #include "core/operators/spelling.h"
+#include "core/pass/build.h"
 #include "core/pass/layer.h"
 #include "core/weights/recipe.h"
 
@@ -47,14 +48,13 @@ static void match(fb_matcher *m, fb_node n) {
     const fb_node *nodes = (const fb_node *)(const void *)calls.data;
     size_t count = calls.size / sizeof *nodes;
     const fb_tensor_row *weight = fb_tensor_at(g, linear.weight), *bias = fb_tensor_at(g, linear.bias);
-    fb_obstacle obstacle = fb_layer_obstacle(m, &layer);
+    fb_obstacle obstacle = fb_ones_obstacle(g, &linear);
+    if (!obstacle.code) obstacle = fb_layer_obstacle(m, &layer);
     if (calls.failed) m->failed = true;
     else if (is_marked) (void)0; /* refused already, as already-transformed */
     else if (!is_plain) fb_refuse(m, "unsupported-arguments", nodes, count, "a Linear is called with one node as its input");
     else if (linear.form == FB_LINEAR_ADDMM)
         fb_refuse(m, "unsupported-form", nodes, count, "addmm cannot do without its addend");
-    else if (linear.in_features == 0 && fb_is_aten(g, n))
-        fb_refuse(m, "no-features", nodes, count, "its input has no column that the column of ones could be made like");
     else if (obstacle.code) fb_refuse_for(m, obstacle, nodes, count);
     else if (weight->dtype != bias->dtype)
         fb_refuse(m, "dtype", nodes, count, "the weight is %s and the bias %s", fb_dtype_name(weight->dtype),
@@ -66,49 +66,6 @@ static void match(fb_matcher *m, fb_node n) {
     fb_buffer_free(&calls);
 }
 
-/* A function that gives a Python value, not a tensor, and so neither shape nor dtype. */
-static fb_value insert_plain(fb_rewrite *rw, fb_node n, const char *target, fb_value a, fb_value b) {
-    fb_graph *g = fb_rewrite_graph(rw);
-    fb_value nothing = {0};
-    return fb_make_node(g, fb_insert_typed(rw, n, FB_CALL_FUNCTION, target, FB_ARGS(g, a, b), nothing, nothing, 0));
-}
-
-/* x with a column of ones, before `n`: a column of x, in ones. */
-static fb_node insert_ones_of_aten(fb_rewrite *rw, fb_node n, fb_value x) {
-    fb_graph *g = fb_rewrite_graph(rw);
-    fb_value nothing = {0}, last_axis = fb_make_int(g, -1);
-    fb_value column_args = FB_ARGS(g, x, last_axis, fb_make_int(g, 0), fb_make_int(g, 1));
-    fb_node column = fb_insert_before(rw, n, FB_CALL_FUNCTION, FB_TARGET_SLICE_ATEN, column_args, nothing);
-    fb_value ones_args = FB_ARGS(g, fb_make_node(g, column));
-    fb_node ones = fb_insert_before(rw, n, FB_CALL_FUNCTION, FB_TARGET_ONES_LIKE_ATEN, ones_args, nothing);
-    fb_value both = FB_ARGS(g, x, fb_make_node(g, ones));
-    return fb_insert_before(rw, n, FB_CALL_FUNCTION, FB_TARGET_CAT_ATEN, FB_ARGS(g, both, last_axis), nothing);
-}
-
-/* The same by the size of x, as Optimum does it. */
-static fb_node insert_ones(fb_rewrite *rw, fb_node n, fb_value x, fb_dtype dtype) {
-    fb_graph *g = fb_rewrite_graph(rw);
-    fb_value none = fb_make_none(g), last_axis = fb_make_int(g, -1), one = fb_make_int(g, 1);
-    fb_value all_but_last = fb_make_slice(g, none, last_axis, none);
-    fb_value recorded = fb_node_at(g, n)->shape; /* x may have had other sizes when it was made: x.unsqueeze_(0) */
-    if (!recorded.id) recorded = fb_node_at(g, fb_value_node(g, x))->shape;
-
-    fb_value shape = insert_plain(rw, n, FB_TARGET_GETATTR, x, fb_make_string(g, "shape"));
-    fb_value batch = insert_plain(rw, n, FB_TARGET_GETITEM, shape, all_but_last);
-    fb_value size = insert_plain(rw, n, FB_TARGET_ADD, batch, fb_make_tuple(g, &one, 1));
-    fb_value device = insert_plain(rw, n, FB_TARGET_GETATTR, x, fb_make_string(g, "device"));
-    fb_value kwargs = fb_map_with(g, (fb_value){0}, "device", device);
-    if (dtype != FB_FLOAT32) kwargs = fb_map_with(g, kwargs, "dtype", FB_TEXT(g, FB_DTYPE, fb_dtype_name(dtype)));
-    int rank = fb_shape_rank(g, recorded);
-    fb_value sizes = FB_ARGS(g, size);
-    fb_node ones = rank > 0 ? fb_insert_typed(rw, n, FB_CALL_FUNCTION, FB_TARGET_ONES, sizes, kwargs,
-                                              fb_list_with(g, recorded, (size_t)rank - 1, one), dtype)
-                            : fb_insert_before(rw, n, FB_CALL_FUNCTION, FB_TARGET_ONES, sizes, kwargs);
-    fb_value both = FB_ARGS(g, x, fb_make_node(g, ones));
-    return fb_insert_before(rw, n, FB_CALL_FUNCTION, FB_TARGET_CAT, FB_ARGS(g, both),
-                            fb_map_with(g, (fb_value){0}, "dim", last_axis));
-}
-
 static void edit(fb_rewrite *rw, const fb_match *match) {
     fb_graph *g = fb_rewrite_graph(rw);
     fb_linear linear;
@@ -117,8 +74,7 @@ static void edit(fb_rewrite *rw, const fb_match *match) {
     for (size_t i = 0; i < match->count; i++) {
         fb_node n = match->nodes[i];
         fb_value x = fb_call_argument(g, n, "input");
-        fb_node widened = fb_is_aten(g, n) ? insert_ones_of_aten(rw, n, x) : insert_ones(rw, n, x, linear.dtype);
-        fb_set_argument(rw, n, "input", fb_make_node(g, widened));
+        fb_set_argument(rw, n, "input", fb_make_node(g, fb_build_ones(rw, n, x, linear.dtype)));
         fb_mark(rw, n);
     }
     int axis = linear.is_packed ? 0 : 1; /* of the weight's inputs */

@@ -11,7 +11,7 @@
  */
 #include "core/analysis/shape.h"
 #include "core/operators/spelling.h"
-#include "core/pass/pass.h"
+#include "core/pass/build.h"
 
 typedef struct found {
     fb_node product, transposition, sum; /* the last two: or none */
@@ -60,6 +60,8 @@ static fb_obstacle obstacle_of(fb_matcher *m, const found *f, fb_dtype dtype) {
     const fb_graph *g = m->graph;
     fb_node calls[3];
     size_t count = 0;
+    fb_obstacle spelling = fb_linear_obstacle(g, dtype);
+    if (spelling.code) return spelling;
     if (f->transposition.id) calls[count++] = f->transposition;
     calls[count++] = f->product;
     if (f->sum.id) calls[count++] = f->sum;
@@ -97,17 +99,10 @@ static void edit(fb_rewrite *rw, const fb_match *match) {
     fb_graph *g = fb_rewrite_graph(rw);
     const found *f = match->data;
     fb_node result = f->sum.id ? f->sum : f->product;
-    bool is_aten = fb_is_aten(g, result);
+    fb_new_linear linear = fb_linear_call(g, f->input, f->weight, f->bias, !f->transposition.id);
     if (f->transposition.id) fb_erase_unread(rw, f->transposition);
     if (f->sum.id) fb_erase_unread(rw, f->product);
-    if (!f->transposition.id) {
-        fb_set_target(rw, result, FB_CALL_FUNCTION, is_aten ? FB_TARGET_ADDMM_ATEN : FB_TARGET_ADDMM);
-        fb_set_args(rw, result, FB_ARGS(g, f->bias, f->input, f->weight), FB_VALUE_EMPTY_MAP);
-    } else {
-        fb_set_target(rw, result, FB_CALL_FUNCTION, is_aten ? FB_TARGET_LINEAR_ATEN : FB_TARGET_LINEAR);
-        fb_set_args(rw, result, f->bias.id ? FB_ARGS(g, f->input, f->weight, f->bias) : FB_ARGS(g, f->input, f->weight),
-                    FB_VALUE_EMPTY_MAP);
-    }
+    fb_build_over(rw, result, linear.made, linear.args, linear.kwargs);
     fb_infer_result_type(rw, result);
     fb_mark(rw, result);
 }
@@ -120,6 +115,7 @@ const fb_pass fb_fuse_linear = {
     .exactness = FB_ROUNDS,
     .reversible = true,
     .preserves_computation = true,
+    .reads_onnx = true,
     .match = match,
     .edit = edit,
 };

@@ -14,7 +14,7 @@
 #include "core/analysis/rearrange.h"
 #include "core/analysis/strides.h"
 #include "core/operators/spelling.h"
-#include "core/pass/pass.h"
+#include "core/pass/build.h"
 
 typedef struct repeat {
     fb_rearrange before, after; /* the calls around the expansion */
@@ -84,11 +84,9 @@ static void edit(fb_rewrite *rw, const fb_match *match) {
     repeat r;
     fb_node n = match->nodes[0];
     if (!find(g, n, &r)) return;
-    bool is_aten = fb_is_aten(g, n);
     fb_value args = FB_ARGS(g, fb_make_node(g, r.before.input), fb_make_int(g, r.count), fb_make_int(g, r.axis));
     fb_release_call(rw, n);
-    fb_set_target(rw, n, is_aten ? FB_CALL_FUNCTION : FB_CALL_METHOD, is_aten ? FB_TARGET_REPEAT_ATEN : FB_TARGET_REPEAT);
-    fb_set_args(rw, n, args, FB_VALUE_EMPTY_MAP);
+    fb_build_over(rw, n, FB_MADE_REPEAT, args, FB_VALUE_EMPTY_MAP);
     fb_mark(rw, n);
     fb_erase_unread(rw, r.before.node);
     fb_erase_call(rw, r.expansion);

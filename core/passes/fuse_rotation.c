@@ -13,7 +13,7 @@
  * Exactness: moves: a product has the same bits, whichever of its factors is negated, but for the sign of nan. Reversible.
  */
 #include "core/operators/spelling.h"
-#include "core/pass/pass.h"
+#include "core/pass/build.h"
 
 typedef struct rotation {
     fb_node product, cat, negation, upper, lower, input; /* upper: the part that comes first in `cat` */
@@ -204,21 +204,15 @@ static void match(fb_matcher *m, fb_node n) {
 
 /* ---- edit ---------------------------------------------------------------------------------------------------------------- */
 
-static fb_value put(fb_rewrite *rw, const rotation *r, const char *target, const char *aten, fb_value args) {
-    fb_graph *g = fb_rewrite_graph(rw);
-    const char *spelling = fb_is_aten(g, r->product) ? aten : target;
-    return fb_make_node(g, fb_insert_before(rw, r->product, FB_CALL_FUNCTION, spelling, args, FB_VALUE_EMPTY_MAP));
+static fb_value put(fb_rewrite *rw, const rotation *r, fb_made made, fb_value args) {
+    return fb_make_node(fb_rewrite_graph(rw), fb_build(rw, r->product, made, args, FB_VALUE_EMPTY_MAP));
 }
 
 /* x[..., from:to] of the last dimension. */
 static fb_value put_part(fb_rewrite *rw, const rotation *r, fb_value x, int64_t from, int64_t to) {
     fb_graph *g = fb_rewrite_graph(rw);
-    fb_value start = fb_make_int(g, from), end = fb_make_int(g, to);
-    fb_value index[] = {FB_TEXT(g, FB_ELLIPSIS, ""), fb_make_slice(g, start, end, FB_VALUE_NONE)};
-    fb_value dim = fb_make_int(g, fb_shape_rank(g, fb_node_at(g, fb_value_node(g, x))->shape) - 1);
-    bool is_aten = fb_is_aten(g, r->product);
-    fb_value args = is_aten ? FB_ARGS(g, x, dim, start, end) : FB_ARGS(g, x, fb_make_tuple(g, index, 2));
-    return put(rw, r, FB_TARGET_GETITEM, FB_TARGET_SLICE_ATEN, args);
+    int dim = fb_shape_rank(g, fb_node_at(g, fb_value_node(g, x))->shape) - 1;
+    return put(rw, r, FB_MADE_PART, fb_part_args(g, r->product, x, dim, 0, from, to));
 }
 
 static void edit(fb_rewrite *rw, const fb_match *match) {
@@ -227,17 +221,16 @@ static void edit(fb_rewrite *rw, const fb_match *match) {
     fb_node n = match->nodes[0];
     if (!find(g, match->pass->version, n, &r)) return;
     int64_t shift = r.size - r.start;
-    bool is_aten = fb_is_aten(g, n), is_first = fb_value_node(g, fb_call_argument(g, n, "input")).id == r.cat.id;
+    bool is_first = fb_value_node(g, fb_call_argument(g, n, "input")).id == r.cat.id;
     fb_value by = fb_make_int(g, shift), dim = fb_make_int(g, r.rank - 1), last = fb_make_int(g, -1);
     fb_value x = fb_make_node(g, r.input);
-    fb_value rolled = put(rw, &r, FB_TARGET_ROLL, FB_TARGET_ROLL_ATEN,
-                          is_aten ? FB_ARGS(g, x, FB_ARGS(g, by), FB_ARGS(g, dim)) : FB_ARGS(g, x, by, dim));
+    fb_value rolled = put(rw, &r, FB_MADE_ROLL, FB_ARGS(g, x, fb_build_number(g, n, by), fb_build_number(g, n, dim)));
     fb_value parts[2];
     for (int i = 0; i < 2; i++) {
         parts[i] = put_part(rw, &r, r.factor, i ? shift : 0, i ? r.size : shift);
-        if (i == r.is_lower_negated) parts[i] = put(rw, &r, FB_TARGET_NEG, FB_TARGET_NEG_ATEN, FB_ARGS(g, parts[i]));
+        if (i == r.is_lower_negated) parts[i] = put(rw, &r, FB_MADE_NEG, FB_ARGS(g, parts[i]));
     }
-    fb_value factor = put(rw, &r, FB_TARGET_CAT, FB_TARGET_CAT_ATEN, FB_ARGS(g, FB_ARGS(g, parts[0], parts[1]), last));
+    fb_value factor = put(rw, &r, FB_MADE_CAT, FB_ARGS(g, FB_ARGS(g, parts[0], parts[1]), last));
     fb_set_argument(rw, n, is_first ? "input" : "other", rolled);
     fb_set_argument(rw, n, is_first ? "other" : "input", factor);
     fb_mark(rw, n);

@@ -46,7 +46,8 @@ static fb_obstacle fit_obstacle(const fb_graph *g, const pair *p) {
     if (dtype != FB_FLOAT64 && dtype != FB_FLOAT32 && dtype != FB_BFLOAT16)
         return (fb_obstacle){"unsupported-dtype", "weights are only multiplied in float64, float32 and bfloat16"};
     if (p->first.training || p->second.training) return (fb_obstacle){"training-mode", "one of them is in training mode"};
-    return FB_NO_OBSTACLE;
+    fb_layer second = fb_linear_layer(&p->second);
+    return p->first.bias.id ? fb_layer_bias_obstacle(&second) : FB_NO_OBSTACLE;
 }
 
 static fb_obstacle obstacle_of(fb_matcher *m, const pair *p) {
@@ -119,6 +120,7 @@ const fb_pass fb_merge_consecutive_linears = {
     .exactness = FB_ROUNDS,
     .reversible = false,
     .preserves_computation = true,
+    .reads_onnx = true,
     .match_graph = match_graph,
     .edit = edit,
 };

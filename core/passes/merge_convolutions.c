@@ -27,6 +27,7 @@ const fb_pass fb_merge_convolutions = {
     .exactness = FB_MOVES,
     .reversible = true,
     .preserves_computation = true,
+    .reads_onnx = true,
     .match = match,
     .edit = fb_edit_parallel,
 };

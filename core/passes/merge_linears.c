@@ -33,6 +33,7 @@ const fb_pass fb_merge_linears = {
     .gain = FB_GAIN_FEWER_NODES,
     .reversible = true,
     .preserves_computation = true,
+    .reads_onnx = true,
     .match = match,
     .edit = fb_edit_parallel,
 };

@@ -46,6 +46,7 @@
 #include <stdlib.h>
 
 #include "core/operators/spelling.h"
+#include "core/pass/build.h"
 #include "core/pass/keep.h"
 #include "core/pass/layer.h"
 #include "core/weights/dtype.h"
@@ -269,11 +270,8 @@ static fb_value pairs_recipe(fb_graph *g, const fb_host *host, const grouped *to
     return fb_recipe_add(g, halves[0], fb_recipe_mul(g, halves[1], number(g, 16)));
 }
 
-static fb_value insert(fb_rewrite *rw, const fb_layer *layer, const char *function, const char *aten, fb_value args,
-                       fb_value kwargs) {
-    fb_graph *g = fb_rewrite_graph(rw);
-    const char *target = fb_is_aten(g, layer->call) ? aten : function;
-    return fb_make_node(g, fb_insert_before(rw, layer->call, FB_CALL_FUNCTION, target, args, kwargs));
+static fb_value insert(fb_rewrite *rw, const fb_layer *layer, fb_made made, fb_value args, fb_value kwargs) {
+    return fb_make_node(fb_rewrite_graph(rw), fb_build(rw, layer->call, made, args, kwargs));
 }
 
 /* The weight that `pairs` and the scales hold, before the layer's call. */
@@ -281,14 +279,14 @@ static fb_node insert_weight(fb_rewrite *rw, const fb_host *host, const grouped 
     fb_graph *g = fb_rewrite_graph(rw);
     const fb_layer *layer = &host->layer;
     fb_value none = {0}, sixteen = fb_map_with(g, FB_VALUE_EMPTY_MAP, "alpha", fb_make_int(g, 16));
-    fb_value high = insert(rw, layer, FB_TARGET_ADD_FUNCTION, FB_TARGET_ADD_ATEN, FB_ARGS(g, pairs, fb_make_int(g, 8)), none);
-    high = insert(rw, layer, FB_TARGET_SHIFT_RIGHT, FB_TARGET_SHIFT_RIGHT_ATEN, FB_ARGS(g, high, fb_make_int(g, 4)), none);
-    fb_value low = insert(rw, layer, FB_TARGET_SUB, FB_TARGET_SUB_ATEN, FB_ARGS(g, pairs, high), sixteen);
+    fb_value high = insert(rw, layer, FB_MADE_ADD, FB_ARGS(g, pairs, fb_make_int(g, 8)), none);
+    high = insert(rw, layer, FB_MADE_SHIFT_RIGHT, FB_ARGS(g, high, fb_make_int(g, 4)), none);
+    fb_value low = insert(rw, layer, FB_MADE_SUB, FB_ARGS(g, pairs, high), sixteen);
     fb_value both = FB_ARGS(g, FB_ARGS(g, low, high), fb_make_int(g, from->axis));
-    fb_value numbers = insert(rw, layer, FB_TARGET_CAT, FB_TARGET_CAT_ATEN, both, none);
-    numbers = insert(rw, layer, FB_TARGET_MUL_FUNCTION, FB_TARGET_MUL_ATEN, FB_ARGS(g, numbers, scale), none);
+    fb_value numbers = insert(rw, layer, FB_MADE_CAT, both, none);
+    numbers = insert(rw, layer, FB_MADE_MUL, FB_ARGS(g, numbers, scale), none);
     fb_value shape = fb_tensor_at(g, layer->weight)->shape;
-    fb_value weight = insert(rw, layer, FB_TARGET_RESHAPE_FUNCTION, FB_TARGET_RESHAPE_ATEN, FB_ARGS(g, numbers, shape), none);
+    fb_value weight = insert(rw, layer, FB_MADE_RESHAPE, FB_ARGS(g, numbers, shape), none);
     return fb_value_node(g, weight);
 }
 
@@ -319,9 +317,8 @@ static fb_node put_channels(fb_rewrite *rw, const fb_match *match, const fb_host
     fb_tensor scale;
     fb_node scale_read = put(rw, match, layer, owner, "weight_scale", channel_scale_recipe(g, host), host->dtype, &scale);
     fb_node read = put_channels_numbers(rw, match, layer, owner, fb_recipe_tensor(g, scale));
-    const char *target = fb_is_aten(g, layer->call) ? FB_TARGET_MUL_ATEN : FB_TARGET_MUL_FUNCTION;
-    fb_value args = FB_ARGS(g, fb_make_node(g, read), fb_make_node(g, scale_read));
-    return fb_insert_before(rw, layer->call, FB_CALL_FUNCTION, target, args, (fb_value){0});
+    return fb_build(rw, layer->call, FB_MADE_MUL, FB_ARGS(g, fb_make_node(g, read), fb_make_node(g, scale_read)),
+                    (fb_value){0});
 }
 
 /* ---- packed ---- */
@@ -342,28 +339,26 @@ static fb_node put_packed(fb_rewrite *rw, const fb_match *match, const fb_host *
 typedef struct chain {
     fb_rewrite *rw;
     fb_node call;
-    fb_opcode opcode;
-    const char *target; /* NULL: none waits */
+    bool waits;
+    fb_made made;
     fb_value args;
 } chain;
 
 static fb_value flush(chain *c, fb_value input) {
-    if (!c->target) return input;
-    fb_node made = fb_insert_before(c->rw, c->call, c->opcode, c->target, c->args, (fb_value){0});
-    return fb_make_node(fb_rewrite_graph(c->rw), made);
+    if (!c->waits) return input;
+    return fb_make_node(fb_rewrite_graph(c->rw), fb_build(c->rw, c->call, c->made, c->args, (fb_value){0}));
 }
 
-static void then(chain *c, const char *function, const char *aten, bool is_method, fb_value args) {
-    bool is_aten = fb_is_aten(fb_rewrite_graph(c->rw), c->call);
-    c->opcode = is_method && !is_aten ? FB_CALL_METHOD : FB_CALL_FUNCTION;
-    c->target = is_aten ? aten : function;
+static void then(chain *c, fb_made made, fb_value args) {
+    c->waits = true;
+    c->made = made;
     c->args = args;
 }
 
 static void then_cast(chain *c, fb_value input, fb_dtype dtype) {
     fb_graph *g = fb_rewrite_graph(c->rw);
     fb_value to = FB_TEXT(g, FB_DTYPE, fb_dtype_name(dtype));
-    then(c, FB_TARGET_TO_METHOD, FB_TARGET_TO_ATEN, true, FB_ARGS(g, flush(c, input), to));
+    then(c, FB_MADE_CAST, FB_ARGS(g, flush(c, input), to));
 }
 
 /* x.shape[:-1] */
@@ -384,24 +379,22 @@ static void pack_call(fb_rewrite *rw, const fb_host *host, fb_node call, fb_node
     int rank = fb_shape_rank(g, fb_node_at(g, fb_value_node(g, x))->shape);
     if (rank > 2) {
         fb_value sizes = FB_ARGS(g, one, fb_make_int(g, host->inputs));
-        then(&c, FB_TARGET_RESHAPE_FUNCTION, FB_TARGET_RESHAPE_ATEN, false, FB_ARGS(g, x, sizes));
+        then(&c, FB_MADE_RESHAPE, FB_ARGS(g, x, sizes));
     }
     if (host->dtype != FB_BFLOAT16) then_cast(&c, x, FB_BFLOAT16);
-    then(&c, FB_TARGET_CONTIGUOUS, FB_TARGET_CONTIGUOUS_ATEN, true, FB_ARGS(g, flush(&c, x)));
+    then(&c, FB_MADE_CONTIGUOUS, FB_ARGS(g, flush(&c, x)));
     fb_value product = FB_ARGS(g, flush(&c, x), fb_make_node(g, numbers), fb_make_node(g, scale));
-    then(&c, FB_TARGET_INT8PACK_MM, FB_TARGET_INT8PACK_MM_ATEN, false, product);
+    then(&c, FB_MADE_INT8PACK_MM, product);
     if (host->dtype != FB_BFLOAT16) then_cast(&c, x, host->dtype);
     if (rank > 2 && fb_is_aten(g, call)) {
         fb_value sizes = shape_of_reshape(g, fb_node_at(g, call)->shape);
-        then(&c, NULL, FB_TARGET_RESHAPE_ATEN, false, FB_ARGS(g, flush(&c, x), sizes));
+        then(&c, FB_MADE_RESHAPE, FB_ARGS(g, flush(&c, x), sizes));
     } else if (rank > 2) {
         fb_value rows = flush(&c, x);
-        then(&c, FB_TARGET_UNFLATTEN, NULL, false, FB_ARGS(g, rows, fb_make_int(g, 0), batch_of(rw, call, x)));
+        then(&c, FB_MADE_UNFLATTEN, FB_ARGS(g, rows, fb_make_int(g, 0), batch_of(rw, call, x)));
     }
-    if (bias.id && bias.id != FB_VALUE_NONE.id)
-        then(&c, FB_TARGET_ADD_FUNCTION, FB_TARGET_ADD_ATEN, false, FB_ARGS(g, flush(&c, x), bias));
-    fb_set_target(rw, call, c.opcode, c.target);
-    fb_set_args(rw, call, c.args, FB_VALUE_EMPTY_MAP);
+    if (bias.id && bias.id != FB_VALUE_NONE.id) then(&c, FB_MADE_ADD, FB_ARGS(g, flush(&c, x), bias));
+    fb_build_over(rw, call, c.made, c.args, FB_VALUE_EMPTY_MAP);
     fb_mark(rw, call);
 }
 

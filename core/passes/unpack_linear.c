@@ -12,6 +12,7 @@
  */
 #include "core/analysis/rearrange.h"
 #include "core/operators/spelling.h"
+#include "core/pass/build.h"
 #include "core/pass/layer.h"
 #include "core/weights/recipe.h"
 
@@ -79,9 +80,8 @@ static void edit(fb_rewrite *rw, const fb_match *match) {
     fb_layer layer = fb_linear_layer(&s.linear);
     const fb_node_row *after = fb_node_at(g, s.after.node);
     fb_value weight = take_weight(rw, &s.linear), bias = fb_call_argument(g, n, layer.bias_parameter);
-    fb_value input = fb_make_node(g, s.before.input);
-    fb_set_target(rw, n, FB_CALL_FUNCTION, fb_is_aten(g, n) ? FB_TARGET_LINEAR_ATEN : FB_TARGET_LINEAR);
-    fb_set_args(rw, n, bias.id ? FB_ARGS(g, input, weight, bias) : FB_ARGS(g, input, weight), FB_VALUE_EMPTY_MAP);
+    fb_new_linear made = fb_linear_call(g, fb_make_node(g, s.before.input), weight, bias, false);
+    fb_build_over(rw, n, made.made, made.args, made.kwargs);
     fb_set_result_type(rw, n, after->shape, (fb_dtype)after->dtype);
     fb_absorb(rw, s.after.node, n);
     fb_release_call(rw, s.after.node);

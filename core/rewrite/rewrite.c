@@ -150,6 +150,7 @@ static void infer_result(fb_rewrite *rewrite, fb_node node) {
     fb_shape_result result;
     bool is_known = !reads_reshaped(rewrite, node) && fb_infer(graph, node, &result);
     fb_node_row *row = fb_node_row_at(graph, node);
+    if (!is_known && fb_graph_is_onnx(graph)) return; /* the rules are PyTorch's; what replaces a call gives what that gave */
     row->shape = is_known ? fb_make_result_shape(graph, &result) : (fb_value){0};
     row->dtype = is_known ? (uint8_t)result.dtype : FB_DTYPE_UNKNOWN;
 }
@@ -271,6 +272,15 @@ void fb_forget_meta(fb_rewrite *rewrite, fb_node node, const char *key) {
     if (!rest.id || !fb_map_value(rewrite->graph, rest, key).id || !change(rewrite, node)) return;
     fb_value now = fb_map_with(rewrite->graph, rest, key, (fb_value){0});
     if (now.id) fb_node_row_at(rewrite->graph, node)->meta_rest = now.id == FB_VALUE_EMPTY_MAP.id ? (fb_value){0} : now;
+    else fb_fail_memory(&rewrite->error);
+}
+
+void fb_put_meta(fb_rewrite *rewrite, fb_node node, const char *key, const char *json) {
+    fb_graph *graph = rewrite->graph;
+    if (!change(rewrite, node)) return;
+    fb_value rest = fb_node_at(graph, node)->meta_rest, text = fb_make_text(graph, FB_RAW, json, strlen(json));
+    rest = fb_sorted_map_with(graph, rest.id ? rest : FB_VALUE_EMPTY_MAP, key, text);
+    if (rest.id) fb_node_row_at(graph, node)->meta_rest = rest;
     else fb_fail_memory(&rewrite->error);
 }
 

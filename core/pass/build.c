@@ -1,0 +1,223 @@
+/* The builder: see build.h. */
+#include "core/pass/build.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "core/analysis/infer.h"
+#include "core/base/base64.h"
+#include "core/operators/onnx.h"
+#include "core/operators/spelling.h"
+#include "core/weights/dtype.h"
+
+typedef enum dialect { TORCH, ATEN, ONNX, DIALECTS } dialect;
+
+static dialect dialect_of(const fb_graph *g, fb_node like) {
+    return fb_graph_is_onnx(g) ? ONNX : fb_is_aten(g, like) ? ATEN : TORCH;
+}
+
+static const struct {
+    fb_opcode opcode; /* of torch.fx's */
+    const char *names[DIALECTS];
+} made_calls[] = {
+#define FB_MADE(id, opcode, torch, aten, onnx) {FB_CALL_##opcode, {torch, aten, onnx}},
+#include "core/operators/made.def"
+#undef FB_MADE
+};
+
+fb_obstacle fb_build_obstacle(const fb_graph *g, fb_made made) {
+    const char *name = made_calls[made].names[ONNX];
+    if (!fb_graph_is_onnx(g)) return FB_NO_OBSTACLE;
+    if (!name) return (fb_obstacle){"other-dialect", "the graph is an ONNX model, in which the pass does not write this"};
+    return fb_onnx_version(name, strlen(name), fb_graph_opset(g))
+               ? FB_NO_OBSTACLE
+               : (fb_obstacle){"opset-too-old", "the model's opset does not have the operator yet"};
+}
+
+/* The call's opcode, and its target in `out`; NULL after a failure. */
+static const char *spell(fb_graph *g, fb_made made, dialect in, fb_opcode *opcode, fb_buffer *out) {
+    const char *name = made_calls[made].names[in];
+    *opcode = in == TORCH ? made_calls[made].opcode : FB_CALL_FUNCTION;
+    if (in != ONNX) return name;
+    fb_buffer_printf(out, FB_ONNX_DEFAULT "%s.v%lld", name, (long long)fb_onnx_version(name, strlen(name), fb_graph_opset(g)));
+    const char *text = fb_buffer_text(out);
+    if (!text) fb_graph_fail_memory(g);
+    return text;
+}
+
+static fb_node build_in(fb_rewrite *rw, fb_node before, dialect in, fb_made made, fb_value args, fb_value kwargs) {
+    fb_buffer out = {0};
+    fb_opcode opcode;
+    const char *target = spell(fb_rewrite_graph(rw), made, in, &opcode, &out);
+    fb_node node = target ? fb_insert_before(rw, before, opcode, target, args, kwargs) : (fb_node){0};
+    fb_buffer_free(&out);
+    return node;
+}
+
+fb_node fb_build(fb_rewrite *rw, fb_node before, fb_made made, fb_value args, fb_value kwargs) {
+    return build_in(rw, before, dialect_of(fb_rewrite_graph(rw), before), made, args, kwargs);
+}
+
+void fb_build_over(fb_rewrite *rw, fb_node node, fb_made made, fb_value args, fb_value kwargs) {
+    fb_buffer out = {0};
+    fb_opcode opcode;
+    fb_graph *g = fb_rewrite_graph(rw);
+    const char *target = spell(g, made, dialect_of(g, node), &opcode, &out);
+    if (target) fb_set_target(rw, node, opcode, target);
+    if (target) fb_set_args(rw, node, args, kwargs);
+    fb_buffer_free(&out);
+}
+
+fb_value fb_build_padding(fb_graph *g, fb_node like, const int64_t *before, const int64_t *after, int count) {
+    fb_value sizes[6]; /* three dimensions at most */
+    for (int i = 0; i < count; i++) sizes[i] = fb_make_int(g, before[i]);
+    for (int i = 0; i < count; i++) sizes[count + i] = fb_make_int(g, after[i]);
+    size_t all = (size_t)count;
+    switch (dialect_of(g, like)) {
+    case TORCH: return fb_make_tuple(g, sizes, all);
+    case ATEN: return fb_make_list(g, sizes, all);
+    default: return fb_make_list(g, sizes, 2 * all);
+    }
+}
+
+fb_value fb_build_number(fb_graph *g, fb_node like, fb_value number) {
+    return dialect_of(g, like) == TORCH ? number : FB_ARGS(g, number);
+}
+
+fb_value fb_part_args(fb_graph *g, fb_node like, fb_value x, int64_t dim, int behind, int64_t from, int64_t to) {
+    fb_value start = fb_make_int(g, from), end = fb_make_int(g, to), none = FB_VALUE_NONE;
+    if (dialect_of(g, like) == ATEN) return FB_ARGS(g, x, fb_make_int(g, dim), start, end);
+    fb_value whole = fb_make_slice(g, none, none, none);
+    fb_value place[] = {FB_TEXT(g, FB_ELLIPSIS, ""), fb_make_slice(g, start, end, none), whole, whole, whole};
+    return FB_ARGS(g, x, fb_make_tuple(g, place, 2 + (size_t)behind));
+}
+
+enum { SPLIT_SIZES_ARE_AN_INPUT = 13 };
+
+/* A buffer of the module, and a read of it. */
+static fb_node put_constant(fb_rewrite *rw, fb_node before, fb_module owner, fb_constant constant, const unsigned char *bytes,
+                            size_t size) {
+    char *text = malloc(fb_base64_length(size) + 1);
+    constant.base64 = text;
+    constant.length = fb_base64_length(size);
+    if (text) fb_base64_encode(bytes, size, text);
+    if (text) fb_put_constants(rw, owner, &constant, 1);
+    else fb_graph_fail_memory(fb_rewrite_graph(rw));
+    free(text);
+    return fb_insert_read(rw, before, owner, constant.attribute);
+}
+
+fb_node fb_build_constant(fb_rewrite *rw, fb_node before, fb_node like, double number) {
+    fb_graph *g = fb_rewrite_graph(rw);
+    const fb_node_row *row = fb_node_at(g, like);
+    int64_t ones[FB_MAX_RANK];
+    unsigned char bytes[16];
+    fb_constant constant = {
+        .attribute = "number", .dtype = (fb_dtype)row->dtype, .rank = fb_shape_rank(g, row->shape), .sizes = ones};
+    for (int i = 0; i < constant.rank; i++) ones[i] = 1;
+    fb_encode_numbers(constant.dtype, &number, 1, bytes);
+    fb_module owner = fb_put_module(rw, row->module, fb_node_name(g, before), FB_TYPE_MODULE, FB_VALUE_EMPTY_MAP, false);
+    return put_constant(rw, before, owner, constant, bytes, fb_dtype_size(constant.dtype));
+}
+
+fb_node fb_build_split(fb_rewrite *rw, fb_node before, fb_module owner, fb_node x, int axis, const int64_t *sizes,
+                       size_t count) {
+    fb_graph *g = fb_rewrite_graph(rw);
+    fb_value kwargs = fb_map_with(g, FB_VALUE_EMPTY_MAP, "axis", fb_make_int(g, axis));
+    fb_value args = FB_ARGS(g, fb_make_node(g, x));
+    if (fb_graph_opset(g) < SPLIT_SIZES_ARE_AN_INPUT) {
+        kwargs = fb_map_with(g, kwargs, "split", fb_make_shape(g, sizes, count));
+    } else {
+        const fb_constant constant = {.attribute = "sizes", .dtype = FB_INT64, .rank = 1, .sizes = (int64_t[]){(int64_t)count}};
+        unsigned char *bytes = malloc(count * sizeof *sizes); /* little-endian, as documents have them */
+        for (size_t i = 0; bytes && i < count * 8; i++) bytes[i] = (unsigned char)((uint64_t)sizes[i / 8] >> i % 8 * 8);
+        fb_node read = bytes ? put_constant(rw, before, owner, constant, bytes, count * sizeof *sizes) : (fb_node){0};
+        if (!bytes) fb_graph_fail_memory(g);
+        free(bytes);
+        args = FB_ARGS(g, fb_make_node(g, x), fb_make_node(g, read));
+    }
+    fb_node split = fb_build(rw, before, FB_MADE_SPLIT, args, kwargs);
+    char results[40]; /* all of them, also where one is not read */
+    snprintf(results, sizeof results, "{\"results\":%zu}", count);
+    if (split.id) fb_put_meta(rw, split, "onnx", results);
+    return split;
+}
+
+fb_obstacle fb_linear_obstacle(const fb_graph *g, fb_dtype dtype) {
+    if (fb_graph_is_onnx(g) && !fb_dtype_is_computed(dtype))
+        return (fb_obstacle){"dtype", "runtimes have no Gemm of that dtype"};
+    return fb_build_obstacle(g, FB_MADE_LINEAR);
+}
+
+fb_new_linear fb_linear_call(fb_graph *g, fb_value x, fb_value weight, fb_value bias, bool is_packed) {
+    bool is_gemm = fb_graph_is_onnx(g), is_addmm = is_packed && !is_gemm;
+    fb_new_linear made = {is_addmm ? FB_MADE_ADDMM : FB_MADE_LINEAR, {0}, FB_VALUE_EMPTY_MAP};
+    made.args = is_addmm ? FB_ARGS(g, bias, x, weight) : bias.id ? FB_ARGS(g, x, weight, bias) : FB_ARGS(g, x, weight);
+    if (is_gemm && !is_packed) made.kwargs = fb_map_with(g, made.kwargs, "transB", fb_make_int(g, 1));
+    return made;
+}
+
+/* A call of ATen, or an item of what it gives. */
+static bool comes_of_aten(const fb_graph *g, fb_node n) {
+    uint32_t edge = fb_op_is(g, n, FB_OP_GETITEM) ? fb_input_first(g, n) : 0;
+    return fb_is_aten(g, edge ? fb_edge_input(g, edge) : n);
+}
+
+fb_node fb_build_cast(fb_rewrite *rw, fb_node before, fb_node reader, fb_node x, fb_dtype dtype) {
+    fb_graph *g = fb_rewrite_graph(rw);
+    fb_value args = FB_ARGS(g, fb_make_node(g, x), FB_TEXT(g, FB_DTYPE, fb_dtype_name(dtype)));
+    dialect in = comes_of_aten(g, x) ? ATEN : dialect_of(g, reader);
+    return build_in(rw, before, in, FB_MADE_CAST, args, FB_VALUE_EMPTY_MAP);
+}
+
+/* ---- a column of ones ---------------------------------------------------------------------------------------------------- */
+
+fb_obstacle fb_ones_obstacle(const fb_graph *g, const fb_linear *linear) {
+    return linear->in_features == 0 && fb_is_aten(g, linear->node)
+               ? (fb_obstacle){"no-features", "its input has no column that the column of ones could be made like"}
+               : FB_NO_OBSTACLE;
+}
+
+/* A function that gives a Python value, not a tensor, and so neither shape nor dtype. */
+static fb_value insert_plain(fb_rewrite *rw, fb_node n, const char *target, fb_value a, fb_value b) {
+    fb_graph *g = fb_rewrite_graph(rw);
+    fb_value nothing = {0};
+    return fb_make_node(g, fb_insert_typed(rw, n, FB_CALL_FUNCTION, target, FB_ARGS(g, a, b), nothing, nothing, 0));
+}
+
+/* By the size of x, as Optimum does it. */
+static fb_value insert_ones(fb_rewrite *rw, fb_node n, fb_value x, fb_dtype dtype) {
+    fb_graph *g = fb_rewrite_graph(rw);
+    fb_value none = fb_make_none(g), last_axis = fb_make_int(g, -1), one = fb_make_int(g, 1);
+    fb_value all_but_last = fb_make_slice(g, none, last_axis, none);
+    fb_value recorded = fb_node_at(g, n)->shape; /* x may have had other sizes when it was made: x.unsqueeze_(0) */
+    if (!recorded.id) recorded = fb_node_at(g, fb_value_node(g, x))->shape;
+
+    fb_value shape = insert_plain(rw, n, FB_TARGET_GETATTR, x, fb_make_string(g, "shape"));
+    fb_value batch = insert_plain(rw, n, FB_TARGET_GETITEM, shape, all_but_last);
+    fb_value size = insert_plain(rw, n, FB_TARGET_ADD, batch, fb_make_tuple(g, &one, 1));
+    fb_value device = insert_plain(rw, n, FB_TARGET_GETATTR, x, fb_make_string(g, "device"));
+    fb_value kwargs = fb_map_with(g, (fb_value){0}, "device", device);
+    if (dtype != FB_FLOAT32) kwargs = fb_map_with(g, kwargs, "dtype", FB_TEXT(g, FB_DTYPE, fb_dtype_name(dtype)));
+    int rank = fb_shape_rank(g, recorded);
+    fb_value sizes = FB_ARGS(g, size);
+    fb_node ones = rank > 0 ? fb_insert_typed(rw, n, FB_CALL_FUNCTION, FB_TARGET_ONES, sizes, kwargs,
+                                              fb_list_with(g, recorded, (size_t)rank - 1, one), dtype)
+                            : fb_insert_before(rw, n, FB_CALL_FUNCTION, FB_TARGET_ONES, sizes, kwargs);
+    return fb_make_node(g, ones);
+}
+
+fb_node fb_build_ones(fb_rewrite *rw, fb_node n, fb_value x, fb_dtype dtype) {
+    fb_graph *g = fb_rewrite_graph(rw);
+    bool is_torch = dialect_of(g, n) == TORCH;
+    fb_value last_axis = fb_make_int(g, -1), none = {0}, ones;
+    if (is_torch) {
+        ones = insert_ones(rw, n, x, dtype);
+    } else { /* like a column of x */
+        fb_node column = fb_build(rw, n, FB_MADE_PART, fb_part_args(g, n, x, -1, 0, 0, 1), none);
+        ones = fb_make_node(g, fb_build(rw, n, FB_MADE_ONES_LIKE, FB_ARGS(g, fb_make_node(g, column)), none));
+    }
+    fb_value both = FB_ARGS(g, x, ones);
+    return fb_build(rw, n, FB_MADE_CAT, is_torch ? FB_ARGS(g, both) : FB_ARGS(g, both, last_axis),
+                    is_torch ? fb_map_with(g, none, "dim", last_axis) : none);
+}

@@ -1,0 +1,50 @@
+/* The builder: what a pass puts into a graph, in the dialect of the call beside it: torch.fx, ATen or ONNX. So a pass is
+ * written once for all three. */
+#ifndef FB_PASS_BUILD_H
+#define FB_PASS_BUILD_H
+
+#include "core/pass/pass.h"
+
+typedef enum fb_made {
+#define FB_MADE(id, ...) FB_MADE_##id,
+#include "core/operators/made.def"
+#undef FB_MADE
+} fb_made;
+
+/* "opset-too-old": the model's opset has no such operator; "other-dialect": passes don't make it there. */
+fb_obstacle fb_build_obstacle(const fb_graph *graph, fb_made made);
+
+/* A new call before `before`; and `node` becomes such a call. */
+fb_node fb_build(fb_rewrite *rewrite, fb_node before, fb_made made, fb_value args, fb_value kwargs);
+void fb_build_over(fb_rewrite *rewrite, fb_node node, fb_made made, fb_value args, fb_value kwargs);
+
+/* What a window like this one pads on each side: one number for both in PyTorch, which has no others. */
+fb_value fb_build_padding(fb_graph *graph, fb_node like, const int64_t *before, const int64_t *after, int count);
+/* One number, where ATen takes a list of them. */
+fb_value fb_build_number(fb_graph *graph, fb_node like, fb_value number);
+/* Arguments of FB_MADE_PART: from `from` to `to` of the dimension `dim`, behind which are so many more. */
+fb_value fb_part_args(fb_graph *graph, fb_node like, fb_value x, int64_t dim, int behind, int64_t from, int64_t to);
+
+/* A read of a new constant, of the dtype and shape of this one, whose elements are all the number. */
+fb_node fb_build_constant(fb_rewrite *rewrite, fb_node before, fb_node like, double number);
+
+/* ONNX's Split of x along an axis, whose items are parts of these sizes. `owner` gets the sizes, where they are an input. */
+fb_node fb_build_split(fb_rewrite *rewrite, fb_node before, fb_module owner, fb_node x, int axis, const int64_t *sizes,
+                       size_t count);
+
+/* x Wᵀ + bias, or, of a packed weight, x W + bias, with two dimensions in ONNX, and for a packed one; `bias` may be none. */
+typedef struct fb_new_linear {
+    fb_made made;
+    fb_value args, kwargs;
+} fb_new_linear;
+/* Why there cannot be one of that dtype: fb_build_obstacle's reasons, and "dtype". */
+fb_obstacle fb_linear_obstacle(const fb_graph *graph, fb_dtype dtype);
+fb_new_linear fb_linear_call(fb_graph *graph, fb_value x, fb_value weight, fb_value bias, bool is_packed);
+
+/* x, a node or number, cast before `before`; like its reader, or like what gives it. */
+fb_node fb_build_cast(fb_rewrite *rewrite, fb_node before, fb_node reader, fb_node x, fb_dtype dtype);
+/* x with a column of ones behind its last, before `call`, a Linear that reads it; "no-features" where there cannot be one. */
+fb_obstacle fb_ones_obstacle(const fb_graph *graph, const fb_linear *linear);
+fb_node fb_build_ones(fb_rewrite *rewrite, fb_node call, fb_value x, fb_dtype dtype);
+
+#endif

@@ -1,0 +1,208 @@
+"""Layers of ONNX models that passes fuse: what they make, what they must leave, that it computes the same and is undone."""
+
+import struct
+
+import pytest
+from test_onnx_changed import field, graph, made_of, node, optimize, part, tensor, value
+from test_onnx_evaluate import evaluate, judge, stored
+from test_onnx_folds import attribute, integer, ints, operators, truth, unshaped, whole
+
+FUSIONS = ("ChangeTrueDivToMulByInverse FoldPad FuseBatchNorm FuseLinear FoldScaleIntoLinear MergeLinears "
+           "MergeConsecutiveLinears MergeConvolutions")
+
+
+def real(name, one):
+    return attribute(name, 1, b"\x15" + struct.pack("<f", one))
+
+
+def word(name, text):
+    return attribute(name, 3, field(4, text))
+
+
+def weight(name, *shape, least=-1.0):
+    """Other numbers for other names, between `least` and 1."""
+    count = 1
+    for size in shape:
+        count *= size
+    seed = sum(map(ord, name))
+    return tensor(name, [least + (1 - least) * ((i * 37 + seed * 17) % 101) / 100 for i in range(count)], shape)
+
+
+STATISTICS = [weight("s", 3), weight("b", 3), weight("m", 3), weight("v", 3, least=0.5)]
+W = weight("w", 3, 3)
+KERNEL = weight("k", 3, 3, 2, 2)
+X2, X3, X4 = value("x"), value("x", shape=(2, 4, 3)), value("x", shape=(2, 3, 4, 5))
+NORM = node("BatchNormalization", "h s b m v", "y", real("epsilon", 1e-3))
+NORM_FIRST = node("BatchNormalization", "x s b m v", "h")
+
+
+def fused(service, data, passes):
+    """(operators, {reason}) of what is left, which computes the same; undone, it is the file."""
+    run, written = optimize(service, data, passes)
+    assert written.status == 200, written.body
+    if run["result"] != run["source"]:
+        found = service.post("/v1/compare", {"a": run["source"], "b": run["result"], "seed": 5}).json()
+        assert found["verdict"] in ("same", "moved", "evaluated"), found
+    back = service.post(f"/v1/runs/{run['id']}/rollback")
+    assert back.status in (200, 201), back.body
+    assert service.get(f"/v1/graphs/{back.json()['result']}/archive").body == data
+    return operators(written.body), {one["reason"] for made in run["passes"] for one in made["refused"]}
+
+
+PAD = whole("p", [0, 0, 1, 0, 0, 0, 1, 2])
+GEMM, CONV = ["Gemm"], ["Conv"]
+
+
+@pytest.mark.parametrize("passes, nodes, x, weights, wanted, opset", [
+    ("FuseLinear", [node("MatMul", "x w", "h"), node("Add", "h s", "y")], X2, [W, STATISTICS[0]], GEMM, 17),
+    ("FuseLinear", [node("MatMul", "x w", "h"), node("Add", "s h", "y")], X2, [W, STATISTICS[0]], GEMM, 7),
+    ("FuseBatchNorm", [node("Conv", "x k", "h"), NORM], X4, [KERNEL, *STATISTICS], CONV, 17),
+    ("FuseBatchNorm", [node("Conv", "x k s", "h"), NORM], X4, [KERNEL, *STATISTICS], CONV, 9),
+    ("FuseBatchNorm", [node("ConvTranspose", "x k", "h"), NORM], X4, [KERNEL, *STATISTICS], ["ConvTranspose"], 17),
+    ("FuseBatchNorm", [NORM_FIRST, node("Conv", "h k", "y")], X4, [KERNEL, *STATISTICS], CONV, 17),
+    ("FuseBatchNorm", [node("Gemm", "x w s", "h", integer("transB", 1)), NORM], X2, [W, *STATISTICS], GEMM, 17),
+    ("FuseBatchNorm", [node("MatMul", "x w", "h"), NORM], X2, [W, *STATISTICS], GEMM, 17),
+    ("FuseBatchNorm", [NORM_FIRST, node("MatMul", "h w", "y")], X2, [W, *STATISTICS], GEMM, 17),
+    ("FuseLinear FuseBatchNorm", [node("MatMul", "x w", "g"), node("Add", "g s", "h"), NORM], X2, [W, *STATISTICS], GEMM, 17),
+    ("FoldPad", [node("Pad", "x p", "h"), node("Conv", "h k", "y")], X4, [KERNEL, PAD], CONV, 17),
+    ("FoldPad", [node("Pad", "x p", "h"), node("Conv", "h k", "y", word("auto_pad", "VALID"))], X4, [KERNEL, PAD], CONV, 17),
+    ("FoldPad", [node("Pad", "x p", "h"), node("Conv", "h k", "y", ints("pads", [1, 1, 0, 0]))], X4, [KERNEL, PAD], CONV, 17),
+    ("FoldPad", [node("Pad", "x", "h", ints("pads", [0, 0, 1, 0, 0, 0, 0, 1])), node("Conv", "h k", "y")], X4, [KERNEL], CONV, 10),
+    ("FoldPad", [node("Pad", "x p z a", "h"), node("Conv", "h k", "y")], X4,
+     [KERNEL, whole("p", [1, 2]), tensor("z", [0.0], ()), whole("a", [-1])], CONV, 18),
+    ("FoldPad", [node("Pad", "x p", "h"), node("AveragePool", "h", "y", ints("kernel_shape", [2, 4]),
+                                               integer("count_include_pad", 1))], X4, [PAD], ["AveragePool"], 17),
+    ("FoldScaleIntoLinear", [node("Gemm", "x w s", "h"), node("Mul", "h b", "y")], X2, [W, *STATISTICS[:2]], GEMM, 17),
+    ("FoldScaleIntoLinear", [node("MatMul", "x w", "h"), node("Mul", "c h", "y")], X3, [W, tensor("c", [0.5], ())],
+     ["MatMul"], 17),
+    ("FoldScaleIntoLinear", [node("Conv", "x k", "h"), node("Sub", "h c", "y")], X4, [KERNEL, weight("c", 3, 1, 1)], CONV, 17),
+    ("FoldScaleIntoLinear", [node("Mul", "x c", "h"), node("Conv", "h k", "y")], X4, [KERNEL, weight("c", 3, 1, 1)], CONV, 17),
+    ("MergeConsecutiveLinears", [node("MatMul", "x w", "h"), node("MatMul", "h u", "y")], X3, [W, weight("u", 3, 3)],
+     ["MatMul"], 17),
+    ("MergeConsecutiveLinears", [node("Gemm", "x w s", "h", integer("transB", 1)), node("MatMul", "h u", "y")], X2,
+     [W, weight("u", 3, 3), STATISTICS[0]], GEMM, 17),
+    ("MergeLinears", [node("MatMul", f"x {one}", f"{one}1") for one in "wut"] + [node("Concat", "w1 u1 t1", "y", integer("axis", 1))],
+     X3, [W, weight("u", 3, 3), weight("t", 3, 3)], ["MatMul", "Split", "Concat"], 17),
+    ("MergeLinears", [node("Gemm", f"x {one} {one}b", f"{one}1") for one in "wut"] + [node("Sum", "w1 u1 t1", "y")],
+     X2, [weight(one, 3, 3) for one in "wut"] + [weight(f"{one}b", 3) for one in "wut"], ["Gemm", "Split", "Sum"], 11),
+    ("MergeConvolutions", [node("Conv", "x k", "a"), node("Conv", "x l c", "d"), node("Conv", "x n", "e"),
+                           node("Concat", "a d e", "y", integer("axis", 1))], X4,
+     [KERNEL, weight("l", 2, 3, 2, 2), weight("c", 2), weight("n", 1, 3, 2, 2)], ["Conv", "Split", "Concat"], 18),
+    ("ChangeTrueDivToMulByInverse", [node("Div", "x c", "y")], X2, [tensor("c", [3.0], (1,))], ["Mul"], 17),
+], ids=lambda one: one if isinstance(one, str) else "")
+def test_fused(shared, passes, nodes, x, weights, wanted, opset):
+    data = made_of(graph(nodes, [x], [unshaped("y")], weights), opset=opset)
+    assert fused(shared, data, passes)[0] == wanted
+
+
+LEFT = {
+    "a-row-for-channels": ("FoldScaleIntoLinear", [node("Conv", "x k", "h"), node("Mul", "h c", "y")], X4,
+                           [KERNEL, weight("c", 4)], ()),
+    "a-default": ("FuseBatchNorm", [node("Conv", "x k", "h"), NORM], X4, [KERNEL, *STATISTICS], ("k",)),
+    "statistics-of-the-caller": ("FuseBatchNorm", [node("Conv", "x k", "h"), NORM], X4, [KERNEL, *STATISTICS], ("m",)),
+    "a-bias-of-the-caller": ("FuseBatchNorm", [node("Conv", "x k s", "h"), NORM], X4, [KERNEL, *STATISTICS], ("s",)),
+    "training": ("FuseBatchNorm", [node("Conv", "x k", "h"),
+                                   node("BatchNormalization", "h s b m v", "y m2 v2", integer("training_mode", 1))],
+                 X4, [KERNEL, *STATISTICS], ()),
+    "another-reader": ("FuseBatchNorm", [node("Conv", "x k", "h"), node("BatchNormalization", "h s b m v", "g"),
+                                         node("Add", "g h", "y")], X4, [KERNEL, *STATISTICS], ()),
+    "padded-behind-a-norm": ("FuseBatchNorm", [NORM_FIRST, node("Conv", "h k", "y", ints("pads", [1, 1, 1, 1]))], X4,
+                             [KERNEL, *STATISTICS], ()),
+    "same-behind-a-norm": ("FuseBatchNorm", [NORM_FIRST, node("Conv", "h k", "y", word("auto_pad", "SAME_UPPER"))], X4,
+                           [KERNEL, *STATISTICS], ()),
+    "another-axis": ("FuseBatchNorm", [node("MatMul", "x w", "h"), NORM], value("x", shape=(2, 3, 3)), [W, *STATISTICS], ()),
+    "factors": ("FuseBatchNorm", [node("Gemm", "x w s", "h", real("alpha", 0.5)), NORM], X2, [W, *STATISTICS], ()),
+    "turned": ("FuseBatchNorm", [node("Gemm", "x w s", "h", integer("transA", 1)), NORM], value("x", shape=(3, 2)),
+               [W, *STATISTICS], ()),
+    "a-column": ("FuseLinear", [node("MatMul", "x w", "h"), node("Add", "h c", "y")], X2, [W, weight("c", 2, 1)], ()),
+    "three-dimensions": ("FuseLinear", [node("MatMul", "x w", "h"), node("Add", "h s", "y")], X3, [W, STATISTICS[0]], ()),
+    "an-addend-of-three": ("FoldScaleIntoLinear", [node("MatMul", "x w", "h"), node("Add", "h s", "y")], X3,
+                           [W, STATISTICS[0]], ()),
+    "max-pool": ("FoldPad", [node("Pad", "x p", "h"), node("MaxPool", "h", "y", ints("kernel_shape", [2, 4]))], X4, [PAD], ()),
+    "not-counted": ("FoldPad", [node("Pad", "x p", "h"), node("AveragePool", "h", "y", ints("kernel_shape", [2, 4]))], X4,
+                    [PAD], ()),
+    "ones-around": ("FoldPad", [node("Pad", "x p o", "h"), node("Conv", "h k", "y")], X4, [KERNEL, PAD, tensor("o", [1.0], ())],
+                    ()),
+    "edges": ("FoldPad", [node("Pad", "x p", "h", word("mode", "edge")), node("Conv", "h k", "y")], X4, [KERNEL, PAD], ()),
+    "channels": ("FoldPad", [node("Pad", "x p", "h"), node("Conv", "h k", "y")], value("x", shape=(2, 2, 4, 5)),
+                 [KERNEL, whole("p", [0, 1, 0, 0, 0, 0, 0, 0])], ()),
+    "two-layers": ("MergeLinears", [node("MatMul", "x w", "a"), node("MatMul", "x u", "c"), node("Add", "a c", "y")], X3,
+                   [W, weight("u", 3, 3)], ()),
+    "groups": ("MergeConvolutions", [node("Conv", f"x {one}", f"{one}1", integer("group", 3)) for one in "klm"]
+               + [node("Sum", "k1 l1 m1", "y")], X4, [weight(one, 3, 1, 2, 2) for one in "klm"], ()),
+    "zero": ("ChangeTrueDivToMulByInverse", [node("Div", "x c", "y")], X2, [tensor("c", [0.0], ())], ()),
+}
+
+
+@pytest.mark.parametrize("name", LEFT)
+def test_left(shared, name):
+    passes, nodes, x, weights, given = LEFT[name]
+    kinds = {one: value(one, shape=(3,)) for one in "sm"} | {"k": value("k", shape=(3, 3, 2, 2))}
+    data = made_of(graph(nodes, [x, *(kinds[one] for one in given)], [unshaped("y")], weights))
+    left, _ = fused(shared, data, passes)
+    assert left == [part(one, 1, 4)[0].decode() for one in nodes]
+
+
+def test_integers_are_not_divided_by_products(shared):
+    """Div of integers cuts off."""
+    data = made_of(graph([node("Div", "x c", "y")], [value("x", 7)], [value("y", 7)], [whole("c", [3])]))
+    assert fused(shared, data, FUSIONS)[0] == ["Div"]
+
+
+@pytest.mark.parametrize("kind", ["another-layer", "output", "captured"])
+def test_weights_that_others_read(shared, kind):
+    """They keep theirs."""
+    nodes = [node("Conv", "x k", "h"), NORM]
+    outputs = [unshaped("y")]
+    if kind == "another-layer":
+        nodes += [node("Conv", "x k", "z")]
+        outputs += [unshaped("z")]
+    elif kind == "output":
+        outputs += [value("k", shape=(3, 3, 2, 2))]
+    else:
+        branch = graph([node("ReduceSum", "k", "r", integer("keepdims", 0))], [], [unshaped("r")], name="b")
+        other = graph([node("ReduceMax", "k", "q", integer("keepdims", 0))], [], [unshaped("q")], name="o")
+        both = [attribute(name, 5, field(6, body)) for name, body in (("then_branch", branch), ("else_branch", other))]
+        nodes += [node("If", "c", "z", *both)]
+        outputs += [unshaped("z")]
+    data = made_of(graph(nodes, [X4], outputs, [KERNEL, *STATISTICS, truth("c", True)]))
+    left, _ = fused(shared, data, "FuseBatchNorm")
+    assert "BatchNormalization" not in left and len(left) == len(nodes) - 1
+
+
+def test_ir_3(shared):
+    """Its weights are inputs, too, and constant; so is each new one."""
+    inputs = [X4, value("k", shape=(3, 3, 2, 2)), *(value(one, shape=(3,)) for one in "sbmv")]
+    data = made_of(graph([node("Conv", "x k", "h"), NORM], inputs, [unshaped("y")], [KERNEL, *STATISTICS]), ir=3, opset=8)
+    run, written = optimize(shared, data, "FuseBatchNorm")
+    assert operators(written.body) == ["Conv"]
+    listed = {part(one, 1)[0] for one in part(written.body, 7, 11)}
+    assert {part(one, 8)[0] for one in part(written.body, 7, 5)} < listed
+    assert fused(shared, data, "FuseBatchNorm")[0] == ["Conv"]
+
+
+def test_many_weights(shared):
+    """The root owns all weights of a model: beyond some it is not copied for each change."""
+    nodes, weights = [], [*STATISTICS, W]
+    for i in range(300):
+        weights += [weight(f"w{i}", 3, 3)]
+        nodes += [node("MatMul", f"{f'y{i - 1}' if i else 'x'} w{i}", f"h{i}"),
+                  node("BatchNormalization", f"h{i} s b m v", f"a{i}"), node("Tanh", f"a{i}", f"y{i}")]
+    data = made_of(graph(nodes, [X2], [unshaped("y299")], weights))
+    assert fused(shared, data, "FuseBatchNorm")[0] == ["Gemm", "Tanh"] * 300
+
+
+@pytest.mark.parametrize("preset", ["inference", "latency"])
+def test_traps(new_service, preset):
+    service, wrong = new_service(), []
+    for name, parts in ((name, parts) for name, parts in stored().items() if name.startswith("trap/")):
+        run, written = optimize(service, parts["model.onnx"], preset)
+        assert written.status == 200, (name, written.body)
+        answer = evaluate(service, run["result"], parts)
+        if answer.status != 200 and name == "trap/two_random_draws":
+            continue
+        difference = answer.body if answer.status != 200 else judge(answer.body, parts["outputs.safetensors"])
+        wrong += [(name, difference)] if difference else []
+        back = service.post(f"/v1/runs/{run['id']}/rollback").json()
+        assert service.get(f"/v1/graphs/{back['result']}/archive").body == parts["model.onnx"], name
+    assert not wrong
