@@ -65,9 +65,19 @@ bool fb_host_at(const fb_graph *g, fb_node node, fb_host *out) {
 
 /* ---- match ------------------------------------------------------------------------------------------------------------- */
 
+fb_obstacle fb_bytes_obstacle(const fb_graph *g, fb_tensor tensor) {
+    const fb_tensor_row *row = fb_tensor_at(g, tensor);
+    return fb_graph_is_onnx(g) && !row->data.id && !row->blob.id && !row->recipe.id
+               ? (fb_obstacle){"unknown-bytes", "its weight is sparse, or in a file that is not here"}
+               : FB_NO_OBSTACLE;
+}
+
 fb_obstacle fb_read_obstacle(fb_matcher *m, fb_node read) {
     if (!read.id) return FB_NO_OBSTACLE;
     fb_module owner = fb_node_at(m->graph, read)->module;
+    fb_obstacle obstacle = fb_bytes_obstacle(
+        m->graph, fb_module_tensor(m->graph, owner, fb_text(m->graph, fb_node_at(m->graph, read)->attribute)));
+    if (obstacle.code) return obstacle;
     if (fb_call_count(m->usage, owner) || fb_module_is_inside_call(m->usage, owner))
         return (fb_obstacle){"module-called",
                              "its weights belong to a module that is called as a whole too, which the change would reach"};

@@ -45,11 +45,14 @@ bool fb_host_at(const fb_graph *graph, fb_node node, fb_host *out);
 /* ---- for `match` ------------------------------------------------------------------------------------------------------- */
 
 /* Why the layer's weights must stay as they are: fb_module_obstacle's reasons, and of a function "module-called" (the module
- * that owns a weight is called, or one around it), "crowded-module" (too many nodes read what that owns) and "tensor-mutated".
+ * that owns a weight is called, or one around it), "crowded-module" (too many nodes read what that owns), "unknown-bytes" and
+ * "tensor-mutated".
  */
 fb_obstacle fb_layer_obstacle(fb_matcher *matcher, const fb_layer *layer);
 /* The same for one get_attr node, or none. */
 fb_obstacle fb_read_obstacle(fb_matcher *matcher, fb_node read);
+/* "unknown-bytes": of an ONNX model a sparse weight, or one whose file is not here. What is made of it could not be written. */
+fb_obstacle fb_bytes_obstacle(const fb_graph *graph, fb_tensor tensor);
 /* Why it cannot get a bias: "unsupported-form". */
 fb_obstacle fb_layer_bias_obstacle(const fb_layer *layer);
 /* "named-elsewhere": something beside an ONNX graph names the call's value, which must stay then. */

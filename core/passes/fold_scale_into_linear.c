@@ -321,6 +321,8 @@ static fb_obstacle tensor_obstacle(fb_matcher *m, const scale_fold *fold) {
     const fb_alias *alias = fb_matcher_alias(m);
     fb_dtype dtype = (fb_dtype)fb_tensor_at(g, fold->affine.tensor)->dtype;
     bool is_promoted = !is_number(g, &fold->affine) && fb_promote(dtype, fold->host.dtype) != fold->host.dtype;
+    fb_obstacle obstacle = fb_bytes_obstacle(g, fold->affine.tensor);
+    if (obstacle.code) return obstacle;
     if (!fb_dtype_is_computed(dtype))
         return (fb_obstacle){"unsupported-dtype", "the constant is not a floating-point tensor that recipes can compute with"};
     if (is_promoted) return (fb_obstacle){"dtype", "the constant makes the value wider than the layer"};

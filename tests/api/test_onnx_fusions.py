@@ -3,7 +3,7 @@
 import struct
 
 import pytest
-from test_onnx_changed import field, graph, made_of, node, optimize, part, tensor, value
+from test_onnx_changed import field, graph, made_of, node, number, optimize, part, tensor, value
 from test_onnx_evaluate import evaluate, judge, stored
 from test_onnx_folds import attribute, integer, ints, operators, truth, unshaped, whole
 
@@ -168,6 +168,18 @@ def test_weights_that_others_read(shared, kind):
     data = made_of(graph(nodes, [X4], outputs, [KERNEL, *STATISTICS, truth("c", True)]))
     left, _ = fused(shared, data, "FuseBatchNorm")
     assert "BatchNormalization" not in left and len(left) == len(nodes) - 1
+
+
+@pytest.mark.parametrize("passes, nodes", [
+    ("FuseBatchNorm", [node("Conv", "x p", "h"), NORM]),
+    ("FoldScaleIntoLinear", [node("Conv", "x k", "h"), node("Mul", "h p", "y")])])
+def test_sparse_weights_stay(shared, passes, nodes):
+    """Their bytes are not read."""
+    sizes = (3, 3, 2, 2) if passes == "FuseBatchNorm" else (3, 1, 1)
+    sparse = field(1, tensor("p", [1.0, 2.0], (2,))) + field(2, whole("i", [0, 2])) + b"".join(number(3, one) for one in sizes)
+    body = graph(nodes, [X4], [unshaped("y")], [KERNEL, *STATISTICS]) + field(15, sparse)
+    left, reasons = fused(shared, made_of(body), passes)
+    assert left == [part(one, 1, 4)[0].decode() for one in nodes] and "unknown-bytes" in reasons
 
 
 def test_ir_3(shared):
