@@ -25,13 +25,10 @@ static const struct {
 #undef FB_MADE
 };
 
-fb_obstacle fb_build_obstacle(const fb_graph *g, fb_made made) {
+/* Of ONNX's operator, at the model's opset; 0: it is newer. */
+static int64_t version_of(const fb_graph *g, fb_made made) {
     const char *name = made_calls[made].names[ONNX];
-    if (!fb_graph_is_onnx(g)) return FB_NO_OBSTACLE;
-    if (!name) return (fb_obstacle){"other-dialect", "the graph is an ONNX model, in which the pass does not write this"};
-    return fb_onnx_version(name, strlen(name), fb_graph_opset(g))
-               ? FB_NO_OBSTACLE
-               : (fb_obstacle){"opset-too-old", "the model's opset does not have the operator yet"};
+    return fb_onnx_version(name, strlen(name), fb_graph_opset(g));
 }
 
 /* The call's opcode, and its target in `out`; NULL after a failure. */
@@ -39,7 +36,7 @@ static const char *spell(fb_graph *g, fb_made made, dialect in, fb_opcode *opcod
     const char *name = made_calls[made].names[in];
     *opcode = in == TORCH ? made_calls[made].opcode : FB_CALL_FUNCTION;
     if (in != ONNX) return name;
-    fb_buffer_printf(out, FB_ONNX_DEFAULT "%s.v%lld", name, (long long)fb_onnx_version(name, strlen(name), fb_graph_opset(g)));
+    fb_buffer_printf(out, FB_ONNX_DEFAULT "%s.v%lld", name, (long long)version_of(g, made));
     const char *text = fb_buffer_text(out);
     if (!text) fb_graph_fail_memory(g);
     return text;
@@ -146,7 +143,9 @@ fb_node fb_build_split(fb_rewrite *rw, fb_node before, fb_module owner, fb_node 
 fb_obstacle fb_linear_obstacle(const fb_graph *g, fb_dtype dtype) {
     if (fb_graph_is_onnx(g) && !fb_dtype_is_computed(dtype))
         return (fb_obstacle){"dtype", "runtimes have no Gemm of that dtype"};
-    return fb_build_obstacle(g, FB_MADE_LINEAR);
+    return fb_graph_is_onnx(g) && !version_of(g, FB_MADE_LINEAR)
+               ? (fb_obstacle){"opset-too-old", "the model's opset does not have the operator yet"}
+               : FB_NO_OBSTACLE;
 }
 
 fb_new_linear fb_linear_call(fb_graph *g, fb_value x, fb_value weight, fb_value bias, bool is_packed) {

@@ -11,9 +11,6 @@ typedef enum fb_made {
 #undef FB_MADE
 } fb_made;
 
-/* "opset-too-old": the model's opset has no such operator; "other-dialect": passes don't make it there. */
-fb_obstacle fb_build_obstacle(const fb_graph *graph, fb_made made);
-
 /* A new call before `before`; and `node` becomes such a call. */
 fb_node fb_build(fb_rewrite *rewrite, fb_node before, fb_made made, fb_value args, fb_value kwargs);
 void fb_build_over(fb_rewrite *rewrite, fb_node node, fb_made made, fb_value args, fb_value kwargs);
@@ -37,7 +34,7 @@ typedef struct fb_new_linear {
     fb_made made;
     fb_value args, kwargs;
 } fb_new_linear;
-/* Why there cannot be one of that dtype: fb_build_obstacle's reasons, and "dtype". */
+/* Why there cannot be one of that dtype: "opset-too-old" (the model's opset has no such operator), "dtype". */
 fb_obstacle fb_linear_obstacle(const fb_graph *graph, fb_dtype dtype);
 fb_new_linear fb_linear_call(fb_graph *graph, fb_value x, fb_value weight, fb_value bias, bool is_packed);
 
