@@ -81,6 +81,13 @@ fb_value fb_build_number(fb_graph *g, fb_node like, fb_value number) {
     return dialect_of(g, like) == TORCH ? number : FB_ARGS(g, number);
 }
 
+fb_value fb_spread_args(fb_graph *g, fb_node like, fb_value x, const fb_value *ints, size_t count) {
+    fb_value args[FB_MAX_RANK + 1] = {x};
+    if (dialect_of(g, like) == ATEN) return FB_ARGS(g, x, fb_make_list(g, ints, count));
+    for (size_t i = 0; i < count; i++) args[i + 1] = ints[i];
+    return fb_make_list(g, args, count + 1);
+}
+
 fb_value fb_part_args(fb_graph *g, fb_node like, fb_value x, int64_t dim, int behind, int64_t from, int64_t to) {
     fb_value start = fb_make_int(g, from), end = fb_make_int(g, to), none = FB_VALUE_NONE;
     if (dialect_of(g, like) == ATEN) return FB_ARGS(g, x, fb_make_int(g, dim), start, end);
@@ -219,4 +226,91 @@ fb_node fb_build_ones(fb_rewrite *rw, fb_node n, fb_value x, fb_dtype dtype) {
     fb_value both = FB_ARGS(g, x, ones);
     return fb_build(rw, n, FB_MADE_CAT, is_torch ? FB_ARGS(g, both) : FB_ARGS(g, both, last_axis),
                     is_torch ? fb_map_with(g, none, "dim", last_axis) : none);
+}
+
+/* ---- rows as they were --------------------------------------------------------------------------------------------------- */
+
+/* A shape as ATen's reshape takes it, with -1 in place of what is symbolic; none: more than one size is, or -1 would not say
+ * which it is. */
+static fb_value shape_of_reshape(fb_graph *g, fb_value shape) {
+    int64_t sizes[FB_RECIPE_MAX_RANK];
+    int rank = fb_shape_rank(g, shape), unknown = 0;
+    bool is_empty = false;
+    for (int i = 0; i < rank && i < FB_RECIPE_MAX_RANK; i++) {
+        sizes[i] = fb_shape_size(g, shape, i);
+        unknown += sizes[i] < 0;
+        is_empty |= sizes[i] == 0;
+    }
+    bool is_one = rank >= 0 && rank <= FB_RECIPE_MAX_RANK && unknown <= 1 && !is_empty;
+    return is_one ? fb_make_shape(g, sizes, (size_t)rank) : (fb_value){0};
+}
+
+bool fb_can_build_unflatten(fb_graph *g, fb_node call) {
+    return dialect_of(g, call) == TORCH || shape_of_reshape(g, fb_node_at(g, call)->shape).id;
+}
+
+/* x.shape[:-1] */
+static fb_value batch_of(fb_rewrite *rw, fb_node call, fb_value x) {
+    fb_graph *g = fb_rewrite_graph(rw);
+    fb_value none = fb_make_none(g), but_last = fb_make_slice(g, none, fb_make_int(g, -1), none), nothing = {0};
+    fb_node shape =
+        fb_insert_before(rw, call, FB_CALL_FUNCTION, FB_TARGET_GETATTR, FB_ARGS(g, x, fb_make_string(g, "shape")), nothing);
+    fb_value args = FB_ARGS(g, fb_make_node(g, shape), but_last);
+    return fb_make_node(g, fb_insert_before(rw, call, FB_CALL_FUNCTION, FB_TARGET_GETITEM, args, nothing));
+}
+
+fb_value fb_unflatten_args(fb_rewrite *rw, fb_node call, fb_value rows, fb_value x) {
+    fb_graph *g = fb_rewrite_graph(rw);
+    if (dialect_of(g, call) == ATEN) return FB_ARGS(g, rows, shape_of_reshape(g, fb_node_at(g, call)->shape));
+    return FB_ARGS(g, rows, fb_make_int(g, 0), batch_of(rw, call, x));
+}
+
+/* ---- operators by their rows --------------------------------------------------------------------------------------------- */
+
+bool fb_can_build_op(const fb_graph *g, fb_node like, fb_op op) {
+    return op != FB_OP_NORMALIZE || dialect_of(g, like) == TORCH;
+}
+
+static bool exists_in(fb_op op, const char *home) {
+    return fb_has_word(fb_op_facts_of(op)->homes, home, strlen(home));
+}
+
+static void append_name(fb_buffer *out, const char *prefix, const char *names, bool in_place) {
+    fb_buffer_string(out, prefix);
+    fb_buffer_append(out, names, strcspn(names, " "));
+    if (in_place) fb_buffer_char(out, '_');
+}
+
+bool fb_spell_activation(const fb_graph *graph, fb_node call, fb_op activation, bool in_place, fb_buffer *target,
+                         fb_activation_spelling *out) {
+    static const char torch[] = "torch.";
+    const fb_op_facts *facts = fb_op_facts_of(activation);
+    fb_opcode opcode = (fb_opcode)fb_node_at(graph, call)->opcode;
+    const char *old = fb_node_target(graph, call);
+    bool has_form = in_place && (facts->flags & FB_FACT_HAS_IN_PLACE),
+         has_flag = in_place && strstr(facts->parameters, "inplace=");
+    *out = (fb_activation_spelling){.opcode = FB_CALL_FUNCTION, .is_in_place = has_form};
+    if (dialect_of(graph, call) == ATEN) {
+        append_name(target, FB_ATEN, facts->names, has_form);
+        fb_buffer_string(target, ".default");
+        return exists_in(activation, "aten");
+    }
+    if (opcode == FB_CALL_MODULE) {
+        *out = (fb_activation_spelling){.opcode = opcode, .is_in_place = has_flag, .has_flag = has_flag};
+        append_name(target, "torch.nn.", facts->modules, false);
+        return true;
+    }
+    if (opcode == FB_CALL_METHOD && exists_in(activation, "method")) {
+        out->opcode = FB_CALL_METHOD;
+        append_name(target, "", facts->names, has_form);
+        return true;
+    }
+    bool is_of_torch = strncmp(old, torch, sizeof torch - 1) == 0 && !strchr(old + sizeof torch - 1, '.');
+    if (opcode == FB_CALL_FUNCTION && is_of_torch && exists_in(activation, "torch")) {
+        append_name(target, torch, facts->names, has_form);
+        return true;
+    }
+    out->is_in_place = out->has_flag = has_flag;
+    fb_op_functional_target(activation, target);
+    return true;
 }

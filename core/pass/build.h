@@ -19,6 +19,8 @@ void fb_build_over(fb_rewrite *rewrite, fb_node node, fb_made made, fb_value arg
 fb_value fb_build_padding(fb_graph *graph, fb_node like, const int64_t *before, const int64_t *after, int count);
 /* One number, where ATen takes a list of them. */
 fb_value fb_build_number(fb_graph *graph, fb_node like, fb_value number);
+/* x and ints behind it, each by itself or all in a list. */
+fb_value fb_spread_args(fb_graph *graph, fb_node like, fb_value x, const fb_value *ints, size_t count);
 /* Arguments of FB_MADE_PART: from `from` to `to` of the dimension `dim`, behind which are so many more. */
 fb_value fb_part_args(fb_graph *graph, fb_node like, fb_value x, int64_t dim, int behind, int64_t from, int64_t to);
 
@@ -43,5 +45,23 @@ fb_node fb_build_cast(fb_rewrite *rewrite, fb_node before, fb_node reader, fb_no
 /* x with a column of ones behind its last, before `call`, a Linear that reads it; "no-features" where there cannot be one. */
 fb_obstacle fb_ones_obstacle(const fb_graph *graph, const fb_linear *linear);
 fb_node fb_build_ones(fb_rewrite *rewrite, fb_node call, fb_value x, fb_dtype dtype);
+
+/* Arguments of FB_MADE_UNFLATTEN before `call`, which gives `rows` the first dimensions of x again; false: they are not known.
+ */
+bool fb_can_build_unflatten(fb_graph *graph, fb_node call);
+fb_value fb_unflatten_args(fb_rewrite *rewrite, fb_node call, fb_value rows, fb_value x);
+
+/* Has the dialect the operator? */
+bool fb_can_build_op(const fb_graph *graph, fb_node like, fb_op op);
+typedef struct fb_activation_spelling {
+    fb_opcode opcode;
+    bool is_in_place; /* it writes into its input … */
+    bool has_flag;    /* … because it is given inplace=True */
+} fb_activation_spelling;
+/* How the activation is spelled in the place of a call of another: beside it, where its name exists there (torch.relu becomes
+ * torch.tanh), and otherwise in torch.nn.functional. Appends the target, or of a module the type, to `target`. In place when
+ * that is asked for and there is such a form. False when the dialect does not have it. */
+bool fb_spell_activation(const fb_graph *graph, fb_node call, fb_op activation, bool in_place, fb_buffer *target,
+                         fb_activation_spelling *out);
 
 #endif

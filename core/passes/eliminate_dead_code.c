@@ -111,7 +111,8 @@ static void find_callers(const liveness *l) {
 /* All that the program need not capture is one match, before the nodes that read it. */
 static void report_captured(fb_matcher *m, const liveness *l, fb_program program) {
     fb_buffer nodes = {0};
-    for (fb_node n = fb_first_node(m->graph, program); n.id && l->is_onnx; n = fb_next_node(m->graph, n))
+    bool is_run = l->is_onnx && l->caller[program.id].id; /* else its call is gone */
+    for (fb_node n = fb_first_node(m->graph, program); n.id && is_run; n = fb_next_node(m->graph, n))
         if (!l->is_alive[n.id] && is_captured(m->graph, n)) fb_buffer_append(&nodes, &n, sizeof n);
     m->failed |= nodes.failed;
     if (nodes.size && !nodes.failed) fb_match_found(m, (const fb_node *)(const void *)nodes.data, nodes.size / sizeof(fb_node));

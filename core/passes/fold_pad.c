@@ -33,6 +33,11 @@ typedef struct window {
     bool is_pool;
 } window;
 
+/* Of ONNX, where each side of a dimension may get another number. */
+static bool pads_both_sides(fb_op op) {
+    return op == FB_OP_ONNX_CONV || op == FB_OP_ONNX_AVERAGE_POOL;
+}
+
 static fb_shape_call shape_call_of(const fb_graph *g, fb_node n) {
     return (fb_shape_call){
         .graph = g, .node = n, .op = fb_node_op(g, n), .is_module = fb_node_at(g, n)->opcode == FB_CALL_MODULE};
@@ -196,7 +201,7 @@ static bool grow(int64_t *padding, int64_t own) {
 static bool add_own_padding(const fb_shape_call *call, int spatial, sides *padding) {
     int64_t own[2 * MAX_SPATIAL];
     fb_value given = fb_option(call, "padding");
-    if (fb_graph_is_onnx(call->graph)) {
+    if (pads_both_sides(call->op)) {
         if (!own_padding_of_onnx(call->graph, call->node, spatial, own)) return false;
     } else {
         if (given.id && fb_value_kind(call->graph, given) == FB_STRING) return false; /* "same", or "valid" */
@@ -283,7 +288,7 @@ static void match(fb_matcher *m, fb_node n) {
 static void give_padding(fb_rewrite *rw, fb_node call, fb_value padding, int version) {
     fb_graph *g = fb_rewrite_graph(rw);
     const fb_node_row *row = fb_node_at(g, call);
-    if (fb_graph_is_onnx(g)) {
+    if (pads_both_sides(fb_node_op(g, call))) {
         fb_value unpadded = fb_map_with(g, row->kwargs, "auto_pad", (fb_value){0});
         fb_set_args(rw, call, row->args, fb_map_with(g, unpadded, "pads", padding));
     } else if (fb_call_argument(g, call, "padding").id) fb_set_argument(rw, call, "padding", padding);

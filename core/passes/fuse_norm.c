@@ -19,6 +19,7 @@
 
 #include "core/analysis/shape.h"
 #include "core/analysis/strides.h"
+#include "core/pass/build.h"
 #include "core/pass/formula.h"
 
 typedef struct found {
@@ -79,7 +80,7 @@ static bool last_sizes(const fb_graph *g, const fb_formula *f, fb_substitute *no
 static bool has_normalize(const fb_graph *g, const fb_formula *f) {
     bool has_norm = has_call(g, f, FB_OP_NORM) || has_call(g, f, FB_OP_VECTOR_NORM) || has_call(g, f, FB_OP_SUM);
     bool has_one_axis = f->axes == (f->axes & -f->axes);
-    if (!has_norm || !has_one_axis || fb_is_aten(g, f->calls[f->count - 1])) return false;
+    if (!has_norm || !has_one_axis || !fb_can_build_op(g, f->calls[f->count - 1], FB_OP_NORMALIZE)) return false;
     return fb_shape_size(g, fb_node_at(g, f->input)->shape, __builtin_ctz(f->axes)) > 1;
 }
 

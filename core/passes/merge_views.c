@@ -18,6 +18,7 @@
 #include "core/analysis/rearrange.h"
 #include "core/analysis/strides.h"
 #include "core/operators/spelling.h"
+#include "core/pass/build.h"
 #include "core/pass/constants.h"
 #include "core/pass/pass.h"
 
@@ -330,17 +331,11 @@ static void match_graph(fb_matcher *m) {
 
 /* ---- edit ---------------------------------------------------------------------------------------------------------------- */
 
-/* The function or method with these ints behind x: spread in a method, a list in ATen. */
-static void call_with(fb_rewrite *rw, fb_node n, const char *aten, const char *method, fb_node x, const fb_value *ints,
-                      int count) {
+/* The call with these ints behind x. */
+static void call_with(fb_rewrite *rw, fb_node n, fb_made made, fb_node x, const fb_value *ints, int count) {
     fb_graph *g = fb_rewrite_graph(rw);
-    fb_value args[FB_MAX_RANK + 1] = {fb_make_node(g, x)};
-    bool is_aten = fb_is_aten(g, n);
-    for (int i = 0; i < count; i++) args[i + 1] = ints[i];
-    if (is_aten) args[1] = fb_make_list(g, ints, (size_t)count);
     fb_release_call(rw, n);
-    fb_set_target(rw, n, is_aten ? FB_CALL_FUNCTION : FB_CALL_METHOD, is_aten ? aten : method);
-    fb_set_args(rw, n, fb_make_list(g, args, is_aten ? 2 : (size_t)count + 1), FB_VALUE_EMPTY_MAP);
+    fb_build_over(rw, n, made, fb_spread_args(g, n, fb_make_node(g, x), ints, (size_t)count), FB_VALUE_EMPTY_MAP);
 }
 
 static void edit_reshape(fb_rewrite *rw, fb_node n, fb_node origin) {
@@ -348,13 +343,11 @@ static void edit_reshape(fb_rewrite *rw, fb_node n, fb_node origin) {
     fb_value sizes[FB_MAX_RANK], shape = fb_node_at(g, n)->shape;
     if (has_sizes(g, n)) {
         fb_value args = fb_list_with(g, fb_node_at(g, n)->args, 0, fb_make_node(g, origin));
-        bool is_aten = fb_is_aten(g, n);
-        fb_set_target(rw, n, is_aten ? FB_CALL_FUNCTION : FB_CALL_METHOD, is_aten ? FB_TARGET_RESHAPE_ATEN : FB_TARGET_RESHAPE);
-        fb_set_args(rw, n, args, FB_VALUE_EMPTY_MAP);
+        fb_build_over(rw, n, FB_MADE_RESHAPE_METHOD, args, FB_VALUE_EMPTY_MAP);
         return;
     }
     for (int i = 0; i < fb_shape_rank(g, shape); i++) sizes[i] = fb_make_int(g, fb_shape_size(g, shape, i));
-    call_with(rw, n, FB_TARGET_RESHAPE_ATEN, FB_TARGET_RESHAPE, origin, sizes, fb_shape_rank(g, shape));
+    call_with(rw, n, FB_MADE_RESHAPE_METHOD, origin, sizes, fb_shape_rank(g, shape));
 }
 
 static void edit_permute(fb_rewrite *rw, const fb_match *match, const fb_rearrange *last, fb_node origin) {
@@ -369,7 +362,7 @@ static void edit_permute(fb_rewrite *rw, const fb_match *match, const fb_rearran
         for (int i = 0; i < last->rank; i++) from[i] = before.dims[from[i]];
     }
     for (int i = 0; i < last->rank; i++) dims[i] = fb_make_int(g, from[i]);
-    call_with(rw, last->node, FB_TARGET_PERMUTE_ATEN, FB_TARGET_PERMUTE, origin, dims, last->rank);
+    call_with(rw, last->node, FB_MADE_PERMUTE, origin, dims, last->rank);
 }
 
 static void edit_expand(fb_rewrite *rw, fb_node expand, const fb_rearrange *view) {

@@ -66,21 +66,6 @@ static int64_t group_size_of(const json_t *params) {
 #define PACKED_ROWS 8
 #define PACKED_MULTIPLE 32 /* of inputs: vectors that the kernel loads at once */
 
-/* A shape as ATen's reshape takes it, with -1 in place of what is symbolic; none: more than one size is, or -1 would not say
- * which it is. */
-static fb_value shape_of_reshape(fb_graph *g, fb_value shape) {
-    int64_t sizes[FB_RECIPE_MAX_RANK];
-    int rank = fb_shape_rank(g, shape), unknown = 0;
-    bool is_empty = false;
-    for (int i = 0; i < rank && i < FB_RECIPE_MAX_RANK; i++) {
-        sizes[i] = fb_shape_size(g, shape, i);
-        unknown += sizes[i] < 0;
-        is_empty |= sizes[i] == 0;
-    }
-    bool is_one = rank >= 0 && rank <= FB_RECIPE_MAX_RANK && unknown <= 1 && !is_empty;
-    return is_one ? fb_make_shape(g, sizes, (size_t)rank) : (fb_value){0};
-}
-
 static bool is_asked_for_packed(const json_t *params, const fb_host *host) {
     const char *form = json_string_value(json_object_get(params, "form"));
     const json_t *tokens = json_object_get(params, "tokens");
@@ -96,7 +81,7 @@ static bool can_be_packed(fb_graph *g, const fb_usage *usage, const fb_host *hos
     for (fb_node call = layer->call; call.id && can; call = layer->module.id ? fb_next_call(usage, call) : (fb_node){0}) {
         fb_node input = fb_call_argument_node(g, call, "input");
         int rank = input.id ? fb_shape_rank(g, fb_node_at(g, input)->shape) : -1;
-        can = rank == 2 || (rank > 2 && (!fb_is_aten(g, call) || shape_of_reshape(g, fb_node_at(g, call)->shape).id));
+        can = rank == 2 || (rank > 2 && fb_can_build_unflatten(g, call));
     }
     return can;
 }
@@ -361,16 +346,6 @@ static void then_cast(chain *c, fb_value input, fb_dtype dtype) {
     then(c, FB_MADE_CAST, FB_ARGS(g, flush(c, input), to));
 }
 
-/* x.shape[:-1] */
-static fb_value batch_of(fb_rewrite *rw, fb_node call, fb_value x) {
-    fb_graph *g = fb_rewrite_graph(rw);
-    fb_value none = fb_make_none(g), but_last = fb_make_slice(g, none, fb_make_int(g, -1), none), nothing = {0};
-    fb_node shape =
-        fb_insert_before(rw, call, FB_CALL_FUNCTION, FB_TARGET_GETATTR, FB_ARGS(g, x, fb_make_string(g, "shape")), nothing);
-    fb_value args = FB_ARGS(g, fb_make_node(g, shape), but_last);
-    return fb_make_node(g, fb_insert_before(rw, call, FB_CALL_FUNCTION, FB_TARGET_GETITEM, args, nothing));
-}
-
 /* A call of the Linear becomes the chain of the comment at the top. */
 static void pack_call(fb_rewrite *rw, const fb_host *host, fb_node call, fb_node numbers, fb_node scale, fb_value bias) {
     fb_graph *g = fb_rewrite_graph(rw);
@@ -386,13 +361,7 @@ static void pack_call(fb_rewrite *rw, const fb_host *host, fb_node call, fb_node
     fb_value product = FB_ARGS(g, flush(&c, x), fb_make_node(g, numbers), fb_make_node(g, scale));
     then(&c, FB_MADE_INT8PACK_MM, product);
     if (host->dtype != FB_BFLOAT16) then_cast(&c, x, host->dtype);
-    if (rank > 2 && fb_is_aten(g, call)) {
-        fb_value sizes = shape_of_reshape(g, fb_node_at(g, call)->shape);
-        then(&c, FB_MADE_RESHAPE, FB_ARGS(g, flush(&c, x), sizes));
-    } else if (rank > 2) {
-        fb_value rows = flush(&c, x);
-        then(&c, FB_MADE_UNFLATTEN, FB_ARGS(g, rows, fb_make_int(g, 0), batch_of(rw, call, x)));
-    }
+    if (rank > 2) then(&c, FB_MADE_UNFLATTEN, fb_unflatten_args(rw, call, flush(&c, x), x));
     if (bias.id && bias.id != FB_VALUE_NONE.id) then(&c, FB_MADE_ADD, FB_ARGS(g, flush(&c, x), bias));
     fb_build_over(rw, call, c.made, c.args, FB_VALUE_EMPTY_MAP);
     fb_mark(rw, call);

@@ -20,15 +20,9 @@
 #include "core/analysis/view.h"
 #include "core/base/buffer.h"
 #include "core/operators/spelling.h"
-#include "core/pass/pass.h"
+#include "core/pass/build.h"
 
 /* Activations that can replace one another: functions of one tensor, element by element (the rows of ops.def with HOMES). */
-
-typedef struct activation_spelling {
-    fb_opcode opcode;
-    bool is_in_place; /* it writes into its input … */
-    bool has_flag;    /* … because it is given inplace=True */
-} activation_spelling;
 
 /* By any of its names; FB_OP_UNKNOWN when no activation is called so. */
 static fb_op activation_find(const char *name) {
@@ -48,53 +42,6 @@ static bool has_parameter(fb_op op, const char *name) {
 /* Has it a parameter of that name, besides its input and `inplace`? */
 static bool activation_has_parameter(fb_op activation, const char *name) {
     return strcmp(name, "inplace") != 0 && has_parameter(activation, name);
-}
-
-static bool exists_in(fb_op op, const char *home) {
-    return fb_has_word(fb_op_facts_of(op)->homes, home, strlen(home));
-}
-
-static void append_name(fb_buffer *out, const char *prefix, const char *names, bool in_place) {
-    fb_buffer_string(out, prefix);
-    fb_buffer_append(out, names, strcspn(names, " "));
-    if (in_place) fb_buffer_char(out, '_');
-}
-
-/* How the activation is spelled in the place of a call of another: beside it, where its name exists there (torch.relu becomes
- * torch.tanh), and otherwise in torch.nn.functional. Appends the target, or of a module the type, to `target`. In place when
- * that is asked for and there is such a form. False when the dialect does not have it. */
-static bool activation_spell(const fb_graph *graph, fb_node call, fb_op activation, bool in_place, fb_buffer *target,
-                             activation_spelling *out) {
-    static const char torch[] = "torch.";
-    const fb_op_facts *facts = fb_op_facts_of(activation);
-    fb_opcode opcode = (fb_opcode)fb_node_at(graph, call)->opcode;
-    const char *old = fb_node_target(graph, call);
-    bool has_form = in_place && (facts->flags & FB_FACT_HAS_IN_PLACE),
-         has_flag = in_place && has_parameter(activation, "inplace");
-    *out = (activation_spelling){.opcode = FB_CALL_FUNCTION, .is_in_place = has_form};
-    if (fb_is_aten(graph, call)) {
-        append_name(target, FB_ATEN, facts->names, has_form);
-        fb_buffer_string(target, ".default");
-        return exists_in(activation, "aten");
-    }
-    if (opcode == FB_CALL_MODULE) {
-        *out = (activation_spelling){.opcode = opcode, .is_in_place = has_flag, .has_flag = has_flag};
-        append_name(target, "torch.nn.", facts->modules, false);
-        return true;
-    }
-    if (opcode == FB_CALL_METHOD && exists_in(activation, "method")) {
-        out->opcode = FB_CALL_METHOD;
-        append_name(target, "", facts->names, has_form);
-        return true;
-    }
-    bool is_of_torch = strncmp(old, torch, sizeof torch - 1) == 0 && !strchr(old + sizeof torch - 1, '.');
-    if (opcode == FB_CALL_FUNCTION && is_of_torch && exists_in(activation, "torch")) {
-        append_name(target, torch, facts->names, has_form);
-        return true;
-    }
-    out->is_in_place = out->has_flag = has_flag;
-    fb_op_functional_target(activation, target);
-    return true;
 }
 
 /* ---- match --------------------------------------------------------------------------------------------------------------- */
@@ -158,9 +105,9 @@ static fb_obstacle call_obstacle(const search *s, fb_node n) {
     if (effects.is_unknown || !fb_call_argument(g, n, "input").id)
         return (fb_obstacle){"unsupported-arguments", "it is called with arguments that no activation has"};
     if (!is_floating(g, n)) return (fb_obstacle){"not-floating", "its input is not a floating-point tensor"};
-    activation_spelling spelling;
+    fb_activation_spelling spelling;
     fb_buffer target = {0};
-    bool is_spelled = activation_spell(g, n, s->to, effects.mutates_input, &target, &spelling);
+    bool is_spelled = fb_spell_activation(g, n, s->to, effects.mutates_input, &target, &spelling);
     fb_buffer_free(&target);
     if (!is_spelled) return (fb_obstacle){"no-spelling", "this dialect has no operator for it"};
     if (effects.mutates_input && !spelling.is_in_place && !input_is_unread(s, n))
@@ -246,7 +193,7 @@ static fb_value value_of(fb_graph *g, const json_t *json) {
 }
 
 /* The arguments of `to` besides its input: keyword arguments, or a config. */
-static fb_value add_options(fb_graph *g, const fb_match *match, const activation_spelling *spelling, fb_value map) {
+static fb_value add_options(fb_graph *g, const fb_match *match, const fb_activation_spelling *spelling, fb_value map) {
     const char *name;
     json_t *value;
     json_object_foreach(json_object_get(match->params, "parameters"), name, value) {
@@ -255,7 +202,7 @@ static fb_value add_options(fb_graph *g, const fb_match *match, const activation
     return spelling->has_flag ? fb_sorted_map_with(g, map, "inplace", FB_VALUE_TRUE) : map;
 }
 
-static void change_call(fb_rewrite *rw, const fb_match *match, const activation_spelling *spelling, const char *target) {
+static void change_call(fb_rewrite *rw, const fb_match *match, const fb_activation_spelling *spelling, const char *target) {
     fb_graph *g = fb_rewrite_graph(rw);
     fb_node n = match->nodes[0];
     fb_argument_place place;
@@ -271,9 +218,9 @@ static void edit(fb_rewrite *rw, const fb_match *match) {
     fb_graph *g = fb_rewrite_graph(rw);
     fb_node n = match->nodes[0];
     fb_buffer text = {0};
-    activation_spelling spelling;
+    fb_activation_spelling spelling;
     fb_op to = activation_find(json_string_value(json_object_get(match->params, "to")));
-    activation_spell(g, n, to, fb_op_effects(g, n).mutates_input, &text, &spelling);
+    fb_spell_activation(g, n, to, fb_op_effects(g, n).mutates_input, &text, &spelling);
     const char *target = fb_buffer_text(&text);
     if (!target) fb_graph_fail_memory(g);
     else if (spelling.opcode == FB_CALL_MODULE)

@@ -398,3 +398,16 @@ def test_programs_that_are_alike_share_nothing(shared):
     """What two branches compute is computed by each."""
     alike = [node("Exp", "x", "@e"), node("Add", "@e s", "@out")]
     assert cleaned_within(shared, [*alike, node("Exp", "x", "@f")])[1] == [["Exp", "Add"]] * 2
+
+
+def test_a_branch_whose_call_is_gone(shared):
+    """The second round meets programs that nothing runs any more, in which something is captured for nothing."""
+    programs = (field(1, f"{kind}_branch") + number(20, 5)
+                + field(6, graph([node(op, "r", kind), node("Neg", "q", f"{kind}n")], [], [value(kind)], name=kind))
+                for kind, op in (("then", "Abs"), ("else", "Neg")))
+    flag = field(1, "c") + field(2, field(1, number(1, 9) + field(2, b"")))
+    nodes = [node("Relu", "x", "r"), node("Exp", "x", "q"), node("If", "c", "z", *programs), node("Add", "r q", "y")]
+    _, written = optimize(shared, made_of(graph(nodes, [value("x"), flag], [value("y")])),
+                          "EliminateDeadCode EliminateDeadCode")
+    assert written.status == 200, written.body
+    assert [part(one, 4)[0] for one in part(written.body, 7, 1)] == [b"Relu", b"Exp", b"Add"]

@@ -453,7 +453,8 @@ class Layers(Program):
                 self.node("Gemm", given if self.opset >= 11 or len(given) == 3 else [*given, self.tensor(outputs)],
                           [(x.shape[0], outputs)])
             elif len(x.shape) == 4:
-                given = [x, self.tensor(outputs, x.shape[1], 1, 1)] + ([self.tensor(outputs)] if self.draw.random() < 0.6 else [])
+                given = [x, self.tensor(outputs, x.shape[1], 1,
+                                        1)] + ([self.tensor(outputs)] if self.draw.random() < 0.6 else [])
                 self.node("Conv", given, [(x.shape[0], outputs, *x.shape[2:])])
             else:
                 self.node("MatMul", [x, self.tensor(x.shape[-1], outputs)], [(*x.shape[:-1], outputs)])
@@ -462,7 +463,8 @@ class Layers(Program):
         ones = self.draw.choice([one for one in ((), (1,), (1, 1)) if len(one) <= len(x.shape)])
         self.node("Div", [x, self.weight(np.full(ones, self.draw.choice([2, 3, 0.125]), F))], [x.shape])
 
-    STATEMENTS = [unary, Program.identity, Program.transpose, Program.reshape, Program.concat, Program.both, Program.split, layer,
+    STATEMENTS = [unary, Program.identity, Program.transpose, Program.reshape, Program.concat, Program.both,
+                  Program.split, layer,
                   layer, layer, layer, beside, beside, quotient]
 
 
@@ -625,7 +627,8 @@ def main():
                 failed += 1
                 print(f"seed {seed}: {str(failure)[:600]}", flush=True)
     print(f"{hunt.programs} programs of {given.count}, {hunt.changed} changed, {failed} wrong; {dict(hunt.applied)}")
-    has_found = given.passes or all(hunt.applied[one] for one in CLEANUP + ["FuseLinear", "FuseBatchNorm", "FoldScaleIntoLinear"])
+    has_found = given.passes or all(hunt.applied[one]
+                                    for one in CLEANUP + ["FuseLinear", "FuseBatchNorm", "FoldScaleIntoLinear"])
     is_tried = hunt.programs >= given.count * 0.7 and hunt.changed >= hunt.programs * 0.4 and has_found
     sys.exit(bool(failed) or not is_tried)
 
