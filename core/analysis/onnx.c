@@ -307,6 +307,36 @@ static bool read_by_rule(const fb_graph *graph, fb_node call, const fb_onnx_fact
     }
 }
 
+enum { MAX_CHAIN = 16 };
+
+/* Is every bit of it 0, as far as the document shows? What moves zeros gives zeros. */
+static bool gives_zeros(const fb_graph *graph, fb_value value, int depth) {
+    fb_node node = fb_value_node(graph, value);
+    if (!node.id || !depth) return false;
+    if (fb_node_at(graph, node)->opcode != FB_CALL_FUNCTION) return all_are(graph, value, is_positive_zero);
+    const fb_onnx_facts *facts = fb_onnx_facts_of(fb_node_target(graph, node));
+    if (!facts || fb_onnx_results(graph, node) >= 0) return false;
+    if (facts->zeros == FB_ONNX_FILLED) {
+        fb_value filled = fb_node_kwarg(graph, node, "value");
+        return !filled.id || all_are(graph, filled, is_positive_zero);
+    }
+    bool moves = facts->identity == FB_IDENTITY_RULE_RETURNS || facts->identity == FB_IDENTITY_RULE_RESHAPES ||
+                 facts->identity == FB_IDENTITY_RULE_TURNS;
+    fb_value first = moves ? fb_node_arg(graph, node, 0) : (fb_value){0};
+    return first.id && gives_zeros(graph, first, depth - 1);
+}
+
+size_t fb_onnx_needless_inputs(const fb_graph *graph, fb_node node) {
+    const fb_node_row *row = fb_node_at(graph, node);
+    const fb_onnx_facts *facts = row->opcode == FB_CALL_FUNCTION ? fb_onnx_facts_of(fb_node_target(graph, node)) : NULL;
+    const fb_value_row *args = fb_value_at(graph, row->args);
+    enum { FIRST_STATE = 5, STATES = 2 };
+    bool is_it = facts && facts->zeros == FB_ONNX_STATES && args->count > FIRST_STATE && args->count <= FIRST_STATE + STATES;
+    for (uint32_t i = FIRST_STATE; i < args->count && is_it; i++)
+        is_it = is_absent(graph, args->items[i]) || gives_zeros(graph, args->items[i], MAX_CHAIN);
+    return is_it ? FIRST_STATE : 0;
+}
+
 static bool is_output(const fb_graph *graph, fb_node node) {
     for (uint32_t e = fb_user_first(graph, node); e; e = fb_user_next(graph, e))
         if (fb_node_at(graph, fb_edge_user(graph, e))->opcode == FB_OUTPUT) return true;

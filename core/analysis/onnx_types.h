@@ -38,6 +38,7 @@ typedef enum fb_onnx_exact {
     FB_ONNX_EXACT_INTEGERS,
     FB_ONNX_EXACT_ANY,
     FB_ONNX_EXACT_POWERS, /* those that are far from the middle between two numbers */
+    FB_ONNX_EXACT_STORED, /* never, and what it reads is how a weight is stored */
 } fb_onnx_exact;
 /* Of a node of an ONNX graph. What takes a result apart is exact. */
 fb_onnx_exact fb_onnx_exact_of(const fb_graph *graph, fb_node node);

@@ -41,14 +41,14 @@ int64_t fb_onnx_version(const char *name, size_t size, int64_t opset) {
 /* ---- facts -------------------------------------------------------------------------------------------------------------- */
 
 static const fb_onnx_facts facts[] = {
-#define ONNX_FACTS(name, effect, identity, is_commutative)                                                                     \
-    {name, FB_ONNX_##effect, FB_IDENTITY_RULE_##identity, is_commutative},
+#define ONNX_FACTS(name, effect, identity, is_commutative, zeros)                                                              \
+    {name, FB_ONNX_##effect, FB_IDENTITY_RULE_##identity, is_commutative, FB_ONNX_##zeros},
 #include "core/operators/onnx_facts.def"
 #undef ONNX_FACTS
 };
 
 const fb_onnx_facts *fb_onnx_facts_of(const char *target) {
-    static const fb_onnx_facts usual = {"", FB_ONNX_COMPUTES, FB_IDENTITY_RULE_NEVER, false};
+    static const fb_onnx_facts usual = {"", FB_ONNX_COMPUTES, FB_IDENTITY_RULE_NEVER, false, FB_ONNX_NOTHING};
     if (strncmp(target, FB_ONNX_DEFAULT, strlen(FB_ONNX_DEFAULT)) != 0) return NULL;
     const wanted_name wanted = {target + strlen(FB_ONNX_DEFAULT), strcspn(target + strlen(FB_ONNX_DEFAULT), ".")};
     const char *rest = wanted.text + wanted.size;

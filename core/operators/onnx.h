@@ -23,11 +23,18 @@ typedef enum fb_onnx_effect {
     FB_ONNX_RUNS,              /* nested programs, which say what it does */
 } fb_onnx_effect;
 
+typedef enum fb_onnx_zeros {
+    FB_ONNX_NOTHING = 0,
+    FB_ONNX_STATES, /* the inputs from 5 on, where they are absent */
+    FB_ONNX_FILLED, /* all of its result, unless its attribute `value` is another number */
+} fb_onnx_zeros;
+
 typedef struct fb_onnx_facts {
     const char *name;
     fb_onnx_effect effect;
     fb_identity_rule identity;
     bool is_commutative; /* the first two inputs may be exchanged */
+    fb_onnx_zeros zeros;
 } fb_onnx_facts;
 
 /* Facts of a call's target, `onnx.Softmax.v13`; NULL where it is not an operator of the default domain, in a version that this

@@ -17,6 +17,7 @@
  *
  * Kept:
  *   - what is an output of the graph, or shares memory with one: the caller may write into it
+ *   - of an ONNX model, what makes floats of a quantised weight: it is stored so
  *   - what is larger than `maximum_bytes`; what it is made from is kept as a buffer then
  *   - what is on another device than the CPU, and what holds nan, whose bits are not determined
  *   - what is not row-major, where a reader may notice
@@ -122,6 +123,8 @@ static void look_at_call(search *s, fb_node node) {
         if (effects.is_unknown) refuse(s, node, "unknown-operator", "what it does is not known");
         else if (effects.is_random) refuse(s, node, "random", "it draws random numbers");
         else refuse(s, node, "inexact", "its last bits differ from machine to machine");
+    } else if (s->is_onnx && fb_onnx_exact_of(g, node) == FB_ONNX_EXACT_STORED) {
+        refuse(s, node, "quantised", "it is how a quantised weight is read");
     } else if (effects.is_named) {
         refuse(s, node, "named-elsewhere", "the model's training_info or quantization_annotation names its value");
     } else if (fb_names_another_device(g, node)) {

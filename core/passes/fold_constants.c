@@ -20,7 +20,8 @@
  *   - computations on numbers that a cast has rounded
  *   - what would make the weights grow by more than `maximum_growth` elements: a view of a weight that others keep, an expanded
  *     weight
- *   - weights of a module that is called as a whole, or that very many nodes read
+ *   - weights of a module that is called as a whole, or that very many nodes read; of an ONNX model, whose root owns all, only
+ *     where very many are folded
  *
  * Exactness: rounds. Not reversible.
  */
@@ -41,8 +42,7 @@ typedef struct tensor_needs {
     int64_t freed;
 } tensor_needs;
 
-/* Nothing is made of the weights of a module that very many read; and to look each of them up takes as long as there are many.
- */
+/* Nothing is made of the weights of a module that very many read. */
 static bool is_crowded(fb_matcher *m, fb_node read) {
     fb_obstacle obstacle = fb_read_obstacle(m, read);
     return obstacle.code && strcmp(obstacle.code, "crowded-module") == 0;
@@ -117,7 +117,10 @@ static int64_t elements_freed(tensor_needs *needs, const fb_graph *trial, fb_nod
 
 /* The search for constants: forwards, what depends on weights only; backwards, where that ends. */
 
-enum { RECIPE_SIZE_MAX = 200 }; /* operations and tensors in one recipe; as a tree, for so it is written */
+enum {
+    RECIPE_SIZE_MAX = 200, /* operations and tensors in one recipe; as a tree, for so it is written */
+    COPIES_MAX = 1 << 21   /* attributes that are copied in all: each new one copies the list of its module's */
+};
 
 /* Marks of a node beside its lattice value. */
 typedef struct mark {
@@ -265,7 +268,14 @@ static bool grows_too_much(search *s, fb_node node, fb_value recipe) {
     return element_count(trial, shape) - elements_freed(&s->needs, trial, node, recipe) > s->maximum_growth;
 }
 
+static size_t owned_by_root(const fb_graph *g) {
+    const fb_module_row *root = fb_module_at(g, fb_module_find(g, ""));
+    return fb_value_at(g, root->parameters)->count / 2 + fb_value_at(g, root->buffers)->count / 2;
+}
+
 static void look_backwards(search *s) {
+    static const fb_obstacle crowded = {"crowded-module", "very many weights are folded, and each copies the list of all"};
+    size_t owned = owned_by_root(s->graph), copied = 0;
     static const fb_obstacle needs_order = {"needs-contiguous", "it does not lie row by row, and a reader may notice"};
     for (fb_node n = fb_last_node(s->graph, FB_MAIN_PROGRAM); n.id; n = fb_node_at(s->graph, n)->previous) {
         uint8_t *lattice = &s->constants.lattice[n.id];
@@ -278,6 +288,7 @@ static void look_backwards(search *s) {
         else if (s->marks[n.id].is_turned && fb_layout_is_read(s->graph, n)) refuse(s, n, needs_order);
         else if (grows_too_much(s, n, recipe))
             refuse(s, n, (fb_obstacle){"too-large", "as a weight it would take more memory than allowed"});
+        else if ((copied += owned) > COPIES_MAX) refuse(s, n, crowded);
         else s->marks[n.id].is_folded = true;
     }
 }

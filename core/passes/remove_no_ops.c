@@ -7,6 +7,7 @@
  * Removes Identity and dropout in eval mode; x + 0, x - 0, x * 1, x / 1; views and expansions to the same sizes; casts to the
  * same dtype; contiguous of a tensor that is contiguous for certain; detach, alias, clone; pads by nothing; a concatenation
  * of one tensor; copy_ into all of a tensor of the graph's own. The recorded dtype and shape must show that they stay the same.
+ * Of a recurrent layer of ONNX go states that are zeros, which they are where nothing gives them.
  * A copy goes as well where only one call reads it, which writes into it element by element: that call then makes a result of
  * its own, if this has the same dtype.
  *
@@ -165,6 +166,7 @@ static bool parameter_flag(const json_t *params, const char *name) {
 typedef struct removal {
     fb_node node, instead;
     fb_node writer; /* that wrote into it, and makes a result of its own now; or none */
+    size_t inputs;  /* it stays, and these go, from this index on; or 0 */
 } removal;
 
 typedef struct search {
@@ -302,7 +304,7 @@ static void match_identity(search *s, const fb_identity *found) {
         return;
     }
     s->left[found->node.id] = instead;
-    fb_match_found_as(s->m, &(removal){found->node, instead, writer}, sizeof(removal));
+    fb_match_found_as(s->m, &(removal){.node = found->node, .instead = instead, .writer = writer}, sizeof(removal));
     if (!writer.id) fb_share(s->sharing, found->input, found->node);
 }
 
@@ -310,6 +312,11 @@ static void match_assertion(fb_matcher *m, fb_node n) {
     if (fb_node_at(m->graph, n)->user_count) return;
     if (parameter_flag(m->params, "asserts")) fb_match_found_as(m, &(removal){.node = n}, sizeof(removal));
     else fb_refuse_node(m, "assertion", n, "it checks something; the parameter asserts allows to leave it out");
+}
+
+static void match_inputs(fb_matcher *m, fb_node n) {
+    size_t first = fb_onnx_needless_inputs(m->graph, n);
+    if (first) fb_match_found_as(m, &(removal){.node = n, .inputs = first}, sizeof(removal));
 }
 
 /* In order, because each removal lets memory be shared that the next one has to respect. */
@@ -326,6 +333,7 @@ static void match_graph(fb_matcher *m) {
             if (p != FB_MAIN_PROGRAM.id && !fb_node_at(g, n)->user_count) continue; /* with it goes what it captures */
             if (fb_identity_at(g, n, &found)) match_identity(&s, &found);
             else if (assertion_at(g, n)) match_assertion(m, n);
+            else if (fb_graph_is_onnx(g)) match_inputs(m, n);
         }
     }
     fb_sharing_free(s.sharing);
@@ -343,8 +351,25 @@ static void stop_writing(fb_rewrite *rw, fb_node writer) {
     fb_buffer_free(&target);
 }
 
+/* With what is left absent before them. */
+static void drop_inputs(fb_rewrite *rw, fb_node node, size_t first) {
+    fb_graph *g = fb_rewrite_graph(rw);
+    const fb_node_row *row = fb_node_at(g, node);
+    fb_buffer kept = {0};
+    while (first && fb_value_kind(g, fb_node_arg(g, node, first - 1)) == FB_NONE) first--;
+    fb_buffer_append(&kept, fb_value_at(g, row->args)->items, first * sizeof(fb_value));
+    fb_release_reads(rw, node);
+    if (kept.failed) fb_graph_fail_memory(g);
+    else fb_set_args(rw, node, fb_make_list(g, (const fb_value *)(const void *)kept.data, first), row->kwargs);
+    fb_buffer_free(&kept);
+}
+
 static void edit(fb_rewrite *rw, const fb_match *match) {
     const removal *found = match->data;
+    if (found->inputs) {
+        drop_inputs(rw, found->node, found->inputs);
+        return;
+    }
     if (found->writer.id) stop_writing(rw, found->writer);
     if (found->instead.id) fb_replace_uses(rw, found->node, found->instead);
     fb_erase_call(rw, found->node);

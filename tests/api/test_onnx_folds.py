@@ -142,6 +142,29 @@ def test_a_range_whose_count_depends_on_rounding_is_not_known(shared):
         assert "Shape" in folded(shared, data, passes)[0]
 
 
+@pytest.mark.parametrize(("state", "stays"), [([0.0] * 2, False), ([-0.0] * 2, True), ([0.0, 1.0], True)])
+@pytest.mark.parametrize(("op", "gates"), [("RNN", 1), ("GRU", 3), ("LSTM", 4)])
+def test_a_state_of_zeros_is_none(shared, op, gates, state, stays):
+    weights = [tensor(name, [0.5] * (gates * 2 * size), (1, gates * 2, size)) for name, size in (("w", 3), ("r", 2))]
+    layer = field(1, b"".join(field(1, one) for one in ("x", "w", "r", "", "", "h", *(["h"] if op == "LSTM" else [])))
+                  + field(2, "y") + field(4, op) + field(5, integer("hidden_size", 2)))
+    data = made_of(graph([layer], [value("x", shape=(4, 1, 3))], [unshaped("y")], [*weights, tensor("h", state, (1, 1, 2))]))
+    left, written = folded(shared, data)
+    assert left == [op] and [part(one, 8)[0].decode() for one in part(written, 7, 5)] == ["w", "r", *(["h"] if stays else [])]
+
+
+def test_a_state_of_zeros_that_is_made(shared):
+    """Of as many rows as the input has."""
+    nodes = [node("Shape", "x", "s", integer("start", 1), integer("end", 2)),
+             node("Concat", "one s two", "to", integer("axis", 0)), node("ConstantOfShape", "to", "h")]
+    layer = field(1, b"".join(field(1, one) for one in ("x", "w", "r", "", "", "h")) + field(2, "y") + field(4, "RNN")
+                  + field(5, integer("hidden_size", 2)))
+    weights = [tensor(name, [0.5] * (2 * size), (1, 2, size)) for name, size in (("w", 3), ("r", 2))]
+    data = made_of(graph([*nodes, layer], [named("x", (4, "rows", 3))], [unshaped("y")],
+                         [*weights, whole("one", [1]), whole("two", [2])]))
+    assert folded(shared, data)[0] == ["RNN"]
+
+
 def test_constants_become_initializers(shared):
     constant = field(1, field(2, "c") + field(4, "Constant")
                      + field(5, attribute("value", 4, field(5, tensor("", [2.0] * 3, (3,))))))
@@ -286,3 +309,26 @@ def test_no_case_computes_anything_else(new_service, suite):
     print(dict(counts))
     assert not wrong
     assert counts["changed"] > {"node": 15, "version": 1, "trap": 1}[suite]
+
+
+def test_a_quantised_weight_stays_so(shared):
+    """Also where all that can be computed early is."""
+    stored = number(1, 2) + number(2, 3) + field(8, "q") + field(9, bytes([1, 255]))
+    nodes = [node("DequantizeLinear", "q s", "w"), node("Exp", "s", "e"), node("Mul", "w e", "f"), node("Mul", "x f", "y")]
+    data = made_of(graph(nodes, [value("x", shape=(2,))], [unshaped("y")], [stored, tensor("s", [0.5], ())]))
+    graph_id = send(shared, data).json()["id"]
+    run = shared.post("/v1/optimize", {"graph": graph_id, "passes": [
+        {"name": "EvaluateConstants", "params": {"exactness": "rounds"}}]}).json()
+    assert operators(shared.get(f"/v1/graphs/{run['result']}/archive").body) == ["DequantizeLinear", "Mul", "Mul"]
+    assert [one["reason"] for one in run["passes"][0]["refused"]] == ["quantised"]
+
+
+def test_weights_of_a_root_that_many_nodes_read_are_folded(shared):
+    """Of an ONNX model the root owns all of them."""
+    count, nodes, weights, now = 300, [], [], "x"
+    for i in range(count):
+        nodes += [node("Transpose", f"w{i}", f"t{i}"), node("MatMul", f"{now} t{i}", f"y{i}")]
+        weights.append(tensor(f"w{i}", [float(i)] * 9, (3, 3)))
+        now = f"y{i}"
+    data = made_of(graph(nodes, [value("x")], [value(now)], weights))
+    assert folded(shared, data, "FoldConstants")[0] == ["MatMul"] * count
