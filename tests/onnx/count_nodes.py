@@ -98,7 +98,8 @@ def main(binary, folders):
             if inputs.exists():
                 feeds = dict(np.load(inputs))
                 for one, other in zip(outputs(data, feeds), outputs(made, feeds)):
-                    assert one.dtype == other.dtype and np.allclose(one, other, 1e-5, 1e-6, equal_nan=one.dtype.kind == "f"), path
+                    assert one.dtype == other.dtype and np.allclose(one, other, 1e-5, 1e-6,
+                                                                    equal_nan=one.dtype.kind == "f"), path
             row = [count(onnx.load_from_string(data)), count(onnx.load_from_string(made))]
             row += [by_peer(tool, path) for tool in PEERS.values()]
             rows.append(row)

@@ -302,11 +302,13 @@ def keras_choice(opset):
     k = Keras(opset, 5)
     kept = helper.make_graph([helper.make_node("Identity", ["x"], ["kept"])], "kept", [],
                              [helper.make_tensor_value_info("kept", TensorProto.FLOAT, None)])
-    noise = helper.make_graph([helper.make_node("RandomNormalLike", ["x"], ["n"]), helper.make_node("Add", ["x", "n"], ["noisy"])],
+    noise = helper.make_graph([helper.make_node("RandomNormalLike", ["x"], ["n"]),
+                               helper.make_node("Add", ["x", "n"], ["noisy"])],
                               "noise", [], [helper.make_tensor_value_info("noisy", TensorProto.FLOAT, None)])
     x = k.put("If", k.constant(np.bool_(False)), then_branch=noise, else_branch=kept)
     state = [helper.make_tensor_value_info(name, kind, shape)
-             for name, kind, shape in (("i", TensorProto.INT64, []), ("c", TensorProto.BOOL, []), ("s", TensorProto.FLOAT, None))]
+             for name, kind, shape in (("i", TensorProto.INT64, []), ("c", TensorProto.BOOL, []),
+                                       ("s", TensorProto.FLOAT, None))]
     twice = helper.make_node("Identity", ["s"], ["same"]), helper.make_node("Mul", ["same", "half"], ["next"])
     body = helper.make_graph([*twice, helper.make_node("Exp", ["s"], ["dead"]), helper.make_node("Identity", ["c"], ["go"])],
                              "body", state, [helper.make_tensor_value_info("go", TensorProto.BOOL, []),
@@ -326,7 +328,7 @@ def main(out):
     for make in (keras_cnn, keras_unet, keras_flat, keras_text, keras_choice):
         for opset in (11, 12, 13):
             keras, feeds, sizes, outputs = make(opset)
-            keras.save(out / f"{make.__name__.replace('_', '-')}-{opset}.onnx", feeds, outputs, sizes)
+            keras.save(out / f"{make.__name__.replace('keras_', 'tf2onnx-')}-{opset}.onnx", feeds, outputs, sizes)
     print(len(list(out.glob("*.onnx"))), "models")
 
 
