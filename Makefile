@@ -257,6 +257,10 @@ onnx-nodes: all
 		$$python tests/onnx/make_exports.py $(BUILD)/onnx-exports >&2 && \
 		$$python tests/onnx/count_nodes.py $(BUILD)/foldback tests/fixtures/onnx $(BUILD)/onnx-exports
 
+## make bench-onnx   folds of ONNX models of 1,000, 5,000 and 100,000 nodes beside other tools: time and memory
+bench-onnx: all
+	@OMP_NUM_THREADS=1 $$(tests/venv onnx-peers tests/onnx/peers.txt)/bin/python tests/onnx/bench.py $(BUILD)/foldback
+
 ## make test-client  the Python client on real architectures; with UPDATE=1 docs/models.md is written anew; FOLDBACK_ALL_MODELS=1 tries each with all sources of weights
 test-client: all
 	@tests/python/run $(BUILD) clients/python/tests
@@ -519,5 +523,5 @@ clean:
 	rm -rf build build-asan build-clang build-deb build-fuzz build-fuzz-coverage build-tsan build-valgrind
 
 -include $(shell find $(BUILD) -name '*.d' 2>/dev/null)
-.PHONY: all help deps demo golden test test-all test-long nightly everything tests run-tests test-contract test-s3 test-postgres test-mlflow test-generators test-typescript test-browser test-python adversary adversary-onnx onnx-nodes test-client test-compile test-deploy test-load asan soak fuzz fuzzers fuzz-coverage bench bench-instructions bench-compare bench-durable bench-weights bench-archives bench-layouts bench-peers bench-nodes format lint lint-python install wheel deb sbom reproducible clean
+.PHONY: all help deps demo golden test test-all test-long nightly everything tests run-tests test-contract test-s3 test-postgres test-mlflow test-generators test-typescript test-browser test-python adversary adversary-onnx onnx-nodes bench-onnx test-client test-compile test-deploy test-load asan soak fuzz fuzzers fuzz-coverage bench bench-instructions bench-compare bench-durable bench-weights bench-archives bench-layouts bench-peers bench-nodes format lint lint-python install wheel deb sbom reproducible clean
 .SECONDARY:

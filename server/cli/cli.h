@@ -228,8 +228,8 @@ bool fb_reference_needs_store(const fb_reference *reference);
 int fb_archive_put(fb_cli *cli, const char *path, const char *model, fb_answer *answer);
 /* The same for an ONNX model, with the files beside it. */
 int fb_onnx_put(fb_cli *cli, const char *path, fb_answer *answer);
-/* Writes the ONNX model of a stored graph to --output, and its files beside it. */
-int fb_onnx_download(fb_cli *cli, const char *graph);
+/* Writes the ONNX model of a stored graph to --output, and its files beside it: `files` lists them, or is NULL. */
+int fb_onnx_download(fb_cli *cli, const char *graph, json_t *files);
 /* The graph, checked. */
 int fb_reference_graph(fb_cli *cli, const fb_reference *reference, fb_graph **out);
 /* The id that `text` is, or that alone begins so, of the items below `folder` ("/v1/graphs", "/v1/blobs"). */

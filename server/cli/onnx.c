@@ -263,15 +263,9 @@ static int download_files(fb_cli *cli, const char *graph, const json_t *listed) 
     return result;
 }
 
-int fb_onnx_download(fb_cli *cli, const char *graph) {
-    fb_address list = {0}, model = {0};
-    json_t *listed = NULL;
-    fb_address_path(&list, "/v1/graphs");
-    fb_address_segment(&list, graph);
-    fb_address_path(&list, "/archive/files");
-    int result = fb_cli_get(cli, &list, &listed, NULL);
-    if (!result) result = download_files(cli, graph, listed);
-    json_decref(listed);
+int fb_onnx_download(fb_cli *cli, const char *graph, json_t *files) {
+    fb_address model = {0};
+    int result = files ? download_files(cli, graph, files) : FB_EXIT_DONE; /* without, what follows says why */
     if (result) return result;
     fb_address_path(&model, "/v1/graphs");
     fb_address_segment(&model, graph);

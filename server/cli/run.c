@@ -109,8 +109,9 @@ bool fb_cut_member(fb_buffer *text, const char *name, fb_buffer *value) {
     return is_cut && !value->failed;
 }
 
-/* An ONNX model has files, an archive of torch.export has none; a result without either is refused by what downloads it. */
-static int check_kind(fb_cli *cli, const char *result) {
+/* An ONNX model has files, an archive of torch.export has none; a result without either is refused by what downloads it.
+ * *files: those of a model, where it is to be one; else NULL. To list them the service writes the model. */
+static int check_kind(fb_cli *cli, const char *result, json_t **files_found) {
     bool is_onnx_name = fb_is_onnx_name(cli->values.output);
     fb_call files = {.method = "GET"}, archive = {.method = "HEAD"};
     fb_answer answer = {0};
@@ -121,6 +122,8 @@ static int check_kind(fb_cli *cli, const char *result) {
         fb_address_path(&call->address, i ? "/archive" : "/archive/files");
         int failed = fb_cli_try(cli, call, &answer);
         if (failed) return failed;
+        if (answer.status == 200 && i == 0 && is_onnx_name)
+            *files_found = json_loadb(answer.body.data, answer.body.size, 0, NULL);
         fb_buffer_free(&answer.body);
         if (answer.status == 200 && (i == 0) != is_onnx_name)
             return fb_complain(FB_EXIT_USAGE, "the result is %s: give it a name that ends in %s, not %s",
@@ -136,9 +139,11 @@ static int write_archive(fb_cli *cli, const fb_buffer *answer) {
     json_t *run = json_loadb(answer->data, answer->size, 0, NULL);
     const char *result = fb_text_of(run, "result");
     bool is_known = *result != '\0';
-    int done = is_known ? check_kind(cli, result) : FB_EXIT_DONE;
+    json_t *files = NULL;
+    int done = is_known ? check_kind(cli, result, &files) : FB_EXIT_DONE;
     if (done || (is_known && fb_is_onnx_name(cli->values.output))) {
-        if (!done) done = fb_onnx_download(cli, result);
+        if (!done) done = fb_onnx_download(cli, result, files);
+        json_decref(files);
         json_decref(run);
         return done;
     }

@@ -54,7 +54,7 @@ def run_peer(name, path):
     """Prints as JSON: the seconds of the call, those with reading and writing, and the peak of memory in MB."""
     if name == "onnxsim":
         import onnxsim
-        tool = lambda model: onnxsim.simplify(model)[0]  # noqa: E731
+        tool = lambda model: onnxsim.simplify(model)[0]
     elif name == "OnnxSlim":
         import onnxslim
         tool = onnxslim.slim
