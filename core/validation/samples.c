@@ -51,7 +51,7 @@ static double changed(const fb_bounds *bounds, fb_sample_kind kind, double numbe
     fb_dtype_range range;
     switch (kind) {
     case FB_SAMPLE_EQUAL: return 0.5;
-    case FB_SAMPLE_ZERO: return 0;
+    case FB_SAMPLE_ZERO: return copysign(0, number);
     case FB_SAMPLE_SMALL: return number * SMALL;
     case FB_SAMPLE_LARGE: return number * LARGE;
     case FB_SAMPLE_NEGATIVE: return -fabs(number);
