@@ -1,5 +1,5 @@
-/* Value numbering over two graphs. A call is written down with numbers in place of the values that it reads, and equal texts,
- * as their SHA-256 says, get equal numbers.
+/* Value numbering over two graphs. A call is written down with numbers in place of the values that it reads, and equal texts
+ * get equal numbers.
  *
  * Calls that write, draw random numbers or switch a mode form a chain, whose last number is part of the text of all that comes
  * after. Where there are such calls, two equal values of one graph are still two pieces of memory, so each gets a number of its
@@ -20,10 +20,17 @@
 #define STEPS_OF_A_NODE 64
 #define MOST_NESTED 64 /* programs in one another, in which calls of functions are looked for */
 
+#define LONG_TEXT 512 /* bytes: from here on its SHA-256 is kept in its place */
+
+typedef struct text_place {
+    size_t at, size;
+} text_place;
+
 /* Numbers by text. */
 typedef struct numbers {
-    fb_map first; /* hash -> number */
-    fb_buffer ids;
+    fb_map first;     /* hash -> number */
+    fb_buffer texts;  /* one after the other */
+    fb_buffer places; /* text_place, by number - 1 */
     uint32_t count;
 } numbers;
 
@@ -63,20 +70,35 @@ static void put_text(fb_buffer *to, const char *text) {
     fb_buffer_append(to, text, strlen(text));
 }
 
+static uint32_t find_number(const numbers *known, const char *text, size_t size, uint64_t hash) {
+    const text_place *places = (const text_place *)(const void *)known->places.data;
+    uint32_t cursor = 0, found;
+    while ((found = fb_map_next(&known->first, hash, &cursor))) {
+        const text_place *place = &places[found - 1];
+        if (place->size == size && memcmp(known->texts.data + place->at, text, size) == 0) return found;
+    }
+    return 0;
+}
+
 /* Takes the text. */
 static uint32_t number_of(numbering *n, fb_buffer *text) {
-    char id[FB_ID_LENGTH + 1];
+    char id[FB_ID_LENGTH + 1]; /* no text begins like one */
     numbers *known = &n->known;
-    uint32_t cursor = 0, found;
-    if (text->failed || !fb_sha256_id(text->data, text->size, id)) fail(n);
+    bool is_long = text->size > LONG_TEXT;
+    if (text->failed || (is_long && !fb_sha256_id(text->data, text->size, id))) fail(n);
+    const char *data = is_long ? id : text->data;
+    size_t size = is_long ? sizeof id : text->size;
+    uint64_t hash = n->status ? 0 : fb_hash(data, size, 0);
+    uint32_t number = n->status ? 0 : find_number(known, data, size, hash);
+    if (!number && !n->status) {
+        text_place place = {known->texts.size, size};
+        fb_buffer_append(&known->texts, data, size);
+        fb_buffer_append(&known->places, &place, sizeof place);
+        number = ++known->count;
+        if (known->texts.failed || known->places.failed || !fb_map_add(&known->first, hash, number)) fail(n);
+    }
     fb_buffer_free(text);
-    if (n->status) return 0;
-    uint64_t hash = fb_hash(id, sizeof id, 0);
-    while ((found = fb_map_next(&known->first, hash, &cursor)))
-        if (memcmp(known->ids.data + (size_t)(found - 1) * sizeof id, id, sizeof id) == 0) return found;
-    fb_buffer_append(&known->ids, id, sizeof id);
-    if (known->ids.failed || !fb_map_add(&known->first, hash, ++known->count)) fail(n);
-    return known->count;
+    return number;
 }
 
 static uint32_t number_of_tensor(numbering *n, side *s, fb_tensor tensor);
@@ -561,7 +583,8 @@ fb_status fb_equal_values_find(const fb_equality *equality, bool by_movement, fb
     end(&n.sides[0]);
     end(&n.sides[1]);
     fb_map_free(&n.known.first);
-    fb_buffer_free(&n.known.ids);
+    fb_buffer_free(&n.known.texts);
+    fb_buffer_free(&n.known.places);
     fb_map_free(&n.places);
     if (n.status) fb_equal_values_free(out);
     return n.status;
