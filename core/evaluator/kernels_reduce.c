@@ -479,7 +479,72 @@ static fb_status kernel_normalize(fb_kernel_call *call, fb_object *result) {
     return fb_return_array(call, out, result);
 }
 
+/* ---- losses -------------------------------------------------------------------------------------------------------------- */
+
+/* Of one element, which is `apart` from its target; a bound of 0 makes smooth_l1_loss l1_loss. */
+static double loss_of(fb_op op, bool is_square, double apart, double bound) {
+    double distance = fabs(apart);
+    if (op == FB_OP_ELEMENT_LOSS) return is_square ? apart * apart : distance;
+    if (op == FB_OP_HUBER_LOSS) return distance <= bound ? 0.5 * apart * apart : bound * (distance - 0.5 * bound);
+    return distance < bound ? 0.5 * apart * apart / bound : distance - 0.5 * bound;
+}
+
+typedef enum loss_reduction { LOSS_NONE, LOSS_MEAN, LOSS_SUM } loss_reduction; /* in ATen's order */
+
+static bool find_reduction(fb_kernel_call *call, loss_reduction *out) {
+    static const char *const names[] = {"none", "mean", "sum"};
+    const fb_object *given = fb_argument(call, "reduction");
+    bool is_number = given && given->kind == FB_OBJECT_INT && given->integer >= LOSS_NONE && given->integer <= LOSS_SUM;
+    *out = is_number ? (loss_reduction)given->integer : LOSS_MEAN;
+    if (!given || is_number) return true;
+    for (int i = 0; i < 3; i++) {
+        if (given->kind != FB_OBJECT_STRING || strcmp(given->text, names[i]) != 0) continue;
+        *out = (loss_reduction)i;
+        return true;
+    }
+    return fb_kernel_fail(call, "there is no such reduction") == FB_OK;
+}
+
+static fb_status kernel_element_loss(fb_kernel_call *call, fb_object *result) {
+    static const char *const names[] = {"input", "target", NULL};
+    bool is_square = fb_call_is_spelled(call, "mse_loss") || fb_call_is_spelled(call, "MSELoss");
+    bool is_huber = call->op == FB_OP_HUBER_LOSS;
+    fb_array *given[2], *operands[2], *out = NULL;
+    fb_dtype dtype = FB_DTYPE_UNKNOWN;
+    loss_reduction kind;
+    double bound = 1, sum = 0;
+    if (!fb_argument_array(call, "input", &given[0]) || !fb_argument_array(call, "target", &given[1]) ||
+        !find_reduction(call, &kind))
+        return call->status;
+    if (!fb_dtype_is_floating(given[0]->dtype) || !fb_dtype_is_floating(given[1]->dtype))
+        return fb_kernel_unsupported(call, "it is evaluated of floating numbers alone");
+    if (is_huber && given[0]->dtype != given[1]->dtype)
+        return fb_kernel_unsupported(call, "its operands have two dtypes, of which PyTorch does not promote to the wider");
+    if (call->op != FB_OP_ELEMENT_LOSS && !fb_argument_number(call, is_huber ? "delta" : "beta", 1, &bound))
+        return call->status;
+    if (bound < 0 || (is_huber && bound == 0)) return fb_kernel_fail(call, "its bound is not positive");
+    if (!fb_operands(call, names, &dtype, operands)) return call->status;
+    fb_array *x = fb_make_contiguous(call, operands[0]), *y = x ? fb_make_contiguous(call, operands[1]) : NULL;
+    if (y) out = fb_make_array(call, dtype, kind == LOSS_NONE ? x->rank : 0, x->sizes);
+    int64_t count = out ? fb_array_count(x) : 0;
+    for (int64_t i = 0; i < count && fb_work_at(fb_call_work(call), i, count); i++) {
+        double loss = loss_of(call->op, is_square, fb_array_get(x, i) - fb_array_get(y, i), bound);
+        if (kind == LOSS_NONE) fb_array_put(out, i, loss);
+        sum += loss;
+    }
+    if (out && kind != LOSS_NONE) fb_array_put(out, 0, kind == LOSS_MEAN ? sum / (double)count : sum);
+    if (out) fb_array_round(out);
+    fb_array_drop(x);
+    fb_array_drop(y);
+    fb_array_drop(operands[0]);
+    fb_array_drop(operands[1]);
+    return fb_return_array(call, out, result);
+}
+
 const fb_kernel_row fb_kernels_reduce[] = {
+    FB_KERNEL(ELEMENT_LOSS, element_loss),
+    FB_KERNEL(SMOOTH_L1_LOSS, element_loss),
+    FB_KERNEL(HUBER_LOSS, element_loss),
     FB_KERNEL_COMPLEX(SUM, reduce),
     FB_KERNEL(PROD, reduce),
     FB_KERNEL_COMPLEX(MEAN, reduce),

@@ -263,8 +263,9 @@ CALLS = {
                       lambda x: Call(x, other(x))],
     "NLL_LOSS": [lambda x: Call(x, ints(x.shape[0], *x.shape[2:], below=x.shape[1])),
                  lambda x: Call(x, ints(x.shape[0], *x.shape[2:], below=x.shape[1]), reduction="none")],
-    "ELEMENT_LOSS": [lambda x: Call(x, other(x)), lambda x: Call(x, other(x), reduction="none"),
-                     lambda x: Call(x, other(x), reduction=0)],
+    **dict.fromkeys(("ELEMENT_LOSS", "SMOOTH_L1_LOSS", "HUBER_LOSS"),
+                    [lambda x: Call(x, other(x)), lambda x: Call(x, other(x), reduction="none"),
+                     lambda x: Call(x, other(x), reduction=0)]),
     "BINARY_CROSS_ENTROPY": [lambda x: Call(x, other(x) / 2), lambda x: Call(x, other(x) / 2, reduction="none")],
     "KL_DIVERGENCE": [lambda x: Call(x, other(x)), lambda x: Call(x, other(x), reduction="none")],
     # reductions and scans

@@ -13,7 +13,7 @@
 const char *const kernel_families[KERNEL_FAMILIES] = {
     "python",   "index",  "binary",  "unary",       "choice",    "create",  "reduce",  "view",   "copying",
     "matmul",   "conv",   "pool",    "norm",        "attention", "moves",   "batches", "layout", "kinds",
-    "upsample", "einsum", "patches", "layer_kinds", "complex",   "fourier", "linalg"};
+    "upsample", "einsum", "patches", "layer_kinds", "complex",   "fourier", "linalg",  "losses"};
 
 json_t *kernel_cases_open(const char *family) {
     char path[200], part[1 << 16];

@@ -8,7 +8,7 @@
 #include "core/evaluator/evaluator.h"
 
 /* Files of tests/fixtures/kernels. */
-enum { KERNEL_FAMILIES = 25 };
+enum { KERNEL_FAMILIES = 26 };
 extern const char *const kernel_families[KERNEL_FAMILIES];
 
 /* The cases of a family; aborts when there are none. */

@@ -247,6 +247,7 @@ static const worst calls[] = {
     {.ops = "TRIL", "@f[67108864,1],-67108864", HEAVY},
     {.ops = "CLAMP", "@f" BIG ",0.25,0.5", HEAVY},
     {.ops = "CLAMP_MIN CLAMP_MAX", "@f" BIG ",0.5", HEAVY},
+    {.ops = "ELEMENT_LOSS SMOOTH_L1_LOSS HUBER_LOSS", "@f" BIG ",@f" BIG, HEAVY},
     {.ops = "ADDCMUL ADDCDIV LERP", "@f" BIG ",@f" BIG ",@f" BIG, HEAVY},
     {.ops = "PRELU", "@f" BIG ",@f[4096]", HEAVY},
 
