@@ -127,6 +127,8 @@ class Carried(torch.nn.Module):
 
 @pytest.mark.parametrize("name", ["float8_e4m3fnuz", "float8_e5m2fnuz", "float8_e8m0fnu", "complex32"])
 def test_dtypes_that_nothing_computes_with_are_carried(tmp_path: Path, name: str) -> None:
+    if IS_OLD and name == "float8_e8m0fnu":
+        pytest.skip("torch.export.save does not know it")
     model = Carried(getattr(torch, name))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -139,6 +141,7 @@ def test_dtypes_that_nothing_computes_with_are_carried(tmp_path: Path, name: str
     assert found.dtype == model.scale.dtype and torch.equal(found.view(torch.uint8), model.scale.view(torch.uint8))
 
 
+@pytest.mark.skipif(IS_OLD, reason="torch.export.save refuses them")
 def test_tensors_that_overlap_are_carried_whole_and_left_alone(tmp_path: Path) -> None:
     model, (x,), _ = MODELS["overlapping"]()
     with warnings.catch_warnings():

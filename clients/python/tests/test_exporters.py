@@ -324,7 +324,9 @@ def test_the_example(capsys):
     (nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2), nn.Dropout()), [torch.ones(3, 2)]),
     (nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2)).eval(), [torch.ones(3, 2)]),
     (Buffered(torch.tensor([2.0])), [torch.ones(3)]), (Updated(), [torch.ones(3)]), (Call(write_and_return), [torch.ones(3)]),
-    (Call(lambda a, b: a * 2), [torch.ones(1), torch.ones(1)]), (nn.LSTM(2, 3), [torch.ones(1, 1, 2)]),
+    (Call(lambda a, b: a * 2), [torch.ones(1), torch.ones(1)]),
+    pytest.param(nn.LSTM(2, 3), [torch.ones(1, 1, 2)],
+                 marks=pytest.mark.skipif(torch.__version__ < "2.10", reason="strict export refuses it")),
 ])
 def test_compare_finds_nothing_where_nothing_differs(model, examples):
     for program in (torch.export.export(model, tuple(examples)), torch.export.export(model, tuple(examples), strict=True)):

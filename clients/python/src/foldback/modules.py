@@ -156,8 +156,11 @@ def make(row: Row) -> torch.nn.Module:
         said = "; ".join(row.get("hooks", ["hooks"]))
         raise ValueError(f"it has hooks ({said}), which no document can hold")
     config = {key: decode(value) for key, value in row.get("config", {}).items()}
+    class_ = resolve(row["type"])
+    if config.get("bias") is True and "bias" not in _parameters_of(class_):  # BatchNorm before PyTorch 2.13 always has one
+        del config["bias"]
     with torch.device("meta"):
-        made = resolve(row["type"])(**config)
+        made = class_(**config)
     assert isinstance(made, torch.nn.Module)
     return made
 
