@@ -26,8 +26,8 @@ struct fb_graph {
     uint32_t module_count, tensor_count;
     fb_symbol name;
     fb_value metadata;
-    bool is_onnx;      /* as the metadata say; */
-    int64_t opset;     /* of ONNX's default domain, or 0 */
+    bool is_onnx;  /* as the metadata say; */
+    int64_t opset; /* of ONNX's default domain, or 0 */
     uint64_t seed; /* of the hash tables */
     bool out_of_memory;
 };
