@@ -1,4 +1,5 @@
 /* Matrix products: matmul and its relatives, linear, addmm. */
+#include <complex.h>
 #include <limits.h>
 #include <string.h>
 
@@ -335,7 +336,10 @@ static fb_status kernel_linear(fb_kernel_call *call, fb_object *result) {
                 int64_t to = i * walk.strides[0], from = i * walk.strides[1];
                 if (out->held == FB_HELD_DOUBLE) ((double *)walk.data[0])[to] += ((double *)walk.data[1])[from];
                 else if (out->held == FB_HELD_FLOAT) ((float *)walk.data[0])[to] += ((float *)walk.data[1])[from];
-                else ((int64_t *)walk.data[0])[to] += ((int64_t *)walk.data[1])[from];
+                else if (out->held == FB_HELD_INT) ((int64_t *)walk.data[0])[to] += ((int64_t *)walk.data[1])[from];
+                else if (out->held == FB_HELD_COMPLEX_DOUBLE)
+                    ((double complex *)walk.data[0])[to] += ((double complex *)walk.data[1])[from];
+                else ((float complex *)walk.data[0])[to] += ((float complex *)walk.data[1])[from];
             }
         }
     }
@@ -398,6 +402,6 @@ static fb_status kernel_outer(fb_kernel_call *call, fb_object *result) {
 const fb_kernel_row fb_kernels_matmul[] = {
     FB_KERNEL_COMPLEX(MATMUL, matmul),   FB_KERNEL_COMPLEX(MM, matmul),  FB_KERNEL_COMPLEX(BMM, matmul),
     FB_KERNEL_COMPLEX(MV, matmul),       FB_KERNEL_COMPLEX(DOT, matmul), FB_KERNEL(ADDMM, addmm),
-    FB_KERNEL(BADDBMM, addmm),           FB_KERNEL(ADDMV, addmm),        FB_KERNEL(LINEAR, linear),
+    FB_KERNEL(BADDBMM, addmm),           FB_KERNEL(ADDMV, addmm),        FB_KERNEL_COMPLEX(LINEAR, linear),
     FB_KERNEL(INT8PACK_MM, int8pack_mm), FB_KERNEL(OUTER, outer),        FB_KERNELS_END,
 };

@@ -158,10 +158,17 @@ def main(recorder):
                        "operator.ne", "torch.dot", "torch.outer"):
             of(f"{target} of {kind}", [(target, ("input", 1))], values(dtype, 4), values(dtype, 4, seed=1),
                refused=target != "torch.dot")
-        for target in ("linear", "conv1d"):
-            shapes = ((2, 3, 4), (2, 3, 1)) if target == "conv1d" else ((2, 4), (3, 4))
-            of(f"{target} of {kind}", [(f"torch.nn.functional.{target}", ("input", 1))],
-               *(values(dtype, *s) for s in shapes), refused=True)
+        of(f"conv1d of {kind}", [("torch.nn.functional.conv1d", ("input", 1))], values(dtype, 2, 3, 4), values(dtype, 2, 3, 1),
+           refused=True)
+        for target in ("torch.nn.functional.linear", "torch.ops.aten.linear.default"):
+            for shape in ((4,), (2, 4), (2, 5, 4), (0, 4)):
+                given = values(dtype, *shape), values(dtype, 3, 4, seed=1), values(dtype, 3, seed=2)
+                of(f"{target} of {kind} {shape}", [(target, ("input", 1))], *given[:2])
+                of(f"{target} of {kind} {shape} and a bias", [(target, ("input", 1), ("input", 2))], *given)
+            mixed = values(dtype, 2, 4), values(PART[dtype], 3, 4), values(dtype, 3)
+            of(f"{target} of {kind} by real numbers", [(target, ("input", 1))], *mixed[:2], refused=True)
+            of(f"{target} of {kind} and a real bias", [(target, ("input", 1), ("input", 2))], mixed[0], values(dtype, 3, 4),
+               values(PART[dtype], 3), refused=True)
     for name in ("mul", "add", "sub"):  # complex32 comes out
         of(f"{name} of half and one complex number", [(f"operator.{name}", ("input", 1))], values(torch.float16, 3),
            torch.tensor(1j), refused=True)
