@@ -138,11 +138,11 @@ class Case:
         self.tensors.append({"name": name, **data_of(tensor)})
         return self._node("get_attr", name, (), {}, tensor.detach().clone(memory_format=torch.contiguous_format))
 
-    def call(self, target, *args, **kwargs):
+    def call(self, target, /, *args, **kwargs):
         value = self._compute(function_of(target), args, kwargs)
         return self._node("call_function", target, args, kwargs, value)
 
-    def method(self, name, *args, **kwargs):
+    def method(self, name, /, *args, **kwargs):
         value = self._compute(lambda self, *a, **k: getattr(self, name)(*a, **k), args, kwargs)
         return self._node("call_method", name, args, kwargs, value)
 
