@@ -69,11 +69,13 @@ typedef struct fb_cli_values {
     fb_text_list keys; /* that sign */
 } fb_cli_values;
 
+#define FB_OWN_PATH_MAX (PIPE_BUF - 8)
+
 /* A data folder of this command alone. */
 typedef struct fb_own_folder {
-    char path[PATH_MAX]; /* "": none */
-    pid_t watcher;       /* removes it when the process has ended */
-    int alive;           /* closed by then */
+    char path[FB_OWN_PATH_MAX]; /* "": none */
+    pid_t watcher;              /* removes it when the process has ended */
+    int alive;                  /* closed by then */
 } fb_own_folder;
 
 /* Below $TMPDIR, or /tmp where that is too long. For a process that has no threads yet. */

@@ -1,4 +1,5 @@
-/* A data folder for one command. It goes with the process, however that ends: a child waits for the end, and removes it. */
+/* A data folder for one command. It goes with the process, however that ends: a child makes it, waits for the end, and removes
+ * it. */
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -17,42 +18,61 @@ static void leave_streams(void) {
     for (int stream = 0; stream <= 2 && nothing >= 0; stream++) dup2(nothing, stream);
 }
 
-/* The pipe ends when nobody can write into it any more. */
-static _Noreturn void remove_at_end(int pipe_end, const char *folder) {
+/* What the child says when it has made the folder, or could not. */
+typedef struct made {
+    int failure; /* errno, or 0 */
+    char path[FB_OWN_PATH_MAX];
+} made;
+_Static_assert(sizeof(made) <= PIPE_BUF, "a pipe takes it as a whole");
+
+/* The pipe `alive` ends when nobody can write into it any more. The child makes the folder itself: from the first moment there
+ * is somebody to remove it. */
+static _Noreturn void make_and_remove(int alive, int answer, made *folder) {
     char byte;
     ssize_t got;
     setsid();
     leave_streams();
     for (int number = 1; number < NSIG; number++) signal(number, SIG_IGN);
-    do got = read(pipe_end, &byte, 1);
-    while (got > 0 || (got < 0 && errno == EINTR));
-    fb_folder_remove(folder, NULL);
+    if (!mkdtemp(folder->path)) folder->failure = errno;
+    bool is_said = write(answer, folder, sizeof *folder) == (ssize_t)sizeof *folder;
+    close(answer);
+    do got = read(alive, &byte, 1);
+    while (is_said && (got > 0 || (got < 0 && errno == EINTR)));
+    if (!folder->failure) fb_folder_remove(folder->path, NULL);
     _exit(0);
 }
 
-static bool watch(fb_own_folder *own) {
-    int ends[2];
-    if (pipe2(ends, O_CLOEXEC)) return false;
+/* 0, or an errno. */
+static int make(fb_own_folder *own) {
+    int alive[2], answer[2];
+    made folder = {0};
+    if (pipe2(alive, O_CLOEXEC)) return errno;
+    if (pipe2(answer, O_CLOEXEC)) return close(alive[0]), close(alive[1]), EMFILE;
+    strcpy(folder.path, own->path);
     own->watcher = fork();
+    int failure = own->watcher < 0 ? errno : 0;
     if (own->watcher == 0) {
-        close(ends[1]);
-        remove_at_end(ends[0], own->path);
+        close(alive[1]);
+        close(answer[0]);
+        make_and_remove(alive[0], answer[1], &folder);
     }
-    close(ends[0]);
-    own->alive = ends[1];
-    if (own->watcher > 0) return true;
-    close(ends[1]);
-    return false;
+    close(alive[0]);
+    close(answer[1]);
+    own->alive = alive[1];
+    if (!failure && read(answer[0], &folder, sizeof folder) != (ssize_t)sizeof folder) failure = EIO;
+    close(answer[0]);
+    if (!failure) failure = folder.failure;
+    strcpy(own->path, folder.path);
+    if (failure) close(own->alive);
+    return failure;
 }
 
 int fb_own_folder_make(fb_own_folder *own) {
     const char *place = fb_variable("TMPDIR");
     if (!place || (size_t)snprintf(own->path, sizeof own->path, "%s/foldback-XXXXXX", place) >= sizeof own->path)
         strcpy(own->path, "/tmp/foldback-XXXXXX");
-    bool is_made = mkdtemp(own->path);
-    if (is_made && watch(own)) return FB_EXIT_DONE;
-    int failure = errno;
-    if (is_made) rmdir(own->path);
+    int failure = make(own);
+    if (!failure) return FB_EXIT_DONE;
     own->path[0] = '\0';
     return fb_complain(FB_EXIT_FAILED, "cannot make a folder for what the files hold: %s; name one with --data",
                        strerror(failure));

@@ -9,12 +9,15 @@ export interface RetryOptions {
 /** POSTs that the service does not know again by an Idempotency-Key: what was done twice would be there twice. */
 const withoutKey = /^\/v1\/(blobs\/uploads|tokens|webhooks(\/.*)?|transformations)$/;
 
+/** POSTs that change nothing. */
+const onlyReads = /^\/v1\/(blobs\/missing|picture)$/;
+
 export function takesKey(path: string): boolean {
-  return !withoutKey.test(path) && path !== "/v1/blobs/missing";
+  return !withoutKey.test(path) && !onlyReads.test(path);
 }
 
 const mayRepeat = (method: string, path: string, headers: Headers) =>
-  method !== "POST" || path === "/v1/blobs/missing" || headers.has("idempotency-key");
+  method !== "POST" || onlyReads.test(path) || headers.has("idempotency-key");
 
 function wait(milliseconds: number, signal: AbortSignal | null | undefined): Promise<void> {
   return new Promise((resolve, reject) => {
