@@ -29,7 +29,7 @@
  *     x ── to(bfloat16) ── _weight_int8pack_mm(·, q, s) ── to(x's dtype) ── + b
  *
  * s is bfloat16 then, and q is made with it. PyTorch has no derivative of that operator, so such a model is not to be trained.
- * For few rows it is two to three times as fast as float32, and slower for many (docs/performance.md). Without `form` a Linear
+ * For few rows it is up to three times as fast as float32, and slower for many (docs/performance.md). Without `form` a Linear
  * is packed if it has over a million weights, and `tokens` says that it gets 8 rows or fewer. A Linear that cannot be packed
  * has the portable form above: its inputs are not a multiple of 32, its dtype is neither float32 nor bfloat16, it is spelled as
  * another operator, or more than one dimension of its input is symbolic.
