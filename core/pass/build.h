@@ -15,7 +15,7 @@ typedef enum fb_made {
 fb_node fb_build(fb_rewrite *rewrite, fb_node before, fb_made made, fb_value args, fb_value kwargs);
 void fb_build_over(fb_rewrite *rewrite, fb_node node, fb_made made, fb_value args, fb_value kwargs);
 
-/* What a window like this one pads on each side: one number for both in PyTorch, which has no others. */
+/* The padding argument of a window like this one; PyTorch's has one number for both sides. */
 fb_value fb_build_padding(fb_graph *graph, fb_node like, const int64_t *before, const int64_t *after, int count);
 /* One number, where ATen takes a list of them. */
 fb_value fb_build_number(fb_graph *graph, fb_node like, fb_value number);
@@ -58,7 +58,7 @@ typedef struct fb_activation_spelling {
     bool is_in_place; /* it writes into its input … */
     bool has_flag;    /* … because it is given inplace=True */
 } fb_activation_spelling;
-/* How the activation is spelled in the place of a call of another: beside it, where its name exists there (torch.relu becomes
+/* Spells the activation in the place of a call of another: beside it, where its name exists there (torch.relu becomes
  * torch.tanh), and otherwise in torch.nn.functional. Appends the target, or of a module the type, to `target`. In place when
  * that is asked for and there is such a form. False when the dialect does not have it. */
 bool fb_spell_activation(const fb_graph *graph, fb_node call, fb_op activation, bool in_place, fb_buffer *target,

@@ -28,7 +28,7 @@ typedef struct liveness {
     fb_node *caller; /* by program: the call that runs it; none for the main program and functions */
 } liveness;
 
-/* What a nested program captures goes with its last reader. */
+/* A value that a nested program captures; it goes with its last reader. */
 static bool is_captured(const fb_graph *g, fb_node n) {
     return fb_node_at(g, n)->opcode == FB_PLACEHOLDER && fb_graph_is_onnx(g) && fb_onnx_is_captured(g, n);
 }

@@ -21,7 +21,7 @@
 
 enum { MAX_SPATIAL = 3 };
 
-/* What is added in front of and behind each dimension that the window moves over. */
+/* Zeros before and after each dimension that the window moves over. */
 typedef struct sides {
     int64_t before[MAX_SPATIAL], after[MAX_SPATIAL];
 } sides;
@@ -100,7 +100,8 @@ static bool read_pad_of_onnx(const fb_graph *g, fb_node n, int spatial, sides *p
     return true;
 }
 
-/* The zeros on each side of the last `spatial` dimensions, if there are none elsewhere; of PyTorch's as many on both sides. */
+/* Reads how many zeros are on each side of the last `spatial` dimensions; false if there are others. PyTorch's must be as many
+ * on both sides. */
 static bool read_pad(const fb_graph *g, fb_node n, int spatial, sides *padding) {
     fb_shape_call call = shape_call_of(g, n);
     fb_sizes sizes;

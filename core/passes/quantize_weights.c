@@ -287,8 +287,7 @@ static fb_node put_groups(fb_rewrite *rw, const fb_match *match, const fb_host *
 
 /* ---- in 8 bits ---- */
 
-static fb_node put_channels_numbers(fb_rewrite *rw, const fb_match *match, const fb_layer *layer, fb_module owner,
-                                    fb_value scale) {
+static fb_node put_int8(fb_rewrite *rw, const fb_match *match, const fb_layer *layer, fb_module owner, fb_value scale) {
     fb_graph *g = fb_rewrite_graph(rw);
     fb_tensor numbers;
     fb_value recipe = fb_recipe_div(g, fb_recipe_tensor(g, layer->weight), scale);
@@ -301,7 +300,7 @@ static fb_node put_channels(fb_rewrite *rw, const fb_match *match, const fb_host
     const fb_layer *layer = &host->layer;
     fb_tensor scale;
     fb_node scale_read = put(rw, match, layer, owner, "weight_scale", channel_scale_recipe(g, host), host->dtype, &scale);
-    fb_node read = put_channels_numbers(rw, match, layer, owner, fb_recipe_tensor(g, scale));
+    fb_node read = put_int8(rw, match, layer, owner, fb_recipe_tensor(g, scale));
     return fb_build(rw, layer->call, FB_MADE_MUL, FB_ARGS(g, fb_make_node(g, read), fb_make_node(g, scale_read)),
                     (fb_value){0});
 }
@@ -316,7 +315,7 @@ static fb_node put_packed(fb_rewrite *rw, const fb_match *match, const fb_host *
     fb_value recipe = fb_recipe_reshape(g, channel_scale_recipe(g, host), &host->outputs, 1);
     *scale_read = put(rw, match, layer, owner, "weight_scale", recipe, FB_BFLOAT16, &scale);
     fb_value column = fb_recipe_reshape(g, fb_recipe_tensor(g, scale), (int64_t[]){host->outputs, 1}, 2);
-    return put_channels_numbers(rw, match, layer, owner, column);
+    return put_int8(rw, match, layer, owner, column);
 }
 
 /* The last call of a chain is the node that the layer's call was, so it waits until a further one makes it a node of its own.

@@ -439,7 +439,8 @@ static fb_status find_shared(judge *j) {
 
 /* ---- what is evaluated --------------------------------------------------------------------------------------------------- */
 
-/* What the open leaves are computed from, all that writes, and what one of the graphs writes. True: there is an open one. */
+/* Marks the inputs of the open leaves, all calls that write, and the memory that one of the graphs writes. True: a leaf is
+ * open. */
 static bool want(judge *j) {
     bool is_open = false;
     for (size_t i = 0; i < j->leaf_count; i++) is_open |= !(j->skipped[i] = j->leaves[i].is_skipped);

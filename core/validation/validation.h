@@ -74,7 +74,7 @@ typedef struct fb_comparison {
     fb_arena arena;
 } fb_comparison;
 
-/* What a comparison leaves to the next one, whose first graph is the second of this one and whose inputs are the same: so each
+/* Evaluations handed to the next comparison, whose first graph is the second of this one and whose inputs are the same: so each
  * graph is evaluated once, and what is equal by content not at all. Both are then held against the first graph in float64. */
 typedef struct fb_comparison_chain {
     struct trial *recorded; /* the second graph; NULL = it is evaluated */

@@ -80,7 +80,7 @@ typedef struct fb_own_folder {
 
 /* Below $TMPDIR, or /tmp where that is too long. For a process that has no threads yet. */
 int fb_own_folder_make(fb_own_folder *own);
-/* Waits until it is removed; nothing happens where there is none. */
+/* Lets the child remove it, and waits for that. Does nothing without a folder. */
 void fb_own_folder_remove(fb_own_folder *own);
 
 struct fb_cli {

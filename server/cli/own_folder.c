@@ -18,7 +18,7 @@ static void leave_streams(void) {
     for (int stream = 0; stream <= 2 && nothing >= 0; stream++) dup2(nothing, stream);
 }
 
-/* What the child says when it has made the folder, or could not. */
+/* The child's answer: the folder that it made, or why it could not. */
 typedef struct made {
     int failure; /* errno, or 0 */
     char path[FB_OWN_PATH_MAX];
@@ -47,7 +47,12 @@ static int make(fb_own_folder *own) {
     int alive[2], answer[2];
     made folder = {0};
     if (pipe2(alive, O_CLOEXEC)) return errno;
-    if (pipe2(answer, O_CLOEXEC)) return close(alive[0]), close(alive[1]), EMFILE;
+    if (pipe2(answer, O_CLOEXEC)) {
+        int failure = errno;
+        close(alive[0]);
+        close(alive[1]);
+        return failure;
+    }
     strcpy(folder.path, own->path);
     own->watcher = fork();
     int failure = own->watcher < 0 ? errno : 0;

@@ -185,7 +185,7 @@ def test_sparse_weights_stay(shared, passes, nodes):
 
 
 def test_ir_3(shared):
-    """Its weights are inputs, too, and constant; so is each new one."""
+    """Before IR 4 each weight is listed as an input, too; a pass lists the new ones."""
     inputs = [X4, value("k", shape=(3, 3, 2, 2)), *(value(one, shape=(3,)) for one in "sbmv")]
     data = made_of(graph([node("Conv", "x k", "h"), NORM], inputs, [unshaped("y")], [KERNEL, *STATISTICS]), ir=3, opset=8)
     run, written = optimize(shared, data, "FuseBatchNorm")

@@ -58,8 +58,8 @@ def qualified_name(function: Callable[..., Any]) -> str:
 
 @functools.lru_cache(maxsize=4096)
 def resolve(name: str) -> Any:
-    """The object with a qualified name: the longest importable prefix, then attributes. ValueError where there is none: this
-    PyTorch lacks the operator, or a package that the graph calls is not installed."""
+    """Finds the object with a qualified name: imports the longest prefix that is a module, then reads attributes. Raises
+    ValueError where this PyTorch lacks the operator, or a package that the graph calls is not installed."""
     lacks = f"there is no {name} here"
     if name.startswith("torch."):
         lacks += (f": PyTorch {torch.__version__} lacks it. Load the graph with the version that it was exported with, or"
