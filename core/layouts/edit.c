@@ -132,8 +132,11 @@ static size_t read_sizes(builder *b, const json_t *list, fb_value from, int64_t 
 static fb_value concat(builder *b, const json_t *json) {
     const json_t *args = json_object_get(json, "args"), *each = json_object_get(json, "each");
     void *first = each ? json_object_iter((json_t *)(uintptr_t)each) : NULL;
-    int64_t rounds = first ? number(b, json_object_iter_value(first)) : 1;
+    const json_t *range = first ? json_object_iter_value(first) : NULL;
+    int64_t begin = json_is_array(range) ? number(b, json_array_get(range, 0)) : 0;
+    int64_t rounds = range ? number(b, json_is_array(range) ? json_array_get(range, 1) : range) - begin : 1;
     size_t count = json_array_size(args), total;
+    if (rounds < 0) rounds = 0;
     bool fits = !__builtin_mul_overflow((size_t)rounds, count, &total) && total <= FB_LAYOUT_PARTS_MAX - b->scope->parts;
     if (!fits) {
         fb_fail(b->error, FB_INVALID, "out-of-range", NULL, "a tensor is made from at most %d parts", FB_LAYOUT_PARTS_MAX);
@@ -145,7 +148,7 @@ static fb_value concat(builder *b, const json_t *json) {
     size_t outer = b->scope->variable_count;
     for (size_t i = 0; parts && i < total && !b->error->status; i++) {
         b->scope->variable_count = outer;
-        if (first) count_by(b->scope, json_object_iter_key(first), (int64_t)(i / count));
+        if (first) count_by(b->scope, json_object_iter_key(first), begin + (int64_t)(i / count));
         parts[i] = build(b, json_array_get(args, i % count));
     }
     b->scope->variable_count = outer;
@@ -279,9 +282,12 @@ static void edit_application(editor *e, const fb_layout_plan *plan, const fb_lay
     fb_buffer_free(&name);
 }
 
+/* In a module tensors go before others come: one application may make the name that another one reads. */
 static int by_module(const void *a, const void *b) {
     const owner_change *one = a, *two = b;
+    bool comes = one->change.recipe.id != 0, other_comes = two->change.recipe.id != 0;
     if (one->module.id != two->module.id) return one->module.id < two->module.id ? -1 : 1;
+    if (comes != other_comes) return comes ? 1 : -1;
     return (one->order > two->order) - (one->order < two->order);
 }
 

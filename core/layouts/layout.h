@@ -16,8 +16,8 @@
 
 #include "core/pass/pass.h"
 
-#define FB_LAYOUT_BYTES_MAX 65536 /* of the canonical document */
-#define FB_LAYOUT_ROWS_MAX 64
+#define FB_LAYOUT_BYTES_MAX 262144 /* of the canonical document */
+#define FB_LAYOUT_ROWS_MAX 512
 #define FB_LAYOUT_PARAMETERS_MAX 16
 
 /* Reads and checks a layout. `pointer` is the document's place in a request. FB_INVALID with a pointer to the place. `out` is

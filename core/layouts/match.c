@@ -560,13 +560,12 @@ static void note_left(const planner *p, const bool *taken, size_t *next_left) {
     for (size_t i = p->owned_count; i-- > 0;) next_left[i] = taken[p->by_name[i] - p->owned] ? next_left[i + 1] : i;
 }
 
-/* Something else has the name, as a tensor or as a module. */
+/* Something else has the name, as a module or as a tensor that no application takes. */
 static bool is_taken(const planner *p, const made_name *made, const bool *taken) {
     const fb_layout_owned *owned = find_owned(p, made->name, strlen(made->name));
     const fb_layout_owned *above = find_owned(p, made->name, path_length(made->name));
-    bool is_own = false;
-    if (owned) FOR_EACH_TENSOR(made->application, source) is_own |= source == owned;
-    return (owned && !is_own) || (!owned && fb_module_find(p->graph, made->name).id) || (above && !taken[above - p->owned]);
+    return (owned && !taken[owned - p->owned]) || (!owned && fb_module_find(p->graph, made->name).id) ||
+           (above && !taken[above - p->owned]);
 }
 
 /* Checks the results of one name, made[0] to made[count - 1]. */
@@ -721,6 +720,28 @@ static void plan(planner *p) {
     p->matcher->plan = made;
 }
 
+enum { NAMES_SHOWN = 400 }; /* characters of names that a layout looked for */
+
+/* A layout whose rows are all optional must fit something, too. */
+static void refuse_unmatched(planner *p) {
+    bool is_without_effect = true, has_needed = false;
+    fb_buffer names = {0};
+    for (size_t r = 0; r < p->layout->row_count; r++) {
+        const fb_layout_row *row = &p->layout->rows[r];
+        const char *name = row->sources[0].pattern.text;
+        is_without_effect &= !p->applied[r] && !p->refused[r];
+        has_needed |= !row->is_optional;
+        if (names.size < NAMES_SHOWN) fb_buffer_printf(&names, "%s%s", r ? ", " : "", name);
+        if (!p->applied[r] && !p->refused[r] && !row->is_optional) refuse(p, "unmatched", "no tensor is called %s", name);
+    }
+    if (is_without_effect && !has_needed) {
+        const char *text = fb_buffer_text(&names);
+        if (text) refuse(p, "unmatched", "no tensor is called %s", text);
+        else p->matcher->failed = true;
+    }
+    fb_buffer_free(&names);
+}
+
 static void match(planner *p) {
     size_t count;
     if (!read_parameters(p)) return;
@@ -736,11 +757,7 @@ static void match(planner *p) {
     if (!p->matcher->failed) check_names(p);
     if (p->matcher->failed) return;
     plan(p);
-    for (size_t r = 0; r < p->layout->row_count; r++) {
-        const fb_layout_row *row = &p->layout->rows[r];
-        if (!p->applied[r] && !p->refused[r] && !row->is_optional)
-            refuse(p, "unmatched", "no tensor is called %s", row->sources[0].pattern.text);
-    }
+    refuse_unmatched(p);
     report(p);
 }
 

@@ -113,8 +113,8 @@ static fb_status check_number(reader *r, const json_t *json) {
     return fb_layout_number(json, &names, &ignored, &met) ? fail(r, met.code, "%s", met.message) : FB_OK;
 }
 
-/* {"e": "experts"} */
-static fb_status read_count(reader *r, const json_t *json, fb_layout_count *out) {
+/* {"e": "experts"}; of a concat also {"e": ["experts / 2", "experts"]}, which counts from the first to before the second. */
+static fb_status read_count(reader *r, const json_t *json, bool may_be_range, fb_layout_count *out) {
     *out = (fb_layout_count){0};
     if (!json) return FB_OK;
     size_t mark = fb_pointer_enter(&r->pointer, "each");
@@ -126,8 +126,10 @@ static fb_status read_count(reader *r, const json_t *json, fb_layout_count *out)
     if (!is_identifier(variable) || is_known(r, variable, strlen(variable), -1, &ignored))
         return fail(r, "bad-name", "\"%.40s\" cannot be a variable here, or is one already", variable);
     size_t inner = fb_pointer_enter(&r->pointer, variable);
-    if (!json_is_string(count)) return fail(r, "wrong-type", "an expression is expected here, as a string");
-    fb_status status = check_number(r, count);
+    bool is_range = may_be_range && json_is_array(count) && json_array_size(count) == 2;
+    if (!json_is_string(count) && !is_range) return fail(r, "wrong-type", "an expression is expected here, as a string");
+    fb_status status = check_number(r, is_range ? json_array_get(count, 0) : count);
+    if (!status && is_range) status = check_number(r, json_array_get(count, 1));
     if (status) return status;
     r->pointer.size = inner;
     r->pointer.size = mark;
@@ -253,7 +255,7 @@ static fb_status read_source(reader *r, const char *name, const json_t *json) {
         status = check_members(r, json, "name each shape");
         text = json_object_get(json, "name");
         if (!status && !json_is_string(text)) status = fail(r, "missing-member", "a tensor to read needs a name");
-        if (!status) status = read_count(r, json_object_get(json, "each"), &source.each);
+        if (!status) status = read_count(r, json_object_get(json, "each"), false, &source.each);
         source.shape = json_object_get(json, "shape");
     }
     if (!status)
@@ -333,7 +335,7 @@ static fb_status check_operation(reader *r, const json_t *json, const char *op, 
     fb_status status = check_members(r, json, members[found]);
     size_t variables = r->variable_count;
     fb_layout_count each = {0};
-    if (!status && found == FB_RECIPE_CONCAT) status = read_count(r, json_object_get(json, "each"), &each);
+    if (!status && found == FB_RECIPE_CONCAT) status = read_count(r, json_object_get(json, "each"), true, &each);
     if (!status && each.variable) status = begin_variable(r, each.variable);
     if (!status && found != FB_RECIPE_FULL) status = check_list(r, json, "args", check_recipe, depth + 1);
     r->variable_count = variables;
@@ -390,7 +392,7 @@ static fb_status read_target(reader *r, const char *name, const json_t *json) {
     bool is_counted_target = json_object_get(json, "recipe") != NULL;
     if (is_counted_target) {
         status = check_members(r, json, "recipe each");
-        if (!status) status = read_count(r, json_object_get(json, "each"), &target.each);
+        if (!status) status = read_count(r, json_object_get(json, "each"), false, &target.each);
         target.recipe = json_object_get(json, "recipe");
         if (!status && target.each.variable) status = begin_variable(r, target.each.variable);
     }

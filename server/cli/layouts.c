@@ -312,15 +312,16 @@ static void print_rows(fb_cli *cli, const json_t *layout, const json_t *report) 
 static int check_run(const fb_cli *cli, const json_t *pass) {
     const json_t *refusal, *row;
     size_t i, shown = 0, refused = 0;
-    bool is_strict = cli->values.is_strict;
+    bool is_strict = cli->values.is_strict, fits = json_integer_value(json_object_get(pass, "applied")) > 0;
     json_array_foreach(json_object_get(pass, "refused"), i, refusal) {
-        if (!is_strict && strcmp(fb_text_of(refusal, "reason"), "unmatched") == 0) continue;
+        bool is_unmatched = strcmp(fb_text_of(refusal, "reason"), "unmatched") == 0;
+        if (is_unmatched && !fits && !is_strict) fb_complain(0, "%s", fb_text_of(refusal, "detail"));
+        if (is_unmatched && !is_strict) continue;
         refused++;
         if (shown++ < 20) fb_complain(0, "%s: %s", fb_text_of(refusal, "reason"), fb_text_of(refusal, "detail"));
     }
     if (refused) return fb_complain(FB_EXIT_FAILED, "%zu refused; nothing was written", refused);
-    if (!json_integer_value(json_object_get(pass, "applied")))
-        return fb_complain(FB_EXIT_FAILED, "the layout fits no tensor of this checkpoint; nothing was written");
+    if (!fits) return fb_complain(FB_EXIT_FAILED, "the layout fits no tensor of this checkpoint; nothing was written");
     json_array_foreach(json_object_get(json_object_get(pass, "layout"), "rows"), i, row) {
         if (is_strict && json_is_false(json_object_get(row, "reversible")))
             return fb_complain(FB_EXIT_FAILED, "row %zu leaves numbers out and could not be undone; nothing was written", i);

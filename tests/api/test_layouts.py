@@ -277,6 +277,95 @@ def test_shipped(shared, case):
     assert_same(weights(shared, back.json()["result"]), state, 0.5)
 
 
+def attention(block, names):
+    """Queries, keys and values of other names than Llama's, with biases; and the block after qkv-fused."""
+    new, state = Numbers(), {}
+    for i, name in itertools.product(range(LAYERS), names):
+        state[f"{block.format(i)}.{name}.weight"], state[f"{block.format(i)}.{name}.bias"] = new(HIDDEN, HIDDEN), new(HIDDEN)
+    fused = {f"{block.format(i)}.qkv_proj.{kind}": joined(*(state[f"{block.format(i)}.{name}.{kind}"] for name in names))
+             for i, kind in itertools.product(range(LAYERS), ("weight", "bias"))}
+    return state, fused
+
+
+@pytest.mark.parametrize("block, names", [
+    ("bert.encoder.layer.{}.attention.self", ("query", "key", "value")),
+    ("roberta.encoder.layer.{}.attention.self", ("query", "key", "value")),
+    ("vit.encoder.layer.{}.attention.attention", ("query", "key", "value")),
+    ("vision_model.encoder.layers.{}.self_attn", ("q_proj", "k_proj", "v_proj")),
+    ("encoder.block.{}.layer.0.SelfAttention", ("q", "k", "v"))])
+def test_qkv_fused_fits_other_names(shared, block, names):
+    state, fused = attention(block, names)
+    run = applied(shared, checkpoint(shared, file_of(state)), "qkv-fused")
+    assert run["passes"][0]["refused"] == [] and run["passes"][0]["applied"] == 2 * LAYERS
+    assert_same(weights(shared, run["result"]), fused)
+    trained = checkpoint(shared, file_of(fused, 0.5))
+    back = shared.post(f"/v1/runs/{run['id']}/reverse", {"graph": trained})
+    assert_same(weights(shared, back.json()["result"]), state, 0.5)
+
+
+def named(names):
+    new = Numbers()
+    return {name: new(2, 3) for name in names}
+
+
+# Which tensor gets which name: chains and circles, in one module, in several, and in both.
+RENAMINGS = {
+    "a chain": {"b.{i}.n0.w": "b.{i}.n1.w", "b.{i}.n1.w": "b.{i}.n2.w"},
+    "a chain, the other way": {"b.{i}.n1.w": "b.{i}.n2.w", "b.{i}.n0.w": "b.{i}.n1.w"},
+    "a circle": {"b.{i}.n0.w": "b.{i}.n1.w", "b.{i}.n1.w": "b.{i}.n0.w"},
+    "a circle of three": {"b.{i}.n0.w": "b.{i}.n1.w", "b.{i}.n1.w": "b.{i}.n2.w", "b.{i}.n2.w": "b.{i}.n0.w"},
+    "a circle in a module": {"b.{i}.w": "b.{i}.v", "b.{i}.v": "b.{i}.w"},
+    "two circles": {"b.{i}.n0.w": "b.{i}.n1.v", "b.{i}.n1.v": "b.{i}.n0.w", "b.{i}.n0.v": "b.{i}.n1.w",
+                    "b.{i}.n1.w": "b.{i}.n0.v"},
+}
+
+
+@pytest.mark.parametrize("case", RENAMINGS)
+def test_names_that_go_round(cli, case):
+    """What one row makes may have the name of what another row reads."""
+    rows = RENAMINGS[case]
+    state = named([name.format(i=i) for i in range(3) for name in rows])
+    expected = {rows[name].format(i=i): state[name.format(i=i)] for i in range(3) for name in rows}
+    own = {"name": "round", "rows": [{"from": {"w": name}, "to": {target: "w"}} for name, target in rows.items()]}
+    assert cli("layout put", cli.put("own.json", own)).status == 0
+    cli.put("model.safetensors", file_of(state))
+    done = cli("layout apply", "round", "model.safetensors", "-o", "new.safetensors")
+    assert done.status == 0, done
+    assert_same(state_of(cli.path("new.safetensors")), expected)
+    done = cli("layout undo", "new.safetensors", "-o", "back.safetensors")
+    assert done.status == 0 and cli.path("back.safetensors").read_bytes() == cli.path("model.safetensors").read_bytes(), done
+    made = metadata_of(cli.path("new.safetensors").read_bytes())
+    cli.put("trained.safetensors", file_of(dict(reversed(expected.items())), 0.5, made))
+    done = cli("layout undo", "trained.safetensors", "-o", "tuned.safetensors")
+    assert done.status == 0, done
+    assert_same(state_of(cli.path("tuned.safetensors")), state, 0.5)
+
+
+def test_a_range_of_what_is_counted(shared):
+    """The first experts are the text's, the others the images', which are smaller: as in ERNIE 4.5 VL."""
+    new = Numbers()
+    state = {f"experts.{e}.w": new(4 if e < 2 else 3, 2) for e in range(5)}
+
+    def stack(first, last, rows):
+        return {"op": "concat", "axis": 0, "each": {"e": [first, last]},
+                "args": [{"op": "reshape", "shape": [1, rows, 2], "args": ["w"]}]}
+
+    own = {"name": "halves", "parameters": {"text": {"default": 2}},
+           "rows": [{"from": {"w": {"name": "experts.{e}.w", "each": {"e": "text + 3"}}},
+                     "to": {"text.w": stack(0, "text", 4), "vision.w": stack("text", "text + 3", 3)}}]}
+    assert shared.request("PUT", "/v1/layouts/halves", own).status in (200, 201)
+    run = applied(shared, checkpoint(shared, file_of(state)), "halves")
+    assert run["passes"][0]["refused"] == [], run["passes"][0]
+    expected = {"text.w": joined(state["experts.0.w"], state["experts.1.w"]).reshape(2, 4, 2),
+                "vision.w": joined(*(state[f"experts.{e}.w"] for e in (2, 3, 4))).reshape(3, 3, 2)}
+    assert_same(weights(shared, run["result"]), expected)
+    back = shared.post(f"/v1/runs/{run['id']}/reverse", {"graph": checkpoint(shared, file_of(expected, 0.5))})
+    assert_same(weights(shared, back.json()["result"]), state, 0.5)
+    for wrong in ([0], [0, 1, 2], ["text", "experts"]):
+        own["rows"][0]["to"]["text.w"]["each"]["e"] = wrong
+        assert shared.request("PUT", "/v1/layouts/halves", own).status == 422
+
+
 # ---- what is refused --------------------------------------------------------------------------------------------------------
 
 
@@ -877,9 +966,15 @@ def test_a_weight_does_not_go_without_what_belongs_to_it(cli, case):
 
 
 def test_a_layout_that_fits_nothing(cli):
+    """It says which names it looked for."""
     cli.put("model.safetensors", file_of(gpt2()))
-    done = cli("layout apply", "qkv-fused", "model.safetensors", "-o", "new.safetensors")
-    assert done.status != 0 and "fits no tensor" in done.err and not cli.path("new.safetensors").exists(), done
+    for layout, names in (("qkv-fused", ("{*block}k_proj.weight", "{*block}key.bias", "{*block}k.weight")),
+                          ("gate-up-fused", ("{*block}gate_proj.weight",)),
+                          ("stacked-experts", ("{*block}mlp.experts.{e}.down_proj.weight",))):
+        settings = ("--set", "experts=3") if layout == "stacked-experts" else ()
+        done = cli("layout apply", layout, "model.safetensors", "-o", "new.safetensors", *settings)
+        assert done.status != 0 and "fits no tensor" in done.err and not cli.path("new.safetensors").exists(), done
+        assert all(name in done.err for name in names), done
 
 
 def test_strict(cli):
