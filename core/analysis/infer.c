@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "core/analysis/onnx.h"
 #include "core/analysis/shape.h"
 
 enum { MAX_OPERANDS = 64 };
@@ -64,6 +65,9 @@ static fb_dtype dtype_of_all(const fb_shape_call *call) {
 static fb_dtype dtype_of_cast(const fb_shape_call *call) {
     const fb_graph *graph = call->graph;
     const fb_node_row *row = fb_node_at(graph, call->node);
+    int64_t number;
+    fb_value to = fb_node_kwarg(graph, call->node, "to");
+    if (fb_graph_is_onnx(graph)) return to.id && fb_value_is_int(graph, to, &number) ? fb_onnx_dtype(number) : FB_DTYPE_UNKNOWN;
     fb_dtype keyword = dtype_argument(call, FB_DTYPE_COUNT);
     if (keyword != FB_DTYPE_COUNT && keyword != FB_DTYPE_UNKNOWN) return keyword;
     const fb_value_row *args = fb_value_at(graph, row->args);

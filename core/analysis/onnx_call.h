@@ -3,6 +3,7 @@
 #ifndef FB_ANALYSIS_ONNX_CALL_H
 #define FB_ANALYSIS_ONNX_CALL_H
 
+#include "core/analysis/onnx.h"
 #include "core/analysis/onnx_types.h"
 #include "core/base/arena.h"
 
@@ -61,7 +62,6 @@ typedef struct fb_onnx_list {
 fb_onnx_list fb_onnx_list_of(fb_onnx_call *call, const char *name, uint32_t input);
 /* The same where all of them are numbers. */
 bool fb_onnx_all_ints(fb_onnx_call *call, const fb_onnx_list *list, int64_t out[FB_ONNX_ELEMENTS]);
-fb_dtype fb_onnx_dtype(int64_t number);
 
 /* ---- results ------------------------------------------------------------------------------------------------------------ */
 

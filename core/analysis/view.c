@@ -17,6 +17,10 @@ static int tensor_rank(const fb_graph *graph, fb_tensor tensor) {
     return fb_shape_rank(graph, fb_tensor_at(graph, tensor)->shape);
 }
 
+bool fb_constant_number(const fb_graph *graph, fb_value value, double *number) {
+    return fb_value_is_number(graph, value, number) || (fb_graph_is_onnx(graph) && fb_onnx_number(graph, value, number));
+}
+
 /* ---- config ---------------------------------------------------------------------------------------------------------- */
 
 /* The same of a number. */
@@ -729,6 +733,41 @@ bool fb_norm_at(const fb_graph *graph, fb_node node, fb_norm *norm) {
         is_norm = is_function ? norm_of_function(graph, node, &found) : norm_of_module_call(graph, node, &found);
     if (is_norm) *norm = found;
     return is_norm;
+}
+
+/* ---- reductions ---------------------------------------------------------------------------------------------------------- */
+
+bool fb_is_reduction(const fb_graph *graph, fb_node node) {
+    fb_op op = fb_node_op(graph, node);
+    return op == FB_OP_ONNX_REDUCE || fb_op_facts_of(op)->shape == FB_SHAPE_REDUCE;
+}
+
+/* The integers of an argument, one or a list; -1 where they are not all known. */
+static int ints_of(const fb_graph *graph, fb_value value, int64_t *out, int most) {
+    bool is_list = value.id && fb_value_kind(graph, value) != FB_INT;
+    int count = !value.id ? 0 : is_list ? (int)fb_value_at(graph, value)->count : 1;
+    if (count > most) return -1;
+    for (int i = 0; i < count; i++)
+        if (!fb_value_is_int(graph, is_list ? fb_value_item(graph, value, (size_t)i) : value, &out[i])) return -1;
+    return count;
+}
+
+bool fb_reduction_axes(const fb_graph *graph, fb_node node, int rank, uint32_t *axes, bool *keeps_them) {
+    bool is_onnx = fb_op_is(graph, node, FB_OP_ONNX_REDUCE);
+    int64_t given[FB_MAX_RANK], number = 1;
+    fb_value keep = is_onnx ? fb_node_kwarg(graph, node, "keepdims") : fb_call_argument(graph, node, "keepdim");
+    int count = is_onnx ? fb_onnx_ints_of(graph, node, "axes", 1, given, FB_MAX_RANK)
+                        : ints_of(graph, fb_call_argument(graph, node, "dim"), given, FB_MAX_RANK);
+    uint32_t found = 0;
+    for (int i = 0; i < count; i++) {
+        int axis;
+        if (!fb_normalise_axis(given[i], rank, &axis)) return false;
+        found |= (uint32_t)1 << axis;
+    }
+    if (is_onnx) *keeps_them = !keep.id || (fb_value_is_int(graph, keep, &number) && number != 0);
+    else *keeps_them = keep.id && fb_value_kind(graph, keep) == FB_TRUE;
+    *axes = found;
+    return count > 0;
 }
 
 /* ---- divisions ----------------------------------------------------------------------------------------------------------- */

@@ -49,6 +49,9 @@ fb_node fb_call_argument_node(const fb_graph *graph, fb_node node, const char *p
 fb_value fb_call_only_argument(const fb_graph *graph, fb_node node, const char *parameter);
 bool fb_call_has_only(const fb_graph *graph, fb_node node, const char *parameter);
 
+/* A number: as it is written, or, of an ONNX model, a constant of one element. */
+bool fb_constant_number(const fb_graph *graph, fb_value value, double *number);
+
 /* ---- effects ------------------------------------------------------------------------------------------------------------ */
 
 typedef struct fb_effects {
@@ -218,5 +221,10 @@ typedef struct fb_division {
     fb_value rounding_mode;      /* none = not given; may be FB_NONE */
 } fb_division;
 bool fb_division_at(const fb_graph *graph, fb_node node, fb_division *division);
+
+/* A reduction along axes, as a mean or sum. */
+bool fb_is_reduction(const fb_graph *graph, fb_node node);
+/* Its axes as bits, of an input of that many dimensions. False where they are not all numbers, or there are none. */
+bool fb_reduction_axes(const fb_graph *graph, fb_node node, int rank, uint32_t *axes, bool *keeps_them);
 
 #endif

@@ -28,10 +28,18 @@ static int by_name(const void *name, const void *row) {
     return order ? order : -(other[wanted->size] != '\0');
 }
 
-int64_t fb_onnx_version(const char *name, size_t size, int64_t opset) {
+static const operator_row *find_operator(const char *name, size_t size) {
     const wanted_name wanted = {name, size};
-    const operator_row *row =
-        size ? bsearch(&wanted, operators, sizeof operators / sizeof *operators, sizeof *operators, by_name) : NULL;
+    return size ? bsearch(&wanted, operators, sizeof operators / sizeof *operators, sizeof *operators, by_name) : NULL;
+}
+
+int64_t fb_onnx_since(const char *name) {
+    const operator_row *row = find_operator(name, strlen(name));
+    return row ? row->versions[0] : 0;
+}
+
+int64_t fb_onnx_version(const char *name, size_t size, int64_t opset) {
+    const operator_row *row = find_operator(name, size);
     int64_t found = 0;
     for (int i = 0; row && i < MOST_VERSIONS && row->versions[i]; i++)
         if (row->versions[i] <= opset) found = row->versions[i];

@@ -15,6 +15,8 @@
 /* The version of an operator that is in force at an opset: the last one that is not above it. 0: there is no operator of this
  * name, or it is newer than the opset. */
 int64_t fb_onnx_version(const char *name, size_t size, int64_t opset);
+/* The first opset that has it; 0: there is no operator of this name. */
+int64_t fb_onnx_since(const char *name);
 
 typedef enum fb_onnx_effect {
     FB_ONNX_COMPUTES = 0,      /* the same inputs give the same results */

@@ -114,10 +114,8 @@ static fb_op find_target(const char *target, size_t length) {
 static fb_op find_onnx(const char *target, const char *name, size_t length) {
     const char *dot = memchr(name, '.', length);
     size_t size = dot ? (size_t)(dot - name) : length;
-    for (fb_op op = 1; op < FB_OP_COUNT; op++) {
-        const char *own = fb_op_table[op].onnx;
-        if (own && strlen(own) == size && memcmp(own, name, size) == 0) return fb_onnx_facts_of(target) ? op : FB_OP_UNKNOWN;
-    }
+    for (fb_op op = 1; op < FB_OP_COUNT; op++)
+        if (fb_has_word(fb_op_table[op].onnx, name, size)) return fb_onnx_facts_of(target) ? op : FB_OP_UNKNOWN;
     return FB_OP_UNKNOWN;
 }
 

@@ -174,7 +174,7 @@ typedef struct fb_op_facts {
     const char *method;     /* parameters of the method where they differ, or NULL */
     const char *forward;    /* parameters of the module's forward(), or NULL for "input" */
     const char *aten;       /* ATen overloads, or NULL for "default" */
-    const char *onnx;       /* the operator of ONNX's default domain, or NULL */
+    const char *onnx;       /* operators of ONNX's default domain, or NULL */
     const char *functions;  /* further function targets, or NULL */
     const char *in_place;   /* further function targets that write into their first argument, or NULL */
     const char *kept;       /* ATen overloads that torch.export keeps though nothing reads them, see ops.def, or NULL */

@@ -3,6 +3,7 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "core/analysis/infer.h"
 #include "core/base/base64.h"
@@ -111,17 +112,30 @@ static fb_node put_constant(fb_rewrite *rw, fb_node before, fb_module owner, fb_
     return fb_insert_read(rw, before, owner, constant.attribute);
 }
 
+/* A new constant whose elements are all the number. */
+static fb_node put_numbers(fb_rewrite *rw, fb_node before, fb_module after, fb_dtype dtype, int rank, const int64_t *sizes,
+                           double number) {
+    fb_graph *g = fb_rewrite_graph(rw);
+    size_t count = 1, width = fb_dtype_size(dtype);
+    for (int i = 0; i < rank; i++) count *= (size_t)sizes[i];
+    unsigned char *bytes = malloc(count * width + 1), one[16];
+    fb_encode_numbers(dtype, &number, 1, one);
+    for (size_t i = 0; bytes && i < count; i++) memcpy(bytes + i * width, one, width);
+    if (!bytes) fb_graph_fail_memory(g);
+    fb_module owner = fb_put_module(rw, after, fb_node_name(g, before), FB_TYPE_MODULE, FB_VALUE_EMPTY_MAP, false);
+    const fb_constant constant = {.attribute = "number", .dtype = dtype, .rank = rank, .sizes = sizes};
+    fb_node read = bytes ? put_constant(rw, before, owner, constant, bytes, count * width) : (fb_node){0};
+    free(bytes);
+    return read;
+}
+
 fb_node fb_build_constant(fb_rewrite *rw, fb_node before, fb_node like, double number) {
     fb_graph *g = fb_rewrite_graph(rw);
     const fb_node_row *row = fb_node_at(g, like);
     int64_t ones[FB_MAX_RANK];
-    unsigned char bytes[16];
-    fb_constant constant = {
-        .attribute = "number", .dtype = (fb_dtype)row->dtype, .rank = fb_shape_rank(g, row->shape), .sizes = ones};
-    for (int i = 0; i < constant.rank; i++) ones[i] = 1;
-    fb_encode_numbers(constant.dtype, &number, 1, bytes);
-    fb_module owner = fb_put_module(rw, row->module, fb_node_name(g, before), FB_TYPE_MODULE, FB_VALUE_EMPTY_MAP, false);
-    return put_constant(rw, before, owner, constant, bytes, fb_dtype_size(constant.dtype));
+    int rank = fb_shape_rank(g, row->shape);
+    for (int i = 0; i < rank; i++) ones[i] = 1;
+    return put_numbers(rw, before, row->module, (fb_dtype)row->dtype, rank, ones, number);
 }
 
 fb_node fb_build_split(fb_rewrite *rw, fb_node before, fb_module owner, fb_node x, int axis, const int64_t *sizes,
@@ -267,8 +281,69 @@ fb_value fb_unflatten_args(fb_rewrite *rw, fb_node call, fb_value rows, fb_value
 
 /* ---- operators by their rows --------------------------------------------------------------------------------------------- */
 
-bool fb_can_build_op(const fb_graph *g, fb_node like, fb_op op) {
-    return op != FB_OP_NORMALIZE || dialect_of(g, like) == TORCH;
+bool fb_can_build(const fb_graph *g, fb_node like, fb_made made) {
+    return made_calls[made].names[dialect_of(g, like)];
+}
+
+const char *fb_made_function(fb_made made) {
+    return made_calls[made].names[TORCH];
+}
+
+bool fb_refuse_too_old(fb_matcher *m, fb_node n, fb_made made) {
+    bool is_new = fb_graph_is_onnx(m->graph) && !version_of(m->graph, made);
+    const char *name = made_calls[made].names[ONNX];
+    if (is_new)
+        fb_refuse_node(m, "opset-too-old", n, "the model's opset is %lld, and %s needs %lld",
+                       (long long)fb_graph_opset(m->graph), name, (long long)fb_onnx_since(name));
+    return is_new;
+}
+
+enum { SOFTMAX_OF_THE_LAST_AXIS = 11, SOFTMAX_OF_ONE_AXIS = 13 }; /* before, of all axes from one on, which is not below 0 */
+
+bool fb_substitute_is_refused(fb_matcher *m, fb_node n, const fb_substitute *s) {
+    if (dialect_of(m->graph, n) != ONNX) return false;
+    if (fb_refuse_too_old(m, n, s->made)) return true;
+    int64_t opset = fb_graph_opset(m->graph), needed = s->axis == -1 ? SOFTMAX_OF_THE_LAST_AXIS : SOFTMAX_OF_ONE_AXIS;
+    if (s->has_axis && opset < needed)
+        fb_refuse_node(m, "opset-too-old", n, "the model's opset is %lld, and a softmax along its axis needs %lld",
+                       (long long)opset, (long long)needed);
+    else if (!s->has_axis && fb_node_at(m->graph, n)->dtype == FB_FLOAT64)
+        fb_refuse_node(m, "dtype", n, "ONNX's operator works in float32, or no runtime has it in float64");
+    else if (s->has_eps && (double)(float)s->eps != s->eps)
+        fb_refuse_node(m, "unsupported-constant", n, "its number is none of float32, as an attribute is");
+    else return false;
+    return true;
+}
+
+void fb_substitute_args(fb_graph *g, fb_node like, const fb_substitute *s, fb_value x, fb_value weight, fb_value bias,
+                        fb_value *args, fb_value *kwargs) {
+    dialect in = dialect_of(g, like);
+    fb_value items[3] = {x}, sizes[FB_MAX_RANK], axis = fb_make_int(g, in == ONNX && s->shape_rank ? -s->shape_rank : s->axis);
+    size_t count = 1, rank = (size_t)s->shape_rank;
+    bool takes_axis = s->has_axis || (in == ONNX && rank);
+    *kwargs = FB_VALUE_EMPTY_MAP;
+    for (size_t i = 0; i < rank; i++) sizes[i] = fb_make_int(g, s->shape[i]);
+    if (rank && in == ONNX) items[count++] = weight;
+    else if (rank) items[count++] = in == ATEN ? fb_make_list(g, sizes, rank) : fb_make_tuple(g, sizes, rank);
+    if (in == ONNX && bias.id) items[count++] = bias;
+    if (takes_axis && in == ATEN) items[count++] = axis;
+    else if (takes_axis) *kwargs = fb_map_with(g, *kwargs, in == ONNX ? "axis" : "dim", axis);
+    if (s->option) *kwargs = fb_map_with(g, *kwargs, s->option, fb_make_string(g, s->word));
+    if (s->has_eps) *kwargs = fb_map_with(g, *kwargs, in == ONNX ? "epsilon" : "eps", fb_make_float(g, s->eps));
+    if (in != ONNX && weight.id) *kwargs = fb_map_with(g, *kwargs, "weight", weight);
+    if (in != ONNX && bias.id) *kwargs = fb_map_with(g, *kwargs, "bias", bias);
+    *args = fb_make_list(g, items, count);
+}
+
+void fb_build_substitute(fb_rewrite *rw, fb_node n, const fb_substitute *s, fb_value x, fb_value weight, fb_value bias) {
+    fb_graph *g = fb_rewrite_graph(rw);
+    fb_value args, kwargs;
+    if (dialect_of(g, n) == ONNX && s->shape_rank && !weight.id) /* it must be given */
+        weight = fb_make_node(
+            g, put_numbers(rw, n, fb_module_find(g, ""), (fb_dtype)fb_node_at(g, n)->dtype, s->shape_rank, s->shape, 1));
+    fb_substitute_args(g, n, s, x, weight, bias, &args, &kwargs);
+    fb_release_call(rw, n);
+    fb_build_over(rw, n, s->made, args, kwargs);
 }
 
 static bool exists_in(fb_op op, const char *home) {

@@ -3,6 +3,7 @@
 #ifndef FB_PASS_BUILD_H
 #define FB_PASS_BUILD_H
 
+#include "core/analysis/infer.h"
 #include "core/pass/pass.h"
 
 typedef enum fb_made {
@@ -51,8 +52,34 @@ fb_node fb_build_ones(fb_rewrite *rewrite, fb_node call, fb_value x, fb_dtype dt
 bool fb_can_build_unflatten(fb_graph *graph, fb_node call);
 fb_value fb_unflatten_args(fb_rewrite *rewrite, fb_node call, fb_value rows, fb_value x);
 
-/* Has the dialect the operator? */
-bool fb_can_build_op(const fb_graph *graph, fb_node like, fb_op op);
+/* Has the dialect such a call? */
+bool fb_can_build(const fb_graph *graph, fb_node like, fb_made made);
+/* torch.fx's target of a function. */
+const char *fb_made_function(fb_made made);
+/* Refuses "opset-too-old" of a node where the model's opset does not have the call's operator yet. True: it did. */
+bool fb_refuse_too_old(fb_matcher *matcher, fb_node node, fb_made made);
+
+/* An operator's call on one value, as may take a formula's place. */
+typedef struct fb_substitute {
+    fb_op op;
+    fb_made made;
+    const char *option, *word;  /* a keyword argument and its text: approximate="tanh"; or NULL */
+    int64_t shape[FB_MAX_RANK]; /* the last sizes, which are normalised together; */
+    int shape_rank;             /* 0: it takes none */
+    bool has_axis, has_eps;
+    int64_t axis; /* from the last on: -1 */
+    double eps;
+} fb_substitute;
+#define FB_SUBSTITUTE(name) .op = FB_OP_##name, .made = FB_MADE_##name
+/* Its arguments in the dialect of a call; `weight` and `bias`, of its last sizes, or none. */
+void fb_substitute_args(fb_graph *graph, fb_node like, const fb_substitute *call, fb_value x, fb_value weight, fb_value bias,
+                        fb_value *args, fb_value *kwargs);
+/* Refuses of a node what ONNX does not have: "opset-too-old", "dtype", "unsupported-constant". True: it did. */
+bool fb_substitute_is_refused(fb_matcher *matcher, fb_node node, const fb_substitute *call);
+/* `node` becomes the call. */
+void fb_build_substitute(fb_rewrite *rewrite, fb_node node, const fb_substitute *call, fb_value x, fb_value weight,
+                         fb_value bias);
+
 typedef struct fb_activation_spelling {
     fb_opcode opcode;
     bool is_in_place; /* it writes into its input … */

@@ -19,17 +19,13 @@ static bool is_cast(fb_op op) {
     return op == FB_OP_TO_COPY || (facts->shape == FB_SHAPE_SAME && casts);
 }
 
-static bool is_reduction(const fb_graph *g, fb_node n) {
-    return fb_op_facts_of(fb_node_op(g, n))->shape == FB_SHAPE_REDUCE;
-}
-
 /* May the call belong to a formula? Not one that gives bools or integers: a formula that chooses by a comparison may be another
  * function between the samples. */
 static bool is_step(const fb_graph *g, fb_node n) {
     fb_op op = fb_node_op(g, n);
     const fb_op_facts *facts = fb_op_facts_of(op);
     fb_dtype dtype = (fb_dtype)fb_node_at(g, n)->dtype;
-    bool keeps_rows = (facts->flags & FB_FACT_ELEMENTWISE) || op == FB_OP_EXPAND_AS || is_cast(op) || is_reduction(g, n);
+    bool keeps_rows = (facts->flags & FB_FACT_ELEMENTWISE) || op == FB_OP_EXPAND_AS || is_cast(op) || fb_is_reduction(g, n);
     return op && (!dtype || fb_dtype_is_floating(dtype)) && fb_op_is_pure(g, n) && fb_input_first(g, n) &&
            !fb_is_python_number(g, n) && keeps_rows;
 }
@@ -38,21 +34,11 @@ bool fb_formula_is_cast(const fb_graph *g, fb_node n) {
     return is_step(g, n) && is_cast(fb_node_op(g, n));
 }
 
-/* The axes of a reduction that keeps them, as bits. False when they are not all of them numbers. */
+/* The axes of a reduction that keeps them, which are those of the others as well. */
 static bool add_axes(const fb_graph *g, fb_node n, int rank, uint32_t *axes) {
-    fb_value dim = fb_call_argument(g, n, "dim"), keep = fb_call_argument(g, n, "keepdim");
-    bool is_list = dim.id && fb_value_kind(g, dim) != FB_INT;
-    size_t count = !dim.id ? 0 : is_list ? fb_value_at(g, dim)->count : 1;
-    uint32_t found = 0;
-    for (size_t i = 0; i < count; i++) {
-        int64_t number;
-        int axis;
-        if (!fb_value_is_int(g, is_list ? fb_value_item(g, dim, i) : dim, &number)) return false;
-        if (!fb_normalise_axis(number, rank, &axis)) return false;
-        found |= (uint32_t)1 << axis;
-    }
-    bool is_kept = keep.id && fb_value_kind(g, keep) == FB_TRUE;
-    if (!found || !is_kept || (*axes && *axes != found)) return false;
+    uint32_t found;
+    bool keeps_them;
+    if (!fb_reduction_axes(g, n, rank, &found, &keeps_them) || !keeps_them || (*axes && *axes != found)) return false;
     *axes = found;
     return true;
 }
@@ -64,7 +50,7 @@ static bool measure(const fb_graph *g, fb_formula *f) {
     f->axes = 0;
     if (f->rank < 0) f->rank = RANK_ASSUMED;
     for (size_t i = 0; i < f->count; i++) {
-        if (is_reduction(g, f->calls[i]) && !add_axes(g, f->calls[i], f->rank, &f->axes)) return false;
+        if (fb_is_reduction(g, f->calls[i]) && !add_axes(g, f->calls[i], f->rank, &f->axes)) return false;
     }
     return f->rank > 0 && f->rank <= FB_MAX_RANK;
 }
@@ -80,14 +66,29 @@ static fb_node take_last(const fb_graph *g, fb_node *nodes, size_t *count) {
     return node;
 }
 
-static bool add_inputs(const fb_graph *g, fb_node n, fb_node *nodes, size_t *count) {
+static bool add_node(fb_node *nodes, size_t *count, fb_node node) {
+    size_t i = 0;
+    while (i < *count && nodes[i].id != node.id) i++;
+    if (i == FB_FORMULA_CALLS) return false;
+    nodes[i] = node;
+    if (i == *count) ++*count;
+    return true;
+}
+
+/* Does the call read the node as a number, or as the axes of a reduction? */
+static bool is_number(const fb_graph *g, fb_node call, fb_node input) {
+    double number;
+    const fb_value value = {input.id | FB_VALUE_IS_NODE};
+    if (!fb_graph_is_onnx(g)) return false;
+    bool is_option = fb_is_reduction(g, call) && fb_value_node(g, fb_first_argument(g, call)).id != input.id;
+    return is_option || fb_constant_number(g, value, &number);
+}
+
+static bool add_inputs(const fb_graph *g, fb_node n, fb_node *nodes, size_t *count, fb_formula *f) {
     for (uint32_t e = fb_input_first(g, n); e; e = fb_input_next(g, e)) {
         fb_node input = fb_edge_input(g, e);
-        size_t i = 0;
-        while (i < *count && nodes[i].id != input.id) i++;
-        if (i == FB_FORMULA_CALLS) return false;
-        nodes[i] = input;
-        if (i == *count) ++*count;
+        bool is_added = is_number(g, n, input) ? add_node(f->numbers, &f->number_count, input) : add_node(nodes, count, input);
+        if (!is_added) return false;
     }
     return true;
 }
@@ -95,15 +96,16 @@ static bool add_inputs(const fb_graph *g, fb_node n, fb_node *nodes, size_t *cou
 /* From the result backwards, always the last node of those that are read: where one alone is left, all is computed from it. */
 bool fb_formula_visit(const fb_graph *g, fb_node result, bool (*visit)(void *, const fb_formula *), void *context) {
     fb_node open[FB_FORMULA_CALLS] = {result}, taken[FB_FORMULA_CALLS];
-    size_t open_count = 1, count = 0;
+    size_t open_count = 1;
+    fb_formula f = {0};
     while (open_count) {
         fb_node n = take_last(g, open, &open_count);
-        fb_formula f = {.input = n, .count = count};
-        for (size_t i = 0; i < count; i++) f.calls[i] = taken[count - 1 - i];
-        bool is_alone = !open_count && count && !fb_is_python_number(g, n);
+        f.input = n;
+        for (size_t i = 0; i < f.count; i++) f.calls[i] = taken[f.count - 1 - i];
+        bool is_alone = !open_count && f.count && !fb_is_python_number(g, n);
         if (is_alone && measure(g, &f) && visit(context, &f)) return true;
-        if (count == FB_FORMULA_CALLS || !is_step(g, n) || !add_inputs(g, n, open, &open_count)) return false;
-        taken[count++] = n;
+        if (f.count == FB_FORMULA_CALLS || !is_step(g, n) || !add_inputs(g, n, open, &open_count, &f)) return false;
+        taken[f.count++] = n;
     }
     return false;
 }
@@ -206,8 +208,8 @@ typedef struct run {
     const sample *sample;
     fb_array_memory memory;
     fb_node input, result;
-    const fb_node *calls;
-    size_t count;
+    const fb_node *calls, *constants;
+    size_t count, constant_count;
     double *numbers; /* the result, as long as the sample; and the input as it was rounded */
     double *given;
     bool is_whole;
@@ -217,6 +219,9 @@ static bool is_wanted(void *context, fb_node node) {
     const run *r = context;
     for (size_t i = 0; i < r->count; i++) {
         if (r->calls[i].id == node.id) return true;
+    }
+    for (size_t i = 0; i < r->constant_count; i++) {
+        if (r->constants[i].id == node.id) return true;
     }
     return false;
 }
@@ -262,49 +267,20 @@ static bool evaluate(fb_matcher *m, const fb_graph *g, run *r) {
 
 /* ---- the operator -------------------------------------------------------------------------------------------------------- */
 
-static void spell(fb_graph *g, const fb_substitute *s, fb_value x, bool is_aten, fb_buffer *target, fb_value *args,
-                  fb_value *kwargs) {
-    const fb_op_facts *facts = fb_op_facts_of(s->op);
-    fb_value items[2] = {x}, sizes[FB_MAX_RANK];
-    size_t count = 1;
-    *kwargs = FB_VALUE_EMPTY_MAP;
-    for (int i = 0; i < s->shape_rank; i++) sizes[i] = fb_make_int(g, s->shape[i]);
-    if (s->shape_rank)
-        items[count++] =
-            is_aten ? fb_make_list(g, sizes, (size_t)s->shape_rank) : fb_make_tuple(g, sizes, (size_t)s->shape_rank);
-    if (s->has_axis && is_aten) items[count++] = fb_make_int(g, s->axis);
-    if (s->has_axis && !is_aten) *kwargs = fb_map_with(g, *kwargs, "dim", fb_make_int(g, s->axis));
-    if (s->option) *kwargs = fb_map_with(g, *kwargs, s->option, fb_make_string(g, s->word));
-    if (s->has_eps) *kwargs = fb_map_with(g, *kwargs, "eps", fb_make_float(g, s->eps));
-    *args = fb_make_list(g, items, count);
-    if (!is_aten) {
-        fb_op_functional_target(s->op, target);
-        return;
-    }
-    const char *overload = facts->aten ? facts->aten : "default";
-    fb_buffer_string(target, FB_ATEN);
-    fb_buffer_append(target, facts->names, strcspn(facts->names, " "));
-    fb_buffer_char(target, '.');
-    fb_buffer_append(target, overload, strcspn(overload, " "));
-}
-
 /* The operator alone, in a graph of its own: nodes 1 and 2. */
 static fb_graph *graph_of(const fb_substitute *s, fb_node *input, fb_node *call) {
     fb_graph *g = fb_graph_new();
-    fb_buffer target = {0};
-    fb_value args, kwargs;
+    fb_value args, kwargs, none = {0};
     if (!g) return NULL;
     *input = fb_graph_add_node(g, FB_MAIN_PROGRAM, fb_intern(g, "x"), (fb_node){0});
     *call = fb_graph_add_node(g, FB_MAIN_PROGRAM, fb_intern(g, "y"), (fb_node){0});
-    spell(g, s, fb_make_node(g, *input), false, &target, &args, &kwargs);
-    const char *text = fb_buffer_text(&target);
-    bool is_ok = text && input->id && call->id;
+    bool is_ok = input->id && call->id;
     if (is_ok) {
+        fb_substitute_args(g, *call, s, fb_make_node(g, *input), none, none, &args, &kwargs);
         fb_graph_set_target(g, *input, FB_PLACEHOLDER, fb_intern(g, "x"));
-        fb_graph_set_target(g, *call, FB_CALL_FUNCTION, fb_intern(g, text));
+        fb_graph_set_target(g, *call, FB_CALL_FUNCTION, fb_intern(g, fb_made_function(s->made)));
         is_ok = fb_graph_set_args(g, *call, args, kwargs) && !fb_graph_out_of_memory(g);
     }
-    fb_buffer_free(&target);
     if (is_ok) return g;
     fb_graph_free(g);
     return NULL;
@@ -368,6 +344,8 @@ static fb_formula_verdict compare_on(fb_matcher *m, const fb_formula *f, const f
                           .result = f->calls[f->count - 1],
                           .calls = f->calls,
                           .count = f->count,
+                          .constants = f->numbers,
+                          .constant_count = f->number_count,
                           .numbers = numbers,
                           .given = given};
         run of_operator = {
@@ -440,17 +418,33 @@ static bool are_same_substitutes(const fb_substitute *a, const fb_substitute *b)
 }
 
 /* The same calls with the same numbers, of inputs of the same type. */
+static bool are_same_constants(const fb_graph *g, fb_node a, fb_node b) {
+    const fb_node reads[] = {a, b};
+    const fb_tensor_row *rows[2];
+    for (size_t i = 0; i < 2; i++) {
+        const fb_node_row *row = fb_node_at(g, reads[i]);
+        fb_tensor tensor = row->attribute.id ? fb_module_tensor(g, row->module, fb_text(g, row->attribute)) : (fb_tensor){0};
+        rows[i] = tensor.id ? fb_tensor_at(g, tensor) : NULL;
+    }
+    return a.id == b.id || (rows[0] && rows[1] && rows[0]->data.id && rows[0]->data.id == rows[1]->data.id &&
+                            rows[0]->dtype == rows[1]->dtype && rows[0]->shape.id == rows[1]->shape.id);
+}
+
 static bool are_same_formulas(const fb_formulas *all, const fb_formula *a, const fb_formula *b) {
     const fb_graph *g = all->matcher->graph;
     const fb_node_row *one = fb_node_at(g, a->input), *other = fb_node_at(g, b->input);
     fb_same_call same = {.graph = g, .now = all->now};
-    bool are = a->count == b->count && one->shape.id == other->shape.id && one->dtype == other->dtype;
+    bool are = a->count == b->count && one->shape.id == other->shape.id && one->dtype == other->dtype &&
+               a->number_count == b->number_count;
+    for (size_t i = 0; i < a->number_count && are; i++) are = are_same_constants(g, a->numbers[i], b->numbers[i]);
     if (!are) return false;
     all->now[b->input.id] = a->input;
+    for (size_t i = 0; i < b->number_count; i++) all->now[b->numbers[i].id] = a->numbers[i];
     for (size_t i = 0; i < b->count; i++) all->now[b->calls[i].id] = a->calls[i];
     for (size_t i = 0; i < a->count && are; i++) are = fb_calls_are_same(&same, a->calls[i], b->calls[i]);
     all->now[b->input.id] = (fb_node){0};
     for (size_t i = 0; i < b->count; i++) all->now[b->calls[i].id] = (fb_node){0};
+    for (size_t i = 0; i < b->number_count; i++) all->now[b->numbers[i].id] = (fb_node){0};
     return are;
 }
 
@@ -487,6 +481,10 @@ fb_obstacle fb_formula_obstacle(fb_matcher *m, const fb_formula *f) {
                 return (fb_obstacle){"other-readers", "a value in the middle of the formula is read by others, too"};
         }
     }
+    for (size_t i = 0; i < f->count; i++) {
+        fb_obstacle obstacle = fb_graph_is_onnx(g) ? fb_effect_obstacle(g, f->calls[i]) : FB_NO_OBSTACLE;
+        if (obstacle.code) return obstacle;
+    }
     bool is_typed = input->dtype;
     for (size_t i = 0; i < f->count; i++) is_typed &= fb_node_at(g, f->calls[i])->dtype != FB_DTYPE_UNKNOWN;
     if (!is_typed)
@@ -499,21 +497,10 @@ fb_obstacle fb_formula_obstacle(fb_matcher *m, const fb_formula *f) {
     return disturbance.code ? disturbance : fb_gradient_obstacle(m, f->input, f->calls[f->count - 1]);
 }
 
-void fb_formula_replace(fb_rewrite *rw, const fb_formula *f, const fb_substitute *s, fb_value more) {
-    fb_graph *g = fb_rewrite_graph(rw);
+void fb_formula_replace(fb_rewrite *rw, const fb_formula *f, const fb_substitute *s, fb_value weight, fb_value bias) {
     fb_node result = f->calls[f->count - 1];
-    fb_buffer target = {0};
-    fb_value args, kwargs;
     for (size_t i = 0; i + 1 < f->count; i++) fb_erase_unread(rw, f->calls[i]);
-    spell(g, s, fb_make_node(g, f->input), fb_is_aten(g, result), &target, &args, &kwargs);
-    for (uint32_t i = 0; more.id && i + 1 < fb_value_at(g, more)->count; i += 2)
-        kwargs = fb_map_with(g, kwargs, fb_value_text(g, fb_value_item(g, more, i)), fb_value_item(g, more, i + 1));
-    const char *text = fb_buffer_text(&target);
-    if (!text) fb_graph_fail_memory(g);
-    fb_release_call(rw, result);
-    if (text) fb_set_target(rw, result, FB_CALL_FUNCTION, text);
-    fb_set_args(rw, result, args, kwargs);
+    fb_build_substitute(rw, result, s, fb_make_node(fb_rewrite_graph(rw), f->input), weight, bias);
     fb_infer_result_type(rw, result);
     fb_mark(rw, result);
-    fb_buffer_free(&target);
 }

@@ -7,8 +7,7 @@
 #ifndef FB_PASS_FORMULA_H
 #define FB_PASS_FORMULA_H
 
-#include "core/analysis/infer.h"
-#include "core/pass/pass.h"
+#include "core/pass/build.h"
 
 #define FB_FORMULA_CALLS 24
 #define FB_FORMULA_SIZE 8 /* of what is reduced, where it is not recorded */
@@ -18,6 +17,8 @@ typedef struct fb_formula {
     fb_node input;
     fb_node calls[FB_FORMULA_CALLS]; /* in order; the last gives the result */
     size_t count;
+    fb_node numbers[FB_FORMULA_CALLS]; /* an ONNX model's constants that they read as numbers, or as the axes of a reduction */
+    size_t number_count;
     uint32_t axes; /* along which it reduces: bit k is axis k of the input; 0: element by element */
     int rank;      /* of the input; assumed when it is not recorded */
 } fb_formula;
@@ -27,17 +28,6 @@ bool fb_formula_visit(const fb_graph *graph, fb_node result, bool (*visit)(void 
 
 /* Does the call only cast a floating-point tensor to another floating dtype? */
 bool fb_formula_is_cast(const fb_graph *graph, fb_node node);
-
-/* An operator's call that may take a formula's place. */
-typedef struct fb_substitute {
-    fb_op op;
-    const char *option, *word;  /* a keyword argument and its text: approximate="tanh"; or NULL */
-    int64_t shape[FB_MAX_RANK]; /* the last sizes, which are normalised together; */
-    int shape_rank;             /* 0: it takes none */
-    bool has_axis, has_eps;
-    int64_t axis;
-    double eps;
-} fb_substitute;
 
 typedef enum fb_formula_verdict {
     FB_FORMULA_DIFFERS,
@@ -68,10 +58,11 @@ bool fb_formula_is_refused(fb_matcher *matcher, const fb_formula *formula, fb_fo
                            const fb_substitute *substitute);
 
 /* Why a formula that is the same must stay: "other-readers", "unknown-dtype", "unknown-shape", "type-changes", "input-mutated",
- * "mode-switched", "mutated". */
+ * "mode-switched", "mutated", "named-elsewhere". */
 fb_obstacle fb_formula_obstacle(fb_matcher *matcher, const fb_formula *formula);
 
-/* The result is given by the substitute's call from now on, with more keyword arguments (or none); the other calls go. */
-void fb_formula_replace(fb_rewrite *rewrite, const fb_formula *formula, const fb_substitute *substitute, fb_value more);
+/* The result is given by the substitute's call from now on, with a weight and a bias, or none; the other calls go. */
+void fb_formula_replace(fb_rewrite *rewrite, const fb_formula *formula, const fb_substitute *substitute, fb_value weight,
+                        fb_value bias);
 
 #endif

@@ -7,14 +7,17 @@
  * the two compute, in float64 and in its own dtype. So x * sigmoid(1.702 x) is refused: it is near GELU, and another function.
  * Refused as well: a formula that overflows where the operator does not (hardswish as x * relu6(x + 3) / 6 in float16), one
  * that others read a part of, and one whose input is written in between, or later: the operator keeps it for its gradient.
- * PyTorch's own gelu of +inf is inf or nan on a CPU, as its vector instructions have it. Exactness: rounds. Reversible.
+ * PyTorch's own gelu of +inf is inf or nan on a CPU, as its vector instructions have it.
+ *
+ * In ONNX the calls are Gelu (opset 20), Swish (24), Mish (18) and HardSwish (14); an older model is refused, and so is
+ * float64, which runtimes do not have. Exactness: rounds. Reversible.
  */
 #include "core/pass/formula.h"
 
 static const fb_substitute activations[] = {
-    {.op = FB_OP_GELU},       {.op = FB_OP_GELU, .option = "approximate", .word = "tanh"},
-    {.op = FB_OP_SILU},       {.op = FB_OP_MISH},
-    {.op = FB_OP_HARD_SWISH},
+    {FB_SUBSTITUTE(GELU)},       {FB_SUBSTITUTE(GELU), .option = "approximate", .word = "tanh"},
+    {FB_SUBSTITUTE(SILU)},       {FB_SUBSTITUTE(MISH)},
+    {FB_SUBSTITUTE(HARD_SWISH)},
 };
 
 #define ACTIVATIONS (sizeof activations / sizeof *activations)
@@ -63,7 +66,8 @@ static void look(void *context, fb_node n) {
     if (fb_formula_is_refused(m, f, s->verdict, &activations[s->best.activation])) return;
     fb_obstacle obstacle = fb_formula_obstacle(m, f);
     if (obstacle.code) fb_refuse_for(m, obstacle, f->calls, f->count);
-    else fb_match_found_as(m, &s->best, sizeof s->best);
+    else if (!fb_substitute_is_refused(m, f->calls[f->count - 1], &activations[s->best.activation]))
+        fb_match_found_as(m, &s->best, sizeof s->best);
 }
 
 static void match_graph(fb_matcher *m) {
@@ -74,7 +78,7 @@ static void match_graph(fb_matcher *m) {
 
 static void edit(fb_rewrite *rw, const fb_match *match) {
     const found *f = match->data;
-    fb_formula_replace(rw, &f->formula, &activations[f->activation], (fb_value){0});
+    fb_formula_replace(rw, &f->formula, &activations[f->activation], (fb_value){0}, (fb_value){0});
 }
 
 const fb_pass fb_fuse_activation = {
@@ -86,6 +90,7 @@ const fb_pass fb_fuse_activation = {
     .gain = FB_GAIN_FEWER_NODES,
     .reversible = true,
     .preserves_computation = true,
+    .reads_onnx = true,
     .match_graph = match_graph,
     .edit = edit,
 };

@@ -10,6 +10,10 @@
  * sizes that it works on. In float16 and bfloat16 a weight stays a product of its own: there the operator would round later
  * than the formula does.
  *
+ * In ONNX the calls are LayerNormalization (opset 17), RMSNormalization (23), Softmax and LogSoftmax (11 along the last axis,
+ * 13 along others); an older model is refused, and so are norms of float64, which ONNX computes in float32. A norm without a
+ * weight gets one of ones.
+ *
  * Refused: a softmax that does not subtract the largest number, as it overflows where the operator does not; a formula that
  * others read a part of; sizes that are not recorded; an input that is written in between; what the operator keeps for its
  * gradient, and is written later; and a result whose strides a reader may need as the input's are. Exactness: rounds.
@@ -57,7 +61,8 @@ static void consider_softmax(search *s, const fb_formula *f) {
     int axis = __builtin_ctz(f->axes);
     bool takes_log =
         has_call(s->formulas.matcher->graph, f, FB_OP_LOG) || has_call(s->formulas.matcher->graph, f, FB_OP_LOGSUMEXP);
-    fb_substitute softmax = {.op = takes_log ? FB_OP_LOG_SOFTMAX : FB_OP_SOFTMAX, .has_axis = true, .axis = axis - f->rank};
+    fb_substitute softmax = {FB_SUBSTITUTE(SOFTMAX), .has_axis = true, .axis = axis - f->rank};
+    if (takes_log) softmax = (fb_substitute){FB_SUBSTITUTE(LOG_SOFTMAX), .has_axis = true, .axis = axis - f->rank};
     if (f->axes == (uint32_t)1 << axis) consider(s, f, &softmax);
 }
 
@@ -80,7 +85,7 @@ static bool last_sizes(const fb_graph *g, const fb_formula *f, fb_substitute *no
 static bool has_normalize(const fb_graph *g, const fb_formula *f) {
     bool has_norm = has_call(g, f, FB_OP_NORM) || has_call(g, f, FB_OP_VECTOR_NORM) || has_call(g, f, FB_OP_SUM);
     bool has_one_axis = f->axes == (f->axes & -f->axes);
-    if (!has_norm || !has_one_axis || !fb_can_build_op(g, f->calls[f->count - 1], FB_OP_NORMALIZE)) return false;
+    if (!has_norm || !has_one_axis || !fb_can_build(g, f->calls[f->count - 1], FB_MADE_NORMALIZE)) return false;
     return fb_shape_size(g, fb_node_at(g, f->input)->shape, __builtin_ctz(f->axes)) > 1;
 }
 
@@ -90,12 +95,15 @@ static void consider_epsilon(search *s, const fb_formula *f, double eps, bool is
     fb_substitute norm = {.has_eps = true, .eps = eps};
     if (!is_bound && last_sizes(s->formulas.matcher->graph, f, &norm)) {
         norm.op = FB_OP_RMS_NORM;
+        norm.made = FB_MADE_RMS_NORM;
         consider(s, f, &norm);
         norm.op = FB_OP_LAYER_NORM;
+        norm.made = FB_MADE_LAYER_NORM;
         consider(s, f, &norm);
     }
     if (!has_normalize(s->formulas.matcher->graph, f)) return;
-    norm = (fb_substitute){.op = FB_OP_NORMALIZE, .has_axis = true, .axis = __builtin_ctz(f->axes) - f->rank, .has_eps = true};
+    norm =
+        (fb_substitute){FB_SUBSTITUTE(NORMALIZE), .has_axis = true, .axis = __builtin_ctz(f->axes) - f->rank, .has_eps = true};
     norm.eps = eps;
     if (norm.eps >= LEAST_BOUND) consider(s, f, &norm);
     norm.eps = sqrt(eps); /* it bounds the sum of squares */
@@ -114,7 +122,7 @@ static void consider_norm(search *s, const fb_formula *f) {
             double eps;
             if (!fb_op_is(g, f->calls[i], numbers[k].op)) continue;
             fb_value number = fb_call_argument(g, f->calls[i], numbers[k].parameter);
-            if (number.id && fb_value_is_number(g, number, &eps) && eps >= 0 && eps <= 1)
+            if (number.id && fb_constant_number(g, number, &eps) && eps >= 0 && eps <= 1)
                 consider_epsilon(s, f, eps, numbers[k].op != FB_OP_ADD);
         }
     }
@@ -223,7 +231,8 @@ static void look(void *context, fb_node n) {
     if (!obstacle.code) obstacle = gradient_obstacle(m, &s->best);
     if (!obstacle.code) obstacle = layout_obstacle(m->graph, f, s->best.substitute.op);
     if (obstacle.code) fb_refuse_for(m, obstacle, f->calls, f->count);
-    else fb_match_found_as(m, &s->best, sizeof s->best);
+    else if (!fb_substitute_is_refused(m, f->calls[f->count - 1], &s->best.substitute))
+        fb_match_found_as(m, &s->best, sizeof s->best);
 }
 
 static void match_graph(fb_matcher *m) {
@@ -233,12 +242,8 @@ static void match_graph(fb_matcher *m) {
 }
 
 static void edit(fb_rewrite *rw, const fb_match *match) {
-    fb_graph *g = fb_rewrite_graph(rw);
     const found *f = match->data;
-    fb_value more = FB_VALUE_EMPTY_MAP;
-    if (f->weight.id) more = fb_map_with(g, more, "weight", f->weight);
-    if (f->bias.id) more = fb_map_with(g, more, "bias", f->bias);
-    fb_formula_replace(rw, &f->formula, &f->substitute, more);
+    fb_formula_replace(rw, &f->formula, &f->substitute, f->weight, f->bias);
 }
 
 const fb_pass fb_fuse_norm = {
@@ -250,6 +255,7 @@ const fb_pass fb_fuse_norm = {
     .gain = FB_GAIN_FEWER_NODES,
     .reversible = true,
     .preserves_computation = true,
+    .reads_onnx = true,
     .match_graph = match_graph,
     .edit = edit,
 };
