@@ -549,28 +549,31 @@ static bool is_called(const fb_onnx_operator *operator, const char * name) {
     return operator&& strcmp(operator->name, name) == 0;
 }
 
-static bool read_permutation(const fb_onnx_types *t, fb_node node, fb_rearrange *found) {
-    fb_value perm = fb_node_kwarg(t->graph, node, "perm");
+static bool read_permutation(const fb_graph *g, fb_node node, fb_rearrange *found) {
+    fb_value perm = fb_node_kwarg(g, node, "perm");
     for (int i = 0; i < found->rank; i++) {
         int64_t axis = found->rank - 1 - i;
-        if (perm.id && !fb_value_is_int(t->graph, fb_value_item(t->graph, perm, (size_t)i), &axis)) return false;
+        if (perm.id && !fb_value_is_int(g, fb_value_item(g, perm, (size_t)i), &axis)) return false;
         if (axis < 0 || axis >= found->rank) return false;
         found->dims[i] = (int)axis;
     }
     return true;
 }
 
-bool fb_onnx_rearrange_at(const fb_onnx_types *t, fb_node node, fb_rearrange *found) {
+bool fb_onnx_rearrange(const fb_graph *g, fb_node node, int rank, fb_rearrange *found) {
     static const char *const ordered[] = {"Reshape", "Flatten", "Squeeze", "Unsqueeze"};
-    const fb_onnx_operator *operator= operator_at(t->graph, node);
-    const type *of = fb_onnx_type_of(t, node);
+    const fb_onnx_operator *operator= operator_at(g, node);
     bool is_ordered = false;
     for (size_t i = 0; i < sizeof ordered / sizeof *ordered; i++) is_ordered |= is_called(operator, ordered[i]);
-    if ((!is_ordered && !is_called(operator, "Transpose")) || of->rank < 0) return false;
-    fb_value input = fb_node_arg(t->graph, node, 0);
-    *found = (fb_rearrange){.node = node, .input = input.id ? fb_value_node(t->graph, input) : (fb_node){0}, .rank = of->rank};
+    if ((!is_ordered && !is_called(operator, "Transpose")) || rank < 0 || rank > FB_MAX_RANK) return false;
+    fb_value input = fb_node_arg(g, node, 0);
+    *found = (fb_rearrange){.node = node, .input = input.id ? fb_value_node(g, input) : (fb_node){0}, .rank = rank};
     found->form = is_ordered ? FB_REARRANGE_RESHAPE : FB_REARRANGE_PERMUTE;
-    return found->input.id && (is_ordered || read_permutation(t, node, found));
+    return found->input.id && (is_ordered || read_permutation(g, node, found));
+}
+
+bool fb_onnx_rearrange_at(const fb_onnx_types *t, fb_node node, fb_rearrange *found) {
+    return fb_onnx_rearrange(t->graph, node, fb_onnx_type_of(t, node)->rank, found);
 }
 
 const char *fb_onnx_operator_name(const fb_graph *graph, fb_node node) {

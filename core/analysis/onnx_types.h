@@ -61,7 +61,8 @@ int fb_onnx_sizes_to_give(const fb_onnx_types *types, fb_node node, int64_t size
 
 /* The same for a Reshape of `from` to the shape of `to`. */
 int fb_onnx_sizes_between(const fb_onnx_types *types, fb_node from, fb_node to, int64_t sizes[FB_ONNX_RANK]);
-/* As fb_rearrange_at. */
+/* As fb_rearrange_at, of a node whose result has that rank, or by the types. */
+bool fb_onnx_rearrange(const fb_graph *graph, fb_node node, int rank, fb_rearrange *found);
 bool fb_onnx_rearrange_at(const fb_onnx_types *types, fb_node node, fb_rearrange *found);
 /* The operator of a call that gives one value, in a version that is known: "Transpose"; else NULL. */
 const char *fb_onnx_operator_name(const fb_graph *graph, fb_node node);

@@ -1,5 +1,7 @@
 #include "core/analysis/rearrange.h"
 
+#include "core/analysis/onnx_types.h"
+
 static bool read_permutation(const fb_shape_call *call, int rank, int *dims) {
     fb_sizes given;
     if (!fb_sizes_named(call, "dims", &given) || given.count != rank) return false;
@@ -40,6 +42,9 @@ static bool read_form(const fb_shape_call *call, fb_rearrange *found) {
 bool fb_rearrange_at(const fb_graph *graph, fb_node node, fb_rearrange *found) {
     fb_op op = fb_node_op(graph, node);
     const fb_node_row *row = fb_node_at(graph, node);
+    if (fb_graph_is_onnx(graph))
+        return row->shape.id && fb_onnx_rearrange(graph, node, fb_shape_rank(graph, row->shape), found) &&
+               fb_node_at(graph, found->input)->shape.id && !fb_op_effects(graph, node).is_named;
     if (op == FB_OP_UNKNOWN || (op & FB_OP_IN_PLACE) || !row->shape.id || fb_op_effects(graph, node).is_unknown) return false;
     fb_shape_call call = {.graph = graph, .node = node, .op = op, .is_module = row->opcode == FB_CALL_MODULE};
     found->node = node;

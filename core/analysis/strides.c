@@ -212,7 +212,7 @@ static bool is_contiguous(const fb_graph *graph, fb_node node, int *steps) {
 
 bool fb_is_contiguous(const fb_graph *graph, fb_node node) {
     int steps = 0;
-    return is_contiguous(graph, node, &steps);
+    return fb_graph_is_onnx(graph) || is_contiguous(graph, node, &steps);
 }
 
 /* Its result has the strides of its input, which is its only tensor with dimensions. */

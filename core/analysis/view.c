@@ -243,6 +243,8 @@ bool fb_linear_of_module(const fb_graph *graph, fb_module module, fb_linear *lin
     if (!weight.id || tensor_rank(graph, weight) != 2) return false;
     fb_linear found = {
         .module = module,
+        .weight_factor = 1,
+        .bias_factor = 1,
         .weight = weight,
         .bias = fb_module_tensor(graph, module, "bias"),
         .out_features = tensor_size(graph, weight, 0),
@@ -259,7 +261,7 @@ static bool linear_of_module_call(const fb_graph *graph, fb_node node, fb_linear
     fb_node input;
     if (!sole_input(graph, node, &input)) return false;
     if (!fb_linear_of_module(graph, fb_node_at(graph, node)->module, linear)) return false;
-    linear->node = node;
+    linear->node = linear->origin = node;
     linear->input = input;
     return true;
 }
@@ -309,7 +311,12 @@ static bool linear_of_mm(const fb_graph *graph, fb_node node, fb_linear *linear)
     return is_read_whole(&reader) && measure_linear(graph, linear);
 }
 
-/* Without factors, and with a vector for a bias. */
+/* A factor that a weight takes in without overflow, and without vanishing. */
+static bool is_mild(double factor, fb_dtype dtype) {
+    return fabs(factor) >= 1.0 / 16 && fabs(factor) <= (dtype == FB_FLOAT16 ? 1 : 16);
+}
+
+/* With a vector for a bias. */
 static bool linear_of_gemm(const fb_graph *graph, fb_node node, fb_linear *linear) {
     call_reader reader = {.graph = graph, .node = node};
     linear->form = FB_LINEAR_GEMM;
@@ -317,10 +324,12 @@ static bool linear_of_gemm(const fb_graph *graph, fb_node node, fb_linear *linea
     linear->input = next_input(&reader, "input");
     linear->weight = next_tensor(&reader, "weight", false, &linear->weight_read);
     linear->bias = next_tensor(&reader, "bias", true, &linear->bias_read);
-    bool is_plain = next_number(&reader, "beta", 1) == 1 && next_number(&reader, "alpha", 1) == 1;
-    is_plain &= next_number(&reader, "transA", 0) == 0;
+    linear->weight_factor = next_number(&reader, "alpha", 1);
+    linear->bias_factor = next_number(&reader, "beta", 1);
+    if (next_number(&reader, "transA", 0) != 0) linear->input = (fb_node){0};
     linear->is_packed = next_number(&reader, "transB", 0) == 0;
-    return is_plain && is_read_whole(&reader) && measure_linear(graph, linear);
+    return is_read_whole(&reader) && measure_linear(graph, linear) && is_mild(linear->weight_factor, linear->dtype) &&
+           (!linear->bias.id || is_mild(linear->bias_factor, linear->dtype));
 }
 
 /* MatMul(input, weight) of ONNX, whose input has two dimensions or more: of one it would be a product of another shape. */
@@ -333,12 +342,39 @@ static bool linear_of_matmul(const fb_graph *graph, fb_node node, fb_linear *lin
     linear->weight = next_tensor(&reader, "other", false, &linear->weight_read);
     if (!is_read_whole(&reader) || !measure_linear(graph, linear)) return false;
     int rank = fb_shape_rank(graph, fb_node_at(graph, linear->input)->shape);
-    linear->takes_no_bias = rank != 2;
+    linear->needs_sum = rank != 2;
     return rank >= 2;
 }
 
+/* A vector added to a MatMul that nothing else reads. */
+static bool linear_of_sum(const fb_graph *graph, fb_node node, fb_linear *linear) {
+    for (size_t i = 0; i < 2; i++) {
+        fb_value argument = fb_node_arg(graph, node, i);
+        fb_node product = argument.id ? fb_value_node(graph, argument) : (fb_node){0};
+        if (!product.id || !fb_op_is(graph, product, FB_OP_MATMUL) || fb_node_at(graph, product)->user_count != 1) continue;
+        fb_linear found = *linear;
+        bool is_linear = linear_of_matmul(graph, product, &found) &&
+                         fb_tensor_read_by(graph, fb_node_arg(graph, node, 1 - i), &found.bias_read, &found.bias);
+        if (!is_linear || !is_vector_or_none(graph, found.bias, found.out_features)) continue;
+        found.node = node;
+        found.origin = product;
+        found.is_bias_first = i == 1;
+        found.needs_sum = false;
+        *linear = found;
+        return true;
+    }
+    return false;
+}
+
+fb_node fb_with_bias(const fb_graph *graph, fb_node node) {
+    fb_linear linear = {0};
+    bool is_alone = fb_graph_is_onnx(graph) && fb_op_is(graph, node, FB_OP_MATMUL) && fb_node_at(graph, node)->user_count == 1;
+    fb_node sum = is_alone ? fb_edge_user(graph, fb_user_first(graph, node)) : (fb_node){0};
+    return sum.id && fb_op_is(graph, sum, FB_OP_ADD) && linear_of_sum(graph, sum, &linear) ? sum : node;
+}
+
 bool fb_linear_at(const fb_graph *graph, fb_node node, fb_linear *linear) {
-    fb_linear found = {0};
+    fb_linear found = {.origin = node, .weight_factor = 1, .bias_factor = 1};
     fb_op op = fb_node_op(graph, node);
     bool is_function = fb_node_at(graph, node)->opcode == FB_CALL_FUNCTION, is_linear = false;
     if (op == FB_OP_LINEAR && is_function) is_linear = linear_of_function(graph, node, &found);
@@ -346,7 +382,9 @@ bool fb_linear_at(const fb_graph *graph, fb_node node, fb_linear *linear) {
     else if (op == FB_OP_ADDMM && is_function) is_linear = linear_of_addmm(graph, node, &found);
     else if (op == FB_OP_MM && is_function) is_linear = linear_of_mm(graph, node, &found);
     else if (op == FB_OP_ONNX_GEMM) is_linear = linear_of_gemm(graph, node, &found);
-    else if (op == FB_OP_MATMUL && fb_graph_is_onnx(graph)) is_linear = linear_of_matmul(graph, node, &found);
+    else if (op == FB_OP_MATMUL && fb_graph_is_onnx(graph))
+        is_linear = fb_with_bias(graph, node).id == node.id && linear_of_matmul(graph, node, &found);
+    else if (op == FB_OP_ADD && fb_graph_is_onnx(graph)) is_linear = linear_of_sum(graph, node, &found);
     if (is_linear) *linear = found;
     return is_linear;
 }

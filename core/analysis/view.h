@@ -124,32 +124,38 @@ fb_node fb_call_of_value(const fb_graph *graph, fb_node node);
 /* The tensor that a get_attr node of the main program reads, as an argument. False when the argument is anything else. */
 bool fb_tensor_read_by(const fb_graph *graph, fb_value argument, fb_node *read, fb_tensor *tensor);
 
-/* torch.nn.Linear, linear, addmm and mm, and ONNX's Gemm and MatMul: input (…, in_features), weight (out_features,
- * in_features), bias (out_features) or none.
+/* torch.nn.Linear, linear, addmm and mm, ONNX's Gemm, and its MatMul with or without an Add behind it: input (…, in_features),
+ * weight (out_features, in_features), bias (out_features) or none.
  */
 typedef enum fb_linear_form {
     FB_LINEAR_MODULE,
     FB_LINEAR_FUNCTION, /* linear(input, weight, bias) */
     FB_LINEAR_GEMM,     /* ONNX's, of two dimensions */
-    FB_LINEAR_MATMUL,   /* ONNX's: without a bias */
+    FB_LINEAR_MATMUL,   /* ONNX's: a bias is added behind it */
     FB_LINEAR_ADDMM,    /* addmm(bias, input, weightᵀ): the input is 2-D, and there must be a bias */
     FB_LINEAR_MM,       /* mm(input, weightᵀ): the input is 2-D, without a bias */
 } fb_linear_form;
 
 typedef struct fb_linear {
-    fb_node node, input;
+    fb_node node;   /* gives the value */
+    fb_node origin; /* reads the input and the weight: `node`, or the MatMul to which it adds the bias */
+    fb_node input;  /* none: a Gemm transposes it (transA) */
     fb_module module;
     fb_tensor weight, bias; /* bias none = without */
     fb_node weight_read, bias_read;
     fb_node transposition; /* the t, transpose or permute between weight_read and the call; or none */
     fb_linear_form form;
-    bool is_packed;     /* the tensor `weight` is (in_features, out_features) */
-    bool takes_no_bias; /* a MatMul on more than two dimensions */
+    bool is_packed;                    /* the tensor `weight` is (in_features, out_features) */
+    bool is_bias_first;                /* of an Add */
+    bool needs_sum;                    /* a MatMul on more than two dimensions, without a bias: an Add would give it one */
+    double weight_factor, bias_factor; /* a Gemm multiplies the two by these, others by 1 */
     int64_t in_features, out_features;
     fb_dtype dtype; /* of the weight */
     bool training;
 } fb_linear;
 bool fb_linear_at(const fb_graph *graph, fb_node node, fb_linear *linear);
+/* Of a MatMul the Add that gives it its bias; of any other node the node itself. */
+fb_node fb_with_bias(const fb_graph *graph, fb_node node);
 /* The matrix that a node other than a get_attr gives: the transposition of what one reads. */
 bool fb_matrix_read_by_node(const fb_graph *graph, fb_node node, fb_node *read, fb_node *transposition, fb_tensor *tensor);
 /* The same without a call: input none. */

@@ -13,12 +13,12 @@
 
 /* The BatchNorm as a layer: its calls. */
 static fb_layer norm_calls_of(const fb_batch_norm *norm) {
-    return (fb_layer){.call = norm->node, .module = norm->module, .input_parameter = "input"};
+    return (fb_layer){.call = norm->node, .origin = norm->call, .module = norm->module, .input_parameter = "input"};
 }
 
 /* Is this node a call of the layer? */
 static bool is_call_of(const fb_graph *g, const fb_layer *layer, fb_node node) {
-    if (!layer->module.id) return node.id == layer->call.id || node.id == fb_call_of_value(g, layer->call).id;
+    if (!layer->module.id) return node.id == layer->call.id || node.id == layer->origin.id;
     const fb_node_row *row = fb_node_at(g, node);
     return row->opcode == FB_CALL_MODULE && row->module.id == layer->module.id;
 }
@@ -49,7 +49,7 @@ static bool is_host_after(const fb_graph *g, fb_node norm_call, fb_fold *fold, f
     for (int steps = 0; at.id && steps <= FB_VIEWS_MAX; steps++) {
         fb_node next = {0};
         for (uint32_t e = fb_user_first(g, at); e; e = fb_user_next(g, e)) {
-            fb_node user = fb_edge_user(g, e);
+            fb_node user = fb_with_bias(g, fb_edge_user(g, e));
             if (!next.id && fb_view_input(g, user, NULL).id == at.id) next = user;
             if (!fb_host_at(g, user, &fold->host) || !is_wanted(fold)) continue;
             if (fb_layer_input(g, &fold->host.layer, user).id == at.id) return true;
@@ -364,7 +364,7 @@ static fb_obstacle numbers_obstacle(fb_matcher *m, const fb_fold *fold) {
     fb_dtype dtype = (fb_dtype)fb_tensor_at(g, layer->weight)->dtype;
     fb_obstacle obstacle = fb_batch_norm_numbers_obstacle(g, norm);
     if (obstacle.code) return obstacle;
-    double scale, shift, weight = fb_known_largest(m, layer->weight, dtype), bias = fb_known_largest(m, layer->bias, dtype);
+    double scale, shift, weight = fb_layer_largest_weight(m, layer, dtype), bias = fb_layer_largest_bias(m, layer, dtype);
     fb_batch_norm_measure(m, norm, dtype, &scale, &shift);
     double terms = 1; /* of each sum */
     fb_value shape = fb_tensor_at(g, layer->weight)->shape;
@@ -396,8 +396,7 @@ static void decide(fb_matcher *m, const fb_fold *fold, const fb_node *nodes, siz
                   fb_dtype_name(dtype));
     else if (!isfinite(norm->eps_number))
         fb_refuse(m, "unsupported-constant", nodes, count, "the BatchNorm's eps is not a finite number");
-    else if ((obstacle = obstacle_of(m, fold)).code || (obstacle = fb_layer_bias_obstacle(&fold->host.layer)).code)
-        fb_refuse_for(m, obstacle, nodes, count);
+    else if ((obstacle = obstacle_of(m, fold)).code) fb_refuse_for(m, obstacle, nodes, count);
     else if (m->report->pass->version > 1 && (obstacle = numbers_obstacle(m, fold)).code)
         fb_refuse_for(m, obstacle, nodes, count);
     else if (!is_change_between_refused(m, fold, nodes, count) && !is_rank_refused(m, fold)) fb_match_found(m, nodes, count);
@@ -442,7 +441,7 @@ static void fold_into_outputs(fb_rewrite *rw, const fb_fold *fold) {
     const fb_batch_norm *norm = &fold->norm;
     fb_value scale = fb_batch_norm_scale(g, norm), bias = {0};
     if (fold->host.layer.bias.id) {
-        bias = fb_recipe_sub(g, fb_recipe_tensor(g, fold->host.layer.bias), fb_recipe_tensor(g, norm->running_mean));
+        bias = fb_recipe_sub(g, fb_layer_bias(g, &fold->host.layer), fb_recipe_tensor(g, norm->running_mean));
         bias = fb_recipe_mul(g, bias, scale);
         if (norm->bias.id) bias = fb_recipe_add(g, bias, fb_recipe_tensor(g, norm->bias));
     } else {
@@ -457,7 +456,7 @@ static void fold_into_inputs(fb_rewrite *rw, const fb_fold *fold) {
     fb_graph *g = fb_rewrite_graph(rw);
     fb_value scale = fb_batch_norm_scale(g, &fold->norm), shift = fb_batch_norm_shift(g, &fold->norm);
     fb_value weight = fb_host_scale_inputs(g, &fold->host, scale), bias = fb_host_times(g, &fold->host, shift);
-    if (fold->host.layer.bias.id) bias = fb_recipe_add(g, fb_recipe_tensor(g, fold->host.layer.bias), bias);
+    if (fold->host.layer.bias.id) bias = fb_recipe_add(g, fb_layer_bias(g, &fold->host.layer), bias);
     fb_layer_set_weight(rw, &fold->host.layer, weight);
     fb_layer_set_bias(rw, &fold->host.layer, bias);
 }

@@ -1,6 +1,8 @@
 /* Layers in both dialects: see layer.h. */
 #include "core/pass/layer.h"
 
+#include <math.h>
+
 #include "core/analysis/view.h"
 #include "core/operators/spelling.h"
 #include "core/pass/build.h"
@@ -12,6 +14,9 @@
 fb_layer fb_linear_layer(const fb_linear *linear) {
     return (fb_layer){
         .call = linear->node,
+        .origin = linear->origin,
+        .weight_factor = linear->weight_factor,
+        .bias_factor = linear->bias_factor,
         .module = linear->module,
         .weight = linear->weight,
         .bias = linear->bias,
@@ -19,18 +24,25 @@ fb_layer fb_linear_layer(const fb_linear *linear) {
         .bias_read = linear->bias_read,
         .transposition = linear->transposition,
         .is_mm = linear->form == FB_LINEAR_MM || linear->form == FB_LINEAR_MATMUL,
-        .takes_no_bias = linear->takes_no_bias,
+        .needs_sum = linear->needs_sum,
         .weight_parameter = linear->form >= FB_LINEAR_ADDMM    ? "mat2"
                             : linear->form == FB_LINEAR_MATMUL ? "other"
                                                                : "weight",
-        .bias_parameter = linear->form == FB_LINEAR_ADDMM ? "input" : "bias",
-        .input_parameter = linear->form == FB_LINEAR_ADDMM ? "mat1" : "input",
+        .bias_parameter = linear->form == FB_LINEAR_ADDMM || linear->is_bias_first ? "input"
+                          : linear->form == FB_LINEAR_MATMUL                       ? "other"
+                                                                                   : "bias",
+        .input_parameter = linear->form == FB_LINEAR_ADDMM                       ? "mat1"
+                           : linear->form == FB_LINEAR_GEMM && !linear->input.id ? NULL
+                                                                                 : "input",
     };
 }
 
 static fb_layer conv_layer(const fb_conv *conv) {
     return (fb_layer){
         .call = conv->node,
+        .origin = conv->node,
+        .weight_factor = 1,
+        .bias_factor = 1,
         .module = conv->module,
         .weight = conv->weight,
         .bias = conv->bias,
@@ -93,15 +105,10 @@ fb_obstacle fb_named_obstacle(const fb_graph *g, fb_node call) {
     return is_named ? fb_effect_obstacle(g, call) : FB_NO_OBSTACLE;
 }
 
-fb_obstacle fb_layer_bias_obstacle(const fb_layer *layer) {
-    return layer->takes_no_bias && !layer->bias.id
-               ? (fb_obstacle){"unsupported-form", "a MatMul of more than two dimensions takes no bias"}
-               : FB_NO_OBSTACLE;
-}
-
 fb_obstacle fb_layer_obstacle(fb_matcher *m, const fb_layer *layer) {
     if (layer->module.id) return fb_module_obstacle(m, layer->module);
     fb_obstacle obstacle = fb_named_obstacle(m->graph, layer->call);
+    if (!obstacle.code) obstacle = fb_named_obstacle(m->graph, layer->origin);
     if (!obstacle.code) obstacle = fb_read_obstacle(m, layer->weight_read);
     return obstacle.code ? obstacle : fb_read_obstacle(m, layer->bias_read);
 }
@@ -119,10 +126,32 @@ uint32_t fb_layer_call_count(const fb_usage *usage, const fb_layer *layer) {
 }
 
 fb_node fb_layer_input(const fb_graph *graph, const fb_layer *layer, fb_node call) {
-    return fb_call_argument_node(graph, fb_call_of_value(graph, call), layer->input_parameter);
+    if (!layer->input_parameter) return (fb_node){0};
+    return fb_call_argument_node(graph, layer->origin.id && !layer->module.id ? layer->origin : call, layer->input_parameter);
+}
+
+double fb_layer_largest_weight(fb_matcher *m, const fb_layer *layer, fb_dtype dtype) {
+    return fabs(layer->weight_factor) * fb_known_largest(m, layer->weight, dtype);
+}
+
+double fb_layer_largest_bias(fb_matcher *m, const fb_layer *layer, fb_dtype dtype) {
+    return layer->bias.id ? fabs(layer->bias_factor) * fb_known_largest(m, layer->bias, dtype) : 0;
 }
 
 /* ---- recipes ----------------------------------------------------------------------------------------------------------- */
+
+static fb_value multiplied(fb_graph *g, fb_tensor tensor, double factor) {
+    fb_value recipe = fb_recipe_tensor(g, tensor);
+    return factor == 1 ? recipe : fb_recipe_mul(g, recipe, fb_recipe_full(g, NULL, 0, fb_make_float(g, factor)));
+}
+
+fb_value fb_layer_weight(fb_graph *g, const fb_layer *layer) {
+    return multiplied(g, layer->weight, layer->weight_factor);
+}
+
+fb_value fb_layer_bias(fb_graph *g, const fb_layer *layer) {
+    return multiplied(g, layer->bias, layer->bias_factor);
+}
 
 /* `factor` along one axis of the weight, the other 1. */
 static fb_value along(fb_graph *g, const fb_linear *linear, fb_value factor, int axis) {
@@ -132,7 +161,7 @@ static fb_value along(fb_graph *g, const fb_linear *linear, fb_value factor, int
     int64_t sizes[2] = {1, 1};
     if (type.rank == 1) sizes[axis] = type.sizes[0];
     fb_value shaped = type.rank == 1 && axis == 0 ? fb_recipe_reshape(g, factor, sizes, 2) : factor;
-    return fb_recipe_mul(g, fb_recipe_tensor(g, linear->weight), shaped);
+    return fb_recipe_mul(g, multiplied(g, linear->weight, linear->weight_factor), shaped);
 }
 
 static fb_value linear_scale_outputs(fb_graph *g, const fb_linear *linear, fb_value factor) {
@@ -144,7 +173,7 @@ fb_value fb_linear_scale_inputs(fb_graph *g, const fb_linear *linear, fb_value f
 }
 
 fb_value fb_linear_times(fb_graph *g, const fb_linear *linear, fb_value x) {
-    fb_value weight = fb_recipe_tensor(g, linear->weight);
+    fb_value weight = multiplied(g, linear->weight, linear->weight_factor);
     return linear->is_packed ? fb_recipe_matmul(g, x, weight) : fb_recipe_matmul(g, weight, x);
 }
 
@@ -230,10 +259,17 @@ fb_value fb_host_times(fb_graph *g, const fb_host *host, fb_value x) {
 
 /* ---- for `edit` --------------------------------------------------------------------------------------------------------- */
 
-/* mm(x, W) becomes addmm(bias, x, W), and MatMul(x, W) Gemm(x, W, bias). */
-static void make_addmm(fb_rewrite *rw, const fb_layer *layer, fb_value bias) {
+/* mm(x, W) becomes addmm(bias, x, W), and MatMul(x, W) Gemm(x, W, bias), or Add(MatMul(x, W), bias). */
+static void add_bias(fb_rewrite *rw, const fb_layer *layer, fb_value bias) {
     fb_graph *g = fb_rewrite_graph(rw);
     fb_node call = layer->call;
+    if (layer->needs_sum) {
+        const fb_node_row *row = fb_node_at(g, call);
+        fb_node product = fb_insert_typed(rw, call, FB_CALL_FUNCTION, fb_node_target(g, call), row->args, row->kwargs,
+                                          row->shape, (fb_dtype)row->dtype);
+        fb_build_over(rw, call, FB_MADE_ADD, FB_ARGS(g, fb_make_node(g, product), bias), FB_VALUE_EMPTY_MAP);
+        return;
+    }
     fb_value input = fb_call_argument(g, call, "input"), weight = fb_call_argument(g, call, layer->weight_parameter);
     fb_new_linear made = fb_linear_call(g, input, weight, bias, true);
     fb_build_over(rw, call, made.made, made.args, made.kwargs);
@@ -330,7 +366,9 @@ static void set_argument(fb_rewrite *rw, const fb_layer *layer, const char *para
                          fb_value recipe, bool requires_grad) {
     fb_graph *g = fb_rewrite_graph(rw);
     fb_dtype dtype = (fb_dtype)fb_tensor_at(g, layer->weight)->dtype;
-    fb_node transposition = read.id == layer->weight_read.id ? layer->transposition : (fb_node){0};
+    bool is_weight = read.id == layer->weight_read.id;
+    fb_node transposition = is_weight ? layer->transposition : (fb_node){0}, reader = is_weight ? layer->origin : layer->call;
+    if (is_weight && reader.id != layer->call.id) fb_note_new_value(rw, reader);
     fb_module owner = fb_node_at(g, read.id ? read : layer->weight_read)->module;
     bool is_alone = !transposition.id || fb_node_at(g, transposition)->user_count == 1;
     if (read.id && is_alone && !is_crowded(g, owner) && is_exchangeable(rw, read, recipe)) {
@@ -348,10 +386,10 @@ static void set_argument(fb_rewrite *rw, const fb_layer *layer, const char *para
     }
     if (text) {
         fb_put_parameter(rw, owner, text, recipe, dtype, requires_grad);
-        fb_node now = fb_insert_read(rw, layer->call, owner, text);
+        fb_node now = fb_insert_read(rw, reader, owner, text);
         if (now.id && transposition.id) now = fb_transpose_again(rw, layer, now);
-        if (now.id && layer->is_mm && !read.id) make_addmm(rw, layer, fb_make_node(g, now));
-        else if (now.id) fb_give_argument(rw, layer->call, parameter, fb_make_node(g, now));
+        if (now.id && layer->is_mm && !read.id) add_bias(rw, layer, fb_make_node(g, now));
+        else if (now.id) fb_give_argument(rw, reader, parameter, fb_make_node(g, now));
         if (transposition.id) fb_erase_unread(rw, transposition);
         fb_release_read(rw, read);
     }
@@ -375,6 +413,7 @@ void fb_layer_set_weight(fb_rewrite *rw, const fb_layer *layer, fb_value recipe)
     const fb_tensor_row *old = fb_tensor_at(g, layer->weight);
     if (!layer->module.id) {
         set_argument(rw, layer, layer->weight_parameter, layer->weight_read, "weight", recipe, old->requires_grad);
+        if (layer->weight_factor != 1) fb_remove_argument(rw, layer->origin, "alpha");
         return;
     }
     fb_put_parameter(rw, layer->module, "weight", recipe, (fb_dtype)old->dtype, old->requires_grad);
@@ -387,10 +426,18 @@ void fb_layer_set_bias(fb_rewrite *rw, const fb_layer *layer, fb_value recipe) {
     bool requires_grad = fb_tensor_at(g, like)->requires_grad;
     if (!layer->module.id) {
         set_argument(rw, layer, layer->bias_parameter, layer->bias_read, "bias", recipe, requires_grad);
+        if (layer->bias_factor != 1) fb_remove_argument(rw, layer->origin, "beta");
         return;
     }
     fb_put_parameter(rw, layer->module, "bias", recipe, (fb_dtype)fb_tensor_at(g, layer->weight)->dtype, requires_grad);
     fb_set_config(rw, layer->module, "bias", fb_make_bool(g, true));
+}
+
+void fb_layer_release(fb_rewrite *rw, const fb_layer *layer) {
+    fb_release_reads(rw, layer->call);
+    if (layer->module.id || layer->origin.id == layer->call.id) return;
+    fb_release_reads(rw, layer->origin);
+    fb_erase_unread(rw, layer->origin);
 }
 
 void fb_layer_clear_bias(fb_rewrite *rw, const fb_layer *layer) {
@@ -398,7 +445,9 @@ void fb_layer_clear_bias(fb_rewrite *rw, const fb_layer *layer) {
         fb_clear_parameter(rw, layer->module, "bias");
         fb_set_config(rw, layer->module, "bias", fb_make_bool(fb_rewrite_graph(rw), false));
     } else if (layer->bias.id) {
-        take_argument(rw, layer->call, layer->bias_parameter);
+        if (layer->origin.id != layer->call.id) fb_absorb(rw, layer->call, layer->origin);
+        else take_argument(rw, layer->call, layer->bias_parameter);
+        if (layer->bias_factor != 1) fb_remove_argument(rw, layer->call, "beta");
         fb_release_read(rw, layer->bias_read);
     }
 }

@@ -15,13 +15,15 @@
 #include "core/pass/pass.h"
 
 typedef struct fb_layer {
-    fb_node call;                                  /* one call of it */
+    fb_node call;                                  /* one call of it, which gives the value */
+    fb_node origin;                                /* of a function: reads input and weight; `call`, or what that reads */
     fb_module module;                              /* none: a function */
     fb_tensor weight, bias;                        /* as the view gives them */
     fb_node weight_read, bias_read;                /* get_attr nodes of a function */
     fb_node transposition;                         /* between weight_read and the call, or none */
     bool is_mm;                                    /* it becomes addmm, or Gemm, when it gets a bias; */
-    bool takes_no_bias;                            /* and then it can't */
+    bool needs_sum;                                /* or an Add behind it */
+    double weight_factor, bias_factor;             /* as of fb_linear: what is set takes them in */
     const char *weight_parameter, *bias_parameter; /* of a function: the parameters' names */
     const char *input_parameter;
 } fb_layer;
@@ -53,8 +55,6 @@ fb_obstacle fb_layer_obstacle(fb_matcher *matcher, const fb_layer *layer);
 fb_obstacle fb_read_obstacle(fb_matcher *matcher, fb_node read);
 /* "unknown-bytes": of an ONNX model a sparse weight, or one whose file is not here. What is made of it could not be written. */
 fb_obstacle fb_bytes_obstacle(const fb_graph *graph, fb_tensor tensor);
-/* Why it cannot get a bias: "unsupported-form". */
-fb_obstacle fb_layer_bias_obstacle(const fb_layer *layer);
 /* "named-elsewhere": something beside an ONNX graph names the call's value, which must stay then. */
 fb_obstacle fb_named_obstacle(const fb_graph *graph, fb_node call);
 
@@ -64,6 +64,9 @@ fb_node fb_layer_next_call(const fb_usage *usage, const fb_layer *layer, fb_node
 uint32_t fb_layer_call_count(const fb_usage *usage, const fb_layer *layer);
 /* The node that one of the layer's calls reads as its input, or none. */
 fb_node fb_layer_input(const fb_graph *graph, const fb_layer *layer, fb_node call);
+/* fb_known_largest of the weight or the bias, of dtype `dtype`, as it is multiplied. */
+double fb_layer_largest_weight(fb_matcher *matcher, const fb_layer *layer, fb_dtype dtype);
+double fb_layer_largest_bias(fb_matcher *matcher, const fb_layer *layer, fb_dtype dtype);
 /* ---- for `edit` -------------------------------------------------------------------------------------------------------- */
 
 /* In the weight's dtype. A bias keeps the old one's requires_grad, a new one has the weight's. */
@@ -73,7 +76,9 @@ void fb_layer_set_bias(fb_rewrite *rewrite, const fb_layer *layer, fb_value reci
 fb_node fb_transpose_again(fb_rewrite *rewrite, const fb_layer *layer, fb_node read);
 /* Gives a call of a layer its weight or bias, which it may not have yet. Weights come before everything but the input. */
 void fb_give_argument(fb_rewrite *rewrite, fb_node call, const char *parameter, fb_value value);
-/* Afterwards it has none. Not for a packed Linear. */
+/* Before a function's call gives or reads something else: releases what it reads, and the product behind an Add. */
+void fb_layer_release(fb_rewrite *rewrite, const fb_layer *layer);
+/* Afterwards it has none. Not for addmm. */
 void fb_layer_clear_bias(fb_rewrite *rewrite, const fb_layer *layer);
 
 /* A call loses its weight and bias: it gives the normalised value alone. Spelled out, the value before the scaling takes its
@@ -85,6 +90,10 @@ void fb_norm_clear_affine(fb_rewrite *rewrite, const fb_norm *norm);
 const char *fb_free_attribute(fb_rewrite *rewrite, fb_module owner, const char *base, fb_buffer *out);
 
 /* ---- arithmetic on a layer's weight, as recipes ------------------------------------------------------------------------- */
+
+/* Weight and bias as they are multiplied, in the shapes in which the layer holds them. */
+fb_value fb_layer_weight(fb_graph *graph, const fb_layer *layer);
+fb_value fb_layer_bias(fb_graph *graph, const fb_layer *layer);
 
 /* The weight as the layer holds it, with each output or input channel multiplied by its number of `factor`, which has the shape
  * (channels), or no dimension at all. */

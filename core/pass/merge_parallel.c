@@ -53,7 +53,8 @@ static const fb_obstacle meanings[FB_GROUP_KEYS] = {
 
 typedef struct candidate {
     fb_node node;
-    uint32_t ordinal;
+    uint32_t ordinal;           /* of what reads the shared value */
+    size_t calls;               /* 2: a bias is added behind */
     int64_t key[FB_GROUP_KEYS]; /* what must be equal */
 } candidate;
 
@@ -96,18 +97,25 @@ static void match_largest_group(fb_matcher *m, const candidate *candidates, size
     if (count < 2) return;
     const candidate *model = in_largest(m, candidates, count);
     fb_buffer group = {0};
+    size_t calls = 0, left = 1; /* of the group, and of the layer that it becomes */
     for (size_t i = 0; i < count; i++) {
         size_t k = 0;
         while (k < FB_GROUP_KEYS && candidates[i].key[k] == model->key[k]) k++;
-        if (k == FB_GROUP_KEYS) fb_buffer_append(&group, &candidates[i].node, sizeof(fb_node));
-        else fb_refuse_for(m, meanings[k], &candidates[i].node, 1); /* for the first key that differs */
+        if (k < FB_GROUP_KEYS) {
+            fb_refuse_for(m, meanings[k], &candidates[i].node, 1); /* for the first key that differs */
+            continue;
+        }
+        fb_buffer_append(&group, &candidates[i].node, sizeof(fb_node));
+        calls += candidates[i].calls;
+        if (candidates[i].calls > left) left = candidates[i].calls;
     }
+    left += cost;
     size_t size = group.size / sizeof(fb_node);
     m->failed |= group.failed;
     const fb_node *nodes = (const fb_node *)(const void *)group.data;
-    if (size >= 2 && size >= gain + 1 + cost && !m->failed) fb_match_found(m, nodes, size);
+    if (size >= 2 && calls >= gain + left && !m->failed) fb_match_found(m, nodes, size);
     else if (size >= 2 && !m->failed)
-        fb_refuse(m, "minimum-gain", nodes, size, "merging %zu saves %zu, and minimum_gain asks for %zu", size, size - 1 - cost,
+        fb_refuse(m, "minimum-gain", nodes, size, "merging %zu saves %zu, and minimum_gain asks for %zu", size, calls - left,
                   gain);
     fb_buffer_free(&group);
 }
@@ -146,7 +154,9 @@ static fb_value concatenated(fb_graph *g, const fb_host *hosts, size_t count, bo
     for (size_t i = 0; i < count; i++) {
         const fb_host *host = &hosts[i];
         fb_tensor part = is_bias ? host->layer.bias : host->layer.weight;
-        parts[i] = part.id ? fb_recipe_tensor(g, part) : fb_recipe_zeros(g, &host->outputs, 1, host->dtype);
+        parts[i] = !part.id  ? fb_recipe_zeros(g, &host->outputs, 1, host->dtype)
+                   : is_bias ? fb_layer_bias(g, &host->layer)
+                             : fb_layer_weight(g, &host->layer);
     }
     recipe = fb_recipe_concat(g, hosts->linear.is_packed && !is_bias ? 1 : 0, parts, count);
     free(parts);
@@ -210,21 +220,22 @@ static fb_module put_merged(fb_rewrite *rw, const fb_host *hosts, size_t count) 
     return merged;
 }
 
-/* Spelled as the first; addmm in place of mm where there is a bias. `bias_read` none = without. */
+/* Spelled as the first; addmm in place of mm where there is a bias, and an Add behind a MatMul. `bias_read` none = without. */
 static fb_node insert_linear(fb_rewrite *rw, const fb_host *first, fb_node read, fb_node bias_read) {
     fb_graph *g = fb_rewrite_graph(rw);
     const fb_linear *linear = &first->linear;
-    fb_value input = fb_make_node(g, linear->input), args;
+    fb_node at = linear->origin;
+    fb_value input = fb_make_node(g, linear->input), args, bias = bias_read.id ? fb_make_node(g, bias_read) : (fb_value){0};
     fb_value weight = fb_make_node(g, read.id && linear->transposition.id ? fb_transpose_again(rw, &first->layer, read) : read);
-    if (!bias_read.id) {
-        args = FB_ARGS(g, input, weight);
-    } else {
-        fb_value bias = fb_make_node(g, bias_read);
-        args = linear->form >= FB_LINEAR_ADDMM ? FB_ARGS(g, bias, input, weight) : FB_ARGS(g, input, weight, bias);
-    }
-    if (linear->form == FB_LINEAR_MM && bias_read.id) return fb_build(rw, linear->node, FB_MADE_ADDMM, args, (fb_value){0});
-    fb_value kwargs = fb_graph_is_onnx(g) ? fb_node_at(g, linear->node)->kwargs : (fb_value){0};
-    return fb_insert_before(rw, linear->node, FB_CALL_FUNCTION, fb_node_target(g, linear->node), args, kwargs);
+    bool is_sum = bias.id && linear->form == FB_LINEAR_MATMUL, is_gemm = linear->form == FB_LINEAR_GEMM;
+    if (!bias.id || is_sum) args = FB_ARGS(g, input, weight);
+    else args = linear->form >= FB_LINEAR_ADDMM ? FB_ARGS(g, bias, input, weight) : FB_ARGS(g, input, weight, bias);
+    if (linear->form == FB_LINEAR_MM && bias.id) return fb_build(rw, at, FB_MADE_ADDMM, args, (fb_value){0});
+    fb_value kwargs = is_gemm ? fb_node_at(g, at)->kwargs : (fb_value){0};
+    fb_node product = fb_insert_before(rw, at, FB_CALL_FUNCTION, fb_node_target(g, at), args, kwargs);
+    if (linear->weight_factor != 1) fb_remove_argument(rw, product, "alpha");
+    if (linear->bias_factor != 1) fb_remove_argument(rw, product, "beta");
+    return is_sum ? fb_build(rw, at, FB_MADE_ADD, FB_ARGS(g, fb_make_node(g, product), bias), FB_VALUE_EMPTY_MAP) : product;
 }
 
 /* A copy of the first call, with weight and bias exchanged. */
@@ -243,18 +254,16 @@ static fb_node insert_conv(fb_rewrite *rw, const fb_host *first, fb_node read, f
 /* Inserts, before the first, a layer that gives the results of all side by side: weights and biases joined, zeros where one
  * has no bias. It is called as they are (they are spelled alike), and owned by a new module after the first's:
  * "encoder.0.query-key-value-merged". None after a failure. */
-static fb_node insert_merged(fb_rewrite *rw, const fb_host *hosts, size_t count) {
+static fb_node insert_merged(fb_rewrite *rw, const fb_host *first, fb_module merged) {
     fb_graph *g = fb_rewrite_graph(rw);
-    const fb_host *first = &hosts[0];
-    fb_module merged = put_merged(rw, hosts, count);
     if (!merged.id) return (fb_node){0};
     if (first->layer.module.id) {
         const char *path = fb_text(g, fb_module_at(g, merged)->path);
         fb_value args = FB_ARGS(g, fb_make_node(g, input_of(first)));
         return fb_insert_before(rw, first->layer.call, FB_CALL_MODULE, path, args, (fb_value){0});
     }
-    fb_node read = fb_insert_read(rw, first->layer.call, merged, "weight"), bias_read = {0};
-    if (fb_module_tensor(g, merged, "bias").id) bias_read = fb_insert_read(rw, first->layer.call, merged, "bias");
+    fb_node read = fb_insert_read(rw, first->layer.origin, merged, "weight"), bias_read = {0};
+    if (fb_module_tensor(g, merged, "bias").id) bias_read = fb_insert_read(rw, first->layer.origin, merged, "bias");
     return first->is_linear ? insert_linear(rw, first, read, bias_read) : insert_conv(rw, first, read, bias_read);
 }
 
@@ -274,7 +283,7 @@ static void cut_out_of_merged(fb_rewrite *rw, const fb_host *host, fb_node merge
 /* The same of a call that gives the parts. */
 static void cut_out_of_split(fb_rewrite *rw, const fb_host *host, fb_node split, size_t index) {
     fb_graph *g = fb_rewrite_graph(rw);
-    fb_release_reads(rw, host->layer.call);
+    fb_layer_release(rw, &host->layer);
     fb_set_target(rw, host->layer.call, FB_CALL_FUNCTION, FB_TARGET_GETITEM);
     fb_set_args(rw, host->layer.call, FB_ARGS(g, fb_make_node(g, split), fb_make_int(g, (int64_t)index)), FB_VALUE_EMPTY_MAP);
 }
@@ -290,7 +299,7 @@ static bool is_linear_like_call(const fb_graph *g, fb_node n, fb_node shared) {
 
 /* A layer of the kind, on the shared value. */
 static bool is_host_call(const fb_graph *g, fb_node n, fb_node shared, bool is_linear, fb_host *host) {
-    return fb_host_at(g, n, host) && host->is_linear == is_linear && input_of(host).id == shared.id;
+    return fb_host_at(g, fb_with_bias(g, n), host) && host->is_linear == is_linear && input_of(host).id == shared.id;
 }
 
 /* The same, or a call of what looks like a Linear. */
@@ -342,7 +351,8 @@ static fb_obstacle obstacle(fb_matcher *m, const fb_host *host) {
 /* An option of a convolution, as it is written: values are equal when their ids are. None when it is left out. */
 static int64_t option(const fb_graph *g, const fb_layer *layer, const char *name, const char *onnx) {
     if (layer->module.id) return fb_module_config(g, layer->module, name).id;
-    return fb_call_argument(g, layer->call, fb_graph_is_onnx(g) ? onnx : name).id;
+    fb_value value = fb_call_argument(g, layer->call, name);
+    return value.id ? value.id : fb_call_argument(g, layer->call, onnx).id;
 }
 
 static void fill_keys(const fb_graph *g, const fb_host *host, int64_t key[FB_GROUP_KEYS]) {
@@ -366,7 +376,7 @@ static void fill_keys(const fb_graph *g, const fb_host *host, int64_t key[FB_GRO
 static bool read_candidate(fb_matcher *m, fb_node n, fb_node shared, bool is_linear, candidate *out) {
     const fb_graph *g = m->graph;
     fb_host host;
-    if (!is_call(g, n, shared, is_linear) || fb_is_marked(m, n)) return false;
+    if (!is_call(g, n, shared, is_linear) || fb_is_marked(m, n = fb_with_bias(g, n))) return false;
     if (!fb_host_at(g, n, &host)) {
         const char *type = fb_text(g, fb_module_at(g, fb_node_at(g, n)->module)->type);
         fb_refuse_node(m, "unsupported-type", n, "%s is not exactly torch's Linear", type);
@@ -377,19 +387,21 @@ static bool read_candidate(fb_matcher *m, fb_node n, fb_node shared, bool is_lin
         fb_refuse_for(m, stands, &n, 1);
         return false;
     }
-    *out = (candidate){.node = n, .ordinal = fb_node_at(g, n)->ordinal};
+    *out = (candidate){
+        .node = n, .ordinal = fb_node_at(g, host.layer.origin)->ordinal, .calls = 1 + (host.layer.origin.id != n.id)};
     fill_keys(g, &host, out->key);
     return true;
 }
 
 /* How a candidate is spelled: 0 for a module; for a function the target's symbol, and how it holds its weight. mm is addmm
- * without a bias. */
+ * without a bias, and MatMul has one behind it or none. */
 static uint64_t spelling_of(const fb_graph *g, fb_node n) {
     const fb_node_row *row = fb_node_at(g, n);
     fb_linear linear;
     if (row->opcode == FB_CALL_MODULE) return 0;
     if (!fb_linear_at(g, n, &linear)) return (uint64_t)row->target.id << 3 | 4;
     uint64_t held = (uint64_t)linear.is_packed << 1 | (linear.transposition.id != 0);
+    row = fb_node_at(g, linear.origin);
     return linear.form >= FB_LINEAR_ADDMM ? (uint64_t)fb_is_aten(g, n) << 2 | held : (uint64_t)row->target.id << 3 | 4 | held;
 }
 
@@ -524,16 +536,15 @@ void fb_match_parallel(fb_matcher *m, fb_node shared, bool is_linear) {
 /* ---- edit -------------------------------------------------------------------------------------------------------------- */
 
 /* The parts of what ONNX's merged layer gives, by one call. */
-static fb_node split_merged(fb_rewrite *rw, const fb_host *hosts, size_t count, fb_node merged) {
+static fb_node split_merged(fb_rewrite *rw, const fb_host *hosts, size_t count, fb_module owner, fb_node merged) {
     fb_graph *g = fb_rewrite_graph(rw);
-    fb_node first = hosts->layer.call;
-    fb_value shape = fb_node_at(g, first)->shape;
+    fb_node first = hosts->layer.origin;
+    fb_value shape = fb_node_at(g, hosts->layer.call)->shape;
     int axis = hosts->is_linear ? fb_shape_rank(g, shape) - 1 : 1;
     int64_t *sizes = malloc(count * sizeof *sizes), outputs = 0;
     for (size_t i = 0; sizes && i < count; i++) outputs += sizes[i] = hosts[i].outputs;
     if (sizes && shape.id)
         fb_set_result_type(rw, merged, fb_list_with(g, shape, (size_t)axis, fb_make_int(g, outputs)), hosts->dtype);
-    fb_module owner = fb_node_at(g, fb_call_argument_node(g, merged, hosts->layer.weight_parameter))->module;
     fb_node split = sizes ? fb_build_split(rw, first, owner, merged, axis, sizes, count) : (fb_node){0};
     if (!sizes) fb_graph_fail_memory(g);
     free(sizes);
@@ -542,10 +553,11 @@ static fb_node split_merged(fb_rewrite *rw, const fb_host *hosts, size_t count, 
 
 static void edit_hosts(fb_rewrite *rw, const fb_host *hosts, size_t count) {
     fb_graph *g = fb_rewrite_graph(rw);
-    fb_node all = insert_merged(rw, hosts, count), split = {0};
+    fb_module merged = put_merged(rw, hosts, count);
+    fb_node all = insert_merged(rw, hosts, merged), split = {0};
     if (!all.id) return;
     fb_mark(rw, all);
-    if (fb_graph_is_onnx(g) && !(split = split_merged(rw, hosts, count, all)).id) return;
+    if (fb_graph_is_onnx(g) && !(split = split_merged(rw, hosts, count, merged, all)).id) return;
     int64_t start = 0;
     for (size_t i = 0; i < count; i++) {
         if (split.id) cut_out_of_split(rw, &hosts[i], split, i);

@@ -30,7 +30,7 @@
 /* Is it a Linear's call that takes the value in? */
 static bool is_linear_of(const fb_graph *g, fb_node node, fb_node value) {
     fb_linear linear;
-    return fb_linear_at(g, node, &linear) && linear.input.id == value.id;
+    return fb_linear_at(g, fb_with_bias(g, node), &linear) && linear.input.id == value.id;
 }
 
 /* Appends the Linears and the views that read the value. NULL, or why one of the readers prevents the fold. */
@@ -43,7 +43,8 @@ static fb_obstacle list_readers_of(fb_matcher *m, fb_node value, fb_buffer *node
     for (size_t i = 0; users && i < count && fb_matcher_goes_on(m); i++) {
         if (fb_reads_type_only_of(g, users[i], value)) continue;
         if (is_linear_of(g, users[i], value) || fb_view_input(g, users[i], NULL).id == value.id) {
-            fb_buffer_append(nodes, &users[i], sizeof value);
+            fb_node reader = fb_with_bias(g, users[i]);
+            fb_buffer_append(nodes, &reader, sizeof value);
             continue;
         }
         bool is_output = fb_node_at(g, users[i])->opcode == FB_OUTPUT;
@@ -103,10 +104,11 @@ static bool has_dtype(const fb_graph *g, const fb_norm *norm, fb_dtype dtype) {
 
 static fb_obstacle numbers_obstacle(fb_matcher *m, const fb_norm *norm, const fb_linear *linear) {
     fb_dtype dtype = linear->dtype;
-    double weight = fb_known_largest(m, linear->weight, dtype);
+    fb_layer layer = fb_linear_layer(linear);
+    double weight = fb_layer_largest_weight(m, &layer, dtype);
     double scale = norm->weight.id ? fb_known_largest(m, norm->weight, dtype) : 1;
     double shift = (double)norm->features * weight * fb_known_largest(m, norm->bias, dtype);
-    return fb_range_obstacle(dtype, fmax(weight * scale, norm->bias.id ? fb_known_largest(m, linear->bias, dtype) + shift : 0));
+    return fb_range_obstacle(dtype, fmax(weight * scale, norm->bias.id ? fb_layer_largest_bias(m, &layer, dtype) + shift : 0));
 }
 
 static fb_obstacle linear_obstacle(fb_matcher *m, const fb_norm *norm, fb_node call) {
@@ -193,13 +195,16 @@ static void match(fb_matcher *m, fb_node n) {
 
 static void fold_into(fb_rewrite *rw, const fb_norm *norm, const fb_linear *linear) {
     fb_graph *g = fb_rewrite_graph(rw);
+    fb_linear now = *linear;
     fb_layer layer = fb_linear_layer(linear);
     if (norm->bias.id) {
         fb_value bias = fb_linear_times(g, linear, fb_recipe_tensor(g, norm->bias));
-        if (linear->bias.id) bias = fb_recipe_add(g, fb_recipe_tensor(g, linear->bias), bias);
+        if (linear->bias.id) bias = fb_recipe_add(g, fb_layer_bias(g, &layer), bias);
         fb_layer_set_bias(rw, &layer, bias);
+        fb_linear_at(g, linear->node, &now); /* it may be spelled in another way to have a bias */
     }
-    if (norm->weight.id) fb_layer_set_weight(rw, &layer, fb_linear_scale_inputs(g, linear, fb_recipe_tensor(g, norm->weight)));
+    layer = fb_linear_layer(&now);
+    if (norm->weight.id) fb_layer_set_weight(rw, &layer, fb_linear_scale_inputs(g, &now, fb_recipe_tensor(g, norm->weight)));
     fb_mark(rw, linear->node);
 }
 

@@ -81,17 +81,6 @@ static bool affine_at(const fb_graph *graph, fb_node node, constant_call *affine
     return false;
 }
 
-/* How often the node's arguments name `input`. */
-typedef struct input_count {
-    fb_node input;
-    int times;
-} input_count;
-
-static void count_input(void *context, fb_node input) {
-    input_count *c = context;
-    c->times += input.id == c->input.id;
-}
-
 /* The input whose multiplication by a number multiplies the result by it: of a view, x; of x @ y, x. None for other calls. */
 static fb_node scaled_input(const fb_graph *graph, fb_node node) {
     switch (fb_node_op(graph, node)) {
@@ -112,13 +101,10 @@ static fb_node scaled_input(const fb_graph *graph, fb_node node) {
     case FB_OP_MATMUL:
     case FB_OP_MM:
     case FB_OP_BMM: break;
-    default: return (fb_node){0};
+    default: return fb_view_input(graph, node, NULL);
     }
-    fb_value first = fb_call_argument(graph, node, "input");
-    input_count c = {.input = first.id ? fb_value_node(graph, first) : (fb_node){0}};
-    fb_value_visit_nodes(graph, fb_node_at(graph, node)->args, count_input, &c);
-    fb_value_visit_nodes(graph, fb_node_at(graph, node)->kwargs, count_input, &c);
-    return c.times == 1 ? c.input : (fb_node){0};
+    fb_node input = fb_call_argument_node(graph, node, "input");
+    return input.id && fb_mentions_of(graph, node, input) == 1 ? input : (fb_node){0};
 }
 
 /* A fold of a constant factor or addend into a layer's weight and bias. */
@@ -157,7 +143,7 @@ static void scale(fb_rewrite *rw, const scale_fold *fold, fb_value factor) {
                         fold->is_after ? fb_host_scale_outputs(g, &fold->host, factor)
                                        : fb_host_scale_inputs(g, &fold->host, factor));
     if (fold->is_after && fold->host.layer.bias.id)
-        fb_layer_set_bias(rw, &fold->host.layer, fb_recipe_mul(g, fb_recipe_tensor(g, fold->host.layer.bias), factor));
+        fb_layer_set_bias(rw, &fold->host.layer, fb_recipe_mul(g, fb_layer_bias(g, &fold->host.layer), factor));
 }
 
 /* The host's channels, where it meets the constant. */
@@ -169,7 +155,7 @@ static void shift(fb_rewrite *rw, const scale_fold *fold, fb_value addend) {
     fb_graph *g = fb_rewrite_graph(rw);
     addend = by_channel(g, addend, channels_of(fold));
     if (!fold->is_after) addend = fb_host_times(g, &fold->host, addend);
-    if (fold->host.layer.bias.id) addend = fb_recipe_add(g, fb_recipe_tensor(g, fold->host.layer.bias), addend);
+    if (fold->host.layer.bias.id) addend = fb_recipe_add(g, fb_layer_bias(g, &fold->host.layer), addend);
     fb_layer_set_bias(rw, &fold->host.layer, addend);
 }
 
@@ -219,7 +205,7 @@ static bool scale_before_at(const fb_graph *g, fb_node node, scale_fold *fold) {
     fold->is_after = false;
     if (!affine_at(g, node, &fold->affine)) return false;
     for (uint32_t e = fb_user_first(g, node); e; e = fb_user_next(g, e)) {
-        fb_node user = fb_edge_user(g, e);
+        fb_node user = fb_with_bias(g, fb_edge_user(g, e));
         if (fb_host_at(g, user, &fold->host) && fb_layer_input(g, &fold->host.layer, user).id == node.id) return true;
         if (!fb_reads_type_only(g, user)) return false; /* it has another reader, so the rest is not looked at */
     }
@@ -341,7 +327,7 @@ static fb_obstacle other_readers(const fb_graph *g, fb_node value, fb_node reade
     for (uint32_t e = fb_user_first(g, value); e; e = fb_user_next(g, e)) {
         fb_node user = fb_edge_user(g, e);
         bool is_output = fb_node_at(g, user)->opcode == FB_OUTPUT;
-        if (user.id == reader.id || fb_reads_type_only(g, user)) continue;
+        if (fb_with_bias(g, user).id == reader.id || fb_reads_type_only(g, user)) continue;
         return is_output ? (fb_obstacle){"graph-output", "a value on the way is an output of the graph"}
                          : (fb_obstacle){"shared-output", "a value on the way has other readers"};
     }
@@ -391,7 +377,8 @@ static fb_obstacle scale_obstacle(fb_matcher *m, const scale_fold *fold) {
     fb_dtype dtype = (fb_dtype)fb_node_at(g, fold->affine.node)->dtype;
     fb_obstacle obstacle = fold->is_after ? chain_obstacle(g, fold) : input_obstacle(m, fold);
     if (!obstacle.code) obstacle = fb_named_obstacle(g, fold->affine.node);
-    if (!obstacle.code && !is_factor(&fold->affine)) obstacle = fb_layer_bias_obstacle(&fold->host.layer);
+    if (!obstacle.code && !is_factor(&fold->affine) && fold->host.layer.needs_sum)
+        obstacle = (fb_obstacle){"unsupported-form", "a MatMul of more than two dimensions needs the Add for its bias"};
     if (!obstacle.code) obstacle = fold->affine.number.id ? number_obstacle(g, fold) : tensor_obstacle(m, fold);
     if (obstacle.code) return obstacle;
     if (!fb_dtype_is_computed(fold->host.dtype) || (dtype && dtype != fold->host.dtype))

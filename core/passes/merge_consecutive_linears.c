@@ -21,7 +21,8 @@ typedef struct pair {
 } pair;
 
 static bool pair_at(const fb_graph *g, fb_node n, pair *p) {
-    return fb_linear_at(g, n, &p->second) && fb_linear_at(g, p->second.input, &p->first);
+    return fb_linear_at(g, n, &p->second) && p->second.input.id && fb_linear_at(g, p->second.input, &p->first) &&
+           p->first.input.id;
 }
 
 static bool has_dtype(const fb_graph *g, const fb_linear *linear, fb_dtype dtype) {
@@ -46,8 +47,7 @@ static fb_obstacle fit_obstacle(const fb_graph *g, const pair *p) {
     if (dtype != FB_FLOAT64 && dtype != FB_FLOAT32 && dtype != FB_BFLOAT16)
         return (fb_obstacle){"unsupported-dtype", "weights are only multiplied in float64, float32 and bfloat16"};
     if (p->first.training || p->second.training) return (fb_obstacle){"training-mode", "one of them is in training mode"};
-    fb_layer second = fb_linear_layer(&p->second);
-    return p->first.bias.id ? fb_layer_bias_obstacle(&second) : FB_NO_OBSTACLE;
+    return FB_NO_OBSTACLE;
 }
 
 static fb_obstacle obstacle_of(fb_matcher *m, const pair *p) {
@@ -88,26 +88,28 @@ static void match_graph(fb_matcher *m) {
 /* W₂ W₁ as the second holds its weight: (out, in), or packed (in, out). */
 static fb_value product(fb_graph *g, const pair *p) {
     static const int64_t exchanged[] = {1, 0};
-    fb_value first = fb_recipe_tensor(g, p->first.weight), second = fb_recipe_tensor(g, p->second.weight);
+    const fb_layer one = fb_linear_layer(&p->first), other = fb_linear_layer(&p->second);
+    fb_value first = fb_layer_weight(g, &one), second = fb_layer_weight(g, &other);
     if (p->first.is_packed != p->second.is_packed) first = fb_recipe_permute(g, first, exchanged, 2);
     return p->second.is_packed ? fb_recipe_matmul(g, first, second) : fb_recipe_matmul(g, second, first);
 }
 
 static fb_value shift(fb_graph *g, const pair *p) {
-    fb_value moved = fb_linear_times(g, &p->second, fb_recipe_tensor(g, p->first.bias));
-    return p->second.bias.id ? fb_recipe_add(g, moved, fb_recipe_tensor(g, p->second.bias)) : moved;
+    const fb_layer first = fb_linear_layer(&p->first), second = fb_linear_layer(&p->second);
+    fb_value moved = fb_linear_times(g, &p->second, fb_layer_bias(g, &first));
+    return p->second.bias.id ? fb_recipe_add(g, moved, fb_layer_bias(g, &second)) : moved;
 }
 
 static void edit(fb_rewrite *rw, const fb_match *match) {
     fb_graph *g = fb_rewrite_graph(rw);
     pair p;
     if (!pair_at(g, match->nodes[0], &p)) return;
-    fb_layer layer = fb_linear_layer(&p.second);
+    fb_layer layer = fb_linear_layer(&p.second), first = fb_linear_layer(&p.first);
     fb_value weight = product(g, &p), bias = p.first.bias.id ? shift(g, &p) : (fb_value){0};
-    fb_set_argument(rw, p.second.node, layer.input_parameter, fb_make_node(g, p.first.input));
+    fb_set_argument(rw, p.second.origin, layer.input_parameter, fb_make_node(g, p.first.input));
     fb_layer_set_weight(rw, &layer, weight);
     if (bias.id) fb_layer_set_bias(rw, &layer, bias);
-    fb_release_reads(rw, p.first.node);
+    fb_layer_release(rw, &first);
     fb_erase_call(rw, p.first.node);
     fb_mark(rw, p.second.node);
 }

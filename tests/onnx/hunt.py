@@ -349,23 +349,27 @@ class Layers(Program):
         inputs = [x, self.tensor(c), self.tensor(c), self.tensor(c), self.tensor(c, least=0.5)]
         more = self.draw.choice([{}, {"epsilon": 1e-3}, {"momentum": 0.5}])
         if self.opset >= 14 and self.draw.random() < 0.1:
+            inputs[3] = self.weight(np.full((c,), 0.25, F))  # ONNX Runtime writes into it, even if others read it
             return self.node("BatchNormalization", inputs, [x.shape, (c,), (c,)], training_mode=1, **more)[0]
         return self.node("BatchNormalization", inputs, [x.shape], **more)[0]
 
     def linear(self, x):
         if len(x.shape) < 2 or self.draw.random() < 0.4:
             x = self.with_rank(x, 2)
-        outputs, inputs = self.draw.choice([2, 3, 6]), x.shape[-1]
+        outputs, inputs, rows = self.draw.choice([2, 3, 6]), x.shape[-1], x.shape[0]
         if len(x.shape) == 2 and self.draw.random() < 0.5:
             turned, alpha, beta = self.draw.random() < 0.5, self.draw.choice([1, 1, 1, 0.5]), self.draw.choice([1, 1, 1, 2])
             weight = self.tensor(*((outputs, inputs) if turned else (inputs, outputs)))
-            biases = [(outputs,), (outputs,), (1, outputs), (1,), (), (x.shape[0], 1)]
             more = {"transB": 1} if turned else {}
+            if self.draw.random() < 0.2:
+                weight = self.tensor(*((outputs, rows) if turned else (rows, outputs)))
+                more["transA"], rows = 1, inputs
+            biases = [(outputs,), (outputs,), (1, outputs), (1,), (), (rows, 1)]
             more |= ({"alpha": float(alpha)} if alpha != 1 else {}) | ({"beta": float(beta)} if beta != 1 else {})
             given = [x, weight]
             if self.opset < 11 or self.draw.random() < 0.7:
                 given.append(self.tensor(*self.draw.choice(biases)))
-            return self.node("Gemm", given, [(x.shape[0], outputs)], **more)[0]
+            return self.node("Gemm", given, [(rows, outputs)], **more)[0]
         (y,) = self.node("MatMul", [x, self.tensor(inputs, outputs)], [(*x.shape[:-1], outputs)])
         if self.draw.random() < 0.6:
             shape = self.draw.choice([(outputs,), (outputs,), (1, outputs), (), y.shape])
@@ -428,6 +432,18 @@ class Layers(Program):
             more["kernel_shape"] = kernel
         return self.node(kind, given, [(x.shape[0], outputs, *sizes)], **more)[0]
 
+    def view(self, x):
+        """x, or its elements in another shape or order."""
+        n = len(x.shape)
+        if n < 2 or self.draw.random() < 0.6:
+            return x
+        if self.draw.random() < 0.5:
+            perm = [0, *range(2, n), 1] if self.draw.random() < 0.7 else self.draw.sample(range(n), n)
+            return self.node("Transpose", [x], [[x.shape[i] for i in perm]], perm=perm)[0]
+        shapes = [(int(np.prod(x.shape[:-1])), x.shape[-1]), (1, *x.shape), (x.shape[0], int(np.prod(x.shape[1:]))), (*x.shape, 1)]
+        to = self.draw.choice(shapes)
+        return self.node("Reshape", [x, self.ints(to)], [to])[0]
+
     def layer(self, x):
         if self.draw.random() < 0.2:
             x = self.batch_norm(x)
@@ -436,8 +452,11 @@ class Layers(Program):
         is_linear = self.draw.random() < 0.5
         for _ in range(self.draw.choice([1, 1, 1, 2])):
             y = x = self.linear(x) if is_linear else self.window(x)
+        y = self.view(y)
         if y.shape and self.draw.random() < 0.4:
-            y = self.batch_norm(y)
+            y = self.view(self.batch_norm(y))
+            if is_linear and self.draw.random() < 0.3:
+                y = self.linear(y)
         if y.shape and self.draw.random() < 0.4:
             axis = len(y.shape) - 1 if is_linear else 1
             self.factor(y, axis, y.shape[axis])
@@ -457,7 +476,12 @@ class Layers(Program):
                                         1)] + ([self.tensor(outputs)] if self.draw.random() < 0.6 else [])
                 self.node("Conv", given, [(x.shape[0], outputs, *x.shape[2:])])
             else:
-                self.node("MatMul", [x, self.tensor(x.shape[-1], outputs)], [(*x.shape[:-1], outputs)])
+                (y,) = self.node("MatMul", [x, self.tensor(x.shape[-1], outputs)], [(*x.shape[:-1], outputs)])
+                if self.draw.random() < 0.6:
+                    both = [y, self.tensor(self.draw.choice([outputs, outputs, outputs, 1]))]
+                    if self.draw.random() < 0.4:
+                        both.reverse()
+                    self.node("Add", both, [y.shape])
 
     def quotient(self, x):
         ones = self.draw.choice([one for one in ((), (1,), (1, 1)) if len(one) <= len(x.shape)])
@@ -601,8 +625,9 @@ class Hunt:
         if model.ir_version >= 4:
             assert list(changed.graph.input) == list(model.graph.input), "inputs are declared otherwise"
         assert list(changed.graph.output) == list(model.graph.output), "outputs are declared otherwise"
-        drawn = [sum(one.op_type in RANDOM for one in nodes_of(each.graph)) for each in (model, changed)]
-        assert drawn[0] == drawn[1], "random numbers are drawn less or more often"
+        drawn, choices = ([sum(one.op_type in names for one in nodes_of(each.graph)) for each in (model, changed)]
+                          for names in (RANDOM, {"If"}))  # the branch that is never taken goes with what it would draw
+        assert drawn[0] == drawn[1] or (drawn[0] > drawn[1] and choices[0] > choices[1]), "random numbers are drawn otherwise"
         is_more = len(list(nodes_of(changed.graph))) > len(list(nodes_of(model.graph)))
         assert not is_more or len(changed.functions) < len(model.functions), "it has more nodes"
 
