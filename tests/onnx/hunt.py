@@ -440,8 +440,8 @@ class Layers(Program):
         if self.draw.random() < 0.5:
             perm = [0, *range(2, n), 1] if self.draw.random() < 0.7 else self.draw.sample(range(n), n)
             return self.node("Transpose", [x], [[x.shape[i] for i in perm]], perm=perm)[0]
-        shapes = [(int(np.prod(x.shape[:-1])), x.shape[-1]), (1, *x.shape), (x.shape[0], int(np.prod(x.shape[1:]))), (*x.shape, 1)]
-        to = self.draw.choice(shapes)
+        rows, row = int(np.prod(x.shape[:-1])), int(np.prod(x.shape[1:]))
+        to = self.draw.choice([(rows, x.shape[-1]), (1, *x.shape), (x.shape[0], row), (*x.shape, 1)])
         return self.node("Reshape", [x, self.ints(to)], [to])[0]
 
     def layer(self, x):
