@@ -97,7 +97,8 @@ fb_value fb_part_args(fb_graph *g, fb_node like, fb_value x, int64_t dim, int be
     return FB_ARGS(g, x, fb_make_tuple(g, place, 2 + (size_t)behind));
 }
 
-enum { SPLIT_SIZES_ARE_AN_INPUT = 13 };
+/* Opsets. */
+enum { PADS_ARE_AN_INPUT = 11, GEMM_NEEDS_NO_BIAS = 11, SPLIT_SIZES_ARE_AN_INPUT = 13, PAD_TAKES_BFLOAT16 = 13 };
 
 /* A buffer of the module, and a read of it. */
 static fb_node put_constant(fb_rewrite *rw, fb_node before, fb_module owner, fb_constant constant, const unsigned char *bytes,
@@ -110,6 +111,16 @@ static fb_node put_constant(fb_rewrite *rw, fb_node before, fb_module owner, fb_
     else fb_graph_fail_memory(fb_rewrite_graph(rw));
     free(text);
     return fb_insert_read(rw, before, owner, constant.attribute);
+}
+
+static fb_node put_ints(fb_rewrite *rw, fb_node before, fb_module owner, const char *name, const int64_t *ints, size_t count) {
+    const fb_constant constant = {.attribute = name, .dtype = FB_INT64, .rank = 1, .sizes = (int64_t[]){(int64_t)count}};
+    unsigned char *bytes = malloc(count * sizeof *ints); /* little-endian, as documents have them */
+    for (size_t i = 0; bytes && i < count * 8; i++) bytes[i] = (unsigned char)((uint64_t)ints[i / 8] >> i % 8 * 8);
+    fb_node read = bytes ? put_constant(rw, before, owner, constant, bytes, count * sizeof *ints) : (fb_node){0};
+    if (!bytes) fb_graph_fail_memory(fb_rewrite_graph(rw));
+    free(bytes);
+    return read;
 }
 
 /* A new constant whose elements are all the number. */
@@ -146,13 +157,7 @@ fb_node fb_build_split(fb_rewrite *rw, fb_node before, fb_module owner, fb_node 
     if (fb_graph_opset(g) < SPLIT_SIZES_ARE_AN_INPUT) {
         kwargs = fb_map_with(g, kwargs, "split", fb_make_shape(g, sizes, count));
     } else {
-        const fb_constant constant = {.attribute = "sizes", .dtype = FB_INT64, .rank = 1, .sizes = (int64_t[]){(int64_t)count}};
-        unsigned char *bytes = malloc(count * sizeof *sizes); /* little-endian, as documents have them */
-        for (size_t i = 0; bytes && i < count * 8; i++) bytes[i] = (unsigned char)((uint64_t)sizes[i / 8] >> i % 8 * 8);
-        fb_node read = bytes ? put_constant(rw, before, owner, constant, bytes, count * sizeof *sizes) : (fb_node){0};
-        if (!bytes) fb_graph_fail_memory(g);
-        free(bytes);
-        args = FB_ARGS(g, fb_make_node(g, x), fb_make_node(g, read));
+        args = FB_ARGS(g, fb_make_node(g, x), fb_make_node(g, put_ints(rw, before, owner, "sizes", sizes, count)));
     }
     fb_node split = fb_build(rw, before, FB_MADE_SPLIT, args, kwargs);
     char results[40]; /* all of them, also where one is not read */
@@ -193,6 +198,14 @@ fb_node fb_build_cast(fb_rewrite *rw, fb_node before, fb_node reader, fb_node x,
 /* ---- a column of ones ---------------------------------------------------------------------------------------------------- */
 
 fb_obstacle fb_ones_obstacle(const fb_graph *g, const fb_linear *linear) {
+    int64_t opset = fb_graph_opset(g), least = linear->form == FB_LINEAR_GEMM ? GEMM_NEEDS_NO_BIAS : 0;
+    if (linear->dtype == FB_BFLOAT16) least = PAD_TAKES_BFLOAT16;
+    bool is_onnx = dialect_of(g, linear->node) == ONNX;
+    if (is_onnx && !linear->input.id) return (fb_obstacle){"unsupported-form", "it transposes its input"};
+    if (is_onnx && !fb_dtype_is_computed(linear->dtype))
+        return (fb_obstacle){"dtype", "it computes in another dtype than floats"};
+    if (is_onnx && opset < least)
+        return (fb_obstacle){"opset-too-old", "at the model's opset a Gemm needs its bias, or Pad does not take the dtype"};
     return linear->in_features == 0 && fb_is_aten(g, linear->node)
                ? (fb_obstacle){"no-features", "its input has no column that the column of ones could be made like"}
                : FB_NO_OBSTACLE;
@@ -227,8 +240,33 @@ static fb_value insert_ones(fb_rewrite *rw, fb_node n, fb_value x, fb_dtype dtyp
     return fb_make_node(g, ones);
 }
 
+/* By a Pad. */
+static fb_node pad_by_ones(fb_rewrite *rw, fb_node n, fb_value x, fb_dtype dtype) {
+    fb_graph *g = fb_rewrite_graph(rw);
+    fb_value shape = fb_node_at(g, fb_value_node(g, x))->shape, kwargs = FB_VALUE_EMPTY_MAP, args = FB_ARGS(g, x);
+    int64_t by[2 * FB_MAX_RANK] = {0};
+    int rank = fb_shape_rank(g, shape);
+    by[2 * rank - 1] = 1;
+    if (fb_graph_opset(g) < PADS_ARE_AN_INPUT) {
+        kwargs = fb_map_with(g, kwargs, "pads", fb_make_shape(g, by, 2 * (size_t)rank));
+        kwargs = fb_map_with(g, kwargs, "value", fb_make_float(g, 1));
+    } else {
+        fb_linear linear;
+        if (!fb_linear_at(g, fb_with_bias(g, n), &linear)) return (fb_node){0};
+        fb_node one = put_numbers(rw, n, fb_node_at(g, linear.weight_read)->module, dtype, 0, NULL, 1);
+        if (!one.id) return one;
+        fb_node pads = put_ints(rw, n, fb_node_at(g, one)->module, "pads", by, 2 * (size_t)rank);
+        args = FB_ARGS(g, x, fb_make_node(g, pads), fb_make_node(g, one));
+    }
+    fb_node made = fb_build(rw, n, FB_MADE_PAD, args, kwargs);
+    int64_t size = fb_shape_size(g, shape, rank - 1);
+    if (made.id) fb_set_result_type(rw, made, fb_list_with(g, shape, (size_t)rank - 1, fb_make_int(g, size + 1)), dtype);
+    return made;
+}
+
 fb_node fb_build_ones(fb_rewrite *rw, fb_node n, fb_value x, fb_dtype dtype) {
     fb_graph *g = fb_rewrite_graph(rw);
+    if (dialect_of(g, n) == ONNX) return pad_by_ones(rw, n, x, dtype);
     bool is_torch = dialect_of(g, n) == TORCH;
     fb_value last_axis = fb_make_int(g, -1), none = {0}, ones;
     if (is_torch) {

@@ -43,7 +43,8 @@ fb_new_linear fb_linear_call(fb_graph *graph, fb_value x, fb_value weight, fb_va
 
 /* x, a node or number, cast before `before`; like its reader, or like what gives it. */
 fb_node fb_build_cast(fb_rewrite *rewrite, fb_node before, fb_node reader, fb_node x, fb_dtype dtype);
-/* x with a column of ones behind its last, before `call`, a Linear that reads it; "no-features" where there cannot be one. */
+/* x with a column of ones behind its last, before `call`, a Linear that reads it; "no-features", "unsupported-form", "dtype" or
+ * "opset-too-old" where there cannot be one, or the Linear could not do without its bias then. */
 fb_obstacle fb_ones_obstacle(const fb_graph *graph, const fb_linear *linear);
 fb_node fb_build_ones(fb_rewrite *rewrite, fb_node call, fb_value x, fb_dtype dtype);
 

@@ -11,6 +11,6 @@ void fb_edit_parallel(fb_rewrite *rewrite, const fb_match *match);
 /* The JSON Schema of both passes' params. */
 #define FB_PARALLEL_PARAMETERS                                                                                                 \
     "{\"additionalProperties\":false,\"properties\":{\"minimum_gain\":{\"default\":1,\"description\":\"How many "              \
-    "calls a merge must save at least.\",\"minimum\":1,\"type\":\"integer\"}},\"type\":\"object\"}"
+    "calls a merge must save at least.\",\"minimum\":0,\"type\":\"integer\"}},\"type\":\"object\"}"
 
 #endif

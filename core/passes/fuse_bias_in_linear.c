@@ -4,6 +4,7 @@
  *
  *     x ── Linear ── y      x ── shape ── [:-1] ── + (1,) ── ones(device of x) ── cat([x, ones], -1) ── Linear ── y
  *     of ATen:              x ── slice(-1, 0, 1) ── ones_like ── cat([x, ones], -1) ── linear ── y
+ *     of ONNX:              x ── Pad ── Gemm, or MatMul ── y
  *
  * The column of torch.fx has the dtype that the Linear has, as Optimum's has. So convert the model before (model.half()), or
  * with ConvertPrecision behind this pass: one that is converted in PyTorch afterwards fails, since the product is of two
@@ -72,7 +73,7 @@ static void edit(fb_rewrite *rw, const fb_match *match) {
     if (!fb_linear_at(g, match->nodes[0], &linear)) return;
     fb_layer layer = fb_linear_layer(&linear);
     for (size_t i = 0; i < match->count; i++) {
-        fb_node n = match->nodes[i];
+        fb_node n = layer.module.id ? match->nodes[i] : layer.origin;
         fb_value x = fb_call_argument(g, n, "input");
         fb_set_argument(rw, n, "input", fb_make_node(g, fb_build_ones(rw, n, x, linear.dtype)));
         fb_mark(rw, n);
@@ -80,8 +81,8 @@ static void edit(fb_rewrite *rw, const fb_match *match) {
     int axis = linear.is_packed ? 0 : 1; /* of the weight's inputs */
     int64_t sizes[2] = {linear.out_features, linear.out_features};
     sizes[axis] = 1;
-    fb_value column = fb_recipe_reshape(g, fb_recipe_tensor(g, linear.bias), sizes, 2);
-    fb_layer_set_weight(rw, &layer, fb_recipe_concat(g, axis, (fb_value[]){fb_recipe_tensor(g, linear.weight), column}, 2));
+    fb_value column = fb_recipe_reshape(g, fb_layer_bias(g, &layer), sizes, 2);
+    fb_layer_set_weight(rw, &layer, fb_recipe_concat(g, axis, (fb_value[]){fb_layer_weight(g, &layer), column}, 2));
     fb_layer_clear_bias(rw, &layer);
 }
 
@@ -94,6 +95,7 @@ const fb_pass fb_fuse_bias_in_linear = {
     .gain = FB_GAIN_SAME,
     .reversible = true,
     .preserves_computation = true,
+    .reads_onnx = true,
     .match = match,
     .edit = edit,
 };

@@ -3,6 +3,7 @@
 import struct
 
 import pytest
+from test_onnx import send
 from test_onnx_changed import field, graph, made_of, node, number, optimize, part, tensor, value
 from test_onnx_evaluate import evaluate, judge, stored
 from test_onnx_folds import attribute, integer, ints, operators, truth, unshaped, whole
@@ -133,6 +134,9 @@ PROJECTED = [node("MatMul", "x w", "e"), node("Add", "e s", "g")]
     ("MergeConvolutions", [node("Conv", "x k", "a"), node("Conv", "x l c", "d"), node("Conv", "x n", "e"),
                            node("Concat", "a d e", "y", integer("axis", 1))], X4,
      [KERNEL, weight("l", 2, 3, 2, 2), weight("c", 2), weight("n", 1, 3, 2, 2)], ["Conv", "Split", "Concat"], 18),
+    ("FuseBiasInLinear", [node("Gemm", "x w s", "y", real("beta", 0.5))], X2, [W, STATISTICS[0]], ["Pad", "Gemm"], 17),
+    ("FuseBiasInLinear", [node("Gemm", "x w s", "y", integer("transB", 1))], X2, [W, STATISTICS[0]], ["Pad", "Gemm"], 11),
+    ("FuseBiasInLinear", [node("MatMul", "x w", "h"), node("Add", "s h", "y")], X3, [W, STATISTICS[0]], ["Pad", "MatMul"], 9),
     ("ChangeTrueDivToMulByInverse", [node("Div", "x c", "y")], X2, [tensor("c", [3.0], (1,))], ["Mul"], 17),
 ], ids=lambda one: one if isinstance(one, str) else "")
 def test_fused(shared, passes, nodes, x, weights, wanted, opset):
@@ -196,6 +200,9 @@ LEFT = {
                    [W, weight("u", 3, 3)], ()),
     "groups": ("MergeConvolutions", [node("Conv", f"x {one}", f"{one}1", integer("group", 3)) for one in "klm"]
                + [node("Sum", "k1 l1 m1", "y")], X4, [weight(one, 3, 1, 2, 2) for one in "klm"], ()),
+    "ones-before-a-turn": ("FuseBiasInLinear", [node("Gemm", "x w s", "y", integer("transA", 1))], value("x", shape=(3, 2)),
+                           [W, STATISTICS[0]], ()),
+    "no-bias": ("FuseBiasInLinear", [node("Gemm", "x w", "y")], X2, [W], ()),
     "zero": ("ChangeTrueDivToMulByInverse", [node("Div", "x c", "y")], X2, [tensor("c", [0.0], ())], ()),
 }
 
@@ -213,6 +220,23 @@ def test_integers_are_not_divided_by_products(shared):
     """Div of integers cuts off."""
     data = made_of(graph([node("Div", "x c", "y")], [value("x", 7)], [value("y", 7)], [whole("c", [3])]))
     assert fused(shared, data, FUSIONS)[0] == ["Div"]
+
+
+@pytest.mark.parametrize("kind, x, opset", [("Conv", X4, 9), ("Conv", X4, 13), ("Gemm", X2, 12)])
+def test_two_are_merged_where_that_is_asked_for(shared, kind, x, opset):
+    weights = [weight(one, *((3, 3, 2, 2) if kind == "Conv" else (3, 3))) for one in "kl"] + STATISTICS[:1]
+    body = graph([node(kind, "x k s", "a"), node(kind, "x l s", "c"), node("Sub", "a c", "y")], [x], [unshaped("y")], weights)
+    source = send(shared, made_of(body, opset=opset)).json()["id"]
+    name = "MergeConvolutions" if kind == "Conv" else "MergeLinears"
+    asked = {"name": name, "params": {"minimum_gain": 0}}
+    run = shared.post("/v1/optimize", {"graph": source, "passes": [asked]}).json()
+    assert operators(shared.get(f"/v1/graphs/{run['result']}/archive").body) == [kind, "Split", "Sub"]
+    assert shared.post("/v1/compare", {"a": source, "b": run["result"], "seed": 5}).json()["verdict"] in ("moved", "evaluated")
+
+
+def test_a_gemm_that_needs_its_bias(shared):
+    data = made_of(graph([node("Gemm", "x w s", "y")], [X2], [value("y", shape=(2, 3))], [W, STATISTICS[0]]), opset=10)
+    assert fused(shared, data, "FuseBiasInLinear") == (["Gemm"], {"opset-too-old"})
 
 
 @pytest.mark.parametrize("kind", ["another-layer", "output", "captured"])
