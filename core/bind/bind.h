@@ -64,7 +64,7 @@ fb_status fb_bind(fb_graph *graph, const char *const *files, size_t count, const
 /* Appends the document. `files` are digests of safetensors files, in any order; an index of shards may be among them, and must
  * agree with them then. A tensor's name is the path of the module that owns it, a dot, and the attribute; its bytes stay in the
  * blob. FB_INVALID with a pointer that begins with "/weights/1": "bad-safetensors", "bad-checkpoint" where two files have one
- * name or the index names another one, "unsupported-dtype"; FB_NOT_FOUND "blob-missing". */
+ * name or the index names another one; FB_NOT_FOUND "blob-missing". */
 fb_status fb_checkpoint_write(const char *const *files, size_t count, const char *name, const fb_blobs *blobs, fb_buffer *out,
                               fb_error *error);
 /* True of two checkpoints whose modules own the same tensors, byte for byte, under the same paths; false of a graph that

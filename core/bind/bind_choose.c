@@ -222,7 +222,7 @@ static fb_status refuse(const versions *g, const fb_given *given, const history 
 /* Compares dtype and shape. */
 static bool bind_fits(const fb_graph *graph, const fb_safetensors_entry *entry, fb_tensor tensor) {
     const fb_tensor_row *row = fb_tensor_at(graph, tensor);
-    bool same = entry->dtype == row->dtype && entry->rank == fb_shape_rank(graph, row->shape);
+    bool same = !entry->torn_shape && entry->dtype == row->dtype && entry->rank == fb_shape_rank(graph, row->shape);
     for (int i = 0; same && i < entry->rank; i++) same = entry->shape[i] == fb_shape_size(graph, row->shape, i);
     return same;
 }

@@ -91,13 +91,14 @@ void fb_bind_close(fb_binder *b) {
 
 static json_t *describe_given(const fb_safetensors_entry *entry) {
     json_t *shape = json_array();
-    for (int i = 0; i < entry->rank; i++) {
-        if (json_array_append_new(shape, json_integer(entry->shape[i]))) {
+    const int64_t *sizes = entry->torn_shape ? entry->torn_shape : entry->shape;
+    for (int i = 0; i < (entry->torn_shape ? entry->torn_rank : entry->rank); i++) {
+        if (json_array_append_new(shape, json_integer(sizes[i]))) {
             json_decref(shape);
             return NULL;
         }
     }
-    const char *dtype = entry->dtype ? fb_dtype_name(entry->dtype) : entry->dtype_name;
+    const char *dtype = entry->torn_shape ? entry->dtype_name : fb_dtype_name(entry->dtype);
     return shape ? json_pack("{s:s, s:o}", "dtype", dtype, "shape", shape) : NULL;
 }
 

@@ -44,11 +44,6 @@ static owned *list_owned(const fb_binder *b, fb_error *error) {
                                   .index = f,
                                   .order = count};
             count++;
-            if (entry->dtype) continue;
-            char pointer[40];
-            snprintf(pointer, sizeof pointer, "/weights/%zu", b->files[f].position);
-            fb_fail(error, FB_INVALID, "unsupported-dtype", pointer, "%.200s is of the dtype %s, which documents lack",
-                    entry->name, entry->dtype_name);
         }
     }
     if (list) fb_sort(list, count, sizeof *list, by_owner);
@@ -94,6 +89,13 @@ static void write_modules(const owned *list, size_t count, fb_buffer *out) {
     fb_buffer_char(out, ']');
 }
 
+static void put_sizes(fb_buffer *out, const char *member, const int64_t *sizes, int rank) {
+    fb_put_name(out, member);
+    fb_buffer_char(out, '[');
+    for (int axis = 0; axis < rank; axis++) fb_buffer_printf(out, "%s%lld", axis ? "," : "", (long long)sizes[axis]);
+    fb_buffer_char(out, ']');
+}
+
 /* `ties` has one list per file. */
 static void write_tensors(const owned *list, size_t count, json_t *const *ties, fb_buffer *out) {
     fb_put_name(out, "tensors");
@@ -104,10 +106,8 @@ static void write_tensors(const owned *list, size_t count, json_t *const *ties, 
         fb_buffer_char(out, '{');
         fb_put_text(out, "name", entry->name);
         fb_put_text(out, "dtype", fb_dtype_name(entry->dtype));
-        fb_buffer_string(out, ",\"shape\":[");
-        for (int axis = 0; axis < entry->rank; axis++)
-            fb_buffer_printf(out, "%s%lld", axis ? "," : "", (long long)entry->shape[axis]);
-        fb_buffer_char(out, ']');
+        put_sizes(out, "shape", entry->shape, entry->rank);
+        if (entry->torn_shape) put_sizes(out, FB_WEIGHTS_TORN, entry->torn_shape, entry->torn_rank);
         fb_put_text(out, "blob", list[i].file->blob);
         fb_put_int(out, "offset", (int64_t)entry->offset);
         const char *tie = json_string_value(json_object_get(ties[list[i].index], entry->name));

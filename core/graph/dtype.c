@@ -28,6 +28,8 @@ static const struct {
     [FB_FLOAT8_E5M2FNUZ] = {"float8_e5m2fnuz", 1, 'f'},
     [FB_FLOAT8_E8M0FNU] = {"float8_e8m0fnu", 1, 'f'},
     [FB_FLOAT4_E2M1FN_X2] = {"float4_e2m1fn_x2", 1, 'f'},
+    [FB_FLOAT6_E2M3FN_X4] = {"float6_e2m3fn_x4", 3, 'f'},
+    [FB_FLOAT6_E3M2FN_X4] = {"float6_e3m2fn_x4", 3, 'f'},
     [FB_COMPLEX32] = {"complex32", 4, 'c'},
     [FB_DTYPE_OTHER] = {"a dtype that is not known here", 0, 'o'},
 };
@@ -45,6 +47,15 @@ fb_dtype fb_dtype_find(const char *name) {
 
 size_t fb_dtype_size(fb_dtype dtype) {
     return dtypes[dtype].size;
+}
+
+int64_t fb_dtype_packs(fb_dtype dtype) {
+    switch (dtype) {
+    case FB_FLOAT4_E2M1FN_X2: return 2;
+    case FB_FLOAT6_E2M3FN_X4:
+    case FB_FLOAT6_E3M2FN_X4: return 4;
+    default: return 1;
+    }
 }
 
 bool fb_dtype_is_floating(fb_dtype dtype) {

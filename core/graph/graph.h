@@ -78,15 +78,18 @@ typedef enum fb_dtype {
     FB_FLOAT8_E5M2FNUZ,
     FB_FLOAT8_E8M0FNU,
     FB_FLOAT4_E2M1FN_X2, /* two numbers in a byte, which is an element */
-    FB_COMPLEX32,        /* carried, not computed */
-    FB_DTYPE_OTHER,      /* of a tensor whose dtype is but a name here: how large its elements are is not known */
+    FB_FLOAT6_E2M3FN_X4, /* four numbers in three bytes, which are an element; PyTorch lacks both */
+    FB_FLOAT6_E3M2FN_X4,
+    FB_COMPLEX32,   /* carried, not computed */
+    FB_DTYPE_OTHER, /* of a tensor whose dtype is but a name here: how large its elements are is not known */
     FB_DTYPE_COUNT,
 } fb_dtype;
 
 const char *fb_dtype_name(fb_dtype dtype); /* "float32" */
 fb_dtype fb_dtype_find(const char *name);  /* FB_DTYPE_UNKNOWN when there is none of that name */
 size_t fb_dtype_size(fb_dtype dtype);      /* bytes of one element; 0 of FB_DTYPE_OTHER */
-bool fb_dtype_is_floating(fb_dtype dtype); /* float64, float32, float16, bfloat16, float8_*, float4_* */
+int64_t fb_dtype_packs(fb_dtype dtype);    /* numbers in one element: 2 of float4_*_x2, 4 of float6_*_x4, else 1 */
+bool fb_dtype_is_floating(fb_dtype dtype); /* float64, float32, float16, bfloat16, float8_*, float6_*, float4_* */
 bool fb_dtype_is_computed(fb_dtype dtype); /* float64, float32, float16, bfloat16: recipes compute with these */
 bool fb_dtype_is_complex(fb_dtype dtype);
 /* The dtype of a complex number's two parts; other dtypes are their own. */

@@ -12,8 +12,8 @@
  * recipe of columns has A in the place of rows. A recipe that is neither has no such factors, and is refused. The ranks of one
  * row are equal: so the scale of all is multiplied by the same number, lora_alpha / rank, when lora_alpha is multiplied by it.
  *
- * Scales are one for each row, or for parts of it: they are (out, parts), and go as rows do. One for the whole weight stays
- * one, where the row reads one weight; one for a block of rows does not follow. */
+ * Scales are one for each block of the weight: a row, some elements of it, 128 x 128; they go where the blocks go (blocks.c).
+ * One for the whole weight stays one where the row reads one weight; weights that are joined keep one for each. */
 #include <string.h>
 
 #include "core/layouts/internal.h"
@@ -86,7 +86,7 @@ static fb_status read_weight(const fb_layout_scope *scope, fb_layout_weight *wei
     if (rank_of(scope, weight->owned) != 2)
         return fb_fail(error, FB_INVALID, "shape-mismatch", NULL, "%s has %d dimensions, not 2", weight->name,
                        rank_of(scope, weight->owned));
-    for (int axis = 0; axis < 2; axis++) weight->sizes[axis] = size_of(scope, weight->owned, axis);
+    for (int axis = 0; axis < 2; axis++) weight->sizes[axis] = fb_layout_size(scope->graph, weight->owned->tensor, axis);
     return FB_OK;
 }
 
@@ -295,48 +295,83 @@ static fb_value adapter(fb_graph *graph, fb_layout_scope *scope, const fb_layout
 
 /* ---- scales ------------------------------------------------------------------------------------------------------------- */
 
-/* Scales of rows, in a recipe of rows. */
-static fb_value scales_of_rows(fb_graph *graph, fb_layout_scope *scope, const json_t *recipe, fb_error *error) {
+typedef struct fine_weights {
+    const fb_layout_scope *scope;
     fb_stand_in stand_ins[SOURCES_MAX];
-    bool is_flat = rank_of(scope, belonging(scope, 0)) == 1;
-    for (size_t i = 0; i < count_of(scope); i++) {
-        const fb_layout_owned *scale = belonging(scope, i);
-        fb_stand_in *one = &stand_ins[i];
-        one->sizes[0] = size_of(scope, scale, 0);
-        one->sizes[1] = is_flat ? 1 : size_of(scope, scale, 1);
-        one->value = tensor_of(graph, scale);
-        if (is_flat) one->value = fb_recipe_reshape(graph, one->value, one->sizes, 2);
+} fine_weights;
+
+/* A weight's scales, two-dimensional, and of how many elements each is. */
+static fb_value scales_of(const void *context, fb_graph *graph, fb_value fine, int64_t blocks[FB_RECIPE_MAX_RANK]) {
+    const fine_weights *weights = context;
+    for (size_t i = 0; i < count_of(weights->scope); i++) {
+        if (weights->stand_ins[i].value.id != fine.id) continue;
+        const fb_layout_owned *scales = belonging(weights->scope, i);
+        int rank = rank_of(weights->scope, scales);
+        int64_t counts[2];
+        for (int axis = 0; axis < 2; axis++) {
+            counts[axis] = axis < rank ? size_of(weights->scope, scales, axis) : 1;
+            blocks[axis] = fb_layout_block_of(weights->stand_ins[i].sizes[axis], counts[axis]);
+        }
+        fb_value tensor = tensor_of(graph, scales);
+        return rank == 2 ? tensor : fb_recipe_reshape(graph, tensor, counts, 2);
     }
-    scope->stand_ins = stand_ins;
-    fb_value made = fb_layout_build(graph, scope, recipe, error);
-    scope->stand_ins = NULL;
+    return (fb_value){0};
+}
+
+/* The recipe of the weights in units of what each scale is for. */
+static fb_value scales_of_blocks(fb_graph *graph, fb_layout_scope *scope, const json_t *recipe, fb_error *error) {
+    fine_weights weights = {.scope = scope};
+    int64_t blocks[FB_RECIPE_MAX_RANK], rows;
     fb_recipe_type type;
-    if (!is_flat || error->status || !made.id || fb_recipe_type_of(graph, made, &type, error)) return made;
-    return fb_recipe_reshape(graph, made, type.sizes, 1);
+    for (size_t i = 0; i < count_of(scope); i++) {
+        fb_stand_in *one = &weights.stand_ins[i];
+        memcpy(one->sizes, scope->application->weights[i].sizes, sizeof one->sizes);
+        one->value = fb_recipe_full(graph, one->sizes, 2, fb_make_int(graph, (int64_t)i + 1));
+    }
+    scope->stand_ins = weights.stand_ins;
+    fb_value fine = fb_layout_build(graph, scope, recipe, error);
+    scope->stand_ins = NULL;
+    if (error->status || !fine.id) return (fb_value){0};
+    fb_value made = fb_layout_in_blocks(graph, fine, scales_of, &weights, true, blocks, error);
+    if (!made.id || rank_of(scope, belonging(scope, 0)) == 2 || fb_recipe_type_of(graph, made, &type, error)) return made;
+    rows = type.sizes[0];
+    return fb_recipe_reshape(graph, made, &rows, 1);
+}
+
+/* Where whole weights are joined: the numbers of all of them, in the order of the parts. vLLM has them so
+ * (PerTensorScaleParameter in vllm/model_executor/parameter.py, one for each of the output partitions). */
+static fb_value one_for_each(fb_graph *graph, fb_layout_scope *scope, const json_t *recipe, fb_error *error) {
+    const fb_layout_row *of = scope->application->row->of;
+    const json_t *args = json_object_get(recipe, "args"), *axis = json_object_get(recipe, "axis");
+    fb_value parts[SOURCES_MAX];
+    size_t count = 0, i;
+    json_t *argument;
+    bool is_used[SOURCES_MAX] = {false}, fits = json_is_integer(axis) && !json_integer_value(axis);
+    fits &= fb_recipe_op_find(json_string_value(json_object_get(recipe, "op"))) == FB_RECIPE_CONCAT &&
+            !json_object_get(recipe, "each") && json_array_size(args) == count_of(scope);
+    json_array_foreach(args, i, argument) {
+        size_t source = 0;
+        const char *name = json_string_value(argument);
+        while (fits && source < count_of(scope) && (!name || strcmp(name, of->sources[source].name) != 0)) source++;
+        fits = fits && source < count_of(scope) && !is_used[source];
+        if (!fits) break;
+        is_used[source] = true;
+        parts[count++] = fb_recipe_reshape(graph, tensor_of(graph, belonging(scope, source)), (int64_t[]){1}, 1);
+    }
+    if (fits) return fb_recipe_concat(graph, 0, parts, count);
+    fb_fail(error, FB_INVALID, "inexact", NULL,
+            "it is one number for a whole weight, and the row makes of %zu weights one that has no such parts",
+            count_of(scope));
+    return (fb_value){0};
 }
 
 static fb_value scale(fb_graph *graph, fb_layout_scope *scope, const fb_layout_target *target, fb_error *error) {
-    const json_t *recipe = target->recipe;
-    const fb_layout_owned *first = belonging(scope, 0);
-    bool is_alone = count_of(scope) == 1, is_of_rows = true;
-    int64_t parts = rank_of(scope, first) == 2 ? size_of(scope, first, 1) : 1;
-    for (size_t i = 0; i < count_of(scope); i++)
-        is_of_rows &=
-            rank_of(scope, first) > 0 && size_of(scope, belonging(scope, i), 0) == scope->application->weights[i].sizes[0];
-    /* The weight itself, under another name; one number; or rows that were cut, each with the scale it had. */
-    if (is_alone && (json_is_string(recipe) || is_single(scope, first))) return tensor_of(graph, first);
-    if (is_of_rows && leaves_whole(graph, scope, recipe, ROWS)) return scales_of_rows(graph, scope, recipe, error);
-    if (is_of_rows && is_alone && parts == 1 && leaves_whole(graph, scope, recipe, COLUMNS)) return tensor_of(graph, first);
-    if (is_of_rows)
-        fb_fail(error, FB_INVALID, "inexact", NULL,
-                "the row does not move whole rows of the weight, and the scales are of rows");
-    else if (is_single(scope, first))
-        fb_fail(error, FB_INVALID, "inexact", NULL, "it is one number for a whole weight, and the fused weight would need %zu",
-                count_of(scope));
-    else
-        fb_fail(error, FB_INVALID, "inexact", NULL,
-                "it has not one for each row of the weight: scales of blocks do not follow when rows move");
-    return (fb_value){0};
+    bool is_alone = count_of(scope) == 1, are_single = true;
+    for (size_t i = 0; i < count_of(scope); i++) are_single &= is_single(scope, belonging(scope, i));
+    /* The weight itself, under another name; or one number, also for each part of it. */
+    if (is_alone && (are_single || json_is_string(target->recipe))) return tensor_of(graph, belonging(scope, 0));
+    return are_single ? one_for_each(graph, scope, target->recipe, error)
+                      : scales_of_blocks(graph, scope, target->recipe, error);
 }
 
 fb_value fb_layout_belonging(fb_graph *graph, fb_layout_scope *scope, const fb_layout_target *target, fb_error *error) {

@@ -14,6 +14,12 @@ static bool is_called(const char *text, const char *name, size_t length) {
     return strlen(text) == length && memcmp(text, name, length) == 0;
 }
 
+int64_t fb_layout_size(const fb_graph *graph, fb_tensor tensor, int axis) {
+    const fb_tensor_row *row = fb_tensor_at(graph, tensor);
+    bool is_last = axis == fb_shape_rank(graph, row->shape) - 1;
+    return fb_shape_size(graph, row->shape, axis) * (is_last ? fb_dtype_packs((fb_dtype)row->dtype) : 1);
+}
+
 /* The row whose recipes and shapes name sources. */
 static const fb_layout_row *document_row(const fb_layout_application *application) {
     return !application ? NULL : application->row->of ? application->row->of : application->row;
@@ -28,9 +34,9 @@ static bool find_size(const fb_layout_scope *scope, const char *name, size_t len
             *out = axis < 2 ? (scope->stand_ins ? scope->stand_ins[i].sizes : application->weights[i].sizes)[axis] : -1;
             return *out >= 0;
         }
-        fb_value shape = fb_tensor_at(scope->graph, application->tensors[i][0]->tensor)->shape;
-        *out = fb_shape_size(scope->graph, shape, axis);
-        return axis < fb_shape_rank(scope->graph, shape);
+        fb_tensor tensor = application->tensors[i][0]->tensor;
+        *out = fb_layout_size(scope->graph, tensor, axis);
+        return axis < fb_shape_rank(scope->graph, fb_tensor_at(scope->graph, tensor)->shape);
     }
     return false;
 }
@@ -89,6 +95,53 @@ static int64_t member(builder *b, const json_t *json, const char *name) {
     return number(b, json_object_get(json, name));
 }
 
+/* ---- numbers that are packed into elements ---- */
+
+#define NUMBERS_OF (INT64_MIN / 2) /* and the tensor's id: the value that a filler has in the place of its numbers */
+
+/* The tensor; in the place of one that packs numbers a filler, with as many elements as it has numbers. */
+static fb_value numbers_of(fb_graph *graph, fb_tensor tensor) {
+    const fb_tensor_row *row = fb_tensor_at(graph, tensor);
+    int64_t sizes[FB_RECIPE_MAX_RANK];
+    int rank = fb_shape_rank(graph, row->shape);
+    if (fb_dtype_packs((fb_dtype)row->dtype) == 1 || rank > FB_RECIPE_MAX_RANK) return fb_recipe_tensor(graph, tensor);
+    for (int axis = 0; axis < rank; axis++) sizes[axis] = fb_layout_size(graph, tensor, axis);
+    return fb_recipe_full(graph, sizes, (size_t)rank, fb_make_int(graph, NUMBERS_OF + tensor.id));
+}
+
+static fb_value packed_leaf(const void *context, fb_graph *graph, fb_value fine, int64_t blocks[FB_RECIPE_MAX_RANK]) {
+    const fb_layout_application *application = context;
+    int64_t number;
+    if (fb_recipe_op_of(graph, fine) != FB_RECIPE_FULL ||
+        !fb_value_is_int(graph, fb_recipe_value(graph, fine, "value"), &number))
+        return (fb_value){0};
+    for (size_t s = 0; s < application->row->source_count; s++) {
+        for (size_t i = 0; i < application->counts[s]; i++) {
+            fb_tensor tensor = application->tensors[s][i]->tensor;
+            if (number != NUMBERS_OF + tensor.id) continue;
+            const fb_tensor_row *row = fb_tensor_at(graph, tensor);
+            int rank = fb_shape_rank(graph, row->shape);
+            for (int axis = 0; axis < rank; axis++) blocks[axis] = axis == rank - 1 ? fb_dtype_packs((fb_dtype)row->dtype) : 1;
+            return fb_recipe_tensor(graph, tensor);
+        }
+    }
+    return (fb_value){0};
+}
+
+/* The recipe of numbers as one of elements. */
+static fb_value pack(fb_graph *graph, const fb_layout_scope *scope, fb_value fine, fb_error *error) {
+    const fb_layout_owned *first = fb_layout_first(scope->application);
+    int64_t packs = fb_dtype_packs((fb_dtype)fb_tensor_at(graph, first->tensor)->dtype), blocks[FB_RECIPE_MAX_RANK];
+    fb_recipe_type type;
+    if (packs == 1 || !fine.id || error->status) return fine;
+    fb_value made = fb_layout_in_blocks(graph, fine, packed_leaf, scope->application, false, blocks, error);
+    if (!made.id || fb_recipe_type_of(graph, fine, &type, error)) return (fb_value){0};
+    if (type.rank && blocks[type.rank - 1] == packs) return made;
+    fb_fail(error, FB_INVALID, "cuts-block", NULL, "the row would put %lld numbers of %s apart that are one element",
+            (long long)packs, first->name);
+    return (fb_value){0};
+}
+
 static fb_value tensor_named(builder *b, const char *name) {
     const fb_layout_application *application = b->scope->application;
     size_t index = 0;
@@ -97,8 +150,7 @@ static fb_value tensor_named(builder *b, const char *name) {
     const char *variable = application->row->sources[index].each.variable;
     int64_t which = 0;
     if (variable) find_number(b->scope, variable, strlen(variable), -1, &which);
-    if (which < (int64_t)application->counts[index])
-        return fb_recipe_tensor(b->graph, application->tensors[index][which]->tensor);
+    if (which < (int64_t)application->counts[index]) return numbers_of(b->graph, application->tensors[index][which]->tensor);
     fb_fail(b->error, FB_INVALID, "out-of-range", NULL, "%s has no number %lld", name, (long long)which);
     return (fb_value){0};
 }
@@ -191,8 +243,9 @@ fb_value fb_layout_build(fb_graph *graph, fb_layout_scope *scope, const json_t *
 fb_value fb_layout_recipe(fb_graph *graph, fb_layout_scope *scope, const fb_layout_target *target, fb_error *error) {
     fb_recipe_type type;
     fb_error met = {0};
-    fb_value made = scope->application->row->of ? fb_layout_belonging(graph, scope, target, error)
-                                                : fb_layout_build(graph, scope, target->recipe, error);
+    fb_value made = scope->application->row->of
+                        ? fb_layout_belonging(graph, scope, target, error)
+                        : pack(graph, scope, fb_layout_build(graph, scope, target->recipe, error), error);
     if (error->status) return (fb_value){0};
     fb_status status = made.id ? fb_recipe_type_of(graph, made, &type, &met) : fb_fail_memory(error);
     if (status == FB_NO_MEMORY) fb_fail_memory(error);

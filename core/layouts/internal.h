@@ -4,6 +4,7 @@
 
 #include "core/base/arena.h"
 #include "core/layouts/layout.h"
+#include "core/weights/recipe.h"
 
 enum { CAPTURES_MAX = 8, SOURCES_MAX = 16, TARGETS_MAX = 16, EACH_MAX = 4 };
 
@@ -186,6 +187,25 @@ fb_value fb_layout_build(fb_graph *graph, fb_layout_scope *scope, const json_t *
  * "shape-mismatch", "incomplete", "inexact", "does-not-divide". */
 fb_status fb_layout_check_adapters(const fb_layout_scope *scope, fb_error *error);
 fb_value fb_layout_belonging(fb_graph *graph, fb_layout_scope *scope, const fb_layout_target *target, fb_error *error);
+
+/* ---- blocks ------------------------------------------------------------------------------------------------------------- */
+
+/* If the expression is a tensor of elements, the tensor of their blocks, and how many elements a block has along each
+ * dimension: one that has only a block has the size itself; 0: unknown. Otherwise none. */
+typedef fb_value fb_layout_blocks_leaf(const void *context, fb_graph *graph, fb_value fine, int64_t blocks[FB_RECIPE_MAX_RANK]);
+
+/* The recipe `fine` of elements as one of their blocks; `blocks` of its result as above. `may_copy`: where one block is all
+ * along a dimension, a part of it keeps the block. None and "cuts-block" where a block would not stay whole, or memory is out.
+ */
+fb_value fb_layout_in_blocks(fb_graph *graph, fb_value fine, fb_layout_blocks_leaf *leaf, const void *context, bool may_copy,
+                             int64_t blocks[FB_RECIPE_MAX_RANK], fb_error *error);
+
+/* How many of `size` elements a block has, if there are `count`: 1, all, or a power of two, the last block being smaller then;
+ * 0 when it might be another number. */
+int64_t fb_layout_block_of(int64_t size, int64_t count);
+
+/* Size of a tensor in numbers: of dtypes that pack some into an element, a row has as many times more. */
+int64_t fb_layout_size(const fb_graph *graph, fb_tensor tensor, int axis);
 
 /* The plan of an edit: found by match_graph, in the report's arena. The only node of a match is the number of its application,
  * counted from 1. */

@@ -308,7 +308,7 @@ static void check_shape(planner *p, fb_layout_application *application, size_t s
     }
     for (int axis = 0; axis < rank && !application->is_refused; axis++) {
         const json_t *size = json_array_get(shape, (size_t)axis);
-        int64_t wanted = -1, is = fb_shape_size(p->graph, sizes, axis);
+        int64_t wanted = -1, is = fb_layout_size(p->graph, owned->tensor, axis);
         fb_error error = {0};
         if (json_is_null(size)) continue;
         if (fb_layout_number(size, &names, &wanted, &error))
@@ -334,6 +334,8 @@ static void check_tensors(planner *p, fb_layout_application *application) {
         else if (noted)
             REFUSE(p, application, "tied", "the file's metadata notes %s beside %s: take the note out, or write both tensors",
                    noted, owned->name);
+        else if (fb_map_value(p->graph, fb_tensor_at(p->graph, owned->tensor)->rest, FB_WEIGHTS_TORN).id)
+            REFUSE(p, application, "cuts-block", "rows of %s end within an element of %s", owned->name, fb_dtype_name(own));
         else if (own != dtype)
             REFUSE(p, application, "dtype-mismatch", "%s is %s, and %s is %s", owned->name, fb_dtype_name(own), first->name,
                    fb_dtype_name(dtype));

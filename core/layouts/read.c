@@ -491,7 +491,7 @@ static fb_status read_row(reader *r, const json_t *json, fb_layout_row *row) {
 /* ---- what belongs to weights -------------------------------------------------------------------------------------------- */
 
 /* Beside a weight, by what follows the module's name: what PEFT calls adapters, in a file of their own and in a model, and what
- * compressed-tensors and FP8 checkpoints call the scales of a weight. */
+ * compressed-tensors, FP8 and NVFP4 checkpoints call the scales of a weight. */
 static const struct belonging {
     fb_belonging kind;
     const char *endings[2];
@@ -501,6 +501,7 @@ static const struct belonging {
     {FB_SCALES, {".weight_scale"}},
     {FB_SCALES, {".weight_scale_inv"}},
     {FB_SCALES, {".weight_zero_point"}},
+    {FB_SCALES, {".weight_scale_2"}},
     {FB_SCALES, {".input_scale"}},
 };
 enum { ADAPTERS = sizeof adapters / sizeof *adapters };

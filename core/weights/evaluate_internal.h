@@ -85,7 +85,7 @@ typedef void fb_strided_run(void *context, int64_t from, int64_t to, int64_t cou
 void fb_strided_add(fb_strided *s, int64_t size, int64_t from, int64_t to);
 /* Calls `run` until all elements have been run over; none of the sizes is 0. */
 void fb_strided_each(const fb_strided *s, fb_strided_run *run, void *context);
-/* Copies elements of 1, 2, 4, 8 or 16 bytes. */
+/* Copies elements of 1, 2, 3, 4, 8 or 16 bytes. */
 void fb_strided_copy(const fb_strided *s, const unsigned char *from, unsigned char *to, int64_t element);
 
 /* A term that is made once, when the first byte is read, and its replacement. */

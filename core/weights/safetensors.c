@@ -36,8 +36,8 @@ static const dtype_row dtypes[] = {
     {"F8_E5M2", 8, FB_FLOAT8_E5M2},
     {"I8", 8, FB_INT8},
     {"U8", 8, FB_UINT8},
-    {"F6_E3M2", 6, FB_DTYPE_UNKNOWN},
-    {"F6_E2M3", 6, FB_DTYPE_UNKNOWN},
+    {"F6_E3M2", 6, FB_FLOAT6_E3M2FN_X4},
+    {"F6_E2M3", 6, FB_FLOAT6_E2M3FN_X4},
     {"F4", 4, FB_FLOAT4_E2M1FN_X2},
     {"BOOL", 8, FB_BOOL},
     {0},
@@ -175,12 +175,25 @@ static bool size_of_tensor(const int64_t *shape, int rank, unsigned bits, uint64
     return true;
 }
 
-/* The format counts the numbers of F4, graphs the bytes with two of them. False: a row would end within a byte. */
-static bool halve_last(fb_safetensors_entry *entry) {
-    int64_t *last = entry->rank ? (int64_t *)(uintptr_t)&entry->shape[entry->rank - 1] : NULL;
-    if (!last || *last % 2) return false;
-    *last /= 2;
-    return true;
+/* The format counts the numbers of F4 and F6, graphs the elements that pack some of them. Where a row would end within an
+ * element, graphs have the elements in a row, and the format's shape beside them. */
+static void pack_shape(reader *r, fb_safetensors_entry *entry) {
+    int64_t packs = fb_dtype_packs(entry->dtype), *shape = (int64_t *)(uintptr_t)entry->shape;
+    if (packs == 1 || !entry->rank) return;
+    if (shape[entry->rank - 1] % packs == 0) {
+        shape[entry->rank - 1] /= packs;
+        return;
+    }
+    int64_t *flat = fb_arena_alloc(&r->arena, sizeof *flat);
+    if (!flat) {
+        fail_memory(r);
+        return;
+    }
+    *flat = (int64_t)(entry->size / fb_dtype_size(entry->dtype));
+    entry->torn_shape = entry->shape;
+    entry->torn_rank = entry->rank;
+    entry->shape = flat;
+    entry->rank = 1;
 }
 
 /* {"dtype": "F32", "shape": [2, 3], "data_offsets": [0, 24]} */
@@ -213,7 +226,7 @@ static void scan_entry(reader *r) {
     if (!size_of_tensor(entry.shape, entry.rank, bits, &size))
         fail(r, "shape", "makes a tensor of more than 2^64 bits, or of a part of a byte");
     else if (size != entry.size) fail(r, "data_offsets", "are not as many bytes as dtype and shape have");
-    if (entry.dtype == FB_FLOAT4_E2M1FN_X2 && !halve_last(&entry)) entry.dtype = FB_DTYPE_UNKNOWN;
+    if (!r->status) pack_shape(r, &entry);
     fb_buffer_append(&r->entries, &entry, sizeof entry);
 }
 
@@ -374,15 +387,15 @@ static int by_place(const void *a, const void *b) {
 
 static fb_status check_entry(fb_safetensors_entry *entry, fb_error *error) {
     const dtype_row *dtype = find_dtype(entry->dtype);
-    bool has_pairs = entry->dtype == FB_FLOAT4_E2M1FN_X2;
-    if (!dtype->name || (has_pairs && !entry->rank)) {
+    int64_t packs = fb_dtype_packs(entry->dtype);
+    if (!dtype->name || (packs > 1 && !entry->rank)) {
         return fb_fail(error, FB_INVALID, "not-in-safetensors", "", "safetensors files cannot hold %s, the dtype of %s",
                        fb_dtype_name(entry->dtype), entry->name);
     }
     if (strcmp(entry->name, "__metadata__") == 0)
         return fb_fail(error, FB_INVALID, "not-in-safetensors", "", "__metadata__ cannot be a tensor's name in a file");
     entry->dtype_name = dtype->name;
-    if (!size_of_tensor(entry->shape, entry->rank, has_pairs ? 8 : dtype->bits, &entry->size))
+    if (!size_of_tensor(entry->shape, entry->rank, (unsigned)(packs * dtype->bits), &entry->size))
         return fb_fail(error, FB_TOO_LARGE, "tensor-too-large", "", "%s has 2^64 bits or more", entry->name);
     return FB_OK;
 }
@@ -428,9 +441,11 @@ static void write_metadata(fb_buffer *header, const json_t *metadata) {
 static void write_entry(fb_buffer *header, const fb_safetensors_entry *entry) {
     write_string(header, entry->name);
     fb_buffer_printf(header, ":{\"dtype\":\"%s\",\"shape\":[", entry->dtype_name);
-    for (int i = 0; i < entry->rank; i++) {
-        bool has_pairs = entry->dtype == FB_FLOAT4_E2M1FN_X2 && i == entry->rank - 1;
-        fb_buffer_printf(header, i ? ",%lld" : "%lld", (long long)entry->shape[i] * (has_pairs ? 2 : 1));
+    int rank = entry->torn_shape ? entry->torn_rank : entry->rank;
+    for (int i = 0; i < rank; i++) {
+        int64_t packed = i == rank - 1 ? fb_dtype_packs(entry->dtype) : 1;
+        int64_t size = entry->torn_shape ? entry->torn_shape[i] : entry->shape[i] * packed;
+        fb_buffer_printf(header, i ? ",%lld" : "%lld", (long long)size);
     }
     fb_buffer_printf(header, "],\"data_offsets\":[%llu,%llu]}", (unsigned long long)entry->offset,
                      (unsigned long long)(entry->offset + entry->size));

@@ -14,10 +14,12 @@
 
 typedef struct fb_safetensors_entry {
     const char *name;
-    fb_dtype dtype;         /* FB_DTYPE_UNKNOWN: the format has it, graphs do not (F6_E2M3 …) */
+    fb_dtype dtype;
     const char *dtype_name; /* as the format spells it */
     int rank;
-    const int64_t *shape;
+    const int64_t *shape;      /* of graphs, whose elements pack the numbers of F4 and F6 */
+    const int64_t *torn_shape; /* the file's, where its rows end within such an element: `shape` is flat then. NULL otherwise */
+    int torn_rank;
     uint64_t offset; /* from the begin of the file */
     uint64_t size;   /* bytes */
 } fb_safetensors_entry;

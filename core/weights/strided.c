@@ -111,6 +111,7 @@ static void copy_run(void *context, int64_t from_offset, int64_t to_offset, int6
     switch (c->element) {
     case 1: COPY_EACH(1); break;
     case 2: COPY_EACH(2); break;
+    case 3: COPY_EACH(3); break;
     case 4: COPY_EACH(4); break;
     case 8: COPY_EACH(8); break;
     default: COPY_EACH(16); break;

@@ -52,6 +52,30 @@ const char *const *fb_weights_file_sources(const fb_weights_file *file, size_t *
 
 /* ---- which tensors ------------------------------------------------------------------------------------------------------ */
 
+/* The shape that the tensor's own file had, where elements of graphs have none like it: "[8,3]". */
+static bool add_torn_shape(fb_weights_file *file, const fb_tensor_row *row, fb_safetensors_entry *entry) {
+    fb_value torn = fb_map_value(file->graph, row->rest, FB_WEIGHTS_TORN);
+    const char *at = torn.id && fb_value_kind(file->graph, torn) == FB_RAW ? fb_value_text(file->graph, torn) : NULL;
+    int64_t sizes[FB_SAFETENSORS_MAX_RANK], product = 1;
+    int rank = 0;
+    bool fits = at && *at == '[' && entry->rank == 1;
+    while (fits && *at != ']') {
+        char *end;
+        fits = rank < FB_SAFETENSORS_MAX_RANK && at[1] >= '0' && at[1] <= '9';
+        if (!fits) break;
+        sizes[rank] = strtoll(at + 1, &end, 10);
+        at = end;
+        fits = !__builtin_mul_overflow(product, sizes[rank++], &product) && (*at == ',' || *at == ']');
+    }
+    if (!fits || !rank || product != fb_dtype_packs(entry->dtype) * entry->shape[0]) return true; /* none, or another's idea */
+    int64_t *shape = fb_arena_alloc(&file->arena, (size_t)rank * sizeof *shape);
+    if (!shape) return false;
+    memcpy(shape, sizes, (size_t)rank * sizeof *shape);
+    entry->torn_shape = shape;
+    entry->torn_rank = rank;
+    return true;
+}
+
 static bool add(fb_weights_file *file, const char *key, size_t length, fb_tensor tensor) {
     const fb_tensor_row *row = fb_tensor_at(file->graph, tensor);
     int rank = fb_shape_rank(file->graph, row->shape);
@@ -60,6 +84,7 @@ static bool add(fb_weights_file *file, const char *key, size_t length, fb_tensor
     if (!shape || !name) return false;
     for (int i = 0; i < rank; i++) shape[i] = fb_shape_size(file->graph, row->shape, i);
     fb_safetensors_entry entry = {.name = name, .dtype = (fb_dtype)row->dtype, .rank = rank, .shape = shape};
+    if (!add_torn_shape(file, row, &entry)) return false;
     fb_buffer_append(&file->entries, &entry, sizeof entry);
     return !file->entries.failed;
 }

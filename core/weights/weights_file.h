@@ -31,6 +31,8 @@
 /* A member of a checkpoint's tensor: the text that its file's metadata has beside the tensor's name. safetensors' save_model
  * writes {"lm_head.weight": "model.embed_tokens.weight"} for a tensor that it left out, since it is tied to the other one. */
 #define FB_WEIGHTS_TIE "tied_by_note"
+/* Member of a tensor of float4_*_x2 or float6_*_x4 whose rows in the file end within an element: the file's shape. */
+#define FB_WEIGHTS_TORN "torn_shape"
 
 /* The hash of a tensor's recipe, as FB_WEIGHTS_TENSORS has it. False when memory is out. */
 bool fb_recipe_id(const fb_graph *graph, fb_value recipe, char id[FB_ID_LENGTH + 1]);

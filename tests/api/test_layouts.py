@@ -204,7 +204,14 @@ def heads(kv_heads):
     return {"heads": HEADS, "kv_heads": kv_heads, "head_dim": HEAD_DIM}
 
 
+def with_values(state, rows):
+    """The values of another size than the keys."""
+    return {name: Array((rows, *array.shape[1:]), range(rows * (array.shape[1] if array.shape[1:] else 1)))
+            if ".v_proj." in name else array for name, array in state.items()}
+
+
 CASES = {
+    "qkv-fused, values of another size": ("qkv-fused", {}, with_values(llama(2, True), 6), lambda s: replaced(s, QKV)),
     "qkv-fused": ("qkv-fused", {}, llama(), lambda s: replaced(s, QKV)),
     "qkv-fused, grouped, with biases": ("qkv-fused", {}, llama(2, True), lambda s: replaced(s, QKV)),
     "gate-up-fused": ("gate-up-fused", {}, llama(), lambda s: replaced(s, GATE_UP)),
@@ -408,8 +415,8 @@ ADAPTERS = {
         "lora_magnitude_vector.default.weight", *NF4, "SCB", "weight_scale", *FP8, "input_scale")},
     "llama-cpp-rope, an adapter": ("llama-cpp-rope", {"heads": HEADS, "head_dim": HEAD_DIM},
                                    with_more(llama(), Q, "lora_B.weight"), "left-behind", f"{Q}.lora_B.weight"),
-    "llama-cpp-rope, scales": ("llama-cpp-rope", {"heads": HEADS, "head_dim": HEAD_DIM},
-                               {**llama(), **{f"model.layers.{i}.{Q}.weight_scale_inv": Array([2, 2], range(4))
+    "llama-cpp-rope, scales": ("llama-cpp-rope", {"heads": HEADS // 2, "head_dim": 2 * HEAD_DIM},
+                               {**llama(), **{f"model.layers.{i}.{Q}.weight_scale_inv": Array([4, 2], range(8))
                                               for i in range(LAYERS)}}, "left-behind", f"{Q}.weight_scale_inv"),
     "tensor-parallel, nf4": ("tensor-parallel", {"ranks": 2, **heads(HEADS)}, with_more(llama(), "mlp.down_proj", *NF4),
                              "left-behind", "mlp.down_proj.weight.absmax"),

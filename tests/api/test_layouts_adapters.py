@@ -266,15 +266,15 @@ def scaled(state, name, shape_of, modules=LINEARS):
 
 
 def dequantised(state, name):
-    """Every weight with its rows multiplied by the scales of their parts, and the scales gone."""
+    """Every weight with its blocks multiplied by their scales, and the scales gone."""
     out = {key: array for key, array in state.items() if not key.endswith(name)}
     for key, scale in state.items():
         if not key.endswith(name):
             continue
         weight = out[key[: -len(name)] + "weight"]
         parts = scale.shape[1] if len(scale.shape) == 2 else 1
-        size = weight.shape[1] // parts
-        values = [value * scale.values[i // weight.shape[1] * parts + i % weight.shape[1] // size]
+        rows, size = -(-weight.shape[0] // scale.shape[0]), weight.shape[1] // parts
+        values = [value * scale.values[i // weight.shape[1] // rows * parts + i % weight.shape[1] // size]
                   for i, value in enumerate(weight.values)]
         out[key[: -len(name)] + "weight"] = Array(weight.shape, values)
     return out
@@ -299,6 +299,75 @@ def test_scales_of_rows_follow(shared, case, name, shape):
     made = weights(shared, run["result"])
     assert_same(dequantised(made, name), formula(dequantised(both, name)))
     assert shared.post(f"/v1/runs/{run['id']}/reverse", {}).json()["result"] == run["source"]
+    back = shared.post(f"/v1/runs/{run['id']}/reverse", {"graph": checkpoint(shared, file_of(made, 0.5))})
+    assert back.status == 201, back.json()
+    assert_same(weights(shared, back.json()["result"]), both, 0.5)
+
+
+def blocks(rows, columns):
+    return lambda shape: (-(-shape[0] // rows), shape[1] // columns)
+
+
+ATTENTION, MLP = LINEARS[:3], LINEARS[4:6]
+OF_BLOCKS = {
+    "qkv-fused": ("qkv-fused", {}, ATTENTION, (4, 4)),
+    "qkv-fused, the last one smaller": ("qkv-fused", {}, ATTENTION, (2, 2)),
+    "gate-up-fused": ("gate-up-fused", {}, MLP, (2, 4)),
+    "phi3": ("phi3", heads(2), ATTENTION + MLP, (2, 8)),
+    "megatron-gqa, heads are blocks": ("megatron-gqa", heads(2), ATTENTION + MLP, (2, 4)),
+    "tensor-parallel, rows": ("tensor-parallel", {"ranks": 2, **heads(2)}, ATTENTION, (2, 4)),
+    "tensor-parallel, columns": ("tensor-parallel", {"ranks": 2, **heads(2)}, ("o_proj",), (4, 2)),
+    "tensor-parallel, groups": ("tensor-parallel", {"ranks": 2, **heads(2)}, (*ATTENTION, "o_proj"), (1, 2)),
+}
+FORMULAS = {"qkv-fused": "qkv-fused", "gate-up-fused": "gate-up-fused", "phi3": "phi3, grouped",
+            "megatron-gqa": "megatron-gqa, grouped, with biases", "tensor-parallel": "tensor-parallel, grouped"}
+
+
+@pytest.mark.parametrize("name", ["weight_scale", "weight_scale_inv"])
+@pytest.mark.parametrize("case", OF_BLOCKS)
+def test_scales_of_blocks_follow(shared, case, name):
+    layout, params, modules, block = OF_BLOCKS[case]
+    state = llama(2)
+    if case.endswith("smaller"):
+        state = {key: Array((array.shape[0] - 1, array.shape[1]), array.values[: -array.shape[1]]) if "v_proj" in key else array
+                 for key, array in state.items()}
+    both = {**state, **scaled(state, name, blocks(*block), modules)}
+    run = applied(shared, checkpoint(shared, file_of(both)), layout, params)
+    assert run["passes"][0]["refused"] == []
+    made = weights(shared, run["result"])
+    formula = CASES[FORMULAS[layout]][3]
+    assert_same(dequantised_blocks(made, name, block), formula(dequantised_blocks(both, name, block)))
+    back = shared.post(f"/v1/runs/{run['id']}/reverse", {"graph": checkpoint(shared, file_of(made, 0.5))})
+    assert back.status == 201, back.json()
+    assert_same(weights(shared, back.json()["result"]), both, 0.5)
+
+
+def dequantised_blocks(state, name, block):
+    out = {key: array for key, array in state.items() if not key.endswith(name)}
+    for key, scale in state.items():
+        if key.endswith(name):
+            weight = out[key[: -len(name)] + "weight"]
+            assert scale.shape == blocks(*block)(weight.shape), key
+            columns = weight.shape[1]
+            out[key[: -len(name)] + "weight"] = Array(
+                weight.shape, [value * scale.values[i // columns // block[0] * scale.shape[1] + i % columns // block[1]]
+                               for i, value in enumerate(weight.values)])
+    return out
+
+
+@pytest.mark.parametrize("shape", [(), (1,), (1, 1)])
+@pytest.mark.parametrize("name", ["weight_scale", "weight_scale_2", "input_scale"])
+def test_joined_weights_keep_one_scale_each(shared, name, shape):
+    """As vLLM has them: a list, in the order of the parts."""
+    state = llama(2)
+    both = {**state, **scaled(state, name, lambda _: shape, LINEARS[:3])}
+    run = applied(shared, checkpoint(shared, file_of(both)), "qkv-fused")
+    assert run["passes"][0]["refused"] == []
+    made = weights(shared, run["result"])
+    for i in range(LAYERS):
+        attention = f"model.layers.{i}.self_attn."
+        assert made[f"{attention}qkv_proj.{name}"].shape == (3,)
+        assert made[f"{attention}qkv_proj.{name}"].values == [both[f"{attention}{one}_proj.{name}"].values[0] for one in "qkv"]
     back = shared.post(f"/v1/runs/{run['id']}/reverse", {"graph": checkpoint(shared, file_of(made, 0.5))})
     assert back.status == 201, back.json()
     assert_same(weights(shared, back.json()["result"]), both, 0.5)
@@ -343,17 +412,18 @@ REFUSED = {
     "adapters of Embedding": ("megatron-gqa", heads(HEADS),
                               {**llama(), "model.embed_tokens.lora_embedding_A": Array((1, 10), range(10))}, "left-behind",
                               "lora_embedding_A"),
-    "one scale for each of three": ("qkv-fused", {},
-                                    {**llama(), **scaled(llama(), "weight_scale", lambda _: (1,), LINEARS[:3])}, "inexact",
-                                    "would need 3"),
-    "scales of inputs": ("gate-up-fused", {}, {**llama(), **scaled(llama(), "input_scale", lambda _: (), LINEARS)}, "inexact",
-                         "would need 2"),
-    "scales of blocks": ("qkv-fused", {},
-                         {**llama(), **scaled(llama(), "weight_scale_inv", lambda shape: (shape[0] // 4, shape[1] // 4))},
-                         "inexact", "scales of blocks"),
-    "scales of groups, cut": ("tensor-parallel", {"ranks": 2, **heads(HEADS)},
-                              {**llama(), **scaled(llama(), "weight_scale", lambda shape: (shape[0], 2), ("o_proj",))},
-                              "inexact", "whole rows"),
+    "one scale for what is interleaved": ("megatron-gqa", heads(2),
+                                          {**llama(2), **scaled(llama(2), "weight_scale", lambda _: (1,), LINEARS[:3])},
+                                          "inexact", "has no such parts"),
+    "blocks of rows that are turned": ("llama-cpp-rope", {"heads": 2, "kv_heads": 2, "head_dim": 4},
+                                       {**llama(), **scaled(llama(), "weight_scale_inv", blocks(2, 4), LINEARS[:3])},
+                                       "cuts-block", "apart or together"),
+    "blocks that end within another weight": ("qkv-fused", {},
+                                              {**llama(1), **scaled(llama(1), "weight_scale_inv", blocks(4, 4), LINEARS[:3])},
+                                              "cuts-block", "at 10"),
+    "blocks that shards cut": ("tensor-parallel", {"ranks": 4, **heads(HEADS)},
+                               {**llama(), **scaled(llama(), "weight_scale", lambda shape: (shape[0], 2), ("o_proj",))},
+                               "cuts-block", "at 2"),
     "two of three scales": ("qkv-fused", {},
                             {**llama(), **scaled(llama(), "weight_scale", lambda shape: (shape[0],), ("q_proj", "k_proj"))},
                             "incomplete", "v_proj.weight_scale is not"),

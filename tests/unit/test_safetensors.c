@@ -235,7 +235,7 @@ START_TEST(test_entries) {
                     {"b", "F32", FB_FLOAT32, 2, 4, 24},
                     {"e2", "F64", FB_FLOAT64, 2, 28, 0},
                     {"e1", "BOOL", FB_BOOL, 1, 28, 0},
-                    {"f", "F6_E3M2", FB_DTYPE_UNKNOWN, 1, 28, 3}};
+                    {"f", "F6_E3M2", FB_FLOAT6_E3M2FN_X4, 1, 28, 3}};
     ck_assert_uint_eq(file.count, 5);
     ck_assert_ptr_null(file.metadata);
     uint64_t begin = file.size - 31;
