@@ -291,8 +291,13 @@ bool fb_spell_without_write(const fb_graph *graph, fb_node node, fb_buffer *out)
     return true;
 }
 
+bool fb_call_has_schema(const fb_graph *graph, fb_node node) {
+    return fb_is_aten(graph, node);
+}
+
 bool fb_call_takes_number(const fb_graph *graph, fb_node node, fb_node tensor) {
     const fb_node_row *row = fb_node_at(graph, node);
+    if (fb_call_has_schema(graph, node)) return false;
     bool is_operator = row->opcode == FB_CALL_FUNCTION && fb_is_spelled(fb_node_target(graph, node), FB_PYTHON_OPERATOR);
     if (is_operator) return fb_op_facts_of(fb_node_op(graph, node))->flags & FB_FACT_MAYBE_NUMBER;
     const calls_row *calls = parsed_row(graph, node);

@@ -39,7 +39,7 @@ uint64_t fb_call_hash(const fb_same_call *same, fb_node node) {
     const fb_node_row *row = fb_node_at(same->graph, node);
     uint64_t hash = mix(same->seed, (uint64_t)row->opcode << 32 | row->target.id);
     hash = mix(hash, (uint64_t)row->dtype << 32 | row->shape.id);
-    if (same->is_onnx) hash = mix(hash, (uint64_t)fb_onnx_results(same->graph, node));
+    if (fb_graph_is_onnx(same->graph)) hash = mix(hash, (uint64_t)fb_onnx_results(same->graph, node));
     return hash_value(same, row->kwargs, hash_value(same, row->args, hash));
 }
 
@@ -48,5 +48,5 @@ bool fb_calls_are_same(const fb_same_call *same, fb_node a, fb_node b) {
     return one->opcode == other->opcode && one->target.id == other->target.id && one->dtype == other->dtype &&
            one->shape.id == other->shape.id && are_equal(same, one->args, other->args) &&
            are_equal(same, one->kwargs, other->kwargs) &&
-           (!same->is_onnx || fb_onnx_results(same->graph, a) == fb_onnx_results(same->graph, b));
+           (!fb_graph_is_onnx(same->graph) || fb_onnx_results(same->graph, a) == fb_onnx_results(same->graph, b));
 }

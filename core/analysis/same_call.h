@@ -8,7 +8,6 @@ typedef struct fb_same_call {
     const fb_graph *graph;
     const fb_node *now; /* by node: what is read in its place; none = itself */
     uint64_t seed;      /* of the hashes: nothing that a document can foresee */
-    bool is_onnx;       /* how many results a call has is a part of it */
 } fb_same_call;
 
 /* The hash of opcode, target, arguments, and the recorded shape and dtype. O(arguments). */

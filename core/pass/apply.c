@@ -15,8 +15,9 @@ static void refuse_marked(fb_matcher *matcher, fb_node node) {
 
 static void match_all(fb_matcher *matcher, const fb_pass *pass) {
     const fb_graph *graph = matcher->graph;
-    if (pass->match_graph) {
-        pass->match_graph(matcher);
+    bool is_own = pass->match_onnx && fb_graph_is_onnx(graph);
+    if (is_own || pass->match_graph) {
+        (is_own ? pass->match_onnx : pass->match_graph)(matcher);
         return;
     }
     for (fb_node n = fb_first_node(graph, FB_MAIN_PROGRAM); n.id && fb_matcher_goes_on(matcher); n = fb_next_node(graph, n)) {
@@ -75,7 +76,7 @@ static bool edit_all(fb_rewrite *rewrite, const fb_pass *pass, const fb_matcher 
                           .plan = matcher->plan};
         size_t first = one ? count_made(rewrite) : 0;
         if (one) fb_rewrite_begin_match(rewrite, matches->made ? matches->made + one->first_named : NULL, one->named);
-        pass->edit(rewrite, &match);
+        (pass->edit_onnx && fb_graph_is_onnx(matcher->graph) ? pass->edit_onnx : pass->edit)(rewrite, &match);
         (*applied)++;
         if (!one || one->name) continue;
         one->name = first_name(rewrite, matcher->arena);

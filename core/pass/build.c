@@ -26,6 +26,10 @@ static const struct {
 #undef FB_MADE
 };
 
+const char *fb_made_target(const fb_graph *g, fb_node like, fb_made made) {
+    return made_calls[made].names[dialect_of(g, like)];
+}
+
 /* Of ONNX's operator, at the model's opset; 0: it is newer. */
 static int64_t version_of(const fb_graph *g, fb_made made) {
     const char *name = made_calls[made].names[ONNX];

@@ -12,6 +12,8 @@ typedef enum fb_made {
 #undef FB_MADE
 } fb_made;
 
+/* The target of such a call beside this one; of ONNX the operator's name. */
+const char *fb_made_target(const fb_graph *graph, fb_node like, fb_made made);
 /* A new call before `before`; and `node` becomes such a call. */
 fb_node fb_build(fb_rewrite *rewrite, fb_node before, fb_made made, fb_value args, fb_value kwargs);
 void fb_build_over(fb_rewrite *rewrite, fb_node node, fb_made made, fb_value args, fb_value kwargs);

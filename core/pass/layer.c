@@ -3,6 +3,7 @@
 
 #include <math.h>
 
+#include "core/analysis/dialect.h"
 #include "core/analysis/view.h"
 #include "core/operators/spelling.h"
 #include "core/pass/build.h"
@@ -79,7 +80,7 @@ bool fb_host_at(const fb_graph *g, fb_node node, fb_host *out) {
 
 fb_obstacle fb_bytes_obstacle(const fb_graph *g, fb_tensor tensor) {
     const fb_tensor_row *row = fb_tensor_at(g, tensor);
-    return fb_graph_is_onnx(g) && !row->data.id && !row->blob.id && !row->recipe.id
+    return fb_dialect_facts_of(g)->has_bytes && !row->data.id && !row->blob.id && !row->recipe.id
                ? (fb_obstacle){"unknown-bytes", "its weight is sparse, or in a file that is not here"}
                : FB_NO_OBSTACLE;
 }
@@ -93,7 +94,7 @@ fb_obstacle fb_read_obstacle(fb_matcher *m, fb_node read) {
     if (fb_call_count(m->usage, owner) || fb_module_is_inside_call(m->usage, owner))
         return (fb_obstacle){"module-called",
                              "its weights belong to a module that is called as a whole too, which the change would reach"};
-    if (fb_module_readers(m->usage, owner) > MAX_READERS && !fb_graph_is_onnx(m->graph))
+    if (fb_module_readers(m->usage, owner) > MAX_READERS && !fb_dialect_facts_of(m->graph)->has_one_owner)
         return (fb_obstacle){"crowded-module", "what owns its weights is read by too many nodes for each to be given its own"};
     const fb_alias *alias = fb_matcher_alias(m);
     if (!alias) return FB_OUT_OF_MEMORY;
@@ -101,8 +102,7 @@ fb_obstacle fb_read_obstacle(fb_matcher *m, fb_node read) {
 }
 
 fb_obstacle fb_named_obstacle(const fb_graph *g, fb_node call) {
-    bool is_named = fb_graph_is_onnx(g) && fb_op_effects(g, call).is_named;
-    return is_named ? fb_effect_obstacle(g, call) : FB_NO_OBSTACLE;
+    return fb_op_effects(g, call).is_named ? fb_effect_obstacle(g, call) : FB_NO_OBSTACLE;
 }
 
 fb_obstacle fb_layer_obstacle(fb_matcher *m, const fb_layer *layer) {
@@ -356,9 +356,9 @@ fb_node fb_transpose_again(fb_rewrite *rw, const fb_layer *layer, fb_node now) {
                             fb_value_map_nodes(g, row->kwargs, instead_of_read, exchange));
 }
 
-/* Does it own too much for its list to be copied for each change? The root of an ONNX model owns all weights. */
+/* Does it own too much for its list to be copied for each change? */
 static bool is_crowded(const fb_graph *g, fb_module owner) {
-    return fb_graph_is_onnx(g) && fb_value_at(g, fb_module_at(g, owner)->parameters)->count / 2 > MAX_READERS;
+    return fb_dialect_facts_of(g)->has_one_owner && fb_value_at(g, fb_module_at(g, owner)->parameters)->count / 2 > MAX_READERS;
 }
 
 /* Gives a call of a function its parameter: `read` reads the old tensor, or is none. */

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/analysis/dialect.h"
 #include "core/analysis/strides.h"
 #include "core/base/map.h"
 #include "core/base/sort.h"
@@ -328,7 +329,7 @@ static int64_t row_of(const fb_graph *g, const fb_host *host) {
 static fb_obstacle obstacle(fb_matcher *m, const fb_host *host) {
     const fb_graph *g = m->graph;
     const fb_layer *layer = &host->layer;
-    if (fb_graph_is_onnx(g) && host->is_linear && fb_shape_rank(g, fb_node_at(g, layer->call)->shape) < 1)
+    if (fb_dialect_facts_of(g)->has_split && host->is_linear && fb_shape_rank(g, fb_node_at(g, layer->call)->shape) < 1)
         return (fb_obstacle){"unknown-shape", "the shape of its result is not recorded"};
     if (fb_layer_call_count(m->usage, layer) > 1) return (fb_obstacle){"shared-module", "its module is called more than once"};
     if (host->conv.is_transposed) return (fb_obstacle){"transposed", "it is a transposed convolution"};
@@ -402,7 +403,8 @@ static uint64_t spelling_of(const fb_graph *g, fb_node n) {
     if (!fb_linear_at(g, n, &linear)) return (uint64_t)row->target.id << 3 | 4;
     uint64_t held = (uint64_t)linear.is_packed << 1 | (linear.transposition.id != 0);
     row = fb_node_at(g, linear.origin);
-    return linear.form >= FB_LINEAR_ADDMM ? (uint64_t)fb_is_aten(g, n) << 2 | held : (uint64_t)row->target.id << 3 | 4 | held;
+    if (linear.form >= FB_LINEAR_ADDMM) return (uint64_t)(uintptr_t)fb_made_target(g, n, FB_MADE_ADDMM) << 3 | held;
+    return (uint64_t)row->target.id << 3 | 4 | held;
 }
 
 /* Merges those that are spelled like the first, and leaves the others in their order. Gives how many they are. */
@@ -417,7 +419,7 @@ static size_t match_spelled_alike(fb_matcher *m, fb_node shared, candidate *cand
     const json_t *asked = json_object_get(m->params, "minimum_gain");
     size_t gain = asked ? (size_t)json_integer_value(asked) : 1;
     number_epochs(m, shared, alike, alike_count);
-    match_largest_group(m, alike, alike_count, gain, fb_graph_is_onnx(m->graph));
+    match_largest_group(m, alike, alike_count, gain, fb_dialect_facts_of(m->graph)->has_split);
     return rest;
 }
 
@@ -557,7 +559,7 @@ static void edit_hosts(fb_rewrite *rw, const fb_host *hosts, size_t count) {
     fb_node all = insert_merged(rw, hosts, merged), split = {0};
     if (!all.id) return;
     fb_mark(rw, all);
-    if (fb_graph_is_onnx(g) && !(split = split_merged(rw, hosts, count, merged, all)).id) return;
+    if (fb_dialect_facts_of(g)->has_split && !(split = split_merged(rw, hosts, count, merged, all)).id) return;
     int64_t start = 0;
     for (size_t i = 0; i < count; i++) {
         if (split.id) cut_out_of_split(rw, &hosts[i], split, i);

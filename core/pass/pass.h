@@ -68,6 +68,9 @@ typedef struct fb_pass {
     void (*match)(fb_matcher *matcher, fb_node node);
     void (*match_graph)(fb_matcher *matcher); /* in place of `match`: for what is decided by the graph as a whole */
     void (*edit)(fb_rewrite *rewrite, const fb_match *match);
+    /* In place of the others, on ONNX models; NULL: the same do. */
+    void (*match_onnx)(fb_matcher *matcher);
+    void (*edit_onnx)(fb_rewrite *rewrite, const fb_match *match);
     /* For a pass that only looks (then match and edit are NULL): writes what it did or saw into `detail`. */
     fb_status (*inspect)(const fb_graph *graph, fb_work *work, fb_buffer *detail, fb_error *error);
     /* For a pass that is data (core/rules/rule.h, core/layouts/layout.h): what its document was read into, how that is freed,

@@ -30,7 +30,7 @@ typedef struct liveness {
 
 /* A value that a nested program captures; it goes with its last reader. */
 static bool is_captured(const fb_graph *g, fb_node n) {
-    return fb_node_at(g, n)->opcode == FB_PLACEHOLDER && fb_graph_is_onnx(g) && fb_onnx_is_captured(g, n);
+    return fb_node_at(g, n)->opcode == FB_PLACEHOLDER && fb_onnx_is_captured(g, n);
 }
 
 static bool may_go(const fb_graph *g, fb_node n) {
@@ -127,11 +127,11 @@ static void report(fb_matcher *m, const liveness *l, fb_program program) {
     }
 }
 
-static void match_graph(fb_matcher *m) {
+static void match_in(fb_matcher *m, bool is_onnx) {
     const fb_graph *g = m->graph;
     uint32_t end = fb_programs_to_clean(g);
     liveness l = {.graph = g,
-                  .is_onnx = fb_graph_is_onnx(g),
+                  .is_onnx = is_onnx,
                   .is_alive = calloc(fb_node_limit(g), sizeof *l.is_alive),
                   .is_seen = calloc(fb_program_limit(g), sizeof *l.is_seen),
                   .caller = fb_arena_alloc(m->arena, fb_program_limit(g) * sizeof *l.caller)};
@@ -145,6 +145,14 @@ static void match_graph(fb_matcher *m) {
     m->plan = l.caller;
     free(l.is_alive);
     free(l.is_seen);
+}
+
+static void match_graph(fb_matcher *m) {
+    match_in(m, false);
+}
+
+static void match_onnx(fb_matcher *m) {
+    match_in(m, true);
 }
 
 /* Of the programs that the call runs, its place. */
@@ -200,5 +208,6 @@ const fb_pass fb_eliminate_dead_code = {
     .only_removes = true,
     .reads_onnx = true,
     .match_graph = match_graph,
+    .match_onnx = match_onnx,
     .edit = edit,
 };

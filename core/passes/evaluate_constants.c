@@ -493,9 +493,9 @@ static void match_constants(fb_matcher *m) {
     }
 }
 
-static void match_graph(fb_matcher *m) {
+static void match_in(fb_matcher *m, bool is_onnx) {
     const json_t *maximum = json_object_get(m->params, "maximum_bytes");
-    search s = {.m = m, .graph = m->graph, .is_onnx = fb_graph_is_onnx(m->graph)};
+    search s = {.m = m, .graph = m->graph, .is_onnx = is_onnx};
     const char *exactness = json_string_value(json_object_get(m->params, "exactness"));
     s.may_round = exactness && strcmp(exactness, "rounds") == 0;
     s.maximum_bytes = maximum ? json_integer_value(maximum) : (int64_t)4 << 20;
@@ -510,10 +510,18 @@ static void match_graph(fb_matcher *m) {
         limit_total(&s);
     }
     if (!m->failed) plan_and_report(&s);
-    if (s.is_onnx && !m->failed) match_constants(m);
+    if (is_onnx && !m->failed) match_constants(m);
     drop_values(&s);
     free(s.values);
     fb_constants_end(&s.constants);
+}
+
+static void match_graph(fb_matcher *m) {
+    match_in(m, false);
+}
+
+static void match_onnx(fb_matcher *m) {
+    match_in(m, true);
 }
 
 /* ---- edit ---------------------------------------------------------------------------------------------------------------- */
@@ -561,5 +569,6 @@ const fb_pass fb_evaluate_constants = {
     .preserves_computation = true,
     .reads_onnx = true,
     .match_graph = match_graph,
+    .match_onnx = match_onnx,
     .edit = edit,
 };

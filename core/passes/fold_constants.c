@@ -27,6 +27,7 @@
  */
 #include <stdlib.h>
 
+#include "core/analysis/dialect.h"
 #include "core/analysis/strides.h"
 #include "core/pass/call_recipe.h"
 #include "core/pass/layer.h"
@@ -268,9 +269,9 @@ static bool grows_too_much(search *s, fb_node node, fb_value recipe) {
     return element_count(trial, shape) - elements_freed(&s->needs, trial, node, recipe) > s->maximum_growth;
 }
 
-/* Of an ONNX graph; of others the readers of a module are few. */
+/* Where it owns all: elsewhere the readers of a module are few. */
 static size_t owned_by_root(const fb_graph *g) {
-    if (!fb_graph_is_onnx(g)) return 0;
+    if (!fb_dialect_facts_of(g)->has_one_owner) return 0;
     const fb_module_row *root = fb_module_at(g, fb_module_find(g, ""));
     return fb_value_at(g, root->parameters)->count / 2 + fb_value_at(g, root->buffers)->count / 2;
 }

@@ -205,7 +205,7 @@ static fb_value make_known(fb_graph *g, const known_value *known) {
 /* full([], 2.8, dtype=float32): the number, rounded to the dtype. */
 static bool number_in_tensor(const fb_graph *g, fb_node n, known_value *known) {
     const fb_node_row *row = fb_node_at(g, n);
-    if (!fb_op_is(g, n, FB_OP_FULL) || fb_is_aten(g, n) || !row->shape.id || fb_shape_rank(g, row->shape)) return false;
+    if (!fb_op_is(g, n, FB_OP_FULL) || fb_call_has_schema(g, n) || !row->shape.id || fb_shape_rank(g, row->shape)) return false;
     if (!fb_dtype_is_computed((fb_dtype)row->dtype)) return false;
     fb_value fill = fb_call_argument(g, n, "fill_value");
     fb_node computed = fb_value_node(g, fill);
@@ -226,7 +226,7 @@ static bool takes_number(const fb_graph *g, fb_node tensor, fb_node reader) {
     const fb_node_row *row = fb_node_at(g, reader), *now = fb_node_at(g, tensor);
     fb_op op = fb_node_op(g, reader);
     bool is_beside = false;
-    if (!(fb_op_facts_of(op)->flags & FB_FACT_ELEMENTWISE) || (op & FB_OP_IN_PLACE) || fb_is_aten(g, reader)) return false;
+    if (!(fb_op_facts_of(op)->flags & FB_FACT_ELEMENTWISE) || (op & FB_OP_IN_PLACE)) return false;
     if (row->opcode == FB_CALL_MODULE || row->dtype != now->dtype || !fb_call_takes_number(g, reader, tensor)) return false;
     for (uint32_t e = fb_input_first(g, reader); e; e = fb_input_next(g, e)) {
         const fb_node_row *input = fb_node_at(g, fb_edge_input(g, e));
@@ -469,10 +469,6 @@ static void edit_onnx(fb_rewrite *rw, const fb_match *match) {
 
 static void match_graph(fb_matcher *m) {
     const fb_graph *g = m->graph;
-    if (fb_graph_is_onnx(g)) {
-        match_onnx(m);
-        return;
-    }
     const fb_alias *alias = fb_matcher_alias(m);
     bool *settled = calloc(fb_node_limit(g), sizeof *settled);
     m->failed |= !settled;
@@ -487,10 +483,6 @@ static void match_graph(fb_matcher *m) {
 
 static void edit(fb_rewrite *rw, const fb_match *match) {
     known_value known;
-    if (match->plan) {
-        edit_onnx(rw, match);
-        return;
-    }
     if (find(fb_rewrite_graph(rw), match->nodes[0], &known))
         fb_write_literal(rw, match->nodes[0], make_known(fb_rewrite_graph(rw), &known));
 }
@@ -507,4 +499,6 @@ const fb_pass fb_fold_shapes = {
     .reads_onnx = true,
     .match_graph = match_graph,
     .edit = edit,
+    .match_onnx = match_onnx,
+    .edit_onnx = edit_onnx,
 };

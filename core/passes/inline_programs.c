@@ -241,10 +241,6 @@ static void match_onnx(fb_matcher *m) {
 
 static void match_graph(fb_matcher *m) {
     const fb_graph *g = m->graph;
-    if (fb_graph_is_onnx(g)) {
-        match_onnx(m);
-        return;
-    }
     if (fb_program_limit(g) <= FB_MAIN_PROGRAM.id + 1) return;
     uint8_t *reads = fb_arena_alloc(m->arena, fb_module_limit(g) + (size_t)1);
     m->failed |= !reads;
@@ -438,8 +434,9 @@ static void drop_branches(fb_rewrite *rw, fb_node n) {
     }
 }
 
-static void edit_onnx(fb_rewrite *rw, const onnx_call *call) {
+static void edit_onnx(fb_rewrite *rw, const fb_match *match) {
     fb_graph *g = fb_rewrite_graph(rw);
+    const onnx_call *call = match->data;
     fb_node n = call->node;
     fb_value results = put_copies(rw, call, n, n, fb_node_at(g, n)->args, call->captures, DEPTH_MAX);
     if (!results.id) return;
@@ -461,10 +458,6 @@ static void edit_onnx(fb_rewrite *rw, const onnx_call *call) {
 static void edit(fb_rewrite *rw, const fb_match *match) {
     fb_graph *g = fb_rewrite_graph(rw);
     run_call call;
-    if (fb_graph_is_onnx(g)) {
-        edit_onnx(rw, match->data);
-        return;
-    }
     fb_node n = match->nodes[0];
     if (!run_call_at(g, n, &call)) return;
     fb_value results = put_program(rw, &call, n, inputs_of(g, &call), DEPTH_MAX);
@@ -495,4 +488,6 @@ const fb_pass fb_inline_programs = {
     .reads_onnx = true,
     .match_graph = match_graph,
     .edit = edit,
+    .match_onnx = match_onnx,
+    .edit_onnx = edit_onnx,
 };

@@ -313,10 +313,6 @@ static void match_onnx(fb_matcher *m) {
 
 static void match_graph(fb_matcher *m) {
     const fb_graph *g = m->graph;
-    if (fb_graph_is_onnx(g)) {
-        match_onnx(m);
-        return;
-    }
     const fb_alias *alias = fb_matcher_alias(m);
     fb_sharing *sharing = alias ? fb_sharing_new(g, alias, m->work) : NULL;
     m->failed |= !sharing;
@@ -401,10 +397,6 @@ static void edit_onnx(fb_rewrite *rw, const fb_match *match) {
 static void edit(fb_rewrite *rw, const fb_match *match) {
     const fb_graph *g = fb_rewrite_graph(rw);
     fb_rearrange last, first;
-    if (match->plan) {
-        edit_onnx(rw, match);
-        return;
-    }
     if (expanded_view(g, match->nodes[0], &last)) {
         edit_expand(rw, match->nodes[0], &last);
         return;
@@ -429,4 +421,6 @@ const fb_pass fb_merge_views = {
     .reads_onnx = true,
     .match_graph = match_graph,
     .edit = edit,
+    .match_onnx = match_onnx,
+    .edit_onnx = edit_onnx,
 };

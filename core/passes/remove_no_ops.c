@@ -333,7 +333,7 @@ static void match_graph(fb_matcher *m) {
             if (p != FB_MAIN_PROGRAM.id && !fb_node_at(g, n)->user_count) continue; /* with it goes what it captures */
             if (fb_identity_at(g, n, &found)) match_identity(&s, &found);
             else if (assertion_at(g, n)) match_assertion(m, n);
-            else if (fb_graph_is_onnx(g)) match_inputs(m, n);
+            else match_inputs(m, n);
         }
     }
     fb_sharing_free(s.sharing);
