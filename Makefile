@@ -269,6 +269,11 @@ test-client: all
 test-compile: all
 	@tests/python/compile $(BUILD)
 
+## make test-checkpoints  layouts from transformers 5, merged adapters and GGUF files beside transformers, PEFT and gguf
+test-checkpoints: all
+	@FOLDBACK_PYTHON=$$(tests/python/five)/bin/python tests/python/run $(BUILD) tests/python/test_transformers_mapping.py \
+		tests/python/test_checkpoint_tour.py
+
 ## make wheel        the Python package with the program and its libraries, which needs nothing of apt: build/wheel/foldback_graphs-*.whl
 wheel: $(BUILD)/wheel/foldback
 	@rm -f $(BUILD)/wheel/*.whl
@@ -523,5 +528,5 @@ clean:
 	rm -rf build build-asan build-clang build-deb build-fuzz build-fuzz-coverage build-tsan build-valgrind
 
 -include $(shell find $(BUILD) -name '*.d' 2>/dev/null)
-.PHONY: all help deps demo golden test test-all test-long nightly everything tests run-tests test-contract test-s3 test-postgres test-mlflow test-generators test-typescript test-browser test-python adversary adversary-onnx onnx-nodes bench-onnx test-client test-compile test-deploy test-load asan soak fuzz fuzzers fuzz-coverage bench bench-instructions bench-compare bench-durable bench-weights bench-archives bench-layouts bench-peers bench-nodes format lint lint-python install wheel deb sbom reproducible clean
+.PHONY: all help deps demo golden test test-all test-long nightly everything tests run-tests test-contract test-s3 test-postgres test-mlflow test-generators test-typescript test-browser test-python adversary adversary-onnx onnx-nodes bench-onnx test-client test-checkpoints test-compile test-deploy test-load asan soak fuzz fuzzers fuzz-coverage bench bench-instructions bench-compare bench-durable bench-weights bench-archives bench-layouts bench-peers bench-nodes format lint lint-python install wheel deb sbom reproducible clean
 .SECONDARY:

@@ -77,10 +77,21 @@ static bool is_noun(const char *word) {
 static int complain_of_verb(const char *first, const char *second) {
     char joined[64];
     bool has_noun = is_noun(first);
-    if (strcmp(first, "mlflow") == 0 || strcmp(first, "hub") == 0)
-        return fb_complain(FB_EXIT_USAGE, "foldback %s is in the Python package: install its wheel with the extra %s (%s)",
-                           first, first, *first == 'm' ? "docs/mlflow.md" : "clients/python/README.md");
+    static const struct {
+        const char *words, *extra, *page;
+    } python[] = {
+        {"mlflow", "mlflow", "docs/mlflow.md"},
+        {"hub", "hub", "clients/python/README.md"},
+        {"layout from-transformers", "layouts", "docs/layouts.md"},
+        {"adapter", "layouts", "docs/layouts.md"},
+    };
     snprintf(joined, sizeof joined, "%s%s%s", first, second ? " " : "", second ? second : "");
+    for (size_t i = 0; i < sizeof python / sizeof *python; i++) {
+        const char *words = python[i].words;
+        if (strcmp(words, first) == 0 || strcmp(words, joined) == 0)
+            return fb_complain(FB_EXIT_USAGE, "foldback %s is in the Python package: install its wheel with the extra %s (%s)",
+                               words, python[i].extra, python[i].page);
+    }
     fb_suggestion whole = fb_suggest(joined), word = fb_suggest(first);
     const fb_verb *verb;
     for (size_t i = 0; (verb = fb_verb_at(i, NULL)); i++) {

@@ -469,6 +469,8 @@ def test_several_passes_in_one_word(foldback):
                              "(docs/mlflow.md)"),
         (["hub", "pull"], "foldback hub is in the Python package: install its wheel with the extra hub "
                           "(clients/python/README.md)"),
+        (["layout", "from-transformers", "x"], "foldback layout from-transformers is in the Python package"),
+        (["adapter", "merge"], "foldback adapter is in the Python package: install its wheel with the extra layouts"),
         (["optimize"], "it needs GRAPH"),
         (["optimize", TOY], "which passes?"),
         (["optimize", TOY, "--pas", "MergeLinears"], "did you mean --pass?"),

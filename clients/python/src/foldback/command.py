@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import sys
 
 from .private import ServiceNotStarted, find_binary
 
+# Verbs that are Python, by the words that name them
+VERBS = {
+    ("mlflow",): ".mlflow.__main__",
+    ("hub",): ".hub",
+    ("layout", "from-transformers"): ".layouts",
+    ("adapter",): ".adapters",
+}
+
 
 def main() -> None:
-    """Becomes the program, but for `foldback mlflow` and `foldback hub`, which are Python."""
-    if sys.argv[1:2] == ["mlflow"]:
-        from .mlflow.__main__ import main as mlflow
-
-        sys.exit(mlflow(sys.argv[2:]))
-    if sys.argv[1:2] == ["hub"]:
-        from .hub import main as hub
-
-        sys.exit(hub(sys.argv[2:]))
+    """Becomes the program, but for the verbs that are Python."""
+    for words, module in VERBS.items():
+        if tuple(sys.argv[1 : 1 + len(words)]) == words:
+            sys.exit(importlib.import_module(module, __package__).main(sys.argv[1 + len(words) :]))
     try:
         binary = find_binary()
     except ServiceNotStarted as error:
