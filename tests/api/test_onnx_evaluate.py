@@ -3,6 +3,7 @@ what is not evaluated is refused by name. FOLDBACK_ONNX_SUITE names a folder of 
 (tests/onnx/make_node_suite.py, make_old_suite.py)."""
 
 import collections
+import functools
 import json
 import math
 import os
@@ -49,6 +50,7 @@ FORMATS = {"F64": "d", "F32": "f", "F16": "e", "I64": "q", "I32": "i", "I16": "h
 CLOSE = {"F64": 1e-4, "F32": 1e-4, "F16": 2e-3, "BF16": 2e-2}  # the oracle sums in another order; some cases are typed by hand
 
 
+@functools.cache
 def stored():
     """name → part → bytes."""
     found = collections.defaultdict(dict)
