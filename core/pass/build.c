@@ -127,6 +127,11 @@ static fb_node put_ints(fb_rewrite *rw, fb_node before, fb_module owner, const c
     return read;
 }
 
+/* A new module for constants of a call. */
+static fb_module put_owner(fb_rewrite *rw, fb_module after, fb_node call) {
+    return fb_put_module(rw, after, fb_node_name(fb_rewrite_graph(rw), call), FB_TYPE_MODULE, FB_VALUE_EMPTY_MAP, false);
+}
+
 /* A new constant whose elements are all the number. */
 static fb_node put_numbers(fb_rewrite *rw, fb_node before, fb_module after, fb_dtype dtype, int rank, const int64_t *sizes,
                            double number) {
@@ -137,7 +142,7 @@ static fb_node put_numbers(fb_rewrite *rw, fb_node before, fb_module after, fb_d
     fb_encode_numbers(dtype, &number, 1, one);
     for (size_t i = 0; bytes && i < count; i++) memcpy(bytes + i * width, one, width);
     if (!bytes) fb_graph_fail_memory(g);
-    fb_module owner = fb_put_module(rw, after, fb_node_name(g, before), FB_TYPE_MODULE, FB_VALUE_EMPTY_MAP, false);
+    fb_module owner = put_owner(rw, after, before);
     const fb_constant constant = {.attribute = "number", .dtype = dtype, .rank = rank, .sizes = sizes};
     fb_node read = bytes ? put_constant(rw, before, owner, constant, bytes, count * width) : (fb_node){0};
     free(bytes);
@@ -151,6 +156,22 @@ fb_node fb_build_constant(fb_rewrite *rw, fb_node before, fb_node like, double n
     int rank = fb_shape_rank(g, row->shape);
     for (int i = 0; i < rank; i++) ones[i] = 1;
     return put_numbers(rw, before, row->module, (fb_dtype)row->dtype, rank, ones, number);
+}
+
+fb_node fb_build_ints(fb_rewrite *rw, fb_node before, const int64_t *ints, size_t count) {
+    fb_graph *g = fb_rewrite_graph(rw);
+    return put_ints(rw, before, put_owner(rw, fb_module_find(g, ""), before), "sizes", ints, count);
+}
+
+fb_node fb_build_reshape(fb_rewrite *rw, fb_node before, fb_node x, const int64_t *sizes, int rank) {
+    fb_graph *g = fb_rewrite_graph(rw);
+    fb_node read = fb_build_ints(rw, before, sizes, (size_t)rank);
+    if (!read.id) return read;
+    fb_dtype dtype = (fb_dtype)fb_node_at(g, x)->dtype;
+    fb_node made =
+        fb_build(rw, before, FB_MADE_RESHAPE, FB_ARGS(g, fb_make_node(g, x), fb_make_node(g, read)), FB_VALUE_EMPTY_MAP);
+    if (made.id) fb_set_result_type(rw, made, fb_make_shape(g, sizes, (size_t)rank), dtype);
+    return made;
 }
 
 fb_node fb_build_split(fb_rewrite *rw, fb_node before, fb_module owner, fb_node x, int axis, const int64_t *sizes,

@@ -30,6 +30,10 @@ fb_value fb_part_args(fb_graph *graph, fb_node like, fb_value x, int64_t dim, in
 /* A read of a new constant, of the dtype and shape of this one, whose elements are all the number. */
 fb_node fb_build_constant(fb_rewrite *rewrite, fb_node before, fb_node like, double number);
 
+/* ONNX's: a read of new integers, as int64; and x, of numbers for sizes, in another shape. */
+fb_node fb_build_ints(fb_rewrite *rewrite, fb_node before, const int64_t *ints, size_t count);
+fb_node fb_build_reshape(fb_rewrite *rewrite, fb_node before, fb_node x, const int64_t *sizes, int rank);
+
 /* ONNX's Split of x along an axis, whose items are parts of these sizes. `owner` gets the sizes, where they are an input. */
 fb_node fb_build_split(fb_rewrite *rewrite, fb_node before, fb_module owner, fb_node x, int axis, const int64_t *sizes,
                        size_t count);

@@ -15,7 +15,7 @@ def numbers(name, several, shape, dtype=1):
     return b"".join(number(1, size) for size in shape) + number(2, dtype) + field(8, name) + field(9, raw)
 
 
-def model(text, opset=20, shape=(2, 3, 8), dtype=1, weights=(), outputs="y", inputs=()):
+def model(text, opset=20, shape=(2, 3, 8), dtype=1, weights=(), outputs="y", inputs=(), annotations=()):
     """Nodes of lines `Op inputs > outputs name=attribute …`; an input that is a number is a constant of its own, int64 where
     it has no point. The input is x."""
     nodes, stored = [], []
@@ -35,9 +35,9 @@ def model(text, opset=20, shape=(2, 3, 8), dtype=1, weights=(), outputs="y", inp
             attributes.append(ints(name, [int(each) for each in said[1:-1].split(",")]) if said[0] == "[" else
                               word(name, said) if said.isalpha() else
                               real(name, float(said)) if "." in said else integer(name, int(said)))
-        nodes.append(node(op, " ".join(given), gives, *attributes))
+        nodes.append(node(op, " ".join(given), gives.replace(",", " "), *attributes))
     return made_of(graph(nodes, [value("x", dtype, shape), *inputs], [unshaped(one, dtype) for one in outputs.split()],
-                         [*stored, *weights]), opset=opset, ir=10)
+                         [*stored, *weights], annotations=annotations), opset=opset, ir=10)
 
 
 W, B = weight("w", 8), weight("b", 8)

@@ -52,6 +52,7 @@ def encode(value):
 class Graph:
     def __init__(self, name="g"):
         self.name, self.nodes, self.modules, self.tensors, self.names = name, [], {}, {}, {}
+        self.metadata = None
         self.modules[""] = {"path": "", "type": "torch.nn.Module"}
 
     # ---- rows
@@ -179,7 +180,8 @@ class Graph:
             f'{{\n  "format": "foldback.graph/1",\n  "name": {json.dumps(self.name)},\n',
             f'  "nodes": {lines(self.nodes)},\n',
             f'  "modules": {lines(list(self.modules.values()))},\n',
-            f'  "tensors": {lines(list(self.tensors.values()))}\n}}\n'))
+            f'  "tensors": {lines(list(self.tensors.values()))}',
+            f',\n  "metadata": {json.dumps(self.metadata)}' if self.metadata else "", "\n}\n"))
 
 
 def refusal(reason, *nodes):

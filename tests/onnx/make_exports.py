@@ -128,39 +128,203 @@ class Recurrent(nn.Module):
         return self.out(self.layer(x)[0][:, -1])
 
 
-class Bert(nn.Module):
+def conv_norm(inputs, outputs, size=3, stride=1, groups=1):
+    return nn.Sequential(nn.Conv2d(inputs, outputs, size, stride, size // 2, groups=groups, bias=False),
+                         nn.BatchNorm2d(outputs))
+
+
+class Residual(nn.Module):
+    """As ResNet: a block with a shortcut of its own, and one without."""
+
     def __init__(self):
         super().__init__()
-        self.model = transformers.BertModel(transformers.BertConfig(
-            vocab_size=50, hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=64,
-            max_position_embeddings=32, attn_implementation="eager"))
+        self.stem, self.pool = conv_norm(3, 8, 7, 2), nn.MaxPool2d(3, 2, 1)
+        self.first, self.second, self.short = conv_norm(8, 16, 3, 2), conv_norm(16, 16), conv_norm(8, 16, 1, 2)
+        self.third, self.fourth, self.out = conv_norm(16, 16), conv_norm(16, 16), nn.Linear(16, 10)
+
+    def forward(self, x):
+        x = self.pool(functional.relu(self.stem(x)))
+        x = functional.relu(self.second(functional.relu(self.first(x))) + self.short(x))
+        x = functional.relu(self.fourth(functional.relu(self.third(x))) + x)
+        return self.out(functional.adaptive_avg_pool2d(x, 1).flatten(1))
+
+
+class Inverted(nn.Module):
+    """As MobileNet V2."""
+
+    def __init__(self):
+        super().__init__()
+        self.stem, self.wide, self.deep = conv_norm(3, 8, 3, 2), conv_norm(8, 24, 1), conv_norm(24, 24, 3, 1, 24)
+        self.narrow, self.out = conv_norm(24, 8, 1), nn.Linear(8, 10)
+
+    def forward(self, x):
+        x = functional.relu6(self.stem(x))
+        x = x + self.narrow(functional.relu6(self.deep(functional.relu6(self.wide(x)))))
+        return self.out(functional.dropout(x.mean((2, 3)), 0.2, self.training))
+
+
+class Squeezed(nn.Module):
+    """As EfficientNet: SiLU, and channels that are weighed."""
+
+    def __init__(self):
+        super().__init__()
+        self.stem, self.deep, self.narrow = conv_norm(3, 16, 3, 2), conv_norm(16, 16, 3, 1, 16), conv_norm(16, 16, 1)
+        self.less, self.more, self.out = nn.Conv2d(16, 4, 1), nn.Conv2d(4, 16, 1), nn.Linear(16, 10)
+
+    def forward(self, x):
+        x = functional.silu(self.stem(x))
+        y = functional.silu(self.deep(x))
+        y = y * torch.sigmoid(self.more(functional.silu(self.less(functional.adaptive_avg_pool2d(y, 1)))))
+        return self.out(functional.adaptive_avg_pool2d(self.narrow(y) + x, 1).flatten(1))
+
+
+class Next(nn.Module):
+    """As ConvNeXt: channels last in the middle of each block, and a weight for each channel."""
+
+    def __init__(self):
+        super().__init__()
+        self.stem, self.deep, self.norm = nn.Conv2d(3, 16, 4, 4), nn.Conv2d(16, 16, 7, padding=3, groups=16), nn.LayerNorm(16)
+        self.first, self.second, self.weights = nn.Linear(16, 32), nn.Linear(32, 16), nn.Parameter(torch.randn(16))
+        self.out = nn.Linear(16, 10)
+
+    def forward(self, x):
+        x = self.stem(x)
+        y = self.weights * self.second(functional.gelu(self.first(self.norm(self.deep(x).permute(0, 2, 3, 1)))))
+        return self.out((x + y.permute(0, 3, 1, 2)).mean((-2, -1)))
+
+
+class Dense(nn.Module):
+    """As DenseNet: norms before convolutions, and all results joined."""
+
+    def __init__(self):
+        super().__init__()
+        self.stem, self.norm, self.out = conv_norm(3, 8, 3, 2), nn.BatchNorm2d(16), nn.Linear(16, 10)
+        self.norms = nn.ModuleList(nn.BatchNorm2d(8 + 4 * i) for i in range(2))
+        self.convs = nn.ModuleList(nn.Conv2d(8 + 4 * i, 4, 3, padding=1, bias=False) for i in range(2))
+
+    def forward(self, x):
+        x = functional.relu(self.stem(x))
+        for norm, conv in zip(self.norms, self.convs):
+            x = torch.cat([x, conv(functional.relu(norm(x)))], 1)
+        return self.out(functional.avg_pool2d(functional.relu(self.norm(x)), 16).flatten(1))
+
+
+class Mixer(nn.Module):
+    """As MLP-Mixer: layers along both axes."""
+
+    def __init__(self):
+        super().__init__()
+        self.patches, self.first, self.second = nn.Conv2d(3, 16, 8, 8), nn.LayerNorm(16), nn.LayerNorm(16)
+        self.places = nn.Sequential(nn.Linear(16, 24), nn.GELU(), nn.Linear(24, 16))
+        self.channels, self.out = nn.Sequential(nn.Linear(16, 24), nn.GELU(), nn.Linear(24, 16)), nn.Linear(16, 10)
+
+    def forward(self, x):
+        x = self.patches(x).flatten(2).transpose(1, 2)
+        x = x + self.places(self.first(x).transpose(1, 2)).transpose(1, 2)
+        return self.out((x + self.channels(self.second(x))).mean(1))
+
+
+class Gated(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.words, self.layer, self.out = nn.Embedding(50, 8), nn.GRU(8, 12, batch_first=True), nn.Linear(12, 4)
 
     def forward(self, ids):
-        return self.model(ids, attention_mask=torch.ones_like(ids), return_dict=False)[0]
+        return self.out(self.layer(self.words(ids))[0]).log_softmax(-1)
+
+
+class Tabular(nn.Module):
+    """Numbers of a table: norms between layers, and inputs that are scaled."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("mean", torch.randn(12))
+        self.register_buffer("scale", torch.rand(12) + 0.5)
+        self.layers = nn.Sequential(nn.BatchNorm1d(12), nn.Linear(12, 24), nn.BatchNorm1d(24), nn.ReLU(), nn.Dropout(0.3),
+                                    nn.Linear(24, 16), nn.BatchNorm1d(16), nn.Mish(), nn.Linear(16, 3))
+
+    def forward(self, x):
+        return self.layers((x - self.mean) / self.scale).softmax(1)
+
+
+class Library(nn.Module):
+    """A model of transformers; its first result."""
+
+    def __init__(self, kind, **config):
+        super().__init__()
+        config = {"vocab_size": 50, "attn_implementation": "eager", **config}
+        settings = getattr(transformers, f"{kind.replace('Encoder', '')}Config")(**config)
+        self.model = getattr(transformers, f"{kind}Model")(settings)
+
+    def forward(self, x):
+        more = {"attention_mask": torch.ones_like(x)} if x.dtype == torch.int64 else {}
+        return self.model(x, return_dict=False, **more)[0]
+
+
+def bert():
+    return Library("Bert", hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=64,
+                   max_position_embeddings=32)
+
+
+def distilled():
+    return Library("DistilBert", dim=32, n_layers=2, n_heads=4, hidden_dim=64, max_position_embeddings=32)
+
+
+def electra():
+    return Library("Electra", embedding_size=16, hidden_size=32, num_hidden_layers=2, num_attention_heads=4,
+                   intermediate_size=64, max_position_embeddings=32)
+
+
+def albert():
+    return Library("Albert", embedding_size=16, hidden_size=32, num_hidden_layers=2, num_attention_heads=4,
+                   intermediate_size=64, max_position_embeddings=32)
+
+
+def t5():
+    return Library("T5Encoder", d_model=32, d_kv=8, d_ff=64, num_layers=2, num_heads=4)
+
+
+def vit():
+    return Library("ViT", hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=64, image_size=32,
+                   patch_size=8)
+
+
+def prepare(kind):
+    """A model whose biases are no zeros, and whose statistics are not those that it begins with."""
+    torch.manual_seed(7)
+    model = kind().eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(0.01 * torch.randn_like(parameter))
+        for norm in model.modules():
+            if isinstance(norm, nn.modules.batchnorm._BatchNorm):
+                norm.running_mean.normal_(0, 0.1)
+                norm.running_var.uniform_(0.5, 1.5)
+    return model
 
 
 def by_torch(out):
     ids, image, words = torch.randint(0, 50, (2, 12)), torch.randn(2, 3, 32, 32), torch.randn(2, 12, 32)
-    models = {"bert": (Bert, ids, {0: "batch"}), "decoder": (Decoder, ids, {0: "batch", 1: "length"}),
-              "rotary": (Rotary, words, {0: "batch", 1: "length"}), "vision": (Vision, image, {0: "batch"}),
-              "segmenter": (Segmenter, image, {0: "batch", 2: "height", 3: "width"}),
-              "shuffled": (Shuffled, image, {0: "batch"}), "recurrent": (Recurrent, torch.randn(2, 7, 8), {0: "batch"})}
+    batch, length = {0: "batch"}, {0: "batch", 1: "length"}
+    models = {"bert": (bert, ids, batch), "decoder": (Decoder, ids, length), "rotary": (Rotary, words, length),
+              "vision": (Vision, image, batch), "segmenter": (Segmenter, image, {0: "batch", 2: "height", 3: "width"}),
+              "shuffled": (Shuffled, image, batch), "recurrent": (Recurrent, torch.randn(2, 7, 8), batch),
+              "residual": (Residual, image, batch), "inverted": (Inverted, image, batch), "squeezed": (Squeezed, image, batch),
+              "next": (Next, image, batch), "dense": (Dense, image, batch), "mixer": (Mixer, image, batch),
+              "gated": (Gated, ids, length), "tabular": (Tabular, torch.randn(5, 12), batch), "vit": (vit, image, batch),
+              "distilled": (distilled, ids, batch), "electra": (electra, ids, batch), "albert": (albert, ids, batch),
+              "t5": (t5, ids, batch)}
     for name, (kind, x, sizes) in models.items():
-        torch.manual_seed(7)
-        model = kind().eval()
-        for parameter in model.parameters():
-            with torch.no_grad():
-                parameter.add_(0.01 * torch.randn_like(parameter))
+        model = prepare(kind)
         options = {"script": {"opset_version": 17, "dynamic_axes": {"x": sizes}},
                    "old": {"opset_version": 14, "do_constant_folding": False}}
         for form, more in options.items():
             torch.onnx.export(model, (x,), str(out / f"{name}-{form}.onnx"), dynamo=False, input_names=["x"], **more)
             np.savez(out / f"{name}-{form}.npz", x=x.numpy())
-    for name in ("decoder", "vision", "recurrent"):
-        torch.manual_seed(7)
+    for name in ("decoder", "vision", "recurrent", "residual", "squeezed", "next", "dense", "tabular", "distilled", "t5"):
         kind, x, _ = models[name]
         path = out / f"{name}-dynamo.onnx"
-        torch.onnx.export(kind().eval(), (x,), str(path), dynamo=True, external_data=False, verbose=False)
+        torch.onnx.export(prepare(kind), (x,), str(path), dynamo=True, external_data=False, verbose=False)
         np.savez(path.with_suffix(".npz"), **{onnx.load(path).graph.input[0].name: x.numpy()})
 
 
@@ -326,7 +490,7 @@ def main(out):
     torch.manual_seed(7)
     by_torch(out)
     for make in (keras_cnn, keras_unet, keras_flat, keras_text, keras_choice):
-        for opset in (11, 12, 13):
+        for opset in (11, 12, 13, 15, 18):
             keras, feeds, sizes, outputs = make(opset)
             keras.save(out / f"{make.__name__.replace('keras_', 'tf2onnx-')}-{opset}.onnx", feeds, outputs, sizes)
     print(len(list(out.glob("*.onnx"))), "models")

@@ -130,9 +130,10 @@ static void ck_reads_back(const golden *g, const fb_buffer *after, const char *i
     fb_errors_free(&errors);
 }
 
-/* The reference evaluator speaks torch and torch.nn, not ATen; of convolutions and norms it knows those of one and two
- * dimensions, and of functions conv2d. It knows no pads, and neither roll, repeat_interleave nor normalize. */
+/* The reference evaluator speaks torch and torch.nn, neither ATen nor ONNX; of convolutions and norms it knows those of one and
+ * two dimensions, and of functions conv2d. It knows no pads, and neither roll, repeat_interleave nor normalize. */
 static bool is_foreign(const fb_graph *graph) {
+    if (fb_graph_is_onnx(graph)) return true;
     for (fb_node n = fb_first_node(graph, FB_MAIN_PROGRAM); n.id; n = fb_node_at(graph, n)->next) {
         const char *target = fb_node_target(graph, n);
         if (strncmp(target, "torch.ops.", strlen("torch.ops.")) == 0) return true;

@@ -41,6 +41,7 @@ static const struct {
     {"\"FuseActivation\"", false, "gpt2-tiny"},
     {"\"ChannelsLast\"", false, "mobilenet"},
     {"\"MergeViews\"", true, "bert-tiny aten-bert"},
+    {"\"MoveTransposes\"", false, ""}, /* they are no ONNX models */
     {"\"RemoveNoOps\"", true, "toy bert-tiny gpt2-tiny resnet-tiny aten-toy aten-bert aten-llama"},
     {"{\"name\":\"RemoveNoOps\",\"params\":{\"asserts\":true,\"float_zeros\":true}}", true, "toy aten-bert aten-llama"},
     {"\"EliminateCommonSubexpressions\"", true, "toy bert-tiny gpt2-tiny aten-llama"},

@@ -41,8 +41,8 @@ __all__ = [
     "FoldScaleIntoLinear", "FoldShapes", "FuseActivation", "FuseAttention", "FuseBatchNorm",
     "FuseBatchNorm1dInLinear", "FuseBatchNorm2dInConv2d", "FuseBiasInLinear", "FuseLinear", "FuseNorm", "FuseRepeat",
     "FuseRotation", "InlinePrograms", "InlineVmap", "Irreversible", "LintAndRecompile", "MergeBranches",
-    "MergeConsecutiveLinears", "MergeConvolutions", "MergeLinears", "MergeViews", "QuantizeWeights", "RecordTypes", "Refusal",
-    "RemoveNoOps",
+    "MergeConsecutiveLinears", "MergeConvolutions", "MergeLinears", "MergeViews", "MoveTransposes", "QuantizeWeights",
+    "RecordTypes", "Refusal", "RemoveNoOps",
     "ReplaceActivation", "ReversibleTransformation", "Run", "Transformation", "UndoConflict", "UnpackLinear",
     "cleanup", "compose", "inference", "latency", "record_shapes", "rollback", "runs",
 ]
@@ -369,6 +369,10 @@ class FuseActivation(_ReversiblePass):
 
 class MergeViews(_ReversiblePass):
     """Merges a chain of reshapes into one, a chain of transposes into one `permute`, and `unsqueeze` into `expand`."""
+
+
+class MoveTransposes(_ReversiblePass):
+    """Takes away transpositions of ONNX models; it changes no module of PyTorch, where they are views."""
 
 
 class RemoveNoOps(_ReversiblePass):
