@@ -113,6 +113,8 @@ static const fb_option serve_options[] = {
     {"evaluation-timeout", 0, "SECONDS", "how long one evaluation may take (60)", FB_OPTION_SECONDS,
      AT(service.evaluation.timeout_ms), 1, 86400},
     {"max-evaluations", 0, "N", "graphs that are evaluated at once (8)", FB_OPTION_COUNT, AT(service.evaluation.most), 1, 1024},
+    {"require-validation", 0, NULL, "refuse runs that are not validated, and versions made by such", FB_OPTION_FLAG,
+     AT(service.requires_validation), 0, 0},
     {"header-timeout", 0, "SECONDS", "to the end of a request's headers (10)", FB_OPTION_SECONDS,
      AT(service.http.header_timeout_ms), 1, 86400},
     {"idle-timeout", 0, "SECONDS", "between requests on a connection (60)", FB_OPTION_SECONDS, AT(service.http.idle_timeout_ms),

@@ -30,7 +30,8 @@ typedef struct fb_app {
     struct fb_webhooks *webhooks; /* NULL: it delivers nothing */
     fb_document_limits limits;
     fb_evaluation_bounds evaluation;
-    atomic_uint evaluations; /* under way */
+    bool requires_validation; /* fb_service_config's */
+    atomic_uint evaluations;  /* under way */
     pthread_mutex_t ready_mutex;
     bool is_ready;       /* all of this is there */
     int64_t gc_grace_ms; /* unless a request for gc says otherwise; so also the next */

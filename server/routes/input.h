@@ -102,6 +102,8 @@ bool fb_expand_member(const fb_request *request, fb_response *response, const ch
 /* The query parameters: `query` of the routes. */
 #define FB_RECORD_QUERY "include,dry_run,note,label"
 #define FB_RUN_QUERY "pass," FB_RECORD_QUERY
+/* The code where a service that requires validation refuses a run, or a version of one. */
+#define FB_VALIDATION_REQUIRED "validation-required"
 #define FB_OPTIMIZE_QUERY FB_RUN_QUERY ",lint,weights,strict,as,prefix,validate,seed,assume,matches"
 
 #define FB_LABEL_KEY_MAX 256 /* characters */

@@ -228,7 +228,11 @@ static bool run_passes(const fb_request *request, fb_response *response, optimiz
     fb_status status;
     if (work->asked.validate) {
         if (run_validated(request, response, work, &blobs, &error)) return false;
-        status = FB_OK;
+        bool is_judged = work->validation.compared || !work->validation.is_incomplete || work->asked.task.inputs;
+        status = is_judged || work->asked.dry_run || !app->requires_validation
+                     ? FB_OK
+                     : fb_fail(&error, FB_INVALID, FB_VALIDATION_REQUIRED, "",
+                               "nothing of what the passes did could be compared: judge it by inputs and a metric");
     } else {
         fb_run_watcher watcher = {
             .watch = fb_request_watch(request), .blobs = &blobs, .names_matches = work->asked.names_matches};
@@ -271,6 +275,14 @@ static void answer(const fb_request *request, fb_response *response, optimizatio
     fb_respond_new_run(request, response, &work->asked, &made, repeat);
 }
 
+static fb_status check_validation(const fb_request *request, const fb_run_request *asked, fb_error *error) {
+    const fb_app *app = request->context;
+    if (!app->requires_validation || asked->dry_run || asked->validate || asked->task.inputs) return FB_OK;
+    bool is_query = *asked->passes_pointer == '?';
+    return fb_fail(error, FB_INVALID, FB_VALIDATION_REQUIRED, is_query ? "?validate=" : "/options/validate",
+                   "this service takes no run that is not validated: give validate=rewrites or graph, or inputs and a metric");
+}
+
 /* On failure it has responded. Of a request with an archive everything is in the query. */
 static bool read_asked(const fb_request *request, fb_response *response, bool is_archive, optimization *work) {
     fb_error error = {0};
@@ -283,6 +295,7 @@ static bool read_asked(const fb_request *request, fb_response *response, bool is
     if (!status)
         status = fb_composition_read_request(work->asked.assume, work->asked.assume_pointer, work->asked.passes,
                                              work->asked.passes_pointer, &library, &work->composition, &error);
+    if (!status) status = check_validation(request, &work->asked, &error);
     if (status) fb_respond_request_error(response, &error);
     return !status;
 }

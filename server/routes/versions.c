@@ -96,6 +96,26 @@ static void store_document(const fb_request *request, fb_response *response, con
     fb_graph_input_free(&input);
 }
 
+/* A run may be older than the service's demand. On failure it has responded. */
+static bool may_publish(const fb_request *request, fb_response *response, const char *run_id) {
+    const fb_app *app = request->context;
+    fb_error error = {0};
+    fb_store_run run;
+    if (!app->requires_validation || !run_id) return true;
+    if (fb_store_get_run(app->store, run_id, &run, &error)) {
+        respond_put_error(response, &error);
+        return false;
+    }
+    bool is_judged = run.validation || strcmp(run.kind, "optimize") != 0;
+    FB_STORE_FREE(&run);
+    if (is_judged) return true;
+    fb_fail(&error, FB_INVALID, FB_VALIDATION_REQUIRED, NULL,
+            "this service takes no version made by a run that was not validated: "
+            "run its passes again with validate=rewrites or graph, or with inputs and a metric");
+    fb_respond_error_at(response, "/run", &error);
+    return false;
+}
+
 static void put_version(const fb_request *request, fb_response *response) {
     static const char *const known[] = {"graph", "run", "note", NULL};
     fb_request_body body;
@@ -107,7 +127,8 @@ static void put_version(const fb_request *request, fb_response *response) {
     if (read_version(response, &body, &version) &&
         fb_expand_member(request, response, "graph", "/graph", &version.graph, graph) &&
         fb_expand_member(request, response, "run", "/run", &version.run, run)) {
-        if (body.graph) store_document(request, response, &body, &version);
+        if (!may_publish(request, response, version.run)) (void)0;
+        else if (body.graph) store_document(request, response, &body, &version);
         else store_version(request, response, &version);
     }
     fb_request_body_free(&body);

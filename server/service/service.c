@@ -172,6 +172,7 @@ static fb_status open_app(const fb_service_config *config, fb_app *app, fb_error
     *app = (fb_app){.ready_mutex = PTHREAD_MUTEX_INITIALIZER,
                     .limits = config->limits,
                     .evaluation = config->evaluation,
+                    .requires_validation = config->requires_validation,
                     .gc_grace_ms = config->gc_grace_ms,
                     .retention = {.age_ms = (int64_t)config->keep_runs_days * 86400000,
                                   .count = config->keep_runs,

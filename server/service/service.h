@@ -27,6 +27,7 @@ typedef struct fb_service_config {
     int64_t gc_grace_ms;                /* how long what nothing refers to stays */
     uint64_t keep_runs_days, keep_runs; /* retention of runs; 0 = for ever, all of them */
     uint64_t keep_audit_days;           /* of the audit's entries */
+    bool requires_validation;           /* runs that are not validated are refused, and versions of such */
 } fb_service_config;
 
 fb_service_config fb_service_config_default(void);
