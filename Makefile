@@ -79,6 +79,14 @@ $(BUILD)/generated/layouts.inc: Makefile $(LAYOUTS)
 $(BUILD)/core/layouts/shipped.o: $(BUILD)/generated/layouts.inc
 $(BUILD)/core/layouts/shipped.o: CPPFLAGS += -I$(BUILD)/generated
 
+# What runs plans of layouts, as a C string: `foldback layout plan --python` writes it.
+$(BUILD)/generated/layout_plans_py.inc: Makefile clients/python/src/foldback/layout_plans.py
+	@mkdir -p $(@D)
+	@{ echo 'static const char layout_plans_py[] = {'; $(call as_bytes,clients/python/src/foldback/layout_plans.py); } >$@.part
+	@mv $@.part $@
+$(BUILD)/server/cli/layout_plan.o: $(BUILD)/generated/layout_plans_py.inc
+$(BUILD)/server/cli/layout_plan.o: CPPFLAGS += -I$(BUILD)/generated
+
 # How pictures look, as a C string: they carry it with them.
 $(BUILD)/generated/picture_style.inc: Makefile core/picture/style.css
 	@mkdir -p $(@D)

@@ -31,6 +31,15 @@ const char *fb_layout_document(const fb_pass *layout);
  * that the layout gives for them. A parameter that does not follow is left out. */
 fb_status fb_layout_configure(const fb_pass *layout, const json_t *config, json_t *params, fb_error *error);
 
+/* Appends what a layout copies, as JSON: {"made": {name: {"dtype", "shape"}}, "sources": the same, "copies": [{"made", "part",
+ * "source", "of"}], "fills": [{"made", "part", "value"}]}. `part` and `of` are steps, each a view of what the step before
+ * gives:
+ * {"slice": [[start, stop], …]}, {"reshape": sizes}, {"permute": dims}, {"index": {"axis", "reshape", "permute"}}, which takes
+ * along an axis the places arange(n).reshape(…).permute(…).reshape(-1). "again": true at a part of a source that an earlier
+ * copy has as well. `result` is what the layout made of a checkpoint; it gets values more. FB_INVALID "computed", FB_TOO_LARGE.
+ */
+fb_status fb_layout_plan_write(fb_graph *result, fb_buffer *out, fb_error *error);
+
 /* A layout that comes with this binary. */
 typedef struct fb_shipped_layout {
     const char *name, *document; /* NULL past the end */

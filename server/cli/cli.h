@@ -49,6 +49,7 @@ typedef struct fb_cli_values {
     const char *root; /* that has the files of an ONNX model */
     bool is_absent;   /* some of them are missing */
     bool is_strict;
+    bool is_python;
     const char *reads_as, *prefix;                                 /* of files to bind */
     unsigned grace;                                                /* seconds */
     const char *scope, *expires, *action, *object, *since, *until; /* tokens and the audit */
@@ -134,6 +135,9 @@ void fb_problem_print(fb_cli *cli, const json_t *problem);
 void fb_cli_table(fb_cli *cli, fb_screen_table *table);
 /* A value on standard output, compact, and a line's end. */
 int fb_cli_print_json(const json_t *value);
+/* The plan of a layout (fb_layout_plan_write) as a line for each copy, and as a Python module that runs it. */
+void fb_layout_plan_show(const json_t *plan);
+void fb_layout_plan_python(const json_t *plan);
 
 /* A text member, "" when it is missing or something else. */
 const char *fb_text_of(const json_t *object, const char *name);

@@ -7,7 +7,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "core/base/sha256.h"
 #include "core/bind/bind.h"
+#include "core/compose/run.h"
+#include "core/document/document.h"
 #include "core/layouts/layout.h"
 #include "core/weights/safetensors.h"
 #include "core/weights/weights_file.h"
@@ -401,6 +404,99 @@ static int apply_layout(fb_cli *cli) {
     return result;
 }
 
+/* ---- plan ---------------------------------------------------------------------------------------------------------------- */
+
+/* Nothing is read but headers: so files are known by their paths. */
+static int name_files(fb_blob_files *files) {
+    for (size_t i = 0; i < files->count; i++) {
+        fb_blob_file *one = &files->items[i];
+        if (!one->path) return fb_complain(FB_EXIT_USAGE, "layout plan: give files, not %s", one->digest);
+        if (!fb_sha256_id(one->path, strlen(one->path), one->digest)) return fb_cli_no_memory();
+    }
+    return FB_EXIT_DONE;
+}
+
+/* `context` is the document of the layout. */
+static fb_status find_layout(void *context, const char *name, int version, const fb_pass **out, fb_error *error) {
+    const json_t *document = context;
+    *out = NULL;
+    return strcmp(fb_text_of(document, "name"), name) == 0 ? fb_layout_read(document, "", version, out, error) : FB_OK;
+}
+
+/* `composition` has the passes, which the run points to. */
+static fb_status run_layout(const json_t *stored, json_t *params, const fb_buffer *document, fb_composition *composition,
+                            fb_run *run, fb_error *error) {
+    fb_pass_library library = {.context = json_object_get(stored, "layout"), .find = find_layout};
+    fb_errors errors = {.limit = 1};
+    fb_graph *source = NULL;
+    json_t *list = json_pack("[{s:O, s:O, s:O}]", "name", json_object_get(stored, "name"), "version",
+                             json_object_get(stored, "version"), "params", params);
+    fb_status status = list ? fb_document_read(document->data, document->size, NULL, "", &source, &errors) : FB_NO_MEMORY;
+    if (status) fb_fail(error, status, "bad-checkpoint", NULL, "%s", errors.count ? errors.items[0].message : "memory is out");
+    if (!status) status = fb_composition_read(list, "", &library, composition, error);
+    if (!status) status = fb_composition_run(composition, source, FB_LINT_NONE, NULL, run, error);
+    fb_graph_free(source);
+    fb_errors_free(&errors);
+    json_decref(list);
+    return status;
+}
+
+/* The plan of a run, with what it is of; the caller's. */
+static int plan_run(const json_t *stored, json_t *params, const fb_run *run, const json_t *report, json_t **out) {
+    fb_buffer text = {0};
+    fb_error error = {0};
+    const json_t *row;
+    bool is_reversible = true;
+    size_t i;
+    if (fb_layout_plan_write(run->result, &text, &error)) {
+        fb_buffer_free(&text);
+        return fb_cli_error(&error);
+    }
+    json_array_foreach(json_object_get(json_object_get(report, "layout"), "rows"), i, row) is_reversible &=
+        json_is_true(json_object_get(row, "reversible"));
+    json_t *rest = json_loadb(text.data, text.size, 0, NULL);
+    *out = json_pack("{s:s, s:O, s:O, s:O, s:b}", "format", "foldback.layout-plan/1", "layout", json_object_get(stored, "name"),
+                     "version", json_object_get(stored, "version"), "params", params, "reversible", is_reversible);
+    bool ok = rest && *out && !json_object_update(*out, rest);
+    json_decref(rest);
+    fb_buffer_free(&text);
+    return ok ? FB_EXIT_DONE : fb_cli_no_memory();
+}
+
+static int plan_layout(fb_cli *cli) {
+    const char *const *words = (const char *const *)cli->arguments.items + 1;
+    json_t *stored = NULL, *params = NULL, *plan = NULL, *reports = NULL;
+    fb_buffer graph = {0}, text = {0};
+    fb_blob_files files = {0};
+    fb_composition composition = {0};
+    fb_run run = {0};
+    fb_work work = {0};
+    fb_error error = {0};
+    int result = prepare(cli, &stored, &params);
+    if (!result) result = fb_blob_files_read(cli, words, cli->arguments.count - 1, &files);
+    if (!result) result = fb_blob_files_check_shards(&files);
+    if (!result) result = name_files(&files);
+    if (!result) result = read_checkpoint(&files, words[0], &graph);
+    if (!result && run_layout(stored, params, &graph, &composition, &run, &error)) result = fb_cli_error(&error);
+    if (!result && !fb_run_report(&run, &work, &text)) result = fb_cli_no_memory();
+    if (!result && !(reports = json_loadb(text.data, text.size, 0, NULL))) result = fb_cli_no_memory();
+    if (!result) result = check_run(cli, json_array_get(reports, 0));
+    if (!result) result = plan_run(stored, params, &run, json_array_get(reports, 0), &plan);
+    if (!result && cli->values.is_python) fb_layout_plan_python(plan);
+    else if (!result && cli->is_json) fb_cli_print_json(plan);
+    else if (!result) fb_layout_plan_show(plan);
+    json_decref(plan);
+    json_decref(reports);
+    json_decref(stored);
+    json_decref(params);
+    fb_run_free(&run);
+    fb_composition_free(&composition);
+    fb_buffer_free(&graph);
+    fb_buffer_free(&text);
+    fb_blob_files_free(&files);
+    return result;
+}
+
 /* ---- undo --------------------------------------------------------------------------------------------------------------- */
 
 /* The graph whose weights files say that they hold, "" when they say nothing. */
@@ -714,6 +810,16 @@ static const fb_option layout_apply_options[] = {
     END,
 };
 
+static const fb_option layout_plan_options[] = {
+    TEXT("config", 0, "FILE", "the model's config.json, from which the layout's parameters follow", config),
+    LIST("set", 0, "NAME=N", "a parameter of the layout: heads=32; may be repeated", settings),
+    FLAG("strict", 0, "also refuse when a row matches nothing, or could not be undone", is_strict),
+    FLAG("python", 0, "write a Python module with apply and undo, for PyTorch", is_python),
+    STORE,
+    JSON,
+    END,
+};
+
 static const fb_option layout_undo_options[] = {
     TEXT("output", 'o', "FILE", "write the safetensors file there; - is standard output", output),
     SHARD_SIZE,
@@ -754,6 +860,15 @@ const fb_verb fb_layout_verbs[] = {
      .options = layout_apply_options,
      .folder = FB_FOLDER_IS_MADE,
      .run = apply_layout},
+    {.name = "layout plan",
+     .arguments = "LAYOUT[:VERSION] FILE...",
+     .summary = "shows what layout apply would copy where",
+     .description =
+         "Reads the headers of the files alone. A trainer can run the plan on its own tensors: foldback.layouts.run in\n"
+         "Python, or the module that --python writes.\n",
+     .options = layout_plan_options,
+     .folder = FB_FOLDER_IS_MADE,
+     .run = plan_layout},
     {.name = "layout undo",
      .arguments = "FILE...",
      .summary = "puts the tensors of a checkpoint back, also after training",

@@ -25,9 +25,20 @@ import sys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-__all__ = ["LayoutRefused", "from_transformers"]
+if TYPE_CHECKING:
+    from .layout_plans import load, move_optimizer, run
+
+__all__ = ["LayoutRefused", "from_transformers", "load", "move_optimizer", "run"]
+
+
+def __getattr__(name: str) -> Any:
+    """What runs plans is in layout_plans.py, which needs PyTorch."""
+    if name in ("load", "move_optimizer", "run"):
+        return getattr(importlib.import_module(".layout_plans", __package__), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
 
 Path_ = str | os.PathLike[str]
 Recipe = Any  # JSON: the name of a source, or an operation over recipes
