@@ -13,7 +13,8 @@
  * row are equal: so the scale of all is multiplied by the same number, lora_alpha / rank, when lora_alpha is multiplied by it.
  *
  * Scales are one for each block of the weight: a row, some elements of it, 128 x 128; they go where the blocks go (blocks.c).
- * One for the whole weight stays one where the row reads one weight; weights that are joined keep one for each. */
+ * DoRA's magnitudes are one for each row, too, but of a part of a row they are not. One for the whole weight stays one where
+ * the row reads one weight; weights that are joined keep one for each. */
 #include <string.h>
 
 #include "core/layouts/internal.h"
@@ -110,6 +111,25 @@ static fb_status read_adapter(const fb_layout_scope *scope, size_t index, int64_
     return status ? status : set_size(weight, 1, size_of(scope, a, 1), a->name, error);
 }
 
+/* If nothing else says how large a weight is that is not there, the row's parameters do. Then they must be true of the others.
+ */
+static fb_status read_absent(const fb_layout_scope *scope, fb_error *error) {
+    const fb_layout_row *of = scope->application->row->of;
+    fb_layout_names names = fb_layout_names_of(scope);
+    bool is_known = true;
+    for (size_t i = 0; i < of->source_count; i++) is_known &= scope->application->weights[i].sizes[0] >= 0;
+    for (size_t i = 0; i < 2 * of->source_count && !is_known; i++) {
+        const json_t *rule = json_array_get(of->sources[i / 2].absent, i % 2);
+        int64_t size = 0;
+        if (!rule || json_is_null(rule)) continue;
+        fb_status status = fb_layout_number(rule, &names, &size, error);
+        if (!status && size)
+            status = set_size(&scope->application->weights[i / 2], i % 2, size, "the layout's parameters", error);
+        if (status) return status;
+    }
+    return FB_OK;
+}
+
 /* The row's rules say, or must agree with, the sizes of weights. */
 static fb_status check_rules(const fb_layout_scope *scope, fb_error *error) {
     const fb_layout_row *of = scope->application->row->of;
@@ -131,6 +151,17 @@ static fb_status check_rules(const fb_layout_scope *scope, fb_error *error) {
         }
     }
     return FB_OK;
+}
+
+/* Rows that are scaled to a length: each weight has them, or its rows would have to be measured. */
+static fb_status read_magnitudes(const fb_layout_scope *scope, size_t index, size_t there, fb_error *error) {
+    fb_layout_weight *weight = &scope->application->weights[index];
+    const fb_layout_owned *magnitudes = belonging(scope, index);
+    if (!magnitudes) return missing(scope, there, weight->name, ending_of(scope, index), error);
+    if (rank_of(scope, magnitudes) != 1)
+        return fb_fail(error, FB_INVALID, "shape-mismatch", NULL, "%s has %d dimensions, not 1", magnitudes->name,
+                       rank_of(scope, magnitudes));
+    return set_size(weight, 0, size_of(scope, magnitudes, 0), magnitudes->name, error);
 }
 
 static fb_status check_scale(const fb_layout_scope *scope, size_t index, size_t there, fb_error *error) {
@@ -158,9 +189,14 @@ fb_status fb_layout_check_adapters(const fb_layout_scope *scope, fb_error *error
     for (size_t i = 0; i < count && !status; i++) {
         status = read_weight(scope, &application->weights[i], error);
         if (status) return status;
-        status = application->row->belonging == FB_ADAPTERS ? read_adapter(scope, i, &rank, error)
-                                                            : check_scale(scope, i, there, error);
+        switch (application->row->belonging) {
+        case FB_ADAPTERS: status = read_adapter(scope, i, &rank, error); break;
+        case FB_MAGNITUDES: status = read_magnitudes(scope, i, there, error); break;
+        default: status = check_scale(scope, i, there, error); break;
+        }
     }
+    if (!status) status = check_rules(scope, error);
+    if (!status) status = read_absent(scope, error);
     return status ? status : check_rules(scope, error);
 }
 
@@ -326,13 +362,15 @@ static fb_value scales_of_blocks(fb_graph *graph, fb_layout_scope *scope, const 
     for (size_t i = 0; i < count_of(scope); i++) {
         fb_stand_in *one = &weights.stand_ins[i];
         memcpy(one->sizes, scope->application->weights[i].sizes, sizeof one->sizes);
+        if (one->sizes[1] < 0) one->sizes[1] = UNCUT; /* of magnitudes in a file of their own */
         one->value = fb_recipe_full(graph, one->sizes, 2, fb_make_int(graph, (int64_t)i + 1));
     }
     scope->stand_ins = weights.stand_ins;
     fb_value fine = fb_layout_build(graph, scope, recipe, error);
     scope->stand_ins = NULL;
     if (error->status || !fine.id) return (fb_value){0};
-    fb_value made = fb_layout_in_blocks(graph, fine, scales_of, &weights, true, blocks, error);
+    fb_value made =
+        fb_layout_in_blocks(graph, fine, scales_of, &weights, scope->application->row->belonging == FB_SCALES, blocks, error);
     if (!made.id || rank_of(scope, belonging(scope, 0)) == 2 || fb_recipe_type_of(graph, made, &type, error)) return made;
     rows = type.sizes[0];
     return fb_recipe_reshape(graph, made, &rows, 1);
@@ -375,6 +413,9 @@ static fb_value scale(fb_graph *graph, fb_layout_scope *scope, const fb_layout_t
 }
 
 fb_value fb_layout_belonging(fb_graph *graph, fb_layout_scope *scope, const fb_layout_target *target, fb_error *error) {
-    return scope->application->row->belonging == FB_ADAPTERS ? adapter(graph, scope, target, error)
-                                                             : scale(graph, scope, target, error);
+    switch (scope->application->row->belonging) {
+    case FB_ADAPTERS: return adapter(graph, scope, target, error);
+    case FB_MAGNITUDES: return scales_of_blocks(graph, scope, target->recipe, error);
+    default: return scale(graph, scope, target, error);
+    }
 }

@@ -1,7 +1,7 @@
 /* Whole numbers of layouts.
  *
  *     sum     = product {("+" | "-") product}
- *     product = atom {("*" | "/") atom}
+ *     product = atom {("*" | "/" | "//") atom}
  *     atom    = number | name ["." "shape" "[" number "]"] | "(" sum ")" */
 #include <ctype.h>
 #include <stdlib.h>
@@ -75,8 +75,13 @@ static fb_status read_atom(reader *r, int64_t *out) {
     return wrong(r, "a number, a name or \"(\" is expected");
 }
 
-static fb_status divide(reader *r, int64_t divisor, int64_t *value) {
+/* Without a rest, or rounded down. */
+static fb_status divide(reader *r, int64_t divisor, bool is_rounded, int64_t *value) {
     if (r->names->is_check) return FB_OK;
+    if (is_rounded && divisor > 0) {
+        *value = *value / divisor - (*value % divisor < 0);
+        return FB_OK;
+    }
     if (divisor <= 0 || *value % divisor)
         return fb_fail(r->error, FB_INVALID, "does-not-divide", NULL, "%s: %lld is not a multiple of %lld", r->text,
                        (long long)*value, (long long)divisor);
@@ -87,11 +92,11 @@ static fb_status divide(reader *r, int64_t divisor, int64_t *value) {
 static fb_status read_product(reader *r, int64_t *out) {
     fb_status status = read_atom(r, out);
     while (!status) {
-        bool is_division = eat(r, "/");
+        bool is_rounded = eat(r, "//"), is_division = is_rounded || eat(r, "/");
         int64_t other;
         if (!is_division && !eat(r, "*")) break;
         status = read_atom(r, &other);
-        if (!status && is_division) status = divide(r, other, out);
+        if (!status && is_division) status = divide(r, other, is_rounded, out);
         else if (!status && __builtin_mul_overflow(*out, other, out)) status = wrong(r, "the number is too large");
     }
     return status;

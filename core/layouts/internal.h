@@ -35,7 +35,8 @@ typedef struct fb_layout_source {
     const char *name; /* in recipes */
     fb_layout_pattern pattern;
     fb_layout_count each;
-    const json_t *shape; /* list of expressions, null for any size; NULL: any shape */
+    const json_t *shape;  /* list of expressions, null for any size; NULL: any shape */
+    const json_t *absent; /* the same, of a weight that only others' adapters are there for; 0 and NULL: unknown */
 } fb_layout_source;
 
 typedef struct fb_layout_target {
@@ -49,6 +50,7 @@ typedef enum fb_belonging {
     FB_BELONGS_NOT, /* a row of the document */
     FB_ADAPTERS,    /* LoRA: A (rank, in) and B (out, rank) of every source; the targets come in pairs, A before B */
     FB_SCALES,      /* of a quantisation: one tensor for every source */
+    FB_MAGNITUDES,  /* of DoRA: one number for each row of every source */
 } fb_belonging;
 
 typedef struct fb_layout_row {
@@ -85,7 +87,8 @@ typedef struct fb_layout {
 
 /* ---- expressions -------------------------------------------------------------------------------------------------------- */
 
-/* Whole numbers: `heads * head_dim`, `q.shape[0] / 3`, with + - * / and parentheses; "/" divides without a rest or fails. */
+/* Whole numbers: `heads * head_dim`, `q.shape[0] / 3`, with + - * / // and parentheses; "/" divides without a rest or fails,
+ * "//" rounds down. */
 typedef struct fb_layout_names {
     /* Finds the value of a name, or one of its sizes where `axis` is not -1. False = unknown. */
     bool (*find)(const void *context, const char *name, size_t length, int axis, int64_t *out);

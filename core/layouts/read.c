@@ -226,9 +226,9 @@ static bool has_all_captures(const fb_layout_pattern *pattern, size_t count) {
 
 /* ---- sources ------------------------------------------------------------------------------------------------------------ */
 
-static fb_status read_shape(reader *r, const json_t *shape) {
+static fb_status read_shape(reader *r, const json_t *shape, const char *member) {
     if (!shape) return FB_OK;
-    size_t mark = fb_pointer_enter(&r->pointer, "shape"), index;
+    size_t mark = fb_pointer_enter(&r->pointer, member), index;
     if (!json_is_array(shape) || json_array_size(shape) > FB_RECIPE_MAX_RANK)
         return fail(r, "wrong-type", "a list of sizes is expected here, null for any size");
     json_t *size;
@@ -252,11 +252,12 @@ static fb_status read_source(reader *r, const char *name, const json_t *json) {
     const json_t *text = json;
     fb_status status = FB_OK;
     if (!json_is_string(json)) {
-        status = check_members(r, json, "name each shape");
+        status = check_members(r, json, "name each shape absent");
         text = json_object_get(json, "name");
         if (!status && !json_is_string(text)) status = fail(r, "missing-member", "a tensor to read needs a name");
         if (!status) status = read_count(r, json_object_get(json, "each"), false, &source.each);
         source.shape = json_object_get(json, "shape");
+        source.absent = json_object_get(json, "absent");
     }
     if (!status)
         status = read_pattern(r, json_string_value(text), source.each.variable, row->source_count == 0, &source.pattern);
@@ -272,7 +273,8 @@ static fb_status read_shapes(reader *r) {
     for (size_t i = 0; i < r->row->source_count; i++) {
         const fb_layout_source *source = &r->row->sources[i];
         size_t mark = fb_pointer_enter(&r->pointer, source->name);
-        fb_status status = read_shape(r, source->shape);
+        fb_status status = read_shape(r, source->shape, "shape");
+        if (!status) status = read_shape(r, source->absent, "absent");
         if (status) return status;
         r->pointer.size = mark;
     }
@@ -490,14 +492,18 @@ static fb_status read_row(reader *r, const json_t *json, fb_layout_row *row) {
 
 /* ---- what belongs to weights -------------------------------------------------------------------------------------------- */
 
-/* Beside a weight, by what follows the module's name: what PEFT calls adapters, in a file of their own and in a model, and what
- * compressed-tensors, FP8 and NVFP4 checkpoints call the scales of a weight. */
+/* Beside a weight, by what follows the module's name: what PEFT calls adapters and DoRA's magnitudes, in a file of their own
+ * and in a model, what diffusers calls adapters, A and B, and what compressed-tensors, FP8 and NVFP4 checkpoints call the
+ * scales of a weight. */
 static const struct belonging {
     fb_belonging kind;
     const char *endings[2];
 } adapters[] = {
     {FB_ADAPTERS, {".lora_A.weight", ".lora_B.weight"}},
     {FB_ADAPTERS, {".lora_A.{adapter}.weight", ".lora_B.{adapter}.weight"}},
+    {FB_ADAPTERS, {".lora.down.weight", ".lora.up.weight"}},
+    {FB_MAGNITUDES, {".lora_magnitude_vector"}},
+    {FB_MAGNITUDES, {".lora_magnitude_vector.{adapter}.weight"}},
     {FB_SCALES, {".weight_scale"}},
     {FB_SCALES, {".weight_scale_inv"}},
     {FB_SCALES, {".weight_zero_point"}},

@@ -146,7 +146,7 @@ def megatron(state, kv_heads):
             q, k, v = (state[f"{old}self_attn.{name}_proj.{kind}"] for name in "qkv")
             parts = [part for g in range(kv_heads)
                      for part in (q.rows(g * group, (g + 1) * group), k.rows(g * HEAD_DIM, (g + 1) * HEAD_DIM),
-                                  v.rows(g * HEAD_DIM, (g + 1) * HEAD_DIM))]
+                                  v.rows(g * (v.shape[0] // kv_heads), (g + 1) * (v.shape[0] // kv_heads)))]
             out[f"{new}self_attention.linear_qkv.{kind}"] = joined(*parts)
         out[f"{new}self_attention.linear_proj.weight"] = state[f"{old}self_attn.o_proj.weight"]
         out[f"{new}mlp.linear_fc1.weight"] = joined(state[f"{old}mlp.gate_proj.weight"], state[f"{old}mlp.up_proj.weight"])
@@ -180,11 +180,17 @@ def stacked(state, block, names):
     return out
 
 
-def sharded(state, ranks):
+def sharded(state, ranks, kv_heads=HEADS):
+    """Where there are more ranks than heads of keys and values, neighbours have the same one."""
     out = {}
     for name, array in state.items():
         module = name.split(".")[-2]
-        if module in ("q_proj", "k_proj", "v_proj", "gate_proj", "up_proj"):
+        if module in ("k_proj", "v_proj"):
+            head = array.shape[0] // kv_heads
+            part = max(kv_heads // ranks, 1) * head
+            starts = [r * kv_heads // ranks * head for r in range(ranks)]
+            out.update({f"rank_{r}.{name}": array.rows(start, start + part) for r, start in enumerate(starts)})
+        elif module in ("q_proj", "k_proj", "v_proj", "gate_proj", "up_proj"):
             part = array.shape[0] // ranks
             out.update({f"rank_{r}.{name}": array.rows(r * part, (r + 1) * part) for r in range(ranks)})
         elif module in ("o_proj", "down_proj"):
@@ -204,10 +210,12 @@ def heads(kv_heads):
     return {"heads": HEADS, "kv_heads": kv_heads, "head_dim": HEAD_DIM}
 
 
-def with_values(state, rows):
-    """The values of another size than the keys."""
-    return {name: Array((rows, *array.shape[1:]), range(rows * (array.shape[1] if array.shape[1:] else 1)))
-            if ".v_proj." in name else array for name, array in state.items()}
+def with_values(state, rows, columns=HIDDEN):
+    """The values of another size than the keys, and what reads them."""
+    sizes = {"v_proj.weight": (rows, HIDDEN), "v_proj.bias": (rows,), "o_proj.weight": (HIDDEN, columns)}
+    found = {name: sizes.get(".".join(name.split(".")[-2:]), array.shape) for name, array in state.items()}
+    return {name: array if shape == array.shape else Array(shape, range(shape[0] * (shape[1] if shape[1:] else 1)))
+            for (name, array), shape in zip(state.items(), found.values())}
 
 
 CASES = {
@@ -229,6 +237,12 @@ CASES = {
                                    lambda s: stacked(s, "block_sparse_moe", ("w1", "w3", "w2"))),
     "tensor-parallel": ("tensor-parallel", {"ranks": 2, **heads(HEADS)}, llama(), lambda s: sharded(s, 2)),
     "tensor-parallel, grouped": ("tensor-parallel", {"ranks": 2, **heads(2)}, llama(2), lambda s: sharded(s, 2)),
+    "tensor-parallel, more ranks than heads": ("tensor-parallel", {"ranks": 2, **heads(1)}, llama(1, True),
+                                               lambda s: sharded(s, 2, 1)),
+    "tensor-parallel, values of another size": ("tensor-parallel", {"ranks": 2, **heads(2), "v_head_dim": 3},
+                                                with_values(llama(2, True), 6, 12), lambda s: sharded(s, 2, 2)),
+    "megatron-gqa, values of another size": ("megatron-gqa", {**heads(2), "v_head_dim": 3}, with_values(llama(2, True), 6),
+                                             lambda s: megatron(s, 2)),
 }
 
 
@@ -451,7 +465,11 @@ REFUSED = {
     "groups that do not divide": ("megatron-gqa", {"heads": 4, "kv_heads": 3, "head_dim": 2},
                                   {**llama(), K0: Array([6, 8], range(48)), V0: Array([6, 8], range(48))}, "does-not-divide",
                                   "heads / kv_heads"),
-    "more ranks than groups": ("tensor-parallel", {"ranks": 4, **heads(2)}, llama(2), "does-not-divide", "kv_heads / ranks"),
+    "ranks that the groups do not divide": ("tensor-parallel", {"ranks": 4, "heads": 4, "kv_heads": 3, "head_dim": 2},
+                                            {name: Array((6, HIDDEN), range(6 * HIDDEN))
+                                             if ".k_proj" in name or ".v_proj" in name else array
+                                             for name, array in llama().items()},
+                                            "does-not-divide", "copies * kv_heads / ranks"),
     "an odd head": ("llama-cpp-rope", {"heads": 8, "head_dim": 1}, llama(), "does-not-divide", "head_dim / 2"),
     "fewer experts": ("stacked-experts", {"experts": 4}, mixture(), "incomplete", "experts.3.down_proj.weight is not"),
     "more experts": ("stacked-experts", {"experts": 2}, mixture(), "out-of-range", "counts to 1 only"),

@@ -90,6 +90,8 @@ def test_adapters_follow(shared, case, name, some):
 
 ALONE = {
     "qkv-fused": ("qkv-fused", {}, LINEARS[:3], lambda s: CASES["qkv-fused"][3](s)),
+    "qkv-fused, PEFT's choice": ("qkv-fused", heads(2), ("q_proj", "v_proj"), lambda s: CASES["qkv-fused"][3](s)),
+    "qkv-fused, keys alone": ("qkv-fused", heads(2), ("k_proj",), lambda s: CASES["qkv-fused"][3](s)),
     "gate-up-fused": ("gate-up-fused", {}, LINEARS[4:6], lambda s: CASES["gate-up-fused"][3](s)),
     "phi3, some": ("phi3", heads(2), ("q_proj", "v_proj", "gate_proj", "up_proj"), lambda s: CASES["phi3, grouped"][3](s)),
     "llama-cpp-rope": ("llama-cpp-rope", heads(2), ("q_proj", "k_proj"),
@@ -113,6 +115,82 @@ def test_adapters_alone_follow(shared, case):
     assert [one for one in run["passes"][0]["refused"] if one["reason"] != "unmatched"] == []
     assert_same(merged({**fused, **made}), expected)
     assert shared.post(f"/v1/runs/{run['id']}/reverse", {}).json()["exact"]
+
+
+DORA = {
+    "qkv-fused": ("qkv-fused", {}, LINEARS[:3]),
+    "phi3": ("phi3", heads(2), LINEARS[:3] + LINEARS[4:6]),
+    "megatron-gqa": ("megatron-gqa", heads(2), LINEARS),
+    "llama-cpp-rope": ("llama-cpp-rope", heads(2), ("q_proj", "k_proj")),
+    "tensor-parallel": ("tensor-parallel", {"ranks": 2, **heads(2)}, LINEARS[:3] + LINEARS[4:6]),
+}
+
+
+@pytest.mark.parametrize("is_alone", [False, True])
+@pytest.mark.parametrize("ending", ["lora_magnitude_vector", "lora_magnitude_vector.default.weight"])
+@pytest.mark.parametrize("case", DORA)
+def test_magnitudes_follow(shared, case, ending, is_alone):
+    """Of DoRA: rows of weight and product are scaled to that length. So they move as rows do, as scales of rows would."""
+    layout, params, modules = DORA[case]
+    state, name = llama(2), ".default" if "default" in ending else ""
+    lora, magnitudes = adapted(state, modules, name), scaled(state, ending, lambda shape: (shape[0],), modules)
+    both = {**({} if is_alone else state), **lora, **magnitudes}
+    run = applied(shared, checkpoint(shared, file_of(both)), layout, params)
+    assert [one for one in run["passes"][0]["refused"] if one["reason"] != "unmatched"] == []
+    made = weights(shared, run["result"])
+    formula = CASES[FORMULAS[layout]][3]
+    fused = formula(state)
+    base = {key: array for key, array in {**fused, **made}.items() if ".lora_A" not in key and ".lora_B" not in key}
+    expected = formula(dequantised({**state, **magnitudes}, ending))
+    assert_same(dequantised(base, ending), expected)
+    assert_same(merged({**fused, **{key: array for key, array in made.items() if ".lora_A" in key or ".lora_B" in key}}, name),
+                formula(merged({**state, **lora}, name)))
+    back = shared.post(f"/v1/runs/{run['id']}/reverse", {"graph": checkpoint(shared, file_of(trained_on(made)))})
+    assert back.status == 201, back.json()
+    assert_same(weights(shared, back.json()["result"]), trained_on(both))
+
+
+def trained_on(state):
+    """Changed, so that the zeros between adapters stay zeros."""
+    return {key: Array(array.shape, [value and value + 64 for value in array.values]) for key, array in state.items()}
+
+
+@pytest.mark.parametrize("case", ["qkv-fused", "tensor-parallel, grouped"])
+def test_adapters_of_diffusers_follow(shared, case):
+    """diffusers calls A and B down and up."""
+    layout, params, state, formula = CASES[case]
+    names = {".lora_A.weight": ".lora.down.weight", ".lora_B.weight": ".lora.up.weight"}
+
+    def renamed(tensors, to):
+        for one, other in to.items():
+            tensors = {key.replace(one, other): array for key, array in tensors.items()}
+        return tensors
+
+    lora = adapted(state, ("q_proj", "v_proj"))
+    run = applied(shared, checkpoint(shared, file_of({**state, **renamed(lora, names)})), layout, params)
+    assert run["passes"][0]["refused"] == []
+    made = weights(shared, run["result"])
+    assert any(key.endswith(".lora.up.weight") for key in made)
+    as_peft = renamed(made, {there: here for here, there in names.items()})
+    assert_same(merged(as_peft), formula(merged({**state, **lora})))
+    back = shared.post(f"/v1/runs/{run['id']}/reverse", {"graph": checkpoint(shared, file_of(trained_on(made)))})
+    assert back.status == 201, back.json()
+    assert_same(weights(shared, back.json()["result"]), trained_on({**state, **renamed(lora, names)}))
+
+
+def test_keys_of_several_ranks_must_agree(shared):
+    """More ranks than heads of keys and values: the way back checks that the copies are equal."""
+    state = llama(1)
+    run = applied(shared, checkpoint(shared, file_of(state)), "tensor-parallel", {"ranks": 2, **heads(1)})
+    made = weights(shared, run["result"])
+    key = "model.layers.1.self_attn.k_proj.weight"
+    assert made[f"rank_0.{key}"].values == made[f"rank_1.{key}"].values == state[key].values
+    back = shared.post(f"/v1/runs/{run['id']}/reverse", {"graph": checkpoint(shared, file_of(made, 0.5))})
+    assert back.status == 201
+    assert_same(weights(shared, back.json()["result"]), state, 0.5)
+    answer = shared.post(f"/v1/runs/{run['id']}/reverse",
+                         {"graph": checkpoint(shared, file_of(changed(made, f"rank_1.{key}", 3, 99)))})
+    assert answer.status == 409 and [one["name"] for one in answer.json()["conflicts"]] == [key], answer.json()
 
 
 Q, K = "model.layers.0.self_attn.q_proj", "model.layers.0.self_attn.k_proj"
@@ -319,7 +397,8 @@ OF_BLOCKS = {
     "tensor-parallel, columns": ("tensor-parallel", {"ranks": 2, **heads(2)}, ("o_proj",), (4, 2)),
     "tensor-parallel, groups": ("tensor-parallel", {"ranks": 2, **heads(2)}, (*ATTENTION, "o_proj"), (1, 2)),
 }
-FORMULAS = {"qkv-fused": "qkv-fused", "gate-up-fused": "gate-up-fused", "phi3": "phi3, grouped",
+FORMULAS = {"qkv-fused": "qkv-fused", "llama-cpp-rope": "llama-cpp-rope, grouped, with biases",
+            "gate-up-fused": "gate-up-fused", "phi3": "phi3, grouped",
             "megatron-gqa": "megatron-gqa, grouped, with biases", "tensor-parallel": "tensor-parallel, grouped"}
 
 
@@ -402,13 +481,19 @@ REFUSED = {
     "an adapter of another size": ("qkv-fused", {}, {**llama(), **lora("q_proj"), B_Q: Array((4, RANK), range(8))},
                                    "shape-mismatch", f"{Q}.weight has 4 rows, not 8"),
     "one size is not known": ("qkv-fused", {}, lora("q_proj", "v_proj"), "incomplete", f"{K}.weight has no adapter"),
+    "sizes that the adapters are not of": ("qkv-fused", {"kv_heads": 2, "head_dim": 3}, lora("q_proj", "v_proj"),
+                                           "shape-mismatch", "v_proj"),
     "an adapter of a refused weight": ("qkv-fused", {},
                                        {**without(llama(), "model.layers.0.self_attn.v_proj.weight"),
                                         **lora("q_proj", "k_proj", "v_proj")}, "left-behind",
                                        f".lora_A.weight would go without {K}.weight"),
-    "magnitudes of DoRA": ("llama-cpp-rope", heads(HEADS),
-                           {**llama(), **lora("q_proj"), f"{Q}.lora_magnitude_vector": Array((8,), range(8))}, "left-behind",
-                           f"{Q}.lora_magnitude_vector"),
+    "magnitudes of one of three": ("qkv-fused", {},
+                                   {**llama(), **lora("q_proj"), f"{Q}.lora_magnitude_vector": Array((8,), range(8))},
+                                   "incomplete", f"{K}.lora_magnitude_vector is not"),
+    "magnitudes of rows that are cut": ("tensor-parallel", {"ranks": 2, **heads(HEADS)},
+                                        {**llama(), **lora("o_proj"),
+                                         "model.layers.0.self_attn.o_proj.lora_magnitude_vector": Array((8,), range(8))},
+                                        "cuts-block", "o_proj.lora_magnitude_vector"),
     "adapters of Embedding": ("megatron-gqa", heads(HEADS),
                               {**llama(), "model.embed_tokens.lora_embedding_A": Array((1, 10), range(10))}, "left-behind",
                               "lora_embedding_A"),
