@@ -30,8 +30,9 @@ F = np.float32
 CLEANUP = ["RemoveNoOps", "EliminateCommonSubexpressions", "EliminateDeadCode"]
 # Of these as well every bit stays: they move numbers, or compute those that are the same everywhere.
 FOLDS = ["InlinePrograms", *CLEANUP[:2], "FoldShapes", "EvaluateConstants", "MergeViews", CLEANUP[2]]
-FUSIONS = ["ChangeTrueDivToMulByInverse", "FoldPad", "FuseBatchNorm", "FuseLinear", "FoldScaleIntoLinear", "MergeLinears",
-           "MergeConsecutiveLinears", "MergeConvolutions"]
+FUSIONS = ["MoveTransposes", "FoldConstants", "FuseNorm", "FuseActivation", "ChangeTrueDivToMulByInverse", "FoldPad",
+           "FuseBatchNorm", "FuseLinear", "FoldScaleIntoLinear", "MergeLinears", "MergeConsecutiveLinears",
+           "MergeConvolutions", *CLEANUP]
 RANDOM = {"RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Bernoulli", "Multinomial"}
 
 
@@ -487,16 +488,128 @@ class Layers(Program):
         ones = self.draw.choice([one for one in ((), (1,), (1, 1)) if len(one) <= len(x.shape)])
         self.node("Div", [x, self.weight(np.full(ones, self.draw.choice([2, 3, 0.125]), F))], [x.shape])
 
+    def same(self, op, *inputs, **attributes):
+        """A node whose result has the shape of its inputs, which may be numbers."""
+        given = [one if isinstance(one, Value) else self.weight(F(one)) for one in inputs]
+        return self.node(op, given, [np.broadcast_shapes(*(one.shape for one in given))], **attributes)[0]
+
+    def both_ways(self, op, a, b):
+        return self.same(op, *((a, b) if self.draw.random() < 0.5 else (b, a)))
+
+    def activation(self, x):
+        """One that is spelled out, sometimes with another number, or a part of it that others read."""
+        kind = self.draw.choice(["gelu", "tanh", "silu", "mish", "hard", "hard-sigmoid"])
+        off = self.draw.choice([1, 1, 1, 1, 1.1])
+        if kind == "gelu":
+            root = self.same("Div", x, 1.4142135 * off) if self.draw.random() < 0.5 else self.same("Mul", x, 0.70710678 * off)
+            part = self.both_ways("Add", self.same("Erf", root), 1.0)
+            self.both_ways("Mul", self.both_ways("Mul", x, 0.5), part)
+        elif kind == "tanh":
+            cube = self.same("Pow", x, 3.0) if self.draw.random() < 0.5 else self.same("Mul", self.same("Mul", x, x), x)
+            inner = self.same("Mul", self.both_ways("Add", x, self.same("Mul", cube, 0.044715 * off)), 0.7978845608)
+            part = self.same("Add", self.same("Tanh", inner), 1.0)
+            self.same("Mul", self.same("Mul", x, part), 0.5)
+        elif kind == "silu":
+            part = self.same("Sigmoid", x if off == 1 else self.same("Mul", x, 1.702))
+            gate = self.both_ways("Mul", x, part)
+            self.same("Mul", gate, self.tensor(*x.shape))
+        elif kind == "mish":
+            part = self.same("Tanh", self.same("Softplus", x))
+            self.both_ways("Mul", x, part)
+        elif kind == "hard-sigmoid":
+            part = self.same("HardSigmoid", x, alpha=off / 6, beta=0.5)
+            self.both_ways("Mul", x, part)
+        else:
+            part = self.same("Clip", self.same("Add", x, 3.0), 0.0, 6.0 * off)
+            self.same("Div", self.both_ways("Mul", x, part), 6.0)
+        if self.draw.random() < 0.15:
+            self.unary(part)
+
+    def reduced(self, op, x, axes):
+        shape = [1 if i - len(x.shape) in axes else size for i, size in enumerate(x.shape)]
+        is_input = self.opset >= (13 if op == "ReduceSum" else 18)
+        more = {} if is_input else {"axes": axes}
+        return self.node(op, [x, self.ints(axes)] if is_input else [x], [tuple(shape)], **more)[0]
+
+    def normed(self, x):
+        """A norm or softmax that is spelled out, or nearly."""
+        if len(x.shape) < 2:
+            return
+        axes = self.draw.choice([[-1], [-1], [-1], [-2, -1], [-2]])
+        sizes = x.shape[axes[0]:] if axes[-1] == -1 else x.shape[-2:-1]
+        if self.draw.random() < 0.25:
+            shifted = self.same("Sub", x, self.reduced("ReduceMax", x, axes))
+            raised = self.same("Exp", shifted)
+            self.same("Div", raised, self.reduced("ReduceSum", raised, axes))
+            return
+        d = self.same("Sub", x, self.reduced("ReduceMean", x, axes)) if self.draw.random() < 0.6 else x
+        square = self.same("Mul", d, d) if self.draw.random() < 0.5 else self.same("Pow", d, 2.0)
+        variance, eps = self.reduced("ReduceMean", square, axes), self.draw.choice([1e-5, 1e-3])
+        if self.draw.random() < 0.15:
+            root = self.same("Add", self.same("Sqrt", variance), eps)
+        else:
+            root = self.same("Sqrt", self.both_ways("Add", variance, eps))
+        y = self.same("Div", d, root) if self.draw.random() < 0.6 else self.both_ways("Mul", d, self.same("Reciprocal", root))
+        for op in ("Mul", "Add"):
+            shape = self.draw.choice([sizes, sizes, sizes, (1, *sizes), x.shape[-1:]])
+            fits = len(shape) <= len(y.shape) and all(a in (1, b) for a, b in zip(reversed(shape), reversed(y.shape)))
+            if fits and self.draw.random() < 0.7:
+                y = self.both_ways(op, y, self.tensor(*shape))
+        if self.draw.random() < 0.15:
+            self.unary(root)
+
+    def turned(self, x):
+        """Calls between transpositions, as Keras has them."""
+        x = self.with_rank(x, self.draw.choice([3, 4, 4]))
+        rank = len(x.shape)
+        perm = [0, *range(2, rank), 1] if self.draw.random() < 0.8 else self.draw.sample(range(rank), rank)
+        back = [perm.index(i) for i in range(rank)]
+
+        def turn(one, by):
+            return self.node("Transpose", [one], [[one.shape[i] for i in by]], perm=by)[0]
+        y, other = turn(x, perm), turn(self.same("Neg", x), perm)
+        for _ in range(self.draw.choice([1, 2, 3])):
+            kind = self.draw.choice(["unary", "vector", "both", "concat", "softmax", "mean", "pad", "clip"])
+            if kind == "unary":
+                y = self.same(self.draw.choice(["Relu", "Tanh", "Abs"]), y)
+            elif kind == "vector":
+                shape = self.draw.choice([y.shape[-1:], y.shape[-2:], (), (1,) * rank, y.shape, (1, *y.shape[1:])])
+                y = self.both_ways(self.draw.choice(["Add", "Mul", "Sub"]), y, self.tensor(*shape))
+            elif kind == "both" and y.shape == other.shape:
+                y = self.both_ways("Add", y, other)
+            elif kind == "concat":
+                axis = self.draw.randrange(rank)
+                y = self.node("Concat", [y, y], [[2 * size if i == axis else size for i, size in enumerate(y.shape)]],
+                              axis=axis - (rank if self.draw.random() < 0.5 else 0))[0]
+            elif kind == "softmax":
+                y = self.same("Softmax", y, axis=self.draw.randrange(rank))
+            elif kind == "mean":
+                y = self.reduced("ReduceMean", y, [self.draw.choice([-1, -2])])
+            elif kind == "pad":
+                y = self.zeros_around(y)
+            elif kind == "clip":
+                y = self.same("Clip", y, 0.0, 0.5)
+            if self.draw.random() < 0.1:
+                self.unary(y)
+        end = self.draw.random()
+        if end < 0.7:
+            turn(y, back)
+        elif end < 0.85 and self.opset < 18:
+            axes = list(range(1, rank - 1))
+            self.node("ReduceMean", [y], [(y.shape[0], y.shape[-1])], axes=axes, keepdims=0)
+        elif end < 0.95:
+            axis, at = self.draw.randrange(rank), self.draw.choice([0, -1])
+            self.node("Gather", [y, self.weight(np.int64(at))], [y.shape[:axis] + y.shape[axis + 1:]], axis=axis)
+
     STATEMENTS = [unary, Program.identity, Program.transpose, Program.reshape, Program.concat, Program.both,
-                  Program.split, layer,
-                  layer, layer, layer, beside, beside, quotient]
+                  Program.split, layer, layer, layer, beside, quotient, activation, activation, normed, normed, turned, turned]
 
 
 def draw_model(seed, kind=Program):
     """A model and its inputs."""
     draw = random.Random(seed)
     numbers = np.random.default_rng(seed)
-    opset = draw.randint(11, 23)
+    opset = draw.randint(11, 24)
     ir = draw.choice([3, 6, 7, 8, 9, 10])
     p = kind(draw, opset)
     feeds, inputs = {}, []
@@ -652,8 +765,8 @@ def main():
                 failed += 1
                 print(f"seed {seed}: {str(failure)[:600]}", flush=True)
     print(f"{hunt.programs} programs of {given.count}, {hunt.changed} changed, {failed} wrong; {dict(hunt.applied)}")
-    has_found = given.passes or all(hunt.applied[one]
-                                    for one in CLEANUP + ["FuseLinear", "FuseBatchNorm", "FoldScaleIntoLinear"])
+    must = CLEANUP + ["FuseLinear", "FuseBatchNorm", "FoldScaleIntoLinear", "MoveTransposes", "FuseNorm", "FuseActivation"]
+    has_found = given.passes or all(hunt.applied[one] for one in must)
     is_tried = hunt.programs >= given.count * 0.7 and hunt.changed >= hunt.programs * 0.4 and has_found
     sys.exit(bool(failed) or not is_tried)
 
