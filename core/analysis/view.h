@@ -129,7 +129,7 @@ bool fb_tensor_read_by(const fb_graph *graph, fb_value argument, fb_node *read, 
  */
 typedef enum fb_linear_form {
     FB_LINEAR_MODULE,
-    FB_LINEAR_FUNCTION, /* linear(input, weight, bias) */
+    FB_LINEAR_FUNCTION, /* linear(input, weight, bias); those behind it are packed, or of two dimensions */
     FB_LINEAR_GEMM,     /* ONNX's, of two dimensions */
     FB_LINEAR_MATMUL,   /* ONNX's: a bias is added behind it */
     FB_LINEAR_ADDMM,    /* addmm(bias, input, weightᵀ): the input is 2-D, and there must be a bias */

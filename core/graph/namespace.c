@@ -1,4 +1,5 @@
 #include "core/graph/namespace.h"
+#include "core/operators/onnx.h"
 #include "core/operators/spelling.h"
 
 #include <stdlib.h>
@@ -241,6 +242,10 @@ const char *fb_function_name(const char *target) {
 void fb_candidate_name(fb_buffer *out, fb_opcode opcode, const char *target) {
     const char *name = opcode == FB_CALL_FUNCTION ? fb_function_name(target) : target;
     size_t length = strlen(name);
+    if (opcode == FB_CALL_FUNCTION && fb_is_spelled(target, FB_ONNX_DEFAULT) && name[0] == 'v') { /* without the version */
+        name = target + strlen(FB_ONNX_DEFAULT);
+        length = strcspn(name, ".");
+    }
     bool is_magic = length >= 2 && strncmp(name, "__", 2) == 0 && strcmp(name + length - 2, "__") == 0;
     if (opcode != FB_CALL_FUNCTION && is_magic) {
         name += 2;

@@ -27,7 +27,7 @@ typedef struct scope {
     const onnx_opset *imports;
     size_t import_count;
     const fb_value_row *captures; /* what its captured placeholders are, in order; or NULL */
-    fb_map taken;                 /* hashes of names that values of it have */
+    fb_map taken;                 /* by the hash of a name that a value of it has: the node, or UINT32_MAX */
     fb_map by_initializer;        /* by hash, index + 1; sparse ones behind the others */
     bool is_main;
 } scope;
@@ -231,7 +231,7 @@ static bool is_given(onnx_writer *w, fb_node node) {
 
 static bool take_name(onnx_writer *w, scope *s, fb_node node, onnx_bytes name) {
     w->names[node.id] = name;
-    return fb_map_put(&s->taken, hash_of(name), 1) || onnx_writer_no_memory(w);
+    return fb_map_put(&s->taken, hash_of(name), node.id) || onnx_writer_no_memory(w);
 }
 
 /* A result of a call that another node reads as well is one value: it gets the name of that. */
@@ -688,7 +688,7 @@ static bool put_outputs(onnx_writer *w, scope *s, fb_node node, const onnx_node 
         onnx_bytes own = was->output.items[i];
         if (names[i].size || !own.size) continue;
         names[i] = fb_map_get(&s->taken, hash_of(own)) ? fresh(w, own) : own;
-        if (!fb_map_put(&s->taken, hash_of(names[i]), 1)) return onnx_writer_no_memory(w);
+        if (!fb_map_put(&s->taken, hash_of(names[i]), UINT32_MAX)) return onnx_writer_no_memory(w);
     }
     return put_names(w, names, (size_t)results, &made->head, ONNX_node_output, &made->output);
 }
@@ -996,14 +996,30 @@ static bool put_listed_inputs(onnx_writer *w, const scope *s, const initializers
     return true;
 }
 
-/* Entries of values that are gone are dropped. */
+/* Does a pass give the value another shape than the entry says? */
+static bool is_outdated(onnx_writer *w, const onnx_value_info *entry, fb_node node) {
+    const onnx_tensor_type *type = entry->type ? entry->type->tensor_type : NULL;
+    fb_node twin = node.id < UINT32_MAX ? w->twins[node.id] : (fb_node){0};
+    fb_value shape = twin.id ? fb_node_at(w->graph, node)->shape : (fb_value){0};
+    if (!shape.id || !type || !type->shape) return false;
+    if (is_same_text(w, fb_node_at(w->graph, node)->args, fb_node_at(w->before, twin)->args)) return false;
+    bool is_it = fb_shape_rank(w->graph, shape) != (int)type->shape->dim.count;
+    for (size_t i = 0; i < type->shape->dim.count && !is_it; i++) {
+        int64_t said = type->shape->dim.items[i].dim_value, is = fb_shape_size(w->graph, shape, (int)i);
+        is_it = said > 0 && is >= 0 && said != is;
+    }
+    return is_it;
+}
+
+/* Entries of values that are gone, or have another shape now, are dropped. */
 static bool put_value_info(onnx_writer *w, const scope *s, onnx_graph *made) {
     size_t kept = 0;
     onnx_value_info *items = make(w, s->graph->value_info.count, sizeof *items);
     if (!items) return false;
     for (size_t i = 0; i < s->graph->value_info.count; i++) {
         const onnx_value_info *one = &s->graph->value_info.items[i];
-        if (fb_map_get(&s->taken, hash_of(one->name))) items[kept++] = *one;
+        fb_node node = {fb_map_get(&s->taken, hash_of(one->name))};
+        if (node.id && !is_outdated(w, one, node)) items[kept++] = *one;
     }
     if (kept == s->graph->value_info.count) return true;
     made->value_info.items = items;

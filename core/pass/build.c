@@ -207,6 +207,20 @@ fb_new_linear fb_linear_call(fb_graph *g, fb_value x, fb_value weight, fb_value 
     return made;
 }
 
+void fb_build_wide_linear(fb_rewrite *rw, fb_node node, fb_value x, fb_value weight, fb_value bias) {
+    fb_graph *g = fb_rewrite_graph(rw);
+    fb_value args = FB_ARGS(g, x, weight);
+    if (dialect_of(g, node) != ONNX) {
+        fb_new_linear made = fb_linear_call(g, x, weight, bias, false);
+        fb_build_over(rw, node, made.made, made.args, made.kwargs);
+    } else if (bias.id) {
+        fb_node product = fb_build(rw, node, FB_MADE_MATMUL, args, FB_VALUE_EMPTY_MAP);
+        fb_build_over(rw, node, FB_MADE_ADD, FB_ARGS(g, fb_make_node(g, product), bias), FB_VALUE_EMPTY_MAP);
+    } else {
+        fb_build_over(rw, node, FB_MADE_MATMUL, args, FB_VALUE_EMPTY_MAP);
+    }
+}
+
 /* A call of ATen, or an item of what it gives. */
 static bool comes_of_aten(const fb_graph *g, fb_node n) {
     uint32_t edge = fb_op_is(g, n, FB_OP_GETITEM) ? fb_input_first(g, n) : 0;

@@ -47,6 +47,9 @@ typedef struct fb_new_linear {
 fb_obstacle fb_linear_obstacle(const fb_graph *graph, fb_dtype dtype);
 fb_new_linear fb_linear_call(fb_graph *graph, fb_value x, fb_value weight, fb_value bias, bool is_packed);
 
+/* `node` becomes a Linear on any number of dimensions; `bias` may be none. In ONNX the weight is packed. */
+void fb_build_wide_linear(fb_rewrite *rewrite, fb_node node, fb_value x, fb_value weight, fb_value bias);
+
 /* x, a node or number, cast before `before`; like its reader, or like what gives it. */
 fb_node fb_build_cast(fb_rewrite *rewrite, fb_node before, fb_node reader, fb_node x, fb_dtype dtype);
 /* x with a column of ones behind its last, before `call`, a Linear that reads it; "no-features", "unsupported-form", "dtype" or

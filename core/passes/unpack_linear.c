@@ -1,15 +1,17 @@
 /* UnpackLinear: replaces a packed Linear between two reshapes with a Linear on any number of dimensions.
  *
  *     x ── view(-1, C) ── addmm(b, ·, W) ── view(…, N) ── y          x ── linear(·, Wᵀ, b) ── y
+ *     of ONNX: x ── Reshape ── Gemm(·, W, b) ── Reshape ── y         x ── MatMul(·, W) ── Add b ── y
  *
  * GPT-2's Conv1D is traced like this. Also matches mm, without a bias, and a weight that is transposed before the call, as
- * decompositions make it.
+ * decompositions make it; and MatMul. A Gemm must have no factors.
  *
  * The first reshape must keep the last dimension (in_features). The second must restore the other dimensions, as recorded.
  * Nothing else may read the result of addmm. The first reshape is removed if nothing else reads it. Nothing may write the
  * weight or bias, and nothing may write the input after the first reshape. Exactness: moves (the weight is transposed; the
  * product may sum in another order). Reversible.
  */
+#include "core/analysis/dialect.h"
 #include "core/analysis/rearrange.h"
 #include "core/operators/spelling.h"
 #include "core/pass/build.h"
@@ -23,7 +25,9 @@ typedef struct surroundings {
 } surroundings;
 
 static bool find(const fb_graph *g, fb_node n, surroundings *s) {
-    if (!fb_linear_at(g, n, &s->linear) || s->linear.form < FB_LINEAR_ADDMM || fb_node_at(g, n)->user_count != 1) return false;
+    bool is_found = fb_linear_at(g, n, &s->linear) && s->linear.form >= FB_LINEAR_GEMM && s->linear.input.id &&
+                    s->linear.weight_factor == 1 && s->linear.bias_factor == 1;
+    if (!is_found || fb_node_at(g, n)->user_count != 1) return false;
     fb_node reader = fb_edge_user(g, fb_user_first(g, n));
     if (!fb_rearrange_at(g, s->linear.input, &s->before) || s->before.form != FB_REARRANGE_RESHAPE) return false;
     return fb_rearrange_at(g, reader, &s->after) && s->after.form == FB_REARRANGE_RESHAPE && s->after.input.id == n.id;
@@ -60,7 +64,8 @@ static void match(fb_matcher *m, fb_node n) {
     else fb_match_found(m, &n, 1);
 }
 
-/* The weight as (out_features, in_features): what the transposition before the call reads, or else a transposed one. */
+/* The weight as (out_features, in_features), or the other way round for a MatMul: what the transposition before the call reads,
+ * or else a transposed one. */
 static fb_value take_weight(fb_rewrite *rw, const fb_linear *linear) {
     fb_graph *g = fb_rewrite_graph(rw);
     fb_layer layer = fb_linear_layer(linear);
@@ -68,8 +73,9 @@ static fb_value take_weight(fb_rewrite *rw, const fb_linear *linear) {
         fb_erase_unread(rw, linear->transposition);
         return fb_make_node(g, linear->weight_read);
     }
-    fb_layer_set_weight(rw, &layer, fb_recipe_permute(g, fb_recipe_tensor(g, linear->weight), (int64_t[]){1, 0}, 2));
-    return fb_call_argument(g, linear->node, layer.weight_parameter);
+    if (linear->is_packed != fb_dialect_facts_of(g)->has_matmul)
+        fb_layer_set_weight(rw, &layer, fb_recipe_permute(g, fb_recipe_tensor(g, linear->weight), (int64_t[]){1, 0}, 2));
+    return fb_call_argument(g, linear->origin, layer.weight_parameter);
 }
 
 static void edit(fb_rewrite *rw, const fb_match *match) {
@@ -79,13 +85,15 @@ static void edit(fb_rewrite *rw, const fb_match *match) {
     if (!find(g, n, &s)) return;
     fb_layer layer = fb_linear_layer(&s.linear);
     const fb_node_row *after = fb_node_at(g, s.after.node);
-    fb_value weight = take_weight(rw, &s.linear), bias = fb_call_argument(g, n, layer.bias_parameter);
-    fb_new_linear made = fb_linear_call(g, fb_make_node(g, s.before.input), weight, bias, false);
-    fb_build_over(rw, n, made.made, made.args, made.kwargs);
+    fb_value weight = take_weight(rw, &s.linear), bias = {0};
+    if (s.linear.bias.id) bias = fb_call_argument(g, n, layer.bias_parameter);
+    fb_release_reads(rw, s.after.node);
+    fb_build_wide_linear(rw, n, fb_make_node(g, s.before.input), weight, bias);
     fb_set_result_type(rw, n, after->shape, (fb_dtype)after->dtype);
     fb_absorb(rw, s.after.node, n);
     fb_release_call(rw, s.after.node);
     fb_erase_unread(rw, s.before.node);
+    if (s.linear.origin.id != n.id) fb_erase_unread(rw, s.linear.origin);
     fb_mark(rw, n);
 }
 
@@ -98,6 +106,7 @@ const fb_pass fb_unpack_linear = {
     .gain = FB_GAIN_FEWER_NODES,
     .reversible = true,
     .preserves_computation = true,
+    .reads_onnx = true,
     .match = match,
     .edit = edit,
 };

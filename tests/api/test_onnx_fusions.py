@@ -52,6 +52,7 @@ def fused(service, data, passes):
 
 PAD = whole("p", [0, 0, 1, 0, 0, 0, 1, 2])
 GEMM, CONV, BIASED = ["Gemm"], ["Conv"], ["MatMul", "Add"]
+UNPACKED = [STATISTICS[0], whole("r", [-1, 3]), whole("q", [2, 4, 3])]
 PROJECTED = [node("MatMul", "x w", "e"), node("Add", "e s", "g")]
 
 
@@ -134,6 +135,16 @@ PROJECTED = [node("MatMul", "x w", "e"), node("Add", "e s", "g")]
     ("MergeConvolutions", [node("Conv", "x k", "a"), node("Conv", "x l c", "d"), node("Conv", "x n", "e"),
                            node("Concat", "a d e", "y", integer("axis", 1))], X4,
      [KERNEL, weight("l", 2, 3, 2, 2), weight("c", 2), weight("n", 1, 3, 2, 2)], ["Conv", "Split", "Concat"], 18),
+    ("UnpackLinear", [node("Reshape", "x r", "f"), node("Gemm", "f w s", "h"), node("Reshape", "h q", "y")], X3, [W, *UNPACKED],
+     BIASED, 17),
+    ("UnpackLinear", [node("Reshape", "x r", "f"), node("Gemm", "f u s", "h", integer("transB", 1)), node("Reshape", "h q", "y")],
+     X3, [weight("u", 3, 3), *UNPACKED], BIASED, 9),
+    ("UnpackLinear", [node("Flatten", "x", "f", integer("axis", 2)), node("Gemm", "f w", "h"), node("Reshape", "h q", "y")], X3,
+     [W, *UNPACKED], ["MatMul"], 13),
+    ("UnpackLinear", [node("Reshape", "x r", "f"), node("MatMul", "f w", "h"), node("Reshape", "h q", "y")], X3, [W, *UNPACKED],
+     ["MatMul"], 17),
+    ("UnpackLinear", [node("Reshape", "x r", "f"), node("MatMul", "f w", "g"), node("Add", "s g", "h"),
+                      node("Reshape", "h q", "y")], X3, [W, *UNPACKED], BIASED, 17),
     ("FuseBiasInLinear", [node("Gemm", "x w s", "y", real("beta", 0.5))], X2, [W, STATISTICS[0]], ["Pad", "Gemm"], 17),
     ("FuseBiasInLinear", [node("Gemm", "x w s", "y", integer("transB", 1))], X2, [W, STATISTICS[0]], ["Pad", "Gemm"], 11),
     ("FuseBiasInLinear", [node("MatMul", "x w", "h"), node("Add", "s h", "y")], X3, [W, STATISTICS[0]], ["Pad", "MatMul"], 9),
@@ -200,6 +211,12 @@ LEFT = {
                    [W, weight("u", 3, 3)], ()),
     "groups": ("MergeConvolutions", [node("Conv", f"x {one}", f"{one}1", integer("group", 3)) for one in "klm"]
                + [node("Sum", "k1 l1 m1", "y")], X4, [weight(one, 3, 1, 2, 2) for one in "klm"], ()),
+    "another-shape": ("UnpackLinear", [node("Reshape", "x r", "f"), node("Gemm", "f w s", "h"), node("Reshape", "h n", "y")], X3,
+                      [W, *UNPACKED, whole("n", [4, 2, 3])], ()),
+    "rows-of-others": ("UnpackLinear", [node("Reshape", "x n", "f"), node("Gemm", "f u", "h"), node("Reshape", "h q", "y")], X3,
+                       [weight("u", 6, 6), whole("n", [4, 6]), *UNPACKED], ()),
+    "factors": ("UnpackLinear", [node("Reshape", "x r", "f"), node("Gemm", "f w s", "h", real("alpha", 2.0)),
+                                 node("Reshape", "h q", "y")], X3, [W, *UNPACKED], ()),
     "ones-before-a-turn": ("FuseBiasInLinear", [node("Gemm", "x w s", "y", integer("transA", 1))], value("x", shape=(3, 2)),
                            [W, STATISTICS[0]], ()),
     "no-bias": ("FuseBiasInLinear", [node("Gemm", "x w", "y")], X2, [W], ()),
@@ -232,6 +249,14 @@ def test_two_are_merged_where_that_is_asked_for(shared, kind, x, opset):
     run = shared.post("/v1/optimize", {"graph": source, "passes": [asked]}).json()
     assert operators(shared.get(f"/v1/graphs/{run['result']}/archive").body) == [kind, "Split", "Sub"]
     assert shared.post("/v1/compare", {"a": source, "b": run["result"], "seed": 5}).json()["verdict"] in ("moved", "evaluated")
+
+
+def test_what_is_said_of_a_shape_that_is_another_goes(shared):
+    nodes = [node("Reshape", "x r", "f"), node("MatMul", "f w", "h"), node("Reshape", "h q", "g"), node("Relu", "g", "y")]
+    infos = [value("f", shape=(8, 3)), value("h", shape=(8, 3))]
+    data = made_of(graph(nodes, [X3], [unshaped("y")], [W, *UNPACKED[1:]], infos=infos))
+    assert fused(shared, data, "UnpackLinear")[0] == ["MatMul", "Relu"]
+    assert not part(optimize(shared, data, "UnpackLinear")[1].body, 7, 13)
 
 
 def test_a_gemm_that_needs_its_bias(shared):

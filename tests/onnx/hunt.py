@@ -32,7 +32,7 @@ CLEANUP = ["RemoveNoOps", "EliminateCommonSubexpressions", "EliminateDeadCode"]
 FOLDS = ["InlinePrograms", *CLEANUP[:2], "FoldShapes", "EvaluateConstants", "MergeViews", CLEANUP[2]]
 FUSIONS = ["MoveTransposes", "FoldConstants", "FuseNorm", "FuseActivation", "ChangeTrueDivToMulByInverse", "FoldPad",
            "FuseBatchNorm", "FuseLinear", "FoldScaleIntoLinear", "MergeLinears", "MergeConsecutiveLinears",
-           "MergeConvolutions", *CLEANUP]
+           "MergeConvolutions", "UnpackLinear", *CLEANUP]
 RANDOM = {"RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Bernoulli", "Multinomial"}
 
 
@@ -380,6 +380,17 @@ class Layers(Program):
             (y,) = self.node("Add", both, [np.broadcast_shapes(y.shape, shape)])
         return y
 
+    def flat(self, x):
+        """A layer on rows, between what makes x rows and what makes it x again; or nearly."""
+        *outer, last = x.shape
+        if len(outer) < 2:
+            return x
+        rows = (int(np.prod(outer)), last)
+        (y,) = self.node("Reshape", [x, self.ints((-1, last))], [rows])
+        y = self.linear(y)
+        to = (*outer, y.shape[-1]) if y.shape[0] == rows[0] and self.draw.random() < 0.8 else (1, *y.shape)
+        return self.node("Reshape", [y, self.ints(to)], [to])[0]
+
     def zeros_around(self, x):
         by = [0] * (2 * len(x.shape))
         for i in range(2 if self.draw.random() < 0.9 else 0, len(x.shape)):
@@ -452,14 +463,14 @@ class Layers(Program):
             x = self.factor(x, len(x.shape) - 1, x.shape[-1])
         is_linear = self.draw.random() < 0.5
         for _ in range(self.draw.choice([1, 1, 1, 2])):
-            y = x = self.linear(x) if is_linear else self.window(x)
+            y = x = self.flat(x) if self.draw.random() < 0.2 else self.linear(x) if is_linear else self.window(x)
         y = self.view(y)
         if y.shape and self.draw.random() < 0.4:
             y = self.view(self.batch_norm(y))
             if is_linear and self.draw.random() < 0.3:
                 y = self.linear(y)
-        if y.shape and self.draw.random() < 0.4:
-            axis = len(y.shape) - 1 if is_linear else 1
+        axis = len(y.shape) - 1 if is_linear else 1
+        if 0 <= axis < len(y.shape) and self.draw.random() < 0.4:
             self.factor(y, axis, y.shape[axis])
 
     def beside(self, x):
