@@ -211,8 +211,8 @@ LEFT = {
                    [W, weight("u", 3, 3)], ()),
     "groups": ("MergeConvolutions", [node("Conv", f"x {one}", f"{one}1", integer("group", 3)) for one in "klm"]
                + [node("Sum", "k1 l1 m1", "y")], X4, [weight(one, 3, 1, 2, 2) for one in "klm"], ()),
-    "another-shape": ("UnpackLinear", [node("Reshape", "x r", "f"), node("Gemm", "f w s", "h"), node("Reshape", "h n", "y")], X3,
-                      [W, *UNPACKED, whole("n", [4, 2, 3])], ()),
+    "another-shape": ("UnpackLinear", [node("Reshape", "x r", "f"), node("Gemm", "f w s", "h"), node("Reshape", "h n", "y")],
+                      X3, [W, *UNPACKED, whole("n", [4, 2, 3])], ()),
     "rows-of-others": ("UnpackLinear", [node("Reshape", "x n", "f"), node("Gemm", "f u", "h"), node("Reshape", "h q", "y")], X3,
                        [weight("u", 6, 6), whole("n", [4, 6]), *UNPACKED], ()),
     "factors": ("UnpackLinear", [node("Reshape", "x r", "f"), node("Gemm", "f w s", "h", real("alpha", 2.0)),
