@@ -20,12 +20,13 @@ import json
 import logging
 import os
 import re
-import struct
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from .checkpoints import Checkpoint
 
 if TYPE_CHECKING:
     from .layout_plans import load, move_optimizer, run
@@ -627,28 +628,11 @@ def _above(name: str) -> Iterable[str]:
 # ---- a configuration, and the weights beside it -----------------------------------------------------------------------------
 
 
-def _header(file: Path) -> dict[str, tuple[int, ...]]:
-    """Names and shapes of a safetensors file."""
-    with open(file, "rb") as opened:
-        start = opened.read(8)
-        size = struct.unpack("<Q", start)[0] if len(start) == 8 else 1 << 62
-        if size > 100_000_000:
-            raise LayoutRefused(f"{file} is not a safetensors file")
-        header = json.loads(opened.read(size))
-    return {name: tuple(one["shape"]) for name, one in header.items() if name != "__metadata__"}
-
-
 def _weights_beside(path: Path) -> dict[str, tuple[int, ...]] | None:
     folder = path if path.is_dir() else path.parent
-    index, single = folder / "model.safetensors.index.json", folder / "model.safetensors"
-    files = [single] if single.exists() else []
-    if index.exists():
-        shards = json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()
-        files = [folder / name for name in sorted(set(shards))]
-    found: dict[str, tuple[int, ...]] = {}
-    for file in files:
-        found.update(_header(file))
-    return found or None
+    if not any((folder / name).exists() for name in ("model.safetensors", "model.safetensors.index.json")):
+        return None
+    return {name: entry.shape for name, entry in Checkpoint(folder).entries.items()}
 
 
 def from_transformers(config: Path_, *, name: str | None = None) -> dict[str, Any]:
