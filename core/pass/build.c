@@ -102,7 +102,14 @@ fb_value fb_part_args(fb_graph *g, fb_node like, fb_value x, int64_t dim, int be
 }
 
 /* Opsets. */
-enum { PADS_ARE_AN_INPUT = 11, GEMM_NEEDS_NO_BIAS = 11, SPLIT_SIZES_ARE_AN_INPUT = 13, PAD_TAKES_BFLOAT16 = 13 };
+enum {
+    DEQUANTIZE_HAS_AXIS = 13,
+    DEQUANTIZE_GIVES_HALF = 19,
+    PADS_ARE_AN_INPUT = 11,
+    GEMM_NEEDS_NO_BIAS = 11,
+    SPLIT_SIZES_ARE_AN_INPUT = 13,
+    PAD_TAKES_BFLOAT16 = 13
+};
 
 /* A buffer of the module, and a read of it. */
 static fb_node put_constant(fb_rewrite *rw, fb_node before, fb_module owner, fb_constant constant, const unsigned char *bytes,
@@ -219,6 +226,29 @@ void fb_build_wide_linear(fb_rewrite *rw, fb_node node, fb_value x, fb_value wei
     } else {
         fb_build_over(rw, node, FB_MADE_MATMUL, args, FB_VALUE_EMPTY_MAP);
     }
+}
+
+bool fb_dequantize_takes_vector(const fb_graph *g) {
+    return fb_graph_is_onnx(g);
+}
+
+fb_obstacle fb_dequantize_obstacle(const fb_graph *g, fb_dtype dtype) {
+    if (!fb_graph_is_onnx(g)) return FB_NO_OBSTACLE;
+    if (dtype == FB_FLOAT64) return (fb_obstacle){"unsupported-dtype", "DequantizeLinear gives no float64"};
+    return fb_graph_opset(g) < (dtype == FB_FLOAT32 ? DEQUANTIZE_HAS_AXIS : DEQUANTIZE_GIVES_HALF)
+               ? (fb_obstacle){"opset-too-old",
+                               "at the model's opset DequantizeLinear has no scale for each channel of the dtype"}
+               : FB_NO_OBSTACLE;
+}
+
+fb_value fb_build_dequantized(fb_rewrite *rw, fb_node before, fb_value integers, fb_value scale, int axis, fb_value shape) {
+    fb_graph *g = fb_rewrite_graph(rw);
+    fb_value args = FB_ARGS(g, integers, scale);
+    if (!fb_dequantize_takes_vector(g)) return fb_make_node(g, fb_build(rw, before, FB_MADE_MUL, args, (fb_value){0}));
+    fb_value kwargs = fb_map_with(g, FB_VALUE_EMPTY_MAP, "axis", fb_make_int(g, axis));
+    fb_node made = fb_build(rw, before, FB_MADE_DEQUANTIZE, args, kwargs);
+    if (made.id) fb_set_result_type(rw, made, shape, (fb_dtype)fb_node_at(g, fb_value_node(g, scale))->dtype);
+    return fb_make_node(g, made);
 }
 
 /* A call of ATen, or an item of what it gives. */

@@ -50,6 +50,13 @@ fb_new_linear fb_linear_call(fb_graph *graph, fb_value x, fb_value weight, fb_va
 /* `node` becomes a Linear on any number of dimensions; `bias` may be none. In ONNX the weight is packed. */
 void fb_build_wide_linear(fb_rewrite *rewrite, fb_node node, fb_value x, fb_value weight, fb_value bias);
 
+/* The weight that integers and one scale for each index of `axis` make, before `before`: `scale` has one dimension where
+ * fb_dequantize_takes_vector. */
+fb_value fb_build_dequantized(fb_rewrite *rewrite, fb_node before, fb_value integers, fb_value scale, int axis, fb_value shape);
+bool fb_dequantize_takes_vector(const fb_graph *graph);
+/* Why a weight of that dtype can't be kept so: "opset-too-old", "unsupported-dtype". */
+fb_obstacle fb_dequantize_obstacle(const fb_graph *graph, fb_dtype dtype);
+
 /* x, a node or number, cast before `before`; like its reader, or like what gives it. */
 fb_node fb_build_cast(fb_rewrite *rewrite, fb_node before, fb_node reader, fb_node x, fb_dtype dtype);
 /* x with a column of ones behind its last, before `call`, a Linear that reads it; "no-features", "unsupported-form", "dtype" or

@@ -3,6 +3,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/analysis/dialect.h"
+#include "core/analysis/onnx_types.h"
+
 /* `*` matches any characters, `?` one. */
 static bool fits(const char *pattern, const char *text, size_t length) {
     const char *end = text + length, *star = NULL, *from = NULL;
@@ -37,7 +40,11 @@ static bool uses_module(const fb_graph *g, fb_node n, const char *pattern) {
     if (fb_node_at(g, n)->opcode == FB_CALL_MODULE) return path_fits(g, fb_node_at(g, n)->module, pattern);
     for (uint32_t e = fb_input_first(g, n); e; e = fb_input_next(g, e)) {
         const fb_node_row *input = fb_node_at(g, fb_edge_input(g, e));
-        if (input->opcode == FB_GET_ATTR && path_fits(g, input->module, pattern)) return true;
+        if (input->opcode != FB_GET_ATTR) continue;
+        const char *attribute = input->attribute.id ? fb_text(g, input->attribute) : "";
+        bool is_it = fb_dialect_facts_of(g)->has_one_owner ? fits(pattern, attribute, strlen(attribute))
+                                                           : path_fits(g, input->module, pattern);
+        if (is_it) return true;
     }
     return false;
 }
@@ -52,11 +59,16 @@ void fb_keep_end(fb_keep *keep) {
     free(keep->is_used);
 }
 
+static bool is_operator(const fb_graph *g, fb_node n, const char *name) {
+    const char *own = fb_dialect_facts_of(g)->has_one_owner ? fb_onnx_operator_name(g, n) : NULL;
+    return fb_op_is_named(fb_node_op(g, n), name) || (own && strcmp(own, name) == 0);
+}
+
 bool fb_keeps(fb_keep *keep, const fb_graph *graph, fb_node node) {
     bool is_kept = false;
     for (size_t i = 0; i < json_array_size(keep->patterns); i++) {
         const char *pattern = json_string_value(json_array_get(keep->patterns, i));
-        if (!fb_op_is_named(fb_node_op(graph, node), pattern) && !uses_module(graph, node, pattern)) continue;
+        if (!is_operator(graph, node, pattern) && !uses_module(graph, node, pattern)) continue;
         is_kept = keep->is_used[i] = true;
     }
     return is_kept;

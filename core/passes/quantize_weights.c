@@ -6,7 +6,8 @@
  *
  *     s = max |W| of the channel / 127          q = W / s, rounded to int8
  *
- * q is a buffer, s is a parameter.
+ * q is a buffer, s is a parameter. In ONNX DequantizeLinear makes the weight, from opset 13 on, of float16 and bfloat16 from 19
+ * on; in 8 bits alone. There `keep` names weights, and operators as ONNX does.
  *
  * What is stored, downloaded and kept in memory is a quarter of float32, or half of float16. PyTorch computes in the weight's
  * dtype as before: it makes W again at every call, which takes time. Both are made once, from the weight, in recipes; s has the
@@ -45,6 +46,7 @@
  */
 #include <stdlib.h>
 
+#include "core/analysis/dialect.h"
 #include "core/operators/spelling.h"
 #include "core/pass/build.h"
 #include "core/pass/keep.h"
@@ -153,6 +155,10 @@ static fb_obstacle obstacle_of(const search *s, const fb_host *host) {
         return (fb_obstacle){"unsupported-dtype", "its weight is not of a floating dtype that recipes compute with"};
     if (s->holders[layer->weight.id] != own || !is_transposed_alone)
         return (fb_obstacle){"shared-weight", "something else reads the weight too, and would still need it as it is"};
+    if (s->group_size && fb_dequantize_takes_vector(g))
+        return (fb_obstacle){"unsupported-form", "the weights of an ONNX model are kept in 8 bits alone"};
+    fb_obstacle form = fb_dequantize_obstacle(g, host->dtype);
+    if (form.code) return form;
     if (s->group_size && !host->is_linear) return (fb_obstacle){"not-linear", "4 bits are for the weights of Linears"};
     if (s->group_size && host->inputs % s->group_size != 0)
         return (fb_obstacle){"group-size", "the number of its inputs is not a multiple of group_size"};
@@ -173,6 +179,7 @@ static void look_at(search *s, fb_node n) {
     if (layer->module.id && fb_first_call(s->m->usage, layer->module).id != n.id) return;
     bool is_kept = fb_keeps(&s->keep, s->m->graph, n);
     if (layer->transposition.id) is_kept |= fb_keeps(&s->keep, s->m->graph, layer->transposition);
+    if (layer->origin.id != n.id && !layer->module.id) is_kept |= fb_keeps(&s->keep, s->m->graph, layer->origin);
     if (is_kept) return;
     fb_obstacle obstacle = obstacle_of(s, &host);
     if (obstacle.code) fb_refuse_for(s->m, obstacle, &n, 1);
@@ -218,7 +225,7 @@ static fb_node put(fb_rewrite *rw, const fb_match *match, const fb_layer *layer,
     if (!text) *tensor = (fb_tensor){0};
     else if (match->pass->version > 1) *tensor = fb_put_weight(rw, owner, text, recipe, dtype, false);
     else *tensor = fb_put_parameter(rw, owner, text, recipe, dtype, false);
-    fb_node read = tensor->id ? fb_insert_read(rw, layer->call, owner, text) : (fb_node){0};
+    fb_node read = tensor->id ? fb_insert_read(rw, layer->module.id ? layer->call : layer->origin, owner, text) : (fb_node){0};
     fb_buffer_free(&name);
     return read;
 }
@@ -287,6 +294,21 @@ static fb_node put_groups(fb_rewrite *rw, const fb_match *match, const fb_host *
 
 /* ---- in 8 bits ---- */
 
+/* The scales in one dimension. */
+static fb_value scale_vector_recipe(fb_graph *g, const fb_host *host) {
+    int64_t channels = fb_shape_size(g, fb_tensor_at(g, host->layer.weight)->shape, channels_of(host));
+    return fb_recipe_reshape(g, channel_scale_recipe(g, host), &channels, 1);
+}
+
+/* These again, beside the weight. */
+static fb_value spread(fb_graph *g, const fb_host *host, fb_value scale) {
+    int64_t sizes[FB_RECIPE_MAX_RANK];
+    fb_value shape = fb_tensor_at(g, host->layer.weight)->shape;
+    int rank = fb_shape_rank(g, shape);
+    for (int i = 0; i < rank; i++) sizes[i] = i == channels_of(host) ? fb_shape_size(g, shape, i) : 1;
+    return fb_recipe_reshape(g, scale, sizes, (size_t)rank);
+}
+
 static fb_node put_int8(fb_rewrite *rw, const fb_match *match, const fb_layer *layer, fb_module owner, fb_value scale) {
     fb_graph *g = fb_rewrite_graph(rw);
     fb_tensor numbers;
@@ -299,10 +321,14 @@ static fb_node put_channels(fb_rewrite *rw, const fb_match *match, const fb_host
     fb_graph *g = fb_rewrite_graph(rw);
     const fb_layer *layer = &host->layer;
     fb_tensor scale;
-    fb_node scale_read = put(rw, match, layer, owner, "weight_scale", channel_scale_recipe(g, host), host->dtype, &scale);
-    fb_node read = put_int8(rw, match, layer, owner, fb_recipe_tensor(g, scale));
-    return fb_build(rw, layer->call, FB_MADE_MUL, FB_ARGS(g, fb_make_node(g, read), fb_make_node(g, scale_read)),
-                    (fb_value){0});
+    bool is_vector = fb_dequantize_takes_vector(g);
+    fb_value recipe = is_vector ? scale_vector_recipe(g, host) : channel_scale_recipe(g, host);
+    fb_node scale_read = put(rw, match, layer, owner, "weight_scale", recipe, host->dtype, &scale);
+    fb_value beside = fb_recipe_tensor(g, scale);
+    fb_node read = put_int8(rw, match, layer, owner, is_vector ? spread(g, host, beside) : beside);
+    fb_value made = fb_build_dequantized(rw, layer->module.id ? layer->call : layer->origin, fb_make_node(g, read),
+                                         fb_make_node(g, scale_read), channels_of(host), fb_tensor_at(g, layer->weight)->shape);
+    return fb_value_node(g, made);
 }
 
 /* ---- packed ---- */
@@ -312,10 +338,9 @@ static fb_node put_packed(fb_rewrite *rw, const fb_match *match, const fb_host *
     fb_graph *g = fb_rewrite_graph(rw);
     const fb_layer *layer = &host->layer;
     fb_tensor scale;
-    fb_value recipe = fb_recipe_reshape(g, channel_scale_recipe(g, host), &host->outputs, 1);
+    fb_value recipe = scale_vector_recipe(g, host);
     *scale_read = put(rw, match, layer, owner, "weight_scale", recipe, FB_BFLOAT16, &scale);
-    fb_value column = fb_recipe_reshape(g, fb_recipe_tensor(g, scale), (int64_t[]){host->outputs, 1}, 2);
-    return put_int8(rw, match, layer, owner, column);
+    return put_int8(rw, match, layer, owner, spread(g, host, fb_recipe_tensor(g, scale)));
 }
 
 /* The last call of a chain is the node that the layer's call was, so it waits until a further one makes it a node of its own.
@@ -424,6 +449,8 @@ static void edit(fb_rewrite *rw, const fb_match *match) {
         return;
     }
     fb_module owner = fb_node_at(g, layer->weight_read)->module;
+    if (fb_dialect_facts_of(g)->has_one_owner)
+        owner = fb_put_module(rw, owner, fb_node_name(g, layer->weight_read), FB_TYPE_MODULE, FB_VALUE_EMPTY_MAP, false);
     if (fb_module_op(g, owner) != FB_OP_UNKNOWN) fb_set_module(rw, owner, FB_TYPE_MODULE, FB_VALUE_EMPTY_MAP);
     if (is_to_be_packed(g, NULL, match->params, &host)) {
         fb_node scale, numbers = put_packed(rw, match, &host, owner, &scale);
@@ -433,7 +460,7 @@ static void edit(fb_rewrite *rw, const fb_match *match) {
     }
     fb_node weight = put_weight(rw, match, &host, owner);
     if (weight.id && layer->transposition.id) weight = fb_transpose_again(rw, layer, weight);
-    if (weight.id) fb_give_argument(rw, layer->call, layer->weight_parameter, fb_make_node(g, weight));
+    if (weight.id) fb_give_argument(rw, layer->origin, layer->weight_parameter, fb_make_node(g, weight));
     if (layer->transposition.id) fb_erase_unread(rw, layer->transposition);
     fb_release_read(rw, layer->weight_read);
     fb_mark(rw, layer->call);
@@ -458,7 +485,7 @@ static void edit(fb_rewrite *rw, const fb_match *match) {
             "at "                                                                                                              \
             "most; without it, many\",\"minimum\":1,\"type\":\"integer\"}},\"type\":\"object\"}",                              \
         .exactness = FB_CHANGES, .gain = FB_GAIN_SMALLER, .reversible = false, .preserves_computation = false,                 \
-        .match_graph = match_graph, .edit = edit,                                                                              \
+        .reads_onnx = true, .match_graph = match_graph, .edit = edit,                                                          \
     }
 
 static const fb_pass version_1 = QUANTIZE_WEIGHTS(1, NULL);

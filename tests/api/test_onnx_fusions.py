@@ -319,6 +319,59 @@ def test_many_weights(shared):
     assert fused(shared, data, "FuseBatchNorm")[0] == ["Gemm", "Tanh"] * 300
 
 
+def changed(service, data, name, **params):
+    """(operators, {reason}) of what the pass leaves, and the answer of a comparison; undone, it is the file."""
+    source = send(service, data).json()["id"]
+    run = service.post("/v1/optimize", {"graph": source, "passes": [{"name": name, "params": params}]}).json()
+    written = service.get(f"/v1/graphs/{run['result']}/archive")
+    assert written.status == 200, written.body
+    asked = {"a": source, "b": run["result"], "seed": 5, "tolerance": {"absolute": 0.02, "relative": 0.02}}
+    found = service.post("/v1/compare", asked).json()
+    if run["result"] != source:
+        back = service.post(f"/v1/runs/{run['id']}/rollback").json()
+        assert service.get(f"/v1/graphs/{back['result']}/archive").body == data
+    return (operators(written.body), {one["reason"] for one in run["passes"][0]["refused"]}), found, written.body
+
+
+STORED = "DequantizeLinear"
+
+
+@pytest.mark.parametrize("nodes, x, weights, wanted", [
+    ([node("Gemm", "x w s", "y", integer("transB", 1), real("alpha", 0.5))], X2, [W, STATISTICS[0]], [STORED, "Gemm"]),
+    ([node("Gemm", "x w", "y")], X2, [W], [STORED, "Gemm"]),
+    (PROJECTED + [node("Relu", "g", "y")], X3, [W, STATISTICS[0]], [STORED, "MatMul", "Add", "Relu"]),
+    ([node("Conv", "x k", "y")], X4, [KERNEL], [STORED, "Conv"]),
+    ([node("ConvTranspose", "x k", "y")], X4, [KERNEL], [STORED, "ConvTranspose"]),
+])
+@pytest.mark.parametrize("opset", [13, 21])
+def test_quantized_weights(shared, nodes, x, weights, wanted, opset):
+    data = made_of(graph(nodes, [x], [unshaped("y")], weights), opset=opset)
+    (left, _), found, _ = changed(shared, data, "QuantizeWeights")
+    assert left == wanted and found["verdict"] == "evaluated" and found["outputs"][0]["max_absolute"] != 0, found
+
+
+def test_quantized_numbers(shared):
+    """One scale for each output: the largest by 127, and what is nearest."""
+    numbers = [[0.5, -1.0], [0.25, 2.0], [-0.125, 0.3]]
+    w = tensor("w", [one for row in numbers for one in row], (3, 2))
+    data = made_of(graph([node("MatMul", "x w", "y")], [value("x", shape=(3, 3))], [value("y", shape=(3, 2))], [w]))
+    _, _, made = changed(shared, data, "QuantizeWeights")
+    stored_ones = {part(one, 2)[0]: part(one, 9)[0] for one in part(made, 7, 5)}
+    scales = struct.unpack("<2f", next(one for one in stored_ones.values() if len(one) == 8))
+    bytes_of = struct.unpack("<6b", next(one for one in stored_ones.values() if len(one) == 6))
+    assert scales == pytest.approx((0.5 / 127, 2.0 / 127), rel=1e-6)
+    assert bytes_of == (127, -64, 64, 127, -32, 19)
+
+
+@pytest.mark.parametrize("opset, params, reason", [
+    (12, {}, "opset-too-old"), (17, {"bits": 4, "group_size": 32}, "unsupported-form"), (17, {"keep": ["w"]}, None),
+    (17, {"keep": ["Gemm"]}, None), (17, {"keep": ["Conv"]}, "keeps-nothing")])
+def test_weights_that_are_not_quantized(shared, opset, params, reason):
+    data = made_of(graph([node("Gemm", "x w s", "y")], [X2], [unshaped("y")], [W, STATISTICS[0]]), opset=opset)
+    (left, reasons), _, _ = changed(shared, data, "QuantizeWeights", **params)
+    assert (left == ["Gemm"]) == (reason != "keeps-nothing") and reasons == ({reason} if reason else set())
+
+
 @pytest.mark.parametrize("preset", ["inference", "latency"])
 def test_traps(new_service, preset):
     service, wrong = new_service(), []
