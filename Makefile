@@ -259,11 +259,19 @@ adversary-onnx: all
 		$$python tests/onnx/hunt_shapes.py $(BUILD)/foldback --count $$((5 * $${ADVERSARY_COUNT:-60})) \
 			--seed $${ADVERSARY_SEED:-1}
 
-## make onnx-nodes   the table of docs/onnx.md: nodes that foldback and other tools leave of ONNX models
-onnx-nodes: all
-	@python=$$(tests/venv onnx-peers tests/onnx/peers.txt)/bin/python && export OMP_NUM_THREADS=1 && \
-		$$python tests/onnx/make_exports.py $(BUILD)/onnx-exports >&2 && \
-		$$python tests/onnx/count_nodes.py $(BUILD)/foldback tests/fixtures/onnx $(BUILD)/onnx-exports
+$(BUILD)/onnx-exports/made: tests/onnx/make_exports.py tests/onnx/exports.txt tests/onnx/peers.txt
+	@OMP_NUM_THREADS=1 $$(tests/venv onnx-exports tests/onnx/peers.txt tests/onnx/exports.txt)/bin/python $< $(@D) >&2
+	@touch $@
+
+## make onnx-nodes   the tables of docs/onnx.md: what foldback and other tools leave of ONNX models
+onnx-nodes: all $(BUILD)/onnx-exports/made
+	@OMP_NUM_THREADS=1 $$(tests/venv onnx-peers tests/onnx/peers.txt)/bin/python tests/onnx/count_nodes.py $(BUILD)/foldback \
+		tests/fixtures/onnx $(BUILD)/onnx-exports
+
+## make onnx-gain    what ONNX Runtime and OpenVINO gain by them, in one thread
+onnx-gain: all $(BUILD)/onnx-exports/made
+	@OMP_NUM_THREADS=1 $$(tests/venv onnx-peers tests/onnx/peers.txt)/bin/python tests/onnx/gain.py $(BUILD)/foldback \
+		tests/fixtures/onnx $(BUILD)/onnx-exports
 
 ## make bench-onnx   folds of ONNX models of 1,000, 5,000 and 100,000 nodes beside other tools: time and memory
 bench-onnx: all
@@ -536,5 +544,5 @@ clean:
 	rm -rf build build-asan build-clang build-deb build-fuzz build-fuzz-coverage build-tsan build-valgrind
 
 -include $(shell find $(BUILD) -name '*.d' 2>/dev/null)
-.PHONY: all help deps demo golden test test-all test-long nightly everything tests run-tests test-contract test-s3 test-postgres test-mlflow test-generators test-typescript test-browser test-python adversary adversary-onnx onnx-nodes bench-onnx test-client test-checkpoints test-compile test-deploy test-load asan soak fuzz fuzzers fuzz-coverage bench bench-instructions bench-compare bench-durable bench-weights bench-archives bench-layouts bench-peers bench-nodes format lint lint-python install wheel deb sbom reproducible clean
+.PHONY: all help deps demo golden test test-all test-long nightly everything tests run-tests test-contract test-s3 test-postgres test-mlflow test-generators test-typescript test-browser test-python adversary adversary-onnx onnx-nodes onnx-gain bench-onnx test-client test-checkpoints test-compile test-deploy test-load asan soak fuzz fuzzers fuzz-coverage bench bench-instructions bench-compare bench-durable bench-weights bench-archives bench-layouts bench-peers bench-nodes format lint lint-python install wheel deb sbom reproducible clean
 .SECONDARY:

@@ -1,5 +1,7 @@
 #include "core/analysis/rearrange.h"
 
+#include "core/analysis/onnx.h"
+
 #include "core/analysis/onnx_types.h"
 
 static bool read_permutation(const fb_shape_call *call, int rank, int *dims) {
@@ -53,6 +55,19 @@ bool fb_rearrange_at(const fb_graph *graph, fb_node node, fb_rearrange *found) {
     if (!found->input.id || found->rank > FB_MAX_RANK) return false;
     const fb_node_row *input = fb_node_at(graph, found->input);
     return input->shape.id && row->dtype && row->dtype == input->dtype && read_form(&call, found);
+}
+
+bool fb_permutation_at(const fb_graph *graph, fb_node node, fb_rearrange *found) {
+    int64_t dims[FB_MAX_RANK];
+    const fb_node_row *row = fb_node_at(graph, node);
+    if (!fb_op_is(graph, node, FB_OP_ONNX_TRANSPOSE))
+        return fb_rearrange_at(graph, node, found) && found->form == FB_REARRANGE_PERMUTE;
+    *found =
+        (fb_rearrange){.node = node, .input = fb_value_node(graph, fb_node_arg(graph, node, 0)), .form = FB_REARRANGE_PERMUTE};
+    found->rank = fb_shape_rank(graph, row->shape);
+    if (found->rank < 0 || fb_onnx_ints_of(graph, node, "perm", 0, dims, FB_MAX_RANK) != found->rank) return false;
+    for (int i = 0; i < found->rank; i++) found->dims[i] = (int)dims[i];
+    return found->input.id;
 }
 
 /* Have both as many elements behind the one dimension as behind the other? Symbolic sizes must be in the same places. */

@@ -25,4 +25,7 @@ bool fb_rearrange_axis(const fb_graph *graph, const fb_rearrange *rearrange, int
 /* Finds a rearrangement in a call whose result and input are recorded, in one dtype. */
 bool fb_rearrange_at(const fb_graph *graph, fb_node node, fb_rearrange *found);
 
+/* The same of what exchanges dimensions alone; also ONNX's Transpose. */
+bool fb_permutation_at(const fb_graph *graph, fb_node node, fb_rearrange *found);
+
 #endif

@@ -773,6 +773,37 @@ bool fb_norm_at(const fb_graph *graph, fb_node node, fb_norm *norm) {
     return is_norm;
 }
 
+/* ---- softmax, and what replaces numbers -----------------------------------------------------------------------------------
+ */
+
+bool fb_softmax_axis(const fb_graph *graph, fb_node node, int rank, int *axis) {
+    fb_shape_call call = {graph, node, fb_node_op(graph, node), false};
+    if (call.op == FB_OP_SOFTMAX || call.op == FB_OP_NATIVE_SOFTMAX)
+        return fb_option(&call, "dim").id && fb_option_axis(&call, "dim", 0, rank, axis);
+    if (call.op != FB_OP_ONNX_SOFTMAX || !strstr(fb_node_target(graph, node), ".Softmax.")) return false;
+    bool is_of_one = fb_graph_opset(graph) >= 13;
+    int64_t number = is_of_one ? -1 : 1;
+    fb_value given = fb_node_kwarg(graph, node, "axis");
+    if ((given.id && !fb_value_is_int(graph, given, &number)) || !fb_normalise_axis(number, rank, axis)) return false;
+    return is_of_one || *axis == rank - 1;
+}
+
+size_t fb_selections_at(const fb_graph *graph, fb_node node, fb_selection found[2]) {
+    fb_op op = fb_node_op(graph, node) & (fb_op)~FB_OP_IN_PLACE;
+    bool is_where = op == FB_OP_WHERE || op == FB_OP_ONNX_WHERE;
+    size_t count = op == FB_OP_ONNX_WHERE ? 2 : is_where || op == FB_OP_MASKED_FILL;
+    for (size_t i = 0; i < count; i++) {
+        found[i] = (fb_selection){.mask = fb_call_argument_node(graph, node, is_where ? "condition" : "mask"),
+                                  .values = fb_call_argument_node(graph, node, i ? "other" : "input"),
+                                  .fill = fb_call_argument(graph, node,
+                                                           i          ? "input"
+                                                           : is_where ? "other"
+                                                                      : "value"),
+                                  .fills = i || !is_where};
+    }
+    return count;
+}
+
 /* ---- reductions ---------------------------------------------------------------------------------------------------------- */
 
 bool fb_is_reduction(const fb_graph *graph, fb_node node) {

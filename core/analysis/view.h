@@ -228,6 +228,17 @@ typedef struct fb_division {
 } fb_division;
 bool fb_division_at(const fb_graph *graph, fb_node node, fb_division *division);
 
+/* A softmax along one axis of an input of that many dimensions, which is known. ONNX's before opset 13 only along the last. */
+bool fb_softmax_axis(const fb_graph *graph, fb_node node, int rank, int *axis);
+/* A call that replaces numbers by others: where, masked_fill. */
+typedef struct fb_selection {
+    fb_node values, mask;
+    fb_value fill;
+    bool fills; /* where the mask is true; else where it is false */
+} fb_selection;
+/* The ways to read it, of which there are `count` (0 to 2): ONNX's Where may fill on either side. */
+size_t fb_selections_at(const fb_graph *graph, fb_node node, fb_selection found[2]);
+
 /* A reduction along axes, as a mean or sum. */
 bool fb_is_reduction(const fb_graph *graph, fb_node node);
 /* Its axes as bits, of an input of that many dimensions. False where they are not all numbers, or there are none. */

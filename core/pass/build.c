@@ -405,6 +405,49 @@ bool fb_refuse_too_old(fb_matcher *m, fb_node n, fb_made made) {
     return is_new;
 }
 
+void fb_build_attention(fb_rewrite *rw, fb_node n, fb_value query, fb_value key, fb_value value, fb_value mask, double scale) {
+    fb_graph *g = fb_rewrite_graph(rw);
+    bool is_onnx = dialect_of(g, n) == ONNX;
+    fb_value args = FB_ARGS(g, query, key, value), kwargs = FB_VALUE_EMPTY_MAP;
+    if (mask.id && is_onnx) args = FB_ARGS(g, query, key, value, mask);
+    else if (mask.id) kwargs = fb_map_with(g, kwargs, "attn_mask", mask);
+    kwargs = fb_map_with(g, kwargs, "scale", fb_make_float(g, is_onnx ? (double)(float)scale : scale));
+    fb_build_over(rw, n, FB_MADE_ATTENTION, args, kwargs);
+}
+
+fb_obstacle fb_attention_obstacle(const fb_graph *g, fb_dim rows, fb_dim queries, double scale) {
+    if (!fb_graph_is_onnx(g)) return FB_NO_OBSTACLE;
+    bool is_whole = rows.symbol.id == queries.symbol.id && rows.size == queries.size;
+    if (!is_whole) return (fb_obstacle){"shape-mismatch", "its mask has one row for all queries, which ONNX Runtime refuses"};
+    return scale > 0 ? FB_NO_OBSTACLE
+                     : (fb_obstacle){"unsupported-constant", "Attention takes the root of what scores are multiplied by"};
+}
+
+fb_node fb_build_swapped(fb_rewrite *rw, fb_node before, fb_value x) {
+    fb_graph *g = fb_rewrite_graph(rw);
+    fb_value last = fb_make_int(g, -1), other = fb_make_int(g, -2);
+    if (dialect_of(g, before) != ONNX)
+        return fb_build(rw, before, FB_MADE_TRANSPOSE, FB_ARGS(g, x, other, last), FB_VALUE_EMPTY_MAP);
+    fb_value perm = fb_make_shape(g, (const int64_t[]){0, 1, 3, 2}, 4);
+    return fb_build(rw, before, FB_MADE_TRANSPOSE, FB_ARGS(g, x), fb_map_with(g, FB_VALUE_EMPTY_MAP, "perm", perm));
+}
+
+fb_node fb_build_filled(fb_rewrite *rw, fb_node before, fb_value mask, fb_dtype dtype, bool is_kept, double fill) {
+    fb_graph *g = fb_rewrite_graph(rw);
+    fb_value number = fb_make_float(g, fill);
+    if (dialect_of(g, before) == ONNX) {
+        fb_module root = fb_module_find(g, "");
+        fb_value zero = fb_make_node(g, put_numbers(rw, before, root, dtype, 0, NULL, 0));
+        number = fb_make_node(g, put_numbers(rw, before, root, dtype, 0, NULL, fill));
+        fb_value args = is_kept ? FB_ARGS(g, mask, zero, number) : FB_ARGS(g, mask, number, zero);
+        return fb_build(rw, before, FB_MADE_WHERE, args, FB_VALUE_EMPTY_MAP);
+    }
+    fb_value kwargs = fb_map_with(g, FB_VALUE_EMPTY_MAP, "dtype", FB_TEXT(g, FB_DTYPE, fb_dtype_name(dtype)));
+    fb_value zeros = fb_make_node(g, fb_build(rw, before, FB_MADE_ZEROS_LIKE, FB_ARGS(g, mask), kwargs));
+    return fb_build(rw, before, is_kept ? FB_MADE_WHERE : FB_MADE_MASKED_FILL,
+                    is_kept ? FB_ARGS(g, mask, zeros, number) : FB_ARGS(g, zeros, mask, number), FB_VALUE_EMPTY_MAP);
+}
+
 enum { SOFTMAX_OF_THE_LAST_AXIS = 11, SOFTMAX_OF_ONE_AXIS = 13 }; /* before, of all axes from one on, which is not below 0 */
 
 bool fb_substitute_is_refused(fb_matcher *m, fb_node n, const fb_substitute *s) {

@@ -76,6 +76,17 @@ const char *fb_made_function(fb_made made);
 /* Refuses "opset-too-old" of a node where the model's opset does not have the call's operator yet. True: it did. */
 bool fb_refuse_too_old(fb_matcher *matcher, fb_node node, fb_made made);
 
+/* Attention of four dimensions: mask, added or true where a score counts, or none. */
+void fb_build_attention(fb_rewrite *rewrite, fb_node node, fb_value query, fb_value key, fb_value value, fb_value mask,
+                        double scale);
+/* Why ONNX's cannot be: "shape-mismatch" (the mask has one row for all queries, which ONNX Runtime refuses),
+ * "unsupported-constant" (it takes the root of the scale). */
+fb_obstacle fb_attention_obstacle(const fb_graph *graph, fb_dim rows, fb_dim queries, double scale);
+/* x of four dimensions with the last two exchanged. */
+fb_node fb_build_swapped(fb_rewrite *rewrite, fb_node before, fb_value x);
+/* 0 where a mask of bools says so, or does not where `is_kept`, and `fill` elsewhere. */
+fb_node fb_build_filled(fb_rewrite *rewrite, fb_node before, fb_value mask, fb_dtype dtype, bool is_kept, double fill);
+
 /* An operator's call on one value, as may take a formula's place. */
 typedef struct fb_substitute {
     fb_op op;

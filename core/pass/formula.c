@@ -9,6 +9,7 @@
 #include "core/evaluator/evaluator.h"
 #include "core/graph/build.h"
 #include "core/operators/spelling.h"
+#include "core/pass/layer.h"
 
 /* ---- growing ------------------------------------------------------------------------------------------------------------- */
 
@@ -482,7 +483,7 @@ fb_obstacle fb_formula_obstacle(fb_matcher *m, const fb_formula *f) {
         }
     }
     for (size_t i = 0; i < f->count; i++) {
-        fb_obstacle obstacle = fb_graph_is_onnx(g) ? fb_effect_obstacle(g, f->calls[i]) : FB_NO_OBSTACLE;
+        fb_obstacle obstacle = fb_named_obstacle(g, f->calls[i]);
         if (obstacle.code) return obstacle;
     }
     bool is_typed = input->dtype;

@@ -8,11 +8,12 @@
  *     k ─┼─ scaled_dot_product_attention(attn_mask=mask, scale=1/√d) ── y
  *     v ─┘
  *
- * In both dialects, for q, k and v of four dimensions and one floating dtype. The scores may be scaled before the mask, or q or
- * k before the product; the mask may be added, or numbers of the scores replaced (where, masked_fill) by -inf or by a number
- * near the lowest of the dtype: then the mask is added, so that a row which is masked as a whole stays the average that softmax
- * makes of it. Dropout must be in eval mode. Casts to the same dtype go; half floats may be cast to float32 around the softmax,
- * as PyTorch's attention does. Assertions of the dtype, device and layout of a value in between (torch.export writes them)
+ * In all dialects (in ONNX: Attention, from opset 23 on), for q, k and v of four dimensions and one floating dtype. The scores
+ * may be scaled before the mask, or q or k before the product; the mask may be added, or numbers of the scores replaced
+ * (where, masked_fill) by -inf or by a number near the lowest of the dtype: then the mask is added, so that a row which is
+ * masked as a whole stays the average that softmax makes of it. Dropout must be in eval mode. Casts to the same dtype go;
+ * half floats may be cast to float32 around the softmax, as PyTorch's attention does. Assertions of the dtype, device and
+ * layout of a value in between (torch.export writes them)
  * assert q's afterwards.
  *
  * Kept:
@@ -22,6 +23,8 @@
  *     nan there, and its attention 0. Not where a constant shows that no row is, nor where all that the mask is made of is
  *     finite: where(·, 0, lowest), (1 - bools) * lowest; but not of integers, which may be 3. With `masked_rows` such masks are
  *     taken all the same
+ *   - in ONNX: a mask with one row for all queries, which ONNX Runtime refuses, and a scale that is not above 0, of which
+ *     Attention takes the root; ONNX Runtime, too, gives 0 for a row that is masked as a whole
  *   - what has such products and a softmax, and something else between them
  *   - where a reader may notice that the result has the strides of q, and is not row-major
  *   - where q, k, v or the mask is written in place meanwhile, or later: the operator keeps them for its gradient
@@ -40,6 +43,7 @@
 #include "core/base/base64.h"
 #include "core/operators/spelling.h"
 #include "core/pass/build.h"
+#include "core/pass/layer.h"
 #include "core/weights/dtype.h"
 
 enum { INNER_MAX = 16 }; /* nodes of one attention; more are not looked for */
@@ -93,7 +97,7 @@ static bool bounds_of(fb_matcher *m, fb_node value, fb_node reader, fb_bounds *o
 static bool is_number(fb_matcher *m, fb_node call, fb_value argument, double *number) {
     const fb_graph *g = m->graph;
     fb_bounds bounds;
-    if (fb_value_is_number(g, argument, number)) return true;
+    if (fb_constant_number(g, argument, number)) return true;
     fb_node node = fb_value_node(g, argument);
     if (!node.id || fb_shape_rank(g, fb_node_at(g, node)->shape) != 0) return false;
     if (!bounds_of(m, node, call, &bounds) || bounds.least != bounds.largest) return false;
@@ -173,8 +177,8 @@ static bool find_scores(fb_matcher *m, attention *a, fb_node node) {
     a->query = before_own_scalings(m, a, a->query);
     keys = before_own_scalings(m, a, keys);
     a->key = keys;
-    bool is_turned = fb_rearrange_at(g, keys, &turned) && turned.form == FB_REARRANGE_PERMUTE && turned.rank == 4 &&
-                     turned.dims[0] == 0 && turned.dims[1] == 1 && turned.dims[2] == 3;
+    bool is_turned = fb_permutation_at(g, keys, &turned) && turned.rank == 4 && turned.dims[0] == 0 && turned.dims[1] == 1 &&
+                     turned.dims[2] == 3;
     if (!is_turned) return true;
     a->transposition = keys;
     a->before = a->count;
@@ -182,12 +186,13 @@ static bool find_scores(fb_matcher *m, attention *a, fb_node node) {
     return true;
 }
 
-static bool is_filled(fb_matcher *m, attention *a, fb_node node, const char *parameter) {
-    fb_value fill = fb_call_argument(m->graph, node, parameter);
+static bool is_filled(fb_matcher *m, attention *a, fb_node node, fb_value fill) {
     fb_node read = fill.id ? fb_value_node(m->graph, fill) : (fb_node){0};
-    if (!fill.id || (read.id && fb_shape_rank(m->graph, fb_node_at(m->graph, read)->shape) > 0)) return false;
-    if (!is_number(m, node, fill, &a->fill)) a->fill = NAN;
-    return true;
+    double number;
+    bool is_one = fill.id && (fb_constant_number(m->graph, fill, &number) || !read.id ||
+                              fb_shape_rank(m->graph, fb_node_at(m->graph, read)->shape) <= 0);
+    if (is_one && !is_number(m, node, fill, &a->fill)) a->fill = NAN;
+    return is_one;
 }
 
 /* Tries `scores` for what the mask is laid on: takes back what it has found when it is not. */
@@ -205,21 +210,16 @@ static bool find_masked_scores(fb_matcher *m, attention *a, fb_node node) {
     fb_op op = fb_node_op(g, node);
     size_t count = a->count;
     if (!add_inner(a, node)) return false;
-    fb_node x = fb_call_argument_node(g, node, "input"), y = fb_call_argument_node(g, node, "other");
-    switch (op & ~FB_OP_IN_PLACE) {
-    case FB_OP_ADD:
-        if (!has_two_arguments(g, node)) break;
+    fb_selection selections[2];
+    size_t ways = fb_selections_at(g, node, selections);
+    for (size_t i = 0; i < ways; i++) {
+        const fb_selection *way = &selections[i];
+        if (is_filled(m, a, node, way->fill) && is_on(m, a, way->values, way->mask, way->fills ? FILLED : SELECTED))
+            return true;
+    }
+    if ((op & ~FB_OP_IN_PLACE) == FB_OP_ADD && has_two_arguments(g, node)) {
+        fb_node x = fb_call_argument_node(g, node, "input"), y = fb_call_argument_node(g, node, "other");
         if (is_on(m, a, x, y, ADDED) || (!(op & FB_OP_IN_PLACE) && is_on(m, a, y, x, ADDED))) return true;
-        break;
-    case FB_OP_WHERE:
-        if (!is_filled(m, a, node, "other")) break;
-        if (is_on(m, a, x, fb_call_argument_node(g, node, "condition"), SELECTED)) return true;
-        break;
-    case FB_OP_MASKED_FILL:
-        if (!is_filled(m, a, node, "value")) break;
-        if (is_on(m, a, x, fb_call_argument_node(g, node, "mask"), FILLED)) return true;
-        break;
-    default: break;
     }
     a->count = count;
     return find_scores(m, a, node);
@@ -227,11 +227,10 @@ static bool find_masked_scores(fb_matcher *m, attention *a, fb_node node) {
 
 /* Over the last dimension, in the dtype that it is given or a wider one. */
 static bool is_softmax(const fb_graph *g, fb_node node, fb_node *x) {
-    fb_shape_call call = {g, node, fb_node_op(g, node), false};
-    if (call.op != FB_OP_SOFTMAX && call.op != FB_OP_NATIVE_SOFTMAX) return false;
     int axis;
+    if (!fb_softmax_axis(g, node, 4, &axis) || axis != 3) return false;
     *x = fb_call_argument_node(g, node, "input");
-    return x->id && fb_option(&call, "dim").id && fb_option_axis(&call, "dim", 0, 4, &axis) && axis == 3;
+    return x->id;
 }
 
 static bool find(fb_matcher *m, fb_node n, attention *a) {
@@ -252,7 +251,7 @@ static bool is_any_product(const fb_graph *g, fb_node node) {
 }
 
 static bool is_any_softmax(const fb_graph *g, fb_node node) {
-    return fb_op_is(g, node, FB_OP_SOFTMAX) || fb_op_is(g, node, FB_OP_NATIVE_SOFTMAX);
+    return fb_op_is(g, node, FB_OP_SOFTMAX) || fb_op_is(g, node, FB_OP_NATIVE_SOFTMAX) || fb_op_is(g, node, FB_OP_ONNX_SOFTMAX);
 }
 
 /* The node of such a kind before this one, with only what keeps the shape and views between them; or none. */
@@ -313,7 +312,7 @@ static fb_obstacle shape_obstacle(const fb_graph *g, const attention *a) {
                         fb_node_at(g, fb_call_argument_node(g, a->node, "input"))->dtype == q.dtype;
     for (size_t i = 0; i < a->count; i++) is_one_dtype &= is_computed_in(q.dtype, fb_node_at(g, a->inner[i]));
     if (!is_one_dtype) return (fb_obstacle){"dtype", "it is not computed in one floating dtype"};
-    if (!a->mask.id) return FB_NO_OBSTACLE;
+    if (!a->mask.id) return fb_attention_obstacle(g, s.sizes[2], s.sizes[2], a->scale);
     if (m.dtype != (a->form == ADDED ? q.dtype : FB_BOOL))
         return (fb_obstacle){"dtype", a->form == ADDED ? "its mask is of another dtype" : "its mask is not of bool"};
     if (m.rank < 2 || m.rank > 4)
@@ -322,7 +321,7 @@ static fb_obstacle shape_obstacle(const fb_graph *g, const attention *a) {
         if (!fb_dim_is(m.sizes[i], 1) && !fb_dim_equal(m.sizes[i], s.sizes[4 - m.rank + i]))
             return (fb_obstacle){"shape-mismatch", "its mask is not of the size of the scores"};
     }
-    return FB_NO_OBSTACLE;
+    return fb_attention_obstacle(g, m.sizes[m.rank - 2], s.sizes[2], a->scale);
 }
 
 /* A constant mask: is each of its rows open somewhere? */
@@ -437,12 +436,14 @@ static void match(fb_matcher *m, fb_node n) {
     }
     fb_obstacle obstacle = shape_obstacle(m->graph, &a);
     if (!obstacle.code) obstacle = a.doubt;
+    for (size_t i = 0; i < a.count && !obstacle.code; i++) obstacle = fb_named_obstacle(m->graph, a.inner[i]);
     if (!obstacle.code) obstacle = mask_obstacle(m, &a);
     if (!obstacle.code) obstacle = reader_obstacle(m, &a);
     if (obstacle.code) {
         fb_refuse_for(m, obstacle, &n, 1);
         return;
     }
+    if (fb_refuse_too_old(m, n, FB_MADE_ATTENTION)) return;
     a.is_added = must_be_added(m, &a);
     fb_match_found_as(m, &a, sizeof a);
 }
@@ -452,30 +453,18 @@ static void match(fb_matcher *m, fb_node n) {
 /* k as attention takes it, (…, S, E). */
 static fb_value key_of(fb_rewrite *rw, const attention *a) {
     fb_graph *g = fb_rewrite_graph(rw);
-    fb_value key = fb_make_node(g, a->key), last = fb_make_int(g, -1), other = fb_make_int(g, -2);
-    if (a->transposition.id) return key;
-    return fb_make_node(g, fb_build(rw, a->node, FB_MADE_TRANSPOSE, FB_ARGS(g, key, other, last), FB_VALUE_EMPTY_MAP));
+    fb_value key = fb_make_node(g, a->key);
+    return a->transposition.id ? key : fb_make_node(g, fb_build_swapped(rw, a->node, key));
 }
 
 /* Added, or true where a score stays. */
 static fb_value mask_of(fb_rewrite *rw, const attention *a) {
     fb_graph *g = fb_rewrite_graph(rw);
-    fb_value mask = fb_make_node(g, a->mask), fill = fb_make_float(g, a->fill);
-    fb_node made;
-    if (a->is_added) {
-        const char *name = fb_dtype_name((fb_dtype)fb_node_at(g, a->first)->dtype);
-        fb_value kwargs = fb_map_with(g, FB_VALUE_EMPTY_MAP, "dtype", FB_TEXT(g, FB_DTYPE, name));
-        made = fb_build(rw, a->node, FB_MADE_ZEROS_LIKE, FB_ARGS(g, mask), kwargs);
-        fb_value zeros = fb_make_node(g, made);
-        bool is_selected = a->form == SELECTED;
-        made = fb_build(rw, a->node, is_selected ? FB_MADE_WHERE : FB_MADE_MASKED_FILL,
-                        is_selected ? FB_ARGS(g, mask, zeros, fill) : FB_ARGS(g, zeros, mask, fill), FB_VALUE_EMPTY_MAP);
-    } else if (a->form == FILLED) {
-        made = fb_build(rw, a->node, FB_MADE_LOGICAL_NOT, FB_ARGS(g, mask), FB_VALUE_EMPTY_MAP);
-    } else {
-        return mask;
-    }
-    return fb_make_node(g, made);
+    fb_value mask = fb_make_node(g, a->mask);
+    fb_dtype dtype = (fb_dtype)fb_node_at(g, a->first)->dtype;
+    if (a->is_added) return fb_make_node(g, fb_build_filled(rw, a->node, mask, dtype, a->form == SELECTED, a->fill));
+    if (a->form != FILLED) return mask;
+    return fb_make_node(g, fb_build(rw, a->node, FB_MADE_LOGICAL_NOT, FB_ARGS(g, mask), FB_VALUE_EMPTY_MAP));
 }
 
 static void edit(fb_rewrite *rw, const fb_match *match) {
@@ -483,11 +472,8 @@ static void edit(fb_rewrite *rw, const fb_match *match) {
     const attention *a = match->data;
     fb_node n = a->node;
     for (size_t i = 0; i < a->count; i++) fb_move_assertions(rw, a->inner[i], a->query);
-    fb_value args = FB_ARGS(g, fb_make_node(g, a->query), key_of(rw, a), fb_make_node(g, a->value));
-    fb_value kwargs = FB_VALUE_EMPTY_MAP;
-    if (a->mask.id) kwargs = fb_map_with(g, kwargs, "attn_mask", mask_of(rw, a));
-    kwargs = fb_map_with(g, kwargs, "scale", fb_make_float(g, a->scale));
-    fb_build_over(rw, n, FB_MADE_ATTENTION, args, kwargs);
+    fb_value key = key_of(rw, a), mask = a->mask.id ? mask_of(rw, a) : (fb_value){0};
+    fb_build_attention(rw, n, fb_make_node(g, a->query), key, fb_make_node(g, a->value), mask, a->scale);
     fb_mark(rw, n);
     size_t before = a->transposition.id ? a->before : a->count;
     for (size_t i = a->count; i-- > before;) fb_erase_call(rw, a->inner[i]);
@@ -507,6 +493,7 @@ const fb_pass fb_fuse_attention = {
     .gain = FB_GAIN_FEWER_NODES,
     .reversible = true,
     .preserves_computation = true,
+    .reads_onnx = true,
     .match = match,
     .edit = edit,
 };

@@ -30,7 +30,7 @@ F = np.float32
 CLEANUP = ["RemoveNoOps", "EliminateCommonSubexpressions", "EliminateDeadCode"]
 # Of these as well every bit stays: they move numbers, or compute those that are the same everywhere.
 FOLDS = ["InlinePrograms", *CLEANUP[:2], "FoldShapes", "EvaluateConstants", "MergeViews", CLEANUP[2]]
-FUSIONS = ["MoveTransposes", "FoldConstants", "FuseNorm", "FuseActivation", "ChangeTrueDivToMulByInverse", "FoldPad",
+FUSIONS = ["FuseAttention", "MoveTransposes", "FoldConstants", "FuseNorm", "FuseActivation", "ChangeTrueDivToMulByInverse", "FoldPad",
            "FuseBatchNorm", "FuseLinear", "FoldScaleIntoLinear", "MergeLinears", "MergeConsecutiveLinears",
            "MergeConvolutions", "UnpackLinear", *CLEANUP]
 RANDOM = {"RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Bernoulli", "Multinomial"}
@@ -612,8 +612,28 @@ class Layers(Program):
             axis, at = self.draw.randrange(rank), self.draw.choice([0, -1])
             self.node("Gather", [y, self.weight(np.int64(at))], [y.shape[:axis] + y.shape[axis + 1:]], axis=axis)
 
-    STATEMENTS = [unary, Program.identity, Program.transpose, Program.reshape, Program.concat, Program.both,
-                  Program.split, layer, layer, layer, beside, quotient, activation, activation, normed, normed, turned, turned]
+    def attention(self, x):
+        """Attention that is spelled out, or nearly."""
+        q = self.with_rank(x, 4)
+        b, h, rows, size = q.shape
+        k, v = self.same("Neg", q), self.same("Tanh", q)
+        if self.draw.random() < 0.8:
+            k = self.node("Transpose", [k], [(b, h, size, rows)], perm=[0, 1, 3, 2])[0]
+        else:
+            k = self.node("Reshape", [k, self.ints((b, h, size, rows))], [(b, h, size, rows)])[0]
+        scores = self.node("MatMul", [q, k], [(b, h, rows, rows)])[0]
+        if self.draw.random() < 0.7:
+            scores = self.same(*self.draw.choice([("Mul", scores, 0.35), ("Div", scores, 2.8), ("Mul", scores, -0.5)]))
+        if self.draw.random() < 0.5:
+            numbers = np.where(np.tri(rows) if self.draw.random() < 0.7 else np.eye(rows)[::-1], 0, -3e38).astype(F)
+            scores = self.both_ways("Add", scores, self.weight(numbers))
+        weights = self.node("Softmax", [scores], [scores.shape], axis=self.draw.choice([3, 3, 3, 3, 2]))[0]
+        self.node("MatMul", [weights, v], [q.shape])
+        if self.draw.random() < 0.1:
+            self.unary(weights)
+
+    STATEMENTS = [unary, Program.identity, Program.transpose, Program.reshape, Program.concat, Program.both, Program.split,
+                  layer, layer, layer, beside, quotient, activation, activation, normed, normed, turned, turned, attention]
 
 
 def draw_model(seed, kind=Program):

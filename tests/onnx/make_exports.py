@@ -3,7 +3,7 @@
 files as tf2onnx makes them of Keras at opsets 11, 12 and 13. The same files each time. Biases are no zeros, as of a model that
 was trained.
 
-    python make_exports.py OUT          needs torch, transformers, onnx and onnxscript: tests/onnx/peers.txt
+    python make_exports.py OUT          needs tests/onnx/peers.txt and exports.txt
 """
 import sys
 import warnings
