@@ -30,8 +30,8 @@ F = np.float32
 CLEANUP = ["RemoveNoOps", "EliminateCommonSubexpressions", "EliminateDeadCode"]
 # Of these as well every bit stays: they move numbers, or compute those that are the same everywhere.
 FOLDS = ["InlinePrograms", *CLEANUP[:2], "FoldShapes", "EvaluateConstants", "MergeViews", CLEANUP[2]]
-FUSIONS = ["FuseAttention", "MoveTransposes", "FoldConstants", "FuseNorm", "FuseActivation", "ChangeTrueDivToMulByInverse", "FoldPad",
-           "FuseBatchNorm", "FuseLinear", "FoldScaleIntoLinear", "MergeLinears", "MergeConsecutiveLinears",
+FUSIONS = ["FuseAttention", "MoveTransposes", "FoldConstants", "FuseNorm", "FuseActivation", "ChangeTrueDivToMulByInverse",
+           "FoldPad", "FuseBatchNorm", "FuseLinear", "FoldScaleIntoLinear", "MergeLinears", "MergeConsecutiveLinears",
            "MergeConvolutions", "UnpackLinear", *CLEANUP]
 RANDOM = {"RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Bernoulli", "Multinomial"}
 
