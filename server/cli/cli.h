@@ -369,6 +369,15 @@ void fb_blob_files_free(fb_blob_files *files);
 /* Refuses where some shards of a checkpoint are given and others are not. */
 int fb_blob_files_check_shards(const fb_blob_files *files);
 
+/* Writing the weights of a graph that the store does not have yet (layout_ahead.c). */
+typedef struct fb_ahead fb_ahead;
+/* Begins to write them to the place of `output`, in a thread. The graph calls the files by the digests in `files`. Takes the
+ * graph. NULL: not here. */
+fb_ahead *fb_ahead_begin_take(const char *output, const fb_blob_files *files, fb_graph *graph);
+/* Finishes the file, as the weights of that graph of the store. False: there is none, and it must be written from the store. */
+bool fb_ahead_finish(fb_cli *cli, fb_ahead *ahead, const char *graph);
+void fb_ahead_free(fb_ahead *ahead); /* also before it is finished: then nothing is left of it */
+
 /* Reads the files whose digests are not yet found. */
 int fb_blob_files_digest(fb_blob_files *files);
 /* Asks which of them the store lacks. */

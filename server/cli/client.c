@@ -271,23 +271,8 @@ static fb_status store_copy_weights(const fb_app *app, const char *graph, uint64
     return status;
 }
 
-static fb_status take(fb_upload *upload, const fb_sent_file *from, fb_progress *progress, fb_error *error) {
-    unsigned char *piece = malloc(PIECE);
-    fb_status status = piece ? FB_OK : fb_fail_memory(error);
-    for (uint64_t at = 0; at < from->size && !status;) {
-        ssize_t got = pread(from->file, piece, PIECE, (off_t)at);
-        if (got < 0 && errno == EINTR) continue;
-        if (got <= 0) {
-            status = fb_fail(error, FB_IO, "file-failed", NULL, "cannot read the file: %s",
-                             got ? strerror(errno) : "it has become shorter");
-            break;
-        }
-        status = fb_upload_write(upload, piece, (size_t)got, error);
-        fb_progress_add(progress, (uint64_t)got);
-        at += (uint64_t)got;
-    }
-    free(piece);
-    return status;
+static void add_progress(void *progress, uint64_t bytes) {
+    fb_progress_add(progress, bytes);
 }
 
 static fb_status store_take_blob(const fb_app *app, const fb_sent_file *from, char digest[FB_ID_LENGTH + 1],
@@ -296,7 +281,7 @@ static fb_status store_take_blob(const fb_app *app, const fb_sent_file *from, ch
     fb_store_actor by = {.who = FB_LOCAL};
     bool is_new;
     fb_status status = fb_upload_new(app->store, false, &upload, error);
-    if (!status) status = take(upload, from, progress, error);
+    if (!status) status = fb_upload_copy(upload, from->file, from->size, add_progress, progress, error);
     if (!status) status = fb_upload_finish(upload, *digest ? digest : NULL, &by, digest, &is_new, error);
     fb_upload_close(upload, status != FB_OK);
     return status;
@@ -415,6 +400,10 @@ fb_status fb_client_send_blob(fb_client *client, const fb_sent_file *file, char 
 bool fb_client_is_new_size(fb_client *client, uint64_t size) {
     bool has = true;
     return !client->remote && !fb_blobs_have_size(client->service.app.store, size, &has, NULL) && !has;
+}
+
+bool fb_client_is_local(const fb_client *client) {
+    return !client->remote;
 }
 
 bool fb_client_can_copy(const fb_client *client, const char *target) {

@@ -108,6 +108,8 @@ fb_status fb_client_send_blob(fb_client *client, const fb_sent_file *file, char 
 /* Is the service in this process, and has no blob of that size? Then it lacks the file, whatever its digest is. */
 bool fb_client_is_new_size(fb_client *client, uint64_t size);
 
+/* True if the service is in this process. */
+bool fb_client_is_local(const fb_client *client);
 /* True if fb_client_copy can write what a GET of the target sends: the service is in this process, and the target is the
  * weights of a graph. */
 bool fb_client_can_copy(const fb_client *client, const char *target);

@@ -209,15 +209,57 @@ static void close_file(void *context, fb_blob_bytes *bytes) {
     munmap((void *)(uintptr_t)bytes->bytes, (size_t)bytes->size);
 }
 
-static int read_checkpoint(const fb_blob_files *files, const char *path, fb_buffer *graph) {
+static fb_status make_checkpoint(const fb_blob_files *files, const char *path, fb_buffer *graph, fb_error *error) {
     fb_blobs blobs = {.context = (void *)(uintptr_t)files, .open = open_file, .close = close_file};
-    fb_error error = {0};
     const char **digests = calloc(files->count + 1, sizeof *digests);
     for (size_t i = 0; digests && i < files->count; i++) digests[i] = files->items[i].digest;
     fb_status status =
-        digests ? fb_checkpoint_write(digests, files->count, name_of(path), &blobs, graph, &error) : fb_fail_memory(&error);
+        digests ? fb_checkpoint_write(digests, files->count, name_of(path), &blobs, graph, error) : fb_fail_memory(error);
     free(digests);
+    return status;
+}
+
+static int read_checkpoint(const fb_blob_files *files, const char *path, fb_buffer *graph) {
+    fb_error error = {0};
+    fb_status status = make_checkpoint(files, path, graph, &error);
     return status ? fb_complain(FB_EXIT_FAILED, "%s: %s", path, error.message) : FB_EXIT_DONE;
+}
+
+/* ---- the layout in this process: what it does follows from the headers alone ----------------------------------------------
+ */
+
+/* Nothing is read but headers: so files are known by their paths. */
+static int name_files(fb_blob_files *files) {
+    for (size_t i = 0; i < files->count; i++) {
+        fb_blob_file *one = &files->items[i];
+        if (!fb_sha256_id(one->path, strlen(one->path), one->digest)) return fb_cli_no_memory();
+    }
+    return FB_EXIT_DONE;
+}
+
+/* `context` is the document of the layout. */
+static fb_status find_layout(void *context, const char *name, int version, const fb_pass **out, fb_error *error) {
+    const json_t *document = context;
+    *out = NULL;
+    return strcmp(fb_text_of(document, "name"), name) == 0 ? fb_layout_read(document, "", version, out, error) : FB_OK;
+}
+
+/* `composition` has the passes, which the run points to. */
+static fb_status run_layout(const json_t *stored, json_t *params, const fb_buffer *document, fb_composition *composition,
+                            fb_run *run, fb_error *error) {
+    fb_pass_library library = {.context = json_object_get(stored, "layout"), .find = find_layout};
+    fb_errors errors = {.limit = 1};
+    fb_graph *source = NULL;
+    json_t *list = json_pack("[{s:O, s:O, s:O}]", "name", json_object_get(stored, "name"), "version",
+                             json_object_get(stored, "version"), "params", params);
+    fb_status status = list ? fb_document_read(document->data, document->size, NULL, "", &source, &errors) : FB_NO_MEMORY;
+    if (status) fb_fail(error, status, "bad-checkpoint", NULL, "%s", errors.count ? errors.items[0].message : "memory is out");
+    if (!status) status = fb_composition_read(list, "", &library, composition, error);
+    if (!status) status = fb_composition_run(composition, source, FB_LINT_NONE, NULL, run, error);
+    fb_graph_free(source);
+    fb_errors_free(&errors);
+    json_decref(list);
+    return status;
 }
 
 /* ---- apply -------------------------------------------------------------------------------------------------------------- */
@@ -360,7 +402,8 @@ static void print_applied(fb_cli *cli, const json_t *stored, const json_t *run) 
 }
 
 /* `run` is the dry one, which this steals. */
-static int finish_apply(fb_cli *cli, const json_t *stored, json_t *params, const fb_buffer *graph, json_t *run) {
+static int finish_apply(fb_cli *cli, const json_t *stored, json_t *params, const fb_buffer *graph, fb_ahead *ahead,
+                        json_t *run) {
     int result = check_run(cli, json_array_get(json_object_get(run, "passes"), 0));
     if (result || cli->values.dry_run) {
         print_applied(cli, stored, run);
@@ -370,10 +413,42 @@ static int finish_apply(fb_cli *cli, const json_t *stored, json_t *params, const
     json_decref(run);
     result = request_run(cli, stored, params, graph, false, &run);
     if (result) return result;
-    result = write_result(cli, run);
+    if (!ahead || !fb_ahead_finish(cli, ahead, fb_text_of(run, "result"))) result = write_result(cli, run);
     if (!result) print_applied(cli, stored, run);
     json_decref(run);
     return result;
+}
+
+static bool is_in_index(const fb_blob_files *files) {
+    bool is_index = false;
+    for (size_t i = 0; i < files->count; i++) is_index |= !files->items[i].path || fb_is_index_name(files->items[i].path);
+    return is_index;
+}
+
+/* Begins to write the result before the files are hashed, where that can be done. NULL otherwise, and where the layout is going
+ * to be refused. */
+static fb_ahead *begin_ahead(fb_cli *cli, const json_t *stored, json_t *params, const fb_blob_files *given, const char *path) {
+    const char *output = cli->values.output;
+    fb_blob_files files = {.items = calloc(given->count + 1, sizeof *files.items), .count = given->count};
+    fb_composition composition = {0};
+    fb_run run = {0};
+    fb_buffer graph = {0};
+    fb_error error = {0};
+    fb_ahead *ahead = NULL;
+    bool ok = files.items && !cli->values.shard_size && strcmp(output, "-") != 0 && !is_in_index(given) && !fb_cli_open(cli) &&
+              fb_client_is_local(cli->client);
+    if (ok) memcpy(files.items, given->items, given->count * sizeof *files.items);
+    ok = ok && !name_files(&files) && !make_checkpoint(&files, path, &graph, &error) &&
+         !run_layout(stored, params, &graph, &composition, &run, &error);
+    if (ok && run.passes[0].applied) {
+        ahead = fb_ahead_begin_take(output, &files, run.result);
+        run.result = NULL;
+    }
+    fb_run_free(&run);
+    fb_composition_free(&composition);
+    fb_buffer_free(&graph);
+    free(files.items);
+    return ahead;
 }
 
 static int apply_layout(fb_cli *cli) {
@@ -382,6 +457,7 @@ static int apply_layout(fb_cli *cli) {
     json_t *stored = NULL, *params = NULL, *run = NULL;
     fb_buffer graph = {0};
     fb_blob_files files = {0};
+    fb_ahead *ahead = NULL;
     char *id = NULL;
     int result = need_output(cli);
     if (!result) result = prepare(cli, &stored, &params);
@@ -389,13 +465,15 @@ static int apply_layout(fb_cli *cli) {
     if (!result) result = fb_blob_files_check_shards(&files);
     if (!result && is_dry) result = fb_blob_files_digest(&files);
     if (!result && is_dry) result = read_checkpoint(&files, words[0], &graph);
+    if (!result && !is_dry) ahead = begin_ahead(cli, stored, params, &files, words[0]);
     if (!result && !is_dry) result = store_checkpoint(cli, &files, words[0], &id);
     if (!result && !is_dry) fb_buffer_printf(&graph, "\"%s\"", id);
     if (graph.failed) result = fb_cli_no_memory();
     /* A refusal must not leave a run: so it is tried first. */
     if (!result) result = request_run(cli, stored, params, &graph, true, &run);
-    if (!result) result = finish_apply(cli, stored, params, &graph, run);
+    if (!result) result = finish_apply(cli, stored, params, &graph, ahead, run);
     if (!result) print_kept(cli, &files);
+    fb_ahead_free(ahead);
     free(id);
     json_decref(stored);
     json_decref(params);
@@ -405,41 +483,6 @@ static int apply_layout(fb_cli *cli) {
 }
 
 /* ---- plan ---------------------------------------------------------------------------------------------------------------- */
-
-/* Nothing is read but headers: so files are known by their paths. */
-static int name_files(fb_blob_files *files) {
-    for (size_t i = 0; i < files->count; i++) {
-        fb_blob_file *one = &files->items[i];
-        if (!one->path) return fb_complain(FB_EXIT_USAGE, "layout plan: give files, not %s", one->digest);
-        if (!fb_sha256_id(one->path, strlen(one->path), one->digest)) return fb_cli_no_memory();
-    }
-    return FB_EXIT_DONE;
-}
-
-/* `context` is the document of the layout. */
-static fb_status find_layout(void *context, const char *name, int version, const fb_pass **out, fb_error *error) {
-    const json_t *document = context;
-    *out = NULL;
-    return strcmp(fb_text_of(document, "name"), name) == 0 ? fb_layout_read(document, "", version, out, error) : FB_OK;
-}
-
-/* `composition` has the passes, which the run points to. */
-static fb_status run_layout(const json_t *stored, json_t *params, const fb_buffer *document, fb_composition *composition,
-                            fb_run *run, fb_error *error) {
-    fb_pass_library library = {.context = json_object_get(stored, "layout"), .find = find_layout};
-    fb_errors errors = {.limit = 1};
-    fb_graph *source = NULL;
-    json_t *list = json_pack("[{s:O, s:O, s:O}]", "name", json_object_get(stored, "name"), "version",
-                             json_object_get(stored, "version"), "params", params);
-    fb_status status = list ? fb_document_read(document->data, document->size, NULL, "", &source, &errors) : FB_NO_MEMORY;
-    if (status) fb_fail(error, status, "bad-checkpoint", NULL, "%s", errors.count ? errors.items[0].message : "memory is out");
-    if (!status) status = fb_composition_read(list, "", &library, composition, error);
-    if (!status) status = fb_composition_run(composition, source, FB_LINT_NONE, NULL, run, error);
-    fb_graph_free(source);
-    fb_errors_free(&errors);
-    json_decref(list);
-    return status;
-}
 
 /* The plan of a run, with what it is of; the caller's. */
 static int plan_run(const json_t *stored, json_t *params, const fb_run *run, const json_t *report, json_t **out) {
@@ -475,6 +518,8 @@ static int plan_layout(fb_cli *cli) {
     int result = prepare(cli, &stored, &params);
     if (!result) result = fb_blob_files_read(cli, words, cli->arguments.count - 1, &files);
     if (!result) result = fb_blob_files_check_shards(&files);
+    for (size_t i = 0; i < files.count && !result; i++)
+        if (!files.items[i].path) result = fb_complain(FB_EXIT_USAGE, "layout plan: give files, not %s", files.items[i].digest);
     if (!result) result = name_files(&files);
     if (!result) result = read_checkpoint(&files, words[0], &graph);
     if (!result && run_layout(stored, params, &graph, &composition, &run, &error)) result = fb_cli_error(&error);

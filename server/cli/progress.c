@@ -18,7 +18,7 @@ static void show(fb_progress *progress, int64_t time) {
             fb_readable_size(progress->total).text);
     double rate = seconds > 0 ? (double)(progress->done - progress->first) / seconds : 0;
     if (seconds > 0) fprintf(stderr, "  %s/s", fb_readable_size((uint64_t)rate).text);
-    if (rate > 0 && seconds >= 1 && progress->total > progress->done) {
+    if (rate > 0 && seconds >= 0.3 && progress->total > progress->done) {
         unsigned left = (unsigned)((double)(progress->total - progress->done) / rate) + 1;
         if (left < 120) fprintf(stderr, "  %u s left", left);
         else fprintf(stderr, "  %u min left", (left + 59) / 60);

@@ -85,6 +85,11 @@ uint64_t fb_upload_size(const fb_upload *upload);  /* bytes so far */
 /* Appends, and hashes on the way. FB_NO_SPACE; then what was there before is still there. FB_CONFLICT "upload-whole" when it
  * was being finished as the process ended. */
 fb_status fb_upload_write(fb_upload *upload, const void *bytes, size_t size, fb_error *error);
+/* Takes a file's bytes, its first `size`, as those of an upload that has none: shares its blocks where the file system can,
+ * never the file itself, which others may write. Tells `progress`, if there is one, how many more are hashed. FB_NO_SPACE;
+ * FB_IO "file-failed" when the file has become shorter. Then the upload is of no more use. */
+fb_status fb_upload_copy(fb_upload *upload, int from, uint64_t size, void (*progress)(void *context, uint64_t bytes),
+                         void *context, fb_error *error);
 /* Makes the bytes durable. When that fails, it is not known which of them the disk has: then the upload is empty again. */
 fb_status fb_upload_sync(fb_upload *upload, fb_error *error);
 /* Maps the bytes so far, of which there are some. They are the caller's to unmap, with the upload's size. */

@@ -3,6 +3,8 @@
 import fcntl
 import itertools
 import json
+import os
+import threading
 
 import blobs
 import documents
@@ -961,6 +963,46 @@ def test_what_cannot_be_written_is_not_told_as_done(cli):
     done = cli("layout undo", "new", "-o", "missing/back")
     assert done.status == 1 and done.out == "" and "cannot write missing/back: No such file" in done.err, done
     assert len(cli("run list").json()["items"]) == 1
+
+
+def assert_as_the_store_writes(cli, done, name):
+    """What `layout apply` wrote ahead is what the store writes of the graph."""
+    assert done.status == 0, done
+    assert cli("weights", done.json()["result"], "-o", "stored.safetensors", "--force").status == 0
+    assert cli.path(name).read_bytes() == cli.path("stored.safetensors").read_bytes()
+
+
+def test_several_files_with_metadata_of_their_own(cli):
+    state = llama()
+    parts = ("self_attn", "mlp", "norm", "embed")
+    for i, part in enumerate(parts):
+        some = {name: array for name, array in state.items() if part in name}
+        cli.put(f"{part}.safetensors", file_of(some, metadata={"format": "pt", f"key{i}": "x" * i}))
+    names = [f"{part}.safetensors" for part in parts]
+    for turn in range(4):
+        done = cli("layout", "apply", "qkv-fused", *names[turn:], *names[:turn], "-o", f"new{turn}.safetensors")
+        assert_as_the_store_writes(cli, done, f"new{turn}.safetensors")
+        assert_same(state_of(cli.path(f"new{turn}.safetensors")), replaced(state, QKV))
+
+
+def test_a_file_that_changes_meanwhile(cli):
+    """Its time does, over and over: so what was read ahead counts for nothing, and the store's bytes are written."""
+    values = range(1 << 20)
+    cli.put("model.safetensors", file_of({f"{name}_proj.weight": Array((1 << 10, 1 << 10), values) for name in "qkv"}))
+    stop = threading.Event()
+
+    def touch():
+        while not stop.is_set():
+            os.utime(cli.path("model.safetensors"))
+
+    thread = threading.Thread(target=touch)
+    thread.start()
+    try:
+        done = cli("layout", "apply", "qkv-fused", "model.safetensors", "-o", "new.safetensors")
+    finally:
+        stop.set()
+        thread.join()
+    assert_as_the_store_writes(cli, done, "new.safetensors")
 
 
 def test_parameters_from_a_config(cli):

@@ -65,14 +65,28 @@ def whole(folder, verb, more):
 @pytest.mark.heavy
 def test_killed(folder, verb, more):
     made = whole(folder, verb, more)
+    kill_often(folder, verb, more, made, "store")
+
+
+@pytest.mark.heavy
+def test_killed_over_a_new_file(folder):
+    """Hashed and stored while the result is written ahead of that: another store each time."""
+    made = whole(folder, "apply", ())
+    kill_often(folder, "apply", (), made, "store-{}")
+
+
+def kill_often(folder, verb, more, made, store):
+    def words(i, *last):
+        return [store.format(i) if word == "store" else word for word in words_of(verb, *more, *last)]
+
     begin = time.monotonic()
-    run(folder, words_of(verb, *more))
+    run(folder, words("timed"))
     seconds = time.monotonic() - begin
     seen = set()
     for i in range(ROUNDS):
         for path in folder.glob("new*"):
             path.unlink()
-        process = subprocess.Popen(words_of(verb, *more), cwd=folder, env=environment(), stdout=subprocess.DEVNULL,
+        process = subprocess.Popen(words(i), cwd=folder, env=environment(), stdout=subprocess.DEVNULL,
                                    stderr=subprocess.DEVNULL)
         time.sleep(seconds * i / ROUNDS)
         process.send_signal(signal.SIGKILL)
@@ -83,7 +97,7 @@ def test_killed(folder, verb, more):
         assert "new.safetensors.index.json" not in left or left == made
         # The same command finishes what was begun; files of it that are there already need --force.
         if i % 4 == 0:
-            run(folder, words_of(verb, *more, *(["--force"] if left else [])))
+            run(folder, words(i, *(["--force"] if left else [])))
             assert written(folder) == made and not written(folder, wanted=False)
     assert () in seen
 
