@@ -506,6 +506,12 @@ static void append_name(fb_buffer *out, const char *prefix, const char *names, b
     if (in_place) fb_buffer_char(out, '_');
 }
 
+fb_obstacle fb_unspelled(const fb_graph *g, fb_op activation) {
+    return fb_graph_is_onnx(g) && fb_op_facts_of(activation)->onnx
+               ? (fb_obstacle){"opset-too-old", "the model's opset does not have the operator yet"}
+               : (fb_obstacle){"no-spelling", "this dialect has no operator for it"};
+}
+
 bool fb_spell_activation(const fb_graph *graph, fb_node call, fb_op activation, bool in_place, fb_buffer *target,
                          fb_activation_spelling *out) {
     static const char torch[] = "torch.";
@@ -515,6 +521,11 @@ bool fb_spell_activation(const fb_graph *graph, fb_node call, fb_op activation, 
     bool has_form = in_place && (facts->flags & FB_FACT_HAS_IN_PLACE),
          has_flag = in_place && strstr(facts->parameters, "inplace=");
     *out = (fb_activation_spelling){.opcode = FB_CALL_FUNCTION, .is_in_place = has_form};
+    if (dialect_of(graph, call) == ONNX) {
+        int64_t version = facts->onnx ? fb_onnx_version(facts->onnx, strlen(facts->onnx), fb_graph_opset(graph)) : 0;
+        fb_buffer_printf(target, FB_ONNX_DEFAULT "%s.v%lld", version ? facts->onnx : "", (long long)version);
+        return version;
+    }
     if (dialect_of(graph, call) == ATEN) {
         append_name(target, FB_ATEN, facts->names, has_form);
         fb_buffer_string(target, ".default");

@@ -115,7 +115,9 @@ typedef struct fb_activation_spelling {
 } fb_activation_spelling;
 /* Spells the activation in the place of a call of another: beside it, where its name exists there (torch.relu becomes
  * torch.tanh), and otherwise in torch.nn.functional. Appends the target, or of a module the type, to `target`. In place when
- * that is asked for and there is such a form. False when the dialect does not have it. */
+ * that is asked for and there is such a form. False when the dialect does not have it; why, fb_unspelled says: "no-spelling",
+ * "opset-too-old". */
+fb_obstacle fb_unspelled(const fb_graph *graph, fb_op activation);
 bool fb_spell_activation(const fb_graph *graph, fb_node call, fb_op activation, bool in_place, fb_buffer *target,
                          fb_activation_spelling *out);
 

@@ -4,8 +4,8 @@
  *
  * `from` and `to` are names of activations: "relu", "gelu", "silu", "hardswish" … `parameters` belong to `to` ({"approximate":
  * "tanh"}); the parameters of `from` are dropped. A call keeps its form: a module stays a module, and so do functions, methods
- * and ATen operators. torch.relu becomes torch.tanh, or a function of torch.nn.functional if torch has none. A module gets a
- * new type and config, which counts as one match for all its calls.
+ * and ATen and ONNX operators, if the model's opset has `to`. torch.relu becomes torch.tanh, or a function of
+ * torch.nn.functional if torch has none. A module gets a new type and config, which counts as one match for all its calls.
  *
  * A call that works in place still does if `to` can. Otherwise its result is a new tensor and the input keeps its numbers, so
  * the pass refuses if something else may read the input's memory. It also refuses if the input is not a floating-point tensor,
@@ -109,7 +109,8 @@ static fb_obstacle call_obstacle(const search *s, fb_node n) {
     fb_buffer target = {0};
     bool is_spelled = fb_spell_activation(g, n, s->to, effects.mutates_input, &target, &spelling);
     fb_buffer_free(&target);
-    if (!is_spelled) return (fb_obstacle){"no-spelling", "this dialect has no operator for it"};
+    if (!is_spelled) return fb_unspelled(g, s->to);
+    if (effects.is_named) return fb_effect_obstacle(g, n);
     if (effects.mutates_input && !spelling.is_in_place && !input_is_unread(s, n))
         return (fb_obstacle){"input-is-read",
                              "it writes into its input, which something else may read; the other activation cannot"};
@@ -242,7 +243,8 @@ static void edit(fb_rewrite *rw, const fb_match *match) {
             "negative_slope; what is not given has PyTorch's default\",\"type\":\"object\"},"                                  \
             "\"to\":{\"description\":\"the activation that comes\",\"type\":\"string\"}},"                                     \
             "\"required\":[\"from\",\"to\"],\"type\":\"object\"}",                                                             \
-        .exactness = FB_CHANGES, .reversible = true, .preserves_computation = false, .match_graph = match_graph, .edit = edit, \
+        .exactness = FB_CHANGES, .reversible = true, .preserves_computation = false, .reads_onnx = true,                       \
+        .match_graph = match_graph, .edit = edit,                                                                              \
     }
 
 static const fb_pass version_1 = REPLACE_ACTIVATION(1, NULL);
