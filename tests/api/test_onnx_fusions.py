@@ -374,7 +374,8 @@ def test_weights_that_are_not_quantized(shared, opset, params, reason):
 
 @pytest.mark.parametrize("opset, kind, to, wanted, reason", [
     (20, 1, {"to": "gelu", "parameters": {"approximate": "tanh"}}, "Gelu", None),
-    (14, 1, {"to": "hardswish"}, "HardSwish", None), (17, 1, {"to": "tanh"}, "Tanh", None), (17, 1, {"to": "gelu"}, "Relu", "opset-too-old"),
+    (14, 1, {"to": "hardswish"}, "HardSwish", None), (17, 1, {"to": "tanh"}, "Tanh", None),
+    (17, 1, {"to": "gelu"}, "Relu", "opset-too-old"),
     (17, 1, {"to": "softshrink"}, "Relu", "no-spelling"), (17, 7, {"to": "tanh"}, "Relu", "not-floating")])
 def test_activations_are_replaced(shared, opset, kind, to, wanted, reason):
     data = made_of(graph([node("Relu", "x", "y")], [value("x", kind)], [value("y", kind)]), opset=opset)
