@@ -329,8 +329,30 @@ static int send_one(fb_cli *cli, fb_blob_file *one) {
     return result;
 }
 
+/* Files that were hashed before, and have not changed. */
+static void recall(const fb_cli *cli, fb_blob_files *files) {
+    for (fb_blob_file *one = files->items; one < files->items + files->count; one++) {
+        if (!one->path || *one->digest || stat(one->path, &one->facts)) continue;
+        one->is_recalled = fb_known_file_recall(cli->values.data, one->path, &one->facts, one->digest);
+        one->is_new_here = !one->is_recalled;
+    }
+}
+
+static void remember(const fb_cli *cli, const fb_blob_files *files) {
+    for (const fb_blob_file *one = files->items; one < files->items + files->count; one++) {
+        struct stat now;
+        if (!one->is_new_here || stat(one->path, &now)) continue;
+        bool is_same = now.st_dev == one->facts.st_dev && now.st_ino == one->facts.st_ino &&
+                       now.st_size == one->facts.st_size && !memcmp(&now.st_mtim, &one->facts.st_mtim, sizeof now.st_mtim) &&
+                       !memcmp(&now.st_ctim, &one->facts.st_ctim, sizeof now.st_ctim);
+        if (is_same) fb_known_file_remember(cli->values.data, one->path, &now, one->digest);
+    }
+}
+
 int fb_blob_files_send(fb_cli *cli, fb_blob_files *files) {
     int result = files->count ? fb_cli_open(cli) : FB_EXIT_DONE;
+    bool is_kept = !result && files->count && fb_client_is_local(cli->client) && cli->folder != FB_FOLDER_UNUSED;
+    if (is_kept) recall(cli, files);
     for (size_t i = 0; i < files->count && !result; i++) {
         fb_blob_file *one = &files->items[i];
         if (*one->digest || !fb_client_is_new_size(cli->client, one->size)) continue;
@@ -343,7 +365,9 @@ int fb_blob_files_send(fb_cli *cli, fb_blob_files *files) {
         bool is_sent = one->is_sent;
         for (size_t j = 0; j < i && !is_sent; j++) /* two files may hold the same bytes */
             is_sent = files->items[j].path && !strcmp(files->items[j].digest, one->digest);
+        if (one->is_recalled && one->is_missing) *one->digest = '\0'; /* it is hashed again as it is stored */
         if (one->path && one->is_missing && !is_sent) result = send_one(cli, one);
     }
+    if (is_kept && !result) remember(cli, files);
     return result;
 }

@@ -7,6 +7,7 @@
 
 #include <jansson.h>
 #include <limits.h>
+#include <sys/stat.h>
 #include <sys/types.h>
 
 #include "core/base/sha256.h"
@@ -350,7 +351,13 @@ typedef struct fb_blob_file {
     char digest[FB_ID_LENGTH + 1]; /* "": not yet found */
     uint64_t size;                 /* of a path */
     bool is_missing, is_sent;
+    struct stat facts;             /* before it was read, if it is */
+    bool is_recalled, is_new_here; /* its digest was found before; or not, and is to be remembered */
 } fb_blob_file;
+
+/* The digest of a file that was hashed before and is the same still, as the data folder remembers it (known_files.c). */
+bool fb_known_file_recall(const char *folder, const char *path, const struct stat *facts, char digest[FB_ID_LENGTH + 1]);
+void fb_known_file_remember(const char *folder, const char *path, const struct stat *facts, const char *digest);
 
 typedef struct fb_blob_files {
     fb_blob_file *items;
