@@ -10,6 +10,9 @@
  * Afterwards, a graph whose shapes are recorded as ints is valid only for these shapes. To keep an axis open, give it a
  * symbolic size ("s0"): the pass leaves it alone.
  *
+ * In ONNX models what only sizes make becomes a constant where they are numbers, and from opset 15 on one Shape where they are
+ * sizes in a row of one value.
+ *
  * Kept:
  *   - what the graph returns
  *   - what an unknown operator reads, or whose method or attribute is read (a torch.Size has more of them than a tuple)
@@ -24,8 +27,10 @@
 
 #include "core/analysis/calls.h"
 #include "core/analysis/number.h"
+#include "core/analysis/onnx.h"
 #include "core/analysis/onnx_types.h"
 #include "core/analysis/shape.h"
+#include "core/pass/build.h"
 #include "core/pass/constants.h"
 #include "core/pass/pass.h"
 #include "core/weights/dtype.h"
@@ -301,11 +306,18 @@ static void match_known(fb_matcher *m, const fb_alias *alias, fb_node n, bool *s
 
 /* ---- ONNX: values that only sizes make are tensors, and become constants ------------------------------------------------- */
 
-enum { CHAIN = 256 }; /* calls that go with one value */
+enum { CHAIN = 256 /* calls that go with one value */, SHAPE_TAKES_A_RANGE = 15 /* opset */ };
+
+/* Sizes of one value, from one dimension to before another. */
+typedef struct sizes_range {
+    fb_node of; /* none: it is no such range */
+    int from, to;
+} sizes_range;
 
 typedef struct onnx_plan {
     fb_constant_plan made;
-    const bool *is_shape; /* by node: it gets the constant as its shape */
+    const bool *is_shape;      /* by node: it gets the constant as its shape */
+    const sizes_range *ranges; /* by node: it becomes a Shape */
 } onnx_plan;
 
 typedef struct onnx_search {
@@ -317,6 +329,7 @@ typedef struct onnx_search {
     fb_buffer chain; /* nodes of the match at hand, what one reads before it */
     fb_constant_list constants;
     bool *is_shape;
+    sizes_range *ranges;
 } onnx_search;
 
 static bool is_computed_from_sizes(const onnx_search *s, fb_node n) {
@@ -413,6 +426,43 @@ static bool match_shape(onnx_search *s, fb_node n, onnx_plan *plan) {
            report(s, n, from, plan);
 }
 
+static bool has_sizes(const onnx_search *s, const fb_onnx_type *value, fb_node of, int from) {
+    const fb_onnx_type *type = fb_onnx_type_of(s->types, of);
+    if (from + (int)value->count > type->rank) return false;
+    for (uint32_t i = 0; i < value->count; i++) {
+        const fb_onnx_element *e = &value->elements[i];
+        if (e->kind != FB_ONNX_INT || !e->integer || e->integer != type->sizes[from + (int)i]) return false;
+    }
+    return true;
+}
+
+/* Are the elements sizes in a row of something that a Shape before it is asked of? */
+static sizes_range find_range(onnx_search *s, fb_node n) {
+    const fb_onnx_type *type = fb_onnx_type_of(s->types, n);
+    bool may_be = fb_graph_opset(s->graph) >= SHAPE_TAKES_A_RANGE && type->rank == 1 && type->dtype == FB_INT64 &&
+                  type->count && !fb_op_is(s->graph, n, FB_OP_ONNX_SHAPE) && fb_onnx_results(s->graph, n) < 0;
+    if (!may_be || !is_computed_from_sizes(s, n)) return (sizes_range){0};
+    s->chain.size = 0;
+    gather_chain(s, n, n.id, 0);
+    const fb_node *chain = (const fb_node *)(const void *)s->chain.data;
+    for (size_t i = 0; i < s->chain.size / sizeof n; i++) {
+        fb_node of =
+            fb_op_is(s->graph, chain[i], FB_OP_ONNX_SHAPE) ? fb_call_argument_node(s->graph, chain[i], "input") : (fb_node){0};
+        for (int from = 0; of.id && from < fb_onnx_type_of(s->types, of)->rank; from++)
+            if (has_sizes(s, type, of, from)) return (sizes_range){of, from, from + (int)type->count};
+    }
+    return (sizes_range){0};
+}
+
+/* One that others than such ranges read. */
+static bool match_range(onnx_search *s, fb_node n, onnx_plan *plan) {
+    bool is_read = false;
+    for (uint32_t e = fb_user_first(s->graph, n); e; e = fb_user_next(s->graph, e))
+        is_read |= !s->ranges[fb_edge_user(s->graph, e).id].of.id;
+    s->is_in[n.id] = 0; /* the chain is gathered again */
+    return !is_read || report(s, n, n, plan);
+}
+
 static void match_onnx(fb_matcher *m) {
     const fb_graph *g = m->graph;
     size_t limit = (size_t)fb_node_limit(g) + 1;
@@ -423,20 +473,27 @@ static void match_onnx(fb_matcher *m) {
                      .is_in = calloc(limit, sizeof *s.is_in)};
     onnx_plan *plan = fb_arena_alloc(m->arena, sizeof *plan), made = {0};
     s.is_shape = fb_arena_alloc(m->arena, limit * sizeof *s.is_shape);
-    bool ok = fb_constant_list_begin(&s.constants, m) && s.types && s.is_known && s.is_in && s.is_shape && plan;
+    s.ranges = fb_arena_alloc(m->arena, limit * sizeof *s.ranges);
+    bool ok = fb_constant_list_begin(&s.constants, m) && s.types && s.is_known && s.is_in && s.is_shape && s.ranges && plan;
+    if (s.ranges) memset(s.ranges, 0, limit * sizeof *s.ranges);
     if (s.is_shape) memset(s.is_shape, 0, limit * sizeof *s.is_shape);
     for (fb_node n = fb_first_node(g, FB_MAIN_PROGRAM); n.id && ok && fb_matcher_goes_on(m); n = fb_next_node(g, n)) {
         size_t size;
         unsigned char *bytes = is_computed_from_sizes(&s, n) ? bytes_of(&s, fb_onnx_type_of(s.types, n), &size) : NULL;
         s.is_known[n.id] = bytes != NULL;
         free(bytes);
+        if (!s.is_known[n.id]) s.ranges[n.id] = find_range(&s, n);
     }
+    memset(s.is_in, 0, s.is_in ? limit * sizeof *s.is_in : 0);
     for (fb_node n = fb_first_node(g, FB_MAIN_PROGRAM); n.id && ok && fb_matcher_goes_on(m); n = fb_next_node(g, n))
-        ok = s.is_known[n.id] ? match_value(&s, n, &made) : match_shape(&s, n, &made);
+        ok = s.is_known[n.id]       ? match_value(&s, n, &made)
+             : s.ranges[n.id].of.id ? match_range(&s, n, &made)
+                                    : match_shape(&s, n, &made);
     fb_node first = made.made.first;
     ok &= fb_constant_list_end(&s.constants, &made.made);
     made.made.first = first;
     made.is_shape = s.is_shape;
+    made.ranges = s.ranges;
     if (ok) *plan = made;
     m->plan = plan;
     m->failed |= !ok;
@@ -453,6 +510,15 @@ static void edit_onnx(fb_rewrite *rw, const fb_match *match) {
     fb_put_planned(rw, &plan->made, match);
     for (size_t i = 1; i < match->count; i++) /* what is read before what reads it: erasures take effect last first */
         if (match->nodes[i].id != n.id) fb_erase_unread(rw, match->nodes[i]);
+    const sizes_range *range = &plan->ranges[n.id];
+    if (range->of.id) {
+        fb_value from = fb_make_int(g, range->from), to = fb_make_int(g, range->to), kwargs = FB_VALUE_EMPTY_MAP;
+        if (range->from) kwargs = fb_map_with(g, kwargs, "start", from);
+        if (range->to < fb_shape_rank(g, fb_node_at(g, range->of)->shape)) kwargs = fb_map_with(g, kwargs, "end", to);
+        fb_build_over(rw, n, FB_MADE_SHAPE, FB_ARGS(g, fb_make_node(g, range->of)), kwargs);
+        fb_mark(rw, n);
+        return;
+    }
     fb_node read = fb_read_planned(rw, &plan->made, n);
     if (!read.id) return;
     if (plan->is_shape[n.id]) {

@@ -332,8 +332,13 @@ static void match_region(search *s, uint32_t first, uint8_t *seen) {
     free(r);
 }
 
-static void match_graph(fb_matcher *m) {
-    if (!fb_graph_is_onnx(m->graph)) return;
+/* In PyTorch nothing is to be gained. */
+static void match(fb_matcher *m, fb_node n) {
+    (void)m;
+    (void)n;
+}
+
+static void match_onnx(fb_matcher *m) {
     uint32_t limit = (uint32_t)fb_node_limit(m->graph) + 1;
     search s = {.m = m, .g = m->graph, .limit = limit};
     uint8_t *seen = calloc(limit, 2);
@@ -532,6 +537,7 @@ const fb_pass fb_move_transposes = {
     .reversible = true,
     .preserves_computation = true,
     .reads_onnx = true,
-    .match_graph = match_graph,
+    .match = match,
+    .match_onnx = match_onnx,
     .edit = edit,
 };
