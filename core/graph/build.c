@@ -338,13 +338,18 @@ void fb_graph_set_name(fb_graph *graph, fb_symbol name) {
 /* Quotes within a text have a backslash, and members are sorted. */
 static const char opset_said[] = "\"opsets\":{\"\":";
 
+const char *fb_opset_said(const char *onnx) {
+    const char *found = onnx ? strstr(onnx, opset_said) : NULL;
+    return found ? found + strlen(opset_said) : NULL;
+}
+
 void fb_graph_set_metadata(fb_graph *graph, fb_value metadata) {
     const char *dialect = metadata.id ? fb_value_text(graph, fb_map_value(graph, metadata, "dialect")) : NULL;
     graph->metadata = metadata;
     graph->is_onnx = dialect && strcmp(dialect, "\"onnx\"") == 0;
     const char *said = graph->is_onnx ? fb_value_text(graph, fb_map_value(graph, metadata, "onnx")) : NULL;
-    const char *opset = said ? strstr(said, opset_said) : NULL;
-    graph->opset = opset ? atoll(opset + strlen(opset_said)) : 0;
+    const char *opset = fb_opset_said(said);
+    graph->opset = opset ? atoll(opset) : 0;
 }
 
 /* ---- undoing ----------------------------------------------------------------------------------------------------------- */

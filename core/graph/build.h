@@ -48,6 +48,8 @@ void fb_graph_number(fb_graph *graph);
 
 void fb_graph_set_name(fb_graph *graph, fb_symbol name);
 void fb_graph_set_metadata(fb_graph *graph, fb_value metadata);
+/* Where the text of the metadata's `onnx` has the number of the default domain's opset; NULL: it has none. */
+const char *fb_opset_said(const char *onnx);
 
 /* For undoing a failed rewrite: how many rows there are, and back to that many. Restoring forgets later rows, and then rebuilds
  * lists' ends, indexes and edges from the rows, which the caller has put back as they were. Allocates nothing. */

@@ -320,6 +320,15 @@ static bool name_values(onnx_writer *w, scope *s) {
     return ok;
 }
 
+/* The same operator, also in another version where the model has another opset now. */
+static bool is_same_operator(const onnx_writer *w, const char *now, const char *before) {
+    if (strcmp(now, before) == 0) return true;
+    const char *version = strrchr(now, '.');
+    return version && fb_graph_opset(w->graph) != fb_graph_opset(w->before) &&
+           strncmp(now, FB_ONNX_DEFAULT, strlen(FB_ONNX_DEFAULT)) == 0 &&
+           strncmp(now, before, (size_t)(version - now) + 1) == 0 && !strchr(before + (version - now) + 1, '.');
+}
+
 /* Pairs the nodes of a program with those of the document of the file. */
 static bool find_twins(onnx_writer *w, const scope *s) {
     fb_map by_name = {0};
@@ -331,8 +340,8 @@ static bool find_twins(onnx_writer *w, const scope *s) {
         fb_node twin = {fb_map_get(&by_name, fb_hash_text(fb_node_name(w->graph, n), 0))};
         if (!twin.id || strcmp(fb_node_name(w->before, twin), fb_node_name(w->graph, n)) != 0) continue;
         const fb_node_row *a = fb_node_at(w->graph, n), *b = fb_node_at(w->before, twin);
-        bool is_same = a->opcode == b->opcode && strcmp(fb_node_target(w->graph, n), fb_node_target(w->before, twin)) == 0;
-        if (is_same) w->twins[n.id] = twin;
+        const char *now = fb_node_target(w->graph, n), *before = fb_node_target(w->before, twin);
+        if (a->opcode == b->opcode && is_same_operator(w, now, before)) w->twins[n.id] = twin;
     }
     fb_map_free(&by_name);
     mark_reads(w->before, s->was, NULL, w->was_attribute);
@@ -1112,6 +1121,22 @@ static bool make_graph(onnx_writer *w, const scope *outer, fb_node node, fb_node
     return ok;
 }
 
+/* The model's or a function's imports with the opset that the graph has now; NULL: it is the same. */
+static onnx_opset *put_imports(onnx_writer *w, const onnx_opset *was, size_t count) {
+    int64_t opset = fb_graph_opset(w->graph);
+    onnx_opset *items = make(w, count, sizeof *items);
+    if (!items || opset == fb_graph_opset(w->before)) return NULL;
+    memcpy(items, was, count * sizeof *items);
+    for (size_t i = 0; i < count; i++) {
+        if (!is_default(was[i].domain)) continue;
+        items[i].head = (onnx_head){0};
+        items[i].version = opset;
+        if (was[i].domain.size) onnx_set(&items[i].head, ONNX_opset_domain);
+        onnx_set(&items[i].head, ONNX_opset_version);
+    }
+    return items;
+}
+
 /* ---- functions ----------------------------------------------------------------------------------------------------------- */
 
 static bool put_function(onnx_writer *w, fb_module module, const onnx_function *was, onnx_function *made) {
@@ -1122,6 +1147,8 @@ static bool put_function(onnx_writer *w, fb_module module, const onnx_function *
                .node_count = was->node.count,
                .imports = was->opset_import.items,
                .import_count = was->opset_import.count};
+    onnx_opset *imports = put_imports(w, s.imports, s.import_count);
+    if (imports) s.imports = imports;
     bool *is_copied = make(w, was->output.count, sizeof *is_copied);
     onnx_node *nodes = NULL;
     size_t count = 0;
@@ -1130,6 +1157,10 @@ static bool put_function(onnx_writer *w, fb_module module, const onnx_function *
               name_values(w, &s) && put_nodes(w, &s, was, is_copied, &nodes, &count, &are_others);
     free_scope(&s);
     *made = *was;
+    if (imports) {
+        made->opset_import.items = imports;
+        onnx_set(&made->head, ONNX_function_opset_import);
+    }
     if (!ok || !are_others) return ok;
     made->node.items = nodes;
     made->node.count = count;
@@ -1206,7 +1237,13 @@ bool onnx_rewrite_model(onnx_writer *w) {
     if (w->status || !know_graph(w, model->graph)) return false;
     w->status = fb_ancestry_find(w->before, FB_MAIN_PROGRAM, w->graph, FB_MAIN_PROGRAM, w->work, &w->ancestry, w->error);
     w->has_ancestry = !w->status;
+    onnx_opset *imports = put_imports(w, s.imports, s.import_count);
+    if (imports) s.imports = imports;
     bool ok = !w->status && fill_graph(w, &s, w->model.graph, &is_changed);
+    if (imports) {
+        w->model.opset_import.items = imports;
+        onnx_set(&w->model.head, ONNX_model_opset_import);
+    }
     free_scope(&s);
     onnx_set(&w->model.head, ONNX_model_graph);
     onnx_bytes name = literal(fb_graph_name(w->graph));

@@ -46,6 +46,29 @@ int64_t fb_onnx_version(const char *name, size_t size, int64_t opset) {
     return found;
 }
 
+/* ---- from one version to the next ---------------------------------------------------------------------------------------- */
+
+typedef struct step_row {
+    const char *name;
+    fb_onnx_step step;
+} step_row;
+
+static const step_row steps[] = {
+#define ONNX_STEP(name, version, rule, attribute) {name, {version, FB_ONNX_##rule, attribute}},
+#include "core/operators/onnx_steps.def"
+#undef ONNX_STEP
+};
+
+fb_onnx_step fb_onnx_next_version(const char *name, size_t size, int64_t version) {
+    const operator_row *row = find_operator(name, size);
+    fb_onnx_step next = {0};
+    for (int i = 0; row && i < MOST_VERSIONS && row->versions[i] && !next.version; i++)
+        if (row->versions[i] > version) next.version = row->versions[i];
+    for (size_t i = 0; row && i < sizeof steps / sizeof *steps; i++)
+        if (steps[i].step.version == next.version && strcmp(steps[i].name, row->name) == 0) next = steps[i].step;
+    return next;
+}
+
 /* ---- facts -------------------------------------------------------------------------------------------------------------- */
 
 static const fb_onnx_facts facts[] = {

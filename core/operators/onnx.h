@@ -18,6 +18,32 @@ int64_t fb_onnx_version(const char *name, size_t size, int64_t opset);
 /* The first opset that has it; 0: there is no operator of this name. */
 int64_t fb_onnx_since(const char *name);
 
+/* How a call of one version is written in the next one: core/operators/onnx_steps.def. */
+typedef enum fb_onnx_rule_of_step {
+    FB_ONNX_SAME_CALL = 0, /* as it is */
+    FB_ONNX_FIRST_RESULT,
+    FB_ONNX_INPUT,
+    FB_ONNX_AXIS_INPUT,
+    FB_ONNX_DROPPED,
+    FB_ONNX_PARTS,
+    FB_ONNX_ROWS,
+    FB_ONNX_WORDS,
+    FB_ONNX_OLD_DEFAULT,
+    FB_ONNX_UNSET,
+    FB_ONNX_SCALAR,
+    FB_ONNX_LOST,
+    FB_ONNX_OTHER,
+} fb_onnx_rule_of_step;
+
+typedef struct fb_onnx_step {
+    int64_t version; /* 0: there is no later one */
+    fb_onnx_rule_of_step rule;
+    const char *attribute; /* that the rule is about; or NULL */
+} fb_onnx_step;
+
+/* From this version of an operator to the next one. */
+fb_onnx_step fb_onnx_next_version(const char *name, size_t size, int64_t version);
+
 typedef enum fb_onnx_effect {
     FB_ONNX_COMPUTES = 0,      /* the same inputs give the same results */
     FB_ONNX_DRAWS,             /* random numbers */

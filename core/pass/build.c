@@ -134,9 +134,17 @@ static fb_node put_ints(fb_rewrite *rw, fb_node before, fb_module owner, const c
     return read;
 }
 
-/* A new module for constants of a call. */
+/* A new module for constants of a call; of one in a nested program, below the module of that. */
 static fb_module put_owner(fb_rewrite *rw, fb_module after, fb_node call) {
-    return fb_put_module(rw, after, fb_node_name(fb_rewrite_graph(rw), call), FB_TYPE_MODULE, FB_VALUE_EMPTY_MAP, false);
+    fb_graph *g = fb_rewrite_graph(rw);
+    fb_module around = fb_program_at(g, fb_node_at(g, call)->program)->owner;
+    fb_buffer path = {0};
+    if (around.id) fb_buffer_printf(&path, "%s.", fb_text(g, fb_module_at(g, around)->path));
+    fb_buffer_string(&path, fb_node_name(g, call));
+    const char *text = fb_buffer_text(&path); /* NULL: memory is out, which fb_put_module passes on */
+    fb_module made = fb_put_module(rw, around.id ? around : after, text, FB_TYPE_MODULE, FB_VALUE_EMPTY_MAP, false);
+    fb_buffer_free(&path);
+    return made;
 }
 
 /* A new constant whose elements are all the number. */
@@ -168,6 +176,10 @@ fb_node fb_build_constant(fb_rewrite *rw, fb_node before, fb_node like, double n
 fb_node fb_build_ints(fb_rewrite *rw, fb_node before, const int64_t *ints, size_t count) {
     fb_graph *g = fb_rewrite_graph(rw);
     return put_ints(rw, before, put_owner(rw, fb_module_find(g, ""), before), "sizes", ints, count);
+}
+
+fb_node fb_build_int(fb_rewrite *rw, fb_node before, int64_t number) {
+    return put_numbers(rw, before, fb_module_find(fb_rewrite_graph(rw), ""), FB_INT64, 0, NULL, (double)number);
 }
 
 fb_node fb_build_reshape(fb_rewrite *rw, fb_node before, fb_node x, const int64_t *sizes, int rank) {

@@ -32,6 +32,7 @@ fb_node fb_build_constant(fb_rewrite *rewrite, fb_node before, fb_node like, dou
 
 /* ONNX's: a read of new integers, as int64; and x, of numbers for sizes, in another shape. */
 fb_node fb_build_ints(fb_rewrite *rewrite, fb_node before, const int64_t *ints, size_t count);
+fb_node fb_build_int(fb_rewrite *rewrite, fb_node before, int64_t number); /* without dimensions */
 fb_node fb_build_reshape(fb_rewrite *rewrite, fb_node before, fb_node x, const int64_t *sizes, int rank);
 
 /* ONNX's Split of x along an axis, whose items are parts of these sizes. `owner` gets the sizes, where they are an input. */

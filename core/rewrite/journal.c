@@ -11,7 +11,7 @@ typedef struct fb_saved_row {
 } fb_saved_row;
 
 bool fb_journal_begin(fb_journal *journal, fb_graph *graph) {
-    *journal = (fb_journal){.graph = graph, .start = fb_graph_mark_now(graph)};
+    *journal = (fb_journal){.graph = graph, .start = fb_graph_mark_now(graph), .metadata = fb_graph_metadata(graph)};
     journal->nodes_saved = calloc((size_t)journal->start.nodes + 1, sizeof(bool));
     journal->modules_saved = calloc((size_t)journal->start.modules + 1, sizeof(bool));
     journal->tensors_saved = calloc((size_t)journal->start.tensors + 1, sizeof(bool));
@@ -53,6 +53,7 @@ bool fb_journal_tensor(fb_journal *journal, fb_tensor tensor) {
 
 void fb_journal_undo(fb_journal *journal) {
     for (const fb_saved_row *saved = journal->saved; saved; saved = saved->next) memcpy(saved->row, saved->bytes, saved->size);
+    if (fb_graph_metadata(journal->graph).id != journal->metadata.id) fb_graph_set_metadata(journal->graph, journal->metadata);
     fb_graph_restore(journal->graph, journal->start);
 }
 

@@ -8,6 +8,7 @@
 typedef struct fb_journal {
     fb_graph *graph;
     fb_graph_mark start;
+    fb_value metadata; /* of the graph */
     fb_arena memory;
     struct fb_saved_row *saved;                        /* newest first */
     bool *nodes_saved, *modules_saved, *tensors_saved; /* by id: only what a row was first is needed */

@@ -284,6 +284,21 @@ void fb_put_meta(fb_rewrite *rewrite, fb_node node, const char *key, const char 
     else fb_fail_memory(&rewrite->error);
 }
 
+void fb_set_opset(fb_rewrite *rewrite, int64_t opset) {
+    fb_graph *graph = rewrite->graph;
+    if (fb_rewrite_is_failed(rewrite)) return;
+    fb_value metadata = fb_graph_metadata(graph);
+    const char *said = fb_value_text(graph, fb_map_value(graph, metadata, "onnx")), *number = fb_opset_said(said);
+    fb_buffer text = {0};
+    fb_buffer_append(&text, said, (size_t)(number - said));
+    fb_buffer_printf(&text, "%lld%s", (long long)opset, number + strspn(number, "0123456789"));
+    const char *now = fb_buffer_text(&text);
+    if (now) metadata = fb_sorted_map_with(graph, metadata, "onnx", fb_make_text(graph, FB_RAW, now, strlen(now)));
+    if (now && metadata.id) fb_graph_set_metadata(graph, metadata);
+    else fb_fail_memory(&rewrite->error);
+    fb_buffer_free(&text);
+}
+
 void fb_set_target(fb_rewrite *rewrite, fb_node node, fb_opcode opcode, const char *target) {
     if (!change(rewrite, node)) return;
     fb_symbol symbol = fb_intern(rewrite->graph, target);

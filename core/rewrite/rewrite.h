@@ -69,6 +69,8 @@ fb_node fb_insert_copy(fb_rewrite *rewrite, fb_node before, fb_node call, fb_val
 void fb_forget_meta(fb_rewrite *rewrite, fb_node node, const char *key);
 /* Sets a member of meta, given as JSON. */
 void fb_put_meta(fb_rewrite *rewrite, fb_node node, const char *key, const char *json);
+/* The model's operators are of another opset of ONNX's default domain from now on. */
+void fb_set_opset(fb_rewrite *rewrite, int64_t opset);
 void fb_set_target(fb_rewrite *rewrite, fb_node node, fb_opcode opcode, const char *target);
 void fb_set_args(fb_rewrite *rewrite, fb_node node, fb_value args, fb_value kwargs);
 /* Makes an ATen call whose arguments were exchanged call the overload that takes them, its own if that does. */

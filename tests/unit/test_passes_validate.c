@@ -42,6 +42,7 @@ static const struct {
     {"\"ChannelsLast\"", false, "mobilenet"},
     {"\"MergeViews\"", true, "bert-tiny aten-bert"},
     {"\"MoveTransposes\"", false, ""}, /* they are no ONNX models */
+    {"\"RaiseOpset\"", false, ""},
     {"\"RemoveNoOps\"", true, "toy bert-tiny gpt2-tiny resnet-tiny aten-toy aten-bert aten-llama"},
     {"{\"name\":\"RemoveNoOps\",\"params\":{\"asserts\":true,\"float_zeros\":true}}", true, "toy aten-bert aten-llama"},
     {"\"EliminateCommonSubexpressions\"", true, "toy bert-tiny gpt2-tiny aten-llama"},

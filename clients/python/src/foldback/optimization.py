@@ -42,7 +42,7 @@ __all__ = [
     "FuseBatchNorm1dInLinear", "FuseBatchNorm2dInConv2d", "FuseBiasInLinear", "FuseLinear", "FuseNorm", "FuseRepeat",
     "FuseRotation", "InlinePrograms", "InlineVmap", "Irreversible", "LintAndRecompile", "MergeBranches",
     "MergeConsecutiveLinears", "MergeConvolutions", "MergeLinears", "MergeViews", "MoveTransposes", "QuantizeWeights",
-    "RecordTypes", "Refusal", "RemoveNoOps",
+    "RaiseOpset", "RecordTypes", "Refusal", "RemoveNoOps",
     "ReplaceActivation", "ReversibleTransformation", "Run", "Transformation", "UndoConflict", "UnpackLinear",
     "cleanup", "compose", "inference", "latency", "record_shapes", "rollback", "runs",
 ]
@@ -373,6 +373,13 @@ class MergeViews(_ReversiblePass):
 
 class MoveTransposes(_ReversiblePass):
     """Takes away transpositions of ONNX models; it changes no module of PyTorch, where they are views."""
+
+
+class RaiseOpset(_ReversiblePass):
+    """Writes the operators of an ONNX model in their versions of opset `to` (23); it changes no module of PyTorch."""
+
+    def __init__(self, to: int | None = None) -> None:
+        self._set(to=to)
 
 
 class RemoveNoOps(_ReversiblePass):
