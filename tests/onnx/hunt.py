@@ -33,6 +33,7 @@ FOLDS = ["InlinePrograms", *CLEANUP[:2], "FoldShapes", "EvaluateConstants", "Mer
 FUSIONS = ["FuseAttention", "MoveTransposes", "FoldConstants", "FuseNorm", "FuseActivation", "ChangeTrueDivToMulByInverse",
            "FoldPad", "FuseBatchNorm", "FuseLinear", "FoldScaleIntoLinear", "MergeLinears", "MergeConsecutiveLinears",
            "MergeConvolutions", "UnpackLinear", *CLEANUP]
+RAISE = ["RaiseOpset"]
 RANDOM = {"RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Bernoulli", "Multinomial"}
 
 
@@ -742,9 +743,12 @@ class Hunt:
             wanted = compute(data, feeds)
         except Exception:
             return  # not a model that can be judged
+        names = self.passes or [CLEANUP, RAISE if seed // 4 % 3 == 2 else FOLDS, FUSIONS,
+                                [["inference"], ["latency"]][seed // 4 % 2]][seed % 4]
+        if names == RAISE and any(one.op_type in RANDOM for one in nodes_of(model.graph)):
+            return  # ONNX Runtime 1.32 has no kernel for them from opset 22 on
         given, made, back = (self.folder / f"{name}-{seed}.onnx" for name in ("given", "made", "back"))
         given.write_bytes(data)
-        names = self.passes or [CLEANUP, FOLDS, FUSIONS, [["inference"], ["latency"]][seed // 4 % 2]][seed % 4]
         passes = [word for one in names for word in ("--pass", one)]
         run = json.loads(self.run("optimize", given, *passes, "-o", made, "--json"))
         self.programs += 1
@@ -755,7 +759,7 @@ class Hunt:
             assert result == data, "nothing was changed, and the model is another"
         else:
             self.changed += 1
-            self.compare(model, onnx.load_from_string(result), result, data)
+            self.compare(model, onnx.load_from_string(result), result, data, names == RAISE)
             for index, (a, b) in enumerate(zip(wanted, compute(result, feeds))):
                 assert are_close(a, b) if has_layers else same_bits(a, b), f"output {index} differs"
             self.run(*(["reverse", made] if run["reversible"] else ["rollback", run["id"]]), "-o", back, "--json")
@@ -764,7 +768,7 @@ class Hunt:
         given.unlink()
         made.unlink()
 
-    def compare(self, model, changed, result, data):
+    def compare(self, model, changed, result, data, may_grow):
         assert is_right(result) or not is_right(data), "the checker refuses the result"
         if model.ir_version >= 4:
             assert list(changed.graph.input) == list(model.graph.input), "inputs are declared otherwise"
@@ -773,7 +777,7 @@ class Hunt:
                           for names in (RANDOM, {"If"}))  # the branch that is never taken goes with what it would draw
         assert drawn[0] == drawn[1] or (drawn[0] > drawn[1] and choices[0] > choices[1]), "random numbers are drawn otherwise"
         is_more = len(list(nodes_of(changed.graph))) > len(list(nodes_of(model.graph)))
-        assert not is_more or len(changed.functions) < len(model.functions), "it has more nodes"
+        assert may_grow or not is_more or len(changed.functions) < len(model.functions), "it has more nodes"
 
 
 def main():
