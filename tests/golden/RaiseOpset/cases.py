@@ -32,7 +32,7 @@ def cases():
     case("RaiseOpset", "size-differs", g.output(call(g, "AveragePool.v11", call(g, "Relu.v6", x), ceil_mode=1, kernel_shape=[2])),
          0, refusal("version-differs", "averagepool"))
     g, x = model()
-    case("RaiseOpset", "unknown-operator", g.output(call(g, "LayerNormalization.v17", x)), 0,
+    case("RaiseOpset", "unknown-operator", g.output(call(g, "LayerNormalization.v11", x)), 0,
          refusal("unknown-operator", "layernormalization"))
     g, x = model(10)
     case("RaiseOpset", "opset-too-old", g.output(call(g, "Relu.v6", x)), 0, refusal("opset-too-old", "x"))
