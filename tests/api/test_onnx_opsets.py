@@ -1,5 +1,5 @@
-"""RaiseOpset: what rises gives what it gave, by the outputs that ONNX's own cases and ONNX Runtime have; what does not is refused
-by name; and all of it is undone. FOLDBACK_ONNX_SUITE adds all node cases, as in test_onnx_evaluate.py."""
+"""RaiseOpset: what rises gives what it gave, by the outputs that ONNX's own cases and ONNX Runtime have; what does not is
+refused by name; and all of it is undone. FOLDBACK_ONNX_SUITE adds all node cases, as in test_onnx_evaluate.py."""
 
 import collections
 import itertools
@@ -33,7 +33,7 @@ def versions_of(service, graph):
 
 
 def begun(service, parts):
-    """The graph of a case; where its opset is too old, as a model of opset 11, if that has the same versions of its operators."""
+    """The graph of a case; where its opset is too old, as a model of opset 11, if that has the same operators."""
     made = send(service, parts["model.onnx"])
     if made.status not in (200, 201):
         return None
