@@ -164,6 +164,7 @@ static bool is_reshaped(const fb_graph *graph, fb_node node) {
 }
 
 bool fb_is_dense(const fb_graph *graph, fb_node node) {
+    if (fb_graph_is_onnx(graph)) return true;
     for (int step = 0; node.id && step < MAX_STEPS && !is_reshaped(graph, node); step++) {
         if (makes_tensor(graph, node)) return true;
         if (!keeps_density(graph, node) || fb_op_effects(graph, node).is_unknown) return false;

@@ -732,8 +732,24 @@ static bool is_inverse_root(const fb_graph *graph, fb_node node, fb_node x, doub
            is_square_of(graph, argument(graph, mean, 0), x);
 }
 
+static bool has_op(const fb_graph *graph, fb_node node, fb_op op) {
+    return node.id && fb_op_is(graph, node, op);
+}
+
+/* Of ONNX, x / sqrt(…) or x * (1 / sqrt(…)), of whatever. */
+static bool is_divided_by_root(const fb_graph *graph, fb_node node) {
+    if (has_op(graph, node, FB_OP_DIV)) return has_op(graph, argument(graph, node, 1), FB_OP_SQRT);
+    for (size_t i = 0; i < 2 && has_op(graph, node, FB_OP_MUL); i++) {
+        fb_node by = argument(graph, node, i);
+        bool is_inverse = has_op(graph, by, FB_OP_RECIPROCAL) || has_op(graph, by, FB_OP_DIV);
+        if (is_inverse && has_op(graph, argument(graph, by, fb_op_is(graph, by, FB_OP_DIV)), FB_OP_SQRT)) return true;
+    }
+    return false;
+}
+
 /* x * rsqrt(mean(x²) + eps) */
 static bool is_normalised(const fb_graph *graph, fb_node node, fb_norm *norm) {
+    if (fb_graph_is_onnx(graph)) return is_divided_by_root(graph, node);
     if (!node.id || !fb_op_is(graph, node, FB_OP_MUL) || !has_two_arguments(graph, node)) return false;
     for (size_t i = 0; i < 2; i++) {
         fb_node x = argument(graph, node, i);
@@ -759,6 +775,29 @@ static bool norm_spelled_out(const fb_graph *graph, fb_node node, fb_norm *norm)
     return false;
 }
 
+/* A bias added to what nothing else reads. */
+static bool norm_with_bias(const fb_graph *graph, fb_node node, fb_norm *norm) {
+    for (size_t i = 0; i < 2; i++) {
+        fb_node product = argument(graph, node, i);
+        if (!has_op(graph, product, FB_OP_MUL) || fb_node_at(graph, product)->user_count != 1) continue;
+        fb_norm found = {.is_centred = true};
+        bool is_norm = norm_spelled_out(graph, product, &found) &&
+                       fb_tensor_read_by(graph, fb_node_arg(graph, node, 1 - i), &found.bias_read, &found.bias);
+        if (!is_norm || !is_vector_or_none(graph, found.bias, found.features)) continue;
+        found.node = node;
+        *norm = found;
+        return true;
+    }
+    return false;
+}
+
+static bool has_bias_behind(const fb_graph *graph, fb_node product) {
+    fb_norm ignored;
+    fb_node sum =
+        fb_node_at(graph, product)->user_count == 1 ? fb_edge_user(graph, fb_user_first(graph, product)) : (fb_node){0};
+    return fb_graph_is_onnx(graph) && has_op(graph, sum, FB_OP_ADD) && norm_with_bias(graph, sum, &ignored);
+}
+
 bool fb_norm_at(const fb_graph *graph, fb_node node, fb_norm *norm) {
     fb_norm found = {0};
     fb_node call = fb_call_of_value(graph, node);
@@ -766,7 +805,8 @@ bool fb_norm_at(const fb_graph *graph, fb_node node, fb_norm *norm) {
     bool is_function = fb_node_at(graph, node)->opcode == FB_CALL_FUNCTION, is_norm = false;
     bool is_first_of_tuple = op == FB_OP_NATIVE_LAYER_NORM && call.id != node.id;
     found.is_centred = op == FB_OP_LAYER_NORM || is_first_of_tuple;
-    if (op == FB_OP_MUL) is_norm = norm_spelled_out(graph, node, &found);
+    if (op == FB_OP_MUL) is_norm = norm_spelled_out(graph, node, &found) && !has_bias_behind(graph, node);
+    else if (op == FB_OP_ADD && fb_graph_is_onnx(graph)) is_norm = norm_with_bias(graph, node, &found);
     else if (op == FB_OP_LAYER_NORM || op == FB_OP_RMS_NORM || is_first_of_tuple)
         is_norm = is_function ? norm_of_function(graph, node, &found) : norm_of_module_call(graph, node, &found);
     if (is_norm) *norm = found;

@@ -195,10 +195,10 @@ typedef struct fb_batch_norm {
 bool fb_batch_norm_at(const fb_graph *graph, fb_node node, fb_batch_norm *norm);
 
 /* LayerNorm and RMSNorm over the last dimensions: normalised(x) * weight + bias; and RMSNorm spelled out, as traces of Llama
- * have it: x * rsqrt(mean(x², -1, keepdim) + eps) * weight. */
+ * have it: x * rsqrt(mean(x², -1, keepdim) + eps) * weight. In ONNX what is divided by a square root, * weight, and + bias. */
 typedef struct fb_norm {
     fb_node node; /* gives the scaled and shifted value; spelled out, it is the multiplication by the weight */
-    fb_node call; /* as of fb_batch_norm */
+    fb_node call; /* as of fb_batch_norm; or the product to which `node` adds the bias */
     fb_node input;
     fb_module module;
     fb_tensor weight, bias; /* none = 1 and 0; they have the shape of the last `axes` dimensions */

@@ -464,6 +464,10 @@ static void clear_affine_of_module(fb_rewrite *rw, const fb_norm *norm) {
 void fb_norm_clear_affine(fb_rewrite *rw, const fb_norm *norm) {
     if (norm->unscaled.id) {
         fb_release_read(rw, norm->weight_read);
+        if (norm->call.id != norm->node.id) {
+            fb_release_read(rw, norm->bias_read);
+            fb_erase_unread(rw, norm->call);
+        }
         fb_absorb(rw, norm->node, norm->unscaled);
         return;
     }

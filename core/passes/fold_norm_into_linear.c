@@ -4,7 +4,8 @@
  *                            └── Linear(V, d) ── z                         └── Linear(V g, d + V·b) ── z
  *
  * Afterwards the norm only normalises: a called module becomes elementwise_affine=False, and an RMSNorm that is spelled out
- * loses its last product.
+ * loses its last product. In ONNX only those that are spelled out are folded, as LayerNormalization must have a scale; they
+ * lose the product and the sum behind it.
  *
  * Each reader of the norm's value must be one of these:
  *   - such a Linear
@@ -122,6 +123,8 @@ static fb_obstacle linear_obstacle(fb_matcher *m, const fb_norm *norm, fb_node c
     if (obstacle.code) return obstacle;
     if (norm->axes != 1 || norm->features != linear.in_features)
         return (fb_obstacle){"shape-mismatch", "the norm does not normalise over the one dimension that the Linear takes in"};
+    if (norm->bias.id && linear.needs_sum)
+        return (fb_obstacle){"unsupported-form", "a MatMul of more than two dimensions would need an Add for a bias"};
     if (linear.training) return (fb_obstacle){"training-mode", "in training mode weights are still to change"};
     if (!has_dtype(g, norm, linear.dtype)) return (fb_obstacle){"dtype", "norm and Linear do not compute in one dtype"};
     if (fb_layer_call_count(m->usage, &layer) != 1)
@@ -140,6 +143,7 @@ static fb_obstacle linear_obstacle(fb_matcher *m, const fb_norm *norm, fb_node c
 static fb_layer layer_of(const fb_norm *norm) {
     return (fb_layer){
         .call = norm->node,
+        .origin = norm->call,
         .module = norm->module,
         .weight = norm->weight,
         .bias = norm->bias,
@@ -243,7 +247,7 @@ static void edit(fb_rewrite *rw, const fb_match *match) {
         .name = "FoldNormIntoLinear", .version = number, .earlier = before,                                                    \
         .summary = "Folds the scale and shift of a LayerNorm or RMSNorm into all Linears that read it.",                       \
         .parameters = FB_NO_PARAMETERS, .exactness = FB_ROUNDS, .gain = FB_GAIN_FEWER_NODES, .reversible = false,              \
-        .preserves_computation = true, .match = match, .edit = edit,                                                           \
+        .preserves_computation = true, .reads_onnx = true, .match = match, .edit = edit,                                       \
     }
 
 static const fb_pass version_1 = FOLD_NORM(1, NULL);

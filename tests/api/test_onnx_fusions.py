@@ -51,6 +51,14 @@ def fused(service, data, passes):
 
 
 PAD = whole("p", [0, 0, 1, 0, 0, 0, 1, 2])
+LAST = [ints("axes", [-1]), integer("keepdims", 1)]
+CENTRED = [node("ReduceMean", "x", "m0", *LAST), node("Sub", "x m0", "c0"), node("Mul", "c0 c0", "q0"),
+           node("ReduceMean", "q0", "v0", *LAST), node("Add", "v0 e0", "t0"), node("Sqrt", "t0", "r0"), node("Div", "c0 r0", "n0")]
+SCALED = [*CENTRED, node("Mul", "n0 s", "p0"), node("Add", "p0 b", "l0")]
+ROOTS = [node("Mul", "x x", "q0"), node("ReduceMean", "q0", "v0", *LAST), node("Add", "v0 e0", "t0"), node("Sqrt", "t0", "r0"),
+         node("Reciprocal", "r0", "i0"), node("Mul", "x i0", "n0"), node("Mul", "s n0", "l0")]
+NORMAL = [tensor("e0", [1e-5], ()), weight("s", 3), weight("b", 3), weight("w", 3, 3), weight("u", 3, 3), weight("z", 3)]
+LEFT_OF = [part(one, 1, 4)[0].decode() for one in CENTRED], [part(one, 1, 4)[0].decode() for one in ROOTS[:-1]]
 GEMM, CONV, BIASED = ["Gemm"], ["Conv"], ["MatMul", "Add"]
 UNPACKED = [STATISTICS[0], whole("r", [-1, 3]), whole("q", [2, 4, 3])]
 PROJECTED = [node("MatMul", "x w", "e"), node("Add", "e s", "g")]
@@ -145,6 +153,14 @@ PROJECTED = [node("MatMul", "x w", "e"), node("Add", "e s", "g")]
      ["MatMul"], 17),
     ("UnpackLinear", [node("Reshape", "x r", "f"), node("MatMul", "f w", "g"), node("Add", "s g", "h"),
                       node("Reshape", "h q", "y")], X3, [W, *UNPACKED], BIASED, 17),
+    ("FoldNormIntoLinear", [*SCALED, node("MatMul", "l0 w", "a"), node("Add", "a z", "d"), node("MatMul", "l0 u", "f"),
+                            node("Add", "s f", "g"), node("Sub", "d g", "y")], X3, NORMAL, [*LEFT_OF[0], *BIASED, *BIASED, "Sub"],
+     14),
+    ("FoldNormIntoLinear", [*SCALED, node("Gemm", "l0 w", "d", real("alpha", 0.5)), node("MatMul", "l0 u", "g"),
+                            node("Sub", "d g", "y")], X2, NORMAL, [*LEFT_OF[0], "Gemm", "Gemm", "Sub"], 11),
+    ("FoldNormIntoLinear", [*ROOTS, node("MatMul", "l0 w", "a"), node("Reshape", "l0 n", "f"), node("MatMul", "f u", "g"),
+                            node("Reshape", "g k", "h"), node("Sub", "a h", "y")], X3,
+     [*NORMAL, whole("n", [8, 3]), whole("k", [2, 4, 3])], [*LEFT_OF[1], "MatMul", "Reshape", "MatMul", "Reshape", "Sub"], 13),
     ("FuseBiasInLinear", [node("Gemm", "x w s", "y", real("beta", 0.5))], X2, [W, STATISTICS[0]], ["Pad", "Gemm"], 17),
     ("FuseBiasInLinear", [node("Gemm", "x w s", "y", integer("transB", 1))], X2, [W, STATISTICS[0]], ["Pad", "Gemm"], 11),
     ("FuseBiasInLinear", [node("MatMul", "x w", "h"), node("Add", "s h", "y")], X3, [W, STATISTICS[0]], ["Pad", "MatMul"], 9),
@@ -211,6 +227,13 @@ LEFT = {
                    [W, weight("u", 3, 3)], ()),
     "groups": ("MergeConvolutions", [node("Conv", f"x {one}", f"{one}1", integer("group", 3)) for one in "klm"]
                + [node("Sum", "k1 l1 m1", "y")], X4, [weight(one, 3, 1, 2, 2) for one in "klm"], ()),
+    "a-norm-read-by-others": ("FoldNormIntoLinear", [*SCALED, node("MatMul", "l0 w", "a"), node("Add", "a z", "d"),
+                                                     node("Add", "d l0", "y")], X3, NORMAL, ()),
+    "no-place-for-a-shift": ("FoldNormIntoLinear", [*SCALED, node("MatMul", "l0 w", "y")], X3, NORMAL, ()),
+    "a-scale-of-the-caller": ("FoldNormIntoLinear", [*SCALED, node("MatMul", "l0 w", "a"), node("Add", "a z", "y")], X3, NORMAL,
+                              ("s",)),
+    "no-norm": ("FoldNormIntoLinear", [node("Relu", "x", "n0"), node("Mul", "n0 s", "l0"), node("MatMul", "l0 w", "a"),
+                                       node("MatMul", "l0 u", "d"), node("Sub", "a d", "y")], X3, NORMAL, ()),
     "another-shape": ("UnpackLinear", [node("Reshape", "x r", "f"), node("Gemm", "f w s", "h"), node("Reshape", "h n", "y")],
                       X3, [W, *UNPACKED, whole("n", [4, 2, 3])], ()),
     "rows-of-others": ("UnpackLinear", [node("Reshape", "x n", "f"), node("Gemm", "f u", "h"), node("Reshape", "h q", "y")], X3,
