@@ -30,9 +30,9 @@ F = np.float32
 CLEANUP = ["RemoveNoOps", "EliminateCommonSubexpressions", "EliminateDeadCode"]
 # Of these as well every bit stays: they move numbers, or compute those that are the same everywhere.
 FOLDS = ["InlinePrograms", *CLEANUP[:2], "FoldShapes", "EvaluateConstants", "MergeViews", CLEANUP[2]]
-FUSIONS = ["FuseAttention", "MoveTransposes", "FoldConstants", "FuseNorm", "FuseActivation", "ChangeTrueDivToMulByInverse",
-           "FoldPad", "FuseBatchNorm", "FuseLinear", "FoldScaleIntoLinear", "MergeLinears", "MergeConsecutiveLinears",
-           "MergeConvolutions", "UnpackLinear", *CLEANUP]
+FUSIONS = ["FuseAttention", "MoveTransposes", "FoldConstants", "FoldNormIntoLinear", "FuseNorm", "FuseActivation",
+           "ChangeTrueDivToMulByInverse", "FoldPad", "FuseBatchNorm", "FuseLinear", "FoldScaleIntoLinear", "MergeLinears",
+           "MergeConsecutiveLinears", "MergeConvolutions", "UnpackLinear", *CLEANUP]
 RAISE = ["RaiseOpset"]
 RANDOM = {"RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Bernoulli", "Multinomial"}
 
@@ -569,6 +569,8 @@ class Layers(Program):
                 y = self.both_ways(op, y, self.tensor(*shape))
         if self.draw.random() < 0.15:
             self.unary(root)
+        for _ in range(self.draw.choice([0, 0, 1, 2, 3])):
+            self.linear(self.view(y))
 
     def turned(self, x):
         """Calls between transpositions, as Keras has them."""
