@@ -53,7 +53,8 @@ def fused(service, data, passes):
 PAD = whole("p", [0, 0, 1, 0, 0, 0, 1, 2])
 LAST = [ints("axes", [-1]), integer("keepdims", 1)]
 CENTRED = [node("ReduceMean", "x", "m0", *LAST), node("Sub", "x m0", "c0"), node("Mul", "c0 c0", "q0"),
-           node("ReduceMean", "q0", "v0", *LAST), node("Add", "v0 e0", "t0"), node("Sqrt", "t0", "r0"), node("Div", "c0 r0", "n0")]
+           node("ReduceMean", "q0", "v0", *LAST), node("Add", "v0 e0", "t0"), node("Sqrt", "t0", "r0"),
+           node("Div", "c0 r0", "n0")]
 SCALED = [*CENTRED, node("Mul", "n0 s", "p0"), node("Add", "p0 b", "l0")]
 ROOTS = [node("Mul", "x x", "q0"), node("ReduceMean", "q0", "v0", *LAST), node("Add", "v0 e0", "t0"), node("Sqrt", "t0", "r0"),
          node("Reciprocal", "r0", "i0"), node("Mul", "x i0", "n0"), node("Mul", "s n0", "l0")]
@@ -154,8 +155,8 @@ PROJECTED = [node("MatMul", "x w", "e"), node("Add", "e s", "g")]
     ("UnpackLinear", [node("Reshape", "x r", "f"), node("MatMul", "f w", "g"), node("Add", "s g", "h"),
                       node("Reshape", "h q", "y")], X3, [W, *UNPACKED], BIASED, 17),
     ("FoldNormIntoLinear", [*SCALED, node("MatMul", "l0 w", "a"), node("Add", "a z", "d"), node("MatMul", "l0 u", "f"),
-                            node("Add", "s f", "g"), node("Sub", "d g", "y")], X3, NORMAL, [*LEFT_OF[0], *BIASED, *BIASED, "Sub"],
-     14),
+                            node("Add", "s f", "g"), node("Sub", "d g", "y")], X3, NORMAL,
+     [*LEFT_OF[0], *BIASED, *BIASED, "Sub"], 14),
     ("FoldNormIntoLinear", [*SCALED, node("Gemm", "l0 w", "d", real("alpha", 0.5)), node("MatMul", "l0 u", "g"),
                             node("Sub", "d g", "y")], X2, NORMAL, [*LEFT_OF[0], "Gemm", "Gemm", "Sub"], 11),
     ("FoldNormIntoLinear", [*ROOTS, node("MatMul", "l0 w", "a"), node("Reshape", "l0 n", "f"), node("MatMul", "f u", "g"),
