@@ -419,10 +419,10 @@ static int finish_apply(fb_cli *cli, const json_t *stored, json_t *params, const
     return result;
 }
 
-static bool is_in_index(const fb_blob_files *files) {
-    bool is_index = false;
-    for (size_t i = 0; i < files->count; i++) is_index |= !files->items[i].path || fb_is_index_name(files->items[i].path);
-    return is_index;
+static bool are_here(const fb_blob_files *files) {
+    bool are_paths = true;
+    for (size_t i = 0; i < files->count; i++) are_paths &= files->items[i].path != NULL;
+    return are_paths;
 }
 
 /* Begins to write the result before the files are hashed, where that can be done. NULL otherwise, and where the layout is going
@@ -435,7 +435,7 @@ static fb_ahead *begin_ahead(fb_cli *cli, const json_t *stored, json_t *params, 
     fb_buffer graph = {0};
     fb_error error = {0};
     fb_ahead *ahead = NULL;
-    bool ok = files.items && !cli->values.shard_size && strcmp(output, "-") != 0 && !is_in_index(given) && !fb_cli_open(cli) &&
+    bool ok = files.items && !cli->values.shard_size && strcmp(output, "-") != 0 && are_here(given) && !fb_cli_open(cli) &&
               fb_client_is_local(cli->client);
     if (ok) memcpy(files.items, given->items, given->count * sizeof *files.items);
     ok = ok && !name_files(&files) && !make_checkpoint(&files, path, &graph, &error) &&

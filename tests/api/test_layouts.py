@@ -1103,7 +1103,8 @@ def test_an_index_of_shards(cli):
         cli.put(f"model-{i + 1}.safetensors", file_of({name: state[name] for name in names[i::2]}))
     cli.put("model.safetensors.index.json",
             {"weight_map": {name: f"model-{i % 2 + 1}.safetensors" for i, name in enumerate(names)}})
-    assert cli("layout apply", "qkv-fused", "model.safetensors.index.json", "-o", "new.safetensors").status == 0
+    done = cli("layout apply", "qkv-fused", "model.safetensors.index.json", "-o", "new.safetensors")
+    assert_as_the_store_writes(cli, done, "new.safetensors")
     assert_same(state_of(cli.path("new.safetensors")), replaced(state, QKV))
 
 
