@@ -19,6 +19,7 @@ import io
 import json
 import multiprocessing
 import resource
+import socket
 import subprocess
 import sys
 import tempfile
@@ -30,9 +31,6 @@ import numpy as np
 import onnx
 import onnx.inliner
 import onnxruntime
-
-PORT = 8951
-
 
 # ---- tools -----------------------------------------------------------------------------------------------------------------
 
@@ -104,7 +102,9 @@ class Peer:
 class Foldback:
     def __init__(self, binary):
         self.data = tempfile.TemporaryDirectory()
-        self.process = subprocess.Popen([binary, "serve", "--listen", f"127.0.0.1:{PORT}", "--data", self.data.name],
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            self.port = free.getsockname()[1]
+        self.process = subprocess.Popen([binary, "serve", "--listen", f"127.0.0.1:{self.port}", "--data", self.data.name],
                                         stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         time.sleep(2)
         self.least, self.undone = self.memory(), 0
@@ -115,7 +115,7 @@ class Foldback:
 
     def call(self, path, body=None, kind="application/json"):
         headers = {"Content-Type": kind} if body else {}
-        request = urllib.request.Request(f"http://127.0.0.1:{PORT}{path}", data=body, headers=headers)
+        request = urllib.request.Request(f"http://127.0.0.1:{self.port}{path}", data=body, headers=headers)
         return urllib.request.urlopen(request).read()
 
     def make(self, path):

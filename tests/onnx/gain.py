@@ -4,7 +4,7 @@ models, in one thread, as a table.
 
     python gain.py FOLDBACK FOLDER...      needs what tests/onnx/peers.txt lists
 
-A gain is the time of the model as it was by that of a tool's result, each the median of GAIN_ROUNDS (15) rounds; in each round
+A gain is the time of the model as it was by that of a tool's result, each the least of GAIN_ROUNDS (25) rounds; in each round
 every result runs in turn for a few milliseconds, so that what else the machine does meets all alike. A folder has NAME.onnx,
 and NAME.npz with inputs. Wrong and invalid results, and those that a runtime does not take, are left out, and counted. The row
 of a runtime has the geometric mean of its models, and the worst of them.
@@ -22,7 +22,7 @@ import numpy as np
 import onnx
 import onnxruntime
 
-ROUNDS = int(os.environ.get("GAIN_ROUNDS", 15))
+ROUNDS = int(os.environ.get("GAIN_ROUNDS", 25))
 PART = 0.004  # seconds of one result in a round
 
 
@@ -68,8 +68,8 @@ def gains(made, open_in, feeds):
     for _ in range(ROUNDS):
         for name, run in runs.items():
             times.setdefault(name, []).append(seconds_of(run, feeds, count))
-    middle = {name: statistics.median(each) for name, each in times.items()}
-    return {name: middle[""] / middle[name] if name in middle else None for name in made if name}
+    least = {name: min(each) for name, each in times.items()}
+    return {name: least[""] / least[name] if name in least else None for name in made if name}
 
 
 def main(binary, folders):
