@@ -288,7 +288,7 @@ test-compile: all
 ## make test-checkpoints  layouts from transformers 5, merged adapters and GGUF files beside transformers, PEFT and gguf
 test-checkpoints: all
 	@FOLDBACK_PYTHON=$$(tests/python/five)/bin/python tests/python/run $(BUILD) tests/python/test_transformers_mapping.py \
-		tests/python/test_checkpoint_tour.py tests/python/test_adapters.py
+		tests/python/test_checkpoint_tour.py tests/python/test_adapters.py tests/python/test_gguf.py
 
 ## make wheel        the Python package with the program and its libraries, which needs nothing of apt: build/wheel/foldback_graphs-*.whl
 wheel: $(BUILD)/wheel/foldback

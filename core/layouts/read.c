@@ -672,6 +672,19 @@ static fb_status read_parameters(reader *r, const json_t *json) {
     return write_schema(r);
 }
 
+static fb_status read_architectures(reader *r, const json_t *json) {
+    size_t mark = fb_pointer_enter(&r->pointer, "architectures"), index;
+    json_t *one;
+    if (json && (!json_is_array(json) || !json_array_size(json)))
+        return fail(r, "wrong-type", "a list of architectures is expected here: [\"llama\"]");
+    json_array_foreach((json_t *)(uintptr_t)json, index, one) {
+        fb_pointer_enter_item(&r->pointer, index);
+        if (!json_is_string(one)) return fail(r, "wrong-type", "an architecture's name is expected here");
+    }
+    r->pointer.size = mark;
+    return FB_OK;
+}
+
 static fb_status read_texts(reader *r, const json_t *json) {
     const json_t *name = json_object_get(json, "name"), *description = json_object_get(json, "description");
     size_t mark = fb_pointer_enter(&r->pointer, "name");
@@ -683,6 +696,8 @@ static fb_status read_texts(reader *r, const json_t *json) {
     fb_pointer_enter(&r->pointer, "description");
     if (description && !json_is_string(description)) return fail(r, "wrong-type", "a text is expected here");
     r->pointer.size = mark;
+    fb_status status = read_architectures(r, json_object_get(json, "architectures"));
+    if (status) return status;
     r->layout->pass.name = json_string_value(name);
     r->layout->pass.summary = description ? json_string_value(description) : "";
     return FB_OK;
@@ -717,7 +732,7 @@ static void free_layout(const fb_pass *pass) {
 
 static fb_status read_all(reader *r) {
     const json_t *json = r->layout->json;
-    fb_status status = check_members(r, json, "name description parameters rows");
+    fb_status status = check_members(r, json, "name description architectures parameters rows");
     if (!status) status = sign(r);
     if (!status) status = read_texts(r, json);
     if (!status) status = read_parameters(r, json_object_get(json, "parameters"));

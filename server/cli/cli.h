@@ -12,6 +12,7 @@
 
 #include "core/base/sha256.h"
 #include "core/document/document.h"
+#include "core/weights/gguf.h"
 #include "server/cli/client.h"
 #include "server/cli/screen.h"
 #include "server/cli/verb.h"
@@ -39,6 +40,7 @@ typedef struct fb_cli_values {
     fb_text_list weights, names; /* files to bind; tensors to download */
     fb_text_list settings;       /* of a layout's parameters */
     const char *config;          /* a Hugging Face config.json */
+    const char *metadata;        /* a GGUF file, whose metadata a written one gets */
     uint64_t shard_size;         /* bytes; 0: one file */
     const char *tied;
     const char *inputs, *seed, *precision, *validate, *samples, *tolerance; /* evaluating */
@@ -392,5 +394,32 @@ int fb_blob_files_ask(fb_cli *cli, fb_blob_files *files);
 /* The same, and sends those; of a digest that is missing there is nothing to send. A file that cannot be in a store of this
  * process is read once: its digest is found while it is stored. */
 int fb_blob_files_send(fb_cli *cli, fb_blob_files *files);
+
+/* ---- GGUF --------------------------------------------------------------------------------------------------------------- */
+
+#define FB_GGUF_ARCHITECTURE "gguf_architecture" /* of `config` */
+
+/* A GGUF file's header. */
+typedef struct fb_gguf_source {
+    unsigned char *header;
+    fb_gguf file;
+} fb_gguf_source;
+
+/* The GGUF files that a command reads, as safetensors files for as long as it runs, and the one that it writes in the end. */
+typedef struct fb_gguf_conversion {
+    fb_gguf_source like; /* whose metadata a written file gets */
+    bool has_like;
+    json_t *config, *types; /* of those that were read */
+    const char *output;     /* NULL: none is written */
+    char *made, **parts;    /* the safetensors file before that; those of files that were read */
+    size_t part_count;
+} fb_gguf_conversion;
+
+/* Puts safetensors files in the place of GGUF files, and of the command's output if that is to be one. fb_gguf_end is due in
+ * either case. */
+int fb_gguf_begin(fb_cli *cli, fb_blob_files *files, fb_gguf_conversion *out);
+/* Makes the written file, which has the graph's weights, a GGUF file if it is to be one. */
+int fb_gguf_finish(fb_cli *cli, fb_gguf_conversion *conversion, const char *graph);
+void fb_gguf_end(fb_cli *cli, fb_gguf_conversion *conversion);
 
 #endif

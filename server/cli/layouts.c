@@ -145,7 +145,7 @@ static int store_checkpoint(fb_cli *cli, fb_blob_files *files, const char *path,
     return *id ? FB_EXIT_DONE : fb_cli_no_memory();
 }
 
-static int write_result(fb_cli *cli, const json_t *run) {
+static int write_result(fb_cli *cli, fb_gguf_conversion *conversion, const json_t *run) {
     fb_address address = {0};
     const char *graph = fb_text_of(run, "result");
     fb_address_path(&address, "/v1/graphs");
@@ -153,6 +153,7 @@ static int write_result(fb_cli *cli, const json_t *run) {
     fb_address_path(&address, "/weights");
     int result =
         cli->values.shard_size ? fb_download_shards(cli, &address, cli->values.shard_size) : fb_download(cli, &address, NULL);
+    if (!result) result = fb_gguf_finish(cli, conversion, graph);
     if (result) fb_complain(0, "%s is stored; foldback weights %s writes its file", fb_text_of(run, "id"), graph);
     return result;
 }
@@ -278,7 +279,26 @@ static int set_parameters(const fb_text_list *given, json_t *params) {
     return FB_EXIT_DONE;
 }
 
-static int read_config(const char *path, const fb_pass *layout, json_t *params) {
+/* A layout for some architectures is not applied to another one. */
+static int check_architecture(const json_t *stored, const char *is) {
+    const json_t *known = json_object_get(json_object_get(stored, "layout"), "architectures"), *one;
+    fb_buffer names = {0};
+    size_t i;
+    bool fits = !known || !*is;
+    json_array_foreach(known, i, one) {
+        fits |= strcmp(json_string_value(one), is) == 0;
+        fb_buffer_printf(&names, "%s%s", i ? ", " : "", json_string_value(one));
+    }
+    const char *text = fb_buffer_text(&names);
+    int result = fits ? FB_EXIT_DONE
+                      : fb_complain(FB_EXIT_FAILED, "%s is for %s, and this is %s: its rows may be in another order",
+                                    fb_text_of(stored, "name"), text ? text : "", is);
+    fb_buffer_free(&names);
+    return result;
+}
+
+/* `gguf`: what the metadata of GGUF files says; NULL: none is read. */
+static int read_config(const char *path, const json_t *gguf, const json_t *stored, const fb_pass *layout, json_t *params) {
     json_error_t failure;
     fb_error error = {0};
     json_t *config = path ? json_load_file(path, 0, &failure) : json_object();
@@ -286,8 +306,11 @@ static int read_config(const char *path, const fb_pass *layout, json_t *params) 
     json_t *text = json_object_get(config, "text_config"); /* of models that see as well */
     fb_status status = fb_layout_configure(layout, config, params, &error);
     if (!status && json_is_object(text)) status = fb_layout_configure(layout, text, params, &error);
+    if (!status && gguf) status = fb_layout_configure(layout, gguf, params, &error);
+    int result = status ? fb_cli_error(&error) : check_architecture(stored, fb_text_of(config, "model_type"));
+    if (!result) result = check_architecture(stored, fb_text_of(gguf, FB_GGUF_ARCHITECTURE));
     json_decref(config);
-    return status ? fb_cli_error(&error) : FB_EXIT_DONE;
+    return result;
 }
 
 /* Complains of parameters that the layout requires and that were not given. */
@@ -303,7 +326,7 @@ static int check_parameters(const json_t *stored, const json_t *params) {
 }
 
 /* The layout as the service has it, and its parameters; both the caller's. */
-static int prepare(fb_cli *cli, json_t **stored, json_t **params) {
+static int prepare(fb_cli *cli, const json_t *gguf, json_t **stored, json_t **params) {
     fb_call call = {.method = "GET"};
     fb_error error = {0};
     const fb_pass *layout = NULL;
@@ -313,7 +336,7 @@ static int prepare(fb_cli *cli, json_t **stored, json_t **params) {
     *params = json_object();
     if (fb_layout_read(json_object_get(*stored, "layout"), "", 1, &layout, &error)) result = fb_cli_error(&error);
     if (!result) result = set_parameters(&cli->values.settings, *params);
-    if (!result) result = read_config(cli->values.config, layout, *params);
+    if (!result) result = read_config(cli->values.config, gguf, *stored, layout, *params);
     if (!result) result = check_parameters(*stored, *params);
     fb_pass_free(layout);
     return result;
@@ -402,8 +425,8 @@ static void print_applied(fb_cli *cli, const json_t *stored, const json_t *run) 
 }
 
 /* `run` is the dry one, which this steals. */
-static int finish_apply(fb_cli *cli, const json_t *stored, json_t *params, const fb_buffer *graph, fb_ahead *ahead,
-                        json_t *run) {
+static int finish_apply(fb_cli *cli, fb_gguf_conversion *conversion, const json_t *stored, json_t *params,
+                        const fb_buffer *graph, fb_ahead *ahead, json_t *run) {
     int result = check_run(cli, json_array_get(json_object_get(run, "passes"), 0));
     if (result || cli->values.dry_run) {
         print_applied(cli, stored, run);
@@ -413,7 +436,8 @@ static int finish_apply(fb_cli *cli, const json_t *stored, json_t *params, const
     json_decref(run);
     result = request_run(cli, stored, params, graph, false, &run);
     if (result) return result;
-    if (!ahead || !fb_ahead_finish(cli, ahead, fb_text_of(run, "result"))) result = write_result(cli, run);
+    if (!ahead || !fb_ahead_finish(cli, ahead, fb_text_of(run, "result"))) result = write_result(cli, conversion, run);
+    else result = fb_gguf_finish(cli, conversion, fb_text_of(run, "result"));
     if (!result) print_applied(cli, stored, run);
     json_decref(run);
     return result;
@@ -459,10 +483,12 @@ static int apply_layout(fb_cli *cli) {
     fb_blob_files files = {0};
     fb_ahead *ahead = NULL;
     char *id = NULL;
+    fb_gguf_conversion conversion = {0};
     int result = need_output(cli);
-    if (!result) result = prepare(cli, &stored, &params);
     if (!result) result = fb_blob_files_read(cli, words, cli->arguments.count - 1, &files);
     if (!result) result = fb_blob_files_check_shards(&files);
+    if (!result) result = fb_gguf_begin(cli, &files, &conversion);
+    if (!result) result = prepare(cli, conversion.config, &stored, &params);
     if (!result && is_dry) result = fb_blob_files_digest(&files);
     if (!result && is_dry) result = read_checkpoint(&files, words[0], &graph);
     if (!result && !is_dry) ahead = begin_ahead(cli, stored, params, &files, words[0]);
@@ -471,9 +497,10 @@ static int apply_layout(fb_cli *cli) {
     if (graph.failed) result = fb_cli_no_memory();
     /* A refusal must not leave a run: so it is tried first. */
     if (!result) result = request_run(cli, stored, params, &graph, true, &run);
-    if (!result) result = finish_apply(cli, stored, params, &graph, ahead, run);
+    if (!result) result = finish_apply(cli, &conversion, stored, params, &graph, ahead, run);
     if (!result) print_kept(cli, &files);
     fb_ahead_free(ahead);
+    fb_gguf_end(cli, &conversion);
     free(id);
     json_decref(stored);
     json_decref(params);
@@ -515,7 +542,7 @@ static int plan_layout(fb_cli *cli) {
     fb_run run = {0};
     fb_work work = {0};
     fb_error error = {0};
-    int result = prepare(cli, &stored, &params);
+    int result = prepare(cli, NULL, &stored, &params);
     if (!result) result = fb_blob_files_read(cli, words, cli->arguments.count - 1, &files);
     if (!result) result = fb_blob_files_check_shards(&files);
     for (size_t i = 0; i < files.count && !result; i++)
@@ -811,9 +838,11 @@ static int undo_layout(fb_cli *cli) {
     json_t *undone = NULL;
     fb_blob_files files = {0};
     fb_address address = {0};
+    fb_gguf_conversion conversion = {0};
     int result = need_output(cli);
     if (!result) result = fb_blob_files_read(cli, words, cli->arguments.count, &files);
     if (!result) result = fb_blob_files_check_shards(&files);
+    if (!result) result = fb_gguf_begin(cli, &files, &conversion);
     if (!result && !run) result = need_run(cli, &files, found);
     if (!run) run = found;
     if (!result) result = store_checkpoint(cli, &files, words[0], &id);
@@ -826,9 +855,10 @@ static int undo_layout(fb_cli *cli) {
         result = path ? post(cli, path, json_pack("{s:s}", "graph", id), &undone) : fb_cli_no_memory();
         fb_buffer_free(&address.text);
     }
-    if (!result) result = write_result(cli, undone);
+    if (!result) result = write_result(cli, &conversion, undone);
     if (!result) print_undone(cli, undone);
     if (!result && strcmp(cli->values.output, "-") != 0) print_kept(cli, &files);
+    fb_gguf_end(cli, &conversion);
     json_decref(undone);
     free(id);
     fb_blob_files_free(&files);
@@ -842,11 +872,13 @@ static int undo_layout(fb_cli *cli) {
         "shard-size", 0, "BYTES", "write shards of up to this size, and their index: 5GB", FB_OPTION_BYTES, AT(shard_size), 1, \
             UINT64_MAX                                                                                                         \
     }
+#define METADATA TEXT("metadata", 0, "FILE", "with --output X.gguf: a GGUF file whose metadata it gets", metadata)
 static const fb_option layout_apply_options[] = {
     TEXT("output", 'o', "FILE", "write the safetensors file there; - is standard output", output),
     SHARD_SIZE,
     FORCE,
     TEXT("config", 0, "FILE", "the model's config.json, from which the layout's parameters follow", config),
+    METADATA,
     LIST("set", 0, "NAME=N", "a parameter of the layout: heads=32; may be repeated", settings),
     FLAG("strict", 0, "also refuse when a row matches nothing, or could not be undone", is_strict),
     DRY_RUN,
@@ -870,6 +902,7 @@ static const fb_option layout_undo_options[] = {
     SHARD_SIZE,
     FORCE,
     TEXT("run", 0, "RUN", "the run of layout apply, if the file does not name it", run),
+    METADATA,
     FLAG("strict", 0, "refuse a file that has other tensors than layout apply made", is_strict),
     STORE,
     JSON,
@@ -900,8 +933,8 @@ const fb_verb fb_layout_verbs[] = {
      .arguments = "LAYOUT[:VERSION] FILE...",
      .summary = "rearranges the tensors of a checkpoint",
      .description =
-         "The files are safetensors files, all shards of a checkpoint, its model.safetensors.index.json, or a folder with\n"
-         "one of these. Shows what each row of the layout did. If anything is refused, writes no file.\n",
+         "The files are safetensors files, all shards of a checkpoint, its model.safetensors.index.json, a folder with one\n"
+         "of these, or a GGUF file. Shows what each row of the layout did. If anything is refused, writes no file.\n",
      .options = layout_apply_options,
      .folder = FB_FOLDER_IS_MADE,
      .run = apply_layout},

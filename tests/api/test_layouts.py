@@ -649,7 +649,7 @@ def test_names_are_shared_by_all_passes(service):
 def test_only_the_layout_that_is_named_is_looked_up(service):
     applied(service, checkpoint(service, file_of(llama())), "gate-up-fused")
     assert service.sql("SELECT name FROM rules") == [["gate-up-fused"]]
-    assert len(service.get("/v1/layouts").json()["items"]) == 8
+    assert len(service.get("/v1/layouts").json()["items"]) == 16
 
 
 def test_numbers_that_are_left_out_are_told(service):

@@ -1,10 +1,13 @@
 """`foldback adapter` beside PEFT: what it merges has the same bytes, and comes out again."""
 
+import contextlib
+import io
 import json
 import os
 import re
 import subprocess
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -14,6 +17,8 @@ import transformers
 peft = pytest.importorskip("peft")
 
 from safetensors.torch import load_file, save_file
+
+from foldback import adapters
 
 ROOT = Path(__file__).parents[2]
 ENVIRONMENT = {**os.environ, "FOLDBACK_BINARY": str(ROOT / "build/foldback"), "OMP_NUM_THREADS": "1"}
@@ -50,13 +55,22 @@ def adapter_of(model: transformers.PreTrainedModel, folder: Path, dtype: torch.d
     save_file({name: tensor.to(dtype) for name, tensor in load_file(file).items()}, file)
 
 
-def foldback(folder: Path, *words: object) -> subprocess.CompletedProcess:
-    text = "from foldback.command import main; main()"
-    return subprocess.run([sys.executable, "-c", text, "adapter", *map(str, words), "--data", str(folder / "store")],
-                          env=ENVIRONMENT, capture_output=True, text=True, timeout=300, check=False)
+@dataclass
+class Done:
+    returncode: int
+    stdout: str
+    stderr: str
 
 
-def said(done: subprocess.CompletedProcess) -> dict:
+def foldback(folder: Path, *words: object) -> Done:
+    """In this process, which has loaded PyTorch."""
+    out, err = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        status = adapters.main([*map(str, words), "--data", str(folder / "store")])
+    return Done(status, out.getvalue(), err.getvalue())
+
+
+def said(done: Done) -> dict:
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 
@@ -106,6 +120,7 @@ CASES = {
 }
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", CASES)
 def test_the_bytes_of_peft_and_back(tmp_path: Path, name: str) -> None:
     case = Case(tmp_path, *CASES[name])
