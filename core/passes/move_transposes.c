@@ -8,7 +8,8 @@
  * next to the convolution that it may go into. Constants with more than one element get that order by calls that FoldConstants
  * folds. A reduction or Gather behind which the axes that are left have the same order needs no transposition.
  *
- * Kept where something beside the graph names a value, and where shapes are not recorded. Exactness: rounds (a reduction may
+ * Kept where something beside the graph names a value, where shapes are not recorded, and where a softmax or reduction goes
+ * along the last axis and would not any more. Exactness: rounds (a reduction may
  * add in another order; all else moves). Reversible.
  */
 #include <stdlib.h>
@@ -158,6 +159,25 @@ static bool keeps_order(const fb_graph *g, fb_node n, const order *before) {
     return dropped != 0;
 }
 
+/* Does the call go along the last axis, whose numbers lie side by side, and would not in the other order? Runtimes are faster
+ * there, and know a LayerNorm that is spelled out there alone. */
+static bool leaves_last_axis(const fb_graph *g, fb_node n, const order *before) {
+    int64_t axis = -1;
+    int at = 0;
+    bool keeps_them;
+    uint32_t axes = 0;
+    if (fb_op_is(g, n, FB_OP_ONNX_SOFTMAX)) {
+        fb_value given = fb_node_kwarg(g, n, "axis");
+        if (given.id) fb_value_is_int(g, given, &axis);
+        if (fb_normalise_axis(axis, before->rank, &at)) axes = (uint32_t)1 << at;
+    } else if (fb_op_is(g, n, FB_OP_ONNX_REDUCE)) {
+        fb_reduction_axes(g, n, before->rank, &axes, &keeps_them);
+    }
+    bool had_last = axes >> (before->rank - 1) & 1, has_last = false;
+    for (int i = 0; i < before->rank; i++) has_last |= (axes >> i & 1) && before->dims[i] == before->rank - 1;
+    return had_last && !has_last;
+}
+
 /* ---- regions ------------------------------------------------------------------------------------------------------------- */
 
 static uint32_t leader_of(search *s, uint32_t node) {
@@ -296,6 +316,7 @@ static bool is_worth_it(search *s, region *r, uint8_t *seen) {
     for (size_t k = 0; k < r->count; k++) {
         fb_node n = r->calls[k];
         if (drops_axes(s->g, n) && !keeps_order(s->g, n, &r->before)) continue;
+        if (leaves_last_axis(s->g, n, &r->before)) return false;
         weigh_inputs(s, r, n, seen, &b);
         if (!drops_axes(s->g, n)) weigh_readers(s, r, n, &back, &b);
     }

@@ -18,10 +18,9 @@ MOVED = {
     "concat": (f"Transpose x > t {LAST}\nNeg x > q\nTranspose q > u {LAST}\nConcat t u > s axis=3\nTranspose s > y {FIRST}",
                ["Neg", "Concat"]),
     "concat-from-the-last": (f"Transpose x > t {LAST}\nConcat t t > s axis=-2\nTranspose s > y {FIRST}", ["Concat"]),
-    "softmax": (f"Transpose x > t {LAST}\nSoftmax t > s\nTranspose s > y {FIRST}", ["Softmax"]),
     "softmax-in-the-middle": (f"Transpose x > t {LAST}\nSoftmax t > s axis=1\nTranspose s > y {FIRST}", ["Softmax"]),
     "mean": (f"Transpose x > t {LAST}\nReduceMean t a > y keepdims=0", ["ReduceMean"]),
-    "mean-that-keeps-axes": (f"Transpose x > t {LAST}\nReduceMean t a > s\nTranspose s > y {FIRST}", ["ReduceMean"]),
+    "mean-that-keeps-axes": (f"Transpose x > t {LAST}\nReduceMean t b > s\nTranspose s > y {FIRST}", ["ReduceMean"]),
     "pad": (f"Transpose x > t {LAST}\nPad t p > s\nTranspose s > y {FIRST}", ["Pad"]),
     "one-row": ("Transpose x > t perm=[2,0,1,3]\nGather t i > y", ["Gather"]),
     "choice": (f"Transpose x > t {LAST}\nGreater t 0.0 > g\nWhere g t v > s\nTranspose s > y {FIRST}", ["Greater", "Where"]),
@@ -33,7 +32,7 @@ MOVED = {
     "another-reader": (f"Transpose x > t {LAST}\nRelu t > r\nTranspose r > y {FIRST}\nNeg t > z", ["Relu", "Neg", "Transpose"]),
     "towards-a-convolution": (f"Conv x k > c\nTranspose c > t {LAST}\nAdd t v > y", ["Conv", "Transpose"]),
 }
-WEIGHTS = [VECTOR, weight("m", 5, 3), KERNEL, whole("a", [1, -2]), whole("i", [1], ()), whole("p", [0, 1, 0, 0, 0, 0, 2, 0])]
+WEIGHTS = [VECTOR, weight("m", 5, 3), KERNEL, whole("a", [1, -2]), whole("b", [-2]), whole("i", [1], ()), whole("p", [0, 1, 0, 0, 0, 0, 2, 0])]
 PASSES = "MoveTransposes FoldConstants MergeViews MoveTransposes MergeViews FoldScaleIntoLinear EliminateDeadCode"
 
 
@@ -45,6 +44,8 @@ def test_moved(shared, name):
 
 
 LEFT = {
+    "a-softmax-along-the-last-axis": f"Transpose x > t {LAST}\nSoftmax t > s\nTranspose s > y {FIRST}",
+    "a-mean-along-the-last-axis": f"Transpose x > t {LAST}\nReduceMean t l > s\nTranspose s > y {FIRST}",
     "another-order": f"Transpose x > t {LAST}\nRelu t > r\nTranspose r > y {LAST}",
     "an-output": f"Transpose x > t {LAST}\nRelu t > y",
     "axes-in-another-order": "Transpose x > t perm=[0,1,3,2]\nReduceMean t b > y keepdims=0",
@@ -57,7 +58,7 @@ LEFT = {
 def test_left(shared, name):
     text = LEFT[name]
     given = {"weights": [numbers("d", [1.0, 2.0, 3.0], (3,))], "inputs": [value("d", shape=(3,))]} if " d " in text else {}
-    given.setdefault("weights", []).append(whole("b", [1]))
+    given.setdefault("weights", []).extend([whole("b", [1]), whole("l", [-1])])
     data = model(text, 18, (2, 3, 4, 5), outputs="y z" if "> z" in text else "y", **given)
     assert fused(shared, data, "MoveTransposes")[0] == [part(one, 4)[0].decode() for one in part(data, 7, 1)]
 
