@@ -14,6 +14,7 @@
  * any strides, and a result of the graph must not start to share memory with another result. Exactness: moves. Reversible.
  */
 #include "core/analysis/alias.h"
+#include "core/analysis/onnx.h"
 #include "core/analysis/onnx_types.h"
 #include "core/analysis/rearrange.h"
 #include "core/analysis/strides.h"
@@ -229,13 +230,27 @@ static fb_node reshape_in(const fb_graph *g, const fb_node *nodes, size_t count)
     return (fb_node){0};
 }
 
+static bool is_within(const fb_graph *g, fb_node n) {
+    return fb_node_at(g, n)->program.id != FB_MAIN_PROGRAM.id;
+}
+
+/* A result of a program within must be a value that this computes. */
+static bool is_result_within(const fb_graph *g, fb_node n) {
+    bool is_result = false;
+    for (uint32_t e = fb_user_first(g, n); e; e = fb_user_next(g, e))
+        is_result |= fb_node_at(g, fb_edge_user(g, e))->opcode == FB_OUTPUT;
+    return is_result && is_within(g, n);
+}
+
 static bool take_ordered(onnx_search *s, fb_node last, fb_node origin, const fb_node *nodes, size_t count) {
     int64_t sizes[FB_ONNX_RANK];
     unsigned char bytes[8 * FB_ONNX_RANK];
     if (fb_onnx_same_shape(s->types, origin, last)) {
+        if (is_result_within(s->m->graph, last)) return false;
         s->becomes[last.id] = ITS_INPUT;
         return true;
     }
+    if (is_within(s->m->graph, last)) return false; /* constants belong to the main program */
     int rank = reshape_in(s->m->graph, nodes, count).id ? fb_onnx_sizes_between(s->types, origin, last, sizes) : -1;
     if (rank < 0) return false;
     for (int i = 0; i < 8 * rank; i++) bytes[i] = (unsigned char)((uint64_t)sizes[i / 8] >> (i % 8 * 8));
@@ -254,6 +269,7 @@ static bool take_permutation(onnx_search *s, const fb_rearrange *last, const fb_
         for (int i = 0; i < last->rank; i++) from[i] = before.dims[from[i]];
     }
     for (int i = 0; i < last->rank; i++) is_same &= from[i] == i;
+    if (is_same && is_result_within(s->m->graph, last->node)) return false;
     s->becomes[last->node.id] = is_same ? ITS_INPUT : A_PERMUTATION;
     fb_buffer_append(&s->dims, from, sizeof from);
     s->match_of[last->node.id] = s->count;
@@ -279,9 +295,17 @@ static void match_onnx_chain(onnx_search *s, const fb_rearrange *last) {
         if (!s->first.id) s->first = last->node;
         if (!is_ordered(last)) s->count++;
         fb_match_found(s->m, nodes, count);
-    } else {
+    } else if (!is_within(s->m->graph, last->node)) {
         fb_refuse_for(s->m, (fb_obstacle){"unknown-shape", "not all sizes of what the last one gives are numbers"}, nodes,
                       count);
+    }
+}
+
+static void match_program(onnx_search *s, fb_program program) {
+    const fb_graph *g = s->m->graph;
+    for (fb_node n = fb_first_node(g, program); n.id && !s->m->failed && fb_matcher_goes_on(s->m); n = fb_next_node(g, n)) {
+        fb_rearrange view;
+        if (view_at(s, n, &view) && !is_inside_onnx(s, &view)) match_onnx_chain(s, &view);
     }
 }
 
@@ -295,10 +319,8 @@ static void match_onnx(fb_matcher *m) {
     onnx_plan *plan = fb_arena_alloc(m->arena, sizeof *plan);
     m->failed |= !fb_constant_list_begin(&s.shapes, m) || !s.types || !s.becomes || !s.match_of || !plan;
     if (!m->failed) memset(s.becomes, 0, limit);
-    for (fb_node n = fb_first_node(g, FB_MAIN_PROGRAM); n.id && !m->failed && fb_matcher_goes_on(m); n = fb_next_node(g, n)) {
-        fb_rearrange view;
-        if (view_at(&s, n, &view) && !is_inside_onnx(&s, &view)) match_onnx_chain(&s, &view);
-    }
+    for (uint32_t program = FB_MAIN_PROGRAM.id; program < fb_programs_to_clean(g) && !m->failed; program++)
+        match_program(&s, (fb_program){program});
     int *dims = fb_arena_alloc(m->arena, s.dims.size + 1);
     fb_constant_plan made;
     m->failed |= !fb_constant_list_end(&s.shapes, &made) || !dims;

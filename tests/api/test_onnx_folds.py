@@ -6,7 +6,7 @@ import struct
 
 import pytest
 from test_onnx import NAMES, contents_of, send, send_set
-from test_onnx_changed import field, graph, made_of, node, number, optimize, part, tensor, value
+from test_onnx_changed import cleaned_within, field, graph, made_of, node, number, optimize, part, tensor, value
 from test_onnx_evaluate import evaluate, judge, stored
 
 FOLDS = ("InlinePrograms", "RemoveNoOps", "FoldShapes", "EvaluateConstants", "FoldConstants", "MergeViews",
@@ -332,3 +332,16 @@ def test_weights_of_a_root_that_many_nodes_read_are_folded(shared):
         now = f"y{i}"
     data = made_of(graph(nodes, [value("x")], [value(now)], weights))
     assert folded(shared, data, "FoldConstants")[0] == ["MatMul"] * count
+
+
+def test_chains_of_views_within(shared):
+    """Of those that need no new sizes: constants are the main program's. A result stays a value of its own."""
+    def turn(x, y, *perm):
+        return node("Transpose", x, y, ints("perm", perm))
+    to_nothing = [turn("s", "@a", 1, 0), turn("@a", "@b", 1, 0), node("Sub", "x @b", "@out")]
+    assert cleaned_within(shared, to_nothing, passes="MergeViews") == (["Sin", "If"], [["Sub"], ["Sub"]])
+    three = [turn("s", "@a", 1, 0), turn("@a", "@b", 1, 0), turn("@b", "@d", 1, 0), turn("@d", "@e", 1, 0),
+             node("Sub", "x @e", "@out")]
+    assert cleaned_within(shared, three, passes="MergeViews") == (["Sin", "If"], [["Sub"], ["Sub"]])
+    result = [turn("s", "@a", 1, 0), turn("@a", "@out", 1, 0)]
+    assert cleaned_within(shared, result, passes="MergeViews") == (["Sin", "If"], [["Transpose"] * 2] * 2)

@@ -32,7 +32,8 @@ MOVED = {
     "another-reader": (f"Transpose x > t {LAST}\nRelu t > r\nTranspose r > y {FIRST}\nNeg t > z", ["Relu", "Neg", "Transpose"]),
     "towards-a-convolution": (f"Conv x k > c\nTranspose c > t {LAST}\nAdd t v > y", ["Conv", "Transpose"]),
 }
-WEIGHTS = [VECTOR, weight("m", 5, 3), KERNEL, whole("a", [1, -2]), whole("b", [-2]), whole("i", [1], ()), whole("p", [0, 1, 0, 0, 0, 0, 2, 0])]
+WEIGHTS = [VECTOR, weight("m", 5, 3), KERNEL, whole("a", [1, -2]), whole("b", [-2]), whole("i", [1], ()),
+           whole("p", [0, 1, 0, 0, 0, 0, 2, 0])]
 PASSES = "MoveTransposes FoldConstants MergeViews MoveTransposes MergeViews FoldScaleIntoLinear EliminateDeadCode"
 
 
