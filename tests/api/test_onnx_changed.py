@@ -46,6 +46,7 @@ def made_of(body, ir=8, opset=17, rest=b""):
 
 def optimize(service, data, passes="cleanup"):
     run = send(service, data, "?" + "&".join(f"pass={one}" for one in passes.split()), path="/v1/optimize").json()
+    assert "result" in run, run
     return run, service.get(f"/v1/graphs/{run['result']}/archive")
 
 

@@ -336,12 +336,12 @@ def test_weights_of_a_root_that_many_nodes_read_are_folded(shared):
 
 def test_chains_of_views_within(shared):
     """Of those that need no new sizes: constants are the main program's. A result stays a value of its own."""
-    def turn(x, y, *perm):
-        return node("Transpose", x, y, ints("perm", perm))
-    to_nothing = [turn("s", "@a", 1, 0), turn("@a", "@b", 1, 0), node("Sub", "x @b", "@out")]
+    def turn(x, y):
+        return node("Transpose", x, y)
+    to_nothing = [turn("s", "@a"), turn("@a", "@b"), node("Sub", "x @b", "@out")]
     assert cleaned_within(shared, to_nothing, passes="MergeViews") == (["Sin", "If"], [["Sub"], ["Sub"]])
-    three = [turn("s", "@a", 1, 0), turn("@a", "@b", 1, 0), turn("@b", "@d", 1, 0), turn("@d", "@e", 1, 0),
+    three = [turn("s", "@a"), turn("@a", "@b"), turn("@b", "@d"), turn("@d", "@e"),
              node("Sub", "x @e", "@out")]
     assert cleaned_within(shared, three, passes="MergeViews") == (["Sin", "If"], [["Sub"], ["Sub"]])
-    result = [turn("s", "@a", 1, 0), turn("@a", "@out", 1, 0)]
+    result = [turn("s", "@a"), turn("@a", "@out")]
     assert cleaned_within(shared, result, passes="MergeViews") == (["Sin", "If"], [["Transpose"] * 2] * 2)
