@@ -17,6 +17,7 @@ import transformers
 peft = pytest.importorskip("peft")
 
 from safetensors.torch import load_file, save_file
+from sample import IS_SHORT
 
 from foldback import adapters
 
@@ -271,6 +272,7 @@ def test_tied_embeddings(tmp_path: Path) -> None:
     assert (tmp_path / "back.safetensors").read_bytes() == (tmp_path / "base/model.safetensors").read_bytes()
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("member, value, reason", [
     ("use_dora", True, "use_dora"), ("modules_to_save", ["lm_head"], "modules_to_save"), ("peft_type", "IA3", "IA3"),
     ("bias", "all", "biases"), ("r", 3, "rank"), ("lora_bias", True, "lora_bias")])
@@ -282,6 +284,7 @@ def test_other_adapters_are_refused(tmp_path: Path, member: str, value: object, 
     assert done.returncode == 1 and reason in done.stderr and not (tmp_path / "merged.safetensors").exists()
 
 
+@pytest.mark.skipif(IS_SHORT, reason="a part of the long form")
 def test_memory_holds_a_tensor(tmp_path: Path) -> None:
     """Of files of 320 MB, in tensors of 4 MB each, memory has a few."""
     names = [f"model.layers.{i}.self_attn.q_proj" for i in range(80)]

@@ -16,6 +16,7 @@ gguf = pytest.importorskip("gguf")
 
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
+from sample import IS_SHORT
 
 BINARY = Path(__file__).parents[2] / "build/foldback"
 SIZES = {"vocab_size": 64, "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2, "num_attention_heads": 4,
@@ -292,6 +293,7 @@ def test_no_file_is_left(tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == ["cut.gguf", "hf.gguf", "model.gguf", "store"]
 
 
+@pytest.mark.skipif(IS_SHORT, reason="a part of the long form")
 def test_larger_than_memory(tmp_path: Path) -> None:
     """A file of 600 MB in 200 MB of memory."""
     state = {f"model.layers.{i}.self_attn.q_proj.weight": torch.full((2048, 2048), float(i), dtype=torch.bfloat16)

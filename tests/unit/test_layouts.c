@@ -392,7 +392,7 @@ static const struct {
      NULL,
      {{"a.o_proj.weight", 2, {2, 4}, q}},
      0,
-     "does-not-divide a.o_proj.weight: r * (heads / ranks * head_dim): 2 is not a multiple of 4"},
+     "does-not-divide a.o_proj.weight: r * (heads / ranks * v_head_dim): 2 is not a multiple of 4"},
     /* what belongs to a weight */
     {"'own'",
      MOVE,
