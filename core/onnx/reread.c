@@ -73,7 +73,7 @@ static fb_node item_of(const fb_graph *graph, fb_node call, int64_t index) {
 }
 
 static bool is_written_as_constant(pairing *p, fb_node node) {
-    return is_of_tensor(p->graph, node) && p->w->names[node.id].size && onnx_stays_constant(p->w, node);
+    return is_of_tensor(p->graph, node) && p->w->names[node.id].size && onnx_is_constant(p->w, node);
 }
 
 static bool pair_program(pairing *p, fb_program is, fb_program again) {

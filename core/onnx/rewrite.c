@@ -216,13 +216,19 @@ static fb_node call_of_item(const fb_graph *graph, fb_node node) {
     return onnx_is_item(graph, node) ? fb_value_node(graph, fb_node_arg(graph, node, 0)) : (fb_node){0};
 }
 
-bool onnx_stays_constant(onnx_writer *w, fb_node node) {
-    return fb_node_at(w->graph, node)->opcode == FB_GET_ATTR && w->twins[node.id].id &&
-           onnx_note_of(w, w->before, w->twins[node.id]).node >= 0 && onnx_note_of(w, w->graph, node).node >= 0;
+static const onnx_function *find_function(onnx_writer *w, const char *target);
+
+bool onnx_is_constant(onnx_writer *w, fb_node node) {
+    const fb_node_row *row = fb_node_at(w->graph, node);
+    fb_node twin = w->twins[node.id];
+    if (row->opcode != FB_GET_ATTR) return false;
+    if (twin.id) return onnx_note_of(w, w->before, twin).node >= 0 && onnx_note_of(w, w->graph, node).node >= 0;
+    fb_module owner = fb_program_at(w->graph, row->program)->owner;
+    return owner.id && find_function(w, fb_text(w->graph, fb_module_at(w->graph, owner)->path));
 }
 
 static bool is_initializer(onnx_writer *w, fb_node node) {
-    return fb_node_at(w->graph, node)->opcode == FB_GET_ATTR && !onnx_stays_constant(w, node);
+    return fb_node_at(w->graph, node)->opcode == FB_GET_ATTR && !onnx_is_constant(w, node);
 }
 
 static bool is_given(onnx_writer *w, fb_node node) {
@@ -814,13 +820,12 @@ static bool put_call(onnx_writer *w, scope *s, fb_node node, onnx_node *made, in
 static bool put_constant(onnx_writer *w, const scope *s, fb_node node, onnx_node *made, int64_t *index) {
     fb_node twin = w->twins[node.id];
     onnx_note note = twin.id ? onnx_note_of(w, w->before, twin) : (onnx_note){.node = -1};
-    if (note.node < 0 || (size_t)note.node >= s->node_count)
-        return onnx_refuse_change(w, "the function's weight %s is new", fb_node_name(w->graph, node));
-    const onnx_node *was = &s->nodes[note.node];
-    *made = *was;
-    *index = note.node;
+    bool is_new = note.node < 0 || (size_t)note.node >= s->node_count;
+    *made = is_new ? (onnx_node){.op_type = literal("Constant")} : s->nodes[note.node];
+    if (is_new) onnx_set(&made->head, ONNX_node_op_type);
+    *index = is_new ? -1 : note.node;
     if (!put_names(w, &w->names[node.id], 1, &made->head, ONNX_node_output, &made->output)) return false;
-    if (is_same_tensor(w, node, twin)) return !w->status;
+    if (!is_new && is_same_tensor(w, node, twin)) return !w->status;
     onnx_attribute *attribute = make(w, 1, sizeof *attribute);
     if (!attribute) return false;
     *attribute = (onnx_attribute){.name = literal("value"), .type = 4, .t = make(w, 1, sizeof *attribute->t)};
@@ -1066,6 +1071,8 @@ static bool check_bindings(onnx_writer *w, const scope *s, const onnx_entry *ite
 
 static bool check_training(onnx_writer *w, const scope *s) {
     bool ok = true;
+    if (w->model.training_info.count && fb_graph_opset(w->graph) != fb_graph_opset(w->before))
+        return onnx_refuse_change(w, "the nodes of its training_info are of the old opset");
     for (size_t i = 0; i < w->model.training_info.count && ok; i++) {
         const onnx_training *one = &w->model.training_info.items[i];
         const onnx_graph *graphs[] = {one->initialization, one->algorithm};

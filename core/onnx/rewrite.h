@@ -58,8 +58,8 @@ static inline bool onnx_is_item(const fb_graph *graph, fb_node node) {
 bool onnx_refuse_change(onnx_writer *w, const char *format, ...) __attribute__((format(printf, 2, 3)));
 bool onnx_writer_no_memory(onnx_writer *w);
 onnx_note onnx_note_of(onnx_writer *w, const fb_graph *graph, fb_node node);
-/* A Constant that the graph still has as such; a pass may have made an initializer of it. */
-bool onnx_stays_constant(onnx_writer *w, fb_node node);
+/* Is the weight a Constant of the model: one that the graph still has as such, or a new one of a function? */
+bool onnx_is_constant(onnx_writer *w, fb_node node);
 /* Fills `model`. */
 bool onnx_rewrite_model(onnx_writer *w);
 /* Does the model that was written, read again, say what the graph says? */

@@ -8,7 +8,11 @@ import re
 import pytest
 from conftest import ROOT
 from test_onnx import send
+from test_onnx_changed import field, graph, made_of, node, number, optimize, part, value
 from test_onnx_evaluate import SUITES, cases_of, evaluate, judge
+from test_onnx_folds import unshaped
+from test_onnx_formulas import model
+from test_onnx_fusions import fused, weight
 
 ROWS = (ROOT / "core" / "operators" / "onnx_operators.def").read_text()
 VERSIONS = {name: [*map(int, numbers.split(","))]
@@ -102,3 +106,80 @@ def test_cases_rise(new_service, rose_in_all, suite):
     rose_in_all |= rose
     assert not faults
     assert counts["rose"] > 0
+
+
+RAISED = {
+    "rows": ("Softmax x > y", 11, (2, 3, 4), ["Flatten", "Softmax", "Shape", "Reshape"]),
+    "rows-of-none": ("Softmax x > y", 11, (2, 0, 4), ["Flatten", "Softmax", "Shape", "Reshape"]),
+    "rows-by-the-first-axis": ("LogSoftmax x > y axis=0", 12, (2, 3, 4), ["Flatten", "LogSoftmax", "Shape", "Reshape"]),
+    "last-axis": ("Hardmax x > y axis=2", 12, (2, 3, 4), ["Hardmax"]),
+    "axes": ("Unsqueeze x > u axes=[0]\nReduceL2 u > y axes=[1,-1] keepdims=0", 12, (2, 3, 4), ["Unsqueeze", "ReduceL2"]),
+    "all-axes": ("ReduceMax x > y keepdims=0", 12, (2, 3, 4), ["ReduceMax"]),
+    "parts": ("Split x > y,z axis=1", 13, (2, 4, 4), ["Split"]),
+    "sizes-of-parts": ("Split x > y,z axis=1 split=[1,3]", 12, (2, 4, 4), ["Split"]),
+    "training-goes": ("Dropout x > y ratio=0.25", 11, (2, 3, 4), ["Dropout"]),
+    "mask": ("Dropout x > d,m ratio=0.25\nWhere m d x > y", 11, (2, 3, 4), ["Dropout", "Where"]),
+}
+
+
+@pytest.mark.parametrize("name", RAISED)
+def test_raised(shared, name):
+    text, opset, shape, wanted = RAISED[name]
+    data = model(text, opset, shape, outputs="y z" if ",z" in text else "y")
+    run, written = optimize(shared, data, "RaiseOpset")
+    assert part(written.body, 8, 2) == [LAST] and not run["passes"][0]["refused"]
+    assert fused(shared, data, "RaiseOpset")[0] == wanted
+
+
+LEFT = {
+    "ceil": ("AveragePool x > y ceil_mode=1 kernel_shape=[2]", "version-differs"),
+    "all-or-nothing": ("Relu x > r\nMaxPool r > y ceil_mode=1 kernel_shape=[2]", "version-differs"),
+    "scale-of-one-number": ("QuantizeLinear x s > q\nDequantizeLinear q s > y", "version-differs"),
+    "a-later-operator": ("Mish x > y", "unknown-operator"),
+}
+
+
+@pytest.mark.parametrize("name", LEFT)
+def test_left(shared, name):
+    text, reason = LEFT[name]
+    data = model(text, 11, (2, 3, 4), weights=[weight("s", 1)])
+    run, written = optimize(shared, data, "RaiseOpset")
+    assert {one["reason"] for one in run["passes"][0]["refused"]} == {reason}
+    assert run["result"] == run["source"] and written.body == data
+
+
+def function(text, opset):
+    """Of the domain d, which takes x and gives y, and imports that opset."""
+    nodes = b"".join(field(7, one) for one in part(model(text, opset), 7, 1))
+    imports = field(9, field(1, "") + number(2, opset))
+    return field(25, field(1, "f") + field(4, "x") + field(5, "y") + nodes + imports + field(10, "d"))
+
+
+@pytest.mark.parametrize("opset,rises", [(12, True), (13, True), (24, False)])
+def test_a_function_has_an_opset_of_its_own(shared, opset, rises):
+    """All of the model rises; a function that is of a later opset does not fall."""
+    text = "ReduceMean x > m axes=[-1]\nTranspose m > y" if opset < 18 else "Relu x > t\nTranspose t > y"
+    call = field(1, field(1, "x") + field(2, "y") + field(4, "f") + field(7, "d"))
+    rest = field(8, field(1, "d") + number(2, 1)) + function(text, opset)
+    data = made_of(graph([call], [value("x", shape=(2, 3))], [unshaped("y")]), opset=12, rest=rest)
+    run, written = optimize(shared, data, "RaiseOpset")
+    refused = {one["reason"] for one in run["passes"][0]["refused"]}
+    assert refused == (set() if rises else {"version-differs"})
+    if rises:
+        assert part(written.body, 25, 9, 2) == [LAST] and LAST in part(written.body, 8, 2)
+        assert [one.decode() for one in part(written.body, 25, 7, 4)] == ["Constant", "ReduceMean", "Transpose"]
+    fused(shared, data, "RaiseOpset")
+
+
+def test_nodes_beside_the_graph_keep_their_opset(shared):
+    """A model is not written whose training_info would be of another opset than its nodes were meant for."""
+    algorithm = field(2, graph([node("Relu", "x", "z")], [], [unshaped("z")]))
+    data = model("Relu x > y", 12) + field(20, algorithm)
+    run, written = optimize(shared, data, "RaiseOpset")
+    assert run["result"] != run["source"] and written.status == 409 and "training_info" in written.json()["detail"]
+
+
+def test_passes_write_what_the_later_opset_has(shared):
+    text = "Div x 1.4142135 > a\nErf a > e\nAdd e 1.0 > o\nMul x o > p\nMul p 0.5 > y"
+    assert fused(shared, model(text, 12), "FuseActivation") == (["Div", "Erf", "Add", "Mul", "Mul"], {"opset-too-old"})
+    assert fused(shared, model(text, 12), "RaiseOpset FuseActivation")[0] == ["Gelu"]
