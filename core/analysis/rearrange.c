@@ -47,14 +47,15 @@ bool fb_rearrange_at(const fb_graph *graph, fb_node node, fb_rearrange *found) {
     if (fb_graph_is_onnx(graph))
         return row->shape.id && fb_onnx_rearrange(graph, node, fb_shape_rank(graph, row->shape), found) &&
                fb_node_at(graph, found->input)->shape.id && !fb_op_effects(graph, node).is_named;
-    if (op == FB_OP_UNKNOWN || (op & FB_OP_IN_PLACE) || !row->shape.id || fb_op_effects(graph, node).is_unknown) return false;
+    if (op == FB_OP_UNKNOWN || (op & FB_OP_IN_PLACE) || !row->shape.id) return false;
     fb_shape_call call = {.graph = graph, .node = node, .op = op, .is_module = row->opcode == FB_CALL_MODULE};
     found->node = node;
     found->input = fb_value_node(graph, fb_first_argument(graph, node));
     found->rank = fb_shape_rank(graph, row->shape);
     if (!found->input.id || found->rank > FB_MAX_RANK) return false;
     const fb_node_row *input = fb_node_at(graph, found->input);
-    return input->shape.id && row->dtype && row->dtype == input->dtype && read_form(&call, found);
+    return input->shape.id && row->dtype && row->dtype == input->dtype && read_form(&call, found) &&
+           !fb_op_effects(graph, node).is_unknown;
 }
 
 bool fb_permutation_at(const fb_graph *graph, fb_node node, fb_rearrange *found) {

@@ -367,15 +367,19 @@ static bool linear_of_sum(const fb_graph *graph, fb_node node, fb_linear *linear
 }
 
 fb_node fb_with_bias(const fb_graph *graph, fb_node node) {
+    if (!fb_op_is(graph, node, FB_OP_MATMUL) || fb_node_at(graph, node)->user_count != 1 || !fb_graph_is_onnx(graph))
+        return node;
     fb_linear linear = {0};
-    bool is_alone = fb_graph_is_onnx(graph) && fb_op_is(graph, node, FB_OP_MATMUL) && fb_node_at(graph, node)->user_count == 1;
-    fb_node sum = is_alone ? fb_edge_user(graph, fb_user_first(graph, node)) : (fb_node){0};
-    return sum.id && fb_op_is(graph, sum, FB_OP_ADD) && linear_of_sum(graph, sum, &linear) ? sum : node;
+    fb_node sum = fb_edge_user(graph, fb_user_first(graph, node));
+    return fb_op_is(graph, sum, FB_OP_ADD) && linear_of_sum(graph, sum, &linear) ? sum : node;
 }
 
 bool fb_linear_at(const fb_graph *graph, fb_node node, fb_linear *linear) {
-    fb_linear found = {.origin = node, .weight_factor = 1, .bias_factor = 1};
     fb_op op = fb_node_op(graph, node);
+    bool may_be = op == FB_OP_LINEAR || op == FB_OP_ADDMM || op == FB_OP_MM || op == FB_OP_ONNX_GEMM || op == FB_OP_MATMUL ||
+                  op == FB_OP_ADD;
+    if (!may_be) return false;
+    fb_linear found = {.origin = node, .weight_factor = 1, .bias_factor = 1};
     bool is_function = fb_node_at(graph, node)->opcode == FB_CALL_FUNCTION, is_linear = false;
     if (op == FB_OP_LINEAR && is_function) is_linear = linear_of_function(graph, node, &found);
     else if (op == FB_OP_LINEAR) is_linear = linear_of_module_call(graph, node, &found);

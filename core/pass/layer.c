@@ -102,7 +102,7 @@ fb_obstacle fb_read_obstacle(fb_matcher *m, fb_node read) {
 }
 
 fb_obstacle fb_named_obstacle(const fb_graph *g, fb_node call) {
-    return fb_op_effects(g, call).is_named ? fb_effect_obstacle(g, call) : FB_NO_OBSTACLE;
+    return fb_dialect_facts_of(g)->has_names && fb_op_effects(g, call).is_named ? fb_effect_obstacle(g, call) : FB_NO_OBSTACLE;
 }
 
 fb_obstacle fb_layer_obstacle(fb_matcher *m, const fb_layer *layer) {
