@@ -1,6 +1,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/base/sort.h"
 #include "core/json/scan.h"
 #include "core/weights/gguf.h"
 
@@ -240,7 +241,7 @@ static fb_status check_places(reader *r, fb_gguf *file) {
                     file->data <= r->size - tensor->offset && tensor->size <= r->size - tensor->offset - file->data;
         tensor->offset += file->data;
     }
-    if (is_right) qsort(order, file->count, sizeof(fb_gguf_tensor *), by_offset);
+    if (is_right) fb_sort(order, file->count, sizeof(fb_gguf_tensor *), by_offset);
     for (size_t i = 0; i < file->count && is_right; i++) {
         is_right = order[i]->offset >= end;
         end = order[i]->offset + order[i]->size;
@@ -258,7 +259,7 @@ static fb_status check_names(reader *r, const fb_gguf *file) {
     if (!names) return fb_fail_memory(r->error);
     bool is_double = false;
     for (size_t i = 0; i < file->count; i++) names[i] = file->tensors[i].name;
-    qsort(names, file->count, sizeof *names, by_name);
+    fb_sort(names, file->count, sizeof *names, by_name);
     for (size_t i = 1; i < file->count; i++) is_double |= strcmp(names[i - 1], names[i]) == 0;
     free(names);
     return is_double ? wrong(r, "two tensors have one name") : FB_OK;
