@@ -354,9 +354,8 @@ static void match_region(search *s, uint32_t first, uint8_t *seen) {
 }
 
 /* In PyTorch nothing is to be gained. */
-static void match(fb_matcher *m, fb_node n) {
+static void match_graph(fb_matcher *m) {
     (void)m;
-    (void)n;
 }
 
 static void match_onnx(fb_matcher *m) {
@@ -558,7 +557,7 @@ const fb_pass fb_move_transposes = {
     .reversible = true,
     .preserves_computation = true,
     .reads_onnx = true,
-    .match = match,
+    .match_graph = match_graph,
     .match_onnx = match_onnx,
     .edit = edit,
 };
