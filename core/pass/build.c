@@ -218,6 +218,14 @@ fb_obstacle fb_linear_obstacle(const fb_graph *g, fb_dtype dtype) {
                : FB_NO_OBSTACLE;
 }
 
+fb_obstacle fb_unscaled_obstacle(const fb_graph *g, const fb_norm *norm) {
+    bool is_spelled = norm->unscaled.id && dialect_of(g, norm->node) == ONNX;
+    return is_spelled && !version_of(g, norm->is_centred ? FB_MADE_LAYER_NORM : FB_MADE_RMS_NORM)
+               ? (fb_obstacle){"opset-too-old",
+                               "runtimes find a norm that is spelled out by its scale; RaiseOpset allows the operator"}
+               : FB_NO_OBSTACLE;
+}
+
 fb_new_linear fb_linear_call(fb_graph *g, fb_value x, fb_value weight, fb_value bias, bool is_packed) {
     bool is_gemm = fb_graph_is_onnx(g), is_addmm = is_packed && !is_gemm;
     fb_new_linear made = {is_addmm ? FB_MADE_ADDMM : FB_MADE_LINEAR, {0}, FB_VALUE_EMPTY_MAP};

@@ -58,6 +58,11 @@ bool fb_dequantize_takes_vector(const fb_graph *graph);
 /* Why a weight of that dtype can't be kept so: "opset-too-old", "unsupported-dtype". */
 fb_obstacle fb_dequantize_obstacle(const fb_graph *graph, fb_dtype dtype);
 
+/* Why the scale and shift of this norm must stay with it: "opset-too-old". A runtime computes an ONNX norm that is spelled out as
+ * one, which it knows by its scale, so without it the model would be slower. Where the opset has the operator, FuseNorm makes it
+ * of what is left. */
+fb_obstacle fb_unscaled_obstacle(const fb_graph *graph, const fb_norm *norm);
+
 /* x, a node or number, cast before `before`; like its reader, or like what gives it. */
 fb_node fb_build_cast(fb_rewrite *rewrite, fb_node before, fb_node reader, fb_node x, fb_dtype dtype);
 /* x with a column of ones behind its last, before `call`, a Linear that reads it; "no-features", "unsupported-form", "dtype" or

@@ -22,6 +22,7 @@
 #include "core/analysis/infer.h"
 #include "core/analysis/strides.h"
 #include "core/base/map.h"
+#include "core/pass/build.h"
 #include "core/pass/layer.h"
 #include "core/pass/views.h"
 #include "core/weights/recipe.h"
@@ -181,6 +182,7 @@ static void match(fb_matcher *m, fb_node n) {
     bool is_marked = false;
     for (size_t i = 1; i < count; i++) is_marked |= fb_is_marked(m, nodes[i]);
     if (!obstacle.code) obstacle = norm_obstacle(m, &norm);
+    if (!obstacle.code) obstacle = fb_unscaled_obstacle(m->graph, &norm);
     bool has_linear = false;
     for (size_t i = 1; i < count; i++) {
         fb_linear linear;

@@ -30,6 +30,7 @@
 #include "core/analysis/infer.h"
 #include "core/analysis/shape.h"
 #include "core/analysis/view.h"
+#include "core/pass/build.h"
 #include "core/pass/layer.h"
 #include "core/pass/pass.h"
 #include "core/pass/views.h"
@@ -420,12 +421,15 @@ static void refuse_views(fb_matcher *m, fb_node n) {
 
 static void match(fb_matcher *m, fb_node n) {
     scale_fold after = {0}, before = {0};
+    fb_norm norm;
     fb_obstacle obstacle = FB_NO_OBSTACLE, other = FB_NO_OBSTACLE;
     bool is_after = scale_after_at(m->graph, n, &after), is_before = scale_before_at(m->graph, n, &before);
     if (is_after && fb_is_marked(m, after.host.layer.call)) is_after = false; /* refused already, as already-transformed */
     if (is_before && fb_is_marked(m, before.host.layer.call)) is_before = false;
     if (is_after && !(obstacle = scale_obstacle(m, &after)).code) {
         take_row(m, &after);
+    } else if (is_before && fb_norm_at(m->graph, n, &norm) && (other = fb_unscaled_obstacle(m->graph, &norm)).code) {
+        fb_refuse_for(m, other, (fb_node[]){n, before.host.layer.call}, 2);
     } else if (is_before && !(other = scale_obstacle(m, &before)).code) {
         fb_match_found_as(m, &(scale_row){.call = before.host.layer.call, .constants = {n}, .count = 1}, sizeof(scale_row));
     } else if (is_after) {
