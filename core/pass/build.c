@@ -218,12 +218,14 @@ fb_obstacle fb_linear_obstacle(const fb_graph *g, fb_dtype dtype) {
                : FB_NO_OBSTACLE;
 }
 
+bool fb_lacks_operator(const fb_graph *g, fb_node like, fb_made made) {
+    return dialect_of(g, like) == ONNX && !version_of(g, made);
+}
+
 fb_obstacle fb_unscaled_obstacle(const fb_graph *g, const fb_norm *norm) {
-    bool is_spelled = norm->unscaled.id && dialect_of(g, norm->node) == ONNX;
-    return is_spelled && !version_of(g, norm->is_centred ? FB_MADE_LAYER_NORM : FB_MADE_RMS_NORM)
-               ? (fb_obstacle){"opset-too-old",
-                               "runtimes find a norm that is spelled out by its scale; RaiseOpset allows the operator"}
-               : FB_NO_OBSTACLE;
+    bool lacks =
+        norm->unscaled.id && fb_lacks_operator(g, norm->node, norm->is_centred ? FB_MADE_LAYER_NORM : FB_MADE_RMS_NORM);
+    return lacks ? FB_TOO_OLD_FOR_A_FORMULA : FB_NO_OBSTACLE;
 }
 
 fb_new_linear fb_linear_call(fb_graph *g, fb_value x, fb_value weight, fb_value bias, bool is_packed) {

@@ -58,9 +58,14 @@ bool fb_dequantize_takes_vector(const fb_graph *graph);
 /* Why a weight of that dtype can't be kept so: "opset-too-old", "unsupported-dtype". */
 fb_obstacle fb_dequantize_obstacle(const fb_graph *graph, fb_dtype dtype);
 
-/* Why the scale and shift of this norm must stay with it: "opset-too-old". A runtime computes an ONNX norm that is spelled out as
- * one, which it knows by its scale, so without it the model would be slower. Where the opset has the operator, FuseNorm makes it
- * of what is left. */
+/* Does the dialect have the operator, and the model's opset not? */
+bool fb_lacks_operator(const fb_graph *graph, fb_node like, fb_made made);
+/* Runtimes compute an ONNX formula that they know as one call. They know it by all of its parts, so a model is slower without
+ * one of them, unless the opset has the operator: then a pass makes that. */
+#define FB_TOO_OLD_FOR_A_FORMULA                                                                                               \
+    ((fb_obstacle){"opset-too-old",                                                                                            \
+                   "runtimes find what is spelled out here by this part of it; RaiseOpset brings the operator"})
+/* Why the scale and shift of this norm must stay with it: that. */
 fb_obstacle fb_unscaled_obstacle(const fb_graph *graph, const fb_norm *norm);
 
 /* x, a node or number, cast before `before`; like its reader, or like what gives it. */

@@ -419,16 +419,33 @@ static void refuse_views(fb_matcher *m, fb_node n) {
     }
 }
 
+/* Adds a number to the erf or tanh of something. */
+static bool is_gate(const fb_graph *g, fb_node n) {
+    for (uint32_t e = n.id && fb_op_is(g, n, FB_OP_ADD) ? fb_input_first(g, n) : 0; e; e = fb_input_next(g, e))
+        if (fb_op_is(g, fb_edge_input(g, e), FB_OP_ERF) || fb_op_is(g, fb_edge_input(g, e), FB_OP_TANH)) return true;
+    return false;
+}
+
+/* Why an ONNX formula keeps its last factor, by which runtimes find it where the opset lacks the operator: that of a norm, or
+ * the half of a GELU, x (1 + erf(…)) / 2. */
+static fb_obstacle formula_obstacle(const fb_graph *g, fb_node factor, fb_node input) {
+    fb_norm norm;
+    if (fb_norm_at(g, factor, &norm)) return fb_unscaled_obstacle(g, &norm);
+    bool is_product = input.id && fb_op_is(g, input, FB_OP_MUL) && fb_lacks_operator(g, factor, FB_MADE_GELU);
+    for (uint32_t e = is_product ? fb_input_first(g, input) : 0; e; e = fb_input_next(g, e))
+        if (is_gate(g, fb_edge_input(g, e))) return FB_TOO_OLD_FOR_A_FORMULA;
+    return FB_NO_OBSTACLE;
+}
+
 static void match(fb_matcher *m, fb_node n) {
     scale_fold after = {0}, before = {0};
-    fb_norm norm;
     fb_obstacle obstacle = FB_NO_OBSTACLE, other = FB_NO_OBSTACLE;
     bool is_after = scale_after_at(m->graph, n, &after), is_before = scale_before_at(m->graph, n, &before);
     if (is_after && fb_is_marked(m, after.host.layer.call)) is_after = false; /* refused already, as already-transformed */
     if (is_before && fb_is_marked(m, before.host.layer.call)) is_before = false;
     if (is_after && !(obstacle = scale_obstacle(m, &after)).code) {
         take_row(m, &after);
-    } else if (is_before && fb_norm_at(m->graph, n, &norm) && (other = fb_unscaled_obstacle(m->graph, &norm)).code) {
+    } else if (is_before && (other = formula_obstacle(m->graph, n, before.affine.input)).code) {
         fb_refuse_for(m, other, (fb_node[]){n, before.host.layer.call}, 2);
     } else if (is_before && !(other = scale_obstacle(m, &before)).code) {
         fb_match_found_as(m, &(scale_row){.call = before.host.layer.call, .constants = {n}, .count = 1}, sizeof(scale_row));
