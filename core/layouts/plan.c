@@ -97,7 +97,7 @@ static size_t put_step(const planning *p, const step *steps, size_t count, fb_bu
     return 1;
 }
 
-/* What is done to the made tensor, the first of it first. */
+/* Steps on the made tensor, in order. */
 static void put_steps(planning *p, fb_value from, fb_buffer *out) {
     step steps[FB_RECIPE_MAX_DEPTH];
     size_t count = 0;

@@ -3,8 +3,8 @@
  *     x ── Transpose(0, 2, 3, 1) ── Add(·, b) ── Relu ── Transpose(0, 3, 1, 2) ── y        x ── Add(·, b) ── Relu ── y
  *
  * Of ONNX models, whose Transpose copies: those of Keras have one on each side of a convolution. In PyTorch a transposition is
- * a view, and these calls read it as it lies. What hangs together of calls element by element, Concat, Pad, Softmax and
- * reductions computes in the other order of axes, if fewer transpositions are left then; or as many, where a constant comes
+ * a view, and these calls read any view. A region of connected calls (element by element, Concat, Pad, Softmax and reductions)
+ * computes in the other order of axes, if fewer transpositions are left then; or as many, where a constant comes
  * next to the convolution that it may go into. Constants with more than one element get that order by calls that FoldConstants
  * folds. A reduction or Gather behind which the axes that are left have the same order needs no transposition.
  *
@@ -259,7 +259,7 @@ static bool gives_convolution(const fb_graph *g, fb_node n) {
     return op == FB_OP_ONNX_CONV || op == FB_OP_ONNX_CONV_TRANSPOSE || op == FB_OP_ONNX_BATCH_NORM;
 }
 
-/* What a call reads: each value once, as those before it in `seen` were. */
+/* Weighs the values that a call reads, each once: those in `seen` were weighed before. */
 static void weigh_inputs(const search *s, const region *r, fb_node n, uint8_t *seen, balance *b) {
     const fb_graph *g = s->g;
     uint32_t count = data_of(g, n);
@@ -284,7 +284,7 @@ static void weigh_inputs(const search *s, const region *r, fb_node n, uint8_t *s
     }
 }
 
-/* What reads a call. */
+/* Weighs the readers of a call. */
 static void weigh_readers(const search *s, const region *r, fb_node n, const order *back, balance *b) {
     const fb_graph *g = s->g;
     bool is_read_as_it_was = false;

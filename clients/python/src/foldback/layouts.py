@@ -638,7 +638,7 @@ def _weights_beside(path: Path) -> dict[str, tuple[int, ...]] | None:
 def from_transformers(config: Path_, *, name: str | None = None) -> dict[str, Any]:
     """The layout by which `from_pretrained` of the installed transformers reads a checkpoint.
 
-    `config` is a config.json or a folder with one. If model.safetensors or its index lies beside it, the rows are for the
+    `config` is a config.json or a folder with one. If model.safetensors or its index is beside it, the rows are for the
     tensors of these files; otherwise for the names that the mapping turns the model's tensors back to. `name` is the layout's
     (transformers-MODEL_TYPE).
 
@@ -675,7 +675,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog="foldback layout from-transformers",
         description="Writes the layout by which from_pretrained of the installed transformers reads a checkpoint: foldback "
-        "layout put stores it. If model.safetensors or its index lies beside the configuration, the rows are for its tensors.",
+        "layout put stores it. If model.safetensors or its index is beside the configuration, the rows are for its tensors.",
     )
     parser.add_argument("config", metavar="CONFIG", help="a config.json, or a folder with one")
     parser.add_argument("-o", "--output", metavar="FILE", help="instead of the standard output")

@@ -168,8 +168,8 @@ def _spelled(value: Any) -> str:
 
 
 DEFAULTS = {"minimum_gain": 1, "gradients": False, "exactness": "moves", "maximum_bytes": 4194304, "maximum_growth": 1048576,
-            "masked_rows": False, "asserts": False, "detach": False, "float_zeros": False, "parameters": {}, "keep": [],
-            "cast_outputs": True, "bits": 8, "group_size": 128}  # of the passes' parameters
+            "to": 23, "masked_rows": False, "asserts": False, "detach": False, "float_zeros": False, "parameters": {},
+            "keep": [], "cast_outputs": True, "bits": 8, "group_size": 128}  # of the passes' parameters
 
 
 _SECOND = ("ChangeTrueDivToMulByInverse", "ConvertPrecision", "FoldConstants", "FoldNormIntoLinear", "FoldPad",
