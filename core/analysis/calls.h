@@ -22,7 +22,7 @@ bool fb_call_exists(const fb_graph *graph, fb_node node);
  * `torch.ops.aten.pow.Tensor_Scalar`, of `operator.iadd` it is `operator.add`. False when the call does not write in place, or
  * when it is not certain that PyTorch has the other. */
 bool fb_spell_without_write(const fb_graph *graph, fb_node node, fb_buffer *out);
-/* Is it called by its schema, in which a tensor is no number, as ATen's overloads are? */
+/* True for a call by schema, such as ATen's overloads, which keep tensors and numbers apart. */
 bool fb_call_has_schema(const fb_graph *graph, fb_node node);
 /* Would PyTorch still have it with a number in every place of the node `tensor`? False for all calls of which nothing is known.
  */

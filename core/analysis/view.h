@@ -241,7 +241,7 @@ size_t fb_selections_at(const fb_graph *graph, fb_node node, fb_selection found[
 
 /* A reduction along axes, as a mean or sum. */
 bool fb_is_reduction(const fb_graph *graph, fb_node node);
-/* Its axes as bits, of an input of that many dimensions. False where they are not all numbers, or there are none. */
+/* Reads the axes of a reduction, as bits, for an input of `rank` dimensions. False: one is unknown, or there are none. */
 bool fb_reduction_axes(const fb_graph *graph, fb_node node, int rank, uint32_t *axes, bool *keeps_them);
 
 #endif

@@ -13,7 +13,7 @@
  * row are equal: so the scale of all is multiplied by the same number, lora_alpha / rank, when lora_alpha is multiplied by it.
  *
  * Scales are one for each block of the weight: a row, some elements of it, 128 x 128; they go where the blocks go (blocks.c).
- * DoRA's magnitudes are one for each row, too, but of a part of a row they are not. One for the whole weight stays one where
+ * DoRA has a magnitude for each whole row, so they follow rows and no parts of them. One for the whole weight stays one where
  * the row reads one weight; weights that are joined keep one for each. */
 #include <string.h>
 

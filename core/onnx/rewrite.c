@@ -216,15 +216,12 @@ static fb_node call_of_item(const fb_graph *graph, fb_node node) {
     return onnx_is_item(graph, node) ? fb_value_node(graph, fb_node_arg(graph, node, 0)) : (fb_node){0};
 }
 
-static const onnx_function *find_function(onnx_writer *w, const char *target);
-
 bool onnx_is_constant(onnx_writer *w, fb_node node) {
     const fb_node_row *row = fb_node_at(w->graph, node);
     fb_node twin = w->twins[node.id];
     if (row->opcode != FB_GET_ATTR) return false;
     if (twin.id) return onnx_note_of(w, w->before, twin).node >= 0 && onnx_note_of(w, w->graph, node).node >= 0;
-    fb_module owner = fb_program_at(w->graph, row->program)->owner;
-    return owner.id && find_function(w, fb_text(w->graph, fb_module_at(w->graph, owner)->path));
+    return w->is_function[row->program.id];
 }
 
 static bool is_initializer(onnx_writer *w, fb_node node) {
@@ -1175,19 +1172,34 @@ static bool put_function(onnx_writer *w, fb_module module, const onnx_function *
     return true;
 }
 
+/* The module of a function of the file; none: the graph does not have it any more. */
+static fb_module module_of(onnx_writer *w, const onnx_function *function) {
+    fb_buffer path = {0};
+    onnx_put_function(&path, function);
+    const char *text = fb_buffer_text(&path);
+    fb_module module = text ? fb_module_find(w->graph, text) : (fb_module){0};
+    if (!text) onnx_writer_no_memory(w);
+    fb_buffer_free(&path);
+    return module.id && fb_module_at(w->graph, module)->program.id ? module : (fb_module){0};
+}
+
+static bool know_functions(onnx_writer *w) {
+    const onnx_model *model = w->file->model;
+    for (size_t i = 0; i < model->functions.count && !w->status; i++) {
+        fb_module module = module_of(w, &model->functions.items[i]);
+        if (module.id) w->is_function[fb_module_at(w->graph, module)->program.id] = true;
+    }
+    return !w->status;
+}
+
 static bool put_functions(onnx_writer *w) {
     const onnx_model *model = w->file->model;
     onnx_function *items = make(w, model->functions.count, sizeof *items);
     size_t kept = 0;
     bool is_changed = false;
     for (size_t i = 0; i < model->functions.count && !w->status; i++) {
-        fb_buffer path = {0};
-        onnx_put_function(&path, &model->functions.items[i]);
-        const char *text = fb_buffer_text(&path);
-        fb_module module = text ? fb_module_find(w->graph, text) : (fb_module){0};
-        bool is_there = module.id && fb_module_at(w->graph, module)->program.id;
-        if (!text) onnx_writer_no_memory(w);
-        fb_buffer_free(&path);
+        fb_module module = module_of(w, &model->functions.items[i]);
+        bool is_there = module.id != 0;
         is_changed |= !is_there;
         if (!is_there) continue;
         if (!put_function(w, module, &model->functions.items[i], &items[kept])) return false;
@@ -1241,7 +1253,8 @@ bool onnx_rewrite_model(onnx_writer *w) {
     w->is_value = make(w, nodes, sizeof *w->is_value);
     w->was_attribute = make(w, fb_node_limit(w->before) + 1, sizeof *w->was_attribute);
     w->model.graph = make(w, 1, sizeof *w->model.graph);
-    if (w->status || !know_graph(w, model->graph)) return false;
+    w->is_function = make(w, fb_program_limit(w->graph) + 1, sizeof *w->is_function);
+    if (w->status || !know_functions(w) || !know_graph(w, model->graph)) return false;
     w->status = fb_ancestry_find(w->before, FB_MAIN_PROGRAM, w->graph, FB_MAIN_PROGRAM, w->work, &w->ancestry, w->error);
     w->has_ancestry = !w->status;
     onnx_opset *imports = put_imports(w, s.imports, s.import_count);

@@ -43,8 +43,8 @@ fb_node fb_insert_read(fb_rewrite *rewrite, fb_node before, fb_module owner, con
     fb_buffer target = {0};
     fb_module around = fb_program_at(graph, fb_node_at(graph, before)->program)->owner; /* which its targets are below */
     const char *path = fb_text(graph, fb_module_at(graph, owner)->path);
-    size_t skipped = around.id && around.id != owner.id ? fb_text_length(graph, fb_module_at(graph, around)->path) + 1 : 0;
-    if (around.id != owner.id && strlen(path) >= skipped) fb_buffer_string(&target, path + skipped);
+    if (around.id) path += fb_text_length(graph, fb_module_at(graph, around)->path);
+    fb_buffer_string(&target, *path == '.' ? path + 1 : path);
     if (target.size) fb_buffer_char(&target, '.');
     fb_buffer_string(&target, attribute);
     const char *text = fb_buffer_text(&target);

@@ -66,6 +66,9 @@ static const char *const documents[] = {
     "build/golden/MergeBranches/aten-native-norm/before.json",
     "build/golden/FoldPad/called-twice/before.json",
     "build/golden/FoldPad/without-options/before.json",
+    "build/golden/RaiseOpset/rows/before.json",
+    "build/golden/RaiseOpset/attribute-becomes-an-input/before.json",
+    "build/golden/MoveTransposes/between/before.json",
     "tests/fixtures/toy/graph.json",
 };
 enum { DOCUMENTS = sizeof documents / sizeof *documents, RANDOM = 10 };
@@ -92,7 +95,7 @@ static char *document_at(int i, size_t *size, const char **name) {
     "\"params\": {}}, \"MergeConvolutions\", \"MergeBranches\", \"FoldPad\", "                                                 \
     "\"UnpackLinear\", \"FuseLinear\", \"MergeConsecutiveLinears\", \"FuseRotation\", \"FuseRepeat\", \"FuseNorm\", "          \
     "\"FuseActivation\", \"ChannelsLast\", "                                                                                   \
-    "\"MergeViews\", "                                                                                                         \
+    "\"MergeViews\", \"MoveTransposes\", \"RaiseOpset\", "                                                                     \
     "\"cleanup\", \"DeepCopy\", "                                                                                              \
     "\"LintAndRecompile\"]"
 

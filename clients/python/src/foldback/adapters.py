@@ -161,7 +161,7 @@ def _content(tensor: Tensor) -> bytes:
 
 @dataclass
 class Plan:
-    """What is added to which tensor of the base."""
+    """The products to add to each tensor of the base."""
 
     base: Checkpoint
     adapters: list[Adapter]
@@ -251,7 +251,7 @@ def plan(base: Checkpoint, adapters: Sequence[Adapter], untied: dict[str, str]) 
 
 
 def _check_tie(base: Checkpoint, adapter: Adapter, untied: dict[str, str]) -> None:
-    """PEFT adds to a tied weight in place: what was meant for the embedding changes the head, too, and of two adapters both."""
+    """Refuses tied weights. PEFT adds to such a weight in place: an adapter of the embedding then changes the head as well."""
     heads = [module for module in adapter.modules if module.split(".")[-1] in ("lm_head", "embed_out", "decoder", "proj_out")
              and f"{module}.weight" not in base.entries and f"{module}.weight" not in untied]
     advice = ("--untie lm_head.weight=model.embed_tokens.weight, by their names, writes both; set tie_word_embeddings to false "
@@ -271,7 +271,7 @@ def _check_tie(base: Checkpoint, adapter: Adapter, untied: dict[str, str]) -> No
 
 @dataclass
 class Store:
-    """Where bases are kept: a service, or a folder, for which a service runs as long as it is needed."""
+    """The store of bases: a running service, or a data folder, for which one is started and stopped."""
 
     server: str | None
     data: str | None
@@ -433,8 +433,8 @@ def _write_base(made: Merge, output: Path, replaced: Iterable[tuple[str, Tensor]
 
 
 def _without_delta(made: Merge, name: str, expected: Tensor, trained: Tensor) -> tuple[Tensor, int]:
-    """The base to which the adapters are added to give the trained weight, and how many elements there is none for: then the
-    nearest is taken. Where nothing changed it is the base's very bits."""
+    """Returns a base that, with the adapters added, gives the trained weight. Also counts the elements that no base gives: they
+    get the nearest one. An element that did not change keeps the bits of the base."""
     torch = _torch()
     base = _tensor(made.plan.base, name)
     deltas = [adapter.delta(module, turned).double() for adapter, module, turned in made.plan.added[name]]

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from .files import files_of
+
 __all__ = ["Checkpoint", "Entry", "write"]
 
 HEADER_MAX = 100_000_000  # bytes, as in the reference implementation
@@ -23,7 +25,7 @@ PIECE = 1 << 20
 
 @dataclass(frozen=True)
 class Entry:
-    """A tensor of a safetensors file; `offset` is counted from the begin of the file, and `size` is bytes."""
+    """A tensor of a safetensors file; `offset` is counted from the beginning of the file, and `size` is bytes."""
 
     file: Path
     dtype: str
@@ -37,14 +39,14 @@ class Checkpoint:
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
-        self.files = _files_of(self.path)
+        self.files = files_of(self.path)
         self.entries: dict[str, Entry] = {}
         self.metadata: dict[str, str] = {}
         for file in self.files:
             entries, metadata = _header(file)
             double = sorted(entries.keys() & self.entries.keys())
             if double:
-                raise ValueError(f"{file}: {double[0]} is in another file of the checkpoint, too")
+                raise ValueError(f"{file}: {double[0]} is in two files of the checkpoint")
             self.entries.update(entries)
             self.metadata.update(metadata)
 
@@ -59,28 +61,10 @@ class Checkpoint:
         return made
 
     def config(self) -> dict[str, Any]:
-        """The config.json beside it; empty if there is none."""
+        """Reads config.json beside it; {} without one."""
         folder = self.path if self.path.is_dir() else self.path.parent
         file = folder / "config.json"
         return dict(json.loads(file.read_text(encoding="utf-8"))) if file.exists() else {}
-
-
-def _files_of(path: Path) -> list[Path]:
-    if path.is_dir():
-        index, single = path / "model.safetensors.index.json", path / "model.safetensors"
-        if index.exists():
-            path = index
-        elif single.exists():
-            path = single
-        else:
-            found = sorted(path.glob("*.safetensors"))
-            if len(found) != 1:
-                raise ValueError(f"{path} has {len(found)} files .safetensors, and no index of shards")
-            (path,) = found
-    if path.name.endswith(".index.json"):
-        shards = json.loads(path.read_text(encoding="utf-8"))["weight_map"].values()
-        return [path.parent / name for name in sorted(set(shards))]
-    return [path]
 
 
 def _header(path: Path) -> tuple[dict[str, Entry], dict[str, str]]:

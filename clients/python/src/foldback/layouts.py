@@ -35,7 +35,7 @@ __all__ = ["LayoutRefused", "from_transformers", "load", "move_optimizer", "run"
 
 
 def __getattr__(name: str) -> Any:
-    """What runs plans is in layout_plans.py, which needs PyTorch."""
+    """Loads layout_plans.py late, as it needs PyTorch."""
     if name in ("load", "move_optimizer", "run"):
         return getattr(importlib.import_module(".layout_plans", __package__), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
@@ -367,7 +367,7 @@ class Mapping:
         self.by_pattern = {pattern: one for one in self.converters for pattern in one.source_patterns}
 
     def renamed(self, name: str) -> tuple[str, str | None]:
-        """What from_pretrained calls a tensor, and the pattern of the converter that takes it."""
+        """Returns the name of a tensor in from_pretrained, and the pattern of the converter that takes it."""
         rename, prefix = self.lib.loading.rename_source_key, self.model.base_model_prefix
         found: tuple[str, str | None] = rename(name, self.renamings, self.converters, prefix, self.meta)
         if found[0] not in self.meta and name in self.meta:
@@ -397,7 +397,7 @@ class Mapping:
         return self.by_pattern[next(iter(patterns))]
 
     def results(self, first: str, tensors: Tensors) -> dict[str, Moved]:
-        """What a converter makes, by the model's names."""
+        """Lists the tensors that a converter makes, by the model's names."""
         converter = self.converter_of(tensors)
         for op in converter.operations:
             known = OPERATIONS.get(type(op).__name__)
@@ -435,7 +435,7 @@ class Mapping:
         return kept
 
     def _reverted(self, has_prefixes: bool) -> dict[str, tuple[int, ...]]:
-        """What save_pretrained would write."""
+        """Lists the tensors that save_pretrained would write."""
         model, lib = self.model, self.lib
         mapping = lib.mapping.get_model_conversion_mapping(model, add_legacy=False)
         if not has_prefixes:
@@ -604,8 +604,8 @@ def _is_same(group: Group) -> bool:
 
 
 def _with_companions(groups: list[Group]) -> list[Group]:
-    """The groups that move, and those that stay beneath a module from which something moves: a row names them, too, since no
-    layout takes a tensor away from what belongs to it unless it says so."""
+    """Returns the groups that get a row: those that move, and those that stay in a module from which another moves, since a
+    layout parts such tensors only where a row says so."""
     moving = [group for group in groups if not _is_same(group)]
     staying = [group for group in groups if _is_same(group)]
     modules = {name.rpartition(".")[0] for group in moving for name in group.names()} - {""}
