@@ -299,6 +299,82 @@ static fb_value constant_layer_norm(constant_call *c) {
     return constant_reshaped(c, y);
 }
 
+/* ---- norms ------------------------------------------------------------------------------------------------------------- */
+
+static const char *const no_norm = "recipes know the norm 2 over dimensions that are numbers";
+
+/* The root of the sum of squares over the dimensions that are `reduced`, which become 1. */
+static fb_value norm_over(constant_call *c, fb_value recipe, const bool *reduced) {
+    fb_graph *g = c->graph;
+    fb_recipe_type type;
+    int64_t order[FB_RECIPE_MAX_RANK], kept[FB_RECIPE_MAX_RANK], rows = 1, columns = 1;
+    size_t count = 0;
+    if (!constant_type_of(c, recipe, &type)) return (fb_value){0};
+    for (int step = 0; step < 2; step++) {
+        for (int i = 0; i < type.rank; i++) {
+            if (reduced[i] == (step == 1)) order[count++] = i;
+        }
+    }
+    for (int i = 0; i < type.rank; i++) {
+        kept[i] = reduced[i] ? 1 : type.sizes[i];
+        *(reduced[i] ? &columns : &rows) *= type.sizes[i];
+    }
+    fb_value moved = fb_recipe_permute(g, recipe, order, count);
+    fb_value matrix = fb_recipe_reshape(g, moved, (const int64_t[]){rows, columns}, 2);
+    fb_value ones = fb_recipe_full(g, (const int64_t[]){columns, 1}, 2, fb_make_float(g, 1));
+    fb_value sums = fb_recipe_matmul(g, fb_recipe_mul(g, matrix, matrix), ones);
+    return fb_recipe_sqrt(g, fb_recipe_reshape(g, sums, kept, (size_t)type.rank));
+}
+
+/* Reads `dim`: a number, or a list of some; without one, all. torch.linalg.norm over two dimensions is the norm of a matrix. */
+static bool read_reduced(constant_call *c, int rank, bool *reduced) {
+    fb_value given = constant_argument(c, "dim");
+    fb_sizes dims = {0};
+    int axis;
+    bool is_given = given.id && fb_value_kind(c->graph, given) != FB_NONE;
+    if (is_given && !fb_sizes_named(&c->call, "dim", &dims)) return false;
+    for (int i = 0; i < rank; i++) reduced[i] = !dims.count;
+    for (int i = 0; i < dims.count; i++) {
+        if (dims.items[i].symbol.id || !fb_normalise_axis(dims.items[i].size, rank, &axis)) return false;
+        reduced[axis] = true;
+    }
+    return dims.count == 1 || fb_is_aten(c->graph, c->call.node);
+}
+
+/* Also of a matrix as a whole, in ATen's spelling. */
+static fb_value constant_norm(constant_call *c) {
+    double power = 2;
+    bool reduced[FB_RECIPE_MAX_RANK];
+    fb_recipe_type type;
+    fb_value a = operand(c, "input"), given = constant_argument(c, c->call.op == FB_OP_NORM ? "p" : "ord");
+    constant_argument(c, "keepdim");
+    if (!c->recipes->has_norms) return no_constant(c, "unsupported-operator", "no recipe computes this");
+    if (!constant_type_of(c, a, &type)) return (fb_value){0};
+    if (given.id && (!fb_value_is_number(c->graph, given, &power) || power != 2))
+        return no_constant(c, "unsupported-arguments", no_norm);
+    if (type.rank < 1 || !read_reduced(c, type.rank, reduced)) return no_constant(c, "unsupported-arguments", no_norm);
+    return constant_reshaped(c, norm_over(c, a, reduced));
+}
+
+/* v * (g / norm of v over all dimensions but `dim`, or all with -1): torch.nn.utils.weight_norm, as torch.export spells it.
+ * g has the norm's shape, or with -1 none. */
+static fb_value constant_weight_norm(constant_call *c) {
+    fb_graph *graph = c->graph;
+    fb_value v = operand(c, "v"), g = operand(c, "g"), given = constant_argument(c, "dim");
+    fb_recipe_type of_v, of_g, of_norm;
+    bool reduced[FB_RECIPE_MAX_RANK];
+    int64_t dim = 0;
+    if (!c->recipes->has_norms) return no_constant(c, "unsupported-operator", "no recipe computes this");
+    if (!constant_type_of(c, v, &of_v) || !constant_type_of(c, g, &of_g)) return (fb_value){0};
+    if ((given.id && !fb_value_is_int(graph, given, &dim)) || dim < -1 || dim >= of_v.rank) return (fb_value){0};
+    for (int i = 0; i < of_v.rank; i++) reduced[i] = i != dim;
+    fb_value norm = norm_over(c, v, reduced);
+    bool fits = constant_type_of(c, norm, &of_norm) && (of_norm.rank == of_g.rank || (dim == -1 && !of_g.rank));
+    for (int i = 0; fits && i < of_g.rank; i++) fits = of_g.sizes[i] == of_norm.sizes[i];
+    if (!fits) return no_constant(c, "unsupported-arguments", "its factors are not in the shape of the norms");
+    return fb_recipe_mul(graph, v, fb_recipe_div(graph, g, norm));
+}
+
 /* One of the little-endian integers of `width` bytes, 4 or 8. */
 static int64_t integer_at(const char *base64, size_t width, int64_t index) {
     unsigned char bytes[8];

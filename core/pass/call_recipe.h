@@ -14,6 +14,7 @@ typedef struct fb_call_recipes {
     fb_rewrite *rewrite;
     fb_map made;          /* node -> its recipe: what was asked for so far */
     fb_obstacle obstacle; /* why the last one has none */
+    bool has_norms;       /* given: norms have recipes too */
     bool is_out_of_memory;
 } fb_call_recipes;
 

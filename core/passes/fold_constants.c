@@ -4,9 +4,9 @@
  *     B ──┘                W ┘
  *
  * Turns what is computed of what get_attr nodes read into the recipe of a new tensor: arithmetic, exp, sigmoid, relu, clamp,
- * Linears, LayerNorms, views, slices, joins, and what an index of integers takes out of a table, as tables of relative
- * positions are read. The recipe is computed in float64 and rounded once. In half precision, this changes what overflowed on
- * the way and was scaled back (w * 1e4 * 1e-4): it was infinite, and becomes finite.
+ * Linears, LayerNorms, norms and weight norms, views, slices, joins, and what an index of integers takes out of a table, as
+ * tables of relative positions are read. The recipe is computed in float64 and rounded once. In half precision, this changes
+ * what overflowed on the way and was scaled back (w * 1e4 * 1e-4): it was infinite, and becomes finite.
  *
  * The new tensor belongs to the module of the weight that it is made from; of several, the one with the same shape. A get_attr
  * node before the last folded node reads it. What only the folded nodes read is removed. It is a parameter, or a
@@ -300,6 +300,7 @@ static void look_backwards(search *s) {
 
 static bool run(search *s, const char *signature) {
     s->recipes.rewrite = fb_rewrite_begin_trial(s->graph, signature);
+    s->recipes.has_norms = s->m->report->pass->version > 2;
     if (!s->recipes.rewrite) return false;
     fb_constants_find_seen(&s->constants, "its strides are asked for, and a weight has others");
     find_shared(s);
@@ -421,7 +422,7 @@ static fb_node put_weight(fb_rewrite *rw, fb_node node, fb_value recipe, int ver
 }
 
 static void edit(fb_rewrite *rw, const fb_match *match) {
-    fb_call_recipes recipes = {.rewrite = rw};
+    fb_call_recipes recipes = {.rewrite = rw, .has_norms = match->pass->version > 2};
     fb_node last = match->nodes[match->count - 1];
     fb_value recipe;
     if (fb_recipe_of_call(&recipes, last, &recipe)) {
@@ -435,7 +436,7 @@ static void edit(fb_rewrite *rw, const fb_match *match) {
     fb_map_free(&recipes.made);
 }
 
-/* Version 1 made parameters of integers and bools. */
+/* Version 1 made parameters of integers and bools, and version 2 folded no norms. */
 #define FOLD_CONSTANTS(number, before)                                                                                         \
     {                                                                                                                          \
         .name = "FoldConstants", .version = number, .earlier = before,                                                         \
@@ -449,5 +450,5 @@ static void edit(fb_rewrite *rw, const fb_match *match) {
         .reads_onnx = true, .match_graph = match_graph, .edit = edit,                                                          \
     }
 
-static const fb_pass version_1 = FOLD_CONSTANTS(1, NULL);
-const fb_pass fb_fold_constants = FOLD_CONSTANTS(2, &version_1);
+static const fb_pass version_1 = FOLD_CONSTANTS(1, NULL), version_2 = FOLD_CONSTANTS(2, &version_1);
+const fb_pass fb_fold_constants = FOLD_CONSTANTS(3, &version_2);

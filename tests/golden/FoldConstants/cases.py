@@ -367,6 +367,38 @@ def cases():
     g.output(linear(g, whole))
     fold("rounding-mode", g, 0, refusal("unsupported-arguments", "div"))
 
+    # ---- norms
+
+    def normed(target, *args, shape=(3, 1), of=(3, 4), gain=None, kwargs=None):
+        """linear(x, v * (g / norm(v)))"""
+        g, v, gains = weights(weight_v=of, weight_g=gain or shape)
+        norm = g.fn(target, v, *args, shape=shape, dtype="float32", name="norm", kwargs=kwargs)
+        factor = g.fn("operator.truediv", gains, norm, shape=shape, dtype="float32", name="factor")
+        w = g.fn("operator.mul", v, factor, shape=of, dtype="float32", name="w")
+        return g.output(g.fn("operator.mul", g.input(shape=of), w, shape=of, dtype="float32", name="y"))
+
+    def weight_norm(target, *args, of=(3, 4), gain=(3, 1)):
+        g, v, gains = weights(weight_v=of, weight_g=gain)
+        w = g.fn(target, v, gains, *args, shape=of, dtype="float32", name="w")
+        return g.output(g.fn("operator.mul", g.input(shape=of), w, shape=of, dtype="float32", name="y"))
+
+    NORM = ATEN + "linalg_vector_norm.default"
+    fold("aten-weight-norm", weight_norm(ATEN + "_weight_norm.default"), 1)
+    fold("aten-weight-norm-of-dimension-1", weight_norm(ATEN + "_weight_norm.default", 1, of=(3, 4, 2), gain=(1, 4, 1)), 1)
+    fold("aten-weight-norm-of-all", weight_norm(ATEN + "_weight_norm.default", -1, gain=()), 1)
+    fold("weight-norm-of-other-gains", weight_norm("torch._weight_norm", 0, gain=(3, 4)), 0,
+         refusal("unsupported-arguments", "w"))
+    fold("aten-norm-of-rows", normed(NORM, 2, [1], True), 1)
+    fold("aten-norm-of-a-kernel", normed(NORM, 2, [1, -1], True, shape=(3, 1, 1), of=(3, 4, 2)), 1)
+    fold("aten-norm-of-columns", normed(NORM, 2.0, [0], shape=(4,)), 1)
+    fold("aten-norm-of-all", normed(NORM, shape=()), 1)
+    fold("norm-of-rows", normed("torch.norm", 2, 1, True), 1)
+    fold("norm-of-one", normed(NORM, 1, [1], True), 0, refusal("unsupported-arguments", "norm"))
+    fold("norm-of-a-matrix", normed("torch.linalg.norm", 2, (0, 1), True, shape=(1, 1)), 0,
+         refusal("unsupported-arguments", "norm"))
+    fold("norm-in-another-dtype", normed(NORM, 2, [1], True, kwargs={"dtype": Raw({"$dtype": "float32"})}), 0,
+         refusal("unsupported-arguments", "norm"))
+
     for zero in ("beta", "alpha"):
         g, w, a, b = weights(weight=(3, 4), a=(3, 2), b=(2, 4))
         g.output(linear(g, g.fn("torch.addmm", w, a, b, shape=(3, 4), dtype="float32", kwargs={zero: 0})))
