@@ -902,15 +902,16 @@ ONNX_OF_TWO(subtract, fb_recipe_sub)
 ONNX_OF_TWO(multiply, fb_recipe_mul)
 ONNX_OF_TWO(divide, fb_recipe_div)
 
-static fb_value onnx_negate(constant_call *c) {
-    fb_value a = onnx_moved(c, 0);
-    return a.id ? fb_recipe_neg(c->graph, a) : a;
-}
-
-static fb_value onnx_square_root(constant_call *c) {
-    fb_value a = onnx_moved(c, 0);
-    return a.id ? fb_recipe_sqrt(c->graph, a) : a;
-}
+#define ONNX_OF_ONE(name, function)                                                                                            \
+    static fb_value onnx_##name(constant_call *c) {                                                                            \
+        fb_value a = onnx_moved(c, 0);                                                                                         \
+        return a.id ? function(c->graph, a) : a;                                                                               \
+    }
+ONNX_OF_ONE(negate, fb_recipe_neg)
+ONNX_OF_ONE(square_root, fb_recipe_sqrt)
+ONNX_OF_ONE(exponential, fb_recipe_exp)
+ONNX_OF_ONE(sine, fb_recipe_sin)
+ONNX_OF_ONE(cosine, fb_recipe_cos)
 
 static constant_rule *onnx_rule_of(const fb_graph *g, fb_node node) {
     static const struct {

@@ -11,9 +11,10 @@
  *
  * The bytes are the same on every machine. So only operators are run whose results PyTorch determines exactly: copies,
  * comparisons, integers, and arithmetic that IEEE 754 rounds correctly; not exp, sin, pow or sums of floats, nor random
- * numbers. A power of two to whole numbers, as slopes of ALiBi are, is exact. With `"exactness": "rounds"` all that the
- * evaluator computes is run, but for random numbers; then last bits may differ between machines, and so may ids. Writes in
- * place are followed, where all that shares the memory is constant and is read after the last write.
+ * numbers. A power of two to whole numbers, as slopes of ALiBi are, is exact; and in ONNX models the integers that are cast
+ * from a Log or Exp, as buckets of positions are, where all that a library may give is cast to the same. With `"exactness":
+ * "rounds"` all that the evaluator computes is run, but for random numbers; then last bits may differ between machines, and so
+ * may ids. Writes in place are followed, where all that shares the memory is constant and is read after the last write.
  *
  * Kept:
  *   - what is an output of the graph, or shares memory with one: the caller may write into it
@@ -31,12 +32,14 @@
 #include "core/analysis/onnx_types.h"
 #include "core/analysis/strides.h"
 #include "core/evaluator/evaluator.h"
+#include "core/pass/bounded.h"
 #include "core/pass/constants.h"
 #include "core/pass/pass.h"
 
 #define MEMORY_MAX ((size_t)256 << 20) /* bytes of all that is evaluated at once */
 #define STEPS_MAX 1e10
 #define TOTAL_MAX ((int64_t)64 << 20) /* bytes of all constants of one run */
+#define INEXACT "its last bits may differ from machine to machine"
 #define NOT_IN_ROWS "it may not lie row by row, and a reader may notice"
 
 /* The input of edit. */
@@ -50,9 +53,12 @@ typedef struct search {
     const fb_graph *graph;
     fb_constants constants; /* its sources are buffers whose bytes are in the document */
     fb_object *values;      /* by node: what a constant is */
+    bool *is_bounded;   /* by node: it has bounds in the place of a value, which it gets only if that is sure all the same */
+    fb_bounded *bounds; /* by node */
     fb_array_memory memory;
     int64_t maximum_bytes;
     bool may_round, is_onnx;
+    fb_node next; /* the first one whose bounds were not looked for */
 } search;
 
 static bool is_constant(const search *s, fb_node node) {
@@ -101,6 +107,16 @@ static bool is_sure_power(const search *s, fb_node node, const fb_object *value)
     return fits;
 }
 
+/* Of a constant call of an ONNX graph: has it bounds, or may it begin to have them? */
+static bool is_bounded_at(const search *s, fb_node node) {
+    const fb_graph *g = s->graph;
+    bool reads_bounds = false;
+    if (!s->is_onnx || s->may_round || !fb_bounds_go_on_at(g, node)) return false;
+    for (uint32_t e = fb_input_first(g, node); e && !reads_bounds; e = fb_input_next(g, e))
+        reads_bounds = s->is_bounded[fb_edge_input(g, e).id];
+    return reads_bounds || fb_bounds_begin_at(g, node);
+}
+
 /* The facts FB_FACT_EXACT and FB_FACT_EXACT_INTEGERS of a call. */
 static uint32_t exactness_of(const search *s, fb_node node) {
     if (!s->is_onnx) return fb_op_facts_of(fb_node_op(s->graph, node))->flags & (FB_FACT_EXACT | FB_FACT_EXACT_INTEGERS);
@@ -117,7 +133,7 @@ static void look_at_call(search *s, fb_node node) {
     fb_effects effects = fb_op_effects(g, node);
     if (!fb_reads_constants_only(&s->constants, node) || fb_result_kind_of(g, node) == FB_A_NUMBER) return;
     if (effects.has_effect || effects.mutates_module) return;
-    bool may_be_exact = s->may_round || exactness_of(s, node);
+    bool is_bounded = is_bounded_at(s, node), may_be_exact = s->may_round || is_bounded || exactness_of(s, node);
     if (effects.is_unknown || effects.is_random || !may_be_exact) {
         if (!reads_any) return; /* it is not a computation, or one of random numbers */
         if (effects.is_unknown) refuse(s, node, "unknown-operator", "what it does is not known");
@@ -135,6 +151,7 @@ static void look_at_call(search *s, fb_node node) {
         refuse(s, node, "needs-contiguous", NOT_IN_ROWS);
     } else {
         s->constants.lattice[node.id] = FB_CONSTANT;
+        s->is_bounded[node.id] = is_bounded;
     }
 }
 
@@ -156,12 +173,58 @@ static bool look_forwards(search *s) {
 /* ---- evaluating ---------------------------------------------------------------------------------------------------------- */
 
 static bool is_wanted(void *context, fb_node node) {
-    return ((search *)context)->constants.lattice[node.id] != FB_VARIES;
+    const search *s = context;
+    return s->constants.lattice[node.id] != FB_VARIES && !s->is_bounded[node.id];
+}
+
+/* Finds the bounds of a call behind others; and if they leave no choice its value, or else it stays None. Without memory for
+ * them nothing is known of it. */
+static fb_status find_bounds(search *s, fb_node node, fb_error *error) {
+    const fb_graph *g = s->graph;
+    const fb_value_row *args = fb_value_at(g, fb_node_at(g, node)->args);
+    fb_bounded_input inputs[FB_BOUNDED_INPUTS] = {0};
+    fb_array *made = NULL;
+    if (args->count > FB_BOUNDED_INPUTS || s->bounds[node.id].least) return FB_OK;
+    for (uint32_t i = 0; i < args->count; i++) {
+        fb_node input = fb_value_node(g, args->items[i]);
+        if (!input.id) return FB_OK;
+        if (s->values[input.id].kind == FB_OBJECT_ARRAY) inputs[i].exact = s->values[input.id].array;
+        else if (s->bounds[input.id].least) inputs[i].bounded = &s->bounds[input.id];
+        else return FB_OK;
+    }
+    fb_status status = fb_bounded_of(g, node, inputs, args->count, &s->memory, &s->bounds[node.id], error);
+    if (!status) status = fb_bounded_integers(&s->bounds[node.id], &made, error);
+    if (made) s->values[node.id] = (fb_object){.kind = FB_OBJECT_ARRAY, .array = made};
+    if (status == FB_TOO_LARGE) fb_bounded_drop(&s->bounds[node.id]);
+    return status == FB_TOO_LARGE ? FB_OK : status;
+}
+
+/* Of the nodes from the last one that was looked at up to this one. */
+static fb_status find_bounds_until(search *s, fb_node node, fb_error *error) {
+    fb_status status = FB_OK;
+    while (s->next.id && !status &&
+           (!node.id || fb_node_at(s->graph, s->next)->ordinal <= fb_node_at(s->graph, node)->ordinal)) {
+        fb_error found = {0};
+        if (s->is_bounded[s->next.id] && is_constant(s, s->next)) status = find_bounds(s, s->next, &found);
+        if (status) *error = found;
+        s->next = fb_next_node(s->graph, s->next);
+    }
+    return status;
+}
+
+static fb_status give_bounded(search *s, fb_node node, fb_object *out, fb_error *error) {
+    fb_status status = find_bounds_until(s, node, error);
+    if (status) return status;
+    if (s->values[node.id].kind != FB_OBJECT_ARRAY) return fb_fail(error, FB_INVALID, "inexact", NULL, INEXACT);
+    *out = s->values[node.id];
+    fb_object_keep(out);
+    return FB_OK;
 }
 
 /* A tensor of which only the type is read: one number, seen everywhere. */
-static fb_status give_type(void *context, fb_node node, fb_object *out, fb_error *error) {
+static fb_status give_value(void *context, fb_node node, fb_object *out, fb_error *error) {
     search *s = context;
+    if (s->is_bounded[node.id]) return give_bounded(s, node, out, error);
     const fb_node_row *row = fb_node_at(s->graph, node);
     int64_t sizes[FB_MAX_RANK];
     int rank = fb_shape_rank(s->graph, row->shape);
@@ -247,8 +310,7 @@ static fb_status keep_value(void *context, fb_node node, const fb_object *value,
     search *s = context;
     bool is_as_asked =
         s->may_round ? value->kind != FB_OBJECT_ARRAY || is_as_recorded(s, node, value->array) : is_exact(s, node, value);
-    if (is_constant(s, node) && !is_as_asked)
-        return fb_fail(error, FB_INVALID, "inexact", NULL, "its last bits may differ from machine to machine");
+    if (is_constant(s, node) && !is_as_asked) return fb_fail(error, FB_INVALID, "inexact", NULL, INEXACT);
     s->values[node.id] = *value;
     fb_object_keep(value);
     return FB_OK;
@@ -263,17 +325,20 @@ static bool forgive(void *context, fb_node node, const fb_error *error) {
 
 static void drop_values(search *s) {
     for (uint32_t i = 0; i <= fb_node_limit(s->graph) && s->values; i++) fb_object_drop(&s->values[i]);
+    for (uint32_t i = 0; i <= fb_node_limit(s->graph) && s->bounds; i++) fb_bounded_drop(&s->bounds[i]);
+    s->next = fb_first_node(s->graph, FB_MAIN_PROGRAM);
 }
 
 /* Evaluates the constants; a node that takes too much is left out, and the others are evaluated again. */
 static void evaluate(search *s) {
     fb_eval_options options = {.memory_limit = MEMORY_MAX, .step_limit = STEPS_MAX, .watch = s->m->work->watch};
-    fb_eval_hooks hooks = {.context = s, .wanted = is_wanted, .given = give_type, .computed = keep_value, .failed = forgive};
+    fb_eval_hooks hooks = {.context = s, .wanted = is_wanted, .given = give_value, .computed = keep_value, .failed = forgive};
     bool is_done = false;
     while (!is_done && !s->m->failed && fb_matcher_goes_on(s->m)) {
         fb_error error = {0};
         fb_object output;
         fb_status status = fb_evaluate_graph(s->graph, &options, &hooks, &s->memory, &output, &error);
+        if (!status) status = find_bounds_until(s, (fb_node){0}, &error);
         fb_node node = status == FB_TOO_LARGE ? fb_node_find(s->graph, FB_MAIN_PROGRAM, error.node) : (fb_node){0};
         is_done = !node.id || s->constants.lattice[node.id] == FB_VARIES;
         s->m->failed |= status && is_done;
@@ -302,7 +367,11 @@ static bool has_nan(const fb_array *array) {
 static const char *obstacle(search *s, fb_node node, char *detail, size_t size, bool *is_told) {
     const fb_object *value = &s->values[node.id];
     fb_obstacle seen = s->constants.seen[fb_memory_of(s->constants.alias, node)];
-    *is_told = value->kind == FB_OBJECT_ARRAY;
+    *is_told = value->kind == FB_OBJECT_ARRAY || s->is_bounded[node.id];
+    if (value->kind != FB_OBJECT_ARRAY && *is_told) {
+        snprintf(detail, size, INEXACT);
+        return "inexact";
+    }
     if (!*is_told) return "unsupported-arguments"; /* several tensors, or none: its readers take them apart */
     const fb_array *array = value->array;
     if (seen.code) {
@@ -500,8 +569,12 @@ static void match_in(fb_matcher *m, bool is_onnx) {
     s.may_round = exactness && strcmp(exactness, "rounds") == 0;
     s.maximum_bytes = maximum ? json_integer_value(maximum) : (int64_t)4 << 20;
     bool ok = fb_constants_begin(&s.constants, m->graph, fb_matcher_alias(m), m->work);
-    s.values = calloc((size_t)fb_node_limit(m->graph) + 1, sizeof *s.values);
-    m->failed |= !ok || !s.values;
+    size_t limit = (size_t)fb_node_limit(m->graph) + 1;
+    s.values = calloc(limit, sizeof *s.values);
+    s.is_bounded = calloc(limit, sizeof *s.is_bounded);
+    s.bounds = calloc(limit, sizeof *s.bounds);
+    s.next = fb_first_node(m->graph, FB_MAIN_PROGRAM);
+    m->failed |= !ok || !s.values || !s.is_bounded || !s.bounds;
     if (!m->failed && look_forwards(&s)) {
         fb_constants_find_seen(&s.constants, "its strides are asked for, and a buffer has others");
         fb_constants_settle(&s.constants);
@@ -513,6 +586,8 @@ static void match_in(fb_matcher *m, bool is_onnx) {
     if (is_onnx && !m->failed) match_constants(m);
     drop_values(&s);
     free(s.values);
+    free(s.is_bounded);
+    free(s.bounds);
     fb_constants_end(&s.constants);
 }
 

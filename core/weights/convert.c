@@ -164,6 +164,10 @@ void fb_map_numbers(fb_recipe_op op, double *x, size_t count) {
         for (size_t i = 0; i < count; i++) x[i] = sqrt(x[i]);
     } else if (op == FB_RECIPE_EXP) {
         for (size_t i = 0; i < count; i++) x[i] = exp(x[i]);
+    } else if (op == FB_RECIPE_SIN) {
+        for (size_t i = 0; i < count; i++) x[i] = sin(x[i]);
+    } else if (op == FB_RECIPE_COS) {
+        for (size_t i = 0; i < count; i++) x[i] = cos(x[i]);
     } else if (op == FB_RECIPE_ROUND) {
         for (size_t i = 0; i < count; i++) x[i] = rint(x[i]);
     } else {

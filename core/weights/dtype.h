@@ -31,7 +31,7 @@ void fb_encode_numbers(fb_dtype dtype, const double *numbers, size_t count, unsi
 /* Rounds the numbers as encoding and decoding them does. */
 void fb_round_numbers(fb_dtype dtype, double *numbers, size_t count);
 
-/* x = op(x), for neg, sqrt, rsqrt, exp and round. */
+/* x = op(x), for neg, sqrt, rsqrt, exp, sin, cos and round. */
 void fb_map_numbers(fb_recipe_op op, double *x, size_t count);
 /* x = x op y, or y op x when reversed, for add, sub, mul, div, maximum and minimum. `y` has `count` numbers, or one for all. */
 void fb_combine_numbers(fb_recipe_op op, bool is_reversed, double *restrict x, const double *restrict y, bool is_one,

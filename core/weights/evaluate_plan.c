@@ -242,6 +242,8 @@ static fb_term *plan_operation(planner *p, fb_value expression, fb_recipe_op op,
     case FB_RECIPE_NEG:
     case FB_RECIPE_SQRT:
     case FB_RECIPE_EXP:
+    case FB_RECIPE_SIN:
+    case FB_RECIPE_COS:
     case FB_RECIPE_ROUND:
     case FB_RECIPE_RSQRT: return new_term(p, FB_TERM_OP, args[0]->rank, args[0]->sizes);
     default: return plan_binary(p, args);

@@ -18,6 +18,8 @@ static const fb_recipe_facts table[FB_RECIPE_OP_COUNT] = {
     [FB_RECIPE_SQRT] = {"sqrt", 1, 1, false, {{0}}},
     [FB_RECIPE_RSQRT] = {"rsqrt", 1, 1, false, {{0}}},
     [FB_RECIPE_EXP] = {"exp", 1, 1, false, {{0}}},
+    [FB_RECIPE_SIN] = {"sin", 1, 1, false, {{0}}},
+    [FB_RECIPE_COS] = {"cos", 1, 1, false, {{0}}},
     [FB_RECIPE_MAXIMUM] = {"maximum", 2, 2, false, {{0}}},
     [FB_RECIPE_MINIMUM] = {"minimum", 2, 2, false, {{0}}},
     [FB_RECIPE_MATMUL] = {"matmul", 2, 2, false, {{0}}},
@@ -151,6 +153,14 @@ fb_value fb_recipe_rsqrt(fb_graph *graph, fb_value a) {
 
 fb_value fb_recipe_exp(fb_graph *graph, fb_value a) {
     return make(graph, FB_RECIPE_EXP, &a, 1, NULL);
+}
+
+fb_value fb_recipe_sin(fb_graph *graph, fb_value a) {
+    return make(graph, FB_RECIPE_SIN, &a, 1, NULL);
+}
+
+fb_value fb_recipe_cos(fb_graph *graph, fb_value a) {
+    return make(graph, FB_RECIPE_COS, &a, 1, NULL);
 }
 
 fb_value fb_recipe_maximum(fb_graph *graph, fb_value a, fb_value b) {

@@ -24,6 +24,8 @@ typedef enum fb_recipe_op {
     FB_RECIPE_SQRT,
     FB_RECIPE_RSQRT,
     FB_RECIPE_EXP,
+    FB_RECIPE_SIN,
+    FB_RECIPE_COS,
     FB_RECIPE_MAXIMUM,
     FB_RECIPE_MINIMUM,
     FB_RECIPE_MATMUL,
@@ -82,6 +84,8 @@ fb_value fb_recipe_neg(fb_graph *graph, fb_value a);
 fb_value fb_recipe_sqrt(fb_graph *graph, fb_value a);
 fb_value fb_recipe_rsqrt(fb_graph *graph, fb_value a);
 fb_value fb_recipe_exp(fb_graph *graph, fb_value a);
+fb_value fb_recipe_sin(fb_graph *graph, fb_value a); /* of radians */
+fb_value fb_recipe_cos(fb_graph *graph, fb_value a);
 /* The larger and the smaller one; nan where one of them is. -0 is less than 0. */
 fb_value fb_recipe_maximum(fb_graph *graph, fb_value a, fb_value b);
 fb_value fb_recipe_minimum(fb_graph *graph, fb_value a, fb_value b);

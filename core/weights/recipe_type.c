@@ -359,6 +359,8 @@ static fb_status type_of(const checker *c, fb_value expression, const frame *at,
     case FB_RECIPE_NEG:
     case FB_RECIPE_SQRT:
     case FB_RECIPE_EXP:
+    case FB_RECIPE_SIN:
+    case FB_RECIPE_COS:
     case FB_RECIPE_ROUND:
     case FB_RECIPE_RSQRT: return type_of_operands(c, expression, facts->name, at, type, NULL);
     default: return type_of_binary(c, expression, facts->name, at, type);

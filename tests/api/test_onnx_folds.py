@@ -2,6 +2,7 @@
 leave, and that no result computes anything else."""
 
 import collections
+import math
 import struct
 
 import pytest
@@ -259,7 +260,7 @@ def test_functions_are_put_in_place(shared):
     ([node("Mul", "w w", "q"), node("Add", "x q", "y")], [tensor("w", [1.0] * 3, (3,))]),
     ([node("ConstantOfShape", "n", "z"), node("Gather", "z i", "g"), node("Add", "x g", "y")],
      [whole("n", [2**40]), whole("i", [0])]),
-    ([node("Sin", "w", "q"), node("Add", "x q", "y")], [tensor("w", [1.0] * 3, (3,))])],
+    ([node("Tan", "w", "q"), node("Add", "x q", "y")], [tensor("w", [1.0] * 3, (3,))])],
     ids=["random", "default", "large", "inexact"])
 def test_what_is_left(shared, nodes, initial, request):
     """Random numbers, the default of an input, what would be huge, what libraries round otherwise."""
@@ -345,3 +346,51 @@ def test_chains_of_views_within(shared):
     assert cleaned_within(shared, three, passes="MergeViews") == (["Sin", "If"], [["Sub"], ["Sub"]])
     result = [turn("s", "@a"), turn("@a", "@out")]
     assert cleaned_within(shared, result, passes="MergeViews") == (["Sin", "If"], [["Transpose"] * 2] * 2)
+
+
+BUCKETS = [node("Log", "d", "l"), node("Div", "l c", "q"), node("Mul", "q c", "p"), node("Cast", "p", "i", integer("to", 7)),
+           node("Add", "i four", "j"), node("Min", "j most", "k"), node("Where", "near far k", "b"), node("Add", "x b", "y")]
+
+
+@pytest.mark.parametrize("distances, nodes, expected", [
+    ([1.5, 3.0, 20.0], BUCKETS, [4, 5, 6]),
+    ([0.0, 3.0, 20.0], BUCKETS, [7, 5, 6]),  # what is cast of infinity is not chosen
+    ([0.0, 3.0, 20.0], BUCKETS[:5] + [node("Add", "x j", "y")], None),  # it is, and libraries differ
+    ([0.0, 3.0, 20.0], BUCKETS[:6] + [node("Add", "x k", "y")], None),
+    ([1.5, 3.0, 7.389056], BUCKETS, None),  # the logarithm is near a whole number
+    ([1.5, 3.0, -1.0], BUCKETS, None),
+    ([1.5, 3.0, 5.0], [node("Exp", "d", "e"), node("Floor", "e", "f"), node("Cast", "f", "i", integer("to", 6)),
+                        node("Sub", "four6 i", "y0"), node("Add", "x6 y0", "y")], [0, -16, -144]),
+    ([1.5, 3.0, 30.0], [node("Exp", "d", "e"), node("Cast", "e", "i", integer("to", 6)), node("Add", "x6 i", "y")], None),
+    ([1.5, 3.0, 20.0], [node("Log", "d", "l"), node("Cast", "l", "i", integer("to", 7)),
+                        node("Cast", "l", "h", integer("to", 9)), node("Where", "h i x", "y")], None),
+], ids=["casts", "infinity", "infinity-read", "infinity-bounded", "near", "nan", "exp", "overflow", "bool"])
+def test_integers_that_are_sure_whatever_the_library(shared, distances, nodes, expected):
+    stored = [tensor("d", distances, (3,)), tensor("c", [1.0], ()), whole("four", [4], ()), whole("most", [15], ()),
+              whole("far", [7] * 3),
+              number(1, 3) + number(2, 9) + field(8, "near") + field(9, bytes(one == 0 for one in distances)),
+              number(2, 6) + field(8, "four6") + field(9, struct.pack("<i", 4))]
+    inputs = [value("x", 7, (3,)), value("x6", 6, (3,))]
+    data = made_of(graph(nodes, inputs, [value("y", 6 if b"x6" in b"".join(nodes) else 7, (3,))], stored))
+    left, made = folded(shared, data, "EvaluateConstants EliminateDeadCode")
+    if expected is None:
+        assert len(left) > 1
+    else:
+        width = "i" if b"x6" in b"".join(nodes) else "q"
+        assert left == ["Add"]
+        assert [list(struct.unpack(f"<3{width}", b"".join(part(one, 9)))) for one in part(made, 7, 5)] == [expected]
+
+
+def test_sines_are_rounded_once(shared):
+    """EvaluateConstants leaves them, as libraries give other last bits; FoldConstants makes a recipe."""
+    angles = [0.0, 1.0, 3.0, 100.0]
+    nodes = [node("Sin", "a", "s"), node("Cos", "a", "c"), node("Exp", "a", "e"), node("Mul", "x s", "p"),
+             node("Mul", "p c", "q"), node("Mul", "q e", "y")]
+    data = made_of(graph(nodes, [value("x", shape=(4,))], [value("y", shape=(4,))], [tensor("a", angles[:3] + [20.0], (4,))]))
+    assert folded(shared, data, "EvaluateConstants")[0] == operators(data)
+    left, made = folded(shared, data, "FoldConstants EliminateDeadCode")
+    assert left == ["Mul"] * 3
+    kept = [struct.unpack("<4f", b"".join(part(one, 9))) for one in part(made, 7, 5)]
+    wanted = [[struct.unpack("<f", struct.pack("<f", f(one)))[0] for one in angles[:3] + [20.0]]
+              for f in (math.sin, math.cos, math.exp)]
+    assert sorted(map(list, kept)) == sorted(wanted)

@@ -94,6 +94,8 @@ ARITHMETIC = {
     "sqrt": math.sqrt,
     "rsqrt": lambda x: 1 / math.sqrt(x),
     "exp": math.exp,
+    "sin": math.sin,
+    "cos": math.cos,
     "maximum": max,
     "minimum": min,
     "round": lambda x: float(round(x)) if math.isfinite(x) else x,

@@ -140,6 +140,8 @@ static fb_value computed(machine *m, fb_recipe_op op) {
     case FB_RECIPE_SQRT: return fb_recipe_sqrt(m->graph, a);
     case FB_RECIPE_RSQRT: return fb_recipe_rsqrt(m->graph, a);
     case FB_RECIPE_EXP: return fb_recipe_exp(m->graph, a);
+    case FB_RECIPE_SIN: return fb_recipe_sin(m->graph, a);
+    case FB_RECIPE_COS: return fb_recipe_cos(m->graph, a);
     case FB_RECIPE_ROUND: return fb_recipe_round(m->graph, a);
     case FB_RECIPE_ADD: return fb_recipe_add(m->graph, a, pop(m));
     case FB_RECIPE_SUB: return fb_recipe_sub(m->graph, a, pop(m));

@@ -81,12 +81,14 @@ static computed pick(computations *c) {
 /* ---- what computes ------------------------------------------------------------------------------------------------------ */
 
 static computed random_unary(computations *c, computed a) {
-    size_t way = below(c, 5);
+    size_t way = below(c, 7);
     fb_graph *g = c->graph;
     if (way == 0) return (computed){fb_recipe_neg(g, a.expression), map_unary(&c->arena, &a.numbers, negative_of), a.bound};
     if (way == 1) return (computed){fb_recipe_sqrt(g, a.expression), map_unary(&c->arena, &a.numbers, sqrt), 0};
     if (way == 2) return (computed){fb_recipe_round(g, a.expression), map_unary(&c->arena, &a.numbers, rint), a.bound};
     if (way == 3) return (computed){fb_recipe_exp(g, a.expression), map_unary(&c->arena, &a.numbers, exp), 0};
+    if (way == 4) return (computed){fb_recipe_sin(g, a.expression), map_unary(&c->arena, &a.numbers, sin), 0};
+    if (way == 5) return (computed){fb_recipe_cos(g, a.expression), map_unary(&c->arena, &a.numbers, cos), 0};
     return (computed){fb_recipe_rsqrt(g, a.expression), map_unary(&c->arena, &a.numbers, inverse_root_of), 0};
 }
 

@@ -76,6 +76,8 @@ static value recipe_of(machine *m, fb_value expression) {
     if (strcmp(op, "sqrt") == 0) return map_unary(&m->arena, a, sqrt);
     if (strcmp(op, "rsqrt") == 0) return map_unary(&m->arena, a, inverse_root_of);
     if (strcmp(op, "exp") == 0) return map_unary(&m->arena, a, exp);
+    if (strcmp(op, "sin") == 0) return map_unary(&m->arena, a, sin);
+    if (strcmp(op, "cos") == 0) return map_unary(&m->arena, a, cos);
     if (strcmp(op, "maximum") == 0) return map_binary(&m->arena, a, b, maximum_of);
     if (strcmp(op, "minimum") == 0) return map_binary(&m->arena, a, b, minimum_of);
     if (strcmp(op, "index_select") == 0) return index_select(&m->arena, a, (int)int_of(m, members, "axis"), b);

@@ -125,6 +125,8 @@ static const struct {
     {"float32", "[2,3]", OP("maximum", "'a','v'", ""), ""},
     {"float32", "[2,3]", OP("minimum", "'a','i'", ""), "bad-recipe /tensors/11/recipe/args/1\n"},
     {"float32", "[2,3]", OP("exp", "'i'", ""), "bad-recipe /tensors/11/recipe/args/0\n"},
+    {"float32", "[2,3]", OP("sin", OP("cos", "'a'", ""), ""), ""},
+    {"float32", "[2,3]", OP("cos", "'i'", ""), "bad-recipe /tensors/11/recipe/args/0\n"},
     {"int8", "[2,3]", OP("div", "'a','v'", ""), ""},
     {"int8", "[2,3]", OP("round", "'a'", ""), ""},
     {"float16", "[2,3]", OP("round", OP("div", "'a','v'", ""), ""), ""},

@@ -26,6 +26,8 @@ _COMPUTED: dict[str, Callable[..., torch.Tensor]] = {
     "sqrt": torch.sqrt,
     "rsqrt": lambda x: 1 / torch.sqrt(x),
     "exp": torch.exp,
+    "sin": torch.sin,
+    "cos": torch.cos,
     "maximum": lambda a, b: torch.where((a == 0) & (b == 0), a + b, torch.maximum(a, b)),  # -0 is less than 0
     "minimum": lambda a, b: torch.where((a == 0) & (b == 0), -(-a - b), torch.minimum(a, b)),
     "round": torch.round,
