@@ -332,7 +332,7 @@ static bool read_reduced(constant_call *c, int rank, bool *reduced) {
     fb_sizes dims = {0};
     int axis;
     bool is_given = given.id && fb_value_kind(c->graph, given) != FB_NONE;
-    if (is_given && !fb_sizes_named(&c->call, "dim", &dims)) return false;
+    if (is_given && !fb_evaluate_sizes(c->graph, given, &dims)) return false;
     for (int i = 0; i < rank; i++) reduced[i] = !dims.count;
     for (int i = 0; i < dims.count; i++) {
         if (dims.items[i].symbol.id || !fb_normalise_axis(dims.items[i].size, rank, &axis)) return false;

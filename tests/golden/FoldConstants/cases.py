@@ -392,7 +392,7 @@ def cases():
     fold("aten-norm-of-a-kernel", normed(NORM, 2, [1, -1], True, shape=(3, 1, 1), of=(3, 4, 2)), 1)
     fold("aten-norm-of-columns", normed(NORM, 2.0, [0], shape=(4,)), 1)
     fold("aten-norm-of-all", normed(NORM, shape=()), 1)
-    fold("norm-of-rows", normed("torch.norm", 2, 1, True), 1)
+    fold("aten-norm-of-rows-in-its-old-spelling", normed(ATEN + "norm.ScalarOpt_dim", 2, [1], True), 1)
     fold("norm-of-one", normed(NORM, 1, [1], True), 0, refusal("unsupported-arguments", "norm"))
     fold("norm-of-a-matrix", normed("torch.linalg.norm", 2, (0, 1), True, shape=(1, 1)), 0,
          refusal("unsupported-arguments", "norm"))
