@@ -16,8 +16,9 @@ ALL_CFLAGS := -std=c17 $(WARNINGS) $(OPTIMISE) -ffile-prefix-map=$(CURDIR)=. -fn
 # Libraries that few need are loaded by the first of these: core/base/library.h. Of OpenBLAS it is the variant without
 # threads, where it is, whatever others may have made the default.
 OPENBLAS    := $(firstword $(wildcard /usr/lib/*/openblas-serial))
-CORE_LIBS   := -ljansson -lcrypto -lz $(OPENBLAS:%=-Wl,-rpath,%) -lm
-SERVER_LIBS := -lmicrohttpd -lsqlite3 -lseccomp -lzstd -lssl $(CORE_LIBS)
+# Each start looks for every symbol of a library in those named before it: the ones with most come first.
+CORE_LIBS   := -lcrypto -ljansson -lz $(OPENBLAS:%=-Wl,-rpath,%) -lm
+SERVER_LIBS := -lcrypto -lsqlite3 -lssl -lmicrohttpd -lseccomp -lzstd $(CORE_LIBS)
 
 CORE_SOURCES   := $(shell find core -name '*.c' | sort)
 SERVER_SOURCES := $(shell find server -name '*.c' | sort)
@@ -50,16 +51,17 @@ $(BUILD)/core/weights/convert.o $(patsubst %.c,$(BUILD)/%.o,$(wildcard core/eval
 # A file's bytes as the items of a C array (of unsigned char, unless it is all ASCII); $(call as_bytes,FILE).
 as_bytes = od -An -v -tx1 $(1) | sed 's/ *\([0-9a-f][0-9a-f]\)/0x\1,/g'; echo '0};'
 
-# The store's migrations, as C arrays in the order of their names, and the schema that they end in.
+# The store's migrations, as C arrays in the order of their names, the schema that they end in, and the file of a store of it.
 MIGRATIONS := $(sort $(wildcard schema/sql/*.sql))
 $(BUILD)/generated/newest.sql: schema/tools/newest.py $(MIGRATIONS)
 	@mkdir -p $(@D)
-	@$(PYTHON) $^ >$@.part && mv $@.part $@
+	@$(PYTHON) $< $(@:.sql=.sqlite) $(MIGRATIONS) >$@.part && mv $@.part $@
 $(BUILD)/generated/migrations.inc: $(MIGRATIONS) $(BUILD)/generated/newest.sql
 	@for file in $^; do \
 	    printf '/* %s */ static const char migration_%s[] = {\n' "$$file" "$$(basename $$file .sql)"; \
 	    $(call as_bytes,$$file); \
 	done >$@.part
+	@{ echo 'static const unsigned char empty_store[] = {'; $(call as_bytes,$(@D)/newest.sqlite); } >>$@.part
 	@{ echo 'static const char *const migrations[] = {'; \
 	   for file in $(MIGRATIONS); do echo "migration_$$(basename $$file .sql),"; done; echo '};'; } >>$@.part
 	@mv $@.part $@

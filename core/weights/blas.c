@@ -21,5 +21,5 @@ fb_status fb_blas_load(fb_blas *blas, fb_error *error) {
     _Static_assert(sizeof *blas == sizeof names, "");
     if (blas->zgemm) return FB_OK;
     if (!choose_kernels()) return fb_fail_memory(error);
-    return fb_library_load("libopenblas.so.0", names, sizeof names / sizeof *names, blas, error);
+    return fb_library_load("libopenblas.so.0", true, names, sizeof names / sizeof *names, blas, error);
 }

@@ -13,16 +13,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "core/base/sanitizer.h"
 #include "server/cli/verb.h"
-
-/* A sanitizer reads files of its own and traces the process when it ends. */
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define HAS_SANITIZER 1
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer) || __has_feature(memory_sanitizer)
-#define HAS_SANITIZER 1
-#endif
-#endif
 
 bool fb_sandbox_mode_of(const char *text, fb_sandbox_mode *mode) {
     static const char *const names[] = {[FB_SANDBOX_AUTO] = "auto", [FB_SANDBOX_ON] = "on", [FB_SANDBOX_OFF] = "off"};
@@ -198,11 +190,8 @@ static fb_status confine_calls(fb_sandbox_mode mode, bool may_connect, fb_error 
 fb_status fb_sandbox_enter(fb_sandbox_mode mode, const char *data, const char *const *readable, const char *sockets,
                            bool may_connect, fb_error *error) {
     if (mode == FB_SANDBOX_OFF) return FB_OK;
-#ifdef HAS_SANITIZER
-    (void)data, (void)readable, (void)sockets, (void)may_connect, (void)confine_files, (void)confine_calls;
-    return lacks(mode, "the sandbox", "built with a sanitizer", error);
-#else
+    /* A sanitizer reads files of its own and traces the process when it ends. */
+    if (FB_HAS_SANITIZER) return lacks(mode, "the sandbox", "built with a sanitizer", error);
     fb_status status = confine_files(mode, data, readable, sockets, may_connect, error);
     return status ? status : confine_calls(mode, may_connect, error);
-#endif
 }

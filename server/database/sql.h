@@ -135,6 +135,9 @@ fb_status fb_schema_read(fb_connection *connection, int64_t *version, fb_error *
 
 /* The newest version that this program knows. */
 int64_t fb_schema_newest(void);
+/* The bytes of a database in a file that has this schema and no rows: to write them takes a tenth of the time of its
+ * statements. */
+const void *fb_schema_file(size_t *size);
 /* For a database that cannot be written to: FB_IO "store-not-writable" when it lacks migrations. */
 fb_status fb_schema_is_newest(fb_connection *connection, fb_error *error);
 

@@ -16,7 +16,7 @@ fb_status fb_curl_load(fb_error *error) {
     static bool is_loaded;
     pthread_mutex_lock(&lock);
     fb_status status =
-        is_loaded ? FB_OK : fb_library_load("libcurl.so.4", names, sizeof names / sizeof *names, &fb_curl, error);
+        is_loaded ? FB_OK : fb_library_load("libcurl.so.4", false, names, sizeof names / sizeof *names, &fb_curl, error);
     if (!status && !is_loaded && fb_curl.global_init(CURL_GLOBAL_DEFAULT)) status = fb_fail_memory(error);
     is_loaded = !status;
     pthread_mutex_unlock(&lock);

@@ -15,7 +15,8 @@ fb_status fb_pq_load(fb_error *error) {
     static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
     static bool is_loaded;
     pthread_mutex_lock(&lock);
-    fb_status status = is_loaded ? FB_OK : fb_library_load("libpq.so.5", names, sizeof names / sizeof *names, &fb_pq, error);
+    fb_status status =
+        is_loaded ? FB_OK : fb_library_load("libpq.so.5", false, names, sizeof names / sizeof *names, &fb_pq, error);
     is_loaded = !status;
     pthread_mutex_unlock(&lock);
     return status;

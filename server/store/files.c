@@ -26,6 +26,23 @@ void fb_upload_path(const char *id, char path[FB_FILE_PATH_MAX]) {
     snprintf(path, FB_FILE_PATH_MAX, FB_UPLOADS_FOLDER "/%s", id);
 }
 
+fb_status fb_store_write_file(const fb_store *store, const char *name, const void *bytes, size_t size, fb_error *error) {
+    char part[64];
+    snprintf(part, sizeof part, "%s.part", name);
+    int file = openat(store->folder, part, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+    if (file < 0) return fb_fail_file(error, "write a file", errno);
+    ssize_t written = 0;
+    for (size_t done = 0; written >= 0 && done < size; done += (size_t)written)
+        if ((written = write(file, (const char *)bytes + done, size - done)) < 0 && errno == EINTR) written = 0;
+    bool ok = written >= 0 && fsync(file) == 0;
+    int reason = errno;
+    close(file);
+    if (ok && renameat(store->folder, part, store->folder, name) == 0) return fb_folder_sync(store, ".", error);
+    if (ok) reason = errno;
+    unlinkat(store->folder, part, 0);
+    return fb_fail_file(error, "write a file", reason);
+}
+
 fb_status fb_folder_sync(const fb_store *store, const char *path, fb_error *error) {
     int folder = openat(store->folder, path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     int result = folder < 0 ? -1 : fsync(folder);

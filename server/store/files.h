@@ -36,6 +36,9 @@ fb_status fb_blob_file_put(const fb_store *store, const char *upload, const char
 /* On the writer: takes that back. */
 void fb_blob_file_put_back(const fb_store *store, const char *upload, const char *digest);
 
+/* Writes a file of the data folder in place of the one of that name, if any: whole or not at all; durable. */
+fb_status fb_store_write_file(const fb_store *store, const char *name, const void *bytes, size_t size, fb_error *error);
+
 /* Makes the entries of a folder within the data folder durable. */
 fb_status fb_folder_sync(const fb_store *store, const char *path, fb_error *error);
 

@@ -34,19 +34,6 @@ static fb_status read_file(int folder, const char *name, char **text, fb_error *
     return found ? fb_fail_file(error, "read a note", reason) : fb_fail_memory(error);
 }
 
-static fb_status write_file(const fb_store *store, const char *name, const char *text, fb_error *error) {
-    char part[64];
-    snprintf(part, sizeof part, "%s.part", name);
-    int file = openat(store->folder, part, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
-    if (file < 0) return fb_fail_file(error, "write a note", errno);
-    bool ok = write(file, text, strlen(text)) == (ssize_t)strlen(text) && fsync(file) == 0;
-    int reason = errno;
-    close(file);
-    if (!ok || renameat(store->folder, part, store->folder, name) != 0)
-        return fb_fail_file(error, "write a note", ok ? errno : reason);
-    return fb_folder_sync(store, ".", error);
-}
-
 /* ---- in the database ---------------------------------------------------------------------------------------------------- */
 
 static fb_status read_row(fb_connection *connection, const char *name, char **text, fb_error *error) {
@@ -74,7 +61,7 @@ fb_status fb_note_read(fb_store *store, const char *name, char **text, fb_error 
 }
 
 fb_status fb_note_write(fb_store *store, const char *name, const char *text, fb_error *error) {
-    if (!fb_store_is_on_server(store)) return write_file(store, name, text, error);
+    if (!fb_store_is_on_server(store)) return fb_store_write_file(store, name, text, strlen(text), error);
     fb_connection *connection = &store->writer.connection;
     fb_status status = fb_begin(connection, true, error);
     if (!status) status = write_row(connection, name, text, error);
@@ -184,7 +171,7 @@ fb_status fb_store_identify(fb_store *store, fb_error *error) {
     if (!*store->folder_id) status = fb_ulid_next(&store->ulids, store->config.now_ms(), store->folder_id, error);
     snprintf(now, sizeof now, "url %s\nid %s\nfolder %s\n", store->path, id, store->folder_id);
     bool is_same = *was && strcmp(url, store->path) == 0;
-    return status || is_same ? status : write_file(store, FB_STORE_FILE, now, error);
+    return status || is_same ? status : fb_store_write_file(store, FB_STORE_FILE, now, strlen(now), error);
 }
 
 /* ---- where the blobs of a store on a server are -------------------------------------------------------------------------- */

@@ -20,6 +20,7 @@
 #include "server/store/rows.h"
 #include "server/store/state.h"
 
+#define DATABASE "foldback.sqlite"
 #define HEALTHY_FREE_BYTES (1024 * 1024)
 #define CLEAN_UP_MS 60000
 #define BEAT_MS 1000
@@ -67,7 +68,7 @@ fb_status fb_store_make_folder(const char *folder, fb_error *error) {
 /* A folder that has files and no store belongs to another program: a slip of the hand, or a volume that is mounted elsewhere.
  */
 static fb_status check_folder(const char *folder, fb_error *error) {
-    static const char *const ours[] = {"foldback.sqlite", "foldback.sqlite-wal", FB_BLOBS_FOLDER, FB_STORE_FILE,
+    static const char *const ours[] = {DATABASE, DATABASE "-wal", FB_BLOBS_FOLDER, FB_STORE_FILE,
                                        FB_STORE_FILE ".part" /* of a first start that was killed */};
     int descriptor = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (descriptor < 0) return fail_folder(error, "open", folder, errno);
@@ -115,9 +116,9 @@ static fb_status open_folder(fb_store *store, const char *folder, fb_error *erro
 
 static fb_status name_files(fb_store *store, const char *folder, fb_error *error) {
     fb_buffer path = {0};
-    fb_buffer_printf(&path, "%s/foldback.sqlite", folder);
+    fb_buffer_printf(&path, "%s/" DATABASE, folder);
     store->path = fb_buffer_take(&path, NULL);
-    fb_buffer_printf(&path, "%s/foldback.sqlite-wal", folder);
+    fb_buffer_printf(&path, "%s/" DATABASE "-wal", folder);
     store->log_path = fb_buffer_take(&path, NULL);
     if (!store->path || !store->log_path) return fb_fail_memory(error);
     return open_folder(store, folder, error);
@@ -130,7 +131,7 @@ static fb_status find_server(fb_store *store, const char *folder, fb_error *erro
         return fb_fail(error, FB_INVALID, "bad-store", NULL, "--store is a URL, as postgresql://USER@HOST:PORT/DATABASE");
     store->path = given ? strdup(given) : fb_store_url(folder);
     if (!store->path) return given ? fb_fail_memory(error) : FB_OK;
-    char *file = fb_path_with(folder, "/foldback.sqlite");
+    char *file = fb_path_with(folder, "/" DATABASE);
     bool has_file = !file || access(file, F_OK) == 0;
     free(file);
     if (!has_file) return FB_OK;
@@ -151,7 +152,11 @@ static fb_status make_files(fb_store *store, const char *folder, fb_error *error
     int descriptor = open(store->path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
     if (descriptor < 0) return fail_folder(error, "open", store->path, errno);
     close(descriptor);
-    return FB_OK;
+    /* A link, perhaps to another disk, stays one: SQLite runs the statements of the schema where it leads. */
+    if (about.st_size || lstat(store->path, &about) || !S_ISREG(about.st_mode)) return FB_OK;
+    size_t size;
+    const void *bytes = fb_schema_file(&size);
+    return fb_store_write_file(store, DATABASE, bytes, size, error);
 }
 
 /* Adds what to do to the error of a damaged store. */

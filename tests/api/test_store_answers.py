@@ -169,6 +169,23 @@ def test_a_new_folder_is_no_damaged_one(tmp_path, new_service):
         assert service.get("/v1/runs").json() == {"items": []} and service.stop() == 0
 
 
+@of_a_file
+def test_the_file_of_a_new_store(tmp_path, new_service):
+    """A start that is killed while it writes the database leaves a part of it; a link to another disk stays one."""
+    for name in ("killed", "linked", "disk"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "killed" / "foldback.sqlite").touch()
+    (tmp_path / "killed" / "foldback.sqlite.part").write_bytes(b"SQLite format 3\0")
+    (tmp_path / "disk" / "database").touch()
+    (tmp_path / "linked" / "foldback.sqlite").symlink_to(tmp_path / "disk" / "database")
+    for name in ("killed", "linked"):
+        service = new_service("--sandbox", "off", data=tmp_path / name)
+        graph = service.post("/v1/graphs", branches(2)).json()["id"]
+        assert service.restart().get(f"/v1/graphs/{graph}").status == 200 and service.stop() == 0
+        assert not (tmp_path / name / "foldback.sqlite.part").exists()
+    assert (tmp_path / "linked" / "foldback.sqlite").is_symlink() and (tmp_path / "disk" / "database").stat().st_size > 4096
+
+
 @pytest.mark.long
 def test_a_page_that_is_found_damaged_later(new_service, tmp_path):
     """Only what is on it cannot be read."""
