@@ -259,13 +259,15 @@ def test_left(shared, name):
     assert left == [part(one, 1, 4)[0].decode() for one in nodes]
 
 
-UNNAMED = {"-1": (-1, 3, 4, 5), "no name": ("", 3, "", ""), "?": ("?", 3, "?", "?"), "a name that is taken": ("size", 3, "", "?")}
+UNNAMED = {"-1": (-1, 3, 4, 5), "no name": ("", 3, "", ""), "?": ("?", 3, "?", "?"),
+           "a name that is taken": ("size", 3, "", "?")}
 
 
 @pytest.mark.parametrize("sizes", UNNAMED)
 def test_sizes_that_the_model_does_not_name(shared, sizes):
     """Each is a size of its own: the others and the number of dimensions are known."""
-    data = made_of(graph([node("Conv", "x k", "h"), NORM], [named("x", UNNAMED[sizes])], [unshaped("y")], [KERNEL, *STATISTICS]))
+    data = made_of(graph([node("Conv", "x k", "h"), NORM], [named("x", UNNAMED[sizes])], [unshaped("y")],
+                         [KERNEL, *STATISTICS]))
     assert fused(shared, data, "FuseBatchNorm")[0] == CONV
     shape = next(one for one in shared.get(f"/v1/graphs/{send(shared, data).json()['id']}").json()["nodes"]
                  if one["name"] == "x")["meta"]["shape"]

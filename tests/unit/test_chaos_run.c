@@ -69,6 +69,8 @@ static const char *const documents[] = {
     "build/golden/RaiseOpset/rows/before.json",
     "build/golden/RaiseOpset/attribute-becomes-an-input/before.json",
     "build/golden/MoveTransposes/between/before.json",
+    "build/golden/MergeConsecutiveCalls/concat/before.json",
+    "build/golden/ChangeEinsumToMatMul/gemm/before.json",
     "tests/fixtures/toy/graph.json",
 };
 enum { DOCUMENTS = sizeof documents / sizeof *documents, RANDOM = 10 };
@@ -95,7 +97,7 @@ static char *document_at(int i, size_t *size, const char **name) {
     "\"params\": {}}, \"MergeConvolutions\", \"MergeBranches\", \"FoldPad\", "                                                 \
     "\"UnpackLinear\", \"FuseLinear\", \"MergeConsecutiveLinears\", \"FuseRotation\", \"FuseRepeat\", \"FuseNorm\", "          \
     "\"FuseActivation\", \"ChannelsLast\", "                                                                                   \
-    "\"MergeViews\", \"MoveTransposes\", \"RaiseOpset\", "                                                                     \
+    "\"MergeViews\", \"MoveTransposes\", \"MergeConsecutiveCalls\", \"ChangeEinsumToMatMul\", \"RaiseOpset\", "                \
     "\"cleanup\", \"DeepCopy\", "                                                                                              \
     "\"LintAndRecompile\"]"
 
