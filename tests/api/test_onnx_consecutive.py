@@ -118,7 +118,7 @@ def test_within_a_branch(shared):
     assert shared.get(f"/v1/graphs/{back}/archive").body == data
 
 
-# ---- calls that give what they, or the call before, were given -----------------------------------------------------------------
+# ---- calls that give what they, or the call before, were given ------------------------------------------------------------
 
 def quantised(scale, zero=None, again=None, dtype=UINT8):
     """q, dequantised and quantised."""

@@ -51,8 +51,8 @@ def test_transpositions_are_merged(shared):
     assert sorted(left) == ["MatMul", "Transpose", "Transpose", "Transpose"]
 
 
-@pytest.mark.parametrize("equation", ["abc,adc->abd", "ac,ac->ac", "abc,bc->a", "bc,c->b", "b,c->bc", "abc,cd->ad", "bbc,cd->bd",
-                                      "...c,cd->...d"])
+@pytest.mark.parametrize("equation", ["abc,adc->abd", "ac,ac->ac", "abc,bc->a", "bc,c->b", "b,c->bc", "abc,cd->ad",
+                                      "bbc,cd->bd", "...c,cd->...d"])
 def test_left(shared, equation):
     left, right = equation.split("->")[0].replace("...", "ab").split(",")
     data = made_of(graph([product(equation)], [value("x", shape=shaped(left.replace("bb", "aa"))),

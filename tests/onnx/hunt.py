@@ -31,8 +31,8 @@ CLEANUP = ["RemoveNoOps", "EliminateCommonSubexpressions", "EliminateDeadCode"]
 # Of these as well every bit stays: they move numbers, or compute those that are the same everywhere.
 FOLDS = ["InlinePrograms", *CLEANUP[:2], "FoldShapes", "EvaluateConstants", "MergeConsecutiveCalls", "MergeViews", CLEANUP[2]]
 FUSIONS = ["ChangeEinsumToMatMul", "FuseAttention", "MoveTransposes", "FoldConstants", "FoldNormIntoLinear", "FuseNorm",
-           "FuseActivation", "ChangeTrueDivToMulByInverse", "FoldPad", "FuseBatchNorm", "FuseLinear", "FoldScaleIntoLinear", "MergeLinears",
-           "MergeConsecutiveLinears", "MergeConvolutions", "UnpackLinear", *CLEANUP]
+           "FuseActivation", "ChangeTrueDivToMulByInverse", "FoldPad", "FuseBatchNorm", "FuseLinear", "FoldScaleIntoLinear",
+           "MergeLinears", "MergeConsecutiveLinears", "MergeConvolutions", "UnpackLinear", *CLEANUP]
 RAISE = ["RaiseOpset"]
 RANDOM = {"RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Bernoulli", "Multinomial"}
 
@@ -158,64 +158,61 @@ class Program:
 
     def sliced(self, x):
         """Any bounds, of one axis or several, along which something is left."""
-        axes = self.draw.sample(range(len(x.shape)), self.draw.randint(1, min(2, len(x.shape))))
-        given, shape = [], list(x.shape)
-        for axis in axes:
-            n, far = x.shape[axis], self.draw.choice([2**63 - 1, 2**31])
-            start, end, step = self.draw.choice([(self.draw.randint(-n, n), self.draw.choice([self.draw.randint(-n, n + 2), far]),
-                                                  self.draw.choice([1, 1, 1, 2, -1])), (0, far, 1), (n // 2, far, 1)])
-            count = len(range(*slice(start, end, step).indices(n)))
-            if not count:
-                start, end, step, count = 0, n, 1, n
-            given.append((start, end, axis - self.draw.choice([0, len(x.shape)]), step))
-            shape[axis] = count
+        given, shape, far = [], list(x.shape), self.draw.choice([2**63 - 1, 2**31])
+        for axis in self.draw.sample(range(len(shape)), self.draw.randint(1, min(2, len(shape)))):
+            n = shape[axis]
+            end, step = self.draw.choice([self.draw.randint(-n, n + 2), far]), self.draw.choice([1, 1, 1, 2, -1])
+            start, end, step = self.draw.choice([(self.draw.randint(-n, n), end, step), (0, far, 1), (n // 2, far, 1)])
+            if not range(*slice(start, end, step).indices(n)):
+                start, end, step = 0, n, 1
+            given.append((start, end, axis - self.draw.choice([0, len(shape)]), step))
+            shape[axis] = len(range(*slice(start, end, step).indices(n)))
         inputs = [self.ints(one) for one in zip(*given)]
         if all(one[3] == 1 for one in given) and self.draw.random() < 0.5:
             del inputs[3:]
         return self.node("Slice", [x, *inputs], [shape])[0]
 
-    def consecutive(self, x):
-        """Two of a kind, one after the other."""
-        kind, axis = self.draw.randrange(6), self.draw.randrange(len(x.shape))
-        if kind == 0:
-            first = self.sliced(x)
-            for _ in range(self.draw.choice([1, 1, 2])):
-                self.sliced(first)
-        elif kind == 1:
-            made = x
-            for at in self.draw.choice([(axis, axis), (axis, axis, axis), (axis, 0)]):
-                shape = [n + (x.shape[i] if at == i else 0) for i, n in enumerate(made.shape)]
-                if any(a != b for i, (a, b) in enumerate(zip(made.shape, x.shape)) if i != at):
-                    break
-                order = self.draw.choice([[made, x], [x, made]])
-                (made,) = self.node("Concat", order, [shape], axis=at - self.draw.choice([0, len(x.shape)]))
-        elif kind == 2:
-            made = x
-            for to in self.draw.choice([(T.DOUBLE, T.FLOAT16, T.FLOAT), (T.INT32, T.DOUBLE, T.FLOAT), (T.BOOL, T.UINT8, T.FLOAT),
-                                        (T.INT8, T.INT64, T.FLOAT16, T.FLOAT), (T.DOUBLE, T.INT16, T.INT32, T.FLOAT)]):
-                (made,) = self.node("Cast", [made], [x.shape], [to], to=to)
-        elif kind == 3:
-            op, keeps = self.draw.choice(["ReduceMax", "ReduceMin"]), self.draw.randrange(2)
-            shape = [1 if i == axis else n for i, n in enumerate(x.shape)]
-            less = [n for i, n in enumerate(x.shape) if i != axis]
-            axes = [axis - self.draw.choice([0, len(x.shape)])]
-            more, inputs = ({"axes": axes}, [x]) if self.opset < 18 else ({}, [x, self.ints(axes)])
-            (made,) = self.node(op, inputs, [shape if keeps else less], keepdims=keeps, **more)
-            view, given = ("Squeeze" if keeps else "Unsqueeze"), [self.draw.choice([axis, axis, 0])]
-            if keeps and shape[given[0]] != 1:
-                given = [axis]
-            after = less if keeps else [*less[:given[0]], 1, *less[given[0]:]]
-            if keeps:
-                after = [n for i, n in enumerate(shape) if i != given[0]]
-            more, inputs = ({"axes": given}, [made]) if self.opset < 13 else ({}, [made, self.ints(given)])
-            self.node(view, inputs, [after], **more)
-        elif kind == 4:
-            for op in self.draw.choice([("Neg", "Neg"), ("Relu", "Relu"), ("Abs", "Abs", "Neg", "Neg"), ("Round", "Round")]):
-                (x,) = self.node(op, [x], [x.shape])
-        else:
-            same = [one for one in self.values if one.dtype == T.FLOAT and one.shape == x.shape]
-            where = self.weight(np.full(self.draw.choice([(), (1,), x.shape, (2, *x.shape)]), self.draw.random() < 0.5))
-            self.node("Where", [where, x, self.draw.choice(same or [x])], [np.broadcast_shapes(where.shape, x.shape)])
+    def slices(self, x):
+        first = self.sliced(x)
+        for _ in range(self.draw.choice([1, 1, 2])):
+            self.sliced(first)
+
+    def concats(self, x):
+        axis, last = self.draw.randrange(len(x.shape)), len(x.shape) - 1
+        made = x
+        for at in self.draw.choice([(axis, axis), (axis, axis, axis), (axis, last)]):
+            if any(a != b for i, (a, b) in enumerate(zip(made.shape, x.shape)) if i != at):
+                break
+            shape = [n + (x.shape[i] if at == i else 0) for i, n in enumerate(made.shape)]
+            order = self.draw.choice([[made, x], [x, made]])
+            (made,) = self.node("Concat", order, [shape], axis=at - self.draw.choice([0, len(x.shape)]))
+
+    def casts(self, x):
+        for to in self.draw.choice([(T.DOUBLE, T.FLOAT16), (T.INT32, T.DOUBLE), (T.BOOL, T.UINT8), (T.INT8, T.INT64, T.FLOAT16),
+                                    (T.DOUBLE, T.INT16, T.INT32)]) + (T.FLOAT,):
+            (x,) = self.node("Cast", [x], [x.shape], [to], to=to)
+
+    def reduction(self, x):
+        """Of which a view changes the dimensions."""
+        axis, keeps = self.draw.randrange(len(x.shape)), self.draw.randrange(2)
+        shape = [1 if i == axis else n for i, n in enumerate(x.shape)]
+        less = [n for i, n in enumerate(x.shape) if i != axis]
+        axes = [axis - self.draw.choice([0, len(x.shape)])]
+        more, inputs = ({"axes": axes}, [x]) if self.opset < 18 else ({}, [x, self.ints(axes)])
+        op = self.draw.choice(["ReduceMax", "ReduceMin"])
+        (made,) = self.node(op, inputs, [shape if keeps else less], keepdims=keeps, **more)
+        at = axis if keeps else self.draw.choice([axis, axis, 0])
+        more, inputs = ({"axes": [at]}, [made]) if self.opset < 13 else ({}, [made, self.ints([at])])
+        self.node("Squeeze" if keeps else "Unsqueeze", inputs, [less if keeps else [*less[:at], 1, *less[at:]]], **more)
+
+    def twice(self, x):
+        for op in self.draw.choice([("Neg", "Neg"), ("Relu", "Relu"), ("Abs", "Abs", "Neg", "Neg"), ("Round", "Round")]):
+            (x,) = self.node(op, [x], [x.shape])
+
+    def chosen(self, x):
+        same = [one for one in self.values if one.dtype == T.FLOAT and one.shape == x.shape]
+        where = self.weight(np.full(self.draw.choice([(), (1,), x.shape, (2, *x.shape)]), self.draw.random() < 0.5))
+        self.node("Where", [where, x, self.draw.choice(same or [x])], [np.broadcast_shapes(where.shape, x.shape)])
 
     def requantised(self, x):
         """Quantised, dequantised, and quantised by the same scale or another."""
@@ -359,9 +356,8 @@ class Program:
         self.values += [Value(name, one.shape, one.dtype) for name, one in zip(made.output, of_it)]
 
     STATEMENTS = [unary, unary, identity, identity, dropout, cast, transpose, reshape, squeeze, flatten, pad, slice, expand,
-                  consecutive, consecutive, consecutive, requantised, tile, concat, variadic, binary, binary, both, both, matmul,
-                  softmax, split, topk, drawn, function, again,
-                  again, again]
+                  slices, concats, casts, reduction, twice, chosen, requantised, tile, concat, variadic, binary, binary, both,
+                  both, matmul, softmax, split, topk, drawn, function, again, again, again]
 
     def step(self, count, deeper=True):
         for _ in range(count):
@@ -731,7 +727,8 @@ class Layers(Program):
         self.node("Einsum", [one[1] for one in given], [tuple(sizes[one] for one in result)], equation=equation)
 
     STATEMENTS = [unary, Program.identity, Program.transpose, Program.reshape, Program.concat, Program.both, Program.split,
-                  einsum, layer, layer, layer, beside, quotient, activation, activation, normed, normed, turned, turned, attention]
+                  einsum, layer, layer, layer, beside, quotient, activation, activation, normed, normed, turned, turned,
+                  attention]
 
 
 def draw_model(seed, kind=Program):
