@@ -13,6 +13,10 @@ static void refuse_marked(fb_matcher *matcher, fb_node node) {
                    fb_node_name(matcher->graph, node));
 }
 
+void fb_match_nothing(fb_matcher *matcher) {
+    (void)matcher;
+}
+
 static void match_all(fb_matcher *matcher, const fb_pass *pass) {
     const fb_graph *graph = matcher->graph;
     bool is_own = pass->match_onnx && fb_graph_is_onnx(graph);

@@ -115,6 +115,8 @@ bool fb_matcher_takes(fb_matcher *matcher, unsigned nodes);
  */
 void fb_match_found(fb_matcher *matcher, const fb_node *nodes, size_t count);
 void fb_match_found_as(fb_matcher *matcher, const void *data, size_t size);
+/* `match_graph` of a pass for ONNX models alone. */
+void fb_match_nothing(fb_matcher *matcher);
 /* Reports a refusal: a kebab-case reason, the nodes, and one sentence. */
 void fb_refuse(fb_matcher *matcher, const char *reason, const fb_node *nodes, size_t count, const char *format, ...)
     __attribute__((format(printf, 5, 6)));

@@ -354,10 +354,6 @@ static void match_region(search *s, uint32_t first, uint8_t *seen) {
 }
 
 /* In PyTorch nothing is to be gained. */
-static void match_graph(fb_matcher *m) {
-    (void)m;
-}
-
 static void match_onnx(fb_matcher *m) {
     uint32_t limit = (uint32_t)fb_node_limit(m->graph) + 1;
     search s = {.m = m, .g = m->graph, .limit = limit};
@@ -557,7 +553,7 @@ const fb_pass fb_move_transposes = {
     .reversible = true,
     .preserves_computation = true,
     .reads_onnx = true,
-    .match_graph = match_graph,
+    .match_graph = fb_match_nothing,
     .match_onnx = match_onnx,
     .edit = edit,
 };

@@ -4,7 +4,7 @@ import struct
 
 import pytest
 from test_onnx_changed import field, graph, made_of, node, number, optimize, part, tensor, value
-from test_onnx_folds import integer, ints, unshaped, whole
+from test_onnx_folds import integer, ints, named, unshaped, whole
 from test_onnx_fusions import fused, real, weight, word
 
 HALF = 10
@@ -36,7 +36,7 @@ def model(text, opset=20, shape=(2, 3, 8), dtype=1, weights=(), outputs="y", inp
                               word(name, said) if said.isalpha() else
                               real(name, float(said)) if "." in said else integer(name, int(said)))
         nodes.append(node(op, " ".join(given), gives.replace(",", " "), *attributes))
-    return made_of(graph(nodes, [value("x", dtype, shape), *inputs], [unshaped(one, dtype) for one in outputs.split()],
+    return made_of(graph(nodes, [named("x", shape, dtype), *inputs], [unshaped(one, dtype) for one in outputs.split()],
                          [*stored, *weights], annotations=annotations), opset=opset, ir=10)
 
 

@@ -29,10 +29,10 @@ from onnx import helper, numpy_helper
 F = np.float32
 CLEANUP = ["RemoveNoOps", "EliminateCommonSubexpressions", "EliminateDeadCode"]
 # Of these as well every bit stays: they move numbers, or compute those that are the same everywhere.
-FOLDS = ["InlinePrograms", *CLEANUP[:2], "FoldShapes", "EvaluateConstants", "MergeConsecutiveCalls", "MergeViews", CLEANUP[2]]
-FUSIONS = ["ChangeEinsumToMatMul", "FuseAttention", "MoveTransposes", "FoldConstants", "FoldNormIntoLinear", "FuseNorm",
+FOLDS = ["InlinePrograms", *CLEANUP[:2], "FoldShapes", "EvaluateConstants", "MergeViews", CLEANUP[2]]
+FUSIONS = ["FuseAttention", "MoveTransposes", "FoldConstants", "ChangeMulByInverseToTrueDiv", "FoldNormIntoLinear", "FuseNorm",
            "FuseActivation", "ChangeTrueDivToMulByInverse", "FoldPad", "FuseBatchNorm", "FuseLinear", "FoldScaleIntoLinear",
-           "MergeLinears", "MergeConsecutiveLinears", "MergeConvolutions", "UnpackLinear", *CLEANUP]
+           "MergeLinears", "MergeConsecutiveLinears", "MergeConvolutions", "PackLinear", "UnpackLinear", *CLEANUP]
 RAISE = ["RaiseOpset"]
 RANDOM = {"RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Bernoulli", "Multinomial"}
 
@@ -156,73 +156,6 @@ class Program:
         inputs = [x, self.ints(by)] + ([self.weight(F(self.draw.choice([0, 2])))] if self.draw.random() < 0.5 else [])
         self.node("Pad", inputs, [shape])
 
-    def sliced(self, x):
-        """Any bounds, of one axis or several, along which something is left."""
-        given, shape, far = [], list(x.shape), self.draw.choice([2**63 - 1, 2**31])
-        for axis in self.draw.sample(range(len(shape)), self.draw.randint(1, min(2, len(shape)))):
-            n = shape[axis]
-            end, step = self.draw.choice([self.draw.randint(-n, n + 2), far]), self.draw.choice([1, 1, 1, 2, -1])
-            start, end, step = self.draw.choice([(self.draw.randint(-n, n), end, step), (0, far, 1), (n // 2, far, 1)])
-            if not range(*slice(start, end, step).indices(n)):
-                start, end, step = 0, n, 1
-            given.append((start, end, axis - self.draw.choice([0, len(shape)]), step))
-            shape[axis] = len(range(*slice(start, end, step).indices(n)))
-        inputs = [self.ints(one) for one in zip(*given)]
-        if all(one[3] == 1 for one in given) and self.draw.random() < 0.5:
-            del inputs[3:]
-        return self.node("Slice", [x, *inputs], [shape])[0]
-
-    def slices(self, x):
-        first = self.sliced(x)
-        for _ in range(self.draw.choice([1, 1, 2])):
-            self.sliced(first)
-
-    def concats(self, x):
-        axis, last = self.draw.randrange(len(x.shape)), len(x.shape) - 1
-        made = x
-        for at in self.draw.choice([(axis, axis), (axis, axis, axis), (axis, last)]):
-            if any(a != b for i, (a, b) in enumerate(zip(made.shape, x.shape)) if i != at):
-                break
-            shape = [n + (x.shape[i] if at == i else 0) for i, n in enumerate(made.shape)]
-            order = self.draw.choice([[made, x], [x, made]])
-            (made,) = self.node("Concat", order, [shape], axis=at - self.draw.choice([0, len(x.shape)]))
-
-    def casts(self, x):
-        for to in self.draw.choice([(T.DOUBLE, T.FLOAT16), (T.INT32, T.DOUBLE), (T.BOOL, T.UINT8), (T.INT8, T.INT64, T.FLOAT16),
-                                    (T.DOUBLE, T.INT16, T.INT32)]) + (T.FLOAT,):
-            (x,) = self.node("Cast", [x], [x.shape], [to], to=to)
-
-    def reduction(self, x):
-        """Of which a view changes the dimensions."""
-        axis, keeps = self.draw.randrange(len(x.shape)), self.draw.randrange(2)
-        shape = [1 if i == axis else n for i, n in enumerate(x.shape)]
-        less = [n for i, n in enumerate(x.shape) if i != axis]
-        axes = [axis - self.draw.choice([0, len(x.shape)])]
-        more, inputs = ({"axes": axes}, [x]) if self.opset < 18 else ({}, [x, self.ints(axes)])
-        op = self.draw.choice(["ReduceMax", "ReduceMin"])
-        (made,) = self.node(op, inputs, [shape if keeps else less], keepdims=keeps, **more)
-        at = axis if keeps else self.draw.choice([axis, axis, 0])
-        more, inputs = ({"axes": [at]}, [made]) if self.opset < 13 else ({}, [made, self.ints([at])])
-        self.node("Squeeze" if keeps else "Unsqueeze", inputs, [less if keeps else [*less[:at], 1, *less[at:]]], **more)
-
-    def twice(self, x):
-        for op in self.draw.choice([("Neg", "Neg"), ("Relu", "Relu"), ("Abs", "Abs", "Neg", "Neg"), ("Round", "Round")]):
-            (x,) = self.node(op, [x], [x.shape])
-
-    def chosen(self, x):
-        same = [one for one in self.values if one.dtype == T.FLOAT and one.shape == x.shape]
-        where = self.weight(np.full(self.draw.choice([(), (1,), x.shape, (2, *x.shape)]), self.draw.random() < 0.5))
-        self.node("Where", [where, x, self.draw.choice(same or [x])], [np.broadcast_shapes(where.shape, x.shape)])
-
-    def requantised(self, x):
-        """Quantised, dequantised, and quantised by the same scale or another."""
-        scale, zero = self.weight(F(self.draw.choice([0.02, 0.1, 1e-30]))), self.weight(np.uint8(self.draw.choice([0, 7, 255])))
-        (made,) = self.node("QuantizeLinear", [x, scale, zero], [x.shape], [T.UINT8])
-        (back,) = self.node("DequantizeLinear", [made, scale, zero], [x.shape])
-        other = self.draw.choice([scale, scale, self.weight(F(0.05))])
-        (again,) = self.node("QuantizeLinear", [back, other, zero], [x.shape], [T.UINT8])
-        self.node("DequantizeLinear", [again, scale, zero], [x.shape])
-
     def slice(self, x):
         axis = self.draw.randrange(len(x.shape))
         n = x.shape[axis]
@@ -260,6 +193,28 @@ class Program:
         other = self.weight(np.full(shape, neutral, F))
         inputs = [x, other] if self.draw.random() < 0.6 or op in ("Sub", "Div") else [other, x]
         self.node(op, inputs, [np.broadcast_shapes(x.shape, shape)])
+
+    def buckets(self, x):
+        """Integers of a logarithm or power of constants, as positions are sorted; sometimes of what is not finite."""
+        random = np.random.default_rng(self.draw.randrange(2**31))
+        numbers = random.uniform(0.1, 20, x.shape[-1:]).astype(F)
+        is_near = random.random(numbers.shape) < 0.3
+        numbers[is_near] = self.draw.choice([0, 1, 3])
+        (y,) = self.node(self.draw.choice(["Log", "Log", "Exp"]), [self.weight(numbers)], [numbers.shape])
+        (y,) = self.node(self.draw.choice(["Mul", "Div", "Add", "Sub", "Min"]), [y, self.weight(F(self.draw.choice([2, 1.7])))],
+                         [y.shape])
+        kind = self.draw.choice([T.INT64, T.INT32])
+        (i,) = self.node("Cast", [y], [y.shape], [kind], to=kind)
+        as_kind = np.int64 if kind == T.INT64 else np.int32
+        for op in self.draw.sample(["Add", "Sub", "Mul"], self.draw.choice([0, 1, 2])):
+            (i,) = self.node(op, [i, self.weight(as_kind(self.draw.choice([3, -7])))], [y.shape], [kind])
+        if self.opset >= 12:
+            (i,) = self.node(self.draw.choice(["Min", "Max"]), [i, self.weight(as_kind(15))], [y.shape], [kind])
+        if self.draw.random() < 0.8:
+            (i,) = self.node("Where", [self.weight(is_near), self.weight(np.arange(y.shape[0]).astype(as_kind)), i],
+                             [y.shape], [kind])
+        (f,) = self.node("Cast", [i], [y.shape], to=T.FLOAT)
+        self.node("Add", [x, f], [x.shape])
 
     def both(self, x):
         same = [one for one in self.values if one.dtype == T.FLOAT and one.shape == x.shape]
@@ -356,8 +311,8 @@ class Program:
         self.values += [Value(name, one.shape, one.dtype) for name, one in zip(made.output, of_it)]
 
     STATEMENTS = [unary, unary, identity, identity, dropout, cast, transpose, reshape, squeeze, flatten, pad, slice, expand,
-                  slices, concats, casts, reduction, twice, chosen, requantised, tile, concat, variadic, binary, binary, both,
-                  both, matmul, softmax, split, topk, drawn, function, again, again, again]
+                  tile, concat, variadic, binary, binary, buckets, both, both, matmul, softmax, split, topk, drawn, function,
+                  again, again, again]
 
     def step(self, count, deeper=True):
         for _ in range(count):
@@ -563,6 +518,30 @@ class Layers(Program):
                         both.reverse()
                     self.node("Add", both, [y.shape])
 
+    def heads(self, x):
+        """Linears of one value whose results are cut, or nearly."""
+        x = self.with_rank(x, 3)
+        *outer, size = x.shape
+        for _ in range(self.draw.choice([2, 2, 3])):
+            (y,) = self.node("MatMul", [x, self.tensor(size, 6)], [(*outer, 6)])
+            if self.draw.random() < 0.9:
+                y = self.both_ways("Add", y, self.tensor(6))
+            to = self.draw.choice([(*outer, 3, 2), (*outer, 2, 3), (int(np.prod(outer)) * 6,), (*outer, 6), (outer[0], 3, -1)])
+            made = tuple(int(np.prod(outer[1:])) * 2 if size < 0 else size for size in to)
+            self.node("Reshape", [y, self.ints(to)], [made])
+            if self.draw.random() < 0.1:
+                self.unary(y)
+
+    def wave(self, x):
+        angles = np.random.default_rng(self.draw.randrange(2**31)).uniform(-9, 9, x.shape[-1:]).astype(F)
+        self.both_ways("Mul", x, self.same(self.draw.choice(["Sin", "Cos", "Exp"]), self.weight(angles)))
+
+    def inverse(self, x):
+        raised = self.same("Exp", x)
+        one = self.draw.choice([1.0, 1.0, 2.0])
+        part = self.same("Reciprocal", raised) if self.draw.random() < 0.5 else self.same("Div", one, raised)
+        self.both_ways("Mul", x, part)
+
     def quotient(self, x):
         ones = self.draw.choice([one for one in ((), (1,), (1, 1)) if len(one) <= len(x.shape)])
         self.node("Div", [x, self.weight(np.full(ones, self.draw.choice([2, 3, 0.125]), F))], [x.shape])
@@ -702,33 +681,9 @@ class Layers(Program):
         if self.draw.random() < 0.1:
             self.unary(weights)
 
-    def einsum(self, x):
-        """A product by labels: mostly one of matrices, in any order of axes."""
-        if self.opset < 12 or not 2 <= len(x.shape) <= 4:
-            return
-        of_x = "abcdef"[:len(x.shape)]
-        order = self.draw.sample(of_x, len(of_x))
-        summed, row, batch = order[0], order[1], order[2:]
-        more = batch[:self.draw.randint(0, len(batch))]
-        of_y = [*[one for one in batch if one not in more], summed, "z"]
-        result = [*more, *[one for one in batch if one not in more], row, "z"]
-        for each in self.draw.choice([[], [], [of_y], [result], [of_y, result]]):
-            self.draw.shuffle(each)
-        sizes = dict(zip(of_x, x.shape)) | {"z": self.draw.choice([2, 3])}
-        y = self.tensor(*(sizes[one] for one in of_y))
-        if self.draw.random() < 0.5:
-            y = self.same("Tanh", y)
-        given = [(of_x, x), ("".join(of_y), y)]
-        if self.draw.random() < 0.3:
-            given.reverse()
-        if self.draw.random() < 0.2:
-            result = [one for one in result if one != row]
-        equation = f"{given[0][0]},{given[1][0]}->{''.join(result)}"
-        self.node("Einsum", [one[1] for one in given], [tuple(sizes[one] for one in result)], equation=equation)
-
     STATEMENTS = [unary, Program.identity, Program.transpose, Program.reshape, Program.concat, Program.both, Program.split,
-                  einsum, layer, layer, layer, beside, quotient, activation, activation, normed, normed, turned, turned,
-                  attention]
+                  layer, layer, layer, beside, heads, wave, inverse, quotient, activation, activation, normed, normed, turned,
+                  turned, attention]
 
 
 def draw_model(seed, kind=Program):
@@ -894,7 +849,8 @@ def main():
                 failed += 1
                 print(f"seed {seed}: {str(failure)[:600]}", flush=True)
     print(f"{hunt.programs} programs of {given.count}, {hunt.changed} changed, {failed} wrong; {dict(hunt.applied)}")
-    must = CLEANUP + ["FuseLinear", "FuseBatchNorm", "FoldScaleIntoLinear", "MoveTransposes", "FuseNorm", "FuseActivation"]
+    must = CLEANUP + ["FuseLinear", "FuseBatchNorm", "FoldScaleIntoLinear", "MoveTransposes", "FuseNorm", "FuseActivation",
+                      "PackLinear", "ChangeMulByInverseToTrueDiv"]
     has_found = given.passes or all(hunt.applied[one] for one in must)
     is_tried = hunt.programs >= given.count * 0.7 and hunt.changed >= hunt.programs * 0.4 and has_found
     sys.exit(bool(failed) or not is_tried)

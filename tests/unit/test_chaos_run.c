@@ -69,8 +69,8 @@ static const char *const documents[] = {
     "build/golden/RaiseOpset/rows/before.json",
     "build/golden/RaiseOpset/attribute-becomes-an-input/before.json",
     "build/golden/MoveTransposes/between/before.json",
-    "build/golden/MergeConsecutiveCalls/concat/before.json",
-    "build/golden/ChangeEinsumToMatMul/gemm/before.json",
+    "build/golden/PackLinear/two/before.json",
+    "build/golden/ChangeMulByInverseToTrueDiv/reciprocal/before.json",
     "tests/fixtures/toy/graph.json",
 };
 enum { DOCUMENTS = sizeof documents / sizeof *documents, RANDOM = 10 };
@@ -97,7 +97,7 @@ static char *document_at(int i, size_t *size, const char **name) {
     "\"params\": {}}, \"MergeConvolutions\", \"MergeBranches\", \"FoldPad\", "                                                 \
     "\"UnpackLinear\", \"FuseLinear\", \"MergeConsecutiveLinears\", \"FuseRotation\", \"FuseRepeat\", \"FuseNorm\", "          \
     "\"FuseActivation\", \"ChannelsLast\", "                                                                                   \
-    "\"MergeViews\", \"MoveTransposes\", \"MergeConsecutiveCalls\", \"ChangeEinsumToMatMul\", \"RaiseOpset\", "                \
+    "\"MergeViews\", \"ChangeMulByInverseToTrueDiv\", \"MoveTransposes\", \"PackLinear\", \"RaiseOpset\", "                    \
     "\"cleanup\", \"DeepCopy\", "                                                                                              \
     "\"LintAndRecompile\"]"
 

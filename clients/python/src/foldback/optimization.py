@@ -36,15 +36,15 @@ from .tensors import State, module_at, restore
 from .values import nodes_in
 
 __all__ = [
-    "ChangeEinsumToMatMul", "ChangeTrueDivToMulByInverse", "ChannelsLast", "ConvertPrecision", "DeepCopy",
-    "EliminateCommonSubexpressions", "EliminateDeadCode", "EvaluateConstants", "FoldConstants", "FoldNormIntoLinear",
-    "FoldPad", "FoldScaleIntoLinear", "FoldShapes", "FuseActivation", "FuseAttention", "FuseBatchNorm",
+    "ChangeMulByInverseToTrueDiv", "ChangeTrueDivToMulByInverse", "ChannelsLast", "ConvertPrecision", "DeepCopy",
+    "EliminateCommonSubexpressions", "EliminateDeadCode", "EvaluateConstants", "FoldConstants", "FoldNormIntoLinear", "FoldPad",
+    "FoldScaleIntoLinear", "FoldShapes", "FuseActivation", "FuseAttention", "FuseBatchNorm",
     "FuseBatchNorm1dInLinear", "FuseBatchNorm2dInConv2d", "FuseBiasInLinear", "FuseLinear", "FuseNorm", "FuseRepeat",
     "FuseRotation", "InlinePrograms", "InlineVmap", "Irreversible", "LintAndRecompile", "MergeBranches",
-    "MergeConsecutiveCalls", "MergeConsecutiveLinears", "MergeConvolutions", "MergeLinears", "MergeViews", "MoveTransposes",
-    "QuantizeWeights", "RaiseOpset", "RecordTypes", "Refusal", "RemoveNoOps", "ReplaceActivation", "ReversibleTransformation",
-    "Run", "Transformation", "UndoConflict", "UnpackLinear", "cleanup", "compose", "inference", "latency", "record_shapes",
-    "rollback", "runs",
+    "MergeConsecutiveLinears", "MergeConvolutions", "MergeLinears", "MergeViews", "MoveTransposes", "PackLinear",
+    "QuantizeWeights", "RaiseOpset", "RecordTypes", "Refusal", "RemoveNoOps",
+    "ReplaceActivation", "ReversibleTransformation", "Run", "Transformation", "UndoConflict", "UnpackLinear",
+    "cleanup", "compose", "inference", "latency", "record_shapes", "rollback", "runs",
 ]
 
 
@@ -258,6 +258,10 @@ class FuseBiasInLinear(_ReversiblePass):
     _says_what_it_lacks = True
 
 
+class ChangeMulByInverseToTrueDiv(_ReversiblePass):
+    """Replaces a multiplication by an inverse of an ONNX model with a division; it changes no module of PyTorch."""
+
+
 class ChangeTrueDivToMulByInverse(_ReversiblePass):
     """Replaces a division of a floating-point tensor by a constant with a multiplication by its inverse."""
 
@@ -370,16 +374,12 @@ class MergeViews(_ReversiblePass):
     """Merges a chain of reshapes into one, a chain of transposes into one `permute`, and `unsqueeze` into `expand`."""
 
 
-class ChangeEinsumToMatMul(_ReversiblePass):
-    """Changes products of matrices that ONNX models write as Einsum; it changes no module of PyTorch."""
-
-
-class MergeConsecutiveCalls(_ReversiblePass):
-    """Merges consecutive calls of ONNX models; it changes no module of PyTorch."""
-
-
 class MoveTransposes(_ReversiblePass):
     """Takes away transpositions of ONNX models; it changes no module of PyTorch, where they are views."""
+
+
+class PackLinear(_ReversiblePass):
+    """Makes the rows of an ONNX value once, for all Linears that read it; it changes no module of PyTorch."""
 
 
 class RaiseOpset(_ReversiblePass):
