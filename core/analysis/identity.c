@@ -365,7 +365,11 @@ static bool read_by_rule(const fb_graph *graph, fb_op op, fb_identity *identity)
     case FB_IDENTITY_RULE_TURNS: return read_turn(graph, identity);
     case FB_IDENTITY_RULE_JOINS: return read_join(graph, identity);
     case FB_IDENTITY_RULE_SUBTRACTS:
-    case FB_IDENTITY_RULE_CUTS: return false;
+    case FB_IDENTITY_RULE_CUTS:
+    case FB_IDENTITY_RULE_REPEATS:
+    case FB_IDENTITY_RULE_UNDOES:
+    case FB_IDENTITY_RULE_CHOOSES:
+    case FB_IDENTITY_RULE_QUANTISES: return false;
     }
     return false;
 }

@@ -114,8 +114,11 @@ bool fb_onnx_number(const fb_graph *graph, fb_value argument, double *out) {
 }
 
 enum { MOST_INTS = 32 };
+#define LARGEST_INT 1e15 /* float64 has each integer up to it */
 
-int fb_onnx_ints_of(const fb_graph *graph, fb_node node, const char *attribute, size_t input, int64_t *out, int most) {
+/* `clamps`: a larger one is as large as can be; else it is not known. */
+static int read_ints(const fb_graph *graph, fb_node node, const char *attribute, size_t input, int64_t *out, int most,
+                     bool clamps) {
     fb_value list = fb_node_kwarg(graph, node, attribute), given = input ? fb_node_arg(graph, node, input) : (fb_value){0};
     if (list.id) {
         const fb_value_row *row = fb_value_at(graph, list);
@@ -128,14 +131,26 @@ int fb_onnx_ints_of(const fb_graph *graph, fb_node node, const char *attribute, 
     double numbers[MOST_INTS];
     int count = numbers_of(graph, given, numbers, most < MOST_INTS ? most : MOST_INTS);
     for (int i = 0; i < count; i++) {
-        if (fabs(numbers[i]) > 1e15) return -2;
-        out[i] = (int64_t)numbers[i];
+        bool is_large = fabs(numbers[i]) > LARGEST_INT;
+        if (is_large && !clamps) return -2;
+        out[i] = !is_large ? (int64_t)numbers[i] : numbers[i] < 0 ? INT64_MIN : INT64_MAX;
     }
     return count < 0 ? -2 : count;
 }
 
+int fb_onnx_ints_of(const fb_graph *graph, fb_node node, const char *attribute, size_t input, int64_t *out, int most) {
+    return read_ints(graph, node, attribute, input, out, most, false);
+}
+
+int fb_onnx_bounds_of(const fb_graph *graph, fb_node node, const char *attribute, size_t input, int64_t *out, int most) {
+    return read_ints(graph, node, attribute, input, out, most, true);
+}
+
 static bool is_zero(double number) {
     return number == 0;
+}
+static bool is_not_zero(double number) {
+    return number != 0;
 }
 static bool is_negative_zero(double number) {
     return number == 0 && signbit(number);
@@ -288,6 +303,64 @@ static bool read_cut(const fb_graph *graph, fb_node call, const fb_identity *ide
     return has_same_shape(graph, identity) && (is_absent(graph, steps) || all_are(graph, steps, is_positive));
 }
 
+/* The call that gives what `call` reads first, where it gives one value; or none. */
+static fb_node call_before(const fb_graph *graph, fb_node call) {
+    fb_value first = fb_node_arg(graph, call, 0);
+    fb_node before = is_absent(graph, first) ? (fb_node){0} : fb_value_node(graph, first);
+    bool is_it = before.id && fb_node_at(graph, before)->opcode == FB_CALL_FUNCTION && fb_onnx_results(graph, before) < 0;
+    return is_it ? before : (fb_node){0};
+}
+
+static bool read_again(const fb_graph *graph, fb_node call, fb_identity *identity, bool undoes) {
+    fb_node before = call_before(graph, call);
+    if (!before.id || fb_node_at(graph, before)->target.id != fb_node_at(graph, call)->target.id) return false;
+    if (undoes) identity->input = fb_value_node(graph, fb_node_arg(graph, before, 0));
+    return true;
+}
+
+/* Where(condition, x, y). */
+static bool read_choice(const fb_graph *graph, fb_node call, fb_identity *identity) {
+    fb_value condition = fb_node_arg(graph, call, 0);
+    for (size_t i = 1; i <= 2; i++) {
+        fb_value chosen = fb_node_arg(graph, call, i), other = fb_node_arg(graph, call, 3 - i);
+        if (is_absent(graph, chosen) || is_absent(graph, other)) return false;
+        identity->input = fb_value_node(graph, chosen);
+        bool is_it = chosen.id == other.id || all_are(graph, condition, i == 1 ? is_not_zero : is_zero);
+        if (is_it && identity->input.id && has_same_shape(graph, identity)) return true;
+    }
+    return false;
+}
+
+/* Is it the same argument, or the same numbers? */
+static bool are_alike(const fb_graph *graph, fb_value one, fb_value other) {
+    double a, b;
+    if (is_absent(graph, one) || is_absent(graph, other)) return is_absent(graph, one) && is_absent(graph, other);
+    return one.id == other.id || (fb_onnx_number(graph, one, &a) && fb_onnx_number(graph, other, &b) && a == b);
+}
+
+/* QuantizeLinear(DequantizeLinear(q, scale, zero), scale, zero). Of n = q - zero the one makes n * scale, rounded, and the
+ * other rounds that, divided by the scale. Each of the two, or three where a runtime multiplies by 1 / scale, is off by
+ * 2^-24 of itself in float32 and by 2^-11 in float16, where nothing over- or underflows: that is less than a half for |n| up to
+ * 65,535 and 255. */
+static bool read_requantised(const fb_graph *graph, fb_node call, fb_identity *identity) {
+    fb_node before = call_before(graph, call);
+    const fb_onnx_facts *facts = before.id ? fb_onnx_facts_of(fb_node_target(graph, before)) : NULL;
+    if (!facts || !fb_is_spelled(fb_node_target(graph, before), FB_ONNX_DEFAULT "DequantizeLinear.")) return false;
+    fb_node stored = fb_value_node(graph, fb_node_arg(graph, before, 0));
+    fb_value scale = fb_node_arg(graph, call, 1);
+    double factor;
+    if (!stored.id || !fb_onnx_number(graph, scale, &factor) || !are_alike(graph, scale, fb_node_arg(graph, before, 1)) ||
+        !are_alike(graph, fb_node_arg(graph, call, 2), fb_node_arg(graph, before, 2)))
+        return false;
+    fb_dtype dtype = (fb_dtype)fb_node_at(graph, stored)->dtype, real = (fb_dtype)fb_node_at(graph, before)->dtype;
+    bool is_byte = dtype == FB_INT8 || dtype == FB_UINT8, is_short = dtype == FB_INT16 || dtype == FB_UINT16;
+    double least = real == FB_FLOAT16 ? 0x1p-14 : 0x1p-126, most = real == FB_FLOAT16 ? 65504.0 / 255 : 0x1p127 / 65535;
+    bool is_near = (real == FB_FLOAT32 && (is_byte || is_short)) || (real == FB_FLOAT16 && is_byte);
+    identity->input = stored;
+    return is_near && factor >= least && factor <= most && fb_node_at(graph, call)->dtype == (uint8_t)dtype &&
+           !fb_node_kwarg(graph, call, "precision").id && has_same_shape(graph, identity);
+}
+
 static bool read_by_rule(const fb_graph *graph, fb_node call, const fb_onnx_facts *facts, fb_identity *identity) {
     switch (facts->identity) {
     case FB_IDENTITY_RULE_RETURNS: return true;
@@ -300,6 +373,10 @@ static bool read_by_rule(const fb_graph *graph, fb_node call, const fb_onnx_fact
     case FB_IDENTITY_RULE_JOINS: return fb_value_at(graph, fb_node_at(graph, call)->args)->count == 1;
     case FB_IDENTITY_RULE_PADS: return read_pad(graph, call);
     case FB_IDENTITY_RULE_CUTS: return read_cut(graph, call, identity);
+    case FB_IDENTITY_RULE_REPEATS: return read_again(graph, call, identity, false);
+    case FB_IDENTITY_RULE_UNDOES: return read_again(graph, call, identity, true);
+    case FB_IDENTITY_RULE_CHOOSES: return read_choice(graph, call, identity);
+    case FB_IDENTITY_RULE_QUANTISES: return read_requantised(graph, call, identity);
     case FB_IDENTITY_RULE_ADDS:
     case FB_IDENTITY_RULE_SUBTRACTS:
     case FB_IDENTITY_RULE_SCALES: return read_arithmetic(graph, call, facts->identity, facts->is_commutative, identity);

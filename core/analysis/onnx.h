@@ -24,6 +24,8 @@ bool fb_onnx_number(const fb_graph *graph, fb_value argument, double *out);
 /* Integers that earlier versions have as an attribute, later ones as a constant input. The count; -1: they are not given; -2:
  * they are not known, or more than `most`. */
 int fb_onnx_ints_of(const fb_graph *graph, fb_node node, const char *attribute, size_t input, int64_t *out, int most);
+/* The same of places in a dimension: what no dimension is as large as becomes INT64_MAX or INT64_MIN. */
+int fb_onnx_bounds_of(const fb_graph *graph, fb_node node, const char *attribute, size_t input, int64_t *out, int most);
 /* The inputs that give a call what it takes where they are absent, as the zeros of a state: from this index on; 0: none. */
 size_t fb_onnx_needless_inputs(const fb_graph *graph, fb_node node);
 /* As fb_identity_at. */

@@ -31,7 +31,8 @@ typedef struct program {
     const onnx_function *function;
     const char *path; /* of its module; "" of the model's graph */
     fb_namespace *names;
-    fb_map by_name; /* by hash, index + 1 */
+    fb_namespace *sizes; /* of the model's graph: names of sizes of its inputs; else NULL */
+    fb_map by_name;      /* by hash, index + 1 */
     value *values;
     uint32_t count, capacity;
     fb_buffer head, body; /* nodes: placeholders, and the others */
@@ -142,27 +143,35 @@ static const char *find(reader *r, program *p, onnx_bytes name) {
 
 /* ---- types -------------------------------------------------------------------------------------------------------------- */
 
-/* A shape of which a size is not known is left out. */
-static void put_type(fb_buffer *out, const onnx_type *type) {
+static bool is_symbol(onnx_bytes name) {
+    return name.size && !fb_wrong_symbolic_size(name.text, name.size);
+}
+
+static bool is_number(const onnx_dimension *dim) {
+    return onnx_has(&dim->head, ONNX_dimension_dim_value) && dim->dim_value >= 0;
+}
+
+/* `unknown` names each size that the model does not; NULL: the shape is left out then. */
+static bool put_type(fb_buffer *out, const onnx_type *type, fb_namespace *unknown) {
     const onnx_tensor_type *tensor = type ? type->tensor_type : NULL;
-    const char *word = tensor ? onnx_dtype_word(tensor->elem_type) : NULL;
+    const char *word = tensor ? onnx_dtype_word(tensor->elem_type) : NULL, *fresh = "";
     bool is_known = tensor && tensor->shape;
-    for (size_t i = 0; is_known && i < tensor->shape->dim.count; i++) {
+    for (size_t i = 0; is_known && !unknown && i < tensor->shape->dim.count; i++) {
         const onnx_dimension *dim = &tensor->shape->dim.items[i];
-        is_known = onnx_has(&dim->head, ONNX_dimension_dim_value)
-                       ? dim->dim_value >= 0
-                       : dim->dim_param.size && !fb_wrong_symbolic_size(dim->dim_param.text, dim->dim_param.size);
+        is_known = is_number(dim) || is_symbol(dim->dim_param);
     }
     if (word) fb_buffer_printf(out, "\"dtype\":\"%s\",", word);
-    if (!is_known) return;
+    if (!is_known) return true;
     fb_buffer_string(out, "\"shape\":[");
-    for (size_t i = 0; i < tensor->shape->dim.count; i++) {
+    for (size_t i = 0; i < tensor->shape->dim.count && fresh; i++) {
         const onnx_dimension *dim = &tensor->shape->dim.items[i];
         if (i) fb_buffer_char(out, ',');
-        if (onnx_has(&dim->head, ONNX_dimension_dim_value)) fb_buffer_int(out, dim->dim_value);
-        else put_bytes(out, dim->dim_param);
+        if (is_number(dim)) fb_buffer_int(out, dim->dim_value);
+        else if (is_symbol(dim->dim_param)) put_bytes(out, dim->dim_param);
+        else if ((fresh = fb_namespace_create(unknown, "size"))) put_text(out, fresh);
     }
     fb_buffer_string(out, "],");
+    return fresh;
 }
 
 static void put_dims(fb_buffer *out, const onnx_numbers *dims) {
@@ -632,7 +641,7 @@ static bool read_input(reader *r, program *p, const onnx_value_info *input, cons
     if (given && !(tensor = add_owned(r, p, node, given, NULL))) return false;
     begin_node(&p->head, node, "placeholder", node);
     fb_buffer_string(&p->head, ",\"args\":[],\"kwargs\":{},\"meta\":{");
-    put_type(&p->head, input->type);
+    if (!put_type(&p->head, input->type, p->sizes)) return no_memory(r);
     if (tensor) fb_buffer_string(&p->head, "\"default\":"), put_text(&p->head, tensor), fb_buffer_char(&p->head, ',');
     fb_buffer_string(&p->head, "\"onnx\":{\"value\":");
     put_bytes(&p->head, input->name);
@@ -643,17 +652,32 @@ static bool read_input(reader *r, program *p, const onnx_value_info *input, cons
 /* A Loop that makes no turn gives what its body says of its outputs. */
 static bool put_output(reader *r, const onnx_value_info *output, fb_buffer *types) {
     fb_buffer_string(types, types->size ? ",{" : "{");
-    put_type(types, output->type);
+    put_type(types, output->type, NULL);
     fb_buffer_string(types, "\"value\":");
     put_bytes(types, output->name);
     fb_buffer_char(types, '}');
     return use(r, NODE_TEXT + 2 * output->name.size);
 }
 
+/* The names that the model has for sizes of its inputs are taken. */
+static bool reserve_sizes(reader *r, program *p, const onnx_graph *graph) {
+    bool ok = (p->sizes = fb_namespace_new(NULL)) != NULL;
+    for (size_t i = 0; i < graph->input.count && ok; i++) {
+        const onnx_type *type = graph->input.items[i].type;
+        const onnx_shape *shape = type && type->tensor_type ? type->tensor_type->shape : NULL;
+        for (size_t k = 0; shape && k < shape->dim.count && ok; k++) {
+            onnx_bytes name = shape->dim.items[k].dim_param;
+            const char *text = is_symbol(name) ? text_of(r, name) : "";
+            ok = text && (!*text || fb_namespace_is_used(p->sizes, text) || fb_namespace_reserve(p->sizes, text));
+        }
+    }
+    return ok || no_memory(r);
+}
+
 static bool read_graph(reader *r, program *p, const onnx_graph *graph) {
     fb_map initializers = {0};
     fb_buffer outputs = {0}, types = {0};
-    bool ok = true;
+    bool ok = p->outer || reserve_sizes(r, p, graph);
     for (size_t i = 0; i < graph->initializer.count && ok; i++) {
         onnx_bytes name = graph->initializer.items[i].name;
         ok = fb_map_add(&initializers, fb_hash(name.text, name.size, (uint64_t)(uintptr_t)graph), (uint32_t)i + 1) ||
@@ -851,6 +875,7 @@ fb_status onnx_document(onnx_file *file, const char *blob, const char *name, fb_
     if (!r.c.status && out->failed) no_memory(&r);
     for (program *p = r.first; p; p = p->next) {
         fb_namespace_free(p->names);
+        if (p->sizes) fb_namespace_free(p->sizes);
         fb_map_free(&p->by_name);
         free(p->values);
         fb_buffer_free(&p->head), fb_buffer_free(&p->body), fb_buffer_free(&p->buffers), fb_buffer_free(&p->config),

@@ -164,6 +164,10 @@ typedef enum fb_identity_rule {
     FB_IDENTITY_RULE_JOINS,            /* copied: nothing is joined to it */
     FB_IDENTITY_RULE_SUBTRACTS,        /* as ADDS, of a zero that is subtracted: ONNX */
     FB_IDENTITY_RULE_CUTS,             /* a part that is the whole: ONNX */
+    FB_IDENTITY_RULE_REPEATS,          /* of a result of its own: Relu(Relu(x)) is Relu(x): ONNX */
+    FB_IDENTITY_RULE_UNDOES,           /* gives what it was given twice: Neg(Neg(x)) is x: ONNX */
+    FB_IDENTITY_RULE_CHOOSES,          /* one of its inputs, where the condition says so of all elements: ONNX */
+    FB_IDENTITY_RULE_QUANTISES,        /* what DequantizeLinear was given, by the same scale and zero point: ONNX */
 } fb_identity_rule;
 
 typedef struct fb_op_facts {

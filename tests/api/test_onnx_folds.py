@@ -35,7 +35,7 @@ def whole(name, numbers, shape=None):
 
 def named(name, sizes, dtype=1):
     """An input, whose sizes are numbers or symbols."""
-    dims = b"".join(field(1, field(2, one) if isinstance(one, str) else number(1, one)) for one in sizes)
+    dims = b"".join(field(1, field(2, one) if isinstance(one, str) else number(1, one % 2**64)) for one in sizes)
     return field(1, name) + field(2, field(1, number(1, dtype) + field(2, dims)))
 
 

@@ -6,7 +6,7 @@ import pytest
 from test_onnx import send
 from test_onnx_changed import field, graph, made_of, node, number, optimize, part, tensor, value
 from test_onnx_evaluate import evaluate, judge, stored
-from test_onnx_folds import attribute, integer, ints, operators, truth, unshaped, whole
+from test_onnx_folds import attribute, integer, ints, named, operators, truth, unshaped, whole
 
 FUSIONS = ("ChangeTrueDivToMulByInverse FoldPad FuseBatchNorm FuseLinear FoldScaleIntoLinear MergeLinears "
            "MergeConsecutiveLinears MergeConvolutions")
@@ -257,6 +257,21 @@ def test_left(shared, name):
     data = made_of(graph(nodes, [x, *(kinds[one] for one in given)], [unshaped("y")], weights))
     left, _ = fused(shared, data, passes)
     assert left == [part(one, 1, 4)[0].decode() for one in nodes]
+
+
+UNNAMED = {"-1": (-1, 3, 4, 5), "no name": ("", 3, "", ""), "?": ("?", 3, "?", "?"),
+           "a name that is taken": ("size", 3, "", "?")}
+
+
+@pytest.mark.parametrize("sizes", UNNAMED)
+def test_sizes_that_the_model_does_not_name(shared, sizes):
+    """Each is a size of its own: the others and the number of dimensions are known."""
+    data = made_of(graph([node("Conv", "x k", "h"), NORM], [named("x", UNNAMED[sizes])], [unshaped("y")],
+                         [KERNEL, *STATISTICS]))
+    assert fused(shared, data, "FuseBatchNorm")[0] == CONV
+    shape = next(one for one in shared.get(f"/v1/graphs/{send(shared, data).json()['id']}").json()["nodes"]
+                 if one["name"] == "x")["meta"]["shape"]
+    assert shape[1] == 3 and len({*shape}) == 4 and shape[0] == ("size" if sizes == "a name that is taken" else shape[0])
 
 
 def test_integers_are_not_divided_by_products(shared):

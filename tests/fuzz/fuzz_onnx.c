@@ -76,7 +76,8 @@ static void check_written(onnx_written *written, const onnx_files *files, fb_wor
 static void check_changed(onnx_file *file, const fb_graph *graph, const onnx_files *files, fb_blob_bytes *own, fb_work *work) {
     static const char list[] =
         "[\"cleanup\",\"FoldShapes\",\"EvaluateConstants\",\"FoldConstants\",\"MergeViews\","
-        "\"ChangeMulByInverseToTrueDiv\",\"MoveTransposes\",\"PackLinear\",\"InlinePrograms\",\"RaiseOpset\"]";
+        "\"MergeConsecutiveCalls\",\"ChangeEinsumToMatMul\",\"ChangeMulByInverseToTrueDiv\",\"MoveTransposes\","
+        "\"PackLinear\",\"InlinePrograms\",\"RaiseOpset\"]";
     const fb_blobs blobs = {.context = own, .open = open_blob, .close = close_blob};
     json_t *passes = json_loads(list, 0, NULL);
     fb_composition composition;

@@ -29,10 +29,11 @@ from onnx import helper, numpy_helper
 F = np.float32
 CLEANUP = ["RemoveNoOps", "EliminateCommonSubexpressions", "EliminateDeadCode"]
 # Of these as well every bit stays: they move numbers, or compute those that are the same everywhere.
-FOLDS = ["InlinePrograms", *CLEANUP[:2], "FoldShapes", "EvaluateConstants", "MergeViews", CLEANUP[2]]
-FUSIONS = ["FuseAttention", "MoveTransposes", "FoldConstants", "ChangeMulByInverseToTrueDiv", "FoldNormIntoLinear", "FuseNorm",
-           "FuseActivation", "ChangeTrueDivToMulByInverse", "FoldPad", "FuseBatchNorm", "FuseLinear", "FoldScaleIntoLinear",
-           "MergeLinears", "MergeConsecutiveLinears", "MergeConvolutions", "PackLinear", "UnpackLinear", *CLEANUP]
+FOLDS = ["InlinePrograms", *CLEANUP[:2], "FoldShapes", "EvaluateConstants", "MergeConsecutiveCalls", "MergeViews", CLEANUP[2]]
+FUSIONS = ["ChangeEinsumToMatMul", "FuseAttention", "MoveTransposes", "FoldConstants", "ChangeMulByInverseToTrueDiv",
+           "FoldNormIntoLinear", "FuseNorm", "FuseActivation", "ChangeTrueDivToMulByInverse", "FoldPad", "FuseBatchNorm",
+           "FuseLinear", "FoldScaleIntoLinear", "MergeLinears", "MergeConsecutiveLinears", "MergeConvolutions", "PackLinear",
+           "UnpackLinear", *CLEANUP]
 RAISE = ["RaiseOpset"]
 RANDOM = {"RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Bernoulli", "Multinomial"}
 
@@ -155,6 +156,76 @@ class Program:
         shape = [n + by[i] + by[i + len(x.shape)] for i, n in enumerate(x.shape)]
         inputs = [x, self.ints(by)] + ([self.weight(F(self.draw.choice([0, 2])))] if self.draw.random() < 0.5 else [])
         self.node("Pad", inputs, [shape])
+
+    def sliced(self, x):
+        """Any bounds, of one axis or several, along which something is left."""
+        given, shape, far = [], list(x.shape), self.draw.choice([2**63 - 1, 2**31])
+        for axis in self.draw.sample(range(len(shape)), self.draw.randint(1, min(2, len(shape)))):
+            n = shape[axis]
+            end, step = self.draw.choice([self.draw.randint(-n, n + 2), far]), self.draw.choice([1, 1, 1, 2, -1])
+            start, end, step = self.draw.choice([(self.draw.randint(-n, n), end, step), (0, far, 1), (n // 2, far, 1)])
+            if not range(*slice(start, end, step).indices(n)):
+                start, end, step = 0, n, 1
+            given.append((start, end, axis - self.draw.choice([0, len(shape)]), step))
+            shape[axis] = len(range(*slice(start, end, step).indices(n)))
+        inputs = [self.ints(one) for one in zip(*given)]
+        if all(one[3] == 1 for one in given) and self.draw.random() < 0.5:
+            del inputs[3:]
+        return self.node("Slice", [x, *inputs], [shape])[0]
+
+    def slices(self, x):
+        first = self.sliced(x)
+        for _ in range(self.draw.choice([1, 1, 2])):
+            self.sliced(first)
+
+    def concats(self, x):
+        axis, last = self.draw.randrange(len(x.shape)), len(x.shape) - 1
+        made = x
+        for at in self.draw.choice([(axis, axis), (axis, axis, axis), (axis, last)]):
+            if any(a != b for i, (a, b) in enumerate(zip(made.shape, x.shape)) if i != at):
+                break
+            shape = [n + (x.shape[i] if at == i else 0) for i, n in enumerate(made.shape)]
+            order = self.draw.choice([[made, x], [x, made]])
+            (made,) = self.node("Concat", order, [shape], axis=at - self.draw.choice([0, len(x.shape)]))
+
+    def casts(self, x):
+        for to in self.draw.choice([(T.DOUBLE, T.FLOAT16), (T.INT32, T.DOUBLE), (T.BOOL, T.UINT8), (T.INT8, T.INT64, T.FLOAT16),
+                                    (T.DOUBLE, T.INT16, T.INT32)]) + (T.FLOAT,):
+            (x,) = self.node("Cast", [x], [x.shape], [to], to=to)
+
+    def reduction(self, x):
+        """Of which a view changes the dimensions."""
+        axis, keeps = self.draw.randrange(len(x.shape)), self.draw.randrange(2)
+        shape = [1 if i == axis else n for i, n in enumerate(x.shape)]
+        less = [n for i, n in enumerate(x.shape) if i != axis]
+        axes = [axis - self.draw.choice([0, len(x.shape)])]
+        more, inputs = ({"axes": axes}, [x]) if self.opset < 18 else ({}, [x, self.ints(axes)])
+        op = self.draw.choice(["ReduceMax", "ReduceMin"])
+        (made,) = self.node(op, inputs, [shape if keeps else less], keepdims=keeps, **more)
+        at = axis if keeps else self.draw.choice([axis, axis, 0])
+        more, inputs = ({"axes": [at]}, [made]) if self.opset < 13 else ({}, [made, self.ints([at])])
+        self.node("Squeeze" if keeps else "Unsqueeze", inputs, [less if keeps else [*less[:at], 1, *less[at:]]], **more)
+
+    def twice(self, x):
+        for op in self.draw.choice([("Neg", "Neg"), ("Relu", "Relu"), ("Abs", "Abs", "Neg", "Neg"), ("Round", "Round")]):
+            (x,) = self.node(op, [x], [x.shape])
+
+    def chosen(self, x):
+        """Of numbers that are not -0.0, of which ONNX Runtime's Where makes 0.0."""
+        (x,) = self.node("Abs", [x], [x.shape])
+        other = self.draw.choice([x, *self.node("Exp", [x], [x.shape])])
+        where = self.weight(np.full(self.draw.choice([(), (1,), x.shape, (2, *x.shape)]), self.draw.random() < 0.5))
+        order = self.draw.choice([[x, other], [other, x]])
+        self.node("Where", [where, *order], [np.broadcast_shapes(where.shape, x.shape)])
+
+    def requantised(self, x):
+        """Quantised, dequantised, and quantised by the same scale or another."""
+        scale, zero = self.weight(F(self.draw.choice([0.02, 0.1, 1e-30]))), self.weight(np.uint8(self.draw.choice([0, 7, 255])))
+        (made,) = self.node("QuantizeLinear", [x, scale, zero], [x.shape], [T.UINT8])
+        (back,) = self.node("DequantizeLinear", [made, scale, zero], [x.shape])
+        other = self.draw.choice([scale, scale, self.weight(F(0.05))])
+        (again,) = self.node("QuantizeLinear", [back, other, zero], [x.shape], [T.UINT8])
+        self.node("DequantizeLinear", [again, scale, zero], [x.shape])
 
     def slice(self, x):
         axis = self.draw.randrange(len(x.shape))
@@ -311,8 +382,8 @@ class Program:
         self.values += [Value(name, one.shape, one.dtype) for name, one in zip(made.output, of_it)]
 
     STATEMENTS = [unary, unary, identity, identity, dropout, cast, transpose, reshape, squeeze, flatten, pad, slice, expand,
-                  tile, concat, variadic, binary, binary, buckets, both, both, matmul, softmax, split, topk, drawn, function,
-                  again, again, again]
+                  slices, concats, casts, reduction, twice, chosen, requantised, tile, concat, variadic, binary, binary,
+                  buckets, both, both, matmul, softmax, split, topk, drawn, function, again, again, again]
 
     def step(self, count, deeper=True):
         for _ in range(count):
@@ -681,9 +752,33 @@ class Layers(Program):
         if self.draw.random() < 0.1:
             self.unary(weights)
 
+    def einsum(self, x):
+        """A product by labels: mostly one of matrices, in any order of axes."""
+        if self.opset < 12 or not 2 <= len(x.shape) <= 4:
+            return
+        of_x = "abcdef"[:len(x.shape)]
+        order = self.draw.sample(of_x, len(of_x))
+        summed, row, batch = order[0], order[1], order[2:]
+        more = batch[:self.draw.randint(0, len(batch))]
+        of_y = [*[one for one in batch if one not in more], summed, "z"]
+        result = [*more, *[one for one in batch if one not in more], row, "z"]
+        for each in self.draw.choice([[], [], [of_y], [result], [of_y, result]]):
+            self.draw.shuffle(each)
+        sizes = dict(zip(of_x, x.shape)) | {"z": self.draw.choice([2, 3])}
+        y = self.tensor(*(sizes[one] for one in of_y))
+        if self.draw.random() < 0.5:
+            y = self.same("Tanh", y)
+        given = [(of_x, x), ("".join(of_y), y)]
+        if self.draw.random() < 0.3:
+            given.reverse()
+        if self.draw.random() < 0.2:
+            result = [one for one in result if one != row]
+        equation = f"{given[0][0]},{given[1][0]}->{''.join(result)}"
+        self.node("Einsum", [one[1] for one in given], [tuple(sizes[one] for one in result)], equation=equation)
+
     STATEMENTS = [unary, Program.identity, Program.transpose, Program.reshape, Program.concat, Program.both, Program.split,
-                  layer, layer, layer, beside, heads, wave, inverse, quotient, activation, activation, normed, normed, turned,
-                  turned, attention]
+                  einsum, layer, layer, layer, beside, heads, wave, inverse, quotient, activation, activation,
+                  normed, normed, turned, turned, attention]
 
 
 def draw_model(seed, kind=Program):

@@ -168,7 +168,9 @@ class Client:
             connection.close()
         code = json.loads(found[2]).get("code", "") if found and found[0] >= 400 else ""
         self.statuses[f"{found[0]} {code}".strip() if found else "no answer"] += 1
-        expected = found and (found[0] in (200, 201, 202, 204, 412, 503) or code in ("request-in-progress", "commit-unknown"))
+        # 408: the replica stood still while the request came.
+        expected = found and (found[0] in (200, 201, 202, 204, 408, 412, 503) or
+                              code in ("request-in-progress", "commit-unknown"))
         assert not found or expected or (found[0], code) in (*WENT, (404, "unknown-graph")), found
         return found
 
@@ -196,7 +198,7 @@ class Client:
         found = self.ask("PUT", path_of(f"a{alias}"), {"version": version, "why": version}, {"If-Match": tag})
         if found and found[0] == 200:
             operation["end"] = time.monotonic()
-        elif found and found[0] in (412, 503):
+        elif found and found[0] in (408, 412, 503):
             operation["refused"] = True
         self.operations[alias].append(operation)
 

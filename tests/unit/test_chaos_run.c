@@ -69,6 +69,8 @@ static const char *const documents[] = {
     "build/golden/RaiseOpset/rows/before.json",
     "build/golden/RaiseOpset/attribute-becomes-an-input/before.json",
     "build/golden/MoveTransposes/between/before.json",
+    "build/golden/MergeConsecutiveCalls/concat/before.json",
+    "build/golden/ChangeEinsumToMatMul/gemm/before.json",
     "build/golden/PackLinear/two/before.json",
     "build/golden/ChangeMulByInverseToTrueDiv/reciprocal/before.json",
     "tests/fixtures/toy/graph.json",
@@ -97,7 +99,8 @@ static char *document_at(int i, size_t *size, const char **name) {
     "\"params\": {}}, \"MergeConvolutions\", \"MergeBranches\", \"FoldPad\", "                                                 \
     "\"UnpackLinear\", \"FuseLinear\", \"MergeConsecutiveLinears\", \"FuseRotation\", \"FuseRepeat\", \"FuseNorm\", "          \
     "\"FuseActivation\", \"ChannelsLast\", "                                                                                   \
-    "\"MergeViews\", \"ChangeMulByInverseToTrueDiv\", \"MoveTransposes\", \"PackLinear\", \"RaiseOpset\", "                    \
+    "\"MergeViews\", \"MergeConsecutiveCalls\", \"ChangeEinsumToMatMul\", \"ChangeMulByInverseToTrueDiv\", "                   \
+    "\"MoveTransposes\", \"PackLinear\", \"RaiseOpset\", "                                                                     \
     "\"cleanup\", \"DeepCopy\", "                                                                                              \
     "\"LintAndRecompile\"]"
 

@@ -36,15 +36,15 @@ from .tensors import State, module_at, restore
 from .values import nodes_in
 
 __all__ = [
-    "ChangeMulByInverseToTrueDiv", "ChangeTrueDivToMulByInverse", "ChannelsLast", "ConvertPrecision", "DeepCopy",
-    "EliminateCommonSubexpressions", "EliminateDeadCode", "EvaluateConstants", "FoldConstants", "FoldNormIntoLinear", "FoldPad",
-    "FoldScaleIntoLinear", "FoldShapes", "FuseActivation", "FuseAttention", "FuseBatchNorm",
+    "ChangeEinsumToMatMul", "ChangeMulByInverseToTrueDiv", "ChangeTrueDivToMulByInverse", "ChannelsLast", "ConvertPrecision",
+    "DeepCopy", "EliminateCommonSubexpressions", "EliminateDeadCode", "EvaluateConstants", "FoldConstants",
+    "FoldNormIntoLinear", "FoldPad", "FoldScaleIntoLinear", "FoldShapes", "FuseActivation", "FuseAttention", "FuseBatchNorm",
     "FuseBatchNorm1dInLinear", "FuseBatchNorm2dInConv2d", "FuseBiasInLinear", "FuseLinear", "FuseNorm", "FuseRepeat",
     "FuseRotation", "InlinePrograms", "InlineVmap", "Irreversible", "LintAndRecompile", "MergeBranches",
-    "MergeConsecutiveLinears", "MergeConvolutions", "MergeLinears", "MergeViews", "MoveTransposes", "PackLinear",
-    "QuantizeWeights", "RaiseOpset", "RecordTypes", "Refusal", "RemoveNoOps",
-    "ReplaceActivation", "ReversibleTransformation", "Run", "Transformation", "UndoConflict", "UnpackLinear",
-    "cleanup", "compose", "inference", "latency", "record_shapes", "rollback", "runs",
+    "MergeConsecutiveCalls", "MergeConsecutiveLinears", "MergeConvolutions", "MergeLinears", "MergeViews", "MoveTransposes",
+    "PackLinear", "QuantizeWeights", "RaiseOpset", "RecordTypes", "Refusal", "RemoveNoOps", "ReplaceActivation",
+    "ReversibleTransformation", "Run", "Transformation", "UndoConflict", "UnpackLinear", "cleanup", "compose", "inference",
+    "latency", "record_shapes", "rollback", "runs",
 ]
 
 
@@ -372,6 +372,14 @@ class FuseActivation(_ReversiblePass):
 
 class MergeViews(_ReversiblePass):
     """Merges a chain of reshapes into one, a chain of transposes into one `permute`, and `unsqueeze` into `expand`."""
+
+
+class ChangeEinsumToMatMul(_ReversiblePass):
+    """Changes products of matrices that ONNX models write as Einsum; it changes no module of PyTorch."""
+
+
+class MergeConsecutiveCalls(_ReversiblePass):
+    """Merges consecutive calls of ONNX models; it changes no module of PyTorch."""
 
 
 class MoveTransposes(_ReversiblePass):
