@@ -73,6 +73,8 @@ element *fb_onnx_elements(fb_onnx_call *call, uint32_t index, uint32_t *count);
 
 /* Runs the program of an attribute; false: there is none. `out` has room for `count` results, which it must have. */
 bool fb_onnx_run(fb_onnx_call *call, const char *name, const type *inputs, uint32_t input_count, type *out, uint32_t count);
+/* It may run in other ways than those: nothing is known of what programs within compute. */
+void fb_onnx_run_was_partial(fb_onnx_call *call);
 /* The type that the program of an attribute declares for an output; unknown sizes are 0. */
 bool fb_onnx_declared(fb_onnx_call *call, const char *name, uint32_t output, type *out);
 type fb_onnx_join(fb_onnx_types *types, const type *a, const type *b);

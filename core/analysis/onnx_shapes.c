@@ -1290,6 +1290,7 @@ static bool run_turns(fb_onnx_call *c, type *inputs, uint32_t first, uint32_t st
         }
         if (is_stable) return true;
     }
+    fb_onnx_run_was_partial(c);
     return false;
 }
 

@@ -28,17 +28,20 @@ struct fb_onnx_types {
     fb_work *work;
     fb_onnx_sizes *sizes;
     fb_arena arena;
-    look *now;     /* by node: in the look at hand */
-    type *all;     /* by node: what holds of all looks */
-    bool *is_any;  /* by node: `all` is of one or more */
-    uint64_t left; /* looks at nodes */
+    look *now;       /* by node: in the look at hand */
+    type *all;       /* by node: what holds of all looks */
+    bool *is_any;    /* by node: `all` is of one or more */
+    uint64_t left;   /* looks at nodes */
+    bool is_partial; /* a program was not looked at in all ways that it may run: nothing is known of those within */
     bool failed;
 };
 
 static const type unknown = {.rank = -1};
 
 const type *fb_onnx_type_of(const fb_onnx_types *t, fb_node node) {
-    return node.id && t->is_any[node.id] ? &t->all[node.id] : &unknown;
+    bool is_known =
+        node.id && t->is_any[node.id] && (!t->is_partial || fb_node_at(t->graph, node)->program.id == FB_MAIN_PROGRAM.id);
+    return is_known ? &t->all[node.id] : &unknown;
 }
 
 bool fb_onnx_is_number(const fb_onnx_types *t, size a, int64_t *out) {
@@ -380,11 +383,16 @@ bool fb_onnx_run(fb_onnx_call *c, const char *name, const type *inputs, uint32_t
     fb_program program = program_read_by(c->graph, fb_node_kwarg(c->graph, c->node, name));
     fb_value captures = captures_of(c, name);
     for (uint32_t i = 0; i < count; i++) out[i] = unknown;
+    c->types->is_partial |= state->depth >= MAX_DEPTH;
     if (!program.id || state->depth >= MAX_DEPTH) return false;
     const fb_value_row *row = captures.id ? fb_value_at(c->graph, captures) : NULL;
     if (!look_at_program(c->types, program, inputs, input_count, row, c->scope, state->depth + 1)) return false;
     take_outputs(c->types, program, out, count);
     return true;
+}
+
+void fb_onnx_run_was_partial(fb_onnx_call *c) {
+    c->types->is_partial = true;
 }
 
 bool fb_onnx_declared(fb_onnx_call *c, const char *name, uint32_t output, type *out) {
@@ -411,6 +419,7 @@ static void look_at_function(fb_onnx_types *t, fb_onnx_call *c, const char *targ
     fb_module module = fb_module_find(t->graph, target);
     fb_program program = module.id ? fb_module_at(t->graph, module)->program : (fb_program){0};
     uint32_t count = c->args->count;
+    t->is_partial |= depth >= MAX_DEPTH;
     type *inputs = program.id && depth < MAX_DEPTH ? take(t, count * sizeof *inputs) : NULL;
     if (!inputs) return;
     for (uint32_t i = 0; i < count; i++) inputs[i] = *fb_onnx_in(c, i);
@@ -459,10 +468,14 @@ static void look_at_item(fb_onnx_types *t, fb_node node) {
 }
 
 static void look_at_input(fb_onnx_types *t, fb_node node, const type *given) {
+    const fb_graph *g = t->graph;
     const fb_node_row *row = fb_node_at(t->graph, node);
     type made = unknown;
-    if (given) made = *given;
-    else {
+    if (given) {
+        made = *given;
+        bool is_another = row->shape.id && fb_shape_rank(g, row->shape) != given->rank; /* as runtimes give a turn's number */
+        if (is_another) made = (type){.dtype = given->dtype, .rank = -1};
+    } else {
         made.dtype = (fb_dtype)row->dtype;
         if (made.dtype == FB_DTYPE_OTHER) made.dtype = FB_DTYPE_UNKNOWN;
         shape_of_value(t, row->shape, &made);
@@ -478,7 +491,10 @@ static bool look_at_program(fb_onnx_types *t, fb_program program, const type *in
     bool is_main = program.id == FB_MAIN_PROGRAM.id;
     for (fb_node n = fb_first_node(g, program); n.id; n = fb_next_node(g, n)) {
         const fb_node_row *row = fb_node_at(g, n);
-        if (!t->left || t->failed || !fb_work_goes_on(t->work, FB_WORK_NODE)) return false;
+        if (!t->left || t->failed || !fb_work_goes_on(t->work, FB_WORK_NODE)) {
+            t->is_partial = true;
+            return false;
+        }
         t->left--;
         t->now[n.id] = (look){0};
         if (row->opcode == FB_PLACEHOLDER && !is_main && fb_onnx_is_captured(g, n)) {

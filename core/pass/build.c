@@ -134,14 +134,18 @@ static fb_node put_ints(fb_rewrite *rw, fb_node before, fb_module owner, const c
     return read;
 }
 
-/* A new module for constants of a call; of one in a nested program, below the module of that. */
-static fb_module put_owner(fb_rewrite *rw, fb_module after, fb_node call) {
+fb_module fb_put_owner(fb_rewrite *rw, fb_module after, fb_node call) {
     fb_graph *g = fb_rewrite_graph(rw);
     fb_module around = fb_program_at(g, fb_node_at(g, call)->program)->owner;
     fb_buffer path = {0};
     if (around.id) fb_buffer_printf(&path, "%s.", fb_text(g, fb_module_at(g, around)->path));
     fb_buffer_string(&path, fb_node_name(g, call));
+    size_t length = path.size;
     const char *text = fb_buffer_text(&path); /* NULL: memory is out, which fb_put_module passes on */
+    for (unsigned number = 1; text && fb_module_find(g, text).id; number++, text = fb_buffer_text(&path)) {
+        path.size = length; /* of an earlier call of that name */
+        fb_buffer_printf(&path, "_%u", number);
+    }
     fb_module made = fb_put_module(rw, around.id ? around : after, text, FB_TYPE_MODULE, FB_VALUE_EMPTY_MAP, false);
     fb_buffer_free(&path);
     return made;
@@ -157,7 +161,7 @@ static fb_node put_numbers(fb_rewrite *rw, fb_node before, fb_module after, fb_d
     fb_encode_numbers(dtype, &number, 1, one);
     for (size_t i = 0; bytes && i < count; i++) memcpy(bytes + i * width, one, width);
     if (!bytes) fb_graph_fail_memory(g);
-    fb_module owner = put_owner(rw, after, before);
+    fb_module owner = fb_put_owner(rw, after, before);
     const fb_constant constant = {.attribute = "number", .dtype = dtype, .rank = rank, .sizes = sizes};
     fb_node read = bytes ? put_constant(rw, before, owner, constant, bytes, count * width) : (fb_node){0};
     free(bytes);
@@ -175,7 +179,7 @@ fb_node fb_build_constant(fb_rewrite *rw, fb_node before, fb_node like, double n
 
 fb_node fb_build_ints(fb_rewrite *rw, fb_node before, const int64_t *ints, size_t count) {
     fb_graph *g = fb_rewrite_graph(rw);
-    return put_ints(rw, before, put_owner(rw, fb_module_find(g, ""), before), "sizes", ints, count);
+    return put_ints(rw, before, fb_put_owner(rw, fb_module_find(g, ""), before), "sizes", ints, count);
 }
 
 fb_node fb_build_int(fb_rewrite *rw, fb_node before, int64_t number) {

@@ -27,6 +27,8 @@ fb_value fb_spread_args(fb_graph *graph, fb_node like, fb_value x, const fb_valu
 /* Arguments of FB_MADE_PART: from `from` to `to` of the dimension `dim`, behind which are so many more. */
 fb_value fb_part_args(fb_graph *graph, fb_node like, fb_value x, int64_t dim, int behind, int64_t from, int64_t to);
 
+/* A new module for constants of a call, behind `after`; of one in a nested program, below the module of that. */
+fb_module fb_put_owner(fb_rewrite *rewrite, fb_module after, fb_node call);
 /* A read of a new constant, of the dtype and shape of this one, whose elements are all the number. */
 fb_node fb_build_constant(fb_rewrite *rewrite, fb_node before, fb_node like, double number);
 

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "core/base/base64.h"
+#include "core/pass/build.h"
 
 static bool is_taken(const fb_graph *g, const char *name) {
     const fb_module_row *root = fb_module_at(g, fb_module_find(g, ""));
@@ -48,26 +49,41 @@ bool fb_constant_list_begin(fb_constant_list *list, fb_matcher *m) {
     return list->constant_of != NULL;
 }
 
+/* The number of a new one that a nested program reads. */
+static uint32_t number_within(fb_constant_list *list, const fb_constant *constant) {
+    fb_buffer_append(&list->within, constant, sizeof *constant);
+    return list->within.failed ? 0 : (uint32_t)(list->within.size / sizeof *constant);
+}
+
+static bool is_within(const fb_graph *g, fb_node node) {
+    return fb_node_at(g, node)->program.id != FB_MAIN_PROGRAM.id;
+}
+
 bool fb_constant_list_add(fb_constant_list *list, fb_node node, fb_dtype dtype, int rank, const int64_t *sizes,
                           const unsigned char *bytes, size_t size) {
     fb_arena *arena = list->matcher->arena;
     size_t length = fb_base64_length(size);
     char *text = fb_arena_alloc(arena, length + 1);
     int64_t *kept = fb_arena_alloc(arena, ((size_t)rank + 1) * sizeof *kept);
-    const char *name = name_of(list->matcher, node);
+    bool is_nested = is_within(list->matcher->graph, node);
+    const char *name = is_nested ? "value" : name_of(list->matcher, node);
     if (!text || !kept || !name) return false;
     if (rank) memcpy(kept, sizes, (size_t)rank * sizeof *kept);
     fb_base64_encode(bytes, size, text);
-    list->constant_of[node.id] = number_of(list, &(fb_constant){name, dtype, rank, kept, text, length});
+    const fb_constant constant = {name, dtype, rank, kept, text, length};
+    list->constant_of[node.id] = is_nested ? number_within(list, &constant) : number_of(list, &constant);
     return list->constant_of[node.id] != 0;
 }
 
 bool fb_constant_list_end(fb_constant_list *list, fb_constant_plan *out) {
-    fb_constant *kept = list->constant_of ? fb_arena_alloc(list->matcher->arena, list->constants.size + 1) : NULL;
-    if (kept && list->constants.size) memcpy(kept, list->constants.data, list->constants.size);
-    *out =
-        (fb_constant_plan){.constants = kept, .count = list->constants.size / sizeof *kept, .constant_of = list->constant_of};
+    size_t size = list->constants.size, size_within = list->within.size;
+    fb_constant *kept = list->constant_of ? fb_arena_alloc(list->matcher->arena, size + size_within + 1) : NULL;
+    if (kept && size) memcpy(kept, list->constants.data, size);
+    if (kept && size_within) memcpy(kept + size / sizeof *kept, list->within.data, size_within);
+    *out = (fb_constant_plan){.constants = kept, .count = size / sizeof *kept, .constant_of = list->constant_of};
+    out->within = kept ? kept + out->count : NULL;
     fb_buffer_free(&list->constants);
+    fb_buffer_free(&list->within);
     fb_map_free(&list->by_hash);
     return kept != NULL;
 }
@@ -79,5 +95,11 @@ void fb_put_planned(fb_rewrite *rw, const fb_constant_plan *plan, const fb_match
 
 fb_node fb_read_planned(fb_rewrite *rw, const fb_constant_plan *plan, fb_node node) {
     fb_module root = fb_module_find(fb_rewrite_graph(rw), "");
+    if (is_within(fb_rewrite_graph(rw), node)) {
+        const fb_constant *constant = &plan->within[plan->constant_of[node.id] - 1];
+        fb_module owner = fb_put_owner(rw, root, node);
+        if (owner.id) fb_put_constants(rw, owner, constant, 1);
+        return fb_insert_read(rw, node, owner, constant->attribute);
+    }
     return fb_insert_read(rw, node, root, plan->constants[plan->constant_of[node.id] - 1].attribute);
 }

@@ -1,4 +1,5 @@
-/* Constants that a pass makes: bytes that go into the document as buffers of the root, equal ones once. */
+/* Constants that a pass makes: bytes that go into the document as buffers of the root, equal ones once; or of a module of
+ * their own, where a nested program reads them. */
 #ifndef FB_PASS_CONSTANTS_H
 #define FB_PASS_CONSTANTS_H
 
@@ -9,6 +10,7 @@
 typedef struct fb_constant_plan {
     const fb_constant *constants;
     size_t count;
+    const fb_constant *within;   /* those of nodes in nested programs */
     const uint32_t *constant_of; /* by node: which of them it becomes, counted from 1; or 0 */
     fb_node first;               /* of the first match: with it all are put */
 } fb_constant_plan;
@@ -16,7 +18,7 @@ typedef struct fb_constant_plan {
 /* They are gathered while matching, in the matcher's arena. */
 typedef struct fb_constant_list {
     fb_matcher *matcher;
-    fb_buffer constants;
+    fb_buffer constants, within;
     fb_map by_hash;
     uint32_t *constant_of;
 } fb_constant_list;

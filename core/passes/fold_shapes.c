@@ -11,7 +11,7 @@
  * symbolic size ("s0"): the pass leaves it alone.
  *
  * In ONNX models what only sizes make becomes a constant where they are numbers, and from opset 15 on one Shape where they are
- * sizes in a row of one value.
+ * sizes in a row of one value; in branches, bodies and functions as well.
  *
  * Kept:
  *   - what the graph returns
@@ -463,6 +463,26 @@ static bool match_range(onnx_search *s, fb_node n, onnx_plan *plan) {
     return !is_read || report(s, n, n, plan);
 }
 
+static void find_known(onnx_search *s, fb_program program) {
+    const fb_graph *g = s->graph;
+    for (fb_node n = fb_first_node(g, program); n.id && fb_matcher_goes_on(s->m); n = fb_next_node(g, n)) {
+        size_t size;
+        unsigned char *bytes = is_computed_from_sizes(s, n) ? bytes_of(s, fb_onnx_type_of(s->types, n), &size) : NULL;
+        s->is_known[n.id] = bytes != NULL;
+        free(bytes);
+        if (!s->is_known[n.id]) s->ranges[n.id] = find_range(s, n);
+    }
+}
+
+static bool match_program(onnx_search *s, fb_program program, onnx_plan *made) {
+    bool ok = true;
+    for (fb_node n = fb_first_node(s->graph, program); n.id && ok && fb_matcher_goes_on(s->m); n = fb_next_node(s->graph, n))
+        ok = s->is_known[n.id]       ? match_value(s, n, made)
+             : s->ranges[n.id].of.id ? match_range(s, n, made)
+                                     : match_shape(s, n, made);
+    return ok;
+}
+
 static void match_onnx(fb_matcher *m) {
     const fb_graph *g = m->graph;
     size_t limit = (size_t)fb_node_limit(g) + 1;
@@ -477,18 +497,10 @@ static void match_onnx(fb_matcher *m) {
     bool ok = fb_constant_list_begin(&s.constants, m) && s.types && s.is_known && s.is_in && s.is_shape && s.ranges && plan;
     if (s.ranges) memset(s.ranges, 0, limit * sizeof *s.ranges);
     if (s.is_shape) memset(s.is_shape, 0, limit * sizeof *s.is_shape);
-    for (fb_node n = fb_first_node(g, FB_MAIN_PROGRAM); n.id && ok && fb_matcher_goes_on(m); n = fb_next_node(g, n)) {
-        size_t size;
-        unsigned char *bytes = is_computed_from_sizes(&s, n) ? bytes_of(&s, fb_onnx_type_of(s.types, n), &size) : NULL;
-        s.is_known[n.id] = bytes != NULL;
-        free(bytes);
-        if (!s.is_known[n.id]) s.ranges[n.id] = find_range(&s, n);
-    }
+    for (uint32_t p = FB_MAIN_PROGRAM.id; p < fb_programs_to_clean(g) && ok; p++) find_known(&s, (fb_program){p});
     memset(s.is_in, 0, s.is_in ? limit * sizeof *s.is_in : 0);
-    for (fb_node n = fb_first_node(g, FB_MAIN_PROGRAM); n.id && ok && fb_matcher_goes_on(m); n = fb_next_node(g, n))
-        ok = s.is_known[n.id]       ? match_value(&s, n, &made)
-             : s.ranges[n.id].of.id ? match_range(&s, n, &made)
-                                    : match_shape(&s, n, &made);
+    for (uint32_t p = FB_MAIN_PROGRAM.id; p < fb_programs_to_clean(g) && ok; p++)
+        ok = match_program(&s, (fb_program){p}, &made);
     fb_node first = made.made.first;
     ok &= fb_constant_list_end(&s.constants, &made.made);
     made.made.first = first;

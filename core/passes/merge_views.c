@@ -250,7 +250,6 @@ static bool take_ordered(onnx_search *s, fb_node last, fb_node origin, const fb_
         s->becomes[last.id] = ITS_INPUT;
         return true;
     }
-    if (is_within(s->m->graph, last)) return false; /* constants belong to the main program */
     int rank = reshape_in(s->m->graph, nodes, count).id ? fb_onnx_sizes_between(s->types, origin, last, sizes) : -1;
     if (rank < 0) return false;
     for (int i = 0; i < 8 * rank; i++) bytes[i] = (unsigned char)((uint64_t)sizes[i / 8] >> (i % 8 * 8));

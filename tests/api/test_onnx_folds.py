@@ -394,3 +394,39 @@ def test_sines_are_rounded_once(shared):
     wanted = [[struct.unpack("<f", struct.pack("<f", f(one)))[0] for one in angles[:3] + [20.0]]
               for f in (math.sin, math.cos, math.exp)]
     assert sorted(map(list, kept)) == sorted(wanted)
+
+
+SIZED = [node("Shape", "x", "@n"), node("Gather", "@n zero", "@b", integer("axis", 0)),
+         node("Unsqueeze", "@b front", "@u"), node("Concat", "@u rest", "@k", integer("axis", 0)),
+         node("Reshape", "x @k", "@r"), node("Neg", "@r", "@out")]
+
+
+def test_sizes_within(shared):
+    """The constants belong to the branch."""
+    stored = [whole("zero", [0], ()), whole("front", [0]), whole("rest", [1, 3])]
+    assert cleaned_within(shared, SIZED, stored, "FoldShapes EliminateDeadCode") == (["If"], [["Reshape", "Neg"]] * 2)
+
+
+def test_chains_of_reshapes_within(shared):
+    views = [node("Reshape", "x one", "@a"), node("Reshape", "@a two", "@b"), node("Neg", "@b", "@out")]
+    stored = [whole("one", [6]), whole("two", [3, 2])]
+    assert cleaned_within(shared, views, stored, "MergeViews EliminateDeadCode") == (["If"], [["Reshape", "Neg"]] * 2)
+
+
+@pytest.mark.parametrize("states", [2, 7])
+def test_sizes_of_a_loop_that_change_late(shared, states):
+    """Each turn a state is what the one before it was, and the first is longer: the last is so after many turns only."""
+    names = [f"s{i}" for i in range(states)]
+    body = [node("Concat", "s0 s0", "n0", integer("axis", 0)), node("Identity", "go", "still"),
+            *(node("Identity", f"s{i - 1}", f"n{i}") for i in range(1, states)),
+            node("Shape", names[-1], "n"), node("Cast", "n", "f", integer("to", 1)), node("Add", "a f", "na")]
+    inputs = [value("i", 7, ()), value("go", 9, ()), *(unshaped(one) for one in names), value("a", 1, (1,))]
+    outputs = [value("still", 9, ()), *(unshaped(f"n{i}") for i in range(states)), value("na", 1, (1,))]
+    loop = node("Loop", " ".join(["turns", "yes", *["x"] * states, "zero"]), " ".join([*(f"r{i}" for i in range(states)), "y"]))
+    loop = field(1, part(loop, 1)[0] + field(5, field(1, "body") + number(20, 5) + field(6, graph(body, inputs, outputs))))
+    stored = [whole("turns", [states + 2], ()), number(2, 9) + field(8, "yes") + field(9, b"\1"), tensor("zero", [0.0], (1,))]
+    data = made_of(graph([loop], [value("x", 1, (2,))], [value("y", 1, (1,))], stored))
+    run, _ = optimize(shared, data, "FoldShapes EvaluateConstants EliminateDeadCode")
+    found = shared.post("/v1/compare", {"a": run["source"], "b": run["result"], "seed": 5}).json()
+    assert found["verdict"] in ("same", "moved", "evaluated"), found
+    assert run["passes"][0]["applied"] == 0

@@ -140,6 +140,16 @@ class Program:
             spelled[self.draw.randrange(len(spelled))] = -1
         self.node("Reshape", [x, self.ints(spelled)], [to])
 
+    def sized(self, x):
+        """A Reshape by sizes that are found."""
+        (sizes,) = self.node("Shape", [x], [(len(x.shape),)], [T.INT64])
+        kept = self.draw.randrange(len(x.shape))
+        (one,) = self.node("Gather", [sizes, self.ints([kept])], [(1,)], [T.INT64], axis=0)
+        both = [one, self.ints([-1])] if self.draw.random() < 0.7 else [self.ints([-1]), one]
+        (to,) = self.node("Concat", both, [(2,)], [T.INT64], axis=0)
+        rest = int(np.prod(x.shape)) // x.shape[kept]
+        self.node("Reshape", [x, to], [(x.shape[kept], rest) if both[0] is one else (rest, x.shape[kept])])
+
     def squeeze(self, x):
         if self.opset < 13:
             self.node("Unsqueeze", [x], [(1, *x.shape)], axes=[0])
@@ -381,8 +391,8 @@ class Program:
         self.nodes.append(made)
         self.values += [Value(name, one.shape, one.dtype) for name, one in zip(made.output, of_it)]
 
-    STATEMENTS = [unary, unary, identity, identity, dropout, cast, transpose, reshape, squeeze, flatten, pad, slice, expand,
-                  slices, concats, casts, reduction, twice, chosen, requantised, tile, concat, variadic, binary, binary,
+    STATEMENTS = [unary, unary, identity, identity, dropout, cast, transpose, reshape, sized, squeeze, flatten, pad, slice,
+                  expand, slices, concats, casts, reduction, twice, chosen, requantised, tile, concat, variadic, binary, binary,
                   buckets, both, both, matmul, softmax, split, topk, drawn, function, again, again, again]
 
     def step(self, count, deeper=True):
