@@ -433,6 +433,14 @@ void fb_layer_set_bias(fb_rewrite *rw, const fb_layer *layer, fb_value recipe) {
     fb_set_config(rw, layer->module, "bias", fb_make_bool(g, true));
 }
 
+fb_node fb_call_again(fb_rewrite *rw, fb_node call) {
+    const fb_node_row *row = fb_node_at(fb_rewrite_graph(rw), call);
+    fb_node again = fb_insert_copy(rw, call, call, row->args, row->kwargs);
+    fb_replace_uses(rw, call, again);
+    fb_erase(rw, call);
+    return again;
+}
+
 void fb_layer_release(fb_rewrite *rw, const fb_layer *layer) {
     fb_release_reads(rw, layer->call);
     if (layer->module.id || layer->origin.id == layer->call.id) return;

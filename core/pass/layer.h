@@ -76,6 +76,8 @@ void fb_layer_set_bias(fb_rewrite *rewrite, const fb_layer *layer, fb_value reci
 fb_node fb_transpose_again(fb_rewrite *rewrite, const fb_layer *layer, fb_node read);
 /* Gives a call of a layer its weight or bias, which it may not have yet. Weights come before everything but the input. */
 void fb_give_argument(fb_rewrite *rewrite, fb_node call, const char *parameter, fb_value value);
+/* The call again, in its place, under a new name: it gives other values, which nothing has folded yet. */
+fb_node fb_call_again(fb_rewrite *rewrite, fb_node call);
 /* Before a function's call gives or reads something else: releases what it reads, and the product behind an Add. */
 void fb_layer_release(fb_rewrite *rewrite, const fb_layer *layer);
 /* Afterwards it has none. Not for addmm. */

@@ -504,14 +504,6 @@ static void erase_branch(fb_rewrite *rw, const branch *b) {
     if (call.id != b->node.id) fb_erase(rw, b->node);
 }
 
-/* The call again, in its place, under a new name: it gives other values, which nothing has folded yet. */
-static fb_node put_again(fb_rewrite *rw, fb_node call) {
-    const fb_node_row *row = fb_node_at(fb_rewrite_graph(rw), call);
-    fb_node again = fb_insert_copy(rw, call, call, row->args, row->kwargs);
-    fb_erase(rw, call);
-    return again;
-}
-
 static void edit(fb_rewrite *rw, const fb_match *match) {
     fb_graph *g = fb_rewrite_graph(rw);
     const sum *s = match->data;
@@ -525,7 +517,7 @@ static void edit(fb_rewrite *rw, const fb_match *match) {
     }
     fb_layer_set_weight(rw, &widest->host.layer, weight);
     if (bias.id) fb_layer_set_bias(rw, &widest->host.layer, bias);
-    fb_node merged = put_again(rw, widest->node);
+    fb_node merged = fb_call_again(rw, widest->node);
     for (size_t i = 0; i < s->count; i++) {
         if (i != s->widest && s->branches[i].node.id != s->input.id) erase_branch(rw, &s->branches[i]);
     }

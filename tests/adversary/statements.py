@@ -383,9 +383,10 @@ class Generator:
         given = self.pick(lambda value: value.dim() > 1 and value.is_floating_point())
         width, channels, dtype = self.values[given].shape[-1], self.values[given].shape[1], self.values[given].dtype
         index = len(self.init)
-        kind = choose.choice([0, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 19, 20, 20])
+        kind = choose.choice([0, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 19, 20, 20, 21, 21])
         motifs = {8: self.constants, 9: self.attention, 10: self.rotation, 11: self.repeated, 12: self.nested, 13: self.mask,
-                  15: self.copied, 16: self.widened, 17: self.images, 18: self.normalised, 19: self.table, 20: self.branches}
+                  15: self.copied, 16: self.widened, 17: self.images, 18: self.normalised, 19: self.table, 20: self.branches,
+                  21: self.adapter}
         lines, made = [], []
         if kind == 0:
             for item in range(choose.choice([2, 3])):
@@ -496,6 +497,28 @@ class Generator:
             first = terms[0] if i == 0 else "<last>"
             lines.append(choose.choice([f"{first} + {term}", f"{first} + {term}", f"{first} - {term}", f"{term} - {first}",
                                         f"{first}.add_({term})" if i or first != given else f"{first} + {term}"]))
+        return lines
+
+    def adapter(self, given):
+        """A Linear and a low-rank branch beside it, scaled anywhere, added or subtracted; most of them fit together."""
+        choose, value = self.random, self.values[given]
+        index, width, outputs, rank = len(self.init), value.shape[-1], choose.choice([1, 3, 4]), choose.choice([1, 2])
+        sizes = {"b": (width, outputs), "d": (width, rank), "u": (rank, outputs if choose.random() < 0.9 else 1)}
+        for name, (inputs, made) in sizes.items():
+            self.add_init(f"self.{name}{index} = nn.Linear({inputs}, {made}, bias={choose.random() < 0.5}, "
+                          f"dtype={value.dtype}).eval()")
+        lines = [f"self.b{index}({given})"]
+        scale = lambda: choose.choice([[], [], [self.fill(choose.choice(["LAST * <num>", "LAST / <num>", "<num> * LAST"]))]])
+        branch = [f"{choose.choice(['', '2 * '])}{given}", *scale(), f"self.d{index}(LAST)", *scale(), f"self.u{index}(LAST)",
+                  *scale()]
+        if choose.random() < 0.3:
+            branch[1:1] = [f"LAST.reshape(-1, {width})"]
+            branch += [f"LAST.reshape({[*value.shape[:-1], sizes['u'][1]]})"]
+        if choose.random() < 0.1:
+            branch.append(self.write(given, f"self.b{index}"))
+        lines += [line.replace("LAST", "<last>") for line in branch]
+        base = f"v{len(self.body)}"
+        lines.append(choose.choice([f"{base} + <last>"] * 3 + [f"<last> + {base}", f"{base} - <last>", f"{base}.add_(<last>)"]))
         return lines
 
     def constants(self, given):

@@ -63,6 +63,8 @@ static const char *const documents[] = {
     "build/golden/MergeConsecutiveLinears/modules/before.json",
     "build/golden/FuseLinear/transposed/before.json",
     "build/golden/MergeBranches/modules-2d/before.json",
+    "build/golden/MergeAdapters/biases/before.json",
+    "build/golden/MergeAdapters/aten-packed-base/before.json",
     "build/golden/MergeBranches/aten-native-norm/before.json",
     "build/golden/FoldPad/called-twice/before.json",
     "build/golden/FoldPad/without-options/before.json",
@@ -96,7 +98,7 @@ static char *document_at(int i, size_t *size, const char **name) {
     "\"FoldShapes\", {\"name\": \"InlinePrograms\", \"params\": {\"gradients\": true}}, \"InlineVmap\", "                      \
     "\"EvaluateConstants\", \"FoldConstants\", \"FoldNormIntoLinear\", \"FoldScaleIntoLinear\", {\"name\": "                   \
     "\"FuseBiasInLinear\", "                                                                                                   \
-    "\"params\": {}}, \"MergeConvolutions\", \"MergeBranches\", \"FoldPad\", "                                                 \
+    "\"params\": {}}, \"MergeConvolutions\", \"MergeBranches\", \"MergeAdapters\", \"FoldPad\", "                              \
     "\"UnpackLinear\", \"FuseLinear\", \"MergeConsecutiveLinears\", \"FuseRotation\", \"FuseRepeat\", \"FuseNorm\", "          \
     "\"FuseActivation\", \"ChannelsLast\", "                                                                                   \
     "\"MergeViews\", \"MergeConsecutiveCalls\", \"ChangeEinsumToMatMul\", \"ChangeMulByInverseToTrueDiv\", "                   \

@@ -18,6 +18,7 @@ static const struct {
     {"\"MergeConsecutiveLinears\"", false, ""}, /* they have no two in a row that would be worth it */
     {"\"MergeConvolutions\"", true, ""},        /* they have no two of one kind on one value */
     {"\"MergeBranches\"", false, ""},           /* they add no two branches of one value */
+    {"\"MergeAdapters\"", false, ""},           /* they have no adapters */
     {"\"FuseBiasInLinear\"", true, "toy bert-tiny aten-toy aten-bert"},
     {"\"ChangeTrueDivToMulByInverse\"", false, "toy aten-toy"},
     {"\"FuseBatchNorm\"", false, "toy resnet-tiny mobilenet aten-toy aten-resnet18"},

@@ -40,7 +40,7 @@ __all__ = [
     "DeepCopy", "EliminateCommonSubexpressions", "EliminateDeadCode", "EvaluateConstants", "FoldConstants",
     "FoldNormIntoLinear", "FoldPad", "FoldScaleIntoLinear", "FoldShapes", "FuseActivation", "FuseAttention", "FuseBatchNorm",
     "FuseBatchNorm1dInLinear", "FuseBatchNorm2dInConv2d", "FuseBiasInLinear", "FuseLinear", "FuseNorm", "FuseRepeat",
-    "FuseRotation", "InlinePrograms", "InlineVmap", "Irreversible", "LintAndRecompile", "MergeBranches",
+    "FuseRotation", "InlinePrograms", "InlineVmap", "Irreversible", "LintAndRecompile", "MergeAdapters", "MergeBranches",
     "MergeConsecutiveCalls", "MergeConsecutiveLinears", "MergeConvolutions", "MergeLinears", "MergeViews", "MoveTransposes",
     "PackLinear", "QuantizeWeights", "RaiseOpset", "RecordTypes", "Refusal", "RemoveNoOps", "ReplaceActivation",
     "ReversibleTransformation", "Run", "Transformation", "UndoConflict", "UnpackLinear", "cleanup", "compose", "inference",
@@ -248,6 +248,13 @@ class MergeConvolutions(_ReversiblePass):
 class MergeBranches(_ReversiblePass):
     """Merges parallel branches whose results are added (convolutions of one value, BatchNorms of it, the value itself) into one
     convolution. Once the convolution is trained, reverse() refuses."""
+
+    _says_what_it_lacks = True
+
+
+class MergeAdapters(_ReversiblePass):
+    """Merges a low-rank branch beside a Linear, as LoRA adds it, into that Linear. Once the Linear is trained, reverse()
+    refuses."""
 
     _says_what_it_lacks = True
 
