@@ -9,8 +9,8 @@ def cases():
     def merge(name, graph, applied, *refused, **more):
         case("MergeAdapters", name, graph, applied, *refused, **more)
 
-    def modules(scale=("operator.mul", 2.0), shape=(2, 4), rank=2, outputs=3, sum="operator.add", swapped=False, base={}, down={},
-                up={}, dtype="float32", between=None, behind=None, meta=True):
+    def modules(scale=("operator.mul", 2.0), shape=(2, 4), rank=2, outputs=3, sum="operator.add", swapped=False, base={},
+                down={}, up={}, dtype="float32", between=None, behind=None, meta=True):
         """base(x) + up(down(x)) * scale"""
         g = Graph()
         x = g.input(shape=shape, dtype=dtype)
