@@ -478,14 +478,14 @@ def cases():
     fold("too-large-view-of-a-kept-weight", tied(11), 0, refusal("too-large", "t"), params={"maximum_growth": 11})
 
     g, w = weights(weight=(1, 4))
-    wide = g.method("expand", g.fn("operator.mul", w, 2.0, shape=(1, 4), dtype="float32", name="mul"), 1000000, 4,
-                    shape=(1000000, 4), dtype="float32")
-    x = g.input(shape=(1000000, 4))
-    g.output(g.fn("torch.nn.functional.relu", wide, shape=(1000000, 4), dtype="float32"))
+    wide = g.method("expand", g.fn("operator.mul", w, 2.0, shape=(1, 4), dtype="float32", name="mul"), 1000, 4,
+                    shape=(1000, 4), dtype="float32")
+    x = g.input(shape=(1000, 4))
+    g.output(g.fn("torch.nn.functional.relu", wide, shape=(1000, 4), dtype="float32"))
     g.nodes[-2]["args"] = [{"$node": "x"}]
     g.nodes.insert(-2, {"name": "sum_1", "op": "call_function", "target": "operator.mul",
                         "args": [{"$node": "x"}, {"$node": "expand"}],
-                        "meta": {"shape": [1000000, 4], "dtype": "float32"}})
+                        "meta": {"shape": [1000, 4], "dtype": "float32"}})
     g.nodes[-2]["args"] = [{"$node": "sum_1"}]
     fold("too-large-expand", g, 1, refusal("too-large", "expand"), params={"maximum_growth": 0})
 
