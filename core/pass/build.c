@@ -474,17 +474,22 @@ fb_node fb_build_filled(fb_rewrite *rw, fb_node before, fb_value mask, fb_dtype 
                     is_kept ? FB_ARGS(g, mask, zeros, number) : FB_ARGS(g, zeros, mask, number), FB_VALUE_EMPTY_MAP);
 }
 
+enum { SWISH_RUNS_UP_TO = 24 /* opset; findings/onnxruntime-runs-swish-at-opset-24-alone.sh */ };
 enum { SOFTMAX_OF_THE_LAST_AXIS = 11, SOFTMAX_OF_ONE_AXIS = 13 }; /* before, of all axes from one on, which is not below 0 */
 
 bool fb_substitute_is_refused(fb_matcher *m, fb_node n, const fb_substitute *s) {
     if (dialect_of(m->graph, n) != ONNX) return false;
     if (fb_refuse_too_old(m, n, s->made)) return true;
+    bool is_swish = s->made == FB_MADE_SILU;
     int64_t opset = fb_graph_opset(m->graph), needed = s->axis == -1 ? SOFTMAX_OF_THE_LAST_AXIS : SOFTMAX_OF_ONE_AXIS;
     if (s->has_axis && opset < needed)
         fb_refuse_node(m, "opset-too-old", n, "the model's opset is %lld, and a softmax along its axis needs %lld",
                        (long long)opset, (long long)needed);
     else if (!s->has_axis && fb_node_at(m->graph, n)->dtype == FB_FLOAT64)
         fb_refuse_node(m, "dtype", n, "ONNX's operator works in float32, or no runtime has it in float64");
+    else if (is_swish && opset > SWISH_RUNS_UP_TO)
+        fb_refuse_node(m, "opset-too-new", n, "the model's opset is %lld, and ONNX Runtime has no kernel for Swish beyond %d",
+                       (long long)opset, SWISH_RUNS_UP_TO);
     else if (s->has_eps && (double)(float)s->eps != s->eps)
         fb_refuse_node(m, "unsupported-constant", n, "its number is none of float32, as an attribute is");
     else return false;

@@ -9,8 +9,8 @@
  * that others read a part of, and one whose input is written in between, or later: the operator keeps it for its gradient.
  * PyTorch's own gelu of +inf is inf or nan on a CPU, as its vector instructions have it.
  *
- * In ONNX the calls are Gelu (opset 20), Swish (24), Mish (18) and HardSwish (14); an older model is refused, and so is
- * float64, which runtimes do not have. Exactness: rounds. Reversible.
+ * In ONNX the calls are Gelu (opset 20), Swish (24, and no later one, as ONNX Runtime has no kernel there), Mish (18) and
+ * HardSwish (14); an older model is refused, and so is float64, which runtimes do not have. Exactness: rounds. Reversible.
  */
 #include "core/pass/formula.h"
 

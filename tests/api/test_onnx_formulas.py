@@ -97,6 +97,13 @@ def test_activations_of_an_older_opset(shared, name, opset, needed):
     assert run["passes"][0]["refused"][0]["detail"].endswith(f"needs {needed}")
 
 
+@pytest.mark.parametrize("opset", [25, 28])
+def test_swish_stays_where_runtimes_have_none(shared, opset):
+    """findings/onnxruntime-runs-swish-at-opset-24-alone.sh"""
+    left, reasons = fused(shared, model(ACTIVATIONS["swish"][0], opset), "FuseActivation")
+    assert left == ["Sigmoid", "Mul"] and reasons == {"opset-too-new"}
+
+
 @pytest.mark.parametrize("name, opset", [("root-mean-square", 22), ("layer-of-attributes", 16)])
 def test_norms_of_an_older_opset(shared, name, opset):
     data = model(NORMS[name][0], opset, weights=[W, B])
