@@ -12,6 +12,7 @@
 #include "tests/unit/documents.h"
 #include "tests/unit/generator.h"
 #include "tests/unit/quoted.h"
+#include "tests/unit/random_case.h"
 #include "tests/unit/run_tests.h"
 
 /* ---- which edits --------------------------------------------------------------------------------------------------------- */
@@ -379,14 +380,18 @@ static fb_graph *large_graph(size_t count, size_t missing, bool is_turned) {
     return graph;
 }
 
-/* Anything quadratic would not come to an end here. */
+/* Anything quadratic would not come to an end here; make test tries fewer. */
+static size_t large(void) {
+    return random_setting("FOLDBACK_COMPARED_NODES", 100000);
+}
+
 START_TEST(test_large_graphs) {
-    enum { COUNT = 100000 };
-    fb_graph *graph = large_graph(COUNT, 0, false), *other = large_graph(COUNT, 1, false),
-             *turned = large_graph(COUNT, 0, true);
+    size_t count = large();
+    fb_graph *graph = large_graph(count, 0, false), *other = large_graph(count, 1, false),
+             *turned = large_graph(count, 0, true);
     fb_graph *same = fb_graph_copy(graph, &(fb_work){0});
     ck_assert_uint_eq(check_pair(graph, same, "the same"), 0);
-    ck_assert_uint_eq(check_pair(graph, other, "a third erased, a third inserted, a third changed"), COUNT);
+    ck_assert_uint_eq(check_pair(graph, other, "a third erased, a third inserted, a third changed"), count);
     ck_assert_uint_eq(check_pair(graph, turned, "turned round"), fb_node_count(graph) - 3);
     fb_graph_free(graph);
     fb_graph_free(same);
@@ -397,13 +402,13 @@ END_TEST
 
 /* One row with very many members, all of them others. */
 START_TEST(test_large_row) {
-    enum { COUNT = 100000 };
+    size_t count = large();
     fb_buffer members[2] = {0};
     fb_graph *graphs[2];
     for (size_t g = 0; g < 2; g++) {
         fb_buffer_string(&members[g], "{\"format\":\"foldback.graph/1\",\"nodes\":[" OUTPUT_ALONE "],"
                                       "\"modules\":[{\"path\":\"\",\"type\":\"t.M\"}],\"tensors\":[],\"metadata\":{\"k\":0");
-        for (size_t i = g; i < COUNT + g; i++) fb_buffer_printf(&members[g], ",\"k%zu\":%zu", i, i % 2 + g);
+        for (size_t i = g; i < count + g; i++) fb_buffer_printf(&members[g], ",\"k%zu\":%zu", i, i % 2 + g);
         fb_buffer_string(&members[g], "}}");
         graphs[g] = graph_of(members[g].data, members[g].size);
         fb_buffer_free(&members[g]);
