@@ -209,6 +209,7 @@ fb_status onnx_written_new(onnx_file *file, const onnx_bundle *bundle, const fb_
     if (!w.status && !write_all(&w, bundle, made) && !w.status) w.status = fb_fail_memory(error);
     fb_graph_free(w.before);
     fb_map_free(&w.known);
+    fb_map_free(&w.reads_before);
     if (w.has_ancestry) fb_ancestry_free(&w.ancestry);
     fb_arena_free(&w.arena);
     if (w.status) onnx_written_free(made);

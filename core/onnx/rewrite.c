@@ -562,6 +562,41 @@ static void compare_tensor(void *context, fb_node node) {
     if (tensor_read_by(r->w->graph, node).id) r->is_same &= twin.id && is_same_tensor(r->w, node, twin);
 }
 
+/* The node of the file's document that reads the program of the module with that path; or none. */
+static fb_node read_before(onnx_writer *w, const char *path) {
+    fb_map *known = &w->reads_before;
+    bool is_filled = known->used > 0;
+    for (uint32_t p = FB_MAIN_PROGRAM.id; p < fb_program_limit(w->before) && !is_filled && !w->status; p++)
+        for (fb_node n = fb_first_node(w->before, (fb_program){p}); n.id; n = fb_next_node(w->before, n)) {
+            if (!fb_onnx_program_read_by(w->before, n).id) continue;
+            fb_symbol of = fb_module_at(w->before, fb_node_at(w->before, n)->module)->path;
+            if (!fb_map_put(known, fb_hash_text(fb_text(w->before, of), 0), n.id)) onnx_writer_no_memory(w);
+        }
+    fb_node found = {fb_map_get(known, fb_hash_text(path, 0))};
+    fb_module module = found.id ? fb_node_at(w->before, found)->module : (fb_module){0};
+    return found.id && strcmp(fb_text(w->before, fb_module_at(w->before, module)->path), path) == 0 ? found : (fb_node){0};
+}
+
+/* The message of the nested graph that this node of the file's document reads; NULL: there is none. */
+static const onnx_graph *graph_read_before(onnx_writer *w, fb_node read) {
+    fb_program program = read.id ? fb_node_at(w->before, read)->program : (fb_program){0};
+    const onnx_graph *around = w->file->model->graph;
+    if (program.id > FB_MAIN_PROGRAM.id) {
+        fb_module owner = fb_program_at(w->before, program)->owner;
+        around = graph_read_before(w, read_before(w, fb_text(w->before, fb_module_at(w->before, owner)->path)));
+    }
+    uint32_t user = read.id ? fb_user_first(w->before, read) : 0;
+    if (!around || !user) return NULL;
+    fb_node call = fb_edge_user(w->before, user);
+    onnx_note note = onnx_note_of(w, w->before, call);
+    const fb_value_row *kwargs = fb_value_at(w->before, fb_node_at(w->before, call)->kwargs);
+    if (note.node < 0 || (size_t)note.node >= around->node.count) return NULL;
+    const onnx_node *was = &around->node.items[note.node];
+    for (uint32_t i = 0; i + 1 < kwargs->count && i / 2 < was->attribute.count; i += 2)
+        if (fb_value_node(w->before, kwargs->items[i + 1]).id == read.id) return was->attribute.items[i / 2].g;
+    return NULL;
+}
+
 /* The graphs of a node's attributes: `captures` has an item for each, of which `at` have been met. */
 typedef struct graph_list {
     const fb_value_row *captures; /* or NULL */
@@ -577,6 +612,14 @@ static bool put_graph(onnx_writer *w, const scope *s, const char *name, fb_value
     return make_graph(w, s, node, w->twins[node.id], was, fb_value_at(w->graph, own), made, is_changed);
 }
 
+/* A nested graph of the file that another call runs now. */
+static const onnx_graph *moved_graph(onnx_writer *w, fb_node read) {
+    fb_symbol path = fb_module_at(w->graph, fb_node_at(w->graph, read)->module)->path;
+    fb_node twin = read_before(w, fb_text(w->graph, path));
+    w->twins[read.id] = twin;
+    return graph_read_before(w, twin);
+}
+
 /* All of an attribute: one graph, or several. */
 static bool put_graphs(onnx_writer *w, const scope *s, const char *name, fb_value value, const onnx_attribute *from,
                        graph_list *list, onnx_attribute *made, bool *is_changed) {
@@ -585,11 +628,18 @@ static bool put_graphs(onnx_writer *w, const scope *s, const char *name, fb_valu
     size_t count = is_one ? 1 : items->count;
     onnx_graph *graphs = make(w, count, sizeof *graphs);
     bool is_any = false;
-    if (!graphs || !from || (is_one ? !from->g : from->graphs.count != count))
+    const onnx_graph *moved = graphs && !from && is_one ? moved_graph(w, fb_value_node(w->graph, value)) : NULL;
+    if (!graphs || (!from && !moved) || (from && (is_one ? !from->g : from->graphs.count != count)))
         return onnx_refuse_change(w, "%s has nested graphs that are new", name);
+    if (moved) {
+        *made = (onnx_attribute){.name = decode(w, name, strlen(name)), .type = 5};
+        onnx_set(&made->head, ONNX_attribute_name);
+        onnx_set(&made->head, ONNX_attribute_type);
+        is_any = true;
+    }
     for (size_t i = 0; i < count; i++) {
         bool is_other = false;
-        const onnx_graph *was = is_one ? from->g : &from->graphs.items[i];
+        const onnx_graph *was = moved ? moved : is_one ? from->g : &from->graphs.items[i];
         if (!put_graph(w, s, name, is_one ? value : items->items[i], was, list, &graphs[i], &is_other)) return false;
         is_any |= is_other;
     }

@@ -43,6 +43,7 @@ typedef struct onnx_writer {
     bool *is_value;      /* by node of the graph: something reads it as a value */
     bool *was_attribute; /* by node of `before`: an attribute's tensor */
     bool *is_function;   /* by program of `graph`: a function's, not one nested in it */
+    fb_map reads_before; /* hash of a module's path -> the node of `before` that reads its program */
     fb_map known;        /* hashes of all names in the file, and of those that were made */
     onnx_new_tensor *tensors, *last_tensor;
     uint64_t data_size;   /* of the new file */

@@ -203,15 +203,17 @@ static bool is_if(const fb_graph *g, fb_node n) {
 }
 
 /* Counts what the program becomes, and looks for what cannot be copied. */
-static fb_obstacle obstacle_of_copies(fb_matcher *m, fb_program program, int depth, int64_t *left) {
+static fb_obstacle obstacle_of_copies(fb_matcher *m, fb_program program, bool is_function, int depth, int64_t *left) {
     const fb_graph *g = m->graph;
     for (fb_node n = fb_first_node(g, program); n.id && fb_matcher_goes_on(m); n = fb_next_node(g, n)) {
         onnx_call inner;
         if (--*left < 0) return (fb_obstacle){"too-large", "it would become too many calls"};
-        if (fb_onnx_program_read_by(g, n).id) return (fb_obstacle){"unsupported-operator", "its program runs another one"};
+        if (fb_onnx_program_read_by(g, n).id && is_function)
+            return (fb_obstacle){"unsupported-operator",
+                                 "a function runs a program of its own, which each of its calls would need"};
         if (!function_at(g, n, &inner)) continue;
         if (!depth) return (fb_obstacle){"too-large", "too many functions call each other"};
-        fb_obstacle stands = obstacle_of_copies(m, inner.program, depth - 1, left);
+        fb_obstacle stands = obstacle_of_copies(m, inner.program, true, depth - 1, left);
         if (stands.code) return stands;
     }
     return FB_NO_OBSTACLE;
@@ -232,7 +234,7 @@ static void match_onnx(fb_matcher *m) {
                        branch_at(g, n, is_true != 0, &call);
         }
         if (!is_found || fb_op_effects(g, n).is_named) continue;
-        fb_obstacle stands = obstacle_of_copies(m, call.program, DEPTH_MAX, &left);
+        fb_obstacle stands = obstacle_of_copies(m, call.program, call.is_function, DEPTH_MAX, &left);
         if (stands.code) fb_refuse_for(m, stands, &n, 1);
         else fb_match_found_as(m, &call, sizeof call);
     }
@@ -367,6 +369,13 @@ static fb_node put_tensor(copying *c, fb_node n) {
     return read;
 }
 
+/* The program that a call within a branch runs stays where it is, and is read from the main one. */
+static fb_node put_read(copying *c, fb_node n) {
+    const fb_graph *g = fb_rewrite_graph(c->rw);
+    const char *path = fb_text(g, fb_module_at(g, fb_node_at(g, n)->module)->path);
+    return fb_insert_typed(c->rw, c->before, FB_GET_ATTR, path, FB_VALUE_EMPTY_LIST, (fb_value){0}, (fb_value){0}, 0);
+}
+
 static fb_value put_copies(fb_rewrite *rw, const onnx_call *call, fb_node before, fb_node of, fb_value args, fb_value captures,
                            int depth);
 
@@ -404,7 +413,7 @@ static fb_value put_copies(fb_rewrite *rw, const onnx_call *call, fb_node before
             value = inputs.id ? fb_value_item(g, inputs, input++) : value;
             if (!value.id) value = FB_VALUE_NONE;
         } else if (row->opcode == FB_GET_ATTR) {
-            value = fb_make_node(g, put_tensor(&c, n));
+            value = fb_make_node(g, fb_onnx_program_read_by(g, n).id ? put_read(&c, n) : put_tensor(&c, n));
         } else if (row->opcode != FB_OUTPUT) {
             value = put_onnx_call(&c, call, n, depth);
         }
@@ -423,13 +432,16 @@ static void drop_nested(fb_rewrite *rw, fb_module module) {
     fb_drop_program(rw, module);
 }
 
-static void drop_branches(fb_rewrite *rw, fb_node n) {
+/* What the branch that was taken runs is read by others now. */
+static void drop_branches(fb_rewrite *rw, fb_node n, fb_program taken) {
     const fb_graph *g = fb_rewrite_graph(rw);
     for (int i = 0; i < 2; i++) {
         fb_value value = fb_node_kwarg(g, n, branches[i]);
         fb_node read = value.id ? fb_value_node(g, value) : (fb_node){0};
         if (!fb_onnx_program_read_by(g, read).id) continue;
-        drop_nested(rw, fb_node_at(g, read)->module);
+        fb_module module = fb_node_at(g, read)->module;
+        if (fb_module_at(g, module)->program.id == taken.id) fb_drop_program(rw, module);
+        else drop_nested(rw, module);
         fb_release_read(rw, read);
     }
 }
@@ -452,7 +464,7 @@ static void edit_onnx(fb_rewrite *rw, const fb_match *match) {
             fb_absorb(rw, item, fb_value_node(g, fb_value_item(g, results, (size_t)index)));
         }
     }
-    if (!call->is_function) drop_branches(rw, n);
+    if (!call->is_function) drop_branches(rw, n, call->program);
 }
 
 static void edit(fb_rewrite *rw, const fb_match *match) {

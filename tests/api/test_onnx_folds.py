@@ -241,6 +241,25 @@ def test_a_known_branch_is_put_in_place(shared, is_true):
     assert folded(shared, data)[0] == ["Relu", "Abs" if is_true else "Neg"]
 
 
+@pytest.mark.parametrize("is_true", [True, False])
+def test_what_a_known_branch_runs_is_kept(shared, is_true):
+    """The branch calls another If, of its own values, of weights, and of values around both."""
+    then = graph([node("Add", "r t", "u"), node("Neg", "r", "b")], [], [value("u"), value("b")], [], "inner then")
+    other = graph([node("Add", "b q", "v")], [], [value("v"), value("v")], [tensor("q", [3] * 6, (2, 3))], "inner else")
+    nodes = [node("Mul", "r r", "b"), node("Exp", "b", "t"),
+             node("If", "d", "i j", attribute("then_branch", 5, field(6, then)), attribute("else_branch", 5, field(6, other))),
+             node("Sub", "i j", "o")]
+    outer = graph(nodes, [], [value("o")], [], "outer")
+    choice = node("If", "c", "y", attribute("then_branch", 5, field(6, outer if is_true else branch("Neg", "n"))),
+                  attribute("else_branch", 5, field(6, branch("Neg", "n") if is_true else outer)))
+    again = node("If", "d", "z", attribute("then_branch", 5, field(6, branch("Abs", "t"))),
+                 attribute("else_branch", 5, field(6, branch("Sin", "b"))))
+    data = made_of(graph([node("Relu", "x", "r"), choice, again], [value("x"), value("d", 9, ())], [value("y"), value("z")],
+                         [truth("c", is_true)]))
+    left, written = folded(shared, data)
+    assert left == ["Relu", "Mul", "Exp", "If", "Sub", "If"] and b"inner then" in written and b"outer" not in written
+
+
 def test_an_unknown_branch_stays(shared):
     choice = node("If", "c", "y", attribute("then_branch", 5, field(6, branch("Abs", "a"))),
                   attribute("else_branch", 5, field(6, branch("Neg", "n"))))

@@ -345,7 +345,9 @@ class Program:
 
     def condition(self, x):
         flag = self.draw.choice([one for one in self.values if one.dtype == T.BOOL and one.shape == ()] or [None])
-        if flag is None:
+        if self.draw.random() < 0.3:
+            flag = self.weight(np.bool_(self.draw.random() < 0.5))
+        elif flag is None:
             (total,) = self.node("ReduceMax", [x], [()], keepdims=0)
             (flag,) = self.node("Greater", [total, self.weight(F(self.draw.choice([-9, 0, 9])))], [()], [T.BOOL])
         self.node("If", [flag], [x.shape], then_branch=self.branch(1, x.shape, 1), else_branch=self.branch(1, x.shape, 2))
