@@ -20,7 +20,8 @@
  *   - where the scores or the weights have other readers, such as the caller (output_attentions)
  *   - three dimensions (bmm), for which PyTorch has no fused kernel, so that it would be slower
  *   - a mask of -inf by which a row may be masked as a whole, or one that is added and may hold -inf: PyTorch's softmax gives
- *     nan there, and its attention 0. Not where a constant shows that no row is, nor where all that the mask is made of is
+ *     nan there, and its attention 0. Not where a constant shows that no row is, nor where the first column is open as the mask
+ *     is made: arange(S) <= arange(L)[:, None], tril(ones), triu(full(-inf), 1); nor where all that the mask is made of is
  *     finite: where(·, 0, lowest), (1 - bools) * lowest; but not of integers, which may be 3. With `masked_rows` such masks are
  *     taken all the same
  *   - in ONNX: a mask with one row for all queries, which ONNX Runtime refuses, and a scale that is not above 0, of which
@@ -350,6 +351,19 @@ static bool has_open_rows(fb_matcher *m, const attention *a) {
     return true;
 }
 
+/* Is each row open in the first column for certain, as the rows of a causal mask are? In float16 a score that a mask is added
+ * to may become infinite. */
+static bool has_open_first_column(fb_matcher *m, const attention *a) {
+    const fb_alias *alias = fb_matcher_alias(m);
+    fb_bounds found;
+    if (m->report->pass->version < 2 || !alias) return false;
+    if (!fb_bounds_of_first_column(m->graph, alias, m->work, a->mask, a->node, &found)) return false;
+    bool is_zero = found.least == 0 && found.largest == 0;
+    if (a->form == SELECTED) return found.least == 1 && found.largest == 1;
+    if (a->form == FILLED || fb_node_at(m->graph, a->first)->dtype == FB_FLOAT16) return is_zero;
+    return isfinite(found.least) && isfinite(found.largest);
+}
+
 /* Is a number that is written into a tensor of this dtype finite there? */
 static bool is_finite_in(fb_dtype dtype, double number) {
     fb_dtype_range range;
@@ -385,6 +399,7 @@ static fb_obstacle mask_obstacle(fb_matcher *m, const attention *a) {
     bool may_differ = json_is_true(json_object_get(m->params, "masked_rows")) && (a->form == ADDED || a->fill == -INFINITY);
     if (may_differ || has_open_rows(m, a)) return FB_NO_OBSTACLE;
     if (a->form == ADDED ? adds_no_infinity(m, a) : swallows_scores(g, a)) return FB_NO_OBSTACLE;
+    if (has_open_first_column(m, a)) return FB_NO_OBSTACLE;
     return (fb_obstacle){"masked-row", "a row may be masked as a whole, where PyTorch's softmax and its attention differ"};
 }
 
@@ -481,19 +496,18 @@ static void edit(fb_rewrite *rw, const fb_match *match) {
     for (size_t i = before; i-- > 0;) fb_erase_call(rw, a->inner[i]);
 }
 
-const fb_pass fb_fuse_attention = {
-    .name = "FuseAttention",
-    .version = 1,
-    .summary = "Replaces attention that is spelled out with one call of `scaled_dot_product_attention`.",
-    .parameters =
-        "{\"additionalProperties\":false,\"properties\":{\"masked_rows\":{\"default\":false,\"description\":"
-        "\"Also where an added mask, or one of -inf, might mask a whole row: softmax gives nan there, and attention 0.\","
-        "\"type\":\"boolean\"}},\"type\":\"object\"}",
-    .exactness = FB_ROUNDS,
-    .gain = FB_GAIN_FEWER_NODES,
-    .reversible = true,
-    .preserves_computation = true,
-    .reads_onnx = true,
-    .match = match,
-    .edit = edit,
-};
+/* Version 1 knew no mask by its first column. */
+#define FUSE_ATTENTION(number, before)                                                                                         \
+    {                                                                                                                          \
+        .name = "FuseAttention", .version = number, .earlier = before,                                                         \
+        .summary = "Replaces attention that is spelled out with one call of `scaled_dot_product_attention`.",                  \
+        .parameters =                                                                                                          \
+            "{\"additionalProperties\":false,\"properties\":{\"masked_rows\":{\"default\":false,\"description\":"              \
+            "\"Also where an added mask, or one of -inf, might mask a whole row: softmax gives nan there, and attention 0.\"," \
+            "\"type\":\"boolean\"}},\"type\":\"object\"}",                                                                     \
+        .exactness = FB_ROUNDS, .gain = FB_GAIN_FEWER_NODES, .reversible = true, .preserves_computation = true,                \
+        .reads_onnx = true, .match = match, .edit = edit,                                                                      \
+    }
+
+static const fb_pass version_1 = FUSE_ATTENTION(1, NULL);
+const fb_pass fb_fuse_attention = FUSE_ATTENTION(2, &version_1);

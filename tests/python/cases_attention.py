@@ -70,6 +70,18 @@ def attention_under_a_mask_of_its_own(self, q, k, v):
     return attention(q, k, v, lambda scores: torch.where(rows[None] <= rows[:, None], scores, LOW)).contiguous()
 
 
+@case(HEADS, HEADS, HEADS, dtype=torch.float32, attention=(1, []))
+def attention_under_a_causal_mask_of_infinity(self, q, k, v):
+    closed = made(q, torch.ones, 4, 4, dtype=torch.bool).tril().logical_not()
+    return attention(q, k, v, lambda scores: scores.masked_fill(closed, float("-inf"))).contiguous()
+
+
+@case(HEADS, HEADS, HEADS, dtype=torch.float32, attention=(1, []))
+def attention_under_an_added_triangle_of_infinity(self, q, k, v):
+    low = made(q, torch.full, (4, 4), float("-inf")).triu(diagonal=1)
+    return attention(q, k, v, lambda scores: scores + low).contiguous()
+
+
 @case(HEADS, (2, 1, 4, 8), (2, 1, 4, 8), attention=(1, []))
 def attention_of_shared_keys(self, q, k, v):
     return attention(q, k.expand(2, 2, 4, 8), v.expand(2, 2, 4, 8)).contiguous()

@@ -352,6 +352,78 @@ def cases():
 
     masked("copied-into", 1, copied, "bool")
 
+    # ---- masks whose first column is open
+
+    def opened(name, make, applied=1, form="filled", dtype="float32"):
+        """`make` gives a mask (L, S)."""
+        s = Spelled(True, dtype)
+        q, k, v = inputs(s.g, dtype)
+
+        def call(target, *args, shape=(L, S), dtype="bool", name=None, kwargs=None):
+            return s.g.fn(ATEN + target, *args, shape=shape, dtype=dtype, name=name, kwargs=kwargs)
+
+        mask = make(call, s.g)
+        low = float("-inf")
+        on = {"filled": lambda x: s.g.fn(ATEN + "masked_fill.Scalar", x, mask, low, shape=SCORES, dtype=dtype),
+              "selected": lambda x: s.g.fn(ATEN + "where.ScalarOther", mask, x, low, shape=SCORES, dtype=dtype),
+              "added": lambda x: s.added(x, mask)}
+        s.use(s.whole(q, k, v, on[form]))
+        fuse("aten-first-column-" + name, s.g, applied, *([] if applied else [refusal("masked-row", "y")]))
+
+    def positions(call, *columns):
+        rows = call("unsqueeze.default", call("arange.default", L, shape=(L,), dtype="int64", name="lines"), 1, shape=(L, 1),
+                    dtype="int64", name="rows")
+        return call("arange." + ("start" if len(columns) > 1 else "default"), *(columns or [S]), shape=(S,), dtype="int64",
+                    name="columns"), rows
+
+    def ones(call, diagonal=0, upper=False):
+        made = call("ones.default", [L, S], name="ones", kwargs={"dtype": Raw({"$dtype": "bool"})})
+        return call("triu.default" if upper else "tril.default", made, diagonal, name="triangle")
+
+    opened("causal", lambda call, g: call("le.Tensor", *positions(call), name="mask"), form="selected")
+    opened("from-1", lambda call, g: call("le.Tensor", *positions(call, 1, S + 1), name="mask"), 0, "selected")
+    opened("strictly-below", lambda call, g: call("lt.Tensor", *positions(call), name="mask"), 0, "selected")
+    opened("above", lambda call, g: call("gt.Tensor", *positions(call), name="mask"))
+    opened("above-and-equal", lambda call, g: call("ge.Tensor", *positions(call), name="mask"), 0)
+    def widened(call, g):
+        columns, rows = positions(call)
+        wide = call("unsqueeze.default", columns, 0, shape=(1, S), dtype="int64", name="wide")
+        return call("le.Tensor", wide, rows, name="mask")
+
+    opened("of-columns-in-a-row", widened, form="selected")
+    opened("sides-exchanged", lambda call, g: call("ge.Tensor", *reversed(positions(call)), name="mask"), form="selected")
+    opened("turned", lambda call, g: call(
+        "transpose.int", call("le.Tensor", *positions(call), shape=(S, L), name="lower"), 0, 1, name="mask"), 0, "selected")
+    opened("not-a-triangle", lambda call, g: call("logical_not.default", ones(call), name="mask"))
+    opened("bits-of-a-triangle", lambda call, g: call("bitwise_not.default", ones(call), name="mask"))
+    opened("equal-to-0", lambda call, g: call("eq.Scalar", ones(call), 0, name="mask"))
+    opened("a-lower-triangle", lambda call, g: ones(call, -1), 0, "selected")
+    opened("an-upper-triangle", lambda call, g: ones(call, 1, True))
+    opened("an-upper-triangle-of-all", lambda call, g: ones(call, 0, True), 0)
+    opened("or-padding", lambda call, g: call(
+        "logical_or.default", ones(call), g.input("given", (1, S), "bool"), name="mask"), 0, "selected")
+    opened("and-padding", lambda call, g: call(
+        "logical_and.default", ones(call), g.input("given", (1, S), "bool"), name="mask"), 0, "selected")
+    opened("of-integers", lambda call, g: call("gt.Scalar", call("tril.default", g.input("given", (L, S), "int64"),
+                                                                 dtype="int64", name="lower"), 0, name="mask"), 0, "selected")
+
+    def infinite(call, g, diagonal=1, dtype="float32"):
+        full = call("full.default", [L, S], float("-inf"), dtype=dtype, name="full",
+                    kwargs={"dtype": Raw({"$dtype": dtype})})
+        return call("triu.default", full, diagonal, dtype=dtype, name="mask")
+
+    opened("added", infinite, form="added")
+    opened("added-from-the-diagonal-on", lambda call, g: infinite(call, g, 0), 0, "added")
+    opened("added-in-float16", lambda call, g: infinite(call, g, dtype="float16"), form="added", dtype="float16")
+    opened("added-of-a-choice", lambda call, g: call("where.Scalar", ones(call), 0.0, float("-inf"), dtype="float32",
+                                                     name="mask"), form="added")
+    opened("added-of-the-other-choice", lambda call, g: call("where.Scalar", ones(call), float("-inf"), 0.0, dtype="float32",
+                                                             name="mask"), 0, "added")
+    opened("moved", lambda call, g: call("slice.Tensor", ones(call), 1, 0, S, name="mask"), form="selected")
+    opened("cut-off", lambda call, g: call("slice.Tensor", call("tril.default", call(
+        "ones.default", [L, S + 1], shape=(L, S + 1), name="ones", kwargs={"dtype": Raw({"$dtype": "bool"})}), shape=(L, S + 1),
+        name="wider"), 1, 1, name="mask"), 0, "selected")
+
     g = Graph()
     q, k, v = g.input("q", (4, L, E)), g.input("k", (4, E, S)), g.input("v", (4, S, E))
     weights = g.fn("torch.softmax", g.fn("torch.matmul", q, k, shape=(4, L, S), dtype="float32"), -1, shape=(4, L, S),
