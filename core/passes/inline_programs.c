@@ -219,25 +219,53 @@ static fb_obstacle obstacle_of_copies(fb_matcher *m, fb_program program, bool is
     return FB_NO_OBSTACLE;
 }
 
-static void match_onnx(fb_matcher *m) {
-    const fb_graph *g = m->graph;
-    fb_onnx_types *types = NULL;
-    for (fb_node n = fb_first_node(g, FB_MAIN_PROGRAM); n.id && !m->failed && fb_matcher_goes_on(m); n = fb_next_node(g, n)) {
-        onnx_call call;
-        bool is_found = function_at(g, n, &call);
-        int64_t left = COPIES_MAX, is_true;
-        if (is_if(g, n)) {
-            if (!types) types = fb_onnx_types_find(g, m->work);
-            m->failed |= !types;
-            const fb_onnx_type *of = types ? fb_onnx_type_of(types, fb_value_node(g, fb_node_arg(g, n, 0))) : NULL;
-            is_found = of && of->elements && of->count == 1 && fb_onnx_numbers(types, of, &is_true) &&
-                       branch_at(g, n, is_true != 0, &call);
-        }
-        if (!is_found || fb_op_effects(g, n).is_named) continue;
-        fb_obstacle stands = obstacle_of_copies(m, call.program, call.is_function, DEPTH_MAX, &left);
-        if (stands.code) fb_refuse_for(m, stands, &n, 1);
-        else fb_match_found_as(m, &call, sizeof call);
+/* Is each result a call's? A program within gives what it computes, and not what it is given. */
+static bool are_results_computed(const fb_graph *g, fb_program program) {
+    const fb_value_row *results = fb_value_at(g, results_of(g, program));
+    bool are_it = true;
+    for (uint32_t i = 0; i < results->count; i++) {
+        fb_node node = fb_value_node(g, results->items[i]);
+        are_it &= node.id && fb_node_at(g, node)->opcode == FB_CALL_FUNCTION;
     }
+    return are_it;
+}
+
+/* True: its programs are no matter for others. */
+static bool match_onnx_call(fb_matcher *m, fb_onnx_types **types, fb_node n) {
+    const fb_graph *g = m->graph;
+    onnx_call call;
+    bool is_found = function_at(g, n, &call);
+    int64_t left = COPIES_MAX, is_true;
+    if (is_if(g, n)) {
+        if (!*types) *types = fb_onnx_types_find(g, m->work);
+        m->failed |= !*types;
+        const fb_onnx_type *of = *types ? fb_onnx_type_of(*types, fb_value_node(g, fb_node_arg(g, n, 0))) : NULL;
+        is_found = of && of->elements && of->count == 1 && fb_onnx_numbers(*types, of, &is_true) &&
+                   branch_at(g, n, is_true != 0, &call);
+    }
+    bool is_main = fb_node_at(g, n)->program.id == FB_MAIN_PROGRAM.id;
+    if (!is_found || fb_op_effects(g, n).is_named || (!is_main && !are_results_computed(g, call.program))) return false;
+    fb_obstacle stands = obstacle_of_copies(m, call.program, call.is_function, DEPTH_MAX, &left);
+    if (stands.code) fb_refuse_for(m, stands, &n, 1);
+    else fb_match_found_as(m, &call, sizeof call);
+    return !stands.code;
+}
+
+/* Of the programs that calls run, those of which none is put in place now. */
+static void match_onnx_program(fb_matcher *m, fb_onnx_types **types, fb_program program) {
+    const fb_graph *g = m->graph;
+    for (fb_node n = fb_first_node(g, program); n.id && !m->failed && fb_matcher_goes_on(m); n = fb_next_node(g, n)) {
+        if (fb_node_at(g, n)->opcode != FB_CALL_FUNCTION || match_onnx_call(m, types, n)) continue;
+        for (uint32_t e = fb_input_first(g, n); e; e = fb_input_next(g, e)) {
+            fb_program within = fb_onnx_program_read_by(g, fb_edge_input(g, e));
+            if (within.id) match_onnx_program(m, types, within);
+        }
+    }
+}
+
+static void match_onnx(fb_matcher *m) {
+    fb_onnx_types *types = NULL;
+    match_onnx_program(m, &types, FB_MAIN_PROGRAM);
     fb_onnx_types_free(types);
 }
 
@@ -343,37 +371,55 @@ static fb_value attributes_now(copying *c, const onnx_call *call, fb_value kwarg
     return made;
 }
 
-/* The tensor is the root's from now on. */
+/* The module whose program the copies go into: the root, or a branch's or body's. */
+static fb_module owner_around(const copying *c) {
+    const fb_graph *g = fb_rewrite_graph(c->rw);
+    fb_module owner = fb_program_at(g, fb_node_at(g, c->before)->program)->owner;
+    return owner.id ? owner : fb_module_find(g, "");
+}
+
+static bool is_path_taken(const fb_graph *g, fb_module owner, const char *name) {
+    fb_buffer path = {0};
+    const char *around = fb_text(g, fb_module_at(g, owner)->path);
+    fb_buffer_printf(&path, "%s%s%s", around, *around ? "." : "", name);
+    bool is_taken = !fb_buffer_text(&path) || fb_module_find(g, path.data).id;
+    fb_buffer_free(&path);
+    return is_taken;
+}
+
+/* The tensor is that module's from now on. */
 static fb_node put_tensor(copying *c, fb_node n) {
     const fb_graph *g = fb_rewrite_graph(c->rw);
     const fb_node_row *row = fb_node_at(g, n);
-    fb_module root = fb_module_find(g, "");
-    const fb_module_row *owner = fb_module_at(g, root);
+    fb_module owner = owner_around(c);
     fb_tensor tensor = fb_module_tensor(g, row->module, fb_text(g, row->attribute));
     fb_buffer name = {0};
     fb_node read = {0};
     fb_buffer_printf(&name, "%s_%s", fb_node_name(g, c->of), fb_node_name(g, n));
     size_t length = name.size;
-    for (unsigned i = 1;
-         fb_buffer_text(&name) && (fb_map_value(g, owner->buffers, name.data).id ||
-                                   fb_map_value(g, owner->parameters, name.data).id || fb_module_find(g, name.data).id);
-         i++) {
+    for (unsigned i = 1; fb_buffer_text(&name); i++) {
+        const fb_module_row *its = fb_module_at(g, owner);
+        bool is_free = !fb_map_value(g, its->buffers, name.data).id && !fb_map_value(g, its->parameters, name.data).id &&
+                       !is_path_taken(g, owner, name.data);
+        if (is_free || i > COPIES_MAX) break;
         name.size = length;
         fb_buffer_printf(&name, "_%u", i);
     }
     if (!name.failed && tensor.id) {
-        fb_tie_parameter(c->rw, root, name.data, tensor);
-        read = fb_insert_read(c->rw, c->before, root, name.data);
+        fb_tie_parameter(c->rw, owner, name.data, tensor);
+        read = fb_insert_read(c->rw, c->before, owner, name.data);
     }
     fb_buffer_free(&name);
     return read;
 }
 
-/* The program that a call within a branch runs stays where it is, and is read from the main one. */
+/* The program that a call within a branch runs stays where it is, and is read from around that. */
 static fb_node put_read(copying *c, fb_node n) {
     const fb_graph *g = fb_rewrite_graph(c->rw);
     const char *path = fb_text(g, fb_module_at(g, fb_node_at(g, n)->module)->path);
-    return fb_insert_typed(c->rw, c->before, FB_GET_ATTR, path, FB_VALUE_EMPTY_LIST, (fb_value){0}, (fb_value){0}, 0);
+    size_t around = fb_text_length(g, fb_module_at(g, owner_around(c))->path);
+    return fb_insert_typed(c->rw, c->before, FB_GET_ATTR, path + around + (around > 0), FB_VALUE_EMPTY_LIST, (fb_value){0},
+                           (fb_value){0}, 0);
 }
 
 static fb_value put_copies(fb_rewrite *rw, const onnx_call *call, fb_node before, fb_node of, fb_value args, fb_value captures,

@@ -260,6 +260,21 @@ def test_what_a_known_branch_runs_is_kept(shared, is_true):
     assert left == ["Relu", "Mul", "Exp", "If", "Sub", "If"] and b"inner then" in written and b"outer" not in written
 
 
+def test_a_known_branch_within_another(shared):
+    """It is put into the branch around it, with its weights and what it runs."""
+    innermost = [attribute("then_branch", 5, field(6, graph([node("Add", "s t", "u")], [], [value("u")], [], "innermost"))),
+                 attribute("else_branch", 5, field(6, branch("Sin", "v")))]
+    known = graph([node("Mul", "s w", "t"), node("If", "d", "o", *innermost)], [], [value("o")],
+                  [tensor("w", [2] * 6, (2, 3))], "known")
+    inner = [attribute("then_branch", 5, field(6, known)), attribute("else_branch", 5, field(6, branch("Neg", "n")))]
+    outer = graph([node("Exp", "r", "s"), node("If", "c", "i", *inner)], [], [value("i")], [], "outer")
+    choice = node("If", "d", "y", attribute("then_branch", 5, field(6, outer)),
+                  attribute("else_branch", 5, field(6, branch("Abs", "a"))))
+    data = made_of(graph([node("Relu", "x", "r"), choice], [value("x"), value("d", 9, ())], [value("y")], [truth("c", True)]))
+    left, written = folded(shared, data)
+    assert left == ["Relu", "If"] and b"innermost" in written and b"known" not in written and b"\x04Neg" not in written
+
+
 def test_an_unknown_branch_stays(shared):
     choice = node("If", "c", "y", attribute("then_branch", 5, field(6, branch("Abs", "a"))),
                   attribute("else_branch", 5, field(6, branch("Neg", "n"))))
