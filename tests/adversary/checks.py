@@ -740,8 +740,9 @@ class Chain:
             if positions and problem.code == "irreversible":
                 return
             codes = [one["code"] for one in (problem.body or {}).get("conflicts", [])]
-            if codes == ["constant-changed"] and not self.has_digests:
-                return  # docs/undo.md: without its bytes nobody knows that the filler of a merged bias stayed the same
+            if {*codes} and {*codes} <= {"constant-changed", "copies-diverged", "computed"} and not self.has_digests:
+                return  # docs/undo.md: without their bytes nobody knows that the filler of a merged bias, two copies or a
+                # computed weight stayed the same
             # A graph whose only marked node was renamed may not be known as the run's.
             if problem.code not in ("conflict", "unrelated-graph") or (is_last and one["is_exact"]):
                 detail = f"{problem} {str(problem.body)[:900]}"
@@ -837,7 +838,7 @@ def check_bound(subject, workshop, check):
             judge_finished(subject, workshop, run, run["result"], "bound")
         else:
             run = try_client("bound optimize", client.optimize, document, passes, **options)
-            if not any("data" not in row for row in run["graph"]["tensors"]):
+            if not any("data" not in row and row["name"] in held for row in run["graph"]["tensors"]):
                 return  # nothing is left to bind
             bound = try_client("bind", client.bind, run["result"], [file], as_="source")
             judge_finished(subject, workshop, run, bound["id"], "bound later")
