@@ -278,7 +278,6 @@ const fb_pass fb_merge_adapters = {
     .summary = "Merges a low-rank branch beside a Linear, as LoRA adds it (`W x + s * B(A x)`), into that Linear.",
     .parameters = FB_NO_PARAMETERS,
     .exactness = FB_ROUNDS,
-    .gain = FB_GAIN_FEWER_NODES,
     .reversible = true,
     .preserves_computation = true,
     .match = match,

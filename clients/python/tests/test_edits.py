@@ -485,3 +485,26 @@ def test_the_state_of_an_earlier_version_is_read(client):
     live.meta["foldback"] = state
     names = [row["name"] for row in foldback.fx.to_document(live, digests=True)["tensors"]]
     assert set(names) == {*(f"{layer}.{key}" for layer in ("q", "k", "q-k-merged") for key in ("weight", "bias"))}
+
+
+def test_dead_code_of_merged_weights_comes_back(client):
+    """Its weights are those that a run made, and no recipe of the document says how."""
+    class Dead(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.a, self.b = torch.nn.Linear(3, 4), torch.nn.Linear(3, 1)
+
+        def forward(self, x):
+            self.a(x), self.b(x)
+            return x * 2
+
+    x = torch.randn(2, 3)
+    live = torch.fx.symbolic_trace(Dead().eval())
+    for passes in (["MergeLinears"], ["EliminateDeadCode"]):
+        merged = {key: item.clone() for key, item in live.state_dict().items()}
+        run = client.optimize(foldback.fx.to_document(live, x), passes)
+        foldback.apply_edits(live, client.edits(run))
+    undone = client.reverse(run, graph=foldback.fx.to_document(live, x))
+    foldback.apply_edits(live, client.edits(undone))
+    assert {*live.state_dict()} == {*merged} and merged
+    assert all(torch.equal(item, merged[key]) for key, item in live.state_dict().items())

@@ -260,7 +260,9 @@ class Replay:
             if now is None:
                 self.state.digests.pop(name, None)
                 self.state.marks.pop(name, None)
-                if name in self.state.made:  # any other is kept: it may come back
+                # It may come back: what was not made is kept; and what was, if these edits make nothing of it, as those of dead
+                # code, so that nothing says how to make it again.
+                if name in self.state.made and (rows or "recipe" in (edit.get("was") or {})):
                     self.state.made.remove(name)
                     del self.tensors[name]
             elif _is_row(now):
