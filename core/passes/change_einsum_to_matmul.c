@@ -167,11 +167,19 @@ static product product_of(const fb_graph *g, fb_node n, const labels in[2], cons
     return made;
 }
 
+/* Einsum takes numbers of all kinds. */
+static bool takes_dtype(const fb_graph *g, fb_dtype dtype) {
+    if (dtype == FB_BFLOAT16) return fb_graph_opset(g) >= 13;
+    return fb_dtype_is_computed(dtype) || dtype == FB_INT32 || dtype == FB_INT64 || dtype == FB_UINT32 || dtype == FB_UINT64;
+}
+
 static void match(fb_matcher *m, fb_node n) {
     const fb_graph *g = m->graph;
     labels in[2], out;
     bool is_einsum = fb_is_spelled(fb_node_target(g, n), FB_ONNX_DEFAULT "Einsum.");
-    if (!is_einsum || fb_value_at(g, fb_node_at(g, n)->args)->count != 2 || !fb_op_is_pure(g, n)) return;
+    if (!is_einsum || fb_value_at(g, fb_node_at(g, n)->args)->count != 2 || !fb_op_is_pure(g, n) ||
+        !takes_dtype(g, (fb_dtype)fb_node_at(g, n)->dtype))
+        return;
     fb_value equation = fb_node_kwarg(g, n, "equation");
     const char *text = equation.id ? fb_value_text(g, equation) : NULL;
     if (!text || !read_equation(text, in, &out) || !have_one_size(g, n, in)) return;
@@ -192,8 +200,7 @@ static void match_onnx(fb_matcher *m) {
         if (fb_node_at(m->graph, n)->opcode == FB_CALL_FUNCTION) match(m, n);
 }
 
-/* ---- edit -----------------------------------------------------------------------------------------------------------------
- */
+/* ---- edit ---------------------------------------------------------------------------------------------------------------- */
 
 static fb_value perm_of(fb_graph *g, const order *by) {
     int64_t dims[MOST_LABELS];

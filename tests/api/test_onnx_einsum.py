@@ -1,8 +1,8 @@
 """Einsum of ONNX models as a product of matrices, where that is one."""
 
 import pytest
-from test_onnx_changed import graph, made_of, node, value
-from test_onnx_folds import ints, named, unshaped
+from test_onnx_changed import graph, made_of, node, optimize, value
+from test_onnx_folds import ints, named, operators, unshaped
 from test_onnx_fusions import fused, weight, word
 
 SIZES = {"a": 2, "b": 5, "c": 3, "d": 4, "B": 2, "Z": 1}
@@ -65,6 +65,14 @@ def test_a_size_of_one_is_not_broadcast(shared):
     """Einsum repeats it, MatMul would refuse it."""
     data = made_of(graph([product("bc,cd->bd")], [value("x", shape=(5, 1)), value("z", shape=(3, 4))], [unshaped("y")]))
     assert fused(shared, data, "ChangeEinsumToMatMul")[0] == ["Einsum"]
+
+
+@pytest.mark.parametrize("dtype, left", [(6, "MatMul"), (3, "Einsum")])
+def test_integers(shared, dtype, left):
+    """MatMul takes int32, and no int8."""
+    inputs = [value("x", dtype, (2, 3)), value("z", dtype, (3, 4))]
+    data = made_of(graph([product("bc,cd->bd")], inputs, [unshaped("y", dtype)]))
+    assert operators(optimize(shared, data, "ChangeEinsumToMatMul")[1].body) == [left]
 
 
 def test_unknown_sizes(shared):
