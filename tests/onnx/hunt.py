@@ -789,7 +789,7 @@ class Layers(Program):
         self.node("Einsum", [one[1] for one in given], [tuple(sizes[one] for one in result)], equation=equation)
 
     STATEMENTS = [unary, Program.identity, Program.transpose, Program.reshape, Program.concat, Program.both, Program.split,
-                  einsum, layer, layer, layer, beside, heads, wave, inverse, quotient, activation, activation,
+                  einsum, layer, layer, layer, beside, heads, heads, heads, wave, inverse, quotient, activation, activation,
                   normed, normed, turned, turned, attention]
 
 
