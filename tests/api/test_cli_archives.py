@@ -91,7 +91,7 @@ def test_files_are_read_without_a_data_folder(tmp_path):
 def test_an_own_folder_goes_with_a_killed_command(tmp_path):
     place = tmp_path / ("tmp" * 50)
     place.mkdir()
-    command = subprocess.Popen([binary(), "compare", ARCHIVES / "kinds.pt2", "-"], stdin=subprocess.PIPE,
+    command = subprocess.Popen([binary(), "compare", ARCHIVES / "kinds.pt2", "-"], stdin=subprocess.PIPE, cwd=tmp_path,
                                env={**os.environ, "TMPDIR": str(place)})
     while not list(place.iterdir()) and command.poll() is None:
         time.sleep(0.001)

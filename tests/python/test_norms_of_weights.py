@@ -57,7 +57,8 @@ def test_a_norm_of_a_weight_is_folded_as_pytorch_computes_it(service, tmp_path, 
     with torch.no_grad():
         expected = model(x)
     run = optimise(service, read(model, x, dialect), ["FoldConstants"])
-    is_rounded_between = "weight_norm" in name and (dialect, dtype) == ("core", torch.bfloat16)  # the norm, by a cast
+    # The norm, by a cast: only of dimension 0 has PyTorch a kernel that is decomposed so.
+    is_rounded_between = name in ("weight_norm", "old weight_norm") and (dialect, dtype) == ("core", torch.bfloat16)
     assert run["passes"][0]["applied"] == (0 if is_rounded_between else count), run["passes"]
     with torch.no_grad():
         made, by_module = from_document(run["graph"]), from_document(run["graph"], module=model)
