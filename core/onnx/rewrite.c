@@ -577,7 +577,7 @@ static fb_node read_before(onnx_writer *w, const char *path) {
     return found.id && strcmp(fb_text(w->before, fb_module_at(w->before, module)->path), path) == 0 ? found : (fb_node){0};
 }
 
-/* The message of the nested graph that this node of the file's document reads; NULL: there is none. */
+/* The message of the nested graph that this node of the file's document reads; NULL where the file has none. */
 static const onnx_graph *graph_read_before(onnx_writer *w, fb_node read) {
     fb_program program = read.id ? fb_node_at(w->before, read)->program : (fb_program){0};
     const onnx_graph *around = w->file->model->graph;

@@ -69,8 +69,11 @@ static range negate(range a) {
 
 /* ---- the operators ------------------------------------------------------------------------------------------------------- */
 
+typedef enum rule_kind { ARITHMETIC = 0, CAST, CHOICE } rule_kind;
+
 typedef struct rule {
     const char *name;
+    rule_kind is;
     bool begins;
     bool is_of_floats; /* alone: a quotient of integers is cut */
     bool is_exact;     /* it rounds nothing */
@@ -80,7 +83,7 @@ typedef struct rule {
 
 static const rule rules[] = {
     {.name = "Add", .of_two = add},
-    {.name = "Cast"},
+    {.name = "Cast", .is = CAST},
     {.name = "Ceil", .of_one = round_up, .is_exact = true},
     {.name = "Div", .of_two = divide, .is_of_floats = true},
     {.name = "Exp", .of_one = exponential, .begins = true},
@@ -92,7 +95,7 @@ static const rule rules[] = {
     {.name = "Neg", .of_one = negate, .is_exact = true},
     {.name = "Sqrt", .of_one = root},
     {.name = "Sub", .of_two = subtract},
-    {.name = "Where"},
+    {.name = "Where", .is = CHOICE},
 };
 
 static const rule *rule_of(const fb_graph *g, fb_node node) {
@@ -111,7 +114,7 @@ bool fb_bounds_go_on_at(const fb_graph *graph, fb_node node) {
     return rule_of(graph, node) != NULL;
 }
 
-/* How large a number of a dtype may be: far from overflow, and so that sums of two are exact in float64. */
+/* The largest number of a dtype that is followed: far from overflow, and so that sums of two are exact in float64. */
 static double limit_of(fb_dtype dtype) {
     return dtype == FB_FLOAT32 ? 1e30 : dtype == FB_FLOAT64 ? 1e300 : dtype == FB_INT32 ? 0x1p31 - 1 : 0x1p52;
 }
@@ -169,9 +172,9 @@ static fb_dtype dtype_of(const fb_bounded_input *input) {
 
 static range compute(const rule *of, fb_dtype to, const operand *operands, int64_t i) {
     range a = element(&operands[0], i);
-    if (strcmp(of->name, "Where") == 0) return element(&operands[a.least != 0 ? 1 : 2], i); /* as it is */
+    if (of->is == CHOICE) return element(&operands[a.least != 0 ? 1 : 2], i); /* as it is */
     if (isnan(a.least)) return anything;
-    if (strcmp(of->name, "Cast") == 0)
+    if (of->is == CAST)
         return settle(to, of->is_exact,
                       is_integer(to) && !is_integer(operands[0].dtype) ? (range){trunc(a.least), trunc(a.largest)} : a);
     if (of->of_one) return settle(to, of->is_exact, of->of_one(a));
@@ -180,7 +183,7 @@ static range compute(const rule *of, fb_dtype to, const operand *operands, int64
 }
 
 static bool fits(const rule *of, const fb_bounded_input *inputs, size_t count, fb_dtype to) {
-    bool is_where = strcmp(of->name, "Where") == 0, is_cast = strcmp(of->name, "Cast") == 0;
+    bool is_where = of->is == CHOICE, is_cast = of->is == CAST;
     size_t wanted = is_where ? 3 : of->of_two ? 2 : 1;
     bool is_right =
         count == wanted && (is_integer(to) || to == FB_FLOAT32 || to == FB_FLOAT64) && !(of->is_of_floats && is_integer(to));

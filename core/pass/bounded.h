@@ -15,7 +15,7 @@ typedef struct fb_bounded {
     fb_array *least, *largest; /* float64; nan: it may be anything */
 } fb_bounded;
 
-/* Does a call begin with bounds, of an exact input; or go on with those of its inputs? */
+/* True for the operators that make bounds of an exact input; and for those that make them of their inputs' bounds. */
 bool fb_bounds_begin_at(const fb_graph *graph, fb_node node);
 bool fb_bounds_go_on_at(const fb_graph *graph, fb_node node);
 

@@ -190,11 +190,6 @@ static void match(fb_matcher *m, fb_node n) {
     else if (best->cost == 0) fb_match_found_as(m, best, sizeof *best);
 }
 
-/* In PyTorch einsum is one call, which multiplies matrices by itself. */
-static void match_graph(fb_matcher *m) {
-    (void)m;
-}
-
 static void match_onnx(fb_matcher *m) {
     for (fb_node n = fb_first_node(m->graph, FB_MAIN_PROGRAM); n.id && fb_matcher_goes_on(m); n = fb_next_node(m->graph, n))
         if (fb_node_at(m->graph, n)->opcode == FB_CALL_FUNCTION) match(m, n);
@@ -263,7 +258,7 @@ const fb_pass fb_change_einsum_to_matmul = {
     .reversible = true,
     .preserves_computation = true,
     .reads_onnx = true,
-    .match_graph = match_graph,
+    .match_graph = fb_match_nothing, /* in PyTorch einsum is one call, which multiplies matrices by itself */
     .match_onnx = match_onnx,
     .edit = edit,
 };

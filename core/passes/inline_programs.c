@@ -378,13 +378,14 @@ static fb_module owner_around(const copying *c) {
     return owner.id ? owner : fb_module_find(g, "");
 }
 
-static bool is_path_taken(const fb_graph *g, fb_module owner, const char *name) {
+static bool is_name_taken(const fb_graph *g, fb_module owner, const char *name) {
+    const fb_module_row *its = fb_module_at(g, owner);
+    const char *around = fb_text(g, its->path);
     fb_buffer path = {0};
-    const char *around = fb_text(g, fb_module_at(g, owner)->path);
     fb_buffer_printf(&path, "%s%s%s", around, *around ? "." : "", name);
-    bool is_taken = !fb_buffer_text(&path) || fb_module_find(g, path.data).id;
+    bool is_module = fb_buffer_text(&path) && fb_module_find(g, path.data).id;
     fb_buffer_free(&path);
-    return is_taken;
+    return is_module || fb_map_value(g, its->buffers, name).id || fb_map_value(g, its->parameters, name).id;
 }
 
 /* The tensor is that module's from now on. */
@@ -397,11 +398,7 @@ static fb_node put_tensor(copying *c, fb_node n) {
     fb_node read = {0};
     fb_buffer_printf(&name, "%s_%s", fb_node_name(g, c->of), fb_node_name(g, n));
     size_t length = name.size;
-    for (unsigned i = 1; fb_buffer_text(&name); i++) {
-        const fb_module_row *its = fb_module_at(g, owner);
-        bool is_free = !fb_map_value(g, its->buffers, name.data).id && !fb_map_value(g, its->parameters, name.data).id &&
-                       !is_path_taken(g, owner, name.data);
-        if (is_free || i > COPIES_MAX) break;
+    for (unsigned i = 1; fb_buffer_text(&name) && is_name_taken(g, owner, name.data); i++) {
         name.size = length;
         fb_buffer_printf(&name, "_%u", i);
     }
@@ -478,7 +475,7 @@ static void drop_nested(fb_rewrite *rw, fb_module module) {
     fb_drop_program(rw, module);
 }
 
-/* What the branch that was taken runs is read by others now. */
+/* Keeps the programs that the branch that was taken runs: others read them now. */
 static void drop_branches(fb_rewrite *rw, fb_node n, fb_program taken) {
     const fb_graph *g = fb_rewrite_graph(rw);
     for (int i = 0; i < 2; i++) {

@@ -242,7 +242,7 @@ static fb_value added(fb_graph *g, fb_value a, fb_value b) {
     return a.id && b.id ? fb_recipe_add(g, a, b) : a.id ? a : b;
 }
 
-/* What the biases of the branch add; none without biases. */
+/* The sum that the branch's biases add; none without biases. */
 static fb_value shift(fb_graph *g, const adapter *a) {
     const fb_layer down = fb_linear_layer(&a->down), up = fb_linear_layer(&a->up);
     fb_value of_down = {0}, of_up = {0};

@@ -19,9 +19,9 @@
 #include "core/pass/build.h"
 #include "core/weights/dtype.h"
 
-enum { MOST_CUTS = 16 };
+enum { MOST_CUTS = 16, MOST_READERS = 64, MOST_JOINED = 1000 }; /* the last two keep a run linear in the calls */
 
-/* What a Slice takes of one axis. */
+/* The part of one axis that a Slice takes. */
 typedef struct cut {
     int axis;
     int64_t start, end, step;
@@ -79,7 +79,7 @@ static void join(fb_rewrite *rw, const merger *found) {
 
 /* ---- slices -------------------------------------------------------------------------------------------------------------- */
 
-/* How many; 0: they are not known. */
+/* Their number; 0: not all are known. */
 static int read_cuts(const fb_graph *g, fb_node slice, cut *out) {
     int64_t starts[MOST_CUTS], ends[MOST_CUTS], axes[MOST_CUTS], steps[MOST_CUTS];
     int rank = rank_of(g, slice), count = fb_onnx_bounds_of(g, slice, "starts", 1, starts, MOST_CUTS);
@@ -159,7 +159,7 @@ static void cut_once(fb_rewrite *rw, const merger *found) {
 
 /* ---- casts --------------------------------------------------------------------------------------------------------------- */
 
-/* Bits of an integer's value; 0: it is none. */
+/* Bits of an integer's value; 0 for other dtypes. */
 static int value_bits(fb_dtype dtype, bool *is_signed) {
     *is_signed = dtype == FB_INT8 || dtype == FB_INT16 || dtype == FB_INT32 || dtype == FB_INT64;
     if (dtype == FB_BOOL) return 1;
@@ -255,7 +255,7 @@ static kind kind_of(const fb_graph *g, fb_node first, fb_node second) {
 
 /* Is `first` gone then? Each of several slices or casts may read what it reads; a Concat would be computed more than once. */
 static bool is_read_by_such(const fb_graph *g, fb_node first, fb_node second, kind of) {
-    bool is_it = true;
+    bool is_it = fb_node_at(g, first)->user_count <= MOST_READERS;
     for (uint32_t e = fb_user_first(g, first); e && is_it; e = fb_user_next(g, e)) {
         fb_node user = fb_edge_user(g, e);
         bool is_alike = (of == SLICES || of == CASTS) && is_simple(g, user) && kind_of(g, first, user) == of;
@@ -264,15 +264,29 @@ static bool is_read_by_such(const fb_graph *g, fb_node first, fb_node second, ki
     return is_it;
 }
 
-static void match(fb_matcher *m, fb_node second, bool *is_taken) {
+/* By node: the arguments of a Concat that was found, with those of others that go into it; or that a call becomes another. */
+enum { ANOTHER = UINT32_MAX };
+
+static uint32_t arguments_of(const fb_graph *g, const uint32_t *becomes, fb_node n) {
+    return becomes[n.id] ? becomes[n.id] : fb_value_at(g, fb_node_at(g, n)->args)->count;
+}
+
+static void match(fb_matcher *m, fb_node second, uint32_t *becomes) {
     const fb_graph *g = m->graph;
     if (!is_simple(g, second)) return;
     for (uint32_t e = fb_input_first(g, second); e; e = fb_input_next(g, e)) {
         fb_node first = fb_edge_input(g, e);
-        if (is_taken[first.id] || !is_simple(g, first) || fb_op_effects(g, first).is_named) continue;
+        if (becomes[first.id] == ANOTHER || !is_simple(g, first) || fb_op_effects(g, first).is_named) continue;
         merger found = {first, second, kind_of(g, first, second)};
         if (found.kind == ALONE || !is_read_by_such(g, first, second, found.kind)) continue;
-        is_taken[second.id] = found.kind == SLICES || found.kind == REDUCTION; /* it becomes another one */
+        if (found.kind == CONCATS) {
+            uint64_t joined = arguments_of(g, becomes, second) +
+                              (uint64_t)arguments_of(g, becomes, first) * (uint64_t)fb_mentions_of(g, second, first);
+            if (joined > MOST_JOINED) continue;
+            becomes[second.id] = (uint32_t)joined;
+        } else if (found.kind != CASTS) {
+            becomes[second.id] = ANOTHER;
+        }
         fb_match_found_as(m, &found, sizeof found);
         if (found.kind != CONCATS) return;
     }
@@ -280,17 +294,13 @@ static void match(fb_matcher *m, fb_node second, bool *is_taken) {
 
 static void match_onnx(fb_matcher *m) {
     const fb_graph *g = m->graph;
-    bool *is_taken = fb_arena_alloc(m->arena, fb_node_limit(g) * sizeof *is_taken);
-    m->failed |= !is_taken;
-    if (is_taken) memset(is_taken, 0, fb_node_limit(g) * sizeof *is_taken);
-    for (uint32_t p = FB_MAIN_PROGRAM.id; p < fb_programs_to_clean(g) && is_taken; p++)
+    size_t size = fb_node_limit(g) * sizeof(uint32_t);
+    uint32_t *becomes = fb_arena_alloc(m->arena, size);
+    m->failed |= !becomes;
+    if (becomes) memset(becomes, 0, size);
+    for (uint32_t p = FB_MAIN_PROGRAM.id; p < fb_programs_to_clean(g) && becomes; p++)
         for (fb_node n = fb_first_node(g, (fb_program){p}); n.id && fb_matcher_goes_on(m); n = fb_next_node(g, n))
-            match(m, n, is_taken);
-}
-
-/* In PyTorch nothing is to be gained. */
-static void match_graph(fb_matcher *m) {
-    (void)m;
+            match(m, n, becomes);
 }
 
 static void edit(fb_rewrite *rw, const fb_match *match) {
@@ -315,7 +325,7 @@ const fb_pass fb_merge_consecutive_calls = {
     .reversible = true,
     .preserves_computation = true,
     .reads_onnx = true,
-    .match_graph = match_graph,
+    .match_graph = fb_match_nothing,
     .match_onnx = match_onnx,
     .edit = edit,
 };

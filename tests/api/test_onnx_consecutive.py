@@ -2,8 +2,8 @@
 
 import pytest
 from test_onnx import send
-from test_onnx_changed import field, graph, made_of, node, number, tensor, value
-from test_onnx_folds import attribute, integer, ints, named, truth, unshaped, whole
+from test_onnx_changed import field, graph, made_of, node, number, optimize, tensor, value
+from test_onnx_folds import attribute, integer, ints, named, operators, truth, unshaped, whole
 from test_onnx_fusions import fused
 
 BOOL, DOUBLE, FLOAT, HALF, INT8, INT32, INT64, UINT8 = 9, 11, 1, 10, 3, 6, 7, 2
@@ -93,6 +93,13 @@ def test_left(shared, name):
     assert len(fused(shared, data, "MergeConsecutiveCalls")[0]) == len(nodes)
 
 
+def test_a_long_chain_of_concats(shared):
+    """At most a thousand values go into one, so that the work is linear."""
+    nodes = [node("Concat", f"h{i} x" if i else "x x", f"h{i + 1}" if i < 1499 else "y", AXIS) for i in range(1500)]
+    data = made_of(graph(nodes, [value("x", shape=(1, 1))], [unshaped("y")]))
+    assert operators(optimize(shared, data, "MergeConsecutiveCalls")[1].body) == ["Concat"] * 2
+
+
 def test_an_output_stays(shared):
     nodes = [node("Concat", "x x", "h", AXIS), node("Concat", "h x", "y", AXIS)]
     data = made_of(graph(nodes, [X], [unshaped("h"), unshaped("y")]))
@@ -107,7 +114,7 @@ def test_slices_before_opset_10(shared):
 
 
 def test_within_a_branch(shared):
-    """What needs no new constant is merged there too."""
+    """Calls that need no new constant are merged there too."""
     then = graph([node("Concat", "x x", "h", AXIS), node("Concat", "h x", "t", AXIS)], [], [unshaped("t")], name="then")
     other = graph([node("Concat", "x x x", "e", AXIS)], [], [unshaped("e")], name="else")
     branches = [attribute("then_branch", 5, field(6, then)), attribute("else_branch", 5, field(6, other))]
