@@ -280,8 +280,8 @@ static void match(fb_matcher *m, fb_node second, uint32_t *becomes) {
         merger found = {first, second, kind_of(g, first, second)};
         if (found.kind == ALONE || !is_read_by_such(g, first, second, found.kind)) continue;
         if (found.kind == CONCATS) {
-            uint64_t joined = arguments_of(g, becomes, second) +
-                              (uint64_t)arguments_of(g, becomes, first) * (uint64_t)fb_mentions_of(g, second, first);
+            uint64_t mentions = (uint64_t)fb_mentions_of(g, second, first), each = arguments_of(g, becomes, first);
+            uint64_t joined = arguments_of(g, becomes, second) - mentions + each * mentions;
             if (joined > MOST_JOINED) continue;
             becomes[second.id] = (uint32_t)joined;
         } else if (found.kind != CASTS) {
