@@ -265,7 +265,7 @@ static bool is_read_by_such(const fb_graph *g, fb_node first, fb_node second, ki
 }
 
 /* By node: the arguments of a Concat that was found, with those of others that go into it; or that a call becomes another. */
-enum { ANOTHER = UINT32_MAX };
+static const uint32_t ANOTHER = UINT32_MAX;
 
 static uint32_t arguments_of(const fb_graph *g, const uint32_t *becomes, fb_node n) {
     return becomes[n.id] ? becomes[n.id] : fb_value_at(g, fb_node_at(g, n)->args)->count;
