@@ -28,44 +28,15 @@ struct fb_layout_effects {
 
 /* ---- layouts ------------------------------------------------------------------------------------------------------------- */
 
-/* The operators that version 1 of ChannelsLast knew beside those that compute element by element, as it took them. */
+/* As version 1 of ChannelsLast took it. */
 static fb_memory_layout layout_in_version_1(fb_op op) {
-    static const struct {
-        fb_memory_layout layout;
-        fb_op ops[23];
-    } known[] = {
-        {FB_LAYOUT_IMAGE,
-         {FB_OP_CONV2D, FB_OP_CONV_TRANSPOSE2D, FB_OP_CONVOLUTION, FB_OP_MAX_POOL2D, FB_OP_AVG_POOL2D,
-          FB_OP_ADAPTIVE_AVG_POOL2D}},
-        {FB_LAYOUT_ROWS,
-         {FB_OP_LINEAR, FB_OP_ADDMM, FB_OP_MM, FB_OP_SUM, FB_OP_MEAN, FB_OP_PROD, FB_OP_AMAX, FB_OP_AMIN, FB_OP_ARGMAX,
-          FB_OP_ARGMIN}},
-        {FB_LAYOUT_AS_FIRST,
-         {FB_OP_BATCH_NORM,      FB_OP_BATCH_NORM1D, FB_OP_BATCH_NORM2D,  FB_OP_PRELU,      FB_OP_IDENTITY,  FB_OP_DROPOUT,
-          FB_OP_FEATURE_DROPOUT, FB_OP_DETACH,       FB_OP_ALIAS,         FB_OP_CLONE,      FB_OP_TO,        FB_OP_CAST_FLOAT,
-          FB_OP_CAST_DOUBLE,     FB_OP_CAST_HALF,    FB_OP_CAST_BFLOAT16, FB_OP_ZEROS_LIKE, FB_OP_ONES_LIKE, FB_OP_FULL_LIKE,
-          FB_OP_MASKED_FILL,     FB_OP_COPY,         FB_OP_FILL,          FB_OP_ZERO}},
-        {FB_LAYOUT_FREE_IMAGE,
-         {FB_OP_BATCH_NORM_INFERENCE, FB_OP_GROUP_NORM, FB_OP_MAX_POOL_WITH_INDICES, FB_OP_UPSAMPLE_NEAREST,
-          FB_OP_UPSAMPLE_NEAREST2D_TO, FB_OP_UPSAMPLE_BILINEAR, FB_OP_UPSAMPLE_LINEAR2D_TO, FB_OP_INTERPOLATE,
-          FB_OP_PIXEL_SHUFFLE, FB_OP_PIXEL_UNSHUFFLE, FB_OP_PAD, FB_OP_CONSTANT_PAD, FB_OP_ZERO_PAD_LAYER,
-          FB_OP_CONSTANT_PAD_LAYER, FB_OP_PAD_LAYER, FB_OP_EDGE_PAD, FB_OP_CAT}},
-        {FB_LAYOUT_FREE,
-         {FB_OP_CONV1D, FB_OP_CONV3D, FB_OP_LAYER_NORM, FB_OP_NATIVE_LAYER_NORM, FB_OP_ADAPTIVE_AVG_POOL1D,
-          FB_OP_ADAPTIVE_AVG_POOL3D, FB_OP_AVG_POOL1D, FB_OP_AVG_POOL3D, FB_OP_MAX_POOL1D, FB_OP_MAX_POOL3D, FB_OP_STACK,
-          FB_OP_INDEX, FB_OP_SOFTMAX, FB_OP_NATIVE_SOFTMAX, FB_OP_LOG_SOFTMAX, FB_OP_MATMUL, FB_OP_BMM, FB_OP_VAR, FB_OP_STD}},
-        {FB_LAYOUT_VIEW,
-         {FB_OP_PERMUTE, FB_OP_TRANSPOSE, FB_OP_T, FB_OP_UNSQUEEZE, FB_OP_SQUEEZE, FB_OP_EXPAND, FB_OP_EXPAND_AS, FB_OP_SELECT,
-          FB_OP_SLICE, FB_OP_NARROW, FB_OP_SPLIT, FB_OP_SPLIT_WITH_SIZES, FB_OP_CHUNK, FB_OP_UNBIND, FB_OP_GETITEM,
-          FB_OP_UNFLATTEN}},
-        {FB_LAYOUT_FIXED_VIEW, {FB_OP_VIEW, FB_OP_UNSAFE_VIEW, FB_OP_VIEW_AS}},
-        {FB_LAYOUT_MAYBE_VIEW, {FB_OP_RESHAPE, FB_OP_FLATTEN, FB_OP_RAVEL, FB_OP_CONTIGUOUS}},
+    static const uint8_t known[FB_OP_COUNT] = {
+#define FB_OP_LAYOUT_1(id, layout) [FB_OP_##id] = FB_LAYOUT_##layout,
+#include "core/operators/ops_layout_1.def"
+#undef FB_OP_LAYOUT_1
     };
     op &= (fb_op)~FB_OP_IN_PLACE;
-    for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
-        for (const fb_op *one = known[i].ops; *one; one++)
-            if (*one == op) return known[i].layout;
-    }
+    if (op < FB_OP_COUNT && known[op]) return (fb_memory_layout)known[op];
     return fb_op_facts_of(op)->flags & FB_FACT_ELEMENTWISE ? FB_LAYOUT_AS_FIRST : FB_LAYOUT_UNKNOWN;
 }
 

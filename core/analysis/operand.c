@@ -1,4 +1,4 @@
-/* Operands, options and computed sizes of a call, for the shape rules. */
+/* Operands and options of a call, for the shape rules. */
 #include <string.h>
 
 #include "core/analysis/shape.h"
@@ -83,13 +83,6 @@ fb_value fb_option(const fb_shape_call *call, const char *name) {
     return fb_module_config(call->graph, fb_node_at(call->graph, call->node)->module, name);
 }
 
-bool fb_option_int(const fb_shape_call *call, const char *name, int64_t fallback, int64_t *out) {
-    fb_value value = fb_option(call, name);
-    if (value.id) return fb_evaluate_int(call->graph, value, out);
-    *out = fallback;
-    return true;
-}
-
 bool fb_option_is_set(const fb_shape_call *call, const char *name) {
     fb_value value = fb_option(call, name);
     fb_kind kind = value.id ? fb_value_kind(call->graph, value) : FB_NONE;
@@ -101,11 +94,6 @@ bool fb_normalise_axis(int64_t axis, int rank, int *out) {
     if (axis < 0 || axis >= rank) return false;
     *out = (int)axis;
     return true;
-}
-
-bool fb_option_axis(const fb_shape_call *call, const char *name, int64_t fallback, int rank, int *out) {
-    int64_t axis;
-    return fb_option_int(call, name, fallback, &axis) && fb_normalise_axis(axis, rank, out);
 }
 
 /* ---- dims ------------------------------------------------------------------------------------------------------------ */
@@ -120,17 +108,4 @@ bool fb_dim_equal(fb_dim a, fb_dim b) {
 
 bool fb_dim_is(fb_dim a, int64_t size) {
     return !a.symbol.id && a.size == size;
-}
-
-bool fb_option_ints(const fb_shape_call *call, const char *name, int64_t fallback, int count, int64_t *out) {
-    fb_value value = fb_option(call, name);
-    fb_sizes sizes = {.items = {fb_dim_of(fallback)}};
-    if (value.id && !fb_evaluate_sizes(call->graph, value, &sizes)) return false;
-    if (sizes.is_sequence && sizes.count != count && sizes.count != 1) return false;
-    for (int i = 0; i < count; i++) {
-        fb_dim dim = sizes.items[sizes.is_sequence && sizes.count > 1 ? i : 0];
-        if (dim.symbol.id) return false;
-        out[i] = dim.size;
-    }
-    return true;
 }

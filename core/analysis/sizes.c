@@ -220,3 +220,30 @@ bool fb_sizes_named(const fb_shape_call *call, const char *parameter, fb_sizes *
     *sizes = found;
     return true;
 }
+
+/* ---- options that are sizes -------------------------------------------------------------------------------------------- */
+
+bool fb_option_int(const fb_shape_call *call, const char *name, int64_t fallback, int64_t *out) {
+    fb_value value = fb_option(call, name);
+    if (value.id) return fb_evaluate_int(call->graph, value, out);
+    *out = fallback;
+    return true;
+}
+
+bool fb_option_axis(const fb_shape_call *call, const char *name, int64_t fallback, int rank, int *out) {
+    int64_t axis;
+    return fb_option_int(call, name, fallback, &axis) && fb_normalise_axis(axis, rank, out);
+}
+
+bool fb_option_ints(const fb_shape_call *call, const char *name, int64_t fallback, int count, int64_t *out) {
+    fb_value value = fb_option(call, name);
+    fb_sizes sizes = {.items = {fb_dim_of(fallback)}};
+    if (value.id && !fb_evaluate_sizes(call->graph, value, &sizes)) return false;
+    if (sizes.is_sequence && sizes.count != count && sizes.count != 1) return false;
+    for (int i = 0; i < count; i++) {
+        fb_dim dim = sizes.items[sizes.is_sequence && sizes.count > 1 ? i : 0];
+        if (dim.symbol.id) return false;
+        out[i] = dim.size;
+    }
+    return true;
+}

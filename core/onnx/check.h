@@ -59,6 +59,8 @@ bool onnx_is_dtype(int32_t number);
 /* The dtype as documents have it: "float32"; NULL for another number. */
 const char *onnx_dtype_word(int32_t number);
 
+/* complain.c */
+
 bool onnx_is(onnx_bytes text, const char *wanted);
 bool onnx_same(onnx_bytes a, onnx_bytes b);
 /* The text for a message: cut where it is long, and in one line. */

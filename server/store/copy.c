@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include "server/database/sql.h"
+#include "server/database/tables.h"
 #include "server/database/writer.h"
 #include "server/store/backup.h"
 #include "server/store/blobs.h"
@@ -12,32 +13,7 @@
 #include "server/store/state.h"
 #include "server/store/store.h"
 
-#define COLUMNS_MAX 32
-#define NAME_MAX_BYTES 64
-#define KEYS_MAX 4
-#define ROWS_AT_ONCE 1000
-#define LARGE_ROWS_AT_ONCE 16 /* of a table with a column of bytes */
 #define BLOCK ((size_t)1 << 20)
-
-/* Tables that a copy leaves out, as they are not the store's content: what replicas know of each other, and what is of one
- * place. The last two are empty. */
-static const char *const left_out[] = {"notes",     "replicas",   "requests",      "claims",
-                                       "collected", "audit_trim", "unread_graphs", "unread_jobs"};
-
-typedef struct column {
-    char name[NAME_MAX_BYTES];
-    char type;    /* I, T or B: INTEGER, TEXT, BLOB */
-    size_t place; /* in the primary key, from 1; 0: it is not in it */
-} column;
-
-typedef struct table {
-    char name[NAME_MAX_BYTES];
-    column columns[COLUMNS_MAX];
-    size_t count;
-    size_t key[KEYS_MAX], key_count; /* columns of the primary key, in its order */
-    size_t rows_at_once;
-    char *first, *next, *last, *insert; /* SQL */
-} table;
 
 /* The primary key of a row; no value for a place before the first. */
 typedef struct place {
@@ -45,7 +21,7 @@ typedef struct place {
     struct {
         int64_t number;
         char *text; /* malloc'ed, of a column of text */
-    } values[KEYS_MAX];
+    } values[FB_KEYS_MAX];
 } place;
 
 typedef struct copy {
@@ -60,129 +36,15 @@ static void tell(const copy *work, const char *what, uint64_t done, uint64_t tot
     if (work->progress) work->progress(work->context, what, done, total);
 }
 
-/* ---- tables ------------------------------------------------------------------------------------------------------------- */
-
-static void free_tables(fb_buffer *tables) {
-    table *all = (table *)(void *)tables->data;
-    for (size_t i = 0; i < tables->size / sizeof *all; i++) {
-        free(all[i].first);
-        free(all[i].next);
-        free(all[i].last);
-        free(all[i].insert);
-    }
-    fb_buffer_free(tables);
-}
-
-static void write_names(fb_buffer *out, const table *of, bool is_key, const char *behind) {
-    size_t count = is_key ? of->key_count : of->count;
-    for (size_t i = 0; i < count; i++)
-        fb_buffer_printf(out, "%s\"%s\"%s", i ? ", " : "", of->columns[is_key ? of->key[i] : i].name, behind);
-}
-
-static void write_marks(fb_buffer *out, size_t count) {
-    for (size_t i = 0; i < count; i++) fb_buffer_string(out, i ? ", ?" : "?");
-}
-
-static char *select_rows(const table *of, bool is_next) {
-    fb_buffer out = {0};
-    fb_buffer_string(&out, "SELECT ");
-    write_names(&out, of, false, "");
-    fb_buffer_printf(&out, " FROM %s", of->name);
-    if (is_next) {
-        fb_buffer_string(&out, " WHERE (");
-        write_names(&out, of, true, "");
-        fb_buffer_string(&out, ") > (");
-        write_marks(&out, of->key_count);
-        fb_buffer_string(&out, ")");
-    }
-    fb_buffer_string(&out, " ORDER BY ");
-    write_names(&out, of, true, "");
-    fb_buffer_printf(&out, " LIMIT %zu", of->rows_at_once);
-    return fb_buffer_take(&out, NULL);
-}
-
-static char *select_last(const table *of) {
-    fb_buffer out = {0};
-    fb_buffer_string(&out, "SELECT ");
-    write_names(&out, of, true, "");
-    fb_buffer_printf(&out, " FROM %s ORDER BY ", of->name);
-    write_names(&out, of, true, " DESC");
-    fb_buffer_string(&out, " LIMIT 1");
-    return fb_buffer_take(&out, NULL);
-}
-
-static char *insert_row(const table *of) {
-    fb_buffer out = {0};
-    fb_buffer_printf(&out, "INSERT INTO %s (", of->name);
-    write_names(&out, of, false, "");
-    fb_buffer_string(&out, ") VALUES (");
-    write_marks(&out, of->count);
-    fb_buffer_string(&out, ")");
-    return fb_buffer_take(&out, NULL);
-}
-
-static fb_status complete_table(table *of, fb_error *error) {
-    of->rows_at_once = ROWS_AT_ONCE;
-    for (size_t i = 0; i < of->count; i++) {
-        if (of->columns[i].type == 'B') of->rows_at_once = LARGE_ROWS_AT_ONCE;
-        if (!of->columns[i].place || of->columns[i].place > KEYS_MAX) continue;
-        of->key[of->columns[i].place - 1] = i;
-        of->key_count++;
-    }
-    of->first = select_rows(of, false);
-    of->next = select_rows(of, true);
-    of->last = select_last(of);
-    of->insert = insert_row(of);
-    return of->first && of->next && of->last && of->insert ? FB_OK : fb_fail_memory(error);
-}
-
-static bool is_left_out(const char *name) {
-    for (size_t i = 0; i < sizeof left_out / sizeof *left_out; i++)
-        if (strcmp(left_out[i], name) == 0) return true;
-    return false;
-}
-
-static fb_status add_column(fb_buffer *tables, fb_query *query, fb_error *error) {
-    const char *name = fb_column_text(query, 0);
-    table *all = (table *)(void *)tables->data;
-    size_t count = tables->size / sizeof *all;
-    if (!count || strcmp(all[count - 1].name, name) != 0) {
-        table new = {0};
-        fb_copy_text(new.name, sizeof new.name, name);
-        fb_buffer_append(tables, &new, sizeof new);
-        if (tables->failed) return fb_fail_memory(error);
-        all = (table *)(void *)tables->data;
-        count++;
-    }
-    table *of = &all[count - 1];
-    if (of->count == COLUMNS_MAX) return fb_fail(error, FB_IO, "store-failed", NULL, "the table %s has too many columns", name);
-    column *one = &of->columns[of->count++];
-    fb_copy_text(one->name, sizeof one->name, fb_column_text(query, 1));
-    one->type = *fb_column_text(query, 2);
-    one->place = (size_t)fb_column_int(query, 3);
-    return FB_OK;
-}
-
-/* Reads the tables with the store's content, each after the tables that it refers to: as they were made. */
-static fb_status read_tables(fb_connection *connection, fb_buffer *tables, fb_error *error) {
-    fb_query query = fb_query_begin(connection, fb_sql_columns(connection), error);
-    while (fb_query_row(&query))
-        if (!is_left_out(fb_column_text(&query, 0))) query.status = add_column(tables, &query, error);
-    fb_status status = fb_query_end(&query);
-    table *all = (table *)(void *)tables->data;
-    for (size_t i = 0; i < tables->size / sizeof *all && !status; i++) status = complete_table(&all[i], error);
-    return status;
-}
-
 /* ---- places in a table -------------------------------------------------------------------------------------------------- */
 
 static void free_place(place *of) {
-    for (size_t i = 0; i < KEYS_MAX; i++) free(of->values[i].text);
+    for (size_t i = 0; i < FB_KEYS_MAX; i++) free(of->values[i].text);
     *of = (place){0};
 }
 
 /* From the columns of a row, or of its key alone. */
-static fb_status take_place(const table *of, fb_query *query, bool is_key, place *out, fb_error *error) {
+static fb_status take_place(const fb_sql_table *of, fb_query *query, bool is_key, place *out, fb_error *error) {
     free_place(out);
     out->is_set = true;
     for (size_t i = 0; i < of->key_count; i++) {
@@ -193,7 +55,7 @@ static fb_status take_place(const table *of, fb_query *query, bool is_key, place
     return FB_OK;
 }
 
-static void describe_place(const table *of, const place *at, char *out, size_t space) {
+static void describe_place(const fb_sql_table *of, const place *at, char *out, size_t space) {
     size_t size = 0;
     for (size_t i = 0; i < of->key_count && size < space; i++) {
         const char *comma = i ? ", " : "";
@@ -203,7 +65,7 @@ static void describe_place(const table *of, const place *at, char *out, size_t s
     }
 }
 
-static fb_query begin_rows(fb_connection *connection, const table *of, const place *after, fb_error *error) {
+static fb_query begin_rows(fb_connection *connection, const fb_sql_table *of, const place *after, fb_error *error) {
     fb_query query = fb_query_begin(connection, after->is_set ? of->next : of->first, error);
     for (size_t i = 0; i < of->key_count && after->is_set; i++) {
         if (after->values[i].text) fb_bind_text(&query, after->values[i].text);
@@ -212,7 +74,7 @@ static fb_query begin_rows(fb_connection *connection, const table *of, const pla
     return query;
 }
 
-static fb_status find_last(fb_store *store, const table *of, place *out, fb_error *error) {
+static fb_status find_last(fb_store *store, const fb_sql_table *of, place *out, fb_error *error) {
     fb_connection *connection = NULL;
     fb_status status = fb_readers_take(&store->readers, &connection, error);
     if (status) return status;
@@ -225,7 +87,7 @@ static fb_status find_last(fb_store *store, const table *of, place *out, fb_erro
 
 /* ---- rows --------------------------------------------------------------------------------------------------------------- */
 
-static void bind_value(fb_query *to, const column *of, fb_query *from, int at) {
+static void bind_value(fb_query *to, const fb_sql_column *of, fb_query *from, int at) {
     size_t size = 0;
     if (fb_column_is_null(from, at)) {
         fb_bind_text(to, NULL);
@@ -242,7 +104,7 @@ static void bind_value(fb_query *to, const column *of, fb_query *from, int at) {
 /* Rows on their way to the writer. */
 typedef struct rows_write {
     const copy *work;
-    const table *of;
+    const fb_sql_table *of;
     const place *after;
     place last;
     size_t count;
@@ -251,7 +113,7 @@ typedef struct rows_write {
 static fb_status write_rows(fb_connection *connection, void *argument, fb_totals *added, fb_error *error) {
     (void)added;
     rows_write *write = argument;
-    const table *of = write->of;
+    const fb_sql_table *of = write->of;
     write->count = 0;
     fb_query from = begin_rows(write->work->source, of, write->after, error);
     fb_query to = fb_query_begin(connection, of->insert, error);
@@ -266,7 +128,7 @@ static fb_status write_rows(fb_connection *connection, void *argument, fb_totals
     return status ? status : written;
 }
 
-static fb_status copy_rows(copy *work, const table *of, fb_error *error) {
+static fb_status copy_rows(copy *work, const fb_sql_table *of, fb_error *error) {
     place at = {0};
     fb_status status = find_last(work->to, of, &at, error);
     for (bool is_over = false; !status && !is_over;) {
@@ -289,13 +151,13 @@ static fb_status copy_rows(copy *work, const table *of, fb_error *error) {
 /* ---- counters ----------------------------------------------------------------------------------------------------------- */
 
 /* The column of a table whose keys the database counts; NULL for none. */
-static const char *counted_column(const table *of) {
+static const char *counted_column(const fb_sql_table *of) {
     bool is_counted = of->key_count == 1 && of->columns[of->key[0]].type == 'I';
     return is_counted ? of->columns[of->key[0]].name : NULL;
 }
 
 /* The last key that the source gave, also to a row that has gone. */
-static fb_status find_counter(copy *work, const table *of, int64_t *last, fb_error *error) {
+static fb_status find_counter(copy *work, const fb_sql_table *of, int64_t *last, fb_error *error) {
     int64_t highest = 0;
     fb_status status = fb_read_counter(work->source, of->name, counted_column(of), last, error);
     fb_query query = fb_query_begin(work->source, of->last, error);
@@ -305,7 +167,7 @@ static fb_status find_counter(copy *work, const table *of, int64_t *last, fb_err
 }
 
 typedef struct counter_write {
-    const table *of;
+    const fb_sql_table *of;
     int64_t last;
 } counter_write;
 
@@ -315,7 +177,7 @@ static fb_status write_counter(fb_connection *connection, void *argument, fb_tot
     return fb_set_counter(connection, write->of->name, counted_column(write->of), write->last, error);
 }
 
-static fb_status copy_counter(copy *work, const table *of, fb_error *error) {
+static fb_status copy_counter(copy *work, const fb_sql_table *of, fb_error *error) {
     counter_write write = {.of = of};
     if (!counted_column(of)) return FB_OK;
     fb_status status = find_counter(work, of, &write.last, error);
@@ -402,7 +264,7 @@ static fb_status for_blobs(copy *work, const char *what, fb_status (*step)(copy 
 
 /* ---- comparing ---------------------------------------------------------------------------------------------------------- */
 
-static bool is_same_value(const column *of, fb_query *a, fb_query *b, int at) {
+static bool is_same_value(const fb_sql_column *of, fb_query *a, fb_query *b, int at) {
     bool is_null = fb_column_is_null(a, at);
     if (is_null != fb_column_is_null(b, at)) return false;
     if (is_null) return true;
@@ -413,7 +275,7 @@ static bool is_same_value(const column *of, fb_query *a, fb_query *b, int at) {
     return size_a == size_b && (!size_a || memcmp(bytes_a, bytes_b, size_a) == 0);
 }
 
-static fb_status fail_differs(const table *of, const place *at, fb_error *error) {
+static fb_status fail_differs(const fb_sql_table *of, const place *at, fb_error *error) {
     char key[200] = "the first";
     if (at->is_set) describe_place(of, at, key, sizeof key);
     return fb_fail(error, FB_CONFLICT, "copy-differs", NULL,
@@ -423,7 +285,8 @@ static fb_status fail_differs(const table *of, const place *at, fb_error *error)
 }
 
 /* The rows after `*at`, up to as many as one query gives. */
-static fb_status compare_some(copy *work, fb_connection *target, const table *of, place *at, size_t *count, fb_error *error) {
+static fb_status compare_some(copy *work, fb_connection *target, const fb_sql_table *of, place *at, size_t *count,
+                              fb_error *error) {
     fb_status same = FB_OK;
     place before = *at;
     *at = (place){0};
@@ -441,7 +304,7 @@ static fb_status compare_some(copy *work, fb_connection *target, const table *of
     return status_a ? status_a : status_b ? status_b : same;
 }
 
-static fb_status compare_rows(copy *work, const table *of, fb_error *error) {
+static fb_status compare_rows(copy *work, const fb_sql_table *of, fb_error *error) {
     place at = {0};
     fb_connection *target = NULL;
     fb_status status = fb_readers_take(&work->to->readers, &target, error);
@@ -484,7 +347,7 @@ static fb_status read_target_tables(copy *work, fb_buffer *tables, fb_error *err
     fb_connection *connection = NULL;
     fb_status status = fb_readers_take(&work->to->readers, &connection, error);
     if (status) return status;
-    status = read_tables(connection, tables, error);
+    status = fb_tables_read(connection, tables, error);
     fb_readers_give_back(&work->to->readers, connection);
     return status;
 }
@@ -492,7 +355,7 @@ static fb_status read_target_tables(copy *work, fb_buffer *tables, fb_error *err
 static fb_status copy_all(copy *work, fb_error *error) {
     fb_buffer tables = {0};
     fb_status status = read_target_tables(work, &tables, error);
-    const table *all = (const table *)(const void *)tables.data;
+    const fb_sql_table *all = (const fb_sql_table *)(const void *)tables.data;
     size_t count = tables.size / sizeof *all;
     if (!status) status = for_blobs(work, "large blobs", copy_blob, error); /* a blob's bytes are there before its row */
     for (size_t i = 0; i < count && !status; i++) status = copy_rows(work, &all[i], error);
@@ -501,7 +364,7 @@ static fb_status copy_all(copy *work, fb_error *error) {
     if (!status) status = for_blobs(work, "large blobs compared", compare_blob, error);
     if (!status) status = fb_store_end_filling(work->to, error);
     work->figures.tables = count;
-    free_tables(&tables);
+    fb_tables_free(&tables);
     return status;
 }
 
@@ -528,45 +391,5 @@ fb_status fb_store_copy(const fb_copy_side *from, const fb_copy_side *to, fb_cop
     if (migrated) fb_database_remove(migrated);
     free(migrated);
     if (!status) *out = work.figures;
-    return status;
-}
-
-/* ---- whether a store can be filled -------------------------------------------------------------------------------------- */
-
-static fb_status fail_not_empty(const fb_store *store, fb_error *error) {
-    return fb_fail(error, FB_CONFLICT, "store-not-empty", NULL,
-                   "%s has data of its own: name an empty database, or a new folder", store->path);
-}
-
-static fb_status check_empty(fb_store *store, fb_connection *connection, fb_error *error) {
-    fb_buffer tables = {0};
-    fb_status status = read_tables(connection, &tables, error);
-    const table *all = (const table *)(const void *)tables.data;
-    size_t count = tables.size / sizeof *all;
-    for (size_t i = 0; i < count && !status; i++) {
-        fb_query query = fb_query_begin(connection, all[i].last, error);
-        bool has_row = fb_query_row(&query);
-        status = fb_query_end(&query);
-        if (!status && has_row) status = fail_not_empty(store, error);
-    }
-    free_tables(&tables);
-    return status;
-}
-
-fb_status fb_store_may_be_filled(fb_store *store, fb_error *error) {
-    fb_connection *connection = &store->writer.connection;
-    int64_t version = 0;
-    char *copied = NULL;
-    bool is_alone = false;
-    fb_status status = fb_store_is_on_server(store) ? fb_hold(connection, false, &is_alone, error) : FB_OK;
-    if (!status) status = fb_schema_read(connection, &version, error);
-    if (status || !version) return status;
-    /* A start that was killed may have left some of the migrations to be done. */
-    if (!fb_schema_is_newest(connection, NULL)) status = fb_store_read_filling(connection, &copied, error);
-    if (!status && !copied) status = check_empty(store, connection, error);
-    if (!status && copied && strcmp(copied, store->config.filled_from) != 0)
-        status = fb_fail(error, FB_CONFLICT, "copy-unfinished", NULL, "%s is an unfinished copy of %s, not of %s", store->path,
-                         copied, store->config.filled_from);
-    free(copied);
     return status;
 }

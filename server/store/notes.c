@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "server/database/sql.h"
+#include "server/database/tables.h"
 #include "server/database/ulid.h"
 #include "server/database/writer.h"
 #include "server/store/files.h"
@@ -125,6 +126,44 @@ static fb_status delete_copy_note(fb_connection *connection, void *argument, fb_
 
 fb_status fb_store_end_filling(fb_store *store, fb_error *error) {
     return fb_writer_run(&store->writer, delete_copy_note, NULL, error);
+}
+
+static fb_status fail_not_empty(const fb_store *store, fb_error *error) {
+    return fb_fail(error, FB_CONFLICT, "store-not-empty", NULL,
+                   "%s has data of its own: name an empty database, or a new folder", store->path);
+}
+
+static fb_status check_empty(fb_store *store, fb_connection *connection, fb_error *error) {
+    fb_buffer tables = {0};
+    fb_status status = fb_tables_read(connection, &tables, error);
+    const fb_sql_table *all = (const fb_sql_table *)(const void *)tables.data;
+    size_t count = tables.size / sizeof *all;
+    for (size_t i = 0; i < count && !status; i++) {
+        fb_query query = fb_query_begin(connection, all[i].last, error);
+        bool has_row = fb_query_row(&query);
+        status = fb_query_end(&query);
+        if (!status && has_row) status = fail_not_empty(store, error);
+    }
+    fb_tables_free(&tables);
+    return status;
+}
+
+fb_status fb_store_may_be_filled(fb_store *store, fb_error *error) {
+    fb_connection *connection = &store->writer.connection;
+    int64_t version = 0;
+    char *copied = NULL;
+    bool is_alone = false;
+    fb_status status = fb_store_is_on_server(store) ? fb_hold(connection, false, &is_alone, error) : FB_OK;
+    if (!status) status = fb_schema_read(connection, &version, error);
+    if (status || !version) return status;
+    /* A start that was killed may have left some of the migrations to be done. */
+    if (!fb_schema_is_newest(connection, NULL)) status = fb_store_read_filling(connection, &copied, error);
+    if (!status && !copied) status = check_empty(store, connection, error);
+    if (!status && copied && strcmp(copied, store->config.filled_from) != 0)
+        status = fb_fail(error, FB_CONFLICT, "copy-unfinished", NULL, "%s is an unfinished copy of %s, not of %s", store->path,
+                         copied, store->config.filled_from);
+    free(copied);
+    return status;
 }
 
 /* The id of the store in the database; a new one for a new store. */

@@ -37,7 +37,8 @@ fb_status fb_store_find_blobs(fb_store *store, fb_error *error);
 /* Before a store on a server gets a bucket: FB_CONFLICT "blobs-elsewhere" when it has blobs in a data folder. */
 fb_status fb_store_check_no_files(fb_store *store, fb_error *error);
 
-/* ---- A store that is a copy of another one, while it is made (copy.c): a row says so ------------------------------------- */
+/* ---- A store that is a copy of another one, while it is made (notes.c): a row says so -------------------------------------
+ */
 
 /* FB_CONFLICT "copy-unfinished". */
 fb_status fb_store_check_filled(fb_connection *connection, fb_error *error);
