@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "core/analysis/infer.h"
+#include "core/analysis/rearrange.h"
 #include "core/analysis/view.h"
 
 enum {
@@ -255,32 +256,102 @@ static bool minds(const fb_graph *graph, fb_node reader, bool *passes_on) {
     return may_fail(fb_layout_of(graph, reader)) || (fb_op_facts_of(op)->flags & FB_FACT_READS_LAYOUT);
 }
 
-/* `is_far`: on through what is computed of it as well, which may have its layout. */
-static bool are_read(const fb_graph *graph, fb_node node, bool is_far) {
-    fb_node queue[MAX_READERS];
-    size_t count = 0;
-    queue[count++] = node;
+/* ---- the second and third of four dimensions exchanged ------------------------------------------------------------------- */
+
+/* A view of some rows or columns. */
+static bool is_cut(const fb_graph *graph, fb_node node) {
+    fb_shape_rule rule = shape_rule(graph, node);
+    bool is_part = rule == FB_SHAPE_GETITEM || rule == FB_SHAPE_SLICE || rule == FB_SHAPE_NARROW;
+    return is_part || (fb_op_facts_of(fb_node_op(graph, node))->flags & FB_FACT_PARTS);
+}
+
+/* Are its dimensions in memory in the order of rows, perhaps with gaps? */
+static bool is_ordered(const fb_graph *graph, fb_node node) {
+    for (int step = 0; node.id && step < MAX_STEPS && !is_reshaped(graph, node); step++) {
+        if (fb_is_contiguous(graph, node)) return true;
+        if (!keeps_rows(counted_on(graph, node)) && !is_cut(graph, node)) return false;
+        if (fb_op_effects(graph, node).is_unknown) return false;
+        node = fb_value_node(graph, fb_first_argument(graph, node));
+    }
+    return false;
+}
+
+/* Leaves the first and the last of four dimensions where they are. */
+static bool exchanges_middle(const fb_graph *graph, fb_node node) {
+    fb_rearrange turned;
+    return fb_permutation_at(graph, node, &turned) && turned.rank == 4 && turned.dims[0] == 0 && turned.dims[3] == 3;
+}
+
+bool fb_middle_is_ordered(const fb_graph *graph, fb_node node) {
+    if (exchanges_middle(graph, node) && !is_reshaped(graph, node)) node = fb_value_node(graph, fb_first_argument(graph, node));
+    return is_ordered(graph, node);
+}
+
+static int64_t size_at(const fb_graph *graph, fb_node node, int from_last) {
+    fb_value shape = fb_node_at(graph, node)->shape;
+    int rank = fb_shape_rank(graph, shape);
+    return rank > from_last ? fb_shape_size(graph, shape, rank - 1 - from_last) : -1;
+}
+
+/* Does the reader give rows of either order? A reshape that joins the last two dimensions, which have several elements each,
+ * copies unless they are beside each other in memory, and then all of it is rows. An image whose last dimension has several
+ * elements, beside each other, is not in channels_last. */
+static bool gives_rows_of_either(const fb_graph *graph, fb_node reader, fb_node value) {
+    fb_memory_layout layout = fb_layout_of(graph, reader);
+    int64_t last = size_at(graph, value, 0);
+    if (layout == FB_LAYOUT_ROWS) return true;
+    if (layout == FB_LAYOUT_IMAGE) return last > 1;
+    bool joins = last > 1 && size_at(graph, value, 1) > 1 && size_at(graph, reader, 0) > last;
+    return layout == FB_LAYOUT_MAYBE_VIEW && joins && fb_memory_format_of(graph, reader) == FB_FORMAT_UNSAID;
+}
+
+/* ---- readers of a value's layout ---------------------------------------------------------------------------------------- */
+
+typedef enum reach {
+    OF_MEMORY, /* readers of the value, and of what shares its memory */
+    OF_LAYOUT, /* and of what is computed of it, which may have its layout */
+    OF_MIDDLE, /* the same, of a value in one of two orders: the middle two of its four dimensions may be exchanged */
+} reach;
+
+typedef struct follower {
+    fb_node node;
+    bool is_middle; /* it is in one of the two orders */
+} follower;
+
+static bool are_read(const fb_graph *graph, fb_node node, reach how_far) {
+    follower queue[MAX_READERS];
+    size_t count = 0, shown = 0;
+    queue[count++] = (follower){node, how_far == OF_MIDDLE};
     for (size_t i = 0; i < count; i++) {
-        for (uint32_t edge = fb_user_first(graph, queue[i]); edge; edge = fb_user_next(graph, edge)) {
+        for (uint32_t edge = fb_user_first(graph, queue[i].node); edge; edge = fb_user_next(graph, edge)) {
             bool passes_on = false;
             fb_node reader = fb_edge_user(graph, edge);
             if (minds(graph, reader, &passes_on)) return true;
-            if (is_far && fb_op_is(graph, reader, FB_OP_CONTIGUOUS) && fb_call_has_only(graph, reader, "input")) continue;
+            if (how_far && fb_op_is(graph, reader, FB_OP_CONTIGUOUS) && fb_call_has_only(graph, reader, "input")) continue;
+            if (queue[i].is_middle && gives_rows_of_either(graph, reader, queue[i].node)) {
+                if (passes_on && are_read(graph, reader, OF_MEMORY) && ++shown > 1) return true;
+                continue;
+            }
             bool is_ordered = counted_on(graph, reader) != FB_LAYOUT_ROWS && !has_no_order(graph, reader);
-            passes_on |= is_far && is_ordered && fb_result_kind_of(graph, reader) != FB_A_NUMBER;
+            passes_on |= how_far && is_ordered && fb_result_kind_of(graph, reader) != FB_A_NUMBER;
             if (passes_on && count == MAX_READERS) return true;
-            if (passes_on) queue[count++] = reader;
+            if (passes_on) queue[count++] = (follower){reader, queue[i].is_middle && exchanges_middle(graph, reader)};
         }
     }
     return false;
 }
 
 bool fb_strides_are_read(const fb_graph *graph, fb_node node) {
-    return !fb_graph_is_onnx(graph) && are_read(graph, node, false);
+    return !fb_graph_is_onnx(graph) && are_read(graph, node, OF_MEMORY);
 }
 
 bool fb_layout_is_read(const fb_graph *graph, fb_node node) {
-    return !fb_graph_is_onnx(graph) && are_read(graph, node, true);
+    return !fb_graph_is_onnx(graph) && are_read(graph, node, OF_LAYOUT);
+}
+
+bool fb_middle_order_is_read(const fb_graph *graph, fb_node node) {
+    bool has_middle = fb_shape_rank(graph, fb_node_at(graph, node)->shape) == 4;
+    return !fb_graph_is_onnx(graph) && are_read(graph, node, has_middle ? OF_MIDDLE : OF_LAYOUT);
 }
 
 /* ---- a value cut out of a wider one ------------------------------------------------------------------------------------- */

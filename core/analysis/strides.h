@@ -46,6 +46,15 @@ bool fb_strides_are_read(const fb_graph *graph, fb_node node);
 /* The same for what is computed of it as well, which may have its layout. */
 bool fb_layout_is_read(const fb_graph *graph, fb_node node);
 
+/* Values of four dimensions, row-major or with the middle two exchanged in memory, as the heads and rows of an attention are:
+ */
+
+/* Surely in one of the two orders, perhaps with gaps. */
+bool fb_middle_is_ordered(const fb_graph *graph, fb_node node);
+/* May a reader of the value, or of what is computed of it, notice which of the two orders it has? So do two results of the
+ * graph that would share its memory in one order and be copies in the other. */
+bool fb_middle_order_is_read(const fb_graph *graph, fb_node node);
+
 /* By recorded sizes: every dimension of `from` stays in `to` or is split, none are joined. That is a view of any layout. */
 bool fb_view_only_splits(const fb_graph *graph, fb_node from, fb_node to);
 /* May a call of `view` name a dtype in the place of sizes? The last dimension may have another size then. */

@@ -27,7 +27,9 @@
  *   - in ONNX: a mask with one row for all queries, which ONNX Runtime refuses, and a scale that is not above 0, of which
  *     Attention takes the root; ONNX Runtime, too, gives 0 for a row that is masked as a whole
  *   - what has such products and a softmax, and something else between them
- *   - where a reader may notice that the result has the strides of q, and is not row-major
+ *   - where a reader may notice that the result has the strides of q, and is not row-major. A reshape, flatten or cat that
+ * gives rows of either does not, where q is row-major or its heads and rows are exchanged, as a transposition leaves them; with
+ *     another q it may
  *   - where q, k, v or the mask is written in place meanwhile, or later: the operator keeps them for its gradient
  *
  * Where scores are nan, PyTorch's fused attention may give 0 in place of nan.
@@ -436,7 +438,8 @@ static fb_obstacle reader_obstacle(fb_matcher *m, const attention *a) {
     if (fb_mode_switched_between(alias, from - 1, to))
         return (fb_obstacle){"mode-switched", "autocast, autograd or another mode is switched meanwhile"};
     if (fb_is_mutated(alias, a->node)) return (fb_obstacle){"tensor-mutated", "its result is written in place"};
-    if (fb_layout_is_read(g, a->node))
+    bool has_two_orders = m->report->pass->version >= 3 && fb_middle_is_ordered(g, a->query);
+    if (has_two_orders ? fb_middle_order_is_read(g, a->node) : fb_layout_is_read(g, a->node))
         return (fb_obstacle){"needs-contiguous", "a reader may notice that its result lies in memory as the queries do"};
     return FB_NO_OBSTACLE;
 }
@@ -496,7 +499,7 @@ static void edit(fb_rewrite *rw, const fb_match *match) {
     for (size_t i = before; i-- > 0;) fb_erase_call(rw, a->inner[i]);
 }
 
-/* Version 1 knew no mask by its first column. */
+/* Version 1 knew no mask by its first column, version 2 no reader that gives rows of either order. */
 #define FUSE_ATTENTION(number, before)                                                                                         \
     {                                                                                                                          \
         .name = "FuseAttention", .version = number, .earlier = before,                                                         \
@@ -510,4 +513,5 @@ static void edit(fb_rewrite *rw, const fb_match *match) {
     }
 
 static const fb_pass version_1 = FUSE_ATTENTION(1, NULL);
-const fb_pass fb_fuse_attention = FUSE_ATTENTION(2, &version_1);
+static const fb_pass version_2 = FUSE_ATTENTION(2, &version_1);
+const fb_pass fb_fuse_attention = FUSE_ATTENTION(3, &version_2);

@@ -198,6 +198,54 @@ def cases():
     s.g.output(s.g.method("view", row, B, L, H * E, shape=(B, L, H * E), dtype="float32"))
     fuse("contiguous-behind-it", s.g, 1)
 
+    # ---- readers that give rows of either order
+
+    def either(g, aten, target, method, *args, shape, name):
+        """A call of ATen, or the method."""
+        return (g.fn(ATEN + target, *args, shape=shape, dtype="float32", name=name) if aten
+                else g.method(method, *args, shape=shape, dtype="float32", name=name))
+
+    def turned(g, aten, x, shape, name):
+        return either(g, aten, "transpose.int", "transpose", x, 1, 2, shape=shape, name=name)
+
+    def read_by(aten, reader, known=True):
+        """With queries whose heads and rows are exchanged in memory, or of which that is not known."""
+        s = Spelled(aten)
+        x = s.g.input("x", (B, L, H, E))
+        if known:
+            x = s.call("torch.matmul", "matmul.default", x, s.g.input("w", (E, E)), shape=(B, L, H, E), name="rows")
+        q = turned(s.g, aten, x, (B, H, L, E), "q")
+        k, v = s.g.input("k", (B, H, S, E)), s.g.input("v", (B, H, S, E))
+        y = s.whole(q, k, v)
+        return s.g.output(*reader(s.g, y, turned(s.g, aten, y, (B, L, H, E), "heads")))
+
+    def reshaped(aten, name="merged"):
+        return lambda g, y, heads: [either(g, aten, "reshape.default", "reshape", heads, [B, L, H * E],
+                                           shape=(B, L, H * E), name=name)]
+
+    def joined(aten):
+        return lambda g, y, heads: [g.fn(ATEN + "cat.default" if aten else "torch.cat", [y, y], 2, shape=(B, H, 2 * L, E),
+                                         dtype="float32", name="joined")]
+
+    def flattened(aten):
+        return lambda g, y, heads: [either(g, aten, "flatten.using_ints", "flatten", heads, 2, shape=(B, L, H * E),
+                                           name="flat")]
+
+    def split(g, y, heads):
+        return [g.method("reshape", heads, B, L, H, E, 1, shape=(B, L, H, E, 1), dtype="float32")]
+
+    def twice(g, y, heads):
+        return reshaped(False)(g, y, heads) + reshaped(False, "again")(g, y, heads)
+
+    for aten in (False, True):
+        prefix = "aten-" if aten else ""
+        fuse(prefix + "reshaped", read_by(aten, reshaped(aten)), 1)
+        fuse(prefix + "flattened", read_by(aten, flattened(aten)), 1)
+        fuse(prefix + "in-a-cat", read_by(aten, joined(aten)), 1)
+        fuse(prefix + "reshaped-of-any-order", read_by(aten, reshaped(aten), known=False), 0, refusal("needs-contiguous", "y"))
+    fuse("reshaped-to-a-split", read_by(False, split), 0, refusal("needs-contiguous", "y"))
+    fuse("reshaped-twice", read_by(False, twice), 0, refusal("needs-contiguous", "y"))
+
     s = Spelled(False)
     q, k, v = inputs(s.g)
     s.use(s.whole(q, k, v, lambda scores: s.g.add_(v, 1.0) and scores))

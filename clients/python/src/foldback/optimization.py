@@ -172,10 +172,11 @@ DEFAULTS = {"minimum_gain": 1, "gradients": False, "exactness": "moves", "maximu
             "keep": [], "cast_outputs": True, "bits": 8, "group_size": 128}  # of the passes' parameters
 
 
-_SECOND = ("ChangeTrueDivToMulByInverse", "ConvertPrecision", "FoldNormIntoLinear", "FoldPad", "FuseAttention",
-           "FuseBatchNorm", "FuseBatchNorm1dInLinear", "FuseBatchNorm2dInConv2d", "FuseRotation", "QuantizeWeights",
-           "ReplaceActivation")
-VERSIONS = {**dict.fromkeys(_SECOND, 2), "ChannelsLast": 3, "FoldConstants": 3}  # of the passes that are not in their first
+_SECOND = ("ChangeTrueDivToMulByInverse", "ConvertPrecision", "FoldNormIntoLinear", "FoldPad", "FuseBatchNorm",
+           "FuseBatchNorm1dInLinear", "FuseBatchNorm2dInConv2d", "FuseRotation", "QuantizeWeights", "ReplaceActivation")
+VERSIONS = {  # of the passes that are not in their first
+    **dict.fromkeys(_SECOND, 2), "ChannelsLast": 3, "FoldConstants": 3, "FuseAttention": 3
+}
 
 
 def _is_default(name: str, value: Any) -> bool:
