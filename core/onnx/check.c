@@ -326,7 +326,8 @@ static bool check_node(checking *k, const onnx_node *node) {
     for (size_t i = 0; i < node->input.count; i++)
         if (node->input.items[i].size && !find(&k->scopes, node->input.items[i]))
             return onnx_bad(&k->c, ONNX_IS_node, node, ONNX_node_input,
-                            "nothing before this node gives the value \"%s\". Nodes must be in topological order",
+                            "nothing before this node gives the value \"%s\". Nodes must be in topological order, into which "
+                            "onnxruntime.transformers.onnx_model.OnnxModel(model).topological_sort() brings them",
                             onnx_shown(node->input.items[i], shown));
     bool ok = check_distinct(k, node) && keep_call(k, node);
     for (size_t i = 0; i < node->attribute.count && ok; i++) ok = check_attribute(k, &node->attribute.items[i]);

@@ -175,6 +175,24 @@ def test_from_module_falls_back_to_torch_fx(client):
     assert torch.equal(live(x)[1], model(x)[1])
 
 
+def test_an_export_that_fails_leaves_modules_as_they_are():
+    """PyTorch 2.9 left a hook on all modules, with which this one could not assign its buffer again."""
+    class Model(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.register_buffer("count", torch.zeros(()))
+
+        def forward(self, x):
+            return x + self.count if x.sum() > 0 else x
+
+    model, hooks = Model().eval(), dict(torch.nn.modules.module._global_buffer_registration_hooks)
+    with pytest.warns(UserWarning, match="cannot follow"), pytest.raises(ValueError, match="neither torch.export nor torch.fx"):
+        foldback.export.from_module(model, torch.ones(2))
+    assert dict(torch.nn.modules.module._global_buffer_registration_hooks) == hooks
+    model.count = torch.ones(())
+    assert float(model.count) == 1
+
+
 def test_from_module_says_why_neither_can():
     with pytest.raises(ValueError, match="neither torch.export nor torch.fx can follow Looping"):
         foldback.export.from_module(Looping(), torch.randn(2, 4))

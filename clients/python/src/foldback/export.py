@@ -227,7 +227,10 @@ _TABLES = ("_parameters", "_buffers", "_modules", "_non_persistent_buffers_set")
 @contextlib.contextmanager
 def _left_alone(model: torch.nn.Module) -> Iterator[None]:
     """Takes back what tracing leaves in a model: attributes that forward makes on a call, and writes to tensors that are not
-    parameters."""
+    parameters; and the hook on all modules that PyTorch 2.9 leaves where torch.export fails: a module that assigned one of its
+    buffers raised AssertionError from then on."""
+    hooks = torch.nn.modules.module._global_buffer_registration_hooks
+    kept = list(hooks)
     held = [(child, dict(vars(child)), {key: copy.copy(vars(child)[key]) for key in _TABLES}) for child in model.modules()]
     lists = [(item, copy.copy(item)) for _, members, _ in held for item in members.values() if type(item) in (list, dict, set)]
     tensors = [*model.buffers(), *plain(model).values()]
@@ -235,6 +238,8 @@ def _left_alone(model: torch.nn.Module) -> Iterator[None]:
     try:
         yield
     finally:
+        for key in set(hooks).difference(kept):
+            del hooks[key]
         for child, members, tables in held:
             vars(child).clear()
             vars(child).update(members)
