@@ -31,12 +31,13 @@ bool fb_constants_begin(fb_constants *c, const fb_graph *graph, const fb_alias *
     c->is_home = calloc(nodes, sizeof *c->is_home);
     c->seen = calloc(memories, sizeof *c->seen);
     c->is_open = calloc(memories, sizeof *c->is_open);
-    return alias && c->lattice && c->refused && c->is_home && c->seen && c->is_open;
+    return fb_scopes_find(graph, &c->scopes) && alias && c->lattice && c->refused && c->is_home && c->seen && c->is_open;
 }
 
 void fb_constants_end(fb_constants *c) {
     void *const tables[] = {c->lattice, c->refused, c->is_home, c->seen, c->is_open};
     for (size_t i = 0; i < sizeof tables / sizeof *tables; i++) free(tables[i]);
+    fb_scopes_free(&c->scopes);
 }
 
 void fb_constants_refuse(fb_constants *c, fb_node node, const char *code, const char *detail) {
@@ -87,7 +88,16 @@ static bool is_type_known(fb_constants *c, fb_node node, fb_node input) {
     return is_known && (fb_op_facts_of(op)->shape == FB_SHAPE_SECOND || is_home(c, input));
 }
 
+bool fb_reads_attribute_of_function(const fb_graph *g, fb_node node) {
+    const fb_value_row *kwargs = fb_value_at(g, fb_node_at(g, node)->kwargs);
+    bool is_found = false;
+    for (uint32_t i = 1; i < kwargs->count && fb_node_at(g, node)->program.id != FB_MAIN_PROGRAM.id; i += 2)
+        is_found |= fb_value_kind(g, kwargs->items[i]) == FB_OPAQUE;
+    return is_found;
+}
+
 bool fb_reads_constants_only(fb_constants *c, fb_node node) {
+    if (fb_reads_attribute_of_function(c->graph, node)) return false;
     for (uint32_t e = fb_input_first(c->graph, node); e; e = fb_input_next(c->graph, e)) {
         fb_node input = fb_edge_input(c->graph, e);
         bool is_constant =
@@ -104,7 +114,8 @@ static void see_inputs(fb_constants *c, fb_node node, fb_obstacle reason) {
 
 void fb_constants_find_seen(fb_constants *c, const char *what) {
     static const fb_obstacle returned = {"graph-output", "it is an output of the graph, which the caller may write into"};
-    for (fb_node n = fb_first_node(c->graph, FB_MAIN_PROGRAM); n.id; n = fb_next_node(c->graph, n)) {
+    for (size_t i = 0; i < c->scopes.count; i++) {
+        fb_node n = c->scopes.nodes[i];
         bool is_asked = fb_op_facts_of(fb_node_op(c->graph, n))->flags & FB_FACT_READS_LAYOUT;
         if (is_asked && c->lattice[n.id] != FB_CONSTANT) see_inputs(c, n, (fb_obstacle){"layout-read", what});
         if (fb_node_at(c->graph, n)->opcode == FB_OUTPUT) see_inputs(c, n, returned);
@@ -133,9 +144,12 @@ static bool is_read_early(const fb_constants *c, fb_node node) {
 /* Marks readers of a varying value as varying. True when there are new ones. */
 static bool spread(fb_constants *c) {
     bool has_changed = false;
-    for (fb_node n = fb_first_node(c->graph, FB_MAIN_PROGRAM); n.id && fb_work_goes_on(c->work, FB_WORK_NODE);
-         n = fb_next_node(c->graph, n)) {
-        if (c->lattice[n.id] != FB_CONSTANT || fb_reads_constants_only(c, n)) continue;
+    for (size_t i = 0; i < c->scopes.count && fb_work_goes_on(c->work, FB_WORK_NODE); i++) {
+        fb_node n = c->scopes.nodes[i];
+        fb_node outer = c->scopes.outer ? c->scopes.outer[n.id] : (fb_node){0};
+        bool stays = outer.id ? c->lattice[outer.id] || !c->lattice[n.id]
+                              : c->lattice[n.id] != FB_CONSTANT || fb_reads_constants_only(c, n);
+        if (stays) continue;
         c->lattice[n.id] = FB_VARIES;
         has_changed = true;
     }
@@ -158,11 +172,9 @@ static void open_memories(fb_constants *c, fb_node node) {
 static bool close_memories(fb_constants *c) {
     bool has_changed = false;
     memset(c->is_open, 0, fb_memory_limit(c->alias) * sizeof *c->is_open);
-    for (fb_node n = fb_first_node(c->graph, FB_MAIN_PROGRAM); n.id && fb_work_goes_on(c->work, FB_WORK_NODE);
-         n = fb_next_node(c->graph, n))
-        open_memories(c, n);
-    for (fb_node n = fb_first_node(c->graph, FB_MAIN_PROGRAM); n.id && fb_work_goes_on(c->work, FB_WORK_NODE);
-         n = fb_next_node(c->graph, n)) {
+    for (size_t i = 0; i < c->scopes.count && fb_work_goes_on(c->work, FB_WORK_NODE); i++) open_memories(c, c->scopes.nodes[i]);
+    for (size_t i = 0; i < c->scopes.count && fb_work_goes_on(c->work, FB_WORK_NODE); i++) {
+        fb_node n = c->scopes.nodes[i];
         if (c->lattice[n.id] != FB_CONSTANT || !c->is_open[fb_memory_of(c->alias, n)] || !fb_is_mutated(c->alias, n)) continue;
         fb_constants_refuse(c, n, "tensor-mutated",
                             "what it gives is written in place by what is not constant, or read before that");

@@ -6,6 +6,7 @@
 
 #include "core/analysis/alias.h"
 #include "core/analysis/obstacle.h"
+#include "core/analysis/scopes.h"
 #include "core/base/work.h"
 
 /* Does the get_attr node read such a buffer? */
@@ -21,11 +22,13 @@ typedef enum fb_lattice_value {
     FB_CONSTANT,   /* a call on nothing but such */
 } fb_lattice_value;
 
-/* The main program's nodes, which the caller judges one by one; all vary at first. */
+/* The nodes of the main program, and of an ONNX model's programs within, which the caller judges one by one; all vary at
+ * first. */
 typedef struct fb_constants {
     const fb_graph *graph;
     const fb_alias *alias;
     fb_work *work;
+    fb_scopes scopes;
     uint8_t *lattice;     /* by node: fb_lattice_value */
     fb_obstacle *refused; /* by node that varies: why it must stay, though it looks constant; or none */
     fb_obstacle *seen;    /* by memory: why a constant may not use it (fb_constants_find_seen) */
@@ -39,6 +42,8 @@ typedef struct fb_constants {
 bool fb_constants_begin(fb_constants *constants, const fb_graph *graph, const fb_alias *alias, fb_work *work);
 void fb_constants_end(fb_constants *constants);
 
+/* Has the call an attribute of the ONNX function that it is in, which each call of that gives? */
+bool fb_reads_attribute_of_function(const fb_graph *graph, fb_node node);
 /* Reads the node nothing but what is constant, or the type of what is recorded as numbers and is on the CPU? */
 bool fb_reads_constants_only(fb_constants *constants, fb_node node);
 bool fb_names_another_device(const fb_graph *graph, fb_node node); /* … than the CPU */

@@ -11,9 +11,14 @@
 
 /* ---- weights --------------------------------------------------------------------------------------------------------- */
 
+/* Is it the main program, or another that is computed by itself; and not one that a call runs? */
+static bool is_by_itself(const fb_evaluator *evaluator, fb_program program) {
+    return !evaluator->depth && program.id == evaluator->program.id;
+}
+
 static bool is_wanted(const fb_evaluator *evaluator, fb_program program, fb_node node) {
     const fb_eval_hooks *hooks = evaluator->hooks;
-    return program.id != FB_MAIN_PROGRAM.id || !hooks || !hooks->wanted || hooks->wanted(hooks->context, node);
+    return !is_by_itself(evaluator, program) || !hooks || !hooks->wanted || hooks->wanted(hooks->context, node);
 }
 
 static bool is_argument(const fb_graph *graph, fb_node call, const char *parameter, fb_node node) {
@@ -31,7 +36,7 @@ static bool may_be_parts(const fb_evaluator *evaluator, fb_node node, fb_tensor 
     for (uint32_t e = fb_user_first(graph, node); e; e = fb_user_next(graph, e)) {
         fb_node user = fb_edge_user(graph, e);
         fb_op op = fb_node_op(graph, user);
-        if (!is_wanted(evaluator, FB_MAIN_PROGRAM, user)) continue;
+        if (!is_wanted(evaluator, evaluator->program, user)) continue;
         bool takes_parts = op == FB_OP_LINEAR || op == FB_OP_EMBEDDING;
         if (!takes_parts || !is_argument(graph, user, "weight", node)) return false;
         if (is_argument(graph, user, "input", node) || is_argument(graph, user, "bias", node)) return false;
@@ -157,7 +162,9 @@ static fb_status check_size(const fb_evaluator *evaluator, const fb_object *valu
 static fb_status compute(fb_evaluator *evaluator, fb_program program, fb_node node) {
     fb_object *value = &evaluator->values[node.id];
     if (fb_node_at(evaluator->graph, node)->opcode == FB_PLACEHOLDER)
-        return program.id == FB_MAIN_PROGRAM.id && evaluator->uses[node.id] ? fb_give_value(evaluator, node) : FB_OK;
+        return is_by_itself(evaluator, program) && (evaluator->uses[node.id] || program.id != FB_MAIN_PROGRAM.id)
+                   ? fb_give_value(evaluator, node)
+                   : FB_OK;
     *value = (fb_object){.kind = FB_OBJECT_NONE};
     fb_status status = evaluate_node(evaluator, node, value);
     if (!status) status = fb_object_check(value, evaluator->error);
@@ -167,8 +174,9 @@ static fb_status compute(fb_evaluator *evaluator, fb_program program, fb_node no
 }
 
 static fb_status step(fb_evaluator *evaluator, fb_program program, fb_node node) {
-    bool is_main = program.id == FB_MAIN_PROGRAM.id;
+    bool is_main = is_by_itself(evaluator, program);
     const fb_eval_hooks *hooks = is_main ? evaluator->hooks : NULL;
+    if (hooks && hooks->current) *hooks->current = node;
     fb_status status = may_go_on(evaluator);
     if (status) return status;
     if (is_main && reads_failed(evaluator, node)) {
@@ -190,7 +198,7 @@ static fb_status step(fb_evaluator *evaluator, fb_program program, fb_node node)
  * before that; but not one that is written, since then it depends on when it is read. */
 static bool waits_for_reader(const fb_evaluator *evaluator, fb_program program, fb_node node) {
     const fb_node_row *row = fb_node_at(evaluator->graph, node);
-    return row->opcode == FB_GET_ATTR && row->attribute.id && program.id == FB_MAIN_PROGRAM.id &&
+    return row->opcode == FB_GET_ATTR && row->attribute.id && is_by_itself(evaluator, program) &&
            !(evaluator->alias && fb_is_mutated(evaluator->alias, node)) && evaluator->uses[node.id] &&
            is_wanted(evaluator, program, node);
 }
@@ -259,6 +267,23 @@ fb_status fb_evaluate_program(fb_evaluator *evaluator, fb_program program, const
     return status;
 }
 
+/* Programs by themselves, none of which a call has left anything of. */
+static fb_status run_programs(fb_evaluator *evaluator, const fb_eval_hooks *hooks) {
+    fb_status status = FB_OK;
+    for (size_t i = 0; !status && i < hooks->program_count; i++) {
+        fb_object ignored = {.kind = FB_OBJECT_NONE};
+        evaluator->program = hooks->programs[i];
+        for (fb_node n = fb_first_node(evaluator->graph, evaluator->program); n.id; n = fb_next_node(evaluator->graph, n)) {
+            fb_object_drop(&evaluator->values[n.id]);
+            evaluator->is_known[n.id] = evaluator->is_failed[n.id] = false;
+            evaluator->uses[n.id] = 0;
+        }
+        status = run(evaluator, evaluator->program, &ignored);
+        fb_object_drop(&ignored);
+    }
+    return status;
+}
+
 /* ---- the whole ------------------------------------------------------------------------------------------------------- */
 
 static void end(fb_evaluator *evaluator) {
@@ -311,12 +336,14 @@ fb_status fb_evaluate_graph(const fb_graph *graph, const fb_eval_options *option
                                 .has_wide_unsigned = fb_graph_is_onnx(graph),
                                 .work = {.watch = options->watch}};
     *output = (fb_object){.kind = FB_OBJECT_NONE};
-    fb_evaluator evaluator = {.graph = graph, .options = options, .hooks = hooks, .memory = memory, .error = error};
+    fb_evaluator evaluator = {
+        .graph = graph, .options = options, .hooks = hooks, .memory = memory, .error = error, .program = FB_MAIN_PROGRAM};
     fb_weights_begin(&evaluator);
     fb_status status = begin(&evaluator);
     /* At once: a graph may be too small for its nodes to ask, and many such graphs follow each other. */
     if (!status && !fb_work_ask(&memory->work)) status = fb_work_status(&memory->work, error);
-    if (!status) status = run(&evaluator, FB_MAIN_PROGRAM, output);
+    if (!status)
+        status = hooks && hooks->program_count ? run_programs(&evaluator, hooks) : run(&evaluator, FB_MAIN_PROGRAM, output);
     end(&evaluator);
     if (status) fb_object_drop(output);
     return status;

@@ -63,6 +63,11 @@ typedef struct fb_eval_hooks {
     /* Does `computed` look at the elements of this node's value? NULL: it may look at any. A weight that is not looked at may
      * be read in parts, and is given as FB_OBJECT_WEIGHT. */
     bool (*looks)(void *context, fb_node node);
+    /* Programs to be computed each by itself, in this order; NULL: the main program alone is. What is said above of the main
+     * program holds of each, and no output is given. */
+    const fb_program *programs;
+    size_t program_count;
+    fb_node *current; /* where it is written which node is computed */
 } fb_eval_hooks;
 
 #define FB_UNDEFINED_RESULT "undefined-result" /* on these elements, not on all */

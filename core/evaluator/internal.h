@@ -25,6 +25,7 @@ struct fb_evaluator {
     const fb_eval_hooks *hooks;
     fb_array_memory *memory;
     fb_error *error;
+    fb_program program;                        /* the main program, or the one of the hooks that is computed */
     const fb_kernel_row *kernels[FB_OP_COUNT]; /* by operator; NULL = none */
     fb_object *values;                         /* by node */
     unsigned char *is_known;                   /* by node: it has a value */

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "core/analysis/onnx.h"
+#include "core/analysis/scopes.h"
 #include "core/graph/write.h"
 #include "core/onnx/rewrite.h"
 #include "core/operators/onnx.h"
@@ -13,6 +14,7 @@ typedef struct pairing {
     onnx_writer *w;
     const fb_graph *graph, *again;
     fb_node *partner; /* by node of the graph */
+    bool *is_read;    /* by node of the graph, otherwise than to be captured for nothing, which no model says */
 } pairing;
 
 static bool is_of_tensor(const fb_graph *graph, fb_node node) {
@@ -23,6 +25,35 @@ static bool is_of_tensor(const fb_graph *graph, fb_node node) {
 static bool differs(pairing *p, fb_node node) {
     return onnx_refuse_change(p->w, "the model written for it reads back as another graph, at %s",
                               fb_node_name(p->graph, node));
+}
+
+/* ---- what is read ---------------------------------------------------------------------------------------------------------
+ */
+
+static void mark(void *context, fb_node node) {
+    ((bool *)context)[node.id] = true;
+}
+
+static bool find_read(pairing *p) {
+    const fb_graph *g = p->graph;
+    fb_scopes scopes;
+    bool ok = fb_scopes_find(g, &scopes) && p->is_read;
+    for (size_t i = ok ? scopes.count : 0; i-- > 0;) { /* readers first, also those within */
+        fb_node n = scopes.nodes[i], outer = scopes.outer ? scopes.outer[n.id] : (fb_node){0};
+        const fb_value_row *kwargs = fb_value_at(g, fb_node_at(g, n)->kwargs);
+        if (outer.id) p->is_read[outer.id] |= p->is_read[n.id];
+        fb_value_visit_nodes(g, fb_node_at(g, n)->args, mark, p->is_read);
+        for (uint32_t k = 0; k + 1 < kwargs->count; k += 2)
+            if (strcmp(fb_value_text(g, kwargs->items[k]), "captures") != 0)
+                fb_value_visit_nodes(g, kwargs->items[k + 1], mark, p->is_read);
+    }
+    fb_scopes_free(&scopes);
+    return ok || onnx_writer_no_memory(p->w);
+}
+
+static bool is_captured_for_nothing(pairing *p, fb_node node) {
+    return fb_node_at(p->graph, node)->opcode == FB_PLACEHOLDER && !p->is_read[node.id] &&
+           onnx_note_of(p->w, p->graph, node).is_captured;
 }
 
 /* ---- pairs --------------------------------------------------------------------------------------------------------------- */
@@ -86,7 +117,7 @@ static bool pair_program(pairing *p, fb_program is, fb_program again) {
         onnx_bytes name = p->w->names[n.id];
         fb_node *partner = &p->partner[n.id];
         int64_t index = 0;
-        if (row->opcode == FB_OUTPUT || (row->opcode == FB_GET_ATTR && !name.size)) continue;
+        if (row->opcode == FB_OUTPUT || (row->opcode == FB_GET_ATTR && !name.size) || is_captured_for_nothing(p, n)) continue;
         if (row->opcode == FB_PLACEHOLDER && !onnx_note_of(p->w, p->graph, n).is_captured) {
             *partner = placeholder;
             if (placeholder.id) placeholder = next_placeholder(p, p->again, fb_next_node(p->again, placeholder), false);
@@ -166,9 +197,10 @@ static bool same_captures(pairing *p, fb_program is, fb_program again, const fb_
     for (fb_node n = next_placeholder(p, p->graph, fb_first_node(p->graph, is), true); n.id && is_same;
          n = next_placeholder(p, p->graph, fb_next_node(p->graph, n), true)) {
         uint32_t place = fb_map_get(&places, p->partner[n.id].id);
+        bool is_for_nothing = is_captured_for_nothing(p, n);
         fb_node outer = at < a->count ? fb_value_node(p->graph, a->items[at++]) : (fb_node){0};
-        is_same = place && outer.id && p->partner[outer.id].id &&
-                  fb_value_node(p->again, b->items[place - 1]).id == p->partner[outer.id].id;
+        is_same = is_for_nothing || (place && outer.id && p->partner[outer.id].id &&
+                                     fb_value_node(p->again, b->items[place - 1]).id == p->partner[outer.id].id);
     }
     fb_map_free(&places);
     return is_same && at == a->count;
@@ -285,7 +317,9 @@ bool onnx_is_written(onnx_writer *w, const fb_graph *again) {
     pairing p = {.w = w, .graph = w->graph, .again = again};
     p.partner = calloc(fb_node_limit(w->graph) + 1, sizeof *p.partner);
     if (!p.partner) return onnx_writer_no_memory(w);
-    bool ok = same_program(&p, FB_MAIN_PROGRAM, FB_MAIN_PROGRAM) && same_functions(&p);
+    p.is_read = calloc(fb_node_limit(w->graph) + 1, sizeof *p.is_read);
+    bool ok = find_read(&p) && same_program(&p, FB_MAIN_PROGRAM, FB_MAIN_PROGRAM) && same_functions(&p);
+    free(p.is_read);
     free(p.partner);
     return ok && !w->status;
 }

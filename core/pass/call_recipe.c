@@ -779,6 +779,11 @@ static constant_rule *const rules[FB_OP_COUNT] = {
 
 /* ---- ONNX ---------------------------------------------------------------------------------------------------------------- */
 
+/* The node that an argument is, where it was made. */
+static fb_node read_of(const constant_call *c, fb_value argument) {
+    return fb_captured_origin(c->recipes->outer, fb_value_node(c->graph, argument));
+}
+
 static fb_value onnx_operand(constant_call *c, size_t index) {
     fb_value argument = fb_node_arg(c->graph, c->call.node, index);
     return constant_of(c, argument.id ? argument : FB_VALUE_NONE);
@@ -824,7 +829,7 @@ static int onnx_integers(constant_call *c, const char *name, size_t input, int64
     const fb_graph *g = c->graph;
     fb_value attribute = fb_node_kwarg(g, c->call.node, name), argument = fb_node_arg(g, c->call.node, input);
     const fb_value_row *row = attribute.id ? fb_value_at(g, attribute) : NULL;
-    fb_node read = argument.id && !row ? fb_value_node(g, argument) : (fb_node){0};
+    fb_node read = argument.id && !row ? read_of(c, argument) : (fb_node){0};
     fb_tensor tensor;
     if (row && (row->kind != FB_LIST || row->count > FB_MAX_RANK)) return -1;
     for (uint32_t i = 0; row && i < row->count; i++)
@@ -866,7 +871,7 @@ static fb_value onnx_slice(constant_call *c) {
 
 static fb_value onnx_gather(constant_call *c) {
     fb_value recipe = onnx_operand(c, 0), given = fb_node_arg(c->graph, c->call.node, 1);
-    fb_node read = given.id ? fb_value_node(c->graph, given) : (fb_node){0};
+    fb_node read = given.id ? read_of(c, given) : (fb_node){0};
     fb_recipe_type type;
     fb_tensor index;
     integers found;
@@ -1021,7 +1026,7 @@ bool fb_recipe_of_call(fb_call_recipes *recipes, fb_node node, fb_value *recipe)
     if (recipe->id) return true;
     fb_op op = (fb_op)(fb_node_op(g, node) & ~FB_OP_IN_PLACE);
     c.call = (fb_shape_call){g, node, op, false};
-    if (!read_weight(g, node, &tensor, &c.type)) {
+    if (!read_weight(g, fb_captured_origin(recipes->outer, node), &tensor, &c.type)) {
         bool is_call = fb_node_at(g, node)->opcode == FB_CALL_FUNCTION || fb_node_at(g, node)->opcode == FB_CALL_METHOD;
         constant_rule *rule = !is_call ? NULL : fb_graph_is_onnx(g) ? onnx_rule_of(g, node) : rules[op];
         *recipe = make(&c, rule);

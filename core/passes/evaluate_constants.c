@@ -16,6 +16,8 @@
  * "rounds"` all that the evaluator computes is run, but for random numbers; then last bits may differ between machines, and so
  * may ids. Writes in place are followed, where all that shares the memory is constant and is read after the last write.
  *
+ * Of an ONNX model the programs of If, Loop and Scan and its functions are looked at as well, with what they capture.
+ *
  * Kept:
  *   - what is an output of the graph, or shares memory with one: the caller may write into it
  *   - of an ONNX model, what makes floats of a quantised weight: it is stored so
@@ -58,7 +60,8 @@ typedef struct search {
     fb_array_memory memory;
     int64_t maximum_bytes;
     bool may_round, is_onnx;
-    fb_node next; /* the first one whose bounds were not looked for */
+    size_t next;     /* of the constants' nodes: the first one whose bounds were not looked for */
+    fb_node current; /* that the evaluator is at */
 } search;
 
 static bool is_constant(const search *s, fb_node node) {
@@ -157,13 +160,15 @@ static void look_at_call(search *s, fb_node node) {
 
 static bool look_forwards(search *s) {
     bool is_any = false;
-    for (fb_node n = fb_first_node(s->graph, FB_MAIN_PROGRAM); n.id && fb_matcher_goes_on(s->m);
-         n = fb_next_node(s->graph, n)) {
+    const fb_scopes *scopes = &s->constants.scopes;
+    for (size_t i = 0; i < scopes->count && fb_matcher_goes_on(s->m); i++) {
+        fb_node n = scopes->nodes[i], outer = scopes->outer ? scopes->outer[n.id] : (fb_node){0};
         const fb_node_row *row = fb_node_at(s->graph, n);
         fb_tensor tensor;
         s->constants.open_levels +=
             fb_op_is(s->graph, n, FB_OP_ENTER_VMAP_LEVEL) - fb_op_is(s->graph, n, FB_OP_EXIT_VMAP_LEVEL);
         if (fb_reads_constant(s->graph, s->constants.alias, n, &tensor)) s->constants.lattice[n.id] = FB_SOURCE;
+        if (outer.id && s->constants.lattice[outer.id]) s->constants.lattice[n.id] = FB_SOURCE;
         if (row->opcode == FB_CALL_FUNCTION || row->opcode == FB_CALL_METHOD) look_at_call(s, n);
         is_any |= is_constant(s, n);
     }
@@ -201,13 +206,14 @@ static fb_status find_bounds(search *s, fb_node node, fb_error *error) {
 
 /* Of the nodes from the last one that was looked at up to this one. */
 static fb_status find_bounds_until(search *s, fb_node node, fb_error *error) {
+    const fb_scopes *scopes = &s->constants.scopes;
+    size_t end = node.id ? scopes->place[node.id] + 1 : scopes->count;
     fb_status status = FB_OK;
-    while (s->next.id && !status &&
-           (!node.id || fb_node_at(s->graph, s->next)->ordinal <= fb_node_at(s->graph, node)->ordinal)) {
+    for (; s->next < end && !status; s->next++) {
         fb_error found = {0};
-        if (s->is_bounded[s->next.id] && is_constant(s, s->next)) status = find_bounds(s, s->next, &found);
+        fb_node next = scopes->nodes[s->next];
+        if (s->is_bounded[next.id] && is_constant(s, next)) status = find_bounds(s, next, &found);
         if (status) *error = found;
-        s->next = fb_next_node(s->graph, s->next);
     }
     return status;
 }
@@ -221,10 +227,20 @@ static fb_status give_bounded(search *s, fb_node node, fb_object *out, fb_error 
     return FB_OK;
 }
 
-/* A tensor of which only the type is read: one number, seen everywhere. */
+static fb_status give_captured(search *s, fb_node node, fb_object *out, fb_error *error) {
+    fb_node outer = s->constants.scopes.outer[node.id];
+    if (s->is_bounded[outer.id]) return give_bounded(s, outer, out, error);
+    *out = s->values[outer.id];
+    if (out->kind != FB_OBJECT_ARRAY) return fb_fail(error, FB_INVALID, "inexact", NULL, "what it captures is not known");
+    fb_object_keep(out);
+    return FB_OK;
+}
+
+/* What a program captures; or of a tensor of which only the type is read one number, seen everywhere. */
 static fb_status give_value(void *context, fb_node node, fb_object *out, fb_error *error) {
     search *s = context;
     if (s->is_bounded[node.id]) return give_bounded(s, node, out, error);
+    if (s->constants.lattice[node.id]) return give_captured(s, node, out, error);
     const fb_node_row *row = fb_node_at(s->graph, node);
     int64_t sizes[FB_MAX_RANK];
     int rank = fb_shape_rank(s->graph, row->shape);
@@ -319,27 +335,37 @@ static fb_status keep_value(void *context, fb_node node, const fb_object *value,
 static bool forgive(void *context, fb_node node, const fb_error *error) {
     search *s = context;
     bool is_inexact = strcmp(error->code, "inexact") == 0;
-    refuse(s, node, is_inexact ? "inexact" : "unsupported-operator", error->message);
+    if (fb_node_at(s->graph, node)->opcode == FB_PLACEHOLDER)
+        s->constants.lattice[node.id] = FB_VARIES; /* as what it captures */
+    else refuse(s, node, is_inexact ? "inexact" : "unsupported-operator", error->message);
     return true;
 }
 
 static void drop_values(search *s) {
     for (uint32_t i = 0; i <= fb_node_limit(s->graph) && s->values; i++) fb_object_drop(&s->values[i]);
     for (uint32_t i = 0; i <= fb_node_limit(s->graph) && s->bounds; i++) fb_bounded_drop(&s->bounds[i]);
-    s->next = fb_first_node(s->graph, FB_MAIN_PROGRAM);
+    s->next = 0;
 }
 
 /* Evaluates the constants; a node that takes too much is left out, and the others are evaluated again. */
 static void evaluate(search *s) {
     fb_eval_options options = {.memory_limit = MEMORY_MAX, .step_limit = STEPS_MAX, .watch = s->m->work->watch};
-    fb_eval_hooks hooks = {.context = s, .wanted = is_wanted, .given = give_value, .computed = keep_value, .failed = forgive};
+    const fb_scopes *scopes = &s->constants.scopes;
+    fb_eval_hooks hooks = {.context = s,
+                           .programs = scopes->programs,
+                           .program_count = scopes->program_count,
+                           .current = &s->current,
+                           .wanted = is_wanted,
+                           .given = give_value,
+                           .computed = keep_value,
+                           .failed = forgive};
     bool is_done = false;
     while (!is_done && !s->m->failed && fb_matcher_goes_on(s->m)) {
         fb_error error = {0};
         fb_object output;
         fb_status status = fb_evaluate_graph(s->graph, &options, &hooks, &s->memory, &output, &error);
         if (!status) status = find_bounds_until(s, (fb_node){0}, &error);
-        fb_node node = status == FB_TOO_LARGE ? fb_node_find(s->graph, FB_MAIN_PROGRAM, error.node) : (fb_node){0};
+        fb_node node = status == FB_TOO_LARGE ? s->current : (fb_node){0};
         is_done = !node.id || s->constants.lattice[node.id] == FB_VARIES;
         s->m->failed |= status && is_done;
         if (status) drop_values(s);
@@ -408,8 +434,8 @@ static void find_buffers(search *s) {
     bool goes_on = true;
     while (goes_on && !s->m->failed) {
         goes_on = false;
-        for (fb_node n = fb_first_node(s->graph, FB_MAIN_PROGRAM); n.id && fb_matcher_goes_on(s->m);
-             n = fb_next_node(s->graph, n)) {
+        for (size_t i = 0; i < s->constants.scopes.count && fb_matcher_goes_on(s->m); i++) {
+            fb_node n = s->constants.scopes.nodes[i];
             char detail[200] = "";
             bool is_told;
             if (!is_constant(s, n) || !fb_constant_is_read_outside(&s->constants, n)) continue;
@@ -428,8 +454,8 @@ static void limit_total(search *s) {
     while (goes_on && !s->m->failed) {
         int64_t total = 0;
         fb_node largest = {0};
-        for (fb_node n = fb_first_node(s->graph, FB_MAIN_PROGRAM); n.id && fb_matcher_goes_on(s->m);
-             n = fb_next_node(s->graph, n)) {
+        for (size_t i = 0; i < s->constants.scopes.count && fb_matcher_goes_on(s->m); i++) {
+            fb_node n = s->constants.scopes.nodes[i];
             if (!is_constant(s, n) || !fb_constant_is_read_outside(&s->constants, n)) continue;
             int64_t size = bytes_of(s->values[n.id].array);
             total += size;
@@ -460,8 +486,8 @@ static bool make_plan(search *s, constant_plan *plan) {
     bool *is_written = fb_arena_alloc(s->m->arena, limit * sizeof *is_written);
     fb_constant_list list;
     bool ok = fb_constant_list_begin(&list, s->m) && is_written;
-    for (fb_node n = fb_first_node(s->graph, FB_MAIN_PROGRAM); n.id && ok && fb_matcher_goes_on(s->m);
-         n = fb_next_node(s->graph, n)) {
+    for (size_t i = 0; i < s->constants.scopes.count && ok && fb_matcher_goes_on(s->m); i++) {
+        fb_node n = s->constants.scopes.nodes[i];
         if (!is_constant(s, n) || !fb_constant_is_read_outside(&s->constants, n)) continue;
         ok = add(s, &list, n);
         is_written[n.id] = fb_last_write(s->constants.alias, n) > fb_node_at(s->graph, n)->ordinal + 1;
@@ -480,7 +506,8 @@ static uint32_t root_of(uint32_t *parents, uint32_t node) {
 
 /* Constants that read each other, or share memory, are one match: a write has no reader that would show where it belongs. */
 static void join(search *s, uint32_t *parents, uint32_t *of_memory) {
-    for (fb_node n = fb_first_node(s->graph, FB_MAIN_PROGRAM); n.id; n = fb_next_node(s->graph, n)) {
+    for (size_t i = 0; i < s->constants.scopes.count; i++) {
+        fb_node n = s->constants.scopes.nodes[i];
         if (!is_constant(s, n)) continue;
         for (uint32_t e = fb_input_first(s->graph, n); e; e = fb_input_next(s->graph, e)) {
             fb_node input = fb_edge_input(s->graph, e);
@@ -499,7 +526,9 @@ static void report(search *s, constant_plan *plan, uint32_t *parents) {
     uint32_t *next = calloc(limit, sizeof *next), *last = calloc(limit, sizeof *last);
     bool *has_buffer = calloc(limit, sizeof *has_buffer);
     s->m->failed |= !next || !last || !has_buffer;
-    for (fb_node n = fb_first_node(g, FB_MAIN_PROGRAM); n.id && !s->m->failed; n = fb_next_node(g, n)) {
+    const fb_scopes *scopes = &s->constants.scopes;
+    for (size_t i = 0; i < scopes->count && !s->m->failed; i++) {
+        fb_node n = scopes->nodes[i];
         if (!is_constant(s, n)) continue;
         uint32_t root = root_of(parents, n.id);
         if (last[root]) next[last[root]] = n.id;
@@ -507,7 +536,8 @@ static void report(search *s, constant_plan *plan, uint32_t *parents) {
         has_buffer[root] |= plan->made.constant_of[n.id] != 0;
     }
     fb_buffer nodes = {0};
-    for (fb_node n = fb_first_node(g, FB_MAIN_PROGRAM); n.id && !s->m->failed; n = fb_next_node(g, n)) {
+    for (size_t i = 0; i < scopes->count && !s->m->failed; i++) {
+        fb_node n = scopes->nodes[i];
         uint32_t root = root_of(parents, n.id);
         if (s->constants.refused[n.id].code && fb_reads_constants_only(&s->constants, n))
             fb_refuse_for(s->m, s->constants.refused[n.id], &n, 1);
@@ -573,7 +603,6 @@ static void match_in(fb_matcher *m, bool is_onnx) {
     s.values = calloc(limit, sizeof *s.values);
     s.is_bounded = calloc(limit, sizeof *s.is_bounded);
     s.bounds = calloc(limit, sizeof *s.bounds);
-    s.next = fb_first_node(m->graph, FB_MAIN_PROGRAM);
     m->failed |= !ok || !s.values || !s.is_bounded || !s.bounds;
     if (!m->failed && look_forwards(&s)) {
         fb_constants_find_seen(&s.constants, "its strides are asked for, and a buffer has others");

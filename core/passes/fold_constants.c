@@ -10,7 +10,8 @@
  *
  * The new tensor belongs to the module of the weight that it is made from; of several, the one with the same shape. A get_attr
  * node before the last folded node reads it. What only the folded nodes read is removed. It is a parameter, or a
- * buffer where its numbers are integers or bools.
+ * buffer where its numbers are integers or bools. Of an ONNX model the programs of If, Loop and Scan and its functions are
+ * looked at as well, with the weights that they capture; what is made of those is the program's own.
  *
  * Kept:
  *   - what is random, has effects, is written in place but by its only reader, or is an output of the graph or shares memory
@@ -28,7 +29,9 @@
 #include <stdlib.h>
 
 #include "core/analysis/dialect.h"
+#include "core/analysis/onnx.h"
 #include "core/analysis/strides.h"
+#include "core/pass/build.h"
 #include "core/pass/call_recipe.h"
 #include "core/pass/layer.h"
 #include "core/pass/pass.h"
@@ -63,17 +66,19 @@ static void count_owners(const fb_matcher *m, uint32_t *needs, fb_module module)
     }
 }
 
-static void count_reads(fb_matcher *m, uint32_t *needs, fb_program program) {
+/* What a call gives a program is read by the call, and by all but one of its readers there. */
+static void count_reads(fb_matcher *m, uint32_t *needs, const fb_node *outer, fb_program program) {
     for (fb_node n = fb_first_node(m->graph, program); n.id; n = fb_next_node(m->graph, n)) {
-        const fb_node_row *row = fb_node_at(m->graph, n);
-        if (row->opcode != FB_GET_ATTR || !row->module.id || !row->attribute.id || is_crowded(m, n)) continue;
-        fb_tensor tensor = fb_module_tensor(m->graph, row->module, fb_text(m->graph, row->attribute));
-        needs[tensor.id] += row->user_count;
+        const fb_node_row *row = fb_node_at(m->graph, n), *read = fb_node_at(m->graph, fb_captured_origin(outer, n));
+        bool is_itself = row == read, is_read = read->opcode == FB_GET_ATTR && read->module.id && read->attribute.id;
+        if (!is_read || (is_itself && is_crowded(m, n))) continue;
+        fb_tensor tensor = fb_module_tensor(m->graph, read->module, fb_text(m->graph, read->attribute));
+        needs[tensor.id] += is_itself ? row->user_count : row->user_count ? row->user_count - 1 : 0;
     }
 }
 
 /* False when memory is out; freed in any case. */
-static bool find_tensor_needs(fb_matcher *m, tensor_needs *out) {
+static bool find_tensor_needs(fb_matcher *m, const fb_node *outer, tensor_needs *out) {
     const fb_graph *g = m->graph;
     size_t limit = (size_t)fb_tensor_limit(g) + 1;
     *out =
@@ -81,7 +86,7 @@ static bool find_tensor_needs(fb_matcher *m, tensor_needs *out) {
     if (!out->needs || !out->counted) return false;
     for (fb_module module = fb_first_module(g); module.id; module = fb_module_at(g, module)->next)
         count_owners(m, out->needs, module);
-    for (uint32_t p = FB_MAIN_PROGRAM.id; p < fb_program_limit(g); p++) count_reads(m, out->needs, (fb_program){p});
+    for (uint32_t p = FB_MAIN_PROGRAM.id; p < fb_program_limit(g); p++) count_reads(m, out->needs, outer, (fb_program){p});
     return true;
 }
 
@@ -185,7 +190,8 @@ static fb_obstacle reads_obstacle(search *s, fb_node node) {
     fb_obstacle obstacle = FB_NO_OBSTACLE;
     for (uint32_t e = fb_input_first(s->graph, node); e && !obstacle.code; e = fb_input_next(s->graph, e)) {
         fb_node input = fb_edge_input(s->graph, e);
-        if (s->constants.lattice[input.id] == FB_SOURCE) obstacle = fb_read_obstacle(s->m, input);
+        if (s->constants.lattice[input.id] == FB_SOURCE)
+            obstacle = fb_read_obstacle(s->m, fb_captured_origin(s->constants.scopes.outer, input));
     }
     return obstacle;
 }
@@ -217,7 +223,7 @@ static bool is_written_later(const search *s, fb_node node) {
 /* A weight of which only the type is read must stay all the same. */
 static bool reads_weights_only(const search *s, fb_node node) {
     uint32_t edge = fb_input_first(s->graph, node);
-    bool is_any = edge != 0;
+    bool is_any = edge != 0 && !fb_reads_attribute_of_function(s->graph, node);
     while (edge && s->constants.lattice[fb_edge_input(s->graph, edge).id]) edge = fb_input_next(s->graph, edge);
     return is_any && !edge;
 }
@@ -251,11 +257,13 @@ static void look_at_call(search *s, fb_node node) {
 }
 
 static void look_forwards(search *s) {
+    const fb_scopes *scopes = &s->constants.scopes;
     fb_value recipe;
-    for (fb_node n = fb_first_node(s->graph, FB_MAIN_PROGRAM); n.id; n = fb_next_node(s->graph, n)) {
-        const fb_node_row *row = fb_node_at(s->graph, n);
-        bool is_read = row->opcode == FB_GET_ATTR && row->module.id && row->attribute.id;
-        if (is_read && (is_crowded(s->m, n) || fb_recipe_of_call(&s->recipes, n, &recipe)))
+    for (size_t i = 0; i < scopes->count; i++) {
+        fb_node n = scopes->nodes[i], origin = fb_captured_origin(scopes->outer, n);
+        const fb_node_row *row = fb_node_at(s->graph, n), *read = fb_node_at(s->graph, origin);
+        bool is_read = read->opcode == FB_GET_ATTR && read->module.id && read->attribute.id;
+        if (is_read && (is_crowded(s->m, origin) || fb_recipe_of_call(&s->recipes, n, &recipe)))
             s->constants.lattice[n.id] = FB_SOURCE;
         if (row->opcode >= FB_CALL_MODULE && row->opcode <= FB_CALL_METHOD) look_at_call(s, n);
     }
@@ -280,7 +288,8 @@ static void look_backwards(search *s) {
     static const fb_obstacle crowded = {"crowded-module", "very many weights are folded, and each copies the list of all"};
     size_t owned = owned_by_root(s->graph), copied = 0;
     static const fb_obstacle needs_order = {"needs-contiguous", "it does not lie row by row, and a reader may notice"};
-    for (fb_node n = fb_last_node(s->graph, FB_MAIN_PROGRAM); n.id; n = fb_node_at(s->graph, n)->previous) {
+    for (size_t i = s->constants.scopes.count; i-- > 0;) {
+        fb_node n = s->constants.scopes.nodes[i];
         uint8_t *lattice = &s->constants.lattice[n.id];
         fb_value recipe = {fb_map_get(&s->recipes.made, n.id)};
         bool is_read = fb_node_at(s->graph, n)->user_count;
@@ -312,10 +321,15 @@ static bool run(search *s, const char *signature) {
     return ok;
 }
 
-static bool reads_attributes_only(const fb_graph *g, fb_node node) {
+/* A nested program may capture them. */
+static bool may_read_attributes_only(const fb_graph *g, fb_node node) {
+    bool is_main = fb_node_at(g, node)->program.id == FB_MAIN_PROGRAM.id;
     uint32_t edge = fb_input_first(g, node);
     bool is_any = edge != 0;
-    while (edge && fb_node_at(g, fb_edge_input(g, edge))->opcode == FB_GET_ATTR) edge = fb_input_next(g, edge);
+    for (; edge; edge = fb_input_next(g, edge)) {
+        fb_opcode opcode = (fb_opcode)fb_node_at(g, fb_edge_input(g, edge))->opcode;
+        if (opcode != FB_GET_ATTR && (is_main || opcode != FB_PLACEHOLDER)) break;
+    }
     return is_any && !edge;
 }
 
@@ -323,10 +337,11 @@ static bool reads_attributes_only(const fb_graph *g, fb_node node) {
  */
 static bool may_have_constants(const fb_graph *g) {
     bool is_found = false;
-    for (fb_node n = fb_first_node(g, FB_MAIN_PROGRAM); n.id && !is_found; n = fb_next_node(g, n)) {
-        fb_opcode opcode = (fb_opcode)fb_node_at(g, n)->opcode;
-        is_found = opcode >= FB_CALL_MODULE && opcode <= FB_CALL_METHOD && reads_attributes_only(g, n);
-    }
+    for (uint32_t p = FB_MAIN_PROGRAM.id; p < fb_programs_to_clean(g) && !is_found; p++)
+        for (fb_node n = fb_first_node(g, (fb_program){p}); n.id && !is_found; n = fb_next_node(g, n)) {
+            fb_opcode opcode = (fb_opcode)fb_node_at(g, n)->opcode;
+            is_found = opcode >= FB_CALL_MODULE && opcode <= FB_CALL_METHOD && may_read_attributes_only(g, n);
+        }
     return is_found;
 }
 
@@ -349,7 +364,8 @@ static void claim(search *s, fb_node node, fb_buffer *nodes) {
 static void report(search *s) {
     fb_matcher *m = s->m;
     fb_buffer nodes = {0};
-    for (fb_node n = fb_first_node(s->graph, FB_MAIN_PROGRAM); n.id && fb_matcher_goes_on(m); n = fb_next_node(s->graph, n)) {
+    for (size_t i = 0; i < s->constants.scopes.count && fb_matcher_goes_on(m); i++) {
+        fb_node n = s->constants.scopes.nodes[i];
         if (s->constants.refused[n.id].code) fb_refuse_for(m, s->constants.refused[n.id], &n, 1);
         if (!s->marks[n.id].is_folded) continue;
         nodes.size = 0;
@@ -360,6 +376,15 @@ static void report(search *s) {
     fb_buffer_free(&nodes);
 }
 
+/* For edit. */
+static bool keep_outer(fb_matcher *m, const fb_node *outer) {
+    size_t size = (size_t)fb_node_limit(m->graph) * sizeof *outer;
+    fb_node *kept = outer ? fb_arena_alloc(m->arena, size) : NULL;
+    if (kept) memcpy(kept, outer, size);
+    m->plan = kept;
+    return kept || !outer;
+}
+
 /* `maximum_growth`: by how many elements a node's weight may be larger than the weights that it is made from and that nothing
  * else needs. */
 static void match_graph(fb_matcher *m) {
@@ -368,9 +393,10 @@ static void match_graph(fb_matcher *m) {
     if (!may_have_constants(m->graph)) return;
     s.alias = fb_matcher_alias(m);
     bool ok = fb_constants_begin(&s.constants, m->graph, s.alias, m->work);
+    const fb_node *outer = s.recipes.outer = s.constants.scopes.outer;
     s.marks = calloc((size_t)fb_node_limit(m->graph) + 1, sizeof *s.marks);
     s.is_shared = ok ? calloc(fb_memory_limit(s.alias), sizeof *s.is_shared) : NULL;
-    ok = ok && s.marks && s.is_shared && find_tensor_needs(m, &s.needs) && run(&s, m->signature);
+    ok = ok && keep_outer(m, outer) && s.marks && s.is_shared && find_tensor_needs(m, outer, &s.needs) && run(&s, m->signature);
     m->failed |= !ok;
     if (ok) report(&s);
     free(s.marks);
@@ -382,13 +408,15 @@ static void match_graph(fb_matcher *m) {
 /* ---- edit ---------------------------------------------------------------------------------------------------------------- */
 
 /* The first weight on the way to `node` that has its shape; otherwise the first of all. */
-static void find_source(const fb_graph *g, fb_node node, fb_value shape, fb_node *source) {
+static void find_source(const fb_graph *g, const fb_node *outer, fb_node node, fb_value shape, fb_node *source) {
+    node = fb_captured_origin(outer, node);
     if (fb_node_at(g, node)->opcode == FB_GET_ATTR) {
         bool fits = fb_node_at(g, node)->shape.id == shape.id;
         if (!source->id || (fits && fb_node_at(g, *source)->shape.id != shape.id)) *source = node;
         return;
     }
-    for (uint32_t e = fb_input_first(g, node); e; e = fb_input_next(g, e)) find_source(g, fb_edge_input(g, e), shape, source);
+    for (uint32_t e = fb_input_first(g, node); e; e = fb_input_next(g, e))
+        find_source(g, outer, fb_edge_input(g, e), shape, source);
 }
 
 typedef struct training {
@@ -401,15 +429,17 @@ static void look_at_tensor(void *context, fb_tensor tensor) {
     t->requires_grad |= fb_tensor_at(t->graph, tensor)->requires_grad;
 }
 
-/* A get_attr node before `node` that reads the new weight. */
-static fb_node put_weight(fb_rewrite *rw, fb_node node, fb_value recipe, int version) {
+/* A get_attr node before `node` that reads the new weight. One that a program makes of what it captures is its own. */
+static fb_node put_weight(fb_rewrite *rw, const fb_node *outer, fb_node node, fb_value recipe, int version) {
     fb_graph *g = fb_rewrite_graph(rw);
     fb_node source = {0}, read = {0};
     fb_buffer name = {0};
     training trained = {.graph = g};
-    find_source(g, node, fb_node_at(g, node)->shape, &source);
+    find_source(g, outer, node, fb_node_at(g, node)->shape, &source);
     fb_value_visit_tensors(g, recipe, look_at_tensor, &trained);
     fb_module owner = fb_node_at(g, source)->module;
+    bool is_captured = fb_node_at(g, source)->program.id != fb_node_at(g, node)->program.id;
+    if (is_captured) owner = fb_put_owner(rw, owner, node);
     const char *attribute = fb_free_attribute(rw, owner, fb_text(g, fb_node_at(g, source)->attribute), &name);
     if (attribute) {
         fb_dtype dtype = (fb_dtype)fb_node_at(g, node)->dtype;
@@ -422,11 +452,11 @@ static fb_node put_weight(fb_rewrite *rw, fb_node node, fb_value recipe, int ver
 }
 
 static void edit(fb_rewrite *rw, const fb_match *match) {
-    fb_call_recipes recipes = {.rewrite = rw, .has_norms = match->pass->version > 2};
+    fb_call_recipes recipes = {.rewrite = rw, .outer = match->plan, .has_norms = match->pass->version > 2};
     fb_node last = match->nodes[match->count - 1];
     fb_value recipe;
     if (fb_recipe_of_call(&recipes, last, &recipe)) {
-        fb_node read = put_weight(rw, last, recipe, match->pass->version);
+        fb_node read = put_weight(rw, match->plan, last, recipe, match->pass->version);
         for (size_t i = 0; i < match->count; i++) fb_release_reads(rw, match->nodes[i]);
         for (size_t i = 0; i + 1 < match->count; i++) fb_erase(rw, match->nodes[i]);
         if (read.id) fb_absorb(rw, last, read);

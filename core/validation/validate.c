@@ -219,7 +219,8 @@ static fb_status begin_side(side *s, const fb_graph *graph, const unsigned char 
 /* `last` is the side that ran before it, or NULL: what that holds counts against the limit. */
 static fb_status run_side(side *s, const side *last, fb_precision precision, fb_error *error) {
     fb_eval_options options = *s->options;
-    fb_eval_hooks hooks = {s, is_wanted, give, keep, note_failure, is_looked_at};
+    fb_eval_hooks hooks = {
+        .context = s, .wanted = is_wanted, .given = give, .computed = keep, .failed = note_failure, .looks = is_looked_at};
     fb_object output;
     options.precision = precision;
     options.random_weights |= !s->sample;

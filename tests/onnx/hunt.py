@@ -50,7 +50,7 @@ class Program:
         self.draw, self.opset, self.outer = draw, opset, outer
         self.names = outer.names if outer else set()
         self.nodes, self.stored, self.values, self.functions = [], [], [], outer.functions if outer else {}
-        self.weights = []
+        self.weights, self.constants = [], []
 
     def name(self, like):
         spelled = self.draw.choice(["{}_{}", "/layer/{}/{}", "onnx::{}_{}", "{}.{}", "{} {}", "{}:{}", "é{}'\"{}", "{}__{}"])
@@ -70,7 +70,15 @@ class Program:
             self.stored.append(helper.make_tensor(name, kind, array.shape, array.flatten().tolist()))
         else:
             self.stored.append(numpy_helper.from_array(array, name))
-        return Value(name, array.shape, helper.np_dtype_to_tensor_dtype(array.dtype), True)
+        self.constants.append(Value(name, array.shape, helper.np_dtype_to_tensor_dtype(array.dtype), True))
+        return self.constants[-1]
+
+    def known(self, shape):
+        """A weight of that shape, of this program or of one around it."""
+        found = [one for one in self.constants if one.shape == shape and one.dtype == T.FLOAT]
+        if self.outer and (not found or self.draw.random() < 0.5):
+            return self.outer.known(shape)
+        return self.draw.choice(found) if found else None
 
     def node(self, op, inputs, shapes, dtypes=(), outputs=None, **attributes):
         """Appends a node; `outputs` are names, or one for each shape is made."""
@@ -297,6 +305,31 @@ class Program:
         (f,) = self.node("Cast", [i], [y.shape], to=T.FLOAT)
         self.node("Add", [x, f], [x.shape])
 
+    def computed(self, x):
+        """What is made of weights alone, often of those of a program around it."""
+        shape, numbers = (2, x.shape[-1]), np.random.default_rng(self.draw.randrange(2**31))
+        w = self.known(shape) if self.draw.random() < 0.7 else None
+        if not w or self.draw.random() < 0.2:
+            w = self.weight(numbers.standard_normal(shape).astype(F))
+        for _ in range(self.draw.randint(1, 4)):
+            rows, columns = w.shape
+            if self.draw.random() < 0.4:
+                (w,) = self.node("Transpose", [w], [(columns, rows)], perm=[1, 0])
+            elif self.draw.random() < 0.4:
+                start = self.draw.randrange(rows)
+                (w,) = self.node("Slice", [w, *map(self.ints, ([start], [rows], [0]))], [(rows - start, columns)])
+                other = self.known(shape) if columns == shape[1] else None
+                (w,) = self.node("Concat", [w, other or w], [(w.shape[0] + (other or w).shape[0], columns)], axis=0)
+            else:
+                (w,) = self.node(self.draw.choice(["Neg", "Abs", "Mul", "Add"]), [w], [w.shape])
+                if self.nodes[-1].op_type in ("Mul", "Add"):
+                    self.nodes[-1].input.append(self.nodes[-1].input[0])
+        if w.shape[1] != shape[1]:
+            (w,) = self.node("Transpose", [w], [w.shape[::-1]], perm=[1, 0])
+        (w,) = self.node("ReduceMax", [w], [()], keepdims=0) if w.shape[1] != shape[1] else self.node(
+            "Slice", [w, *map(self.ints, ([0], [1], [0]))], [(1, shape[1])])
+        self.node("Add", [x, w], [np.broadcast_shapes(x.shape, w.shape)])
+
     def both(self, x):
         same = [one for one in self.values if one.dtype == T.FLOAT and one.shape == x.shape]
         other = self.draw.choice(same) if same else x
@@ -368,13 +401,22 @@ class Program:
         self.node("Loop", [self.weight(np.int64(self.draw.choice([0, 1, 2]))), "", x], [x.shape], body=body)
 
     def function(self, x):
-        name = self.draw.choice(["Act", "Twice"])
+        name = self.draw.choice(["Act", "Twice", "Table"])
+        if name == "Table" and name not in self.functions:
+            nodes = [helper.make_node("Constant", [], ["c"], value=numpy_helper.from_array(F([[0.5, 3]]))),
+                     helper.make_node("Constant", [], ["k"]), helper.make_node("Transpose", ["c"], ["t"], perm=[1, 0]),
+                     helper.make_node("ReduceMax", ["t"], ["m"], keepdims=0), helper.make_node("Add", ["m", "k"], ["n"]),
+                     helper.make_node("Mul", ["m", "m"], ["s"]), helper.make_node("Add", ["in", "n"], ["a"]),
+                     helper.make_node("Add", ["a", "s"], ["out"])]
+            nodes[1].attribute.add(name="value_float", ref_attr_name="by", type=onnx.AttributeProto.FLOAT)
+            self.functions[name] = helper.make_function("own.nn", name, ["in"], ["out"], nodes,
+                                                        [helper.make_opsetid("", self.opset)], attributes=["by"])
         if name not in self.functions:
             nodes = [helper.make_node("Identity", ["in"], ["a"]), helper.make_node("Abs", ["a"], ["b"]),
                      helper.make_node("Add", ["b", "b" if name == "Twice" else "a"], ["out"])]
             self.functions[name] = helper.make_function("own.nn", name, ["in"], ["out"], nodes,
                                                         [helper.make_opsetid("", self.opset)])
-        self.node(name, [x], [x.shape], domain="own.nn")
+        self.node(name, [x], [x.shape], domain="own.nn", **({"by": self.draw.choice([0.5, 2.0])} if name == "Table" else {}))
 
     def again(self, x):
         """A node once more, of other names."""
@@ -395,7 +437,7 @@ class Program:
 
     STATEMENTS = [unary, unary, identity, identity, dropout, cast, transpose, reshape, sized, squeeze, flatten, pad, slice,
                   expand, slices, concats, casts, reduction, twice, chosen, requantised, tile, concat, variadic, binary, binary,
-                  buckets, both, both, matmul, softmax, split, topk, drawn, function, again, again, again]
+                  buckets, computed, computed, both, both, matmul, softmax, split, topk, drawn, function, again, again, again]
 
     def step(self, count, deeper=True):
         for _ in range(count):
@@ -790,7 +832,8 @@ class Layers(Program):
 
     STATEMENTS = [unary, Program.identity, Program.transpose, Program.reshape, Program.concat, Program.both, Program.split,
                   einsum, layer, layer, layer, beside, heads, heads, heads, wave, inverse, quotient, activation, activation,
-                  normed, normed, turned, turned, attention]
+                  normed, normed, turned, turned, attention,
+                  Program.computed, Program.computed]
 
 
 def draw_model(seed, kind=Program):
