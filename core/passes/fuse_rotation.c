@@ -10,10 +10,14 @@
  * Refused where the factor has more than half as many elements as x or no other reader, where something writes what is read in
  * between, and where not all is of one floating dtype.
  *
+ * In ONNX models of opset 23 and later it is the whole of a rotary embedding that becomes one RotaryEmbedding
+ * (core/pass/rotary.h).
+ *
  * Exactness: moves: a product has the same bits, whichever of its factors is negated, but for the sign of nan. Reversible.
  */
 #include "core/operators/spelling.h"
 #include "core/pass/build.h"
+#include "core/pass/rotary.h"
 
 typedef struct rotation {
     fb_node product, cat, negation, upper, lower, input; /* upper: the part that comes first in `cat` */
@@ -243,6 +247,23 @@ static void edit(fb_rewrite *rw, const fb_match *match) {
     fb_erase(rw, r.cat);
 }
 
+/* ---- ONNX ---------------------------------------------------------------------------------------------------------------- */
+
+static void match_onnx(fb_matcher *m) {
+    const fb_graph *g = m->graph;
+    for (fb_node n = fb_first_node(g, FB_MAIN_PROGRAM); n.id && fb_matcher_goes_on(m); n = fb_next_node(g, n)) {
+        fb_rotary r;
+        if (!fb_rotary_at(g, n, &r)) continue;
+        fb_obstacle obstacle = fb_rotary_obstacle(m, &r);
+        if (obstacle.code) fb_refuse_for(m, obstacle, &n, 1);
+        else if (!fb_refuse_too_old(m, n, FB_MADE_ROTARY)) fb_match_found_as(m, &r, sizeof r);
+    }
+}
+
+static void edit_onnx(fb_rewrite *rw, const fb_match *match) {
+    fb_build_rotary(rw, match->data);
+}
+
 /* Version 1 knew slices alone, of which the second is negated. */
 #define FUSE_ROTATION(number, before)                                                                                          \
     {                                                                                                                          \
@@ -250,7 +271,8 @@ static void edit(fb_rewrite *rw, const fb_match *match) {
         .summary = "Replaces slice, negate and concatenate in rotary embeddings with one `roll`; the minus sign moves into "   \
                    "the factor.",                                                                                              \
         .parameters = FB_NO_PARAMETERS, .exactness = FB_MOVES, .gain = FB_GAIN_SAME, .reversible = true,                       \
-        .preserves_computation = true, .match = match, .edit = edit,                                                           \
+        .preserves_computation = true, .reads_onnx = true, .match = match, .edit = edit, .match_onnx = match_onnx,             \
+        .edit_onnx = edit_onnx,                                                                                                \
     }
 
 static const fb_pass version_1 = FUSE_ROTATION(1, NULL);

@@ -31,8 +31,8 @@ CLEANUP = ["RemoveNoOps", "EliminateCommonSubexpressions", "EliminateDeadCode"]
 # Of these as well every bit stays: they move numbers, or compute those that are the same everywhere.
 FOLDS = ["InlinePrograms", *CLEANUP[:2], "FoldShapes", "EvaluateConstants", "MergeConsecutiveCalls", "MergeViews", CLEANUP[2]]
 FUSIONS = ["ChangeEinsumToMatMul", "FuseAttention", "MoveTransposes", "FoldConstants", "ChangeMulByInverseToTrueDiv",
-           "FoldNormIntoLinear", "FuseNorm", "FuseActivation", "ChangeTrueDivToMulByInverse", "FoldPad", "FuseBatchNorm",
-           "FuseLinear", "FoldScaleIntoLinear", "MergeLinears", "MergeConsecutiveLinears", "MergeConvolutions", "PackLinear",
+           "FuseRotation", "FoldNormIntoLinear", "FuseNorm", "FuseActivation", "ChangeTrueDivToMulByInverse", "FoldPad",
+           "FuseBatchNorm", "FuseLinear", "FoldScaleIntoLinear", "MergeLinears", "MergeConsecutiveLinears", "MergeConvolutions", "PackLinear",
            "UnpackLinear", *CLEANUP]
 RAISE = ["RaiseOpset"]
 RANDOM = {"RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Bernoulli", "Multinomial"}
@@ -806,6 +806,40 @@ class Layers(Program):
         if self.draw.random() < 0.1:
             self.unary(weights)
 
+    def rotary(self, x):
+        """A rotary embedding, or nearly: of halves or of neighbours."""
+        if self.opset < 13:
+            return
+        x = self.with_rank(x, 4)
+        b, h, rows, size = x.shape
+        if size != 4:
+            x = self.with_rank(self.node("Reshape", [x, self.ints((b * h * rows * size,))], [(b * h * rows * size,)])[0], 4)
+            b, h, rows, size = x.shape
+            x = self.node("Expand", [x, self.ints((b, h, rows, 4))], [(b, h, rows, 4)])[0]
+            size = 4
+        angles = np.random.default_rng(rows).uniform(0, 6, (b, 1, rows, size // 2)).astype(F)
+        is_near, form = self.draw.random() < 0.2, self.draw.choice(["rotated", "rotated", "halves", "neighbours"])
+        if form == "rotated":
+            angles = np.concatenate([angles, angles + F(is_near)], -1)
+        cos, sin = self.node("Cos", [self.weight(angles)], [angles.shape])[0], self.weight(np.sin(angles))
+        cuts = [(0, 2**62, 2), (1, 2**62, 2)] if form == "neighbours" else [(0, 2, 1), (2, 2**62, 1)]
+        halves = [self.node("Slice", [x, *(self.ints([one]) for one in (start, end, 3, step))], [(b, h, rows, 2)])[0]
+                  for start, end, step in cuts]
+        low, high = halves if self.draw.random() < 0.85 else halves[::-1]
+        if form == "rotated":
+            negated = self.node("Neg", [high], [high.shape])[0]
+            turned = self.node("Concat", [negated, low], [x.shape], axis=self.draw.choice([-1, 3]))[0]
+            self.both_ways("Add", self.both_ways("Mul", x, cos), self.both_ways("Mul", turned, sin))
+            return
+        first = self.same("Sub", self.both_ways("Mul", low, cos), self.both_ways("Mul", high, sin))
+        second = self.both_ways("Add", self.both_ways("Mul", high, cos), self.both_ways("Mul", low, sin))
+        if form == "halves":
+            self.node("Concat", [first, second], [x.shape], axis=-1)
+            return
+        both = [self.node("Unsqueeze", [one, self.ints([4])], [(*one.shape, 1)])[0] for one in (first, second)]
+        pairs = self.node("Concat", both, [(*first.shape, 2)], axis=-1)[0]
+        self.node("Reshape", [pairs, self.ints(x.shape)], [x.shape])
+
     def einsum(self, x):
         """A product by labels: mostly one of matrices, in any order of axes."""
         if self.opset < 12 or not 2 <= len(x.shape) <= 4:
@@ -832,7 +866,7 @@ class Layers(Program):
 
     STATEMENTS = [unary, Program.identity, Program.transpose, Program.reshape, Program.concat, Program.both, Program.split,
                   einsum, layer, layer, layer, beside, heads, heads, heads, wave, inverse, quotient, activation, activation,
-                  normed, normed, turned, turned, attention,
+                  normed, normed, turned, turned, attention, rotary,
                   Program.computed, Program.computed]
 
 
