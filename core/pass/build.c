@@ -105,6 +105,7 @@ fb_value fb_part_args(fb_graph *g, fb_node like, fb_value x, int64_t dim, int be
 enum {
     DEQUANTIZE_HAS_AXIS = 13,
     DEQUANTIZE_GIVES_HALF = 19,
+    DEQUANTIZE_HAS_BLOCKS = 21,
     PADS_ARE_AN_INPUT = 11,
     GEMM_NEEDS_NO_BIAS = 11,
     SPLIT_SIZES_ARE_AN_INPUT = 13,
@@ -258,8 +259,10 @@ bool fb_dequantize_takes_vector(const fb_graph *g) {
     return fb_graph_is_onnx(g);
 }
 
-fb_obstacle fb_dequantize_obstacle(const fb_graph *g, fb_dtype dtype) {
+fb_obstacle fb_dequantize_obstacle(const fb_graph *g, fb_dtype dtype, int64_t block) {
     if (!fb_graph_is_onnx(g)) return FB_NO_OBSTACLE;
+    if (block && fb_graph_opset(g) < DEQUANTIZE_HAS_BLOCKS)
+        return (fb_obstacle){"opset-too-old", "at the model's opset DequantizeLinear has no scale for each block"};
     if (dtype == FB_FLOAT64) return (fb_obstacle){"unsupported-dtype", "DequantizeLinear gives no float64"};
     return fb_graph_opset(g) < (dtype == FB_FLOAT32 ? DEQUANTIZE_HAS_AXIS : DEQUANTIZE_GIVES_HALF)
                ? (fb_obstacle){"opset-too-old",
@@ -267,11 +270,13 @@ fb_obstacle fb_dequantize_obstacle(const fb_graph *g, fb_dtype dtype) {
                : FB_NO_OBSTACLE;
 }
 
-fb_value fb_build_dequantized(fb_rewrite *rw, fb_node before, fb_value integers, fb_value scale, int axis, fb_value shape) {
+fb_value fb_build_dequantized(fb_rewrite *rw, fb_node before, fb_value integers, fb_value scale, int axis, int64_t block,
+                              fb_value shape) {
     fb_graph *g = fb_rewrite_graph(rw);
     fb_value args = FB_ARGS(g, integers, scale);
     if (!fb_dequantize_takes_vector(g)) return fb_make_node(g, fb_build(rw, before, FB_MADE_MUL, args, (fb_value){0}));
     fb_value kwargs = fb_map_with(g, FB_VALUE_EMPTY_MAP, "axis", fb_make_int(g, axis));
+    if (block) kwargs = fb_map_with(g, kwargs, "block_size", fb_make_int(g, block));
     fb_node made = fb_build(rw, before, FB_MADE_DEQUANTIZE, args, kwargs);
     if (made.id) fb_set_result_type(rw, made, shape, (fb_dtype)fb_node_at(g, fb_value_node(g, scale))->dtype);
     return fb_make_node(g, made);

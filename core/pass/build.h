@@ -54,11 +54,13 @@ fb_new_linear fb_linear_call(fb_graph *graph, fb_value x, fb_value weight, fb_va
 void fb_build_wide_linear(fb_rewrite *rewrite, fb_node node, fb_value x, fb_value weight, fb_value bias);
 
 /* The weight that integers and one scale for each index of `axis` make, before `before`: `scale` has one dimension where
- * fb_dequantize_takes_vector. */
-fb_value fb_build_dequantized(fb_rewrite *rewrite, fb_node before, fb_value integers, fb_value scale, int axis, fb_value shape);
+ * fb_dequantize_takes_vector. There it may as well have one for each block of so many indices, beside all of other axes; 0: no
+ * blocks. */
+fb_value fb_build_dequantized(fb_rewrite *rewrite, fb_node before, fb_value integers, fb_value scale, int axis, int64_t block,
+                              fb_value shape);
 bool fb_dequantize_takes_vector(const fb_graph *graph);
 /* Why a weight of that dtype can't be kept so: "opset-too-old", "unsupported-dtype". */
-fb_obstacle fb_dequantize_obstacle(const fb_graph *graph, fb_dtype dtype);
+fb_obstacle fb_dequantize_obstacle(const fb_graph *graph, fb_dtype dtype, int64_t block);
 
 /* Does the dialect have the operator, and the model's opset not? */
 bool fb_lacks_operator(const fb_graph *graph, fb_node like, fb_made made);

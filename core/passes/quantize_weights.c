@@ -7,7 +7,8 @@
  *     s = max |W| of the channel / 127          q = W / s, rounded to int8
  *
  * q is a buffer, s is a parameter. In ONNX DequantizeLinear makes the weight, from opset 13 on, of float16 and bfloat16 from 19
- * on; in 8 bits alone. There `keep` names weights, and operators as ONNX does.
+ * on; in 8 bits alone. There `keep` names weights, and operators as ONNX does; and `block_size` gives Linears one scale for
+ * each block of so many inputs, from opset 21 on.
  *
  * What is stored, downloaded and kept in memory is a quarter of float32, or half of float16. PyTorch computes in the weight's
  * dtype as before: it makes W again at every call, which takes time. Both are made once, from the weight, in recipes; s has the
@@ -41,7 +42,8 @@
  * Refused: weights that something else has too ("shared-weight": it would still need them), that are not floating
  * ("unsupported-dtype"), that have one number for each channel or none ("saves-nothing"), in training mode, and transposed
  * convolutions in groups ("grouped"). In 4 bits: convolutions ("not-linear"), and Linears whose inputs are not a multiple of
- * `group_size` ("group-size"). `group_size` without `bits` 4 has no effect ("unused-parameter").
+ * `group_size` ("group-size"), as in blocks; convolutions have none. `group_size` without `bits` 4, and `block_size` in a graph
+ * of PyTorch, have no effect ("unused-parameter").
  * Exactness: changes. Not reversible: roll back to get the weights' own bytes.
  */
 #include <stdlib.h>
@@ -61,6 +63,11 @@ static int64_t group_size_of(const json_t *params) {
     const json_t *size = json_object_get(params, "group_size");
     if (json_integer_value(json_object_get(params, "bits")) != 4) return 0;
     return size ? json_integer_value(size) : USUAL_GROUP_SIZE;
+}
+
+/* The same of ONNX's DequantizeLinear, in 8 bits. */
+static int64_t block_size_of(const fb_graph *g, const json_t *params) {
+    return fb_dequantize_takes_vector(g) ? json_integer_value(json_object_get(params, "block_size")) : 0;
 }
 
 /* A Linear with larger weights gains, if it gets as few rows. Measured with one thread on PyTorch 2.13, AVX-512. */
@@ -97,8 +104,8 @@ static bool is_to_be_packed(fb_graph *g, const fb_usage *usage, const json_t *pa
 typedef struct search {
     fb_matcher *m;
     fb_keep keep;
-    int64_t group_size;
-    uint32_t *holders; /* by tensor: modules' attributes that it is, and nodes that read it by get_attr */
+    int64_t group_size, block_size; /* 0: none */
+    uint32_t *holders;              /* by tensor: modules' attributes that it is, and nodes that read it by get_attr */
 } search;
 
 static void count_holder(void *context, fb_tensor tensor) {
@@ -126,9 +133,9 @@ static int channels_of(const fb_host *host) {
 }
 
 /* int8 and the scales take fewer bytes than the weight. In groups they do if there is anything. */
-static bool saves_bytes(const fb_graph *g, const fb_host *host, int64_t group_size) {
+static bool saves_bytes(const fb_graph *g, const fb_host *host, bool is_grouped) {
     fb_value shape = fb_tensor_at(g, host->layer.weight)->shape;
-    if (group_size) return host->inputs > 0 && host->outputs > 0;
+    if (is_grouped) return host->inputs > 0 && host->outputs > 0;
     int64_t size = (int64_t)fb_dtype_size(host->dtype), channels = fb_shape_size(g, shape, channels_of(host)), each = 1;
     for (int i = 0; i < fb_shape_rank(g, shape); i++) each *= i == channels_of(host) ? 1 : fb_shape_size(g, shape, i);
     return channels > 0 && each * (size - 1) > size;
@@ -157,12 +164,15 @@ static fb_obstacle obstacle_of(const search *s, const fb_host *host) {
         return (fb_obstacle){"shared-weight", "something else reads the weight too, and would still need it as it is"};
     if (s->group_size && fb_dequantize_takes_vector(g))
         return (fb_obstacle){"unsupported-form", "the weights of an ONNX model are kept in 8 bits alone"};
-    fb_obstacle form = fb_dequantize_obstacle(g, host->dtype);
+    fb_obstacle form = fb_dequantize_obstacle(g, host->dtype, s->block_size);
     if (form.code) return form;
     if (s->group_size && !host->is_linear) return (fb_obstacle){"not-linear", "4 bits are for the weights of Linears"};
+    if (s->block_size && !host->is_linear) return (fb_obstacle){"not-linear", "blocks are for the weights of Linears"};
     if (s->group_size && host->inputs % s->group_size != 0)
         return (fb_obstacle){"group-size", "the number of its inputs is not a multiple of group_size"};
-    if (!saves_bytes(g, host, s->group_size))
+    if (s->block_size && host->inputs % s->block_size != 0)
+        return (fb_obstacle){"group-size", "the number of its inputs is not a multiple of block_size"};
+    if (!saves_bytes(g, host, s->group_size || s->block_size))
         return (fb_obstacle){"saves-nothing", "the scales are as large as what int8 saves"};
     if (!host->is_linear && host->conv.is_transposed && host->conv.groups != 1)
         return (fb_obstacle){"grouped", "the groups of a transposed convolution share the dimension of its output channels"};
@@ -189,11 +199,14 @@ static void look_at(search *s, fb_node n) {
 static void match_graph(fb_matcher *m) {
     search s = {.m = m,
                 .group_size = group_size_of(m->params),
+                .block_size = block_size_of(m->graph, m->params),
                 .holders = calloc((size_t)fb_tensor_limit(m->graph) + 1, sizeof *s.holders)};
     m->failed |= !fb_keep_begin(&s.keep, m->params) || !s.holders;
     if (!m->failed) count_holders(&s);
     if (!s.group_size && json_object_get(m->params, "group_size"))
         fb_refuse(m, "unused-parameter", NULL, 0, "group_size is for 4 bits");
+    if (!s.block_size && json_object_get(m->params, "block_size"))
+        fb_refuse(m, "unused-parameter", NULL, 0, "block_size is for ONNX models");
     for (fb_node n = fb_first_node(m->graph, FB_MAIN_PROGRAM); n.id && fb_matcher_goes_on(m); n = fb_next_node(m->graph, n))
         look_at(&s, n);
     if (!m->failed) fb_refuse_unused_keeps(&s.keep, m);
@@ -326,9 +339,31 @@ static fb_node put_channels(fb_rewrite *rw, const fb_match *match, const fb_host
     fb_node scale_read = put(rw, match, layer, owner, "weight_scale", recipe, host->dtype, &scale);
     fb_value beside = fb_recipe_tensor(g, scale);
     fb_node read = put_int8(rw, match, layer, owner, is_vector ? spread(g, host, beside) : beside);
-    fb_value made = fb_build_dequantized(rw, layer->module.id ? layer->call : layer->origin, fb_make_node(g, read),
-                                         fb_make_node(g, scale_read), channels_of(host), fb_tensor_at(g, layer->weight)->shape);
+    fb_value made =
+        fb_build_dequantized(rw, layer->module.id ? layer->call : layer->origin, fb_make_node(g, read),
+                             fb_make_node(g, scale_read), channels_of(host), 0, fb_tensor_at(g, layer->weight)->shape);
     return fb_value_node(g, made);
+}
+
+/* The same with one scale for each block of inputs. */
+static fb_node put_blocks(fb_rewrite *rw, const fb_match *match, const fb_host *host, fb_module owner, int64_t block) {
+    fb_graph *g = fb_rewrite_graph(rw);
+    const fb_layer *layer = &host->layer;
+    grouped to = in_groups(host, block);
+    int axis = host->linear.is_packed ? 0 : 1;
+    fb_value shape = fb_tensor_at(g, layer->weight)->shape;
+    int64_t sizes[2] = {fb_shape_size(g, shape, 0), fb_shape_size(g, shape, 1)}, scales[2] = {sizes[0], sizes[1]};
+    fb_tensor scale, numbers;
+    scales[axis] /= block;
+    fb_value weight = fb_recipe_reshape(g, fb_recipe_tensor(g, layer->weight), to.sizes, 3);
+    fb_value largest = fb_recipe_div(g, fb_recipe_absmax(g, weight, (int64_t[]){to.axis}, 1), number(g, 127));
+    fb_value recipe = fb_recipe_reshape(g, largest, scales, 2);
+    fb_node scale_read = put(rw, match, layer, owner, "weight_scale", recipe, host->dtype, &scale);
+    to.sizes[to.axis] = 1;
+    recipe = fb_recipe_div(g, weight, fb_recipe_reshape(g, fb_recipe_tensor(g, scale), to.sizes, 3));
+    fb_node read = put(rw, match, layer, owner, "weight_int8", fb_recipe_reshape(g, recipe, sizes, 2), FB_INT8, &numbers);
+    return fb_value_node(
+        g, fb_build_dequantized(rw, layer->origin, fb_make_node(g, read), fb_make_node(g, scale_read), axis, block, shape));
 }
 
 /* ---- packed ---- */
@@ -392,7 +427,8 @@ static void pack_call(fb_rewrite *rw, const fb_host *host, fb_node call, fb_node
 }
 
 static fb_node put_weight(fb_rewrite *rw, const fb_match *match, const fb_host *host, fb_module owner) {
-    int64_t group_size = group_size_of(match->params);
+    int64_t group_size = group_size_of(match->params), block_size = block_size_of(fb_rewrite_graph(rw), match->params);
+    if (block_size) return put_blocks(rw, match, host, owner, block_size);
     return group_size ? put_groups(rw, match, host, owner, group_size) : put_channels(rw, match, host, owner);
 }
 
@@ -475,7 +511,9 @@ static void edit(fb_rewrite *rw, const fb_match *match) {
         .parameters =                                                                                                          \
             "{\"additionalProperties\":false,\"properties\":{"                                                                 \
             "\"bits\":{\"default\":8,\"description\":\"how many each number of a weight takes\",\"enum\":[4,8],\"type\":"      \
-            "\"integer\"},\"form\":{\"description\":\"of Linears in 8 bits: portable makes the weight again at every call, "   \
+            "\"integer\"},\"block_size\":{\"description\":\"of ONNX models: how many inputs of a Linear have a scale in "      \
+            "common; without it, all\",\"enum\":[16,32,64,128,256],\"type\":\"integer\"},\"form\":{\"description\":\"of "      \
+            "Linears in 8 bits: portable makes the weight again at every call, "                                               \
             "packed computes from int8 in bfloat16; by default what is faster for `tokens`\",\"enum\":[\"portable\","          \
             "\"packed\"],\"type\":\"string\"},"                                                                                \
             "\"group_size\":{\"default\":128,\"description\":\"with 4 bits: how many inputs have a scale in common\","         \

@@ -404,8 +404,39 @@ def test_quantized_numbers(shared):
     assert bytes_of == (127, -64, 64, 127, -32, 19)
 
 
+WIDE = weight("v", 64, 3)
+
+
+@pytest.mark.parametrize("nodes, weights, shape", [
+    ([node("MatMul", "x v", "y")], [WIDE], (2, 5, 64)), ([node("Gemm", "x v", "y", real("alpha", 0.5))], [WIDE], (5, 64)),
+    ([node("Gemm", "x v", "y", integer("transB", 1))], [weight("v", 3, 64)], (5, 64))])
+@pytest.mark.parametrize("block", [16, 32, 64])
+def test_blocks_of_inputs_have_a_scale_each(shared, nodes, weights, shape, block):
+    data = made_of(graph(nodes, [value("x", shape=shape)], [unshaped("y")], weights), opset=21)
+    (left, _), found, made = changed(shared, data, "QuantizeWeights", block_size=block)
+    assert left == [STORED, left[1]] and found["verdict"] == "evaluated" and found["outputs"][0]["max_absolute"] != 0, found
+    attributes = {part(one, 1)[0]: part(one, 3) for one in part(part(made, 7, 1)[0], 5)}
+    assert attributes[b"block_size"] == [block] and attributes[b"axis"] == [1 if b"transB" in data else 0]
+    scales = next(one for one in part(made, 7, 5) if part(one, 2) == [1])
+    count = 64 // block
+    assert part(scales, 1) == ([3, count] if b"transB" in data else [count, 3])
+    rows = struct.unpack("<192f", part(weights[0], 9)[0])
+    columns = [rows[64 * i:64 * i + 64] if b"transB" in data else rows[i::3] for i in range(3)]
+    largest = [max(map(abs, column[at:at + block])) / 127 for column in columns for at in range(0, 64, block)]
+    assert sorted(struct.unpack(f"<{3 * count}f", part(scales, 9)[0])) == pytest.approx(sorted(largest), rel=1e-6)
+
+
+def test_blocks_of_a_convolution_or_of_uneven_inputs(shared):
+    product = graph([node("MatMul", "x v", "y")], [value("x", shape=(5, 60))], [unshaped("y")], [weight("v", 60, 3)])
+    data = made_of(product, opset=21)
+    assert changed(shared, data, "QuantizeWeights", block_size=16)[0] == (["MatMul"], {"group-size"})
+    data = made_of(graph([node("Conv", "x k", "y")], [X4], [unshaped("y")], [KERNEL]), opset=21)
+    assert changed(shared, data, "QuantizeWeights", block_size=16)[0] == (["Conv"], {"not-linear"})
+
+
 @pytest.mark.parametrize("opset, params, reason", [
-    (12, {}, "opset-too-old"), (17, {"bits": 4, "group_size": 32}, "unsupported-form"), (17, {"keep": ["w"]}, None),
+    (12, {}, "opset-too-old"), (20, {"block_size": 16}, "opset-too-old"),
+    (17, {"bits": 4, "group_size": 32}, "unsupported-form"), (17, {"keep": ["w"]}, None),
     (17, {"keep": ["Gemm"]}, None), (17, {"keep": ["Conv"]}, "keeps-nothing")])
 def test_weights_that_are_not_quantized(shared, opset, params, reason):
     data = made_of(graph([node("Gemm", "x w s", "y")], [X2], [unshaped("y")], [W, STATISTICS[0]]), opset=opset)

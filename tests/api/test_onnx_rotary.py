@@ -1,7 +1,6 @@
 """FuseRotation of ONNX models: what becomes RotaryEmbedding, and what must stay."""
 
 import math
-import struct
 
 import pytest
 from test_onnx_changed import part, value

@@ -452,15 +452,17 @@ class QuantizeWeights(_Pass):
     """Keeps the weights of Linears and convolutions as int8, with one scale for each output channel; with `bits` 4 those of
     Linears in 4 bits, with one scale for every `group_size` inputs (128, 64 or 32). With `form` "packed", or with `tokens` of 8
     rows or fewer and over a million weights, Linears are computed from int8 in bfloat16; "portable" makes the weight again at
-    every call. `keep` names modules and operators that stay as they are."""
+    every call. In ONNX models Linears have one scale for every `block_size` inputs (16 to 256), if that is given. `keep` names
+    modules and operators that stay as they are."""
 
     preserves_computation = False
 
     def __init__(
-        self, *, bits: int | None = None, form: str | None = None, group_size: int | None = None,
-        keep: Sequence[str] | None = None, tokens: int | None = None
+        self, *, bits: int | None = None, block_size: int | None = None, form: str | None = None,
+        group_size: int | None = None, keep: Sequence[str] | None = None, tokens: int | None = None
     ) -> None:
-        self._set(bits=bits, form=form, group_size=group_size, keep=None if keep is None else list(keep), tokens=tokens)
+        self._set(bits=bits, block_size=block_size, form=form, group_size=group_size,
+                  keep=None if keep is None else list(keep), tokens=tokens)
 
 
 class RecordTypes(_ReversiblePass):
