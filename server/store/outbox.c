@@ -498,7 +498,7 @@ static fb_status write_trim(fb_connection *connection, void *argument, fb_totals
 fb_status fb_store_trim_deliveries(fb_store *store, int64_t delivered_before, int64_t parked_before, size_t *count,
                                    fb_error *error) {
     trim work = {.delivered_before = delivered_before, .parked_before = parked_before};
-    fb_status status = fb_writer_run(&store->writer, write_trim, &work, error);
+    fb_status status = fb_writer_make_room(&store->writer, write_trim, NULL, &work, error);
     if (!status) *count = work.count;
     return status;
 }
