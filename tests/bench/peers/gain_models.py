@@ -11,6 +11,9 @@ DECODER = SMALL | {"num_key_value_heads": 8, "use_cache": False}
 EAGER = {"attn_implementation": "eager"}
 
 
+CACHED = 128  # tokens that a decoder has in its cache when it gets one more
+
+
 @dataclass(frozen=True)
 class Subject:
     """`kind`: what it takes: "text", "pair" (also for a decoder), "image", "audio"."""
@@ -18,6 +21,19 @@ class Subject:
     architecture: str
     config: dict[str, Any] = field(default_factory=dict)
     kind: str = "text"
+
+    @property
+    def is_decoder(self) -> bool:
+        return self.architecture.endswith(("ForCausalLM", "LMHeadModel"))
+
+
+@dataclass(frozen=True)
+class Shape:
+    """An image has no tokens; the tokens of audio are samples."""
+
+    batch: int
+    tokens: int = 0
+    cached: int = 0
 
 
 SUBJECTS = {
@@ -76,6 +92,10 @@ SUBJECTS = {
 }
 
 
+# Beside which the compilers are measured: minutes for each of their programs.
+WITH_COMPILERS = {"bert-base", "gpt2", "llama", "qwen2", "t5-small", "vit-base", "swin-tiny", "resnet-18", "resnet-50",
+                  "mobilenet-v2", "efficientnet-b0", "levit-128s"}
+
 CLEAN = ["MergeViews", "RemoveNoOps", "EliminateCommonSubexpressions", "EliminateDeadCode"]
 # Models in which they find much.
 PASSES = {
@@ -127,23 +147,54 @@ def gather_statistics(model: Any) -> None:
         model.train()(pixel_values=torch.randn(4, 3, 224, 224))
 
 
-def shapes(name: str, is_short: bool) -> list[tuple[int, int]]:
-    """(batch, tokens); an image has no tokens."""
-    if SUBJECTS[name].kind == "image":
-        return [(1, 0)] if is_short else [(1, 0), (16, 0)]
-    if SUBJECTS[name].kind == "audio":
-        return [(1, 16000)]
-    return [(1, 1), (1, 128)] if is_short else [(1, 1), (1, 128), (1, 512), (16, 128)]
+def shapes(name: str, is_short: bool) -> list[Shape]:
+    """Batch 1 and 16; of a decoder a prompt, and one token behind a cache."""
+    subject = SUBJECTS[name]
+    if subject.kind == "audio":
+        return [Shape(1, 16000)]
+    sizes = [0] if subject.kind == "image" else [128]
+    found = [Shape(batch, size) for batch in (1, 16) for size in sizes]
+    if subject.is_decoder:
+        found += [Shape(batch, 1, CACHED) for batch in (1, 16)]
+    return [shape for shape in found if shape.batch == 1] if is_short else found
 
 
-def inputs(name: str, batch: int, tokens: int) -> dict[str, Any]:
+def inputs(name: str, shape: Shape, model: Any) -> dict[str, Any]:
     import torch
 
     torch.manual_seed(21)
     kind = SUBJECTS[name].kind
     if kind == "image":
-        return {"pixel_values": torch.randn(batch, 3, 224, 224)}
+        return {"pixel_values": torch.randn(shape.batch, 3, 224, 224)}
     if kind == "audio":
-        return {"input_values": torch.randn(batch, tokens)}
-    words = torch.randint(3, 1000, (batch, tokens))
-    return {"input_ids": words} | ({"decoder_input_ids": words} if kind == "pair" else {})
+        return {"input_values": torch.randn(shape.batch, shape.tokens)}
+    words = torch.randint(3, 1000, (shape.batch, shape.tokens))
+    cache = {"past": cache_of(model.config, shape)} if shape.cached else {}
+    return {"input_ids": words} | ({"decoder_input_ids": words} if kind == "pair" else {}) | cache
+
+
+def cache_of(config: Any, shape: Shape) -> list[Any]:
+    """Keys and values of each layer, one after the other."""
+    import torch
+
+    heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
+    width = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+    return [torch.randn(shape.batch, heads, shape.cached, width) for _ in range(2 * config.num_hidden_layers)]
+
+
+def decoding(model: Any) -> Any:
+    """The model as it gives one token more, with its cache as tensors that come in and go out."""
+    import torch
+    from transformers import DynamicCache
+
+    class Decoding(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.model = model
+
+        def forward(self, input_ids: Any, past: list[Any]) -> tuple[Any, ...]:
+            cache = DynamicCache.from_legacy_cache(tuple(zip(past[::2], past[1::2])))
+            made = self.model(input_ids=input_ids, past_key_values=cache, use_cache=True)
+            return (made.logits, *(tensor for layer in made.past_key_values.to_legacy_cache() for tensor in layer))
+
+    return Decoding().eval()
