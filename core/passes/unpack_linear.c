@@ -7,6 +7,9 @@
  * decompositions make it; and MatMul. A Gemm must have no factors.
  *
  * The first reshape must keep the last dimension (in_features). The second must restore the other dimensions, as recorded.
+ * Left alone where it would be slower: on fewer than four rows, unless the weight has more inputs than outputs. On more rows
+ * neither is faster as a rule.
+ *
  * Nothing else may read the result of addmm. The first reshape is removed if nothing else reads it. Nothing may write the
  * weight or bias, and nothing may write the input after the first reshape. Exactness: moves (the weight is transposed; the
  * product may sum in another order). Reversible.
@@ -45,6 +48,14 @@ static bool keeps_leading_dimensions(const fb_graph *g, const surroundings *s) {
            fb_shape_size(g, fb_node_at(g, s->before.node)->shape, 1) == s->linear.in_features;
 }
 
+/* PyTorch 2.13 on a CPU multiplies few rows by a packed weight faster than by its transpose, and by a tall one the other way
+ * round. docs/performance.md has the measurement. */
+static bool is_slower(const fb_graph *g, const surroundings *s) {
+    int64_t rows = fb_shape_size(g, fb_node_at(g, s->before.node)->shape, 0);
+    bool has_few_rows = rows >= 0 && rows < 4;
+    return !fb_graph_is_onnx(g) && has_few_rows && s->linear.is_packed && s->linear.in_features <= s->linear.out_features;
+}
+
 static void match(fb_matcher *m, fb_node n) {
     const fb_graph *g = m->graph;
     surroundings s;
@@ -61,6 +72,9 @@ static void match(fb_matcher *m, fb_node n) {
     else if (obstacle.code) fb_refuse_for(m, obstacle, &n, 1);
     else if (fb_mutated_between(alias, s.before.node, from, to) || fb_mutated_between(alias, s.before.input, from, to))
         fb_refuse_node(m, "input-mutated", n, "what it reads is written in place after the reshape before it");
+    else if (m->report->pass->version >= 2 && is_slower(g, &s))
+        fb_refuse_node(m, "more-work", n,
+                       "on fewer than four rows addmm is faster, as its weight has no more inputs than outputs");
     else fb_match_found(m, &n, 1);
 }
 
@@ -97,16 +111,14 @@ static void edit(fb_rewrite *rw, const fb_match *match) {
     fb_mark(rw, n);
 }
 
-const fb_pass fb_unpack_linear = {
-    .name = "UnpackLinear",
-    .version = 1,
-    .summary = "Replaces a packed Linear (`addmm`) between two reshapes with a Linear on any number of dimensions.",
-    .parameters = FB_NO_PARAMETERS,
-    .exactness = FB_MOVES,
-    .gain = FB_GAIN_FEWER_NODES,
-    .reversible = true,
-    .preserves_computation = true,
-    .reads_onnx = true,
-    .match = match,
-    .edit = edit,
-};
+/* Version 1 knew nothing of time. */
+#define UNPACK_LINEAR(number, before)                                                                                          \
+    {                                                                                                                          \
+        .name = "UnpackLinear", .version = number, .earlier = before,                                                          \
+        .summary = "Replaces a packed Linear (`addmm`) between two reshapes with a Linear on any number of dimensions.",       \
+        .parameters = FB_NO_PARAMETERS, .exactness = FB_MOVES, .gain = FB_GAIN_FEWER_NODES, .reversible = true,                \
+        .preserves_computation = true, .reads_onnx = true, .match = match, .edit = edit,                                       \
+    }
+
+static const fb_pass version_1 = UNPACK_LINEAR(1, NULL);
+const fb_pass fb_unpack_linear = UNPACK_LINEAR(2, &version_1);

@@ -173,7 +173,8 @@ DEFAULTS = {"minimum_gain": 1, "gradients": False, "exactness": "moves", "maximu
 
 
 _SECOND = ("ChangeTrueDivToMulByInverse", "ConvertPrecision", "FoldNormIntoLinear", "FoldPad", "FuseBatchNorm",
-           "FuseBatchNorm1dInLinear", "FuseBatchNorm2dInConv2d", "FuseRotation", "QuantizeWeights", "ReplaceActivation")
+           "FuseBatchNorm1dInLinear", "FuseBatchNorm2dInConv2d", "FuseRotation", "QuantizeWeights", "ReplaceActivation",
+           "UnpackLinear")
 VERSIONS = {  # of the passes that are not in their first
     **dict.fromkeys(_SECOND, 2), "ChannelsLast": 3, "FoldConstants": 3, "FuseAttention": 3
 }
