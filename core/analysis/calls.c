@@ -99,6 +99,7 @@ static bool takes(const char *type, const seen_call *call, fb_value value) {
     case 'B': return takes_items("b", call, value);
     case 'L': return takes_items("T", call, value);
     case 'O': return takes_items("?T", call, value);
+    case 'E': return takes_items("?S", call, value);
     case 'n': return is_number(kind) || takes_items("?n", call, value);
     case 'x': return kind != FB_NONE;
     case 'a': return true;

@@ -855,7 +855,7 @@ static bool shape_transposed_convolution(const fb_shape_call *call, fb_type *out
     return true;
 }
 
-/* aten.convolution: the number of dimensions is the weight's, and an argument says whether it is transposed. */
+/* aten.convolution: the number of dimensions is the weight's, and an argument may say that it is transposed. */
 static bool shape_any_convolution(const fb_shape_call *call, fb_type *out) {
     static const fb_op plain[] = {FB_OP_CONV1D, FB_OP_CONV2D, FB_OP_CONV3D};
     static const fb_op transposed[] = {FB_OP_CONV_TRANSPOSE1D, FB_OP_CONV_TRANSPOSE2D, FB_OP_CONV_TRANSPOSE3D};
@@ -868,7 +868,7 @@ static bool shape_any_convolution(const fb_shape_call *call, fb_type *out) {
     fb_shape_call now = *call;
     now.op = (kind == FB_TRUE ? transposed : plain)[spatial];
     if (kind == FB_TRUE) return shape_transposed_convolution(&now, out);
-    return kind == FB_FALSE && shape_convolution(&now, out);
+    return (!flag.id || kind == FB_FALSE) && shape_convolution(&now, out);
 }
 
 /* ---- pooling --------------------------------------------------------------------------------------------------------- */

@@ -284,8 +284,7 @@ enum { UNSAID = 0, POSITIONAL = 1, KEYWORD = 2 };
 /* PyTorch's name of an overload's parameter at a place, from calls.def: NULL when nothing is known of the operator. Then
  * whether it must be given, and precedes the parameters by name only. */
 static const char *parameters_of(const char *target) {
-    if (!fb_is_spelled(target, FB_ATEN)) return NULL;
-    const char *name = target + strlen(FB_ATEN), *dot = strchr(name, '.');
+    const char *name = fb_registered_name(target), *dot = name ? strrchr(name, '.') : NULL;
     const char *calls = dot ? fb_calls_of(name, (size_t)(dot - name), "") : NULL;
     bool is_in_place = dot && dot > name + 1 && dot[-1] == '_';
     if (!calls && is_in_place) calls = fb_calls_of(name, (size_t)(dot - name) - 1, "");

@@ -264,7 +264,7 @@ static json_t *insert_node(pt_scope *s, const json_t *node) {
     const char *name = pt_text_of(node, "name"), *target = pt_text_of(node, "target");
     const char *known = json_string_value(json_object_get(s->names, name)), *result = known ? known : name;
     const json_t *meta = json_object_get(node, "meta"), *shape = json_object_get(meta, "shape");
-    if (!json_object_get(s->values, result) != !known || !fb_is_spelled(target, FB_ATEN) || !json_is_array(shape)) {
+    if (!json_object_get(s->values, result) != !known || !fb_registered_name(target) || !json_is_array(shape)) {
         pt_refuse(s->r, "the new node \"%s\" (%s) has a name that is taken, no shape, or is not of ATen", name, target);
         return NULL;
     }

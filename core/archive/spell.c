@@ -59,7 +59,7 @@ typedef enum list_kind { LIST_INTS, LIST_FLOATS, LIST_BOOLS, LIST_SIZES, LIST_TE
 static list_kind kind_of_empty(char type) {
     if (type && strchr("IJKP", type)) return LIST_INTS;
     if (type == 'L' || type == 'O') return LIST_TENSORS;
-    return type == 'F' ? LIST_FLOATS : type == 'B' ? LIST_BOOLS : LIST_UNKNOWN;
+    return type == 'F' || type == 'E' ? LIST_FLOATS : type == 'B' ? LIST_BOOLS : LIST_UNKNOWN;
 }
 
 static list_kind kind_of_list(pt_scope *s, const json_t *list) {

@@ -94,7 +94,7 @@ typedef struct fb_kernel_row {
     FILE(python) FILE(index) FILE(binary) FILE(unary) FILE(matmul) FILE(view) FILE(copy) FILE(reduce) \
     FILE(scan) FILE(sort) FILE(norm) FILE(conv) FILE(pool) FILE(select) FILE(create) FILE(upsample) \
     FILE(pad) FILE(gather) FILE(attention) FILE(patches) FILE(einsum) FILE(complex) FILE(fft) FILE(linalg) \
-    FILE(programs) FILE(batched)
+    FILE(programs) FILE(batched) FILE(pointwise)
 /* clang-format on */
 #define FB_KERNEL_FILE(name) extern const fb_kernel_row fb_kernels_##name[];
 FB_KERNEL_FILES(FB_KERNEL_FILE)

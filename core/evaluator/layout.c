@@ -106,7 +106,8 @@ static fb_status lay_out_channels_last(fb_kernel_call *call, fb_memory_format fo
 }
 
 static bool is_convolution(fb_op op) {
-    return op == FB_OP_CONV2D || op == FB_OP_CONV_TRANSPOSE2D || op == FB_OP_CONVOLUTION;
+    return op == FB_OP_CONV2D || op == FB_OP_CONV_TRANSPOSE2D || op == FB_OP_CONVOLUTION || op == FB_OP_CONV_POINTWISE ||
+           op == FB_OP_CONV_POINTWISE_BINARY;
 }
 
 typedef struct images {

@@ -8,6 +8,7 @@
 /* Where functions are at home: the beginnings of their targets. */
 #define FB_ATEN "torch.ops.aten."
 #define FB_HIGHER_ORDER "torch.ops.higher_order."
+#define FB_ONEDNN "torch.ops.mkldnn."
 #define FB_REGISTERED "torch.ops." /* operators of ATen, of torch.library, of higher order */
 #define FB_FUNCTIONAL "torch.nn.functional."
 #define FB_FUNCTIONAL_IN_C "torch._C._nn."
@@ -18,6 +19,12 @@
 
 static inline bool fb_is_spelled(const char *target, const char *beginning) {
     return strncmp(target, beginning, strlen(beginning)) == 0;
+}
+
+/* The name of an operator of ATen ("add.Tensor"), or of oneDNN ("mkldnn._linear_pointwise.default"); NULL for other targets. */
+static inline const char *fb_registered_name(const char *target) {
+    if (fb_is_spelled(target, FB_ATEN)) return target + strlen(FB_ATEN);
+    return fb_is_spelled(target, FB_ONEDNN) ? target + strlen(FB_REGISTERED) : NULL;
 }
 
 /* Is it a function of torch itself, as it is written or as torch.fx prints it? */

@@ -782,7 +782,8 @@ class Generator:
             "<last>[:, ::2]",
             "F.adaptive_avg_pool2d(<last>, 1)", "<last>.mean((2, 3))", "<last>.chunk(2, 1)[1]", "<last>.transpose(1, 2)",
             "<last>.view(-1, 4, 2, 6, 6)", "<last>.tanh()",
-            "F.pixel_shuffle(<last>, 2)", "<last>.clone()", "<last>.softmax(1)", "torch.rand_like(<last>) * 0 + <last>",
+            "F.relu6(<last>)", "F.hardswish(<last>)", "F.silu(<last>)", "F.pixel_shuffle(<last>, 2)", "<last>.clone()",
+            "<last>.softmax(1)", "torch.rand_like(<last>) * 0 + <last>",
             "<last>.squeeze()", "F.interpolate(<last>, scale_factor=2)",
         ]
         lines += choose.choices(steps, k=choose.randint(0, 4))

@@ -181,6 +181,14 @@ CALLS = {
     "CONV1D": [convolution(1), convolution(1, padding=1)],
     "CONV2D": [convolution(2), convolution(2, padding=1), convolution(2, stride=2), convolution(2, dilation=2),
                convolution(2, has_batch=False)],
+    "CONV_POINTWISE": [lambda x: IMAGES(x, T(5, x.shape[1], 3, 3), T(5), [1, 1], [1, 1], [1, 1], 1, "relu", [], ""),
+                       lambda x: IMAGES(x, T(x.shape[1], 1, 3, 3), None, [0, 0], [2, 1], [1, 2], x.shape[1], "swish", [], ""),
+                       lambda x: IMAGES(x, T(5, x.shape[1], 1, 1), T(5), [0, 0], [1, 1], [1, 1], 1, "none", [], "")],
+    "CONV_POINTWISE_BINARY": [
+        lambda x, word=word: IMAGES(x, T(x.shape), T(x.shape[1], x.shape[1], 3, 3), T(x.shape[1]), [1, 1], [1, 1], [1, 1], 1,
+                                    "add", None, word, [], "") for word in (None, "relu")
+    ],
+    "LINEAR_POINTWISE": [lambda x: Call(x, T(5, x.shape[-1]), T(5), "gelu", [], "none")],
     "CONV3D": [convolution(3), convolution(3, padding=1), convolution(3, has_batch=False)],
     "CONV_TRANSPOSE1D": [convolution(1, True)],
     "CONV_TRANSPOSE2D": [convolution(2, True), convolution(2, True, stride=2), convolution(2, True, False)],

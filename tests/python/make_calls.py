@@ -23,10 +23,10 @@ HEAD = """/* Where PyTorch 2.13 has the names of each operator of ops.def, and w
  *             else they come last, as far as they are annotated, and not for functions of *args
  * parameters  "name=type" by position; after "|" by keyword only. With "?" before its type one may be None, with "!" it
  *             must be given. T: a tensor, N: that or a number, L: a list of tensors, O: of tensors and None, S: a number,
- *             i: an int, I: a list of ints, J: that or one int, K: that, or one int from Python alone, P: a list of ints
- *             and None, or one int, f: a float, F: a list of floats, b: a bool, B: a list of bools, s: a string, d: a dtype,
- *             D: a device, l: a layout, m: a memory format, x: something else, n: a number or a list of numbers,
- *             a: anything. */
+ *             E: a list of numbers and None, i: an int, I: a list of ints, J: that or one int, K: that, or one int from Python
+ *             alone, P: a list of ints and None, or one int, f: a float, F: a list of floats, b: a bool, B: a list of bools,
+ *             s: a string, d: a dtype, D: a device, l: a layout, m: a memory format, x: something else, n: a number or a list
+ *             of numbers, a: anything. */
 """
 TYPES = {
     "Tensor": "T",
@@ -37,6 +37,7 @@ TYPES = {
     "List[int]": "I",
     "List[SymInt]": "I",
     "List[Optional[Tensor]]": "O",
+    "List[Optional[number]]": "E",
     "float": "f",
     "List[float]": "F",
     "bool": "b",
@@ -91,7 +92,8 @@ def is_ordinary(function):
 
 
 def overloads(name):
-    packet = getattr(torch.ops.aten, name, None)
+    home, _, own = name.rpartition(".")
+    packet = getattr(getattr(torch.ops, home or "aten"), own, None)
     found = [getattr(packet, one) for one in packet.overloads()] if packet is not None else []
     return " ".join(overload(one) for one in found if is_ordinary(one))
 
@@ -99,7 +101,7 @@ def overloads(name):
 def writes_otherwise(name):
     """Has name_, which writes into its input, an overload that name lacks or calls otherwise? pow_.Scalar takes a tensor and a
     number."""
-    return not set(overloads(f"{name}_").split()) <= set(overloads(name).split())
+    return "." not in name and not set(overloads(f"{name}_").split()) <= set(overloads(name).split())
 
 
 def annotated(parameter):
@@ -138,6 +140,7 @@ def names():
         for line in (OPERATORS / file).read_text().splitlines():
             row = re.match(r'FB_OP_ROW\(\w+, "([^"]+)', line)
             yield from (name for name in row[1].split() if not name.startswith("__")) if row else ()
+            yield from re.findall(r"\btorch\.ops\.(mkldnn\.\w+)\.", line)
 
 
 ANNOTATED = {

@@ -60,6 +60,8 @@ static const char *const documents[] = {
     "build/golden/FoldNormIntoLinear/aten-layer-norm/before.json",
     "build/golden/FuseActivation/tanh-gelu-float32/before.json",
     "build/golden/FuseNorm/layer-norm/before.json",
+    "build/golden/FusePointwise/residual-in-place/before.json",
+    "build/golden/FusePointwise/module-relu/before.json",
     "build/golden/MergeConsecutiveLinears/modules/before.json",
     "build/golden/FuseLinear/transposed/before.json",
     "build/golden/MergeBranches/modules-2d/before.json",
@@ -104,7 +106,7 @@ static char *document_at(int i, size_t *size, const char **name) {
     "\"MergeViews\", \"MergeConsecutiveCalls\", \"ChangeEinsumToMatMul\", \"ChangeMulByInverseToTrueDiv\", "                   \
     "\"MoveTransposes\", \"PackLinear\", \"RaiseOpset\", "                                                                     \
     "\"cleanup\", \"DeepCopy\", "                                                                                              \
-    "\"LintAndRecompile\"]"
+    "\"FusePointwise\", \"LintAndRecompile\"]"
 
 /* Everything from text to text. FB_OK or FB_NO_MEMORY; the id of the result on FB_OK. */
 static fb_status transform(const char *text, size_t size, const json_t *list, char id[FB_ID_LENGTH + 1]) {

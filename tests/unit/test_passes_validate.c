@@ -41,6 +41,7 @@ static const struct {
     {"\"FuseNorm\"", false, "aten-llama"},
     {"\"FuseActivation\"", false, "gpt2-tiny"},
     {"\"ChannelsLast\"", false, "mobilenet"},
+    {"\"FusePointwise\"", false, "resnet-tiny mobilenet aten-resnet18"},
     {"\"MergeViews\"", true, "bert-tiny aten-bert"},
     {"\"ChangeEinsumToMatMul\"", false, ""}, /* they are no ONNX models */
     {"\"MergeConsecutiveCalls\"", false, ""},

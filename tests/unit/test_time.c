@@ -224,6 +224,11 @@ static const worst calls[] = {
     {.ops = "CONV_TRANSPOSE1D", "@f[1,256,65536],@f[256,256,3]", HEAVY},
     {.ops = "CONV_TRANSPOSE2D", "@f[1,64,256,256],@f[64,64,3,3]", HEAVY},
     {.ops = "CONV_TRANSPOSE3D", "@f[1,16,48,48,48],@f[16,16,3,3,3]", HEAVY},
+    {.ops = "CONV_POINTWISE", IMAGE ",@f[64,64,3,3],null,[0,0],[1,1],[1,1],1,\"gelu\",[],\"none\"", HEAVY},
+    {.ops = "CONV_POINTWISE_BINARY",
+     IMAGE "," IMAGE ",@f[64,64,3,3],null,[1,1],[1,1],[1,1],1,\"add\",null,\"relu\",[],\"\"",
+     HEAVY},
+    {.ops = "LINEAR_POINTWISE", "@f[8192,8192],@f[8192,8192],@f[8192],\"gelu\",[],\"tanh\"", HEAVY},
     {.ops = "CONVOLUTION", IMAGE ",@f[64,64,3,3],null,[1,1],[0,0],[1,1],false,[0,0],1", HEAVY},
 
     /* kernels_pool.c */

@@ -1,7 +1,8 @@
 """PyTorch models to foldback and back.
 
 `foldback.Client` talks to the service and needs no PyTorch. `foldback.optimization`, `foldback.fx`, `foldback.export`,
-`foldback.huggingface`, `foldback.compare` and `foldback.apply_edits` do, and are imported when they are first asked for.
+`foldback.huggingface`, `foldback.compare`, `foldback.apply_edits` and `foldback.pack` do, and are imported when they are first
+asked for.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from . import export, fx, hub, huggingface, optimization
     from .comparison import Comparison, Difference, compare
     from .edits import EditError, LostTraining, apply_edits
+    from .packing import pack
     from .readings import AmbiguousWeights
     from .recipes import TensorOverflows
     from .torch_compile import compiled_runs
@@ -27,11 +29,12 @@ __all__ = [
     "AmbiguousWeights", "AsyncClient", "Cancelled", "Client", "Comparison", "Difference", "EditError", "Event", "Graph", "Job",
     "LostTraining", "Picture", "Problem", "Refusal", "Run", "ServiceNotStarted", "TensorOverflows", "Version", "apply_edits",
     "compare", "compiled_runs", "connect", "disconnect", "export", "fx", "hub", "huggingface", "optimization",
+    "pack",
 ]
 _FROM = {
     "Comparison": "comparison", "Difference": "comparison", "compare": "comparison",
     "apply_edits": "edits", "EditError": "edits", "LostTraining": "edits", "AmbiguousWeights": "readings",
-    "TensorOverflows": "recipes", "compiled_runs": "torch_compile",
+    "TensorOverflows": "recipes", "pack": "packing", "compiled_runs": "torch_compile",
 }
 
 

@@ -36,15 +36,16 @@ from .tensors import State, module_at, restore
 from .values import nodes_in
 
 __all__ = [
-    "ChangeEinsumToMatMul", "ChangeMulByInverseToTrueDiv", "ChangeTrueDivToMulByInverse", "ChannelsLast", "ConvertPrecision",
-    "DeepCopy", "EliminateCommonSubexpressions", "EliminateDeadCode", "EvaluateConstants", "FoldConstants",
-    "FoldNormIntoLinear", "FoldPad", "FoldScaleIntoLinear", "FoldShapes", "FuseActivation", "FuseAttention", "FuseBatchNorm",
-    "FuseBatchNorm1dInLinear", "FuseBatchNorm2dInConv2d", "FuseBiasInLinear", "FuseLinear", "FuseNorm", "FuseRepeat",
-    "FuseRotation", "InlinePrograms", "InlineVmap", "Irreversible", "LintAndRecompile", "MergeAdapters", "MergeBranches",
-    "MergeConsecutiveCalls", "MergeConsecutiveLinears", "MergeConvolutions", "MergeLinears", "MergeViews", "MoveTransposes",
-    "PackLinear", "QuantizeWeights", "RaiseOpset", "RecordTypes", "Refusal", "RemoveNoOps", "ReplaceActivation",
-    "ReversibleTransformation", "Run", "Transformation", "UndoConflict", "UnpackLinear", "cleanup", "compose", "inference",
-    "latency", "record_shapes", "rollback", "runs",
+    "ChangeEinsumToMatMul", "ChangeMulByInverseToTrueDiv", "ChangeTrueDivToMulByInverse", "ChannelsLast",
+    "ConvertPrecision", "DeepCopy", "EliminateCommonSubexpressions", "EliminateDeadCode", "EvaluateConstants",
+    "FoldConstants", "FoldNormIntoLinear", "FoldPad", "FoldScaleIntoLinear", "FoldShapes", "FuseActivation",
+    "FuseAttention", "FuseBatchNorm", "FuseBatchNorm1dInLinear", "FuseBatchNorm2dInConv2d", "FuseBiasInLinear",
+    "FuseLinear", "FuseNorm", "FusePointwise", "FuseRepeat", "FuseRotation", "InlinePrograms", "InlineVmap", "Irreversible",
+    "LintAndRecompile", "MergeAdapters", "MergeBranches", "MergeConsecutiveCalls", "MergeConsecutiveLinears",
+    "MergeConvolutions", "MergeLinears", "MergeViews", "MoveTransposes", "PackLinear", "QuantizeWeights", "RaiseOpset",
+    "RecordTypes", "Refusal", "RemoveNoOps", "ReplaceActivation", "ReversibleTransformation", "Run", "Transformation",
+    "UndoConflict", "UnpackLinear", "cleanup", "compose", "cpu", "inference", "latency", "record_shapes", "rollback",
+    "runs",
 ]
 
 
@@ -380,6 +381,11 @@ class FuseActivation(_ReversiblePass):
     """Replaces GELU, SiLU, Mish or Hardswish that is spelled out with one call, however it is written."""
 
 
+class FusePointwise(_ReversiblePass):
+    """Makes one call of oneDNN, for a CPU, of a convolution or Linear and the activation or sum behind it. `foldback.pack` lays
+    their weights out. Such a model is not to be trained."""
+
+
 class MergeViews(_ReversiblePass):
     """Merges a chain of reshapes into one, a chain of transposes into one `permute`, and `unsqueeze` into `expand`."""
 
@@ -484,6 +490,15 @@ class latency(_Pass):
     """`inference` without UnpackLinear and with ChannelsLast. `tokens` is how many rows a Linear gets at once (batch times
     tokens):
     with one, it also merges Linears that read the same value."""
+
+    _is_preset = True
+
+    def __init__(self, tokens: int | None = None) -> None:
+        self._set(tokens=tokens)
+
+
+class cpu(_Pass):
+    """`latency`, and then FusePointwise. `foldback.pack` lays the weights out for the CPU."""
 
     _is_preset = True
 

@@ -37,6 +37,7 @@ from .edits import Edit, Replay
 from .fx import Document, build
 from .modules import put
 from .optimization import Run
+from .packing import is_of_onednn
 from .recipes import evaluate_finite, inputs_of
 from .shapes import meta_of
 from .tensors import State, TensorTable, tensor_of
@@ -130,9 +131,13 @@ def _listed(passes: Any) -> list[Any]:
     return listed
 
 
+def _as_it_is(graph_module: GraphModule, _: list[Any]) -> Compiled:
+    return graph_module
+
+
 def _backend_of(then: Then | None) -> Callable[[GraphModule, list[Any]], Compiled]:
     if then is None:
-        return lambda graph_module, _: graph_module
+        return _as_it_is
     found: Any = lookup_backend(then) if isinstance(then, str) else then
     if not callable(found):
         raise ValueError(f'"then" is the name of a backend or a function, not {then!r}')
@@ -272,6 +277,9 @@ def _optimized(
         )
         result = run.pop("graph")
         _apply(program, document, list(client.edits(run)), makers_of(run["passes"]))
+        if then is not _as_it_is and any(is_of_onednn(node) for node in program.graph.nodes):
+            raise _LeftAlone('the backend of "then" cannot trace the calls of oneDNN that FusePointwise makes: leave "then" '
+                             'out, or use the preset "latency", and let Inductor make them')
         made = _with_inputs(captured, program, lifted)
         weights = _Weights(made.computed, result, paths, lifted, inputs)
     called = then(made.module, [*inputs, *_with_fixed_sizes(weights.values(inputs))])
