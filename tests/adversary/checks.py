@@ -107,6 +107,8 @@ class Workshop:
                 items = [choose.choice(["inference", "inference", "cleanup"])]
             elif index == 1 and "nn.Linear" in "".join(program.init):
                 items = [choose.choice(["MergeLinears", "MergeLinears", "FoldScaleIntoLinear", "FuseBiasInLinear"])]
+            elif index == 1 and "nn.Conv2d" in "".join(program.init):
+                items = [choose.choice(["FusePointwise", "cpu", "ChannelsLast"])]
             elif index == 2 and "self.w" in "".join(program.init):
                 items = ["FoldConstants"]
             checks.append(Check("passes", tuple(items), choose.choice(["off", "off", "rewrites", "graph"])))

@@ -24,7 +24,8 @@ static const exception known[] = {
      "One convolution for two BatchNorms costs less than two that are folded"},
     {"EliminateCommonSubexpressions", "MergeBranches", "One convolution added to itself is less than two that are merged"},
     {"EliminateCommonSubexpressions", "MergeAdapters", "A Linear that is half of its own adapter is called once instead"},
-    {"ChannelsLast", "FusePointwise", "The node that lays an image out saves time; behind FusePointwise no convolution is left"},
+    {"ChannelsLast", "FusePointwise",
+     "The node that lays an image out saves time; behind FusePointwise no convolution is left"},
     {"FuseLinear", "FoldScaleIntoLinear", "The sum is part of a Linear in both orders; one get_attr more reads its bias"},
     {NULL, NULL, NULL},
 };
