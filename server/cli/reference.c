@@ -2,6 +2,7 @@
 
 #include <inttypes.h>
 #include <string.h>
+#include <strings.h>
 #include <unistd.h>
 
 #include "core/base/sha256.h"
@@ -107,7 +108,7 @@ static int read_graph(const fb_reference *reference, const fb_buffer *bytes, fb_
 
 static bool ends_in(const char *path, const char *ending) {
     size_t length = strlen(path), size = strlen(ending);
-    return length > size && strcmp(path + length - size, ending) == 0;
+    return length > size && strcasecmp(path + length - size, ending) == 0;
 }
 
 bool fb_is_onnx_name(const char *path) {

@@ -316,13 +316,21 @@ static bool is_idle(const json_t *pass) {
            !json_array_size(json_object_get(pass, "refused")) && !json_object_get(pass, "detail");
 }
 
+/* Of a preset, which asks for it whatever the graph is: it does not know the operators of ONNX. */
+static bool is_foreign(const json_t *pass) {
+    const json_t *refused = json_object_get(pass, "refused");
+    return json_object_get(pass, "preset") && json_array_size(refused) == 1 &&
+           strcmp(fb_text_of(json_array_get(refused, 0), "reason"), "other-dialect") == 0;
+}
+
 static void print_passes(fb_cli *cli, const json_t *passes) {
     static const char *const headings[] = {"PASS", "EXACTNESS", "REVERSIBLE", ">APPLIED", ">REFUSED"};
     fb_screen_table table = {.columns = 5, .headings = headings};
     const json_t *pass;
-    size_t i;
+    size_t i, foreign = 0;
     json_array_foreach(passes, i, pass) {
-        if (is_idle(pass)) continue;
+        foreign += is_foreign(pass);
+        if (is_idle(pass) || is_foreign(pass)) continue;
         fb_table_cell(&table, "%s", fb_text_of(pass, "name"));
         fb_table_cell(&table, "%s", fb_text_of(pass, "exactness"));
         fb_table_cell(&table, "%s", fb_yes_no(pass, "reversible"));
@@ -331,7 +339,9 @@ static void print_passes(fb_cli *cli, const json_t *passes) {
     }
     size_t idle = json_array_size(passes) - table.count / table.columns;
     if (table.count) fb_cli_table(cli, &table);
-    if (idle) printf("%zu pass%s changed nothing\n", idle, idle == 1 ? "" : "es");
+    if (idle) printf("%zu pass%s changed nothing", idle, idle == 1 ? "" : "es");
+    if (foreign) printf("; %zu of them know%s only PyTorch's operators", foreign, foreign == 1 ? "s" : "");
+    if (idle) putchar('\n');
 }
 
 /* How far the graphs before and after each pass are apart, and what of it is not known. */
@@ -403,6 +413,7 @@ static void print_refusals(fb_cli *cli, const json_t *passes) {
     const json_t *pass, *refusal;
     size_t i, j;
     json_array_foreach(passes, i, pass) {
+        if (is_foreign(pass)) continue;
         json_array_foreach(json_object_get(pass, "refused"), j, refusal) {
             char nodes[240];
             join_names(json_object_get(refusal, "nodes"), nodes, sizeof nodes);
@@ -456,7 +467,7 @@ void fb_print_run(fb_cli *cli, const json_t *run) {
     print_passes(cli, passes);
     print_validation(cli, passes);
     print_measured(cli, json_object_get(run, "validation"));
-    print_refusals(cli, passes);
+    if (!is_undo) print_refusals(cli, passes); /* else those of the run that is undone */
 }
 
 /* ---- record ------------------------------------------------------------------------------------------------------------- */

@@ -73,6 +73,14 @@ def test_wherever_a_graph_stands(tmp_path, folder):
     assert "onnx.function" in run(tmp_path, "diff", given, MODELS / "functions.onnx").stdout
 
 
+def test_the_ending_may_be_in_capitals(tmp_path, folder):
+    given = folder / "GIVEN.ONNX"
+    shutil.move(folder / "model.onnx", given)
+    done = run(tmp_path, "optimize", given, "--pass", "RemoveNoOps", "-o", folder / "OUT.ONNX")
+    assert done.returncode == 0, done.stderr
+    assert (folder / "OUT.ONNX").read_bytes() == given.read_bytes()
+
+
 def test_from_where_it_is(tmp_path, folder, monkeypatch):
     """Files are found beside the model, not beside the one who asks."""
     first = put(tmp_path, folder / "model.onnx")["id"]

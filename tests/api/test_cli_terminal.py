@@ -10,7 +10,7 @@ import subprocess
 import pytest
 from cli import CommandLine, environment
 from conftest import binary
-from documents import batch_norm_fold, branches
+from documents import batch_norm_fold, branches, node, ref
 from test_cli import TOY, optimize
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -72,6 +72,13 @@ def test_a_comparison(local):
     other = json.loads(pathlib.Path(TOY).read_text().replace("torch.sigmoid", "torch.tanh"))
     shown = local.on_terminal("compare", TOY, local.put("other.json", other), "--random-weights", NO_COLOR="1")
     assert shown.status == 1 and "the first node that differs: sigmoid" in shown.out
+    one = {"format": "foldback.graph/1", "modules": [{"path": "", "type": "Net"}], "tensors": [], "nodes": [
+        node("x", "placeholder", "x", meta={"shape": [4], "dtype": "float32"}),
+        node("y", "call_function", "torch.relu", [ref("x")]), node("output", "output", "output", [ref("y")])]}
+    summed = json.loads(json.dumps(one).replace("torch.relu", "torch.sum"))
+    shown = local.on_terminal("compare", local.put("one.json", one), local.put("summed.json", summed), NO_COLOR="1")
+    [row] = [line for line in rows(shown.out) if line[:3] == ["output.0", "float32", "differs"]]
+    assert shown.status == 1 and row[4:] == ["-"] * 5, shown.out  # two shapes have no distance
 
 
 def test_columns_stand_below_each_other(local):

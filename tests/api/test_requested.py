@@ -143,6 +143,26 @@ def test_a_run_of_a_preset_is_short(local, width):
     assert max(map(len, listed.splitlines())) <= width and listed.startswith("RUN ")
 
 
+def test_a_preset_on_an_onnx_model_is_short(local):
+    """A preset has passes that know only PyTorch: one line counts them. Who names such a pass is told."""
+    model = ROOT / "tests" / "fixtures" / "onnx" / "torchscript-resnet.onnx"
+    shown = local.on_terminal("optimize", model, "-p", "inference", NO_COLOR="1").out
+    run = local("run", "list").json()["items"][0]
+    foreign = [one for one in local("run", "show", run["id"]).json()["passes"]
+               if [refusal["reason"] for refusal in one["refused"]] == ["other-dialect"]]
+    assert foreign and "other-dialect" not in shown and foreign[0]["name"] not in shown
+    assert re.search(rf"\n\d+ passes changed nothing; {len(foreign)} of them know only PyTorch's operators\r?\n", shown)
+    assert "other-dialect" in local.on_terminal("optimize", model, "-p", foreign[0]["name"], NO_COLOR="1").out
+
+
+def test_an_undo_lists_no_refusals(local):
+    """They are those of the run that it undoes."""
+    run = local("optimize", TOY_FILE, "-p", "FuseBatchNorm2dInConv2d").json()
+    assert "REFUSED BY" in local.on_terminal("run", "show", run["id"], NO_COLOR="1").out
+    undone = local.on_terminal("rollback", run["id"], NO_COLOR="1").out
+    assert "FuseBatchNorm2dInConv2d" in undone and "REFUSED BY" not in undone
+
+
 def test_messages_are_broken_at_words(local):
     """On a terminal of 80 columns; whole lines elsewhere."""
     run = local("optimize", TOY_FILE, "-p", "inference,MergeLinears").json()
