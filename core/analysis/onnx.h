@@ -19,6 +19,7 @@ fb_program fb_onnx_program_read_by(const fb_graph *graph, fb_node node);
 bool fb_onnx_is_captured(const fb_graph *graph, fb_node placeholder);
 /* TensorProto.DataType by its number. */
 fb_dtype fb_onnx_dtype(int64_t number);
+int64_t fb_onnx_dtype_number(fb_dtype dtype); /* 0: it has none */
 /* One number: the constant, of one element whose bytes are in the document. */
 bool fb_onnx_number(const fb_graph *graph, fb_value argument, double *out);
 /* Integers that earlier versions have as an attribute, later ones as a constant input. The count; -1: they are not given; -2:

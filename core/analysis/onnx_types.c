@@ -167,6 +167,20 @@ fb_dtype fb_onnx_dtype(int64_t number) {
     return number > 0 && number < (int64_t)(sizeof words / sizeof *words) ? fb_dtype_find(words[number]) : FB_DTYPE_UNKNOWN;
 }
 
+int64_t fb_onnx_dtype_number(fb_dtype dtype) {
+    static const struct {
+        int64_t number;
+        const char *word;
+    } rows[] = {
+#define ONNX_DTYPE(number, NAME, word, bits, field, per) {number, word},
+#include "core/operators/onnx_dtypes.def"
+#undef ONNX_DTYPE
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        if (strcmp(rows[i].word, fb_dtype_name(dtype)) == 0) return rows[i].number;
+    return 0;
+}
+
 /* ---- results ------------------------------------------------------------------------------------------------------------ */
 
 void fb_onnx_give(fb_onnx_call *c, uint32_t index, fb_dtype dtype, int rank, const size *sizes) {

@@ -1057,22 +1057,26 @@ static bool put_listed_inputs(onnx_writer *w, const scope *s, const initializers
     return true;
 }
 
-/* Does a pass give the value another shape than the entry says? */
+/* Does a pass give the value another dtype, or another shape than the entry says? */
 static bool is_outdated(onnx_writer *w, const onnx_value_info *entry, fb_node node) {
     const onnx_tensor_type *type = entry->type ? entry->type->tensor_type : NULL;
     fb_node twin = node.id < UINT32_MAX ? w->twins[node.id] : (fb_node){0};
     fb_value shape = twin.id ? fb_node_at(w->graph, node)->shape : (fb_value){0};
+    fb_dtype was = twin.id ? (fb_dtype)fb_node_at(w->before, twin)->dtype : FB_DTYPE_UNKNOWN;
+    fb_dtype is = twin.id ? (fb_dtype)fb_node_at(w->graph, node)->dtype : FB_DTYPE_UNKNOWN;
+    if (type && !was) was = fb_onnx_dtype(type->elem_type);
+    if (type && is && was && is != was) return true;
     if (!shape.id || !type || !type->shape) return false;
     if (is_same_text(w, fb_node_at(w->graph, node)->args, fb_node_at(w->before, twin)->args)) return false;
     bool is_it = fb_shape_rank(w->graph, shape) != (int)type->shape->dim.count;
     for (size_t i = 0; i < type->shape->dim.count && !is_it; i++) {
-        int64_t said = type->shape->dim.items[i].dim_value, is = fb_shape_size(w->graph, shape, (int)i);
-        is_it = said > 0 && is >= 0 && said != is;
+        int64_t said = type->shape->dim.items[i].dim_value, found = fb_shape_size(w->graph, shape, (int)i);
+        is_it = said > 0 && found >= 0 && said != found;
     }
     return is_it;
 }
 
-/* Entries of values that are gone, or have another shape now, are dropped. */
+/* Entries of values that are gone, or have another dtype or shape now, are dropped. */
 static bool put_value_info(onnx_writer *w, const scope *s, onnx_graph *made) {
     size_t kept = 0;
     onnx_value_info *items = make(w, s->graph->value_info.count, sizeof *items);

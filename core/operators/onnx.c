@@ -78,14 +78,47 @@ static const fb_onnx_facts facts[] = {
 #undef ONNX_FACTS
 };
 
-const fb_onnx_facts *fb_onnx_facts_of(const char *target) {
-    static const fb_onnx_facts usual = {"", FB_ONNX_COMPUTES, FB_IDENTITY_RULE_NEVER, false, FB_ONNX_NOTHING};
-    if (strncmp(target, FB_ONNX_DEFAULT, strlen(FB_ONNX_DEFAULT)) != 0) return NULL;
-    const wanted_name wanted = {target + strlen(FB_ONNX_DEFAULT), strcspn(target + strlen(FB_ONNX_DEFAULT), ".")};
-    const char *rest = wanted.text + wanted.size;
+/* The operator of a target, and its version; 0: it is none of the default domain, in a version that this has. */
+static int64_t read_target(const char *target, wanted_name *wanted) {
+    if (strncmp(target, FB_ONNX_DEFAULT, strlen(FB_ONNX_DEFAULT)) != 0) return 0;
+    *wanted = (wanted_name){target + strlen(FB_ONNX_DEFAULT), strcspn(target + strlen(FB_ONNX_DEFAULT), ".")};
+    const char *rest = wanted->text + wanted->size;
     char *end = NULL;
     long version = rest[0] == '.' && rest[1] == 'v' ? strtol(rest + 2, &end, 10) : 0;
-    if (version <= 0 || *end || fb_onnx_version(wanted.text, wanted.size, version) != version) return NULL;
+    return version > 0 && !*end && fb_onnx_version(wanted->text, wanted->size, version) == version ? version : 0;
+}
+
+const fb_onnx_facts *fb_onnx_facts_of(const char *target) {
+    static const fb_onnx_facts usual = {"", FB_ONNX_COMPUTES, FB_IDENTITY_RULE_NEVER, false, FB_ONNX_NOTHING};
+    wanted_name wanted;
+    if (!read_target(target, &wanted)) return NULL;
     const fb_onnx_facts *found = bsearch(&wanted, facts, sizeof facts / sizeof *facts, sizeof *facts, by_name);
     return found ? found : &usual;
+}
+
+/* ---- precisions -----------------------------------------------------------------------------------------------------------
+ */
+
+typedef struct precision_row {
+    const char *name;
+    uint8_t float16, bfloat16; /* since which version */
+    bool is_first_alone;
+} precision_row;
+
+enum { ALL = false, FIRST = true };
+static const precision_row precisions[] = {
+#define ONNX_PRECISION(name, float16, bfloat16, results) {name, float16, bfloat16, results},
+#include "core/operators/onnx_precisions.def"
+#undef ONNX_PRECISION
+};
+
+fb_onnx_precision fb_onnx_precision_of(const char *target) {
+    wanted_name wanted;
+    int64_t version = read_target(target, &wanted);
+    const precision_row *row =
+        version ? bsearch(&wanted, precisions, sizeof precisions / sizeof *precisions, sizeof *precisions, by_name) : NULL;
+    if (!row) return (fb_onnx_precision){0};
+    return (fb_onnx_precision){.float16 = row->float16 && version >= row->float16,
+                               .bfloat16 = row->bfloat16 && version >= row->bfloat16,
+                               .is_first_alone = row->is_first_alone};
 }

@@ -69,4 +69,12 @@ typedef struct fb_onnx_facts {
  * has. */
 const fb_onnx_facts *fb_onnx_facts_of(const char *target);
 
+/* May a call be computed in these dtypes in the place of float32? */
+typedef struct fb_onnx_precision {
+    bool float16, bfloat16;
+    bool is_first_alone; /* results behind the first have a dtype of their own */
+} fb_onnx_precision;
+/* Of a call's target; false for what is not an operator of the default domain. */
+fb_onnx_precision fb_onnx_precision_of(const char *target);
+
 #endif

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "core/analysis/infer.h"
+#include "core/analysis/onnx.h"
 #include "core/base/base64.h"
 #include "core/operators/onnx.h"
 #include "core/operators/spelling.h"
@@ -291,6 +292,13 @@ static bool comes_of_aten(const fb_graph *g, fb_node n) {
 fb_node fb_build_cast(fb_rewrite *rw, fb_node before, fb_node reader, fb_node x, fb_dtype dtype) {
     fb_graph *g = fb_rewrite_graph(rw);
     fb_value args = FB_ARGS(g, fb_make_node(g, x), FB_TEXT(g, FB_DTYPE, fb_dtype_name(dtype)));
+    if (fb_graph_is_onnx(g)) {
+        fb_value to = fb_map_with(g, FB_VALUE_EMPTY_MAP, "to", fb_make_int(g, fb_onnx_dtype_number(dtype)));
+        fb_node made = fb_build(rw, before, FB_MADE_CAST, FB_ARGS(g, fb_make_node(g, x)), to);
+        if (made.id) fb_set_result_type(rw, made, fb_node_at(g, x)->shape, dtype);
+        if (made.id) fb_mark(rw, made);
+        return made;
+    }
     dialect in = comes_of_aten(g, x) ? ATEN : dialect_of(g, reader);
     return build_in(rw, before, in, FB_MADE_CAST, args, FB_VALUE_EMPTY_MAP);
 }

@@ -19,6 +19,10 @@
  *
  * Dtypes other than float32 stay as they are. Results that shared memory with one another are each cast to separate memory.
  *
+ * In ONNX models those operators take part that have the dtype at the model's opset (core/pass/onnx_precision.h); inputs and
+ * outputs keep theirs, and programs within theirs. A single number that the dtype has no normal number for, as an epsilon,
+ * keeps what reads it in float32.
+ *
  * Refused: literals beyond the range of the dtype ("literal-overflows"; a mask's -3.4e38 becomes the dtype's lowest number),
  * and a graph whose inputs have no dtype. Exactness: changes. Not reversible: only the source has what was rounded away. Roll
  * back to get it.
@@ -35,6 +39,7 @@
 #include "core/operators/spelling.h"
 #include "core/pass/build.h"
 #include "core/pass/keep.h"
+#include "core/pass/onnx_precision.h"
 #include "core/weights/dtype.h"
 #include "core/weights/recipe.h"
 
@@ -496,6 +501,23 @@ static void match_typed(fb_matcher *m, const fb_alias *alias, precision_plan *pl
     free(stays);
 }
 
+/* ONNX: the model's inputs and outputs keep their dtypes. */
+static void match_onnx(fb_matcher *m) {
+    fb_keep keep;
+    if (!casts_outputs(m->params)) {
+        fb_refuse(m, "unsupported-form", NULL, 0, "the outputs of an ONNX model keep their dtypes");
+        return;
+    }
+    m->failed |= !fb_keep_begin(&keep, m->params);
+    if (!m->failed) fb_match_onnx_precision(m, dtype_to(m->params), &keep);
+    if (!m->failed) fb_refuse_unused_keeps(&keep, m);
+    fb_keep_end(&keep);
+}
+
+static void edit_onnx(fb_rewrite *rw, const fb_match *match) {
+    fb_convert_onnx_precision(rw, match->nodes, match->count, dtype_to(match->params));
+}
+
 static void match_graph(fb_matcher *m) {
     const fb_graph *source = m->graph;
     if (refuse_unknown_inputs(m)) return;
@@ -539,8 +561,8 @@ static void edit(fb_rewrite *rw, const fb_match *match) {
             "\"keep\":{\"default\":[],\"description\":\"what stays in float32: paths of modules, in which * and ? stand for "  \
             "others, and operators such as softmax or layer_norm\",\"items\":{\"type\":\"string\"},\"type\":\"array\"},"       \
             "\"to\":{\"enum\":[\"float16\",\"bfloat16\"],\"type\":\"string\"}},\"required\":[\"to\"],\"type\":\"object\"}",    \
-        .exactness = FB_CHANGES, .reversible = false, .preserves_computation = false, .match_graph = match_graph,              \
-        .edit = edit,                                                                                                          \
+        .exactness = FB_CHANGES, .reversible = false, .preserves_computation = false, .reads_onnx = true,                      \
+        .match_graph = match_graph, .edit = edit, .match_onnx = match_onnx, .edit_onnx = edit_onnx,                            \
     }
 
 static const fb_pass version_1 = CONVERT_PRECISION(1, NULL);
