@@ -36,6 +36,16 @@ static bool is_of_type(const json_t *value, const char *type) {
     return json_is_number(value) && (strcmp(type, "integer") || number == floor(number));
 }
 
+static fb_status fail_type(checker *c, const char *type, const char *name) {
+    const char *format = "%s takes a number as \"%s\"";
+    if (!strcmp(type, "integer")) format = "%s takes an integer as \"%s\"";
+    if (!strcmp(type, "boolean")) format = "%s takes true or false as \"%s\"";
+    if (!strcmp(type, "string")) format = "%s takes a string as \"%s\"";
+    if (!strcmp(type, "array")) format = "%s takes a list as \"%s\"";
+    if (!strcmp(type, "object")) format = "%s takes an object as \"%s\"";
+    return fail(c, "wrong-type", format, name);
+}
+
 static bool is_in_range(const json_t *schema, const json_t *value) {
     double number = json_number_value(value);
     const json_t *least = json_object_get(schema, "minimum"), *most = json_object_get(schema, "maximum");
@@ -56,7 +66,7 @@ static bool is_listed(const json_t *list, const json_t *value) {
 static fb_status check_value(checker *c, const json_t *schema, const json_t *value, const char *name) {
     const char *type = json_string_value(json_object_get(schema, "type"));
     const json_t *choices = json_object_get(schema, "enum"), *items = json_object_get(schema, "items");
-    if (type && !is_of_type(value, type)) return fail(c, "wrong-type", "%s takes another type as \"%s\"", name);
+    if (type && !is_of_type(value, type)) return fail_type(c, type, name);
     if (choices && !is_listed(choices, value)) return fail(c, "bad-parameter", "%s does not take this as \"%s\"", name);
     if (json_is_number(value) && !is_in_range(schema, value))
         return fail(c, "bad-parameter", "%s takes no such number as \"%s\"", name);

@@ -134,7 +134,7 @@ static void report_missing_inputs(fb_merging *m, const char *reader) {
 static void report_changed(fb_merging *m, const fb_edit *edit, const char *what) {
     const table_facts *f = &conflict_names[edit->table];
     fb_conflicts_add(m->conflicts, f->kind, f->changed, edit->name, "%s of %s %s has changed since the run", what, f->noun,
-                     edit->name);
+                     fb_shown_path(edit->name));
     if (edit->table == FB_NODE_TABLE) report_missing_inputs(m, edit->name);
 }
 
@@ -207,7 +207,7 @@ static void check_type(fb_merging *m, const char *path) {
     const char *was = fb_text(base, fb_module_at(base, before)->type), *is = fb_text(ours, fb_module_at(ours, now)->type);
     if (strcmp(was, is) != 0)
         fb_conflicts_add(m->conflicts, FB_CONFLICT_MODULE, "changed-module", path,
-                         "/type of module %s has changed since the run", path);
+                         "/type of module %s has changed since the run", fb_shown_path(path));
 }
 
 /* Also where the module is not edited but one of its tensors is stale; or where a module that comes back shares the tensor, and

@@ -144,6 +144,11 @@ fb_status fb_merge_order(fb_merging *m);
 /* Keeps the tensors that the merged modules own, and those that their recipes read. */
 fb_status fb_merge_tensors(fb_merging *m);
 
+/* The path as sentences have it: "" for the root module's. */
+static inline const char *fb_shown_path(const char *path) {
+    return *path ? path : "\"\"";
+}
+
 /* ---- merge_values.c ----------------------------------------------------------------------------------------------------- */
 
 /* True if a node may write into its inputs, or has any other effect. */

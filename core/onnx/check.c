@@ -316,7 +316,24 @@ static bool keep_call(checking *k, const onnx_node *node) {
     return true;
 }
 
-static bool check_node(checking *k, const onnx_node *node) {
+static bool gives(const onnx_node *node, onnx_bytes value) {
+    for (size_t i = 0; i < node->output.count; i++)
+        if (onnx_same(node->output.items[i], value)) return true;
+    return false;
+}
+
+static bool report_unknown_value(checking *k, const onnx_node *nodes, size_t count, const onnx_node *node, onnx_bytes value) {
+    char shown[96];
+    bool comes_later = false;
+    for (size_t i = 0; i < count && !comes_later; i++) comes_later = gives(&nodes[i], value);
+    return onnx_bad(&k->c, ONNX_IS_node, node, ONNX_node_input, "nothing before this node gives the value \"%s\"%s",
+                    onnx_shown(value, shown),
+                    comes_later ? ". Nodes must be in topological order, into which "
+                                  "onnxruntime.transformers.onnx_model.OnnxModel(model).topological_sort() brings them"
+                                : ", and none behind it");
+}
+
+static bool check_node(checking *k, const onnx_node *nodes, size_t count, const onnx_node *node) {
     char shown[96];
     if (!goes_on(&k->c)) return false;
     if (!node->op_type.size) return onnx_bad(&k->c, ONNX_IS_node, node, ONNX_node_op_type, "the node has no operator");
@@ -325,10 +342,7 @@ static bool check_node(checking *k, const onnx_node *node) {
                         "the domain \"%s\" is not imported, so its version is unknown", onnx_shown(node->domain, shown));
     for (size_t i = 0; i < node->input.count; i++)
         if (node->input.items[i].size && !find(&k->scopes, node->input.items[i]))
-            return onnx_bad(&k->c, ONNX_IS_node, node, ONNX_node_input,
-                            "nothing before this node gives the value \"%s\". Nodes must be in topological order, into which "
-                            "onnxruntime.transformers.onnx_model.OnnxModel(model).topological_sort() brings them",
-                            onnx_shown(node->input.items[i], shown));
+            return report_unknown_value(k, nodes, count, node, node->input.items[i]);
     bool ok = check_distinct(k, node) && keep_call(k, node);
     for (size_t i = 0; i < node->attribute.count && ok; i++) ok = check_attribute(k, &node->attribute.items[i]);
     for (size_t i = 0; i < node->output.count && ok; i++)
@@ -369,7 +383,7 @@ static bool check_inside(checking *k, const onnx_graph *graph) {
     for (size_t i = 0; i < graph->value_info.count; i++)
         if (!check_type(k, graph->value_info.items[i].type)) return false;
     for (size_t i = 0; i < graph->node.count; i++)
-        if (!check_node(k, &graph->node.items[i])) return false;
+        if (!check_node(k, graph->node.items, graph->node.count, &graph->node.items[i])) return false;
     for (size_t i = 0; i < graph->output.count; i++) {
         const onnx_value_info *output = &graph->output.items[i];
         if (!find(&k->scopes, output->name))
@@ -401,7 +415,8 @@ static bool check_function(checking *k, const onnx_function *function) {
     for (size_t i = 0; i < function->input.count && ok; i++)
         ok = define_once(k, ONNX_IS_function, function, ONNX_function_input, function->input.items[i]);
     for (size_t i = 0; i < function->value_info.count && ok; i++) ok = check_type(k, function->value_info.items[i].type);
-    for (size_t i = 0; i < function->node.count && ok; i++) ok = check_node(k, &function->node.items[i]);
+    for (size_t i = 0; i < function->node.count && ok; i++)
+        ok = check_node(k, function->node.items, function->node.count, &function->node.items[i]);
     for (size_t i = 0; i < function->output.count && ok; i++)
         ok = find(&k->scopes, function->output.items[i]) ||
              onnx_bad(&k->c, ONNX_IS_function, function, ONNX_function_output, "nothing gives the output \"%s\"",

@@ -61,7 +61,8 @@ static bool read_field(onnx_cursor *cursor, onnx_wire_field *out) {
         return true;
     case ONNX_LENGTH:
         if (!read_varint(cursor, MOST_SHORT, &out->size)) return false;
-        if (out->size > (uint64_t)(cursor->end - cursor->at)) return fail(cursor, "a length reaches beyond the end");
+        if (out->size > (uint64_t)(cursor->end - cursor->at))
+            return fail(cursor, "a length reaches beyond the end, as where a file was cut off");
         out->bytes = cursor->at;
         cursor->at += out->size;
         return true;

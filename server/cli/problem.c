@@ -155,7 +155,8 @@ static void print_conflicts(const json_t *problem) {
     size_t i;
     json_array_foreach(json_object_get(problem, "conflicts"), i, one) {
         char who[400];
-        snprintf(who, sizeof who, "%s %s", fb_text_of(one, "kind"), fb_text_of(one, "name"));
+        const char *name = fb_text_of(one, "name");
+        snprintf(who, sizeof who, "%s %s", fb_text_of(one, "kind"), *name ? name : "\"\""); /* the root module's path */
         print_line(who, fb_text_of(one, "code"), fb_text_of(one, "detail"));
     }
 }

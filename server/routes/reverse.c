@@ -140,7 +140,7 @@ static void respond_unrelated(fb_response *response, const fb_graph *graph, cons
     char carries[96] = "no node has the mark of one";
     if (marks == 1) fb_copy_text(carries, sizeof carries, "1 mark is of a run that is not in this store");
     else if (marks) snprintf(carries, sizeof carries, "%zu marks are of runs that are not in this store", marks);
-    fb_respond_problem(response, 409, "unrelated-graph", "the graph is not the result of a run, and %s%s%s", carries,
+    fb_respond_problem(response, 409, "unrelated-graph", "no run changed another graph into this one, and %s%s%s", carries,
                        *reason ? "; " : "", reason);
 }
 

@@ -74,6 +74,12 @@ def test_models_right_and_wrong(shared, name):
         assert shared.get(f"{graph}/archive/files/{one}").body == BESIDE_CHECKS[one]
 
 
+@pytest.mark.parametrize(("name", "sorts"), [("order", True), ("circle", True), ("nothing-gives", False)])
+def test_nodes_are_to_be_sorted_where_that_helps(shared, name, sorts):
+    detail = is_problem(send_set(shared, "model.onnx", {"model.onnx": CHECKS[name][1]}), 422, "bad-onnx")["detail"]
+    assert ("topological_sort" in detail, "and none behind it" in detail) == (sorts, not sorts), detail
+
+
 @pytest.mark.parametrize("kind", ["application/onnx", "application/x-onnx", "application/vnd.onnx", "application/octet-stream",
                                   "application/json", "application/zip", "APPLICATION/ONNX; a=b"])
 def test_ways_to_send(shared, kind):

@@ -115,6 +115,18 @@ def test_a_conflict_says_what_changed(service):
     assert [one["detail"] for one in problem["conflicts"]] == ["/training of module fc0-fc1-merged has changed since the run"]
 
 
+def test_sentences_name_the_root_module(service):
+    """Its path is empty. EvaluateConstants gives it a buffer."""
+    graph = branches(2)
+    graph["nodes"][1:1] = [node("two", "call_function", "torch.full", [[2, 4], 2.0], meta=META),
+                           node("more", "call_function", "torch.add", [ref("x"), ref("two")], meta=META)]
+    find(graph, "fc0")["args"] = [ref("more")]
+    run, changed = optimised(service, graph, ["EvaluateConstants"])
+    module(changed, "")["type"] = "Other"
+    problem = is_problem(reverse(service, run, changed), 409, "conflict")
+    assert [one["detail"] for one in problem["conflicts"]] == ['/type of module "" has changed since the run']
+
+
 def node_changed(graph):
     merged = next(one for one in graph["nodes"] if one["name"].endswith("merged"))
     graph["nodes"].insert(1, node("softer", "call_function", "torch.tanh", [ref("x")], meta=META))

@@ -385,11 +385,11 @@ START_TEST(test_rounds_that_do_nothing_report_nothing) {
 END_TEST
 
 START_TEST(test_parameters_fit_their_schema) {
-    static const char *const cases[][3] = {
-        {"{\"asserts\": 1}", "wrong-type", "/passes/0/params/asserts"},
-        {"{\"asserts\": \"true\"}", "wrong-type", "/passes/0/params/asserts"},
-        {"{\"asserts\": null}", "wrong-type", "/passes/0/params/asserts"},
-        {"{\"a/b\": true}", "unknown-parameter", "/passes/0/params/a~1b"},
+    static const char *const cases[][4] = {
+        {"{\"asserts\": 1}", "wrong-type", "/passes/0/params/asserts", "RemoveNoOps takes true or false as \"asserts\""},
+        {"{\"asserts\": \"true\"}", "wrong-type", "/passes/0/params/asserts", "RemoveNoOps takes true or false as \"asserts\""},
+        {"{\"asserts\": null}", "wrong-type", "/passes/0/params/asserts", "RemoveNoOps takes true or false as \"asserts\""},
+        {"{\"a/b\": true}", "unknown-parameter", "/passes/0/params/a~1b", "RemoveNoOps has no parameter \"a/b\""},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         char list[120];
@@ -399,6 +399,7 @@ START_TEST(test_parameters_fit_their_schema) {
         ck_assert_int_eq(read_list(list, &composition, &error), FB_INVALID);
         ck_assert_str_eq(error.code, cases[i][1]);
         ck_assert_str_eq(error.pointer, cases[i][2]);
+        ck_assert_str_eq(error.message, cases[i][3]);
     }
     fb_composition composition = composition_of("[{\"name\": \"RemoveNoOps\", \"params\": {\"asserts\": true}}]");
     ck_assert_str_eq(composition.calls[0].params, "{\"asserts\":true}");

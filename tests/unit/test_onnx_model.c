@@ -291,15 +291,16 @@ static const struct {
 } broken[] = {
 #define CASE(bytes, message)                                                                                                   \
     { bytes, sizeof bytes - 1, message }
-    CASE("\x3a\x05\x12\x01", "ModelProto.graph at byte 0: a length reaches beyond the end"),
-    CASE("\x08\x07\x3a\xff\xff\xff\xff\x0f", "ModelProto.graph at byte 2: a length reaches beyond the end"),
+    CASE("\x3a\x05\x12\x01", "ModelProto.graph at byte 0: a length reaches beyond the end, as where a file was cut off"),
+    CASE("\x08\x07\x3a\xff\xff\xff\xff\x0f",
+         "ModelProto.graph at byte 2: a length reaches beyond the end, as where a file was cut off"),
     CASE("\x3a\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01", "a tag or a length has more than five bytes"),
     CASE("\x08", "ModelProto.ir_version at byte 0: the bytes end before a number"),
     CASE("\x08\x80", "the bytes end within a number"),
     CASE("\x08\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01", "a number has more than ten bytes"),
     CASE("\x0b\x0c", "a field is of a kind that ONNX does not use"),
     CASE("\x00\x01", "a field has a number that no field has"),
-    CASE("\x3a\x02\x12\x05", "GraphProto.name at byte 2: a length reaches beyond the end"),
+    CASE("\x3a\x02\x12\x05", "GraphProto.name at byte 2: a length reaches beyond the end, as where a file was cut off"),
     CASE("\x3a\x03\x12\x01\xff", "GraphProto.name at byte 2: the name is not UTF-8"),
     CASE("\x3a\x04\x12\x02\xc0\x80", "GraphProto.name at byte 2: the name is not UTF-8"),
     CASE("\x3a\x05\x12\x03\xed\xa0\x80", "GraphProto.name at byte 2: the name is not UTF-8"),

@@ -38,9 +38,9 @@ static const struct {
     CASE("\x09\1\2\3\4\5\6\7", "the bytes end within a number", 0, 0, 0),
     CASE("\x0d\1\2\3", "the bytes end within a number", 0, 0, 0),
     CASE("\x0a", "the bytes end within a number", 0, 0, 0),
-    CASE("\x0a\3ab", "a length reaches beyond the end", 0, 0, 0),
-    CASE("\x0a\xff\xff\xff\xff\x0f", "a length reaches beyond the end", 0, 0, 0),
-    CASE("\x0a\xff\xff\xff\xff\x7f", "a length reaches beyond the end", 0, 0, 0),
+    CASE("\x0a\3ab", "a length reaches beyond the end, as where a file was cut off", 0, 0, 0),
+    CASE("\x0a\xff\xff\xff\xff\x0f", "a length reaches beyond the end, as where a file was cut off", 0, 0, 0),
+    CASE("\x0a\xff\xff\xff\xff\x7f", "a length reaches beyond the end, as where a file was cut off", 0, 0, 0),
     CASE("\x0a\x83\x80\x80\x80\x80\x00"
          "abc",
          "more than five bytes", 0, 0, 0),
