@@ -232,6 +232,10 @@ static void write_pass(const fb_pass_report *report, fb_work *work, fb_buffer *o
     if (report->bytes_before != report->bytes_after)
         fb_buffer_printf(out, ",\"weight_bytes\":{\"before\":%" PRIu64 ",\"after\":%" PRIu64 "}", report->bytes_before,
                          report->bytes_after);
+    if (report->expected_loss && report->applied) {
+        fb_buffer_string(out, ",\"expected_loss\":");
+        fb_buffer_string(out, report->expected_loss);
+    }
     if (report->detail) {
         fb_buffer_string(out, ",\"detail\":");
         fb_buffer_json_string(out, report->detail, strlen(report->detail));

@@ -198,6 +198,7 @@ typedef struct fb_pass_report {
     size_t refused_count;
     uint64_t bytes_before, bytes_after; /* of the weights, of a pass that changes what is computed; else 0 */
     const char *detail;                 /* of a pass that only looks; else NULL */
+    const char *expected_loss;          /* of one that rounds weights: what that loses, JSON; NULL: it is not known */
     const char *layout;                 /* of a layout: what was done row by row, JSON; else NULL */
     const char *validation; /* what comparing the graphs before and after has shown, JSON; NULL: they were not compared */
 } fb_pass_report;

@@ -36,6 +36,11 @@
  * has the portable form above: its inputs are not a multiple of 32, its dtype is neither float32 nor bfloat16, it is spelled as
  * another operator, or more than one dimension of its input is symbolic.
  *
+ * The run says what to expect of this, from the weights' own errors (`expected_loss`): of each weight whose bytes are known
+ * |W - s q| / |W|, and of all together √(Σ e²), as noise of layers adds up, and 1 - cosine of the result. That is an estimate,
+ * before anything is evaluated: it leaves out what activations lose, and what a model makes up for. A cosine distance above
+ * 0.05 is not usable as a rule. Large weights are sampled by rows.
+ *
  * `keep` names modules (paths, with * and ?) and operators (linear, conv2d) that stay as they are. A called module becomes a
  * function; all its calls use what the first one made.
  *
@@ -46,6 +51,7 @@
  * of PyTorch, have no effect ("unused-parameter").
  * Exactness: changes. Not reversible: roll back to get the weights' own bytes.
  */
+#include <math.h>
 #include <stdlib.h>
 
 #include "core/analysis/dialect.h"
@@ -55,6 +61,7 @@
 #include "core/pass/layer.h"
 #include "core/weights/dtype.h"
 #include "core/weights/recipe.h"
+#include "core/weights/rounding_error.h"
 
 #define USUAL_GROUP_SIZE 128
 
@@ -106,6 +113,9 @@ typedef struct search {
     fb_keep keep;
     int64_t group_size, block_size; /* 0: none */
     uint32_t *holders;              /* by tensor: modules' attributes that it is, and nodes that read it by get_attr */
+    fb_buffer losses;               /* JSON: of each weight whose bytes are known */
+    size_t measured, unknown;
+    double squares; /* the sum of their errors' */
 } search;
 
 static void count_holder(void *context, fb_tensor tensor) {
@@ -182,6 +192,65 @@ static fb_obstacle obstacle_of(const search *s, const fb_host *host) {
     return fb_layer_obstacle(s->m, layer);
 }
 
+/* ---- the loss to expect -------------------------------------------------------------------------------------------------- */
+
+/* The weight in the numbers that have a scale in common; false: they are not known. */
+static bool scaling_of(const search *s, const fb_host *host, fb_scaling *out) {
+    const fb_graph *g = s->m->graph;
+    fb_value shape = fb_tensor_at(g, host->layer.weight)->shape;
+    fb_dtype_range range = {0};
+    fb_dtype_limits(host->dtype, &range);
+    *out = (fb_scaling){.rows = fb_shape_size(g, shape, 0),
+                        .columns = fb_shape_size(g, shape, 1),
+                        .within = 1,
+                        .by_column = channels_of(host) == 1,
+                        .group_size = s->group_size     ? s->group_size
+                                      : host->is_linear ? s->block_size
+                                                        : 0,
+                        .levels = s->group_size ? 7 : 127,
+                        .least = s->group_size ? range.smallest_subnormal : 0};
+    bool is_known = out->rows > 0 && out->columns > 0;
+    for (int i = 2; i < fb_shape_rank(g, shape) && is_known; i++)
+        is_known = !__builtin_mul_overflow(out->within, fb_shape_size(g, shape, i), &out->within);
+    int64_t all;
+    return is_known && !__builtin_mul_overflow(out->rows, out->columns, &all) &&
+           !__builtin_mul_overflow(all, out->within, &all);
+}
+
+static void add_loss(search *s, const fb_host *host) {
+    const fb_graph *g = s->m->graph;
+    fb_scaling scaling;
+    double error;
+    bool is_known = fb_matcher_takes(s->m, 4096) && scaling_of(s, host, &scaling) &&
+                    fb_rounding_error(g, host->layer.weight, s->m->blobs, &scaling, &error);
+    if (!is_known) {
+        s->unknown++;
+        return;
+    }
+    const char *name = fb_tensor_name(g, host->layer.weight);
+    fb_buffer_string(&s->losses, s->measured++ ? ",{\"name\":" : "{\"name\":");
+    fb_buffer_json_string(&s->losses, name, strlen(name));
+    fb_buffer_printf(&s->losses, ",\"relative_error\":%.3g}", error);
+    s->squares += error * error;
+}
+
+/* Noise of layers adds up, relative to what they give, as if they had nothing to do with each other (Lin, Talathi and
+ * Annapureddy 2016, "Fixed Point Quantization of Deep Convolutional Networks": 1/SQNR of the output is the sum of the layers').
+ * A result with noise of the relative size e at right angles to it has the cosine 1 / √(1 + e²). Not said of some of the
+ * matches, which a call has chosen. */
+static void tell_loss(search *s) {
+    fb_buffer text = {0};
+    if (!s->measured || s->m->report->chosen) return;
+    fb_buffer_printf(&text, "{\"relative_error\":%.3g,\"cosine_distance\":%.3g,\"unknown\":%zu,\"tensors\":[", sqrt(s->squares),
+                     1 - 1 / sqrt(1 + s->squares), s->unknown);
+    fb_buffer_append(&text, s->losses.data, s->losses.size);
+    fb_buffer_string(&text, "]}");
+    const char *told = fb_buffer_text(&text);
+    s->m->report->expected_loss = told ? fb_arena_text(s->m->arena, told, text.size) : NULL;
+    s->m->failed |= !s->m->report->expected_loss || s->losses.failed;
+    fb_buffer_free(&text);
+}
+
 static void look_at(search *s, fb_node n) {
     fb_host host;
     if (!fb_host_at(s->m->graph, n, &host)) return;
@@ -192,8 +261,12 @@ static void look_at(search *s, fb_node n) {
     if (layer->origin.id != n.id && !layer->module.id) is_kept |= fb_keeps(&s->keep, s->m->graph, layer->origin);
     if (is_kept) return;
     fb_obstacle obstacle = obstacle_of(s, &host);
-    if (obstacle.code) fb_refuse_for(s->m, obstacle, &n, 1);
-    else fb_match_found(s->m, &n, 1);
+    if (obstacle.code) {
+        fb_refuse_for(s->m, obstacle, &n, 1);
+        return;
+    }
+    add_loss(s, &host);
+    fb_match_found(s->m, &n, 1);
 }
 
 static void match_graph(fb_matcher *m) {
@@ -210,6 +283,8 @@ static void match_graph(fb_matcher *m) {
     for (fb_node n = fb_first_node(m->graph, FB_MAIN_PROGRAM); n.id && fb_matcher_goes_on(m); n = fb_next_node(m->graph, n))
         look_at(&s, n);
     if (!m->failed) fb_refuse_unused_keeps(&s.keep, m);
+    if (!m->failed) tell_loss(&s);
+    fb_buffer_free(&s.losses);
     fb_keep_end(&s.keep);
     free(s.holders);
 }

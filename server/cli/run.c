@@ -344,6 +344,31 @@ static void print_passes(fb_cli *cli, const json_t *passes) {
     if (idle) putchar('\n');
 }
 
+/* The loss to expect of weights that were rounded, from their own errors. */
+static void print_expected_loss(fb_cli *cli, const json_t *passes) {
+    static const char *const headings[] = {"ROUNDED", ">WEIGHTS", ">UNKNOWN", ">LARGEST ERROR", ">EXPECTED ERROR", ">1 - COSINE"};
+    fb_screen_table table = {.columns = 6, .headings = headings};
+    const json_t *pass, *tensor;
+    size_t i, k;
+    json_array_foreach(passes, i, pass) {
+        const json_t *loss = json_object_get(pass, "expected_loss"), *tensors = json_object_get(loss, "tensors");
+        double largest = 0;
+        if (!loss) continue;
+        json_array_foreach(tensors, k, tensor) {
+            double error = json_number_value(json_object_get(tensor, "relative_error"));
+            if (error > largest) largest = error;
+        }
+        fb_table_cell(&table, "%s", fb_text_of(pass, "name"));
+        fb_table_cell(&table, "%zu", json_array_size(tensors));
+        fb_table_number(&table, loss, "unknown");
+        fb_table_cell(&table, "%.3g", largest);
+        fb_table_cell(&table, "%.3g", json_number_value(json_object_get(loss, "relative_error")));
+        fb_table_cell(&table, "%.3g", json_number_value(json_object_get(loss, "cosine_distance")));
+    }
+    if (table.count) putchar('\n');
+    if (table.count) fb_cli_table(cli, &table);
+}
+
 /* How far the graphs before and after each pass are apart, and what of it is not known. */
 static void print_validation(fb_cli *cli, const json_t *passes) {
     static const char *const headings[] = {"VALIDATED", ">COMPARED", ">NOT", ">ABSOLUTE", ">RELATIVE", ">ULP"};
@@ -465,6 +490,7 @@ void fb_print_run(fb_cli *cli, const json_t *run) {
     fb_print_binding(cli, json_object_get(run, "weights"));
     putchar('\n');
     print_passes(cli, passes);
+    print_expected_loss(cli, passes);
     print_validation(cli, passes);
     print_measured(cli, json_object_get(run, "validation"));
     if (!is_undo) print_refusals(cli, passes); /* else those of the run that is undone */

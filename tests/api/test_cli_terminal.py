@@ -61,6 +61,10 @@ def test_a_run_that_is_judged_by_its_task(local):
     lines = rows(shown.out)
     (found,) = [line for line in lines if line[0] == "output.0"]
     assert ["OUTPUT", "cosine", "BEFORE"] in lines and 0.99 < float(found[1]) <= 1 and float(found[2]) == 1, shown
+    assert ["ROUNDED", "WEIGHTS", "UNKNOWN", "LARGEST ERROR", "EXPECTED ERROR", "1 - COSINE"] in lines
+    (loss,) = [line for line in lines if line[0] == "QuantizeWeights" and len(line) == 6]
+    assert int(loss[1]) > 3 and loss[2] == "0" and 1e-3 < float(loss[3]) < 0.02 and float(loss[3]) < float(loss[4]) < 0.1
+    assert 0 < float(loss[5]) < 5e-3
 
 
 def test_a_comparison(local):

@@ -191,6 +191,61 @@ def test_who_is_packed(service, params, packed):
     assert [node["target"] for node in run["graph"]["nodes"]].count("torch._weight_int8pack_mm") == packed
 
 
+def loss_of(service, model, x, data=True, **params):
+    document = to_document(torch.fx.symbolic_trace(model.eval()), x, data=data)
+    run = service.post("/v1/optimize", {"graph": document, "passes": [{"name": "QuantizeWeights", "params": params}]}).json()
+    return run["passes"][0].get("expected_loss")
+
+
+def test_the_loss_to_expect(service):
+    """Of each weight the relative error of what is really computed; together as noise adds up."""
+    torch.manual_seed(7)
+    cases = [
+        (nn.Sequential(nn.Linear(64, 48), nn.Linear(48, 8)), (2, 64), {}),
+        (nn.Sequential(nn.Conv2d(3, 8, 3), nn.ConvTranspose2d(8, 5, 2)), (1, 3, 8, 8), {}),
+        (nn.Sequential(nn.Linear(64, 48), nn.Linear(48, 8)).to(torch.bfloat16), (2, 64), {}),
+    ]
+    for model, shape, params in cases:
+        loss = loss_of(service, model, torch.randn(shape, dtype=next(model.parameters()).dtype), **params)
+        errors = {}
+        for name, module in model.named_modules():
+            if hasattr(module, "weight"):
+                numbers, scale = quantized(module.weight, axis_of(name, module))
+                wide = module.weight.double()
+                errors[f"{name}.weight"] = ((numbers.double() * scale.double() - wide).norm() / wide.norm()).item()
+        found = {one["name"]: one["relative_error"] for one in loss["tensors"]}
+        assert found == pytest.approx(errors, rel=6e-3) and loss["unknown"] == 0
+        total = sum(error**2 for error in errors.values()) ** 0.5
+        assert loss["relative_error"] == pytest.approx(total, rel=6e-3)
+        assert loss["cosine_distance"] == pytest.approx(1 - (1 + total**2) ** -0.5, rel=2e-2)
+
+
+@pytest.mark.parametrize("make, shape, size", [(lambda: nn.Sequential(nn.Linear(128, 40)), (2, 128), 32),
+                                               (lambda: PackedOnly(), (6, 64), 64)])
+def test_the_loss_to_expect_in_four_bits(service, make, shape, size):
+    torch.manual_seed(8)
+    model = make()
+    loss = loss_of(service, model, torch.randn(shape), bits=4, group_size=size)
+    ((module, axis),) = layers_of(model)
+    error = ((in_groups(module.weight, size, axis)[2].double() - module.weight.double()).norm() / module.weight.norm()).item()
+    assert loss["tensors"][0]["relative_error"] == pytest.approx(error, rel=6e-3) and 0.05 < error < 0.2
+    assert loss["cosine_distance"] == pytest.approx(error**2 / 2, rel=0.05)
+
+
+def test_the_loss_to_expect_of_what_is_not_known(service):
+    """Rows of a large weight stand for all of them; no bytes, zeros and infinities say nothing."""
+    torch.manual_seed(9)
+    model, x = nn.Sequential(nn.Linear(64, 3000), nn.Linear(3000, 4), nn.Linear(4, 4)), torch.randn(2, 64)
+    assert loss_of(service, model, x, data=False) is None
+    model[1].weight.data[2, 7] = torch.inf
+    model[2].weight.data.zero_()
+    loss = loss_of(service, model, x)
+    assert [one["name"] for one in loss["tensors"]] == ["0.weight"] and loss["unknown"] == 2
+    numbers, scale = quantized(model[0].weight, 0)
+    error = ((numbers.double() * scale.double() - model[0].weight.double()).norm() / model[0].weight.norm()).item()
+    assert loss["relative_error"] == pytest.approx(error, rel=0.1)
+
+
 class PackedOnly(nn.Module):
     def __init__(self):
         super().__init__()
