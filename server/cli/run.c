@@ -346,7 +346,8 @@ static void print_passes(fb_cli *cli, const json_t *passes) {
 
 /* The loss to expect of weights that were rounded, from their own errors. */
 static void print_expected_loss(fb_cli *cli, const json_t *passes) {
-    static const char *const headings[] = {"ROUNDED", ">WEIGHTS", ">UNKNOWN", ">LARGEST ERROR", ">EXPECTED ERROR", ">1 - COSINE"};
+    static const char *const headings[] = {"ROUNDED",        ">WEIGHTS",        ">UNKNOWN",
+                                           ">LARGEST ERROR", ">EXPECTED ERROR", ">1 - COSINE"};
     fb_screen_table table = {.columns = 6, .headings = headings};
     const json_t *pass, *tensor;
     size_t i, k;
