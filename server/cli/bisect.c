@@ -310,6 +310,8 @@ static int print_answer(fb_cli *cli, const json_t *answer) {
     if (cli->is_json) return fb_cli_print_json(answer) ? FB_EXIT_USAGE : status;
     printf("%s\n", verdict);
     if (json_is_true(json_object_get(answer, "source_differs"))) puts("the source differs already, so nothing was searched");
+    if (is_right) puts("the result computes what it is compared with, so nothing was searched");
+    if (!is_found && json_object_get(answer, "outputs")) fb_print_compared(cli, answer);
     if (!is_found) return status;
     putchar('\n');
     print_matches(cli, json_object_get(answer, "matches"));

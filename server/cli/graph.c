@@ -43,13 +43,15 @@ static int print_errors_json(const fb_errors *errors) {
     return FB_EXIT_FAILED;
 }
 
+#define COUNTED(count) (count), (count) == 1 ? "" : "s"
+
 static int print_valid(const fb_cli *cli, const fb_graph *graph) {
     char id[FB_ID_LENGTH + 1];
     if (!fb_document_id(graph, id)) return fb_cli_no_memory();
     if (cli->values.wants_json) printf("{\"valid\":true,\"id\":\"%s\"}\n", id);
     else
-        printf("valid: %s, %zu nodes, %zu modules, %zu tensors\n", id, fb_node_count(graph), fb_module_count(graph),
-               fb_tensor_count(graph));
+        printf("valid: %s, %zu node%s, %zu module%s, %zu tensor%s\n", id, COUNTED(fb_node_count(graph)),
+               COUNTED(fb_module_count(graph)), COUNTED(fb_tensor_count(graph)));
     return FB_EXIT_DONE;
 }
 

@@ -25,6 +25,7 @@ static const struct {
     {"POST to the rollback link undoes any of them exactly, from the store", "foldback rollback undoes any of them exactly"},
     {"POST it to the reverse link of the run to undo", "Name the run: foldback reverse GRAPH --run RUN"},
     {"POST it to the reverse link of the one that you mean", "name the one that you mean with --run RUN"},
+    {"before; name the one that you mean", "before; name the one that you mean with --to VERSION"},
     {"POST it to that run's reverse link", "name that run with --run RUN"},
     {"POST to /v1/optimize applies it", "foldback optimize --pass applies it"},
     {": its ETag is *", "; look at it with foldback show, then decide again"},

@@ -4,7 +4,7 @@ import json
 import re
 
 import pytest
-from documents import ref
+from documents import node, ref
 from test_bisect import WRONG, chain, rule
 from test_cli import foldback  # noqa: F401 (a fixture)
 from test_evaluate import graph_of, output
@@ -41,6 +41,18 @@ def test_on_a_terminal(foldback):
     command = answer.out.splitlines()[-1]
     assert (command.startswith("  foldback optimize sha256:") and "--pass RemoveNoOps --pass '{" in command
             and '"except":["d1"]' in command)
+
+
+def test_without_a_match_it_tells_what_was_compared(foldback):
+    right = foldback.on_terminal("bisect", planted(foldback, [3, 5]), NO_COLOR="1")
+    assert right.status == 0 and "compared with, so nothing was searched" in right.out and "output.0" in right.out
+    graph = graph_of(node("w", "get_attr", "w"), node("y", "call_function", "operator.truediv", [ref("w"), 4.0]), output("y"),
+                     modules=[{"path": "", "type": "Model", "parameters": {"w": "w"}}],
+                     tensors=[{"name": "w", "dtype": "float32", "shape": [4]}])
+    foldback.path("weight.json").write_text(json.dumps(graph))
+    run = foldback("optimize", "weight.json", "--pass", "ChangeTrueDivToMulByInverse").json()["id"]
+    unknown = foldback.on_terminal("bisect", run, NO_COLOR="1")
+    assert unknown.status == 2 and "the bytes of w are not known here" in unknown.out, unknown.out
 
 
 def test_nothing_is_wrong_and_nothing_is_known(foldback):
