@@ -2,6 +2,8 @@
 PyTorch's."""
 
 import copy
+import os
+import subprocess
 
 import pytest
 import torch
@@ -208,6 +210,38 @@ def test_three_dimensions_and_what_does_not_fit(client):
         assert made.get_parameter("0.weight").is_contiguous() != fits
         assert not fits or made.get_parameter("0.weight").is_contiguous(memory_format=format_)
         assert torch.allclose(made(x), model(x), atol=1e-6)
+
+
+def test_volumes_keep_their_format(client, tmp_path):
+    """Weights of conv3d that lie in channels_last_3d, in documents, after a fold, its undo, and in an archive. ChannelsLast
+    leaves them and row-major ones alone."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Conv3d(4, 8, 3), nn.BatchNorm3d(8), nn.Conv3d(8, 8, 3, groups=2)).eval()
+    x = torch.randn(2, 4, 6, 6, 6)
+    for format_ in (torch.contiguous_format, torch.channels_last_3d):
+        model = model.to(memory_format=format_)
+        lies = format_ != torch.contiguous_format
+        program, live = torch.export.export(model, (x,)), torch.fx.symbolic_trace(model)
+        expected = model(x)
+        assert expected.stride()[1] == 1 if lies else expected.is_contiguous()
+        for document in (foldback.fx.to_document(live, x), foldback.export.from_exported_program(program)):
+            formats = [row.get("memory_format") for row in document["tensors"] if len(row["shape"]) == 5]
+            assert formats == ["channels_last_3d" if lies else None] * 2
+            (outcome,) = client.optimize(document, ["ChannelsLast"])["passes"]
+            assert outcome["applied"] == 0
+            run = client.optimize(document, ["FuseBatchNorm"])
+            assert run["passes"][0]["applied"] == 1 and client.rollback(run)["result"] == run["source"]
+        apply_edits(live, client.edits(client.optimize(foldback.fx.to_document(live, x), ["FuseBatchNorm"])))
+        torch.export.save(program, tmp_path / "model.pt2")
+        command = [os.environ["FOLDBACK_BINARY"], "--data", tmp_path / "data", "optimize", tmp_path / "model.pt2"]
+        command += ["--pass", "FuseBatchNorm", "-o", tmp_path / f"{lies}.pt2"]
+        done = subprocess.run(command, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        archived = torch.export.load(tmp_path / f"{lies}.pt2").module()
+        for made in (live, archived):
+            weights = [tensor for tensor in made.parameters() if tensor.dim() == 5]
+            assert len(weights) == 2 and all(tensor.is_contiguous(memory_format=format_) for tensor in weights)
+            assert torch.allclose(made(x), expected, atol=1e-5) and made(x).stride() == expected.stride()
 
 
 def test_torch_compile_chooses_itself(service, net):

@@ -13,6 +13,8 @@ from models import MODELS
 BEGIN, END = "<!-- peers begin -->", "<!-- peers end -->"
 REFERENCE = ("foldback", "new")
 
+LIVE = (REFERENCE, ("optimum", "to_document"), ("optimum", "apply_edits"))  # whoever has a live GraphModule needs all three
+
 ROWS = {
     ("foldback", "new"): "**foldback**: `POST /v1/optimize`, document sent, result received",
     ("foldback", "by_id"): "foldback: `POST /v1/optimize` by id, after an upload that is not counted",
@@ -21,6 +23,7 @@ ROWS = {
     ("foldback", "again"): "foldback: the same request by id again",
     ("optimum", "to_document"): "foldback's client: `to_document` of a live GraphModule, with all shapes",
     ("optimum", "apply_edits"): "foldback's client: `apply_edits` to a live GraphModule, weights computed",
+    ("foldback", "live"): "**foldback: a live GraphModule, the sum**: `to_document`, the POST, `apply_edits`",
     ("optimum", "compose"): "Optimum: `compose(…)`, in place",
     ("optimum", "compose_copy"): "Optimum: `compose(…, inplace=False)`",
     ("optimum", "reverse"): "Optimum: reverse",
@@ -62,7 +65,7 @@ and writes this section. {versions}.
   The three tools for ONNX do their own default passes instead, on an export of the same model: their rows say what their job
   costs, not who does the same one faster. ONNX Runtime cannot optimise without making a session.
 - foldback's service never touches weights: its new tensors are recipes. Who has a live GraphModule and wants one back pays for
-  three rows: `to_document` (once a model), a POST, and `apply_edits`, which computes the new weights.
+  three rows, whose sum is in bold: `to_document` (once a model), a POST, and `apply_edits`, which computes the new weights.
 """
 
 
@@ -102,6 +105,9 @@ def versions(packages: Iterable[str] = ("optimum", "transformers", "torch", "onn
 def _times(name: str, found: dict[str, Any]) -> str:
     steps = {(subject, step): taken for subject, listed in found["steps"].items() for step, taken in listed.items()}
     reference = steps[REFERENCE]
+    parts = [steps[key] for key in LIVE if key in steps and "error" not in steps[key]]
+    if len(parts) == len(LIVE):
+        steps["foldback", "live"] = {key: sum(part[key] for part in parts) for key in ("median", "floor", "once")}
     title = f"### {MODELS[name].title}\n\n{found['nodes']:,} nodes, a document of {found['bytes'] / 1000:,.0f} kB; "
     title += f"{found['rounds']} rounds."
     if found["export"]:
