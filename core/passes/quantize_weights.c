@@ -32,7 +32,8 @@
  *
  * s is bfloat16 then, and q is made with it. PyTorch has no derivative of that operator, so such a model is not to be trained.
  * For few rows it is up to three times as fast as float32, and slower for many (docs/performance.md). Without `form` a Linear
- * is packed if it has over a million weights, and `tokens` says that it gets 8 rows or fewer. A Linear that cannot be packed
+ * is packed if `tokens` says that it gets 8 rows or fewer, or 64 or fewer and it has half a million weights: then that is
+ * faster than the portable form. A Linear that cannot be packed
  * has the portable form above: its inputs are not a multiple of 32, its dtype is neither float32 nor bfloat16, it is spelled as
  * another operator, or more than one dimension of its input is symbolic.
  *
@@ -77,16 +78,23 @@ static int64_t block_size_of(const fb_graph *g, const json_t *params) {
     return fb_dequantize_takes_vector(g) ? json_integer_value(json_object_get(params, "block_size")) : 0;
 }
 
-/* A Linear with larger weights gains, if it gets as few rows. Measured with one thread on PyTorch 2.13, AVX-512. */
-#define PACKED_WEIGHTS ((int64_t)1 << 20)
+/* Packed is faster than portable on a few rows; and on more where the weight is large. Measured with one thread on
+ * PyTorch 2.13, AVX-512 (docs/performance.md). */
 #define PACKED_ROWS 8
+#define PACKED_WEIGHTS ((int64_t)1 << 19)
+#define PACKED_ROWS_OF_LARGE 64
+#define PACKED_WEIGHTS_BEFORE_3 ((int64_t)1 << 20)
 #define PACKED_MULTIPLE 32 /* of inputs: vectors that the kernel loads at once */
 
-static bool is_asked_for_packed(const json_t *params, const fb_host *host) {
-    const char *form = json_string_value(json_object_get(params, "form"));
-    const json_t *tokens = json_object_get(params, "tokens");
+static bool is_asked_for_packed(const fb_match *match, const fb_host *host) {
+    const char *form = json_string_value(json_object_get(match->params, "form"));
+    const json_t *given = json_object_get(match->params, "tokens");
+    json_int_t tokens = json_integer_value(given);
+    int64_t weights = host->inputs * host->outputs;
     if (form) return strcmp(form, "packed") == 0;
-    return tokens && json_integer_value(tokens) <= PACKED_ROWS && host->inputs * host->outputs > PACKED_WEIGHTS;
+    if (!given) return false;
+    if (match->pass->version < 3) return tokens <= PACKED_ROWS && weights > PACKED_WEIGHTS_BEFORE_3;
+    return tokens <= PACKED_ROWS || (tokens <= PACKED_ROWS_OF_LARGE && weights >= PACKED_WEIGHTS);
 }
 
 static bool can_be_packed(fb_graph *g, const fb_usage *usage, const fb_host *host) {
@@ -102,8 +110,8 @@ static bool can_be_packed(fb_graph *g, const fb_usage *usage, const fb_host *hos
     return can;
 }
 
-static bool is_to_be_packed(fb_graph *g, const fb_usage *usage, const json_t *params, const fb_host *host) {
-    return !group_size_of(params) && is_asked_for_packed(params, host) && can_be_packed(g, usage, host);
+static bool is_to_be_packed(fb_graph *g, const fb_usage *usage, const fb_match *match, const fb_host *host) {
+    return !group_size_of(match->params) && is_asked_for_packed(match, host) && can_be_packed(g, usage, host);
 }
 
 /* ---- match --------------------------------------------------------------------------------------------------------------- */
@@ -527,7 +535,7 @@ static void edit_module(fb_rewrite *rw, const fb_match *match, const fb_host *ho
     fb_op_functional_target(fb_node_op(g, layer->call), &target);
     const char *text = fb_buffer_text(&target);
     if (!usage || !text) fb_graph_fail_memory(g);
-    bool is_packed = usage && is_to_be_packed(g, usage, match->params, host);
+    bool is_packed = usage && is_to_be_packed(g, usage, match, host);
     fb_value options = host->is_linear ? FB_VALUE_EMPTY_MAP : options_of(g, layer->module);
     fb_set_module(rw, layer->module, FB_TYPE_MODULE, FB_VALUE_EMPTY_MAP);
     fb_drop_attribute(rw, layer->module, "weight");
@@ -563,7 +571,7 @@ static void edit(fb_rewrite *rw, const fb_match *match) {
     if (fb_dialect_facts_of(g)->has_one_owner)
         owner = fb_put_module(rw, owner, fb_node_name(g, layer->weight_read), FB_TYPE_MODULE, FB_VALUE_EMPTY_MAP, false);
     if (fb_module_op(g, owner) != FB_OP_UNKNOWN) fb_set_module(rw, owner, FB_TYPE_MODULE, FB_VALUE_EMPTY_MAP);
-    if (is_to_be_packed(g, NULL, match->params, &host)) {
+    if (is_to_be_packed(g, NULL, match, &host)) {
         fb_node scale, numbers = put_packed(rw, match, &host, owner, &scale);
         pack_call(rw, &host, layer->call, numbers, scale, fb_call_argument(g, layer->call, "bias"));
         fb_release_read(rw, layer->weight_read);
@@ -577,7 +585,7 @@ static void edit(fb_rewrite *rw, const fb_match *match) {
     fb_mark(rw, layer->call);
 }
 
-/* Version 1 made the int8 tensors parameters. */
+/* Version 1 made the int8 tensors parameters. Version 2 packed weights over a million on 8 rows or fewer alone. */
 #define QUANTIZE_WEIGHTS(number, before)                                                                                       \
     {                                                                                                                          \
         .name = "QuantizeWeights", .version = number, .earlier = before,                                                       \
@@ -602,4 +610,5 @@ static void edit(fb_rewrite *rw, const fb_match *match) {
     }
 
 static const fb_pass version_1 = QUANTIZE_WEIGHTS(1, NULL);
-const fb_pass fb_quantize_weights = QUANTIZE_WEIGHTS(2, &version_1);
+static const fb_pass version_2 = QUANTIZE_WEIGHTS(2, &version_1);
+const fb_pass fb_quantize_weights = QUANTIZE_WEIGHTS(3, &version_2);

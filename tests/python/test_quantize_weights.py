@@ -181,8 +181,10 @@ def test_packed(service, dialect, shape, dtype):
     assert service.post(f"/v1/runs/{run['id']}/rollback").json()["result"] == run["source"]
 
 
-@pytest.mark.parametrize("params, packed", [({}, 0), ({"tokens": 8}, 1), ({"tokens": 9}, 0), ({"form": "packed"}, 2),
-                                            ({"tokens": 1, "form": "portable"}, 0), ({"bits": 4, "form": "packed"}, 0)])
+@pytest.mark.parametrize("params, packed", [
+    ({}, 0), ({"tokens": 8}, 2), ({"tokens": 9}, 1), ({"tokens": 64}, 1), ({"tokens": 65}, 0), ({"form": "packed"}, 2),
+    ({"tokens": 1, "form": "portable"}, 0), ({"bits": 4, "form": "packed"}, 0)
+])
 def test_who_is_packed(service, params, packed):
     model = nn.Sequential(nn.Linear(1024, 1056), nn.Linear(1056, 32)).eval()
     document = to_document(torch.fx.symbolic_trace(model), torch.randn(1, 1024))
