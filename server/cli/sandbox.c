@@ -55,7 +55,8 @@ static uint64_t rights_of_version(long version) {
     return rights;
 }
 
-/* A path that is not there needs no right. */
+/* A path that is not there needs no right. A rule is for an inode, and procfs makes a new one when the kernel has forgotten a
+ * name, which it does when memory is short: a descriptor that stays open keeps the name, and so the rule. */
 static bool allow_path(int rules, const char *path, uint64_t rights) {
     struct stat about;
     int descriptor = open(path, O_PATH | O_CLOEXEC);
@@ -64,7 +65,7 @@ static bool allow_path(int rules, const char *path, uint64_t rights) {
     struct landlock_path_beneath_attr rule = {.parent_fd = descriptor,
                                               .allowed_access = is_folder ? rights : rights & FILE_RIGHTS};
     bool ok = syscall(SYS_landlock_add_rule, rules, LANDLOCK_RULE_PATH_BENEATH, &rule, 0) == 0;
-    close(descriptor);
+    if (strncmp(path, "/proc/", 6) != 0) close(descriptor);
     return ok;
 }
 

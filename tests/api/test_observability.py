@@ -5,12 +5,13 @@ import gzip
 import json
 import re
 import resource
+import subprocess
 import time
 
 import prometheus
 import pytest
 from blobs import wait_until
-from conftest import of_a_file
+from conftest import binary, of_a_file
 from documents import branches
 
 TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"
@@ -94,6 +95,27 @@ def test_connections_and_descriptors_are_counted(service):
     assert min(grown) >= 19
     for connection in held:
         connection.close()
+
+
+FORGETFUL = """
+"$0" serve --listen unix:"$1/socket" --data "$1/data" > "$1/said" 2>&1 & service=$!
+until curl -s --unix-socket "$1/socket" http://localhost/readyz > "$1/ready"; do kill -0 $service || exit; sleep 0.1; done
+curl -s --unix-socket "$1/socket" http://localhost/metrics | grep -c ^process_
+mount -o remount,rw /proc
+curl -s --unix-socket "$1/socket" http://localhost/metrics | grep -c ^process_
+kill $service
+wait $service
+"""
+
+
+def test_figures_of_the_process_outlive_the_names_of_proc(tmp_path):
+    """A kernel that is short of memory forgets names, as it does for a remount: procfs makes new inodes then."""
+    private = ["unshare", "--fork", "--pid", "--mount-proc"]
+    if subprocess.run([*private, "mount", "-o", "remount,rw", "/proc"], capture_output=True).returncode:
+        pytest.skip("needs a procfs of its own")
+    done = subprocess.run([*private, "sh", "-c", FORGETFUL, binary(), tmp_path], capture_output=True, text=True, timeout=100)
+    before, after = done.stdout.split()
+    assert int(before) == int(after) > 4
 
 
 def test_the_checker_can_fail():
