@@ -5,9 +5,9 @@
 #include <string.h>
 
 #include "core/analysis/infer.h"
+#include "core/analysis/memory_layout.h"
 #include "core/analysis/rearrange.h"
 #include "core/analysis/shape.h"
-#include "core/analysis/strides.h"
 
 static fb_identity_rule rule_of(fb_op op) {
     return (fb_identity_rule)fb_op_facts_of(op)->identity;

@@ -8,8 +8,7 @@
 #include "core/base/file_kind.h"
 #include "core/base/ratio.h"
 
-#define MOST_JSON ((uint64_t)1 << 30) /* bytes of a program or a config */
-#define MAJOR 8                       /* of the schema */
+#define MAJOR 8 /* of the schema */
 #define NESTING 400
 
 /* ---- the container ------------------------------------------------------------------------------------------------------ */
@@ -142,7 +141,7 @@ static bool read_text(pt_model *m, const char *name, char **text, uint64_t *size
     const fb_zip_entry *entry = fb_archive_find(m->archive, name);
     if (!entry) return pt_bad(m, NULL, "the entry %s is missing", name);
     *size = entry->size;
-    return pt_read_entry(m, entry, MOST_JSON, text);
+    return pt_read_entry(m, entry, PT_MOST_JSON, text);
 }
 
 static bool read_file(pt_model *m, pt_file *file, const char *name) {

@@ -14,6 +14,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "core/archive/limits.h"
 #include "core/base/arena.h"
 #include "core/base/buffer.h"
 #include "core/base/error.h"
@@ -60,16 +61,6 @@ void fb_zip_close(fb_zip *zip);
 fb_status fb_zip_check(const fb_zip *zip, const fb_zip_entry *entry, fb_work *work, fb_error *error);
 /* The content, of at most `limit` bytes, with a NUL behind it; to be freed. The CRC is checked. */
 fb_status fb_zip_read(const fb_zip *zip, const fb_zip_entry *entry, uint64_t limit, fb_work *work, char **out, fb_error *error);
-
-/* Limits on the reading of an archive. 0 of each: no limit. */
-typedef struct fb_archive_limits {
-    uint64_t size;  /* bytes of entries that are in memory at once, together: FB_TOO_LARGE "body-too-large" */
-    unsigned ratio; /* bytes of all entries to the archive's (fb_is_within_ratio): FB_TOO_LARGE "body-ratio-too-large" */
-    void *context;
-    /* So many bytes of an entry are about to be in memory; those that were held have been freed. Both or neither is NULL. */
-    fb_status (*hold)(void *context, uint64_t size, fb_error *error);
-    void (*release)(void *context, uint64_t size);
-} fb_archive_limits;
 
 typedef struct fb_archive {
     fb_zip zip;

@@ -9,8 +9,6 @@
 #include "core/base/float.h"
 #include "core/graph/python.h"
 
-#define MOST_DEPTH 32
-
 static void put_string(fb_buffer *out, const char *text, size_t length) {
     fb_buffer_json_string(out, text, length);
 }
@@ -213,7 +211,7 @@ static bool put_list_of_tensors(pt_arguments *a, const fb_json *value, fb_buffer
 static bool pt_put_argument(pt_arguments *a, const fb_json *argument, fb_buffer *out);
 
 static bool put_dict(pt_arguments *a, const fb_json *value, fb_buffer *out) {
-    if (!value || value->kind != FB_JSON_OBJECT || a->depth >= MOST_DEPTH) return wrong(a, "as_string_to_argument");
+    if (!value || value->kind != FB_JSON_OBJECT || a->depth >= PT_MOST_DEPTH) return wrong(a, "as_string_to_argument");
     a->depth++;
     fb_buffer_string(out, "{\"$dict\":[");
     const fb_json *key = fb_json_first(value);

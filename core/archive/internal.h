@@ -36,7 +36,6 @@ typedef struct pt_file {
 
 /* ---- tensors ------------------------------------------------------------------------------------------------------------ */
 
-#define PT_MOST_DIMENSIONS 64
 #define PT_STRIDED 7 /* torch.strided, as archives number layouts */
 
 typedef struct pt_tensor {

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/analysis/strides.h"
+#include "core/analysis/memory_layout.h"
 #include "core/weights/recipe.h"
 
 fb_status fb_parts_add(fb_parts *parts, fb_part added, fb_error *error) {

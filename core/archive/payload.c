@@ -9,8 +9,6 @@
 /* A tensor that shares the memory of another one, as a movement over that one. The same expressions as the Python client's
  * (recipes.py, view_of): structures are compared. */
 
-#define MOST_PARTS 4096 /* of an expression */
-
 typedef struct expression {
     const char *text;
     const char *reshaped; /* what is within, when it is a reshape */
@@ -70,8 +68,8 @@ static bool is_run(const axis *dims, uint32_t count) {
 static expression repeat(maker *k, expression part, int64_t count) {
     if (!part.text || count == 1) return part;
     fb_buffer text = {0};
-    k->parts += count > MOST_PARTS ? MOST_PARTS : (int)count;
-    if (k->parts > MOST_PARTS) return none;
+    k->parts += count > PT_MOST_PARTS ? PT_MOST_PARTS : (int)count;
+    if (k->parts > PT_MOST_PARTS) return none;
     fb_buffer_string(&text, "{\"op\":\"concat\",\"args\":[");
     for (int64_t i = 0; i < count && text.size < (1U << 20); i++) {
         if (i) fb_buffer_char(&text, ',');
@@ -87,7 +85,7 @@ static expression repeat(maker *k, expression part, int64_t count) {
 /* Takes from each row of a matrix the elements at `offset` plus sums of (size, stride), as a matrix of as many rows. */
 static expression columns(maker *k, expression matrix, int64_t rows, int64_t length, int64_t offset, const axis *dims,
                           uint32_t rank) {
-    if (++k->parts > MOST_PARTS || !matrix.text) return none;
+    if (++k->parts > PT_MOST_PARTS || !matrix.text) return none;
     int64_t count = product(dims, rank);
     if (is_run(dims, rank)) return slice(k, matrix, offset, offset + count, length);
     int64_t size = dims[0].size, stride = dims[0].stride;
@@ -147,8 +145,6 @@ static const char *view_of(pt_model *m, const pt_tensor *base, const pt_tensor *
     }
     return made.text;
 }
-
-#define MOST_INLINE ((uint64_t)64 << 20) /* bytes of tensors that go into a document, together */
 
 /* ---- reading ------------------------------------------------------------------------------------------------------------ */
 
@@ -466,8 +462,8 @@ static void gather(const pt_tensor *t, const unsigned char *from, unsigned char 
 static bool write_inline(pt_model *m, const pt_tensor *t, fb_buffer *out) {
     if (m->given_count) return true;
     uint64_t size = (uint64_t)t->count * fb_dtype_size(t->dtype);
-    m->inline_bytes += size > MOST_INLINE ? MOST_INLINE + 1 : size;
-    if (m->inline_bytes > MOST_INLINE)
+    m->inline_bytes += size > PT_MOST_INLINE ? PT_MOST_INLINE + 1 : size;
+    if (m->inline_bytes > PT_MOST_INLINE)
         return pt_unsupported(m, t->file,
                               "\"%s\" is compressed or not row-major, and more than 64 MiB of such tensors are not "
                               "read: make it contiguous, and save the program with torch.export.save",
@@ -475,10 +471,10 @@ static bool write_inline(pt_model *m, const pt_tensor *t, fb_buffer *out) {
     char *content = NULL;
     const unsigned char *from = m->archive->zip.bytes + t->record->offset;
     if (t->record->is_deflated) {
-        if (t->record->size > 4 * MOST_INLINE)
+        if (t->record->size > 4 * PT_MOST_INLINE)
             return pt_unsupported(m, t->file, "the record of \"%s\" is compressed; save the program with torch.export.save",
                                   t->key);
-        if (!pt_read_entry(m, t->record, 4 * MOST_INLINE, &content)) return false;
+        if (!pt_read_entry(m, t->record, 4 * PT_MOST_INLINE, &content)) return false;
         from = (const unsigned char *)content;
     }
     unsigned char *packed = malloc(size + 1);

@@ -10,14 +10,11 @@
 #include "core/archive/internal.h"
 #include "core/operators/spelling.h"
 
-#define MOST_DEPTH 32
-#define MOST_ROWS 2000000
-
 /* ---- rows --------------------------------------------------------------------------------------------------------------- */
 
 static pt_row *add_row(pt_model *m, pt_program *p, pt_kind kind) {
-    if (m->row_count++ > MOST_ROWS) {
-        pt_unsupported(m, m->program_file.name, "the program has more than %d nodes", MOST_ROWS);
+    if (m->row_count++ > PT_MOST_ROWS) {
+        pt_unsupported(m, m->program_file.name, "the program has more than %d nodes", PT_MOST_ROWS);
         return NULL;
     }
     if (p->count == p->capacity) {
@@ -301,7 +298,7 @@ static bool read_rows(pt_model *m, pt_program *p) {
 }
 
 pt_program *pt_read_program(pt_model *m, const fb_json *graph, pt_program *parent, const char *name) {
-    if (m->depth >= MOST_DEPTH || m->program_count == sizeof m->programs / sizeof *m->programs) {
+    if (m->depth >= PT_MOST_DEPTH || m->program_count == sizeof m->programs / sizeof *m->programs) {
         pt_unsupported(m, m->program_file.name, "there are too many nested programs");
         return NULL;
     }

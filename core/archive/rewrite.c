@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/analysis/strides.h"
+#include "core/analysis/memory_layout.h"
 #include "core/archive/internal.h"
 #include "core/base/sort.h"
 #include "core/document/document.h"

@@ -4,9 +4,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MOST_DEPTH 40
-#define MOST_ARGUMENTS 64
-
 /* sympy.printing.precedence, and the functions of torch.utils._sympy. */
 enum { LOWEST = 35, ADD = 40, MUL = 50, POW = 60, FUNCTION = 70, ATOM = 1000 };
 
@@ -183,11 +180,11 @@ static bool print_function(const char *name, size_t length, part *items, size_t 
 static bool read_part(text *t, part *out);
 
 static bool read_call(text *t, const char *name, size_t length, part *out) {
-    part *items = calloc(MOST_ARGUMENTS, sizeof *items);
+    part *items = calloc(PT_MOST_SIZE_ARGUMENTS, sizeof *items);
     size_t count = 0;
     bool ok = items != NULL;
     while (ok && !eat(t, ")")) {
-        ok = count < MOST_ARGUMENTS && (!count || eat(t, ", ")) && read_part(t, &items[count++]);
+        ok = count < PT_MOST_SIZE_ARGUMENTS && (!count || eat(t, ", ")) && read_part(t, &items[count++]);
     }
     ok = ok && print_function(name, length, items, count, out);
     free_parts(items, count);
@@ -199,7 +196,7 @@ static bool read_part(text *t, part *out) {
     const char *name = t->at;
     size_t length = word_length(t->at, t->end);
     t->at += length;
-    if (!length || !eat(t, "(") || t->depth >= MOST_DEPTH) return false;
+    if (!length || !eat(t, "(") || t->depth >= PT_MOST_SIZE_DEPTH) return false;
     if (is_named(name, length, "Integer")) return read_integer(t, out);
     if (is_named(name, length, "Symbol")) return read_symbol(t, out);
     t->depth++;

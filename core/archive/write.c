@@ -5,8 +5,6 @@
 #include "core/archive/internal.h"
 #include "core/operators/spelling.h"
 
-#define MOST_DOTS 64 /* of an owner's path */
-
 static void put_text(fb_buffer *out, const char *text) {
     fb_buffer_json_string(out, text, strlen(text));
 }
@@ -234,7 +232,7 @@ static pt_module *module_at(pt_model *m, owners *all, const char *path, size_t l
     for (size_t end = 0; end < length && at;) {
         size_t from = end ? end + 1 : 0;
         end = from + strcspn(path + from, ".");
-        if (end > length || ++dots > MOST_DOTS) {
+        if (end > length || ++dots > PT_MOST_DOTS) {
             pt_unsupported(m, m->program_file.name, "the path %s is too long", path);
             return NULL;
         }

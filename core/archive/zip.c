@@ -7,15 +7,11 @@
 #include "core/base/sort.h"
 #include "core/json/scan.h"
 
-#define MOST_ENTRIES 100000
-#define MOST_NAME_BYTES (1U << 20) /* of all names together */
-#define END_SIZE 22                /* of the end record, without its comment */
+#define END_SIZE 22 /* of the end record, without its comment */
 #define END64_SIZE 56
 #define LOCATOR_SIZE 20
 #define CENTRAL_SIZE 46
 #define LOCAL_SIZE 30
-#define MOST_COMMENT 65535
-#define MOST_INFLATION 1032 /* bytes that deflate can make of one */
 #define ZIP64_EXTRA 1
 #define IS_ENCRYPTED (1 | 1 << 6 | 1 << 13)
 #define STORED 0
@@ -69,7 +65,7 @@ typedef struct directory {
 
 /* The end record, which may have a comment behind it: the last one whose comment ends with the file. */
 static const unsigned char *find_end(const fb_zip *zip) {
-    uint64_t lowest = zip->size > END_SIZE + MOST_COMMENT ? zip->size - END_SIZE - MOST_COMMENT : 0;
+    uint64_t lowest = zip->size > END_SIZE + PT_MOST_COMMENT ? zip->size - END_SIZE - PT_MOST_COMMENT : 0;
     if (zip->size < END_SIZE) return NULL;
     for (uint64_t at = zip->size - END_SIZE + 1; at-- > lowest;) {
         const unsigned char *end = zip->bytes + at;
@@ -94,7 +90,7 @@ static fb_status find_directory(const fb_zip *zip, directory *found, fb_error *e
     } else if (two(end + 4) || two(end + 6)) {
         return bad(error, "is a part of several");
     }
-    if (found->count > MOST_ENTRIES) return bad(error, "has more than 100,000 entries");
+    if (found->count > PT_MOST_ENTRIES) return bad(error, "has more than 100,000 entries");
     if (!is_within(found->offset, found->size, found->limit)) return bad(error, "has a directory beyond its end");
     return FB_OK;
 }
@@ -169,7 +165,7 @@ static fb_status read_entry(fb_zip *zip, const directory *where, uint64_t *at, s
     if (!is_within(*at, CENTRAL_SIZE + length + extra + comment, end))
         return bad(error, "has a directory that ends within an entry");
     *at += CENTRAL_SIZE + length + extra + comment;
-    if ((*names += length) > MOST_NAME_BYTES) return bad(error, "has more than 1 MiB of names");
+    if ((*names += length) > PT_MOST_NAME_BYTES) return bad(error, "has more than 1 MiB of names");
     const char *name = fb_arena_text(&zip->names, (const char *)row + CENTRAL_SIZE, length);
     if (!name) return fb_fail_memory(error);
     const char *wrong = wrong_name(name, length);
@@ -184,7 +180,7 @@ static fb_status read_entry(fb_zip *zip, const directory *where, uint64_t *at, s
     if (two(row + 8) & IS_ENCRYPTED) return bad_entry(error, name, "is encrypted");
     if (method != STORED && method != DEFLATED) return bad_entry(error, name, "is compressed in a way that is not supported");
     if (method == STORED && entry.stored != entry.size) return bad_entry(error, name, "has two sizes, but is not compressed");
-    if (method == DEFLATED && entry.size / MOST_INFLATION > entry.stored)
+    if (method == DEFLATED && entry.size / PT_MOST_INFLATION > entry.stored)
         return bad_entry(error, name, "promises more than its bytes can hold");
     fb_status status = read_local(zip, where->offset, &entry, error);
     if (!status && (name[length - 1] != '/' || entry.size)) zip->entries[zip->count++] = entry;

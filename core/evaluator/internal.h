@@ -3,7 +3,7 @@
 #define FB_EVALUATOR_INTERNAL_H
 
 #include "core/analysis/alias.h"
-#include "core/analysis/strides.h"
+#include "core/analysis/memory_layout.h"
 #include "core/base/buffer.h"
 #include "core/evaluator/evaluator.h"
 #include "core/evaluator/kernel.h"

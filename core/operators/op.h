@@ -92,7 +92,7 @@ typedef enum fb_dtype_rule {
 } fb_dtype_rule;
 
 /* How PyTorch lays the result out in memory on a CPU. A new result has no gaps; unless it is UNKNOWN, its numbers do not depend
- * on the layout of the inputs. What one call's arguments change is in fb_layout_of (core/analysis/strides.h). */
+ * on the layout of the inputs. What one call's arguments change is in fb_layout_of (core/analysis/memory_layout.h). */
 typedef enum fb_memory_layout {
     FB_LAYOUT_UNKNOWN = 0,
     FB_LAYOUT_NONE,         /* gives no tensor */

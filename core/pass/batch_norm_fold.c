@@ -4,7 +4,7 @@
 
 #include <math.h>
 
-#include "core/analysis/strides.h"
+#include "core/analysis/memory_layout.h"
 #include "core/weights/recipe.h"
 
 /* A pair whose modules are called together has as many calls of one as of the other. Otherwise it is refused, and these are

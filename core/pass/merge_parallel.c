@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "core/analysis/dialect.h"
-#include "core/analysis/strides.h"
+#include "core/analysis/memory_layout.h"
 #include "core/base/map.h"
 #include "core/base/sort.h"
 #include "core/operators/spelling.h"

@@ -29,9 +29,9 @@
  */
 #include <stdlib.h>
 
-#include "core/analysis/memory_format.h"
+#include "core/analysis/layout_effects.h"
+#include "core/analysis/memory_layout.h"
 #include "core/analysis/rearrange.h"
-#include "core/analysis/strides.h"
 #include "core/graph/slot.h"
 #include "core/operators/spelling.h"
 #include "core/pass/build.h"

@@ -31,8 +31,8 @@
 #include <math.h>
 #include <stdlib.h>
 
+#include "core/analysis/memory_layout.h"
 #include "core/analysis/onnx_types.h"
-#include "core/analysis/strides.h"
 #include "core/evaluator/evaluator.h"
 #include "core/pass/bounded.h"
 #include "core/pass/constants.h"

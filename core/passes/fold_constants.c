@@ -29,8 +29,8 @@
 #include <stdlib.h>
 
 #include "core/analysis/dialect.h"
+#include "core/analysis/memory_layout.h"
 #include "core/analysis/onnx.h"
-#include "core/analysis/strides.h"
 #include "core/pass/build.h"
 #include "core/pass/call_recipe.h"
 #include "core/pass/layer.h"

@@ -20,7 +20,7 @@
 #include <stdlib.h>
 
 #include "core/analysis/infer.h"
-#include "core/analysis/strides.h"
+#include "core/analysis/memory_layout.h"
 #include "core/base/map.h"
 #include "core/pass/build.h"
 #include "core/pass/layer.h"

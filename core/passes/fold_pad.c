@@ -13,9 +13,9 @@
  * Exactness: moves. (A weight that is not finite gives nan where it meets a zero; a convolution may not compute with its own
  * zeros.) Reversible.
  */
+#include "core/analysis/memory_layout.h"
 #include "core/analysis/onnx.h"
 #include "core/analysis/shape.h"
-#include "core/analysis/strides.h"
 #include "core/pass/build.h"
 #include "core/pass/layer.h"
 

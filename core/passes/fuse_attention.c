@@ -40,8 +40,8 @@
 #include <stdlib.h>
 
 #include "core/analysis/identity.h"
+#include "core/analysis/memory_layout.h"
 #include "core/analysis/rearrange.h"
-#include "core/analysis/strides.h"
 #include "core/analysis/value_range.h"
 #include "core/base/base64.h"
 #include "core/operators/spelling.h"

@@ -21,8 +21,8 @@
  */
 #include <math.h>
 
+#include "core/analysis/memory_layout.h"
 #include "core/analysis/shape.h"
-#include "core/analysis/strides.h"
 #include "core/pass/build.h"
 #include "core/pass/formula.h"
 

@@ -11,8 +11,8 @@
  *
  * Exactness: moves. Reversible.
  */
+#include "core/analysis/memory_layout.h"
 #include "core/analysis/rearrange.h"
-#include "core/analysis/strides.h"
 #include "core/operators/spelling.h"
 #include "core/pass/build.h"
 

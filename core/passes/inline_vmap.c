@@ -23,8 +23,8 @@
  *
  * Exactness: moves. Reversible.
  */
+#include "core/analysis/memory_layout.h"
 #include "core/analysis/shape.h"
-#include "core/analysis/strides.h"
 #include "core/operators/spelling.h"
 #include "core/pass/pass.h"
 

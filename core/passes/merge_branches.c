@@ -20,8 +20,8 @@
  */
 #include <math.h>
 
+#include "core/analysis/memory_layout.h"
 #include "core/analysis/shape.h"
-#include "core/analysis/strides.h"
 #include "core/pass/batch_norm_fold.h"
 #include "core/pass/layer.h"
 #include "core/weights/dtype.h"

@@ -9,7 +9,7 @@
  * out, while the others merge if two remain:
  *   - a convolution that differs from the largest group (merge_parallel.c). A second application merges the next group
  *   - one with groups, a transposed one, and one that is called more than once
- *   - one whose result must be contiguous (strides.h), or is written in place
+ *   - one whose result must be contiguous (memory_layout.h), or is written in place
  *
  * Biases, views of one value and results of the graph are treated as by MergeLinears. Exactness: moves. Reversible.
  */

@@ -8,7 +8,7 @@
  * two are left:
  *   - a Linear that differs from the largest group (merge_parallel.c)
  *   - one that is called more than once, or is not exactly torch's
- *   - one whose result must be contiguous (strides.h), or is written in place
+ *   - one whose result must be contiguous (memory_layout.h), or is written in place
  *
  * Called modules form one group, and so do functions of one spelling (linear, ATen's, addmm with its packed weights). If no
  * Linear has a bias, neither does the merged one; if some have, the others get zeros. Linears that each read a separate but

@@ -14,10 +14,10 @@
  * any strides, and a result of the graph must not start to share memory with another result. Exactness: moves. Reversible.
  */
 #include "core/analysis/alias.h"
+#include "core/analysis/memory_layout.h"
 #include "core/analysis/onnx.h"
 #include "core/analysis/onnx_types.h"
 #include "core/analysis/rearrange.h"
-#include "core/analysis/strides.h"
 #include "core/operators/spelling.h"
 #include "core/pass/build.h"
 #include "core/pass/constants.h"

@@ -30,8 +30,8 @@
 #include "core/analysis/alias.h"
 #include "core/analysis/calls.h"
 #include "core/analysis/identity.h"
+#include "core/analysis/memory_layout.h"
 #include "core/analysis/onnx.h"
-#include "core/analysis/strides.h"
 #include "core/analysis/view.h"
 #include "core/pass/pass.h"
 

@@ -15,8 +15,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/analysis/memory_layout.h"
 #include "core/analysis/parameter.h"
-#include "core/analysis/strides.h"
 #include "core/analysis/view.h"
 #include "core/base/buffer.h"
 #include "core/operators/spelling.h"

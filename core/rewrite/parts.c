@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/analysis/strides.h"
+#include "core/analysis/memory_layout.h"
 #include "core/rewrite/internal.h"
 #include "core/weights/recipe.h"
 

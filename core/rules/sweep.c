@@ -4,8 +4,8 @@
 
 #include "core/analysis/alias.h"
 #include "core/analysis/calls.h"
+#include "core/analysis/memory_layout.h"
 #include "core/analysis/parameter.h"
-#include "core/analysis/strides.h"
 #include "core/graph/build.h"
 #include "core/pass/pass.h"
 #include "core/rules/internal.h"

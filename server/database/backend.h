@@ -1,8 +1,8 @@
-/* The functions of a database that run the SQL of sql.h. A connection's `handle` and a statement's are theirs. */
+/* The functions of a database that run the SQL of query.h. A connection's `handle` and a statement's are theirs. */
 #ifndef FB_DATABASE_BACKEND_H
 #define FB_DATABASE_BACKEND_H
 
-#include "server/database/sql.h"
+#include "server/database/query.h"
 
 typedef struct fb_backend {
     fb_status (*open)(fb_connection *connection, const char *where, fb_access access, fb_error *error);
@@ -36,7 +36,7 @@ typedef struct fb_backend {
     fb_status (*read_version)(fb_connection *connection, int64_t *version, bool *is_ours, bool *is_empty, fb_error *error);
     fb_status (*set_up_writer)(fb_connection *connection, uint64_t max_bytes, fb_error *error);
     fb_status (*migrate)(fb_connection *connection, int64_t number, const char *sql, fb_error *error);
-    const char *check_pages, *check_keys; /* as in sql.h */
+    const char *check_pages, *check_keys; /* as in query.h */
     const char *glance_at_pages;          /* as check_pages, without comparing tables and indexes: a fraction of its time */
 
     /* For copies. `columns`: a SELECT of a table, a column, its type (INTEGER, TEXT or BLOB) and its place in the primary key

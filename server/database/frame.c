@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <zstd.h>
 
-#include "server/database/sql.h"
+#include "server/database/query.h"
 
 #define KEPT ((size_t)1 << 20) /* bytes of a context, at most: what compressed a large document is not kept */
 

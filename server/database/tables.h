@@ -3,7 +3,7 @@
 #define FB_DATABASE_TABLES_H
 
 #include "core/base/buffer.h"
-#include "server/database/sql.h"
+#include "server/database/query.h"
 
 enum { FB_COLUMNS_MAX = 32, FB_TABLE_NAME_MAX = 64, FB_KEYS_MAX = 4 };
 

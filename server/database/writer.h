@@ -14,7 +14,7 @@
 #include <stdint.h>
 
 #include "core/base/error.h"
-#include "server/database/sql.h"
+#include "server/database/query.h"
 
 /* The connections that read. A lease is one connection for one thread, and one snapshot: what a reader sees does not change
  * until it gives the connection back. */

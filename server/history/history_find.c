@@ -8,12 +8,12 @@
 #include "core/rewrite/rewrite.h"
 #include "server/graphs/graphs.h"
 #include "server/history/history.h"
+#include "server/history/same_run.h"
 
 #define RUNS_MAX 1000       /* looked at on the way back */
 #define DEPTH_MAX 100       /* runs that build on each other */
 #define NEAREST_MAX 32      /* graphs compared with the one at hand */
 #define MARKED_MAX 100      /* runs with a signature of the graph, the newest; of these the marks are compared */
-#define COMPARED_MAX 16     /* runs with marks in the graph, of which the results are compared */
 #define SIGNATURES_MAX 1000 /* what one list of runs takes */
 
 fb_status fb_each_run(const fb_app *app, const fb_store_run_filter *filter,
@@ -393,55 +393,6 @@ fb_status fb_graph_is_related(const fb_app *app, const fb_watch *watch, const fb
     return status;
 }
 
-/* ---- one of each kind --------------------------------------------------------------------------------------------------- */
-
-/* Runs that were kept. Texts are borrowed from the list of runs. */
-typedef struct kept_run {
-    const char *id, *result, *request;
-    char origin[FB_ID_LENGTH + 1], signature[FB_SIGNATURE_LENGTH + 1]; /* of its steps */
-    bool is_of_several; /* its steps are of several runs: what an undo left over of them */
-} kept_run;
-
-typedef struct kept_runs {
-    kept_run items[COMPARED_MAX];
-    size_t count;
-    bool is_whole;
-} kept_runs;
-
-static bool is_of_several(const json_t *request) {
-    const json_t *steps = json_object_get(request, "steps");
-    const json_t *first = json_object_get(json_array_get(steps, 0), "run");
-    for (size_t i = 1; i < json_array_size(steps); i++) {
-        if (!json_equal(first, json_object_get(json_array_get(steps, i), "run"))) return true;
-    }
-    return false;
-}
-
-static bool is_repetition(const kept_run *one, const kept_run *other, bool is_whole) {
-    if (strcmp(one->origin, other->origin) != 0 || strcmp(one->result, other->result) != 0) return false;
-    if (!strcmp(one->request, other->request)) return true;
-    bool is_alike = is_whole || !strcmp(one->signature, other->signature);
-    return is_alike && !one->is_of_several && !other->is_of_several;
-}
-
-/* Keeps the run unless it repeats a kept one, or has made nothing. */
-static void keep(kept_runs *kept, const fb_store_run *run) {
-    json_t *request = NULL;
-    const char *origin = fb_run_origin(run, &request);
-    const char *left = json_string_value(json_object_get(request, "signature"));
-    if (origin && kept->count < COMPARED_MAX) {
-        kept_run *next = &kept->items[kept->count];
-        *next = (kept_run){.id = run->id, .result = run->result, .request = run->request};
-        next->is_of_several = is_of_several(request);
-        fb_copy_text(next->origin, sizeof next->origin, origin);
-        fb_copy_text(next->signature, sizeof next->signature, left ? left : run->signature);
-        bool is_new = true;
-        for (const kept_run *other = kept->items; other < next; other++) is_new &= !is_repetition(next, other, kept->is_whole);
-        kept->count += is_new;
-    }
-    json_decref(request);
-}
-
 static void add_related(fb_related_runs *runs, const char *id) {
     if (runs->count < FB_RELATED_MAX) memcpy(runs->ids[runs->count++], id, FB_RUN_ID_LENGTH + 1);
 }
@@ -451,9 +402,9 @@ static void add_related(fb_related_runs *runs, const char *id) {
 /* Page by page: the only other run may be the oldest. Pages of which a run was kept are kept as well: it borrows their texts.
  */
 fb_status fb_find_runs_by_result(const fb_app *app, const char *id, bool is_whole, fb_related_runs *out, fb_error *error) {
-    fb_store_runs pages[COMPARED_MAX];
+    fb_store_runs pages[FB_KEPT_RUNS_MAX];
     fb_store_run_filter filter = {.result = id};
-    kept_runs kept = {.is_whole = is_whole};
+    fb_kept_runs kept = {.is_whole = is_whole};
     size_t page_count = 0;
     char token[FB_PAGE_TOKEN_LENGTH + 1] = "";
     fb_status status = FB_OK;
@@ -463,11 +414,11 @@ fb_status fb_find_runs_by_result(const fb_app *app, const char *id, bool is_whol
         size_t before = kept.count;
         status = fb_store_list_runs(app->store, &filter, &page, false, runs, error);
         if (status) break;
-        for (size_t i = 0; i < runs->count; i++) keep(&kept, &runs->items[i]);
+        for (size_t i = 0; i < runs->count; i++) fb_keep_run(&kept, &runs->items[i]);
         fb_copy_text(token, sizeof token, runs->next_token);
         if (kept.count > before) page_count++;
         else FB_STORE_FREE(runs);
-    } while (*token && kept.count < COMPARED_MAX);
+    } while (*token && kept.count < FB_KEPT_RUNS_MAX);
     *out = (fb_related_runs){0};
     for (size_t i = 0; i < kept.count && !status; i++) add_related(out, kept.items[i].id);
     while (page_count) FB_STORE_FREE(&pages[--page_count]);
@@ -501,19 +452,19 @@ static fb_status list_signatures(const fb_graph *graph, fb_work *work, signature
     return fb_work_status(work, error);
 }
 
-static fb_status keep_marked(const fb_graph *graph, const fb_store_runs *runs, fb_work *work, kept_runs *kept,
+static fb_status keep_marked(const fb_graph *graph, const fb_store_runs *runs, fb_work *work, fb_kept_runs *kept,
                              fb_error *error) {
     fb_status status = FB_OK;
     for (size_t i = 0; i < runs->count && !status; i++) {
         bool carries = false;
         if (fb_run_is_undoable(&runs->items[i])) status = carries_marks(graph, &runs->items[i], work, &carries, error);
-        if (carries) keep(kept, &runs->items[i]);
+        if (carries) fb_keep_run(kept, &runs->items[i]);
     }
     return status;
 }
 
 /* Finds the runs from whose result the fewest edits lead to the graph. */
-static fb_status find_nearest(const fb_app *app, const fb_watch *watch, const fb_graph *graph, const kept_runs *kept,
+static fb_status find_nearest(const fb_app *app, const fb_watch *watch, const fb_graph *graph, const fb_kept_runs *kept,
                               fb_related_runs *out, fb_error *error) {
     size_t least = SIZE_MAX;
     fb_status status = FB_OK;
@@ -531,7 +482,7 @@ static fb_status find_nearest(const fb_app *app, const fb_watch *watch, const fb
 fb_status fb_find_runs_by_marks(const fb_app *app, const fb_watch *watch, const fb_graph *graph, bool is_whole,
                                 fb_related_runs *out, fb_error *error) {
     *out = (fb_related_runs){0};
-    kept_runs kept = {.is_whole = is_whole};
+    fb_kept_runs kept = {.is_whole = is_whole};
     signature_list *signatures = calloc(1, sizeof *signatures);
     if (!signatures) return fb_fail_memory(error);
     fb_work work = {.watch = watch};

@@ -11,7 +11,7 @@
 
 #include "core/base/map.h"
 #include "server/database/memory.h"
-#include "server/database/sql.h"
+#include "server/database/query.h"
 #include "server/database/writer.h"
 #include "server/store/audit.h"
 #include "server/store/models.h"

@@ -7,7 +7,7 @@
 #include <time.h>
 
 #include "server/database/memory.h"
-#include "server/database/sql.h"
+#include "server/database/query.h"
 #include "server/database/writer.h"
 #include "server/store/rows.h"
 #include "server/store/state.h"

@@ -38,7 +38,7 @@
 
 #include "core/base/sha256.h"
 #include "core/base/work.h"
-#include "server/database/sql.h"
+#include "server/database/query.h"
 #include "server/store/store.h"
 
 typedef struct fb_audit_entry {

@@ -5,7 +5,7 @@
 #ifndef FB_STORE_BACKUP_H
 #define FB_STORE_BACKUP_H
 
-#include "server/database/sql.h"
+#include "server/database/query.h"
 #include "server/store/store.h"
 
 #define FB_BACKED_UP_FILE "backed-up" /* in the data folder: written when a backup was complete; where it went */

@@ -4,7 +4,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "server/database/sql.h"
+#include "server/database/query.h"
 #include "server/store/blobs.h"
 #include "server/store/files.h"
 #include "server/store/state.h"

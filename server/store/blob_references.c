@@ -6,7 +6,7 @@
 #include "core/document/document.h"
 #include "core/onnx/onnx.h"
 #include "server/database/frame.h"
-#include "server/database/sql.h"
+#include "server/database/query.h"
 #include "server/store/blobs.h"
 #include "server/store/rows.h"
 

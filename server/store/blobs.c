@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 #include "server/database/memory.h"
-#include "server/database/sql.h"
+#include "server/database/query.h"
 #include "server/database/writer.h"
 #include "server/s3/s3.h"
 #include "server/store/blobs.h"

@@ -9,7 +9,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "server/database/sql.h"
+#include "server/database/query.h"
 #include "server/database/ulid.h"
 #include "server/s3/s3.h"
 #include "server/store/backup.h"

@@ -6,7 +6,7 @@
 
 #include "core/json/scan.h"
 #include "server/database/frame.h"
-#include "server/database/sql.h"
+#include "server/database/query.h"
 #include "server/database/writer.h"
 #include "server/store/audit.h"
 #include "server/store/rows.h"

@@ -9,7 +9,7 @@
 #include <sys/stat.h>
 
 #include "core/base/error.h"
-#include "server/database/sql.h"
+#include "server/database/query.h"
 #include "server/store/blobs.h"
 #include "server/store/store.h"
 

@@ -10,7 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "server/database/sql.h"
+#include "server/database/query.h"
 #include "server/store/backup.h"
 #include "server/store/files.h"
 

@@ -5,7 +5,7 @@
 #include <unistd.h>
 
 #include "server/database/backend.h"
-#include "server/database/sql.h"
+#include "server/database/query.h"
 #include "server/store/backup.h"
 #include "server/store/files.h"
 #include "server/store/store.h"

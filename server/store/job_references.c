@@ -5,7 +5,7 @@
 
 #include "core/base/sort.h"
 #include "server/database/frame.h"
-#include "server/database/sql.h"
+#include "server/database/query.h"
 #include "server/database/ulid.h"
 #include "server/store/rows.h"
 #include "server/store/store.h"

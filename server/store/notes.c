@@ -6,7 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "server/database/sql.h"
+#include "server/database/query.h"
 #include "server/database/tables.h"
 #include "server/database/ulid.h"
 #include "server/database/writer.h"

@@ -1,7 +1,7 @@
 /* Pins: runs that retention keeps. */
 #include <stdio.h>
 
-#include "server/database/sql.h"
+#include "server/database/query.h"
 #include "server/database/writer.h"
 #include "server/store/audit.h"
 #include "server/store/retention.h"

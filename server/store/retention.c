@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "core/base/map.h"
-#include "server/database/sql.h"
+#include "server/database/query.h"
 #include "server/database/writer.h"
 #include "server/store/audit.h"
 #include "server/store/rows.h"

@@ -8,7 +8,7 @@
 
 #include "core/base/buffer.h"
 #include "core/base/error.h"
-#include "server/database/sql.h"
+#include "server/database/query.h"
 #include "server/database/writer.h"
 #include "server/store/models.h"
 #include "server/store/store.h"

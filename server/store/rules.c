@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "server/database/memory.h"
-#include "server/database/sql.h"
+#include "server/database/query.h"
 #include "server/database/writer.h"
 #include "server/store/audit.h"
 #include "server/store/rows.h"

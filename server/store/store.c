@@ -11,7 +11,7 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
-#include "server/database/sql.h"
+#include "server/database/query.h"
 #include "server/database/ulid.h"
 #include "server/database/writer.h"
 #include "server/metrics/metrics.h"

@@ -7,7 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "server/database/sql.h"
+#include "server/database/query.h"
 #include "server/database/writer.h"
 #include "server/store/audit.h"
 #include "server/store/blobs.h"

@@ -13,7 +13,7 @@
 #include <unistd.h>
 
 #include "core/base/map.h"
-#include "server/database/sql.h"
+#include "server/database/query.h"
 #include "server/database/ulid.h"
 #include "server/database/writer.h"
 #include "server/store/audit.h"

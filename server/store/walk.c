@@ -5,7 +5,7 @@
 
 #include "core/base/map.h"
 #include "server/database/memory.h"
-#include "server/database/sql.h"
+#include "server/database/query.h"
 #include "server/database/writer.h"
 #include "server/store/rows.h"
 #include "server/store/state.h"

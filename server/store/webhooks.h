@@ -10,7 +10,7 @@
 #ifndef FB_STORE_WEBHOOKS_H
 #define FB_STORE_WEBHOOKS_H
 
-#include "server/database/sql.h"
+#include "server/database/query.h"
 #include "server/store/jobs.h"
 #include "server/store/models.h"
 #include "server/store/store.h"

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/analysis/strides.h"
+#include "core/analysis/memory_layout.h"
 #include "core/analysis/usage.h"
 #include "core/document/document.h"
 #include "tests/unit/chaos.h"

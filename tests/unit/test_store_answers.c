@@ -8,7 +8,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "server/database/sql.h"
+#include "server/database/query.h"
 #include "server/database/ulid.h"
 #include "server/database/writer.h"
 #include "server/store/rows.h"

@@ -1,7 +1,7 @@
 /* The store's models while memory runs out: every allocation may fail. */
 #include <stdio.h>
 
-#include "server/database/sql.h"
+#include "server/database/query.h"
 #include "server/database/writer.h"
 #include "server/store/models.h"
 #include "server/store/state.h"

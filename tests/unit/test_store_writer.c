@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "server/database/sql.h"
+#include "server/database/query.h"
 #include "server/database/writer.h"
 #include "server/store/state.h"
 #include "server/store/store.h"

@@ -1,4 +1,4 @@
-#include "core/analysis/strides.h"
+#include "core/analysis/memory_layout.h"
 
 #include <string.h>
 

@@ -1,6 +1,6 @@
 /* Which readers depend on the memory format of a convolution's result. */
-#ifndef FB_ANALYSIS_MEMORY_FORMAT_H
-#define FB_ANALYSIS_MEMORY_FORMAT_H
+#ifndef FB_ANALYSIS_LAYOUT_EFFECTS_H
+#define FB_ANALYSIS_LAYOUT_EFFECTS_H
 
 #include "core/analysis/alias.h"
 #include "core/analysis/obstacle.h"

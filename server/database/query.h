@@ -13,8 +13,8 @@
  * What both run: parameters are ? or ?1, ?2 …; a condition that is a parameter is written ?1 = 1; one that may be NULL is
  * compared first and asked for NULL after that; a new row's key comes by RETURNING, to fb_query_insert.
  */
-#ifndef FB_DATABASE_SQL_H
-#define FB_DATABASE_SQL_H
+#ifndef FB_DATABASE_QUERY_H
+#define FB_DATABASE_QUERY_H
 
 #include <stdatomic.h>
 #include <stdbool.h>

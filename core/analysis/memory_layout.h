@@ -1,6 +1,6 @@
 /* The strides of a value, as far as its operators determine them, and whether its readers depend on them. */
-#ifndef FB_ANALYSIS_STRIDES_H
-#define FB_ANALYSIS_STRIDES_H
+#ifndef FB_ANALYSIS_MEMORY_LAYOUT_H
+#define FB_ANALYSIS_MEMORY_LAYOUT_H
 
 #include "core/analysis/alias.h"
 #include "core/graph/graph.h"

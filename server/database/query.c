@@ -1,4 +1,4 @@
-#include "server/database/sql.h"
+#include "server/database/query.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -2,12 +2,12 @@
  * which nothing but a question about strides sees; or another one, in any order. An operator of unknown layout is taken to
  * notice.
  */
-#include "core/analysis/memory_format.h"
+#include "core/analysis/layout_effects.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/analysis/strides.h"
+#include "core/analysis/memory_layout.h"
 #include "core/analysis/view.h"
 
 typedef enum layout_effect {
