@@ -364,27 +364,36 @@ static bool draw_in_equal_calls(fb_regions *r) {
 
 /* ---- pairs, and what they need ------------------------------------------------------------------------------------------- */
 
-static bool note_pair(fb_regions *r, fb_region_pair pair) {
-    bool are_twins = r->twin_of_before[pair.before.id].id == pair.after.id;
-    if (!are_twins || r->changed_before[pair.before.id]) fb_buffer_append(&r->pairs, &pair, sizeof pair);
-    return true;
-}
-
 /* A node of both graphs, of which what it reads is looked at. */
 typedef struct reading {
     fb_regions *regions;
     fb_node reader;
 } reading;
 
+static void note_reading(uint32_t *first, const fb_graph *graph, fb_node reader, fb_node of) {
+    uint32_t ordinal = fb_node_at(graph, reader)->ordinal;
+    if (!first[of.id] || ordinal < first[of.id]) first[of.id] = ordinal;
+}
+
+static bool note_pair(const reading *at, fb_region_pair pair) {
+    fb_regions *r = at->regions;
+    bool are_twins = r->twin_of_before[pair.before.id].id == pair.after.id;
+    if (are_twins && !r->changed_before[pair.before.id]) return true;
+    fb_buffer_append(&r->pairs, &pair, sizeof pair);
+    note_reading(r->read_before, r->before, at->reader, pair.before);
+    note_reading(r->read_after, r->after, r->twin_of_before[at->reader.id], pair.after);
+    return true;
+}
+
 /* By shape and dtype alone, as they are recorded, where the reader asks for no more. */
 static bool add_pair(void *context, fb_node before, fb_node after) {
     const reading *at = context;
     fb_regions *r = at->regions;
-    if (!fb_reads_type_only_of(r->before, at->reader, before)) return note_pair(r, (fb_region_pair){before, after, false});
+    if (!fb_reads_type_only_of(r->before, at->reader, before)) return note_pair(at, (fb_region_pair){before, after, false});
     const fb_node_row *x = fb_node_at(r->before, before), *y = fb_node_at(r->after, after);
     bool are_equal = !r->doubts_shapes && x->dtype && x->dtype == y->dtype && x->shape.id && y->shape.id &&
                      match_values(r, x->shape, y->shape, NULL, NULL);
-    return are_equal || note_pair(r, (fb_region_pair){before, after, true});
+    return are_equal || note_pair(at, (fb_region_pair){before, after, true});
 }
 
 static void find_pairs(fb_regions *r) {
@@ -572,9 +581,12 @@ fb_status fb_regions_find(const fb_graph *before, const fb_graph *after, fb_work
     out->determined_after = calloc(of_after, 1);
     out->computed_before = calloc(of_before, 1);
     out->computed_after = calloc(of_after, 1);
+    out->read_before = calloc(of_before, sizeof *out->read_before);
+    out->read_after = calloc(of_after, sizeof *out->read_after);
     out->parents = calloc((size_t)of_before + of_after, sizeof *out->parents);
-    if (!out->twin_of_before || !out->twin_of_after || !out->changed_before || !out->changed_after || !out->determined_before ||
-        !out->determined_after || !out->computed_before || !out->computed_after || !out->parents)
+    if (!out->read_before || !out->read_after || !out->twin_of_before || !out->twin_of_after || !out->changed_before ||
+        !out->changed_after || !out->determined_before || !out->determined_after || !out->computed_before ||
+        !out->computed_after || !out->parents)
         return fb_fail_memory(error);
     for (uint32_t i = 0; i < of_before + of_after; i++) out->parents[i] = i;
     pair_nodes(out);
@@ -663,6 +675,8 @@ void fb_regions_free(fb_regions *regions) {
     free(regions->determined_after);
     free(regions->computed_before);
     free(regions->computed_after);
+    free(regions->read_before);
+    free(regions->read_after);
     free(regions->parents);
     fb_buffer_free(&regions->pairs);
     *regions = (fb_regions){0};

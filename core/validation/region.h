@@ -16,6 +16,7 @@ typedef struct fb_regions {
     unsigned char *determined_before, *determined_after; /* by node: it must not be given, because others say what it is */
     unsigned char *computed_before, *computed_after;     /* by node: needed for a pair, and not given */
     fb_buffer pairs;                                     /* fb_region_pair */
+    uint32_t *read_before, *read_after;                  /* by node that pairs name: the ordinal of their first reader, or 0 */
     uint32_t *parents;                                   /* union-find over nodes: `before`'s first, then `after`'s */
 } fb_regions;
 

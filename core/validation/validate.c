@@ -33,11 +33,11 @@ typedef struct side {
     bool *has_value;                /* by node */
     fb_dtype narrowest;             /* floating dtype that a node computed in */
     bool has_writes;                /* a computed node writes into what it is given */
-    const unsigned char *changed;
-    uint32_t at;        /* ordinal of the node that is computed now */
-    fb_buffer pending;  /* fb_node: kept, and perhaps written before those that did not change read it */
-    fb_map failed;      /* node -> 1 + index in failures */
-    fb_buffer failures; /* failure */
+    const uint32_t *read;           /* by node, of those: the ordinal of its first reader: what it is then is compared */
+    uint32_t at;                    /* ordinal of the node that is computed now */
+    fb_buffer pending;              /* fb_node: kept, and perhaps written before those that did not change read it */
+    fb_map failed;                  /* node -> 1 + index in failures */
+    fb_buffer failures;             /* failure */
     fb_array_memory memory;
 } side;
 
@@ -45,17 +45,6 @@ typedef struct side {
 
 static bool is_wanted(void *context, fb_node node) {
     return ((side *)context)->computed[node.id];
-}
-
-/* When those read it for the first time that compute the same in both graphs: what it is then is compared. */
-static uint32_t first_reading(const side *s, fb_node node) {
-    uint32_t found = UINT32_MAX;
-    for (uint32_t e = fb_user_first(s->graph, node); e; e = fb_user_next(s->graph, e)) {
-        fb_node user = fb_edge_user(s->graph, e);
-        uint32_t ordinal = fb_node_at(s->graph, user)->ordinal;
-        if (!s->changed[user.id] && ordinal < found) found = ordinal;
-    }
-    return found;
 }
 
 /* A copy in place of what may be written from now on. */
@@ -80,7 +69,7 @@ static fb_status copy_before(side *s, fb_node writer, fb_error *error) {
     size_t count = s->pending.size / sizeof *pending, left = 0;
     fb_status status = FB_OK;
     for (size_t i = 0; i < count && !status; i++) {
-        bool is_due = first_reading(s, pending[i]) <= fb_node_at(s->graph, writer)->ordinal; /* it reads before it writes */
+        bool is_due = s->read[pending[i].id] <= fb_node_at(s->graph, writer)->ordinal; /* it reads before it writes */
         if (is_due) status = take_copy(s, pending[i], error);
         else pending[left++] = pending[i];
     }
@@ -124,7 +113,7 @@ static fb_status give(void *context, fb_node node, fb_object *out, fb_error *err
     if (!status && s->sample && out->kind == FB_OBJECT_ARRAY) status = change_sample(s, node, out, error);
     if (status || !s->is_kept[node.id] || s->has_value[node.id]) return status;
     status = hold(s, node, out, error);
-    bool is_due = s->has_writes && first_reading(s, node) <= s->at;
+    bool is_due = s->has_writes && s->read[node.id] <= s->at;
     return !status && is_due && out->kind == FB_OBJECT_ARRAY ? take_copy(s, node, error) : status;
 }
 
@@ -199,14 +188,14 @@ static const failure *failure_of(side *s, fb_node node) {
     return number ? (const failure *)(const void *)s->failures.data + (number - 1) : NULL;
 }
 
-static fb_status begin_side(side *s, const fb_graph *graph, const unsigned char *computed, const unsigned char *changed,
+static fb_status begin_side(side *s, const fb_graph *graph, const unsigned char *computed, const uint32_t *read,
                             const fb_eval_options *options, const region_sample *sample, int of_after, fb_error *error) {
     uint32_t limit = fb_node_limit(graph);
     *s = (side){.graph = graph,
                 .sample = sample,
                 .has_shape = sample ? sample->all->has_shape[of_after] : NULL,
                 .computed = computed,
-                .changed = changed,
+                .read = read,
                 .options = options,
                 .has_writes = has_writes(graph, computed),
                 .narrowest = FB_FLOAT64};
@@ -486,12 +475,13 @@ static fb_status choose(validator *v, const fb_region_pair *pairs, size_t count,
 static fb_status run_sides(validator *v, const fb_region_pair *pairs, size_t count, const bool *is_wanted,
                            const fb_eval_options *options) {
     fb_regions *r = &v->regions;
-    const unsigned char *of[] = {r->computed_before, r->computed_after}, *changed[] = {r->changed_before, r->changed_after};
+    const unsigned char *of[] = {r->computed_before, r->computed_after};
+    const uint32_t *read[] = {r->read_before, r->read_after};
     const region_sample *sample = v->sample;
-    fb_status status = begin_side(&v->before, r->before, of[0], changed[0], options, sample, 0, v->error);
-    if (!status) status = begin_side(&v->after, r->after, of[1], changed[1], options, sample, 1, v->error);
-    if (!status) status = begin_side(&v->exact, r->before, of[0], changed[0], options, sample, 0, v->error);
-    if (!status && sample) status = begin_side(&v->exact_after, r->after, of[1], changed[1], options, sample, 1, v->error);
+    fb_status status = begin_side(&v->before, r->before, of[0], read[0], options, sample, 0, v->error);
+    if (!status) status = begin_side(&v->after, r->after, of[1], read[1], options, sample, 1, v->error);
+    if (!status) status = begin_side(&v->exact, r->before, of[0], read[0], options, sample, 0, v->error);
+    if (!status && sample) status = begin_side(&v->exact_after, r->after, of[1], read[1], options, sample, 1, v->error);
     for (size_t i = 0; i < count && !status; i++) {
         if (!is_wanted[i]) continue;
         v->before.is_kept[pairs[i].before.id] = v->exact.is_kept[pairs[i].before.id] = true;

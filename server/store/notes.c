@@ -95,13 +95,14 @@ char *fb_store_url(const char *folder) {
 
 #define COPY_NOTE "copy-of"
 
-fb_status fb_store_read_filling(fb_connection *connection, char **from, fb_error *error) {
+/* The store that this is an unfinished copy of, malloc'ed; NULL = not a copy. */
+static fb_status read_filling(fb_connection *connection, char **from, fb_error *error) {
     return read_row(connection, COPY_NOTE, from, error);
 }
 
 fb_status fb_store_check_filled(fb_connection *connection, fb_error *error) {
     char *from = NULL;
-    fb_status status = fb_store_read_filling(connection, &from, error);
+    fb_status status = read_filling(connection, &from, error);
     if (!status && from)
         status = fb_fail(error, FB_CONFLICT, "copy-unfinished", NULL,
                          "the store is an unfinished copy of %s: run foldback db copy again to complete it", from);
@@ -157,7 +158,7 @@ fb_status fb_store_may_be_filled(fb_store *store, fb_error *error) {
     if (!status) status = fb_schema_read(connection, &version, error);
     if (status || !version) return status;
     /* A start that was killed may have left some of the migrations to be done. */
-    if (!fb_schema_is_newest(connection, NULL)) status = fb_store_read_filling(connection, &copied, error);
+    if (!fb_schema_is_newest(connection, NULL)) status = read_filling(connection, &copied, error);
     if (!status && !copied) status = check_empty(store, connection, error);
     if (!status && copied && strcmp(copied, store->config.filled_from) != 0)
         status = fb_fail(error, FB_CONFLICT, "copy-unfinished", NULL, "%s is an unfinished copy of %s, not of %s", store->path,

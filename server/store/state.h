@@ -42,8 +42,6 @@ fb_status fb_store_check_no_files(fb_store *store, fb_error *error);
 
 /* FB_CONFLICT "copy-unfinished". */
 fb_status fb_store_check_filled(fb_connection *connection, fb_error *error);
-/* The store that this is an unfinished copy of, malloc'ed; NULL = not a copy. */
-fb_status fb_store_read_filling(fb_connection *connection, char **from, fb_error *error);
 fb_status fb_store_begin_filling(fb_store *store, fb_error *error);
 fb_status fb_store_end_filling(fb_store *store, fb_error *error);
 /* Checks a store that is being opened, before anything is changed: FB_CONFLICT "store-not-empty", "copy-unfinished" (of another

@@ -191,6 +191,12 @@ END_TEST
 #define OUTPUT(args) "{\"name\":\"output\",\"op\":\"output\",\"target\":\"output\",\"args\":[[" args "]]}"
 #define KEEPS_A CALL("c", "torch.tanh", REF("b")) CALL("d", "torch.exp", REF("a")) OUTPUT(REF("c") "," REF("d"))
 
+/* h, written after it was made: its readers see 1.5 more. */
+#define UNTYPED(name, target, args)                                                                                            \
+    "{\"name\":\"" name "\",\"op\":\"call_function\",\"target\":\"" target "\",\"args\":[" args "]},"
+#define WRITTEN UNTYPED("h", "torch.relu", REF("x")) UNTYPED("w", "torch.Tensor.add_", REF("h") ",1.5")
+#define KEPT(name, of) UNTYPED(name, "torch.nn.functional.dropout", REF(of) ",0.5,false")
+
 /* What is rewritten away was read by others, too, so it stays, and depends on what the rewrite reads now. */
 static const struct {
     const char *before, *after;
@@ -210,6 +216,9 @@ static const struct {
      INNER CALL("u", "my.function", REF("h")) CALL("b", "torch.sub", REF("u") "," REF("h")) CALL("c", "torch.tanh", REF("b"))
          OUTPUT(REF("c") "," REF("u")),
      false},
+    {X WRITTEN KEPT("b", "h") KEPT("c", "w") OUTPUT(REF("b") "," REF("c")), X WRITTEN OUTPUT(REF("h") "," REF("w")), true},
+    {X WRITTEN KEPT("b", "h") KEPT("c", "w") OUTPUT(REF("b") "," REF("c")),
+     X UNTYPED("e", "torch.relu", REF("x")) WRITTEN OUTPUT(REF("e") "," REF("w")), false},
 };
 
 START_TEST(what_stays_may_be_related) {
@@ -230,23 +239,21 @@ END_TEST
 
 #define EXPORTED "torch._functorch.predispatch."
 #define IN_C "torch._C._functorch."
-#define BARE(name, target, args)                                                                                               \
-    "{\"name\":\"" name "\",\"op\":\"call_function\",\"target\":\"" target "\",\"args\":[" args "]},"
 #define IN_VMAP(home, call)                                                                                                    \
     NODE("x", "placeholder", "x", "")                                                                                          \
-    BARE("outer", home "_vmap_increment_nesting", "2,\"error\"")                                                               \
-    BARE("inner", home "_vmap_increment_nesting", "3,\"error\"")                                                               \
-    BARE("n", "torch.arange", "3")                                                                                             \
-    BARE("e", home "_add_batch_dim", REF("n") ",0,2")                                                                          \
-    call BARE("d", home "_remove_batch_dim", REF("c") ",2,3,0") BARE("end_inner", home "_vmap_decrement_nesting", "")          \
-        BARE("end_outer", home "_vmap_decrement_nesting", "") OUTPUT(REF("d"))
+    UNTYPED("outer", home "_vmap_increment_nesting", "2,\"error\"")                                                            \
+    UNTYPED("inner", home "_vmap_increment_nesting", "3,\"error\"")                                                            \
+    UNTYPED("n", "torch.arange", "3")                                                                                          \
+    UNTYPED("e", home "_add_batch_dim", REF("n") ",0,2")                                                                       \
+    call UNTYPED("d", home "_remove_batch_dim", REF("c") ",2,3,0") UNTYPED("end_inner", home "_vmap_decrement_nesting", "")    \
+        UNTYPED("end_outer", home "_vmap_decrement_nesting", "") OUTPUT(REF("d"))
 
 /* What opens and closes the levels of torch.vmap is read by nobody, and those who compute in them need it. */
 START_TEST(what_is_inside_of_vmap_is_evaluated) {
-    static const char *const afters[] = {IN_VMAP(EXPORTED, BARE("c", "torch.mul", REF("e") ",2")),
-                                         IN_VMAP(EXPORTED, BARE("c", "torch.mul", REF("e") ",3")),
-                                         IN_VMAP(IN_C, BARE("c", "torch.mul", REF("e") ",2"))};
-    char *text = document_of(IN_VMAP(EXPORTED, BARE("c", "torch.add", REF("e") "," REF("e"))), NULL, "");
+    static const char *const afters[] = {IN_VMAP(EXPORTED, UNTYPED("c", "torch.mul", REF("e") ",2")),
+                                         IN_VMAP(EXPORTED, UNTYPED("c", "torch.mul", REF("e") ",3")),
+                                         IN_VMAP(IN_C, UNTYPED("c", "torch.mul", REF("e") ",2"))};
+    char *text = document_of(IN_VMAP(EXPORTED, UNTYPED("c", "torch.add", REF("e") "," REF("e"))), NULL, "");
     char *result = document_of(afters[_i], NULL, "");
     fb_graph *before = graph_of(text, strlen(text)), *after = graph_of(result, strlen(result));
     fb_validation found = validate(before, after, false, 1);
@@ -570,14 +577,15 @@ START_TEST(parts_give_what_the_whole_gives) {
 END_TEST
 
 #define WEIGHT(name, rows, rest) "{\"name\":\"" name "\",\"dtype\":\"float32\",\"shape\":[" rows ",1024]" rest "}"
-#define LINEAR(name, weight) BARE(name, "torch.nn.functional.linear", REF("x") "," REF(weight))
-#define LAYER(i, target, rest) LINEAR("a" i, "w" i) BARE("b" i, target, REF("a" i) rest)
+#define LINEAR(name, weight) UNTYPED(name, "torch.nn.functional.linear", REF("x") "," REF(weight))
+#define LAYER(i, target, rest) LINEAR("a" i, "w" i) UNTYPED("b" i, target, REF("a" i) rest)
 #define TIMES(i, factor) LAYER(i, "torch.mul", "," factor)
 #define ALL_NEG LAYER("0", "torch.neg", "") LAYER("1", "torch.neg", "") LAYER("2", "torch.neg", "")
 #define MINUS_ONE TIMES("0", "-1") TIMES("1", "-1") TIMES("2", "-1")
 #define WEIGHTS_OF(rows, rest) WEIGHT("w0", "1024", "") "," WEIGHT("w1", rows, rest) "," WEIGHT("w2", "1024", "")
 #define ALIKE WEIGHTS_OF("1024", "")
-#define TWO(i, first, second, target) LINEAR("a" i, first) LINEAR("c" i, second) BARE("b" i, target, REF("a" i) "," REF("c" i))
+#define TWO(i, first, second, target)                                                                                          \
+    LINEAR("a" i, first) LINEAR("c" i, second) UNTYPED("b" i, target, REF("a" i) "," REF("c" i))
 #define BLOB ",\"blob\":\"sha256:aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa\",\"offset\":0"
 
 #define NEG_OF_W0 "{\"op\":\"neg\",\"args\":[\"w0\"]}"
