@@ -29,7 +29,7 @@
  */
 #include <stdlib.h>
 
-#include "core/analysis/memory_format.h"
+#include "core/analysis/layout_effects.h"
 #include "core/analysis/shape.h"
 #include "core/operators/spelling.h"
 #include "core/pass/build.h"
