@@ -241,6 +241,8 @@ void fb_problem_print(fb_cli *cli, const json_t *problem) {
     for (size_t i = 0; i < sizeof lists / sizeof *lists; i++) print_names(problem, lists[i]);
     print_suggestion(cli, problem);
     if (strcmp(code, "irreversible") == 0) suggest_rollback(fb_text_of(problem, "rollback"));
+    else if (json_object_get(problem, "conflicts"))
+        fputs("  foldback rollback RUN gives the graph from before the run, without what changed since\n", stderr);
     else if (strcmp(code, "bytes-missing") == 0) fputs("  foldback bind GRAPH FILE gives tensors their bytes\n", stderr);
     else if (strcmp(code, FB_TENSOR_OVERFLOWS) == 0)
         fputs("  foldback bind GRAPH FILE, then foldback optimize of that, keeps what would overflow\n", stderr);

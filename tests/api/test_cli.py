@@ -333,6 +333,7 @@ def test_conflicts_are_all_listed(foldback):
     foldback.put("changed.json", changed)
     refused = foldback("reverse", "changed.json", "--run", run["id"])
     lines = refused.err.splitlines()
+    assert lines.pop() == "  foldback rollback RUN gives the graph from before the run, without what changed since"
     assert refused.status == 1 and refused.out == "" and len(lines) == 3, refused
     assert {re.match(r"  node (\w+): [a-z-]+: .", line)[1] for line in lines[1:]} == {"truediv", "half"}
 
