@@ -292,9 +292,10 @@ static fb_value two(fb_graph *g, const int64_t numbers[2]) {
     return FB_ARGS(g, fb_make_int(g, numbers[0]), fb_make_int(g, numbers[1]));
 }
 
+/* One that is not read, where it takes none: torch.export.save of PyTorch 2.13 refuses an empty list of numbers. */
 static fb_value scalars_of(fb_graph *g, const activation *a) {
     fb_value numbers[] = {fb_make_float(g, a->scalars[0]), fb_make_float(g, a->scalars[1])};
-    return fb_make_list(g, numbers, a->count);
+    return fb_make_list(g, numbers, a->count ? a->count : 1);
 }
 
 /* Reads of what the module has: it becomes one without a forward(). */
