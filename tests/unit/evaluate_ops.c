@@ -384,6 +384,58 @@ static value convolved(const call *c) {
     return convolve(c->arena, &x, &weight, &bias, &options);
 }
 
+/* What oneDNN's calls do behind the layer. */
+static value activated(const call *c, const value *x, size_t index) {
+    value word = argument(c, index, "attr"), scalars = argument(c, index + 1, "scalars"),
+          how = argument(c, index + 2, "algorithm");
+    static const struct {
+        const char *word;
+        unary_function function;
+    } known[] = {{"relu", relu_of}, {"swish", silu_of}, {"hardswish", hardswish_of}};
+    if (word.kind == V_NONE || (word.kind == V_TEXT && strcmp(word.text, "none") == 0)) return *x;
+    if (word.kind != V_TEXT || x->kind != V_TENSOR) return (value){0};
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+        if (strcmp(word.text, known[i].word) == 0) return map_unary(c->arena, x, known[i].function);
+    if (strcmp(word.text, "gelu") == 0 && how.kind == V_TEXT)
+        return map_unary(c->arena, x, strcmp(how.text, "tanh") == 0 ? tanh_gelu_of : erf_gelu_of);
+    if (strcmp(word.text, "hardtanh") != 0 || scalars.kind != V_TUPLE || scalars.count != 2) return (value){0};
+    value least = map_binary(c->arena, x, &scalars.items[0], maximum_of);
+    return map_binary(c->arena, &least, &scalars.items[1], minimum_of);
+}
+
+/* torch.ops.mkldnn._convolution_pointwise: `first` is the place of the weight. */
+static value convolved_pointwise(const call *c, size_t first) {
+    value x = argument(c, 0, "X"), weight = argument(c, first, "W"), bias = argument(c, first + 1, "B");
+    convolution options;
+    int64_t groups[2];
+    two_of(c, first + 2, "padding", 0, options.padding);
+    two_of(c, first + 3, "stride", 1, options.stride);
+    two_of(c, first + 4, "dilation", 1, options.dilation);
+    two_of(c, first + 5, "groups", 1, groups);
+    options.groups = groups[0];
+    return convolve(c->arena, &x, &weight, &bias, &options);
+}
+
+static bool evaluate_pointwise(const call *c, value *out) {
+    value result;
+    if (strcmp(c->target, "torch.ops.mkldnn._convolution_pointwise.default") == 0) {
+        result = convolved_pointwise(c, 1);
+        *out = activated(c, &result, 7);
+    } else if (strcmp(c->target, "torch.ops.mkldnn._convolution_pointwise.binary") == 0) {
+        value other = argument(c, 1, "other");
+        result = convolved_pointwise(c, 2);
+        bool is_sum = result.kind == V_TENSOR && other.kind == V_TENSOR;
+        result = is_sum ? map_binary(c->arena, &result, &other, sum_of) : (value){0};
+        *out = activated(c, &result, 10);
+    } else if (strcmp(c->target, "torch.ops.mkldnn._linear_pointwise.default") == 0) {
+        result = linear_of(c);
+        *out = activated(c, &result, 3);
+    } else {
+        return false;
+    }
+    return true;
+}
+
 /* batch_norm in eval mode. */
 static value normalised(const call *c) {
     value x = argument(c, 0, "input"), mean = argument(c, 1, "running_mean"), var = argument(c, 2, "running_var");
@@ -515,7 +567,7 @@ bool evaluate_call(const call *c, value *out) {
         }
         return true;
     }
-    return evaluate_view(c, out) || evaluate_other(c, out);
+    return evaluate_view(c, out) || evaluate_other(c, out) || evaluate_pointwise(c, out);
 }
 
 static void disturb(const value *v, double with, value *first) {
