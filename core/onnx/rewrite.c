@@ -221,7 +221,7 @@ bool onnx_is_constant(onnx_writer *w, fb_node node) {
     fb_node twin = w->twins[node.id];
     if (row->opcode != FB_GET_ATTR) return false;
     if (twin.id) return onnx_note_of(w, w->before, twin).node >= 0 && onnx_note_of(w, w->graph, node).node >= 0;
-    return w->is_function[row->program.id];
+    return w->is_function[row->program.id] || (row->program.id != FB_MAIN_PROGRAM.id && w->file->model->ir_version < 4);
 }
 
 static bool is_initializer(onnx_writer *w, fb_node node) {
@@ -863,7 +863,7 @@ static bool put_call(onnx_writer *w, scope *s, fb_node node, onnx_node *made, in
     return put_provenance(w, s, node, made);
 }
 
-/* A Constant is a node; so is a new weight of a function, which has no initializers. */
+/* A Constant is a node; so is a new weight of what has no initializers. */
 static bool put_constant(onnx_writer *w, const scope *s, fb_node node, onnx_node *made, int64_t *index) {
     fb_node twin = w->twins[node.id];
     onnx_note note = twin.id ? onnx_note_of(w, w->before, twin) : (onnx_note){.node = -1};

@@ -60,7 +60,8 @@ static inline bool onnx_is_item(const fb_graph *graph, fb_node node) {
 bool onnx_refuse_change(onnx_writer *w, const char *format, ...) __attribute__((format(printf, 2, 3)));
 bool onnx_writer_no_memory(onnx_writer *w);
 onnx_note onnx_note_of(onnx_writer *w, const fb_graph *graph, fb_node node);
-/* Is the weight a Constant of the model: one that the graph still has as such, or a new one of a function? */
+/* Is the weight a Constant of the model: one that the graph still has as such, or a new one of a function, or before IR 4 of a
+ * graph within, which can have no initializers that are not inputs? */
 bool onnx_is_constant(onnx_writer *w, fb_node node);
 /* Fills `model`. */
 bool onnx_rewrite_model(onnx_writer *w);

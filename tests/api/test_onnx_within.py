@@ -206,11 +206,13 @@ def test_a_captured_weight_that_others_read_grows(shared, count):
 
 
 def test_opset_and_ir_of_old_models(shared):
-    """Before IR 4 an initializer of the model is listed as an input, and is constant all the same; those within are not."""
+    """Before IR 4 an initializer is listed as an input, and is constant all the same. Graphs within get a Constant instead."""
     nodes = [node("Mul", "w w", "@a"), node("Add", "x @a", "@out")]
     data = chosen([(nodes, [])] * 2, [W], inputs=[value("w", shape=(3,))], ir=3)
     left, model, _ = folded(shared, data)
-    assert left == [["Add"]] * 2 and stored_within(model) == [[[2.25, 6.25, 12.25]]] * 2
+    assert left == [["Constant", "Add"]] * 2 and stored_within(model) == [[]] * 2
+    constants = [floats(part(one, 1, 5, 5)[0]) for one in branches_of(model)]
+    assert constants == [[2.25, 6.25, 12.25]] * 2
 
 
 def test_axes_within(shared):
