@@ -238,8 +238,8 @@ def _left_alone(model: torch.nn.Module) -> Iterator[None]:
     try:
         yield
     finally:
-        for key in set(hooks).difference(kept):
-            del hooks[key]
+        for left in set(hooks).difference(kept):
+            del hooks[left]
         for child, members, tables in held:
             vars(child).clear()
             vars(child).update(members)
