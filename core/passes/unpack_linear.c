@@ -48,12 +48,13 @@ static bool keeps_leading_dimensions(const fb_graph *g, const surroundings *s) {
            fb_shape_size(g, fb_node_at(g, s->before.node)->shape, 1) == s->linear.in_features;
 }
 
-/* PyTorch 2.13 on a CPU multiplies few rows by a packed weight faster than by its transpose, and by a tall one the other way
- * round. docs/performance.md has the measurement. */
+/* addmm and mm of PyTorch 2.13 multiply few rows on a CPU by a packed weight faster than Linear does by its transpose, and by a
+ * tall one the other way round. docs/performance.md has the measurement. */
 static bool is_slower(const fb_graph *g, const surroundings *s) {
     int64_t rows = fb_shape_size(g, fb_node_at(g, s->before.node)->shape, 0);
     bool has_few_rows = rows >= 0 && rows < 4;
-    return !fb_graph_is_onnx(g) && has_few_rows && s->linear.is_packed && s->linear.in_features <= s->linear.out_features;
+    bool is_measured = fb_op_is(g, s->linear.origin, FB_OP_ADDMM) || fb_op_is(g, s->linear.origin, FB_OP_MM);
+    return is_measured && has_few_rows && s->linear.is_packed && s->linear.in_features <= s->linear.out_features;
 }
 
 static void match(fb_matcher *m, fb_node n) {
