@@ -15,6 +15,7 @@
 #include <string.h>
 
 #include "core/analysis/alias.h"
+#include "core/analysis/view.h"
 #include "core/diff/merging.h"
 #include "core/graph/build.h"
 #include "core/graph/write.h"
@@ -289,13 +290,17 @@ static bool find_reads(memory *y, transition *t) {
     return ok;
 }
 
-static bool begin(memory *y, transition *t) {
+static bool look_at_memory(const memory *y, transition *t) {
     t->usage = fb_usage_new(t->after);
     t->alias = t->usage ? fb_alias_new(t->after, t->usage, &y->m->work) : NULL;
     t->nodes = calloc((size_t)fb_node_count(t->after) + 1, sizeof *t->nodes);
     for (fb_node n = fb_first_node(t->after, FB_MAIN_PROGRAM); t->nodes && n.id; n = fb_next_node(t->after, n))
         t->nodes[fb_node_at(t->after, n)->ordinal] = n;
-    return t->alias && t->nodes && find_reads(y, t);
+    return t->alias && t->nodes;
+}
+
+static bool begin(memory *y, transition *t) {
+    return look_at_memory(y, t) && find_reads(y, t);
 }
 
 static void end(transition *t) {
@@ -357,6 +362,144 @@ static void report(const memory *y, const transition *before, const transition *
     }
 }
 
+/* ---- writes of ours that no longer reach a reader ------------------------------------------------------------------------ */
+
+/* Values that a pass made one, and undo makes two again: a write of ours into the one would reach one of the two.
+ *
+ *     base:    a = f(x)   v = a.view(-1)   output(a)         theirs:  a = f(x)   c = f(x)   v = c.view(-1)   output(a)
+ *     ours:    a = f(x)   v = a.view(-1)   v.add_(1)   output(a)
+ */
+typedef struct reading {
+    fb_node reader, input;
+} reading;
+
+typedef struct reach {
+    const memory *y;
+    const transition *from, *to; /* ours and the merged graph, or the other way round */
+    uint32_t *first;             /* by memory of `from`: where its readings begin; one more at the end */
+    reading *readings;
+} reach;
+
+/* Lists who reads which memory that is ever written. */
+static bool list_readings(reach *r) {
+    const fb_graph *g = r->from->after;
+    const fb_alias *alias = r->from->alias;
+    size_t limit = fb_memory_limit(alias);
+    r->first = calloc(limit + 2, sizeof *r->first);
+    for (int fills = 0; fills < 2 && r->first; fills++) {
+        for (fb_node n = fb_first_node(g, FB_MAIN_PROGRAM); n.id && fb_merging_goes_on(r->y->m); n = fb_next_node(g, n))
+            for (uint32_t e = fb_input_first(g, n); e; e = fb_input_next(g, e)) {
+                fb_node input = fb_edge_input(g, e);
+                if (!fb_last_write(alias, input)) continue;
+                uint32_t *at = &r->first[fb_memory_of(alias, input) + 1];
+                if (fills) r->readings[*at] = (reading){n, input};
+                ++*at;
+            }
+        if (fills) break;
+        for (size_t i = 1; i < limit + 2; i++) r->first[i] += r->first[i - 1];
+        r->readings = malloc((r->first[limit + 1] + 1) * sizeof *r->readings);
+        if (!r->readings) return false;
+        memmove(r->first + 1, r->first, (limit + 1) * sizeof *r->first);
+    }
+    return r->first != NULL;
+}
+
+/* The part of a value that another one is: the slice at its root; none when it is all of it. Parts are taken to be others'. */
+static fb_node part_of(const fb_graph *g, fb_node value) {
+    for (int step = 0; step < 64 && value.id && fb_op_effects(g, value).may_alias_input; step++) {
+        const fb_op_facts *facts = fb_op_facts_of(fb_node_op(g, value));
+        bool is_part = facts->shape == FB_SHAPE_SLICE || facts->shape == FB_SHAPE_NARROW || facts->shape == FB_SHAPE_SELECT;
+        if (is_part || facts->shape == FB_SHAPE_GETITEM || facts->flags & (FB_FACT_TUPLE | FB_FACT_PARTS)) return value;
+        value = fb_value_node(g, fb_first_argument(g, value));
+    }
+    return (fb_node){0};
+}
+
+static bool writes(const transition *t, fb_node writer, fb_node into) {
+    uint32_t count, ordinal = fb_node_at(t->after, writer)->ordinal;
+    const uint32_t *all = fb_writes_of(t->alias, into, &count);
+    for (uint32_t i = 0; i < count; i++)
+        if (all[i] == ordinal) return true;
+    return false;
+}
+
+static bool shares(const transition *t, fb_node a, fb_node b) {
+    return fb_memory_of(t->alias, a) == fb_memory_of(t->alias, b);
+}
+
+/* Is `value` written, or computed behind the writer of what is? Looks at so many nodes; then it may be. */
+static bool is_reached(const reach *r, fb_node value, fb_node written, fb_node writer, int *steps) {
+    const fb_graph *g = r->to->after;
+    if (shares(r->to, value, written) || --*steps < 0) return true;
+    if (fb_node_at(g, value)->ordinal < fb_node_at(g, writer)->ordinal) return false;
+    for (uint32_t e = fb_input_first(g, value); e && fb_merging_goes_on(r->y->m); e = fb_input_next(g, e))
+        if (is_reached(r, fb_edge_input(g, e), written, writer, steps)) return true;
+    return false;
+}
+
+/* Does the reader read in the other graph, in place of what it reads here alone, something that is reached? */
+static bool reads_instead(const reach *r, fb_node reader, fb_node there, fb_node written, fb_node writer) {
+    const fb_graph *g = r->to->after;
+    int steps = 1000;
+    for (uint32_t e = fb_input_first(g, there); e && fb_merging_goes_on(r->y->m); e = fb_input_next(g, e)) {
+        fb_node input = fb_edge_input(g, e), here = fb_counterpart(&r->y->m->sides, g, input, r->from->after);
+        bool is_gained = !here.id || !fb_merging_reads(r->y->m, r->from->after, reader, here);
+        if (is_gained && is_reached(r, input, written, writer, &steps)) return true;
+    }
+    return false;
+}
+
+/* `reader` reads `input`, of the memory that the writer has written before. */
+static void check_reading(const reach *r, fb_node reader, fb_node input, fb_node writer, fb_node written) {
+    const fb_graph *g = r->from->after, *other = r->to->after;
+    const fb_sides *sides = &r->y->m->sides;
+    fb_node own = part_of(g, written), part = own.id ? part_of(g, input) : own, there[4];
+    const fb_node here[4] = {reader, writer, written, input};
+    for (int i = 0; i < 4; i++)
+        if (!(there[i] = fb_counterpart(sides, g, here[i], other)).id && i < 3) return;
+    if (own.id && part.id && own.id != part.id) return;
+    bool is_kept = there[3].id && fb_merging_reads(r->y->m, other, there[0], there[3]);
+    if (is_kept ? shares(r->to, there[3], there[2]) : reads_instead(r, reader, there[0], there[2], there[1])) return;
+    fb_conflicts_add(r->y->m->conflicts, FB_CONFLICT_NODE, "changed-node", fb_node_name(g, reader),
+                     "what %s writes since the run reaches it before the undo or behind it, and not both",
+                     fb_node_name(g, writer));
+}
+
+/* Of a call that ours added, or that writes since. */
+static void check_writer(const reach *r, fb_node writer) {
+    const fb_graph *g = r->from->after;
+    uint32_t since = fb_node_at(g, writer)->ordinal;
+    for (uint32_t e = fb_input_first(g, writer); e; e = fb_input_next(g, e)) {
+        fb_node written = fb_edge_input(g, e);
+        uint32_t at = fb_memory_of(r->from->alias, written);
+        if (!writes(r->from, writer, written)) continue;
+        for (uint32_t i = r->first[at]; i < r->first[at + 1] && fb_merging_goes_on(r->y->m); i++)
+            if (fb_node_at(g, r->readings[i].reader)->ordinal > since)
+                check_reading(r, r->readings[i].reader, r->readings[i].input, writer, written);
+    }
+}
+
+static bool check_writes(const memory *y, const transition *merged) {
+    const fb_sides *sides = &y->m->sides;
+    transition ours = {.after = sides->ours};
+    if (!is_rearranged(y->m)) return true;
+    fb_graph_number(sides->ours);
+    reach there = {.y = y, .from = &ours, .to = merged}, back = {.y = y, .from = merged, .to = &ours};
+    bool ok = look_at_memory(y, &ours) && list_readings(&there) && list_readings(&back);
+    for (fb_node n = fb_first_node(ours.after, FB_MAIN_PROGRAM); n.id && ok && fb_merging_goes_on(y->m);
+         n = fb_next_node(ours.after, n)) {
+        fb_node was = fb_counterpart(sides, ours.after, n, sides->base);
+        fb_node now = fb_counterpart(sides, ours.after, n, merged->after);
+        bool is_new = fb_merging_may_write(ours.after, n) && (!was.id || !fb_merging_is_same_call(y->m, was, n));
+        if (is_new) check_writer(&there, n);
+        if (is_new && now.id) check_writer(&back, now);
+    }
+    free(there.first), free(there.readings);
+    free(back.first), free(back.readings);
+    end(&ours);
+    return ok;
+}
+
 /* ---- calls that write since -------------------------------------------------------------------------------------------- */
 
 /* Inserted or erased calls of a module whose type changed in ours, so that it may write into its input. A pass that removes
@@ -391,6 +534,7 @@ fb_status fb_merge_memory(fb_merging *m, const fb_graph *merged) {
     bool ok = fb_sides_relate(&m->sides, m->sides.ours, merged, &m->work) && find_groups(&y) && index_trail_parts(&y) &&
               index_trail_nodes(&y) && begin(&y, &before) && begin(&y, &since);
     if (ok) report(&y, &before, &since);
+    if (ok) ok = check_writes(&y, &since);
     if (ok) check_effects(m, merged);
     end(&before);
     end(&since);

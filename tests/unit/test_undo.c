@@ -82,6 +82,19 @@
              "'meta':{'shape':[2,4],'dtype':'float32'}}," OUTPUT ",'target':'output','args':[{'$node':'view'}]}",              \
     .modules = "{'path':'','type':'torch.nn.Module'}", .tensors = "", .passes = "['FoldShapes']", .undone = "0"
 
+/* A call that is made twice, and a view of the second one. */
+#define TWICE(between, outputs)                                                                                                \
+    .nodes = "{'name':'x','op':'placeholder','target':'x','meta':{'shape':[2,4],'dtype':'float32'}},"                          \
+             "{'name':'a','op':'call_function','target':'torch.relu','args':[{'$node':'x'}]}," between                         \
+             "{'name':'b','op':'call_function','target':'torch.relu','args':[{'$node':'x'}]},"                                 \
+             "{'name':'v','op':'call_method','target':'view','args':[{'$node':'b'},-1]},"                                      \
+             "{'name':'t','op':'call_function','target':'torch.tanh','args':[{'$node':'v'}]}," OUTPUT                          \
+             ",'target':'output','args':[[" outputs "]]}",                                                                     \
+    .modules = "{'path':'','type':'torch.nn.Module'}", .tensors = "", .passes = "['EliminateCommonSubexpressions']",           \
+    .undone = "0"
+#define SIN "{'name':'s','op':'call_function','target':'torch.sin','args':[{'$node':'a'}]},"
+#define ADD(to) "{'name':'w','op':'call_method','target':'add_','args':[{'$node':'" to "'},1]},"
+
 /* Three Linears, of which only the first has a bias. */
 #define THREE                                                                                                                  \
     .nodes = "{'name':'x','op':'placeholder','target':'x','meta':{'shape':[2,4],'dtype':'float32'}},"                          \
@@ -235,6 +248,21 @@ static const undo_example cases[] = {
      SHAPE("x"),
      {{"{'name':'view'", TURN("t") "{'name':'view'"}},
      "changed-node node x\n"},
+    {"a write into one of two values that were one, which an output gives",
+     TWICE("", "{'$node':'a'},{'$node':'t'}"),
+     {{OUTPUT, ADD("v") OUTPUT}},
+     "changed-node node output\n"},
+    {"a write into one of two values that were one, and the other is read before",
+     TWICE(SIN, "{'$node':'s'},{'$node':'t'},{'$node':'v'}"),
+     {{OUTPUT, ADD("v") OUTPUT}},
+     NULL,
+     {{OUTPUT, ADD("v") OUTPUT}}},
+    {"a write into a slice of what was merged",
+     PAIR,
+     MERGE_ALL,
+     {{OUTPUT, ADD("k") OUTPUT}},
+     NULL,
+     {{OUTPUT, ADD("k") OUTPUT}}},
     {"an exporter sorts the members of objects",
      PAIR,
      MERGE_ALL,

@@ -103,7 +103,7 @@ def test_there_is_nothing_else():
         foldback.nothing
     errors = {"AmbiguousWeights", "Cancelled", "EditError", "LostTraining", "Problem", "ServiceNotStarted", "TensorOverflows"}
     modules = {"export", "fx", "hub", "huggingface", "optimization"}
-    functions = {"apply_edits", "compare", "compiled_runs", "connect", "disconnect"}
+    functions = {"apply_edits", "compare", "compiled_runs", "connect", "disconnect", "pack"}
     assert set(foldback.__all__) == errors | modules | functions | {
         "AsyncClient", "Client", "Comparison", "Difference", "Event", "Graph", "Job", "Picture", "Refusal", "Run", "Version"}
 

@@ -78,6 +78,13 @@ class _Recorder(torch.fx.Interpreter):
         self.found[node.name] = meta_of(result)
         return result
 
+    def call_function(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """A convolution with a sum has the shape of the convolution; PyTorch 2.13 does not know it without computing."""
+        if str(target) == "mkldnn._convolution_pointwise.binary":
+            image, _, *layer = args
+            return torch.ops.mkldnn._convolution_pointwise.default(image, *layer[:6], "none", [], "")
+        return super().call_function(target, args, kwargs)
+
 
 def propagate(module: torch.fx.GraphModule, inputs: Sequence[Any], progress: Progress = True) -> dict[str, Meta]:
     """By node, what a call with these inputs gives: on copies without storage, so that nothing is computed and nothing
