@@ -191,28 +191,15 @@ static bool is_listed(const fb_undo_refusal *refusal, const char *name) {
     return false;
 }
 
-/* A pass of ours that rewrote no match, by its run's report, leaves nothing to reverse. */
-static bool found_nothing(const fb_past_step *step, const json_t *reports) {
-    const json_t *applied = json_object_get(json_array_get(reports, step->position), "applied");
-    return fb_past_call(step) && json_is_integer(applied) && !json_integer_value(applied);
-}
-
 static fb_status check_reversible(const undoing *work, fb_undo_refusal *refusal, fb_error *error) {
-    const fb_past_run *of = NULL;
-    json_t *reports = NULL;
     refusal->irreversible = calloc(work->count, sizeof *refusal->irreversible);
     if (!refusal->irreversible) return fb_fail_memory(error);
     for (size_t i = 0; i < work->history.step_count; i++) {
         const fb_past_step *step = &work->history.steps[i];
         const char *name = pass_of(step)->name;
-        if (!step->is_undone || is_reversible(step) || is_listed(refusal, name)) continue;
-        if (step->of != of) {
-            json_decref(reports);
-            reports = fb_load_json((of = step->of)->run.report);
-        }
-        if (!found_nothing(step, reports)) refusal->irreversible[refusal->irreversible_count++] = name;
+        if (step->is_undone && !is_reversible(step) && !is_listed(refusal, name))
+            refusal->irreversible[refusal->irreversible_count++] = name;
     }
-    json_decref(reports);
     if (!refusal->irreversible_count) {
         free(refusal->irreversible);
         refusal->irreversible = NULL;
