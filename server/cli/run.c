@@ -635,9 +635,8 @@ const fb_verb fb_run_verbs[] = {
     {.name = "reverse",
      .arguments = "GRAPH|RUN",
      .summary = "undoes passes, and keeps what changed in the graph since",
-     .description =
-         GRAPH_NAMES "Every pass to undo must be reversible, or have changed nothing. If later changes conflict with the "
-                     "undo, lists the conflicts and stores nothing.\n",
+     .description = GRAPH_NAMES "Every pass to undo must be reversible. If later changes conflict with the undo, lists the "
+                                "conflicts and stores nothing.\n",
      .options = reverse_options,
      .run = reverse},
     {.name = "rollback",
