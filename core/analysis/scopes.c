@@ -20,7 +20,7 @@ static fb_node caller_of(const finder *f, fb_program program) {
                                                                       : (fb_node){0};
 }
 
-/* What the call gives the program that it runs: an item of its `captures`, which has one for each of its programs. */
+/* The values that a call hands to one of its programs: an item of its `captures`, which has one for each. */
 static fb_value captures_of(const finder *f, fb_node call, fb_node reader) {
     const fb_graph *g = f->graph;
     const fb_value_row *kwargs = fb_value_at(g, fb_node_at(g, call)->kwargs);

@@ -17,7 +17,7 @@ typedef struct fb_scopes {
 /* False when memory is out; freed in any case. Linear in the graph. */
 bool fb_scopes_find(const fb_graph *graph, fb_scopes *out);
 void fb_scopes_free(fb_scopes *scopes);
-/* What the node is where it was made: of a placeholder what it captures, of that the same, and so on. */
+/* Follows a placeholder to what it captures, and that again, to the node that made the value. */
 static inline fb_node fb_captured_origin(const fb_node *outer, fb_node node) {
     while (outer && outer[node.id].id) node = outer[node.id];
     return node;

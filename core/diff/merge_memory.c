@@ -378,6 +378,9 @@ typedef struct reach {
     const transition *from, *to; /* ours and the merged graph, or the other way round */
     uint32_t *first;             /* by memory of `from`: where its readings begin; one more at the end */
     reading *readings;
+    bool *is_reached; /* by node of `to`: written by the writer, or computed behind it of what is */
+    fb_node writer;   /* of `to`: the one that is_reached is of */
+    fb_node written;
 } reach;
 
 /* Lists who reads which memory that is ever written. */
@@ -386,6 +389,7 @@ static bool list_readings(reach *r) {
     const fb_alias *alias = r->from->alias;
     size_t limit = fb_memory_limit(alias);
     r->first = calloc(limit + 2, sizeof *r->first);
+    r->is_reached = calloc(fb_node_limit(r->to->after), sizeof *r->is_reached);
     for (int fills = 0; fills < 2 && r->first; fills++) {
         for (fb_node n = fb_first_node(g, FB_MAIN_PROGRAM); n.id && fb_merging_goes_on(r->y->m); n = fb_next_node(g, n))
             for (uint32_t e = fb_input_first(g, n); e; e = fb_input_next(g, e)) {
@@ -401,10 +405,11 @@ static bool list_readings(reach *r) {
         if (!r->readings) return false;
         memmove(r->first + 1, r->first, (limit + 1) * sizeof *r->first);
     }
-    return r->first != NULL;
+    return r->first && r->is_reached;
 }
 
-/* The part of a value that another one is: the slice at its root; none when it is all of it. Parts are taken to be others'. */
+/* The slice at the root of a value; none when it shows all of another one. Two slices of one value are taken to share nothing.
+ */
 static fb_node part_of(const fb_graph *g, fb_node value) {
     for (int step = 0; step < 64 && value.id && fb_op_effects(g, value).may_alias_input; step++) {
         const fb_op_facts *facts = fb_op_facts_of(fb_node_op(g, value));
@@ -427,30 +432,34 @@ static bool shares(const transition *t, fb_node a, fb_node b) {
     return fb_memory_of(t->alias, a) == fb_memory_of(t->alias, b);
 }
 
-/* Is `value` written, or computed behind the writer of what is? Looks at so many nodes; then it may be. */
-static bool is_reached(const reach *r, fb_node value, fb_node written, fb_node writer, int *steps) {
+/* Marks what the writer reaches, of a value that it writes. */
+static void mark_reached(reach *r, fb_node written, fb_node writer) {
     const fb_graph *g = r->to->after;
-    if (shares(r->to, value, written) || --*steps < 0) return true;
-    if (fb_node_at(g, value)->ordinal < fb_node_at(g, writer)->ordinal) return false;
-    for (uint32_t e = fb_input_first(g, value); e && fb_merging_goes_on(r->y->m); e = fb_input_next(g, e))
-        if (is_reached(r, fb_edge_input(g, e), written, writer, steps)) return true;
-    return false;
+    if (r->writer.id == writer.id && r->written.id == written.id) return;
+    r->writer = writer, r->written = written;
+    uint32_t since = fb_node_at(g, writer)->ordinal;
+    for (fb_node n = fb_first_node(g, FB_MAIN_PROGRAM); n.id && fb_merging_goes_on(r->y->m); n = fb_next_node(g, n)) {
+        bool is_reached = shares(r->to, n, written), is_behind = fb_node_at(g, n)->ordinal > since;
+        for (uint32_t e = is_behind ? fb_input_first(g, n) : 0; e && !is_reached; e = fb_input_next(g, e))
+            is_reached = r->is_reached[fb_edge_input(g, e).id];
+        r->is_reached[n.id] = is_reached;
+    }
 }
 
 /* Does the reader read in the other graph, in place of what it reads here alone, something that is reached? */
-static bool reads_instead(const reach *r, fb_node reader, fb_node there, fb_node written, fb_node writer) {
+static bool reads_instead(reach *r, fb_node reader, fb_node there, fb_node written, fb_node writer) {
     const fb_graph *g = r->to->after;
-    int steps = 1000;
+    mark_reached(r, written, writer);
     for (uint32_t e = fb_input_first(g, there); e && fb_merging_goes_on(r->y->m); e = fb_input_next(g, e)) {
         fb_node input = fb_edge_input(g, e), here = fb_counterpart(&r->y->m->sides, g, input, r->from->after);
         bool is_gained = !here.id || !fb_merging_reads(r->y->m, r->from->after, reader, here);
-        if (is_gained && is_reached(r, input, written, writer, &steps)) return true;
+        if (is_gained && r->is_reached[input.id]) return true;
     }
     return false;
 }
 
 /* `reader` reads `input`, of the memory that the writer has written before. */
-static void check_reading(const reach *r, fb_node reader, fb_node input, fb_node writer, fb_node written) {
+static void check_reading(reach *r, fb_node reader, fb_node input, fb_node writer, fb_node written) {
     const fb_graph *g = r->from->after, *other = r->to->after;
     const fb_sides *sides = &r->y->m->sides;
     fb_node own = part_of(g, written), part = own.id ? part_of(g, input) : own, there[4];
@@ -466,7 +475,7 @@ static void check_reading(const reach *r, fb_node reader, fb_node input, fb_node
 }
 
 /* Of a call that ours added, or that writes since. */
-static void check_writer(const reach *r, fb_node writer) {
+static void check_writer(reach *r, fb_node writer) {
     const fb_graph *g = r->from->after;
     uint32_t since = fb_node_at(g, writer)->ordinal;
     for (uint32_t e = fb_input_first(g, writer); e; e = fb_input_next(g, e)) {
@@ -494,8 +503,8 @@ static bool check_writes(const memory *y, const transition *merged) {
         if (is_new) check_writer(&there, n);
         if (is_new && now.id) check_writer(&back, now);
     }
-    free(there.first), free(there.readings);
-    free(back.first), free(back.readings);
+    reach *const both[] = {&there, &back};
+    for (int i = 0; i < 2; i++) free(both[i]->first), free(both[i]->readings), free(both[i]->is_reached);
     end(&ours);
     return ok;
 }

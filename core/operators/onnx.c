@@ -78,7 +78,7 @@ static const fb_onnx_facts facts[] = {
 #undef ONNX_FACTS
 };
 
-/* The operator of a target, and its version; 0: it is none of the default domain, in a version that this has. */
+/* The operator and version that a target names; 0: another domain, or a version that the table lacks. */
 static int64_t read_target(const char *target, wanted_name *wanted) {
     if (strncmp(target, FB_ONNX_DEFAULT, strlen(FB_ONNX_DEFAULT)) != 0) return 0;
     *wanted = (wanted_name){target + strlen(FB_ONNX_DEFAULT), strcspn(target + strlen(FB_ONNX_DEFAULT), ".")};

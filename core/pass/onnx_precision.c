@@ -109,7 +109,7 @@ static fb_obstacle obstacle_of(fb_matcher *m, fb_node n, fb_dtype to) {
     if (!has_it) return (fb_obstacle){"unsupported-operator", "it has no such dtype, at the model's opset at least"};
     if (has_unknown_dtype(g, n))
         return (fb_obstacle){"unknown-dtype", "the dtype of what it reads or gives is not recorded, and does not follow"};
-    if (has_another_float(g, n)) return (fb_obstacle){"dtype", "it reads floats of another dtype, too"};
+    if (has_another_float(g, n)) return (fb_obstacle){"dtype", "it also reads floats of another dtype"};
     if (takes.is_first_alone && fb_onnx_results(g, n) >= 0)
         return (fb_obstacle){"unsupported-form", "its further results would keep their dtype"};
     fb_obstacle named = fb_named_obstacle(g, n);
@@ -188,7 +188,7 @@ static fb_node narrowed(conversion *c, fb_node value) {
     return c->narrow[value.id];
 }
 
-/* What the reader at hand reads in the place of a value. */
+/* Gives the node that the reader at hand reads in place of a value. */
 static fb_node read(void *context, fb_node value) {
     conversion *c = context;
     bool is_converted = c->is_converted[c->reader.id], is_low = c->is_low[value.id];

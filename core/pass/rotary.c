@@ -267,7 +267,7 @@ fb_obstacle fb_rotary_obstacle(fb_matcher *m, const fb_rotary *r) {
 
 /* ---- edit ---------------------------------------------------------------------------------------------------------------- */
 
-/* What was put behind x for an earlier match. */
+/* Nodes that an earlier match put behind x. */
 static fb_node put_before(fb_rewrite *rw, fb_node x, const char *name) {
     fb_graph *g = fb_rewrite_graph(rw);
     for (uint32_t e = fb_user_first(g, x); e; e = fb_user_next(g, e))

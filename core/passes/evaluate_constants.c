@@ -236,7 +236,7 @@ static fb_status give_captured(search *s, fb_node node, fb_object *out, fb_error
     return FB_OK;
 }
 
-/* What a program captures; or of a tensor of which only the type is read one number, seen everywhere. */
+/* Gives a captured value; or, where only a tensor's type is read, one number that is seen everywhere. */
 static fb_status give_value(void *context, fb_node node, fb_object *out, fb_error *error) {
     search *s = context;
     if (s->is_bounded[node.id]) return give_bounded(s, node, out, error);

@@ -4,7 +4,6 @@
 #include <unistd.h>
 
 #include "server/database/query.h"
-#include "server/database/tables.h"
 #include "server/database/writer.h"
 #include "server/store/backup.h"
 #include "server/store/blobs.h"
@@ -12,6 +11,7 @@
 #include "server/store/rows.h"
 #include "server/store/state.h"
 #include "server/store/store.h"
+#include "server/store/tables.h"
 
 #define BLOCK ((size_t)1 << 20)
 

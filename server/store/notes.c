@@ -7,13 +7,13 @@
 #include <unistd.h>
 
 #include "server/database/query.h"
-#include "server/database/tables.h"
 #include "server/database/ulid.h"
 #include "server/database/writer.h"
 #include "server/store/files.h"
 #include "server/store/rows.h"
 #include "server/store/state.h"
 #include "server/store/store.h"
+#include "server/store/tables.h"
 
 #define NOTE_MAX 8192
 

@@ -34,7 +34,7 @@ def cases():
 
 CASES = cases()
 IS_ALL = IS_UPDATE or bool(os.environ.get("FOLDBACK_ALL_MODELS"))
-# What is built as another model of the list, which CI tries in its place; FOLDBACK_ALL_MODELS=1 tries each, in both dialects.
+# Models built like another one of the list, which CI tries in their place. FOLDBACK_ALL_MODELS=1 tries each, in both dialects.
 SIBLINGS = {
     "bert": ["bert-classifier", "roberta", "xlm-roberta", "electra", "megatron-bert", "layoutlm"],
     "gpt-neox": ["gpt-j"],

@@ -1,4 +1,4 @@
-#include "server/database/tables.h"
+#include "server/store/tables.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,6 +1,6 @@
 /* The tables with a store's content, as the database describes them, and the SQL that walks their rows. */
-#ifndef FB_DATABASE_TABLES_H
-#define FB_DATABASE_TABLES_H
+#ifndef FB_STORE_TABLES_H
+#define FB_STORE_TABLES_H
 
 #include "core/base/buffer.h"
 #include "server/database/query.h"
