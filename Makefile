@@ -430,6 +430,10 @@ bench-compare: $(BUILD)/tests/bench/instructions/bench
 	@deploy/install-deps.sh build check
 	@tests/bench/instructions/compare $(BUILD) $(BASE)
 
+## make bench-service   BASE=commit: processor time of requests, starts and merges, by this service and by that commit's, in turns
+bench-service: all
+	@tests/bench/compare_services $(BUILD)/foldback $(BASE)
+
 ## make bench-durable   requests that are answered when durable, beside the most that SQLite can do here
 bench-durable: all $(BUILD)/tests/bench/durable/bench
 	@tests/bench/run $(BUILD) durable
@@ -552,5 +556,5 @@ clean:
 	rm -rf build build-asan build-clang build-deb build-fuzz build-fuzz-coverage build-tsan build-valgrind
 
 -include $(shell find $(BUILD) -name '*.d' 2>/dev/null)
-.PHONY: all help deps demo golden test test-all test-long nightly everything tests run-tests test-contract test-s3 test-postgres test-mlflow test-generators test-typescript test-browser test-python adversary adversary-onnx onnx-nodes onnx-real onnx-gain bench-onnx test-client test-checkpoints test-compile test-deploy test-load asan soak fuzz fuzzers fuzz-coverage bench bench-instructions bench-compare bench-durable bench-weights bench-archives bench-layouts bench-peers bench-nodes format lint lint-python install wheel deb sbom reproducible clean
+.PHONY: all help deps demo golden test test-all test-long nightly everything tests run-tests test-contract test-s3 test-postgres test-mlflow test-generators test-typescript test-browser test-python adversary adversary-onnx onnx-nodes onnx-real onnx-gain bench-onnx test-client test-checkpoints test-compile test-deploy test-load asan soak fuzz fuzzers fuzz-coverage bench bench-instructions bench-compare bench-service bench-durable bench-weights bench-archives bench-layouts bench-peers bench-nodes format lint lint-python install wheel deb sbom reproducible clean
 .SECONDARY:
