@@ -23,6 +23,15 @@ from foldback.fx import from_document
 # Move weights, but a product then adds up in another order
 LOOSE = {"MergeLinears", "MergeConvolutions", "FuseBiasInLinear", "UnpackLinear"}
 LISTS = 7  # of passes, for each program
+PACKED = [{"name": "QuantizeWeights", "params": {"form": "packed", **more}} for more in ({}, {"bits": 4, "group_size": 32})]
+SOUGHT = [  # what modules and weights are for, and the passes that look for them
+    (re.compile(r"nn\.Linear\((32|64|128),.*dtype=torch\.(float32|bfloat16)"), PACKED),
+    (re.compile(r"nn\.Linear"), ["MergeLinears", "MergeLinears", "FoldScaleIntoLinear", "FuseBiasInLinear"]),
+    (re.compile(r"nn\.Conv2d"), ["FusePointwise", "FusePointwise", "cpu", "cpu", "ChannelsLast"]),
+    (re.compile(r"self\.c\d+ = nn\.Conv2d"), ["ChannelsLast"]),
+    (re.compile(r"self\.p\d+_0 = nn\.Conv"), ["MergeBranches", "MergeBranches", "inference"]),
+    (re.compile(r"self\.w"), ["FoldConstants"]),
+]
 # Steps of a chain, between lists of passes; each list is one run
 STEPS = ["| train", "| rename", "| write", "| digests", "| undo last", "| undo first", "| undo one"]
 ACTIVATIONS = ["relu", "gelu", "silu", "tanh", "sigmoid", "leaky_relu", "elu", "hardswish"]
@@ -57,8 +66,19 @@ class Workshop:
         self.presets = [item["name"] for item in answer["presets"]]
         self.counts = {}
 
-    def count(self, what):
-        self.counts[what] = self.counts.get(what, 0) + 1
+    def count(self, what, times=1):
+        if times:
+            self.counts[what] = self.counts.get(what, 0) + times
+
+    def count_applied(self, run):
+        """By pass how often it was; QuantizeWeights by form, which a node of its own shows."""
+        for outcome in run["passes"]:
+            name, params = outcome["name"], outcome.get("params", {})
+            if name == "QuantizeWeights" and params.get("form") == "packed":
+                nodes = [node["target"] for node in run["graph"]["nodes"]]
+                bits = params.get("bits", 8)
+                self.count(f"applied {name} {bits} packed", sum(f"_weight_int{bits}pack_mm" in target for target in nodes))
+            self.count(f"applied {name}", outcome["applied"])
 
     def random_item(self, choose):
         kind = choose.random()
@@ -96,6 +116,7 @@ class Workshop:
     def plan(self, program):
         choose = random.Random(program.seed)
         checks = [Check("document"), Check("evaluate")]
+        sought = [items for holds, items in SOUGHT if holds.search("\n".join(program.init))]
         for index in range(LISTS):
             items = []
             for _ in range(choose.choice([1, 1, 2, 3, 5])):
@@ -105,12 +126,8 @@ class Workshop:
                 items.append(item)
             if index == 0:
                 items = [choose.choice(["inference", "inference", "cleanup"])]
-            elif index == 1 and "nn.Linear" in "".join(program.init):
-                items = [choose.choice(["MergeLinears", "MergeLinears", "FoldScaleIntoLinear", "FuseBiasInLinear"])]
-            elif index == 1 and "nn.Conv2d" in "".join(program.init):
-                items = [choose.choice(["FusePointwise", "cpu", "ChannelsLast"])]
-            elif index == 2 and "self.w" in "".join(program.init):
-                items = ["FoldConstants"]
+            elif index <= len(sought):
+                items = [choose.choice(sought[index - 1])]
             checks.append(Check("passes", tuple(items), choose.choice(["off", "off", "rewrites", "graph"])))
             if choose.random() < 0.3:
                 checks.append(Check("undo", tuple(items)))
@@ -203,6 +220,10 @@ REINTERPRETS = re.compile(r"view\(torch\.(u?int|float|bfloat)|view\.dtype")
 UNMADE = re.compile(r"cannot be made from the document alone")
 
 
+def is_of_onednn(module):
+    return "_pointwise" in getattr(module, "code", "")
+
+
 def made_of(subject, document, what, **options):
     try:
         return from_document(document, **options)
@@ -231,6 +252,8 @@ def judged(subject, module, level, is_pinned, what, are_slices=False, only=None,
             continue  # oneDNN puts nan into rows of such a product whose operands have none
         if variant == "nan" and "scaled_dot_product_attention" in getattr(module, "code", ""):
             continue  # PyTorch's fused attention gives 0 for a row of scores that begins with nan
+        if variant == "nan" and is_of_onednn(module):
+            continue  # oneDNN's ReLU makes 0 of it
         used = level
         if level == "bits" and variant == "strides":
             used = "close"  # PyTorch rounds otherwise where the elements are apart, and a copy has brought them together
@@ -478,6 +501,15 @@ def judge_run(subject, run, module, what):
     judged(subject, module, level, is_pinned(run), what, are_moved, is_detached=is_detached(run))
 
 
+def judge_packed(subject, workshop, run, module):
+    """Weights in another order of memory are the same weights."""
+    if not is_of_onednn(module):
+        return
+    packed = foldback.pack(copy.deepcopy(module))
+    workshop.count("packed", packed.code.count("_packed_"))
+    judge_run(subject, run, packed, "packed")
+
+
 def check_passes(subject, workshop, check):
     run = optimize(subject, workshop, check)
     result = run["graph"]
@@ -485,13 +517,12 @@ def check_passes(subject, workshop, check):
         raise Difference("result id", run["result"])
     if run["result"] == run["source"]:
         return
-    for outcome in run["passes"]:
-        if outcome["applied"]:
-            workshop.count(f"applied {outcome['name']}")
+    workshop.count_applied(run)
     module = made_of(subject, result, "result")
     if flat_code(module) != run["code"]:
         raise Difference("result code", run["code"])
     judge_run(subject, run, module, "result")
+    judge_packed(subject, workshop, run, module)
     recorded(subject, result, module)
     live = copy.deepcopy(subject.live)
     try:

@@ -45,19 +45,23 @@ def copy_of(module):
 
 
 def another(module):
-    """A copy whose graph and code, which no call changes, are shared."""
+    """A copy whose graph and code, which no call changes, are shared; and weights in oneDNN's order, which PyTorch does not
+    copy."""
     if not isinstance(module, torch.fx.GraphModule):
         return copy.deepcopy(module)
+    opaque = {id(tensor): tensor for tensor in module.buffers() if tensor.is_mkldnn}
     made = object.__new__(type(module))  # GraphModule.__new__ makes a class without the code
     shared = {key: module.__dict__[key] for key in ("_graph", "meta") if key in module.__dict__}
     rest = {key: value for key, value in module.__dict__.items() if key not in shared}
-    made.__dict__.update(copy.deepcopy(rest, {id(module): made}) | shared)
+    made.__dict__.update(copy.deepcopy(rest, opaque | {id(module): made}) | shared)
     return made
 
 
 def state_of(module):
-    """Parameters and buffers by key, those that a checkpoint lacks among them."""
-    return {**dict(module.named_parameters(remove_duplicate=False)), **dict(module.named_buffers(remove_duplicate=False))}
+    """Parameters and buffers by key, those that a checkpoint lacks among them; not weights in oneDNN's order, which have no
+    strides."""
+    held = [*module.named_parameters(remove_duplicate=False), *module.named_buffers(remove_duplicate=False)]
+    return {key: tensor for key, tensor in held if not tensor.is_mkldnn}
 
 
 def state_after(module, original):

@@ -39,6 +39,12 @@ class Generator:
                                                    "fx-shapeless"] + ["export", "dynamic", "decomposed"])
         self.dtype = choose.choice(["torch.float64"] * 4 + ["torch.float32"] * 3 + ["torch.bfloat16"] + ["torch.float16"] * 2)
         self.batch = choose.choice([2, 3, 4, 5])
+        self.theme = choose.choice([None] * 4 + ["wide"] * 3 + ["branches"] * 2 + ["images"] * 3 + ["pointwise"] * 3)
+        if self.theme in ("wide", "pointwise"):
+            self.dtype = choose.choice(["torch.float32"] * 3 + ["torch.bfloat16"])  # those that such passes are for
+        if self.theme in ("images", "pointwise") and self.dialect in ("fx-inputs", "fx-shapeless"):
+            self.dialect = "fx"  # these need shapes
+        self.inner = set()  # values of the theme that nothing else reads
         self.space = environment()
         self.self = torch.nn.Module()
         self.space["self"] = self.self
@@ -50,7 +56,7 @@ class Generator:
         choose, dtype = self.random, self.dtype
         width = choose.choice([4, 6, 8])
         shapes = [f"B, {width}", f"B, 3, {width}", f"B, 3, {width}", f"B, 3, 4, {width}", "B, 2, 4, 4"]
-        shape = choose.choice(shapes)
+        shape = choose.choice(shapes[3:] if self.theme in ("branches", "images", "pointwise") else shapes)
         texts = [f"torch.randn({shape}, dtype={dtype})"]
         for _ in range(choose.choice([0, 0, 1, 1, 2])):
             texts.append(
@@ -85,7 +91,8 @@ class Generator:
     # ---- slots -----------------------------------------------------------------------------------------------------------
 
     def pick(self, condition):
-        found = [name for name, value in self.values.items() if isinstance(value, torch.Tensor) and condition(value)]
+        found = [name for name, value in self.values.items()
+                 if isinstance(value, torch.Tensor) and name not in self.inner and condition(value)]
         if not found:
             raise Unfit
         return self.random.choice(found[-4:] if self.random.random() < 0.6 else found)
@@ -377,16 +384,17 @@ class Generator:
                                "masked_fill_(T > 0, 0.5)", ""])
         return f"{target}.{write.replace('T', target)}" if write else f"call(operator.iadd, {target}, 1)"
 
-    def patterns(self):
+    def patterns(self, theme=None):
         """What passes look for, so that they find something."""
         choose = self.random
-        given = self.pick(lambda value: value.dim() > 1 and value.is_floating_point())
+        given = "x0" if theme else self.pick(lambda value: value.dim() > 1 and value.is_floating_point())
         width, channels, dtype = self.values[given].shape[-1], self.values[given].shape[1], self.values[given].dtype
         index = len(self.init)
-        kind = choose.choice([0, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 19, 20, 20, 21, 21])
+        kind = theme or choose.choice([0, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 9, 10, 11, 12, 13, "wide", 15, 16, "images", 18, 19, 19,
+                                       "branches", "branches", 21, 21, "pointwise"])
         motifs = {8: self.constants, 9: self.attention, 10: self.rotation, 11: self.repeated, 12: self.nested, 13: self.mask,
-                  15: self.copied, 16: self.widened, 17: self.images, 18: self.normalised, 19: self.table, 20: self.branches,
-                  21: self.adapter}
+                  15: self.copied, 16: self.widened, 18: self.normalised, 19: self.table, 21: self.adapter,
+                  "images": self.images, "branches": self.branches, "pointwise": self.pointwise, "wide": self.wide}
         lines, made = [], []
         if kind == 0:
             for item in range(choose.choice([2, 3])):
@@ -441,10 +449,6 @@ class Generator:
         elif kind == 5:
             weight = self.weight()
             lines = [f"{weight} * {choose.choice(['2', '0.5'])}", f"{given} * <last>"]
-        elif kind == 14:  # wide enough for a group of weights
-            inputs = choose.choice([32, 64])
-            made = [f"self.l{index} = nn.Linear({inputs}, 4, bias={choose.random() < 0.8}, dtype={dtype}).eval()"]
-            lines = [f"nn.functional.pad({given}, (0, {inputs - width}))", f"self.l{index}(<last>)"]
         elif kind in motifs:
             lines = motifs[kind](given)
         else:  # a cast of a weight, and arithmetic on what comes out
@@ -498,6 +502,57 @@ class Generator:
             lines.append(choose.choice([f"{first} + {term}", f"{first} + {term}", f"{first} - {term}", f"{term} - {first}",
                                         f"{first}.add_({term})" if i or first != given else f"{first} + {term}"]))
         return lines
+
+    def wide(self, given):
+        """Linears with enough inputs for a group of weights, once or twice, of values that lie this way or that."""
+        choose, value, index = self.random, self.values[given], len(self.init)
+        inputs, outputs = choose.choice([32, 64, 128]), choose.choice([1, 4, 16, 33])
+        self.add_init(f"self.l{index} = nn.Linear({inputs}, {outputs}, bias={choose.random() < 0.8}, "
+                      f"dtype={value.dtype}).eval()")
+        lines = [f"nn.functional.pad({given}, (0, {inputs - value.shape[-1]}))"]
+        lines += choose.choice([[], [], [], [f"<last>.reshape(-1, {inputs})"], ["<last>.transpose(0, 1)"], ["<last>.mul_(2)"],
+                                ["<last>[:1]"]])
+        before = f"v{len(self.body) + len(lines) - 1}"
+        lines.append(choose.choice([f"self.l{index}(<last>)"] * 3 + [f"F.linear(<last>, self.l{index}.weight)"]))
+        return lines + choose.choice([[], [f"self.l{index}({before})"], ["<last>.add_(1)"], [f"{before}.mul_(2)"],
+                                      ["<last>.view(-1)"], ["<last>.transpose(0, 1)"], ["<last>.relu()"]])
+
+    def pointwise(self, given):
+        """A convolution or Linear, and what oneDNN computes together with it: an activation, or a sum and ReLU; or nearly."""
+        choose, value, index = self.random, self.values[given], len(self.init)
+        name, layer = f"self.o{index}", f"self.o{index}({given})"
+        if value.dim() != 4 or choose.random() < 0.2:
+            self.add_init(f"{name} = nn.Linear({value.shape[-1]}, {choose.choice([1, 4, 16])}, bias={choose.random() < 0.8}, "
+                          f"dtype={value.dtype}).eval()")
+            return [layer, choose.choice(["F.gelu(<last>)", "F.gelu(<last>, approximate='tanh')", "nn.GELU()(<last>)",
+                                          "F.gelu(<last> * 2)", "<last>.relu()"])]
+        channels = value.shape[1]
+        kernel = choose.choice([1, 3, 3, (3, 1)])
+        dilation, groups = choose.choice([1, 1, 1, 2]), choose.choice([1, 1, 1, channels])
+        padding = choose.choice([f"{dilation}" if kernel == 3 else "0", "'same'", "'valid'", "(1, 0)"])
+        options = f"{kernel}, padding={padding}, dilation={dilation}, groups={groups}, bias={choose.random() < 0.8}"
+        options += choose.choice(["", "", "", ", padding_mode='reflect'"])
+        self.add_init(f"{name} = nn.Conv2d({channels}, {channels}, {options}, dtype={value.dtype}).eval()")
+        if choose.random() < 0.2:
+            self.add_init(f"{name}.to(memory_format=torch.channels_last)")
+        end = choose.choice([["<last>.mean((2, 3))"], ["<last>.sum((2, 3))"], ["<last>.amax(1)"],
+                             ["F.adaptive_avg_pool2d(<last>, 1)"], []])
+        activation = choose.choice([
+            "<last>.relu()", "F.relu(<last>, inplace=True)", "<last>.relu_()", "F.relu6(<last>)", "F.hardswish(<last>)",
+            "F.silu(<last>)", "F.gelu(<last>)", "F.gelu(<last>, approximate='tanh')", "F.hardtanh(<last>, -0.5, 0.75)",
+            "F.hardtanh(<last>)", "<last>.clamp(0, 6)", "<last>.tanh()",
+        ])
+        first = f"v{len(self.body)}"
+        if choose.random() < 0.5:
+            return [layer, activation] + choose.choice([[], [], [], [], [f"{first} * 2"], ["<last>.permute(0, 2, 3, 1)"],
+                                                        ["<last>.add_(1)"], ["<last>.view(-1)"]]) + end
+        if choose.random() < 0.1:
+            return [layer, self.write(given, name), f"{first} + {given}", activation, *end]
+        sum_of = choose.choice([f"{first} + {given}", f"{given} + {first}", f"{first}.add_({given})", f"{given}.add_({first})",
+                                f"torch.add({first}, {given}, alpha=2)", f"{first} - {given}", f"{first} + {first}",
+                                f"{first} + {name}({given} * 2)", f"{first} + {given}.transpose(2, 3)"])
+        after = choose.choice([[], ["<last>.relu()"], ["<last>.relu()"], ["<last>.relu_()"], [activation]])
+        return [layer, sum_of, *after, *end]
 
     def adapter(self, given):
         """A Linear and a low-rank branch beside it, scaled anywhere, added or subtracted; most of them fit together."""
@@ -807,6 +862,13 @@ class Generator:
     def program(self):
         choose = self.random
         wanted = choose.choice([2, 4, 6, 8, 12, 16])
+        if self.theme:
+            try:
+                self.patterns(self.theme)
+            except Unfit:
+                pass
+            if choose.random() < 0.85:
+                self.inner = {line.partition(" = ")[0] for line in self.body[:-1]}
         for _ in range(wanted * 8):
             if len(self.body) >= wanted:
                 break
@@ -827,7 +889,7 @@ class Generator:
     def result(self):
         choose = self.random
         names = [line.partition(" = ")[0] for line in self.body] or ["x0"]
-        tensors = [name for name in names if isinstance(self.values[name], torch.Tensor)] or ["x0"]
+        tensors = [name for name in names if isinstance(self.values[name], torch.Tensor) and name not in self.inner] or ["x0"]
         used = {name for line in self.body for name in NAME.findall(line.partition(" = ")[2])}
         unread = [name for name in tensors if name not in used]
         chosen = choose.sample(unread, min(len(unread), choose.randint(1, 4)))
