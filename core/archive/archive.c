@@ -125,10 +125,6 @@ fb_status fb_archive_check(const fb_archive *archive, fb_work *work, fb_error *e
     return status;
 }
 
-/* ---- keys --------------------------------------------------------------------------------------------------------------- */
-
-/* ---- failures and memory ------------------------------------------------------------------------------------------------ */
-
 /* ---- JSON --------------------------------------------------------------------------------------------------------------- */
 
 static bool read_text(pt_model *m, const char *name, char **text, uint64_t *size) {
@@ -136,7 +132,7 @@ static bool read_text(pt_model *m, const char *name, char **text, uint64_t *size
         if (strcmp(m->given[i].name, name) != 0) continue;
         *size = strlen(m->given[i].text);
         *text = strdup(m->given[i].text);
-        return *text || pt_no_memory(m);
+        return *text;
     }
     const fb_zip_entry *entry = fb_archive_find(m->archive, name);
     if (!entry) return pt_bad(m, NULL, "the entry %s is missing", name);
@@ -152,11 +148,8 @@ static bool read_file(pt_model *m, pt_file *file, const char *name) {
     file->scan.work = m->work;
     file->root = fb_scan_value(&file->scan);
     if (file->root && fb_scan_end(&file->scan) && file->root->kind == FB_JSON_OBJECT) return true;
-    if (file->scan.status == FB_NO_MEMORY) return pt_no_memory(m);
-    if (fb_work_status(m->work, m->error)) {
-        m->status = m->work->stopped.status;
-        return false;
-    }
+    if (file->scan.status == FB_NO_MEMORY) return false;
+    if (fb_work_status(m->work, m->error)) return false;
     if (file->scan.status == FB_OK) return pt_bad(m, name, "it is not a JSON object");
     size_t line, column;
     fb_scan_position(&file->scan, file->scan.failed_at, &line, &column);
@@ -180,9 +173,8 @@ static bool choose_model(pt_model *m, const char *wanted) {
     for (size_t i = 0; i < archive->model_count && i < 8; i++)
         fb_buffer_printf(&names, "%s%s", i ? ", " : "", archive->models[i]);
     const char *text = fb_buffer_text(&names);
-    if (!text) pt_no_memory(m);
-    else if (wanted) pt_bad(m, NULL, "the archive has no model \"%s\"; it has %s", wanted, text);
-    else pt_bad(m, NULL, "the archive has %zu models, so one must be named: %s", archive->model_count, text);
+    if (text && wanted) pt_bad(m, NULL, "the archive has no model \"%s\"; it has %s", wanted, text);
+    else if (text) pt_bad(m, NULL, "the archive has %zu models, so one must be named: %s", archive->model_count, text);
     fb_buffer_free(&names);
     return false;
 }
@@ -205,10 +197,8 @@ static bool load_model(pt_model *m, const char *wanted, pt_program **out) {
     if (m->status || !read_file(m, &m->program_file, program) || !check_version(m)) return false;
     if (!fb_archive_find(m->archive, samples)) return pt_bad(m, NULL, "the entry %s is missing", samples);
     if (!read_file(m, &m->weights_file, weights) || !read_file(m, &m->constants_file, constants)) return false;
-    const fb_json *graph = pt_member_of(pt_member(m->program_file.root, "graph_module"), "graph", FB_JSON_OBJECT);
-    if (!graph) return pt_bad(m, program, "the graph_module has no graph");
-    if (!pt_read_payloads(m)) return false;
-    *out = pt_read_program(m, graph, NULL, "");
+    if (!pt_check_schema(m) || !pt_read_payloads(m)) return false;
+    *out = pt_read_program(m, pt_member(pt_member(m->program_file.root, "graph_module"), "graph"), NULL, "");
     return *out && pt_unlift(m, *out);
 }
 
@@ -226,10 +216,8 @@ void pt_close_model(pt_model *m) {
 }
 
 fb_status pt_model_document(pt_model *m, const char *wanted, pt_program **program, fb_buffer *out) {
-    bool ok = load_model(m, wanted, program) && pt_write_document(m, *program, out) && pt_check_schema(m);
-    if (!m->status) m->status = fb_work_status(m->work, m->error);
-    if (!m->status && (!ok || out->failed)) m->status = fb_fail_memory(m->error);
-    return m->status;
+    bool ok = load_model(m, wanted, program) && pt_write_document(m, *program, out);
+    return pt_end(m, ok && !out->failed);
 }
 
 fb_status fb_archive_document(const fb_archive *archive, const char *model, const char *blob, fb_work *work, fb_buffer *out,

@@ -39,25 +39,24 @@ static bool put_reference(pt_arguments *a, const fb_json *name, fb_buffer *out) 
 }
 
 static bool put_int(pt_arguments *a, const fb_json *value, fb_buffer *out) {
-    if (!value || value->kind != FB_JSON_INT) return wrong(a, "as_int");
+    (void)a;
     fb_buffer_int(out, value->integer);
     return true;
 }
 
 static bool put_bool(pt_arguments *a, const fb_json *value, fb_buffer *out) {
-    if (!value || (value->kind != FB_JSON_TRUE && value->kind != FB_JSON_FALSE)) return wrong(a, "as_bool");
+    (void)a;
     fb_buffer_string(out, value->kind == FB_JSON_TRUE ? "true" : "false");
     return true;
 }
 
 static bool put_float(pt_arguments *a, const fb_json *value, fb_buffer *out) {
-    double number = 0;
-    if (value && value->kind == FB_JSON_REAL) number = value->real;
-    else if (value && value->kind == FB_JSON_INT) number = (double)value->integer;
-    else if (value && value->kind == FB_JSON_STRING && fb_json_is(value, "Infinity")) number = INFINITY;
-    else if (value && value->kind == FB_JSON_STRING && fb_json_is(value, "-Infinity")) number = -INFINITY;
-    else if (value && value->kind == FB_JSON_STRING && fb_json_is(value, "NaN")) number = NAN;
-    else return wrong(a, "as_float");
+    (void)a;
+    double number = NAN;
+    if (value->kind == FB_JSON_REAL) number = value->real;
+    else if (value->kind == FB_JSON_INT) number = (double)value->integer;
+    else if (fb_json_is(value, "Infinity")) number = INFINITY;
+    else if (fb_json_is(value, "-Infinity")) number = -INFINITY;
     char text[FB_FLOAT_MAX];
     fb_float_repr(number, text);
     fb_buffer_printf(out, "{\"$float\":\"%s\"}", text);
@@ -65,34 +64,30 @@ static bool put_float(pt_arguments *a, const fb_json *value, fb_buffer *out) {
 }
 
 static bool put_text(pt_arguments *a, const fb_json *value, fb_buffer *out) {
-    if (!value || value->kind != FB_JSON_STRING) return wrong(a, "as_string");
+    (void)a;
     put_string(out, value->text, value->count);
     return true;
 }
 
 static bool put_tensor(pt_arguments *a, const fb_json *value, fb_buffer *out) {
-    return put_reference(a, pt_member_of(value, "name", FB_JSON_STRING), out);
+    return put_reference(a, pt_member(value, "name"), out);
 }
 
 static bool put_optional_tensor(pt_arguments *a, const fb_json *value, fb_buffer *out) {
     const char *kind;
     const fb_json *inner = pt_union(value, &kind);
-    if (!inner) return wrong(a, "as_optional_tensors");
     if (strcmp(kind, "as_tensor") == 0) return put_tensor(a, inner, out);
     fb_buffer_string(out, "null");
-    return strcmp(kind, "as_none") == 0 || wrong(a, "as_optional_tensors");
+    return true;
 }
 
 /* A number that is known, or the node that computes it. */
 static bool put_symbolic(pt_arguments *a, const fb_json *value, fb_buffer *out) {
     const char *kind;
     const fb_json *inner = pt_union(value, &kind);
-    if (!inner) return wrong(a, "as_sym_int");
     if (strcmp(kind, "as_name") == 0) return put_reference(a, inner, out);
     if (strcmp(kind, "as_int") == 0) return put_int(a, inner, out);
-    if (strcmp(kind, "as_float") == 0) return put_float(a, inner, out);
-    if (strcmp(kind, "as_bool") == 0) return put_bool(a, inner, out);
-    return wrong(a, "as_sym_int");
+    return strcmp(kind, "as_bool") == 0 ? put_bool(a, inner, out) : put_float(a, inner, out);
 }
 
 static bool put_none(pt_arguments *a, const fb_json *value, fb_buffer *out) {
@@ -103,15 +98,14 @@ static bool put_none(pt_arguments *a, const fb_json *value, fb_buffer *out) {
 
 static bool put_named(pt_arguments *a, const fb_json *value, const char *form, const char *const *names, size_t count,
                       fb_buffer *out) {
-    bool is_known =
-        value && value->kind == FB_JSON_INT && value->integer > 0 && value->integer < (int64_t)count && names[value->integer];
+    bool is_known = value->integer > 0 && value->integer < (int64_t)count && names[value->integer];
     if (is_known) fb_buffer_printf(out, "{\"%s\":\"%s\"}", form, names[value->integer]);
     return is_known ||
            pt_unsupported(a->m, a->m->program_file.name, "the node \"%s\" has a %s that is not known", a->row->name, form + 1);
 }
 
 static bool put_dtype(pt_arguments *a, const fb_json *value, fb_buffer *out) {
-    const char *name = value && value->kind == FB_JSON_INT ? pt_dtype_name(value->integer) : NULL;
+    const char *name = pt_dtype_name(value->integer);
     if (name) fb_buffer_printf(out, "{\"$dtype\":\"%s\"}", name);
     return name || pt_unsupported(a->m, a->m->program_file.name, "the node \"%s\" has a dtype that is not known", a->row->name);
 }
@@ -127,28 +121,21 @@ static bool put_memory_format(pt_arguments *a, const fb_json *value, fb_buffer *
     return put_named(a, value, "$memory_format", names, sizeof names / sizeof *names, out);
 }
 
-bool pt_is_device(const fb_json *device) {
-    const fb_json *index = pt_member(device, "index");
-    bool has_index = !index || index->kind == FB_JSON_NULL || index->kind == FB_JSON_INT;
-    return has_index && pt_member_of(device, "type", FB_JSON_STRING);
-}
-
-bool pt_put_device(pt_model *m, const fb_json *device, fb_buffer *out) {
-    const fb_json *type = pt_member_of(device, "type", FB_JSON_STRING), *index = pt_member(device, "index");
-    if (!pt_is_device(device)) return pt_bad(m, m->program_file.name, "a device has no type, or an index that is not a number");
+void pt_put_device(const fb_json *device, fb_buffer *out) {
+    const fb_json *type = pt_member(device, "type"), *index = pt_member(device, "index");
     fb_buffer text = {0};
     fb_buffer_append(&text, type->text, type->count);
     if (index && index->kind == FB_JSON_INT) fb_buffer_printf(&text, ":%lld", (long long)index->integer);
     put_string(out, text.size ? text.data : "", text.size);
     fb_buffer_free(&text);
-    return true;
 }
 
 static bool put_device(pt_arguments *a, const fb_json *value, fb_buffer *out) {
+    (void)a;
     fb_buffer_string(out, "{\"$device\":");
-    bool ok = pt_put_device(a->m, value, out);
+    pt_put_device(value, out);
     fb_buffer_char(out, '}');
-    return ok;
+    return true;
 }
 
 static bool put_complex(pt_arguments *a, const fb_json *value, fb_buffer *out) {
@@ -162,9 +149,10 @@ static bool put_complex(pt_arguments *a, const fb_json *value, fb_buffer *out) {
 
 static bool put_operator(pt_arguments *a, const fb_json *value, fb_buffer *out) {
     const char *text = pt_text(a->m, value);
-    if (!text || !fb_is_spelled(text, FB_REGISTERED))
+    if (!text) return false;
+    if (!fb_is_spelled(text, FB_REGISTERED))
         return pt_unsupported(a->m, a->m->program_file.name, "the node \"%s\" has the operator %s as an argument", a->row->name,
-                              text ? text : "");
+                              text);
     fb_buffer_string(out, "{\"$ref\":");
     put_string(out, text, value->count);
     fb_buffer_char(out, '}');
@@ -184,7 +172,6 @@ static bool put_graph(pt_arguments *a, const fb_json *value, fb_buffer *out) {
 typedef bool put_item(pt_arguments *a, const fb_json *value, fb_buffer *out);
 
 static bool put_list(pt_arguments *a, const fb_json *list, put_item *put, fb_buffer *out) {
-    if (!list || list->kind != FB_JSON_ARRAY) return wrong(a, "list");
     fb_buffer_char(out, '[');
     const fb_json *item = fb_json_first(list);
     for (uint32_t i = 0; i < list->count; i++, item = fb_json_next(item)) {
@@ -211,7 +198,7 @@ static bool put_list_of_tensors(pt_arguments *a, const fb_json *value, fb_buffer
 static bool pt_put_argument(pt_arguments *a, const fb_json *argument, fb_buffer *out);
 
 static bool put_dict(pt_arguments *a, const fb_json *value, fb_buffer *out) {
-    if (!value || value->kind != FB_JSON_OBJECT || a->depth >= PT_MOST_DEPTH) return wrong(a, "as_string_to_argument");
+    if (a->depth >= PT_MOST_DEPTH) return wrong(a, "as_string_to_argument");
     a->depth++;
     fb_buffer_string(out, "{\"$dict\":[");
     const fb_json *key = fb_json_first(value);
@@ -266,7 +253,6 @@ static bool pt_put_argument(pt_arguments *a, const fb_json *argument, fb_buffer 
     };
     const char *kind;
     const fb_json *value = pt_union(argument, &kind);
-    if (!value) return wrong(a, "union");
     for (size_t i = 0; i < sizeof forms / sizeof *forms; i++) {
         if (strcmp(forms[i].kind, kind) == 0)
             return forms[i].is_list ? put_list(a, value, forms[i].put, out) : forms[i].put(a, value, out);
@@ -361,9 +347,7 @@ static bool pt_put_arguments(pt_arguments *a, const fb_json *inputs, fb_buffer *
     const fb_json *input = fb_json_first(inputs);
     uint32_t positions = 0, names = 0, last = 0, place;
     for (uint32_t i = 0; i < inputs->count; i++, input = fb_json_next(input)) {
-        const fb_json *name = pt_member_of(input, "name", FB_JSON_STRING), *argument = pt_member(input, "arg");
-        if (!name || !argument)
-            return pt_bad(a->m, a->m->program_file.name, "the node \"%s\" has an input without name or arg", a->row->name);
+        const fb_json *name = pt_member(input, "name"), *argument = pt_member(input, "arg");
         int kind = kind_of(a, input, name, parameters);
         bool by_position, is_known = parameters && find_parameter(parameters, name->text, name->count, &place, &by_position);
         const char *said = pt_text(a->m, name);
@@ -388,7 +372,7 @@ static bool pt_put_arguments(pt_arguments *a, const fb_json *inputs, fb_buffer *
 static bool put_result(pt_arguments *a, const fb_json *result, fb_buffer *out) {
     const char *kind;
     const fb_json *value = pt_union(result, &kind);
-    bool is_tensor = value && strcmp(kind, "as_tensor") == 0;
+    bool is_tensor = strcmp(kind, "as_tensor") == 0;
     uint32_t from = is_tensor ? pt_row_of(a->program, pt_member(value, "name")) : UINT32_MAX;
     for (uint32_t i = a->program->count; is_tensor && !a->program->parent && i-- > 0;) {
         const pt_row *row = &a->program->rows[i];
@@ -401,7 +385,7 @@ static bool put_result(pt_arguments *a, const fb_json *result, fb_buffer *out) {
 }
 
 static bool is_mutation(const fb_json *spec) {
-    const char *kind = "";
+    const char *kind;
     pt_union(spec, &kind);
     return strlen(kind) > 9 && strcmp(kind + strlen(kind) - 9, "_mutation") == 0;
 }
@@ -410,7 +394,7 @@ static bool put_output(pt_arguments *a, fb_buffer *out) {
     const pt_row *row = a->row;
     if (a->program->parent && row->first) return pt_put_argument(a, fb_json_first(row->source), out);
     const fb_json *signature = pt_member(pt_member(a->m->program_file.root, "graph_module"), "signature");
-    const fb_json *specs = a->program->parent ? NULL : pt_member_of(signature, "output_specs", FB_JSON_ARRAY);
+    const fb_json *specs = a->program->parent ? NULL : pt_member(signature, "output_specs");
     const fb_json *spec = specs ? fb_json_first(specs) : NULL, *result = fb_json_first(row->source);
     bool is_first = true;
     fb_buffer_string(out, "{\"$tuple\":[");

@@ -130,22 +130,28 @@ typedef struct pt_model {
     fb_dtype exported_as[FB_DTYPE_COUNT]; /* by dtype of weights: what they were exported as, where that is another one */
 } pt_model;
 
+/* A function that returns false or NULL has failed: with a status where the archive is wrong, else because the work was stopped
+ * or memory is out, which pt_end finds out. */
+
 /* The first failure counts. `file` is what of the archive is wrong, or NULL. Return false. */
 bool pt_bad(pt_model *m, const char *file, const char *format, ...) __attribute__((format(printf, 3, 4)));
 bool pt_unsupported(pt_model *m, const char *file, const char *format, ...) __attribute__((format(printf, 3, 4)));
-bool pt_no_memory(pt_model *m);
-void *pt_alloc(pt_model *m, size_t size); /* zeros; NULL when memory is out */
+/* The status of all that was done with a model, which failed where `ok` is false. */
+fb_status pt_end(pt_model *m, bool ok);
+void *pt_alloc(pt_model *m, size_t size); /* zeros */
 /* The content of an entry, to be freed, of at most `limit` bytes, within the limits of the archive. */
 bool pt_read_entry(pt_model *m, const fb_zip_entry *entry, uint64_t limit, char **content);
 /* It has been freed before the model is closed. */
 void pt_release_entry(pt_model *m, uint64_t size);
 const char *pt_text(pt_model *m, const fb_json *string);
+/* Texts that live as long as the model. Where one cannot be made, the model has failed. pt_keep frees the buffer. */
+const char *pt_keep(pt_model *m, fb_buffer *text);
 const char *pt_format(pt_model *m, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 /* A member of an object, or NULL, also where `object` is NULL or something else. */
 const fb_json *pt_member(const fb_json *object, const char *name);
 const fb_json *pt_member_of(const fb_json *object, const char *name, fb_json_kind kind);
-/* The only member of an object, which says what it is; NULL where it is not one. */
+/* The only member of a union, and its name. NULL where `object` is NULL. */
 const fb_json *pt_union(const fb_json *object, const char **kind);
 
 /* ---- parts -------------------------------------------------------------------------------------------------------------- */
@@ -162,7 +168,7 @@ bool pt_read_payloads(pt_model *m);
 bool pt_place_tensors(pt_model *m);
 bool pt_write_tensors(pt_model *m, fb_buffer *out);
 
-/* Checks the three files against PyTorch's schema: schema.c */
+/* Checks the three files against PyTorch's schema, which all that reads them relies on: schema.c */
 bool pt_check_schema(pt_model *m);
 
 /* The rows of the main program and of those within: program.c */
@@ -203,9 +209,8 @@ bool pt_parameter_at(const char *target, size_t place, const char **name, size_t
 uint32_t pt_place_of(const char *target, const char *parameter);
 /* The type that it takes, as a letter of calls.def without its marks; '\0' where that is not known. */
 char pt_type_of(const char *target, const char *parameter, size_t length);
-/* {"type": "cuda", "index": 0}, or null for the index. */
-bool pt_is_device(const fb_json *device);
-bool pt_put_device(pt_model *m, const fb_json *device, fb_buffer *out);
+/* {"type": "cuda", "index": 0}, or null for the index, as "cuda:0". */
+void pt_put_device(const fb_json *device, fb_buffer *out);
 
 /* ---- sizes -------------------------------------------------------------------------------------------------------------- */
 

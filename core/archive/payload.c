@@ -31,10 +31,7 @@ static const char *sizes_text(pt_model *m, const int64_t *sizes, uint32_t count)
         if (i) fb_buffer_char(&text, ',');
         fb_buffer_int(&text, sizes[i]);
     }
-    const char *made = fb_buffer_text(&text) ? fb_arena_text(&m->arena, text.data, text.size) : NULL;
-    fb_buffer_free(&text);
-    if (!made) pt_no_memory(m);
-    return made;
+    return pt_keep(m, &text);
 }
 
 /* `is_same`: it has that shape already. */
@@ -76,10 +73,9 @@ static expression repeat(maker *k, expression part, int64_t count) {
         fb_buffer_string(&text, part.text);
     }
     fb_buffer_string(&text, "],\"axis\":1}");
-    const char *made =
-        text.size < (1U << 20) && fb_buffer_text(&text) ? fb_arena_text(&k->m->arena, text.data, text.size) : NULL;
+    if (text.size < (1U << 20)) return (expression){pt_keep(k->m, &text), NULL};
     fb_buffer_free(&text);
-    return (expression){made, NULL};
+    return none;
 }
 
 /* Takes from each row of a matrix the elements at `offset` plus sums of (size, stride), as a matrix of as many rows. */
@@ -127,9 +123,7 @@ static const char *view_of(pt_model *m, const pt_tensor *base, const pt_tensor *
     }
     fb_buffer name = {0};
     fb_buffer_json_string(&name, base->name, strlen(base->name));
-    const char *text = fb_buffer_text(&name) ? fb_arena_text(&m->arena, name.data, name.size) : NULL;
-    fb_buffer_free(&name);
-    expression whole = {text, NULL};
+    expression whole = {pt_keep(m, &name), NULL};
     bool is_row = base->dimensions == 2 && base->shape[0] == 1 && base->shape[1] == base->count;
     expression row = reshape(&k, whole, is_row, (int64_t[]){1, base->count}, 2);
     expression made = columns(&k, row, 1, base->count, view->offset - base->offset, axes, used);
@@ -186,13 +180,10 @@ static bool measure(pt_tensor *t) {
 }
 
 static bool read_meta(pt_model *m, pt_tensor *t, const fb_json *meta) {
-    const fb_json *dtype = pt_member_of(meta, "dtype", FB_JSON_INT), *layout = pt_member_of(meta, "layout", FB_JSON_INT);
-    const fb_json *sizes = pt_member_of(meta, "sizes", FB_JSON_ARRAY), *strides = pt_member_of(meta, "strides", FB_JSON_ARRAY);
-    const fb_json *gradient = pt_member(meta, "requires_grad");
-    if (!dtype || !layout || !sizes || !strides || sizes->count != strides->count || sizes->count > PT_MOST_DIMENSIONS ||
-        !pt_is_device(pt_member(meta, "device")))
+    const fb_json *dtype = pt_member(meta, "dtype"), *sizes = pt_member(meta, "sizes"), *strides = pt_member(meta, "strides");
+    if (sizes->count != strides->count || sizes->count > PT_MOST_DIMENSIONS)
         return pt_bad(m, t->file, "the tensor_meta of \"%s\" is incomplete", t->key);
-    if (layout->integer != PT_STRIDED)
+    if (pt_member(meta, "layout")->integer != PT_STRIDED)
         return pt_unsupported(m, t->file, "\"%s\" is not strided: a document has no place for sparse tensors", t->key);
     const char *name = pt_dtype_name(dtype->integer);
     t->dtype = name ? fb_dtype_find(name) : FB_DTYPE_UNKNOWN;
@@ -200,7 +191,7 @@ static bool read_meta(pt_model *m, pt_tensor *t, const fb_json *meta) {
         return pt_unsupported(m, t->file, "\"%s\" has the dtype %lld, which a document cannot hold", t->key,
                               (long long)dtype->integer);
     t->dimensions = sizes->count;
-    t->requires_grad = gradient && gradient->kind == FB_JSON_TRUE;
+    t->requires_grad = pt_member(meta, "requires_grad")->kind == FB_JSON_TRUE;
     bool ok = read_counts(m, sizes, &t->shape) && read_counts(m, strides, &t->strides);
     ok = ok && read_count(pt_member(meta, "storage_offset"), &t->offset);
     return ok || pt_bad(m, t->file, "the sizes, strides or storage_offset of \"%s\" are not whole numbers", t->key);
@@ -210,10 +201,7 @@ static pt_tensor *add_tensor(pt_model *m) {
     if (m->tensor_count == m->tensor_capacity) {
         uint32_t capacity = m->tensor_capacity ? m->tensor_capacity * 2 : 64;
         pt_tensor *tensors = realloc(m->tensors, capacity * sizeof *tensors);
-        if (!tensors) {
-            pt_no_memory(m);
-            return NULL;
-        }
+        if (!tensors) return NULL;
         m->tensors = tensors;
         m->tensor_capacity = capacity;
     }
@@ -231,12 +219,10 @@ static bool is_same_memory(const pt_tensor *a, const pt_tensor *b) {
 
 static bool read_payload(pt_model *m, const char *file, const char *folder, const fb_json *key, pt_keys *by_owner,
                          pt_keys *records) {
-    const fb_json *row = key + 1, *path = pt_member_of(row, "path_name", FB_JSON_STRING), *meta = pt_member(row, "tensor_meta");
-    const fb_json *pickled = pt_member(row, "use_pickle"), *is_parameter = pt_member(row, "is_param");
+    const fb_json *row = key + 1, *path = pt_member(row, "path_name"), *meta = pt_member(row, "tensor_meta");
     const char *owner = pt_text(m, key), *record = pt_text(m, path);
     if (m->status) return false;
-    if (!path || !meta) return pt_bad(m, file, "\"%s\" lacks a path_name or a tensor_meta", owner);
-    if ((pickled && pickled->kind == FB_JSON_TRUE) || meta->kind == FB_JSON_NULL)
+    if (pt_member(row, "use_pickle")->kind == FB_JSON_TRUE || meta->kind == FB_JSON_NULL)
         return pt_unsupported(m, file,
                               "\"%s\" is a Python pickle (%s), which is never opened; export a model without custom objects",
                               owner, record);
@@ -249,7 +235,7 @@ static bool read_payload(pt_model *m, const char *file, const char *folder, cons
                      .file = file,
                      .record = entry,
                      .place = UINT32_MAX,
-                     .is_parameter = is_parameter && is_parameter->kind == FB_JSON_TRUE};
+                     .is_parameter = pt_member(row, "is_param")->kind == FB_JSON_TRUE};
     uint32_t index = m->tensor_count - 1, before;
     if (!read_meta(m, t, meta)) return false;
     if (!measure(t)) return pt_bad(m, file, "\"%s\" is larger than its record %s", owner, name);
@@ -260,23 +246,21 @@ static bool read_payload(pt_model *m, const char *file, const char *folder, cons
         for (uint32_t at = before + 1; at && fb_work_goes_on(m->work, 1); at = m->tensors[at - 1].next_of_record) {
             if (is_same_memory(&m->tensors[at - 1], t)) { /* tied: one tensor with several names */
                 m->tensor_count--;
-                return pt_keys_put(by_owner, key->text, key->count, at - 1, &is_new) || pt_no_memory(m);
+                return pt_keys_put(by_owner, key->text, key->count, at - 1, &is_new);
             }
         }
         t->next_of_record = m->tensors[before].next_of_record;
         m->tensors[before].next_of_record = index + 1;
     } else if (!pt_keys_put(records, record, path->count, index, &is_new)) {
-        return pt_no_memory(m);
+        return false;
     }
-    return pt_keys_put(by_owner, key->text, key->count, index, &is_new) || pt_no_memory(m);
+    return pt_keys_put(by_owner, key->text, key->count, index, &is_new);
 }
 
 static bool read_config(pt_model *m, pt_file *file, const char *folder, pt_keys *by_owner) {
-    const fb_json *config = pt_member_of(file->root, "config", FB_JSON_OBJECT);
-    if (!config) return pt_bad(m, file->name, "the member \"config\" is missing");
     pt_keys records = {0}; /* by name, the first tensor of each */
     bool ok = true;
-    const fb_json *key = fb_json_first(config);
+    const fb_json *config = pt_member(file->root, "config"), *key = fb_json_first(config);
     for (uint32_t i = 0; i < config->count && ok; i++, key = fb_json_next(key + 1)) {
         ok = fb_work_goes_on(m->work, 256) && read_payload(m, file->name, folder, key, by_owner, &records);
     }
@@ -426,7 +410,7 @@ static int by_record(const void *a, const void *b) {
 bool pt_place_tensors(pt_model *m) {
     pt_tensor **all = malloc((m->order_count + 1) * sizeof *all), **bases = malloc((m->order_count + 1) * sizeof *bases);
     size_t count = 0;
-    bool ok = (all && bases) || pt_no_memory(m);
+    bool ok = all && bases;
     for (uint32_t i = 0; ok && i < m->order_count; i++) {
         pt_tensor *t = &m->tensors[m->order[i]];
         if (t->count) all[count++] = t;
@@ -488,7 +472,7 @@ static bool write_inline(pt_model *m, const pt_tensor *t, fb_buffer *out) {
     free(packed);
     free(content);
     if (content) pt_release_entry(m, t->record->size);
-    return room || pt_no_memory(m);
+    return room;
 }
 
 static bool write_tensor(pt_model *m, const pt_tensor *t, fb_buffer *out) {

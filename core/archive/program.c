@@ -20,10 +20,7 @@ static pt_row *add_row(pt_model *m, pt_program *p, pt_kind kind) {
     if (p->count == p->capacity) {
         uint32_t capacity = p->capacity ? p->capacity * 2 : 64;
         pt_row *rows = realloc(p->rows, capacity * sizeof *rows);
-        if (!rows) {
-            pt_no_memory(m);
-            return NULL;
-        }
+        if (!rows) return NULL;
         p->rows = rows;
         p->capacity = capacity;
     }
@@ -32,19 +29,16 @@ static pt_row *add_row(pt_model *m, pt_program *p, pt_kind kind) {
     return row;
 }
 
-static const char *fresh(pt_model *m, pt_program *p, const char *candidate) {
-    const char *name = fb_namespace_create(p->names, candidate);
-    if (!name) pt_no_memory(m);
-    return name;
+static const char *fresh(pt_program *p, const char *candidate) {
+    return fb_namespace_create(p->names, candidate);
 }
 
-static const char *fresh_like(pt_model *m, pt_program *p, fb_opcode opcode, const char *target, const char *behind) {
+static const char *fresh_like(pt_program *p, fb_opcode opcode, const char *target, const char *behind) {
     fb_buffer candidate = {0};
     fb_candidate_name(&candidate, opcode, target);
     fb_buffer_string(&candidate, behind);
-    const char *text = fb_buffer_text(&candidate), *name = text ? fresh(m, p, text) : NULL;
+    const char *text = fb_buffer_text(&candidate), *name = text ? fresh(p, text) : NULL;
     fb_buffer_free(&candidate);
-    if (!text) pt_no_memory(m);
     return name;
 }
 
@@ -62,7 +56,7 @@ static bool name_result(pt_model *m, pt_program *p, uint32_t index, const fb_jso
     bool is_described = is_tensor || p->rows[index].kind == PT_INPUT || pt_keys_find(&p->numbers, text, name->count, &number);
     if (!is_described) return pt_bad(m, m->program_file.name, "\"%s\" is in none of the graph's tables of values", text);
     bool is_new;
-    if (!pt_keys_put(&p->by_name, name->text, name->count, index, &is_new)) return pt_no_memory(m);
+    if (!pt_keys_put(&p->by_name, name->text, name->count, index, &is_new)) return false;
     if (!is_new) return pt_bad(m, m->program_file.name, "there are two results called \"%s\"", text);
     uint32_t value;
     if (is_tensor) {
@@ -83,8 +77,8 @@ static bool is_one_of(const char *text, const char *const *names) {
 
 static const fb_json *input_spec(const pt_model *m, uint32_t index) {
     const fb_json *graph_module = pt_member(m->program_file.root, "graph_module");
-    const fb_json *specs = pt_member_of(pt_member(graph_module, "signature"), "input_specs", FB_JSON_ARRAY);
-    if (!specs || index >= specs->count) return NULL;
+    const fb_json *specs = pt_member(pt_member(graph_module, "signature"), "input_specs");
+    if (index >= specs->count) return NULL;
     const fb_json *spec = fb_json_first(specs);
     while (index--) spec = fb_json_next(spec);
     return spec;
@@ -94,36 +88,33 @@ static bool read_input(pt_model *m, pt_program *p, const fb_json *input, uint32_
     static const char *const constants[] = {"as_int", "as_float", "as_bool", "as_none", "as_string", NULL};
     const char *kind, *what;
     const fb_json *value = pt_union(input, &kind);
-    if (!value) return pt_bad(m, m->program_file.name, "the input %u is not an argument", index);
     bool is_tensor = strcmp(kind, "as_tensor") == 0, is_size = strcmp(kind, "as_sym_int") == 0;
     pt_row *row = add_row(m, p, PT_INPUT);
     if (!row) return false;
     if (is_tensor || is_size) {
-        const fb_json *name = pt_member_of(value, is_tensor ? "name" : "as_name", FB_JSON_STRING);
+        const fb_json *name = pt_member(value, is_tensor ? "name" : "as_name");
         if (!name) return pt_bad(m, m->program_file.name, "the input %u has no name", index);
         row->target = pt_text(m, name);
-        if (!row->target || !fresh(m, p, row->target)) return false;
+        if (!row->target || !fresh(p, row->target)) return false;
         return name_result(m, p, p->count - 1, name, is_tensor);
     }
     if (!is_one_of(kind, constants))
         return pt_unsupported(m, m->program_file.name, "the input %u is of the kind %s, which is not supported", index, kind);
-    const fb_json *inner = pt_union(input_spec(m, index), &what), *name = pt_member_of(inner, "name", FB_JSON_STRING);
+    const fb_json *inner = pt_union(input_spec(m, index), &what), *name = pt_member(inner, "name");
     if (!inner || p->parent)
         return pt_unsupported(m, m->program_file.name, "the input %u of a nested program is a constant", index);
     row->target = name && name->count ? pt_text(m, name) : pt_format(m, "arg%u", index);
-    row->name = row->target ? fresh(m, p, row->target) : NULL;
+    row->name = row->target ? fresh(p, row->target) : NULL;
     return row->name != NULL;
 }
 
 static bool read_output(pt_model *m, pt_program *p) {
-    const fb_json *outputs = pt_member_of(p->graph, "outputs", FB_JSON_ARRAY),
-                  *single = pt_member(p->graph, "is_single_tensor_return");
-    if (!outputs) return pt_bad(m, m->program_file.name, "a graph lacks its outputs");
+    const fb_json *outputs = pt_member(p->graph, "outputs"), *single = pt_member(p->graph, "is_single_tensor_return");
     pt_row *row = add_row(m, p, PT_OUTPUT);
     if (!row) return false;
     row->source = outputs;
     row->target = "output";
-    row->name = fresh(m, p, "output");
+    row->name = fresh(p, "output");
     row->first = single && single->kind == FB_JSON_TRUE;
     if (!row->first) return row->name != NULL;
     const char *kind;
@@ -154,8 +145,7 @@ static const char *function_name(pt_model *m, const char *target, const char *no
 static bool read_programs(pt_model *m, pt_program *p, const fb_json *argument) {
     const char *kind;
     const fb_json *value = pt_union(argument, &kind);
-    if (!value) return pt_bad(m, m->program_file.name, "an argument is not a union of one kind");
-    if (strcmp(kind, "as_string_to_argument") == 0 && value->kind == FB_JSON_OBJECT) {
+    if (strcmp(kind, "as_string_to_argument") == 0) {
         const fb_json *key = fb_json_first(value);
         for (uint32_t i = 0; i < value->count; i++, key = fb_json_next(key + 1)) {
             if (!read_programs(m, p, key + 1)) return false;
@@ -163,19 +153,17 @@ static bool read_programs(pt_model *m, pt_program *p, const fb_json *argument) {
         return true;
     }
     if (strcmp(kind, "as_graph") != 0) return true;
-    const fb_json *name = pt_member_of(value, "name", FB_JSON_STRING), *graph = pt_member_of(value, "graph", FB_JSON_OBJECT);
-    const char *text = name ? pt_text(m, name) : NULL;
-    if (!graph || !text) return m->status ? false : pt_bad(m, m->program_file.name, "a nested program lacks its name or graph");
-    pt_program *nested = pt_read_program(m, graph, p, text);
+    const char *text = pt_text(m, pt_member(value, "name"));
+    pt_program *nested = text ? pt_read_program(m, pt_member(value, "graph"), p, text) : NULL;
     pt_row *row = nested ? add_row(m, p, PT_PROGRAM) : NULL;
     if (!row) return false;
     row->program = nested;
     row->target = text;
-    row->name = fresh(m, p, text);
+    row->name = fresh(p, text);
     bool is_new;
     /* Names of graphs and of results are different namespaces: it is looked up with a mark before it. */
     const char *key = pt_format(m, "\n%s", text);
-    if (!key || !pt_keys_put(&p->by_name, key, strlen(key), p->count - 1, &is_new)) return pt_no_memory(m);
+    if (!key || !pt_keys_put(&p->by_name, key, strlen(key), p->count - 1, &is_new)) return false;
     return is_new || pt_unsupported(m, m->program_file.name, "two nested programs are called \"%s\"", text);
 }
 
@@ -185,7 +173,6 @@ static bool read_items(pt_model *m, pt_program *p, uint32_t of, const fb_json *o
 static bool read_item(pt_model *m, pt_program *p, uint32_t of, uint32_t index, const fb_json *output, bool is_union) {
     const char *kind = "as_tensor";
     const fb_json *value = is_union ? pt_union(output, &kind) : output;
-    if (!value) return pt_bad(m, m->program_file.name, "a result is not a union of one kind");
     bool is_none = strcmp(kind, "as_none") == 0, is_list = strcmp(kind, "as_tensors") == 0;
     pt_row *row = add_row(m, p, PT_ITEM);
     if (!row) return false;
@@ -194,19 +181,17 @@ static bool read_item(pt_model *m, pt_program *p, uint32_t of, uint32_t index, c
     row->second = index;
     row->target = FB_TARGET_GETITEM;
     if (is_list || is_none) {
-        row->name = fresh(m, p, is_none ? "as_none" : "getitem");
-        if (!row->name) return false;
-        return is_none || (value->kind == FB_JSON_ARRAY && read_items(m, p, place, value, false)) ||
-               pt_bad(m, m->program_file.name, "a result that is several tensors is not a list");
+        row->name = fresh(p, is_none ? "as_none" : "getitem");
+        return row->name && (is_none || read_items(m, p, place, value, false));
     }
     bool is_tensor = strcmp(kind, "as_tensor") == 0,
          is_size = strcmp(kind, "as_sym_int") == 0 || strcmp(kind, "as_sym_float") == 0;
     if (!is_tensor && !is_size)
         return pt_unsupported(m, m->program_file.name, "a result of the kind %s is not supported", kind);
-    const fb_json *name = pt_member_of(value, is_tensor ? "name" : "as_name", FB_JSON_STRING);
-    const char *text = name ? pt_text(m, name) : NULL;
-    if (!text) return m->status ? false : pt_bad(m, m->program_file.name, "a result has no name");
-    return fresh(m, p, text) && name_result(m, p, place, name, is_tensor);
+    const fb_json *name = pt_member(value, is_tensor ? "name" : "as_name");
+    if (!name) return pt_bad(m, m->program_file.name, "a result has no name");
+    const char *text = pt_text(m, name);
+    return text && fresh(p, text) && name_result(m, p, place, name, is_tensor);
 }
 
 static bool read_items(pt_model *m, pt_program *p, uint32_t of, const fb_json *outputs, bool are_unions) {
@@ -218,23 +203,20 @@ static bool read_items(pt_model *m, pt_program *p, uint32_t of, const fb_json *o
 }
 
 static bool read_results(pt_model *m, pt_program *p, uint32_t index, const fb_json *node) {
-    const fb_json *outputs = pt_member_of(node, "outputs", FB_JSON_ARRAY), *first = outputs ? fb_json_first(outputs) : NULL;
+    const fb_json *outputs = pt_member(node, "outputs"), *first = fb_json_first(outputs);
     const char *target = p->rows[index].target, *kind;
-    if (!outputs) return pt_bad(m, m->program_file.name, "the node \"%s\" lacks its outputs", p->rows[index].name);
     if (outputs->count == 0) return true;
     if (outputs->count > 1) return read_items(m, p, index, outputs, true);
     const fb_json *value = pt_union(first, &kind), *single = pt_member(node, "is_hop_single_tensor_return");
-    if (!value) return pt_bad(m, m->program_file.name, "the result of \"%s\" is not a union of one kind", p->rows[index].name);
     bool is_none = strcmp(kind, "as_none") == 0;
     bool is_tuple_of_one = single && single->kind == FB_JSON_FALSE && fb_is_spelled(target, FB_HIGHER_ORDER);
     if (is_tuple_of_one && !is_none) return read_item(m, p, index, 0, first, true);
     if (is_none) {
-        const char *unused = fresh_like(m, p, FB_CALL_FUNCTION, target, "_unused");
+        const char *unused = fresh_like(p, FB_CALL_FUNCTION, target, "_unused");
         if (unused) p->rows[index].name = unused;
         return unused != NULL;
     }
-    if (strcmp(kind, "as_tensors") == 0 && value->kind == FB_JSON_ARRAY && value->count)
-        return read_items(m, p, index, value, false);
+    if (strcmp(kind, "as_tensors") == 0 && value->count) return read_items(m, p, index, value, false);
     bool is_tensor = strcmp(kind, "as_tensor") == 0;
     const fb_json *name = pt_member_of(value, is_tensor ? "name" : "as_name", FB_JSON_STRING);
     if (!name)
@@ -243,20 +225,18 @@ static bool read_results(pt_model *m, pt_program *p, uint32_t index, const fb_js
 }
 
 static bool read_call(pt_model *m, pt_program *p, const fb_json *node) {
-    const fb_json *target = pt_member_of(node, "target", FB_JSON_STRING), *inputs = pt_member_of(node, "inputs", FB_JSON_ARRAY);
-    const fb_json *name = pt_member_of(node, "name", FB_JSON_STRING);
-    if (!target || !inputs) return pt_bad(m, m->program_file.name, "a node lacks its target or its inputs");
+    const fb_json *inputs = pt_member(node, "inputs"), *name = pt_member(node, "name");
     const fb_json *input = fb_json_first(inputs);
     for (uint32_t i = 0; i < inputs->count; i++, input = fb_json_next(input)) {
         if (!read_programs(m, p, pt_member(input, "arg"))) return false;
     }
-    const char *said = name && name->count ? pt_text(m, name) : NULL, *text = pt_text(m, target);
+    const char *said = name && name->count ? pt_text(m, name) : NULL, *text = pt_text(m, pt_member(node, "target"));
     const char *function = text ? function_name(m, text, said ? said : "without a name") : NULL;
     pt_row *row = function ? add_row(m, p, PT_CALL) : NULL;
     if (!row) return false;
     row->source = node;
     row->target = function;
-    const char *made = said ? fresh(m, p, said) : fresh_like(m, p, FB_CALL_FUNCTION, function, "");
+    const char *made = said ? fresh(p, said) : fresh_like(p, FB_CALL_FUNCTION, function, "");
     p->rows[p->count - 1].name = made;
     return made && read_results(m, p, p->count - 1, node);
 }
@@ -267,25 +247,20 @@ static bool list_values(pt_model *m, const fb_json *values, pt_keys *out) {
     const fb_json *key = values ? fb_json_first(values) : NULL;
     for (uint32_t i = 0; values && i < values->count; i++, key = fb_json_next(key + 1)) {
         bool is_new;
-        if (!pt_keys_put(out, key->text, key->count, (uint32_t)(key + 1 - m->program_file.root), &is_new))
-            return pt_no_memory(m);
+        if (!pt_keys_put(out, key->text, key->count, (uint32_t)(key + 1 - m->program_file.root), &is_new)) return false;
     }
     return true;
 }
 
 static bool read_values(pt_model *m, pt_program *p) {
     static const char *const numbers[] = {"sym_int_values", "sym_float_values", "sym_bool_values"};
-    const fb_json *tensors = pt_member_of(p->graph, "tensor_values", FB_JSON_OBJECT);
-    if (!tensors) return pt_bad(m, m->program_file.name, "a graph lacks its tensor_values");
-    bool ok = list_values(m, tensors, &p->values);
-    for (size_t i = 0; i < 3 && ok; i++) ok = list_values(m, pt_member_of(p->graph, numbers[i], FB_JSON_OBJECT), &p->numbers);
+    bool ok = list_values(m, pt_member(p->graph, "tensor_values"), &p->values);
+    for (size_t i = 0; i < 3 && ok; i++) ok = list_values(m, pt_member(p->graph, numbers[i]), &p->numbers);
     return ok;
 }
 
 static bool read_rows(pt_model *m, pt_program *p) {
-    const fb_json *inputs = pt_member_of(p->graph, "inputs", FB_JSON_ARRAY),
-                  *nodes = pt_member_of(p->graph, "nodes", FB_JSON_ARRAY);
-    if (!inputs || !nodes) return pt_bad(m, m->program_file.name, "a graph lacks its inputs or its nodes");
+    const fb_json *inputs = pt_member(p->graph, "inputs"), *nodes = pt_member(p->graph, "nodes");
     const fb_json *item = fb_json_first(inputs);
     for (uint32_t i = 0; i < inputs->count; i++, item = fb_json_next(item)) {
         if (!read_input(m, p, item, i)) return false;
@@ -306,7 +281,6 @@ pt_program *pt_read_program(pt_model *m, const fb_json *graph, pt_program *paren
     if (p) p->names = fb_namespace_new(NULL);
     if (!p || !p->names) {
         free(p);
-        pt_no_memory(m);
         return NULL;
     }
     m->programs[m->program_count++] = p;
@@ -338,16 +312,13 @@ static bool unlift_input(pt_model *m, pt_row *row, const fb_json *spec) {
     } state[] = {{"parameter", "parameter_name"}, {"buffer", "buffer_name"}, {"tensor_constant", "tensor_constant_name"}};
     const char *kind;
     const fb_json *inner = pt_union(spec, &kind);
-    if (!inner) return pt_bad(m, m->program_file.name, "an input_spec is not a union of one kind");
     if (strcmp(kind, "user_input") == 0 || strcmp(kind, "constant_input") == 0) return true;
     for (size_t i = 0; i < sizeof state / sizeof *state; i++) {
         if (strcmp(kind, state[i].kind) != 0) continue;
-        const fb_json *owner = pt_member_of(inner, state[i].member, FB_JSON_STRING);
         row->kind = PT_STATE;
-        row->target = owner ? pt_text(m, owner) : NULL;
+        row->target = pt_text(m, pt_member(inner, state[i].member));
         row->source = spec;
-        return row->target || m->status ? row->target != NULL
-                                        : pt_bad(m, m->program_file.name, "an input_spec lacks its %s", state[i].member);
+        return row->target != NULL;
     }
     return pt_unsupported(m, m->program_file.name, "an input of the kind %s is not supported", kind);
 }
@@ -359,10 +330,9 @@ static const char *output_kind(const fb_json *spec, const fb_json **name) {
     const char *kind;
     const fb_json *inner = pt_union(spec, &kind);
     *name = NULL;
-    if (!inner) return NULL;
-    if (strcmp(kind, "buffer_mutation") == 0) *name = pt_member_of(inner, "buffer_name", FB_JSON_STRING);
-    else if (strcmp(kind, "parameter_mutation") == 0) *name = pt_member_of(inner, "parameter_name", FB_JSON_STRING);
-    else if (strcmp(kind, "user_input_mutation") == 0) *name = pt_member_of(inner, "user_input_name", FB_JSON_STRING);
+    if (strcmp(kind, "buffer_mutation") == 0) *name = pt_member(inner, "buffer_name");
+    else if (strcmp(kind, "parameter_mutation") == 0) *name = pt_member(inner, "parameter_name");
+    else if (strcmp(kind, "user_input_mutation") == 0) *name = pt_member(inner, "user_input_name");
     else if (strcmp(kind, "token") == 0) return NULL;
     return kind;
 }
@@ -387,11 +357,11 @@ static bool add_mutations(pt_model *m, pt_program *p, const fb_json *specs) {
         return pt_bad(m, m->program_file.name, "there are %u outputs and %u output_specs", output.source->count, specs->count);
     for (uint32_t i = 0; i < specs->count; i++, result = fb_json_next(result), spec = fb_json_next(spec)) {
         const fb_json *name;
-        const char *kind = output_kind(spec, &name), *inner, *text = name ? pt_text(m, name) : NULL;
-        if (!kind || m->status)
-            return m->status ? false
-                             : pt_unsupported(m, m->program_file.name, "an output_spec is of a kind that is not supported");
+        const char *kind = output_kind(spec, &name), *inner;
+        if (!kind) return pt_unsupported(m, m->program_file.name, "an output_spec is of a kind that is not supported");
         if (!name) continue;
+        const char *text = pt_text(m, name);
+        if (!text) return false;
         const fb_json *value = pt_union(result, &inner);
         uint32_t from = value ? pt_row_of(p, pt_member(value, "name")) : UINT32_MAX, into = find_mutated(m, p, text);
         if (from == UINT32_MAX || into == UINT32_MAX)
@@ -401,7 +371,7 @@ static bool add_mutations(pt_model *m, pt_program *p, const fb_json *specs) {
         row->target = FB_TARGET_COPY_ATEN;
         row->first = into;
         row->second = from;
-        row->name = fresh_like(m, p, FB_CALL_FUNCTION, row->target, "");
+        row->name = fresh_like(p, FB_CALL_FUNCTION, row->target, "");
         if (!p->rows[p->count - 1].name) return false;
     }
     pt_row *last = add_row(m, p, PT_OUTPUT);
@@ -411,30 +381,28 @@ static bool add_mutations(pt_model *m, pt_program *p, const fb_json *specs) {
 
 bool pt_unlift(pt_model *m, pt_program *p) {
     const fb_json *signature = pt_member(pt_member(m->program_file.root, "graph_module"), "signature");
-    const fb_json *inputs = pt_member_of(signature, "input_specs", FB_JSON_ARRAY);
-    const fb_json *outputs = pt_member_of(signature, "output_specs", FB_JSON_ARRAY);
+    const fb_json *inputs = pt_member(signature, "input_specs"), *outputs = pt_member(signature, "output_specs");
     uint32_t count = 0;
     while (count < p->count && p->rows[count].kind == PT_INPUT) count++;
-    if (!inputs || !outputs || inputs->count != count)
-        return pt_bad(m, m->program_file.name, "the signature does not fit the inputs");
+    if (inputs->count != count) return pt_bad(m, m->program_file.name, "the signature does not fit the inputs");
     fb_namespace *loaded = p->names;
     p->names = fb_namespace_new(NULL);
     if (!p->names) {
         p->names = loaded;
-        return pt_no_memory(m);
+        return false;
     }
     bool ok = true;
     for (uint32_t i = 0; i < p->count && ok; i++) {
-        const char *copied = fresh(m, p, p->rows[i].name);
+        const char *copied = fresh(p, p->rows[i].name);
         p->rows[i].name = copied ? fb_arena_text(&m->arena, copied, strlen(copied)) : NULL;
-        ok = p->rows[i].name || pt_no_memory(m);
+        ok = p->rows[i].name;
     }
     fb_namespace_free(loaded);
     const fb_json *spec = fb_json_first(inputs);
     for (uint32_t i = 0; i < count && ok; i++, spec = fb_json_next(spec)) {
         ok = unlift_input(m, &p->rows[i], spec);
         if (!ok || p->rows[i].kind != PT_STATE) continue;
-        p->rows[i].name = fresh_like(m, p, FB_GET_ATTR, p->rows[i].target, "");
+        p->rows[i].name = fresh_like(p, FB_GET_ATTR, p->rows[i].target, "");
         ok = p->rows[i].name != NULL;
     }
     return ok && add_mutations(m, p, outputs);

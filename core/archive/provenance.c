@@ -67,9 +67,9 @@ static bool put_sources(const pt_scope *s, const char *node, const fb_ancestors 
         ok = json_array_append_new(sources, make_source(s, ancestors->nodes[i], pass)) == 0;
     char *text = ok ? fb_dump_json(sources, JSON_ENSURE_ASCII) : NULL;
     json_decref(sources);
-    ok = text && pt_set(s->r, metadata, SOURCES, json_string(text));
+    ok = text && pt_set(metadata, SOURCES, json_string(text));
     free(text);
-    return ok || pt_no_memory(s->r->m);
+    return ok;
 }
 
 /* A text that all ancestors have, if all have the same; inputs and weights have none. */
@@ -81,7 +81,7 @@ static bool put_agreed(const pt_scope *s, const fb_ancestors *ancestors, json_t 
         if (!text || (agreed && !json_equal(agreed, text))) return true;
         agreed = text;
     }
-    return !agreed || pt_set(s->r, metadata, key, json_copy((json_t *)(uintptr_t)agreed));
+    return !agreed || pt_set(metadata, key, json_copy((json_t *)(uintptr_t)agreed));
 }
 
 /* ---- the modules that nodes are in: "L__self__,,net.Outer;L__self__fc,fc,torch.nn.modules.linear.Linear" ----------------- */
@@ -132,7 +132,7 @@ static bool note_modules(pt_scope *s, json_t *modules, const char *stack, size_t
     for (size_t i = 1; i <= length; i++) {
         if (i < length && stack[i] != ';') continue;
         const char *module = fb_arena_text(&s->r->m->arena, stack, i);
-        if (!module || json_object_set_new(modules, module, json_true()) != 0) return pt_no_memory(s->r->m);
+        if (!module || json_object_set_new(modules, module, json_true()) != 0) return false;
     }
     return true;
 }
@@ -169,7 +169,7 @@ static bool place(placing *p, const fb_ancestors *ancestors, size_t i, json_t *m
         length = enterable(p, one, length, most);
     }
     if (!length) return true;
-    bool ok = note_modules(p->s, p->modules, one, length) && pt_set(p->s->r, metadata, STACK, json_stringn(one, length));
+    bool ok = note_modules(p->s, p->modules, one, length) && pt_set(metadata, STACK, json_stringn(one, length));
     p->previous = pt_text_of(metadata, STACK);
     return ok;
 }
@@ -197,7 +197,7 @@ bool pt_describe_new_nodes(pt_scope *s, const json_t *nodes) {
     size_t count = json_array_size(nodes);
     const char **behind = calloc(count + 1, sizeof *behind);
     placing p = {.s = s, .modules = json_object(), .before = "", .behind = behind, .previous = ""};
-    bool ok = (behind && p.modules) || pt_no_memory(s->r->m);
+    bool ok = behind && p.modules;
     for (size_t i = count; ok && i-- > 0;) {
         const char *own = stack_of(json_array_get(nodes, i));
         behind[i] = *own ? own : i + 1 < count ? behind[i + 1] : "";

@@ -77,22 +77,26 @@ bool pt_unsupported(pt_model *m, const char *file, const char *format, ...) {
     return false;
 }
 
-bool pt_no_memory(pt_model *m) {
-    if (!m->status) m->status = fb_fail_memory(m->error);
-    return false;
+fb_status pt_end(pt_model *m, bool ok) {
+    if (!m->status) m->status = fb_work_status(m->work, m->error);
+    if (!m->status && !ok) m->status = fb_fail_memory(m->error);
+    return m->status;
 }
 
 void *pt_alloc(pt_model *m, size_t size) {
     void *made = fb_arena_alloc(&m->arena, size);
-    if (made) memset(made, 0, size);
-    else pt_no_memory(m);
-    return made;
+    return made ? memset(made, 0, size) : NULL;
 }
 
 const char *pt_text(pt_model *m, const fb_json *string) {
     if (!string || string->kind != FB_JSON_STRING) return NULL;
-    const char *made = fb_arena_text(&m->arena, string->text, string->count);
-    if (!made) pt_no_memory(m);
+    return fb_arena_text(&m->arena, string->text, string->count);
+}
+
+const char *pt_keep(pt_model *m, fb_buffer *text) {
+    const char *made = fb_buffer_text(text) ? fb_arena_text(&m->arena, text->data, text->size) : NULL;
+    fb_buffer_free(text);
+    if (!made && !m->status) m->status = fb_fail_memory(m->error);
     return made;
 }
 
@@ -102,10 +106,7 @@ const char *pt_format(pt_model *m, const char *format, ...) {
     va_start(args, format);
     fb_buffer_vprintf(&text, format, args);
     va_end(args);
-    const char *made = fb_buffer_text(&text) ? fb_arena_text(&m->arena, text.data, text.size) : NULL;
-    fb_buffer_free(&text);
-    if (!made) pt_no_memory(m);
-    return made;
+    return pt_keep(m, &text);
 }
 
 const fb_json *pt_member(const fb_json *object, const char *name) {

@@ -18,7 +18,6 @@ static json_t *load(pt_rewriting *r, const char *text, size_t size, const char *
     json_error_t failure;
     json_t *made = fb_load_json_bytes(text, size, 0, &failure);
     if (!made && failure.text[0]) pt_refuse(r, "%s has what is not understood: %s", what, failure.text);
-    else if (!made) pt_no_memory(r->m);
     return made;
 }
 
@@ -31,22 +30,14 @@ static json_t *load_document(pt_rewriting *r, const char *text, size_t size, fb_
     fb_document_limits limits = {.watch = r->m->work->watch};
     if (fb_document_read(text, size, &limits, "", &graph, &errors)) {
         if (errors.count) pt_refuse(r, "%s", errors.items[0].message);
-        else pt_no_memory(r->m);
     } else {
         fb_document_write(graph, &canonical);
-        if (canonical.failed) pt_no_memory(r->m);
-        else made = load(r, canonical.data, canonical.size, "the document");
+        if (!canonical.failed) made = load(r, canonical.data, canonical.size, "the document");
     }
     fb_buffer_free(&canonical);
     if (keep) *keep = graph;
     else fb_graph_free(graph);
     fb_errors_free(&errors);
-    return made;
-}
-
-static json_t *owners_of(pt_rewriting *r, const json_t *document) {
-    json_t *made = pt_owners_of(document);
-    if (!made) pt_no_memory(r->m);
     return made;
 }
 
@@ -61,8 +52,7 @@ static bool describe_input(pt_rewriting *r, const char *owner, const json_t *met
         const char *text = json_string_value(name);
         if (!json_object_get(r->main.values, text)) continue;
         json_t *made = json_deep_copy(meta);
-        if (!pt_set(r, r->main.values, text, made) || !pt_set(r, made, "dtype", json_integer(pt_scalar_type(recorded))))
-            return false;
+        if (!pt_set(r->main.values, text, made) || !pt_set(made, "dtype", json_integer(pt_scalar_type(recorded)))) return false;
     }
     return true;
 }
@@ -77,8 +67,7 @@ static const char *record_of(pt_rewriting *r, const char *tensor, bool is_consta
         if (!entry) return NULL;
         if (fb_archive_find(r->m->archive, entry) || json_object_get(r->records, entry)) continue;
         const char *name = entry + strlen(folder);
-        return pt_set(r, r->records, entry, json_string(tensor)) && pt_set(r, r->record_of, known, json_string(name)) ? name
-                                                                                                                      : NULL;
+        return pt_set(r->records, entry, json_string(tensor)) && pt_set(r->record_of, known, json_string(name)) ? name : NULL;
     }
 }
 
@@ -97,9 +86,9 @@ static bool lay_out(pt_rewriting *r, json_t *meta, const json_t *row) {
     json_t *made = json_array();
     bool ok = made != NULL;
     for (size_t i = 0; i < rank && ok; i++) ok = json_array_append_new(made, json_pack("{s:I}", "as_int", strides[i])) == 0;
-    if (ok) return pt_set(r, meta, "strides", made);
+    if (ok) return pt_set(meta, "strides", made);
     json_decref(made);
-    return pt_no_memory(r->m);
+    return false;
 }
 
 static bool put_weight(pt_rewriting *r, const char *owner, const json_t *owned) {
@@ -117,10 +106,8 @@ static bool put_weight(pt_rewriting *r, const char *owner, const json_t *owned) 
     json_t *made = record ? json_pack("{s:s,s:b,s:b,s:O}", "path_name", record, "is_param", is_parameter, "use_pickle", false,
                                       "tensor_meta", meta)
                           : NULL;
-    bool ok = made ? pt_set(r, is_constant ? constants : weights, owner, made) &&
-                         describe_input(r, owner, meta, pt_text_of(row, "dtype"))
-              : record ? pt_no_memory(r->m)
-                       : false;
+    bool ok = made && pt_set(is_constant ? constants : weights, owner, made) &&
+              describe_input(r, owner, meta, pt_text_of(row, "dtype"));
     json_decref(meta);
     return ok;
 }
@@ -151,9 +138,9 @@ static bool is_written(const pt_rewriting *r, const char *owner) {
 static json_t *list_owned(pt_rewriting *r) {
     json_t *names = json_object(), *owned;
     const char *owner;
-    bool ok = names || pt_no_memory(r->m);
+    bool ok = names;
     json_object_foreach(r->owners, owner, owned) ok =
-        ok && pt_set(r, names, pt_text_of(json_array_get(owned, 0), "name"), json_true());
+        ok && pt_set(names, pt_text_of(json_array_get(owned, 0), "name"), json_true());
     if (ok) return names;
     json_decref(names);
     return NULL;
@@ -161,7 +148,7 @@ static json_t *list_owned(pt_rewriting *r) {
 
 /* Writes records for changed weights, and for views of tensors that are gone. */
 static bool rewrite_weights(pt_rewriting *r) {
-    json_t *before = owners_of(r, r->before), *names = list_owned(r), *owned;
+    json_t *before = pt_owners_of(r->before), *names = list_owned(r), *owned;
     const char *owner;
     bool ok = before && names;
     json_object_foreach(r->owners, owner, owned) {
@@ -188,7 +175,6 @@ static bool is_the_graph(pt_rewriting *r, const char *document, size_t size) {
     json_t *read = load_document(r, document, size, NULL);
     json_t *wanted = read ? pt_meaning_of(r->after, true) : NULL, *found = wanted ? pt_meaning_of(read, true) : NULL;
     bool is_same = found && json_equal(wanted, found);
-    if (read && !found) pt_no_memory(r->m);
     size_t i = 0;
     while (found && !is_same && i < json_array_size(wanted) && json_equal(json_array_get(wanted, i), json_array_get(found, i)))
         i++;
@@ -216,7 +202,7 @@ static bool check_again(pt_rewriting *r, const char *const *texts) {
     fb_buffer document = {0};
     const char *path;
     json_t *tensor;
-    bool ok = (entries && m) || pt_no_memory(r->m);
+    bool ok = entries && m;
     if (ok) memcpy(entries, archive.zip.entries, count * sizeof *entries);
     json_object_foreach(r->records, path, tensor) {
         const char *name = ok ? pt_format(r->m, "%s%s", archive.root, path) : NULL;
@@ -280,7 +266,7 @@ static const char *text_for(const pt_rewriting *r, const char *name, const char 
 static bool add_graph(pt_rewriting *r, pt_add_entry *add, void *context) {
     char id[FB_ID_LENGTH + 1];
     pt_entry entry = {.name = pt_format(r->m, "%s%s", r->m->archive->root, FB_ARCHIVE_GRAPH_ENTRY), .text = id};
-    if (!entry.name || !fb_document_id_metered(r->graph, r->m->work, id)) return pt_no_memory(r->m);
+    if (!entry.name || !fb_document_id_metered(r->graph, r->m->work, id)) return false;
     r->m->status = add(context, &entry);
     return !r->m->status;
 }
@@ -289,7 +275,7 @@ static bool add_entries(pt_rewriting *r, const char *const *texts, pt_add_entry 
     const fb_archive *archive = r->m->archive;
     const char *path;
     json_t *tensor, *left_out = list_left_out(r);
-    if (!left_out) return pt_no_memory(r->m);
+    if (!left_out) return false;
     for (size_t i = 0; i < archive->zip.count && !r->m->status; i++) {
         const fb_zip_entry *from = &archive->zip.entries[i];
         const char *name = from->name + strlen(archive->root);
@@ -308,7 +294,6 @@ static bool add_entries(pt_rewriting *r, const char *const *texts, pt_add_entry 
     json_object_foreach(r->records, path, tensor) {
         pt_entry entry = {.name = pt_format(r->m, "%s%s", archive->root, path),
                           .tensor = fb_tensor_find(r->graph, json_string_value(tensor))};
-        if (!entry.name) pt_no_memory(r->m);
         if (!r->m->status) r->m->status = add(context, &entry);
     }
     return !r->m->status && add_graph(r, add, context);
@@ -320,7 +305,7 @@ static bool load_all(pt_rewriting *r, const char *document, size_t size) {
     fb_buffer changed = {0};
     const pt_file *constants = &r->m->constants_file, *program = &r->m->program_file, *weights = &r->m->weights_file;
     fb_document_write(r->graph, &changed);
-    bool ok = !changed.failed || pt_no_memory(r->m);
+    bool ok = !changed.failed;
     if (ok) r->after = load(r, changed.data, changed.size, "the graph");
     fb_buffer_free(&changed);
     if (r->after) r->before = load_document(r, document, size, &r->graph_before);
@@ -328,12 +313,12 @@ static bool load_all(pt_rewriting *r, const char *document, size_t size) {
     if (r->program) r->weights = load(r, weights->text, strlen(weights->text), weights->name);
     if (r->weights) r->constants = load(r, constants->text, strlen(constants->text), constants->name);
     if (!r->constants) return false;
-    r->owners = owners_of(r, r->after);
+    r->owners = pt_owners_of(r->after);
     json_t **const tables[] = {&r->sizes, &r->records, &r->record_of, &r->inputs_of};
     for (size_t i = 0; i < sizeof tables / sizeof *tables; i++) ok = (*tables[i] = json_object()) && ok;
     r->states = json_array();
     r->state_inputs = json_array();
-    return (ok && r->states && r->state_inputs && r->owners) || pt_no_memory(r->m);
+    return ok && r->states && r->state_inputs && r->owners;
 }
 
 static bool write_all(pt_rewriting *r, pt_program *program, const char *document, size_t size, pt_add_entry *add,
@@ -344,7 +329,7 @@ static bool write_all(pt_rewriting *r, pt_program *program, const char *document
     bool ok = true;
     for (int i = 0; i < 3; i++) ok = (texts[i] = fb_dump_json(files[i], JSON_ENSURE_ASCII)) && ok;
     const char *const given[] = {texts[0], texts[1], texts[2]};
-    ok = (ok || pt_no_memory(r->m)) && check_again(r, given) && add_entries(r, given, add, context);
+    ok = ok && check_again(r, given) && add_entries(r, given, add, context);
     for (int i = 0; i < 3; i++) free(texts[i]);
     return ok;
 }
@@ -367,8 +352,7 @@ fb_status pt_rewrite(const fb_archive *archive, const char *model, const char *b
     *m = (pt_model){.archive = archive, .blob = blob, .work = work, .error = error};
     fb_status status = pt_model_document(m, model, &program, &document);
     bool ok = !status && write_all(&r, program, document.data, document.size, add, context);
-    status = m->status;
-    if (!status && !ok) status = fb_fail_memory(error);
+    status = pt_end(m, ok);
     free_rewriting(&r);
     fb_buffer_free(&document);
     pt_close_model(m);

@@ -68,10 +68,14 @@ typedef struct pt_rewriting {
 
 /* FB_CONFLICT "archive-changed"; returns false. */
 bool pt_refuse(pt_rewriting *r, const char *format, ...) __attribute__((format(printf, 2, 3)));
-/* Steal the value; false, and a failure, when memory is out. pt_push appends to the list of that key. */
-bool pt_set(pt_rewriting *r, json_t *object, const char *key, json_t *value);
-bool pt_append(pt_rewriting *r, json_t *array, json_t *value);
-bool pt_push(pt_rewriting *r, json_t *lists, const char *key, json_t *value);
+/* Steal the value; false when memory is out. pt_push appends to the list of that key. */
+static inline bool pt_set(json_t *object, const char *key, json_t *value) {
+    return json_object_set_new(object, key, value) == 0;
+}
+static inline bool pt_append(json_t *array, json_t *value) {
+    return json_array_append_new(array, value) == 0;
+}
+bool pt_push(json_t *lists, const char *key, json_t *value);
 
 static inline const char *pt_text_of(const json_t *object, const char *key) {
     const char *text = json_string_value(json_object_get(object, key));

@@ -18,20 +18,19 @@ static bool index_rows(pt_scope *s) {
     const fb_json *list = pt_member_of(p->graph, "nodes", FB_JSON_ARRAY), *node = list ? fb_json_first(list) : NULL;
     size_t at = 0;
     s->sources = calloc((size_t)p->count + 1, sizeof(json_t *));
-    if (!s->sources) return pt_no_memory(s->r->m);
+    if (!s->sources) return false;
     for (uint32_t i = 0; i < p->count; i++) {
         const pt_row *row = &p->rows[i];
         for (; row->kind == PT_CALL && node && node != row->source && at < list->count; at++) node = fb_json_next(node);
         if (row->kind == PT_CALL) s->sources[i] = json_array_get(nodes, at);
-        if (row->name && !row->is_dead && !pt_set(s->r, s->rows, row->name, json_integer(i))) return false;
+        if (row->name && !row->is_dead && !pt_set(s->rows, row->name, json_integer(i))) return false;
     }
     for (uint32_t i = 0; i < p->by_name.count; i++) {
         const pt_key *key = &p->by_name.rows[i];
         const pt_row *row = &p->rows[key->value];
         bool is_named = row->name && !row->is_dead && key->text[0] != '\n';
-        if (is_named && !pt_set(s->r, s->names, row->name, json_stringn(key->text, key->length))) return false;
-        if (is_named && row->kind == PT_STATE &&
-            !pt_push(s->r, s->r->inputs_of, row->target, json_stringn(key->text, key->length)))
+        if (is_named && !pt_set(s->names, row->name, json_stringn(key->text, key->length))) return false;
+        if (is_named && row->kind == PT_STATE && !pt_push(s->r->inputs_of, row->target, json_stringn(key->text, key->length)))
             return false;
     }
     return true;
@@ -54,17 +53,13 @@ static bool list_sizes(pt_scope *s) {
             bool ok = !*text || (fb_print_size(text, strlen(text), &printed) && fb_buffer_text(&printed));
             if (ok && *text) ok = json_object_set(s->r->sizes, fb_buffer_text(&printed), size) == 0;
             fb_buffer_free(&printed);
-            if (!ok) return pt_no_memory(s->r->m);
+            if (!ok) return false;
         }
     }
     return true;
 }
 
 /* ---- what a node reads --------------------------------------------------------------------------------------------------- */
-
-static bool list_reads(pt_scope *s, const json_t *value, json_t *out) {
-    return pt_list_reads(value, out) || pt_no_memory(s->r->m);
-}
 
 static bool rewrite_nested(pt_rewriting *r, pt_program *program, json_t *graph);
 
@@ -104,8 +99,8 @@ static bool rename_reads(pt_scope *s, json_t *argument, const json_t *reads, siz
         return pt_refuse(s->r, "the size %s is read in the place of %s", now, json_string_value(name));
     const json_t *was = json_object_get(json_object_get(s->values, json_string_value(name)), "strides");
     const json_t *is = json_object_get(json_object_get(s->values, now), "strides");
-    if (was && !json_equal(was, is) && !pt_set(s->r, s->laid_out, now, json_true())) return false;
-    return pt_set(s->r, argument, member, json_string(now));
+    if (was && !json_equal(was, is) && !pt_set(s->laid_out, now, json_true())) return false;
+    return pt_set(argument, member, json_string(now));
 }
 /* ---- nodes --------------------------------------------------------------------------------------------------------------- */
 
@@ -130,13 +125,13 @@ static bool is_alike(const json_t *a, const json_t *b) {
 static bool keep_argument(pt_scope *s, const char *target, json_t *input, const json_t *before, const json_t *after) {
     json_t *argument = json_object_get(input, "arg"), *reads = json_array();
     size_t count = 0, at = 0;
-    bool ok = (reads || pt_no_memory(s->r->m)) && list_reads(s, after, reads) && rename_reads(s, argument, NULL, &count);
+    bool ok = reads && pt_list_reads(after, reads) && rename_reads(s, argument, NULL, &count);
     if (ok && is_alike(before, after) && count == json_array_size(reads)) {
         ok = rename_reads(s, argument, reads, &at);
     } else if (ok) {
         const char *name = pt_text_of(input, "name");
         argument = pt_make_argument(s, after, pt_type_of(target, name, strlen(name)));
-        ok = argument && pt_set(s->r, input, "arg", argument);
+        ok = argument && pt_set(input, "arg", argument);
     }
     json_decref(reads);
     return ok;
@@ -157,7 +152,7 @@ static bool keep_arguments(pt_scope *s, json_t *made, const json_t *before, cons
     if (positions != json_array_size(now) || !have_same_keys(kwargs, named) ||
         positions + json_object_size(kwargs) != json_array_size(inputs)) {
         inputs = pt_make_inputs(s, after);
-        return inputs && pt_set(s->r, made, "inputs", inputs);
+        return inputs && pt_set(made, "inputs", inputs);
     }
     json_array_foreach(inputs, i, input) {
         const char *name = pt_text_of(input, "name");
@@ -172,14 +167,14 @@ static bool keep_arguments(pt_scope *s, json_t *made, const json_t *before, cons
 static json_t *tensors_read(pt_scope *s, const json_t *node, bool *are_laid_out) {
     json_t *reads = json_array(), *made = json_array(), *read;
     size_t i;
-    bool ok = (reads && made) || pt_no_memory(s->r->m);
-    ok = ok && list_reads(s, json_object_get(node, "args"), reads) && list_reads(s, json_object_get(node, "kwargs"), reads);
+    bool ok = reads && made;
+    ok = ok && pt_list_reads(json_object_get(node, "args"), reads) && pt_list_reads(json_object_get(node, "kwargs"), reads);
     *are_laid_out = false;
     json_array_foreach(reads, i, read) {
         const char *name = pt_text_of(s->names, json_string_value(read));
         json_t *value = json_object_get(s->values, name);
         if (json_object_get(s->laid_out, name)) *are_laid_out = true;
-        if (ok && value) ok = json_array_append(made, value) == 0 || pt_no_memory(s->r->m);
+        if (ok && value) ok = json_array_append(made, value) == 0;
     }
     json_decref(reads);
     if (ok) return made;
@@ -193,10 +188,10 @@ static bool lay_out(pt_scope *s, const char *result, const json_t *node, const j
     bool is_known;
     if (!value) return true;
     json_t *strides = pt_strides_of(pt_text_of(node, "target"), node, tensors, json_object_get(value, "sizes"), &is_known);
-    if (!strides) return !is_known || pt_no_memory(s->r->m);
+    if (!strides) return !is_known;
     bool is_same = json_equal(strides, json_object_get(value, "strides"));
-    bool ok = is_same || pt_set(s->r, s->laid_out, result, json_true());
-    return pt_set(s->r, value, "strides", strides) && ok;
+    bool ok = is_same || pt_set(s->laid_out, result, json_true());
+    return pt_set(value, "strides", strides) && ok;
 }
 
 /* The dtype that the archive records of a result of the graph, or "". */
@@ -214,11 +209,11 @@ static bool describe_again(pt_scope *s, const char *result, const json_t *before
     if (!value || !json_is_array(shape)) return true;
     bool ok = true;
     if (strcmp(dtype, recorded_dtype(s, was)) != 0)
-        ok = pt_scalar_type(dtype) && pt_set(s->r, value, "dtype", json_integer(pt_scalar_type(dtype)));
+        ok = pt_scalar_type(dtype) && pt_set(value, "dtype", json_integer(pt_scalar_type(dtype)));
     if (!ok || json_equal(shape, json_object_get(was, "shape"))) return ok;
     json_t *made =
         pt_make_meta(s, shape, dtype, json_is_true(json_object_get(value, "requires_grad")), json_object_get(value, "device"));
-    return made && pt_set(s->r, s->values, result, made) && pt_set(s->r, s->laid_out, result, json_true());
+    return made && pt_set(s->values, result, made) && pt_set(s->laid_out, result, json_true());
 }
 
 static bool lay_out_results(pt_scope *s, const json_t *made, const json_t *node, bool is_new) {
@@ -251,7 +246,7 @@ static json_t *keep_node(pt_scope *s, const pt_row *row, const json_t *node) {
     json_t *made = json_deep_copy(s->sources[row - s->p->rows]);
     const json_t *before = json_object_get(s->nodes_before, pt_text_of(node, "name"));
     const char *result = pt_text_of(s->names, pt_text_of(node, "name"));
-    bool ok = (made && before) || pt_no_memory(s->r->m);
+    bool ok = made && before;
     ok = ok && keep_arguments(s, made, before, node) && describe_again(s, result, before, node) &&
          lay_out_results(s, made, node, !is_alike(before, node));
     if (ok) return made;
@@ -274,8 +269,8 @@ static json_t *insert_node(pt_scope *s, const json_t *node) {
     }
     json_t *inputs = pt_make_inputs(s, node);
     json_t *value = inputs ? pt_make_meta(s, shape, recorded_dtype(s, meta), false, pt_some_device(s)) : NULL;
-    if (!value || !pt_set(s->r, s->values, result, value) || !pt_set(s->r, s->laid_out, result, json_true()) ||
-        (!known && !pt_set(s->r, s->names, name, json_string(name)))) {
+    if (!value || !pt_set(s->values, result, value) || !pt_set(s->laid_out, result, json_true()) ||
+        (!known && !pt_set(s->names, name, json_string(name)))) {
         json_decref(inputs);
         return NULL;
     }
@@ -283,7 +278,6 @@ static json_t *insert_node(pt_scope *s, const json_t *node) {
                              "name", result, "metadata", "is_hop_single_tensor_return", "name", name);
     bool ok = made && lay_out_results(s, made, node, true);
     if (ok && json_object_set(s->inserted, name, (json_t *)(uintptr_t)node) == 0) return made;
-    if (ok || !made) pt_no_memory(s->r->m);
     json_decref(made);
     return NULL;
 }
@@ -300,9 +294,8 @@ static bool insert_state(pt_scope *s, const char *name, const char *owner) {
     json_t *spec = is_parameter ? json_pack("{s:{s:{s:s},s:s}}", "parameter", "arg", "name", name, "parameter_name", owner)
                                 : json_pack("{s:{s:{s:s},s:s,s:b}}", "buffer", "arg", "name", name, "buffer_name", owner,
                                             "persistent", true);
-    return value && pt_set(s->r, s->values, name, value) && pt_set(s->r, s->names, name, json_string(name)) &&
-           pt_append(s->r, s->r->states, spec) &&
-           pt_append(s->r, s->r->state_inputs, json_pack("{s:{s:s}}", "as_tensor", "name", name));
+    return value && pt_set(s->values, name, value) && pt_set(s->names, name, json_string(name)) &&
+           pt_append(s->r->states, spec) && pt_append(s->r->state_inputs, json_pack("{s:{s:s}}", "as_tensor", "name", name));
 }
 
 static bool put_item(pt_scope *s, const pt_row *row, const json_t *node) {
@@ -322,11 +315,11 @@ static bool put_copy(pt_scope *s, const pt_row *row, json_t *node) {
     const char *into = pt_text_of(json_array_get(args, 0), "$node"), *was = s->p->rows[row->first].name;
     /* Archives have no call for it, and so no place for the type of what it returns. */
     const json_t *meta = json_object_get(json_object_get(s->nodes_before, pt_text_of(node, "name")), "meta");
-    if (!meta || !pt_set(s->r, node, "meta", json_deep_copy(meta))) return pt_no_memory(s->r->m);
+    if (!meta || !pt_set(node, "meta", json_deep_copy(meta))) return false;
     const char *from = pt_text_of(json_array_get(args, 1), "$node"), *name = pt_text_of(s->names, from);
     if (strcmp(pt_text_of(node, "target"), row->target) == 0 && json_array_size(args) == 2 && was && strcmp(into, was) == 0)
-        return pt_append(s->r, s->copied, json_string(from)) &&
-               pt_set(s->r, s->names, pt_text_of(node, "name"), json_string(name)); /* what returns it returns that */
+        return pt_append(s->copied, json_string(from)) &&
+               pt_set(s->names, pt_text_of(node, "name"), json_string(name)); /* what returns it returns that */
     return pt_refuse(s->r, "\"%s\" writes into something else than it did", pt_text_of(node, "name"));
 }
 
@@ -334,7 +327,7 @@ static bool put_node(pt_scope *s, json_t *node, json_t *out) {
     const char *name = pt_text_of(node, "name"), *op = pt_text_of(node, "op"), *target = pt_text_of(node, "target");
     const pt_row *row = row_called(s, name);
     if (strcmp(op, "output") == 0) return true;
-    if (!pt_set(s->r, s->kept, name, json_true())) return false;
+    if (!pt_set(s->kept, name, json_true())) return false;
     bool is_input = strcmp(op, "placeholder") == 0, is_state = strcmp(op, "get_attr") == 0;
     if (is_input || is_state) {
         if (is_state && row && row->kind == PT_PROGRAM)
@@ -352,7 +345,7 @@ static bool put_node(pt_scope *s, json_t *node, json_t *out) {
     if (row && row->kind == PT_CALL && strcmp(row->target, target) == 0) made = keep_node(s, row, node);
     else if (!row || row->kind == PT_CALL) made = insert_node(s, node);
     else return pt_refuse(s->r, "\"%s\" is a call that it was not", name);
-    return made && pt_append(s->r, out, made);
+    return made && pt_append(out, made);
 }
 
 /* Mutations come first, in the order of their copies; then what is returned. */
@@ -363,18 +356,18 @@ static bool put_output(pt_scope *s, json_t *output, json_t *spec, const json_t *
         json_t *mutation = json_object_get(spec, mutations[i]);
         if (mutation)
             return rename_reads(s, output, s->copied, copy) &&
-                   pt_set(s->r, mutation, "arg", json_deep_copy(json_object_get(output, "as_tensor")));
+                   pt_set(mutation, "arg", json_deep_copy(json_object_get(output, "as_tensor")));
     }
     if (!returns) return pt_refuse(s->r, "an output is neither returned nor written into a buffer or an input");
-    return rename_reads(s, output, returned, next) && pt_set(s->r, returns, "arg", json_deep_copy(output));
+    return rename_reads(s, output, returned, next) && pt_set(returns, "arg", json_deep_copy(output));
 }
 
 /* `specs`: NULL for a nested program. */
 static bool put_outputs(pt_scope *s, const json_t *node, json_t *specs) {
     json_t *outputs = json_object_get(s->graph, "outputs"), *reads = json_array(), *output;
     size_t count = 0, next = 0, copy = 0, i;
-    bool ok = (reads && outputs) || pt_no_memory(s->r->m);
-    ok = ok && list_reads(s, json_object_get(node, "args"), reads);
+    bool ok = reads && outputs;
+    ok = ok && pt_list_reads(json_object_get(node, "args"), reads);
     rename_reads(s, outputs, NULL, &count);
     if (ok && count != json_array_size(reads) + json_array_size(s->copied))
         ok = pt_refuse(s->r, "it returns other values than it did, or writes other ones");
@@ -392,7 +385,7 @@ static bool keep_constants(pt_scope *s) {
         const pt_row *row = &s->p->rows[i];
         bool is_owned =
             row->kind == PT_STATE && json_object_get(constants, row->target) && json_object_get(s->r->owners, row->target);
-        if (is_owned && !row->is_dead && !pt_set(s->r, s->kept, row->name, json_true())) return false;
+        if (is_owned && !row->is_dead && !pt_set(s->kept, row->name, json_true())) return false;
     }
     return true;
 }
@@ -408,11 +401,11 @@ static bool put_inputs(pt_scope *s, json_t *specs) {
             continue;
         }
         if (input->kind != PT_STATE) return pt_refuse(s->r, "the input \"%s\" is gone", input->name);
-        if (json_array_remove(inputs, i) || json_array_remove(specs, i)) return pt_no_memory(s->r->m);
+        if (json_array_remove(inputs, i) || json_array_remove(specs, i)) return false;
     }
     for (size_t i = 0; specs && i < json_array_size(s->r->states); i++) {
         bool ok = json_array_insert(inputs, i, json_array_get(s->r->state_inputs, i)) == 0;
-        if (!ok || json_array_insert(specs, i, json_array_get(s->r->states, i))) return pt_no_memory(s->r->m);
+        if (!ok || json_array_insert(specs, i, json_array_get(s->r->states, i))) return false;
     }
     return true;
 }
@@ -425,7 +418,7 @@ static bool forget_values(pt_scope *s) {
         const pt_row *source = row->kind == PT_ITEM ? &s->p->rows[row->first] : row;
         if (row->is_dead || !source->name || json_object_get(s->kept, source->name)) continue;
         const char *name = fb_arena_text(&s->r->m->arena, key->text, key->length);
-        if (!name) return pt_no_memory(s->r->m);
+        if (!name) return false;
         json_object_del(s->values, name);
     }
     return true;
@@ -472,7 +465,7 @@ static bool return_copy(pt_scope *s, json_t *nodes, size_t place, const char *of
                         : NULL;
     bool ok =
         made && json_array_insert_new(nodes, place, made) == 0 && exchange_reads(json_object_get(output, "args"), of, name);
-    return ok || pt_no_memory(s->r->m);
+    return ok;
 }
 
 /* PyTorch returns the buffer or input itself where the program returns what it writes into it, and the caller would see later
@@ -480,11 +473,11 @@ static bool return_copy(pt_scope *s, json_t *nodes, size_t place, const char *of
 static bool return_copies(pt_scope *s, json_t *nodes) {
     json_t *reads = json_array(), *returned = json_object(), *metas = json_object(), *node, *read;
     size_t i, place = SIZE_MAX;
-    bool ok = (reads && returned && metas) || pt_no_memory(s->r->m);
-    ok = ok && list_reads(s, json_object_get(json_array_get(nodes, json_array_size(nodes) - 1), "args"), reads);
-    json_array_foreach(reads, i, read) ok = ok && pt_set(s->r, returned, json_string_value(read), json_true());
+    bool ok = reads && returned && metas;
+    ok = ok && pt_list_reads(json_object_get(json_array_get(nodes, json_array_size(nodes) - 1), "args"), reads);
+    json_array_foreach(reads, i, read) ok = ok && pt_set(returned, json_string_value(read), json_true());
     json_array_foreach(nodes, i, node) ok =
-        ok && pt_set(s->r, metas, pt_text_of(node, "name"), json_incref(json_object_get(node, "meta")));
+        ok && pt_set(metas, pt_text_of(node, "name"), json_incref(json_object_get(node, "meta")));
     for (i = 0; ok && i < json_array_size(nodes); i++) {
         node = json_array_get(nodes, i);
         const pt_row *row = row_called(s, pt_text_of(node, "name"));
@@ -526,9 +519,8 @@ static bool open_scope(pt_scope *s, pt_rewriting *r, pt_program *program, json_t
     size_t i;
     bool ok = (s->copied = json_array()) != NULL;
     for (i = 0; i < sizeof tables / sizeof *tables; i++) ok = (*tables[i] = json_object()) && ok;
-    if (!ok) return pt_no_memory(r->m);
-    json_array_foreach(nodes_before, i, node) ok =
-        ok && pt_set(r, s->nodes_before, pt_text_of(node, "name"), json_incref(node));
+    if (!ok) return false;
+    json_array_foreach(nodes_before, i, node) ok = ok && pt_set(s->nodes_before, pt_text_of(node, "name"), json_incref(node));
     return ok && find_ancestors(s) && list_sizes(s) && index_rows(s);
 }
 
@@ -544,12 +536,12 @@ void pt_scope_free(pt_scope *s) {
 static bool rewrite_nodes(pt_scope *s, const json_t *list, json_t *inputs, json_t *outputs) {
     json_t *nodes = json_array(), *node;
     size_t i;
-    bool ok = nodes || pt_no_memory(s->r->m);
+    bool ok = nodes;
     json_array_foreach(list, i, node) ok = ok && fb_work_goes_on(s->r->m->work, 256) && put_node(s, node, nodes);
     node = json_array_get(list, json_array_size(list) - 1);
     ok = ok && put_outputs(s, node, outputs) && keep_constants(s) && put_inputs(s, inputs) && forget_values(s) &&
          pt_describe_new_nodes(s, nodes);
-    if (ok) return pt_set(s->r, s->graph, "nodes", nodes);
+    if (ok) return pt_set(s->graph, "nodes", nodes);
     json_decref(nodes);
     return false;
 }

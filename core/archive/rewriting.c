@@ -17,16 +17,8 @@ bool pt_refuse(pt_rewriting *r, const char *format, ...) {
     return false;
 }
 
-bool pt_set(pt_rewriting *r, json_t *object, const char *key, json_t *value) {
-    return json_object_set_new(object, key, value) == 0 || pt_no_memory(r->m);
-}
-
-bool pt_append(pt_rewriting *r, json_t *array, json_t *value) {
-    return json_array_append_new(array, value) == 0 || pt_no_memory(r->m);
-}
-
-bool pt_push(pt_rewriting *r, json_t *lists, const char *key, json_t *value) {
+bool pt_push(json_t *lists, const char *key, json_t *value) {
     json_t *list = json_object_get(lists, key);
-    if (!list && !pt_set(r, lists, key, list = json_array())) return json_decref(value), false;
-    return pt_append(r, list, value);
+    if (!list && !pt_set(lists, key, list = json_array())) return json_decref(value), false;
+    return pt_append(list, value);
 }

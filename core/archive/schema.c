@@ -1,5 +1,6 @@
-/* Checks the JSON files of an archive against PyTorch's schema. Parts that are not read here are checked too: what
- * torch.export.load refuses is not stored. Members that the schema does not have come from later versions, and pass. */
+/* Checks the JSON files of an archive against PyTorch's schema, before anything reads them: readers rely on it. Parts that are
+ * not read here are checked too: what torch.export.load refuses is not stored. Members that the schema does not have come from
+ * later versions: they pass, but not as the one of a union. */
 #include <string.h>
 
 #include "core/archive/internal.h"
@@ -35,10 +36,9 @@ static bool refuse(const checking *c, const fb_json *value, const char *what, co
     fb_buffer pointer = {0};
     fb_json_pointer(c->file->root, value, &pointer);
     const char *at = fb_buffer_text(&pointer);
-    bool ok =
-        at ? pt_bad(c->m, c->file->name, "%.200s %s \"%.*s\"", *at ? at : "it", what, (int)length, name) : pt_no_memory(c->m);
+    if (at) pt_bad(c->m, c->file->name, "%.200s %s \"%.*s\"", *at ? at : "it", what, (int)length, name);
     fb_buffer_free(&pointer);
-    return ok;
+    return false;
 }
 
 static bool is_float(const fb_json *value) {
@@ -102,13 +102,16 @@ static bool check_row(const checking *c, const fb_json *value, const schema_row 
     if (!fb_work_goes_on(c->m->work, 64)) return false;
     if (value->kind != FB_JSON_OBJECT || (row->is_union && value->count != 1))
         return refuse(c, value, row->is_union ? "is not one member of" : "is not an object of", row->type, strlen(row->type));
+    bool is_any = false;
     for (const char *at = row->members; at;) {
         at = read_member(at, &one);
         const fb_json *found = find(value, &one);
+        is_any |= found != NULL;
         if (!found && one.must_be_there) return refuse(c, value, "lacks", one.name, one.name_length);
         if (found && !check(c, found, one.kind, one.kind_length)) return false;
     }
-    return true;
+    const fb_json *key = fb_json_first(value);
+    return is_any || !row->is_union || refuse(c, value, "is of an unknown kind,", key->text, key->count);
 }
 
 static bool check(const checking *c, const fb_json *value, const char *kind, size_t length) {

@@ -152,8 +152,8 @@ static bool make_input(pt_scope *s, json_t *inputs, size_t at, const char *targe
                        const json_t *value, int kind) {
     json_t *argument = pt_make_argument(s, value, pt_type_of(target, name, length));
     json_t *input = argument ? json_pack("{s:s%,s:o,s:i}", "name", name, length, "arg", argument, "kind", kind) : NULL;
-    if (!input) return pt_no_memory(s->r->m);
-    return json_array_insert_new(inputs, at, input) == 0 || pt_no_memory(s->r->m);
+    if (!input) return false;
+    return json_array_insert_new(inputs, at, input) == 0;
 }
 
 /* An argument by name, in the order of the operator's signature, behind the `positions` others. */
@@ -171,7 +171,7 @@ json_t *pt_make_inputs(pt_scope *s, const json_t *node) {
     const char *target = pt_text_of(node, "target"), *key, *name;
     json_t *inputs = json_array(), *value;
     size_t length, i;
-    bool ok = inputs || pt_no_memory(s->r->m);
+    bool ok = inputs;
     json_array_foreach(args, i, value) {
         if (ok && !pt_parameter_at(target, i, &name, &length))
             ok = pt_refuse(s->r, "\"%s\" is a call of %s, whose signature is not known", pt_text_of(node, "name"), target);
@@ -196,10 +196,10 @@ static json_t *make_size(pt_scope *s, const json_t *size) {
 json_t *pt_make_meta(pt_scope *s, const json_t *shape, const char *dtype, bool requires_grad, const json_t *device) {
     json_t *sizes = json_array(), *strides = NULL, *made = NULL, *size;
     size_t i;
-    bool ok = sizes || pt_no_memory(s->r->m);
+    bool ok = sizes;
     json_array_foreach(shape, i, size) {
         json_t *spelled = ok ? make_size(s, size) : NULL;
-        ok = spelled && pt_append(s->r, sizes, spelled);
+        ok = spelled && pt_append(sizes, spelled);
     }
     if (ok && !pt_scalar_type(dtype)) ok = pt_refuse(s->r, "the dtype \"%s\" of a new tensor is not known", dtype);
     if (ok) strides = pt_row_major(sizes);
@@ -209,7 +209,6 @@ json_t *pt_make_meta(pt_scope *s, const json_t *shape, const char *dtype, bool r
                          "layout", PT_STRIDED);
     json_decref(sizes);
     json_decref(strides);
-    if (ok && !made) pt_no_memory(s->r->m);
     return made;
 }
 

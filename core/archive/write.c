@@ -12,40 +12,19 @@ static void put_text(fb_buffer *out, const char *text) {
 /* ---- what is recorded of results ---------------------------------------------------------------------------------------- */
 
 /* {"as_int": 6} or {"as_expr": {"expr_str": …}}. */
-static bool is_size(const fb_json *size) {
-    const char *kind;
-    const fb_json *value = pt_union(size, &kind);
-    if (value && strcmp(kind, "as_expr") == 0) return pt_member_of(value, "expr_str", FB_JSON_STRING) != NULL;
-    return value && strcmp(kind, "as_int") == 0 && value->kind == FB_JSON_INT;
-}
-
 static bool put_size(pt_model *m, const pt_row *row, const fb_json *size, fb_buffer *out) {
     const char *kind;
     const fb_json *value = pt_union(size, &kind);
-    if (value && strcmp(kind, "as_int") == 0 && value->kind == FB_JSON_INT) {
+    if (strcmp(kind, "as_int") == 0) {
         fb_buffer_int(out, value->integer);
         return true;
     }
-    const fb_json *text = value && strcmp(kind, "as_expr") == 0 ? pt_member_of(value, "expr_str", FB_JSON_STRING) : NULL;
-    if (!text) return pt_bad(m, m->program_file.name, "a size of \"%s\" is neither a number nor an expression", row->name);
+    const fb_json *text = pt_member(value, "expr_str");
     fb_buffer printed = {0};
     bool ok = fb_print_size(text->text, text->count, &printed);
     if (ok) fb_buffer_json_string(out, printed.data, printed.size);
     else pt_unsupported(m, m->program_file.name, "\"%s\" has the size %s, which is not supported", row->name, pt_text(m, text));
     fb_buffer_free(&printed);
-    return ok;
-}
-
-/* Checks the members that are only copied into archives of changed graphs. */
-static bool is_complete(const fb_json *value) {
-    const fb_json *sizes = pt_member_of(value, "sizes", FB_JSON_ARRAY),
-                  *strides = pt_member_of(value, "strides", FB_JSON_ARRAY);
-    const fb_json *gradient = pt_member(value, "requires_grad"), *item = strides ? fb_json_first(strides) : NULL;
-    bool is_said = gradient && (gradient->kind == FB_JSON_TRUE || gradient->kind == FB_JSON_FALSE);
-    bool ok = sizes && strides && sizes->count == strides->count && is_said && pt_member_of(value, "dtype", FB_JSON_INT) &&
-              pt_member_of(value, "layout", FB_JSON_INT) && is_size(pt_member(value, "storage_offset")) &&
-              pt_is_device(pt_member(value, "device"));
-    for (uint32_t i = 0; ok && i < strides->count; i++, item = fb_json_next(item)) ok = is_size(item);
     return ok;
 }
 
@@ -57,7 +36,7 @@ static pt_tensor *tensor_of(const pt_model *m, const pt_row *row) {
 }
 
 static fb_dtype recorded_dtype(const pt_row *row) {
-    const fb_json *dtype = pt_member_of(row->value, "dtype", FB_JSON_INT);
+    const fb_json *dtype = pt_member(row->value, "dtype");
     const char *name = dtype ? pt_dtype_name(dtype->integer) : NULL;
     return name ? fb_dtype_find(name) : FB_DTYPE_UNKNOWN;
 }
@@ -91,9 +70,8 @@ static bool is_outdated(const pt_model *m, fb_dtype recorded) {
 static bool put_meta(pt_model *m, const pt_row *row, fb_buffer *out) {
     fb_buffer_string(out, ",\"meta\":{");
     const fb_json *value = row->value;
-    const fb_json *sizes = pt_member_of(value, "sizes", FB_JSON_ARRAY);
-    const fb_json *layout = pt_member_of(value, "layout", FB_JSON_INT);
-    if (value && !is_complete(value))
+    const fb_json *sizes = pt_member(value, "sizes"), *layout = pt_member(value, "layout");
+    if (value && sizes->count != pt_member(value, "strides")->count)
         return pt_bad(m, m->program_file.name, "the tensor_values of \"%s\" are incomplete", row->name);
     if (value) {
         fb_buffer_string(out, "\"shape\":[");
@@ -108,7 +86,7 @@ static bool put_meta(pt_model *m, const pt_row *row, fb_buffer *out) {
         if (known && (tensor || !is_outdated(m, known))) fb_buffer_printf(out, ",\"dtype\":\"%s\"", fb_dtype_name(known));
         if (row->decides_device && layout->integer == PT_STRIDED) {
             fb_buffer_string(out, ",\"device\":");
-            if (!pt_put_device(m, pt_member(value, "device"), out)) return false;
+            pt_put_device(pt_member(value, "device"), out);
         }
     }
     fb_buffer_char(out, '}');
@@ -139,7 +117,7 @@ static void say_training(pt_model *m, const pt_row *row) {
     if (!inputs || fb_is_spelled(row->target, FB_HIGHER_ORDER)) return;
     for (uint32_t i = 0; i < inputs->count; i++, input = fb_json_next(input)) {
         const fb_json *name = pt_member(input, "name"), *given = pt_member(pt_member(input, "arg"), "as_bool");
-        bool is_flag = name && name->kind == FB_JSON_STRING && (fb_json_is(name, "training") || fb_json_is(name, "train"));
+        bool is_flag = fb_json_is(name, "training") || fb_json_is(name, "train");
         m->is_training |= is_flag && given && given->kind == FB_JSON_TRUE;
     }
 }
@@ -171,7 +149,7 @@ static bool put_node(pt_model *m, const pt_program *p, const pt_row *row, fb_buf
     fb_buffer_string(out, "],\"kwargs\":{");
     fb_buffer_append(out, kwargs.size ? kwargs.data : "", kwargs.size);
     fb_buffer_char(out, '}');
-    ok = ok && (!kwargs.failed || pt_no_memory(m)) && put_meta(m, row, out);
+    ok = ok && !kwargs.failed && put_meta(m, row, out);
     fb_buffer_char(out, '}');
     fb_buffer_free(&kwargs);
     return ok;
@@ -204,18 +182,12 @@ static pt_module *add_module(pt_model *m, owners *all, pt_module *parent, const 
     if (all->count == all->capacity) {
         uint32_t capacity = all->capacity ? all->capacity * 2 : 64;
         pt_module **modules = realloc(all->modules, capacity * sizeof(pt_module *));
-        if (!modules) {
-            pt_no_memory(m);
-            return NULL;
-        }
+        if (!modules) return NULL;
         all->modules = modules;
         all->capacity = capacity;
     }
     pt_module *made = pt_alloc(m, sizeof *made);
-    if (!made || !pt_keys_put(&all->by_path, path, strlen(path), all->count, &is_new)) {
-        pt_no_memory(m);
-        return NULL;
-    }
+    if (!made || !pt_keys_put(&all->by_path, path, strlen(path), all->count, &is_new)) return NULL;
     *made = (pt_module){.path = path, .key = key};
     all->modules[all->count++] = made;
     if (parent) {
@@ -243,7 +215,6 @@ static pt_module *module_at(pt_model *m, owners *all, const char *path, size_t l
         }
         const char *whole = fb_arena_text(&m->arena, path, end);
         at = whole ? add_module(m, all, at, whole, whole + from) : NULL;
-        if (!at) pt_no_memory(m);
     }
     return at;
 }
@@ -262,7 +233,7 @@ static bool own(pt_model *m, owners *all, const pt_row *row, uint32_t *constant_
     if (!is_constant && m->tensors[tensor].is_parameter != is_parameter)
         return pt_unsupported(m, m->weights_file.name,
                               "\"%s\" is a parameter here and none in the program, or the other way round", path);
-    if (!pt_keys_put(&all->seen, path, strlen(path), 1, &is_new)) return pt_no_memory(m);
+    if (!pt_keys_put(&all->seen, path, strlen(path), 1, &is_new)) return false;
     if (!is_new) return true;
     pt_module *owner = module_at(m, all, path, dot ? (size_t)(dot - path) : 0);
     pt_owned *owned = owner ? pt_alloc(m, sizeof *owned) : NULL;
@@ -295,7 +266,7 @@ static bool make_modules(pt_model *m, const pt_program *p) {
     owners all = {.constants = malloc((p->count + 1) * sizeof(pt_owned *))};
     m->order = malloc((m->tensor_count + 1) * sizeof *m->order);
     m->root = pt_alloc(m, sizeof *m->root);
-    bool ok = (all.constants && m->order && m->root) || pt_no_memory(m);
+    bool ok = all.constants && m->order && m->root;
     if (ok) *m->root = (pt_module){.path = "", .key = ""};
     uint32_t constants = 0;
     for (uint32_t i = 0; i < p->count && ok; i++) {
@@ -378,9 +349,9 @@ static bool put_module(pt_model *m, const pt_module *module, fb_buffer *out) {
 
 /* Where the document comes from, and how nested arguments and results are made flat. */
 static void put_metadata(pt_model *m, fb_buffer *out) {
-    const fb_json *root = m->program_file.root, *version = pt_member_of(root, "torch_version", FB_JSON_STRING);
-    const fb_json *calls = pt_member_of(pt_member(root, "graph_module"), "module_call_graph", FB_JSON_ARRAY);
-    const fb_json *signature = calls && calls->count ? pt_member(fb_json_first(calls), "signature") : NULL;
+    const fb_json *root = m->program_file.root, *version = pt_member(root, "torch_version");
+    const fb_json *calls = pt_member(pt_member(root, "graph_module"), "module_call_graph");
+    const fb_json *signature = calls->count ? pt_member(fb_json_first(calls), "signature") : NULL;
     const fb_json *names = pt_member_of(signature, "forward_arg_names", FB_JSON_ARRAY);
     fb_buffer_string(out, "{\"archive\":{\"blob\":");
     put_text(out, m->blob);
@@ -389,13 +360,13 @@ static void put_metadata(pt_model *m, fb_buffer *out) {
     fb_buffer_string(out, "},\"producer\":");
     const char *text = version ? pt_format(m, "torch.export %.*s", (int)version->count, version->text) : "torch.export";
     if (text) put_text(out, text);
-    if (names && pt_member_of(signature, "in_spec", FB_JSON_STRING) && pt_member_of(signature, "out_spec", FB_JSON_STRING)) {
+    if (names) {
         static const char *const members[] = {"in_spec", "out_spec"};
         fb_buffer_string(out, ",\"arguments\":");
-        if (!fb_json_canonical(names, out)) pt_no_memory(m);
+        fb_json_canonical(names, out);
         for (size_t i = 0; i < 2; i++) {
             fb_buffer_printf(out, ",\"%s\":", members[i]);
-            if (!fb_json_canonical(pt_member(signature, members[i]), out)) pt_no_memory(m);
+            fb_json_canonical(pt_member(signature, members[i]), out);
         }
     }
     fb_buffer_char(out, '}');
@@ -403,9 +374,9 @@ static void put_metadata(pt_model *m, fb_buffer *out) {
 
 /* Which calls a program may have: "TRAINING" is what torch.export gives, "ATEN" and others what decompositions make of that. */
 static bool clean_up(pt_model *m, pt_program *p) {
-    const fb_json *verifiers = pt_member_of(m->program_file.root, "verifiers", FB_JSON_ARRAY);
+    const fb_json *verifiers = pt_member(m->program_file.root, "verifiers");
     const fb_json *first = verifiers && verifiers->count ? fb_json_first(verifiers) : NULL;
-    if (!first || first->kind != FB_JSON_STRING) return pt_bad(m, m->program_file.name, "the verifiers are missing");
+    if (!first) return pt_bad(m, m->program_file.name, "the verifiers are missing");
     return fb_json_is(first, "TRAINING") || pt_remove_dead(m, p);
 }
 
