@@ -1,5 +1,7 @@
 #include "core/analysis/precision.h"
 
+#include <float.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -7,6 +9,7 @@
 #include "core/analysis/infer.h"
 #include "core/analysis/value_dtype.h"
 #include "core/graph/namespace.h"
+#include "core/weights/dtype.h"
 #include "core/weights/evaluate.h"
 
 /* ---- why a node stays in float32 without being named ----------------------------------------------------------- */
@@ -479,4 +482,16 @@ bool fb_find_precision(const fb_precision *precision, bool *stays, fb_obstacle *
                              s.first_written, s.shares,  s.first_read, s.module_stays, s.tensor_stays, s.overflows};
     for (size_t i = 0; i < sizeof helpers / sizeof *helpers; i++) free(helpers[i]);
     return ok && !s.has_failed;
+}
+
+bool fb_literal_overflows(const fb_graph *g, fb_node n, fb_value value, fb_dtype dtype, double *out) {
+    fb_dtype_range range;
+    double number;
+    if (fb_value_kind(g, value) != FB_FLOAT || !fb_dtype_limits(dtype, &range)) return false;
+    fb_value_is_number(g, value, &number);
+    *out = copysign(range.largest, number);
+    if (!isfinite(number) || fabs(number) <= range.largest) return false;
+    fb_dtype_rule rule = (fb_dtype_rule)fb_op_facts_of(fb_node_op(g, n))->dtype;
+    bool is_computed_with = rule == FB_DTYPE_RULE_PROMOTE || rule == FB_DTYPE_RULE_FLOAT;
+    return !is_computed_with || fabs(number) >= (double)FLT_MAX;
 }

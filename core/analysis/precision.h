@@ -32,4 +32,10 @@ typedef struct fb_precision {
  * Gives the obstacle of each that stays for a reason of its own without being kept. False when memory is out. */
 bool fb_find_precision(const fb_precision *precision, bool *stays, fb_obstacle *obstacles);
 
+/* A number in an argument: is it beyond `dtype`, so that `out` must replace it? A factor stays as it is.
+ *
+ * The ends of float32's range mean infinity (masks), and become the ends of the other range. Other numbers that are stored as
+ * they are become the nearest one too. Numbers to compute with stay: the computation is done wide. */
+bool fb_literal_overflows(const fb_graph *graph, fb_node node, fb_value literal, fb_dtype dtype, double *out);
+
 #endif

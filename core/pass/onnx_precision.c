@@ -167,11 +167,11 @@ typedef struct conversion {
 /* A new weight of a module of its own, as the root has very many. */
 static fb_node put_rounded(conversion *c, fb_node read, fb_tensor tensor) {
     fb_graph *g = c->graph;
-    fb_value one = fb_recipe_full(g, NULL, 0, fb_make_int(g, 1));
-    fb_value recipe = fb_recipe_mul(g, fb_recipe_tensor(g, tensor), one);
     fb_module owner = fb_put_module(c->rewrite, fb_node_at(g, read)->module, fb_node_name(g, read), FB_TYPE_MODULE,
                                     FB_VALUE_EMPTY_MAP, false);
-    if (owner.id) fb_put_parameter(c->rewrite, owner, "rounded", recipe, c->to, fb_tensor_at(g, tensor)->requires_grad);
+    if (owner.id)
+        fb_put_parameter(c->rewrite, owner, "rounded", fb_recipe_rounded(g, tensor), c->to,
+                         fb_tensor_at(g, tensor)->requires_grad);
     fb_node made = owner.id ? fb_insert_read(c->rewrite, c->reader, owner, "rounded") : (fb_node){0};
     if (made.id) fb_mark(c->rewrite, made);
     return made;

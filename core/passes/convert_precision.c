@@ -27,8 +27,6 @@
  * and a graph whose inputs have no dtype. Exactness: changes. Not reversible: only the source has what was rounded away. Roll
  * back to get it.
  */
-#include <float.h>
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -40,26 +38,10 @@
 #include "core/pass/build.h"
 #include "core/pass/keep.h"
 #include "core/pass/onnx_precision.h"
+#include "core/pass/round_weights.h"
 #include "core/weights/dtype.h"
-#include "core/weights/recipe.h"
 
-/* ---- numbers ------------------------------------------------------------------------------------------------------------- */
-
-/* A number in an argument: is it beyond `dtype`, so that `out` must replace it? A factor stays as it is.
- *
- * The ends of float32's range mean infinity (masks), and become the ends of the other range. Other numbers that are stored as
- * they are become the nearest one too. Numbers to compute with stay: the computation is done wide. */
-static bool literal_overflows(const fb_graph *g, fb_node n, fb_value value, fb_dtype dtype, double *out) {
-    fb_dtype_range range;
-    double number;
-    if (fb_value_kind(g, value) != FB_FLOAT || !fb_dtype_limits(dtype, &range)) return false;
-    fb_value_is_number(g, value, &number);
-    *out = copysign(range.largest, number);
-    if (!isfinite(number) || fabs(number) <= range.largest) return false;
-    fb_dtype_rule rule = (fb_dtype_rule)fb_op_facts_of(fb_node_op(g, n))->dtype;
-    bool is_computed_with = rule == FB_DTYPE_RULE_PROMOTE || rule == FB_DTYPE_RULE_FLOAT;
-    return !is_computed_with || fabs(number) >= (double)FLT_MAX;
-}
+/* ---- weights that overflow in version 1 ---------------------------------------------------------------------------------- */
 
 /* The float32 tensor's bytes are in the document, and some number of it is beyond `largest`. */
 static bool tensor_overflows(const fb_graph *g, fb_tensor tensor, double largest) {
@@ -113,74 +95,6 @@ typedef struct precision_change {
     size_t count;
     const fb_node *written; /* whose values are written in place; ends with none */
 } precision_change;
-
-static bool is_float32(const fb_graph *g, fb_tensor tensor) {
-    return fb_tensor_at(g, tensor)->dtype == FB_FLOAT32;
-}
-
-/* ---- edit: weights ------------------------------------------------------------------------------------------------------ */
-
-typedef struct weights_change {
-    fb_rewrite *rewrite;
-    fb_graph *graph;
-    fb_dtype dtype;
-    fb_tensor *now; /* by tensor: its replacement */
-} weights_change;
-
-/* Rounded: evaluated in float64 and written in the new dtype, as every recipe that computes. */
-static void exchange(weights_change *c, fb_module owner, const char *attribute, fb_tensor old) {
-    fb_graph *g = c->graph;
-    if (!is_float32(g, old)) return;
-    fb_tensor *now = &c->now[old.id];
-    if (now->id) {
-        fb_tie_parameter(c->rewrite, owner, attribute, *now);
-        return;
-    }
-    fb_value recipe = fb_recipe_mul(g, fb_recipe_tensor(g, old), fb_recipe_full(g, NULL, 0, fb_make_int(g, 1)));
-    *now = fb_put_parameter(c->rewrite, owner, attribute, recipe, c->dtype, fb_tensor_at(g, old)->requires_grad);
-}
-
-static void exchange_all(weights_change *c, fb_module owner, fb_value map) {
-    const fb_value_row *row = fb_value_at(c->graph, map);
-    for (uint32_t i = 0; i + 1 < row->count; i += 2) {
-        const fb_value_row *value = fb_value_at(c->graph, row->items[i + 1]);
-        if (value->kind == FB_TENSOR) exchange(c, owner, fb_value_text(c->graph, row->items[i]), value->tensor);
-    }
-}
-
-static void convert_all(weights_change *c, const fb_node *nodes, size_t count, const fb_usage *usage, bool *is_called) {
-    fb_graph *g = c->graph;
-    for (size_t i = 0; i < count; i++) {
-        const fb_node_row *row = fb_node_at(g, nodes[i]);
-        if (row->opcode == FB_CALL_MODULE) is_called[row->module.id] = true;
-    }
-    for (fb_module m = fb_first_module(g); m.id; m = fb_module_at(g, m)->next) {
-        fb_module deciding = fb_deciding_module(g, usage, m);
-        if (!deciding.id || !is_called[deciding.id]) continue;
-        exchange_all(c, m, fb_module_at(g, m)->parameters);
-        exchange_all(c, m, fb_module_at(g, m)->buffers);
-    }
-    for (size_t i = 0; i < count; i++) {
-        const fb_node_row *row = fb_node_at(g, nodes[i]);
-        if (row->opcode != FB_GET_ATTR || !row->attribute.id) continue;
-        fb_tensor tensor = fb_module_tensor(g, row->module, fb_text(g, row->attribute));
-        if (tensor.id) exchange(c, row->module, fb_text(g, row->attribute), tensor);
-    }
-}
-
-/* Gives the modules that the nodes call, with all modules inside them, and the attributes that they read, tensors of that dtype
- * in the place of float32 ones. Tied tensors stay tied. */
-static void convert_weights(fb_rewrite *rw, const precision_change *change) {
-    fb_graph *g = fb_rewrite_graph(rw);
-    weights_change c = {.rewrite = rw, .graph = g, .dtype = change->dtype, .now = calloc(fb_tensor_limit(g), sizeof *c.now)};
-    bool *is_called = calloc(fb_module_limit(g), sizeof *is_called);
-    fb_usage *usage = fb_usage_new(g);
-    if (c.now && is_called && usage) convert_all(&c, change->nodes, change->count, usage, is_called);
-    else fb_graph_fail_memory(g);
-    fb_usage_free(usage);
-    free(is_called);
-    free(c.now);
-}
 
 /* ---- edit: casts, literals, and the dtypes of results -------------------------------------------------------------------- */
 
@@ -253,7 +167,7 @@ static fb_value convert_literals(conversion *c, fb_node n, fb_value list) {
         fb_value item = row->items[i], now = {0};
         double number;
         if (fb_is_literal_float32(g, item)) now = FB_TEXT(g, FB_DTYPE, fb_dtype_name(c->dtype));
-        if (literal_overflows(g, n, item, c->dtype, &number)) now = fb_make_float(g, number);
+        if (fb_literal_overflows(g, n, item, c->dtype, &number)) now = fb_make_float(g, number);
         bool is_map = row->kind == FB_MAP;
         if (now.id && is_map) list = fb_map_with(g, list, fb_value_text(g, row->items[i - 1]), now);
         if (now.id && !is_map) list = fb_list_with(g, list, i, now);
@@ -381,7 +295,7 @@ static void refuse_overflow(fb_matcher *m, fb_node n, fb_dtype dtype) {
     for (int k = 0; k < 2; k++) {
         const fb_value_row *row = fb_value_at(m->graph, maps[k]);
         for (uint32_t i = 0; i < row->count; i++) {
-            if (!literal_overflows(m->graph, n, row->items[i], dtype, &now)) continue;
+            if (!fb_literal_overflows(m->graph, n, row->items[i], dtype, &now)) continue;
             fb_value_is_number(m->graph, row->items[i], &number);
             fb_refuse_node(m, "literal-overflows", n, "%.9g is beyond the range of %s; it becomes %.9g", number,
                            fb_dtype_name(dtype), now);
@@ -546,7 +460,7 @@ static void edit(fb_rewrite *rw, const fb_match *match) {
         .written = plan->written,
     };
     for (const fb_node *n = plan->typed; n->id; n++) fb_infer_what_is_missing(rw, *n);
-    convert_weights(rw, &change);
+    fb_round_weights(rw, match->nodes, match->count, change.dtype);
     convert_nodes(rw, &change);
 }
 

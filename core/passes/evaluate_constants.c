@@ -27,21 +27,16 @@
  *
  * Exactness: moves (the same bits). Reversible.
  */
-#include <float.h>
 #include <math.h>
 #include <stdlib.h>
 
 #include "core/analysis/memory_layout.h"
 #include "core/analysis/onnx_types.h"
-#include "core/evaluator/evaluator.h"
-#include "core/pass/bounded.h"
+#include "core/pass/constant_values.h"
 #include "core/pass/constants.h"
 #include "core/pass/pass.h"
 
-#define MEMORY_MAX ((size_t)256 << 20) /* bytes of all that is evaluated at once */
-#define STEPS_MAX 1e10
 #define TOTAL_MAX ((int64_t)64 << 20) /* bytes of all constants of one run */
-#define INEXACT "its last bits may differ from machine to machine"
 #define NOT_IN_ROWS "it may not lie row by row, and a reader may notice"
 
 /* The input of edit. */
@@ -51,27 +46,14 @@ typedef struct constant_plan {
 } constant_plan;
 
 typedef struct search {
+    fb_constant_values found;
     fb_matcher *m;
     const fb_graph *graph;
-    fb_constants constants; /* its sources are buffers whose bytes are in the document */
-    fb_object *values;      /* by node: what a constant is */
-    bool *is_bounded;   /* by node: it has bounds in the place of a value, which it gets only if that is sure all the same */
-    fb_bounded *bounds; /* by node */
-    fb_array_memory memory;
     int64_t maximum_bytes;
-    bool may_round, is_onnx;
-    size_t next;     /* of the constants' nodes: the first one whose bounds were not looked for */
-    fb_node current; /* that the evaluator is at */
 } search;
 
 static bool is_constant(const search *s, fb_node node) {
-    return s->constants.lattice[node.id] == FB_CONSTANT;
-}
-
-static void refuse(search *s, fb_node node, const char *code, const char *detail) {
-    const char *kept = fb_arena_text(s->m->arena, detail, strlen(detail));
-    fb_constants_refuse(&s->constants, node, code, kept);
-    s->m->failed |= !kept;
+    return s->found.constants.lattice[node.id] == FB_CONSTANT;
 }
 
 /* ---- what may be constant ------------------------------------------------------------------------------------------------ */
@@ -82,51 +64,7 @@ static bool has_unknown_layout(const search *s, fb_node node) {
     const fb_op_facts *facts = fb_op_facts_of(fb_node_op(g, node));
     bool follows = facts->type_of && facts->layout == FB_LAYOUT_AS_FIRST && facts->dtype == FB_DTYPE_RULE_LIKE;
     fb_node input = follows ? fb_call_argument_node(g, node, "input") : (fb_node){0};
-    return input.id && !s->constants.lattice[input.id] && !fb_is_contiguous(g, input) && fb_layout_is_read(g, node);
-}
-
-/* A power of floats as libraries give it: correctly rounded, but where the middle between two numbers is near. A cube is
- * computed in two steps. */
-static bool is_sure_power(const search *s, fb_node node, const fb_object *value) {
-    const fb_value_row *args = fb_value_at(s->graph, fb_node_at(s->graph, node)->args);
-    const fb_array *of[2];
-    for (uint32_t i = 0; i < 2; i++) {
-        fb_node input = i < args->count ? fb_value_node(s->graph, args->items[i]) : (fb_node){0};
-        if (!input.id || s->values[input.id].kind != FB_OBJECT_ARRAY) return false;
-        of[i] = s->values[input.id].array;
-        if (of[i]->dtype != FB_FLOAT32) return false;
-    }
-    int64_t count = value->kind == FB_OBJECT_ARRAY ? fb_array_count(value->array) : 0;
-    bool fits = count > 0;
-    for (int i = 0; i < 2; i++)
-        fits &= fb_array_count(of[i]) == 1 || (fb_array_count(of[i]) == count && of[i]->rank == value->array->rank);
-    for (int64_t i = 0; i < count && fits; i++) {
-        double base = fb_array_number(of[0], fb_array_count(of[0]) == 1 ? 0 : i);
-        double exponent = fb_array_number(of[1], fb_array_count(of[1]) == 1 ? 0 : i);
-        float result = (float)fb_array_number(value->array, i), step = nextafterf(fabsf(result), INFINITY) - fabsf(result);
-        long double far = fabsl(powl((long double)base, (long double)exponent) - (long double)result) / (long double)step;
-        fits = base > 0 && exponent != 3 && isnormal(result) && far < 0.48L; /* ONNX Runtime: 0.002 from the middle */
-    }
-    return fits;
-}
-
-/* Of a constant call of an ONNX graph: has it bounds, or may it begin to have them? */
-static bool is_bounded_at(const search *s, fb_node node) {
-    const fb_graph *g = s->graph;
-    bool reads_bounds = false;
-    if (!s->is_onnx || s->may_round || !fb_bounds_go_on_at(g, node)) return false;
-    for (uint32_t e = fb_input_first(g, node); e && !reads_bounds; e = fb_input_next(g, e))
-        reads_bounds = s->is_bounded[fb_edge_input(g, e).id];
-    return reads_bounds || fb_bounds_begin_at(g, node);
-}
-
-/* The facts FB_FACT_EXACT and FB_FACT_EXACT_INTEGERS of a call. */
-static uint32_t exactness_of(const search *s, fb_node node) {
-    if (!s->is_onnx) return fb_op_facts_of(fb_node_op(s->graph, node))->flags & (FB_FACT_EXACT | FB_FACT_EXACT_INTEGERS);
-    fb_onnx_exact exact = fb_onnx_exact_of(s->graph, node);
-    return exact == FB_ONNX_EXACT_ANY || exact == FB_ONNX_EXACT_POWERS ? FB_FACT_EXACT
-           : exact == FB_ONNX_EXACT_INTEGERS                           ? FB_FACT_EXACT_INTEGERS
-                                                                       : 0;
+    return input.id && !s->found.constants.lattice[input.id] && !fb_is_contiguous(g, input) && fb_layout_is_read(g, node);
 }
 
 static void look_at_call(search *s, fb_node node) {
@@ -134,244 +72,49 @@ static void look_at_call(search *s, fb_node node) {
     const fb_node_row *row = fb_node_at(g, node);
     bool reads_any = fb_input_first(g, node) != 0;
     fb_effects effects = fb_op_effects(g, node);
-    if (!fb_reads_constants_only(&s->constants, node) || fb_result_kind_of(g, node) == FB_A_NUMBER) return;
+    if (!fb_reads_constants_only(&s->found.constants, node) || fb_result_kind_of(g, node) == FB_A_NUMBER) return;
     if (effects.has_effect || effects.mutates_module) return;
-    bool is_bounded = is_bounded_at(s, node), may_be_exact = s->may_round || is_bounded || exactness_of(s, node);
+    bool is_bounded = fb_value_is_bounded(&s->found, node),
+         may_be_exact = s->found.may_round || is_bounded || fb_value_may_be_exact(&s->found, node);
     if (effects.is_unknown || effects.is_random || !may_be_exact) {
         if (!reads_any) return; /* it is not a computation, or one of random numbers */
-        if (effects.is_unknown) refuse(s, node, "unknown-operator", "what it does is not known");
-        else if (effects.is_random) refuse(s, node, "random", "it draws random numbers");
-        else refuse(s, node, "inexact", "its last bits differ from machine to machine");
-    } else if (s->is_onnx && fb_onnx_exact_of(g, node) == FB_ONNX_EXACT_STORED) {
-        refuse(s, node, "quantised", "it is how a quantised weight is read");
+        if (effects.is_unknown) fb_constant_values_refuse(&s->found, node, "unknown-operator", "what it does is not known");
+        else if (effects.is_random) fb_constant_values_refuse(&s->found, node, "random", "it draws random numbers");
+        else fb_constant_values_refuse(&s->found, node, "inexact", "its last bits differ from machine to machine");
+    } else if (s->found.is_onnx && fb_onnx_exact_of(g, node) == FB_ONNX_EXACT_STORED) {
+        fb_constant_values_refuse(&s->found, node, "quantised", "it is how a quantised weight is read");
     } else if (effects.is_named) {
-        refuse(s, node, "named-elsewhere", "the model's training_info or quantization_annotation names its value");
+        fb_constant_values_refuse(&s->found, node, "named-elsewhere",
+                                  "the model's training_info or quantization_annotation names its value");
     } else if (fb_names_another_device(g, node)) {
-        refuse(s, node, "device", "it is made on another device than the CPU, where a buffer would not lie");
-    } else if (!row->dtype && fb_mode_switched_between(s->constants.alias, 0, row->ordinal)) {
-        refuse(s, node, "mode-switched", "a mode is switched before it, so its dtype, which is not recorded, is not certain");
+        fb_constant_values_refuse(&s->found, node, "device",
+                                  "it is made on another device than the CPU, where a buffer would not lie");
+    } else if (!row->dtype && fb_mode_switched_between(s->found.constants.alias, 0, row->ordinal)) {
+        fb_constant_values_refuse(&s->found, node, "mode-switched",
+                                  "a mode is switched before it, so its dtype, which is not recorded, is not certain");
     } else if (has_unknown_layout(s, node)) {
-        refuse(s, node, "needs-contiguous", NOT_IN_ROWS);
+        fb_constant_values_refuse(&s->found, node, "needs-contiguous", NOT_IN_ROWS);
     } else {
-        s->constants.lattice[node.id] = FB_CONSTANT;
-        s->is_bounded[node.id] = is_bounded;
+        s->found.constants.lattice[node.id] = FB_CONSTANT;
+        s->found.is_bounded[node.id] = is_bounded;
     }
 }
 
 static bool look_forwards(search *s) {
     bool is_any = false;
-    const fb_scopes *scopes = &s->constants.scopes;
+    const fb_scopes *scopes = &s->found.constants.scopes;
     for (size_t i = 0; i < scopes->count && fb_matcher_goes_on(s->m); i++) {
         fb_node n = scopes->nodes[i], outer = scopes->outer ? scopes->outer[n.id] : (fb_node){0};
         const fb_node_row *row = fb_node_at(s->graph, n);
         fb_tensor tensor;
-        s->constants.open_levels +=
+        s->found.constants.open_levels +=
             fb_op_is(s->graph, n, FB_OP_ENTER_VMAP_LEVEL) - fb_op_is(s->graph, n, FB_OP_EXIT_VMAP_LEVEL);
-        if (fb_reads_constant(s->graph, s->constants.alias, n, &tensor)) s->constants.lattice[n.id] = FB_SOURCE;
-        if (outer.id && s->constants.lattice[outer.id]) s->constants.lattice[n.id] = FB_SOURCE;
+        if (fb_reads_constant(s->graph, s->found.constants.alias, n, &tensor)) s->found.constants.lattice[n.id] = FB_SOURCE;
+        if (outer.id && s->found.constants.lattice[outer.id]) s->found.constants.lattice[n.id] = FB_SOURCE;
         if (row->opcode == FB_CALL_FUNCTION || row->opcode == FB_CALL_METHOD) look_at_call(s, n);
         is_any |= is_constant(s, n);
     }
     return is_any;
-}
-
-/* ---- evaluating ---------------------------------------------------------------------------------------------------------- */
-
-static bool is_wanted(void *context, fb_node node) {
-    const search *s = context;
-    return s->constants.lattice[node.id] != FB_VARIES && !s->is_bounded[node.id];
-}
-
-/* Finds the bounds of a call behind others; and if they leave no choice its value, or else it stays None. Without memory for
- * them nothing is known of it. */
-static fb_status find_bounds(search *s, fb_node node, fb_error *error) {
-    const fb_graph *g = s->graph;
-    const fb_value_row *args = fb_value_at(g, fb_node_at(g, node)->args);
-    fb_bounded_input inputs[FB_BOUNDED_INPUTS] = {0};
-    fb_array *made = NULL;
-    if (args->count > FB_BOUNDED_INPUTS || s->bounds[node.id].least) return FB_OK;
-    for (uint32_t i = 0; i < args->count; i++) {
-        fb_node input = fb_value_node(g, args->items[i]);
-        if (!input.id) return FB_OK;
-        if (s->values[input.id].kind == FB_OBJECT_ARRAY) inputs[i].exact = s->values[input.id].array;
-        else if (s->bounds[input.id].least) inputs[i].bounded = &s->bounds[input.id];
-        else return FB_OK;
-    }
-    fb_status status = fb_bounded_of(g, node, inputs, args->count, &s->memory, &s->bounds[node.id], error);
-    if (!status) status = fb_bounded_integers(&s->bounds[node.id], &made, error);
-    if (made) s->values[node.id] = (fb_object){.kind = FB_OBJECT_ARRAY, .array = made};
-    if (status == FB_TOO_LARGE) fb_bounded_drop(&s->bounds[node.id]);
-    return status == FB_TOO_LARGE ? FB_OK : status;
-}
-
-/* Of the nodes from the last one that was looked at up to this one. */
-static fb_status find_bounds_until(search *s, fb_node node, fb_error *error) {
-    const fb_scopes *scopes = &s->constants.scopes;
-    size_t end = node.id ? scopes->place[node.id] + 1 : scopes->count;
-    fb_status status = FB_OK;
-    for (; s->next < end && !status; s->next++) {
-        fb_error found = {0};
-        fb_node next = scopes->nodes[s->next];
-        if (s->is_bounded[next.id] && is_constant(s, next)) status = find_bounds(s, next, &found);
-        if (status) *error = found;
-    }
-    return status;
-}
-
-static fb_status give_bounded(search *s, fb_node node, fb_object *out, fb_error *error) {
-    fb_status status = find_bounds_until(s, node, error);
-    if (status) return status;
-    if (s->values[node.id].kind != FB_OBJECT_ARRAY) return fb_fail(error, FB_INVALID, "inexact", NULL, INEXACT);
-    *out = s->values[node.id];
-    fb_object_keep(out);
-    return FB_OK;
-}
-
-static fb_status give_captured(search *s, fb_node node, fb_object *out, fb_error *error) {
-    fb_node outer = s->constants.scopes.outer[node.id];
-    if (s->is_bounded[outer.id]) return give_bounded(s, outer, out, error);
-    *out = s->values[outer.id];
-    if (out->kind != FB_OBJECT_ARRAY) return fb_fail(error, FB_INVALID, "inexact", NULL, "what it captures is not known");
-    fb_object_keep(out);
-    return FB_OK;
-}
-
-/* Gives a captured value; or, where only a tensor's type is read, one number that is seen everywhere. */
-static fb_status give_value(void *context, fb_node node, fb_object *out, fb_error *error) {
-    search *s = context;
-    if (s->is_bounded[node.id]) return give_bounded(s, node, out, error);
-    if (s->constants.lattice[node.id]) return give_captured(s, node, out, error);
-    const fb_node_row *row = fb_node_at(s->graph, node);
-    int64_t sizes[FB_MAX_RANK];
-    int rank = fb_shape_rank(s->graph, row->shape);
-    fb_array *number;
-    for (int i = 0; i < rank; i++) sizes[i] = fb_shape_size(s->graph, row->shape, i);
-    fb_status status = fb_array_new(&s->memory, (fb_dtype)row->dtype, 0, NULL, &number, error);
-    if (status) return status;
-    fb_array_fill(number, 0, 0);
-    out->kind = FB_OBJECT_ARRAY;
-    status = fb_array_broadcast(number, rank, sizes, &out->array, error);
-    fb_array_drop(number);
-    return status;
-}
-
-/* Does the value hold floating numbers: the tensor, or the first of several? */
-static bool is_floating(const fb_object *value) {
-    if (fb_object_is_sequence(value)) return value->items->count && is_floating(&value->items->objects[0]);
-    return value->kind == FB_OBJECT_FLOAT || (value->kind == FB_OBJECT_ARRAY && !fb_dtype_is_integer(value->array->dtype));
-}
-
-static bool reads_number(const search *s, fb_value argument, double *number) {
-    fb_node node = fb_value_node(s->graph, argument);
-    if (!node.id) return fb_value_is_number(s->graph, argument, number);
-    const fb_object *value = &s->values[node.id];
-    if (value->kind != FB_OBJECT_ARRAY) return fb_object_number(value, number);
-    if (fb_array_count(value->array) != 1 || fb_dtype_is_complex(value->array->dtype)) return false;
-    *number = fb_array_number(value->array, 0);
-    return true;
-}
-
-/* A power of two to whole numbers: 0.25 ** [1, 2, 3]. The result is one as well, and needs no rounding; where it is a normal
- * number, PyTorch gives just that. */
-static bool is_power_of_two(const search *s, fb_node node, const fb_object *value) {
-    const fb_graph *g = s->graph;
-    double base;
-    int of_base, of_result;
-    if (!fb_op_is(g, node, FB_OP_POW) || value->kind != FB_OBJECT_ARRAY || !fb_dtype_is_floating(value->array->dtype))
-        return false;
-    fb_node exponent = fb_call_argument_node(g, node, "exponent");
-    fb_value input = fb_call_argument(g, node, "input");
-    bool is_power = input.id && exponent.id && s->values[exponent.id].kind == FB_OBJECT_ARRAY;
-    if (!is_power || !reads_number(s, input, &base) || frexp(base, &of_base) != 0.5) return false;
-    const fb_array *exponents = s->values[exponent.id].array;
-    int64_t count = fb_array_count(value->array);
-    if (fb_array_count(exponents) != count || fb_dtype_is_complex(exponents->dtype)) return false;
-    for (int64_t i = 0; i < count; i++) {
-        double e = fb_array_number(exponents, i), result = fb_array_number(value->array, i);
-        bool is_power_of_base = frexp(result, &of_result) == 0.5 && e * (of_base - 1) == of_result - 1;
-        if (!is_power_of_base || e != trunc(e) || result < (double)FLT_MIN) return false;
-    }
-    return true;
-}
-
-/* The caveats of FB_FACT_EXACT and FB_FACT_EXACT_INTEGERS. */
-static bool is_exact(const search *s, fb_node node, const fb_object *value) {
-    const fb_graph *g = s->graph;
-    bool reads_floats = false, gives_floats = is_floating(value);
-    if (is_power_of_two(s, node, value)) return true;
-    for (uint32_t e = fb_input_first(g, node); e; e = fb_input_next(g, e))
-        reads_floats |= is_floating(&s->values[fb_edge_input(g, e).id]);
-    if (s->is_onnx && fb_onnx_exact_of(g, node) == FB_ONNX_EXACT_POWERS) return is_sure_power(s, node, value);
-    if (s->is_onnx) return exactness_of(s, node) == FB_FACT_EXACT || (!reads_floats && !gives_floats);
-    bool is_of_any = exactness_of(s, node) & FB_FACT_EXACT && !fb_call_argument(g, node, "alpha").id &&
-                     !fb_call_argument(g, node, "rounding_mode").id;
-    if (!is_of_any) return !reads_floats && !gives_floats && value->kind == FB_OBJECT_ARRAY;
-    return !reads_floats || gives_floats || value->kind != FB_OBJECT_ARRAY || value->array->dtype == FB_BOOL;
-}
-
-/* Of an ONNX graph a symbol may be of a size that no rule knew. */
-static bool is_as_recorded(const search *s, fb_node node, const fb_array *array) {
-    const fb_graph *g = s->graph;
-    const fb_node_row *row = fb_node_at(g, node);
-    bool agrees = !row->dtype || row->dtype == array->dtype;
-    if (row->shape.id && fb_shape_rank(g, row->shape) != array->rank) return false;
-    for (int i = 0; row->shape.id && i < array->rank; i++) {
-        int64_t size = fb_shape_size(g, row->shape, i);
-        agrees &= size == array->sizes[i] || (s->is_onnx && size < 0);
-    }
-    return agrees;
-}
-
-static fb_status keep_value(void *context, fb_node node, const fb_object *value, fb_error *error) {
-    search *s = context;
-    bool is_as_asked =
-        s->may_round ? value->kind != FB_OBJECT_ARRAY || is_as_recorded(s, node, value->array) : is_exact(s, node, value);
-    if (is_constant(s, node) && !is_as_asked) return fb_fail(error, FB_INVALID, "inexact", NULL, INEXACT);
-    s->values[node.id] = *value;
-    fb_object_keep(value);
-    return FB_OK;
-}
-
-static bool forgive(void *context, fb_node node, const fb_error *error) {
-    search *s = context;
-    bool is_inexact = strcmp(error->code, "inexact") == 0;
-    if (fb_node_at(s->graph, node)->opcode == FB_PLACEHOLDER)
-        s->constants.lattice[node.id] = FB_VARIES; /* as what it captures */
-    else refuse(s, node, is_inexact ? "inexact" : "unsupported-operator", error->message);
-    return true;
-}
-
-static void drop_values(search *s) {
-    for (uint32_t i = 0; i <= fb_node_limit(s->graph) && s->values; i++) fb_object_drop(&s->values[i]);
-    for (uint32_t i = 0; i <= fb_node_limit(s->graph) && s->bounds; i++) fb_bounded_drop(&s->bounds[i]);
-    s->next = 0;
-}
-
-/* Evaluates the constants; a node that takes too much is left out, and the others are evaluated again. */
-static void evaluate(search *s) {
-    fb_eval_options options = {.memory_limit = MEMORY_MAX, .step_limit = STEPS_MAX, .watch = s->m->work->watch};
-    const fb_scopes *scopes = &s->constants.scopes;
-    fb_eval_hooks hooks = {.context = s,
-                           .programs = scopes->programs,
-                           .program_count = scopes->program_count,
-                           .current = &s->current,
-                           .wanted = is_wanted,
-                           .given = give_value,
-                           .computed = keep_value,
-                           .failed = forgive};
-    bool is_done = false;
-    while (!is_done && !s->m->failed && fb_matcher_goes_on(s->m)) {
-        fb_error error = {0};
-        fb_object output;
-        fb_status status = fb_evaluate_graph(s->graph, &options, &hooks, &s->memory, &output, &error);
-        if (!status) status = find_bounds_until(s, (fb_node){0}, &error);
-        fb_node node = status == FB_TOO_LARGE ? s->current : (fb_node){0};
-        is_done = !node.id || s->constants.lattice[node.id] == FB_VARIES;
-        s->m->failed |= status && is_done;
-        if (status) drop_values(s);
-        if (!is_done) refuse(s, node, "too-large", error.message);
-        fb_constants_settle(&s->constants);
-    }
 }
 
 /* ---- what becomes a buffer ----------------------------------------------------------------------------------------------- */
@@ -391,11 +134,11 @@ static bool has_nan(const fb_array *array) {
 
 /* Why what is read outside must not become a buffer; NULL: it may. *is_told: whether to say so. */
 static const char *obstacle(search *s, fb_node node, char *detail, size_t size, bool *is_told) {
-    const fb_object *value = &s->values[node.id];
-    fb_obstacle seen = s->constants.seen[fb_memory_of(s->constants.alias, node)];
-    *is_told = value->kind == FB_OBJECT_ARRAY || s->is_bounded[node.id];
+    const fb_object *value = &s->found.values[node.id];
+    fb_obstacle seen = s->found.constants.seen[fb_memory_of(s->found.constants.alias, node)];
+    *is_told = value->kind == FB_OBJECT_ARRAY || s->found.is_bounded[node.id];
     if (value->kind != FB_OBJECT_ARRAY && *is_told) {
-        snprintf(detail, size, INEXACT);
+        snprintf(detail, size, FB_INEXACT);
         return "inexact";
     }
     if (!*is_told) return "unsupported-arguments"; /* several tensors, or none: its readers take them apart */
@@ -408,7 +151,7 @@ static const char *obstacle(search *s, fb_node node, char *detail, size_t size, 
         snprintf(detail, size, "it is %s", fb_dtype_name(array->dtype));
         return "unsupported-dtype";
     }
-    if (!is_as_recorded(s, node, array)) {
+    if (!fb_value_is_as_recorded(&s->found, node, array)) {
         snprintf(detail, size, "another shape or dtype is recorded than it has");
         return "recorded-otherwise";
     }
@@ -434,17 +177,17 @@ static void find_buffers(search *s) {
     bool goes_on = true;
     while (goes_on && !s->m->failed) {
         goes_on = false;
-        for (size_t i = 0; i < s->constants.scopes.count && fb_matcher_goes_on(s->m); i++) {
-            fb_node n = s->constants.scopes.nodes[i];
+        for (size_t i = 0; i < s->found.constants.scopes.count && fb_matcher_goes_on(s->m); i++) {
+            fb_node n = s->found.constants.scopes.nodes[i];
             char detail[200] = "";
             bool is_told;
-            if (!is_constant(s, n) || !fb_constant_is_read_outside(&s->constants, n)) continue;
+            if (!is_constant(s, n) || !fb_constant_is_read_outside(&s->found.constants, n)) continue;
             const char *reason = obstacle(s, n, detail, sizeof detail, &is_told);
-            if (reason && is_told) refuse(s, n, reason, detail);
-            else if (reason) s->constants.lattice[n.id] = FB_VARIES;
+            if (reason && is_told) fb_constant_values_refuse(&s->found, n, reason, detail);
+            else if (reason) s->found.constants.lattice[n.id] = FB_VARIES;
             goes_on |= reason != NULL;
         }
-        if (goes_on) fb_constants_settle(&s->constants);
+        if (goes_on) fb_constants_settle(&s->found.constants);
     }
 }
 
@@ -454,17 +197,18 @@ static void limit_total(search *s) {
     while (goes_on && !s->m->failed) {
         int64_t total = 0;
         fb_node largest = {0};
-        for (size_t i = 0; i < s->constants.scopes.count && fb_matcher_goes_on(s->m); i++) {
-            fb_node n = s->constants.scopes.nodes[i];
-            if (!is_constant(s, n) || !fb_constant_is_read_outside(&s->constants, n)) continue;
-            int64_t size = bytes_of(s->values[n.id].array);
+        for (size_t i = 0; i < s->found.constants.scopes.count && fb_matcher_goes_on(s->m); i++) {
+            fb_node n = s->found.constants.scopes.nodes[i];
+            if (!is_constant(s, n) || !fb_constant_is_read_outside(&s->found.constants, n)) continue;
+            int64_t size = bytes_of(s->found.values[n.id].array);
             total += size;
-            if (!largest.id || size > bytes_of(s->values[largest.id].array)) largest = n;
+            if (!largest.id || size > bytes_of(s->found.values[largest.id].array)) largest = n;
         }
         goes_on = total > TOTAL_MAX;
         if (!goes_on) return;
-        refuse(s, largest, "too-large", "all buffers together would take more than 64 MiB, and it is the largest");
-        fb_constants_settle(&s->constants);
+        fb_constant_values_refuse(&s->found, largest, "too-large",
+                                  "all buffers together would take more than 64 MiB, and it is the largest");
+        fb_constants_settle(&s->found.constants);
         find_buffers(s);
     }
 }
@@ -472,7 +216,7 @@ static void limit_total(search *s) {
 /* ---- the plan ------------------------------------------------------------------------------------------------------------ */
 
 static bool add(search *s, fb_constant_list *list, fb_node node) {
-    const fb_array *array = s->values[node.id].array;
+    const fb_array *array = s->found.values[node.id].array;
     size_t size = (size_t)bytes_of(array);
     unsigned char *bytes = malloc(size ? size : 1);
     if (bytes) fb_array_to_bytes(array, bytes);
@@ -486,11 +230,11 @@ static bool make_plan(search *s, constant_plan *plan) {
     bool *is_written = fb_arena_alloc(s->m->arena, limit * sizeof *is_written);
     fb_constant_list list;
     bool ok = fb_constant_list_begin(&list, s->m) && is_written;
-    for (size_t i = 0; i < s->constants.scopes.count && ok && fb_matcher_goes_on(s->m); i++) {
-        fb_node n = s->constants.scopes.nodes[i];
-        if (!is_constant(s, n) || !fb_constant_is_read_outside(&s->constants, n)) continue;
+    for (size_t i = 0; i < s->found.constants.scopes.count && ok && fb_matcher_goes_on(s->m); i++) {
+        fb_node n = s->found.constants.scopes.nodes[i];
+        if (!is_constant(s, n) || !fb_constant_is_read_outside(&s->found.constants, n)) continue;
         ok = add(s, &list, n);
-        is_written[n.id] = fb_last_write(s->constants.alias, n) > fb_node_at(s->graph, n)->ordinal + 1;
+        is_written[n.id] = fb_last_write(s->found.constants.alias, n) > fb_node_at(s->graph, n)->ordinal + 1;
     }
     ok &= fb_constant_list_end(&list, &plan->made);
     plan->is_written = is_written;
@@ -506,14 +250,14 @@ static uint32_t root_of(uint32_t *parents, uint32_t node) {
 
 /* Constants that read each other, or share memory, are one match: a write has no reader that would show where it belongs. */
 static void join(search *s, uint32_t *parents, uint32_t *of_memory) {
-    for (size_t i = 0; i < s->constants.scopes.count; i++) {
-        fb_node n = s->constants.scopes.nodes[i];
+    for (size_t i = 0; i < s->found.constants.scopes.count; i++) {
+        fb_node n = s->found.constants.scopes.nodes[i];
         if (!is_constant(s, n)) continue;
         for (uint32_t e = fb_input_first(s->graph, n); e; e = fb_input_next(s->graph, e)) {
             fb_node input = fb_edge_input(s->graph, e);
             if (is_constant(s, input)) parents[root_of(parents, n.id)] = root_of(parents, input.id);
         }
-        uint32_t *other = &of_memory[fb_memory_of(s->constants.alias, n)];
+        uint32_t *other = &of_memory[fb_memory_of(s->found.constants.alias, n)];
         if (*other) parents[root_of(parents, n.id)] = root_of(parents, *other);
         *other = n.id;
     }
@@ -526,7 +270,7 @@ static void report(search *s, constant_plan *plan, uint32_t *parents) {
     uint32_t *next = calloc(limit, sizeof *next), *last = calloc(limit, sizeof *last);
     bool *has_buffer = calloc(limit, sizeof *has_buffer);
     s->m->failed |= !next || !last || !has_buffer;
-    const fb_scopes *scopes = &s->constants.scopes;
+    const fb_scopes *scopes = &s->found.constants.scopes;
     for (size_t i = 0; i < scopes->count && !s->m->failed; i++) {
         fb_node n = scopes->nodes[i];
         if (!is_constant(s, n)) continue;
@@ -539,8 +283,8 @@ static void report(search *s, constant_plan *plan, uint32_t *parents) {
     for (size_t i = 0; i < scopes->count && !s->m->failed; i++) {
         fb_node n = scopes->nodes[i];
         uint32_t root = root_of(parents, n.id);
-        if (s->constants.refused[n.id].code && fb_reads_constants_only(&s->constants, n))
-            fb_refuse_for(s->m, s->constants.refused[n.id], &n, 1);
+        if (s->found.constants.refused[n.id].code && fb_reads_constants_only(&s->found.constants, n))
+            fb_refuse_for(s->m, s->found.constants.refused[n.id], &n, 1);
         if (!is_constant(s, n) || !has_buffer[root]) continue;
         has_buffer[root] = false; /* it is listed by its first node */
         nodes.size = 0;
@@ -558,7 +302,7 @@ static void report(search *s, constant_plan *plan, uint32_t *parents) {
 static void plan_and_report(search *s) {
     constant_plan *plan = fb_arena_alloc(s->m->arena, sizeof *plan);
     uint32_t limit = fb_node_limit(s->graph) + 1, *parents = malloc(limit * sizeof *parents);
-    uint32_t *of_memory = calloc(fb_memory_limit(s->constants.alias), sizeof *of_memory);
+    uint32_t *of_memory = calloc(fb_memory_limit(s->found.constants.alias), sizeof *of_memory);
     s->m->failed |= !plan || !parents || !of_memory || !make_plan(s, plan);
     for (uint32_t i = 0; i < limit && !s->m->failed; i++) parents[i] = i;
     if (!s->m->failed) join(s, parents, of_memory);
@@ -594,30 +338,21 @@ static void match_constants(fb_matcher *m) {
 
 static void match_in(fb_matcher *m, bool is_onnx) {
     const json_t *maximum = json_object_get(m->params, "maximum_bytes");
-    search s = {.m = m, .graph = m->graph, .is_onnx = is_onnx};
+    search s = {.m = m, .graph = m->graph};
     const char *exactness = json_string_value(json_object_get(m->params, "exactness"));
-    s.may_round = exactness && strcmp(exactness, "rounds") == 0;
+    bool may_round = exactness && strcmp(exactness, "rounds") == 0;
     s.maximum_bytes = maximum ? json_integer_value(maximum) : (int64_t)4 << 20;
-    bool ok = fb_constants_begin(&s.constants, m->graph, fb_matcher_alias(m), m->work);
-    size_t limit = (size_t)fb_node_limit(m->graph) + 1;
-    s.values = calloc(limit, sizeof *s.values);
-    s.is_bounded = calloc(limit, sizeof *s.is_bounded);
-    s.bounds = calloc(limit, sizeof *s.bounds);
-    m->failed |= !ok || !s.values || !s.is_bounded || !s.bounds;
+    m->failed |= !fb_constant_values_begin(&s.found, m, is_onnx, may_round);
     if (!m->failed && look_forwards(&s)) {
-        fb_constants_find_seen(&s.constants, "its strides are asked for, and a buffer has others");
-        fb_constants_settle(&s.constants);
-        evaluate(&s);
+        fb_constants_find_seen(&s.found.constants, "its strides are asked for, and a buffer has others");
+        fb_constants_settle(&s.found.constants);
+        fb_find_constant_values(&s.found);
         find_buffers(&s);
         limit_total(&s);
     }
     if (!m->failed) plan_and_report(&s);
     if (is_onnx && !m->failed) match_constants(m);
-    drop_values(&s);
-    free(s.values);
-    free(s.is_bounded);
-    free(s.bounds);
-    fb_constants_end(&s.constants);
+    fb_constant_values_end(&s.found);
 }
 
 static void match_graph(fb_matcher *m) {

@@ -31,95 +31,11 @@
 #include "core/analysis/dialect.h"
 #include "core/analysis/memory_layout.h"
 #include "core/analysis/onnx.h"
+#include "core/analysis/tensor_needs.h"
 #include "core/pass/build.h"
 #include "core/pass/call_recipe.h"
 #include "core/pass/layer.h"
 #include "core/pass/pass.h"
-
-/* Counts what needs a tensor, to find the memory that a constant would free. */
-
-typedef struct tensor_needs {
-    const fb_graph *graph;
-    uint32_t *needs;    /* by tensor: who owns it or reads it */
-    fb_tensor *counted; /* by tensor: the last node that counted it, as an id */
-    fb_node node;       /* the one at hand, and the elements that it makes free */
-    int64_t freed;
-} tensor_needs;
-
-/* Nothing is made of the weights of a module that very many read. */
-static bool is_crowded(fb_matcher *m, fb_node read) {
-    fb_obstacle obstacle = fb_read_obstacle(m, read);
-    return obstacle.code && strcmp(obstacle.code, "crowded-module") == 0;
-}
-
-static void count_owners(const fb_matcher *m, uint32_t *needs, fb_module module) {
-    const fb_module_row *row = fb_module_at(m->graph, module);
-    const fb_value maps[] = {row->parameters, row->buffers};
-    bool is_kept = fb_module_op(m->graph, module) != FB_OP_UNKNOWN || fb_call_count(m->usage, module) ||
-                   fb_module_is_inside_call(m->usage, module);
-    for (size_t i = 0; i < 2; i++) {
-        const fb_value_row *map = fb_value_at(m->graph, maps[i]);
-        for (uint32_t k = 1; k < map->count; k += 2) {
-            const fb_value_row *value = fb_value_at(m->graph, map->items[k]);
-            if (value->kind == FB_TENSOR) needs[value->tensor.id] += is_kept ? 2 : 1;
-        }
-    }
-}
-
-/* What a call gives a program is read by the call, and by all but one of its readers there. */
-static void count_reads(fb_matcher *m, uint32_t *needs, const fb_node *outer, fb_program program) {
-    for (fb_node n = fb_first_node(m->graph, program); n.id; n = fb_next_node(m->graph, n)) {
-        const fb_node_row *row = fb_node_at(m->graph, n), *read = fb_node_at(m->graph, fb_captured_origin(outer, n));
-        bool is_itself = row == read, is_read = read->opcode == FB_GET_ATTR && read->module.id && read->attribute.id;
-        if (!is_read || (is_itself && is_crowded(m, n))) continue;
-        fb_tensor tensor = fb_module_tensor(m->graph, read->module, fb_text(m->graph, read->attribute));
-        needs[tensor.id] += is_itself ? row->user_count : row->user_count ? row->user_count - 1 : 0;
-    }
-}
-
-/* False when memory is out; freed in any case. */
-static bool find_tensor_needs(fb_matcher *m, const fb_node *outer, tensor_needs *out) {
-    const fb_graph *g = m->graph;
-    size_t limit = (size_t)fb_tensor_limit(g) + 1;
-    *out =
-        (tensor_needs){.graph = g, .needs = calloc(limit, sizeof *out->needs), .counted = calloc(limit, sizeof *out->counted)};
-    if (!out->needs || !out->counted) return false;
-    for (fb_module module = fb_first_module(g); module.id; module = fb_module_at(g, module)->next)
-        count_owners(m, out->needs, module);
-    for (uint32_t p = FB_MAIN_PROGRAM.id; p < fb_program_limit(g); p++) count_reads(m, out->needs, outer, (fb_program){p});
-    return true;
-}
-
-static void tensor_needs_free(tensor_needs *needs) {
-    free(needs->needs);
-    free(needs->counted);
-}
-
-/* INT64_MAX when a size is not known, or they cannot be counted. */
-static int64_t element_count(const fb_graph *g, fb_value shape) {
-    int64_t count = 1;
-    for (int i = 0; i < fb_shape_rank(g, shape); i++) {
-        int64_t size = fb_shape_size(g, shape, i);
-        if (size < 0 || __builtin_mul_overflow(count, size, &count)) return INT64_MAX;
-    }
-    return count;
-}
-
-/* A tensor that one attribute owns and one node reads is gone when that node is. */
-static void count_freed(void *context, fb_tensor tensor) {
-    tensor_needs *needs = context;
-    if (needs->needs[tensor.id] != 2 || needs->counted[tensor.id].id == needs->node.id) return;
-    needs->counted[tensor.id].id = needs->node.id;
-    needs->freed += element_count(needs->graph, fb_tensor_at(needs->graph, tensor)->shape);
-}
-
-/* Elements of the tensors in `recipe` (of the graph `trial`) that only the node needs. */
-static int64_t elements_freed(tensor_needs *needs, const fb_graph *trial, fb_node node, fb_value recipe) {
-    needs->node = node;
-    needs->freed = 0;
-    fb_value_visit_tensors(trial, recipe, count_freed, needs);
-    return needs->freed;
-}
 
 /* The search for constants: forwards, what depends on weights only; backwards, where that ends. */
 
@@ -142,7 +58,7 @@ typedef struct search {
     fb_constants constants; /* its sources are weights */
     mark *marks;            /* by node */
     bool *is_shared;        /* by memory: when it is written, more sees that than the one chain of values up to the writing */
-    tensor_needs needs;
+    fb_tensor_needs needs;
     fb_call_recipes recipes; /* of a copy of the graph, in which recipes can be tried */
     int64_t maximum_growth;
 } search;
@@ -161,6 +77,12 @@ static void find_shared(search *s) {
         if (!is_call || (is_before && row->user_count != 1) || fb_mutated_between(s->alias, n, 0, written - 1))
             s->is_shared[fb_memory_of(s->alias, n)] = true;
     }
+}
+
+/* Nothing is made of the weights of a module that very many read. */
+static bool is_crowded(void *matcher, fb_node read) {
+    fb_obstacle obstacle = fb_read_obstacle(matcher, read);
+    return obstacle.code && strcmp(obstacle.code, "crowded-module") == 0;
 }
 
 static const fb_obstacle written = {"tensor-mutated", "what it gives is written in place, or shares memory with what is"};
@@ -271,12 +193,6 @@ static void look_forwards(search *s) {
 
 /* ---- backwards ----------------------------------------------------------------------------------------------------------- */
 
-static bool grows_too_much(search *s, fb_node node, fb_value recipe) {
-    const fb_graph *trial = fb_rewrite_graph(s->recipes.rewrite);
-    fb_value shape = fb_node_at(trial, node)->shape;
-    return element_count(trial, shape) - elements_freed(&s->needs, trial, node, recipe) > s->maximum_growth;
-}
-
 /* Where it owns all: elsewhere the readers of a module are few. */
 static size_t owned_by_root(const fb_graph *g) {
     if (!fb_dialect_facts_of(g)->has_one_owner) return 0;
@@ -298,7 +214,7 @@ static void look_backwards(search *s) {
         if (!is_read || is_itself) *lattice = FB_VARIES;
         else if (is_written_later(s, n)) refuse(s, n, written);
         else if (s->marks[n.id].is_turned && fb_layout_is_read(s->graph, n)) refuse(s, n, needs_order);
-        else if (grows_too_much(s, n, recipe))
+        else if (fb_growth_of(&s->needs, fb_rewrite_graph(s->recipes.rewrite), n, recipe) > s->maximum_growth)
             refuse(s, n, (fb_obstacle){"too-large", "as a weight it would take more memory than allowed"});
         else if ((copied += owned) > COPIES_MAX) refuse(s, n, crowded);
         else s->marks[n.id].is_folded = true;
@@ -396,12 +312,13 @@ static void match_graph(fb_matcher *m) {
     const fb_node *outer = s.recipes.outer = s.constants.scopes.outer;
     s.marks = calloc((size_t)fb_node_limit(m->graph) + 1, sizeof *s.marks);
     s.is_shared = ok ? calloc(fb_memory_limit(s.alias), sizeof *s.is_shared) : NULL;
-    ok = ok && keep_outer(m, outer) && s.marks && s.is_shared && find_tensor_needs(m, outer, &s.needs) && run(&s, m->signature);
+    ok = ok && keep_outer(m, outer) && s.marks && s.is_shared &&
+         fb_tensor_needs_begin(&s.needs, m->graph, m->usage, outer, m, is_crowded) && run(&s, m->signature);
     m->failed |= !ok;
     if (ok) report(&s);
     free(s.marks);
     free(s.is_shared);
-    tensor_needs_free(&s.needs);
+    fb_tensor_needs_end(&s.needs);
     fb_constants_end(&s.constants);
 }
 

@@ -135,6 +135,10 @@ fb_value fb_recipe_mul(fb_graph *graph, fb_value a, fb_value b) {
     return make_binary(graph, FB_RECIPE_MUL, a, b);
 }
 
+fb_value fb_recipe_rounded(fb_graph *graph, fb_tensor tensor) {
+    return fb_recipe_mul(graph, fb_recipe_tensor(graph, tensor), fb_recipe_full(graph, NULL, 0, fb_make_int(graph, 1)));
+}
+
 fb_value fb_recipe_div(fb_graph *graph, fb_value a, fb_value b) {
     return make_binary(graph, FB_RECIPE_DIV, a, b);
 }

@@ -69,6 +69,8 @@ int64_t fb_recipe_int(const fb_graph *graph, fb_value expression, const char *me
 
 /* All return none when memory is out or an argument is none. They do not check types: fb_recipe_type does. */
 fb_value fb_recipe_tensor(fb_graph *graph, fb_tensor tensor);
+/* Times one: computed in float64, and so rounded to the dtype of the new tensor. */
+fb_value fb_recipe_rounded(fb_graph *graph, fb_tensor tensor);
 fb_value fb_recipe_concat(fb_graph *graph, int64_t axis, const fb_value *parts, size_t count);
 fb_value fb_recipe_slice(fb_graph *graph, fb_value from, int64_t axis, int64_t start, int64_t stop);
 fb_value fb_recipe_reshape(fb_graph *graph, fb_value from, const int64_t *sizes, size_t rank);
