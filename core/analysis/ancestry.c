@@ -71,7 +71,7 @@ static size_t list_reads(search *s, const fb_graph *graph, fb_node node, fb_buff
     return out->failed ? 0 : out->size / sizeof(fb_node);
 }
 
-/* What a node reads that was there before, in the places where it reads new nodes now. */
+/* Pairs each new node that a node reads with the old one that it read in the same place. */
 static void pair_reads(search *s, fb_node before, fb_node after) {
     size_t count = list_reads(s, s->before, before, &s->before_reads);
     if (list_reads(s, s->after, after, &s->after_reads) != count) return;
@@ -98,7 +98,7 @@ static void add_removed(search *s, fb_node node) {
     }
 }
 
-/* What only new nodes read is made of what they are, which is known already. */
+/* Gives a node that only new nodes read their ancestors, which are known already. */
 static void look_behind(search *s, fb_node node) {
     bool is_inner = !s->out->of[node.id].count;
     add_removed(s, node);

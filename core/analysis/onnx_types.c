@@ -16,7 +16,7 @@
 
 enum { MAX_DEPTH = 32, VISITS = 8 }; /* programs in one another; looks at a node, on average */
 
-/* What is known of a node: one result, or the results of a call that has several. */
+/* The types of a node: of one result, or of the results of a call that has several. */
 typedef struct look {
     const type *results;
     uint32_t count;
@@ -217,7 +217,7 @@ element *fb_onnx_elements(fb_onnx_call *c, uint32_t index, uint32_t *count) {
     return made;
 }
 
-/* What holds of both. */
+/* The type that includes both. */
 type fb_onnx_join(fb_onnx_types *t, const type *a, const type *b) {
     type made = {.dtype = a->dtype == b->dtype ? a->dtype : FB_DTYPE_UNKNOWN, .rank = -1};
     if (a->rank != b->rank || a->rank < 0) return made;

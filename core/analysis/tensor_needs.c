@@ -19,7 +19,7 @@ static void count_owners(fb_tensor_needs *n, const fb_usage *usage, fb_module mo
     }
 }
 
-/* What a call gives a program is read by the call, and by all but one of its readers there. */
+/* A tensor that a call gives a program is read by the call, and by all but one of its readers there. */
 static void count_reads(fb_tensor_needs *n, const fb_node *outer, fb_program program, void *context,
                         bool (*is_left_out)(void *context, fb_node read)) {
     const fb_graph *g = n->graph;

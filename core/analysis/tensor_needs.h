@@ -1,4 +1,4 @@
-/* Who needs a tensor: the attributes that own it, and the nodes that read them. A tensor that one owns and one reads is freed
+/* The owners and readers of each tensor: attributes, and nodes that read them. A tensor that one owns and one reads is freed
  * with its reader. */
 #ifndef FB_ANALYSIS_TENSOR_NEEDS_H
 #define FB_ANALYSIS_TENSOR_NEEDS_H

@@ -12,7 +12,7 @@
 
 /* ---- one new node -------------------------------------------------------------------------------------------------------- */
 
-/* What the archive says of a node of the program that it has; NULL: nothing. */
+/* The archive's metadata of a node of its program; NULL: none. */
 static const json_t *metadata_of(const pt_scope *s, fb_node node) {
     const json_t *index = json_object_get(s->rows, fb_node_name(s->r->graph_before, node));
     if (!index) return NULL;
@@ -39,7 +39,7 @@ static json_int_t number_graph(const pt_scope *s) {
     return (json_int_t)(*s->p->path ? (number ^ fb_hash_text(s->p->path, 0)) & INT64_MAX : number);
 }
 
-/* What the ancestor itself was made of. */
+/* The sources of the ancestor itself. */
 static json_t *sources_of(const pt_scope *s, fb_node ancestor) {
     const char *text = pt_text_of(metadata_of(s, ancestor), SOURCES);
     json_error_t failure;
@@ -112,7 +112,7 @@ static size_t common_stack(const char *a, const char *b) {
     return common;
 }
 
-/* Those that all ancestors were in. */
+/* The modules that all ancestors were in. */
 static size_t stack_of_ancestors(const pt_scope *s, const fb_ancestors *ancestors, const char **stack) {
     size_t length = 0;
     *stack = NULL;

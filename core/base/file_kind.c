@@ -69,7 +69,7 @@ static bool begins_with(const unsigned char *bytes, uint64_t size, const char *e
     return slash && (size_t)(name + length - slash - 1) >= known && !memcmp(slash + 1, entry, known);
 }
 
-/* What PyTorch writes begins with the pickle, with a tensor's bytes, or (torch.export) with weights, models or the format; the
+/* A file of PyTorch begins with the pickle, with a tensor's bytes, or (torch.export) with weights, models or the format; the
  * pickle of TorchScript names classes of __torch__. */
 static const kind *find_in_zip(const unsigned char *bytes, uint64_t size) {
     static const char *const of_export[] = {"data/weights/", "data/constants/", "models/", "archive_format", "archive_version"};

@@ -92,7 +92,7 @@ static fb_status judge_matches(search *s, size_t count, fb_outcome *out) {
     return judge(s, &(fb_run_part){.passes = s->guilty + 1, .only = s->only}, out);
 }
 
-/* Those of the pass that have a name, in order and each once. */
+/* Lists the named matches of the pass, in order and each once. */
 static fb_status list_named(search *s, size_t position, fb_match_names *out) {
     fb_match_names all;
     fb_status status = s->oracle->list(s->oracle->context, position, &all, s->error);

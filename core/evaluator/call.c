@@ -20,8 +20,7 @@ void fb_find_kernels(const fb_kernel_row *by_op[FB_OP_COUNT]) {
         for (const fb_kernel_row *row = *table; row->function; row++) by_op[row->op] = row;
 }
 
-/* NULL = none. */
-static const fb_kernel_row *kernel_of(const fb_evaluator *evaluator, fb_op op) {
+const fb_kernel_row *fb_kernel_of(const fb_evaluator *evaluator, fb_op op) {
     unsigned row = op & (unsigned)~FB_OP_IN_PLACE;
     return row < FB_OP_COUNT ? evaluator->kernels[row] : NULL;
 }
@@ -38,7 +37,7 @@ static void round_result(const fb_object *result) {
 fb_status fb_evaluate_part(fb_kernel_call *call, fb_op op, const char *spelling, const fb_part_argument *arguments,
                            fb_object *result) {
     fb_evaluator *evaluator = call->evaluator;
-    const fb_kernel_row *row = kernel_of(evaluator, op);
+    const fb_kernel_row *row = fb_kernel_of(evaluator, op);
     size_t outer = evaluator->argument_count;
     fb_kernel_call part = *call;
     *result = (fb_object){.kind = FB_OBJECT_NONE};
@@ -111,7 +110,7 @@ fb_status fb_evaluate_call(fb_evaluator *evaluator, fb_node node, fb_object *out
     fb_value recipes = {0};
     fb_op op = fb_node_op(graph, node);
     if (!op) op = fb_parametrized_op(graph, node, &recipes);
-    const fb_kernel_row *row = kernel_of(evaluator, op);
+    const fb_kernel_row *row = fb_kernel_of(evaluator, op);
     bool is_by_name = row && !row->is_by_position;
     fb_kernel_call call = {.evaluator = evaluator,
                            .graph = graph,

@@ -35,10 +35,9 @@ static bool may_be_parts(const fb_evaluator *evaluator, fb_node node, fb_tensor 
     if (is_looked_at || !fb_weight_has_parts(evaluator, tensor, evaluator->uses[node.id])) return false;
     for (uint32_t e = fb_user_first(graph, node); e; e = fb_user_next(graph, e)) {
         fb_node user = fb_edge_user(graph, e);
-        fb_op op = fb_node_op(graph, user);
         if (!is_wanted(evaluator, evaluator->program, user)) continue;
-        bool takes_parts = op == FB_OP_LINEAR || op == FB_OP_EMBEDDING;
-        if (!takes_parts || !is_argument(graph, user, "weight", node)) return false;
+        const fb_kernel_row *kernel = fb_kernel_of(evaluator, fb_node_op(graph, user));
+        if (!kernel || !kernel->takes_parts || !is_argument(graph, user, "weight", node)) return false;
         if (is_argument(graph, user, "input", node) || is_argument(graph, user, "bias", node)) return false;
     }
     return true;

@@ -90,6 +90,7 @@ fb_op fb_parametrized_op(const fb_graph *graph, fb_node node, fb_value *recipes)
 bool fb_find_parametrized(fb_kernel_call *call, const char *name, fb_object *out);
 /* The kernels of all operators; those without one are left as they are. */
 void fb_find_kernels(const fb_kernel_row *by_op[FB_OP_COUNT]);
+const fb_kernel_row *fb_kernel_of(const fb_evaluator *evaluator, fb_op op); /* NULL = none */
 /* The call's operator as a part of the call's node: with these arguments, up to one without a name, and a spelling of it. */
 fb_status fb_evaluate_part(fb_kernel_call *call, fb_op op, const char *spelling, const fb_part_argument *arguments,
                            fb_object *result);

@@ -76,6 +76,7 @@ typedef struct fb_kernel_row {
     fb_op op;
     fb_kernel *function;
     bool takes_complex;
+    bool takes_parts; /* it reads its weight in parts where that is large */
     /* Its arguments have no names, and it knows what to do with batches: it runs a program, or is of vmap. A call with keyword
      * arguments is refused. */
     bool is_by_position;
@@ -86,6 +87,8 @@ typedef struct fb_kernel_row {
     { .op = FB_OP_##id, .function = kernel_##name, .takes_complex = true }
 #define FB_KERNEL_BY_POSITION(id, name)                                                                                        \
     { .op = FB_OP_##id, .function = kernel_##name, .takes_complex = true, .is_by_position = true }
+#define FB_KERNEL_OF_PARTS(id, name, is_complex)                                                                               \
+    { .op = FB_OP_##id, .function = kernel_##name, .takes_complex = is_complex, .takes_parts = true }
 #define FB_KERNELS_END                                                                                                         \
     { .function = NULL }
 

@@ -273,7 +273,7 @@ static fb_status kernel_attention(fb_kernel_call *call, fb_object *result) {
 }
 
 const fb_kernel_row fb_kernels_attention[] = {
-    FB_KERNEL(EMBEDDING, embedding),
+    FB_KERNEL_OF_PARTS(EMBEDDING, embedding, false),
     FB_KERNEL(ONE_HOT, one_hot),
     FB_KERNEL(ATTENTION, attention),
     FB_KERNELS_END,

@@ -402,6 +402,6 @@ static fb_status kernel_outer(fb_kernel_call *call, fb_object *result) {
 const fb_kernel_row fb_kernels_matmul[] = {
     FB_KERNEL_COMPLEX(MATMUL, matmul),   FB_KERNEL_COMPLEX(MM, matmul),  FB_KERNEL_COMPLEX(BMM, matmul),
     FB_KERNEL_COMPLEX(MV, matmul),       FB_KERNEL_COMPLEX(DOT, matmul), FB_KERNEL(ADDMM, addmm),
-    FB_KERNEL(BADDBMM, addmm),           FB_KERNEL(ADDMV, addmm),        FB_KERNEL_COMPLEX(LINEAR, linear),
+    FB_KERNEL(BADDBMM, addmm),           FB_KERNEL(ADDMV, addmm),        FB_KERNEL_OF_PARTS(LINEAR, linear, true),
     FB_KERNEL(INT8PACK_MM, int8pack_mm), FB_KERNEL(OUTER, outer),        FB_KERNELS_END,
 };

@@ -48,37 +48,20 @@ static fb_array *clamp(fb_kernel_call *call, fb_array *x, double least, double m
     return made;
 }
 
-typedef enum shape_of_curve { AS_IT_IS, CLAMPED, BY_A_PART } shape_of_curve;
-
-/* oneDNN's words, as ATen passes them on (fusion_unary_attr_map in aten/src/ATen/native/mkldnn/Utils.cpp). */
-static const struct {
-    const char *word;
-    shape_of_curve shape;
-    fb_op op;
-    const char *spelling;
-    bool has_algorithm;
-} activations[] = {
-    {"none", AS_IT_IS, FB_OP_UNKNOWN, NULL, false},  {"", AS_IT_IS, FB_OP_UNKNOWN, NULL, false},
-    {"relu", CLAMPED, FB_OP_UNKNOWN, NULL, false},   {"hardtanh", CLAMPED, FB_OP_UNKNOWN, NULL, false},
-    {"swish", BY_A_PART, FB_OP_SILU, "silu", false}, {"hardswish", BY_A_PART, FB_OP_HARD_SWISH, "hardswish", false},
-    {"gelu", BY_A_PART, FB_OP_GELU, "gelu", true},
-};
-
 /* Gives up `x`, which is NULL after a failure. */
 static fb_array *activate(fb_kernel_call *call, fb_array *x, const char *attr, const char *scalars, const char *algorithm) {
     const char *word, *formula = "";
     double ends[2] = {0, INFINITY};
-    size_t i = 0, count = sizeof activations / sizeof *activations;
     if (!x || !fb_argument_text(call, attr, &word) || !fb_argument_text(call, algorithm, &formula)) goto fail;
-    while (i < count && strcmp(activations[i].word, word) != 0) i++;
-    if (i == count) fb_kernel_unsupported(call, "it computes %s", word);
-    bool is_hardtanh = strcmp(word, "hardtanh") == 0;
+    bool is_hardtanh = strcmp(word, "hardtanh") == 0, is_clamped = is_hardtanh || strcmp(word, "relu") == 0;
+    bool is_none = !*word || strcmp(word, "none") == 0;
+    fb_op op = fb_op_of_onednn(word);
+    if (!op && !is_none) fb_kernel_unsupported(call, "it computes %s", word);
     if (!read_scalars(call, scalars, ends, is_hardtanh ? 2 : 0) || call->status) goto fail;
-    if (activations[i].shape == AS_IT_IS) return x;
-    const fb_part_argument arguments[] = {
-        {"input", ARRAY(x)}, {activations[i].has_algorithm ? "approximate" : NULL, TEXT(formula)}, LAST_PART};
-    fb_array *made = activations[i].shape == CLAMPED ? clamp(call, x, ends[0], ends[1])
-                                                     : part(call, activations[i].op, activations[i].spelling, arguments);
+    if (is_none) return x;
+    bool has_formula = strcmp(word, "gelu") == 0;
+    const fb_part_argument arguments[] = {{"input", ARRAY(x)}, {has_formula ? "approximate" : NULL, TEXT(formula)}, LAST_PART};
+    fb_array *made = is_clamped ? clamp(call, x, ends[0], ends[1]) : part(call, op, fb_op_facts_of(op)->names, arguments);
     fb_array_drop(x);
     return made;
 fail:

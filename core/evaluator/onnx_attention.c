@@ -151,7 +151,7 @@ static fb_array *op_attention(onnx_op *op) {
     return made;
 }
 
-/* What a program of the call makes of scores or probabilities, where it has one. */
+/* Runs a program of the call on scores or probabilities, where it has one. */
 static fb_array *modified(onnx_op *op, const char *name, fb_array *x) {
     fb_array *made = NULL;
     fb_object given;

@@ -137,7 +137,7 @@ static bool turn(onnx_op *op, looping *l, bool *goes_on) {
     return onnx_ok(op);
 }
 
-/* What the graph of an attribute says of an output; its metadata have it. NULL: nothing. */
+/* The metadata of a graph of an attribute about one of its outputs; NULL: none. */
 static json_t *declared(onnx_op *op, const char *name, size_t index) {
     const fb_graph *graph = op->call->graph;
     fb_value value = onnx_attribute(op, name);
@@ -153,7 +153,7 @@ static json_t *declared(onnx_op *op, const char *name, size_t index) {
     return found;
 }
 
-/* What no turn gathers: nothing, of the shape that the body says. */
+/* The result of a scan without turns: empty, of the shape that the body says. */
 static fb_array *nothing_of(onnx_op *op, size_t index) {
     json_t *said = place_of(op, "body") < 0 ? NULL : declared(op, "body", index), *size;
     const json_t *shape = json_object_get(said, "shape");
@@ -247,7 +247,7 @@ static bool open_scan(onnx_op *op, scan *s) {
     return onnx_ok(op);
 }
 
-/* What one turn reads of an input: without the axis. */
+/* The part of an input that one turn reads: without the axis. */
 static fb_array *slice_of(onnx_op *op, const scan *s, size_t i, int64_t turn) {
     const fb_array *x = s->inputs[i];
     int axis = (int)s->axes[i];

@@ -199,7 +199,7 @@ static const char *create_global(code_writer *writer, const char *qualified_name
     return name;
 }
 
-/* What follows "onnx" in an operator's target, "onnx.Softmax.v13"; NULL for another target. */
+/* The part after "onnx" of an operator's target, "onnx.Softmax.v13"; NULL for another target. */
 static const char *onnx_operator(const char *target) {
     return strncmp(target, "onnx.", 5) == 0 && fb_python_is_dotted(target, strlen(target)) ? target + 4 : NULL;
 }

@@ -1,4 +1,4 @@
-/* What a model must be, beyond messages that can be read: its versions, values that are given before they are used, tensors
+/* Rules of a model beyond messages that can be read: its versions, values that are given before they are used, tensors
  * with as many bytes as their shapes, files beside it. */
 #ifndef FB_ONNX_CHECK_H
 #define FB_ONNX_CHECK_H

@@ -831,7 +831,7 @@ static bool name_bindings(reader *r, const onnx_entry *items, size_t count) {
     return ok;
 }
 
-/* What the nodes of training read of the graph. */
+/* Lists the values of the graph that nodes of training read. */
 static bool name_inputs(reader *r, const onnx_graph *graph) {
     bool ok = true;
     for (size_t i = 0; graph && i < graph->node.count && ok; i++)

@@ -184,7 +184,8 @@ static bool same_value(pairing *p, fb_value a, fb_value b) {
     return is_same;
 }
 
-/* What a nested program captures: that of a value which is captured twice, as it took the place of another one, is read as one.
+/* The captures of a nested program: that of a value which is captured twice, as it took the place of another one, is read as
+ * one.
  */
 static bool same_captures(pairing *p, fb_program is, fb_program again, const fb_value_row *a, const fb_value_row *b) {
     fb_map places = {0};

@@ -73,7 +73,7 @@ static uint64_t hash_of(onnx_bytes name) {
     return fb_hash(name.text, name.size, 0);
 }
 
-/* What follows a member, or NULL: quotes within a text have a backslash. */
+/* The text after a member, or NULL: quotes within a text have a backslash. */
 static const char *find_member(const char *text, const char *member) {
     const char *found = strstr(text, member);
     return found ? found + strlen(member) : NULL;
@@ -811,7 +811,7 @@ static bool put_operator(onnx_writer *w, const scope *s, const char *target, onn
     return !w->status;
 }
 
-/* What made a new node, and of what: nodes have metadata from IR 10 on. */
+/* The pass that made a new node, and its sources: nodes have metadata from IR 10 on. */
 static bool put_provenance(onnx_writer *w, const scope *s, fb_node node, onnx_node *made) {
     const json_t *maker = json_object_get(w->makers, fb_node_name(w->graph, node));
     const char *pass = json_is_string(maker) ? json_string_value(maker) : "foldback", *space = strchr(pass, ' ');
@@ -1094,7 +1094,7 @@ static bool put_value_info(onnx_writer *w, const scope *s, onnx_graph *made) {
     return true;
 }
 
-/* What others say of a value by its name must not be of another one. */
+/* Refuses a name that the model mentions elsewhere, where its value is gone. */
 static bool check_named(onnx_writer *w, const scope *s, onnx_bytes name, const char *where) {
     char shown[96];
     fb_map_slot slot = {.key = hash_of(name)};

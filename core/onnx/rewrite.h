@@ -7,7 +7,7 @@
 #include "core/onnx/onnx.h"
 #include "core/operators/spelling.h"
 
-/* What meta.onnx says of a node. */
+/* A node's meta.onnx. */
 typedef struct onnx_note {
     bool is_there;
     int64_t node;     /* index of its message in its graph; -1: none */

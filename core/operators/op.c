@@ -39,6 +39,7 @@ enum {
     PARTS = FB_FACT_PARTS,
     RESHAPES_IN_PLACE = FB_FACT_RESHAPES_IN_PLACE,
     ASSERTS = FB_FACT_ASSERTS,
+    MINDS_ZERO = FB_FACT_MINDS_ZERO,
 };
 #define NATIVE(text) .native = text
 #define METHOD(text) .method = text
@@ -59,6 +60,7 @@ enum {
 #define COMPUTES(name) .arithmetic = FB_ARITHMETIC_##name
 #define IDENTITY(name) .identity = FB_IDENTITY_RULE_##name
 #define TYPE_OF(text) .type_of = text
+#define ONEDNN(text) .onednn = text
 #define FB_OP_ROW(name, names_text, ...) [FB_OP_##name] = {#name, names_text, FB_OP_ROW_REST(__VA_ARGS__)},
 #define FB_OP_ROW_REST(...) .parameters = __VA_ARGS__
 
@@ -139,6 +141,12 @@ fb_op fb_op_of_function(const char *target, size_t length) {
     while (home < count && !skip_prefix(&name, &rest, homes[home])) home++;
     if (home == count) return FB_OP_UNKNOWN;
     return find_spelling(name, rest, NULL, 0); /* a further dot is in no base name */
+}
+
+fb_op fb_op_of_onednn(const char *word) {
+    for (fb_op op = 1; op < FB_OP_COUNT; op++)
+        if (fb_op_table[op].onednn && strcmp(fb_op_table[op].onednn, word) == 0) return op;
+    return FB_OP_UNKNOWN;
 }
 
 fb_op fb_op_of_method(const char *name, size_t length) {

@@ -56,6 +56,7 @@ enum {
     FB_FACT_PARTS = 1 << 27,             /* gives a tuple of the first input's parts along one dimension */
     FB_FACT_RESHAPES_IN_PLACE = 1 << 28, /* written in place, it gives its first input another shape: squeeze_ */
     FB_FACT_ASSERTS = 1 << 29,           /* gives nothing, and fails where what it is given is wrong */
+    FB_FACT_MINDS_ZERO = 1 << 30,        /* a positive number that becomes 0 may make it, or what divides by it, nan */
 };
 
 typedef enum fb_shape_rule {
@@ -193,6 +194,7 @@ typedef struct fb_op_facts {
     uint8_t spatial;        /* dimensions that a window slides along, in every call; or 0 */
     uint8_t arithmetic;     /* fb_arithmetic */
     uint8_t identity;       /* fb_identity_rule */
+    const char *onednn;     /* oneDNN's word of an activation, see ops.def, or NULL */
     const char *type_of;    /* the tensor among the parameters of which only shape, dtype and device are read, or NULL */
 } fb_op_facts;
 
@@ -213,9 +215,11 @@ static inline bool fb_is_layout_of_view(fb_memory_layout layout) {
 fb_op fb_op_of_function(const char *target, size_t length);
 fb_op fb_op_of_method(const char *name, size_t length);
 fb_op fb_op_of_module(const char *type, size_t length);
+/* The first activation that oneDNN calls so ("swish"), or FB_OP_UNKNOWN. */
+fb_op fb_op_of_onednn(const char *word);
 /* Is `word` one of the words of `list`, which are separated by single spaces? NULL is an empty list. */
 bool fb_has_word(const char *list, const char *word, size_t length);
-/* What it computes of Python's numbers; FB_NO_ARITHMETIC where it doesn't take them. */
+/* Its arithmetic on Python's numbers; FB_NO_ARITHMETIC where it doesn't take them. */
 fb_arithmetic fb_op_arithmetic_of_numbers(fb_op op);
 /* Is each element of its result made of one element of each tensor that it reads? Casts and copies are such as well. */
 bool fb_op_maps_elements(fb_op op);

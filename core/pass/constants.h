@@ -6,7 +6,7 @@
 #include "core/base/map.h"
 #include "core/pass/pass.h"
 
-/* What edit gets of them. */
+/* The input of edit. */
 typedef struct fb_constant_plan {
     const fb_constant *constants;
     size_t count;

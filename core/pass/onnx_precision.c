@@ -94,9 +94,7 @@ static bool has_large_attribute(const fb_graph *g, fb_node n, double largest) {
 
 /* The root of a variance and an epsilon, and what it divides: 0 there gives nan. */
 static bool minds_zero(const fb_graph *g, fb_node n, const bool *is_small) {
-    static const fb_op ops[] = {FB_OP_SQRT, FB_OP_RECIPROCAL, FB_OP_DIV, FB_OP_POW, FB_OP_LOG};
-    bool is_one = false, reads = false;
-    for (size_t i = 0; i < sizeof ops / sizeof *ops; i++) is_one |= fb_op_is(g, n, ops[i]);
+    bool is_one = fb_op_facts_of(fb_node_op(g, n))->flags & FB_FACT_MINDS_ZERO, reads = false;
     for (uint32_t e = is_one ? fb_input_first(g, n) : 0; e; e = fb_input_next(g, e)) reads |= is_small[fb_edge_input(g, e).id];
     return reads;
 }

@@ -84,7 +84,7 @@ typedef struct search {
     reading *weights; /* by tensor; NULL: weights stay as they are */
 } search;
 
-/* What edit is told besides the nodes of a match: the convolutions that read the image that is laid out, then others of their
+/* The input of edit besides the nodes of a match: the convolutions that read the image that is laid out, then others of their
  * group. */
 typedef struct layout_plan {
     const bool *is_laid_out; /* by tensor: a weight that gets the format */

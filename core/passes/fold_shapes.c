@@ -374,7 +374,7 @@ static bool is_read_by_others(const onnx_search *s, fb_node n, bool *is_output) 
     return is_read;
 }
 
-/* What it is computed from, each after what it reads itself: it may go with the value. */
+/* Appends the nodes that it is computed from, inputs first: they may go with the value. */
 static void gather_chain(onnx_search *s, fb_node n, uint32_t match, int depth) {
     if (s->is_in[n.id] == match || s->chain.size > CHAIN * sizeof n || depth > CHAIN) return;
     s->is_in[n.id] = match;

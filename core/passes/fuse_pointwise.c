@@ -71,26 +71,19 @@ typedef struct activation {
 
 static bool activation_at(const fb_graph *g, fb_node n, activation *out) {
     fb_shape_call call = {.graph = g, .node = n, .op = op_of(g, n), .is_module = fb_node_at(g, n)->opcode == FB_CALL_MODULE};
-    *out = (activation){.algorithm = ""};
-    switch (call.op) {
-    case FB_OP_RELU: out->word = "relu"; return true;
-    case FB_OP_SILU: out->word = "swish"; return true;
-    case FB_OP_HARD_SWISH: out->word = "hardswish"; return true;
-    case FB_OP_RELU6: *out = (activation){"hardtanh", "", {0, 6}, 2}; return true;
-    case FB_OP_HARD_TANH: {
+    *out = (activation){.word = fb_op_facts_of(call.op)->onednn, .algorithm = ""};
+    if (!out->word) return false;
+    if (strcmp(out->word, "hardtanh") == 0) {
         fb_value least = fb_option(&call, "min_val"), most = fb_option(&call, "max_val");
-        *out = (activation){"hardtanh", "", {-1, 1}, 2};
+        bool is_relu6 = call.op == FB_OP_RELU6;
+        *out = (activation){out->word, "", {is_relu6 ? 0 : -1, is_relu6 ? 6 : 1}, 2};
         return (!least.id || fb_value_is_number(g, least, &out->scalars[0])) &&
                (!most.id || fb_value_is_number(g, most, &out->scalars[1])) && out->scalars[0] <= out->scalars[1];
     }
-    case FB_OP_GELU: {
-        fb_value formula = fb_option(&call, "approximate");
-        const char *word = formula.id ? fb_value_text(g, formula) : "none";
-        *out = (activation){.word = "gelu", .algorithm = word};
-        return word && (strcmp(word, "none") == 0 || strcmp(word, "tanh") == 0);
-    }
-    default: return false;
-    }
+    if (strcmp(out->word, "gelu") != 0) return true;
+    fb_value formula = fb_option(&call, "approximate");
+    out->algorithm = formula.id ? fb_value_text(g, formula) : "none";
+    return out->algorithm && (strcmp(out->algorithm, "none") == 0 || strcmp(out->algorithm, "tanh") == 0);
 }
 
 /* ---- what follows a layer ------------------------------------------------------------------------------------------------ */

@@ -115,7 +115,7 @@ static bool read_branch(const fb_graph *g, fb_node input, branch *b) {
     return norm_at(g, b->node, input, &b->norm);
 }
 
-/* What a convolution reads, or a BatchNorm behind one; or none. */
+/* The input of a convolution, or of the one before a BatchNorm; or none. */
 static fb_node input_of(const fb_graph *g, fb_node term) {
     fb_host host;
     fb_batch_norm norm;

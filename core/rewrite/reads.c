@@ -115,7 +115,7 @@ static int by_module(const void *a, const void *b) {
     return (one > other) - (one < other);
 }
 
-/* Those of one module at once: a module may own as many as there are nodes. */
+/* Releases attributes of one module at once: it may own as many as there are nodes. */
 static void release_attributes(fb_rewrite *rewrite, const released_attribute *list, size_t count) {
     fb_graph *graph = rewrite->graph;
     const fb_module_row *row = fb_module_at(graph, list->module);

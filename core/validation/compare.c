@@ -319,7 +319,7 @@ static fb_status match_leaves(trial *const attempts[4], fb_comparison *out, fb_e
     return status;
 }
 
-/* What both have written, or left as it was. */
+/* Compares the memory of values that both have written, or left as it was. */
 static void compare_memory(trial *const attempts[4], const fb_tolerance *given, fb_comparison *out) {
     const fb_comparison_scope *scope = attempts[0]->inputs->scope;
     for (uint32_t i = 0; attempts[0]->memory_of && attempts[1]->memory_of && i < fb_node_limit(attempts[0]->graph); i++) {

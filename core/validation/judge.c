@@ -504,7 +504,7 @@ static fb_status close_behind(judge *j, int k, const fb_error *found, fb_verdict
 
 typedef enum finding { FOUND_NOTHING, FOUND_EQUAL, FOUND_DIFFERENT, FOUND_DIFFERENT_EXACTLY } finding;
 
-/* What both compute in: a cast that only one makes excuses no error. */
+/* The dtype that both compute in: a cast that only one makes excuses no error. */
 static fb_dtype shared_narrowest(const fb_output_comparison *o) {
     return fb_narrower_dtype(o->narrowest[0], o->narrowest[1]) == o->narrowest[0] ? o->narrowest[1] : o->narrowest[0];
 }

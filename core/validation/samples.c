@@ -69,7 +69,7 @@ static int64_t changed_integer(const fb_bounds *bounds, fb_sample_kind kind, int
     return bound >= 0 && bound == floor(bound) && (high <= 2 || bound < (double)high) ? (int64_t)bound : number;
 }
 
-/* What an evaluation in the dtype itself sees. */
+/* Rounds a number as an evaluation in the dtype itself sees it. */
 static double narrowed(double number, fb_dtype dtype) {
     return dtype == FB_FLOAT64 ? number : (double)(float)number;
 }

@@ -1,4 +1,4 @@
-/* What a weight loses when it is kept as few integers with scales. */
+/* The error of a weight that is kept as few integers with scales. */
 #ifndef FB_WEIGHTS_ROUNDING_ERROR_H
 #define FB_WEIGHTS_ROUNDING_ERROR_H
 

@@ -200,7 +200,7 @@ static bool is_beside_another(const char *index) {
     return is_another;
 }
 
-/* What save_pretrained leaves in a folder: an index of shards, or one file. */
+/* The files that save_pretrained writes: an index of shards, or one file. */
 static int add_folder(fb_blob_files *files, const char *folder) {
     bool are_many = false;
     char *path = find_in_folder(folder, ".safetensors.index.json", &are_many);

@@ -1,4 +1,4 @@
-/* What foldback compare found, as a page of HTML that needs nothing else. */
+/* The result of foldback compare as a page of HTML that needs nothing else. */
 #include <string.h>
 
 #include "server/cli/cli.h"

@@ -380,7 +380,7 @@ static void get_alias(const fb_request *request, fb_response *response) {
     FB_STORE_FREE(&entry);
 }
 
-/* What POST would do. */
+/* Answers with the move that POST would make. */
 static void get_alias_rollback(const fb_request *request, fb_response *response) {
     const fb_app *app = request->context;
     const char *model = fb_request_param(request, "model"), *alias = fb_request_param(request, "alias");

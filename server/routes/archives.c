@@ -286,7 +286,7 @@ bool fb_archive_read(const fb_request *request, fb_response *response, fb_reques
 
 /* ---- out ---------------------------------------------------------------------------------------------------------------- */
 
-/* What a graph was read from. */
+/* The archive that a graph was read from. */
 typedef struct graph_origin {
     fb_archive_origin pt2;
     onnx_bundle onnx; /* its blob is NULL: the graph came from no ONNX model */

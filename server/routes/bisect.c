@@ -254,7 +254,7 @@ static void put_counterexample(const bisection *work, fb_buffer *out) {
     fb_counterexample_write(i < judged->count ? &judged->outputs[i] : &none, work->asked.seed, NULL, out);
 }
 
-/* What an external pass did but for the match: what POST /v1/runs takes. */
+/* Writes an external pass without the match, as POST /v1/runs takes it. */
 static void put_external_rest(const bisection *work, fb_buffer *out) {
     const fb_store_run *run = &work->past->run;
     fb_put_text(out, "source", work->history.source);

@@ -171,7 +171,7 @@ static void respond_task_failed(fb_response *response, const fb_run_request *ask
     fb_buffer_free(&text);
 }
 
-/* What the file has besides the inputs, and each input is one of the graph's. */
+/* Checks the members of the file besides the inputs, and that each input is one of the graph's. */
 static bool check_task(fb_response *response, const optimization *work) {
     const fb_array_file *file = &work->task_file;
     const char *mask = work->asked.task.mask;

@@ -15,7 +15,7 @@
 
 static const fb_store_page page = {.limit = FB_PAGE_MAX}; /* names of a store that are looked at */
 
-/* What is looked for, and where. Without a store only the names of the binary are known. */
+/* A search for the nearest name. Without a store only the names of the binary are known. */
 typedef struct naming {
     fb_store *store;
     const char *detail; /* of the problem */

@@ -152,7 +152,7 @@ fb_status fb_store_delete_alias(fb_store *store, const fb_store_alias_change *ch
 fb_status fb_store_roll_back_alias(fb_store *store, const fb_store_alias_change *change, const char *to,
                                    const fb_store_answer *answer, fb_store_alias_entry *out, fb_error *error);
 
-/* What a rollback without `to` would do. */
+/* The target of a rollback without `to`. */
 typedef struct fb_store_rollback_plan {
     fb_store_alias_entry present;
     const char *to;         /* NULL: there is none */
