@@ -12,35 +12,19 @@
 
 /* ---- failing ------------------------------------------------------------------------------------------------------------ */
 
-fb_array *onnx_refuse(onnx_op *op, const char *format, ...) {
-    char why[200];
-    va_list list;
-    va_start(list, format);
-    vsnprintf(why, sizeof why, format, list);
-    va_end(list);
-    fb_kernel_unsupported(op->call, "%s", why);
-    return NULL;
-}
-
-fb_array *onnx_undefined(onnx_op *op, const char *format, ...) {
-    char why[200];
-    va_list list;
-    va_start(list, format);
-    vsnprintf(why, sizeof why, format, list);
-    va_end(list);
-    fb_kernel_undefined(op->call, "%s", why);
-    return NULL;
-}
-
-fb_array *onnx_fail(onnx_op *op, const char *format, ...) {
-    char why[200];
-    va_list list;
-    va_start(list, format);
-    vsnprintf(why, sizeof why, format, list);
-    va_end(list);
-    fb_kernel_fail(op->call, "%s", why);
-    return NULL;
-}
+#define FAILURE(name, fail)                                                                                                    \
+    fb_array *name(onnx_op *op, const char *format, ...) {                                                                     \
+        char why[200];                                                                                                         \
+        va_list list;                                                                                                          \
+        va_start(list, format);                                                                                                \
+        vsnprintf(why, sizeof why, format, list);                                                                              \
+        va_end(list);                                                                                                          \
+        fail(op->call, "%s", why);                                                                                             \
+        return NULL;                                                                                                           \
+    }
+FAILURE(onnx_refuse, fb_kernel_unsupported)
+FAILURE(onnx_undefined, fb_kernel_undefined)
+FAILURE(onnx_fail, fb_kernel_fail)
 
 /* ---- what is kept until the operator has ended --------------------------------------------------------------------------- */
 

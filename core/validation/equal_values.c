@@ -125,18 +125,10 @@ static void put_value(numbering *n, side *s, fb_value value, fb_buffer *to) {
     case FB_TENSOR: put_tensor(n, s, row->tensor, to); break;
     case FB_INT: put(to, row->integer); break;
     case FB_FLOAT: fb_buffer_append(to, &row->real, sizeof row->real); break;
-    case FB_NONE:
-    case FB_TRUE:
-    case FB_FALSE:
-    case FB_ELLIPSIS:
-    case FB_COMPLEX:
-    case FB_SLICE:
-    case FB_LIST:
-    case FB_TUPLE:
-    case FB_SIZE:
-    case FB_DICT:
-    case FB_MAP: break;
-    default: put_text(to, fb_text(s->graph, row->symbol));
+    default: {
+        const char *text = fb_value_text(s->graph, value);
+        if (text) put_text(to, text);
+    }
     }
     for (uint32_t i = 0; i < row->count && fb_work_goes_on(n->asked->work, 1); i++) put_value(n, s, row->items[i], to);
 }

@@ -97,18 +97,10 @@ static void put_value(description *d, fb_value value) {
     case FB_TENSOR: put_item(d, TENSOR, row->tensor.id); break;
     case FB_INT: put(d, row->integer); break;
     case FB_FLOAT: put_real(d, row->real); break;
-    case FB_NONE:
-    case FB_TRUE:
-    case FB_FALSE:
-    case FB_ELLIPSIS:
-    case FB_COMPLEX:
-    case FB_SLICE:
-    case FB_LIST:
-    case FB_TUPLE:
-    case FB_SIZE:
-    case FB_DICT:
-    case FB_MAP: break;
-    default: put_text(d, fb_text(d->graph, row->symbol));
+    default: {
+        const char *text = fb_value_text(d->graph, value);
+        if (text) put_text(d, text);
+    }
     }
     for (uint32_t i = 0; i < row->count && !d->is_own && fb_work_goes_on(d->r->work, 1); i++) put_value(d, row->items[i]);
     d->is_own |= d->text.size > MOST_BYTES;

@@ -337,14 +337,11 @@ static int bisect(fb_cli *cli) {
 }
 
 static const fb_option bisect_options[] = {
-    TEXT("inputs", 0, "FILE", "safetensors, .npz, a folder of .npy or sha256:…; inputs that it lacks are drawn", inputs),
+    COMPARED_ON,
     TEXT("output", 0, "K", "only this output counts, from 0", output),
     TEXT("against", 0, "GRAPH", "compare with this graph, not with the run's source", against),
     TEXT("exec", 0, "CMD", "judge by a command that gets a graph's file: 0 right, 125 unknown, 1 to 127 wrong", exec),
-    TEXT("samples", 0, "N", "how many inputs are drawn at most (8)", samples),
-    SEED,
-    TEXT("tolerance", 0, "T", "how far apart outputs may be, relative to the largest number", tolerance),
-    RANDOM_WEIGHTS,
+    COMPARED_BY,
     STORE,
     JSON,
     END,

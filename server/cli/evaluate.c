@@ -273,11 +273,8 @@ static const fb_option evaluate_options[] = {
 };
 
 static const fb_option compare_options[] = {
-    TEXT("inputs", 0, "FILE", "safetensors, .npz, a folder of .npy or sha256:…; inputs that it lacks are drawn", inputs),
-    TEXT("samples", 0, "N", "how many inputs are drawn at most (8)", samples),
-    SEED,
-    TEXT("tolerance", 0, "T", "how far apart outputs may be, relative to the largest number", tolerance),
-    RANDOM_WEIGHTS,
+    COMPARED_ON,
+    COMPARED_BY,
     TEXT("output", 'o', "FILE", "write the inputs of the first counterexample there, as safetensors", output),
     TEXT("html", 0, "FILE", "write a page about it there; with -, print it and nothing else", html),
     STORE,

@@ -42,6 +42,11 @@
 #define FORCE FLAG("force", 0, "write over a file that is there, or beside an index of shards", force)
 #define SEED TEXT("seed", 0, "N", "random seed (0)", seed)
 #define RANDOM_WEIGHTS FLAG("random-weights", 0, "use random weights where the store has none", random_weights)
+#define COMPARED_ON                                                                                                            \
+    TEXT("inputs", 0, "FILE", "safetensors, .npz, a folder of .npy or sha256:…; inputs that it lacks are drawn", inputs)
+#define COMPARED_BY                                                                                                            \
+    TEXT("samples", 0, "N", "how many inputs are drawn at most (8)", samples), SEED,                                           \
+        TEXT("tolerance", 0, "T", "how far apart outputs may be, relative to the largest number", tolerance), RANDOM_WEIGHTS
 #define WHO TEXT("who", 0, "NAME", "who does it (the token's name, else $USER)", who)
 #define WHY TEXT("why", 0, "TEXT", "why it is done", why)
 

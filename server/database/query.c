@@ -188,6 +188,15 @@ fb_status fb_query_run(fb_query *query) {
     return fb_query_end(query);
 }
 
+fb_status fb_query_run_numbers(fb_connection *connection, const char *sql, const int64_t *numbers, size_t count,
+                               int64_t *changed, fb_error *error) {
+    fb_query query = fb_query_begin(connection, sql, error);
+    for (size_t i = 0; i < count; i++) fb_bind_int(&query, numbers[i]);
+    fb_status status = fb_query_run(&query);
+    if (changed) *changed = status ? 0 : fb_changed_rows(connection);
+    return status;
+}
+
 fb_status fb_query_insert(fb_query *query, int64_t *key) {
     *key = fb_query_row(query) ? fb_column_int(query, 0) : 0;
     while (fb_query_row(query)) continue;

@@ -119,6 +119,10 @@ void fb_query_again(fb_query *query);
 
 /* fb_query_row, once, and fb_query_end: for statements that give no rows. */
 fb_status fb_query_run(fb_query *query);
+/* Runs a statement whose parameters are these numbers. `changed`, which may be NULL, gets how many rows it changed; 0 after a
+ * failure. */
+fb_status fb_query_run_numbers(fb_connection *connection, const char *sql, const int64_t *numbers, size_t count,
+                               int64_t *changed, fb_error *error);
 
 /* The same for an INSERT … RETURNING of the new row's key; 0 when none was made. */
 fb_status fb_query_insert(fb_query *query, int64_t *key);

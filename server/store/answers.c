@@ -314,14 +314,11 @@ fb_status fb_store_begin_request(fb_store *store, const fb_store_key *key, const
 fb_status fb_delete_old_answers(fb_connection *connection, void *argument, fb_totals *added, fb_error *error) {
     (void)added;
     const fb_store *store = argument;
-    fb_query query = fb_query_begin(
+    return fb_query_run_numbers(
         connection,
         "DELETE FROM answers WHERE key IN (SELECT key FROM answers a WHERE created <= ? AND NOT (scope = '" FB_JOB_SCOPE
         "' AND EXISTS (SELECT 1 FROM jobs WHERE id = substr(a.idempotency_key, 1, ?) AND finished IS NULL)) "
         "ORDER BY created LIMIT ?)",
+        (int64_t[]){store->config.now_ms() - store->config.answer_lifetime_ms, FB_JOB_ID_LENGTH, DELETE_AT_ONCE}, 3, NULL,
         error);
-    fb_bind_int(&query, store->config.now_ms() - store->config.answer_lifetime_ms);
-    fb_bind_int(&query, FB_JOB_ID_LENGTH);
-    fb_bind_int(&query, DELETE_AT_ONCE);
-    return fb_query_run(&query);
 }

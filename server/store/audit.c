@@ -166,12 +166,6 @@ static fb_status count_old(fb_connection *connection, const trim *work, uint64_t
     return fb_query_end(&query);
 }
 
-static fb_status run_trim(fb_connection *connection, const char *sql, const int64_t *numbers, size_t count, fb_error *error) {
-    fb_query query = fb_query_begin(connection, sql, error);
-    for (size_t i = 0; i < count; i++) fb_bind_int(&query, numbers[i]);
-    return fb_query_run(&query);
-}
-
 static fb_status audit_trim(fb_connection *connection, const trim *work, fb_error *error) {
     char outcome[80], before[32];
     time_t seconds = (time_t)(work->before / 1000);
@@ -185,16 +179,14 @@ static fb_status audit_trim(fb_connection *connection, const trim *work, fb_erro
 static fb_status write_trim(fb_connection *connection, void *argument, fb_totals *added, fb_error *error) {
     (void)added;
     trim *work = argument;
-    fb_status status =
-        run_trim(connection, "INSERT INTO audit_trim (key, at) VALUES (1, ?)", (int64_t[]){work->before}, 1, error);
-    if (!status) {
-        status = run_trim(connection,
-                          "DELETE FROM audit WHERE number IN (SELECT number FROM audit WHERE number < ?1 AND at < ?2 "
-                          "ORDER BY number LIMIT ?3)",
-                          (int64_t[]){work->end, work->before, BATCH}, 3, error);
-    }
-    work->removed = status ? 0 : fb_changed_rows(connection);
-    if (!status) status = run_trim(connection, "DELETE FROM audit_trim", NULL, 0, error);
+    const char *begin = "INSERT INTO audit_trim (key, at) VALUES (1, ?)", *end = "DELETE FROM audit_trim";
+    const char *delete = "DELETE FROM audit WHERE number IN (SELECT number FROM audit WHERE number < ?1 AND at < ?2 "
+                         "ORDER BY number LIMIT ?3)";
+    const int64_t numbers[] = {work->end, work->before, BATCH};
+    work->removed = 0;
+    fb_status status = fb_query_run_numbers(connection, begin, &work->before, 1, NULL, error);
+    if (!status) status = fb_query_run_numbers(connection, delete, numbers, 3, &work->removed, error);
+    if (!status) status = fb_query_run_numbers(connection, end, NULL, 0, NULL, error);
     return status || !work->removed ? status : audit_trim(connection, work, error);
 }
 

@@ -1,6 +1,7 @@
 /* Jobs. */
 #include "server/store/jobs.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -477,28 +478,24 @@ fb_status fb_store_unwanted_jobs(fb_store *store, fb_buffer *ids, fb_error *erro
 
 typedef struct collect_jobs {
     int64_t before, now;
-    size_t count;
+    int64_t count;
 } collect_jobs;
 
 static fb_status write_collection(fb_connection *connection, void *argument, fb_totals *added, fb_error *error) {
     (void)added;
     collect_jobs *collect = argument;
-    fb_query delete = fb_query_begin(
+    fb_status status = fb_query_run_numbers(
         connection, "DELETE FROM jobs WHERE key IN (SELECT key FROM jobs WHERE finished <= ? ORDER BY finished LIMIT ?)",
-        error);
-    fb_bind_int(&delete, collect->before);
-    fb_bind_int(&delete, COLLECT_AT_ONCE);
-    fb_status status = fb_query_run(&delete);
-    collect->count = status ? 0 : (size_t)fb_changed_rows(connection);
+        (int64_t[]){collect->before, COLLECT_AT_ONCE}, 2, &collect->count, error);
     if (status || !collect->count) return status;
     char outcome[40];
-    snprintf(outcome, sizeof outcome, "%zu jobs", collect->count);
+    snprintf(outcome, sizeof outcome, "%" PRId64 " jobs", collect->count);
     return fb_write_audit(connection, NULL, collect->now, "job-expire", "jobs", outcome, error);
 }
 
 fb_status fb_store_collect_jobs(fb_store *store, int64_t before, size_t *count, fb_error *error) {
     collect_jobs collect = {.before = before, .now = store->config.now_ms()};
     fb_status status = fb_writer_make_room(&store->writer, write_collection, NULL, &collect, error);
-    if (!status) *count = collect.count;
+    if (!status) *count = (size_t)collect.count;
     return status;
 }

@@ -476,30 +476,24 @@ fb_status fb_store_end_attempts(fb_store *store, const fb_attempt_end *ends, siz
 #define TRIM_AT_ONCE 1000
 
 typedef struct trim {
-    int64_t delivered_before, parked_before;
-    size_t count;
+    int64_t delivered_before, parked_before, count;
 } trim;
 
 static fb_status write_trim(fb_connection *connection, void *argument, fb_totals *added, fb_error *error) {
     (void)added;
     trim *work = argument;
-    fb_query delete = fb_query_begin(
+    return fb_query_run_numbers(
         connection,
         "DELETE FROM webhook_deliveries WHERE key IN (SELECT key FROM webhook_deliveries WHERE (state = 'delivered' AND "
-        "attempted < ?1) OR (state = 'parked' AND attempted < ?2) LIMIT ?3) RETURNING key",
-        error);
-    fb_bind_int(&delete, work->delivered_before);
-    fb_bind_int(&delete, work->parked_before);
-    fb_bind_int(&delete, TRIM_AT_ONCE);
-    for (work->count = 0; fb_query_row(&delete);) work->count++;
-    return fb_query_end(&delete);
+        "attempted < ?1) OR (state = 'parked' AND attempted < ?2) LIMIT ?3)",
+        (int64_t[]){work->delivered_before, work->parked_before, TRIM_AT_ONCE}, 3, &work->count, error);
 }
 
 fb_status fb_store_trim_deliveries(fb_store *store, int64_t delivered_before, int64_t parked_before, size_t *count,
                                    fb_error *error) {
     trim work = {.delivered_before = delivered_before, .parked_before = parked_before};
     fb_status status = fb_writer_make_room(&store->writer, write_trim, NULL, &work, error);
-    if (!status) *count = work.count;
+    if (!status) *count = (size_t)work.count;
     return status;
 }
 
