@@ -164,9 +164,13 @@ void pt_close_model(pt_model *m);
 
 /* The tensors of both configs: payload.c */
 bool pt_read_payloads(pt_model *m);
-/* Says where the bytes of each tensor of the document are, and which are views of others. */
+
+/* The modules that own the program's state, and the order of the document's tensors: modules.c */
+bool pt_make_modules(pt_model *m, const pt_program *program);
+
+/* Finds which tensors of the document are views of others, and which overlap: views.c */
 bool pt_place_tensors(pt_model *m);
-bool pt_write_tensors(pt_model *m, fb_buffer *out);
+bool pt_is_contiguous(const pt_tensor *tensor); /* row-major */
 
 /* Checks the three files against PyTorch's schema, which all that reads them relies on: schema.c */
 bool pt_check_schema(pt_model *m);
@@ -188,7 +192,7 @@ bool pt_is_pure(const char *target);
  * certain. */
 fb_dtype pt_exported_as(const pt_model *m, fb_dtype dtype);
 
-/* The modules that own the state, and the document: write.c */
+/* The document: write.c */
 bool pt_write_document(pt_model *m, pt_program *program, fb_buffer *out);
 
 /* ---- arguments of calls, as the document spells them: arguments.c -------------------------------------------------------- */

@@ -1,4 +1,5 @@
 /* The document of a model: its nodes, the modules that own its state, its tensors. */
+#include <openssl/evp.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -167,124 +168,109 @@ static bool put_nodes(pt_model *m, const pt_program *p, fb_buffer *out) {
     return ok;
 }
 
-/* ---- modules ------------------------------------------------------------------------------------------------------------ */
+/* ---- tensors ------------------------------------------------------------------------------------------------------------ */
 
-typedef struct owners {
-    pt_keys by_path; /* modules, as indexes of `modules` */
-    pt_keys seen;    /* owned attributes */
-    pt_module **modules;
-    uint32_t count, capacity;
-    pt_owned **constants; /* in the order of their reading */
-} owners;
-
-static pt_module *add_module(pt_model *m, owners *all, pt_module *parent, const char *path, const char *key) {
-    bool is_new;
-    if (all->count == all->capacity) {
-        uint32_t capacity = all->capacity ? all->capacity * 2 : 64;
-        pt_module **modules = realloc(all->modules, capacity * sizeof(pt_module *));
-        if (!modules) return NULL;
-        all->modules = modules;
-        all->capacity = capacity;
+/* Is it in channels_last? `is_exact`: also the strides of dimensions of one element say so. */
+static bool is_channels_last(const pt_tensor *t, bool is_exact) {
+    int64_t step = 1;
+    for (uint32_t i = 0; i < t->dimensions; i++) { /* channels first, then from the last one back, and the batch */
+        uint32_t dimension = i == 0 ? 1 : i + 1 == t->dimensions ? 0 : t->dimensions - i;
+        if ((t->shape[dimension] != 1 || is_exact) && t->strides[dimension] != step) return false;
+        step *= t->shape[dimension];
     }
-    pt_module *made = pt_alloc(m, sizeof *made);
-    if (!made || !pt_keys_put(&all->by_path, path, strlen(path), all->count, &is_new)) return NULL;
-    *made = (pt_module){.path = path, .key = key};
-    all->modules[all->count++] = made;
-    if (parent) {
-        *(parent->last_child ? &parent->last_child->next : &parent->children) = made;
-        parent->last_child = made;
-    }
-    return made;
-}
-
-/* The module of that path, with those above it. */
-static pt_module *module_at(pt_model *m, owners *all, const char *path, size_t length) {
-    pt_module *at = m->root;
-    size_t dots = 0;
-    for (size_t end = 0; end < length && at;) {
-        size_t from = end ? end + 1 : 0;
-        end = from + strcspn(path + from, ".");
-        if (end > length || ++dots > PT_MOST_DOTS) {
-            pt_unsupported(m, m->program_file.name, "the path %s is too long", path);
-            return NULL;
-        }
-        uint32_t index;
-        if (pt_keys_find(&all->by_path, path, end, &index)) {
-            at = all->modules[index];
-            continue;
-        }
-        const char *whole = fb_arena_text(&m->arena, path, end);
-        at = whole ? add_module(m, all, at, whole, whole + from) : NULL;
-    }
-    return at;
-}
-
-static bool own(pt_model *m, owners *all, const pt_row *row, uint32_t *constant_count) {
-    const char *kind, *path = row->target, *dot = strrchr(path, '.'), *key = dot ? dot + 1 : path;
-    const fb_json *inner = pt_union(row->source, &kind), *persistent = pt_member(inner, "persistent");
-    bool is_parameter = strcmp(kind, "parameter") == 0, is_constant = strcmp(kind, "tensor_constant") == 0;
-    bool is_lacking = is_constant || (!is_parameter && persistent && persistent->kind == FB_JSON_FALSE), is_new;
-    if (!is_parameter && !is_constant && !persistent)
-        return pt_bad(m, m->program_file.name, "the buffer \"%s\" is neither persistent nor not", path);
-    uint32_t tensor;
-    const pt_keys *config = is_lacking ? &m->constants : &m->weights;
-    if (!pt_keys_find(config, path, strlen(path), &tensor))
-        return pt_bad(m, (is_lacking ? &m->constants_file : &m->weights_file)->name, "\"%s\" is missing", path);
-    if (!is_constant && m->tensors[tensor].is_parameter != is_parameter)
-        return pt_unsupported(m, m->weights_file.name,
-                              "\"%s\" is a parameter here and none in the program, or the other way round", path);
-    if (!pt_keys_put(&all->seen, path, strlen(path), 1, &is_new)) return false;
-    if (!is_new) return true;
-    pt_module *owner = module_at(m, all, path, dot ? (size_t)(dot - path) : 0);
-    pt_owned *owned = owner ? pt_alloc(m, sizeof *owned) : NULL;
-    if (!owned) return false;
-    *owned = (pt_owned){.key = key, .path = path, .tensor = tensor, .is_lacking = is_lacking};
-    pt_owned **list = is_parameter ? &owner->parameters : is_constant ? &owner->constants : &owner->buffers;
-    pt_owned **last = is_parameter ? &owner->last_parameter : is_constant ? &owner->last_constant : &owner->last_buffer;
-    *(*last ? &(*last)->next : list) = owned;
-    *last = owned;
-    if (is_parameter) m->tensors[tensor].is_owned_as_parameter = true;
-    if (is_constant) all->constants[(*constant_count)++] = owned;
     return true;
 }
 
-static void take_tensor(pt_model *m, const pt_owned *owned) {
-    pt_tensor *t = &m->tensors[owned->tensor];
-    if (t->name) return;
-    t->name = owned->path;
-    t->place = m->order_count;
-    m->order[m->order_count++] = owned->tensor;
+/* The memory format of a tensor that is not row-major, as a document says it; NULL: another one. A tensor may have both orders,
+ * as the weight of a convolution of 1x1 has: then its strides decide, as they do in PyTorch. */
+static const char *format_of(const pt_tensor *t) {
+    uint32_t rank = t->dimensions;
+    if ((rank != 4 && rank != 5) || t->count <= t->shape[0] || !is_channels_last(t, pt_is_contiguous(t))) return NULL;
+    return rank == 4 ? "channels_last" : "channels_last_3d";
 }
 
-static void take_tensors(pt_model *m, const pt_module *module) {
-    for (const pt_owned *owned = module->parameters; owned; owned = owned->next) take_tensor(m, owned);
-    for (const pt_owned *owned = module->buffers; owned; owned = owned->next) take_tensor(m, owned);
-    for (const pt_module *child = module->children; child; child = child->next) take_tensors(m, child);
-}
-
-static bool make_modules(pt_model *m, const pt_program *p) {
-    owners all = {.constants = malloc((p->count + 1) * sizeof(pt_owned *))};
-    m->order = malloc((m->tensor_count + 1) * sizeof *m->order);
-    m->root = pt_alloc(m, sizeof *m->root);
-    bool ok = all.constants && m->order && m->root;
-    if (ok) *m->root = (pt_module){.path = "", .key = ""};
-    uint32_t constants = 0;
-    for (uint32_t i = 0; i < p->count && ok; i++) {
-        const pt_row *row = &p->rows[i];
-        if (row->kind == PT_STATE) ok = own(m, &all, row, &constants);
-        if (row->kind != PT_PROGRAM || row->is_dead) continue;
-        pt_module *module = add_module(m, &all, m->root, row->program->path, row->target);
-        ok = module != NULL;
-        if (ok) module->program = row->program;
+static void gather(const pt_tensor *t, const unsigned char *from, unsigned char *to) {
+    size_t element = fb_dtype_size(t->dtype);
+    int64_t at[PT_MOST_DIMENSIONS] = {0}, offset = t->offset;
+    for (int64_t i = 0; i < t->count; i++) {
+        memcpy(to + (size_t)i * element, from + (size_t)offset * element, element);
+        for (uint32_t d = t->dimensions; d-- > 0;) {
+            offset += t->strides[d];
+            if (++at[d] < t->shape[d]) break;
+            offset -= t->strides[d] * t->shape[d];
+            at[d] = 0;
+        }
     }
-    if (ok) take_tensors(m, m->root);
-    for (uint32_t i = 0; i < constants && ok; i++) take_tensor(m, all.constants[i]);
-    pt_keys_free(&all.by_path);
-    pt_keys_free(&all.seen);
-    free(all.modules);
-    free(all.constants);
+}
+
+/* The bytes themselves, where they are not a range of the archive. An archive that is still being written has no bytes. */
+static bool write_inline(pt_model *m, const pt_tensor *t, fb_buffer *out) {
+    if (m->given_count) return true;
+    uint64_t size = (uint64_t)t->count * fb_dtype_size(t->dtype);
+    m->inline_bytes += size > PT_MOST_INLINE ? PT_MOST_INLINE + 1 : size;
+    if (m->inline_bytes > PT_MOST_INLINE)
+        return pt_unsupported(m, t->file,
+                              "\"%s\" is compressed or not row-major, and more than 64 MiB of such tensors are not "
+                              "read: make it contiguous, and save the program with torch.export.save",
+                              t->key);
+    char *content = NULL;
+    const unsigned char *from = m->archive->zip.bytes + t->record->offset;
+    if (t->record->is_deflated) {
+        if (t->record->size > 4 * PT_MOST_INLINE)
+            return pt_unsupported(m, t->file, "the record of \"%s\" is compressed; save the program with torch.export.save",
+                                  t->key);
+        if (!pt_read_entry(m, t->record, 4 * PT_MOST_INLINE, &content)) return false;
+        from = (const unsigned char *)content;
+    }
+    unsigned char *packed = malloc(size + 1);
+    fb_buffer_string(out, ",\"data\":\"");
+    char *room = packed ? fb_buffer_reserve(out, size / 3 * 4 + 8) : NULL;
+    if (room) {
+        gather(t, from, packed);
+        out->size += (size_t)EVP_EncodeBlock((unsigned char *)room, packed, (int)size);
+        fb_buffer_char(out, '"');
+    }
+    free(packed);
+    free(content);
+    if (content) pt_release_entry(m, t->record->size);
+    return room;
+}
+
+static bool write_tensor(pt_model *m, const pt_tensor *t, fb_buffer *out) {
+    fb_buffer_string(out, "{\"name\":");
+    fb_buffer_json_string(out, t->name, strlen(t->name));
+    fb_buffer_printf(out, ",\"dtype\":\"%s\",\"shape\":[", fb_dtype_name(t->dtype));
+    for (uint32_t i = 0; i < t->dimensions; i++) fb_buffer_printf(out, i ? ",%lld" : "%lld", (long long)t->shape[i]);
+    fb_buffer_char(out, ']');
+    bool by_default = t->is_owned_as_parameter && fb_dtype_is_floating(t->dtype);
+    if (t->requires_grad != by_default)
+        fb_buffer_string(out, t->requires_grad ? ",\"requires_grad\":true" : ",\"requires_grad\":false");
+    bool ok = true;
+    if (t->recipe) {
+        fb_buffer_printf(out, ",\"recipe\":%s", t->recipe);
+    } else if (t->record->is_deflated || !pt_is_contiguous(t)) {
+        ok = write_inline(m, t, out);
+    } else {
+        uint64_t offset = t->count ? (uint64_t)t->offset * fb_dtype_size(t->dtype) : 0;
+        fb_buffer_printf(out, ",\"blob\":\"%s\",\"offset\":%llu", m->blob, (unsigned long long)(t->record->offset + offset));
+    }
+    const char *format = t->recipe ? NULL : format_of(t);
+    if (format) fb_buffer_printf(out, ",\"memory_format\":\"%s\"", format);
+    if (t->overlaps && !t->recipe) fb_buffer_string(out, ",\"overlaps\":true");
+    fb_buffer_char(out, '}');
     return ok;
 }
+
+static bool write_tensors(pt_model *m, fb_buffer *out) {
+    bool ok = true;
+    for (uint32_t i = 0; i < m->order_count && ok; i++) {
+        if (i) fb_buffer_char(out, ',');
+        ok = fb_work_goes_on(m->work, 256) && write_tensor(m, &m->tensors[m->order[i]], out);
+    }
+    return ok;
+}
+
+/* ---- modules ------------------------------------------------------------------------------------------------------------ */
 
 static void put_owned(const pt_model *m, const pt_owned *owned, bool *is_first, fb_buffer *out) {
     for (; owned; owned = owned->next) {
@@ -384,7 +370,7 @@ bool pt_write_document(pt_model *m, pt_program *p, fb_buffer *out) {
     if (!clean_up(m, p)) return false;
     look_at_calls(m, p);
     look_at_weights(m, p);
-    if (!make_modules(m, p) || !pt_place_tensors(m)) return false;
+    if (!pt_make_modules(m, p) || !pt_place_tensors(m)) return false;
     fb_buffer_string(out, "{\"format\":\"foldback.graph/1\",\"name\":");
     put_text(out, m->name);
     fb_buffer_string(out, ",\"nodes\":[");
@@ -392,7 +378,7 @@ bool pt_write_document(pt_model *m, pt_program *p, fb_buffer *out) {
     fb_buffer_string(out, "],\"modules\":[");
     if (!put_module(m, m->root, out)) return false;
     fb_buffer_string(out, "],\"tensors\":[");
-    if (!pt_write_tensors(m, out)) return false;
+    if (!write_tensors(m, out)) return false;
     fb_buffer_string(out, "],\"metadata\":");
     put_metadata(m, out);
     fb_buffer_char(out, '}');
