@@ -5,6 +5,7 @@
 
 #include "core/analysis/usage.h"
 #include "core/analysis/view.h"
+#include "core/base/grow.h"
 #include "core/base/map.h"
 
 /* Elements: nodes by id, then tensors by id, then the world: tensors of modules inside a called one and of nested programs,
@@ -87,15 +88,9 @@ static uint32_t element_count(const fb_alias *alias) {
 /* ---- one node -------------------------------------------------------------------------------------------------------- */
 
 static void add_write(builder *b, uint32_t element) {
-    if (b->count == b->capacity) {
-        size_t capacity = b->capacity ? 2 * b->capacity : 64;
-        write_event *grown = realloc(b->events, capacity * sizeof *grown);
-        if (!grown) {
-            b->out_of_memory = true;
-            return;
-        }
-        b->events = grown;
-        b->capacity = capacity;
+    if (!FB_GROW(b->events, b->count, b->capacity)) {
+        b->out_of_memory = true;
+        return;
     }
     b->events[b->count++] = (write_event){element, b->ordinal};
 }

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "core/analysis/onnx_call.h"
+#include "core/base/grow.h"
 #include "core/base/map.h"
 
 enum { MAX_FACTORS = 6 };
@@ -23,7 +24,8 @@ typedef struct product {
 struct fb_onnx_sizes {
     product *products;
     atom *atoms;
-    uint32_t product_count, product_room, atom_count, atom_room;
+    uint32_t product_count, atom_count;
+    size_t product_room, atom_room;
     fb_map by_product, by_atom; /* by hash */
     fb_arena arena;
     bool failed;
@@ -49,26 +51,14 @@ bool fb_onnx_sizes_failed(const fb_onnx_sizes *s) {
     return s->failed;
 }
 
-static bool grow(fb_onnx_sizes *s, void **rows, uint32_t count, uint32_t *room, size_t width) {
-    if (count < *room) return true;
-    uint32_t wanted = *room ? 2 * *room : 256;
-    void *grown = realloc(*rows, wanted * width);
-    if (!grown) {
-        s->failed = true;
-        return false;
-    }
-    *rows = grown;
-    *room = wanted;
-    return true;
-}
-
 static size put_product(fb_onnx_sizes *s, const product *p) {
     size_t used = offsetof(product, atoms) + p->count * sizeof *p->atoms;
     uint64_t hash = fb_hash(p, used, 1);
     uint32_t cursor = 0, at;
     while ((at = fb_map_next(&s->by_product, hash, &cursor)) != 0)
         if (memcmp(&s->products[at], p, used) == 0) return at;
-    if (!grow(s, (void **)&s->products, s->product_count, &s->product_room, sizeof *p)) return 0;
+    s->failed |= !FB_GROW(s->products, s->product_count, s->product_room);
+    if (s->failed) return 0;
     s->failed |= !fb_map_add(&s->by_product, hash, s->product_count);
     s->products[s->product_count] = *p;
     return s->product_count++;
@@ -88,7 +78,8 @@ static size put_atom(fb_onnx_sizes *s, atom made) {
     if (!at) {
         if (made.name) made.name = fb_arena_text(&s->arena, made.name, strlen(made.name));
         s->failed |= made.kind == OF_NAME && !made.name;
-        if (s->failed || !grow(s, (void **)&s->atoms, s->atom_count, &s->atom_room, sizeof made)) return 0;
+        s->failed |= !FB_GROW(s->atoms, s->atom_count, s->atom_room);
+        if (s->failed) return 0;
         at = s->atom_count++;
         s->atoms[at] = made;
         s->failed |= made.kind != OF_NOTHING && !fb_map_add(&s->by_atom, hash, at);

@@ -17,7 +17,8 @@ typedef struct pt_key {
 typedef struct pt_keys {
     fb_map map;
     pt_key *rows;
-    uint32_t count, capacity;
+    uint32_t count;
+    size_t capacity;
 } pt_keys;
 
 /* False: memory is out, or (with `is_new`) the key is there already. The text is borrowed. */
@@ -77,7 +78,8 @@ struct pt_program {
     const fb_json *graph;
     const char *path; /* of its module; "" of the main one */
     pt_row *rows;
-    uint32_t count, capacity;
+    uint32_t count;
+    size_t capacity;
     pt_keys values;  /* by name, entries of tensor_values, as offsets from the JSON's root */
     pt_keys numbers; /* the names in sym_int_values, sym_float_values and sym_bool_values */
     pt_keys by_name; /* rows by the names that the archive has for their results */
@@ -117,7 +119,8 @@ typedef struct pt_model {
     pt_file program_file, weights_file, constants_file;
     pt_keys weights, constants; /* by owner, indexes of tensors */
     pt_tensor *tensors;
-    uint32_t tensor_count, tensor_capacity;
+    uint32_t tensor_count;
+    size_t tensor_capacity;
     uint32_t *order; /* of the tensors that the document has, their indexes */
     uint32_t order_count;
     pt_module *root;

@@ -3,24 +3,20 @@
 #include <string.h>
 
 #include "core/archive/internal.h"
+#include "core/base/grow.h"
 
 typedef struct owners {
     pt_keys by_path; /* modules, as indexes of `modules` */
     pt_keys seen;    /* owned attributes */
     pt_module **modules;
-    uint32_t count, capacity;
+    uint32_t count;
+    size_t capacity;
     pt_owned **constants; /* in the order of their reading */
 } owners;
 
 static pt_module *add_module(pt_model *m, owners *all, pt_module *parent, const char *path, const char *key) {
     bool is_new;
-    if (all->count == all->capacity) {
-        uint32_t capacity = all->capacity ? all->capacity * 2 : 64;
-        pt_module **modules = realloc(all->modules, capacity * sizeof(pt_module *));
-        if (!modules) return NULL;
-        all->modules = modules;
-        all->capacity = capacity;
-    }
+    if (!FB_GROW(all->modules, all->count, all->capacity)) return NULL;
     pt_module *made = pt_alloc(m, sizeof *made);
     if (!made || !pt_keys_put(&all->by_path, path, strlen(path), all->count, &is_new)) return NULL;
     *made = (pt_module){.path = path, .key = key};

@@ -4,18 +4,13 @@
 #include <string.h>
 
 #include "core/analysis/memory_layout.h"
+#include "core/base/grow.h"
 #include "core/weights/recipe.h"
 
 fb_status fb_parts_add(fb_parts *parts, fb_part added, fb_error *error) {
-    if (parts->count == parts->capacity) {
-        size_t capacity = parts->capacity ? parts->capacity * 2 : 64;
-        fb_part *items = realloc(parts->items, capacity * sizeof *items);
-        if (!items) {
-            free(added.text);
-            return fb_fail_memory(error);
-        }
-        parts->items = items;
-        parts->capacity = capacity;
+    if (!FB_GROW(parts->items, parts->count, parts->capacity)) {
+        free(added.text);
+        return fb_fail_memory(error);
     }
     added.start = parts->size;
     parts->size += added.size;

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "core/archive/internal.h"
+#include "core/base/grow.h"
 
 static bool read_count(const fb_json *size, int64_t *out) {
     const fb_json *value = pt_member_of(size, "as_int", FB_JSON_INT);
@@ -60,13 +61,7 @@ static bool read_meta(pt_model *m, pt_tensor *t, const fb_json *meta) {
 }
 
 static pt_tensor *add_tensor(pt_model *m) {
-    if (m->tensor_count == m->tensor_capacity) {
-        uint32_t capacity = m->tensor_capacity ? m->tensor_capacity * 2 : 64;
-        pt_tensor *tensors = realloc(m->tensors, capacity * sizeof *tensors);
-        if (!tensors) return NULL;
-        m->tensors = tensors;
-        m->tensor_capacity = capacity;
-    }
+    if (!FB_GROW(m->tensors, m->tensor_count, m->tensor_capacity)) return NULL;
     pt_tensor *t = &m->tensors[m->tensor_count++];
     *t = (pt_tensor){.place = UINT32_MAX};
     return t;

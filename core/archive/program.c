@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "core/archive/internal.h"
+#include "core/base/grow.h"
 #include "core/operators/spelling.h"
 
 /* ---- rows --------------------------------------------------------------------------------------------------------------- */
@@ -17,13 +18,7 @@ static pt_row *add_row(pt_model *m, pt_program *p, pt_kind kind) {
         pt_unsupported(m, m->program_file.name, "the program has more than %d nodes", PT_MOST_ROWS);
         return NULL;
     }
-    if (p->count == p->capacity) {
-        uint32_t capacity = p->capacity ? p->capacity * 2 : 64;
-        pt_row *rows = realloc(p->rows, capacity * sizeof *rows);
-        if (!rows) return NULL;
-        p->rows = rows;
-        p->capacity = capacity;
-    }
+    if (!FB_GROW(p->rows, p->count, p->capacity)) return NULL;
     pt_row *row = &p->rows[p->count++];
     *row = (pt_row){.kind = kind};
     return row;

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "core/archive/internal.h"
+#include "core/base/grow.h"
 
 /* Entries are sorted, and all begin with the root folder. */
 const fb_zip_entry *fb_archive_find(const fb_archive *archive, const char *name) {
@@ -33,13 +34,7 @@ bool pt_keys_put(pt_keys *keys, const char *text, size_t length, uint32_t value,
     uint32_t before;
     *is_new = !pt_keys_find(keys, text, length, &before);
     if (!*is_new) return true;
-    if (keys->count == keys->capacity) {
-        uint32_t capacity = keys->capacity ? keys->capacity * 2 : 64;
-        pt_key *rows = realloc(keys->rows, capacity * sizeof *rows);
-        if (!rows) return false;
-        keys->rows = rows;
-        keys->capacity = capacity;
-    }
+    if (!FB_GROW(keys->rows, keys->count, keys->capacity)) return false;
     keys->rows[keys->count++] = (pt_key){text, (uint32_t)length, value};
     return fb_map_add(&keys->map, fb_hash(text, length, (uint64_t)(uintptr_t)keys), keys->count);
 }

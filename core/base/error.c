@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/base/grow.h"
+
 void fb_copy_text(char *out, size_t capacity, const char *text) {
     size_t length = text ? strlen(text) : 0;
     if (length >= capacity) {
@@ -43,15 +45,9 @@ fb_error *fb_errors_add_list(fb_errors *errors, const char *code, const char *po
     size_t limit = errors->limit ? errors->limit : 100;
     errors->total++;
     if (errors->count >= limit) return NULL;
-    if (errors->count == errors->capacity) {
-        size_t capacity = errors->capacity ? errors->capacity * 2 : 8;
-        fb_error *items = realloc(errors->items, capacity * sizeof *items);
-        if (!items) {
-            errors->out_of_memory = true;
-            return NULL;
-        }
-        errors->items = items;
-        errors->capacity = capacity;
+    if (!FB_GROW(errors->items, errors->count, errors->capacity)) {
+        errors->out_of_memory = true;
+        return NULL;
     }
     fb_error *error = &errors->items[errors->count++];
     fill(error, FB_INVALID, code, pointer, format, args);

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "core/base/buffer.h"
+#include "core/base/grow.h"
 #include "core/base/sha256.h"
 #include "core/compose/run.h"
 #include "core/json/json.h"
@@ -150,16 +151,7 @@ static fb_status add_call(fb_composition *composition, fb_pass_call call, fb_err
     const fb_pass *pass = call.pass;
     fb_status status = FB_OK;
     if (!call.params) status = fb_fail_memory(error);
-    if (!status && composition->count == composition->capacity) {
-        size_t capacity = composition->capacity ? composition->capacity * 2 : 8;
-        fb_pass_call *calls = realloc(composition->calls, capacity * sizeof *calls);
-        if (calls) {
-            composition->calls = calls;
-            composition->capacity = capacity;
-        } else {
-            status = fb_fail_memory(error);
-        }
-    }
+    if (!status && !FB_GROW(composition->calls, composition->count, composition->capacity)) status = fb_fail_memory(error);
     if (!status && !fb_pass_signature(pass->name, pass->version, pass->digest, call.params, call.chosen, call.signature))
         status = fb_fail_memory(error);
     if (status) free_call(&call);

@@ -2,6 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/base/grow.h"
 #include "core/diff/merge.h"
 
 const char *fb_conflict_kind_name(fb_conflict_kind kind) {
@@ -11,13 +12,7 @@ const char *fb_conflict_kind_name(fb_conflict_kind kind) {
 }
 
 static bool grow(fb_conflicts *conflicts) {
-    if (conflicts->count < conflicts->capacity) return true;
-    size_t capacity = conflicts->capacity ? conflicts->capacity * 2 : 8;
-    fb_conflict *items = realloc(conflicts->items, capacity * sizeof *items);
-    if (!items) return false;
-    conflicts->items = items;
-    conflicts->capacity = capacity;
-    return true;
+    return FB_GROW(conflicts->items, conflicts->count, conflicts->capacity);
 }
 
 static uint64_t key_of(fb_conflict_kind kind, const char *code, const char *name) {

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/base/grow.h"
 #include "core/diff/rows.h"
 
 /* Making the edits of one table. `from` is edited along with it, so that places are known as they are at each moment. */
@@ -65,15 +66,9 @@ static void add_edit(maker *m, fb_edit edit) {
         diff->count++;
         return;
     }
-    if (diff->count == m->capacity) {
-        size_t capacity = m->capacity ? m->capacity * 2 : 16;
-        fb_edit *edits = realloc(diff->edits, capacity * sizeof *edits);
-        if (!edits) {
-            m->failed = true;
-            return;
-        }
-        diff->edits = edits;
-        m->capacity = capacity;
+    if (!FB_GROW(diff->edits, diff->count, m->capacity)) {
+        m->failed = true;
+        return;
     }
     edit.table = m->table;
     diff->edits[diff->count++] = edit;

@@ -3,16 +3,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/base/grow.h"
 #include "core/document/document.h"
 
 static bool grow(fb_rows *rows) {
-    if (rows->count < rows->capacity) return true;
-    size_t capacity = rows->capacity ? rows->capacity * 2 : 64;
-    fb_row *items = realloc(rows->items, capacity * sizeof *items);
-    if (!items) return false;
-    rows->items = items;
-    rows->capacity = capacity;
-    return true;
+    return FB_GROW(rows->items, rows->count, rows->capacity);
 }
 
 static uint64_t key_of(const char *name) {

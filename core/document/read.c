@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/base/grow.h"
 #include "core/base/map.h"
 #include "core/document/document.h"
 
@@ -43,15 +44,9 @@ static bool goes_on(const fb_reader *reader) {
 }
 
 static void keep_recipe(fb_reader *reader, outline *outer, late_recipe recipe) {
-    if (outer->recipe_count == outer->recipe_capacity) {
-        size_t capacity = outer->recipe_capacity ? outer->recipe_capacity * 2 : 16;
-        late_recipe *recipes = realloc(outer->recipes, capacity * sizeof *recipes);
-        if (!recipes) {
-            fb_reader_no_memory(reader);
-            return;
-        }
-        outer->recipes = recipes;
-        outer->recipe_capacity = capacity;
+    if (!FB_GROW(outer->recipes, outer->recipe_count, outer->recipe_capacity)) {
+        fb_reader_no_memory(reader);
+        return;
     }
     outer->recipes[outer->recipe_count++] = recipe;
 }

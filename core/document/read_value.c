@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/base/grow.h"
 #include "core/base/sort.h"
 #include "core/document/read.h"
 
@@ -14,15 +15,9 @@
 #define STEPS_OF_AN_ITEM 8
 
 void fb_push(fb_reader *reader, fb_value value) {
-    if (reader->item_count == reader->item_capacity) {
-        size_t capacity = reader->item_capacity ? reader->item_capacity * 2 : 64;
-        fb_value *items = realloc(reader->items, capacity * sizeof *items);
-        if (!items) {
-            fb_reader_no_memory(reader);
-            return;
-        }
-        reader->items = items;
-        reader->item_capacity = capacity;
+    if (!FB_GROW(reader->items, reader->item_count, reader->item_capacity)) {
+        fb_reader_no_memory(reader);
+        return;
     }
     reader->items[reader->item_count++] = value;
     if (!fb_work_goes_on(&reader->work, STEPS_OF_AN_ITEM)) reader->failed = true;
@@ -109,15 +104,9 @@ static const fb_json *form_around(const fb_json *content) {
 }
 
 static fb_value unknown_node(fb_reader *reader, const fb_json *name, fb_symbol symbol) {
-    if (reader->unknown_count == reader->unknown_capacity) {
-        size_t capacity = reader->unknown_capacity ? reader->unknown_capacity * 2 : 16;
-        fb_unknown_node *unknown = realloc(reader->unknown_nodes, capacity * sizeof *unknown);
-        if (!unknown) {
-            fb_reader_no_memory(reader);
-            return (fb_value){0};
-        }
-        reader->unknown_nodes = unknown;
-        reader->unknown_capacity = capacity;
+    if (!FB_GROW(reader->unknown_nodes, reader->unknown_count, reader->unknown_capacity)) {
+        fb_reader_no_memory(reader);
+        return (fb_value){0};
     }
     fb_error *error =
         fb_reader_error(reader, form_around(name), "unknown-node", "there is no node \"%s\"", fb_text(reader->graph, symbol));

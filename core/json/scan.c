@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "core/base/file_kind.h"
+#include "core/base/grow.h"
 
 /* Each records a failure at scan->at and returns false. */
 static inline bool fail(fb_scan *scan, const char *code, const char *message) {
@@ -319,15 +320,9 @@ static uint32_t fail_stopped(fb_scan *scan) {
 /* A new entry at the end of the tree; its index, or UINT32_MAX. */
 static inline uint32_t add_item(fb_scan *scan) {
     if (scan->work && !fb_work_goes_on(scan->work, STEPS_OF_AN_ITEM)) return fail_stopped(scan);
-    if (scan->count == scan->capacity) {
-        uint32_t capacity = scan->capacity ? scan->capacity * 2 : 256;
-        fb_json *items = capacity > scan->capacity ? realloc(scan->items, capacity * sizeof *items) : NULL;
-        if (!items) {
-            fail_memory(scan);
-            return UINT32_MAX;
-        }
-        scan->items = items;
-        scan->capacity = capacity;
+    if (scan->count == INT32_MAX || !FB_GROW(scan->items, scan->count, scan->capacity)) {
+        fail_memory(scan);
+        return UINT32_MAX;
     }
     scan->items[scan->count] = (fb_json){.offset = (uint32_t)(scan->at - scan->start)};
     return scan->count++;

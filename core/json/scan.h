@@ -63,7 +63,8 @@ typedef struct fb_scan {
     const char *start, *at, *end;
     size_t depth, max_nesting; /* containers entered with fb_scan_enter; how many may be open at once */
     fb_json *items;
-    uint32_t count, capacity;
+    uint32_t count;
+    size_t capacity;
     fb_arena decoded; /* strings that had escapes */
     fb_status status; /* FB_OK, FB_SYNTAX, FB_INVALID (nested too deep), FB_NO_MEMORY, or what the work was stopped with */
     const char *code, *message;

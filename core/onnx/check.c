@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/base/grow.h"
 #include "core/base/map.h"
 #include "core/base/sort.h"
 #include "core/operators/onnx.h"
@@ -304,13 +305,7 @@ static bool define_once(checking *k, onnx_message kind, const void *message, int
 static bool keep_call(checking *k, const onnx_node *node) {
     size_t to;
     if (!function_of(k, node->domain, node->op_type, node->overload, &to) || !k->inside) return true;
-    if (k->call_count == k->call_capacity) {
-        size_t capacity = k->call_capacity ? 2 * k->call_capacity : 64;
-        uint64_t(*grown)[2] = realloc(k->calls, capacity * sizeof *grown);
-        if (!grown) return no_memory(&k->c);
-        k->calls = grown;
-        k->call_capacity = capacity;
-    }
+    if (!FB_GROW(k->calls, k->call_count, k->call_capacity)) return no_memory(&k->c);
     k->calls[k->call_count][0] = (uint64_t)(k->inside - k->c.file->model->functions.items);
     k->calls[k->call_count++][1] = to;
     return true;

@@ -1,6 +1,7 @@
 /* The reader and the writer of all messages, which the rows of onnx.def drive. */
 #include "core/onnx/model.h"
 #include "core/base/file_kind.h"
+#include "core/base/grow.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -438,15 +439,9 @@ static void end(onnx_pieces *out, opened begun) {
 }
 
 static void add_hole(onnx_pieces *out, const void *bytes, uint64_t size) {
-    if (out->count == out->capacity) {
-        size_t capacity = out->capacity ? 2 * out->capacity : 64;
-        onnx_hole *grown = realloc(out->holes, capacity * sizeof *grown);
-        if (!grown) {
-            out->text.failed = true;
-            return;
-        }
-        out->holes = grown;
-        out->capacity = capacity;
+    if (!FB_GROW(out->holes, out->count, out->capacity)) {
+        out->text.failed = true;
+        return;
     }
     out->holes[out->count++] = (onnx_hole){out->text.size, bytes, size};
     out->in_holes += size;

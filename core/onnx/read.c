@@ -5,6 +5,7 @@
 
 #include "core/base/base64.h"
 #include "core/base/float.h"
+#include "core/base/grow.h"
 #include "core/base/map.h"
 #include "core/document/read.h"
 #include "core/graph/namespace.h"
@@ -34,7 +35,8 @@ typedef struct program {
     fb_namespace *sizes; /* of the model's graph: names of sizes of its inputs; else NULL */
     fb_map by_name;      /* by hash, index + 1 */
     value *values;
-    uint32_t count, capacity;
+    uint32_t count;
+    size_t capacity;
     fb_buffer head, body; /* nodes: placeholders, and the others */
     fb_buffer buffers;    /* members of its module's `buffers` */
     fb_buffer config;     /* members of `config`: of a function, defaults of its attributes that are no tensors or graphs */
@@ -93,13 +95,7 @@ static bool define(reader *r, program *p, onnx_bytes name, const char *node) {
     if (find_here(p, name)) /* libraries differ in which one is meant */
         return onnx_bad(&r->c, ONNX_IS_model, r->c.file->model, 0,
                         "a nested graph reads the value \"%s\" from around it, and defines it later", onnx_shown(name, shown));
-    if (p->count == p->capacity) {
-        uint32_t capacity = p->capacity ? 2 * p->capacity : 64;
-        value *grown = realloc(p->values, capacity * sizeof *grown);
-        if (!grown) return no_memory(r);
-        p->values = grown;
-        p->capacity = capacity;
-    }
+    if (!FB_GROW(p->values, p->count, p->capacity)) return no_memory(r);
     p->values[p->count++] = (value){name, node};
     return fb_map_add(&p->by_name, fb_hash(name.text, name.size, (uint64_t)(uintptr_t)p), p->count) || no_memory(r);
 }

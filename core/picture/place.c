@@ -14,6 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/base/grow.h"
 #include "core/base/map.h"
 #include "core/base/sort.h"
 #include "core/picture/rows.h"
@@ -46,7 +47,8 @@ typedef struct placing {
     fb_picture *picture;
     fb_work *work;
     segment *segments;
-    uint32_t segment_count, segment_capacity;
+    uint32_t segment_count;
+    size_t segment_capacity;
     uint32_t *by_box;   /* segments in the order of their boxes */
     uint32_t *first_of; /* of each box: where its begin */
     int *rank;          /* of each box, in the one around it */
@@ -63,13 +65,7 @@ static uint32_t add_segment(placing *p, fb_map *known, uint32_t box, uint32_t ne
     uint64_t key = segment_key(box, net, to);
     uint32_t at = fb_map_get(known, key);
     if (at) return at;
-    if (p->segment_count + 1 >= p->segment_capacity) {
-        uint32_t capacity = p->segment_capacity ? 2 * p->segment_capacity : 1024;
-        segment *grown = realloc(p->segments, capacity * sizeof *grown);
-        if (!grown) return 0;
-        p->segments = grown;
-        p->segment_capacity = capacity;
-    }
+    if (!FB_GROW(p->segments, p->segment_count + 1, p->segment_capacity)) return 0;
     at = ++p->segment_count;
     p->segments[at] = (segment){.box = box, .net = net, .from = from, .to = to};
     return fb_map_put(known, key, at) ? at : 0;

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/base/grow.h"
 #include "core/diff/diff.h"
 
 #define DEPTH_MOST 64 /* parts of a path beyond this many are one */
@@ -27,13 +28,7 @@ static uint32_t find_part(const fb_drawn_rows *r, uint32_t parent, const char *p
 }
 
 static uint32_t add_place(fb_drawn_rows *r, uint32_t parent, const char *path, size_t from, size_t size) {
-    if (r->place_count == r->place_capacity) {
-        uint32_t capacity = r->place_capacity ? 2 * r->place_capacity : 256;
-        fb_place *grown = realloc(r->places, capacity * sizeof *grown);
-        if (!grown) return 0;
-        r->places = grown;
-        r->place_capacity = capacity;
-    }
+    if (!FB_GROW(r->places, r->place_count, r->place_capacity)) return 0;
     uint32_t depth = parent ? r->places[parent].depth + 1 : 0;
     r->places[r->place_count] = (fb_place){.path = path, .path_size = (uint32_t)size, .parent = parent, .depth = depth};
     if (parent && !fb_map_add(&r->place_index, fb_hash(path + from, size - from, parent), r->place_count)) return 0;

@@ -39,7 +39,8 @@ typedef struct fb_drawn_rows {
     fb_drawn *rows;   /* from 1 on, in the order of the document */
     uint32_t count;   /* of all, [0] included */
     fb_place *places; /* from 1 on; [1] is the root; a place comes after the one around it */
-    uint32_t place_count, place_capacity;
+    uint32_t place_count;
+    size_t place_capacity;
     uint32_t *of_was, *of_now; /* rows, by the node's id */
     fb_map place_index;
     fb_arena *arena;

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "core/base/buffer.h"
+#include "core/base/grow.h"
 #include "core/base/map.h"
 #include "core/weights/box.h"
 
@@ -198,15 +199,9 @@ static void append_piece(inverter *in, const place *p, fb_tensor source, fb_valu
     if (depth > MAX_DEPTH) in->is_computed = true;
     if (pieces->count == FB_PIECES_MAX) in->is_too_large = true;
     if (has_stopped(in)) return;
-    if (pieces->count == pieces->capacity) {
-        size_t capacity = pieces->capacity ? pieces->capacity * 2 : 8;
-        fb_piece *items = realloc(pieces->items, capacity * sizeof *items);
-        if (!items) {
-            in->failed = true;
-            return;
-        }
-        pieces->items = items;
-        pieces->capacity = capacity;
+    if (!FB_GROW(pieces->items, pieces->count, pieces->capacity)) {
+        in->failed = true;
+        return;
     }
     fb_piece *piece = &pieces->items[pieces->count++];
     *piece = (fb_piece){.source = source, .number = number, .rank = p->rank, .from = from};

@@ -1,3 +1,4 @@
+#include "core/base/grow.h"
 #include "server/cli/cli.h"
 
 #include <dirent.h>
@@ -79,13 +80,7 @@ static int find_digest(fb_blob_file *one) {
 /* ---- lists -------------------------------------------------------------------------------------------------------------- */
 
 static fb_blob_file *add(fb_blob_files *files) {
-    if (files->count == files->capacity) {
-        size_t capacity = files->capacity ? files->capacity * 2 : 8;
-        fb_blob_file *items = realloc(files->items, capacity * sizeof *items);
-        if (!items) return NULL;
-        files->items = items;
-        files->capacity = capacity;
-    }
+    if (!FB_GROW(files->items, files->count, files->capacity)) return NULL;
     files->items[files->count] = (fb_blob_file){0};
     return &files->items[files->count++];
 }

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/base/grow.h"
 #include "core/base/suggest.h"
 #include "server/cli/screen.h"
 #include "server/cli/verb.h"
@@ -65,13 +66,7 @@ static bool set_number(const fb_option *one, const char *text, char *place, char
 }
 
 static bool append(fb_text_list *list, const char *value, char *message, size_t message_size) {
-    if (list->count == list->capacity) {
-        size_t capacity = list->capacity ? list->capacity * 2 : 8;
-        const char **items = realloc(list->items, capacity * sizeof *items);
-        if (!items) return snprintf(message, message_size, "out of memory"), false;
-        list->items = items;
-        list->capacity = capacity;
-    }
+    if (!FB_GROW(list->items, list->count, list->capacity)) return snprintf(message, message_size, "out of memory"), false;
     list->items[list->count++] = value;
     return true;
 }

@@ -7,6 +7,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "core/base/grow.h"
 #include "core/base/timestamp.h"
 
 bool fb_screen_can_move(FILE *out) {
@@ -74,14 +75,8 @@ static char *format_text(const char *format, va_list args) {
 
 void fb_table_cell(fb_screen_table *table, const char *format, ...) {
     if (table->failed) return;
-    if (table->count == table->capacity) {
-        size_t capacity = table->capacity ? table->capacity * 2 : 64;
-        char **cells = realloc(table->cells, capacity * sizeof *cells);
-        table->failed = !cells;
-        if (!cells) return;
-        table->cells = cells;
-        table->capacity = capacity;
-    }
+    table->failed = !FB_GROW(table->cells, table->count, table->capacity);
+    if (table->failed) return;
     va_list args;
     va_start(args, format);
     char *text = format_text(format, args);

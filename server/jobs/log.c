@@ -2,6 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/base/grow.h"
 #include "server/jobs/internal.h"
 
 #define KEPT 1000       /* events; of more the oldest go */
@@ -24,15 +25,9 @@ static void append(fb_job_log *log, int64_t number, char *text) {
         free(log->items[0].text);
         memmove(log->items, log->items + 1, --log->count * sizeof *log->items);
     }
-    if (log->count == log->capacity) {
-        size_t capacity = log->capacity ? 2 * log->capacity : 16;
-        fb_job_event *items = realloc(log->items, capacity * sizeof *items);
-        if (!items) {
-            free(text);
-            return;
-        }
-        log->items = items;
-        log->capacity = capacity;
+    if (!FB_GROW(log->items, log->count, log->capacity)) {
+        free(text);
+        return;
     }
     log->items[log->count++] = (fb_job_event){number, text};
 }

@@ -1,3 +1,4 @@
+#include "core/base/grow.h"
 #include "server/metrics/metrics.h"
 
 #include <inttypes.h>
@@ -46,13 +47,7 @@ static void add(fb_pass_counts *counts, const char *pass, const char *reason, ui
         counts->lines[i].count += amount;
         return;
     }
-    if (counts->count == counts->capacity) {
-        size_t capacity = counts->capacity ? counts->capacity * 2 : 32;
-        line *lines = realloc(counts->lines, capacity * sizeof *lines);
-        if (!lines) return;
-        counts->lines = lines;
-        counts->capacity = capacity;
-    }
+    if (!FB_GROW(counts->lines, counts->count, counts->capacity)) return;
     counts->lines[counts->count++] = (line){.pass = pass, .reason = reason, .count = amount};
 }
 

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/base/grow.h"
 #include "core/base/map.h"
 #include "server/database/query.h"
 #include "server/database/writer.h"
@@ -109,13 +110,7 @@ static fb_status read_row(fb_query *query, run_marks *marks, marked_run *run) {
     "FROM runs WHERE key > ? ORDER BY key"
 
 static fb_status add_run(run_marks *marks, const marked_run *run, fb_error *error) {
-    if (marks->count == marks->capacity) {
-        size_t capacity = marks->capacity ? 2 * marks->capacity : 256;
-        marked_run *runs = realloc(marks->runs, capacity * sizeof *runs);
-        if (!runs) return fb_fail_memory(error);
-        marks->runs = runs;
-        marks->capacity = capacity;
-    }
+    if (!FB_GROW(marks->runs, marks->count, marks->capacity)) return fb_fail_memory(error);
     if (marks->count >= UINT32_MAX - 2)
         return fb_fail(error, FB_TOO_LARGE, "too-many-runs", NULL, "too many runs to look through");
     marks->runs[marks->count++] = *run;
