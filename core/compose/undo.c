@@ -116,6 +116,7 @@ typedef struct kinship {
     uint64_t *kinds;  /* by node: what it is made of, down to nodes of the source */
     uint64_t *uses;   /* by node: what reads it, up to nodes of the source */
     fb_buffer text;   /* of one value */
+    fb_node last;     /* of the source: found last */
     fb_work *work;
 } kinship;
 
@@ -128,13 +129,14 @@ static bool has_node(const fb_graph *graph, const char *name) {
     return fb_node_find(graph, FB_MAIN_PROGRAM, name).id != 0;
 }
 
-static bool was_created(const fb_undo_plan *plan, const char *name) {
+static bool was_created(kinship *k, const char *name) {
+    const fb_undo_plan *plan = k->plan;
     bool is_added = false;
     for (size_t i = 0; i < plan->step_count && !is_added; i++) {
         const fb_undo_step *step = &plan->steps[i];
         is_added = !step->call && has_node(step->after, name) && !has_node(step->before, name);
     }
-    return !is_added && !has_node(plan->source, name);
+    return !is_added && !fb_node_follow(plan->source, name, &k->last).id;
 }
 
 /* Documents are nested to a bounded depth. */
@@ -179,7 +181,7 @@ static bool find_kin(kinship *k) {
     k->is_created = calloc(fb_node_limit(k->graph), sizeof *k->is_created);
     if (!k->kinds || !k->uses || !k->is_created) return false;
     for (fb_node n = fb_first_node(k->graph, FB_MAIN_PROGRAM); n.id && goes_on(k->work); n = fb_next_node(k->graph, n)) {
-        k->is_created[n.id] = was_created(k->plan, fb_node_name(k->graph, n));
+        k->is_created[n.id] = was_created(k, fb_node_name(k->graph, n));
         k->kinds[n.id] = kind_of_node(k, n);
     }
     for (fb_node n = fb_last_node(k->graph, FB_MAIN_PROGRAM); n.id && goes_on(k->work); n = fb_node_at(k->graph, n)->previous)

@@ -96,10 +96,16 @@ static bool same_row(const fb_graph *base, fb_tensor b, const fb_graph *theirs, 
     return x->dtype == y->dtype && fb_same_text(base, x->shape, theirs, y->shape) && is_described_alike(base, x, theirs, y);
 }
 
+typedef struct staling {
+    const fb_sides *sides;
+    fb_tensor last; /* of theirs: found last */
+} staling;
+
 static void judge(void *context, fb_tensor tensor) {
-    const fb_sides *sides = context;
+    staling *s = context;
+    const fb_sides *sides = s->sides;
     const fb_graph *base = sides->base, *theirs = sides->theirs;
-    fb_tensor same = fb_tensor_find(theirs, fb_tensor_name(base, tensor));
+    fb_tensor same = fb_tensor_follow(theirs, fb_tensor_name(base, tensor), &s->last);
     stale_search d = {.is_stale = sides->is_stale};
     fb_value recipe = fb_tensor_at(base, tensor)->recipe;
     if (recipe.id) fb_value_visit_tensors(base, recipe, look_for_stale, &d);
@@ -109,12 +115,12 @@ static void judge(void *context, fb_tensor tensor) {
 static bool find_stale(fb_sides *sides) {
     const fb_graph *base = sides->base;
     fb_inputs_walk walk;
+    staling s = {.sides = sides};
     sides->stale_limit = fb_tensor_limit(base);
     sides->is_stale = calloc(sides->stale_limit, sizeof *sides->is_stale);
     if (!sides->is_stale) return false;
     if (fb_inputs_begin(&walk, base)) {
-        for (fb_tensor t = fb_first_tensor(base); t.id; t = fb_tensor_at(base, t)->next)
-            fb_inputs_visit(&walk, t, judge, sides);
+        for (fb_tensor t = fb_first_tensor(base); t.id; t = fb_tensor_at(base, t)->next) fb_inputs_visit(&walk, t, judge, &s);
     }
     return fb_inputs_end(&walk);
 }
@@ -158,6 +164,7 @@ typedef enum agreement { FB_CARRY, FB_STAYS, FB_CONFLICTS } agreement;
 static bool list_owned(carrying *c) {
     const fb_graph *base = c->sides->base, *theirs = c->sides->theirs, *ours = c->sides->ours;
     fb_slot_index places;
+    fb_tensor last = {0};
     uint32_t *listed = calloc(fb_tensor_limit(base), sizeof *listed);
     c->owned = calloc(fb_tensor_count(base) + 1, sizeof *c->owned);
     bool ok = fb_slot_index_make(theirs, &places) && listed && c->owned;
@@ -165,7 +172,7 @@ static bool list_owned(carrying *c) {
     for (fb_slot_cursor cursor = {0}; ok && fb_slot_next(base, &cursor, &slot);) {
         const char *name = fb_tensor_name(base, slot.tensor);
         if (!listed[slot.tensor.id]) {
-            c->owned[c->count] = (owned_tensor){.base = slot.tensor, .ours = fb_tensor_find(ours, name)};
+            c->owned[c->count] = (owned_tensor){.base = slot.tensor, .ours = fb_tensor_follow(ours, name, &last)};
             listed[slot.tensor.id] = (uint32_t)++c->count;
         }
         fb_tensor there = fb_slot_index_find(&places, base, &slot);
@@ -173,8 +180,9 @@ static bool list_owned(carrying *c) {
         if (!is_there) c->owned[listed[slot.tensor.id] - 1].is_lost = true;
     }
     for (fb_tensor t = fb_first_tensor(base); ok && t.id; t = fb_tensor_at(base, t)->next) {
+        if (listed[t.id] || !fb_tensor_at(base, t)->recipe.id) continue;
         fb_tensor now = fb_tensor_find(ours, fb_tensor_name(base, t));
-        if (listed[t.id] || !now.id || !fb_tensor_at(base, t)->recipe.id) continue;
+        if (!now.id) continue;
         c->owned[c->count++] = (owned_tensor){.base = t, .ours = now, .is_between = true, .is_lost = c->sides->is_stale[t.id]};
     }
     fb_slot_index_free(&places);
@@ -195,8 +203,9 @@ static bool find_shared(carrying *c) {
         bool is_same = before.id && strcmp(fb_tensor_name(base, before), fb_tensor_name(theirs, slot.tensor)) == 0;
         if (!is_same || c->sides->is_stale[before.id]) fb_inputs_visit(&walk, slot.tensor, fb_mark_tensor, comes_back);
     }
+    fb_tensor last = {0};
     for (size_t i = 0; ok && i < c->count; i++) {
-        fb_tensor there = fb_tensor_find(theirs, fb_tensor_name(base, c->owned[i].base));
+        fb_tensor there = fb_tensor_follow(theirs, fb_tensor_name(base, c->owned[i].base), &last);
         c->owned[i].is_shared = there.id && !c->owned[i].is_lost && comes_back[there.id];
     }
     fb_slot_index_free(&places);
@@ -226,9 +235,11 @@ static fb_tensor add_stand_in(fb_graph *graph, fb_symbol name, const fb_graph *o
 }
 
 static bool add_base_stand_in(carrying *c, owned_tensor *tensor) {
-    fb_symbol name = fb_sides_fresh_name(c->sides, c->sides->base, fb_tensor_name(c->sides->base, tensor->base));
-    tensor->stand_in = add_stand_in(c->sides->base, name, c->sides->ours, tensor->ours);
-    return tensor->stand_in.id && !fb_graph_out_of_memory(c->sides->base);
+    if (!fb_sides_own(c->sides)) return false;
+    fb_graph *base = c->sides->own_base;
+    fb_symbol name = fb_sides_fresh_name(c->sides, base, fb_tensor_name(base, tensor->base));
+    tensor->stand_in = add_stand_in(base, name, c->sides->ours, tensor->ours);
+    return tensor->stand_in.id && !fb_graph_out_of_memory(base);
 }
 
 /* Only bytes can be carried back. */
@@ -332,7 +343,7 @@ static void mark_source(void *context, fb_tensor tensor) {
 
 /* The constant part of a tensor must be unchanged. */
 static fb_status check_filler(carrying *c, const owned_tensor *tensor, const fb_piece *piece) {
-    fb_graph *base = c->sides->base;
+    fb_graph *base = c->sides->own_base;
     fb_dtype dtype = (fb_dtype)fb_tensor_at(base, tensor->base)->dtype;
     int64_t sizes[FB_RECIPE_MAX_RANK];
     for (int i = 0; i < piece->rank; i++) sizes[i] = piece->stop[i] - piece->start[i];
@@ -360,7 +371,7 @@ static fb_status invert(carrying *c, const owned_tensor *tensor) {
     fb_pieces found = {0};
     bool is_computed = false;
     fb_tensor now = tensor->stand_in.id ? tensor->stand_in : tensor->base;
-    fb_status status = fb_recipe_invert(c->sides->base, tensor->base, now, &found, &is_computed, c->error);
+    fb_status status = fb_recipe_invert(c->sides->own_base, tensor->base, now, &found, &is_computed, c->error);
     if (!status && is_computed) {
         if (tensor->is_carried) report_computed(c, tensor);
         else fb_inputs_visit(&c->computed, tensor->base, mark_source, c);
@@ -401,7 +412,7 @@ static int by_source(const void *a, const void *b) {
 static void hide_recipes(carrying *c, fb_value *recipes) {
     for (size_t i = 0; i < c->count; i++) {
         if (!c->owned[i].is_between || !c->owned[i].is_carried) continue;
-        fb_tensor_row *row = fb_tensor_row_at(c->sides->base, c->owned[i].base);
+        fb_tensor_row *row = fb_tensor_row_at(c->sides->own_base, c->owned[i].base);
         recipes[i] = row->recipe;
         row->recipe = (fb_value){0};
     }
@@ -409,7 +420,7 @@ static void hide_recipes(carrying *c, fb_value *recipes) {
 
 static void show_recipes(carrying *c, const fb_value *recipes) {
     for (size_t i = 0; i < c->count; i++) {
-        if (recipes[i].id) fb_tensor_row_at(c->sides->base, c->owned[i].base)->recipe = recipes[i];
+        if (recipes[i].id) fb_tensor_row_at(c->sides->own_base, c->owned[i].base)->recipe = recipes[i];
     }
 }
 
@@ -555,7 +566,7 @@ static fb_value copy_expression(fb_graph *to, const fb_graph *from, fb_value val
 /* Readers of the original in ours keep the old bytes: that tensor gets another name; or the one that is carried back does,
  * where of the old bytes only the name is known. */
 static fb_status rename_apart(carrying *c, fb_tensor old, fb_tensor original) {
-    fb_graph *ours = c->sides->ours, *theirs = c->sides->theirs;
+    fb_graph *ours = c->sides->own_ours, *theirs = c->sides->own_theirs;
     bool keeps_name = (c->is_read[old.id] || c->is_owned[old.id]) && !fb_tensor_has_known_bytes(ours, old);
     fb_graph *graph = keeps_name ? theirs : ours;
     fb_symbol *name = keeps_name ? &c->names_in_theirs[original.id] : &c->names_in_ours[old.id];
@@ -564,7 +575,7 @@ static fb_status rename_apart(carrying *c, fb_tensor old, fb_tensor original) {
 }
 
 static fb_status carry_source(carrying *c, const placed_piece *all, size_t count, const fb_map *stand_ins) {
-    fb_graph *base = c->sides->base, *theirs = c->sides->theirs;
+    fb_graph *base = c->sides->own_base, *theirs = c->sides->own_theirs;
     fb_tensor source = all[0].piece.source;
     fb_tensor original = fb_tensor_find(theirs, fb_tensor_name(base, source));
     const fb_piece **chosen = calloc(count, sizeof *chosen);
@@ -600,7 +611,7 @@ static fb_status carry_source(carrying *c, const placed_piece *all, size_t count
 
 /* Adds the stand-ins of theirs, under the names that their tensors will have. `stand_ins` maps base's stand-ins to them. */
 static fb_status add_their_stand_ins(carrying *c, fb_map *stand_ins) {
-    fb_graph *base = c->sides->base, *theirs = c->sides->theirs, *ours = c->sides->ours;
+    fb_graph *base = c->sides->own_base, *theirs = c->sides->own_theirs, *ours = c->sides->own_ours;
     for (size_t i = 0; i < c->count; i++) {
         const owned_tensor *tensor = &c->owned[i];
         if (!tensor->is_carried) continue;
@@ -650,7 +661,8 @@ static void look_for_mark(void *context, fb_tensor tensor) {
 /* A tensor that theirs makes from what is carried back is not the one that a recipe of ours reads. */
 static void rename_dependent(void *context, fb_tensor tensor) {
     carrying *c = context;
-    fb_graph *ours = c->sides->ours, *theirs = c->sides->theirs;
+    fb_graph *ours = c->sides->own_ours;
+    const fb_graph *theirs = c->sides->theirs;
     fb_value recipe = fb_tensor_at(theirs, tensor)->recipe;
     search s = {.marks = c->is_remade};
     if (!recipe.id || c->is_remade[tensor.id]) return;
@@ -683,9 +695,9 @@ static fb_status carry_all(carrying *c) {
     }
     if (!status) status = rename_dependents(c);
     if (!status) {
-        fb_graph_rename_tensors(c->sides->base, c->names_in_base);
-        fb_graph_rename_tensors(c->sides->ours, c->names_in_ours);
-        fb_graph_rename_tensors(c->sides->theirs, c->names_in_theirs);
+        fb_graph_rename_tensors(c->sides->own_base, c->names_in_base);
+        fb_graph_rename_tensors(c->sides->own_ours, c->names_in_ours);
+        fb_graph_rename_tensors(c->sides->own_theirs, c->names_in_theirs);
     }
     fb_map_free(&stand_ins);
     return status;

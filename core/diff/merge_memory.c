@@ -492,7 +492,6 @@ static bool check_writes(const memory *y, const transition *merged) {
     const fb_sides *sides = &y->m->sides;
     transition ours = {.after = sides->ours};
     if (!is_rearranged(y->m)) return true;
-    fb_graph_number(sides->ours);
     reach there = {.y = y, .from = &ours, .to = merged}, back = {.y = y, .from = merged, .to = &ours};
     bool ok = look_at_memory(y, &ours) && list_readings(&there) && list_readings(&back);
     for (fb_node n = fb_first_node(ours.after, FB_MAIN_PROGRAM); n.id && ok && fb_merging_goes_on(y->m);
@@ -538,8 +537,6 @@ static void check_effects(fb_merging *m, const fb_graph *merged) {
 fb_status fb_merge_memory(fb_merging *m, const fb_graph *merged) {
     memory y = {.m = m};
     transition before = {.before = m->sides.base, .after = m->sides.theirs}, since = {.before = m->sides.ours, .after = merged};
-    fb_graph_number(m->sides.base);
-    fb_graph_number(m->sides.theirs);
     bool ok = fb_sides_relate(&m->sides, m->sides.ours, merged, &m->work) && find_groups(&y) && index_trail_parts(&y) &&
               index_trail_nodes(&y) && begin(&y, &before) && begin(&y, &since);
     if (ok) report(&y, &before, &since);

@@ -484,9 +484,10 @@ fb_status fb_merge_order(fb_merging *m) {
 /* The tensors of the merged graph: those that its modules own, and those that their recipes read. */
 typedef struct gathering {
     fb_merging *m;
-    bool *is_ours, *is_theirs; /* by tensor of the side: it is needed, and described there */
-    bool *is_owned;            /* by tensor of ours */
-    fb_buffer stack;           /* fb_tensor, then whether it is theirs */
+    bool *is_ours, *is_theirs;              /* by tensor of the side: it is needed, and described there */
+    bool *is_owned;                         /* by tensor of ours */
+    fb_buffer stack;                        /* fb_tensor, then whether it is theirs */
+    fb_tensor last_of_ours, last_of_theirs; /* found last */
     bool failed;
 } gathering;
 
@@ -525,7 +526,8 @@ static bool theirs_holds(gathering *g, const char *name, fb_tensor ours, fb_tens
 /* A name that no side has is left to the verifier. */
 static void need(gathering *g, const char *name) {
     const fb_sides *sides = &g->m->sides;
-    fb_tensor ours = fb_tensor_find(sides->ours, name), theirs = fb_tensor_find(sides->theirs, name);
+    fb_tensor ours = fb_tensor_follow(sides->ours, name, &g->last_of_ours);
+    fb_tensor theirs = fb_tensor_follow(sides->theirs, name, &g->last_of_theirs);
     if ((ours.id && g->is_ours[ours.id]) || (theirs.id && g->is_theirs[theirs.id]) || (!ours.id && !theirs.id)) return;
     bool is_theirs = theirs.id && (!ours.id || theirs_holds(g, name, ours, theirs));
     chosen choice = {is_theirs ? theirs : ours, is_theirs};
@@ -579,18 +581,21 @@ static fb_status make_table(gathering *g) {
     fb_merging *m = g->m;
     fb_rows theirs = {0}, *rows = &m->tables[FB_TENSOR_TABLE];
     fb_status status = fb_rows_read(&theirs, m->sides.theirs, FB_TENSOR_TABLE) ? FB_OK : fb_fail_memory(m->error);
+    g->last_of_ours = g->last_of_theirs = (fb_tensor){0};
     for (fb_row_id at = rows->first, next; at.id && !status; at = next) {
         next = rows->items[at.id].next;
         const char *name = rows->items[at.id].name;
-        fb_tensor ours = fb_tensor_find(m->sides.ours, name), there = fb_tensor_find(m->sides.theirs, name);
+        fb_tensor ours = fb_tensor_follow(m->sides.ours, name, &g->last_of_ours);
+        fb_tensor there = fb_tensor_follow(m->sides.theirs, name, &g->last_of_theirs);
         fb_row_id row = there.id && g->is_theirs[there.id] ? fb_rows_find(&theirs, name) : (fb_row_id){0};
         if (row.id) status = fb_rows_set(rows, at, fb_rows_text(&theirs, row)) ? FB_OK : fb_fail_memory(m->error);
         else if (!g->is_ours[ours.id]) fb_rows_take_out(rows, at);
     }
+    g->last_of_theirs = (fb_tensor){0};
     for (fb_row_id at = theirs.first, next; at.id && !status; at = next) {
         next = theirs.items[at.id].next;
         const char *name = theirs.items[at.id].name;
-        fb_tensor tensor = fb_tensor_find(m->sides.theirs, name);
+        fb_tensor tensor = fb_tensor_follow(m->sides.theirs, name, &g->last_of_theirs);
         bool is_stand_in = fb_map_get(&m->sides.stand_ins, tensor.id) != 0; /* its place in theirs says nothing */
         if (is_stand_in || (!g->is_theirs[tensor.id] && !fb_rows_find(rows, name).id)) fb_rows_take_out(&theirs, at);
     }

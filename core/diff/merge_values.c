@@ -683,7 +683,6 @@ static fb_status check_trails(fb_merging *m) {
                 .expanded = calloc(limit, 1),
                 .verdicts = calloc(limit, 1),
                 .taken_at = {calloc(limit, sizeof(uint64_t)), calloc(fb_node_limit(theirs), sizeof(uint64_t))}};
-    fb_graph_number(m->sides.base);
     bool ok = v.sides && v.expanded && v.verdicts && v.taken_at[0] && v.taken_at[1];
     for (size_t i = 0; ok && i < m->diff.count && fb_merging_goes_on(m); i++) {
         const fb_edit *edit = &m->diff.edits[i];

@@ -16,7 +16,7 @@
 #include "core/diff/rows.h"
 #include "core/graph/slot.h"
 
-/* The three graphs of a merge (merge.h), as copies in which one tensor has one name. For the merge alone.
+/* The three graphs of a merge (merge.h), in which one tensor has one name: as they were given, or copies. For the merge alone.
  *
  * A tensor is identified by its owners: where a module of `ours` has another tensor at a place that `base` has too, that is the
  * same tensor, regardless of its name. A tensor without an owner is known by the recipes that read it, and then by its name
@@ -31,7 +31,9 @@ typedef struct fb_namesakes {
 enum { FB_NAMESAKES = 8 }; /* base and theirs, ours or the source; ours and the merged graph; each way */
 
 typedef struct fb_sides {
-    fb_graph *base, *theirs, *ours;
+    const fb_graph *base, *theirs, *ours;
+    fb_graph *own_base, *own_theirs, *own_ours; /* the same once fb_sides_own has copied them; NULL before */
+    fb_work *work;
     fb_namesakes namesakes[FB_NAMESAKES];
     size_t namesake_count;
     const fb_graph *given_base; /* `base` before tensors were renamed; the ids are the same */
@@ -45,6 +47,9 @@ typedef struct fb_sides {
 fb_status fb_sides_make(const fb_graph *base, const fb_graph *theirs, const fb_graph *ours, fb_work *work, fb_sides *out,
                         fb_error *error);
 void fb_sides_free(fb_sides *sides);
+/* Before anything is changed in one of them: the three become copies, in which all has the ids that it had. False: memory is
+ * out, or the work was stopped. */
+bool fb_sides_own(fb_sides *sides);
 
 /* Looks for the nodes of one graph in the other, and the other way round, for fb_counterpart; neither changes from now on.
  * False when memory is out. */

@@ -190,8 +190,9 @@ static void find_by_readers(identifying *i) {
 
 /* Pairs tensors of one name: those whose bytes are known to be the same, or unknown on both sides; or all. */
 static void find_by_names(identifying *i, bool all) {
+    fb_tensor last = {0};
     for (fb_tensor t = fb_first_tensor(i->base); t.id; t = fb_tensor_at(i->base, t)->next) {
-        fb_tensor same = fb_tensor_find(i->ours, fb_tensor_name(i->base, t));
+        fb_tensor same = fb_tensor_follow(i->ours, fb_tensor_name(i->base, t), &last);
         if (!is_open(i, t, same)) continue;
         bool is_known = fb_tensor_has_known_bytes(i->base, t) || fb_tensor_has_known_bytes(i->ours, same);
         if (all || !is_known || has_same_bytes(i, t, same)) found(i, t, same);
@@ -235,25 +236,26 @@ typedef struct naming {
     bool changes;
 } naming;
 
-/* A new name for a tensor of `graph`: in ours, its name belongs to another one. */
-static bool set_fresh(naming *n, fb_graph *graph, fb_tensor tensor, fb_symbol *names) {
+/* The new name of a tensor of base or theirs: `name`, or a fresh one (NULL) where its own belongs to another tensor of ours. */
+static bool set_name(naming *n, bool is_theirs, fb_tensor tensor, const char *name) {
+    if (!fb_sides_own(n->sides)) return false;
+    fb_graph *graph = is_theirs ? n->sides->own_theirs : n->sides->own_base;
+    fb_symbol *to = is_theirs ? &n->theirs[tensor.id] : &n->base[tensor.id];
     n->changes = true;
-    names[tensor.id] = fb_sides_fresh_name(n->sides, graph, fb_tensor_name(graph, tensor));
-    return names[tensor.id].id != 0;
+    *to = name ? fb_intern(graph, name) : fb_sides_fresh_name(n->sides, graph, fb_tensor_name(graph, tensor));
+    return to->id != 0;
 }
 
 static bool choose_base_names(naming *n) {
-    fb_graph *base = n->sides->base;
-    const fb_graph *ours = n->sides->ours;
+    const fb_graph *base = n->sides->base, *ours = n->sides->ours;
+    fb_tensor last = {0};
     bool ok = true;
     for (fb_tensor t = fb_first_tensor(base); ok && t.id; t = fb_tensor_at(base, t)->next) {
         fb_tensor same = n->ours_of[t.id];
         if (!same.id) {
-            if (fb_tensor_find(ours, fb_tensor_name(base, t)).id) ok = set_fresh(n, base, t, n->base);
+            if (fb_tensor_follow(ours, fb_tensor_name(base, t), &last).id) ok = set_name(n, false, t, NULL);
         } else if (strcmp(fb_tensor_name(base, t), fb_tensor_name(ours, same)) != 0) {
-            n->changes = true;
-            n->base[t.id] = fb_intern(base, fb_tensor_name(ours, same));
-            ok = n->base[t.id].id != 0;
+            ok = set_name(n, false, t, fb_tensor_name(ours, same));
         }
     }
     return ok;
@@ -261,17 +263,14 @@ static bool choose_base_names(naming *n) {
 
 /* Base and theirs come from one source by the same passes: a name that both have is one tensor. */
 static bool choose_their_names(naming *n) {
-    fb_graph *theirs = n->sides->theirs;
-    const fb_graph *base = n->sides->base, *ours = n->sides->ours;
+    const fb_graph *base = n->sides->base, *theirs = n->sides->theirs, *ours = n->sides->ours;
+    fb_tensor last = {0}, last_of_ours = {0};
     bool ok = true;
     for (fb_tensor t = fb_first_tensor(theirs); ok && t.id; t = fb_tensor_at(theirs, t)->next) {
-        fb_tensor same = fb_tensor_find(base, fb_tensor_name(theirs, t));
-        if (same.id && n->base[same.id].id) {
-            n->theirs[t.id] = fb_intern(theirs, fb_text(base, n->base[same.id]));
-            ok = n->theirs[t.id].id != 0;
-        } else if (!same.id && fb_tensor_find(ours, fb_tensor_name(theirs, t)).id) {
-            ok = set_fresh(n, theirs, t, n->theirs);
-        }
+        fb_tensor same = fb_tensor_follow(base, fb_tensor_name(theirs, t), &last);
+        if (same.id && n->base[same.id].id) ok = set_name(n, true, t, fb_text(n->sides->own_base, n->base[same.id]));
+        else if (!same.id && fb_tensor_follow(ours, fb_tensor_name(theirs, t), &last_of_ours).id)
+            ok = set_name(n, true, t, NULL);
     }
     return ok;
 }
@@ -284,8 +283,8 @@ static bool align_names(fb_sides *sides) {
     bool ok = n.ours_of && n.base && n.theirs && identify_tensors(sides->base, sides->ours, n.ours_of) &&
               choose_base_names(&n) && choose_their_names(&n);
     if (ok && n.changes) {
-        fb_graph_rename_tensors(sides->base, n.base);
-        fb_graph_rename_tensors(sides->theirs, n.theirs);
+        fb_graph_rename_tensors(sides->own_base, n.base);
+        fb_graph_rename_tensors(sides->own_theirs, n.theirs);
     }
     free(n.ours_of);
     free(n.base);
@@ -308,15 +307,17 @@ static bool *find_parameters(const fb_graph *graph) {
 static bool keep_training(fb_sides *sides) {
     const fb_graph *base = sides->base, *theirs = sides->theirs;
     bool *was_parameter = find_parameters(base), *is_parameter = find_parameters(sides->ours);
+    fb_tensor last = {0}, last_of_ours = {0};
     fb_slot_index places;
     bool ok = fb_slot_index_make(base, &places) && was_parameter && is_parameter;
     fb_slot slot;
     for (fb_slot_cursor cursor = {0}; ok && fb_slot_next(theirs, &cursor, &slot);) {
         const char *name = fb_tensor_name(theirs, slot.tensor);
-        fb_tensor before = fb_tensor_find(base, name), now = fb_tensor_find(sides->ours, name);
+        fb_tensor before = fb_tensor_follow(base, name, &last), now = fb_tensor_follow(sides->ours, name, &last_of_ours);
         bool comes_back = !slot.is_buffer && before.id && fb_slot_index_find(&places, theirs, &slot).id != before.id;
-        if (comes_back && now.id && was_parameter[before.id] && !is_parameter[now.id])
-            fb_tensor_row_at(sides->ours, now)->requires_grad = fb_tensor_at(base, before)->requires_grad;
+        if (!comes_back || !now.id || !was_parameter[before.id] || is_parameter[now.id]) continue;
+        ok = fb_sides_own(sides);
+        if (ok) fb_tensor_row_at(sides->own_ours, now)->requires_grad = fb_tensor_at(base, before)->requires_grad;
     }
     fb_slot_index_free(&places);
     free(was_parameter);
@@ -346,15 +347,17 @@ static bool set_format(fb_graph *graph, fb_tensor tensor, fb_value format) {
 /* A tensor's memory format has nothing to do with its bytes, which may have changed in ours: where theirs has another one than
  * base, and ours has not, base and ours get it. */
 static bool take_formats(fb_sides *sides) {
+    fb_tensor last = {0}, last_of_ours = {0};
     bool ok = true;
     for (fb_tensor t = fb_first_tensor(sides->theirs); t.id && ok; t = fb_tensor_at(sides->theirs, t)->next) {
         const char *name = fb_tensor_name(sides->theirs, t);
-        fb_tensor base = fb_tensor_find(sides->base, name), ours = fb_tensor_find(sides->ours, name);
+        fb_tensor base = fb_tensor_follow(sides->base, name, &last), ours = fb_tensor_follow(sides->ours, name, &last_of_ours);
         if (!base.id || !ours.id) continue;
         fb_value was = format_of(sides->base, base), is = format_of(sides->ours, ours), format = format_of(sides->theirs, t);
         bool is_changed = !fb_same_text(sides->base, was, sides->theirs, format);
         if (!is_changed || !fb_same_text(sides->base, was, sides->ours, is)) continue;
-        fb_graph *graphs[] = {sides->base, sides->ours};
+        ok = fb_sides_own(sides);
+        fb_graph *graphs[] = {sides->own_base, sides->own_ours};
         for (int i = 0; i < 2 && ok; i++) {
             fb_value there = format.id ? text_in(graphs[i], fb_value_text(sides->theirs, format)) : (fb_value){0};
             ok = (there.id || !format.id) && set_format(graphs[i], i ? ours : base, there);
@@ -363,14 +366,25 @@ static bool take_formats(fb_sides *sides) {
     return ok;
 }
 
+bool fb_sides_own(fb_sides *sides) {
+    if (sides->own_base) return true;
+    fb_graph *base = fb_graph_copy(sides->base, sides->work), *theirs = base ? fb_graph_copy(sides->theirs, sides->work) : NULL,
+             *ours = theirs ? fb_graph_copy(sides->ours, sides->work) : NULL;
+    if (!ours) {
+        fb_graph_free(base);
+        fb_graph_free(theirs);
+        return false;
+    }
+    sides->base = sides->own_base = base;
+    sides->theirs = sides->own_theirs = theirs;
+    sides->ours = sides->own_ours = ours;
+    return true;
+}
+
 fb_status fb_sides_make(const fb_graph *base, const fb_graph *theirs, const fb_graph *ours, fb_work *work, fb_sides *out,
                         fb_error *error) {
-    fb_sides sides = {.given_base = base,
-                      .base = fb_graph_copy(base, work),
-                      .theirs = fb_graph_copy(theirs, work),
-                      .ours = fb_graph_copy(ours, work)};
-    bool is_copied = sides.base && sides.theirs && sides.ours;
-    if (is_copied && align_names(&sides) && fb_work_ask(work) && keep_training(&sides) && take_formats(&sides)) {
+    fb_sides sides = {.given_base = base, .base = base, .theirs = theirs, .ours = ours, .work = work};
+    if (align_names(&sides) && fb_work_ask(work) && keep_training(&sides) && take_formats(&sides)) {
         *out = sides;
         return FB_OK;
     }
@@ -382,9 +396,10 @@ bool fb_sides_relate(fb_sides *sides, const fb_graph *graph, const fb_graph *oth
     fb_node *there = calloc(fb_node_limit(graph), sizeof *there), *back = calloc(fb_node_limit(other), sizeof *back);
     sides->namesakes[sides->namesake_count++] = (fb_namesakes){graph, other, there};
     sides->namesakes[sides->namesake_count++] = (fb_namesakes){other, graph, back};
+    fb_node last = {0};
     if (!there || !back) return false;
     for (fb_node n = fb_first_node(graph, FB_MAIN_PROGRAM); n.id && fb_work_goes_on(work, 8); n = fb_next_node(graph, n)) {
-        there[n.id] = fb_node_named(other, fb_node_name(graph, n));
+        there[n.id] = fb_node_follow(other, fb_node_name(graph, n), &last);
         back[there[n.id].id] = n;
     }
     back[0] = (fb_node){0};
@@ -393,9 +408,9 @@ bool fb_sides_relate(fb_sides *sides, const fb_graph *graph, const fb_graph *oth
 
 void fb_sides_free(fb_sides *sides) {
     for (size_t i = 0; i < sides->namesake_count; i++) free(sides->namesakes[i].of);
-    fb_graph_free(sides->base);
-    fb_graph_free(sides->theirs);
-    fb_graph_free(sides->ours);
+    fb_graph_free(sides->own_base);
+    fb_graph_free(sides->own_theirs);
+    fb_graph_free(sides->own_ours);
     free(sides->is_stale);
     fb_map_free(&sides->stand_ins);
     *sides = (fb_sides){0};

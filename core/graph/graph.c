@@ -165,6 +165,20 @@ fb_tensor fb_tensor_find(const fb_graph *graph, const char *name) {
     return symbol.id ? fb_graph_tensor_named(graph, symbol) : (fb_tensor){0};
 }
 
+fb_node fb_node_follow(const fb_graph *graph, const char *name, fb_node *last) {
+    fb_node next = last->id ? fb_node_at(graph, *last)->next : fb_first_node(graph, FB_MAIN_PROGRAM);
+    if (!next.id || strcmp(fb_node_name(graph, next), name) != 0) next = fb_node_find(graph, FB_MAIN_PROGRAM, name);
+    if (next.id) *last = next;
+    return next;
+}
+
+fb_tensor fb_tensor_follow(const fb_graph *graph, const char *name, fb_tensor *last) {
+    fb_tensor next = last->id ? fb_tensor_at(graph, *last)->next : fb_first_tensor(graph);
+    if (!next.id || strcmp(fb_tensor_name(graph, next), name) != 0) next = fb_tensor_find(graph, name);
+    if (next.id) *last = next;
+    return next;
+}
+
 uint32_t fb_user_first(const fb_graph *graph, fb_node node) {
     return fb_node_at(graph, node)->first_use;
 }

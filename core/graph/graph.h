@@ -379,6 +379,10 @@ uint32_t fb_symbol_limit(const fb_graph *graph);
 fb_node fb_node_find(const fb_graph *graph, fb_program program, const char *name);
 fb_module fb_module_find(const fb_graph *graph, const char *path);
 fb_tensor fb_tensor_find(const fb_graph *graph, const char *name);
+/* The same for a walk over the rows of another graph that is mostly like this one: looks first at what follows the row found
+ * last, in `last` (zero at the beginning), whose name needs no look-up. Nodes of the main program. */
+fb_node fb_node_follow(const fb_graph *graph, const char *name, fb_node *last);
+fb_tensor fb_tensor_follow(const fb_graph *graph, const char *name, fb_tensor *last);
 
 /* Readers of a node, each once: for (e = fb_user_first(g, n); e; e = fb_user_next(g, e)) … fb_edge_user(g, e). */
 uint32_t fb_user_first(const fb_graph *graph, fb_node node);

@@ -236,7 +236,7 @@ typedef struct comparison {
     char seen[NEAREST_MAX][FB_ID_LENGTH + 1];
     size_t count;
     char nearest[FB_ID_LENGTH + 1];
-    size_t edits; /* from the nearest */
+    size_t edits; /* from the nearest; not counted while it is the only one */
     fb_error *error;
 } comparison;
 
@@ -245,10 +245,14 @@ static fb_status compare(comparison *with, const char *id) {
     for (size_t i = 0; i < with->count; i++) {
         if (!strcmp(with->seen[i], id)) return FB_OK;
     }
-    size_t most = *with->nearest ? with->edits : SIZE_MAX, edits = 0;
     memcpy(with->seen[with->count++], id, sizeof with->seen[0]);
-    fb_status status = count_edits(with->app, with->watch, id, with->graph, most, &edits, with->error);
-    if (status || (*with->nearest && edits >= most)) return status;
+    fb_status status = FB_OK;
+    if (with->count == 2)
+        status = count_edits(with->app, with->watch, with->nearest, with->graph, SIZE_MAX, &with->edits, with->error);
+    size_t edits = 0;
+    if (with->count >= 2 && !status)
+        status = count_edits(with->app, with->watch, id, with->graph, with->edits, &edits, with->error);
+    if (status || (with->count >= 2 && edits >= with->edits)) return status;
     memcpy(with->nearest, id, sizeof with->nearest);
     with->edits = edits;
     return FB_OK;
